@@ -1,0 +1,155 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// JWTAuthenticator lets users log in with JSON web tokens of an OpenID Connect issuer.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:categories=pinniped;pinniped-authenticator;pinniped-authenticators,scope=Cluster
+// +kubebuilder:printcolumn:name="Issuer",type=string,JSONPath=`.spec.issuer`
+// +kubebuilder:printcolumn:name="Audience",type=string,JSONPath=`.spec.audience`
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:subresource:status
+type JWTAuthenticator struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec says which issuer and which of its tokens.
+	Spec JWTAuthenticatorSpec `json:"spec"`
+
+	// status is what the agent reports.
+	// +optional
+	Status JWTAuthenticatorStatus `json:"status,omitempty"`
+}
+
+// JWTAuthenticatorList is a list of JWTAuthenticators.
+//
+// +kubebuilder:object:root=true
+type JWTAuthenticatorList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []JWTAuthenticator `json:"items"`
+}
+
+// JWTAuthenticatorSpec says which issuer and which of its tokens.
+type JWTAuthenticatorSpec struct {
+	// issuer is the OpenID Connect issuer's URL, which also stands in the tokens' "iss" claim.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:Pattern=`^https://`
+	Issuer string `json:"issuer"`
+
+	// audience must stand in the tokens' "aud" claim.
+	//
+	// +kubebuilder:validation:MinLength=1
+	Audience string `json:"audience"`
+
+	// claims says which claims become the username, the groups and the extras.
+	//
+	// +optional
+	Claims JWTTokenClaims `json:"claims,omitempty"`
+
+	// claimValidationRules are checked on the token's claims; each must hold.
+	//
+	// +optional
+	ClaimValidationRules []ClaimValidationRule `json:"claimValidationRules,omitempty"`
+
+	// userValidationRules are checked on the resulting user; each must hold.
+	//
+	// +optional
+	UserValidationRules []UserValidationRule `json:"userValidationRules,omitempty"`
+
+	// tls says how to verify the issuer's certificate.
+	//
+	// +optional
+	TLS *TLSSpec `json:"tls,omitempty"`
+}
+
+// JWTTokenClaims says which claims become the user.
+type JWTTokenClaims struct {
+	// username is the claim that holds the username. With neither username nor usernameExpression it is "username".
+	//
+	// +optional
+	Username string `json:"username,omitempty"`
+
+	// usernameExpression is a CEL expression over "claims" that yields the username. It excludes username.
+	//
+	// +optional
+	UsernameExpression string `json:"usernameExpression,omitempty"`
+
+	// groups is the claim that holds the groups. With neither groups nor groupsExpression it is "groups".
+	//
+	// +optional
+	Groups string `json:"groups,omitempty"`
+
+	// groupsExpression is a CEL expression over "claims" that yields the groups. It excludes groups.
+	//
+	// +optional
+	GroupsExpression string `json:"groupsExpression,omitempty"`
+
+	// extra maps claims to extra attributes of the user.
+	//
+	// +optional
+	Extra []ExtraMapping `json:"extra,omitempty"`
+}
+
+// ExtraMapping makes one extra attribute of the user.
+type ExtraMapping struct {
+	// key of the attribute: a lower-case path with a domain prefix, such as "example.com/tenant".
+	Key string `json:"key"`
+
+	// valueExpression is a CEL expression over "claims" that yields a string or a list of strings.
+	ValueExpression string `json:"valueExpression"`
+}
+
+// ClaimValidationRule is one condition on a token's claims.
+type ClaimValidationRule struct {
+	// claim must equal requiredValue. It excludes expression.
+	//
+	// +optional
+	Claim string `json:"claim,omitempty"`
+
+	// requiredValue is what claim must be.
+	//
+	// +optional
+	RequiredValue string `json:"requiredValue,omitempty"`
+
+	// expression is a CEL expression over "claims" that must yield true.
+	//
+	// +optional
+	Expression string `json:"expression,omitempty"`
+
+	// message is reported when expression does not yield true.
+	//
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// UserValidationRule is one condition on the resulting user.
+type UserValidationRule struct {
+	// expression is a CEL expression over "user" that must yield true.
+	Expression string `json:"expression"`
+
+	// message is reported when expression does not yield true.
+	//
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// JWTAuthenticatorStatus is what the agent reports about an issuer.
+type JWTAuthenticatorStatus struct {
+	// conditions say what was checked and what came out.
+	//
+	// +patchMergeKey=type
+	// +patchStrategy=merge
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
+
+	// phase sums up the conditions.
+	//
+	// +kubebuilder:default=Pending
+	Phase AuthenticatorPhase `json:"phase,omitempty"`
+}

@@ -1,0 +1,42 @@
+package v1alpha1
+
+// TLSSpec says which CA bundle verifies an authenticator's endpoint. With neither field set, the system roots of the
+// agent's image do. The two fields exclude each other.
+type TLSSpec struct {
+	// certificateAuthorityData is a CA bundle: PEM, encoded as base64.
+	//
+	// +optional
+	CertificateAuthorityData string `json:"certificateAuthorityData,omitempty"`
+
+	// certificateAuthorityDataSource names a Secret or ConfigMap in the agent's namespace that holds the CA bundle
+	// as PEM. Changes to it are followed.
+	//
+	// +optional
+	CertificateAuthorityDataSource *CertificateAuthorityDataSourceSpec `json:"certificateAuthorityDataSource,omitempty"`
+}
+
+// CertificateAuthorityDataSourceKind is the kind of object that holds a CA bundle.
+// +kubebuilder:validation:Enum=Secret;ConfigMap
+type CertificateAuthorityDataSourceKind string
+
+// The kinds of object that may hold a CA bundle.
+const (
+	CertificateAuthorityDataSourceKindSecret    CertificateAuthorityDataSourceKind = "Secret"
+	CertificateAuthorityDataSourceKindConfigMap CertificateAuthorityDataSourceKind = "ConfigMap"
+)
+
+// CertificateAuthorityDataSourceSpec names an object in the agent's namespace that holds a CA bundle.
+type CertificateAuthorityDataSourceSpec struct {
+	// kind is "Secret" (of type Opaque or kubernetes.io/tls) or "ConfigMap".
+	Kind CertificateAuthorityDataSourceKind `json:"kind"`
+
+	// name of the Secret or ConfigMap.
+	//
+	// +kubebuilder:validation:MinLength=1
+	Name string `json:"name"`
+
+	// key under which the CA bundle stands.
+	//
+	// +kubebuilder:validation:MinLength=1
+	Key string `json:"key"`
+}

@@ -1,0 +1,279 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// StrategyType names one way in which the agent tries to give clients access to the cluster.
+// +kubebuilder:validation:Enum=KubeClusterSigningCertificate;ImpersonationProxy
+type StrategyType string
+
+// The strategies. A CredentialIssuer always lists both of them, in this order.
+const (
+	// StrategyKubeClusterSigningCertificate issues certificates from the cluster's own signer.
+	StrategyKubeClusterSigningCertificate StrategyType = "KubeClusterSigningCertificate"
+	// StrategyImpersonationProxy serves the Kubernetes API through the agent's impersonation proxy.
+	StrategyImpersonationProxy StrategyType = "ImpersonationProxy"
+)
+
+// FrontendType names how a client connects under a strategy.
+// +kubebuilder:validation:Enum=TokenCredentialRequestAPI;ImpersonationProxy
+type FrontendType string
+
+// The frontends.
+const (
+	// FrontendTokenCredentialRequestAPI means: log in at the cluster's own API server.
+	FrontendTokenCredentialRequestAPI FrontendType = "TokenCredentialRequestAPI"
+	// FrontendImpersonationProxy means: log in at, and send every request to, the impersonation proxy.
+	FrontendImpersonationProxy FrontendType = "ImpersonationProxy"
+)
+
+// StrategyStatus says whether a strategy works.
+// +kubebuilder:validation:Enum=Success;Error
+type StrategyStatus string
+
+// The states of a strategy.
+const (
+	// StrategySuccess means that clients can use the strategy's frontend.
+	StrategySuccess StrategyStatus = "Success"
+	// StrategyError means that they cannot; the reason and the message say why.
+	StrategyError StrategyStatus = "Error"
+)
+
+// StrategyReason says in one word why a strategy has its status.
+// +kubebuilder:validation:Enum=Listening;Pending;Disabled;ErrorDuringSetup;CouldNotFetchKey;CouldNotGetClusterInfo;FetchedKey
+type StrategyReason string
+
+// The reasons.
+const (
+	ReasonListening              StrategyReason = "Listening"
+	ReasonPending                StrategyReason = "Pending"
+	ReasonDisabled               StrategyReason = "Disabled"
+	ReasonErrorDuringSetup       StrategyReason = "ErrorDuringSetup"
+	ReasonCouldNotFetchKey       StrategyReason = "CouldNotFetchKey"
+	ReasonCouldNotGetClusterInfo StrategyReason = "CouldNotGetClusterInfo"
+	ReasonFetchedKey             StrategyReason = "FetchedKey"
+)
+
+// ImpersonationProxyMode says when the impersonation proxy runs.
+// +kubebuilder:validation:Enum=auto;enabled;disabled
+type ImpersonationProxyMode string
+
+// The modes.
+const (
+	// ImpersonationProxyModeAuto runs the proxy on clusters that show no control-plane nodes.
+	ImpersonationProxyModeAuto ImpersonationProxyMode = "auto"
+	// ImpersonationProxyModeEnabled always runs the proxy.
+	ImpersonationProxyModeEnabled ImpersonationProxyMode = "enabled"
+	// ImpersonationProxyModeDisabled never runs the proxy.
+	ImpersonationProxyModeDisabled ImpersonationProxyMode = "disabled"
+)
+
+// ImpersonationProxyServiceType says which Service the agent makes in front of the proxy.
+// +kubebuilder:validation:Enum=LoadBalancer;ClusterIP;None
+type ImpersonationProxyServiceType string
+
+// The Service types.
+const (
+	// ServiceTypeLoadBalancer makes a Service of type LoadBalancer.
+	ServiceTypeLoadBalancer ImpersonationProxyServiceType = "LoadBalancer"
+	// ServiceTypeClusterIP makes a Service of type ClusterIP, for example behind an ingress with TLS passthrough.
+	ServiceTypeClusterIP ImpersonationProxyServiceType = "ClusterIP"
+	// ServiceTypeNone makes no Service; spec.impersonationProxy.externalEndpoint is then required.
+	ServiceTypeNone ImpersonationProxyServiceType = "None"
+)
+
+// TLSVerification says what happens when a serving certificate does not cover a name that clients will use.
+// +kubebuilder:validation:Enum=Enforce;Warn
+type TLSVerification string
+
+// The kinds of verification.
+const (
+	// VerificationEnforce refuses such a certificate: the last good one stays in service.
+	VerificationEnforce TLSVerification = "Enforce"
+	// VerificationWarn serves it and says so in the strategy's message.
+	VerificationWarn TLSVerification = "Warn"
+)
+
+// CredentialIssuer configures the agent and reports how clients can get access to this cluster.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:categories=pinniped,scope=Cluster
+// +kubebuilder:printcolumn:name="ProxyMode",type=string,JSONPath=`.spec.impersonationProxy.mode`
+// +kubebuilder:printcolumn:name="DefaultStrategy",type=string,JSONPath=`.status.strategies[?(@.status == "Success")].type`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:subresource:status
+type CredentialIssuer struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is the intended configuration of the agent.
+	Spec CredentialIssuerSpec `json:"spec"`
+
+	// status is what the agent reports.
+	// +optional
+	Status CredentialIssuerStatus `json:"status,omitempty"`
+}
+
+// CredentialIssuerList is a list of CredentialIssuers.
+//
+// +kubebuilder:object:root=true
+type CredentialIssuerList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []CredentialIssuer `json:"items"`
+}
+
+// CredentialIssuerSpec is the intended configuration of the agent.
+type CredentialIssuerSpec struct {
+	// impersonationProxy configures the impersonation proxy.
+	ImpersonationProxy *ImpersonationProxySpec `json:"impersonationProxy"`
+}
+
+// ImpersonationProxySpec configures the impersonation proxy.
+type ImpersonationProxySpec struct {
+	// mode says when the impersonation proxy runs: "auto" (on clusters without visible control-plane nodes, as
+	// managed clusters are), "enabled" or "disabled".
+	Mode ImpersonationProxyMode `json:"mode"`
+
+	// service configures the Service that the agent makes in front of the impersonation proxy.
+	//
+	// +kubebuilder:default:={"type": "LoadBalancer"}
+	Service ImpersonationProxyServiceSpec `json:"service"`
+
+	// externalEndpoint is where clients reach the impersonation proxy, as HOST or HOST:PORT; it is not a URL.
+	// If it is empty, the address of the Service is advertised. It is required when service.type is "None".
+	//
+	// +optional
+	ExternalEndpoint string `json:"externalEndpoint,omitempty"`
+
+	// tls makes the impersonation proxy serve a certificate that you bring. If it is absent, the agent generates a
+	// CA and a serving certificate of its own.
+	//
+	// +optional
+	TLS *ImpersonationProxyTLSSpec `json:"tls,omitempty"`
+}
+
+// ImpersonationProxyServiceSpec configures the Service in front of the impersonation proxy.
+type ImpersonationProxyServiceSpec struct {
+	// type is "LoadBalancer", "ClusterIP" or "None".
+	//
+	// +kubebuilder:default=LoadBalancer
+	Type ImpersonationProxyServiceType `json:"type,omitempty"`
+
+	// loadBalancerIP is the IP address that the Service of type LoadBalancer asks its cloud for. Not every cloud
+	// supports it.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	// +optional
+	LoadBalancerIP string `json:"loadBalancerIP,omitempty"`
+
+	// annotations are set on the Service.
+	//
+	// +optional
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+// ImpersonationProxyTLSSpec says which certificate the impersonation proxy serves and which CA bundle is advertised.
+type ImpersonationProxyTLSSpec struct {
+	// certificateAuthorityData is the CA bundle to advertise to clients: PEM, encoded as base64. The impersonation
+	// proxy itself does not use it to serve. Several CA certificates help to change the CA without an outage.
+	// If it is empty, the key "ca.crt" of the Secret named by secretName is advertised. If there is none either,
+	// no CA bundle is advertised, and clients verify the certificate with their system roots.
+	//
+	// +optional
+	CertificateAuthorityData string `json:"certificateAuthorityData,omitempty"`
+
+	// secretName names the Secret that holds the certificate chain (key "tls.crt"), its private key (key "tls.key")
+	// and perhaps the CA bundle (key "ca.crt"), of type kubernetes.io/tls or Opaque, in the agent's own namespace.
+	//
+	// +kubebuilder:validation:MinLength=1
+	SecretName string `json:"secretName,omitempty"`
+
+	// verification says what happens when the certificate does not cover a name that clients use: "Enforce" keeps
+	// the last good certificate in service, "Warn" serves the new one and says so in the status. Absent means "Warn".
+	//
+	// +optional
+	Verification TLSVerification `json:"verification,omitempty"`
+}
+
+// CredentialIssuerStatus is what the agent reports.
+type CredentialIssuerStatus struct {
+	// strategies says of each strategy whether it works, and how clients use it.
+	//
+	// +listType=map
+	// +listMapKey=type
+	Strategies []CredentialIssuerStrategy `json:"strategies"`
+}
+
+// CredentialIssuerStrategy says whether one strategy works, and how clients use it.
+type CredentialIssuerStrategy struct {
+	// type is the strategy that was tried.
+	Type StrategyType `json:"type"`
+
+	// status is "Success" or "Error".
+	Status StrategyStatus `json:"status"`
+
+	// reason says in one word why.
+	Reason StrategyReason `json:"reason"`
+
+	// message says why in a sentence, for people.
+	//
+	// +kubebuilder:validation:MinLength=1
+	Message string `json:"message"`
+
+	// lastUpdateTime is when this entry last changed.
+	LastUpdateTime metav1.Time `json:"lastUpdateTime"`
+
+	// frontend says how clients connect under this strategy.
+	//
+	// +optional
+	Frontend *CredentialIssuerFrontend `json:"frontend,omitempty"`
+}
+
+// CredentialIssuerFrontend says how clients connect: type tells which of the other fields is set.
+//
+// +union
+type CredentialIssuerFrontend struct {
+	// type tells which of the other fields is set.
+	//
+	// +unionDiscriminator
+	Type FrontendType `json:"type"`
+
+	// tokenCredentialRequestInfo is set when type is TokenCredentialRequestAPI.
+	//
+	// +optional
+	TokenCredentialRequestAPIInfo *TokenCredentialRequestAPIInfo `json:"tokenCredentialRequestInfo,omitempty"`
+
+	// impersonationProxyInfo is set when type is ImpersonationProxy.
+	//
+	// +optional
+	ImpersonationProxyInfo *ImpersonationProxyInfo `json:"impersonationProxyInfo,omitempty"`
+}
+
+// TokenCredentialRequestAPIInfo says where the cluster's own API server is.
+type TokenCredentialRequestAPIInfo struct {
+	// server is the URL of the Kubernetes API server.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:Pattern=`^https://|^http://`
+	Server string `json:"server"`
+
+	// certificateAuthorityData is the API server's CA bundle: PEM, encoded as base64.
+	//
+	// +kubebuilder:validation:MinLength=1
+	CertificateAuthorityData string `json:"certificateAuthorityData"`
+}
+
+// ImpersonationProxyInfo says where the impersonation proxy is and how to verify it.
+type ImpersonationProxyInfo struct {
+	// endpoint is the URL of the impersonation proxy.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:Pattern=`^https://`
+	Endpoint string `json:"endpoint"`
+
+	// certificateAuthorityData is the CA bundle to verify the impersonation proxy with: PEM, encoded as base64.
+	// It is empty when the certificate is to be verified with the client's system roots.
+	CertificateAuthorityData string `json:"certificateAuthorityData"`
+}

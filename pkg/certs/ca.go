@@ -1,0 +1,240 @@
+package certs
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"slices"
+	"time"
+)
+
+// Backdate is how long before the moment of issue a certificate becomes valid, so that clients whose clock is late
+// accept it at once.
+const Backdate = 5 * time.Minute
+
+// CA is a certificate authority: a CA certificate and its private key.
+// It is safe for concurrent use.
+type CA struct {
+	cert    *x509.Certificate
+	certPEM []byte
+	key     crypto.Signer
+}
+
+// SANs are the names a serving certificate is valid for.
+type SANs struct {
+	DNSNames    []string
+	IPAddresses []net.IP
+}
+
+// ClientIdentity is who a client certificate speaks for, in the way the Kubernetes API server reads it:
+// the username becomes the common name, the groups become organizations.
+type ClientIdentity struct {
+	Username string
+	Groups   []string
+	// OrganizationalUnits carries facts for audit tools, such as "key=value". The API server does not read them.
+	OrganizationalUnits []string
+}
+
+// KeyPair is a certificate (PEM, leaf first) and its private key (PEM, PKCS#8).
+type KeyPair struct {
+	CertPEM   []byte
+	KeyPEM    []byte
+	NotBefore time.Time
+	NotAfter  time.Time
+}
+
+// NewCA makes a CA with an ECDSA P-256 key. It is valid from Backdate before now until now+ttl.
+func NewCA(commonName string, now time.Time, ttl time.Duration) (*CA, error) {
+	key, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	serial, err := newSerial()
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               pkix.Name{CommonName: commonName},
+		NotBefore:             now.Add(-Backdate),
+		NotAfter:              now.Add(ttl),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("signing the CA certificate: %w", err)
+	}
+	return newCA(der, key)
+}
+
+// LoadCA reads a CA from its PEM certificate and PEM private key. It returns an error when either cannot be parsed,
+// when they do not belong together, or when the certificate is not a CA that may sign certificates.
+func LoadCA(certPEM, keyPEM []byte) (*CA, error) {
+	block, _ := pem.Decode(certPEM)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return nil, errors.New("the CA certificate is not PEM")
+	}
+	key, err := parsePrivateKey(keyPEM)
+	if err != nil {
+		return nil, err
+	}
+	ca, err := newCA(block.Bytes, key)
+	if err != nil {
+		return nil, err
+	}
+	if !ca.cert.IsCA || ca.cert.KeyUsage != 0 && ca.cert.KeyUsage&x509.KeyUsageCertSign == 0 {
+		return nil, fmt.Errorf("certificate %q is not a CA that may sign certificates", ca.cert.Subject)
+	}
+	public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
+	if !ok || !public.Equal(ca.cert.PublicKey) {
+		return nil, fmt.Errorf("the private key does not belong to CA certificate %q", ca.cert.Subject)
+	}
+	return ca, nil
+}
+
+func newCA(der []byte, key crypto.Signer) (*CA, error) {
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("parsing the CA certificate: %w", err)
+	}
+	return &CA{cert: cert, certPEM: encodeCertificate(der), key: key}, nil
+}
+
+// Certificate returns the CA's certificate; the caller must not change it.
+func (ca *CA) Certificate() *x509.Certificate { return ca.cert }
+
+// CertPEM returns the CA's certificate as PEM. This is the CA bundle that clients need.
+func (ca *CA) CertPEM() []byte { return slices.Clone(ca.certPEM) }
+
+// KeyPEM returns the CA's private key as PEM (PKCS#8).
+func (ca *CA) KeyPEM() ([]byte, error) { return encodeKey(ca.key) }
+
+// IssueServing issues a serving certificate for names with a new ECDSA P-256 key, valid from Backdate before now
+// until now+ttl, but never longer than the CA itself.
+func (ca *CA) IssueServing(names SANs, now time.Time, ttl time.Duration) (*KeyPair, error) {
+	if len(names.DNSNames) == 0 && len(names.IPAddresses) == 0 {
+		return nil, errors.New("a serving certificate needs at least one DNS name or IP address")
+	}
+	return ca.issue(&x509.Certificate{
+		DNSNames:    names.DNSNames,
+		IPAddresses: names.IPAddresses,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, now, ttl)
+}
+
+// IssueClient issues a client certificate for identity with a new ECDSA P-256 key, valid from Backdate before now
+// until now+ttl, but never longer than the CA itself.
+func (ca *CA) IssueClient(identity ClientIdentity, now time.Time, ttl time.Duration) (*KeyPair, error) {
+	if identity.Username == "" {
+		return nil, errors.New("a client certificate needs a username")
+	}
+	return ca.issue(&x509.Certificate{
+		Subject: pkix.Name{
+			CommonName:         identity.Username,
+			Organization:       identity.Groups,
+			OrganizationalUnit: identity.OrganizationalUnits,
+		},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, now, ttl)
+}
+
+func (ca *CA) issue(template *x509.Certificate, now time.Time, ttl time.Duration) (*KeyPair, error) {
+	key, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	if template.SerialNumber, err = newSerial(); err != nil {
+		return nil, err
+	}
+	template.NotBefore = now.Add(-Backdate)
+	template.NotAfter = now.Add(ttl)
+	if template.NotAfter.After(ca.cert.NotAfter) {
+		template.NotAfter = ca.cert.NotAfter
+	}
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	template.BasicConstraintsValid = true
+	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, key.Public(), ca.key)
+	if err != nil {
+		return nil, fmt.Errorf("signing the certificate: %w", err)
+	}
+	keyPEM, err := encodeKey(key)
+	if err != nil {
+		return nil, err
+	}
+	return &KeyPair{
+		CertPEM:   encodeCertificate(der),
+		KeyPEM:    keyPEM,
+		NotBefore: template.NotBefore,
+		NotAfter:  template.NotAfter,
+	}, nil
+}
+
+func newKey() (*ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("generating a private key: %w", err)
+	}
+	return key, nil
+}
+
+// newSerial returns a random positive serial number of at most 20 octets, as RFC 5280 section 4.1.2.2 asks for.
+func newSerial() (*big.Int, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, fmt.Errorf("generating a serial number: %w", err)
+	}
+	return serial.Add(serial, big.NewInt(1)), nil
+}
+
+func encodeCertificate(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+func encodeKey(key crypto.Signer) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the private key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
+
+// parsePrivateKey reads the first private key of a PEM file: PKCS#8, PKCS#1 or SEC 1. Other blocks before it, such
+// as EC PARAMETERS, are passed over.
+func parsePrivateKey(keyPEM []byte) (crypto.Signer, error) {
+	for rest := keyPEM; ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			return nil, errors.New("no private key in the PEM data")
+		}
+		var key any
+		var err error
+		switch block.Type {
+		case "PRIVATE KEY":
+			key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
+		case "RSA PRIVATE KEY":
+			key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
+		case "EC PRIVATE KEY":
+			key, err = x509.ParseECPrivateKey(block.Bytes)
+		default:
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("parsing the private key: %w", err)
+		}
+		signer, ok := key.(crypto.Signer)
+		if !ok {
+			return nil, fmt.Errorf("a private key of type %T cannot sign", key)
+		}
+		return signer, nil
+	}
+}
