@@ -1,0 +1,230 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"github.com/spf13/viper"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+)
+
+// Config is the agent's configuration. Its YAML form is the file that --config names; the keys are Pinniped's, so that
+// its ConfigMap works unchanged. Keys that only concern parts this agent does not have are accepted and ignored: see ignoredKeys.
+type Config struct {
+	APIGroupSuffix                             string            `json:"apiGroupSuffix" mapstructure:"apiGroupSuffix"`
+	AggregatedAPIServerPort                    int32             `json:"aggregatedAPIServerPort" mapstructure:"aggregatedAPIServerPort"`
+	AggregatedAPIServerDisableAdmissionPlugins []string          `json:"aggregatedAPIServerDisableAdmissionPlugins,omitempty" mapstructure:"aggregatedAPIServerDisableAdmissionPlugins"`
+	ImpersonationProxyServerPort               int32             `json:"impersonationProxyServerPort" mapstructure:"impersonationProxyServerPort"`
+	Names                                      NamesConfig       `json:"names" mapstructure:"names"`
+	Labels                                     map[string]string `json:"labels,omitempty" mapstructure:"-"`
+	Log                                        LogConfig         `json:"log" mapstructure:"log"`
+	Audit                                      AuditConfig       `json:"audit" mapstructure:"audit"`
+}
+
+// NamesConfig names the objects that the agent reads and makes in its namespace.
+type NamesConfig struct {
+	ServingCertificateSecret          string `json:"servingCertificateSecret" mapstructure:"servingCertificateSecret"`
+	CredentialIssuer                  string `json:"credentialIssuer" mapstructure:"credentialIssuer"`
+	APIService                        string `json:"apiService" mapstructure:"apiService"`
+	ImpersonationLoadBalancerService  string `json:"impersonationLoadBalancerService" mapstructure:"impersonationLoadBalancerService"`
+	ImpersonationClusterIPService     string `json:"impersonationClusterIPService" mapstructure:"impersonationClusterIPService"`
+	ImpersonationTLSCertificateSecret string `json:"impersonationTLSCertificateSecret" mapstructure:"impersonationTLSCertificateSecret"`
+	ImpersonationCACertificateSecret  string `json:"impersonationCACertificateSecret" mapstructure:"impersonationCACertificateSecret"`
+	ImpersonationSignerSecret         string `json:"impersonationSignerSecret" mapstructure:"impersonationSignerSecret"`
+	ImpersonationProxyServiceAccount  string `json:"impersonationProxyServiceAccount" mapstructure:"impersonationProxyServiceAccount"`
+	LeaderElectionLease               string `json:"leaderElectionLease" mapstructure:"leaderElectionLease"`
+}
+
+// LogConfig says what is logged, and how.
+type LogConfig struct {
+	Level  string `json:"level" mapstructure:"level"`   // "" (the same as info), info, debug, trace, all
+	Format string `json:"format" mapstructure:"format"` // "" (the same as json), json, text
+}
+
+// AuditConfig says what stands in the audit lines of the log.
+type AuditConfig struct {
+	LogUsernamesAndGroups string `json:"logUsernamesAndGroups" mapstructure:"logUsernamesAndGroups"` // enabled or disabled
+}
+
+// DefaultAppName begins the names of all objects unless the configuration says otherwise.
+const DefaultAppName = "pinniped-concierge"
+
+// knobs are the keys of the file that have a flag and an environment variable as well: every one that is a single value. A flag
+// wins over the variable, that over the file, that over the default.
+var knobs = []struct{ key, flag, usage, value string }{
+	{"apiGroupSuffix", "api-group-suffix", "end of the API groups' names", apis.DefaultGroupSuffix},
+	{"aggregatedAPIServerPort", "aggregated-api-server-port", "port of the Concierge APIs, 1024 to 65535", "10250"},
+	{"impersonationProxyServerPort", "impersonation-proxy-server-port", "port of the impersonation proxy, 1024 to 65535", "8444"},
+	{"log.level", "log-level", "info, debug, trace or all", "info"},
+	{"log.format", "log-format", "json or text", "json"},
+	{"audit.logUsernamesAndGroups", "audit-log-usernames-and-groups", "enabled or disabled: whether audit lines show names", "disabled"},
+	{"names.servingCertificateSecret", "name-serving-certificate-secret", "Secret with the certificate of the Concierge APIs", DefaultAppName + "-api-tls-serving-certificate"},
+	{"names.credentialIssuer", "name-credential-issuer", "CredentialIssuer to follow", DefaultAppName + "-config"},
+	{"names.apiService", "name-api-service", "Service in front of the Concierge APIs", DefaultAppName + "-api"},
+	{"names.impersonationLoadBalancerService", "name-load-balancer-service", "Service of type LoadBalancer to make", DefaultAppName + "-impersonation-proxy-load-balancer"},
+	{"names.impersonationClusterIPService", "name-cluster-ip-service", "Service of type ClusterIP to make", DefaultAppName + "-impersonation-proxy-cluster-ip"},
+	{"names.impersonationTLSCertificateSecret", "name-tls-certificate-secret", "Secret for the generated serving certificate", DefaultAppName + "-impersonation-proxy-tls-serving-certificate"},
+	{"names.impersonationCACertificateSecret", "name-ca-certificate-secret", "Secret for the generated serving CA", DefaultAppName + "-impersonation-proxy-ca-certificate"},
+	{"names.impersonationSignerSecret", "name-signer-secret", "Secret for the CA of client certificates", DefaultAppName + "-impersonation-proxy-signer-ca-certificate"},
+	{"names.impersonationProxyServiceAccount", "name-impersonation-proxy-service-account", "ServiceAccount that impersonates", DefaultAppName + "-impersonation-proxy"},
+	{"names.leaderElectionLease", "name-leader-election-lease", "Lease by which the leading replica is chosen", DefaultAppName},
+}
+
+// ignoredKeys are keys of Pinniped's file for parts that this agent does not have: it runs no pods on control-plane nodes,
+// renews its own certificates by fractions of their life, and always offers the same TLS ciphers.
+var ignoredKeys = []string{
+	"api", "discovery", "kubecertagent", "tls",
+	"names.agentserviceaccount", "names.impersonationproxylegacysecret",
+}
+
+// AddFlags adds a flag for each knob.
+func AddFlags(flags *pflag.FlagSet) {
+	for _, knob := range knobs {
+		flags.String(knob.flag, knob.value, fmt.Sprintf("%s (%s in the file, %s in the environment)", knob.usage, knob.key, envName(knob.key)))
+	}
+}
+
+func envName(key string) string {
+	var name strings.Builder
+	name.WriteString("PINNIPED_AGENT_")
+	for i, r := range key {
+		upper := r >= 'A' && r <= 'Z'
+		previousLower := i > 0 && key[i-1] >= 'a' && key[i-1] <= 'z'
+		nextLower := i+1 < len(key) && key[i+1] >= 'a' && key[i+1] <= 'z'
+		switch {
+		case r == '.':
+			name.WriteByte('_')
+			continue
+		case upper && (previousLower || nextLower && key[i-1] != '.'):
+			name.WriteByte('_')
+		}
+		name.WriteRune(r)
+	}
+	return strings.ToUpper(name.String())
+}
+
+// LoadConfig reads the configuration: flags over PINNIPED_AGENT_* over the file (none when path is empty) over defaults. Unknown
+// keys and values out of range are errors.
+func LoadConfig(path string, flags *pflag.FlagSet) (*Config, error) {
+	v := viper.New()
+	v.SetConfigType("yaml")
+	var labels map[string]string
+	if path != "" {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("reading the configuration: %w", err)
+		}
+		if err := v.ReadConfig(strings.NewReader(string(content))); err != nil {
+			return nil, fmt.Errorf("reading configuration %q: %w", path, err)
+		}
+		if labels, err = readLabels(content); err != nil {
+			return nil, fmt.Errorf("reading configuration %q: %w", path, err)
+		}
+		if err := checkKeys(v.AllKeys()); err != nil {
+			return nil, fmt.Errorf("reading configuration %q: %w", path, err)
+		}
+	}
+	for _, knob := range knobs {
+		v.SetDefault(knob.key, knob.value)
+		if err := v.BindEnv(knob.key, envName(knob.key)); err != nil {
+			return nil, fmt.Errorf("binding %s: %w", envName(knob.key), err)
+		}
+		if flag := flags.Lookup(knob.flag); flag != nil && flag.Changed {
+			v.Set(knob.key, flag.Value.String())
+		}
+	}
+	config := &Config{}
+	if err := v.Unmarshal(config); err != nil {
+		return nil, fmt.Errorf("reading the configuration: %w", err)
+	}
+	config.Labels = labels
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	return config, nil
+}
+
+// readLabels reads the labels apart, because viper turns the keys of maps to lower case.
+func readLabels(content []byte) (map[string]string, error) {
+	var file struct {
+		Labels map[string]string `json:"labels"`
+	}
+	if err := yaml.Unmarshal(content, &file); err != nil {
+		return nil, err
+	}
+	return file.Labels, nil
+}
+
+func checkKeys(keys []string) error {
+	known := []string{"aggregatedapiserverdisableadmissionplugins", "labels"}
+	for _, knob := range knobs {
+		known = append(known, strings.ToLower(knob.key))
+	}
+	known = append(known, ignoredKeys...)
+	var unknown []string
+	for _, key := range keys {
+		if !slices.ContainsFunc(known, func(k string) bool { return key == k || strings.HasPrefix(key, k+".") }) {
+			unknown = append(unknown, key)
+		}
+	}
+	if len(unknown) > 0 {
+		slices.Sort(unknown)
+		return fmt.Errorf("unknown keys: %s", strings.Join(unknown, ", "))
+	}
+	return nil
+}
+
+func (c *Config) validate() error {
+	var problems []error
+	if err := apis.ValidateGroupSuffix(c.APIGroupSuffix); err != nil {
+		problems = append(problems, fmt.Errorf("validate apiGroupSuffix: %w", err))
+	}
+	for key, port := range map[string]int32{
+		"aggregatedAPIServerPort": c.AggregatedAPIServerPort, "impersonationProxyServerPort": c.ImpersonationProxyServerPort,
+	} {
+		if port < 1024 || port > 65535 {
+			problems = append(problems, fmt.Errorf("%s is %d: must be within range 1024 to 65535", key, port))
+		}
+	}
+	if !slices.Contains([]string{"", "info", "debug", "trace", "all"}, c.Log.Level) {
+		problems = append(problems, fmt.Errorf("log.level is %q: use info, debug, trace or all", c.Log.Level))
+	}
+	if !slices.Contains([]string{"", "json", "text"}, c.Log.Format) {
+		problems = append(problems, fmt.Errorf("log.format is %q: use json or text", c.Log.Format))
+	}
+	if !slices.Contains([]string{"", "enabled", "disabled"}, c.Audit.LogUsernamesAndGroups) {
+		problems = append(problems, errors.New("invalid logUsernamesAndGroups format, valid choices are 'enabled', 'disabled', or empty string (equivalent to 'disabled')"))
+	}
+	for key, value := range c.Labels {
+		for _, problem := range append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...) {
+			problems = append(problems, fmt.Errorf("label %q: %s", key, problem))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// AppLabel returns the value of the label "app" on the agent's pods.
+func (c *Config) AppLabel() string {
+	if app := c.Labels["app"]; app != "" {
+		return app
+	}
+	return DefaultAppName
+}
+
+// Print writes the configuration as YAML, in the form of the file.
+func (c *Config) Print(out io.Writer) error {
+	content, err := yaml.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("encoding the configuration: %w", err)
+	}
+	_, err = out.Write(content)
+	return err
+}

@@ -1,0 +1,148 @@
+package agent
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+)
+
+// peersFile is a ConfigMap's content as a Pinniped installation has it.
+const peersFile = `
+discovery: {url: null}
+api:
+  servingCertificate: {durationSeconds: 2592000, renewBeforeSeconds: 2160000}
+apiGroupSuffix: pinniped.dev
+aggregatedAPIServerPort: 10250
+impersonationProxyServerPort: 8444
+names:
+  servingCertificateSecret: x-api-tls-serving-certificate
+  credentialIssuer: x-config
+  apiService: x-api
+  impersonationLoadBalancerService: x-lb
+  impersonationClusterIPService: x-ip
+  impersonationTLSCertificateSecret: x-tls
+  impersonationCACertificateSecret: x-ca
+  impersonationSignerSecret: x-signer
+  agentServiceAccount: x-kube-cert-agent
+  impersonationProxyServiceAccount: x-impersonation-proxy
+  impersonationProxyLegacySecret: x-impersonation-proxy
+labels: {app: x, example.com/Team: Blue}
+kubeCertAgent: {namePrefix: p-, image: i, imagePullSecrets: [s]}
+tls: {onedottwo: {allowedCiphers: []}}
+audit: {logUsernamesAndGroups: enabled}
+`
+
+func load(t *testing.T, content string, args ...string) (*Config, error) {
+	t.Helper()
+	path := ""
+	if content != "" {
+		path = filepath.Join(t.TempDir(), "pinniped.yaml")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flags := pflag.NewFlagSet("agent", pflag.ContinueOnError)
+	AddFlags(flags)
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return LoadConfig(path, flags)
+}
+
+func TestLoadConfig(t *testing.T) {
+	t.Parallel()
+
+	config, err := load(t, peersFile)
+	if err != nil {
+		t.Fatalf("a peer's file: %v", err)
+	}
+	if config.Names.CredentialIssuer != "x-config" || config.Names.ImpersonationProxyServiceAccount != "x-impersonation-proxy" {
+		t.Errorf("names are %+v", config.Names)
+	}
+	if diff := cmp.Diff(map[string]string{"app": "x", "example.com/Team": "Blue"}, config.Labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+	if config.Audit.LogUsernamesAndGroups != "enabled" || config.AppLabel() != "x" {
+		t.Errorf("audit %+v, app label %q", config.Audit, config.AppLabel())
+	}
+
+	config, err = load(t, "")
+	if err != nil {
+		t.Fatalf("no file: %v", err)
+	}
+	if config.AggregatedAPIServerPort != 10250 || config.Names.CredentialIssuer != "pinniped-concierge-config" || config.AppLabel() != DefaultAppName {
+		t.Errorf("defaults are %+v", config)
+	}
+}
+
+func TestLoadConfigPrecedence(t *testing.T) {
+	t.Setenv("PINNIPED_AGENT_LOG_LEVEL", "debug")
+	t.Setenv("PINNIPED_AGENT_IMPERSONATION_PROXY_SERVER_PORT", "9000")
+	config, err := load(t, "log: {level: all}\nimpersonationProxyServerPort: 8000\naggregatedAPIServerPort: 8001\n", "--log-level=trace")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.Log.Level != "trace" || config.ImpersonationProxyServerPort != 9000 || config.AggregatedAPIServerPort != 8001 {
+		t.Errorf("level %q (want the flag's), proxy port %d (want the environment's), API port %d (want the file's)",
+			config.Log.Level, config.ImpersonationProxyServerPort, config.AggregatedAPIServerPort)
+	}
+}
+
+func TestLoadConfigRefuses(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ name, file, want string }{
+		{"unknown keys", "impersonationProxyPort: 1\nnames: {secret: x}\n", "unknown keys: impersonationproxyport, names.secret"},
+		{"ports out of range", "impersonationProxyServerPort: 443\n", "must be within range 1024 to 65535"},
+		{"ports that are no number", "aggregatedAPIServerPort: many\n", "aggregatedAPIServerPort"},
+		{"suffixes that are no domain", "apiGroupSuffix: nodot\n", "validate apiGroupSuffix"},
+		{"unknown log levels", "log: {level: loud}\n", "log.level"},
+		{"unknown audit words", "audit: {logUsernamesAndGroups: yep}\n", "invalid logUsernamesAndGroups format"},
+		{"labels that Kubernetes refuses", "labels: {'a b': c}\n", `label "a b"`},
+		{"files that are no YAML", "a: [\n", "reading configuration"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := load(t, test.file); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want an error with %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestPrintedConfigCanBeReadBack(t *testing.T) {
+	t.Parallel()
+	config, err := load(t, peersFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var printed bytes.Buffer
+	if err := config.Print(&printed); err != nil {
+		t.Fatal(err)
+	}
+	again, err := load(t, printed.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(config, again); diff != "" {
+		t.Errorf("(-printed +read):\n%s", diff)
+	}
+}
+
+func TestEnvName(t *testing.T) {
+	t.Parallel()
+	for key, want := range map[string]string{
+		"apiGroupSuffix":              "PINNIPED_AGENT_API_GROUP_SUFFIX",
+		"aggregatedAPIServerPort":     "PINNIPED_AGENT_AGGREGATED_API_SERVER_PORT",
+		"names.apiService":            "PINNIPED_AGENT_NAMES_API_SERVICE",
+		"audit.logUsernamesAndGroups": "PINNIPED_AGENT_AUDIT_LOG_USERNAMES_AND_GROUPS",
+	} {
+		if got := envName(key); got != want {
+			t.Errorf("%s: got %s, want %s", key, got, want)
+		}
+	}
+}

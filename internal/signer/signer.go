@@ -1,0 +1,70 @@
+// Package signer holds the CA that signs the short-lived client certificates with which users log in at the
+// impersonation proxy. Every replica loads it from the same Secret, so that each accepts what any other issued.
+package signer
+
+import (
+	"bytes"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// ErrNotLoaded is returned while there is no CA to sign with: at start, and while the impersonation proxy is disabled.
+// Nothing is signed then, because nobody would accept it.
+var ErrNotLoaded = errors.New("the client certificate signer is not loaded")
+
+// Signer issues client certificates. The zero value has no CA yet; it is safe for concurrent use.
+type Signer struct {
+	// Clock tells when a certificate becomes valid; nil means the real clock.
+	Clock clock.PassiveClock
+
+	current atomic.Pointer[Generation]
+}
+
+// Generation is one immutable state of the signer.
+type Generation struct {
+	ca     *certs.CA
+	bundle []byte
+}
+
+// Bundle returns the PEM certificates of every CA whose client certificates are to be accepted: the one that signs, and those that
+// signed before it. The caller must not change it.
+func (g *Generation) Bundle() []byte { return g.bundle }
+
+// Load makes ca the signing CA and goes on accepting what the CAs in previous (PEM) have signed.
+// Loading what is loaded already changes nothing. It reports whether something changed.
+func (s *Signer) Load(ca *certs.CA, previous []byte) bool {
+	bundle := append(ca.CertPEM(), previous...)
+	if old := s.current.Load(); old != nil && bytes.Equal(old.bundle, bundle) {
+		return false
+	}
+	s.current.Store(&Generation{ca: ca, bundle: bundle})
+	return true
+}
+
+// Clear forgets the CA: nothing is signed or accepted any more. It reports whether there was one.
+func (s *Signer) Clear() bool { return s.current.Swap(nil) != nil }
+
+// Current returns the state in force, or nil while there is none. The pointer is the same until the state changes.
+func (s *Signer) Current() *Generation { return s.current.Load() }
+
+// IssueClientCertificate issues a client certificate that is valid for ttl. It returns ErrNotLoaded while there is no CA.
+func (s *Signer) IssueClientCertificate(username string, groups, organizationalUnits []string, ttl time.Duration) (*certs.KeyPair, error) {
+	generation := s.current.Load()
+	if generation == nil {
+		return nil, ErrNotLoaded
+	}
+	now := time.Now()
+	if s.Clock != nil {
+		now = s.Clock.Now()
+	}
+	return generation.ca.IssueClient(certs.ClientIdentity{
+		Username:            username,
+		Groups:              groups,
+		OrganizationalUnits: organizationalUnits,
+	}, now, ttl)
+}
