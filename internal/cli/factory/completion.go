@@ -1,0 +1,88 @@
+package factory
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+)
+
+// completionTimeout bounds what a press of the tab key may cost.
+const completionTimeout = 3 * time.Second
+
+// CompleteFlags registers shell completion for flags of cmd.
+func CompleteFlags(cmd *cobra.Command, functions map[string]cobra.CompletionFunc) {
+	for name, complete := range functions {
+		if err := cmd.RegisterFlagCompletionFunc(name, complete); err != nil {
+			panic(err) // a mistake in our code
+		}
+	}
+}
+
+// CompleteValues completes fixed values.
+func CompleteValues(values ...string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return values, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// CompleteContexts completes the contexts of the kubeconfig that flags name.
+func (f *Factory) CompleteContexts(flags *ClusterFlags) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		rules, _, err := f.loadingRules(flags.Kubeconfig)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		raw, err := rules.Load()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		contexts := make([]string, 0, len(raw.Contexts))
+		for name := range raw.Contexts {
+			contexts = append(contexts, name)
+		}
+		slices.Sort(contexts)
+		return contexts, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// CompleteFromCluster completes what list finds in the cluster that flags name, under the API group suffix. Without an
+// answer in time it completes nothing.
+func (f *Factory) CompleteFromCluster(flags *ClusterFlags, suffix *string, list func(context.Context, *discovery.Client) ([]string, error)) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		ctx := cmd.Context()
+		if ctx == nil {
+			ctx = context.Background()
+		}
+		ctx, cancel := context.WithTimeout(ctx, completionTimeout)
+		defer cancel()
+		cluster, err := f.Cluster(*flags)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		client, err := f.Connect(cluster, *suffix)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		found, err := list(ctx, client)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return found, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// CompleteCredentialIssuers completes the names of the cluster's CredentialIssuers.
+func (f *Factory) CompleteCredentialIssuers(flags *ClusterFlags, suffix *string) cobra.CompletionFunc {
+	return f.CompleteFromCluster(flags, suffix, func(ctx context.Context, client *discovery.Client) ([]string, error) {
+		issuers, err := client.CredentialIssuers(ctx)
+		found := make([]string, 0, len(issuers))
+		for i := range issuers {
+			found = append(found, issuers[i].Name)
+		}
+		return found, err
+	})
+}

@@ -1,0 +1,115 @@
+// Package factory is what the root command hands to every command: streams, environment, configuration and clients.
+package factory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+)
+
+// Factory is the outside world of one run of the CLI. Tests fill it with their own; New gives the real one.
+type Factory struct {
+	genericiooptions.IOStreams
+
+	// Args are the arguments after the program's name. Credential caches are keyed by them.
+	Args []string
+	// Getenv and LookupEnv read the environment.
+	Getenv    func(string) string
+	LookupEnv func(string) (string, bool)
+	// HomeDir returns the user's home directory. Commands that need none work without one.
+	HomeDir func() (string, error)
+	// Executable returns the path of the running program.
+	Executable func() (string, error)
+	// Now is the clock.
+	Now func() time.Time
+	// SetVerbosity switches client-go's log on stderr, for -v.
+	SetVerbosity func(level int)
+	// Version is the version the binary was linked with; empty for what the Go toolchain recorded.
+	Version string
+
+	// Quiet silences progress (--quiet). The root command sets it.
+	Quiet bool
+}
+
+// New returns the Factory of a real process.
+func New(args []string) *Factory {
+	return &Factory{
+		IOStreams:    genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr},
+		Args:         args,
+		Getenv:       os.Getenv,
+		LookupEnv:    os.LookupEnv,
+		HomeDir:      os.UserHomeDir,
+		Executable:   os.Executable,
+		Now:          time.Now,
+		SetVerbosity: func(int) {},
+	}
+}
+
+// Progress returns where the command reports its steps: stderr, or nowhere with --quiet.
+func (f *Factory) Progress() *ui.Progress { return ui.NewProgress(f.ErrOut, f.Getenv, f.Quiet) }
+
+// Style returns the colours for w, usually f.Out.
+func (f *Factory) Style(w io.Writer) ui.Style { return ui.StyleFor(w, f.Getenv) }
+
+// ConfigDir returns the directory of our files: $XDG_CONFIG_HOME/pinniped, or else $HOME/.config/pinniped, on every
+// operating system.
+func (f *Factory) ConfigDir() (string, error) {
+	if dir := f.Getenv("XDG_CONFIG_HOME"); dir != "" {
+		return filepath.Join(dir, "pinniped"), nil
+	}
+	home, err := f.HomeDir()
+	if err != nil {
+		return "", fmt.Errorf("finding the configuration directory: %w", err)
+	}
+	return filepath.Join(home, ".config", "pinniped"), nil
+}
+
+// WithTimeout returns a context for a command's --timeout flag. Zero means no limit.
+func WithTimeout(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, timeout, context.DeadlineExceeded)
+}
+
+// NoArgs is the cobra.Command.Args of a command without arguments: anything extra is wrong usage.
+func NoArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return ui.WithHint(ui.Usage(fmt.Errorf("unexpected argument %q", args[0])), "run %q", cmd.CommandPath()+" --help")
+}
+
+// Group makes cmd a command that only has subcommands: alone it prints its help, and an unknown subcommand is wrong
+// usage, with the nearest ones suggested.
+func Group(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		err := ui.Usage(fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath()))
+		cmd.SuggestionsMinimumDistance = 2
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			return ui.WithHint(err, "did you mean %q?", cmd.CommandPath()+" "+near[0])
+		}
+		return ui.WithHint(err, "run %q for the list of commands", cmd.CommandPath()+" --help")
+	}
+	return cmd
+}
+
+// OneOf returns a usage error that shows the rejected value of a flag with the accepted ones.
+func OneOf(flag, value string, accepted ...string) error {
+	return ui.Usage(fmt.Errorf("invalid value %q for --%s, supported values are %q", value, flag, accepted))
+}
+
+var errNoFlag = errors.New("no such flag")

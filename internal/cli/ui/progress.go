@@ -1,0 +1,140 @@
+package ui
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// Progress prints what a command is doing, a line a step. It is safe for concurrent use.
+// On a terminal a running Task shows a spinner; elsewhere nothing is ever overwritten. The zero value prints nothing.
+type Progress struct {
+	// Out receives the lines; normally stderr. Nil means silent.
+	Out io.Writer
+	// Style colours the marks.
+	Style Style
+	// Spin lets a Task redraw its line. Set it only for a terminal.
+	Spin bool
+
+	mu   sync.Mutex
+	task *Task // whose line is on the screen
+}
+
+// NewProgress returns a Progress that writes to w, with colour and spinner as w and the environment allow.
+// With quiet it prints nothing.
+func NewProgress(w io.Writer, getenv func(string) string, quiet bool) *Progress {
+	if quiet {
+		return &Progress{}
+	}
+	return &Progress{Out: w, Style: StyleFor(w, getenv), Spin: IsTerminal(w) && getenv("TERM") != "dumb"}
+}
+
+// Info prints a step that says what is or will be.
+func (p *Progress) Info(format string, args ...any) { p.line("•", format, args...) }
+
+// Done prints a step that went well.
+func (p *Progress) Done(format string, args ...any) { p.line(p.Style.Good("✓"), format, args...) }
+
+// Fail prints a step that went wrong.
+func (p *Progress) Fail(format string, args ...any) { p.line(p.Style.Bad("✗"), format, args...) }
+
+// Warn prints something that the reader should know, but that stops nothing.
+func (p *Progress) Warn(format string, args ...any) { p.line(p.Style.Caution("!"), format, args...) }
+
+func (p *Progress) line(mark, format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.printLocked(mark, fmt.Sprintf(format, args...))
+}
+
+func (p *Progress) printLocked(mark, text string) {
+	if p.Out == nil {
+		return
+	}
+	if p.task != nil {
+		fmt.Fprint(p.Out, "\r\x1b[K")
+	}
+	fmt.Fprintf(p.Out, "%s %s\n", mark, text)
+}
+
+// Task is a step that takes time. End it with Done, Fail or Stop; a second end does nothing.
+type Task struct {
+	progress *Progress
+	text     string
+	stop     chan struct{}
+	stopped  chan struct{}
+	once     sync.Once
+}
+
+// Start prints that a step begins. On a terminal the line turns into the result; elsewhere the result is a second line.
+func (p *Progress) Start(format string, args ...any) *Task {
+	t := &Task{progress: p, text: fmt.Sprintf(format, args...)}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.Out == nil || !p.Spin || p.task != nil {
+		p.printLocked("•", t.text)
+		return t
+	}
+	p.task, t.stop, t.stopped = t, make(chan struct{}), make(chan struct{})
+	go t.spin()
+	return t
+}
+
+func (t *Task) spin() {
+	defer close(t.stopped)
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	frames := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+	for i := 0; ; i++ {
+		t.progress.mu.Lock()
+		fmt.Fprintf(t.progress.Out, "\r\x1b[K%c %s", frames[i%len(frames)], t.text)
+		t.progress.mu.Unlock()
+		select {
+		case <-t.stop:
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// Update changes what the step says it is doing. Where nothing is overwritten, it prints a line if the text is new.
+func (t *Task) Update(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	t.progress.mu.Lock()
+	defer t.progress.mu.Unlock()
+	if text == t.text {
+		return
+	}
+	t.text = text
+	if t.stop == nil {
+		t.progress.printLocked("•", text)
+	}
+}
+
+// Done ends the step with its good result.
+func (t *Task) Done(format string, args ...any) {
+	t.end(func() { t.progress.Done(format, args...) })
+}
+
+// Fail ends the step with what went wrong.
+func (t *Task) Fail(format string, args ...any) {
+	t.end(func() { t.progress.Fail(format, args...) })
+}
+
+// Stop ends the step without a result, for when the error says it all.
+func (t *Task) Stop() { t.end(func() {}) }
+
+func (t *Task) end(print func()) {
+	t.once.Do(func() {
+		if t.stop != nil {
+			close(t.stop)
+			<-t.stopped
+			t.progress.mu.Lock()
+			fmt.Fprint(t.progress.Out, "\r\x1b[K")
+			t.progress.task = nil
+			t.progress.mu.Unlock()
+		}
+		print()
+	})
+}

@@ -1,0 +1,204 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Errors that callers branch on with errors.Is. They are wrapped in errors that name the object.
+var (
+	// ErrNotInstalled means that the cluster does not know the API: no agent is installed under this suffix.
+	ErrNotInstalled = errors.New("the pinniped agent is not installed")
+	// ErrNoCredentialIssuer means that the API is installed, but has no object.
+	ErrNoCredentialIssuer = error(hinted{"no CredentialIssuer in the cluster",
+		"the agent makes its CredentialIssuer when it starts: see whether its pods are running"})
+	// ErrNotFound means that an object which was asked for by name does not exist.
+	ErrNotFound = errors.New("not found")
+	// ErrForbidden means that the cluster does not permit the request. See ForbiddenError.
+	ErrForbidden = errors.New("forbidden")
+	// ErrUnauthorized means that the cluster does not accept the credential in the kubeconfig.
+	ErrUnauthorized = errors.New("unauthorized")
+	// ErrUnreachable means that no answer came from the API server at all.
+	ErrUnreachable = errors.New("the cluster cannot be reached")
+	// ErrConflict means that another manager owns a field, or that the object changed in the meantime.
+	ErrConflict = errors.New("conflict")
+)
+
+type hinted struct{ text, hint string }
+
+func (e hinted) Error() string { return e.text }
+func (e hinted) Hint() string  { return e.hint }
+
+// NotInstalledError says which part of the API the cluster does not know. It is an ErrNotInstalled.
+type NotInstalledError struct {
+	What  string
+	cause error
+}
+
+func (e *NotInstalledError) Error() string {
+	return ErrNotInstalled.Error() + ": the cluster has no " + e.What
+}
+func (e *NotInstalledError) Is(target error) bool { return target == ErrNotInstalled }
+func (e *NotInstalledError) Unwrap() error        { return e.cause }
+
+// Hint says what to do about it.
+func (e *NotInstalledError) Hint() string {
+	return "install the agent in this cluster, pick another cluster with --kubeconfig-context, or give the API group suffix it was installed with"
+}
+
+// SeveralError means that a choice was left to us, and that there are several candidates.
+type SeveralError struct {
+	Kind  string   // what there are several of
+	Names []string // the candidates, as they can be given on the command line
+	hint  string
+}
+
+func (e *SeveralError) Error() string {
+	return fmt.Sprintf("several %ss in the cluster: %s", e.Kind, strings.Join(e.Names, ", "))
+}
+
+// Hint says what to do about it.
+func (e *SeveralError) Hint() string {
+	if e.hint != "" {
+		return e.hint
+	}
+	return "name one of them with --concierge-credential-issuer"
+}
+
+// ForbiddenError says which request the cluster does not permit. It is an ErrForbidden.
+type ForbiddenError struct {
+	Verb      string
+	Resource  schema.GroupResource // with subresource, such as credentialissuers/status
+	Namespace string
+	Name      string
+	cause     error
+}
+
+func (e *ForbiddenError) Error() string {
+	text := fmt.Sprintf("not permitted to %s %s", e.Verb, e.Resource)
+	if e.Name != "" {
+		text += fmt.Sprintf(" %q", e.Name)
+	}
+	if e.Namespace != "" {
+		text += fmt.Sprintf(" in namespace %q", e.Namespace)
+	}
+	return text
+}
+
+func (e *ForbiddenError) Is(target error) bool { return target == ErrForbidden }
+func (e *ForbiddenError) Unwrap() error        { return e.cause }
+
+// Hint says what to do about it.
+func (e *ForbiddenError) Hint() string {
+	scope := "ClusterRole"
+	if e.Namespace != "" {
+		scope = fmt.Sprintf("Role in namespace %q", e.Namespace)
+	}
+	return fmt.Sprintf("use the kubeconfig of an administrator, or ask for a %s with: apiGroups %q, resources %q, verbs %q",
+		scope, []string{e.Resource.Group}, []string{e.Resource.Resource}, []string{e.Verb})
+}
+
+// UnreachableError says why no answer came from the API server. It is an ErrUnreachable.
+type UnreachableError struct {
+	Host  string
+	cause error
+}
+
+func (e *UnreachableError) Error() string {
+	return fmt.Sprintf("reaching the cluster at %q: %v", e.Host, e.cause)
+}
+func (e *UnreachableError) Is(target error) bool { return target == ErrUnreachable }
+func (e *UnreachableError) Unwrap() error        { return e.cause }
+
+// Hint says what to do about it.
+func (e *UnreachableError) Hint() string {
+	if dns, ok := errors.AsType[*net.DNSError](e.cause); ok {
+		return fmt.Sprintf("the host name %q is not known here: check the kubeconfig's server, and whether a VPN is needed", dns.Name)
+	}
+	return "check the kubeconfig's server and CA bundle, and whether the network lets you through (VPN, proxy)"
+}
+
+// failure is a request that was answered with an error, in our words.
+type failure struct {
+	doing string
+	kind  error // one of the sentinels, or nil
+	cause error
+}
+
+func (e *failure) Error() string {
+	if e.kind == ErrNotFound {
+		return e.doing + ": not found"
+	}
+	return e.doing + ": " + e.cause.Error()
+}
+func (e *failure) Is(target error) bool { return e.kind != nil && target == e.kind }
+func (e *failure) Unwrap() error        { return e.cause }
+
+func (e *failure) Hint() string {
+	switch e.kind {
+	case ErrUnauthorized:
+		return "the credential in the kubeconfig does not work: it may have expired"
+	case ErrConflict:
+		return "somebody else changed or manages this object: look at it, then run the command again"
+	}
+	return ""
+}
+
+func isNotFound(err error) bool { return errors.Is(err, ErrNotFound) }
+
+// explain turns what the API server (or the network) answered into one of this package's errors.
+func (c *Client) explain(ctx context.Context, op operation, err error) error {
+	resource := op.resource.GroupResource()
+	if op.subresource != "" {
+		resource.Resource += "/" + op.subresource
+	}
+	doing := map[string]string{"get": "reading", "list": "listing", "patch": "applying", "create": "creating"}[op.verb] + " " + resource.String()
+	if op.name != "" {
+		doing += fmt.Sprintf(" %q", op.name)
+	}
+	if op.namespace != "" {
+		doing += fmt.Sprintf(" in namespace %q", op.namespace)
+	}
+	var netErr *url.Error
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", doing, ctx.Err())
+	case apierrors.IsForbidden(err):
+		return &ForbiddenError{Verb: op.verb, Resource: resource, Namespace: op.namespace, Name: op.name, cause: err}
+	case apierrors.IsUnauthorized(err):
+		return &failure{doing: doing, kind: ErrUnauthorized, cause: err}
+	case apierrors.IsConflict(err):
+		return &failure{doing: doing, kind: ErrConflict, cause: err}
+	case apierrors.IsNotFound(err):
+		if c.isOurs(op.resource) && (op.verb == "list" || !c.served(ctx, op.resource)) {
+			return &NotInstalledError{What: "API " + op.resource.GroupVersion().String(), cause: err}
+		}
+		return &failure{doing: doing, kind: ErrNotFound, cause: err}
+	case errors.As(err, &netErr):
+		// client-go gives errors of an exec credential plugin no type, only this text.
+		if strings.HasPrefix(netErr.Err.Error(), "getting credentials:") {
+			return &failure{doing: doing, kind: ErrUnauthorized, cause: netErr.Err}
+		}
+		return &UnreachableError{Host: c.host, cause: netErr.Err}
+	}
+	return &failure{doing: doing, cause: err}
+}
+
+func (c *Client) isOurs(resource schema.GroupVersionResource) bool {
+	gv := resource.GroupVersion()
+	return gv == c.groups.Config || gv == c.groups.Authentication
+}
+
+// served reports whether the cluster knows the resource at all: "not found" is also the answer for an object of a
+// kind that exists. When this cannot be found out, the kind is taken to exist.
+func (c *Client) served(ctx context.Context, resource schema.GroupVersionResource) bool {
+	err := c.rest[resource.GroupVersion()].Get().Resource(resource.Resource).Param("limit", "1").Do(ctx).Error()
+	return !apierrors.IsNotFound(err)
+}

@@ -1,0 +1,123 @@
+package discovery
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// Mode is the way a client gets in. Empty means any.
+type Mode = configv1alpha1.FrontendType
+
+// ParseMode reads a mode in any case. Empty stays empty.
+func ParseMode(text string) (Mode, error) {
+	if text == "" {
+		return "", nil
+	}
+	for _, mode := range Modes() {
+		if strings.EqualFold(text, string(mode)) {
+			return mode, nil
+		}
+	}
+	return "", fmt.Errorf("invalid mode %q, valid modes are %s and %s", text, Modes()[0], Modes()[1])
+}
+
+// Modes returns the modes that exist.
+func Modes() []Mode {
+	return []Mode{configv1alpha1.FrontendTokenCredentialRequestAPI, configv1alpha1.FrontendImpersonationProxy}
+}
+
+// Frontend is how a client connects under the chosen strategy.
+type Frontend struct {
+	Mode     Mode
+	Endpoint string // https://host[:port]
+	CABundle []byte // PEM; empty means the system roots
+}
+
+// ChooseStrategy returns the frontend of the first successful strategy of issuer that has one for mode.
+// Otherwise it returns a *NoStrategyError. An advertised CA bundle that is not base64 is an error of its own, as no
+// other strategy was meant.
+func ChooseStrategy(issuer *configv1alpha1.CredentialIssuer, mode Mode) (*Frontend, error) {
+	for i := range issuer.Status.Strategies {
+		strategy := &issuer.Status.Strategies[i]
+		frontend := strategy.Frontend
+		if strategy.Status != configv1alpha1.StrategySuccess || frontend == nil || mode != "" && frontend.Type != mode {
+			continue
+		}
+		switch {
+		case frontend.Type == configv1alpha1.FrontendImpersonationProxy && frontend.ImpersonationProxyInfo != nil:
+			info := frontend.ImpersonationProxyInfo
+			return newFrontend(frontend.Type, info.Endpoint, info.CertificateAuthorityData)
+		case frontend.Type == configv1alpha1.FrontendTokenCredentialRequestAPI && frontend.TokenCredentialRequestAPIInfo != nil:
+			info := frontend.TokenCredentialRequestAPIInfo
+			return newFrontend(frontend.Type, info.Server, info.CertificateAuthorityData)
+		}
+	}
+	return nil, &NoStrategyError{Mode: mode, Issuer: issuer.Name, Strategies: issuer.Status.Strategies}
+}
+
+func newFrontend(mode Mode, endpoint, caData string) (*Frontend, error) {
+	bundle, err := base64.StdEncoding.DecodeString(caData)
+	if err != nil {
+		return nil, fmt.Errorf("decoding the CA bundle that strategy %s advertises: %w", mode, err)
+	}
+	return &Frontend{Mode: mode, Endpoint: endpoint, CABundle: bundle}, nil
+}
+
+// NoStrategyError means that no strategy of the CredentialIssuer lets clients in under the wanted mode.
+type NoStrategyError struct {
+	Mode       Mode
+	Issuer     string
+	Strategies []configv1alpha1.CredentialIssuerStrategy
+}
+
+func (e *NoStrategyError) Error() string {
+	text := fmt.Sprintf("no successful strategy in CredentialIssuer %q", e.Issuer)
+	if e.Mode != "" {
+		text = fmt.Sprintf("no successful strategy for mode %s in CredentialIssuer %q", e.Mode, e.Issuer)
+	}
+	if len(e.Strategies) == 0 {
+		return text + ": the agent has not reported any strategy yet"
+	}
+	states := make([]string, 0, len(e.Strategies))
+	for _, s := range e.Strategies {
+		states = append(states, fmt.Sprintf("%s is %s (%s: %s)", s.Type, s.Status, s.Reason, s.Message))
+	}
+	return text + ": " + strings.Join(states, "; ")
+}
+
+// Hint says what to do about it.
+func (e *NoStrategyError) Hint() string {
+	var available []string
+	for _, s := range e.Strategies {
+		if s.Status == configv1alpha1.StrategySuccess && s.Frontend != nil {
+			available = append(available, string(s.Frontend.Type))
+		}
+	}
+	switch {
+	case len(e.Strategies) == 0:
+		return "see whether the agent's pods are running"
+	case len(available) > 0:
+		return "this cluster offers --concierge-mode " + strings.Join(available, " or ")
+	}
+	return fmt.Sprintf("the messages above come from the agent; correct spec.impersonationProxy with \"kubectl edit credentialissuer %s\"", e.Issuer)
+}
+
+// Pending reports whether waiting may help: a strategy that could serve mode says that it is not finished, or the
+// agent has not reported any strategy yet.
+func (e *NoStrategyError) Pending() bool {
+	for _, s := range e.Strategies {
+		if s.Reason != configv1alpha1.ReasonPending {
+			continue
+		}
+		switch {
+		case e.Mode == "",
+			e.Mode == configv1alpha1.FrontendImpersonationProxy && s.Type == configv1alpha1.StrategyImpersonationProxy,
+			e.Mode == configv1alpha1.FrontendTokenCredentialRequestAPI && s.Type == configv1alpha1.StrategyKubeClusterSigningCertificate:
+			return true
+		}
+	}
+	return len(e.Strategies) == 0
+}

@@ -1,0 +1,81 @@
+// Package atomicfile replaces files as a whole: whoever reads sees the old content or the new one, never a part.
+//
+// It exists beside google/renameio because that library offers nothing on Windows and keeps the permissions of the
+// file it replaces, which is wrong for files that hold credentials.
+package atomicfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Write replaces the file at path with data. The new file has mode 0600, whatever the old one had, and is on the disk
+// before it gets its name. A symbolic link stays, and its target is replaced; a device or pipe, such as /dev/stdout, is
+// written to as it is. After an error the old file is as it was.
+func Write(path string, data []byte) error {
+	target, err := resolve(path)
+	if err != nil {
+		return err
+	}
+	if info, err := os.Stat(target); err == nil && !info.Mode().IsRegular() {
+		if info.IsDir() {
+			return &fs.PathError{Op: "write", Path: path, Err: errors.New("is a directory")}
+		}
+		return writeThrough(target, data)
+	}
+	temp, err := os.CreateTemp(filepath.Dir(target), "."+filepath.Base(target)+".*.tmp")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(temp.Name()) }() // gone already when all went well
+	if _, err := temp.Write(data); err != nil {
+		return errors.Join(err, temp.Close())
+	}
+	if err := temp.Sync(); err != nil {
+		return errors.Join(err, temp.Close())
+	}
+	if err := temp.Close(); err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), target)
+}
+
+// resolve follows symbolic links, also one whose target does not exist yet.
+func resolve(path string) (string, error) {
+	for range 40 {
+		info, err := os.Lstat(path)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode()&fs.ModeSymlink == 0 {
+			return path, nil
+		}
+		if err != nil {
+			return "", err
+		}
+		// A link of /proc or /dev/fd names something that need not be a path: the kernel follows it, we must not.
+		if target, err := os.Stat(path); err == nil && !target.Mode().IsRegular() {
+			return path, nil
+		}
+		link, err := os.Readlink(path)
+		if err != nil {
+			return "", err
+		}
+		if !filepath.IsAbs(link) {
+			link = filepath.Join(filepath.Dir(path), link)
+		}
+		path = link
+	}
+	return "", fmt.Errorf("following symbolic links of %q: too many", path)
+}
+
+func writeThrough(path string, data []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	if _, err := file.Write(data); err != nil {
+		return errors.Join(err, file.Close())
+	}
+	return file.Close()
+}

@@ -1,0 +1,118 @@
+package kubeconfig
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Exec is the exec credential plugin of the kubeconfig: how to run "pinniped login".
+type Exec struct {
+	Command     string
+	InstallHint string
+
+	Concierge *Concierge // nil sends the credential straight to the cluster
+	// CredentialCache is the path of the cache file; nil leaves the choice to the plugin, empty switches the cache off.
+	CredentialCache *string
+	Static          *Static // either Static or OIDC
+	OIDC            *OIDC
+}
+
+// Concierge says where and how the plugin exchanges its credential.
+type Concierge struct {
+	APIGroupSuffix    string
+	AuthenticatorName string
+	AuthenticatorType string
+	Endpoint          string
+	CABundle          []byte
+}
+
+// Static is a login with a static token: the token itself, or the name of the environment variable that holds it.
+type Static struct {
+	Token    string
+	TokenEnv string
+}
+
+// OIDC is a login with an OpenID Connect issuer. Zero values are left out of the arguments.
+type OIDC struct {
+	Issuer            string
+	ClientID          string
+	Scopes            []string
+	SkipBrowser       bool
+	SkipListen        bool
+	ListenPort        uint16
+	CABundle          []byte
+	SessionCache      string
+	DebugSessionCache bool
+	RequestAudience   string
+	UpstreamName      string
+	UpstreamType      string
+	UpstreamFlow      string
+}
+
+func (e *Exec) config() *clientcmdapi.ExecConfig {
+	return &clientcmdapi.ExecConfig{
+		APIVersion:         "client.authentication.k8s.io/v1beta1",
+		Command:            e.Command,
+		Args:               e.Args(),
+		Env:                []clientcmdapi.ExecEnvVar{},
+		InstallHint:        e.InstallHint,
+		ProvideClusterInfo: true,
+	}
+}
+
+// Args returns the plugin's arguments. Their order is part of the contract: caches of credentials are keyed by it.
+func (e *Exec) Args() []string {
+	args := []string{"login", "static"}
+	if e.OIDC != nil {
+		args[1] = "oidc"
+	}
+	if c := e.Concierge; c != nil {
+		args = append(args,
+			"--enable-concierge",
+			"--concierge-api-group-suffix="+c.APIGroupSuffix,
+			"--concierge-authenticator-name="+c.AuthenticatorName,
+			"--concierge-authenticator-type="+c.AuthenticatorType,
+			"--concierge-endpoint="+c.Endpoint,
+			"--concierge-ca-bundle-data="+base64.StdEncoding.EncodeToString(c.CABundle),
+		)
+	}
+	if e.CredentialCache != nil {
+		args = append(args, "--credential-cache="+*e.CredentialCache)
+	}
+	switch {
+	case e.OIDC != nil:
+		return append(args, e.OIDC.args()...)
+	case e.Static != nil && e.Static.Token != "":
+		return append(args, "--token="+e.Static.Token)
+	case e.Static != nil:
+		return append(args, "--token-env="+e.Static.TokenEnv)
+	}
+	return args
+}
+
+func (o *OIDC) args() []string {
+	args := []string{
+		"--issuer=" + o.Issuer,
+		"--client-id=" + o.ClientID,
+		"--scopes=" + strings.Join(o.Scopes, ","),
+	}
+	flag := func(set bool, text string) {
+		if set {
+			args = append(args, text)
+		}
+	}
+	flag(o.SkipBrowser, "--skip-browser")
+	flag(o.SkipListen, "--skip-listen")
+	flag(o.ListenPort != 0, fmt.Sprintf("--listen-port=%d", o.ListenPort))
+	flag(len(o.CABundle) > 0, "--ca-bundle-data="+base64.StdEncoding.EncodeToString(o.CABundle))
+	flag(o.SessionCache != "", "--session-cache="+o.SessionCache)
+	flag(o.DebugSessionCache, "--debug-session-cache")
+	flag(o.RequestAudience != "", "--request-audience="+o.RequestAudience)
+	flag(o.UpstreamName != "", "--upstream-identity-provider-name="+o.UpstreamName)
+	flag(o.UpstreamType != "", "--upstream-identity-provider-type="+o.UpstreamType)
+	flag(o.UpstreamFlow != "", "--upstream-identity-provider-flow="+o.UpstreamFlow)
+	return args
+}
