@@ -4,5 +4,5 @@
 // issue certificates. Judging: Check runs the catalogue of checks on a serving certificate, in the way it would be put in front of
 // a cluster, and returns a Report with every finding.
 //
-// The package needs no cluster and reads no clock: times and sources of randomness come in as parameters.
+// The package needs no cluster and reads no clock: times come in as parameters.
 package certs

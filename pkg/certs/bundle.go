@@ -1,0 +1,146 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// checkBundle judges the members of the CA bundle. What is wrong with one of them warns only: if it is the one that
+// matters, the bundle does not verify, and that is an error of its own.
+func (r *run) checkBundle(v verdict) []Finding {
+	if len(bytes.TrimSpace(r.Bundle)) == 0 {
+		return []Finding{r.bundleEmpty()}
+	}
+	var found []Finding
+	leaf := r.chain[0].Certificate
+	warn := func(member numbered, hint, format string, args ...any) {
+		found = append(found, finding(BundleMember, hint, "%s %s", member.where("the CA bundle"), fmt.Sprintf(format, args...)))
+	}
+	seen := map[string]int{}
+	subjects := map[string]numbered{}
+	for _, member := range r.bundle {
+		print := Fingerprint(member.Raw)
+		if first, twice := seen[print]; twice {
+			warn(member, "leave it out", "is the same certificate as block %d", first)
+			continue
+		}
+		seen[print] = member.number
+		found = append(found, r.checkMember(member, leaf, v)...)
+		if other, same := subjects[string(member.RawSubject)]; same && !bytes.Equal(other.RawSubjectPublicKeyInfo, member.RawSubjectPublicKeyInfo) {
+			f := finding(BundleMember, "", "%s has the same name as block %d, but another key; that is right while a CA changes its key",
+				member.where("the CA bundle"), other.number)
+			found = append(found, f.withSeverity(SeverityInfo))
+		} else if !same {
+			subjects[string(member.RawSubject)] = member
+		}
+	}
+	return append(found, r.endsEarly(v)...)
+}
+
+func (r *run) bundleEmpty() Finding {
+	f := finding(BundleEmpty, "if clients are to verify with another CA, give --ca-bundle FILE or put ca.crt into the Secret",
+		"no CA bundle will be advertised: clients verify the certificate with their system roots")
+	if r.anchor.unknown {
+		f.Message += "; this was not tried, as there are no system roots here"
+	}
+	return f
+}
+
+func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []Finding {
+	warn := func(hint, format string, args ...any) []Finding {
+		return []Finding{finding(BundleMember, hint, "%s %s", member.where("the CA bundle"), fmt.Sprintf(format, args...))}
+	}
+	root := member.IsCA || member.Version < 3 && selfIssued(member.Certificate)
+	switch {
+	case !root && member.Equal(leaf):
+		hint := "advertise the certificate of the CA that issued it instead"
+		if !selfIssued(leaf) {
+			return warn(hint, "is the serving certificate itself (a pin): every renewal will break clients, and OpenSSL does not accept it as it is not self-signed")
+		}
+		return warn(hint, "is the serving certificate itself (a pin): every renewal will break clients")
+	case !root:
+		return warn("leave it out", "is not a CA certificate: it verifies nothing")
+	case member.KeyUsage != 0 && member.KeyUsage&x509.KeyUsageCertSign == 0:
+		return warn("leave it out, or have it issued again with keyCertSign", "may not sign certificates: its key usage lacks keyCertSign")
+	case r.Now.After(member.NotAfter):
+		return warn("leave it out", "expired on %s", date(member.NotAfter))
+	case member.NotBefore.After(r.Now.Add(r.Skew)):
+		return warn("check the clock of the machine that made it", "is not valid before %s", date(member.NotBefore))
+	}
+	if problem := weakKey(member.PublicKey); problem != "" {
+		f := finding(WeakKey, keyFix, "%s %s", member.where("the CA bundle"), problem)
+		if !v.uses(member.Certificate) || r.otherwise(member, v.at).err == nil {
+			f = f.withSeverity(SeverityWarning)
+		}
+		return []Finding{f}
+	}
+	return nil
+}
+
+// otherwise verifies without one member.
+func (r *run) otherwise(member numbered, at time.Time) verdict {
+	rest := slices.DeleteFunc(slices.Clone(r.bundle), func(m numbered) bool { return m.Equal(member.Certificate) })
+	return r.verifyAt(poolOf(rest), poolOf(r.chain[1:]), at)
+}
+
+// endsEarly names the members that expire before the serving certificate: a warning when no other member verifies it
+// to its end, else a note, as an old root beside its successor is exactly as it should be.
+func (r *run) endsEarly(v verdict) []Finding {
+	leaf := r.chain[0].Certificate
+	if v.err != nil || r.Now.After(leaf.NotAfter) {
+		return nil
+	}
+	lasts := r.verifyAt(r.anchor.pool, poolOf(r.chain[1:]), leaf.NotAfter.Add(-time.Second)).err == nil
+	var early []string
+	for _, member := range r.bundle {
+		if member.NotAfter.Before(leaf.NotAfter) && v.uses(member.Certificate) && !member.Equal(leaf) && r.Now.Before(member.NotAfter) {
+			early = append(early, fmt.Sprintf("%s on %s", member.where("the CA bundle"), date(member.NotAfter)))
+		}
+	}
+	if len(early) == 0 {
+		return nil
+	}
+	if lasts {
+		f := finding(BundleMember, "", "expires before the serving certificate does, which another member verifies to its end: %s", list(early))
+		return []Finding{f.withSeverity(SeverityInfo)}
+	}
+	return []Finding{finding(BundleMember, "advertise the CA's new certificate beside it in good time",
+		"expires before the serving certificate does (%s): %s", date(leaf.NotAfter), list(early))}
+}
+
+// checkOldClients asks whether kubeconfigs that were handed out so far go on working.
+func (r *run) checkOldClients() []Finding {
+	if !r.Previous.Advertised || sameTrust(r.Previous.Bundle, r.Bundle) {
+		return nil
+	}
+	members, list := parseBundle(r.Previous.Bundle, r.Limits, "the CA bundle that is advertised now")
+	if len(members) == 0 && len(list) > 0 {
+		return nil // nobody can have verified anything with it
+	}
+	old := r.anchorsOf(r.Previous.Bundle, members, "the CA bundle that is advertised now")
+	if old.unknown {
+		return nil
+	}
+	v := r.verify(old)
+	if v.err == nil || r.found.has(IntermediateInvalid, WeakSignature) {
+		return nil
+	}
+	why, _ := r.whyNot(old, v)
+	if r.Previous.Generated {
+		return []Finding{finding(OldClientsBreak, "hand out new kubeconfigs afterwards: pinniped get kubeconfig",
+			"until now the agent's generated certificate was served: kubeconfigs handed out so far trust its CA only and must be made anew (%s)", why).withSeverity(SeverityWarning)}
+	}
+	return []Finding{finding(OldClientsBreak,
+		"advertise the old and the new CA together first (--ca-bundle with both, the old certificate still in place), have kubeconfigs made anew, then change the certificate",
+		"every kubeconfig handed out so far stops working: %s does not verify the new certificate: %s", old.name, why)}
+}
+
+func sameTrust(a, b []byte) bool {
+	if len(bytes.TrimSpace(a)) == 0 || len(bytes.TrimSpace(b)) == 0 {
+		return len(bytes.TrimSpace(a)) == len(bytes.TrimSpace(b))
+	}
+	return SameBundle(a, b)
+}

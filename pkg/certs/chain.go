@@ -1,0 +1,406 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/rsa"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// chains judges tls.crt as a chain, the CA bundle, and whether the one verifies the other.
+func (r *run) chains() {
+	r.path = buildPath(r.chain)
+	r.anchor = r.anchors()
+	r.found.addAll(checkOrder(r.chain, r.path))
+	r.found.addAll(checkExtra(r.chain))
+
+	v := r.verify(r.anchor)
+	r.intermediates(v)
+	r.found.addAll(r.checkIncomplete(v))
+	r.found.addAll(r.checkVerifies(v))
+	r.found.addAll(r.checkOutlives(v))
+	r.found.addAll(r.checkBundle(v))
+	r.found.addAll(r.checkOldClients())
+	r.found.addAll(r.checkStrict(v))
+}
+
+// maxVerifiableRSA keeps hostile keys from costing seconds: no library makes, and none accepts, larger ones.
+const maxVerifiableRSA = 16384
+
+// tooCostly says whether a certificate's key is so large that nothing signed with it is looked at.
+func tooCostly(cert *x509.Certificate) bool {
+	key, ok := cert.PublicKey.(*rsa.PublicKey)
+	return ok && key.N.BitLen() > maxVerifiableRSA
+}
+
+// signedBy says whether parent's key signed child under parent's name. Whether parent was allowed to is another check.
+func signedBy(child, parent *x509.Certificate) bool {
+	if !bytes.Equal(child.RawIssuer, parent.RawSubject) || tooCostly(parent) {
+		return false
+	}
+	err := parent.CheckSignature(child.SignatureAlgorithm, child.RawTBSCertificate, child.Signature)
+	var insecure x509.InsecureAlgorithmError
+	if errors.As(err, &insecure) || errors.Is(err, x509.ErrUnsupportedAlgorithm) {
+		// The signature cannot be tried; it is another check's matter. The names and key identifiers tell.
+		return len(child.AuthorityKeyId) == 0 || len(parent.SubjectKeyId) == 0 ||
+			bytes.Equal(child.AuthorityKeyId, parent.SubjectKeyId)
+	}
+	return err == nil
+}
+
+func selfSigned(cert *x509.Certificate) bool { return selfIssued(cert) && signedBy(cert, cert) }
+
+// buildPath follows the signatures from the serving certificate upwards through tls.crt.
+func buildPath(chain []numbered) []numbered {
+	path := []numbered{chain[0]}
+	for current := chain[0]; !selfIssued(current.Certificate); {
+		next := slices.IndexFunc(chain, func(candidate numbered) bool {
+			return !containsCert(path, candidate.Certificate) && signedBy(current.Certificate, candidate.Certificate)
+		})
+		if next < 0 {
+			break
+		}
+		current = chain[next]
+		path = append(path, current)
+	}
+	return path
+}
+
+func containsCert(group []numbered, cert *x509.Certificate) bool {
+	return slices.ContainsFunc(group, func(n numbered) bool { return bytes.Equal(n.Raw, cert.Raw) })
+}
+
+// related returns which blocks of the chain lead upwards from the serving certificate, on whatever path: certificates
+// that are cross-signed for old clients have more than one.
+func related(chain []numbered) []bool {
+	in := make([]bool, len(chain))
+	in[0] = true
+	for grown := true; grown; {
+		grown = false
+		for i, candidate := range chain {
+			if in[i] {
+				continue
+			}
+			for j, child := range chain {
+				if in[j] && !selfIssued(child.Certificate) && signedBy(child.Certificate, candidate.Certificate) {
+					in[i], grown = true, true
+					break
+				}
+			}
+		}
+	}
+	return in
+}
+
+// checkOrder wants each certificate to have signed one that stands before it.
+func checkOrder(chain, path []numbered) []Finding {
+	in := related(chain)
+	for i := 1; i < len(chain); i++ {
+		if !in[i] || containsCert(chain[:i], chain[i].Certificate) {
+			continue // a stranger or a repetition; ChainExtra says so
+		}
+		signedEarlier := slices.ContainsFunc(chain[:i], func(child numbered) bool {
+			return signedBy(child.Certificate, chain[i].Certificate)
+		})
+		if signedEarlier {
+			continue
+		}
+		order := make([]string, len(path))
+		for k, cert := range path {
+			order[k] = fmt.Sprintf("block %d", cert.number)
+		}
+		return []Finding{finding(ChainOrder, "write them in this order: "+list(order),
+			"%s is out of place: each certificate must have signed the one before it", chain[i].where("tls.crt"))}
+	}
+	return nil
+}
+
+// checkExtra names what does not belong into tls.crt.
+func checkExtra(chain []numbered) []Finding {
+	const fix = "leave it out; it costs bytes in every handshake"
+	in := related(chain)
+	var found []Finding
+	for i := 1; i < len(chain); i++ {
+		cert := chain[i]
+		switch {
+		case containsCert(chain[:i], cert.Certificate):
+			found = append(found, finding(ChainExtra, fix, "%s is there twice", cert.where("tls.crt")))
+		case !in[i]:
+			found = append(found, finding(ChainExtra, fix, "%s has signed none of the other certificates that lead to the serving certificate",
+				cert.where("tls.crt")))
+		case selfIssued(cert.Certificate):
+			found = append(found, finding(ChainExtra, "leave it out; clients have the root already, in their CA bundle",
+				"%s is a root", cert.where("tls.crt")))
+		}
+	}
+	return found
+}
+
+// anchors are the certificates that clients trust.
+type anchors struct {
+	name    string // for messages
+	pool    *x509.CertPool
+	members []numbered // nil for the system roots
+	system  bool
+	unknown bool // this machine has no system roots to try with
+}
+
+func (r *run) anchors() anchors {
+	return r.anchorsOf(r.Bundle, r.bundle, "the CA bundle that will be advertised")
+}
+
+// anchorsOf makes what clients trust out of a bundle; an empty one stands for the system roots.
+func (r *run) anchorsOf(data []byte, members []numbered, name string) anchors {
+	if len(bytes.TrimSpace(data)) > 0 {
+		return anchors{name: name, pool: poolOf(members), members: members}
+	}
+	a := anchors{name: "the system roots", system: true, pool: r.Roots}
+	if a.pool == nil {
+		pool, err := x509.SystemCertPool()
+		if err != nil || pool.Equal(x509.NewCertPool()) {
+			a.unknown = true
+			pool = x509.NewCertPool()
+		}
+		a.pool = pool
+	}
+	return a
+}
+
+func poolOf(members []numbered) *x509.CertPool {
+	pool := x509.NewCertPool()
+	for _, member := range members {
+		if !tooCostly(member.Certificate) {
+			pool.AddCert(member.Certificate)
+		}
+	}
+	return pool
+}
+
+// verdict is what verification said.
+type verdict struct {
+	err    error
+	at     time.Time // the moment that counted
+	chains [][]*x509.Certificate
+}
+
+func (v verdict) uses(cert *x509.Certificate) bool {
+	return slices.ContainsFunc(v.chains, func(chain []*x509.Certificate) bool {
+		return slices.ContainsFunc(chain, cert.Equal)
+	})
+}
+
+// verify does what clients do, with tls.crt's own intermediates only.
+func (r *run) verify(a anchors) verdict {
+	var last verdict
+	for _, at := range moments(r.Now, r.Skew, r.chain[0].Certificate, r.chain, a.members) {
+		if last = r.verifyAt(a.pool, poolOf(r.chain[1:]), at); last.err == nil {
+			return last
+		}
+	}
+	return last
+}
+
+func (r *run) verifyAt(roots, intermediates *x509.CertPool, at time.Time) verdict {
+	usage := x509.ExtKeyUsageServerAuth
+	if r.found.has(NoServerAuth) {
+		usage = x509.ExtKeyUsageAny // said already; look for what else is wrong
+	}
+	leaf := r.chain[0].Certificate
+	if tooCostly(leaf) {
+		return verdict{err: errors.New("its key is too large to be looked at"), at: at}
+	}
+	chains, err := leaf.Verify(x509.VerifyOptions{
+		Roots:         roots,
+		Intermediates: intermediates,
+		CurrentTime:   at,
+		KeyUsages:     []x509.ExtKeyUsage{usage},
+	})
+	return verdict{err: err, at: at, chains: chains}
+}
+
+// top is the last certificate to which the signatures in tls.crt lead.
+func (r *run) top() numbered { return r.path[len(r.path)-1] }
+
+// anchored says whether the signatures lead from tls.crt into the bundle, whatever else may be wrong.
+func (r *run) anchored(a anchors) bool {
+	in := related(r.chain)
+	for i, cert := range r.chain {
+		if !in[i] {
+			continue
+		}
+		for _, member := range a.members {
+			if cert.Equal(member.Certificate) || signedBy(cert.Certificate, member.Certificate) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// checkIncomplete looks for a certificate missing between tls.crt and what clients trust.
+func (r *run) checkIncomplete(v verdict) []Finding {
+	const fix = "append the missing certificates of the CA to tls.crt, each behind the one that it signed; many CAs call such a file fullchain"
+	top := r.top()
+	if v.err == nil {
+		return r.onlyInBundle(v, fix)
+	}
+	if selfIssued(top.Certificate) || r.anchor.unknown || r.anchored(r.anchor) {
+		return nil
+	}
+	if r.anchor.system {
+		var unknown x509.UnknownAuthorityError
+		if len(r.path) > 1 || !errors.As(v.err, &unknown) {
+			return nil // an intermediate is there; its root is not a system root
+		}
+	} else if named(r.anchor.members, top.RawIssuer) != nil || encodedDifferently(r.anchor.members, top.Certificate) != nil {
+		return nil // BundleDoesNotVerify knows better
+	}
+	return []Finding{finding(ChainIncomplete, fix, "the issuer of %s, %s, is neither in tls.crt nor in %s",
+		top.where("tls.crt"), issuer(top.Certificate), r.anchor.name)}
+}
+
+// onlyInBundle warns where an intermediate reaches clients by the bundle only.
+func (r *run) onlyInBundle(v verdict, fix string) []Finding {
+	roots := slices.DeleteFunc(slices.Clone(r.anchor.members), func(m numbered) bool { return !selfIssued(m.Certificate) })
+	if r.anchor.system || len(roots) == 0 || r.anchor.pins(r.chain[0].Certificate) {
+		return nil
+	}
+	if r.verifyAt(poolOf(roots), poolOf(r.chain[1:]), v.at).err == nil {
+		return nil
+	}
+	if r.verifyAt(poolOf(roots), poolOf(slices.Concat(r.chain[1:], r.anchor.members)), v.at).err != nil {
+		return nil
+	}
+	return []Finding{finding(ChainIncomplete, fix,
+		"the issuer of %s, %s, is in the CA bundle but not in tls.crt: clients that trust the root alone cannot verify it",
+		r.top().where("tls.crt"), issuer(r.top().Certificate)).withSeverity(SeverityWarning)}
+}
+
+func (a anchors) pins(leaf *x509.Certificate) bool { return containsCert(a.members, leaf) }
+
+func named(members []numbered, rawName []byte) *numbered {
+	for i, member := range members {
+		if bytes.Equal(member.RawSubject, rawName) {
+			return &members[i]
+		}
+	}
+	return nil
+}
+
+// encodedDifferently finds the issuer whose name reads the same but is written in another string type, which Go does
+// not match.
+func encodedDifferently(members []numbered, child *x509.Certificate) *numbered {
+	for i, member := range members {
+		if member.Subject.String() == child.Issuer.String() && !bytes.Equal(member.RawSubject, child.RawIssuer) {
+			return &members[i]
+		}
+	}
+	return nil
+}
+
+// checkVerifies says why clients will not trust the certificate.
+func (r *run) checkVerifies(v verdict) []Finding {
+	if v.err == nil || r.anchor.unknown {
+		return nil
+	}
+	if r.found.has(IntermediateInvalid, WeakSignature, WeakKey) && r.anchored(r.anchor) {
+		return nil // the cause is named already
+	}
+	why, hint := r.whyNot(r.anchor, v)
+	return []Finding{finding(BundleDoesNotVerify, hint, "%s does not verify the serving certificate: %s", r.anchor.name, why)}
+}
+
+// whyNot finds the true cause behind x509's answer.
+func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
+	top := r.top()
+	hint = "advertise the certificate of the CA that issued it"
+	if len(a.members) == 0 && !a.system {
+		return "it holds no usable certificate", hint
+	}
+	var invalid x509.CertificateInvalidError
+	if errors.As(v.err, &invalid) && invalid.Cert != nil {
+		where := subject(invalid.Cert)
+		switch {
+		case invalid.Reason == x509.Expired && v.at.After(invalid.Cert.NotAfter):
+			return fmt.Sprintf("%s expired on %s", where, date(invalid.Cert.NotAfter)), "advertise a CA certificate that is valid, or have the certificate issued by another CA"
+		case invalid.Reason == x509.Expired:
+			return fmt.Sprintf("%s is not valid before %s", where, date(invalid.Cert.NotBefore)), "wait until then, or advertise a CA certificate that is valid now"
+		case invalid.Reason == x509.IncompatibleUsage:
+			return fmt.Sprintf("%s may not stand for TLS servers (extended key usage)", where), "use a CA that may issue certificates for servers"
+		case invalid.Reason == x509.TooManyIntermediates:
+			return fmt.Sprintf("%s allows fewer CAs below it than there are (path length)", where), "use a CA with a larger path length, or fewer intermediates"
+		default:
+			return quote(strings.TrimPrefix(v.err.Error(), "x509: ")), hint
+		}
+	}
+	if a.system {
+		hint = "advertise the CA bundle of the CA that issued it: --ca-bundle FILE, or ca.crt in the Secret"
+		return fmt.Sprintf("they do not know %s", issuer(top.Certificate)), hint
+	}
+	if member := named(a.members, top.RawIssuer); member != nil {
+		where := member.where("the CA bundle")
+		switch {
+		case member.Version == 3 && !member.IsCA:
+			return where + " is not a CA certificate (CA:FALSE)", hint
+		case member.KeyUsage != 0 && member.KeyUsage&x509.KeyUsageCertSign == 0:
+			return where + " may not sign certificates: its key usage lacks keyCertSign", "have the CA certificate issued again with keyCertSign"
+		case !signedBy(top.Certificate, member.Certificate):
+			return fmt.Sprintf("%s has the name of the issuer, but another key: it did not sign %s", where, top.where("tls.crt")),
+				"advertise the CA certificate that signed it; the CA may have been made anew under the same name"
+		}
+	}
+	if member := encodedDifferently(a.members, top.Certificate); member != nil {
+		return fmt.Sprintf("%s has the issuer's name in another encoding, which Go programs such as kubectl do not match", member.where("the CA bundle")),
+			"have the certificate issued again, with the issuer's name copied byte by byte"
+	}
+	return fmt.Sprintf("%s is issued by %s, which is not in it", top.where("tls.crt"), issuer(top.Certificate)), hint
+}
+
+// checkOutlives warns when the certificate stops being verifiable before it ends.
+func (r *run) checkOutlives(v verdict) []Finding {
+	leaf := r.chain[0].Certificate
+	const fix = "renew the CA's certificate in time, or have the serving certificate issued for a shorter time"
+	if v.err == nil {
+		end := leaf.NotAfter.Add(-time.Second)
+		if r.verifyAt(r.anchor.pool, poolOf(r.chain[1:]), end).err == nil {
+			return nil
+		}
+		issuer := bottleneck(v.chains)
+		if issuer == nil {
+			return nil
+		}
+		return []Finding{finding(OutlivesIssuer, fix, "the serving certificate is valid until %s, but its issuer %s only until %s: clients refuse it from then on",
+			date(leaf.NotAfter), subject(issuer), date(issuer.NotAfter))}
+	}
+	for _, issuer := range r.path[1:] {
+		if issuer.NotAfter.Before(leaf.NotAfter) {
+			return []Finding{finding(OutlivesIssuer, fix, "the serving certificate is valid until %s, but %s only until %s",
+				date(leaf.NotAfter), issuer.where("tls.crt"), date(issuer.NotAfter))}
+		}
+	}
+	return nil
+}
+
+// bottleneck returns the issuer that ends first in the chain that lasts longest.
+func bottleneck(chains [][]*x509.Certificate) *x509.Certificate {
+	var longest *x509.Certificate
+	for _, chain := range chains {
+		if len(chain) < 2 {
+			continue
+		}
+		first := chain[1]
+		for _, cert := range chain[2:] {
+			if cert.NotAfter.Before(first.NotAfter) {
+				first = cert
+			}
+		}
+		if longest == nil || first.NotAfter.After(longest.NotAfter) {
+			longest = first
+		}
+	}
+	return longest
+}

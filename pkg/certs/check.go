@@ -1,0 +1,265 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/x509"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Name is a name under which clients reach the endpoint, and where it comes from.
+type Name struct {
+	// Value is a DNS name or an IP address, without a port.
+	Value string `json:"value"`
+	// Source is for messages: "spec.impersonationProxy.externalEndpoint".
+	Source string `json:"source"`
+}
+
+// Limits are the sizes up to which data is looked at. They are checked before anything is decoded.
+type Limits struct {
+	LeafBytes          int // the first block of tls.crt
+	KeyBytes           int // tls.key
+	ChainBytes         int // tls.crt
+	BundleBytes        int // a CA bundle
+	ChainCertificates  int // blocks in tls.crt
+	BundleCertificates int // blocks in a CA bundle
+}
+
+// DefaultLimits are far above what real certificates need, and low enough for hostile data to cost little.
+func DefaultLimits() Limits {
+	return Limits{
+		LeafBytes:          36_500,
+		KeyBytes:           13_000,
+		ChainBytes:         95_000,
+		BundleBytes:        330_000,
+		ChainCertificates:  20,
+		BundleCertificates: 500,
+	}
+}
+
+// DefaultSkew is how far apart the clocks of a client and of the machine that checks may be.
+const DefaultSkew = 5 * time.Minute
+
+// Previous says what clients verified the endpoint with until now; it decides whether kubeconfigs handed out so far go
+// on working. The zero value means: nothing was advertised, or it is not known.
+type Previous struct {
+	// Advertised is true when an endpoint was advertised together with Bundle.
+	Advertised bool
+	// Bundle is the CA bundle that was advertised. When it is empty, clients used their system roots.
+	Bundle []byte
+	// Generated is true when the certificate served until now was the agent's own. Its CA necessarily goes with it, so
+	// that kubeconfigs break is then a warning and not an error.
+	Generated bool
+}
+
+// Input is everything that Check judges.
+type Input struct {
+	// CertPEM and KeyPEM are tls.crt and tls.key.
+	CertPEM []byte
+	KeyPEM  []byte
+	// SecretType is the type of the Secret that they come from; empty means: not from a Secret.
+	SecretType string
+	// Bundle is the CA bundle that will be advertised. When it is empty, clients use their system roots.
+	Bundle []byte
+	// Previous is what was advertised until now.
+	Previous Previous
+	// Endpoint is spec.impersonationProxy.externalEndpoint: HOST or HOST:PORT. Its host counts as one of Names.
+	Endpoint string
+	// Names is every other name that clients use.
+	Names []Name
+	// Now is the moment to judge for. A zero Now makes Check refuse everything, as nothing was valid then.
+	Now time.Time
+	// ServerTime is what the API server's clock reads at Now; zero means: not known.
+	ServerTime time.Time
+	// Skew is how far apart clocks may be; zero means DefaultSkew, negative means none.
+	Skew time.Duration
+	// Roots stand for the system roots; nil means: those of this machine.
+	Roots *x509.CertPool
+	// Limits bound what is read; the zero value means DefaultLimits.
+	Limits Limits
+	// Allow names errors to let through. Codes for which Allowable is false have no effect.
+	Allow []Code
+}
+
+// Report is what Check found out. The facts about the certificate are filled in as far as it can be read.
+type Report struct {
+	// Findings are in the order of the catalogue's stations: files, key, certificate, names, chain, bundle, clients.
+	Findings []Finding `json:"findings"`
+
+	Subject     string    `json:"subject,omitempty"`
+	Issuer      string    `json:"issuer,omitempty"`
+	Serial      string    `json:"serial,omitempty"`
+	SHA256      string    `json:"sha256,omitempty"`
+	NotBefore   time.Time `json:"notBefore,omitzero"`
+	NotAfter    time.Time `json:"notAfter,omitzero"`
+	DNSNames    []string  `json:"dnsNames,omitempty"`
+	IPAddresses []string  `json:"ipAddresses,omitempty"`
+	Key         string    `json:"key,omitempty"`
+
+	// Leaf is the serving certificate; nil when it cannot be read.
+	Leaf *x509.Certificate `json:"-"`
+}
+
+// OK is true when nothing refuses the certificate.
+func (r Report) OK() bool { return !slices.ContainsFunc(r.Findings, Finding.Refuses) }
+
+// Errors returns the findings that refuse the certificate; an error that was allowed is not among them.
+func (r Report) Errors() []Finding { return r.filter(Finding.Refuses) }
+
+// Warnings returns the findings of severity warning and the errors that were allowed.
+func (r Report) Warnings() []Finding {
+	return r.filter(func(f Finding) bool { return f.Severity == SeverityWarning || f.Severity == SeverityError && f.Allowed })
+}
+
+// First returns the finding to show where there is room for one: the first that refuses, else the first warning. It is
+// false when there is neither.
+func (r Report) First() (Finding, bool) {
+	for _, some := range [][]Finding{r.Errors(), r.Warnings()} {
+		if len(some) > 0 {
+			return some[0], true
+		}
+	}
+	return Finding{}, false
+}
+
+// Has says whether there is a finding with the code, of any severity, allowed or not.
+func (r Report) Has(code Code) bool {
+	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Code == code })
+}
+
+func (r Report) filter(keep func(Finding) bool) []Finding {
+	var kept []Finding
+	for _, f := range r.Findings {
+		if keep(f) {
+			kept = append(kept, f)
+		}
+	}
+	return kept
+}
+
+// Check judges a serving certificate in the way it would be put in front of a cluster: chain, key, names and the CA
+// bundle that clients will be given. It reads no clock, opens no connection and never panics; sizes are limited before
+// anything is decoded, and no message holds key material. It may be called on every change of a Secret.
+func Check(in Input) Report {
+	run := newRun(in)
+	run.report.Findings = nil
+	run.files()
+	if len(run.chain) > 0 {
+		run.certificate()
+		run.names()
+		run.chains()
+		run.clients()
+	}
+	run.report.Findings = run.found.result()
+	return run.report
+}
+
+// run is one run of the catalogue.
+type run struct {
+	Input
+	report Report
+	found  *findings
+
+	chain  []numbered // tls.crt; the serving certificate is chain[0], also when it stands elsewhere in the file
+	bundle []numbered
+	anchor anchors // what clients will verify with
+	paired bool    // tls.key belongs to chain[0]
+	path   []numbered
+}
+
+func newRun(in Input) *run {
+	if in.Limits == (Limits{}) {
+		in.Limits = DefaultLimits()
+	}
+	switch {
+	case in.Skew == 0:
+		in.Skew = DefaultSkew
+	case in.Skew < 0:
+		in.Skew = 0
+	}
+	return &run{Input: in, found: newFindings(in.Allow)}
+}
+
+// files reads what there is to read: tls.crt, tls.key, the bundle.
+func (r *run) files() {
+	var list []Finding
+	r.bundle, list = parseBundle(r.Bundle, r.Limits, "the CA bundle")
+	bundleFindings := list
+
+	if incomplete := checkComplete(r.Input); len(incomplete) > 0 {
+		r.found.addAll(incomplete)
+	}
+	if len(bytes.TrimSpace(r.CertPEM)) > 0 {
+		r.chain, list = readChain(r.CertPEM, r.Limits)
+		r.found.addAll(list)
+	}
+	if len(bytes.TrimSpace(r.KeyPEM)) > 0 {
+		key, list := readKey(r.KeyPEM, r.Limits)
+		r.found.addAll(list)
+		if key != nil && len(r.chain) > 0 {
+			place, list := checkKeyPair(key, r.chain, r.bundle)
+			r.found.addAll(list)
+			r.paired = place == 0
+			if place > 0 { // judge the certificate that was meant; the file's order is refused already
+				leaf := r.chain[place]
+				r.chain = append([]numbered{leaf}, slices.Delete(slices.Clone(r.chain), place, place+1)...)
+			}
+		}
+	}
+	r.found.addAll(bundleFindings)
+	if len(r.chain) > 0 {
+		r.facts()
+	}
+}
+
+func (r *run) facts() {
+	leaf := r.chain[0].Certificate
+	r.report.Leaf = leaf
+	r.report.Subject = clip(leaf.Subject.String(), maxMessage)
+	r.report.Issuer = clip(leaf.Issuer.String(), maxMessage)
+	r.report.Serial = clip(leaf.SerialNumber.Text(16), maxName)
+	r.report.SHA256 = Fingerprint(leaf.Raw)
+	r.report.NotBefore = leaf.NotBefore.UTC()
+	r.report.NotAfter = leaf.NotAfter.UTC()
+	r.report.DNSNames = slices.Clone(leaf.DNSNames)
+	for _, ip := range leaf.IPAddresses {
+		if addr, ok := netip.AddrFromSlice(ip); ok {
+			r.report.IPAddresses = append(r.report.IPAddresses, addr.String())
+		}
+	}
+	r.report.Key = describeKey(leaf.PublicKey)
+}
+
+// checkComplete says what an issuer has not filled in yet.
+func checkComplete(in Input) []Finding {
+	var list []Finding
+	if t := in.SecretType; t != "" && t != "kubernetes.io/tls" && t != "Opaque" {
+		list = append(list, finding(SecretIncomplete, "make a Secret of type kubernetes.io/tls: kubectl create secret tls NAME --cert=FILE --key=FILE",
+			"the Secret is of type %s; kubernetes.io/tls or Opaque is needed", quote(t)))
+	}
+	const wait = "wait until the issuer has filled the Secret; if nobody does, put the PEM data there yourself"
+	for _, key := range []struct {
+		name string
+		data []byte
+	}{{"tls.crt", in.CertPEM}, {"tls.key", in.KeyPEM}} {
+		if len(bytes.TrimSpace(key.data)) == 0 {
+			f := finding(SecretIncomplete, wait, "%s is missing or empty", key.name)
+			f.Pending = true
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// readChain reads tls.crt. The chain is empty when the serving certificate itself cannot be read.
+func readChain(data []byte, limits Limits) ([]numbered, []Finding) {
+	if len(data) > limits.ChainBytes {
+		return nil, []Finding{tooLarge("tls.crt", len(data), limits.ChainBytes)}
+	}
+	chain, list := parseCertificates(data, "tls.crt", limits.ChainCertificates)
+	if len(chain) > 0 && chain[0].number == 1 && len(chain[0].Raw)*4/3 > limits.LeafBytes {
+		return nil, append(list, tooLarge("the serving certificate in tls.crt", len(chain[0].Raw)*4/3, limits.LeafBytes))
+	}
+	return chain, list
+}

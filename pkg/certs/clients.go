@@ -1,0 +1,182 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// checkStrict names what Python 3.13 and later and OpenSSL with -x509_strict refuse. Where several chains verify, the
+// one that they like best counts.
+func (r *run) checkStrict(v verdict) []Finding {
+	chains := v.chains
+	if len(chains) == 0 {
+		plain := make([]*x509.Certificate, len(r.path))
+		for i, cert := range r.path {
+			plain[i] = cert.Certificate
+		}
+		chains = [][]*x509.Certificate{plain}
+	}
+	var best []Finding
+	for i, chain := range chains {
+		if found := strictFindings(chain); i == 0 || len(found) < len(best) {
+			best = found
+		}
+	}
+	if f := r.partialChain(v); f != nil {
+		best = append(best, *f)
+	}
+	return best
+}
+
+func strictFindings(chain []*x509.Certificate) []Finding {
+	var found []Finding
+	for i, cert := range chain {
+		var parent *x509.Certificate
+		if i+1 < len(chain) {
+			parent = chain[i+1]
+		}
+		if problems := strictProblems(cert, parent); len(problems) > 0 {
+			found = append(found, finding(StrictClients, "have it issued again by a CA that follows RFC 5280",
+				"%s %s: Python 3.13 and later and OpenSSL in strict mode refuse it", subject(cert), strings.Join(problems, ", ")))
+		}
+		if parent != nil && len(cert.AuthorityKeyId) > 0 && len(parent.SubjectKeyId) > 0 && !bytes.Equal(cert.AuthorityKeyId, parent.SubjectKeyId) {
+			found = append(found, finding(StrictClients, "have it issued again with the identifier of its issuer's key",
+				"%s names another key of its issuer (authority key identifier) than %s has: OpenSSL does not find the issuer", subject(cert), subject(parent)))
+		}
+	}
+	return found
+}
+
+func strictProblems(cert, parent *x509.Certificate) []string {
+	var problems []string
+	keyUsage, basicConstraints, _, san := oids()
+	if len(cert.AuthorityKeyId) == 0 && !selfIssued(cert) {
+		problems = append(problems, "has no authority key identifier")
+	}
+	isCA := cert.IsCA || cert.Version < 3 && parent == nil
+	if isCA {
+		if cert.Version < 3 {
+			return append(problems, fmt.Sprintf("is a CA certificate of version %d, without extensions", cert.Version))
+		}
+		if len(cert.SubjectKeyId) == 0 {
+			problems = append(problems, "is a CA without subject key identifier")
+		}
+		if _, _, ok := extension(cert, keyUsage); !ok {
+			problems = append(problems, "is a CA without key usage")
+		}
+		if critical, _, ok := extension(cert, basicConstraints); ok && !critical {
+			problems = append(problems, "is a CA whose basic constraints are not marked critical")
+		}
+	}
+	if critical, _, ok := extension(cert, san); ok && !critical && cert.Subject.String() == "" {
+		problems = append(problems, "has an empty subject and alternative names that are not marked critical")
+	}
+	return problems
+}
+
+// partialChain warns when nothing but an intermediate stands in the bundle.
+func (r *run) partialChain(v verdict) *Finding {
+	if v.err != nil || r.anchor.system || r.anchor.pins(r.chain[0].Certificate) {
+		return nil
+	}
+	roots := slices.DeleteFunc(slices.Clone(r.bundle), func(m numbered) bool { return !selfIssued(m.Certificate) })
+	all := slices.Concat(r.chain[1:], r.bundle)
+	if r.verifyAt(poolOf(roots), poolOf(all), v.at).err == nil {
+		return nil
+	}
+	f := finding(StrictClients, "advertise the root CA as well",
+		"the CA bundle verifies the certificate by an intermediate CA only: programs built on OpenSSL, such as curl and Python, want the root too")
+	return &f
+}
+
+// clients rehearses handshakes in memory, when nothing is known yet that would make them fail.
+func (r *run) clients() {
+	if !r.paired || r.anchor.unknown {
+		return
+	}
+	if r.found.has(NotACertificate, WeakKey, WeakSignature, NoServerAuth, KeyUsage, NotYetValid, Expired, NoNames,
+		ChainIncomplete, IntermediateInvalid, BundleDoesNotVerify, KeyMismatch, KeyUnreadable, BadSerial) {
+		return
+	}
+	pair, err := tls.X509KeyPair(r.CertPEM, r.KeyPEM)
+	if err != nil {
+		r.found.add(finding(HandshakeFailed, "have certificate and key written again by one tool",
+			"Go's TLS library does not accept tls.crt and tls.key together").asFinal())
+		return
+	}
+	v := r.verify(r.anchor)
+	for _, name := range r.rehearsalNames() {
+		for _, version := range []uint16{tls.VersionTLS13, tls.VersionTLS12} {
+			if err := rehearse(pair, r.anchor.pool, name, version, v.at); err != nil {
+				r.found.add(finding(HandshakeFailed, "",
+					"a %s client that verifies with %s could not connect to %s: %s", tls.VersionName(version), r.anchor.name, quote(name),
+					quote(strings.TrimPrefix(err.Error(), "tls: "))))
+				return
+			}
+		}
+	}
+}
+
+// rehearsalNames returns the names to try: those that clients use and the certificate covers, or one of its own.
+func (r *run) rehearsalNames() []string {
+	const most = 4 // one a kind is enough; names were all checked before
+	leaf := r.chain[0].Certificate
+	var names []string
+	if host, _, err := ParseEndpoint(r.Endpoint); err == nil && covers(leaf, host) {
+		names = append(names, host)
+	}
+	for _, name := range r.Names {
+		if len(names) < most && covers(leaf, name.Value) && !slices.Contains(names, name.Value) {
+			names = append(names, name.Value)
+		}
+	}
+	if len(names) > 0 {
+		return names
+	}
+	for _, dns := range leaf.DNSNames {
+		if name := strings.Replace(dns, "*", "rehearsal", 1); covers(leaf, name) {
+			return []string{name}
+		}
+	}
+	for _, ip := range leaf.IPAddresses {
+		return []string{ip.String()}
+	}
+	return nil
+}
+
+// rehearse does one handshake between a server that has pair and a client that trusts roots.
+func rehearse(pair tls.Certificate, roots *x509.CertPool, name string, version uint16, at time.Time) error {
+	if addr, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
+		name = addr.Unmap().WithZone("").String()
+	} else if name, err = asciiName(name); err != nil {
+		return err
+	}
+	clock := func() time.Time { return at }
+	serverConn, clientConn := net.Pipe()
+	defer serverConn.Close() //nolint:errcheck // in memory
+	served := make(chan error, 1)
+	go func() {
+		server := tls.Server(serverConn, &tls.Config{
+			Certificates: []tls.Certificate{pair}, MinVersion: version, MaxVersion: version, Time: clock,
+			SessionTicketsDisabled: true,
+		})
+		served <- server.Handshake()
+	}()
+	client := tls.Client(clientConn, &tls.Config{
+		RootCAs: roots, ServerName: strings.TrimSuffix(name, "."), MinVersion: version, MaxVersion: version, Time: clock,
+	})
+	err := client.Handshake()
+	_ = clientConn.Close() // lets a server that still waits for the client go
+	if serverErr := <-served; err == nil && serverErr != nil && !errors.Is(serverErr, net.ErrClosed) {
+		return serverErr
+	}
+	return err
+}

@@ -1,0 +1,107 @@
+package certs
+
+// Code names a check. Codes are stable: they appear in the CredentialIssuer's status, in events and in scripts.
+type Code string
+
+// The codes, in the order in which they are looked at.
+const (
+	SecretNotFound       Code = "SecretNotFound"
+	SecretNotPermitted   Code = "SecretNotPermitted"
+	SecretIncomplete     Code = "SecretIncomplete"
+	TooLarge             Code = "TooLarge"
+	NotACertificate      Code = "NotACertificate"
+	BadSerial            Code = "BadSerial"
+	KeyMismatch          Code = "KeyMismatch"
+	KeyEncrypted         Code = "KeyEncrypted"
+	KeyUnreadable        Code = "KeyUnreadable"
+	KeyIsCAKey           Code = "KeyIsCAKey"
+	WeakKey              Code = "WeakKey"
+	WeakSignature        Code = "WeakSignature"
+	LeafIsCA             Code = "LeafIsCA"
+	NoServerAuth         Code = "NoServerAuth"
+	KeyUsage             Code = "KeyUsage"
+	MustStaple           Code = "MustStaple"
+	ClocksDiffer         Code = "ClocksDiffer"
+	NotYetValid          Code = "NotYetValid"
+	Expired              Code = "Expired"
+	ExpiresSoon          Code = "ExpiresSoon"
+	OutlivesIssuer       Code = "OutlivesIssuer"
+	NoNames              Code = "NoNames"
+	EndpointInvalid      Code = "EndpointInvalid"
+	NameNotCovered       Code = "NameNotCovered"
+	LoadBalancerIPUnused Code = "LoadBalancerIPUnused"
+	ChainOrder           Code = "ChainOrder"
+	ChainIncomplete      Code = "ChainIncomplete"
+	ChainExtra           Code = "ChainExtra"
+	IntermediateInvalid  Code = "IntermediateInvalid"
+	BundleDoesNotVerify  Code = "BundleDoesNotVerify"
+	BundleMember         Code = "BundleMember"
+	BundleEmpty          Code = "BundleEmpty"
+	OldClientsBreak      Code = "OldClientsBreak"
+	StrictClients        Code = "StrictClients"
+	HandshakeFailed      Code = "HandshakeFailed"
+	EndpointServesOther  Code = "EndpointServesOther"
+)
+
+// Explanation is what `pinniped explain CODE` prints.
+type Explanation struct {
+	Code Code `json:"code"`
+	// Severity is the usual one; a finding may be milder where the cause says so.
+	Severity Severity `json:"severity"`
+	// Allowable is true when `--allow CODE` can let such an error through.
+	Allowable   bool   `json:"allowable"`
+	Cause       string `json:"cause"`
+	Consequence string `json:"consequence"`
+	Fix         string `json:"fix"`
+	Example     string `json:"example,omitempty"`
+}
+
+// Explain returns what is behind a code; ok is false for a code that does not exist.
+func Explain(code Code) (explanation Explanation, ok bool) {
+	for _, e := range catalogue() {
+		if e.Code == code {
+			e.Allowable = Allowable(code)
+			return e, true
+		}
+	}
+	return Explanation{}, false
+}
+
+// Codes returns every code, in the order in which they are looked at.
+func Codes() []Code {
+	all := catalogue()
+	codes := make([]Code, len(all))
+	for i, e := range all {
+		codes[i] = e.Code
+	}
+	return codes
+}
+
+// Allowable says whether an error with this code can be let through by name. What cannot be served at all, or must
+// never be published, cannot be allowed. Warnings and unknown codes are not allowable: there is nothing to allow.
+func Allowable(code Code) bool {
+	switch code {
+	case SecretNotFound, SecretNotPermitted, SecretIncomplete, TooLarge, NotACertificate,
+		KeyMismatch, KeyEncrypted, KeyUnreadable, KeyIsCAKey, EndpointInvalid, EndpointServesOther:
+		return false
+	default:
+		return code.severity() == SeverityError
+	}
+}
+
+func (c Code) severity() Severity {
+	switch c {
+	case LeafIsCA, MustStaple, ClocksDiffer, OutlivesIssuer, LoadBalancerIPUnused, ChainExtra, BundleMember,
+		StrictClients:
+		return SeverityWarning
+	case BundleEmpty:
+		return SeverityInfo
+	case SecretNotFound, SecretNotPermitted, SecretIncomplete, TooLarge, NotACertificate, BadSerial, KeyMismatch,
+		KeyEncrypted, KeyUnreadable, KeyIsCAKey, WeakKey, WeakSignature, NoServerAuth, KeyUsage, NotYetValid, Expired,
+		ExpiresSoon, NoNames, EndpointInvalid, NameNotCovered, ChainOrder, ChainIncomplete, IntermediateInvalid,
+		BundleDoesNotVerify, OldClientsBreak, HandshakeFailed, EndpointServesOther:
+		return SeverityError
+	default:
+		return SeverityInfo
+	}
+}

@@ -1,0 +1,101 @@
+package certs
+
+import (
+	"crypto/x509"
+	"fmt"
+	"time"
+)
+
+// checkDates judges when the serving certificate is valid: by the clock of this machine and, where it is known, by the
+// API server's.
+func checkDates(leaf *x509.Certificate, now, server time.Time, skew time.Duration) []Finding {
+	var list []Finding
+	clocks := []struct {
+		name string
+		at   time.Time
+	}{{"", now}}
+	if !server.IsZero() {
+		if apart := server.Sub(now).Abs(); apart > skew && apart > 0 {
+			list = append(list, finding(ClocksDiffer, "set both clocks by NTP",
+				"the clocks differ by %s: this machine's reads %s, the API server's %s", span(apart), date(now), date(server)))
+			clocks[0].name = " by this machine's clock"
+			clocks = append(clocks, struct {
+				name string
+				at   time.Time
+			}{" by the API server's clock", server})
+		}
+	}
+	for _, clock := range clocks {
+		if f := dateFindings(leaf, clock.at, skew, clock.name); len(f) > 0 {
+			return append(list, f...)
+		}
+	}
+	return list
+}
+
+func dateFindings(leaf *x509.Certificate, now time.Time, skew time.Duration, clock string) []Finding {
+	const reissue = "have the certificate issued again"
+	if leaf.NotAfter.Before(leaf.NotBefore) {
+		return []Finding{finding(Expired, reissue, "the serving certificate is never valid: it ends (%s) before it begins (%s)",
+			date(leaf.NotAfter), date(leaf.NotBefore))}
+	}
+	switch {
+	case now.After(leaf.NotAfter):
+		return []Finding{finding(Expired, reissue, "the serving certificate expired on %s, %s ago%s",
+			date(leaf.NotAfter), span(now.Sub(leaf.NotAfter)), clock)}
+	case leaf.NotBefore.After(now.Add(skew)):
+		return []Finding{finding(NotYetValid, "wait until then, or check the clock of the machine that issued it",
+			"the serving certificate is not valid before %s, in %s%s", date(leaf.NotBefore), span(leaf.NotBefore.Sub(now)), clock)}
+	case leaf.NotBefore.After(now):
+		return []Finding{finding(NotYetValid, "wait until then; issuers do well to backdate certificates by some minutes",
+			"the serving certificate is not valid before %s, in %s%s; clients refuse it until then",
+			date(leaf.NotBefore), span(leaf.NotBefore.Sub(now)), clock).withSeverity(SeverityWarning)}
+	}
+	return expirySoon(leaf, now, clock)
+}
+
+// expirySoon thinks in fractions, as certificates of 6 days and of 10 years are both in use. It counts in seconds, as a
+// time.Duration ends after 292 years and certificates do not.
+func expirySoon(leaf *x509.Certificate, now time.Time, clock string) []Finding {
+	total := leaf.NotAfter.Unix() - leaf.NotBefore.Unix()
+	left := leaf.NotAfter.Unix() - now.Unix()
+	what := func(share string) string {
+		return fmt.Sprintf("the serving certificate expires on %s, in %s%s: less than %s of its lifetime is left",
+			date(leaf.NotAfter), span(leaf.NotAfter.Sub(now)), clock, share)
+	}
+	const hint = "renew it now; an issuer such as cert-manager does so when a third of the lifetime is left"
+	switch {
+	case left*10 < total:
+		return []Finding{finding(ExpiresSoon, hint, "%s", what("a tenth"))}
+	case left*3 < total:
+		return []Finding{finding(ExpiresSoon, hint, "%s", what("a third")).withSeverity(SeverityWarning)}
+	default:
+		return nil
+	}
+}
+
+// moments returns the times at which a verification counts: the moment itself, moved into the serving certificate's
+// own validity (that it lies outside is a finding of its own), and where certificates begin within the skew, also the
+// moment when they do.
+func moments(now time.Time, skew time.Duration, leaf *x509.Certificate, others ...[]numbered) []time.Time {
+	at := now
+	if at.Before(leaf.NotBefore) {
+		at = leaf.NotBefore
+	}
+	if at.After(leaf.NotAfter) {
+		at = leaf.NotAfter.Add(-time.Second)
+	}
+	all := []time.Time{at}
+	latest := at
+	for _, group := range others {
+		for _, cert := range group {
+			if begins := cert.NotBefore; begins.After(latest) && !begins.After(now.Add(skew)) {
+				latest = begins
+			}
+		}
+	}
+	if latest.After(at) {
+		all = append(all, latest)
+	}
+	return all
+}

@@ -1,0 +1,105 @@
+package certs
+
+import (
+	"crypto/x509"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Served is what one address of the endpoint presented in a handshake.
+type Served struct {
+	// Address is the IP address and port that was dialled.
+	Address string
+	// Chain is what it presented, leaf first; empty when the connection failed.
+	Chain []*x509.Certificate
+	// Err says why there is no chain.
+	Err error
+}
+
+// Expected is what every address of the endpoint must present.
+type Expected struct {
+	// SHA256 is the fingerprint of the serving certificate, as in Report.SHA256.
+	SHA256 string
+	// Host is the name or IP address that clients verify.
+	Host string
+	// Bundle is the advertised CA bundle; when it is empty, the system roots count.
+	Bundle []byte
+	// Roots stand for the system roots; nil means: those of this machine.
+	Roots *x509.CertPool
+	Now   time.Time
+}
+
+// CheckServed judges what the caller saw at the endpoint's addresses. It returns an EndpointServesOther finding for each
+// address that does not present the expected certificate in a way that clients can verify, and one when there is no
+// address at all.
+func CheckServed(want Expected, seen []Served) []Finding {
+	if len(seen) == 0 {
+		return []Finding{finding(EndpointServesOther, "make a DNS record for it", "%s resolves to no address", quote(want.Host))}
+	}
+	members, _ := ParseBundle(want.Bundle)
+	pool := x509.NewCertPool()
+	for _, member := range members {
+		pool.AddCert(member)
+	}
+	if len(strings.TrimSpace(string(want.Bundle))) == 0 {
+		pool = want.Roots // nil stands for the system roots in x509, too
+	}
+	found := newFindings(nil)
+	for _, served := range seen {
+		if problem, hint := servedProblem(want, pool, served); problem != "" {
+			found.add(finding(EndpointServesOther, hint, "%s %s", clip(served.Address, maxName), problem))
+		}
+	}
+	return found.result()
+}
+
+func servedProblem(want Expected, pool *x509.CertPool, served Served) (problem, hint string) {
+	if served.Err != nil || len(served.Chain) == 0 {
+		why := "it presented no certificate"
+		if served.Err != nil {
+			why = clip(served.Err.Error(), 2*maxName)
+		}
+		return "could not be asked: " + why, "check that clients reach it: DNS, load balancer, firewall"
+	}
+	leaf := served.Chain[0]
+	if got := Fingerprint(leaf.Raw); got != want.SHA256 {
+		return fmt.Sprintf("presents another certificate: %s, SHA-256 %s, valid until %s", subject(leaf), got[:16], date(leaf.NotAfter)),
+			"wait until every replica has taken it over; if that lasts, something in front of the agent ends TLS itself, or the address is somebody else's"
+	}
+	intermediates := x509.NewCertPool()
+	for _, cert := range served.Chain[1:] {
+		intermediates.AddCert(cert)
+	}
+	if _, err := leaf.Verify(x509.VerifyOptions{
+		Roots: pool, Intermediates: intermediates, CurrentTime: want.Now,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}); err != nil {
+		return "presents the right certificate, but the advertised CA bundle does not verify it: " +
+			quote(strings.TrimPrefix(err.Error(), "x509: ")), "see which intermediates it sends along"
+	}
+	if !covers(leaf, want.Host) {
+		return fmt.Sprintf("presents the right certificate, which is not valid for %s", quote(want.Host)), ""
+	}
+	return "", ""
+}
+
+// CheckLoadBalancerIP warns when the external endpoint's host does not lead to the address that the load balancer was
+// asked for. resolved is what the host resolves to; without any address there is nothing to say.
+func CheckLoadBalancerIP(loadBalancerIP, host string, resolved []netip.Addr) []Finding {
+	wanted, err := netip.ParseAddr(loadBalancerIP)
+	if err != nil || len(resolved) == 0 {
+		return nil
+	}
+	if slices.ContainsFunc(resolved, func(a netip.Addr) bool { return a.Unmap() == wanted.Unmap() }) {
+		return nil
+	}
+	addresses := make([]string, len(resolved))
+	for i, a := range resolved {
+		addresses[i] = a.Unmap().String()
+	}
+	return []Finding{finding(LoadBalancerIPUnused, "correct the DNS record, or drop loadBalancerIP",
+		"%s resolves to %s, not to loadBalancerIP %s", quote(host), list(addresses), wanted)}
+}

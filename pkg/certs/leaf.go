@@ -1,0 +1,166 @@
+package certs
+
+import (
+	"crypto/x509"
+	"encoding/asn1"
+	"slices"
+	"strings"
+)
+
+// certificate judges the serving certificate by itself.
+func (r *run) certificate() {
+	leaf := r.chain[0]
+	for _, check := range []func(numbered) []Finding{
+		func(c numbered) []Finding { return checkWeakKey(c, "tls.crt") },
+		func(c numbered) []Finding { return checkWeakSignature(c, "tls.crt") },
+		checkLeafIsCA,
+		checkServerAuth,
+		checkKeyUsage,
+		checkMustStaple,
+	} {
+		r.found.addAll(check(leaf))
+	}
+	r.found.addAll(checkDates(leaf.Certificate, r.Now, r.ServerTime, r.Skew))
+}
+
+func oids() (keyUsage, basicConstraints, mustStaple, subjectAltName asn1.ObjectIdentifier) {
+	return asn1.ObjectIdentifier{2, 5, 29, 15}, asn1.ObjectIdentifier{2, 5, 29, 19},
+		asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 1, 24}, asn1.ObjectIdentifier{2, 5, 29, 17}
+}
+
+// extension returns the critical flag and the value of an extension.
+func extension(cert *x509.Certificate, id asn1.ObjectIdentifier) (critical bool, value []byte, ok bool) {
+	for _, e := range cert.Extensions {
+		if e.Id.Equal(id) {
+			return e.Critical, e.Value, true
+		}
+	}
+	return false, nil, false
+}
+
+// selfIssued says whether the certificate names itself as its issuer.
+func selfIssued(cert *x509.Certificate) bool {
+	if string(cert.RawSubject) != string(cert.RawIssuer) {
+		return false
+	}
+	// A CA that changed its key signs its new key with the old one under the same name; the key identifiers tell.
+	return len(cert.AuthorityKeyId) == 0 || len(cert.SubjectKeyId) == 0 ||
+		string(cert.AuthorityKeyId) == string(cert.SubjectKeyId)
+}
+
+func checkWeakSignature(cert numbered, file string) []Finding {
+	if selfIssued(cert.Certificate) {
+		return nil // nobody relies on the signature that a certificate puts under itself
+	}
+	const fix = "have it issued again with a signature over SHA-256, SHA-384 or SHA-512, or Ed25519"
+	switch cert.SignatureAlgorithm {
+	case x509.MD2WithRSA, x509.MD5WithRSA, x509.SHA1WithRSA, x509.DSAWithSHA1, x509.DSAWithSHA256, x509.ECDSAWithSHA1:
+		return []Finding{finding(WeakSignature, fix, "%s is signed with %s, which clients refuse", cert.where(file), cert.SignatureAlgorithm)}
+	case x509.UnknownSignatureAlgorithm:
+		return []Finding{finding(WeakSignature, fix, "%s is signed with an algorithm%s that Go programs such as kubectl do not know",
+			cert.where(file), signatureOID(cert.Certificate))}
+	default:
+		return nil
+	}
+}
+
+func signatureOID(cert *x509.Certificate) string {
+	var outer struct {
+		TBS       asn1.RawValue
+		Algorithm struct {
+			ID         asn1.ObjectIdentifier
+			Parameters asn1.RawValue `asn1:"optional"`
+		}
+		Signature asn1.BitString
+	}
+	if _, err := asn1.Unmarshal(cert.Raw, &outer); err != nil {
+		return ""
+	}
+	id := clip(outer.Algorithm.ID.String(), maxName)
+	names := map[string]string{
+		"1.2.840.113549.1.1.14": "SHA-224 with RSA", "1.2.840.10045.4.3.1": "ECDSA with SHA-224",
+		"1.3.101.113": "Ed448", "2.16.840.1.101.3.4.3.10": "ECDSA with SHA3-256",
+	}
+	if name, ok := names[id]; ok {
+		return " (" + name + ")"
+	}
+	return " (" + id + ")"
+}
+
+func checkLeafIsCA(leaf numbered) []Finding {
+	if !leaf.IsCA {
+		return nil
+	}
+	return []Finding{finding(LeafIsCA,
+		`make one that is not a CA: openssl req -x509 ... -addext basicConstraints=critical,CA:FALSE -addext extendedKeyUsage=serverAuth -addext keyUsage=digitalSignature`,
+		"the serving certificate, %s, is a CA certificate (CA:TRUE): whoever has its key can issue certificates that clients of this cluster trust",
+		leaf.where("tls.crt"))}
+}
+
+func checkServerAuth(leaf numbered) []Finding {
+	const fix = "have it issued with the extended key usage serverAuth (cert-manager: usages: [digital signature, server auth])"
+	usages := leaf.ExtKeyUsage
+	switch {
+	case slices.Contains(usages, x509.ExtKeyUsageServerAuth):
+		return nil
+	case len(usages) == 0 && len(leaf.UnknownExtKeyUsage) == 0:
+		return []Finding{finding(NoServerAuth, fix, "%s has no extended key usage: most clients accept that, strict ones want serverAuth",
+			leaf.where("tls.crt")).withSeverity(SeverityWarning)}
+	case slices.Contains(usages, x509.ExtKeyUsageAny):
+		return []Finding{finding(NoServerAuth, fix, "%s has the extended key usage anyExtendedKeyUsage without serverAuth: Go accepts that, OpenSSL refuses it",
+			leaf.where("tls.crt")).withSeverity(SeverityWarning)}
+	default:
+		return []Finding{finding(NoServerAuth, fix, "%s may not be used by a TLS server: its extended key usage is %s, without serverAuth",
+			leaf.where("tls.crt"), usageNames(leaf.Certificate))}
+	}
+}
+
+func usageNames(cert *x509.Certificate) string {
+	names := make([]string, 0, len(cert.ExtKeyUsage)+len(cert.UnknownExtKeyUsage))
+	for _, usage := range cert.ExtKeyUsage {
+		names = append(names, usage.String())
+	}
+	for _, id := range cert.UnknownExtKeyUsage {
+		names = append(names, clip(id.String(), maxName))
+	}
+	return list(names)
+}
+
+func checkKeyUsage(leaf numbered) []Finding {
+	keyUsage, _, _, _ := oids()
+	if _, _, present := extension(leaf.Certificate, keyUsage); !present || leaf.KeyUsage&x509.KeyUsageDigitalSignature != 0 {
+		return nil
+	}
+	return []Finding{finding(KeyUsage, "have it issued with the key usage digitalSignature",
+		"%s may not sign: its key usage is %s, without digitalSignature, which TLS 1.3 needs", leaf.where("tls.crt"), keyUsageNames(leaf.KeyUsage))}
+}
+
+func keyUsageNames(usage x509.KeyUsage) string {
+	all := []string{"digitalSignature", "nonRepudiation", "keyEncipherment", "dataEncipherment", "keyAgreement",
+		"keyCertSign", "cRLSign", "encipherOnly", "decipherOnly"}
+	var names []string
+	for i, name := range all {
+		if usage&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return "empty"
+	}
+	return strings.Join(names, ", ")
+}
+
+func checkMustStaple(leaf numbered) []Finding {
+	_, _, mustStaple, _ := oids()
+	_, value, present := extension(leaf.Certificate, mustStaple)
+	if !present {
+		return nil
+	}
+	const statusRequest = 5 // RFC 7633 lists TLS extensions; this one is OCSP stapling
+	var features []int
+	if rest, err := asn1.Unmarshal(value, &features); err != nil || len(rest) > 0 || !slices.Contains(features, statusRequest) {
+		return nil
+	}
+	return []Finding{finding(MustStaple, "have it issued without the TLS feature status_request (OCSP must-staple)",
+		"%s demands a stapled OCSP answer, which the impersonation proxy does not send: clients that insist on it refuse", leaf.where("tls.crt"))}
+}

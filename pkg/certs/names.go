@@ -1,0 +1,278 @@
+package certs
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/idna"
+)
+
+// ParseEndpoint reads spec.impersonationProxy.externalEndpoint: HOST or HOST:PORT, where HOST is a DNS name, an IPv4
+// address or an IPv6 address (in brackets when a port follows). It is not a URL. The host comes back without brackets
+// and, if it holds characters outside ASCII, as IDNA A-labels; port is empty when none is given.
+func ParseEndpoint(endpoint string) (host, port string, err error) {
+	shown := quote(endpoint)
+	switch {
+	case endpoint == "":
+		return "", "", errors.New("the endpoint is empty")
+	case strings.Contains(endpoint, "://"):
+		return "", "", fmt.Errorf("endpoint %s is a URL; write HOST or HOST:PORT only", shown)
+	case strings.ContainsAny(endpoint, "/?#@\\"):
+		return "", "", fmt.Errorf("endpoint %s is more than HOST or HOST:PORT", shown)
+	case strings.ContainsFunc(endpoint, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+		return "", "", fmt.Errorf("endpoint %s holds white space or control characters", shown)
+	}
+	if addr, parseErr := netip.ParseAddr(endpoint); parseErr == nil && addr.Is6() {
+		host, err = endpointHost(endpoint, true)
+	} else if inner, ok := strings.CutPrefix(endpoint, "["); ok && strings.HasSuffix(inner, "]") {
+		host, err = endpointHost(strings.TrimSuffix(inner, "]"), true)
+	} else if strings.Contains(endpoint, ":") {
+		if host, port, err = net.SplitHostPort(endpoint); err != nil {
+			return "", "", fmt.Errorf("endpoint %s is not HOST or HOST:PORT (an IPv6 address with a port needs brackets)", shown)
+		}
+		if err = checkPort(port); err != nil {
+			return "", "", fmt.Errorf("endpoint %s: %w", shown, err)
+		}
+		host, err = endpointHost(host, strings.HasPrefix(endpoint, "["))
+	} else {
+		host, err = endpointHost(endpoint, false)
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("endpoint %s: %w", shown, err)
+	}
+	return host, port, nil
+}
+
+func checkPort(port string) error {
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 || port != strconv.FormatUint(n, 10) {
+		return fmt.Errorf("port %s is not a number from 1 to 65535", quote(port))
+	}
+	return nil
+}
+
+// endpointHost checks the host part; bracketed hosts must be IPv6 addresses.
+func endpointHost(host string, bracketed bool) (string, error) {
+	addr, err := netip.ParseAddr(host)
+	switch {
+	case err == nil && addr.Zone() != "":
+		return "", errors.New("an IPv6 zone means something on one machine only")
+	case err == nil && bracketed && !addr.Is6():
+		return "", errors.New("only IPv6 addresses stand in brackets")
+	case err == nil && addr.IsUnspecified():
+		return "", fmt.Errorf("%s is no address that a client can connect to", addr)
+	case err == nil:
+		return host, nil
+	case bracketed:
+		return "", fmt.Errorf("%s is not an IPv6 address", quote(host))
+	case strings.Contains(host, ":"):
+		return "", fmt.Errorf("host %s is not a valid DNS name or IP address", quote(host))
+	}
+	ascii, err := asciiName(host)
+	if err != nil {
+		return "", fmt.Errorf("host %s is not a valid DNS name or IP address: %w", quote(host), err)
+	}
+	return ascii, nil
+}
+
+// asciiName returns the form of a DNS name that certificates and the wire use, or says why it is none.
+func asciiName(name string) (string, error) {
+	if strings.ContainsFunc(name, func(r rune) bool { return r > 0x7f }) {
+		ascii, err := idna.Lookup.ToASCII(name)
+		if err != nil {
+			return "", errors.New("it is not a valid internationalised name")
+		}
+		name = ascii
+	}
+	bare := strings.TrimSuffix(name, ".")
+	if bare == "" || len(bare) > 253 {
+		return "", errors.New("a DNS name has from 1 to 253 characters")
+	}
+	labels := strings.Split(bare, ".")
+	for _, label := range labels {
+		if len(label) == 0 || len(label) > 63 {
+			return "", errors.New("each part between dots has from 1 to 63 characters")
+		}
+		if label[0] == '-' || label[len(label)-1] == '-' {
+			return "", errors.New("no part begins or ends with a hyphen")
+		}
+		for _, c := range []byte(label) {
+			if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_') {
+				return "", errors.New("only letters, digits and hyphens may stand in it")
+			}
+		}
+	}
+	last := labels[len(labels)-1]
+	if strings.Trim(last, "0123456789") == "" || strings.HasPrefix(strings.ToLower(last), "0x") {
+		return "", errors.New("it ends in a number, as IP addresses do, but is none (four numbers from 0 to 255, no leading zeros)")
+	}
+	return name, nil
+}
+
+// names judges whether the certificate covers every name that clients use.
+func (r *run) names() {
+	leaf := r.chain[0]
+	names := make([]Name, 0, len(r.Names)+1)
+	if r.Endpoint != "" {
+		host, _, err := ParseEndpoint(r.Endpoint)
+		switch {
+		case err != nil:
+			r.found.add(finding(EndpointInvalid, "write a DNS name or an IP address, and a port if it is not 443: proxy.example.com:8443",
+				"spec.impersonationProxy.externalEndpoint is not valid: %s", err))
+		case strings.HasSuffix(host, "."):
+			r.found.add(finding(EndpointInvalid, "leave out the dot at the end",
+				"spec.impersonationProxy.externalEndpoint %s ends in a dot: clients built on OpenSSL send it along in the handshake, which a Go server then refuses",
+				quote(r.Endpoint)).withSeverity(SeverityWarning))
+		}
+		if err == nil {
+			names = append(names, Name{Value: host, Source: "spec.impersonationProxy.externalEndpoint"})
+		}
+	}
+	names = append(names, r.Names...)
+	if len(leaf.DNSNames) == 0 && len(leaf.IPAddresses) == 0 {
+		hint := "have it issued with subject alternative names"
+		if len(names) > 0 {
+			hint += ": " + list(quotedNames(names))
+		}
+		what := "%s has no DNS name and no IP address among its subject alternative names (SANs)"
+		if leaf.Subject.CommonName != "" {
+			what += "; its common name does not count"
+		}
+		r.found.add(finding(NoNames, hint, what, leaf.where("tls.crt")))
+		return
+	}
+	seen := map[string]bool{}
+	for _, name := range names {
+		if key := strings.ToLower(name.Value); name.Value != "" && !seen[key] {
+			seen[key] = true
+			r.found.addAll(checkName(leaf.Certificate, name))
+		}
+	}
+}
+
+func quotedNames(names []Name) []string {
+	quoted := make([]string, 0, len(names))
+	for _, name := range names {
+		quoted = append(quoted, quote(name.Value))
+	}
+	return quoted
+}
+
+// covers says whether clients accept the certificate for the name.
+func covers(leaf *x509.Certificate, name string) bool {
+	if addr, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
+		return leaf.VerifyHostname(addr.Unmap().WithZone("").String()) == nil
+	}
+	ascii, err := asciiName(name)
+	return err == nil && leaf.VerifyHostname(ascii) == nil
+}
+
+func checkName(leaf *x509.Certificate, name Name) []Finding {
+	where := quote(name.Value)
+	if name.Source != "" {
+		where += " (" + clip(name.Source, maxName) + ")"
+	}
+	if !covers(leaf, name.Value) {
+		return []Finding{finding(NameNotCovered, "have the certificate issued for this name too, or change the name that clients use",
+			"the serving certificate is not valid for %s: %s", where, whyNotCovered(leaf, name.Value))}
+	}
+	if trouble := goOnly(leaf, name.Value); trouble != "" {
+		return []Finding{finding(NameNotCovered, "have the certificate issued with this very name",
+			"the serving certificate covers %s for Go programs such as kubectl only: %s", where, trouble).withSeverity(SeverityWarning)}
+	}
+	return nil
+}
+
+// whyNotCovered explains the near misses that people look at for a long time.
+func whyNotCovered(leaf *x509.Certificate, name string) string {
+	sans := sanList(leaf)
+	addr, err := netip.ParseAddr(strings.Trim(name, "[]"))
+	if err == nil {
+		for _, dns := range leaf.DNSNames {
+			if other, err := netip.ParseAddr(dns); err == nil && other.Unmap() == addr.Unmap() {
+				return "it has the address as a DNS name, but clients look among its IP addresses"
+			}
+		}
+		if len(leaf.IPAddresses) == 0 {
+			return "it has no IP address, only " + sans
+		}
+		return "it has " + sans
+	}
+	if _, err := asciiName(name); err != nil {
+		return "the name is not a valid DNS name"
+	}
+	for _, dns := range leaf.DNSNames {
+		suffix, wild := strings.CutPrefix(strings.ToLower(dns), "*.")
+		if !wild {
+			if strings.Contains(dns, "*") {
+				return quote(dns) + " is a partial wildcard, which Go programs such as kubectl do not accept"
+			}
+			continue
+		}
+		lower := strings.ToLower(strings.TrimSuffix(name, "."))
+		if lower == suffix {
+			return "the wildcard " + quote(dns) + " does not cover the name above it"
+		}
+		if strings.HasSuffix(lower, "."+suffix) {
+			return "the wildcard " + quote(dns) + " covers one level only"
+		}
+	}
+	return "it has " + sans
+}
+
+func sanList(leaf *x509.Certificate) string {
+	var parts []string
+	if len(leaf.DNSNames) > 0 {
+		quoted := make([]string, 0, len(leaf.DNSNames))
+		for _, dns := range leaf.DNSNames {
+			quoted = append(quoted, quote(dns))
+		}
+		parts = append(parts, "DNS names "+list(quoted))
+	}
+	if len(leaf.IPAddresses) > 0 {
+		addresses := make([]string, 0, len(leaf.IPAddresses))
+		for _, ip := range leaf.IPAddresses {
+			addresses = append(addresses, ip.String())
+		}
+		parts = append(parts, "IP addresses "+list(addresses))
+	}
+	return strings.Join(parts, " and ")
+}
+
+// goOnly says why a name that Go accepts is refused by OpenSSL and GnuTLS.
+func goOnly(leaf *x509.Certificate, name string) string {
+	if addr, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
+		if !addr.Unmap().Is4() {
+			return ""
+		}
+		for _, ip := range leaf.IPAddresses {
+			if len(ip) == net.IPv4len && ip.Equal(addr.Unmap().AsSlice()) {
+				return ""
+			}
+		}
+		return "it has the IPv4 address in its IPv6 form, which OpenSSL does not match"
+	}
+	ascii, err := asciiName(name)
+	if err != nil {
+		return ""
+	}
+	lower := strings.ToLower(strings.TrimSuffix(ascii, "."))
+	for _, dns := range leaf.DNSNames {
+		dns = strings.ToLower(dns)
+		if !strings.HasPrefix(dns, "*.") && dns == lower || strings.HasPrefix(dns, "*.") && strings.Count(dns, ".") > 1 && leafCovers(dns, lower) {
+			return ""
+		}
+	}
+	return "it does so by a wildcard directly below a top-level domain, which OpenSSL does not match"
+}
+
+// leafCovers matches a wildcard against a name: one label, at the front.
+func leafCovers(wildcard, name string) bool {
+	_, rest, ok := strings.Cut(name, ".")
+	return ok && "*."+rest == wildcard
+}

@@ -1,0 +1,274 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/asn1"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"strings"
+)
+
+// numbered is a parsed certificate together with its place in the file it came from.
+type numbered struct {
+	*x509.Certificate
+	number int // the block's number, counted from 1
+}
+
+// where names the certificate for a message: "block 2 of tls.crt (CN=...)".
+func (n numbered) where(file string) string {
+	return fmt.Sprintf("block %d of %s (%s)", n.number, file, subject(n.Certificate))
+}
+
+// ParseBundle reads a CA bundle: PEM, CERTIFICATE blocks only. It returns every certificate that can be read, and a
+// finding for everything that is not as it should be: a block that libraries would skip in silence, a private key, text
+// after the last block. Size and number of certificates are limited by DefaultLimits. Empty data gives no certificates
+// and no findings.
+func ParseBundle(data []byte) ([]*x509.Certificate, []Finding) {
+	parsed, list := parseBundle(data, DefaultLimits(), "the CA bundle")
+	certificates := make([]*x509.Certificate, len(parsed))
+	for i, p := range parsed {
+		certificates[i] = p.Certificate
+	}
+	return certificates, list
+}
+
+// SameBundle says whether two CA bundles hold the same certificates, whatever their order, repetitions, comments and
+// line ends. Bundles that cannot be read completely are the same only when their bytes are.
+func SameBundle(a, b []byte) bool {
+	if bytes.Equal(bytes.TrimSpace(a), bytes.TrimSpace(b)) {
+		return true
+	}
+	setA, okA := bundleSet(a)
+	setB, okB := bundleSet(b)
+	if !okA || !okB || len(setA) != len(setB) {
+		return false
+	}
+	for print := range setA {
+		if !setB[print] {
+			return false
+		}
+	}
+	return true
+}
+
+func bundleSet(data []byte) (map[string]bool, bool) {
+	certificates, list := ParseBundle(data)
+	for _, f := range list {
+		if f.Severity == SeverityError {
+			return nil, false
+		}
+	}
+	set := map[string]bool{}
+	for _, cert := range certificates {
+		set[Fingerprint(cert.Raw)] = true
+	}
+	return set, true
+}
+
+func parseBundle(data []byte, limits Limits, name string) ([]numbered, []Finding) {
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil, nil
+	}
+	if len(data) > limits.BundleBytes {
+		return nil, []Finding{tooLarge(name, len(data), limits.BundleBytes)}
+	}
+	parsed, list := parseCertificates(data, name, limits.BundleCertificates)
+	// A key pasted into the bundle would be advertised to everybody: never acceptable, whatever is allowed.
+	return parsed, list
+}
+
+func tooLarge(name string, size, limit int) Finding {
+	return finding(TooLarge, "check that the right file is in place; a certificate chain is a few kilobytes",
+		"%s has %d bytes, more than the %d that are read", name, size, limit).asFinal()
+}
+
+// parseCertificates reads a PEM file that may hold nothing but certificates. name is how messages call the file.
+func parseCertificates(data []byte, name string, most int) ([]numbered, []Finding) {
+	file := readPEM(data)
+	if len(file.blocks) == 0 {
+		return nil, []Finding{finding(NotACertificate, hintFor(file.disguise),
+			"%s holds no PEM certificate: it is %s", name, file.disguise)}
+	}
+	if len(file.blocks) > most {
+		return nil, []Finding{finding(TooLarge, "leave out the certificates that are not needed",
+			"%s has %d blocks, more than the %d that are read", name, len(file.blocks), most).asFinal()}
+	}
+	var parsed []numbered
+	var list []Finding
+	broken := false
+	for _, block := range file.blocks {
+		cert, problem := parseBlock(block, name)
+		if problem != nil {
+			list = append(list, *problem)
+			broken = true
+		}
+		if cert == nil {
+			continue
+		}
+		parsed = append(parsed, numbered{cert, block.number})
+		list = append(list, checkSerial(parsed[len(parsed)-1], name)...)
+	}
+	if file.junkAfter > 0 && !broken {
+		list = append(list, finding(NotACertificate, "remove what follows the last END line",
+			"text follows the last certificate of %s, on line %d", name, file.junkAfter).withSeverity(SeverityWarning))
+	}
+	return parsed, list
+}
+
+// parseBlock returns the certificate of a block, or the finding that says why there is none. It returns both for a
+// block that only some readers accept.
+func parseBlock(block pemBlock, name string) (*x509.Certificate, *Finding) {
+	fail := func(hint, format string, args ...any) *Finding {
+		f := finding(NotACertificate, hint, "block %d of %s (line %d) %s", block.number, name, block.line,
+			fmt.Sprintf(format, args...)).asFinal()
+		return &f
+	}
+	if strings.HasSuffix(block.label, "PRIVATE KEY") {
+		return nil, fail("remove the key from there at once, and replace it if anybody else could read the file",
+			"is a private key; only certificates belong there")
+	}
+	if block.problem != "" {
+		return nil, fail("write the file again as plain PEM: openssl x509 -in FILE -out NEW", "cannot be read: %s", block.problem)
+	}
+	if block.label != "CERTIFICATE" {
+		return nil, fail(labelHint(block.label), "is labelled %s, not CERTIFICATE; many programs skip it in silence",
+			quote(block.label))
+	}
+	cert, err := x509.ParseCertificate(block.bytes)
+	if err != nil {
+		return nil, unparsable(block, name, err)
+	}
+	if block.headers {
+		return cert, fail("remove the lines between BEGIN and the first line of base64",
+			"(%s) has PEM headers; many programs skip it in silence", subject(cert))
+	}
+	return cert, nil
+}
+
+// unparsable finds the true cause behind x509's refusal to parse.
+func unparsable(block pemBlock, name string, err error) *Finding {
+	where := fmt.Sprintf("block %d of %s (line %d)", block.number, name, block.line)
+	var f Finding
+	serial := rawSerial(block.bytes)
+	var tail asn1.RawValue
+	rest, tailErr := asn1.Unmarshal(block.bytes, &tail)
+	switch text := err.Error(); {
+	case serial != nil && serialProblem(serial) != "":
+		f = finding(BadSerial, serialFix,
+			"%s has a serial number that %s; Go programs such as kubectl refuse it", where, serialProblem(serial))
+	case strings.Contains(text, "unsupported elliptic curve"):
+		f = finding(WeakKey, "use P-256, P-384, P-521, Ed25519 or RSA from 2048 bits",
+			"%s has a key on an elliptic curve that TLS clients do not support", where)
+	case tailErr == nil && len(rest) > 0:
+		f = finding(NotACertificate, "write the file again: openssl x509 -in FILE -out NEW",
+			"%s has %d bytes of junk after the certificate", where, len(rest))
+	case errors.As(tailErr, new(asn1.SyntaxError)) || errors.As(tailErr, new(asn1.StructuralError)):
+		f = finding(NotACertificate, "copy the file again; it may be cut short", "%s is not a certificate: it is cut short or damaged", where)
+	default:
+		f = finding(NotACertificate, "have the certificate issued again, or copy the file again if it may be damaged",
+			"%s is not a certificate that Go programs such as kubectl can read: %s", where,
+			quote(strings.TrimPrefix(text, "x509: ")))
+	}
+	f = f.asFinal()
+	return &f
+}
+
+// serialProblem says what RFC 5280, section 4.1.2.2, has against a serial number.
+func serialProblem(serial *big.Int) string {
+	switch {
+	case serial == nil:
+		return ""
+	case serial.Sign() < 0:
+		return "is negative"
+	case serial.Sign() == 0:
+		return "is zero"
+	case serial.BitLen() > 20*8:
+		return "is longer than 20 octets"
+	default:
+		return ""
+	}
+}
+
+const serialFix = "have the certificate issued again by a CA that follows RFC 5280"
+
+func checkSerial(cert numbered, file string) []Finding {
+	if problem := serialProblem(cert.SerialNumber); problem != "" {
+		return []Finding{finding(BadSerial, serialFix, "%s has a serial number that %s", cert.where(file), problem)}
+	}
+	if cert.SerialNumber.BitLen() == 20*8 {
+		// A value of 20 octets whose first bit is set takes a 21st one in DER. Clients in use accept it.
+		return []Finding{finding(BadSerial, serialFix, "%s has a serial number of 20 octets that takes 21 when encoded",
+			cert.where(file)).withSeverity(SeverityWarning)}
+	}
+	return nil
+}
+
+// rawSerial reads nothing but the serial number, also where the rest is not to x509's taste.
+func rawSerial(der []byte) *big.Int {
+	var certificate struct {
+		TBS       asn1.RawValue
+		Algorithm asn1.RawValue
+		Signature asn1.BitString
+	}
+	if _, err := asn1.Unmarshal(der, &certificate); err != nil {
+		return nil
+	}
+	rest := certificate.TBS.Bytes
+	var first asn1.RawValue
+	next, err := asn1.Unmarshal(rest, &first)
+	if err != nil {
+		return nil
+	}
+	if first.Class == asn1.ClassContextSpecific && first.Tag == 0 {
+		rest = next
+	}
+	serial := new(big.Int)
+	if _, err := asn1.Unmarshal(rest, &serial); err != nil {
+		return nil
+	}
+	return serial
+}
+
+func labelHint(label string) string {
+	switch {
+	case label == "CERTIFICATE REQUEST" || label == "NEW CERTIFICATE REQUEST":
+		return "this is the request that was sent to the CA; put the certificate that the CA returned there"
+	case label == "TRUSTED CERTIFICATE" || label == "X509 CERTIFICATE":
+		return "convert it: openssl x509 -in FILE -out NEW"
+	case label == "PKCS7" || label == "CMS":
+		return "convert it: openssl pkcs7 -in FILE -print_certs -out NEW"
+	case label == "X509 CRL":
+		return "remove the revocation list"
+	default:
+		return "remove the block"
+	}
+}
+
+func hintFor(disguise string) string {
+	switch disguise {
+	case "binary DER":
+		return "convert it: openssl x509 -inform DER -in FILE -out NEW"
+	case "PKCS#12 (.p12, .pfx)":
+		return "convert it: openssl pkcs12 -in FILE -nodes, then separate certificates and key"
+	case "PEM, encoded once more as base64", "PEM, encoded twice more as base64":
+		return "decode it with base64 -d before putting it there; `data` of a Secret is base64 already, `stringData` is not"
+	case "base64 without the BEGIN and END lines":
+		return "put -----BEGIN CERTIFICATE----- before and -----END CERTIFICATE----- after it, each on a line of its own"
+	case "text in UTF-16":
+		return "save the file as UTF-8 without a byte order mark, or as ASCII"
+	default:
+		return "put a PEM file there, with lines from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----"
+	}
+}
+
+func encodeCertificates(certificates ...*x509.Certificate) []byte {
+	var out bytes.Buffer
+	for _, cert := range certificates {
+		// Writing to a buffer and encoding without headers cannot fail.
+		_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
+	}
+	return out.Bytes()
+}

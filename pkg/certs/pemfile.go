@@ -1,0 +1,259 @@
+package certs
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"strings"
+	"unicode/utf16"
+)
+
+// pemBlock is one block of a PEM file as a careful reader sees it: also the blocks that Go's pem.Decode passes over in
+// silence are there, with the reason.
+type pemBlock struct {
+	number  int    // counted from 1, over the blocks of every type
+	line    int    // the line of its BEGIN
+	label   string // "CERTIFICATE"
+	bytes   []byte // the content; nil when problem is set
+	headers bool   // "Name: value" lines before the content
+	skipped bool   // readers that take PEM literally pass over it in silence (a BOM, text before BEGIN)
+	problem string // why it cannot be read; empty when it can
+}
+
+// pemFile is what a PEM file holds.
+type pemFile struct {
+	blocks []pemBlock
+	// disguise says what the data is when it holds no PEM block: "DER", "PKCS#12", ...
+	disguise string
+	// junkAfter is the line of the first text after the last block, 0 when there is none.
+	junkAfter int
+}
+
+const (
+	utf8BOM  = "\xef\xbb\xbf"
+	pemBegin = "-----BEGIN "
+	pemEnd   = "-----END "
+)
+
+// readPEM splits data into blocks in one pass, so that its cost is linear however hostile the data is. The caller has
+// checked its size.
+func readPEM(data []byte) pemFile {
+	var file pemFile
+	lines := splitLines(data)
+	lastEnd := -1 // index of the line after the last block
+	for i := 0; i < len(lines); i++ {
+		before, label, ok := beginLine(lines[i])
+		if !ok {
+			if problem := strayMarker(lines[i]); problem != "" {
+				file.blocks = append(file.blocks, pemBlock{number: len(file.blocks) + 1, line: i + 1, problem: problem})
+				lastEnd = i + 1
+			}
+			continue
+		}
+		block := pemBlock{number: len(file.blocks) + 1, line: i + 1, label: label}
+		end, problem := findEnd(lines, i, label)
+		if problem == "" {
+			problem = misplaced(before)
+			block.skipped = problem != ""
+		}
+		if problem == "" {
+			block.bytes, block.headers, problem = decodeBlock(lines[i:end+1], label)
+		}
+		block.problem = problem
+		file.blocks = append(file.blocks, block)
+		i = end
+		lastEnd = end + 1
+	}
+	if len(file.blocks) == 0 {
+		file.disguise = disguise(data)
+		return file
+	}
+	for i := lastEnd; i < len(lines); i++ {
+		if len(bytes.TrimSpace(lines[i])) > 0 {
+			file.junkAfter = i + 1
+			break
+		}
+	}
+	return file
+}
+
+// splitLines cuts data after each line feed; the line ends stay out.
+func splitLines(data []byte) [][]byte {
+	lines := bytes.Split(data, []byte("\n"))
+	for i, line := range lines {
+		lines[i] = bytes.TrimSuffix(line, []byte("\r"))
+	}
+	return lines
+}
+
+// beginLine finds "-----BEGIN LABEL-----" in a line, and what stands before it.
+func beginLine(line []byte) (before, label string, ok bool) {
+	start := bytes.Index(line, []byte(pemBegin))
+	if start < 0 {
+		return "", "", false
+	}
+	rest := line[start+len(pemBegin):]
+	stop := bytes.Index(rest, []byte("-----"))
+	if stop < 0 {
+		return "", "", false
+	}
+	// What follows the closing dashes on the same line is content whose line break got lost; findEnd notices.
+	return string(line[:start]), string(rest[:stop]), true
+}
+
+// strayMarker recognises what was meant as BEGIN or END, but is damaged or alone.
+func strayMarker(line []byte) string {
+	switch {
+	case bytes.Contains(line, []byte(pemEnd)):
+		return "an END line stands there without its BEGIN"
+	case bytes.Contains(line, []byte("BEGIN ")) && bytes.Contains(line, []byte("--")):
+		return "its BEGIN line is damaged"
+	default:
+		return ""
+	}
+}
+
+// findEnd returns the index of the line on which the block that begins on line start ends.
+func findEnd(lines [][]byte, start int, label string) (end int, problem string) {
+	rest := lines[start][bytes.Index(lines[start], []byte(pemBegin))+len(pemBegin):]
+	rest = rest[bytes.Index(rest, []byte("-----"))+len("-----"):]
+	if len(bytes.TrimSpace(rest)) > 0 {
+		return start, "its line breaks are lost: text follows BEGIN on the same line"
+	}
+	for i := start + 1; i < len(lines); i++ {
+		line := lines[i]
+		at := bytes.Index(line, []byte(pemEnd))
+		if at < 0 {
+			if bytes.Contains(line, []byte(pemBegin)) {
+				return i - 1, "it has no END line before the next block begins"
+			}
+			continue
+		}
+		after := line[at+len(pemEnd):]
+		stop := bytes.Index(after, []byte("-----"))
+		switch {
+		case stop < 0:
+			return i, "its END line is cut short"
+		case string(after[:stop]) != label:
+			return i, fmt.Sprintf("it begins as %s and ends as %s", quote(label), quote(string(after[:stop])))
+		case bytes.Contains(after[stop:], []byte(pemBegin)):
+			// The next block begins on this line; the caller goes on behind it, so it is named here.
+			return i, "the line break between its END and the BEGIN of the next block is missing"
+		case len(bytes.TrimSpace(after[stop+len("-----"):])) > 0:
+			return i, "text follows its END on the same line"
+		case at > 0:
+			return i, "its END does not stand at the beginning of a line"
+		}
+		return i, ""
+	}
+	return len(lines) - 1, "it has no END line"
+}
+
+// misplaced says what is wrong with text in front of BEGIN; readers pass over such a block without a word.
+func misplaced(before string) string {
+	switch {
+	case before == "":
+		return ""
+	case strings.HasPrefix(before, utf8BOM) && strings.TrimSpace(before[len(utf8BOM):]) == "":
+		return "a byte order mark (BOM) stands in front of it"
+	case strings.TrimSpace(before) == "":
+		return "it is indented: BEGIN must stand at the beginning of the line"
+	default:
+		return "text stands in front of BEGIN on the same line"
+	}
+}
+
+func decodeBlock(lines [][]byte, label string) (content []byte, headers bool, problem string) {
+	trimmed := make([][]byte, len(lines))
+	for i, line := range lines {
+		trimmed[i] = bytes.TrimSpace(line)
+	}
+	block, _ := pem.Decode(append(bytes.Join(trimmed, []byte("\n")), '\n'))
+	if block == nil || block.Type != label {
+		return nil, false, "its content is not base64"
+	}
+	if len(block.Bytes) == 0 {
+		return nil, false, "it is empty"
+	}
+	if !bytes.HasPrefix(bytes.TrimSpace(lines[len(lines)-1]), []byte(pemEnd)) {
+		return nil, false, "its END line is damaged"
+	}
+	return block.Bytes, len(block.Headers) > 0, ""
+}
+
+// disguise says what data without any PEM block seems to be.
+func disguise(data []byte) string {
+	trimmed := bytes.TrimSpace(data)
+	switch {
+	case len(trimmed) == 0:
+		return "empty"
+	case bytes.HasPrefix(data, []byte{0xff, 0xfe}), bytes.HasPrefix(data, []byte{0xfe, 0xff}), looksUTF16(data):
+		return "text in UTF-16"
+	case isPKCS12(data):
+		return "PKCS#12 (.p12, .pfx)"
+	case len(data) > 4 && data[0] == 0x30 && data[1] >= 0x80:
+		return "binary DER"
+	case bytes.HasPrefix(data, []byte{0xfe, 0xed, 0xfe, 0xed}):
+		return "a Java key store"
+	case bytes.Contains(data, []byte("-----BEGIN")), bytes.Contains(data, []byte("---BEGIN")):
+		return "damaged PEM"
+	}
+	return decodedDisguise(trimmed)
+}
+
+// decodedDisguise looks one and two layers of base64 deep.
+func decodedDisguise(text []byte) string {
+	once, ok := unbase64(text)
+	if !ok {
+		return "no PEM"
+	}
+	if bytes.Contains(once, []byte("-----BEGIN")) {
+		return "PEM, encoded once more as base64"
+	}
+	if len(once) > 4 && once[0] == 0x30 && once[1] >= 0x80 {
+		return "base64 without the BEGIN and END lines"
+	}
+	if twice, ok := unbase64(once); ok && bytes.Contains(twice, []byte("-----BEGIN")) {
+		return "PEM, encoded twice more as base64"
+	}
+	return "no PEM"
+}
+
+func unbase64(text []byte) ([]byte, bool) {
+	compact := bytes.Join(bytes.Fields(text), nil)
+	decoded, err := base64.StdEncoding.DecodeString(string(compact))
+	return decoded, err == nil && len(decoded) > 0
+}
+
+// isPKCS12 recognises SEQUENCE { INTEGER 3, ...: a PFX.
+func isPKCS12(data []byte) bool {
+	if len(data) < 8 || data[0] != 0x30 {
+		return false
+	}
+	header := 2
+	if data[1] > 0x80 {
+		header += int(data[1] & 0x7f)
+	}
+	return len(data) > header+2 && bytes.Equal(data[header:header+3], []byte{2, 1, 3})
+}
+
+func looksUTF16(data []byte) bool {
+	if len(data) < 40 || len(data)%2 != 0 {
+		return false
+	}
+	for _, bigEndian := range []bool{false, true} {
+		units := make([]uint16, 20)
+		for i := range units {
+			low, high := data[2*i], data[2*i+1]
+			if bigEndian {
+				low, high = high, low
+			}
+			units[i] = uint16(low) | uint16(high)<<8
+		}
+		if strings.HasPrefix(string(utf16.Decode(units)), "-----BEGIN") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,230 @@
+package certs
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// testNow is the moment at which every test takes place, unless it says otherwise.
+func testNow() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
+
+const (
+	day      = 24 * time.Hour
+	testName = "proxy.example.com"
+)
+
+// entity is a certificate and its key.
+type entity struct {
+	*x509.Certificate
+	key crypto.Signer
+}
+
+func (e entity) pem() []byte { return encodeCertificate(e.Raw) }
+
+func (e entity) keyPEM(t testing.TB) []byte {
+	t.Helper()
+	data, err := encodeKey(e.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+var serials atomic.Int64 //nolint:gochecknoglobals // serial numbers only have to differ
+
+func ecKey(t testing.TB) crypto.Signer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// change alters a template before it is signed.
+type change func(*x509.Certificate)
+
+func signWith(t testing.TB, template, parent *x509.Certificate, public crypto.PublicKey, signer crypto.Signer) *x509.Certificate {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, signer)
+	if err != nil {
+		t.Fatalf("making a certificate: %v", err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatalf("parsing a certificate: %v", err)
+	}
+	return cert
+}
+
+// caTemplate is an exemplary CA certificate, valid for ten years.
+func caTemplate(name string, changes ...change) *x509.Certificate {
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(1000 + serials.Add(1)),
+		Subject:               pkix.Name{CommonName: name},
+		NotBefore:             testNow().Add(-365 * day),
+		NotAfter:              testNow().Add(9 * 365 * day),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}
+	for _, c := range changes {
+		c(template)
+	}
+	return template
+}
+
+func newRoot(t testing.TB, name string, changes ...change) entity {
+	t.Helper()
+	key := ecKey(t)
+	template := caTemplate(name, changes...)
+	return entity{signWith(t, template, template, key.Public(), key), key}
+}
+
+func (e entity) newCA(t testing.TB, name string, changes ...change) entity {
+	t.Helper()
+	key := ecKey(t)
+	return entity{signWith(t, caTemplate(name, changes...), e.Certificate, key.Public(), e.key), key}
+}
+
+// leafTemplate is an exemplary serving certificate, valid for 90 days of which 80 are left.
+func leafTemplate(changes ...change) *x509.Certificate {
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1000 + serials.Add(1)),
+		Subject:      pkix.Name{CommonName: "proxy"},
+		NotBefore:    testNow().Add(-10 * day),
+		NotAfter:     testNow().Add(80 * day),
+		DNSNames:     []string{testName},
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	for _, c := range changes {
+		c(template)
+	}
+	return template
+}
+
+func (e entity) newLeaf(t testing.TB, changes ...change) entity {
+	t.Helper()
+	key := ecKey(t)
+	return e.leafFor(t, key, key.Public(), changes...)
+}
+
+func (e entity) leafFor(t testing.TB, key crypto.Signer, public crypto.PublicKey, changes ...change) entity {
+	t.Helper()
+	return entity{signWith(t, leafTemplate(changes...), e.Certificate, public, e.key), key}
+}
+
+func selfSignedLeaf(t testing.TB, changes ...change) entity {
+	t.Helper()
+	key := ecKey(t)
+	template := leafTemplate(changes...)
+	return entity{signWith(t, template, template, key.Public(), key), key}
+}
+
+func validity(from, to time.Duration) change {
+	return func(c *x509.Certificate) {
+		c.NotBefore, c.NotAfter = testNow().Add(from), testNow().Add(to)
+	}
+}
+
+func sans(names ...string) change {
+	return func(c *x509.Certificate) {
+		c.DNSNames, c.IPAddresses = nil, nil
+		for _, name := range names {
+			if ip := net.ParseIP(name); ip != nil {
+				if four := ip.To4(); four != nil {
+					ip = four
+				}
+				c.IPAddresses = append(c.IPAddresses, ip)
+			} else {
+				c.DNSNames = append(c.DNSNames, name)
+			}
+		}
+	}
+}
+
+func concat(parts ...[]byte) []byte { return slices.Concat(parts...) }
+
+func chainOf(entities ...entity) []byte {
+	var out []byte
+	for _, e := range entities {
+		out = append(out, e.pem()...)
+	}
+	return out
+}
+
+func block(label string, data []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: label, Bytes: data})
+}
+
+// pki is a root, an intermediate, and a good serving certificate with its Input.
+type pki struct {
+	root, inter, leaf entity
+}
+
+func newPKI(t testing.TB) pki {
+	t.Helper()
+	root := newRoot(t, "Root")
+	inter := root.newCA(t, "Intermediate")
+	return pki{root, inter, inter.newLeaf(t)}
+}
+
+// input is a good one: nothing but an info may be found.
+func (p pki) input(t testing.TB) Input {
+	t.Helper()
+	return inputFor(t, p.root, p.leaf, p.inter)
+}
+
+func inputFor(t testing.TB, root, leaf entity, intermediates ...entity) Input {
+	t.Helper()
+	return Input{
+		CertPEM: chainOf(append([]entity{leaf}, intermediates...)...),
+		KeyPEM:  leaf.keyPEM(t),
+		Bundle:  root.pem(),
+		Names:   []Name{{Value: testName, Source: "test"}},
+		Now:     testNow(),
+		Roots:   x509.NewCertPool(),
+	}
+}
+
+// verdictOf writes findings as "severity Code", for comparison.
+func verdictOf(findings []Finding) []string {
+	out := make([]string, 0, len(findings))
+	for _, f := range findings {
+		word := f.Severity.String()
+		if f.Allowed {
+			word += "(allowed)"
+		}
+		out = append(out, word+" "+string(f.Code))
+	}
+	return out
+}
+
+func wantFindings(t *testing.T, in Input, want ...string) Report {
+	t.Helper()
+	report := Check(in)
+	if want == nil {
+		want = []string{}
+	}
+	if diff := cmp.Diff(want, verdictOf(report.Findings)); diff != "" {
+		for _, f := range report.Findings {
+			t.Logf("%s %s: %s (hint: %s)", f.Severity, f.Code, f.Message, f.Hint)
+		}
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+	return report
+}
