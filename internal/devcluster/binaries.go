@@ -1,0 +1,157 @@
+package devcluster
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+const (
+	modulePath   = "github.com/pinniped-toolkit/pinniped"
+	assetsEnv    = "KUBEBUILDER_ASSETS"
+	programsPath = "bin/controlplane"
+
+	etcdProgram              = "etcd"
+	apiServerProgram         = "kube-apiserver"
+	controllerManagerProgram = "kube-controller-manager"
+	kubectlProgram           = "kubectl"
+)
+
+// MissingProgramError is returned when a program of the control plane is in none of the places where it is looked for.
+type MissingProgramError struct {
+	// Program is its name, such as "kube-apiserver".
+	Program string
+	// Looked lists the files and variables that were tried.
+	Looked []string
+	// Command builds the program.
+	Command string
+}
+
+func (e *MissingProgramError) Error() string {
+	return fmt.Sprintf("no %s program (looked for %s): run %q", e.Program, strings.Join(e.Looked, ", "), e.Command)
+}
+
+// finder looks for programs. Its fields are the outside world, so that a test can give it another one.
+type finder struct {
+	assets   string                            // KUBEBUILDER_ASSETS
+	starts   []string                          // directories in or below the repository
+	lookPath func(name string) (string, error) // exec.LookPath
+}
+
+func systemFinder() finder {
+	f := finder{assets: os.Getenv(assetsEnv), lookPath: exec.LookPath}
+	if wd, err := os.Getwd(); err == nil {
+		f.starts = append(f.starts, wd)
+	}
+	// With -trimpath this is no real path, and then finds nothing.
+	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) {
+		f.starts = append(f.starts, filepath.Dir(file))
+	}
+	return f
+}
+
+// program returns the path of etcd, kube-apiserver or kube-controller-manager.
+func (f finder) program(name string) (string, error) {
+	path, looked := f.find(name)
+	if path != "" {
+		return path, nil
+	}
+	command := "make controlplane"
+	if name != etcdProgram && name != apiServerProgram {
+		command = "hack/controlplane/build.sh " + name
+	}
+	return "", &MissingProgramError{Program: name, Looked: looked, Command: command}
+}
+
+// kubectl returns the path of kubectl: the user's own, else one that stands beside the control plane.
+func (f finder) kubectl() (string, error) {
+	if path, err := f.lookPath(kubectlProgram); err == nil {
+		return path, nil
+	}
+	path, looked := f.find(kubectlProgram)
+	if path != "" {
+		return path, nil
+	}
+	return "", &MissingProgramError{
+		Program: kubectlProgram,
+		Looked:  append([]string{"PATH"}, looked...),
+		Command: "hack/controlplane/build.sh kubectl",
+	}
+}
+
+// find returns the first file named name in the known places, or where it looked in vain.
+func (f finder) find(name string) (path string, looked []string) {
+	if runtime.GOOS == "windows" {
+		name += ".exe"
+	}
+	if f.assets == "" {
+		looked = append(looked, assetsEnv+" (not set)")
+	} else {
+		candidate := filepath.Join(f.assets, name)
+		if isProgram(candidate) {
+			return absolute(candidate), nil
+		}
+		looked = append(looked, candidate)
+	}
+	tried := map[string]bool{}
+	for _, start := range f.starts {
+		root := repositoryRoot(start)
+		if root == "" || tried[root] {
+			continue
+		}
+		tried[root] = true
+		candidate := filepath.Join(root, filepath.FromSlash(programsPath), name)
+		if isProgram(candidate) {
+			return candidate, nil
+		}
+		looked = append(looked, candidate)
+	}
+	if len(tried) == 0 {
+		looked = append(looked, programsPath+" (not inside the repository)")
+	}
+	return "", looked
+}
+
+// absolute keeps a relative path valid for programs that are started in another directory.
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
+
+func isProgram(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && (runtime.GOOS == "windows" || info.Mode()&0o111 != 0)
+}
+
+// repositoryRoot returns the nearest directory at or above start whose go.mod is this module's, or "".
+// Nested modules, such as hack/controlplane, are passed over.
+func repositoryRoot(start string) string {
+	for dir := start; ; dir = filepath.Dir(dir) {
+		if moduleOf(filepath.Join(dir, "go.mod")) == modulePath {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			return ""
+		}
+	}
+}
+
+func moduleOf(goMod string) string {
+	file, err := os.Open(goMod)
+	if err != nil {
+		return ""
+	}
+	defer file.Close() //nolint:errcheck // only read
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if module, found := strings.CutPrefix(strings.TrimSpace(lines.Text()), "module "); found {
+			return strings.Trim(strings.TrimSpace(module), `"`)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,329 @@
+package devcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// errStopped is what methods return that need a cluster which was stopped.
+var errStopped = errors.New("the cluster is stopped")
+
+// Cluster is a running control plane. Its methods may be called from several goroutines.
+type Cluster struct {
+	options   Options
+	dir       string
+	temporary bool // dir is ours to remove
+	pki       *pki
+	ports     ports
+	finder    finder
+	thread    *thread
+	guard     *guard
+	admin     *rest.Config
+	dynamic   dynamic.Interface
+	probeAPI  *prober
+
+	mu                sync.Mutex // serializes starting and stopping of programs
+	stopped           bool
+	stopErr           error
+	etcd              *component
+	apiServer         *component
+	controllerManager *component // nil without Options.ControllerManager
+}
+
+type ports struct {
+	etcd, etcdPeer, apiServer, controllerManager *port
+}
+
+// Start starts a cluster and returns when its API is ready for use: /readyz says so, the namespaces default and
+// kube-system exist, and so does the ConfigMap from which aggregated APIs read how the API server identifies itself.
+//
+// ctx bounds the start alone. The cluster runs until Stop is called or this process ends. An error carries the end of
+// the log of the program that did not start, and the path of the whole log. A MissingProgramError says that a program is
+// not built yet.
+func Start(ctx context.Context, options Options) (*Cluster, error) {
+	return start(ctx, options, systemFinder())
+}
+
+func start(ctx context.Context, options Options, programs finder) (*Cluster, error) {
+	began := time.Now()
+	names := []string{etcdProgram, apiServerProgram}
+	if options.ControllerManager {
+		names = append(names, controllerManagerProgram)
+	}
+	paths := map[string]string{}
+	for _, name := range names {
+		path, err := programs.program(name)
+		if err != nil {
+			return nil, fmt.Errorf("starting the local control plane: %w", err)
+		}
+		paths[name] = path
+	}
+	options, temporary, err := options.complete()
+	if err != nil {
+		return nil, fmt.Errorf("starting the local control plane: %w", err)
+	}
+	c := &Cluster{options: options, dir: options.Dir, temporary: temporary, finder: programs}
+	if err := c.bringUp(ctx, paths, began); err != nil {
+		err = fmt.Errorf("starting the local control plane: %w", err)
+		return nil, errors.Join(err, c.giveUp())
+	}
+	c.log("The API server answers at %s after %.1f s", c.URL(), time.Since(began).Seconds())
+	return c, nil
+}
+
+// bringUp does the work of start, which cleans up after it.
+func (c *Cluster) bringUp(ctx context.Context, paths map[string]string, now time.Time) error {
+	var err error
+	if err := os.MkdirAll(c.logDir(), 0o700); err != nil {
+		return fmt.Errorf("making the directory of the logs: %w", err)
+	}
+	if c.pki, err = newPKI(filepath.Join(c.dir, "pki"), now); err != nil {
+		return err
+	}
+	if c.options.AuditPolicy != nil {
+		if err := os.WriteFile(c.auditPolicyPath(), c.options.AuditPolicy, 0o600); err != nil {
+			return fmt.Errorf("writing the audit policy: %w", err)
+		}
+	}
+	for _, p := range []**port{&c.ports.etcd, &c.ports.etcdPeer, &c.ports.apiServer, &c.ports.controllerManager} {
+		if *p, err = reservePort(); err != nil {
+			return err
+		}
+	}
+	if err := c.makeClients(); err != nil {
+		return err
+	}
+	if err := c.WriteKubeconfig(c.AdminKubeconfig(), c.admin); err != nil {
+		return err
+	}
+	c.thread = newThread()
+	toRemove := ""
+	if c.temporary {
+		toRemove = c.dir
+	}
+	if c.guard, err = newGuard(toRemove); err != nil {
+		return err
+	}
+	return c.startPrograms(ctx, paths)
+}
+
+func (c *Cluster) startPrograms(ctx context.Context, paths map[string]string) error {
+	etcdProbe, err := newProber(loopbackURL(c.ports.etcd), c.pki.etcd.CertPEM(), c.pki.etcdClient)
+	if err != nil {
+		return err
+	}
+	c.etcd = c.newComponent(etcdProgram, paths, c.etcdArgs(), func(ctx context.Context) error {
+		return etcdProbe.check(ctx, "/health")
+	})
+	c.apiServer = c.newComponent(apiServerProgram, paths, c.apiServerArgs(), c.apiReady)
+	for _, program := range []*component{c.etcd, c.apiServer} {
+		c.log("Starting %s (%s)", program.name, program.path)
+		if err := program.start(ctx, c.options.StartTimeout); err != nil {
+			return err
+		}
+	}
+	if !c.options.ControllerManager {
+		return nil
+	}
+	return c.startControllerManager(ctx, paths)
+}
+
+func (c *Cluster) startControllerManager(ctx context.Context, paths map[string]string) error {
+	identity, err := c.User("system:kube-controller-manager")
+	if err != nil {
+		return err
+	}
+	kubeconfig := filepath.Join(c.dir, "controller-manager.kubeconfig")
+	if err := c.WriteKubeconfig(kubeconfig, identity); err != nil {
+		return err
+	}
+	probe, err := newProber(loopbackURL(c.ports.controllerManager), c.pki.serving.CertPEM(), nil)
+	if err != nil {
+		return err
+	}
+	c.controllerManager = c.newComponent(controllerManagerProgram, paths, c.controllerManagerArgs(kubeconfig),
+		func(ctx context.Context) error {
+			if err := probe.check(ctx, "/healthz"); err != nil {
+				return err
+			}
+			return c.probeAPI.check(ctx, "/api/v1/namespaces/default/serviceaccounts/default")
+		})
+	c.log("Starting %s (%s)", c.controllerManager.name, c.controllerManager.path)
+	return c.controllerManager.start(ctx, c.options.StartTimeout)
+}
+
+func (c *Cluster) newComponent(name string, paths map[string]string, args []string, ready func(context.Context) error) *component {
+	return &component{
+		name: name, path: paths[name], args: args, dir: c.dir, ready: ready, guard: c.guard, thread: c.thread,
+		logPath: filepath.Join(c.logDir(), name+".log"),
+	}
+}
+
+// apiReady is nil when the API server answers and has created what every client counts on.
+func (c *Cluster) apiReady(ctx context.Context) error {
+	for _, path := range []string{
+		"/readyz",
+		"/api/v1/namespaces/default",
+		"/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication",
+	} {
+		if err := c.probeAPI.check(ctx, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Stop ends the programs, the API server before etcd, and removes the cluster's directory if it is a temporary one.
+// Further calls do nothing and return the same error.
+func (c *Cluster) Stop() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return c.stopErr
+	}
+	c.log("Stopping the local control plane")
+	c.stopErr = c.release()
+	if c.temporary && c.stopErr == nil {
+		if err := os.RemoveAll(c.dir); err != nil {
+			c.stopErr = fmt.Errorf("removing the cluster's directory: %w", err)
+		}
+	}
+	return c.stopErr
+}
+
+// giveUp cleans up after a start that failed. Of a temporary directory it leaves the logs, which the error names.
+func (c *Cluster) giveUp() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	started := c.etcd != nil
+	if err := c.release(); err != nil {
+		return err
+	}
+	if !c.temporary {
+		return nil
+	}
+	if !started {
+		return os.RemoveAll(c.dir)
+	}
+	entries, err := os.ReadDir(c.dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if path := filepath.Join(c.dir, entry.Name()); path != c.logDir() {
+			err = errors.Join(err, os.RemoveAll(path))
+		}
+	}
+	return err
+}
+
+// release stops whatever runs and gives back what the system lent us. The lock is held.
+func (c *Cluster) release() error {
+	c.stopped = true
+	var errs []error
+	for _, program := range []*component{c.controllerManager, c.apiServer, c.etcd} {
+		if program != nil {
+			errs = append(errs, program.stop())
+		}
+	}
+	err := errors.Join(errs...)
+	if c.guard != nil {
+		c.guard.dismiss()
+	}
+	if c.thread != nil {
+		c.thread.stop()
+	}
+	for _, p := range []*port{c.ports.etcd, c.ports.etcdPeer, c.ports.apiServer, c.ports.controllerManager} {
+		if p != nil {
+			p.release()
+		}
+	}
+	return err
+}
+
+// StopAPIServer ends the API server and leaves etcd running. Clients are refused until RestartAPIServer is called.
+// It does nothing if the API server does not run.
+func (c *Cluster) StopAPIServer() error { return c.stopProgram(c.apiServer) }
+
+// StopEtcd ends etcd and leaves the API server running, which then answers with errors or not at all until RestartEtcd
+// is called. It does nothing if etcd does not run.
+func (c *Cluster) StopEtcd() error { return c.stopProgram(c.etcd) }
+
+func (c *Cluster) stopProgram(program *component) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return nil
+	}
+	return program.stop()
+}
+
+// RestartAPIServer stops the API server if it runs, starts it on the same port, and returns when it is ready.
+// Certificates and data stay as they are.
+func (c *Cluster) RestartAPIServer(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.restart(ctx, c.apiServer)
+}
+
+// RestartEtcd stops etcd if it runs, starts it with its data on the same port, and returns when it is ready; if the API
+// server runs, when that is ready again, too.
+func (c *Cluster) RestartEtcd(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.restart(ctx, c.etcd); err != nil {
+		return err
+	}
+	if !c.apiServer.running() {
+		return nil
+	}
+	if err := c.apiServer.waitReady(ctx, c.options.StartTimeout); err != nil {
+		return fmt.Errorf("restarting etcd: the API server did not recover: %w", c.apiServer.explain(err, 0))
+	}
+	return nil
+}
+
+func (c *Cluster) restart(ctx context.Context, program *component) error {
+	if c.stopped {
+		return fmt.Errorf("restarting %s: %w", program.name, errStopped)
+	}
+	if err := program.stop(); err != nil {
+		return err
+	}
+	return program.start(ctx, c.options.StartTimeout)
+}
+
+// Dir is the cluster's directory.
+func (c *Cluster) Dir() string { return c.dir }
+
+// URL is the API server's address, such as "https://127.0.0.1:41234". It stays the same across restarts.
+func (c *Cluster) URL() string { return loopbackURL(c.ports.apiServer) }
+
+// CABundle is the PEM bundle that verifies the API server's serving certificate.
+func (c *Cluster) CABundle() []byte { return c.pki.serving.CertPEM() }
+
+// ClientCA is the CA whose client certificates the API server accepts.
+func (c *Cluster) ClientCA() *certs.CA { return c.pki.client }
+
+// AuditLog is the path of the API server's audit log: one JSON event a line. There is none without
+// Options.AuditPolicy.
+func (c *Cluster) AuditLog() string { return filepath.Join(c.logDir(), "audit.log") }
+
+func (c *Cluster) auditPolicyPath() string { return filepath.Join(c.dir, "audit-policy.yaml") }
+
+func (c *Cluster) logDir() string { return filepath.Join(c.dir, "logs") }
+
+func (c *Cluster) log(format string, args ...any) {
+	// A human who cannot be told is no reason to fail.
+	_, _ = fmt.Fprintf(c.options.Log, format+"\n", args...)
+}

@@ -1,0 +1,190 @@
+package devcluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+const (
+	pollInterval = 50 * time.Millisecond
+	stopGrace    = 10 * time.Second
+	tailLines    = 20
+	tailBytes    = 16 << 10
+)
+
+// component is one program of the control plane, which can be started and stopped several times.
+// The cluster's lock guards it.
+type component struct {
+	name    string
+	path    string
+	args    []string
+	dir     string
+	logPath string
+	ready   func(context.Context) error // nil once the program does its work
+	guard   *guard
+	thread  *thread
+
+	process *exec.Cmd
+	ended   chan struct{} // closed after process ended
+}
+
+// running reports whether the program was started and has not ended since.
+func (c *component) running() bool {
+	if c.process == nil {
+		return false
+	}
+	select {
+	case <-c.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// start starts the program and waits until it is ready. A program that does not get there is stopped again.
+func (c *component) start(ctx context.Context, timeout time.Duration) error {
+	if c.running() {
+		return fmt.Errorf("starting %s: it is running already", c.name)
+	}
+	offset, err := c.launch()
+	if err != nil {
+		return fmt.Errorf("starting %s: %w", c.name, err)
+	}
+	if err := c.waitReady(ctx, timeout); err != nil {
+		stopErr := c.stop()
+		return fmt.Errorf("starting %s: %w", c.name, errors.Join(c.explain(err, offset), stopErr))
+	}
+	return nil
+}
+
+// launch starts the program. It returns how long the log was before.
+func (c *component) launch() (logOffset int64, err error) {
+	log, err := os.OpenFile(c.logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	defer log.Close() //nolint:errcheck // the program has its own copy
+	if info, err := log.Stat(); err == nil {
+		logOffset = info.Size()
+	}
+	process := exec.Command(c.path, c.args...) //nolint:gosec,noctx // a program that we looked up; stopped by stop, not by a context
+	process.Dir = c.dir
+	process.Env = programEnv(os.Environ())
+	process.Stdout = log
+	process.Stderr = log
+	process.SysProcAttr = attributes()
+	if err := c.thread.do(process.Start); err != nil {
+		return 0, err
+	}
+	ended := make(chan struct{})
+	c.process, c.ended = process, ended
+	go func() {
+		_ = process.Wait() // how it ended stands in ProcessState
+		c.guard.remove(process.Process)
+		close(ended)
+	}()
+	if err := c.guard.add(process.Process); err != nil {
+		return 0, errors.Join(err, c.stop())
+	}
+	return logOffset, nil
+}
+
+// waitReady polls the program until it is ready, has ended, or the time is up.
+func (c *component) waitReady(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var last error
+	for {
+		attempt, cancelAttempt := context.WithTimeout(ctx, 5*time.Second)
+		err := c.ready(attempt)
+		cancelAttempt()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil {
+			last = err // what it said, rather than that we stopped asking
+		}
+		select {
+		case <-c.ended:
+			return fmt.Errorf("it ended before it was ready: %s", c.process.ProcessState)
+		case <-ctx.Done():
+			if last == nil {
+				last = err
+			}
+			return fmt.Errorf("waiting until it is ready: %w (last answer: %w)", context.Cause(ctx), last)
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// stop asks the program to end, kills it when it does not do so in time, and returns after it has ended.
+// Stopping a program that does not run is no error.
+func (c *component) stop() error {
+	if !c.running() {
+		return nil
+	}
+	if err := terminate(c.process.Process); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stopping %s: %w", c.name, err)
+	}
+	select {
+	case <-c.ended:
+		return nil
+	case <-time.After(stopGrace):
+	}
+	if err := c.process.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stopping %s: %w", c.name, err)
+	}
+	<-c.ended
+	return nil
+}
+
+// explain adds the end of the log, from offset on, to err.
+func (c *component) explain(err error, offset int64) error {
+	return fmt.Errorf("%w\nthe end of its log %q:\n%s", err, c.logPath, tail(c.logPath, offset))
+}
+
+// tail returns the last lines of a file, of what stands after offset, each indented.
+func tail(path string, offset int64) string {
+	file, err := os.Open(path)
+	if err != nil {
+		return "  (" + err.Error() + ")"
+	}
+	defer file.Close() //nolint:errcheck // only read
+	if info, err := file.Stat(); err == nil {
+		offset = max(offset, info.Size()-tailBytes)
+	}
+	if _, err := file.Seek(offset, io.SeekStart); err != nil {
+		return "  (" + err.Error() + ")"
+	}
+	data, err := io.ReadAll(file)
+	if err != nil {
+		return "  (" + err.Error() + ")"
+	}
+	data = bytes.TrimSpace(data)
+	if len(data) == 0 {
+		return "  (nothing)"
+	}
+	lines := strings.Split(string(data), "\n")
+	lines = lines[max(0, len(lines)-tailLines):]
+	return "  " + strings.Join(lines, "\n  ")
+}
+
+// programEnv removes the variables with which etcd and Kubernetes would let the caller's environment change a cluster.
+func programEnv(environ []string) []string {
+	var kept []string
+	for _, variable := range environ {
+		if strings.HasPrefix(variable, "ETCD_") || strings.HasPrefix(variable, "KUBE_") ||
+			strings.HasPrefix(variable, "KUBECONFIG=") {
+			continue
+		}
+		kept = append(kept, variable)
+	}
+	return kept
+}

@@ -1,0 +1,289 @@
+//go:build unix
+
+package devcluster
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The tests in this file run the test binary itself as the process that owns a cluster: see TestMain.
+const (
+	helperDirEnv  = "DEVCLUSTER_TEST_TMPDIR"
+	helperModeEnv = "DEVCLUSTER_TEST_MODE"
+
+	modeNoHandler = "no handler" // a signal kills the process
+	modeStops     = "stops"      // on a signal, the process calls Stop
+	modeExits     = "exits"      // the process ends by itself, without Stop
+)
+
+// runHelper starts a cluster in a temporary directory below dir, says so on standard output, and waits.
+func runHelper(dir, mode string) int {
+	ctx := context.Background()
+	if mode == modeStops {
+		var stop context.CancelFunc
+		ctx, stop = signal.NotifyContext(ctx, os.Interrupt)
+		defer stop()
+	}
+	if err := os.Setenv("TMPDIR", dir); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	cluster, err := Start(ctx, Options{})
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Printf("ready %d\n", cluster.guard.shell.Process.Pid)
+	if mode == modeExits {
+		return 0
+	}
+	// The test kills us, or closes our standard input when it is done.
+	done := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	if err := cluster.Stop(); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 130
+}
+
+func TestNothingIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	needPrograms(t)
+
+	for _, test := range []struct {
+		name string
+		mode string
+		end  func(t *testing.T, owner, guard int)
+	}{
+		{
+			name: "after kill -9",
+			mode: modeNoHandler,
+			end:  func(t *testing.T, owner, _ int) { kill(t, owner, syscall.SIGKILL) },
+		},
+		{
+			name: "after kill -9 of the guard and then of the owner",
+			mode: modeNoHandler,
+			end: func(t *testing.T, owner, guard int) {
+				if pdeathsigMissing {
+					t.Skip("only the guard watches on this system")
+				}
+				kill(t, guard, syscall.SIGKILL)
+				kill(t, owner, syscall.SIGKILL)
+			},
+		},
+		{
+			name: "after Ctrl-C that nobody handles",
+			mode: modeNoHandler,
+			end:  func(t *testing.T, owner, _ int) { kill(t, -owner, syscall.SIGINT) },
+		},
+		{
+			name: "after Ctrl-C that stops the cluster",
+			mode: modeStops,
+			end:  func(t *testing.T, owner, _ int) { kill(t, -owner, syscall.SIGINT) },
+		},
+		{
+			name: "after an end without Stop",
+			mode: modeExits,
+			end:  func(*testing.T, int, int) {},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			owner, guard := startHelper(t, dir, test.mode)
+			if test.mode != modeExits {
+				// Otherwise there would be nothing for this test to see.
+				if running := processesOf(t, dir); len(running) < 3 {
+					t.Fatalf("want etcd, kube-apiserver and the guard to run before, got %q", running)
+				}
+			}
+			test.end(t, owner.Process.Pid, guard)
+			err := owner.Wait()
+			if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+				t.Fatal(err)
+			}
+			if code := owner.ProcessState.ExitCode(); test.mode == modeStops && code != 130 {
+				t.Errorf("want the owner to stop its cluster without an error, got exit code %d", code)
+			}
+			eventually(t, 30*time.Second, func() error {
+				if left := processesOf(t, dir); len(left) > 0 {
+					return fmt.Errorf("processes are left: %q", left)
+				}
+				return nil
+			})
+			if strings.Contains(test.name, "of the guard") {
+				return // who would have removed the directory was killed
+			}
+			eventually(t, 15*time.Second, func() error {
+				if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) > 0 {
+					return fmt.Errorf("files are left: %q (%w)", left, errors.Join(err, errStillThere))
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// startHelper starts an owner of a cluster in a process group of its own, as a shell does, and waits until it is ready.
+func startHelper(t *testing.T, dir, mode string) (owner *exec.Cmd, guard int) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner = exec.Command(self) //nolint:gosec,noctx // this very binary; ended by the test
+	owner.Env = append(os.Environ(), helperDirEnv+"="+dir, helperModeEnv+"="+mode)
+	owner.Stderr = os.Stderr
+	owner.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stdin, err := owner.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stdin.Close() })
+	stdout, err := owner.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := owner.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(stdout)
+	var said []string
+	for lines.Scan() {
+		said = append(said, lines.Text())
+		if number, ready := strings.CutPrefix(lines.Text(), "ready "); ready {
+			if guard, err = strconv.Atoi(number); err != nil {
+				t.Fatal(err)
+			}
+			return owner, guard
+		}
+	}
+	t.Fatalf("the owner did not start a cluster: %v: %s", owner.Wait(), strings.Join(said, "\n"))
+	return nil, 0
+}
+
+func kill(t *testing.T, pid int, sig syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(pid, sig); err != nil {
+		t.Fatalf("kill %d: %v", pid, err)
+	}
+}
+
+// processesOf returns the command lines of all processes that name dir, those that ended but were not waited for left out.
+func processesOf(t *testing.T, dir string) []string {
+	t.Helper()
+	output, err := exec.Command("ps", "-axww", "-o", "pid=,stat=,command=").Output() //nolint:noctx // ends by itself
+	if err != nil {
+		t.Fatalf("ps: %v", err)
+	}
+	var found []string
+	for line := range strings.Lines(string(output)) {
+		fields := strings.Fields(line)
+		if len(fields) > 2 && !strings.HasPrefix(fields[1], "Z") && strings.Contains(line, dir+string(filepath.Separator)) {
+			found = append(found, strings.Join(append(fields[:3:3], fields[len(fields)-1]), " "))
+		}
+	}
+	return found
+}
+
+func TestGuard(t *testing.T) {
+	t.Parallel()
+
+	t.Run("kills what it was told of and removes the directory", func(t *testing.T) {
+		t.Parallel()
+		dir := filepath.Join(t.TempDir(), "it's a \"dir\"")
+		if err := os.MkdirAll(filepath.Join(dir, "sub"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		guard, err := newGuard(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, second, forgotten := sleeper(t, guard), sleeper(t, guard), sleeper(t, guard)
+		guard.remove(forgotten.Process)
+		if err := guard.pipe.Close(); err != nil { // what the kernel does when the owner dies
+			t.Fatal(err)
+		}
+		for _, process := range []*exec.Cmd{first, second} {
+			err := process.Wait()
+			if status, ok := process.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
+				t.Errorf("want a killed process, got %v", err)
+			}
+		}
+		_ = guard.shell.Wait()
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("want the directory gone, got %v", err)
+		}
+		if err := forgotten.Process.Signal(syscall.Signal(0)); err != nil {
+			t.Errorf("want the forgotten process alive, got %v", err)
+		}
+	})
+
+	t.Run("does nothing once dismissed", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		guard, err := newGuard(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		process := sleeper(t, guard)
+		guard.dismiss()
+		if err := process.Process.Signal(syscall.Signal(0)); err != nil {
+			t.Errorf("want the process alive, got %v", err)
+		}
+		if _, err := os.Stat(dir); err != nil {
+			t.Errorf("want the directory kept, got %v", err)
+		}
+	})
+}
+
+// sleeper starts a guarded process that the end of the test ends.
+func sleeper(t *testing.T, guard *guard) *exec.Cmd {
+	t.Helper()
+	process := exec.Command("sleep", "600") //nolint:noctx // ended below
+	process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = process.Process.Kill() })
+	if err := guard.add(process.Process); err != nil {
+		t.Fatal(err)
+	}
+	return process
+}
+
+func TestReservePort(t *testing.T) {
+	t.Parallel()
+	seen := map[int]bool{}
+	for range 50 {
+		reserved, err := reservePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(reserved.release)
+		if seen[reserved.number] {
+			t.Fatalf("port %d was reserved twice", reserved.number)
+		}
+		seen[reserved.number] = true
+	}
+}

@@ -1,0 +1,3 @@
+package devcluster
+
+const pdeathsigMissing = false
