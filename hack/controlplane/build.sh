@@ -3,63 +3,149 @@
 # Usage: hack/controlplane/build.sh [PROGRAM...]   (default: etcd kube-apiserver)
 # Programs: etcd kube-apiserver kube-controller-manager kubectl
 #
-# A first build takes about six minutes on two cores, so each program shows how far it is. A program whose
-# go.mod has not changed since it was built is not built again.
+# A first build takes about six minutes on two cores, so each program shows how far it is. A program whose sources
+# have not changed since it was built is not built again; nor is one that stands in the folder KUBEBUILDER_ASSETS.
+# OUT names another folder for the programs. Builds at the same time wait for each other, and an interrupted one
+# leaves the programs as they were.
 set -euo pipefail
 
-here=$(cd "$(dirname "$0")" && pwd)
-out=${OUT:-$here/../../bin/controlplane}
-mkdir -p "$out"
-out=$(cd "$out" && pwd)
+# The caller's go.work knows nothing about the modules here.
+export GOWORK=off CGO_ENABLED=0
 
-version() { # MODULE DIR: the version of a module that the go.mod in DIR asks for
-	(cd "$2" && go list -m -f '{{.Version}}' "$1")
+here=$(cd "$(dirname "$0")" && pwd)
+unfinished=
+
+cleanup() { # removes what an interrupted build has written
+	[ -z "$unfinished" ] || rm -f "$unfinished"
+}
+trap cleanup EXIT
+trap 'echo >&2; exit 130' INT
+trap 'exit 143' TERM HUP
+
+fail() { # STATUS MESSAGE
+	echo "error: $2" >&2
+	exit "$1"
 }
 
-# progress TOTAL NAME: turns the package names that `go build -v` prints into one moving line on a terminal,
-# and into a line every ten per cent elsewhere. Everything that is not a package name is an error message: shown.
-progress() {
-	awk -v total="$1" -v name="$2" -v tty="$([ -t 2 ] && echo 1 || echo 0)" '
-		/^[a-zA-Z0-9_.\/~-]+$/ {
-			n++; p = int(100 * n / total); if (p > 99) p = 99
-			if (tty) { printf "\r  %-24s %3d %%  (%d of at most %d packages)", name, p, n, total; fflush() }
-			else if (int(p / 10) > shown) { shown = int(p / 10); printf "  %-24s %3d %%\n", name, p; fflush() }
+is_tty() { if [ -t 2 ]; then echo 1; else echo 0; fi; }
+
+checksum() { # of the standard input
+	if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -d' ' -f1
+}
+
+# lock makes this build wait for others that write to the same folder. Where there is no flock, two builds at once
+# do the work twice, without harm: a program is put in its place by a rename.
+lock() {
+	command -v flock >/dev/null || return 0
+	exec 9>"$out/.lock"
+	flock -n 9 && return
+	echo "Waiting for another build in $out" >&2
+	flock 9
+}
+
+# count reads what `go list -deps` says, and prints the number of packages. Modules that are fetched meanwhile are
+# counted on a terminal; everything else is an error message: shown.
+count() {
+	awk -v tty="$(is_tty)" '
+		/^go: downloading / {
+			fetched++
+			if (tty) printf "\r  fetching modules         %d", fetched >"/dev/stderr"
 			next
 		}
-		{ print; fflush() }
-		END { if (tty && n) printf "\n" }' >&2
+		/^[^ :]+$/ { n++; next }
+		{ print >"/dev/stderr" }
+		END {
+			if (tty && fetched) printf "\n" >"/dev/stderr"
+			print n + 0
+		}'
+}
+
+# progress TOTAL NAME: turns the package names that `go build -v` prints into one moving line on a terminal, and
+# into a line every ten per cent elsewhere. Everything that is not a package name is an error message: shown.
+progress() {
+	awk -v total="$1" -v name="$2" -v tty="$(is_tty)" '
+		/^[a-zA-Z0-9_.\/~-]+$/ {
+			n++
+			p = total > 0 ? int(100 * n / total) : 0
+			if (p > 99) p = 99
+			if (tty) {
+				printf "\r  %-24s %3d %%  (%d of at most %d packages)", name, p, n, total
+				moved = 1
+			} else if (int(p / 10) > shown) {
+				shown = int(p / 10)
+				printf "  %-24s %3d %%\n", name, p
+			}
+			fflush()
+			next
+		}
+		{
+			if (moved) printf "\n"
+			moved = 0
+			print
+			fflush()
+		}
+		END { if (moved) printf "\n" }' >&2
 }
 
 build() { # NAME DIR PACKAGE LDFLAGS
-	local name=$1 dir=$2 package=$3 ldflags=$4 stamp="$out/.$1.stamp" want total began
-	want=$(cat "$dir/go.mod" "$dir/go.sum" "$here/build.sh" | sha256sum | cut -d' ' -f1)-$(go env GOVERSION)-$(go env GOOS)-$(go env GOARCH)
-	if [ -x "$out/$name" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$want" ]; then
+	local name=$1 dir=$2 package=$3 ldflags="-s -w $4" exe stamp want total began
+	if [ -n "${KUBEBUILDER_ASSETS:-}" ] && [ -x "$KUBEBUILDER_ASSETS/$name" ]; then
+		echo "Using $KUBEBUILDER_ASSETS/$name (KUBEBUILDER_ASSETS)" >&2
+		return
+	fi
+	exe=$name$(go env GOEXE)
+	stamp=$out/.$name.stamp
+	want=$({
+		cat "$dir/go.mod" "$dir/go.sum"
+		echo "$package $ldflags"
+		go env GOVERSION GOOS GOARCH
+	} | checksum)
+	if [ -x "$out/$exe" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$want" ]; then
 		return
 	fi
 	began=$SECONDS
 	echo "Building $name (the first time this takes minutes: it compiles the real program)" >&2
-	total=$(cd "$dir" && go list -deps "$package" | wc -l)
+	# File 9 is the lock: a process that go leaves in the background must not hold it.
+	total=$(cd "$dir" && go list -mod=readonly -deps "$package" 2>&1 9>&- | count) ||
+		fail 1 "listing the packages of $name: see the messages above"
+	unfinished=$out/.$exe.$$
+	(cd "$dir" && go build -mod=readonly -v -trimpath -ldflags "$ldflags" -o "$unfinished" "$package" 2>&1 9>&-) |
+		progress "$total" "$name" ||
+		fail 1 "building $name: see the messages above"
 	rm -f "$stamp"
-	(
-		cd "$dir"
-		CGO_ENABLED=0 go build -v -trimpath -ldflags "-s -w $ldflags" -o "$out/.$name.new" "$package" 2>&1
-	) | progress "$total" "$name"
-	mv "$out/.$name.new" "$out/$name"
+	mv -f "$unfinished" "$out/$exe"
+	unfinished=
 	echo "$want" >"$stamp"
-	echo "Built $out/$name in $((SECONDS - began)) s" >&2
+	echo "Built $out/$exe in $((SECONDS - began)) s" >&2
 }
-
-kubernetes=$(version k8s.io/kubernetes "$here")
-kubeflags="-X k8s.io/component-base/version.gitVersion=$kubernetes -X k8s.io/client-go/pkg/version.gitVersion=$kubernetes"
 
 [ $# -gt 0 ] || set -- etcd kube-apiserver
 for program in "$@"; do
 	case $program in
-	etcd) build etcd "$here/etcd" go.etcd.io/etcd/server/v3 "" ;;
-	kube-apiserver | kube-controller-manager | kubectl) build "$program" "$here" "k8s.io/kubernetes/cmd/$program" "$kubeflags" ;;
-	*)
-		echo "error: unknown program \"$program\" (etcd, kube-apiserver, kube-controller-manager or kubectl)" >&2
-		exit 2
-		;;
+	etcd | kube-apiserver | kube-controller-manager | kubectl) ;;
+	*) fail 2 "unknown program \"$program\" (etcd, kube-apiserver, kube-controller-manager or kubectl)" ;;
 	esac
+done
+command -v go >/dev/null || fail 1 "no go on the PATH: install Go (https://go.dev/dl)"
+
+out=${OUT:-$here/../../bin/controlplane}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+lock
+
+kubeflags=
+for program in "$@"; do
+	if [ "$program" = etcd ]; then
+		build etcd "$here/etcd" go.etcd.io/etcd/server/v3 ""
+		continue
+	fi
+	if [ -z "$kubeflags" ]; then
+		# Without these the programs would say that they are v0.0.0.
+		version=$(cd "$here" && go list -mod=readonly -m -f '{{.Version}}' k8s.io/kubernetes 9>&-)
+		minor=${version#v*.}
+		kubeflags="-X k8s.io/client-go/pkg/version.gitVersion=$version"
+		kubeflags+=" -X k8s.io/component-base/version.gitVersion=$version"
+		kubeflags+=" -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=${minor%%.*}"
+	fi
+	build "$program" "$here" "k8s.io/kubernetes/cmd/$program" "$kubeflags"
 done

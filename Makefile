@@ -1,0 +1,56 @@
+# Everything is built from Go modules; nothing is downloaded as a binary.
+SHELL := bash
+.DEFAULT_GOAL := help
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.0.0)
+COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null)
+DATE    ?= $(shell git log -1 --format=%cI 2>/dev/null)
+VERSION_PACKAGE := k8s.io/component-base/version
+LDFLAGS := -s -w -X $(VERSION_PACKAGE).gitVersion=$(VERSION) -X $(VERSION_PACKAGE).gitCommit=$(COMMIT) \
+	-X $(VERSION_PACKAGE).gitTreeState=$(if $(findstring dirty,$(VERSION)),dirty,clean) -X $(VERSION_PACKAGE).buildDate=$(DATE)
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+.PHONY: build
+build: ## Build bin/pinniped (the CLI) and bin/pinniped-agent (in the cluster), both static
+	$(GO_BUILD) -o bin/pinniped ./cmd/pinniped
+	$(GO_BUILD) -o bin/pinniped-agent ./cmd/agent
+
+.PHONY: demo
+demo: build controlplane ## Run the whole story on a local control plane, from nothing to kubectl (KEEP=1 leaves it running)
+	go run ./hack/demo
+
+.PHONY: test
+test: controlplane build ## Run every test, those on a real API server included
+	go test -timeout 30m ./...
+
+.PHONY: test-unit
+test-unit: ## Run the quick tests only
+	go test -short ./...
+
+.PHONY: controlplane
+controlplane: ## Build etcd and kube-apiserver for tests and the demo (several minutes the first time)
+	@if [ -z "$$KUBEBUILDER_ASSETS" ]; then hack/controlplane/build.sh; fi
+	@command -v kubectl >/dev/null || hack/controlplane/build.sh kubectl
+
+.PHONY: generate
+generate: ## Regenerate deep copies, CRDs, OpenAPI and the reference documents
+	hack/generate.sh
+
+.PHONY: lint
+lint: bin/golangci-lint ## Run the linters
+	bin/golangci-lint run ./...
+
+bin/golangci-lint: hack/lint/go.mod
+	cd hack/lint && CGO_ENABLED=0 go build -o ../../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+.PHONY: verify
+verify: lint ## Check that generated files, go.mod and the CLI's dependencies are up to date, and run the linters
+	hack/verify.sh
+
+.PHONY: update-golden
+update-golden: ## Rewrite the golden files of the tests; review the difference
+	UPDATE_GOLDEN=1 go test -short ./...

@@ -1,0 +1,214 @@
+package credentialissuer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// errNotLeader is returned where something has to be written first and another replica will do it. The watch wakes us then.
+var errNotLeader = errors.New("waiting for the leading replica to make it")
+
+// loadExternal puts the certificate that the spec names into service, unless a check refuses it: then what was served before
+// stays.
+func (r *Reconciler) loadExternal(ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) (servingcert.Judgement, error) {
+	name := types.NamespacedName{Namespace: r.Namespace, Name: spec.TLS.SecretName}
+	secret, found, err := r.Secrets.Get(ctx, name)
+	if err != nil {
+		return servingcert.Judgement{}, err
+	}
+	if !found {
+		secret = nil
+	}
+	judgement := servingcert.External(servingcert.ExternalInput{
+		Name: name, Secret: secret, Spec: *spec.TLS, Names: clientNames(spec, service), Now: r.Clock.Now(),
+	})
+	if judgement.Material != nil {
+		r.serve(ctx, judgement.Material)
+	}
+	return judgement, nil
+}
+
+// loadGenerated puts the agent's own certificate into service, and makes it and its CA where needed.
+func (r *Reconciler) loadGenerated(ctx context.Context, names certs.SANs) error {
+	ca, err := r.generatedCA(ctx)
+	if err != nil {
+		return fmt.Errorf("preparing the generated serving CA: %w", err)
+	}
+	name := types.NamespacedName{Namespace: r.Namespace, Name: r.Names.TLSSecret}
+	secret, found, err := r.Secrets.Get(ctx, name)
+	if err != nil {
+		return err
+	}
+	if !found {
+		secret = nil
+	}
+	now := r.Clock.Now()
+	material, plan := servingcert.PlanServing(secret, ca, names, now)
+	if plan.Needed() {
+		err := r.asLeader(func() error {
+			pair, err := ca.IssueServing(names, now, servingcert.GeneratedServingTTL)
+			if err != nil {
+				return err
+			}
+			data := map[string][]byte{corev1.TLSCertKey: pair.CertPEM, corev1.TLSPrivateKeyKey: pair.KeyPEM}
+			log.FromContext(ctx).Info("Generated serving certificate", "secret", name, "reason", plan.Reason, "cause", plan.Message, "notAfter", pair.NotAfter)
+			if secret, err = r.applySecret(ctx, name, corev1.SecretTypeTLS, data, secret); err != nil {
+				return err
+			}
+			material, _ = servingcert.PlanServing(secret, ca, names, now)
+			return nil
+		})
+		if err != nil && material == nil {
+			return fmt.Errorf("preparing the generated serving certificate: %w", err)
+		}
+	}
+	r.serve(ctx, material)
+	return nil
+}
+
+func (r *Reconciler) generatedCA(ctx context.Context) (*certs.CA, error) {
+	name := types.NamespacedName{Namespace: r.Namespace, Name: r.Names.CASecret}
+	secret, found, err := r.Secrets.Get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		secret = nil
+	}
+	ca, plan := servingcert.PlanCA(secret, r.Clock.Now())
+	if !plan.Needed() {
+		return ca, nil
+	}
+	err = r.asLeader(func() error {
+		made, data, err := servingcert.NewCA(r.Clock.Now())
+		if err != nil {
+			return err
+		}
+		log.FromContext(ctx).Info("Generated serving CA", "secret", name, "reason", plan.Reason, "cause", plan.Message)
+		ca = made
+		_, err = r.applySecret(ctx, name, corev1.SecretTypeOpaque, data, secret)
+		return err
+	})
+	return ca, err
+}
+
+// serve puts material into service and logs it, once for each change.
+func (r *Reconciler) serve(ctx context.Context, material *servingcert.Material) {
+	before := r.Holder.Current()
+	if before != nil && before.Source == material.Source && before.Secret == material.Secret &&
+		string(before.Bundle) == string(material.Bundle) && sameChain(before, material) {
+		return
+	}
+	r.Holder.Serve(material)
+	log.FromContext(ctx).Info("Put serving certificate into service", "source", material.Source, "secret", material.Secret,
+		"sha256", material.SHA256(), "notAfter", material.Certificate.Leaf.NotAfter)
+}
+
+func sameChain(a, b *servingcert.Material) bool {
+	if len(a.Certificate.Certificate) != len(b.Certificate.Certificate) {
+		return false
+	}
+	for i := range a.Certificate.Certificate {
+		if string(a.Certificate.Certificate[i]) != string(b.Certificate.Certificate[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// removeGenerated removes the generated serving certificate, which nothing serves any more. Its CA stays: it is in kubeconfigs,
+// and comes back into use when the external certificate goes.
+func (r *Reconciler) removeGenerated(ctx context.Context) error {
+	if !r.IsLeader() {
+		return nil
+	}
+	name := types.NamespacedName{Namespace: r.Namespace, Name: r.Names.TLSSecret}
+	if serving := r.Holder.Current(); serving != nil && serving.Secret == name {
+		return nil // also when an admin named the generated Secret as the external one
+	}
+	secret, found, err := r.Secrets.Get(ctx, name)
+	if err != nil || !found {
+		return err
+	}
+	return r.remove(ctx, "Secret", &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+		Namespace: secret.Namespace, Name: secret.Name, UID: secret.UID, ResourceVersion: secret.ResourceVersion,
+	}})
+}
+
+// loadSigner loads the CA that signs client certificates, and makes it where needed.
+func (r *Reconciler) loadSigner(ctx context.Context) error {
+	name := types.NamespacedName{Namespace: r.Namespace, Name: r.Names.SignerSecret}
+	secret, found, err := r.Secrets.Get(ctx, name)
+	if err != nil {
+		return err
+	}
+	if !found {
+		secret = nil
+	}
+	now := r.Clock.Now()
+	state, plan := planSigner(secret, now)
+	if plan.Needed() {
+		err := r.asLeader(func() error {
+			made, data, err := newSigner(state, now)
+			if err != nil {
+				return err
+			}
+			log.FromContext(ctx).Info("Generated signer CA for client certificates", "secret", name, "reason", plan.Reason, "cause", plan.Message)
+			if _, err := r.applySecret(ctx, name, corev1.SecretTypeOpaque, data, secret); err != nil {
+				return err
+			}
+			state = made
+			return nil
+		})
+		if err != nil && state == nil {
+			return fmt.Errorf("could not load the impersonator's credential signing secret: %w", err)
+		}
+	}
+	if r.Signer.Load(state.ca, state.previous) {
+		log.FromContext(ctx).Info("Loaded signer CA for client certificates", "secret", name, "notAfter", state.ca.Certificate().NotAfter)
+	}
+	return nil
+}
+
+func (r *Reconciler) asLeader(write func() error) error {
+	if !r.IsLeader() {
+		return errNotLeader
+	}
+	return write()
+}
+
+// applySecret writes a Secret of the agent's own. When it was there already, it must not have changed since it was read, so that two
+// writers cannot overwrite each other's keys.
+func (r *Reconciler) applySecret(ctx context.Context, name types.NamespacedName, kind corev1.SecretType, data map[string][]byte, old *corev1.Secret) (*corev1.Secret, error) {
+	if old == nil {
+		secret := &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, Labels: r.Labels},
+			Type:       kind, Data: data,
+		}
+		if err := r.Client.Create(ctx, secret, client.FieldOwner(FieldManager)); err != nil {
+			return nil, fmt.Errorf("creating Secret %s: %w", name, err)
+		}
+		return secret, nil
+	}
+	// The type of a Secret cannot change, so what has another one is repaired under the type that it has.
+	apply := corev1ac.Secret(name.Name, name.Namespace).
+		WithResourceVersion(old.ResourceVersion).WithLabels(r.Labels).WithType(old.Type).WithData(data)
+	if err := r.Client.Apply(ctx, apply, client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
+		return nil, fmt.Errorf("applying Secret %s: %w", name, err)
+	}
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}, Type: old.Type, Data: data,
+	}, nil
+}

@@ -1,0 +1,199 @@
+package credentialissuer
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// withDefaults returns a copy of the spec with the defaults of the CRD, for objects that were made without them.
+func withDefaults(spec configv1alpha1.ImpersonationProxySpec) configv1alpha1.ImpersonationProxySpec {
+	if spec.Service.Type == "" {
+		spec.Service.Type = configv1alpha1.ServiceTypeLoadBalancer
+	}
+	return spec
+}
+
+// validate returns what is wrong with a spec that the CRD's schema lets through. Mode disabled ignores everything else.
+func validate(issuer *configv1alpha1.CredentialIssuer) (configv1alpha1.ImpersonationProxySpec, error) {
+	if issuer.Spec.ImpersonationProxy == nil {
+		return configv1alpha1.ImpersonationProxySpec{}, errors.New("could not load CredentialIssuer: spec.impersonationProxy is nil")
+	}
+	spec := withDefaults(*issuer.Spec.ImpersonationProxy)
+	if err := validateProxy(spec); err != nil {
+		return spec, fmt.Errorf("could not load CredentialIssuer spec.impersonationProxy: %w", err)
+	}
+	return spec, nil
+}
+
+func validateProxy(spec configv1alpha1.ImpersonationProxySpec) error {
+	switch spec.Mode {
+	case configv1alpha1.ImpersonationProxyModeDisabled:
+		return nil
+	case configv1alpha1.ImpersonationProxyModeAuto, configv1alpha1.ImpersonationProxyModeEnabled:
+	default:
+		return fmt.Errorf("invalid proxy mode %q (expected auto, disabled, or enabled)", spec.Mode)
+	}
+	switch spec.Service.Type {
+	case configv1alpha1.ServiceTypeNone, configv1alpha1.ServiceTypeLoadBalancer, configv1alpha1.ServiceTypeClusterIP:
+	default:
+		return fmt.Errorf("invalid service type %q (expected None, LoadBalancer, or ClusterIP)", spec.Service.Type)
+	}
+	if ip := spec.Service.LoadBalancerIP; ip != "" {
+		if _, err := netip.ParseAddr(ip); err != nil {
+			return fmt.Errorf("invalid LoadBalancerIP %q", ip)
+		}
+	}
+	if spec.Service.Type == configv1alpha1.ServiceTypeNone && spec.ExternalEndpoint == "" {
+		return errors.New("externalEndpoint must be set when service.type is None")
+	}
+	if spec.ExternalEndpoint != "" {
+		if _, err := parseEndpoint(spec.ExternalEndpoint); err != nil {
+			return fmt.Errorf("invalid ExternalEndpoint %q: %w", spec.ExternalEndpoint, err)
+		}
+	}
+	if spec.TLS != nil && spec.TLS.SecretName == "" {
+		return errors.New("tls.secretName must be set when tls is set")
+	}
+	return nil
+}
+
+// endpoint is where clients reach the proxy: host is a DNS name or an IP address without brackets.
+type endpoint struct {
+	host string
+	port string
+}
+
+// URL returns what is advertised. The port is left out when it is the one that https has anyway.
+func (e endpoint) URL() string {
+	host := e.host
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if e.port == "443" {
+		return "https://" + host
+	}
+	return "https://" + host + ":" + e.port
+}
+
+// SANs returns the names that a generated certificate for the endpoint has.
+func (e endpoint) SANs() certs.SANs {
+	if ip := net.ParseIP(e.host); ip != nil {
+		return certs.SANs{IPAddresses: []net.IP{ip}}
+	}
+	return certs.SANs{DNSNames: []string{e.host}}
+}
+
+// parseEndpoint reads HOST or HOST:PORT.
+func parseEndpoint(text string) (endpoint, error) {
+	host, port, err := certs.ParseEndpoint(text)
+	if err != nil {
+		return endpoint{}, err
+	}
+	if port == "" {
+		port = "443"
+	}
+	return endpoint{host: host, port: port}, nil
+}
+
+// errPending is returned while the address of the proxy is still being assigned.
+var errPending = errors.New("waiting for load balancer Service to be assigned IP or hostname")
+
+// chooseEndpoint returns where clients reach the proxy: the external endpoint, else the address of the Service (nil when it
+// does not exist yet). It returns errPending while the Service has no address.
+func chooseEndpoint(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) (endpoint, error) {
+	if spec.ExternalEndpoint != "" {
+		return parseEndpoint(spec.ExternalEndpoint)
+	}
+	if service == nil {
+		return endpoint{}, errPending
+	}
+	if spec.Service.Type == configv1alpha1.ServiceTypeClusterIP {
+		for _, ip := range clusterIPs(service) {
+			return endpoint{host: ip, port: "443"}, nil
+		}
+		return endpoint{}, errPending
+	}
+	ingresses := service.Status.LoadBalancer.Ingress
+	for _, ingress := range ingresses {
+		if ingress.Hostname != "" {
+			return endpoint{host: ingress.Hostname, port: "443"}, nil
+		}
+	}
+	for _, ingress := range ingresses {
+		if addr, err := netip.ParseAddr(ingress.IP); err == nil {
+			return endpoint{host: addr.String(), port: "443"}, nil
+		}
+	}
+	if len(ingresses) == 0 || ingresses[0].IP == "" {
+		return endpoint{}, errPending
+	}
+	return endpoint{}, fmt.Errorf("could not find valid IP addresses or hostnames from load balancer %s/%s", service.Namespace, service.Name)
+}
+
+// clusterIPs returns the Service's IP addresses, the primary one first.
+func clusterIPs(service *corev1.Service) []string {
+	all := service.Spec.ClusterIPs
+	if len(all) == 0 && service.Spec.ClusterIP != "" {
+		all = []string{service.Spec.ClusterIP}
+	}
+	var valid []string
+	for _, ip := range all {
+		if _, err := netip.ParseAddr(ip); err == nil {
+			valid = append(valid, ip)
+		}
+	}
+	return valid
+}
+
+// generatedSANs returns the names of the generated certificate: those of the endpoint, and all of a Service's
+// cluster IPs when one of them is the endpoint (dual stack).
+func generatedSANs(spec configv1alpha1.ImpersonationProxySpec, at endpoint, service *corev1.Service) certs.SANs {
+	if spec.ExternalEndpoint != "" || spec.Service.Type != configv1alpha1.ServiceTypeClusterIP || service == nil {
+		return at.SANs()
+	}
+	var names certs.SANs
+	for _, ip := range clusterIPs(service) {
+		names.IPAddresses = append(names.IPAddresses, net.ParseIP(ip))
+	}
+	return names
+}
+
+// clientNames returns every name under which clients reach the proxy, each with where it comes from, for judging an
+// external certificate.
+func clientNames(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) []certs.Name {
+	var names []certs.Name
+	if at, err := parseEndpoint(spec.ExternalEndpoint); err == nil {
+		names = append(names, certs.Name{Value: at.host, Source: "spec.impersonationProxy.externalEndpoint"})
+	}
+	if spec.Service.LoadBalancerIP != "" && spec.Service.Type == configv1alpha1.ServiceTypeLoadBalancer {
+		names = append(names, certs.Name{Value: spec.Service.LoadBalancerIP, Source: "spec.impersonationProxy.service.loadBalancerIP"})
+	}
+	if service == nil {
+		return names
+	}
+	source := fmt.Sprintf("Service %s/%s", service.Namespace, service.Name)
+	if spec.Service.Type == configv1alpha1.ServiceTypeClusterIP {
+		if spec.ExternalEndpoint == "" {
+			for _, ip := range clusterIPs(service) {
+				names = append(names, certs.Name{Value: ip, Source: source + " spec.clusterIPs"})
+			}
+		}
+		return names
+	}
+	for _, ingress := range service.Status.LoadBalancer.Ingress {
+		for _, value := range []string{ingress.Hostname, ingress.IP} {
+			if value != "" {
+				names = append(names, certs.Name{Value: value, Source: source + " status.loadBalancer.ingress"})
+			}
+		}
+	}
+	return names
+}

@@ -1,0 +1,136 @@
+package credentialissuer
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+type spec = configv1alpha1.ImpersonationProxySpec
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	const prefix = "could not load CredentialIssuer spec.impersonationProxy: "
+	service := func(kind configv1alpha1.ImpersonationProxyServiceType, ip string) configv1alpha1.ImpersonationProxyServiceSpec {
+		return configv1alpha1.ImpersonationProxyServiceSpec{Type: kind, LoadBalancerIP: ip}
+	}
+	for _, test := range []struct {
+		name string
+		spec *spec
+		want string
+	}{
+		{"refuses an empty spec", nil, "could not load CredentialIssuer: spec.impersonationProxy is nil"},
+		{"ignores all else when disabled", &spec{Mode: "disabled", ExternalEndpoint: "https://x"}, ""},
+		{"defaults the Service's type", &spec{Mode: "auto"}, ""},
+		{"refuses unknown modes", &spec{Mode: "x"}, prefix + `invalid proxy mode "x" (expected auto, disabled, or enabled)`},
+		{"refuses unknown Service types", &spec{Mode: "enabled", Service: service("x", "")}, prefix + `invalid service type "x" (expected None, LoadBalancer, or ClusterIP)`},
+		{"refuses load balancer addresses that are none", &spec{Mode: "enabled", Service: service("ClusterIP", "1.2.3")}, prefix + `invalid LoadBalancerIP "1.2.3"`},
+		{"takes IPv6 load balancer addresses", &spec{Mode: "enabled", Service: service("LoadBalancer", "fd00::1")}, ""},
+		{"needs an endpoint without a Service", &spec{Mode: "enabled", Service: service("None", "")}, prefix + "externalEndpoint must be set when service.type is None"},
+		{"refuses URLs", &spec{Mode: "enabled", ExternalEndpoint: "https://1.2.3.4:5678"}, prefix + `invalid ExternalEndpoint "https://1.2.3.4:5678": endpoint "https://1.2.3.4:5678" is a URL`},
+		{"refuses ports that are none", &spec{Mode: "enabled", ExternalEndpoint: "a.example:0"}, prefix + `invalid ExternalEndpoint "a.example:0": endpoint "a.example:0": port "0" is not a number`},
+		{"refuses hosts that are none", &spec{Mode: "enabled", ExternalEndpoint: "a..b:1"}, prefix + `invalid ExternalEndpoint "a..b:1": endpoint "a..b:1": host "a..b" is not a valid DNS name or IP address`},
+		{"needs a Secret in tls", &spec{Mode: "enabled", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{}}, prefix + "tls.secretName must be set when tls is set"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := validate(&configv1alpha1.CredentialIssuer{Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: test.spec}})
+			switch {
+			case test.want == "" && err != nil:
+				t.Errorf("got %v, want none", err)
+			case test.want != "" && (err == nil || !strings.HasPrefix(err.Error(), test.want)):
+				t.Errorf("got %v, want %s", err, test.want)
+			}
+		})
+	}
+}
+
+func loadBalancer(ingress ...corev1.LoadBalancerIngress) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "lb"},
+		Status:     corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: ingress}},
+	}
+}
+
+func clusterIP(ips ...string) *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "ip"}, Spec: corev1.ServiceSpec{ClusterIPs: ips}}
+}
+
+func TestChooseEndpoint(t *testing.T) {
+	t.Parallel()
+	lb := spec{Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: configv1alpha1.ServiceTypeLoadBalancer}}
+	ip := spec{Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: configv1alpha1.ServiceTypeClusterIP}}
+	external := func(endpoint string) spec { s := lb; s.ExternalEndpoint = endpoint; return s }
+	for _, test := range []struct {
+		name    string
+		spec    spec
+		service *corev1.Service
+		url     string
+		sans    certs.SANs
+		err     string
+	}{
+		{name: "takes the external endpoint before the Service", spec: external("a.example"), service: loadBalancer(corev1.LoadBalancerIngress{IP: "1.2.3.4"}), url: "https://a.example", sans: certs.SANs{DNSNames: []string{"a.example"}}},
+		{name: "keeps a port", spec: external("a.example:8443"), url: "https://a.example:8443", sans: certs.SANs{DNSNames: []string{"a.example"}}},
+		{name: "leaves out port 443", spec: external("a.example:443"), url: "https://a.example", sans: certs.SANs{DNSNames: []string{"a.example"}}},
+		{name: "brackets IPv6", spec: external("fd00::1"), url: "https://[fd00::1]", sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::1")}}},
+		{name: "brackets IPv6 with a port", spec: external("[fd00::1]:99"), url: "https://[fd00::1]:99", sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::1")}}},
+		{name: "prefers a hostname anywhere in the ingresses", spec: lb, service: loadBalancer(corev1.LoadBalancerIngress{IP: "1.2.3.4"}, corev1.LoadBalancerIngress{Hostname: "lb.example"}), url: "https://lb.example", sans: certs.SANs{DNSNames: []string{"lb.example"}}},
+		{name: "takes the first valid IP", spec: lb, service: loadBalancer(corev1.LoadBalancerIngress{IP: "x"}, corev1.LoadBalancerIngress{IP: "fd00::2"}), url: "https://[fd00::2]", sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::2")}}},
+		{name: "waits without a Service", spec: lb, err: errPending.Error()},
+		{name: "waits without an ingress", spec: lb, service: loadBalancer(), err: errPending.Error()},
+		{name: "waits for an empty ingress", spec: lb, service: loadBalancer(corev1.LoadBalancerIngress{}), err: errPending.Error()},
+		{name: "says that no ingress is usable", spec: lb, service: loadBalancer(corev1.LoadBalancerIngress{IP: "x"}), err: "could not find valid IP addresses or hostnames from load balancer ns/lb"},
+		{name: "takes all cluster IPs of a dual-stack Service", spec: ip, service: clusterIP("10.0.0.1", "fd00::1"), url: "https://10.0.0.1", sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("10.0.0.1"), net.ParseIP("fd00::1")}}},
+		{name: "waits for a cluster IP", spec: ip, service: clusterIP("None"), err: errPending.Error()},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			at, err := chooseEndpoint(test.spec, test.service)
+			if test.err != "" {
+				if err == nil || err.Error() != test.err {
+					t.Errorf("got %v, want %s", err, test.err)
+				}
+				if errors.Is(err, errPending) != (test.err == errPending.Error()) {
+					t.Errorf("%v: pending or not is wrong", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if at.URL() != test.url {
+				t.Errorf("got URL %s, want %s", at.URL(), test.url)
+			}
+			if diff := cmp.Diff(test.sans, generatedSANs(test.spec, at, test.service)); diff != "" {
+				t.Errorf("SANs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestMergeStrategies(t *testing.T) {
+	t.Parallel()
+	then, now := metav1.Unix(1000, 0), metav1.Unix(2000, 0)
+	want := []configv1alpha1.CredentialIssuerStrategy{clusterSigningStrategy(), proxyStrategy("Success", "Listening", "m")}
+
+	first, changed := mergeStrategies(nil, want, then)
+	if !changed || len(first) != 2 || !first[1].LastUpdateTime.Equal(&then) {
+		t.Fatalf("first report: changed %v, %+v", changed, first)
+	}
+	if again, changed := mergeStrategies(first, want, now); changed || !again[1].LastUpdateTime.Equal(&then) {
+		t.Errorf("the same again: changed %v, %+v", changed, again)
+	}
+	want[1].Message = "other"
+	second, changed := mergeStrategies(first, want, now)
+	if !changed || !second[1].LastUpdateTime.Equal(&now) || !second[0].LastUpdateTime.Equal(&then) {
+		t.Errorf("one changed: changed %v, %+v", changed, second)
+	}
+}

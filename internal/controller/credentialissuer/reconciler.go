@@ -1,0 +1,307 @@
+package credentialissuer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/signer"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// recheck is how often everything is looked at without being woken: expiry, nodes. Nearly all of it is read from memory.
+const recheck = time.Minute
+
+// Names are the names of the objects that the reconciler reads and makes.
+type Names struct {
+	CredentialIssuer    string
+	LoadBalancerService string
+	ClusterIPService    string
+	TLSSecret           string // generated serving certificate
+	CASecret            string // generated serving CA
+	SignerSecret        string // CA of client certificates
+}
+
+// Getter reads single objects by name, from memory once they are known.
+type Getter[T client.Object] interface {
+	Get(ctx context.Context, name types.NamespacedName) (T, bool, error)
+	Forget(keep func(types.NamespacedName) bool)
+}
+
+// Proxy is the impersonation proxy of this replica.
+type Proxy interface {
+	// Start makes it listen, unless it does already. It returns an error when it cannot, or when it ended by itself.
+	Start(ctx context.Context) error
+	// Stop makes it finish what it is doing and listen no more.
+	Stop(ctx context.Context) error
+	// Serving reports whether it listens.
+	Serving() bool
+}
+
+// Reconciler follows one CredentialIssuer. Its exported fields are set before SetupWithManager.
+type Reconciler struct {
+	Client   client.Client // the CredentialIssuer from its cache; all writes
+	Live     client.Reader // nodes, straight from the API server
+	Secrets  Getter[*corev1.Secret]
+	Services Getter[*corev1.Service]
+
+	Holder   *servingcert.Holder
+	Signer   *signer.Signer
+	Proxy    Proxy
+	IsLeader func() bool
+	// Wake brings an event whenever something outside the manager's cache changed: a Secret, a Service, leadership.
+	Wake <-chan event.GenericEvent
+
+	Names     Names
+	Namespace string
+	Labels    map[string]string // of everything that is made
+	AppLabel  string            // value of the label "app" on the agent's pods
+	ProxyPort int32
+	Clock     clock.PassiveClock
+
+	phase          atomic.Int32
+	appliedService any
+	lastProblem    string
+}
+
+// The phases, for readiness.
+const (
+	phaseUnknown int32 = iota // nothing was decided yet
+	phaseIdle                 // the proxy is off, or has no address yet to serve at
+	phaseOn                   // the proxy is to serve
+)
+
+// SetupWithManager makes mgr run the reconciler on every replica.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	request := reconcile.Request{NamespacedName: types.NamespacedName{Name: r.Names.CredentialIssuer}}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("credentialissuer").
+		For(&configv1alpha1.CredentialIssuer{}).
+		WatchesRawSource(source.Channel(r.Wake, handler.EnqueueRequestsFromMapFunc(
+			func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{request} },
+		))).
+		WithOptions(controller.Options{
+			NeedLeaderElection: ptr.To(false),
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+				20*time.Millisecond, 15*time.Second),
+		}).
+		Complete(r)
+}
+
+// Ready returns why this replica cannot serve, or nil when it can or when it is not meant to.
+func (r *Reconciler) Ready() error {
+	switch r.phase.Load() {
+	case phaseIdle:
+		return nil
+	case phaseOn:
+		if r.Holder.Current() == nil {
+			return servingcert.ErrNoCertificate
+		}
+		if !r.Proxy.Serving() {
+			return errors.New("the impersonation proxy does not listen")
+		}
+		return nil
+	default:
+		return errors.New("the CredentialIssuer has not been read yet")
+	}
+}
+
+// Reconcile fetches the CredentialIssuer, makes this replica what it says, and, on the leader, reports what came out.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	if req.Name != r.Names.CredentialIssuer {
+		return ctrl.Result{}, nil
+	}
+	var issuer configv1alpha1.CredentialIssuer
+	if err := r.Client.Get(ctx, req.NamespacedName, &issuer); err != nil {
+		if apierrors.IsNotFound(err) {
+			// Whoever deleted it may be about to make it anew: go on serving, and wait.
+			r.logProblem(ctx, fmt.Sprintf("there is no CredentialIssuer %q", req.Name))
+			return ctrl.Result{RequeueAfter: recheck}, nil
+		}
+		return ctrl.Result{}, fmt.Errorf("could not get CredentialIssuer to update: %w", err)
+	}
+	strategy, failed := r.converge(ctx, &issuer)
+	if strategy.Status == configv1alpha1.StrategySuccess || strategy.Reason == configv1alpha1.ReasonDisabled {
+		r.lastProblem = ""
+	} else {
+		r.logProblem(ctx, strategy.Message)
+	}
+	if r.IsLeader() {
+		if err := r.report(ctx, &issuer, strategy); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	return ctrl.Result{RequeueAfter: recheck}, failed
+}
+
+// logProblem logs what is wrong once, not each time it is seen.
+func (r *Reconciler) logProblem(ctx context.Context, problem string) {
+	if r.lastProblem != problem {
+		r.lastProblem = problem
+		log.FromContext(ctx).Info("Could not do what the CredentialIssuer asks for", "problem", problem)
+	}
+}
+
+// converge does what the spec says and returns the strategy to report. The error, if any, is one that a later try may mend; it stands
+// in the strategy as well.
+func (r *Reconciler) converge(ctx context.Context, issuer *configv1alpha1.CredentialIssuer) (configv1alpha1.CredentialIssuerStrategy, error) {
+	spec, err := validate(issuer)
+	if err != nil {
+		return r.broken(nil, nil, err), nil // only a change of the spec can mend it, and that wakes us
+	}
+	r.forgetUnused(spec)
+
+	off, err := r.turnedOff(ctx, spec)
+	if err != nil {
+		return r.broken(nil, nil, err), err
+	}
+	service, err := r.reconcileServices(ctx, spec, off == "")
+	if err != nil {
+		return r.broken(nil, nil, err), err
+	}
+	if off != "" {
+		if err := r.turnOff(ctx); err != nil {
+			return r.broken(nil, nil, err), err
+		}
+		return proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonDisabled, off), nil
+	}
+	if err := r.loadSigner(ctx); err != nil {
+		return r.broken(nil, nil, err), err
+	}
+	return r.turnOn(ctx, spec, service)
+}
+
+// turnedOff returns why the proxy is not to run, or "".
+func (r *Reconciler) turnedOff(ctx context.Context, spec configv1alpha1.ImpersonationProxySpec) (string, error) {
+	switch spec.Mode {
+	case configv1alpha1.ImpersonationProxyModeDisabled:
+		return messageDisabled, nil
+	case configv1alpha1.ImpersonationProxyModeAuto:
+		visible, err := controlPlaneVisible(ctx, r.Live)
+		if err == nil && visible {
+			return messageAutoOff, nil
+		}
+		return "", err
+	case configv1alpha1.ImpersonationProxyModeEnabled:
+	}
+	return "", nil
+}
+
+// turnOff stops the proxy and forgets what belongs to it. The two CAs stay in their Secrets.
+func (r *Reconciler) turnOff(ctx context.Context) error {
+	r.phase.Store(phaseIdle)
+	if err := r.Proxy.Stop(ctx); err != nil {
+		return fmt.Errorf("stopping the impersonation proxy: %w", err)
+	}
+	r.Holder.Withdraw()
+	// A certificate that nobody accepts must not be issued.
+	r.Signer.Clear()
+	return r.removeGenerated(ctx)
+}
+
+// turnOn loads the certificate, starts the proxy, cleans up behind it, and says how clients get in.
+func (r *Reconciler) turnOn(ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) (configv1alpha1.CredentialIssuerStrategy, error) {
+	at, addressErr := chooseEndpoint(spec, service)
+	var judgement servingcert.Judgement
+	var err error
+	switch {
+	case spec.TLS != nil:
+		judgement, err = r.loadExternal(ctx, spec, service)
+	case addressErr == nil:
+		err = r.loadGenerated(ctx, generatedSANs(spec, at, service))
+	}
+	if err != nil {
+		r.phase.Store(phaseOn)
+		return r.broken(&at, addressErr, err), err
+	}
+	if r.Holder.Current() == nil && spec.TLS == nil {
+		r.phase.Store(phaseIdle) // there is no address yet that a certificate could be made for
+	} else {
+		r.phase.Store(phaseOn)
+	}
+
+	if r.Holder.Current() != nil {
+		if err := r.Proxy.Start(ctx); err != nil {
+			err = fmt.Errorf("starting the impersonation proxy: %w", err)
+			return r.broken(nil, nil, err), err
+		}
+	}
+	if judgement.Material != nil {
+		// Only now, with the external certificate in service, may the generated one go.
+		if err := r.removeGenerated(ctx); err != nil {
+			return r.broken(&at, addressErr, err), err
+		}
+	}
+
+	switch {
+	case judgement.Refusal != nil:
+		return r.broken(&at, addressErr, judgement.Refusal), nil
+	case errors.Is(addressErr, errPending):
+		return proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonPending, addressErr.Error()), nil
+	case addressErr != nil:
+		return r.broken(nil, nil, addressErr), nil
+	}
+	strategy := proxyStrategy(configv1alpha1.StrategySuccess, configv1alpha1.ReasonListening, listening(judgement.Warnings))
+	strategy.Frontend = frontend(at, r.Holder.Current().Bundle)
+	return strategy, nil
+}
+
+// listening is the message of a proxy that serves. Warnings are told, not hidden.
+func listening(warnings []certs.Finding) string {
+	if len(warnings) == 0 {
+		return messageListening
+	}
+	told := make([]string, 0, len(warnings))
+	for _, warning := range warnings {
+		told = append(told, servingcert.Sentence(warning))
+	}
+	return messageListening + ", but: " + strings.Join(told, "; ")
+}
+
+// broken reports an error. While the last good certificate is still in service at a known address, clients are told where, although
+// the strategy as a whole needs somebody's attention.
+func (r *Reconciler) broken(at *endpoint, addressErr, err error) configv1alpha1.CredentialIssuerStrategy {
+	strategy := proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonErrorDuringSetup, err.Error())
+	var refusal *servingcert.Refusal
+	if errors.As(err, &refusal) && refusal.Finding.Pending || errors.Is(err, errNotLeader) ||
+		apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		strategy.Reason = configv1alpha1.ReasonPending
+	}
+	if serving := r.Holder.Current(); serving != nil && at != nil && addressErr == nil && r.Proxy.Serving() {
+		strategy.Frontend = frontend(*at, serving.Bundle)
+		strategy.Message += fmt.Sprintf("; the certificate of Secret %s (SHA-256 %s) stays in service until this is mended",
+			serving.Secret, serving.SHA256())
+	}
+	return strategy
+}
+
+// forgetUnused stops watching Secrets that no configuration names any more.
+func (r *Reconciler) forgetUnused(spec configv1alpha1.ImpersonationProxySpec) {
+	r.Secrets.Forget(func(name types.NamespacedName) bool {
+		switch name.Name {
+		case r.Names.TLSSecret, r.Names.CASecret, r.Names.SignerSecret:
+			return true
+		}
+		return spec.TLS != nil && name.Name == spec.TLS.SecretName
+	})
+}

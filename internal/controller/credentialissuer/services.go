@@ -1,0 +1,143 @@
+package credentialissuer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// FieldManager is under which name the agent owns the fields that it applies.
+const FieldManager = "pinniped-agent"
+
+const proxyServicePort = 443
+
+// serviceName returns the name of the Service that a spec asks for, or "" for none.
+func (r *Reconciler) serviceName(spec configv1alpha1.ImpersonationProxySpec) string {
+	switch spec.Service.Type {
+	case configv1alpha1.ServiceTypeLoadBalancer:
+		return r.Names.LoadBalancerService
+	case configv1alpha1.ServiceTypeClusterIP:
+		return r.Names.ClusterIPService
+	case configv1alpha1.ServiceTypeNone:
+	}
+	return ""
+}
+
+// desiredService is what the agent wants to own of the Service that a spec asks for. Fields that others set stay theirs.
+func (r *Reconciler) desiredService(spec configv1alpha1.ImpersonationProxySpec) *corev1ac.ServiceApplyConfiguration {
+	serviceSpec := corev1ac.ServiceSpec().
+		WithType(corev1.ServiceType(spec.Service.Type)).
+		WithSelector(map[string]string{"app": r.AppLabel}).
+		WithPorts(corev1ac.ServicePort().
+			WithPort(proxyServicePort).
+			WithProtocol(corev1.ProtocolTCP).
+			WithTargetPort(intstr.FromInt32(r.ProxyPort)))
+	if spec.Service.Type == configv1alpha1.ServiceTypeLoadBalancer && spec.Service.LoadBalancerIP != "" {
+		serviceSpec = serviceSpec.WithLoadBalancerIP(spec.Service.LoadBalancerIP)
+	}
+	return corev1ac.Service(r.serviceName(spec), r.Namespace).
+		WithLabels(r.Labels).
+		WithAnnotations(spec.Service.Annotations).
+		WithSpec(serviceSpec)
+}
+
+// reconcileServices makes the one Service that spec asks for and removes the other. It returns the Service as it is in the
+// cluster, or nil when there is none. Replicas that do not lead only look.
+func (r *Reconciler) reconcileServices(ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, wanted bool) (*corev1.Service, error) {
+	keep := ""
+	if wanted {
+		keep = r.serviceName(spec)
+	}
+	for _, name := range []string{r.Names.LoadBalancerService, r.Names.ClusterIPService} {
+		if name != keep {
+			if err := r.removeService(ctx, name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if keep == "" {
+		r.appliedService = nil
+		return nil, nil
+	}
+	name := types.NamespacedName{Namespace: r.Namespace, Name: keep}
+	service, found, err := r.Services.Get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if r.IsLeader() {
+		desired := r.desiredService(spec)
+		if !found || !equality.Semantic.DeepEqual(desired, r.appliedService) || !serviceHas(service, desired) {
+			if err := r.Client.Apply(ctx, desired, client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
+				return nil, fmt.Errorf("applying Service %s: %w", name, err)
+			}
+			r.appliedService = desired
+			log.FromContext(ctx).Info("Applied Service", "service", name, "type", spec.Service.Type)
+		}
+	}
+	if !found {
+		return nil, nil
+	}
+	return service, nil
+}
+
+// serviceHas says whether the Service in the cluster is as desired in all that the agent owns.
+func serviceHas(service *corev1.Service, desired *corev1ac.ServiceApplyConfiguration) bool {
+	spec := desired.Spec
+	return service.Spec.Type == *spec.Type &&
+		(spec.LoadBalancerIP == nil || service.Spec.LoadBalancerIP == *spec.LoadBalancerIP) &&
+		maps.Equal(service.Spec.Selector, spec.Selector) &&
+		containsAll(service.Labels, desired.Labels) &&
+		containsAll(service.Annotations, desired.Annotations) &&
+		len(service.Spec.Ports) > 0 && service.Spec.Ports[0].Port == *spec.Ports[0].Port &&
+		service.Spec.Ports[0].TargetPort == *spec.Ports[0].TargetPort
+}
+
+func containsAll(have, want map[string]string) bool {
+	for key, value := range want {
+		if got, ok := have[key]; !ok || got != value {
+			return false
+		}
+	}
+	return true
+}
+
+// removeService deletes a Service that was made by an earlier configuration, unless it changed since it was read.
+func (r *Reconciler) removeService(ctx context.Context, name string) error {
+	if !r.IsLeader() {
+		return nil
+	}
+	key := types.NamespacedName{Namespace: r.Namespace, Name: name}
+	service, found, err := r.Services.Get(ctx, key)
+	if err != nil || !found || service.DeletionTimestamp != nil {
+		return err
+	}
+	return r.remove(ctx, "Service", &corev1.Service{ObjectMeta: metav1.ObjectMeta{
+		Namespace: service.Namespace, Name: service.Name, UID: service.UID, ResourceVersion: service.ResourceVersion,
+	}})
+}
+
+// remove deletes exactly the object that was read: one that was replaced or changed meanwhile stays, and wakes us again.
+func (r *Reconciler) remove(ctx context.Context, kind string, object client.Object) error {
+	uid, version := object.GetUID(), object.GetResourceVersion()
+	err := r.Client.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("removing %s %s: %w", kind, client.ObjectKeyFromObject(object), err)
+	}
+	log.FromContext(ctx).Info("Removed what the configuration no longer needs", "kind", kind, "object", client.ObjectKeyFromObject(object))
+	return nil
+}

@@ -1,0 +1,106 @@
+package credentialissuer
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// Messages of the states that are no error. Clients of Pinniped know them.
+const (
+	messageListening = "impersonation proxy is ready to accept client connections"
+	messageDisabled  = "impersonation proxy was explicitly disabled by configuration"
+	messageAutoOff   = "automatically determined that impersonation proxy should be disabled"
+
+	// The agent runs no pod on control-plane nodes to fetch the cluster's signing key, so this strategy is always
+	// reported in the way that Pinniped reports it on managed clusters.
+	messageNoClusterKey = "could not find a healthy kube-controller-manager pod (0 candidates): note that this error is the expected " +
+		"behavior for some cluster types, including most cloud provider clusters (e.g. GKE, AKS, EKS)"
+)
+
+// clusterSigningStrategy reports that the cluster's own signing key is not used.
+func clusterSigningStrategy() configv1alpha1.CredentialIssuerStrategy {
+	return configv1alpha1.CredentialIssuerStrategy{
+		Type:    configv1alpha1.StrategyKubeClusterSigningCertificate,
+		Status:  configv1alpha1.StrategyError,
+		Reason:  configv1alpha1.ReasonCouldNotFetchKey,
+		Message: messageNoClusterKey,
+	}
+}
+
+func proxyStrategy(status configv1alpha1.StrategyStatus, reason configv1alpha1.StrategyReason, message string) configv1alpha1.CredentialIssuerStrategy {
+	return configv1alpha1.CredentialIssuerStrategy{
+		Type: configv1alpha1.StrategyImpersonationProxy, Status: status, Reason: reason, Message: message,
+	}
+}
+
+// frontend says how clients reach the proxy. An empty bundle is advertised as such: system roots.
+func frontend(at endpoint, bundle []byte) *configv1alpha1.CredentialIssuerFrontend {
+	return &configv1alpha1.CredentialIssuerFrontend{
+		Type: configv1alpha1.FrontendImpersonationProxy,
+		ImpersonationProxyInfo: &configv1alpha1.ImpersonationProxyInfo{
+			Endpoint:                 at.URL(),
+			CertificateAuthorityData: base64.StdEncoding.EncodeToString(bundle),
+		},
+	}
+}
+
+// mergeStrategies returns the strategies to be written: the wanted ones, each with the time of its last change. It reports
+// whether that differs from what is there.
+func mergeStrategies(have, want []configv1alpha1.CredentialIssuerStrategy, now metav1.Time) ([]configv1alpha1.CredentialIssuerStrategy, bool) {
+	changed := false
+	merged := make([]configv1alpha1.CredentialIssuerStrategy, 0, len(want))
+	for _, strategy := range want {
+		strategy.LastUpdateTime = now
+		same := false
+		for _, old := range have {
+			if old.Type != strategy.Type {
+				continue
+			}
+			stamp := old.LastUpdateTime
+			old.LastUpdateTime = now
+			if same = equality.Semantic.DeepEqual(old, strategy); same {
+				strategy.LastUpdateTime = stamp
+			}
+		}
+		changed = changed || !same
+		merged = append(merged, strategy)
+	}
+	return merged, changed
+}
+
+// report writes the status, by server-side apply, if it differs from what is there. Strategies of other writers stay.
+func (r *Reconciler) report(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, proxy configv1alpha1.CredentialIssuerStrategy) error {
+	want := []configv1alpha1.CredentialIssuerStrategy{clusterSigningStrategy(), proxy}
+	// The API keeps seconds only; a finer time would look like a change each time.
+	strategies, changed := mergeStrategies(issuer.Status.Strategies, want, metav1.NewTime(r.Clock.Now()).Rfc3339Copy())
+	if !changed {
+		return nil
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&configv1alpha1.CredentialIssuerStatus{Strategies: strategies})
+	if err != nil {
+		return fmt.Errorf("encoding the CredentialIssuer status: %w", err)
+	}
+	patch := &unstructured.Unstructured{Object: map[string]any{"status": content}}
+	gvk, err := r.Client.GroupVersionKindFor(issuer)
+	if err != nil {
+		return fmt.Errorf("finding the kind of CredentialIssuer: %w", err)
+	}
+	patch.SetGroupVersionKind(gvk)
+	patch.SetName(issuer.Name)
+	if err := r.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(patch),
+		client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
+		return fmt.Errorf("failed to update CredentialIssuer status: %w", err)
+	}
+	log.FromContext(ctx).Info("Reported how clients get in", "status", proxy.Status, "reason", proxy.Reason, "message", proxy.Message)
+	return nil
+}

@@ -1,0 +1,130 @@
+package servingcert
+
+import (
+	"crypto/tls"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// CACertKey is the key of a TLS Secret under which cert-manager and others put the CA bundle.
+const CACertKey = "ca.crt"
+
+// Refusal says why a certificate is not put into service. Its finding is Pending when there is nothing to judge yet: the Secret is
+// missing or half-made, and its maker is waited for.
+type Refusal struct {
+	Finding certs.Finding
+}
+
+// Error returns the code, the message and the hint in one line.
+func (r *Refusal) Error() string { return Sentence(r.Finding) }
+
+// Sentence returns a finding's code, message and hint in one line, as it stands in a status, an event and a log.
+func Sentence(f certs.Finding) string {
+	text := fmt.Sprintf("%s: %s", f.Code, f.Message)
+	if f.Hint != "" {
+		text += " (" + f.Hint + ")"
+	}
+	return text
+}
+
+// Judgement is what came out of judging an external certificate: either Material, perhaps with warnings, or a Refusal.
+type Judgement struct {
+	Material *Material
+	Warnings []certs.Finding
+	Refusal  *Refusal
+}
+
+// ExternalInput is what External judges.
+type ExternalInput struct {
+	Name   types.NamespacedName // of the Secret that the spec names
+	Secret *corev1.Secret       // nil when it does not exist
+	Spec   configv1alpha1.ImpersonationProxyTLSSpec
+	Names  []certs.Name // every name that clients use
+	Now    time.Time
+}
+
+// External judges the certificate in a Secret that an admin brought. Every check of pkg/certs runs. A finding that is an
+// error refuses the certificate, except where serving it is better than what would be served otherwise: see tolerated.
+func External(in ExternalInput) Judgement {
+	if in.Secret == nil {
+		missing := certs.NewFinding(certs.SecretNotFound,
+			fmt.Sprintf("Secret %q, which spec.impersonationProxy.tls.secretName names, does not exist", in.Name))
+		missing.Pending = true
+		return refuse(missing)
+	}
+	certPEM, keyPEM := in.Secret.Data[corev1.TLSCertKey], in.Secret.Data[corev1.TLSPrivateKeyKey]
+	bundle, err := Bundle(in.Spec, in.Secret)
+	if err != nil {
+		return refuse(certs.NewFinding(certs.NotACertificate, err.Error()))
+	}
+
+	report := certs.Check(certs.Input{
+		CertPEM: certPEM, KeyPEM: keyPEM, SecretType: string(in.Secret.Type),
+		Bundle: bundle, Names: in.Names, Now: in.Now,
+	})
+	judgement := Judgement{Warnings: report.Warnings()}
+	for _, finding := range report.Errors() {
+		if tolerated(finding.Code, in.Spec.Verification, len(bundle) > 0) {
+			judgement.Warnings = append(judgement.Warnings, finding)
+			continue
+		}
+		return refuse(finding)
+	}
+	certificate, err := keyPair(certPEM, keyPEM)
+	if err != nil {
+		return refuse(certs.NewFinding(certs.KeyMismatch, err.Error()))
+	}
+	judgement.Material = &Material{
+		Certificate: certificate, Source: SourceExternal, Secret: in.Name, Bundle: bundle,
+	}
+	return judgement
+}
+
+// Bundle returns the CA bundle (PEM) that is advertised for an external certificate: the one in the spec, else the
+// Secret's ca.crt, else none. It returns an error when the spec's is not base64.
+func Bundle(spec configv1alpha1.ImpersonationProxyTLSSpec, secret *corev1.Secret) ([]byte, error) {
+	if spec.CertificateAuthorityData == "" {
+		return secret.Data[CACertKey], nil
+	}
+	bundle, err := base64.StdEncoding.DecodeString(strings.TrimSpace(spec.CertificateAuthorityData))
+	if err != nil {
+		return nil, fmt.Errorf("decoding spec.impersonationProxy.tls.certificateAuthorityData: %w", err)
+	}
+	return bundle, nil
+}
+
+// tolerated says which errors do not keep a certificate out of service.
+func tolerated(code certs.Code, verification configv1alpha1.TLSVerification, advertised bool) bool {
+	switch code {
+	case certs.ExpiresSoon:
+		// Whatever was served before is hardly younger, and its maker renews this one.
+		return true
+	case certs.NameNotCovered:
+		return verification != configv1alpha1.VerificationEnforce
+	case certs.BundleDoesNotVerify, certs.ChainIncomplete:
+		// Without a bundle the clients' system roots count, and this process does not have those.
+		return !advertised
+	}
+	return false
+}
+
+func refuse(finding certs.Finding) Judgement {
+	return Judgement{Refusal: &Refusal{Finding: finding}}
+}
+
+// keyPair parses a certificate for serving. Its Leaf is always set.
+func keyPair(certPEM, keyPEM []byte) (tls.Certificate, error) {
+	certificate, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("loading the serving certificate: %w", err)
+	}
+	return certificate, nil
+}

@@ -1,0 +1,58 @@
+package servingcert
+
+import (
+	"crypto/tls"
+	"errors"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// Source says where a certificate comes from.
+type Source string
+
+// The sources.
+const (
+	SourceGenerated Source = "generated"
+	SourceExternal  Source = "external"
+)
+
+// Material is a serving certificate with everything that is advertised about it. It is immutable.
+type Material struct {
+	Certificate tls.Certificate // with its Leaf
+	Source      Source
+	Secret      types.NamespacedName
+	Bundle      []byte // CA bundle (PEM) to advertise; empty when clients are to use their system roots
+}
+
+// SHA256 returns the fingerprint of the leaf, in the form in which `pinniped ip-tls` prints it.
+func (m *Material) SHA256() string { return certs.Fingerprint(m.Certificate.Leaf.Raw) }
+
+// ErrNoCertificate is what a TLS handshake ends with while there is no certificate to serve.
+var ErrNoCertificate = errors.New("there is no serving certificate yet")
+
+// Holder holds the certificate that is being served. The zero value holds none; it is safe for concurrent use.
+type Holder struct {
+	current atomic.Pointer[Material]
+}
+
+// Serve puts m into service: connections made from now on get it, those that exist go on. It returns what was served
+// before, or nil.
+func (h *Holder) Serve(m *Material) (before *Material) { return h.current.Swap(m) }
+
+// Withdraw takes the certificate out of service.
+func (h *Holder) Withdraw() { h.current.Store(nil) }
+
+// Current returns what is being served, or nil.
+func (h *Holder) Current() *Material { return h.current.Load() }
+
+// GetCertificate is for tls.Config. It returns ErrNoCertificate while nothing is in service.
+func (h *Holder) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	m := h.current.Load()
+	if m == nil {
+		return nil, ErrNoCertificate
+	}
+	return &m.Certificate, nil
+}
