@@ -89,11 +89,11 @@ progress() {
 
 build() { # NAME DIR PACKAGE LDFLAGS
 	local name=$1 dir=$2 package=$3 ldflags="-s -w $4" exe stamp want total began
-	if [ -n "${KUBEBUILDER_ASSETS:-}" ] && [ -x "$KUBEBUILDER_ASSETS/$name" ]; then
-		echo "Using $KUBEBUILDER_ASSETS/$name (KUBEBUILDER_ASSETS)" >&2
+	exe=$name$(go env GOEXE)
+	if [ -n "${KUBEBUILDER_ASSETS:-}" ] && [ -x "$KUBEBUILDER_ASSETS/$exe" ]; then
+		echo "Using $KUBEBUILDER_ASSETS/$exe (KUBEBUILDER_ASSETS)" >&2
 		return
 	fi
-	exe=$name$(go env GOEXE)
 	stamp=$out/.$name.stamp
 	want=$({
 		cat "$dir/go.mod" "$dir/go.sum"
