@@ -1,0 +1,182 @@
+package impersonator
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/group"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/request/websocket"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	"k8s.io/utils/clock"
+
+	"golang.org/x/sync/singleflight"
+)
+
+const (
+	reviewTimeout   = 10 * time.Second
+	tokenSuccessTTL = 10 * time.Second
+	tokenFailureTTL = time.Second
+	maxTokens       = 4096
+)
+
+// newAuthenticator tries what the API server tries, in its order: front proxy, client certificate, bearer token, token
+// in the websocket subprotocol, and anonymous if nothing was presented. So a certificate wins over a token.
+func newAuthenticator(trusted *trustStore, tokens authenticator.Token, anonymous authenticator.Request, clk clock.PassiveClock) authenticator.Request {
+	presented := union.New(
+		&frontProxyAuthenticator{trust: trusted},
+		&certificateAuthenticator{trust: trusted, clock: clk},
+		bearertoken.New(tokens),
+		websocket.NewProtocolAuthenticator(tokens),
+	)
+	// A credential that was presented and is no good must not become anonymous: hence fail on error.
+	return union.NewFailOnError(namedUsers{group.NewAuthenticatedGroupAdder(presented)}, anonymous)
+}
+
+// namedUsers refuses users without a name: no name is no identity, whoever vouches for it.
+type namedUsers struct {
+	authenticator.Request
+}
+
+func (a namedUsers) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
+	response, ok, err := a.Request.AuthenticateRequest(req)
+	if ok && err == nil && strings.TrimSpace(response.User.GetName()) == "" {
+		return nil, false, errors.New("the credential names no user")
+	}
+	return response, ok, err
+}
+
+// unauthenticated answers when no authenticator accepted the request: 401, or 503 when the API server could not be
+// asked. A client takes 401 as the end of its credential, which an outage is not.
+func unauthenticated(s runtime.NegotiatedSerializer) http.Handler {
+	unauthorized := filters.Unauthorized(s)
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if state := stateFrom(req.Context()); state.unavailable != nil {
+			writeStatus(w, req, s, statusUnavailable("the API server cannot be reached to authenticate the request"))
+			return
+		}
+		unauthorized.ServeHTTP(w, req)
+	})
+}
+
+// tokenReviewer authenticates bearer tokens by TokenReview. Answers are cached under a keyed hash of the token, so the
+// cache holds no tokens; several requests with one token at once cause one review.
+type tokenReviewer struct {
+	reviews authenticationv1client.TokenReviewInterface
+	clock   clock.PassiveClock
+	salt    [sha256.Size]byte
+	cache   *boundedCache[[sha256.Size]byte, *tokenAnswer]
+	flights singleflight.Group
+}
+
+// tokenAnswer is what the API server said about a token.
+type tokenAnswer struct {
+	response *authenticator.Response // nil when the token is no good
+	err      error                   // why, if the API server said so
+}
+
+func newTokenReviewer(reviews authenticationv1client.TokenReviewInterface, clk clock.PassiveClock) (*tokenReviewer, error) {
+	r := &tokenReviewer{
+		reviews: reviews,
+		clock:   clk,
+		cache:   newBoundedCache[[sha256.Size]byte, *tokenAnswer](maxTokens),
+	}
+	if _, err := rand.Read(r.salt[:]); err != nil {
+		return nil, fmt.Errorf("making a key for the token cache: %w", err)
+	}
+	return r, nil
+}
+
+// AuthenticateToken implements authenticator.Token.
+func (r *tokenReviewer) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	answer, err := r.answer(ctx, token)
+	if err != nil {
+		if state := stateFrom(ctx); state != nil && isUnavailable(err) {
+			state.unavailable = err
+		}
+		return nil, false, err
+	}
+	return answer.response, answer.response != nil, answer.err
+}
+
+func (r *tokenReviewer) answer(ctx context.Context, token string) (*tokenAnswer, error) {
+	key := sha256.Sum256(append(r.salt[:len(r.salt):len(r.salt)], token...))
+	if answer, ok := r.cache.get(key, r.clock.Now()); ok {
+		return answer, nil
+	}
+	flight := r.flights.DoChan(string(key[:]), func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
+		defer cancel()
+		started := r.clock.Now()
+		answer, err := r.review(ctx, token)
+		if err != nil {
+			return nil, err
+		}
+		ttl := tokenFailureTTL
+		if answer.response != nil {
+			ttl = tokenSuccessTTL
+		}
+		r.cache.put(key, answer, started.Add(ttl))
+		return answer, nil
+	})
+	select {
+	case landed := <-flight:
+		if landed.Err != nil {
+			return nil, landed.Err
+		}
+		return landed.Val.(*tokenAnswer), nil
+	case <-ctx.Done():
+		return nil, &unavailableError{doing: "reviewing the token", cause: ctx.Err()}
+	}
+}
+
+func (r *tokenReviewer) review(ctx context.Context, token string) (*tokenAnswer, error) {
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	result, err := r.reviews.Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return nil, asUnavailable("reviewing the token", err)
+	}
+	if !result.Status.Authenticated {
+		answer := &tokenAnswer{}
+		if result.Status.Error != "" {
+			// Whoever wrote this text had the token; it must not come out here.
+			said := strings.ReplaceAll(result.Status.Error, token, "[token]")
+			answer.err = errors.New("the token review says: " + bounded(said))
+		}
+		return answer, nil
+	}
+	identity := &user.DefaultInfo{
+		Name:   result.Status.User.Username,
+		UID:    result.Status.User.UID,
+		Groups: result.Status.User.Groups,
+	}
+	if len(result.Status.User.Extra) > 0 {
+		identity.Extra = make(map[string][]string, len(result.Status.User.Extra))
+		for key, values := range result.Status.User.Extra {
+			identity.Extra[key] = values
+		}
+	}
+	return &tokenAnswer{response: &authenticator.Response{User: identity}}, nil
+}
+
+// bounded cuts a text that somebody else wrote to a length that fits a log line.
+func bounded(text string) string {
+	const most = 512
+	if len(text) > most {
+		return text[:most] + "..."
+	}
+	return text
+}

@@ -1,0 +1,122 @@
+package impersonator
+
+import (
+	"fmt"
+	"net/http"
+	"runtime/debug"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+)
+
+// chain is what the handler is made of.
+type chain struct {
+	serializer    runtime.NegotiatedSerializer
+	drain         *drain
+	trust         *trustStore
+	authenticator authenticator.Request
+	authorizer    authorizer.UnconditionalAuthorizer
+	forward       http.Handler
+}
+
+// handler puts the filters together. The last line is the outermost: a request meets them from the bottom to the top.
+func (c *chain) handler() http.Handler {
+	s := c.serializer
+	h := c.forward
+	// May that user do this? 403 by SubjectAccessReview.
+	h = authorize(h, c.authorizer, s)
+	// An Impersonate- header that nested impersonation did not consume is refused.
+	h = refuseLeftovers(h, s)
+	// Nested impersonation: consumes Impersonate-*, puts another user into the context.
+	h = impersonation.WithConstrainedImpersonation(h, nestedAuthorizer{c.authorizer}, s)
+	// Who asked? For the API server's audit log.
+	h = rememberOriginalUser(h)
+	// Who is it? 401; consumes Authorization and X-Remote-*.
+	h = filters.WithAuthentication(h, c.authenticator, unauthenticated(s), nil, frontProxyHeaderConfig(c.trust))
+	// Lets the filters above warn the client.
+	h = filters.WithWarningRecorder(h)
+	// Streams end when the proxy shuts down.
+	h = c.drain.hold(h, s)
+	// What is it about? Refuses paths with two readings.
+	h = readRequest(h, newRequestInfoResolver(), s)
+	// Refuses methods and upgrades, removes look-alike headers.
+	h = refuseHostile(h, s)
+	// Counts requests, so that shutdown can wait for them.
+	h = c.drain.track(h)
+	// A bug costs one request: 500.
+	h = recoverPanics(h, s)
+	// State of the request, security headers.
+	return setUp(h)
+}
+
+// newRequestInfoResolver returns the reader of request paths that the API server uses.
+func newRequestInfoResolver() request.RequestInfoResolver {
+	return &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+}
+
+// frontProxyHeaderConfig names the headers that are removed when authentication is done.
+func frontProxyHeaderConfig(trusted *trustStore) *authenticatorfactory.RequestHeaderConfig {
+	names := func(get func(frontProxyHeaders) []string) headerrequest.StringSliceProvider {
+		return headerrequest.StringSliceProviderFunc(func() []string { return get(trusted.current().headers) })
+	}
+	return &authenticatorfactory.RequestHeaderConfig{
+		UsernameHeaders:     names(func(h frontProxyHeaders) []string { return h.usernames }),
+		UIDHeaders:          names(func(h frontProxyHeaders) []string { return h.uids }),
+		GroupHeaders:        names(func(h frontProxyHeaders) []string { return h.groups }),
+		ExtraHeaderPrefixes: names(func(h frontProxyHeaders) []string { return h.extraPrefixes }),
+	}
+}
+
+// securityHeaders are in every answer. The slices are shared by all answers and never changed.
+var securityHeaders = http.Header{
+	"Content-Security-Policy": {"default-src 'none'; frame-ancestors 'none'"},
+	"X-Frame-Options":         {"DENY"},
+	"X-Xss-Protection":        {"1; mode=block"},
+	"X-Content-Type-Options":  {"nosniff"},
+	"Referrer-Policy":         {"no-referrer"},
+	"X-Dns-Prefetch-Control":  {"off"},
+	"Cache-Control":           {"no-cache,no-store,max-age=0,must-revalidate"},
+	"Pragma":                  {"no-cache"},
+	"Expires":                 {"0"},
+}
+
+// setUp gives the request its state and the answer its security headers.
+func setUp(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		header := w.Header()
+		for name, values := range securityHeaders {
+			header[name] = values
+		}
+		next.ServeHTTP(w, req.WithContext(withState(req.Context(), &requestState{header: header})))
+	})
+}
+
+// recoverPanics answers 500 and keeps the connection, when a handler panics. Two panics are no bugs: the one by which
+// net/http ends a broken answer, and the one by which nested impersonation says that the API server gave no answer.
+func recoverPanics(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		defer func() {
+			switch p := recover(); p {
+			case nil:
+			case http.ErrAbortHandler:
+				panic(p)
+			case unansweredPanic{}:
+				writeStatus(w, req, s, statusUnavailable("the API server cannot be reached to authorize the impersonation"))
+			default:
+				klog.FromContext(req.Context()).Error(fmt.Errorf("panic: %v", p), "Recovered from a panic",
+					"method", req.Method, "path", req.URL.Path, "stack", string(debug.Stack()))
+				writeStatus(w, req, s, apierrors.NewInternalError(fmt.Errorf("the request could not be handled")))
+			}
+		}()
+		next.ServeHTTP(w, req)
+	})
+}

@@ -1,0 +1,184 @@
+package impersonator
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+)
+
+const (
+	bufferSize = 32 << 10
+	// A stream keeps its buffer as long as it is open, and events are small.
+	streamBufferSize = 4 << 10
+)
+
+// forwarder is the back half: it sends the request to the API server as the user in its context.
+type forwarder struct {
+	upstream   *upstream
+	token      TokenSource
+	serializer runtime.NegotiatedSerializer
+	// Two sizes of buffers, otherwise the same proxy.
+	plain, stream *httputil.ReverseProxy
+}
+
+func newForwarder(up *upstream, token TokenSource, s runtime.NegotiatedSerializer) *forwarder {
+	f := &forwarder{upstream: up, token: token, serializer: s}
+	f.plain, f.stream = f.proxy(bufferSize), f.proxy(streamBufferSize)
+	return f
+}
+
+func (f *forwarder) proxy(bufferBytes int) *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite:        f.address,
+		Transport:      &asUser{token: f.token, next: f.upstream},
+		FlushInterval:  -1, // watches stream
+		BufferPool:     newBufferPool(bufferBytes),
+		ModifyResponse: f.checkAnswer,
+		ErrorHandler:   f.writeError,
+		ErrorLog:       log.New(io.Discard, "", 0), // a broken stream is the client's to report
+	}
+}
+
+func (f *forwarder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if stateFrom(req.Context()).longRunning {
+		f.stream.ServeHTTP(w, req)
+		return
+	}
+	f.plain.ServeHTTP(w, req)
+}
+
+// address sets where the request goes, and tells the API server's audit log where it came from. It decides nothing.
+func (f *forwarder) address(pr *httputil.ProxyRequest) {
+	pr.SetURL(f.upstream.address)
+	pr.Out.Host = pr.In.Host
+	pr.Out.Trailer = nil
+	if host, _, err := net.SplitHostPort(pr.In.RemoteAddr); err == nil {
+		pr.Out.Header["X-Forwarded-For"] = []string{host}
+	}
+}
+
+var (
+	errOurCredential = errors.New("the API server did not accept the proxy's credential")
+	errBadSwitch     = errors.New("the API server switched to a protocol that was not asked for")
+)
+
+// checkAnswer looks at the API server's answer before any of it reaches the client.
+func (f *forwarder) checkAnswer(res *http.Response) error {
+	state := stateFrom(res.Request.Context())
+	switch {
+	case res.StatusCode == http.StatusSwitchingProtocols:
+		// Two connections are joined only when both sides speak of the same protocol.
+		if state.upgrade == "" || !wantsUpgrade(res.Header) || !strings.EqualFold(res.Header.Get("Upgrade"), state.upgrade) {
+			return errBadSwitch
+		}
+	case state.upgrade != "":
+		// The client may already be speaking the other protocol, so nothing more is read from it.
+		res.Header.Set("Connection", "close")
+	}
+	if res.StatusCode == http.StatusUnauthorized && ownAnswer(res.Request) {
+		f.token.Reject(state.token)
+		return errOurCredential
+	}
+	// Ours replace those of the API server. Set here again, as an informational answer empties the header.
+	for name, values := range securityHeaders {
+		delete(res.Header, name)
+		state.header[name] = values
+	}
+	if state.longRunning && res.StatusCode != http.StatusSwitchingProtocols {
+		res.Body = &endingBody{ReadCloser: res.Body, ctx: res.Request.Context()}
+	}
+	return nil
+}
+
+// ownAnswer is true when a 401 can only speak of our credential: not of a program behind a proxy subresource, which
+// has users of its own.
+func ownAnswer(req *http.Request) bool {
+	info, ok := request.RequestInfoFrom(req.Context())
+	return ok && info.Subresource != "proxy"
+}
+
+// writeError answers a request that could not be sent, or whose answer could not be used.
+func (f *forwarder) writeError(w http.ResponseWriter, req *http.Request, err error) {
+	var refused apierrors.APIStatus
+	var body *errClientBody
+	switch {
+	case errors.As(err, &refused):
+	case errors.As(err, &body):
+		err = apierrors.NewBadRequest("the request body could not be read")
+	case errors.Is(err, errOurCredential):
+		err = statusUnavailable("the API server did not accept the proxy's credential; it is being renewed")
+	case errors.Is(err, errBadSwitch):
+		err = apierrors.NewInternalError(errBadSwitch)
+	case errors.Is(context.Cause(req.Context()), errDraining):
+		err = statusUnavailable("the proxy is shutting down")
+	default:
+		if req.Context().Err() == nil {
+			klog.FromContext(req.Context()).Info("Could not forward a request", "reason", bounded(err.Error()))
+		}
+		err = upstreamStatus(req, err)
+	}
+	writeStatus(w, req, f.serializer, err)
+}
+
+// upstreamStatus turns a transport's error into an answer that says whether it is safe to try again.
+func upstreamStatus(req *http.Request, err error) error {
+	text := err.Error()
+	switch {
+	case neverSent(err):
+		return statusUnavailable("the API server cannot be reached")
+	case strings.Contains(text, "cannot retry err"): // GOAWAY, and the body is gone
+		tooMany := statusError(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
+			"the API server closed the connection before it looked at the request")
+		tooMany.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfterSeconds}
+		return tooMany
+	case strings.Contains(text, "request header list larger than"):
+		return statusError(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonBadRequest,
+			"the request with the user's identity is larger than the API server takes")
+	case req.Method == http.MethodGet || req.Method == http.MethodHead:
+		return statusUnavailable("the connection to the API server was lost")
+	}
+	// No Retry-After: clients would send the request again by themselves, and it may have been carried out.
+	return statusError(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
+		"the connection to the API server was lost; the request may have been carried out")
+}
+
+// endingBody ends a stream in good order when the proxy shuts down: the client sees the end, not a broken connection.
+type endingBody struct {
+	io.ReadCloser
+	ctx context.Context
+}
+
+func (b *endingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF && errors.Is(context.Cause(b.ctx), errDraining) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// bufferPool implements httputil.BufferPool.
+type bufferPool struct {
+	pool sync.Pool
+}
+
+func newBufferPool(size int) *bufferPool {
+	return &bufferPool{pool: sync.Pool{New: func() any {
+		b := make([]byte, size)
+		return &b
+	}}}
+}
+
+func (p *bufferPool) Get() []byte  { return *p.pool.Get().(*[]byte) }
+func (p *bufferPool) Put(b []byte) { p.pool.Put(&b) }

@@ -1,0 +1,211 @@
+package impersonator
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
+)
+
+const (
+	reservedExtraSuffix  = ".impersonation-proxy.concierge.pinniped.dev"
+	originalUserExtraKey = "original-user-info" + reservedExtraSuffix
+)
+
+// rememberOriginalUser keeps the user who made the request, before nested impersonation puts another in its place.
+func rememberOriginalUser(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		state := stateFrom(req.Context())
+		state.original, _ = request.UserFrom(req.Context())
+		state.nested = req.Header.Get(authenticationv1.ImpersonateUserHeader) != ""
+		next.ServeHTTP(w, req)
+	})
+}
+
+// setIdentity writes the headers by which the API server takes the request as one of u. Original is the user who asked
+// to act as u, nil when nobody did. It changes nothing in u, which may be shared, and returns a StatusError when the
+// identity cannot be carried exactly.
+func setIdentity(h http.Header, u, original user.Info) error {
+	if err := checkIdentity(u); err != nil {
+		return err
+	}
+	h[authenticationv1.ImpersonateUserHeader] = []string{u.GetName()}
+	if uid := u.GetUID(); uid != "" {
+		h[authenticationv1.ImpersonateUIDHeader] = []string{uid}
+	}
+	if groups := u.GetGroups(); len(groups) > 0 {
+		h[authenticationv1.ImpersonateGroupHeader] = groups
+	}
+	for key, values := range u.GetExtra() {
+		if len(values) > 0 {
+			h[extraHeader(key)] = values
+		}
+	}
+	if original == nil {
+		return nil
+	}
+	if err := checkIdentity(original); err != nil {
+		return err
+	}
+	said, err := describe(original)
+	if err != nil {
+		return err
+	}
+	h[extraHeader(originalUserExtraKey)] = []string{said}
+	return nil
+}
+
+// checkIdentity returns an error unless headers carry all of u exactly.
+func checkIdentity(u user.Info) error {
+	if u.GetName() == "" {
+		return cannotAct("the user has no name")
+	}
+	if err := carriable("username", u.GetName()); err != nil {
+		return err
+	}
+	if err := carriable("UID", u.GetUID()); err != nil {
+		return err
+	}
+	for _, group := range u.GetGroups() {
+		if group == "" {
+			return cannotAct("a group has no name")
+		}
+		if err := carriable("group", group); err != nil {
+			return err
+		}
+	}
+	if reservedExtraKey(u) != "" {
+		// Clients of this kind of proxy compare the text as a whole, so the key is named in a warning instead.
+		return cannotAct("")
+	}
+	for key, values := range u.GetExtra() {
+		if key == "" {
+			return cannotAct("an extra key is empty")
+		}
+		for _, value := range values {
+			if err := carriable(fmt.Sprintf("value of extra key %q", shown(key)), value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// reservedExtraKey returns an extra key of u that only this proxy may set, "" when there is none. Case does not count:
+// a twin of our key must not pass either.
+func reservedExtraKey(u user.Info) string {
+	for key := range u.GetExtra() {
+		if strings.HasSuffix(strings.ToLower(key), reservedExtraSuffix) {
+			return key
+		}
+	}
+	return ""
+}
+
+// extraHeader returns the name of the header for an extra key. The API server reads it in lower case and then decodes
+// %XX, so everything but lower case letters, digits, "-" and "." is encoded: capitals too, which would be lost.
+func extraHeader(key string) string {
+	const hex = "0123456789abcdef"
+	name := make([]byte, 0, len(authenticationv1.ImpersonateUserExtraHeaderPrefix)+len(key)+8)
+	name = append(name, authenticationv1.ImpersonateUserExtraHeaderPrefix...)
+	for i := range len(key) {
+		switch c := key[i]; {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-', c == '.':
+			name = append(name, c)
+		default:
+			name = append(name, '%', hex[c>>4], hex[c&15])
+		}
+	}
+	return http.CanonicalHeaderKey(string(name))
+}
+
+// carriable returns an error unless a header carries value to the other side as it is. Line ends and other control
+// characters are refused and not escaped; space around a value would be lost, and with it the difference of two names.
+func carriable(what, value string) error {
+	for i := range len(value) {
+		if c := value[i]; c < ' ' || c == 0x7f {
+			return cannotAct(fmt.Sprintf("a %s contains control characters", what))
+		}
+	}
+	if strings.TrimSpace(value) != value {
+		return cannotAct(fmt.Sprintf("a %s begins or ends with space", what))
+	}
+	return nil
+}
+
+// cannotAct is the answer for a user whom the proxy cannot impersonate.
+func cannotAct(why string) error {
+	message := "unimplemented functionality - unable to act as current user"
+	if why != "" {
+		message += ": " + why
+	}
+	return apierrors.NewInternalError(errors.New(message))
+}
+
+// describe returns u as the JSON of an authentication/v1 UserInfo.
+func describe(u user.Info) (string, error) {
+	info := authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
+	if extra := u.GetExtra(); len(extra) > 0 {
+		info.Extra = make(map[string]authenticationv1.ExtraValue, len(extra))
+		for key, values := range extra {
+			info.Extra[key] = values
+		}
+	}
+	said, err := json.Marshal(info)
+	if err != nil {
+		return "", fmt.Errorf("describing the original user: %w", err)
+	}
+	return string(said), nil
+}
+
+// asUser sends requests to the API server as the user in their context. Without one it sends nothing.
+type asUser struct {
+	token TokenSource
+	next  http.RoundTripper
+}
+
+var errNoToken = statusUnavailable("the proxy has no credential for the API server yet")
+
+// RoundTrip implements http.RoundTripper. It is called by ReverseProxy with a request of its own, after hop-by-hop
+// headers are gone, so the header can be changed in place and nobody takes anything away afterwards.
+func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx := req.Context()
+	u, ok := request.UserFrom(ctx)
+	state := stateFrom(ctx)
+	if !ok || u == nil || state == nil || state.original == nil {
+		return nil, apierrors.NewInternalError(errors.New("no user to impersonate"))
+	}
+	for name := range req.Header {
+		if folded := fold(name); oursOnly(folded) {
+			if strings.HasPrefix(folded, "x-remote-") {
+				delete(req.Header, name)
+				continue
+			}
+			return nil, apierrors.NewInternalError(fmt.Errorf("header %q came too far", shown(name)))
+		}
+	}
+	var original user.Info
+	if state.nested {
+		original = state.original
+	}
+	if err := setIdentity(req.Header, u, original); err != nil {
+		if key := reservedExtraKey(u); key != "" {
+			warning.AddWarning(ctx, "", fmt.Sprintf("extra key %q is reserved", shown(key)))
+		}
+		return nil, err
+	}
+	token, err := t.token.Token()
+	if err != nil || token == "" {
+		return nil, errNoToken
+	}
+	state.token = token
+	req.Header["Authorization"] = []string{"Bearer " + token}
+	return t.next.RoundTrip(req)
+}

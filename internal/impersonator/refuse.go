@@ -1,0 +1,244 @@
+package impersonator
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// maxShown is how much of what a client sent is repeated in an error.
+const maxShown = 128
+
+// refuseHostile refuses methods and upgrades that must not reach the API server, and removes headers that would speak
+// for us or for somebody else there.
+func refuseHostile(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.Method == http.MethodConnect || req.Method == http.MethodTrace {
+			writeStatus(w, req, s, statusError(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
+				fmt.Sprintf("method %s is not supported", req.Method)))
+			return
+		}
+		cleanHeader(req.Header)
+		// Trailers arrive after the decision. The API server reads none.
+		req.Trailer = nil
+		protocol, err := upgradeOf(req)
+		if err != nil {
+			writeStatus(w, req, s, err)
+			return
+		}
+		stateFrom(req.Context()).upgrade = protocol
+		next.ServeHTTP(w, req)
+	})
+}
+
+// cleanHeader removes claims about other hops, which nobody vouches for, and headers that some program between here
+// and the API server could take for one of ours because it reads "_" as "-". HTTP2-Settings belongs to h2c.
+func cleanHeader(h http.Header) {
+	for name := range h {
+		if name == "" {
+			continue
+		}
+		switch name[0] | 0x20 {
+		case 'i', 'x', 'f', 'h', 'a':
+		default:
+			continue
+		}
+		folded := fold(name)
+		switch {
+		case strings.Contains(name, "_") && oursOnly(folded),
+			strings.HasPrefix(folded, "x-forwarded-"),
+			folded == "x-real-ip",
+			folded == "forwarded",
+			folded == "http2-settings":
+			delete(h, name)
+		}
+	}
+}
+
+// oursOnly is true for header names, folded, that say who somebody is.
+func oursOnly(folded string) bool {
+	return strings.HasPrefix(folded, "impersonate-") || strings.HasPrefix(folded, "x-remote-") || folded == "authorization"
+}
+
+// fold makes look-alikes of a header name equal.
+func fold(name string) string {
+	return strings.ReplaceAll(strings.ToLower(name), "_", "-")
+}
+
+// upgradeOf returns the protocol the client wants to switch to, lower case, or "" when it does not want to.
+func upgradeOf(req *http.Request) (string, error) {
+	if !wantsUpgrade(req.Header) {
+		return "", nil
+	}
+	protocols := req.Header.Values("Upgrade")
+	if len(protocols) == 0 {
+		return "", nil
+	}
+	protocol := strings.ToLower(strings.TrimSpace(protocols[0]))
+	if len(protocols) > 1 || protocol != "spdy/3.1" && protocol != "websocket" {
+		return "", apierrors.NewBadRequest(fmt.Sprintf("upgrade to %q is not supported: only SPDY/3.1 and websocket are",
+			shown(strings.Join(protocols, ", "))))
+	}
+	if req.ContentLength != 0 {
+		return "", apierrors.NewBadRequest("a request to switch protocols must not have a body")
+	}
+	if protocol == "websocket" {
+		return protocol, checkBrowser(req)
+	}
+	return protocol, nil
+}
+
+func wantsUpgrade(h http.Header) bool {
+	for _, line := range h.Values("Connection") {
+		for token := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.TrimSpace(token), "upgrade") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// checkBrowser refuses a websocket that a page of some other site may have opened: browsers send cookies and client
+// certificates along, and ask nobody.
+func checkBrowser(req *http.Request) error {
+	refuse := func(why string) error {
+		return statusError(http.StatusForbidden, metav1.StatusReasonForbidden, "refused a websocket "+why)
+	}
+	if len(req.Header.Values("Cookie")) > 0 {
+		return refuse("with cookies")
+	}
+	for _, origin := range req.Header.Values("Origin") {
+		parsed, err := url.Parse(origin)
+		// The scheme does not count: some clients say http, and nothing but this proxy answers on our port.
+		if err != nil || !strings.EqualFold(withoutDefaultPort(parsed.Host), withoutDefaultPort(req.Host)) {
+			return refuse(fmt.Sprintf("from the foreign origin %q", shown(origin)))
+		}
+	}
+	return nil
+}
+
+func withoutDefaultPort(host string) string { return strings.TrimSuffix(host, ":443") }
+
+// readRequest finds out what the request is about, the way the API server does, and refuses paths that two programs
+// could read in two ways.
+func readRequest(next http.Handler, resolver request.RequestInfoResolver, s runtime.NegotiatedSerializer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if err := checkPathStart(req.URL); err != nil {
+			writeStatus(w, req, s, err)
+			return
+		}
+		info, err := resolver.NewRequestInfo(req)
+		if err != nil {
+			writeStatus(w, req, s, apierrors.NewBadRequest("the request path cannot be understood"))
+			return
+		}
+		if err := checkPath(req.URL.EscapedPath(), proxiedFrom(info)); err != nil {
+			writeStatus(w, req, s, err)
+			return
+		}
+		stateFrom(req.Context()).longRunning = isLongRunning(info)
+		next.ServeHTTP(w, req.WithContext(request.WithRequestInfo(req.Context(), info)))
+	})
+}
+
+func checkPathStart(u *url.URL) error {
+	if !strings.HasPrefix(u.Path, "/") {
+		return apierrors.NewBadRequest(fmt.Sprintf("path %q does not begin with /", shown(u.Path)))
+	}
+	return nil
+}
+
+// proxiedFrom returns the number of path segments that belong to Kubernetes, when the rest is the path of a program
+// behind the proxy subresource of a pod, service or node; zero when all belong to Kubernetes.
+func proxiedFrom(info *request.RequestInfo) int {
+	if !info.IsResourceRequest || info.Subresource != "proxy" || info.APIGroup != "" || info.APIPrefix != "api" {
+		return 0
+	}
+	// api/v1/nodes/NAME/proxy, api/v1/namespaces/NAMESPACE/pods/NAME/proxy
+	switch {
+	case info.Resource == "nodes" && info.Namespace == "":
+		return 5
+	case info.Resource == "pods" || info.Resource == "services":
+		return 7
+	}
+	return 0
+}
+
+// checkPath refuses empty segments, dots and encoded slashes in an escaped path. After the first kubernetes segments
+// (when that is not zero) a program has its own reading, and only dots are refused.
+func checkPath(escaped string, kubernetes int) error {
+	segments := strings.Split(strings.TrimPrefix(escaped, "/"), "/")
+	last := len(segments) - 1
+	for i, segment := range segments {
+		ours := kubernetes == 0 || i < kubernetes
+		plain, err := url.PathUnescape(segment)
+		switch {
+		case err != nil, plain == ".", plain == "..",
+			ours && segment == "" && i != last,
+			ours && strings.ContainsFunc(plain, isForeign):
+			return apierrors.NewBadRequest(fmt.Sprintf("path %q is not canonical", shown(escaped)))
+		case !ours && slices.ContainsFunc(strings.FieldsFunc(plain, isSlash), isDots):
+			return apierrors.NewBadRequest(fmt.Sprintf("path %q is not canonical", shown(escaped)))
+		}
+	}
+	return nil
+}
+
+// isForeign is true for characters that no path segment of Kubernetes contains.
+func isForeign(r rune) bool      { return isSlash(r) || r < ' ' || r == 0x7f }
+func isSlash(r rune) bool        { return r == '/' || r == '\\' }
+func isDots(segment string) bool { return segment == "." || segment == ".." }
+
+// isLongRunning is true for requests that last as long as client and server like.
+func isLongRunning(info *request.RequestInfo) bool {
+	if !info.IsResourceRequest {
+		return false
+	}
+	switch info.Verb {
+	case "watch", "proxy":
+		return true
+	}
+	switch info.Subresource {
+	case "attach", "exec", "proxy", "log", "portforward":
+		return true
+	}
+	return false
+}
+
+// refuseLeftovers refuses requests that still carry an Impersonate- header after nested impersonation: one that the
+// filter does not know, or that has no value. Sent on, it would stand beside ours.
+func refuseLeftovers(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if name := leftover(req.Header); name != "" {
+			writeStatus(w, req, s, apierrors.NewBadRequest(
+				fmt.Sprintf("header %q is not a known impersonation header, or has no value", shown(name))))
+			return
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+// leftover returns the name of a header with which a client tries to impersonate.
+func leftover(h http.Header) string {
+	for name := range h {
+		if len(name) > len("impersonate") && name[0]|0x20 == 'i' && strings.HasPrefix(fold(name), "impersonate-") {
+			return name
+		}
+	}
+	return ""
+}
+
+func shown(text string) string {
+	if len(text) > maxShown {
+		return text[:maxShown] + "..."
+	}
+	return text
+}

@@ -1,0 +1,246 @@
+package impersonator
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+)
+
+const (
+	maxHeaderBytes    = 1 << 20 // as the API server: names of many groups are long
+	readHeaderTimeout = 32 * time.Second
+	idleTimeout       = 90 * time.Second
+	maxStreams        = 250 // of one HTTP/2 connection at a time
+	// Most request bodies are smaller; larger ones wait for the API server to take them.
+	bodyWindow     = 256 << 10
+	connectionBody = 1 << 20
+)
+
+// Server is the impersonation proxy.
+type Server struct {
+	completed
+	http      *http.Server
+	drain     *drain
+	trust     *clusterTrustWatcher
+	anonymous *anonymousAuthenticator
+	prober    *anonymousProber
+	upstream  *upstream
+
+	phase atomic.Int32
+}
+
+const (
+	phaseNew int32 = iota
+	phaseServing
+	phaseDraining
+)
+
+// New makes the proxy. It asks the API server for the cluster's client CAs and whether anonymous users are admitted,
+// and returns an error when it gets no answer to that: a proxy that guesses would admit too much or too little.
+// It serves nothing before Run. Logs go to the logger in ctx.
+func New(ctx context.Context, options Options) (*Server, error) {
+	o, err := options.complete()
+	if err != nil {
+		return nil, fmt.Errorf("checking the options of the impersonation proxy: %w", err)
+	}
+	agent := agentConfig(o.Agent)
+	reviews, err := authenticationv1client.NewForConfig(agent)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for token reviews: %w", err)
+	}
+	access, err := authorizationv1client.NewForConfig(agent)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for access reviews: %w", err)
+	}
+	core, err := corev1client.NewForConfig(agent)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for ConfigMaps: %w", err)
+	}
+	up, err := newUpstream(o.Upstream)
+	if err != nil {
+		return nil, err
+	}
+	store := newTrustStore(o.SignerCABundle, klog.FromContext(ctx))
+	s := &Server{
+		completed: o,
+		drain:     newDrain(),
+		trust:     &clusterTrustWatcher{client: core.ConfigMaps(authenticationNamespace), store: store},
+		anonymous: &anonymousAuthenticator{loginGroup: apis.GroupsFor(o.GroupSuffix).Login.Group},
+		prober:    &anonymousProber{upstream: up.address, transport: up},
+		upstream:  up,
+	}
+	if err := s.trust.prime(ctx); err != nil {
+		return nil, err
+	}
+	policy, err := s.prober.probe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.anonymous.policy.Store(policy)
+	tokens, err := newTokenReviewer(reviews.TokenReviews(), o.Clock)
+	if err != nil {
+		return nil, err
+	}
+	serializer := newStatusSerializer()
+	chain := &chain{
+		serializer:    serializer,
+		drain:         s.drain,
+		trust:         store,
+		authenticator: newAuthenticator(store, tokens, s.anonymous, o.Clock),
+		authorizer: &accessReviewer{
+			reviews:  access.SubjectAccessReviews(),
+			clock:    o.Clock,
+			allowTTL: o.AllowTTL,
+			denyTTL:  o.DenyTTL,
+			cache:    newBoundedCache[[sha256.Size]byte, decision](maxDecisions),
+		},
+		forward: newForwarder(up, o.Token, serializer),
+	}
+	configs := &tlsConfigs{certificate: o.ServingCertificate, trust: store, clock: o.Clock}
+	s.http = newHTTPServer(chain.handler(), configs.base(), klog.FromContext(ctx))
+	return s, nil
+}
+
+// agentConfig is the agent's configuration, fit for many small questions: without client-side throttling, in protobuf,
+// and with a dial timeout that lets an answer reach the client before it gives up.
+func agentConfig(agent *rest.Config) *rest.Config {
+	config := rest.CopyConfig(agent)
+	config.QPS = -1
+	config.RateLimiter = nil
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	if config.Dial == nil {
+		config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	}
+	return config
+}
+
+func newHTTPServer(handler http.Handler, config *tls.Config, logger klog.Logger) *http.Server {
+	server := &http.Server{
+		Handler:           handler,
+		TLSConfig:         config,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		ErrorLog:          log.New(serverLog{logger}, "", 0),
+		Protocols:         new(http.Protocols),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          maxStreams,
+			MaxReceiveBufferPerStream:     bodyWindow,
+			MaxReceiveBufferPerConnection: connectionBody,
+			SendPingTimeout:               pingAfter, // a client that is gone does not keep its watches
+			PingTimeout:                   pingWait,
+		},
+	}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetHTTP2(true)
+	return server
+}
+
+// serverLog writes what net/http has to say about connections. Anybody can cause that, so it is not for every day.
+type serverLog struct{ logger klog.Logger }
+
+func (l serverLog) Write(p []byte) (int, error) {
+	l.logger.V(4).Info("Served a connection badly", "reason", bounded(strings.TrimSpace(string(p))))
+	return len(p), nil
+}
+
+// Run serves until ctx ends, then drains: it reports not ready, goes on for DrainDelay, and says GOAWAY; ordinary
+// requests finish, streams end after StreamGrace. It returns nil after a drain in which every request finished. It can
+// be called once.
+func (s *Server) Run(ctx context.Context) error {
+	if !s.phase.CompareAndSwap(phaseNew, phaseServing) {
+		return errors.New("the impersonation proxy can run once")
+	}
+	// What requests need goes on while they finish.
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	defer s.upstream.close()
+	go s.trust.run(work)
+	go s.anonymous.follow(work, s.prober, s.ProbeInterval, s.Clock)
+
+	s.http.BaseContext = func(net.Listener) context.Context { return work }
+	failed := make(chan error, 1)
+	go func() { failed <- s.http.ServeTLS(s.Listener, "", "") }()
+	logger := klog.FromContext(ctx)
+	logger.Info("Served the impersonation proxy", "address", s.Listener.Addr().String())
+	select {
+	case err := <-failed:
+		return s.broken(err)
+	case <-ctx.Done():
+	}
+	s.phase.Store(phaseDraining)
+	s.drain.leave()
+	select {
+	case err := <-failed:
+		return s.broken(err)
+	case <-s.Clock.After(s.DrainDelay):
+	}
+	return s.shutDown(work, logger)
+}
+
+// broken ends everything after the listener failed.
+func (s *Server) broken(err error) error {
+	s.phase.Store(phaseDraining)
+	s.drain.endStreams()
+	_ = s.http.Close()
+	return fmt.Errorf("serving the impersonation proxy: %w", err)
+}
+
+func (s *Server) shutDown(ctx context.Context, logger klog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, s.DrainTimeout)
+	defer cancel()
+	streams := time.AfterFunc(s.StreamGrace, s.drain.endStreams)
+	defer streams.Stop()
+	err := s.http.Shutdown(ctx)
+	if err == nil {
+		// Upgraded connections are not the server's any more; they end after their grace.
+		select {
+		case <-s.drain.whenIdle():
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	if err != nil {
+		s.drain.endStreams()
+		_ = s.http.Close()
+		return fmt.Errorf("draining the impersonation proxy: %w", err)
+	}
+	logger.Info("Drained the impersonation proxy")
+	return nil
+}
+
+// Ready returns nil when the proxy serves, and otherwise why it does not: it is not running yet or not any more, has
+// no certificate, or no credential for the API server. Whether the API server answers does not count: that is the same
+// for every replica.
+func (s *Server) Ready() error {
+	switch s.phase.Load() {
+	case phaseNew:
+		return errors.New("the impersonation proxy is not running yet")
+	case phaseDraining:
+		return errDraining
+	}
+	if _, err := s.ServingCertificate(&tls.ClientHelloInfo{}); err != nil {
+		return fmt.Errorf("the impersonation proxy has no serving certificate: %w", err)
+	}
+	if _, err := s.Token.Token(); err != nil {
+		return fmt.Errorf("the impersonation proxy has no upstream credential: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,38 @@
+package impersonator
+
+import (
+	"context"
+	"net/http"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// requestState is what the filters tell each other about one request. It belongs to the goroutine of that request.
+type requestState struct {
+	// header is the client's answer header, kept here because ReverseProxy does not show it to ModifyResponse.
+	header http.Header
+	// upgrade is the protocol the client asks to switch to, lower case; empty for an ordinary request.
+	upgrade string
+	// longRunning is true for requests that may stay open as long as both sides like.
+	longRunning bool
+	// unavailable is set when authentication could not be decided as the API server did not answer.
+	unavailable error
+	// original is the user who made the request, before nested impersonation.
+	original user.Info
+	// nested is true when the client asked to impersonate.
+	nested bool
+	// token is the upstream token the request was sent with.
+	token string
+}
+
+type stateKey struct{}
+
+func withState(ctx context.Context, s *requestState) context.Context {
+	return context.WithValue(ctx, stateKey{}, s)
+}
+
+// stateFrom returns the state of the request, nil for a request that did not come through the chain.
+func stateFrom(ctx context.Context) *requestState {
+	s, _ := ctx.Value(stateKey{}).(*requestState)
+	return s
+}

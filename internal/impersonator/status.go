@@ -1,0 +1,74 @@
+package impersonator
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+)
+
+// retryAfterSeconds is what a client is told to wait when the API server cannot be reached.
+const retryAfterSeconds = 1
+
+// newStatusSerializer returns a serializer that knows metav1.Status in every encoding that Kubernetes clients ask for.
+func newStatusSerializer() runtime.NegotiatedSerializer {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	scheme.AddUnversionedTypes(schema.GroupVersion{Version: "v1"}, &metav1.Status{})
+	return serializer.NewCodecFactory(scheme)
+}
+
+// writeStatus answers with err as a metav1.Status, in the encoding the client asked for.
+func writeStatus(w http.ResponseWriter, req *http.Request, s runtime.NegotiatedSerializer, err error) {
+	responsewriters.ErrorNegotiated(err, s, metav1.Unversioned, w, req)
+}
+
+// unavailableError says that the API server gave no answer, which is neither a yes nor a no.
+type unavailableError struct {
+	doing string
+	cause error
+}
+
+func (e *unavailableError) Error() string { return e.doing + ": " + e.cause.Error() }
+func (e *unavailableError) Unwrap() error { return e.cause }
+
+// asUnavailable wraps err, the error of a call to the API server, in an unavailableError unless the API server itself
+// answered with something else than "try again".
+func asUnavailable(doing string, err error) error {
+	var answered apierrors.APIStatus
+	if errors.As(err, &answered) {
+		code := answered.Status().Code
+		if code != http.StatusTooManyRequests && code != http.StatusServiceUnavailable &&
+			code != http.StatusGatewayTimeout && code != http.StatusBadGateway {
+			return fmt.Errorf("%s: %w", doing, err)
+		}
+	}
+	return &unavailableError{doing: doing, cause: err}
+}
+
+func isUnavailable(err error) bool {
+	var unavailable *unavailableError
+	return errors.As(err, &unavailable)
+}
+
+// statusUnavailable is the answer while the API server cannot be reached: the request was not carried out.
+func statusUnavailable(message string) *apierrors.StatusError {
+	err := statusError(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, message)
+	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfterSeconds}
+	return err
+}
+
+func statusError(code int32, reason metav1.StatusReason, message string) *apierrors.StatusError {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    code,
+		Reason:  reason,
+		Message: message,
+	}}
+}

@@ -1,0 +1,143 @@
+package impersonator
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	dialTimeout      = 5 * time.Second
+	handshakeTimeout = 10 * time.Second
+	// A dead connection is noticed after idle time and ping time, 45 s together.
+	pingAfter = 30 * time.Second
+	pingWait  = 15 * time.Second
+	// maxReplayed is the size of request bodies that are held in memory, so that a request which the API server has
+	// not looked at (GOAWAY) can be sent again on another connection.
+	maxReplayed = 64 << 10
+)
+
+// upstream is the way to the API server, without any credential. Ordinary requests are spread over several HTTP/2
+// connections; a request to switch protocols has an HTTP/1.1 connection for itself.
+type upstream struct {
+	address *url.URL
+	plain   []*http.Transport
+	upgrade *http.Transport
+	next    atomic.Uint32
+}
+
+// newUpstream takes address, CA and dialer from config, and no credentials.
+func newUpstream(config *rest.Config) (*upstream, error) {
+	config = rest.AnonymousClientConfig(config)
+	address, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("reading the address of the API server: %w", err)
+	}
+	if address.Scheme != "https" {
+		return nil, fmt.Errorf("the address of the API server %q is not https", address.Redacted())
+	}
+	tlsConfig, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("reading the CA of the API server: %w", err)
+	}
+	if tlsConfig == nil {
+		tlsConfig = &tls.Config{}
+	}
+	tlsConfig.MinVersion = tls.VersionTLS12
+	dial := config.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	}
+	proxy := config.Proxy
+	if proxy == nil {
+		proxy = utilnet.NewProxierWithNoProxyCIDR(http.ProxyFromEnvironment)
+	}
+	transport := func(protocols ...string) *http.Transport {
+		t := &http.Transport{
+			Proxy:               proxy,
+			DialContext:         dial,
+			TLSClientConfig:     tlsConfig.Clone(),
+			TLSHandshakeTimeout: handshakeTimeout,
+			MaxIdleConnsPerHost: 32,
+			IdleConnTimeout:     90 * time.Second,
+			// The client's encoding goes through as it is.
+			DisableCompression: true,
+			Protocols:          new(http.Protocols),
+			HTTP2:              &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingWait},
+		}
+		t.TLSClientConfig.NextProtos = protocols
+		t.Protocols.SetHTTP1(true)
+		t.Protocols.SetHTTP2(protocols[0] == "h2")
+		return t
+	}
+	u := &upstream{address: address, upgrade: transport("http/1.1")}
+	// Whatever is answered to a request to switch protocols, its connection is not used again.
+	u.upgrade.DisableKeepAlives = true
+	for range min(max(runtime.GOMAXPROCS(0), 2), 8) {
+		u.plain = append(u.plain, transport("h2", "http/1.1"))
+	}
+	return u, nil
+}
+
+// RoundTrip implements http.RoundTripper.
+func (u *upstream) RoundTrip(req *http.Request) (*http.Response, error) {
+	if state := stateFrom(req.Context()); state != nil && state.upgrade != "" {
+		return u.upgrade.RoundTrip(req)
+	}
+	if err := makeReplayable(req); err != nil {
+		return nil, err
+	}
+	return u.plain[int(u.next.Add(1))%len(u.plain)].RoundTrip(req)
+}
+
+// close ends connections that are not in use.
+func (u *upstream) close() {
+	u.upgrade.CloseIdleConnections()
+	for _, t := range u.plain {
+		t.CloseIdleConnections()
+	}
+}
+
+// errClientBody says that the client's own body could not be read: nothing the API server did.
+type errClientBody struct{ cause error }
+
+func (e *errClientBody) Error() string { return "reading the request body: " + e.cause.Error() }
+func (e *errClientBody) Unwrap() error { return e.cause }
+
+func makeReplayable(req *http.Request) error {
+	if req.Body == nil || req.ContentLength <= 0 || req.ContentLength > maxReplayed || req.Header.Get("Expect") != "" {
+		return nil
+	}
+	body := make([]byte, req.ContentLength)
+	if _, err := io.ReadFull(req.Body, body); err != nil {
+		return &errClientBody{err}
+	}
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	req.Body, _ = req.GetBody()
+	return nil
+}
+
+// neverSent is true when err means that the API server has not seen the request, so that it can be made again.
+func neverSent(err error) bool {
+	var dialing *net.OpError
+	if errors.As(err, &dialing) && dialing.Op == "dial" {
+		return true
+	}
+	var resolving *net.DNSError
+	var certificate *tls.CertificateVerificationError
+	var handshake tls.RecordHeaderError
+	return errors.As(err, &resolving) || errors.As(err, &certificate) || errors.As(err, &handshake) ||
+		strings.Contains(err.Error(), "TLS handshake timeout") // net/http keeps its type for itself
+}
