@@ -1,0 +1,126 @@
+// Command pinniped-agent is the part of the product that runs in, or beside, the cluster.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pinniped-toolkit/pinniped/internal/agent"
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// usageError is what a wrong command line ends with.
+type usageError struct{ error }
+
+// run returns the exit code: 0 done, 1 failed, 2 wrong usage.
+func run(args []string, out, errOut io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(out)
+	root.SetErr(errOut)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	_, _ = fmt.Fprintf(errOut, "error: %v\n", err)
+	var usage usageError
+	if errors.As(err, &usage) {
+		_, _ = fmt.Fprintf(errOut, "hint: run \"pinniped-agent --help\"\n")
+		return 2
+	}
+	return 1
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "pinniped-agent",
+		Short: "Puts a Kubernetes API behind your own certificate",
+		Long: "pinniped-agent runs in a cluster, or beside it. It authenticates people and forwards their requests to the API server by " +
+			"impersonation, behind the certificate that the CredentialIssuer names.",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("unknown command %q", args[0])}
+			}
+			return usageError{errors.New("a command is missing: concierge or local-user-authenticator")}
+		},
+		Args: cobra.ArbitraryArgs,
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(newConcierge(), newLocalUserAuthenticator(), newVersion())
+	return root
+}
+
+func noArguments(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("unexpected argument %q", args[0])}
+	}
+	return nil
+}
+
+func newConcierge() *cobra.Command {
+	var options agent.Options
+	var printConfig bool
+	command := &cobra.Command{
+		Use:   "concierge",
+		Short: "Run the impersonation proxy, the Concierge APIs and their controllers",
+		Example: `  # In a pod, with the configuration of the ConfigMap mounted
+  pinniped-agent concierge --config=/etc/config/pinniped.yaml
+
+  # Beside a cluster, listening on this machine only
+  pinniped-agent concierge --kubeconfig=agent.kubeconfig --bind-address=127.0.0.1
+
+  # What is configured, with all defaults
+  pinniped-agent concierge --print-config`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, err := agent.LoadConfig(options.ConfigFile, cmd.Flags())
+			if err != nil {
+				return usageError{err}
+			}
+			if printConfig {
+				return config.Print(cmd.OutOrStdout())
+			}
+			options.LogOutput = cmd.ErrOrStderr()
+			return agent.Run(cmd.Context(), options, config)
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&options.ConfigFile, "config", "", "configuration file; without it the defaults hold")
+	flags.StringVar(&options.Kubeconfig, "kubeconfig", "", "kubeconfig of the agent's identity; without it the pod's service account is used")
+	flags.StringVar(&options.Namespace, "namespace", os.Getenv("PINNIPED_AGENT_NAMESPACE"),
+		"the agent's namespace; without it the pod's, else "+agent.DefaultNamespace+" (PINNIPED_AGENT_NAMESPACE in the environment)")
+	flags.StringVar(&options.PodName, "pod-name", os.Getenv("PINNIPED_AGENT_POD_NAME"),
+		"name of this replica; without it the host's (PINNIPED_AGENT_POD_NAME in the environment)")
+	flags.StringVar(&options.BindAddress, "bind-address", os.Getenv("PINNIPED_AGENT_BIND_ADDRESS"),
+		"IP address to listen on; without it all (PINNIPED_AGENT_BIND_ADDRESS in the environment)")
+	flags.BoolVar(&printConfig, "print-config", false, "print the configuration in force as YAML, and end")
+	agent.AddFlags(flags)
+	return command
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), agent.Version())
+			return err
+		},
+	}
+}

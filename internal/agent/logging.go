@@ -1,0 +1,31 @@
+package agent
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+// setUpLogging makes one handler for everything that logs in this process: the agent, klog and controller-runtime. It returns the
+// logger for contexts.
+func setUpLogging(config LogConfig, out io.Writer) (logr.Logger, error) {
+	verbosity := map[string]int{"": 0, "info": 0, "debug": 2, "trace": 4, "all": 10}[config.Level]
+	options := &slog.HandlerOptions{Level: slog.Level(-verbosity)}
+	var handler slog.Handler = slog.NewJSONHandler(out, options)
+	if config.Format == "text" {
+		handler = slog.NewTextHandler(out, options)
+	}
+	logger := logr.FromSlogHandler(handler)
+	ctrl.SetLogger(logger)
+	klog.SetLoggerWithOptions(logger, klog.ContextualLogger(true))
+	var level klog.Level
+	if err := level.Set(strconv.Itoa(verbosity)); err != nil {
+		return logr.Logger{}, fmt.Errorf("setting the log level: %w", err)
+	}
+	return logger, nil
+}

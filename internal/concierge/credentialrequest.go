@@ -1,0 +1,142 @@
+package concierge
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/utils/ptr"
+
+	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// credentialLife is how long an issued client certificate works.
+const credentialLife = 5 * time.Minute
+
+// authenticationFailed is all that a client learns about a failed login; the audit log says why.
+const authenticationFailed = "authentication failed"
+
+// TokenAuthenticator finds the authenticator that a TokenCredentialRequest names and gives it the token.
+// It returns false when the token is not good, and an error when that could not be found out. The caller does not change the user.
+type TokenAuthenticator interface {
+	AuthenticateToken(ctx context.Context, authenticator corev1.TypedLocalObjectReference, token string) (user.Info, bool, error)
+}
+
+// ClientCertificateIssuer issues client certificates that the cluster, or the impersonation proxy before it, accepts.
+// It returns an error while it cannot.
+type ClientCertificateIssuer interface {
+	IssueClientCertificate(username string, groups, organizationalUnits []string, ttl time.Duration) (*certs.KeyPair, error)
+}
+
+// credentialRequests answers TokenCredentialRequests.
+type credentialRequests struct {
+	virtual
+
+	authenticator TokenAuthenticator
+	issuer        ClientCertificateIssuer
+	audit         auditLog
+}
+
+var _ interface {
+	rest.Storage
+	rest.Creater
+	rest.Lister
+	rest.Scoper
+	rest.CategoriesProvider
+	rest.SingularNameProvider
+} = &credentialRequests{}
+
+func newCredentialRequests(authenticator TokenAuthenticator, issuer ClientCertificateIssuer, audit auditLog) *credentialRequests {
+	return &credentialRequests{
+		virtual: newVirtual(defaultGroups.Login.Group, "TokenCredentialRequest", "tokencredentialrequests", "tokencredentialrequest",
+			func() runtime.Object { return &loginv1alpha1.TokenCredentialRequest{} },
+			func() runtime.Object {
+				return &loginv1alpha1.TokenCredentialRequestList{
+					ListMeta: metav1.ListMeta{ResourceVersion: "0"}, Items: []loginv1alpha1.TokenCredentialRequest{},
+				}
+			}),
+		authenticator: authenticator, issuer: issuer, audit: audit,
+	}
+}
+
+// Create exchanges the token for a client certificate. A failed login is an answer, not an error.
+func (c *credentialRequests) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	request, ok := obj.(*loginv1alpha1.TokenCredentialRequest)
+	if !ok {
+		return nil, apierrors.NewBadRequest("not a TokenCredentialRequest")
+	}
+	if request.Spec.Token == "" {
+		return nil, c.invalid(request.Name, field.Required(field.NewPath("spec", "token", "value"), "token must be supplied"))
+	}
+	if err := c.refuse(ctx, request.Name, options); err != nil {
+		return nil, err
+	}
+	if validate != nil {
+		withoutToken := request.DeepCopy()
+		withoutToken.Spec.Token = ""
+		if err := validate(ctx, withoutToken); err != nil {
+			return nil, err
+		}
+	}
+	return c.exchange(ctx, request.Spec.Authenticator, request.Spec.Token), nil
+}
+
+func (c *credentialRequests) exchange(ctx context.Context, reference corev1.TypedLocalObjectReference, token string) *loginv1alpha1.TokenCredentialRequest {
+	c.audit.event(ctx, "TokenCredentialRequest Token Received", "tokenID", tokenID(token))
+	authenticator := []any{"authenticator", map[string]any{
+		"apiGroup": bounded(ptr.Deref(reference.APIGroup, "")), "kind": bounded(reference.Kind), "name": bounded(reference.Name),
+	}}
+
+	claimed, authenticated, err := c.authenticator.AuthenticateToken(ctx, reference, token)
+	if err != nil {
+		c.audit.event(ctx, "TokenCredentialRequest Unexpected Error", append(authenticator, "reason", "authenticator returned an error", "err", err.Error())...)
+		return failed()
+	}
+	if !authenticated || claimed == nil {
+		c.audit.event(ctx, "TokenCredentialRequest Authentication Failed", append(authenticator, "reason", "auth rejected by authenticator")...)
+		return failed()
+	}
+	if err := checkClaims(claimed); err != nil {
+		c.audit.event(ctx, "TokenCredentialRequest Unsupported UserInfo", append(authenticator, "reason", "unsupported value in userInfo returned by authenticator", "err", err.Error())...)
+		return failed()
+	}
+	pair, err := c.issuer.IssueClientCertificate(claimed.GetName(), claimed.GetGroups(), organizationalUnits(claimed.GetExtra()), credentialLife)
+	if err != nil {
+		c.audit.event(ctx, "TokenCredentialRequest Unexpected Error", append(authenticator, "reason", "failed to issue certificate", "err", err.Error())...)
+		return failed()
+	}
+	expires := metav1.NewTime(pair.NotAfter.UTC())
+	c.audit.event(ctx, "TokenCredentialRequest Authenticated User",
+		append(append(authenticator, c.audit.names(claimed)...), "expires", expires.Format(time.RFC3339))...)
+	return &loginv1alpha1.TokenCredentialRequest{
+		Status: loginv1alpha1.TokenCredentialRequestStatus{
+			Credential: &loginv1alpha1.ClusterCredential{
+				ExpirationTimestamp:   expires,
+				ClientCertificateData: string(pair.CertPEM),
+				ClientKeyData:         string(pair.KeyPEM),
+			},
+		},
+	}
+}
+
+func failed() *loginv1alpha1.TokenCredentialRequest {
+	return &loginv1alpha1.TokenCredentialRequest{
+		Status: loginv1alpha1.TokenCredentialRequestStatus{Message: ptr.To(authenticationFailed)},
+	}
+}
+
+// bounded keeps what an unknown client wrote from filling the log.
+func bounded(text string) string {
+	const limit = 253 // the longest name in Kubernetes
+	if len(text) > limit {
+		return text[:limit] + "…"
+	}
+	return text
+}

@@ -1,0 +1,134 @@
+package concierge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/authorization/path"
+	"k8s.io/apiserver/pkg/authorization/union"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/kubernetes"
+)
+
+// The ConfigMap in which the Kubernetes API server says whom extension servers may believe.
+const (
+	trustNamespace = metav1.NamespaceSystem
+	trustConfigMap = "extension-apiserver-authentication"
+)
+
+const (
+	positiveTTL   = 10 * time.Second
+	negativeTTL   = time.Second // a permission just granted works at once, as far as a human can tell
+	reviewTimeout = 10 * time.Second
+)
+
+// reviewBackoff is how often and when a failed TokenReview or SubjectAccessReview is tried again.
+func reviewBackoff() *wait.Backoff {
+	return &wait.Backoff{Duration: 200 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
+}
+
+// trust follows the ConfigMap: the front proxy's CA, names and headers, and the cluster's client CA.
+type trust struct {
+	frontProxyCA *dynamiccertificates.ConfigMapCAController
+	clientCA     *dynamiccertificates.ConfigMapCAController
+	headers      *headerrequest.RequestHeaderAuthRequestController
+}
+
+func newTrust(client kubernetes.Interface) (*trust, error) {
+	frontProxyCA, err := dynamiccertificates.NewDynamicCAFromConfigMapController(
+		"client-ca", trustNamespace, trustConfigMap, "requestheader-client-ca-file", client)
+	if err != nil {
+		return nil, fmt.Errorf("following the front proxy's CA: %w", err)
+	}
+	clientCA, err := dynamiccertificates.NewDynamicCAFromConfigMapController(
+		"client-ca", trustNamespace, trustConfigMap, "client-ca-file", client)
+	if err != nil {
+		return nil, fmt.Errorf("following the cluster's client CA: %w", err)
+	}
+	return &trust{
+		frontProxyCA: frontProxyCA,
+		clientCA:     clientCA,
+		headers: headerrequest.NewRequestHeaderAuthRequestController(trustConfigMap, trustNamespace, client,
+			"requestheader-username-headers", "requestheader-uid-headers", "requestheader-group-headers",
+			"requestheader-extra-headers-prefix", "requestheader-allowed-names"),
+	}, nil
+}
+
+// prime reads the ConfigMap once. The cluster's client CA may be missing; without the front proxy's, the API server could not
+// speak for its users.
+func (t *trust) prime(ctx context.Context) error {
+	if err := errors.Join(t.frontProxyCA.RunOnce(ctx), t.headers.RunOnce(ctx), t.clientCA.RunOnce(ctx)); err != nil {
+		return fmt.Errorf("reading ConfigMap %q in namespace %q: %w", trustConfigMap, trustNamespace, err)
+	}
+	return nil
+}
+
+// run keeps following the headers until ctx ends. The CAs are run by the server, which asks for client certificates by them.
+func (t *trust) run(ctx context.Context) { t.headers.Run(ctx, 1) }
+
+// check is a readiness check: before the front proxy's CA is known, everybody would be taken for anonymous.
+func (t *trust) check(*http.Request) error {
+	if len(t.frontProxyCA.CurrentCABundleContent()) == 0 {
+		return fmt.Errorf("ConfigMap %q in namespace %q has no front proxy CA", trustConfigMap, trustNamespace)
+	}
+	return nil
+}
+
+func delegateAuthentication(client kubernetes.Interface, trusted *trust) (genericapiserver.AuthenticationInfo, error) {
+	headers := &authenticatorfactory.RequestHeaderConfig{
+		CAContentProvider:   trusted.frontProxyCA,
+		UsernameHeaders:     headerrequest.StringSliceProviderFunc(trusted.headers.UsernameHeaders),
+		UIDHeaders:          headerrequest.StringSliceProviderFunc(trusted.headers.UIDHeaders),
+		GroupHeaders:        headerrequest.StringSliceProviderFunc(trusted.headers.GroupHeaders),
+		ExtraHeaderPrefixes: headerrequest.StringSliceProviderFunc(trusted.headers.ExtraHeaderPrefixes),
+		AllowedClientNames:  headerrequest.StringSliceProviderFunc(trusted.headers.AllowedClientNames),
+	}
+	authenticator, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
+		Anonymous:                          &apiserver.AnonymousAuthConfig{Enabled: true},
+		TokenAccessReviewClient:            client.AuthenticationV1(),
+		TokenAccessReviewTimeout:           reviewTimeout,
+		WebhookRetryBackoff:                reviewBackoff(),
+		CacheTTL:                           positiveTTL,
+		ClientCertificateCAContentProvider: trusted.clientCA,
+		RequestHeaderConfig:                headers,
+	}.New()
+	if err != nil {
+		return genericapiserver.AuthenticationInfo{}, fmt.Errorf("delegating authentication: %w", err)
+	}
+	return genericapiserver.AuthenticationInfo{Authenticator: authenticator, RequestHeaderConfig: headers}, nil
+}
+
+func delegateAuthorization(client kubernetes.Interface) (authorizer.Authorizer, error) {
+	probes, err := path.NewAuthorizer([]string{"/healthz", "/livez", "/readyz"})
+	if err != nil {
+		return nil, fmt.Errorf("allowing health probes: %w", err)
+	}
+	reviews, err := authorizerfactory.DelegatingAuthorizerConfig{
+		SubjectAccessReviewClient: client.AuthorizationV1(),
+		AllowCacheTTL:             positiveTTL,
+		DenyCacheTTL:              negativeTTL,
+		WebhookRetryBackoff:       reviewBackoff(),
+	}.New()
+	if err != nil {
+		return nil, fmt.Errorf("delegating authorization: %w", err)
+	}
+	combined, err := union.New(
+		union.NamedAuthorizer{AuthorizerName: "concierge.pinniped.dev/probes", Authorizer: probes},
+		union.NamedAuthorizer{AuthorizerName: "concierge.pinniped.dev/reviews", Authorizer: reviews},
+	)
+	if err != nil {
+		return nil, fmt.Errorf("delegating authorization: %w", err)
+	}
+	return combined, nil
+}

@@ -1,0 +1,8 @@
+// Package concierge serves the aggregated APIs: TokenCredentialRequest, which gives a short-lived client certificate for a token, and
+// WhoAmIRequest, which tells callers who they are.
+//
+// Nothing is stored. The Kubernetes API server forwards requests here and vouches for the caller with its front-proxy client
+// certificate; callers that connect directly are authenticated by a TokenReview or by the cluster's client CA. Every request is
+// authorized by a SubjectAccessReview. TokenCredentialRequest may be called by anybody, because it is the way to become somebody:
+// the token in it is given to the authenticator it names, and to nobody else, and appears in no log.
+package concierge

@@ -1,0 +1,35 @@
+package openapi
+
+import (
+	"maps"
+
+	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// typedLocalObjectReference is how the generated definitions refer to the one type of the core API that they use.
+const typedLocalObjectReference = "k8s.io/api/core/v1.TypedLocalObjectReference"
+
+// Definitions returns the definition of every type that the aggregated APIs use. The core API is a thousand types of which one is
+// needed: that one is written down here, so that the others take up no memory.
+func Definitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
+	definitions := maps.Clone(GetOpenAPIDefinitions(ref))
+	definitions[typedLocalObjectReference] = common.OpenAPIDefinition{Schema: spec.Schema{
+		SchemaProps: spec.SchemaProps{
+			Description: "TypedLocalObjectReference names one object by its API group, kind and name.",
+			Type:        []string{"object"},
+			Required:    []string{"kind", "name"},
+			Properties: map[string]spec.Schema{
+				"apiGroup": text("apiGroup is the API group of the object. For an authenticator it begins with \"authentication.concierge.\"."),
+				"kind":     text("kind of the object."),
+				"name":     text("name of the object."),
+			},
+		},
+		VendorExtensible: spec.VendorExtensible{Extensions: spec.Extensions{"x-kubernetes-map-type": "atomic"}},
+	}}
+	return definitions
+}
+
+func text(description string) spec.Schema {
+	return spec.Schema{SchemaProps: spec.SchemaProps{Description: description, Type: []string{"string"}}}
+}

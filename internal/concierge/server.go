@@ -1,0 +1,231 @@
+package concierge
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
+	registry "k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/pinniped-toolkit/pinniped/internal/concierge/openapi"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+)
+
+// ServingCertificate is the certificate the server presents.
+type ServingCertificate interface {
+	// CertKeyPEM returns the certificate chain and the private key, or nothing while there are none; connections are refused then.
+	CertKeyPEM() (certPEM, keyPEM []byte)
+	// OnChange has changed called after each change. New connections get the new certificate, those that exist go on.
+	OnChange(changed func())
+}
+
+// Options is everything the server needs.
+type Options struct {
+	// Listener is where the Kubernetes API server reaches the server. New takes it over.
+	Listener net.Listener
+	// ServingCertificate is what the caBundle of the APIServices verifies.
+	ServingCertificate ServingCertificate
+	// MinTLSVersion is 1.3 unless set.
+	MinTLSVersion uint16
+	// Agent is how the agent itself reaches the Kubernetes API server.
+	Agent *rest.Config
+	// GroupSuffix ends the API groups.
+	GroupSuffix string
+	// DisableAdmissionPlugins names the admission plugins not to run.
+	DisableAdmissionPlugins []string
+
+	Authenticator TokenAuthenticator
+	Issuer        ClientCertificateIssuer
+
+	// Ready returns an error while the agent cannot do its work; /readyz then fails. Nil means always ready.
+	Ready func() error
+	// ShutdownDelay is how long the server goes on serving, no longer ready, before it drains.
+	ShutdownDelay time.Duration
+	// AuditLogUsernamesAndGroups puts usernames and groups into the audit log; otherwise they are redacted.
+	AuditLogUsernamesAndGroups bool
+}
+
+func (o *Options) validate() error {
+	switch {
+	case o.Listener == nil:
+		return errors.New("a listener is required")
+	case o.ServingCertificate == nil:
+		return errors.New("a serving certificate is required")
+	case o.Agent == nil:
+		return errors.New("a client configuration is required")
+	case o.Authenticator == nil:
+		return errors.New("an authenticator is required")
+	case o.Issuer == nil:
+		return errors.New("an issuer of client certificates is required")
+	}
+	if err := apis.ValidateGroupSuffix(o.GroupSuffix); err != nil {
+		return fmt.Errorf("API group suffix: %w", err)
+	}
+	return nil
+}
+
+// Server is the aggregated API server. New makes one.
+type Server struct {
+	generic *genericapiserver.GenericAPIServer
+	trusted *trust
+}
+
+// New builds the server. It reads from the Kubernetes API server whom to trust and which admission is in force, and returns an error
+// when it cannot. Messages go to the logger in ctx; ctx is not kept.
+func New(ctx context.Context, options Options) (*Server, error) {
+	if err := options.validate(); err != nil {
+		return nil, err
+	}
+	client, dynamicClient, err := clients(options.Agent)
+	if err != nil {
+		return nil, err
+	}
+	trusted, err := newTrust(client)
+	if err != nil {
+		return nil, err
+	}
+	if err := trusted.prime(ctx); err != nil {
+		return nil, err
+	}
+
+	groups := apis.GroupsFor(options.GroupSuffix)
+	scheme, err := newServerScheme(groups)
+	if err != nil {
+		return nil, err
+	}
+	codecs := serializer.NewCodecFactory(scheme)
+	config := genericapiserver.NewConfig(codecs)
+	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
+	config.FeatureGate = utilfeature.DefaultFeatureGate
+	config.ExternalAddress = options.Listener.Addr().String()
+	config.LoopbackClientConfig = &rest.Config{} // nothing in this server calls it, so there is no all-powerful token for that
+	config.EnableProfiling = false
+	config.StorageObjectCountTracker = nil
+	config.ShutdownDelayDuration = options.ShutdownDelay
+	config.SecureServing = secureServing(options, trusted)
+	describeAPI(config, newWireScheme(groups))
+	config.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
+		return keepFrontProxyConnection(rememberSourceIPs(genericapiserver.DefaultBuildHandlerChain(handler, c)))
+	}
+
+	if config.Authentication, err = delegateAuthentication(client, trusted); err != nil {
+		return nil, err
+	}
+	if config.Authorization.Authorizer, err = delegateAuthorization(client); err != nil {
+		return nil, err
+	}
+	shared := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields))
+	if err := addAdmission(ctx, config, options.DisableAdmissionPlugins, client, dynamicClient, shared); err != nil {
+		return nil, err
+	}
+	config.AddReadyzChecks(healthz.NamedCheck("front-proxy-trust", trusted.check))
+	if options.Ready != nil {
+		config.AddReadyzChecks(healthz.NamedCheck("agent", func(*http.Request) error { return options.Ready() }))
+	}
+
+	generic, err := config.Complete(shared).New("pinniped-agent", genericapiserver.NewEmptyDelegate())
+	if err != nil {
+		return nil, fmt.Errorf("building the aggregated API server: %w", err)
+	}
+	audit := auditLog{logger: klog.FromContext(ctx), showNames: options.AuditLogUsernamesAndGroups}
+	if err := install(generic, scheme, codecs, groups, newCredentialRequests(options.Authenticator, options.Issuer, audit)); err != nil {
+		return nil, err
+	}
+	return &Server{generic: generic, trusted: trusted}, nil
+}
+
+// Run serves until ctx ends. It returns after the requests in flight are answered, which takes at most a minute beyond the
+// shutdown delay.
+func (s *Server) Run(ctx context.Context) error {
+	go s.trusted.run(ctx)
+	if err := s.generic.PrepareRun().RunWithContext(ctx); err != nil {
+		return fmt.Errorf("serving the aggregated APIs: %w", err)
+	}
+	return nil
+}
+
+func clients(agent *rest.Config) (kubernetes.Interface, dynamic.Interface, error) {
+	config := rest.CopyConfig(agent)
+	config.QPS, config.Burst = 200, 400 // each request may need a review; the API server protects itself
+	dynamicClient, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a client for the API server: %w", err)
+	}
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a client for the API server: %w", err)
+	}
+	return client, dynamicClient, nil
+}
+
+func secureServing(options Options, trusted *trust) *genericapiserver.SecureServingInfo {
+	minVersion := options.MinTLSVersion
+	if minVersion == 0 {
+		minVersion = tls.VersionTLS13
+	}
+	return &genericapiserver.SecureServingInfo{
+		Listener:      options.Listener,
+		Cert:          servedCertificate{options.ServingCertificate},
+		ClientCA:      dynamiccertificates.NewUnionCAContentProvider(trusted.clientCA, trusted.frontProxyCA),
+		MinTLSVersion: minVersion,
+	}
+}
+
+// servedCertificate presents a ServingCertificate to the API server library.
+type servedCertificate struct{ source ServingCertificate }
+
+func (s servedCertificate) Name() string { return "aggregated API serving certificate" }
+
+func (s servedCertificate) CurrentCertKeyContent() ([]byte, []byte) { return s.source.CertKeyPEM() }
+
+func (s servedCertificate) AddListener(listener dynamiccertificates.Listener) {
+	s.source.OnChange(listener.Enqueue)
+}
+
+func describeAPI(config *genericapiserver.Config, wire *runtime.Scheme) {
+	namer := openapinamer.NewDefinitionNamer(wire)
+	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(openapi.Definitions, namer)
+	config.OpenAPIConfig.Info.Title = "Pinniped Concierge"
+	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.Definitions, namer)
+	config.OpenAPIV3Config.Info.Title = "Pinniped Concierge"
+}
+
+func install(server *genericapiserver.GenericAPIServer, scheme *runtime.Scheme, codecs serializer.CodecFactory, groups apis.Groups, credentials *credentialRequests) error {
+	parameters := runtime.NewParameterCodec(scheme)
+	login := genericapiserver.NewDefaultAPIGroupInfo(groups.Login.Group, scheme, parameters, codecs)
+	login.VersionedResourcesStorageMap[groups.Login.Version] = map[string]registry.Storage{"tokencredentialrequests": credentials}
+	identity := genericapiserver.NewDefaultAPIGroupInfo(groups.Identity.Group, scheme, parameters, codecs)
+	identity.VersionedResourcesStorageMap[groups.Identity.Version] = map[string]registry.Storage{"whoamirequests": newWhoAmIRequests()}
+	if err := server.InstallAPIGroups(&login, &identity); err != nil {
+		return fmt.Errorf("installing the aggregated APIs: %w", err)
+	}
+	return nil
+}
+
+// withoutManagedFields drops what nobody here reads and what is often larger than the object.
+func withoutManagedFields(item any) (any, error) {
+	if object, err := meta.Accessor(item); err == nil {
+		object.SetManagedFields(nil)
+	}
+	return item, nil
+}
