@@ -135,7 +135,7 @@ func (r *run) checkOldClients() []Finding {
 	}
 	return []Finding{finding(OldClientsBreak,
 		"advertise the old and the new CA together first (--ca-bundle with both, the old certificate still in place), have kubeconfigs made anew, then change the certificate",
-		"every kubeconfig handed out so far stops working: %s does not verify the new certificate: %s", old.name, why)}
+		"every kubeconfig handed out so far stops working: %s not verify the new certificate: %s", old.does(), why)}
 }
 
 func sameTrust(a, b []byte) bool {

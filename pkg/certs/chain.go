@@ -15,7 +15,9 @@ import (
 func (r *run) chains() {
 	r.path = buildPath(r.chain)
 	r.anchor = r.anchors()
-	r.found.addAll(checkOrder(r.chain, r.path))
+	if !r.found.has(ChainOrder) { // the key has shown already that the first place is wrong
+		r.found.addAll(checkOrder(r.chain, r.path))
+	}
 	r.found.addAll(checkExtra(r.chain))
 
 	v := r.verify(r.anchor)
@@ -146,7 +148,15 @@ type anchors struct {
 	pool    *x509.CertPool
 	members []numbered // nil for the system roots
 	system  bool
-	unknown bool // this machine has no system roots to try with
+	unknown bool // there is nothing to try with: no system roots on this machine, or an unreadable bundle
+}
+
+// does begins a sentence about the anchors.
+func (a anchors) does() string {
+	if a.system {
+		return a.name + " do"
+	}
+	return a.name + " does"
 }
 
 func (r *run) anchors() anchors {
@@ -156,7 +166,8 @@ func (r *run) anchors() anchors {
 // anchorsOf makes what clients trust out of a bundle; an empty one stands for the system roots.
 func (r *run) anchorsOf(data []byte, members []numbered, name string) anchors {
 	if len(bytes.TrimSpace(data)) > 0 {
-		return anchors{name: name, pool: poolOf(members), members: members}
+		// A bundle of which nothing could be read has its own findings; there is nothing to verify with.
+		return anchors{name: name, pool: poolOf(members), members: members, unknown: len(members) == 0}
 	}
 	a := anchors{name: "the system roots", system: true, pool: r.Roots}
 	if a.pool == nil {
@@ -311,16 +322,13 @@ func (r *run) checkVerifies(v verdict) []Finding {
 		return nil // the cause is named already
 	}
 	why, hint := r.whyNot(r.anchor, v)
-	return []Finding{finding(BundleDoesNotVerify, hint, "%s does not verify the serving certificate: %s", r.anchor.name, why)}
+	return []Finding{finding(BundleDoesNotVerify, hint, "%s not verify the serving certificate: %s", r.anchor.does(), why)}
 }
 
 // whyNot finds the true cause behind x509's answer.
 func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 	top := r.top()
 	hint = "advertise the certificate of the CA that issued it"
-	if len(a.members) == 0 && !a.system {
-		return "it holds no usable certificate", hint
-	}
 	var invalid x509.CertificateInvalidError
 	if errors.As(v.err, &invalid) && invalid.Cert != nil {
 		where := subject(invalid.Cert)

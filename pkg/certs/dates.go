@@ -25,12 +25,14 @@ func checkDates(leaf *x509.Certificate, now, server time.Time, skew time.Duratio
 			}{" by the API server's clock", server})
 		}
 	}
+	var worst []Finding // of the two clocks
 	for _, clock := range clocks {
-		if f := dateFindings(leaf, clock.at, skew, clock.name); len(f) > 0 {
-			return append(list, f...)
+		f := dateFindings(leaf, clock.at, skew, clock.name)
+		if len(f) > 0 && (len(worst) == 0 || f[0].Severity > worst[0].Severity) {
+			worst = f
 		}
 	}
-	return list
+	return append(list, worst...)
 }
 
 func dateFindings(leaf *x509.Certificate, now time.Time, skew time.Duration, clock string) []Finding {

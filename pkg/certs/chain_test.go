@@ -1,0 +1,288 @@
+package certs
+
+import (
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestChain(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	inter2 := p.inter.newCA(t, "Intermediate 2")
+	deep := inter2.newLeaf(t)
+	stranger := newRoot(t, "Stranger")
+	other := newRoot(t, "Root") // of the same name
+	for _, tt := range []struct {
+		name    string
+		cert    []byte
+		bundle  []byte
+		leaf    entity
+		want    []string
+		message string
+	}{
+		{name: "takes a chain of three", leaf: deep, cert: chainOf(deep, inter2, p.inter)},
+		{name: "refuses intermediates in another order", leaf: deep, cert: chainOf(deep, p.inter, inter2),
+			want: []string{"error ChainOrder"}, message: "block 2"},
+		{name: "names a root in the first place", leaf: p.leaf, cert: chainOf(p.root, p.leaf, p.inter),
+			want: []string{"error ChainOrder", "warning ChainExtra"}, message: "must come first"},
+		{name: "names an intermediate in the first place", leaf: p.leaf, cert: chainOf(p.inter, p.leaf),
+			want: []string{"error ChainOrder"}, message: "must come first"},
+		{name: "warns of the root", leaf: p.leaf, cert: chainOf(p.leaf, p.inter, p.root), want: []string{"warning ChainExtra"}, message: "is a root"},
+		{name: "warns of a stranger", leaf: p.leaf, cert: chainOf(p.leaf, p.inter, stranger), want: []string{"warning ChainExtra"}, message: "has signed none"},
+		{name: "warns of a repetition", leaf: p.leaf, cert: chainOf(p.leaf, p.inter, p.inter), want: []string{"warning ChainExtra"}, message: "there twice"},
+		{name: "refuses a missing intermediate", leaf: p.leaf, cert: chainOf(p.leaf),
+			want: []string{"error ChainIncomplete", "error BundleDoesNotVerify"}, message: "is neither in tls.crt"},
+		{name: "refuses a gap", leaf: deep, cert: chainOf(deep, p.inter),
+			want: []string{"warning ChainExtra", "error ChainIncomplete", "error BundleDoesNotVerify"}, message: "Intermediate 2"},
+		{name: "warns when the intermediate is only in the bundle", leaf: p.leaf, cert: chainOf(p.leaf), bundle: chainOf(p.root, p.inter),
+			want: []string{"warning ChainIncomplete"}, message: "in the CA bundle but not in tls.crt"},
+		{name: "warns of an intermediate as the only anchor", leaf: p.leaf, cert: chainOf(p.leaf, p.inter), bundle: p.inter.pem(),
+			want: []string{"warning StrictClients"}, message: "by an intermediate CA only"},
+		{name: "refuses a root of the same name with another key", leaf: p.leaf, cert: chainOf(p.leaf, p.inter), bundle: other.pem(),
+			want: []string{"error BundleDoesNotVerify"}, message: "but another key"},
+		{name: "warns of a pin", leaf: p.leaf, cert: chainOf(p.leaf, p.inter), bundle: p.leaf.pem(),
+			want: []string{"warning BundleMember"}, message: "a pin"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			in := inputFor(t, p.root, tt.leaf)
+			in.CertPEM = tt.cert
+			if tt.bundle != nil {
+				in.Bundle = tt.bundle
+			}
+			report := wantFindings(t, in, tt.want...)
+			if f, ok := report.First(); ok && !strings.Contains(f.Message, tt.message) {
+				t.Errorf("message %q does not say %q", f.Message, tt.message)
+			}
+		})
+	}
+}
+
+func TestChainOrderIsNotAllowedInFront(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	in := p.input(t)
+	in.CertPEM = chainOf(p.inter, p.leaf)
+	in.Allow = []Code{ChainOrder}
+	wantFindings(t, in, "error ChainOrder") // nobody can serve that
+	in.CertPEM = chainOf(p.leaf, p.root, p.inter)
+	wantFindings(t, in, "error(allowed) ChainOrder", "warning ChainExtra")
+}
+
+func TestIntermediateInvalid(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t, "Root")
+	block10 := &net.IPNet{IP: net.IPv4(10, 0, 0, 0).To4(), Mask: net.CIDRMask(8, 32)}
+	for _, tt := range []struct {
+		name    string
+		ca      change
+		leaf    change
+		want    []string
+		message string
+	}{
+		{name: "refuses one that is no CA", ca: func(c *x509.Certificate) { c.IsCA, c.SubjectKeyId = false, []byte{1, 2, 3} }, want: []string{"error IntermediateInvalid"}, message: "CA:FALSE"},
+		{name: "refuses one without keyCertSign", ca: func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature },
+			want: []string{"error IntermediateInvalid"}, message: "keyCertSign"},
+		{name: "refuses an expired one", ca: validity(-100*day, -day), want: []string{"error IntermediateInvalid", "warning OutlivesIssuer"}, message: "expired"},
+		{name: "refuses one of tomorrow", ca: validity(day, 1000*day), want: []string{"error IntermediateInvalid"}, message: "not valid before"},
+		{name: "takes one that begins within the skew", ca: validity(2*time.Minute, 1000*day)},
+		{name: "refuses one for clients", ca: usages(x509.ExtKeyUsageClientAuth), want: []string{"error IntermediateInvalid"}, message: "extended key usage"},
+		{name: "takes one for servers", ca: usages(x509.ExtKeyUsageServerAuth)},
+		{name: "warns of any usage, which OpenSSL refuses", ca: usages(x509.ExtKeyUsageAny), want: []string{"warning IntermediateInvalid"}, message: "OpenSSL"},
+		{name: "takes a permitted DNS name", ca: func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"example.com"} }},
+		{name: "refuses a DNS name outside", ca: func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"example.org"} },
+			want: []string{"error IntermediateInvalid"}, message: "name constraints"},
+		{name: "refuses an excluded DNS name", ca: func(c *x509.Certificate) { c.ExcludedDNSDomains = []string{"proxy.example.com"} },
+			want: []string{"error IntermediateInvalid"}, message: "name constraints"},
+		{name: "refuses an IP address outside", ca: func(c *x509.Certificate) { c.PermittedIPRanges = []*net.IPNet{block10} },
+			leaf: sans(testName, "203.0.113.7"), want: []string{"error IntermediateInvalid"}, message: "203.0.113.7"},
+		{name: "takes an IP address within", ca: func(c *x509.Certificate) { c.PermittedIPRanges = []*net.IPNet{block10} }, leaf: sans(testName, "10.1.2.3")},
+		{name: "warns of an IP address under constraints for DNS names only", ca: func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"example.com"} },
+			leaf: sans(testName, "10.1.2.3"), want: []string{"warning IntermediateInvalid"}, message: "hardly meant so"},
+		{name: "warns when the leaf outlives it", ca: validity(-day, 50*day), want: []string{"warning OutlivesIssuer"}, message: "from then on"},
+		{name: "takes an equal end", ca: validity(-100*day, 80*day)},
+		{name: "warns of one that strict clients refuse", ca: func(c *x509.Certificate) { c.KeyUsage = 0 }, want: []string{"warning StrictClients"}, message: "without key usage"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			inter := root.newCA(t, "Intermediate", tt.ca)
+			leaf := inter.newLeaf(t)
+			if tt.leaf != nil {
+				leaf = inter.newLeaf(t, tt.leaf)
+			}
+			report := wantFindings(t, inputFor(t, root, leaf, inter), tt.want...)
+			if f, ok := report.First(); ok && !strings.Contains(f.Message, tt.message) {
+				t.Errorf("message %q does not say %q", f.Message, tt.message)
+			}
+		})
+	}
+	t.Run("refuses a path that is too long", func(t *testing.T) {
+		t.Parallel()
+		zero := root.newCA(t, "Zero", func(c *x509.Certificate) { c.MaxPathLenZero = true })
+		below := zero.newCA(t, "Below")
+		wantFindings(t, inputFor(t, root, below.newLeaf(t), below, zero), "error IntermediateInvalid")
+		wantFindings(t, inputFor(t, root, zero.newLeaf(t), zero))
+	})
+	t.Run("names a path length in the root", func(t *testing.T) {
+		t.Parallel()
+		short := newRoot(t, "Short", func(c *x509.Certificate) { c.MaxPathLenZero = true })
+		inter := short.newCA(t, "Intermediate")
+		report := wantFindings(t, inputFor(t, short, inter.newLeaf(t), inter), "error BundleDoesNotVerify")
+		if !strings.Contains(report.Findings[0].Message, "path length") {
+			t.Error(report.Findings[0].Message)
+		}
+	})
+}
+
+func TestBundle(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	old := newRoot(t, "Old Root", validity(-1000*day, -day))
+	next := newRoot(t, "Root")
+	noSign := newRoot(t, "Root without keyCertSign", func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature })
+	for _, tt := range []struct {
+		name   string
+		bundle []byte
+		want   []string
+	}{
+		{"takes comments", concat([]byte("# our root\n"), p.root.pem()), nil},
+		{"warns of an expired member", chainOf(p.root, old), []string{"warning BundleMember"}},
+		{"refuses when only an expired one is left", old.pem(), []string{"error ChainIncomplete", "error BundleDoesNotVerify", "warning BundleMember"}},
+		{"warns of a repetition", chainOf(p.root, p.root), []string{"warning BundleMember"}},
+		{"notes a root of the same name", chainOf(p.root, next), []string{"info BundleMember"}},
+		{"warns of a member that is no CA", chainOf(p.root, selfSignedLeaf(t)), []string{"warning BundleMember"}},
+		{"warns of a CA that may not sign", chainOf(p.root, noSign), []string{"warning BundleMember"}},
+		{"refuses a foreign root", newRoot(t, "Foreign").pem(), []string{"error ChainIncomplete", "error BundleDoesNotVerify"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			in := p.input(t)
+			in.Bundle = tt.bundle
+			wantFindings(t, in, tt.want...)
+		})
+	}
+	t.Run("names a CA that may not sign as the cause", func(t *testing.T) {
+		t.Parallel()
+		report := wantFindings(t, inputFor(t, noSign, noSign.newLeaf(t)), "error BundleDoesNotVerify", "warning BundleMember")
+		if !strings.Contains(report.Findings[0].Message, "keyCertSign") {
+			t.Error(report.Findings[0].Message)
+		}
+	})
+	t.Run("names an issuer in another encoding", func(t *testing.T) {
+		t.Parallel()
+		utf8 := newRoot(t, "unused", func(c *x509.Certificate) { c.RawSubject = rawName(t, asn1.TagUTF8String, "Encoded") })
+		printable := entity{Certificate: &x509.Certificate{RawSubject: rawName(t, asn1.TagPrintableString, "Encoded"), SubjectKeyId: utf8.SubjectKeyId}, key: utf8.key}
+		leaf := printable.newLeaf(t)
+		report := wantFindings(t, inputFor(t, utf8, leaf), "error BundleDoesNotVerify")
+		if !strings.Contains(report.Findings[0].Message, "another encoding") {
+			t.Error(report.Findings[0].Message)
+		}
+	})
+	t.Run("warns when the root ends before the leaf", func(t *testing.T) {
+		t.Parallel()
+		root := newRoot(t, "Root", validity(-100*day, 50*day))
+		wantFindings(t, inputFor(t, root, root.newLeaf(t)), "warning OutlivesIssuer", "warning BundleMember")
+	})
+}
+
+func rawName(t *testing.T, tag int, text string) []byte {
+	t.Helper()
+	value := asn1.RawValue{Tag: tag, Bytes: []byte(text)}
+	name, err := asn1.Marshal(pkix.RDNSequence{{{Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: value}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func TestBundleEmpty(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	in := p.input(t)
+	in.Bundle = nil
+	in.Roots = x509.NewCertPool()
+	in.Roots.AddCert(p.root.Certificate)
+	wantFindings(t, in, "info BundleEmpty")
+	in.Bundle = []byte("\n")
+	wantFindings(t, in, "info BundleEmpty")
+	in.CertPEM = p.leaf.pem()
+	wantFindings(t, in, "error ChainIncomplete", "error BundleDoesNotVerify", "info BundleEmpty")
+	private := newPKI(t).input(t)
+	private.Bundle, private.Roots = nil, in.Roots
+	wantFindings(t, private, "error BundleDoesNotVerify", "info BundleEmpty")
+}
+
+func TestOldClients(t *testing.T) {
+	t.Parallel()
+	p, old := newPKI(t), newRoot(t, "Old Root")
+	for _, tt := range []struct {
+		name     string
+		bundle   []byte
+		previous Previous
+		want     []string
+	}{
+		{name: "is silent when nothing was advertised"},
+		{name: "is silent for the same bundle", previous: Previous{Advertised: true, Bundle: p.root.pem()}},
+		{name: "is silent when the old bundle verifies", bundle: chainOf(p.root, old), previous: Previous{Advertised: true, Bundle: concat([]byte("#\n"), p.root.pem())}},
+		{name: "refuses another CA", previous: Previous{Advertised: true, Bundle: old.pem()}, want: []string{"error OldClientsBreak"}},
+		{name: "takes the overlap", previous: Previous{Advertised: true, Bundle: chainOf(old, p.root)}},
+		{name: "warns when the generated certificate is left", previous: Previous{Advertised: true, Bundle: old.pem(), Generated: true}, want: []string{"warning OldClientsBreak"}},
+		{name: "refuses when clients used their system roots", previous: Previous{Advertised: true}, want: []string{"error OldClientsBreak"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			in := p.input(t)
+			in.Previous = tt.previous
+			if tt.bundle != nil {
+				in.Bundle = tt.bundle
+			}
+			wantFindings(t, in, tt.want...)
+		})
+	}
+}
+
+func TestMustStayGreen(t *testing.T) {
+	t.Parallel()
+	t.Run("an old root in its last tenth beside the new one", func(t *testing.T) {
+		t.Parallel()
+		root := newRoot(t, "New Root")
+		old := newRoot(t, "Old Root", validity(-3000*day, 30*day))
+		in := inputFor(t, root, root.newLeaf(t))
+		in.Bundle = chainOf(old, root)
+		wantFindings(t, in)
+	})
+	t.Run("a root without AKI and a leaf without SKI", func(t *testing.T) {
+		t.Parallel()
+		p := newPKI(t)
+		if len(p.root.AuthorityKeyId) > 0 || len(p.leaf.SubjectKeyId) > 0 {
+			t.Fatal("the test does not test it")
+		}
+		wantFindings(t, p.input(t))
+	})
+	t.Run("a cross-signed bridge for old clients", func(t *testing.T) {
+		t.Parallel()
+		old := newRoot(t, "Old Root", validity(-3000*day, 30*day))
+		p := newPKI(t)
+		bridge := entity{signWith(t, caTemplate("Root", validity(-100*day, 29*day)), old.Certificate, p.root.key.Public(), old.key), p.root.key}
+		for _, bundle := range [][]byte{p.root.pem(), chainOf(old, p.root)} {
+			in := inputFor(t, p.root, p.leaf, p.inter, bridge)
+			in.Bundle = bundle
+			report := Check(in)
+			if len(report.Warnings()) > 0 || !report.OK() {
+				t.Errorf("got %v", report.Findings)
+			}
+		}
+	})
+	t.Run("a bridge that has expired warns", func(t *testing.T) {
+		t.Parallel()
+		old := newRoot(t, "Old Root", validity(-3000*day, -day))
+		p := newPKI(t)
+		bridge := entity{signWith(t, caTemplate("Root", validity(-100*day, -day)), old.Certificate, p.root.key.Public(), old.key), p.root.key}
+		wantFindings(t, inputFor(t, p.root, p.leaf, p.inter, bridge), "warning IntermediateInvalid")
+	})
+}

@@ -1,0 +1,59 @@
+package certs
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+)
+
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	codes := Codes()
+	if len(codes) != 36 {
+		t.Errorf("%d codes", len(codes))
+	}
+	for i, code := range codes {
+		e, ok := Explain(code)
+		if !ok || e.Code != code || e.Cause == "" || e.Consequence == "" || e.Fix == "" {
+			t.Errorf("%s is not explained: %+v", code, e)
+		}
+		if slices.Contains(codes[i+1:], code) {
+			t.Errorf("%s is there twice", code)
+		}
+	}
+	if _, ok := Explain("NoSuchCode"); ok {
+		t.Error("a code that does not exist is explained")
+	}
+}
+
+func TestAllowable(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[Code]bool{
+		KeyMismatch: false, NotACertificate: false, TooLarge: false, SecretIncomplete: false,
+		NameNotCovered: true, Expired: true, OldClientsBreak: true, BundleDoesNotVerify: true,
+		MustStaple: false, "NoSuchCode": false,
+	} {
+		if got := Allowable(code); got != want {
+			t.Errorf("Allowable(%s) = %v", code, got)
+		}
+	}
+}
+
+func TestFindingJSON(t *testing.T) {
+	t.Parallel()
+	data, err := json.Marshal(NewFinding(SecretNotFound, "no Secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Finding
+	if err := json.Unmarshal(data, &back); err != nil {
+		t.Fatal(err)
+	}
+	if back.Code != SecretNotFound || back.Severity != SeverityError || back.Message != "no Secret" || back.Hint == "" {
+		t.Errorf("got %+v from %s", back, data)
+	}
+	var s Severity
+	if err := s.UnmarshalText([]byte("fatal")); err == nil {
+		t.Error("an unknown severity is read")
+	}
+}

@@ -1,0 +1,368 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"math/big"
+	"strings"
+	"testing"
+	"unicode/utf16"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func rsaKey(t testing.TB, bits int) *rsa.PrivateKey {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, bits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func TestSecretIncomplete(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	for _, tt := range []struct {
+		name string
+		set  func(*Input)
+		want []string
+	}{
+		{"accepts type kubernetes.io/tls", func(in *Input) { in.SecretType = "kubernetes.io/tls" }, nil},
+		{"accepts type Opaque", func(in *Input) { in.SecretType = "Opaque" }, nil},
+		{"refuses another type", func(in *Input) { in.SecretType = "helm.sh/release.v1" }, []string{"error SecretIncomplete"}},
+		{"refuses an empty key", func(in *Input) { in.KeyPEM = nil }, []string{"error SecretIncomplete"}},
+		{"refuses a blank certificate", func(in *Input) { in.CertPEM = []byte(" \n") }, []string{"error SecretIncomplete"}},
+		{"refuses both empty", func(in *Input) { in.CertPEM, in.KeyPEM = nil, nil }, []string{"error SecretIncomplete", "error SecretIncomplete"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			in := p.input(t)
+			tt.set(&in)
+			report := wantFindings(t, in, tt.want...)
+			if f, ok := report.First(); ok && f.Pending != (in.SecretType == "") {
+				t.Errorf("Pending = %v for %s", f.Pending, f.Message)
+			}
+		})
+	}
+}
+
+func TestTooLarge(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	filler := bytes.Repeat([]byte("# comment\n"), 40_000)
+	big := p.root.newLeaf(t, func(c *x509.Certificate) {
+		for i := range 3000 {
+			c.DNSNames = append(c.DNSNames, strings.Repeat("a", 10)+string(rune('a'+i%26))+".example.com")
+		}
+	})
+	for _, tt := range []struct {
+		name string
+		set  func(*Input)
+		want []string
+	}{
+		{"refuses a chain over the limit", func(in *Input) { in.CertPEM = concat(filler, in.CertPEM) }, []string{"error TooLarge"}},
+		{"refuses a key over the limit", func(in *Input) { in.KeyPEM = concat(filler, in.KeyPEM) }, []string{"error TooLarge"}},
+		{"refuses a bundle over the limit", func(in *Input) { in.Bundle = concat(filler, in.Bundle) }, []string{"error TooLarge"}},
+		{"refuses a leaf over the limit", func(in *Input) { in.CertPEM, in.KeyPEM = big.pem(), big.keyPEM(t) }, []string{"error TooLarge"}},
+		{"refuses too many blocks in the chain", func(in *Input) { in.CertPEM = concat(in.CertPEM, bytes.Repeat(p.root.pem(), 20)) }, []string{"error TooLarge"}},
+		{"takes a comment of moderate size", func(in *Input) { in.CertPEM = concat(filler[:20_000], in.CertPEM) }, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			in := p.input(t)
+			tt.set(&in)
+			in.Allow = []Code{TooLarge} // has no effect
+			wantFindings(t, in, tt.want...)
+		})
+	}
+}
+
+func utf16LE(text []byte) []byte {
+	out := []byte{0xff, 0xfe}
+	for _, unit := range utf16.Encode([]rune(string(text))) {
+		out = append(out, byte(unit), byte(unit>>8))
+	}
+	return out
+}
+
+func TestNotACertificate(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	good := p.leaf.pem()
+	twice := []byte(base64.StdEncoding.EncodeToString([]byte(base64.StdEncoding.EncodeToString(good))))
+	headers := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"X-Note": "hello"}, Bytes: p.leaf.Raw})
+	for _, tt := range []struct {
+		name    string
+		cert    []byte
+		want    string // the verdict; empty: fine
+		message string // part of the message
+	}{
+		{name: "takes Windows line ends", cert: bytes.ReplaceAll(good, []byte("\n"), []byte("\r\n"))},
+		{name: "takes prose before and between blocks", cert: concat([]byte("subject=CN=proxy\n"), good, []byte("\nissuer\n"), p.inter.pem())},
+		{name: "takes a byte order mark on a comment", cert: concat([]byte("\xef\xbb\xbf# my chain\n"), good, p.inter.pem())},
+		{name: "takes a file without the last line break", cert: bytes.TrimSpace(good)},
+		{name: "warns of prose after the last block", cert: concat(good, []byte("that is all\n")), want: "warning", message: "on line"},
+		{name: "names DER", cert: p.leaf.Raw, want: "error", message: "binary DER"},
+		{name: "names base64 of PEM", cert: []byte(base64.StdEncoding.EncodeToString(good)), want: "error", message: "encoded once more as base64"},
+		{name: "names base64 of base64", cert: twice, want: "error", message: "encoded twice more as base64"},
+		{name: "names bare base64", cert: []byte(base64.StdEncoding.EncodeToString(p.leaf.Raw)), want: "error", message: "without the BEGIN and END lines"},
+		{name: "names UTF-16", cert: utf16LE(good), want: "error", message: "UTF-16"},
+		{name: "names a byte order mark", cert: concat([]byte("\xef\xbb\xbf"), good), want: "error", message: "byte order mark"},
+		{name: "names lost line breaks", cert: bytes.ReplaceAll(good, []byte("\n"), []byte(" ")), want: "error", message: "line breaks are lost"},
+		{name: "names escaped line breaks", cert: bytes.ReplaceAll(good, []byte("\n"), []byte(`\n`)), want: "error", message: "line breaks are lost"},
+		{name: "names indentation", cert: bytes.ReplaceAll(good, []byte("-----BEGIN"), []byte("  -----BEGIN")), want: "error", message: "indented"},
+		{name: "names a missing END", cert: good[:len(good)/2], want: "error", message: "no END line"},
+		{name: "names a damaged BEGIN", cert: good[1:], want: "error", message: "BEGIN line is damaged"},
+		{name: "names broken base64", cert: bytes.Replace(good, []byte("MII"), []byte("M*I"), 1), want: "error", message: "not base64"},
+		{name: "names PEM headers", cert: headers, want: "error", message: "PEM headers"},
+		{name: "names junk after the certificate", cert: block("CERTIFICATE", concat(p.leaf.Raw, []byte("junk"))), want: "error", message: "4 bytes of junk"},
+		{name: "names a certificate cut short", cert: block("CERTIFICATE", p.leaf.Raw[:200]), want: "error", message: "cut short"},
+		{name: "names a request", cert: block("CERTIFICATE REQUEST", p.leaf.Raw), want: "error", message: "CERTIFICATE REQUEST"},
+		{name: "names an old label", cert: block("X509 CERTIFICATE", p.leaf.Raw), want: "error", message: "X509 CERTIFICATE"},
+		{name: "names a private key", cert: concat(p.leaf.keyPEM(t), good), want: "error", message: "is a private key"},
+		{name: "names a missing line break between blocks", cert: concat(bytes.TrimSpace(good), p.inter.pem()), want: "error", message: "line break between"},
+		{name: "names text that is nothing", cert: []byte("hello"), want: "error", message: "no PEM"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, list := parseCertificates(tt.cert, "tls.crt", 10)
+			var first Finding
+			if len(list) > 0 {
+				first = list[0]
+			}
+			got := ""
+			if len(list) > 0 {
+				got = first.Severity.String()
+			}
+			if got != tt.want || first.Code != NotACertificate && tt.want != "" || !strings.Contains(first.Message, tt.message) {
+				t.Errorf("got %q %s: %q; want %q with %q", got, first.Code, first.Message, tt.want, tt.message)
+			}
+			for _, data := range [][]byte{tt.cert, concat(p.root.pem(), tt.cert)} { // and in a bundle
+				if _, list := ParseBundle(data); (len(list) > 0) != (tt.want != "") {
+					t.Errorf("ParseBundle: findings %v, want some: %v", list, tt.want != "")
+				}
+			}
+		})
+	}
+}
+
+func TestPrivateKeyInBundle(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	in := p.input(t)
+	in.Bundle = concat(in.Bundle, p.leaf.keyPEM(t))
+	in.Allow = []Code{NotACertificate}
+	report := wantFindings(t, in, "error NotACertificate")
+	body := strings.Split(string(p.leaf.keyPEM(t)), "\n")[1]
+	for _, f := range report.Findings {
+		if strings.Contains(f.Message+f.Hint, body[:16]) {
+			t.Errorf("finding shows key material: %s", f)
+		}
+	}
+}
+
+func TestBadSerial(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		serial *big.Int
+		want   []string
+	}{
+		{"takes 1", big.NewInt(1), nil},
+		{"takes 20 octets", new(big.Int).Lsh(big.NewInt(1), 158), nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			root := newRoot(t, "Root")
+			wantFindings(t, inputFor(t, root, root.newLeaf(t, func(c *x509.Certificate) { c.SerialNumber = tt.serial })), tt.want...)
+		})
+	}
+	// Go's x509 does not make these, so the encoded serial number is replaced; the signature is then wrong, which
+	// parsing does not look at.
+	base := newRoot(t, "Root").newLeaf(t, func(c *x509.Certificate) { c.SerialNumber = new(big.Int).Lsh(big.NewInt(0x41), 8*15) })
+	old := append([]byte{2, 16, 0x41}, make([]byte, 15)...)
+	for _, tt := range []struct {
+		name, want string
+		serial     []byte // of 16 octets
+	}{
+		{"refuses a negative one", "negative", append([]byte{2, 16, 0x81}, make([]byte, 15)...)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if !bytes.Contains(base.Raw, old) {
+				t.Fatal("the serial number was not found")
+			}
+			der := bytes.Replace(base.Raw, old, tt.serial, 1)
+			_, list := ParseBundle(block("CERTIFICATE", der))
+			if len(list) != 1 || list[0].Code != BadSerial || !strings.Contains(list[0].Message, tt.want) {
+				t.Errorf("got %v", list)
+			}
+		})
+	}
+	for _, tt := range []struct {
+		name string
+		bits uint
+		want string
+	}{
+		{"refuses zero", 0, "error"},
+		{"warns of 20 octets that take 21", 159, "warning"},
+		{"refuses 21 octets", 160, "error"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			cert := *base.Certificate
+			cert.SerialNumber = new(big.Int)
+			if tt.bits > 0 {
+				cert.SerialNumber.Lsh(big.NewInt(1), tt.bits)
+			}
+			list := checkSerial(numbered{&cert, 1}, "tls.crt")
+			if len(list) != 1 || list[0].Severity.String() != tt.want {
+				t.Errorf("got %v, want one %s", list, tt.want)
+			}
+		})
+	}
+}
+
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	ec := p.leaf.key.(*ecdsa.PrivateKey)
+	sec1, err := x509.MarshalECPrivateKey(ec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rsaPair := p.inter.leafFor(t, nil, &rsaKey(t, 2048).PublicKey)
+	rsa2048 := rsaKey(t, 2048)
+	rsaPair = p.inter.leafFor(t, rsa2048, &rsa2048.PublicKey)
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edPair := p.inter.leafFor(t, private, public)
+	p256OID := []byte{6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7}
+	legacy := pem.EncodeToMemory(&pem.Block{
+		Type: "EC PRIVATE KEY", Bytes: sec1,
+		Headers: map[string]string{"Proc-Type": "4,ENCRYPTED", "DEK-Info": "AES-128-CBC,00112233445566778899AABBCCDDEEFF"},
+	})
+	for _, tt := range []struct {
+		name string
+		leaf entity
+		key  []byte
+		want []string
+	}{
+		{name: "takes PKCS#8", leaf: p.leaf, key: p.leaf.keyPEM(t)},
+		{name: "takes SEC 1", leaf: p.leaf, key: block("EC PRIVATE KEY", sec1)},
+		{name: "takes SEC 1 after EC PARAMETERS", leaf: p.leaf, key: concat(block("EC PARAMETERS", p256OID), block("EC PRIVATE KEY", sec1))},
+		{name: "takes PKCS#1", leaf: rsaPair, key: block("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(rsa2048))},
+		{name: "takes Ed25519", leaf: edPair, key: edPair.keyPEM(t)},
+		{name: "warns of a second key", leaf: p.leaf, key: concat(p.leaf.keyPEM(t), rsaPair.keyPEM(t)), want: []string{"warning KeyUnreadable"}},
+		{name: "refuses the key of another certificate", leaf: p.leaf, key: rsaPair.keyPEM(t), want: []string{"error KeyMismatch"}},
+		{name: "refuses the CA's key", leaf: p.leaf, key: p.inter.keyPEM(t), want: []string{"error KeyIsCAKey"}},
+		{name: "refuses the key of a CA in the bundle", leaf: p.leaf, key: p.root.keyPEM(t), want: []string{"error KeyIsCAKey"}},
+		{name: "names a passphrase in PKCS#8", leaf: p.leaf, key: block("ENCRYPTED PRIVATE KEY", sec1), want: []string{"error KeyEncrypted"}},
+		{name: "names a passphrase in the old form", leaf: p.leaf, key: legacy, want: []string{"error KeyEncrypted"}},
+		{name: "names OpenSSH's form", leaf: p.leaf, key: block("OPENSSH PRIVATE KEY", []byte("openssh-key-v1")), want: []string{"error KeyUnreadable"}},
+		{name: "names a certificate in place of the key", leaf: p.leaf, key: p.leaf.pem(), want: []string{"error KeyUnreadable"}},
+		{name: "names DER", leaf: p.leaf, key: sec1, want: []string{"error KeyUnreadable"}},
+		{name: "names a damaged key", leaf: p.leaf, key: block("PRIVATE KEY", sec1[:40]), want: []string{"error KeyUnreadable"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			in := inputFor(t, p.root, tt.leaf, p.inter)
+			in.KeyPEM = tt.key
+			in.Allow = Codes() // none of these can be allowed
+			wantFindings(t, in, tt.want...)
+		})
+	}
+}
+
+func TestWeakKey(t *testing.T) {
+	t.Parallel()
+	p224, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p384, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPKI(t)
+	small := rsaKey(t, 1024)
+	smallRootTemplate := caTemplate("Small Root")
+	smallRoot := entity{signWith(t, smallRootTemplate, smallRootTemplate, &small.PublicKey, small), small}
+	for _, tt := range []struct {
+		name string
+		in   Input
+		want []string
+	}{
+		{"takes P-384", inputFor(t, p.root, p.inter.leafFor(t, p384, &p384.PublicKey), p.inter), nil},
+		{"refuses P-224", inputFor(t, p.root, p.inter.leafFor(t, p224, &p224.PublicKey), p.inter), []string{"error WeakKey"}},
+		{"refuses RSA 1024", inputFor(t, p.root, p.inter.leafFor(t, small, &small.PublicKey), p.inter), []string{"error WeakKey"}},
+		{"refuses a root with RSA 1024 where no other verifies", inputFor(t, smallRoot, smallRoot.newLeaf(t)), []string{"error WeakKey"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			wantFindings(t, tt.in, tt.want...)
+		})
+	}
+	t.Run("warns of a small root that is not needed", func(t *testing.T) {
+		t.Parallel()
+		in := p.input(t)
+		in.Bundle = concat(in.Bundle, smallRoot.pem())
+		wantFindings(t, in, "warning WeakKey")
+	})
+	t.Run("refuses RSA over 8192 bits by its size", func(t *testing.T) {
+		t.Parallel()
+		n := new(big.Int).Lsh(big.NewInt(1), 16383)
+		if got := weakKey(&rsa.PublicKey{N: n.Add(n, big.NewInt(1)), E: 65537}); !strings.Contains(got, "16384 bits") {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+func TestSameBundle(t *testing.T) {
+	t.Parallel()
+	a, b := newRoot(t, "A"), newRoot(t, "B")
+	for _, tt := range []struct {
+		name string
+		x, y []byte
+		want bool
+	}{
+		{"is the same in another order", chainOf(a, b), chainOf(b, a), true},
+		{"is the same with comments and CRLF", a.pem(), bytes.ReplaceAll(concat([]byte("# A\n"), a.pem()), []byte("\n"), []byte("\r\n")), true},
+		{"differs by a member", chainOf(a, b), a.pem(), false},
+		{"differs from none", a.pem(), nil, false},
+		{"is the same when both are empty", nil, []byte("\n"), true},
+		{"differs when one cannot be read", a.pem(), concat(a.pem(), []byte("-----BEGIN CERTIFICATE-----\n")), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if got := SameBundle(tt.x, tt.y); got != tt.want {
+				t.Errorf("SameBundle = %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestFindingsAreBounded(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	in := p.input(t)
+	in.Bundle = concat(in.Bundle, bytes.Repeat(block("X509 CRL", []byte("x")), 300))
+	report := Check(in)
+	if diff := cmp.Diff(maxFindingsPerCode, len(report.Findings)); diff != "" {
+		t.Errorf("number of findings (-want +got):\n%s", diff)
+	}
+	last := report.Findings[len(report.Findings)-1]
+	if !strings.Contains(last.Message, "and 290 more findings of this kind") {
+		t.Errorf("the last finding does not count the others: %s", last.Message)
+	}
+}

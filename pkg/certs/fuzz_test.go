@@ -1,0 +1,117 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"strings"
+	"testing"
+	"time"
+)
+
+// FuzzCheck holds Check to its promises on hostile input: no panic, bounded messages, nothing of the key in them, and
+// no certificate that Go's own readers would pass over in silence without a finding.
+func FuzzCheck(f *testing.F) {
+	p := newPKI(f)
+	key := p.leaf.keyPEM(f)
+	f.Add(chainOf(p.leaf, p.inter), key, p.root.pem())
+	f.Add(concat([]byte("\xef\xbb\xbf"), p.leaf.pem()), key, concat(p.root.pem(), key))
+	f.Add(bytes.ReplaceAll(p.leaf.pem(), []byte("\n"), []byte("\r\n")), block("EC PARAMETERS", []byte{6, 1, 1}), []byte{})
+	f.Add(p.leaf.Raw, []byte("x"), bytes.Repeat(p.root.pem(), 3))
+	f.Fuzz(func(t *testing.T, cert, key, bundle []byte) {
+		report := Check(Input{
+			CertPEM: cert, KeyPEM: key, Bundle: bundle, Now: testNow(), Roots: x509.NewCertPool(),
+			Endpoint: testName, Names: []Name{{Value: string(clip(string(cert), 40)), Source: "fuzz"}},
+			Previous: Previous{Advertised: true, Bundle: cert},
+		})
+		secret := secretOf(key)
+		for _, finding := range report.Findings {
+			if len(finding.Message) > maxMessage+60 || len(finding.Hint) > maxMessage {
+				t.Errorf("a message of %d bytes", len(finding.Message))
+			}
+			if secret != "" && strings.Contains(finding.Message+finding.Hint, secret) {
+				t.Error("a finding shows key material")
+			}
+		}
+		if report.OK() && report.Leaf == nil {
+			t.Error("nothing was found to serve, and nothing was found wrong")
+		}
+		parsed, found := ParseBundle(bundle)
+		if len(found) == 0 && len(parsed) != goReads(bundle) {
+			t.Errorf("%d certificates without a finding, but Go reads %d", len(parsed), goReads(bundle))
+		}
+	})
+}
+
+// secretOf returns a piece of a private key's base64 that must not appear anywhere.
+func secretOf(key []byte) string {
+	block, _ := pem.Decode(key)
+	if block == nil || !strings.HasSuffix(block.Type, "PRIVATE KEY") || len(block.Bytes) < 60 {
+		return ""
+	}
+	lines := strings.Split(string(pem.EncodeToMemory(block)), "\n")
+	return lines[1][:min(24, len(lines[1]))]
+}
+
+// goReads counts the certificates that AppendCertsFromPEM takes.
+func goReads(bundle []byte) int {
+	n := 0
+	for len(bundle) > 0 {
+		var block *pem.Block
+		if block, bundle = pem.Decode(bundle); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" || len(block.Headers) != 0 {
+			continue
+		}
+		if _, err := x509.ParseCertificate(block.Bytes); err == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// TestHostileInputIsCheap bounds the work on input of the largest size that is looked at.
+func TestHostileInputIsCheap(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t, "Root")
+	same := make([]entity, 19)
+	for i := range same {
+		same[i] = root.newCA(t, "Root") // all of one name, so that each may have signed each
+	}
+	leaf := same[18].newLeaf(t)
+	var bundle []byte
+	for len(bundle) < 300_000 {
+		bundle = append(bundle, same[len(bundle)%19].pem()...)
+	}
+	for name, in := range map[string]Input{
+		"many CAs of one name": {CertPEM: chainOf(append([]entity{leaf}, same...)...), KeyPEM: leaf.keyPEM(t), Bundle: bundle},
+		"begin after begin":    {CertPEM: bytes.Repeat([]byte("-----BEGIN CERTIFICATE-----\n"), 3000), KeyPEM: bytes.Repeat([]byte("-----BEGIN "), 1000), Bundle: bytes.Repeat([]byte("-----BEGIN A-----\n"), 18_000)},
+		"one endless line":     {CertPEM: bytes.Repeat([]byte("-----BEGIN A-----"), 5000), KeyPEM: []byte("x"), Bundle: bytes.Repeat([]byte("-----END"), 40_000)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in.Now = testNow()
+			in.Previous = Previous{Advertised: true, Bundle: root.pem()}
+			start := time.Now()
+			report := Check(in)
+			if took := time.Since(start); took > 5*time.Second {
+				t.Errorf("took %s", took)
+			}
+			if len(report.Findings) > 20*maxFindingsPerCode {
+				t.Errorf("%d findings", len(report.Findings))
+			}
+		})
+	}
+}
+
+func BenchmarkCheck(b *testing.B) {
+	p := newPKI(b)
+	in := p.input(b)
+	in.Previous = Previous{Advertised: true, Bundle: newRoot(b, "Other").pem(), Generated: true}
+	for b.Loop() {
+		if report := Check(in); !report.OK() {
+			b.Fatal(report.Findings)
+		}
+	}
+}

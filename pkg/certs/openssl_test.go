@@ -1,0 +1,221 @@
+package certs
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// These tests need the program openssl, which makes what Go's x509 does not make. Without it they count as skipped.
+
+type openssl struct {
+	t   *testing.T
+	dir string
+}
+
+func withOpenSSL(t *testing.T) openssl {
+	t.Helper()
+	if _, err := exec.LookPath("openssl"); err != nil {
+		t.Skip("openssl is not on the PATH")
+	}
+	o := openssl{t, t.TempDir()}
+	o.file("empty.cnf", "[req]\ndistinguished_name=dn\nprompt=no\n[dn]\nCN=proxy\n")
+	return o
+}
+
+func (o openssl) file(name, content string) {
+	o.t.Helper()
+	if err := os.WriteFile(filepath.Join(o.dir, name), []byte(content), 0o600); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+func (o openssl) read(name string) []byte {
+	o.t.Helper()
+	data, err := os.ReadFile(filepath.Join(o.dir, name))
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return data
+}
+
+// run runs openssl with the words of a line as arguments.
+func (o openssl) run(line string) {
+	o.t.Helper()
+	cmd := exec.CommandContext(o.t.Context(), "openssl", strings.Fields(line)...)
+	cmd.Dir = o.dir
+	cmd.Env = append(os.Environ(), "OPENSSL_CONF="+filepath.Join(o.dir, "empty.cnf"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		o.t.Fatalf("openssl %s: %v\n%s", line, err, out)
+	}
+}
+
+// root makes ca.pem and ca.key.
+func (o openssl) root(extra string) {
+	o.t.Helper()
+	o.run("req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 3650 -subj /CN=Root " +
+		"-addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign,cRLSign -addext subjectKeyIdentifier=hash " + extra)
+}
+
+// leaf makes tls.crt and tls.key, signed by ca.pem; extensions are lines of a configuration file.
+func (o openssl) leaf(key, sign string, extensions ...string) {
+	o.t.Helper()
+	if extensions == nil {
+		extensions = []string{"subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=serverAuth", "keyUsage=digitalSignature",
+			"basicConstraints=CA:FALSE", "authorityKeyIdentifier=keyid"}
+	}
+	o.file("leaf.ext", strings.Join(extensions, "\n")+"\n")
+	o.run("genpkey " + key + " -out tls.key")
+	o.run("req -new -key tls.key -subj /CN=proxy -out tls.csr")
+	o.run("x509 -req -in tls.csr -CA ca.pem -CAkey ca.key -days 90 -extfile leaf.ext -out tls.crt " + sign)
+}
+
+func (o openssl) input() Input {
+	o.t.Helper()
+	return Input{
+		CertPEM: o.read("tls.crt"), KeyPEM: o.read("tls.key"), Bundle: o.read("ca.pem"),
+		Names: []Name{{Value: testName, Source: "test"}}, Now: time.Now().Add(time.Minute),
+	}
+}
+
+const (
+	p256    = "-algorithm EC -pkeyopt ec_paramgen_curve:P-256"
+	rsa2048 = "-algorithm RSA -pkeyopt rsa_keygen_bits:2048"
+)
+
+func TestOpenSSLCertificates(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name       string
+		root       string
+		key        string
+		sign       string
+		extensions []string
+		want       []string
+		message    string
+	}{
+		{name: "takes a good one", key: p256, sign: "-sha256"},
+		{name: "takes RSA", key: rsa2048, sign: "-sha384"},
+		{name: "takes Ed25519", key: "-algorithm ED25519", sign: "-sha256"},
+		{name: "takes a SHA-1 root", root: "-sha1", key: p256, sign: "-sha256"},
+		{name: "refuses SHA-1", key: p256, sign: "-sha1", want: []string{"error WeakSignature"}, message: "SHA1"},
+		{name: "refuses MD5", key: rsa2048, sign: "-md5", want: []string{"error WeakSignature"}, message: "MD5"},
+		{name: "refuses SHA-224, which Go does not know", key: p256, sign: "-sha224", want: []string{"error WeakSignature"}, message: "SHA-224"},
+		{name: "refuses RSA 1024", key: "-algorithm RSA -pkeyopt rsa_keygen_bits:1024", sign: "-sha256", want: []string{"error WeakKey"}, message: "1024 bits"},
+		{name: "refuses secp256k1", key: "-algorithm EC -pkeyopt ec_paramgen_curve:secp256k1", sign: "-sha256",
+			want: []string{"error WeakKey", "error KeyUnreadable"}, message: "elliptic curve"},
+		{name: "refuses Ed448", key: "-algorithm ED448", sign: "-sha256", want: []string{"error KeyUnreadable", "error WeakKey"}, message: "cannot be parsed"},
+		{name: "refuses a negative serial", key: p256, sign: "-sha256 -set_serial -5", want: []string{"error BadSerial"}, message: "negative"},
+		{name: "refuses serial zero", key: p256, sign: "-sha256 -set_serial 0", want: []string{"error BadSerial"}, message: "zero"},
+		{name: "takes a serial of 20 octets", key: p256, sign: "-sha256 -set_serial 0x7f00000000000000000000000000000000000001"},
+		{name: "refuses a serial of 21 octets", key: p256, sign: "-sha256 -set_serial 0x01ff00000000000000000000000000000000000001",
+			want: []string{"error BadSerial"}, message: "longer than 20 octets"},
+		{name: "refuses a critical AKI, which Go does not parse", key: p256, sign: "-sha256",
+			extensions: []string{"subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=serverAuth", "authorityKeyIdentifier=critical,keyid"},
+			want:       []string{"error NotACertificate"}, message: "critical"},
+		{name: "warns of a missing AKI", key: p256, sign: "-sha256",
+			extensions: []string{"subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=serverAuth", "authorityKeyIdentifier=none"},
+			want:       []string{"warning StrictClients"}, message: "Python 3.13"},
+		{name: "warns of must-staple", key: p256, sign: "-sha256",
+			extensions: []string{"subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=serverAuth", "authorityKeyIdentifier=keyid", "tlsfeature=status_request"},
+			want:       []string{"warning MustStaple"}, message: "OCSP"},
+		{name: "refuses a certificate for mail", key: p256, sign: "-sha256",
+			extensions: []string{"subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=emailProtection", "authorityKeyIdentifier=keyid"},
+			want:       []string{"error NoServerAuth"}, message: "without serverAuth"},
+		{name: "refuses a key that may only sign documents", key: p256, sign: "-sha256",
+			extensions: []string{"subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=serverAuth", "authorityKeyIdentifier=keyid", "keyUsage=nonRepudiation"},
+			want:       []string{"error KeyUsage"}, message: "nonRepudiation"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			o := withOpenSSL(t)
+			o.root(tt.root)
+			o.leaf(tt.key, tt.sign, tt.extensions...)
+			report := wantFindings(t, o.input(), tt.want...)
+			if f, ok := report.First(); ok && !strings.Contains(f.Message, tt.message) {
+				t.Errorf("message %q does not say %q", f.Message, tt.message)
+			}
+		})
+	}
+}
+
+func TestOpenSSLSelfSigned(t *testing.T) {
+	t.Parallel()
+	o := withOpenSSL(t)
+	// What people do; the configuration of the distribution would add CA:TRUE, as is done here.
+	o.run("req -x509 -newkey rsa:2048 -nodes -keyout tls.key -out tls.crt -days 90 -subj /CN=proxy.example.com -addext basicConstraints=critical,CA:TRUE -addext subjectAltName=DNS:proxy.example.com -addext subjectKeyIdentifier=hash")
+	o.file("ca.pem", string(o.read("tls.crt")))
+	wantFindings(t, o.input(), "warning LeafIsCA", "warning NoServerAuth", "warning StrictClients")
+}
+
+func TestOpenSSLFiles(t *testing.T) {
+	t.Parallel()
+	o := withOpenSSL(t)
+	o.root("")
+	o.leaf(p256, "-sha256")
+	o.run("pkcs12 -export -in tls.crt -inkey tls.key -passout pass:secret -out tls.p12")
+	o.run("pkcs8 -topk8 -in tls.key -passout pass:secret -out encrypted.key")
+	o.run("ec -in tls.key -aes128 -passout pass:secret -out legacy.key")
+	o.run("ecparam -name prime256v1 -genkey -out params.key")
+	o.run("x509 -in tls.crt -trustout -out trusted.crt -addtrust serverAuth")
+	o.run("x509 -in tls.crt -text -out text.crt")
+	o.run("crl2pkcs7 -nocrl -certfile tls.crt -out tls.p7b")
+	good := o.input()
+	for _, tt := range []struct {
+		name    string
+		set     func(*Input)
+		want    []string
+		message string
+	}{
+		{"takes the text form before the block", func(in *Input) { in.CertPEM = o.read("text.crt") }, nil, ""},
+		{"names PKCS#12 as certificate", func(in *Input) { in.CertPEM = o.read("tls.p12") }, []string{"error NotACertificate"}, "PKCS#12"},
+		{"names PKCS#12 as key", func(in *Input) { in.KeyPEM = o.read("tls.p12") }, []string{"error KeyUnreadable"}, "PKCS#12"},
+		{"names PKCS#7", func(in *Input) { in.CertPEM = o.read("tls.p7b") }, []string{"error NotACertificate"}, "PKCS7"},
+		{"names a trusted certificate", func(in *Input) { in.CertPEM = o.read("trusted.crt") }, []string{"error NotACertificate"}, "TRUSTED CERTIFICATE"},
+		{"names an encrypted key", func(in *Input) { in.KeyPEM = o.read("encrypted.key") }, []string{"error KeyEncrypted"}, "passphrase"},
+		{"names an encrypted key in the old form", func(in *Input) { in.KeyPEM = o.read("legacy.key") }, []string{"error KeyEncrypted"}, "passphrase"},
+		{"reads EC PARAMETERS before the key", func(in *Input) { in.KeyPEM = o.read("params.key") }, []string{"error KeyMismatch"}, "not the private key"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			in := good
+			tt.set(&in)
+			report := wantFindings(t, in, tt.want...)
+			if f, ok := report.First(); ok && !strings.Contains(f.Message, tt.message) {
+				t.Errorf("message %q does not say %q", f.Message, tt.message)
+			}
+		})
+	}
+}
+
+func TestOpenSSLVersion1Root(t *testing.T) {
+	t.Parallel()
+	o := withOpenSSL(t)
+	o.run("genpkey " + rsa2048 + " -out ca.key")
+	o.run("req -new -key ca.key -subj /CN=Old -out ca.csr")
+	o.run("x509 -req -in ca.csr -signkey ca.key -days 3650 -out ca.pem")
+	if cert := o.read("ca.pem"); !bytes.Contains(cert, []byte("BEGIN CERTIFICATE")) {
+		t.Fatal("no root was made")
+	}
+	o.leaf(p256, "-sha256", "subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=serverAuth")
+	report := Check(o.input())
+	if !report.OK() || !report.Has(StrictClients) {
+		t.Errorf("got %v", report.Findings)
+	}
+}
+
+func TestWrongAuthorityKeyID(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t, "Root")
+	wrong := *root.Certificate
+	wrong.SubjectKeyId = []byte{1, 2, 3, 4}
+	leaf := entity{Certificate: &wrong, key: root.key}.newLeaf(t)
+	report := wantFindings(t, inputFor(t, root, leaf), "warning StrictClients")
+	if !strings.Contains(report.Findings[0].Message, "OpenSSL does not find the issuer") {
+		t.Error(report.Findings[0].Message)
+	}
+}
