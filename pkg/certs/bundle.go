@@ -104,11 +104,11 @@ func (r *run) endsEarly(v verdict) []Finding {
 		return nil
 	}
 	if lasts {
-		f := finding(BundleMember, "", "expires before the serving certificate does, which another member verifies to its end: %s", list(early))
+		f := finding(BundleMember, "", "expires before the serving certificate does, which another member verifies to its end: %s", joined(early))
 		return []Finding{f.withSeverity(SeverityInfo)}
 	}
 	return []Finding{finding(BundleMember, "advertise the CA's new certificate beside it in good time",
-		"expires before the serving certificate does (%s): %s", date(leaf.NotAfter), list(early))}
+		"expires before the serving certificate does (%s): %s", date(leaf.NotAfter), joined(early))}
 }
 
 // checkOldClients asks whether kubeconfigs that were handed out so far go on working.

@@ -115,7 +115,7 @@ func checkOrder(chain, path []numbered) []Finding {
 		for k, cert := range path {
 			order[k] = fmt.Sprintf("block %d", cert.number)
 		}
-		return []Finding{finding(ChainOrder, "write them in this order: "+list(order),
+		return []Finding{finding(ChainOrder, "write them in this order: "+joined(order),
 			"%s is out of place: each certificate must have signed the one before it", chain[i].where("tls.crt"))}
 	}
 	return nil

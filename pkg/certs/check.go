@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -143,7 +144,6 @@ func (r Report) filter(keep func(Finding) bool) []Finding {
 // anything is decoded, and no message holds key material. It may be called on every change of a Secret.
 func Check(in Input) Report {
 	run := newRun(in)
-	run.report.Findings = nil
 	run.files()
 	if len(run.chain) > 0 {
 		run.certificate()
@@ -258,8 +258,22 @@ func readChain(data []byte, limits Limits) ([]numbered, []Finding) {
 		return nil, []Finding{tooLarge("tls.crt", len(data), limits.ChainBytes)}
 	}
 	chain, list := parseCertificates(data, "tls.crt", limits.ChainCertificates)
-	if len(chain) > 0 && chain[0].number == 1 && len(chain[0].Raw)*4/3 > limits.LeafBytes {
+	if len(chain) > 0 && !leads(data, chain[0].number) {
+		return nil, list // the serving certificate is lost; what follows it says nothing
+	}
+	if len(chain) > 0 && len(chain[0].Raw)*4/3 > limits.LeafBytes {
 		return nil, append(list, tooLarge("the serving certificate in tls.crt", len(chain[0].Raw)*4/3, limits.LeafBytes))
 	}
 	return chain, list
+}
+
+// leads says whether block number n is the first that was meant as a certificate: a private key or its parameters in
+// front of it are wrong there, but TLS libraries pass over them.
+func leads(data []byte, n int) bool {
+	for _, block := range readPEM(data).blocks[:n-1] {
+		if !strings.HasSuffix(block.label, "PRIVATE KEY") && !strings.HasSuffix(block.label, "PARAMETERS") {
+			return false
+		}
+	}
+	return true
 }

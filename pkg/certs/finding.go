@@ -82,7 +82,7 @@ type findings struct {
 }
 
 func newFindings(allow []Code) *findings {
-	return &findings{count: map[Code]int{}, allow: allow}
+	return &findings{list: []Finding{}, count: map[Code]int{}, allow: allow}
 }
 
 func (fs *findings) add(f Finding) {

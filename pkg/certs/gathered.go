@@ -101,5 +101,5 @@ func CheckLoadBalancerIP(loadBalancerIP, host string, resolved []netip.Addr) []F
 		addresses[i] = a.Unmap().String()
 	}
 	return []Finding{finding(LoadBalancerIPUnused, "correct the DNS record, or drop loadBalancerIP",
-		"%s resolves to %s, not to loadBalancerIP %s", quote(host), list(addresses), wanted)}
+		"%s resolves to %s, not to loadBalancerIP %s", quote(host), joined(addresses), wanted)}
 }

@@ -123,7 +123,7 @@ func usageNames(cert *x509.Certificate) string {
 	for _, id := range cert.UnknownExtKeyUsage {
 		names = append(names, clip(id.String(), maxName))
 	}
-	return list(names)
+	return joined(names)
 }
 
 func checkKeyUsage(leaf numbered) []Finding {

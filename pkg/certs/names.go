@@ -137,7 +137,7 @@ func (r *run) names() {
 	if len(leaf.DNSNames) == 0 && len(leaf.IPAddresses) == 0 {
 		hint := "have it issued with subject alternative names"
 		if len(names) > 0 {
-			hint += ": " + list(quotedNames(names))
+			hint += ": " + joined(quotedNames(names))
 		}
 		what := "%s has no DNS name and no IP address among its subject alternative names (SANs)"
 		if leaf.Subject.CommonName != "" {
@@ -232,14 +232,14 @@ func sanList(leaf *x509.Certificate) string {
 		for _, dns := range leaf.DNSNames {
 			quoted = append(quoted, quote(dns))
 		}
-		parts = append(parts, "DNS names "+list(quoted))
+		parts = append(parts, "DNS names "+joined(quoted))
 	}
 	if len(leaf.IPAddresses) > 0 {
 		addresses := make([]string, 0, len(leaf.IPAddresses))
 		for _, ip := range leaf.IPAddresses {
 			addresses = append(addresses, ip.String())
 		}
-		parts = append(parts, "IP addresses "+list(addresses))
+		parts = append(parts, "IP addresses "+joined(addresses))
 	}
 	return strings.Join(parts, " and ")
 }

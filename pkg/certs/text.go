@@ -78,8 +78,8 @@ func span(d time.Duration) string {
 	}
 }
 
-// list joins the items for a sentence and leaves out what would make it too long.
-func list(items []string) string {
+// joined joins the items for a sentence and leaves out what would make it too long.
+func joined(items []string) string {
 	const most = 12
 	if len(items) > most {
 		return strings.Join(items[:most], ", ") + fmt.Sprintf(" and %d more", len(items)-most)
