@@ -1,0 +1,67 @@
+package getkubeconfig
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+// bundleFlag is a repeatable flag that names PEM files. They are read and checked where the flag is parsed.
+type bundleFlag struct {
+	paths []string
+	pem   []byte
+}
+
+func (b *bundleFlag) Set(path string) error {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("could not read CA bundle path: %w", err)
+	}
+	if _, err := kubeconfig.CountCertificates(content); err != nil {
+		return fmt.Errorf("failed to load any CA certificates from %q: %w", path, err)
+	}
+	if len(b.pem) > 0 {
+		b.pem = append(b.pem, '\n')
+	}
+	b.paths = append(b.paths, path)
+	b.pem = append(b.pem, content...)
+	return nil
+}
+
+func (b *bundleFlag) String() string { return strings.Join(b.paths, ",") }
+func (b *bundleFlag) Type() string   { return "path" }
+
+// modeFlag is --concierge-mode.
+type modeFlag struct{ mode *discovery.Mode }
+
+func (m modeFlag) Set(text string) (err error) {
+	*m.mode, err = discovery.ParseMode(text)
+	return err
+}
+
+func (m modeFlag) String() string {
+	if m.mode == nil {
+		return ""
+	}
+	return string(*m.mode)
+}
+func (m modeFlag) Type() string { return "mode" }
+
+// authenticatorTypeFlag is --concierge-authenticator-type.
+type authenticatorTypeFlag struct{ kind *discovery.AuthenticatorType }
+
+func (a authenticatorTypeFlag) Set(text string) (err error) {
+	*a.kind, err = discovery.ParseAuthenticatorType(text)
+	return err
+}
+
+func (a authenticatorTypeFlag) String() string {
+	if a.kind == nil {
+		return ""
+	}
+	return string(*a.kind)
+}
+func (a authenticatorTypeFlag) Type() string { return "type" }

@@ -1,0 +1,233 @@
+// Package getkubeconfig implements `pinniped get kubeconfig`.
+package getkubeconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+const defaultInstallHint = "The pinniped CLI does not appear to be installed.  See https://get.pinniped.dev/cli for more details"
+
+// Discoverer reads what the command needs from a cluster.
+type Discoverer interface {
+	CredentialIssuer(ctx context.Context, name string) (*configv1alpha1.CredentialIssuer, error)
+	Authenticator(ctx context.Context, kind discovery.AuthenticatorType, name string) (*discovery.Authenticator, error)
+	AuthenticatorCABundle(ctx context.Context, tls *authenticationv1alpha1.TLSSpec) ([]byte, error)
+}
+
+// Options is everything the command needs; a test fills it directly.
+type Options struct {
+	genericiooptions.IOStreams
+	Progress *ui.Progress
+
+	Cluster factory.ClusterFlags
+	// Connect loads the kubeconfig and returns the chosen context and a client. It contacts nothing.
+	Connect func(factory.ClusterFlags, string) (*kubeconfig.Source, Discoverer, error)
+
+	StaticToken    string
+	StaticTokenEnv string
+
+	NoConcierge       bool
+	CredentialIssuer  string
+	AuthenticatorType discovery.AuthenticatorType
+	AuthenticatorName string
+	Suffix            string
+	SkipWait          bool
+	CABundle          []byte // replaces the discovered one
+	Endpoint          string // replaces the discovered one
+	Mode              discovery.Mode
+
+	OIDC OIDCOptions
+
+	SkipValidation  bool
+	Timeout         time.Duration
+	Output          string // file; empty or "-" means Out
+	NameSuffix      string
+	CredentialCache *string // nil unless the flag was given
+	CLIPath         string
+	InstallHint     string
+
+	// PollInterval is the time between two looks at something that is coming up.
+	PollInterval time.Duration
+}
+
+// NewCommand returns the command.
+func NewCommand(f *factory.Factory) *cobra.Command {
+	o := &Options{
+		IOStreams:    f.IOStreams,
+		PollInterval: 2 * time.Second,
+		Connect: func(flags factory.ClusterFlags, suffix string) (*kubeconfig.Source, Discoverer, error) {
+			cluster, err := f.Cluster(flags)
+			if err != nil {
+				return nil, nil, err
+			}
+			client, err := f.Connect(cluster, suffix)
+			if err != nil {
+				return nil, nil, err
+			}
+			return cluster.Source, client, nil
+		},
+	}
+	var caBundle, oidcCABundle bundleFlag
+	var credentialCache string
+	cmd := &cobra.Command{
+		Use:   "kubeconfig",
+		Short: "Make a kubeconfig with which users log in to a cluster",
+		Long: `Make a kubeconfig with which users log in to a cluster. With the kubeconfig of an administrator, it finds out how the
+agent in the cluster lets users in, tries the connection, and prints a kubeconfig that holds no administrator's credential:
+its credential plugin is "pinniped login".`,
+		Example: `  # users who have a token in the environment variable TOKEN
+  pinniped get kubeconfig --static-token-env TOKEN -o user.yaml
+
+  # through the impersonation proxy, with one of several authenticators
+  pinniped get kubeconfig --static-token-env TOKEN --concierge-mode ImpersonationProxy \
+    --concierge-authenticator-type webhook --concierge-authenticator-name local-user-authenticator > user.yaml`,
+		Args: factory.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Progress, o.CABundle, o.OIDC.CABundle = f.Progress(), caBundle.pem, oidcCABundle.pem
+			if cmd.Flags().Changed("credential-cache") {
+				o.CredentialCache = &credentialCache
+			}
+			if err := o.Complete(f.Executable); err != nil {
+				return err
+			}
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			return o.Run(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.StaticToken, "static-token", "", "log in with this token, which is then part of the kubeconfig")
+	flags.StringVar(&o.StaticTokenEnv, "static-token-env", "", "log in with the token in this environment variable")
+
+	flags.BoolVar(&o.NoConcierge, "no-concierge", false, "send the credential straight to the cluster, without an exchange")
+	flags.String("concierge-namespace", "pinniped-concierge", "not needed any more")
+	flags.Lookup("concierge-namespace").Hidden = true
+	flags.StringVar(&o.CredentialIssuer, "concierge-credential-issuer", "", "name of the CredentialIssuer (default: the only one)")
+	flags.Var(authenticatorTypeFlag{&o.AuthenticatorType}, "concierge-authenticator-type", `type of the authenticator, "webhook" or "jwt" (default: found out)`)
+	flags.StringVar(&o.AuthenticatorName, "concierge-authenticator-name", "", "name of the authenticator (default: the only one)")
+	flags.StringVar(&o.Suffix, "concierge-api-group-suffix", apis.DefaultGroupSuffix, "API group suffix of the installation")
+	flags.BoolVar(&o.SkipWait, "concierge-skip-wait", false, "do not wait for strategies that are still pending")
+	flags.Var(&caBundle, "concierge-ca-bundle", "PEM file with the endpoint's CA bundle, repeatable (default: the advertised one)")
+	flags.StringVar(&o.Endpoint, "concierge-endpoint", "", "address of the endpoint (default: the advertised one)")
+	flags.Var(modeFlag{&o.Mode}, "concierge-mode", "TokenCredentialRequestAPI or ImpersonationProxy (default: the first that works)")
+
+	o.OIDC.addFlags(flags, &oidcCABundle)
+
+	o.Cluster.AddFlags(flags)
+	flags.BoolVar(&o.SkipValidation, "skip-validation", false, "do not try the connection")
+	flags.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "how long discovery and validation may take (0: no limit)")
+	flags.StringVarP(&o.Output, "output", "o", "", "file for the kubeconfig, replaced as a whole or not at all (default: stdout)")
+	flags.StringVar(&o.NameSuffix, "generated-name-suffix", "-pinniped", "appended to the names of context, cluster and user")
+	flags.StringVar(&credentialCache, "credential-cache", "", "file in which users' credentials are kept; empty switches that off (default: the plugin's own)")
+	flags.StringVar(&o.CLIPath, "pinniped-cli-path", "", "path of the pinniped CLI on users' computers (default: this one's)")
+	flags.StringVar(&o.InstallHint, "install-hint", defaultInstallHint, "what kubectl says when there is no pinniped CLI")
+
+	factory.Bind(flags, "concierge-credential-issuer", factory.KeyCredentialIssuer)
+	factory.Bind(flags, "concierge-api-group-suffix", factory.KeyAPIGroupSuffix)
+	factory.Bind(flags, "timeout", factory.KeyTimeout)
+	factory.Bind(flags, "generated-name-suffix", factory.KeyGeneratedNameSuffix)
+	factory.Bind(flags, "pinniped-cli-path", factory.KeyPinnipedCLIPath)
+	factory.Bind(flags, "install-hint", factory.KeyInstallHint)
+	o.complete(cmd, f)
+	return cmd
+}
+
+// complete registers shell completion.
+func (o *Options) complete(cmd *cobra.Command, f *factory.Factory) {
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
+		"concierge-mode":                  factory.CompleteValues("TokenCredentialRequestAPI", "ImpersonationProxy"),
+		"concierge-authenticator-type":    factory.CompleteValues("webhook", "jwt"),
+		"concierge-credential-issuer":     f.CompleteCredentialIssuers(&o.Cluster, &o.Suffix),
+		"kubeconfig-context":              f.CompleteContexts(&o.Cluster),
+		"upstream-identity-provider-type": factory.CompleteValues(upstreamTypes()...),
+		"upstream-identity-provider-flow": factory.CompleteValues(upstreamFlows()...),
+		"concierge-authenticator-name": f.CompleteFromCluster(&o.Cluster, &o.Suffix,
+			func(ctx context.Context, client *discovery.Client) ([]string, error) {
+				all, err := client.Authenticators(ctx)
+				var found []string
+				for _, a := range all {
+					if o.AuthenticatorType == "" || o.AuthenticatorType == a.Type {
+						found = append(found, a.Name)
+					}
+				}
+				return found, err
+			}),
+	})
+}
+
+// Complete fills in the path of the CLI.
+func (o *Options) Complete(executable func() (string, error)) error {
+	if o.CLIPath != "" {
+		return nil
+	}
+	path, err := executable()
+	if err != nil {
+		return fmt.Errorf("finding the path of this program for the kubeconfig: %w", err)
+	}
+	o.CLIPath = path
+	return nil
+}
+
+// Validate checks the flags, without a network.
+func (o *Options) Validate() error {
+	if err := factory.ValidateSuffix(o.Suffix); err != nil {
+		return ui.Usage(err)
+	}
+	if o.StaticToken != "" && o.StaticTokenEnv != "" {
+		return ui.Usage(errors.New("only one of --static-token and --static-token-env can be specified"))
+	}
+	if o.Endpoint != "" && !strings.HasPrefix(o.Endpoint, "https://") {
+		return ui.Usage(fmt.Errorf("invalid --concierge-endpoint %q: it must begin with \"https://\"", o.Endpoint))
+	}
+	if o.Timeout < 0 {
+		return ui.Usage(fmt.Errorf("invalid --timeout %s: it must not be negative", o.Timeout))
+	}
+	if o.NoConcierge {
+		for flag, set := range map[string]bool{
+			"concierge-endpoint": o.Endpoint != "", "concierge-ca-bundle": len(o.CABundle) > 0, "concierge-mode": o.Mode != "",
+		} {
+			if set {
+				return ui.Usage(fmt.Errorf("--%s has no meaning with --no-concierge", flag))
+			}
+		}
+	}
+	if err := o.OIDC.validate(); err != nil {
+		return ui.Usage(err)
+	}
+	return o.validateOutput()
+}
+
+// validateOutput finds out now, and not after minutes of waiting, that the file cannot be written.
+func (o *Options) validateOutput() error {
+	if o.toStdout() {
+		return nil
+	}
+	if info, err := os.Stat(o.Output); err == nil && info.IsDir() {
+		return ui.Usage(fmt.Errorf("invalid --output %q: it is a directory", o.Output))
+	}
+	if info, err := os.Stat(filepath.Dir(o.Output)); err != nil || !info.IsDir() {
+		return ui.Usage(fmt.Errorf("invalid --output %q: there is no directory %q", o.Output, filepath.Dir(o.Output)))
+	}
+	return nil
+}
+
+func (o *Options) toStdout() bool { return slices.Contains([]string{"", "-"}, o.Output) }

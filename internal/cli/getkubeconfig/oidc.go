@@ -1,0 +1,232 @@
+package getkubeconfig
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+// OIDCOptions are the flags for logins with an OpenID Connect issuer.
+type OIDCOptions struct {
+	Issuer            string
+	ClientID          string
+	ListenPort        uint16
+	Scopes            []string
+	SkipBrowser       bool
+	SkipListen        bool
+	SessionCache      string
+	CABundle          []byte
+	DebugSessionCache bool
+	RequestAudience   string
+	UpstreamName      string
+	UpstreamType      string
+	UpstreamFlow      string
+}
+
+func upstreamTypes() []string { return []string{"oidc", "ldap", "activedirectory", "github"} }
+func upstreamFlows() []string { return []string{"cli_password", "browser_authcode"} }
+
+func (o *OIDCOptions) addFlags(flags *pflag.FlagSet, caBundle *bundleFlag) {
+	flags.StringVar(&o.Issuer, "oidc-issuer", "", "OpenID Connect issuer (default: the JWTAuthenticator's)")
+	flags.StringVar(&o.ClientID, "oidc-client-id", "pinniped-cli", "OpenID Connect client ID")
+	flags.Uint16Var(&o.ListenPort, "oidc-listen-port", 0, "port on localhost for the browser's answer (0: any free one)")
+	flags.StringSliceVar(&o.Scopes, "oidc-scopes", []string{"offline_access", "openid", "pinniped:request-audience", "username", "groups"}, "OpenID Connect scopes to request")
+	flags.BoolVar(&o.SkipBrowser, "oidc-skip-browser", false, "do not open a browser at login, only print the link")
+	flags.BoolVar(&o.SkipListen, "oidc-skip-listen", false, "do not listen on localhost at login")
+	flags.StringVar(&o.SessionCache, "oidc-session-cache", "", "file in which users' sessions are kept (default: the plugin's own)")
+	flags.Var(caBundle, "oidc-ca-bundle", "PEM file with the issuer's CA bundle, repeatable (default: the JWTAuthenticator's)")
+	flags.BoolVar(&o.DebugSessionCache, "oidc-debug-session-cache", false, "print what happens in the session cache at login")
+	flags.StringVar(&o.RequestAudience, "oidc-request-audience", "", "audience to request by token exchange (default: the JWTAuthenticator's)")
+	flags.StringVar(&o.UpstreamName, "upstream-identity-provider-name", "", "name of the Supervisor's identity provider")
+	flags.StringVar(&o.UpstreamType, "upstream-identity-provider-type", "", "type of the Supervisor's identity provider: "+strings.Join(upstreamTypes(), ", "))
+	flags.StringVar(&o.UpstreamFlow, "upstream-identity-provider-flow", "", "login flow of the Supervisor's identity provider: "+strings.Join(upstreamFlows(), ", "))
+	flags.Lookup("oidc-skip-listen").Hidden = true
+	flags.Lookup("oidc-debug-session-cache").Hidden = true
+}
+
+func (o *OIDCOptions) validate() error {
+	for flag, f := range map[string]struct {
+		value    string
+		accepted []string
+	}{
+		"upstream-identity-provider-type": {o.UpstreamType, upstreamTypes()},
+		"upstream-identity-provider-flow": {o.UpstreamFlow, upstreamFlows()},
+	} {
+		if f.value != "" && !slices.Contains(f.accepted, f.value) {
+			return fmt.Errorf("invalid value %q for --%s, supported values are %q", f.value, flag, f.accepted)
+		}
+	}
+	return nil
+}
+
+// fromAuthenticator takes what the flags left open from the JWTAuthenticator.
+func (o *OIDCOptions) fromAuthenticator(ctx context.Context, cluster Discoverer, authenticator *discovery.Authenticator) error {
+	spec := &authenticator.JWT.Spec
+	o.Issuer = orElse(o.Issuer, spec.Issuer)
+	o.RequestAudience = orElse(o.RequestAudience, spec.Audience)
+	if len(o.CABundle) > 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	bundle, err := cluster.AuthenticatorCABundle(ctx, spec.TLS)
+	if err == nil && len(bundle) > 0 {
+		_, err = kubeconfig.CountCertificates(bundle)
+	}
+	if err != nil {
+		return ui.WithHint(fmt.Errorf("tried to autodiscover --oidc-ca-bundle, but JWTAuthenticator %q has none that can be used: %w", authenticator.Name, err),
+			"give the issuer's CA bundle with --oidc-ca-bundle")
+	}
+	o.CABundle = bundle
+	return nil
+}
+
+// discover asks the issuer about itself, and returns the login that fits. It changes its own copy only.
+func (o OIDCOptions) discover(ctx context.Context, progress *ui.Progress) (*kubeconfig.OIDC, error) {
+	if o.Issuer == "" {
+		return nil, ui.WithHint(ui.Usage(errors.New("could not autodiscover --oidc-issuer and none was provided")),
+			"give --static-token-env for logins with a token, or --oidc-issuer for logins with OpenID Connect")
+	}
+	if err := o.askIssuer(ctx, progress); err != nil {
+		return nil, err
+	}
+	if strings.Contains(o.RequestAudience, ".pinniped.dev") {
+		return nil, ui.Usage(fmt.Errorf("request audience is not allowed to include the substring '.pinniped.dev': %s", o.RequestAudience))
+	}
+	return &kubeconfig.OIDC{
+		Issuer: o.Issuer, ClientID: o.ClientID, Scopes: o.Scopes,
+		SkipBrowser: o.SkipBrowser, SkipListen: o.SkipListen, ListenPort: o.ListenPort, CABundle: o.CABundle,
+		SessionCache: o.SessionCache, DebugSessionCache: o.DebugSessionCache, RequestAudience: o.RequestAudience,
+		UpstreamName: o.UpstreamName, UpstreamType: o.UpstreamType, UpstreamFlow: o.UpstreamFlow,
+	}, nil
+}
+
+// askIssuer adapts scopes and identity provider to what a Supervisor says. Other issuers change nothing.
+func (o *OIDCOptions) askIssuer(ctx context.Context, progress *ui.Progress) error {
+	client, err := newHTTPClient(nil, o.CABundle)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	var metadata struct {
+		Issuer          string   `json:"issuer"`
+		ScopesSupported []string `json:"scopes_supported"`
+		Supervisor      struct {
+			IdentityProviders string `json:"pinniped_identity_providers_endpoint"`
+		} `json:"discovery.supervisor.pinniped.dev/v1alpha1"`
+	}
+	if err := getJSON(ctx, client, strings.TrimSuffix(o.Issuer, "/")+"/.well-known/openid-configuration", &metadata); err != nil {
+		return fmt.Errorf("fetching OIDC discovery data from issuer %q: %w", o.Issuer, err)
+	}
+	if metadata.Issuer != o.Issuer {
+		return fmt.Errorf("fetching OIDC discovery data from issuer %q: it calls itself %q, which must be the same", o.Issuer, metadata.Issuer)
+	}
+	if metadata.Supervisor.IdentityProviders == "" {
+		return nil
+	}
+	if !slices.Contains(metadata.ScopesSupported, "username") || !slices.Contains(metadata.ScopesSupported, "groups") {
+		o.Scopes = slices.DeleteFunc(slices.Clone(o.Scopes), func(scope string) bool { return scope == "username" || scope == "groups" })
+	}
+	if o.UpstreamName != "" && o.UpstreamType != "" && o.UpstreamFlow != "" {
+		return nil
+	}
+	if endpoint, err := url.Parse(metadata.Supervisor.IdentityProviders); err != nil || endpoint.Scheme != "https" {
+		return fmt.Errorf("fetching the identity providers of Supervisor %q: %q is not an https URL", o.Issuer, metadata.Supervisor.IdentityProviders)
+	}
+	var list struct {
+		Providers []upstream `json:"pinniped_identity_providers"`
+	}
+	if err := getJSON(ctx, client, metadata.Supervisor.IdentityProviders, &list); err != nil {
+		return fmt.Errorf("fetching the identity providers of Supervisor %q: %w", o.Issuer, err)
+	}
+	return o.chooseUpstream(list.Providers, progress)
+}
+
+// upstream is an identity provider behind a Supervisor.
+type upstream struct {
+	Name  string   `json:"name"`
+	Type  string   `json:"type"`
+	Flows []string `json:"flows,omitempty"`
+}
+
+// chooseUpstream picks the one identity provider that fits the flags, and its first flow.
+func (o *OIDCOptions) chooseUpstream(all []upstream, progress *ui.Progress) error {
+	if len(all) == 0 {
+		return nil
+	}
+	var fitting []upstream
+	for _, u := range all {
+		if (o.UpstreamName == "" || o.UpstreamName == u.Name) && (o.UpstreamType == "" || o.UpstreamType == u.Type) {
+			fitting = append(fitting, u)
+		}
+	}
+	wanted := ""
+	if o.UpstreamName != "" {
+		wanted += fmt.Sprintf(" with name %q", o.UpstreamName)
+	}
+	if o.UpstreamType != "" {
+		wanted += fmt.Sprintf(" of type %q", o.UpstreamType)
+	}
+	found, err := json.Marshal(all)
+	if err != nil {
+		return fmt.Errorf("encoding the identity providers: %w", err)
+	}
+	switch len(fitting) {
+	case 0:
+		return ui.Usage(fmt.Errorf("no Supervisor upstream identity providers%s were found. Found these upstreams: %s", wanted, found))
+	case 1:
+	default:
+		return ui.Usage(fmt.Errorf("multiple Supervisor upstream identity providers%s were found, so the --upstream-identity-provider-name/--upstream-identity-provider-type flags must be specified. Found these upstreams: %s", wanted, found))
+	}
+	chosen := fitting[0]
+	o.UpstreamName, o.UpstreamType = chosen.Name, chosen.Type
+	switch {
+	case o.UpstreamFlow != "" && len(chosen.Flows) > 0 && !slices.Contains(chosen.Flows, o.UpstreamFlow):
+		return ui.Usage(fmt.Errorf("no client flow %q for Supervisor upstream identity provider %q of type %q were found. Found these flows: %q",
+			o.UpstreamFlow, chosen.Name, chosen.Type, chosen.Flows))
+	case o.UpstreamFlow == "" && len(chosen.Flows) > 0:
+		o.UpstreamFlow = chosen.Flows[0]
+		if len(chosen.Flows) > 1 {
+			progress.Info("identity provider %q has several flows %q, taking the first: choose with --upstream-identity-provider-flow", chosen.Name, chosen.Flows)
+		}
+	}
+	progress.Done("discovered Supervisor upstream identity provider %q of type %q", chosen.Name, chosen.Type)
+	return nil
+}
+
+// getJSON decodes what a GET answers.
+func getJSON(ctx context.Context, client *http.Client, address string, into any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Accept", "application/json")
+	response, err := client.Do(request)
+	if err != nil {
+		return withoutURL(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	if err != nil {
+		return fmt.Errorf("reading the answer: %w", err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("unexpected status code %d", response.StatusCode)
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("decoding the answer: %w", err)
+	}
+	return nil
+}

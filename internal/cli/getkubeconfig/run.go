@@ -1,0 +1,236 @@
+package getkubeconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+const (
+	// lookupTimeout bounds one request to the cluster.
+	lookupTimeout = 20 * time.Second
+	// emptyStatusWait is how long an agent that has not reported anything yet is waited for: it may just be starting,
+	// or not run at all.
+	emptyStatusWait = 30 * time.Second
+)
+
+// Run makes the kubeconfig. Nothing is written unless all went well.
+func (o *Options) Run(ctx context.Context) error {
+	ctx, cancel := factory.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+
+	source, cluster, err := o.Connect(o.Cluster, o.Suffix)
+	if err != nil {
+		return err
+	}
+	input := kubeconfig.Input{Source: source, Suffix: o.NameSuffix, Exec: kubeconfig.Exec{
+		Command: o.CLIPath, InstallHint: o.InstallHint, CredentialCache: o.CredentialCache,
+	}}
+	oidc := o.OIDC
+	if !o.NoConcierge {
+		authenticator, err := o.discoverConcierge(ctx, cluster, &input)
+		if err != nil {
+			return err
+		}
+		if authenticator.JWT != nil && !o.static() {
+			if err := oidc.fromAuthenticator(ctx, cluster, authenticator); err != nil {
+				return err
+			}
+		}
+	}
+	if o.static() {
+		input.Exec.Static = &kubeconfig.Static{Token: o.StaticToken, TokenEnv: o.StaticTokenEnv}
+	} else if input.Exec.OIDC, err = oidc.discover(ctx, o.Progress); err != nil {
+		return err
+	}
+
+	config, err := kubeconfig.Build(input)
+	if err != nil {
+		return fmt.Errorf("building the kubeconfig: %w", err)
+	}
+	if !o.SkipValidation {
+		if err := o.tryConnection(ctx, config); err != nil {
+			return err
+		}
+	}
+	return o.write(config)
+}
+
+func (o *Options) static() bool { return o.StaticToken != "" || o.StaticTokenEnv != "" }
+
+func (o *Options) write(config *clientcmdapi.Config) error {
+	if o.toStdout() {
+		return kubeconfig.Write(o.Out, config)
+	}
+	if err := kubeconfig.WriteFile(o.Output, config); err != nil {
+		return err
+	}
+	o.Progress.Done("wrote %q", o.Output)
+	return nil
+}
+
+// discoverConcierge finds out where and how users get in, and completes input with it.
+func (o *Options) discoverConcierge(ctx context.Context, cluster Discoverer, input *kubeconfig.Input) (*discovery.Authenticator, error) {
+	frontend, err := o.discoverFrontend(ctx, cluster)
+	if err != nil {
+		return nil, err
+	}
+	lookup, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	authenticator, err := cluster.Authenticator(lookup, o.AuthenticatorType, o.AuthenticatorName)
+	if err != nil {
+		return nil, fmt.Errorf("choosing the authenticator: %w", err)
+	}
+	o.Progress.Done("discovered %s %q", authenticator.Type.Kind(), authenticator.Name)
+	if authenticator.Phase == authenticationv1alpha1.PhaseError || authenticator.Phase == authenticationv1alpha1.PhasePending {
+		o.Progress.Warn("%s %q is not ready, logins will fail until it is: %s", authenticator.Type.Kind(), authenticator.Name,
+			orElse(authenticator.Problem, "its phase is "+string(authenticator.Phase)))
+	}
+
+	if err := o.connection(frontend, input); err != nil {
+		return nil, err
+	}
+	exec := input.Exec.Concierge
+	exec.APIGroupSuffix = o.Suffix
+	exec.AuthenticatorName, exec.AuthenticatorType = authenticator.Name, string(authenticator.Type)
+	return authenticator, nil
+}
+
+// connection decides to which endpoint, and with which CA bundle, kubectl and the credential plugin connect.
+func (o *Options) connection(frontend *discovery.Frontend, input *kubeconfig.Input) error {
+	source := input.Source
+	endpoint, bundle := frontend.Endpoint, frontend.CABundle
+	forLogin := bundle
+	switch frontend.Mode {
+	case configv1alpha1.FrontendTokenCredentialRequestAPI:
+		// The administrator's own kubeconfig says best how this cluster is reached from here.
+		o.Progress.Done("discovered Concierge operating in TokenCredentialRequest API mode")
+		endpoint = source.Cluster.Server
+		var err error
+		if bundle, err = source.CABundle(); err != nil {
+			return err
+		}
+		if forLogin = bundle; source.Cluster.InsecureSkipTLSVerify && len(bundle) == 0 && len(o.CABundle) == 0 {
+			// Tokens are only ever sent over verified connections.
+			forLogin = frontend.CABundle
+			o.Progress.Warn("the kubeconfig skips TLS verification; so will kubectl, but logins are verified with the advertised CA bundle")
+		}
+	case configv1alpha1.FrontendImpersonationProxy:
+		o.Progress.Done("discovered Concierge operating in impersonation proxy mode")
+	}
+	if o.Endpoint != "" {
+		endpoint = o.Endpoint
+	}
+	if len(o.CABundle) > 0 {
+		bundle, forLogin = o.CABundle, o.CABundle
+	}
+	if !strings.HasPrefix(endpoint, "https://") {
+		return ui.WithHint(fmt.Errorf("the endpoint %q does not begin with \"https://\", and tokens are only sent over TLS", endpoint),
+			"give another one with --concierge-endpoint")
+	}
+	o.Progress.Done("discovered Concierge endpoint %s", endpoint)
+	if len(forLogin) == 0 {
+		o.Progress.Done("discovered Concierge certificate authority bundle: none, so clients use their system roots")
+	} else {
+		roots, err := kubeconfig.CountCertificates(forLogin)
+		if err != nil {
+			return ui.WithHint(fmt.Errorf("checking the CA bundle of the endpoint: %w", err), "give a good one with --concierge-ca-bundle")
+		}
+		o.Progress.Done("discovered Concierge certificate authority bundle with %d %s", roots, plural(roots, "certificate"))
+	}
+	input.Server, input.CABundle = endpoint, bundle
+	input.Exec.Concierge = &kubeconfig.Concierge{Endpoint: endpoint, CABundle: forLogin}
+	return nil
+}
+
+// discoverFrontend reads the CredentialIssuer and chooses a strategy, waiting for one that is pending.
+func (o *Options) discoverFrontend(ctx context.Context, cluster Discoverer) (*discovery.Frontend, error) {
+	var task *ui.Task
+	defer func() {
+		if task != nil {
+			task.Stop()
+		}
+	}()
+	started := time.Now()
+	var issuer *configv1alpha1.CredentialIssuer
+	for {
+		latest, err := o.readIssuer(ctx, cluster, issuer)
+		if err != nil && (issuer == nil || ctx.Err() != nil || permanent(err)) {
+			return nil, fmt.Errorf("discovering the CredentialIssuer: %w", err)
+		}
+		if issuer == nil {
+			o.Progress.Done("discovered CredentialIssuer %q", latest.Name)
+		}
+		if latest != nil {
+			issuer = latest // otherwise a hiccup while waiting: look again
+		}
+		frontend, err := discovery.ChooseStrategy(issuer, o.Mode)
+		none, ok := errors.AsType[*discovery.NoStrategyError](err)
+		if !ok {
+			return frontend, err
+		}
+		if o.SkipWait || !none.Pending() || len(none.Strategies) == 0 && time.Since(started) > emptyStatusWait {
+			return nil, err
+		}
+		if task == nil {
+			task = o.Progress.Start("waiting for CredentialIssuer pending strategies to finish")
+		}
+		task.Update("waiting: %s", pendingMessage(none))
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for a strategy (--timeout %s): %w: %w", o.Timeout, ctx.Err(), err)
+		case <-time.After(o.PollInterval):
+		}
+	}
+}
+
+// readIssuer reads the CredentialIssuer; once one is known, that very one.
+func (o *Options) readIssuer(ctx context.Context, cluster Discoverer, known *configv1alpha1.CredentialIssuer) (*configv1alpha1.CredentialIssuer, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	name := o.CredentialIssuer
+	if known != nil {
+		name = known.Name
+	}
+	return cluster.CredentialIssuer(ctx, name)
+}
+
+// permanent reports whether another look cannot change err.
+func permanent(err error) bool {
+	return errors.Is(err, discovery.ErrNotFound) || errors.Is(err, discovery.ErrNotInstalled) ||
+		errors.Is(err, discovery.ErrForbidden) || errors.Is(err, discovery.ErrUnauthorized)
+}
+
+func pendingMessage(none *discovery.NoStrategyError) string {
+	for _, s := range none.Strategies {
+		if s.Reason == configv1alpha1.ReasonPending {
+			return fmt.Sprintf("strategy %s is pending: %s", s.Type, s.Message)
+		}
+	}
+	return "the agent has not reported any strategy yet"
+}
+
+func orElse(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return noun
+	}
+	return noun + "s"
+}

@@ -1,0 +1,98 @@
+package login
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/url"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+// concierge are the flags that say where a credential is exchanged.
+type concierge struct {
+	Enabled           bool
+	AuthenticatorType string
+	AuthenticatorName string
+	Endpoint          string
+	CABundleData      string // base64 of PEM; empty means the system roots
+	APIGroupSuffix    string
+}
+
+func (c *concierge) addFlags(flags *pflag.FlagSet) {
+	flags.BoolVar(&c.Enabled, "enable-concierge", false, "exchange the token for a credential of the cluster")
+	flags.StringVar(&c.AuthenticatorType, "concierge-authenticator-type", "", `type of the authenticator: "webhook" or "jwt"`)
+	flags.StringVar(&c.AuthenticatorName, "concierge-authenticator-name", "", "name of the authenticator")
+	flags.StringVar(&c.Endpoint, "concierge-endpoint", "", "address of the exchange (https://host[:port])")
+	flags.StringVar(&c.CABundleData, "concierge-ca-bundle-data", "", "CA bundle of the endpoint, base64 of PEM (default: the system roots)")
+	flags.StringVar(&c.APIGroupSuffix, "concierge-api-group-suffix", apis.DefaultGroupSuffix, "API group suffix of the installation")
+	flags.String("concierge-namespace", "", "not needed any more")
+	deprecate(flags, "concierge-namespace")
+}
+
+// deprecate hides a flag of older kubeconfigs that is accepted and ignored. It prints nothing: kubectl would show it on
+// every command.
+func deprecate(flags *pflag.FlagSet, name string) { flags.Lookup(name).Hidden = true }
+
+// exchange returns the exchange that the flags describe.
+func (c *concierge) exchange() (*exchange, error) {
+	if c.AuthenticatorName == "" {
+		return nil, errors.New("authenticator name must not be empty")
+	}
+	kind, err := discovery.ParseAuthenticatorType(c.AuthenticatorType)
+	if err != nil {
+		return nil, err
+	}
+	if kind == "" {
+		return nil, errors.New(`authenticator type must not be empty, supported values are "webhook" and "jwt"`)
+	}
+	if err := apis.ValidateGroupSuffix(c.APIGroupSuffix); err != nil {
+		return nil, fmt.Errorf("invalid API group suffix: %w", err)
+	}
+	endpoint, err := parseEndpoint(c.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	bundle, err := base64.StdEncoding.DecodeString(c.CABundleData)
+	if err != nil {
+		return nil, fmt.Errorf("invalid CA bundle data: %w", err)
+	}
+	if len(bundle) > 0 {
+		if _, err := kubeconfig.CountCertificates(bundle); err != nil {
+			return nil, fmt.Errorf("invalid CA bundle data: %w", err)
+		}
+	}
+	groups := apis.GroupsFor(c.APIGroupSuffix)
+	return &exchange{
+		endpoint: endpoint,
+		caBundle: bundle,
+		groups:   groups,
+		authenticator: corev1.TypedLocalObjectReference{
+			APIGroup: &groups.Authentication.Group,
+			Kind:     kind.Kind(),
+			Name:     c.AuthenticatorName,
+		},
+	}, nil
+}
+
+func parseEndpoint(text string) (*url.URL, error) {
+	if text == "" {
+		return nil, errors.New("endpoint must not be empty")
+	}
+	endpoint, err := url.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("invalid endpoint URL: %w", err)
+	}
+	if endpoint.Scheme != "https" {
+		return nil, fmt.Errorf("invalid endpoint scheme %q (must be \"https\")", endpoint.Scheme)
+	}
+	if endpoint.Host == "" {
+		return nil, fmt.Errorf("invalid endpoint URL: %q has no host", text)
+	}
+	return endpoint, nil
+}

@@ -1,0 +1,214 @@
+package login
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
+)
+
+const (
+	exchangeTimeout = 30 * time.Second
+	maxAnswer       = 1 << 20
+	maxAttempts     = 3
+	maxRetryAfter   = 5 * time.Second
+)
+
+// exchange turns a token into a credential of the cluster, with one anonymous POST. It uses net/http alone: this
+// runs before kubectl commands, and a clientset would take longer to build than the request takes.
+type exchange struct {
+	endpoint      *url.URL
+	caBundle      []byte // PEM; empty means the system roots
+	groups        apis.Groups
+	authenticator corev1.TypedLocalObjectReference
+
+	// cluster is what kubectl says about the very endpoint: TLS server name and proxy. Nil if it says nothing.
+	cluster *clientauthenticationv1beta1.Cluster
+}
+
+// do exchanges token.
+func (e *exchange) do(ctx context.Context, token string) (*clientauthenticationv1beta1.ExecCredentialStatus, error) {
+	ctx, cancel := context.WithTimeout(ctx, exchangeTimeout)
+	defer cancel()
+	body, err := json.Marshal(loginv1alpha1.TokenCredentialRequest{
+		TypeMeta: metav1.TypeMeta{APIVersion: e.groups.Login.String(), Kind: "TokenCredentialRequest"},
+		Spec:     loginv1alpha1.TokenCredentialRequestSpec{Token: token, Authenticator: e.authenticator},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the request: %w", err)
+	}
+	client, err := e.client()
+	if err != nil {
+		return nil, err
+	}
+	defer client.CloseIdleConnections()
+	for attempt := 1; ; attempt++ {
+		answer, err := e.post(ctx, client, body)
+		if err != nil {
+			return nil, err
+		}
+		if wait, again := answer.retryAfter(); again && attempt < maxAttempts {
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-time.After(wait):
+				continue
+			}
+		}
+		return answer.credential()
+	}
+}
+
+func (e *exchange) client() (*http.Client, error) {
+	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12}
+	if len(e.caBundle) > 0 {
+		tlsConfig.RootCAs = x509.NewCertPool()
+		tlsConfig.RootCAs.AppendCertsFromPEM(e.caBundle)
+	}
+	transport := &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		TLSClientConfig:     tlsConfig,
+		TLSHandshakeTimeout: 10 * time.Second,
+	}
+	if e.cluster != nil {
+		tlsConfig.ServerName = e.cluster.TLSServerName
+		if e.cluster.ProxyURL != "" {
+			proxy, err := url.Parse(e.cluster.ProxyURL)
+			if err != nil {
+				return nil, fmt.Errorf("reading the kubeconfig's proxy-url: %w", err)
+			}
+			transport.Proxy = http.ProxyURL(proxy)
+		}
+	}
+	return &http.Client{
+		Transport: transport,
+		// The request holds a token: it goes to the endpoint, and nowhere else.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, nil
+}
+
+// answer is what the cluster said.
+type answer struct {
+	status  int
+	header  http.Header
+	body    []byte
+	request *url.URL
+	group   string // that was asked for
+}
+
+func (e *exchange) post(ctx context.Context, client *http.Client, body []byte) (*answer, error) {
+	target := e.endpoint.JoinPath("apis", e.groups.Login.Group, e.groups.Login.Version, "tokencredentialrequests")
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json")
+	request.Header.Set("User-Agent", "pinniped")
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, e.explain(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	content, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("reading the answer of %q: %w", e.endpoint, err)
+	}
+	return &answer{status: response.StatusCode, header: response.Header, body: content, request: target, group: e.groups.Login.Group}, nil
+}
+
+// explain gives the usual causes of a failed connection a hint.
+func (e *exchange) explain(err error) error {
+	var urlErr *url.Error
+	if errors.As(err, &urlErr) {
+		err = urlErr.Err
+	}
+	err = fmt.Errorf("connecting to %q: %w", e.endpoint, err)
+	var verification *tls.CertificateVerificationError
+	if errors.As(err, &verification) {
+		return ui.WithHint(err, "the cluster's serving certificate does not fit the CA bundle in this kubeconfig; if it was renewed, ask for a new kubeconfig (\"pinniped get kubeconfig\")")
+	}
+	return err
+}
+
+// retryAfter reports whether the cluster asked to come again soon.
+func (a *answer) retryAfter() (time.Duration, bool) {
+	if a.status != http.StatusTooManyRequests && a.status != http.StatusServiceUnavailable {
+		return 0, false
+	}
+	seconds, err := strconv.Atoi(a.header.Get("Retry-After"))
+	if err != nil || seconds < 0 {
+		return 0, false
+	}
+	wait := time.Duration(seconds) * time.Second
+	return wait, wait <= maxRetryAfter
+}
+
+func (a *answer) credential() (*clientauthenticationv1beta1.ExecCredentialStatus, error) {
+	if a.status != http.StatusCreated && a.status != http.StatusOK {
+		return nil, a.failure()
+	}
+	var result loginv1alpha1.TokenCredentialRequest
+	if err := json.Unmarshal(a.body, &result); err != nil {
+		return nil, fmt.Errorf("decoding the answer of %q: %w", a.request.Host, err)
+	}
+	credential := result.Status.Credential
+	switch {
+	case credential != nil && (credential.Token != "" || credential.ClientCertificateData != "" && credential.ClientKeyData != ""):
+	case result.Status.Message != nil && *result.Status.Message != "":
+		return nil, ui.WithHint(fmt.Errorf("login failed: %s", *result.Status.Message),
+			"the cluster did not accept the token, or its authenticator does not work; its administrator finds the reason in the agent's log%s", a.auditID())
+	default:
+		return nil, errors.New("login failed: unknown cause")
+	}
+	status := &clientauthenticationv1beta1.ExecCredentialStatus{
+		Token:                 credential.Token,
+		ClientCertificateData: credential.ClientCertificateData,
+		ClientKeyData:         credential.ClientKeyData,
+	}
+	if !credential.ExpirationTimestamp.IsZero() {
+		status.ExpirationTimestamp = &credential.ExpirationTimestamp
+	}
+	return status, nil
+}
+
+func (a *answer) failure() error {
+	text := http.StatusText(a.status)
+	var status metav1.Status
+	if json.Unmarshal(a.body, &status) == nil && status.Message != "" {
+		text = status.Message
+	}
+	err := fmt.Errorf("the cluster at %q answered %d: %s", a.request.Host, a.status, text)
+	switch {
+	case a.status == http.StatusNotFound:
+		return ui.WithHint(err, "the cluster does not serve API group %s: is the agent installed there under this API group suffix?", a.group)
+	case a.status >= 300 && a.status < 400:
+		return ui.WithHint(err, "something in front of the cluster redirects requests; tokens are not sent along")
+	case a.auditID() != "":
+		return ui.WithHint(err, "the cluster's administrator finds the reason in the log%s", a.auditID())
+	}
+	return err
+}
+
+func (a *answer) auditID() string {
+	if id := a.header.Get("Audit-Id"); id != "" {
+		return fmt.Sprintf(" (audit ID %q)", id)
+	}
+	return ""
+}

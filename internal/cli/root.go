@@ -1,0 +1,93 @@
+// Package cli is the root of the pinniped command: it builds the tree of commands, prints errors and hints, and chooses
+// the exit code.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/viper"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/getkubeconfig"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/login"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/version"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/whoami"
+)
+
+// New returns the tree of commands. It shares nothing with another tree.
+func New(f *factory.Factory) *cobra.Command {
+	var verbosity int
+	root := factory.Group(&cobra.Command{
+		Use:   "pinniped",
+		Short: "Log in to Kubernetes clusters, and look after the certificate in front of them",
+		Long: `pinniped makes kubeconfigs with which users log in to a cluster, is the credential plugin that kubectl runs for them,
+and puts an administrator's own certificate in front of the cluster's impersonation proxy.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 124 timed out, 130 interrupted. Some commands have more; their help says so.
+Flags that many commands share can also be set in the environment (PINNIPED_ and the flag's name in upper case, with
+underscores) and in ~/.config/pinniped/config.yaml.`,
+		Example: `  pinniped get kubeconfig --static-token-env TOKEN -o user.yaml
+  pinniped whoami --kubeconfig user.yaml`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	})
+	flags := root.PersistentFlags()
+	flags.BoolVarP(&f.Quiet, "quiet", "q", false, "no progress on stderr")
+	flags.IntVarP(&verbosity, "verbosity", "v", 0, "show the log of requests to the cluster on stderr, from 1 to 7")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return ui.WithHint(ui.Usage(err), "run %q for the flags", cmd.CommandPath()+" --help")
+	})
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if verbosity != 0 {
+			f.SetVerbosity(verbosity)
+		}
+		return f.ApplyConfig(viper.New(), cmd)
+	}
+	root.SetIn(f.In)
+	root.SetOut(f.Out)
+	root.SetErr(f.ErrOut)
+	root.SetArgs(f.Args)
+
+	get := factory.Group(&cobra.Command{Use: "get", Short: "Get a kubeconfig"})
+	get.AddCommand(getkubeconfig.NewCommand(f))
+	root.AddCommand(
+		get,
+		login.NewCommand(f),
+		whoami.NewCommand(f),
+		version.NewCommand(f),
+	)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" || cmd.Name() == "help" {
+			factory.WithoutConfig(cmd)
+		}
+	}
+	return root
+}
+
+// Main runs the command line in f.Args, prints what went wrong, and returns the process's exit code.
+func Main(ctx context.Context, f *factory.Factory) int {
+	if f.Args == nil {
+		f.Args = []string{} // for cobra, nil means the arguments of the process
+	}
+	err := New(f).ExecuteContext(ctx)
+	if err == nil {
+		return ui.ExitDone
+	}
+	style := f.Style(f.ErrOut)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		fmt.Fprintf(f.ErrOut, "%s interrupted\n", style.Bad("error:"))
+		return ui.ExitInterrupted
+	}
+	fmt.Fprintf(f.ErrOut, "%s %s\n", style.Bad("error:"), strings.TrimSpace(err.Error()))
+	if hint := ui.HintOf(err); hint != "" {
+		fmt.Fprintf(f.ErrOut, "%s %s\n", style.Caution("hint:"), hint)
+	}
+	return ui.ExitCodeOf(err)
+}

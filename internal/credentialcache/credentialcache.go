@@ -1,0 +1,170 @@
+// Package credentialcache keeps short-lived cluster credentials in a file, so that not every kubectl command logs in.
+//
+// The file is the one that Pinniped's own CLI uses, in the same format: both can share it. It holds private keys, and
+// is therefore only readable by its owner. A cache never fails a login: what cannot be read or written is a miss.
+package credentialcache
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/gofrs/flock"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
+)
+
+const (
+	apiVersion = "config.supervisor.pinniped.dev/v1alpha1"
+	kind       = "CredentialCache"
+
+	// maxAge is how long an entry is used, whatever its expiry says.
+	maxAge = time.Hour
+	// maxMargin is how long before its expiry a credential is no longer handed out, so that it does not expire in the
+	// middle of a command. Credentials with a short life have a tenth of it as margin.
+	maxMargin = 30 * time.Second
+
+	lockTimeout = 2 * time.Second
+	lockDelay   = 5 * time.Millisecond
+
+	// maxSize bounds what is read: a file beyond it is not ours, and starts anew.
+	maxSize = 8 << 20
+)
+
+// Cache is a cache file. The zero value, and one with an empty path, keeps nothing.
+// It is safe for concurrent use by goroutines and by processes.
+type Cache struct {
+	// Path of the file. It and its directory are made when they are needed.
+	Path string
+	// Now is the clock.
+	Now func() time.Time
+}
+
+type file struct {
+	metav1.TypeMeta `json:",inline"`
+	Credentials     []entry `json:"credentials"`
+}
+
+type entry struct {
+	Key               string                                            `json:"key"`
+	CreationTimestamp metav1.Time                                       `json:"creationTimestamp"`
+	LastUsedTimestamp metav1.Time                                       `json:"lastUsedTimestamp"`
+	Credential        *clientauthenticationv1beta1.ExecCredentialStatus `json:"credential"`
+}
+
+// Key returns the key of a login: of its arguments, its token, and the cluster that the caller named.
+func Key(args []string, token string, cluster *clientauthenticationv1beta1.Cluster) (string, error) {
+	hash := sha256.New()
+	// An Encoder, because it ends the text with a line feed, which is part of the key.
+	err := json.NewEncoder(hash).Encode(struct {
+		Args    []string                             `json:"args"`
+		Token   string                               `json:"token"`
+		Cluster *clientauthenticationv1beta1.Cluster `json:"cluster"`
+	}{args, token, cluster})
+	if err != nil {
+		return "", fmt.Errorf("computing the cache key: %w", err)
+	}
+	return hex.EncodeToString(hash.Sum(nil)), nil
+}
+
+// Get returns the credential kept under key, or nil if there is none that will still be good for a while.
+// It takes no lock and writes nothing: the file is only ever replaced as a whole.
+func (c *Cache) Get(key string) *clientauthenticationv1beta1.ExecCredentialStatus {
+	if c.Path == "" {
+		return nil
+	}
+	for _, e := range c.read().Credentials {
+		if e.Key == key && e.usable(c.Now()) {
+			return e.Credential
+		}
+	}
+	return nil
+}
+
+// Put keeps credential under key, and drops what is no longer good. A credential without expiry is not kept.
+// The error is for a debug line; the login that made the credential has succeeded all the same.
+func (c *Cache) Put(ctx context.Context, key string, credential *clientauthenticationv1beta1.ExecCredentialStatus) error {
+	if c.Path == "" || credential == nil || credential.ExpirationTimestamp == nil {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(c.Path), 0o700); err != nil {
+		return fmt.Errorf("making the directory of the credential cache: %w", err)
+	}
+	unlock, err := c.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+
+	now := metav1.NewTime(c.Now())
+	cached := c.read()
+	cached.Credentials = slices.DeleteFunc(cached.Credentials, func(e entry) bool {
+		return e.Key == key || !e.usable(now.Time)
+	})
+	cached.Credentials = append(cached.Credentials, entry{
+		Key: key, CreationTimestamp: now, LastUsedTimestamp: now, Credential: credential,
+	})
+	slices.SortStableFunc(cached.Credentials, func(a, b entry) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
+	content, err := yaml.Marshal(cached)
+	if err != nil {
+		return fmt.Errorf("encoding the credential cache: %w", err)
+	}
+	if err := atomicfile.Write(c.Path, content); err != nil {
+		return fmt.Errorf("writing the credential cache: %w", err)
+	}
+	return nil
+}
+
+// lock takes the lock that Pinniped's CLI takes, too.
+func (c *Cache) lock(ctx context.Context) (unlock func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
+	defer cancel()
+	lock := flock.New(c.Path+".lock", flock.SetPermissions(0o600))
+	locked, err := lock.TryLockContext(ctx, lockDelay)
+	if err == nil && !locked {
+		err = errors.New("it is held by another process")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("locking the credential cache: %w", err)
+	}
+	return func() { _ = lock.Unlock() }, nil
+}
+
+// read returns the file's content, or an empty cache if there is no file that we understand.
+func (c *Cache) read() *file {
+	empty := &file{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}}
+	if info, err := os.Stat(c.Path); err != nil || !info.Mode().IsRegular() || info.Size() > maxSize {
+		return empty
+	}
+	content, err := os.ReadFile(c.Path)
+	if err != nil {
+		return empty
+	}
+	var cached file
+	if err := yaml.Unmarshal(content, &cached); err != nil || cached.APIVersion != apiVersion || cached.Kind != kind {
+		return empty
+	}
+	return &cached
+}
+
+// usable reports whether the entry's credential will be good for a while after now.
+func (e *entry) usable(now time.Time) bool {
+	if e.Credential == nil || e.Credential.ExpirationTimestamp.IsZero() || e.CreationTimestamp.IsZero() {
+		return false
+	}
+	expiry := e.Credential.ExpirationTimestamp.Time
+	margin := min(maxMargin, expiry.Sub(e.CreationTimestamp.Time)/10)
+	return now.Before(expiry.Add(-margin)) && now.Sub(e.CreationTimestamp.Time) < maxAge
+}
