@@ -154,7 +154,7 @@ func serveAggregatedAPI(t *testing.T, cluster *Cluster, serving *certs.KeyPair) 
 }
 
 func get(client *http.Client, url string) (string, error) {
-	response, err := client.Get(url) //nolint:noctx // a loopback server of this test
+	response, err := client.Get(url)
 	if err != nil {
 		return "", err
 	}

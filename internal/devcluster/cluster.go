@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,7 +38,8 @@ type Cluster struct {
 	stopErr           error
 	etcd              *component
 	apiServer         *component
-	controllerManager *component // nil without Options.ControllerManager
+	controllerManager *component   // nil without Options.ControllerManager
+	programs          []*component // of StartProgram
 }
 
 type ports struct {
@@ -231,7 +233,7 @@ func (c *Cluster) giveUp() error {
 func (c *Cluster) release() error {
 	c.stopped = true
 	var errs []error
-	for _, program := range []*component{c.controllerManager, c.apiServer, c.etcd} {
+	for _, program := range append(slices.Clone(c.programs), c.controllerManager, c.apiServer, c.etcd) {
 		if program != nil {
 			errs = append(errs, program.stop())
 		}

@@ -74,7 +74,7 @@ func (c *component) launch() (logOffset int64, err error) {
 	if info, err := log.Stat(); err == nil {
 		logOffset = info.Size()
 	}
-	process := exec.Command(c.path, c.args...) //nolint:gosec,noctx // a program that we looked up; stopped by stop, not by a context
+	process := exec.Command(c.path, c.args...) //nolint:noctx // stopped by stop, not by a context
 	process.Dir = c.dir
 	process.Env = programEnv(os.Environ())
 	process.Stdout = log

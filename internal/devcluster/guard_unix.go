@@ -51,7 +51,7 @@ func newGuard(temporary string) (*guard, error) {
 		return nil, fmt.Errorf("starting the guard process: %w", err)
 	}
 	defer reader.Close()                                                               //nolint:errcheck // the shell has its own copy
-	shell := exec.Command("/bin/sh", "-c", guardScript, "devcluster-guard", temporary) //nolint:gosec,noctx // constant script; must outlive every context
+	shell := exec.Command("/bin/sh", "-c", guardScript, "devcluster-guard", temporary) //nolint:noctx // must outlive every context
 	shell.Stdin = reader
 	shell.Dir = "/"
 	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

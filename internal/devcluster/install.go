@@ -80,7 +80,7 @@ func manifestFlag(path string) (string, error) {
 func (c *Cluster) runKubectl(ctx context.Context, kubectl string, args ...string) error {
 	// Ports are used again by later clusters, so the user's discovery cache must not be shared.
 	args = append([]string{"--kubeconfig=" + c.AdminKubeconfig(), "--cache-dir=" + filepath.Join(c.dir, "kubectl-cache")}, args...)
-	command := exec.CommandContext(ctx, kubectl, args...) //nolint:gosec // kubectl as we found it
+	command := exec.CommandContext(ctx, kubectl, args...)
 	command.WaitDelay = time.Second
 	var stderr bytes.Buffer
 	command.Stderr = &stderr

@@ -79,12 +79,13 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		{
 			name: "after kill -9",
 			mode: modeNoHandler,
-			end:  func(t *testing.T, owner, _ int) { kill(t, owner, syscall.SIGKILL) },
+			end:  func(t *testing.T, owner, _ int) { t.Helper(); kill(t, owner, syscall.SIGKILL) },
 		},
 		{
 			name: "after kill -9 of the guard and then of the owner",
 			mode: modeNoHandler,
 			end: func(t *testing.T, owner, guard int) {
+				t.Helper()
 				if pdeathsigMissing {
 					t.Skip("only the guard watches on this system")
 				}
@@ -95,12 +96,12 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		{
 			name: "after Ctrl-C that nobody handles",
 			mode: modeNoHandler,
-			end:  func(t *testing.T, owner, _ int) { kill(t, -owner, syscall.SIGINT) },
+			end:  func(t *testing.T, owner, _ int) { t.Helper(); kill(t, -owner, syscall.SIGINT) },
 		},
 		{
 			name: "after Ctrl-C that stops the cluster",
 			mode: modeStops,
-			end:  func(t *testing.T, owner, _ int) { kill(t, -owner, syscall.SIGINT) },
+			end:  func(t *testing.T, owner, _ int) { t.Helper(); kill(t, -owner, syscall.SIGINT) },
 		},
 		{
 			name: "after an end without Stop",
@@ -151,7 +152,7 @@ func startHelper(t *testing.T, dir, mode string) (owner *exec.Cmd, guard int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	owner = exec.Command(self) //nolint:gosec,noctx // this very binary; ended by the test
+	owner = exec.Command(self)
 	owner.Env = append(os.Environ(), helperDirEnv+"="+dir, helperModeEnv+"="+mode)
 	owner.Stderr = os.Stderr
 	owner.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -192,7 +193,7 @@ func kill(t *testing.T, pid int, sig syscall.Signal) {
 // processesOf returns the command lines of all processes that name dir, those that ended but were not waited for left out.
 func processesOf(t *testing.T, dir string) []string {
 	t.Helper()
-	output, err := exec.Command("ps", "-axww", "-o", "pid=,stat=,command=").Output() //nolint:noctx // ends by itself
+	output, err := exec.Command("ps", "-axww", "-o", "pid=,stat=,command=").Output()
 	if err != nil {
 		t.Fatalf("ps: %v", err)
 	}
@@ -260,7 +261,7 @@ func TestGuard(t *testing.T) {
 // sleeper starts a guarded process that the end of the test ends.
 func sleeper(t *testing.T, guard *guard) *exec.Cmd {
 	t.Helper()
-	process := exec.Command("sleep", "600") //nolint:noctx // ended below
+	process := exec.Command("sleep", "600")
 	process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := process.Start(); err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ func needPrograms(t *testing.T) {
 // eventually polls until check returns nil, and fails the test when that takes too long.
 func eventually(t *testing.T, timeout time.Duration, check func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), timeout) //nolint:usetesting // also used in cleanups
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	for {
 		err := check()
