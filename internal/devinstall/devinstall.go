@@ -1,0 +1,200 @@
+// Package devinstall installs the product on a local control plane: the manifests that are shipped, and, because that cluster has no node
+// to run pods on, the agent and the local-user-authenticator as processes beside it, each with its own service account's
+// identity. So what the demo and the tests see is what the shipped manifests permit.
+package devinstall
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+)
+
+// Names of the shipped manifests.
+const (
+	Namespace          = "pinniped-concierge"
+	CredentialIssuer   = "pinniped-concierge-config"
+	AgentAccount       = "pinniped-concierge"
+	APIService         = "pinniped-concierge-api"
+	LocalUserNamespace = "local-user-authenticator"
+)
+
+// aggregated are the APIServices that lead to the agent.
+var aggregated = []string{"v1alpha1.login.concierge.pinniped.dev", "v1alpha1.identity.concierge.pinniped.dev"}
+
+// Installation is the product on one cluster.
+type Installation struct {
+	Cluster *devcluster.Cluster
+	// Binary is bin/pinniped-agent.
+	Binary string
+	// Deploy is the folder deploy of the repository.
+	Deploy string
+}
+
+// Install applies the shipped manifests. Nothing runs yet.
+func (i *Installation) Install(ctx context.Context) error {
+	return i.Cluster.Install(ctx, filepath.Join(i.Deploy, "concierge"), filepath.Join(i.Deploy, "local-user-authenticator"))
+}
+
+// Agent is one replica of the agent.
+type Agent struct {
+	*devcluster.Program
+	APIPort, ProxyPort int
+}
+
+// ProxyAddress is where this replica's impersonation proxy listens: 127.0.0.1:PORT.
+func (a *Agent) ProxyAddress() string { return loopback(a.ProxyPort) }
+
+// APIAddress is where this replica's Concierge APIs listen: 127.0.0.1:PORT.
+func (a *Agent) APIAddress() string { return loopback(a.APIPort) }
+
+// StartAgent starts a replica and leads the cluster's aggregated APIs to it. It returns when the replica lives, which is before it is
+// ready: see WaitReady. Ports are chosen now, and stay the same when the Program is restarted.
+func (i *Installation) StartAgent(ctx context.Context, name string, args ...string) (*Agent, error) {
+	kubeconfig, err := i.accountKubeconfig(ctx, name, Namespace, AgentAccount)
+	if err != nil {
+		return nil, err
+	}
+	agent := &Agent{}
+	if agent.APIPort, err = freePort(ctx); err != nil {
+		return nil, err
+	}
+	if agent.ProxyPort, err = freePort(ctx); err != nil {
+		return nil, err
+	}
+	args = append([]string{
+		"concierge", "--kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1", "--namespace=" + Namespace, "--pod-name=" + name,
+		"--aggregated-api-server-port=" + strconv.Itoa(agent.APIPort), "--impersonation-proxy-server-port=" + strconv.Itoa(agent.ProxyPort),
+	}, args...)
+	agent.Program, err = i.Cluster.StartProgram(ctx, devcluster.ProgramOptions{Name: name, Path: i.Binary, Args: args})
+	if err != nil {
+		return nil, err
+	}
+	return agent, i.PointAt(ctx, agent)
+}
+
+// PointAt leads the cluster's aggregated APIs to a replica.
+func (i *Installation) PointAt(ctx context.Context, agent *Agent) error {
+	if err := i.Cluster.PointServiceAt(ctx, Namespace, APIService, agent.APIPort); err != nil {
+		return err
+	}
+	for _, name := range aggregated {
+		if err := i.Cluster.PointAPIServiceAt(ctx, name, agent.APIPort); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Ready returns nil when the replica says that it is ready, as the kubelet would ask.
+func (a *Agent) Ready(ctx context.Context) error {
+	// The probe of a kubelet does not verify certificates either.
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, //nolint:gosec // see above
+		DisableKeepAlives: true,
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+a.APIAddress()+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return fmt.Errorf("asking whether the agent is ready: %w", err)
+	}
+	defer response.Body.Close() //nolint:errcheck // only the status counts
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the agent is not ready: %s", response.Status)
+	}
+	return nil
+}
+
+// WaitReady waits until the replica is ready, or ctx ends.
+func (a *Agent) WaitReady(ctx context.Context) error {
+	for {
+		err := a.Ready(ctx)
+		if err == nil {
+			return nil
+		}
+		if !a.Running() {
+			return fmt.Errorf("the agent has ended; its log is %q", a.Log())
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the agent, whose log is %q: %w", a.Log(), err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// LocalUsers is a running local-user-authenticator.
+type LocalUsers struct {
+	*devcluster.Program
+	Port int
+}
+
+// Endpoint is the webhook's URL, as a WebhookAuthenticator needs it.
+func (l *LocalUsers) Endpoint() string {
+	return "https://" + net.JoinHostPort("localhost", strconv.Itoa(l.Port)) + "/authenticate"
+}
+
+// StartLocalUsers starts the local-user-authenticator, reachable as localhost.
+func (i *Installation) StartLocalUsers(ctx context.Context) (*LocalUsers, error) {
+	const name = "local-user-authenticator"
+	kubeconfig, err := i.accountKubeconfig(ctx, name, LocalUserNamespace, name)
+	if err != nil {
+		return nil, err
+	}
+	port, err := freePort(ctx)
+	if err != nil {
+		return nil, err
+	}
+	program, err := i.Cluster.StartProgram(ctx, devcluster.ProgramOptions{
+		Name: name, Path: i.Binary,
+		Args: []string{
+			"local-user-authenticator", "--kubeconfig=" + kubeconfig, "--namespace=" + LocalUserNamespace,
+			"--listen-address=" + loopback(port), "--serving-name=localhost",
+		},
+		Ready: func(ctx context.Context) error {
+			connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", loopback(port))
+			if err != nil {
+				return err
+			}
+			return connection.Close()
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &LocalUsers{Program: program, Port: port}, nil
+}
+
+// accountKubeconfig writes a kubeconfig with the identity of a service account.
+func (i *Installation) accountKubeconfig(ctx context.Context, name, namespace, account string) (string, error) {
+	config, err := i.Cluster.ServiceAccountConfig(ctx, namespace, account)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(i.Cluster.Dir(), name+".kubeconfig")
+	return path, i.Cluster.WriteKubeconfig(path, config)
+}
+
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// freePort returns a port of this machine on which nobody listens.
+func freePort(ctx context.Context) (int, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", loopback(0))
+	if err != nil {
+		return 0, fmt.Errorf("looking for a free port: %w", err)
+	}
+	port := listener.Addr().(*net.TCPAddr).Port
+	if err := listener.Close(); err != nil {
+		return 0, fmt.Errorf("looking for a free port: %w", err)
+	}
+	return port, nil
+}
