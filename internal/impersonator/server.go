@@ -140,6 +140,8 @@ func newHTTPServer(handler http.Handler, config *tls.Config, logger klog.Logger)
 		IdleTimeout:       idleTimeout,
 		ErrorLog:          log.New(serverLog{logger}, "", 0),
 		Protocols:         new(http.Protocols),
+		// "OPTIONS *" goes the way of all requests.
+		DisableGeneralOptionsHandler: true,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          maxStreams,
 			MaxReceiveBufferPerStream:     bodyWindow,
