@@ -98,6 +98,16 @@ func PlanServing(secret *corev1.Secret, ca *certs.CA, names certs.SANs, now time
 	return material, Plan{}
 }
 
+// Generated says whether the certificate in secret was issued by the generated CA in caSecret, whatever its names and dates are.
+func Generated(secret, caSecret *corev1.Secret) bool {
+	ca, err := certs.LoadCA(caSecret.Data[CACertKey], caSecret.Data[caKeyKey])
+	if err != nil {
+		return false
+	}
+	certificate, err := keyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+	return err == nil && certificate.Leaf.CheckSignatureFrom(ca.Certificate()) == nil
+}
+
 // RenewAt returns when two thirds of a certificate's life are over.
 func RenewAt(cert *x509.Certificate) time.Time {
 	return cert.NotBefore.Add(cert.NotAfter.Sub(cert.NotBefore) / 3 * 2)

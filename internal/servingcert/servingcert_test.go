@@ -239,6 +239,24 @@ func TestPlanServing(t *testing.T) {
 	}
 }
 
+func TestGenerated(t *testing.T) {
+	t.Parallel()
+	ca, data, err := NewCA(noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secretOf := func(pair *certs.KeyPair) *corev1.Secret {
+		return &corev1.Secret{Data: map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM}}
+	}
+	ours, theirs := secretOf(issue(t, ca, noon, day)), secretOf(issue(t, newCA(t), noon, day))
+	if !Generated(ours, &corev1.Secret{Data: data}) {
+		t.Error("what the CA issued does not count as generated")
+	}
+	if Generated(theirs, &corev1.Secret{Data: data}) || Generated(ours, &corev1.Secret{}) || Generated(&corev1.Secret{}, &corev1.Secret{Data: data}) {
+		t.Error("what the CA did not issue counts as generated")
+	}
+}
+
 func TestHolder(t *testing.T) {
 	t.Parallel()
 	var holder Holder

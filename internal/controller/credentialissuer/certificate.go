@@ -129,7 +129,7 @@ func sameChain(a, b *servingcert.Material) bool {
 }
 
 // removeGenerated removes the generated serving certificate, which nothing serves any more. Its CA stays: it is in kubeconfigs,
-// and comes back into use when the external certificate goes.
+// and comes back into use when the external certificate goes. A Secret of that name which somebody else filled stays as well.
 func (r *Reconciler) removeGenerated(ctx context.Context) error {
 	if !r.IsLeader() {
 		return nil
@@ -140,6 +140,10 @@ func (r *Reconciler) removeGenerated(ctx context.Context) error {
 	}
 	secret, found, err := r.Secrets.Get(ctx, name)
 	if err != nil || !found {
+		return err
+	}
+	ca, found, err := r.Secrets.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: r.Names.CASecret})
+	if err != nil || !found || !servingcert.Generated(secret, ca) {
 		return err
 	}
 	return r.remove(ctx, "Secret", &corev1.Secret{ObjectMeta: metav1.ObjectMeta{

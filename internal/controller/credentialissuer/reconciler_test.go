@@ -1,0 +1,478 @@
+package credentialissuer
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/namedwatch"
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/signer"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// switchboard stands for the impersonation proxy: it remembers whether it was told to run.
+type switchboard struct {
+	on   atomic.Bool
+	fail atomic.Pointer[error]
+}
+
+func (s *switchboard) Start(context.Context) error {
+	if failure := s.fail.Load(); failure != nil {
+		return *failure
+	}
+	s.on.Store(true)
+	return nil
+}
+func (s *switchboard) Stop(context.Context) error { s.on.Store(false); return nil }
+func (s *switchboard) Serving() bool              { return s.on.Load() }
+
+var testNames = Names{
+	CredentialIssuer: "config", LoadBalancerService: "lb", ClusterIPService: "ip",
+	TLSSecret: "generated-tls", CASecret: "generated-ca", SignerSecret: "signer",
+}
+
+// replica is a Reconciler that runs against a real API server.
+type replica struct {
+	*Reconciler
+	client.Client
+	proxy   *switchboard
+	leading *atomic.Bool
+	wake    chan event.GenericEvent
+}
+
+func startReplica(t *testing.T, cluster *devcluster.Cluster, namespace string, leading bool) *replica {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	apis.AddToScheme(scheme, apis.DefaultGroupSuffix)
+	manager, err := ctrl.NewManager(cluster.AdminConfig(), ctrl.Options{
+		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+			&configv1alpha1.CredentialIssuer{}: {Field: fields.OneTermEqualSelector("metadata.name", testNames.CredentialIssuer)},
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, err := corev1client.NewForConfig(cluster.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, err := client.New(cluster.AdminConfig(), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &replica{Client: live, proxy: &switchboard{}, leading: &atomic.Bool{}, wake: make(chan event.GenericEvent, 1)}
+	r.leading.Store(leading)
+	changed := func(types.NamespacedName) { r.notify() }
+	r.Reconciler = &Reconciler{
+		Client: manager.GetClient(), Live: manager.GetAPIReader(),
+		Secrets:  namedwatch.New(t.Context(), core.RESTClient(), "secrets", &corev1.Secret{}, changed),
+		Services: namedwatch.New(t.Context(), core.RESTClient(), "services", &corev1.Service{}, changed),
+		Holder:   &servingcert.Holder{}, Signer: &signer.Signer{}, Proxy: r.proxy,
+		IsLeader: r.leading.Load, Wake: r.wake,
+		Names: testNames, Namespace: namespace, Labels: map[string]string{"app": "x"}, AppLabel: "x", ProxyPort: 8444,
+		Clock: clock.RealClock{},
+	}
+	if err := r.SetupWithManager(manager); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- manager.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the manager ended with %v", err)
+		}
+	})
+	return r
+}
+
+func (r *replica) notify() {
+	select {
+	case r.wake <- event.GenericEvent{Object: &configv1alpha1.CredentialIssuer{}}:
+	default:
+	}
+}
+
+// strategy returns the proxy's entry in the status.
+func (r *replica) strategy(ctx context.Context) (configv1alpha1.CredentialIssuerStrategy, error) {
+	var issuer configv1alpha1.CredentialIssuer
+	if err := r.Client.Get(ctx, types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
+		return configv1alpha1.CredentialIssuerStrategy{}, err
+	}
+	if len(issuer.Status.Strategies) != 2 || issuer.Status.Strategies[0].Type != configv1alpha1.StrategyKubeClusterSigningCertificate {
+		return configv1alpha1.CredentialIssuerStrategy{}, fmt.Errorf("the strategies are %+v", issuer.Status.Strategies)
+	}
+	return issuer.Status.Strategies[1], nil
+}
+
+// waitFor waits until the status has a reason and a text in its message.
+func (r *replica) waitFor(t *testing.T, reason configv1alpha1.StrategyReason, text string) configv1alpha1.CredentialIssuerStrategy {
+	t.Helper()
+	var last configv1alpha1.CredentialIssuerStrategy
+	eventually(t, func() error {
+		var err error
+		if last, err = r.strategy(t.Context()); err != nil {
+			return err
+		}
+		if last.Reason != reason || !strings.Contains(last.Message, text) {
+			return fmt.Errorf("the status is %s: %s", last.Reason, last.Message)
+		}
+		return nil
+	})
+	return last
+}
+
+func eventually(t *testing.T, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(15 * time.Second)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it never came true: %v", err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func (r *replica) configure(t *testing.T, change func(*configv1alpha1.ImpersonationProxySpec)) {
+	t.Helper()
+	eventually(t, func() error {
+		var issuer configv1alpha1.CredentialIssuer
+		if err := r.Client.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
+			return err
+		}
+		change(issuer.Spec.ImpersonationProxy)
+		return r.Client.Update(t.Context(), &issuer)
+	})
+}
+
+func (r *replica) secret(t *testing.T, name string) (*corev1.Secret, bool) {
+	t.Helper()
+	var secret corev1.Secret
+	err := r.Client.Get(t.Context(), types.NamespacedName{Namespace: r.Namespace, Name: name}, &secret)
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	return &secret, err == nil
+}
+
+func (r *replica) putSecret(t *testing.T, name string, pair *certs.KeyPair, bundle []byte) {
+	t.Helper()
+	secret, found := r.secret(t, name)
+	secret.Namespace, secret.Name, secret.Type = r.Namespace, name, corev1.SecretTypeTLS
+	secret.Data = map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": bundle}
+	var err error
+	if found {
+		err = r.Client.Update(t.Context(), secret)
+	} else {
+		err = r.Client.Create(t.Context(), secret)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func startCluster(t *testing.T) *devcluster.Cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it needs a real API server, and -short leaves those out")
+	}
+	cluster, err := devcluster.Start(t.Context(), devcluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := cluster.Install(t.Context(), filepath.Join("..", "..", "..", "deploy", "crds")); err != nil {
+		t.Fatal(err)
+	}
+	return cluster
+}
+
+// TestReconciler goes through the life of an installation on a real API server.
+func TestReconciler(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	const namespace = "default"
+	leader := startReplica(t, cluster, namespace, true)
+	follower := startReplica(t, cluster, namespace, false)
+	if leader.Ready() == nil {
+		t.Error("it is ready before it has read anything")
+	}
+
+	err := leader.Client.Create(t.Context(), &configv1alpha1.CredentialIssuer{
+		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
+		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
+			Mode: "auto", Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: "LoadBalancer"},
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader.waitFor(t, "ErrorDuringSetup", "no nodes found")
+
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"node-role.kubernetes.io/control-plane": ""}}}
+	if err := leader.Client.Create(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	leader.waitFor(t, "Disabled", messageAutoOff)
+	if err := leader.Ready(); err != nil {
+		t.Errorf("it is not ready although the proxy is off: %v", err)
+	}
+
+	// A load balancer without an address yet.
+	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
+		s.Mode = "enabled"
+		s.Service.Annotations = map[string]string{"a": "1", "b": "2"}
+	})
+	leader.waitFor(t, "Pending", errPending.Error())
+	if leader.proxy.Serving() || leader.Ready() != nil {
+		t.Errorf("serving %v, ready %v", leader.proxy.Serving(), leader.Ready())
+	}
+
+	// It gets one: a certificate is generated for it.
+	eventually(t, func() error {
+		var service corev1.Service
+		if err := leader.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); err != nil {
+			return err
+		}
+		service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.7"}}
+		return leader.Client.Status().Update(t.Context(), &service)
+	})
+	generated := leader.waitFor(t, "Listening", messageListening)
+	if got := generated.Frontend.ImpersonationProxyInfo.Endpoint; got != "https://192.0.2.7" {
+		t.Errorf("the endpoint is %s", got)
+	}
+	if !leader.proxy.Serving() {
+		t.Error("the leader's proxy was not started")
+	}
+	eventually(t, func() error {
+		if current := follower.Holder.Current(); current == nil || current.SHA256() != leader.Holder.Current().SHA256() {
+			return errors.New("the follower does not serve what the leader serves")
+		}
+		return follower.Ready()
+	})
+
+	// Annotations of others stay, ours that go are removed.
+	eventually(t, func() error {
+		var service corev1.Service
+		if err := leader.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); err != nil {
+			return err
+		}
+		service.Annotations["other"] = "x"
+		return leader.Client.Update(t.Context(), &service)
+	})
+	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.Service.Annotations = map[string]string{"b": "3"} })
+	eventually(t, func() error {
+		var service corev1.Service
+		if err := leader.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); err != nil {
+			return err
+		}
+		if _, stale := service.Annotations["a"]; stale || service.Annotations["b"] != "3" || service.Annotations["other"] != "x" {
+			return fmt.Errorf("annotations are %v", service.Annotations)
+		}
+		return nil
+	})
+
+	// A name of the outside: certificate for that, and another Service.
+	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
+		s.ExternalEndpoint = "proxy.example.com:8443"
+		s.Service = configv1alpha1.ImpersonationProxyServiceSpec{Type: "ClusterIP"}
+	})
+	eventually(t, func() error {
+		current := leader.Holder.Current()
+		if current == nil || len(current.Certificate.Leaf.DNSNames) != 1 || current.Certificate.Leaf.DNSNames[0] != "proxy.example.com" {
+			return errors.New("no certificate for the new name")
+		}
+		var service corev1.Service
+		if err := leader.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the load balancer is still there: %v", err)
+		}
+		return leader.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "ip"}, &service)
+	})
+	oldCA := leader.Holder.Current().Bundle
+
+	// An external certificate: first missing, then half-made, then bad, then good.
+	pki, err := certs.NewCA("corporate", time.Now(), 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := certs.SANs{DNSNames: []string{"proxy.example.com"}}
+	good, err := pki.IssueServing(names, time.Now(), 20*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
+		s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external", Verification: configv1alpha1.VerificationEnforce}
+	})
+	pendingStrategy := leader.waitFor(t, "Pending", "SecretNotFound")
+	if info := pendingStrategy.Frontend; info == nil || info.ImpersonationProxyInfo.CertificateAuthorityData != base64.StdEncoding.EncodeToString(oldCA) {
+		t.Errorf("what is still being served is not told: %+v", info)
+	}
+	wrong, err := pki.IssueServing(certs.SANs{DNSNames: []string{"elsewhere.example.com"}}, time.Now(), 20*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader.putSecret(t, "external", wrong, pki.CertPEM())
+	leader.waitFor(t, "ErrorDuringSetup", "NameNotCovered")
+	if leader.Holder.Current().Source != servingcert.SourceGenerated {
+		t.Fatal("a bad certificate replaced a good one")
+	}
+	if _, there := leader.secret(t, testNames.TLSSecret); !there {
+		t.Fatal("the generated Secret was removed before the external certificate was served")
+	}
+	leader.putSecret(t, "external", good, pki.CertPEM())
+	external := leader.waitFor(t, "Listening", messageListening)
+	if got := external.Frontend.ImpersonationProxyInfo.CertificateAuthorityData; got != base64.StdEncoding.EncodeToString(pki.CertPEM()) {
+		t.Error("the bundle of ca.crt is not advertised")
+	}
+	eventually(t, func() error {
+		if _, there := leader.secret(t, testNames.TLSSecret); there {
+			return errors.New("the generated serving certificate is still there")
+		}
+		if follower.Holder.Current().Source != servingcert.SourceExternal {
+			return errors.New("the follower serves something else")
+		}
+		return nil
+	})
+
+	// No CA at all: public certificates.
+	leader.putSecret(t, "external", good, nil)
+	eventually(t, func() error {
+		strategy, err := leader.strategy(t.Context())
+		if err == nil && (strategy.Status != "Success" || strategy.Frontend.ImpersonationProxyInfo.CertificateAuthorityData != "") {
+			err = fmt.Errorf("the status is %+v", strategy)
+		}
+		return err
+	})
+
+	// The generated Secret's own name as the external one: nothing may delete what is served.
+	leader.putSecret(t, testNames.TLSSecret, good, pki.CertPEM())
+	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS.SecretName = testNames.TLSSecret })
+	eventually(t, func() error {
+		if leader.Holder.Current().Secret.Name != testNames.TLSSecret {
+			return errors.New("it is not served")
+		}
+		return nil
+	})
+	leader.waitFor(t, "Listening", messageListening)
+	if _, there := leader.secret(t, testNames.TLSSecret); !there {
+		t.Fatal("it deleted the Secret that it serves")
+	}
+
+	// Back to generated: with the old CA, so that old kubeconfigs work again.
+	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS = nil })
+	eventually(t, func() error {
+		if current := leader.Holder.Current(); current.Source != servingcert.SourceGenerated || string(current.Bundle) != string(oldCA) {
+			return fmt.Errorf("it serves the %s certificate", current.Source)
+		}
+		return nil
+	})
+
+	// Leadership moves: the other one writes.
+	leader.leading.Store(false)
+	follower.leading.Store(true)
+	follower.notify()
+	follower.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.Mode = "disabled" })
+	follower.waitFor(t, "Disabled", messageDisabled)
+	eventually(t, func() error {
+		if leader.proxy.Serving() || follower.proxy.Serving() || follower.Signer.Current() != nil || follower.Holder.Current() != nil {
+			return errors.New("something still runs")
+		}
+		if _, there := follower.secret(t, testNames.TLSSecret); there {
+			return errors.New("the generated serving certificate is still there")
+		}
+		for _, name := range []string{testNames.CASecret, testNames.SignerSecret} {
+			if _, there := follower.secret(t, name); !there {
+				t.Fatalf("Secret %s is gone", name)
+			}
+		}
+		var service corev1.Service
+		if err := leader.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "ip"}, &service); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the Service is still there: %v", err)
+		}
+		return nil
+	})
+}
+
+// TestFreshInstallWithExternalCertificate shows that nothing is ever generated but the signer.
+func TestFreshInstallWithExternalCertificate(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	leader := startReplica(t, cluster, "default", true)
+	failure := errors.New("port in use")
+	leader.proxy.fail.Store(&failure)
+	pki, err := certs.NewCA("corporate", time.Now(), 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, err := pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader.putSecret(t, "external", good, nil)
+	err = leader.Client.Create(t.Context(), &configv1alpha1.CredentialIssuer{
+		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
+		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
+			Mode: "enabled", Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: "None"}, ExternalEndpoint: "proxy.example.com",
+			TLS: &configv1alpha1.ImpersonationProxyTLSSpec{
+				SecretName: "external", CertificateAuthorityData: base64.StdEncoding.EncodeToString(pki.CertPEM()),
+			},
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader.waitFor(t, "ErrorDuringSetup", "starting the impersonation proxy: port in use")
+	if leader.Ready() == nil {
+		t.Error("it is ready although the proxy does not listen")
+	}
+	leader.proxy.fail.Store(nil)
+	leader.waitFor(t, "Listening", messageListening)
+	if err := leader.Ready(); err != nil {
+		t.Errorf("it is not ready: %v", err)
+	}
+	for _, name := range []string{testNames.CASecret, testNames.TLSSecret} {
+		if _, there := leader.secret(t, name); there {
+			t.Errorf("Secret %s was generated", name)
+		}
+	}
+}
