@@ -1,0 +1,75 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+)
+
+// How leadership moves: at once when the leader stops, within leaseDuration and a little when it dies.
+const (
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 2 * time.Second
+)
+
+// leadership takes part in choosing the one replica that writes to the cluster. A replica that loses it goes on serving: to lose it
+// is what happens when the API server is away, and that is no time to drop connections.
+type leadership struct {
+	elector *leaderelection.LeaderElector
+	leading atomic.Bool
+}
+
+// newLeadership competes for Lease namespace/name as identity. changed is called when this replica begins or ceases to lead.
+func newLeadership(config *rest.Config, namespace, name, identity string, changed func()) (*leadership, error) {
+	client, err := coordinationv1client.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for Leases: %w", err)
+	}
+	l := &leadership{}
+	l.elector, err = leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Client:     client,
+			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+		},
+		LeaseDuration:   leaseDuration,
+		RenewDeadline:   renewDeadline,
+		RetryPeriod:     retryPeriod,
+		ReleaseOnCancel: true,
+		Name:            name,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(ctx context.Context) {
+				klog.FromContext(ctx).Info("Became the leader", "lease", klog.KRef(namespace, name))
+				l.leading.Store(true)
+				changed()
+			},
+			OnStoppedLeading: func() {
+				l.leading.Store(false)
+				changed()
+			},
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("setting up leader election: %w", err)
+	}
+	return l, nil
+}
+
+// Leading reports whether this replica is the one that writes.
+func (l *leadership) Leading() bool { return l.leading.Load() }
+
+// run competes until ctx ends, and then gives the Lease back at once.
+func (l *leadership) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		l.elector.Run(ctx)
+	}
+}

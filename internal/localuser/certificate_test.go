@@ -1,0 +1,511 @@
+package localuser
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"maps"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+var start = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// secretStore keeps one Secret as the API server would, with resource versions. read sees every write at once.
+type secretStore struct {
+	mu     sync.Mutex
+	secret *corev1.Secret
+	writes int
+	fail   error
+}
+
+func (s *secretStore) read() *corev1.Secret {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.secret.DeepCopy()
+}
+
+func (s *secretStore) put(secret *corev1.Secret) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.store(secret)
+}
+
+func (s *secretStore) store(secret *corev1.Secret) {
+	s.writes++
+	if s.secret = secret.DeepCopy(); s.secret != nil {
+		s.secret.ResourceVersion = strconv.Itoa(s.writes)
+	}
+}
+
+func (s *secretStore) Create(_ context.Context, secret *corev1.Secret, _ metav1.CreateOptions) (*corev1.Secret, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fail != nil {
+		return nil, s.fail
+	}
+	if s.secret != nil {
+		return nil, apierrors.NewAlreadyExists(schema.GroupResource{Resource: "secrets"}, secret.Name)
+	}
+	s.store(secret)
+	return s.secret, nil
+}
+
+func (s *secretStore) Apply(_ context.Context, apply *applycorev1.SecretApplyConfiguration, _ metav1.ApplyOptions) (*corev1.Secret, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fail != nil {
+		return nil, s.fail
+	}
+	if s.secret == nil || *apply.ResourceVersion != s.secret.ResourceVersion {
+		return nil, apierrors.NewConflict(schema.GroupResource{Resource: "secrets"}, *apply.Name, errors.New("changed"))
+	}
+	next := s.secret.DeepCopy()
+	if next.Data == nil {
+		next.Data = map[string][]byte{}
+	}
+	maps.Copy(next.Data, apply.Data)
+	s.store(next)
+	return s.secret, nil
+}
+
+func newTestCertificate(t *testing.T, store *secretStore, clock *clocktesting.FakeClock, names ...string) *servingCertificate {
+	t.Helper()
+	o, err := (Options{RestConfig: &rest.Config{}, ServingNames: names, Clock: clock}).complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newServingCertificate(o, store.read, store, logr.Discard())
+}
+
+func reconcile(t *testing.T, c *servingCertificate) (due time.Time) {
+	t.Helper()
+	due, err := c.reconcile(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return due
+}
+
+// served returns the leaf that a client of c would see, after it verified it as that client.
+func served(t *testing.T, c *servingCertificate, bundle []byte, host string) *x509.Certificate {
+	t.Helper()
+	pair, err := c.get(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(bundle) {
+		t.Fatalf("no CA bundle in %q", bundle)
+	}
+	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: host, CurrentTime: c.clock.Now()}); err != nil {
+		t.Fatalf("a client refuses the served certificate: %v", err)
+	}
+	return pair.Leaf
+}
+
+const serviceHost = "local-user-authenticator.local-user-authenticator.svc"
+
+func TestCertificateIsMade(t *testing.T) {
+	t.Parallel()
+	store, clock := &secretStore{}, clocktesting.NewFakeClock(start)
+	c := newTestCertificate(t, store, clock, "localhost", "127.0.0.1")
+	if _, err := c.get(nil); err == nil {
+		t.Error("a certificate is served before there is one")
+	}
+	due := reconcile(t, c)
+	select {
+	case <-c.ready:
+	default:
+		t.Error("not ready with a certificate")
+	}
+	secret := store.read()
+	if diff := cmp.Diff(map[string]string{"app": "local-user-authenticator"}, secret.Labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+	var leaf *x509.Certificate
+	for _, host := range []string{serviceHost, serviceHost + ".cluster.local", "localhost", "127.0.0.1"} {
+		leaf = served(t, c, secret.Data["caCertificate"], host)
+	}
+	if life := leaf.NotAfter.Sub(leaf.NotBefore); life > 365*24*time.Hour {
+		t.Errorf("the certificate lives longer than a year: %v", life)
+	}
+	if want := leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 3 * 2); !due.Equal(want) {
+		t.Errorf("want renewal at %v, got %v", want, due)
+	}
+	ca := parseOne(t, secret.Data["caCertificate"])
+	if got := ca.Subject.CommonName; got != "local-user-authenticator CA" {
+		t.Errorf("CA is called %q", got)
+	}
+	if ca.NotAfter.Before(start.AddDate(99, 0, 0)) {
+		t.Errorf("the CA ends at %v already", ca.NotAfter)
+	}
+	if _, err := certs.LoadCA(secret.Data["caCertificate"], secret.Data["caCertificatePrivateKey"]); err != nil {
+		t.Error(err)
+	}
+	if _, err := tls.X509KeyPair(secret.Data["tlsCertificateChain"], secret.Data["tlsPrivateKey"]); err != nil {
+		t.Error(err)
+	}
+	// Once more changes nothing, and so does a second replica.
+	reconcile(t, c)
+	reconcile(t, newTestCertificate(t, store, clock, "localhost", "127.0.0.1"))
+	if store.writes != 1 {
+		t.Errorf("want 1 write, got %d", store.writes)
+	}
+}
+
+func parseOne(t *testing.T, certPEM []byte) *x509.Certificate {
+	t.Helper()
+	block, _ := pem.Decode(certPEM)
+	if block == nil {
+		t.Fatalf("no PEM in %q", certPEM)
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}
+
+func TestCertificateIsRenewedUnderTheSameCA(t *testing.T) {
+	t.Parallel()
+	store, clock := &secretStore{}, clocktesting.NewFakeClock(start)
+	c := newTestCertificate(t, store, clock)
+	due := reconcile(t, c)
+	bundle := store.read().Data["caCertificate"]
+	first := served(t, c, bundle, serviceHost)
+
+	clock.SetTime(due.Add(-time.Second))
+	reconcile(t, c)
+	if store.writes != 1 {
+		t.Fatal("renewed too early")
+	}
+	for i := range 10 { // ten renewals are more than six years
+		clock.SetTime(due)
+		due = reconcile(t, c)
+		leaf := served(t, c, bundle, serviceHost)
+		if leaf.Equal(first) || !leaf.NotAfter.After(first.NotAfter) {
+			t.Fatalf("renewal %d: the certificate is not newer", i)
+		}
+		if got := parseOne(t, store.read().Data["tlsCertificateChain"]); !got.Equal(leaf) {
+			t.Fatalf("renewal %d: the Secret holds another certificate than the one served", i)
+		}
+		first = leaf
+	}
+	if diff := cmp.Diff(string(bundle), string(store.read().Data["caCertificate"])); diff != "" {
+		t.Errorf("the CA changed (-want +got):\n%s", diff)
+	}
+}
+
+// damage is a change to a good Secret, and what is expected of it.
+type damage struct {
+	name     string
+	damage   func(t *testing.T, secret *corev1.Secret) *corev1.Secret
+	after    time.Duration // how much later the Secret is looked at
+	want     string        // the reason for a repair; none when empty
+	keepsCA  bool          // by the one who still knows the CA
+	keepsCA2 bool          // by one who has just started
+}
+
+func damages() []damage {
+	set := func(key, value string) func(*testing.T, *corev1.Secret) *corev1.Secret {
+		return func(_ *testing.T, secret *corev1.Secret) *corev1.Secret {
+			secret.Data[key] = []byte(value)
+			return secret
+		}
+	}
+	drop := func(key string) func(*testing.T, *corev1.Secret) *corev1.Secret {
+		return func(_ *testing.T, secret *corev1.Secret) *corev1.Secret {
+			delete(secret.Data, key)
+			return secret
+		}
+	}
+	other := func(t *testing.T) map[string][]byte {
+		t.Helper()
+		store := &secretStore{}
+		reconcile(t, newTestCertificate(t, store, clocktesting.NewFakeClock(start)))
+		return store.read().Data
+	}
+	return []damage{
+		{name: "keeps a good one", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s }, keepsCA: true, keepsCA2: true},
+		{name: "keeps one that others labelled", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret {
+			s.Labels["backup"] = "no"
+			return s
+		}, keepsCA: true, keepsCA2: true},
+		{name: "makes all anew when it is gone", damage: func(*testing.T, *corev1.Secret) *corev1.Secret { return nil }, want: "Missing"},
+		{name: "refills an empty one", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { s.Data = nil; return s }, want: "CAInvalid", keepsCA: true},
+		{name: "replaces a missing CA", damage: drop(caCertificateKey), want: "CAInvalid", keepsCA: true},
+		{name: "replaces a CA that is no PEM", damage: set(caCertificateKey, "hello"), want: "CAInvalid", keepsCA: true},
+		{name: "replaces a missing CA key", damage: drop(caPrivateKeyKey), want: "CAInvalid", keepsCA: true},
+		{name: "replaces a CA key that belongs to another CA", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
+			t.Helper()
+			s.Data[caPrivateKeyKey] = other(t)[caPrivateKeyKey]
+			return s
+		}, want: "CAInvalid", keepsCA: true},
+		{name: "replaces a CA that expired", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s }, after: caLife, want: "CAExpired"},
+		{name: "replaces a missing certificate", damage: drop(certificateChainKey), want: "CertificateInvalid", keepsCA: true, keepsCA2: true},
+		{name: "replaces a missing key", damage: drop(privateKeyKey), want: "CertificateInvalid", keepsCA: true, keepsCA2: true},
+		{name: "replaces a certificate that is no PEM", damage: set(certificateChainKey, "hello"), want: "CertificateInvalid", keepsCA: true, keepsCA2: true},
+		{name: "replaces a certificate whose key is another's", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
+			t.Helper()
+			s.Data[privateKeyKey] = other(t)[privateKeyKey]
+			return s
+		}, want: "CertificateInvalid", keepsCA: true, keepsCA2: true},
+		{name: "replaces a certificate of another CA", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
+			t.Helper()
+			pair := other(t)
+			s.Data[certificateChainKey], s.Data[privateKeyKey] = pair[certificateChainKey], pair[privateKeyKey]
+			return s
+		}, want: "Untrusted", keepsCA: true, keepsCA2: true},
+		{name: "replaces an expiring certificate", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s },
+			after: 250 * 24 * time.Hour, want: "Expiring", keepsCA: true, keepsCA2: true},
+		{name: "replaces an expired certificate", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s },
+			after: 2 * 365 * 24 * time.Hour, want: "Expiring", keepsCA: true, keepsCA2: true},
+		{name: "replaces a certificate with a name too few", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
+			t.Helper()
+			return reissue(t, s, certs.SANs{DNSNames: []string{serviceHost}}, start)
+		}, want: "SANMismatch", keepsCA: true, keepsCA2: true},
+		{name: "replaces a certificate with a name too many", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
+			t.Helper()
+			return reissue(t, s, certs.SANs{
+				DNSNames:    []string{serviceHost, serviceHost + ".cluster.local"},
+				IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+			}, start)
+		}, want: "SANMismatch", keepsCA: true, keepsCA2: true},
+		{name: "replaces a certificate that is not valid yet", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
+			t.Helper()
+			return reissue(t, s, certs.SANs{DNSNames: []string{serviceHost, serviceHost + ".cluster.local"}}, start.Add(time.Hour))
+		}, want: "Untrusted", keepsCA: true, keepsCA2: true},
+		{name: "keeps names in another order", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
+			t.Helper()
+			return reissue(t, s, certs.SANs{DNSNames: []string{serviceHost + ".cluster.local", serviceHost}}, start)
+		}, keepsCA: true, keepsCA2: true},
+		{name: "keeps a CA that is not valid yet, as our clock may be late", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s },
+			after: -time.Hour, keepsCA: true, keepsCA2: true},
+		{name: "follows one that somebody else made", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
+			t.Helper()
+			s.Data = other(t)
+			return s
+		}},
+	}
+}
+
+// reissue puts a certificate for names into the Secret, issued by the CA in it.
+func reissue(t *testing.T, secret *corev1.Secret, names certs.SANs, now time.Time) *corev1.Secret {
+	t.Helper()
+	ca, err := certs.LoadCA(secret.Data[caCertificateKey], secret.Data[caPrivateKeyKey])
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := ca.IssueServing(names, now, 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret.Data[certificateChainKey], secret.Data[privateKeyKey] = pair.CertPEM, pair.KeyPEM
+	return secret
+}
+
+func TestCertificateIsRepaired(t *testing.T) {
+	t.Parallel()
+	for _, test := range damages() {
+		for _, restarted := range []bool{false, true} {
+			name := test.name
+			if restarted {
+				name += " (after a restart)"
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				store, clock := &secretStore{}, clocktesting.NewFakeClock(start)
+				c := newTestCertificate(t, store, clock)
+				reconcile(t, c)
+				bundle := store.read().Data[caCertificateKey]
+				damaged := test.damage(t, store.read())
+				store.put(damaged)
+				writes := store.writes
+				clock.SetTime(start.Add(test.after))
+				keeps := test.keepsCA
+				if restarted {
+					c, keeps = newTestCertificate(t, store, clock), test.keepsCA2
+				}
+
+				var reason string
+				if found := judge(inspect(dataOf(damaged), damaged != nil, c.names), clock.Now()); found != nil {
+					reason = found.Reason
+					if found.Message == "" {
+						t.Error("the verdict says nothing")
+					}
+				}
+				if reason != test.want {
+					t.Errorf("want reason %q, got %q", test.want, reason)
+				}
+				reconcile(t, c)
+				if repaired := store.writes > writes; repaired != (test.want != "") {
+					t.Errorf("want repaired %v, got %v", test.want != "", repaired)
+				}
+				now := store.read().Data[caCertificateKey]
+				if same := string(now) == string(bundle); same != keeps {
+					t.Errorf("want the CA kept: %v, got %v", keeps, same)
+				}
+				if test.after >= 0 {
+					served(t, c, now, serviceHost)
+				}
+				writes = store.writes
+				reconcile(t, c)
+				if store.writes != writes {
+					t.Error("the repaired Secret is repaired again")
+				}
+			})
+		}
+	}
+}
+
+// A CA that cannot issue what we need, here because it is too strict, must not be tried for ever.
+func TestCertificateGivesUpOnACAThatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	store, clock := &secretStore{}, clocktesting.NewFakeClock(start)
+	c := newTestCertificate(t, store, clock)
+	reconcile(t, c)
+	secret := store.read()
+	secret.Data[caCertificateKey], secret.Data[caPrivateKeyKey] = constrainedCA(t)
+	store.put(secret)
+	reconcile(t, c)
+	served(t, c, store.read().Data[caCertificateKey], serviceHost)
+	writes := store.writes
+	reconcile(t, c)
+	if store.writes != writes {
+		t.Error("the Secret is written again and again")
+	}
+}
+
+func TestCertificateEndsWithItsCA(t *testing.T) {
+	t.Parallel()
+	store, clock := &secretStore{}, clocktesting.NewFakeClock(start)
+	ca, err := certs.NewCA(caCommonName, start, 48*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ca.KeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.put(&corev1.Secret{Data: map[string][]byte{caCertificateKey: ca.CertPEM(), caPrivateKeyKey: key}})
+	c := newTestCertificate(t, store, clock)
+	due := reconcile(t, c)
+	served(t, c, ca.CertPEM(), serviceHost)
+	writes := store.writes
+	clock.SetTime(due)
+	reconcile(t, c)
+	if store.writes != writes {
+		t.Error("a certificate was replaced by one that lives no longer")
+	}
+	clock.SetTime(start.Add(49 * time.Hour))
+	reconcile(t, c)
+	served(t, c, store.read().Data[caCertificateKey], serviceHost)
+}
+
+func TestCertificateStaysWhenTheSecretCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	store, clock := &secretStore{}, clocktesting.NewFakeClock(start)
+	c := newTestCertificate(t, store, clock)
+	due := reconcile(t, c)
+	bundle := store.read().Data[caCertificateKey]
+	first := served(t, c, bundle, serviceHost)
+	clock.SetTime(due)
+	store.fail = errors.New("the API server is away")
+	if _, err := c.reconcile(t.Context()); !errors.Is(err, store.fail) {
+		t.Errorf("want the error of the API server, got %v", err)
+	}
+	if got := served(t, c, bundle, serviceHost); !got.Equal(first) {
+		t.Error("a certificate is served that is not in the Secret")
+	}
+	store.fail = nil
+	reconcile(t, c)
+	if got := served(t, c, bundle, serviceHost); got.Equal(first) {
+		t.Error("not renewed when the API server came back")
+	}
+}
+
+// Two replicas that start at once must end with one CA.
+func TestCertificateOfTwoReplicas(t *testing.T) {
+	t.Parallel()
+	store, clock := &secretStore{}, clocktesting.NewFakeClock(start)
+	ahead, behind := newTestCertificate(t, store, clock), newTestCertificate(t, store, clock)
+	behind.read = func() *corev1.Secret { return nil } // it has not seen the other's Secret yet
+	reconcile(t, ahead)
+	bundle := store.read().Data[caCertificateKey]
+	if _, err := behind.reconcile(t.Context()); !apierrors.IsAlreadyExists(err) {
+		t.Fatalf("want AlreadyExists, got %v", err)
+	}
+	behind.read = store.read
+	reconcile(t, behind)
+	served(t, behind, bundle, serviceHost)
+
+	stale := store.read()
+	stale.Data[certificateChainKey] = nil
+	behind.read = func() *corev1.Secret { return stale }
+	store.put(store.read()) // somebody wrote meanwhile
+	if _, err := behind.reconcile(t.Context()); !apierrors.IsConflict(err) {
+		t.Errorf("want a conflict, got %v", err)
+	}
+}
+
+func TestCertificateRun(t *testing.T) {
+	t.Parallel()
+	store, clock := &secretStore{}, clocktesting.NewFakeClock(start)
+	store.fail = errors.New("the API server is away")
+	c := newTestCertificate(t, store, clock)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); c.run(ctx) }()
+	waits := func() {
+		t.Helper()
+		eventually(t, "run does not wait", clock.HasWaiters)
+	}
+	waits()
+	store.mu.Lock()
+	store.fail = nil
+	store.mu.Unlock()
+	clock.Step(firstRetry) // it tries again by itself
+	<-c.ready
+	waits()
+	bundle := store.read().Data[caCertificateKey]
+	first := served(t, c, bundle, serviceHost)
+	clock.SetTime(renewalTime(first)) // it renews by itself
+	eventually(t, "not renewed", func() bool {
+		pair, err := c.get(nil)
+		return err == nil && !pair.Leaf.Equal(first)
+	})
+	waits()
+	store.put(nil) // it follows changes
+	c.notify()
+	eventually(t, "not made again", func() bool { return store.read() != nil })
+	cancel()
+	<-done
+}
+
+// eventually polls until condition holds.
+func eventually(t *testing.T, otherwise string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !condition(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal(otherwise)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package localuser
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authenticationv1beta1 "k8s.io/api/authentication/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubejson "sigs.k8s.io/json"
+)
+
+const (
+	authenticatePath = "/authenticate"
+	reviewKind       = "TokenReview"
+	// maxBody is far more than any TokenReview with a username and a password needs.
+	maxBody = 64 << 10
+)
+
+// webhook answers TokenReviews.
+type webhook struct {
+	verifier *verifier
+	log      logr.Logger
+}
+
+// refusal is an answer that is only a status code, with the reason for our log.
+type refusal struct {
+	code   int
+	reason string
+}
+
+// ServeHTTP answers a TokenReview of version v1 or v1beta1 with one of the same version. What is no such request is answered with a
+// status code and an empty body.
+func (h *webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	answer, refused := h.review(w, r)
+	if refused != nil {
+		h.log.V(2).Info("Refused request", "code", refused.code, "reason", refused.reason)
+		switch refused.code {
+		case http.StatusMethodNotAllowed:
+			w.Header().Set("Allow", http.MethodPost)
+		case http.StatusServiceUnavailable:
+			w.Header().Set("Retry-After", "1")
+		}
+		w.WriteHeader(refused.code)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if err := json.NewEncoder(w).Encode(answer); err != nil {
+		h.log.V(2).Info("Lost the client before the answer", "reason", err.Error())
+	}
+}
+
+func (h *webhook) review(w http.ResponseWriter, r *http.Request) (*authenticationv1.TokenReview, *refusal) {
+	if refused := checkRequest(r); refused != nil {
+		return nil, refused
+	}
+	asked, refused := readReview(w, r)
+	if refused != nil {
+		return nil, refused
+	}
+	name, password, ok := strings.Cut(asked.Spec.Token, ":")
+	if !ok {
+		return nil, &refusal{http.StatusBadRequest, "the token is not username:password"}
+	}
+	answer := &authenticationv1.TokenReview{TypeMeta: asked.TypeMeta}
+	known, err := h.verifier.verify(r.Context(), name, password)
+	switch {
+	case errors.Is(err, errBusy):
+		return nil, &refusal{http.StatusServiceUnavailable, err.Error()}
+	case err != nil:
+		h.log.Error(err, "Could not answer for user", "user", known.name)
+		return nil, &refusal{http.StatusInternalServerError, err.Error()}
+	case known == nil:
+		// The name is not logged: people type passwords where names belong.
+		h.log.V(2).Info("Refused credential")
+	default:
+		h.log.V(2).Info("Authenticated user", "user", known.name)
+		answer.Status.Authenticated = true
+		answer.Status.User = authenticationv1.UserInfo{Username: known.name, Groups: slices.Clone(known.groups)}
+	}
+	return answer, nil
+}
+
+// checkRequest judges what can be judged before the body is read.
+func checkRequest(r *http.Request) *refusal {
+	switch {
+	case r.URL.Path != authenticatePath:
+		return &refusal{http.StatusNotFound, "the path is not " + authenticatePath}
+	case r.Method != http.MethodPost:
+		return &refusal{http.StatusMethodNotAllowed, "the method is not POST"}
+	case !names(r.Header.Values("Content-Type"), "application/json"):
+		return &refusal{http.StatusUnsupportedMediaType, "the content type is not application/json"}
+	case !names(r.Header.Values("Accept"), "application/json", "application/*", "*/*"):
+		return &refusal{http.StatusUnsupportedMediaType, "the client does not accept application/json"}
+	}
+	return nil
+}
+
+// names tells whether a header that lists media types names one of the wanted ones. Parameters, such as a charset, do not count.
+func names(headers []string, wanted ...string) bool {
+	for _, header := range headers {
+		for item := range strings.SplitSeq(header, ",") {
+			if mediaType, _, err := mime.ParseMediaType(item); err == nil && slices.Contains(wanted, mediaType) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// readReview reads a TokenReview as the API server would. Versions v1 and v1beta1 have the same fields, so one type serves both.
+func readReview(w http.ResponseWriter, r *http.Request) (*authenticationv1.TokenReview, *refusal) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
+		return nil, &refusal{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is longer than %d bytes", maxBody)}
+	}
+	if err != nil {
+		return nil, &refusal{http.StatusBadRequest, "the body could not be read"}
+	}
+	review := &authenticationv1.TokenReview{}
+	// The error is not logged: it may quote the body.
+	if err := kubejson.UnmarshalCaseSensitivePreserveInts(body, review); err != nil {
+		return nil, &refusal{http.StatusBadRequest, "the body is not a JSON object with the fields of a TokenReview"}
+	}
+	versions := []string{authenticationv1beta1.SchemeGroupVersion.String(), authenticationv1.SchemeGroupVersion.String()}
+	if !slices.Contains(versions, review.APIVersion) {
+		return nil, &refusal{http.StatusBadRequest, "apiVersion is not one of " + strings.Join(versions, ", ")}
+	}
+	if review.Kind != reviewKind {
+		return nil, &refusal{http.StatusBadRequest, "kind is not " + reviewKind}
+	}
+	return &authenticationv1.TokenReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: review.APIVersion, Kind: review.Kind},
+		Spec:     authenticationv1.TokenReviewSpec{Token: review.Spec.Token},
+	}, nil
+}
