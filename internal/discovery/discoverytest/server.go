@@ -1,0 +1,334 @@
+// Package discoverytest is an API server for tests: TLS on loopback, speaking as much of the Kubernetes API as the CLI
+// uses, and recording what was asked.
+//
+// It keeps objects by path, answers get, list and server-side apply, exchanges tokens in TokenCredentialRequests for
+// client certificates that it then accepts, and answers WhoAmIRequests.
+package discoverytest
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// Admin is the bearer token with which every request is permitted, unless Forbid says otherwise.
+const Admin = "admin-token"
+
+// User is somebody who may log in with a token.
+type User struct {
+	Name   string
+	Groups []string
+}
+
+// Request is one request that the server was sent.
+type Request struct {
+	Method        string
+	Path          string
+	Query         string
+	Authorization string
+	ContentType   string
+	Body          string
+}
+
+// Server is a test API server. Close it at the end. Its methods may be called while it serves.
+type Server struct {
+	URL   string
+	CA    *certs.CA // of the serving certificate
+	Users map[string]User
+
+	http   *httptest.Server
+	groups apis.Groups
+	signer *certs.CA
+
+	mu       sync.Mutex
+	objects  map[string]map[string]any // by path
+	absent   []string                  // path prefixes of API groups that are not served
+	forbid   map[string]bool           // "verb resource"
+	requests []Request
+	lifetime time.Duration
+	failures []int // status codes for the next TokenCredentialRequests
+}
+
+// New starts a server whose API groups end in suffix.
+func New(suffix string) (*Server, error) {
+	now := time.Now()
+	ca, err := certs.NewCA("test serving CA", now, 24*time.Hour)
+	if err != nil {
+		return nil, err
+	}
+	serving, err := ca.IssueServing(certs.SANs{
+		DNSNames: []string{"localhost", "cluster.test"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}, now, time.Hour)
+	if err != nil {
+		return nil, err
+	}
+	return NewServing(suffix, ca, serving)
+}
+
+// NewServing starts a server that presents serving, which ca has issued.
+func NewServing(suffix string, ca *certs.CA, serving *certs.KeyPair) (*Server, error) {
+	signer, err := certs.NewCA("test signer CA", time.Now(), 24*time.Hour)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(serving.CertPEM, serving.KeyPEM)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		CA: ca, Users: map[string]User{}, groups: apis.GroupsFor(suffix), signer: signer,
+		objects: map[string]map[string]any{}, forbid: map[string]bool{}, lifetime: 5 * time.Minute,
+	}
+	clientCAs := x509.NewCertPool()
+	clientCAs.AddCert(signer.Certificate())
+	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+	s.http.TLS = &tls.Config{
+		Certificates: []tls.Certificate{pair}, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: clientCAs, MinVersion: tls.VersionTLS12,
+	}
+	s.http.Config.ErrorLog = discardLog()
+	s.http.StartTLS()
+	s.URL = s.http.URL
+	return s, nil
+}
+
+// Close stops the server.
+func (s *Server) Close() { s.http.Close() }
+
+// Config returns the client configuration of an administrator.
+func (s *Server) Config() *rest.Config {
+	return &rest.Config{Host: s.URL, BearerToken: Admin, TLSClientConfig: rest.TLSClientConfig{CAData: s.CA.CertPEM()}}
+}
+
+// Kubeconfig returns the kubeconfig of an administrator: context "kind", cluster "kind-cluster", user "kind-admin".
+func (s *Server) Kubeconfig() *clientcmdapi.Config {
+	config := clientcmdapi.NewConfig()
+	config.Clusters["kind-cluster"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: s.CA.CertPEM()}
+	config.AuthInfos["kind-admin"] = &clientcmdapi.AuthInfo{Token: Admin}
+	config.Contexts["kind"] = &clientcmdapi.Context{Cluster: "kind-cluster", AuthInfo: "kind-admin", Namespace: "default"}
+	config.CurrentContext = "kind"
+	return config
+}
+
+// CAData returns the CA bundle of the serving certificate as base64 of PEM.
+func (s *Server) CAData() string { return base64.StdEncoding.EncodeToString(s.CA.CertPEM()) }
+
+// Put stores object, anything that encodes to a Kubernetes object in JSON, in place of what was there.
+func (s *Server) Put(object any) error {
+	encoded, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(encoded, &fields); err != nil {
+		return err
+	}
+	path, err := pathOf(fields)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.objects[path] = fields
+	return nil
+}
+
+// Delete removes the object at path.
+func (s *Server) Delete(path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.objects, path)
+}
+
+// Uninstall makes the server know none of the product's APIs.
+func (s *Server) Uninstall() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, gv := range []string{s.groups.Config.String(), s.groups.Authentication.String(), s.groups.Login.String(), s.groups.Identity.String()} {
+		s.absent = append(s.absent, "/apis/"+gv+"/")
+	}
+	s.absent = append(s.absent, "/apis/apiregistration.k8s.io/v1/apiservices/")
+}
+
+// Forbid refuses verb (get, list, patch, create) on resource (such as secrets) from now on.
+func (s *Server) Forbid(verb, resource string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forbid[verb+" "+resource] = true
+}
+
+// IssueFor sets how long issued credentials are good; the default is 5 minutes.
+func (s *Server) IssueFor(lifetime time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lifetime = lifetime
+}
+
+// FailExchanges answers the next TokenCredentialRequests with these status codes, with "Retry-After: 0".
+func (s *Server) FailExchanges(codes ...int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failures = codes
+}
+
+// Requests returns what the server was sent so far.
+func (s *Server) Requests() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.requests)
+}
+
+// Exchanges returns how many TokenCredentialRequests there were.
+func (s *Server) Exchanges() int {
+	n := 0
+	for _, r := range s.Requests() {
+		if strings.HasSuffix(r.Path, "/tokencredentialrequests") {
+			n++
+		}
+	}
+	return n
+}
+
+func pathOf(fields map[string]any) (string, error) {
+	apiVersion, _ := fields["apiVersion"].(string)
+	kind, _ := fields["kind"].(string)
+	metadata, _ := fields["metadata"].(map[string]any)
+	name, _ := metadata["name"].(string)
+	if apiVersion == "" || kind == "" || name == "" {
+		return "", fmt.Errorf("an object needs apiVersion, kind and metadata.name, got %q, %q, %q", apiVersion, kind, name)
+	}
+	path := "/apis/" + apiVersion
+	if !strings.Contains(apiVersion, "/") {
+		path = "/api/" + apiVersion
+	}
+	if namespace, _ := metadata["namespace"].(string); namespace != "" {
+		path += "/namespaces/" + namespace
+	}
+	return path + "/" + strings.ToLower(kind) + "s/" + name, nil
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests = append(s.requests, Request{
+		Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery,
+		Authorization: r.Header.Get("Authorization"), ContentType: r.Header.Get("Content-Type"), Body: string(body),
+	})
+	switch {
+	case slices.ContainsFunc(s.absent, func(prefix string) bool { return strings.HasPrefix(r.URL.Path+"/", prefix) }):
+		fail(w, http.StatusNotFound, "NotFound", "the server could not find the requested resource", nil)
+	case r.Method == http.MethodPost && r.URL.Path == "/apis/"+s.groups.Login.String()+"/tokencredentialrequests":
+		s.exchange(w, body)
+	case r.Method == http.MethodPost && r.URL.Path == "/apis/"+s.groups.Identity.String()+"/whoamirequests":
+		s.whoAmI(w, r)
+	case r.Header.Get("Authorization") != "Bearer "+Admin:
+		fail(w, http.StatusForbidden, "Forbidden", fmt.Sprintf("forbidden: User %q cannot get path %q", s.identify(r).Name, r.URL.Path), nil)
+	default:
+		s.object(w, r, body)
+	}
+}
+
+func (s *Server) object(w http.ResponseWriter, r *http.Request, body []byte) {
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	object, exists := s.objects[r.URL.Path]
+	collection := isCollection(parts)
+	verb := map[string]string{http.MethodGet: "get", http.MethodPatch: "patch"}[r.Method]
+	resource := parts[max(len(parts)-2, 0)]
+	if collection {
+		verb, resource = "list", parts[len(parts)-1]
+	}
+	details := map[string]any{"name": parts[len(parts)-1], "kind": resource}
+	switch {
+	case s.forbid[verb+" "+resource]:
+		fail(w, http.StatusForbidden, "Forbidden", fmt.Sprintf("%s is forbidden: User \"jane\" cannot %s resource %q", resource, verb, resource), details)
+	case verb == "list":
+		s.list(w, r.URL.Path+"/")
+	case !exists:
+		fail(w, http.StatusNotFound, "NotFound", fmt.Sprintf("%s %q not found", resource, parts[len(parts)-1]), details)
+	case verb == "get":
+		answer(w, http.StatusOK, object)
+	case verb == "patch":
+		s.apply(w, r, object, body)
+	default:
+		fail(w, http.StatusMethodNotAllowed, "MethodNotAllowed", "method not allowed", nil)
+	}
+}
+
+// isCollection reports whether the parts of a path name a collection: /api/v1/x, /apis/g/v/x, or with namespaces/ns.
+func isCollection(parts []string) bool {
+	if len(parts) > 0 && parts[0] == "api" {
+		return len(parts)%2 == 1 && len(parts) >= 3
+	}
+	return len(parts)%2 == 0 && len(parts) >= 4
+}
+
+func (s *Server) list(w http.ResponseWriter, prefix string) {
+	items := []any{}
+	for _, path := range slices.Sorted(maps.Keys(s.objects)) {
+		if strings.HasPrefix(path, prefix) {
+			items = append(items, s.objects[path])
+		}
+	}
+	parts := strings.Split(strings.Trim(prefix, "/"), "/")
+	kinds := map[string]string{
+		"credentialissuers":     "CredentialIssuerList",
+		"webhookauthenticators": "WebhookAuthenticatorList",
+		"jwtauthenticators":     "JWTAuthenticatorList",
+	}
+	answer(w, http.StatusOK, map[string]any{
+		"kind": kinds[parts[len(parts)-1]], "apiVersion": strings.Join(parts[1:len(parts)-1], "/"),
+		"metadata": map[string]any{}, "items": items,
+	})
+}
+
+// apply merges the applied fields into the object. It knows no field managers except the one called "conflict", which
+// always has a conflict unless it forces.
+func (s *Server) apply(w http.ResponseWriter, r *http.Request, object map[string]any, body []byte) {
+	var applied map[string]any
+	if r.Header.Get("Content-Type") != "application/apply-patch+yaml" || json.Unmarshal(body, &applied) != nil {
+		fail(w, http.StatusUnsupportedMediaType, "UnsupportedMediaType", "only server-side apply is supported", nil)
+		return
+	}
+	if r.URL.Query().Get("fieldManager") == "conflict" && r.URL.Query().Get("force") != "true" {
+		fail(w, http.StatusConflict, "Conflict", "Apply failed with 1 conflict", nil)
+		return
+	}
+	merged := merge(object, applied)
+	if r.URL.Query().Get("dryRun") == "" {
+		s.objects[r.URL.Path] = merged
+	}
+	answer(w, http.StatusOK, merged)
+}
+
+func merge(into, from map[string]any) map[string]any {
+	merged := maps.Clone(into)
+	if merged == nil {
+		merged = map[string]any{}
+	}
+	for key, value := range from {
+		nested, ok := value.(map[string]any)
+		if old, both := merged[key].(map[string]any); ok && both {
+			merged[key] = merge(old, nested)
+			continue
+		}
+		merged[key] = value
+	}
+	return merged
+}
