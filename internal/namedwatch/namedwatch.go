@@ -58,7 +58,7 @@ func (w *Watcher[T]) Get(ctx context.Context, name types.NamespacedName) (T, boo
 	if !cache.WaitForCacheSync(ctx.Done(), entry.synced) {
 		return none, false, fmt.Errorf("reading %s %q: no answer from the API server that permits it", w.resource, name)
 	}
-	item, found, err := entry.store.GetByKey(name.String())
+	item, found, err := entry.store.GetByKey(cache.NewObjectName(name.Namespace, name.Name).String())
 	if err != nil {
 		return none, false, fmt.Errorf("reading %s %q: %w", w.resource, name, err)
 	}

@@ -1,0 +1,87 @@
+package authenticator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/utils/ptr"
+)
+
+// Token finds out whom a token belongs to.
+type Token interface {
+	// AuthenticateToken returns the token's user, or false when the token is not good, or an error when that could not be found out.
+	// It is safe for concurrent use, and neither the error nor the user contains the token.
+	AuthenticateToken(ctx context.Context, token string) (user.Info, bool, error)
+}
+
+// ErrNoSuchAuthenticator is returned for a reference to an authenticator that does not exist or is not usable now.
+var ErrNoSuchAuthenticator = errors.New("no such authenticator")
+
+// Cache holds the authenticators that may be used now. It is safe for concurrent use.
+type Cache struct {
+	apiGroup string
+
+	mu      sync.RWMutex
+	entries map[key]Token
+}
+
+type key struct{ kind, name string }
+
+// NewCache returns an empty cache for the authenticators of one API group, such as "authentication.concierge.pinniped.dev".
+func NewCache(apiGroup string) *Cache {
+	return &Cache{apiGroup: apiGroup, entries: map[key]Token{}}
+}
+
+// Put makes an authenticator usable under a kind, such as "WebhookAuthenticator", and a name. It replaces what was there.
+func (c *Cache) Put(kind, name string, authenticator Token) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.entries[key{kind, name}] = authenticator
+}
+
+// Remove makes the authenticator of that kind and name unusable, if there is one. It reports whether there was.
+func (c *Cache) Remove(kind, name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, found := c.entries[key{kind, name}]
+	delete(c.entries, key{kind, name})
+	return found
+}
+
+// AuthenticateToken gives the token to the authenticator that reference names. A reference to nothing is ErrNoSuchAuthenticator;
+// an empty or blank token belongs to nobody, whatever an authenticator may think.
+func (c *Cache) AuthenticateToken(ctx context.Context, reference corev1.TypedLocalObjectReference, token string) (user.Info, bool, error) {
+	authenticator, found := c.find(reference)
+	if !found {
+		return nil, false, fmt.Errorf("%w: %q of kind %q in API group %q",
+			ErrNoSuchAuthenticator, bounded(reference.Name), bounded(reference.Kind), bounded(ptr.Deref(reference.APIGroup, "")))
+	}
+	if strings.TrimSpace(token) == "" {
+		return nil, false, nil
+	}
+	return authenticator.AuthenticateToken(ctx, token)
+}
+
+func (c *Cache) find(reference corev1.TypedLocalObjectReference) (Token, bool) {
+	if ptr.Deref(reference.APIGroup, "") != c.apiGroup {
+		return nil, false
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	authenticator, found := c.entries[key{reference.Kind, reference.Name}]
+	return authenticator, found
+}
+
+// bounded keeps what others wrote from filling a log.
+func bounded(text string) string {
+	const limit = 253 // the longest name in Kubernetes
+	if len(text) > limit {
+		return strings.ToValidUTF8(text[:limit], "") + "…"
+	}
+	return text
+}

@@ -1,0 +1,234 @@
+package authenticator
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	authenticationv1beta1 "k8s.io/api/authentication/v1beta1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/user"
+	kjson "sigs.k8s.io/json"
+)
+
+const (
+	defaultTimeout  = 30 * time.Second
+	maxResponseSize = 1 << 20
+	dialTimeout     = 10 * time.Second
+)
+
+// WebhookOptions is what a Webhook needs to know.
+type WebhookOptions struct {
+	// Endpoint is called with a POST.
+	Endpoint *url.URL
+	// Roots verify the webhook's certificate; nil means the system's.
+	Roots *x509.CertPool
+	// Proxy tells the HTTP proxy for a request, as http.ProxyFromEnvironment does; nil means none.
+	Proxy func(*http.Request) (*url.URL, error)
+	// Timeout bounds one authentication with all its tries; zero means 30 seconds.
+	Timeout time.Duration
+}
+
+// Webhook is an authenticator that asks a webhook, by a TokenReview of authentication.k8s.io/v1beta1. Connections are kept and
+// re-used; answers are not. It is safe for concurrent use.
+type Webhook struct {
+	endpoint  string
+	client    *http.Client
+	transport *http.Transport
+	timeout   time.Duration
+	backoff   wait.Backoff
+}
+
+var _ Token = (*Webhook)(nil)
+
+// NewWebhook returns an authenticator that asks the webhook. It makes no connection yet.
+func NewWebhook(options WebhookOptions) (*Webhook, error) {
+	if options.Endpoint == nil || options.Endpoint.Scheme != "https" || options.Endpoint.Host == "" {
+		return nil, errors.New("the endpoint of a webhook must be an https URL")
+	}
+	timeout := options.Timeout
+	if timeout == 0 {
+		timeout = defaultTimeout
+	}
+	transport := &http.Transport{
+		Proxy:                  options.Proxy,
+		DialContext:            (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
+		TLSClientConfig:        TLSConfig(options.Roots),
+		TLSHandshakeTimeout:    dialTimeout,
+		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
+		MaxIdleConnsPerHost:    32,
+		IdleConnTimeout:        90 * time.Second,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+	return &Webhook{
+		endpoint:  options.Endpoint.String(),
+		transport: transport,
+		client: &http.Client{
+			Transport: transport,
+			// The token is for this endpoint; nobody else may be sent it, whatever the endpoint says.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		timeout: timeout,
+		backoff: wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 4},
+	}, nil
+}
+
+// TLSConfig returns the client side of TLS towards a webhook: TLS 1.2 with authenticated encryption, or 1.3.
+func TLSConfig(roots *x509.CertPool) *tls.Config {
+	return &tls.Config{
+		RootCAs:    roots,
+		MinVersion: tls.VersionTLS12,
+		CipherSuites: []uint16{
+			tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+			tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+			tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+		},
+	}
+}
+
+// Close closes connections that are not in use. The Webhook goes on working.
+func (w *Webhook) Close() { w.transport.CloseIdleConnections() }
+
+// AuthenticateToken asks the webhook. Whatever is not a well-formed answer is an error.
+func (w *Webhook) AuthenticateToken(ctx context.Context, token string) (user.Info, bool, error) {
+	if strings.TrimSpace(token) == "" {
+		return nil, false, nil
+	}
+	review := authenticationv1beta1.TokenReview{Spec: authenticationv1beta1.TokenReviewSpec{Token: token}}
+	review.SetGroupVersionKind(authenticationv1beta1.SchemeGroupVersion.WithKind("TokenReview"))
+	body, err := json.Marshal(&review)
+	if err != nil {
+		return nil, false, errors.New("encoding the token review") // the cause could quote the token
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	answer, err := w.ask(ctx, body)
+	if err != nil {
+		return nil, false, fmt.Errorf("asking the webhook: %w", err)
+	}
+	status, err := decode(answer)
+	if err != nil {
+		return nil, false, fmt.Errorf("reading the webhook's answer: %w", err)
+	}
+	switch {
+	case !status.Authenticated && status.Error != "":
+		return nil, false, fmt.Errorf("the webhook reports an error: %q", bounded(withoutToken(status.Error, token)))
+	case !status.Authenticated:
+		return nil, false, nil
+	case status.User.Username == "":
+		return nil, false, errors.New("the webhook authenticated a user without a name")
+	}
+	return userInfo(status.User), true, nil
+}
+
+// ask posts the review, again after a short wait when the webhook may do better next time.
+func (w *Webhook) ask(ctx context.Context, body []byte) ([]byte, error) {
+	backoff := w.backoff
+	for {
+		answer, again, err := w.post(ctx, body)
+		if err == nil || !again || backoff.Steps <= 1 {
+			return answer, err
+		}
+		timer := time.NewTimer(backoff.Step())
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, err
+		case <-timer.C:
+		}
+	}
+}
+
+// post posts the review once. again says whether a failure may be a passing one.
+func (w *Webhook) post(ctx context.Context, body []byte) (answer []byte, again bool, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.endpoint, bytes.NewReader(body))
+	if err != nil {
+		return nil, false, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json")
+	// A review changes nothing, so the transport may send it again when a kept connection turns out to be dead. The empty value
+	// says so to the transport and is not sent.
+	request.Header["Idempotency-Key"] = nil
+	response, err := w.client.Do(request)
+	if err != nil {
+		return nil, mayPass(err), err
+	}
+	defer response.Body.Close() //nolint:errcheck // read to its end, or given up
+	switch {
+	case response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= http.StatusInternalServerError:
+		again = true
+		fallthrough
+	case response.StatusCode != http.StatusOK && response.StatusCode != http.StatusCreated:
+		_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxResponseSize)) // so that the connection can be used again
+		return nil, again, fmt.Errorf("the webhook answered with status code %d", response.StatusCode)
+	}
+	if media, _, err := mime.ParseMediaType(response.Header.Get("Content-Type")); err == nil && media == "text/html" {
+		return nil, false, errors.New("the webhook answered with a web page")
+	}
+	answer, err = io.ReadAll(io.LimitReader(response.Body, maxResponseSize+1))
+	if err != nil {
+		return nil, mayPass(err), fmt.Errorf("reading the webhook's answer: %w", err)
+	}
+	if len(answer) > maxResponseSize {
+		return nil, false, fmt.Errorf("the webhook's answer is longer than %d bytes", maxResponseSize)
+	}
+	return answer, false, nil
+}
+
+func mayPass(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.ECONNREFUSED) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || utilnet.IsHTTP2ConnectionLost(err)
+}
+
+// decode reads a TokenReview in the way the API server does: names of fields are case-sensitive, and a missing apiVersion or kind is
+// taken as the one asked for.
+func decode(answer []byte) (authenticationv1beta1.TokenReviewStatus, error) {
+	var review authenticationv1beta1.TokenReview
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(answer, &review); err != nil {
+		return review.Status, errors.New("not a TokenReview in JSON") // the cause could quote what the webhook echoed
+	}
+	want := authenticationv1beta1.SchemeGroupVersion.WithKind("TokenReview")
+	if version := review.APIVersion; version != "" && version != want.GroupVersion().String() {
+		return review.Status, fmt.Errorf("apiVersion is %q, want %q", bounded(version), want.GroupVersion())
+	}
+	if review.Kind != "" && review.Kind != want.Kind {
+		return review.Status, fmt.Errorf("kind is %q, want %q", bounded(review.Kind), want.Kind)
+	}
+	return review.Status, nil
+}
+
+func userInfo(from authenticationv1beta1.UserInfo) user.Info {
+	info := &user.DefaultInfo{Name: from.Username, UID: from.UID, Groups: from.Groups}
+	if len(from.Extra) > 0 {
+		info.Extra = make(map[string][]string, len(from.Extra))
+		for name, values := range from.Extra {
+			info.Extra[name] = values
+		}
+	}
+	return info
+}
+
+// withoutToken takes the token out of a text that the webhook wrote, and the password out of a token of the form "user:password".
+func withoutToken(text, token string) string {
+	text = strings.ReplaceAll(text, token, "[token]")
+	if _, password, found := strings.Cut(token, ":"); found && password != "" {
+		text = strings.ReplaceAll(text, password, "[token]")
+	}
+	return text
+}

@@ -1,0 +1,223 @@
+package apiservice
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/util/workqueue"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+// FieldManager is the name under which the agent writes.
+const FieldManager = "pinniped-agent"
+
+// DefaultLife is how long a serving certificate is valid. It is renewed after two thirds of that.
+const DefaultLife = 30 * 24 * time.Hour
+
+// Getter reads single objects by name, from memory once they are known.
+type Getter[T client.Object] interface {
+	Get(ctx context.Context, name types.NamespacedName) (T, bool, error)
+}
+
+// Reconciler keeps the Secret, the APIServices and the certificate that this replica serves. Its exported fields are set before
+// SetupWithManager.
+type Reconciler struct {
+	Client      client.Client // writes
+	Live        client.Reader // the Secret, straight from the API server, before it is written
+	Secrets     Getter[*corev1.Secret]
+	APIServices Getter[*apiregistrationv1.APIService]
+	IsLeader    func() bool
+	// Wake brings an event whenever the Secret, an APIService or leadership changed.
+	Wake <-chan event.GenericEvent
+
+	// Certificate gets what is to be served.
+	Certificate *Certificate
+
+	Namespace       string
+	Secret          string   // name
+	Service         string   // name of the Service in front of the aggregated APIs
+	APIServiceNames []string // whose caBundle is kept
+	Labels          map[string]string
+	Life            time.Duration // zero: DefaultLife
+	Clock           clock.PassiveClock
+}
+
+// SetupWithManager makes mgr run the reconciler on every replica: once at the start, and whenever it is woken.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	request := reconcile.Request{NamespacedName: r.secretName()}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("apiservice").
+		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			queue.Add(request)
+			return nil
+		})).
+		WatchesRawSource(source.Channel(r.Wake, handler.EnqueueRequestsFromMapFunc(
+			func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{request} },
+		))).
+		WithOptions(controller.Options{
+			NeedLeaderElection: ptr.To(false),
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+				20*time.Millisecond, 15*time.Second),
+		}).
+		Complete(r)
+}
+
+func (r *Reconciler) secretName() types.NamespacedName {
+	return types.NamespacedName{Namespace: r.Namespace, Name: r.Secret}
+}
+
+// dnsNames are the names by which the API server knows the aggregated APIs.
+func (r *Reconciler) dnsNames() []string {
+	name := r.Service + "." + r.Namespace + ".svc"
+	return []string{name, name + ".cluster.local"}
+}
+
+// Reconcile puts what the Secret holds into service; the leader renews it before, and tells the APIServices.
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	secret, _, err := r.Secrets.Get(ctx, r.secretName())
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("reading the serving certificate: %w", err)
+	}
+	now := r.Clock.Now()
+	next := decide(read(data(secret), r.dnsNames(), now))
+	if !r.IsLeader() {
+		r.serve(ctx, next)
+		return ctrl.Result{RequeueAfter: next.requeueAfter}, nil
+	}
+	if next.verdict != nil {
+		if next, err = r.renew(ctx, now); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	// First trusted, then served.
+	err = r.trust(ctx, next.bundle)
+	r.serve(ctx, next)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: next.requeueAfter}, nil
+}
+
+func data(secret *corev1.Secret) map[string][]byte {
+	if secret == nil {
+		return nil
+	}
+	return secret.Data
+}
+
+// serve puts the certificate into service, unless it is unusable: then the last good one stays.
+func (r *Reconciler) serve(ctx context.Context, next plan) {
+	if len(next.certPEM) == 0 {
+		log.FromContext(ctx).Info("Waited for a serving certificate of the aggregated APIs", "secret", r.secretName(), "reason", next.verdict.Reason)
+		return
+	}
+	if r.Certificate.set(next.certPEM, next.keyPEM) {
+		log.FromContext(ctx).Info("Served another certificate for the aggregated APIs", "secret", r.secretName())
+	}
+}
+
+// renew changes the Secret as often as there is a reason to, and returns the plan for the result. It starts from the Secret as it is in
+// the cluster: what is known in memory may be from before an earlier renewal.
+func (r *Reconciler) renew(ctx context.Context, now time.Time) (plan, error) {
+	var secret corev1.Secret
+	if err := r.Live.Get(ctx, r.secretName(), &secret); client.IgnoreNotFound(err) != nil {
+		return plan{}, fmt.Errorf("reading Secret %s: %w", r.secretName(), err)
+	}
+	const enough = 5
+	for range enough {
+		current := read(secret.Data, r.dnsNames(), now)
+		next := decide(current)
+		if next.verdict == nil {
+			return next, nil
+		}
+		life := r.Life
+		if life == 0 {
+			life = DefaultLife
+		}
+		content, err := carryOut(current, next.verdict, life)
+		if err != nil {
+			return plan{}, fmt.Errorf("renewing the serving certificate: %w", err)
+		}
+		if next.verdict.step == switchToCA || next.verdict.step == newCA {
+			// Trust comes before use here too; what was not announced is at least known before it is served.
+			if err := r.trust(ctx, read(content, r.dnsNames(), now).bundle()); err != nil {
+				return plan{}, err
+			}
+		}
+		if err := r.write(ctx, &secret, content); err != nil {
+			return plan{}, err
+		}
+		log.FromContext(ctx).Info("Renewed the serving certificate of the aggregated APIs",
+			"secret", r.secretName(), "reason", next.verdict.Reason, "message", next.verdict.Message)
+	}
+	return plan{}, errors.New("renewing the serving certificate: what was made is not accepted; is the clock right?")
+}
+
+// write applies the data, and takes the answer over into secret.
+func (r *Reconciler) write(ctx context.Context, secret *corev1.Secret, content map[string][]byte) error {
+	apply := corev1ac.Secret(r.Secret, r.Namespace).WithLabels(r.Labels).WithData(content)
+	if secret.ResourceVersion != "" {
+		apply = apply.WithResourceVersion(secret.ResourceVersion)
+	}
+	if err := r.Client.Apply(ctx, apply, client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
+		return fmt.Errorf("applying Secret %s: %w", r.secretName(), err)
+	}
+	secret.Data = content
+	secret.ResourceVersion = ptr.Deref(apply.ResourceVersion, "")
+	return nil
+}
+
+// trust sets the CA bundle of the APIServices that have another one. They are the installation's: a missing one is not made.
+func (r *Reconciler) trust(ctx context.Context, bundle []byte) error {
+	var problems []error
+	for _, name := range r.APIServiceNames {
+		if err := r.trustOne(ctx, name, bundle); err != nil {
+			problems = append(problems, fmt.Errorf("updating the CA bundle of APIService %q: %w", name, err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func (r *Reconciler) trustOne(ctx context.Context, name string, bundle []byte) error {
+	service, found, err := r.APIServices.Get(ctx, types.NamespacedName{Name: name})
+	if err != nil {
+		return err
+	}
+	if !found {
+		return errors.New("it does not exist")
+	}
+	if bytes.Equal(service.Spec.CABundle, bundle) && !service.Spec.InsecureSkipTLSVerify {
+		return nil
+	}
+	patch := &unstructured.Unstructured{}
+	patch.SetGroupVersionKind(apiregistrationv1.SchemeGroupVersion.WithKind("APIService"))
+	patch.SetName(name)
+	patch.SetUID(service.UID) // so that one that was deleted meanwhile is not made again by half
+	spec := map[string]any{"caBundle": base64.StdEncoding.EncodeToString(bundle), "insecureSkipTLSVerify": false}
+	if err := unstructured.SetNestedMap(patch.Object, spec, "spec"); err != nil {
+		return err
+	}
+	if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(patch), client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
+		return err
+	}
+	log.FromContext(ctx).Info("Updated the CA bundle of an APIService", "apiService", name)
+	return nil
+}
