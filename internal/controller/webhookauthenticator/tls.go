@@ -1,0 +1,113 @@
+package webhookauthenticator
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/base64"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+)
+
+// maxBundleSize is far above any real CA bundle; parsing costs memory.
+const maxBundleSize = 1 << 20
+
+// origin is what stands in the Secret or ConfigMap that a spec names.
+type origin struct {
+	name       types.NamespacedName
+	found      bool
+	secretType corev1.SecretType // of a Secret
+	value      []byte
+	hasKey     bool
+}
+
+// fetchSource reads the object that the spec takes its CA bundle from, or returns nil when it takes it from none.
+// An error means that it could not be read, which says nothing about the spec.
+func (r *Reconciler) fetchSource(ctx context.Context, spec *authenticationv1alpha1.TLSSpec) (*origin, error) {
+	if spec == nil || spec.CertificateAuthorityDataSource == nil {
+		return nil, nil
+	}
+	from := spec.CertificateAuthorityDataSource
+	s := &origin{name: types.NamespacedName{Namespace: r.Namespace, Name: from.Name}}
+	switch from.Kind {
+	case authenticationv1alpha1.CertificateAuthorityDataSourceKindSecret:
+		secret, found, err := r.Secrets.Get(ctx, s.name)
+		if err != nil {
+			return nil, err
+		}
+		if s.found = found; found {
+			s.secretType = secret.Type
+			s.value, s.hasKey = secret.Data[from.Key]
+		}
+	case authenticationv1alpha1.CertificateAuthorityDataSourceKindConfigMap:
+		configMap, found, err := r.ConfigMaps.Get(ctx, s.name)
+		if err != nil {
+			return nil, err
+		}
+		if s.found = found; found {
+			var text string
+			text, s.hasKey = configMap.Data[from.Key]
+			s.value = []byte(text)
+		}
+	}
+	return s, nil
+}
+
+// checkTLS returns the CA bundle to verify the webhook with; nil means the system's roots.
+func checkTLS(spec *authenticationv1alpha1.TLSSpec, from *origin) ([]byte, metav1.Condition) {
+	switch {
+	case spec == nil || spec.CertificateAuthorityData == "" && spec.CertificateAuthorityDataSource == nil:
+		return nil, good(typeTLS, messageTLSSystemRoots)
+	case spec.CertificateAuthorityData != "" && spec.CertificateAuthorityDataSource != nil:
+		return nil, invalidTLS("spec.tls is invalid: both tls.certificateAuthorityDataSource and tls.certificateAuthorityData provided")
+	case spec.CertificateAuthorityDataSource != nil:
+		return checkSource(spec.CertificateAuthorityDataSource, from)
+	}
+	const field = "spec.tls.certificateAuthorityData is invalid: "
+	bundle, err := base64.StdEncoding.DecodeString(spec.CertificateAuthorityData)
+	if err != nil {
+		return nil, invalidTLS(field + err.Error())
+	}
+	if !isBundle(bundle) {
+		return nil, invalidTLS(fmt.Sprintf(field+"no base64-encoded PEM certificates found in %d bytes of data %s",
+			len(spec.CertificateAuthorityData), messagePEMMustBeginWith))
+	}
+	return bundle, good(typeTLS, messageTLSBundle)
+}
+
+func checkSource(spec *authenticationv1alpha1.CertificateAuthorityDataSourceSpec, from *origin) ([]byte, metav1.Condition) {
+	const field = "spec.tls.certificateAuthorityDataSource is invalid: "
+	kind := "secret"
+	switch spec.Kind {
+	case authenticationv1alpha1.CertificateAuthorityDataSourceKindSecret:
+	case authenticationv1alpha1.CertificateAuthorityDataSourceKindConfigMap:
+		kind = "configmap"
+	default:
+		return nil, invalidTLS(field + fmt.Sprintf("unsupported CA bundle source kind: %s", spec.Kind))
+	}
+	usable := from.secretType == corev1.SecretTypeOpaque || from.secretType == corev1.SecretTypeTLS || from.secretType == ""
+	switch {
+	case !from.found:
+		return nil, invalidTLS(field + fmt.Sprintf("failed to get %s %q: %s %q not found", kind, from.name, kind, from.name.Name))
+	case !usable:
+		return nil, invalidTLS(field + fmt.Sprintf("%s %q of type %q cannot be used as a certificate authority data source", kind, from.name, from.secretType))
+	case !from.hasKey:
+		return nil, invalidTLS(field + fmt.Sprintf("key %q not found in %s %q", spec.Key, kind, from.name))
+	case len(from.value) == 0:
+		return nil, invalidTLS(field + fmt.Sprintf("key %q has empty value in %s %q", spec.Key, kind, from.name))
+	case !isBundle(from.value):
+		return nil, invalidTLS(field + fmt.Sprintf("key %q with %d bytes of data in %s %q is not a PEM-encoded certificate %s",
+			spec.Key, len(from.value), kind, from.name, messagePEMMustBeginWith))
+	}
+	return from.value, good(typeTLS, messageTLSBundle)
+}
+
+func invalidTLS(message string) metav1.Condition { return bad(typeTLS, reasonTLS, message) }
+
+func isBundle(bundle []byte) bool {
+	return len(bundle) <= maxBundleSize && x509.NewCertPool().AppendCertsFromPEM(bundle)
+}
