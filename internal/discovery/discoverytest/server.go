@@ -251,7 +251,7 @@ func (s *Server) object(w http.ResponseWriter, r *http.Request, body []byte) {
 	collection := isCollection(parts)
 	verb := map[string]string{http.MethodGet: "get", http.MethodPatch: "patch"}[r.Method]
 	resource := parts[max(len(parts)-2, 0)]
-	if collection {
+	if collection && r.Method == http.MethodGet {
 		verb, resource = "list", parts[len(parts)-1]
 	}
 	details := map[string]any{"name": parts[len(parts)-1], "kind": resource}

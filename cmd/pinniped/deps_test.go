@@ -1,0 +1,57 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestDependencies compares the modules in the binary with deps.txt, so that none slips in unnoticed: the plugin runs
+// before kubectl commands, and every package that is linked in costs time at its start. UPDATE_GOLDEN=1 rewrites the list.
+func TestDependencies(t *testing.T) {
+	t.Parallel()
+	packages := list(t, "{{.ImportPath}}")
+	for _, heavy := range []string{
+		"k8s.io/client-go/kubernetes", "k8s.io/apiserver", "k8s.io/component-base", "sigs.k8s.io/kustomize",
+		"sigs.k8s.io/controller-runtime", "k8s.io/client-go/dynamic", "k8s.io/client-go/informers", "k8s.io/cli-runtime/pkg/resource",
+		"k8s.io/cli-runtime/pkg/genericclioptions",
+	} {
+		for _, pkg := range packages {
+			if pkg == heavy || strings.HasPrefix(pkg, heavy+"/") {
+				t.Errorf("%s is linked into the CLI", pkg)
+			}
+		}
+	}
+	modules := list(t, "{{with .Module}}{{.Path}}{{end}}")
+	got := strings.Join(modules, "\n") + "\n"
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile("deps.txt", []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile("deps.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("modules of the CLI (-want +got), UPDATE_GOLDEN=1 accepts them:\n%s", diff)
+	}
+}
+
+// list returns what the template gives for all packages of the CLI on Linux, sorted and once each.
+func list(t *testing.T, template string) []string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", template, ".")
+	command.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false")
+	output, err := command.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	lines := slices.DeleteFunc(strings.Split(string(output), "\n"), func(line string) bool { return line == "" })
+	slices.Sort(lines)
+	return slices.Compact(lines)
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pinniped-toolkit/pinniped/internal/discovery/discoverytest"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"pinniped": main})
+}
+
+type serverKey struct{}
+
+// TestScripts runs the transcripts in testdata/script. Each has an API server of its own with a user pinny, a
+// CredentialIssuer, a WebhookAuthenticator, and an administrator's kubeconfig in admin.yaml.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir:                 "../../testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		UpdateScripts:       os.Getenv("UPDATE_GOLDEN") != "",
+		Setup:               setUp,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"cluster":  clusterCommand,
+			"code":     codeCommand,
+			"mode":     modeCommand,
+			"within":   withinCommand,
+			"envsubst": envsubstCommand,
+		},
+	})
+}
+
+func setUp(env *testscript.Env) error {
+	server, err := discoverytest.New(apis.DefaultGroupSuffix)
+	if err != nil {
+		return err
+	}
+	env.Defer(server.Close)
+	server.Users["pinny:password123"] = discoverytest.User{Name: "pinny", Groups: []string{"group-for-mtls"}}
+	for _, object := range []any{
+		discoverytest.Issuer(apis.DefaultGroupSuffix, "pinniped-concierge-config",
+			discoverytest.FailedStrategy(configv1alpha1.StrategyKubeClusterSigningCertificate, configv1alpha1.ReasonCouldNotFetchKey, "no key here"),
+			discoverytest.ProxyStrategy(server.URL, server.CA.CertPEM())),
+		discoverytest.Webhook(apis.DefaultGroupSuffix, "local-user-authenticator"),
+	} {
+		if err := server.Put(object); err != nil {
+			return err
+		}
+	}
+	env.Values[serverKey{}] = server
+	if err := clientcmd.WriteToFile(*server.Kubeconfig(), filepath.Join(env.WorkDir, "admin.yaml")); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(env.WorkDir, "ca.pem"), server.CA.CertPEM(), 0o600); err != nil {
+		return err
+	}
+	other, err := certs.NewCA("another CA", time.Now(), time.Hour)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(env.WorkDir, "other-ca.pem"), other.CertPEM(), 0o600); err != nil {
+		return err
+	}
+	home := filepath.Join(env.WorkDir, "home")
+	env.Vars = append(env.Vars, "HOME="+home, "SERVER="+server.URL, "CA_DATA="+server.CAData(),
+		"OTHER_CA_DATA="+base64.StdEncoding.EncodeToString(other.CertPEM()))
+	return os.MkdirAll(home, 0o700)
+}
+
+// clusterCommand changes the API server:
+//
+//	cluster put FILE           stores an object, with variables of the environment replaced
+//	cluster delete PATH        removes one
+//	cluster uninstall          makes all our APIs unknown
+//	cluster forbid VERB RESOURCE
+//	cluster exchanges N        checks how many TokenCredentialRequests there were
+func clusterCommand(ts *testscript.TestScript, neg bool, args []string) {
+	server, _ := ts.Value(serverKey{}).(*discoverytest.Server)
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: cluster put|delete|uninstall|forbid|exchanges")
+	}
+	switch args[0] {
+	case "put":
+		var object map[string]any
+		text := os.Expand(ts.ReadFile(args[1]), ts.Getenv)
+		ts.Check(yaml.Unmarshal([]byte(text), &object))
+		ts.Check(server.Put(object))
+	case "delete":
+		server.Delete(args[1])
+	case "uninstall":
+		server.Uninstall()
+	case "forbid":
+		server.Forbid(args[1], args[2])
+	case "exchanges":
+		if got := fmt.Sprint(server.Exchanges()); got != args[1] {
+			ts.Fatalf("want %s TokenCredentialRequests, got %s", args[1], got)
+		}
+	default:
+		ts.Fatalf("unknown cluster command %q", args[0])
+	}
+}
+
+// codeCommand runs a command and checks its exit code: code 2 pinniped get. Its output is in code.stdout and
+// code.stderr.
+func codeCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N command [args...]")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	stdout, stderr := ts.ReadFile("stdout"), ts.ReadFile("stderr")
+	ts.Check(os.WriteFile(ts.MkAbs("code.stdout"), []byte(stdout), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs("code.stderr"), []byte(stderr), 0o600))
+	got := "0"
+	if err != nil {
+		got = strings.TrimPrefix(err.Error(), "exit status ")
+	}
+	if got != args[0] {
+		ts.Fatalf("want exit code %s, got %s", args[0], got)
+	}
+}
+
+// modeCommand checks a file's permissions: mode 0600 FILE.
+func modeCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: mode PERMISSIONS FILE")
+	}
+	info, err := os.Stat(ts.MkAbs(args[1]))
+	ts.Check(err)
+	if got := fmt.Sprintf("%04o", info.Mode().Perm()); got != args[0] {
+		ts.Fatalf("want mode %s, got %s", args[0], got)
+	}
+}
+
+// withinCommand checks that a directory has a file whose name matches, or with ! that it has none:
+// within PATTERN DIR.
+func withinCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: [!] within PATTERN DIR")
+	}
+	pattern, err := regexp.Compile(args[0])
+	ts.Check(err)
+	found := false
+	entries, err := os.ReadDir(ts.MkAbs(args[1]))
+	ts.Check(err)
+	for _, entry := range entries {
+		found = found || pattern.MatchString(entry.Name())
+	}
+	if found == neg {
+		ts.Fatalf("file that matches %q in %s: %v", args[0], args[1], found)
+	}
+}
+
+// envsubstCommand replaces the variables of the environment in a file.
+func envsubstCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: envsubst FILE")
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(os.Expand(ts.ReadFile(args[0]), ts.Getenv)), 0o600))
+}
