@@ -11,8 +11,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/viper"
 
+	"github.com/pinniped-toolkit/pinniped/internal/cli/explain"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/getkubeconfig"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/login"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/version"
@@ -56,7 +58,9 @@ underscores) and in ~/.config/pinniped/config.yaml.`,
 	get := factory.Group(&cobra.Command{Use: "get", Short: "Get a kubeconfig"})
 	get.AddCommand(getkubeconfig.NewCommand(f))
 	root.AddCommand(
+		explain.NewCommand(f),
 		get,
+		iptls.NewCommand(f),
 		login.NewCommand(f),
 		whoami.NewCommand(f),
 		version.NewCommand(f),

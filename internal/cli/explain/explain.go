@@ -1,0 +1,165 @@
+// Package explain implements `pinniped explain`.
+package explain
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// Options is everything the command needs; a test fills it directly.
+type Options struct {
+	genericiooptions.IOStreams
+	Style  ui.Style
+	Code   string // empty: list all
+	Output string
+}
+
+// NewCommand returns the command.
+func NewCommand(f *factory.Factory) *cobra.Command {
+	o := &Options{IOStreams: f.IOStreams}
+	cmd := &cobra.Command{
+		Use:   "explain [CODE]",
+		Short: "Explain what a check of the serving certificate has found",
+		Long: `Explain a code that "pinniped ip-tls" or the CredentialIssuer's status shows: its cause, what follows from it, and how to mend it.
+Without a code, list all codes.`,
+		Example: `  pinniped explain NameNotCovered
+  pinniped explain
+  pinniped explain -o json`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return factory.NoArgs(cmd, args[1:])
+			}
+			return nil
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return codes(), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				o.Code = args[0]
+			}
+			o.Style = f.Style(f.Out)
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			return o.Run()
+		},
+	}
+	cmd.Flags().StringVarP(&o.Output, "output", "o", "text", "output format: text, json or yaml")
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"output": factory.CompleteValues("text", "json", "yaml")})
+	return factory.WithoutConfig(cmd) // it explains also when the configuration is broken
+}
+
+func codes() []string {
+	all := certs.Codes()
+	names := make([]string, len(all))
+	for i, code := range all {
+		names[i] = string(code)
+	}
+	return names
+}
+
+// Validate checks the argument and the flags. The case of the code does not matter.
+func (o *Options) Validate() error {
+	switch o.Output {
+	case "text", "json", "yaml":
+	default:
+		return factory.OneOf("output", o.Output, "text", "json", "yaml")
+	}
+	if o.Code == "" {
+		return nil
+	}
+	at := slices.IndexFunc(codes(), func(name string) bool { return strings.EqualFold(name, o.Code) })
+	if at < 0 {
+		return ui.WithHint(ui.Usage(fmt.Errorf("there is no code %q", o.Code)), "run %q for the list", "pinniped explain")
+	}
+	o.Code = codes()[at]
+	return nil
+}
+
+// Run prints one explanation, or all of them.
+func (o *Options) Run() error {
+	var text []byte
+	var err error
+	switch {
+	case o.Code == "":
+		text, err = o.all()
+	default:
+		explanation, _ := certs.Explain(certs.Code(o.Code))
+		text, err = o.one(explanation)
+	}
+	if err != nil {
+		return fmt.Errorf("encoding the explanation: %w", err)
+	}
+	if _, err := o.Out.Write(text); err != nil {
+		return fmt.Errorf("writing the explanation: %w", err)
+	}
+	return nil
+}
+
+func (o *Options) all() ([]byte, error) {
+	var explanations []certs.Explanation
+	var rows [][]string
+	for _, code := range certs.Codes() {
+		explanation, _ := certs.Explain(code)
+		explanations = append(explanations, explanation)
+		rows = append(rows, []string{string(code), o.severity(explanation.Severity), explanation.Cause})
+	}
+	if o.Output != "text" {
+		return o.encode(explanations)
+	}
+	var out strings.Builder
+	err := ui.Table(&out, []string{"code", "severity", "cause"}, rows)
+	return []byte(out.String()), err
+}
+
+func (o *Options) one(e certs.Explanation) ([]byte, error) {
+	if o.Output != "text" {
+		return o.encode(e)
+	}
+	var out strings.Builder
+	allow := ""
+	if e.Allowable {
+		allow = fmt.Sprintf(", can be let through with --allow %s", e.Code)
+	}
+	fmt.Fprintf(&out, "%s (%s%s)\n\n", o.Style.Bold(string(e.Code)), o.severity(e.Severity), allow)
+	fmt.Fprintf(&out, "Cause:        %s\n", e.Cause)
+	fmt.Fprintf(&out, "Consequence:  %s\n", e.Consequence)
+	fmt.Fprintf(&out, "What to do:   %s\n", e.Fix)
+	if e.Example != "" {
+		fmt.Fprintf(&out, "\nExample:\n  %s\n", strings.ReplaceAll(e.Example, "\n", "\n  "))
+	}
+	return []byte(out.String()), nil
+}
+
+func (o *Options) severity(s certs.Severity) string {
+	switch s {
+	case certs.SeverityError:
+		return o.Style.Bad(s.String())
+	case certs.SeverityWarning:
+		return o.Style.Caution(s.String())
+	default:
+		return s.String()
+	}
+}
+
+func (o *Options) encode(value any) ([]byte, error) {
+	if o.Output == "yaml" {
+		return yaml.Marshal(value)
+	}
+	text, err := json.MarshalIndent(value, "", "  ")
+	return append(text, '\n'), err
+}

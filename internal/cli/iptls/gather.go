@@ -1,0 +1,172 @@
+package iptls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+const (
+	defaultNamespace = "pinniped-concierge"
+	defaultAppName   = "pinniped-concierge"
+)
+
+// Cluster is what the commands read and write; *discovery.Client is one.
+type Cluster interface {
+	CredentialIssuer(ctx context.Context, name string) (*configv1alpha1.CredentialIssuer, error)
+	ApplyCredentialIssuer(ctx context.Context, name string, object any, opts discovery.ApplyOptions) (*configv1alpha1.CredentialIssuer, error)
+	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	Service(ctx context.Context, namespace, name string) (*corev1.Service, error)
+	AgentNamespace(ctx context.Context) (string, error)
+}
+
+// state is what was found in the cluster.
+type state struct {
+	issuer     *configv1alpha1.CredentialIssuer
+	secret     *corev1.Secret
+	service    *corev1.Service // in front of the proxy; nil when there is none
+	now        time.Time
+	serverTime time.Time
+}
+
+// findNamespace returns the agent's namespace: the one given, else the one behind the aggregated login API, else the
+// usual one.
+func findNamespace(ctx context.Context, cluster Cluster, given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	namespace, err := cluster.AgentNamespace(ctx)
+	switch {
+	case err == nil:
+		return namespace, nil
+	case errors.Is(err, discovery.ErrUnreachable), errors.Is(err, discovery.ErrUnauthorized), ctx.Err() != nil:
+		return "", fmt.Errorf("finding the agent's namespace: %w", err)
+	default:
+		// The agent may run without the aggregated APIs, and not everybody may read APIServices.
+		return defaultNamespace, nil
+	}
+}
+
+// gather reads the objects that a decision is about.
+func gather(ctx context.Context, cluster Cluster, issuerName, namespace, secretName string) (*state, error) {
+	issuer, err := cluster.CredentialIssuer(ctx, issuerName)
+	if err != nil {
+		return nil, withCodes(fmt.Errorf("finding the CredentialIssuer: %w", err))
+	}
+	if issuer.Spec.ImpersonationProxy == nil {
+		return nil, ui.WithHint(fmt.Errorf("CredentialIssuer %q has no spec.impersonationProxy", issuer.Name),
+			"its agent does not know the impersonation proxy; apply the manifests in deploy/ again")
+	}
+	secret, err := cluster.Secret(ctx, namespace, secretName)
+	switch {
+	case errors.Is(err, discovery.ErrNotFound):
+		secret = nil // a check says so
+	case err != nil:
+		return nil, withCodes(fmt.Errorf("reading the Secret with the certificate: %w", err))
+	}
+	service, err := readService(ctx, cluster, issuer, namespace)
+	if err != nil {
+		return nil, withCodes(fmt.Errorf("reading the Service in front of the impersonation proxy: %w", err))
+	}
+	return &state{issuer: issuer, secret: secret, service: service}, nil
+}
+
+// readService reads the Service that the agent makes for the configured type; it is nil when there is none.
+func readService(ctx context.Context, cluster Cluster, issuer *configv1alpha1.CredentialIssuer, namespace string) (*corev1.Service, error) {
+	// The agent's objects are named after the application, as the CredentialIssuer is.
+	app, ok := strings.CutSuffix(issuer.Name, "-config")
+	if !ok {
+		app = defaultAppName
+	}
+	var name string
+	switch serviceType(issuer.Spec.ImpersonationProxy) {
+	case configv1alpha1.ServiceTypeNone:
+		return nil, nil
+	case configv1alpha1.ServiceTypeClusterIP:
+		name = app + "-impersonation-proxy-cluster-ip"
+	default:
+		name = app + "-impersonation-proxy-load-balancer"
+	}
+	service, err := cluster.Service(ctx, namespace, name)
+	if errors.Is(err, discovery.ErrNotFound) {
+		return nil, nil
+	}
+	return service, err
+}
+
+func serviceType(spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.ImpersonationProxyServiceType {
+	if spec.Service.Type == "" {
+		return configv1alpha1.ServiceTypeLoadBalancer
+	}
+	return spec.Service.Type
+}
+
+// withCodes gives errors from the cluster the exit codes that the command documents, and the hints that fit its flags.
+func withCodes(err error) error {
+	var several *discovery.SeveralError
+	switch {
+	case errors.Is(err, discovery.ErrForbidden):
+		return ui.WithExitCode(err, ui.ExitNotPermitted)
+	case errors.As(err, &several):
+		return ui.WithHint(err, "name one of them with --credential-issuer")
+	default:
+		return err
+	}
+}
+
+// serverClock remembers what the API server's clock reads, from the Date header of its answers.
+type serverClock struct {
+	now func() time.Time
+
+	mu  sync.Mutex
+	gap time.Duration // how far the server's clock is ahead
+	set bool
+}
+
+// watch makes config's requests tell the time.
+func (c *serverClock) watch(config *rest.Config) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			response, err := next.RoundTrip(request)
+			if err == nil {
+				c.read(response.Header.Get("Date"))
+			}
+			return response, err
+		})
+	})
+}
+
+func (c *serverClock) read(header string) {
+	date, err := http.ParseTime(header)
+	if err != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gap, c.set = date.Sub(c.now()), true
+}
+
+// at returns what the server's clock reads at now; zero when it is not known.
+func (c *serverClock) at(now time.Time) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.set {
+		return time.Time{}
+	}
+	return now.Add(c.gap)
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }

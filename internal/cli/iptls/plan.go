@@ -1,0 +1,290 @@
+package iptls
+
+import (
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// caBundleKey is the key of a Secret under which cert-manager and others put the CA bundle.
+const caBundleKey = "ca.crt"
+
+// generatedCAName is the common name of the CA that agents make for themselves, ours and Pinniped's.
+const generatedCAName = "Pinniped Impersonation Proxy Serving CA"
+
+// Where the names come from, in the words of the objects.
+const (
+	fieldSecret         = "spec.impersonationProxy.tls.secretName"
+	fieldBundle         = "spec.impersonationProxy.tls.certificateAuthorityData"
+	fieldVerification   = "spec.impersonationProxy.tls.verification"
+	fieldEndpoint       = "spec.impersonationProxy.externalEndpoint"
+	fieldLoadBalancerIP = "spec.impersonationProxy.service.loadBalancerIP"
+)
+
+// request is what the flags ask for.
+type request struct {
+	namespace, secret string
+	bundle            []byte  // of --ca-bundle
+	bundleGiven       bool    // --ca-bundle
+	bundleFromSecret  bool    // --ca-from-secret
+	endpoint          *string // --external-endpoint
+	loadBalancerIP    *string // --load-balancer-ip
+	allow             []certs.Code
+}
+
+// plan is what is to be done about a request in a state.
+type plan struct {
+	report  certs.Report
+	wanted  configv1alpha1.ImpersonationProxySpec
+	bundle  []byte // that will be advertised
+	changes []Change
+}
+
+// Change is one field that changes. Values are for people: a CA bundle is described, not shown.
+type Change struct {
+	Field string `json:"field"`
+	From  string `json:"from"`
+	To    string `json:"to"`
+}
+
+// decide judges the certificate for the configuration that would result, and says what has to change.
+func decide(req request, st *state) *plan {
+	current := *st.issuer.Spec.ImpersonationProxy
+	p := &plan{wanted: current}
+	tls := configv1alpha1.ImpersonationProxyTLSSpec{}
+	if current.TLS != nil {
+		tls = *current.TLS
+	}
+	tls.SecretName = req.secret
+	switch {
+	case req.bundleGiven:
+		if !sameBase64(tls.CertificateAuthorityData, req.bundle) {
+			tls.CertificateAuthorityData = base64.StdEncoding.EncodeToString(req.bundle)
+		}
+	case req.bundleFromSecret:
+		tls.CertificateAuthorityData = ""
+	}
+	if req.endpoint != nil {
+		p.wanted.ExternalEndpoint = *req.endpoint
+	}
+	if req.loadBalancerIP != nil {
+		p.wanted.Service.LoadBalancerIP = *req.loadBalancerIP
+	}
+
+	var undecodable error
+	p.bundle, undecodable = advertised(tls, st.secret)
+	p.report = judge(req, st, p, undecodable)
+	tls.Verification = configv1alpha1.VerificationEnforce
+	if letThrough(p.report, certs.NameNotCovered) {
+		// The agent would refuse it again; it was told so by the administrator.
+		tls.Verification = configv1alpha1.VerificationWarn
+	}
+	p.wanted.TLS = &tls
+	p.changes = changesBetween(current, p.wanted)
+	return p
+}
+
+func letThrough(report certs.Report, code certs.Code) bool {
+	return slices.ContainsFunc(report.Findings, func(f certs.Finding) bool { return f.Code == code && f.Allowed })
+}
+
+// advertised returns the bundle that the agent will advertise: the spec's, else the Secret's.
+func advertised(tls configv1alpha1.ImpersonationProxyTLSSpec, secret *corev1.Secret) ([]byte, error) {
+	if tls.CertificateAuthorityData == "" {
+		if secret == nil {
+			return nil, nil
+		}
+		return secret.Data[caBundleKey], nil
+	}
+	bundle, err := base64.StdEncoding.DecodeString(strings.TrimSpace(tls.CertificateAuthorityData))
+	if err != nil {
+		return nil, fmt.Errorf("%s is not base64", fieldBundle)
+	}
+	return bundle, nil
+}
+
+func sameBase64(data string, bundle []byte) bool {
+	if data == "" {
+		return false
+	}
+	decoded, err := base64.StdEncoding.DecodeString(strings.TrimSpace(data))
+	return err == nil && certs.SameBundle(decoded, bundle)
+}
+
+// judge runs the catalogue of checks.
+func judge(req request, st *state, p *plan, undecodable error) certs.Report {
+	if st.secret == nil {
+		return certs.Report{Findings: []certs.Finding{certs.NewFinding(certs.SecretNotFound,
+			fmt.Sprintf("there is no Secret %q in namespace %q", req.secret, req.namespace))}}
+	}
+	if undecodable != nil {
+		return certs.Report{Findings: []certs.Finding{certs.NewFinding(certs.NotACertificate, undecodable.Error())}}
+	}
+	return certs.Check(certs.Input{
+		CertPEM:    st.secret.Data[corev1.TLSCertKey],
+		KeyPEM:     st.secret.Data[corev1.TLSPrivateKeyKey],
+		SecretType: string(st.secret.Type),
+		Bundle:     p.bundle,
+		Previous:   previous(st.issuer),
+		Endpoint:   p.wanted.ExternalEndpoint,
+		Names:      clientNames(st, p.wanted),
+		Now:        st.now,
+		ServerTime: st.serverTime,
+		Allow:      req.allow,
+	})
+}
+
+// proxyStrategy returns what the agent reports about the impersonation proxy; nil when it has not yet.
+func proxyStrategy(issuer *configv1alpha1.CredentialIssuer) *configv1alpha1.CredentialIssuerStrategy {
+	for i := range issuer.Status.Strategies {
+		if issuer.Status.Strategies[i].Type == configv1alpha1.StrategyImpersonationProxy {
+			return &issuer.Status.Strategies[i]
+		}
+	}
+	return nil
+}
+
+// proxyInfo returns the endpoint and the bundle that are advertised; nil when none are.
+func proxyInfo(issuer *configv1alpha1.CredentialIssuer) *configv1alpha1.ImpersonationProxyInfo {
+	if strategy := proxyStrategy(issuer); strategy != nil && strategy.Frontend != nil {
+		return strategy.Frontend.ImpersonationProxyInfo
+	}
+	return nil
+}
+
+// previous returns what clients verify with until now. Where the agent's generated certificate was served, a change of
+// the CA is part of the change that is asked for.
+func previous(issuer *configv1alpha1.CredentialIssuer) certs.Previous {
+	info := proxyInfo(issuer)
+	if info == nil {
+		return certs.Previous{}
+	}
+	bundle, err := base64.StdEncoding.DecodeString(info.CertificateAuthorityData)
+	if err != nil {
+		return certs.Previous{}
+	}
+	generated := issuer.Spec.ImpersonationProxy.TLS == nil
+	if members, _ := certs.ParseBundle(bundle); len(members) == 1 && members[0].Subject.CommonName == generatedCAName {
+		generated = true // also while an external certificate was asked for and refused
+	}
+	return certs.Previous{Advertised: true, Bundle: bundle, Generated: generated}
+}
+
+// clientNames returns every name that clients use besides the external endpoint, each with where it comes from.
+func clientNames(st *state, wanted configv1alpha1.ImpersonationProxySpec) []certs.Name {
+	var names []certs.Name
+	current := st.issuer.Spec.ImpersonationProxy
+	kind := serviceType(&wanted)
+	if kind == configv1alpha1.ServiceTypeLoadBalancer && wanted.Service.LoadBalancerIP != "" {
+		names = append(names, certs.Name{Value: wanted.Service.LoadBalancerIP, Source: fieldLoadBalancerIP})
+	}
+	moving := wanted.Service.LoadBalancerIP != current.Service.LoadBalancerIP // the old addresses go
+	if st.service != nil {
+		where := fmt.Sprintf("Service %s/%s", st.service.Namespace, st.service.Name)
+		switch {
+		case kind == configv1alpha1.ServiceTypeClusterIP && wanted.ExternalEndpoint == "":
+			for _, ip := range clusterIPs(st.service) {
+				names = append(names, certs.Name{Value: ip, Source: where + " spec.clusterIPs"})
+			}
+		case kind == configv1alpha1.ServiceTypeLoadBalancer && !moving:
+			for _, ingress := range st.service.Status.LoadBalancer.Ingress {
+				for _, value := range []string{ingress.Hostname, ingress.IP} {
+					if value != "" {
+						names = append(names, certs.Name{Value: value, Source: where + " status.loadBalancer.ingress"})
+					}
+				}
+			}
+		}
+	}
+	return append(names, advertisedName(st, wanted, moving)...)
+}
+
+// advertisedName returns the name in kubeconfigs handed out so far, as far as these can go on working.
+func advertisedName(st *state, wanted configv1alpha1.ImpersonationProxySpec, moving bool) []certs.Name {
+	info := proxyInfo(st.issuer)
+	if info == nil {
+		return nil
+	}
+	replaced := wanted.ExternalEndpoint != st.issuer.Spec.ImpersonationProxy.ExternalEndpoint || moving
+	if replaced && previous(st.issuer).Generated {
+		return nil // those kubeconfigs trust the generated CA, and must be made anew anyway
+	}
+	at, err := parseAdvertised(info.Endpoint)
+	if err != nil {
+		return nil
+	}
+	return []certs.Name{{Value: at.host, Source: "advertised in status.strategies"}}
+}
+
+func clusterIPs(service *corev1.Service) []string {
+	if len(service.Spec.ClusterIPs) > 0 {
+		return slices.DeleteFunc(slices.Clone(service.Spec.ClusterIPs), func(ip string) bool { return ip == "" || ip == corev1.ClusterIPNone })
+	}
+	if ip := service.Spec.ClusterIP; ip != "" && ip != corev1.ClusterIPNone {
+		return []string{ip}
+	}
+	return nil
+}
+
+// changesBetween lists the fields that differ.
+func changesBetween(from, to configv1alpha1.ImpersonationProxySpec) []Change {
+	var before, after configv1alpha1.ImpersonationProxyTLSSpec
+	if from.TLS != nil {
+		before = *from.TLS
+	}
+	if to.TLS != nil {
+		after = *to.TLS
+	}
+	var changes []Change
+	add := func(field, old, changed string) {
+		if old != changed {
+			changes = append(changes, Change{Field: field, From: old, To: changed})
+		}
+	}
+	add(fieldSecret, before.SecretName, after.SecretName)
+	if before.CertificateAuthorityData != after.CertificateAuthorityData {
+		add(fieldBundle, describeBundle(before.CertificateAuthorityData), describeBundle(after.CertificateAuthorityData))
+	}
+	add(fieldVerification, string(before.Verification), string(after.Verification))
+	add(fieldEndpoint, from.ExternalEndpoint, to.ExternalEndpoint)
+	add(fieldLoadBalancerIP, from.Service.LoadBalancerIP, to.Service.LoadBalancerIP)
+	return changes
+}
+
+// describeBundle says in one line what is in a CA bundle.
+func describeBundle(data string) string {
+	if data == "" {
+		return ""
+	}
+	bundle, err := base64.StdEncoding.DecodeString(strings.TrimSpace(data))
+	if err != nil {
+		return "(not base64)"
+	}
+	return describePEM(bundle)
+}
+
+func describePEM(bundle []byte) string {
+	members, _ := certs.ParseBundle(bundle)
+	if len(members) == 0 {
+		return "(no certificate)"
+	}
+	const most = 3
+	var parts []string
+	for _, member := range members[:min(len(members), most)] {
+		name := member.Subject.CommonName
+		if name == "" {
+			name = member.Subject.String()
+		}
+		parts = append(parts, fmt.Sprintf("%.60q (SHA-256 %s)", name, certs.Fingerprint(member.Raw)[:16]))
+	}
+	if more := len(members) - most; more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,128 @@
+package iptls
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// What a command did.
+const (
+	actionConfigured   = "configured"
+	actionUnchanged    = "unchanged"
+	actionRefused      = "refused"
+	actionNotConverged = "not converged"
+)
+
+// Result is what `-o json` and `-o yaml` print. Scripts rely on its fields.
+type Result struct {
+	// Action is "configured", "unchanged", "refused" or "not converged".
+	Action string `json:"action"`
+	// DryRun is "client" or "server" when nothing was really done.
+	DryRun           string    `json:"dryRun,omitempty"`
+	CredentialIssuer string    `json:"credentialIssuer"`
+	Secret           SecretRef `json:"secret"`
+	// Certificate is what the checks have found out about the certificate.
+	Certificate certs.Report `json:"certificate"`
+	// CABundle describes the CA bundle that clients get; empty when they use their system roots.
+	CABundle string `json:"caBundle"`
+	// Changes are the fields that change.
+	Changes []Change `json:"changes"`
+	// Endpoint and Addresses are what was seen while waiting.
+	Endpoint   string    `json:"endpoint,omitempty"`
+	Addresses  []Address `json:"addresses,omitempty"`
+	Problems   []string  `json:"problems,omitempty"`
+	RolledBack bool      `json:"rolledBack,omitempty"`
+}
+
+// SecretRef names a Secret.
+type SecretRef struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// Address is what one address of the endpoint presented.
+type Address struct {
+	Address string `json:"address"`
+	SHA256  string `json:"sha256,omitempty"`
+	Problem string `json:"problem,omitempty"`
+}
+
+func newResult(req request, st *state, p *plan, dryRun string) *Result {
+	result := &Result{
+		Action:           actionConfigured,
+		CredentialIssuer: st.issuer.Name,
+		Secret:           SecretRef{Namespace: req.namespace, Name: req.secret},
+		Certificate:      p.report,
+		CABundle:         describePEMOrNone(p.bundle),
+		Changes:          p.changes,
+	}
+	if len(p.changes) == 0 {
+		result.Action, result.Changes = actionUnchanged, []Change{}
+	}
+	if dryRun != dryRunNone {
+		result.DryRun = dryRun
+	}
+	return result
+}
+
+// print writes the result to stdout.
+func (o *SetOptions) print(result *Result) error {
+	text, err := o.format(result)
+	if err != nil {
+		return fmt.Errorf("encoding the result: %w", err)
+	}
+	if _, err := o.Out.Write(text); err != nil {
+		return fmt.Errorf("writing the result: %w", err)
+	}
+	return nil
+}
+
+func (o *SetOptions) format(result *Result) ([]byte, error) {
+	switch o.Output {
+	case "json":
+		text, err := json.MarshalIndent(result, "", "  ")
+		return append(text, '\n'), err
+	case "yaml":
+		return yaml.Marshal(result)
+	}
+	if result.Action == actionRefused || result.Action == actionNotConverged {
+		return nil, nil // the step lines and the error have said it all
+	}
+	var out strings.Builder
+	suffix := ""
+	if result.DryRun != "" {
+		suffix = fmt.Sprintf(" (%s dry run)", result.DryRun)
+	}
+	fmt.Fprintf(&out, "credentialissuer/%s %s%s\n", result.CredentialIssuer, result.Action, suffix)
+	if len(result.Changes) > 0 && o.Diff {
+		for _, change := range result.Changes {
+			fmt.Fprintf(&out, "- %s: %s\n+ %s: %s\n", change.Field, orNone(change.From), change.Field, orNone(change.To))
+		}
+	} else if len(result.Changes) > 0 {
+		rows := make([][]string, 0, len(result.Changes))
+		for _, change := range result.Changes {
+			rows = append(rows, []string{strings.TrimPrefix(change.Field, "spec.impersonationProxy."), orNone(change.From), orNone(change.To)})
+		}
+		if err := ui.Table(&out, []string{"field", "before", "after"}, rows); err != nil {
+			return nil, err
+		}
+	}
+	leaf := result.Certificate
+	fmt.Fprintf(&out, "certificate: SHA-256 %s, valid until %s\n", leaf.SHA256, leaf.NotAfter.Format(time.RFC3339))
+	bundle := result.CABundle
+	if bundle == "" {
+		bundle = "none: clients use their system roots"
+	}
+	fmt.Fprintf(&out, "CA bundle: %s\n", bundle)
+	if result.Endpoint != "" {
+		fmt.Fprintf(&out, "endpoint: %s\n", result.Endpoint)
+	}
+	return []byte(out.String()), nil
+}

@@ -1,0 +1,245 @@
+package iptls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// rollbackTimeout bounds putting the previous configuration back; by then the command's own time is over.
+const rollbackTimeout = 20 * time.Second
+
+// observation is what one look at cluster and endpoint showed.
+type observation struct {
+	view      agentView
+	addresses []Address
+	skipped   []string
+	problems  []string // why it is not as it should be; empty when it is
+}
+
+// waitAndReport waits until the configuration is in effect, and fills the result with what was seen. When that does not
+// happen in time, it puts the previous configuration back.
+func (o *SetOptions) waitAndReport(ctx context.Context, st *state, p *plan, applied *configv1alpha1.CredentialIssuer, result *Result) error {
+	task := o.progress.Start("Waiting for the impersonation proxy to present the certificate")
+	started := o.Now()
+	seen, err := o.await(ctx, st, p, task)
+	result.Certificate = p.report // of a Secret that was renewed meanwhile
+	if err == nil {
+		switch {
+		case seen.view.disabled:
+			task.Done("The impersonation proxy is switched off, so there is nothing to wait for: %s", seen.view.problem)
+		default:
+			task.Done("%s presents the certificate at %d of %d addresses after %s", seen.view.at.url, len(seen.addresses), len(seen.addresses)+len(seen.skipped),
+				o.Now().Sub(started).Round(100*time.Millisecond))
+		}
+		for _, address := range seen.skipped {
+			o.progress.Warn("%s was not looked at: there is no route to it from here", address)
+		}
+		if seen.view.message != "" {
+			o.progress.Warn("the agent reports: %s", seen.view.message)
+		}
+		result.Endpoint, result.Addresses = seen.view.at.url, seen.addresses
+		return nil
+	}
+	task.Stop()
+	if errors.Is(err, context.Canceled) {
+		o.progress.Warn("interrupted: %s", interruptedHint(applied))
+		return fmt.Errorf("waiting for the impersonation proxy to present the certificate: %w", err)
+	}
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return o.notConverged(ctx, st, p, applied, result, seen)
+}
+
+func interruptedHint(applied *configv1alpha1.CredentialIssuer) string {
+	if applied == nil {
+		return "nothing was changed"
+	}
+	return "the CredentialIssuer is changed; run the command again to see whether the change has taken effect"
+}
+
+// await looks until everything is as it should be, or ctx is over; then it returns the last look.
+func (o *SetOptions) await(ctx context.Context, st *state, p *plan, task *ui.Task) (observation, error) {
+	var last observation
+	for {
+		seen, err := o.observe(ctx, st.issuer.Name, p)
+		if err != nil {
+			return last, err
+		}
+		if ctx.Err() != nil {
+			// What a look at the end of its time shows is mostly that its time was over.
+			if last.problems == nil {
+				last = seen
+			}
+			return last, ctx.Err()
+		}
+		if last = seen; len(seen.problems) == 0 || seen.view.disabled {
+			return seen, nil
+		}
+		if err := o.followSecret(ctx, st, p); err != nil {
+			return last, err
+		}
+		task.Update("Waiting: %s", seen.problems[0])
+		timer := time.NewTimer(o.Poll)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return last, ctx.Err()
+		case <-timer.C:
+		}
+	}
+}
+
+// followSecret notices a Secret that changes while it is waited for, as renewals do, and checks what is in it now.
+func (o *SetOptions) followSecret(ctx context.Context, st *state, p *plan) error {
+	secret, err := o.cluster.Secret(ctx, o.request.namespace, o.request.secret)
+	if err != nil || secret.ResourceVersion == st.secret.ResourceVersion {
+		return nil // the next look tells what is wrong
+	}
+	st.secret, st.now = secret, o.Now()
+	again := decide(o.request, &state{issuer: st.issuer, secret: secret, service: st.service, now: st.now, serverTime: o.serverTime(st.now)})
+	if again.report.SHA256 == p.report.SHA256 && certs.SameBundle(again.bundle, p.bundle) {
+		return nil
+	}
+	o.progress.Info("Secret %q has changed meanwhile: checking it again", o.request.secret)
+	o.say(again.report, st, again)
+	if err := o.refusal(again.report); err != nil {
+		return err
+	}
+	p.report, p.bundle = again.report, again.bundle
+	return nil
+}
+
+// observe looks once. An error means that looking again is no use.
+func (o *SetOptions) observe(ctx context.Context, issuerName string, p *plan) (observation, error) {
+	issuer, err := o.cluster.CredentialIssuer(ctx, issuerName)
+	switch {
+	case errors.Is(err, discovery.ErrForbidden), errors.Is(err, discovery.ErrUnauthorized):
+		return observation{}, withCodes(fmt.Errorf("reading the status: %w", err))
+	case err != nil:
+		return observation{problems: []string{err.Error()}}, nil
+	}
+	if spec := issuer.Spec.ImpersonationProxy; spec == nil || len(changesBetween(*spec, p.wanted)) > 0 {
+		return observation{}, ui.WithHint(fmt.Errorf("CredentialIssuer %q was changed by somebody else while waiting", issuerName),
+			"see who it was: kubectl get credentialissuer %s -o yaml --show-managed-fields", issuerName)
+	}
+	seen := observation{view: readStatus(issuer, p.wanted, p.bundle)}
+	if seen.view.problem != "" {
+		seen.problems = append(seen.problems, seen.view.problem)
+	}
+	if seen.view.at.host == "" {
+		return seen, nil
+	}
+	o.askEndpoint(ctx, p, &seen)
+	return seen, nil
+}
+
+// askEndpoint compares what every address presents with what it should.
+func (o *SetOptions) askEndpoint(ctx context.Context, p *plan, seen *observation) {
+	served, skipped, err := look(ctx, o.Network, seen.view.at)
+	if err != nil {
+		seen.problems = append(seen.problems, fmt.Sprintf("resolving %q: %s", seen.view.at.host, err))
+		return
+	}
+	seen.skipped = skipped
+	want := certs.Expected{SHA256: p.report.SHA256, Host: seen.view.at.host, Bundle: p.bundle, Now: o.Now()}
+	for _, one := range served {
+		address := Address{Address: one.Address}
+		if len(one.Chain) > 0 {
+			address.SHA256 = certs.Fingerprint(one.Chain[0].Raw)
+		}
+		problems := certs.CheckServed(want, []certs.Served{one})
+		problems = withoutAllowed(problems, p.report)
+		if len(problems) > 0 {
+			address.Problem = problems[0].Message
+			seen.problems = append(seen.problems, problems[0].Message)
+		}
+		seen.addresses = append(seen.addresses, address)
+	}
+	if len(served) == 0 {
+		seen.problems = append(seen.problems, fmt.Sprintf("%q resolves to no address", seen.view.at.host))
+	}
+}
+
+// withoutAllowed drops what an allowed error necessarily brings about: the right certificate is presented, but clients
+// cannot verify it.
+func withoutAllowed(problems []certs.Finding, report certs.Report) []certs.Finding {
+	allowed := false
+	for _, finding := range report.Findings {
+		allowed = allowed || finding.Allowed
+	}
+	if !allowed {
+		return problems
+	}
+	var kept []certs.Finding
+	for _, problem := range problems {
+		if !strings.Contains(problem.Message, "presents the right certificate") {
+			kept = append(kept, problem)
+		}
+	}
+	return kept
+}
+
+// notConverged reports what was seen, and puts the previous configuration back.
+func (o *SetOptions) notConverged(ctx context.Context, st *state, p *plan, applied *configv1alpha1.CredentialIssuer, result *Result, seen observation) error {
+	o.progress.Fail("The certificate was not seen at the endpoint within %s", o.Timeout)
+	for _, problem := range seen.problems {
+		o.progress.Fail("%s", problem)
+	}
+	result.Action = actionNotConverged
+	result.Endpoint, result.Addresses, result.Problems = seen.view.at.url, seen.addresses, seen.problems
+	cause := "no answer"
+	if len(seen.problems) > 0 {
+		cause = seen.problems[0]
+	}
+	failed := fmt.Errorf("the change did not take effect within %s: %s", o.Timeout, cause)
+	hint := ""
+	switch {
+	case applied == nil:
+		hint = "nothing was changed: the CredentialIssuer was configured like this already"
+	case o.NoRollback:
+		hint = "the new configuration is in place, as --no-rollback asks"
+	default:
+		if err := o.rollBack(ctx, st, p, applied); err != nil {
+			failed = fmt.Errorf("%w; %w", failed, err)
+			hint = "look at the CredentialIssuer: kubectl get credentialissuer " + st.issuer.Name + " -o yaml"
+		} else {
+			result.RolledBack = true
+			hint = "the previous configuration was put back; mend the cause, or give more time with --timeout"
+		}
+	}
+	return errors.Join(o.print(result), ui.WithExitCode(ui.WithHint(failed, "%s", hint), ui.ExitNotConverged))
+}
+
+// rollBack puts the previous configuration back, unless somebody has changed it again.
+func (o *SetOptions) rollBack(ctx context.Context, st *state, p *plan, applied *configv1alpha1.CredentialIssuer) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	defer cancel()
+	for attempt := 1; ; attempt++ {
+		current, err := o.cluster.CredentialIssuer(ctx, applied.Name)
+		if err != nil {
+			return fmt.Errorf("putting the previous configuration back: %w", err)
+		}
+		if spec := current.Spec.ImpersonationProxy; spec == nil || len(changesBetween(*spec, p.wanted)) > 0 {
+			return errors.New("somebody else has changed the configuration meanwhile, so it was left as it is")
+		}
+		_, err = o.cluster.ApplyCredentialIssuer(ctx, current.Name, rollbackObject(current, st.issuer, o.request),
+			discovery.ApplyOptions{FieldManager: fieldManager, Force: true})
+		switch {
+		case err == nil:
+			o.progress.Done("Put the previous configuration back")
+			return nil
+		case errors.Is(err, discovery.ErrConflict) && attempt < attempts:
+		default:
+			return fmt.Errorf("putting the previous configuration back: %w", err)
+		}
+	}
+}
