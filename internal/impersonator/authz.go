@@ -30,6 +30,8 @@ const (
 	maxDecisions   = 16384
 )
 
+var errNotAuthorizable = errors.New("the request could not be authorized")
+
 // decision is the answer to one SubjectAccessReview.
 type decision struct {
 	verdict authorizer.Decision
@@ -129,7 +131,7 @@ func authorize(next http.Handler, a authorizer.UnconditionalAuthorizer, s runtim
 				writeStatus(w, req, s, statusUnavailable("the API server cannot be reached to authorize the request"))
 			case err != nil:
 				klog.FromContext(req.Context()).Error(err, "Refused a request that could not be authorized")
-				writeStatus(w, req, s, apierrors.NewInternalError(errors.New("the request could not be authorized")))
+				writeStatus(w, req, s, apierrors.NewInternalError(errNotAuthorizable))
 			default:
 				writeStatus(w, req, s, responsewriters.ForbiddenStatusError(asked, reason))
 			}
@@ -175,8 +177,13 @@ type unansweredPanic struct{}
 
 func (a nestedAuthorizer) Authorize(ctx context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
 	verdict, reason, err := a.UnconditionalAuthorizer.Authorize(ctx, attributes)
-	if verdict != authorizer.DecisionAllow && isUnavailable(err) {
+	switch {
+	case err == nil || verdict == authorizer.DecisionAllow:
+		return verdict, reason, nil
+	case isUnavailable(err):
 		panic(unansweredPanic{})
 	}
-	return verdict, reason, err
+	// The filter repeats the error to the client, whom our own failures do not concern.
+	klog.FromContext(ctx).Error(err, "Refused an impersonation that could not be authorized")
+	return verdict, reason, errNotAuthorizable
 }

@@ -39,8 +39,8 @@ func (d *drain) track(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		d.add(1)
 		defer d.add(-1)
-		if d.leaving.Load() && !wantsUpgrade(req.Header) {
-			w.Header().Set("Connection", "close")
+		if d.leaving.Load() {
+			closeAfterwards(w.Header())
 		}
 		next.ServeHTTP(w, req)
 	})

@@ -77,15 +77,14 @@ var (
 // checkAnswer looks at the API server's answer before any of it reaches the client.
 func (f *forwarder) checkAnswer(res *http.Response) error {
 	state := stateFrom(res.Request.Context())
-	switch {
-	case res.StatusCode == http.StatusSwitchingProtocols:
+	if res.StatusCode == http.StatusSwitchingProtocols {
 		// Two connections are joined only when both sides speak of the same protocol.
 		if state.upgrade == "" || !wantsUpgrade(res.Header) || !strings.EqualFold(res.Header.Get("Upgrade"), state.upgrade) {
 			return errBadSwitch
 		}
-	case state.upgrade != "":
-		// The client may already be speaking the other protocol, so nothing more is read from it.
-		res.Header.Set("Connection", "close")
+		delete(state.header, "Connection")
+	} else if state.upgrade != "" {
+		closeAfterwards(state.header)
 	}
 	if res.StatusCode == http.StatusUnauthorized && ownAnswer(res.Request) {
 		f.token.Reject(state.token)

@@ -30,13 +30,21 @@ func refuseHostile(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 		req.Trailer = nil
 		protocol, err := upgradeOf(req)
 		if err != nil {
+			closeAfterwards(w.Header())
 			writeStatus(w, req, s, err)
 			return
 		}
-		stateFrom(req.Context()).upgrade = protocol
+		if protocol != "" {
+			stateFrom(req.Context()).upgrade = protocol
+			closeAfterwards(w.Header())
+		}
 		next.ServeHTTP(w, req)
 	})
 }
+
+// closeAfterwards ends the client's connection with the answer. A client that asked to switch protocols may already be
+// speaking the other one: if it does not come to that, nothing more may be read from it as if it were a request.
+func closeAfterwards(h http.Header) { h["Connection"] = []string{"close"} }
 
 // cleanHeader removes claims about other hops, which nobody vouches for, and headers that some program between here
 // and the API server could take for one of ours because it reads "_" as "-". HTTP2-Settings belongs to h2c.

@@ -1,0 +1,258 @@
+package impersonator
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestWatchStreamsAtOnce(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	events := make(chan string)
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+			rc := http.NewResponseController(w)
+			_ = rc.Flush()
+			for event := range events {
+				_, _ = io.WriteString(w, event+"\n")
+				_ = rc.Flush()
+			}
+		}
+	})
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.address+"/api/v1/pods?watch=1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := p.as(t, "jane").Do(req) // returns before the first event
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	lines := bufio.NewReader(res.Body)
+	for i := range 3 {
+		want := fmt.Sprintf("event %d", i)
+		events <- want
+		if got, err := lines.ReadString('\n'); err != nil || got != want+"\n" {
+			t.Fatalf("want %q at once, got %q, %v", want, got, err)
+		}
+	}
+	close(events)
+	if _, err := lines.ReadString('\n'); err != io.EOF {
+		t.Errorf("want the end when the API server ends, got %v", err)
+	}
+}
+
+func TestWatchEndsWhenTheClientLeaves(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	left := make(chan struct{})
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			<-req.Context().Done()
+			close(left)
+		}
+	})
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.address+"/api/v1/pods?watch=1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := p.as(t, "jane").Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	select {
+	case <-left:
+	case <-time.After(10 * time.Second):
+		t.Error("the API server still streams")
+	}
+}
+
+// echo switches protocols and sends back what it gets, in capitals; when the client is done it says so, and ends.
+func echo(protocol string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		conn, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+protocol+"\r\nX-Stream: yes\r\n\r\n")
+		for {
+			line, err := buffered.ReadString('\n')
+			if err != nil {
+				_, _ = io.WriteString(conn, "that was all\n")
+				return
+			}
+			_, _ = io.WriteString(conn, strings.ToUpper(line))
+		}
+	}
+}
+
+func TestUpgrades(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []string{"SPDY/3.1", "websocket"} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t)
+			p.api.set(func() { p.api.serve = echo(protocol) })
+			conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"),
+				"POST /api/v1/namespaces/d/pods/x/exec?command=ls HTTP/1.1\nHost: proxy\nConnection: upgrade, x\nX: gone\nUpgrade: "+protocol+"\nContent-Length: 0\n\n")
+			reader := readerOf(conn)
+			res, err := http.ReadResponse(reader, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			if res.StatusCode != 101 || res.Header.Get("Upgrade") != protocol || res.Header.Get("X-Stream") != "yes" {
+				t.Fatalf("want 101 to %s, got %d %v", protocol, res.StatusCode, res.Header)
+			}
+			arrived := p.api.requests()[0]
+			if arrived.Proto != "HTTP/1.1" || arrived.Header.Get("Upgrade") != protocol || arrived.Header.Get("X") != "" {
+				t.Errorf("want an HTTP/1.1 upgrade at the API server, got %+v", arrived)
+			}
+			if arrived.Header.Get("Impersonate-User") != "jane" {
+				t.Errorf("want jane, got %v", arrived.Header)
+			}
+			for _, word := range []string{"one", "two"} {
+				_, _ = io.WriteString(conn, word+"\n")
+				if got, err := reader.ReadString('\n'); err != nil || got != strings.ToUpper(word)+"\n" {
+					t.Fatalf("want %q back, got %q, %v", word, got, err)
+				}
+			}
+			if err := conn.CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			rest, err := io.ReadAll(reader)
+			if err != nil || string(rest) != "that was all\n" {
+				t.Errorf("want what comes after our half is closed, got %q, %v", rest, err)
+			}
+		})
+	}
+}
+
+func TestAnswersToUpgradesThatAreNo101(t *testing.T) {
+	t.Parallel()
+	raw := func(text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			conn, buffered, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				panic(err)
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, strings.ReplaceAll(text, "\n", "\r\n"))
+			_, _ = io.ReadAll(buffered) // until the proxy closes
+		}
+	}
+	const upgrade = "Connection: Upgrade\nUpgrade: SPDY/3.1\n"
+	for _, test := range []struct {
+		name, asked string
+		serve       http.HandlerFunc
+		want        int
+	}{
+		{"passes a refusal and closes", upgrade, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, 403},
+		{"passes a redirect and does not follow", upgrade, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "https://127.0.0.1:1/steal")
+			w.WriteHeader(302)
+		}, 302},
+		{"refuses another protocol", upgrade, raw("HTTP/1.1 101 Switching Protocols\nConnection: Upgrade\nUpgrade: websocket\n\n"), 500},
+		{"refuses no protocol", upgrade, raw("HTTP/1.1 101 Switching Protocols\n\n"), 500},
+		{"refuses 200 with a protocol", upgrade, raw("HTTP/1.1 200 OK\nConnection: Upgrade\nUpgrade: SPDY/3.1\nContent-Length: 0\n\n"), 200},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t)
+			p.api.set(func() { p.api.serve = test.serve })
+			conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"),
+				"POST /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\n"+test.asked+"Content-Length: 0\n\n"+
+					"GET /api/v1/namespaces/smuggled/secrets HTTP/1.1\nHost: proxy\n\n")
+			reader := readerOf(conn)
+			res, err := http.ReadResponse(reader, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, res.Body)
+			_ = res.Body.Close()
+			if res.StatusCode != test.want || res.Header.Get("Upgrade") != "" {
+				t.Errorf("want %d, got %d %v", test.want, res.StatusCode, res.Header)
+			}
+			if _, err := reader.ReadByte(); err == nil {
+				t.Error("want the client's connection closed")
+			}
+			if n := len(p.api.requests()); n != 1 {
+				t.Errorf("want nothing more sent on, got %d requests", n)
+			}
+		})
+	}
+}
+
+// TestNoStreamLeavesAnythingBehind opens and ends many streams in every way and counts goroutines.
+func TestNoStreamLeavesAnythingBehind(t *testing.T) {
+	p := startProxy(t)
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+			if req.Header.Get("Upgrade") != "" {
+				echo(req.Header.Get("Upgrade"))(w, req)
+				return
+			}
+			_ = http.NewResponseController(w).Flush()
+			<-req.Context().Done()
+		}
+	})
+	jane := clientCertificate(t, p.signerCA, "jane")
+	client := p.client(t, jane)
+	one := func(i int) {
+		if i%2 == 0 {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.address+"/api/v1/pods?watch=1", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			return
+		}
+		conn := p.raw(t, jane, "GET /api/v1/namespaces/d/pods/x/attach HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n\n")
+		if _, err := http.ReadResponse(readerOf(conn), nil); err != nil {
+			t.Fatal(err)
+		}
+		if i%4 == 1 { // abruptly
+			_ = conn.NetConn().(*net.TCPConn).SetLinger(0)
+			_ = conn.NetConn().Close()
+			return
+		}
+		_ = conn.Close()
+	}
+	settled := func() int {
+		for last, same := -1, 0; ; time.Sleep(20 * time.Millisecond) {
+			if serving, streams := p.drain.counts(); serving == 0 && streams == 0 {
+				if now := runtime.NumGoroutine(); now == last {
+					if same++; same > 10 {
+						return now
+					}
+				} else {
+					last, same = now, 0
+				}
+			}
+		}
+	}
+	for i := range 8 {
+		one(i)
+	}
+	before := settled()
+	for i := range 400 {
+		one(i)
+	}
+	var after int
+	eventually(t, func() bool { after = settled(); return after <= before+10 })
+	t.Logf("%d goroutines before, %d after 400 streams", before, after)
+}

@@ -1,0 +1,133 @@
+package impersonator
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/klog/v2/ktesting"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+// resumes tells whether a second connection resumes the session of the first, with change in between.
+func (p *proxy) resumes(t *testing.T, version uint16, change func()) bool {
+	t.Helper()
+	config := p.clientTLS(clientCertificate(t, p.signerCA, "jane"))
+	config.ClientSessionCache = tls.NewLRUClientSessionCache(4)
+	config.MinVersion, config.MaxVersion = version, version
+	connect := func() bool {
+		transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
+		req, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+p.address+"/api", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := transport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		_ = res.Body.Close()
+		return res.TLS.DidResume
+	}
+	if connect() {
+		t.Fatal("a first connection cannot resume anything")
+	}
+	change()
+	return connect()
+}
+
+func TestSessionsDoNotOutliveClientCAs(t *testing.T) {
+	t.Parallel()
+	for name, version := range map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t)
+			if !p.resumes(t, version, func() {}) {
+				t.Error("want sessions resumed while nothing changes")
+			}
+			if p.resumes(t, version, func() { p.signer.Store(&CABundle{PEM: newCA(t, "next").CertPEM()}) }) {
+				t.Error("want no session resumed after the signer CA changed")
+			}
+		})
+	}
+}
+
+func TestTicketKeysRotateDaily(t *testing.T) {
+	t.Parallel()
+	logger, _ := ktesting.NewTestContext(t)
+	clk := clocktesting.NewFakePassiveClock(time.Now())
+	configs := &tlsConfigs{trust: newTrustStore(func() *CABundle { return nil }, logger), clock: clk}
+	get := func() *tls.Config {
+		config, err := configs.forClient(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return config
+	}
+	first := get()
+	clk.SetTime(clk.Now().Add(23 * time.Hour))
+	if get() != first {
+		t.Error("want one configuration for a day")
+	}
+	clk.SetTime(clk.Now().Add(2 * time.Hour))
+	if get() == first {
+		t.Error("want another configuration after a day")
+	}
+}
+
+func TestHandshakes(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	handshake := func(change func(*tls.Config)) (tls.ConnectionState, error) {
+		config := p.clientTLS(nil)
+		change(config)
+		conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", p.address)
+		if err != nil {
+			return tls.ConnectionState{}, err
+		}
+		defer conn.Close()
+		return conn.(*tls.Conn).ConnectionState(), nil
+	}
+	for name, change := range map[string]func(*tls.Config){
+		"TLS 1.1": func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS11, tls.VersionTLS11 },
+		"CBC": func(c *tls.Config) {
+			c.MaxVersion, c.CipherSuites = tls.VersionTLS12, []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA}
+		},
+	} {
+		if _, err := handshake(change); err == nil {
+			t.Errorf("%s: want the handshake refused", name)
+		}
+	}
+	for want, change := range map[uint16]func(*tls.Config){
+		tls.VersionTLS12: func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 },
+		tls.VersionTLS13: func(c *tls.Config) {},
+	} {
+		got, err := handshake(change)
+		if err != nil || got.Version != want {
+			t.Errorf("want version %x, got %x, %v", want, got.Version, err)
+		}
+	}
+	for _, want := range []string{"h2", "http/1.1"} {
+		got, err := handshake(func(c *tls.Config) { c.NextProtos = []string{want} })
+		if err != nil || got.NegotiatedProtocol != want {
+			t.Errorf("want protocol %q, got %q, %v", want, got.NegotiatedProtocol, err)
+		}
+	}
+	var named [][]byte
+	stop := errors.New("seen enough")
+	_, _ = handshake(func(c *tls.Config) {
+		c.GetClientCertificate = func(info *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			named = info.AcceptableCAs
+			return nil, stop
+		}
+	})
+	for _, ca := range [][]byte{p.signerCA.Certificate().RawSubject, p.clusterCA.Certificate().RawSubject} {
+		if !slices.ContainsFunc(named, func(n []byte) bool { return string(n) == string(ca) }) {
+			t.Errorf("want both client CAs named in the handshake, got %q", named)
+		}
+	}
+}
