@@ -91,3 +91,8 @@ func (p *Program) PID() int {
 
 // Log is the path of the program's log, which every start continues.
 func (p *Program) Log() string { return p.component.logPath }
+
+// CommandLine is the program's path and arguments, to be shown to a human.
+func (p *Program) CommandLine() []string {
+	return append([]string{p.component.path}, p.component.args...)
+}

@@ -274,10 +274,14 @@ func damages() []damage {
 			s.Data[certificateChainKey], s.Data[privateKeyKey] = pair[certificateChainKey], pair[privateKeyKey]
 			return s
 		}, want: "Untrusted", keepsCA: true, keepsCA2: true},
-		{name: "replaces an expiring certificate", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s },
-			after: 250 * 24 * time.Hour, want: "Expiring", keepsCA: true, keepsCA2: true},
-		{name: "replaces an expired certificate", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s },
-			after: 2 * 365 * 24 * time.Hour, want: "Expiring", keepsCA: true, keepsCA2: true},
+		{
+			name: "replaces an expiring certificate", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s },
+			after: 250 * 24 * time.Hour, want: "Expiring", keepsCA: true, keepsCA2: true,
+		},
+		{
+			name: "replaces an expired certificate", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s },
+			after: 2 * 365 * 24 * time.Hour, want: "Expiring", keepsCA: true, keepsCA2: true,
+		},
 		{name: "replaces a certificate with a name too few", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
 			t.Helper()
 			return reissue(t, s, certs.SANs{DNSNames: []string{serviceHost}}, start)
@@ -297,8 +301,10 @@ func damages() []damage {
 			t.Helper()
 			return reissue(t, s, certs.SANs{DNSNames: []string{serviceHost + ".cluster.local", serviceHost}}, start)
 		}, keepsCA: true, keepsCA2: true},
-		{name: "keeps a CA that is not valid yet, as our clock may be late", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s },
-			after: -time.Hour, keepsCA: true, keepsCA2: true},
+		{
+			name: "keeps a CA that is not valid yet, as our clock may be late", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s },
+			after: -time.Hour, keepsCA: true, keepsCA2: true,
+		},
 		{name: "follows one that somebody else made", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
 			t.Helper()
 			s.Data = other(t)
