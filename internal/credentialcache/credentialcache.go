@@ -34,7 +34,7 @@ const (
 	// middle of a command. Credentials with a short life have a tenth of it as margin.
 	maxMargin = 30 * time.Second
 
-	lockTimeout = 2 * time.Second
+	lockTimeout = 10 * time.Second
 	lockDelay   = 5 * time.Millisecond
 
 	// maxSize bounds what is read: a file beyond it is not ours, and starts anew.

@@ -1,0 +1,298 @@
+package credentialcache_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pinniped-toolkit/pinniped/internal/credentialcache"
+)
+
+// writerVariable makes this test binary a process that fills a cache: path, number, count.
+const writerVariable = "CREDENTIALCACHE_TEST_WRITER"
+
+func TestMain(m *testing.M) {
+	if job := os.Getenv(writerVariable); job != "" {
+		parts := strings.Split(job, "|")
+		count, err := strconv.Atoi(parts[2])
+		if err == nil {
+			err = fill(context.Background(), parts[0], parts[1], count)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func fill(ctx context.Context, path, writer string, count int) error {
+	cache := &credentialcache.Cache{Path: path, Now: time.Now}
+	for i := range count {
+		key := writer + "-" + strconv.Itoa(i)
+		if err := cache.Put(ctx, key, credential(time.Now().Add(5*time.Minute), key)); err != nil {
+			return err
+		}
+		if got := cache.Get(key); got == nil || got.Token != key {
+			return fmt.Errorf("want the credential just put under %q, got %+v", key, got)
+		}
+	}
+	return nil
+}
+
+func credential(expiry time.Time, token string) *clientauthenticationv1beta1.ExecCredentialStatus {
+	at := metav1.NewTime(expiry)
+	return &clientauthenticationv1beta1.ExecCredentialStatus{ExpirationTimestamp: &at, Token: token}
+}
+
+// TestManyWriters has many processes and goroutines write at once: no entry is lost, and no reader ever sees a part.
+func TestManyWriters(t *testing.T) {
+	t.Parallel()
+	const processes, goroutines, each = 4, 8, 10
+	path := filepath.Join(t.TempDir(), "pinniped", "credentials.yaml")
+	var writers sync.WaitGroup
+	for i := range processes {
+		writers.Go(func() {
+			command := exec.CommandContext(t.Context(), os.Args[0])
+			command.Env = append(os.Environ(), fmt.Sprintf("%s=%s|process%d|%d", writerVariable, path, i, each))
+			if output, err := command.CombinedOutput(); err != nil {
+				t.Errorf("process %d: %v: %s", i, err, output)
+			}
+		})
+	}
+	for i := range goroutines {
+		writers.Go(func() {
+			if err := fill(t.Context(), path, fmt.Sprintf("goroutine%d", i), each); err != nil {
+				t.Errorf("goroutine %d: %v", i, err)
+			}
+		})
+	}
+	done := make(chan struct{})
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if content, err := os.ReadFile(path); err == nil {
+				var file map[string]any
+				if err := yaml.Unmarshal(content, &file); err != nil || file["kind"] != "CredentialCache" {
+					t.Errorf("a reader saw a part of the file: %v", err)
+					return
+				}
+			}
+		}
+	})
+	writers.Wait()
+	close(done)
+	reader.Wait()
+
+	cache := &credentialcache.Cache{Path: path, Now: time.Now}
+	for i := range each {
+		for p := range processes {
+			if key := fmt.Sprintf("process%d-%d", p, i); cache.Get(key) == nil {
+				t.Errorf("the entry %q is lost", key)
+			}
+		}
+		for g := range goroutines {
+			if key := fmt.Sprintf("goroutine%d-%d", g, i); cache.Get(key) == nil {
+				t.Errorf("the entry %q is lost", key)
+			}
+		}
+	}
+}
+
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for _, test := range []struct {
+		name     string
+		lifetime time.Duration
+		after    time.Duration
+		want     bool
+	}{
+		{name: "is used at once", lifetime: 5 * time.Minute, want: true},
+		{name: "is used until shortly before its expiry", lifetime: 5 * time.Minute, after: 4*time.Minute + 29*time.Second, want: true},
+		{name: "is not used when it expires in half a minute", lifetime: 5 * time.Minute, after: 4*time.Minute + 30*time.Second},
+		{name: "is not used when it expired", lifetime: 5 * time.Minute, after: 6 * time.Minute},
+		{name: "has a tenth as margin of a short life", lifetime: 50 * time.Second, after: 44 * time.Second, want: true},
+		{name: "has no more than that", lifetime: 50 * time.Second, after: 45 * time.Second},
+		{name: "is not used when it expired before it came", lifetime: -time.Second},
+		{name: "is used for an hour", lifetime: 24 * time.Hour, after: 59 * time.Minute, want: true},
+		{name: "is not used for longer", lifetime: 24 * time.Hour, after: time.Hour},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			now := start
+			cache := &credentialcache.Cache{Path: filepath.Join(t.TempDir(), "c.yaml"), Now: func() time.Time { return now }}
+			if err := cache.Put(t.Context(), "key", credential(start.Add(test.lifetime), "token")); err != nil {
+				t.Fatal(err)
+			}
+			now = now.Add(test.after)
+			if got := cache.Get("key") != nil; got != test.want {
+				t.Errorf("want %v, got %v", test.want, got)
+			}
+		})
+	}
+}
+
+// TestFormat has the exact file that Pinniped's CLI v0.47 reads and writes.
+func TestFormat(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	path := filepath.Join(t.TempDir(), "c.yaml")
+	before := `apiVersion: config.supervisor.pinniped.dev/v1alpha1
+credentials:
+- creationTimestamp: "2026-11-21T10:00:00Z"
+  credential:
+    expirationTimestamp: "2026-11-21T10:05:00Z"
+    token: expired
+  key: old
+- creationTimestamp: "2026-11-21T11:59:00Z"
+  credential:
+    clientCertificateData: certificate
+    clientKeyData: key
+    expirationTimestamp: "2026-11-21T12:04:00Z"
+  key: theirs
+  lastUsedTimestamp: "2026-11-21T11:59:30Z"
+- key: half
+kind: CredentialCache
+`
+	if err := os.WriteFile(path, []byte(before), 0o644); err != nil { //nolint:gosec // to see it become private
+		t.Fatal(err)
+	}
+	cache := &credentialcache.Cache{Path: path, Now: func() time.Time { return now }}
+	if got := cache.Get("theirs"); got == nil || got.ClientKeyData != "key" {
+		t.Fatalf("want the other CLI's credential, got %+v", got)
+	}
+	if got := cache.Get("half"); got != nil {
+		t.Fatalf("want nothing from an entry without credential, got %+v", got)
+	}
+	if err := cache.Put(t.Context(), "ours", credential(now.Add(5*time.Minute), "token")); err != nil {
+		t.Fatal(err)
+	}
+	want := `apiVersion: config.supervisor.pinniped.dev/v1alpha1
+credentials:
+- creationTimestamp: "2026-11-21T11:59:00Z"
+  credential:
+    clientCertificateData: certificate
+    clientKeyData: key
+    expirationTimestamp: "2026-11-21T12:04:00Z"
+  key: theirs
+  lastUsedTimestamp: "2026-11-21T11:59:30Z"
+- creationTimestamp: "2026-11-21T12:00:00Z"
+  credential:
+    expirationTimestamp: "2026-11-21T12:05:00Z"
+    token: token
+  key: ours
+  lastUsedTimestamp: "2026-11-21T12:00:00Z"
+kind: CredentialCache
+`
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("file (-want +got):\n%s", diff)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("want mode 0600, got %v, %v", info.Mode(), err)
+	}
+}
+
+func TestKey(t *testing.T) {
+	t.Parallel()
+	cluster := &clientauthenticationv1beta1.Cluster{Server: "https://kube.example.com", CertificateAuthorityData: []byte("ca")}
+	// The sums are of the JSON text that the contract describes, computed with sha256sum.
+	for _, test := range []struct {
+		name    string
+		cluster *clientauthenticationv1beta1.Cluster
+		want    string
+	}{
+		{name: "has null without a cluster", want: "12c96184d478d671775ba50a0697444e86bba95f55a3d3540ae07dce814299f9"},
+		{name: "has the cluster", cluster: cluster, want: "9af149b57eb729c7e0200598065d776af4a8d99affe3c68f862881cbfc6728a9"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := credentialcache.Key([]string{"login", "static", "--token-env=TOKEN"}, "secret", test.cluster)
+			if err != nil || got != test.want {
+				t.Errorf("want %s, got %s, %v", test.want, got, err)
+			}
+		})
+	}
+	other, err := credentialcache.Key([]string{"login", "static", "--token-env=TOKEN"}, "other", nil)
+	if err != nil || other == "12c96184d478d671775ba50a0697444e86bba95f55a3d3540ae07dce814299f9" {
+		t.Errorf("want another key for another token, got %s, %v", other, err)
+	}
+	if text, err := json.Marshal(cluster); err != nil || !strings.Contains(string(text), `"config":null`) {
+		t.Errorf("want the cluster's config as null, as in the sums above, got %s, %v", text, err)
+	}
+}
+
+func TestNeverInTheWay(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	clock := func() time.Time { return now }
+	good := credential(now.Add(time.Minute), "token")
+
+	off := &credentialcache.Cache{Now: clock}
+	if err := off.Put(t.Context(), "key", good); err != nil || off.Get("key") != nil {
+		t.Errorf("want a cache without path to keep nothing, got %v", err)
+	}
+	noExpiry := &credentialcache.Cache{Path: filepath.Join(t.TempDir(), "c.yaml"), Now: clock}
+	if err := noExpiry.Put(t.Context(), "key", &clientauthenticationv1beta1.ExecCredentialStatus{Token: "for ever"}); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(noExpiry.Path); !os.IsNotExist(err) {
+		t.Errorf("want no file for a credential without expiry, got %v", err)
+	}
+	for name, content := range map[string]string{
+		"other version": "apiVersion: config.supervisor.pinniped.dev/v2\nkind: CredentialCache\ncredentials: []\n",
+		"not YAML":      "{[",
+		"binary":        "\x00\x01",
+	} {
+		t.Run("starts anew after "+name, func(t *testing.T) {
+			t.Parallel()
+			cache := &credentialcache.Cache{Path: filepath.Join(t.TempDir(), "c.yaml"), Now: clock}
+			if err := os.WriteFile(cache.Path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if cache.Get("key") != nil {
+				t.Error("want nothing from a file that is not a cache")
+			}
+			if err := cache.Put(t.Context(), "key", good); err != nil || cache.Get("key") == nil {
+				t.Errorf("want the credential kept, got %v", err)
+			}
+		})
+	}
+	nowhere := &credentialcache.Cache{Path: filepath.Join(plainFile(t), "c.yaml"), Now: clock}
+	if err := nowhere.Put(t.Context(), "key", good); err == nil || nowhere.Get("key") != nil {
+		t.Error("want an error when the directory cannot be made, and a miss")
+	}
+}
+
+// plainFile returns the path of a file, which cannot be a directory.
+func plainFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
