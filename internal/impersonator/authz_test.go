@@ -257,7 +257,7 @@ func TestNestedImpersonation(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
 	p.api.set(func() {
-		p.api.allow = allowing("impersonate users", "impersonate groups", "impersonate uids", "impersonate userextras/foo", "impersonate serviceaccounts", "list nodes")
+		p.api.allow = allowing("impersonate users", "impersonate groups", "impersonate uids", "impersonate userextras/foo", "impersonate userextras/k_k", "impersonate serviceaccounts", "list nodes")
 	})
 	client := p.as(t, "admin", "ops")
 	const originalHeader = "Impersonate-Extra-Original-User-Info.impersonation-Proxy.concierge.pinniped.dev"
@@ -284,6 +284,13 @@ func TestNestedImpersonation(t *testing.T) {
 			want: map[string][]string{
 				"Impersonate-User": {"jane"}, "Impersonate-Uid": {"u-1"}, "Impersonate-Group": {"a", "b", "system:authenticated"},
 				"Impersonate-Extra-Foo": {"1", "2"},
+			},
+		},
+		{
+			name:   "keeps an extra key with an underscore",
+			header: http.Header{"Impersonate-User": {"jane"}, "Impersonate-Extra-K_k": {"1"}},
+			want: map[string][]string{
+				"Impersonate-User": {"jane"}, "Impersonate-Group": {"system:authenticated"}, "Impersonate-Extra-K%5fk": {"1"},
 			},
 		},
 		{

@@ -288,3 +288,7 @@ func closedListener(t *testing.T) net.Listener {
 	_ = listener.Close()
 	return listener
 }
+
+func identityFor(name string, groups ...string) certs.ClientIdentity {
+	return certs.ClientIdentity{Username: name, Groups: groups}
+}

@@ -60,7 +60,7 @@ func cleanHeader(h http.Header) {
 		}
 		folded := fold(name)
 		switch {
-		case strings.Contains(name, "_") && oursOnly(folded),
+		case isTwin(name, folded),
 			strings.HasPrefix(folded, "x-forwarded-"),
 			folded == "x-real-ip",
 			folded == "forwarded",
@@ -68,6 +68,16 @@ func cleanHeader(h http.Header) {
 			delete(h, name)
 		}
 	}
+}
+
+// isTwin is true for names that are one of ours to those who read "_" as "-". What follows Impersonate-Extra- is a key of
+// the user's own, in which "_" is just a letter.
+func isTwin(name, folded string) bool {
+	if !strings.Contains(name, "_") || !oursOnly(folded) {
+		return false
+	}
+	lower := strings.ToLower(name)
+	return !strings.HasPrefix(lower, "impersonate-extra-") && !strings.HasPrefix(lower, "x-remote-extra-")
 }
 
 // oursOnly is true for header names, folded, that say who somebody is.
