@@ -1,0 +1,119 @@
+package iptls
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// TestApplyOnARealAPIServer shows that server-side apply does with our objects what apply.go says it does: only a real
+// API server knows.
+func TestApplyOnARealAPIServer(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("needs a real etcd and kube-apiserver, which -short leaves out")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	cluster, err := devcluster.Start(ctx, devcluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := cluster.Install(ctx, filepath.Join("..", "..", "..", "deploy", "crds")); err != nil {
+		t.Fatal(err)
+	}
+	client, err := discovery.Connect(rest.CopyConfig(cluster.AdminConfig()), apis.DefaultGroupSuffix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	endpoint := "proxy.example.com"
+	cases := []struct {
+		name   string
+		before map[string]any // what another manager has applied
+		req    request
+		change func(*configv1alpha1.ImpersonationProxySpec)
+	}{
+		{
+			name:   "generated-to-external",
+			before: map[string]any{"mode": "enabled", "service": map[string]any{"type": "ClusterIP"}},
+			req:    request{secret: "a", endpoint: &endpoint},
+			change: func(spec *configv1alpha1.ImpersonationProxySpec) {
+				spec.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "a", CertificateAuthorityData: "QQ==", Verification: "Enforce"}
+				spec.ExternalEndpoint = endpoint
+			},
+		},
+		{
+			name: "external-of-another-manager",
+			before: map[string]any{
+				"mode": "enabled", "service": map[string]any{"type": "LoadBalancer", "loadBalancerIP": "203.0.113.1"}, "externalEndpoint": "old.example.com",
+				"tls": map[string]any{"secretName": "old", "certificateAuthorityData": "Qg=="},
+			},
+			req: request{secret: "a", endpoint: &endpoint, loadBalancerIP: &endpoint, bundleFromSecret: true},
+			change: func(spec *configv1alpha1.ImpersonationProxySpec) {
+				spec.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "a", Verification: "Enforce"}
+				spec.ExternalEndpoint = endpoint
+				spec.Service.LoadBalancerIP = "203.0.113.2"
+			},
+		},
+		{
+			name: "only-the-secret",
+			before: map[string]any{
+				"mode": "auto", "service": map[string]any{"type": "ClusterIP", "annotations": map[string]any{"k": "v"}}, "externalEndpoint": "old.example.com",
+				"tls": map[string]any{"secretName": "old", "certificateAuthorityData": "Qg=="},
+			},
+			req: request{secret: "a"},
+			change: func(spec *configv1alpha1.ImpersonationProxySpec) {
+				spec.TLS.SecretName, spec.TLS.Verification = "a", "Enforce"
+			},
+		},
+	}
+	for _, tt := range cases {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			before := apply(t, client, tt.name, map[string]any{"spec": map[string]any{"impersonationProxy": tt.before}}, "gitops")
+			wanted := *before.Spec.ImpersonationProxy.DeepCopy()
+			tt.change(&wanted)
+
+			changed := apply(t, client, tt.name, applyObject(before, wanted, tt.req), fieldManager)
+			if diff := cmp.Diff(&wanted, changed.Spec.ImpersonationProxy); diff != "" {
+				t.Errorf("after applying (-want +got):\n%s", diff)
+			}
+			again := apply(t, client, tt.name, applyObject(changed, wanted, request{secret: tt.req.secret}), fieldManager)
+			if diff := cmp.Diff(&wanted, again.Spec.ImpersonationProxy); diff != "" {
+				t.Errorf("after a second run without the other flags (-want +got):\n%s", diff)
+			}
+			_, err := client.ApplyCredentialIssuer(t.Context(), tt.name, applyObject(before, wanted, tt.req), discovery.ApplyOptions{FieldManager: fieldManager, Force: true})
+			if !errors.Is(err, discovery.ErrConflict) {
+				t.Errorf("applying to what was read long ago: %v, want a conflict", err)
+			}
+			back := apply(t, client, tt.name, rollbackObject(again, before, tt.req), fieldManager)
+			if diff := cmp.Diff(before.Spec.ImpersonationProxy, back.Spec.ImpersonationProxy); diff != "" {
+				t.Errorf("after putting it back (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func apply(t *testing.T, client *discovery.Client, name string, object map[string]any, manager string) *configv1alpha1.CredentialIssuer {
+	t.Helper()
+	issuer, err := client.ApplyCredentialIssuer(t.Context(), name, object, discovery.ApplyOptions{FieldManager: manager, Force: true})
+	if err != nil {
+		t.Fatalf("applying as %q: %v", manager, err)
+	}
+	return issuer
+}

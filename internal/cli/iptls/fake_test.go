@@ -1,0 +1,320 @@
+package iptls
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// fakeCluster keeps one CredentialIssuer, one Secret and some Services, with resource versions as an API server has.
+type fakeCluster struct {
+	mu       sync.Mutex
+	issuer   *configv1alpha1.CredentialIssuer
+	secret   *corev1.Secret
+	services map[string]*corev1.Service
+	version  int
+
+	applied []map[string]any // that were stored
+	options []discovery.ApplyOptions
+	// react is what an agent does after a change, or somebody else before one; they may change the cluster's objects.
+	beforeApply, afterApply func(*fakeCluster)
+	afterRead               func(*fakeCluster)
+	namespaceErr, applyErr  error
+}
+
+func (c *fakeCluster) bump() {
+	c.version++
+	c.issuer.ResourceVersion = strconv.Itoa(c.version)
+}
+
+func (c *fakeCluster) CredentialIssuer(_ context.Context, _ string) (*configv1alpha1.CredentialIssuer, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.issuer == nil {
+		return nil, discovery.ErrNoCredentialIssuer
+	}
+	found := c.issuer.DeepCopy()
+	if c.afterRead != nil {
+		c.afterRead(c)
+	}
+	return found, nil
+}
+
+func (c *fakeCluster) ApplyCredentialIssuer(_ context.Context, _ string, object any, opts discovery.ApplyOptions) (*configv1alpha1.CredentialIssuer, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.options = append(c.options, opts)
+	if c.applyErr != nil {
+		return nil, c.applyErr
+	}
+	if c.beforeApply != nil {
+		c.beforeApply(c)
+	}
+	encoded, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	var fields struct {
+		Metadata struct{ ResourceVersion string }
+		Spec     configv1alpha1.CredentialIssuerSpec
+	}
+	if err := json.Unmarshal(encoded, &fields); err != nil {
+		return nil, err
+	}
+	if fields.Metadata.ResourceVersion != c.issuer.ResourceVersion {
+		return nil, fmt.Errorf("the object has been modified: %w", discovery.ErrConflict)
+	}
+	if opts.DryRun {
+		return c.issuer.DeepCopy(), nil
+	}
+	var plain map[string]any
+	if err := json.Unmarshal(encoded, &plain); err != nil {
+		return nil, err
+	}
+	c.applied = append(c.applied, plain)
+	spec, want := c.issuer.Spec.ImpersonationProxy, fields.Spec.ImpersonationProxy
+	spec.TLS, spec.ExternalEndpoint = want.TLS, orElse(want.ExternalEndpoint, spec.ExternalEndpoint)
+	spec.Service.LoadBalancerIP = orElse(want.Service.LoadBalancerIP, spec.Service.LoadBalancerIP)
+	c.bump()
+	if c.afterApply != nil {
+		c.afterApply(c)
+	}
+	return c.issuer.DeepCopy(), nil
+}
+
+func orElse(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+func (c *fakeCluster) Secret(_ context.Context, _, name string) (*corev1.Secret, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.secret == nil || c.secret.Name != name {
+		return nil, fmt.Errorf("reading secrets %q: %w", name, discovery.ErrNotFound)
+	}
+	return c.secret.DeepCopy(), nil
+}
+
+func (c *fakeCluster) Service(_ context.Context, _, name string) (*corev1.Service, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if service, ok := c.services[name]; ok {
+		return service.DeepCopy(), nil
+	}
+	return nil, discovery.ErrNotFound
+}
+
+func (c *fakeCluster) AgentNamespace(context.Context) (string, error) {
+	return "pinniped-concierge", c.namespaceErr
+}
+
+// report makes the agent's status say success with this bundle.
+func (c *fakeCluster) report(url string, bundle []byte) {
+	c.issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{proxyReport(url, bundle)}
+	c.bump()
+}
+
+func proxyReport(url string, bundle []byte) configv1alpha1.CredentialIssuerStrategy {
+	return configv1alpha1.CredentialIssuerStrategy{
+		Type: configv1alpha1.StrategyImpersonationProxy, Status: configv1alpha1.StrategySuccess,
+		Reason: configv1alpha1.ReasonListening, Message: "impersonation proxy is ready to accept client connections",
+		Frontend: &configv1alpha1.CredentialIssuerFrontend{
+			Type: configv1alpha1.FrontendImpersonationProxy,
+			ImpersonationProxyInfo: &configv1alpha1.ImpersonationProxyInfo{
+				Endpoint: url, CertificateAuthorityData: base64.StdEncoding.EncodeToString(bundle),
+			},
+		},
+	}
+}
+
+func failedReport(reason configv1alpha1.StrategyReason, message string) configv1alpha1.CredentialIssuerStrategy {
+	return configv1alpha1.CredentialIssuerStrategy{
+		Type: configv1alpha1.StrategyImpersonationProxy, Status: configv1alpha1.StrategyError, Reason: reason, Message: message,
+	}
+}
+
+// proxy is a TLS server on loopback whose certificate can be changed, as the impersonation proxy's.
+type proxy struct {
+	certificate atomic.Pointer[tls.Certificate]
+	port        int
+}
+
+func (p *proxy) serve(t *testing.T, pair *certs.KeyPair) {
+	t.Helper()
+	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.certificate.Store(&certificate)
+}
+
+func startProxy(t *testing.T, pair *certs.KeyPair) *proxy {
+	t.Helper()
+	p := &proxy{}
+	p.serve(t, pair)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	p.port = listener.Addr().(*net.TCPAddr).Port
+	config := &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.certificate.Load(), nil },
+	}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_ = tls.Server(conn, config).Handshake()
+				_ = conn.Close()
+			}()
+		}
+	}()
+	return p
+}
+
+func (p *proxy) endpoint() string { return "127.0.0.1:" + strconv.Itoa(p.port) }
+func (p *proxy) url() string      { return "https://" + p.endpoint() }
+
+// world is a cluster with a generated certificate in service, and a Secret with an external one.
+type world struct {
+	cluster   *fakeCluster
+	proxy     *proxy
+	generated *certs.CA
+	ca        *certs.CA
+	pair      *certs.KeyPair
+}
+
+func newCA(t *testing.T, name string) *certs.CA {
+	t.Helper()
+	ca, err := certs.NewCA(name, time.Now(), 10*365*24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
+
+func serving(t *testing.T, ca *certs.CA, names certs.SANs) *certs.KeyPair {
+	t.Helper()
+	pair, err := ca.IssueServing(names, time.Now(), 90*24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair
+}
+
+func loopback() certs.SANs {
+	return certs.SANs{DNSNames: []string{"proxy.example.com"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1).To4()}}
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{generated: newCA(t, generatedCAName), ca: newCA(t, "Company CA")}
+	w.proxy = startProxy(t, serving(t, w.generated, loopback()))
+	w.pair = serving(t, w.ca, loopback())
+	w.cluster = &fakeCluster{
+		issuer: &configv1alpha1.CredentialIssuer{
+			ObjectMeta: metav1.ObjectMeta{Name: "pinniped-concierge-config"},
+			Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
+				Mode: configv1alpha1.ImpersonationProxyModeEnabled, Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: configv1alpha1.ServiceTypeNone},
+				ExternalEndpoint: w.proxy.endpoint(),
+			}},
+		},
+		secret: &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: "proxy-tls", Namespace: "pinniped-concierge", ResourceVersion: "1"},
+			Type:       corev1.SecretTypeTLS,
+			Data:       map[string][]byte{"tls.crt": w.pair.CertPEM, "tls.key": w.pair.KeyPEM, "ca.crt": w.ca.CertPEM()},
+		},
+		services: map[string]*corev1.Service{},
+	}
+	w.cluster.report(w.proxy.url(), w.generated.CertPEM())
+	return w
+}
+
+// obey makes the agent do what the CredentialIssuer says.
+func (w *world) obey(t *testing.T) {
+	t.Helper()
+	w.cluster.afterApply = func(c *fakeCluster) {
+		spec := c.issuer.Spec.ImpersonationProxy
+		if spec.TLS == nil {
+			w.proxy.serve(t, serving(t, w.generated, loopback()))
+			c.report(w.proxy.url(), w.generated.CertPEM())
+			return
+		}
+		w.proxy.serve(t, &certs.KeyPair{CertPEM: c.secret.Data["tls.crt"], KeyPEM: c.secret.Data["tls.key"]})
+		bundle, err := advertised(*spec.TLS, c.secret)
+		if err != nil {
+			t.Error(err)
+		}
+		c.report(w.proxy.url(), bundle)
+	}
+}
+
+// run is one run of the command in a world.
+type run struct {
+	out, errOut bytes.Buffer
+	err         error
+}
+
+func (w *world) options(r *run, changed ...string) *SetOptions {
+	return &SetOptions{
+		IOStreams: genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &r.out, ErrOut: &r.errOut},
+		Suffix:    "pinniped.dev", Secret: "proxy-tls", Output: "text", DryRun: dryRunNone, Wait: true, Timeout: 20 * time.Second,
+		Changed: func(flag string) bool {
+			for _, name := range changed {
+				if name == flag {
+					return true
+				}
+			}
+			return false
+		},
+		Connect: func(factory.ClusterFlags, string) (Cluster, func(time.Time) time.Time, error) {
+			return w.cluster, func(time.Time) time.Time { return time.Time{} }, nil
+		},
+		Network: RealNetwork{}, Now: time.Now, Poll: 5 * time.Millisecond,
+		Progress: func() *ui.Progress { return &ui.Progress{Out: &r.errOut} },
+	}
+}
+
+// set runs the command as the command line does.
+func (w *world) set(ctx context.Context, change func(*SetOptions), changed ...string) *run {
+	r := &run{}
+	o := w.options(r, changed...)
+	if change != nil {
+		change(o)
+	}
+	if r.err = o.Validate(); r.err != nil {
+		return r
+	}
+	if r.err = o.Complete(); r.err != nil {
+		return r
+	}
+	r.err = o.Run(ctx)
+	return r
+}
