@@ -2,13 +2,8 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.0.0)
-COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null)
-DATE    ?= $(shell git log -1 --format=%cI 2>/dev/null)
-VERSION_PACKAGE := k8s.io/component-base/version
-LDFLAGS := -s -w -X $(VERSION_PACKAGE).gitVersion=$(VERSION) -X $(VERSION_PACKAGE).gitCommit=$(COMMIT) \
-	-X $(VERSION_PACKAGE).gitTreeState=$(if $(findstring dirty,$(VERSION)),dirty,clean) -X $(VERSION_PACKAGE).buildDate=$(DATE)
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
+VERSION ?= $(shell git describe --tags --dirty 2>/dev/null || echo v0.0.0-devel+$$(git rev-parse --short HEAD 2>/dev/null))
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=auto -ldflags '-s -w -X main.version=$(VERSION)'
 
 .PHONY: help
 help: ## List the targets

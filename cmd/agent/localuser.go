@@ -24,7 +24,7 @@ func newLocalUserAuthenticator() *cobra.Command {
     --from-literal=passwordHash="$(htpasswd -nbBC 10 x password123 | sed 's/^x://')"`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			options.LogOutput = cmd.ErrOrStderr()
+			options.LogOutput, options.Version = cmd.ErrOrStderr(), version
 			return agent.RunLocalUserAuthenticator(cmd.Context(), options)
 		},
 	}

@@ -15,6 +15,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/agent"
 )
 
+// version is set by the linker for releases: -X main.version=v1.2.3. It must be a package variable for that.
+var version = "v0.0.0-devel"
+
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
@@ -95,7 +98,7 @@ func newConcierge() *cobra.Command {
 			if printConfig {
 				return config.Print(cmd.OutOrStdout())
 			}
-			options.LogOutput = cmd.ErrOrStderr()
+			options.LogOutput, options.Version = cmd.ErrOrStderr(), version
 			return agent.Run(cmd.Context(), options, config)
 		},
 	}
@@ -119,7 +122,7 @@ func newVersion() *cobra.Command {
 		Short: "Print the version",
 		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), agent.Version())
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), version)
 			return err
 		},
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
@@ -27,6 +28,7 @@ type Config struct {
 	Labels                                     map[string]string `json:"labels,omitempty" mapstructure:"-"`
 	Log                                        LogConfig         `json:"log" mapstructure:"log"`
 	Audit                                      AuditConfig       `json:"audit" mapstructure:"audit"`
+	ShutdownDelay                              string            `json:"shutdownDelay" mapstructure:"shutdownDelay"`
 }
 
 // NamesConfig names the objects that the agent reads and makes in its namespace.
@@ -66,6 +68,7 @@ var knobs = []struct{ key, flag, usage, value string }{
 	{"log.level", "log-level", "info, debug, trace or all", "info"},
 	{"log.format", "log-format", "json or text", "json"},
 	{"audit.logUsernamesAndGroups", "audit-log-usernames-and-groups", "enabled or disabled: whether audit lines show names", "disabled"},
+	{"shutdownDelay", "shutdown-delay", "how long to go on serving, no longer ready, after being told to stop, such as 10s", "0s"},
 	{"names.servingCertificateSecret", "name-serving-certificate-secret", "Secret with the certificate of the Concierge APIs", DefaultAppName + "-api-tls-serving-certificate"},
 	{"names.credentialIssuer", "name-credential-issuer", "CredentialIssuer to follow", DefaultAppName + "-config"},
 	{"names.apiService", "name-api-service", "Service in front of the Concierge APIs", DefaultAppName + "-api"},
@@ -194,6 +197,9 @@ func (c *Config) validate() error {
 			problems = append(problems, fmt.Errorf("%s is %d: must be within range 1024 to 65535", key, port))
 		}
 	}
+	if delay, err := time.ParseDuration(c.ShutdownDelay); err != nil || delay < 0 {
+		problems = append(problems, fmt.Errorf("shutdownDelay is %q: write a duration such as 10s", c.ShutdownDelay))
+	}
 	if !slices.Contains([]string{"", "info", "debug", "trace", "all"}, c.Log.Level) {
 		problems = append(problems, fmt.Errorf("log.level is %q: use info, debug, trace or all", c.Log.Level))
 	}
@@ -217,6 +223,12 @@ func (c *Config) AppLabel() string {
 		return app
 	}
 	return DefaultAppName
+}
+
+// shutdownDelay returns ShutdownDelay, which validate has checked.
+func (c *Config) shutdownDelay() time.Duration {
+	delay, _ := time.ParseDuration(c.ShutdownDelay)
+	return delay
 }
 
 // Print writes the configuration as YAML, in the form of the file.

@@ -16,6 +16,7 @@ type LocalUserOptions struct {
 	Address      string
 	ServingNames []string
 	Log          LogConfig
+	Version      string
 	LogOutput    io.Writer
 }
 
@@ -25,7 +26,7 @@ func RunLocalUserAuthenticator(ctx context.Context, options LocalUserOptions) er
 	if err != nil {
 		return err
 	}
-	config, err := clientConfig(options.Kubeconfig)
+	config, err := clientConfig(options.Kubeconfig, options.Version)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/pinniped-toolkit/pinniped/internal/concierge"
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
+	"github.com/pinniped-toolkit/pinniped/internal/signer"
+)
+
+// newConcierge makes the server of the aggregated APIs, and tries again while the API server is away. It returns nil when ctx ended first.
+func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready func() error) (*concierge.Server, error) {
+	logger := logr.FromContextOrDiscard(ctx)
+	for {
+		server, err := concierge.New(ctx, concierge.Options{
+			Listener:                   listener,
+			ServingCertificate:         a.apiCertificate,
+			Agent:                      a.rest,
+			GroupSuffix:                a.config.APIGroupSuffix,
+			DisableAdmissionPlugins:    a.config.AggregatedAPIServerDisableAdmissionPlugins,
+			Authenticator:              a.authenticators,
+			Issuer:                     a.signer,
+			Ready:                      ready,
+			ShutdownDelay:              a.config.shutdownDelay(),
+			AuditLogUsernamesAndGroups: a.config.Audit.LogUsernamesAndGroups == "enabled",
+		})
+		if err == nil {
+			return server, nil
+		}
+		logger.Info("Could not start the Concierge APIs yet", "problem", err.Error())
+		select {
+		case <-ctx.Done():
+			return nil, nil
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// signerBundle gives the proxy the signer's CA bundle. The pointer changes when, and only when, the signer does.
+func signerBundle(from *signer.Signer) func() *impersonator.CABundle {
+	type known struct {
+		generation *signer.Generation
+		bundle     *impersonator.CABundle
+	}
+	var last atomic.Pointer[known]
+	return func() *impersonator.CABundle {
+		generation := from.Current()
+		if generation == nil {
+			return nil
+		}
+		if seen := last.Load(); seen != nil && seen.generation == generation {
+			return seen.bundle
+		}
+		seen := &known{generation, &impersonator.CABundle{PEM: generation.Bundle()}}
+		last.Store(seen)
+		return seen.bundle
+	}
+}

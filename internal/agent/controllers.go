@@ -1,0 +1,151 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/pinniped-toolkit/pinniped/internal/controller/apiservice"
+	"github.com/pinniped-toolkit/pinniped/internal/controller/credentialissuer"
+	"github.com/pinniped-toolkit/pinniped/internal/controller/webhookauthenticator"
+	"github.com/pinniped-toolkit/pinniped/internal/namedwatch"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// newManager makes a manager that reads no more than it must: one CredentialIssuer, and the authenticators. Single objects of the
+// agent's namespace are followed by namedwatch instead. Leadership is not the manager's: see leadership.
+func (a *agent) newManager() (ctrl.Manager, error) {
+	manager, err := ctrl.NewManager(a.rest, ctrl.Options{
+		Scheme:                 a.scheme,
+		Metrics:                metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress: "0",
+		Cache: cache.Options{
+			DefaultTransform: cache.TransformStripManagedFields(),
+			ByObject: map[client.Object]cache.ByObject{
+				&configv1alpha1.CredentialIssuer{}: {
+					Field: fields.OneTermEqualSelector("metadata.name", a.config.Names.CredentialIssuer),
+				},
+			},
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the controller manager: %w", err)
+	}
+	return manager, nil
+}
+
+// addControllers adds every controller to the manager, and returns the one that knows whether this replica is ready.
+func (a *agent) addControllers(ctx context.Context, manager ctrl.Manager, proxy *proxyRunner) (*credentialissuer.Reconciler, error) {
+	core, err := corev1client.NewForConfig(a.rest)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	if err := a.addAPIService(ctx, manager, core.RESTClient()); err != nil {
+		return nil, fmt.Errorf("setting up the APIService controller: %w", err)
+	}
+	if err := a.addWebhookAuthenticator(ctx, manager, core.RESTClient()); err != nil {
+		return nil, fmt.Errorf("setting up the WebhookAuthenticator controller: %w", err)
+	}
+	issuer, err := a.addCredentialIssuer(ctx, manager, core.RESTClient(), proxy)
+	if err != nil {
+		return nil, fmt.Errorf("setting up the CredentialIssuer controller: %w", err)
+	}
+	return issuer, nil
+}
+
+func (a *agent) addCredentialIssuer(ctx context.Context, manager ctrl.Manager, core rest.Interface, proxy *proxyRunner) (*credentialissuer.Reconciler, error) {
+	changed, woken := a.wakers.add()
+	names := a.config.Names
+	reconciler := &credentialissuer.Reconciler{
+		Client:   manager.GetClient(),
+		Live:     manager.GetAPIReader(),
+		Secrets:  namedwatch.New(ctx, core, "secrets", &corev1.Secret{}, changed),
+		Services: namedwatch.New(ctx, core, "services", &corev1.Service{}, changed),
+		Holder:   a.holder, Signer: a.signer, Proxy: proxy,
+		IsLeader: a.leader.Leading, Wake: woken,
+		Names: credentialissuer.Names{
+			CredentialIssuer:    names.CredentialIssuer,
+			LoadBalancerService: names.ImpersonationLoadBalancerService,
+			ClusterIPService:    names.ImpersonationClusterIPService,
+			TLSSecret:           names.ImpersonationTLSCertificateSecret,
+			CASecret:            names.ImpersonationCACertificateSecret,
+			SignerSecret:        names.ImpersonationSignerSecret,
+		},
+		Namespace: a.options.Namespace,
+		Labels:    a.config.Labels,
+		AppLabel:  a.config.AppLabel(),
+		ProxyPort: a.config.ImpersonationProxyServerPort,
+		Clock:     clock.RealClock{},
+	}
+	return reconciler, reconciler.SetupWithManager(manager)
+}
+
+func (a *agent) addWebhookAuthenticator(ctx context.Context, manager ctrl.Manager, core rest.Interface) error {
+	changed, woken := a.wakers.add()
+	reconciler := &webhookauthenticator.Reconciler{
+		Client: manager.GetClient(),
+		// Watches of its own: it forgets what no WebhookAuthenticator names, which others may still want.
+		Secrets:    namedwatch.New(ctx, core, "secrets", &corev1.Secret{}, changed),
+		ConfigMaps: namedwatch.New(ctx, core, "configmaps", &corev1.ConfigMap{}, changed),
+		Cache:      a.authenticators,
+		IsLeader:   a.leader.Leading, Wake: woken,
+		Namespace: a.options.Namespace,
+		Proxy:     http.ProxyFromEnvironment,
+		Dial:      webhookauthenticator.Dial,
+		Clock:     clock.RealClock{},
+	}
+	return reconciler.SetupWithManager(manager)
+}
+
+func (a *agent) addAPIService(ctx context.Context, manager ctrl.Manager, core rest.Interface) error {
+	registration, err := a.registrationClient()
+	if err != nil {
+		return err
+	}
+	changed, woken := a.wakers.add()
+	reconciler := &apiservice.Reconciler{
+		Client:      manager.GetClient(),
+		Live:        manager.GetAPIReader(),
+		Secrets:     namedwatch.New(ctx, core, "secrets", &corev1.Secret{}, changed),
+		APIServices: namedwatch.New(ctx, registration, "apiservices", &apiregistrationv1.APIService{}, changed),
+		IsLeader:    a.leader.Leading, Wake: woken,
+		Certificate: a.apiCertificate,
+		Namespace:   a.options.Namespace,
+		Secret:      a.config.Names.ServingCertificateSecret,
+		Service:     a.config.Names.APIService,
+		APIServiceNames: []string{
+			a.groups.Login.Version + "." + a.groups.Login.Group,
+			a.groups.Identity.Version + "." + a.groups.Identity.Group,
+		},
+		Labels: a.config.Labels,
+		Clock:  clock.RealClock{},
+	}
+	return reconciler.SetupWithManager(manager)
+}
+
+// registrationClient is for the API group of APIServices, which the clients of Kubernetes' own types leave out.
+func (a *agent) registrationClient() (rest.Interface, error) {
+	scheme := runtime.NewScheme()
+	if err := apiregistrationv1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	config := rest.CopyConfig(a.rest)
+	config.GroupVersion = &schema.GroupVersion{Group: apiregistrationv1.SchemeGroupVersion.Group, Version: apiregistrationv1.SchemeGroupVersion.Version}
+	config.APIPath = "/apis"
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	return rest.RESTClientFor(config)
+}

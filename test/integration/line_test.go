@@ -1,0 +1,330 @@
+package integration
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// userKubeconfig makes user pinny's kubeconfig in the way of the seed's walkthrough.
+func (w *world) userKubeconfig(t *testing.T, token string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "pinny.kubeconfig")
+	got := w.asAdmin(t, "get", "kubeconfig",
+		"--static-token="+token,
+		"--concierge-authenticator-type=webhook", "--concierge-authenticator-name=local-user-authenticator",
+		"--concierge-mode=ImpersonationProxy", "--output="+path)
+	if got.code != 0 {
+		t.Fatalf("get kubeconfig ended with %d: %s", got.code, got.errOut)
+	}
+	return path
+}
+
+// external puts a certificate in front of the cluster with `pinniped ip-tls set` and the corporate CA as the bundle.
+func (w *world) external(t *testing.T, secret string, pair map[string][]byte) {
+	t.Helper()
+	w.generatedOnly(t)
+	w.putSecret(t, secret, pair)
+	bundle := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(bundle, w.pki.CertPEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := w.asAdmin(t, "ip-tls", "set", "--secret="+secret, "--ca-bundle="+bundle, "--timeout=30s")
+	if got.code != 0 {
+		t.Fatalf("ip-tls set ended with %d\nstdout: %s\nstderr: %s", got.code, got.out, got.errOut)
+	}
+}
+
+func TestTheWholeLine(t *testing.T) {
+	w := needsCluster(t)
+	pair := w.issue(t, "localhost")
+	w.external(t, "corporate-cert", pairData(pair))
+	if err := presents(w.agents[0].ProxyAddress(), pair); err != nil {
+		t.Errorf("right after ip-tls set: %v", err)
+	}
+
+	again := w.asAdmin(t, "ip-tls", "set", "--secret=corporate-cert", "--timeout=30s")
+	if again.code != 0 || !strings.Contains(again.out+again.errOut, "unchanged") {
+		t.Errorf("the same command again ended with %d: %s%s", again.code, again.out, again.errOut)
+	}
+
+	kubeconfig := w.userKubeconfig(t, "pinny:password123")
+	if info, err := os.Stat(kubeconfig); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the kubeconfig's mode is %v, %v", info.Mode(), err)
+	}
+
+	forbidden := w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "pods", "-A")
+	const want = `Error from server (Forbidden): pods is forbidden: User "pinny" cannot list resource "pods" in API group "" at the cluster scope: decision made by impersonation-proxy.concierge.pinniped.dev`
+	if forbidden.code == 0 || !strings.Contains(forbidden.errOut, want) {
+		t.Errorf("kubectl without permission: %d %s", forbidden.code, forbidden.errOut)
+	}
+
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "mtls-admins"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "group-for-mtls"}},
+	}
+	if err := w.admin.Create(t.Context(), binding); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), binding) })
+	// A permission just granted must work within a second.
+	eventually(t, 2*time.Second, func() error {
+		if allowed := w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "namespaces", "--output=name"); allowed.code != 0 {
+			return fmt.Errorf("kubectl with permission: %s", allowed.errOut)
+		}
+		return nil
+	})
+	w.succeed(t, w.kubectl, "--kubeconfig="+kubeconfig, "create", "configmap", "from-pinny", "--from-literal=a=b")
+	if got := w.succeed(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "configmap", "from-pinny", "--output=jsonpath={.data.a}"); got != "b" {
+		t.Errorf("the ConfigMap holds %q", got)
+	}
+	w.succeed(t, w.kubectl, "--kubeconfig="+kubeconfig, "explain", "tokencredentialrequest.spec.token")
+
+	whoami := w.succeed(t, w.cli, "whoami", "--kubeconfig="+kubeconfig)
+	for _, line := range []string{"Username: pinny", "Groups: group-for-mtls, system:authenticated"} {
+		if !strings.Contains(whoami, line) {
+			t.Errorf("whoami lacks %q:\n%s", line, whoami)
+		}
+	}
+
+	// The three CA bundles of the seed's last step.
+	config, err := clientcmd.LoadFromFile(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inKubeconfig := config.Clusters[config.Contexts[config.CurrentContext].Cluster].CertificateAuthorityData
+	inStatus, err := base64.StdEncoding.DecodeString(w.strategy(t).Frontend.ImpersonationProxyInfo.CertificateAuthorityData)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if onDisk := w.pki.CertPEM(); !bytes.Equal(inKubeconfig, onDisk) || !bytes.Equal(inStatus, onDisk) {
+		t.Errorf("the CA bundles differ:\nkubeconfig %q\nstatus %q\ndisk %q", inKubeconfig, inStatus, onDisk)
+	}
+
+	wrong := w.run(t, w.kubectl, "--kubeconfig="+w.userKubeconfig(t, "pinny:wrong"), "get", "namespaces")
+	if wrong.code == 0 || !strings.Contains(wrong.errOut, "authentication failed") {
+		t.Errorf("with a wrong password: %d %s", wrong.code, wrong.errOut)
+	}
+}
+
+// TestCredentialsOfTheClusterItself shows that what the API server accepts is accepted by the proxy.
+func TestCredentialsOfTheClusterItself(t *testing.T) {
+	w := needsCluster(t)
+	w.external(t, "corporate-cert", pairData(w.issue(t, "localhost")))
+	through := func(name string, change func(path string)) string {
+		path := filepath.Join(t.TempDir(), name)
+		change(path)
+		w.succeed(t, w.kubectl, "--kubeconfig="+path, "config", "set-cluster", currentCluster(t, path), "--server=https://"+w.endpoint())
+		w.succeed(t, w.kubectl, "--kubeconfig="+path, "config", "set", "clusters."+currentCluster(t, path)+".certificate-authority-data",
+			base64.StdEncoding.EncodeToString(w.pki.CertPEM()))
+		return path
+	}
+	whoAmI := func(kubeconfig string) string {
+		return w.succeed(t, w.kubectl, "--kubeconfig="+kubeconfig, "auth", "whoami", "--output=json")
+	}
+
+	certificate := through("certificate", func(path string) {
+		user, err := w.Cluster.User("ann", "ops")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Cluster.WriteKubeconfig(path, user); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if got := whoAmI(certificate); !strings.Contains(got, `"username": "ann"`) || !strings.Contains(got, `"ops"`) {
+		t.Errorf("a client certificate of the cluster's CA: %s", got)
+	}
+
+	account := through("account", func(path string) {
+		identity, err := w.Cluster.ServiceAccountConfig(t.Context(), "pinniped-concierge", "pinniped-concierge-impersonation-proxy")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Cluster.WriteKubeconfig(path, identity); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if got := whoAmI(account); !strings.Contains(got, `"username": "system:serviceaccount:pinniped-concierge:pinniped-concierge-impersonation-proxy"`) || !strings.Contains(got, `"uid"`) {
+		t.Errorf("a service account's token: %s", got)
+	}
+	nested := w.run(t, w.kubectl, "--kubeconfig="+certificate, "--as=bob", "get", "namespaces")
+	if nested.code == 0 || !strings.Contains(nested.errOut, "cannot impersonate") {
+		t.Errorf("impersonation without permission: %d %s", nested.code, nested.errOut)
+	}
+}
+
+func currentCluster(t *testing.T, path string) string {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config.Contexts[config.CurrentContext].Cluster
+}
+
+// TestRenewalUnderAWatch renews the certificate while kubectl watches: the watch goes on, new connections get the new one within two
+// seconds, on every replica.
+func TestRenewalUnderAWatch(t *testing.T) {
+	w := needsCluster(t)
+	first := w.issue(t, "localhost")
+	w.external(t, "corporate-cert", pairData(first))
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "watchers"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "pinny"}},
+	}
+	if err := w.admin.Create(t.Context(), binding); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), binding) })
+	kubeconfig := w.userKubeconfig(t, "pinny:password123")
+	eventually(t, 5*time.Second, func() error {
+		if got := w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "configmaps"); got.code != 0 {
+			return fmt.Errorf("kubectl: %s", got.errOut)
+		}
+		return nil
+	})
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	watch := exec.CommandContext(ctx, w.kubectl, "--kubeconfig="+kubeconfig, "get", "configmaps", "--watch-only", "--output=name")
+	watch.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
+	out, err := watch.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := watch.Start(); err != nil {
+		t.Fatal(err)
+	}
+	seen := make(chan string, 100)
+	var ended atomic.Bool
+	go func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			seen <- lines.Text()
+		}
+		ended.Store(true)
+	}()
+	waitFor := func(name string) {
+		t.Helper()
+		number := 0
+		eventually(t, 15*time.Second, func() error { // the watch may open after the first ones were made
+			if number++; number%10 == 1 {
+				object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: name + "-"}}
+				if err := w.admin.Create(t.Context(), object); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for {
+				select {
+				case line := <-seen:
+					if strings.HasPrefix(line, "configmap/"+name+"-") {
+						return nil
+					}
+				default:
+					if ended.Load() {
+						t.Fatal("the watch has ended")
+					}
+					return fmt.Errorf("the watch has not shown %s", name)
+				}
+			}
+		})
+	}
+	waitFor("before")
+
+	second := w.issue(t, "localhost")
+	w.putSecret(t, "corporate-cert", pairData(second))
+	renewed := time.Now()
+	for _, agent := range w.agents {
+		eventually(t, 2*time.Second, func() error { return presents(agent.ProxyAddress(), second) })
+	}
+	t.Logf("every replica served the new certificate after %s", time.Since(renewed).Round(time.Millisecond))
+	waitFor("after")
+}
+
+// TestTokenCredentialRequestMode logs in at the API server itself, by its aggregated API.
+func TestTokenCredentialRequestThroughTheAPIServer(t *testing.T) {
+	w := needsCluster(t)
+	w.external(t, "corporate-cert", pairData(w.issue(t, "localhost")))
+	request := `{"apiVersion":"login.concierge.pinniped.dev/v1alpha1","kind":"TokenCredentialRequest","spec":{"token":"pinny:password123",
+		"authenticator":{"apiGroup":"authentication.concierge.pinniped.dev","kind":"WebhookAuthenticator","name":"local-user-authenticator"}}}`
+	path := filepath.Join(t.TempDir(), "request.json")
+	if err := os.WriteFile(path, []byte(request), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "create", "--output=json", "--filename="+path)
+	var answer struct {
+		Spec   struct{ Token string }
+		Status struct {
+			Credential struct{ ClientCertificateData, ClientKeyData, ExpirationTimestamp string }
+			Message    string
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(answer.Status.Credential.ClientCertificateData, "-----BEGIN CERTIFICATE-----") || answer.Status.Message != "" {
+		t.Errorf("no certificate; the message is %q", answer.Status.Message)
+	}
+	if answer.Spec.Token != "" {
+		t.Error("the token came back")
+	}
+}
+
+// TestPublicCertificate serves a certificate whose CA is not advertised: nothing else may stop working.
+func TestPublicCertificate(t *testing.T) {
+	w := needsCluster(t)
+	pair := w.issue(t, "localhost")
+	w.generatedOnly(t)
+	w.putSecret(t, "public-cert", pairData(pair))
+	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
+		s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "public-cert"}
+	})
+	eventually(t, 10*time.Second, func() error { return presents(w.agents[0].ProxyAddress(), pair) })
+	eventually(t, 10*time.Second, func() error {
+		strategy := w.strategy(t)
+		if strategy.Status != configv1alpha1.StrategySuccess || strategy.Frontend.ImpersonationProxyInfo.CertificateAuthorityData != "" {
+			return fmt.Errorf("the status is %+v", strategy)
+		}
+		return nil
+	})
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	bundle := filepath.Join(t.TempDir(), "roots.pem")
+	if err := os.WriteFile(bundle, w.pki.CertPEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := w.runWith(t, []string{"SSL_CERT_FILE=" + bundle}, nil, w.cli, "get", "kubeconfig", "--kubeconfig="+w.Cluster.AdminKubeconfig(),
+		"--static-token=pinny:password123", "--concierge-mode=ImpersonationProxy", "--output="+path)
+	if got.code != 0 {
+		t.Fatalf("get kubeconfig ended with %d: %s", got.code, got.errOut)
+	}
+	config, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cluster := config.Clusters[currentCluster(t, path)]; len(cluster.CertificateAuthorityData) > 0 || cluster.InsecureSkipTLSVerify {
+		t.Errorf("the cluster is %+v", cluster)
+	}
+	whoami := w.runWith(t, []string{"SSL_CERT_FILE=" + bundle}, nil, w.cli, "whoami", "--kubeconfig="+path)
+	if whoami.code != 0 || !strings.Contains(whoami.out, "Username: pinny") {
+		t.Errorf("whoami ended with %d: %s%s", whoami.code, whoami.out, whoami.errOut)
+	}
+}

@@ -1,0 +1,218 @@
+// Package integration tests the whole line on a real API server: certificate, Secret, `pinniped ip-tls set`, the agent, `pinniped get
+// kubeconfig`, kubectl. Everything runs as a user runs it: programs as processes, with the shipped manifests.
+package integration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// world is what all tests share: one cluster with the product installed, two replicas of the agent, a webhook with user pinny.
+type world struct {
+	*devinstall.Installation
+	admin   client.Client
+	agents  []*devinstall.Agent
+	users   *devinstall.LocalUsers
+	cli     string // bin/pinniped
+	kubectl string
+	pki     *certs.CA
+}
+
+var shared *world
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if testing.Short() {
+		os.Exit(m.Run()) // each test says that it is left out
+	}
+	os.Exit(runAll(m))
+}
+
+func runAll(m *testing.M) int {
+	directory, err := os.MkdirTemp("", "pinniped-integration-")
+	if err != nil {
+		return complain(err)
+	}
+	defer os.RemoveAll(directory) //nolint:errcheck // a temporary directory
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	shared, err = newWorld(ctx, directory)
+	if shared != nil && shared.Installation != nil {
+		defer shared.Cluster.Stop() //nolint:errcheck // the process ends
+	}
+	if err != nil {
+		return complain(err)
+	}
+	code := m.Run()
+	if code != 0 {
+		for _, agent := range shared.agents {
+			showTail(agent.Log())
+		}
+	}
+	return code
+}
+
+func complain(err error) int {
+	_, _ = fmt.Fprintln(os.Stderr, "setting up the integration tests:", err)
+	return 1
+}
+
+func showTail(path string) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return
+	}
+	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+	lines = lines[max(0, len(lines)-60):]
+	_, _ = fmt.Fprintf(os.Stderr, "--- the end of %s\n%s\n", path, strings.Join(lines, "\n"))
+}
+
+func newWorld(ctx context.Context, directory string) (*world, error) {
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		return nil, err
+	}
+	w := &world{cli: filepath.Join(directory, "pinniped")}
+	agentBinary := filepath.Join(directory, "pinniped-agent")
+	for _, build := range [][]string{{w.cli, "./cmd/pinniped"}, {agentBinary, "./cmd/agent"}} {
+		command := exec.CommandContext(ctx, "go", "build", "-o", build[0], build[1])
+		command.Dir = root
+		if output, err := command.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("building %s: %w\n%s", build[1], err, output)
+		}
+	}
+	cluster, err := devcluster.Start(ctx, devcluster.Options{
+		AuditPolicy: []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\nomitStages: [RequestReceived]\n"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	w.Installation = &devinstall.Installation{Cluster: cluster, Binary: agentBinary, Deploy: filepath.Join(root, "deploy")}
+	if w.kubectl, err = cluster.Kubectl(); err != nil {
+		return w, err
+	}
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return w, err
+	}
+	apis.AddToScheme(scheme, apis.DefaultGroupSuffix)
+	if w.admin, err = client.New(cluster.AdminConfig(), client.Options{Scheme: scheme}); err != nil {
+		return w, err
+	}
+	if w.pki, err = certs.NewCA("Example Corporate CA", time.Now(), 100*24*time.Hour); err != nil {
+		return w, err
+	}
+	return w, w.start(ctx)
+}
+
+func (w *world) start(ctx context.Context) error {
+	if err := w.Install(ctx); err != nil {
+		return err
+	}
+	var err error
+	if w.users, err = w.StartLocalUsers(ctx); err != nil {
+		return err
+	}
+	for _, name := range []string{"agent-a", "agent-b"} {
+		agent, err := w.StartAgent(ctx, name)
+		if err != nil {
+			return err
+		}
+		w.agents = append(w.agents, agent)
+	}
+	hash, err := bcrypt.GenerateFromPassword([]byte("password123"), bcrypt.MinCost)
+	if err != nil {
+		return err
+	}
+	if err := w.createUser(ctx, "pinny", string(hash), "group-for-mtls"); err != nil {
+		return err
+	}
+	return w.createWebhookAuthenticator(ctx)
+}
+
+// result is how a command ended.
+type result struct {
+	out, errOut string
+	code        int
+}
+
+// run runs a program in an environment of its own: no home, no kubeconfig but the ones in the arguments.
+func (w *world) run(t *testing.T, program string, args ...string) result {
+	t.Helper()
+	return w.runWith(t, nil, nil, program, args...)
+}
+
+func (w *world) runWith(t *testing.T, environment []string, stdin io.Reader, program string, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var out, errOut bytes.Buffer
+	command := exec.CommandContext(ctx, program, args...)
+	command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, environment...)
+	command.Stdin, command.Stdout, command.Stderr = stdin, &out, &errOut
+	err := command.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("%s: %v", program, err)
+	}
+	return result{out.String(), errOut.String(), command.ProcessState.ExitCode()}
+}
+
+// succeed runs a program that must succeed and returns its output.
+func (w *world) succeed(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	got := w.run(t, program, args...)
+	if got.code != 0 {
+		t.Fatalf("%s %s ended with %d\nstdout: %s\nstderr: %s", filepath.Base(program), strings.Join(args, " "), got.code, got.out, got.errOut)
+	}
+	return got.out
+}
+
+// asAdmin runs the CLI with the administrator's kubeconfig.
+func (w *world) asAdmin(t *testing.T, args ...string) result {
+	t.Helper()
+	return w.run(t, w.cli, append(args, "--kubeconfig="+w.Cluster.AdminKubeconfig())...)
+}
+
+func eventually(t *testing.T, timeout time.Duration, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(timeout)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it did not come true within %s: %v", timeout, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func needsCluster(t *testing.T) *world {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it needs a real API server, and -short leaves those out")
+	}
+	return shared
+}

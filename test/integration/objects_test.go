@@ -1,0 +1,180 @@
+package integration
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+func (w *world) createUser(ctx context.Context, name, hash, groups string) error {
+	return w.admin.Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.LocalUserNamespace, Name: name},
+		StringData: map[string]string{"passwordHash": hash, "groups": groups},
+	})
+}
+
+// createWebhookAuthenticator makes the agent ask the local-user-authenticator, whose CA it takes from where the seed's
+// story takes it from.
+func (w *world) createWebhookAuthenticator(ctx context.Context) error {
+	var secret corev1.Secret
+	name := types.NamespacedName{Namespace: devinstall.LocalUserNamespace, Name: "local-user-authenticator-tls-serving-certificate"}
+	if err := w.admin.Get(ctx, name, &secret); err != nil {
+		return err
+	}
+	return w.admin.Create(ctx, &authenticationv1alpha1.WebhookAuthenticator{
+		ObjectMeta: metav1.ObjectMeta{Name: "local-user-authenticator"},
+		Spec: authenticationv1alpha1.WebhookAuthenticatorSpec{
+			Endpoint: w.users.Endpoint(),
+			TLS:      &authenticationv1alpha1.TLSSpec{CertificateAuthorityData: base64.StdEncoding.EncodeToString(secret.Data["caCertificate"])},
+		},
+	})
+}
+
+// issue makes a serving certificate for names that is valid from now on, of the corporate CA.
+func (w *world) issue(t *testing.T, names ...string) *certs.KeyPair {
+	t.Helper()
+	return issueAt(t, w.pki, time.Now(), 90*24*time.Hour, names...)
+}
+
+func issueAt(t *testing.T, ca *certs.CA, at time.Time, ttl time.Duration, names ...string) *certs.KeyPair {
+	t.Helper()
+	pair, err := ca.IssueServing(certs.SANs{DNSNames: names}, at, ttl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair
+}
+
+func newCA(t *testing.T, name string, at time.Time) *certs.CA {
+	t.Helper()
+	ca, err := certs.NewCA(name, at, 1000*24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
+
+// putSecret creates or replaces a TLS Secret in the agent's namespace.
+func (w *world) putSecret(t *testing.T, name string, data map[string][]byte) {
+	t.Helper()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: name}, Type: corev1.SecretTypeTLS, Data: data}
+	err := w.admin.Create(t.Context(), secret)
+	if apierrors.IsAlreadyExists(err) {
+		var there corev1.Secret
+		if err = w.admin.Get(t.Context(), types.NamespacedName{Namespace: devinstall.Namespace, Name: name}, &there); err == nil {
+			there.Data = data
+			err = w.admin.Update(t.Context(), &there)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func pairData(pair *certs.KeyPair) map[string][]byte {
+	return map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM}
+}
+
+func (w *world) issuer(t *testing.T) *configv1alpha1.CredentialIssuer {
+	t.Helper()
+	var issuer configv1alpha1.CredentialIssuer
+	if err := w.admin.Get(t.Context(), types.NamespacedName{Name: devinstall.CredentialIssuer}, &issuer); err != nil {
+		t.Fatal(err)
+	}
+	return &issuer
+}
+
+// configure changes the CredentialIssuer's spec as an administrator with an editor would.
+func (w *world) configure(t *testing.T, change func(*configv1alpha1.ImpersonationProxySpec)) {
+	t.Helper()
+	eventually(t, 10*time.Second, func() error {
+		issuer := w.issuer(t)
+		change(issuer.Spec.ImpersonationProxy)
+		return w.admin.Update(t.Context(), issuer)
+	})
+}
+
+// generatedOnly puts the CredentialIssuer into the state from which most tests start: the proxy on, no Service, generated
+// certificate, reachable as localhost at the first replica's port.
+func (w *world) generatedOnly(t *testing.T) {
+	t.Helper()
+	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
+		*s = configv1alpha1.ImpersonationProxySpec{
+			Mode:             configv1alpha1.ImpersonationProxyModeEnabled,
+			Service:          configv1alpha1.ImpersonationProxyServiceSpec{Type: configv1alpha1.ServiceTypeNone},
+			ExternalEndpoint: w.endpoint(),
+		}
+	})
+	w.waitForStatus(t, "Listening", "")
+	for _, agent := range w.agents {
+		eventually(t, 15*time.Second, func() error { return agent.Ready(t.Context()) })
+	}
+}
+
+// endpoint is HOST:PORT of the first replica's proxy.
+func (w *world) endpoint() string { return fmt.Sprintf("localhost:%d", w.agents[0].ProxyPort) }
+
+func (w *world) strategy(t *testing.T) configv1alpha1.CredentialIssuerStrategy {
+	t.Helper()
+	for _, strategy := range w.issuer(t).Status.Strategies {
+		if strategy.Type == configv1alpha1.StrategyImpersonationProxy {
+			return strategy
+		}
+	}
+	return configv1alpha1.CredentialIssuerStrategy{}
+}
+
+func (w *world) waitForStatus(t *testing.T, reason configv1alpha1.StrategyReason, text string) configv1alpha1.CredentialIssuerStrategy {
+	t.Helper()
+	var strategy configv1alpha1.CredentialIssuerStrategy
+	eventually(t, 20*time.Second, func() error {
+		strategy = w.strategy(t)
+		if strategy.Reason != reason || !strings.Contains(strategy.Message, text) {
+			return fmt.Errorf("the status is %s: %s (want %s with %q)", strategy.Reason, strategy.Message, reason, text)
+		}
+		return nil
+	})
+	return strategy
+}
+
+// presented is the certificate that a new connection to address gets.
+func presented(address string) (*x509.Certificate, error) {
+	connection, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, ServerName: "localhost"}) //nolint:gosec // it only looks
+	if err != nil {
+		return nil, err
+	}
+	defer connection.Close() //nolint:errcheck // only the handshake counts
+	return connection.ConnectionState().PeerCertificates[0], nil
+}
+
+// presents checks that a new connection to address gets exactly the certificate of pair.
+func presents(address string, pair *certs.KeyPair) error {
+	certificate, err := presented(address)
+	if err != nil {
+		return err
+	}
+	want, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
+	if err != nil {
+		return err
+	}
+	if !certificate.Equal(want.Leaf) {
+		return errors.New("another certificate is presented")
+	}
+	return nil
+}
