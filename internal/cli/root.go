@@ -34,7 +34,8 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 124 timed out, 130 interrupted. Som
 Flags that many commands share can also be set in the environment (PINNIPED_ and the flag's name in upper case, with
 underscores) and in ~/.config/pinniped/config.yaml.`,
 		Example: `  pinniped get kubeconfig --static-token-env TOKEN -o user.yaml
-  pinniped whoami --kubeconfig user.yaml`,
+  pinniped whoami --kubeconfig user.yaml
+  pinniped ip-tls set --secret my-certificate`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	})
@@ -85,13 +86,17 @@ func Main(ctx context.Context, f *factory.Factory) int {
 		return ui.ExitDone
 	}
 	style := f.Style(f.ErrOut)
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		fmt.Fprintf(f.ErrOut, "%s interrupted\n", style.Bad("error:"))
-		return ui.ExitInterrupted
+	interrupted, hint := ctx.Err() != nil, ui.HintOf(err)
+	text := strings.TrimSpace(err.Error())
+	if interrupted && hint == "" && errors.Is(err, context.Canceled) {
+		text = "interrupted"
 	}
-	fmt.Fprintf(f.ErrOut, "%s %s\n", style.Bad("error:"), strings.TrimSpace(err.Error()))
-	if hint := ui.HintOf(err); hint != "" {
+	fmt.Fprintf(f.ErrOut, "%s %s\n", style.Bad("error:"), text)
+	if hint != "" {
 		fmt.Fprintf(f.ErrOut, "%s %s\n", style.Caution("hint:"), hint)
+	}
+	if interrupted {
+		return ui.ExitInterrupted
 	}
 	return ui.ExitCodeOf(err)
 }
