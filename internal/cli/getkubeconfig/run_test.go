@@ -1,0 +1,375 @@
+package getkubeconfig
+
+import (
+	"bytes"
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery/discoverytest"
+	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+// fake answers the CredentialIssuers one after the other, the last one for ever.
+type fake struct {
+	issuers       []any // *CredentialIssuer or error
+	looks         int
+	authenticator *discovery.Authenticator
+	bundle        []byte
+	bundleErr     error
+}
+
+func (f *fake) CredentialIssuer(context.Context, string) (*configv1alpha1.CredentialIssuer, error) {
+	answer := f.issuers[min(f.looks, len(f.issuers)-1)]
+	f.looks++
+	if err, ok := answer.(error); ok {
+		return nil, err
+	}
+	return answer.(*configv1alpha1.CredentialIssuer), nil
+}
+
+func (f *fake) Authenticator(context.Context, discovery.AuthenticatorType, string) (*discovery.Authenticator, error) {
+	if f.authenticator == nil {
+		return nil, discovery.ErrNotFound
+	}
+	return f.authenticator, nil
+}
+
+func (f *fake) AuthenticatorCABundle(context.Context, *authenticationv1alpha1.TLSSpec) ([]byte, error) {
+	return f.bundle, f.bundleErr
+}
+
+const suffix = "pinniped.dev"
+
+func testCA(t *testing.T) []byte {
+	t.Helper()
+	ca, err := certs.NewCA("CA", time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca.CertPEM()
+}
+
+// options returns Options for a run without a network.
+func options(t *testing.T, cluster *clientcmdapi.Cluster, discoverer Discoverer) (*Options, *bytes.Buffer, *bytes.Buffer) {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	return &Options{
+		IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &errOut},
+		Progress:  &ui.Progress{Out: &errOut},
+		Connect: func(factory.ClusterFlags, string) (*kubeconfig.Source, Discoverer, error) {
+			return &kubeconfig.Source{ContextName: "x", ClusterName: "c", UserName: "u", Cluster: cluster}, discoverer, nil
+		},
+		StaticTokenEnv: "TOKEN", Suffix: suffix, SkipValidation: true, Timeout: time.Minute,
+		CLIPath: "pinniped", PollInterval: time.Millisecond,
+	}, &out, &errOut
+}
+
+// made returns the cluster and the plugin's arguments of a printed kubeconfig.
+func made(t *testing.T, text []byte) (*clientcmdapi.Cluster, []string) {
+	t.Helper()
+	config, err := clientcmd.Load(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config.Clusters["c"], config.AuthInfos["u"].Exec.Args
+}
+
+func TestConnections(t *testing.T) {
+	t.Parallel()
+	kubeCA, proxyCA, flagCA := testCA(t), testCA(t), testCA(t)
+	const kube, proxy, other = "https://kube.example.com", "https://proxy.example.com", "https://other.example.com"
+	for _, test := range []struct {
+		name             string
+		cluster          clientcmdapi.Cluster
+		strategy         configv1alpha1.CredentialIssuerStrategy
+		change           func(*Options)
+		server, endpoint string
+		bundle, login    []byte
+		insecure         bool
+		says             string
+	}{
+		{
+			name: "goes to the proxy with its CA bundle", cluster: clientcmdapi.Cluster{Server: kube, CertificateAuthorityData: kubeCA},
+			strategy: discoverytest.ProxyStrategy(proxy, proxyCA), server: proxy, endpoint: proxy, bundle: proxyCA, login: proxyCA,
+		},
+		{
+			name: "goes to a proxy with a public certificate", cluster: clientcmdapi.Cluster{Server: kube, CertificateAuthorityData: kubeCA},
+			strategy: discoverytest.ProxyStrategy(proxy, nil), server: proxy, endpoint: proxy,
+		},
+		{
+			name: "verifies the proxy although the kubeconfig verifies nothing", cluster: clientcmdapi.Cluster{Server: kube, InsecureSkipTLSVerify: true},
+			strategy: discoverytest.ProxyStrategy(proxy, proxyCA), server: proxy, endpoint: proxy, bundle: proxyCA, login: proxyCA,
+		},
+		{
+			name: "goes to the API server as the kubeconfig does", cluster: clientcmdapi.Cluster{Server: kube, CertificateAuthorityData: kubeCA},
+			strategy: discoverytest.TokenStrategy(other, proxyCA), server: kube, endpoint: kube, bundle: kubeCA, login: kubeCA,
+		},
+		{
+			name: "goes to an API server with a public certificate", cluster: clientcmdapi.Cluster{Server: kube},
+			strategy: discoverytest.TokenStrategy(kube, proxyCA), server: kube, endpoint: kube,
+		},
+		{
+			name: "verifies logins although the kubeconfig verifies nothing", cluster: clientcmdapi.Cluster{Server: kube, InsecureSkipTLSVerify: true},
+			strategy: discoverytest.TokenStrategy(kube, kubeCA), server: kube, endpoint: kube, login: kubeCA, insecure: true,
+		},
+		{
+			name: "takes the flags", cluster: clientcmdapi.Cluster{Server: kube, CertificateAuthorityData: kubeCA},
+			strategy: discoverytest.ProxyStrategy(proxy, proxyCA), server: other, endpoint: other, bundle: flagCA, login: flagCA,
+			change: func(o *Options) { o.Endpoint, o.CABundle = other, flagCA },
+		},
+		{
+			name: "takes the flag for the endpoint alone", cluster: clientcmdapi.Cluster{Server: kube, CertificateAuthorityData: kubeCA},
+			strategy: discoverytest.ProxyStrategy(proxy, proxyCA), server: other, endpoint: other, bundle: proxyCA, login: proxyCA,
+			change: func(o *Options) { o.Endpoint = other },
+		},
+		{
+			name: "takes the flag for the CA bundle alone, for an insecure cluster too", cluster: clientcmdapi.Cluster{Server: kube, InsecureSkipTLSVerify: true},
+			strategy: discoverytest.TokenStrategy(kube, kubeCA), server: kube, endpoint: kube, bundle: flagCA, login: flagCA,
+			change: func(o *Options) { o.CABundle = flagCA },
+		},
+		{
+			name: "sends no token without TLS", cluster: clientcmdapi.Cluster{Server: "http://kube.example.com"},
+			strategy: discoverytest.TokenStrategy(kube, kubeCA), says: `does not begin with "https://"`,
+		},
+		{
+			name: "refuses an advertised bundle that is none", cluster: clientcmdapi.Cluster{Server: kube},
+			strategy: discoverytest.ProxyStrategy(proxy, []byte("hello")), says: "checking the CA bundle of the endpoint: no PEM certificates found",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			o, out, _ := options(t, &test.cluster, &fake{
+				issuers:       []any{discoverytest.Issuer(suffix, "issuer", test.strategy)},
+				authenticator: &discovery.Authenticator{Type: discovery.Webhook, Name: "local"},
+			})
+			if test.change != nil {
+				test.change(o)
+			}
+			err := o.Run(t.Context())
+			if test.says != "" {
+				if err == nil || !strings.Contains(err.Error(), test.says) || out.Len() > 0 {
+					t.Errorf("want an error that says %q and no output, got %v, %q", test.says, err, out)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			cluster, args := made(t, out.Bytes())
+			want := (&kubeconfig.Exec{
+				Concierge: &kubeconfig.Concierge{APIGroupSuffix: suffix, AuthenticatorName: "local", AuthenticatorType: "webhook", Endpoint: test.endpoint, CABundle: test.login},
+				Static:    &kubeconfig.Static{TokenEnv: "TOKEN"},
+			}).Args()
+			if diff := cmp.Diff(want, args); diff != "" {
+				t.Errorf("arguments (-want +got):\n%s", diff)
+			}
+			if cluster.Server != test.server || !bytes.Equal(cluster.CertificateAuthorityData, test.bundle) || cluster.InsecureSkipTLSVerify != test.insecure {
+				t.Errorf("got %+v", cluster)
+			}
+		})
+	}
+}
+
+func TestWaitsForPendingStrategies(t *testing.T) {
+	t.Parallel()
+	issuer := func(strategies ...configv1alpha1.CredentialIssuerStrategy) *configv1alpha1.CredentialIssuer {
+		return discoverytest.Issuer(suffix, "issuer", strategies...)
+	}
+	pending := issuer(discoverytest.FailedStrategy(configv1alpha1.StrategyImpersonationProxy, configv1alpha1.ReasonPending, "no address yet"))
+	failed := issuer(discoverytest.FailedStrategy(configv1alpha1.StrategyImpersonationProxy, configv1alpha1.ReasonErrorDuringSetup, "bad certificate"))
+	ready := issuer(discoverytest.ProxyStrategy("https://proxy.example.com", nil))
+	hiccup := errors.New("etcd leader changed")
+	for _, test := range []struct {
+		name    string
+		answers []any
+		skip    bool
+		looks   int
+		says    string
+	}{
+		{name: "takes a ready one at once", answers: []any{ready}, looks: 1},
+		{name: "waits while it is pending", answers: []any{pending, pending, ready}, looks: 3},
+		{name: "waits for the first report", answers: []any{issuer(), ready}, looks: 2},
+		{name: "passes over a hiccup while it waits", answers: []any{pending, hiccup, ready}, looks: 3},
+		{name: "ends when it is forbidden while it waits", answers: []any{pending, discovery.ErrForbidden, ready}, looks: 2, says: "forbidden"},
+		{name: "ends when waiting was in vain", answers: []any{pending, failed}, looks: 2, says: "bad certificate"},
+		{name: "ends when the first look fails", answers: []any{hiccup, ready}, looks: 1, says: "etcd leader changed"},
+		{name: "does not wait when told so", answers: []any{pending, ready}, skip: true, looks: 1, says: "no address yet"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			discoverer := &fake{issuers: test.answers, authenticator: &discovery.Authenticator{Type: discovery.Webhook, Name: "local"}}
+			o, out, errOut := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, discoverer)
+			o.SkipWait = test.skip
+			err := o.Run(t.Context())
+			switch {
+			case test.says == "" && (err != nil || out.Len() == 0):
+				t.Errorf("want a kubeconfig, got %v", err)
+			case test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says) || out.Len() > 0):
+				t.Errorf("want an error that says %q and no output, got %v", test.says, err)
+			}
+			if discoverer.looks != test.looks {
+				t.Errorf("want %d looks, got %d", test.looks, discoverer.looks)
+			}
+			if test.looks > 1 && !strings.Contains(errOut.String(), "waiting for CredentialIssuer pending strategies to finish") {
+				t.Errorf("want a line that says what is waited for, got:\n%s", errOut)
+			}
+		})
+	}
+}
+
+func TestWarnsAboutAnAuthenticatorThatIsNotReady(t *testing.T) {
+	t.Parallel()
+	o, _, errOut := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, &fake{
+		issuers:       []any{discoverytest.Issuer(suffix, "issuer", discoverytest.ProxyStrategy("https://proxy.example.com", nil))},
+		authenticator: &discovery.Authenticator{Type: discovery.Webhook, Name: "local", Phase: "Error", Problem: "cannot dial"},
+	})
+	if err := o.Run(t.Context()); err != nil || !strings.Contains(errOut.String(), `! WebhookAuthenticator "local" is not ready, logins will fail until it is: cannot dial`) {
+		t.Errorf("want a warning, got %v:\n%s", err, errOut)
+	}
+}
+
+func TestFailureLeavesTheFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "user.yaml")
+	if err := os.WriteFile(path, []byte("good"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o, _, _ := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, &fake{issuers: []any{discovery.ErrNotInstalled}})
+	o.Output = path
+	if err := o.Run(t.Context()); !errors.Is(err, discovery.ErrNotInstalled) {
+		t.Errorf("want ErrNotInstalled, got %v", err)
+	}
+	if content, err := os.ReadFile(path); err != nil || string(content) != "good" {
+		t.Errorf("want the old file, got %q, %v", content, err)
+	}
+}
+
+// issuerServer is an OpenID Connect issuer, with the metadata beyond its own name.
+func issuerServer(t *testing.T, metadata, providers string) (issuer string, bundle []byte) {
+	t.Helper()
+	var server *httptest.Server
+	server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/corp/.well-known/openid-configuration":
+			fmt.Fprintf(w, `{"issuer":"%s/corp"%s}`, server.URL, strings.ReplaceAll(metadata, "SELF", server.URL))
+		case "/idps":
+			fmt.Fprint(w, providers)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.URL + "/corp", pemOf(server)
+}
+
+func pemOf(server *httptest.Server) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+}
+
+func TestOIDC(t *testing.T) {
+	t.Parallel()
+	const supervisor = `,"scopes_supported":["openid","username","groups"],"discovery.supervisor.pinniped.dev/v1alpha1":{"pinniped_identity_providers_endpoint":"SELF/idps"}`
+	const oldSupervisor = `,"scopes_supported":["openid"],"discovery.supervisor.pinniped.dev/v1alpha1":{"pinniped_identity_providers_endpoint":"SELF/idps"}`
+	const one = `{"pinniped_identity_providers":[{"name":"corp","type":"ldap","flows":["cli_password","browser_authcode"]}]}`
+	const two = `{"pinniped_identity_providers":[{"name":"corp","type":"ldap","flows":["cli_password"]},{"name":"hub","type":"github","flows":["browser_authcode"]}]}`
+	for _, test := range []struct {
+		name                string
+		metadata, providers string
+		change              func(*OIDCOptions)
+		bundleErr           error
+		want                []string // arguments that must be there
+		not                 []string // and must not
+		says                string
+	}{
+		{name: "takes issuer, audience and CA bundle of the JWTAuthenticator", want: []string{"--client-id=pinniped-cli", "--scopes=openid,username,groups", "--request-audience=cluster-1"}, not: []string{"--upstream-identity-provider-name="}},
+		{name: "takes the flags instead", change: func(o *OIDCOptions) { o.RequestAudience = "mine" }, want: []string{"--request-audience=mine"}},
+		{name: "takes the only identity provider and its first flow", metadata: supervisor, providers: one, want: []string{"--scopes=openid,username,groups", "--upstream-identity-provider-name=corp", "--upstream-identity-provider-type=ldap", "--upstream-identity-provider-flow=cli_password"}},
+		{name: "asks an old Supervisor for no new scopes", metadata: oldSupervisor, providers: one, want: []string{"--scopes=openid"}},
+		{name: "takes the flow that is asked for", metadata: supervisor, providers: one, change: func(o *OIDCOptions) { o.UpstreamFlow = "browser_authcode" }, want: []string{"--upstream-identity-provider-flow=browser_authcode"}},
+		{name: "refuses a flow that there is not", metadata: supervisor, providers: two, change: func(o *OIDCOptions) { o.UpstreamName, o.UpstreamFlow = "hub", "cli_password" }, says: `no client flow "cli_password" for Supervisor upstream identity provider "hub" of type "github" were found`},
+		{name: "refuses a choice", metadata: supervisor, providers: two, says: "multiple Supervisor upstream identity providers were found, so the --upstream-identity-provider-name/--upstream-identity-provider-type flags must be specified"},
+		{name: "chooses by type", metadata: supervisor, providers: two, change: func(o *OIDCOptions) { o.UpstreamType = "github" }, want: []string{"--upstream-identity-provider-name=hub"}},
+		{name: "finds none of the name", metadata: supervisor, providers: two, change: func(o *OIDCOptions) { o.UpstreamName = "x" }, says: `no Supervisor upstream identity providers with name "x" were found`},
+		{name: "adds nothing without identity providers", metadata: supervisor, providers: `{}`, not: []string{"--upstream-identity-provider-name="}},
+		{name: "refuses a Supervisor's own audience", change: func(o *OIDCOptions) { o.RequestAudience = "client.oauth.pinniped.dev-x" }, says: "request audience is not allowed to include the substring '.pinniped.dev'"},
+		{name: "names an issuer that is none", change: func(o *OIDCOptions) { o.Issuer += "/nope" }, says: "unexpected status code 404"},
+		{name: "names a CA bundle that cannot be read", bundleErr: errors.New("no such Secret"), says: "tried to autodiscover --oidc-ca-bundle, but"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			issuer, bundle := issuerServer(t, test.metadata, test.providers)
+			o, out, _ := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, &fake{
+				issuers:       []any{discoverytest.Issuer(suffix, "issuer", discoverytest.ProxyStrategy("https://proxy.example.com", nil))},
+				authenticator: &discovery.Authenticator{Type: discovery.JWT, Name: "corp", JWT: discoverytest.JWT(suffix, "corp", issuer, "cluster-1")},
+				bundle:        bundle, bundleErr: test.bundleErr,
+			})
+			o.StaticTokenEnv = ""
+			o.OIDC = OIDCOptions{ClientID: "pinniped-cli", Scopes: []string{"openid", "username", "groups"}}
+			if test.change != nil {
+				o.OIDC.Issuer = issuer
+				test.change(&o.OIDC)
+			}
+			err := o.Run(t.Context())
+			if test.says != "" {
+				if err == nil || !strings.Contains(err.Error(), test.says) || out.Len() > 0 {
+					t.Errorf("want an error that says %q and no output, got %v", test.says, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, args := made(t, out.Bytes())
+			if args[1] != "oidc" || !slices.Contains(args, "--issuer="+issuer) || !slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--ca-bundle-data=LS0t") }) {
+				t.Errorf("want login oidc with issuer and CA bundle, got %q", args)
+			}
+			for _, arg := range test.want {
+				if !slices.Contains(args, arg) {
+					t.Errorf("want %q among %q", arg, args)
+				}
+			}
+			for _, prefix := range test.not {
+				if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, prefix) }) {
+					t.Errorf("want no %q among %q", prefix, args)
+				}
+			}
+		})
+	}
+}
+
+// TestStaticTokenForJWTAuthenticator needs no issuer: a token is there already.
+func TestStaticTokenForJWTAuthenticator(t *testing.T) {
+	t.Parallel()
+	o, out, _ := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, &fake{
+		issuers:       []any{discoverytest.Issuer(suffix, "issuer", discoverytest.ProxyStrategy("https://proxy.example.com", nil))},
+		authenticator: &discovery.Authenticator{Type: discovery.JWT, Name: "corp", JWT: discoverytest.JWT(suffix, "corp", "https://unreachable.invalid", "a")},
+		bundleErr:     errors.New("must not be asked for"),
+	})
+	if err := o.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, args := made(t, out.Bytes()); args[1] != "static" || !slices.Contains(args, "--concierge-authenticator-type=jwt") {
+		t.Errorf("want login static with a jwt authenticator, got %q", args)
+	}
+}
