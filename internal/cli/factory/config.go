@@ -172,5 +172,17 @@ func (f *Factory) configError(v *viper.Viper, path string, err error) error {
 		return ui.WithHint(fmt.Errorf("reading the configuration %q: unknown key %s", path, strings.Join(unknown, ", ")),
 			"the keys are %s", strings.Join(keys(), ", "))
 	}
-	return fmt.Errorf("reading the configuration (environment, and %q): %w", path, err)
+	for _, key := range keys() {
+		where := f.origin(key, path)
+		switch value := v.Get(key).(type) {
+		case nil:
+		case string:
+			if _, err := time.ParseDuration(value); key == KeyTimeout && err != nil {
+				return fmt.Errorf("reading the configuration: invalid value %q for %q in %s: it must be a duration, such as 30s or 10m", value, key, where)
+			}
+		case []any, map[string]any:
+			return fmt.Errorf("reading the configuration: the value of %q in %s must be a single one", key, where)
+		}
+	}
+	return fmt.Errorf("reading the configuration %q: %s", path, strings.Join(strings.Fields(err.Error()), " "))
 }

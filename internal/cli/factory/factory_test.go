@@ -1,0 +1,162 @@
+package factory_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/viper"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+)
+
+// newFactory returns a Factory with the environment and home directory given.
+func newFactory(env map[string]string, home string) *factory.Factory {
+	return &factory.Factory{
+		IOStreams: genericiooptions.IOStreams{Out: &bytes.Buffer{}, ErrOut: &bytes.Buffer{}},
+		Getenv:    func(name string) string { return env[name] },
+		HomeDir: func() (string, error) {
+			if home == "" {
+				return "", errors.New("no home")
+			}
+			return home, nil
+		},
+	}
+}
+
+func write(t *testing.T, path, content string) string {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestApplyConfig(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		file string
+		env  map[string]string
+		args []string
+		want time.Duration
+		says string
+	}{
+		{name: "keeps the flag's default", want: time.Minute},
+		{name: "takes the file over the default", file: "timeout: 2m", want: 2 * time.Minute},
+		{name: "takes the environment over the file", file: "timeout: 2m", env: map[string]string{"PINNIPED_TIMEOUT": "3m"}, want: 3 * time.Minute},
+		{name: "takes the flag over all", file: "timeout: 2m", env: map[string]string{"PINNIPED_TIMEOUT": "3m"}, args: []string{"--timeout=4m"}, want: 4 * time.Minute},
+		{name: "passes over an empty variable", file: "timeout: 2m", env: map[string]string{"PINNIPED_TIMEOUT": ""}, want: 2 * time.Minute},
+		{name: "passes over other variables of this prefix", env: map[string]string{"PINNIPED_DEBUG": "true", "PINNIPED_PASSWORD": "x"}, want: time.Minute},
+		{name: "refuses unknown keys", file: "timeuot: 2m\nkube: x", says: `unknown key "kube", "timeuot"`},
+		{name: "refuses a wrong value in the file", file: "timeout: soon", says: `invalid value "soon" for "timeout" in`},
+		{name: "refuses a list for one value", file: "kubeconfig: [a, b]", says: `the value of "kubeconfig" in`},
+		{name: "refuses a wrong value in the environment", env: map[string]string{"PINNIPED_TIMEOUT": "later"}, says: `invalid value "later" for "timeout" in the environment variable PINNIPED_TIMEOUT`},
+		{name: "refuses a file that is not YAML", file: "a: [", says: "config.yaml"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			home := t.TempDir()
+			if test.file != "" {
+				write(t, filepath.Join(home, ".config", "pinniped", "config.yaml"), test.file)
+			}
+			f := newFactory(test.env, home)
+			var got time.Duration
+			cmd := &cobra.Command{Use: "x", RunE: func(*cobra.Command, []string) error { return nil }}
+			cmd.Flags().DurationVar(&got, "timeout", time.Minute, "")
+			factory.Bind(cmd.Flags(), "timeout", factory.KeyTimeout)
+			if err := cmd.ParseFlags(test.args); err != nil {
+				t.Fatal(err)
+			}
+			err := f.ApplyConfig(viper.New(), cmd)
+			if test.says != "" {
+				if err == nil || !strings.Contains(err.Error(), test.says) || ui.ExitCodeOf(err) != ui.ExitUsage {
+					t.Errorf("want wrong usage that says %q, got %v", test.says, err)
+				}
+				return
+			}
+			if err != nil || got != test.want {
+				t.Errorf("want %s, got %s, %v", test.want, got, err)
+			}
+			if cmd.Flags().Changed("timeout") != (test.args != nil) {
+				t.Error("want only a flag on the command line to count as changed")
+			}
+		})
+	}
+}
+
+func TestApplyConfigNeedsNoHome(t *testing.T) {
+	t.Parallel()
+	if err := newFactory(nil, "").ApplyConfig(viper.New(), &cobra.Command{Use: "x"}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWithoutConfigCoversSubcommands(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	write(t, filepath.Join(home, ".config", "pinniped", "config.yaml"), "a: [")
+	parent, child := factory.WithoutConfig(&cobra.Command{Use: "p"}), &cobra.Command{Use: "c"}
+	parent.AddCommand(child)
+	if err := newFactory(nil, home).ApplyConfig(viper.New(), child); err != nil {
+		t.Errorf("want the broken file not read, got %v", err)
+	}
+}
+
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	contexts := write(t, filepath.Join(dir, "contexts.yaml"), `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}, {name: b, context: {cluster: b, user: a}}], users: [{name: a, user: {token: t}}]}`)
+	clusters := write(t, filepath.Join(dir, "sub", "clusters.yaml"), `{apiVersion: v1, kind: Config, clusters: [{name: a, cluster: {server: "https://a.example.com", certificate-authority: ca.pem}}, {name: b, cluster: {server: "https://b.example.com"}}]}`)
+	write(t, filepath.Join(dir, "sub", "ca.pem"), "the CA")
+	whole := write(t, filepath.Join(dir, "home", ".kube", "config"), `{apiVersion: v1, kind: Config, current-context: h, contexts: [{name: h, context: {cluster: h, user: h}}], users: [{name: h, user: {}}], clusters: [{name: h, cluster: {server: "https://h.example.com"}}]}`)
+	broken := write(t, filepath.Join(dir, "broken.yaml"), "apiVersion: [")
+	list := strings.Join([]string{filepath.Join(dir, "missing.yaml"), contexts, clusters}, string(os.PathListSeparator))
+	for _, test := range []struct {
+		name   string
+		env    string
+		home   string
+		flags  factory.ClusterFlags
+		server string
+		bundle string
+		says   string
+	}{
+		{name: "reads a list in KUBECONFIG, with files beside them", env: list, server: "https://a.example.com", bundle: "the CA"},
+		{name: "takes the context", env: list, flags: factory.ClusterFlags{Context: "b"}, server: "https://b.example.com"},
+		{name: "reads the usual file", home: filepath.Join(dir, "home"), server: "https://h.example.com"},
+		{name: "prefers the flag", env: list, flags: factory.ClusterFlags{Kubeconfig: whole}, server: "https://h.example.com"},
+		{name: "misses the flag's file", flags: factory.ClusterFlags{Kubeconfig: filepath.Join(dir, "nope")}, says: "no such file"},
+		{name: "finds nothing in a list of missing files", env: filepath.Join(dir, "nope"), says: "there is no cluster in it"},
+		{name: "names a file that is not a kubeconfig", flags: factory.ClusterFlags{Kubeconfig: broken}, says: "broken.yaml"},
+		{name: "misses the context", env: list, flags: factory.ClusterFlags{Context: "x"}, says: `no such context "x" (its contexts: a, b)`},
+		{name: "needs a home directory for the usual file", says: "finding the kubeconfig"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			cluster, err := newFactory(map[string]string{"KUBECONFIG": test.env}, test.home).Cluster(test.flags)
+			if test.says != "" {
+				if err == nil || !strings.Contains(err.Error(), test.says) {
+					t.Errorf("want an error that says %q, got %v", test.says, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			bundle, err := cluster.Source.CABundle()
+			if err != nil || cluster.Source.Cluster.Server != test.server || cluster.REST.Host != test.server || string(bundle) != test.bundle {
+				t.Errorf("want %s with %q, got %+v with %q, %v", test.server, test.bundle, cluster.Source.Cluster, bundle, err)
+			}
+		})
+	}
+}
