@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/pinniped-toolkit/pinniped/internal/concierge"
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
@@ -16,6 +17,13 @@ import (
 // newConcierge makes the server of the aggregated APIs, and tries again while the API server is away. It returns nil when ctx ended first.
 func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready func() error) (*concierge.Server, error) {
 	logger := logr.FromContextOrDiscard(ctx)
+	if err := wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) {
+		certificate, _ := a.apiCertificate.CertKeyPEM()
+		return len(certificate) > 0, nil // until then nobody could connect
+	}); err != nil {
+		return nil, nil
+	}
+	told := ""
 	for {
 		server, err := concierge.New(ctx, concierge.Options{
 			Listener:                   listener,
@@ -32,7 +40,10 @@ func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready f
 		if err == nil {
 			return server, nil
 		}
-		logger.Info("Could not start the Concierge APIs yet", "problem", err.Error())
+		if problem := err.Error(); problem != told {
+			told = problem
+			logger.Info("Could not start the Concierge APIs yet", "problem", problem)
+		}
 		select {
 		case <-ctx.Done():
 			return nil, nil

@@ -13,6 +13,12 @@ import (
 	"strconv"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 )
 
@@ -54,8 +60,8 @@ func (a *Agent) ProxyAddress() string { return loopback(a.ProxyPort) }
 // APIAddress is where this replica's Concierge APIs listen: 127.0.0.1:PORT.
 func (a *Agent) APIAddress() string { return loopback(a.APIPort) }
 
-// StartAgent starts a replica and leads the cluster's aggregated APIs to it. It returns when the replica lives, which is before it is
-// ready: see WaitReady. Ports are chosen now, and stay the same when the Program is restarted.
+// StartAgent starts a replica and leads the cluster's aggregated APIs to it. It returns when the replica's APIs answer, which is before
+// it is ready: see WaitReady. Ports are chosen now, and stay the same when the Program is restarted.
 func (i *Installation) StartAgent(ctx context.Context, name string, args ...string) (*Agent, error) {
 	kubeconfig, err := i.accountKubeconfig(ctx, name, Namespace, AgentAccount)
 	if err != nil {
@@ -72,7 +78,10 @@ func (i *Installation) StartAgent(ctx context.Context, name string, args ...stri
 		"concierge", "--kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1", "--namespace=" + Namespace, "--pod-name=" + name,
 		"--aggregated-api-server-port=" + strconv.Itoa(agent.APIPort), "--impersonation-proxy-server-port=" + strconv.Itoa(agent.ProxyPort),
 	}, args...)
-	agent.Program, err = i.Cluster.StartProgram(ctx, devcluster.ProgramOptions{Name: name, Path: i.Binary, Args: args})
+	agent.Program, err = i.Cluster.StartProgram(ctx, devcluster.ProgramOptions{
+		Name: name, Path: i.Binary, Args: args,
+		Ready: func(ctx context.Context) error { return agent.probe(ctx, "/livez") },
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -92,24 +101,55 @@ func (i *Installation) PointAt(ctx context.Context, agent *Agent) error {
 	return nil
 }
 
+// WaitAvailable waits until the cluster's API server has found the aggregated APIs, or ctx ends.
+func (i *Installation) WaitAvailable(ctx context.Context) error {
+	client, err := dynamic.NewForConfig(i.Cluster.AdminConfig())
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	services := client.Resource(schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"})
+	for _, name := range aggregated {
+		err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+			service, err := services.Get(ctx, name, metav1.GetOptions{})
+			return err == nil && available(service), nil
+		})
+		if err != nil {
+			return fmt.Errorf("waiting for APIService %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func available(service *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(service.Object, "status", "conditions")
+	for _, item := range conditions {
+		if condition, ok := item.(map[string]any); ok && condition["type"] == "Available" {
+			return condition["status"] == "True"
+		}
+	}
+	return false
+}
+
 // Ready returns nil when the replica says that it is ready, as the kubelet would ask.
-func (a *Agent) Ready(ctx context.Context) error {
-	// The probe of a kubelet does not verify certificates either.
+func (a *Agent) Ready(ctx context.Context) error { return a.probe(ctx, "/readyz") }
+
+// probe asks the replica in the way of a kubelet, which does not verify certificates either.
+func (a *Agent) probe(ctx context.Context, path string) error {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, //nolint:gosec // see above
 		DisableKeepAlives: true,
 	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+a.APIAddress()+"/readyz", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+a.APIAddress()+path, nil)
 	if err != nil {
 		return err
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return fmt.Errorf("asking whether the agent is ready: %w", err)
+		return fmt.Errorf("probing the agent: %w", err)
 	}
 	defer response.Body.Close() //nolint:errcheck // only the status counts
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the agent is not ready: %s", response.Status)
+		return fmt.Errorf("the agent's %s says: %s", path, response.Status)
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ type ExternalInput struct {
 }
 
 // External judges the certificate in a Secret that an admin brought. Every check of pkg/certs runs. A finding that is an
-// error refuses the certificate, except where serving it is better than what would be served otherwise: see tolerated.
+// error refuses the certificate, except where serving it is better than what would be served otherwise: see outcomeOf.
 func External(in ExternalInput) Judgement {
 	if in.Secret == nil {
 		missing := certs.NewFinding(certs.SecretNotFound,
@@ -72,11 +72,13 @@ func External(in ExternalInput) Judgement {
 	})
 	judgement := Judgement{Warnings: report.Warnings()}
 	for _, finding := range report.Errors() {
-		if tolerated(finding.Code, in.Spec.Verification, len(bundle) > 0) {
+		switch outcomeOf(finding.Code, in.Spec.Verification, len(bundle) > 0) {
+		case refused:
+			return refuse(finding)
+		case warned:
 			judgement.Warnings = append(judgement.Warnings, finding)
-			continue
+		case passed:
 		}
-		return refuse(finding)
 	}
 	certificate, err := keyPair(certPEM, keyPEM)
 	if err != nil {
@@ -101,19 +103,32 @@ func Bundle(spec configv1alpha1.ImpersonationProxyTLSSpec, secret *corev1.Secret
 	return bundle, nil
 }
 
-// tolerated says which errors do not keep a certificate out of service.
-func tolerated(code certs.Code, verification configv1alpha1.TLSVerification, advertised bool) bool {
+// outcome is what an error means to a running agent.
+type outcome int
+
+const (
+	refused outcome = iota
+	warned          // it is served, and the status tells
+	passed          // this process cannot judge it
+)
+
+// outcomeOf says what an error of the catalogue means here. Nearly all of them refuse.
+func outcomeOf(code certs.Code, verification configv1alpha1.TLSVerification, advertised bool) outcome {
 	switch code {
 	case certs.ExpiresSoon:
 		// Whatever was served before is hardly younger, and its maker renews this one.
-		return true
+		return warned
 	case certs.NameNotCovered:
-		return verification != configv1alpha1.VerificationEnforce
+		if verification != configv1alpha1.VerificationEnforce {
+			return warned
+		}
 	case certs.BundleDoesNotVerify, certs.ChainIncomplete:
-		// Without a bundle the clients' system roots count, and this process does not have those.
-		return !advertised
+		// Without a bundle the clients' system roots count, and the agent's image has none.
+		if !advertised {
+			return passed
+		}
 	}
-	return false
+	return refused
 }
 
 func refuse(finding certs.Finding) Judgement {

@@ -140,6 +140,9 @@ func (w *world) start(ctx context.Context) error {
 		}
 		w.agents = append(w.agents, agent)
 	}
+	if err := w.WaitAvailable(ctx); err != nil {
+		return err
+	}
 	hash, err := bcrypt.GenerateFromPassword([]byte("password123"), bcrypt.MinCost)
 	if err != nil {
 		return err

@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -80,6 +80,7 @@ type Reconciler struct {
 	Clock     clock.PassiveClock
 
 	phase          atomic.Int32
+	retries        atomic.Int32
 	appliedService any
 	lastProblem    string
 }
@@ -100,10 +101,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		WatchesRawSource(source.Channel(r.Wake, handler.EnqueueRequestsFromMapFunc(
 			func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{request} },
 		))).
-		WithOptions(controller.Options{
-			NeedLeaderElection: ptr.To(false),
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
-				20*time.Millisecond, 15*time.Second),
+		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false)}).
+		WithLogConstructor(func(*reconcile.Request) logr.Logger {
+			return mgr.GetLogger().WithValues("credentialIssuer", r.Names.CredentialIssuer)
 		}).
 		Complete(r)
 }
@@ -138,20 +138,31 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			r.logProblem(ctx, fmt.Sprintf("there is no CredentialIssuer %q", req.Name))
 			return ctrl.Result{RequeueAfter: recheck}, nil
 		}
-		return ctrl.Result{}, fmt.Errorf("could not get CredentialIssuer to update: %w", err)
+		return ctrl.Result{}, fmt.Errorf("could not get CredentialIssuer to update: %w", err) // the cache never fails for long
 	}
-	strategy, failed := r.converge(ctx, &issuer)
+	strategy, err := r.converge(ctx, &issuer)
 	if strategy.Status == configv1alpha1.StrategySuccess || strategy.Reason == configv1alpha1.ReasonDisabled {
 		r.lastProblem = ""
 	} else {
 		r.logProblem(ctx, strategy.Message)
 	}
 	if r.IsLeader() {
-		if err := r.report(ctx, &issuer, strategy); err != nil {
-			return ctrl.Result{}, err
+		if reportErr := r.report(ctx, &issuer, strategy); reportErr != nil {
+			r.logProblem(ctx, reportErr.Error())
+			err = reportErr
 		}
 	}
-	return ctrl.Result{RequeueAfter: recheck}, failed
+	if err == nil || errors.Is(err, errNotLeader) { // what the leader makes wakes us
+		r.retries.Store(0)
+		return ctrl.Result{RequeueAfter: recheck}, nil
+	}
+	// The problem is logged once and stands in the status; an error returned from here would be logged at every try.
+	return ctrl.Result{RequeueAfter: r.retryAfter()}, nil
+}
+
+// retryAfter is how long to wait after one more failure in a row: from 50 ms to about 13 s.
+func (r *Reconciler) retryAfter() time.Duration {
+	return 50 * time.Millisecond << min(r.retries.Add(1), 8)
 }
 
 // logProblem logs what is wrong once, not each time it is seen.
