@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -29,7 +30,15 @@ func (c *Cluster) PointServiceAt(ctx context.Context, namespace, name string, po
 		},
 	}}
 	services := c.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "services"}).Namespace(namespace)
-	_, err := services.Apply(ctx, name, service, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	// A merge patch replaces the list of ports whoever made it; server-side apply would keep others' ports beside ours.
+	patch, err := json.Marshal(map[string]any{"spec": service.Object["spec"]})
+	if err != nil {
+		return err
+	}
+	_, err = services.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	if apierrors.IsNotFound(err) {
+		_, err = services.Create(ctx, service, metav1.CreateOptions{FieldManager: fieldManager})
+	}
 	if err != nil {
 		return fmt.Errorf("pointing Service %q at port %d: %w", namespace+"/"+name, port, err)
 	}
