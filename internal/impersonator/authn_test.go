@@ -1,13 +1,13 @@
 package impersonator
 
 import (
+	"crypto/tls"
 	"encoding/base64"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
-
-	"crypto/tls"
 
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -351,8 +351,9 @@ func TestAnonymousPolicyIsFollowed(t *testing.T) {
 	}
 	p.api.set(func() { p.api.anonymous = func(string) int { return 401 } })
 	eventually(t, func() bool { return code() == 401 })
-	p.api.set(func() { p.api.anonymous = func(string) int { return 500 } })
-	time.Sleep(50 * time.Millisecond) // some probes without an answer
+	var unanswered atomic.Int32
+	p.api.set(func() { p.api.anonymous = func(string) int { unanswered.Add(1); return 500 } })
+	eventually(t, func() bool { return unanswered.Load() > 3 })
 	if got := code(); got != 401 {
 		t.Errorf("want the last answer kept, got %d", got)
 	}

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// boundedCache keeps at most max values, each until its own time. When it is full, the value that was not used for the
+// boundedCache keeps a number of values at most, each until its own time. When it is full, the value that was not used for the
 // longest time makes room. It is safe for concurrent use.
 type boundedCache[K comparable, V any] struct {
-	max int
+	most int
 
 	mu    sync.Mutex
 	items map[K]*list.Element
@@ -22,8 +22,8 @@ type cacheItem[K comparable, V any] struct {
 	until time.Time
 }
 
-func newBoundedCache[K comparable, V any](max int) *boundedCache[K, V] {
-	return &boundedCache[K, V]{max: max, items: map[K]*list.Element{}, order: list.New()}
+func newBoundedCache[K comparable, V any](most int) *boundedCache[K, V] {
+	return &boundedCache[K, V]{most: most, items: map[K]*list.Element{}, order: list.New()}
 }
 
 // get returns the value of key when it has one that is good at now.
@@ -55,7 +55,7 @@ func (c *boundedCache[K, V]) put(key K, value V, until time.Time) {
 		c.order.MoveToFront(element)
 		return
 	}
-	if len(c.items) >= c.max {
+	if len(c.items) >= c.most {
 		oldest := c.order.Back()
 		c.order.Remove(oldest)
 		delete(c.items, oldest.Value.(*cacheItem[K, V]).key)

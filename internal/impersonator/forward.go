@@ -29,13 +29,16 @@ type forwarder struct {
 	upstream   *upstream
 	token      TokenSource
 	serializer runtime.NegotiatedSerializer
-	// Two sizes of buffers, otherwise the same proxy.
+	// One proxy in two sizes: a stream gets a small buffer, and what it says is flushed at once.
 	plain, stream *httputil.ReverseProxy
 }
 
 func newForwarder(up *upstream, token TokenSource, s runtime.NegotiatedSerializer) *forwarder {
 	f := &forwarder{upstream: up, token: token, serializer: s}
 	f.plain, f.stream = f.proxy(bufferSize), f.proxy(streamBufferSize)
+	// An answer of known length is not a stream: it goes out when a frame is full, and at its end. ReverseProxy still
+	// flushes at once when the length is not known.
+	f.plain.FlushInterval = 0
 	return f
 }
 
@@ -52,6 +55,9 @@ func (f *forwarder) proxy(bufferBytes int) *httputil.ReverseProxy {
 }
 
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if logger := klog.FromContext(req.Context()).V(4); logger.Enabled() {
+		logger.Info("Forwarded a request", "method", req.Method, "path", req.URL.Path)
+	}
 	if stateFrom(req.Context()).longRunning {
 		f.stream.ServeHTTP(w, req)
 		return
@@ -111,7 +117,7 @@ func ownAnswer(req *http.Request) bool {
 // writeError answers a request that could not be sent, or whose answer could not be used.
 func (f *forwarder) writeError(w http.ResponseWriter, req *http.Request, err error) {
 	var refused apierrors.APIStatus
-	var body *errClientBody
+	var body *clientBodyError
 	switch {
 	case errors.As(err, &refused):
 	case errors.As(err, &body):

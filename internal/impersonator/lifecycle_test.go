@@ -101,7 +101,7 @@ func newGate(t *testing.T, to string) *gate {
 				_ = from.Close()
 				continue
 			}
-			to, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", g.to)
+			to, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", g.to)
 			if err != nil {
 				_ = from.Close()
 				continue

@@ -59,18 +59,9 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("checking the options of the impersonation proxy: %w", err)
 	}
-	agent := agentConfig(o.Agent)
-	reviews, err := authenticationv1client.NewForConfig(agent)
+	questions, err := newAgentClients(o.Agent)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for token reviews: %w", err)
-	}
-	access, err := authorizationv1client.NewForConfig(agent)
-	if err != nil {
-		return nil, fmt.Errorf("making a client for access reviews: %w", err)
-	}
-	core, err := corev1client.NewForConfig(agent)
-	if err != nil {
-		return nil, fmt.Errorf("making a client for ConfigMaps: %w", err)
+		return nil, err
 	}
 	up, err := newUpstream(o.Upstream)
 	if err != nil {
@@ -80,7 +71,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	s := &Server{
 		completed: o,
 		drain:     newDrain(),
-		trust:     &clusterTrustWatcher{client: core.ConfigMaps(authenticationNamespace), store: store},
+		trust:     &clusterTrustWatcher{client: questions.core.ConfigMaps(authenticationNamespace), store: store},
 		anonymous: &anonymousAuthenticator{loginGroup: apis.GroupsFor(o.GroupSuffix).Login.Group},
 		prober:    &anonymousProber{upstream: up.address, transport: up},
 		upstream:  up,
@@ -90,10 +81,11 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	}
 	policy, err := s.prober.probe(ctx)
 	if err != nil {
+		up.close()
 		return nil, err
 	}
 	s.anonymous.policy.Store(policy)
-	tokens, err := newTokenReviewer(reviews.TokenReviews(), o.Clock)
+	tokens, err := newTokenReviewer(questions.tokens.TokenReviews(), o.Clock)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +96,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		trust:         store,
 		authenticator: newAuthenticator(store, tokens, s.anonymous, o.Clock),
 		authorizer: &accessReviewer{
-			reviews:  access.SubjectAccessReviews(),
+			reviews:  questions.access.SubjectAccessReviews(),
 			clock:    o.Clock,
 			allowTTL: o.AllowTTL,
 			denyTTL:  o.DenyTTL,
@@ -117,18 +109,37 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	return s, nil
 }
 
-// agentConfig is the agent's configuration, fit for many small questions: without client-side throttling, in protobuf,
-// and with a dial timeout that lets an answer reach the client before it gives up.
-func agentConfig(agent *rest.Config) *rest.Config {
+// agentClients ask the API server in the agent's own name, over one connection.
+type agentClients struct {
+	tokens authenticationv1client.AuthenticationV1Interface
+	access authorizationv1client.AuthorizationV1Interface
+	core   corev1client.CoreV1Interface
+}
+
+// newAgentClients makes clients fit for many small questions: without client-side throttling, and in protobuf.
+func newAgentClients(agent *rest.Config) (*agentClients, error) {
 	config := rest.CopyConfig(agent)
 	config.QPS = -1
 	config.RateLimiter = nil
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	if config.Dial == nil {
-		config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for the agent: %w", err)
 	}
-	return config
+	tokens, err := authenticationv1client.NewForConfigAndClient(config, client)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for token reviews: %w", err)
+	}
+	access, err := authorizationv1client.NewForConfigAndClient(config, client)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for access reviews: %w", err)
+	}
+	core, err := corev1client.NewForConfigAndClient(config, client)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for ConfigMaps: %w", err)
+	}
+	return &agentClients{tokens: tokens, access: access, core: core}, nil
 }
 
 func newHTTPServer(handler http.Handler, config *tls.Config, logger klog.Logger) *http.Server {

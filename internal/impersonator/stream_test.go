@@ -12,40 +12,50 @@ import (
 	"time"
 )
 
-func TestWatchStreamsAtOnce(t *testing.T) {
+func TestAnswersStreamAtOnce(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t)
-	events := make(chan string)
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-			rc := http.NewResponseController(w)
-			_ = rc.Flush()
-			for event := range events {
-				_, _ = io.WriteString(w, event+"\n")
-				_ = rc.Flush()
+	for name, path := range map[string]string{
+		"watch":     "/api/v1/pods?watch=1",
+		"log":       "/api/v1/namespaces/d/pods/x/log?follow=true",
+		"proxy":     "/api/v1/namespaces/d/services/x/proxy/events",
+		"any other": "/apis/example.com/v1/things",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t)
+			events := make(chan string)
+			p.api.set(func() {
+				p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
+					rc := http.NewResponseController(w)
+					_ = rc.Flush()
+					for event := range events {
+						_, _ = io.WriteString(w, event+"\n")
+						_ = rc.Flush()
+					}
+				}
+			})
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.address+path, nil)
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-	})
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.address+"/api/v1/pods?watch=1", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := p.as(t, "jane").Do(req) // returns before the first event
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	lines := bufio.NewReader(res.Body)
-	for i := range 3 {
-		want := fmt.Sprintf("event %d", i)
-		events <- want
-		if got, err := lines.ReadString('\n'); err != nil || got != want+"\n" {
-			t.Fatalf("want %q at once, got %q, %v", want, got, err)
-		}
-	}
-	close(events)
-	if _, err := lines.ReadString('\n'); err != io.EOF {
-		t.Errorf("want the end when the API server ends, got %v", err)
+			res, err := p.as(t, "jane").Do(req) // returns before the first event
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			lines := bufio.NewReader(res.Body)
+			for i := range 3 {
+				want := fmt.Sprintf("event %d", i)
+				events <- want
+				if got, err := lines.ReadString('\n'); err != nil || got != want+"\n" {
+					t.Fatalf("want %q at once, got %q, %v", want, got, err)
+				}
+			}
+			close(events)
+			if _, err := lines.ReadString('\n'); err != io.EOF {
+				t.Errorf("want the end when the API server ends, got %v", err)
+			}
+		})
 	}
 }
 

@@ -53,7 +53,7 @@ func newUpstream(config *rest.Config) (*upstream, error) {
 		return nil, fmt.Errorf("reading the CA of the API server: %w", err)
 	}
 	if tlsConfig == nil {
-		tlsConfig = &tls.Config{}
+		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	tlsConfig.MinVersion = tls.VersionTLS12
 	dial := config.Dial
@@ -110,11 +110,11 @@ func (u *upstream) close() {
 	}
 }
 
-// errClientBody says that the client's own body could not be read: nothing the API server did.
-type errClientBody struct{ cause error }
+// clientBodyError says that the client's own body could not be read: nothing the API server did.
+type clientBodyError struct{ cause error }
 
-func (e *errClientBody) Error() string { return "reading the request body: " + e.cause.Error() }
-func (e *errClientBody) Unwrap() error { return e.cause }
+func (e *clientBodyError) Error() string { return "reading the request body: " + e.cause.Error() }
+func (e *clientBodyError) Unwrap() error { return e.cause }
 
 func makeReplayable(req *http.Request) error {
 	if req.Body == nil || req.ContentLength <= 0 || req.ContentLength > maxReplayed || req.Header.Get("Expect") != "" {
@@ -122,7 +122,7 @@ func makeReplayable(req *http.Request) error {
 	}
 	body := make([]byte, req.ContentLength)
 	if _, err := io.ReadFull(req.Body, body); err != nil {
-		return &errClientBody{err}
+		return &clientBodyError{err}
 	}
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	req.Body, _ = req.GetBody()
