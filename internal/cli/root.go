@@ -91,9 +91,9 @@ func Main(ctx context.Context, f *factory.Factory) int {
 	if interrupted && hint == "" && errors.Is(err, context.Canceled) {
 		text = "interrupted"
 	}
-	fmt.Fprintf(f.ErrOut, "%s %s\n", style.Bad("error:"), text)
+	_, _ = fmt.Fprintf(f.ErrOut, "%s %s\n", style.Bad("error:"), text)
 	if hint != "" {
-		fmt.Fprintf(f.ErrOut, "%s %s\n", style.Caution("hint:"), hint)
+		_, _ = fmt.Fprintf(f.ErrOut, "%s %s\n", style.Caution("hint:"), hint)
 	}
 	if interrupted {
 		return ui.ExitInterrupted

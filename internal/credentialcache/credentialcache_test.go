@@ -174,7 +174,7 @@ credentials:
 - key: half
 kind: CredentialCache
 `
-	if err := os.WriteFile(path, []byte(before), 0o644); err != nil { //nolint:gosec // to see it become private
+	if err := os.WriteFile(path, []byte(before), 0o644); err != nil { // to see it become private
 		t.Fatal(err)
 	}
 	cache := &credentialcache.Cache{Path: path, Now: func() time.Time { return now }}

@@ -18,6 +18,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/discovery/discoverytest"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 const suffix = "walrus.example.com"
@@ -290,4 +291,14 @@ func TestWhoAmI(t *testing.T) {
 	if _, err := client.WhoAmI(t.Context()); !errors.Is(err, discovery.ErrNotInstalled) {
 		t.Errorf("want ErrNotInstalled, got %v", err)
 	}
+}
+
+// testCA returns the certificate of a CA that has issued nothing.
+func testCA(t *testing.T) []byte {
+	t.Helper()
+	ca, err := certs.NewCA("stranger", time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca.CertPEM()
 }

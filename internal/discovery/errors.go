@@ -17,8 +17,10 @@ var (
 	// ErrNotInstalled means that the cluster does not know the API: no agent is installed under this suffix.
 	ErrNotInstalled = errors.New("the pinniped agent is not installed")
 	// ErrNoCredentialIssuer means that the API is installed, but has no object.
-	ErrNoCredentialIssuer = error(hinted{"no CredentialIssuer in the cluster",
-		"the agent makes its CredentialIssuer when it starts: see whether its pods are running"})
+	ErrNoCredentialIssuer error = hinted{
+		"no CredentialIssuer in the cluster",
+		"the agent makes its CredentialIssuer when it starts: see whether its pods are running",
+	}
 	// ErrNotFound means that an object which was asked for by name does not exist.
 	ErrNotFound = errors.New("not found")
 	// ErrForbidden means that the cluster does not permit the request. See ForbiddenError.
@@ -45,8 +47,12 @@ type NotInstalledError struct {
 func (e *NotInstalledError) Error() string {
 	return ErrNotInstalled.Error() + ": the cluster has no " + e.What
 }
+
+// Is makes it findable with errors.Is.
 func (e *NotInstalledError) Is(target error) bool { return target == ErrNotInstalled }
-func (e *NotInstalledError) Unwrap() error        { return e.cause }
+
+// Unwrap returns the cause.
+func (e *NotInstalledError) Unwrap() error { return e.cause }
 
 // Hint says what to do about it.
 func (e *NotInstalledError) Hint() string {
@@ -92,8 +98,11 @@ func (e *ForbiddenError) Error() string {
 	return text
 }
 
+// Is makes it findable with errors.Is.
 func (e *ForbiddenError) Is(target error) bool { return target == ErrForbidden }
-func (e *ForbiddenError) Unwrap() error        { return e.cause }
+
+// Unwrap returns the cause.
+func (e *ForbiddenError) Unwrap() error { return e.cause }
 
 // Hint says what to do about it.
 func (e *ForbiddenError) Hint() string {
@@ -114,8 +123,12 @@ type UnreachableError struct {
 func (e *UnreachableError) Error() string {
 	return fmt.Sprintf("reaching the cluster at %q: %v", e.Host, e.cause)
 }
+
+// Is makes it findable with errors.Is.
 func (e *UnreachableError) Is(target error) bool { return target == ErrUnreachable }
-func (e *UnreachableError) Unwrap() error        { return e.cause }
+
+// Unwrap returns the cause.
+func (e *UnreachableError) Unwrap() error { return e.cause }
 
 // Hint says what to do about it.
 func (e *UnreachableError) Hint() string {
@@ -133,19 +146,21 @@ type failure struct {
 }
 
 func (e *failure) Error() string {
-	if e.kind == ErrNotFound {
+	if errors.Is(e.kind, ErrNotFound) {
 		return e.doing + ": not found"
 	}
 	return e.doing + ": " + e.cause.Error()
 }
+
+// Is makes it findable with errors.Is.
 func (e *failure) Is(target error) bool { return e.kind != nil && target == e.kind }
 func (e *failure) Unwrap() error        { return e.cause }
 
 func (e *failure) Hint() string {
-	switch e.kind {
-	case ErrUnauthorized:
+	switch {
+	case errors.Is(e.kind, ErrUnauthorized):
 		return "the credential in the kubeconfig does not work: it may have expired"
-	case ErrConflict:
+	case errors.Is(e.kind, ErrConflict):
 		return "somebody else changed or manages this object: look at it, then run the command again"
 	}
 	return ""

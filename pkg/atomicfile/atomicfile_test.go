@@ -98,7 +98,7 @@ func TestWriteThroughPipe(t *testing.T) {
 
 func write(t *testing.T, path string) string {
 	t.Helper()
-	if err := os.WriteFile(path, []byte("old and longer content"), 0o644); err != nil { //nolint:gosec // to see it become private
+	if err := os.WriteFile(path, []byte("old and longer content"), 0o644); err != nil { // to see it become private
 		t.Fatal(err)
 	}
 	return path

@@ -120,7 +120,7 @@ func TestBuild(t *testing.T) {
 			}
 			path := filepath.Join(golden, test.name+".golden")
 			if os.Getenv("UPDATE_GOLDEN") != "" {
-				if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil { //nolint:gosec // a file of the repository
+				if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil { // a file of the repository
 					t.Fatal(err)
 				}
 			}

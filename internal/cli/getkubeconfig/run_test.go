@@ -272,9 +272,9 @@ func issuerServer(t *testing.T, metadata, providers string) (issuer string, bund
 	server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/corp/.well-known/openid-configuration":
-			fmt.Fprintf(w, `{"issuer":"%s/corp"%s}`, server.URL, strings.ReplaceAll(metadata, "SELF", server.URL))
+			_, _ = fmt.Fprintf(w, `{"issuer":"%s/corp"%s}`, server.URL, strings.ReplaceAll(metadata, "SELF", server.URL))
 		case "/idps":
-			fmt.Fprint(w, providers)
+			_, _ = fmt.Fprint(w, providers)
 		default:
 			http.NotFound(w, r)
 		}

@@ -130,6 +130,6 @@ func (o *StaticOptions) Run(ctx context.Context) error {
 
 func (o *StaticOptions) debugf(format string, args ...any) {
 	if o.Debug {
-		fmt.Fprintf(o.ErrOut, "debug: "+format+"\n", args...)
+		_, _ = fmt.Fprintf(o.ErrOut, "debug: "+format+"\n", args...)
 	}
 }

@@ -53,10 +53,13 @@ func (p *Progress) printLocked(mark, text string) {
 		return
 	}
 	if p.task != nil {
-		fmt.Fprint(p.Out, "\r\x1b[K")
+		p.write("\r\x1b[K")
 	}
-	fmt.Fprintf(p.Out, "%s %s\n", mark, text)
+	p.write(mark + " " + text + "\n")
 }
+
+// write ignores errors: a progress line that cannot be shown stops nothing.
+func (p *Progress) write(text string) { _, _ = io.WriteString(p.Out, text) }
 
 // Task is a step that takes time. End it with Done, Fail or Stop; a second end does nothing.
 type Task struct {
@@ -88,7 +91,7 @@ func (t *Task) spin() {
 	frames := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 	for i := 0; ; i++ {
 		t.progress.mu.Lock()
-		fmt.Fprintf(t.progress.Out, "\r\x1b[K%c %s", frames[i%len(frames)], t.text)
+		t.progress.write("\r\x1b[K" + string(frames[i%len(frames)]) + " " + t.text)
 		t.progress.mu.Unlock()
 		select {
 		case <-t.stop:
@@ -131,7 +134,7 @@ func (t *Task) end(print func()) {
 			close(t.stop)
 			<-t.stopped
 			t.progress.mu.Lock()
-			fmt.Fprint(t.progress.Out, "\r\x1b[K")
+			t.progress.write("\r\x1b[K")
 			t.progress.task = nil
 			t.progress.mu.Unlock()
 		}
