@@ -19,6 +19,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
@@ -166,7 +167,7 @@ func TestCredentialsOfTheClusterItself(t *testing.T) {
 	if got := whoAmI(account); !strings.Contains(got, `"username": "system:serviceaccount:pinniped-concierge:pinniped-concierge-impersonation-proxy"`) || !strings.Contains(got, `"uid"`) {
 		t.Errorf("a service account's token: %s", got)
 	}
-	nested := w.run(t, w.kubectl, "--kubeconfig="+certificate, "--as=bob", "get", "namespaces")
+	nested := w.run(t, w.kubectl, "--kubeconfig="+certificate, "--as=bob", "get", "--raw=/api/v1/namespaces/default")
 	if nested.code == 0 || !strings.Contains(nested.errOut, "cannot impersonate") {
 		t.Errorf("impersonation without permission: %d %s", nested.code, nested.errOut)
 	}
@@ -187,15 +188,21 @@ func TestRenewalUnderAWatch(t *testing.T) {
 	w := needsCluster(t)
 	first := w.issue(t, "localhost")
 	w.external(t, "corporate-cert", pairData(first))
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "watchers"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}}},
+	}
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "watchers"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "pinny"}},
 	}
-	if err := w.admin.Create(t.Context(), binding); err != nil {
-		t.Fatal(err)
+	for _, object := range []client.Object{role, binding} {
+		if err := w.admin.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), object) })
 	}
-	t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), binding) })
 	kubeconfig := w.userKubeconfig(t, "pinny:password123")
 	eventually(t, 5*time.Second, func() error {
 		if got := w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "configmaps"); got.code != 0 {

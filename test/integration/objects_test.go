@@ -121,10 +121,28 @@ func (w *world) generatedOnly(t *testing.T) {
 			ExternalEndpoint: w.endpoint(),
 		}
 	})
-	w.waitForStatus(t, "Listening", "")
 	for _, agent := range w.agents {
-		eventually(t, 15*time.Second, func() error { return agent.Ready(t.Context()) })
+		eventually(t, 15*time.Second, func() error {
+			certificate, err := presented(agent.ProxyAddress())
+			if err == nil && certificate.Issuer.CommonName != "Pinniped Impersonation Proxy Serving CA" {
+				err = fmt.Errorf("a certificate of %s is served", certificate.Issuer)
+			}
+			return errors.Join(err, agent.Ready(t.Context()))
+		})
 	}
+	eventually(t, 10*time.Second, func() error {
+		var generated corev1.Secret
+		name := types.NamespacedName{Namespace: devinstall.Namespace, Name: "pinniped-concierge-impersonation-proxy-ca-certificate"}
+		if err := w.admin.Get(t.Context(), name, &generated); err != nil {
+			return err
+		}
+		strategy := w.strategy(t)
+		if strategy.Status != configv1alpha1.StrategySuccess ||
+			strategy.Frontend.ImpersonationProxyInfo.CertificateAuthorityData != base64.StdEncoding.EncodeToString(generated.Data["ca.crt"]) {
+			return fmt.Errorf("the status is %+v", strategy)
+		}
+		return nil
+	})
 }
 
 // endpoint is HOST:PORT of the first replica's proxy.
