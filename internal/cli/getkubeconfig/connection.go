@@ -64,6 +64,7 @@ func (o *Options) tryConnection(ctx context.Context, config *clientcmdapi.Config
 			task.Stop()
 		}
 	}()
+	var cause error // of the last try that was not cut short
 	for {
 		err := probe(ctx, client, cluster.Server)
 		if err == nil {
@@ -73,8 +74,11 @@ func (o *Options) tryConnection(ctx context.Context, config *clientcmdapi.Config
 		if ctx.Err() == nil && certain(err) {
 			return explainTLS(fmt.Errorf("validating the connection to %q: %w", cluster.Server, err))
 		}
+		if ctx.Err() == nil || cause == nil {
+			cause = err
+		}
 		if ctx.Err() != nil {
-			return o.gaveUp(ctx, cluster.Server, err)
+			return o.gaveUp(ctx, cluster.Server, cause)
 		}
 		if task == nil {
 			task = o.Progress.Start("could not immediately connect to the cluster but it may be initializing, will retry until timeout: %v", err)
@@ -83,13 +87,16 @@ func (o *Options) tryConnection(ctx context.Context, config *clientcmdapi.Config
 		}
 		select {
 		case <-ctx.Done():
-			return o.gaveUp(ctx, cluster.Server, err)
+			return o.gaveUp(ctx, cluster.Server, cause)
 		case <-time.After(o.PollInterval):
 		}
 	}
 }
 
 func (o *Options) gaveUp(ctx context.Context, server string, cause error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return fmt.Errorf("validating the connection to %q: %w", server, ctx.Err())
+	}
 	err := fmt.Errorf("validating the connection to %q (--timeout %s): %w: %w", server, o.Timeout, ctx.Err(), cause)
 	return ui.WithHint(err, "see whether this address can be reached from here; --skip-validation makes the kubeconfig without trying it")
 }

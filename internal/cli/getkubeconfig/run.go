@@ -189,6 +189,9 @@ func (o *Options) discoverFrontend(ctx context.Context, cluster Discoverer) (*di
 		task.Update("waiting: %s", pendingMessage(none))
 		select {
 		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return nil, fmt.Errorf("waiting for a strategy: %w", ctx.Err())
+			}
 			return nil, fmt.Errorf("waiting for a strategy (--timeout %s): %w: %w", o.Timeout, ctx.Err(), err)
 		case <-time.After(o.PollInterval):
 		}

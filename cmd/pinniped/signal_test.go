@@ -1,0 +1,79 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/pinniped-toolkit/pinniped/internal/discovery/discoverytest"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// TestInterrupt has a signal arrive while the command waits: it ends at once, with 130, and writes nothing.
+func TestInterrupt(t *testing.T) {
+	t.Parallel()
+	program, err := exec.LookPath("pinniped") // testscript puts this test binary on the PATH under this name
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
+			server, err := discoverytest.New(apis.DefaultGroupSuffix)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(server.Close)
+			if err := server.Put(discoverytest.Issuer(apis.DefaultGroupSuffix, "issuer", discoverytest.FailedStrategy(
+				configv1alpha1.StrategyImpersonationProxy, configv1alpha1.ReasonPending, "waiting for load balancer"))); err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			admin, output := filepath.Join(dir, "admin.yaml"), filepath.Join(dir, "user.yaml")
+			if err := clientcmd.WriteToFile(*server.Kubeconfig(), admin); err != nil {
+				t.Fatal(err)
+			}
+			command := exec.CommandContext(t.Context(), program, "get", "kubeconfig", "--kubeconfig", admin, "--static-token", "x", "-o", output)
+			command.Env = append(os.Environ(), "HOME="+dir)
+			stderr, err := command.StderrPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := command.Start(); err != nil {
+				t.Fatal(err)
+			}
+			var text strings.Builder
+			lines := bufio.NewScanner(stderr)
+			var sent time.Time
+			for lines.Scan() {
+				text.WriteString(lines.Text() + "\n")
+				if sent.IsZero() && strings.Contains(lines.Text(), "waiting") {
+					sent = time.Now()
+					if err := command.Process.Signal(signal); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			_ = command.Wait() // the exit code is looked at below
+			if code := command.ProcessState.ExitCode(); code != 130 || !strings.HasSuffix(text.String(), "error: interrupted\n") {
+				t.Errorf("want code 130 and \"error: interrupted\", got %d:\n%s", code, &text)
+			}
+			if took := time.Since(sent); took > 5*time.Second {
+				t.Errorf("want an end at once, it took %s", took)
+			}
+			if _, err := os.Stat(output); !os.IsNotExist(err) {
+				t.Errorf("want no file, got %v", err)
+			}
+		})
+	}
+}
