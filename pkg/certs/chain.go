@@ -54,8 +54,6 @@ func signedBy(child, parent *x509.Certificate) bool {
 	return err == nil
 }
 
-func selfSigned(cert *x509.Certificate) bool { return selfIssued(cert) && signedBy(cert, cert) }
-
 // buildPath follows the signatures from the serving certificate upwards through tls.crt.
 func buildPath(chain []numbered) []numbered {
 	path := []numbered{chain[0]}

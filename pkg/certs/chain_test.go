@@ -26,27 +26,45 @@ func TestChain(t *testing.T) {
 		message string
 	}{
 		{name: "takes a chain of three", leaf: deep, cert: chainOf(deep, inter2, p.inter)},
-		{name: "refuses intermediates in another order", leaf: deep, cert: chainOf(deep, p.inter, inter2),
-			want: []string{"error ChainOrder"}, message: "block 2"},
-		{name: "names a root in the first place", leaf: p.leaf, cert: chainOf(p.root, p.leaf, p.inter),
-			want: []string{"error ChainOrder", "warning ChainExtra"}, message: "must come first"},
-		{name: "names an intermediate in the first place", leaf: p.leaf, cert: chainOf(p.inter, p.leaf),
-			want: []string{"error ChainOrder"}, message: "must come first"},
+		{
+			name: "refuses intermediates in another order", leaf: deep, cert: chainOf(deep, p.inter, inter2),
+			want: []string{"error ChainOrder"}, message: "block 2",
+		},
+		{
+			name: "names a root in the first place", leaf: p.leaf, cert: chainOf(p.root, p.leaf, p.inter),
+			want: []string{"error ChainOrder", "warning ChainExtra"}, message: "must come first",
+		},
+		{
+			name: "names an intermediate in the first place", leaf: p.leaf, cert: chainOf(p.inter, p.leaf),
+			want: []string{"error ChainOrder"}, message: "must come first",
+		},
 		{name: "warns of the root", leaf: p.leaf, cert: chainOf(p.leaf, p.inter, p.root), want: []string{"warning ChainExtra"}, message: "is a root"},
 		{name: "warns of a stranger", leaf: p.leaf, cert: chainOf(p.leaf, p.inter, stranger), want: []string{"warning ChainExtra"}, message: "has signed none"},
 		{name: "warns of a repetition", leaf: p.leaf, cert: chainOf(p.leaf, p.inter, p.inter), want: []string{"warning ChainExtra"}, message: "there twice"},
-		{name: "refuses a missing intermediate", leaf: p.leaf, cert: chainOf(p.leaf),
-			want: []string{"error ChainIncomplete", "error BundleDoesNotVerify"}, message: "is neither in tls.crt"},
-		{name: "refuses a gap", leaf: deep, cert: chainOf(deep, p.inter),
-			want: []string{"warning ChainExtra", "error ChainIncomplete", "error BundleDoesNotVerify"}, message: "Intermediate 2"},
-		{name: "warns when the intermediate is only in the bundle", leaf: p.leaf, cert: chainOf(p.leaf), bundle: chainOf(p.root, p.inter),
-			want: []string{"warning ChainIncomplete"}, message: "in the CA bundle but not in tls.crt"},
-		{name: "warns of an intermediate as the only anchor", leaf: p.leaf, cert: chainOf(p.leaf, p.inter), bundle: p.inter.pem(),
-			want: []string{"warning StrictClients"}, message: "by an intermediate CA only"},
-		{name: "refuses a root of the same name with another key", leaf: p.leaf, cert: chainOf(p.leaf, p.inter), bundle: other.pem(),
-			want: []string{"error BundleDoesNotVerify"}, message: "but another key"},
-		{name: "warns of a pin", leaf: p.leaf, cert: chainOf(p.leaf, p.inter), bundle: p.leaf.pem(),
-			want: []string{"warning BundleMember"}, message: "a pin"},
+		{
+			name: "refuses a missing intermediate", leaf: p.leaf, cert: chainOf(p.leaf),
+			want: []string{"error ChainIncomplete", "error BundleDoesNotVerify"}, message: "is neither in tls.crt",
+		},
+		{
+			name: "refuses a gap", leaf: deep, cert: chainOf(deep, p.inter),
+			want: []string{"warning ChainExtra", "error ChainIncomplete", "error BundleDoesNotVerify"}, message: "Intermediate 2",
+		},
+		{
+			name: "warns when the intermediate is only in the bundle", leaf: p.leaf, cert: chainOf(p.leaf), bundle: chainOf(p.root, p.inter),
+			want: []string{"warning ChainIncomplete"}, message: "in the CA bundle but not in tls.crt",
+		},
+		{
+			name: "warns of an intermediate as the only anchor", leaf: p.leaf, cert: chainOf(p.leaf, p.inter), bundle: p.inter.pem(),
+			want: []string{"warning StrictClients"}, message: "by an intermediate CA only",
+		},
+		{
+			name: "refuses a root of the same name with another key", leaf: p.leaf, cert: chainOf(p.leaf, p.inter), bundle: other.pem(),
+			want: []string{"error BundleDoesNotVerify"}, message: "but another key",
+		},
+		{
+			name: "warns of a pin", leaf: p.leaf, cert: chainOf(p.leaf, p.inter), bundle: p.leaf.pem(),
+			want: []string{"warning BundleMember"}, message: "a pin",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -86,8 +104,10 @@ func TestIntermediateInvalid(t *testing.T) {
 		message string
 	}{
 		{name: "refuses one that is no CA", ca: func(c *x509.Certificate) { c.IsCA, c.SubjectKeyId = false, []byte{1, 2, 3} }, want: []string{"error IntermediateInvalid"}, message: "CA:FALSE"},
-		{name: "refuses one without keyCertSign", ca: func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature },
-			want: []string{"error IntermediateInvalid"}, message: "keyCertSign"},
+		{
+			name: "refuses one without keyCertSign", ca: func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature },
+			want: []string{"error IntermediateInvalid"}, message: "keyCertSign",
+		},
 		{name: "refuses an expired one", ca: validity(-100*day, -day), want: []string{"error IntermediateInvalid", "warning OutlivesIssuer"}, message: "expired"},
 		{name: "refuses one of tomorrow", ca: validity(day, 1000*day), want: []string{"error IntermediateInvalid"}, message: "not valid before"},
 		{name: "takes one that begins within the skew", ca: validity(2*time.Minute, 1000*day)},
@@ -95,15 +115,23 @@ func TestIntermediateInvalid(t *testing.T) {
 		{name: "takes one for servers", ca: usages(x509.ExtKeyUsageServerAuth)},
 		{name: "warns of any usage, which OpenSSL refuses", ca: usages(x509.ExtKeyUsageAny), want: []string{"warning IntermediateInvalid"}, message: "OpenSSL"},
 		{name: "takes a permitted DNS name", ca: func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"example.com"} }},
-		{name: "refuses a DNS name outside", ca: func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"example.org"} },
-			want: []string{"error IntermediateInvalid"}, message: "name constraints"},
-		{name: "refuses an excluded DNS name", ca: func(c *x509.Certificate) { c.ExcludedDNSDomains = []string{"proxy.example.com"} },
-			want: []string{"error IntermediateInvalid"}, message: "name constraints"},
-		{name: "refuses an IP address outside", ca: func(c *x509.Certificate) { c.PermittedIPRanges = []*net.IPNet{block10} },
-			leaf: sans(testName, "203.0.113.7"), want: []string{"error IntermediateInvalid"}, message: "203.0.113.7"},
+		{
+			name: "refuses a DNS name outside", ca: func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"example.org"} },
+			want: []string{"error IntermediateInvalid"}, message: "name constraints",
+		},
+		{
+			name: "refuses an excluded DNS name", ca: func(c *x509.Certificate) { c.ExcludedDNSDomains = []string{"proxy.example.com"} },
+			want: []string{"error IntermediateInvalid"}, message: "name constraints",
+		},
+		{
+			name: "refuses an IP address outside", ca: func(c *x509.Certificate) { c.PermittedIPRanges = []*net.IPNet{block10} },
+			leaf: sans(testName, "203.0.113.7"), want: []string{"error IntermediateInvalid"}, message: "203.0.113.7",
+		},
 		{name: "takes an IP address within", ca: func(c *x509.Certificate) { c.PermittedIPRanges = []*net.IPNet{block10} }, leaf: sans(testName, "10.1.2.3")},
-		{name: "warns of an IP address under constraints for DNS names only", ca: func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"example.com"} },
-			leaf: sans(testName, "10.1.2.3"), want: []string{"warning IntermediateInvalid"}, message: "hardly meant so"},
+		{
+			name: "warns of an IP address under constraints for DNS names only", ca: func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"example.com"} },
+			leaf: sans(testName, "10.1.2.3"), want: []string{"warning IntermediateInvalid"}, message: "hardly meant so",
+		},
 		{name: "warns when the leaf outlives it", ca: validity(-day, 50*day), want: []string{"warning OutlivesIssuer"}, message: "from then on"},
 		{name: "takes an equal end", ca: validity(-100*day, 80*day)},
 		{name: "warns of one that strict clients refuse", ca: func(c *x509.Certificate) { c.KeyUsage = 0 }, want: []string{"warning StrictClients"}, message: "without key usage"},

@@ -2,6 +2,7 @@ package certs
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -168,12 +169,12 @@ func rehearse(pair tls.Certificate, roots *x509.CertPool, name string, version u
 			Certificates: []tls.Certificate{pair}, MinVersion: version, MaxVersion: version, Time: clock,
 			SessionTicketsDisabled: true,
 		})
-		served <- server.Handshake()
+		served <- server.HandshakeContext(context.Background())
 	}()
 	client := tls.Client(clientConn, &tls.Config{
 		RootCAs: roots, ServerName: strings.TrimSuffix(name, "."), MinVersion: version, MaxVersion: version, Time: clock,
 	})
-	err := client.Handshake()
+	err := client.HandshakeContext(context.Background())
 	_ = clientConn.Close() // lets a server that still waits for the client go
 	if serverErr := <-served; err == nil && serverErr != nil && !errors.Is(serverErr, net.ErrClosed) {
 		return serverErr

@@ -18,11 +18,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func rsaKey(t testing.TB, bits int) *rsa.PrivateKey {
-	t.Helper()
+func rsaKey(tb testing.TB, bits int) *rsa.PrivateKey {
+	tb.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, bits)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return key
 }
@@ -239,9 +239,8 @@ func TestKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rsaPair := p.inter.leafFor(t, nil, &rsaKey(t, 2048).PublicKey)
 	rsa2048 := rsaKey(t, 2048)
-	rsaPair = p.inter.leafFor(t, rsa2048, &rsa2048.PublicKey)
+	rsaPair := p.inter.leafFor(t, rsa2048, &rsa2048.PublicKey)
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)

@@ -90,7 +90,7 @@ func (fs *findings) add(f Finding) {
 	f.Hint = clip(f.Hint, maxMessage)
 	f.Allowed = f.Severity == SeverityError && !f.final && Allowable(f.Code) && slices.Contains(fs.allow, f.Code)
 	fs.count[f.Code]++
-	if fs.count[f.Code] > maxFindingsPerCode && !(f.Refuses() && !fs.refusesBy(f.Code)) {
+	if fs.count[f.Code] > maxFindingsPerCode && (!f.Refuses() || fs.refusesBy(f.Code)) {
 		return // result says how many were left out; the one that refuses is never left out
 	}
 	fs.list = append(fs.list, f)

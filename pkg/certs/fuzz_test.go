@@ -21,7 +21,7 @@ func FuzzCheck(f *testing.F) {
 	f.Fuzz(func(t *testing.T, cert, key, bundle []byte) {
 		report := Check(Input{
 			CertPEM: cert, KeyPEM: key, Bundle: bundle, Now: testNow(), Roots: x509.NewCertPool(),
-			Endpoint: testName, Names: []Name{{Value: string(clip(string(cert), 40)), Source: "fuzz"}},
+			Endpoint: testName, Names: []Name{{Value: clip(string(cert), 40), Source: "fuzz"}},
 			Previous: Previous{Advertised: true, Bundle: cert},
 		})
 		secret := secretOf(key)

@@ -77,18 +77,30 @@ func TestCheckServed(t *testing.T) {
 		message string
 		number  int
 	}{
-		{name: "takes the expected certificate at every address", want: want,
-			seen: []Served{{Address: "203.0.113.7:443", Chain: chain}, {Address: "203.0.113.8:443", Chain: chain}}},
-		{name: "names the address that presents another one", want: want, number: 1, message: "203.0.113.8:443 presents another certificate",
-			seen: []Served{{Address: "203.0.113.7:443", Chain: chain}, {Address: "203.0.113.8:443", Chain: []*x509.Certificate{other.leaf.Certificate}}}},
-		{name: "names the address that does not answer", want: want, number: 1, message: "connection refused",
-			seen: []Served{{Address: "203.0.113.7:443", Err: errors.New("connection refused")}}},
-		{name: "wants the intermediates", want: want, number: 1, message: "does not verify it",
-			seen: []Served{{Address: "203.0.113.7:443", Chain: chain[:1]}}},
-		{name: "wants the host's name", want: with(func(e *Expected) { e.Host = "other.example.com" }), number: 1, message: "not valid for",
-			seen: []Served{{Address: "203.0.113.7:443", Chain: chain}}},
-		{name: "uses the system roots without a bundle", want: with(func(e *Expected) { e.Bundle, e.Roots = nil, x509.NewCertPool() }), number: 1,
-			message: "does not verify it", seen: []Served{{Address: "203.0.113.7:443", Chain: chain}}},
+		{
+			name: "takes the expected certificate at every address", want: want,
+			seen: []Served{{Address: "203.0.113.7:443", Chain: chain}, {Address: "203.0.113.8:443", Chain: chain}},
+		},
+		{
+			name: "names the address that presents another one", want: want, number: 1, message: "203.0.113.8:443 presents another certificate",
+			seen: []Served{{Address: "203.0.113.7:443", Chain: chain}, {Address: "203.0.113.8:443", Chain: []*x509.Certificate{other.leaf.Certificate}}},
+		},
+		{
+			name: "names the address that does not answer", want: want, number: 1, message: "connection refused",
+			seen: []Served{{Address: "203.0.113.7:443", Err: errors.New("connection refused")}},
+		},
+		{
+			name: "wants the intermediates", want: want, number: 1, message: "does not verify it",
+			seen: []Served{{Address: "203.0.113.7:443", Chain: chain[:1]}},
+		},
+		{
+			name: "wants the host's name", want: with(func(e *Expected) { e.Host = "other.example.com" }), number: 1, message: "not valid for",
+			seen: []Served{{Address: "203.0.113.7:443", Chain: chain}},
+		},
+		{
+			name: "uses the system roots without a bundle", want: with(func(e *Expected) { e.Bundle, e.Roots = nil, x509.NewCertPool() }), number: 1,
+			message: "does not verify it", seen: []Served{{Address: "203.0.113.7:443", Chain: chain}},
+		},
 		{name: "wants an address", want: want, number: 1, message: "resolves to no address"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -136,8 +136,10 @@ func checkKeyUsage(leaf numbered) []Finding {
 }
 
 func keyUsageNames(usage x509.KeyUsage) string {
-	all := []string{"digitalSignature", "nonRepudiation", "keyEncipherment", "dataEncipherment", "keyAgreement",
-		"keyCertSign", "cRLSign", "encipherOnly", "decipherOnly"}
+	all := []string{
+		"digitalSignature", "nonRepudiation", "keyEncipherment", "dataEncipherment", "keyAgreement",
+		"keyCertSign", "cRLSign", "encipherOnly", "decipherOnly",
+	}
 	var names []string
 	for i, name := range all {
 		if usage&(1<<i) != 0 {

@@ -92,20 +92,30 @@ func TestDates(t *testing.T) {
 		{name: "warns of less than a third", from: -60*day - hour, to: 30 * day, want: []string{"warning ExpiresSoon"}},
 		{name: "warns at exactly a tenth", from: -90 * day, to: 10 * day, want: []string{"warning ExpiresSoon"}},
 		{name: "refuses less than a tenth", from: -90*day - hour, to: 10 * day, want: []string{"error ExpiresSoon"}},
-		{name: "lets an allowed code through", from: -90*day - hour, to: 10 * day,
-			set: func(in *Input) { in.Allow = []Code{ExpiresSoon} }, want: []string{"error(allowed) ExpiresSoon"}},
+		{
+			name: "lets an allowed code through", from: -90*day - hour, to: 10 * day,
+			set: func(in *Input) { in.Allow = []Code{ExpiresSoon} }, want: []string{"error(allowed) ExpiresSoon"},
+		},
 		{name: "refuses an expired one", from: -90 * day, to: -time.Second, want: []string{"error Expired"}},
 		{name: "takes the very last second", from: -time.Second, to: 0, want: []string{"error ExpiresSoon"}},
 		{name: "refuses one of tomorrow", from: day, to: 90 * day, want: []string{"error NotYetValid"}},
 		{name: "warns of one that begins within the skew", from: 4 * time.Minute, to: 90 * day, want: []string{"warning NotYetValid"}},
-		{name: "refuses it when no skew is granted", from: 4 * time.Minute, to: 90 * day,
-			set: func(in *Input) { in.Skew = -1 }, want: []string{"error NotYetValid"}},
-		{name: "warns when the clocks differ", from: -hour, to: 90 * day,
-			set: func(in *Input) { in.ServerTime = in.Now.Add(hour) }, want: []string{"warning ClocksDiffer"}},
-		{name: "is silent about small differences", from: -hour, to: 90 * day,
-			set: func(in *Input) { in.ServerTime = in.Now.Add(2 * time.Minute) }},
-		{name: "refuses what has expired by the API server's clock", from: -90 * day, to: 30 * day,
-			set: func(in *Input) { in.ServerTime = in.Now.Add(31 * day) }, want: []string{"warning ClocksDiffer", "error Expired"}},
+		{
+			name: "refuses it when no skew is granted", from: 4 * time.Minute, to: 90 * day,
+			set: func(in *Input) { in.Skew = -1 }, want: []string{"error NotYetValid"},
+		},
+		{
+			name: "warns when the clocks differ", from: -hour, to: 90 * day,
+			set: func(in *Input) { in.ServerTime = in.Now.Add(hour) }, want: []string{"warning ClocksDiffer"},
+		},
+		{
+			name: "is silent about small differences", from: -hour, to: 90 * day,
+			set: func(in *Input) { in.ServerTime = in.Now.Add(2 * time.Minute) },
+		},
+		{
+			name: "refuses what has expired by the API server's clock", from: -90 * day, to: 30 * day,
+			set: func(in *Input) { in.ServerTime = in.Now.Add(31 * day) }, want: []string{"warning ClocksDiffer", "error Expired"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -206,34 +216,58 @@ func TestNames(t *testing.T) {
 		want     []string
 		message  string
 	}{
-		{name: "takes every name covered", change: sans("a.example.com", "203.0.113.7", "2001:db8::7"),
-			endpoint: "a.example.com:8443", names: []string{"203.0.113.7", "2001:db8:0::7"}},
+		{
+			name: "takes every name covered", change: sans("a.example.com", "203.0.113.7", "2001:db8::7"),
+			endpoint: "a.example.com:8443", names: []string{"203.0.113.7", "2001:db8:0::7"},
+		},
 		{name: "takes another case", change: sans("a.example.com"), names: []string{"A.Example.COM"}},
 		{name: "takes a v4-in-v6 name for a v4 SAN", change: sans("203.0.113.7"), names: []string{"::ffff:203.0.113.7"}},
 		{name: "takes one level below a wildcard", change: sans("*.example.com"), names: []string{"a.example.com"}},
-		{name: "refuses two levels below a wildcard", change: sans("*.example.com"), names: []string{"a.b.example.com"},
-			want: []string{"error NameNotCovered"}, message: "one level only"},
-		{name: "refuses the apex of a wildcard", change: sans("*.example.com"), names: []string{"example.com"},
-			want: []string{"error NameNotCovered"}, message: "does not cover the name above it"},
-		{name: "refuses each name that is missing", change: sans("a.example.com"), endpoint: "b.example.com",
-			names: []string{"a.example.com", "c.example.com"}, want: []string{"error NameNotCovered", "error NameNotCovered"}},
-		{name: "says a name once", change: sans("a.example.com"), endpoint: "b.example.com", names: []string{"b.example.com", "B.example.com"},
-			want: []string{"error NameNotCovered"}},
-		{name: "refuses an IP address without IP SAN", change: sans("a.example.com"), names: []string{"203.0.113.7"},
-			want: []string{"error NameNotCovered"}, message: "it has no IP address"},
-		{name: "names an IP address among the DNS names", change: func(c *x509.Certificate) { c.DNSNames = []string{"203.0.113.7"} },
-			names: []string{"203.0.113.7"}, want: []string{"error NameNotCovered"}, message: "as a DNS name"},
+		{
+			name: "refuses two levels below a wildcard", change: sans("*.example.com"), names: []string{"a.b.example.com"},
+			want: []string{"error NameNotCovered"}, message: "one level only",
+		},
+		{
+			name: "refuses the apex of a wildcard", change: sans("*.example.com"), names: []string{"example.com"},
+			want: []string{"error NameNotCovered"}, message: "does not cover the name above it",
+		},
+		{
+			name: "refuses each name that is missing", change: sans("a.example.com"), endpoint: "b.example.com",
+			names: []string{"a.example.com", "c.example.com"}, want: []string{"error NameNotCovered", "error NameNotCovered"},
+		},
+		{
+			name: "says a name once", change: sans("a.example.com"), endpoint: "b.example.com", names: []string{"b.example.com", "B.example.com"},
+			want: []string{"error NameNotCovered"},
+		},
+		{
+			name: "refuses an IP address without IP SAN", change: sans("a.example.com"), names: []string{"203.0.113.7"},
+			want: []string{"error NameNotCovered"}, message: "it has no IP address",
+		},
+		{
+			name: "names an IP address among the DNS names", change: func(c *x509.Certificate) { c.DNSNames = []string{"203.0.113.7"} },
+			names: []string{"203.0.113.7"}, want: []string{"error NameNotCovered"}, message: "as a DNS name",
+		},
 		{name: "converts an IDN", change: sans("xn--bcher-kva.example"), endpoint: "bücher.example"},
-		{name: "warns of a wildcard below a top-level domain", change: sans("*.test"), names: []string{"a.test"},
-			want: []string{"warning NameNotCovered"}, message: "top-level domain"},
-		{name: "refuses a partial wildcard", change: sans("f*.example.com"), names: []string{"foo.example.com"},
-			want: []string{"error NameNotCovered"}, message: "partial wildcard"},
-		{name: "warns of a v4-in-v6 SAN", change: mapped, names: []string{"203.0.113.7"},
-			want: []string{"warning NameNotCovered"}, message: "IPv6 form"},
-		{name: "refuses an endpoint that is a URL", change: sans("a.example.com"), endpoint: "https://a.example.com",
-			want: []string{"error EndpointInvalid"}, message: "is a URL"},
-		{name: "warns of a dot at the end", change: sans("a.example.com"), endpoint: "a.example.com.",
-			want: []string{"warning EndpointInvalid"}, message: "ends in a dot"},
+		{
+			name: "warns of a wildcard below a top-level domain", change: sans("*.test"), names: []string{"a.test"},
+			want: []string{"warning NameNotCovered"}, message: "top-level domain",
+		},
+		{
+			name: "refuses a partial wildcard", change: sans("f*.example.com"), names: []string{"foo.example.com"},
+			want: []string{"error NameNotCovered"}, message: "partial wildcard",
+		},
+		{
+			name: "warns of a v4-in-v6 SAN", change: mapped, names: []string{"203.0.113.7"},
+			want: []string{"warning NameNotCovered"}, message: "IPv6 form",
+		},
+		{
+			name: "refuses an endpoint that is a URL", change: sans("a.example.com"), endpoint: "https://a.example.com",
+			want: []string{"error EndpointInvalid"}, message: "is a URL",
+		},
+		{
+			name: "warns of a dot at the end", change: sans("a.example.com"), endpoint: "a.example.com.",
+			want: []string{"warning EndpointInvalid"}, message: "ends in a dot",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

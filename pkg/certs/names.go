@@ -102,7 +102,8 @@ func asciiName(name string) (string, error) {
 			return "", errors.New("no part begins or ends with a hyphen")
 		}
 		for _, c := range []byte(label) {
-			if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_') {
+			letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+			if digit := c >= '0' && c <= '9'; !letter && !digit && c != '-' && c != '_' {
 				return "", errors.New("only letters, digits and hyphens may stand in it")
 			}
 		}

@@ -65,8 +65,10 @@ func (o openssl) root(extra string) {
 func (o openssl) leaf(key, sign string, extensions ...string) {
 	o.t.Helper()
 	if extensions == nil {
-		extensions = []string{"subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=serverAuth", "keyUsage=digitalSignature",
-			"basicConstraints=CA:FALSE", "authorityKeyIdentifier=keyid"}
+		extensions = []string{
+			"subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=serverAuth", "keyUsage=digitalSignature",
+			"basicConstraints=CA:FALSE", "authorityKeyIdentifier=keyid",
+		}
 	}
 	o.file("leaf.ext", strings.Join(extensions, "\n")+"\n")
 	o.run("genpkey " + key + " -out tls.key")
@@ -106,29 +108,43 @@ func TestOpenSSLCertificates(t *testing.T) {
 		{name: "refuses MD5", key: rsa2048, sign: "-md5", want: []string{"error WeakSignature"}, message: "MD5"},
 		{name: "refuses SHA-224, which Go does not know", key: p256, sign: "-sha224", want: []string{"error WeakSignature"}, message: "SHA-224"},
 		{name: "refuses RSA 1024", key: "-algorithm RSA -pkeyopt rsa_keygen_bits:1024", sign: "-sha256", want: []string{"error WeakKey"}, message: "1024 bits"},
-		{name: "refuses secp256k1", key: "-algorithm EC -pkeyopt ec_paramgen_curve:secp256k1", sign: "-sha256",
-			want: []string{"error WeakKey", "error KeyUnreadable"}, message: "elliptic curve"},
+		{
+			name: "refuses secp256k1", key: "-algorithm EC -pkeyopt ec_paramgen_curve:secp256k1", sign: "-sha256",
+			want: []string{"error WeakKey", "error KeyUnreadable"}, message: "elliptic curve",
+		},
 		{name: "refuses Ed448", key: "-algorithm ED448", sign: "-sha256", want: []string{"error KeyUnreadable", "error WeakKey"}, message: "cannot be parsed"},
 		{name: "refuses a negative serial", key: p256, sign: "-sha256 -set_serial -5", want: []string{"error BadSerial"}, message: "negative"},
 		{name: "refuses serial zero", key: p256, sign: "-sha256 -set_serial 0", want: []string{"error BadSerial"}, message: "zero"},
 		{name: "takes a serial of 20 octets", key: p256, sign: "-sha256 -set_serial 0x7f00000000000000000000000000000000000001"},
-		{name: "refuses a serial of 21 octets", key: p256, sign: "-sha256 -set_serial 0x01ff00000000000000000000000000000000000001",
-			want: []string{"error BadSerial"}, message: "longer than 20 octets"},
-		{name: "refuses a critical AKI, which Go does not parse", key: p256, sign: "-sha256",
+		{
+			name: "refuses a serial of 21 octets", key: p256, sign: "-sha256 -set_serial 0x01ff00000000000000000000000000000000000001",
+			want: []string{"error BadSerial"}, message: "longer than 20 octets",
+		},
+		{
+			name: "refuses a critical AKI, which Go does not parse", key: p256, sign: "-sha256",
 			extensions: []string{"subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=serverAuth", "authorityKeyIdentifier=critical,keyid"},
-			want:       []string{"error NotACertificate"}, message: "critical"},
-		{name: "warns of a missing AKI", key: p256, sign: "-sha256",
+			want:       []string{"error NotACertificate"}, message: "critical",
+		},
+		{
+			name: "warns of a missing AKI", key: p256, sign: "-sha256",
 			extensions: []string{"subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=serverAuth", "authorityKeyIdentifier=none"},
-			want:       []string{"warning StrictClients"}, message: "Python 3.13"},
-		{name: "warns of must-staple", key: p256, sign: "-sha256",
+			want:       []string{"warning StrictClients"}, message: "Python 3.13",
+		},
+		{
+			name: "warns of must-staple", key: p256, sign: "-sha256",
 			extensions: []string{"subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=serverAuth", "authorityKeyIdentifier=keyid", "tlsfeature=status_request"},
-			want:       []string{"warning MustStaple"}, message: "OCSP"},
-		{name: "refuses a certificate for mail", key: p256, sign: "-sha256",
+			want:       []string{"warning MustStaple"}, message: "OCSP",
+		},
+		{
+			name: "refuses a certificate for mail", key: p256, sign: "-sha256",
 			extensions: []string{"subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=emailProtection", "authorityKeyIdentifier=keyid"},
-			want:       []string{"error NoServerAuth"}, message: "without serverAuth"},
-		{name: "refuses a key that may only sign documents", key: p256, sign: "-sha256",
+			want:       []string{"error NoServerAuth"}, message: "without serverAuth",
+		},
+		{
+			name: "refuses a key that may only sign documents", key: p256, sign: "-sha256",
 			extensions: []string{"subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=serverAuth", "authorityKeyIdentifier=keyid", "keyUsage=nonRepudiation"},
-			want:       []string{"error KeyUsage"}, message: "nonRepudiation"},
+			want:       []string{"error KeyUsage"}, message: "nonRepudiation",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/x509"
 	"encoding/asn1"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"math/big"
@@ -233,14 +232,14 @@ func rawSerial(der []byte) *big.Int {
 }
 
 func labelHint(label string) string {
-	switch {
-	case label == "CERTIFICATE REQUEST" || label == "NEW CERTIFICATE REQUEST":
+	switch label {
+	case "CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST":
 		return "this is the request that was sent to the CA; put the certificate that the CA returned there"
-	case label == "TRUSTED CERTIFICATE" || label == "X509 CERTIFICATE":
+	case "TRUSTED CERTIFICATE", "X509 CERTIFICATE":
 		return "convert it: openssl x509 -in FILE -out NEW"
-	case label == "PKCS7" || label == "CMS":
+	case "PKCS7", "CMS":
 		return "convert it: openssl pkcs7 -in FILE -print_certs -out NEW"
-	case label == "X509 CRL":
+	case "X509 CRL":
 		return "remove the revocation list"
 	default:
 		return "remove the block"
@@ -262,13 +261,4 @@ func hintFor(disguise string) string {
 	default:
 		return "put a PEM file there, with lines from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----"
 	}
-}
-
-func encodeCertificates(certificates ...*x509.Certificate) []byte {
-	var out bytes.Buffer
-	for _, cert := range certificates {
-		// Writing to a buffer and encoding without headers cannot fail.
-		_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
-	}
-	return out.Bytes()
 }

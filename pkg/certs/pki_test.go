@@ -34,22 +34,22 @@ type entity struct {
 
 func (e entity) pem() []byte { return encodeCertificate(e.Raw) }
 
-func (e entity) keyPEM(t testing.TB) []byte {
-	t.Helper()
+func (e entity) keyPEM(tb testing.TB) []byte {
+	tb.Helper()
 	data, err := encodeKey(e.key)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return data
 }
 
 var serials atomic.Int64 //nolint:gochecknoglobals // serial numbers only have to differ
 
-func ecKey(t testing.TB) crypto.Signer {
-	t.Helper()
+func ecKey(tb testing.TB) crypto.Signer {
+	tb.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return key
 }
@@ -57,15 +57,15 @@ func ecKey(t testing.TB) crypto.Signer {
 // change alters a template before it is signed.
 type change func(*x509.Certificate)
 
-func signWith(t testing.TB, template, parent *x509.Certificate, public crypto.PublicKey, signer crypto.Signer) *x509.Certificate {
-	t.Helper()
+func signWith(tb testing.TB, template, parent *x509.Certificate, public crypto.PublicKey, signer crypto.Signer) *x509.Certificate {
+	tb.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, signer)
 	if err != nil {
-		t.Fatalf("making a certificate: %v", err)
+		tb.Fatalf("making a certificate: %v", err)
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
-		t.Fatalf("parsing a certificate: %v", err)
+		tb.Fatalf("parsing a certificate: %v", err)
 	}
 	return cert
 }
@@ -87,17 +87,17 @@ func caTemplate(name string, changes ...change) *x509.Certificate {
 	return template
 }
 
-func newRoot(t testing.TB, name string, changes ...change) entity {
-	t.Helper()
-	key := ecKey(t)
+func newRoot(tb testing.TB, name string, changes ...change) entity {
+	tb.Helper()
+	key := ecKey(tb)
 	template := caTemplate(name, changes...)
-	return entity{signWith(t, template, template, key.Public(), key), key}
+	return entity{signWith(tb, template, template, key.Public(), key), key}
 }
 
-func (e entity) newCA(t testing.TB, name string, changes ...change) entity {
-	t.Helper()
-	key := ecKey(t)
-	return entity{signWith(t, caTemplate(name, changes...), e.Certificate, key.Public(), e.key), key}
+func (e entity) newCA(tb testing.TB, name string, changes ...change) entity {
+	tb.Helper()
+	key := ecKey(tb)
+	return entity{signWith(tb, caTemplate(name, changes...), e.Certificate, key.Public(), e.key), key}
 }
 
 // leafTemplate is an exemplary serving certificate, valid for 90 days of which 80 are left.
@@ -117,22 +117,22 @@ func leafTemplate(changes ...change) *x509.Certificate {
 	return template
 }
 
-func (e entity) newLeaf(t testing.TB, changes ...change) entity {
-	t.Helper()
-	key := ecKey(t)
-	return e.leafFor(t, key, key.Public(), changes...)
+func (e entity) newLeaf(tb testing.TB, changes ...change) entity {
+	tb.Helper()
+	key := ecKey(tb)
+	return e.leafFor(tb, key, key.Public(), changes...)
 }
 
-func (e entity) leafFor(t testing.TB, key crypto.Signer, public crypto.PublicKey, changes ...change) entity {
-	t.Helper()
-	return entity{signWith(t, leafTemplate(changes...), e.Certificate, public, e.key), key}
+func (e entity) leafFor(tb testing.TB, key crypto.Signer, public crypto.PublicKey, changes ...change) entity {
+	tb.Helper()
+	return entity{signWith(tb, leafTemplate(changes...), e.Certificate, public, e.key), key}
 }
 
-func selfSignedLeaf(t testing.TB, changes ...change) entity {
-	t.Helper()
-	key := ecKey(t)
+func selfSignedLeaf(tb testing.TB, changes ...change) entity {
+	tb.Helper()
+	key := ecKey(tb)
 	template := leafTemplate(changes...)
-	return entity{signWith(t, template, template, key.Public(), key), key}
+	return entity{signWith(tb, template, template, key.Public(), key), key}
 }
 
 func validity(from, to time.Duration) change {
@@ -176,24 +176,24 @@ type pki struct {
 	root, inter, leaf entity
 }
 
-func newPKI(t testing.TB) pki {
-	t.Helper()
-	root := newRoot(t, "Root")
-	inter := root.newCA(t, "Intermediate")
-	return pki{root, inter, inter.newLeaf(t)}
+func newPKI(tb testing.TB) pki {
+	tb.Helper()
+	root := newRoot(tb, "Root")
+	inter := root.newCA(tb, "Intermediate")
+	return pki{root, inter, inter.newLeaf(tb)}
 }
 
 // input is a good one: nothing but an info may be found.
-func (p pki) input(t testing.TB) Input {
-	t.Helper()
-	return inputFor(t, p.root, p.leaf, p.inter)
+func (p pki) input(tb testing.TB) Input {
+	tb.Helper()
+	return inputFor(tb, p.root, p.leaf, p.inter)
 }
 
-func inputFor(t testing.TB, root, leaf entity, intermediates ...entity) Input {
-	t.Helper()
+func inputFor(tb testing.TB, root, leaf entity, intermediates ...entity) Input {
+	tb.Helper()
 	return Input{
 		CertPEM: chainOf(append([]entity{leaf}, intermediates...)...),
-		KeyPEM:  leaf.keyPEM(t),
+		KeyPEM:  leaf.keyPEM(tb),
 		Bundle:  root.pem(),
 		Names:   []Name{{Value: testName, Source: "test"}},
 		Now:     testNow(),

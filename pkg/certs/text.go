@@ -44,9 +44,9 @@ func subject(cert *x509.Certificate) string {
 		return quote(name)
 	}
 	if len(cert.DNSNames) > 0 {
-		return "(no subject, DNS name " + quote(cert.DNSNames[0]) + ")"
+		return "no subject, DNS name " + quote(cert.DNSNames[0])
 	}
-	return "(no subject, SHA-256 " + shortPrint(cert) + ")"
+	return "no subject, SHA-256 " + shortPrint(cert)
 }
 
 func issuer(cert *x509.Certificate) string {

@@ -94,12 +94,10 @@ func (o *Options) Validate() error {
 func (o *Options) Run() error {
 	var text []byte
 	var err error
-	switch {
-	case o.Code == "":
-		text, err = o.all()
-	default:
-		explanation, _ := certs.Explain(certs.Code(o.Code))
+	if explanation, ok := certs.Explain(certs.Code(o.Code)); ok {
 		text, err = o.one(explanation)
+	} else {
+		text, err = o.all()
 	}
 	if err != nil {
 		return fmt.Errorf("encoding the explanation: %w", err)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,7 +20,7 @@ type Network interface {
 	// Resolve returns the addresses of a host; an IP address is its own.
 	Resolve(ctx context.Context, host string) ([]netip.Addr, error)
 	// Presented returns the certificates that a TLS server presents, leaf first, whatever they are worth.
-	Presented(ctx context.Context, address netip.AddrPort, serverName string) ([]*x509.Certificate, error)
+	Presented(ctx context.Context, address, serverName string) ([]*x509.Certificate, error)
 }
 
 // RealNetwork dials.
@@ -41,7 +40,7 @@ func (RealNetwork) Resolve(ctx context.Context, host string) ([]netip.Addr, erro
 }
 
 // Presented does a TLS handshake and ends the connection.
-func (RealNetwork) Presented(ctx context.Context, address netip.AddrPort, serverName string) ([]*x509.Certificate, error) {
+func (RealNetwork) Presented(ctx context.Context, address, serverName string) ([]*x509.Certificate, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	dialer := tls.Dialer{Config: &tls.Config{
@@ -51,7 +50,7 @@ func (RealNetwork) Presented(ctx context.Context, address netip.AddrPort, server
 		// that failed would hide which certificate it was.
 		InsecureSkipVerify: true, //nolint:gosec // see above; nothing is sent over this connection
 	}}
-	conn, err := dialer.DialContext(ctx, "tcp", address.String())
+	conn, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
@@ -66,17 +65,13 @@ func look(ctx context.Context, network Network, at endpoint) (seen []certs.Serve
 	if err != nil {
 		return nil, nil, err
 	}
-	port, err := strconv.ParseUint(at.port, 10, 16)
-	if err != nil {
-		return nil, nil, err
-	}
 	all := make([]certs.Served, len(addresses))
 	var group sync.WaitGroup
 	for i, address := range addresses {
 		group.Go(func() {
-			target := netip.AddrPortFrom(address.Unmap(), uint16(port))
+			target := net.JoinHostPort(address.Unmap().String(), at.port)
 			chain, err := network.Presented(ctx, target, at.host)
-			all[i] = certs.Served{Address: target.String(), Chain: chain, Err: err}
+			all[i] = certs.Served{Address: target, Chain: chain, Err: err}
 		})
 	}
 	group.Wait()

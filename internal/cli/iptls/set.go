@@ -67,7 +67,7 @@ const (
 
 func newSetCommand(f *factory.Factory) *cobra.Command {
 	o := &SetOptions{
-		IOStreams: f.IOStreams, Network: RealNetwork{}, Now: f.Now, Poll: 500 * time.Millisecond, Progress: f.Progress,
+		IOStreams: f.IOStreams, Network: RealNetwork{}, Now: f.Now, Poll: 200 * time.Millisecond, Progress: f.Progress,
 		Connect: func(flags factory.ClusterFlags, suffix string) (Cluster, func(time.Time) time.Time, error) {
 			cluster, err := f.Cluster(flags)
 			if err != nil {
@@ -377,7 +377,8 @@ func (o *SetOptions) look(ctx context.Context, first bool) (*state, *plan, error
 // say prints what the checks have found.
 func (o *SetOptions) say(report certs.Report, st *state, p *plan) {
 	if report.Leaf != nil {
-		o.progress.Info("Certificate %s, valid until %s, SHA-256 %s", orNone(report.Subject), report.NotAfter.Format(time.RFC3339), report.SHA256)
+		o.progress.Info("Certificate for %s, valid until %s, SHA-256 %s", orNone(strings.Join(slices.Concat(report.DNSNames, report.IPAddresses), ", ")),
+			report.NotAfter.Format(time.RFC3339), report.SHA256)
 	}
 	for _, finding := range report.Findings {
 		text := finding.String()

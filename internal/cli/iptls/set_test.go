@@ -436,8 +436,9 @@ type fakeNetwork struct {
 }
 
 func (n fakeNetwork) Resolve(context.Context, string) ([]netip.Addr, error) { return n.addresses, nil }
-func (n fakeNetwork) Presented(_ context.Context, at netip.AddrPort, _ string) ([]*x509.Certificate, error) {
-	return n.chains[at.String()], n.errs[at.String()]
+
+func (n fakeNetwork) Presented(_ context.Context, at, _ string) ([]*x509.Certificate, error) {
+	return n.chains[at], n.errs[at]
 }
 
 func TestLook(t *testing.T) {
