@@ -103,7 +103,7 @@ func (p *anonymousProber) admitted(ctx context.Context, path, query string) (boo
 	if err != nil {
 		return false, err
 	}
-	defer res.Body.Close()
+	defer func() { _ = res.Body.Close() }()
 	_, _ = io.CopyN(io.Discard, res.Body, 64<<10) // so that the connection can be used again
 	switch res.StatusCode {
 	case http.StatusOK, http.StatusForbidden:

@@ -127,7 +127,8 @@ func (a *apiServer) answerAgent(w http.ResponseWriter, req *http.Request) {
 	decode := func(into interface {
 		metav1.Object
 		Unmarshal([]byte) error
-	}) {
+	},
+	) {
 		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 		if err != nil {
 			panic(err)

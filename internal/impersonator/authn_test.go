@@ -239,7 +239,7 @@ func TestWebsocketToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer got.Body.Close()
+	defer func() { _ = got.Body.Close() }()
 	arrived := p.api.requests()
 	if got.StatusCode != 200 || len(arrived) != 1 {
 		t.Fatalf("want 200 and one request, got %d and %d", got.StatusCode, len(arrived))
@@ -254,6 +254,31 @@ func TestWebsocketToken(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"v5.channel.k8s.io"}, arrived[0].Header["Sec-Websocket-Protocol"]); diff != "" {
 		t.Errorf("subprotocols (-want +got):\n%s", diff)
+	}
+}
+
+func TestWebsocketTokenOfAStrangerStaysHere(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	p.api.tokens["other"] = authenticationv1.UserInfo{Username: "joe"}
+	token := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("other"))
+	for _, protocols := range []string{token, "v5.channel.k8s.io," + token, token + "\nSec-WebSocket-Protocol: v5.channel.k8s.io"} {
+		before := len(p.api.requests())
+		got, err := http.ReadResponse(readerOf(p.raw(t, clientCertificate(t, p.signerCA, "jane"),
+			"GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Protocol: "+protocols+"\n\n")), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = got.Body.Close()
+		arrived := p.api.requests()[before:]
+		if len(arrived) != 1 || arrived[0].Header.Get("Impersonate-User") != "jane" {
+			t.Fatalf("want a request as jane, got %v", arrived)
+		}
+		for _, left := range arrived[0].Header["Sec-Websocket-Protocol"] {
+			if left != "v5.channel.k8s.io" {
+				t.Errorf("want no token sent on, got %q", left)
+			}
+		}
 	}
 }
 

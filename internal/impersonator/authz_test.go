@@ -138,7 +138,7 @@ func TestRunningInPodsNeedsCreate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer res.Body.Close()
+			defer func() { _ = res.Body.Close() }()
 			if res.StatusCode != 403 || len(p.api.requests()) != 0 {
 				t.Fatalf("want 403 and nothing sent on, got %d", res.StatusCode)
 			}
@@ -148,7 +148,7 @@ func TestRunningInPodsNeedsCreate(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer res.Body.Close()
+				defer func() { _ = res.Body.Close() }()
 				return res.StatusCode == 200
 			})
 		})

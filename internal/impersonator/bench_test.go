@@ -104,7 +104,7 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 		b.Fatal(err)
 	}
 	f := &forwarder{upstream: &upstream{address: address}, token: &staticToken{token: upstreamToken}, serializer: s}
-	f.plain = f.proxy(bufferSize)
+	f.plain = f.proxy(newBufferPool(bufferSize))
 	f.plain.Transport = &asUser{token: f.token, next: answering(body)}
 	c := &chain{
 		serializer:    s,

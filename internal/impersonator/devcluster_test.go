@@ -245,7 +245,7 @@ func TestRealAPIServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer res.Body.Close()
+		defer func() { _ = res.Body.Close() }()
 		var review authenticationv1.SelfSubjectReview
 		if err := json.NewDecoder(res.Body).Decode(&review); err != nil {
 			t.Fatal(err)
@@ -357,7 +357,7 @@ func TestRealAPIServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer res.Body.Close()
+		defer func() { _ = res.Body.Close() }()
 		if res.StatusCode != 101 || res.Header.Get("Sec-Websocket-Accept") == "" {
 			text, _ := io.ReadAll(res.Body)
 			t.Fatalf("want 101, got %d: %s", res.StatusCode, text)

@@ -20,8 +20,8 @@ import (
 
 const (
 	bufferSize = 32 << 10
-	// A stream keeps its buffer as long as it is open, and events are small.
-	streamBufferSize = 4 << 10
+	// A watch keeps its buffer as long as it is open, there are many of them, and events are small.
+	watchBufferSize = 4 << 10
 )
 
 // forwarder is the back half: it sends the request to the API server as the user in its context.
@@ -29,25 +29,26 @@ type forwarder struct {
 	upstream   *upstream
 	token      TokenSource
 	serializer runtime.NegotiatedSerializer
-	// One proxy in two sizes: a stream gets a small buffer, and what it says is flushed at once.
-	plain, stream *httputil.ReverseProxy
+	// One proxy in three kinds, which differ in buffers and flushing only.
+	plain, stream, watch *httputil.ReverseProxy
 }
 
 func newForwarder(up *upstream, token TokenSource, s runtime.NegotiatedSerializer) *forwarder {
 	f := &forwarder{upstream: up, token: token, serializer: s}
-	f.plain, f.stream = f.proxy(bufferSize), f.proxy(streamBufferSize)
+	large := newBufferPool(bufferSize)
+	f.plain, f.stream, f.watch = f.proxy(large), f.proxy(large), f.proxy(newBufferPool(watchBufferSize))
 	// An answer of known length is not a stream: it goes out when a frame is full, and at its end. ReverseProxy still
 	// flushes at once when the length is not known.
 	f.plain.FlushInterval = 0
 	return f
 }
 
-func (f *forwarder) proxy(bufferBytes int) *httputil.ReverseProxy {
+func (f *forwarder) proxy(buffers httputil.BufferPool) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite:        f.address,
 		Transport:      &asUser{token: f.token, next: f.upstream},
 		FlushInterval:  -1, // watches stream
-		BufferPool:     newBufferPool(bufferBytes),
+		BufferPool:     buffers,
 		ModifyResponse: f.checkAnswer,
 		ErrorHandler:   f.writeError,
 		ErrorLog:       log.New(io.Discard, "", 0), // a broken stream is the client's to report
@@ -58,11 +59,15 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if logger := klog.FromContext(req.Context()).V(4); logger.Enabled() {
 		logger.Info("Forwarded a request", "method", req.Method, "path", req.URL.Path)
 	}
-	if stateFrom(req.Context()).longRunning {
+	info, ok := request.RequestInfoFrom(req.Context())
+	switch {
+	case ok && info.Verb == "watch":
+		f.watch.ServeHTTP(w, req)
+	case stateFrom(req.Context()).longRunning:
 		f.stream.ServeHTTP(w, req)
-		return
+	default:
+		f.plain.ServeHTTP(w, req)
 	}
-	f.plain.ServeHTTP(w, req)
 }
 
 // address sets where the request goes, and tells the API server's audit log where it came from. It decides nothing.
@@ -102,7 +107,9 @@ func (f *forwarder) checkAnswer(res *http.Response) error {
 		state.header[name] = values
 	}
 	if state.longRunning && res.StatusCode != http.StatusSwitchingProtocols {
-		res.Body = &endingBody{ReadCloser: res.Body, ctx: res.Request.Context()}
+		res.Body = &endingBody{ReadCloser: res.Body, draining: func() bool {
+			return errors.Is(context.Cause(res.Request.Context()), errDraining)
+		}}
 	}
 	return nil
 }
@@ -162,12 +169,12 @@ func upstreamStatus(req *http.Request, err error) error {
 // endingBody ends a stream in good order when the proxy shuts down: the client sees the end, not a broken connection.
 type endingBody struct {
 	io.ReadCloser
-	ctx context.Context
+	draining func() bool
 }
 
 func (b *endingBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF && errors.Is(context.Cause(b.ctx), errDraining) {
+	if err != nil && err != io.EOF && b.draining() {
 		err = io.EOF
 	}
 	return n, err

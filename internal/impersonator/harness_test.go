@@ -224,7 +224,7 @@ func (p *proxy) do(t *testing.T, client *http.Client, method, path string, heade
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer res.Body.Close()
+	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)
 	if err != nil {
 		t.Fatal(err)

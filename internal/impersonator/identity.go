@@ -191,6 +191,7 @@ func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, apierrors.NewInternalError(fmt.Errorf("header %q came too far", shown(name)))
 		}
 	}
+	dropTokenProtocols(req.Header)
 	var original user.Info
 	if state.nested {
 		original = state.original
@@ -208,4 +209,27 @@ func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 	state.token = token
 	req.Header["Authorization"] = []string{"Bearer " + token}
 	return t.next.RoundTrip(req)
+}
+
+const tokenProtocolPrefix = "base64url.bearer.authorization.k8s.io."
+
+// dropTokenProtocols removes a token that is still among the websocket subprotocols, as another credential won.
+func dropTokenProtocols(h http.Header) {
+	lines, ok := h["Sec-Websocket-Protocol"]
+	if !ok {
+		return
+	}
+	var kept []string
+	for _, line := range lines {
+		for protocol := range strings.SplitSeq(line, ",") {
+			if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, tokenProtocolPrefix) {
+				kept = append(kept, protocol)
+			}
+		}
+	}
+	if len(kept) == 0 {
+		delete(h, "Sec-Websocket-Protocol")
+		return
+	}
+	h["Sec-Websocket-Protocol"] = []string{strings.Join(kept, ", ")}
 }

@@ -196,7 +196,11 @@ func TestUpstreamCertificateIsVerified(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = up.RoundTrip(req); err == nil || !neverSent(err) {
+	res, err := up.RoundTrip(req)
+	if err == nil {
+		_ = res.Body.Close()
+	}
+	if err == nil || !neverSent(err) {
 		t.Errorf("want a certificate of another CA refused, got %v", err)
 	}
 }
@@ -353,11 +357,13 @@ func TestDrain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer watch.Body.Close()
+	defer func() { _ = watch.Body.Close() }()
 	upgraded := p.raw(t, clientCertificate(t, p.signerCA, "jane"), "GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n\n")
-	if _, err := http.ReadResponse(readerOf(upgraded), nil); err != nil {
+	switched, err := http.ReadResponse(readerOf(upgraded), nil)
+	if err != nil {
 		t.Fatal(err)
 	}
+	_ = switched.Body.Close()
 	eventually(t, func() bool { serving, streams := p.drain.counts(); return serving == 3 && streams == 2 })
 
 	p.stop()

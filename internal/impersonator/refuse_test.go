@@ -61,7 +61,7 @@ func TestNothingSpoofedArrives(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer res.Body.Close()
+			defer func() { _ = res.Body.Close() }()
 			arrived := p.api.requests()[before:]
 			if test.refused != 0 {
 				if res.StatusCode != test.refused || len(arrived) != 0 {
@@ -134,7 +134,7 @@ func TestTrailersStayHere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer res.Body.Close()
+	defer func() { _ = res.Body.Close() }()
 	arrived := p.api.requests()
 	if res.StatusCode != http.StatusOK || len(arrived) != 1 {
 		t.Fatalf("want 200 and one request, got %d and %d", res.StatusCode, len(arrived))
@@ -179,7 +179,7 @@ func TestHostileRequestsAreRefused(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer res.Body.Close()
+			defer func() { _ = res.Body.Close() }()
 			if res.StatusCode != test.want {
 				text, _ := io.ReadAll(res.Body)
 				t.Errorf("want %d, got %d: %s", test.want, res.StatusCode, text)
@@ -228,7 +228,7 @@ func TestPaths(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer res.Body.Close()
+			defer func() { _ = res.Body.Close() }()
 			if res.StatusCode != want {
 				t.Fatalf("want %d, got %d", want, res.StatusCode)
 			}
@@ -298,7 +298,11 @@ func TestPreventBlindForwarding(t *testing.T) {
 		"no user":  (&http.Request{Header: http.Header{}}).WithContext(withState(t.Context(), &requestState{})),
 	} {
 		transport := &asUser{token: &staticToken{token: "x"}, next: sent}
-		if _, err := transport.RoundTrip(req); err == nil || !strings.Contains(err.Error(), "no user to impersonate") {
+		res, err := transport.RoundTrip(req)
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "no user to impersonate") {
 			t.Errorf("%s: want a refusal, got %v", name, err)
 		}
 	}

@@ -26,7 +26,7 @@ const (
 	maxHeaderBytes    = 1 << 20 // as the API server: names of many groups are long
 	readHeaderTimeout = 32 * time.Second
 	idleTimeout       = 90 * time.Second
-	maxStreams        = 250 // of one HTTP/2 connection at a time
+	maxStreams        = 100 // of one HTTP/2 connection at a time, as the API server; clients open another one
 	// Most request bodies are smaller; larger ones wait for the API server to take them.
 	bodyWindow     = 256 << 10
 	connectionBody = 1 << 20

@@ -42,7 +42,7 @@ func TestAnswersStreamAtOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer res.Body.Close()
+			defer func() { _ = res.Body.Close() }()
 			lines := bufio.NewReader(res.Body)
 			for i := range 3 {
 				want := fmt.Sprintf("event %d", i)
@@ -93,7 +93,7 @@ func echo(protocol string) http.HandlerFunc {
 		if err != nil {
 			panic(err)
 		}
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+protocol+"\r\nX-Stream: yes\r\n\r\n")
 		for {
 			line, err := buffered.ReadString('\n')
@@ -120,7 +120,7 @@ func TestUpgrades(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer res.Body.Close()
+			defer func() { _ = res.Body.Close() }()
 			if res.StatusCode != 101 || res.Header.Get("Upgrade") != protocol || res.Header.Get("X-Stream") != "yes" {
 				t.Fatalf("want 101 to %s, got %d %v", protocol, res.StatusCode, res.Header)
 			}
@@ -156,7 +156,7 @@ func TestAnswersToUpgradesThatAreNo101(t *testing.T) {
 			if err != nil {
 				panic(err)
 			}
-			defer conn.Close()
+			defer func() { _ = conn.Close() }()
 			_, _ = io.WriteString(conn, strings.ReplaceAll(text, "\n", "\r\n"))
 			_, _ = io.ReadAll(buffered) // until the proxy closes
 		}
@@ -232,9 +232,11 @@ func TestNoStreamLeavesAnythingBehind(t *testing.T) {
 			return
 		}
 		conn := p.raw(t, jane, "GET /api/v1/namespaces/d/pods/x/attach HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n\n")
-		if _, err := http.ReadResponse(readerOf(conn), nil); err != nil {
+		res, err := http.ReadResponse(readerOf(conn), nil)
+		if err != nil {
 			t.Fatal(err)
 		}
+		_ = res.Body.Close()
 		if i%4 == 1 { // abruptly
 			_ = conn.NetConn().(*net.TCPConn).SetLinger(0)
 			_ = conn.NetConn().Close()

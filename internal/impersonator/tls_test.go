@@ -6,9 +6,11 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
 	"k8s.io/klog/v2/ktesting"
 	clocktesting "k8s.io/utils/clock/testing"
 )
@@ -89,7 +91,7 @@ func TestHandshakes(t *testing.T) {
 		if err != nil {
 			return tls.ConnectionState{}, err
 		}
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		return conn.(*tls.Conn).ConnectionState(), nil
 	}
 	for name, change := range map[string]func(*tls.Config){
@@ -129,5 +131,53 @@ func TestHandshakes(t *testing.T) {
 		if !slices.ContainsFunc(named, func(n []byte) bool { return string(n) == string(ca) }) {
 			t.Errorf("want both client CAs named in the handshake, got %q", named)
 		}
+	}
+}
+
+func TestHTTP2Limits(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	config := p.clientTLS(nil)
+	config.NextProtos = []string{"h2"}
+	conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", p.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	framer := http2.NewFramer(conn, conn)
+	if err := framer.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	frame, err := framer.ReadFrame()
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings, ok := frame.(*http2.SettingsFrame)
+	if !ok {
+		t.Fatalf("want settings first, got %v", frame)
+	}
+	if got, _ := settings.Value(http2.SettingMaxConcurrentStreams); got != 100 {
+		t.Errorf("want 100 streams, got %d", got)
+	}
+	if got, _ := settings.Value(http2.SettingMaxHeaderListSize); got < maxHeaderBytes || got > 2*maxHeaderBytes {
+		t.Errorf("want headers limited to about %d bytes, got %d", maxHeaderBytes, got)
+	}
+}
+
+func TestOversizeHeader(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	conn := p.raw(t, nil, "")
+	go func() { _, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nX: "+strings.Repeat("x", 2*maxHeaderBytes)) }()
+	res, err := http.ReadResponse(readerOf(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("want 431, got %d", res.StatusCode)
 	}
 }
