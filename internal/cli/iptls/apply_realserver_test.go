@@ -3,13 +3,17 @@ package iptls
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
@@ -20,27 +24,7 @@ import (
 // API server knows.
 func TestApplyOnARealAPIServer(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("needs a real etcd and kube-apiserver, which -short leaves out")
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	defer cancel()
-	cluster, err := devcluster.Start(ctx, devcluster.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := cluster.Install(ctx, filepath.Join("..", "..", "..", "deploy", "crds")); err != nil {
-		t.Fatal(err)
-	}
-	client, err := discovery.Connect(rest.CopyConfig(cluster.AdminConfig()), apis.DefaultGroupSuffix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := startCluster(t, crds)
 	endpoint := "proxy.example.com"
 	cases := []struct {
 		name   string
@@ -107,6 +91,108 @@ func TestApplyOnARealAPIServer(t *testing.T) {
 			}
 		})
 	}
+}
+
+const crds = "../../../deploy/crds"
+
+// startCluster starts an API server with the resource definitions at path, until the end of the test.
+func startCluster(t *testing.T, path string) *discovery.Client {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a real etcd and kube-apiserver, which -short leaves out")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	cluster, err := devcluster.Start(ctx, devcluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := cluster.Install(ctx, path); err != nil {
+		t.Fatal(err)
+	}
+	client, err := discovery.Connect(rest.CopyConfig(cluster.AdminConfig()), apis.DefaultGroupSuffix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// clusterWithSecret is a real API server with the Secret of a world.
+type clusterWithSecret struct {
+	*discovery.Client
+	world *world
+}
+
+func (c clusterWithSecret) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	return c.world.cluster.Secret(ctx, namespace, name)
+}
+
+// TestSetWithoutVerification runs against the CredentialIssuers of a Pinniped that does not know our own field.
+func TestSetWithoutVerification(t *testing.T) {
+	t.Parallel()
+	client := startCluster(t, crdsWithoutVerification(t))
+	w := newWorld(t)
+	apply(t, client, "pinniped-concierge-config", map[string]any{"spec": map[string]any{"impersonationProxy": map[string]any{
+		"mode": "enabled", "service": map[string]any{"type": "None"}, "externalEndpoint": w.proxy.endpoint(),
+	}}}, "gitops")
+	for _, want := range []string{"configured", "unchanged"} {
+		w.set(t.Context(), func(o *SetOptions) {
+			o.Wait = false
+			o.Connect = func(factory.ClusterFlags, string) (Cluster, func(time.Time) time.Time, error) {
+				return clusterWithSecret{client, w}, func(time.Time) time.Time { return time.Time{} }, nil
+			}
+		}).check(t, 0, "credentialissuer/pinniped-concierge-config "+want)
+	}
+}
+
+// crdsWithoutVerification writes our resource definitions without the field verification.
+func crdsWithoutVerification(t *testing.T) string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(crds, "*credentialissuers*"))
+	if err != nil || len(paths) != 1 {
+		t.Fatalf("%v, %v", paths, err)
+	}
+	text, err := os.ReadFile(paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var definition map[string]any
+	if err := yaml.Unmarshal(text, &definition); err != nil {
+		t.Fatal(err)
+	}
+	if !removeKey(definition, "verification") {
+		t.Fatal("there is no field verification")
+	}
+	if text, err = yaml.Marshal(definition); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "crd.yaml")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func removeKey(value any, key string) bool {
+	found := false
+	switch value := value.(type) {
+	case map[string]any:
+		_, found = value[key]
+		delete(value, key)
+		for _, inner := range value {
+			found = removeKey(inner, key) || found
+		}
+	case []any:
+		for _, inner := range value {
+			found = removeKey(inner, key) || found
+		}
+	}
+	return found
 }
 
 func apply(t *testing.T, client *discovery.Client, name string, object map[string]any, manager string) *configv1alpha1.CredentialIssuer {

@@ -36,6 +36,8 @@ type request struct {
 	endpoint          *string // --external-endpoint
 	loadBalancerIP    *string // --load-balancer-ip
 	allow             []certs.Code
+	// withoutVerification is set for a CredentialIssuer that has no such field, as Pinniped's.
+	withoutVerification bool
 }
 
 // plan is what is to be done about a request in a state.
@@ -80,10 +82,13 @@ func decide(req request, st *state) *plan {
 	var undecodable error
 	p.bundle, undecodable = advertised(tls, st.secret)
 	p.report = judge(req, st, p, undecodable)
-	tls.Verification = configv1alpha1.VerificationEnforce
-	if letThrough(p.report, certs.NameNotCovered) {
-		// The agent would refuse it again; it was told so by the administrator.
+	switch {
+	case req.withoutVerification:
+	case letThrough(p.report, certs.NameNotCovered):
+		// With Enforce, the agent would refuse what the administrator allowed.
 		tls.Verification = configv1alpha1.VerificationWarn
+	default:
+		tls.Verification = configv1alpha1.VerificationEnforce
 	}
 	p.wanted.TLS = &tls
 	p.changes = changesBetween(current, p.wanted)

@@ -339,12 +339,20 @@ func (o *SetOptions) applyChecked(ctx context.Context) (*state, *plan, *configv1
 				o.progress.Done("Changed CredentialIssuer %q", st.issuer.Name)
 			}
 			return st, p, applied, nil
+		case unknownVerification(err) && !o.request.withoutVerification:
+			o.progress.Info("CredentialIssuer %q has no field %q: this agent does not verify the certificate's names itself", st.issuer.Name, "verification")
+			o.request.withoutVerification = true
 		case errors.Is(err, discovery.ErrConflict) && attempt < attempts:
 			o.progress.Info("CredentialIssuer %q has changed meanwhile: looking again", st.issuer.Name)
 		default:
 			return nil, nil, nil, withCodes(fmt.Errorf("changing CredentialIssuer %q: %w", st.issuer.Name, err))
 		}
 	}
+}
+
+// unknownVerification recognises the answer of an API server whose CredentialIssuers have no field verification.
+func unknownVerification(err error) bool {
+	return strings.Contains(err.Error(), "tls.verification: field not declared in schema")
 }
 
 // look gathers and decides.
