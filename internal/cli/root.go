@@ -56,7 +56,9 @@ underscores) and in ~/.config/pinniped/config.yaml.`,
 	root.SetErr(f.ErrOut)
 	root.SetArgs(f.Args)
 
-	get := factory.Group(&cobra.Command{Use: "get", Short: "Get a kubeconfig"})
+	get := factory.Group(&cobra.Command{
+		Use: "get", Short: "Get a kubeconfig", Example: "  pinniped get kubeconfig --static-token-env TOKEN -o user.yaml",
+	})
 	get.AddCommand(getkubeconfig.NewCommand(f))
 	root.AddCommand(
 		explain.NewCommand(f),

@@ -14,6 +14,8 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 		Short: "Log in, as a credential plugin of kubectl",
 		Long: `Log in, as a credential plugin of kubectl. These commands are not meant to be run by hand: "pinniped get kubeconfig"
 writes them into a kubeconfig, and kubectl runs them from there.`,
+		Example: `  # in a kubeconfig, as written by "pinniped get kubeconfig"
+  pinniped login static --token-env TOKEN`,
 	}))
 	cmd.AddCommand(newStatic(f))
 	return cmd
