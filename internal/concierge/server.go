@@ -24,6 +24,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	openapicommon "k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/pinniped-toolkit/pinniped/internal/concierge/openapi"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
@@ -204,10 +206,20 @@ func (s servedCertificate) AddListener(listener dynamiccertificates.Listener) {
 
 func describeAPI(config *genericapiserver.Config, wire *runtime.Scheme) {
 	namer := openapinamer.NewDefinitionNamer(wire)
-	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(openapi.Definitions, namer)
-	config.OpenAPIConfig.Info.Title = "Pinniped Concierge"
-	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.Definitions, namer)
-	config.OpenAPIV3Config.Info.Title = "Pinniped Concierge"
+	name := func(definition string) (string, spec.Extensions) {
+		return namer.GetDefinitionName(openapi.DocumentedName(definition))
+	}
+	v2 := genericapiserver.DefaultOpenAPIConfig(openapi.Definitions, namer)
+	v2.Info.Title, v2.Info.Version = "Pinniped Concierge", apis.Version
+	v2.GetDefinitionName = name
+	v3 := genericapiserver.DefaultOpenAPIV3Config(openapi.Definitions, namer)
+	v3.Info.Title, v3.Info.Version = v2.Info.Title, v2.Info.Version
+	v3.GetDefinitionName = name
+	v3.Definitions = openapi.Definitions(func(definition string) spec.Ref {
+		documented, _ := name(definition)
+		return spec.MustCreateRef("#/components/schemas/" + openapicommon.EscapeJsonPointer(documented))
+	})
+	config.OpenAPIConfig, config.OpenAPIV3Config = v2, v3
 }
 
 func install(server *genericapiserver.GenericAPIServer, scheme *runtime.Scheme, codecs serializer.CodecFactory, groups apis.Groups, credentials *credentialRequests) error {

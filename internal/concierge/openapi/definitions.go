@@ -1,9 +1,10 @@
 package openapi
 
 import (
-	"maps"
+	"strings"
 
 	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/util"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
@@ -13,7 +14,7 @@ const typedLocalObjectReference = "k8s.io/api/core/v1.TypedLocalObjectReference"
 // Definitions returns the definition of every type that the aggregated APIs use. The core API is a thousand types of which one is
 // needed: that one is written down here, so that the others take up no memory.
 func Definitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
-	definitions := maps.Clone(GetOpenAPIDefinitions(ref))
+	definitions := GetOpenAPIDefinitions(ref)
 	definitions[typedLocalObjectReference] = common.OpenAPIDefinition{Schema: spec.Schema{
 		SchemaProps: spec.SchemaProps{
 			Description: "TypedLocalObjectReference names one object by its API group, kind and name.",
@@ -28,6 +29,15 @@ func Definitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefiniti
 		VendorExtensible: spec.VendorExtensible{Extensions: spec.Extensions{"x-kubernetes-map-type": "atomic"}},
 	}}
 	return definitions
+}
+
+// DocumentedName returns the name under which a definition stands in the documents. The generator names types by the path of their Go
+// package, which is no name for a document, except those that bring a name of their own.
+func DocumentedName(definition string) string {
+	if strings.Contains(definition, "/") {
+		return util.ToRESTFriendlyName(definition)
+	}
+	return definition
 }
 
 func text(description string) spec.Schema {

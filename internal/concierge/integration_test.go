@@ -1,0 +1,718 @@
+package concierge_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authenticationv1beta1 "k8s.io/api/authentication/v1beta1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	apiregistrationv1client "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
+	"github.com/pinniped-toolkit/pinniped/internal/concierge"
+	"github.com/pinniped-toolkit/pinniped/internal/controller/apiservice"
+	"github.com/pinniped-toolkit/pinniped/internal/controller/webhookauthenticator"
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/namedwatch"
+	"github.com/pinniped-toolkit/pinniped/internal/signer"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+const (
+	namespace   = "pinniped-concierge"
+	loginPath   = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests"
+	whoAmIPath  = "/apis/identity.concierge.pinniped.dev/v1alpha1/whoamirequests"
+	servingCert = "pinniped-concierge-api-tls-serving-certificate"
+)
+
+// agent is the part of the agent that serves the aggregated APIs, as the service account of the manifests.
+type agent struct {
+	cluster *devcluster.Cluster
+	admin   client.Client
+	address string
+	signer  *certs.CA
+	ready   atomic.Pointer[error]
+	log     *logBuffer
+	stop    func() error
+}
+
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func newScheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, apiregistrationv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apis.AddToScheme(scheme, apis.DefaultGroupSuffix)
+	return scheme
+}
+
+func startCluster(t *testing.T) *devcluster.Cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it needs a real API server, and -short leaves those out")
+	}
+	cluster, err := devcluster.Start(t.Context(), devcluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := cluster.Install(t.Context(), filepath.Join("..", "..", "deploy", "concierge")); err != nil {
+		t.Fatal(err)
+	}
+	return cluster
+}
+
+func startAgent(t *testing.T, cluster *devcluster.Cluster) *agent {
+	t.Helper()
+	account, err := cluster.ServiceAccountConfig(t.Context(), namespace, "pinniped-concierge")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &agent{cluster: cluster, log: &logBuffer{}}
+	if a.admin, err = client.New(cluster.AdminConfig(), client.Options{Scheme: newScheme(t)}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), newTestLogger(a.log)))
+	t.Cleanup(cancel)
+
+	a.stop = func() error { cancel(); return nil }
+	certificate, cache := a.startControllers(ctx, t, account)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.address = listener.Addr().String()
+	if a.signer, err = certs.NewCA("signer", time.Now(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	issuer := &signer.Signer{}
+	issuer.Load(a.signer, nil)
+	options := concierge.Options{
+		Listener: listener, ServingCertificate: certificate, Agent: account, GroupSuffix: apis.DefaultGroupSuffix,
+		Authenticator: cache, Issuer: issuer,
+		Ready: func() error {
+			if err := a.ready.Load(); err != nil {
+				return *err
+			}
+			return nil
+		},
+	}
+	var server *concierge.Server
+	eventually(t, func() error { // what was just granted may not be in force yet
+		server, err = concierge.New(ctx, options)
+		return err
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx) }()
+	a.stop = sync.OnceValue(func() error { cancel(); return <-ended })
+	t.Cleanup(func() { _ = a.stop() })
+
+	port := listener.Addr().(*net.TCPAddr).Port
+	if err := cluster.PointServiceAt(t.Context(), namespace, "pinniped-concierge-api", port); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range apiServices {
+		if err := cluster.PointAPIServiceAt(t.Context(), name, port); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return a
+}
+
+var apiServices = []string{"v1alpha1.login.concierge.pinniped.dev", "v1alpha1.identity.concierge.pinniped.dev"}
+
+func (a *agent) startControllers(ctx context.Context, t *testing.T, account *rest.Config) (*apiservice.Certificate, *authenticator.Cache) {
+	t.Helper()
+	manager, err := ctrl.NewManager(account, ctrl.Options{
+		Scheme: newScheme(t), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, err := corev1client.NewForConfig(account)
+	if err != nil {
+		t.Fatal(err)
+	}
+	registration, err := apiregistrationv1client.NewForConfig(account)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waker := func() (func(types.NamespacedName), <-chan event.GenericEvent) {
+		wake := make(chan event.GenericEvent, 1)
+		return func(types.NamespacedName) {
+			select {
+			case wake <- event.GenericEvent{Object: &corev1.Secret{}}:
+			default:
+			}
+		}, wake
+	}
+	leads := func() bool { return true }
+
+	certificate := &apiservice.Certificate{}
+	changed, wake := waker()
+	err = (&apiservice.Reconciler{
+		Client: manager.GetClient(), Live: manager.GetAPIReader(),
+		Secrets:     namedwatch.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
+		APIServices: namedwatch.New(ctx, registration.RESTClient(), "apiservices", &apiregistrationv1.APIService{}, changed),
+		IsLeader:    leads, Wake: wake, Certificate: certificate,
+		Namespace: namespace, Secret: servingCert, Service: "pinniped-concierge-api", APIServiceNames: apiServices,
+		Labels: map[string]string{"app": "pinniped-concierge"}, Clock: clock.RealClock{},
+	}).SetupWithManager(manager)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	cache := authenticator.NewCache("authentication.concierge.pinniped.dev")
+	changed, wake = waker()
+	err = (&webhookauthenticator.Reconciler{
+		Client:     manager.GetClient(),
+		Secrets:    namedwatch.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
+		ConfigMaps: namedwatch.New(ctx, core.RESTClient(), "configmaps", &corev1.ConfigMap{}, changed),
+		Cache:      cache, IsLeader: leads, Wake: wake, Namespace: namespace,
+		Dial: webhookauthenticator.Dial, Clock: clock.RealClock{},
+	}).SetupWithManager(manager)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- manager.Start(ctx) }()
+	t.Cleanup(func() {
+		_ = a.stop()
+		if err := <-ended; err != nil {
+			t.Errorf("the controllers ended with: %v", err)
+		}
+	})
+	return certificate, cache
+}
+
+// newWebhook starts a TokenReview webhook that knows users by their tokens.
+func newWebhook(t *testing.T) (endpoint string, bundle []byte) {
+	t.Helper()
+	users := map[string]authenticationv1beta1.UserInfo{
+		"good-token":   {Username: "pinny", Groups: []string{"b-group", "a-group"}, Extra: map[string]authenticationv1beta1.ExtraValue{"example.com/x": {"2", "1"}}},
+		"master-token": {Username: "pinny", Groups: []string{"system:masters"}},
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review authenticationv1beta1.TokenReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(w, "bad request", http.StatusBadRequest)
+			return
+		}
+		user, known := users[review.Spec.Token]
+		review.Spec.Token = ""
+		review.Status = authenticationv1beta1.TokenReviewStatus{Authenticated: known, User: user}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(review)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server.URL + "/authenticate", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+}
+
+// tokenRequest is the body of a TokenCredentialRequest.
+func tokenRequest(name, token, authenticator string) string {
+	return fmt.Sprintf(`{"apiVersion":"login.concierge.pinniped.dev/v1alpha1","kind":"TokenCredentialRequest","metadata":{"name":%q},
+		"spec":{"token":%q,"authenticator":{"apiGroup":"authentication.concierge.pinniped.dev","kind":"WebhookAuthenticator","name":%q}}}`,
+		name, token, authenticator)
+}
+
+const whoAmIRequest = `{"apiVersion":"identity.concierge.pinniped.dev/v1alpha1","kind":"WhoAmIRequest"}`
+
+func send(ctx context.Context, config *rest.Config, method, path, body string) (int, string, error) {
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return 0, "", err
+	}
+	return sendBy(ctx, client, method, config.Host+path, body)
+}
+
+func sendBy(ctx context.Context, client *http.Client, method, url, body string) (int, string, error) {
+	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json")
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close() //nolint:errcheck // read to its end
+	answer, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(answer), err
+}
+
+func eventually(t *testing.T, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it did not happen within a minute: %v", err)
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatal(t.Context().Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// TestAggregatedAPIs follows requests through a real API server to the aggregated APIs and back.
+func TestAggregatedAPIs(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	a := startAgent(t, cluster)
+	endpoint, bundle := newWebhook(t)
+	a.createAuthenticator(t, "webhook", endpoint, bundle)
+	anonymous := rest.AnonymousClientConfig(cluster.AdminConfig())
+	eventually(t, func() error { return exchanged(t.Context(), anonymous, tokenRequest("", "good-token", "webhook")) })
+
+	t.Run("gives a client certificate to somebody unknown who has a good token", func(t *testing.T) { a.testCredential(t, anonymous) })
+	t.Run("serves many unknown clients at once over the aggregator's one connection", func(t *testing.T) { a.testParallel(t, anonymous) })
+	t.Run("answers as the contract says", func(t *testing.T) { a.testAnswers(t, anonymous) })
+	t.Run("refuses Kubernetes' own names, and logs why without the token", func(t *testing.T) { a.testRefusal(t, anonymous) })
+	t.Run("tells callers who they are", func(t *testing.T) { a.testWhoAmI(t) })
+	t.Run("describes itself", func(t *testing.T) { a.testOpenAPI(t) })
+	t.Run("honours admission that does not see the token", func(t *testing.T) { a.testAdmission(t, anonymous) })
+	t.Run("disconnects unknown clients that connect directly", func(t *testing.T) { a.testDirect(t) })
+	t.Run("says when it is ready", func(t *testing.T) { a.testReadiness(t) })
+	t.Run("gets a new certificate without a restart", func(t *testing.T) { a.testRenewal(t, anonymous) })
+	t.Run("ends when told to", func(t *testing.T) {
+		if err := a.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (a *agent) createAuthenticator(t *testing.T, name, endpoint string, bundle []byte) {
+	t.Helper()
+	object := &authenticationv1alpha1.WebhookAuthenticator{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: authenticationv1alpha1.WebhookAuthenticatorSpec{
+			Endpoint: endpoint,
+			TLS:      &authenticationv1alpha1.TLSSpec{CertificateAuthorityData: base64.StdEncoding.EncodeToString(bundle)},
+		},
+	}
+	if err := a.admin.Create(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if err := a.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+			return err
+		}
+		if object.Status.Phase != authenticationv1alpha1.PhaseReady || len(object.Status.Conditions) != 5 {
+			return fmt.Errorf("phase is %q, conditions %v", object.Status.Phase, object.Status.Conditions)
+		}
+		return nil
+	})
+}
+
+// exchanged returns nil when the request is answered with a credential.
+func exchanged(ctx context.Context, config *rest.Config, body string) error {
+	code, answer, err := send(ctx, config, http.MethodPost, loginPath, body)
+	if err != nil {
+		return err
+	}
+	if code != http.StatusCreated || !strings.Contains(answer, "clientCertificateData") {
+		return fmt.Errorf("status code %d: %s", code, answer)
+	}
+	return nil
+}
+
+func (a *agent) testCredential(t *testing.T, anonymous *rest.Config) {
+	code, answer, err := send(t.Context(), anonymous, http.MethodPost, loginPath, tokenRequest("", "good-token", "webhook"))
+	if err != nil || code != http.StatusCreated {
+		t.Fatalf("status code %d, error %v: %s", code, err, answer)
+	}
+	if strings.Contains(answer, "good-token") {
+		t.Error("the token is in the answer")
+	}
+	prefix := `{"kind":"TokenCredentialRequest","apiVersion":"login.concierge.pinniped.dev/v1alpha1","metadata":{},"spec":{"authenticator":{"apiGroup":null,"kind":"","name":""}},"status":{"credential":{"expirationTimestamp":`
+	if !strings.HasPrefix(answer, prefix) {
+		t.Errorf("want an answer that begins with %s, got %s", prefix, answer)
+	}
+	var request loginv1alpha1.TokenCredentialRequest
+	if err := json.Unmarshal([]byte(answer), &request); err != nil {
+		t.Fatal(err)
+	}
+	credential := request.Status.Credential
+	pair, err := tls.X509KeyPair([]byte(credential.ClientCertificateData), []byte(credential.ClientKeyData))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf := pair.Leaf
+	roots := x509.NewCertPool()
+	roots.AddCert(a.signer.Certificate())
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+		t.Error(err)
+	}
+	got := []any{leaf.Subject.CommonName, leaf.Subject.Organization, leaf.Subject.OrganizationalUnit, leaf.NotAfter.Sub(leaf.NotBefore), credential.ExpirationTimestamp.UTC()}
+	want := []any{"pinny", []string{"a-group", "b-group"}, []string{"example.com/x=1", "example.com/x=2"}, 10 * time.Minute, leaf.NotAfter.UTC()}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func (a *agent) testParallel(t *testing.T, anonymous *rest.Config) {
+	httpClient, err := rest.HTTPClientFor(anonymous)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const clients, each = 20, 10
+	problems := make(chan error, clients*each)
+	began := time.Now()
+	var group sync.WaitGroup
+	for range clients {
+		group.Go(func() {
+			for range each {
+				code, answer, err := sendBy(t.Context(), httpClient, http.MethodPost, anonymous.Host+loginPath, tokenRequest("", "good-token", "webhook"))
+				if err != nil || code != http.StatusCreated || !strings.Contains(answer, "clientKeyData") {
+					problems <- fmt.Errorf("status code %d, error %w: %s", code, err, answer)
+				}
+			}
+		})
+	}
+	group.Wait()
+	close(problems)
+	for problem := range problems {
+		t.Error(problem)
+	}
+	t.Logf("%d requests by %d clients took %s", clients*each, clients, time.Since(began))
+	began = time.Now()
+	for range each {
+		if _, _, err := sendBy(t.Context(), httpClient, http.MethodPost, anonymous.Host+loginPath, tokenRequest("", "good-token", "webhook")); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Logf("one after the other, a request takes %s", time.Since(began)/each)
+}
+
+func (a *agent) testAnswers(t *testing.T, anonymous *rest.Config) {
+	failed := `{"kind":"TokenCredentialRequest","apiVersion":"login.concierge.pinniped.dev/v1alpha1","metadata":{},"spec":{"authenticator":{"apiGroup":null,"kind":"","name":""}},"status":{"message":"authentication failed"}}`
+	for _, test := range []struct {
+		name, method, path, body string
+		code                     int
+		contains                 string
+	}{
+		{"a wrong token is an answer, not an error", "POST", loginPath, tokenRequest("", "wrong", "webhook"), 201, failed},
+		{"so is a blank one", "POST", loginPath, tokenRequest("", "  ", "webhook"), 201, failed},
+		{"so is an unknown authenticator", "POST", loginPath, tokenRequest("", "good-token", "nobody"), 201, failed},
+		{"a missing token is invalid", "POST", loginPath, tokenRequest("", "", "webhook"), 422, `.login.concierge.pinniped.dev \"\" is invalid: spec.token.value: Required value: token must be supplied`},
+		{"a dry run is invalid", "POST", loginPath + "?dryRun=All", tokenRequest("x", "good-token", "webhook"), 422, `.login.concierge.pinniped.dev \"x\" is invalid: dryRun: Unsupported value`},
+		{"a list is empty", "GET", loginPath, "", 200, `"metadata":{"resourceVersion":"0"},"items":[]`},
+		{"a list of the other kind too", "GET", whoAmIPath, "", 200, `"metadata":{"resourceVersion":"0"},"items":[]`},
+		{"other verbs do not exist", "DELETE", loginPath, "", 403, `cannot deletecollection resource \"tokencredentialrequests\"`},
+		{"dry runs of the other kind are invalid", "POST", whoAmIPath + "?dryRun=All", whoAmIRequest, 422, `.identity.concierge.pinniped.dev \"\" is invalid: dryRun: Unsupported value`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			code, answer, err := send(t.Context(), anonymous, test.method, test.path, test.body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(strings.TrimSpace(answer), test.contains) || code != test.code {
+				t.Errorf("want status code %d and %s\ngot %d and %s", test.code, test.contains, code, answer)
+			}
+		})
+	}
+}
+
+func (a *agent) testRefusal(t *testing.T, anonymous *rest.Config) {
+	code, answer, err := send(t.Context(), anonymous, http.MethodPost, loginPath, tokenRequest("", "master-token", "webhook"))
+	if err != nil || code != http.StatusCreated || !strings.Contains(answer, `"status":{"message":"authentication failed"}`) {
+		t.Errorf("status code %d, error %v: %s", code, err, answer)
+	}
+	log := a.log.String()
+	for _, want := range []string{"TokenCredentialRequest Unsupported UserInfo", "auditEvent", "sourceIPs", "127.0.0.1", "reserved for Kubernetes"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("want %q in the log, got:\n%s", want, log)
+		}
+	}
+	for _, secret := range []string{"good-token", "master-token", "pinny", "a-group"} {
+		if strings.Contains(log, secret) {
+			t.Errorf("%q is in the log:\n%s", secret, log)
+		}
+	}
+}
+
+func (a *agent) testWhoAmI(t *testing.T) {
+	jane, err := a.cluster.User("jane", "readers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, answer, err := send(t.Context(), jane, http.MethodPost, whoAmIPath, whoAmIRequest)
+	if err != nil || code != http.StatusCreated {
+		t.Fatalf("status code %d, error %v: %s", code, err, answer)
+	}
+	want := `{"kind":"WhoAmIRequest","apiVersion":"identity.concierge.pinniped.dev/v1alpha1","metadata":{},"spec":{},"status":{"kubernetesUserInfo":{"user":{"username":"jane","groups":["readers","system:authenticated"]`
+	if !strings.HasPrefix(answer, want) {
+		t.Errorf("want %s…\ngot  %s", want, answer)
+	}
+	account, err := a.cluster.ServiceAccountConfig(t.Context(), namespace, "pinniped-concierge")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, answer, err = send(t.Context(), account, http.MethodPost, whoAmIPath, whoAmIRequest)
+	if err != nil || code != http.StatusCreated || !strings.Contains(answer, `"username":"system:serviceaccount:pinniped-concierge:pinniped-concierge","uid":"`) {
+		t.Errorf("status code %d, error %v: %s", code, err, answer)
+	}
+}
+
+func (a *agent) testOpenAPI(t *testing.T) {
+	for path, wants := range map[string][]string{
+		"/openapi/v3/apis/login.concierge.pinniped.dev/v1alpha1": {
+			"TokenCredentialRequest asks for a cluster credential", "token is what the authenticator understands", "kind of the object",
+			`"x-kubernetes-group-version-kind":[{"group":"login.concierge.pinniped.dev","kind":"TokenCredentialRequest","version":"v1alpha1"}]`,
+		},
+		"/openapi/v3/apis/identity.concierge.pinniped.dev/v1alpha1": {"WhoAmIRequest asks the cluster who the caller is", "username is the name"},
+		"/openapi/v2": {"TokenCredentialRequest asks for a cluster credential"},
+	} {
+		eventually(t, func() error { // the API server fetches the documents when it likes
+			code, answer, err := send(t.Context(), a.cluster.AdminConfig(), http.MethodGet, path, "")
+			if err != nil {
+				return err
+			}
+			compact := &bytes.Buffer{}
+			if err := json.Compact(compact, []byte(answer)); err != nil {
+				return fmt.Errorf("status code %d: %w", code, err)
+			}
+			for _, want := range wants {
+				if !strings.Contains(compact.String(), want) {
+					return fmt.Errorf("%s: want %q in %.3000s", path, want, compact)
+				}
+			}
+			return nil
+		})
+	}
+	code, answer, err := send(t.Context(), a.cluster.AdminConfig(), http.MethodGet, "/apis/login.concierge.pinniped.dev/v1alpha1", "")
+	want := `"resources":[{"name":"tokencredentialrequests","singularName":"tokencredentialrequest","namespaced":false,"kind":"TokenCredentialRequest","verbs":["create","list"],"categories":["pinniped"]}]`
+	if err != nil || code != http.StatusOK || !strings.Contains(answer, want) {
+		t.Errorf("want %s\ngot status code %d, error %v: %s", want, code, err, answer)
+	}
+}
+
+const policies = `
+{"apiVersion":"v1","kind":"List","items":[
+{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":"tokens"},"spec":{
+  "matchConstraints":{"resourceRules":[{"apiGroups":["login.concierge.pinniped.dev"],"apiVersions":["*"],"operations":["CREATE"],"resources":["*"]}]},
+  "validations":[
+    {"expression":"!has(object.spec.token)","message":"the token was shown"},
+    {"expression":"object.metadata.?name.orValue('') != 'blocked'","message":"blocked by policy"}]}},
+{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":"tokens"},"spec":{"policyName":"tokens","validationActions":["Deny"]}},
+{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingAdmissionPolicy","metadata":{"name":"alias"},"spec":{
+  "matchConstraints":{"resourceRules":[{"apiGroups":["login.concierge.pinniped.dev"],"apiVersions":["*"],"operations":["CREATE"],"resources":["*"]}]},
+  "matchConditions":[{"name":"alias","expression":"!has(object.spec.token) && object.spec.authenticator.name == 'alias'"}],
+  "failurePolicy":"Fail","reinvocationPolicy":"Never",
+  "mutations":[{"patchType":"JSONPatch","jsonPatch":{"expression":"[JSONPatch{op: 'replace', path: '/spec/authenticator/name', value: 'webhook'}]"}}]}},
+{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingAdmissionPolicyBinding","metadata":{"name":"alias"},"spec":{"policyName":"alias"}}
+]}`
+
+func (a *agent) testAdmission(t *testing.T, anonymous *rest.Config) {
+	file := filepath.Join(t.TempDir(), "policies.json")
+	writeFile(t, file, policies)
+	if err := a.cluster.Install(t.Context(), file); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		code, answer, err := send(t.Context(), anonymous, http.MethodPost, loginPath, tokenRequest("blocked", "good-token", "webhook"))
+		if err != nil {
+			return err
+		}
+		if code != http.StatusUnprocessableEntity || !strings.Contains(answer, "blocked by policy") || strings.Contains(answer, "good-token") {
+			return fmt.Errorf("status code %d: %s", code, answer)
+		}
+		return nil
+	})
+	eventually(t, func() error { return exchanged(t.Context(), anonymous, tokenRequest("", "good-token", "alias")) })
+}
+
+func (a *agent) testDirect(t *testing.T) {
+	var secret corev1.Secret
+	if err := a.admin.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: servingCert}, &secret); err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(secret.Data["caCertificate"])
+	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{
+		RootCAs: roots, ServerName: "pinniped-concierge-api.pinniped-concierge.svc", MinVersion: tls.VersionTLS12,
+	}}
+	defer transport.CloseIdleConnections()
+	direct := &http.Client{Transport: transport}
+	for range 3 {
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+			if info.Reused {
+				t.Error("the connection of an unknown client was kept")
+			}
+		}})
+		code, answer, err := sendBy(ctx, direct, http.MethodPost, "https://"+a.address+loginPath, tokenRequest("", "good-token", "webhook"))
+		if err != nil || code != http.StatusCreated || !strings.Contains(answer, "clientKeyData") {
+			t.Fatalf("status code %d, error %v: %s", code, err, answer)
+		}
+	}
+	old := transport.Clone()
+	old.TLSClientConfig.MaxVersion = tls.VersionTLS12
+	if _, _, err := sendBy(t.Context(), &http.Client{Transport: old}, http.MethodGet, "https://"+a.address+"/healthz", ""); err == nil {
+		t.Error("TLS 1.2 was accepted")
+	}
+	// Who claims to be the front proxy, but is not, is nobody.
+	stranger, err := certs.NewCA("stranger", time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := stranger.IssueClient(certs.ClientIdentity{Username: "front-proxy-client"}, time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged := transport.Clone()
+	forged.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil }
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+a.address+whoAmIPath, strings.NewReader(whoAmIRequest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("X-Remote-User", "admin")
+	request.Header.Set("X-Remote-Group", "system:masters")
+	response, err := (&http.Client{Transport: forged}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close() //nolint:errcheck // nothing is read
+	if response.StatusCode != http.StatusUnauthorized {
+		t.Errorf("want status code 401, got %d", response.StatusCode)
+	}
+}
+
+func (a *agent) testReadiness(t *testing.T) {
+	probe := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // as the kubelet does
+	get := func(path string) int {
+		code, _, err := sendBy(t.Context(), probe, http.MethodGet, "https://"+a.address+path, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return code
+	}
+	eventually(t, func() error {
+		if code := get("/readyz"); code != http.StatusOK {
+			return fmt.Errorf("/readyz answers %d", code)
+		}
+		return nil
+	})
+	notReady := errors.New("the proxy does not listen")
+	a.ready.Store(&notReady)
+	defer a.ready.Store(nil)
+	got := map[string]int{"/readyz": get("/readyz"), "/livez": get("/livez"), "/healthz": get("/healthz"), "/debug/pprof/": get("/debug/pprof/")}
+	want := map[string]int{"/readyz": 500, "/livez": 200, "/healthz": 200, "/debug/pprof/": 403}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func (a *agent) testRenewal(t *testing.T, anonymous *rest.Config) {
+	name := types.NamespacedName{Namespace: namespace, Name: servingCert}
+	var before corev1.Secret
+	if err := a.admin.Get(t.Context(), name, &before); err != nil {
+		t.Fatal(err)
+	}
+	if before.Labels["app"] != "pinniped-concierge" {
+		t.Errorf("want the label app, got %v", before.Labels)
+	}
+	if err := a.admin.Delete(t.Context(), before.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	var after corev1.Secret
+	eventually(t, func() error {
+		if err := a.admin.Get(t.Context(), name, &after); err != nil {
+			return err
+		}
+		connection, err := tls.Dial("tcp", a.address, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // it is compared below
+		if err != nil {
+			return err
+		}
+		defer connection.Close() //nolint:errcheck // nothing was sent
+		served := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: connection.ConnectionState().PeerCertificates[0].Raw})
+		if !bytes.Equal(served, after.Data["tlsCertificateChain"]) {
+			return errors.New("another certificate is served than the Secret holds")
+		}
+		for _, service := range apiServices {
+			var registered apiregistrationv1.APIService
+			if err := a.admin.Get(t.Context(), types.NamespacedName{Name: service}, &registered); err != nil {
+				return err
+			}
+			if !bytes.Equal(registered.Spec.CABundle, after.Data["caCertificate"]) {
+				return fmt.Errorf("APIService %q has another CA bundle", service)
+			}
+		}
+		return exchanged(t.Context(), anonymous, tokenRequest("", "good-token", "webhook"))
+	})
+	if bytes.Equal(before.Data["tlsCertificateChain"], after.Data["tlsCertificateChain"]) {
+		t.Error("the certificate is the same as before")
+	}
+}
