@@ -67,7 +67,7 @@ func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []
 		return warn("leave it out, or have it issued again with keyCertSign", "may not sign certificates: its key usage lacks keyCertSign")
 	case r.Now.After(member.NotAfter):
 		return warn("leave it out", "expired on %s", date(member.NotAfter))
-	case member.NotBefore.After(r.Now.Add(r.Skew)):
+	case member.NotBefore.After(r.Now):
 		return warn("check the clock of the machine that made it", "is not valid before %s", date(member.NotBefore))
 	}
 	if problem := weakKey(member.PublicKey); problem != "" {

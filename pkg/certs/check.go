@@ -2,6 +2,7 @@ package certs
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/x509"
 	"net/netip"
 	"slices"
@@ -36,6 +37,18 @@ func DefaultLimits() Limits {
 		BundleBytes:        330_000,
 		ChainCertificates:  20,
 		BundleCertificates: 500,
+	}
+}
+
+func (l Limits) withDefaults() Limits {
+	d := DefaultLimits()
+	return Limits{
+		LeafBytes:          cmp.Or(l.LeafBytes, d.LeafBytes),
+		KeyBytes:           cmp.Or(l.KeyBytes, d.KeyBytes),
+		ChainBytes:         cmp.Or(l.ChainBytes, d.ChainBytes),
+		BundleBytes:        cmp.Or(l.BundleBytes, d.BundleBytes),
+		ChainCertificates:  cmp.Or(l.ChainCertificates, d.ChainCertificates),
+		BundleCertificates: cmp.Or(l.BundleCertificates, d.BundleCertificates),
 	}
 }
 
@@ -77,7 +90,7 @@ type Input struct {
 	Skew time.Duration
 	// Roots stand for the system roots; nil means: those of this machine.
 	Roots *x509.CertPool
-	// Limits bound what is read; the zero value means DefaultLimits.
+	// Limits bound what is read; what is zero in it is as in DefaultLimits.
 	Limits Limits
 	// Allow names errors to let through. Codes for which Allowable is false have no effect.
 	Allow []Code
@@ -169,9 +182,7 @@ type run struct {
 }
 
 func newRun(in Input) *run {
-	if in.Limits == (Limits{}) {
-		in.Limits = DefaultLimits()
-	}
+	in.Limits = in.Limits.withDefaults()
 	switch {
 	case in.Skew == 0:
 		in.Skew = DefaultSkew

@@ -73,6 +73,7 @@ func TestTooLarge(t *testing.T) {
 		{"refuses a bundle over the limit", func(in *Input) { in.Bundle = concat(filler, in.Bundle) }, []string{"error TooLarge"}},
 		{"refuses a leaf over the limit", func(in *Input) { in.CertPEM, in.KeyPEM = big.pem(), big.keyPEM(t) }, []string{"error TooLarge"}},
 		{"refuses too many blocks in the chain", func(in *Input) { in.CertPEM = concat(in.CertPEM, bytes.Repeat(p.root.pem(), 20)) }, []string{"error TooLarge"}},
+		{"refuses over a limit of the caller's", func(in *Input) { in.Limits.ChainBytes = 100 }, []string{"error TooLarge"}},
 		{"takes a comment of moderate size", func(in *Input) { in.CertPEM = concat(filler[:20_000], in.CertPEM) }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -36,6 +36,10 @@ func (r *run) intermediates(v verdict) {
 		for _, problem := range constraintProblems(cert.Certificate, r.chain[0].Certificate) {
 			add(finding(IntermediateInvalid, "have the certificate issued by a CA that may issue for these names", "%s %s", cert.where("tls.crt"), problem))
 		}
+		if begins := cert.NotBefore; begins.After(r.Now) && !begins.After(r.Now.Add(r.Skew)) {
+			add(finding(IntermediateInvalid, "wait until then", "%s is not valid before %s; clients refuse it until then",
+				cert.where("tls.crt"), date(begins)).withSeverity(SeverityWarning))
+		}
 		for _, problem := range intermediateDoubts(cert.Certificate, r.chain[0].Certificate) {
 			add(finding(IntermediateInvalid, fix, "%s %s", cert.where("tls.crt"), problem).withSeverity(SeverityWarning))
 		}

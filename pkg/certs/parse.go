@@ -16,9 +16,9 @@ type numbered struct {
 	number int // the block's number, counted from 1
 }
 
-// where names the certificate for a message: "block 2 of tls.crt (CN=...)".
+// where names the certificate for a message: its place, its subject, and enough of its SHA-256 to recognise it.
 func (n numbered) where(file string) string {
-	return fmt.Sprintf("block %d of %s (%s)", n.number, file, subject(n.Certificate))
+	return fmt.Sprintf("block %d of %s (%s, SHA-256 %s)", n.number, file, subject(n.Certificate), shortPrint(n.Certificate))
 }
 
 // ParseBundle reads a CA bundle: PEM, CERTIFICATE blocks only. It returns every certificate that can be read, and a

@@ -46,7 +46,7 @@ func subject(cert *x509.Certificate) string {
 	if len(cert.DNSNames) > 0 {
 		return "no subject, DNS name " + quote(cert.DNSNames[0])
 	}
-	return "no subject, SHA-256 " + shortPrint(cert)
+	return "no subject"
 }
 
 func issuer(cert *x509.Certificate) string {
