@@ -211,10 +211,9 @@ func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(req)
 }
 
-const tokenProtocolPrefix = "base64url.bearer.authorization.k8s.io."
-
 // dropTokenProtocols removes a token that is still among the websocket subprotocols, as another credential won.
 func dropTokenProtocols(h http.Header) {
+	const prefix = "base64url.bearer.authorization.k8s.io."
 	lines, ok := h["Sec-Websocket-Protocol"]
 	if !ok {
 		return
@@ -222,7 +221,7 @@ func dropTokenProtocols(h http.Header) {
 	var kept []string
 	for _, line := range lines {
 		for protocol := range strings.SplitSeq(line, ",") {
-			if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, tokenProtocolPrefix) {
+			if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, prefix) {
 				kept = append(kept, protocol)
 			}
 		}

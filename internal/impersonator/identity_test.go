@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/net/http/httpguts"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 )
@@ -120,6 +121,44 @@ func FuzzExtraHeader(f *testing.F) {
 		}
 		if got := decodeExtraKey(t, header); got != key {
 			t.Errorf("want key %q back, got %q", key, got)
+		}
+	})
+}
+
+// FuzzSetIdentity checks that an identity is refused or arrives exactly.
+func FuzzSetIdentity(f *testing.F) {
+	f.Add("jane", "u-1", "dev", "accessKeyId", "v")
+	f.Add("jane\r\nImpersonate-Group: x", "", "a\x00", "", " ")
+	f.Add("é", "\t", "", "x.impersonation-proxy.concierge.pinniped.dev", "\x7f")
+	f.Fuzz(func(t *testing.T, name, uid, group, key, value string) {
+		header := http.Header{}
+		who := &user.DefaultInfo{Name: name, UID: uid, Groups: []string{group}, Extra: map[string][]string{key: {value}}}
+		if setIdentity(header, who, nil) != nil {
+			return
+		}
+		got := &user.DefaultInfo{Extra: map[string][]string{}}
+		for header, values := range header {
+			if !httpguts.ValidHeaderFieldName(header) || header != http.CanonicalHeaderKey(header) {
+				t.Errorf("header name %q is not valid", header)
+			}
+			for _, v := range values {
+				if !httpguts.ValidHeaderFieldValue(v) || strings.Trim(v, " \t") != v {
+					t.Errorf("header value %q does not arrive as it is", v)
+				}
+			}
+			switch header {
+			case "Impersonate-User":
+				got.Name = values[0]
+			case "Impersonate-Uid":
+				got.UID = values[0]
+			case "Impersonate-Group":
+				got.Groups = values
+			default:
+				got.Extra[decodeExtraKey(t, header)] = values
+			}
+		}
+		if diff := cmp.Diff(who, got); diff != "" {
+			t.Errorf("identity (-want +got):\n%s", diff)
 		}
 	})
 }
