@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+)
+
+// startCluster starts the control plane, and makes the shell in which the story goes on.
+func (d *demo) startCluster(ctx context.Context) error {
+	d.title("Start a Kubernetes API server")
+	d.say("A real etcd and a real kube-apiserver start on this machine's loopback address. That takes neither root nor containers. " +
+		"There are no nodes, so pods are only stored here and never run.")
+	d.print("\n")
+	err := d.building(ctx, func() (err error) {
+		d.cluster, err = devcluster.Start(ctx, devcluster.Options{Dir: filepath.Join(d.dir, "cluster"), Log: d.output()})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("starting the control plane: %w", err)
+	}
+	var kubectl string
+	err = d.building(ctx, func() (err error) {
+		kubectl, err = d.cluster.Kubectl()
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("looking for kubectl: %w", err)
+	}
+	if err := d.cluster.WriteKubeconfig(filepath.Join(d.dir, adminKubeconfig), d.cluster.AdminConfig()); err != nil {
+		return fmt.Errorf("writing the administrator's kubeconfig: %w", err)
+	}
+	d.openShell(kubectl)
+	d.say("The commands below are run in a shell that was set up like this. You are its administrator.")
+	d.command(strings.Join(d.exports(), "\n"))
+	if _, err := d.shell.run(ctx, "kubectl version"); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (d *demo) openShell(kubectl string) {
+	path := d.programs
+	if found, err := exec.LookPath("kubectl"); err != nil || found != kubectl {
+		path += string(os.PathListSeparator) + filepath.Dir(kubectl)
+	}
+	env := append(os.Environ(),
+		"KUBECONFIG="+filepath.Join(d.dir, adminKubeconfig),
+		"XDG_CONFIG_HOME="+filepath.Join(d.dir, "config"), // where pinniped keeps credentials
+		"KUBECACHEDIR="+filepath.Join(d.dir, "kubecache"),
+		"PATH="+path+string(os.PathListSeparator)+os.Getenv("PATH"),
+	)
+	d.shell = &shell{screen: d.screen, dir: d.dir, env: lastOfEach(env)}
+}
+
+// lastOfEach drops variables that are set again later.
+func lastOfEach(env []string) []string {
+	last := map[string]int{}
+	for i, entry := range env {
+		name, _, _ := strings.Cut(entry, "=")
+		last[name] = i
+	}
+	var kept []string
+	for i, entry := range env {
+		if name, _, _ := strings.Cut(entry, "="); last[name] == i {
+			kept = append(kept, entry)
+		}
+	}
+	return kept
+}
+
+// building calls try again after it built the programs of the control plane that try misses.
+func (d *demo) building(ctx context.Context, try func() error) error {
+	for built := map[string]bool{}; ; {
+		err := try()
+		missing := new(devcluster.MissingProgramError)
+		if !errors.As(err, &missing) || built[missing.Program] {
+			return err
+		}
+		built[missing.Program] = true
+		build := exec.CommandContext(ctx, filepath.Join(d.repository, "hack", "controlplane", "build.sh"), missing.Program)
+		build.Stdout, build.Stderr = d.output(), d.output()
+		if err := build.Run(); err != nil {
+			return fmt.Errorf("building %s: %w", missing.Program, err)
+		}
+	}
+}
+
+func (d *demo) binary(name string) string { return filepath.Join(d.programs, name) }
+
+// applyManifests installs what is shipped.
+func (d *demo) applyManifests(ctx context.Context) error {
+	d.title("Install the product")
+	d.say("These are the manifests that you would apply to your cluster: first the new kinds of object, then the agent, and then the " +
+		"local-user-authenticator. That one is a small identity provider for demonstrations, whose users are Secrets.")
+	deploy := filepath.Join(d.repository, "deploy")
+	for _, command := range []string{
+		"kubectl apply --server-side -k " + quote(filepath.Join(deploy, "crds")),
+		"kubectl wait --for=condition=Established --timeout=60s crd --all",
+		"kubectl apply --server-side -k " + quote(filepath.Join(deploy, "concierge")),
+		"kubectl apply --server-side -k " + quote(filepath.Join(deploy, "local-user-authenticator")),
+	} {
+		if _, err := d.shell.run(ctx, command); err != nil {
+			return err
+		}
+	}
+	d.install = &devinstall.Installation{Cluster: d.cluster, Binary: d.binary("pinniped-agent"), Deploy: deploy}
+	return nil
+}
+
+// startPrograms starts what the Deployments would start on a cluster with nodes.
+func (d *demo) startPrograms(ctx context.Context) (err error) {
+	d.title("Run the agent and the local-user-authenticator")
+	d.say("On your cluster the two Deployments have started pods by now. This cluster has no node to run pods on, so the same program is started " +
+		"twice as a process on this machine, with the rights of the service accounts from the manifests and no more. " +
+		"The Services that lead to the pods are pointed at this machine instead.")
+	if d.users, err = d.install.StartLocalUsers(ctx); err != nil {
+		return fmt.Errorf("starting the local-user-authenticator: %w", err)
+	}
+	d.started(d.users.CommandLine())
+	if d.agent, err = d.install.StartAgent(ctx, "agent"); err != nil {
+		return fmt.Errorf("starting the agent: %w", err)
+	}
+	d.started(d.agent.CommandLine())
+	d.say("The agent serves two APIs of its own through the API server. It is up when the API server has found them.")
+	_, err = d.shell.run(ctx, `kubectl wait --for=condition=Available --timeout=60s apiservice \
+    v1alpha1.login.concierge.pinniped.dev v1alpha1.identity.concierge.pinniped.dev`)
+	return err
+}
+
+// started shows the command line of a program in the background.
+func (d *demo) started(args []string) {
+	var words []string
+	for _, arg := range args {
+		arg = strings.Replace(arg, d.dir+string(filepath.Separator), "", 1)
+		words = append(words, quote(arg))
+	}
+	d.command(strings.Join(words, " \\\n    ") + " &")
+}

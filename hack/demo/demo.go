@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+)
+
+// The files in the demo's directory.
+const (
+	adminKubeconfig = "admin-kubeconfig.yaml"
+	userKubeconfig  = "pinniped-kubeconfig.yaml"
+	caFile          = "ca.pem"
+)
+
+// demo is the story's state: each step finds here what the ones before it left.
+type demo struct {
+	*screen
+	shell      *shell
+	repository string
+	programs   string // the folder with pinniped and pinniped-agent
+	dir        string // where the demo keeps what it makes
+
+	cluster *devcluster.Cluster
+	install *devinstall.Installation
+	agent   *devinstall.Agent
+	users   *devinstall.LocalUsers
+	pki     *pki
+	// certificate is the first one that the PKI issued.
+	certificate *x509.Certificate
+}
+
+func newDemo(s *screen, repository string) *demo {
+	return &demo{screen: s, repository: repository, programs: filepath.Join(repository, "bin")}
+}
+
+// tell runs the steps, one after the other. Those after the start of the cluster may take until limit, and none longer than ctx.
+func (d *demo) tell(ctx context.Context, limit time.Duration) error {
+	d.say("This demo puts a Kubernetes API behind a certificate of your own. It starts a real Kubernetes API server here, installs the product, " +
+		"and then does what an administrator and a user called pinny would do. Lines that begin with $ are the commands; they are really run.")
+	if err := d.startCluster(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	steps := []func(context.Context) error{
+		d.applyManifests, d.startPrograms, d.makeCertificate, d.setCertificate, d.addUser, d.makeKubeconfig,
+		d.useKubeconfig, d.compareCAs, d.renewCertificate,
+	}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return d.withLogs(err)
+		}
+	}
+	return nil
+}
+
+// endpoint is where users reach the impersonation proxy.
+func (d *demo) endpoint() string {
+	return net.JoinHostPort("localhost", strconv.Itoa(d.agent.ProxyPort))
+}
+
+// stop ends everything that runs. It may be called at any time.
+func (d *demo) stop() error {
+	if d.cluster == nil {
+		return nil
+	}
+	d.print("\n")
+	if err := d.cluster.Stop(); err != nil {
+		return fmt.Errorf("stopping the control plane: %w", err)
+	}
+	return nil
+}
+
+// withLogs adds the end of our programs' logs to an error, so that one look tells what went wrong.
+func (d *demo) withLogs(err error) error {
+	var logs []string
+	if d.agent != nil {
+		logs = append(logs, d.agent.Log())
+	}
+	if d.users != nil {
+		logs = append(logs, d.users.Log())
+	}
+	for _, path := range logs {
+		text, readErr := os.ReadFile(path)
+		if readErr != nil {
+			err = errors.Join(err, readErr)
+			continue
+		}
+		err = fmt.Errorf("%w\n\nThe end of %s:\n%s", err, path, tail(string(text), 5, 400))
+	}
+	return err
+}
+
+// tail returns the last lines of text, each at most width bytes long.
+func tail(text string, count, width int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	lines = lines[max(0, len(lines)-count):]
+	for i, line := range lines {
+		if len(line) > width {
+			lines[i] = strings.ToValidUTF8(line[:width], "") + "…"
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// explainKeep says how to use what is left running.
+func (d *demo) explainKeep() {
+	d.say("Everything is left running, until you press Ctrl-C here. In another terminal:")
+	d.command(strings.Join(d.exports(), "\n"))
+	d.say("You are then the administrator. As pinny, add the kubeconfig that pinniped made:")
+	d.command("kubectl get pods -A --kubeconfig " + userKubeconfig + "\npinniped whoami --kubeconfig " + userKubeconfig)
+	d.say("The agent's log is " + d.agent.Log() + " and that of the local-user-authenticator is " + d.users.Log() + ".")
+}
+
+// exports are the commands that give a shell the demo's environment.
+func (d *demo) exports() []string {
+	lines := []string{"cd " + quote(d.dir)}
+	for _, entry := range d.shell.env {
+		name, value, _ := strings.Cut(entry, "=")
+		switch name {
+		case "KUBECONFIG", "XDG_CONFIG_HOME":
+			lines = append(lines, "export "+name+"="+quote(value))
+		case "PATH":
+			added, _, _ := strings.Cut(value, string(os.PathListSeparator)+os.Getenv("PATH"))
+			lines = append(lines, "export PATH="+quote(added)+`:"$PATH"`)
+		}
+	}
+	return lines
+}
+
+// findRepository returns the folder of this repository that the working directory is in.
+func findRepository() (string, error) {
+	start, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("looking for the repository: %w", err)
+	}
+	for dir := start; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "hack", "demo", "demo.go")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("%q is not in the repository", start)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+// Command demo tells the product's main story on a local control plane, from nothing to kubectl, with real programs. Every command is
+// printed before it is run, and every step is checked. It ends by itself and leaves nothing behind; with KEEP=1 in the environment
+// it stays until Ctrl-C.
+//
+// It is run by `make demo`, which builds the programs first.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// patience bounds the story, without the builds before it. It is generous: the machine may be slow or busy.
+const patience = 5 * time.Minute
+
+// The exit codes of the CLI.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitTimedOut    = 124
+	exitInterrupted = 130
+)
+
+func main() { os.Exit(run(os.Stdout, os.Getenv)) }
+
+func run(out *os.File, getenv func(string) string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	s := &screen{out: out, colour: wantsColour(out, getenv)}
+	keep := getenv("KEEP") != "" && getenv("KEEP") != "0"
+	err := tell(ctx, s, keep)
+	switch {
+	case err == nil:
+		return exitDone
+	case ctx.Err() != nil:
+		s.say("Interrupted.")
+		return exitInterrupted
+	}
+	s.failed(err)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return exitTimedOut
+	}
+	return exitFailed
+}
+
+// tell runs the whole story, and clears up behind it.
+func tell(ctx context.Context, s *screen, keep bool) error {
+	repository, err := findRepository()
+	if err != nil {
+		return err
+	}
+	d := newDemo(s, repository)
+	for _, name := range []string{"pinniped", "pinniped-agent"} {
+		if _, err := os.Stat(d.binary(name)); err != nil {
+			return fmt.Errorf("looking for the programs, which `make build` builds: %w", err)
+		}
+	}
+	dir, err := os.MkdirTemp("", "pinniped-demo-")
+	if err != nil {
+		return fmt.Errorf("making a directory for the demo: %w", err)
+	}
+	d.dir = dir
+	began := time.Now()
+	err = d.tell(ctx, patience)
+	worked := fmt.Sprintf("All of it worked, in %.0f seconds.", time.Since(began).Seconds())
+	if err == nil && keep {
+		s.done(worked)
+		d.explainKeep()
+		<-ctx.Done()
+	}
+	interrupted := ctx.Err() != nil
+	err = errors.Join(err, d.stop())
+	if keep || err != nil && !interrupted {
+		s.say("What the demo made, and the logs, are in " + dir + ".")
+	} else {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	if err == nil && !keep {
+		s.done(worked + " Nothing was left behind.")
+	}
+	return err
+}
+
+// wantsColour follows https://no-color.org.
+func wantsColour(out io.Writer, getenv func(string) string) bool {
+	file, ok := out.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd())) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
+}
