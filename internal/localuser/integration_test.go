@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	appsv1client "k8s.io/client-go/kubernetes/typed/apps/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
@@ -150,6 +151,7 @@ func TestOnARealAPIServer(t *testing.T) {
 	t.Run("follows users and keeps its certificate", func(t *testing.T) { followsUsers(t, cluster) })
 	t.Run("serves TLS 1.3 only", func(t *testing.T) { servesTLS13Only(t, cluster) })
 	t.Run("has the rights it needs and no more", func(t *testing.T) { hasNoMoreRights(t, cluster) })
+	t.Run("has pods that its namespace admits", func(t *testing.T) { hasAdmittedPods(t, cluster) })
 }
 
 func followsUsers(t *testing.T, cluster *devcluster.Cluster) {
@@ -313,5 +315,34 @@ func hasNoMoreRights(t *testing.T, cluster *devcluster.Cluster) {
 		if !apierrors.IsForbidden(err) {
 			t.Errorf("%s: want Forbidden, got %v", what, err)
 		}
+	}
+}
+
+// The namespace enforces restricted pod security, which judges pods and not Deployments.
+func hasAdmittedPods(t *testing.T, cluster *devcluster.Cluster) {
+	t.Helper()
+	apps, err := appsv1client.NewForConfig(cluster.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, err := corev1client.NewForConfig(cluster.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	deployment, err := apps.Deployments(namespace).Get(t.Context(), "local-user-authenticator", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "from-template", Labels: deployment.Spec.Template.Labels},
+		Spec:       deployment.Spec.Template.Spec,
+	}
+	if _, err := core.Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Errorf("the pod of the Deployment is refused: %v", err)
+	}
+	pod.Name = "privileged"
+	pod.Spec.Containers[0].SecurityContext.AllowPrivilegeEscalation = new(true)
+	if _, err := core.Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("a pod that may gain privileges: want Forbidden, got %v", err)
 	}
 }
