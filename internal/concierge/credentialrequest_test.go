@@ -1,0 +1,247 @@
+package concierge
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2/textlogger"
+	"k8s.io/utils/ptr"
+
+	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+var testReference = corev1.TypedLocalObjectReference{
+	APIGroup: ptr.To("authentication.concierge.pinniped.dev"), Kind: "WebhookAuthenticator", Name: "webhook",
+}
+
+// vouching answers every token in the same way, and remembers what it was asked.
+type vouching struct {
+	user  user.Info
+	ok    bool
+	err   error
+	asked []string
+}
+
+func (v *vouching) AuthenticateToken(_ context.Context, reference corev1.TypedLocalObjectReference, token string) (user.Info, bool, error) {
+	v.asked = append(v.asked, reference.Name+"/"+token)
+	return v.user, v.ok, v.err
+}
+
+// issuing remembers what it was asked for.
+type issuing struct {
+	err    error
+	issued []any
+}
+
+func (i *issuing) IssueClientCertificate(username string, groups, units []string, ttl time.Duration) (*certs.KeyPair, error) {
+	i.issued = append(i.issued, username, groups, units, ttl)
+	return &certs.KeyPair{CertPEM: []byte("the certificate"), KeyPEM: []byte("the key"), NotAfter: time.Unix(1234567890, 0)}, i.err
+}
+
+func TestTokenCredentialRequest(t *testing.T) {
+	t.Parallel()
+	ann := &user.DefaultInfo{Name: "ann", Groups: []string{"g2", "g1"}, Extra: map[string][]string{
+		"example.com/b": {"2", "1"}, "example.com/a": {"3"}, "authentication.kubernetes.io/credential-id": {"X"},
+	}}
+	credential := &loginv1alpha1.TokenCredentialRequest{Status: loginv1alpha1.TokenCredentialRequestStatus{
+		Credential: &loginv1alpha1.ClusterCredential{
+			ExpirationTimestamp:   metav1.NewTime(time.Unix(1234567890, 0).UTC()),
+			ClientCertificateData: "the certificate", ClientKeyData: "the key",
+		},
+	}}
+	failed := &loginv1alpha1.TokenCredentialRequest{Status: loginv1alpha1.TokenCredentialRequestStatus{Message: ptr.To("authentication failed")}}
+	allowed := []string{"TokenCredentialRequest Token Received", "TokenCredentialRequest Authenticated User", "expires"}
+	for _, test := range []struct {
+		name   string
+		answer vouching
+		signer issuing
+		want   *loginv1alpha1.TokenCredentialRequest
+		log    []string
+		issued []any
+	}{
+		{
+			name: "gives a certificate with all that is known of the user", answer: vouching{user: ann, ok: true}, want: credential, log: allowed,
+			issued: []any{"ann", []string{"g2", "g1"}, []string{"authentication.kubernetes.io/credential-id=X", "example.com/a=3", "example.com/b=1", "example.com/b=2"}, 5 * time.Minute},
+		},
+		{
+			name: "gives one to a user without groups", answer: vouching{user: &user.DefaultInfo{Name: "ann"}, ok: true}, want: credential, log: allowed,
+			issued: []any{"ann", []string(nil), []string(nil), 5 * time.Minute},
+		},
+		{name: "fails for a wrong token", want: failed, log: []string{"Authentication Failed"}},
+		{name: "fails when nobody is vouched for", answer: vouching{ok: true}, want: failed, log: []string{"Authentication Failed"}},
+		{name: "fails when the authenticator does", answer: vouching{err: errors.New("webhook is down")}, want: failed, log: []string{"Unexpected Error", "webhook is down"}},
+		{name: "believes no user beside an error", answer: vouching{user: ann, ok: true, err: errors.New("half an answer")}, want: failed, log: []string{"Unexpected Error", "half an answer"}},
+		{
+			name: "fails without a signer", answer: vouching{user: ann, ok: true}, signer: issuing{err: errors.New("no CA")}, want: failed, log: []string{"Unexpected Error", "no CA"},
+			issued: []any{"ann", []string{"g2", "g1"}, []string{"authentication.kubernetes.io/credential-id=X", "example.com/a=3", "example.com/b=1", "example.com/b=2"}, 5 * time.Minute},
+		},
+		{name: "fails for a user that cannot be", answer: vouching{user: &user.DefaultInfo{Name: "ann", UID: "1"}, ok: true}, want: failed, log: []string{"Unsupported UserInfo", "UIDs are not supported"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			var log bytes.Buffer
+			storage := newCredentialRequests(&test.answer, &test.signer, auditLog{logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))})
+			got, err := storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
+				ObjectMeta: metav1.ObjectMeta{Name: "given"},
+				Spec:       loginv1alpha1.TokenCredentialRequestSpec{Token: "very-secret", Authenticator: testReference},
+			}, nil, &metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(runtime.Object(test.want), got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff([]string{"webhook/very-secret"}, test.answer.asked); diff != "" {
+				t.Errorf("asked (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.issued, test.signer.issued); diff != "" {
+				t.Errorf("issued (-want +got):\n%s", diff)
+			}
+			for _, want := range append(test.log, "tokenID", tokenID("very-secret"), "auditEvent") {
+				if !strings.Contains(log.String(), want) {
+					t.Errorf("want %q in the log:\n%s", want, log.String())
+				}
+			}
+			for _, never := range []string{"very-secret", "ann", "g1", "the key"} {
+				if strings.Contains(log.String(), never) {
+					t.Errorf("%q is in the log:\n%s", never, log.String())
+				}
+			}
+		})
+	}
+}
+
+func TestTokenCredentialRequestRefusals(t *testing.T) {
+	t.Parallel()
+	whole := func() *loginv1alpha1.TokenCredentialRequest {
+		return &loginv1alpha1.TokenCredentialRequest{
+			ObjectMeta: metav1.ObjectMeta{Name: "given"},
+			Spec:       loginv1alpha1.TokenCredentialRequestSpec{Token: "very-secret", Authenticator: testReference},
+		}
+	}
+	var order []string
+	for _, test := range []struct {
+		name     string
+		object   runtime.Object
+		ctx      context.Context
+		options  *metav1.CreateOptions
+		validate func(context.Context, runtime.Object) error
+		code     int32
+		message  string
+	}{
+		{name: "refuses another kind", object: &corev1.Pod{}, code: 400, message: "not a TokenCredentialRequest"},
+		{
+			name: "refuses an empty token before all else", object: &loginv1alpha1.TokenCredentialRequest{}, options: &metav1.CreateOptions{DryRun: []string{"All"}},
+			code: 422, message: `.login.concierge.pinniped.dev "" is invalid: spec.token.value: Required value: token must be supplied`,
+		},
+		{
+			name: "refuses a dry run", object: whole(), options: &metav1.CreateOptions{DryRun: []string{"All"}}, ctx: genericapirequest.WithNamespace(t.Context(), "ns"),
+			code: 422, message: `.login.concierge.pinniped.dev "given" is invalid: dryRun: Unsupported value: ["All"]`,
+		},
+		{
+			name: "refuses a namespace", object: whole(), ctx: genericapirequest.WithNamespace(t.Context(), "ns"),
+			code: 400, message: "namespace is not allowed on TokenCredentialRequest: ns",
+		},
+		{
+			name: "refuses what admission refuses, which does not see the token", object: whole(),
+			validate: func(_ context.Context, object runtime.Object) error {
+				order = append(order, "validated")
+				if token := object.(*loginv1alpha1.TokenCredentialRequest).Spec.Token; token != "" {
+					t.Errorf("admission sees the token %q", token)
+				}
+				object.(*loginv1alpha1.TokenCredentialRequest).Spec.Authenticator.Name = "changed"
+				return apierrors.NewForbidden(loginResource, "given", errors.New("by policy"))
+			},
+			code: 403, message: "by policy",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			answer := &vouching{}
+			storage := newCredentialRequests(answer, &issuing{}, auditLog{})
+			ctx := test.ctx
+			if ctx == nil {
+				ctx = t.Context()
+			}
+			_, err := storage.Create(ctx, test.object, test.validate, test.options)
+			var status apierrors.APIStatus
+			if !errors.As(err, &status) {
+				t.Fatalf("want a status, got %v", err)
+			}
+			if status.Status().Code != test.code || !strings.Contains(status.Status().Message, test.message) {
+				t.Errorf("want %d and %q, got %d and %q", test.code, test.message, status.Status().Code, status.Status().Message)
+			}
+			if strings.Contains(err.Error(), "very-secret") || len(answer.asked) > 0 {
+				t.Errorf("the token went further: %v, %v", err, answer.asked)
+			}
+		})
+	}
+	if !slices.Equal(order, []string{"validated"}) {
+		t.Errorf("want one validation, got %v", order)
+	}
+}
+
+func TestAuditLogShowsNamesWhenTold(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	audit := auditLog{logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))), showNames: true}
+	storage := newCredentialRequests(&vouching{user: &user.DefaultInfo{Name: "ann", Groups: []string{"g1"}}, ok: true}, &issuing{}, audit)
+	_, err := storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
+		Spec: loginv1alpha1.TokenCredentialRequestSpec{Token: "very-secret", Authenticator: testReference},
+	}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := log.String(); !strings.Contains(text, `username="ann"`) || !strings.Contains(text, "g1") || strings.Contains(text, "very-secret") {
+		t.Errorf("got:\n%s", text)
+	}
+}
+
+func TestCheckClaims(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		user user.DefaultInfo
+		err  string // "" when it is fine
+	}{
+		{"takes a plain user", user.DefaultInfo{Name: "ann", Groups: []string{"a b", "ü", "x:system:masters"}}, ""},
+		{"takes extras", user.DefaultInfo{Name: "ann", Extra: map[string][]string{"example.com/x": {"a=b", ""}}}, ""},
+		{"takes the credential's id", user.DefaultInfo{Name: "ann", Extra: map[string][]string{"authentication.kubernetes.io/credential-id": {"x"}}}, ""},
+		{"refuses nobody", user.DefaultInfo{Groups: []string{"a"}}, "empty username"},
+		{"refuses a UID", user.DefaultInfo{Name: "ann", UID: "x"}, "UIDs"},
+		{"refuses an administrator", user.DefaultInfo{Name: "system:admin"}, `the username begins with "system:"`},
+		{"refuses a service account", user.DefaultInfo{Name: "system:serviceaccount:kube-system:x"}, "reserved"},
+		{"refuses the masters", user.DefaultInfo{Name: "ann", Groups: []string{"a", "system:masters"}}, `group number 2 begins with "system:"`},
+		{"refuses nodes", user.DefaultInfo{Name: "ann", Groups: []string{"system:nodes"}}, "reserved"},
+		{"refuses them in other dress", user.DefaultInfo{Name: "ann", Groups: []string{" System:masters"}}, "reserved"},
+		{"refuses a line break", user.DefaultInfo{Name: "ann\r\nImpersonate-Group: x"}, "control character"},
+		{"refuses NUL", user.DefaultInfo{Name: "ann", Groups: []string{"a\x00b"}}, "control character"},
+		{"refuses broken UTF-8", user.DefaultInfo{Name: "ann\xff"}, "UTF-8"},
+		{"refuses a line break in an extra", user.DefaultInfo{Name: "ann", Extra: map[string][]string{"example.com/x": {"a\nb"}}}, "control character"},
+		{"refuses an extra without a domain", user.DefaultInfo{Name: "ann", Extra: map[string][]string{"x": {"a"}}}, "extra key"},
+		{"refuses an extra without a name", user.DefaultInfo{Name: "ann", Extra: map[string][]string{"": {"a"}}}, "extra key"},
+		{"refuses an extra of Kubernetes", user.DefaultInfo{Name: "ann", Extra: map[string][]string{"kubernetes.io/x": {"a"}}}, "reserved"},
+		{"refuses an extra of a domain below", user.DefaultInfo{Name: "ann", Extra: map[string][]string{"a.k8s.io/x": {"a"}}}, "reserved"},
+		{"refuses an equals sign", user.DefaultInfo{Name: "ann", Extra: map[string][]string{"example.com/a=b": {"a"}}}, "equals sign"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			err := checkClaims(&test.user)
+			if (test.err == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), test.err) {
+				t.Errorf("want %q, got %v", test.err, err)
+			}
+		})
+	}
+}

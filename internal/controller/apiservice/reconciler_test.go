@@ -1,0 +1,207 @@
+package apiservice
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+func mustParse(certPEM []byte) *x509.Certificate {
+	block, _ := pem.Decode(certPEM)
+	if block == nil {
+		panic("not PEM")
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		panic(err)
+	}
+	return cert
+}
+
+// liveGetter reads from a client instead of from memory.
+type liveGetter[T client.Object] struct {
+	client.Client
+	empty func() T
+	stale bool // sees nothing yet
+}
+
+func (g liveGetter[T]) Get(ctx context.Context, name types.NamespacedName) (T, bool, error) {
+	if g.stale {
+		var none T
+		return none, false, nil
+	}
+	object := g.empty()
+	if err := g.Client.Get(ctx, name, object); err != nil {
+		var none T
+		return none, false, client.IgnoreNotFound(err)
+	}
+	return object, true, nil
+}
+
+const testService = "v1alpha1.login.concierge.pinniped.dev"
+
+// fixture is a reconciler on a fake client whose next writes can be made to fail.
+type fixture struct {
+	*Reconciler
+	fail   error
+	writes []string
+}
+
+func newFixture(t *testing.T, leader bool) *fixture {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, apiregistrationv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := &fixture{}
+	service := &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: testService, UID: "u"}, Spec: apiregistrationv1.APIServiceSpec{Group: "g", CABundle: []byte("old")},
+	}
+	fakeClient := fake.NewClientBuilder().WithScheme(scheme).WithObjects(service).WithInterceptorFuncs(interceptor.Funcs{
+		Apply: func(ctx context.Context, c client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+			if f.fail != nil {
+				return f.fail
+			}
+			f.writes = append(f.writes, kindOf(object))
+			return c.Apply(ctx, object, options...)
+		},
+	}).Build()
+	f.Reconciler = &Reconciler{
+		Client: fakeClient, Live: fakeClient,
+		Secrets:     liveGetter[*corev1.Secret]{fakeClient, func() *corev1.Secret { return &corev1.Secret{} }, false},
+		APIServices: liveGetter[*apiregistrationv1.APIService]{fakeClient, func() *apiregistrationv1.APIService { return &apiregistrationv1.APIService{} }, false},
+		IsLeader:    func() bool { return leader }, Certificate: &Certificate{},
+		Namespace: "ns", Secret: "tls", Service: "api", APIServiceNames: []string{testService},
+		Labels: map[string]string{"app": "x"}, Life: testLife, Clock: clocktesting.NewFakePassiveClock(testNow),
+	}
+	return f
+}
+
+func kindOf(object runtime.ApplyConfiguration) string {
+	return fmt.Sprintf("%T", object)
+}
+
+func (f *fixture) bundle(t *testing.T) []byte {
+	t.Helper()
+	var service apiregistrationv1.APIService
+	if err := f.Client.Get(t.Context(), types.NamespacedName{Name: testService}, &service); err != nil {
+		t.Fatal(err)
+	}
+	if service.Spec.Group != "g" {
+		t.Error("the rest of the APIService was changed")
+	}
+	return service.Spec.CABundle
+}
+
+func TestLeaderMakesTrustsAndServes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, true)
+	if _, err := f.Reconcile(t.Context(), ctrl.Request{}); err != nil {
+		t.Fatal(err)
+	}
+	var secret corev1.Secret
+	if err := f.Client.Get(t.Context(), f.secretName(), &secret); err != nil {
+		t.Fatal(err)
+	}
+	served, _ := f.Certificate.CertKeyPEM()
+	if !bytes.Equal(served, secret.Data[keyCertificate]) || len(served) == 0 || secret.Labels["app"] != "x" {
+		t.Error("what is served is not what the Secret holds")
+	}
+	if !bytes.Equal(f.bundle(t), secret.Data[keyCACertificate]) {
+		t.Error("the APIService does not trust the CA")
+	}
+	if err := verifies(f.bundle(t), served, testNow); err != nil {
+		t.Error(err)
+	}
+	before := len(f.writes)
+	if _, err := f.Reconcile(t.Context(), ctrl.Request{}); err != nil {
+		t.Fatal(err)
+	}
+	if len(f.writes) != before {
+		t.Errorf("the second time it wrote %v", f.writes[before:])
+	}
+	f.Secrets = liveGetter[*corev1.Secret]{f.Client, nil, true}
+	if _, err := f.Reconcile(t.Context(), ctrl.Request{}); err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := f.Certificate.CertKeyPEM(); len(f.writes) != before || !bytes.Equal(again, served) {
+		t.Errorf("with a memory that is late it wrote %v", f.writes[before:])
+	}
+}
+
+func TestFollowerServesAndWritesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, false)
+	if result, err := f.Reconcile(t.Context(), ctrl.Request{}); err != nil || result.RequeueAfter == 0 {
+		t.Fatalf("result %v, error %v", result, err)
+	}
+	if served, _ := f.Certificate.CertKeyPEM(); len(served) != 0 || len(f.writes) != 0 {
+		t.Errorf("it wrote %v", f.writes)
+	}
+	data := fresh(t)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "tls"}, Data: data}
+	if err := f.Client.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	changes := 0
+	f.Certificate.OnChange(func() { changes++ })
+	for range 2 {
+		if _, err := f.Reconcile(t.Context(), ctrl.Request{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	served, key := f.Certificate.CertKeyPEM()
+	if !bytes.Equal(served, data[keyCertificate]) || !bytes.Equal(key, data[keyPrivateKey]) || changes != 1 {
+		t.Errorf("it does not serve what the Secret holds, or said so %d times", changes)
+	}
+
+	secret.Data = with(data, map[string][]byte{keyPrivateKey: []byte("broken")})
+	if err := f.Client.Update(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Reconcile(t.Context(), ctrl.Request{}); err != nil {
+		t.Fatal(err)
+	}
+	if still, _ := f.Certificate.CertKeyPEM(); !bytes.Equal(still, served) || len(f.writes) != 0 {
+		t.Error("a broken Secret disturbed what was served")
+	}
+}
+
+func TestLeaderReportsFailures(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, true)
+	f.fail = errors.New("the API server is away")
+	if _, err := f.Reconcile(t.Context(), ctrl.Request{}); !errors.Is(err, f.fail) {
+		t.Errorf("got %v", err)
+	}
+	if served, _ := f.Certificate.CertKeyPEM(); len(served) != 0 {
+		t.Error("it serves what nobody trusts")
+	}
+	f.fail = nil
+	f.APIServiceNames = append(f.APIServiceNames, "v1.missing")
+	_, err := f.Reconcile(t.Context(), ctrl.Request{})
+	if err == nil || !strings.Contains(err.Error(), `APIService "v1.missing": it does not exist`) {
+		t.Errorf("got %v", err)
+	}
+	if bytes.Equal(f.bundle(t), []byte("old")) {
+		t.Error("one missing APIService kept the other from being updated")
+	}
+}
