@@ -1,0 +1,170 @@
+package webhookauthenticator
+
+import (
+	"context"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/namedwatch"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+)
+
+func startCluster(t *testing.T) *devcluster.Cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it needs a real API server, and -short leaves those out")
+	}
+	cluster, err := devcluster.Start(t.Context(), devcluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := cluster.Install(t.Context(), filepath.Join("..", "..", "..", "deploy", "crds")); err != nil {
+		t.Fatal(err)
+	}
+	return cluster
+}
+
+func startReconciler(t *testing.T, cluster *devcluster.Cluster, cache Cache) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	apis.AddToScheme(scheme, apis.DefaultGroupSuffix)
+	manager, err := ctrl.NewManager(cluster.AdminConfig(), ctrl.Options{
+		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: ptr.To(true)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, err := corev1client.NewForConfig(cluster.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wake := make(chan event.GenericEvent, 1)
+	changed := func(types.NamespacedName) {
+		select {
+		case wake <- event.GenericEvent{Object: &corev1.Secret{}}:
+		default:
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	err = (&Reconciler{
+		Client:     manager.GetClient(),
+		Secrets:    namedwatch.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
+		ConfigMaps: namedwatch.New(ctx, core.RESTClient(), "configmaps", &corev1.ConfigMap{}, changed),
+		Cache:      cache, IsLeader: func() bool { return true }, Wake: wake, Namespace: "default", Dial: Dial, Clock: clock.RealClock{},
+	}).SetupWithManager(manager)
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- manager.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestOnAPIServer follows one WebhookAuthenticator through its life.
+func TestOnAPIServer(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	apis.AddToScheme(scheme, apis.DefaultGroupSuffix)
+	admin, err := client.New(cluster.AdminConfig(), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := &shelf{}
+	startReconciler(t, cluster, cache)
+	webhook := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(webhook.Close)
+	good := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: webhook.Certificate().Raw})
+
+	object := &authenticationv1alpha1.WebhookAuthenticator{
+		ObjectMeta: metav1.ObjectMeta{Name: "w"},
+		Spec:       authenticationv1alpha1.WebhookAuthenticatorSpec{Endpoint: webhook.URL, TLS: fromSource("Secret")},
+	}
+	expect := func(step, phase, condition, reason string, usable bool) {
+		t.Helper()
+		deadline := time.Now().Add(30 * time.Second)
+		for {
+			problem := func() error {
+				if err := admin.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+					return err
+				}
+				if string(object.Status.Phase) != phase || cache.has("w") != usable {
+					return fmt.Errorf("phase %q, in use %v: %v", object.Status.Phase, cache.has("w"), object.Status.Conditions)
+				}
+				for _, c := range object.Status.Conditions {
+					if c.Type == condition && c.Reason == reason && c.ObservedGeneration == object.Generation {
+						return nil
+					}
+				}
+				return fmt.Errorf("no condition %s with reason %s: %v", condition, reason, object.Status.Conditions)
+			}()
+			if problem == nil {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %v", step, problem)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(admin.Create(t.Context(), object))
+	expect("no Secret yet", "Error", typeTLS, reasonTLS, false)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "n"}, Data: map[string][]byte{"k": newBundle(t)}}
+	must(admin.Create(t.Context(), secret))
+	expect("another CA", "Error", typeConnection, reasonDial, false)
+	secret.Data["k"] = good
+	must(admin.Update(t.Context(), secret))
+	expect("the right CA", "Ready", typeReady, reasonSuccess, true)
+	object.Spec.Endpoint = "https://127.0.0.1:1"
+	must(admin.Update(t.Context(), object))
+	expect("another endpoint, where nobody is", "Error", typeConnection, reasonDial, false)
+	object.Spec.Endpoint = webhook.URL
+	must(admin.Update(t.Context(), object))
+	expect("the right endpoint", "Ready", typeConnection, reasonSuccess, true)
+	must(admin.Delete(t.Context(), secret))
+	expect("the Secret went", "Error", typeTLS, reasonTLS, false)
+	object.Spec.TLS = nil
+	must(admin.Update(t.Context(), object))
+	expect("the system's roots", "Error", typeConnection, reasonDial, false)
+	must(admin.Delete(t.Context(), object))
+}

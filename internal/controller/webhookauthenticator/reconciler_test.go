@@ -1,0 +1,248 @@
+package webhookauthenticator
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+)
+
+// shelf is the cache of authenticators.
+type shelf struct {
+	mu    sync.Mutex
+	names []string
+	puts  int
+}
+
+func (s *shelf) Put(kind, name string, _ authenticator.Token) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.puts++
+	if !slices.Contains(s.names, kind+"/"+name) {
+		s.names = append(s.names, kind+"/"+name)
+	}
+}
+
+func (s *shelf) Remove(kind, name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := len(s.names)
+	s.names = slices.DeleteFunc(s.names, func(n string) bool { return n == kind+"/"+name })
+	return len(s.names) < before
+}
+
+func (s *shelf) has(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(s.names, "WebhookAuthenticator/"+name)
+}
+
+// drawer is where Secrets or ConfigMaps are read from.
+type drawer[T client.Object] struct {
+	objects map[string]T
+	err     error
+	kept    []string // of those asked about
+}
+
+func (d *drawer[T]) Get(_ context.Context, name types.NamespacedName) (T, bool, error) {
+	object, found := d.objects[name.String()]
+	return object, found, d.err
+}
+
+func (d *drawer[T]) Forget(keep func(types.NamespacedName) bool) {
+	d.kept = nil
+	for _, name := range []string{"a", "b"} {
+		if keep(types.NamespacedName{Namespace: "ns", Name: name}) {
+			d.kept = append(d.kept, name)
+		}
+	}
+}
+
+// fixture is a reconciler with everything around it under the test's control.
+type fixture struct {
+	*Reconciler
+	cache      *shelf
+	network    *dialer
+	configMaps *drawer[*corev1.ConfigMap]
+	leading    bool
+	fail       error // of writes
+	writes     int
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	f := &fixture{cache: &shelf{}, network: &dialer{}, configMaps: &drawer[*corev1.ConfigMap]{}, leading: true}
+	scheme := runtime.NewScheme()
+	apis.AddToScheme(scheme, "example.com")
+	bundle := newBundle(t)
+	f.configMaps.objects = map[string]*corev1.ConfigMap{
+		"ns/a": {Data: map[string]string{"k": string(bundle)}},
+		"ns/b": {Data: map[string]string{"k": string(bundle)}},
+	}
+	source := func(name string) *authenticationv1alpha1.TLSSpec {
+		spec := fromSource("ConfigMap")
+		spec.CertificateAuthorityDataSource.Name = name
+		return spec
+	}
+	object := func(name string) *authenticationv1alpha1.WebhookAuthenticator {
+		return &authenticationv1alpha1.WebhookAuthenticator{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1, UID: types.UID(name)},
+			Spec:       authenticationv1alpha1.WebhookAuthenticatorSpec{Endpoint: "https://" + name + ".example.com", TLS: source(name)},
+		}
+	}
+	fakeClient := fake.NewClientBuilder().WithScheme(scheme).
+		WithStatusSubresource(&authenticationv1alpha1.WebhookAuthenticator{}).
+		WithObjects(object("a"), object("b")).
+		WithInterceptorFuncs(interceptor.Funcs{
+			SubResourceApply: func(ctx context.Context, c client.Client, sub string, object runtime.ApplyConfiguration, options ...client.SubResourceApplyOption) error {
+				if f.fail != nil {
+					return f.fail
+				}
+				f.writes++
+				return c.SubResource(sub).Apply(ctx, object, options...)
+			},
+		}).Build()
+	f.Reconciler = &Reconciler{
+		Client: fakeClient, Secrets: &drawer[*corev1.Secret]{}, ConfigMaps: f.configMaps, Cache: f.cache,
+		IsLeader: func() bool { return f.leading }, Namespace: "ns", Dial: f.network.dial, Clock: clocktesting.NewFakeClock(testNow),
+	}
+	return f
+}
+
+func (f *fixture) run(t *testing.T, name string) error {
+	t.Helper()
+	_, err := f.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: name}})
+	return err
+}
+
+func (f *fixture) phase(t *testing.T, name string) string {
+	t.Helper()
+	var object authenticationv1alpha1.WebhookAuthenticator
+	if err := f.Client.Get(t.Context(), types.NamespacedName{Name: name}, &object); err != nil {
+		t.Fatal(err)
+	}
+	return string(object.Status.Phase)
+}
+
+func TestReconcile(t *testing.T) {
+	t.Parallel()
+	t.Run("puts a good one into use and reports once", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t)
+		for range 3 {
+			if err := f.run(t, "a"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := []any{f.cache.has("a"), f.cache.puts, f.writes, f.phase(t, "a"), f.network.calls}
+		if diff := cmp.Diff([]any{true, 1, 1, "Ready", 1}, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+	t.Run("does the same on a follower, but for the report", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t)
+		f.leading = false
+		if err := f.run(t, "a"); err != nil {
+			t.Fatal(err)
+		}
+		if !f.cache.has("a") || f.writes != 0 {
+			t.Errorf("in use: %v, writes: %d", f.cache.has("a"), f.writes)
+		}
+		f.leading = true // and reports when it comes to lead, without another probe
+		if err := f.run(t, "a"); err != nil || f.phase(t, "a") != "Ready" || f.network.calls != 1 {
+			t.Errorf("phase %q, probes %d, error %v", f.phase(t, "a"), f.network.calls, err)
+		}
+	})
+	t.Run("uses a good one although the report fails", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t)
+		f.fail = errors.New("the API server is away")
+		if err := f.run(t, "a"); !errors.Is(err, f.fail) || !strings.Contains(err.Error(), `WebhookAuthenticator "a"`) {
+			t.Errorf("got %v", err)
+		}
+		if !f.cache.has("a") {
+			t.Error("it is not in use")
+		}
+	})
+	t.Run("takes one out of use that becomes invalid, and one that is deleted", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t)
+		for _, name := range []string{"a", "b"} {
+			if err := f.run(t, name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if diff := cmp.Diff([]string{"a", "b"}, f.configMaps.kept); diff != "" {
+			t.Errorf("followed (-want +got):\n%s", diff)
+		}
+		f.configMaps.objects["ns/a"] = &corev1.ConfigMap{Data: map[string]string{"k": "broken"}}
+		if err := f.run(t, "a"); err != nil {
+			t.Fatal(err)
+		}
+		if f.cache.has("a") || !f.cache.has("b") || f.phase(t, "a") != "Error" {
+			t.Errorf("in use: %v, phase %q", f.cache.names, f.phase(t, "a"))
+		}
+		if err := f.Client.Delete(t.Context(), &authenticationv1alpha1.WebhookAuthenticator{ObjectMeta: metav1.ObjectMeta{Name: "b"}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.run(t, "b"); err != nil {
+			t.Fatal(err)
+		}
+		if len(f.cache.names) != 0 || f.recall("b") != nil {
+			t.Errorf("in use: %v", f.cache.names)
+		}
+		if diff := cmp.Diff([]string{"a"}, f.configMaps.kept); diff != "" {
+			t.Errorf("followed (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("keeps one in use while its CA bundle cannot be read", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t)
+		if err := f.run(t, "a"); err != nil {
+			t.Fatal(err)
+		}
+		f.configMaps.err = errors.New("the API server is away")
+		if err := f.run(t, "a"); !errors.Is(err, f.configMaps.err) {
+			t.Errorf("got %v", err)
+		}
+		if !f.cache.has("a") || f.phase(t, "a") != "Ready" {
+			t.Errorf("in use: %v, phase %q", f.cache.names, f.phase(t, "a"))
+		}
+	})
+	t.Run("believes no probe that was broken off", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		f.network.err = context.Canceled
+		_, err := f.Reconcile(ctx, ctrl.Request{NamespacedName: types.NamespacedName{Name: "a"}})
+		if !errors.Is(err, context.Canceled) || f.writes != 0 {
+			t.Errorf("writes %d, error %v", f.writes, err)
+		}
+	})
+	t.Run("finds all of them when woken", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t)
+		if got := f.all(t.Context(), nil); len(got) != 2 || got[0].Name != "a" || got[1].Name != "b" {
+			t.Errorf("got %v", got)
+		}
+	})
+}
