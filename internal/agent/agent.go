@@ -139,11 +139,10 @@ func (a *agent) run(ctx context.Context) error {
 		return nil
 	})
 	group.Go(func() error {
-		server, err := a.newConcierge(ctx, listener, issuer.Ready)
-		if server == nil || err != nil {
-			return err
+		if server := a.newConcierge(ctx, listener, issuer.Ready); server != nil {
+			return server.Run(ctx)
 		}
-		return server.Run(ctx)
+		return nil
 	})
 	err = group.Wait()
 	proxy.Wait()

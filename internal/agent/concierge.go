@@ -15,13 +15,13 @@ import (
 )
 
 // newConcierge makes the server of the aggregated APIs, and tries again while the API server is away. It returns nil when ctx ended first.
-func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready func() error) (*concierge.Server, error) {
+func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready func() error) *concierge.Server {
 	logger := logr.FromContextOrDiscard(ctx)
 	if err := wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) {
 		certificate, _ := a.apiCertificate.CertKeyPEM()
 		return len(certificate) > 0, nil // until then nobody could connect
 	}); err != nil {
-		return nil, nil
+		return nil
 	}
 	told := ""
 	for {
@@ -38,7 +38,7 @@ func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready f
 			AuditLogUsernamesAndGroups: a.config.Audit.LogUsernamesAndGroups == "enabled",
 		})
 		if err == nil {
-			return server, nil
+			return server
 		}
 		if problem := err.Error(); problem != told {
 			told = problem
@@ -46,7 +46,7 @@ func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready f
 		}
 		select {
 		case <-ctx.Done():
-			return nil, nil
+			return nil
 		case <-time.After(time.Second):
 		}
 	}

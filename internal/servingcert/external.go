@@ -47,8 +47,10 @@ type ExternalInput struct {
 	Name   types.NamespacedName // of the Secret that the spec names
 	Secret *corev1.Secret       // nil when it does not exist
 	Spec   configv1alpha1.ImpersonationProxyTLSSpec
-	Names  []certs.Name // every name that clients use
-	Now    time.Time
+	// Endpoint is spec.impersonationProxy.externalEndpoint, Names every other name that clients use.
+	Endpoint string
+	Names    []certs.Name
+	Now      time.Time
 }
 
 // External judges the certificate in a Secret that an admin brought. Every check of pkg/certs runs. A finding that is an
@@ -68,7 +70,7 @@ func External(in ExternalInput) Judgement {
 
 	report := certs.Check(certs.Input{
 		CertPEM: certPEM, KeyPEM: keyPEM, SecretType: string(in.Secret.Type),
-		Bundle: bundle, Names: in.Names, Now: in.Now,
+		Bundle: bundle, Endpoint: in.Endpoint, Names: in.Names, Now: in.Now,
 	})
 	judgement := Judgement{Warnings: report.Warnings()}
 	for _, finding := range report.Errors() {
@@ -114,7 +116,7 @@ const (
 
 // outcomeOf says what an error of the catalogue means here. Nearly all of them refuse.
 func outcomeOf(code certs.Code, verification configv1alpha1.TLSVerification, advertised bool) outcome {
-	switch code {
+	switch code { //nolint:exhaustive // all others refuse
 	case certs.ExpiresSoon:
 		// Whatever was served before is hardly younger, and its maker renews this one.
 		return warned

@@ -77,6 +77,10 @@ func TestExternal(t *testing.T) {
 		{name: "refuses a bundle that is not base64", in: in{spec: "%%%"}, code: certs.NotACertificate},
 		{name: "refuses a bundle with a private key", in: in{ca: append(ca.CertPEM(), good.KeyPEM...)}, code: certs.NotACertificate},
 		{name: "warns of a name that is not covered", in: in{ca: ca.CertPEM(), names: elsewhere}, warning: certs.NameNotCovered, bundle: ca.CertPEM()},
+		{name: "serves behind a load balancer whose own name it does not cover", in: in{
+			ca: ca.CertPEM(), verification: configv1alpha1.VerificationEnforce,
+			names: append([]certs.Name{{Value: "lb.cloud.example.com", Source: "Service", Advisory: true}}, endpoint...),
+		}, warning: certs.NameNotCovered, bundle: ca.CertPEM()},
 		{name: "refuses a name that is not covered when told to", in: in{ca: ca.CertPEM(), names: elsewhere, verification: configv1alpha1.VerificationEnforce}, code: certs.NameNotCovered},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -16,6 +16,9 @@ type Name struct {
 	Value string `json:"value"`
 	// Source is for messages: "spec.impersonationProxy.externalEndpoint".
 	Source string `json:"source"`
+	// Advisory is true for a name that the endpoint has but that clients are not told to use, such as the address of a load
+	// balancer behind an external endpoint. That it is not covered is a warning.
+	Advisory bool `json:"advisory,omitempty"`
 }
 
 // Limits are the sizes up to which data is looked at. They are checked before anything is decoded.

@@ -74,6 +74,10 @@ func endpointHost(host string, bracketed bool) (string, error) {
 		return "", fmt.Errorf("host %s is not a valid DNS name or IP address", quote(host))
 	}
 	ascii, err := asciiName(host)
+	if err == nil && strings.Contains(ascii, "_") {
+		// Certificates may name such hosts, but RFC 1123 allows none, and Kubernetes refuses them.
+		err = errors.New("an underscore may not stand in the name of a host")
+	}
 	if err != nil {
 		return "", fmt.Errorf("host %s is not a valid DNS name or IP address: %w", quote(host), err)
 	}
@@ -177,6 +181,10 @@ func checkName(leaf *x509.Certificate, name Name) []Finding {
 	where := quote(name.Value)
 	if name.Source != "" {
 		where += " (" + clip(name.Source, maxName) + ")"
+	}
+	if !covers(leaf, name.Value) && name.Advisory {
+		return []Finding{finding(NameNotCovered, "that is fine as long as nobody connects to it by this name",
+			"the serving certificate is not valid for %s, which clients are not told to use: %s", where, whyNotCovered(leaf, name.Value)).withSeverity(SeverityWarning)}
 	}
 	if !covers(leaf, name.Value) {
 		return []Finding{finding(NameNotCovered, "have the certificate issued for this name too, or change the name that clients use",

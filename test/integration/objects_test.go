@@ -173,7 +173,7 @@ func (w *world) waitForStatus(t *testing.T, reason configv1alpha1.StrategyReason
 
 // presented is the certificate that a new connection to address gets.
 func presented(address string) (*x509.Certificate, error) {
-	connection, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, ServerName: "localhost"}) //nolint:gosec // it only looks
+	connection, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, ServerName: "localhost"})
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -183,31 +184,12 @@ func previous(issuer *configv1alpha1.CredentialIssuer) certs.Previous {
 
 // clientNames returns every name that clients use besides the external endpoint, each with where it comes from.
 func clientNames(st *state, wanted configv1alpha1.ImpersonationProxySpec) []certs.Name {
-	var names []certs.Name
-	current := st.issuer.Spec.ImpersonationProxy
-	kind := serviceType(&wanted)
-	if kind == configv1alpha1.ServiceTypeLoadBalancer && wanted.Service.LoadBalancerIP != "" {
-		names = append(names, certs.Name{Value: wanted.Service.LoadBalancerIP, Source: fieldLoadBalancerIP})
+	service := st.service
+	moving := wanted.Service.LoadBalancerIP != st.issuer.Spec.ImpersonationProxy.Service.LoadBalancerIP
+	if moving && serviceType(&wanted) == configv1alpha1.ServiceTypeLoadBalancer {
+		service = nil // its addresses go
 	}
-	moving := wanted.Service.LoadBalancerIP != current.Service.LoadBalancerIP // the old addresses go
-	if st.service != nil {
-		where := fmt.Sprintf("Service %s/%s", st.service.Namespace, st.service.Name)
-		switch {
-		case kind == configv1alpha1.ServiceTypeClusterIP && wanted.ExternalEndpoint == "":
-			for _, ip := range clusterIPs(st.service) {
-				names = append(names, certs.Name{Value: ip, Source: where + " spec.clusterIPs"})
-			}
-		case kind == configv1alpha1.ServiceTypeLoadBalancer && !moving:
-			for _, ingress := range st.service.Status.LoadBalancer.Ingress {
-				for _, value := range []string{ingress.Hostname, ingress.IP} {
-					if value != "" {
-						names = append(names, certs.Name{Value: value, Source: where + " status.loadBalancer.ingress"})
-					}
-				}
-			}
-		}
-	}
-	return append(names, advertisedName(st, wanted, moving)...)
+	return append(servingcert.ClientNames(wanted, service), advertisedName(st, wanted, moving)...)
 }
 
 // advertisedName returns the name in kubeconfigs handed out so far, as far as these can go on working.
@@ -225,16 +207,6 @@ func advertisedName(st *state, wanted configv1alpha1.ImpersonationProxySpec, mov
 		return nil
 	}
 	return []certs.Name{{Value: at.host, Source: "advertised in status.strategies"}}
-}
-
-func clusterIPs(service *corev1.Service) []string {
-	if len(service.Spec.ClusterIPs) > 0 {
-		return slices.DeleteFunc(slices.Clone(service.Spec.ClusterIPs), func(ip string) bool { return ip == "" || ip == corev1.ClusterIPNone })
-	}
-	if ip := service.Spec.ClusterIP; ip != "" && ip != corev1.ClusterIPNone {
-		return []string{ip}
-	}
-	return nil
 }
 
 // changesBetween lists the fields that differ.

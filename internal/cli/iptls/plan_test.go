@@ -60,7 +60,7 @@ func TestClientNames(t *testing.T) {
 		{name: "takes the cluster IPs", spec: proxySpec{Service: serviceSpec{Type: "ClusterIP"}}, service: cluster, want: []string{"10.0.0.1", "fd00::1"}},
 		{name: "leaves out cluster IPs beside an external endpoint", spec: proxySpec{ExternalEndpoint: "a.example.com", Service: serviceSpec{Type: "ClusterIP"}}, service: cluster},
 		{name: "knows headless Services", spec: proxySpec{Service: serviceSpec{Type: "ClusterIP"}}, service: headless},
-		{name: "ignores a load balancer IP of another type", spec: proxySpec{Service: serviceSpec{Type: "None", LoadBalancerIP: "203.0.113.9"}}},
+		{name: "takes a load balancer IP whatever the type is", spec: proxySpec{Service: serviceSpec{Type: "None", LoadBalancerIP: "203.0.113.9"}}, want: []string{"203.0.113.9"}},
 		{
 			name: "takes the advertised name", spec: proxySpec{Service: serviceSpec{Type: "None"}, TLS: &tlsSpec{}, ExternalEndpoint: "old.example.com:8443"},
 			strategy: []configv1alpha1.CredentialIssuerStrategy{external}, want: []string{"old.example.com"},

@@ -32,7 +32,8 @@ func (r *Reconciler) loadExternal(ctx context.Context, spec configv1alpha1.Imper
 		secret = nil
 	}
 	judgement := servingcert.External(servingcert.ExternalInput{
-		Name: name, Secret: secret, Spec: *spec.TLS, Names: clientNames(spec, service), Now: r.Clock.Now(),
+		Name: name, Secret: secret, Spec: *spec.TLS,
+		Endpoint: spec.ExternalEndpoint, Names: servingcert.ClientNames(spec, service), Now: r.Clock.Now(),
 	})
 	if judgement.Material != nil {
 		r.serve(ctx, judgement.Material)

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -116,7 +117,7 @@ func chooseEndpoint(spec configv1alpha1.ImpersonationProxySpec, service *corev1.
 		return endpoint{}, errPending
 	}
 	if spec.Service.Type == configv1alpha1.ServiceTypeClusterIP {
-		for _, ip := range clusterIPs(service) {
+		for _, ip := range servingcert.ClusterIPs(service) {
 			return endpoint{host: ip, port: "443"}, nil
 		}
 		return endpoint{}, errPending
@@ -138,21 +139,6 @@ func chooseEndpoint(spec configv1alpha1.ImpersonationProxySpec, service *corev1.
 	return endpoint{}, fmt.Errorf("could not find valid IP addresses or hostnames from load balancer %s/%s", service.Namespace, service.Name)
 }
 
-// clusterIPs returns the Service's IP addresses, the primary one first.
-func clusterIPs(service *corev1.Service) []string {
-	all := service.Spec.ClusterIPs
-	if len(all) == 0 && service.Spec.ClusterIP != "" {
-		all = []string{service.Spec.ClusterIP}
-	}
-	var valid []string
-	for _, ip := range all {
-		if _, err := netip.ParseAddr(ip); err == nil {
-			valid = append(valid, ip)
-		}
-	}
-	return valid
-}
-
 // generatedSANs returns the names of the generated certificate: those of the endpoint, and all of a Service's
 // cluster IPs when one of them is the endpoint (dual stack).
 func generatedSANs(spec configv1alpha1.ImpersonationProxySpec, at endpoint, service *corev1.Service) certs.SANs {
@@ -160,40 +146,8 @@ func generatedSANs(spec configv1alpha1.ImpersonationProxySpec, at endpoint, serv
 		return at.SANs()
 	}
 	var names certs.SANs
-	for _, ip := range clusterIPs(service) {
+	for _, ip := range servingcert.ClusterIPs(service) {
 		names.IPAddresses = append(names.IPAddresses, net.ParseIP(ip))
-	}
-	return names
-}
-
-// clientNames returns every name under which clients reach the proxy, each with where it comes from, for judging an
-// external certificate.
-func clientNames(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) []certs.Name {
-	var names []certs.Name
-	if at, err := parseEndpoint(spec.ExternalEndpoint); err == nil {
-		names = append(names, certs.Name{Value: at.host, Source: "spec.impersonationProxy.externalEndpoint"})
-	}
-	if spec.Service.LoadBalancerIP != "" && spec.Service.Type == configv1alpha1.ServiceTypeLoadBalancer {
-		names = append(names, certs.Name{Value: spec.Service.LoadBalancerIP, Source: "spec.impersonationProxy.service.loadBalancerIP"})
-	}
-	if service == nil {
-		return names
-	}
-	source := fmt.Sprintf("Service %s/%s", service.Namespace, service.Name)
-	if spec.Service.Type == configv1alpha1.ServiceTypeClusterIP {
-		if spec.ExternalEndpoint == "" {
-			for _, ip := range clusterIPs(service) {
-				names = append(names, certs.Name{Value: ip, Source: source + " spec.clusterIPs"})
-			}
-		}
-		return names
-	}
-	for _, ingress := range service.Status.LoadBalancer.Ingress {
-		for _, value := range []string{ingress.Hostname, ingress.IP} {
-			if value != "" {
-				names = append(names, certs.Name{Value: value, Source: source + " status.loadBalancer.ingress"})
-			}
-		}
 	}
 	return names
 }

@@ -37,7 +37,7 @@ func TestValidate(t *testing.T) {
 		{"needs an endpoint without a Service", &spec{Mode: "enabled", Service: service("None", "")}, prefix + "externalEndpoint must be set when service.type is None"},
 		{"refuses URLs", &spec{Mode: "enabled", ExternalEndpoint: "https://1.2.3.4:5678"}, prefix + `invalid ExternalEndpoint "https://1.2.3.4:5678": endpoint "https://1.2.3.4:5678" is a URL`},
 		{"refuses ports that are none", &spec{Mode: "enabled", ExternalEndpoint: "a.example:0"}, prefix + `invalid ExternalEndpoint "a.example:0": endpoint "a.example:0": port "0" is not a number`},
-		{"refuses hosts that are none", &spec{Mode: "enabled", ExternalEndpoint: "a..b:1"}, prefix + `invalid ExternalEndpoint "a..b:1": endpoint "a..b:1": host "a..b" is not a valid DNS name or IP address`},
+		{"refuses hosts that are none", &spec{Mode: "enabled", ExternalEndpoint: "a_b:1"}, prefix + `invalid ExternalEndpoint "a_b:1": endpoint "a_b:1": host "a_b" is not a valid DNS name or IP address`},
 		{"needs a Secret in tls", &spec{Mode: "enabled", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{}}, prefix + "tls.secretName must be set when tls is set"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -60,7 +60,7 @@ var testNames = Names{
 // replica is a Reconciler that runs against a real API server.
 type replica struct {
 	*Reconciler
-	client.Client
+	live    client.Client
 	proxy   *switchboard
 	leading *atomic.Bool
 	wake    chan event.GenericEvent
@@ -91,7 +91,7 @@ func startReplica(t *testing.T, cluster *devcluster.Cluster, namespace string, l
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &replica{Client: live, proxy: &switchboard{}, leading: &atomic.Bool{}, wake: make(chan event.GenericEvent, 1)}
+	r := &replica{live: live, proxy: &switchboard{}, leading: &atomic.Bool{}, wake: make(chan event.GenericEvent, 1)}
 	r.leading.Store(leading)
 	changed := func(types.NamespacedName) { r.notify() }
 	r.Reconciler = &Reconciler{
@@ -128,7 +128,7 @@ func (r *replica) notify() {
 // strategy returns the proxy's entry in the status.
 func (r *replica) strategy(ctx context.Context) (configv1alpha1.CredentialIssuerStrategy, error) {
 	var issuer configv1alpha1.CredentialIssuer
-	if err := r.Client.Get(ctx, types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
+	if err := r.live.Get(ctx, types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
 		return configv1alpha1.CredentialIssuerStrategy{}, err
 	}
 	if len(issuer.Status.Strategies) != 2 || issuer.Status.Strategies[0].Type != configv1alpha1.StrategyKubeClusterSigningCertificate {
@@ -173,18 +173,18 @@ func (r *replica) configure(t *testing.T, change func(*configv1alpha1.Impersonat
 	t.Helper()
 	eventually(t, func() error {
 		var issuer configv1alpha1.CredentialIssuer
-		if err := r.Client.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
+		if err := r.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
 			return err
 		}
 		change(issuer.Spec.ImpersonationProxy)
-		return r.Client.Update(t.Context(), &issuer)
+		return r.live.Update(t.Context(), &issuer)
 	})
 }
 
 func (r *replica) secret(t *testing.T, name string) (*corev1.Secret, bool) {
 	t.Helper()
 	var secret corev1.Secret
-	err := r.Client.Get(t.Context(), types.NamespacedName{Namespace: r.Namespace, Name: name}, &secret)
+	err := r.live.Get(t.Context(), types.NamespacedName{Namespace: r.Namespace, Name: name}, &secret)
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
@@ -198,9 +198,9 @@ func (r *replica) putSecret(t *testing.T, name string, pair *certs.KeyPair, bund
 	secret.Data = map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": bundle}
 	var err error
 	if found {
-		err = r.Client.Update(t.Context(), secret)
+		err = r.live.Update(t.Context(), secret)
 	} else {
-		err = r.Client.Create(t.Context(), secret)
+		err = r.live.Create(t.Context(), secret)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -238,7 +238,7 @@ func TestReconciler(t *testing.T) {
 		t.Error("it is ready before it has read anything")
 	}
 
-	err := leader.Client.Create(t.Context(), &configv1alpha1.CredentialIssuer{
+	err := leader.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
 		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
 			Mode: "auto", Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: "LoadBalancer"},
@@ -250,7 +250,7 @@ func TestReconciler(t *testing.T) {
 	leader.waitFor(t, "ErrorDuringSetup", "no nodes found")
 
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"node-role.kubernetes.io/control-plane": ""}}}
-	if err := leader.Client.Create(t.Context(), node); err != nil {
+	if err := leader.live.Create(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
 	leader.waitFor(t, "Disabled", messageAutoOff)
@@ -271,11 +271,11 @@ func TestReconciler(t *testing.T) {
 	// It gets one: a certificate is generated for it.
 	eventually(t, func() error {
 		var service corev1.Service
-		if err := leader.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); err != nil {
+		if err := leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); err != nil {
 			return err
 		}
 		service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.7"}}
-		return leader.Client.Status().Update(t.Context(), &service)
+		return leader.live.Status().Update(t.Context(), &service)
 	})
 	generated := leader.waitFor(t, "Listening", messageListening)
 	if got := generated.Frontend.ImpersonationProxyInfo.Endpoint; got != "https://192.0.2.7" {
@@ -294,16 +294,16 @@ func TestReconciler(t *testing.T) {
 	// Annotations of others stay, ours that go are removed.
 	eventually(t, func() error {
 		var service corev1.Service
-		if err := leader.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); err != nil {
+		if err := leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); err != nil {
 			return err
 		}
 		service.Annotations["other"] = "x"
-		return leader.Client.Update(t.Context(), &service)
+		return leader.live.Update(t.Context(), &service)
 	})
 	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.Service.Annotations = map[string]string{"b": "3"} })
 	eventually(t, func() error {
 		var service corev1.Service
-		if err := leader.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); err != nil {
+		if err := leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); err != nil {
 			return err
 		}
 		if _, stale := service.Annotations["a"]; stale || service.Annotations["b"] != "3" || service.Annotations["other"] != "x" {
@@ -323,10 +323,10 @@ func TestReconciler(t *testing.T) {
 			return errors.New("no certificate for the new name")
 		}
 		var service corev1.Service
-		if err := leader.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the load balancer is still there: %v", err)
+		if err := leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the load balancer is still there: %w", err)
 		}
-		return leader.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "ip"}, &service)
+		return leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "ip"}, &service)
 	})
 	oldCA := leader.Holder.Current().Bundle
 
@@ -426,8 +426,8 @@ func TestReconciler(t *testing.T) {
 			}
 		}
 		var service corev1.Service
-		if err := leader.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "ip"}, &service); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the Service is still there: %v", err)
+		if err := leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "ip"}, &service); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the Service is still there: %w", err)
 		}
 		return nil
 	})
@@ -449,7 +449,7 @@ func TestFreshInstallWithExternalCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	leader.putSecret(t, "external", good, nil)
-	err = leader.Client.Create(t.Context(), &configv1alpha1.CredentialIssuer{
+	err = leader.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
 		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
 			Mode: "enabled", Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: "None"}, ExternalEndpoint: "proxy.example.com",

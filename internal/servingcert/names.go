@@ -1,0 +1,59 @@
+package servingcert
+
+import (
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// ClientNames returns the names, besides the external endpoint, under which the proxy can be reached, each with where it comes from.
+// service is the one in front of the proxy, or nil. Whoever sets loadBalancerIP means it, whatever the type of the Service is. When there is an external endpoint, that is what clients are told to use:
+// the addresses of the load balancer behind it are then advisory, because a public CA would never put them into a certificate.
+func ClientNames(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) []certs.Name {
+	var names []certs.Name
+	if ip := spec.Service.LoadBalancerIP; ip != "" {
+		names = append(names, certs.Name{Value: ip, Source: "spec.impersonationProxy.service.loadBalancerIP"})
+	}
+	if service == nil {
+		return names
+	}
+	switch spec.Service.Type {
+	case configv1alpha1.ServiceTypeNone:
+	case configv1alpha1.ServiceTypeClusterIP:
+		if spec.ExternalEndpoint != "" {
+			return names // nobody outside the cluster can use a cluster IP
+		}
+		for _, ip := range ClusterIPs(service) {
+			names = append(names, certs.Name{Value: ip, Source: fmt.Sprintf("Service %s/%s spec.clusterIPs", service.Namespace, service.Name)})
+		}
+	default: // also "", whose default it is
+		source := fmt.Sprintf("Service %s/%s status.loadBalancer.ingress", service.Namespace, service.Name)
+		for _, ingress := range service.Status.LoadBalancer.Ingress {
+			for _, value := range []string{ingress.Hostname, ingress.IP} {
+				if value != "" && value != spec.Service.LoadBalancerIP {
+					names = append(names, certs.Name{Value: value, Source: source, Advisory: spec.ExternalEndpoint != ""})
+				}
+			}
+		}
+	}
+	return names
+}
+
+// ClusterIPs returns a Service's valid IP addresses, the primary one first.
+func ClusterIPs(service *corev1.Service) []string {
+	all := service.Spec.ClusterIPs
+	if len(all) == 0 && service.Spec.ClusterIP != "" {
+		all = []string{service.Spec.ClusterIP}
+	}
+	var valid []string
+	for _, ip := range all {
+		if _, err := netip.ParseAddr(ip); err == nil {
+			valid = append(valid, ip)
+		}
+	}
+	return valid
+}
