@@ -136,7 +136,7 @@ func TestTokenCredentialRequestRefusals(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		object   runtime.Object
-		ctx      context.Context
+		ctx      context.Context //nolint:containedctx // an input of the test
 		options  *metav1.CreateOptions
 		validate func(context.Context, runtime.Object) error
 		code     int32

@@ -31,7 +31,7 @@ func TestWhoAmIRequest(t *testing.T) {
 	asAnn := genericapirequest.WithUser(t.Context(), ann)
 	for _, test := range []struct {
 		name     string
-		ctx      context.Context
+		ctx      context.Context //nolint:containedctx // an input of the test
 		object   runtime.Object
 		options  *metav1.CreateOptions
 		validate func(context.Context, runtime.Object) error

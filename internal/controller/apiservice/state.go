@@ -18,9 +18,9 @@ const (
 	keyCAKey             = "caCertificatePrivateKey"
 	keyCertificate       = "tlsCertificateChain"
 	keyPrivateKey        = "tlsPrivateKey"
-	keyNextCACertificate = "nextCACertificate"           // announced, but nothing is signed by it yet
-	keyNextCAKey         = "nextCACertificatePrivateKey" //nolint:gosec // the name of a key, not a secret
-	keyPreviousCAs       = "previousCACertificates"      // still trusted
+	keyNextCACertificate = "nextCACertificate" // announced, but nothing is signed by it yet
+	keyNextCAKey         = "nextCACertificatePrivateKey"
+	keyPreviousCAs       = "previousCACertificates" // still trusted
 )
 
 // state is what the Secret holds, as far as it is usable.

@@ -1,0 +1,314 @@
+package concierge_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	authenticationv1beta1 "k8s.io/api/authentication/v1beta1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	apiregistrationv1client "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
+	"github.com/pinniped-toolkit/pinniped/internal/concierge"
+	"github.com/pinniped-toolkit/pinniped/internal/controller/apiservice"
+	"github.com/pinniped-toolkit/pinniped/internal/controller/webhookauthenticator"
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/namedwatch"
+	"github.com/pinniped-toolkit/pinniped/internal/signer"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+const (
+	namespace   = "pinniped-concierge"
+	loginPath   = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests"
+	whoAmIPath  = "/apis/identity.concierge.pinniped.dev/v1alpha1/whoamirequests"
+	servingCert = "pinniped-concierge-api-tls-serving-certificate"
+)
+
+// agent is the part of the agent that serves the aggregated APIs, as the service account of the manifests.
+type agent struct {
+	cluster *devcluster.Cluster
+	admin   client.Client
+	address string
+	signer  *certs.CA
+	ready   atomic.Pointer[error]
+	log     *logBuffer
+	stop    func() error
+}
+
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func newScheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, apiregistrationv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apis.AddToScheme(scheme, apis.DefaultGroupSuffix)
+	return scheme
+}
+
+func startCluster(t *testing.T) *devcluster.Cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it needs a real API server, and -short leaves those out")
+	}
+	cluster, err := devcluster.Start(t.Context(), devcluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := cluster.Install(t.Context(), filepath.Join("..", "..", "deploy", "concierge")); err != nil {
+		t.Fatal(err)
+	}
+	return cluster
+}
+
+func startAgent(t *testing.T, cluster *devcluster.Cluster) *agent {
+	t.Helper()
+	account, err := cluster.ServiceAccountConfig(t.Context(), namespace, "pinniped-concierge")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &agent{cluster: cluster, log: &logBuffer{}}
+	if a.admin, err = client.New(cluster.AdminConfig(), client.Options{Scheme: newScheme(t)}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), newTestLogger(a.log)))
+	t.Cleanup(cancel)
+
+	a.stop = func() error { cancel(); return nil }
+	certificate, cache := a.startControllers(ctx, t, account)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.address = listener.Addr().String()
+	if a.signer, err = certs.NewCA("signer", time.Now(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	issuer := &signer.Signer{}
+	issuer.Load(a.signer, nil)
+	options := concierge.Options{
+		Listener: listener, ServingCertificate: certificate, Agent: account, GroupSuffix: apis.DefaultGroupSuffix,
+		Authenticator: cache, Issuer: issuer,
+		Ready: func() error {
+			if err := a.ready.Load(); err != nil {
+				return *err
+			}
+			return nil
+		},
+	}
+	var server *concierge.Server
+	eventually(t, func() error { // what was just granted may not be in force yet
+		server, err = concierge.New(ctx, options)
+		return err
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx) }()
+	a.stop = sync.OnceValue(func() error { cancel(); return <-ended })
+	t.Cleanup(func() { _ = a.stop() })
+
+	port := listener.Addr().(*net.TCPAddr).Port
+	if err := cluster.PointServiceAt(t.Context(), namespace, "pinniped-concierge-api", port); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range apiServices {
+		if err := cluster.PointAPIServiceAt(t.Context(), name, port); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return a
+}
+
+var apiServices = []string{"v1alpha1.login.concierge.pinniped.dev", "v1alpha1.identity.concierge.pinniped.dev"}
+
+func (a *agent) startControllers(ctx context.Context, t *testing.T, account *rest.Config) (*apiservice.Certificate, *authenticator.Cache) {
+	t.Helper()
+	manager, err := ctrl.NewManager(account, ctrl.Options{
+		Scheme: newScheme(t), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, err := corev1client.NewForConfig(account)
+	if err != nil {
+		t.Fatal(err)
+	}
+	registration, err := apiregistrationv1client.NewForConfig(account)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waker := func() (func(types.NamespacedName), <-chan event.GenericEvent) {
+		wake := make(chan event.GenericEvent, 1)
+		return func(types.NamespacedName) {
+			select {
+			case wake <- event.GenericEvent{Object: &corev1.Secret{}}:
+			default:
+			}
+		}, wake
+	}
+	leads := func() bool { return true }
+
+	certificate := &apiservice.Certificate{}
+	changed, wake := waker()
+	err = (&apiservice.Reconciler{
+		Client: manager.GetClient(), Live: manager.GetAPIReader(),
+		Secrets:     namedwatch.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
+		APIServices: namedwatch.New(ctx, registration.RESTClient(), "apiservices", &apiregistrationv1.APIService{}, changed),
+		IsLeader:    leads, Wake: wake, Certificate: certificate,
+		Namespace: namespace, Secret: servingCert, Service: "pinniped-concierge-api", APIServiceNames: apiServices,
+		Labels: map[string]string{"app": "pinniped-concierge"}, Clock: clock.RealClock{},
+	}).SetupWithManager(manager)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	cache := authenticator.NewCache("authentication.concierge.pinniped.dev")
+	changed, wake = waker()
+	err = (&webhookauthenticator.Reconciler{
+		Client:     manager.GetClient(),
+		Secrets:    namedwatch.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
+		ConfigMaps: namedwatch.New(ctx, core.RESTClient(), "configmaps", &corev1.ConfigMap{}, changed),
+		Cache:      cache, IsLeader: leads, Wake: wake, Namespace: namespace,
+		Dial: webhookauthenticator.Dial, Clock: clock.RealClock{},
+	}).SetupWithManager(manager)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- manager.Start(ctx) }()
+	t.Cleanup(func() {
+		_ = a.stop()
+		if err := <-ended; err != nil {
+			t.Errorf("the controllers ended with: %v", err)
+		}
+	})
+	return certificate, cache
+}
+
+// newWebhook starts a TokenReview webhook that knows users by their tokens.
+func newWebhook(t *testing.T) (endpoint string, bundle []byte) {
+	t.Helper()
+	users := map[string]authenticationv1beta1.UserInfo{
+		"good-token":   {Username: "pinny", Groups: []string{"b-group", "a-group"}, Extra: map[string]authenticationv1beta1.ExtraValue{"example.com/x": {"2", "1"}}},
+		"master-token": {Username: "pinny", Groups: []string{"system:masters"}},
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review authenticationv1beta1.TokenReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(w, "bad request", http.StatusBadRequest)
+			return
+		}
+		user, known := users[review.Spec.Token]
+		review.Spec.Token = ""
+		review.Status = authenticationv1beta1.TokenReviewStatus{Authenticated: known, User: user}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(review)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server.URL + "/authenticate", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+}
+
+// tokenRequest is the body of a TokenCredentialRequest.
+func tokenRequest(name, token, authenticator string) string {
+	return fmt.Sprintf(`{"apiVersion":"login.concierge.pinniped.dev/v1alpha1","kind":"TokenCredentialRequest","metadata":{"name":%q},
+		"spec":{"token":%q,"authenticator":{"apiGroup":"authentication.concierge.pinniped.dev","kind":"WebhookAuthenticator","name":%q}}}`,
+		name, token, authenticator)
+}
+
+const whoAmIRequest = `{"apiVersion":"identity.concierge.pinniped.dev/v1alpha1","kind":"WhoAmIRequest"}`
+
+func send(ctx context.Context, config *rest.Config, method, path, body string) (int, string, error) {
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return 0, "", err
+	}
+	return sendBy(ctx, client, method, config.Host+path, body)
+}
+
+func sendBy(ctx context.Context, client *http.Client, method, url, body string) (int, string, error) {
+	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json")
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close() //nolint:errcheck // read to its end
+	answer, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(answer), err
+}
+
+func eventually(t *testing.T, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it did not happen within a minute: %v", err)
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatal(t.Context().Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
