@@ -62,6 +62,10 @@ func (d *drain) hold(next http.Handler, s runtime.NegotiatedSerializer) http.Han
 			return
 		}
 		defer d.forget(one)
+		state.end = cancel
+		if state.upgrade != "" {
+			w = &upgradable{ResponseWriter: w, ctx: ctx}
+		}
 		next.ServeHTTP(w, req.WithContext(ctx))
 	})
 }

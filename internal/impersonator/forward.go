@@ -94,6 +94,9 @@ func (f *forwarder) checkAnswer(res *http.Response) error {
 			return errBadSwitch
 		}
 		delete(state.header, "Connection")
+		if conn, ok := res.Body.(io.ReadWriteCloser); ok && state.end != nil {
+			res.Body = &upgradedBody{ReadWriteCloser: conn, end: state.end}
+		}
 	} else if state.upgrade != "" {
 		closeAfterwards(state.header)
 	}

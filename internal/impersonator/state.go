@@ -15,6 +15,8 @@ type requestState struct {
 	upgrade string
 	// longRunning is true for requests that may stay open as long as both sides like.
 	longRunning bool
+	// end ends a stream; set for streams only.
+	end func(error)
 	// unavailable is set when authentication could not be decided as the API server did not answer.
 	unavailable error
 	// original is the user who made the request, before nested impersonation.

@@ -148,6 +148,35 @@ func TestUpgrades(t *testing.T) {
 	}
 }
 
+// TestUpgradedConnectionEndsWithTheAPIServer has a client that does not notice the end.
+func TestUpgradedConnectionEndsWithTheAPIServer(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				panic(err)
+			}
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nexit code 3\n")
+			_ = conn.Close()
+		}
+	})
+	conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"),
+		"GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n\n")
+	reader := readerOf(conn)
+	res, err := http.ReadResponse(reader, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if rest, err := io.ReadAll(reader); err != nil || string(rest) != "exit code 3\n" {
+		t.Errorf("want the last words and the end, got %q, %v", rest, err)
+	}
+	// The client stays, silent. The proxy does not.
+	eventually(t, func() bool { serving, streams := p.drain.counts(); return serving == 0 && streams == 0 })
+}
+
 func TestAnswersToUpgradesThatAreNo101(t *testing.T) {
 	t.Parallel()
 	raw := func(text string) http.HandlerFunc {
