@@ -5,4 +5,11 @@ cd "$(dirname "$0")/.."
 
 go tool controller-gen object:headerFile=hack/boilerplate.go.txt paths=./pkg/apis/...
 go tool controller-gen crd paths=./pkg/apis/... output:crd:dir=deploy/crds
+
+openapi=internal/concierge/openapi
+go tool openapi-gen --go-header-file hack/boilerplate.go.txt --output-dir "$openapi" \
+	--output-pkg "github.com/pinniped-toolkit/pinniped/$openapi" --output-file zz_generated.openapi.go --report-filename /dev/null \
+	github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1 github.com/pinniped-toolkit/pinniped/pkg/apis/identity/v1alpha1 \
+	k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/version
+
 go run ./hack/reference docs/reference/cli

@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -16,7 +15,6 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/pinniped-toolkit/pinniped/internal/controller/apiservice"
@@ -26,21 +24,14 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// newManager makes a manager that reads no more than it must: one CredentialIssuer, and the authenticators. Single objects of the
-// agent's namespace are followed by namedwatch instead. Leadership is not the manager's: see leadership.
+// newManager makes a manager whose cache holds the authenticators and nothing else. Single objects are followed by namedwatch. Leadership is
+// not the manager's: see leadership.
 func (a *agent) newManager() (ctrl.Manager, error) {
 	manager, err := ctrl.NewManager(a.rest, ctrl.Options{
 		Scheme:                 a.scheme,
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
-		Cache: cache.Options{
-			DefaultTransform: cache.TransformStripManagedFields(),
-			ByObject: map[client.Object]cache.ByObject{
-				&configv1alpha1.CredentialIssuer{}: {
-					Field: fields.OneTermEqualSelector("metadata.name", a.config.Names.CredentialIssuer),
-				},
-			},
-		},
+		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the controller manager: %w", err)
@@ -68,11 +59,16 @@ func (a *agent) addControllers(ctx context.Context, manager ctrl.Manager, proxy 
 }
 
 func (a *agent) addCredentialIssuer(ctx context.Context, manager ctrl.Manager, core rest.Interface, proxy *proxyRunner) (*credentialissuer.Reconciler, error) {
+	config, err := a.groupClient(a.groups.Config, a.scheme)
+	if err != nil {
+		return nil, err
+	}
 	changed, woken := a.wakers.add()
 	names := a.config.Names
 	reconciler := &credentialissuer.Reconciler{
 		Client:   manager.GetClient(),
 		Live:     manager.GetAPIReader(),
+		Issuers:  namedwatch.New(ctx, config, "credentialissuers", &configv1alpha1.CredentialIssuer{}, changed),
 		Secrets:  namedwatch.New(ctx, core, "secrets", &corev1.Secret{}, changed),
 		Services: namedwatch.New(ctx, core, "services", &corev1.Service{}, changed),
 		Holder:   a.holder, Signer: a.signer, Proxy: proxy,
@@ -112,7 +108,11 @@ func (a *agent) addWebhookAuthenticator(ctx context.Context, manager ctrl.Manage
 }
 
 func (a *agent) addAPIService(ctx context.Context, manager ctrl.Manager, core rest.Interface) error {
-	registration, err := a.registrationClient()
+	scheme := runtime.NewScheme()
+	if err := apiregistrationv1.AddToScheme(scheme); err != nil {
+		return err
+	}
+	registration, err := a.groupClient(apiregistrationv1.SchemeGroupVersion, scheme)
 	if err != nil {
 		return err
 	}
@@ -137,15 +137,15 @@ func (a *agent) addAPIService(ctx context.Context, manager ctrl.Manager, core re
 	return reconciler.SetupWithManager(manager)
 }
 
-// registrationClient is for the API group of APIServices, which the clients of Kubernetes' own types leave out.
-func (a *agent) registrationClient() (rest.Interface, error) {
-	scheme := runtime.NewScheme()
-	if err := apiregistrationv1.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
+// groupClient is for an API group that the clients of Kubernetes' own types leave out.
+func (a *agent) groupClient(group schema.GroupVersion, scheme *runtime.Scheme) (rest.Interface, error) {
 	config := rest.CopyConfig(a.rest)
-	config.GroupVersion = &schema.GroupVersion{Group: apiregistrationv1.SchemeGroupVersion.Group, Version: apiregistrationv1.SchemeGroupVersion.Version}
+	config.GroupVersion = &group
 	config.APIPath = "/apis"
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	return rest.RESTClientFor(config)
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client of API group %q: %w", group.Group, err)
+	}
+	return client, nil
 }

@@ -1,17 +1,20 @@
 // Package namedwatch follows single objects by their names, so that nothing else of a namespace is ever read or held
-// in memory: Secrets that an admin names, and the few that are the agent's own.
+// in memory: the Secret that an admin names, and the few objects that are the agent's own.
 package namedwatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 )
@@ -19,9 +22,15 @@ import (
 // syncTimeout bounds how long the first read of an object may take. A later read is from memory.
 const syncTimeout = 10 * time.Second
 
+// Object is what can be followed.
+type Object interface {
+	runtime.Object
+	metav1.Object
+}
+
 // Watcher follows objects of one resource. An object is watched from the first time it is asked for until Forget.
 // It is safe for concurrent use.
-type Watcher[T runtime.Object] struct {
+type Watcher[T Object] struct {
 	ctx      context.Context //nolint:containedctx // the life of the watches, which outlive the calls that start them
 	client   rest.Interface
 	resource string
@@ -29,90 +38,167 @@ type Watcher[T runtime.Object] struct {
 	changed  func(types.NamespacedName)
 
 	mu      sync.Mutex
-	watches map[types.NamespacedName]*watch
-}
-
-type watch struct {
-	store  cache.Store
-	synced cache.InformerSynced
-	cancel context.CancelFunc
+	watches map[types.NamespacedName]*entry[T]
 }
 
 // New returns a Watcher for one resource (for example "secrets") of the API group that client speaks. Watches end with ctx.
 // changed is called, from many goroutines, after an object came, changed or went; it must not block.
-func New[T runtime.Object](ctx context.Context, client rest.Interface, resource string, example T, changed func(types.NamespacedName)) *Watcher[T] {
+func New[T Object](ctx context.Context, client rest.Interface, resource string, example T, changed func(types.NamespacedName)) *Watcher[T] {
 	return &Watcher[T]{
 		ctx: ctx, client: client, resource: resource, example: example, changed: changed,
-		watches: map[types.NamespacedName]*watch{},
+		watches: map[types.NamespacedName]*entry[T]{},
 	}
 }
 
 // Get returns the object, or false when there is none. The caller must not change it.
 // It returns an error when the object could not be read for the first time within ten seconds, as when the API server is away
-// or does not permit it.
+// or does not permit it; the error then says what the API server said.
 func (w *Watcher[T]) Get(ctx context.Context, name types.NamespacedName) (T, bool, error) {
-	var none T
-	entry := w.watch(name)
-	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	e := w.follow(name)
+	ctx, cancel := context.WithTimeoutCause(ctx, syncTimeout, errors.New("no answer from the API server"))
 	defer cancel()
-	if !cache.WaitForCacheSync(ctx.Done(), entry.synced) {
-		return none, false, fmt.Errorf("reading %s %q: no answer from the API server that permits it", w.resource, name)
+	select {
+	case <-e.synced:
+		object, found := e.get()
+		return object, found, nil
+	case <-ctx.Done():
+		var none T
+		err := e.lastFailure()
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		return none, false, fmt.Errorf("reading %s %q: %w", w.resource, text(name), err)
 	}
-	item, found, err := entry.store.GetByKey(cache.NewObjectName(name.Namespace, name.Name).String())
-	if err != nil {
-		return none, false, fmt.Errorf("reading %s %q: %w", w.resource, name, err)
-	}
-	if !found {
-		return none, false, nil
-	}
-	return item.(T), true, nil
+}
+
+// text is NAMESPACE/NAME, or NAME for what has no namespace.
+func text(name types.NamespacedName) string {
+	return cache.NewObjectName(name.Namespace, name.Name).String()
 }
 
 // Forget stops watching every object for which keep is false.
 func (w *Watcher[T]) Forget(keep func(types.NamespacedName) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for name, entry := range w.watches {
+	for name, e := range w.watches {
 		if !keep(name) {
-			entry.cancel()
+			e.cancel()
 			delete(w.watches, name)
 		}
 	}
 }
 
-func (w *Watcher[T]) watch(name types.NamespacedName) *watch {
+func (w *Watcher[T]) follow(name types.NamespacedName) *entry[T] {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if entry, ok := w.watches[name]; ok {
-		return entry
+	if e, ok := w.watches[name]; ok {
+		return e
 	}
-	notify := func(any) {
+	ctx, cancel := context.WithCancel(w.ctx)
+	e := &entry[T]{cancel: cancel, synced: make(chan struct{}), changed: func() {
 		if w.changed != nil {
 			w.changed(name)
 		}
-	}
-	store, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: cache.NewListWatchFromClient(w.client, w.resource, name.Namespace,
-			fields.OneTermEqualSelector("metadata.name", name.Name)),
-		ObjectType: w.example,
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    notify,
-			UpdateFunc: func(_, current any) { notify(current) },
-			DeleteFunc: notify,
-		},
-		Transform: withoutManagedFields,
+	}}
+	w.watches[name] = e
+	from := cache.NewListWatchFromClient(w.client, w.resource, name.Namespace, fields.OneTermEqualSelector("metadata.name", name.Name))
+	reflector := cache.NewReflectorWithOptions(e.remembering(from), w.example, e, cache.ReflectorOptions{
+		Name: w.resource + " " + text(name),
+		// After an outage a renewed certificate should not wait for half a minute, which is the library's default.
+		Backoff: &wait.Backoff{Duration: 200 * time.Millisecond, Cap: 5 * time.Second, Steps: 6, Factor: 2, Jitter: 0.5},
 	})
-	ctx, cancel := context.WithCancel(w.ctx)
-	go controller.RunWithContext(ctx)
-	entry := &watch{store: store, synced: controller.HasSynced, cancel: cancel}
-	w.watches[name] = entry
-	return entry
+	go reflector.RunWithContext(ctx)
+	return e
 }
 
-// withoutManagedFields drops what nobody here reads and what is often larger than the object.
-func withoutManagedFields(item any) (any, error) {
-	if object, err := meta.Accessor(item); err == nil {
-		object.SetManagedFields(nil)
+// entry is one followed object. The reflector writes into it.
+type entry[T Object] struct {
+	cancel  context.CancelFunc
+	changed func()
+	once    sync.Once
+	synced  chan struct{} // closed when the object was read for the first time
+
+	mu      sync.RWMutex
+	object  T
+	found   bool
+	failure error // of the latest attempt to read
+}
+
+var _ cache.ReflectorStore = &entry[Object]{}
+
+func (e *entry[T]) get() (T, bool) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.object, e.found
+}
+
+func (e *entry[T]) set(object T, found bool) {
+	if found {
+		object.SetManagedFields(nil) // nobody here reads it, and it is often larger than the rest
 	}
-	return item, nil
+	e.mu.Lock()
+	e.object, e.found, e.failure = object, found, nil
+	e.mu.Unlock()
+	e.changed()
+}
+
+// Add implements cache.ReflectorStore.
+func (e *entry[T]) Add(object any) error { return e.Update(object) }
+
+// Update implements cache.ReflectorStore.
+func (e *entry[T]) Update(object any) error {
+	typed, ok := object.(T)
+	if !ok {
+		return fmt.Errorf("a %T came where a %T was asked for", object, e.object)
+	}
+	e.set(typed, true)
+	return nil
+}
+
+// Delete implements cache.ReflectorStore.
+func (e *entry[T]) Delete(any) error {
+	var none T
+	e.set(none, false)
+	return nil
+}
+
+// Replace implements cache.ReflectorStore: the list has the object or nothing.
+func (e *entry[T]) Replace(list []any, _ string) error {
+	defer e.once.Do(func() { close(e.synced) })
+	if len(list) > 0 {
+		return e.Update(list[0])
+	}
+	return e.Delete(nil)
+}
+
+// Resync implements cache.ReflectorStore.
+func (*entry[T]) Resync() error { return nil }
+
+func (e *entry[T]) lastFailure() error {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.failure
+}
+
+// remembering returns from, with what goes wrong remembered for the first reader.
+func (e *entry[T]) remembering(from *cache.ListWatch) *cache.ListWatch {
+	note := func(err error) {
+		if err != nil {
+			e.mu.Lock()
+			e.failure = err
+			e.mu.Unlock()
+		}
+	}
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			list, err := from.ListWithContext(ctx, options)
+			note(err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
+			events, err := from.WatchWithContext(ctx, options)
+			note(err)
+			return events, err
+		},
+	}
 }

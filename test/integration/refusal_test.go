@@ -197,17 +197,7 @@ func TestLeadershipMoves(t *testing.T) {
 	w := needsCluster(t)
 	good := w.issue(t, "localhost")
 	w.external(t, "corporate-cert", pairData(good))
-	leader := strings.TrimSpace(w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "--namespace="+devinstall.Namespace,
-		"get", "lease", "pinniped-concierge", "--output=jsonpath={.spec.holderIdentity}"))
-	var killed, left *devinstall.Agent
-	for i, name := range []string{"agent-a", "agent-b"} {
-		if name == leader {
-			killed, left = w.agents[i], w.agents[1-i]
-		}
-	}
-	if killed == nil {
-		t.Fatalf("the leader is %q", leader)
-	}
+	killed, left := w.leader(t)
 	if err := killed.Kill(); err != nil {
 		t.Fatal(err)
 	}

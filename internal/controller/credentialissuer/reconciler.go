@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -60,8 +61,9 @@ type Proxy interface {
 
 // Reconciler follows one CredentialIssuer. Its exported fields are set before SetupWithManager.
 type Reconciler struct {
-	Client   client.Client // the CredentialIssuer from its cache; all writes
+	Client   client.Client // all writes
 	Live     client.Reader // nodes, straight from the API server
+	Issuers  Getter[*configv1alpha1.CredentialIssuer]
 	Secrets  Getter[*corev1.Secret]
 	Services Getter[*corev1.Service]
 
@@ -69,7 +71,7 @@ type Reconciler struct {
 	Signer   *signer.Signer
 	Proxy    Proxy
 	IsLeader func() bool
-	// Wake brings an event whenever something outside the manager's cache changed: a Secret, a Service, leadership.
+	// Wake brings an event whenever something changed: the CredentialIssuer, a Secret, a Service, leadership.
 	Wake <-chan event.GenericEvent
 
 	Names     Names
@@ -92,12 +94,15 @@ const (
 	phaseOn                   // the proxy is to serve
 )
 
-// SetupWithManager makes mgr run the reconciler on every replica.
+// SetupWithManager makes mgr run the reconciler on every replica: once at the start, and whenever it is woken.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	request := reconcile.Request{NamespacedName: types.NamespacedName{Name: r.Names.CredentialIssuer}}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("credentialissuer").
-		For(&configv1alpha1.CredentialIssuer{}).
+		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			queue.Add(request)
+			return nil
+		})).
 		WatchesRawSource(source.Channel(r.Wake, handler.EnqueueRequestsFromMapFunc(
 			func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{request} },
 		))).
@@ -128,26 +133,24 @@ func (r *Reconciler) Ready() error {
 
 // Reconcile fetches the CredentialIssuer, makes this replica what it says, and, on the leader, reports what came out.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	if req.Name != r.Names.CredentialIssuer {
-		return ctrl.Result{}, nil
+	issuer, found, err := r.Issuers.Get(ctx, types.NamespacedName{Name: req.Name})
+	if err != nil {
+		r.logProblem(ctx, fmt.Sprintf("could not get CredentialIssuer to update: %v", err))
+		return ctrl.Result{RequeueAfter: r.retryAfter()}, nil
 	}
-	var issuer configv1alpha1.CredentialIssuer
-	if err := r.Client.Get(ctx, req.NamespacedName, &issuer); err != nil {
-		if apierrors.IsNotFound(err) {
-			// Whoever deleted it may be about to make it anew: go on serving, and wait.
-			r.logProblem(ctx, fmt.Sprintf("there is no CredentialIssuer %q", req.Name))
-			return ctrl.Result{RequeueAfter: recheck}, nil
-		}
-		return ctrl.Result{}, fmt.Errorf("could not get CredentialIssuer to update: %w", err) // the cache never fails for long
+	if !found {
+		// Whoever deleted it may be about to make it anew: go on serving, and wait.
+		r.logProblem(ctx, fmt.Sprintf("there is no CredentialIssuer %q", req.Name))
+		return ctrl.Result{RequeueAfter: recheck}, nil
 	}
-	strategy, err := r.converge(ctx, &issuer)
+	strategy, err := r.converge(ctx, issuer)
 	if strategy.Status == configv1alpha1.StrategySuccess || strategy.Reason == configv1alpha1.ReasonDisabled {
 		r.lastProblem = ""
 	} else {
 		r.logProblem(ctx, strategy.Message)
 	}
 	if r.IsLeader() {
-		if reportErr := r.report(ctx, &issuer, strategy); reportErr != nil {
+		if reportErr := r.report(ctx, issuer, strategy); reportErr != nil {
 			r.logProblem(ctx, reportErr.Error())
 			err = reportErr
 		}

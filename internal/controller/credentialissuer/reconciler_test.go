@@ -14,14 +14,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -76,9 +76,6 @@ func startReplica(t *testing.T, cluster *devcluster.Cluster, namespace string, l
 	manager, err := ctrl.NewManager(cluster.AdminConfig(), ctrl.Options{
 		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
-		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
-			&configv1alpha1.CredentialIssuer{}: {Field: fields.OneTermEqualSelector("metadata.name", testNames.CredentialIssuer)},
-		}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -94,8 +91,17 @@ func startReplica(t *testing.T, cluster *devcluster.Cluster, namespace string, l
 	r := &replica{live: live, proxy: &switchboard{}, leading: &atomic.Bool{}, wake: make(chan event.GenericEvent, 1)}
 	r.leading.Store(leading)
 	changed := func(types.NamespacedName) { r.notify() }
+	group := apis.GroupsFor(apis.DefaultGroupSuffix).Config
+	restConfig := rest.CopyConfig(cluster.AdminConfig())
+	restConfig.GroupVersion, restConfig.APIPath = &group, "/apis"
+	restConfig.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	issuers, err := rest.RESTClientFor(restConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
 	r.Reconciler = &Reconciler{
 		Client: manager.GetClient(), Live: manager.GetAPIReader(),
+		Issuers:  namedwatch.New(t.Context(), issuers, "credentialissuers", &configv1alpha1.CredentialIssuer{}, changed),
 		Secrets:  namedwatch.New(t.Context(), core.RESTClient(), "secrets", &corev1.Secret{}, changed),
 		Services: namedwatch.New(t.Context(), core.RESTClient(), "services", &corev1.Service{}, changed),
 		Holder:   &servingcert.Holder{}, Signer: &signer.Signer{}, Proxy: r.proxy,

@@ -1,0 +1,152 @@
+package namedwatch
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+)
+
+func eventually(t *testing.T, timeout time.Duration, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(timeout)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it did not come true within %s: %v", timeout, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func TestWatcher(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it needs a real API server, and -short leaves those out")
+	}
+	cluster, err := devcluster.Start(t.Context(), devcluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	client, err := corev1client.NewForConfig(cluster.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var changes, others atomic.Int64
+	watched := types.NamespacedName{Namespace: "default", Name: "watched"}
+	watcher := New(t.Context(), client.RESTClient(), "secrets", &corev1.Secret{}, func(name types.NamespacedName) {
+		if name == watched {
+			changes.Add(1)
+		} else {
+			others.Add(1)
+		}
+	})
+	if _, found, err := watcher.Get(t.Context(), watched); err != nil || found {
+		t.Fatalf("before it exists: found %v, %v", found, err)
+	}
+
+	secrets := client.Secrets("default")
+	for _, name := range []string{"watched", "neighbour"} {
+		if _, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{"a": "1"}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holds := func(want string) func() error {
+		return func() error {
+			secret, found, err := watcher.Get(t.Context(), watched)
+			if err != nil {
+				return err
+			}
+			if got := ""; found {
+				if got = string(secret.Data["a"]); got == want && len(secret.ManagedFields) == 0 {
+					return nil
+				}
+			} else if want == "" {
+				return nil
+			}
+			return fmt.Errorf("found %v, %+v", found, secret)
+		}
+	}
+	eventually(t, 5*time.Second, holds("1"))
+	set := func(value string) {
+		t.Helper()
+		if _, err := secrets.Update(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "watched"}, StringData: map[string]string{"a": value}}, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("2")
+	eventually(t, 2*time.Second, holds("2"))
+
+	// An outage: what is known stays known, and what changed meanwhile is seen soon after.
+	if err := cluster.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	if err := holds("2")(); err != nil {
+		t.Errorf("during the outage: %v", err)
+	}
+	if err := cluster.RestartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	set("3")
+	eventually(t, 15*time.Second, holds("3"))
+
+	if err := secrets.Delete(t.Context(), "watched", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 2*time.Second, holds(""))
+	if changes.Load() < 4 || others.Load() != 0 {
+		t.Errorf("%d changes of the object and %d of others were told", changes.Load(), others.Load())
+	}
+
+	watcher.Forget(func(types.NamespacedName) bool { return false })
+	if len(watcher.watches) != 0 {
+		t.Error("a forgotten object is still watched")
+	}
+}
+
+// TestWatcherSaysWhatIsNotPermitted shows that the first read tells what the API server said, instead of only giving up.
+func TestWatcherSaysWhatIsNotPermitted(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it needs a real API server, and -short leaves those out")
+	}
+	cluster, err := devcluster.Start(t.Context(), devcluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	nobody, err := cluster.User("nobody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := corev1client.NewForConfig(nobody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	watcher := New(t.Context(), client.RESTClient(), "secrets", &corev1.Secret{}, nil)
+	_, _, err = watcher.Get(t.Context(), types.NamespacedName{Namespace: "default", Name: "secret"})
+	var status interface{ Status() metav1.Status }
+	if !errors.As(err, &status) || status.Status().Reason != metav1.StatusReasonForbidden {
+		t.Errorf("got %v, want Forbidden", err)
+	}
+}

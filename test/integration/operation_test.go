@@ -1,0 +1,227 @@
+package integration
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// TestSwapUnderLoad replaces the certificate again and again while clients call: some keep their connections, some make a new one for each
+// request. No request fails, and no kept connection is dropped.
+func TestSwapUnderLoad(t *testing.T) {
+	w := needsCluster(t)
+	w.external(t, "loaded-cert", pairData(w.issue(t, "localhost")))
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(w.pki.CertPEM())
+	url := "https://" + w.endpoint() + "/version"
+	// Connections of unknown clients are closed after each answer, as the API server does it; these are known.
+	user, err := w.Cluster.User("ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	identity, err := tls.X509KeyPair(user.CertData, user.KeyData)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var requests, dials atomic.Int64
+	failures := make(chan error, 100)
+	var clients sync.WaitGroup
+	for i := range 8 {
+		keep := i%2 == 0
+		transport := &http.Transport{
+			TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{identity}, MinVersion: tls.VersionTLS12},
+			ForceAttemptHTTP2: true, DisableKeepAlives: !keep,
+			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				if keep {
+					dials.Add(1)
+				}
+				return (&net.Dialer{}).DialContext(ctx, network, address)
+			},
+		}
+		clients.Go(func() {
+			defer transport.CloseIdleConnections()
+			for ctx.Err() == nil {
+				if err := fetch(transport, url); err != nil {
+					failures <- err
+					return
+				}
+				requests.Add(1)
+			}
+		})
+	}
+	for range 20 {
+		next := w.issue(t, "localhost")
+		w.putSecret(t, "loaded-cert", pairData(next))
+		eventually(t, 2*time.Second, func() error { return presents(w.agents[0].ProxyAddress(), next) })
+	}
+	cancel()
+	clients.Wait()
+	close(failures)
+	for err := range failures {
+		t.Errorf("a request failed: %v", err)
+	}
+	if dials.Load() != 4 {
+		t.Errorf("the four clients that keep their connection dialled %d times", dials.Load())
+	}
+	t.Logf("%d requests while the certificate was replaced 20 times", requests.Load())
+	if requests.Load() < 100 {
+		t.Error("that was no load")
+	}
+}
+
+// fetch gets url, without the test's context, so that ending the load does not look like a failure.
+func fetch(transport http.RoundTripper, url string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close() //nolint:errcheck // read to its end below
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", response.Status, body)
+	}
+	return nil
+}
+
+// TestSwitchedOffAndOn stops listening when the proxy is disabled, refuses logins whose certificates nobody would accept, and comes back.
+func TestSwitchedOffAndOn(t *testing.T) {
+	w := needsCluster(t)
+	pair := w.issue(t, "localhost")
+	w.external(t, "switched-cert", pairData(pair))
+	kubeconfig := w.userKubeconfig(t, "pinny:password123")
+	w.succeed(t, w.cli, "whoami", "--kubeconfig="+kubeconfig)
+
+	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.Mode = configv1alpha1.ImpersonationProxyModeDisabled })
+	w.waitForStatus(t, "Disabled", "explicitly disabled")
+	for _, agent := range w.agents {
+		eventually(t, 10*time.Second, func() error {
+			if _, err := presented(agent.ProxyAddress()); err == nil {
+				return fmt.Errorf("the proxy still listens")
+			}
+			return agent.Ready(t.Context()) // there is nothing that it should do and cannot
+		})
+	}
+
+	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.Mode = configv1alpha1.ImpersonationProxyModeEnabled })
+	w.waitForStatus(t, "Listening", "")
+	eventually(t, 10*time.Second, func() error { return presents(w.agents[0].ProxyAddress(), pair) })
+	w.succeed(t, w.cli, "whoami", "--kubeconfig="+kubeconfig)
+}
+
+// TestTheAPIServerGoesAway takes the API server away for longer than a Lease lasts. The replicas serve on (with 503 while there is nothing to ask),
+// and come back by themselves.
+func TestTheAPIServerGoesAway(t *testing.T) {
+	w := needsCluster(t)
+	pair := w.issue(t, "localhost")
+	w.external(t, "away-cert", pairData(pair))
+	kubeconfig := w.userKubeconfig(t, "pinny:password123")
+	processes := []int{w.agents[0].PID(), w.agents[1].PID()}
+	if err := w.Cluster.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	gone := time.Now()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(w.pki.CertPEM())
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	err := fetch(transport, "https://"+w.endpoint()+"/version")
+	if err == nil || !strings.Contains(err.Error(), "503") || !strings.Contains(err.Error(), `"kind":"Status"`) && !strings.Contains(err.Error(), `"kind": "Status"`) {
+		t.Errorf("without an API server: %v", err)
+	}
+	eventually(t, 30*time.Second, func() error {
+		if waited := time.Since(gone); waited < 17*time.Second { // a Lease lasts 15 s
+			return fmt.Errorf("waiting for the Lease to run out: %s", waited)
+		}
+		return presents(w.agents[0].ProxyAddress(), pair)
+	})
+	if err := w.Cluster.RestartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 20*time.Second, func() error {
+		if got := w.run(t, w.cli, "whoami", "--kubeconfig="+kubeconfig); got.code != 0 {
+			return fmt.Errorf("whoami: %s", got.errOut)
+		}
+		return nil
+	})
+	for i, agent := range w.agents {
+		if !agent.Running() || agent.PID() != processes[i] {
+			t.Errorf("replica %d was restarted", i)
+		}
+	}
+	// Somebody leads again, and writes.
+	w.putSecret(t, "away-cert", pairData(w.issue(t, "elsewhere.example.com")))
+	eventually(t, 40*time.Second, func() error {
+		if strategy := w.strategy(t); !strings.Contains(strategy.Message, "NameNotCovered") {
+			return fmt.Errorf("nobody wrote the status: %s", strategy.Message)
+		}
+		return nil
+	})
+}
+
+// TestACleanStopHandsOver stops the leader as a rollout does: requests in flight finish, the process ends, and the other replica leads at once.
+func TestACleanStopHandsOver(t *testing.T) {
+	w := needsCluster(t)
+	good := w.issue(t, "localhost")
+	w.external(t, "handed-cert", pairData(good))
+	leader, other := w.leader(t)
+	if err := leader.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	stopped := time.Now()
+	t.Cleanup(func() {
+		if err := leader.Restart(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, 8*time.Second, func() error { // the retry period is 2 s
+		if now, _ := w.leader(t); now != other {
+			return fmt.Errorf("nobody has taken over")
+		}
+		return nil
+	})
+	t.Logf("the other replica led after %s", time.Since(stopped).Round(time.Millisecond))
+	if err := presents(other.ProxyAddress(), good); err != nil {
+		t.Error(err)
+	}
+}
+
+// leader returns the replica that leads, and the other one.
+func (w *world) leader(t *testing.T) (leader, other *devinstall.Agent) {
+	t.Helper()
+	eventually(t, 20*time.Second, func() error {
+		holder := strings.TrimSpace(w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "--namespace="+devinstall.Namespace,
+			"get", "lease", "pinniped-concierge", "--output=jsonpath={.spec.holderIdentity}"))
+		for i, name := range []string{"agent-a", "agent-b"} {
+			if name == holder {
+				leader, other = w.agents[i], w.agents[1-i]
+				return nil
+			}
+		}
+		return fmt.Errorf("the leader is %q", holder)
+	})
+	return leader, other
+}
