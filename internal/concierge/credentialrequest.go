@@ -46,7 +46,7 @@ type credentialRequests struct {
 
 var _ interface {
 	rest.Storage
-	rest.Creater //nolint:misspell // so it is called
+	rest.Creater
 	rest.Lister
 	rest.Scoper
 	rest.CategoriesProvider

@@ -22,7 +22,7 @@ type whoAmIRequests struct{ virtual }
 
 var _ interface {
 	rest.Storage
-	rest.Creater //nolint:misspell // so it is called
+	rest.Creater
 	rest.Lister
 	rest.Scoper
 	rest.CategoriesProvider

@@ -94,7 +94,7 @@ func (w *Watcher[T]) follow(name types.NamespacedName) *entry[T] {
 	if e, ok := w.watches[name]; ok {
 		return e
 	}
-	ctx, cancel := context.WithCancel(w.ctx)
+	ctx, cancel := context.WithCancel(w.ctx) //nolint:gosec // Forget calls it
 	e := &entry[T]{cancel: cancel, synced: make(chan struct{}), changed: func() {
 		if w.changed != nil {
 			w.changed(name)

@@ -37,7 +37,7 @@ const (
 	KeyKubeconfig          = "kubeconfig"
 	KeyKubeconfigContext   = "kubeconfig-context"
 	KeyAPIGroupSuffix      = "api-group-suffix"
-	KeyCredentialIssuer    = "credential-issuer" //nolint:gosec // the name of an object
+	KeyCredentialIssuer    = "credential-issuer"
 	KeyNamespace           = "namespace"
 	KeyTimeout             = "timeout"
 	KeyGeneratedNameSuffix = "generated-name-suffix"

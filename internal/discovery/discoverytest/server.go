@@ -287,7 +287,7 @@ func (s *Server) list(w http.ResponseWriter, prefix string) {
 		}
 	}
 	parts := strings.Split(strings.Trim(prefix, "/"), "/")
-	kinds := map[string]string{ //nolint:gosec // names of kinds
+	kinds := map[string]string{
 		"credentialissuers":     "CredentialIssuerList",
 		"webhookauthenticators": "WebhookAuthenticatorList",
 		"jwtauthenticators":     "JWTAuthenticatorList",
