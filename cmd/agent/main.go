@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	_ "golang.org/x/crypto/x509roots/fallback" // the image is empty: without these, no public CA would be known to webhooks' clients
 
 	"github.com/pinniped-toolkit/pinniped/internal/agent"
 )
