@@ -29,6 +29,7 @@ import (
 func (a *agent) newManager() (ctrl.Manager, error) {
 	manager, err := ctrl.NewManager(a.rest, ctrl.Options{
 		Scheme:                 a.scheme,
+		Logger:                 ctrl.Log.V(libraryLevel),
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
 		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields()},

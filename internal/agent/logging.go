@@ -11,8 +11,11 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
+// libraryLevel is the verbosity at which the information of libraries is shown: with log level debug. Their errors are always shown.
+const libraryLevel = 2
+
 // setUpLogging makes one handler for everything that logs in this process: the agent, klog and controller-runtime. It returns the
-// logger for contexts.
+// logger for contexts. What libraries say through klog's global logger is for whoever looks closer.
 func setUpLogging(config LogConfig, out io.Writer) (logr.Logger, error) {
 	verbosity := map[string]int{"": 0, "info": 0, "debug": 2, "trace": 4, "all": 10}[config.Level]
 	options := &slog.HandlerOptions{Level: slog.Level(-verbosity)}
@@ -22,7 +25,7 @@ func setUpLogging(config LogConfig, out io.Writer) (logr.Logger, error) {
 	}
 	logger := logr.FromSlogHandler(handler)
 	ctrl.SetLogger(logger)
-	klog.SetLoggerWithOptions(logger, klog.ContextualLogger(true))
+	klog.SetLoggerWithOptions(logger.V(libraryLevel), klog.ContextualLogger(true))
 	var level klog.Level
 	if err := level.Set(strconv.Itoa(verbosity)); err != nil {
 		return logr.Logger{}, fmt.Errorf("setting the log level: %w", err)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -72,6 +73,12 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		WatchesRawSource(source.Channel(r.Wake, handler.EnqueueRequestsFromMapFunc(
 			func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{request} },
 		))).
+		WithLogConstructor(func(request *reconcile.Request) logr.Logger {
+			if request == nil {
+				return ctrl.Log.V(2) // of the controller's own machinery
+			}
+			return ctrl.Log.WithName("apiservice")
+		}).
 		WithOptions(controller.Options{
 			NeedLeaderElection: ptr.To(false),
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](

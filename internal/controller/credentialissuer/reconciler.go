@@ -107,8 +107,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{request} },
 		))).
 		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false)}).
-		WithLogConstructor(func(*reconcile.Request) logr.Logger {
-			return mgr.GetLogger().WithValues("credentialIssuer", r.Names.CredentialIssuer)
+		WithLogConstructor(func(request *reconcile.Request) logr.Logger {
+			if request == nil {
+				return ctrl.Log.V(2) // of the controller's own machinery
+			}
+			return ctrl.Log.WithValues("credentialIssuer", r.Names.CredentialIssuer)
 		}).
 		Complete(r)
 }

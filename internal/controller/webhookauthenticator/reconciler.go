@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -90,6 +91,12 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Named("webhookauthenticator").
 		For(&authenticationv1alpha1.WebhookAuthenticator{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(source.Channel(r.Wake, handler.EnqueueRequestsFromMapFunc(r.all))).
+		WithLogConstructor(func(request *reconcile.Request) logr.Logger {
+			if request == nil {
+				return ctrl.Log.V(2) // of the controller's own machinery
+			}
+			return ctrl.Log.WithValues("webhookAuthenticator", request.Name)
+		}).
 		WithOptions(controller.Options{
 			NeedLeaderElection:      ptr.To(false),
 			MaxConcurrentReconciles: workers,
