@@ -75,6 +75,9 @@ type Input struct {
 	// CertPEM and KeyPEM are tls.crt and tls.key.
 	CertPEM []byte
 	KeyPEM  []byte
+	// NoKey is true when the private key is not at hand, as for a chain that was seen in a handshake. Nothing is then said
+	// about the key, and no handshake is rehearsed; KeyPEM is not looked at.
+	NoKey bool
 	// SecretType is the type of the Secret that they come from; empty means: not from a Secret.
 	SecretType string
 	// Bundle is the CA bundle that will be advertised. When it is empty, clients use their system roots.
@@ -186,6 +189,9 @@ type run struct {
 
 func newRun(in Input) *run {
 	in.Limits = in.Limits.withDefaults()
+	if in.NoKey {
+		in.KeyPEM = nil
+	}
 	switch {
 	case in.Skew == 0:
 		in.Skew = DefaultSkew
@@ -257,6 +263,9 @@ func checkComplete(in Input) []Finding {
 		name string
 		data []byte
 	}{{"tls.crt", in.CertPEM}, {"tls.key", in.KeyPEM}} {
+		if key.name == "tls.key" && in.NoKey {
+			continue
+		}
 		if len(bytes.TrimSpace(key.data)) == 0 {
 			f := finding(SecretIncomplete, wait, "%s is missing or empty", key.name)
 			f.Pending = true

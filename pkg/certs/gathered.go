@@ -21,7 +21,8 @@ type Served struct {
 
 // Expected is what every address of the endpoint must present.
 type Expected struct {
-	// SHA256 is the fingerprint of the serving certificate, as in Report.SHA256.
+	// SHA256 is the fingerprint of the serving certificate, as in Report.SHA256. When it is empty, every certificate
+	// will do that clients can verify.
 	SHA256 string
 	// Host is the name or IP address that clients verify.
 	Host string
@@ -65,7 +66,10 @@ func servedProblem(want Expected, pool *x509.CertPool, served Served) (problem, 
 		return "could not be asked: " + why, "check that clients reach it: DNS, load balancer, firewall"
 	}
 	leaf := served.Chain[0]
-	if got := Fingerprint(leaf.Raw); got != want.SHA256 {
+	presents := "presents the right certificate"
+	if want.SHA256 == "" {
+		presents = "presents a certificate"
+	} else if got := Fingerprint(leaf.Raw); got != want.SHA256 {
 		return fmt.Sprintf("presents another certificate: %s, SHA-256 %s, valid until %s", subject(leaf), got[:16], date(leaf.NotAfter)),
 			"wait until every replica has taken it over; if that lasts, something in front of the agent ends TLS itself, or the address is somebody else's"
 	}
@@ -77,11 +81,11 @@ func servedProblem(want Expected, pool *x509.CertPool, served Served) (problem, 
 		Roots: pool, Intermediates: intermediates, CurrentTime: want.Now,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}); err != nil {
-		return "presents the right certificate, but the advertised CA bundle does not verify it: " +
+		return presents + ", but the advertised CA bundle does not verify it: " +
 			quote(strings.TrimPrefix(err.Error(), "x509: ")), "see which intermediates it sends along"
 	}
 	if !covers(leaf, want.Host) {
-		return fmt.Sprintf("presents the right certificate, which is not valid for %s", quote(want.Host)), ""
+		return fmt.Sprintf("%s, which is not valid for %s", presents, quote(want.Host)), ""
 	}
 	return "", ""
 }

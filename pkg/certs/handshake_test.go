@@ -101,6 +101,15 @@ func TestCheckServed(t *testing.T) {
 			name: "uses the system roots without a bundle", want: with(func(e *Expected) { e.Bundle, e.Roots = nil, x509.NewCertPool() }), number: 1,
 			message: "does not verify it", seen: []Served{{Address: "203.0.113.7:443", Chain: chain}},
 		},
+		{
+			name: "takes any certificate that clients can verify", want: with(func(e *Expected) { e.SHA256 = "" }),
+			seen: []Served{{Address: "203.0.113.7:443", Chain: chain}},
+		},
+		{
+			name: "takes none that they cannot verify", want: with(func(e *Expected) { e.SHA256 = "" }), number: 1,
+			message: "presents a certificate, but the advertised CA bundle does not verify it",
+			seen:    []Served{{Address: "203.0.113.7:443", Chain: []*x509.Certificate{other.leaf.Certificate}}},
+		},
 		{name: "wants an address", want: want, number: 1, message: "resolves to no address"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
