@@ -73,6 +73,13 @@ func (c *Cluster) apiServerArgs() []string {
 		"--proxy-client-cert-file=" + c.pki.path("front-proxy-client.crt"),
 		"--proxy-client-key-file=" + c.pki.path("front-proxy-client.key"),
 
+		// The way to kubelets, should there be any: see KubeletTLS. An API server refuses to call loopback addresses in
+		// some places, but not names.
+		"--kubelet-preferred-address-types=Hostname",
+		"--kubelet-certificate-authority=" + c.pki.path("serving-ca.crt"),
+		"--kubelet-client-certificate=" + c.pki.path("kubelet-client.crt"),
+		"--kubelet-client-key=" + c.pki.path("kubelet-client.key"),
+
 		"--allow-privileged=true",
 		"--profiling=false",
 	}

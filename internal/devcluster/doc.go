@@ -21,6 +21,6 @@
 //
 // # What a cluster without nodes does not do
 //
-// Pods are stored but never run. Without Options.ControllerManager there are no default service accounts, deleted
+// Pods are stored but never run; the package kubelet stands in for a node where pods have to answer. Without Options.ControllerManager there are no default service accounts, deleted
 // namespaces stay in phase Terminating, and nobody signs certificate signing requests.
 package devcluster

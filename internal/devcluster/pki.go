@@ -21,13 +21,14 @@ const (
 	kubernetesServiceIP = "10.0.0.1" // the first address of serviceRange
 	adminName           = "admin"
 	adminGroup          = "system:masters"
+	kubeletClientName   = "kube-apiserver-kubelet-client"
 )
 
 // pki is the cluster's public key infrastructure. The four CAs do not trust each other.
 type pki struct {
 	dir        string
-	serving    *certs.CA // signs the API server's serving certificate
-	client     *certs.CA // signs the users' client certificates
+	serving    *certs.CA // signs the serving certificates of API server and kubelets
+	client     *certs.CA // signs the users' client certificates, and the one with which the API server calls kubelets
 	frontProxy *certs.CA // signs the certificate with which the API server calls aggregated APIs
 	etcd       *certs.CA // signs both sides of the connections to etcd
 	admin      *certs.KeyPair
@@ -104,6 +105,13 @@ func (p *pki) issueClients(now time.Time) error {
 	p.etcdClient, err = p.etcd.IssueClient(certs.ClientIdentity{Username: "kube-apiserver"}, now, certificateLifetime)
 	if err != nil {
 		return fmt.Errorf("issuing etcd's client certificate: %w", err)
+	}
+	kubelet, err := p.client.IssueClient(certs.ClientIdentity{Username: kubeletClientName}, now, certificateLifetime)
+	if err != nil {
+		return fmt.Errorf("issuing the client certificate for kubelets: %w", err)
+	}
+	if err := p.writePair("kubelet-client", kubelet); err != nil {
+		return err
 	}
 	p.admin, err = p.client.IssueClient(certs.ClientIdentity{Username: adminName, Groups: []string{adminGroup}}, now, certificateLifetime)
 	if err != nil {

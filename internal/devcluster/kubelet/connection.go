@@ -1,0 +1,58 @@
+package kubelet
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"os"
+)
+
+// listenerWithContexts gives each connection a context that ends when the other side is gone. The request's own context does not,
+// once the connection was upgraded.
+type listenerWithContexts struct {
+	net.Listener
+	parent context.Context //nolint:containedctx // the parent of all connections' contexts
+}
+
+func (l *listenerWithContexts) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	c := &connection{Conn: conn}
+	c.ctx, c.cancel = context.WithCancel(l.parent)
+	context.AfterFunc(c.ctx, func() { _ = conn.Close() })
+	return c, nil
+}
+
+type connection struct {
+	net.Conn
+	ctx    context.Context //nolint:containedctx // it is the connection's
+	cancel context.CancelFunc
+}
+
+func (c *connection) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		c.cancel()
+	}
+	return n, err
+}
+
+func (c *connection) Close() error {
+	c.cancel()
+	return c.Conn.Close()
+}
+
+// contextOf is for http.Server.ConnContext.
+func contextOf(ctx context.Context, conn net.Conn) context.Context {
+	if over, ok := conn.(*tls.Conn); ok {
+		if c, ok := over.NetConn().(*connection); ok {
+			merged, cancel := context.WithCancel(ctx)
+			context.AfterFunc(c.ctx, cancel)
+			return merged
+		}
+	}
+	return ctx
+}

@@ -1,0 +1,132 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/creack/pty"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	utilexec "k8s.io/utils/exec"
+)
+
+// ExecInContainer implements remotecommand.Executor: it runs a program beside the container's own. The names in the arguments are not
+// used, as c is the container. The program is killed when the client's connection ends.
+func (c *container) ExecInContainer(ctx context.Context, _, _, _ string, args []string, in io.Reader, out, errOut io.WriteCloser,
+	tty bool, resize <-chan remotecommand.TerminalSize, _ time.Duration,
+) error {
+	if len(args) == 0 {
+		return errors.New("no command")
+	}
+	command := c.command(ctx, args)
+	if tty {
+		return exitError(runInTerminal(command, in, out, resize))
+	}
+	var stdin io.WriteCloser
+	if in != nil {
+		// Not command.Stdin: Wait would wait for the client's end of input, too.
+		var err error
+		if stdin, err = command.StdinPipe(); err != nil {
+			return err
+		}
+	}
+	if out != nil {
+		command.Stdout = out
+	}
+	if errOut != nil {
+		command.Stderr = errOut
+	}
+	if err := command.Start(); err != nil {
+		return err
+	}
+	if stdin != nil {
+		go func() {
+			_, _ = io.Copy(stdin, in)
+			_ = stdin.Close()
+		}()
+	}
+	return exitError(command.Wait())
+}
+
+// runInTerminal runs a program whose terminal is the client's.
+func runInTerminal(command *exec.Cmd, in io.Reader, out io.Writer, resize <-chan remotecommand.TerminalSize) error {
+	terminal, slave, err := pty.Open()
+	if err != nil {
+		return fmt.Errorf("opening a terminal: %w", err)
+	}
+	defer terminal.Close() //nolint:errcheck // nothing is written any more
+	command.Stdin, command.Stdout, command.Stderr = slave, slave, slave
+	asSession(command)
+	// The program starts with the size that the client has.
+	select {
+	case size, ok := <-resize:
+		if ok {
+			_ = pty.Setsize(terminal, windowSize(size))
+		}
+	case <-time.After(time.Second):
+	}
+	err = command.Start()
+	_ = slave.Close()
+	if err != nil {
+		return err
+	}
+	go func() {
+		for size := range resize {
+			_ = pty.Setsize(terminal, windowSize(size))
+		}
+	}()
+	if in != nil {
+		go func() { _, _ = io.Copy(terminal, in) }()
+	}
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		_, _ = io.Copy(out, terminal) // ends with EIO when the last process has closed the terminal
+	}()
+	err = command.Wait()
+	select {
+	case <-copied:
+	case <-time.After(outputDelay):
+	}
+	return err
+}
+
+func windowSize(size remotecommand.TerminalSize) *pty.Winsize {
+	return &pty.Winsize{Cols: size.Width, Rows: size.Height}
+}
+
+// exitError puts an exit code into the form in which it is handed to the client.
+func exitError(err error) error {
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit) && exit.Exited():
+		return utilexec.CodeExitError{Err: err, Code: exit.ExitCode()}
+	case errors.As(err, &exit): // by a signal; shells say 128 and its number, and 137 is by far the most frequent
+		return utilexec.CodeExitError{Err: err, Code: 137}
+	case errors.Is(err, exec.ErrWaitDelay), errors.Is(err, os.ErrClosed):
+		return nil
+	}
+	return err
+}
+
+// AttachContainer implements remotecommand.Attacher: the container's own input, and its output from now on.
+func (c *container) AttachContainer(ctx context.Context, _, _, _ string, in io.Reader, out, _ io.WriteCloser,
+	_ bool, _ <-chan remotecommand.TerminalSize,
+) error {
+	begin := c.log.size()
+	if in != nil {
+		go func() { _, _ = io.Copy(c.stdin, in) }() // others may attach later, so it stays open
+	}
+	if out == nil {
+		select {
+		case <-c.ended:
+		case <-ctx.Done():
+		}
+		return nil
+	}
+	return c.log.follow(ctx, begin, out)
+}

@@ -1,0 +1,68 @@
+package kubelet
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strconv"
+)
+
+// serveLogs sends what the container has written, standard output and error together. It knows follow and tailLines, and refuses
+// what would have to change the output.
+func (k *Kubelet) serveLogs(w http.ResponseWriter, req *http.Request) {
+	container := k.container(w, req)
+	if container == nil {
+		return
+	}
+	query := req.URL.Query()
+	for name := range query {
+		if name != "follow" && name != "tailLines" {
+			http.Error(w, fmt.Sprintf("this node does not know %q", name), http.StatusBadRequest)
+			return
+		}
+	}
+	offset := 0
+	if text := query.Get("tailLines"); text != "" {
+		lines, err := strconv.Atoi(text)
+		if err != nil || lines < 0 {
+			http.Error(w, fmt.Sprintf("tailLines %q is not a number of lines", text), http.StatusBadRequest)
+			return
+		}
+		written, _, _ := container.log.after(0)
+		offset = lastLines(written, lines)
+	}
+	out := &flushed{w, http.NewResponseController(w)}
+	w.WriteHeader(http.StatusOK)
+	_ = out.control.Flush()
+	if query.Get("follow") == "true" {
+		_ = container.log.follow(req.Context(), offset, out) // the client has gone, or the container ended
+		return
+	}
+	written, _, _ := container.log.after(offset)
+	_, _ = out.Write(written)
+}
+
+// lastLines returns where the last lines begin.
+func lastLines(written []byte, lines int) int {
+	offset := len(written)
+	if lines == 0 {
+		return offset
+	}
+	for range lines {
+		offset = bytes.LastIndexByte(written[:max(0, offset-1)], '\n') + 1
+	}
+	return offset
+}
+
+type flushed struct {
+	http.ResponseWriter
+	control *http.ResponseController
+}
+
+func (f *flushed) Write(p []byte) (int, error) {
+	n, err := f.ResponseWriter.Write(p)
+	if err == nil {
+		err = f.control.Flush()
+	}
+	return n, err
+}
