@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -282,24 +283,44 @@ type run struct {
 	err         error
 }
 
-func (w *world) options(r *run, changed ...string) *SetOptions {
-	return &SetOptions{
+func (w *world) connection(r *run) Connection {
+	return Connection{
 		IOStreams: genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &r.out, ErrOut: &r.errOut},
-		Suffix:    "pinniped.dev", Secret: "proxy-tls", Output: "text", DryRun: dryRunNone, Wait: true, Timeout: 20 * time.Second,
-		Changed: func(flag string) bool {
-			for _, name := range changed {
-				if name == flag {
-					return true
-				}
-			}
-			return false
-		},
+		Suffix:    "pinniped.dev", Output: "text", Timeout: 20 * time.Second,
 		Connect: func(factory.ClusterFlags, string) (Cluster, func(time.Time) time.Time, error) {
 			return w.cluster, func(time.Time) time.Time { return time.Time{} }, nil
 		},
 		Network: RealNetwork{}, Now: time.Now, Poll: 5 * time.Millisecond,
 		Progress: func() *ui.Progress { return &ui.Progress{Out: &r.errOut} },
 	}
+}
+
+func given(flags ...string) func(string) bool {
+	return func(flag string) bool { return slices.Contains(flags, flag) }
+}
+
+func (w *world) options(r *run, changed ...string) *SetOptions {
+	return &SetOptions{
+		Changing:  Changing{Connection: w.connection(r), DryRun: dryRunNone, Wait: true},
+		Candidate: Candidate{Secret: "proxy-tls", Changed: given(changed...)},
+	}
+}
+
+// command is a command with its flags filled in.
+type command interface {
+	Validate() error
+	Complete() error
+	Run(ctx context.Context) error
+}
+
+// do runs a command as the command line does.
+func (r *run) do(ctx context.Context, o command) *run {
+	for _, step := range []func() error{o.Validate, o.Complete, func() error { return o.Run(ctx) }} {
+		if r.err = step(); r.err != nil {
+			break
+		}
+	}
+	return r
 }
 
 // set runs the command as the command line does.
@@ -309,12 +330,5 @@ func (w *world) set(ctx context.Context, change func(*SetOptions), changed ...st
 	if change != nil {
 		change(o)
 	}
-	if r.err = o.Validate(); r.err != nil {
-		return r
-	}
-	if r.err = o.Complete(); r.err != nil {
-		return r
-	}
-	r.err = o.Run(ctx)
-	return r
+	return r.do(ctx, o)
 }

@@ -43,6 +43,7 @@ type request struct {
 
 // plan is what is to be done about a request in a state.
 type plan struct {
+	req     request
 	report  certs.Report
 	wanted  configv1alpha1.ImpersonationProxySpec
 	bundle  []byte // that will be advertised
@@ -59,7 +60,7 @@ type Change struct {
 // decide judges the certificate for the configuration that would result, and says what has to change.
 func decide(req request, st *state) *plan {
 	current := *st.issuer.Spec.ImpersonationProxy
-	p := &plan{wanted: current}
+	p := &plan{req: req, wanted: current}
 	tls := configv1alpha1.ImpersonationProxyTLSSpec{}
 	if current.TLS != nil {
 		tls = *current.TLS

@@ -54,11 +54,11 @@ type Address struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-func newResult(req request, st *state, p *plan, dryRun string) *Result {
+func newResult(st *state, p *plan, dryRun string) *Result {
 	result := &Result{
 		Action:           actionConfigured,
 		CredentialIssuer: st.issuer.Name,
-		Secret:           SecretRef{Namespace: req.namespace, Name: req.secret},
+		Secret:           SecretRef{Namespace: p.req.namespace, Name: p.req.secret},
 		Certificate:      p.report,
 		CABundle:         describePEMOrNone(p.bundle),
 		Changes:          p.changes,
@@ -73,7 +73,7 @@ func newResult(req request, st *state, p *plan, dryRun string) *Result {
 }
 
 // print writes the result to stdout.
-func (o *SetOptions) print(result *Result) error {
+func (o *Changing) print(result *Result) error {
 	text, err := o.format(result)
 	if err != nil {
 		return fmt.Errorf("encoding the result: %w", err)
@@ -84,7 +84,7 @@ func (o *SetOptions) print(result *Result) error {
 	return nil
 }
 
-func (o *SetOptions) format(result *Result) ([]byte, error) {
+func (o *Changing) format(result *Result) ([]byte, error) {
 	switch o.Output {
 	case "json":
 		text, err := json.MarshalIndent(result, "", "  ")

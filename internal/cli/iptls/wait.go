@@ -26,7 +26,7 @@ type observation struct {
 
 // waitAndReport waits until the configuration is in effect, and fills the result with what was seen. When that does not
 // happen in time, it puts the previous configuration back.
-func (o *SetOptions) waitAndReport(ctx context.Context, st *state, p *plan, applied *configv1alpha1.CredentialIssuer, result *Result) error {
+func (o *Changing) waitAndReport(ctx context.Context, st *state, p *plan, applied *configv1alpha1.CredentialIssuer, result *Result) error {
 	task := o.progress.Start("Waiting for the impersonation proxy to present the certificate")
 	started := o.Now()
 	seen, err := o.await(ctx, st, p, task)
@@ -67,7 +67,7 @@ func interruptedHint(applied *configv1alpha1.CredentialIssuer) string {
 }
 
 // await looks until everything is as it should be, or ctx is over; then it returns the last look.
-func (o *SetOptions) await(ctx context.Context, st *state, p *plan, task *ui.Task) (observation, error) {
+func (o *Changing) await(ctx context.Context, st *state, p *plan, task *ui.Task) (observation, error) {
 	var last observation
 	for {
 		seen, err := o.observe(ctx, st.issuer.Name, p)
@@ -99,19 +99,22 @@ func (o *SetOptions) await(ctx context.Context, st *state, p *plan, task *ui.Tas
 }
 
 // followSecret notices a Secret that changes while it is waited for, as renewals do, and checks what is in it now.
-func (o *SetOptions) followSecret(ctx context.Context, st *state, p *plan) error {
-	secret, err := o.cluster.Secret(ctx, o.request.namespace, o.request.secret)
+func (o *Changing) followSecret(ctx context.Context, st *state, p *plan) error {
+	if st.secret == nil {
+		return nil // nothing is waited for but what the agent makes itself
+	}
+	secret, err := o.cluster.Secret(ctx, p.req.namespace, p.req.secret)
 	if err != nil || secret.ResourceVersion == st.secret.ResourceVersion {
 		return nil // the next look tells what is wrong
 	}
 	st.secret, st.now = secret, o.Now()
-	again := decide(o.request, &state{issuer: st.issuer, secret: secret, service: st.service, now: st.now, serverTime: o.serverTime(st.now)})
+	again := decide(p.req, &state{issuer: st.issuer, secret: secret, service: st.service, now: st.now, serverTime: o.serverTime(st.now)})
 	if again.report.SHA256 == p.report.SHA256 && certs.SameBundle(again.bundle, p.bundle) {
 		return nil
 	}
-	o.progress.Info("Secret %q has changed meanwhile: checking it again", o.request.secret)
-	o.say(again.report, st, again)
-	if err := o.refusal(again.report); err != nil {
+	o.progress.Info("Secret %q has changed meanwhile: checking it again", p.req.secret)
+	o.say(st, again)
+	if err := refusal(again.report, "the CredentialIssuer is left as it is now; "); err != nil {
 		return err
 	}
 	p.report, p.bundle = again.report, again.bundle
@@ -119,7 +122,7 @@ func (o *SetOptions) followSecret(ctx context.Context, st *state, p *plan) error
 }
 
 // observe looks once. An error means that looking again is no use.
-func (o *SetOptions) observe(ctx context.Context, issuerName string, p *plan) (observation, error) {
+func (o *Changing) observe(ctx context.Context, issuerName string, p *plan) (observation, error) {
 	issuer, err := o.cluster.CredentialIssuer(ctx, issuerName)
 	switch {
 	case errors.Is(err, discovery.ErrForbidden), errors.Is(err, discovery.ErrUnauthorized):
@@ -143,7 +146,7 @@ func (o *SetOptions) observe(ctx context.Context, issuerName string, p *plan) (o
 }
 
 // askEndpoint compares what every address presents with what it should.
-func (o *SetOptions) askEndpoint(ctx context.Context, p *plan, seen *observation) {
+func (o *Changing) askEndpoint(ctx context.Context, p *plan, seen *observation) {
 	served, skipped, err := look(ctx, o.Network, seen.view.at)
 	if err != nil {
 		seen.problems = append(seen.problems, fmt.Sprintf("resolving %q: %s", seen.view.at.host, err))
@@ -189,7 +192,7 @@ func withoutAllowed(problems []certs.Finding, report certs.Report) []certs.Findi
 }
 
 // notConverged reports what was seen, and puts the previous configuration back.
-func (o *SetOptions) notConverged(ctx context.Context, st *state, p *plan, applied *configv1alpha1.CredentialIssuer, result *Result, seen observation) error {
+func (o *Changing) notConverged(ctx context.Context, st *state, p *plan, applied *configv1alpha1.CredentialIssuer, result *Result, seen observation) error {
 	o.progress.Fail("The certificate was not seen at the endpoint within %s", o.Timeout)
 	for _, problem := range seen.problems {
 		o.progress.Fail("%s", problem)
@@ -220,7 +223,7 @@ func (o *SetOptions) notConverged(ctx context.Context, st *state, p *plan, appli
 }
 
 // rollBack puts the previous configuration back, unless somebody has changed it again.
-func (o *SetOptions) rollBack(ctx context.Context, st *state, p *plan, applied *configv1alpha1.CredentialIssuer) error {
+func (o *Changing) rollBack(ctx context.Context, st *state, p *plan, applied *configv1alpha1.CredentialIssuer) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 	defer cancel()
 	for attempt := 1; ; attempt++ {
@@ -231,7 +234,7 @@ func (o *SetOptions) rollBack(ctx context.Context, st *state, p *plan, applied *
 		if spec := current.Spec.ImpersonationProxy; spec == nil || len(changesBetween(*spec, p.wanted)) > 0 {
 			return errors.New("somebody else has changed the configuration meanwhile, so it was left as it is")
 		}
-		_, err = o.cluster.ApplyCredentialIssuer(ctx, current.Name, rollbackObject(current, st.issuer, o.request),
+		_, err = o.cluster.ApplyCredentialIssuer(ctx, current.Name, rollbackObject(current, st.issuer, p.req),
 			discovery.ApplyOptions{FieldManager: fieldManager, Force: true})
 		switch {
 		case err == nil:

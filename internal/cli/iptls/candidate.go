@@ -1,0 +1,159 @@
+package iptls
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// Candidate is the configuration that a command judges: flags that name a certificate and what goes with it.
+type Candidate struct {
+	Secret           string
+	CABundle         string // a path, or "-" for stdin
+	CAFromSecret     bool
+	ExternalEndpoint string
+	LoadBalancerIP   string
+	Allow            []string
+
+	// Changed says whether a flag was given on the command line.
+	Changed func(flag string) bool
+}
+
+func (c *Candidate) addFlags(cmd *cobra.Command, secretUsage, bundleUsage string) {
+	flags := cmd.Flags()
+	flags.StringVar(&c.Secret, "secret", "", secretUsage)
+	flags.StringVar(&c.CABundle, "ca-bundle", "", bundleUsage)
+	flags.BoolVar(&c.CAFromSecret, "ca-from-secret", false, "advertise ca.crt of the Secret, even when the CredentialIssuer has a CA bundle")
+	flags.StringVar(&c.ExternalEndpoint, "external-endpoint", "", `where clients reach the impersonation proxy: HOST or HOST:PORT (default: as it is)`)
+	flags.StringVar(&c.LoadBalancerIP, "load-balancer-ip", "", "IP address that the Service of type LoadBalancer asks for (default: as it is)")
+	flags.StringArrayVar(&c.Allow, "allow", nil, `let through what the check with this code refuses (repeatable), for example NameNotCovered`)
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
+		"allow":             factory.CompleteValues(allowable()...),
+		"external-endpoint": cobra.NoFileCompletions,
+		"load-balancer-ip":  cobra.NoFileCompletions,
+		"secret":            cobra.NoFileCompletions,
+	})
+}
+
+func allowable() []string {
+	var codes []string
+	for _, code := range certs.Codes() {
+		if certs.Allowable(code) {
+			codes = append(codes, string(code))
+		}
+	}
+	return codes
+}
+
+func (c *Candidate) validate() error {
+	if c.Changed("ca-bundle") && c.CAFromSecret {
+		return ui.Usage(errors.New("--ca-bundle and --ca-from-secret exclude each other"))
+	}
+	for _, code := range c.Allow {
+		if err := validateAllow(code); err != nil {
+			return err
+		}
+	}
+	if err := validateEndpoint("external-endpoint", c.ExternalEndpoint); err != nil {
+		return err
+	}
+	if c.Changed("load-balancer-ip") {
+		if _, err := netip.ParseAddr(c.LoadBalancerIP); err != nil {
+			return ui.Usage(fmt.Errorf("invalid value %q for --load-balancer-ip: not an IP address", c.LoadBalancerIP))
+		}
+	}
+	return nil
+}
+
+func validateEndpoint(flag, value string) error {
+	if value == "" {
+		return nil
+	}
+	if _, _, err := certs.ParseEndpoint(value); err != nil {
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value for --%s: %s: %w", flag, certs.EndpointInvalid, err)),
+			"write a DNS name or an IP address, and a port if it is not 443: proxy.example.com:8443")
+	}
+	return nil
+}
+
+func validateAllow(text string) error {
+	code := certs.Code(text)
+	switch {
+	case certs.Allowable(code):
+		return nil
+	case slices.Contains(certs.Codes(), code):
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --allow: this cannot be let through", text)), "run %q", "pinniped explain "+text)
+	default:
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --allow: there is no such code", text)), "the codes are %s", strings.Join(allowable(), ", "))
+	}
+}
+
+// asRequest turns the flags into a request: it reads the CA bundle.
+func (c *Candidate) asRequest(stdin io.Reader) (request, error) {
+	req := request{secret: c.Secret, bundleFromSecret: c.CAFromSecret}
+	for _, code := range c.Allow {
+		req.allow = append(req.allow, certs.Code(code))
+	}
+	if c.Changed("external-endpoint") {
+		req.endpoint = &c.ExternalEndpoint
+	}
+	if c.Changed("load-balancer-ip") {
+		req.loadBalancerIP = &c.LoadBalancerIP
+	}
+	if c.Changed("ca-bundle") {
+		bundle, err := readFile("the CA bundle", c.CABundle, stdin, certs.DefaultLimits().BundleBytes)
+		if err != nil {
+			return request{}, err
+		}
+		if strings.TrimSpace(string(bundle)) == "" {
+			return request{}, ui.WithHint(ui.Usage(fmt.Errorf("the CA bundle from %s is empty", nameOf(c.CABundle))),
+				"leave out --ca-bundle when clients are to use ca.crt of the Secret or their system roots")
+		}
+		req.bundle, req.bundleGiven = bundle, true
+	}
+	return req, nil
+}
+
+// readFile reads one byte more than what the checks take, so that they can say that it is too much.
+func readFile(what, path string, stdin io.Reader, limit int) ([]byte, error) {
+	source := stdin
+	if path != "-" {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, ui.Usage(fmt.Errorf("reading %s: %w", what, err))
+		}
+		defer file.Close() //nolint:errcheck // only read
+		source = file
+	}
+	content, err := io.ReadAll(io.LimitReader(source, int64(limit)+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading %s from %s: %w", what, nameOf(path), err)
+	}
+	return content, nil
+}
+
+func nameOf(path string) string {
+	if path == "-" {
+		return "stdin"
+	}
+	return fmt.Sprintf("%q", path)
+}
+
+// fits says whether the request can be meant for this CredentialIssuer.
+func (r request) fits(issuer *configv1alpha1.CredentialIssuer) error {
+	if kind := serviceType(issuer.Spec.ImpersonationProxy); r.loadBalancerIP != nil && kind != configv1alpha1.ServiceTypeLoadBalancer {
+		return ui.Usage(fmt.Errorf("--load-balancer-ip needs a Service of type LoadBalancer, but CredentialIssuer %q has type %s", issuer.Name, kind))
+	}
+	return nil
+}

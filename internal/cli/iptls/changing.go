@@ -1,0 +1,114 @@
+package iptls
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// Changing is what the commands have that change the CredentialIssuer.
+type Changing struct {
+	Connection
+
+	DryRun     string
+	Diff       bool
+	Wait       bool
+	NoRollback bool
+}
+
+const (
+	dryRunNone   = "none"
+	dryRunClient = "client"
+	dryRunServer = "server"
+)
+
+func (c *Changing) addFlags(cmd *cobra.Command, f *factory.Factory) {
+	flags := cmd.Flags()
+	flags.StringVar(&c.DryRun, "dry-run", dryRunNone, `change nothing: "client" only looks and checks, "server" also lets the API server validate`)
+	flags.Lookup("dry-run").NoOptDefVal = dryRunClient
+	flags.BoolVar(&c.Diff, "diff", false, "show the fields that change, before and after")
+	flags.BoolVar(&c.Wait, "wait", true, "wait until the endpoint presents the certificate")
+	flags.BoolVar(&c.NoRollback, "no-rollback", false, "leave the new configuration in place when it does not take effect in time")
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
+		"dry-run": factory.CompleteValues(dryRunNone, dryRunClient, dryRunServer),
+	})
+	c.Connection.addFlags(cmd, f, 2*time.Minute, "text", "json", "yaml")
+}
+
+func (c *Changing) validate() error {
+	if err := c.Connection.validate("text", "json", "yaml"); err != nil {
+		return err
+	}
+	return oneOf("dry-run", c.DryRun, dryRunNone, dryRunClient, dryRunServer)
+}
+
+// say prints what the checks have found.
+func (c *Changing) say(st *state, p *plan) {
+	if p.report.Leaf != nil {
+		c.progress.Info("Certificate for %s, valid until %s, SHA-256 %s", orNone(strings.Join(slices.Concat(p.report.DNSNames, p.report.IPAddresses), ", ")),
+			p.report.NotAfter.Format(time.RFC3339), p.report.SHA256)
+	}
+	for _, finding := range p.report.Findings {
+		text := finding.String()
+		if finding.Hint != "" {
+			text += " (" + finding.Hint + ")"
+		}
+		switch {
+		case finding.Refuses():
+			c.progress.Fail("%s", text)
+		case finding.Allowed:
+			c.progress.Warn("allowed: %s", text)
+		case finding.Severity == certs.SeverityWarning:
+			c.progress.Warn("%s", text)
+		default:
+			c.progress.Info("%s", text)
+		}
+	}
+	if p.report.OK() {
+		if p.report.Leaf != nil {
+			c.progress.Done("Checked the certificate")
+		}
+		for _, manager := range otherManagers(st.issuer, p.changes) {
+			c.progress.Warn("%q manages fields that change, too: if it is a tool that applies manifests, change them there as well, or it will put them back", manager)
+		}
+	}
+}
+
+// errRefused marks a refusal by a check.
+var errRefused = errors.New("the certificate is refused")
+
+// refusal returns the error for a report that refuses. done says what the command has done then.
+func refusal(report certs.Report, done string) error {
+	errs := report.Errors()
+	if len(errs) == 0 {
+		return nil
+	}
+	first := errs[0]
+	text := fmt.Errorf("%w: %s", errRefused, first)
+	if more := len(errs) - 1; more > 0 {
+		text = fmt.Errorf("%w (and %d more, see above)", text, more)
+	}
+	return ui.WithExitCode(ui.WithHint(text, "%s", refusalHint(first, done)), ui.ExitRefused)
+}
+
+const nothingChanged = "nothing was changed; "
+
+func refusalHint(first certs.Finding, done string) string {
+	hint := first.Hint
+	if hint != "" {
+		hint += "; "
+	}
+	hint += done + fmt.Sprintf("run %q for more", "pinniped explain "+string(first.Code))
+	if certs.Allowable(first.Code) {
+		hint += fmt.Sprintf(", or give --allow %s if you accept the consequence", first.Code)
+	}
+	return hint
+}
