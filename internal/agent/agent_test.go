@@ -1,0 +1,138 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
+	"github.com/pinniped-toolkit/pinniped/internal/signer"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+func TestProxyRunnerSaysWhyItCannotStart(t *testing.T) {
+	t.Parallel()
+	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close() //nolint:errcheck // only the address matters
+	runner := &proxyRunner{life: t.Context(), address: taken.Addr().String()}
+	if err := runner.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "listening on "+taken.Addr().String()) {
+		t.Errorf("a port in use: %v", err)
+	}
+
+	runner = &proxyRunner{life: t.Context(), address: "127.0.0.1:0", options: impersonator.Options{}}
+	if err := runner.Start(t.Context()); err == nil {
+		t.Error("a proxy without options was started")
+	}
+	if runner.Serving() {
+		t.Error("it claims to serve")
+	}
+	if err := runner.Stop(t.Context()); err != nil {
+		t.Errorf("stopping what does not run: %v", err)
+	}
+	runner.Wait()
+}
+
+func TestSignerBundleChangesItsPointerOnlyWithTheSigner(t *testing.T) {
+	t.Parallel()
+	s := &signer.Signer{}
+	bundle := signerBundle(s)
+	if bundle() != nil {
+		t.Fatal("there is a bundle before there is a signer")
+	}
+	load := func(name string) {
+		ca, err := certs.NewCA(name, time.Now(), time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Load(ca, nil)
+	}
+	load("first")
+	first := bundle()
+	if first == nil || bundle() != first || !bytes.Equal(first.PEM, s.Current().Bundle()) {
+		t.Fatal("the bundle is not the signer's, or not the same twice")
+	}
+	load("second")
+	if second := bundle(); second == first || !bytes.Equal(second.PEM, s.Current().Bundle()) {
+		t.Error("the bundle did not follow the signer")
+	}
+	s.Clear()
+	if bundle() != nil {
+		t.Error("there is a bundle after the signer is gone")
+	}
+}
+
+func TestWakersNeverBlock(t *testing.T) {
+	t.Parallel()
+	var w wakers
+	first, firstWoken := w.add()
+	_, secondWoken := w.add()
+	for range 3 {
+		first(types.NamespacedName{Name: "a"}) // nobody listens
+	}
+	w.wakeAll()
+	if len(firstWoken) != 1 || len(secondWoken) != 1 {
+		t.Errorf("%d and %d events wait, want one each", len(firstWoken), len(secondWoken))
+	}
+}
+
+func TestRunWithoutACluster(t *testing.T) {
+	t.Parallel()
+	config, err := load(t, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	missing := filepath.Join(t.TempDir(), "missing")
+	if err := Run(t.Context(), Options{Kubeconfig: missing, LogOutput: &log}, config); err == nil || !strings.Contains(err.Error(), missing) {
+		t.Errorf("a kubeconfig that does not exist: %v", err)
+	}
+}
+
+// TestWaitsForTheAPIServer starts the agent's wait where nobody answers: it says so once, and ends with the context.
+func TestWaitsForTheAPIServer(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	const nobody = `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
+		"clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],"users":[{"name":"u","user":{"token":"secret-token"}}]}`
+	if err := os.WriteFile(path, []byte(nobody), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config, err := load(t, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.AggregatedAPIServerPort = 0 // any free one
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	log := &lockedBuffer{}
+	if err := Run(ctx, Options{Kubeconfig: path, BindAddress: "127.0.0.1", LogOutput: log}, config); err != nil {
+		t.Errorf("being told to stop while it waits is no error: %v", err)
+	}
+	waits := 0
+	for line := range strings.Lines(log.String()) {
+		var entry struct{ Msg string }
+		if err := json.Unmarshal([]byte(line), &entry); err != nil {
+			t.Errorf("a line of the log is not JSON: %q", line)
+		}
+		if strings.HasPrefix(entry.Msg, "Waited for the API server") {
+			waits++
+		}
+	}
+	if waits != 1 {
+		t.Errorf("it told %d times that it waits:\n%s", waits, log)
+	}
+	if strings.Contains(log.String(), "secret-token") {
+		t.Error("the log holds a token")
+	}
+}
