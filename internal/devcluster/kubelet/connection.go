@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"sync"
 )
 
 // listenerWithContexts gives each connection a context that ends when the other side is gone. The request's own context does not,
@@ -13,6 +14,9 @@ import (
 type listenerWithContexts struct {
 	net.Listener
 	parent context.Context //nolint:containedctx // the parent of all connections' contexts
+
+	mu   sync.Mutex
+	open map[*connection]struct{}
 }
 
 func (l *listenerWithContexts) Accept() (net.Conn, error) {
@@ -22,8 +26,34 @@ func (l *listenerWithContexts) Accept() (net.Conn, error) {
 	}
 	c := &connection{Conn: conn}
 	c.ctx, c.cancel = context.WithCancel(l.parent)
-	context.AfterFunc(c.ctx, func() { _ = conn.Close() })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open[c] = struct{}{}
+	context.AfterFunc(c.ctx, func() {
+		_ = conn.Close()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.open, c)
+	})
 	return c, nil
+}
+
+// drop ends all connections that are open now.
+func (l *listenerWithContexts) drop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.open {
+		if tcp, ok := c.Conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0)
+		}
+		c.cancel()
+	}
+}
+
+func (l *listenerWithContexts) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.open)
 }
 
 type connection struct {

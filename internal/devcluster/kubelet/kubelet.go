@@ -31,6 +31,7 @@ type Kubelet struct {
 	node   string
 	client corev1client.CoreV1Interface
 	server *http.Server
+	conns  *listenerWithContexts
 	live   context.Context //nolint:containedctx // ends when Close is called, and all processes with it
 	end    context.CancelFunc
 
@@ -66,7 +67,8 @@ func Start(ctx context.Context, cluster *devcluster.Cluster, node string) (*Kube
 		Protocols:         new(http.Protocols),
 	}
 	k.server.Protocols.SetHTTP1(true) // streams begin with an upgrade
-	go func() { _ = k.server.ServeTLS(&listenerWithContexts{Listener: listener, parent: k.live}, "", "") }()
+	k.conns = &listenerWithContexts{Listener: listener, parent: k.live, open: map[*connection]struct{}{}}
+	go func() { _ = k.server.ServeTLS(k.conns, "", "") }()
 	if err := k.register(ctx, listener.Addr().(*net.TCPAddr).Port); err != nil {
 		return nil, errors.Join(fmt.Errorf("starting node %q: %w", node, err), k.Close())
 	}
@@ -100,6 +102,12 @@ func (k *Kubelet) Close() error {
 	}
 	return err
 }
+
+// Drop ends all connections abruptly, as a node does that loses its power. New ones are taken.
+func (k *Kubelet) Drop() { k.conns.drop() }
+
+// Connections is the number of open connections from the API server.
+func (k *Kubelet) Connections() int { return k.conns.count() }
 
 // handler serves the paths that an API server calls.
 func (k *Kubelet) handler() http.Handler {
