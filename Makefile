@@ -27,6 +27,10 @@ test: controlplane build ## Run every test, those on a real API server included
 test-unit: ## Run the quick tests only
 	go test -short ./...
 
+.PHONY: test-race
+test-race: controlplane ## Run every test with the race detector
+	go test -race -timeout 60m ./...
+
 .PHONY: controlplane
 controlplane: ## Build etcd and kube-apiserver for tests and the demo (several minutes the first time)
 	@if [ -z "$$KUBEBUILDER_ASSETS" ]; then hack/controlplane/build.sh; fi
