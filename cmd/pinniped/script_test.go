@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 type serverKey struct{}
 
 // TestScripts runs the transcripts in testdata/script. Each has an API server of its own with a user pinny, a
-// CredentialIssuer, a WebhookAuthenticator, and an administrator's kubeconfig in admin.yaml.
+// CredentialIssuer, a WebhookAuthenticator, and an administrator's kubeconfig in admin.yaml. ca.pem is the CA of the API
+// server; cert.pem and key.pem are of proxy.example.com, issued by other-ca.pem.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
@@ -77,8 +78,17 @@ func setUp(env *testscript.Env) error {
 	if err := os.WriteFile(filepath.Join(env.WorkDir, "other-ca.pem"), other.CertPEM(), 0o600); err != nil {
 		return err
 	}
+	pair, err := other.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 30*time.Minute)
+	if err != nil {
+		return err
+	}
+	for name, content := range map[string][]byte{"cert.pem": pair.CertPEM, "key.pem": pair.KeyPEM} {
+		if err := os.WriteFile(filepath.Join(env.WorkDir, name), content, 0o600); err != nil {
+			return err
+		}
+	}
 	home := filepath.Join(env.WorkDir, "home")
-	env.Vars = append(env.Vars, "HOME="+home, "SERVER="+server.URL, "CA_DATA="+server.CAData(),
+	env.Vars = append(env.Vars, "HOME="+home, "SERVER="+server.URL, "ENDPOINT="+strings.TrimPrefix(server.URL, "https://"), "CA_DATA="+server.CAData(),
 		"OTHER_CA_DATA="+base64.StdEncoding.EncodeToString(other.CertPEM()))
 	return os.MkdirAll(home, 0o700)
 }

@@ -73,6 +73,8 @@ func span(d time.Duration) string {
 		return fmt.Sprintf("%.0f hours", d.Hours())
 	case d >= 2*time.Minute:
 		return fmt.Sprintf("%.0f minutes", d.Minutes())
+	case d.Round(time.Second) == time.Second:
+		return "1 second"
 	default:
 		return fmt.Sprintf("%.0f seconds", d.Seconds())
 	}

@@ -2,12 +2,14 @@ package iptls
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/yaml"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
@@ -88,6 +90,28 @@ func oneOf(flag, value string, accepted ...string) error {
 		}
 	}
 	return factory.OneOf(flag, value, accepted...)
+}
+
+// write writes the result of a command to stdout. text makes it where no data is asked for.
+func (c *Connection) write(result any, text func() ([]byte, error)) error {
+	var encoded []byte
+	var err error
+	switch c.Output {
+	case "json":
+		encoded, err = json.MarshalIndent(result, "", "  ")
+		encoded = append(encoded, '\n')
+	case "yaml":
+		encoded, err = yaml.Marshal(result)
+	default:
+		encoded, err = text()
+	}
+	if err != nil {
+		return fmt.Errorf("encoding the result: %w", err)
+	}
+	if _, err := c.Out.Write(encoded); err != nil {
+		return fmt.Errorf("writing the result: %w", err)
+	}
+	return nil
 }
 
 // open loads the kubeconfig. It contacts nothing.

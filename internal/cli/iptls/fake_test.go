@@ -306,20 +306,9 @@ func (w *world) options(r *run, changed ...string) *SetOptions {
 	}
 }
 
-// command is a command with its flags filled in.
-type command interface {
-	Validate() error
-	Complete() error
-	Run(ctx context.Context) error
-}
-
 // do runs a command as the command line does.
 func (r *run) do(ctx context.Context, o command) *run {
-	for _, step := range []func() error{o.Validate, o.Complete, func() error { return o.Run(ctx) }} {
-		if r.err = step(); r.err != nil {
-			break
-		}
-	}
+	r.err = execute(ctx, o)
 	return r
 }
 

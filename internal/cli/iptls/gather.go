@@ -34,7 +34,8 @@ type Cluster interface {
 // state is what was found in the cluster.
 type state struct {
 	issuer     *configv1alpha1.CredentialIssuer
-	secret     *corev1.Secret
+	secretName string          // empty: the agent's generated certificate
+	secret     *corev1.Secret  // nil when there is none
 	service    *corev1.Service // in front of the proxy; nil when there is none
 	now        time.Time
 	serverTime time.Time
@@ -58,7 +59,7 @@ func findNamespace(ctx context.Context, cluster Cluster, given string) (string, 
 	}
 }
 
-// gather reads the objects that a decision is about.
+// gather reads the objects that a decision is about. Without a secretName, it takes the one that is configured.
 func gather(ctx context.Context, cluster Cluster, issuerName, namespace, secretName string) (*state, error) {
 	issuer, err := cluster.CredentialIssuer(ctx, issuerName)
 	if err != nil {
@@ -68,18 +69,30 @@ func gather(ctx context.Context, cluster Cluster, issuerName, namespace, secretN
 		return nil, ui.WithHint(fmt.Errorf("CredentialIssuer %q has no spec.impersonationProxy", issuer.Name),
 			"its agent does not know the impersonation proxy; apply the manifests in deploy/ again")
 	}
-	secret, err := cluster.Secret(ctx, namespace, secretName)
-	switch {
-	case errors.Is(err, discovery.ErrNotFound):
-		secret = nil // a check says so
-	case err != nil:
+	if tls := issuer.Spec.ImpersonationProxy.TLS; secretName == "" && tls != nil {
+		secretName = tls.SecretName
+	}
+	secret, err := readSecret(ctx, cluster, namespace, secretName)
+	if err != nil {
 		return nil, withCodes(fmt.Errorf("reading the Secret with the certificate: %w", err))
 	}
 	service, err := readService(ctx, cluster, issuer, namespace)
 	if err != nil {
 		return nil, withCodes(fmt.Errorf("reading the Service in front of the impersonation proxy: %w", err))
 	}
-	return &state{issuer: issuer, secret: secret, service: service}, nil
+	return &state{issuer: issuer, secretName: secretName, secret: secret, service: service}, nil
+}
+
+// readSecret returns nil for a Secret that does not exist: a check says so.
+func readSecret(ctx context.Context, cluster Cluster, namespace, name string) (*corev1.Secret, error) {
+	if name == "" {
+		return nil, nil
+	}
+	secret, err := cluster.Secret(ctx, namespace, name)
+	if errors.Is(err, discovery.ErrNotFound) {
+		return nil, nil
+	}
+	return secret, err
 }
 
 // readService reads the Service that the agent makes for the configured type; it is nil when there is none.

@@ -5,6 +5,8 @@
 package iptls
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
@@ -17,8 +19,27 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 		Short: "Look after the certificate in front of the impersonation proxy",
 		Long: `Look after the certificate that the impersonation proxy presents to clients: an administrator's own, from a Secret in
 the agent's namespace.`,
-		Example: `  pinniped ip-tls set --secret proxy-tls --external-endpoint proxy.example.com --ca-bundle ca.pem`,
+		Example: `  pinniped ip-tls set --secret proxy-tls --external-endpoint proxy.example.com --ca-bundle ca.pem
+  pinniped ip-tls check --timeline`,
 	})
-	cmd.AddCommand(newSetCommand(f))
+	cmd.AddCommand(newSetCommand(f), newCheckCommand(f))
 	return cmd
+}
+
+// command is what each of them is.
+type command interface {
+	Validate() error
+	Complete() error
+	Run(ctx context.Context) error
+}
+
+// execute runs a command whose flags are filled in.
+func execute(ctx context.Context, o command) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	if err := o.Complete(); err != nil {
+		return err
+	}
+	return o.Run(ctx)
 }

@@ -133,7 +133,12 @@ func judge(req request, st *state, p *plan, undecodable error) certs.Report {
 	if undecodable != nil {
 		return certs.Report{Findings: []certs.Finding{certs.NewFinding(certs.NotACertificate, undecodable.Error())}}
 	}
-	return certs.Check(certs.Input{
+	return certs.Check(inputOf(st, p))
+}
+
+// inputOf puts together what the catalogue judges.
+func inputOf(st *state, p *plan) certs.Input {
+	return certs.Input{
 		CertPEM:    st.secret.Data[corev1.TLSCertKey],
 		KeyPEM:     st.secret.Data[corev1.TLSPrivateKeyKey],
 		SecretType: string(st.secret.Type),
@@ -143,8 +148,8 @@ func judge(req request, st *state, p *plan, undecodable error) certs.Report {
 		Names:      clientNames(st, p.wanted),
 		Now:        st.now,
 		ServerTime: st.serverTime,
-		Allow:      req.allow,
-	})
+		Allow:      p.req.allow,
+	}
 }
 
 // proxyStrategy returns what the agent reports about the impersonation proxy; nil when it has not yet.

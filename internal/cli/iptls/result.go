@@ -1,12 +1,9 @@
 package iptls
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
-
-	"sigs.k8s.io/yaml"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -72,26 +69,11 @@ func newResult(st *state, p *plan, dryRun string) *Result {
 	return result
 }
 
-// print writes the result to stdout.
 func (o *Changing) print(result *Result) error {
-	text, err := o.format(result)
-	if err != nil {
-		return fmt.Errorf("encoding the result: %w", err)
-	}
-	if _, err := o.Out.Write(text); err != nil {
-		return fmt.Errorf("writing the result: %w", err)
-	}
-	return nil
+	return o.write(result, func() ([]byte, error) { return o.text(result) })
 }
 
-func (o *Changing) format(result *Result) ([]byte, error) {
-	switch o.Output {
-	case "json":
-		text, err := json.MarshalIndent(result, "", "  ")
-		return append(text, '\n'), err
-	case "yaml":
-		return yaml.Marshal(result)
-	}
+func (o *Changing) text(result *Result) ([]byte, error) {
 	if result.Action == actionRefused || result.Action == actionNotConverged {
 		return nil, nil // the step lines and the error have said it all
 	}

@@ -55,13 +55,7 @@ Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check, 
 		Args: factory.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Changed = cmd.Flags().Changed
-			if err := o.Validate(); err != nil {
-				return err
-			}
-			if err := o.Complete(); err != nil {
-				return err
-			}
-			return o.Run(cmd.Context())
+			return execute(cmd.Context(), o)
 		},
 	}
 	o.Candidate.addFlags(cmd, "name of the Secret with the certificate, in the agent's namespace (required)",
