@@ -154,10 +154,26 @@ func (c *Client) ApplyCredentialIssuer(ctx context.Context, name string, object 
 	if err != nil {
 		return nil, err
 	}
+	return c.patchIssuer(ctx, name, types.ApplyYAMLPatchType, body, opts)
+}
+
+// MergeCredentialIssuer changes the CredentialIssuer called name by a JSON merge patch: anything that encodes to JSON, in
+// which null removes a field, whoever owns it. Server-side apply cannot: it only gives up what its own manager owns.
+// A metadata.resourceVersion in patch that is no longer the current one gives ErrConflict. Force has no meaning here.
+func (c *Client) MergeCredentialIssuer(ctx context.Context, name string, patch any, opts ApplyOptions) (*configv1alpha1.CredentialIssuer, error) {
+	body, err := json.Marshal(patch)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the patch: %w", err)
+	}
+	opts.Force = false
+	return c.patchIssuer(ctx, name, types.MergePatchType, body, opts)
+}
+
+func (c *Client) patchIssuer(ctx context.Context, name string, kind types.PatchType, body []byte, opts ApplyOptions) (*configv1alpha1.CredentialIssuer, error) {
 	op := operation{verb: "patch", resource: c.groups.Config.WithResource("credentialissuers"), name: name}
 	request := c.request(op).
 		Param("fieldManager", opts.FieldManager).
-		SetHeader("Content-Type", string(types.ApplyYAMLPatchType)).
+		SetHeader("Content-Type", string(kind)).
 		Body(body)
 	if opts.Force {
 		request.Param("force", "true")

@@ -93,6 +93,75 @@ func TestApplyOnARealAPIServer(t *testing.T) {
 	}
 }
 
+// TestUnsetOnARealAPIServer shows that the tls block goes, whoever owns it, that a rollback brings it back, and that set
+// can own it again.
+func TestUnsetOnARealAPIServer(t *testing.T) {
+	t.Parallel()
+	client := startCluster(t, crds)
+	block := map[string]any{"secretName": "theirs", "certificateAuthorityData": "Qg==", "verification": "Warn"}
+	spec := func(proxy map[string]any) map[string]any {
+		return map[string]any{"spec": map[string]any{"impersonationProxy": proxy}}
+	}
+	bare := map[string]any{"mode": "enabled", "service": map[string]any{"type": "None"}, "externalEndpoint": "proxy.example.com"}
+	for _, tt := range []struct {
+		name   string
+		create func(t *testing.T, name string) *configv1alpha1.CredentialIssuer
+	}{
+		{name: "of-kubectl-edit", create: func(t *testing.T, name string) *configv1alpha1.CredentialIssuer {
+			t.Helper()
+			apply(t, client, name, spec(bare), "gitops")
+			issuer, err := client.MergeCredentialIssuer(t.Context(), name, spec(map[string]any{"tls": block}), discovery.ApplyOptions{FieldManager: "kubectl-edit"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return issuer
+		}},
+		{name: "of-a-tool-that-applies", create: func(t *testing.T, name string) *configv1alpha1.CredentialIssuer {
+			t.Helper()
+			return apply(t, client, name, spec(map[string]any{"mode": "enabled", "service": bare["service"], "externalEndpoint": "proxy.example.com", "tls": block}), "gitops")
+		}},
+		{name: "of-set-itself", create: func(t *testing.T, name string) *configv1alpha1.CredentialIssuer {
+			t.Helper()
+			apply(t, client, name, spec(bare), "gitops")
+			return apply(t, client, name, spec(map[string]any{"tls": block}), fieldManager)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			before := tt.create(t, tt.name)
+			wanted := *before.Spec.ImpersonationProxy.DeepCopy()
+			wanted.TLS = nil
+			options := discovery.ApplyOptions{FieldManager: fieldManager}
+			dry := options
+			dry.DryRun = true
+			if _, err := client.MergeCredentialIssuer(t.Context(), tt.name, unsetPatch(before), dry); err != nil {
+				t.Fatal(err)
+			}
+			changed, err := client.MergeCredentialIssuer(t.Context(), tt.name, unsetPatch(before), options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(&wanted, changed.Spec.ImpersonationProxy); diff != "" {
+				t.Errorf("after removing (-want +got):\n%s", diff)
+			}
+			if _, err := client.MergeCredentialIssuer(t.Context(), tt.name, unsetPatch(before), options); !errors.Is(err, discovery.ErrConflict) {
+				t.Errorf("removing from what was read long ago: %v, want a conflict", err)
+			}
+			back := apply(t, client, tt.name, rollbackObject(changed, before, request{}), fieldManager)
+			if diff := cmp.Diff(before.Spec.ImpersonationProxy, back.Spec.ImpersonationProxy); diff != "" {
+				t.Errorf("after putting it back (-want +got):\n%s", diff)
+			}
+			again, err := client.MergeCredentialIssuer(t.Context(), tt.name, unsetPatch(back), options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(&wanted, again.Spec.ImpersonationProxy); diff != "" {
+				t.Errorf("after removing it again (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 const crds = "../../../deploy/crds"
 
 // startCluster starts an API server with the resource definitions at path, until the end of the test.

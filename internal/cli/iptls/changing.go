@@ -1,6 +1,7 @@
 package iptls
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -111,4 +114,79 @@ func refusalHint(first certs.Finding, done string) string {
 		hint += fmt.Sprintf(", or give --allow %s if you accept the consequence", first.Code)
 	}
 	return hint
+}
+
+// change is what differs between the commands that change the CredentialIssuer.
+type change interface {
+	// look gathers, decides, and tells what was found.
+	look(ctx context.Context, first bool) (*state, *plan, error)
+	// apply does it, if nothing has changed since. It may return errLookAgain.
+	apply(ctx context.Context, st *state, p *plan) (*configv1alpha1.CredentialIssuer, error)
+}
+
+// errLookAgain means that what was decided must be decided anew.
+var errLookAgain = errors.New("look again")
+
+// attempts bounds how often a CredentialIssuer that changes under our hands is looked at anew.
+const attempts = 5
+
+// run checks, applies, waits and prints.
+func (c *Changing) run(ctx context.Context, req *request, what change) error {
+	ctx, cancel := factory.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	if err := c.locate(ctx, req); err != nil {
+		return err
+	}
+	st, p, applied, err := c.applyChecked(ctx, what)
+	if p == nil {
+		return err
+	}
+	result := newResult(st, p, c.DryRun)
+	if err != nil {
+		if errors.Is(err, errRefused) {
+			result.Action = actionRefused
+			return errors.Join(c.print(result), err)
+		}
+		return err
+	}
+	if c.DryRun == dryRunNone && c.Wait {
+		if err := c.waitAndReport(ctx, st, p, applied, result); err != nil {
+			return err
+		}
+	}
+	return c.print(result)
+}
+
+// applyChecked gathers, decides and applies. When the CredentialIssuer has changed between reading and applying, it
+// starts over, so that what is applied was checked against what is there. applied is nil when nothing had to change.
+func (c *Changing) applyChecked(ctx context.Context, what change) (*state, *plan, *configv1alpha1.CredentialIssuer, error) {
+	for attempt := 1; ; attempt++ {
+		st, p, err := what.look(ctx, attempt == 1)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		if err := refusal(p.report, nothingChanged); err != nil {
+			return st, p, nil, err
+		}
+		if len(p.changes) == 0 {
+			c.progress.Done("CredentialIssuer %q is configured like this already", st.issuer.Name)
+			return st, p, nil, nil
+		}
+		if c.DryRun == dryRunClient {
+			return st, p, nil, nil
+		}
+		applied, err := what.apply(ctx, st, p)
+		switch {
+		case err == nil:
+			if c.DryRun == dryRunNone {
+				c.progress.Done("Changed CredentialIssuer %q", st.issuer.Name)
+			}
+			return st, p, applied, nil
+		case errors.Is(err, errLookAgain):
+		case errors.Is(err, discovery.ErrConflict) && attempt < attempts:
+			c.progress.Info("CredentialIssuer %q has changed meanwhile: looking again", st.issuer.Name)
+		default:
+			return nil, nil, nil, withCodes(fmt.Errorf("changing CredentialIssuer %q: %w", st.issuer.Name, err))
+		}
+	}
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -31,6 +32,7 @@ type fakeCluster struct {
 	mu       sync.Mutex
 	issuer   *configv1alpha1.CredentialIssuer
 	secret   *corev1.Secret
+	caSecret *corev1.Secret // of the generated CA; may be nil
 	services map[string]*corev1.Service
 	version  int
 
@@ -40,6 +42,7 @@ type fakeCluster struct {
 	beforeApply, afterApply func(*fakeCluster)
 	afterRead               func(*fakeCluster)
 	namespaceErr, applyErr  error
+	caSecretErr             error
 }
 
 func (c *fakeCluster) bump() {
@@ -102,6 +105,31 @@ func (c *fakeCluster) ApplyCredentialIssuer(_ context.Context, _ string, object 
 	return c.issuer.DeepCopy(), nil
 }
 
+func (c *fakeCluster) MergeCredentialIssuer(_ context.Context, _ string, patch any, opts discovery.ApplyOptions) (*configv1alpha1.CredentialIssuer, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.options = append(c.options, opts)
+	if c.applyErr != nil {
+		return nil, c.applyErr
+	}
+	if c.beforeApply != nil {
+		c.beforeApply(c)
+	}
+	if diff := cmp.Diff(patch, unsetPatch(c.issuer)); diff != "" {
+		return nil, fmt.Errorf("the object has been modified: %s: %w", diff, discovery.ErrConflict)
+	}
+	if opts.DryRun {
+		return c.issuer.DeepCopy(), nil
+	}
+	c.applied = append(c.applied, patch.(map[string]any))
+	c.issuer.Spec.ImpersonationProxy.TLS = nil
+	c.bump()
+	if c.afterApply != nil {
+		c.afterApply(c)
+	}
+	return c.issuer.DeepCopy(), nil
+}
+
 func orElse(a, b string) string {
 	if a != "" {
 		return a
@@ -112,6 +140,9 @@ func orElse(a, b string) string {
 func (c *fakeCluster) Secret(_ context.Context, _, name string) (*corev1.Secret, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if name == "pinniped-concierge-impersonation-proxy-ca-certificate" && (c.caSecret != nil || c.caSecretErr != nil) {
+		return c.caSecret.DeepCopy(), c.caSecretErr
+	}
 	if c.secret == nil || c.secret.Name != name {
 		return nil, fmt.Errorf("reading secrets %q: %w", name, discovery.ErrNotFound)
 	}
@@ -254,6 +285,11 @@ func newWorld(t *testing.T) *world {
 		},
 		services: map[string]*corev1.Service{},
 	}
+	key, err := w.generated.KeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.cluster.caSecret = &corev1.Secret{Data: map[string][]byte{"ca.crt": w.generated.CertPEM(), "ca.key": key}}
 	w.cluster.report(w.proxy.url(), w.generated.CertPEM())
 	return w
 }

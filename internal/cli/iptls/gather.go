@@ -26,6 +26,7 @@ const (
 type Cluster interface {
 	CredentialIssuer(ctx context.Context, name string) (*configv1alpha1.CredentialIssuer, error)
 	ApplyCredentialIssuer(ctx context.Context, name string, object any, opts discovery.ApplyOptions) (*configv1alpha1.CredentialIssuer, error)
+	MergeCredentialIssuer(ctx context.Context, name string, patch any, opts discovery.ApplyOptions) (*configv1alpha1.CredentialIssuer, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 	Service(ctx context.Context, namespace, name string) (*corev1.Service, error)
 	AgentNamespace(ctx context.Context) (string, error)
@@ -61,13 +62,9 @@ func findNamespace(ctx context.Context, cluster Cluster, given string) (string, 
 
 // gather reads the objects that a decision is about. Without a secretName, it takes the one that is configured.
 func gather(ctx context.Context, cluster Cluster, issuerName, namespace, secretName string) (*state, error) {
-	issuer, err := cluster.CredentialIssuer(ctx, issuerName)
+	issuer, err := readIssuer(ctx, cluster, issuerName)
 	if err != nil {
-		return nil, withCodes(fmt.Errorf("finding the CredentialIssuer: %w", err))
-	}
-	if issuer.Spec.ImpersonationProxy == nil {
-		return nil, ui.WithHint(fmt.Errorf("CredentialIssuer %q has no spec.impersonationProxy", issuer.Name),
-			"its agent does not know the impersonation proxy; apply the manifests in deploy/ again")
+		return nil, err
 	}
 	if tls := issuer.Spec.ImpersonationProxy.TLS; secretName == "" && tls != nil {
 		secretName = tls.SecretName
@@ -81,6 +78,26 @@ func gather(ctx context.Context, cluster Cluster, issuerName, namespace, secretN
 		return nil, withCodes(fmt.Errorf("reading the Service in front of the impersonation proxy: %w", err))
 	}
 	return &state{issuer: issuer, secretName: secretName, secret: secret, service: service}, nil
+}
+
+func readIssuer(ctx context.Context, cluster Cluster, name string) (*configv1alpha1.CredentialIssuer, error) {
+	issuer, err := cluster.CredentialIssuer(ctx, name)
+	if err != nil {
+		return nil, withCodes(fmt.Errorf("finding the CredentialIssuer: %w", err))
+	}
+	if issuer.Spec.ImpersonationProxy == nil {
+		return nil, ui.WithHint(fmt.Errorf("CredentialIssuer %q has no spec.impersonationProxy", issuer.Name),
+			"its agent does not know the impersonation proxy; apply the manifests in deploy/ again")
+	}
+	return issuer, nil
+}
+
+// appName returns the name of the application, after which the agent's objects and the CredentialIssuer are named.
+func appName(issuer *configv1alpha1.CredentialIssuer) string {
+	if app, ok := strings.CutSuffix(issuer.Name, "-config"); ok {
+		return app
+	}
+	return defaultAppName
 }
 
 // readSecret returns nil for a Secret that does not exist: a check says so.
@@ -97,11 +114,7 @@ func readSecret(ctx context.Context, cluster Cluster, namespace, name string) (*
 
 // readService reads the Service that the agent makes for the configured type; it is nil when there is none.
 func readService(ctx context.Context, cluster Cluster, issuer *configv1alpha1.CredentialIssuer, namespace string) (*corev1.Service, error) {
-	// The agent's objects are named after the application, as the CredentialIssuer is.
-	app, ok := strings.CutSuffix(issuer.Name, "-config")
-	if !ok {
-		app = defaultAppName
-	}
+	app := appName(issuer)
 	var name string
 	switch serviceType(issuer.Spec.ImpersonationProxy) {
 	case configv1alpha1.ServiceTypeNone:

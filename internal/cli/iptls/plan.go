@@ -48,6 +48,19 @@ type plan struct {
 	wanted  configv1alpha1.ImpersonationProxySpec
 	bundle  []byte // that will be advertised
 	changes []Change
+	// generated is true when the agent is to serve its own certificate: which one is not known before, and where its CA is
+	// not known either, bundle is empty until it is advertised.
+	generated bool
+}
+
+// expected returns the bundle that must be advertised; empty for a generated CA that is not known yet.
+func (p *plan) expected(issuer *configv1alpha1.CredentialIssuer) []byte {
+	if p.generated && len(p.bundle) == 0 {
+		if now := previous(issuer); generatedBundle(now.Bundle) {
+			return now.Bundle
+		}
+	}
+	return p.bundle
 }
 
 // Change is one field that changes. Values are for people: a CA bundle is described, not shown.
@@ -181,11 +194,14 @@ func previous(issuer *configv1alpha1.CredentialIssuer) certs.Previous {
 	if err != nil {
 		return certs.Previous{}
 	}
-	generated := issuer.Spec.ImpersonationProxy.TLS == nil
-	if members, _ := certs.ParseBundle(bundle); len(members) == 1 && members[0].Subject.CommonName == generatedCAName {
-		generated = true // also while an external certificate was asked for and refused
-	}
+	// It is served also while an external certificate was asked for and refused.
+	generated := issuer.Spec.ImpersonationProxy.TLS == nil || generatedBundle(bundle)
 	return certs.Previous{Advertised: true, Bundle: bundle, Generated: generated}
+}
+
+func generatedBundle(bundle []byte) bool {
+	members, _ := certs.ParseBundle(bundle)
+	return len(members) == 1 && members[0].Subject.CommonName == generatedCAName
 }
 
 // clientNames returns every name that clients use besides the external endpoint, each with where it comes from.

@@ -12,6 +12,7 @@ import (
 // What a command did.
 const (
 	actionConfigured   = "configured"
+	actionUnset        = "unset"
 	actionUnchanged    = "unchanged"
 	actionRefused      = "refused"
 	actionNotConverged = "not converged"
@@ -19,12 +20,13 @@ const (
 
 // Result is what `-o json` and `-o yaml` print. Scripts rely on its fields.
 type Result struct {
-	// Action is "configured", "unchanged", "refused" or "not converged".
+	// Action is "configured", "unset", "unchanged", "refused" or "not converged".
 	Action string `json:"action"`
 	// DryRun is "client" or "server" when nothing was really done.
-	DryRun           string    `json:"dryRun,omitempty"`
-	CredentialIssuer string    `json:"credentialIssuer"`
-	Secret           SecretRef `json:"secret"`
+	DryRun           string `json:"dryRun,omitempty"`
+	CredentialIssuer string `json:"credentialIssuer"`
+	// Secret is the one that is configured, or that was until now.
+	Secret SecretRef `json:"secret"`
 	// Certificate is what the checks have found out about the certificate.
 	Certificate certs.Report `json:"certificate"`
 	// CABundle describes the CA bundle that clients get; empty when they use their system roots.
@@ -57,8 +59,11 @@ func newResult(st *state, p *plan, dryRun string) *Result {
 		CredentialIssuer: st.issuer.Name,
 		Secret:           SecretRef{Namespace: p.req.namespace, Name: p.req.secret},
 		Certificate:      p.report,
-		CABundle:         describePEMOrNone(p.bundle),
+		CABundle:         describeAdvertised(p),
 		Changes:          p.changes,
+	}
+	if p.generated {
+		result.Action = actionUnset
 	}
 	if len(p.changes) == 0 {
 		result.Action, result.Changes = actionUnchanged, []Change{}
@@ -69,6 +74,15 @@ func newResult(st *state, p *plan, dryRun string) *Result {
 	return result
 }
 
+// describeAdvertised describes the CA bundle that clients get; empty for the system roots.
+func describeAdvertised(p *plan) string {
+	if p.generated && len(p.bundle) == 0 {
+		return "of a CA that the agent makes"
+	}
+	return describePEMOrNone(p.bundle)
+}
+
+// print writes the result to stdout.
 func (o *Changing) print(result *Result) error {
 	return o.write(result, func() ([]byte, error) { return o.text(result) })
 }
@@ -97,7 +111,9 @@ func (o *Changing) text(result *Result) ([]byte, error) {
 		}
 	}
 	leaf := result.Certificate
-	fmt.Fprintf(&out, "certificate: SHA-256 %s, valid until %s\n", leaf.SHA256, leaf.NotAfter.Format(time.RFC3339))
+	if leaf.SHA256 != "" {
+		fmt.Fprintf(&out, "certificate: SHA-256 %s, valid until %s\n", leaf.SHA256, leaf.NotAfter.Format(time.RFC3339))
+	}
 	bundle := result.CABundle
 	if bundle == "" {
 		bundle = "none: clients use their system roots"

@@ -3,7 +3,6 @@ package iptls
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -86,69 +85,19 @@ func (o *SetOptions) Complete() error {
 
 // Run checks, applies, waits and prints.
 func (o *SetOptions) Run(ctx context.Context) error {
-	ctx, cancel := factory.WithTimeout(ctx, o.Timeout)
-	defer cancel()
-	if err := o.locate(ctx, &o.request); err != nil {
-		return err
-	}
-	st, p, applied, err := o.applyChecked(ctx)
-	if p == nil {
-		return err
-	}
-	result := newResult(st, p, o.DryRun)
-	if err != nil {
-		if errors.Is(err, errRefused) {
-			result.Action = actionRefused
-			return errors.Join(o.print(result), err)
-		}
-		return err
-	}
-	if o.DryRun == dryRunNone && o.Wait {
-		if err := o.waitAndReport(ctx, st, p, applied, result); err != nil {
-			return err
-		}
-	}
-	return o.print(result)
+	return o.run(ctx, &o.request, o)
 }
 
-// attempts bounds how often a CredentialIssuer that changes under our hands is looked at anew.
-const attempts = 5
-
-// applyChecked gathers, decides and applies. When the CredentialIssuer has changed between reading and applying, it
-// starts over, so that what is applied was checked against what is there. applied is nil when nothing had to change.
-func (o *SetOptions) applyChecked(ctx context.Context) (*state, *plan, *configv1alpha1.CredentialIssuer, error) {
-	for attempt := 1; ; attempt++ {
-		st, p, err := o.look(ctx, attempt == 1)
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		if err := refusal(p.report, nothingChanged); err != nil {
-			return st, p, nil, err
-		}
-		if len(p.changes) == 0 {
-			o.progress.Done("CredentialIssuer %q is configured like this already", st.issuer.Name)
-			return st, p, nil, nil
-		}
-		if o.DryRun == dryRunClient {
-			return st, p, nil, nil
-		}
-		applied, err := o.cluster.ApplyCredentialIssuer(ctx, st.issuer.Name, applyObject(st.issuer, p.wanted, o.request),
-			discovery.ApplyOptions{FieldManager: fieldManager, Force: true, DryRun: o.DryRun == dryRunServer})
-		switch {
-		case err == nil:
-			if o.DryRun == dryRunNone {
-				o.progress.Done("Changed CredentialIssuer %q", st.issuer.Name)
-			}
-			return st, p, applied, nil
-		case unknownVerification(err) && !o.request.withoutVerification:
-			o.progress.Info("CredentialIssuer %q has no field %q: this agent does not verify the certificate's names itself", st.issuer.Name, "verification")
-			o.request.withoutVerification = true
-		case errors.Is(err, discovery.ErrConflict) && attempt < attempts:
-			o.progress.Info("CredentialIssuer %q has changed meanwhile: looking again", st.issuer.Name)
-		default:
-			return nil, nil, nil, withCodes(fmt.Errorf("changing CredentialIssuer %q: %w", st.issuer.Name, err))
-		}
+// apply changes the CredentialIssuer by server-side apply.
+func (o *SetOptions) apply(ctx context.Context, st *state, p *plan) (*configv1alpha1.CredentialIssuer, error) {
+	applied, err := o.cluster.ApplyCredentialIssuer(ctx, st.issuer.Name, applyObject(st.issuer, p.wanted, o.request),
+		discovery.ApplyOptions{FieldManager: fieldManager, Force: true, DryRun: o.DryRun == dryRunServer})
+	if err != nil && unknownVerification(err) && !o.request.withoutVerification {
+		o.progress.Info("CredentialIssuer %q has no field %q: this agent does not verify the certificate's names itself", st.issuer.Name, "verification")
+		o.request.withoutVerification = true
+		return nil, errLookAgain
 	}
+	return applied, err
 }
 
 // unknownVerification recognises the answer of an API server whose CredentialIssuers have no field verification.

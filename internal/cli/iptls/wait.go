@@ -30,7 +30,7 @@ func (o *Changing) waitAndReport(ctx context.Context, st *state, p *plan, applie
 	task := o.progress.Start("Waiting for the impersonation proxy to present the certificate")
 	started := o.Now()
 	seen, err := o.await(ctx, st, p, task)
-	result.Certificate = p.report // of a Secret that was renewed meanwhile
+	result.Certificate, result.CABundle = p.report, describeAdvertised(p) // of a Secret that was renewed meanwhile
 	if err == nil {
 		switch {
 		case seen.view.disabled:
@@ -134,26 +134,33 @@ func (o *Changing) observe(ctx context.Context, issuerName string, p *plan) (obs
 		return observation{}, ui.WithHint(fmt.Errorf("CredentialIssuer %q was changed by somebody else while waiting", issuerName),
 			"see who it was: kubectl get credentialissuer %s -o yaml --show-managed-fields", issuerName)
 	}
-	seen := observation{view: readStatus(issuer, p.wanted, p.bundle)}
+	bundle := p.expected(issuer)
+	seen := observation{view: readStatus(issuer, p.wanted, bundle)}
+	if p.generated && len(bundle) == 0 && seen.view.problem == "" {
+		seen.view.problem = "the agent does not advertise its own CA yet"
+	}
 	if seen.view.problem != "" {
 		seen.problems = append(seen.problems, seen.view.problem)
 	}
-	if seen.view.at.host == "" {
+	if seen.view.at.host == "" || p.generated && len(bundle) == 0 {
 		return seen, nil
 	}
-	o.askEndpoint(ctx, p, &seen)
+	o.askEndpoint(ctx, p, bundle, &seen)
+	if len(seen.problems) == 0 {
+		p.bundle = bundle
+	}
 	return seen, nil
 }
 
 // askEndpoint compares what every address presents with what it should.
-func (o *Changing) askEndpoint(ctx context.Context, p *plan, seen *observation) {
+func (o *Changing) askEndpoint(ctx context.Context, p *plan, bundle []byte, seen *observation) {
 	served, skipped, err := look(ctx, o.Network, seen.view.at)
 	if err != nil {
 		seen.problems = append(seen.problems, fmt.Sprintf("resolving %q: %s", seen.view.at.host, err))
 		return
 	}
 	seen.skipped = skipped
-	want := certs.Expected{SHA256: p.report.SHA256, Host: seen.view.at.host, Bundle: p.bundle, Now: o.Now()}
+	want := certs.Expected{SHA256: p.report.SHA256, Host: seen.view.at.host, Bundle: bundle, Now: o.Now()}
 	for _, one := range served {
 		address := Address{Address: one.Address}
 		if len(one.Chain) > 0 {

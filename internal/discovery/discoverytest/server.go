@@ -1,7 +1,7 @@
 // Package discoverytest is an API server for tests: TLS on loopback, speaking as much of the Kubernetes API as the CLI
 // uses, and recording what was asked.
 //
-// It keeps objects by path, answers get, list and server-side apply, exchanges tokens in TokenCredentialRequests for
+// It keeps objects by path, answers get, list, server-side apply and merge patches, exchanges tokens in TokenCredentialRequests for
 // client certificates that it then accepts, and answers WhoAmIRequests.
 package discoverytest
 
@@ -298,12 +298,13 @@ func (s *Server) list(w http.ResponseWriter, prefix string) {
 	})
 }
 
-// apply merges the applied fields into the object. It knows no field managers except the one called "conflict", which
-// always has a conflict unless it forces.
+// apply merges the applied fields into the object; in a merge patch, null removes a field. It knows no field managers
+// except the one called "conflict", which always has a conflict unless it forces.
 func (s *Server) apply(w http.ResponseWriter, r *http.Request, object map[string]any, body []byte) {
 	var applied map[string]any
-	if r.Header.Get("Content-Type") != "application/apply-patch+yaml" || json.Unmarshal(body, &applied) != nil {
-		fail(w, http.StatusUnsupportedMediaType, "UnsupportedMediaType", "only server-side apply is supported", nil)
+	known := slices.Contains([]string{"application/apply-patch+yaml", "application/merge-patch+json"}, r.Header.Get("Content-Type"))
+	if !known || json.Unmarshal(body, &applied) != nil {
+		fail(w, http.StatusUnsupportedMediaType, "UnsupportedMediaType", "only server-side apply and merge patches are supported", nil)
 		return
 	}
 	if r.URL.Query().Get("fieldManager") == "conflict" && r.URL.Query().Get("force") != "true" {
@@ -323,6 +324,10 @@ func merge(into, from map[string]any) map[string]any {
 		merged = map[string]any{}
 	}
 	for key, value := range from {
+		if value == nil {
+			delete(merged, key)
+			continue
+		}
 		nested, ok := value.(map[string]any)
 		if old, both := merged[key].(map[string]any); ok && both {
 			merged[key] = merge(old, nested)
