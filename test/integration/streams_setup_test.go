@@ -172,7 +172,7 @@ func (b *background) next(t *testing.T) string {
 // finished waits for kubectl's end and returns its exit code.
 func (b *background) finished(t *testing.T) int {
 	t.Helper()
-	for range b.lines { //nolint:revive // until the end of its output
+	for range b.lines { // until the end of its output
 	}
 	_ = b.Wait()
 	return b.ProcessState.ExitCode()
@@ -198,7 +198,7 @@ func (b *lockedBuffer) String() string {
 // permit lets a user do something everywhere, until the test ends.
 func (w *world) permit(t *testing.T, user, verb string, resources ...string) {
 	t.Helper()
-	name := fmt.Sprintf("%s-%s-%s", strings.ToLower(t.Name()), user, verb)
+	name := strings.ReplaceAll(strings.ToLower(fmt.Sprintf("%s-%s-%s-%s", t.Name(), user, verb, resources[0])), "/", ":")
 	role := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: resources, Verbs: []string{verb}}},

@@ -47,6 +47,7 @@ func TestStreams(t *testing.T) {
 }
 
 func execStreams(t *testing.T, s *streams, pod string) {
+	t.Helper()
 	payload := randomBytes(1 << 20)
 	got := s.kubectl(t, bytes.NewReader(payload), "exec", "-i", pod, "--", "cat")
 	if got.code != 0 || got.out != string(payload) {
@@ -63,6 +64,7 @@ func execStreams(t *testing.T, s *streams, pod string) {
 }
 
 func terminalStreams(t *testing.T, s *streams, pod string) {
+	t.Helper()
 	command := exec.CommandContext(t.Context(), s.world.kubectl, "--kubeconfig="+s.kubeconfig, "exec", "-it", pod, "--", "sh", "-c",
 		`trap "stty size; exit 7" WINCH; stty size; tty >/dev/null && echo terminal; while :; do sleep 0.02; done`)
 	command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "TERM=xterm"}, s.environment()...)
@@ -110,6 +112,7 @@ func terminalStreams(t *testing.T, s *streams, pod string) {
 }
 
 func portForwardStreams(t *testing.T, s *streams, pod string) {
+	t.Helper()
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
 		_, _ = fmt.Fprintf(w, "%s %s %x", req.Method, req.URL.Path, sha256.Sum256(body))
@@ -183,6 +186,7 @@ func answerAfterwards(listener net.Listener) {
 }
 
 func copies(t *testing.T, s *streams, pod, directory string) {
+	t.Helper()
 	if _, err := exec.LookPath("tar"); err != nil {
 		t.Skip("kubectl cp needs tar in the container, which is this machine")
 	}
@@ -207,6 +211,7 @@ func copies(t *testing.T, s *streams, pod, directory string) {
 
 // attachAndLogs has one kubectl talk to a container, and another one follow what it says.
 func attachAndLogs(t *testing.T, s *streams, pod string) {
+	t.Helper()
 	attached := s.start(t, "attach", "-i", pod)
 	logs := s.start(t, "logs", "-f", pod)
 	for i := range 5 { // each line arrives before the next one is written

@@ -1,0 +1,169 @@
+package integration
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// TestStreamsLeaveNothingBehind ends hundreds of streams in every abrupt way, and looks at what the agent, the API server and the node
+// still hold.
+func TestStreamsLeaveNothingBehind(t *testing.T) {
+	s := startStreams(t)
+	if _, err := os.Stat("/proc/self/fd"); err != nil {
+		t.Skip("open files of another process are counted in /proc")
+	}
+	const pod = "left"
+	s.run(t, pod, repeat)
+	s.permit(t, "leaver", "get", "pods/exec", "pods/attach", "pods/portforward", "pods/log")
+	s.permit(t, "leaver", "create", "pods/exec", "pods/attach", "pods/portforward")
+	config, _ := s.user(t, "leaver")
+	eventually(t, 5*time.Second, func() error {
+		got, err := askForStream(t, s, config, "GET", pod+"/exec?command=true&stdout=true", websocketHeaders("exec"))
+		if err == nil && got.code != http.StatusSwitchingProtocols {
+			err = fmt.Errorf("exec is answered with %d", got.code)
+		}
+		return err
+	})
+
+	for range 4 { // opens what stays open: the connections to the API server that are used again
+		s.abandon(t, config, pod, 8, false)
+	}
+	s.kill(t, pod, 2)
+	before := s.settled(t)
+
+	const rounds, each = 5, 40
+	for range rounds {
+		s.abandon(t, config, pod, each, false)
+	}
+	s.kill(t, pod, 10)
+	s.abandon(t, config, pod, each, true)
+	var after int
+	eventually(t, 30*time.Second, func() error {
+		// Two: the agent's own timers and watches may be opening a connection just now.
+		if after = s.settled(t); after > before+2 {
+			return fmt.Errorf("the agent has %d open files, before it were %d", after, before)
+		}
+		return nil
+	})
+	eventually(t, 30*time.Second, func() error {
+		if n := s.node.Connections(); n > 0 {
+			return fmt.Errorf("the API server still has %d connections to the node", n)
+		}
+		return nil
+	})
+	t.Logf("%d open files before, %d after %d streams", before, after, (rounds+1)*each+20)
+	if got := s.kubectl(t, nil, "exec", pod, "--", "echo", "still here"); got.out != "still here\n" {
+		t.Errorf("afterwards, kubectl exec ended with %d: %s", got.code, got.errOut)
+	}
+}
+
+// abandon opens streams of all kinds at once. Then the node drops them, or else the client goes away: by a reset, without a word, or
+// closing its half only, in turn.
+func (s *streams) abandon(t *testing.T, config *rest.Config, pod string, count int, byNode bool) {
+	t.Helper()
+	asks := []struct{ method, path, upgrade string }{
+		{"GET", "/exec?command=cat&stdin=true&stdout=true", websocketHeaders("exec")},
+		{"POST", "/exec?command=sleep&command=1000&stdout=true", spdyHeaders("exec")},
+		{"GET", "/attach?stdin=true&stdout=true", websocketHeaders("attach")},
+		{"POST", "/attach?stdout=true", spdyHeaders("attach")},
+		{"GET", "/portforward?ports=80", websocketHeaders("portforward")},
+		{"POST", "/portforward?ports=80", spdyHeaders("portforward")},
+		{"GET", "/log?follow=true", ""},
+	}
+	var open sync.WaitGroup
+	connections := make([]net.Conn, count)
+	for i := range count {
+		open.Go(func() {
+			ask := asks[i%len(asks)]
+			connection := s.dial(t, config, s.endpoint())
+			connections[i] = connection
+			response, err := requestStream(connection, ask.method, pod+ask.path, ask.upgrade) //nolint:bodyclose // it would wait for the end of the log
+			if err != nil {
+				t.Errorf("%s %s: %v", ask.method, ask.path, err)
+				return
+			}
+			if want := http.StatusSwitchingProtocols; response.StatusCode != want && ask.upgrade != "" {
+				t.Errorf("%s %s is answered with %s", ask.method, ask.path, response.Status)
+			}
+		})
+	}
+	open.Wait()
+	if byNode {
+		s.node.Drop()
+	}
+	for i, connection := range connections {
+		over := connection.(interface{ NetConn() net.Conn })
+		tcp := over.NetConn().(*net.TCPConn)
+		switch {
+		case byNode: // the API server keeps some streams for as long as the client does
+			_ = tcp.Close()
+		case i%3 == 0:
+			_ = tcp.SetLinger(0)
+			_ = tcp.Close()
+		case i%3 == 1:
+			_ = tcp.Close()
+		default: // TLS only says that this half is closed
+			_ = connection.Close()
+		}
+	}
+}
+
+// kill starts kubectl and kills it in the middle of a stream.
+func (s *streams) kill(t *testing.T, pod string, count int) {
+	t.Helper()
+	for i := range count {
+		s := s.over(streamProtocols[i%len(streamProtocols)].environment)
+		running := s.start(t, "exec", "-i", pod, "--", "sh", "-c", "echo open; exec cat")
+		if got := running.next(t); got != "open" {
+			t.Errorf("kubectl says %q: %s", got, running.errOut)
+		}
+		if err := running.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		running.finished(t)
+	}
+}
+
+// settled waits until the number of the agent's open files stays the same for a while, and returns it.
+func (s *streams) settled(t *testing.T) int {
+	t.Helper()
+	last, same := -1, 0
+	eventually(t, 20*time.Second, func() error {
+		now := openFiles(t, s.agents[0].PID())
+		if now != last {
+			last, same = now, 0
+		}
+		if same++; same < 25 {
+			return fmt.Errorf("the number of open files still changes, and is %d", now)
+		}
+		return nil
+	})
+	return last
+}
+
+// openFiles counts a process's files and sockets.
+func openFiles(t *testing.T, pid int) int {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "fd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := 0
+	for _, entry := range entries {
+		target, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "fd", entry.Name()))
+		if err == nil && (strings.HasPrefix(target, "socket:") || strings.HasPrefix(target, "pipe:")) {
+			count++
+		}
+	}
+	return count
+}

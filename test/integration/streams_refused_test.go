@@ -1,0 +1,159 @@
+package integration
+
+import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+// TestStreamsNeedPermission asks for streams as users who may do less and less. kubectl tries SPDY by itself when a websocket is
+// refused, so each protocol is also asked for without kubectl.
+func TestStreamsNeedPermission(t *testing.T) {
+	s := startStreams(t)
+	const pod = "guarded"
+	s.run(t, pod, repeat)
+	subresources := []string{"pods/exec", "pods/attach", "pods/portforward"}
+	for _, test := range []struct {
+		user            string
+		verbs           []string
+		websocket, spdy bool
+		lacks           map[string]string // by method
+	}{
+		{"nothing", nil, false, false, map[string]string{"GET": "get", "POST": "create"}},
+		{"get-only", []string{"get"}, false, false, map[string]string{"GET": "create", "POST": "create"}},
+		// As at the API server itself, where a websocket needs both.
+		{"create-only", []string{"create"}, false, true, map[string]string{"GET": "get"}},
+		{"both", []string{"get", "create"}, true, true, nil},
+	} {
+		t.Run(test.user, func(t *testing.T) {
+			s.permit(t, test.user, "get", "pods")
+			for _, verb := range test.verbs {
+				s.permit(t, test.user, verb, subresources...)
+			}
+			config, kubeconfig := s.user(t, test.user)
+			for _, path := range []string{
+				"exec?command=true&stdout=true&container=main", "attach?stdout=true&container=main", "portforward?ports=80",
+			} {
+				subresource, _, _ := strings.Cut(path, "?")
+				for _, ask := range []struct {
+					method, upgrade string
+					allowed         bool
+				}{
+					{"GET", websocketHeaders(subresource), test.websocket},
+					{"POST", spdyHeaders(subresource), test.spdy},
+				} {
+					var said answer
+					eventually(t, 5*time.Second, func() (err error) { // permissions take effect in a moment
+						said, err = askForStream(t, s, config, ask.method, pod+"/"+path, ask.upgrade)
+						if err == nil && ask.allowed != (said.code == http.StatusSwitchingProtocols) {
+							err = fmt.Errorf("%s %s is answered with %d %s", ask.method, path, said.code, said.status.Message)
+						}
+						return err
+					})
+					if ask.allowed {
+						continue
+					}
+					want := fmt.Sprintf(`pods "%s" is forbidden: User "%s" cannot %s resource "pods/%s" in API group "" in the namespace "default"`,
+						pod, test.user, test.lacks[ask.method], subresource)
+					if said.code != http.StatusForbidden || said.status.Reason != metav1.StatusReasonForbidden || !strings.HasPrefix(said.status.Message, want) ||
+						!strings.HasSuffix(said.status.Message, "decision made by impersonation-proxy.concierge.pinniped.dev") {
+						t.Errorf("%s %s is answered with %d %+v, want %q", ask.method, path, said.code, said.status, want)
+					}
+				}
+			}
+			for _, protocol := range streamProtocols {
+				got := s.runWith(t, protocol.environment, nil, s.world.kubectl, "--kubeconfig="+kubeconfig, "exec", pod, "--", "echo", "in")
+				if test.spdy { // over websocket, or when that is refused over SPDY
+					if got.code != 0 || got.out != "in\n" {
+						t.Errorf("kubectl exec by %s ended with %d: %s", protocol.name, got.code, got.errOut)
+					}
+					continue
+				}
+				want := fmt.Sprintf(`Error from server (Forbidden): pods "%s" is forbidden: User "%s" cannot create resource "pods/exec"`, pod, test.user)
+				if got.code != 1 || got.out != "" || !strings.HasPrefix(got.errOut, want) {
+					t.Errorf("kubectl exec by %s ended with %d, out %q, err %q", protocol.name, got.code, got.out, got.errOut)
+				}
+			}
+		})
+	}
+}
+
+func websocketHeaders(subresource string) string {
+	protocol := "v5.channel.k8s.io"
+	if subresource == "portforward" {
+		protocol = "SPDY/3.1+portforward.k8s.io"
+	}
+	return "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n" +
+		"Sec-WebSocket-Protocol: " + protocol + "\r\n"
+}
+
+func spdyHeaders(subresource string) string {
+	protocol := "v4.channel.k8s.io"
+	if subresource == "portforward" {
+		protocol = "portforward.k8s.io"
+	}
+	return "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: " + protocol + "\r\nContent-Length: 0\r\n"
+}
+
+// answer is how a request for a stream was answered.
+type answer struct {
+	code   int
+	status metav1.Status
+}
+
+// askForStream asks the proxy to switch protocols, and hangs up.
+func askForStream(t *testing.T, s *streams, config *rest.Config, method, path, upgrade string) (answer, error) {
+	t.Helper()
+	connection := s.dial(t, config, s.endpoint())
+	defer connection.Close() //nolint:errcheck // hung up on whatever is there
+	response, err := requestStream(connection, method, path, upgrade)
+	if err != nil {
+		return answer{}, err
+	}
+	defer response.Body.Close() //nolint:errcheck // the connection is closed
+	got := answer{code: response.StatusCode}
+	if got.code != http.StatusSwitchingProtocols {
+		if err := json.NewDecoder(response.Body).Decode(&got.status); err != nil {
+			return answer{}, fmt.Errorf("%s without a Status: %w", response.Status, err)
+		}
+	}
+	return got, nil
+}
+
+// dial connects as a user with a client certificate.
+func (w *world) dial(t *testing.T, config *rest.Config, address string) *tls.Conn {
+	t.Helper()
+	pair, err := tls.X509KeyPair(config.CertData, config.KeyData)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(config.CAData)
+	plain, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = plain.SetDeadline(time.Now().Add(time.Minute))
+	return tls.Client(plain, &tls.Config{
+		RootCAs: roots, Certificates: []tls.Certificate{pair}, ServerName: "localhost", MinVersion: tls.VersionTLS12,
+	})
+}
+
+// requestStream sends a request to switch protocols, and reads the head of the answer. Nothing of the stream is lost: the server
+// says nothing before the client has.
+func requestStream(connection net.Conn, method, path, upgrade string) (*http.Response, error) {
+	if _, err := fmt.Fprintf(connection, "%s /api/v1/namespaces/default/pods/%s HTTP/1.1\r\nHost: localhost\r\n%s\r\n", method, path, upgrade); err != nil {
+		return nil, err
+	}
+	return http.ReadResponse(bufio.NewReader(connection), &http.Request{Method: method})
+}
