@@ -110,6 +110,7 @@ func (a *agent) run(ctx context.Context) error {
 		return err
 	}
 
+	defer a.serveMetrics(ctx)()
 	group, ctx := errgroup.WithContext(ctx)
 	proxy := &proxyRunner{
 		life:    ctx,

@@ -28,6 +28,7 @@ type Config struct {
 	Labels                                     map[string]string `json:"labels,omitempty" mapstructure:"-"`
 	Log                                        LogConfig         `json:"log" mapstructure:"log"`
 	Audit                                      AuditConfig       `json:"audit" mapstructure:"audit"`
+	Metrics                                    MetricsConfig     `json:"metrics" mapstructure:"metrics"`
 	ShutdownDelay                              string            `json:"shutdownDelay" mapstructure:"shutdownDelay"`
 }
 
@@ -56,6 +57,12 @@ type AuditConfig struct {
 	LogUsernamesAndGroups string `json:"logUsernamesAndGroups" mapstructure:"logUsernamesAndGroups"` // enabled or disabled
 }
 
+// MetricsConfig says where metrics are served, and who gets profiles there.
+type MetricsConfig struct {
+	Address string `json:"address" mapstructure:"address"` // host:port, or off
+	Pprof   string `json:"pprof" mapstructure:"pprof"`     // disabled, local, anyone
+}
+
 // DefaultAppName begins the names of all objects unless the configuration says otherwise.
 const DefaultAppName = "pinniped-concierge"
 
@@ -68,6 +75,8 @@ var knobs = []struct{ key, flag, usage, value string }{
 	{"log.level", "log-level", "info, debug, trace or all", "info"},
 	{"log.format", "log-format", "json or text", "json"},
 	{"audit.logUsernamesAndGroups", "audit-log-usernames-and-groups", "enabled or disabled: whether audit lines show names", "disabled"},
+	{"metrics.address", "metrics-address", "where metrics are served, over plain HTTP: host:port, :port for all addresses, or off", "127.0.0.1:8446"},
+	{"metrics.pprof", "metrics-pprof", "who gets profiles there, below /debug/pprof/: disabled, local (clients on the same machine) or anyone", "disabled"},
 	{"shutdownDelay", "shutdown-delay", "how long to go on serving, no longer ready, after being told to stop, such as 10s", "0s"},
 	{"names.servingCertificateSecret", "name-serving-certificate-secret", "Secret with the certificate of the Concierge APIs", DefaultAppName + "-api-tls-serving-certificate"},
 	{"names.credentialIssuer", "name-credential-issuer", "CredentialIssuer to follow", DefaultAppName + "-config"},
@@ -209,6 +218,7 @@ func (c *Config) validate() error {
 	if !slices.Contains([]string{"", "enabled", "disabled"}, c.Audit.LogUsernamesAndGroups) {
 		problems = append(problems, errors.New("invalid logUsernamesAndGroups format, valid choices are 'enabled', 'disabled', or empty string (equivalent to 'disabled')"))
 	}
+	problems = append(problems, c.Metrics.validate()...)
 	for key, value := range c.Labels {
 		for _, problem := range append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...) {
 			problems = append(problems, fmt.Errorf("label %q: %s", key, problem))

@@ -75,7 +75,8 @@ func TestLoadConfig(t *testing.T) {
 	if err != nil {
 		t.Fatalf("no file: %v", err)
 	}
-	if config.AggregatedAPIServerPort != 10250 || config.Names.CredentialIssuer != "pinniped-concierge-config" || config.AppLabel() != DefaultAppName {
+	if config.AggregatedAPIServerPort != 10250 || config.Names.CredentialIssuer != "pinniped-concierge-config" || config.AppLabel() != DefaultAppName ||
+		config.Metrics != (MetricsConfig{Address: "127.0.0.1:8446", Pprof: "disabled"}) {
 		t.Errorf("defaults are %+v", config)
 	}
 }
@@ -102,6 +103,9 @@ func TestLoadConfigRefuses(t *testing.T) {
 		{"suffixes that are no domain", "apiGroupSuffix: nodot\n", "validate apiGroupSuffix"},
 		{"unknown log levels", "log: {level: loud}\n", "log.level"},
 		{"unknown audit words", "audit: {logUsernamesAndGroups: yep}\n", "invalid logUsernamesAndGroups format"},
+		{"metrics addresses without a port", "metrics: {address: localhost}\n", "metrics.address"},
+		{"metrics addresses with a port out of range", "metrics: {address: ':70000'}\n", "metrics.address"},
+		{"unknown words about profiles", "metrics: {pprof: everywhere}\n", "use disabled, local or anyone"},
 		{"labels that Kubernetes refuses", "labels: {'a b': c}\n", `label "a b"`},
 		{"files that are no YAML", "a: [\n", "reading configuration"},
 	} {
@@ -136,6 +140,7 @@ func TestPrintedConfigCanBeReadBack(t *testing.T) {
 func TestEnvName(t *testing.T) {
 	t.Parallel()
 	for key, want := range map[string]string{
+		"metrics.address":             "PINNIPED_AGENT_METRICS_ADDRESS",
 		"apiGroupSuffix":              "PINNIPED_AGENT_API_GROUP_SUFFIX",
 		"aggregatedAPIServerPort":     "PINNIPED_AGENT_AGGREGATED_API_SERVER_PORT",
 		"names.apiService":            "PINNIPED_AGENT_NAMES_API_SERVICE",

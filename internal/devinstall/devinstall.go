@@ -51,7 +51,7 @@ func (i *Installation) Install(ctx context.Context) error {
 // Agent is one replica of the agent.
 type Agent struct {
 	*devcluster.Program
-	APIPort, ProxyPort int
+	APIPort, ProxyPort, MetricsPort int
 }
 
 // ProxyAddress is where this replica's impersonation proxy listens: 127.0.0.1:PORT.
@@ -59,6 +59,9 @@ func (a *Agent) ProxyAddress() string { return loopback(a.ProxyPort) }
 
 // APIAddress is where this replica's Concierge APIs listen: 127.0.0.1:PORT.
 func (a *Agent) APIAddress() string { return loopback(a.APIPort) }
+
+// MetricsAddress is where this replica's metrics and, as it is a test, its profiles are: 127.0.0.1:PORT.
+func (a *Agent) MetricsAddress() string { return loopback(a.MetricsPort) }
 
 // StartAgent starts a replica and leads the cluster's aggregated APIs to it. It returns when the replica's APIs answer, which is before
 // it is ready: see WaitReady. Ports are chosen now, and stay the same when the Program is restarted.
@@ -68,15 +71,15 @@ func (i *Installation) StartAgent(ctx context.Context, name string, args ...stri
 		return nil, err
 	}
 	agent := &Agent{}
-	if agent.APIPort, err = freePort(ctx); err != nil {
-		return nil, err
-	}
-	if agent.ProxyPort, err = freePort(ctx); err != nil {
-		return nil, err
+	for _, port := range []*int{&agent.APIPort, &agent.ProxyPort, &agent.MetricsPort} {
+		if *port, err = freePort(ctx); err != nil {
+			return nil, err
+		}
 	}
 	args = append([]string{
 		"concierge", "--kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1", "--namespace=" + Namespace, "--pod-name=" + name,
 		"--aggregated-api-server-port=" + strconv.Itoa(agent.APIPort), "--impersonation-proxy-server-port=" + strconv.Itoa(agent.ProxyPort),
+		"--metrics-address=" + agent.MetricsAddress(), "--metrics-pprof=local",
 	}, args...)
 	agent.Program, err = i.Cluster.StartProgram(ctx, devcluster.ProgramOptions{
 		Name: name, Path: i.Binary, Args: args,

@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+	"slices"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/pinniped-toolkit/pinniped/internal/metrics"
+)
+
+func (c MetricsConfig) validate() []error {
+	var problems []error
+	if c.Address != metrics.AddressOff {
+		_, port, err := net.SplitHostPort(c.Address)
+		if number, convErr := strconv.Atoi(port); err != nil || convErr != nil || number < 0 || number > 65535 {
+			problems = append(problems, fmt.Errorf("metrics.address is %q: write host:port, :port or off", c.Address))
+		}
+	}
+	known := []metrics.Profiling{metrics.ProfilingDisabled, metrics.ProfilingLocal, metrics.ProfilingAnyone}
+	if !slices.Contains(known, metrics.Profiling(c.Pprof)) {
+		problems = append(problems, fmt.Errorf("metrics.pprof is %q: use disabled, local or anyone", c.Pprof))
+	}
+	return problems
+}
+
+// serveMetrics serves metrics until the function that it returns is called: for as long as requests are finished, which is longer than ctx.
+func (a *agent) serveMetrics(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	server := a.metricsServer()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		server.Run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// metricsServer serves the agent's metrics together with those of controller-runtime, which brings those of the process, the Go runtime and
+// the reconcilers.
+func (a *agent) metricsServer() *metrics.Server {
+	return &metrics.Server{
+		Address:   a.config.Metrics.Address,
+		Profiling: metrics.Profiling(a.config.Metrics.Pprof),
+		Gatherer:  prometheus.Gatherers{a.newRegistry(), ctrlmetrics.Registry},
+	}
+}
+
+// newRegistry returns what the agent itself measures.
+func (a *agent) newRegistry() *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "pinniped_agent_build_info",
+			Help:        "Always 1; the labels say what runs.",
+			ConstLabels: prometheus.Labels{"version": a.options.Version, "goversion": runtime.Version()},
+		}, func() float64 { return 1 }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "pinniped_agent_leader",
+			Help: "1 when this replica is the one that writes to the cluster, else 0.",
+		}, func() float64 { return truth(a.leader.Leading()) }),
+	)
+	return registry
+}
+
+func truth(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}

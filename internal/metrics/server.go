@@ -1,0 +1,139 @@
+package metrics
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof" // it registers with http.DefaultServeMux, too, which nobody serves
+	"net/netip"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Profiling says who gets the profiles of the process.
+type Profiling string
+
+// The values of Profiling.
+const (
+	ProfilingDisabled Profiling = "disabled" // nobody
+	ProfilingLocal    Profiling = "local"    // clients that connect from a loopback address, such as kubectl port-forward
+	ProfilingAnyone   Profiling = "anyone"   // whoever reaches the port
+)
+
+// AddressOff is the address at which nothing is served.
+const AddressOff = "off"
+
+const (
+	listenAgain     = 10 * time.Second // after the port could not be had
+	shutdownTimeout = time.Second
+	readTimeout     = 10 * time.Second
+	maxHeaderBytes  = 16 << 10
+	maxScrapes      = 4 // at a time
+)
+
+// Server serves /metrics, and /debug/pprof/ as Profiling says. Its fields are set before Run.
+type Server struct {
+	// Address is what to listen on: host:port, or AddressOff.
+	Address   string
+	Gatherer  prometheus.Gatherer
+	Profiling Profiling
+
+	// listening, if set, is told where the server listens.
+	listening func(net.Addr)
+}
+
+// Run serves until ctx ends. A port that cannot be had is no reason for the agent to end: it is reported, and tried again.
+func (s *Server) Run(ctx context.Context) {
+	if s.Address == AddressOff {
+		return
+	}
+	logger := logr.FromContextOrDiscard(ctx)
+	told := ""
+	for ctx.Err() == nil {
+		err := s.serve(ctx)
+		if err == nil {
+			return
+		}
+		if text := err.Error(); text != told {
+			told = text
+			logger.Error(err, "Could not serve metrics; trying again", "every", listenAgain.String())
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(listenAgain):
+		}
+	}
+}
+
+func (s *Server) serve(ctx context.Context) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Address)
+	if err != nil {
+		return fmt.Errorf("listening for metrics: %w", err)
+	}
+	logger := logr.FromContextOrDiscard(ctx)
+	server := &http.Server{
+		Handler:           s.Handler(),
+		ReadHeaderTimeout: readTimeout,
+		ReadTimeout:       readTimeout,
+		IdleTimeout:       2 * time.Minute, // longer than the usual pause between scrapes
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(logger.V(4)), slog.LevelInfo),
+	}
+	stop := context.AfterFunc(ctx, func() {
+		shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		if server.Shutdown(shutdown) != nil {
+			_ = server.Close() // a profile that takes long
+		}
+	})
+	defer stop()
+	logger.Info("Served metrics", "address", listener.Addr().String(), "profiling", string(s.Profiling))
+	if s.listening != nil {
+		s.listening(listener.Addr())
+	}
+	if err := server.Serve(listener); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("serving metrics: %w", err)
+	}
+	return nil
+}
+
+// Handler returns what the server answers with.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.Gatherer, promhttp.HandlerOpts{
+		MaxRequestsInFlight: maxScrapes,
+		ErrorHandling:       promhttp.ContinueOnError, // one collector's failure must not hide all others
+	}))
+	if s.Profiling != ProfilingLocal && s.Profiling != ProfilingAnyone {
+		return mux
+	}
+	for pattern, handler := range map[string]http.HandlerFunc{
+		"GET /debug/pprof/":        pprof.Index,
+		"GET /debug/pprof/cmdline": pprof.Cmdline,
+		"GET /debug/pprof/profile": pprof.Profile,
+		"GET /debug/pprof/symbol":  pprof.Symbol,
+		"GET /debug/pprof/trace":   pprof.Trace,
+	} {
+		mux.Handle(pattern, s.admit(handler))
+	}
+	return mux
+}
+
+// admit keeps profiles from clients elsewhere unless they are for anyone.
+func (s *Server) admit(next http.Handler) http.Handler {
+	if s.Profiling == ProfilingAnyone {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if from, err := netip.ParseAddrPort(req.RemoteAddr); err != nil || !from.Addr().Unmap().IsLoopback() {
+			http.Error(w, "profiles are for clients on the same machine", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, req)
+	})
+}

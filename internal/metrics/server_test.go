@@ -1,0 +1,139 @@
+package metrics
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+func registry() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "answer", Help: "of everything"}, func() float64 { return 42 }))
+	return r
+}
+
+func TestWhoGetsWhat(t *testing.T) {
+	t.Parallel()
+	const pod, elsewhere = "127.0.0.1:4711", "10.1.2.3:4711"
+	for _, test := range []struct {
+		name      string
+		profiling Profiling
+		from      string
+		path      string
+		code      int
+		body      string
+	}{
+		{"gives metrics to anyone", ProfilingDisabled, elsewhere, "/metrics", 200, "answer 42"},
+		{"has no profiles by default", ProfilingDisabled, pod, "/debug/pprof/", 404, ""},
+		{"has no profiles when it was told nothing", "", pod, "/debug/pprof/heap", 404, ""},
+		{"gives profiles to the same machine", ProfilingLocal, pod, "/debug/pprof/", 200, "goroutine"},
+		{"gives profiles to the same machine over IPv6", ProfilingLocal, "[::1]:4711", "/debug/pprof/goroutine?debug=1", 200, "goroutine profile"},
+		{"gives profiles to the same machine in IPv4's IPv6 form", ProfilingLocal, "[::ffff:127.0.0.1]:4711", "/debug/pprof/cmdline", 200, ""},
+		{"keeps profiles from other machines", ProfilingLocal, elsewhere, "/debug/pprof/", 403, ""},
+		{"keeps named profiles from other machines", ProfilingLocal, elsewhere, "/debug/pprof/heap", 403, ""},
+		{"keeps CPU profiles from other machines", ProfilingLocal, elsewhere, "/debug/pprof/profile?seconds=1", 403, ""},
+		{"keeps traces from other machines", ProfilingLocal, elsewhere, "/debug/pprof/trace?seconds=1", 403, ""},
+		{"keeps profiles from clients of unknown origin", ProfilingLocal, "@", "/debug/pprof/", 403, ""},
+		{"gives profiles to anyone if told to", ProfilingAnyone, elsewhere, "/debug/pprof/heap?debug=1", 200, "heap profile"},
+		{"has nothing else", ProfilingAnyone, pod, "/", 404, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			handler := (&Server{Gatherer: registry(), Profiling: test.profiling}).Handler()
+			req := httptest.NewRequest(http.MethodGet, test.path, nil)
+			req.RemoteAddr = test.from
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, req)
+			if w.Code != test.code || !strings.Contains(w.Body.String(), test.body) {
+				t.Errorf("got %d %q, want %d with %q", w.Code, w.Body, test.code, test.body)
+			}
+		})
+	}
+}
+
+func TestOnlyReads(t *testing.T) {
+	t.Parallel()
+	handler := (&Server{Gatherer: registry(), Profiling: ProfilingAnyone}).Handler()
+	for _, path := range []string{"/metrics", "/debug/pprof/heap"} {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, nil))
+		if w.Code != http.StatusMethodNotAllowed {
+			t.Errorf("POST %s: got %d", path, w.Code)
+		}
+	}
+}
+
+// TestServesUntilTheEnd waits for the port when somebody else has it, serves, and ends with its context.
+func TestServesUntilTheEnd(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var log strings.Builder
+	logger := funcr.New(func(_, args string) {
+		mu.Lock()
+		defer mu.Unlock()
+		log.WriteString(args + "\n")
+	}, funcr.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	at := make(chan net.Addr, 1)
+	s := &Server{Address: "127.0.0.1:0", Gatherer: registry(), listening: func(a net.Addr) { at <- a }}
+	done := make(chan struct{})
+	go func() { defer close(done); s.Run(logr.NewContext(ctx, logger)) }()
+	address := (<-at).String()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(res.Body)
+	_ = res.Body.Close()
+	if err != nil || !strings.Contains(string(body), "answer 42") {
+		t.Errorf("got %q, %v", body, err)
+	}
+
+	// A second one on the same port reports that, and does not end before it is told to.
+	second, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		(&Server{Address: address, Gatherer: registry()}).Run(logr.NewContext(second, logger))
+	}()
+	deadline := time.Now().Add(15 * time.Second)
+	for {
+		mu.Lock()
+		text := log.String()
+		mu.Unlock()
+		if strings.Contains(text, "listening for metrics") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it did not say that the port is taken: %s", text)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	stop()
+	<-ended
+	cancel()
+	<-done
+	if _, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address); err == nil {
+		t.Error("it still listens")
+	}
+}
+
+func TestOff(t *testing.T) {
+	t.Parallel()
+	(&Server{Address: AddressOff, Gatherer: registry(), listening: func(net.Addr) { t.Error("it listens") }}).Run(t.Context())
+}
