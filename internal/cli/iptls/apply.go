@@ -49,14 +49,36 @@ func applyObject(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.
 	}
 }
 
-// rollbackObject returns what is applied to changed so that the fields which the command changed are as in before.
-func rollbackObject(changed, before *configv1alpha1.CredentialIssuer, req request) map[string]any {
-	object := applyObject(changed, *before.Spec.ImpersonationProxy, req)
-	proxy := object["spec"].(map[string]any)["impersonationProxy"].(map[string]any)
-	if before.Spec.ImpersonationProxy.ExternalEndpoint == "" {
-		delete(proxy, "externalEndpoint") // ours alone, so that leaving it out removes it
+// annotated returns object with annotations, which an apply cannot remove: one that is nil becomes empty.
+func annotated(object, annotations map[string]any) map[string]any {
+	if len(annotations) == 0 {
+		return object
 	}
+	texts := map[string]any{}
+	for key, value := range annotations {
+		texts[key] = value
+		if value == nil {
+			texts[key] = ""
+		}
+	}
+	object["metadata"].(map[string]any)["annotations"] = texts
 	return object
+}
+
+// rollbackPatch is a merge patch that gives changed the configuration and the records of before.
+func rollbackPatch(changed, before *configv1alpha1.CredentialIssuer) (map[string]any, error) {
+	annotations := map[string]any{}
+	for _, key := range []string{undoAnnotation, rotationAnnotation} {
+		was, there := before.Annotations[key]
+		now, stays := changed.Annotations[key]
+		switch {
+		case there && was != now:
+			annotations[key] = was
+		case !there && stays:
+			annotations[key] = nil
+		}
+	}
+	return mergePatch(changed, targetOf(before.Spec.ImpersonationProxy), annotations)
 }
 
 // ownsField says whether our field manager owns the field.
@@ -87,10 +109,6 @@ func entryOwns(entry metav1.ManagedFieldsEntry, path []string) bool {
 // otherManagers returns who else declares what the changed fields are to be, and may put them back: tools that apply
 // (GitOps), and programs. A person with kubectl edit is not meant.
 func otherManagers(issuer *configv1alpha1.CredentialIssuer, changes []Change) []string {
-	paths := map[string][]string{
-		fieldSecret: tlsPath(), fieldBundle: tlsPath(), fieldVerification: tlsPath(),
-		fieldEndpoint: endpointPath(), fieldLoadBalancerIP: loadBalancerIPPath(),
-	}
 	var managers []string
 	for _, entry := range issuer.ManagedFields {
 		person := entry.Operation == metav1.ManagedFieldsOperationUpdate && strings.HasPrefix(entry.Manager, "kubectl-")
@@ -98,11 +116,36 @@ func otherManagers(issuer *configv1alpha1.CredentialIssuer, changes []Change) []
 			continue
 		}
 		for _, change := range changes {
-			if entryOwns(entry, paths[change.Field]) {
+			if entryOwns(entry, pathOf(change.Field)) {
 				managers = append(managers, entry.Manager)
 				break
 			}
 		}
 	}
 	return managers
+}
+
+// managersOf returns who, besides us, manages one of the fields, a person's tools included.
+func managersOf(issuer *configv1alpha1.CredentialIssuer, fields []string) []string {
+	var managers []string
+	for _, entry := range issuer.ManagedFields {
+		if entry.Manager == fieldManager || slices.Contains(managers, entry.Manager) {
+			continue
+		}
+		if slices.ContainsFunc(fields, func(field string) bool { return entryOwns(entry, pathOf(field)) }) {
+			managers = append(managers, entry.Manager)
+		}
+	}
+	return managers
+}
+
+func pathOf(field string) []string {
+	switch field {
+	case fieldEndpoint:
+		return endpointPath()
+	case fieldLoadBalancerIP:
+		return loadBalancerIPPath()
+	default:
+		return tlsPath()
+	}
 }

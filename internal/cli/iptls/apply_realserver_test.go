@@ -85,7 +85,7 @@ func TestApplyOnARealAPIServer(t *testing.T) {
 			if !errors.Is(err, discovery.ErrConflict) {
 				t.Errorf("applying to what was read long ago: %v, want a conflict", err)
 			}
-			back := apply(t, client, tt.name, rollbackObject(again, before, tt.req), fieldManager)
+			back := mergeAs(t, client, again, func() (map[string]any, error) { return rollbackPatch(again, before) })
 			if diff := cmp.Diff(before.Spec.ImpersonationProxy, back.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after putting it back (-want +got):\n%s", diff)
 			}
@@ -134,27 +134,35 @@ func TestUnsetOnARealAPIServer(t *testing.T) {
 			options := discovery.ApplyOptions{FieldManager: fieldManager}
 			dry := options
 			dry.DryRun = true
-			if _, err := client.MergeCredentialIssuer(t.Context(), tt.name, unsetPatch(before), dry); err != nil {
-				t.Fatal(err)
-			}
-			changed, err := client.MergeCredentialIssuer(t.Context(), tt.name, unsetPatch(before), options)
+			patch, err := mergePatch(before, targetOf(&wanted), map[string]any{undoAnnotation: "before"})
 			if err != nil {
 				t.Fatal(err)
+			}
+			if _, err := client.MergeCredentialIssuer(t.Context(), tt.name, patch, dry); err != nil {
+				t.Fatal(err)
+			}
+			changed, err := client.MergeCredentialIssuer(t.Context(), tt.name, patch, options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if changed.Annotations[undoAnnotation] != "before" {
+				t.Errorf("the annotations are %v", changed.Annotations)
 			}
 			if diff := cmp.Diff(&wanted, changed.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after removing (-want +got):\n%s", diff)
 			}
-			if _, err := client.MergeCredentialIssuer(t.Context(), tt.name, unsetPatch(before), options); !errors.Is(err, discovery.ErrConflict) {
+			if _, err := client.MergeCredentialIssuer(t.Context(), tt.name, patch, options); !errors.Is(err, discovery.ErrConflict) {
 				t.Errorf("removing from what was read long ago: %v, want a conflict", err)
 			}
-			back := apply(t, client, tt.name, rollbackObject(changed, before, request{}), fieldManager)
+			back := mergeAs(t, client, changed, func() (map[string]any, error) { return rollbackPatch(changed, before) })
 			if diff := cmp.Diff(before.Spec.ImpersonationProxy, back.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after putting it back (-want +got):\n%s", diff)
 			}
-			again, err := client.MergeCredentialIssuer(t.Context(), tt.name, unsetPatch(back), options)
-			if err != nil {
-				t.Fatal(err)
+			if len(back.Annotations) > 0 {
+				t.Errorf("after putting it back, the annotations are %v", back.Annotations)
 			}
+			set := apply(t, client, tt.name, applyObject(back, *before.Spec.ImpersonationProxy, request{}), fieldManager)
+			again := mergeAs(t, client, set, func() (map[string]any, error) { return mergePatch(set, targetOf(&wanted), nil) })
 			if diff := cmp.Diff(&wanted, again.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after removing it again (-want +got):\n%s", diff)
 			}
@@ -271,4 +279,17 @@ func apply(t *testing.T, client *discovery.Client, name string, object map[strin
 		t.Fatalf("applying as %q: %v", manager, err)
 	}
 	return issuer
+}
+
+func mergeAs(t *testing.T, client *discovery.Client, issuer *configv1alpha1.CredentialIssuer, patch func() (map[string]any, error)) *configv1alpha1.CredentialIssuer {
+	t.Helper()
+	fields, err := patch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed, err := client.MergeCredentialIssuer(t.Context(), issuer.Name, fields, discovery.ApplyOptions{FieldManager: fieldManager})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return changed
 }

@@ -118,7 +118,9 @@ func refusalHint(first certs.Finding, done string) string {
 
 // change is what differs between the commands that change the CredentialIssuer.
 type change interface {
-	// look gathers, decides, and tells what was found.
+	// command is its name, for records.
+	command() string
+	// look gathers, decides, and tells what was found. With a plan, an error refuses it.
 	look(ctx context.Context, first bool) (*state, *plan, error)
 	// apply does it, if nothing has changed since. It may return errLookAgain.
 	apply(ctx context.Context, st *state, p *plan) (*configv1alpha1.CredentialIssuer, error)
@@ -137,24 +139,33 @@ func (c *Changing) run(ctx context.Context, req *request, what change) error {
 	if err := c.locate(ctx, req); err != nil {
 		return err
 	}
+	result, err := c.do(ctx, what)
+	if result == nil {
+		return err
+	}
+	return errors.Join(c.print(result), err)
+}
+
+// do is run without its frame. A result beside an error is worth printing.
+func (c *Changing) do(ctx context.Context, what change) (*Result, error) {
 	st, p, applied, err := c.applyChecked(ctx, what)
 	if p == nil {
-		return err
+		return nil, err
 	}
 	result := newResult(st, p, c.DryRun)
 	if err != nil {
-		if errors.Is(err, errRefused) {
-			result.Action = actionRefused
-			return errors.Join(c.print(result), err)
-		}
-		return err
+		result.Action = actionRefused
+		return result, err
 	}
 	if c.DryRun == dryRunNone && c.Wait {
 		if err := c.waitAndReport(ctx, st, p, applied, result); err != nil {
-			return err
+			if result.Action != actionNotConverged {
+				return nil, err
+			}
+			return result, err
 		}
 	}
-	return c.print(result)
+	return result, nil
 }
 
 // applyChecked gathers, decides and applies. When the CredentialIssuer has changed between reading and applying, it
@@ -163,12 +174,17 @@ func (c *Changing) applyChecked(ctx context.Context, what change) (*state, *plan
 	for attempt := 1; ; attempt++ {
 		st, p, err := what.look(ctx, attempt == 1)
 		if err != nil {
-			return nil, nil, nil, err
+			return st, p, nil, err
 		}
 		if err := refusal(p.report, nothingChanged); err != nil {
 			return st, p, nil, err
 		}
-		if len(p.changes) == 0 {
+		if len(p.changes) > 0 {
+			if err := c.remember(what.command(), st, p); err != nil {
+				return nil, nil, nil, err
+			}
+		}
+		if len(p.changes) == 0 && len(p.annotations) == 0 {
 			c.progress.Done("CredentialIssuer %q is configured like this already", st.issuer.Name)
 			return st, p, nil, nil
 		}
@@ -189,4 +205,31 @@ func (c *Changing) applyChecked(ctx context.Context, what change) (*state, *plan
 			return nil, nil, nil, withCodes(fmt.Errorf("changing CredentialIssuer %q: %w", st.issuer.Name, err))
 		}
 	}
+}
+
+// remember makes the plan write down what it takes the place of, for "ip-tls undo".
+func (c *Changing) remember(command string, st *state, p *plan) error {
+	text, fits, err := encodeRecord(newUndoRecord(command, c.Now(), st.issuer, p.wanted))
+	if err != nil {
+		return err
+	}
+	if p.annotations == nil {
+		p.annotations = map[string]any{}
+	}
+	p.annotations[undoAnnotation] = text
+	if !fits {
+		c.progress.Warn("the configuration is too large to be kept for \"pinniped ip-tls undo\": save it yourself")
+		p.annotations[undoAnnotation] = nil
+	}
+	return nil
+}
+
+// merge makes the API server store the plan by a merge patch, whoever owns the fields until then.
+func (c *Changing) merge(ctx context.Context, st *state, p *plan) (*configv1alpha1.CredentialIssuer, error) {
+	patch, err := mergePatch(st.issuer, targetOf(&p.wanted), p.annotations)
+	if err != nil {
+		return nil, err
+	}
+	return c.cluster.MergeCredentialIssuer(ctx, st.issuer.Name, patch,
+		discovery.ApplyOptions{FieldManager: fieldManager, DryRun: c.DryRun == dryRunServer})
 }

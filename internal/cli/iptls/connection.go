@@ -147,7 +147,11 @@ func (c *Connection) stamp(st *state) {
 
 // judged is decide, and what only the network knows.
 func (c *Connection) judged(ctx context.Context, req request, st *state) *plan {
-	p := decide(req, st)
+	return c.resolved(ctx, decide(req, st))
+}
+
+// resolved adds to a plan what only the network knows.
+func (c *Connection) resolved(ctx context.Context, p *plan) *plan {
 	if ip := p.wanted.Service.LoadBalancerIP; ip != "" && p.wanted.ExternalEndpoint != "" {
 		host, _, err := certs.ParseEndpoint(p.wanted.ExternalEndpoint)
 		if err == nil {

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -33,6 +32,7 @@ type fakeCluster struct {
 	issuer   *configv1alpha1.CredentialIssuer
 	secret   *corev1.Secret
 	caSecret *corev1.Secret // of the generated CA; may be nil
+	others   map[string]*corev1.Secret
 	services map[string]*corev1.Service
 	version  int
 
@@ -78,8 +78,11 @@ func (c *fakeCluster) ApplyCredentialIssuer(_ context.Context, _ string, object 
 		return nil, err
 	}
 	var fields struct {
-		Metadata struct{ ResourceVersion string }
-		Spec     configv1alpha1.CredentialIssuerSpec
+		Metadata struct {
+			ResourceVersion string
+			Annotations     map[string]string
+		}
+		Spec configv1alpha1.CredentialIssuerSpec
 	}
 	if err := json.Unmarshal(encoded, &fields); err != nil {
 		return nil, err
@@ -90,14 +93,13 @@ func (c *fakeCluster) ApplyCredentialIssuer(_ context.Context, _ string, object 
 	if opts.DryRun {
 		return c.issuer.DeepCopy(), nil
 	}
-	var plain map[string]any
-	if err := json.Unmarshal(encoded, &plain); err != nil {
-		return nil, err
-	}
-	c.applied = append(c.applied, plain)
+	c.applied = append(c.applied, plain(object))
 	spec, want := c.issuer.Spec.ImpersonationProxy, fields.Spec.ImpersonationProxy
 	spec.TLS, spec.ExternalEndpoint = want.TLS, orElse(want.ExternalEndpoint, spec.ExternalEndpoint)
 	spec.Service.LoadBalancerIP = orElse(want.Service.LoadBalancerIP, spec.Service.LoadBalancerIP)
+	for key, value := range fields.Metadata.Annotations {
+		metav1.SetMetaDataAnnotation(&c.issuer.ObjectMeta, key, value)
+	}
 	c.bump()
 	if c.afterApply != nil {
 		c.afterApply(c)
@@ -115,19 +117,62 @@ func (c *fakeCluster) MergeCredentialIssuer(_ context.Context, _ string, patch a
 	if c.beforeApply != nil {
 		c.beforeApply(c)
 	}
-	if diff := cmp.Diff(patch, unsetPatch(c.issuer)); diff != "" {
-		return nil, fmt.Errorf("the object has been modified: %s: %w", diff, discovery.ErrConflict)
+	fields := plain(patch)
+	if fields["metadata"].(map[string]any)["resourceVersion"] != c.issuer.ResourceVersion {
+		return nil, fmt.Errorf("the object has been modified: %w", discovery.ErrConflict)
 	}
 	if opts.DryRun {
 		return c.issuer.DeepCopy(), nil
 	}
-	c.applied = append(c.applied, patch.(map[string]any))
-	c.issuer.Spec.ImpersonationProxy.TLS = nil
+	c.applied = append(c.applied, fields)
+	object := plain(c.issuer)
+	merge(object, fields)
+	encoded, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	c.issuer = &configv1alpha1.CredentialIssuer{}
+	if err := json.Unmarshal(encoded, c.issuer); err != nil {
+		return nil, err
+	}
 	c.bump()
 	if c.afterApply != nil {
 		c.afterApply(c)
 	}
 	return c.issuer.DeepCopy(), nil
+}
+
+// plain returns an object as JSON has it.
+func plain(object any) map[string]any {
+	encoded, err := json.Marshal(object)
+	if err != nil {
+		panic(err)
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(encoded, &fields); err != nil {
+		panic(err)
+	}
+	return fields
+}
+
+// merge is a JSON merge patch.
+func merge(object, patch map[string]any) {
+	for key, value := range patch {
+		into, isObject := value.(map[string]any)
+		switch {
+		case value == nil:
+			delete(object, key)
+		case isObject:
+			inner, there := object[key].(map[string]any)
+			if !there {
+				inner = map[string]any{}
+			}
+			merge(inner, into)
+			object[key] = inner
+		default:
+			object[key] = value
+		}
+	}
 }
 
 func orElse(a, b string) string {
@@ -142,6 +187,9 @@ func (c *fakeCluster) Secret(_ context.Context, _, name string) (*corev1.Secret,
 	defer c.mu.Unlock()
 	if name == "pinniped-concierge-impersonation-proxy-ca-certificate" && (c.caSecret != nil || c.caSecretErr != nil) {
 		return c.caSecret.DeepCopy(), c.caSecretErr
+	}
+	if other, ok := c.others[name]; ok {
+		return other.DeepCopy(), nil
 	}
 	if c.secret == nil || c.secret.Name != name {
 		return nil, fmt.Errorf("reading secrets %q: %w", name, discovery.ErrNotFound)
@@ -304,13 +352,43 @@ func (w *world) obey(t *testing.T) {
 			c.report(w.proxy.url(), w.generated.CertPEM())
 			return
 		}
-		w.proxy.serve(t, &certs.KeyPair{CertPEM: c.secret.Data["tls.crt"], KeyPEM: c.secret.Data["tls.key"]})
-		bundle, err := advertised(*spec.TLS, c.secret)
+		secret := c.secret
+		if other, ok := c.others[spec.TLS.SecretName]; ok {
+			secret = other
+		}
+		w.proxy.serve(t, &certs.KeyPair{CertPEM: secret.Data["tls.crt"], KeyPEM: secret.Data["tls.key"]})
+		bundle, err := advertised(*spec.TLS, secret)
 		if err != nil {
 			t.Error(err)
 		}
 		c.report(w.proxy.url(), bundle)
 	}
+}
+
+// put adds a Secret with a pair and, unless it is empty, a CA bundle.
+func (w *world) put(name string, pair *certs.KeyPair, bundle []byte) {
+	if w.cluster.others == nil {
+		w.cluster.others = map[string]*corev1.Secret{}
+	}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "pinniped-concierge", ResourceVersion: "7"},
+		Type:       corev1.SecretTypeTLS, Data: map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM},
+	}
+	if len(bundle) > 0 {
+		secret.Data["ca.crt"] = bundle
+	}
+	w.cluster.others[name] = secret
+}
+
+// withoutRecords returns what was stored, without our records in annotations, which hold times.
+func (c *fakeCluster) withoutRecords() []map[string]any {
+	var stored []map[string]any
+	for _, object := range c.applied {
+		copied := plain(object)
+		delete(copied["metadata"].(map[string]any), "annotations")
+		stored = append(stored, copied)
+	}
+	return stored
 }
 
 // run is one run of the command in a world.

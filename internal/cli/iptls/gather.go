@@ -69,15 +69,21 @@ func gather(ctx context.Context, cluster Cluster, issuerName, namespace, secretN
 	if tls := issuer.Spec.ImpersonationProxy.TLS; secretName == "" && tls != nil {
 		secretName = tls.SecretName
 	}
-	secret, err := readSecret(ctx, cluster, namespace, secretName)
-	if err != nil {
-		return nil, withCodes(fmt.Errorf("reading the Secret with the certificate: %w", err))
+	st := &state{issuer: issuer}
+	return st, st.gatherAround(ctx, cluster, namespace, secretName)
+}
+
+// gatherAround reads the objects beside the CredentialIssuer.
+func (st *state) gatherAround(ctx context.Context, cluster Cluster, namespace, secretName string) error {
+	var err error
+	st.secretName = secretName
+	if st.secret, err = readSecret(ctx, cluster, namespace, secretName); err != nil {
+		return withCodes(fmt.Errorf("reading the Secret with the certificate: %w", err))
 	}
-	service, err := readService(ctx, cluster, issuer, namespace)
-	if err != nil {
-		return nil, withCodes(fmt.Errorf("reading the Service in front of the impersonation proxy: %w", err))
+	if st.service, err = readService(ctx, cluster, st.issuer, namespace); err != nil {
+		return withCodes(fmt.Errorf("reading the Service in front of the impersonation proxy: %w", err))
 	}
-	return &state{issuer: issuer, secretName: secretName, secret: secret, service: service}, nil
+	return nil
 }
 
 func readIssuer(ctx context.Context, cluster Cluster, name string) (*configv1alpha1.CredentialIssuer, error) {

@@ -48,6 +48,10 @@ type plan struct {
 	wanted  configv1alpha1.ImpersonationProxySpec
 	bundle  []byte // that will be advertised
 	changes []Change
+	// annotations are written together with the changes: a string, or nil to remove one.
+	annotations map[string]any
+	// action is what the result calls it; empty for what follows from the changes.
+	action string
 	// generated is true when the agent is to serve its own certificate: which one is not known before, and where its CA is
 	// not known either, bundle is empty until it is advertised.
 	generated bool
@@ -107,6 +111,28 @@ func decide(req request, st *state) *plan {
 	}
 	p.wanted.TLS = &tls
 	p.changes = changesBetween(current, p.wanted)
+	return p
+}
+
+// decideTarget judges a configuration that is wanted as it is. ca is the agent's own, for when there is to be no tls
+// block; nil when it is not known.
+func decideTarget(req request, st *state, wanted configv1alpha1.ImpersonationProxySpec, ca []byte) *plan {
+	current := *st.issuer.Spec.ImpersonationProxy
+	p := &plan{req: req, wanted: wanted, changes: changesBetween(current, wanted)}
+	if wanted.TLS != nil {
+		var undecodable error
+		p.bundle, undecodable = advertised(*wanted.TLS, st.secret)
+		p.report = judge(req, st, p, undecodable)
+		return p
+	}
+	p.bundle, p.generated, p.report = ca, true, certs.Report{Findings: []certs.Finding{}}
+	if current.TLS == nil {
+		return p
+	}
+	p.req.secret = current.TLS.SecretName
+	if finding, breaks := oldClientsOfGenerated(previous(st.issuer), ca); breaks {
+		p.report.Findings = append(p.report.Findings, finding)
+	}
 	return p
 }
 
@@ -247,8 +273,10 @@ func changesBetween(from, to configv1alpha1.ImpersonationProxySpec) []Change {
 		}
 	}
 	add(fieldSecret, before.SecretName, after.SecretName)
-	if before.CertificateAuthorityData != after.CertificateAuthorityData {
-		add(fieldBundle, describeBundle(before.CertificateAuthorityData), describeBundle(after.CertificateAuthorityData))
+	if before.CertificateAuthorityData != after.CertificateAuthorityData { // their descriptions may be the same
+		changes = append(changes, Change{
+			Field: fieldBundle, From: describeBundle(before.CertificateAuthorityData), To: describeBundle(after.CertificateAuthorityData),
+		})
 	}
 	add(fieldVerification, string(before.Verification), string(after.Verification))
 	add(fieldEndpoint, from.ExternalEndpoint, to.ExternalEndpoint)

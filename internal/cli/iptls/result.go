@@ -13,6 +13,7 @@ import (
 const (
 	actionConfigured   = "configured"
 	actionUnset        = "unset"
+	actionUndone       = "undone"
 	actionUnchanged    = "unchanged"
 	actionRefused      = "refused"
 	actionNotConverged = "not converged"
@@ -20,7 +21,7 @@ const (
 
 // Result is what `-o json` and `-o yaml` print. Scripts rely on its fields.
 type Result struct {
-	// Action is "configured", "unset", "unchanged", "refused" or "not converged".
+	// Action is "configured", "unset", "undone", "unchanged", "refused" or "not converged".
 	Action string `json:"action"`
 	// DryRun is "client" or "server" when nothing was really done.
 	DryRun           string `json:"dryRun,omitempty"`
@@ -64,6 +65,9 @@ func newResult(st *state, p *plan, dryRun string) *Result {
 	}
 	if p.generated {
 		result.Action = actionUnset
+	}
+	if p.action != "" {
+		result.Action = p.action
 	}
 	if len(p.changes) == 0 {
 		result.Action, result.Changes = actionUnchanged, []Change{}

@@ -90,7 +90,7 @@ func (o *SetOptions) Run(ctx context.Context) error {
 
 // apply changes the CredentialIssuer by server-side apply.
 func (o *SetOptions) apply(ctx context.Context, st *state, p *plan) (*configv1alpha1.CredentialIssuer, error) {
-	applied, err := o.cluster.ApplyCredentialIssuer(ctx, st.issuer.Name, applyObject(st.issuer, p.wanted, o.request),
+	applied, err := o.cluster.ApplyCredentialIssuer(ctx, st.issuer.Name, annotated(applyObject(st.issuer, p.wanted, o.request), p.annotations),
 		discovery.ApplyOptions{FieldManager: fieldManager, Force: true, DryRun: o.DryRun == dryRunServer})
 	if err != nil && unknownVerification(err) && !o.request.withoutVerification {
 		o.progress.Info("CredentialIssuer %q has no field %q: this agent does not verify the certificate's names itself", st.issuer.Name, "verification")
@@ -99,6 +99,8 @@ func (o *SetOptions) apply(ctx context.Context, st *state, p *plan) (*configv1al
 	}
 	return applied, err
 }
+
+func (o *SetOptions) command() string { return "set" }
 
 // unknownVerification recognises the answer of an API server whose CredentialIssuers have no field verification.
 func unknownVerification(err error) bool {

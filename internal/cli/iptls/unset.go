@@ -71,7 +71,7 @@ func (o *UnsetOptions) look(ctx context.Context, _ bool) (*state, *plan, error) 
 		return nil, nil, err
 	}
 	st := &state{issuer: issuer, now: o.Now()}
-	ca, err := o.generatedCA(ctx, issuer, st)
+	ca, err := o.generatedCA(ctx, o.request.namespace, st)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -81,11 +81,11 @@ func (o *UnsetOptions) look(ctx context.Context, _ bool) (*state, *plan, error) 
 }
 
 // generatedCA returns the CA that the agent will serve with, as PEM; nil when that is not known.
-func (o *UnsetOptions) generatedCA(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, st *state) ([]byte, error) {
-	name := appName(issuer) + "-impersonation-proxy-ca-certificate"
-	secret, err := readSecret(ctx, o.cluster, o.request.namespace, name)
+func (c *Changing) generatedCA(ctx context.Context, namespace string, st *state) ([]byte, error) {
+	name := appName(st.issuer) + "-impersonation-proxy-ca-certificate"
+	secret, err := readSecret(ctx, c.cluster, namespace, name)
 	if errors.Is(err, discovery.ErrForbidden) {
-		o.progress.Info("Secret %q may not be read, so that the agent's CA is not known before it is advertised", name)
+		c.progress.Info("Secret %q may not be read, so that the agent's CA is not known before it is advertised", name)
 		return nil, nil
 	}
 	if err != nil {
@@ -100,18 +100,9 @@ func (o *UnsetOptions) generatedCA(ctx context.Context, issuer *configv1alpha1.C
 
 // decideUnset says what has to change, and whom that locks out. ca is nil when it is not known.
 func decideUnset(req request, st *state, ca []byte) *plan {
-	current := *st.issuer.Spec.ImpersonationProxy
-	p := &plan{req: req, wanted: current, bundle: ca, generated: true, report: certs.Report{Findings: []certs.Finding{}}}
-	p.wanted.TLS = nil
-	p.changes = changesBetween(current, p.wanted)
-	if current.TLS == nil {
-		return p
-	}
-	p.req.secret = current.TLS.SecretName
-	if finding, breaks := oldClientsOfGenerated(previous(st.issuer), ca); breaks {
-		p.report.Findings = append(p.report.Findings, finding)
-	}
-	return p
+	wanted := *st.issuer.Spec.ImpersonationProxy
+	wanted.TLS = nil
+	return decideTarget(req, st, wanted, ca)
 }
 
 // oldClientsOfGenerated says whether kubeconfigs with the bundle that is advertised now stop working. That is a warning:
@@ -139,16 +130,8 @@ func oldClientsOfGenerated(old certs.Previous, ca []byte) (certs.Finding, bool) 
 }
 
 // apply removes the block, whoever owns it.
-func (o *UnsetOptions) apply(ctx context.Context, st *state, _ *plan) (*configv1alpha1.CredentialIssuer, error) {
-	return o.cluster.MergeCredentialIssuer(ctx, st.issuer.Name, unsetPatch(st.issuer),
-		discovery.ApplyOptions{FieldManager: fieldManager, DryRun: o.DryRun == dryRunServer})
+func (o *UnsetOptions) apply(ctx context.Context, st *state, p *plan) (*configv1alpha1.CredentialIssuer, error) {
+	return o.merge(ctx, st, p)
 }
 
-// unsetPatch is a merge patch that removes the tls block. The resourceVersion makes the API server refuse when the object
-// has changed since it was read.
-func unsetPatch(issuer *configv1alpha1.CredentialIssuer) map[string]any {
-	return map[string]any{
-		"metadata": map[string]any{"resourceVersion": issuer.ResourceVersion},
-		"spec":     map[string]any{"impersonationProxy": map[string]any{"tls": nil}},
-	}
-}
+func (o *UnsetOptions) command() string { return "unset" }

@@ -108,7 +108,7 @@ func (o *Changing) followSecret(ctx context.Context, st *state, p *plan) error {
 		return nil // the next look tells what is wrong
 	}
 	st.secret, st.now = secret, o.Now()
-	again := decide(p.req, &state{issuer: st.issuer, secret: secret, service: st.service, now: st.now, serverTime: o.serverTime(st.now)})
+	again := decideTarget(p.req, &state{issuer: st.issuer, secret: secret, service: st.service, now: st.now, serverTime: o.serverTime(st.now)}, p.wanted, nil)
 	if again.report.SHA256 == p.report.SHA256 && certs.SameBundle(again.bundle, p.bundle) {
 		return nil
 	}
@@ -226,7 +226,7 @@ func (o *Changing) notConverged(ctx context.Context, st *state, p *plan, applied
 			hint = "the previous configuration was put back; mend the cause, or give more time with --timeout"
 		}
 	}
-	return errors.Join(o.print(result), ui.WithExitCode(ui.WithHint(failed, "%s", hint), ui.ExitNotConverged))
+	return ui.WithExitCode(ui.WithHint(failed, "%s", hint), ui.ExitNotConverged)
 }
 
 // rollBack puts the previous configuration back, unless somebody has changed it again.
@@ -241,8 +241,11 @@ func (o *Changing) rollBack(ctx context.Context, st *state, p *plan, applied *co
 		if spec := current.Spec.ImpersonationProxy; spec == nil || len(changesBetween(*spec, p.wanted)) > 0 {
 			return errors.New("somebody else has changed the configuration meanwhile, so it was left as it is")
 		}
-		_, err = o.cluster.ApplyCredentialIssuer(ctx, current.Name, rollbackObject(current, st.issuer, p.req),
-			discovery.ApplyOptions{FieldManager: fieldManager, Force: true})
+		patch, err := rollbackPatch(current, st.issuer)
+		if err != nil {
+			return fmt.Errorf("putting the previous configuration back: %w", err)
+		}
+		_, err = o.cluster.MergeCredentialIssuer(ctx, current.Name, patch, discovery.ApplyOptions{FieldManager: fieldManager})
 		switch {
 		case err == nil:
 			o.progress.Done("Put the previous configuration back")

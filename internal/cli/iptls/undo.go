@@ -1,0 +1,159 @@
+package iptls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// UndoOptions is everything `pinniped ip-tls undo` needs; a test fills it directly.
+type UndoOptions struct {
+	Changing
+
+	Force bool
+	Allow []string
+
+	request request
+}
+
+func newUndoCommand(f *factory.Factory) *cobra.Command {
+	o := &UndoOptions{Changing: Changing{Connection: connection(f)}}
+	cmd := &cobra.Command{
+		Use:   "undo",
+		Short: "Take the last change back",
+		Long: `Take back the last change that "ip-tls set", "unset", "apply", "rotate" or "undo" itself made: an undo of an undo does the change again.
+
+Each change keeps the configuration before it in the annotation "` + undoAnnotation + `" of the CredentialIssuer: the tls block, the
+external endpoint and the load balancer's address, never a key. The fields that the change changed get their old values back, with the
+same care as "ip-tls set" has: every check of the certificate, the kubeconfigs that are out there, waiting until the endpoint
+presents the certificate, and going back when that does not happen in time. The other fields stay as they are.
+
+When somebody else has changed the same fields since, the command says which, and refuses; --force takes that back as well.
+A rotation that is under way is not undone but aborted: "pinniped ip-tls rotate --abort".
+
+Exit codes: 0 done or unchanged, 1 failed (also: nothing to undo), 2 wrong usage, 3 refused (by a check, or as somebody else has
+changed the configuration since), 4 not permitted by the cluster, 5 did not take effect in time, 124 timed out before anything was
+changed, 130 interrupted.`,
+		Example: `  # What would change?
+  pinniped ip-tls undo --dry-run --diff
+
+  pinniped ip-tls undo
+
+  # The old certificate has another CA, and the kubeconfigs made in the meantime do not matter
+  pinniped ip-tls undo --allow OldClientsBreak`,
+		Args: factory.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return execute(cmd.Context(), o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&o.Force, "force", false, "undo also what somebody else has changed in the same fields since")
+	flags.StringArrayVar(&o.Allow, "allow", nil, `let through what the check with this code refuses (repeatable), for example OldClientsBreak`)
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"allow": factory.CompleteValues(allowable()...)})
+	o.addFlags(cmd, f)
+	return cmd
+}
+
+// Validate checks the flags before anything is read.
+func (o *UndoOptions) Validate() error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	for _, code := range o.Allow {
+		if err := validateAllow(code); err != nil {
+			return err
+		}
+		o.request.allow = append(o.request.allow, certs.Code(code))
+	}
+	return nil
+}
+
+// Complete loads the kubeconfig.
+func (o *UndoOptions) Complete() error { return o.open() }
+
+// Run looks, puts back, waits and prints.
+func (o *UndoOptions) Run(ctx context.Context) error { return o.run(ctx, &o.request, o) }
+
+func (o *UndoOptions) command() string { return "undo" }
+
+func (o *UndoOptions) apply(ctx context.Context, st *state, p *plan) (*configv1alpha1.CredentialIssuer, error) {
+	return o.merge(ctx, st, p)
+}
+
+// errChangedSince marks a refusal because of what somebody else did.
+var errChangedSince = errors.New("somebody else has changed the configuration since")
+
+// look reads the record of the last change, and judges the configuration that it leads back to.
+func (o *UndoOptions) look(ctx context.Context, first bool) (*state, *plan, error) {
+	issuer, err := readIssuer(ctx, o.cluster, o.CredentialIssuer)
+	if err != nil {
+		return nil, nil, err
+	}
+	record, err := readUndoRecord(issuer)
+	if err != nil {
+		return nil, nil, ui.WithHint(err, "it was written by another version of pinniped, or changed by hand; nothing was changed")
+	}
+	if record == nil {
+		return nil, nil, ui.WithHint(fmt.Errorf("there is nothing to undo: CredentialIssuer %q has no record of a change by pinniped ip-tls", issuer.Name),
+			`change the certificate with "pinniped ip-tls set" or "unset"`)
+	}
+	back, changedSince := record.undone(targetOf(issuer.Spec.ImpersonationProxy))
+	st, p, err := o.lookAt(ctx, o.request, issuer, back)
+	if err != nil {
+		return nil, nil, err
+	}
+	p.action = actionUndone
+	if first {
+		o.progress.Done("The last change of CredentialIssuer %q by pinniped was \"ip-tls %s\" at %s", issuer.Name, record.Command, record.At.Format(time.RFC3339))
+	}
+	if err := o.changedSince(issuer, record, changedSince); err != nil {
+		return st, p, err
+	}
+	o.say(st, p)
+	return st, p, nil
+}
+
+func (o *UndoOptions) changedSince(issuer *configv1alpha1.CredentialIssuer, record *undoRecord, fields []string) error {
+	if len(fields) == 0 {
+		return nil
+	}
+	what := strings.Join(fields, ", ")
+	if managers := managersOf(issuer, fields); len(managers) > 0 {
+		what += fmt.Sprintf(" (managed by %s)", strings.Join(managers, ", "))
+	}
+	if o.Force {
+		o.progress.Warn("somebody else has changed %s since \"ip-tls %s\": that is taken back as well", what, record.Command)
+		return nil
+	}
+	err := fmt.Errorf("%w \"ip-tls %s\" at %s: %s", errChangedSince, record.Command, record.At.Format(time.RFC3339), what)
+	return ui.WithExitCode(ui.WithHint(err, `%slook at the difference with "pinniped ip-tls undo --force --dry-run --diff"; --force takes it back`, nothingChanged), ui.ExitRefused)
+}
+
+// lookAt gathers what there is to know about a configuration that is wanted as it is, and judges it.
+func (c *Changing) lookAt(ctx context.Context, req request, issuer *configv1alpha1.CredentialIssuer, to target) (*state, *plan, error) {
+	st := &state{issuer: issuer}
+	wanted := to.in(issuer.Spec.ImpersonationProxy)
+	if wanted.TLS == nil {
+		c.stamp(st)
+		ca, err := c.generatedCA(ctx, req.namespace, st)
+		if err != nil {
+			return nil, nil, err
+		}
+		return st, c.resolved(ctx, decideTarget(req, st, wanted, ca)), nil
+	}
+	req.secret = wanted.TLS.SecretName
+	if err := st.gatherAround(ctx, c.cluster, req.namespace, req.secret); err != nil {
+		return nil, nil, err
+	}
+	c.stamp(st)
+	return st, c.resolved(ctx, decideTarget(req, st, wanted, nil)), nil
+}
