@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -52,6 +54,9 @@ func validateProxy(spec configv1alpha1.ImpersonationProxySpec) error {
 			return fmt.Errorf("invalid LoadBalancerIP %q", ip)
 		}
 	}
+	if err := validateLoadBalancer(spec.Service); err != nil {
+		return err
+	}
 	if spec.Service.Type == configv1alpha1.ServiceTypeNone && spec.ExternalEndpoint == "" {
 		return errors.New("externalEndpoint must be set when service.type is None")
 	}
@@ -62,6 +67,25 @@ func validateProxy(spec configv1alpha1.ImpersonationProxySpec) error {
 	}
 	if spec.TLS != nil && spec.TLS.SecretName == "" {
 		return errors.New("tls.secretName must be set when tls is set")
+	}
+	return nil
+}
+
+// validateLoadBalancer returns what the API server would refuse in a Service, in words that name our own fields.
+func validateLoadBalancer(service configv1alpha1.ImpersonationProxyServiceSpec) error {
+	for i, text := range service.LoadBalancerSourceRanges {
+		network, err := netip.ParsePrefix(text)
+		if err != nil {
+			return fmt.Errorf("invalid service.loadBalancerSourceRanges[%d] %q: write a network as ADDRESS/BITS, such as 192.0.2.0/24 or 2001:db8::/32", i, text)
+		}
+		if masked := network.Masked(); masked != network {
+			return fmt.Errorf("invalid service.loadBalancerSourceRanges[%d] %q: that is an address within a network (write %q for the network)", i, text, masked)
+		}
+	}
+	if class := service.LoadBalancerClass; class != "" {
+		if problems := validation.IsQualifiedName(class); len(problems) > 0 {
+			return fmt.Errorf("invalid service.loadBalancerClass %q: %s", class, strings.Join(problems, "; "))
+		}
 	}
 	return nil
 }
@@ -128,10 +152,8 @@ func chooseEndpoint(spec configv1alpha1.ImpersonationProxySpec, service *corev1.
 			return endpoint{host: ingress.Hostname, port: "443"}, nil
 		}
 	}
-	for _, ingress := range ingresses {
-		if addr, err := netip.ParseAddr(ingress.IP); err == nil {
-			return endpoint{host: addr.String(), port: "443"}, nil
-		}
+	for _, ip := range ingressIPs(service) {
+		return endpoint{host: ip, port: "443"}, nil
 	}
 	if len(ingresses) == 0 || ingresses[0].IP == "" {
 		return endpoint{}, errPending
@@ -139,15 +161,30 @@ func chooseEndpoint(spec configv1alpha1.ImpersonationProxySpec, service *corev1.
 	return endpoint{}, fmt.Errorf("could not find valid IP addresses or hostnames from load balancer %s/%s", service.Namespace, service.Name)
 }
 
-// generatedSANs returns the names of the generated certificate: those of the endpoint, and all of a Service's
-// cluster IPs when one of them is the endpoint (dual stack).
+// generatedSANs returns the names of the generated certificate: those of the endpoint, and when that is one of a Service's IP
+// addresses, all of them (dual stack).
 func generatedSANs(spec configv1alpha1.ImpersonationProxySpec, at endpoint, service *corev1.Service) certs.SANs {
-	if spec.ExternalEndpoint != "" || spec.Service.Type != configv1alpha1.ServiceTypeClusterIP || service == nil {
+	if spec.ExternalEndpoint != "" || service == nil || net.ParseIP(at.host) == nil {
 		return at.SANs()
 	}
+	all := servingcert.ClusterIPs(service)
+	if spec.Service.Type != configv1alpha1.ServiceTypeClusterIP {
+		all = ingressIPs(service)
+	}
 	var names certs.SANs
-	for _, ip := range servingcert.ClusterIPs(service) {
+	for _, ip := range all {
 		names.IPAddresses = append(names.IPAddresses, net.ParseIP(ip))
 	}
 	return names
+}
+
+// ingressIPs returns the valid IP addresses of a load balancer, each once, in the order in which its cloud tells them.
+func ingressIPs(service *corev1.Service) []string {
+	var valid []string
+	for _, ingress := range service.Status.LoadBalancer.Ingress {
+		if addr, err := netip.ParseAddr(ingress.IP); err == nil && !slices.Contains(valid, addr.String()) {
+			valid = append(valid, addr.String())
+		}
+	}
+	return valid
 }

@@ -14,7 +14,10 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-type spec = configv1alpha1.ImpersonationProxySpec
+type (
+	spec = configv1alpha1.ImpersonationProxySpec
+	svc  = configv1alpha1.ImpersonationProxyServiceSpec
+)
 
 func TestValidate(t *testing.T) {
 	t.Parallel()
@@ -34,6 +37,11 @@ func TestValidate(t *testing.T) {
 		{"refuses unknown Service types", &spec{Mode: "enabled", Service: service("x", "")}, prefix + `invalid service type "x" (expected None, LoadBalancer, or ClusterIP)`},
 		{"refuses load balancer addresses that are none", &spec{Mode: "enabled", Service: service("ClusterIP", "1.2.3")}, prefix + `invalid LoadBalancerIP "1.2.3"`},
 		{"takes IPv6 load balancer addresses", &spec{Mode: "enabled", Service: service("LoadBalancer", "fd00::1")}, ""},
+		{"refuses networks that are none", &spec{Mode: "enabled", Service: svc{LoadBalancerSourceRanges: []string{"10.0.0.0/8", "10.0.0.0"}}}, prefix + `invalid service.loadBalancerSourceRanges[1] "10.0.0.0": write a network as ADDRESS/BITS`},
+		{"refuses networks with leading zeros", &spec{Mode: "enabled", Service: svc{LoadBalancerSourceRanges: []string{"010.0.0.0/8"}}}, prefix + `invalid service.loadBalancerSourceRanges[0] "010.0.0.0/8"`},
+		{"refuses an address within a network", &spec{Mode: "enabled", Service: svc{LoadBalancerSourceRanges: []string{"10.1.2.3/8"}}}, prefix + `invalid service.loadBalancerSourceRanges[0] "10.1.2.3/8": that is an address within a network (write "10.0.0.0/8" for the network)`},
+		{"takes IPv6 networks", &spec{Mode: "enabled", Service: svc{LoadBalancerSourceRanges: []string{"2001:db8::/32"}}}, ""},
+		{"refuses load balancer classes that are none", &spec{Mode: "enabled", Service: svc{LoadBalancerClass: "a b"}}, prefix + `invalid service.loadBalancerClass "a b"`},
 		{"needs an endpoint without a Service", &spec{Mode: "enabled", Service: service("None", "")}, prefix + "externalEndpoint must be set when service.type is None"},
 		{"refuses URLs", &spec{Mode: "enabled", ExternalEndpoint: "https://1.2.3.4:5678"}, prefix + `invalid ExternalEndpoint "https://1.2.3.4:5678": endpoint "https://1.2.3.4:5678" is a URL`},
 		{"refuses ports that are none", &spec{Mode: "enabled", ExternalEndpoint: "a.example:0"}, prefix + `invalid ExternalEndpoint "a.example:0": endpoint "a.example:0": port "0" is not a number`},
@@ -84,6 +92,8 @@ func TestChooseEndpoint(t *testing.T) {
 		{name: "brackets IPv6 with a port", spec: external("[fd00::1]:99"), url: "https://[fd00::1]:99", sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::1")}}},
 		{name: "prefers a hostname anywhere in the ingresses", spec: lb, service: loadBalancer(corev1.LoadBalancerIngress{IP: "1.2.3.4"}, corev1.LoadBalancerIngress{Hostname: "lb.example"}), url: "https://lb.example", sans: certs.SANs{DNSNames: []string{"lb.example"}}},
 		{name: "takes the first valid IP", spec: lb, service: loadBalancer(corev1.LoadBalancerIngress{IP: "x"}, corev1.LoadBalancerIngress{IP: "fd00::2"}), url: "https://[fd00::2]", sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::2")}}},
+		{name: "takes all addresses of a dual-stack load balancer", spec: lb, service: loadBalancer(corev1.LoadBalancerIngress{IP: "fd00::2"}, corev1.LoadBalancerIngress{IP: "1.2.3.4"}, corev1.LoadBalancerIngress{IP: "1.2.3.4"}), url: "https://[fd00::2]", sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::2"), net.ParseIP("1.2.3.4")}}},
+		{name: "brackets an IPv6 cluster IP", spec: ip, service: clusterIP("fd00::7"), url: "https://[fd00::7]", sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::7")}}},
 		{name: "waits without a Service", spec: lb, err: errPending.Error()},
 		{name: "waits without an ingress", spec: lb, service: loadBalancer(), err: errPending.Error()},
 		{name: "waits for an empty ingress", spec: lb, service: loadBalancer(corev1.LoadBalancerIngress{}), err: errPending.Error()},

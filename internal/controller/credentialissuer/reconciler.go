@@ -278,19 +278,23 @@ func (r *Reconciler) turnOn(ctx context.Context, spec configv1alpha1.Impersonati
 	case addressErr != nil:
 		return r.broken(nil, nil, addressErr), nil
 	}
-	strategy := proxyStrategy(configv1alpha1.StrategySuccess, configv1alpha1.ReasonListening, listening(judgement.Warnings))
+	strategy := proxyStrategy(configv1alpha1.StrategySuccess, configv1alpha1.ReasonListening,
+		listening(judgement.Warnings, classProblem(spec, service)))
 	strategy.Frontend = frontend(at, r.Holder.Current().Bundle)
 	return strategy, nil
 }
 
-// listening is the message of a proxy that serves. Warnings are told, not hidden.
-func listening(warnings []certs.Finding) string {
-	if len(warnings) == 0 {
-		return messageListening
-	}
-	told := make([]string, 0, len(warnings))
+// listening is the message of a proxy that serves. Warnings are told, not hidden; service is what is wrong with the Service, or "".
+func listening(warnings []certs.Finding, service string) string {
+	var told []string
 	for _, warning := range warnings {
 		told = append(told, servingcert.Sentence(warning))
+	}
+	if service != "" {
+		told = append(told, service)
+	}
+	if len(told) == 0 {
+		return messageListening
 	}
 	return messageListening + ", but: " + strings.Join(told, "; ")
 }

@@ -215,10 +215,15 @@ func (r *replica) putSecret(t *testing.T, name string, pair *certs.KeyPair, bund
 
 func startCluster(t *testing.T) *devcluster.Cluster {
 	t.Helper()
+	return startClusterWith(t, devcluster.Options{})
+}
+
+func startClusterWith(t *testing.T, options devcluster.Options) *devcluster.Cluster {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("it needs a real API server, and -short leaves those out")
 	}
-	cluster, err := devcluster.Start(t.Context(), devcluster.Options{})
+	cluster, err := devcluster.Start(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
 	}

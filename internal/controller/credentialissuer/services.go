@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -35,8 +37,9 @@ func (r *Reconciler) serviceName(spec configv1alpha1.ImpersonationProxySpec) str
 	return ""
 }
 
-// desiredService is what the agent wants to own of the Service that a spec asks for. Fields that others set stay theirs.
-func (r *Reconciler) desiredService(spec configv1alpha1.ImpersonationProxySpec) *corev1ac.ServiceApplyConfiguration {
+// desiredService is what the agent wants to own of the Service that a spec asks for. Fields that others set stay theirs. present is the
+// Service as it is, or nil.
+func (r *Reconciler) desiredService(spec configv1alpha1.ImpersonationProxySpec, present *corev1.Service) *corev1ac.ServiceApplyConfiguration {
 	serviceSpec := corev1ac.ServiceSpec().
 		WithType(corev1.ServiceType(spec.Service.Type)).
 		WithSelector(map[string]string{"app": r.AppLabel}).
@@ -44,8 +47,15 @@ func (r *Reconciler) desiredService(spec configv1alpha1.ImpersonationProxySpec) 
 			WithPort(proxyServicePort).
 			WithProtocol(corev1.ProtocolTCP).
 			WithTargetPort(intstr.FromInt32(r.ProxyPort)))
-	if spec.Service.Type == configv1alpha1.ServiceTypeLoadBalancer && spec.Service.LoadBalancerIP != "" {
-		serviceSpec = serviceSpec.WithLoadBalancerIP(spec.Service.LoadBalancerIP)
+	if policy := spec.Service.IPFamilyPolicy; policy != "" {
+		serviceSpec = serviceSpec.WithIPFamilyPolicy(corev1.IPFamilyPolicy(policy))
+	}
+	if spec.Service.Type == configv1alpha1.ServiceTypeLoadBalancer {
+		if spec.Service.LoadBalancerIP != "" {
+			serviceSpec = serviceSpec.WithLoadBalancerIP(spec.Service.LoadBalancerIP)
+		}
+		serviceSpec = serviceSpec.WithLoadBalancerSourceRanges(spec.Service.LoadBalancerSourceRanges...)
+		serviceSpec.LoadBalancerClass = classToApply(spec.Service.LoadBalancerClass, present)
 	}
 	return corev1ac.Service(r.serviceName(spec), r.Namespace).
 		WithLabels(r.Labels).
@@ -77,7 +87,7 @@ func (r *Reconciler) reconcileServices(ctx context.Context, spec configv1alpha1.
 		return nil, err
 	}
 	if r.IsLeader() {
-		desired := r.desiredService(spec)
+		desired := r.desiredService(spec, service)
 		if !found || !equality.Semantic.DeepEqual(desired, r.appliedService) || !serviceHas(service, desired) {
 			if err := r.Client.Apply(ctx, desired, client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
 				return nil, fmt.Errorf("applying Service %s: %w", name, err)
@@ -85,6 +95,8 @@ func (r *Reconciler) reconcileServices(ctx context.Context, spec configv1alpha1.
 			r.appliedService = desired
 			log.FromContext(ctx).Info("Applied Service", "service", name, "type", spec.Service.Type)
 		}
+	} else {
+		r.appliedService = nil // whoever leads now may apply something else
 	}
 	if !found {
 		return nil, nil
@@ -92,11 +104,41 @@ func (r *Reconciler) reconcileServices(ctx context.Context, spec configv1alpha1.
 	return service, nil
 }
 
+// classToApply is the loadBalancerClass to apply: the wanted one to a Service that is yet to be made, and to one that exists what it
+// has, because Kubernetes refuses a change and with it everything else that is applied.
+func classToApply(wanted string, present *corev1.Service) *string {
+	if present != nil && present.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		return present.Spec.LoadBalancerClass
+	}
+	if wanted == "" {
+		return nil
+	}
+	return &wanted
+}
+
+// classProblem says that the Service has another loadBalancerClass than the spec asks for, or nothing. The agent does not delete the
+// Service by itself to mend that: the load balancer's address, under which clients come in, would be lost. A class that the cluster
+// gave to a Service for which none was asked is no problem.
+func classProblem(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) string {
+	wanted := spec.Service.LoadBalancerClass
+	if wanted == "" || service == nil || spec.Service.Type != configv1alpha1.ServiceTypeLoadBalancer || service.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		return ""
+	}
+	has := ptr.Deref(service.Spec.LoadBalancerClass, "")
+	if has == wanted {
+		return ""
+	}
+	return fmt.Sprintf("Service %q has loadBalancerClass %q instead of %q, and Kubernetes does not let it change (delete the Service: the agent makes it "+
+		"anew with the new class, perhaps at another address)", service.Namespace+"/"+service.Name, has, wanted)
+}
+
 // serviceHas says whether the Service in the cluster is as desired in all that the agent owns.
 func serviceHas(service *corev1.Service, desired *corev1ac.ServiceApplyConfiguration) bool {
 	spec := desired.Spec
 	return service.Spec.Type == *spec.Type &&
 		(spec.LoadBalancerIP == nil || service.Spec.LoadBalancerIP == *spec.LoadBalancerIP) &&
+		(len(spec.LoadBalancerSourceRanges) == 0 || slices.Equal(service.Spec.LoadBalancerSourceRanges, spec.LoadBalancerSourceRanges)) &&
+		(spec.IPFamilyPolicy == nil || ptr.Deref(service.Spec.IPFamilyPolicy, "") == *spec.IPFamilyPolicy) &&
 		maps.Equal(service.Spec.Selector, spec.Selector) &&
 		containsAll(service.Labels, desired.Labels) &&
 		containsAll(service.Annotations, desired.Annotations) &&

@@ -172,6 +172,31 @@ type ImpersonationProxyServiceSpec struct {
 	//
 	// +optional
 	Annotations map[string]string `json:"annotations,omitempty"`
+
+	// loadBalancerSourceRanges are the networks from which the Service of type LoadBalancer lets clients in, each as a CIDR such as
+	// "192.0.2.0/24" or "2001:db8::/32". Empty means everywhere. Not every cloud supports it.
+	//
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=64
+	// +listType=atomic
+	// +optional
+	LoadBalancerSourceRanges []string `json:"loadBalancerSourceRanges,omitempty"`
+
+	// loadBalancerClass says which load balancer implementation takes care of the Service of type LoadBalancer. Empty means the cluster's
+	// default. Kubernetes does not let it change while the Service exists: a change here is reported, and takes effect when
+	// the Service is deleted, which the agent then makes anew.
+	//
+	// +kubebuilder:validation:MaxLength=317
+	// +optional
+	LoadBalancerClass string `json:"loadBalancerClass,omitempty"`
+
+	// ipFamilyPolicy asks for IPv4 and IPv6 on the Service, of either type, as spec.ipFamilyPolicy of a Service does. Empty leaves it to
+	// the cluster, and to whoever else sets it on the Service.
+	//
+	// +kubebuilder:validation:Enum=SingleStack;PreferDualStack;RequireDualStack
+	// +optional
+	IPFamilyPolicy string `json:"ipFamilyPolicy,omitempty"`
 }
 
 // ImpersonationProxyTLSSpec says which certificate the impersonation proxy serves and which CA bundle is advertised.
@@ -204,6 +229,94 @@ type CredentialIssuerStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Strategies []CredentialIssuerStrategy `json:"strategies"`
+
+	// servingCertificate says which certificate the impersonation proxy serves, and which replicas of the agent do. It is absent while
+	// the proxy is off or has no certificate, and in a CredentialIssuer that another program than this agent reports to.
+	//
+	// +optional
+	ServingCertificate *ServingCertificateStatus `json:"servingCertificate,omitempty"`
+}
+
+// ServingCertificateSource names where a serving certificate comes from.
+// +kubebuilder:validation:Enum=Generated;Secret
+type ServingCertificateSource string
+
+// The sources of serving certificates.
+const (
+	// ServingCertificateGenerated is the agent's own certificate, of its own CA.
+	ServingCertificateGenerated ServingCertificateSource = "Generated"
+	// ServingCertificateSecret is a certificate that an admin brought, in the Secret that spec.impersonationProxy.tls.secretName named.
+	ServingCertificateSecret ServingCertificateSource = "Secret"
+)
+
+// ServingCertificateStatus says which certificate the leading replica serves, and which replicas serve the same one. While what
+// the spec asks for is refused, this is the last good certificate, which stays in service; the strategy's message says what is wrong.
+type ServingCertificateStatus struct {
+	// source is "Generated" or "Secret".
+	Source ServingCertificateSource `json:"source"`
+
+	// secretName names the Secret that the certificate came from: NAME in the agent's own namespace, NAMESPACE/NAME in another one.
+	//
+	// +kubebuilder:validation:MinLength=1
+	SecretName string `json:"secretName"`
+
+	// sha256 is the fingerprint of the certificate (the leaf) in lower-case hex, as `pinniped ip-tls` prints it.
+	//
+	// +kubebuilder:validation:MinLength=1
+	SHA256 string `json:"sha256"`
+
+	// notBefore is when the certificate became valid.
+	NotBefore metav1.Time `json:"notBefore"`
+
+	// notAfter is when the certificate expires.
+	NotAfter metav1.Time `json:"notAfter"`
+
+	// dnsNames are the DNS names that the certificate covers.
+	//
+	// +listType=atomic
+	// +optional
+	DNSNames []string `json:"dnsNames,omitempty"`
+
+	// ipAddresses are the IP addresses that the certificate covers.
+	//
+	// +listType=atomic
+	// +optional
+	IPAddresses []string `json:"ipAddresses,omitempty"`
+
+	// servedSince is when the leading replica put the certificate into service.
+	ServedSince metav1.Time `json:"servedSince"`
+
+	// replicas is how many replicas of the agent run, as far as they have reported within the last minute.
+	Replicas int32 `json:"replicas"`
+
+	// servingReplicas is how many of them serve exactly this certificate. All is well when it equals replicas.
+	ServingReplicas int32 `json:"servingReplicas"`
+
+	// otherReplicas are those that do not, each with the reason; at most 20 are listed.
+	//
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=20
+	// +optional
+	OtherReplicas []OtherReplica `json:"otherReplicas,omitempty"`
+}
+
+// OtherReplica is a replica of the agent that does not serve the certificate that the leading one serves.
+type OtherReplica struct {
+	// name is the name of the replica's pod.
+	//
+	// +kubebuilder:validation:MinLength=1
+	Name string `json:"name"`
+
+	// sha256 is the fingerprint of the certificate that the replica serves instead; absent when it serves none.
+	//
+	// +optional
+	SHA256 string `json:"sha256,omitempty"`
+
+	// message says why, for people. It begins with a code that `pinniped explain` knows when a certificate was refused.
+	//
+	// +kubebuilder:validation:MinLength=1
+	Message string `json:"message"`
 }
 
 // CredentialIssuerStrategy says whether one strategy works, and how clients use it.

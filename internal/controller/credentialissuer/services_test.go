@@ -1,0 +1,206 @@
+package credentialissuer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// create makes the CredentialIssuer.
+func (r *replica) create(t *testing.T, proxy configv1alpha1.ImpersonationProxySpec) {
+	t.Helper()
+	if err := r.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
+		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
+		Spec:       configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &proxy},
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// service returns a Service as it is in the cluster.
+func (r *replica) service(t *testing.T, name string) (*corev1.Service, error) {
+	t.Helper()
+	var service corev1.Service
+	err := r.live.Get(t.Context(), types.NamespacedName{Namespace: r.Namespace, Name: name}, &service)
+	return &service, err
+}
+
+func (r *replica) changeService(t *testing.T, name string, change func(*corev1.Service), write func(*corev1.Service) error) {
+	t.Helper()
+	eventually(t, func() error {
+		service, err := r.service(t, name)
+		if err != nil {
+			return err
+		}
+		change(service)
+		return write(service)
+	})
+}
+
+// TestServices goes through what the agent owns of its Services, on a real API server with IPv4 and IPv6.
+func TestServices(t *testing.T) {
+	t.Parallel()
+	cluster := startClusterWith(t, devcluster.Options{ExtraAPIServerArgs: []string{"--service-cluster-ip-range=10.11.0.0/24,fd11::/112"}})
+	r := startReplica(t, cluster, "default", true)
+	ctx := t.Context()
+	update := func(s *corev1.Service) error { return r.live.Update(ctx, s) }
+	updateStatus := func(s *corev1.Service) error { return r.live.Status().Update(ctx, s) }
+
+	r.create(t, spec{Mode: "enabled", Service: svc{
+		Type: "LoadBalancer", LoadBalancerSourceRanges: []string{"192.0.2.0/24", "2001:db8::/32"}, LoadBalancerClass: "example.com/internal",
+	}})
+	r.waitFor(t, "Pending", errPending.Error())
+	// Somebody else's fields, and the addresses, of both families.
+	r.changeService(t, "lb", func(s *corev1.Service) {
+		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+		s.Labels["theirs"] = "x"
+	}, update)
+	r.changeService(t, "lb", func(s *corev1.Service) {
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "2001:db8::7"}, {IP: "192.0.2.7"}}
+	}, updateStatus)
+	if got := r.waitFor(t, "Listening", messageListening).Frontend.ImpersonationProxyInfo.Endpoint; got != "https://[2001:db8::7]" {
+		t.Errorf("the endpoint is %s", got)
+	}
+	for _, name := range []string{"2001:db8::7", "192.0.2.7"} {
+		if err := r.Holder.Current().Certificate.Leaf.VerifyHostname(name); err != nil {
+			t.Error(err)
+		}
+	}
+	before, err := r.service(t, "lb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ptr.Deref(before.Spec.LoadBalancerClass, "") != "example.com/internal" || len(before.Spec.LoadBalancerSourceRanges) != 2 {
+		t.Errorf("the Service is %+v", before.Spec)
+	}
+
+	// Ranges change and go; what others put there stays.
+	r.configure(t, func(s *spec) { s.Service.LoadBalancerSourceRanges = []string{"198.51.100.0/24"} })
+	eventually(t, func() error {
+		service, err := r.service(t, "lb")
+		if err == nil && !slices.Equal(service.Spec.LoadBalancerSourceRanges, []string{"198.51.100.0/24"}) {
+			err = fmt.Errorf("the ranges are %v", service.Spec.LoadBalancerSourceRanges)
+		}
+		return err
+	})
+	r.configure(t, func(s *spec) { s.Service.LoadBalancerSourceRanges = nil })
+	eventually(t, func() error {
+		service, err := r.service(t, "lb")
+		switch {
+		case err != nil:
+			return err
+		case len(service.Spec.LoadBalancerSourceRanges) > 0:
+			return fmt.Errorf("the ranges are still %v", service.Spec.LoadBalancerSourceRanges)
+		case service.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal,
+			service.Spec.SessionAffinity != corev1.ServiceAffinityClientIP, service.Labels["theirs"] != "x":
+			t.Fatalf("what others put there is gone: %+v", service.Spec)
+		}
+		return nil
+	})
+
+	// Somebody meddles with what is ours: it comes back.
+	r.changeService(t, "lb", func(s *corev1.Service) { s.Spec.Selector = map[string]string{"app": "stolen"} }, update)
+	eventually(t, func() error {
+		service, err := r.service(t, "lb")
+		if err == nil && service.Spec.Selector["app"] != "x" {
+			err = fmt.Errorf("the selector is %v", service.Spec.Selector)
+		}
+		return err
+	})
+
+	// A bad network is told; what is served stays.
+	r.configure(t, func(s *spec) { s.Service.LoadBalancerSourceRanges = []string{"198.51.100.0/33"} })
+	r.waitFor(t, "ErrorDuringSetup", `invalid service.loadBalancerSourceRanges[0] "198.51.100.0/33"`)
+	if r.Ready() != nil || !r.proxy.Serving() {
+		t.Error("a bad network took the proxy out of service")
+	}
+
+	// The class cannot change: it is told, the Service stays, and everything else is applied.
+	r.configure(t, func(s *spec) {
+		s.Service.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
+		s.Service.LoadBalancerClass = "example.com/public"
+	})
+	r.waitFor(t, "Listening", `has loadBalancerClass "example.com/internal" instead of "example.com/public"`)
+	after, err := r.service(t, "lb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.UID != before.UID || !slices.Equal(after.Spec.LoadBalancerSourceRanges, []string{"203.0.113.0/24"}) {
+		t.Errorf("the Service was made anew, or not changed: %+v", after.Spec)
+	}
+	// An admin deletes the Service: now it has the new class.
+	if err := r.live.Delete(ctx, after); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		service, err := r.service(t, "lb")
+		if err == nil && (service.UID == before.UID || ptr.Deref(service.Spec.LoadBalancerClass, "") != "example.com/public") {
+			err = fmt.Errorf("the Service is %+v", service.Spec)
+		}
+		return err
+	})
+	// Asked for no more: it stays, and that is no problem.
+	r.changeService(t, "lb", func(s *corev1.Service) {
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{Hostname: "lb.example.com"}}
+	}, updateStatus)
+	r.configure(t, func(s *spec) { s.Service = svc{Type: "LoadBalancer"} })
+	eventually(t, func() error {
+		strategy, err := r.strategy(ctx)
+		if err == nil && (strategy.Message != messageListening || strategy.Frontend.ImpersonationProxyInfo.Endpoint != "https://lb.example.com") {
+			err = fmt.Errorf("the status is %+v", strategy)
+		}
+		return err
+	})
+
+	// ClusterIP, of both families: the load balancer goes.
+	r.configure(t, func(s *spec) { s.Service = svc{Type: "ClusterIP", IPFamilyPolicy: "RequireDualStack"} })
+	eventually(t, func() error {
+		if _, err := r.service(t, "lb"); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the load balancer is still there: %w", err)
+		}
+		service, err := r.service(t, "ip")
+		if err != nil {
+			return err
+		}
+		if len(service.Spec.ClusterIPs) != 2 {
+			t.Fatalf("the cluster IPs are %v", service.Spec.ClusterIPs)
+		}
+		for _, ip := range service.Spec.ClusterIPs {
+			if err := r.Holder.Current().Certificate.Leaf.VerifyHostname(ip); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	r.configure(t, func(s *spec) { s.Service = svc{Type: "ClusterIP"} })
+	r.waitFor(t, "Listening", messageListening)
+
+	// None: nothing is left behind.
+	r.configure(t, func(s *spec) { s.Service, s.ExternalEndpoint = svc{Type: "None"}, "[2001:db8::9]:8443" })
+	eventually(t, func() error {
+		var services corev1.ServiceList
+		if err := r.live.List(ctx, &services, client.InNamespace("default"), client.MatchingLabels{"app": "x"}); err != nil {
+			return err
+		}
+		if len(services.Items) > 0 {
+			return errors.New("a Service is still there")
+		}
+		strategy, err := r.strategy(ctx)
+		if err == nil && (strategy.Frontend == nil || strategy.Frontend.ImpersonationProxyInfo.Endpoint != "https://[2001:db8::9]:8443") {
+			err = fmt.Errorf("the status is %+v", strategy)
+		}
+		return err
+	})
+}
