@@ -111,6 +111,7 @@ func (a *agent) run(ctx context.Context) error {
 	}
 
 	defer a.serveMetrics(ctx)()
+	allowTTL, denyTTL := a.config.AccessReviews.ttls()
 	group, ctx := errgroup.WithContext(ctx)
 	proxy := &proxyRunner{
 		life:    ctx,
@@ -123,6 +124,8 @@ func (a *agent) run(ctx context.Context) error {
 			Token:              token,
 			GroupSuffix:        a.config.APIGroupSuffix,
 			DrainDelay:         a.config.shutdownDelay(),
+			AllowTTL:           allowTTL,
+			DenyTTL:            denyTTL,
 		},
 	}
 	manager, err := a.newManager()

@@ -30,6 +30,7 @@ type Config struct {
 	Audit                                      AuditConfig       `json:"audit" mapstructure:"audit"`
 	Metrics                                    MetricsConfig     `json:"metrics" mapstructure:"metrics"`
 	ShutdownDelay                              string            `json:"shutdownDelay" mapstructure:"shutdownDelay"`
+	AccessReviews                              ReviewConfig      `json:"accessReviews" mapstructure:"accessReviews"`
 }
 
 // NamesConfig names the objects that the agent reads and makes in its namespace.
@@ -63,6 +64,12 @@ type MetricsConfig struct {
 	Pprof   string `json:"pprof" mapstructure:"pprof"`     // disabled, local, anyone
 }
 
+// ReviewConfig says for how long the impersonation proxy uses an answer of the API server about a user's permission again.
+type ReviewConfig struct {
+	AllowTTL string `json:"allowTTL" mapstructure:"allowTTL"`
+	DenyTTL  string `json:"denyTTL" mapstructure:"denyTTL"`
+}
+
 // DefaultAppName begins the names of all objects unless the configuration says otherwise.
 const DefaultAppName = "pinniped-concierge"
 
@@ -78,6 +85,8 @@ var knobs = []struct{ key, flag, usage, value string }{
 	{"metrics.address", "metrics-address", "where metrics are served, over plain HTTP: host:port, :port for all addresses, or off", "127.0.0.1:8446"},
 	{"metrics.pprof", "metrics-pprof", "who gets profiles there, below /debug/pprof/: disabled, local (clients on the same machine) or anyone", "disabled"},
 	{"shutdownDelay", "shutdown-delay", "how long to go on serving, no longer ready, after being told to stop, such as 10s", "0s"},
+	{"accessReviews.allowTTL", "access-reviews-allow-ttl", "how long a permission taken from a user may still work, 1ms to 10m", "10s"},
+	{"accessReviews.denyTTL", "access-reviews-deny-ttl", "how long a permission given to a user may not work yet, 1ms to 10m", "500ms"},
 	{"names.servingCertificateSecret", "name-serving-certificate-secret", "Secret with the certificate of the Concierge APIs", DefaultAppName + "-api-tls-serving-certificate"},
 	{"names.credentialIssuer", "name-credential-issuer", "CredentialIssuer to follow", DefaultAppName + "-config"},
 	{"names.apiService", "name-api-service", "Service in front of the Concierge APIs", DefaultAppName + "-api"},
@@ -209,6 +218,11 @@ func (c *Config) validate() error {
 	if delay, err := time.ParseDuration(c.ShutdownDelay); err != nil || delay < 0 {
 		problems = append(problems, fmt.Errorf("shutdownDelay is %q: write a duration such as 10s", c.ShutdownDelay))
 	}
+	for key, ttl := range map[string]string{"accessReviews.allowTTL": c.AccessReviews.AllowTTL, "accessReviews.denyTTL": c.AccessReviews.DenyTTL} {
+		if d, err := time.ParseDuration(ttl); err != nil || d < time.Millisecond || d > 10*time.Minute {
+			problems = append(problems, fmt.Errorf("%s is %q: write a duration from 1ms to 10m, such as 10s", key, ttl))
+		}
+	}
 	if !slices.Contains([]string{"", "info", "debug", "trace", "all"}, c.Log.Level) {
 		problems = append(problems, fmt.Errorf("log.level is %q: use info, debug, trace or all", c.Log.Level))
 	}
@@ -239,6 +253,13 @@ func (c *Config) AppLabel() string {
 func (c *Config) shutdownDelay() time.Duration {
 	delay, _ := time.ParseDuration(c.ShutdownDelay)
 	return delay
+}
+
+// ttls returns the lifetimes of allowed and denied answers, which validate has checked.
+func (c ReviewConfig) ttls() (allow, deny time.Duration) {
+	allow, _ = time.ParseDuration(c.AllowTTL)
+	deny, _ = time.ParseDuration(c.DenyTTL)
+	return allow, deny
 }
 
 // Print writes the configuration as YAML, in the form of the file.

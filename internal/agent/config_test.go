@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
@@ -106,6 +107,9 @@ func TestLoadConfigRefuses(t *testing.T) {
 		{"metrics addresses without a port", "metrics: {address: localhost}\n", "metrics.address"},
 		{"metrics addresses with a port out of range", "metrics: {address: ':70000'}\n", "metrics.address"},
 		{"unknown words about profiles", "metrics: {pprof: everywhere}\n", "use disabled, local or anyone"},
+		{"lifetimes that are none", "accessReviews: {allowTTL: forever}\n", "accessReviews.allowTTL is \"forever\""},
+		{"lifetimes that are too long", "accessReviews: {denyTTL: 11m}\n", "write a duration from 1ms to 10m"},
+		{"lifetimes of nothing", "accessReviews: {allowTTL: 0s}\n", "write a duration from 1ms to 10m"},
 		{"labels that Kubernetes refuses", "labels: {'a b': c}\n", `label "a b"`},
 		{"files that are no YAML", "a: [\n", "reading configuration"},
 	} {
@@ -113,6 +117,28 @@ func TestLoadConfigRefuses(t *testing.T) {
 			t.Parallel()
 			if _, err := load(t, test.file); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want an error with %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestReviewLifetimes(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, file  string
+		allow, deny time.Duration
+	}{
+		{name: "are those of the API server for yes, and short for no", allow: 10 * time.Second, deny: 500 * time.Millisecond},
+		{name: "are what the file says", file: "accessReviews: {allowTTL: 2s, denyTTL: 1m}\n", allow: 2 * time.Second, deny: time.Minute},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			config, err := load(t, test.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if allow, deny := config.AccessReviews.ttls(); allow != test.allow || deny != test.deny {
+				t.Errorf("want %s and %s, got %s and %s", test.allow, test.deny, allow, deny)
 			}
 		})
 	}
@@ -144,6 +170,7 @@ func TestEnvName(t *testing.T) {
 		"apiGroupSuffix":              "PINNIPED_AGENT_API_GROUP_SUFFIX",
 		"aggregatedAPIServerPort":     "PINNIPED_AGENT_AGGREGATED_API_SERVER_PORT",
 		"names.apiService":            "PINNIPED_AGENT_NAMES_API_SERVICE",
+		"accessReviews.allowTTL":      "PINNIPED_AGENT_ACCESS_REVIEWS_ALLOW_TTL",
 		"audit.logUsernamesAndGroups": "PINNIPED_AGENT_AUDIT_LOG_USERNAMES_AND_GROUPS",
 	} {
 		if got := envName(key); got != want {

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 )
 
 const probeTimeout = 10 * time.Second
@@ -114,24 +113,15 @@ func (p *anonymousProber) admitted(ctx context.Context, path, query string) (boo
 	return false, fmt.Errorf("unexpected answer %q", res.Status)
 }
 
-// follow asks again from time to time until ctx ends. Without an answer the last one stays.
-func (a *anonymousAuthenticator) follow(ctx context.Context, p *anonymousProber, every time.Duration, clk clock.WithTicker) {
-	ticker := clk.NewTicker(every)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-		}
-		policy, err := p.probe(ctx)
-		if err != nil {
-			klog.FromContext(ctx).V(2).Info("Kept the last known anonymous authentication policy", "reason", err.Error())
-			continue
-		}
-		if last := a.policy.Swap(policy); last == nil || *last != *policy {
-			klog.FromContext(ctx).Info("Anonymous authentication of the API server changed",
-				"health", policy.health, "rest", policy.rest)
-		}
+// refresh asks again. Without an answer the last one stays.
+func (a *anonymousAuthenticator) refresh(ctx context.Context, p *anonymousProber) {
+	policy, err := p.probe(ctx)
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("Kept the last known anonymous authentication policy", "reason", err.Error())
+		return
+	}
+	if last := a.policy.Swap(policy); last == nil || *last != *policy {
+		klog.FromContext(ctx).Info("Anonymous authentication of the API server changed",
+			"health", policy.health, "rest", policy.rest)
 	}
 }

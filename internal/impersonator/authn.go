@@ -35,11 +35,12 @@ const (
 // newAuthenticator tries what the API server tries, in its order: front proxy, client certificate, bearer token, token
 // in the websocket subprotocol, and anonymous if nothing was presented. So a certificate wins over a token.
 func newAuthenticator(trusted *trustStore, tokens authenticator.Token, anonymous authenticator.Request, clk clock.PassiveClock) authenticator.Request {
+	kept := rememberToken{tokens}
 	presented := union.New(
 		&frontProxyAuthenticator{trust: trusted},
 		&certificateAuthenticator{trust: trusted, clock: clk},
-		bearertoken.New(tokens),
-		websocket.NewProtocolAuthenticator(tokens),
+		bearertoken.New(kept),
+		websocket.NewProtocolAuthenticator(kept),
 	)
 	// A credential that was presented and is no good must not become anonymous: hence fail on error.
 	return union.NewFailOnError(namedUsers{group.NewAuthenticatedGroupAdder(presented)}, anonymous)

@@ -75,7 +75,8 @@ func (r *accessReviewer) decide(ctx context.Context, attributes authorizer.Attri
 		return authorizer.DecisionDeny, "", fmt.Errorf("encoding the access review: %w", err)
 	}
 	key := sha256.Sum256(encoded)
-	if known, ok := r.cache.get(key, r.clock.Now()); ok {
+	known, ok := r.cache.get(key, r.clock.Now())
+	if ok && (known.verdict != authorizer.DecisionAllow || !rememberedByAsker(attributes.GetVerb())) {
 		return known.verdict, known.reason, nil
 	}
 	flight := r.flights.DoChan(string(key[:]), func() (any, error) {
@@ -162,26 +163,4 @@ func alsoNeeded(asked authorizer.Attributes) authorizer.Attributes {
 		ResourceRequest: true,
 		Path:            asked.GetPath(),
 	}
-}
-
-// nestedAuthorizer authorizes nested impersonation. The filter that asks it can only allow or answer 403, but an API
-// server that cannot be reached is no denial: in that case it leaves the chain with unansweredPanic.
-type nestedAuthorizer struct {
-	authorizer.UnconditionalAuthorizer
-}
-
-// unansweredPanic is recovered by the outermost filter, which answers 503.
-type unansweredPanic struct{}
-
-func (a nestedAuthorizer) Authorize(ctx context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
-	verdict, reason, err := a.UnconditionalAuthorizer.Authorize(ctx, attributes)
-	switch {
-	case err == nil || verdict == authorizer.DecisionAllow:
-		return verdict, reason, nil
-	case isUnavailable(err):
-		panic(unansweredPanic{})
-	}
-	// The filter repeats the error to the client, whom our own failures do not concern.
-	klog.FromContext(ctx).Error(err, "Refused an impersonation that could not be authorized")
-	return verdict, reason, errNotAuthorizable
 }

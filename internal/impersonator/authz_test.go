@@ -225,6 +225,74 @@ func TestReviewCache(t *testing.T) {
 	}
 }
 
+// TestRevokedPermissionsEnd takes away permissions of every kind that something may remember.
+func TestRevokedPermissionsEnd(t *testing.T) {
+	t.Parallel()
+	nested := http.Header{"Impersonate-User": {"jane"}}
+	for name, test := range map[string]struct {
+		allowed []string
+		header  http.Header
+	}{
+		"a request":                 {allowed: []string{"list nodes"}},
+		"impersonation":             {allowed: []string{"impersonate users", "list nodes"}, header: nested},
+		"constrained impersonation": {allowed: []string{"impersonate:user-info users", "impersonate-on:user-info:list nodes", "list nodes"}, header: nested},
+	} {
+		for _, revoked := range test.allowed {
+			t.Run(name+" without "+revoked, func(t *testing.T) {
+				t.Parallel()
+				clock := &steppedClock{}
+				p := startProxy(t, func(_ *proxy, o *Options) { o.Clock = clock })
+				p.api.set(func() { p.api.allow = allowing(test.allowed...) })
+				client := p.as(t, "admin")
+				code := func() int { return p.get(t, client, "/api/v1/nodes", test.header).Code }
+				// Whatever can be remembered is so at different times.
+				for range 5 {
+					if got := code(); got != 200 {
+						t.Fatalf("want 200, got %d", got)
+					}
+					clock.Step(3 * time.Second)
+				}
+				if got := code(); got != 200 {
+					t.Fatalf("want 200, got %d", got)
+				}
+				left := slices.DeleteFunc(slices.Clone(test.allowed), func(one string) bool { return one == revoked })
+				p.api.set(func() { p.api.allow = allowing(left...) })
+				clock.Step(10 * time.Second)
+				if got := code(); got != 403 {
+					t.Errorf("want the permission gone after the allow lifetime, got %d", got)
+				}
+			})
+		}
+	}
+}
+
+// TestRevokedImpersonationIsNotRememberedTwice has the filter forget while the cache of reviews would not.
+func TestRevokedImpersonationIsNotRememberedTwice(t *testing.T) {
+	t.Parallel()
+	clock := &steppedClock{}
+	p := startProxy(t, func(_ *proxy, o *Options) { o.Clock = clock })
+	p.api.set(func() {
+		p.api.allow = allowing("impersonate:user-info users", "impersonate-on:user-info:list nodes", "list nodes")
+	})
+	nested := http.Header{"Impersonate-User": {"jane"}}
+	code := func(client *http.Client) int { return p.get(t, client, "/api/v1/nodes", nested).Code }
+	admin := p.as(t, "admin")
+	if got := code(p.as(t, "other")); got != 200 {
+		t.Fatalf("want 200, got %d", got)
+	}
+	clock.Step(9 * time.Second)
+	if got := code(admin); got != 200 {
+		t.Fatalf("want 200, got %d", got)
+	}
+	p.api.set(func() { p.api.allow = allowing("list nodes") })
+	clock.Step(9500 * time.Millisecond)
+	_ = code(admin) // may still be allowed, but not remembered for longer
+	clock.Step(time.Second)
+	if got := code(admin); got != 403 {
+		t.Errorf("want the permission gone after the allow lifetime, got %d", got)
+	}
+}
+
 func TestReviewFails(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[int]int{500: 500, 403: 500, 503: 503, 429: 503} {

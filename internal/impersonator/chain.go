@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -13,9 +14,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters"
-	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 )
 
 // chain is what the handler is made of.
@@ -26,6 +27,8 @@ type chain struct {
 	authenticator authenticator.Request
 	authorizer    authorizer.UnconditionalAuthorizer
 	forward       http.Handler
+	clock         clock.PassiveClock
+	allowTTL      time.Duration
 }
 
 // handler puts the filters together. The last line is the outermost: a request meets them from the bottom to the top.
@@ -37,7 +40,7 @@ func (c *chain) handler() http.Handler {
 	// An Impersonate- header that nested impersonation did not consume is refused.
 	h = refuseLeftovers(h, s)
 	// Nested impersonation: consumes Impersonate-*, puts another user into the context.
-	h = impersonation.WithConstrainedImpersonation(h, nestedAuthorizer{c.authorizer}, s)
+	h = &nestedImpersonation{next: h, authorizer: c.authorizer, serializer: s, clock: c.clock, lifetime: c.allowTTL}
 	// Who asked? For the API server's audit log.
 	h = rememberOriginalUser(h)
 	// Who is it? 401; consumes Authorization and X-Remote-*.

@@ -32,8 +32,10 @@
 //
 // # UIDs
 //
-// A user with a UID (every service account) is impersonated with Impersonate-Uid, which API servers know since 1.22.
-// The client's bearer token stays here in every case.
+// A user with a UID (every service account) is impersonated with Impersonate-Uid, which API servers know since 1.22. An
+// older one would ignore it and see another user, so it gets the client's own bearer token and no impersonation, after
+// that token has proven alone that it is the user who was authorized (passthrough.go). In every other case the client's
+// token stays here.
 //
 // # When something is missing
 //

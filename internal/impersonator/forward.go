@@ -28,13 +28,14 @@ const (
 type forwarder struct {
 	upstream   *upstream
 	token      TokenSource
+	carrier    *carrier
 	serializer runtime.NegotiatedSerializer
 	// One proxy in three kinds, which differ in buffers and flushing only.
 	plain, stream, watch *httputil.ReverseProxy
 }
 
-func newForwarder(up *upstream, token TokenSource, s runtime.NegotiatedSerializer) *forwarder {
-	f := &forwarder{upstream: up, token: token, serializer: s}
+func newForwarder(up *upstream, token TokenSource, carrier *carrier, s runtime.NegotiatedSerializer) *forwarder {
+	f := &forwarder{upstream: up, token: token, carrier: carrier, serializer: s}
 	large := newBufferPool(bufferSize)
 	f.plain, f.stream, f.watch = f.proxy(large), f.proxy(large), f.proxy(newBufferPool(watchBufferSize))
 	// An answer of known length is not a stream: it goes out when a frame is full, and at its end. ReverseProxy still
@@ -46,7 +47,7 @@ func newForwarder(up *upstream, token TokenSource, s runtime.NegotiatedSerialize
 func (f *forwarder) proxy(buffers httputil.BufferPool) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite:        f.address,
-		Transport:      &asUser{token: f.token, next: f.upstream},
+		Transport:      &asUser{token: f.token, carrier: f.carrier, next: f.upstream},
 		FlushInterval:  -1, // watches stream
 		BufferPool:     buffers,
 		ModifyResponse: f.checkAnswer,
@@ -100,7 +101,7 @@ func (f *forwarder) checkAnswer(res *http.Response) error {
 	} else if state.upgrade != "" {
 		closeAfterwards(state.header)
 	}
-	if res.StatusCode == http.StatusUnauthorized && ownAnswer(res.Request) {
+	if res.StatusCode == http.StatusUnauthorized && state.token != "" && ownAnswer(res.Request) {
 		f.token.Reject(state.token)
 		return errOurCredential
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/clock"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -291,4 +292,32 @@ func closedListener(t *testing.T) net.Listener {
 
 func identityFor(name string, groups ...string) certs.ClientIdentity {
 	return certs.ClientIdentity{Username: name, Groups: groups}
+}
+
+// exchange sends bytes over HTTP/1.1 as they are and returns the first answer.
+func (p *proxy) exchange(t *testing.T, certificate *tls.Certificate, request string) (int, string, http.Header) {
+	t.Helper()
+	res, err := http.ReadResponse(readerOf(p.raw(t, certificate, request)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(body), res.Header
+}
+
+// steppedClock is the real clock, some time ahead. Timers are real.
+type steppedClock struct {
+	clock.RealClock
+	ahead atomic.Int64
+}
+
+func (c *steppedClock) Step(d time.Duration) { c.ahead.Add(int64(d)) }
+func (c *steppedClock) Now() time.Time       { return time.Now().Add(time.Duration(c.ahead.Load())) }
+
+func (c *steppedClock) Since(then time.Time) time.Duration {
+	return c.Now().Sub(then)
 }

@@ -167,8 +167,9 @@ func describe(u user.Info) (string, error) {
 
 // asUser sends requests to the API server as the user in their context. Without one it sends nothing.
 type asUser struct {
-	token TokenSource
-	next  http.RoundTripper
+	token   TokenSource
+	carrier *carrier
+	next    http.RoundTripper
 }
 
 var errNoToken = statusUnavailable("the proxy has no credential for the API server yet")
@@ -192,6 +193,17 @@ func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	dropTokenProtocols(req.Header)
+	bearer, err := t.carrier.passThrough(ctx, u, state)
+	if err != nil {
+		if apierrors.IsInternalError(err) {
+			warning.AddWarning(ctx, "", "the API server is too old to impersonate a user with a UID")
+		}
+		return nil, err
+	}
+	if bearer != "" {
+		req.Header["Authorization"] = []string{"Bearer " + bearer}
+		return t.next.RoundTrip(req)
+	}
 	var original user.Info
 	if state.nested {
 		original = state.original

@@ -41,6 +41,7 @@ type Server struct {
 	anonymous *anonymousAuthenticator
 	prober    *anonymousProber
 	upstream  *upstream
+	version   *apiVersion
 
 	phase atomic.Int32
 }
@@ -75,6 +76,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		anonymous: &anonymousAuthenticator{loginGroup: apis.GroupsFor(o.GroupSuffix).Login.Group},
 		prober:    &anonymousProber{upstream: up.address, transport: up},
 		upstream:  up,
+		version:   &apiVersion{client: questions.core.RESTClient()},
 	}
 	if err := s.trust.prime(ctx); err != nil {
 		return nil, err
@@ -102,7 +104,9 @@ func New(ctx context.Context, options Options) (*Server, error) {
 			denyTTL:  o.DenyTTL,
 			cache:    newBoundedCache[[sha256.Size]byte, decision](maxDecisions),
 		},
-		forward: newForwarder(up, o.Token, serializer),
+		forward:  newForwarder(up, o.Token, newCarrier(s.version, tokens), serializer),
+		clock:    o.Clock,
+		allowTTL: o.AllowTTL,
 	}
 	configs := &tlsConfigs{certificate: o.ServingCertificate, trust: store, clock: o.Clock}
 	s.http = newHTTPServer(chain.handler(), configs.base(), klog.FromContext(ctx))
@@ -186,7 +190,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stop()
 	defer s.upstream.close()
 	go s.trust.run(work)
-	go s.anonymous.follow(work, s.prober, s.ProbeInterval, s.Clock)
+	go s.followAPIServer(work)
 
 	s.http.BaseContext = func(net.Listener) context.Context { return work }
 	failed := make(chan error, 1)
@@ -206,6 +210,20 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-s.Clock.After(s.DrainDelay):
 	}
 	return s.shutDown(work, logger)
+}
+
+// followAPIServer asks the API server from time to time for what may change in it without a sign.
+func (s *Server) followAPIServer(ctx context.Context) {
+	ticker := s.Clock.NewTicker(s.ProbeInterval)
+	defer ticker.Stop()
+	for s.version.refresh(ctx); ; s.version.refresh(ctx) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+		s.anonymous.refresh(ctx, s.prober)
+	}
 }
 
 // broken ends everything after the listener failed.

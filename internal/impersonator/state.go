@@ -23,8 +23,10 @@ type requestState struct {
 	original user.Info
 	// nested is true when the client asked to impersonate.
 	nested bool
-	// token is the upstream token the request was sent with.
+	// token is the upstream token the request was sent with; empty when it was sent with the client's.
 	token string
+	// bearer is the client's token, when that is what the request was authenticated by.
+	bearer string
 }
 
 type stateKey struct{}

@@ -1,0 +1,83 @@
+package impersonator
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+// nestedImpersonation is the API server's own filter for nested impersonation. That filter remembers what it allowed, in
+// caches upon caches and without a limit to their number or a way to set their lifetime. So it is made anew whenever its
+// memory could be older than an allowed access review may be: a permission taken away ends as soon as any other.
+type nestedImpersonation struct {
+	next       http.Handler
+	authorizer authorizer.UnconditionalAuthorizer
+	serializer runtime.NegotiatedSerializer
+	clock      clock.PassiveClock
+	lifetime   time.Duration
+
+	last atomic.Pointer[nestedGeneration]
+	mu   sync.Mutex
+}
+
+type nestedGeneration struct {
+	made   time.Time
+	filter http.Handler
+}
+
+// ServeHTTP implements http.Handler.
+func (n *nestedImpersonation) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	n.current().ServeHTTP(w, req)
+}
+
+func (n *nestedImpersonation) current() http.Handler {
+	now := n.clock.Now()
+	if last := n.last.Load(); last != nil && now.Sub(last.made) < n.lifetime {
+		return last.filter
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if last := n.last.Load(); last != nil && now.Sub(last.made) < n.lifetime {
+		return last.filter
+	}
+	filter := impersonation.WithConstrainedImpersonation(n.next, nestedAuthorizer{n.authorizer}, n.serializer)
+	n.last.Store(&nestedGeneration{made: now, filter: filter})
+	return filter
+}
+
+// rememberedByAsker is true for the verbs of constrained impersonation, whose permissions the filter keeps by itself: kept
+// here as well, they would live twice as long.
+func rememberedByAsker(verb string) bool {
+	return strings.HasPrefix(verb, "impersonate:") || strings.HasPrefix(verb, "impersonate-on:")
+}
+
+// nestedAuthorizer authorizes nested impersonation. The filter that asks it can only allow or answer 403, but an API
+// server that cannot be reached is no denial: in that case it leaves the chain with unansweredPanic.
+type nestedAuthorizer struct {
+	authorizer.UnconditionalAuthorizer
+}
+
+// unansweredPanic is recovered by the outermost filter, which answers 503.
+type unansweredPanic struct{}
+
+func (a nestedAuthorizer) Authorize(ctx context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
+	verdict, reason, err := a.UnconditionalAuthorizer.Authorize(ctx, attributes)
+	switch {
+	case err == nil || verdict == authorizer.DecisionAllow:
+		return verdict, reason, nil
+	case isUnavailable(err):
+		panic(unansweredPanic{})
+	}
+	// The filter repeats the error to the client, whom our own failures do not concern.
+	klog.FromContext(ctx).Error(err, "Refused an impersonation that could not be authorized")
+	return verdict, reason, errNotAuthorizable
+}
