@@ -46,7 +46,9 @@ type Judgement struct {
 type ExternalInput struct {
 	Name   types.NamespacedName // of the Secret that the spec names
 	Secret *corev1.Secret       // nil when it does not exist
-	Spec   configv1alpha1.ImpersonationProxyTLSSpec
+	// Delegated is true for a Secret of another namespace. That its use is permitted was found out before it was read.
+	Delegated bool
+	Spec      configv1alpha1.ImpersonationProxyTLSSpec
 	// Endpoint is spec.impersonationProxy.externalEndpoint, Names every other name that clients use.
 	Endpoint string
 	Names    []certs.Name
@@ -87,7 +89,7 @@ func External(in ExternalInput) Judgement {
 		return refuse(certs.NewFinding(certs.KeyMismatch, err.Error()))
 	}
 	judgement.Material = &Material{
-		Certificate: certificate, Source: SourceExternal, Secret: in.Name, Bundle: bundle,
+		Certificate: certificate, Source: SourceExternal, Secret: in.Name, Bundle: bundle, Delegated: in.Delegated,
 	}
 	return judgement
 }

@@ -25,6 +25,9 @@ type Material struct {
 	Source      Source
 	Secret      types.NamespacedName
 	Bundle      []byte // CA bundle (PEM) to advertise; empty when clients are to use their system roots
+	// Delegated is true when Secret lies in another namespace, whose owner permits its use and can withdraw that. Its key is not
+	// ours to copy: it is held in memory, and written nowhere.
+	Delegated bool
 }
 
 // SHA256 returns the fingerprint of the leaf, in the form in which `pinniped ip-tls` prints it.
@@ -44,6 +47,20 @@ func (h *Holder) Serve(m *Material) (before *Material) { return h.current.Swap(m
 
 // Withdraw takes the certificate out of service.
 func (h *Holder) Withdraw() { h.current.Store(nil) }
+
+// Revoke takes the certificate out of service if it is the one of a delegated Secret, and reports whether it was. It is for a permission
+// that is gone: nothing is better than that.
+func (h *Holder) Revoke(secret types.NamespacedName) bool {
+	for {
+		m := h.current.Load()
+		if m == nil || !m.Delegated || m.Secret != secret {
+			return false
+		}
+		if h.current.CompareAndSwap(m, nil) {
+			return true
+		}
+	}
+}
 
 // Current returns what is being served, or nil.
 func (h *Holder) Current() *Material { return h.current.Load() }

@@ -284,4 +284,23 @@ func TestHolder(t *testing.T) {
 	if holder.Current() != nil {
 		t.Error("a withdrawn certificate is still there")
 	}
+	shared := types.NamespacedName{Namespace: "shared", Name: "wildcard"}
+	for _, test := range []struct {
+		name   string
+		served Material
+		want   bool
+	}{
+		{"revokes a delegated one", Material{Secret: shared, Delegated: true}, true},
+		{"leaves one of another Secret", Material{Secret: types.NamespacedName{Namespace: "shared", Name: "other"}, Delegated: true}, false},
+		{"leaves what is our own", Material{Secret: shared}, false},
+	} {
+		holder.Serve(&test.served)
+		if got := holder.Revoke(shared); got != test.want || (holder.Current() == nil) != test.want {
+			t.Errorf("it %s: revoked %v, what is left: %v", test.name, got, holder.Current())
+		}
+	}
+	holder.Withdraw()
+	if holder.Revoke(shared) {
+		t.Error("it revoked nothing")
+	}
 }

@@ -210,7 +210,10 @@ type ImpersonationProxyTLSSpec struct {
 	CertificateAuthorityData string `json:"certificateAuthorityData,omitempty"`
 
 	// secretName names the Secret that holds the certificate chain (key "tls.crt"), its private key (key "tls.key")
-	// and perhaps the CA bundle (key "ca.crt"), of type kubernetes.io/tls or Opaque, in the agent's own namespace.
+	// and perhaps the CA bundle (key "ca.crt"), of type kubernetes.io/tls or Opaque: NAME in the agent's own namespace, or
+	// NAMESPACE/NAME. One of another namespace is used only while a TLSCertificateDelegation (projectcontour.io/v1) of that
+	// namespace names it and the agent's namespace, and RBAC lets the agent read it. When that is withdrawn, the agent goes
+	// back to the certificate that it generates.
 	//
 	// +kubebuilder:validation:MinLength=1
 	SecretName string `json:"secretName,omitempty"`

@@ -1,0 +1,175 @@
+package delegation
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// The kind of object in which an owner delegates.
+const (
+	Kind     = "TLSCertificateDelegation"
+	Group    = "projectcontour.io"
+	Version  = "v1"
+	Plural   = "tlscertificatedelegations"
+	everyone = "*"
+)
+
+// Resource returns the API resource of TLSCertificateDelegations.
+func Resource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: Group, Version: Version, Resource: Plural}
+}
+
+// Path returns where the API server lists the delegations of a namespace; of all namespaces when it is empty.
+func Path(namespace string) string {
+	if namespace == "" {
+		return "/apis/" + Group + "/" + Version + "/" + Plural
+	}
+	return "/apis/" + Group + "/" + Version + "/namespaces/" + namespace + "/" + Plural
+}
+
+// SecretName reads NAME or NAMESPACE/NAME of a Secret. own is the namespace that a NAME alone stands for.
+// Where there is a slash, both parts must be names that a namespace and a Secret can have.
+func SecretName(text, own string) (types.NamespacedName, error) {
+	namespace, name, foreign := strings.Cut(text, "/")
+	if !foreign {
+		return types.NamespacedName{Namespace: own, Name: text}, nil
+	}
+	if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {
+		return types.NamespacedName{}, fmt.Errorf("%.100q is not NAMESPACE/NAME: %.100q cannot be a namespace", text, namespace)
+	}
+	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+		return types.NamespacedName{}, fmt.Errorf("%.100q is not NAMESPACE/NAME: %.100q cannot be the name of a Secret", text, name)
+	}
+	return types.NamespacedName{Namespace: namespace, Name: name}, nil
+}
+
+// Delegation is what counts of a TLSCertificateDelegation.
+type Delegation struct {
+	Namespace, Name string
+	Deleting        bool // somebody has asked for its deletion: it permits nothing any more
+	Entries         []Entry
+	Problem         string // why it has no entries although it should
+}
+
+// Entry permits one Secret to some namespaces.
+type Entry struct {
+	SecretName string
+	Targets    []string
+	Problem    string // why it permits nothing
+}
+
+// ParseList reads the JSON of a list of TLSCertificateDelegations. What is malformed in an object makes that part of it permit
+// nothing, and never the whole list unreadable: only JSON that is no list is an error.
+func ParseList(list []byte) ([]Delegation, error) {
+	var decoded struct {
+		Items []json.RawMessage `json:"items"`
+	}
+	if err := json.Unmarshal(list, &decoded); err != nil {
+		return nil, fmt.Errorf("decoding a list of %ss: %w", Kind, err)
+	}
+	all := make([]Delegation, 0, len(decoded.Items))
+	for _, item := range decoded.Items {
+		// Into a map, as field names of a struct would be matched in any case of letters.
+		var object map[string]any
+		if err := json.Unmarshal(item, &object); err != nil {
+			return nil, fmt.Errorf("decoding a %s: %w", Kind, err)
+		}
+		all = append(all, Parse(object))
+	}
+	return all, nil
+}
+
+// Parse reads one TLSCertificateDelegation.
+func Parse(object map[string]any) Delegation {
+	metadata, _ := object["metadata"].(map[string]any)
+	d := Delegation{Deleting: metadata["deletionTimestamp"] != nil}
+	d.Namespace, _ = metadata["namespace"].(string)
+	d.Name, _ = metadata["name"].(string)
+	spec, ok := object["spec"].(map[string]any)
+	if !ok {
+		d.Problem = "it has no spec"
+		return d
+	}
+	entries, ok := spec["delegations"].([]any)
+	if !ok {
+		d.Problem = "spec.delegations is not a list"
+		return d
+	}
+	for i, item := range entries {
+		entry, err := parseEntry(item)
+		if err != nil {
+			entry.Problem = fmt.Sprintf("spec.delegations[%d]: %v", i, err)
+		}
+		d.Entries = append(d.Entries, entry)
+	}
+	return d
+}
+
+func parseEntry(item any) (Entry, error) {
+	fields, ok := item.(map[string]any)
+	if !ok {
+		return Entry{}, errors.New("it is not an object")
+	}
+	var entry Entry
+	if entry.SecretName, ok = fields["secretName"].(string); !ok || entry.SecretName == "" {
+		return entry, errors.New("secretName is not a name")
+	}
+	targets, ok := fields["targetNamespaces"].([]any)
+	if !ok {
+		return entry, errors.New("targetNamespaces is not a list")
+	}
+	for _, target := range targets {
+		namespace, ok := target.(string)
+		if !ok {
+			entry.Targets = nil
+			return entry, errors.New("targetNamespaces holds something else than names")
+		}
+		entry.Targets = append(entry.Targets, namespace)
+	}
+	return entry, nil
+}
+
+// Decision is the answer of Decide.
+type Decision struct {
+	Permitted bool
+	// By is the first delegation that permits it.
+	By types.NamespacedName
+	// NearMisses are the delegations that do not permit it and look as if they were meant to.
+	NearMisses []NearMiss
+}
+
+// Decide says whether the delegations permit the use of secret from the namespace target. One that permits it is enough. It lies in
+// the Secret's namespace, is not being deleted, names exactly that Secret, and lists the target or nothing but "*".
+// It knows nothing about Secrets, so that its answer is the same whether or not there is one.
+func Decide(secret types.NamespacedName, target string, all []Delegation) Decision {
+	var decision Decision
+	for _, d := range all {
+		for _, entry := range d.Entries {
+			if !decision.Permitted && d.permits(entry, secret, target) {
+				decision.Permitted, decision.By = true, types.NamespacedName{Namespace: d.Namespace, Name: d.Name}
+			}
+		}
+		decision.NearMisses = append(decision.NearMisses, nearMisses(d, secret, target)...)
+	}
+	return decision
+}
+
+func (d Delegation) permits(entry Entry, secret types.NamespacedName, target string) bool {
+	return d.Namespace == secret.Namespace && !d.Deleting && entry.Problem == "" &&
+		entry.SecretName == secret.Name && entry.reaches(target)
+}
+
+// reaches says whether the entry is for a namespace. "*" beside names means nothing: somebody who lists namespaces wants these.
+func (e Entry) reaches(target string) bool {
+	if target == "" || target == everyone {
+		return false
+	}
+	return slices.Contains(e.Targets, target) || len(e.Targets) == 1 && e.Targets[0] == everyone
+}

@@ -1,0 +1,260 @@
+package delegation
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+var wildcard = types.NamespacedName{Namespace: "shared", Name: "wildcard"}
+
+const agent = "pinniped-concierge"
+
+// parse reads delegations as the API server lists them: each is NAMESPACE, and the rest of the object as YAML.
+func parse(t *testing.T, objects ...string) []Delegation {
+	t.Helper()
+	items := []any{}
+	for _, text := range objects {
+		var object map[string]any
+		if err := yaml.Unmarshal([]byte(text), &object); err != nil {
+			t.Fatal(err)
+		}
+		items = append(items, object)
+	}
+	list, err := json.Marshal(map[string]any{"items": items})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := ParseList(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func in(namespace, spec string) string {
+	return "metadata: {name: d, namespace: " + namespace + "}\nspec: " + spec + "\n"
+}
+
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		objects []string
+		want    bool
+		miss    NearMissKind
+		text    string // of the near miss
+	}{
+		{name: "permits nothing without delegations"},
+		{name: "permits the one namespace", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [pinniped-concierge]}]}`)}, want: true},
+		{name: "permits one namespace of several", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [a, pinniped-concierge, b]}]}`)}, want: true},
+		{name: "permits all namespaces", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*"]}]}`)}, want: true},
+		{name: "permits a namespace that is listed beside an asterisk", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*", pinniped-concierge]}]}`)}, want: true},
+		{name: "looks at every entry", objects: []string{in("shared", `{delegations: [{secretName: other, targetNamespaces: [x]}, {secretName: wildcard, targetNamespaces: [x]}, {secretName: wildcard, targetNamespaces: [pinniped-concierge]}]}`)}, want: true, miss: MissNamespace},
+		{name: "looks at every delegation", objects: []string{
+			in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [x]}]}`),
+			in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*"]}]}`),
+		}, want: true, miss: MissNamespace},
+		{name: "goes on behind a malformed entry", objects: []string{in("shared", `{delegations: [7, {secretName: wildcard, targetNamespaces: ["*"]}]}`)}, want: true, miss: MissMalformed, text: "spec.delegations[0]"},
+		{name: "goes on behind a malformed object", objects: []string{
+			in("shared", `[]`), in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*"]}]}`),
+		}, want: true, miss: MissMalformed},
+
+		{name: "does not take an asterisk beside others for all", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*", other]}]}`)}, miss: MissAsteriskMixed},
+		{name: "does not take two asterisks for all", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*", "*"]}]}`)}, miss: MissAsteriskMixed},
+		{name: "does not match patterns of namespaces", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["pinniped-*"]}]}`)}, miss: MissPattern},
+		{name: "does not match patterns of Secrets", objects: []string{in("shared", `{delegations: [{secretName: "*", targetNamespaces: ["*"]}]}`)}, miss: MissSecretMisspelt},
+		{name: "does not permit a forgotten namespace", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [other]}]}`)}, miss: MissNamespace, text: `"pinniped-concierge"`},
+		{name: "does not permit with an empty list", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: []}]}`)}, miss: MissNamespace, text: "empty"},
+		{name: "does not permit without a list", objects: []string{in("shared", `{delegations: [{secretName: wildcard}]}`)}, miss: MissMalformed, text: "targetNamespaces is not a list"},
+		{name: "does not permit with no entries", objects: []string{in("shared", `{delegations: []}`)}},
+		{name: "does not permit without spec", objects: []string{"metadata: {name: d, namespace: shared}"}, miss: MissMalformed, text: "no spec"},
+		{name: "does not take a text for a list of namespaces", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: "*"}]}`)}, miss: MissMalformed},
+		{name: "does not take a text for a list of entries", objects: []string{in("shared", `{delegations: wildcard}`)}, miss: MissMalformed},
+		{name: "refuses a list with anything but names", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [pinniped-concierge, 7]}]}`)}, miss: MissMalformed},
+		{name: "refuses an empty Secret name", objects: []string{in("shared", `{delegations: [{secretName: "", targetNamespaces: ["*"]}]}`)}, miss: MissMalformed},
+		{name: "minds the case of the namespace", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [Pinniped-Concierge]}]}`)}, miss: MissNamespaceCase},
+		{name: "minds blanks around the namespace", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["pinniped-concierge "]}]}`)}, miss: MissNamespaceCase},
+		{name: "minds the case of the Secret", objects: []string{in("shared", `{delegations: [{secretName: Wildcard, targetNamespaces: ["*"]}]}`)}, miss: MissSecretMisspelt},
+		{name: "does not take NAMESPACE/NAME of the Secret", objects: []string{in("shared", `{delegations: [{secretName: shared/wildcard, targetNamespaces: ["*"]}]}`)}, miss: MissSecretMisspelt},
+		{name: "does not permit another Secret", objects: []string{in("shared", `{delegations: [{secretName: wildcard-2, targetNamespaces: ["*"]}]}`)}, miss: MissOtherSecret, text: `"wildcard-2"`},
+		{name: "minds the case of fields", objects: []string{in("shared", `{delegations: [{SecretName: wildcard, TargetNamespaces: ["*"]}]}`)}, miss: MissMalformed},
+		{name: "does not count a delegation of the agent's namespace", objects: []string{in("pinniped-concierge", `{delegations: [{secretName: wildcard, targetNamespaces: ["*"]}]}`)}, miss: MissOtherNamespace, text: `"shared"`},
+		{name: "does not count a delegation elsewhere that names the namespace", objects: []string{in("pinniped-concierge", `{delegations: [{secretName: shared/wildcard, targetNamespaces: [pinniped-concierge]}]}`)}, miss: MissOtherNamespace},
+		{name: "says nothing about what has nothing to do with it", objects: []string{
+			in("elsewhere", `{delegations: [{secretName: other, targetNamespaces: ["*"]}]}`),
+			in("elsewhere", `{delegations: 7}`),
+			in("shared", `{delegations: [{secretName: other, targetNamespaces: [x]}]}`),
+		}},
+		{name: "does not count what is being deleted", objects: []string{
+			"metadata: {name: d, namespace: shared, deletionTimestamp: '2026-01-01T00:00:00Z'}\nspec: {delegations: [{secretName: wildcard, targetNamespaces: ['*']}]}",
+		}, miss: MissBeingDeleted},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			got := Decide(wildcard, agent, parse(t, test.objects...))
+			if got.Permitted != test.want {
+				t.Errorf("permitted is %v, want %v", got.Permitted, test.want)
+			}
+			if want := (types.NamespacedName{Namespace: "shared", Name: "d"}); got.Permitted && got.By != want {
+				t.Errorf("it is permitted by %s, want %s", got.By, want)
+			}
+			switch {
+			case test.miss == "" && len(got.NearMisses) > 0:
+				t.Errorf("near misses: %v", got.NearMisses)
+			case test.miss != "" && (len(got.NearMisses) != 1 || got.NearMisses[0].Kind != test.miss || !strings.Contains(got.NearMisses[0].Message, test.text)):
+				t.Errorf("near misses are %v, want one of kind %s with %q", got.NearMisses, test.miss, test.text)
+			}
+		})
+	}
+}
+
+func TestDecideForOddTargets(t *testing.T) {
+	t.Parallel()
+	all := parse(t, in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*"]}, {secretName: wildcard, targetNamespaces: [""]}]}`))
+	for _, target := range []string{"", "*"} {
+		if Decide(wildcard, target, all).Permitted {
+			t.Errorf("it permits the namespace %q, which cannot be one", target)
+		}
+	}
+}
+
+func TestParseListRefusesWhatIsNoList(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "[]", `{"items": 7}`, `{"items": [7]}`} {
+		if _, err := ParseList([]byte(text)); err == nil {
+			t.Errorf("%q is taken for a list", text)
+		}
+	}
+}
+
+// FuzzDecide shows that no object, however odd, makes the decision permit what it does not name.
+func FuzzDecide(f *testing.F) {
+	f.Add(`{"metadata":{"namespace":"shared"},"spec":{"delegations":[{"secretName":"wildcard","targetNamespaces":["*"]}]}}`)
+	f.Add(`{"spec":{"delegations":[null,{"secretName":{}}]}}`)
+	f.Fuzz(func(t *testing.T, object string) {
+		all, err := ParseList([]byte(`{"items":[` + object + `]}`))
+		if err != nil {
+			return
+		}
+		if Decide(wildcard, agent, all).Permitted && (!strings.Contains(object, "wildcard") && !strings.Contains(object, `\u`)) {
+			t.Errorf("%s permits it", object)
+		}
+	})
+}
+
+func TestSecretName(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]types.NamespacedName{
+		"proxy-tls":                    {Namespace: agent, Name: "proxy-tls"},
+		"shared/wildcard.example.com":  {Namespace: "shared", Name: "wildcard.example.com"},
+		"pinniped-concierge/proxy-tls": {Namespace: agent, Name: "proxy-tls"},
+	} {
+		if got, err := SecretName(text, agent); err != nil || got != want {
+			t.Errorf("%q: got %s, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"/", "a/", "/b", "a/b/c", "../b", "a/..", "A/b", "a.b/c", "a/B", "*/b", "a/*", "a /b", "a%2f/b"} {
+		if got, err := SecretName(text, agent); err == nil {
+			t.Errorf("%q is taken for %s", text, got)
+		}
+	}
+}
+
+// TestRefusal shows that the text names what to do, and depends on nothing but the names.
+func TestRefusal(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for outcome, hint := range map[Outcome]string{
+		NotDelegated: "pinniped ip-tls explain shared/wildcard", NoDelegations: "pinniped ip-tls explain shared/wildcard",
+		NotReadable: "pinniped ip-tls delegate shared/wildcard --to pinniped-concierge", NotVisible: "deploy/concierge",
+	} {
+		got := Refusal(outcome, wildcard, agent)
+		if got.Code != certs.SecretNotPermitted || !got.Refuses() || got.Pending || !strings.Contains(got.Hint, hint) {
+			t.Errorf("%s: %+v", outcome, got)
+		}
+		if seen[got.Message] {
+			t.Errorf("%s: %q is said for two outcomes", outcome, got.Message)
+		}
+		seen[got.Message] = true
+	}
+}
+
+func TestGrant(t *testing.T) {
+	t.Parallel()
+	grant := Grant{Secret: wildcard, Namespace: agent, ServiceAccount: "agent"}
+	text, err := YAML(grant.Objects())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  labels:
+    app.kubernetes.io/managed-by: pinniped
+  name: wildcard-to-pinniped-concierge
+  namespace: shared
+rules:
+- apiGroups:
+  - ""
+  resourceNames:
+  - wildcard
+  resources:
+  - secrets
+  verbs:
+  - get
+  - list
+  - watch
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  labels:
+    app.kubernetes.io/managed-by: pinniped
+  name: wildcard-to-pinniped-concierge
+  namespace: shared
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: wildcard-to-pinniped-concierge
+subjects:
+- kind: ServiceAccount
+  name: agent
+  namespace: pinniped-concierge
+---
+apiVersion: projectcontour.io/v1
+kind: TLSCertificateDelegation
+metadata:
+  labels:
+    app.kubernetes.io/managed-by: pinniped
+  name: wildcard-to-pinniped-concierge
+  namespace: shared
+spec:
+  delegations:
+  - secretName: wildcard
+    targetNamespaces:
+    - pinniped-concierge
+`
+	if diff := cmp.Diff(want, string(text)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	objects := grant.Objects()
+	if !Decide(wildcard, agent, []Delegation{Parse(objects[len(objects)-1])}).Permitted {
+		t.Error("what it makes does not permit it")
+	}
+}
+
+func TestGrantName(t *testing.T) {
+	t.Parallel()
+	long := Grant{Secret: types.NamespacedName{Namespace: "shared", Name: strings.Repeat("a", 250)}, Namespace: agent}
+	longer := Grant{Secret: types.NamespacedName{Namespace: "shared", Name: strings.Repeat("a", 251)}, Namespace: agent}
+	if len(long.Name()) > 253 || long.Name() == longer.Name() {
+		t.Errorf("names are %q and %q", long.Name(), longer.Name())
+	}
+}

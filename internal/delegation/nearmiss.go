@@ -1,0 +1,89 @@
+package delegation
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// NearMissKind names a way in which a delegation can miss what it seems to be meant for.
+type NearMissKind string
+
+// The kinds.
+const (
+	MissBeingDeleted   NearMissKind = "BeingDeleted"
+	MissMalformed      NearMissKind = "Malformed"
+	MissNamespace      NearMissKind = "NamespaceNotListed"
+	MissNamespaceCase  NearMissKind = "NamespaceMisspelt"
+	MissAsteriskMixed  NearMissKind = "AsteriskBesideOthers"
+	MissPattern        NearMissKind = "Pattern"
+	MissSecretMisspelt NearMissKind = "SecretMisspelt"
+	MissOtherSecret    NearMissKind = "OtherSecret"
+	MissOtherNamespace NearMissKind = "DelegationElsewhere"
+)
+
+// NearMiss is a delegation that does not permit what was asked for, and why.
+type NearMiss struct {
+	Kind       NearMissKind `json:"kind"`
+	Delegation string       `json:"delegation"` // NAMESPACE/NAME
+	Message    string       `json:"message"`
+}
+
+func nearMisses(d Delegation, secret types.NamespacedName, target string) []NearMiss {
+	var misses []NearMiss
+	add := func(kind NearMissKind, format string, args ...any) {
+		misses = append(misses, NearMiss{Kind: kind, Delegation: d.Namespace + "/" + d.Name, Message: fmt.Sprintf(format, args...)})
+	}
+	here := d.Namespace == secret.Namespace
+	if here && d.Problem != "" {
+		add(MissMalformed, "%s", d.Problem)
+	}
+	for _, entry := range d.Entries {
+		named := entry.SecretName == secret.Name
+		switch {
+		case d.permits(entry, secret, target):
+		case !here:
+			if (named || entry.SecretName == secret.String()) && entry.reaches(target) {
+				add(MissOtherNamespace, "it delegates Secret %q of namespace %q, its own; a delegation counts only in the namespace of the Secret, %q",
+					secret.Name, d.Namespace, secret.Namespace)
+			}
+		case entry.Problem != "":
+			add(MissMalformed, "%s", entry.Problem)
+		case d.Deleting && named && entry.reaches(target):
+			add(MissBeingDeleted, "it is being deleted, and permits nothing any more")
+		case named:
+			kind, why := missedTarget(entry.Targets, target)
+			add(kind, "%s", why)
+		case misspelt(entry.SecretName, secret):
+			add(MissSecretMisspelt, "it names the Secret %.100q, not exactly %q", entry.SecretName, secret.Name)
+		case entry.reaches(target):
+			add(MissOtherSecret, "it delegates another Secret, %.100q", entry.SecretName)
+		}
+	}
+	return misses
+}
+
+// missedTarget says why the targets of an entry for the right Secret do not reach the target.
+func missedTarget(targets []string, target string) (NearMissKind, string) {
+	near := func(written string) bool { return strings.EqualFold(strings.TrimSpace(written), target) }
+	switch i := slices.IndexFunc(targets, near); {
+	case i >= 0:
+		return MissNamespaceCase, fmt.Sprintf("targetNamespaces has %q, not exactly %q", targets[i], target)
+	case slices.Contains(targets, everyone):
+		return MissAsteriskMixed, fmt.Sprintf(`targetNamespaces has "*" beside other entries, where it means nothing: leave only "*", or add %q`, target)
+	case len(targets) == 0:
+		return MissNamespace, fmt.Sprintf("targetNamespaces is empty: add %q", target)
+	}
+	if i := slices.IndexFunc(targets, func(written string) bool { return strings.Contains(written, everyone) }); i >= 0 {
+		return MissPattern, fmt.Sprintf("targetNamespaces has %.100q, but patterns mean nothing there: add %q", targets[i], target)
+	}
+	return MissNamespace, fmt.Sprintf("targetNamespaces does not have %q: add it", target)
+}
+
+// misspelt says whether somebody who wrote this name may have meant the Secret.
+func misspelt(written string, secret types.NamespacedName) bool {
+	written = strings.TrimSpace(written)
+	return strings.EqualFold(written, secret.Name) || strings.EqualFold(written, secret.String()) || written == everyone
+}

@@ -1,0 +1,87 @@
+package delegation
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+)
+
+// Grant says what is given to whom.
+type Grant struct {
+	Secret types.NamespacedName
+	// Namespace and ServiceAccount are the agent's.
+	Namespace, ServiceAccount string
+}
+
+// maxName is how long the name of an object may be.
+const maxName = 253
+
+// Name is what all objects of a grant are called. It differs for different Secrets and different namespaces.
+func (g Grant) Name() string {
+	name := g.Secret.Name + "-to-" + g.Namespace
+	if len(name) <= maxName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	suffix := "-" + hex.EncodeToString(sum[:])[:16]
+	return name[:maxName-len(suffix)] + suffix
+}
+
+// Labels are on every object of a grant.
+func Labels() map[string]string { return map[string]string{"app.kubernetes.io/managed-by": "pinniped"} }
+
+// Objects returns everything that the owner of the Secret has to make, in the order in which to make it: a Role that permits to read
+// this one Secret, its RoleBinding to the agent, and last the delegation, with which the agent begins to use it.
+func (g Grant) Objects() []map[string]any {
+	metadata := func() map[string]any {
+		labels := map[string]any{}
+		for key, value := range Labels() {
+			labels[key] = value
+		}
+		return map[string]any{"name": g.Name(), "namespace": g.Secret.Namespace, "labels": labels}
+	}
+	const rbacGroup = "rbac.authorization.k8s.io"
+	verbs := []any{}
+	for _, verb := range ReadVerbs() {
+		verbs = append(verbs, verb)
+	}
+	return []map[string]any{
+		{
+			"apiVersion": rbacGroup + "/v1", "kind": "Role", "metadata": metadata(),
+			"rules": []any{map[string]any{
+				"apiGroups": []any{""}, "resources": []any{"secrets"}, "resourceNames": []any{g.Secret.Name}, "verbs": verbs,
+			}},
+		},
+		{
+			"apiVersion": rbacGroup + "/v1", "kind": "RoleBinding", "metadata": metadata(),
+			"roleRef":  map[string]any{"apiGroup": rbacGroup, "kind": "Role", "name": g.Name()},
+			"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": g.ServiceAccount, "namespace": g.Namespace}},
+		},
+		{
+			"apiVersion": Group + "/" + Version, "kind": Kind, "metadata": metadata(),
+			"spec": map[string]any{"delegations": []any{map[string]any{
+				"secretName": g.Secret.Name, "targetNamespaces": []any{g.Namespace},
+			}}},
+		},
+	}
+}
+
+// YAML returns objects as one stream of YAML documents, as kubectl apply takes it.
+func YAML(objects []map[string]any) ([]byte, error) {
+	var out bytes.Buffer
+	for i, object := range objects {
+		text, err := yaml.Marshal(object)
+		if err != nil {
+			return nil, fmt.Errorf("encoding a %v: %w", object["kind"], err)
+		}
+		if i > 0 {
+			out.WriteString("---\n")
+		}
+		out.Write(text)
+	}
+	return out.Bytes(), nil
+}

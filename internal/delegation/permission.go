@@ -1,0 +1,52 @@
+package delegation
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// Outcome is how far the permission to use a Secret of another namespace goes.
+type Outcome string
+
+// The outcomes.
+const (
+	// Permitted means that a delegation permits it and RBAC lets the agent read that one Secret.
+	Permitted Outcome = "Permitted"
+	// NotDelegated means that no delegation permits it.
+	NotDelegated Outcome = "NotDelegated"
+	// NoDelegations means that the cluster does not know TLSCertificateDelegations, so that nothing can be delegated.
+	NoDelegations Outcome = "NoDelegations"
+	// NotVisible means that the agent is not allowed to look at delegations.
+	NotVisible Outcome = "NotVisible"
+	// NotReadable means that a delegation permits it, but RBAC does not let the agent read the Secret.
+	NotReadable Outcome = "NotReadable"
+)
+
+// ReadVerbs are what RBAC must permit for the one Secret, by its name, so that the agent can follow it.
+func ReadVerbs() []string { return []string{"get", "list", "watch"} }
+
+// Refusal returns the finding for a Secret that may not be used from the namespace target, where the agent runs. It says the same
+// whether or not the Secret exists. The outcome must not be Permitted.
+func Refusal(outcome Outcome, secret types.NamespacedName, target string) certs.Finding {
+	ask := fmt.Sprintf(`ask the owner of namespace %q for what "pinniped ip-tls explain %s" prints, or to run "pinniped ip-tls delegate %s --to %s"`,
+		secret.Namespace, secret, secret, target)
+	why, hint := "", ask
+	switch outcome {
+	case NotDelegated:
+		why = fmt.Sprintf("no %s in namespace %q names it for namespace %q", Kind, secret.Namespace, target)
+	case NoDelegations:
+		why = fmt.Sprintf("the cluster has no %ss (%s/%s) that could permit it", Kind, Group, Version)
+	case NotVisible:
+		why = fmt.Sprintf("the agent is not allowed to look at %ss, which could permit it", Kind)
+		hint = fmt.Sprintf("apply the agent's manifests (deploy/concierge) again: its ClusterRole must permit get, list and watch of %s.%s", Plural, Group)
+	case NotReadable:
+		why = fmt.Sprintf("a %s permits it, but RBAC does not let the agent's service account get, list and watch the Secret of that name", Kind)
+	case Permitted:
+	}
+	finding := certs.NewFinding(certs.SecretNotPermitted, fmt.Sprintf("Secret %q may not be used from namespace %q: %s", secret, target, why))
+	finding.Hint = hint
+	return finding
+}
