@@ -152,7 +152,7 @@ func (c *Changing) do(ctx context.Context, what change) (*Result, error) {
 	if p == nil {
 		return nil, err
 	}
-	result := newResult(st, p, c.DryRun)
+	result := newResult(what.command(), st, p, c.DryRun)
 	if err != nil {
 		result.Action = actionRefused
 		return result, err

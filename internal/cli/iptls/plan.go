@@ -52,6 +52,8 @@ type plan struct {
 	annotations map[string]any
 	// action is what the result calls it; empty for what follows from the changes.
 	action string
+	// moved says what is no longer as a plan file has it.
+	moved []string
 	// generated is true when the agent is to serve its own certificate: which one is not known before, and where its CA is
 	// not known either, bundle is empty until it is advertised.
 	generated bool

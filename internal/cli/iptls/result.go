@@ -21,6 +21,9 @@ const (
 
 // Result is what `-o json` and `-o yaml` print. Scripts rely on its fields.
 type Result struct {
+	// APIVersion and Kind are those of a plan, which the result of a dry run is: `ip-tls apply` takes it.
+	APIVersion string `json:"apiVersion,omitempty"`
+	Kind       string `json:"kind,omitempty"`
 	// Action is "configured", "unset", "undone", "unchanged", "refused" or "not converged".
 	Action string `json:"action"`
 	// DryRun is "client" or "server" when nothing was really done.
@@ -39,6 +42,10 @@ type Result struct {
 	Addresses  []Address `json:"addresses,omitempty"`
 	Problems   []string  `json:"problems,omitempty"`
 	RolledBack bool      `json:"rolledBack,omitempty"`
+	// Moved says what is no longer as it was when a plan was made.
+	Moved []string `json:"moved,omitempty"`
+	// Plan is what `ip-tls apply` goes by; nil when it was not a dry run.
+	Plan *Plan `json:"plan,omitempty"`
 }
 
 // SecretRef names a Secret.
@@ -54,7 +61,7 @@ type Address struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-func newResult(st *state, p *plan, dryRun string) *Result {
+func newResult(command string, st *state, p *plan, dryRun string) *Result {
 	result := &Result{
 		Action:           actionConfigured,
 		CredentialIssuer: st.issuer.Name,
@@ -62,6 +69,7 @@ func newResult(st *state, p *plan, dryRun string) *Result {
 		Certificate:      p.report,
 		CABundle:         describeAdvertised(p),
 		Changes:          p.changes,
+		Moved:            p.moved,
 	}
 	if p.generated {
 		result.Action = actionUnset
@@ -74,6 +82,7 @@ func newResult(st *state, p *plan, dryRun string) *Result {
 	}
 	if dryRun != dryRunNone {
 		result.DryRun = dryRun
+		result.APIVersion, result.Kind, result.Plan = planAPIVersion, planKind, newPlan(command, st, p)
 	}
 	return result
 }
