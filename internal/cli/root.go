@@ -15,6 +15,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/getkubeconfig"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/kubeconfig"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/login"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/version"
@@ -64,6 +65,7 @@ underscores) and in ~/.config/pinniped/config.yaml.`,
 		explain.NewCommand(f),
 		get,
 		iptls.NewCommand(f),
+		kubeconfig.NewCommand(f),
 		login.NewCommand(f),
 		whoami.NewCommand(f),
 		version.NewCommand(f),

@@ -1,7 +1,7 @@
 // Package atomicfile replaces files as a whole: whoever reads sees the old content or the new one, never a part.
 //
-// It exists beside google/renameio because that library offers nothing on Windows and keeps the permissions of the
-// file it replaces, which is wrong for files that hold credentials.
+// It exists beside google/renameio because that library offers nothing on Windows, and files that hold credentials
+// must not keep the permissions of whatever was there before.
 package atomicfile
 
 import (
@@ -26,11 +26,41 @@ func Write(path string, data []byte) error {
 		}
 		return writeThrough(target, data)
 	}
+	return replace(target, data, func(*os.File) error { return nil })
+}
+
+// Update replaces the content of the file at path as Write does, for a file that somebody else has made: it must be there
+// and be a regular one, or a link to one, and keeps its permissions, and its owner where the system has such a thing.
+func Update(path string, data []byte) error {
+	target, err := resolve(path)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(target)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return &fs.PathError{Op: "write", Path: path, Err: errors.New("is not a regular file")}
+	}
+	return replace(target, data, func(file *os.File) error {
+		if err := keepOwner(file, info); err != nil {
+			return err
+		}
+		return file.Chmod(info.Mode().Perm())
+	})
+}
+
+// replace writes a new file beside target and gives it that name. prepare gets it when it is still empty.
+func replace(target string, data []byte, prepare func(*os.File) error) error {
 	temp, err := os.CreateTemp(filepath.Dir(target), "."+filepath.Base(target)+".*.tmp")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.Remove(temp.Name()) }() // gone already when all went well
+	if err := prepare(temp); err != nil {
+		return errors.Join(err, temp.Close())
+	}
 	if _, err := temp.Write(data); err != nil {
 		return errors.Join(err, temp.Close())
 	}

@@ -75,6 +75,34 @@ func TestWrite(t *testing.T) {
 	}
 }
 
+func TestUpdate(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	target := write(t, filepath.Join(dir, "target"))
+	if err := os.Chmod(target, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	path := link(t, "target", filepath.Join(dir, "link"))
+	if err := atomicfile.Update(path, []byte("content")); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(target)
+	if err != nil || string(content) != "content" {
+		t.Errorf("want the content, got %q, %v", content, err)
+	}
+	if info, err := os.Lstat(target); err != nil || info.Mode() != 0o640 {
+		t.Errorf("want a regular file with the mode that it had, got %v, %v", info.Mode(), err)
+	}
+	for _, bad := range []string{filepath.Join(dir, "missing"), dir} {
+		if err := atomicfile.Update(bad, nil); err == nil {
+			t.Errorf("%s is updated", bad)
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
+		t.Errorf("want nothing left behind, got %v, %v", entries, err)
+	}
+}
+
 func TestWriteThroughPipe(t *testing.T) {
 	t.Parallel()
 	reader, writer, err := os.Pipe()

@@ -1,0 +1,102 @@
+// Package endpoint tries whether an endpoint can be reached as a kubeconfig says, without a credential.
+package endpoint
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+)
+
+const requestTimeout = 10 * time.Second
+
+// NewClient returns a client that connects as cluster says; a nil cluster has no special wishes. An empty CA bundle
+// means the system roots. Requests carry no credential, and redirects are not followed.
+func NewClient(cluster *clientcmdapi.Cluster, caBundle []byte) (*http.Client, error) {
+	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12}
+	if len(caBundle) > 0 {
+		tlsConfig.RootCAs = x509.NewCertPool()
+		tlsConfig.RootCAs.AppendCertsFromPEM(caBundle)
+	}
+	transport := &http.Transport{
+		Proxy:             http.ProxyFromEnvironment,
+		TLSClientConfig:   tlsConfig,
+		DisableKeepAlives: true, // every try is a new handshake
+	}
+	if cluster != nil {
+		tlsConfig.ServerName = cluster.TLSServerName
+		tlsConfig.InsecureSkipVerify = cluster.InsecureSkipTLSVerify // as the user's own kubeconfig says, and as kubectl will do
+		if cluster.ProxyURL != "" {
+			proxy, err := url.Parse(cluster.ProxyURL)
+			if err != nil {
+				return nil, fmt.Errorf("reading the kubeconfig's proxy-url: %w", err)
+			}
+			transport.Proxy = http.ProxyURL(proxy)
+		}
+	}
+	return &http.Client{
+		Transport:     transport,
+		Timeout:       requestTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, nil
+}
+
+// Try asks for the address itself. Any answer from something that can serve us will do: 401 and 403 are usual.
+func Try(ctx context.Context, client *http.Client, address string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return WithoutURL(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 1<<16))
+	if response.StatusCode >= http.StatusInternalServerError {
+		return fmt.Errorf("unexpected status code %d", response.StatusCode)
+	}
+	return nil
+}
+
+// Certain reports whether err cannot go away by waiting: the other end presented a certificate, and it does not fit;
+// or it does not speak TLS at all.
+func Certain(err error) bool {
+	var verification *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	return errors.As(err, &verification) || errors.As(err, &record) || errors.Is(err, http.ErrSchemeMismatch)
+}
+
+// Explain gives err, of a connection whose certificate did not fit, a hint about what to do.
+func Explain(err error) error {
+	var expired x509.CertificateInvalidError
+	var hostname x509.HostnameError
+	var unknown x509.UnknownAuthorityError
+	switch {
+	case errors.As(err, &hostname):
+		return ui.WithHint(err, "the serving certificate is not valid for this host: replace it, or give this command an endpoint with a name that it has")
+	case errors.As(err, &expired) && expired.Reason == x509.Expired:
+		return ui.WithHint(err, "the serving certificate is expired or not yet valid: renew it, or correct this computer's clock")
+	case errors.As(err, &unknown):
+		return ui.WithHint(err, "the CA bundle does not verify the serving certificate: advertise the right one, or give it to this command")
+	}
+	return ui.WithHint(err, "look at what answers at this address; --skip-validation goes on all the same")
+}
+
+// WithoutURL drops the method and URL that net/http puts in front of an error: ours names the address already.
+func WithoutURL(err error) error {
+	var urlErr *url.Error
+	if errors.As(err, &urlErr) {
+		return urlErr.Err
+	}
+	return err
+}

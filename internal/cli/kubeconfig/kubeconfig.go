@@ -1,0 +1,19 @@
+// Package kubeconfig implements `pinniped kubeconfig`: what is done to kubeconfigs that users have already.
+package kubeconfig
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+)
+
+// NewCommand returns the command.
+func NewCommand(f *factory.Factory) *cobra.Command {
+	cmd := factory.Group(&cobra.Command{
+		Use:     "kubeconfig",
+		Short:   "Keep existing kubeconfigs in step with a cluster",
+		Example: "  pinniped kubeconfig rotate ~/.kube/config",
+	})
+	cmd.AddCommand(newRotateCommand(f))
+	return cmd
+}

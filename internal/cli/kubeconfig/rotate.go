@@ -1,0 +1,255 @@
+package kubeconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+// Discoverer reads what the command needs from a cluster.
+type Discoverer interface {
+	CredentialIssuer(ctx context.Context, name string) (*configv1alpha1.CredentialIssuer, error)
+}
+
+// RotateOptions is everything `pinniped kubeconfig rotate` needs; a test fills it directly.
+type RotateOptions struct {
+	genericiooptions.IOStreams
+	Progress func() *ui.Progress
+
+	Cluster          factory.ClusterFlags
+	CredentialIssuer string
+	Suffix           string
+	// Connect loads the kubeconfig and returns a client. It contacts nothing.
+	Connect func(factory.ClusterFlags, string) (Discoverer, error)
+
+	Paths          []string // files and folders
+	Endpoint       string   // replaces the advertised one
+	CABundle       string   // file that replaces the advertised one; "-" is In
+	SkipValidation bool
+	DryRun         bool
+	Output         string
+	Timeout        time.Duration
+	LockTimeout    time.Duration // how long to wait for a kubeconfig that another program is changing
+
+	progress *ui.Progress
+}
+
+func newRotateCommand(f *factory.Factory) *cobra.Command {
+	o := &RotateOptions{
+		IOStreams: f.IOStreams, Progress: f.Progress, LockTimeout: 5 * time.Second,
+		Connect: func(flags factory.ClusterFlags, suffix string) (Discoverer, error) {
+			cluster, err := f.Cluster(flags)
+			if err != nil {
+				return nil, err
+			}
+			return f.Connect(cluster, suffix)
+		},
+	}
+	cmd := &cobra.Command{
+		Use:   "rotate FILE|FOLDER...",
+		Short: "Put the CA bundle that a cluster advertises into existing kubeconfigs",
+		Long: `Put the CA bundle that a cluster advertises now into existing kubeconfigs: into every cluster whose server is the advertised endpoint,
+and into every "pinniped login" that goes there. Nothing else in the files changes, comments and layout included.
+
+The advertised bundle is read with an administrator's kubeconfig (--kubeconfig). With --endpoint and --ca-bundle no cluster is asked.
+Before any file is touched, the bundle must verify the certificate that the endpoint presents.
+
+A FOLDER stands for all kubeconfigs in it and in the folders below; other files there are left alone. Each file is replaced as a whole
+or not at all, under the lock that kubectl uses, and keeps its permissions and owner. A file that cannot be rotated does not keep the
+others from it.
+
+Exit codes: 0 every file that leads to the endpoint has the bundle (or would have, with --dry-run), 1 a file failed or the endpoint
+cannot be reached, 2 wrong usage, 3 the bundle does not verify what the endpoint presents, 4 not permitted by the cluster, 124 timed
+out, 130 interrupted. Entries that are skipped are no failure; the result names them.`,
+		Example: `  # What would change?
+  pinniped kubeconfig rotate ~/.kube/config --dry-run
+
+  # A fleet of kubeconfigs, in CI
+  pinniped kubeconfig rotate --kubeconfig admin.yaml kubeconfigs/ -o json > report.json
+
+  # Without access to the cluster
+  pinniped kubeconfig rotate user.yaml --endpoint https://proxy.example.com --ca-bundle ca.pem`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return ui.WithHint(ui.Usage(errors.New("no kubeconfig given")), `name files or folders, for example "pinniped kubeconfig rotate ~/.kube/config"`)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Paths = args
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			return o.Run(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.Endpoint, "endpoint", "", "address of the endpoint (default: the advertised one)")
+	flags.StringVar(&o.CABundle, "ca-bundle", "", `PEM file with the CA bundle, "-" for stdin (default: the advertised one)`)
+	flags.BoolVar(&o.SkipValidation, "skip-validation", false, "do not try whether the bundle verifies what the endpoint presents")
+	flags.BoolVar(&o.DryRun, "dry-run", false, "only say what would change")
+	flags.StringVarP(&o.Output, "output", "o", "text", "output format: text, json or yaml")
+	flags.DurationVar(&o.Timeout, "timeout", 2*time.Minute, "how long it may take in all (0: no limit)")
+	flags.StringVar(&o.CredentialIssuer, "credential-issuer", "", "name of the CredentialIssuer (default: the only one)")
+	flags.StringVar(&o.Suffix, "api-group-suffix", apis.DefaultGroupSuffix, "API group suffix of the installation")
+	o.Cluster.AddFlags(flags)
+	factory.Bind(flags, "timeout", factory.KeyTimeout)
+	factory.Bind(flags, "credential-issuer", factory.KeyCredentialIssuer)
+	factory.Bind(flags, "api-group-suffix", factory.KeyAPIGroupSuffix)
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
+		"output":             factory.CompleteValues("text", "json", "yaml"),
+		"credential-issuer":  f.CompleteCredentialIssuers(&o.Cluster, &o.Suffix),
+		"kubeconfig-context": f.CompleteContexts(&o.Cluster),
+	})
+	return cmd
+}
+
+// Validate checks the flags before anything is contacted.
+func (o *RotateOptions) Validate() error {
+	if formats := []string{"text", "json", "yaml"}; !slices.Contains(formats, o.Output) {
+		return factory.OneOf("output", o.Output, formats...)
+	}
+	if o.Endpoint != "" && !strings.HasPrefix(o.Endpoint, "https://") {
+		return ui.Usage(fmt.Errorf("invalid --endpoint %q: it must begin with \"https://\"", o.Endpoint))
+	}
+	return ui.Usage(factory.ValidateSuffix(o.Suffix))
+}
+
+// Run finds out what clients must trust, tries it, and goes through the files.
+func (o *RotateOptions) Run(ctx context.Context) error {
+	o.progress = o.Progress()
+	ctx, cancel := factory.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	target, err := o.target(ctx)
+	if err != nil {
+		return err
+	}
+	if !o.SkipValidation {
+		if err := o.tryTarget(ctx, target); err != nil {
+			return err
+		}
+	}
+	files, err := find(ctx, o.Paths)
+	if err != nil {
+		return err
+	}
+	result := &Result{Endpoint: target.Endpoint, DryRun: o.DryRun, Files: []File{}}
+	for _, file := range files {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(o.print(result), fmt.Errorf("rotating kubeconfigs: %d of %d are left: %w", len(files)-len(result.Files), len(files), err))
+		}
+		if one, ok := o.rotate(ctx, file, target); ok {
+			result.Files = append(result.Files, one)
+		}
+	}
+	if err := o.print(result); err != nil {
+		return err
+	}
+	return o.summarise(result)
+}
+
+// target returns where clients connect, and what they must trust there.
+func (o *RotateOptions) target(ctx context.Context) (kubeconfig.Target, error) {
+	target := kubeconfig.Target{Endpoint: o.Endpoint}
+	if o.Endpoint == "" || o.CABundle == "" {
+		client, err := o.Connect(o.Cluster, o.Suffix)
+		if err != nil {
+			return target, err
+		}
+		issuer, err := client.CredentialIssuer(ctx, o.CredentialIssuer)
+		if err != nil {
+			err = fmt.Errorf("finding the CredentialIssuer: %w", err)
+			if errors.Is(err, discovery.ErrForbidden) {
+				err = ui.WithExitCode(err, ui.ExitNotPermitted)
+			}
+			return target, err
+		}
+		frontend, err := discovery.ChooseStrategy(issuer, configv1alpha1.FrontendImpersonationProxy)
+		if err != nil {
+			return target, err
+		}
+		target.CABundle = frontend.CABundle
+		if target.Endpoint == "" {
+			target.Endpoint = frontend.Endpoint
+		}
+	}
+	if o.CABundle != "" {
+		var err error
+		if target.CABundle, err = o.readBundle(); err != nil {
+			return target, fmt.Errorf("reading CA bundle %q: %w", o.CABundle, err)
+		}
+	}
+	members := "none: clients use their system roots"
+	if len(target.CABundle) > 0 {
+		count, err := kubeconfig.CountCertificates(target.CABundle)
+		if err != nil {
+			return target, fmt.Errorf("checking the CA bundle: %w", err)
+		}
+		if members = "1 certificate"; count > 1 {
+			members = fmt.Sprintf("%d certificates", count)
+		}
+	}
+	o.progress.Info("Endpoint %s, CA bundle: %s", target.Endpoint, members)
+	return target, nil
+}
+
+func (o *RotateOptions) readBundle() ([]byte, error) {
+	if o.CABundle == "-" {
+		return io.ReadAll(o.In)
+	}
+	return os.ReadFile(o.CABundle)
+}
+
+// tryTarget connects as the rotated kubeconfigs will.
+func (o *RotateOptions) tryTarget(ctx context.Context, target kubeconfig.Target) error {
+	client, err := endpoint.NewClient(&clientcmdapi.Cluster{Server: target.Endpoint}, target.CABundle)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	if err := endpoint.Try(ctx, client, target.Endpoint); err != nil {
+		err = fmt.Errorf("connecting to %q with the CA bundle: %w", target.Endpoint, err)
+		if ctx.Err() == nil && endpoint.Certain(err) {
+			return ui.WithExitCode(endpoint.Explain(err), ui.ExitRefused)
+		}
+		return ui.WithHint(err, "no file was changed; --skip-validation goes on without trying the endpoint")
+	}
+	o.progress.Done("The CA bundle verifies what the endpoint presents")
+	return nil
+}
+
+// rotate does one file. It reports false for a file of a folder that is no kubeconfig.
+func (o *RotateOptions) rotate(ctx context.Context, file found, target kubeconfig.Target) (File, bool) {
+	result := File{Path: file.path}
+	if file.err != nil {
+		return result.failed(file.err), true
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.LockTimeout)
+	defer cancel()
+	rotation, err := kubeconfig.RotateFile(ctx, file.path, target, o.DryRun)
+	switch {
+	case errors.Is(err, kubeconfig.ErrNotKubeconfig) && !file.named:
+		return result, false
+	case err != nil:
+		return result.failed(err), true
+	}
+	result.Entries, result.Outcome = rotation.Entries, fileOutcome(rotation.Entries)
+	return result, true
+}

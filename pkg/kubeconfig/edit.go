@@ -1,0 +1,170 @@
+package kubeconfig
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A change replaces a stretch of the file. Encoding the whole file anew would lose its layout.
+type change struct {
+	from, to int
+	text     string
+}
+
+// edit returns content with the CA bundle of the entries to rotate.
+func edit(content []byte, root *yaml.Node, entries []Entry, to Target) ([]byte, error) {
+	encoded := base64.StdEncoding.EncodeToString(to.CABundle)
+	lines := lineStarts(content)
+	var changes []change
+	for _, entry := range entries {
+		if entry.Outcome != Rotated {
+			continue
+		}
+		made, err := entryChange(content, lines, root, entry, encoded)
+		if err != nil {
+			return nil, fmt.Errorf("changing %s %q: %w", entry.Kind, entry.Name, err)
+		}
+		changes = append(changes, made)
+	}
+	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(b.from, a.from) })
+	result := bytes.Clone(content)
+	for _, c := range changes { // from the end to the beginning, so that positions stay right
+		result = slices.Replace(result, c.from, c.to, []byte(c.text)...)
+	}
+	return result, nil
+}
+
+func entryChange(content []byte, lines []int, root *yaml.Node, entry Entry, encoded string) (change, error) {
+	item := named(root, entry.Kind+"s", entry.Name)
+	_, body := field(item, entry.Kind)
+	if entry.Kind == "user" {
+		_, exec := field(body, "exec")
+		_, args := field(exec, "args")
+		if args != nil {
+			for _, arg := range args.Content {
+				if strings.HasPrefix(arg.Value, bundleFlag+"=") {
+					return replace(content, lines, arg, bundleFlag+"="+encoded)
+				}
+			}
+		}
+		return change{}, fmt.Errorf("finding %s in the file", bundleFlag)
+	}
+	if _, data := field(body, "certificate-authority-data"); data != nil {
+		return replace(content, lines, data, encoded)
+	}
+	key, server := field(body, "server")
+	if server == nil {
+		return change{}, errors.New("finding its server in the file")
+	}
+	return insertBeside(content, lines, body, key, encoded)
+}
+
+// insertBeside adds certificate-authority-data in front of a key of the same mapping.
+func insertBeside(content []byte, lines []int, mapping, key *yaml.Node, encoded string) (change, error) {
+	at, err := position(content, lines, key)
+	if err != nil {
+		return change{}, err
+	}
+	if mapping.Style&yaml.FlowStyle != 0 {
+		return change{at, at, fmt.Sprintf("%q: %q, ", "certificate-authority-data", encoded)}, nil
+	}
+	start := lines[key.Line-1]
+	indent := strings.Repeat(" ", utf8.RuneCount(content[start:at])) // the first key of a mapping may stand behind a dash
+	end := "\n"
+	if next := bytes.IndexByte(content[at:], '\n'); next > 0 && content[at+next-1] == '\r' {
+		end = "\r\n"
+	}
+	return change{at, at, "certificate-authority-data: " + encoded + end + indent}, nil
+}
+
+// replace gives a scalar another value, in the style that it has. The value needs no escaping in any style.
+func replace(content []byte, lines []int, scalar *yaml.Node, value string) (change, error) {
+	if scalar.Kind != yaml.ScalarNode {
+		return change{}, fmt.Errorf("line %d: it is a YAML alias; write it out, or make the kubeconfig anew", scalar.Line)
+	}
+	at, err := position(content, lines, scalar)
+	if err != nil {
+		return change{}, err
+	}
+	quote := ""
+	switch {
+	case scalar.Style&yaml.DoubleQuotedStyle != 0:
+		quote = `"`
+	case scalar.Style&yaml.SingleQuotedStyle != 0:
+		quote = `'`
+	}
+	if scalar.Tag == "!!null" { // nothing, ~ or null
+		if rest := string(content[at:]); scalar.Value == "" || strings.HasPrefix(rest, scalar.Value) {
+			return change{at, at + len(scalar.Value), " " + value}, nil
+		}
+	}
+	old := quote + scalar.Value + quote
+	if !bytes.HasPrefix(content[at:], []byte(old)) {
+		return change{}, fmt.Errorf("line %d: the value has a YAML anchor or is spread over several lines; write it out on one, or make the kubeconfig anew", scalar.Line)
+	}
+	if value == "" {
+		quote = `"`
+	}
+	return change{at, at + len(old), quote + value + quote}, nil
+}
+
+// position returns where a node begins. The parser counts characters, not bytes.
+func position(content []byte, lines []int, node *yaml.Node) (int, error) {
+	if node.Line < 1 || node.Line > len(lines) {
+		return 0, fmt.Errorf("finding line %d", node.Line)
+	}
+	at := lines[node.Line-1]
+	for range node.Column - 1 {
+		if at >= len(content) {
+			return 0, fmt.Errorf("finding line %d, column %d", node.Line, node.Column)
+		}
+		_, size := utf8.DecodeRune(content[at:])
+		at += size
+	}
+	return at, nil
+}
+
+func lineStarts(content []byte) []int {
+	starts := []int{0}
+	for i, b := range content {
+		if b == '\n' {
+			starts = append(starts, i+1)
+		}
+	}
+	return starts
+}
+
+// field returns the key and the value of a mapping's field; nil when there is none.
+func field(mapping *yaml.Node, name string) (key, value *yaml.Node) {
+	if mapping == nil || mapping.Kind != yaml.MappingNode {
+		return nil, nil
+	}
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		if mapping.Content[i].Value == name {
+			return mapping.Content[i], mapping.Content[i+1]
+		}
+	}
+	return nil, nil
+}
+
+// named returns the item of a list of the kubeconfig that has a name. There is one: clientcmd refuses duplicates.
+func named(root *yaml.Node, list, name string) *yaml.Node {
+	_, items := field(root, list)
+	if items == nil {
+		return nil
+	}
+	for _, item := range items.Content {
+		if _, value := field(item, "name"); value != nil && value.Value == name {
+			return item
+		}
+	}
+	return nil
+}

@@ -1,0 +1,271 @@
+package kubeconfig_test
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+const oldData = "T0xEIEJVTkRMRQ=="
+
+// userFile has all that is easily lost when a file is written anew. ${OLD} is where the bundle is.
+const userFile = `# of Ann — do not lose this
+kind: Config
+apiVersion: v1
+preferences: {}
+users:
+  - name: ann            # logs in through the proxy
+    user:
+      exec:
+        apiVersion: client.authentication.k8s.io/v1beta1
+        command: pinniped
+        args: [login, static, --concierge-endpoint=https://proxy.example.com, "--concierge-ca-bundle-data=${OLD}", --token-env=T]
+  - name: elsewhere
+    user:
+      exec:
+        apiVersion: client.authentication.k8s.io/v1beta1
+        command: pinniped
+        args:
+        - login
+        - static
+        - --concierge-endpoint=https://other.example.com
+        - --concierge-ca-bundle-data=T0xEIEJVTkRMRQ==
+clusters:
+  - name: "ünïcode"   # first
+    cluster: {server: "https://Proxy.example.com:443/", certificate-authority-data: ${OLD}, tls-server-name: a}
+  - cluster:
+      certificate-authority-data: T0xEIEJVTkRMRQ==
+      server: https://other.example.com
+    name: other
+
+  - cluster:
+      server: https://proxy.example.com   # behind it
+      certificate-authority-data:    '${OLD}'
+    name: quoted
+contexts:
+  - {name: c, context: {cluster: quoted, user: ann}}
+current-context: c
+`
+
+func TestRotate(t *testing.T) {
+	t.Parallel()
+	newData := base64.StdEncoding.EncodeToString(bundle(t))
+	cluster := func(fields string) string {
+		return "apiVersion: v1\nkind: Config\nclusters:\n- name: a\n  cluster:\n" + fields
+	}
+	rotated := func(kind, name string) kubeconfig.Entry {
+		return kubeconfig.Entry{Kind: kind, Name: name, Outcome: kubeconfig.Rotated}
+	}
+	for _, test := range []struct {
+		name          string
+		content, want string
+		entries       []kubeconfig.Entry
+		system        bool // the target has no bundle
+		err           string
+		notKubeconfig bool
+	}{
+		{
+			name: "changes the bundle and keeps every other byte", content: strings.ReplaceAll(userFile, "${OLD}", oldData),
+			want: strings.ReplaceAll(userFile, "${OLD}", newData), entries: []kubeconfig.Entry{rotated("cluster", "quoted"), rotated("cluster", "ünïcode"), rotated("user", "ann")},
+		},
+		{
+			name: "leaves a current file as it is", content: strings.ReplaceAll(userFile, "${OLD}", newData), want: strings.ReplaceAll(userFile, "${OLD}", newData),
+			entries: []kubeconfig.Entry{
+				{Kind: "cluster", Name: "quoted", Outcome: kubeconfig.Current},
+				{Kind: "cluster", Name: "ünïcode", Outcome: kubeconfig.Current},
+				{Kind: "user", Name: "ann", Outcome: kubeconfig.Current},
+			},
+		},
+		{
+			name: "leaves a file for other clusters as it is", content: cluster("    server: https://proxy.example.com:8443\n    certificate-authority-data: T0xE\n"),
+			want: cluster("    server: https://proxy.example.com:8443\n    certificate-authority-data: T0xE\n"),
+		},
+		{
+			name: "keeps Windows line ends", content: strings.ReplaceAll(cluster("    server: https://proxy.example.com\n    certificate-authority-data: T0xE\n"), "\n", "\r\n"),
+			want: strings.ReplaceAll(cluster("    server: https://proxy.example.com\n    certificate-authority-data: "+newData+"\n"), "\n", "\r\n"), entries: []kubeconfig.Entry{rotated("cluster", "a")},
+		},
+		{
+			name: "adds a bundle where the system roots were used", content: cluster("    server: https://proxy.example.com # x\n    proxy-url: http://p\n"),
+			want: cluster("    certificate-authority-data: " + newData + "\n    server: https://proxy.example.com # x\n    proxy-url: http://p\n"), entries: []kubeconfig.Entry{rotated("cluster", "a")},
+		},
+		{
+			name: "adds one with Windows line ends", content: "kind: Config\r\nclusters:\r\n- name: a\r\n  cluster:\r\n    server: https://proxy.example.com\r\n",
+			want: "kind: Config\r\nclusters:\r\n- name: a\r\n  cluster:\r\n    certificate-authority-data: " + newData + "\r\n    server: https://proxy.example.com\r\n", entries: []kubeconfig.Entry{rotated("cluster", "a")},
+		},
+		{
+			name: "fills in an empty one", content: cluster("    certificate-authority-data: \"\"\n    server: https://proxy.example.com\n"),
+			want: cluster("    certificate-authority-data: \"" + newData + "\"\n    server: https://proxy.example.com\n"), entries: []kubeconfig.Entry{rotated("cluster", "a")},
+		},
+		{
+			name: "fills in a missing value", content: cluster("    certificate-authority-data:\n    server: https://proxy.example.com\n"),
+			want: cluster("    certificate-authority-data: " + newData + "\n    server: https://proxy.example.com\n"), entries: []kubeconfig.Entry{rotated("cluster", "a")},
+		},
+		{
+			name: "fills in null", content: cluster("    certificate-authority-data: null\n    server: https://proxy.example.com\n"),
+			want: cluster("    certificate-authority-data:  " + newData + "\n    server: https://proxy.example.com\n"), entries: []kubeconfig.Entry{rotated("cluster", "a")},
+		},
+		{
+			name: "empties it for the system roots", system: true, content: cluster("    server: https://proxy.example.com\n    certificate-authority-data: T0xE\n"),
+			want: cluster("    server: https://proxy.example.com\n    certificate-authority-data: \"\"\n"), entries: []kubeconfig.Entry{rotated("cluster", "a")},
+		},
+		{
+			name: "edits JSON", content: `{"kind":"Config","clusters":[{"name":"a","cluster":{"server":"https://proxy.example.com","certificate-authority-data":"T0xE"}}]}`,
+			want: `{"kind":"Config","clusters":[{"name":"a","cluster":{"server":"https://proxy.example.com","certificate-authority-data":"` + newData + `"}}]}`, entries: []kubeconfig.Entry{rotated("cluster", "a")},
+		},
+		{
+			name: "adds to JSON", content: `{"kind":"Config","clusters":[{"name":"a","cluster":{"server":"https://proxy.example.com"}}]}`,
+			want: `{"kind":"Config","clusters":[{"name":"a","cluster":{"certificate-authority-data": "` + newData + `", "server":"https://proxy.example.com"}}]}`, entries: []kubeconfig.Entry{rotated("cluster", "a")},
+		},
+		{
+			name: "leaves a cluster that is not verified alone", content: cluster("    server: https://proxy.example.com\n    insecure-skip-tls-verify: true\n"),
+			want:    cluster("    server: https://proxy.example.com\n    insecure-skip-tls-verify: true\n"),
+			entries: []kubeconfig.Entry{{Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped, Reason: "it has insecure-skip-tls-verify"}},
+		},
+		{
+			name: "leaves a cluster with a CA file alone", content: cluster("    server: https://proxy.example.com\n    certificate-authority: /etc/ca.pem\n"),
+			want: cluster("    server: https://proxy.example.com\n    certificate-authority: /etc/ca.pem\n"),
+			entries: []kubeconfig.Entry{{
+				Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped, Reason: `it takes its CA bundle from the file "/etc/ca.pem", which may be others' as well`,
+			}},
+		},
+		{
+			name: "refuses what it cannot edit: a value on several lines", err: "spread over several lines",
+			content: cluster("    server: https://proxy.example.com\n    certificate-authority-data: |\n      T0xE\n      T0xE\n"),
+		},
+		{
+			name: "refuses what it cannot edit: an anchor that others use", err: "has a YAML anchor",
+			content: "kind: Config\nclusters:\n- name: a\n  cluster: {server: https://proxy.example.com, certificate-authority-data: &ca T0xE}\n" +
+				"- name: b\n  cluster: {server: https://other.example.com, certificate-authority-data: *ca}\n",
+		},
+		{
+			name: "refuses what it cannot edit: an alias", err: "is a YAML alias",
+			content: "kind: Config\nclusters:\n- name: b\n  cluster: {server: https://other.example.com, certificate-authority-data: &ca T0xE}\n" +
+				"- name: a\n  cluster: {server: https://proxy.example.com, certificate-authority-data: *ca}\n",
+		},
+		{name: "refuses what is no YAML", content: "\t{", notKubeconfig: true, err: "not a kubeconfig"},
+		{name: "refuses another kind", content: "kind: Pod\nclusters: []", notKubeconfig: true, err: "not a kubeconfig"},
+		{name: "refuses a file without a kind", content: "a: b", notKubeconfig: true, err: "not a kubeconfig"},
+		{name: "refuses an empty file", notKubeconfig: true, err: "not a kubeconfig"},
+		{name: "refuses two clusters with one name", err: "duplicate name", content: cluster("    server: https://proxy.example.com\n- name: a\n  cluster: {}\n")},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			to := kubeconfig.Target{Endpoint: "https://proxy.example.com", CABundle: bundle(t)}
+			if test.system {
+				to.CABundle = nil
+			}
+			got, err := kubeconfig.Rotate([]byte(test.content), to)
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) || errors.Is(err, kubeconfig.ErrNotKubeconfig) != test.notKubeconfig {
+					t.Fatalf("want an error with %q, got %v", test.err, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, string(got.Content)); diff != "" {
+				t.Errorf("content (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.entries, got.Entries); diff != "" {
+				t.Errorf("entries (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRotateRefusesABadBundle(t *testing.T) {
+	t.Parallel()
+	ca, err := certs.NewCA("CA", time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ca.KeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = kubeconfig.Rotate([]byte(userFile), kubeconfig.Target{Endpoint: "https://proxy.example.com", CABundle: key})
+	if err == nil || !strings.Contains(err.Error(), "not a certificate") {
+		t.Errorf("a private key as CA bundle: %v", err)
+	}
+}
+
+func TestRotateFile(t *testing.T) {
+	t.Parallel()
+	to := kubeconfig.Target{Endpoint: "https://proxy.example.com", CABundle: bundle(t)}
+	before := strings.ReplaceAll(userFile, "${OLD}", oldData)
+	after := strings.ReplaceAll(userFile, "${OLD}", base64.StdEncoding.EncodeToString(bundle(t)))
+	for _, test := range []struct {
+		name    string
+		prepare func(t *testing.T, path string)
+		dryRun  bool
+		want    string
+		err     string
+	}{
+		{name: "replaces the file", want: after},
+		{name: "changes nothing in a dry run", dryRun: true, want: before},
+		{name: "needs no lock in a dry run", dryRun: true, want: before, prepare: func(t *testing.T, path string) {
+			t.Helper()
+			write(t, path+".lock", "")
+		}},
+		{name: "leaves a file alone that kubectl is changing", want: before, err: ".lock\" exists", prepare: func(t *testing.T, path string) {
+			t.Helper()
+			write(t, path+".lock", "")
+		}},
+		{name: "waits until kubectl is done", want: after, prepare: func(t *testing.T, path string) {
+			t.Helper()
+			write(t, path+".lock", "")
+			time.AfterFunc(50*time.Millisecond, func() { _ = os.Remove(path + ".lock") })
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "config")
+			write(t, path, before)
+			if err := os.Chmod(path, 0o640); err != nil {
+				t.Fatal(err)
+			}
+			if test.prepare != nil {
+				test.prepare(t, path)
+			}
+			timeout := 10 * time.Second
+			if test.err != "" {
+				timeout = 100 * time.Millisecond
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			defer cancel()
+			rotation, err := kubeconfig.RotateFile(ctx, path, to, test.dryRun)
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) {
+					t.Errorf("want an error with %q, got %v", test.err, err)
+				}
+			} else if err != nil || !rotation.Changed() {
+				t.Errorf("got %+v, %v", rotation, err)
+			}
+			content, err := os.ReadFile(path)
+			if err != nil || string(content) != test.want {
+				t.Errorf("the file is (-want +got), %v:\n%s", err, cmp.Diff(test.want, string(content)))
+			}
+			if info, err := os.Stat(path); err != nil || info.Mode() != 0o640 {
+				t.Errorf("its mode is %v, %v", info.Mode(), err)
+			}
+		})
+	}
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
