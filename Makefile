@@ -31,6 +31,10 @@ test-unit: ## Run the quick tests only
 test-race: controlplane ## Run every test with the race detector
 	go test -race -timeout 60m ./...
 
+.PHONY: bench
+bench: build controlplane ## Measure the proxy on a local control plane: BENCH="-preset full -o json -loads get,list" for more
+	go run ./test/bench $(BENCH)
+
 .PHONY: controlplane
 controlplane: ## Build etcd and kube-apiserver for tests and the demo (several minutes the first time)
 	@if [ -z "$$KUBEBUILDER_ASSETS" ]; then hack/controlplane/build.sh; fi

@@ -329,3 +329,10 @@ func (c *Cluster) log(format string, args ...any) {
 	// A human who cannot be told is no reason to fail.
 	_, _ = fmt.Fprintf(c.options.Log, format+"\n", args...)
 }
+
+// APIServerPID is the process ID of the kube-apiserver, of its latest start.
+func (c *Cluster) APIServerPID() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.apiServer.process.Process.Pid
+}

@@ -1,0 +1,87 @@
+// Command bench measures the impersonation proxy on a local control plane: the same requests direct and proxied in turn, in one run, with
+// the processor time of the proxy for each. Ratios hold from one machine to another, absolute figures do not. Every request goes to
+// 127.0.0.1, and nothing is left behind.
+//
+// It is run by `make bench`, which builds the programs first. docs/performance.md tells what the figures mean.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// The exit codes of the CLI.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitTimedOut    = 124
+	exitInterrupted = 130
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, out, errOut io.Writer) int {
+	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	o, err := parseOptions(args, errOut)
+	if errors.Is(err, flag.ErrHelp) {
+		return exitDone
+	}
+	if err != nil {
+		_, _ = fmt.Fprintln(errOut, "error:", err)
+		return exitUsage
+	}
+	ctx, cancel := context.WithTimeout(interrupted, o.Timeout)
+	defer cancel()
+	err = bench(ctx, o, out, errOut)
+	switch {
+	case err == nil:
+		return exitDone
+	case interrupted.Err() != nil:
+		_, _ = fmt.Fprintln(errOut, "Interrupted.")
+		return exitInterrupted
+	case errors.Is(err, context.DeadlineExceeded):
+		_, _ = fmt.Fprintln(errOut, "error:", err)
+		return exitTimedOut
+	}
+	_, _ = fmt.Fprintln(errOut, "error:", err)
+	return exitFailed
+}
+
+// bench runs the loads that were chosen, and prints what they gave: also when one of them fails, before its error.
+func bench(ctx context.Context, o *options, out, errOut io.Writer) (err error) {
+	w, err := newWorld(ctx, o, errOut)
+	if w != nil {
+		defer func() { err = errors.Join(err, w.close()) }()
+	}
+	if err != nil {
+		return fmt.Errorf("setting up: %w", err)
+	}
+	r := newReport(o)
+	for _, l := range loads() {
+		if !o.wants(l.name) {
+			continue
+		}
+		w.say("%s: %s", l.name, l.about)
+		if err = l.run(ctx, w, r); err != nil {
+			err = fmt.Errorf("load %q: %w", l.name, err)
+			break
+		}
+		if !w.agent.Running() {
+			err = fmt.Errorf("load %q: the agent has ended; its log says:\n%s", l.name, tail(w.agent.Log()))
+			break
+		}
+	}
+	r.finish()
+	if o.Output == outputJSON {
+		return errors.Join(r.writeJSON(out), err)
+	}
+	return errors.Join(r.writeText(out), err)
+}

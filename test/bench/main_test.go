@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestBench runs some loads for a moment: it shows that they work, not how fast anything is.
+func TestBench(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("needs a real etcd and kube-apiserver, which -short leaves out")
+	}
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs := t.TempDir()
+	args := []string{
+		"-deploy=" + filepath.Join(root, "deploy"), "-o=json", "-rounds=1", "-seconds=0.05", "-objects=20", "-watches=20", "-watchers=5", "-idle=5",
+		"-loads=size,get,names-1,list,create,connect,idle,watches,events,login,exec", "-timeout=3m",
+	}
+	for flag, source := range map[string]string{"cli": "./cmd/pinniped", "agent": "./cmd/agent"} {
+		path := filepath.Join(programs, flag)
+		build := exec.CommandContext(t.Context(), "go", "build", "-o", path, source)
+		build.Dir = root
+		if output, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("building %s: %v\n%s", source, err, output)
+		}
+		args = append(args, "-"+flag+"="+path)
+	}
+	var out, errOut bytes.Buffer
+	if code := run(args, &out, &errOut); code != exitDone {
+		t.Fatalf("it ended with %d: %s", code, errOut.String())
+	}
+	var got report
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatalf("%v: %s", err, out.String())
+	}
+	var names []string
+	for _, l := range got.Requests {
+		names = append(names, l.Name)
+		if l.Direct.Rate <= 0 || l.Proxied.Rate <= 0 || l.Ratio <= 0 {
+			t.Errorf("%s: nothing was measured: %+v", l.Name, l)
+		}
+	}
+	if diff := cmp.Diff([]string{"get", "names-1", "list", "create", "connect", "exec"}, names); diff != "" {
+		t.Errorf("loads with requests (-want +got):\n%s", diff)
+	}
+	if got.Model == nil {
+		t.Error("no cost model, although get, list and exec were measured")
+	}
+	measured := map[string]bool{}
+	for _, f := range got.Figures {
+		measured[f.Load] = true
+	}
+	for _, name := range []string{"size", "idle", "watches", "events", "login"} {
+		if !measured[name] {
+			t.Errorf("no figure of load %q", name)
+		}
+	}
+}
+
+func TestBadUsage(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"refuses an unknown load", []string{"-loads=get,nothing"}, `unknown load "nothing": use size, memory, get,`},
+		{"refuses an unknown preset", []string{"-preset=slow"}, `-preset is "slow": use quick or full`},
+		{"refuses an unknown output", []string{"-o=yaml"}, `-o is "yaml": use text or json`},
+		{"refuses numbers without sense", []string{"-workers=-1"}, "-workers must be more than zero"},
+		{"refuses arguments", []string{"get"}, `unknown argument "get"`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			var out, errOut bytes.Buffer
+			if code := run(test.args, &out, &errOut); code != exitUsage {
+				t.Errorf("want code %d, got %d", exitUsage, code)
+			}
+			if !strings.Contains(errOut.String(), test.want) {
+				t.Errorf("want %q in the error, got %q", test.want, errOut.String())
+			}
+		})
+	}
+}
+
+func TestMissingProgram(t *testing.T) {
+	t.Parallel()
+	var out, errOut bytes.Buffer
+	if code := run([]string{"-agent=" + filepath.Join(t.TempDir(), "none")}, &out, &errOut); code != exitFailed {
+		t.Errorf("want code %d, got %d", exitFailed, code)
+	}
+	if want := "looking for the programs, which `make build` builds"; !strings.Contains(errOut.String(), want) {
+		t.Errorf("want %q in the error, got %q", want, errOut.String())
+	}
+}
+
+func TestCostModel(t *testing.T) {
+	t.Parallel()
+	results := []requestResult{
+		{Name: "get", Proxied: wayResult{Rate: 1, ProxyCPU: 200, Bytes: 1000}},
+		{Name: "list", Proxied: wayResult{Rate: 1, ProxyCPU: 1200, Bytes: 1_001_000}},
+	}
+	if got := costModel(results); got != nil {
+		t.Errorf("want no model without exec, got %v", got)
+	}
+	results = append(results, requestResult{Name: "exec", Proxied: wayResult{Rate: 1, ProxyCPU: 3000}})
+	got := costModel(results)
+	if got == nil {
+		t.Fatal("no model")
+	}
+	if want := "cores = 0.0002·requests/s + 0.003·execs/s + 1e-09·bytes/s"; got.String() != want {
+		t.Errorf("want %s, got %s", want, got)
+	}
+}
+
+func TestQuantiles(t *testing.T) {
+	t.Parallel()
+	values := []float64{4, 1, 3, 2}
+	if got := median(values); got != 2.5 {
+		t.Errorf("median: want 2.5, got %v", got)
+	}
+	if got := quantile(values, 0.99); got != 4 {
+		t.Errorf("p99: want 4, got %v", got)
+	}
+	if got := median([]time.Duration{}); got != 0 {
+		t.Errorf("median of nothing: want 0, got %v", got)
+	}
+}
+
+func TestReadProcess(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		t.Skip("no /proc here")
+	}
+	before, err := readProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); time.Since(began) < 10*time.Second; {
+		after, err := readProcess(os.Getpid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if after > before {
+			m, err := readMemory(os.Getpid())
+			if err != nil || m.all < m.anonymous || m.anonymous == 0 {
+				t.Errorf("memory: %+v, %v", m, err)
+			}
+			return
+		}
+	}
+	t.Error("processor time did not grow while it was used")
+}

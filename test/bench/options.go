@@ -1,0 +1,124 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	outputText = "text"
+	outputJSON = "json"
+)
+
+// options say what is measured, and for how long.
+type options struct {
+	Preset  string
+	Loads   []string
+	Rounds  int
+	Seconds float64
+	Workers int
+	Clients int // connections
+	Objects int // ConfigMaps
+	Watches int
+	Watcher int // watchers of the delay of events
+	Idle    int // connections
+	Output  string
+	Agent   string
+	CLI     string
+	Deploy  string
+	Args    []string // for the agent
+	Keep    string   // a directory for the cluster, which is kept
+	Timeout time.Duration
+}
+
+// preset are the options that depend on how much time there is.
+type preset struct {
+	rounds  int
+	seconds float64
+	timeout time.Duration
+}
+
+func presets() map[string]preset {
+	return map[string]preset{
+		"quick": {rounds: 3, seconds: 1, timeout: 10 * time.Minute},
+		"full":  {rounds: 5, seconds: 4, timeout: 30 * time.Minute},
+	}
+}
+
+func parseOptions(args []string, errOut io.Writer) (*options, error) {
+	o := &options{}
+	var names, agentArgs string
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(errOut)
+	flags.StringVar(&o.Preset, "preset", "quick", "quick (about 3 minutes) or full (about 10)")
+	flags.StringVar(&names, "loads", "all", "loads to run, separated by commas: "+strings.Join(loadNames(), ","))
+	flags.IntVar(&o.Rounds, "rounds", 0, "how often direct and proxied take turns (default: the preset's)")
+	flags.Float64Var(&o.Seconds, "seconds", 0, "how long one turn takes (default: the preset's)")
+	flags.IntVar(&o.Workers, "workers", 16, "workers of the loads with many, each waiting for its answer before it asks again")
+	flags.IntVar(&o.Clients, "clients", 4, "HTTP/2 connections that the workers share")
+	flags.IntVar(&o.Objects, "objects", 1000, "ConfigMaps of 1 kB")
+	flags.IntVar(&o.Watches, "watches", 1000, "watches opened at once")
+	flags.IntVar(&o.Watcher, "watchers", 300, "watchers of the delay of events")
+	flags.IntVar(&o.Idle, "idle", 1000, "idle TLS connections held")
+	flags.StringVar(&o.Output, "o", outputText, "text or json")
+	flags.StringVar(&o.Agent, "agent", "bin/pinniped-agent", "the agent's program")
+	flags.StringVar(&o.CLI, "cli", "bin/pinniped", "the CLI's program")
+	flags.StringVar(&o.Deploy, "deploy", "deploy", "folder of the manifests")
+	flags.StringVar(&agentArgs, "agent-args", "", "more arguments for the agent, separated by spaces")
+	flags.StringVar(&o.Keep, "keep", "", "a new directory for the cluster's files and logs, which stay there (default: a temporary one)")
+	flags.DurationVar(&o.Timeout, "timeout", 0, "give up after this long (default: the preset's)")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("unknown argument %q", flags.Arg(0))
+	}
+	chosen, ok := presets()[o.Preset]
+	if !ok {
+		return nil, fmt.Errorf("-preset is %q: use quick or full", o.Preset)
+	}
+	if o.Output != outputText && o.Output != outputJSON {
+		return nil, fmt.Errorf("-o is %q: use text or json", o.Output)
+	}
+	if o.Rounds == 0 {
+		o.Rounds = chosen.rounds
+	}
+	if o.Seconds == 0 {
+		o.Seconds = chosen.seconds
+	}
+	if o.Timeout == 0 {
+		o.Timeout = chosen.timeout
+	}
+	o.Args = strings.Fields(agentArgs)
+	if names != "all" {
+		o.Loads = strings.Split(names, ",")
+	}
+	return o, o.validate()
+}
+
+func (o *options) validate() error {
+	for _, name := range o.Loads {
+		if !slices.Contains(loadNames(), name) {
+			return fmt.Errorf("unknown load %q: use %s", name, strings.Join(loadNames(), ", "))
+		}
+	}
+	for name, value := range map[string]float64{
+		"rounds": float64(o.Rounds), "seconds": o.Seconds, "workers": float64(o.Workers), "clients": float64(o.Clients),
+		"objects": float64(o.Objects), "watches": float64(o.Watches), "watchers": float64(o.Watcher), "idle": float64(o.Idle),
+		"timeout": float64(o.Timeout),
+	} {
+		if value <= 0 {
+			return fmt.Errorf("-%s must be more than zero", name)
+		}
+	}
+	return nil
+}
+
+func (o *options) wants(load string) bool { return len(o.Loads) == 0 || slices.Contains(o.Loads, load) }
+
+// turn is how long one side is measured before it is the other's turn.
+func (o *options) turn() time.Duration { return time.Duration(o.Seconds * float64(time.Second)) }

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// clockTick is the unit of processor time in /proc/PID/stat: on Linux always 10 ms, as seen from a program.
+const clockTick = 10 * time.Millisecond
+
+// readProcess returns the processor time, user and system, that a process has used so far.
+func readProcess(pid int) (time.Duration, error) {
+	path := filepath.Join("/proc", strconv.Itoa(pid), "stat")
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return 0, fmt.Errorf("reading a process's processor time: %w", err)
+	}
+	// The program's name, in parentheses, may contain anything.
+	_, after, found := bytes.Cut(content[max(0, bytes.LastIndexByte(content, ')')):], []byte(") "))
+	fields := strings.Fields(string(after))
+	if !found || len(fields) < 13 {
+		return 0, fmt.Errorf("reading %q: too few fields", path)
+	}
+	user, err1 := strconv.ParseInt(fields[11], 10, 64)
+	system, err2 := strconv.ParseInt(fields[12], 10, 64)
+	if err := errors.Join(err1, err2); err != nil {
+		return 0, fmt.Errorf("reading %q: %w", path, err)
+	}
+	return time.Duration(user+system) * clockTick, nil
+}
+
+// memory is what of a process is in memory, in bytes. Files are mostly the program itself, which replicas on one node share.
+type memory struct{ all, anonymous, files int64 }
+
+func readMemory(pid int) (memory, error) {
+	path := filepath.Join("/proc", strconv.Itoa(pid), "status")
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return memory{}, fmt.Errorf("reading a process's memory: %w", err)
+	}
+	var m memory
+	for line := range strings.Lines(string(content)) {
+		name, value, _ := strings.Cut(line, ":")
+		var into *int64
+		switch name {
+		case "VmRSS":
+			into = &m.all
+		case "RssAnon":
+			into = &m.anonymous
+		case "RssFile":
+			into = &m.files
+		default:
+			continue
+		}
+		kilobytes, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+		if err != nil {
+			return memory{}, fmt.Errorf("reading %q: %w", path, err)
+		}
+		*into = kilobytes << 10
+	}
+	if m.all == 0 {
+		return memory{}, fmt.Errorf("reading %q: no VmRSS", path)
+	}
+	return m, nil
+}
+
+// processorTimes are those of the two servers.
+type processorTimes struct{ proxy, apiServer time.Duration }
+
+func (w *world) processorTimes() (processorTimes, error) {
+	proxy, err1 := readProcess(w.agent.PID())
+	apiServer, err2 := readProcess(w.Cluster.APIServerPID())
+	return processorTimes{proxy, apiServer}, errors.Join(err1, err2)
+}

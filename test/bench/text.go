@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// writeText prints the report for a human.
+func (r *report) writeText(out io.Writer) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	p := &printer{out: table}
+	p.line("%s, %d cores, %s, %s, %s", r.Machine.Processor, r.Machine.Cores, r.Machine.Platform, r.Machine.Go, r.Date.Format("2006-01-02 15:04"))
+	p.line("%d rounds of %gs direct and proxied in turn; medians; CPU is a request's", r.Rounds, r.Seconds)
+	if len(r.Requests) > 0 {
+		p.line("")
+		p.line("LOAD\tDIRECT\tPROXIED\tRATIO\tDIRECT P50\tPROXIED P50\tP99\tADDED\tPROXY CPU\tAPI SERVER CPU\tQUOTIENT\tGOALS")
+	}
+	for _, l := range r.Requests {
+		p.line("%s\t%.0f/s\t%.0f/s\t%.2f\t%.2f ms\t%.2f ms\t%.1f ms\t%+.0f%%\t%.0f µs\t%.0f µs\t%.2f\t%s", l.Name, l.Direct.Rate, l.Proxied.Rate, l.Ratio,
+			l.Direct.P50, l.Proxied.P50, l.Proxied.P99, 100*l.AddedLatency, l.Proxied.ProxyCPU, l.Direct.APIServerCPU, l.Quotient, verdicts(l.Goals))
+	}
+	if len(r.Figures) > 0 {
+		p.line("")
+		p.line("LOAD\tWAY\tFIGURE\tVALUE\tGOAL")
+	}
+	for _, f := range r.Figures {
+		var aim string
+		if f.Goal != nil {
+			aim = verdicts([]goal{{Of: f.Unit, Aim: f.Goal.Aim, Met: f.Goal.Met}})
+		}
+		p.line("%s\t%s\t%s\t%.4g %s\t%s", f.Load, f.Way, f.Name, f.Value, f.Unit, aim)
+	}
+	if r.Model != nil {
+		p.line("")
+		p.line("This proxy:\t%s", r.Model)
+		p.line("Teleport's, as published:\t%s", published())
+	}
+	if p.err != nil {
+		return fmt.Errorf("printing the report: %w", p.err)
+	}
+	return table.Flush()
+}
+
+func verdicts(goals []goal) string {
+	var said []string
+	for _, g := range goals {
+		word := "met"
+		if !g.Met {
+			word = "MISSED"
+		}
+		said = append(said, fmt.Sprintf("%s %s %s", g.Of, g.Aim, word))
+	}
+	return strings.Join(said, "; ")
+}
+
+type printer struct {
+	out io.Writer
+	err error
+}
+
+func (p *printer) line(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.out, format+"\n", args...)
+	}
+}
