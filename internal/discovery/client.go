@@ -305,8 +305,7 @@ type operation struct {
 }
 
 func (c *Client) request(op operation) *rest.Request {
-	verb := map[string]string{"get": http.MethodGet, "list": http.MethodGet, "patch": http.MethodPatch}[op.verb]
-	request := c.rest[op.resource.GroupVersion()].Verb(verb).Resource(op.resource.Resource)
+	request := c.rest[op.resource.GroupVersion()].Verb(method(op.verb)).Resource(op.resource.Resource)
 	if op.namespace != "" {
 		request.Namespace(op.namespace)
 	}

@@ -174,7 +174,7 @@ func (c *Client) explain(ctx context.Context, op operation, err error) error {
 	if op.subresource != "" {
 		resource.Resource += "/" + op.subresource
 	}
-	doing := map[string]string{"get": "reading", "list": "listing", "patch": "applying", "create": "creating"}[op.verb] + " " + resource.String()
+	doing := map[string]string{"get": "reading", "list": "listing", "patch": "applying", "create": "creating", "delete": "deleting"}[op.verb] + " " + resource.String()
 	if op.name != "" {
 		doing += fmt.Sprintf(" %q", op.name)
 	}

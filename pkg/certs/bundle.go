@@ -134,7 +134,7 @@ func (r *run) checkOldClients() []Finding {
 			"until now the agent's generated certificate was served: kubeconfigs handed out so far trust its CA only and must be made anew (%s)", why).withSeverity(SeverityWarning)}
 	}
 	return []Finding{finding(OldClientsBreak,
-		"advertise the old and the new CA together first (--ca-bundle with both, the old certificate still in place), have kubeconfigs made anew, then change the certificate",
+		`change the CA in steps with "pinniped ip-tls rotate": it advertises the old and the new one together, waits until kubeconfigs are made anew, and only then changes the certificate`,
 		"every kubeconfig handed out so far stops working: %s not verify the new certificate: %s", old.does(), why)}
 }
 

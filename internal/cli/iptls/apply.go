@@ -116,7 +116,7 @@ func otherManagers(issuer *configv1alpha1.CredentialIssuer, changes []Change) []
 			continue
 		}
 		for _, change := range changes {
-			if entryOwns(entry, pathOf(change.Field)) {
+			if !change.ofSecret() && entryOwns(entry, pathOf(change.Field)) {
 				managers = append(managers, entry.Manager)
 				break
 			}

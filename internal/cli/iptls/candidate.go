@@ -1,7 +1,6 @@
 package iptls
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -10,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
@@ -22,6 +22,7 @@ type Candidate struct {
 	Secret           string
 	CABundle         string // a path, or "-" for stdin
 	CAFromSecret     bool
+	SystemRoots      bool
 	ExternalEndpoint string
 	LoadBalancerIP   string
 	Allow            []string
@@ -35,6 +36,7 @@ func (c *Candidate) addFlags(cmd *cobra.Command, secretUsage, bundleUsage string
 	flags.StringVar(&c.Secret, "secret", "", secretUsage)
 	flags.StringVar(&c.CABundle, "ca-bundle", "", bundleUsage)
 	flags.BoolVar(&c.CAFromSecret, "ca-from-secret", false, "advertise ca.crt of the Secret, even when the CredentialIssuer has a CA bundle")
+	flags.BoolVar(&c.SystemRoots, "system-roots", false, "advertise no CA bundle: clients verify with their system roots, as for a certificate of a public CA")
 	flags.StringVar(&c.ExternalEndpoint, "external-endpoint", "", `where clients reach the impersonation proxy: HOST or HOST:PORT (default: as it is)`)
 	flags.StringVar(&c.LoadBalancerIP, "load-balancer-ip", "", "IP address that the Service of type LoadBalancer asks for (default: as it is)")
 	flags.StringArrayVar(&c.Allow, "allow", nil, `let through what the check with this code refuses (repeatable), for example NameNotCovered`)
@@ -57,8 +59,8 @@ func allowable() []string {
 }
 
 func (c *Candidate) validate() error {
-	if c.Changed("ca-bundle") && c.CAFromSecret {
-		return ui.Usage(errors.New("--ca-bundle and --ca-from-secret exclude each other"))
+	if err := c.validateBundleSource(); err != nil {
+		return err
 	}
 	for _, code := range c.Allow {
 		if err := validateAllow(code); err != nil {
@@ -74,6 +76,24 @@ func (c *Candidate) validate() error {
 		}
 	}
 	return nil
+}
+
+// validateBundleSource wants at most one source of the CA bundle.
+func (c *Candidate) validateBundleSource() error {
+	var given []string
+	for _, source := range []struct {
+		flag  string
+		given bool
+	}{{"--ca-bundle", c.Changed("ca-bundle")}, {"--ca-from-secret", c.CAFromSecret}, {"--system-roots", c.SystemRoots}} {
+		if source.given {
+			given = append(given, source.flag)
+		}
+	}
+	if len(given) < 2 {
+		return nil
+	}
+	return ui.WithHint(ui.Usage(fmt.Errorf("%s and %s exclude each other", given[0], given[1])),
+		"clients verify with one of: a file (--ca-bundle), ca.crt of the Secret (--ca-from-secret), their system roots (--system-roots)")
 }
 
 func validateEndpoint(flag, value string) error {
@@ -101,7 +121,7 @@ func validateAllow(text string) error {
 
 // asRequest turns the flags into a request: it reads the CA bundle.
 func (c *Candidate) asRequest(stdin io.Reader) (request, error) {
-	req := request{secret: c.Secret, bundleFromSecret: c.CAFromSecret}
+	req := request{secret: c.Secret, bundleFromSecret: c.CAFromSecret, systemRoots: c.SystemRoots}
 	for _, code := range c.Allow {
 		req.allow = append(req.allow, certs.Code(code))
 	}
@@ -118,7 +138,7 @@ func (c *Candidate) asRequest(stdin io.Reader) (request, error) {
 		}
 		if strings.TrimSpace(string(bundle)) == "" {
 			return request{}, ui.WithHint(ui.Usage(fmt.Errorf("the CA bundle from %s is empty", nameOf(c.CABundle))),
-				"leave out --ca-bundle when clients are to use ca.crt of the Secret or their system roots")
+				"give --ca-from-secret for ca.crt of the Secret, or --system-roots for the system roots of clients")
 		}
 		req.bundle, req.bundleGiven = bundle, true
 	}
@@ -148,6 +168,24 @@ func nameOf(path string) string {
 		return "stdin"
 	}
 	return fmt.Sprintf("%q", path)
+}
+
+// fitsSecret says whether the Secret has what the request wants to be advertised.
+func (r request) fitsSecret(secret *corev1.Secret) error {
+	if secret == nil {
+		return nil // a check says so
+	}
+	has := len(secret.Data[caBundleKey]) > 0
+	name := secret.Namespace + "/" + secret.Name
+	switch {
+	case r.bundleFromSecret && !has:
+		return ui.WithExitCode(ui.WithHint(fmt.Errorf("Secret %q has no ca.crt that could be advertised", name),
+			"give the CA bundle as a file with --ca-bundle, or --system-roots if the certificate is of a public CA"), ui.ExitRefused)
+	case r.systemRoots && has:
+		return ui.WithExitCode(ui.WithHint(fmt.Errorf("Secret %q has a ca.crt, which the agent advertises to clients in place of their system roots", name),
+			`remove it: kubectl patch secret %s --namespace %s --type=json -p='[{"op":"remove","path":"/data/ca.crt"}]'`, secret.Name, secret.Namespace), ui.ExitRefused)
+	}
+	return nil
 }
 
 // fits says whether the request can be meant for this CredentialIssuer.

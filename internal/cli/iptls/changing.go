@@ -168,6 +168,22 @@ func (c *Changing) do(ctx context.Context, what change) (*Result, error) {
 	return result, nil
 }
 
+// secretError is what went wrong in writing a Secret.
+type secretError struct {
+	name string
+	error
+}
+
+func (e *secretError) Unwrap() error { return e.error }
+
+// culprit names the object that could not be changed.
+func culprit(err error, st *state) string {
+	if of, ok := errors.AsType[*secretError](err); ok {
+		return fmt.Sprintf("Secret %q", of.name)
+	}
+	return fmt.Sprintf("CredentialIssuer %q", st.issuer.Name)
+}
+
 // applyChecked gathers, decides and applies. When the CredentialIssuer has changed between reading and applying, it
 // starts over, so that what is applied was checked against what is there. applied is nil when nothing had to change.
 func (c *Changing) applyChecked(ctx context.Context, what change) (*state, *plan, *configv1alpha1.CredentialIssuer, error) {
@@ -194,15 +210,15 @@ func (c *Changing) applyChecked(ctx context.Context, what change) (*state, *plan
 		applied, err := what.apply(ctx, st, p)
 		switch {
 		case err == nil:
-			if c.DryRun == dryRunNone {
+			if c.DryRun == dryRunNone && len(changesBetween(*st.issuer.Spec.ImpersonationProxy, p.wanted)) > 0 {
 				c.progress.Done("Changed CredentialIssuer %q", st.issuer.Name)
 			}
 			return st, p, applied, nil
 		case errors.Is(err, errLookAgain):
 		case errors.Is(err, discovery.ErrConflict) && attempt < attempts:
-			c.progress.Info("CredentialIssuer %q has changed meanwhile: looking again", st.issuer.Name)
+			c.progress.Info("%s has changed meanwhile: looking again", culprit(err, st))
 		default:
-			return nil, nil, nil, withCodes(fmt.Errorf("changing CredentialIssuer %q: %w", st.issuer.Name, err))
+			return nil, nil, nil, withCodes(fmt.Errorf("changing %s: %w", culprit(err, st), err))
 		}
 	}
 }

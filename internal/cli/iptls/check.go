@@ -170,16 +170,10 @@ func (o *CheckOptions) validateSource() error {
 
 // Complete turns the flags into a request. It loads the kubeconfig only when the cluster will be asked.
 func (o *CheckOptions) Complete() error {
-	stdin := 0
-	for _, path := range []string{o.Cert, o.Key, o.CABundle} {
-		if path == "-" {
-			stdin++
-		}
+	err := oneFromStdin(map[string]string{"cert": o.Cert, "key": o.Key, "ca-bundle": o.CABundle})
+	if err != nil {
+		return err
 	}
-	if stdin > 1 {
-		return ui.Usage(errors.New("only one of --cert, --key and --ca-bundle can be read from stdin"))
-	}
-	var err error
 	if o.request, err = o.asRequest(o.In); err != nil {
 		return err
 	}
@@ -233,6 +227,9 @@ func (o *CheckOptions) checkCluster(ctx context.Context) (*CheckResult, error) {
 		return nil, err
 	}
 	if err := req.fits(st.issuer); err != nil {
+		return nil, err
+	}
+	if err := req.fitsSecret(st.secret); err != nil {
 		return nil, err
 	}
 	req.secret = st.secretName

@@ -6,7 +6,9 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -43,6 +45,69 @@ type fakeCluster struct {
 	afterRead               func(*fakeCluster)
 	namespaceErr, applyErr  error
 	caSecretErr             error
+	secretErr               error    // of writing a Secret
+	owned                   []string // keys of the Secret that we have applied
+	// beforeSecret and afterSecret are as beforeApply and afterApply, for the Secret.
+	beforeSecret, afterSecret func(*fakeCluster)
+}
+
+// bumpSecret gives the Secret a new resource version, as every change does.
+func (c *fakeCluster) bumpSecret() {
+	c.version++
+	c.secret.ResourceVersion = strconv.Itoa(c.version)
+}
+
+func (c *fakeCluster) ApplySecret(_ context.Context, namespace, name string, object any, opts discovery.ApplyOptions) (*corev1.Secret, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.secretErr != nil {
+		return nil, c.secretErr
+	}
+	if c.beforeSecret != nil {
+		c.beforeSecret(c)
+	}
+	encoded, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	var wanted corev1.Secret
+	if err := json.Unmarshal(encoded, &wanted); err != nil {
+		return nil, err
+	}
+	exists := c.secret != nil && c.secret.Name == name
+	switch version := wanted.ResourceVersion; {
+	case exists && version == "" && !opts.Force, exists && version != "" && version != c.secret.ResourceVersion, !exists && version != "":
+		return nil, fmt.Errorf("the Secret has been modified: %w", discovery.ErrConflict)
+	case exists && wanted.Type != c.secret.Type:
+		return nil, errors.New("the type of a Secret never changes")
+	}
+	result := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "made"}, Type: wanted.Type, Data: map[string][]byte{}}
+	if exists {
+		result = c.secret.DeepCopy()
+	}
+	for _, key := range c.owned {
+		delete(result.Data, key)
+	}
+	maps.Copy(result.Data, wanted.Data)
+	if opts.DryRun {
+		return result, nil
+	}
+	c.secret, c.owned = result, slices.Collect(maps.Keys(wanted.Data))
+	c.bumpSecret()
+	if c.afterSecret != nil {
+		c.afterSecret(c)
+	}
+	return c.secret.DeepCopy(), nil
+}
+
+func (c *fakeCluster) DeleteSecret(_ context.Context, secret *corev1.Secret) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.secret == nil || c.secret.ResourceVersion != secret.ResourceVersion || c.secret.UID != secret.UID {
+		return discovery.ErrConflict
+	}
+	c.secret, c.owned = nil, nil
+	return nil
 }
 
 func (c *fakeCluster) bump() {

@@ -28,6 +28,8 @@ type Cluster interface {
 	ApplyCredentialIssuer(ctx context.Context, name string, object any, opts discovery.ApplyOptions) (*configv1alpha1.CredentialIssuer, error)
 	MergeCredentialIssuer(ctx context.Context, name string, patch any, opts discovery.ApplyOptions) (*configv1alpha1.CredentialIssuer, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	ApplySecret(ctx context.Context, namespace, name string, object any, opts discovery.ApplyOptions) (*corev1.Secret, error)
+	DeleteSecret(ctx context.Context, secret *corev1.Secret) error
 	Service(ctx context.Context, namespace, name string) (*corev1.Service, error)
 	AgentNamespace(ctx context.Context) (string, error)
 }

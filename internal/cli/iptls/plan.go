@@ -1,6 +1,7 @@
 package iptls
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"slices"
@@ -34,6 +35,7 @@ type request struct {
 	bundle            []byte  // of --ca-bundle
 	bundleGiven       bool    // --ca-bundle
 	bundleFromSecret  bool    // --ca-from-secret
+	systemRoots       bool    // --system-roots
 	endpoint          *string // --external-endpoint
 	loadBalancerIP    *string // --load-balancer-ip
 	allow             []certs.Code
@@ -54,6 +56,8 @@ type plan struct {
 	action string
 	// moved says what is no longer as a plan file has it.
 	moved []string
+	// putBack undoes what was changed besides the CredentialIssuer; nil when nothing was.
+	putBack func(context.Context) error
 	// generated is true when the agent is to serve its own certificate: which one is not known before, and where its CA is
 	// not known either, bundle is empty until it is advertised.
 	generated bool
@@ -90,7 +94,7 @@ func decide(req request, st *state) *plan {
 		if !sameBase64(tls.CertificateAuthorityData, req.bundle) {
 			tls.CertificateAuthorityData = base64.StdEncoding.EncodeToString(req.bundle)
 		}
-	case req.bundleFromSecret:
+	case req.bundleFromSecret, req.systemRoots:
 		tls.CertificateAuthorityData = ""
 	}
 	if req.endpoint != nil {

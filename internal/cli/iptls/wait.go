@@ -249,6 +249,9 @@ func (o *Changing) rollBack(ctx context.Context, st *state, p *plan, applied *co
 		switch {
 		case err == nil:
 			o.progress.Done("Put the previous configuration back")
+			if p.putBack != nil {
+				return p.putBack(ctx)
+			}
 			return nil
 		case errors.Is(err, discovery.ErrConflict) && attempt < attempts:
 		default:

@@ -1,7 +1,7 @@
 // Package discoverytest is an API server for tests: TLS on loopback, speaking as much of the Kubernetes API as the CLI
 // uses, and recording what was asked.
 //
-// It keeps objects by path, answers get, list, server-side apply and merge patches, exchanges tokens in TokenCredentialRequests for
+// It keeps objects by path, answers get, list, server-side apply, merge patches and delete, exchanges tokens in TokenCredentialRequests for
 // client certificates that it then accepts, and answers WhoAmIRequests.
 package discoverytest
 
@@ -249,7 +249,7 @@ func (s *Server) object(w http.ResponseWriter, r *http.Request, body []byte) {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	object, exists := s.objects[r.URL.Path]
 	collection := isCollection(parts)
-	verb := map[string]string{http.MethodGet: "get", http.MethodPatch: "patch"}[r.Method]
+	verb := map[string]string{http.MethodGet: "get", http.MethodPatch: "patch", http.MethodDelete: "delete"}[r.Method]
 	resource := parts[max(len(parts)-2, 0)]
 	if collection && r.Method == http.MethodGet {
 		verb, resource = "list", parts[len(parts)-1]
@@ -260,12 +260,15 @@ func (s *Server) object(w http.ResponseWriter, r *http.Request, body []byte) {
 		fail(w, http.StatusForbidden, "Forbidden", fmt.Sprintf("%s is forbidden: User \"jane\" cannot %s resource %q", resource, verb, resource), details)
 	case verb == "list":
 		s.list(w, r.URL.Path+"/")
-	case !exists:
+	case !exists && (verb != "patch" || resource != "secrets"): // server-side apply makes what is not there
 		fail(w, http.StatusNotFound, "NotFound", fmt.Sprintf("%s %q not found", resource, parts[len(parts)-1]), details)
 	case verb == "get":
 		answer(w, http.StatusOK, object)
 	case verb == "patch":
 		s.apply(w, r, object, body)
+	case verb == "delete":
+		delete(s.objects, r.URL.Path)
+		answer(w, http.StatusOK, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Success"})
 	default:
 		fail(w, http.StatusMethodNotAllowed, "MethodNotAllowed", "method not allowed", nil)
 	}
@@ -291,6 +294,7 @@ func (s *Server) list(w http.ResponseWriter, prefix string) {
 		"credentialissuers":     "CredentialIssuerList",
 		"webhookauthenticators": "WebhookAuthenticatorList",
 		"jwtauthenticators":     "JWTAuthenticatorList",
+		"secrets":               "PartialObjectMetadataList",
 	}
 	answer(w, http.StatusOK, map[string]any{
 		"kind": kinds[parts[len(parts)-1]], "apiVersion": strings.Join(parts[1:len(parts)-1], "/"),

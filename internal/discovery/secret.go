@@ -1,0 +1,90 @@
+package discovery
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// ApplySecret applies object, which holds exactly the fields that the field manager wants to own, to the Secret, which is
+// made when there is none, and returns the result. See ApplyCredentialIssuer. No error holds any of the data.
+func (c *Client) ApplySecret(ctx context.Context, namespace, name string, object any, opts ApplyOptions) (*corev1.Secret, error) {
+	body, err := applyBody(object, corev1.SchemeGroupVersion.WithKind("Secret"), name)
+	if err != nil {
+		return nil, err
+	}
+	op := secretOperation("patch", namespace, name)
+	request := c.request(op).
+		Param("fieldManager", opts.FieldManager).
+		SetHeader("Content-Type", string(types.ApplyYAMLPatchType)).
+		Body(body)
+	if opts.Force {
+		request.Param("force", "true")
+	}
+	if opts.DryRun {
+		request.Param("dryRun", metav1.DryRunAll)
+	}
+	var secret corev1.Secret
+	if err := request.Do(ctx).Into(&secret); err != nil {
+		return nil, c.explain(ctx, op, err)
+	}
+	return &secret, nil
+}
+
+// DeleteSecret removes a Secret that is still exactly the one given; one that has changed since gives ErrConflict.
+func (c *Client) DeleteSecret(ctx context.Context, secret *corev1.Secret) error {
+	op := secretOperation("delete", secret.Namespace, secret.Name)
+	body, err := json.Marshal(metav1.DeleteOptions{
+		TypeMeta:      metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
+		Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion},
+	})
+	if err != nil {
+		return fmt.Errorf("encoding the preconditions: %w", err)
+	}
+	if err := c.request(op).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error(); err != nil {
+		return c.explain(ctx, op, err)
+	}
+	return nil
+}
+
+// SecretNames returns the names of the Secrets of one type in a namespace. Their data is not asked for.
+func (c *Client) SecretNames(ctx context.Context, namespace string, kind corev1.SecretType) ([]string, error) {
+	op := secretOperation("list", namespace, "")
+	raw, err := c.request(op).
+		Param("fieldSelector", "type="+string(kind)).
+		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io").
+		Do(ctx).Raw()
+	if err != nil {
+		return nil, c.explain(ctx, op, err)
+	}
+	var list metav1.PartialObjectMetadataList
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, fmt.Errorf("decoding the list of Secrets: %w", err)
+	}
+	names := make([]string, 0, len(list.Items))
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names, nil
+}
+
+func secretOperation(verb, namespace, name string) operation {
+	return operation{verb: verb, resource: corev1.SchemeGroupVersion.WithResource("secrets"), namespace: namespace, name: name}
+}
+
+// method returns the HTTP method of a verb.
+func method(verb string) string {
+	switch verb {
+	case "patch":
+		return http.MethodPatch
+	case "delete":
+		return http.MethodDelete
+	default:
+		return http.MethodGet
+	}
+}
