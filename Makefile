@@ -46,7 +46,7 @@ generate: ## Regenerate deep copies, CRDs, OpenAPI and the reference documents
 
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters
-	bin/golangci-lint run ./...
+	bin/golangci-lint run --allow-parallel-runners ./...
 
 bin/golangci-lint: hack/lint/go.mod
 	cd hack/lint && CGO_ENABLED=0 go build -o ../../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint

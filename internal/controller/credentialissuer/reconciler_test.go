@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -317,8 +318,12 @@ func TestReconciler(t *testing.T) {
 		if err := leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); err != nil {
 			return err
 		}
-		if _, stale := service.Annotations["a"]; stale || service.Annotations["b"] != "3" || service.Annotations["other"] != "x" {
-			return fmt.Errorf("annotations are %v", service.Annotations)
+		want := map[string]string{
+			"b": "3", "other": "x",
+			"credentialissuer.pinniped.dev/annotation-keys": `["b"]`, "credentialissuer.pinniped.dev/label-keys": `["app"]`,
+		}
+		if diff := cmp.Diff(want, service.Annotations); diff != "" {
+			return fmt.Errorf("annotations (-want +got):\n%s", diff)
 		}
 		return nil
 	})

@@ -2,6 +2,7 @@ package credentialissuer
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -59,8 +60,24 @@ func (r *Reconciler) desiredService(spec configv1alpha1.ImpersonationProxySpec, 
 	}
 	return corev1ac.Service(r.serviceName(spec), r.Namespace).
 		WithLabels(r.Labels).
-		WithAnnotations(spec.Service.Annotations).
+		WithAnnotations(withKeys(spec.Service.Annotations, r.Labels)).
 		WithSpec(serviceSpec)
+}
+
+// withKeys adds to a Service's annotations which annotations and labels on it are ours. Server-side apply knows that without
+// them; they are for Pinniped's own agent, which removes by them what it no longer wants, if it ever takes this Service over.
+func withKeys(annotations, labels map[string]string) map[string]string {
+	all := maps.Clone(annotations)
+	if all == nil {
+		all = map[string]string{}
+	}
+	for name, of := range map[string]map[string]string{"annotation-keys": annotations, "label-keys": labels} {
+		if len(of) > 0 {
+			keys, _ := json.Marshal(slices.Sorted(maps.Keys(of))) // strings always can be marshalled
+			all["credentialissuer.pinniped.dev/"+name] = string(keys)
+		}
+	}
+	return all
 }
 
 // reconcileServices makes the one Service that spec asks for and removes the other. It returns the Service as it is in the
