@@ -110,7 +110,8 @@ func (a *agent) run(ctx context.Context) error {
 		return err
 	}
 
-	defer a.serveMetrics(ctx)()
+	proxyMetrics := impersonator.NewMetrics()
+	defer a.serveMetrics(ctx, proxyMetrics)()
 	allowTTL, denyTTL := a.config.AccessReviews.ttls()
 	group, ctx := errgroup.WithContext(ctx)
 	proxy := &proxyRunner{
@@ -126,6 +127,7 @@ func (a *agent) run(ctx context.Context) error {
 			DrainDelay:         a.config.shutdownDelay(),
 			AllowTTL:           allowTTL,
 			DenyTTL:            denyTTL,
+			Metrics:            proxyMetrics,
 		},
 	}
 	manager, err := a.newManager()

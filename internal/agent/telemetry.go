@@ -12,6 +12,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/pinniped-toolkit/pinniped/internal/metrics"
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 )
 
 func (c MetricsConfig) validate() []error {
@@ -30,9 +31,9 @@ func (c MetricsConfig) validate() []error {
 }
 
 // serveMetrics serves metrics until the function that it returns is called: for as long as requests are finished, which is longer than ctx.
-func (a *agent) serveMetrics(ctx context.Context) (stop func()) {
+func (a *agent) serveMetrics(ctx context.Context, others ...prometheus.Collector) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	server := a.metricsServer()
+	server := a.metricsServer(others)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -46,18 +47,20 @@ func (a *agent) serveMetrics(ctx context.Context) (stop func()) {
 
 // metricsServer serves the agent's metrics together with those of controller-runtime, which brings those of the process, the Go runtime and
 // the reconcilers.
-func (a *agent) metricsServer() *metrics.Server {
+func (a *agent) metricsServer(others []prometheus.Collector) *metrics.Server {
 	return &metrics.Server{
 		Address:   a.config.Metrics.Address,
 		Profiling: metrics.Profiling(a.config.Metrics.Pprof),
-		Gatherer:  prometheus.Gatherers{a.newRegistry(), ctrlmetrics.Registry},
+		Gatherer:  prometheus.Gatherers{a.newRegistry(others), ctrlmetrics.Registry},
 	}
 }
 
-// newRegistry returns what the agent itself measures.
-func (a *agent) newRegistry() *prometheus.Registry {
+// newRegistry returns what the agent itself measures, and others.
+func (a *agent) newRegistry(others []prometheus.Collector) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
+	registry.MustRegister(others...)
 	registry.MustRegister(
+		servingCertificateMetrics{a.holder},
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "pinniped_agent_build_info",
 			Help:        "Always 1; the labels say what runs.",
@@ -69,6 +72,26 @@ func (a *agent) newRegistry() *prometheus.Registry {
 		}, func() float64 { return truth(a.leader.Leading()) }),
 	)
 	return registry
+}
+
+// servingCertificateMetrics tells about the certificate in service.
+type servingCertificateMetrics struct{ holder *servingcert.Holder }
+
+var servingCertificateExpiry = prometheus.NewDesc("pinniped_agent_serving_certificate_expiry_timestamp_seconds",
+	"When the serving certificate that this replica presents runs out, in seconds since 1970, by where it comes from: generated or external. "+
+		"Missing while there is none.", []string{"source"}, nil)
+
+// Describe implements prometheus.Collector.
+func (m servingCertificateMetrics) Describe(to chan<- *prometheus.Desc) {
+	to <- servingCertificateExpiry
+}
+
+// Collect implements prometheus.Collector.
+func (m servingCertificateMetrics) Collect(to chan<- prometheus.Metric) {
+	if serving := m.holder.Current(); serving != nil {
+		to <- prometheus.MustNewConstMetric(servingCertificateExpiry, prometheus.GaugeValue,
+			float64(serving.Certificate.Leaf.NotAfter.Unix()), string(serving.Source))
+	}
 }
 
 func truth(is bool) float64 {

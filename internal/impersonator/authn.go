@@ -80,6 +80,7 @@ type tokenReviewer struct {
 	salt    [sha256.Size]byte
 	cache   *boundedCache[[sha256.Size]byte, *tokenAnswer]
 	flights singleflight.Group
+	counts  reviewCounts
 }
 
 // tokenAnswer is what the API server said about a token.
@@ -115,8 +116,10 @@ func (r *tokenReviewer) AuthenticateToken(ctx context.Context, token string) (*a
 func (r *tokenReviewer) answer(ctx context.Context, token string) (*tokenAnswer, error) {
 	key := sha256.Sum256(append(r.salt[:len(r.salt):len(r.salt)], token...))
 	if answer, ok := r.cache.get(key, r.clock.Now()); ok {
+		r.counts.hits.Add(1)
 		return answer, nil
 	}
+	r.counts.misses.Add(1)
 	flight := r.flights.DoChan(string(key[:]), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
 		defer cancel()
@@ -146,6 +149,7 @@ func (r *tokenReviewer) answer(ctx context.Context, token string) (*tokenAnswer,
 func (r *tokenReviewer) review(ctx context.Context, token string) (*tokenAnswer, error) {
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	result, err := r.reviews.Create(ctx, review, metav1.CreateOptions{})
+	r.counts.answered(err == nil && result.Status.Authenticated, err)
 	if err != nil {
 		return nil, asUnavailable("reviewing the token", err)
 	}

@@ -45,6 +45,7 @@ type accessReviewer struct {
 	denyTTL  time.Duration
 	cache    *boundedCache[[sha256.Size]byte, decision]
 	flights  singleflight.Group
+	counts   reviewCounts
 }
 
 // Authorize implements authorizer.UnconditionalAuthorizer. The reason always says that the decision was made here.
@@ -77,8 +78,10 @@ func (r *accessReviewer) decide(ctx context.Context, attributes authorizer.Attri
 	key := sha256.Sum256(encoded)
 	known, ok := r.cache.get(key, r.clock.Now())
 	if ok && (known.verdict != authorizer.DecisionAllow || !rememberedByAsker(attributes.GetVerb())) {
+		r.counts.hits.Add(1)
 		return known.verdict, known.reason, nil
 	}
+	r.counts.misses.Add(1)
 	flight := r.flights.DoChan(string(key[:]), func() (any, error) {
 		return r.review(context.WithoutCancel(ctx), key, spec)
 	})
@@ -99,6 +102,7 @@ func (r *accessReviewer) review(ctx context.Context, key [sha256.Size]byte, spec
 	defer cancel()
 	asked := r.clock.Now()
 	result, err := r.reviews.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	r.counts.answered(err == nil && result.Status.Allowed, err)
 	if err != nil {
 		return decision{}, asUnavailable("reviewing access", err)
 	}

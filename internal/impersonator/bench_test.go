@@ -109,6 +109,7 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 	c := &chain{
 		serializer:    s,
 		drain:         newDrain(),
+		metrics:       NewMetrics(),
 		trust:         store,
 		authenticator: newAuthenticator(store, tokens, &anonymousAuthenticator{}, clock.RealClock{}),
 		authorizer: &accessReviewer{

@@ -23,6 +23,7 @@ import (
 type chain struct {
 	serializer    runtime.NegotiatedSerializer
 	drain         *drain
+	metrics       *Metrics
 	trust         *trustStore
 	authenticator authenticator.Request
 	authorizer    authorizer.UnconditionalAuthorizer
@@ -57,6 +58,8 @@ func (c *chain) handler() http.Handler {
 	h = c.drain.track(h)
 	// A bug costs one request: 500.
 	h = recoverPanics(h, s)
+	// How many, how long?
+	h = c.metrics.measure(h)
 	// State of the request, security headers.
 	return setUp(h)
 }

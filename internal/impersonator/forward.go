@@ -131,42 +131,49 @@ func (f *forwarder) writeError(w http.ResponseWriter, req *http.Request, err err
 	var body *clientBodyError
 	switch {
 	case errors.As(err, &refused):
+		if errors.Is(err, errNoToken) {
+			f.upstream.counts.problem(problemNoCredential)
+		}
 	case errors.As(err, &body):
 		err = apierrors.NewBadRequest("the request body could not be read")
 	case errors.Is(err, errOurCredential):
+		f.upstream.counts.problem(problemCredential)
 		err = statusUnavailable("the API server did not accept the proxy's credential; it is being renewed")
 	case errors.Is(err, errBadSwitch):
+		f.upstream.counts.problem(problemProtocol)
 		err = apierrors.NewInternalError(errBadSwitch)
 	case errors.Is(context.Cause(req.Context()), errDraining):
 		err = statusUnavailable("the proxy is shutting down")
 	default:
-		if req.Context().Err() == nil {
-			klog.FromContext(req.Context()).Info("Could not forward a request", "reason", bounded(err.Error()))
+		problem, answer := upstreamStatus(req, err)
+		if req.Context().Err() == nil { // the client still waits
+			f.upstream.counts.problem(problem)
+			klog.FromContext(req.Context()).Info("Could not forward a request", "problem", problem.String(), "reason", bounded(err.Error()))
 		}
-		err = upstreamStatus(req, err)
+		err = answer
 	}
 	writeStatus(w, req, f.serializer, err)
 }
 
 // upstreamStatus turns a transport's error into an answer that says whether it is safe to try again.
-func upstreamStatus(req *http.Request, err error) error {
+func upstreamStatus(req *http.Request, err error) (upstreamProblem, error) {
 	text := err.Error()
 	switch {
 	case neverSent(err):
-		return statusUnavailable("the API server cannot be reached")
+		return problemUnreachable, statusUnavailable("the API server cannot be reached")
 	case strings.Contains(text, "cannot retry err"): // GOAWAY, and the body is gone
 		tooMany := statusError(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
 			"the API server closed the connection before it looked at the request")
 		tooMany.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfterSeconds}
-		return tooMany
+		return problemRefusedStream, tooMany
 	case strings.Contains(text, "request header list larger than"):
-		return statusError(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonBadRequest,
+		return problemTooLarge, statusError(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonBadRequest,
 			"the request with the user's identity is larger than the API server takes")
 	case req.Method == http.MethodGet || req.Method == http.MethodHead:
-		return statusUnavailable("the connection to the API server was lost")
+		return problemLost, statusUnavailable("the connection to the API server was lost")
 	}
 	// No Retry-After: clients would send the request again by themselves, and it may have been carried out.
-	return statusError(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
+	return problemLost, statusError(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
 		"the connection to the API server was lost; the request may have been carried out")
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -202,7 +203,7 @@ func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if bearer != "" {
 		req.Header["Authorization"] = []string{"Bearer " + bearer}
-		return t.next.RoundTrip(req)
+		return t.send(state, req)
 	}
 	var original user.Info
 	if state.nested {
@@ -220,7 +221,15 @@ func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	state.token = token
 	req.Header["Authorization"] = []string{"Bearer " + token}
-	return t.next.RoundTrip(req)
+	return t.send(state, req)
+}
+
+// send notes how long the API server takes.
+func (t *asUser) send(state *requestState, req *http.Request) (*http.Response, error) {
+	state.sent = time.Now()
+	res, err := t.next.RoundTrip(req)
+	state.answered = time.Now()
+	return res, err
 }
 
 // dropTokenProtocols removes a token that is still among the websocket subprotocols, as another credential won.

@@ -60,6 +60,8 @@ type Options struct {
 	DrainTimeout time.Duration
 	// ProbeInterval is how often the proxy asks again whether the API server admits anonymous users, 1 min by default.
 	ProbeInterval time.Duration
+	// Metrics is where the proxy counts. Without it, it does so for itself.
+	Metrics *Metrics
 	// Clock is the real clock by default.
 	Clock clock.WithTicker
 }
@@ -87,6 +89,9 @@ func (o Options) complete() (completed, error) {
 	}
 	if o.SignerCABundle == nil {
 		o.SignerCABundle = func() *CABundle { return nil }
+	}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics()
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}

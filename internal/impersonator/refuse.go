@@ -162,7 +162,8 @@ func readRequest(next http.Handler, resolver request.RequestInfoResolver, s runt
 			writeStatus(w, req, s, err)
 			return
 		}
-		stateFrom(req.Context()).longRunning = isLongRunning(info)
+		state := stateFrom(req.Context())
+		state.longRunning, state.verb = isLongRunning(info), info.Verb
 		next.ServeHTTP(w, req.WithContext(request.WithRequestInfo(req.Context(), info)))
 	})
 }

@@ -6,10 +6,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"net"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -42,8 +42,11 @@ type Server struct {
 	prober    *anonymousProber
 	upstream  *upstream
 	version   *apiVersion
+	access    *accessReviewer
+	tokens    *tokenReviewer
 
-	phase atomic.Int32
+	phase   atomic.Int32
+	clients atomic.Int64 // connections
 }
 
 const (
@@ -91,25 +94,29 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.tokens = tokens
+	s.access = &accessReviewer{
+		reviews:  questions.access.SubjectAccessReviews(),
+		clock:    o.Clock,
+		allowTTL: o.AllowTTL,
+		denyTTL:  o.DenyTTL,
+		cache:    newBoundedCache[[sha256.Size]byte, decision](maxDecisions),
+	}
 	serializer := newStatusSerializer()
 	chain := &chain{
 		serializer:    serializer,
 		drain:         s.drain,
+		metrics:       o.Metrics,
 		trust:         store,
 		authenticator: newAuthenticator(store, tokens, s.anonymous, o.Clock),
-		authorizer: &accessReviewer{
-			reviews:  questions.access.SubjectAccessReviews(),
-			clock:    o.Clock,
-			allowTTL: o.AllowTTL,
-			denyTTL:  o.DenyTTL,
-			cache:    newBoundedCache[[sha256.Size]byte, decision](maxDecisions),
-		},
-		forward:  newForwarder(up, o.Token, newCarrier(s.version, tokens), serializer),
-		clock:    o.Clock,
-		allowTTL: o.AllowTTL,
+		authorizer:    s.access,
+		forward:       newForwarder(up, o.Token, newCarrier(s.version, tokens), serializer),
+		clock:         o.Clock,
+		allowTTL:      o.AllowTTL,
 	}
 	configs := &tlsConfigs{certificate: o.ServingCertificate, trust: store, clock: o.Clock}
-	s.http = newHTTPServer(chain.handler(), configs.base(), klog.FromContext(ctx))
+	s.http = newHTTPServer(chain.handler(), configs.base(), serverLog{klog.FromContext(ctx), o.Metrics})
+	s.http.ConnState = s.countClients
 	return s, nil
 }
 
@@ -146,14 +153,14 @@ func newAgentClients(agent *rest.Config) (*agentClients, error) {
 	return &agentClients{tokens: tokens, access: access, core: core}, nil
 }
 
-func newHTTPServer(handler http.Handler, config *tls.Config, logger klog.Logger) *http.Server {
+func newHTTPServer(handler http.Handler, config *tls.Config, said io.Writer) *http.Server {
 	server := &http.Server{
 		Handler:           handler,
 		TLSConfig:         config,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
-		ErrorLog:          log.New(serverLog{logger}, "", 0),
+		ErrorLog:          log.New(said, "", 0),
 		Protocols:         new(http.Protocols),
 		// "OPTIONS *" goes the way of all requests.
 		DisableGeneralOptionsHandler: true,
@@ -170,14 +177,6 @@ func newHTTPServer(handler http.Handler, config *tls.Config, logger klog.Logger)
 	return server
 }
 
-// serverLog writes what net/http has to say about connections. Anybody can cause that, so it is not for every day.
-type serverLog struct{ logger klog.Logger }
-
-func (l serverLog) Write(p []byte) (int, error) {
-	l.logger.V(4).Info("Served a connection badly", "reason", bounded(strings.TrimSpace(string(p))))
-	return len(p), nil
-}
-
 // Run serves until ctx ends, then drains: it reports not ready, goes on for DrainDelay, and says GOAWAY; ordinary
 // requests finish, streams end after StreamGrace. It returns nil after a drain in which every request finished. It can
 // be called once.
@@ -192,6 +191,8 @@ func (s *Server) Run(ctx context.Context) error {
 	go s.trust.run(work)
 	go s.followAPIServer(work)
 
+	s.Metrics.running.Store(s)
+	defer s.Metrics.running.CompareAndSwap(s, nil)
 	s.http.BaseContext = func(net.Listener) context.Context { return work }
 	failed := make(chan error, 1)
 	go func() { failed <- s.http.ServeTLS(s.Listener, "", "") }()

@@ -3,6 +3,7 @@ package impersonator
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 )
@@ -27,6 +28,11 @@ type requestState struct {
 	token string
 	// bearer is the client's token, when that is what the request was authenticated by.
 	bearer string
+
+	// verb, answer and the times are for metrics: when the request came, was sent on, and began to be answered upstream.
+	verb                  string
+	answer                answerWriter
+	began, sent, answered time.Time
 }
 
 type stateKey struct{}

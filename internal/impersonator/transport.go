@@ -36,6 +36,7 @@ type upstream struct {
 	plain   []*http.Transport
 	upgrade *http.Transport
 	next    atomic.Uint32
+	counts  upstreamCounts
 }
 
 // newUpstream takes address, CA and dialer from config, and no credentials.
@@ -64,10 +65,11 @@ func newUpstream(config *rest.Config) (*upstream, error) {
 	if proxy == nil {
 		proxy = utilnet.NewProxierWithNoProxyCIDR(http.ProxyFromEnvironment)
 	}
-	transport := func(protocols ...string) *http.Transport {
+	u := &upstream{address: address}
+	transport := func(open *atomic.Int64, protocols ...string) *http.Transport {
 		t := &http.Transport{
 			Proxy:               proxy,
-			DialContext:         dial,
+			DialContext:         u.counts.dialer(dial, open),
 			TLSClientConfig:     tlsConfig.Clone(),
 			TLSHandshakeTimeout: handshakeTimeout,
 			MaxIdleConnsPerHost: 32,
@@ -82,11 +84,11 @@ func newUpstream(config *rest.Config) (*upstream, error) {
 		t.Protocols.SetHTTP2(protocols[0] == "h2")
 		return t
 	}
-	u := &upstream{address: address, upgrade: transport("http/1.1")}
+	u.upgrade = transport(&u.counts.upgraded, "http/1.1")
 	// Whatever is answered to a request to switch protocols, its connection is not used again.
 	u.upgrade.DisableKeepAlives = true
 	for range min(max(runtime.GOMAXPROCS(0), 2), 8) {
-		u.plain = append(u.plain, transport("h2", "http/1.1"))
+		u.plain = append(u.plain, transport(&u.counts.shared, "h2", "http/1.1"))
 	}
 	return u, nil
 }

@@ -1,0 +1,65 @@
+package impersonator
+
+import (
+	"strings"
+
+	"k8s.io/klog/v2"
+)
+
+// handshakeCauses gives a name to what crypto/tls says about a handshake that failed, the first match counts. Unknown texts are "other".
+var handshakeCauses = []struct{ text, cause string }{
+	// What the client objected to.
+	{"remote error: tls: unknown certificate authority", "alert_unknown_ca"},
+	{"remote error: tls: bad certificate", "alert_bad_certificate"},
+	{"remote error: tls: expired certificate", "alert_certificate_expired"},
+	{"remote error: tls: revoked certificate", "alert_certificate_revoked"},
+	{"remote error: tls: unsupported certificate", "alert_unsupported_certificate"},
+	{"remote error: tls: unknown certificate", "alert_certificate_unknown"},
+	{"remote error: tls: protocol version", "alert_protocol_version"},
+	{"remote error: tls: handshake failure", "alert_handshake_failure"},
+	{"remote error: tls: user canceled", "alert_user_canceled"},
+	{"remote error: tls:", "alert_other"},
+	// What we objected to.
+	{"there is no serving certificate", "no_serving_certificate"},
+	{"client offered only unsupported versions", "no_shared_version"},
+	{"no cipher suite supported by both", "no_shared_cipher"},
+	{"requested unsupported application protocols", "no_shared_protocol"},
+	{"client sent an HTTP request to an HTTPS server", "not_tls"},
+	{"first record does not look like a TLS handshake", "not_tls"},
+	{"oversized record", "not_tls"},
+	// What happened on the way.
+	{"i/o timeout", "timeout"},
+	{"EOF", "client_left"}, // what health checks of load balancers that only connect look like
+	{"connection reset by peer", "client_left"},
+	{"broken pipe", "client_left"},
+}
+
+const handshakePrefix = "http: TLS handshake error from "
+
+// serverLog takes what net/http has to say about connections. Anybody can cause that, so it is not for every day: handshakes that fail are
+// counted. That their errors come as text is all that net/http offers.
+type serverLog struct {
+	logger  klog.Logger
+	metrics *Metrics
+}
+
+func (l serverLog) Write(p []byte) (int, error) {
+	text := bounded(strings.TrimSpace(string(p)))
+	if about, ok := strings.CutPrefix(text, handshakePrefix); ok {
+		cause := handshakeCause(about)
+		l.metrics.handshakes.WithLabelValues(cause).Inc()
+		l.logger.V(2).Info("Could not agree on TLS with a client", "cause", cause, "reason", about)
+		return len(p), nil
+	}
+	l.logger.V(4).Info("Served a connection badly", "reason", text)
+	return len(p), nil
+}
+
+func handshakeCause(text string) string {
+	for _, known := range handshakeCauses {
+		if strings.Contains(text, known.text) {
+			return known.cause
+		}
+	}
+	return "other"
+}

@@ -1,0 +1,95 @@
+package impersonator
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// sizes are the metrics that are read from the running proxy when somebody asks for them. The proxy counts in plain atomics, which begin
+// at zero with it.
+type sizes struct {
+	inFlight, clients, connections, dials, problems *prometheus.Desc
+	cacheLookups, cacheEntries, reviews             *prometheus.Desc
+}
+
+func newSizes() sizes {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("pinniped_proxy_"+name, help, labels, nil)
+	}
+	return sizes{
+		inFlight: desc("requests_in_flight", "What is being served: ordinary requests, and streams (watches, logs, upgraded connections).", "kind"),
+		clients:  desc("client_connections", "Open connections of clients, without those that switched protocols."),
+		connections: desc("upstream_connections", "Open connections to the API server that carry requests: shared ones, and those of one "+
+			"upgraded request each.", "kind"),
+		dials: desc("upstream_dials_total", "Attempts to connect to the API server for requests, by result.", "result"),
+		problems: desc("upstream_problems_total", "Requests that could not be forwarded or whose answer could not be used, by cause. They were "+
+			"answered with 503, 429, 431 or 500.", "cause"),
+		cacheLookups: desc("review_cache_lookups_total", `Questions whether somebody may do something (review="access") or who a token belongs `+
+			`to (review="token"), by whether a recent answer was known.`, "review", "result"),
+		cacheEntries: desc("review_cache_entries", "Answers that are kept, expired ones included.", "review"),
+		reviews:      desc("reviews_total", "SubjectAccessReviews and TokenReviews that the API server was asked for, by what came of them.", "review", "result"),
+	}
+}
+
+func (s *sizes) describe(to chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{
+		s.inFlight, s.clients, s.connections, s.dials, s.problems, s.cacheLookups, s.cacheEntries, s.reviews,
+	} {
+		to <- desc
+	}
+}
+
+func (s *sizes) collect(server *Server, to chan<- prometheus.Metric) {
+	gauge := func(desc *prometheus.Desc, value int64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(value), labels...)
+	}
+	count := func(desc *prometheus.Desc, value *atomic.Int64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value.Load()), labels...)
+	}
+	serving, streams := server.drain.counts()
+	gauge(s.inFlight, int64(serving-streams), "request")
+	gauge(s.inFlight, int64(streams), "stream")
+	gauge(s.clients, server.clients.Load())
+	up := server.upstream
+	gauge(s.connections, up.counts.shared.Load(), "shared")
+	gauge(s.connections, up.counts.upgraded.Load(), "upgraded")
+	count(s.dials, &up.counts.dialled, "ok")
+	count(s.dials, &up.counts.undialled, "error")
+	for cause := range up.counts.problems {
+		count(s.problems, &up.counts.problems[cause], upstreamProblems[cause])
+	}
+	for _, one := range []struct {
+		name    string
+		counts  *reviewCounts
+		entries int
+	}{
+		{"access", &server.access.counts, server.access.cache.len()},
+		{"token", &server.tokens.counts, server.tokens.cache.len()},
+	} {
+		count(s.cacheLookups, &one.counts.hits, one.name, "hit")
+		count(s.cacheLookups, &one.counts.misses, one.name, "miss")
+		gauge(s.cacheEntries, int64(one.entries), one.name)
+		count(s.reviews, &one.counts.yes, one.name, "yes")
+		count(s.reviews, &one.counts.no, one.name, "no")
+		count(s.reviews, &one.counts.failed, one.name, "error")
+	}
+}
+
+// reviewCounts counts the use of one kind of review. The zero value is ready.
+type reviewCounts struct {
+	hits, misses    atomic.Int64 // questions
+	yes, no, failed atomic.Int64 // reviews
+}
+
+// answered counts one review.
+func (c *reviewCounts) answered(yes bool, err error) {
+	switch {
+	case err != nil:
+		c.failed.Add(1)
+	case yes:
+		c.yes.Add(1)
+	default:
+		c.no.Add(1)
+	}
+}
