@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -20,6 +22,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/controller/apiservice"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/credentialissuer"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/webhookauthenticator"
+	"github.com/pinniped-toolkit/pinniped/internal/delegationwatch"
 	"github.com/pinniped-toolkit/pinniped/internal/namedwatch"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
@@ -65,14 +68,19 @@ func (a *agent) addCredentialIssuer(ctx context.Context, manager ctrl.Manager, c
 		return nil, err
 	}
 	changed, woken := a.wakers.add()
+	permissions, err := a.newPermissions(ctx, changed)
+	if err != nil {
+		return nil, err
+	}
 	names := a.config.Names
 	reconciler := &credentialissuer.Reconciler{
-		Client:   manager.GetClient(),
-		Live:     manager.GetAPIReader(),
-		Issuers:  namedwatch.New(ctx, config, "credentialissuers", &configv1alpha1.CredentialIssuer{}, changed),
-		Secrets:  namedwatch.New(ctx, core, "secrets", &corev1.Secret{}, changed),
-		Services: namedwatch.New(ctx, core, "services", &corev1.Service{}, changed),
-		Holder:   a.holder, Signer: a.signer, Proxy: proxy,
+		Client:      manager.GetClient(),
+		Live:        manager.GetAPIReader(),
+		Issuers:     namedwatch.New(ctx, config, "credentialissuers", &configv1alpha1.CredentialIssuer{}, changed),
+		Secrets:     namedwatch.New(ctx, core, "secrets", &corev1.Secret{}, changed),
+		Services:    namedwatch.New(ctx, core, "services", &corev1.Service{}, changed),
+		Permissions: permissions,
+		Holder:      a.holder, Signer: a.signer, Proxy: proxy,
 		IsLeader: a.leader.Leading, Wake: woken,
 		Names: credentialissuer.Names{
 			CredentialIssuer:    names.CredentialIssuer,
@@ -89,6 +97,26 @@ func (a *agent) addCredentialIssuer(ctx context.Context, manager ctrl.Manager, c
 		Clock:     clock.RealClock{},
 	}
 	return reconciler, reconciler.SetupWithManager(manager)
+}
+
+// newPermissions follows the permissions to use Secrets of other namespaces, with a client of its own that nothing else slows down.
+func (a *agent) newPermissions(ctx context.Context, changed func(types.NamespacedName)) (*delegationwatch.Watcher, error) {
+	config := rest.CopyConfig(a.rest)
+	config.QPS = -1
+	client, err := corev1client.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	logger := logr.FromContextOrDiscard(ctx)
+	return delegationwatch.New(ctx, delegationwatch.Options{
+		Client: client.RESTClient(), Namespace: a.options.Namespace, Changed: changed, Clock: clock.RealClock{},
+		Revoke: func(secret types.NamespacedName) {
+			if a.holder.Revoke(secret) {
+				logger.Info("Stopped serving a certificate whose permission was withdrawn, with none to take its place", "secret", secret)
+				changed(secret)
+			}
+		},
+	}), nil
 }
 
 func (a *agent) addWebhookAuthenticator(ctx context.Context, manager ctrl.Manager, core rest.Interface) error {

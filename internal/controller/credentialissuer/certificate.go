@@ -21,9 +21,21 @@ import (
 var errNotLeader = errors.New("waiting for the leading replica to make it")
 
 // loadExternal puts the certificate that the spec names into service, unless a check refuses it: then what was served before
-// stays.
+// stays. A Secret of another namespace is not even looked at unless its owner permits that.
 func (r *Reconciler) loadExternal(ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) (servingcert.Judgement, error) {
-	name := types.NamespacedName{Namespace: r.Namespace, Name: spec.TLS.SecretName}
+	name, delegated, err := r.externalSecret(spec.TLS)
+	if err != nil {
+		return servingcert.Judgement{}, err
+	}
+	if delegated {
+		refusal, err := r.mayUse(ctx, name)
+		if err != nil || refusal != nil {
+			return servingcert.Judgement{Refusal: refusal}, err
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, delegatedTimeout)
+		defer cancel()
+	}
 	secret, found, err := r.Secrets.Get(ctx, name)
 	if err != nil {
 		return servingcert.Judgement{}, err
@@ -32,7 +44,7 @@ func (r *Reconciler) loadExternal(ctx context.Context, spec configv1alpha1.Imper
 		secret = nil
 	}
 	judgement := servingcert.External(servingcert.ExternalInput{
-		Name: name, Secret: secret, Spec: *spec.TLS,
+		Name: name, Secret: secret, Delegated: delegated, Spec: *spec.TLS,
 		Endpoint: spec.ExternalEndpoint, Names: servingcert.ClientNames(spec, service), Now: r.Clock.Now(),
 	})
 	if judgement.Material != nil {

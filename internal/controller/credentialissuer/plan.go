@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -67,6 +68,11 @@ func validateProxy(spec configv1alpha1.ImpersonationProxySpec) error {
 	}
 	if spec.TLS != nil && spec.TLS.SecretName == "" {
 		return errors.New("tls.secretName must be set when tls is set")
+	}
+	if spec.TLS != nil {
+		if _, err := delegation.SecretName(spec.TLS.SecretName, ""); err != nil {
+			return fmt.Errorf("invalid tls.secretName: %w", err)
+		}
 	}
 	return nil
 }

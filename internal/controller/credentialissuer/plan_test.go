@@ -47,6 +47,7 @@ func TestValidate(t *testing.T) {
 		{"refuses ports that are none", &spec{Mode: "enabled", ExternalEndpoint: "a.example:0"}, prefix + `invalid ExternalEndpoint "a.example:0": endpoint "a.example:0": port "0" is not a number`},
 		{"refuses hosts that are none", &spec{Mode: "enabled", ExternalEndpoint: "a_b:1"}, prefix + `invalid ExternalEndpoint "a_b:1": endpoint "a_b:1": host "a_b" is not a valid DNS name or IP address`},
 		{"needs a Secret in tls", &spec{Mode: "enabled", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{}}, prefix + "tls.secretName must be set when tls is set"},
+		{"refuses Secrets that are none", &spec{Mode: "enabled", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "a/b/c"}}, prefix + `invalid tls.secretName: "a/b/c" is not NAMESPACE/NAME: "b/c" cannot be the name of a Secret`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -66,6 +66,8 @@ type Reconciler struct {
 	Issuers  Getter[*configv1alpha1.CredentialIssuer]
 	Secrets  Getter[*corev1.Secret]
 	Services Getter[*corev1.Service]
+	// Permissions is asked before a Secret of another namespace is read.
+	Permissions Permissions
 
 	Holder   *servingcert.Holder
 	Signer   *signer.Signer
@@ -244,6 +246,9 @@ func (r *Reconciler) turnOn(ctx context.Context, spec configv1alpha1.Impersonati
 	switch {
 	case spec.TLS != nil:
 		judgement, err = r.loadExternal(ctx, spec, service)
+		if addressErr == nil {
+			err = errors.Join(err, r.standIn(ctx, judgement, generatedSANs(spec, at, service)))
+		}
 	case addressErr == nil:
 		err = r.loadGenerated(ctx, generatedSANs(spec, at, service))
 	}
@@ -310,19 +315,29 @@ func (r *Reconciler) broken(at *endpoint, addressErr, err error) configv1alpha1.
 	}
 	if serving := r.Holder.Current(); serving != nil && at != nil && addressErr == nil && r.Proxy.Serving() {
 		strategy.Frontend = frontend(*at, serving.Bundle)
-		strategy.Message += fmt.Sprintf("; the certificate of Secret %s (SHA-256 %s) stays in service until this is mended",
-			serving.Secret, serving.SHA256())
+		what := "the certificate of Secret %s (SHA-256 %s) stays in service until this is mended"
+		if refusal != nil && refusal.Finding.Code == certs.SecretNotPermitted && serving.Source == servingcert.SourceGenerated {
+			what = "the generated certificate of Secret %s (SHA-256 %s) is served instead until this is mended"
+		}
+		strategy.Message += "; " + fmt.Sprintf(what, serving.Secret, serving.SHA256())
 	}
 	return strategy
 }
 
 // forgetUnused stops watching Secrets that no configuration names any more.
 func (r *Reconciler) forgetUnused(spec configv1alpha1.ImpersonationProxySpec) {
+	var external types.NamespacedName
+	if spec.TLS != nil {
+		external, _, _ = r.externalSecret(spec.TLS) // the spec is valid
+	}
 	r.Secrets.Forget(func(name types.NamespacedName) bool {
 		switch name.Name {
 		case r.Names.TLSSecret, r.Names.CASecret, r.Names.SignerSecret:
-			return true
+			if name.Namespace == r.Namespace {
+				return true
+			}
 		}
-		return spec.TLS != nil && name.Name == spec.TLS.SecretName
+		return name == external
 	})
+	r.forgetPermissions(external)
 }

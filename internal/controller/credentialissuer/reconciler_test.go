@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/pinniped-toolkit/pinniped/internal/delegationwatch"
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/namedwatch"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
@@ -105,7 +106,11 @@ func startReplica(t *testing.T, cluster *devcluster.Cluster, namespace string, l
 		Issuers:  namedwatch.New(t.Context(), issuers, "credentialissuers", &configv1alpha1.CredentialIssuer{}, changed),
 		Secrets:  namedwatch.New(t.Context(), core.RESTClient(), "secrets", &corev1.Secret{}, changed),
 		Services: namedwatch.New(t.Context(), core.RESTClient(), "services", &corev1.Service{}, changed),
-		Holder:   &servingcert.Holder{}, Signer: &signer.Signer{}, Proxy: r.proxy,
+		Permissions: delegationwatch.New(t.Context(), delegationwatch.Options{
+			Client: core.RESTClient(), Namespace: namespace, Changed: changed, Clock: clock.RealClock{},
+			Revoke: func(secret types.NamespacedName) { r.Holder.Revoke(secret) },
+		}),
+		Holder: &servingcert.Holder{}, Signer: &signer.Signer{}, Proxy: r.proxy,
 		IsLeader: r.leading.Load, Wake: r.wake,
 		Names: testNames, Namespace: namespace, Labels: map[string]string{"app": "x"}, AppLabel: "x", ProxyPort: 8444,
 		Clock: clock.RealClock{},

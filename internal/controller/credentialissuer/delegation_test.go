@@ -1,0 +1,303 @@
+package credentialissuer
+
+import (
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// withdrawal is within what a withdrawn permission must have its effect.
+const withdrawal = 5 * time.Second
+
+var shared = types.NamespacedName{Namespace: "shared", Name: "wildcard"}
+
+// sharing is a Secret of another namespace, with an owner who permits its use and forbids it again.
+type sharing struct {
+	*replica
+	pki *certs.CA
+}
+
+func (s *sharing) pair(t *testing.T) *certs.KeyPair {
+	t.Helper()
+	pair, err := s.pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair
+}
+
+// put writes the Secret, and returns the fingerprint of its certificate.
+func (s *sharing) put(t *testing.T) string {
+	t.Helper()
+	pair := s.pair(t)
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: shared.Namespace, Name: shared.Name}, Type: corev1.SecretTypeTLS,
+		Data: map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": s.pki.CertPEM()},
+	}
+	err := s.live.Create(t.Context(), secret)
+	if apierrors.IsAlreadyExists(err) {
+		err = s.live.Update(t.Context(), secret)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certs.Fingerprint(loaded.Leaf.Raw)
+}
+
+func (s *sharing) delegation() *unstructured.Unstructured {
+	objects := delegation.Grant{Secret: shared, Namespace: s.Namespace}.Objects()
+	return &unstructured.Unstructured{Object: objects[len(objects)-1]}
+}
+
+func (s *sharing) permit(t *testing.T) {
+	t.Helper()
+	if err := s.live.Create(t.Context(), s.delegation()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *sharing) withdraw(t *testing.T) {
+	t.Helper()
+	if err := s.live.Delete(t.Context(), s.delegation()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serves waits until every replica serves the certificate with this fingerprint, or the generated one for "".
+func serves(t *testing.T, limit time.Duration, sha256 string, replicas ...*replica) {
+	t.Helper()
+	start := time.Now()
+	for i, r := range replicas {
+		for {
+			current := r.Holder.Current()
+			if current != nil && (sha256 == "" && current.Source == servingcert.SourceGenerated ||
+				current.SHA256() == sha256 && current.Delegated && current.Secret == shared) {
+				break
+			}
+			if time.Since(start) > limit {
+				t.Fatalf("replica %d serves %+v after %s", i, current, limit)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+func startSharing(t *testing.T, cluster *devcluster.Cluster) (*sharing, *replica) {
+	t.Helper()
+	leader := startReplica(t, cluster, "default", true)
+	follower := startReplica(t, cluster, "default", false)
+	pki, err := certs.NewCA("corporate", time.Now(), 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := leader.live.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shared.Namespace}}); err != nil {
+		t.Fatal(err)
+	}
+	err = leader.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
+		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
+		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
+			Mode: "enabled", Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: "None"}, ExternalEndpoint: "proxy.example.com",
+			TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: shared.String()},
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &sharing{replica: leader, pki: pki}, follower
+}
+
+var kindManifests = filepath.Join("..", "..", "..", "deploy", "tlscertificatedelegation")
+
+// TestDelegatedCertificate goes through the life of a delegated certificate: not permitted, permitted, renewed, gone, withdrawn.
+func TestDelegatedCertificate(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	leader, follower := startSharing(t, cluster)
+	both := []*replica{leader.replica, follower}
+
+	// Not permitted: the generated certificate serves, and the status says the same with and without the Secret.
+	const appears = 20 * time.Second
+	serves(t, appears, "", both...)
+	without := leader.waitFor(t, "ErrorDuringSetup", "SecretNotPermitted")
+	first := leader.put(t)
+	for start := time.Now(); time.Since(start) < 2*time.Second; time.Sleep(50 * time.Millisecond) {
+		with, err := leader.strategy(t.Context())
+		if err != nil || with.Message != without.Message {
+			t.Fatalf("without the Secret: %s\nwith the Secret: %s, %v", without.Message, with.Message, err)
+		}
+	}
+	if err := errors.Join(leader.Ready(), follower.Ready()); err != nil {
+		t.Errorf("it is not ready although the generated certificate serves: %v", err)
+	}
+
+	// The kind appears, then the permission.
+	if err := cluster.Install(t.Context(), kindManifests); err != nil {
+		t.Fatal(err)
+	}
+	leader.waitFor(t, "ErrorDuringSetup", `no TLSCertificateDelegation in namespace "shared" names it for namespace "default"`)
+	leader.permit(t)
+	serves(t, appears, first, both...)
+	listening := leader.waitFor(t, "Listening", messageListening)
+	if got := listening.Frontend.ImpersonationProxyInfo.CertificateAuthorityData; got != base64.StdEncoding.EncodeToString(leader.pki.CertPEM()) {
+		t.Error("the bundle of ca.crt is not advertised")
+	}
+	eventually(t, func() error {
+		if _, there := leader.secret(t, testNames.TLSSecret); there {
+			return errors.New("the generated certificate is still there")
+		}
+		return nil
+	})
+
+	// A renewal is followed. A Secret that is gone, with the permission still there, changes nothing.
+	second := leader.put(t)
+	serves(t, withdrawal, second, both...)
+	if err := leader.live.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: shared.Namespace, Name: shared.Name}}); err != nil {
+		t.Fatal(err)
+	}
+	leader.waitFor(t, "Pending", "SecretNotFound")
+	serves(t, 0, second, both...)
+	third := leader.put(t)
+	serves(t, appears, third, both...)
+	leader.waitFor(t, "Listening", messageListening)
+
+	// Withdrawn: the generated certificate takes its place, without a moment without any.
+	leader.withdraw(t)
+	stop := make(chan struct{})
+	gap := make(chan bool, 1)
+	go func() {
+		missing := false
+		for {
+			for _, r := range both {
+				missing = missing || r.Holder.Current() == nil
+			}
+			select {
+			case <-stop:
+				gap <- missing
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	serves(t, withdrawal, "", both...)
+	withdrawn := leader.waitFor(t, "ErrorDuringSetup", "SecretNotPermitted")
+	for start := time.Now(); time.Since(start) < 2*time.Second; time.Sleep(100 * time.Millisecond) {
+		serves(t, 0, "", both...)
+	}
+	close(stop)
+	if <-gap {
+		t.Error("for a moment there was no certificate")
+	}
+	generated := leader.Holder.Current()
+	if want := fmt.Sprintf("the generated certificate of Secret %s (SHA-256 %s) is served instead", generated.Secret, generated.SHA256()); !containsText(withdrawn.Message, want) {
+		t.Errorf("the status says %q, not %q", withdrawn.Message, want)
+	}
+	if got := withdrawn.Frontend.ImpersonationProxyInfo.CertificateAuthorityData; got != base64.StdEncoding.EncodeToString(generated.Bundle) {
+		t.Error("the generated CA is not advertised")
+	}
+
+	// Once more: this time the kind itself goes.
+	leader.permit(t)
+	serves(t, appears, third, both...)
+	definition := &unstructured.Unstructured{}
+	definition.SetAPIVersion("apiextensions.k8s.io/v1")
+	definition.SetKind("CustomResourceDefinition")
+	definition.SetName(delegation.Plural + "." + delegation.Group)
+	if err := leader.live.Delete(t.Context(), definition); err != nil {
+		t.Fatal(err)
+	}
+	serves(t, withdrawal, "", both...)
+	leader.waitFor(t, "ErrorDuringSetup", "the cluster has no TLSCertificateDelegations")
+
+	// Its key went nowhere.
+	var secrets corev1.SecretList
+	if err := leader.live.List(t.Context(), &secrets, client.InNamespace(leader.Namespace)); err != nil {
+		t.Fatal(err)
+	}
+	var source corev1.Secret
+	if err := leader.live.Get(t.Context(), shared, &source); err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range secrets.Items {
+		for key, value := range secret.Data {
+			if containsText(string(value), string(source.Data["tls.key"])) {
+				t.Errorf("the delegated key is in %s of Secret %s", key, secret.Name)
+			}
+		}
+	}
+}
+
+// TestWithdrawnWhileItIsTheLastGood shows that a delegated certificate which is only the last good one is given up, too.
+func TestWithdrawnWhileItIsTheLastGood(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	if err := cluster.Install(t.Context(), kindManifests); err != nil {
+		t.Fatal(err)
+	}
+	leader, follower := startSharing(t, cluster)
+	sha256 := leader.put(t)
+	leader.permit(t)
+	serves(t, 20*time.Second, sha256, leader.replica, follower)
+	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS.SecretName = "not-there" })
+	leader.waitFor(t, "Pending", "SecretNotFound")
+	serves(t, 0, sha256, leader.replica, follower)
+	leader.withdraw(t)
+	serves(t, withdrawal, "", leader.replica, follower)
+	leader.waitFor(t, "Pending", "SecretNotFound")
+}
+
+// TestWithdrawnWithoutALeader shows that nothing is served rather than a certificate that must not be: without a leader, nobody makes another.
+func TestWithdrawnWithoutALeader(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	if err := cluster.Install(t.Context(), kindManifests); err != nil {
+		t.Fatal(err)
+	}
+	leader, follower := startSharing(t, cluster)
+	sha256 := leader.put(t)
+	leader.permit(t)
+	serves(t, 20*time.Second, sha256, leader.replica, follower)
+	leader.waitFor(t, "Listening", messageListening)
+	eventually(t, func() error {
+		if _, there := leader.secret(t, testNames.TLSSecret); there {
+			return errors.New("the generated certificate is still there")
+		}
+		return nil
+	})
+	leader.leading.Store(false)
+	leader.withdraw(t)
+	for start := time.Now(); follower.Holder.Current() != nil || leader.Holder.Current() != nil; time.Sleep(10 * time.Millisecond) {
+		if time.Since(start) > withdrawal {
+			t.Fatal("it is still served")
+		}
+	}
+	if follower.Ready() == nil {
+		t.Error("it is ready with nothing to serve")
+	}
+	leader.leading.Store(true)
+	leader.notify()
+	serves(t, 20*time.Second, "", leader.replica, follower)
+}
+
+func containsText(text, part string) bool { return part != "" && strings.Contains(text, part) }

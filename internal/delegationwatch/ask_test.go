@@ -1,0 +1,247 @@
+package delegationwatch
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
+)
+
+var wildcard = types.NamespacedName{Namespace: "shared", Name: "wildcard"}
+
+const (
+	delegated   = `{"items":[{"metadata":{"namespace":"shared","name":"d"},"spec":{"delegations":[{"secretName":"wildcard","targetNamespaces":["agents"]}]}}]}`
+	undelegated = `{"items":[]}`
+)
+
+// server is what an API server answers: a status, or 0 for no answer at all.
+type server struct {
+	list, review, ready int
+	delegations         string
+	allowed             map[string]bool
+	asked               []string
+}
+
+func (s *server) RoundTrip(request *http.Request) (*http.Response, error) {
+	status, body := http.StatusNotFound, `{}`
+	switch request.URL.Path {
+	case "/apis/projectcontour.io/v1/namespaces/shared/tlscertificatedelegations":
+		status, body = s.list, s.delegations
+	case "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews":
+		sent, err := io.ReadAll(request.Body)
+		if err != nil {
+			return nil, err
+		}
+		for _, part := range []string{`"resource":"secrets"`, `"name":"wildcard"`, `"namespace":"shared"`} {
+			if !strings.Contains(string(sent), part) {
+				return nil, errors.New("the review lacks " + part)
+			}
+		}
+		status, body = s.review, `{"status":{"allowed":false}}`
+		for verb, allowed := range s.allowed {
+			if allowed && strings.Contains(string(sent), `"verb":"`+verb+`"`) {
+				body = `{"status":{"allowed":true}}`
+			}
+		}
+	case "/readyz":
+		status = s.ready
+	}
+	s.asked = append(s.asked, request.URL.Path)
+	if status == 0 {
+		return nil, errors.New("connection refused")
+	}
+	return &http.Response{
+		StatusCode: status, Header: http.Header{"Content-Type": []string{"application/json"}},
+		Body: io.NopCloser(strings.NewReader(body)), Request: request,
+	}, nil
+}
+
+func client(t *testing.T, transport http.RoundTripper) rest.Interface {
+	t.Helper()
+	client, err := rest.RESTClientForConfigAndClient(&rest.Config{QPS: -1, ContentConfig: rest.ContentConfig{
+		GroupVersion: &schema.GroupVersion{Version: "v1"}, NegotiatedSerializer: serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion(),
+	}}, &http.Client{Transport: transport})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// asked is an entry that a test asks itself, with what it has done so far.
+type asked struct {
+	*entry
+	server  *server
+	clock   *clocktesting.FakeClock
+	changes int
+	revokes int
+}
+
+func good() *server {
+	return &server{list: 200, review: 201, ready: 200, delegations: delegated, allowed: map[string]bool{"list": true, "watch": true}}
+}
+
+func newAsked(t *testing.T, s *server) *asked {
+	t.Helper()
+	a := &asked{server: s, clock: clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}
+	a.entry = &entry{secret: wildcard, known: make(chan struct{}), options: Options{
+		Client: client(t, s), Namespace: "agents", Clock: a.clock,
+		Changed: func(types.NamespacedName) { a.changes++ },
+		Revoke:  func(types.NamespacedName) { a.revokes++ },
+	}}
+	return a
+}
+
+// until asks as run does, until an outcome has come or time is up, and returns how long that took.
+func (a *asked) until(t *testing.T, want delegation.Outcome, limit time.Duration) time.Duration {
+	t.Helper()
+	start := a.clock.Now()
+	for {
+		pause := a.ask(t.Context())
+		outcome, _ := a.state()
+		if took := a.clock.Since(start); outcome == want || took >= limit {
+			return took
+		}
+		a.clock.Step(pause)
+	}
+}
+
+func TestAsk(t *testing.T) {
+	t.Parallel()
+	const long = time.Minute // stands for: never
+	for _, test := range []struct {
+		name   string
+		change func(*server)
+		want   delegation.Outcome
+		within time.Duration
+	}{
+		{"keeps a permission that is still there", func(*server) {}, delegation.Permitted, 0},
+		{"believes that there is no delegation any more", func(s *server) { s.delegations = undelegated }, delegation.NotDelegated, 0},
+		{"believes that even while the API server is not ready", func(s *server) { s.delegations, s.ready = undelegated, 500 }, delegation.NotDelegated, 0},
+		{"believes that the kind is gone", func(s *server) { s.list = 404 }, delegation.NoDelegations, 0},
+		{"believes that RBAC has changed", func(s *server) { s.allowed = nil }, delegation.NotReadable, 0},
+		{"wants to list", func(s *server) { s.allowed["list"] = false }, delegation.NotReadable, 0},
+		{"wants to watch", func(s *server) { s.allowed["watch"] = false }, delegation.NotReadable, 0},
+		{"believes that it may not look any more", func(s *server) { s.list = 403 }, delegation.NotVisible, 0},
+		{"believes a lasting refusal where nobody may ask for readiness", func(s *server) { s.list, s.ready = 403, 403 }, delegation.NotVisible, 2 * time.Second},
+		{"believes a lasting refusal of RBAC, too", func(s *server) { s.allowed, s.ready = nil, 401 }, delegation.NotReadable, 2 * time.Second},
+
+		{"keeps it while nobody answers", func(s *server) { s.list, s.review, s.ready = 0, 0, 0 }, delegation.Permitted, long},
+		{"keeps it while answers are errors", func(s *server) { s.list, s.review, s.ready = 500, 503, 500 }, delegation.Permitted, long},
+		{"keeps it while the API server forbids everything and is not ready", func(s *server) { s.list, s.ready = 403, 500 }, delegation.Permitted, long},
+		{"keeps it while the API server knows no kinds and is not ready", func(s *server) { s.list, s.ready = 404, 500 }, delegation.Permitted, long},
+		{"keeps it while RBAC is not loaded", func(s *server) { s.allowed, s.ready = nil, 503 }, delegation.Permitted, long},
+		{"keeps it while there is no review", func(s *server) { s.review = 500 }, delegation.Permitted, long},
+		{"keeps it when its credential is refused", func(s *server) { s.list = 401 }, delegation.Permitted, long},
+		{"keeps it when the answer makes no sense", func(s *server) { s.delegations = "<html>" }, delegation.Permitted, long},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			a := newAsked(t, good())
+			if took := a.until(t, delegation.Permitted, time.Second); took != 0 || a.changes != 0 {
+				t.Fatalf("it took %s at first, with %d changes", took, a.changes)
+			}
+			<-a.known
+			test.change(a.server)
+			if test.within == long {
+				a.until(t, "", long)
+				if outcome, _ := a.state(); outcome != delegation.Permitted || a.changes != 0 || a.revokes != 0 {
+					t.Errorf("the outcome is %s, with %d changes and %d revocations", outcome, a.changes, a.revokes)
+				}
+				return
+			}
+			took := a.until(t, test.want, long)
+			if outcome, _ := a.state(); outcome != test.want || took > test.within {
+				t.Errorf("after %s the outcome is %s, want %s within %s", took, outcome, test.want, test.within)
+			}
+			if want := map[bool]int{true: 0, false: 1}[test.want == delegation.Permitted]; a.changes != want || a.revokes != 0 {
+				t.Errorf("%d changes and %d revocations, want %d and 0", a.changes, a.revokes, want)
+			}
+		})
+	}
+}
+
+// TestFirstAnswer shows what is known of an API server that has just started, and what it is not asked.
+func TestFirstAnswer(t *testing.T) {
+	t.Parallel()
+	starting := newAsked(t, &server{list: 403, ready: 500})
+	starting.until(t, "something", 30*time.Second)
+	if outcome, _ := starting.state(); outcome != "" {
+		t.Errorf("it believes %s", outcome)
+	}
+	*starting.server = *good()
+	if starting.until(t, delegation.Permitted, time.Second) != 0 || starting.revokes != 0 {
+		t.Error("it does not see the permission then")
+	}
+
+	undecided := good()
+	undecided.delegations = undelegated
+	none := newAsked(t, undecided)
+	none.until(t, delegation.NotDelegated, time.Second)
+	for _, path := range none.server.asked {
+		if !strings.Contains(path, delegation.Plural) {
+			t.Errorf("without a delegation it asked for %s", path)
+		}
+	}
+}
+
+// TestRevoke shows that a certificate has gone within five seconds after its permission, and that a permission which comes back in time saves it.
+func TestRevoke(t *testing.T) {
+	t.Parallel()
+	a := newAsked(t, good())
+	a.until(t, delegation.Permitted, time.Second)
+	a.clock.Step(period - time.Nanosecond)
+	a.server.allowed, a.server.ready = nil, 403 // the slowest case
+	gone := a.clock.Now()
+	for a.revokes == 0 {
+		a.clock.Step(a.ask(t.Context()))
+		if a.clock.Since(gone) > 4*time.Second {
+			t.Fatal("nothing was revoked within four seconds")
+		}
+	}
+	before := a.revokes
+	a.ask(t.Context())
+	if a.revokes != before+1 {
+		t.Error("it revokes only once, which may have been too early")
+	}
+	a.server.allowed = good().allowed
+	a.until(t, delegation.Permitted, time.Second)
+	before = a.revokes
+	a.clock.Step(time.Hour)
+	a.ask(t.Context())
+	if a.revokes != before {
+		t.Error("it revokes what is permitted again")
+	}
+
+	a.server.delegations = undelegated
+	a.until(t, delegation.NotDelegated, time.Second)
+	a.clock.Step(grace / 2)
+	a.server.delegations = delegated
+	a.until(t, delegation.Permitted, time.Second)
+	a.clock.Step(grace)
+	a.ask(t.Context())
+	if a.revokes != before {
+		t.Error("it revoked in spite of a permission that was back in time")
+	}
+}
+
+func TestGetEnds(t *testing.T) {
+	t.Parallel()
+	watcher := New(t.Context(), Options{Client: client(t, &server{}), Namespace: "agents", Clock: clocktesting.NewFakeClock(time.Now())})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := watcher.Get(ctx, wildcard); err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,101 @@
+package delegationwatch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
+)
+
+// answer is what the API server said.
+type answer struct {
+	outcome delegation.Outcome
+	// certain is false for a refusal that an API server which has just started may give by mistake.
+	certain bool
+}
+
+// question asks whether the Secret may be used: first for delegations, and only with one for what RBAC permits.
+func (e *entry) question(ctx context.Context) (answer, error) {
+	list, err := e.get(ctx, delegation.Path(e.secret.Namespace))
+	switch {
+	case apierrors.IsNotFound(err):
+		return answer{outcome: delegation.NoDelegations}, nil
+	case apierrors.IsForbidden(err):
+		return answer{outcome: delegation.NotVisible}, nil
+	case err != nil:
+		return answer{}, fmt.Errorf("listing %ss in namespace %q: %w", delegation.Kind, e.secret.Namespace, err)
+	}
+	all, err := delegation.ParseList(list)
+	if err != nil {
+		return answer{}, err
+	}
+	if !delegation.Decide(e.secret, e.options.Namespace, all).Permitted {
+		return answer{outcome: delegation.NotDelegated, certain: true}, nil
+	}
+	// What the agent does with the Secret is to list and watch it by its name.
+	for _, verb := range []string{"list", "watch"} {
+		allowed, err := e.allowed(ctx, verb)
+		if err != nil {
+			return answer{}, err
+		}
+		if !allowed {
+			return answer{outcome: delegation.NotReadable}, nil
+		}
+	}
+	return answer{outcome: delegation.Permitted, certain: true}, nil
+}
+
+// confirmed says whether a refusal may be believed that is not certain. While an API server starts, it already answers before it knows
+// the cluster's RBAC and CustomResourceDefinitions, and then refuses what it will permit a moment later. It says itself when
+// it is ready. Where not everybody may ask it that, a refusal that lasts is believed.
+func (e *entry) confirmed(ctx context.Context) bool {
+	if e.doubtSince.IsZero() {
+		e.doubtSince = e.options.Clock.Now()
+	}
+	_, err := e.get(ctx, "/readyz")
+	switch {
+	case err == nil:
+		return true
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsNotFound(err):
+		return e.options.Clock.Since(e.doubtSince) >= doubtLimit
+	default:
+		return false
+	}
+}
+
+func (e *entry) get(ctx context.Context, path string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return e.options.Client.Get().AbsPath(path).SetHeader("Accept", "application/json, */*").MaxRetries(0).Do(ctx).Raw()
+}
+
+// allowed asks whether RBAC, or whatever authorizes in this cluster, lets the agent do this with the Secret.
+func (e *entry) allowed(ctx context.Context, verb string) (bool, error) {
+	review := authorizationv1.SelfSubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"},
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: e.secret.Namespace, Verb: verb, Resource: "secrets", Name: e.secret.Name,
+		}},
+	}
+	body, err := json.Marshal(review)
+	if err != nil {
+		return false, fmt.Errorf("encoding a review: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	raw, err := e.options.Client.Verb(http.MethodPost).AbsPath("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").
+		SetHeader("Accept", "application/json").SetHeader("Content-Type", "application/json").MaxRetries(0).Body(body).Do(ctx).Raw()
+	if err == nil {
+		err = json.Unmarshal(raw, &review)
+	}
+	if err != nil {
+		return false, fmt.Errorf("asking whether the agent may %s Secret %q: %w", verb, e.secret, err)
+	}
+	return review.Status.Allowed, nil
+}

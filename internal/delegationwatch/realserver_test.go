@@ -1,0 +1,237 @@
+package delegationwatch
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+)
+
+// withdrawal is within what a withdrawn permission must have its effect.
+const withdrawal = 5 * time.Second
+
+const mayLook = `apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: may-look}
+rules:
+- {apiGroups: [projectcontour.io], resources: [tlscertificatedelegations], verbs: [list]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: may-look}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: may-look}
+subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: "system:serviceaccount:agents:agent"}]
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: shared}
+`
+
+// TestPermissionsOnARealAPIServer lets a permission come about and go, piece by piece, and shows that it survives a restart of the API server.
+func TestPermissionsOnARealAPIServer(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it needs a real API server, and -short leaves those out")
+	}
+	cluster, err := devcluster.Start(t.Context(), devcluster.Options{
+		AuditPolicy: []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\nomitStages: [RequestReceived]\n"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	manifest := filepath.Join(t.TempDir(), "may-look.yaml")
+	if err := os.WriteFile(manifest, []byte(mayLook), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := cluster.Install(t.Context(), manifest); err != nil {
+		t.Fatal(err)
+	}
+	admin, err := dynamic.NewForConfig(cluster.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	identity, err := cluster.User("system:serviceaccount:agents:agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := corev1client.NewForConfig(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var changes, revocations atomic.Int64
+	watcher := New(t.Context(), Options{
+		Client: client.RESTClient(), Namespace: "agents", Clock: clock.RealClock{},
+		Changed: func(types.NamespacedName) { changes.Add(1) },
+		Revoke:  func(types.NamespacedName) { revocations.Add(1) },
+	})
+	becomes := func(want delegation.Outcome, limit time.Duration) {
+		t.Helper()
+		start := time.Now()
+		for {
+			got, err := watcher.Get(t.Context(), wildcard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got == want {
+				t.Logf("%s after %s", want, time.Since(start).Round(time.Millisecond))
+				return
+			}
+			if time.Since(start) > limit {
+				t.Fatalf("the outcome is %s, not %s, after %s", got, want, limit)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	// The pieces of a permission.
+	resources := map[string]schema.GroupVersionResource{
+		"Role":          {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"},
+		"RoleBinding":   {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
+		delegation.Kind: delegation.Resource(),
+	}
+	grant := delegation.Grant{Secret: wildcard, Namespace: "agents", ServiceAccount: "agent"}
+	pieces := map[string]*unstructured.Unstructured{}
+	for _, object := range grant.Objects() {
+		piece := &unstructured.Unstructured{Object: object}
+		pieces[piece.GetKind()] = piece
+	}
+	put := func(kind string) {
+		t.Helper()
+		if _, err := admin.Resource(resources[kind]).Namespace("shared").Apply(t.Context(), grant.Name(), pieces[kind],
+			metav1.ApplyOptions{FieldManager: "test", Force: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove := func(kind string) {
+		t.Helper()
+		if err := admin.Resource(resources[kind]).Namespace("shared").Delete(t.Context(), grant.Name(), metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	const appears = 20 * time.Second
+	becomes(delegation.NoDelegations, appears)
+	kind := filepath.Join("..", "..", "deploy", "tlscertificatedelegation")
+	if err := cluster.Install(t.Context(), kind); err != nil {
+		t.Fatal(err)
+	}
+	becomes(delegation.NotDelegated, appears)
+	put(delegation.Kind)
+	becomes(delegation.NotReadable, appears)
+	put("Role")
+	put("RoleBinding")
+	becomes(delegation.Permitted, appears)
+	secrets := corev1client.NewForConfigOrDie(cluster.AdminConfig()).Secrets("shared")
+	if _, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: wildcard.Name}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	// What the grant permits is exactly this.
+	mine := client.Secrets("shared")
+	byName := metav1.ListOptions{FieldSelector: "metadata.name=" + wildcard.Name}
+	if list, err := mine.List(t.Context(), byName); err != nil || len(list.Items) != 1 {
+		t.Errorf("what is permitted does not work: %v", err)
+	}
+	if _, err := mine.List(t.Context(), metav1.ListOptions{}); err == nil {
+		t.Error("all Secrets of the namespace can be listed")
+	}
+	if _, err := mine.Get(t.Context(), "other", metav1.GetOptions{}); err == nil || !strings.Contains(err.Error(), "forbidden") {
+		t.Errorf("another Secret: %v", err)
+	}
+	asked := secretsAsked(t, cluster.AuditLog())
+
+	remove("RoleBinding")
+	becomes(delegation.NotReadable, withdrawal)
+	put("RoleBinding")
+	becomes(delegation.Permitted, appears)
+
+	// An API server that goes away, and one that starts, withdraw nothing.
+	changesBefore, revocationsBefore := changes.Load(), revocations.Load()
+	for range 2 {
+		if err := cluster.StopAPIServer(); err != nil {
+			t.Fatal(err)
+		}
+		if err := cluster.RestartAPIServer(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for start := time.Now(); time.Since(start) < 2*period; time.Sleep(10 * time.Millisecond) {
+			if got, err := watcher.Get(t.Context(), wildcard); err != nil || got != delegation.Permitted {
+				t.Fatalf("after a restart of the API server: %s, %v", got, err)
+			}
+		}
+	}
+	if changes.Load() != changesBefore || revocations.Load() != revocationsBefore {
+		t.Error("a restart of the API server changed something")
+	}
+
+	remove(delegation.Kind)
+	becomes(delegation.NotDelegated, withdrawal)
+	put(delegation.Kind)
+	becomes(delegation.Permitted, appears)
+	definitions := admin.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	if err := definitions.Delete(t.Context(), delegation.Plural+"."+delegation.Group, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	gone := time.Now()
+	for got := delegation.Permitted; got == delegation.Permitted; time.Sleep(10 * time.Millisecond) {
+		if got, err = watcher.Get(t.Context(), wildcard); err != nil || time.Since(gone) > withdrawal {
+			t.Fatalf("after the kind was removed: %s, %v", got, err)
+		}
+	}
+	becomes(delegation.NoDelegations, appears)
+	if err := cluster.Install(t.Context(), kind); err != nil {
+		t.Fatal(err)
+	}
+	put(delegation.Kind)
+	becomes(delegation.Permitted, appears)
+
+	if now := secretsAsked(t, cluster.AuditLog()); asked == 0 || now != asked {
+		t.Errorf("the watcher itself asked for Secrets: %d requests before, %d after", asked, now)
+	}
+	watcher.Forget(func(types.NamespacedName) bool { return false })
+	if len(watcher.secrets) != 0 {
+		t.Error("a forgotten Secret is still followed")
+	}
+}
+
+// secretsAsked counts the agent's requests for Secrets.
+func secretsAsked(t *testing.T, path string) int {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := 0
+	for line := range bytes.Lines(content) {
+		var event struct {
+			User      struct{ Username string }
+			ObjectRef struct{ Resource string }
+		}
+		if err := json.Unmarshal(line, &event); err != nil {
+			t.Fatal(err)
+		}
+		if event.User.Username == "system:serviceaccount:agents:agent" && event.ObjectRef.Resource == "secrets" {
+			count++
+		}
+	}
+	return count
+}
