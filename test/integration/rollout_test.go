@@ -1,0 +1,255 @@
+package integration
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+)
+
+// balancer is a Service and its kubelet in one: it asks the replicas whether they are ready, and leads each new connection to one that is. A
+// connection that exists stays where it is.
+type balancer struct {
+	listener net.Listener
+	replicas []*devinstall.Agent
+	ready    []atomic.Bool
+	next     atomic.Int64
+	busy     sync.WaitGroup
+}
+
+func startBalancer(t *testing.T, replicas ...*devinstall.Agent) *balancer {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &balancer{listener: listener, replicas: replicas, ready: make([]atomic.Bool, len(replicas))}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	for i := range replicas {
+		b.busy.Go(func() { b.probe(ctx, i) })
+	}
+	b.busy.Go(func() { b.accept(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		_ = listener.Close()
+		b.busy.Wait()
+	})
+	return b
+}
+
+func (b *balancer) probe(ctx context.Context, i int) {
+	for ctx.Err() == nil {
+		b.ready[i].Store(b.replicas[i].Ready(ctx) == nil)
+		select {
+		case <-ctx.Done():
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func (b *balancer) accept(ctx context.Context) {
+	for {
+		from, err := b.listener.Accept()
+		if err != nil {
+			return
+		}
+		to, err := b.dial(ctx)
+		if err != nil {
+			_ = from.Close()
+			continue
+		}
+		closeBoth := context.AfterFunc(ctx, func() { _ = from.Close(); _ = to.Close() })
+		b.busy.Go(func() { pass(to, from) })
+		b.busy.Go(func() { pass(from, to); closeBoth() })
+	}
+}
+
+func (b *balancer) dial(ctx context.Context) (net.Conn, error) {
+	for range b.replicas {
+		i := int(b.next.Add(1)) % len(b.replicas)
+		if b.ready[i].Load() {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", b.replicas[i].ProxyAddress())
+		}
+	}
+	return nil, errors.New("no replica is ready")
+}
+
+// pass copies one direction, and passes its end on as what it is.
+func pass(to, from net.Conn) {
+	_, _ = io.Copy(to, from)
+	_ = to.(*net.TCPConn).CloseWrite()
+}
+
+// TestARollingRestartLosesNothing restarts two replicas in turn, several times, under the load of clients that keep their connections. Not one
+// request fails: neither of those that may be sent again, nor of those that may not.
+func TestARollingRestartLosesNothing(t *testing.T) {
+	w := needsCluster(t)
+	w.external(t, "rollout-cert", pairData(w.issue(t, "localhost")))
+	replicas := make([]*devinstall.Agent, 2)
+	defer func() { // leave the cluster to the replicas that the other tests know
+		for _, replica := range replicas {
+			if replica != nil {
+				if err := replica.Stop(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if err := w.PointAt(t.Context(), w.agents[0]); err != nil {
+			t.Error(err)
+		}
+		if err := w.WaitAvailable(t.Context()); err != nil {
+			t.Error(err)
+		}
+		w.leader(t)
+	}()
+	for i, name := range []string{"rolled-a", "rolled-b"} {
+		var err error
+		if replicas[i], err = w.StartAgent(t.Context(), name, "--shutdown-delay=2s"); err != nil {
+			t.Fatal(err)
+		}
+		waitReady(t, replicas[i])
+	}
+	b := startBalancer(t, replicas...)
+	eventually(t, 10*time.Second, func() error {
+		if !b.ready[0].Load() || !b.ready[1].Load() {
+			return errors.New("the balancer does not know yet that the replicas are ready")
+		}
+		return nil
+	})
+
+	load := startLoad(t, w, b.listener.Addr().(*net.TCPAddr).Port)
+	restarts := 0
+	for range 3 {
+		for _, replica := range replicas {
+			before := load.requests.Load()
+			eventually(t, time.Minute, func() error {
+				if load.requests.Load() < before+100 {
+					return errors.New("there is no load")
+				}
+				return nil
+			})
+			if err := replica.Restart(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			waitReady(t, replica)
+			// As a Deployment: the next one goes when this one takes part.
+			eventually(t, 10*time.Second, func() error {
+				if !b.ready[0].Load() || !b.ready[1].Load() {
+					return errors.New("the balancer has not noticed yet")
+				}
+				return nil
+			})
+			restarts++
+		}
+	}
+	load.stop()
+	t.Logf("%d requests on %d connections during %d restarts, %d failed", load.requests.Load(), load.dials.Load(), restarts, load.failed.Load())
+	if load.failed.Load() != 0 {
+		t.Errorf("%d requests failed", load.failed.Load())
+	}
+	if load.dials.Load() < 24 {
+		t.Errorf("the clients dialled %d times: they cannot have met the restarts", load.dials.Load())
+	}
+}
+
+func waitReady(t *testing.T, replica *devinstall.Agent) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := replica.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// load is 16 workers: half speak HTTP/1.1 and half HTTP/2, and half read and half write.
+type load struct {
+	requests, failed, dials atomic.Int64
+	stop                    func()
+}
+
+func startLoad(t *testing.T, w *world, port int) *load {
+	t.Helper()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(w.pki.CertPEM())
+	user, err := w.Cluster.User("loader", "system:masters")
+	if err != nil {
+		t.Fatal(err)
+	}
+	identity, err := tls.X509KeyPair(user.CertData, user.KeyData)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &load{}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var workers sync.WaitGroup
+	l.stop = func() { cancel(); workers.Wait() }
+	t.Cleanup(l.stop)
+	for i := range 16 {
+		protocol := []string{"http/1.1", "h2"}[i%2]
+		transport := &http.Transport{
+			TLSClientConfig: &tls.Config{
+				RootCAs: roots, Certificates: []tls.Certificate{identity}, MinVersion: tls.VersionTLS12,
+				NextProtos: []string{protocol}, ServerName: "localhost",
+			},
+			ForceAttemptHTTP2: protocol == "h2",
+			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				l.dials.Add(1)
+				return (&net.Dialer{}).DialContext(ctx, network, address)
+			},
+		}
+		method, path, body := http.MethodGet, "/api/v1/namespaces/default", ""
+		if i%4 < 2 {
+			method, path = http.MethodPost, "/api/v1/namespaces/default/configmaps?dryRun=All"
+			body = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"of-the-load"}}`
+		}
+		url := fmt.Sprintf("https://127.0.0.1:%d%s", port, path)
+		workers.Go(func() {
+			defer transport.CloseIdleConnections()
+			for ctx.Err() == nil {
+				if err := call(transport, method, url, body); err != nil {
+					l.failed.Add(1)
+					t.Errorf("%s over %s: %v", method, protocol, err)
+				}
+				l.requests.Add(1)
+			}
+		})
+	}
+	return l
+}
+
+// call makes one request, which is not cut off when the load ends.
+func call(transport http.RoundTripper, method, url, body string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close() //nolint:errcheck // read to its end below
+	said, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err
+	}
+	if response.StatusCode >= http.StatusBadRequest {
+		return fmt.Errorf("%s: %s", response.Status, said)
+	}
+	return nil
+}
