@@ -16,11 +16,13 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/apiservice"
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
+	"github.com/pinniped-toolkit/pinniped/internal/replicas"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
@@ -80,6 +82,9 @@ type agent struct {
 
 	leader *leadership
 	wakers wakers
+
+	replicas *replicas.Board      // what the replicas tell each other
+	events   record.EventRecorder // about the CredentialIssuer
 
 	holder         *servingcert.Holder     // what the proxy serves
 	signer         *signer.Signer          // of client certificates
@@ -141,6 +146,7 @@ func (a *agent) run(ctx context.Context) error {
 
 	group.Go(func() error { token.Run(ctx); return nil })
 	group.Go(func() error { a.leader.run(ctx); return nil })
+	group.Go(func() error { a.replicas.Run(ctx); return nil })
 	group.Go(func() error {
 		if err := manager.Start(ctx); err != nil {
 			return fmt.Errorf("running the controllers: %w", err)

@@ -68,6 +68,9 @@ func (a *agent) addCredentialIssuer(ctx context.Context, manager ctrl.Manager, c
 		return nil, err
 	}
 	changed, woken := a.wakers.add()
+	if err := a.addReplicas(ctx, changed); err != nil {
+		return nil, err
+	}
 	permissions, err := a.newPermissions(ctx, changed)
 	if err != nil {
 		return nil, err
@@ -80,6 +83,8 @@ func (a *agent) addCredentialIssuer(ctx context.Context, manager ctrl.Manager, c
 		Secrets:     namedwatch.New(ctx, core, "secrets", &corev1.Secret{}, changed),
 		Services:    namedwatch.New(ctx, core, "services", &corev1.Service{}, changed),
 		Permissions: permissions,
+		Replicas:    a.replicas,
+		Events:      a.events,
 		Holder:      a.holder, Signer: a.signer, Proxy: proxy,
 		IsLeader: a.leader.Leading, Wake: woken,
 		Names: credentialissuer.Names{

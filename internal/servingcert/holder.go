@@ -38,15 +38,31 @@ var ErrNoCertificate = errors.New("there is no serving certificate yet")
 
 // Holder holds the certificate that is being served. The zero value holds none; it is safe for concurrent use.
 type Holder struct {
-	current atomic.Pointer[Material]
+	current   atomic.Pointer[Material]
+	judgement atomic.Pointer[Judgement]
 }
 
 // Serve puts m into service: connections made from now on get it, those that exist go on. It returns what was served
 // before, or nil.
 func (h *Holder) Serve(m *Material) (before *Material) { return h.current.Swap(m) }
 
-// Withdraw takes the certificate out of service.
-func (h *Holder) Withdraw() { h.current.Store(nil) }
+// Withdraw takes the certificate out of service, and forgets what was noted.
+func (h *Holder) Withdraw() {
+	h.current.Store(nil)
+	h.judgement.Store(nil)
+}
+
+// Note keeps what came out of judging the certificate that is asked for. That is not always the one in service: one that is refused
+// never gets there.
+func (h *Holder) Note(j Judgement) { h.judgement.Store(&j) }
+
+// Judgement returns what was noted last; the zero value if nothing was. It is for metrics and events.
+func (h *Holder) Judgement() Judgement {
+	if j := h.judgement.Load(); j != nil {
+		return *j
+	}
+	return Judgement{}
+}
 
 // Revoke takes the certificate out of service if it is the one of a delegated Secret, and reports whether it was. It is for a permission
 // that is gone: nothing is better than that.

@@ -187,12 +187,17 @@ func presents(address string, pair *certs.KeyPair) error {
 	if err != nil {
 		return err
 	}
-	want, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
+	want, err := leafOf(pair)
 	if err != nil {
 		return err
 	}
-	if !certificate.Equal(want.Leaf) {
+	if !certificate.Equal(want) {
 		return errors.New("another certificate is presented")
 	}
 	return nil
+}
+
+func leafOf(pair *certs.KeyPair) (*x509.Certificate, error) {
+	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
+	return certificate.Leaf, err
 }

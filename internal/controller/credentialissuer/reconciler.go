@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -69,6 +70,9 @@ type Reconciler struct {
 	// Permissions is asked before a Secret of another namespace is read.
 	Permissions Permissions
 
+	Replicas Replicas
+	Events   record.EventRecorder
+
 	Holder   *servingcert.Holder
 	Signer   *signer.Signer
 	Proxy    Proxy
@@ -87,6 +91,7 @@ type Reconciler struct {
 	retries        atomic.Int32
 	appliedService any
 	lastProblem    string
+	lastTold       told
 }
 
 // The phases, for readiness.
@@ -149,6 +154,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{RequeueAfter: recheck}, nil
 	}
 	strategy, err := r.converge(ctx, issuer)
+	r.publish(strategy)
 	if strategy.Status == configv1alpha1.StrategySuccess || strategy.Reason == configv1alpha1.ReasonDisabled {
 		r.lastProblem = ""
 	} else {
@@ -252,6 +258,7 @@ func (r *Reconciler) turnOn(ctx context.Context, spec configv1alpha1.Impersonati
 	case addressErr == nil:
 		err = r.loadGenerated(ctx, generatedSANs(spec, at, service))
 	}
+	r.Holder.Note(judgement)
 	if err != nil {
 		r.phase.Store(phaseOn)
 		return r.broken(&at, addressErr, err), err

@@ -5,7 +5,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,8 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -31,6 +35,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/delegationwatch"
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/namedwatch"
+	"github.com/pinniped-toolkit/pinniped/internal/replicas"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
@@ -66,6 +71,7 @@ type replica struct {
 	proxy   *switchboard
 	leading *atomic.Bool
 	wake    chan event.GenericEvent
+	events  *record.FakeRecorder
 }
 
 func startReplica(t *testing.T, cluster *devcluster.Cluster, namespace string, leading bool) *replica {
@@ -86,6 +92,10 @@ func startReplica(t *testing.T, cluster *devcluster.Cluster, namespace string, l
 	if err != nil {
 		t.Fatal(err)
 	}
+	leases, err := coordinationv1client.NewForConfig(cluster.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
 	live, err := client.New(cluster.AdminConfig(), client.Options{Scheme: scheme})
 	if err != nil {
 		t.Fatal(err)
@@ -93,6 +103,12 @@ func startReplica(t *testing.T, cluster *devcluster.Cluster, namespace string, l
 	r := &replica{live: live, proxy: &switchboard{}, leading: &atomic.Bool{}, wake: make(chan event.GenericEvent, 1)}
 	r.leading.Store(leading)
 	changed := func(types.NamespacedName) { r.notify() }
+	r.events = record.NewFakeRecorder(1000)
+	ctx, cancel := context.WithCancel(context.Background())
+	board := replicas.New(replicas.Options{
+		Leases: leases.Leases(namespace), Group: "agent", Name: fmt.Sprintf("leader-%v", leading),
+		IsLeader: r.leading.Load, Changed: r.notify, Clock: clock.RealClock{},
+	})
 	group := apis.GroupsFor(apis.DefaultGroupSuffix).Config
 	restConfig := rest.CopyConfig(cluster.AdminConfig())
 	restConfig.GroupVersion, restConfig.APIPath = &group, "/apis"
@@ -110,6 +126,7 @@ func startReplica(t *testing.T, cluster *devcluster.Cluster, namespace string, l
 			Client: core.RESTClient(), Namespace: namespace, Changed: changed, Clock: clock.RealClock{},
 			Revoke: func(secret types.NamespacedName) { r.Holder.Revoke(secret) },
 		}),
+		Replicas: board, Events: r.events,
 		Holder: &servingcert.Holder{}, Signer: &signer.Signer{}, Proxy: r.proxy,
 		IsLeader: r.leading.Load, Wake: r.wake,
 		Names: testNames, Namespace: namespace, Labels: map[string]string{"app": "x"}, AppLabel: "x", ProxyPort: 8444,
@@ -118,11 +135,13 @@ func startReplica(t *testing.T, cluster *devcluster.Cluster, namespace string, l
 	if err := r.SetupWithManager(manager); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
+	left := make(chan struct{})
 	go func() { ended <- manager.Start(ctx) }()
+	go func() { defer close(left); board.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
+		<-left
 		if err := <-ended; err != nil {
 			t.Errorf("the manager ended with %v", err)
 		}
@@ -164,6 +183,52 @@ func (r *replica) waitFor(t *testing.T, reason configv1alpha1.StrategyReason, te
 		return nil
 	})
 	return last
+}
+
+// waitForServed waits until the status says what is served (any certificate if sha256 is empty), and by how many.
+func (r *replica) waitForServed(t *testing.T, sha256 string, replicas, serving int32) *configv1alpha1.ServingCertificateStatus {
+	t.Helper()
+	var last *configv1alpha1.ServingCertificateStatus
+	eventually(t, func() error {
+		var issuer configv1alpha1.CredentialIssuer
+		if err := r.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
+			return err
+		}
+		last = issuer.Status.ServingCertificate
+		if last == nil || sha256 != "" && last.SHA256 != sha256 || last.Replicas != replicas || last.ServingReplicas != serving {
+			return fmt.Errorf("the status says %+v", last)
+		}
+		return nil
+	})
+	return last
+}
+
+// expectEvents checks the events that the leader made so far: each transition once.
+func (r *replica) expectEvents(t *testing.T) {
+	t.Helper()
+	seen := map[string]int{}
+	for len(r.events.Events) > 0 {
+		seen[<-r.events.Events]++
+	}
+	for _, want := range []string{
+		"Normal Disabled " + messageAutoOff,
+		"Warning Pending " + errPending.Error(),
+		"Warning SecretNotFound SecretNotFound: ",
+		"Warning NameNotCovered NameNotCovered: ",
+		"Normal Listening " + messageListening,
+		`Normal ServingCertificateChanged serves the certificate of Secret "external" (SHA-256 `,
+		`Normal ServingCertificateChanged serves the certificate of Secret "generated-tls" (SHA-256 `,
+	} {
+		times := 0
+		for event, count := range seen {
+			if strings.HasPrefix(event, want) {
+				times += count
+			}
+		}
+		if times == 0 || strings.HasPrefix(want, "Warning SecretNotFound") && times != 1 || strings.HasPrefix(want, "Warning NameNotCovered") && times != 1 {
+			t.Errorf("event %q came %d times; all: %q", want, times, slices.Collect(maps.Keys(seen)))
+		}
+	}
 }
 
 func eventually(t *testing.T, check func() error) {
@@ -350,6 +415,11 @@ func TestReconciler(t *testing.T) {
 		return leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "ip"}, &service)
 	})
 	oldCA := leader.Holder.Current().Bundle
+	served := leader.waitForServed(t, "", 2, 2)
+	if served.Source != configv1alpha1.ServingCertificateGenerated || served.SecretName != testNames.TLSSecret || len(served.DNSNames) != 1 ||
+		served.DNSNames[0] != "proxy.example.com" || len(served.OtherReplicas) != 0 || served.NotAfter.Before(&served.ServedSince) {
+		t.Errorf("what is served is told as %+v", served)
+	}
 
 	// An external certificate: first missing, then half-made, then bad, then good.
 	pki, err := certs.NewCA("corporate", time.Now(), 24*time.Hour)
@@ -380,6 +450,9 @@ func TestReconciler(t *testing.T) {
 	if _, there := leader.secret(t, testNames.TLSSecret); !there {
 		t.Fatal("the generated Secret was removed before the external certificate was served")
 	}
+	if got := leader.waitForServed(t, served.SHA256, 2, 2); got.SecretName != testNames.TLSSecret || !got.ServedSince.Equal(&served.ServedSince) {
+		t.Errorf("the last good one is told as %+v", got)
+	}
 	leader.putSecret(t, "external", good, pki.CertPEM())
 	external := leader.waitFor(t, "Listening", messageListening)
 	if got := external.Frontend.ImpersonationProxyInfo.CertificateAuthorityData; got != base64.StdEncoding.EncodeToString(pki.CertPEM()) {
@@ -394,6 +467,24 @@ func TestReconciler(t *testing.T) {
 		}
 		return nil
 	})
+
+	served = leader.waitForServed(t, leader.Holder.Current().SHA256(), 2, 2)
+	if served.Source != configv1alpha1.ServingCertificateSecret || served.SecretName != "external" {
+		t.Errorf("what is served is told as %+v", served)
+	}
+
+	// The follower cannot serve: the status says which one, and why.
+	failure := errors.New("port in use")
+	follower.proxy.on.Store(false)
+	follower.proxy.fail.Store(&failure)
+	follower.notify()
+	served = leader.waitForServed(t, served.SHA256, 2, 1)
+	if diff := cmp.Diff([]configv1alpha1.OtherReplica{{Name: "leader-false", Message: "starting the impersonation proxy: port in use"}}, served.OtherReplicas); diff != "" {
+		t.Errorf("other replicas (-want +got):\n%s", diff)
+	}
+	follower.proxy.fail.Store(nil)
+	follower.notify()
+	leader.waitForServed(t, served.SHA256, 2, 2)
 
 	// No CA at all: public certificates.
 	leader.putSecret(t, "external", good, nil)
@@ -427,6 +518,8 @@ func TestReconciler(t *testing.T) {
 		}
 		return nil
 	})
+
+	leader.expectEvents(t)
 
 	// Leadership moves: the other one writes.
 	leader.leading.Store(false)

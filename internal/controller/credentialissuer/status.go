@@ -78,15 +78,23 @@ func mergeStrategies(have, want []configv1alpha1.CredentialIssuerStrategy, now m
 	return merged, changed
 }
 
-// report writes the status, by server-side apply, if it differs from what is there. Strategies of other writers stay.
+// report writes the status, by server-side apply, if it differs from what is there, and makes events of what has changed. Strategies
+// of other writers stay.
 func (r *Reconciler) report(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, proxy configv1alpha1.CredentialIssuerStrategy) error {
 	want := []configv1alpha1.CredentialIssuerStrategy{clusterSigningStrategy(), proxy}
 	// The API keeps seconds only; a finer time would look like a change each time.
-	strategies, changed := mergeStrategies(issuer.Status.Strategies, want, metav1.NewTime(r.Clock.Now()).Rfc3339Copy())
-	if !changed {
+	now := metav1.NewTime(r.Clock.Now()).Rfc3339Copy()
+	strategies, changed := mergeStrategies(issuer.Status.Strategies, want, now)
+	serving := r.Holder.Current()
+	if !r.Proxy.Serving() {
+		serving = nil
+	}
+	served := servedStatus(issuer.Status.ServingCertificate, serving, r.Namespace, r.Replicas.Live(), now)
+	if !changed && sameStatus(issuer.Status.ServingCertificate, served) {
 		return nil
 	}
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&configv1alpha1.CredentialIssuerStatus{Strategies: strategies})
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(
+		&configv1alpha1.CredentialIssuerStatus{Strategies: strategies, ServingCertificate: served})
 	if err != nil {
 		return fmt.Errorf("encoding the CredentialIssuer status: %w", err)
 	}
@@ -101,6 +109,11 @@ func (r *Reconciler) report(ctx context.Context, issuer *configv1alpha1.Credenti
 		client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
 		return fmt.Errorf("failed to update CredentialIssuer status: %w", err)
 	}
+	if !changed {
+		r.tell(issuer, nil, served)
+		return nil
+	}
+	r.tell(issuer, &proxy, served)
 	log.FromContext(ctx).Info("Reported how clients get in", "status", proxy.Status, "reason", proxy.Reason, "message", proxy.Message)
 	return nil
 }

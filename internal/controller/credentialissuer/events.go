@@ -1,0 +1,56 @@
+package credentialissuer
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// maxEvent bounds an event's message, in bytes, as the events API does.
+const maxEvent = 1024
+
+// reasonServed is the reason of the event that tells that another certificate is served.
+const reasonServed = "ServingCertificateChanged"
+
+// told is what was told last, so that a status that is read a moment late is not told twice.
+type told struct {
+	served           string
+	status           configv1alpha1.StrategyStatus
+	reason           configv1alpha1.StrategyReason
+	strategy, secret string
+}
+
+// tell makes events of what has changed in the status: at most one about the strategy (nil when it has not changed) and one about the
+// certificate. It is called by the leader after the status was written, so each transition is told once, whoever leads and however often
+// it is looked at.
+func (r *Reconciler) tell(issuer *configv1alpha1.CredentialIssuer, strategy *configv1alpha1.CredentialIssuerStrategy, served *configv1alpha1.ServingCertificateStatus) {
+	last := r.lastTold
+	if had := issuer.Status.ServingCertificate; served != nil && (had == nil || !sameServed(had, served)) &&
+		(last.served != served.SHA256 || last.secret != served.SecretName) {
+		r.lastTold.served, r.lastTold.secret = served.SHA256, served.SecretName
+		r.Events.Event(issuer, corev1.EventTypeNormal, reasonServed, clip(fmt.Sprintf("serves the certificate of Secret %q (SHA-256 %s), valid until %s",
+			served.SecretName, served.SHA256, served.NotAfter.UTC().Format(time.RFC3339))))
+	}
+	if strategy == nil || last.status == strategy.Status && last.reason == strategy.Reason && last.strategy == strategy.Message {
+		return
+	}
+	r.lastTold.status, r.lastTold.reason, r.lastTold.strategy = strategy.Status, strategy.Reason, strategy.Message
+	kind, reason := corev1.EventTypeWarning, string(strategy.Reason)
+	if strategy.Status == configv1alpha1.StrategySuccess || strategy.Reason == configv1alpha1.ReasonDisabled {
+		kind = corev1.EventTypeNormal
+	} else if refusal := r.Holder.Judgement().Refusal; refusal != nil && strings.HasPrefix(strategy.Message, string(refusal.Finding.Code)+":") {
+		reason = string(refusal.Finding.Code)
+	}
+	r.Events.Event(issuer, kind, reason, clip(strategy.Message))
+}
+
+func clip(text string) string {
+	if len(text) <= maxEvent {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxEvent-len("…")], "") + "…"
+}

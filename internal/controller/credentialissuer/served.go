@@ -1,0 +1,96 @@
+package credentialissuer
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/replicas"
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// Replicas shows the replicas to each other.
+type Replicas interface {
+	// Publish says what this replica serves. It returns at once.
+	Publish(report replicas.Report)
+	// Live returns what all replicas that live have said, this one included.
+	Live() []replicas.Report
+}
+
+// maxOtherReplicas is how many replicas that serve something else are listed in the status.
+const maxOtherReplicas = 20
+
+// publish tells the other replicas what this one serves, and if that is not what it should, why.
+func (r *Reconciler) publish(strategy configv1alpha1.CredentialIssuerStrategy) {
+	report := replicas.Report{}
+	if serving := r.Holder.Current(); serving != nil && r.Proxy.Serving() {
+		report.SHA256 = serving.SHA256()
+	}
+	if strategy.Status != configv1alpha1.StrategySuccess {
+		report.Problem = strategy.Message
+	}
+	r.Replicas.Publish(report)
+}
+
+// servedStatus says what this replica serves and who else does, or nil when it serves nothing. have is what the status says so far.
+func servedStatus(have *configv1alpha1.ServingCertificateStatus, serving *servingcert.Material, namespace string,
+	live []replicas.Report, now metav1.Time,
+) *configv1alpha1.ServingCertificateStatus {
+	if serving == nil {
+		return nil
+	}
+	leaf := serving.Certificate.Leaf
+	status := &configv1alpha1.ServingCertificateStatus{
+		Source:      configv1alpha1.ServingCertificateSecret,
+		SecretName:  serving.Secret.Name,
+		SHA256:      serving.SHA256(),
+		NotBefore:   metav1.NewTime(leaf.NotBefore),
+		NotAfter:    metav1.NewTime(leaf.NotAfter),
+		DNSNames:    leaf.DNSNames,
+		ServedSince: now,
+	}
+	if serving.Source == servingcert.SourceGenerated {
+		status.Source = configv1alpha1.ServingCertificateGenerated
+	}
+	if serving.Secret.Namespace != namespace {
+		status.SecretName = serving.Secret.String()
+	}
+	for _, ip := range leaf.IPAddresses {
+		status.IPAddresses = append(status.IPAddresses, ip.String())
+	}
+	if have != nil && sameServed(have, status) {
+		status.ServedSince = have.ServedSince // also when another replica has become the leader
+	}
+	for _, replica := range live {
+		status.Replicas++
+		if replica.SHA256 == status.SHA256 {
+			status.ServingReplicas++
+		} else if len(status.OtherReplicas) < maxOtherReplicas {
+			status.OtherReplicas = append(status.OtherReplicas, other(replica))
+		}
+	}
+	return status
+}
+
+func sameServed(a, b *configv1alpha1.ServingCertificateStatus) bool {
+	return a.SHA256 == b.SHA256 && a.Source == b.Source && a.SecretName == b.SecretName
+}
+
+func other(replica replicas.Report) configv1alpha1.OtherReplica {
+	message := replica.Problem
+	switch {
+	case message != "":
+	case replica.SHA256 == "":
+		message = "it serves no certificate yet"
+	default:
+		message = "it has not taken over this certificate yet"
+	}
+	return configv1alpha1.OtherReplica{Name: replica.Name, SHA256: replica.SHA256, Message: strings.ToValidUTF8(message, "")}
+}
+
+// sameStatus compares without regard to what the API does not keep: fractions of seconds, empty instead of absent lists.
+func sameStatus(a, b *configv1alpha1.ServingCertificateStatus) bool {
+	return equality.Semantic.DeepEqual(a, b)
+}

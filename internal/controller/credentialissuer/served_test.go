@@ -1,0 +1,115 @@
+package credentialissuer
+
+import (
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"crypto/tls"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/replicas"
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+func TestServedStatus(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	then, now := metav1.NewTime(noon), metav1.NewTime(noon.Add(time.Hour))
+	ca, err := certs.NewCA("x", noon, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := ca.IssueServing(certs.SANs{DNSNames: []string{"a.example"}, IPAddresses: []net.IP{net.ParseIP("fd00::1")}}, noon, 30*time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	material := func(namespace string, source servingcert.Source) *servingcert.Material {
+		return &servingcert.Material{Certificate: certificate, Source: source, Secret: types.NamespacedName{Namespace: namespace, Name: "s"}}
+	}
+	sha := material("", "").SHA256()
+	status := func(change func(*configv1alpha1.ServingCertificateStatus)) *configv1alpha1.ServingCertificateStatus {
+		s := &configv1alpha1.ServingCertificateStatus{
+			Source: "Secret", SecretName: "s", SHA256: sha, NotBefore: metav1.NewTime(pair.NotBefore), NotAfter: metav1.NewTime(pair.NotAfter),
+			DNSNames: []string{"a.example"}, IPAddresses: []string{"fd00::1"}, ServedSince: now, Replicas: 1, ServingReplicas: 1,
+		}
+		change(s)
+		return s
+	}
+	me := replicas.Report{Name: "me", SHA256: sha}
+	many := []replicas.Report{me}
+	for i := range 30 {
+		many = append(many, replicas.Report{Name: strconv.Itoa(i)})
+	}
+	for _, test := range []struct {
+		name string
+		have *configv1alpha1.ServingCertificateStatus
+		of   *servingcert.Material
+		live []replicas.Report
+		want *configv1alpha1.ServingCertificateStatus
+	}{
+		{name: "says nothing when nothing is served", live: []replicas.Report{me}},
+		{
+			name: "tells an external certificate", of: material("ns", servingcert.SourceExternal), live: []replicas.Report{me},
+			want: status(func(*configv1alpha1.ServingCertificateStatus) {}),
+		},
+		{
+			name: "names the namespace of a delegated one", of: material("theirs", servingcert.SourceExternal), live: []replicas.Report{me},
+			want: status(func(s *configv1alpha1.ServingCertificateStatus) { s.SecretName = "theirs/s" }),
+		},
+		{
+			name: "keeps the time of what was served before", of: material("ns", servingcert.SourceGenerated), live: []replicas.Report{me},
+			have: &configv1alpha1.ServingCertificateStatus{Source: "Generated", SecretName: "s", SHA256: sha, ServedSince: then},
+			want: status(func(s *configv1alpha1.ServingCertificateStatus) { s.Source, s.ServedSince = "Generated", then }),
+		},
+		{
+			name: "forgets the time of another one", of: material("ns", servingcert.SourceExternal), live: []replicas.Report{me},
+			have: &configv1alpha1.ServingCertificateStatus{Source: "Secret", SecretName: "before", SHA256: sha, ServedSince: then},
+			want: status(func(*configv1alpha1.ServingCertificateStatus) {}),
+		},
+		{
+			name: "says of the others why", of: material("ns", servingcert.SourceExternal),
+			live: []replicas.Report{{Name: "a", Problem: "KeyMismatch: x"}, {Name: "b"}, {Name: "c", SHA256: "00"}, me},
+			want: status(func(s *configv1alpha1.ServingCertificateStatus) {
+				s.Replicas = 4
+				s.OtherReplicas = []configv1alpha1.OtherReplica{
+					{Name: "a", Message: "KeyMismatch: x"},
+					{Name: "b", Message: "it serves no certificate yet"},
+					{Name: "c", SHA256: "00", Message: "it has not taken over this certificate yet"},
+				}
+			}),
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(test.want, servedStatus(test.have, test.of, "ns", test.live, now)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	if got := servedStatus(nil, material("ns", servingcert.SourceExternal), "ns", many, now); got.Replicas != 31 || len(got.OtherReplicas) != maxOtherReplicas {
+		t.Errorf("of 31 replicas %d are counted and %d listed", got.Replicas, len(got.OtherReplicas))
+	}
+}
+
+func TestClip(t *testing.T) {
+	t.Parallel()
+	if got := clip("short"); got != "short" {
+		t.Errorf("got %q", got)
+	}
+	if got := clip(strings.Repeat("ä", maxEvent)); len(got) > maxEvent || !utf8.ValidString(got) || !strings.HasSuffix(got, "…") {
+		t.Errorf("a long one has %d bytes, valid %v", len(got), utf8.ValidString(got))
+	}
+}

@@ -1,0 +1,209 @@
+package replicas
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1ac "k8s.io/client-go/applyconfigurations/coordination/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+)
+
+func leaseOf(name, report string, renew time.Time) *coordinationv1.Lease {
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: "lease-" + name, Annotations: map[string]string{annotationReport: report}},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To(name), RenewTime: ptr.To(metav1.NewMicroTime(renew))},
+	}
+}
+
+// TestLive goes through who counts as alive, with a clock that the test sets.
+func TestLive(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	theirs := start.Add(-3 * time.Hour) // another replica's clock may be wrong
+	now := clocktesting.NewFakeClock(start)
+	told := 0
+	b := New(Options{Group: "agent", Name: "b", IsLeader: func() bool { return true }, Changed: func() { told++ }, Clock: now})
+	b.Publish(Report{SHA256: "1"})
+	into := (*store)(b)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(what string, want ...Report) {
+		t.Helper()
+		if diff := cmp.Diff(want, b.Live()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	own, a, c := Report{Name: "b", SHA256: "1"}, Report{Name: "a", SHA256: "1"}, Report{Name: "c", Problem: "KeyMismatch: x"}
+
+	expect("alone", own)
+	must(into.Replace([]any{leaseOf("a", `{"sha256":"1"}`, theirs), leaseOf("c", `{"problem":"KeyMismatch: x"}`, theirs)}, "1"))
+	expect("it takes no notice of anybody's clock", a, own, c)
+	if told != 1 {
+		t.Errorf("told %d times, want 1", told)
+	}
+	must(into.Update(leaseOf("a", `{"sha256":"1"}`, theirs.Add(time.Second))))
+	if told != 1 {
+		t.Error("it tells of a renewal that changes nothing")
+	}
+
+	// Nobody can renew while the API server is away.
+	now.Step(time.Hour)
+	expect("it misses nobody while its own renewals fail", a, own, c)
+	b.aliveSince = now.Now()
+	now.Step(goneAfter)
+	expect("it gives everybody time to come back", a, own, c)
+	must(into.Update(leaseOf("a", `{"sha256":"1"}`, theirs.Add(2*time.Second))))
+	now.Step(time.Second)
+	expect("it leaves out who did not come back", a, own)
+	if gone := b.abandoned(); len(gone) != 0 {
+		t.Errorf("it would remove %v, too early", gone)
+	}
+	now.Step(removeAfter)
+	must(into.Update(leaseOf("a", `{"sha256":"1"}`, theirs.Add(3*time.Second))))
+	if gone := b.abandoned(); len(gone) != 1 || gone[0].Name != "lease-c" {
+		t.Errorf("it would remove %v, want the Lease of c", gone)
+	}
+
+	must(into.Update(leaseOf("a", `nonsense`, theirs.Add(4*time.Second))))
+	expect("it counts who reports in another way", Report{Name: "a", Problem: "it reports in a way that this version of the agent cannot read"}, own)
+	must(into.Delete(leaseOf("a", "", theirs)))
+	expect("it forgets who left", own)
+	if err := into.Add("x"); err == nil {
+		t.Error("it takes anything for a Lease")
+	}
+
+	long := strings.Repeat("ä", maxProblem)
+	b.Publish(Report{Problem: long})
+	if got := b.Live()[0].Problem; len(got) > maxProblem || !utf8.ValidString(got) {
+		t.Errorf("a long problem has %d bytes, valid %v", len(got), utf8.ValidString(got))
+	}
+}
+
+// TestBoards runs three replicas on a real API server: each sees the others, one leaves, one is replaced.
+func TestBoards(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it needs a real API server, and -short leaves those out")
+	}
+	cluster, err := devcluster.Start(t.Context(), devcluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	client, err := coordinationv1client.NewForConfig(cluster.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	writes := &atomic.Int64{} // of replica one
+	start := func(name string) (*Board, func()) {
+		writes := writes
+		if name != "one" {
+			writes = &atomic.Int64{}
+		}
+		b := New(Options{
+			Leases: counted{client.Leases("default"), writes}, Group: "agent", Name: name, Labels: map[string]string{"app": "x"},
+			IsLeader: func() bool { return name == "one" }, Changed: func() {}, Clock: clock.RealClock{},
+		})
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		go func() { defer close(ended); b.Run(ctx) }()
+		var stopped atomic.Bool
+		stop := func() {
+			if stopped.CompareAndSwap(false, true) {
+				cancel()
+				<-ended
+			}
+		}
+		t.Cleanup(stop)
+		return b, stop
+	}
+	see := func(b *Board, want ...Report) {
+		t.Helper()
+		deadline := time.Now().Add(30 * time.Second)
+		for {
+			diff := cmp.Diff(want, b.Live())
+			if diff == "" {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("it never saw what it should (-want +got):\n%s", diff)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	one, _ := start("one")
+	two, stopTwo := start("two")
+	one.Publish(Report{SHA256: "1"})
+	see(one, Report{Name: "one", SHA256: "1"})
+	two.Publish(Report{Problem: "no"})
+	see(one, Report{Name: "one", SHA256: "1"}, Report{Name: "two", Problem: "no"})
+	two.Publish(Report{SHA256: "1"})
+	see(one, Report{Name: "one", SHA256: "1"}, Report{Name: "two", SHA256: "1"})
+	see(two, Report{Name: "one", SHA256: "1"}, Report{Name: "two", SHA256: "1"})
+
+	var leases *coordinationv1.LeaseList
+	if leases, err = client.Leases("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=x"}); err != nil || len(leases.Items) != 2 {
+		t.Errorf("the Leases are %+v (%v)", leases, err)
+	}
+	stopTwo()
+	see(one, Report{Name: "one", SHA256: "1"})
+	if _, err := client.Leases("default").Get(t.Context(), two.lease, metav1.GetOptions{}); err == nil {
+		t.Error("the Lease of a replica that stopped is still there")
+	}
+
+	// However often a report changes, writes are bounded; the latest is written.
+	began, before := time.Now(), writes.Load()
+	for i := range 200 {
+		one.Publish(Report{SHA256: strconv.Itoa(i)})
+		time.Sleep(time.Millisecond) // the load, not a wait
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		lease, err := client.Leases("default").Get(t.Context(), one.lease, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(lease.Annotations[annotationReport], `"199"`) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the latest report was not written: %v", lease.Annotations)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if wrote, limit := writes.Load()-before, int64(time.Since(began)/writeEvery)+2; wrote > limit {
+		t.Errorf("it wrote %d times, want at most %d", wrote, limit)
+	}
+}
+
+// counted counts writes.
+type counted struct {
+	coordinationv1client.LeaseInterface
+	writes *atomic.Int64
+}
+
+func (c counted) Apply(ctx context.Context, lease *coordinationv1ac.LeaseApplyConfiguration, options metav1.ApplyOptions) (*coordinationv1.Lease, error) {
+	c.writes.Add(1)
+	return c.LeaseInterface.Apply(ctx, lease, options)
+}

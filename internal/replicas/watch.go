@@ -1,0 +1,122 @@
+package replicas
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+)
+
+// watch follows the Leases of all replicas until ctx ends.
+func (b *Board) watch(ctx context.Context) {
+	selector := labels.SelectorFromSet(labels.Set{labelOf: b.options.Group}).String()
+	from := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.LabelSelector = selector
+			return b.options.Leases.List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
+			options.LabelSelector = selector
+			return b.options.Leases.Watch(ctx, options)
+		},
+	}
+	cache.NewReflectorWithOptions(from, &coordinationv1.Lease{}, (*store)(b), cache.ReflectorOptions{
+		Name: "leases of " + b.options.Group,
+		// As in namedwatch: quick after an outage.
+		Backoff: &wait.Backoff{Duration: 200 * time.Millisecond, Cap: 5 * time.Second, Steps: 6, Factor: 2, Jitter: 0.5},
+	}).RunWithContext(ctx)
+}
+
+// store is the Board as the reflector sees it.
+type store Board
+
+var _ cache.ReflectorStore = &store{}
+
+// Add implements cache.ReflectorStore.
+func (s *store) Add(object any) error { return s.Update(object) }
+
+// Update implements cache.ReflectorStore.
+func (s *store) Update(object any) error {
+	lease, err := asLease(object)
+	if err != nil {
+		return err
+	}
+	b := (*Board)(s)
+	b.mu.Lock()
+	b.see(lease)
+	b.mu.Unlock()
+	b.tell()
+	return nil
+}
+
+// Delete implements cache.ReflectorStore.
+func (s *store) Delete(object any) error {
+	lease, err := asLease(object)
+	if err != nil {
+		return err
+	}
+	b := (*Board)(s)
+	b.mu.Lock()
+	delete(b.others, lease.Name)
+	b.mu.Unlock()
+	b.tell()
+	return nil
+}
+
+// Replace implements cache.ReflectorStore.
+func (s *store) Replace(list []any, _ string) error {
+	b := (*Board)(s)
+	b.mu.Lock()
+	there := map[string]bool{}
+	for _, object := range list {
+		if lease, err := asLease(object); err == nil {
+			there[lease.Name] = true
+			b.see(lease)
+		}
+	}
+	for name := range b.others {
+		if !there[name] {
+			delete(b.others, name)
+		}
+	}
+	b.mu.Unlock()
+	b.tell()
+	return nil
+}
+
+// Resync implements cache.ReflectorStore.
+func (*store) Resync() error { return nil }
+
+func asLease(object any) (*coordinationv1.Lease, error) {
+	lease, ok := object.(*coordinationv1.Lease)
+	if !ok {
+		return nil, fmt.Errorf("a %T came where a Lease was asked for", object)
+	}
+	return lease, nil
+}
+
+// see notes a Lease. A report that cannot be read, of another version of the agent perhaps, says only that the replica lives.
+func (b *Board) see(lease *coordinationv1.Lease) {
+	now := seen{at: b.options.Clock.Now(), lease: lease}
+	if err := json.Unmarshal([]byte(lease.Annotations[annotationReport]), &now.report); err != nil {
+		now.report = Report{Problem: "it reports in a way that this version of the agent cannot read"}
+	}
+	now.report.Name = ptr.Deref(lease.Spec.HolderIdentity, lease.Name)
+	now.report.Problem = shorten(now.report.Problem)
+	if lease.Spec.RenewTime != nil {
+		now.renew = *lease.Spec.RenewTime
+	}
+	if before, ok := b.others[lease.Name]; ok && before.renew.Equal(&now.renew) {
+		now.at = before.at
+	}
+	b.others[lease.Name] = now
+}
