@@ -1,14 +1,13 @@
 package credentialissuer
 
 import (
+	"crypto/tls"
 	"net"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
-
-	"crypto/tls"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
