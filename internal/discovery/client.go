@@ -28,6 +28,8 @@ type Client struct {
 	rest   map[schema.GroupVersion]*rest.RESTClient
 }
 
+var certManager = schema.GroupVersion{Group: "cert-manager.io", Version: "v1"}
+
 var apiRegistration = schema.GroupVersion{Group: "apiregistration.k8s.io", Version: "v1"}
 
 // Connect returns a client for the cluster of config and the API groups under suffix. It sends nothing yet.
@@ -55,7 +57,7 @@ func Connect(config *rest.Config, suffix string) (*Client, error) {
 	}
 	c := &Client{groups: apis.GroupsFor(suffix), suffix: suffix, host: config.Host, rest: map[schema.GroupVersion]*rest.RESTClient{}}
 	for _, gv := range []schema.GroupVersion{
-		c.groups.Config, c.groups.Authentication, c.groups.Identity, corev1.SchemeGroupVersion, apiRegistration,
+		c.groups.Config, c.groups.Authentication, c.groups.Identity, corev1.SchemeGroupVersion, apiRegistration, certManager,
 	} {
 		if c.rest[gv], err = restClient(shared, gv, httpClient); err != nil {
 			return nil, fmt.Errorf("preparing the client for API group %q: %w", gv.Group, err)

@@ -38,7 +38,7 @@ type CheckOptions struct {
 }
 
 // checkFormats are the values of --output.
-func checkFormats() []string { return []string{"text", "json", "yaml", "junit", "sarif"} }
+func checkFormats() []string { return []string{"text", "table", "json", "yaml", "junit", "sarif"} }
 
 func newCheckCommand(f *factory.Factory) *cobra.Command {
 	o := &CheckOptions{Connection: connection(f), Version: f.Version}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,7 +60,11 @@ func connection(f *factory.Factory) Connection {
 func (c *Connection) addFlags(cmd *cobra.Command, f *factory.Factory, timeout time.Duration, formats ...string) {
 	flags := cmd.Flags()
 	last := len(formats) - 1
-	flags.StringVarP(&c.Output, "output", "o", "text", "output format: "+strings.Join(formats[:last], ", ")+" or "+formats[last])
+	usage := "output format: " + strings.Join(formats[:last], ", ") + " or " + formats[last]
+	if slices.Contains(formats, "table") {
+		usage += ` (text and table are the same)`
+	}
+	flags.StringVarP(&c.Output, "output", "o", "text", usage)
 	flags.DurationVar(&c.Timeout, "timeout", timeout, "how long it may take in all (0: no limit)")
 	flags.StringVar(&c.CredentialIssuer, "credential-issuer", "", "name of the CredentialIssuer (default: the only one)")
 	flags.StringVarP(&c.Namespace, "namespace", "n", "", "the agent's namespace (default: found in the cluster, else "+defaultNamespace+")")

@@ -45,7 +45,9 @@ type fakeCluster struct {
 	afterRead               func(*fakeCluster)
 	namespaceErr, applyErr  error
 	caSecretErr             error
-	secretErr               error    // of writing a Secret
+	secretErr               error // of writing a Secret
+	certificate             *discovery.Certificate
+	readErr                 error    // of reading the Secret
 	owned                   []string // keys of the Secret that we have applied
 	// beforeSecret and afterSecret are as beforeApply and afterApply, for the Secret.
 	beforeSecret, afterSecret func(*fakeCluster)
@@ -98,6 +100,15 @@ func (c *fakeCluster) ApplySecret(_ context.Context, namespace, name string, obj
 		c.afterSecret(c)
 	}
 	return c.secret.DeepCopy(), nil
+}
+
+func (c *fakeCluster) Certificate(_ context.Context, _, name string) (*discovery.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.certificate == nil {
+		return nil, fmt.Errorf("reading certificates %q: %w", name, discovery.ErrNotFound)
+	}
+	return c.certificate, nil
 }
 
 func (c *fakeCluster) DeleteSecret(_ context.Context, secret *corev1.Secret) error {
@@ -255,6 +266,9 @@ func (c *fakeCluster) Secret(_ context.Context, _, name string) (*corev1.Secret,
 	}
 	if other, ok := c.others[name]; ok {
 		return other.DeepCopy(), nil
+	}
+	if c.readErr != nil {
+		return nil, c.readErr
 	}
 	if c.secret == nil || c.secret.Name != name {
 		return nil, fmt.Errorf("reading secrets %q: %w", name, discovery.ErrNotFound)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,10 @@ type Renewer struct {
 	Name string `json:"name"`
 	// Issuer is who signs, as cert-manager names it: "ClusterIssuer my-ca".
 	Issuer string `json:"issuer,omitempty"`
+	// RenewalTime is when cert-manager says that it will renew the certificate.
+	RenewalTime *time.Time `json:"renewalTime,omitempty"`
+	// Trouble is what keeps cert-manager from renewing.
+	Trouble string `json:"trouble,omitempty"`
 }
 
 func (r *Renewer) String() string {

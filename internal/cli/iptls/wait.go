@@ -146,10 +146,31 @@ func (o *Changing) observe(ctx context.Context, issuerName string, p *plan) (obs
 		return seen, nil
 	}
 	o.askEndpoint(ctx, p, bundle, &seen)
+	if serving := issuer.Status.ServingCertificate; serving != nil {
+		if problem := replicaProblem(serving, p.report.SHA256); problem != "" {
+			seen.problems = append(seen.problems, problem)
+		}
+	}
 	if len(seen.problems) == 0 {
 		p.bundle = bundle
 	}
 	return seen, nil
+}
+
+// replicaProblem says why not every replica serves the certificate, as the agent reports it; empty when each does. Without
+// a fingerprint, any certificate will do that is the same everywhere.
+func replicaProblem(serving *configv1alpha1.ServingCertificateStatus, sha256 string) string {
+	switch {
+	case sha256 != "" && serving.SHA256 != sha256:
+		return fmt.Sprintf("the agent still serves another certificate, SHA-256 %.16s", serving.SHA256)
+	case serving.ServingReplicas >= serving.Replicas:
+		return ""
+	}
+	problem := fmt.Sprintf("%d of %d replicas of the agent serve the certificate", serving.ServingReplicas, serving.Replicas)
+	if len(serving.OtherReplicas) > 0 {
+		problem += fmt.Sprintf("; %s does not: %s", serving.OtherReplicas[0].Name, serving.OtherReplicas[0].Message)
+	}
+	return problem
 }
 
 // askEndpoint compares what every address presents with what it should.

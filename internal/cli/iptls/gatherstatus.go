@@ -1,0 +1,280 @@
+package iptls
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// statusLook is one look at everything that the status shows.
+type statusLook struct {
+	*StatusResult
+	issuer *configv1alpha1.CredentialIssuer
+	spec   configv1alpha1.ImpersonationProxySpec
+	secret *corev1.Secret
+	view   agentView
+	// bundle is what clients verify with: what is advertised.
+	bundle []byte
+	chain  []*x509.Certificate // of the Secret
+	served []certs.Served
+}
+
+// gatherStatus reads what may be read, looks at the endpoint, and puts the picture together.
+func (o *StatusOptions) gatherStatus(ctx context.Context) (*StatusResult, error) {
+	namespace, err := findNamespace(ctx, o.cluster, o.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	issuer, err := readIssuer(ctx, o.cluster, o.CredentialIssuer)
+	if err != nil {
+		return nil, err
+	}
+	l := &statusLook{
+		StatusResult: &StatusResult{CredentialIssuer: issuer.Name, At: o.Now().UTC()},
+		issuer:       issuer, spec: *issuer.Spec.ImpersonationProxy,
+	}
+	l.configured(namespace)
+	if err := o.readSecret(ctx, l); err != nil {
+		return nil, err
+	}
+	l.reported()
+	o.lookAtEndpoint(ctx, l)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("looking at the endpoint: %w", ctx.Err())
+	}
+	l.certificate()
+	o.judgeKubeconfigs(l)
+	l.InEffect = len(l.Problems) == 0
+	return l.StatusResult, nil
+}
+
+func (l *statusLook) notKnown(format string, args ...any) {
+	l.NotKnown = append(l.NotKnown, fmt.Sprintf(format, args...))
+}
+
+func (l *statusLook) problem(format string, args ...any) {
+	l.Problems = append(l.Problems, fmt.Sprintf(format, args...))
+}
+
+// configured fills in what the spec says.
+func (l *statusLook) configured(namespace string) {
+	l.Configured = ConfiguredStatus{
+		Mode: string(l.spec.Mode), Source: string(configv1alpha1.ServingCertificateGenerated),
+		ExternalEndpoint: l.spec.ExternalEndpoint, LoadBalancerIP: l.spec.Service.LoadBalancerIP,
+	}
+	tls := l.spec.TLS
+	if tls == nil || tls.SecretName == "" {
+		return
+	}
+	ref := SecretRef{Namespace: namespace, Name: tls.SecretName}
+	if other, name, ok := strings.Cut(tls.SecretName, "/"); ok {
+		ref = SecretRef{Namespace: other, Name: name}
+	}
+	l.Configured.Source, l.Configured.Secret = string(configv1alpha1.ServingCertificateSecret), &ref
+	l.Configured.Verification, l.Configured.CABundle = tls.Verification, describeBundle(tls.CertificateAuthorityData)
+}
+
+// readSecret reads the configured Secret, and who renews it. Only a cluster that is away is an error.
+func (o *StatusOptions) readSecret(ctx context.Context, l *statusLook) error {
+	ref := l.Configured.Secret
+	if ref == nil {
+		return nil
+	}
+	secret, err := readSecret(ctx, o.cluster, ref.Namespace, ref.Name)
+	name := ref.Namespace + "/" + ref.Name
+	switch {
+	case errors.Is(err, discovery.ErrUnreachable), ctx.Err() != nil:
+		return fmt.Errorf("reading Secret %q: %w", name, err)
+	case err != nil:
+		l.notKnown("the certificate in Secret %q, and who renews it: %s", name, err)
+		return nil
+	case secret == nil:
+		l.problem("there is no Secret %q", name)
+		return nil
+	}
+	l.secret = secret
+	l.chain, _ = certs.ParseBundle(secret.Data[corev1.TLSCertKey])
+	if len(l.chain) == 0 {
+		l.problem("Secret %q holds no certificate that can be read", name)
+	}
+	l.RenewedBy = issuedBy(secret)
+	if l.RenewedBy == nil || l.RenewedBy.Kind != certManagerCertificate {
+		return nil
+	}
+	certificate, err := o.cluster.Certificate(ctx, ref.Namespace, l.RenewedBy.Name)
+	if err != nil {
+		if !errors.Is(err, discovery.ErrNotFound) {
+			l.notKnown("when cert-manager renews it: %s", err)
+		} else {
+			l.RenewedBy.Trouble = "there is no such Certificate any more: nobody renews it"
+		}
+		return nil
+	}
+	l.RenewedBy.Issuer = cmp.Or(certificate.Issuer, l.RenewedBy.Issuer)
+	if !certificate.RenewalTime.IsZero() {
+		l.RenewedBy.RenewalTime = &certificate.RenewalTime
+	}
+	if !certificate.Ready {
+		l.RenewedBy.Trouble = cmp.Or(certificate.Message, "it is not ready")
+	}
+	return nil
+}
+
+// reported fills in what the agent says, and compares it with the spec.
+func (l *statusLook) reported() {
+	if strategy := proxyStrategy(l.issuer); strategy != nil {
+		l.Agent = &AgentStatus{Status: string(strategy.Status), Reason: string(strategy.Reason), Message: strategy.Message}
+	}
+	info := proxyInfo(l.issuer)
+	if info != nil {
+		l.bundle = previous(l.issuer).Bundle
+		l.Advertised = &AdvertisedStatus{Endpoint: info.Endpoint, CABundle: describePEMOrNone(l.bundle)}
+	}
+	expected := l.bundle
+	if l.spec.TLS != nil && (l.secret != nil || l.spec.TLS.CertificateAuthorityData != "") {
+		if bundle, err := advertised(*l.spec.TLS, l.secret); err != nil {
+			l.problem("%s", err)
+		} else {
+			expected = bundle
+		}
+	}
+	l.view = readStatus(l.issuer, l.spec, expected)
+	if l.view.problem != "" && !l.view.disabled {
+		l.problem("%s", l.view.problem)
+	}
+	if l.view.at.url == "" && info != nil { // of a strategy that has failed
+		l.view.at, _ = parseAdvertised(info.Endpoint)
+	}
+	serving := l.issuer.Status.ServingCertificate
+	if serving == nil {
+		return
+	}
+	l.Replicas = &ReplicaStatus{Total: serving.Replicas, Serving: serving.ServingReplicas}
+	for _, other := range serving.OtherReplicas {
+		l.Replicas.Others = append(l.Replicas.Others, fmt.Sprintf("%s: %s", other.Name, other.Message))
+	}
+	if problem := replicaProblem(serving, ""); problem != "" && !l.view.disabled {
+		l.problem("%s", problem)
+	}
+}
+
+// expectedSHA256 is the fingerprint of what must be presented; empty when any certificate will do that verifies.
+func (l *statusLook) expectedSHA256() string {
+	switch serving := l.issuer.Status.ServingCertificate; {
+	case len(l.chain) > 0:
+		return certs.Fingerprint(l.chain[0].Raw)
+	case serving != nil && l.Configured.Source == string(serving.Source):
+		return serving.SHA256
+	default:
+		return ""
+	}
+}
+
+// lookAtEndpoint asks each address what it presents.
+func (o *StatusOptions) lookAtEndpoint(ctx context.Context, l *statusLook) {
+	at := l.view.at
+	if at.host == "" || l.view.disabled {
+		return
+	}
+	served, skipped, err := look(ctx, o.Network, at)
+	if err != nil {
+		l.problem("resolving %q: %s", at.host, err)
+		return
+	}
+	if len(served) == 0 {
+		l.problem("%q resolves to no address", at.host)
+	}
+	l.served = served
+	want := certs.Expected{SHA256: l.expectedSHA256(), Host: at.host, Bundle: l.bundle, Now: l.At}
+	for _, one := range served {
+		address := AddressStatus{Address: one.Address}
+		if len(one.Chain) > 0 {
+			until := one.Chain[0].NotAfter.UTC()
+			address.SHA256, address.NotAfter = certs.Fingerprint(one.Chain[0].Raw), &until
+		}
+		if problems := certs.CheckServed(want, []certs.Served{one}); len(problems) > 0 {
+			address.Problem = strings.TrimPrefix(problems[0].Message, one.Address+" ")
+			l.problem("%s", problems[0].Message)
+		}
+		l.Addresses = append(l.Addresses, address)
+	}
+	for _, address := range skipped {
+		l.Addresses = append(l.Addresses, AddressStatus{Address: address, Skipped: true, Problem: "there is no route to it from here"})
+	}
+}
+
+// certificate fills in the certificate to show: the configured one, else what is presented, else what the agent reports.
+func (l *statusLook) certificate() {
+	from, leaf := "secret", (*x509.Certificate)(nil)
+	if len(l.chain) > 0 {
+		leaf = l.chain[0]
+	}
+	for _, one := range l.served {
+		if leaf == nil && len(one.Chain) > 0 {
+			from, leaf = "endpoint", one.Chain[0]
+		}
+	}
+	switch serving := l.issuer.Status.ServingCertificate; {
+	case leaf != nil:
+		shown := &CertificateStatus{
+			From: from, SHA256: certs.Fingerprint(leaf.Raw), DNSNames: leaf.DNSNames, Issuer: leaf.Issuer.String(),
+			NotBefore: leaf.NotBefore.UTC(), NotAfter: leaf.NotAfter.UTC(),
+		}
+		for _, ip := range leaf.IPAddresses {
+			shown.IPAddresses = append(shown.IPAddresses, ip.String())
+		}
+		l.Certificate = shown
+	case serving != nil:
+		l.Certificate = &CertificateStatus{
+			From: "agent", SHA256: serving.SHA256, DNSNames: serving.DNSNames, IPAddresses: serving.IPAddresses,
+			NotBefore: serving.NotBefore.UTC(), NotAfter: serving.NotAfter.UTC(),
+		}
+	default:
+		return
+	}
+	l.Certificate.SecondsLeft = int64(l.Certificate.NotAfter.Sub(l.At).Seconds())
+	if l.RenewedBy == nil && from == "endpoint" && l.Configured.Secret == nil {
+		l.RenewedBy = &Renewer{Kind: renewedByAgent, Name: l.CredentialIssuer}
+	}
+}
+
+// renewedByAgent is the Kind of the Renewer of a generated certificate.
+const renewedByAgent = "pinniped-agent"
+
+// judgeKubeconfigs says which kubeconfigs work with what is presented and with what is configured.
+func (o *StatusOptions) judgeKubeconfigs(l *statusLook) {
+	if l.view.at.host == "" || len(o.kubeconfigs) == 0 {
+		return
+	}
+	now := &servedNow{at: l.view.at, configured: l.chain, bundle: l.bundle, now: l.At}
+	for _, one := range l.served {
+		if host, _, err := cutAddress(one.Address); err == nil {
+			now.addresses = append(now.addresses, host)
+		}
+		if len(one.Chain) > 0 && !slices.ContainsFunc(now.chains, func(c []*x509.Certificate) bool { return bytes.Equal(c[0].Raw, one.Chain[0].Raw) }) {
+			now.chains = append(now.chains, one.Chain)
+		}
+	}
+	var others int
+	l.Kubeconfigs, others = now.judgeKubeconfigs(o.kubeconfigs)
+	if others > 0 && len(o.KubeconfigsFrom) > 0 {
+		l.notKnown("%d contexts in the kubeconfigs lead elsewhere", others)
+	}
+}
+
+func cutAddress(address string) (netip.Addr, uint16, error) {
+	parsed, err := netip.ParseAddrPort(address)
+	return parsed.Addr().Unmap(), parsed.Port(), err
+}

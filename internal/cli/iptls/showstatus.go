@@ -1,0 +1,166 @@
+package iptls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+)
+
+// StatusOptions is everything `pinniped ip-tls status` needs; a test fills it directly.
+type StatusOptions struct {
+	Connection
+
+	KubeconfigsFrom []string
+	Watch           bool
+	Interval        time.Duration // between two looks
+	Style           ui.Style
+	Terminal        bool // stdout is one
+
+	// Current returns the user's own kubeconfig.
+	Current func(factory.ClusterFlags) (*factory.Cluster, error)
+
+	kubeconfigs []namedKubeconfig
+}
+
+// statusFormats are the values of --output.
+func statusFormats() []string { return []string{"text", "table", "json", "yaml"} }
+
+func newStatusCommand(f *factory.Factory) *cobra.Command {
+	o := &StatusOptions{Connection: connection(f), Current: f.Cluster}
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the certificate in front of the impersonation proxy, and who trusts it",
+		Long: `Show what is configured, what the agent reports and advertises, what each address of the endpoint presents right now, how long the
+certificate lasts, who renews it, and which kubeconfigs work with it. Nothing is changed.
+
+Kubeconfigs are the current one, or those of --kubeconfigs-from: files, and folders with all kubeconfigs below them. Each context that
+leads to the endpoint gets a verdict:
+
+  works        it verifies what is presented, with the CA bundle that is advertised
+  outdated     it works, but with another CA bundle than the one that is advertised now
+  will break   it does not verify the certificate that is configured and not yet presented
+  broken       it does not verify what is presented
+  not known    nothing is presented right now
+
+What may not be read, or does not answer, is listed with the reason; the rest is shown all the same. --watch goes on looking: on a
+terminal it draws the picture again, elsewhere it prints a line for every change (with -o json, a document a line).
+
+Exit codes: 0 shown, and what is configured is in effect; 1 failed; 2 wrong usage; 4 the CredentialIssuer may not be read; 5 shown, but
+what is configured is not in effect: the agent reports something else, or an address presents something else or does not answer;
+124 timed out; 130 interrupted, which is also how --watch ends.`,
+		Example: `  pinniped ip-tls status
+
+  # Whom would it lock out?
+  pinniped ip-tls status --kubeconfigs-from ~/.kube --kubeconfigs-from team.yaml
+
+  # Follow a change
+  pinniped ip-tls status --watch
+
+  # In a script
+  pinniped ip-tls status -o json --quiet | jq .certificate.notAfter`,
+		Args: factory.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Style, o.Terminal = f.Style(f.Out), ui.IsTerminal(f.Out) && f.Getenv("TERM") != "dumb"
+			return execute(cmd.Context(), o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVar(&o.KubeconfigsFrom, "kubeconfigs-from", nil, "file or folder with kubeconfigs to judge (repeatable; default: the current kubeconfig)")
+	flags.BoolVarP(&o.Watch, "watch", "w", false, "go on looking, until interrupted")
+	flags.DurationVar(&o.Interval, "interval", 2*time.Second, "with --watch, the time between two looks")
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"interval": cobra.NoFileCompletions})
+	o.addFlags(cmd, f, 30*time.Second, statusFormats()...)
+	cmd.Flags().Lookup("timeout").Usage = "how long one look may take (0: no limit)"
+	return cmd
+}
+
+// Validate checks the flags before anything is read.
+func (o *StatusOptions) Validate() error {
+	if o.Interval < 100*time.Millisecond {
+		return ui.Usage(fmt.Errorf("invalid value %q for --interval: it must be at least 100ms", o.Interval))
+	}
+	return o.validate(statusFormats()...)
+}
+
+// Complete loads the kubeconfigs. It contacts nothing.
+func (o *StatusOptions) Complete() error {
+	if err := o.open(); err != nil {
+		return err
+	}
+	if len(o.KubeconfigsFrom) > 0 {
+		var err error
+		o.kubeconfigs, err = readKubeconfigs(o.KubeconfigsFrom)
+		return err
+	}
+	current, err := o.Current(o.Cluster)
+	if err != nil {
+		return err
+	}
+	o.kubeconfigs = []namedKubeconfig{{file: "(current)", config: current.Raw}}
+	return nil
+}
+
+// Run looks and prints, once or until it is interrupted.
+func (o *StatusOptions) Run(ctx context.Context) error {
+	if o.Watch {
+		return o.watch(ctx)
+	}
+	result, err := o.look(ctx)
+	if err != nil {
+		return err
+	}
+	if err := o.print(result); err != nil {
+		return err
+	}
+	if result.InEffect {
+		return nil
+	}
+	err = fmt.Errorf("what is configured is not in effect: %s", result.Problems[0])
+	return ui.WithExitCode(ui.WithHint(err, `run "pinniped ip-tls check" to see whether a check refuses the certificate`), ui.ExitNotConverged)
+}
+
+// look looks once, within the time for one look.
+func (o *StatusOptions) look(ctx context.Context) (*StatusResult, error) {
+	ctx, cancel := factory.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	return o.gatherStatus(ctx)
+}
+
+// watch prints the first picture, and then what changes.
+func (o *StatusOptions) watch(ctx context.Context) error {
+	var before []string
+	first := true
+	for {
+		result, err := o.look(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if first && err != nil && !temporary(err) {
+			return err
+		}
+		first = false
+		lines := linesOf(result, err)
+		if err := o.printChange(result, err, before, lines); err != nil {
+			return err
+		}
+		before = lines
+		timer := time.NewTimer(o.Interval)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C:
+		}
+	}
+}
+
+// temporary says whether looking again may help.
+func temporary(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || ui.ExitCodeOf(err) == ui.ExitFailed
+}

@@ -1,0 +1,322 @@
+package iptls
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+)
+
+func (o *StatusOptions) print(result *StatusResult) error {
+	return o.write(result, func() ([]byte, error) { return o.text(result) })
+}
+
+// text draws the picture.
+func (o *StatusOptions) text(r *StatusResult) ([]byte, error) {
+	var out strings.Builder
+	verdict := o.Style.Good("in effect")
+	if !r.InEffect {
+		verdict = o.Style.Bad("not in effect")
+	}
+	fmt.Fprintf(&out, "%s: %s\n", o.Style.Bold("credentialissuer/"+r.CredentialIssuer), verdict)
+	for _, problem := range r.Problems {
+		fmt.Fprintf(&out, "  %s %s\n", o.Style.Bad("✗"), problem)
+	}
+	line := func(label, format string, args ...any) {
+		fmt.Fprintf(&out, "  %-13s%s\n", label+":", fmt.Sprintf(format, args...))
+	}
+	line("configured", "%s", configuredText(r.Configured))
+	if r.Agent != nil {
+		line("agent", "%s, %s: %s", r.Agent.Status, r.Agent.Reason, r.Agent.Message)
+	}
+	if r.Advertised != nil {
+		line("endpoint", "%s", r.Advertised.Endpoint)
+		line("CA bundle", "%s", bundleText(r.Advertised.CABundle))
+	}
+	if c := r.Certificate; c != nil {
+		line("certificate", "%s", orNone(strings.Join(slices.Concat(c.DNSNames, c.IPAddresses), ", ")))
+		line("SHA-256", "%s", c.SHA256)
+		if c.Issuer != "" {
+			line("issued by", "%s", c.Issuer)
+		}
+		line("valid", "%s", o.validity(c, r.At))
+	}
+	if r.RenewedBy != nil {
+		line("renewed by", "%s", o.renewerText(r.RenewedBy))
+	} else if r.Configured.Source == "Secret" && r.Certificate != nil && r.Certificate.From == "secret" {
+		line("renewed by", "%s", o.Style.Caution("nobody is known to: somebody has to put the next certificate into the Secret"))
+	}
+	if r.Replicas != nil {
+		line("replicas", "%d of %d serve it", r.Replicas.Serving, r.Replicas.Total)
+		for _, other := range r.Replicas.Others {
+			fmt.Fprintf(&out, "               %s %s\n", o.Style.Bad("✗"), other)
+		}
+	}
+	if err := o.tables(&out, r); err != nil {
+		return nil, err
+	}
+	for i, what := range r.NotKnown {
+		if i == 0 {
+			out.WriteString("\nnot known:\n")
+		}
+		fmt.Fprintf(&out, "  %s\n", what)
+	}
+	return []byte(out.String()), nil
+}
+
+func (o *StatusOptions) tables(out *strings.Builder, r *StatusResult) error {
+	if len(r.Addresses) > 0 {
+		var rows [][]string
+		for _, a := range r.Addresses {
+			rows = append(rows, []string{a.Address, orNone(shortHash(a.SHA256)), untilText(a), o.addressVerdict(a)})
+		}
+		out.WriteString("\n")
+		if err := ui.Table(out, []string{"address", "presents", "until", "verdict"}, rows); err != nil {
+			return err
+		}
+	}
+	if len(r.Kubeconfigs) > 0 {
+		var rows [][]string
+		for _, k := range r.Kubeconfigs {
+			verdict := o.kubeconfigMark(k) + " " + k.Verdict
+			if k.Reason != "" {
+				verdict += ": " + k.Reason
+			}
+			rows = append(rows, []string{k.File, k.Context, verdict})
+		}
+		out.WriteString("\n")
+		return ui.Table(out, []string{"kubeconfig", "context", "verdict"}, rows)
+	}
+	return nil
+}
+
+func shortHash(sha256 string) string { return sha256[:min(len(sha256), 16)] }
+
+func untilText(a AddressStatus) string {
+	if a.NotAfter == nil {
+		return "-"
+	}
+	return a.NotAfter.Format(time.RFC3339)
+}
+
+func (o *StatusOptions) addressVerdict(a AddressStatus) string {
+	switch {
+	case a.Skipped:
+		return "• " + a.Problem
+	case a.Problem != "":
+		return o.Style.Bad("✗") + " " + a.Problem
+	default:
+		return o.Style.Good("✓") + " as it should be"
+	}
+}
+
+func (o *StatusOptions) kubeconfigMark(k KubeconfigStatus) string {
+	switch k.Verdict {
+	case kubeconfigWorks:
+		if k.Reason != "" {
+			return o.Style.Caution("!")
+		}
+		return o.Style.Good("✓")
+	case kubeconfigBroken, kubeconfigWillBreak:
+		return o.Style.Bad("✗")
+	case kubeconfigOutdated:
+		return o.Style.Caution("!")
+	default:
+		return "•"
+	}
+}
+
+func configuredText(c ConfiguredStatus) string {
+	if c.Secret == nil {
+		return fmt.Sprintf("a certificate that the agent generates (mode %s)", c.Mode)
+	}
+	text := fmt.Sprintf("Secret %s/%s", c.Secret.Namespace, c.Secret.Name)
+	if c.Verification != "" {
+		text += ", verification " + string(c.Verification)
+	}
+	return text + fmt.Sprintf(" (mode %s)", c.Mode)
+}
+
+func bundleText(bundle string) string {
+	if bundle == "" {
+		return "none: clients use their system roots"
+	}
+	return bundle
+}
+
+func (o *StatusOptions) renewerText(r *Renewer) string {
+	var text string
+	switch r.Kind {
+	case renewedByAgent:
+		return "the agent itself"
+	case certManagerCertificate:
+		text = fmt.Sprintf("cert-manager, Certificate %q", r.Name)
+	default:
+		text = fmt.Sprintf("%s %q", r.Kind, r.Name)
+	}
+	if r.Issuer != "" {
+		text += ", from " + r.Issuer
+	}
+	if r.RenewalTime != nil {
+		text += ", next at " + r.RenewalTime.UTC().Format(time.RFC3339)
+	}
+	if r.Trouble != "" {
+		text += "; " + o.Style.Caution(r.Trouble)
+	}
+	return text
+}
+
+// validity tells the dates and the time left, and on a terminal draws how much of the lifetime is over.
+func (o *StatusOptions) validity(c *CertificateStatus, at time.Time) string {
+	text := fmt.Sprintf("%s to %s", c.NotBefore.Format(time.RFC3339), c.NotAfter.Format(time.RFC3339))
+	left, lifetime := c.NotAfter.Sub(at), c.NotAfter.Sub(c.NotBefore)
+	var remaining string
+	paint := o.Style.Good
+	switch {
+	case at.Before(c.NotBefore):
+		remaining, paint = "not valid yet, in "+roughly(c.NotBefore.Sub(at)), o.Style.Bad
+	case left <= 0:
+		remaining, paint = "expired "+roughly(-left)+" ago", o.Style.Bad
+	default:
+		remaining = roughly(left) + " left"
+		if lifetime > 0 {
+			remaining += fmt.Sprintf(" (%d%%)", left*100/lifetime)
+		}
+		if left < lifetime/10 {
+			paint = o.Style.Bad
+		} else if left < lifetime/3 {
+			paint = o.Style.Caution
+		}
+	}
+	if o.Terminal {
+		text += "  " + paint(bar(c.NotBefore, c.NotAfter, at))
+	}
+	return text + ", " + paint(remaining)
+}
+
+// bar draws the part of a lifetime that is over.
+func bar(from, to, at time.Time) string {
+	const width = 24
+	over := 0
+	if to.After(from) && at.After(from) {
+		over = width
+		if at.Before(to) {
+			over = int(at.Sub(from) * width / to.Sub(from))
+		}
+	}
+	return "▕" + strings.Repeat("█", over) + strings.Repeat("░", width-over) + "▏"
+}
+
+// roughly tells a duration in the unit that fits it.
+func roughly(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d >= 2*day:
+		return fmt.Sprintf("%d days", d/day)
+	case d >= 2*time.Hour:
+		return fmt.Sprintf("%d hours", d/time.Hour)
+	case d >= 2*time.Minute:
+		return fmt.Sprintf("%d minutes", d/time.Minute)
+	default:
+		return fmt.Sprintf("%d seconds", d/time.Second)
+	}
+}
+
+// linesOf says in lines that stand by themselves what the picture shows; what passes with time alone is not among them.
+func linesOf(r *StatusResult, err error) []string {
+	if err != nil {
+		return []string{"status: " + err.Error()}
+	}
+	verdict := "in effect"
+	if !r.InEffect {
+		verdict = "not in effect"
+	}
+	lines := []string{"configuration: " + configuredText(r.Configured) + ", " + verdict}
+	if r.Agent != nil {
+		lines = append(lines, fmt.Sprintf("agent: %s, %s: %s", r.Agent.Status, r.Agent.Reason, r.Agent.Message))
+	}
+	if r.Advertised != nil {
+		lines = append(lines, fmt.Sprintf("advertised: %s, CA bundle %s", r.Advertised.Endpoint, bundleText(r.Advertised.CABundle)))
+	}
+	if c := r.Certificate; c != nil {
+		lines = append(lines, fmt.Sprintf("certificate: SHA-256 %s, valid until %s", c.SHA256, c.NotAfter.Format(time.RFC3339)))
+	}
+	if r.Replicas != nil {
+		lines = append(lines, fmt.Sprintf("replicas: %d of %d serve it", r.Replicas.Serving, r.Replicas.Total))
+	}
+	for _, a := range r.Addresses {
+		text := "presents " + orNone(shortHash(a.SHA256))
+		if a.Problem != "" {
+			text = a.Problem
+		}
+		lines = append(lines, fmt.Sprintf("address %s: %s", a.Address, text))
+	}
+	for _, k := range r.Kubeconfigs {
+		lines = append(lines, fmt.Sprintf("kubeconfig %s, context %s: %s", k.File, k.Context, k.Verdict))
+	}
+	for _, what := range r.NotKnown {
+		lines = append(lines, "not known: "+what)
+	}
+	return lines
+}
+
+// printChange prints one look of a watch: on a terminal the whole picture, in place of the one before; else what is new.
+func (o *StatusOptions) printChange(result *StatusResult, failed error, before, lines []string) error {
+	var text []byte
+	switch {
+	case o.Output == "json":
+		if slices.Equal(before, lines) {
+			return nil
+		}
+		var document any = result
+		if failed != nil {
+			document = map[string]any{"at": o.Now().UTC(), "error": failed.Error()}
+		}
+		encoded, err := json.Marshal(document)
+		if err != nil {
+			return fmt.Errorf("encoding the status: %w", err)
+		}
+		text = append(encoded, '\n')
+	case o.Output == "yaml":
+		if slices.Equal(before, lines) || result == nil {
+			return nil
+		}
+		if _, err := o.Out.Write([]byte("---\n")); err != nil {
+			return fmt.Errorf("writing the result: %w", err)
+		}
+		return o.print(result)
+	case o.Terminal:
+		picture := []byte(o.Style.Bad("error: ") + strings.Join(lines, "\n") + "\n")
+		if failed == nil {
+			var err error
+			if picture, err = o.text(result); err != nil {
+				return err
+			}
+		}
+		// Home, then each line over the old one, then clear what is left: no flicker.
+		drawn := strings.ReplaceAll(string(picture), "\n", "\x1b[K\n")
+		if before == nil {
+			drawn = "\x1b[2J" + drawn
+		}
+		text = []byte("\x1b[H" + drawn + "\x1b[J")
+	default:
+		var out strings.Builder
+		now := o.Now().UTC().Format(time.RFC3339)
+		for _, line := range lines {
+			if !slices.Contains(before, line) {
+				fmt.Fprintf(&out, "%s %s\n", now, line)
+			}
+		}
+		text = []byte(out.String())
+	}
+	if len(text) == 0 {
+		return nil
+	}
+	if _, err := o.Out.Write(text); err != nil {
+		return fmt.Errorf("writing the result: %w", err)
+	}
+	return nil
+}
