@@ -35,6 +35,17 @@ test-race: controlplane ## Run every test with the race detector
 bench: build controlplane ## Measure the proxy on a local control plane: BENCH="-preset full -o json -loads get,list" for more
 	go run ./test/bench $(BENCH)
 
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (10s) each
+	hack/fuzz.sh $(or $(FUZZTIME),10s)
+
+.PHONY: h2spec
+h2spec: bin/h2spec ## Run the conformance tests of HTTP/2 against the impersonation proxy
+	go test -count=1 -run '^TestH2Spec$$' ./internal/impersonator
+
+bin/h2spec: hack/h2spec/go.mod
+	cd hack/h2spec && CGO_ENABLED=0 go build -o ../../bin/h2spec github.com/summerwind/h2spec/cmd/h2spec
+
 .PHONY: controlplane
 controlplane: ## Build etcd and kube-apiserver for tests and the demo (several minutes the first time)
 	@if [ -z "$$KUBEBUILDER_ASSETS" ]; then hack/controlplane/build.sh; fi

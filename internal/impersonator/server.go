@@ -30,6 +30,7 @@ const (
 	// Most request bodies are smaller; larger ones wait for the API server to take them.
 	bodyWindow     = 256 << 10
 	connectionBody = 1 << 20
+	maxFrame       = 16 << 10 // the smallest that HTTP/2 knows, and all that is in memory before anything is known of a client
 )
 
 // Server is the impersonation proxy.
@@ -166,6 +167,7 @@ func newHTTPServer(handler http.Handler, config *tls.Config, said io.Writer) *ht
 		DisableGeneralOptionsHandler: true,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          maxStreams,
+			MaxReadFrameSize:              maxFrame,
 			MaxReceiveBufferPerStream:     bodyWindow,
 			MaxReceiveBufferPerConnection: connectionBody,
 			SendPingTimeout:               pingAfter, // a client that is gone does not keep its watches
