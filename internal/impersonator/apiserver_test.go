@@ -50,9 +50,11 @@ type recorded struct {
 	Header                   http.Header
 	Trailer                  http.Header
 	Body                     string
+	Broken                   bool // the body broke off
 }
 
-func newAPIServer(t *testing.T) *apiServer {
+// newAPIServer starts an API server that speaks protocol: "HTTP/2.0" or "HTTP/1.1".
+func newAPIServer(t *testing.T, protocol string) *apiServer {
 	t.Helper()
 	a := &apiServer{
 		tokens:    map[string]authenticationv1.UserInfo{},
@@ -66,7 +68,7 @@ func newAPIServer(t *testing.T) *apiServer {
 		},
 	}
 	a.Server = httptest.NewUnstartedServer(http.HandlerFunc(a.handle))
-	a.EnableHTTP2 = true
+	a.EnableHTTP2 = protocol == "HTTP/2.0"
 	a.StartTLS()
 	t.Cleanup(func() {
 		a.CloseClientConnections()
@@ -112,8 +114,8 @@ func (a *apiServer) handle(w http.ResponseWriter, req *http.Request) {
 			Method: req.Method, URI: req.RequestURI, Host: req.Host, Proto: req.Proto, Header: req.Header.Clone(),
 		}
 		if !strings.Contains(strings.ToLower(req.Header.Get("Connection")), "upgrade") && req.ContentLength != 0 {
-			body, _ := io.ReadAll(req.Body)
-			one.Body = string(body)
+			body, err := io.ReadAll(req.Body)
+			one.Body, one.Broken = string(body), err != nil
 			req.Body = io.NopCloser(strings.NewReader(one.Body))
 			one.Trailer = req.Trailer.Clone()
 		}

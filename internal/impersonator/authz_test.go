@@ -21,6 +21,11 @@ func allowing(allowed ...string) func(authorizationv1.SubjectAccessReviewSpec) (
 	}
 }
 
+// noImpersonation allows everything but to act as somebody else.
+func noImpersonation(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
+	return spec.ResourceAttributes == nil || !strings.HasPrefix(spec.ResourceAttributes.Verb, "impersonate"), ""
+}
+
 func asked(spec authorizationv1.SubjectAccessReviewSpec) string {
 	if r := spec.ResourceAttributes; r != nil {
 		text := r.Verb + " " + r.Resource

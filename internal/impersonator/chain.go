@@ -54,6 +54,8 @@ func (c *chain) handler() http.Handler {
 	h = readRequest(h, newRequestInfoResolver(), s)
 	// Refuses methods and upgrades, removes look-alike headers.
 	h = refuseHostile(h, s)
+	// Closes connections that open streams only to reset them.
+	h = endAbuse(h)
 	// Counts requests, so that shutdown can wait for them.
 	h = c.drain.track(h)
 	// A bug costs one request: 500.

@@ -76,8 +76,13 @@ func startProxy(t *testing.T, changes ...prepare) *proxy {
 
 func newProxy(t *testing.T) *proxy {
 	t.Helper()
+	return newProxyTo(t, newAPIServer(t, "HTTP/2.0"))
+}
+
+func newProxyTo(t *testing.T, api *apiServer) *proxy {
+	t.Helper()
 	p := &proxy{
-		api:       newAPIServer(t),
+		api:       api,
 		servingCA: newCA(t, "serving CA"),
 		signerCA:  newCA(t, "signer CA"),
 		clusterCA: newCA(t, "cluster CA"),

@@ -183,7 +183,7 @@ func TestConnectionLostAfterSending(t *testing.T) {
 func TestUpstreamCertificateIsVerified(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
-	other := newAPIServer(t)
+	other := newAPIServer(t, "HTTP/2.0")
 	config := p.api.config("")
 	config.Host = other.URL
 	config.CAData = p.servingCA.CertPEM()

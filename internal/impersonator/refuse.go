@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/net/http/httpguts"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,6 +26,10 @@ func refuseHostile(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 				fmt.Sprintf("method %s is not supported", req.Method)))
 			return
 		}
+		if err := checkFraming(req); err != nil {
+			writeStatus(w, req, s, err)
+			return
+		}
 		cleanHeader(req.Header)
 		// Trailers arrive after the decision. The API server reads none.
 		req.Trailer = nil
@@ -40,6 +45,31 @@ func refuseHostile(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 		}
 		next.ServeHTTP(w, req)
 	})
+}
+
+// checkFraming refuses what HTTP/2 lets a client say and another program could read in another way. In HTTP/1.1 net/http
+// refuses most of it.
+func checkFraming(req *http.Request) error {
+	switch {
+	case !httpguts.ValidHeaderFieldName(req.Method): // both are tokens
+		return apierrors.NewBadRequest(fmt.Sprintf("method %q is not valid", shown(req.Method)))
+	case strings.ContainsFunc(req.Host, notInHost):
+		return apierrors.NewBadRequest(fmt.Sprintf("host %q is not valid", shown(req.Host)))
+	case len(req.Header["Content-Length"]) > 1:
+		return apierrors.NewBadRequest("the request has more than one length")
+	case req.URL.Scheme != "" && (req.ProtoMajor != 1 || req.URL.Scheme != "http" && req.URL.Scheme != "https"):
+		return apierrors.NewBadRequest("the request is for a server of another kind")
+	}
+	return nil
+}
+
+// notInHost is true for characters that neither names nor addresses of hosts contain.
+func notInHost(r rune) bool {
+	switch {
+	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', strings.ContainsRune("-._:[]%", r):
+		return false
+	}
+	return true
 }
 
 // closeAfterwards ends the client's connection with the answer. A client that asked to switch protocols may already be

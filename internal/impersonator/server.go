@@ -162,6 +162,7 @@ func newHTTPServer(handler http.Handler, config *tls.Config, said io.Writer) *ht
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		ErrorLog:          log.New(said, "", 0),
+		ConnContext:       withConnection,
 		Protocols:         new(http.Protocols),
 		// "OPTIONS *" goes the way of all requests.
 		DisableGeneralOptionsHandler: true,

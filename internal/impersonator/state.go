@@ -3,6 +3,7 @@ package impersonator
 import (
 	"context"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -22,6 +23,8 @@ type requestState struct {
 	unavailable error
 	// original is the user who made the request, before nested impersonation.
 	original user.Info
+	// body is set when the client's body could not be read to its end. The transport reads it.
+	body atomic.Pointer[clientBodyError]
 	// nested is true when the client asked to impersonate.
 	nested bool
 	// token is the upstream token the request was sent with; empty when it was sent with the client's.

@@ -101,6 +101,9 @@ func (u *upstream) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := makeReplayable(req); err != nil {
 		return nil, err
 	}
+	if state := stateFrom(req.Context()); state != nil && req.GetBody == nil && req.Body != nil && req.Body != http.NoBody {
+		req.Body = &clientBody{ReadCloser: req.Body, state: state}
+	}
 	return u.plain[int(u.next.Add(1))%len(u.plain)].RoundTrip(req)
 }
 
@@ -117,6 +120,22 @@ type clientBodyError struct{ cause error }
 
 func (e *clientBodyError) Error() string { return "reading the request body: " + e.cause.Error() }
 func (e *clientBodyError) Unwrap() error { return e.cause }
+
+// clientBody notes why a body could not be read. What the transport makes of that is not always told apart from a
+// connection to the API server that broke.
+type clientBody struct {
+	io.ReadCloser
+	state *requestState
+}
+
+func (b *clientBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	// A transport that gave up for another reason closes the body, perhaps while it is being read.
+	if err != nil && err != io.EOF && !errors.Is(err, http.ErrBodyReadAfterClose) {
+		b.state.body.Store(&clientBodyError{err})
+	}
+	return n, err
+}
 
 func makeReplayable(req *http.Request) error {
 	if req.Body == nil || req.ContentLength <= 0 || req.ContentLength > maxReplayed || req.Header.Get("Expect") != "" {

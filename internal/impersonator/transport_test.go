@@ -102,7 +102,7 @@ func TestUpstreamStatus(t *testing.T) {
 
 func TestUpstreamTakesNoCredentials(t *testing.T) {
 	t.Parallel()
-	api := newAPIServer(t)
+	api := newAPIServer(t, "HTTP/2.0")
 	config := api.config("a-token")
 	config.Username, config.Password = "root", "root"
 	ca := newCA(t, "ca")
