@@ -116,7 +116,8 @@ func (a *agent) run(ctx context.Context) error {
 	}
 
 	proxyMetrics := impersonator.NewMetrics()
-	defer a.serveMetrics(ctx, proxyMetrics)()
+	credential := a.newSelfCheck(token)
+	defer a.serveMetrics(ctx, proxyMetrics, credential)()
 	allowTTL, denyTTL := a.config.AccessReviews.ttls()
 	group, ctx := errgroup.WithContext(ctx)
 	proxy := &proxyRunner{
@@ -139,12 +140,13 @@ func (a *agent) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	issuer, err := a.addControllers(ctx, manager, proxy)
+	issuer, err := a.addControllers(ctx, manager, proxy, credential.remark)
 	if err != nil {
 		return err
 	}
 
 	group.Go(func() error { token.Run(ctx); return nil })
+	group.Go(func() error { credential.run(ctx); return nil })
 	group.Go(func() error { a.leader.run(ctx); return nil })
 	group.Go(func() error { a.replicas.Run(ctx); return nil })
 	group.Go(func() error {

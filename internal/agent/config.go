@@ -30,6 +30,7 @@ type Config struct {
 	Audit                                      AuditConfig       `json:"audit" mapstructure:"audit"`
 	Metrics                                    MetricsConfig     `json:"metrics" mapstructure:"metrics"`
 	ShutdownDelay                              string            `json:"shutdownDelay" mapstructure:"shutdownDelay"`
+	SelfCheckInterval                          string            `json:"selfCheckInterval" mapstructure:"selfCheckInterval"`
 	AccessReviews                              ReviewConfig      `json:"accessReviews" mapstructure:"accessReviews"`
 }
 
@@ -87,6 +88,7 @@ var knobs = []struct{ key, flag, usage, value string }{
 	{"shutdownDelay", "shutdown-delay", "how long to go on serving, no longer ready, after being told to stop, such as 10s", "0s"},
 	{"accessReviews.allowTTL", "access-reviews-allow-ttl", "how long a permission taken from a user may still work, 1ms to 10m", "10s"},
 	{"accessReviews.denyTTL", "access-reviews-deny-ttl", "how long a permission given to a user may not work yet, 1ms to 10m", "500ms"},
+	{"selfCheckInterval", "self-check-interval", "how often to check that the upstream credential can do nothing but impersonate, such as 10m", "10m"},
 	{"names.servingCertificateSecret", "name-serving-certificate-secret", "Secret with the certificate of the Concierge APIs", DefaultAppName + "-api-tls-serving-certificate"},
 	{"names.credentialIssuer", "name-credential-issuer", "CredentialIssuer to follow", DefaultAppName + "-config"},
 	{"names.apiService", "name-api-service", "Service in front of the Concierge APIs", DefaultAppName + "-api"},
@@ -232,6 +234,9 @@ func (c *Config) validate() error {
 	if !slices.Contains([]string{"", "enabled", "disabled"}, c.Audit.LogUsernamesAndGroups) {
 		problems = append(problems, errors.New("invalid logUsernamesAndGroups format, valid choices are 'enabled', 'disabled', or empty string (equivalent to 'disabled')"))
 	}
+	if interval, err := time.ParseDuration(c.SelfCheckInterval); err != nil || interval < time.Second {
+		problems = append(problems, fmt.Errorf("selfCheckInterval is %q: write a duration of a second or more, such as 10m", c.SelfCheckInterval))
+	}
 	problems = append(problems, c.Metrics.validate()...)
 	for key, value := range c.Labels {
 		for _, problem := range append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...) {
@@ -260,6 +265,12 @@ func (c ReviewConfig) ttls() (allow, deny time.Duration) {
 	allow, _ = time.ParseDuration(c.AllowTTL)
 	deny, _ = time.ParseDuration(c.DenyTTL)
 	return allow, deny
+}
+
+// selfCheckInterval returns SelfCheckInterval, which validate has checked.
+func (c *Config) selfCheckInterval() time.Duration {
+	interval, _ := time.ParseDuration(c.SelfCheckInterval)
+	return interval
 }
 
 // Print writes the configuration as YAML, in the form of the file.

@@ -104,6 +104,7 @@ func TestLoadConfigRefuses(t *testing.T) {
 		{"suffixes that are no domain", "apiGroupSuffix: nodot\n", "validate apiGroupSuffix"},
 		{"unknown log levels", "log: {level: loud}\n", "log.level"},
 		{"unknown audit words", "audit: {logUsernamesAndGroups: yep}\n", "invalid logUsernamesAndGroups format"},
+		{"self checks without pause", "selfCheckInterval: 0s\n", "selfCheckInterval"},
 		{"metrics addresses without a port", "metrics: {address: localhost}\n", "metrics.address"},
 		{"metrics addresses with a port out of range", "metrics: {address: ':70000'}\n", "metrics.address"},
 		{"unknown words about profiles", "metrics: {pprof: everywhere}\n", "use disabled, local or anyone"},

@@ -134,7 +134,7 @@ func (w *world) start(ctx context.Context) error {
 		return err
 	}
 	for _, name := range []string{"agent-a", "agent-b"} {
-		agent, err := w.StartAgent(ctx, name)
+		agent, err := w.StartAgent(ctx, name, "--self-check-interval=1s")
 		if err != nil {
 			return err
 		}

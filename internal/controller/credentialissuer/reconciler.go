@@ -79,6 +79,8 @@ type Reconciler struct {
 	IsLeader func() bool
 	// Wake brings an event whenever something changed: the CredentialIssuer, a Secret, a Service, leadership.
 	Wake <-chan event.GenericEvent
+	// Remark, if set, returns what an admin should know besides while the proxy serves, or "".
+	Remark func() string
 
 	Names     Names
 	Namespace string
@@ -291,19 +293,28 @@ func (r *Reconciler) turnOn(ctx context.Context, spec configv1alpha1.Impersonati
 		return r.broken(nil, nil, addressErr), nil
 	}
 	strategy := proxyStrategy(configv1alpha1.StrategySuccess, configv1alpha1.ReasonListening,
-		listening(judgement.Warnings, classProblem(spec, service)))
+		listening(judgement.Warnings, classProblem(spec, service), r.remark()))
 	strategy.Frontend = frontend(at, r.Holder.Current().Bundle)
 	return strategy, nil
 }
 
-// listening is the message of a proxy that serves. Warnings are told, not hidden; service is what is wrong with the Service, or "".
-func listening(warnings []certs.Finding, service string) string {
+func (r *Reconciler) remark() string {
+	if r.Remark == nil {
+		return ""
+	}
+	return r.Remark()
+}
+
+// listening is the message of a proxy that serves. Warnings are told, not hidden, and so is what else is wrong; "" is nothing.
+func listening(warnings []certs.Finding, others ...string) string {
 	var told []string
 	for _, warning := range warnings {
 		told = append(told, servingcert.Sentence(warning))
 	}
-	if service != "" {
-		told = append(told, service)
+	for _, other := range others {
+		if other != "" {
+			told = append(told, other)
+		}
 	}
 	if len(told) == 0 {
 		return messageListening

@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
+	"github.com/pinniped-toolkit/pinniped/internal/privilege"
+)
+
+const (
+	selfCheckRetry   = 2 * time.Second // while there is no token, or no answer
+	selfCheckTimeout = 30 * time.Second
+)
+
+// selfCheck finds out from time to time, with the upstream credential itself, whether that can do nothing but impersonate. What it finds is
+// reported and changes nothing else: who is served is not to depend on a binding that somebody makes for all service accounts.
+type selfCheck struct {
+	config   *rest.Config // without credentials
+	token    impersonator.TokenSource
+	checker  privilege.Checker
+	interval time.Duration
+	changed  func() // called when the outcome is another
+
+	last atomic.Pointer[privilege.Report] // nil until it is known
+}
+
+func (a *agent) newSelfCheck(token impersonator.TokenSource) *selfCheck {
+	return &selfCheck{
+		config: rest.AnonymousClientConfig(a.rest),
+		token:  token,
+		checker: privilege.Checker{
+			Namespaces: []string{a.options.Namespace, "kube-system"},
+			OpenGroups: []string{a.groups.Login.Group, a.groups.Identity.Group},
+		},
+		interval: a.config.selfCheckInterval(),
+		changed:  a.wakers.wakeAll,
+	}
+}
+
+// run checks until ctx ends.
+func (s *selfCheck) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		next := s.interval
+		if err := s.check(ctx); err != nil {
+			next = min(selfCheckRetry, s.interval)
+			logr.FromContextOrDiscard(ctx).V(2).Info("Could not check what the upstream credential may do", "problem", err.Error())
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(next):
+		}
+	}
+}
+
+func (s *selfCheck) check(ctx context.Context) error {
+	token, err := s.token.Token()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, selfCheckTimeout)
+	defer cancel()
+	config := rest.CopyConfig(s.config)
+	config.BearerToken = token
+	config.QPS = -1
+	report, err := s.checker.Check(ctx, config)
+	if err != nil {
+		return err
+	}
+	before := s.last.Swap(&report)
+	logger := logr.FromContextOrDiscard(ctx)
+	switch {
+	case before != nil && before.String() == report.String():
+		return nil
+	case len(report.Excess) > 0:
+		// Not fatal, and not for every day either: logr has no level for that, slog has.
+		slog.New(logr.ToSlogHandler(logger)).WarnContext(ctx, "Found that the upstream credential may do more than impersonate",
+			"rules", len(report.Excess), "excess", report.String())
+	default:
+		logger.Info("Found that the upstream credential may impersonate and nothing else", "listComplete", !report.Incomplete)
+	}
+	if before != nil || len(report.Excess) > 0 {
+		s.changed()
+	}
+	return nil
+}
+
+// remark is what stands in the status while something is to be mended; else "".
+func (s *selfCheck) remark() string {
+	report := s.last.Load()
+	if report == nil || len(report.Excess) == 0 {
+		return ""
+	}
+	return "the proxy's own credential may do more than impersonate: " + report.String()
+}
+
+var upstreamCredentialExcess = prometheus.NewDesc("pinniped_agent_upstream_credential_excess_rules",
+	"How many rules let the proxy's own credential do something else than to impersonate: 0 is good. Missing until it is known.", nil, nil)
+
+// Describe implements prometheus.Collector.
+func (s *selfCheck) Describe(to chan<- *prometheus.Desc) { to <- upstreamCredentialExcess }
+
+// Collect implements prometheus.Collector.
+func (s *selfCheck) Collect(to chan<- prometheus.Metric) {
+	if report := s.last.Load(); report != nil {
+		to <- prometheus.MustNewConstMetric(upstreamCredentialExcess, prometheus.GaugeValue, float64(len(report.Excess)))
+	}
+}

@@ -1,0 +1,204 @@
+package privilege
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	maxExcess = 20 // findings of one check
+	maxReason = 256
+)
+
+// Checker asks about one credential. Its fields are set before use.
+type Checker struct {
+	// Namespaces are where to look closer, besides what holds in the whole cluster.
+	Namespaces []string
+	// OpenGroups are the API groups in which everybody may create TokenCredentialRequests and WhoAmIRequests.
+	OpenGroups []string
+}
+
+// Excess is something that the credential may do and should not.
+type Excess struct {
+	What string // such as: get,list secrets in kube-system
+	Why  string // what the API server says, which names the binding when RBAC decided; may be empty
+}
+
+// Report is the outcome of one check.
+type Report struct {
+	Excess []Excess
+	// Incomplete is true when the API server could not list all rules, as with a webhook that authorizes. Single questions were asked nevertheless.
+	Incomplete bool
+}
+
+// String says in one sentence what is too much, and where it comes from; "" when nothing is.
+func (r Report) String() string {
+	if len(r.Excess) == 0 {
+		return ""
+	}
+	var reasons []string
+	by := map[string][]string{}
+	for _, one := range r.Excess {
+		if !slices.Contains(reasons, one.Why) {
+			reasons = append(reasons, one.Why)
+		}
+		by[one.Why] = append(by[one.Why], one.What)
+	}
+	const most = 3
+	told := make([]string, 0, len(reasons))
+	for _, reason := range reasons {
+		what := by[reason]
+		text := strings.Join(what[:min(len(what), most)], "; ")
+		if len(what) > most {
+			text += fmt.Sprintf(" and %d more", len(what)-most)
+		}
+		if reason != "" {
+			text += " (" + reason + ")"
+		}
+		told = append(told, text)
+	}
+	if len(told) > most {
+		told = append(told[:most], fmt.Sprintf("%d more", len(told)-most))
+	}
+	return strings.Join(told, "; ")
+}
+
+// Check asks the API server with config's own credential. An error means that the answer is not known.
+func (c *Checker) Check(ctx context.Context, config *rest.Config) (Report, error) {
+	client, err := authorizationv1client.NewForConfig(config)
+	if err != nil {
+		return Report{}, fmt.Errorf("making a client for access reviews: %w", err)
+	}
+	check := &check{Checker: c, client: client}
+	for _, namespace := range c.Namespaces {
+		if err := check.rules(ctx, namespace); err != nil {
+			return Report{}, err
+		}
+	}
+	if err := check.questions(ctx); err != nil {
+		return Report{}, err
+	}
+	return check.report, nil
+}
+
+// check is one run of a Checker.
+type check struct {
+	*Checker
+	client authorizationv1client.AuthorizationV1Interface
+	report Report
+	known  map[string]bool // rules that were looked at: those for the whole cluster come again in each namespace
+}
+
+// rules looks at everything that the API server can list.
+func (c *check) rules(ctx context.Context, namespace string) error {
+	review, err := c.client.SelfSubjectRulesReviews().Create(ctx, &authorizationv1.SelfSubjectRulesReview{
+		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("listing the rules in namespace %q: %w", namespace, err)
+	}
+	c.report.Incomplete = c.report.Incomplete || review.Status.Incomplete
+	for _, rule := range review.Status.ResourceRules {
+		if !c.excessive(rule) || c.seen(describe(rule, "")) {
+			continue
+		}
+		if err := c.ask(ctx, describe(rule, namespace), true, sample(rule, namespace)); err != nil {
+			return err
+		}
+	}
+	for _, rule := range review.Status.NonResourceRules {
+		paths := excessivePaths(rule)
+		if len(paths) == 0 || len(rule.Verbs) == 0 || c.seen(strings.Join(rule.Verbs, ",")+short(paths)) {
+			continue
+		}
+		if err := c.ask(ctx, strings.Join(rule.Verbs, ",")+" "+short(paths), true, authorizationv1.SelfSubjectAccessReviewSpec{
+			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: strings.TrimSuffix(paths[0], "*"), Verb: rule.Verbs[0]},
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *check) seen(rule string) bool {
+	if c.known == nil {
+		c.known = map[string]bool{}
+	}
+	before := c.known[rule]
+	c.known[rule] = true
+	return before
+}
+
+// sample is a question to which rule answers yes. The answer names the binding.
+func sample(rule authorizationv1.ResourceRule, namespace string) authorizationv1.SelfSubjectAccessReviewSpec {
+	first := func(some []string) string {
+		if len(some) == 0 {
+			return ""
+		}
+		return some[0]
+	}
+	resource, subresource, _ := strings.Cut(first(rule.Resources), "/")
+	return authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+		Namespace: namespace, Verb: first(rule.Verbs), Group: first(rule.APIGroups),
+		Resource: resource, Subresource: subresource, Name: first(rule.ResourceNames),
+	}}
+}
+
+// questions asks for what would be worst, also of authorizers that cannot list what they permit.
+func (c *check) questions(ctx context.Context) error {
+	if len(c.report.Excess) > 0 && !c.report.Incomplete {
+		return nil // it is known that there is too much, and what
+	}
+	type question struct{ namespace, verb, group, resource, subresource string }
+	questions := []question{{"", "*", "*", "*", ""}, {"", "list", "", "secrets", ""}, {"", "escalate", "rbac.authorization.k8s.io", "clusterroles", ""}}
+	for _, namespace := range c.Namespaces {
+		questions = append(questions,
+			question{namespace, "get", "", "secrets", ""}, question{namespace, "list", "", "secrets", ""},
+			question{namespace, "create", "", "pods", ""}, question{namespace, "create", "", "serviceaccounts", "token"})
+	}
+	for _, q := range questions {
+		what := q.verb + " " + q.resource
+		if q.subresource != "" {
+			what += "/" + q.subresource
+		}
+		if q.group != "" {
+			what += "." + q.group
+		}
+		if q.namespace != "" {
+			what += " in " + q.namespace
+		}
+		err := c.ask(ctx, what, false, authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: q.namespace, Verb: q.verb, Group: q.group, Resource: q.resource, Subresource: q.subresource,
+		}})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ask puts one question. The answer yes is an excess, and so is any answer when certain: then the question is only about the reason.
+func (c *check) ask(ctx context.Context, what string, certain bool, spec authorizationv1.SelfSubjectAccessReviewSpec) error {
+	if len(c.report.Excess) >= maxExcess {
+		return nil
+	}
+	review, err := c.client.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("asking whether it may %s: %w", what, err)
+	}
+	if review.Status.Allowed || certain {
+		reason := review.Status.Reason
+		if len(reason) > maxReason {
+			reason = reason[:maxReason] + "..."
+		}
+		c.report.Excess = append(c.report.Excess, Excess{What: what, Why: reason})
+	}
+	return nil
+}

@@ -1,0 +1,275 @@
+package privilege
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+)
+
+func TestExcessive(t *testing.T) {
+	t.Parallel()
+	checker := &Checker{OpenGroups: []string{"login.concierge.pinniped.dev", "identity.concierge.pinniped.dev"}}
+	rule := func(verbs, groups, resources string) authorizationv1.ResourceRule {
+		return authorizationv1.ResourceRule{Verbs: strings.Split(verbs, ","), APIGroups: strings.Split(groups, ","), Resources: strings.Split(resources, ",")}
+	}
+	for _, test := range []struct {
+		name string
+		rule authorizationv1.ResourceRule
+		want bool
+	}{
+		{"lets impersonation pass", rule("impersonate", "", "users,groups,serviceaccounts"), false},
+		{"lets impersonation of everything pass", rule("impersonate", "*", "*"), false},
+		{"lets constrained impersonation pass", rule("impersonate:user-info,impersonate-on:user-info:list", "authentication.k8s.io", "users"), false},
+		{"lets questions about oneself pass", rule("create", "authorization.k8s.io", "selfsubjectaccessreviews,selfsubjectrulesreviews"), false},
+		{"lets logins pass", rule("create,list", "login.concierge.pinniped.dev", "tokencredentialrequests"), false},
+		{"finds logins of another product", rule("create,list", "login.concierge.example.com", "tokencredentialrequests"), true},
+		{"finds all verbs", rule("*", "", "users"), true},
+		{"finds a verb beside impersonate", rule("impersonate,get", "", "users"), true},
+		{"finds reviews about others", rule("create", "authorization.k8s.io", "selfsubjectaccessreviews,subjectaccessreviews"), true},
+		{"finds everything", rule("*", "*", "*"), true},
+		{"finds secrets", rule("get", "", "secrets"), true},
+		{"finds to watch logins", rule("create,list,watch", "login.concierge.pinniped.dev", "tokencredentialrequests"), true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			if got := checker.excessive(test.rule); got != test.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
+}
+
+func TestExcessivePaths(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		verbs []string
+		paths []string
+		want  []string
+	}{
+		{"lets discovery pass", []string{"get"}, []string{"/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version", "/version/"}, nil},
+		{"lets the keys of the token issuer pass", []string{"get"}, []string{"/.well-known/openid-configuration", "/openid/v1/jwks"}, nil},
+		{"finds metrics among others", []string{"get"}, []string{"/api", "/metrics"}, []string{"/metrics"}},
+		{"finds all paths", []string{"get"}, []string{"*"}, []string{"*"}},
+		{"finds more than reading", []string{"get", "post"}, []string{"/healthz"}, []string{"/healthz"}},
+		{"finds all verbs", []string{"*"}, []string{"/version"}, []string{"/version"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			got := excessivePaths(authorizationv1.NonResourceRule{Verbs: test.verbs, NonResourceURLs: test.paths})
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestReportIsOneSentence(t *testing.T) {
+	t.Parallel()
+	if got := (Report{}).String(); got != "" {
+		t.Errorf("nothing to tell, got %q", got)
+	}
+	report := Report{Excess: []Excess{{"get a", "binding x"}, {"get b", "binding x"}, {"get c", ""}, {"get d", "binding x"}, {"get e", "binding x"}}}
+	if got, want := report.String(), "get a; get b; get d and 1 more (binding x); get c"; got != want {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	var many Report
+	for _, reason := range strings.Split("a,b,c,d,e", ",") {
+		many.Excess = append(many.Excess, Excess{"get x", reason})
+	}
+	if got, want := many.String(), "get x (a); get x (b); get x (c); 2 more"; got != want {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+const namespace, account = "agents", "impersonator"
+
+// TestOnARealAPIServer asks with a real service account what real RBAC lets it do.
+func TestOnARealAPIServer(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("needs a real etcd and kube-apiserver, which -short leaves out")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cluster, err := devcluster.Start(ctx, devcluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	admin := kubernetes.NewForConfigOrDie(cluster.AdminConfig())
+	w := &realWorld{admin: admin}
+	w.must(t, func() error {
+		_, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+		return err
+	})
+	w.must(t, func() error {
+		_, err := admin.CoreV1().ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
+		return err
+	})
+	w.grant(ctx, t, "impersonate", rbacv1.PolicyRule{APIGroups: []string{"", "authentication.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"impersonate"}})
+	config, err := cluster.ServiceAccountConfig(ctx, namespace, account)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.config = config
+
+	// One after the other: each grant is there for one case only.
+	w.expect(t, "")
+	for _, test := range []struct {
+		rule rbacv1.PolicyRule
+		want string
+	}{
+		{
+			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list"}},
+			`get,list secrets in agents (RBAC: allowed by ClusterRoleBinding "extra" of ClusterRole "extra" to ServiceAccount "impersonator/agents")`,
+		},
+		{
+			rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}},
+			`* *.* in agents (RBAC: allowed by ClusterRoleBinding "extra" of ClusterRole "extra" to ServiceAccount "impersonator/agents")`,
+		},
+		{
+			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods/exec"}, Verbs: []string{"create"}, ResourceNames: []string{"a", "b"}},
+			`create pods/exec named a,b in agents (RBAC: allowed by ClusterRoleBinding "extra" of ClusterRole "extra" to ServiceAccount "impersonator/agents")`,
+		},
+		{
+			rbacv1.PolicyRule{NonResourceURLs: []string{"/metrics", "/logs/*"}, Verbs: []string{"get"}},
+			`get /metrics,/logs/* (RBAC: allowed by ClusterRoleBinding "extra" of ClusterRole "extra" to ServiceAccount "impersonator/agents")`,
+		},
+	} {
+		w.grant(ctx, t, "extra", test.rule)
+		w.expect(t, test.want)
+		w.revoke(ctx, t, "extra")
+		w.expect(t, "")
+	}
+
+	// A role in one of the namespaces only, by way of a group that all service accounts belong to.
+	w.must(t, func() error {
+		_, err := admin.RbacV1().Roles("kube-system").Create(ctx, &rbacv1.Role{
+			ObjectMeta: metav1.ObjectMeta{Name: "peek"},
+			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list"}}},
+		}, metav1.CreateOptions{})
+		return err
+	})
+	w.must(t, func() error {
+		_, err := admin.RbacV1().RoleBindings("kube-system").Create(ctx, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "peek"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "peek"},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:serviceaccounts"}},
+		}, metav1.CreateOptions{})
+		return err
+	})
+	w.expect(t, `list configmaps in kube-system (RBAC: allowed by RoleBinding "peek/kube-system" of Role "peek" to Group "system:serviceaccounts")`)
+
+	// A credential that the API server does not take gives no report.
+	stranger := rest.AnonymousClientConfig(config)
+	stranger.BearerToken = "nobody's"
+	if _, err := w.checker().Check(ctx, stranger); err == nil || strings.Contains(err.Error(), "nobody's") {
+		t.Errorf("want an error without the token in it, got %v", err)
+	}
+}
+
+type realWorld struct {
+	admin  kubernetes.Interface
+	config *rest.Config
+}
+
+func (w *realWorld) must(t *testing.T, do func() error) {
+	t.Helper()
+	if err := do(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *realWorld) checker() *Checker {
+	return &Checker{Namespaces: []string{namespace, "kube-system"}}
+}
+
+// grant lets the account do what rule says, in the whole cluster.
+func (w *realWorld) grant(ctx context.Context, t *testing.T, name string, rule rbacv1.PolicyRule) {
+	t.Helper()
+	w.must(t, func() error {
+		_, err := w.admin.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}}, metav1.CreateOptions{})
+		return err
+	})
+	w.must(t, func() error {
+		_, err := w.admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+			Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: account}},
+		}, metav1.CreateOptions{})
+		return err
+	})
+}
+
+func (w *realWorld) revoke(ctx context.Context, t *testing.T, name string) {
+	t.Helper()
+	w.must(t, func() error { return w.admin.RbacV1().ClusterRoleBindings().Delete(ctx, name, metav1.DeleteOptions{}) })
+	w.must(t, func() error { return w.admin.RbacV1().ClusterRoles().Delete(ctx, name, metav1.DeleteOptions{}) })
+}
+
+// expect waits until the report is the one wanted: the API server learns of bindings by a watch.
+func (w *realWorld) expect(t *testing.T, want string) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		report, err := w.checker().Check(t.Context(), w.config)
+		if err == nil && report.String() == want && !report.Incomplete {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("got  %q, %v, incomplete %t\nwant %q", report, err, report.Incomplete, want)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// TestAuthorizersThatCannotListAreAsked has an API server where, besides RBAC, a webhook authorizes: the list is incomplete.
+func TestAuthorizersThatCannotListAreAsked(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(req.URL.Path, "/selfsubjectrulesreviews") {
+			w.WriteHeader(http.StatusCreated)
+			_ = json.NewEncoder(w).Encode(authorizationv1.SelfSubjectRulesReview{Status: authorizationv1.SubjectRulesReviewStatus{Incomplete: true}})
+			return
+		}
+		var review authorizationv1.SelfSubjectAccessReview
+		if err := json.NewDecoder(req.Body).Decode(&review); err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		if asked := review.Spec.ResourceAttributes; asked.Verb == "list" && asked.Resource == "secrets" && asked.Namespace == "kube-system" {
+			review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: strings.Repeat("x", 1000)}
+		}
+		w.WriteHeader(http.StatusCreated)
+		_ = json.NewEncoder(w).Encode(review)
+	}))
+	t.Cleanup(server.Close)
+	report, err := (&Checker{Namespaces: []string{namespace, "kube-system"}}).Check(t.Context(), &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Report{Incomplete: true, Excess: []Excess{{What: "list secrets in kube-system", Why: strings.Repeat("x", maxReason) + "..."}}}
+	if diff := cmp.Diff(want, report); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

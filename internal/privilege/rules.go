@@ -1,0 +1,89 @@
+package privilege
+
+import (
+	"slices"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+)
+
+// everybodysPaths are what every service account may read: versions, discovery, health, and the keys of the token issuer. A "*" at the end
+// stands for what begins so.
+var everybodysPaths = []string{
+	"/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/",
+	"/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/version", "/version/",
+	"/healthz", "/livez", "/readyz", "/healthz/", "/livez/", "/readyz/",
+}
+
+// excessive returns whether rule permits more than to impersonate, to ask about oneself, or to log in here.
+func (c *Checker) excessive(rule authorizationv1.ResourceRule) bool {
+	if every(rule.Verbs, isImpersonation) {
+		return false
+	}
+	if every(rule.Verbs, is("create")) && every(rule.Resources, is("selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews")) &&
+		every(rule.APIGroups, is("authentication.k8s.io", "authorization.k8s.io")) {
+		return false
+	}
+	login := every(rule.Verbs, is("create", "list")) && every(rule.Resources, is("tokencredentialrequests", "whoamirequests")) &&
+		every(rule.APIGroups, is(c.OpenGroups...))
+	return !login
+}
+
+// excessivePaths returns the paths of rule that not everybody may read anyway.
+func excessivePaths(rule authorizationv1.NonResourceRule) []string {
+	if !every(rule.Verbs, is("get", "head")) {
+		return rule.NonResourceURLs
+	}
+	var more []string
+	for _, path := range rule.NonResourceURLs {
+		if !slices.Contains(everybodysPaths, path) {
+			more = append(more, path)
+		}
+	}
+	return more
+}
+
+// isImpersonation is true for the verbs of impersonation, the constrained kind included.
+func isImpersonation(verb string) bool {
+	return verb == "impersonate" || strings.HasPrefix(verb, "impersonate:") || strings.HasPrefix(verb, "impersonate-on:")
+}
+
+func is(known ...string) func(string) bool {
+	return func(s string) bool { return slices.Contains(known, s) }
+}
+
+// every is true when all of some have a quality. A rule that lists nothing permits nothing.
+func every(some []string, have func(string) bool) bool {
+	return !slices.ContainsFunc(some, func(s string) bool { return !have(s) })
+}
+
+// describe says what a rule permits, as in "get,list secrets,pods in kube-system".
+func describe(rule authorizationv1.ResourceRule, namespace string) string {
+	var what []string
+	for _, resource := range rule.Resources {
+		for _, group := range rule.APIGroups {
+			if group == "" {
+				what = append(what, resource)
+			} else {
+				what = append(what, resource+"."+group)
+			}
+		}
+	}
+	text := strings.Join(rule.Verbs, ",") + " " + short(what)
+	if len(rule.ResourceNames) > 0 {
+		text += " named " + short(rule.ResourceNames)
+	}
+	if namespace != "" {
+		text += " in " + namespace
+	}
+	return text
+}
+
+// short joins some words, and only counts the others.
+func short(words []string) string {
+	const most = 4
+	if len(words) > most {
+		return strings.Join(words[:most], ",") + ",..."
+	}
+	return strings.Join(words, ",")
+}

@@ -1,0 +1,143 @@
+package integration
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+)
+
+// scrape returns what a replica measures, by name{label="value",...} as it stands there.
+func scrape(t *testing.T, agent *devinstall.Agent) map[string]float64 {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+agent.MetricsAddress()+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close() //nolint:errcheck // only read
+	found := map[string]float64{}
+	lines := bufio.NewScanner(response.Body)
+	for lines.Scan() {
+		name, value, ok := strings.Cut(lines.Text(), " ")
+		if strings.HasPrefix(name, "#") || !ok {
+			continue
+		}
+		if at := strings.LastIndexByte(lines.Text(), ' '); at > 0 { // label values may hold spaces
+			name, value = lines.Text()[:at], lines.Text()[at+1:]
+		}
+		number, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			t.Fatalf("%q: %v", lines.Text(), err)
+		}
+		found[name] = number
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// TestWhatReplicasMeasure looks at the metrics of both after some use.
+func TestWhatReplicasMeasure(t *testing.T) {
+	w := needsCluster(t)
+	pair := w.issue(t, "localhost")
+	w.external(t, "measured-cert", pairData(pair))
+	kubeconfig := w.userKubeconfig(t, "pinny:password123")
+	w.succeed(t, w.cli, "whoami", "--kubeconfig="+kubeconfig)
+	leaders := 0.0
+	for _, agent := range w.agents {
+		got := scrape(t, agent)
+		leaders += got["pinniped_agent_leader"]
+		expiry := got[`pinniped_agent_serving_certificate_expiry_timestamp_seconds{source="external"}`]
+		if in := time.Until(time.Unix(int64(expiry), 0)); in < 89*24*time.Hour || in > 91*24*time.Hour {
+			t.Errorf("the certificate runs out in %s", in)
+		}
+		for _, name := range []string{"process_resident_memory_bytes", "go_goroutines", `controller_runtime_reconcile_total{controller="credentialissuer",result="requeue_after"}`} {
+			if got[name] == 0 {
+				t.Errorf("there is no %s", name)
+			}
+		}
+	}
+	if leaders != 1 {
+		t.Errorf("%v replicas lead", leaders)
+	}
+	got := scrape(t, w.agents[0])
+	if got[`pinniped_proxy_requests_total{code="201",verb="create"}`] < 1 || got["pinniped_proxy_added_seconds_count"] < 1 {
+		t.Errorf("the requests of whoami were not counted: %v", got)
+	}
+}
+
+// TestTheUpstreamCredentialIsWatched grants the proxy's own credential what it must not have. The agent says so everywhere an admin looks, names
+// the binding, goes on serving, and takes it back when the grant is gone.
+func TestTheUpstreamCredentialIsWatched(t *testing.T) {
+	w := needsCluster(t)
+	w.external(t, "watched-cert", pairData(w.issue(t, "localhost")))
+	const metric = "pinniped_agent_upstream_credential_excess_rules"
+	for _, agent := range w.agents {
+		eventually(t, 20*time.Second, func() error {
+			if rules, known := scrape(t, agent)[metric]; !known || rules != 0 {
+				return fmt.Errorf("as shipped, %v rules are too many (known: %t)", rules, known)
+			}
+			return nil
+		})
+	}
+	w.waitForStatus(t, "Listening", "")
+
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "well-meant"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:aggregate-to-view"}, // the role view itself is filled by a controller that does not run here
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:serviceaccounts:" + devinstall.Namespace}},
+	}
+	if err := w.admin.Create(t.Context(), binding); err != nil {
+		t.Fatal(err)
+	}
+	removed := false
+	remove := func() {
+		if !removed {
+			removed = true
+			if err := w.admin.Delete(context.WithoutCancel(t.Context()), binding); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Cleanup(remove)
+	w.waitForStatus(t, "Listening", "the proxy's own credential may do more than impersonate")
+	if message := w.strategy(t).Message; !strings.Contains(message, `ClusterRoleBinding "well-meant" of ClusterRole "system:aggregate-to-view"`) {
+		t.Errorf("the status does not name the binding: %s", message)
+	}
+	for _, agent := range w.agents {
+		eventually(t, 20*time.Second, func() error {
+			log, err := os.ReadFile(agent.Log())
+			if err != nil {
+				return err
+			}
+			if rules := scrape(t, agent)[metric]; rules == 0 || !strings.Contains(string(log), `"level":"WARN","msg":"Found that the upstream credential may do more`) {
+				return fmt.Errorf("%v rules, or nothing in the log", rules)
+			}
+			return agent.Ready(t.Context())
+		})
+	}
+
+	remove()
+	eventually(t, 20*time.Second, func() error {
+		if strings.Contains(w.strategy(t).Message, "more than impersonate") {
+			return errors.New("the status still says so")
+		}
+		return nil
+	})
+}
