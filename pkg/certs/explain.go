@@ -221,7 +221,7 @@ func catalogue() []Explanation {
 			Cause:       "The CA bundle that was advertised until now does not verify the new certificate.",
 			Consequence: "Every kubeconfig handed out so far stops working at the moment of the change.",
 			Fix:         "advertise the old and the new CA together, have kubeconfigs made anew, and only then change the certificate",
-			Example:     "cat old-ca.pem new-ca.pem > both.pem\npinniped ip-tls set --secret OLD --ca-bundle both.pem\n# ... new kubeconfigs ...\npinniped ip-tls set --secret NEW --ca-bundle both.pem",
+			Example:     "pinniped ip-tls rotate --secret NEW --ca-bundle new-ca.pem\npinniped kubeconfig rotate kubeconfigs/   # both CAs\npinniped ip-tls rotate --secret NEW --continue",
 		},
 		{
 			Code:        StrictClients,

@@ -196,6 +196,9 @@ func (c *Changing) applyChecked(ctx context.Context, what change) (*state, *plan
 			return st, p, nil, err
 		}
 		if len(p.changes) > 0 {
+			if err := guardRotation(what.command(), st.issuer); err != nil {
+				return st, p, nil, err
+			}
 			if err := c.remember(what.command(), st, p); err != nil {
 				return nil, nil, nil, err
 			}

@@ -22,7 +22,8 @@ the agent's namespace.`,
 		Example: `  pinniped ip-tls set --secret proxy-tls --external-endpoint proxy.example.com --ca-bundle ca.pem
   pinniped ip-tls check --timeline`,
 	})
-	cmd.AddCommand(newSetCommand(f), newCheckCommand(f), newStatusCommand(f), newUnsetCommand(f), newUndoCommand(f), newApplyCommand(f))
+	cmd.AddCommand(newSetCommand(f), newCheckCommand(f), newStatusCommand(f), newUnsetCommand(f), newUndoCommand(f), newApplyCommand(f),
+		newRotateCommand(f))
 	return cmd
 }
 

@@ -14,6 +14,7 @@ const (
 	ExitRefused      = 3   // a check refused the change
 	ExitNotPermitted = 4   // the cluster does not permit the request
 	ExitNotConverged = 5   // the change was made, but was not seen to take effect in time
+	ExitNotDue       = 6   // it is not time for the next step yet: the same command again, later, goes on
 	ExitTimedOut     = 124 // --timeout passed
 	ExitInterrupted  = 130 // interrupted by a signal
 )
