@@ -55,6 +55,10 @@ controlplane: ## Build etcd and kube-apiserver for tests and the demo (several m
 generate: ## Regenerate deep copies, CRDs, OpenAPI and the reference documents
 	hack/generate.sh
 
+.PHONY: man
+man: ## Make the manual pages of the CLI, in bin/man (Markdown is in docs/reference/cli)
+	go run ./hack/reference -man bin/man
+
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters
 	bin/golangci-lint run --allow-parallel-runners ./...

@@ -1,4 +1,5 @@
-// Command reference writes the CLI's reference documents into the folder that is its argument, from the commands' own help.
+// Command reference writes the CLI's reference documents into the folder that is its argument, from the commands' own help:
+// Markdown, or manual pages with -man.
 package main
 
 import (
@@ -15,10 +16,16 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fail(fmt.Errorf("usage: reference FOLDER"))
+	var err error
+	switch args := os.Args[1:]; {
+	case len(args) == 1:
+		err = write(args[0])
+	case len(args) == 2 && args[0] == "-man":
+		err = writeManPages(args[1])
+	default:
+		err = fmt.Errorf("usage: reference [-man] FOLDER")
 	}
-	if err := write(os.Args[1]); err != nil {
+	if err != nil {
 		fail(err)
 	}
 }
@@ -28,19 +35,35 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-func write(folder string) error {
+func emptied(folder string) error {
 	if err := os.RemoveAll(folder); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(folder, 0o755); err != nil {
+	return os.MkdirAll(folder, 0o755)
+}
+
+func writeManPages(folder string) error {
+	if err := emptied(folder); err != nil {
 		return err
 	}
+	return writeMan(folder, tree())
+}
+
+// tree is the tree of commands.
+func tree() *cobra.Command {
 	// Nothing of the machine that generates may show in the documents.
 	f := factory.New(nil)
 	f.Getenv = func(string) string { return "" }
 	f.LookupEnv = func(string) (string, bool) { return "", false }
 	f.HomeDir = func() (string, error) { return "~", nil }
-	if err := writeCommand(folder, cli.New(f)); err != nil {
+	return cli.New(f)
+}
+
+func write(folder string) error {
+	if err := emptied(folder); err != nil {
+		return err
+	}
+	if err := writeCommand(folder, tree()); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(folder, "checks.md"), checks(), 0o644)

@@ -106,12 +106,32 @@ func (e *ForbiddenError) Unwrap() error { return e.cause }
 
 // Hint says what to do about it.
 func (e *ForbiddenError) Hint() string {
-	scope := "ClusterRole"
+	kind := "ClusterRole"
 	if e.Namespace != "" {
-		scope = fmt.Sprintf("Role in namespace %q", e.Namespace)
+		kind = "Role"
 	}
-	return fmt.Sprintf("use the kubeconfig of an administrator, or ask for a %s with: apiGroups %q, resources %q, verbs %q",
-		scope, []string{e.Resource.Group}, []string{e.Resource.Resource}, []string{e.Verb})
+	return fmt.Sprintf("use the kubeconfig of an administrator, or ask for this %s:\n%s", kind, e.Role())
+}
+
+// Role is the manifest of a Role, or of a ClusterRole, that permits the request.
+func (e *ForbiddenError) Role() string {
+	kind, name, where := "ClusterRole", "pinniped-"+strings.ReplaceAll(e.Resource.Resource, "/", "-"), ""
+	if e.Namespace != "" {
+		kind, where = "Role", ", namespace: "+e.Namespace
+	}
+	rule := func(verbs string, named bool) string {
+		text := fmt.Sprintf("- apiGroups: [%q]\n  resources: [%q]\n", e.Resource.Group, e.Resource.Resource)
+		if named && e.Name != "" {
+			text += fmt.Sprintf("  resourceNames: [%q]\n", e.Name)
+		}
+		return text + "  verbs: [" + verbs + "]\n"
+	}
+	rules := rule(e.Verb, e.Verb != "list" && e.Verb != "create")
+	if e.Verb == "patch" && e.Resource.Resource == "secrets" {
+		// Server-side apply also makes the object, and what was made must be removed again when the change is taken back.
+		rules = rule("get, patch, delete", true) + rule("create", false)
+	}
+	return fmt.Sprintf("apiVersion: rbac.authorization.k8s.io/v1\nkind: %s\nmetadata: {name: %s%s}\nrules:\n%s", kind, name, where, strings.TrimSuffix(rules, "\n"))
 }
 
 // UnreachableError says why no answer came from the API server. It is an ErrUnreachable.

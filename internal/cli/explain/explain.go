@@ -45,7 +45,7 @@ Without a code, list all codes.`,
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return codes(), cobra.ShellCompDirectiveNoFileComp
+			return described(), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -61,6 +61,17 @@ Without a code, list all codes.`,
 	cmd.Flags().StringVarP(&o.Output, "output", "o", "text", "output format: text, json or yaml")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"output": factory.CompleteValues("text", "json", "yaml")})
 	return factory.WithoutConfig(cmd) // it explains also when the configuration is broken
+}
+
+// described returns the codes as a shell shows them: each with its cause.
+func described() []string {
+	all := codes()
+	for i, code := range all {
+		if e, ok := certs.Explain(certs.Code(code)); ok {
+			all[i] = cobra.CompletionWithDesc(code, e.Cause)
+		}
+	}
+	return all
 }
 
 func codes() []string {
@@ -84,7 +95,11 @@ func (o *Options) Validate() error {
 	}
 	at := slices.IndexFunc(codes(), func(name string) bool { return strings.EqualFold(name, o.Code) })
 	if at < 0 {
-		return ui.WithHint(ui.Usage(fmt.Errorf("there is no code %q", o.Code)), "run %q for the list", "pinniped explain")
+		err := ui.Usage(fmt.Errorf("there is no code %q", o.Code))
+		if near := factory.Nearest(o.Code, codes()); near != "" {
+			return ui.WithHint(err, "did you mean %q? run %q for the list", near, "pinniped explain")
+		}
+		return ui.WithHint(err, "run %q for the list", "pinniped explain")
 	}
 	o.Code = codes()[at]
 	return nil

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/viper"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 )
@@ -31,7 +33,8 @@ func CompleteValues(values ...string) cobra.CompletionFunc {
 
 // CompleteContexts completes the contexts of the kubeconfig that flags name.
 func (f *Factory) CompleteContexts(flags *ClusterFlags) cobra.CompletionFunc {
-	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		_ = f.ApplyConfig(viper.New(), cmd) // completing without it is better than not at all
 		rules, _, err := f.loadingRules(flags.Kubeconfig)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -59,6 +62,7 @@ func (f *Factory) CompleteFromCluster(flags *ClusterFlags, suffix *string, list 
 		}
 		ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 		defer cancel()
+		_ = f.ApplyConfig(viper.New(), cmd) // completing without it is better than not at all
 		cluster, err := f.Cluster(*flags)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -73,6 +77,21 @@ func (f *Factory) CompleteFromCluster(flags *ClusterFlags, suffix *string, list 
 		}
 		return found, cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// CompleteSecrets completes the names of the Secrets of type kubernetes.io/tls in the agent's namespace: the one given, else the
+// one that the cluster tells, else usual. Their data is not asked for.
+func (f *Factory) CompleteSecrets(flags *ClusterFlags, suffix, namespace *string, usual string) cobra.CompletionFunc {
+	return f.CompleteFromCluster(flags, suffix, func(ctx context.Context, client *discovery.Client) ([]string, error) {
+		in := *namespace
+		if in == "" {
+			var err error
+			if in, err = client.AgentNamespace(ctx); err != nil {
+				in = usual
+			}
+		}
+		return client.SecretNames(ctx, in, corev1.SecretTypeTLS)
+	})
 }
 
 // CompleteCredentialIssuers completes the names of the cluster's CredentialIssuers.

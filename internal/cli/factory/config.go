@@ -78,6 +78,9 @@ func WithoutConfig(cmd *cobra.Command) *cobra.Command {
 // ApplyConfig reads environment and configuration file, and sets the bound flags of cmd that were not given on the
 // command line. They do not count as changed. The root command calls it before every command.
 func (f *Factory) ApplyConfig(v *viper.Viper, cmd *cobra.Command) error {
+	if cmd.Name() == cobra.ShellCompRequestCmd || cmd.Name() == cobra.ShellCompNoDescRequestCmd {
+		return nil // the functions that complete read it for the command that is completed
+	}
 	for c := cmd; c != nil; c = c.Parent() {
 		if c.Annotations[noConfigAnnotation] != "" {
 			return nil
@@ -161,16 +164,24 @@ func readConfigFile(v *viper.Viper, path string, mustExist bool) error {
 
 // configError says in our words what is wrong: an unknown key, or a value of the wrong type.
 func (f *Factory) configError(v *viper.Viper, path string, err error) error {
-	var unknown []string
+	var unknown, near []string
 	for _, key := range v.AllKeys() {
-		if !slices.Contains(keys(), key) {
-			unknown = append(unknown, fmt.Sprintf("%q", key))
+		if slices.Contains(keys(), key) {
+			continue
+		}
+		unknown = append(unknown, fmt.Sprintf("%q", key))
+		if known := Nearest(key, keys()); known != "" {
+			near = append(near, fmt.Sprintf("%q", known))
 		}
 	}
 	if len(unknown) > 0 {
 		slices.Sort(unknown)
-		return ui.WithHint(fmt.Errorf("reading the configuration %q: unknown key %s", path, strings.Join(unknown, ", ")),
-			"the keys are %s", strings.Join(keys(), ", "))
+		slices.Sort(near)
+		hint := "the keys are " + strings.Join(keys(), ", ")
+		if len(near) > 0 {
+			hint = fmt.Sprintf("did you mean %s? %s", strings.Join(slices.Compact(near), ", "), hint)
+		}
+		return ui.WithHint(fmt.Errorf("reading the configuration %q: unknown key %s", path, strings.Join(unknown, ", ")), "%s", hint)
 	}
 	for _, key := range keys() {
 		where := f.origin(key, path)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -158,5 +159,37 @@ func TestCluster(t *testing.T) {
 				t.Errorf("want %s with %q, got %+v with %q, %v", test.server, test.bundle, cluster.Source.Cluster, bundle, err)
 			}
 		})
+	}
+}
+
+// TestConfigurationIsDocumented compares the reference document with the keys that there are.
+func TestConfigurationIsDocumented(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "reference", "configuration.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := reflect.TypeFor[factory.Config]()
+	for i := range config.NumField() {
+		key := config.Field(i).Tag.Get("mapstructure")
+		variable := "PINNIPED_" + strings.ToUpper(strings.ReplaceAll(key, "-", "_"))
+		if row := "| `" + key + "` | `" + variable + "` |"; !strings.Contains(string(text), row) {
+			t.Errorf("docs/reference/configuration.md has no row %s", row)
+		}
+	}
+	if rows := strings.Count(string(text), "| `PINNIPED_"); rows != config.NumField() {
+		t.Errorf("docs/reference/configuration.md has %d rows, want %d", rows, config.NumField())
+	}
+}
+
+func TestNearest(t *testing.T) {
+	t.Parallel()
+	known := []string{"kubeconfig", "kubeconfig-context", "namespace", "timeout"}
+	for text, want := range map[string]string{
+		"kubekonfig": "kubeconfig", "timeuot": "timeout", "name-space": "namespace", "kubeconfigcontext": "kubeconfig-context", "": "", "colour": "", "timeout": "timeout",
+	} {
+		if got := factory.Nearest(text, known); got != want {
+			t.Errorf("Nearest(%q) is %q, want %q", text, got, want)
+		}
 	}
 }

@@ -41,11 +41,20 @@ func (c *Candidate) addFlags(cmd *cobra.Command, secretUsage, bundleUsage string
 	flags.StringVar(&c.LoadBalancerIP, "load-balancer-ip", "", "IP address that the Service of type LoadBalancer asks for (default: as it is)")
 	flags.StringArrayVar(&c.Allow, "allow", nil, `let through what the check with this code refuses (repeatable), for example NameNotCovered`)
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
-		"allow":             factory.CompleteValues(allowable()...),
+		"allow":             factory.CompleteValues(explained(allowable())...),
 		"external-endpoint": cobra.NoFileCompletions,
 		"load-balancer-ip":  cobra.NoFileCompletions,
-		"secret":            cobra.NoFileCompletions,
 	})
+}
+
+// explained returns codes as a shell shows them: each with its cause.
+func explained(codes []string) []string {
+	for i, code := range codes {
+		if e, ok := certs.Explain(certs.Code(code)); ok {
+			codes[i] = cobra.CompletionWithDesc(code, e.Cause)
+		}
+	}
+	return codes
 }
 
 func allowable() []string {
@@ -115,8 +124,16 @@ func validateAllow(text string) error {
 	case slices.Contains(certs.Codes(), code):
 		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --allow: this cannot be let through", text)), "run %q", "pinniped explain "+text)
 	default:
-		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --allow: there is no such code", text)), "the codes are %s", strings.Join(allowable(), ", "))
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --allow: there is no such code", text)), "%s", codesHint(text))
 	}
+}
+
+func codesHint(text string) string {
+	hint := "the codes are " + strings.Join(allowable(), ", ")
+	if near := factory.Nearest(text, allowable()); near != "" {
+		hint = fmt.Sprintf("did you mean %q? %s", near, hint)
+	}
+	return hint
 }
 
 // asRequest turns the flags into a request: it reads the CA bundle.

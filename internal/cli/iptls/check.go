@@ -92,6 +92,7 @@ Exit codes: 0 nothing refuses the certificate, 1 failed, 2 wrong usage, 3 a chec
 		"name": cobra.NoFileCompletions, "endpoint": cobra.NoFileCompletions, "at": cobra.NoFileCompletions,
 	})
 	o.Connection.addFlags(cmd, f, 30*time.Second, checkFormats()...)
+	completeSecrets(cmd, f, &o.Connection)
 	return cmd
 }
 

@@ -81,6 +81,13 @@ func (c *Connection) addFlags(cmd *cobra.Command, f *factory.Factory, timeout ti
 	})
 }
 
+// completeSecrets completes --secret from the cluster.
+func completeSecrets(cmd *cobra.Command, f *factory.Factory, c *Connection) {
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
+		"secret": f.CompleteSecrets(&c.Cluster, &c.Suffix, &c.Namespace, defaultNamespace),
+	})
+}
+
 func (c *Connection) validate(formats ...string) error {
 	if err := oneOf("output", c.Output, formats...); err != nil {
 		return err

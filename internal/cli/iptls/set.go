@@ -81,6 +81,7 @@ Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check, 
 	o.Candidate.addFlags(cmd, "name of the Secret with the certificate, in the agent's namespace (required)",
 		`CA bundle to advertise to clients: a PEM file, or "-" for stdin (default: what the CredentialIssuer has, else ca.crt of the Secret, else none)`)
 	o.Changing.addFlags(cmd, f)
+	completeSecrets(cmd, f, &o.Connection)
 	return cmd
 }
 

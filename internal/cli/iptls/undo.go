@@ -58,7 +58,7 @@ changed, 130 interrupted.`,
 	flags := cmd.Flags()
 	flags.BoolVar(&o.Force, "force", false, "undo also what somebody else has changed in the same fields since")
 	flags.StringArrayVar(&o.Allow, "allow", nil, `let through what the check with this code refuses (repeatable), for example OldClientsBreak`)
-	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"allow": factory.CompleteValues(allowable()...)})
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"allow": factory.CompleteValues(explained(allowable())...)})
 	o.addFlags(cmd, f)
 	return cmd
 }
