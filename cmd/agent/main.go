@@ -99,7 +99,7 @@ func newConcierge() *cobra.Command {
 			if printConfig {
 				return config.Print(cmd.OutOrStdout())
 			}
-			options.LogOutput, options.Version = cmd.ErrOrStderr(), version
+			options.LogOutput, options.AuditOutput, options.Version = cmd.ErrOrStderr(), cmd.OutOrStdout(), version
 			return agent.Run(cmd.Context(), options, config)
 		},
 	}

@@ -38,6 +38,7 @@ type Options struct {
 	BindAddress string // empty: all addresses
 	Version     string
 	LogOutput   io.Writer
+	AuditOutput io.Writer // for an audit log with path "-"
 }
 
 // Run runs the agent until ctx ends; then it finishes what it is doing and returns nil.
@@ -47,6 +48,11 @@ func Run(ctx context.Context, options Options, config *Config) error {
 		return err
 	}
 	ctx = logr.NewContext(ctx, logger)
+	auditLog, closeAuditLog, err := config.Audit.open(options.AuditOutput)
+	if err != nil {
+		return err
+	}
+	defer closeAuditLog()
 	restConfig, err := clientConfig(options.Kubeconfig, options.Version)
 	if err != nil {
 		return err
@@ -64,6 +70,7 @@ func Run(ctx context.Context, options Options, config *Config) error {
 		holder:         &servingcert.Holder{},
 		signer:         &signer.Signer{},
 		apiCertificate: &apiservice.Certificate{},
+		audit:          auditLog,
 	}
 	a.authenticators = authenticator.NewCache(a.groups.Authentication.Group)
 	utilruntime.Must(corev1.AddToScheme(a.scheme))
@@ -90,6 +97,7 @@ type agent struct {
 	signer         *signer.Signer          // of client certificates
 	authenticators *authenticator.Cache    // behind TokenCredentialRequests
 	apiCertificate *apiservice.Certificate // what the aggregated APIs serve
+	audit          *impersonator.AuditLog  // of requests to the proxy; nil for none
 }
 
 // run wires everything together. Only what every replica needs to serve can end the process; what the leader does is tried again.
@@ -134,6 +142,7 @@ func (a *agent) run(ctx context.Context) error {
 			AllowTTL:           allowTTL,
 			DenyTTL:            denyTTL,
 			Metrics:            proxyMetrics,
+			Audit:              a.audit,
 		},
 	}
 	manager, err := a.newManager()

@@ -54,9 +54,14 @@ type LogConfig struct {
 	Format string `json:"format" mapstructure:"format"` // "" (the same as json), json, text
 }
 
-// AuditConfig says what stands in the audit lines of the log.
+// AuditConfig says what stands in the audit lines of the log, and whether requests are logged in an audit log of their own.
 type AuditConfig struct {
 	LogUsernamesAndGroups string `json:"logUsernamesAndGroups" mapstructure:"logUsernamesAndGroups"` // enabled or disabled
+	PolicyFile            string `json:"policyFile,omitempty" mapstructure:"policyFile"`
+	LogPath               string `json:"logPath,omitempty" mapstructure:"logPath"` // "-" is the standard output
+	LogMaxSize            int    `json:"logMaxSize" mapstructure:"logMaxSize"`     // megabytes
+	LogMaxBackup          int    `json:"logMaxBackup" mapstructure:"logMaxBackup"` // files
+	LogMaxAge             int    `json:"logMaxAge" mapstructure:"logMaxAge"`       // days
 }
 
 // MetricsConfig says where metrics are served, and who gets profiles there.
@@ -83,6 +88,11 @@ var knobs = []struct{ key, flag, usage, value string }{
 	{"log.level", "log-level", "info, debug, trace or all", "info"},
 	{"log.format", "log-format", "json or text", "json"},
 	{"audit.logUsernamesAndGroups", "audit-log-usernames-and-groups", "enabled or disabled: whether audit lines show names", "disabled"},
+	{"audit.policyFile", "audit-policy-file", "audit policy (kind Policy of audit.k8s.io/v1) for an audit log of requests to the proxy; empty for none", ""},
+	{"audit.logPath", "audit-log-path", "file for that audit log; - is the standard output", ""},
+	{"audit.logMaxSize", "audit-log-maxsize", "megabytes after which that file is rotated", "100"},
+	{"audit.logMaxBackup", "audit-log-maxbackup", "how many old files to keep; 0 keeps all", "10"},
+	{"audit.logMaxAge", "audit-log-maxage", "days to keep old files; 0 keeps them whatever their age", "0"},
 	{"metrics.address", "metrics-address", "where metrics are served, over plain HTTP: host:port, :port for all addresses, or off", "127.0.0.1:8446"},
 	{"metrics.pprof", "metrics-pprof", "who gets profiles there, below /debug/pprof/: disabled, local (clients on the same machine) or anyone", "disabled"},
 	{"shutdownDelay", "shutdown-delay", "how long to go on serving, no longer ready, after being told to stop, such as 10s", "0s"},
@@ -231,13 +241,11 @@ func (c *Config) validate() error {
 	if !slices.Contains([]string{"", "json", "text"}, c.Log.Format) {
 		problems = append(problems, fmt.Errorf("log.format is %q: use json or text", c.Log.Format))
 	}
-	if !slices.Contains([]string{"", "enabled", "disabled"}, c.Audit.LogUsernamesAndGroups) {
-		problems = append(problems, errors.New("invalid logUsernamesAndGroups format, valid choices are 'enabled', 'disabled', or empty string (equivalent to 'disabled')"))
-	}
 	if interval, err := time.ParseDuration(c.SelfCheckInterval); err != nil || interval < time.Second {
 		problems = append(problems, fmt.Errorf("selfCheckInterval is %q: write a duration of a second or more, such as 10m", c.SelfCheckInterval))
 	}
 	problems = append(problems, c.Metrics.validate()...)
+	problems = append(problems, c.Audit.validate()...)
 	for key, value := range c.Labels {
 		for _, problem := range append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...) {
 			problems = append(problems, fmt.Errorf("label %q: %s", key, problem))

@@ -105,7 +105,7 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 	}
 	f := &forwarder{upstream: &upstream{address: address}, token: &staticToken{token: upstreamToken}, serializer: s}
 	f.plain = f.proxy(newBufferPool(bufferSize))
-	f.plain.Transport = &asUser{token: f.token, next: answering(body)}
+	f.plain.Transport = &asUser{token: f.token, carrier: newCarrier(&apiVersion{}, tokens), next: answering(body)}
 	c := &chain{
 		serializer:    s,
 		drain:         newDrain(),
@@ -117,7 +117,7 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 			allowTTL: 10 * time.Second, denyTTL: time.Second,
 			cache: newBoundedCache[[sha256.Size]byte, decision](maxDecisions),
 		},
-		forward: f,
+		forward: f, clock: clock.RealClock{}, allowTTL: 10 * time.Second,
 	}
 	return c.handler(), &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
 }

@@ -24,6 +24,7 @@ type chain struct {
 	serializer    runtime.NegotiatedSerializer
 	drain         *drain
 	metrics       *Metrics
+	audit         *AuditLog // nil: none
 	trust         *trustStore
 	authenticator authenticator.Request
 	authorizer    authorizer.UnconditionalAuthorizer
@@ -35,17 +36,21 @@ type chain struct {
 // handler puts the filters together. The last line is the outermost: a request meets them from the bottom to the top.
 func (c *chain) handler() http.Handler {
 	s := c.serializer
-	h := c.forward
+	h, unknown := c.forward, unauthenticated(s)
 	// May that user do this? 403 by SubjectAccessReview.
-	h = authorize(h, c.authorizer, s)
+	h = authorize(h, c.decidedBy(), s)
 	// An Impersonate- header that nested impersonation did not consume is refused.
 	h = refuseLeftovers(h, s)
 	// Nested impersonation: consumes Impersonate-*, puts another user into the context.
 	h = &nestedImpersonation{next: h, authorizer: c.authorizer, serializer: s, clock: c.clock, lifetime: c.allowTTL}
 	// Who asked? For the API server's audit log.
 	h = rememberOriginalUser(h)
+	if c.audit != nil {
+		// Who did what? With the optional audit log only.
+		h, unknown = c.audit.write(h, s), c.audit.writeRefused(unknown)
+	}
 	// Who is it? 401; consumes Authorization and X-Remote-*.
-	h = filters.WithAuthentication(h, c.authenticator, unauthenticated(s), nil, frontProxyHeaderConfig(c.trust))
+	h = filters.WithAuthentication(h, c.authenticator, unknown, nil, frontProxyHeaderConfig(c.trust))
 	// Lets the filters above warn the client.
 	h = filters.WithWarningRecorder(h)
 	// Streams end when the proxy shuts down.
@@ -56,6 +61,10 @@ func (c *chain) handler() http.Handler {
 	h = refuseHostile(h, s)
 	// Closes connections that open streams only to reset them.
 	h = endAbuse(h)
+	if c.audit != nil {
+		// A name for the request in both audit logs.
+		h = c.audit.begin(h)
+	}
 	// Counts requests, so that shutdown can wait for them.
 	h = c.drain.track(h)
 	// A bug costs one request: 500.
@@ -64,6 +73,14 @@ func (c *chain) handler() http.Handler {
 	h = c.metrics.measure(h)
 	// State of the request, security headers.
 	return setUp(h)
+}
+
+// decidedBy is the authorizer of requests, which leaves its decisions in the audit log if there is one.
+func (c *chain) decidedBy() authorizer.UnconditionalAuthorizer {
+	if c.audit == nil {
+		return c.authorizer
+	}
+	return c.audit.decided(c.authorizer)
 }
 
 // newRequestInfoResolver returns the reader of request paths that the API server uses.

@@ -105,6 +105,9 @@ func (f *forwarder) checkAnswer(res *http.Response) error {
 		f.token.Reject(state.token)
 		return errOurCredential
 	}
+	if _, ours := state.header[auditIDHeader]; ours {
+		delete(res.Header, auditIDHeader) // it is the same
+	}
 	// Ours replace those of the API server. Set here again, as an informational answer empties the header.
 	for name, values := range securityHeaders {
 		delete(res.Header, name)

@@ -62,6 +62,8 @@ type Options struct {
 	ProbeInterval time.Duration
 	// Metrics is where the proxy counts. Without it, it does so for itself.
 	Metrics *Metrics
+	// Audit, if set, is where requests are logged.
+	Audit *AuditLog
 	// Clock is the real clock by default.
 	Clock clock.WithTicker
 }

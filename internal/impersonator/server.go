@@ -108,6 +108,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		serializer:    serializer,
 		drain:         s.drain,
 		metrics:       o.Metrics,
+		audit:         o.Audit,
 		trust:         store,
 		authenticator: newAuthenticator(store, tokens, s.anonymous, o.Clock),
 		authorizer:    s.access,

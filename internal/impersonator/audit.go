@@ -1,0 +1,137 @@
+package impersonator
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/audit/policy"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	auditlog "k8s.io/apiserver/plugin/pkg/audit/log"
+)
+
+// auditIDHeader is Audit-ID as net/http spells it.
+const auditIDHeader = "Audit-Id"
+
+// AuditLog is a log of the requests that the proxy gets: who asked, from where, as whom, and what was answered. It has the form of the API
+// server's own audit log, follows the same kind of policy, and gives a request the same Audit-ID there and here.
+type AuditLog struct {
+	sink   audit.Sink
+	policy audit.PolicyRuleEvaluator
+}
+
+// NewAuditLog makes a log that follows the policy in a file (kind Policy of audit.k8s.io/v1) and writes one line of JSON for each event. Bodies
+// are not here to be logged, so the levels Request and RequestResponse are the same as Metadata.
+func NewAuditLog(policyFile string, to io.Writer) (*AuditLog, error) {
+	rules, err := policy.LoadPolicyFromFile(policyFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading the audit policy: %w", err)
+	}
+	return &AuditLog{
+		sink:   withoutTokens{auditlog.NewBackend(&lineWriter{to: to}, auditlog.FormatJson, auditv1.SchemeGroupVersion)},
+		policy: metadataAtMost{policy.NewPolicyRuleEvaluator(rules)},
+	}, nil
+}
+
+// begin gives each request an Audit-ID and the place where the filters leave what they know.
+func (l *AuditLog) begin(next http.Handler) http.Handler {
+	return filters.WithAuditInit(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		// The API server takes over an ID that it is given.
+		req.Header[auditIDHeader] = []string{audit.GetAuditIDTruncated(req.Context())}
+		next.ServeHTTP(w, req)
+	}))
+}
+
+// write logs requests of known users.
+func (l *AuditLog) write(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
+	streams := func(req *http.Request, _ *request.RequestInfo) bool {
+		state := stateFrom(req.Context())
+		return state.longRunning || state.upgrade != ""
+	}
+	// What the filters leave by a panic is an answer, not a bug to be logged.
+	return filters.WithAudit(recoverPanics(next, s), l.sink, l.policy, streams)
+}
+
+// writeRefused logs requests that could not be authenticated.
+func (l *AuditLog) writeRefused(next http.Handler) http.Handler {
+	return filters.WithFailedAuthenticationAudit(next, l.sink, l.policy)
+}
+
+// decided makes an authorizer that leaves its decisions in the log.
+func (l *AuditLog) decided(by authorizer.UnconditionalAuthorizer) authorizer.UnconditionalAuthorizer {
+	return auditedAuthorizer{by}
+}
+
+type auditedAuthorizer struct {
+	authorizer.UnconditionalAuthorizer
+}
+
+func (a auditedAuthorizer) Authorize(ctx context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
+	verdict, reason, err := a.UnconditionalAuthorizer.Authorize(ctx, attributes)
+	switch {
+	case err != nil: // nothing was decided
+	case verdict == authorizer.DecisionAllow:
+		audit.AddAuditAnnotation(ctx, "authorization.k8s.io/decision", "allow")
+	default:
+		audit.AddAuditAnnotations(ctx, "authorization.k8s.io/decision", "forbid", "authorization.k8s.io/reason", reason)
+	}
+	return verdict, reason, err
+}
+
+// metadataAtMost lowers what a policy asks for to what is known here.
+type metadataAtMost struct{ audit.PolicyRuleEvaluator }
+
+func (m metadataAtMost) EvaluatePolicyRule(attributes authorizer.Attributes) audit.RequestAuditConfig {
+	config := m.PolicyRuleEvaluator.EvaluatePolicyRule(attributes)
+	if auditinternal.LevelMetadata.Less(config.Level) {
+		config.Level = auditinternal.LevelMetadata
+	}
+	return config
+}
+
+// withoutTokens takes tokens out of URLs, where they do nothing and should not be, before they are written down.
+type withoutTokens struct{ audit.Sink }
+
+func (s withoutTokens) ProcessEvents(events ...*auditinternal.Event) bool {
+	for _, event := range events {
+		event.RequestURI = withoutToken(event.RequestURI)
+	}
+	return s.Sink.ProcessEvents(events...)
+}
+
+func withoutToken(uri string) string {
+	path, query, found := strings.Cut(uri, "?")
+	if !found || !strings.Contains(strings.ToLower(query), "token") && !strings.Contains(query, "%") {
+		return uri
+	}
+	parts := strings.Split(query, "&")
+	for i, part := range parts {
+		name, _, _ := strings.Cut(part, "=")
+		if plain, err := url.QueryUnescape(name); err != nil || strings.HasSuffix(strings.ToLower(plain), "token") {
+			parts[i] = name + "=[removed]"
+		}
+	}
+	return path + "?" + strings.Join(parts, "&")
+}
+
+// lineWriter keeps lines of requests at the same time apart.
+type lineWriter struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (w *lineWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to.Write(p)
+}
