@@ -44,6 +44,7 @@ type NamesConfig struct {
 	ImpersonationTLSCertificateSecret string `json:"impersonationTLSCertificateSecret" mapstructure:"impersonationTLSCertificateSecret"`
 	ImpersonationCACertificateSecret  string `json:"impersonationCACertificateSecret" mapstructure:"impersonationCACertificateSecret"`
 	ImpersonationSignerSecret         string `json:"impersonationSignerSecret" mapstructure:"impersonationSignerSecret"`
+	ImpersonationLastGoodSecret       string `json:"impersonationLastGoodSecret" mapstructure:"impersonationLastGoodSecret"`
 	ImpersonationProxyServiceAccount  string `json:"impersonationProxyServiceAccount" mapstructure:"impersonationProxyServiceAccount"`
 	LeaderElectionLease               string `json:"leaderElectionLease" mapstructure:"leaderElectionLease"`
 }
@@ -107,6 +108,7 @@ var knobs = []struct{ key, flag, usage, value string }{
 	{"names.impersonationTLSCertificateSecret", "name-tls-certificate-secret", "Secret for the generated serving certificate", DefaultAppName + "-impersonation-proxy-tls-serving-certificate"},
 	{"names.impersonationCACertificateSecret", "name-ca-certificate-secret", "Secret for the generated serving CA", DefaultAppName + "-impersonation-proxy-ca-certificate"},
 	{"names.impersonationSignerSecret", "name-signer-secret", "Secret for the CA of client certificates", DefaultAppName + "-impersonation-proxy-signer-ca-certificate"},
+	{"names.impersonationLastGoodSecret", "name-last-good-secret", "Secret for a copy of the external certificate in service", DefaultAppName + "-impersonation-proxy-last-good-certificate"},
 	{"names.impersonationProxyServiceAccount", "name-impersonation-proxy-service-account", "ServiceAccount that impersonates", DefaultAppName + "-impersonation-proxy"},
 	{"names.leaderElectionLease", "name-leader-election-lease", "Lease by which the leading replica is chosen", DefaultAppName},
 }

@@ -94,6 +94,7 @@ func (a *agent) addCredentialIssuer(ctx context.Context, manager ctrl.Manager, c
 			TLSSecret:           names.ImpersonationTLSCertificateSecret,
 			CASecret:            names.ImpersonationCACertificateSecret,
 			SignerSecret:        names.ImpersonationSignerSecret,
+			LastGoodSecret:      names.ImpersonationLastGoodSecret,
 		},
 		Namespace: a.options.Namespace,
 		Labels:    a.config.Labels,

@@ -42,6 +42,7 @@ type Names struct {
 	TLSSecret           string // generated serving certificate
 	CASecret            string // generated serving CA
 	SignerSecret        string // CA of client certificates
+	LastGoodSecret      string // copy of the external certificate in service
 }
 
 // Getter reads single objects by name, from memory once they are known.
@@ -203,19 +204,17 @@ func (r *Reconciler) converge(ctx context.Context, issuer *configv1alpha1.Creden
 		return r.broken(nil, nil, err), err
 	}
 	service, err := r.reconcileServices(ctx, spec, off == "")
-	if err != nil {
-		return r.broken(nil, nil, err), err
-	}
 	if off != "" {
-		if err := r.turnOff(ctx); err != nil {
+		if err := errors.Join(err, r.turnOff(ctx)); err != nil {
 			return r.broken(nil, nil, err), err
 		}
 		return proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonDisabled, off), nil
 	}
-	if err := r.loadSigner(ctx); err != nil {
-		return r.broken(nil, nil, err), err
+	// What is wrong with the Service or the signer is no reason for a replica that starts now not to serve.
+	if signerErr := r.loadSigner(ctx); err == nil {
+		err = signerErr
 	}
-	return r.turnOn(ctx, spec, service)
+	return r.turnOn(ctx, spec, service, err)
 }
 
 // turnedOff returns why the proxy is not to run, or "".
@@ -243,17 +242,21 @@ func (r *Reconciler) turnOff(ctx context.Context) error {
 	r.Holder.Withdraw()
 	// A certificate that nobody accepts must not be issued.
 	r.Signer.Clear()
-	return r.removeGenerated(ctx)
+	return errors.Join(r.removeGenerated(ctx), r.keepLastGood(ctx))
 }
 
-// turnOn loads the certificate, starts the proxy, cleans up behind it, and says how clients get in.
-func (r *Reconciler) turnOn(ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) (configv1alpha1.CredentialIssuerStrategy, error) {
+// turnOn loads the certificate, starts the proxy, cleans up behind it, and says how clients get in. problem is what went wrong before
+// and is to be reported, if nothing worse is.
+func (r *Reconciler) turnOn(ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service, problem error) (configv1alpha1.CredentialIssuerStrategy, error) {
 	at, addressErr := chooseEndpoint(spec, service)
 	var judgement servingcert.Judgement
 	var err error
 	switch {
 	case spec.TLS != nil:
 		judgement, err = r.loadExternal(ctx, spec, service)
+		if r.Holder.Current() == nil && judgement.Material == nil {
+			err = errors.Join(err, r.loadLastGood(ctx))
+		}
 		if addressErr == nil {
 			err = errors.Join(err, r.standIn(ctx, judgement, generatedSANs(spec, at, service)))
 		}
@@ -261,20 +264,23 @@ func (r *Reconciler) turnOn(ctx context.Context, spec configv1alpha1.Impersonati
 		err = r.loadGenerated(ctx, generatedSANs(spec, at, service))
 	}
 	r.Holder.Note(judgement)
-	if err != nil {
-		r.phase.Store(phaseOn)
-		return r.broken(&at, addressErr, err), err
-	}
-	if r.Holder.Current() == nil && spec.TLS == nil {
+	if r.Holder.Current() == nil && spec.TLS == nil && err == nil {
 		r.phase.Store(phaseIdle) // there is no address yet that a certificate could be made for
 	} else {
 		r.phase.Store(phaseOn)
 	}
-
 	if r.Holder.Current() != nil {
-		if err := r.Proxy.Start(ctx); err != nil {
-			err = fmt.Errorf("starting the impersonation proxy: %w", err)
-			return r.broken(nil, nil, err), err
+		if startErr := r.Proxy.Start(ctx); startErr != nil {
+			startErr = fmt.Errorf("starting the impersonation proxy: %w", startErr)
+			return r.broken(nil, nil, startErr), startErr
+		}
+	}
+	if err != nil {
+		return r.broken(&at, addressErr, err), err
+	}
+	if r.Holder.Current() != nil {
+		if err := r.keepLastGood(ctx); err != nil {
+			return r.broken(&at, addressErr, err), err
 		}
 	}
 	if judgement.Material != nil {
@@ -286,7 +292,9 @@ func (r *Reconciler) turnOn(ctx context.Context, spec configv1alpha1.Impersonati
 
 	switch {
 	case judgement.Refusal != nil:
-		return r.broken(&at, addressErr, judgement.Refusal), nil
+		return r.broken(&at, addressErr, judgement.Refusal), problem
+	case problem != nil:
+		return r.broken(&at, addressErr, problem), problem
 	case errors.Is(addressErr, errPending):
 		return proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonPending, addressErr.Error()), nil
 	case addressErr != nil:
@@ -350,7 +358,7 @@ func (r *Reconciler) forgetUnused(spec configv1alpha1.ImpersonationProxySpec) {
 	}
 	r.Secrets.Forget(func(name types.NamespacedName) bool {
 		switch name.Name {
-		case r.Names.TLSSecret, r.Names.CASecret, r.Names.SignerSecret:
+		case r.Names.TLSSecret, r.Names.CASecret, r.Names.SignerSecret, r.Names.LastGoodSecret:
 			if name.Namespace == r.Namespace {
 				return true
 			}

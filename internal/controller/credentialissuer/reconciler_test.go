@@ -61,7 +61,7 @@ func (s *switchboard) Serving() bool              { return s.on.Load() }
 
 var testNames = Names{
 	CredentialIssuer: "config", LoadBalancerService: "lb", ClusterIPService: "ip",
-	TLSSecret: "generated-tls", CASecret: "generated-ca", SignerSecret: "signer",
+	TLSSecret: "generated-tls", CASecret: "generated-ca", SignerSecret: "signer", LastGoodSecret: "last-good",
 }
 
 // replica is a Reconciler that runs against a real API server.
@@ -75,6 +75,11 @@ type replica struct {
 }
 
 func startReplica(t *testing.T, cluster *devcluster.Cluster, namespace string, leading bool) *replica {
+	t.Helper()
+	return startNamedReplica(t, cluster, namespace, fmt.Sprintf("leader-%v", leading), leading)
+}
+
+func startNamedReplica(t *testing.T, cluster *devcluster.Cluster, namespace, name string, leading bool) *replica {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
@@ -106,7 +111,7 @@ func startReplica(t *testing.T, cluster *devcluster.Cluster, namespace string, l
 	r.events = record.NewFakeRecorder(1000)
 	ctx, cancel := context.WithCancel(context.Background())
 	board := replicas.New(replicas.Options{
-		Leases: leases.Leases(namespace), Group: "agent", Name: fmt.Sprintf("leader-%v", leading),
+		Leases: leases.Leases(namespace), Group: "agent", Name: name,
 		IsLeader: r.leading.Load, Changed: r.notify, Clock: clock.RealClock{},
 	})
 	group := apis.GroupsFor(apis.DefaultGroupSuffix).Config

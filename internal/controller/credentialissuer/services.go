@@ -3,6 +3,7 @@ package credentialissuer
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -87,27 +88,29 @@ func (r *Reconciler) reconcileServices(ctx context.Context, spec configv1alpha1.
 	if wanted {
 		keep = r.serviceName(spec)
 	}
+	var removeErr error
 	for _, name := range []string{r.Names.LoadBalancerService, r.Names.ClusterIPService} {
 		if name != keep {
-			if err := r.removeService(ctx, name); err != nil {
-				return nil, err
-			}
+			removeErr = errors.Join(removeErr, r.removeService(ctx, name))
 		}
 	}
 	if keep == "" {
 		r.appliedService = nil
-		return nil, nil
+		return nil, removeErr
 	}
 	name := types.NamespacedName{Namespace: r.Namespace, Name: keep}
 	service, found, err := r.Services.Get(ctx, name)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(removeErr, err)
+	}
+	if !found {
+		service = nil
 	}
 	if r.IsLeader() {
 		desired := r.desiredService(spec, service)
 		if !found || !equality.Semantic.DeepEqual(desired, r.appliedService) || !serviceHas(service, desired) {
 			if err := r.Client.Apply(ctx, desired, client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
-				return nil, fmt.Errorf("applying Service %s: %w", name, err)
+				return service, fmt.Errorf("applying Service %s: %w", name, err)
 			}
 			r.appliedService = desired
 			log.FromContext(ctx).Info("Applied Service", "service", name, "type", spec.Service.Type)
@@ -115,10 +118,7 @@ func (r *Reconciler) reconcileServices(ctx context.Context, spec configv1alpha1.
 	} else {
 		r.appliedService = nil // whoever leads now may apply something else
 	}
-	if !found {
-		return nil, nil
-	}
-	return service, nil
+	return service, removeErr
 }
 
 // classToApply is the loadBalancerClass to apply: the wanted one to a Service that is yet to be made, and to one that exists what it

@@ -1,0 +1,126 @@
+package credentialissuer
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// TestLastGood starts replicas while the Secret is bad: they serve what the others serve, or else are not ready.
+func TestLastGood(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	ctx := t.Context()
+	leader := startNamedReplica(t, cluster, "default", "first", true)
+	pki, err := certs.NewCA("corporate", time.Now(), 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issue := func() *certs.KeyPair {
+		t.Helper()
+		pair, err := pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pair
+	}
+	good, other := issue(), issue()
+	mixed := &certs.KeyPair{CertPEM: good.CertPEM, KeyPEM: other.KeyPEM}
+
+	// Nothing good was ever there: nothing is served, and nobody is ready.
+	leader.putSecret(t, "external", mixed, pki.CertPEM())
+	leader.create(t, spec{
+		Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com",
+		TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"},
+	})
+	leader.waitFor(t, "ErrorDuringSetup", string(certs.KeyMismatch))
+	if leader.Ready() == nil || leader.proxy.Serving() || leader.Holder.Current() != nil {
+		t.Error("it is ready without a certificate")
+	}
+	if strategy, err := leader.strategy(ctx); err != nil || strategy.Frontend != nil {
+		t.Errorf("it advertises what it does not serve: %+v (%v)", strategy.Frontend, err)
+	}
+
+	// Good, then bad again: who starts now serves the last good one, with its bundle.
+	leader.putSecret(t, "external", good, pki.CertPEM())
+	leader.waitFor(t, "Listening", messageListening)
+	eventually(t, func() error {
+		if _, there := leader.secret(t, testNames.LastGoodSecret); !there {
+			return errors.New("no copy is kept")
+		}
+		return nil
+	})
+	leader.putSecret(t, "external", mixed, pki.CertPEM())
+	leader.waitFor(t, "ErrorDuringSetup", string(certs.KeyMismatch))
+	second := startNamedReplica(t, cluster, "default", "second", false)
+	serves := func(r *replica, sha256 string) {
+		t.Helper()
+		eventually(t, func() error {
+			current := r.Holder.Current()
+			if current == nil || current.SHA256() != sha256 || !r.proxy.Serving() {
+				return fmt.Errorf("it serves %+v", current)
+			}
+			return r.Ready()
+		})
+	}
+	lastGood := leader.Holder.Current()
+	serves(second, lastGood.SHA256())
+	if got := second.Holder.Current(); got.Secret != lastGood.Secret || string(got.Bundle) != string(lastGood.Bundle) || got.Source != lastGood.Source {
+		t.Errorf("it serves %s %s, want %s %s, with the same bundle", got.Source, got.Secret, lastGood.Source, lastGood.Secret)
+	}
+	leader.waitForServed(t, lastGood.SHA256(), 2, 2)
+
+	// The copy is made anew when somebody removes it, even while the Secret is bad.
+	if err := leader.live.Delete(ctx, mustSecret(t, leader, testNames.LastGoodSecret)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if _, there := leader.secret(t, testNames.LastGoodSecret); !there {
+			return errors.New("no copy is kept")
+		}
+		return nil
+	})
+
+	// The one that started late leads: what it tells is right.
+	leader.leading.Store(false)
+	second.leading.Store(true)
+	second.notify()
+	strategy := second.waitFor(t, "ErrorDuringSetup", "the certificate of Secret default/external")
+	if strategy.Frontend == nil || strategy.Frontend.ImpersonationProxyInfo.CertificateAuthorityData != base64.StdEncoding.EncodeToString(pki.CertPEM()) {
+		t.Errorf("the frontend is %+v", strategy.Frontend)
+	}
+
+	// Back to generated: no copy is left. Then to an external one that does not exist: who starts now serves the generated one.
+	second.configure(t, func(s *spec) { s.TLS = nil })
+	second.waitFor(t, "Listening", messageListening)
+	eventually(t, func() error {
+		if _, there := second.secret(t, testNames.LastGoodSecret); there {
+			return errors.New("a copy of a certificate that is not served is still there")
+		}
+		return nil
+	})
+	second.configure(t, func(s *spec) { s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "missing"} })
+	second.waitFor(t, "Pending", string(certs.SecretNotFound))
+	third := startNamedReplica(t, cluster, "default", "third", false)
+	serves(third, second.Holder.Current().SHA256())
+	if third.Holder.Current().Source != servingcert.SourceGenerated {
+		t.Error("it does not know the generated certificate as such")
+	}
+}
+
+func mustSecret(t *testing.T, r *replica, name string) *corev1.Secret {
+	t.Helper()
+	secret, there := r.secret(t, name)
+	if !there {
+		t.Fatalf("there is no Secret %q", name)
+	}
+	return secret
+}
