@@ -33,6 +33,9 @@ type Plan struct {
 	Message string
 }
 
+// ReasonExpired is the one reason to make a CA anew for which the old one is of no use.
+const ReasonExpired = "Expired"
+
 // Needed reports whether the object is to be made anew.
 func (p Plan) Needed() bool { return p.Reason != "" }
 
@@ -46,22 +49,23 @@ func PlanCA(secret *corev1.Secret, now time.Time) (*certs.CA, Plan) {
 		return nil, Plan{"Damaged", err.Error()}
 	}
 	if now.After(ca.Certificate().NotAfter) {
-		return nil, Plan{"Expired", fmt.Sprintf("the serving CA expired at %s", ca.Certificate().NotAfter.Format(time.RFC3339))}
+		return nil, Plan{ReasonExpired, fmt.Sprintf("the serving CA expired at %s", ca.Certificate().NotAfter.Format(time.RFC3339))}
 	}
 	return ca, Plan{}
 }
 
-// NewCA makes a serving CA and the data of its Secret.
-func NewCA(now time.Time) (*certs.CA, map[string][]byte, error) {
-	ca, err := certs.NewCA(generatedCAName, now, GeneratedCATTL)
-	if err != nil {
-		return nil, nil, err
-	}
+// NewCA makes a serving CA.
+func NewCA(now time.Time) (*certs.CA, error) {
+	return certs.NewCA(generatedCAName, now, GeneratedCATTL)
+}
+
+// CAData returns the content of the Secret that holds ca.
+func CAData(ca *certs.CA) (map[string][]byte, error) {
 	key, err := ca.KeyPEM()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return ca, map[string][]byte{CACertKey: ca.CertPEM(), caKeyKey: key}, nil
+	return map[string][]byte{CACertKey: ca.CertPEM(), caKeyKey: key}, nil
 }
 
 // PlanServing reads the generated serving certificate from its Secret (nil when it does not exist), or says why it is to be

@@ -172,12 +172,23 @@ func TestExternalDates(t *testing.T) {
 	}
 }
 
-func TestPlanCA(t *testing.T) {
-	t.Parallel()
-	_, data, err := NewCA(noon)
+// generated is a generated CA and the content of its Secret.
+func generated(t *testing.T) (*certs.CA, map[string][]byte) {
+	t.Helper()
+	ca, err := NewCA(noon)
 	if err != nil {
 		t.Fatal(err)
 	}
+	data, err := CAData(ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca, data
+}
+
+func TestPlanCA(t *testing.T) {
+	t.Parallel()
+	_, data := generated(t)
 	if _, plan := PlanCA(&corev1.Secret{Data: data}, noon.Add(50*365*day)); plan.Needed() {
 		t.Errorf("a CA of fifty years is to be made anew: %v", plan)
 	}
@@ -198,10 +209,7 @@ func TestPlanCA(t *testing.T) {
 
 func TestPlanServing(t *testing.T) {
 	t.Parallel()
-	ca, _, err := NewCA(noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca, _ := generated(t)
 	names := certs.SANs{DNSNames: []string{"b.example", "a.example"}, IPAddresses: []net.IP{net.ParseIP("10.0.0.1")}}
 	pair, err := ca.IssueServing(names, noon, GeneratedServingTTL)
 	if err != nil {
@@ -245,10 +253,7 @@ func TestPlanServing(t *testing.T) {
 
 func TestGenerated(t *testing.T) {
 	t.Parallel()
-	ca, data, err := NewCA(noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca, data := generated(t)
 	secretOf := func(pair *certs.KeyPair) *corev1.Secret {
 		return &corev1.Secret{Data: map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM}}
 	}

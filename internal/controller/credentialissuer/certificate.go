@@ -91,30 +91,66 @@ func (r *Reconciler) loadGenerated(ctx context.Context, names certs.SANs) error 
 	return nil
 }
 
+// generatedCA returns the generated serving CA. One that is missing or damaged is put back as it was, if this replica has seen it: it is in
+// kubeconfigs. Only else a new one is made.
 func (r *Reconciler) generatedCA(ctx context.Context) (*certs.CA, error) {
-	name := types.NamespacedName{Namespace: r.Namespace, Name: r.Names.CASecret}
-	secret, found, err := r.Secrets.Get(ctx, name)
+	secret, err := r.secretOrNil(ctx, r.caName())
 	if err != nil {
 		return nil, err
 	}
-	if !found {
-		secret = nil
-	}
 	ca, plan := servingcert.PlanCA(secret, r.Clock.Now())
 	if !plan.Needed() {
+		r.knownCA = ca
 		return ca, nil
 	}
 	err = r.asLeader(func() error {
-		made, data, err := servingcert.NewCA(r.Clock.Now())
-		if err != nil {
-			return err
+		restored := r.knownCA != nil && plan.Reason != servingcert.ReasonExpired
+		if ca = r.knownCA; !restored {
+			if ca, err = servingcert.NewCA(r.Clock.Now()); err != nil {
+				return err
+			}
 		}
-		log.FromContext(ctx).Info("Generated serving CA", "secret", name, "reason", plan.Reason, "cause", plan.Message)
-		ca = made
-		_, err = r.applySecret(ctx, name, corev1.SecretTypeOpaque, data, secret)
-		return err
+		return r.writeCA(ctx, ca, secret, plan, restored)
 	})
 	return ca, err
+}
+
+// keepCA sees to it that the generated CA survives a time in which another certificate is served. It makes none.
+func (r *Reconciler) keepCA(ctx context.Context) error {
+	secret, err := r.secretOrNil(ctx, r.caName())
+	if err != nil {
+		return err
+	}
+	ca, plan := servingcert.PlanCA(secret, r.Clock.Now())
+	switch {
+	case !plan.Needed():
+		r.knownCA = ca
+		return nil
+	case r.knownCA == nil || plan.Reason == servingcert.ReasonExpired || !r.IsLeader():
+		return nil
+	}
+	return r.writeCA(ctx, r.knownCA, secret, plan, true)
+}
+
+func (r *Reconciler) writeCA(ctx context.Context, ca *certs.CA, secret *corev1.Secret, plan servingcert.Plan, restored bool) error {
+	data, err := servingcert.CAData(ca)
+	if err != nil {
+		return err
+	}
+	if _, err := r.applySecret(ctx, r.caName(), corev1.SecretTypeOpaque, data, secret); err != nil {
+		return err
+	}
+	r.knownCA = ca
+	message := "Generated serving CA"
+	if restored {
+		message = "Restored serving CA"
+	}
+	log.FromContext(ctx).Info(message, "secret", r.caName(), "reason", plan.Reason, "cause", plan.Message) //nolint:sloglint // one of two constants
+	return nil
+}
+
+func (r *Reconciler) caName() types.NamespacedName {
+	return types.NamespacedName{Namespace: r.Namespace, Name: r.Names.CASecret}
 }
 
 // serve puts material into service and logs it, once for each change.
@@ -178,21 +214,23 @@ func (r *Reconciler) loadSigner(ctx context.Context) error {
 	state, plan := planSigner(secret, now)
 	if plan.Needed() {
 		err := r.asLeader(func() error {
-			made, data, err := newSigner(state, now)
+			made, data, err := nextSigner(state, r.knownSigner, plan, now)
 			if err != nil {
 				return err
 			}
-			log.FromContext(ctx).Info("Generated signer CA for client certificates", "secret", name, "reason", plan.Reason, "cause", plan.Message)
 			if _, err := r.applySecret(ctx, name, corev1.SecretTypeOpaque, data, secret); err != nil {
 				return err
 			}
 			state = made
+			log.FromContext(ctx).Info("Wrote signer CA for client certificates", "secret", name, "reason", plan.Reason, "cause", plan.Message,
+				"restored", made == r.knownSigner)
 			return nil
 		})
 		if err != nil && state == nil {
 			return fmt.Errorf("could not load the impersonator's credential signing secret: %w", err)
 		}
 	}
+	r.knownSigner = state
 	if r.Signer.Load(state.ca, state.previous) {
 		log.FromContext(ctx).Info("Loaded signer CA for client certificates", "secret", name, "notAfter", state.ca.Certificate().NotAfter)
 	}

@@ -95,6 +95,8 @@ type Reconciler struct {
 	appliedService any
 	lastProblem    string
 	lastTold       told
+	knownCA        *certs.CA    // the generated serving CA, once seen
+	knownSigner    *signerState // the signer that was loaded last
 }
 
 // The phases, for readiness.
@@ -284,6 +286,9 @@ func (r *Reconciler) turnOn(ctx context.Context, spec configv1alpha1.Impersonati
 		}
 	}
 	if judgement.Material != nil {
+		if err := r.keepCA(ctx); err != nil {
+			return r.broken(&at, addressErr, err), err
+		}
 		// Only now, with the external certificate in service, may the generated one go.
 		if err := r.removeGenerated(ctx); err != nil {
 			return r.broken(&at, addressErr, err), err

@@ -81,6 +81,12 @@ func startReplica(t *testing.T, cluster *devcluster.Cluster, namespace string, l
 
 func startNamedReplica(t *testing.T, cluster *devcluster.Cluster, namespace, name string, leading bool) *replica {
 	t.Helper()
+	return startReplicaWith(t, cluster, namespace, name, leading, func(*Reconciler) {})
+}
+
+// startReplicaWith starts a replica after change has been applied to it.
+func startReplicaWith(t *testing.T, cluster *devcluster.Cluster, namespace, name string, leading bool, change func(*Reconciler)) *replica {
+	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
@@ -137,6 +143,7 @@ func startNamedReplica(t *testing.T, cluster *devcluster.Cluster, namespace, nam
 		Names: testNames, Namespace: namespace, Labels: map[string]string{"app": "x"}, AppLabel: "x", ProxyPort: 8444,
 		Clock: clock.RealClock{},
 	}
+	change(r.Reconciler)
 	if err := r.SetupWithManager(manager); err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,12 @@ const (
 	signerTTL        = 365*24*time.Hour - certs.Backdate
 	signerCommonName = "Pinniped Impersonation Proxy Signer CA"
 
-	signerCertKey     = "caCertificate"
-	signerKeyKey      = "caCertificatePrivateKey"
+	signerCertKey = "caCertificate"
+	signerKeyKey  = "caCertificatePrivateKey"
+	// reasonDamaged is the reason to write a signer anew that nobody can have meant. Whoever deletes the Secret, on the other
+	// hand, may want that nothing it signed is accepted any more.
+	reasonDamaged = "Damaged"
+
 	signerPreviousKey = "previousCACertificate" // the signer before: what it signed is accepted until it expires
 )
 
@@ -34,7 +38,7 @@ func planSigner(secret *corev1.Secret, now time.Time) (*signerState, servingcert
 	}
 	ca, err := certs.LoadCA(secret.Data[signerCertKey], secret.Data[signerKeyKey])
 	if err != nil {
-		return nil, servingcert.Plan{Reason: "Damaged", Message: err.Error()}
+		return nil, servingcert.Plan{Reason: reasonDamaged, Message: err.Error()}
 	}
 	cert := ca.Certificate()
 	if now.After(cert.NotAfter) {
@@ -48,21 +52,42 @@ func planSigner(secret *corev1.Secret, now time.Time) (*signerState, servingcert
 	return state, servingcert.Plan{}
 }
 
+// nextSigner returns the signer to be written and the data of its Secret: known, the one that this replica loaded last, if the Secret is
+// damaged and known still good; else a new one.
+func nextSigner(state, known *signerState, plan servingcert.Plan, now time.Time) (*signerState, map[string][]byte, error) {
+	if plan.Reason == reasonDamaged && known != nil && now.Before(servingcert.RenewAt(known.ca.Certificate())) {
+		data, err := known.data()
+		return known, data, err
+	}
+	if state == nil && plan.Reason == reasonDamaged {
+		state = known // what it signed goes on being accepted
+	}
+	return newSigner(state, now)
+}
+
 // newSigner makes a signer CA and the data of its Secret. The one before (nil when there was none) goes on being accepted.
 func newSigner(before *signerState, now time.Time) (*signerState, map[string][]byte, error) {
 	ca, err := certs.NewCA(signerCommonName, now, signerTTL)
 	if err != nil {
 		return nil, nil, err
 	}
-	key, err := ca.KeyPEM()
-	if err != nil {
-		return nil, nil, err
-	}
 	state := &signerState{ca: ca}
-	data := map[string][]byte{signerCertKey: ca.CertPEM(), signerKeyKey: key}
 	if before != nil {
 		state.previous = before.ca.CertPEM()
-		data[signerPreviousKey] = state.previous
 	}
-	return state, data, nil
+	data, err := state.data()
+	return state, data, err
+}
+
+// data returns the content of the Secret.
+func (s *signerState) data() (map[string][]byte, error) {
+	key, err := s.ca.KeyPEM()
+	if err != nil {
+		return nil, err
+	}
+	data := map[string][]byte{signerCertKey: s.ca.CertPEM(), signerKeyKey: key}
+	if len(s.previous) > 0 {
+		data[signerPreviousKey] = s.previous
+	}
+	return data, nil
 }

@@ -1,0 +1,173 @@
+package credentialissuer
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// TestGeneratedSecretsAreRepaired damages and deletes the Secrets that the agent makes: clients notice nothing.
+func TestGeneratedSecretsAreRepaired(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	r := startReplica(t, cluster, "default", true)
+	r.create(t, spec{Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com"})
+	r.waitFor(t, "Listening", messageListening)
+	ca, signerBundle := r.Holder.Current().Bundle, r.Signer.Current().Bundle()
+	restored := func(name, key string, want []byte) {
+		t.Helper()
+		eventually(t, func() error {
+			secret, there := r.secret(t, name)
+			if !there || !bytes.Equal(secret.Data[key], want) {
+				return fmt.Errorf("Secret %q is there: %v, and is not as before", name, there)
+			}
+			return nil
+		})
+	}
+	damage := func(name string) {
+		t.Helper()
+		secret := mustSecret(t, r, name)
+		for key := range secret.Data {
+			secret.Data[key] = []byte("damaged")
+		}
+		if err := r.live.Update(t.Context(), secret); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	damage(testNames.CASecret)
+	restored(testNames.CASecret, "ca.crt", ca)
+	if err := r.live.Delete(t.Context(), mustSecret(t, r, testNames.CASecret)); err != nil {
+		t.Fatal(err)
+	}
+	restored(testNames.CASecret, "ca.crt", ca)
+	damage(testNames.SignerSecret)
+	restored(testNames.SignerSecret, signerCertKey, signerBundle)
+	damage(testNames.TLSSecret)
+	eventually(t, func() error {
+		secret := mustSecret(t, r, testNames.TLSSecret)
+		if _, err := tls.X509KeyPair(secret.Data["tls.crt"], secret.Data["tls.key"]); err != nil {
+			return err
+		}
+		return verifies(r.Holder.Current(), ca, "proxy.example.com")
+	})
+	if !bytes.Equal(r.Signer.Current().Bundle(), signerBundle) {
+		t.Error("client certificates from before are no longer accepted")
+	}
+
+	// The CA survives a time in which another certificate is served, even if somebody deletes it then.
+	pki, err := certs.NewCA("corporate", time.Now(), 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.putSecret(t, "external", pair, pki.CertPEM())
+	r.configure(t, func(s *spec) { s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"} })
+	r.waitForServed(t, certs.Fingerprint(leaf(t, pair).Raw), 1, 1)
+	if err := r.live.Delete(t.Context(), mustSecret(t, r, testNames.CASecret)); err != nil {
+		t.Fatal(err)
+	}
+	restored(testNames.CASecret, "ca.crt", ca)
+
+	// Whoever deletes the signer means it: what it signed is accepted no more.
+	if err := r.live.Delete(t.Context(), mustSecret(t, r, testNames.SignerSecret)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if bytes.Contains(r.Signer.Current().Bundle(), signerBundle) {
+			return errors.New("the deleted signer is still trusted")
+		}
+		return nil
+	})
+}
+
+// TestTheYearsGoBy moves the clock: certificates are renewed at two thirds of their life, by the same CA, and client certificates that were
+// issued before the signer rotated are accepted.
+func TestTheYearsGoBy(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	now := clocktesting.NewFakePassiveClock(time.Now())
+	leader := startReplicaAt(t, cluster, "default", "leader", true, now)
+	follower := startReplicaAt(t, cluster, "default", "follower", false, now)
+	leader.create(t, spec{Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com"})
+	leader.waitFor(t, "Listening", messageListening)
+	eventually(t, follower.Ready)
+	before, ca, signerBefore := leader.Holder.Current(), leader.Holder.Current().Bundle, leader.Signer.Current().Bundle()
+	if life := before.Certificate.Leaf.NotAfter.Sub(before.Certificate.Leaf.NotBefore); life > 365*24*time.Hour {
+		t.Errorf("the generated certificate lives for %s", life)
+	}
+	pass := func(days int) {
+		now.SetTime(now.Now().Add(time.Duration(days) * 24 * time.Hour))
+		leader.notify()
+		follower.notify()
+	}
+	pass(200)
+	time.Sleep(500 * time.Millisecond) // nothing is to happen in this time
+	if leader.Holder.Current().SHA256() != before.SHA256() || !bytes.Equal(leader.Signer.Current().Bundle(), signerBefore) {
+		t.Fatal("it renewed what is not two thirds through its life")
+	}
+	pass(50)
+	for _, r := range []*replica{leader, follower} {
+		eventually(t, func() error {
+			current := r.Holder.Current()
+			if current.SHA256() == before.SHA256() || current.SHA256() != leader.Holder.Current().SHA256() {
+				return errors.New("the serving certificate was not renewed")
+			}
+			if bundle := r.Signer.Current().Bundle(); bytes.Equal(bundle, signerBefore) || !bytes.Contains(bundle, signerBefore) {
+				return errors.New("the signer did not rotate, or forgot what it signed")
+			}
+			if !bytes.Equal(current.Bundle, ca) {
+				t.Fatal("another CA is advertised")
+			}
+			return nil
+		})
+	}
+
+	// Another name: another certificate of the same CA.
+	leader.configure(t, func(s *spec) { s.ExternalEndpoint = "other.example.com" })
+	eventually(t, func() error {
+		current := leader.Holder.Current()
+		_, err := current.Certificate.Leaf.Verify(x509.VerifyOptions{Roots: pool(ca), DNSName: "other.example.com", CurrentTime: now.Now()})
+		return err
+	})
+}
+
+func startReplicaAt(t *testing.T, cluster *devcluster.Cluster, namespace, name string, leading bool, now clock.PassiveClock) *replica {
+	t.Helper()
+	return startReplicaWith(t, cluster, namespace, name, leading, func(r *Reconciler) { r.Clock = now })
+}
+
+func verifies(material *servingcert.Material, ca []byte, name string) error {
+	_, err := material.Certificate.Leaf.Verify(x509.VerifyOptions{Roots: pool(ca), DNSName: name})
+	return err
+}
+
+func pool(ca []byte) *x509.CertPool {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	return roots
+}
+
+func leaf(t *testing.T, pair *certs.KeyPair) *x509.Certificate {
+	t.Helper()
+	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificate.Leaf
+}

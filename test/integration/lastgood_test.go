@@ -1,0 +1,106 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+const lastGoodSecret = "pinniped-concierge-impersonation-proxy-last-good-certificate"
+
+// TestARestartWhileTheSecretIsBad kills replicas while the Secret is bad. What starts serves the last good certificate; with nothing good to
+// serve it is not ready, and when the Secret is mended, all is well without a hand.
+func TestARestartWhileTheSecretIsBad(t *testing.T) {
+	w := needsCluster(t)
+	good := w.issue(t, "localhost")
+	w.external(t, "lastgood-cert", pairData(good))
+	w.waitForServed(t, 20*time.Second, good, 2, 2)
+	restart := func(agents ...*devinstall.Agent) {
+		t.Helper()
+		for _, agent := range agents {
+			if err := agent.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, agent := range agents {
+			if err := agent.Restart(context.WithoutCancel(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	bad := map[string][]byte{"tls.crt": good.CertPEM, "tls.key": w.issue(t, "localhost").KeyPEM}
+	w.putSecret(t, "lastgood-cert", bad)
+	w.waitForStatus(t, "ErrorDuringSetup", string(certs.KeyMismatch))
+	_, follower := w.leader(t)
+	restart(follower)
+	eventually(t, 30*time.Second, func() error {
+		return errors.Join(presents(follower.ProxyAddress(), good), follower.Ready(t.Context()))
+	})
+	restart(w.agents...)
+	for _, agent := range w.agents {
+		eventually(t, 30*time.Second, func() error {
+			return errors.Join(presents(agent.ProxyAddress(), good), agent.Ready(t.Context()))
+		})
+	}
+	w.waitForServed(t, 60*time.Second, good, 2, 2)
+
+	// Without the copy there is nothing good to serve.
+	for _, agent := range w.agents {
+		if err := agent.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.admin.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: lastGoodSecret}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, agent := range w.agents {
+		if err := agent.Restart(context.WithoutCancel(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.waitForStatus(t, "ErrorDuringSetup", string(certs.KeyMismatch))
+	eventually(t, 30*time.Second, func() error {
+		strategy := w.strategy(t)
+		if strategy.Frontend != nil || strings.Contains(strategy.Message, "stays in service") {
+			return fmt.Errorf("the status tells of a certificate that is not there: %+v", strategy)
+		}
+		return nil
+	})
+	for _, agent := range w.agents {
+		if agent.Ready(t.Context()) == nil {
+			t.Error("a replica without a certificate is ready")
+		}
+		if _, err := presented(agent.ProxyAddress()); err == nil {
+			t.Error("a replica without a good certificate serves one")
+		}
+	}
+	w.putSecret(t, "lastgood-cert", pairData(good))
+	w.waitForStatus(t, "Listening", "")
+	for _, agent := range w.agents {
+		eventually(t, 30*time.Second, func() error {
+			return errors.Join(presents(agent.ProxyAddress(), good), agent.Ready(t.Context()))
+		})
+	}
+
+	// No copy is kept of what is not served any more.
+	w.generatedOnly(t)
+	eventually(t, 20*time.Second, func() error {
+		var secret corev1.Secret
+		err := w.admin.Get(t.Context(), types.NamespacedName{Namespace: devinstall.Namespace, Name: lastGoodSecret}, &secret)
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the copy is still there: %w", err)
+		}
+		return nil
+	})
+}
