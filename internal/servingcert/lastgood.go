@@ -47,7 +47,7 @@ func LastGoodData(m *Material) (map[string][]byte, error) {
 // It was judged when it was put into service; what has become wrong with it since, such as its age, is no reason to serve nothing.
 func LastGood(secret *corev1.Secret) (*Material, error) {
 	if !IsLastGood(secret) {
-		return nil, fmt.Errorf("Secret %q does not hold a last good certificate", secret.Namespace+"/"+secret.Name)
+		return nil, fmt.Errorf("there is no last good certificate in Secret %q", secret.Namespace+"/"+secret.Name)
 	}
 	certificate, err := keyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {

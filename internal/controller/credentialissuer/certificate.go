@@ -145,7 +145,7 @@ func (r *Reconciler) writeCA(ctx context.Context, ca *certs.CA, secret *corev1.S
 	if restored {
 		message = "Restored serving CA"
 	}
-	log.FromContext(ctx).Info(message, "secret", r.caName(), "reason", plan.Reason, "cause", plan.Message) //nolint:sloglint // one of two constants
+	log.FromContext(ctx).Info(message, "secret", r.caName(), "reason", plan.Reason, "cause", plan.Message)
 	return nil
 }
 
