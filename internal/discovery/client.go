@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	identityv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/identity/v1alpha1"
@@ -58,6 +59,7 @@ func Connect(config *rest.Config, suffix string) (*Client, error) {
 	c := &Client{groups: apis.GroupsFor(suffix), suffix: suffix, host: config.Host, rest: map[schema.GroupVersion]*rest.RESTClient{}}
 	for _, gv := range []schema.GroupVersion{
 		c.groups.Config, c.groups.Authentication, c.groups.Identity, corev1.SchemeGroupVersion, apiRegistration, certManager,
+		rbacGroup, authorizationGroup, delegation.Resource().GroupVersion(),
 	} {
 		if c.rest[gv], err = restClient(shared, gv, httpClient); err != nil {
 			return nil, fmt.Errorf("preparing the client for API group %q: %w", gv.Group, err)

@@ -84,6 +84,8 @@ func method(verb string) string {
 		return http.MethodPatch
 	case "delete":
 		return http.MethodDelete
+	case "create":
+		return http.MethodPost
 	default:
 		return http.MethodGet
 	}

@@ -12,9 +12,10 @@ func catalogue() []Explanation {
 		},
 		{
 			Code:        SecretNotPermitted,
-			Cause:       "The Secret lies in another namespace, and its owner has not delegated it to the agent's namespace.",
-			Consequence: "The Secret is not read; nothing tells whether it exists.",
-			Fix:         "ask the owner of that namespace for a TLSCertificateDelegation which names the Secret and the agent's namespace",
+			Cause:       "The Secret lies in another namespace, and its owner does not permit the agent to use it, or no longer does.",
+			Consequence: "The Secret is not read; nothing tells whether it exists. A certificate from it that was being served is taken out of service, and the agent's generated one is served.",
+			Fix:         "ask the owner of that namespace for a TLSCertificateDelegation which names the Secret and the agent's namespace, and a Role that lets the agent read it",
+			Example:     "pinniped ip-tls explain NAMESPACE/NAME     # what is missing\npinniped ip-tls delegate NAMESPACE/NAME    # for the owner: makes it",
 		},
 		{
 			Code:        SecretIncomplete,

@@ -80,7 +80,7 @@ Exit codes: 0 nothing refuses the certificate, 1 failed, 2 wrong usage, 3 a chec
 		},
 	}
 	flags := cmd.Flags()
-	o.Candidate.addFlags(cmd, "name of a Secret in the agent's namespace (default: the configured one)",
+	o.Candidate.addFlags(cmd, "a Secret: NAME in the agent's namespace, or NAMESPACE/NAME (default: the configured one)",
 		`CA bundle that clients verify with: a PEM file, or "-" for stdin (default: as in the cluster; with --cert and --endpoint, the system roots)`)
 	flags.StringVar(&o.Cert, "cert", "", `file with the certificate, then its intermediates, in PEM ("-" for stdin)`)
 	flags.StringVar(&o.Key, "key", "", `file with the private key, in PEM`)
@@ -244,7 +244,7 @@ func (o *CheckOptions) checkCluster(ctx context.Context) (*CheckResult, error) {
 	p := o.judged(ctx, req, st)
 	result := o.newResult("cluster", p.bundle)
 	result.CredentialIssuer = st.issuer.Name
-	subject := Subject{Name: fmt.Sprintf("Secret %s/%s", req.namespace, req.secret), Certificate: p.report}
+	subject := Subject{Name: fmt.Sprintf("Secret %s", req.secretName()), Certificate: p.report}
 	if st.secret != nil {
 		subject.Timeline = o.timeline(inputOf(st, p))
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -134,19 +135,19 @@ func (c *Connection) open() error {
 	return err
 }
 
-// locate fills in the agent's namespace; NAMESPACE/NAME of a Secret is taken when it names that very namespace.
+// locate fills in the agent's namespace. NAMESPACE/NAME of a Secret becomes NAME when it names that very namespace.
 func (c *Connection) locate(ctx context.Context, req *request) error {
 	namespace, err := findNamespace(ctx, c.cluster, c.Namespace)
 	if err != nil {
 		return err
 	}
 	req.namespace = namespace
-	if other, name, ok := strings.Cut(req.secret, "/"); ok {
-		if other != namespace {
-			return ui.WithHint(ui.Usage(fmt.Errorf("the Secret %q is not in the agent's namespace %q", req.secret, namespace)),
-				"copy the certificate into a Secret of namespace %q", namespace)
-		}
-		req.secret = name
+	name, err := delegation.SecretName(req.secret, namespace)
+	if err != nil {
+		return ui.Usage(fmt.Errorf("invalid value for --secret: %w", err))
+	}
+	if name.Namespace == namespace {
+		req.secret = name.Name
 	}
 	return nil
 }

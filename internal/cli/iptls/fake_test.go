@@ -19,10 +19,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -49,6 +51,14 @@ type fakeCluster struct {
 	certificate             *discovery.Certificate
 	readErr                 error    // of reading the Secret
 	owned                   []string // keys of the Secret that we have applied
+
+	// What is permitted about Secrets of other namespaces, and who was asked about, and which Secrets were read.
+	delegations                []delegation.Delegation
+	mayRead                    bool
+	delegationsErr, mayReadErr error
+	reviewed, secretsRead      []string
+	grants                     map[string]map[string]any
+	grantErr                   error
 	// beforeSecret and afterSecret are as beforeApply and afterApply, for the Secret.
 	beforeSecret, afterSecret func(*fakeCluster)
 }
@@ -258,9 +268,10 @@ func orElse(a, b string) string {
 	return b
 }
 
-func (c *fakeCluster) Secret(_ context.Context, _, name string) (*corev1.Secret, error) {
+func (c *fakeCluster) Secret(_ context.Context, namespace, name string) (*corev1.Secret, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.secretsRead = append(c.secretsRead, namespace+"/"+name)
 	if name == "pinniped-concierge-impersonation-proxy-ca-certificate" && (c.caSecret != nil || c.caSecretErr != nil) {
 		return c.caSecret.DeepCopy(), c.caSecretErr
 	}
@@ -283,6 +294,54 @@ func (c *fakeCluster) Service(_ context.Context, _, name string) (*corev1.Servic
 		return service.DeepCopy(), nil
 	}
 	return nil, discovery.ErrNotFound
+}
+
+func (c *fakeCluster) Delegations(_ context.Context, namespace string) ([]delegation.Delegation, error) {
+	if c.delegationsErr != nil {
+		return nil, c.delegationsErr
+	}
+	var found []delegation.Delegation
+	for _, one := range c.delegations {
+		if namespace == "" || one.Namespace == namespace {
+			found = append(found, one)
+		}
+	}
+	return found, nil
+}
+
+func (c *fakeCluster) MayReadSecret(_ context.Context, account, secret types.NamespacedName) (bool, error) {
+	c.reviewed = append(c.reviewed, account.String()+" "+secret.String())
+	return c.mayRead, c.mayReadErr
+}
+
+func grantKey(object map[string]any) string {
+	metadata := object["metadata"].(map[string]any)
+	return fmt.Sprintf("%v %v/%v", object["kind"], metadata["namespace"], metadata["name"])
+}
+
+func (c *fakeCluster) ApplyGrant(_ context.Context, object map[string]any, opts discovery.ApplyOptions) error {
+	c.options = append(c.options, opts)
+	if c.grants == nil {
+		c.grants = map[string]map[string]any{}
+	}
+	if !opts.DryRun {
+		c.grants[grantKey(object)] = object
+	}
+	return c.grantErr
+}
+
+func (c *fakeCluster) Grant(_ context.Context, object map[string]any) (map[string]any, error) {
+	if found, ok := c.grants[grantKey(object)]; ok {
+		return found, nil
+	}
+	return nil, discovery.ErrNotFound
+}
+
+func (c *fakeCluster) DeleteGrant(_ context.Context, found map[string]any, dryRun bool) error {
+	if !dryRun {
+		delete(c.grants, grantKey(found))
+	}
+	return c.grantErr
 }
 
 func (c *fakeCluster) AgentNamespace(context.Context) (string, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,8 +14,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 const (
@@ -33,6 +36,8 @@ type Cluster interface {
 	Certificate(ctx context.Context, namespace, name string) (*discovery.Certificate, error)
 	Service(ctx context.Context, namespace, name string) (*corev1.Service, error)
 	AgentNamespace(ctx context.Context) (string, error)
+	Permissions
+	Grants
 }
 
 // state is what was found in the cluster.
@@ -40,6 +45,7 @@ type state struct {
 	issuer     *configv1alpha1.CredentialIssuer
 	secretName string          // empty: the agent's generated certificate
 	secret     *corev1.Secret  // nil when there is none
+	permission []certs.Finding // about a Secret of another namespace; one that refuses means that the Secret was not read
 	service    *corev1.Service // in front of the proxy; nil when there is none
 	now        time.Time
 	serverTime time.Time
@@ -78,15 +84,30 @@ func gather(ctx context.Context, cluster Cluster, issuerName, namespace, secretN
 
 // gatherAround reads the objects beside the CredentialIssuer.
 func (st *state) gatherAround(ctx context.Context, cluster Cluster, namespace, secretName string) error {
-	var err error
 	st.secretName = secretName
-	if st.secret, err = readSecret(ctx, cluster, namespace, secretName); err != nil {
-		return withCodes(fmt.Errorf("reading the Secret with the certificate: %w", err))
+	name, err := delegation.SecretName(secretName, namespace)
+	if err != nil {
+		return ui.Usage(err)
+	}
+	if name.Namespace != namespace {
+		if st.permission, err = mayUse(ctx, cluster, name, agentAccount(namespace, st.issuer)); err != nil {
+			return err
+		}
+	}
+	if !st.notPermitted() {
+		if st.secret, err = readSecret(ctx, cluster, name.Namespace, name.Name); err != nil {
+			return withCodes(fmt.Errorf("reading the Secret with the certificate: %w", err))
+		}
 	}
 	if st.service, err = readService(ctx, cluster, st.issuer, namespace); err != nil {
 		return withCodes(fmt.Errorf("reading the Service in front of the impersonation proxy: %w", err))
 	}
 	return nil
+}
+
+// notPermitted says whether the Secret is of another namespace and may not be used.
+func (st *state) notPermitted() bool {
+	return slices.ContainsFunc(st.permission, certs.Finding.Refuses)
 }
 
 func readIssuer(ctx context.Context, cluster Cluster, name string) (*configv1alpha1.CredentialIssuer, error) {
@@ -108,8 +129,10 @@ func readIssuer(ctx context.Context, cluster Cluster, name string) (*configv1alp
 }
 
 // appName returns the name of the application, after which the agent's objects and the CredentialIssuer are named.
-func appName(issuer *configv1alpha1.CredentialIssuer) string {
-	if app, ok := strings.CutSuffix(issuer.Name, "-config"); ok {
+func appName(issuer *configv1alpha1.CredentialIssuer) string { return appNameOf(issuer.Name) }
+
+func appNameOf(issuer string) string {
+	if app, ok := strings.CutSuffix(issuer, "-config"); ok {
 		return app
 	}
 	return defaultAppName

@@ -17,13 +17,13 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := factory.Group(&cobra.Command{
 		Use:   "ip-tls",
 		Short: "Look after the certificate in front of the impersonation proxy",
-		Long: `Look after the certificate that the impersonation proxy presents to clients: an administrator's own, from a Secret in
-the agent's namespace.`,
+		Long: `Look after the certificate that the impersonation proxy presents to clients: an administrator's own, from a Secret of
+the agent's namespace, or of another one whose owner permits that.`,
 		Example: `  pinniped ip-tls set --secret proxy-tls --external-endpoint proxy.example.com --ca-bundle ca.pem
   pinniped ip-tls check --timeline`,
 	})
 	cmd.AddCommand(newSetCommand(f), newCheckCommand(f), newStatusCommand(f), newUnsetCommand(f), newUndoCommand(f), newApplyCommand(f),
-		newRotateCommand(f))
+		newRotateCommand(f), newDelegateCommand(f), newExplainCommand(f))
 	return cmd
 }
 

@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -31,16 +33,23 @@ const (
 
 // request is what the flags ask for.
 type request struct {
-	namespace, secret string
-	bundle            []byte  // of --ca-bundle
-	bundleGiven       bool    // --ca-bundle
-	bundleFromSecret  bool    // --ca-from-secret
-	systemRoots       bool    // --system-roots
-	endpoint          *string // --external-endpoint
-	loadBalancerIP    *string // --load-balancer-ip
-	allow             []certs.Code
+	namespace        string  // the agent's
+	secret           string  // NAME, or NAMESPACE/NAME of another namespace, as the spec has it
+	bundle           []byte  // of --ca-bundle
+	bundleGiven      bool    // --ca-bundle
+	bundleFromSecret bool    // --ca-from-secret
+	systemRoots      bool    // --system-roots
+	endpoint         *string // --external-endpoint
+	loadBalancerIP   *string // --load-balancer-ip
+	allow            []certs.Code
 	// withoutVerification is set for a CredentialIssuer that has no such field, as Pinniped's.
 	withoutVerification bool
+}
+
+// secretName returns the Secret that the request names, which locate has checked.
+func (r request) secretName() types.NamespacedName {
+	name, _ := delegation.SecretName(r.secret, r.namespace)
+	return name
 }
 
 // plan is what is to be done about a request in a state.
@@ -171,14 +180,20 @@ func sameBase64(data string, bundle []byte) bool {
 
 // judge runs the catalogue of checks.
 func judge(req request, st *state, p *plan, undecodable error) certs.Report {
+	if st.notPermitted() {
+		return certs.Report{Findings: st.permission}
+	}
 	if st.secret == nil {
+		name := req.secretName()
 		return certs.Report{Findings: []certs.Finding{certs.NewFinding(certs.SecretNotFound,
-			fmt.Sprintf("there is no Secret %q in namespace %q", req.secret, req.namespace))}}
+			fmt.Sprintf("there is no Secret %q in namespace %q", name.Name, name.Namespace))}}
 	}
 	if undecodable != nil {
 		return certs.Report{Findings: []certs.Finding{certs.NewFinding(certs.NotACertificate, undecodable.Error())}}
 	}
-	return certs.Check(inputOf(st, p))
+	report := certs.Check(inputOf(st, p))
+	report.Findings = append(report.Findings, st.permission...)
+	return report
 }
 
 // inputOf puts together what the catalogue judges.

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -73,6 +75,12 @@ func plannedIssuer(issuer *configv1alpha1.CredentialIssuer) PlannedObject {
 	return PlannedObject{
 		Name: issuer.Name, UID: string(issuer.UID), ResourceVersion: issuer.ResourceVersion, Generation: issuer.Generation,
 	}
+}
+
+// wantedSecret returns the Secret that the plan's tls block names; it has one.
+func (p *Plan) wantedSecret() types.NamespacedName {
+	name, _ := delegation.SecretName(p.Wanted.TLS.SecretName, p.Namespace) // what cannot be read is no Secret's name
+	return name
 }
 
 func plannedSecret(secret *corev1.Secret, fingerprint string) *PlannedSecret {
@@ -173,7 +181,7 @@ func (r *Result) check(wrong func(error, string) error) error {
 		return ui.WithExitCode(wrong(fmt.Errorf("%s", reason), "mend the cause and plan again"), ui.ExitRefused)
 	case p.CredentialIssuer.Name == "" || p.CredentialIssuer.ResourceVersion == "" || p.Namespace == "":
 		return wrong(fmt.Errorf("it does not name the CredentialIssuer with its resourceVersion, and the namespace"), again)
-	case p.Wanted.TLS != nil && (p.Secret == nil || p.Secret.Name != p.Wanted.TLS.SecretName || p.Secret.ContentSHA256 == ""):
+	case p.Wanted.TLS != nil && (p.Secret == nil || p.Secret.Name != p.wantedSecret().Name || p.Secret.ContentSHA256 == ""):
 		return wrong(fmt.Errorf("it does not say what is in Secret %q", p.Wanted.TLS.SecretName), "the Secret must be there when the plan is made; "+again)
 	}
 	for _, code := range r.Plan.Allow {

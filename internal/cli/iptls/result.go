@@ -65,7 +65,7 @@ func newResult(command string, st *state, p *plan, dryRun string) *Result {
 	result := &Result{
 		Action:           actionConfigured,
 		CredentialIssuer: st.issuer.Name,
-		Secret:           SecretRef{Namespace: p.req.namespace, Name: p.req.secret},
+		Secret:           SecretRef(p.req.secretName()),
 		Certificate:      p.report,
 		CABundle:         describeAdvertised(p),
 		Changes:          p.changes,

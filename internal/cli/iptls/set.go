@@ -34,9 +34,10 @@ type SetOptions struct {
 func newSetCommand(f *factory.Factory) *cobra.Command {
 	o := &SetOptions{Changing: Changing{Connection: connection(f)}}
 	cmd := &cobra.Command{
-		Use:   "set --secret NAME",
+		Use:   "set --secret [NAMESPACE/]NAME",
 		Short: "Put the certificate in a Secret in front of the impersonation proxy",
-		Long: `Put the certificate in a Secret of the agent's namespace in front of the impersonation proxy.
+		Long: `Put the certificate in a Secret in front of the impersonation proxy. NAME is a Secret of the agent's namespace; one of another
+namespace is NAMESPACE/NAME, and its owner must permit that ("pinniped ip-tls delegate").
 
 The Secret has the keys tls.crt (the certificate, then its intermediates) and tls.key, and perhaps ca.crt. With
 --cert and --key, the certificate in these files is written into the Secret, which is made if there is none. Before anything is
@@ -78,7 +79,7 @@ Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check, 
 	flags.StringVar(&o.Cert, "cert", "", `file with the certificate, then its intermediates, in PEM, to write into the Secret ("-" for stdin)`)
 	flags.StringVar(&o.Key, "key", "", `file with the private key of --cert, in PEM ("-" for stdin)`)
 	flags.BoolVar(&o.OverwriteSecret, "overwrite-secret", false, "with --cert, also overwrite a Secret that cert-manager or another program looks after")
-	o.Candidate.addFlags(cmd, "name of the Secret with the certificate, in the agent's namespace (required)",
+	o.Candidate.addFlags(cmd, "Secret with the certificate: NAME in the agent's namespace, or NAMESPACE/NAME (required)",
 		`CA bundle to advertise to clients: a PEM file, or "-" for stdin (default: what the CredentialIssuer has, else ca.crt of the Secret, else none)`)
 	o.Changing.addFlags(cmd, f)
 	completeSecrets(cmd, f, &o.Connection)
@@ -207,6 +208,10 @@ func unknownVerification(err error) bool {
 
 // look gathers and decides.
 func (o *SetOptions) look(ctx context.Context, first bool) (*state, *plan, error) {
+	if name := o.request.secretName(); o.files != nil && name.Namespace != o.request.namespace {
+		return nil, nil, ui.WithHint(ui.Usage(fmt.Errorf("--cert cannot be written into Secret %q of another namespace", name)),
+			"let its owner write it, or name a Secret of namespace %q", o.request.namespace)
+	}
 	st, err := gather(ctx, o.cluster, o.CredentialIssuer, o.request.namespace, o.request.secret)
 	if err != nil {
 		return nil, nil, err
@@ -233,8 +238,9 @@ func (o *SetOptions) look(ctx context.Context, first bool) (*state, *plan, error
 		}
 		p.changes = append(changesOfSecret(before, st.secret), p.changes...)
 	}
-	if first {
-		o.progress.Done("Read Secret %q in namespace %q and CredentialIssuer %q", o.request.secret, o.request.namespace, st.issuer.Name)
+	if first && !st.notPermitted() {
+		name := o.request.secretName()
+		o.progress.Done("Read Secret %q in namespace %q and CredentialIssuer %q", name.Name, name.Namespace, st.issuer.Name)
 	}
 	o.say(st, p)
 	return st, p, nil

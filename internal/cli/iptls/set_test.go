@@ -378,7 +378,7 @@ func TestSetErrors(t *testing.T) {
 	t.Run("a Secret of another namespace", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
-		w.set(t.Context(), func(o *SetOptions) { o.Secret = "elsewhere/proxy-tls" }).check(t, 2, "is not in the agent's namespace")
+		w.set(t.Context(), func(o *SetOptions) { o.Secret = "elsewhere/a/b" }).check(t, 2, "is not NAMESPACE/NAME")
 		w.obey(t)
 		w.set(t.Context(), func(o *SetOptions) { o.Secret = "pinniped-concierge/proxy-tls" }).check(t, 0, "configured")
 	})

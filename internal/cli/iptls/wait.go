@@ -103,7 +103,8 @@ func (o *Changing) followSecret(ctx context.Context, st *state, p *plan) error {
 	if st.secret == nil {
 		return nil // nothing is waited for but what the agent makes itself
 	}
-	secret, err := o.cluster.Secret(ctx, p.req.namespace, p.req.secret)
+	name := p.req.secretName()
+	secret, err := o.cluster.Secret(ctx, name.Namespace, name.Name)
 	if err != nil || secret.ResourceVersion == st.secret.ResourceVersion {
 		return nil // the next look tells what is wrong
 	}

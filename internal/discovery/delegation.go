@@ -1,0 +1,178 @@
+package discovery
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
+)
+
+// API groups of what a delegation consists of, besides our own.
+var (
+	rbacGroup          = schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}
+	authorizationGroup = schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}
+)
+
+// grantResource returns the resource of an object that delegation.Grant makes.
+func grantResource(object map[string]any) (schema.GroupVersionResource, error) {
+	switch object["kind"] {
+	case "Role":
+		return rbacGroup.WithResource("roles"), nil
+	case "RoleBinding":
+		return rbacGroup.WithResource("rolebindings"), nil
+	case delegation.Kind:
+		return delegation.Resource(), nil
+	default:
+		return schema.GroupVersionResource{}, fmt.Errorf("a %v is no part of a delegation", object["kind"])
+	}
+}
+
+func grantOperation(verb string, object map[string]any) (operation, error) {
+	resource, err := grantResource(object)
+	if err != nil {
+		return operation{}, err
+	}
+	metadata, _ := object["metadata"].(map[string]any)
+	namespace, _ := metadata["namespace"].(string)
+	name, _ := metadata["name"].(string)
+	return operation{verb: verb, resource: resource, namespace: namespace, name: name}, nil
+}
+
+// Delegations returns the TLSCertificateDelegations of a namespace; of all namespaces when it is empty.
+// It returns ErrNotFound when the cluster does not know the kind.
+func (c *Client) Delegations(ctx context.Context, namespace string) ([]delegation.Delegation, error) {
+	op := operation{verb: "list", resource: delegation.Resource(), namespace: namespace}
+	raw, err := c.request(op).Do(ctx).Raw()
+	if err != nil {
+		return nil, c.explain(ctx, op, err)
+	}
+	return delegation.ParseList(raw)
+}
+
+// MayReadSecret says whether the cluster lets a service account list and watch one Secret, by its name. It returns ErrForbidden when
+// the caller may not ask that.
+func (c *Client) MayReadSecret(ctx context.Context, account, secret types.NamespacedName) (bool, error) {
+	for _, verb := range []string{"list", "watch"} {
+		allowed, err := c.review(ctx, account, verb, secret)
+		if err != nil || !allowed {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// review asks first in the Secret's namespace, which its admin may do, and then in general.
+func (c *Client) review(ctx context.Context, account types.NamespacedName, verb string, secret types.NamespacedName) (bool, error) {
+	spec := authorizationv1.SubjectAccessReviewSpec{
+		User: "system:serviceaccount:" + account.Namespace + ":" + account.Name,
+		Groups: []string{
+			"system:serviceaccounts", "system:serviceaccounts:" + account.Namespace, "system:authenticated",
+		},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: secret.Namespace, Verb: verb, Version: "v1", Resource: "secrets", Name: secret.Name,
+		},
+	}
+	local := operation{verb: "create", resource: authorizationGroup.WithResource("localsubjectaccessreviews"), namespace: secret.Namespace}
+	allowed, err := c.createReview(ctx, local, map[string]any{
+		"apiVersion": authorizationGroup.String(), "kind": "LocalSubjectAccessReview",
+		"metadata": map[string]any{"namespace": secret.Namespace}, "spec": spec,
+	})
+	if err == nil {
+		return allowed, nil
+	}
+	general := operation{verb: "create", resource: authorizationGroup.WithResource("subjectaccessreviews")}
+	return c.createReview(ctx, general, map[string]any{
+		"apiVersion": authorizationGroup.String(), "kind": "SubjectAccessReview", "spec": spec,
+	})
+}
+
+func (c *Client) createReview(ctx context.Context, op operation, review map[string]any) (bool, error) {
+	body, err := json.Marshal(review)
+	if err != nil {
+		return false, fmt.Errorf("encoding a %v: %w", review["kind"], err)
+	}
+	raw, err := c.request(op).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Raw()
+	if err != nil {
+		return false, c.explain(ctx, op, err)
+	}
+	var answer struct {
+		Status authorizationv1.SubjectAccessReviewStatus `json:"status"`
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		return false, fmt.Errorf("decoding a %v: %w", review["kind"], err)
+	}
+	return answer.Status.Allowed, nil
+}
+
+// ApplyGrant applies one of the objects of a delegation.Grant by server-side apply. Fields that another manager owns, with other
+// values, give ErrConflict unless Force is set. A namespace that does not exist gives ErrNotFound.
+func (c *Client) ApplyGrant(ctx context.Context, object map[string]any, opts ApplyOptions) error {
+	op, err := grantOperation("patch", object)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(object)
+	if err != nil {
+		return fmt.Errorf("encoding the %v: %w", object["kind"], err)
+	}
+	request := c.request(op).Param("fieldManager", opts.FieldManager).SetHeader("Content-Type", string(types.ApplyYAMLPatchType)).Body(body)
+	if opts.Force {
+		request.Param("force", "true")
+	}
+	if opts.DryRun {
+		request.Param("dryRun", metav1.DryRunAll)
+	}
+	if err := request.Do(ctx).Error(); err != nil {
+		return c.explain(ctx, op, err)
+	}
+	return nil
+}
+
+// Grant returns what there is in the cluster under the name of one of the objects of a delegation.Grant, or ErrNotFound.
+func (c *Client) Grant(ctx context.Context, object map[string]any) (map[string]any, error) {
+	op, err := grantOperation("get", object)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := c.request(op).Do(ctx).Raw()
+	if err != nil {
+		return nil, c.explain(ctx, op, err)
+	}
+	var found map[string]any
+	if err := json.Unmarshal(raw, &found); err != nil {
+		return nil, fmt.Errorf("decoding a %v: %w", object["kind"], err)
+	}
+	return found, nil
+}
+
+// DeleteGrant removes an object that Grant has returned. One that has changed since gives ErrConflict.
+func (c *Client) DeleteGrant(ctx context.Context, found map[string]any, dryRun bool) error {
+	op, err := grantOperation("delete", found)
+	if err != nil {
+		return err
+	}
+	metadata, _ := found["metadata"].(map[string]any)
+	uid, _ := metadata["uid"].(string)
+	version, _ := metadata["resourceVersion"].(string)
+	options := metav1.DeleteOptions{
+		TypeMeta:      metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
+		Preconditions: &metav1.Preconditions{UID: (*types.UID)(&uid), ResourceVersion: &version},
+	}
+	if dryRun {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	body, err := json.Marshal(options)
+	if err != nil {
+		return fmt.Errorf("encoding the preconditions: %w", err)
+	}
+	if err := c.request(op).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error(); err != nil {
+		return c.explain(ctx, op, err)
+	}
+	return nil
+}
