@@ -1,0 +1,296 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+const (
+	owners     = "owners"
+	sharedName = "wildcard-tls"
+	sharedTLS  = owners + "/" + sharedName
+	grantName  = sharedName + "-to-" + devinstall.Namespace
+	// withdrawal is within what a withdrawn permission must have its effect.
+	withdrawal = 5 * time.Second
+)
+
+// TestDelegation lives through a Secret of another namespace, with the shipped manifests and the agent's own rights: not permitted, permitted by
+// half, permitted, renewed, and withdrawn piece by piece.
+func TestDelegation(t *testing.T) {
+	w := needsCluster(t)
+	w.generatedOnly(t)
+	err := w.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: owners}})
+	if client.IgnoreAlreadyExists(err) != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.endSharing(t) })
+	kubectl := func(args ...string) string {
+		t.Helper()
+		return w.succeed(t, w.kubectl, append([]string{"--kubeconfig=" + w.Cluster.AdminKubeconfig(), "--cache-dir=" + t.TempDir(), "--namespace=" + owners}, args...)...)
+	}
+
+	// Not permitted, and not even possible. Everything is the same with and without the Secret.
+	noKind := w.asAdmin(t, "ip-tls", "delegate", sharedTLS)
+	if noKind.code != 1 || !strings.Contains(noKind.errOut, "deploy/tlscertificatedelegation") {
+		t.Fatalf("without the kind: %+v", noKind)
+	}
+	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
+		s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: sharedTLS}
+	})
+	refusedWithout := w.asAdmin(t, "ip-tls", "set", "--secret", sharedTLS)
+	statusWithout := w.waitForStatus(t, "ErrorDuringSetup", "SecretNotPermitted").Message
+	first := w.issue(t, "localhost")
+	w.putShared(t, first)
+	refusedWith := w.asAdmin(t, "ip-tls", "set", "--secret", sharedTLS)
+	if refusedWith.code != 3 || refusedWith != refusedWithout {
+		t.Errorf("set says, without the Secret: %+v\nand with it: %+v", refusedWithout, refusedWith)
+	}
+	if err := w.Cluster.Install(t.Context(), filepath.Join(w.Deploy, "tlscertificatedelegation")); err != nil {
+		t.Fatal(err)
+	}
+	w.waitForStatus(t, "ErrorDuringSetup", "no TLSCertificateDelegation in namespace \"owners\"")
+	if !strings.Contains(statusWithout, "the cluster has no TLSCertificateDelegations") {
+		t.Errorf("without the kind, the status said %q", statusWithout)
+	}
+
+	// explain tells what is missing, and what to ask for.
+	explained := w.explain(t, 3)
+	if explained.Outcome != string(delegation.NotDelegated) || len(explained.NearMisses) != 0 {
+		t.Errorf("the explanation is %+v", explained)
+	}
+	manifest, half := filepath.Join(t.TempDir(), "delegation.yaml"), filepath.Join(t.TempDir(), "half.yaml")
+	printed := w.succeed(t, w.cli, "ip-tls", "delegate", sharedTLS, "--to", devinstall.Namespace, "--dry-run", "-o", "yaml")
+	if printed != explained.Manifest {
+		t.Errorf("explain and delegate print different objects:\n%s\n%s", explained.Manifest, printed)
+	}
+	if err := os.WriteFile(manifest, []byte(printed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	// By half: a delegation without a RoleBinding, first for another namespace, then for the agent's.
+	documents := strings.Split(printed, "---\n")
+	if err := os.WriteFile(half, []byte(documents[0]+"---\n"+documents[2]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kubectl("apply", "--filename="+half)
+	kubectl("patch", "tlscertificatedelegation", grantName, "--type=json", `--patch=[{"op":"replace","path":"/spec/delegations/0/targetNamespaces","value":["*","other"]}]`)
+	if got := w.explain(t, 3); len(got.NearMisses) != 1 || got.NearMisses[0].Kind != delegation.MissAsteriskMixed {
+		t.Errorf("the near misses are %+v", got.NearMisses)
+	}
+	kubectl("apply", "--filename="+half)
+	w.waitForStatus(t, "ErrorDuringSetup", "RBAC does not let the agent's service account")
+	if got := w.explain(t, 3); got.Outcome != string(delegation.NotReadable) {
+		t.Errorf("the explanation is %+v", got)
+	}
+	if asked := w.askedForSecrets(t); len(asked) > 0 {
+		t.Errorf("without permission the agent asked for: %q", asked)
+	}
+
+	// Permitted.
+	if got := w.asAdmin(t, "ip-tls", "delegate", sharedTLS); got.code != 0 || !strings.Contains(got.out, "applied") {
+		t.Fatalf("delegate: %+v", got)
+	}
+	w.bothPresent(t, 20*time.Second, first)
+	w.waitForStatus(t, "Listening", "")
+	if got := w.explain(t, 0); got.Permitted != "yes" || got.Manifest != "" {
+		t.Errorf("the explanation is %+v", got)
+	}
+	w.mayReadThisAlone(t)
+	if got := w.asAdmin(t, "ip-tls", "set", "--secret", sharedTLS, "--timeout", "60s"); got.code != 0 {
+		t.Fatalf("set: %+v", got)
+	}
+	if got := w.asAdmin(t, "ip-tls", "check"); got.code != 0 || !strings.Contains(got.out, "Secret "+sharedTLS) {
+		t.Errorf("check: %+v", got)
+	}
+	second := w.issue(t, "localhost")
+	w.putShared(t, second)
+	w.bothPresent(t, withdrawal, second)
+
+	// Withdrawn, each piece by itself.
+	for _, piece := range []struct {
+		name     string
+		withdraw func()
+		says     string
+	}{
+		{"the RoleBinding", func() { kubectl("delete", "rolebinding", grantName) }, "RBAC does not let"},
+		{"the Role", func() { kubectl("delete", "role", grantName) }, "RBAC does not let"},
+		{"the delegation", func() { kubectl("delete", "tlscertificatedelegation", grantName) }, "no TLSCertificateDelegation"},
+		{"the Secret in the delegation", func() {
+			kubectl("patch", "tlscertificatedelegation", grantName, "--type=json", `--patch=[{"op":"replace","path":"/spec/delegations/0/secretName","value":"other"}]`)
+		}, "no TLSCertificateDelegation"},
+		{"everything, by the command", func() {
+			if got := w.asAdmin(t, "ip-tls", "delegate", sharedTLS, "--revoke"); got.code != 0 || strings.Count(got.out, "removed") != 3 {
+				t.Errorf("revoke: %+v", got)
+			}
+		}, "no TLSCertificateDelegation"},
+		{"the kind", func() { kubectl("delete", "customresourcedefinition", delegation.Plural+"."+delegation.Group) }, "the cluster has no TLSCertificateDelegations"},
+	} {
+		kubectl("apply", "--server-side", "--force-conflicts", "--filename="+manifest)
+		w.bothPresent(t, 20*time.Second, second)
+		piece.withdraw()
+		start := time.Now()
+		w.bothGenerated(t, withdrawal)
+		t.Logf("%s was withdrawn after %s", piece.name, time.Since(start).Round(time.Millisecond))
+		w.waitForStatus(t, "ErrorDuringSetup", piece.says)
+		w.waitForStatus(t, "ErrorDuringSetup", "is served instead")
+	}
+	for _, agent := range w.agents {
+		if err := agent.Ready(t.Context()); err != nil {
+			t.Error(err)
+		}
+		log, err := os.ReadFile(agent.Log())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(log, []byte("PRIVATE KEY")) {
+			t.Error("a key is in the log")
+		}
+	}
+}
+
+// endSharing removes everything that belongs to the shared Secret. The cluster has nobody who deletes what is in a deleted namespace.
+func (w *world) endSharing(t *testing.T) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	definition := &unstructured.Unstructured{}
+	definition.SetAPIVersion("apiextensions.k8s.io/v1")
+	definition.SetKind("CustomResourceDefinition")
+	definition.SetName(delegation.Plural + "." + delegation.Group)
+	meta := metav1.ObjectMeta{Namespace: owners, Name: grantName}
+	for _, object := range []client.Object{
+		definition, &rbacv1.RoleBinding{ObjectMeta: meta}, &rbacv1.Role{ObjectMeta: meta},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: owners, Name: sharedName}},
+	} {
+		if err := w.admin.Delete(ctx, object); client.IgnoreNotFound(err) != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func (w *world) putShared(t *testing.T, pair *certs.KeyPair) {
+	t.Helper()
+	data := pairData(pair)
+	data["ca.crt"] = w.pki.CertPEM()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: owners, Name: sharedName}, Type: corev1.SecretTypeTLS, Data: data}
+	err := w.admin.Create(t.Context(), secret)
+	if apierrors.IsAlreadyExists(err) {
+		err = w.admin.Update(t.Context(), secret)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// explanation is what a script reads of `ip-tls explain`.
+type explanation struct {
+	Permitted  string                `json:"permitted"`
+	Outcome    string                `json:"outcome"`
+	NearMisses []delegation.NearMiss `json:"nearMisses"`
+	Manifest   string                `json:"manifest"`
+}
+
+func (w *world) explain(t *testing.T, code int) (got explanation) {
+	t.Helper()
+	decoded(t, w.asAdmin(t, "ip-tls", "explain", sharedTLS, "-o", "json"), code, &got)
+	return got
+}
+
+// bothPresent waits until every replica presents the certificate of pair.
+func (w *world) bothPresent(t *testing.T, limit time.Duration, pair *certs.KeyPair) {
+	t.Helper()
+	start := time.Now()
+	for _, agent := range w.agents {
+		eventually(t, limit-time.Since(start), func() error { return presents(agent.ProxyAddress(), pair) })
+	}
+}
+
+// bothGenerated waits until every replica presents a generated certificate.
+func (w *world) bothGenerated(t *testing.T, limit time.Duration) {
+	t.Helper()
+	start := time.Now()
+	for _, agent := range w.agents {
+		eventually(t, limit-time.Since(start), func() error {
+			certificate, err := presented(agent.ProxyAddress())
+			if err == nil && certificate.Issuer.CommonName != "Pinniped Impersonation Proxy Serving CA" {
+				err = fmt.Errorf("a certificate of %s is served", certificate.Issuer)
+			}
+			return err
+		})
+	}
+}
+
+// mayReadThisAlone shows that the agent's rights in the owners' namespace are those for the one Secret.
+func (w *world) mayReadThisAlone(t *testing.T) {
+	t.Helper()
+	identity, err := w.Cluster.ServiceAccountConfig(t.Context(), devinstall.Namespace, devinstall.AgentAccount)
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, err := corev1client.NewForConfig(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := core.Secrets(owners).Get(t.Context(), sharedName, metav1.GetOptions{}); err != nil {
+		t.Errorf("what is permitted: %v", err)
+	}
+	for what, err := range map[string]error{
+		"another Secret": second(core.Secrets(owners).Get(t.Context(), "other", metav1.GetOptions{})),
+		"all of them":    second(core.Secrets(owners).List(t.Context(), metav1.ListOptions{})),
+		"other namespaces": second(core.Secrets("kube-system").List(t.Context(), metav1.ListOptions{
+			FieldSelector: "metadata.name=" + sharedName,
+		})),
+		"all namespaces": second(core.Secrets("").List(t.Context(), metav1.ListOptions{})),
+		"deleting it":    core.Secrets(owners).Delete(t.Context(), sharedName, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}),
+	} {
+		if !apierrors.IsForbidden(err) {
+			t.Errorf("%s: %v, want Forbidden", what, err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// askedForSecrets returns the agent's requests for Secrets of the owners' namespace, from the API server's audit log.
+func (w *world) askedForSecrets(t *testing.T) []string {
+	t.Helper()
+	content, err := os.ReadFile(w.Cluster.AuditLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked []string
+	for line := range bytes.Lines(content) {
+		var event struct {
+			Verb      string
+			User      struct{ Username string }
+			ObjectRef struct{ Resource, Namespace, Name string }
+		}
+		if err := json.Unmarshal(line, &event); err != nil {
+			continue // the line that is being written
+		}
+		agent := "system:serviceaccount:" + devinstall.Namespace + ":" + devinstall.AgentAccount
+		if event.User.Username == agent && event.ObjectRef.Resource == "secrets" && event.ObjectRef.Namespace != devinstall.Namespace {
+			asked = append(asked, event.Verb+" "+event.ObjectRef.Namespace+"/"+event.ObjectRef.Name)
+		}
+	}
+	return asked
+}
