@@ -228,7 +228,14 @@ func (c *Changing) applyChecked(ctx context.Context, what change) (*state, *plan
 
 // remember makes the plan write down what it takes the place of, for "ip-tls undo".
 func (c *Changing) remember(command string, st *state, p *plan) error {
-	text, fits, err := encodeRecord(newUndoRecord(command, c.Now(), st.issuer, p.wanted))
+	record := newUndoRecord(command, c.Now(), st.issuer, p.wanted)
+	if slices.ContainsFunc(p.changes, func(c Change) bool { return c.ofSecret() && c.From != "" }) {
+		record.SecretReplaced = p.req.secret
+		if c.DryRun == dryRunNone {
+			c.progress.Warn("what is in Secret %q now is replaced, and not kept: \"pinniped ip-tls undo\" will not bring it back", p.req.secret)
+		}
+	}
+	text, fits, err := encodeRecord(record)
 	if err != nil {
 		return err
 	}

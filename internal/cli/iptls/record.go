@@ -33,6 +33,8 @@ type undoRecord struct {
 	Previous target    `json:"previous"`
 	// Left is what the command left, with the hash of a CA bundle in its place.
 	Left target `json:"left"`
+	// SecretReplaced names a Secret whose content the command replaced as well. That is not kept.
+	SecretReplaced string `json:"secretReplaced,omitempty"`
 }
 
 func newUndoRecord(command string, at time.Time, issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.ImpersonationProxySpec) undoRecord {

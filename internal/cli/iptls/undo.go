@@ -33,7 +33,8 @@ func newUndoCommand(f *factory.Factory) *cobra.Command {
 		Long: `Take back the last change that "ip-tls set", "unset", "apply", "rotate" or "undo" itself made: an undo of an undo does the change again.
 
 Each change keeps the configuration before it in the annotation "` + undoAnnotation + `" of the CredentialIssuer: the tls block, the
-external endpoint and the load balancer's address, never a key. The fields that the change changed get their old values back, with the
+external endpoint and the load balancer's address, never a key: what "ip-tls set --cert" has replaced in a Secret does not come back.
+The fields that the change changed get their old values back, with the
 same care as "ip-tls set" has: every check of the certificate, the kubeconfigs that are out there, waiting until the endpoint
 presents the certificate, and going back when that does not happen in time. The other fields stay as they are.
 
@@ -117,6 +118,9 @@ func (o *UndoOptions) look(ctx context.Context, first bool) (*state, *plan, erro
 	}
 	if err := o.changedSince(issuer, record, changedSince); err != nil {
 		return st, p, err
+	}
+	if record.SecretReplaced != "" {
+		o.progress.Warn("\"ip-tls %s\" has also replaced what was in Secret %q: that was not kept, and stays as it is", record.Command, record.SecretReplaced)
 	}
 	o.say(st, p)
 	return st, p, nil

@@ -188,3 +188,17 @@ func TestRecordHoldsNoKey(t *testing.T) {
 		t.Errorf("%v, %s", err, all)
 	}
 }
+
+// TestUndoOfFiles says that a key which was overwritten is gone.
+func TestUndoOfFiles(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.served(t)
+	renewed := serving(t, w.ca, loopback())
+	w.fromFiles(t, renewed, nil).check(t, 0, "configured", `what is in Secret "proxy-tls" now is replaced`)
+	w.undo(t, nil).check(t, 0, "undone", `has also replaced what was in Secret "proxy-tls"`)
+	w.secretHas(t, renewed)
+	if strings.Contains(w.cluster.issuer.Annotations[undoAnnotation], "PRIVATE") {
+		t.Error("a key is kept")
+	}
+}

@@ -1,0 +1,387 @@
+package integration
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// turn is a rotation about to begin: what is in service, and the certificate of another CA in Secret rotate-new.
+type turn struct {
+	*world
+	newCA     *certs.CA
+	newBundle string // a file
+	oldPair   *certs.KeyPair
+	newPair   *certs.KeyPair
+	identity  tls.Certificate
+}
+
+func newTurn(t *testing.T, generated bool) *turn {
+	t.Helper()
+	w := &turn{world: needsCluster(t), newCA: newCA(t, "Next Corporate CA", time.Now())}
+	w.forgetAfterwards(t)
+	if generated {
+		w.generatedOnly(t)
+	} else {
+		w.oldPair = w.issue(t, "localhost")
+		w.external(t, "rotate-old", pairData(w.oldPair))
+	}
+	w.newPair = issueAt(t, w.newCA, time.Now(), 90*24*time.Hour, "localhost")
+	w.putSecret(t, "rotate-new", pairData(w.newPair))
+	w.newBundle = filepath.Join(t.TempDir(), "new-ca.pem")
+	if err := os.WriteFile(w.newBundle, w.newCA.CertPEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	user, err := w.Cluster.User("ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.identity, err = tls.X509KeyPair(user.CertData, user.KeyData); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// forgetAfterwards keeps a test that ends in the middle of a rotation from spoiling the next one.
+func (w *world) forgetAfterwards(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() {
+		command := exec.CommandContext(context.WithoutCancel(t.Context()), w.cli, "ip-tls", "rotate", "--forget", "--kubeconfig="+w.Cluster.AdminKubeconfig())
+		if output, err := command.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, output)
+		}
+	})
+}
+
+func (w *turn) rotate(t *testing.T, code int, flags ...string) result {
+	t.Helper()
+	got := w.asAdmin(t, append([]string{"ip-tls", "rotate", "--timeout=40s"}, flags...)...)
+	if got.code != code {
+		t.Fatalf("rotate %s ended with %d, want %d\nstdout: %s\nstderr: %s", strings.Join(flags, " "), got.code, code, got.out, got.errOut)
+	}
+	return got
+}
+
+func (w *turn) forward(t *testing.T, code int, flags ...string) result {
+	t.Helper()
+	return w.rotate(t, code, append([]string{"--secret=rotate-new", "--ca-bundle=" + w.newBundle}, flags...)...)
+}
+
+// advertised is the CA bundle in the status.
+func (w *world) advertised(t *testing.T) []byte {
+	t.Helper()
+	bundle, err := base64.StdEncoding.DecodeString(w.strategy(t).Frontend.ImpersonationProxyInfo.CertificateAuthorityData)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bundle
+}
+
+// trusted is the CA bundle of the endpoint in a kubeconfig.
+func trusted(t *testing.T, path string) []byte {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config.Clusters[currentCluster(t, path)].CertificateAuthorityData
+}
+
+// caller calls without a pause, each time over a new connection.
+type caller struct {
+	name     string
+	path     string // its kubeconfig
+	requests atomic.Int64
+	failed   atomic.Pointer[error]
+	stop     context.CancelFunc
+	ended    sync.WaitGroup
+}
+
+// client makes a kubeconfig as users get it now, and calls with its CA bundle until it is stopped or a request fails.
+func (w *turn) client(t *testing.T, name string) *caller {
+	t.Helper()
+	path := w.userKubeconfig(t, "pinny:password123")
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(trusted(t, path))
+	transport := &http.Transport{
+		TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{w.identity}, MinVersion: tls.VersionTLS12},
+		DisableKeepAlives: true,
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	c := &caller{name: name, path: path, stop: cancel}
+	c.ended.Go(func() {
+		for ctx.Err() == nil {
+			if err := fetch(transport, "https://"+w.endpoint()+"/version"); err != nil {
+				c.failed.Store(&err)
+				return
+			}
+			c.requests.Add(1)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		c.ended.Wait()
+	})
+	return c
+}
+
+// works ends unless the client has got answers, and only answers, until now and for a few more.
+func (c *caller) works(t *testing.T) {
+	t.Helper()
+	until := c.requests.Load() + 5
+	eventually(t, 20*time.Second, func() error {
+		if err := c.failed.Load(); err != nil {
+			t.Fatalf("the client %s failed after %d requests: %v", c.name, c.requests.Load(), *err)
+		}
+		if got := c.requests.Load(); got < until {
+			return fmt.Errorf("the client %s has got %d answers", c.name, got)
+		}
+		return nil
+	})
+}
+
+func (c *caller) locksOut(t *testing.T) {
+	t.Helper()
+	eventually(t, 20*time.Second, func() error {
+		if err := c.failed.Load(); err == nil || !strings.Contains((*err).Error(), "certificate") {
+			return fmt.Errorf("the client %s goes on working", c.name)
+		}
+		return nil
+	})
+}
+
+// kubectl shows that a kubeconfig leads through: the answer about missing permissions comes from behind the proxy.
+func (w *turn) leadsThrough(t *testing.T, c *caller) {
+	t.Helper()
+	if got := w.run(t, w.kubectl, "--kubeconfig="+c.path, "auth", "whoami", "--output=jsonpath={.status.userInfo.username}"); got.code != 0 || got.out != "pinny" {
+		t.Errorf("kubectl with the kubeconfig of %s ended with %d: %s%s", c.name, got.code, got.out, got.errOut)
+	}
+}
+
+// TestRotationUnderTraffic changes the CA while clients with kubeconfigs from before, during and after it call.
+func TestRotationUnderTraffic(t *testing.T) {
+	for _, generated := range []bool{false, true} {
+		name := "from an external certificate"
+		if generated {
+			name = "from the generated certificate"
+		}
+		t.Run(name, func(t *testing.T) {
+			w := newTurn(t, generated)
+			oldBundle := w.advertised(t)
+			before := w.client(t, "before")
+			before.works(t)
+
+			w.forward(t, 6)
+			w.forward(t, 6, "--after=1h")
+			if got := w.advertised(t); !certs.SameBundle(got, certs.UnionBundle(oldBundle, w.newCA.CertPEM())) {
+				t.Errorf("after step 1, %s is advertised", got)
+			}
+			before.works(t)
+			during := w.client(t, "during")
+			during.works(t)
+			w.leadsThrough(t, during)
+
+			w.forward(t, 6, "--kubeconfigs="+before.path, "--kubeconfigs="+during.path)
+			before.works(t)
+			w.forward(t, 0, "--kubeconfigs="+during.path, "--step=3")
+			if err := presents(w.agents[0].ProxyAddress(), w.newPair); err != nil {
+				t.Error(err)
+			}
+			before.locksOut(t)
+			during.works(t)
+			w.forward(t, 0)
+			during.works(t)
+			after := w.client(t, "after")
+			after.works(t)
+			if got := trusted(t, after.path); string(got) != string(w.newCA.CertPEM()) {
+				t.Errorf("a kubeconfig made after the rotation trusts %s", got)
+			}
+			w.leadsThrough(t, after)
+			w.leadsThrough(t, during)
+
+			w.rotate(t, 3, "--abort")
+			during.works(t)
+			unchanged := w.forward(t, 0)
+			if !strings.Contains(unchanged.out, "unchanged") {
+				t.Errorf("after the end: %s", unchanged.out)
+			}
+			t.Logf("requests: before %d, during %d, after %d", before.requests.Load(), during.requests.Load(), after.requests.Load())
+		})
+	}
+}
+
+// TestRotationKilled kills the command at many moments, until it gets to the end.
+func TestRotationKilled(t *testing.T) {
+	w := newTurn(t, false)
+	w.forward(t, 0, "--step=1")
+	during := w.client(t, "during")
+	during.works(t)
+	args := []string{"ip-tls", "rotate", "--secret=rotate-new", "--ca-bundle=" + w.newBundle, "--continue", "--timeout=40s", "--kubeconfig=" + w.Cluster.AdminKubeconfig()}
+	killed := 0
+	for delay := 20 * time.Millisecond; ; delay += 20 * time.Millisecond {
+		command := exec.CommandContext(t.Context(), w.cli, args...)
+		command.Env = []string{"HOME=" + t.TempDir()}
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		timer := time.AfterFunc(delay, func() { _ = command.Process.Kill() })
+		err := command.Wait()
+		timer.Stop()
+		if err == nil {
+			break
+		}
+		if command.ProcessState.ExitCode() != -1 {
+			t.Fatalf("it ended by itself with %d", command.ProcessState.ExitCode())
+		}
+		killed++
+		during.works(t)
+	}
+	t.Logf("it got to the end after being killed %d times", killed)
+	if killed == 0 {
+		t.Error("it was never killed")
+	}
+	during.works(t)
+	if got := w.advertised(t); string(got) != string(w.newCA.CertPEM()) {
+		t.Errorf("advertised is %s", got)
+	}
+	if err := presents(w.agents[0].ProxyAddress(), w.newPair); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRotationAborted goes back after each step, and rotates again.
+func TestRotationAborted(t *testing.T) {
+	for _, generated := range []bool{false, true} {
+		name := "to an external certificate"
+		if generated {
+			name = "to the generated certificate"
+		}
+		t.Run(name, func(t *testing.T) {
+			w := newTurn(t, generated)
+			oldBundle, oldSpec := w.advertised(t), w.issuer(t).Spec
+			w.forward(t, 0, "--step=1")
+			during := w.client(t, "during")
+			during.works(t)
+			w.rotate(t, 0, "--abort")
+			during.works(t)
+			for range 2 {
+				w.forward(t, 0, "--step=1")
+				w.forward(t, 0, "--step=3", "--continue")
+				during.works(t)
+				w.rotate(t, 0, "--abort")
+				during.works(t)
+				if got := w.advertised(t); !certs.SameBundle(got, oldBundle) {
+					t.Errorf("after going back, %s is advertised", got)
+				}
+				if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; (tls == nil) != generated || tls != nil && *tls != *oldSpec.ImpersonationProxy.TLS {
+					t.Errorf("after going back, the tls block is %+v", tls)
+				}
+			}
+			w.rotate(t, 0, "--abort")
+			again := w.client(t, "again")
+			again.works(t)
+			w.leadsThrough(t, again)
+		})
+	}
+}
+
+// TestUndo takes changes back on a real API server with a real agent.
+func TestUndo(t *testing.T) {
+	w := needsCluster(t)
+	w.forgetAfterwards(t)
+	pair := w.issue(t, "localhost")
+	w.external(t, "undone-cert", pairData(pair))
+	undo := func(code int) result {
+		t.Helper()
+		got := w.asAdmin(t, "ip-tls", "undo", "--timeout=40s")
+		if got.code != code {
+			t.Fatalf("undo ended with %d\nstdout: %s\nstderr: %s", got.code, got.out, got.errOut)
+		}
+		return got
+	}
+	configured := w.issuer(t).Spec.ImpersonationProxy.TLS
+	for range 2 {
+		undo(0)
+		if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls != nil {
+			t.Errorf("undo of set has left %+v", tls)
+		}
+		undo(0)
+		if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || *tls != *configured {
+			t.Errorf("undo of undo has left %+v, want %+v", tls, configured)
+		}
+		if err := presents(w.agents[0].ProxyAddress(), pair); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := w.asAdmin(t, "ip-tls", "unset", "--timeout=40s"); got.code != 0 {
+		t.Fatalf("unset: %+v", got)
+	}
+	undo(0)
+	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || *tls != *configured {
+		t.Errorf("undo of unset has left %+v, want %+v", tls, configured)
+	}
+	// set takes over again what undo has written, although it is another kind of request
+	w.putSecret(t, "undone-cert-2", pairData(w.issue(t, "localhost")))
+	if got := w.asAdmin(t, "ip-tls", "set", "--secret=undone-cert-2", "--timeout=40s"); got.code != 0 {
+		t.Fatalf("set: %+v", got)
+	}
+	w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "patch", "credentialissuer", w.issuer(t).Name, "--type=merge",
+		`--patch={"spec":{"impersonationProxy":{"tls":{"secretName":"undone-cert"}}}}`)
+	if got := undo(3); !strings.Contains(got.errOut, "spec.impersonationProxy.tls.secretName (managed by kubectl-patch)") {
+		t.Errorf("after somebody else's change: %s", got.errOut)
+	}
+}
+
+// TestApply applies plans, and refuses one whose Secret or CredentialIssuer has moved.
+func TestApply(t *testing.T) {
+	w := needsCluster(t)
+	w.forgetAfterwards(t)
+	w.external(t, "planned-cert", pairData(w.issue(t, "localhost")))
+	w.putSecret(t, "planned-cert-2", pairData(w.issue(t, "localhost")))
+	path := filepath.Join(t.TempDir(), "plan.yaml")
+	plan := func() {
+		t.Helper()
+		got := w.asAdmin(t, "ip-tls", "set", "--secret=planned-cert-2", "--dry-run=server", "--diff", "-o", "yaml")
+		if got.code != 0 {
+			t.Fatalf("the dry run ended with %d: %s", got.code, got.errOut)
+		}
+		if err := os.WriteFile(path, []byte(got.out), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply := func(code int, text string) {
+		t.Helper()
+		got := w.asAdmin(t, "ip-tls", "apply", "-f", path, "--timeout=40s")
+		if got.code != code || !strings.Contains(got.out+got.errOut, text) {
+			t.Fatalf("apply ended with %d, want %d and %q\nstdout: %s\nstderr: %s", got.code, code, text, got.out, got.errOut)
+		}
+	}
+	plan()
+	renewed := w.issue(t, "localhost")
+	w.putSecret(t, "planned-cert-2", pairData(renewed))
+	apply(3, `Secret "planned-cert-2" has changed`)
+	plan()
+	w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "annotate", "credentialissuer", w.issuer(t).Name, "moved=yes", "--overwrite")
+	apply(3, "is at resourceVersion")
+	plan()
+	apply(0, "configured")
+	if err := presents(w.agents[0].ProxyAddress(), renewed); err != nil {
+		t.Error(err)
+	}
+	apply(0, "unchanged")
+}
