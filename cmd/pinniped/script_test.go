@@ -89,7 +89,7 @@ func setUp(env *testscript.Env) error {
 	}
 	home := filepath.Join(env.WorkDir, "home")
 	env.Vars = append(env.Vars, "HOME="+home, "SERVER="+server.URL, "ENDPOINT="+strings.TrimPrefix(server.URL, "https://"), "CA_DATA="+server.CAData(),
-		"OTHER_CA_DATA="+base64.StdEncoding.EncodeToString(other.CertPEM()))
+		"CA_SHA256="+certs.Fingerprint(server.CA.Certificate().Raw), "OTHER_CA_DATA="+base64.StdEncoding.EncodeToString(other.CertPEM()))
 	return os.MkdirAll(home, 0o700)
 }
 

@@ -127,7 +127,7 @@ func rotateConfig(before *clientcmdapi.Config, to Target) (*clientcmdapi.Config,
 	var entries []Entry
 	for _, name := range names(after.Clusters) {
 		cluster := after.Clusters[name]
-		if !sameEndpoint(cluster.Server, to.Endpoint) {
+		if !SameEndpoint(cluster.Server, to.Endpoint) {
 			continue
 		}
 		entry := Entry{Kind: "cluster", Name: name, Outcome: Rotated}
@@ -167,7 +167,7 @@ func rotateConfig(before *clientcmdapi.Config, to Target) (*clientcmdapi.Config,
 func logsInAt(args []string, endpoint string) bool {
 	return len(args) > 0 && args[0] == "login" && slices.ContainsFunc(args, func(arg string) bool {
 		value, ok := strings.CutPrefix(arg, endpointFlag+"=")
-		return ok && sameEndpoint(value, endpoint)
+		return ok && SameEndpoint(value, endpoint)
 	})
 }
 
@@ -178,8 +178,8 @@ func nilIfEmpty(bundle []byte) []byte {
 	return bundle
 }
 
-// sameEndpoint compares two URLs as a client would connect to them.
-func sameEndpoint(a, b string) bool {
+// SameEndpoint compares two URLs as a client would connect to them.
+func SameEndpoint(a, b string) bool {
 	first, ok := canonicalEndpoint(a)
 	second, alsoOK := canonicalEndpoint(b)
 	return ok && alsoOK && first == second

@@ -26,7 +26,7 @@ func Trusts(config *clientcmdapi.Config, endpoint string) []Trust {
 	var found []Trust
 	for _, name := range names(config.Clusters) {
 		cluster := config.Clusters[name]
-		if cluster == nil || !sameEndpoint(cluster.Server, endpoint) {
+		if cluster == nil || !SameEndpoint(cluster.Server, endpoint) {
 			continue
 		}
 		source := Source{ClusterName: name, Cluster: cluster}
@@ -38,7 +38,7 @@ func Trusts(config *clientcmdapi.Config, endpoint string) []Trust {
 		if user == nil || user.Exec == nil {
 			continue
 		}
-		if at, ok := argument(user.Exec.Args, endpointFlag); !ok || !sameEndpoint(at, endpoint) {
+		if at, ok := argument(user.Exec.Args, endpointFlag); !ok || !SameEndpoint(at, endpoint) {
 			continue
 		}
 		trust := Trust{Where: fmt.Sprintf("user %q", name)}

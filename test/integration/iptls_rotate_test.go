@@ -140,6 +140,20 @@ func (w *turn) client(t *testing.T, name string) *caller {
 	return c
 }
 
+// kubeconfigOf is a copy of a client's kubeconfig.
+func kubeconfigOf(t *testing.T, c *caller) string {
+	t.Helper()
+	content, err := os.ReadFile(c.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "copy.kubeconfig")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // works ends unless the client has got answers, and only answers, until now and for a few more.
 func (c *caller) works(t *testing.T) {
 	t.Helper()
@@ -198,7 +212,15 @@ func TestRotationUnderTraffic(t *testing.T) {
 
 			w.forward(t, 6, "--kubeconfigs="+before.path, "--kubeconfigs="+during.path)
 			before.works(t)
-			w.forward(t, 0, "--kubeconfigs="+during.path, "--step=3")
+			// Of a fleet whose kubeconfigs are rotated, there is a report.
+			fleet := kubeconfigOf(t, before)
+			report := filepath.Join(t.TempDir(), "report.json")
+			got := w.asAdmin(t, "kubeconfig", "rotate", fleet, "--output=json")
+			if err := os.WriteFile(report, []byte(got.out), 0o600); err != nil || got.code != 0 {
+				t.Fatalf("kubeconfig rotate ended with %d, %v: %s", got.code, err, got.errOut)
+			}
+			w.forward(t, 0, "--kubeconfigs="+during.path, "--kubeconfigs="+fleet, "--report="+report, "--step=3")
+			w.leadsThrough(t, &caller{name: "the fleet", path: fleet})
 			if err := presents(w.agents[0].ProxyAddress(), w.newPair); err != nil {
 				t.Error(err)
 			}

@@ -100,6 +100,13 @@ func (o *Changing) print(result *Result) error {
 	return o.write(result, func() ([]byte, error) { return o.text(result) })
 }
 
+// writeDiff shows the fields that change, before and after.
+func writeDiff(out *strings.Builder, changes []Change) {
+	for _, change := range changes {
+		fmt.Fprintf(out, "- %s: %s\n+ %s: %s\n", change.Field, orNone(change.From), change.Field, orNone(change.To))
+	}
+}
+
 func (o *Changing) text(result *Result) ([]byte, error) {
 	if result.Action == actionRefused || result.Action == actionNotConverged {
 		return nil, nil // the step lines and the error have said it all
@@ -111,9 +118,7 @@ func (o *Changing) text(result *Result) ([]byte, error) {
 	}
 	fmt.Fprintf(&out, "credentialissuer/%s %s%s\n", result.CredentialIssuer, result.Action, suffix)
 	if len(result.Changes) > 0 && o.Diff {
-		for _, change := range result.Changes {
-			fmt.Fprintf(&out, "- %s: %s\n+ %s: %s\n", change.Field, orNone(change.From), change.Field, orNone(change.To))
-		}
+		writeDiff(&out, result.Changes)
 	} else if len(result.Changes) > 0 {
 		rows := make([][]string, 0, len(result.Changes))
 		for _, change := range result.Changes {

@@ -30,6 +30,7 @@ type RotateOptions struct {
 
 	After       time.Duration
 	Kubeconfigs []string
+	Reports     []string
 	Continue    bool
 	Step        string
 
@@ -41,6 +42,7 @@ type RotateOptions struct {
 	Changed func(flag string) bool
 
 	request request
+	reports []report
 }
 
 const stepNext = "next"
@@ -63,9 +65,10 @@ that is due. While it is not time for step 3 yet, it says what it waits for and 
 
   --after 168h          so much time has passed since step 1
   --kubeconfigs PATH    every kubeconfig for this endpoint in the files or directories trusts the new CA already
+  --report FILE         "pinniped kubeconfig rotate -o json" reports that every kubeconfig for this endpoint has the new CA
   --continue            you say so
 
-With --after and --kubeconfigs, both must hold. Nothing is waited for when the kubeconfigs handed out so far verify the new certificate.
+Of the first three, all that are given must hold. Nothing is waited for when the kubeconfigs handed out so far verify the new certificate.
 
 Before anything is changed, the old certificate is checked with both CAs, and the new one with both and with its own. Each
 step waits until the endpoint presents the right certificate, verified with what is advertised; a step that does not get there in
@@ -91,6 +94,10 @@ before anything was changed, 130 interrupted.`,
 
   # Go on as soon as all kubeconfigs of the fleet have the new CA
   pinniped ip-tls rotate --secret proxy-tls-2027 --kubeconfigs /srv/kubeconfigs
+
+  # The same, where the kubeconfigs are rotated on another machine
+  pinniped kubeconfig rotate /srv/kubeconfigs -o json > report.json
+  pinniped ip-tls rotate --secret proxy-tls-2027 --report report.json
 
   # By hand, step by step
   pinniped ip-tls rotate --secret proxy-tls-2027 --step 1
@@ -119,6 +126,7 @@ func (o *RotateOptions) addOwnFlags(cmd *cobra.Command) {
 	flags.StringArrayVar(&o.Allow, "allow", nil, "let through what the check with this code refuses (repeatable), for example NameNotCovered")
 	flags.DurationVar(&o.After, "after", 0, "go on to step 3 when so much time has passed since step 1, for example 168h")
 	flags.StringArrayVar(&o.Kubeconfigs, "kubeconfigs", nil, "go on to step 3 when the kubeconfigs in this file or directory trust the new CA (repeatable)")
+	flags.StringArrayVar(&o.Reports, "report", nil, `go on to step 3 when this report of "pinniped kubeconfig rotate -o json" says that all have the new CA (repeatable)`)
 	flags.BoolVar(&o.Continue, "continue", false, "go on to step 3 now")
 	flags.StringVar(&o.Step, "step", "", `do this step only: 1, 2 (only look whether it is time), 3, 4 or "next" (default: all that are due)`)
 	flags.BoolVar(&o.Status, "status", false, "show where the rotation is, and change nothing")
@@ -178,9 +186,9 @@ func (o *RotateOptions) exclusive() error {
 
 // Complete reads the CA bundle and loads the kubeconfig.
 func (o *RotateOptions) Complete() error {
+	var err error
 	if o.Changed("ca-bundle") {
 		candidate := Candidate{Secret: o.Secret, CABundle: o.CABundle, Allow: o.Allow, Changed: func(flag string) bool { return flag == "ca-bundle" }}
-		var err error
 		if o.request, err = candidate.asRequest(o.In); err != nil {
 			return err
 		}
@@ -190,6 +198,9 @@ func (o *RotateOptions) Complete() error {
 		if _, err := os.Stat(path); err != nil {
 			return ui.Usage(fmt.Errorf("reading --kubeconfigs: %w", err))
 		}
+	}
+	if o.reports, err = o.readReports(); err != nil {
+		return err
 	}
 	return o.open()
 }

@@ -174,7 +174,8 @@ func TestRotateStepByStep(t *testing.T) {
 	}
 	step("3").check(t, 3, "step 3 comes after step 1")
 	step("2").check(t, 3, "step 2 comes after step 1")
-	step("1", func(o *RotateOptions) { o.DryRun = dryRunServer }).check(t, 0, "advertised (server dry run)")
+	step("1", func(o *RotateOptions) { o.DryRun = dryRunServer }).check(t, 0, "advertised (server dry run)",
+		`+ spec.impersonationProxy.tls.certificateAuthorityData: "Company CA"`)
 	if w.cluster.issuer.Annotations[rotationAnnotation] != "" {
 		t.Error("the dry run has left a record")
 	}
@@ -532,4 +533,39 @@ func TestRotateStatus(t *testing.T) {
 	if all := text.out.String() + w.cluster.issuer.Annotations[rotationAnnotation]; strings.Contains(all, "PRIVATE") {
 		t.Error("a key is shown or kept")
 	}
+}
+
+func TestRotateReports(t *testing.T) {
+	t.Parallel()
+	w := newRotating(t, false)
+	w.rotate(t, func(o *RotateOptions) { o.Step = "1" }).check(t, 0)
+	var prints []string
+	for _, ca := range []*certs.CA{w.ca, w.next} {
+		prints = append(prints, `"`+certs.Fingerprint(ca.Certificate().Raw)+`"`)
+	}
+	report := func(endpoint string, prints []string, more string) string {
+		return `{"endpoint":"` + endpoint + `","caBundle":[` + strings.Join(prints, ",") + `],` + more + `}`
+	}
+	const good = `"files":[{"path":"a","outcome":"rotated"},{"path":"b","outcome":"current"},{"path":"c","outcome":"unrelated"}]`
+	for _, tt := range []struct {
+		name, report string
+		code         int
+		says         string
+	}{
+		{"nothing", "", 2, "reading the report from stdin"},
+		{"something else", `{"a":1}`, 2, "it names no endpoint"},
+		{"a dry run", report(w.proxy.url(), prints, `"dryRun":true,`+good), 6, "it is of a dry run"},
+		{"another endpoint", report("https://elsewhere.example.com", prints, good), 6, "it is about https://elsewhere.example.com"},
+		{"a bundle from before", report(w.proxy.url(), prints[:1], good), 6, "lacks the new CA"},
+		{"one that failed", report(w.proxy.url(), prints, `"files":[{"path":"a","outcome":"rotated"},{"path":"b","outcome":"failed"}]`), 6, "1 kubeconfigs have no new CA bundle: b"},
+		{"one that was skipped", report(w.proxy.url(), prints, `"files":[{"path":"a","outcome":"rotated"},{"path":"b","outcome":"skipped"}]`), 6, "no new CA bundle: b"},
+		{"none that leads there", report(w.proxy.url(), prints, `"files":[{"path":"c","outcome":"unrelated"}]`), 6, "no kubeconfig in it leads to the endpoint"},
+		{"all have it", report(w.proxy.url()+"/", prints, good), 0, "says that 2 kubeconfigs have the new CA"},
+	} {
+		w.rotate(t, func(o *RotateOptions) { o.Reports, o.In = []string{"-"}, strings.NewReader(tt.report) }).check(t, tt.code, tt.says)
+		if t.Failed() {
+			t.Fatalf("with %s", tt.name)
+		}
+	}
+	w.want(t, "next-tls", w.next.CertPEM())
 }

@@ -43,8 +43,8 @@ func (o *RotateOptions) gate(ctx context.Context, issuer *configv1alpha1.Credent
 	if o.Continue {
 		return true, nil
 	}
-	if o.After == 0 && len(o.Kubeconfigs) == 0 {
-		result.waits("kubeconfigs to be made anew: go on with --continue when they are, or let --after DURATION or --kubeconfigs PATH tell")
+	if o.After == 0 && len(o.Kubeconfigs) == 0 && len(o.reports) == 0 {
+		result.waits("kubeconfigs to be made anew: go on with --continue when they are, or let --after DURATION, --kubeconfigs PATH or --report FILE tell")
 		return false, nil
 	}
 	due := true
@@ -58,6 +58,13 @@ func (o *RotateOptions) gate(ctx context.Context, issuer *configv1alpha1.Credent
 			return false, err
 		}
 		due = due && trusted
+	}
+	if len(o.reports) > 0 {
+		reported, err := o.reported(issuer, r, result)
+		if err != nil {
+			return false, err
+		}
+		due = due && reported
 	}
 	return due, nil
 }

@@ -160,6 +160,11 @@ func (o *RotateOptions) rotationText(result *RotateResult) ([]byte, error) {
 	if err := ui.Table(&out, []string{"step", "what", "state", "at"}, rows); err != nil {
 		return nil, err
 	}
+	for _, change := range result.Changes {
+		if o.Diff || result.DryRun != "" {
+			writeDiff(&out, change.Changes)
+		}
+	}
 	to := "the agent's generated certificate"
 	if result.NewSecret != "" {
 		to = fmt.Sprintf("Secret %q", result.NewSecret)

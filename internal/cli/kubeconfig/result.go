@@ -12,8 +12,10 @@ import (
 // Result is what the command prints with -o json or yaml.
 type Result struct {
 	Endpoint string `json:"endpoint"`
-	DryRun   bool   `json:"dryRun"`
-	Files    []File `json:"files"`
+	// CABundle are the SHA-256 fingerprints of the certificates in the CA bundle, in its order.
+	CABundle []string `json:"caBundle"`
+	DryRun   bool     `json:"dryRun"`
+	Files    []File   `json:"files"`
 }
 
 // File is what became of one kubeconfig.
@@ -22,6 +24,20 @@ type File struct {
 	Outcome string             `json:"outcome"` // rotated, current, skipped, unrelated or failed
 	Entries []kubeconfig.Entry `json:"entries,omitempty"`
 	Error   string             `json:"error,omitempty"`
+}
+
+// Trusting counts the files that have the CA bundle now, and names those that lead to the endpoint without it.
+func (r *Result) Trusting() (count int, without []string) {
+	for _, file := range r.Files {
+		switch file.Outcome {
+		case outcomeUnrelated:
+		case string(kubeconfig.Rotated), string(kubeconfig.Current):
+			count++
+		default:
+			without = append(without, file.Path)
+		}
+	}
+	return count, without
 }
 
 const (

@@ -20,6 +20,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
@@ -150,7 +151,7 @@ func (o *RotateOptions) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	result := &Result{Endpoint: target.Endpoint, DryRun: o.DryRun, Files: []File{}}
+	result := &Result{Endpoint: target.Endpoint, CABundle: fingerprints(target.CABundle), DryRun: o.DryRun, Files: []File{}}
 	for _, file := range files {
 		if err := ctx.Err(); err != nil {
 			return errors.Join(o.print(result), fmt.Errorf("rotating kubeconfigs: %d of %d are left: %w", len(files)-len(result.Files), len(files), err))
@@ -208,6 +209,15 @@ func (o *RotateOptions) target(ctx context.Context) (kubeconfig.Target, error) {
 	}
 	o.progress.Info("Endpoint %s, CA bundle: %s", target.Endpoint, members)
 	return target, nil
+}
+
+func fingerprints(bundle []byte) []string {
+	prints := []string{}
+	members, _ := certs.ParseBundle(bundle)
+	for _, member := range members {
+		prints = append(prints, certs.Fingerprint(member.Raw))
+	}
+	return prints
 }
 
 func (o *RotateOptions) readBundle() ([]byte, error) {
