@@ -344,3 +344,24 @@ func TestApplyOfAnotherNamespace(t *testing.T) {
 		w.apply(t, plan, nil).check(t, 3, "SecretNotPermitted")
 	}
 }
+
+// TestRotateToAnotherNamespace shows that the permission is asked for at each step.
+func TestRotateToAnotherNamespace(t *testing.T) {
+	t.Parallel()
+	w := newRotating(t, false)
+	shared := func(o *RotateOptions) { o.Secret = "shared/next-tls" }
+	w.rotate(t, shared).check(t, 3, "SecretNotPermitted")
+	w.share("next-tls", "pinniped-concierge")
+	w.rotate(t, shared).check(t, 6, "it is not time for step 3 yet")
+	permitted := w.cluster.delegations
+	w.cluster.delegations, w.cluster.secretsRead = nil, nil
+	w.rotate(t, shared).check(t, 3, "SecretNotPermitted")
+	if w.hasRead("shared/next-tls") {
+		t.Error("the Secret was read without permission")
+	}
+	w.cluster.delegations = permitted
+	w.rotate(t, func(o *RotateOptions) { o.Secret, o.Continue = "shared/next-tls", true }).check(t, 0)
+	if got := w.cluster.issuer.Spec.ImpersonationProxy.TLS.SecretName; got != "shared/next-tls" {
+		t.Errorf("the Secret is %q", got)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -491,7 +492,7 @@ func (w *world) obey(t *testing.T) {
 			return
 		}
 		secret := c.secret
-		if other, ok := c.others[spec.TLS.SecretName]; ok {
+		if other, ok := c.others[spec.TLS.SecretName[strings.LastIndex(spec.TLS.SecretName, "/")+1:]]; ok {
 			secret = other
 		}
 		w.proxy.serve(t, &certs.KeyPair{CertPEM: secret.Data["tls.crt"], KeyPEM: secret.Data["tls.key"]})

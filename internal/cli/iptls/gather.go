@@ -84,6 +84,18 @@ func gather(ctx context.Context, cluster Cluster, issuerName, namespace, secretN
 
 // gatherAround reads the objects beside the CredentialIssuer.
 func (st *state) gatherAround(ctx context.Context, cluster Cluster, namespace, secretName string) error {
+	if err := st.gatherSecret(ctx, cluster, namespace, secretName); err != nil {
+		return err
+	}
+	var err error
+	if st.service, err = readService(ctx, cluster, st.issuer, namespace); err != nil {
+		return withCodes(fmt.Errorf("reading the Service in front of the impersonation proxy: %w", err))
+	}
+	return nil
+}
+
+// gatherSecret reads the Secret that a spec names, unless it is of another namespace whose owner does not permit that.
+func (st *state) gatherSecret(ctx context.Context, cluster Cluster, namespace, secretName string) error {
 	st.secretName = secretName
 	name, err := delegation.SecretName(secretName, namespace)
 	if err != nil {
@@ -98,9 +110,6 @@ func (st *state) gatherAround(ctx context.Context, cluster Cluster, namespace, s
 		if st.secret, err = readSecret(ctx, cluster, name.Namespace, name.Name); err != nil {
 			return withCodes(fmt.Errorf("reading the Secret with the certificate: %w", err))
 		}
-	}
-	if st.service, err = readService(ctx, cluster, st.issuer, namespace); err != nil {
-		return withCodes(fmt.Errorf("reading the Service in front of the impersonation proxy: %w", err))
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
@@ -53,4 +54,17 @@ func mayUse(ctx context.Context, cluster Permissions, secret, account types.Name
 		return refused(delegation.NotReadable), nil
 	}
 	return nil, nil
+}
+
+// permittedSecret reads a Secret that a spec names; it is nil when there is none. One of another namespace whose owner does not permit
+// its use is not read, but refused.
+func permittedSecret(ctx context.Context, cluster Cluster, issuer *configv1alpha1.CredentialIssuer, namespace, secretName string) (*corev1.Secret, error) {
+	st := &state{issuer: issuer}
+	if err := st.gatherSecret(ctx, cluster, namespace, secretName); err != nil {
+		return nil, err
+	}
+	if st.notPermitted() {
+		return nil, refusal(certs.Report{Findings: st.permission}, nothingChanged)
+	}
+	return st.secret, nil
 }

@@ -32,7 +32,7 @@ type KubeconfigTrust struct {
 
 // gate says whether it is time for step 3, and fills in what is waited for.
 func (o *RotateOptions) gate(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation, result *RotateResult) (bool, error) {
-	chain, err := o.newChain(ctx, r)
+	chain, err := o.newChain(ctx, issuer, r)
 	if err != nil {
 		return false, err
 	}
@@ -70,16 +70,17 @@ func (o *RotateOptions) gate(ctx context.Context, issuer *configv1alpha1.Credent
 }
 
 // newChain returns the new certificate with its intermediates; nil when the agent makes it only then.
-func (o *RotateOptions) newChain(ctx context.Context, r *rotation) ([]byte, error) {
+func (o *RotateOptions) newChain(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation) ([]byte, error) {
 	if r.To == nil {
 		return nil, nil
 	}
-	secret, err := readSecret(ctx, o.cluster, o.request.namespace, r.To.SecretName)
+	secret, err := permittedSecret(ctx, o.cluster, issuer, o.request.namespace, r.To.SecretName)
 	if err != nil {
-		return nil, withCodes(fmt.Errorf("reading the Secret with the new certificate: %w", err))
+		return nil, err
 	}
 	if secret == nil {
-		return nil, ui.WithExitCode(fmt.Errorf("%s: there is no Secret %q in namespace %q any more", certs.SecretNotFound, r.To.SecretName, o.request.namespace), ui.ExitRefused)
+		name := request{namespace: o.request.namespace, secret: r.To.SecretName}.secretName()
+		return nil, ui.WithExitCode(fmt.Errorf("%s: there is no Secret %q in namespace %q any more", certs.SecretNotFound, name.Name, name.Namespace), ui.ExitRefused)
 	}
 	return secret.Data[corev1.TLSCertKey], nil
 }

@@ -128,9 +128,9 @@ func (s *rotateStep) judge(ctx context.Context, st *state, p *plan) error {
 		s.warnOldClients(p, nil)
 		return nil
 	}
-	secret, err := readSecret(ctx, s.cluster, s.request.namespace, s.from.To.SecretName)
+	secret, err := permittedSecret(ctx, s.cluster, st.issuer, s.request.namespace, s.from.To.SecretName)
 	if err != nil {
-		return withCodes(fmt.Errorf("reading the Secret with the new certificate: %w", err))
+		return err
 	}
 	if s.to == phaseAdvertised {
 		s.rehearse(st, p, secret, phaseSwitched)
@@ -245,7 +245,7 @@ func (o *RotateOptions) begin(ctx context.Context, issuer *configv1alpha1.Creden
 	if o.ToGenerated {
 		err = o.towardsGenerated(ctx, issuer, r)
 	} else {
-		err = o.towardsSecret(ctx, r)
+		err = o.towardsSecret(ctx, issuer, r)
 	}
 	return r, true, err
 }
@@ -270,9 +270,9 @@ func (o *RotateOptions) old(ctx context.Context, issuer *configv1alpha1.Credenti
 	if r.From != nil {
 		r.OldSecret = r.From.SecretName
 	}
-	secret, err := readSecret(ctx, o.cluster, o.request.namespace, r.OldSecret)
+	secret, err := permittedSecret(ctx, o.cluster, issuer, o.request.namespace, r.OldSecret)
 	if err != nil {
-		return withCodes(fmt.Errorf("reading the Secret with the old certificate: %w", err))
+		return err
 	}
 	if secret == nil {
 		return o.refuse("the Secret in service must be there until step 3", "%s: there is no Secret %q in namespace %q, which holds the old certificate",
@@ -300,18 +300,19 @@ func (o *RotateOptions) refuse(hint, format string, args ...any) error {
 }
 
 // towardsSecret fills in where a rotation to a Secret leads.
-func (o *RotateOptions) towardsSecret(ctx context.Context, r *rotation) error {
+func (o *RotateOptions) towardsSecret(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation) error {
 	name := o.request.secret
 	if name == r.OldSecret {
 		return ui.WithHint(ui.Usage(fmt.Errorf("Secret %q is in service now, so there is nothing to rotate to", name)),
 			"put the new certificate into a Secret of its own, so that both exist during the rotation")
 	}
-	secret, err := readSecret(ctx, o.cluster, o.request.namespace, name)
+	secret, err := permittedSecret(ctx, o.cluster, issuer, o.request.namespace, name)
 	if err != nil {
-		return withCodes(fmt.Errorf("reading the Secret with the new certificate: %w", err))
+		return err
 	}
 	if secret == nil {
-		return o.refuse("make the Secret first", "%s: there is no Secret %q in namespace %q", certs.SecretNotFound, name, o.request.namespace)
+		missing := o.request.secretName()
+		return o.refuse("make the Secret first", "%s: there is no Secret %q in namespace %q", certs.SecretNotFound, missing.Name, missing.Namespace)
 	}
 	r.To = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: name, Verification: configv1alpha1.VerificationEnforce}
 	if slices.Contains(o.request.allow, certs.NameNotCovered) {
