@@ -10,7 +10,7 @@ while IFS=: read -r file line; do
 	echo "== $(dirname "$file") $target"
 	go test "./$(dirname "$file")" -run '^$' -fuzz "^$target\$" -fuzztime "$duration"
 	count=$((count + 1))
-done < <(git ls-files -- '*_test.go' | xargs grep -E '^func Fuzz[A-Za-z0-9_]*\(')
+done < <(git ls-files -co --exclude-standard -- '*_test.go' | xargs grep -E '^func Fuzz[A-Za-z0-9_]*\(')
 [ "$count" -gt 0 ] || {
 	echo "no fuzz target found" >&2
 	exit 1

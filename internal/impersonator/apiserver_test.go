@@ -54,7 +54,7 @@ type recorded struct {
 }
 
 // newAPIServer starts an API server that speaks protocol: "HTTP/2.0" or "HTTP/1.1".
-func newAPIServer(t *testing.T, protocol string) *apiServer {
+func newAPIServer(t testing.TB, protocol string) *apiServer {
 	t.Helper()
 	a := &apiServer{
 		tokens:    map[string]authenticationv1.UserInfo{},

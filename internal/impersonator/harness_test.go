@@ -74,12 +74,12 @@ func startProxy(t *testing.T, changes ...prepare) *proxy {
 	return p
 }
 
-func newProxy(t *testing.T) *proxy {
+func newProxy(t testing.TB) *proxy {
 	t.Helper()
 	return newProxyTo(t, newAPIServer(t, "HTTP/2.0"))
 }
 
-func newProxyTo(t *testing.T, api *apiServer) *proxy {
+func newProxyTo(t testing.TB, api *apiServer) *proxy {
 	t.Helper()
 	p := &proxy{
 		api:       api,
@@ -138,7 +138,7 @@ func (p *proxy) start(t *testing.T, changes ...prepare) {
 	eventually(t, func() bool { return p.Ready() == nil })
 }
 
-func newCA(t *testing.T, name string) *certs.CA {
+func newCA(t testing.TB, name string) *certs.CA {
 	t.Helper()
 	ca, err := certs.NewCA(name, time.Now(), time.Hour)
 	if err != nil {
@@ -148,7 +148,7 @@ func newCA(t *testing.T, name string) *certs.CA {
 }
 
 // renewServing makes the proxy serve a new certificate.
-func (p *proxy) renewServing(t *testing.T) *x509.Certificate {
+func (p *proxy) renewServing(t testing.TB) *x509.Certificate {
 	t.Helper()
 	pair, err := p.servingCA.IssueServing(certs.SANs{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, time.Now(), time.Hour)
 	if err != nil {
@@ -163,7 +163,7 @@ func (p *proxy) renewServing(t *testing.T) *x509.Certificate {
 	return leaf
 }
 
-func keyPair(t *testing.T, pair *certs.KeyPair) *tls.Certificate {
+func keyPair(t testing.TB, pair *certs.KeyPair) *tls.Certificate {
 	t.Helper()
 	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
 	if err != nil {
@@ -173,7 +173,7 @@ func keyPair(t *testing.T, pair *certs.KeyPair) *tls.Certificate {
 }
 
 // clientCertificate issues a client certificate that is valid now.
-func clientCertificate(t *testing.T, ca *certs.CA, name string, groups ...string) *tls.Certificate {
+func clientCertificate(t testing.TB, ca *certs.CA, name string, groups ...string) *tls.Certificate {
 	t.Helper()
 	pair, err := ca.IssueClient(certs.ClientIdentity{Username: name, Groups: groups}, time.Now(), time.Hour)
 	if err != nil {
@@ -285,7 +285,7 @@ func eventually(t *testing.T, check func() bool) {
 func readerOf(conn net.Conn) *bufio.Reader { return bufio.NewReader(conn) }
 
 // closedListener is a listener for servers that never run.
-func closedListener(t *testing.T) net.Listener {
+func closedListener(t testing.TB) net.Listener {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

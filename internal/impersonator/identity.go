@@ -232,9 +232,11 @@ func (t *asUser) send(state *requestState, req *http.Request) (*http.Response, e
 	return res, err
 }
 
+// tokenProtocol begins the websocket subprotocol that is a bearer token.
+const tokenProtocol = "base64url.bearer.authorization.k8s.io."
+
 // dropTokenProtocols removes a token that is still among the websocket subprotocols, as another credential won.
 func dropTokenProtocols(h http.Header) {
-	const prefix = "base64url.bearer.authorization.k8s.io."
 	lines, ok := h["Sec-Websocket-Protocol"]
 	if !ok {
 		return
@@ -242,7 +244,7 @@ func dropTokenProtocols(h http.Header) {
 	var kept []string
 	for _, line := range lines {
 		for protocol := range strings.SplitSeq(line, ",") {
-			if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, prefix) {
+			if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, tokenProtocol) {
 				kept = append(kept, protocol)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/x509"
 	"encoding/pem"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -114,4 +115,66 @@ func BenchmarkCheck(b *testing.B) {
 			b.Fatal(report.Findings)
 		}
 	}
+}
+
+// FuzzLoadCA reads CAs as somebody may have written them into a Secret. One that is taken can do what a CA must, and an
+// error shows nothing of the key.
+func FuzzLoadCA(f *testing.F) {
+	ca, err := NewCA("CA", testNow(), time.Hour)
+	if err != nil {
+		f.Fatal(err)
+	}
+	key, err := ca.KeyPEM()
+	if err != nil {
+		f.Fatal(err)
+	}
+	other := newRoot(f, "Other")
+	f.Add(ca.CertPEM(), key)
+	f.Add(other.pem(), key)
+	f.Add(concat([]byte("text\n"), ca.CertPEM(), ca.CertPEM()), bytes.ReplaceAll(key, []byte("\n"), []byte("\r\n")))
+	f.Add(key, ca.CertPEM())
+	f.Fuzz(func(t *testing.T, cert, key []byte) {
+		ca, err := LoadCA(cert, key)
+		if err != nil {
+			if secret := secretOf(key); secret != "" && strings.Contains(err.Error(), secret) {
+				t.Error("the error shows key material")
+			}
+			if len(err.Error()) > 4096 {
+				t.Errorf("an error of %d bytes", len(err.Error()))
+			}
+			return
+		}
+		pair, err := ca.IssueClient(ClientIdentity{Username: "jane"}, ca.Certificate().NotBefore.Add(time.Minute), time.Minute)
+		if err != nil {
+			return // a CA may be too old to issue anything
+		}
+		issued, findings := ParseBundle(pair.CertPEM)
+		if len(findings) > 0 || len(issued) == 0 {
+			t.Fatalf("want a certificate, got %v", findings)
+		}
+		if err := issued[0].CheckSignatureFrom(ca.Certificate()); err != nil {
+			t.Errorf("the certificate is not signed by the CA: %v", err)
+		}
+	})
+}
+
+// FuzzParseEndpoint holds ParseEndpoint to one reading: what it takes, it takes again in the same way.
+func FuzzParseEndpoint(f *testing.F) {
+	for _, seed := range []string{"example.com", "https://example.com:8443", "[::1]:443", "https://user@h", "h:0", "h:65536", "10.0.0.1", "http://h", "h/p", " h", "h\x00", "xn--bcher-kva.example"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, endpoint string) {
+		host, port, err := ParseEndpoint(endpoint)
+		if err != nil {
+			return
+		}
+		if host == "" || strings.ContainsAny(host, " \t\r\n\x00/@?#") {
+			t.Errorf("%q gives host %q", endpoint, host)
+		}
+		plain := strings.TrimSuffix(net.JoinHostPort(host, port), ":") // without a port when there is none
+		again, samePort, err := ParseEndpoint(plain)
+		if err != nil || again != host || samePort != port {
+			t.Errorf("%q gives %q and %q, but these give %q and %q, %v", endpoint, host, port, again, samePort, err)
+		}
+	})
 }

@@ -20,7 +20,7 @@ import (
 const golden = "../../testdata/kubeconfig"
 
 // bundle returns the fixed CA bundle of the golden files.
-func bundle(t *testing.T) []byte {
+func bundle(t testing.TB) []byte {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(golden, "ca.pem"))
 	if err != nil {

@@ -1,0 +1,92 @@
+package kubeconfig_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+// FuzzRotate rotates files as nobody writes them. A file is refused, or afterwards it is a kubeconfig in which nothing but
+// the trust in the endpoint changed, and which needs no second rotation.
+func FuzzRotate(f *testing.F) {
+	f.Add([]byte(strings.ReplaceAll(userFile, "${OLD}", oldData)))
+	f.Add([]byte("clusters:\n- name: a\n  cluster: {server: https://proxy.example.com}\n- name: a\n  cluster: {server: https://proxy.example.com}\n"))
+	f.Add([]byte(`{"kind":"Config","apiVersion":"v1","clusters":[{"name":"a","cluster":{"server":"https://proxy.example.com:443","certificate-authority-data":""}}]}`))
+	f.Add([]byte("clusters: &c\n- name: a\n  cluster: &d {server: https://proxy.example.com}\n- {name: b, cluster: *d}\nusers: *c\n"))
+	f.Add([]byte("---\nkind: Config\n---\nkind: Config\n"))
+	f.Add([]byte("\xef\xbb\xbfkind: Config\r\nclusters:\r\n"))
+	trusted := bundle(f)
+	to := kubeconfig.Target{Endpoint: "https://proxy.example.com", CABundle: trusted}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		rotation, err := kubeconfig.Rotate(bytes.Clone(content), to)
+		if err != nil {
+			return
+		}
+		before, err := clientcmd.Load(content)
+		if err != nil {
+			t.Fatalf("a file that nobody can load was rotated: %v", err)
+		}
+		after, err := clientcmd.Load(rotation.Content)
+		if err != nil {
+			t.Fatalf("loading what was written: %v\n%s", err, rotation.Content)
+		}
+		if !rotation.Changed() && !bytes.Equal(content, rotation.Content) {
+			t.Errorf("nothing was rotated, but the content changed:\n%s", rotation.Content)
+		}
+		clusters, users := map[string]bool{}, map[string]bool{}
+		for _, entry := range rotation.Entries {
+			if entry.Outcome == kubeconfig.Rotated {
+				(map[string]map[string]bool{"cluster": clusters, "user": users})[entry.Kind][entry.Name] = true
+			}
+		}
+		for name, cluster := range after.Clusters {
+			if clusters[name] {
+				if !bytes.Equal(cluster.CertificateAuthorityData, trusted) {
+					t.Errorf("cluster %q does not trust the bundle", name)
+				}
+				if old := before.Clusters[name]; old != nil {
+					cluster.CertificateAuthorityData, old.CertificateAuthorityData = nil, nil
+				}
+			}
+		}
+		for name := range users {
+			delete(after.AuthInfos, name)
+			delete(before.AuthInfos, name)
+		}
+		if diff := cmp.Diff(before, after); diff != "" {
+			t.Errorf("something else changed (-before +after):\n%s", diff)
+		}
+		again, err := kubeconfig.Rotate(rotation.Content, to)
+		if err != nil || again.Changed() || !bytes.Equal(again.Content, rotation.Content) {
+			t.Errorf("want the second rotation to change nothing, got %v, %v", again, err)
+		}
+	})
+}
+
+// FuzzSelect reads what a context of a hostile kubeconfig leads to.
+func FuzzSelect(f *testing.F) {
+	f.Add([]byte(strings.ReplaceAll(userFile, "${OLD}", oldData)), "c")
+	f.Add([]byte("contexts: [{name: c, context: {cluster: none}}]\ncurrent-context: c\n"), "")
+	f.Add([]byte("clusters: [{name: a, cluster: null}]\ncontexts: [{name: c, context: {cluster: a}}]\n"), "c")
+	f.Fuzz(func(t *testing.T, content []byte, name string) {
+		config, err := clientcmd.Load(content)
+		if err != nil {
+			return
+		}
+		source, err := kubeconfig.Select(config, name)
+		if err != nil {
+			return
+		}
+		if name == "" {
+			name = config.CurrentContext
+		}
+		if config.Contexts[name] == nil || config.Clusters[config.Contexts[name].Cluster] == nil {
+			t.Errorf("context %q leads nowhere, but got %+v", name, source)
+		}
+	})
+}
