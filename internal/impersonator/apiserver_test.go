@@ -54,8 +54,8 @@ type recorded struct {
 }
 
 // newAPIServer starts an API server that speaks protocol: "HTTP/2.0" or "HTTP/1.1".
-func newAPIServer(t testing.TB, protocol string) *apiServer {
-	t.Helper()
+func newAPIServer(tb testing.TB, protocol string) *apiServer {
+	tb.Helper()
 	a := &apiServer{
 		tokens:    map[string]authenticationv1.UserInfo{},
 		allow:     func(authorizationv1.SubjectAccessReviewSpec) (bool, string) { return true, "" },
@@ -70,7 +70,7 @@ func newAPIServer(t testing.TB, protocol string) *apiServer {
 	a.Server = httptest.NewUnstartedServer(http.HandlerFunc(a.handle))
 	a.EnableHTTP2 = protocol == "HTTP/2.0"
 	a.StartTLS()
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		a.CloseClientConnections()
 		a.Close()
 	})

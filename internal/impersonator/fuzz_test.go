@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -67,7 +68,8 @@ func FuzzRequest(f *testing.F) {
 		func() {
 			// How net/http ends a broken answer, when that is what the input is about.
 			defer func() {
-				if r := recover(); r != nil && r != http.ErrAbortHandler {
+				r := recover()
+				if err, _ := r.(error); r != nil && !errors.Is(err, http.ErrAbortHandler) {
 					panic(r)
 				}
 			}()

@@ -33,6 +33,8 @@ type proxy struct {
 	signer    atomic.Pointer[CABundle]
 	token     *staticToken
 	stop      context.CancelFunc
+	tune      func(*Server)                         // before it runs, when not nil
+	context   func(context.Context) context.Context // it runs in, when not nil
 	ended     chan error
 }
 
@@ -74,24 +76,24 @@ func startProxy(t *testing.T, changes ...prepare) *proxy {
 	return p
 }
 
-func newProxy(t testing.TB) *proxy {
-	t.Helper()
-	return newProxyTo(t, newAPIServer(t, "HTTP/2.0"))
+func newProxy(tb testing.TB) *proxy {
+	tb.Helper()
+	return newProxyTo(tb, newAPIServer(tb, "HTTP/2.0"))
 }
 
-func newProxyTo(t testing.TB, api *apiServer) *proxy {
-	t.Helper()
+func newProxyTo(tb testing.TB, api *apiServer) *proxy {
+	tb.Helper()
 	p := &proxy{
 		api:       api,
-		servingCA: newCA(t, "serving CA"),
-		signerCA:  newCA(t, "signer CA"),
-		clusterCA: newCA(t, "cluster CA"),
+		servingCA: newCA(tb, "serving CA"),
+		signerCA:  newCA(tb, "signer CA"),
+		clusterCA: newCA(tb, "cluster CA"),
 		token:     &staticToken{token: upstreamToken},
 		ended:     make(chan error, 1),
 	}
 	p.api.configMap["client-ca-file"] = string(p.clusterCA.CertPEM())
 	p.signer.Store(&CABundle{PEM: p.signerCA.CertPEM()})
-	p.renewServing(t)
+	p.renewServing(tb)
 	return p
 }
 
@@ -99,6 +101,9 @@ func (p *proxy) start(t *testing.T, changes ...prepare) {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
 	ctx = context.WithoutCancel(ctx) // the proxy ends by stop
+	if p.context != nil {
+		ctx = p.context(ctx)
+	}
 	ctx, p.stop = context.WithCancel(ctx)
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -123,6 +128,9 @@ func (p *proxy) start(t *testing.T, changes ...prepare) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if p.tune != nil {
+		p.tune(p.Server)
+	}
 	go func() { p.ended <- p.Run(ctx) }()
 	t.Cleanup(func() {
 		p.stop()
@@ -138,48 +146,48 @@ func (p *proxy) start(t *testing.T, changes ...prepare) {
 	eventually(t, func() bool { return p.Ready() == nil })
 }
 
-func newCA(t testing.TB, name string) *certs.CA {
-	t.Helper()
+func newCA(tb testing.TB, name string) *certs.CA {
+	tb.Helper()
 	ca, err := certs.NewCA(name, time.Now(), time.Hour)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return ca
 }
 
 // renewServing makes the proxy serve a new certificate.
-func (p *proxy) renewServing(t testing.TB) *x509.Certificate {
-	t.Helper()
+func (p *proxy) renewServing(tb testing.TB) *x509.Certificate {
+	tb.Helper()
 	pair, err := p.servingCA.IssueServing(certs.SANs{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, time.Now(), time.Hour)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	certificate := keyPair(t, pair)
+	certificate := keyPair(tb, pair)
 	p.serving.Store(certificate)
 	leaf, err := x509.ParseCertificate(certificate.Certificate[0])
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return leaf
 }
 
-func keyPair(t testing.TB, pair *certs.KeyPair) *tls.Certificate {
-	t.Helper()
+func keyPair(tb testing.TB, pair *certs.KeyPair) *tls.Certificate {
+	tb.Helper()
 	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return &certificate
 }
 
 // clientCertificate issues a client certificate that is valid now.
-func clientCertificate(t testing.TB, ca *certs.CA, name string, groups ...string) *tls.Certificate {
-	t.Helper()
+func clientCertificate(tb testing.TB, ca *certs.CA, name string, groups ...string) *tls.Certificate {
+	tb.Helper()
 	pair, err := ca.IssueClient(certs.ClientIdentity{Username: name, Groups: groups}, time.Now(), time.Hour)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	return keyPair(t, pair)
+	return keyPair(tb, pair)
 }
 
 // clientTLS trusts the proxy, and presents certificate whatever CAs the proxy names.
@@ -285,11 +293,11 @@ func eventually(t *testing.T, check func() bool) {
 func readerOf(conn net.Conn) *bufio.Reader { return bufio.NewReader(conn) }
 
 // closedListener is a listener for servers that never run.
-func closedListener(t testing.TB) net.Listener {
-	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+func closedListener(tb testing.TB) net.Listener {
+	tb.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	_ = listener.Close()
 	return listener

@@ -215,8 +215,20 @@ func TestPaths(t *testing.T) {
 		"/api/v1/namespaces/d/services/x/proxy/a%2f..%2fb":               400,
 		"/apis/g/v1/namespaces/d/services/x/proxy//y":                    400,
 		"/api/v1/watch":                                                  400,
+		"/api/v1/namespaces/default/pods;a=b/x":                          200, // a parameter is just a name
+		"/api/v1/namespaces/default/pods/%252e%252e":                     200, // decoded once, here and there
+		"/api/v1/namespaces/default/pods/%2E%2E/secrets":                 400,
+		"/api/v1/namespaces/default/pods/.%2e/secrets":                   400,
+		"/api/v1/namespaces/default/pods/%2e":                            400,
+		"/api/v1/namespaces/default/pods/%5c..%5csecrets":                400,
+		"/api/v1/namespaces/default/pods/%u002e":                         400,
+		"/api/v1/namespaces/default/pods/%":                              400,
+		"/api/v1/namespaces/default/pods/a%7f":                           400,
+		"///":                                                            400,
+		"/..":                                                            400,
+		"/" + strings.Repeat("a", 64<<10):                                200,
 	} {
-		t.Run(path, func(t *testing.T) {
+		t.Run(shown(path), func(t *testing.T) {
 			before := len(p.api.requests())
 			conn := p.raw(t, jane, "GET "+path+" HTTP/1.1\nHost: proxy\n\n")
 			res, err := http.ReadResponse(bufio.NewReader(conn), nil)

@@ -117,7 +117,7 @@ func (t *ServiceAccountToken) request(ctx context.Context) (time.Duration, error
 	ctx, cancel := context.WithTimeout(ctx, tokenRequestTimeout)
 	defer cancel()
 	asked := t.clock.Now()
-	answer, err := t.serviceAccounts.CreateToken(ctx, t.name, &authenticationv1.TokenRequest{
+	answer, err := t.serviceAccounts.CreateToken(unlogged(ctx), t.name, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(tokenLifetime.Seconds()))},
 	}, metav1.CreateOptions{})
 	if err != nil {

@@ -20,11 +20,11 @@ import (
 const golden = "../../testdata/kubeconfig"
 
 // bundle returns the fixed CA bundle of the golden files.
-func bundle(t testing.TB) []byte {
-	t.Helper()
+func bundle(tb testing.TB) []byte {
+	tb.Helper()
 	content, err := os.ReadFile(filepath.Join(golden, "ca.pem"))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return content
 }

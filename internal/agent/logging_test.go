@@ -1,0 +1,54 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+)
+
+// TestNoLevelShowsBodies reads and writes a Secret at the highest log level.
+func TestNoLevelShowsBodies(t *testing.T) { //nolint:paralleltest // it sets the process's logger
+	secret := &corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"},
+		StringData: map[string]string{"tls.key": "the-private-key"},
+	}
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(secret)
+	}))
+	t.Cleanup(api.Close)
+	t.Cleanup(klog.CaptureState().Restore)
+	var log bytes.Buffer
+	logger, err := setUpLogging(LogConfig{Level: "all"}, &log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := corev1client.NewForConfigOrDie(&rest.Config{Host: api.URL, BearerToken: "the-token"}).Secrets("ns")
+	for name, ctx := range map[string]context.Context{"the agent's logger": klog.NewContext(t.Context(), logger), "the global logger": t.Context()} {
+		if _, err := client.Create(ctx, secret, metav1.CreateOptions{}); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if _, err := client.Get(ctx, "s", metav1.GetOptions{}); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	if !strings.Contains(log.String(), "/api/v1/namespaces/ns/secrets") {
+		t.Errorf("want requests in the log, got %s", log.String())
+	}
+	for _, hidden := range []string{"the-private-key", "the-token"} {
+		if strings.Contains(log.String(), hidden) {
+			t.Errorf("%q is in the log: %s", hidden, log.String())
+		}
+	}
+}
