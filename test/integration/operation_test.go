@@ -6,11 +6,8 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,63 +22,15 @@ func TestSwapUnderLoad(t *testing.T) {
 	w.external(t, "loaded-cert", pairData(w.issue(t, "localhost")))
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(w.pki.CertPEM())
-	url := "https://" + w.endpoint() + "/version"
-	// Connections of unknown clients are closed after each answer, as the API server does it; these are known.
-	user, err := w.Cluster.User("ann")
-	if err != nil {
-		t.Fatal(err)
-	}
-	identity, err := tls.X509KeyPair(user.CertData, user.KeyData)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var requests, dials atomic.Int64
-	failures := make(chan error, 100)
-	var clients sync.WaitGroup
-	for i := range 8 {
-		keep := i%2 == 0
-		transport := &http.Transport{
-			TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{identity}, MinVersion: tls.VersionTLS12},
-			ForceAttemptHTTP2: true, DisableKeepAlives: !keep,
-			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-				if keep {
-					dials.Add(1)
-				}
-				return (&net.Dialer{}).DialContext(ctx, network, address)
-			},
-		}
-		clients.Go(func() {
-			defer transport.CloseIdleConnections()
-			for ctx.Err() == nil {
-				if err := fetch(transport, url); err != nil {
-					failures <- err
-					return
-				}
-				requests.Add(1)
-			}
-		})
-	}
+	load := w.load(t, roots)
 	for range 20 {
 		next := w.issue(t, "localhost")
 		w.putSecret(t, "loaded-cert", pairData(next))
-		eventually(t, 2*time.Second, func() error { return presents(w.agents[0].ProxyAddress(), next) })
+		for _, agent := range w.agents {
+			eventually(t, 2*time.Second, func() error { return presents(agent.ProxyAddress(), next) })
+		}
 	}
-	cancel()
-	clients.Wait()
-	close(failures)
-	for err := range failures {
-		t.Errorf("a request failed: %v", err)
-	}
-	if dials.Load() != 4 {
-		t.Errorf("the four clients that keep their connection dialled %d times", dials.Load())
-	}
-	t.Logf("%d requests while the certificate was replaced 20 times", requests.Load())
-	if requests.Load() < 100 {
-		t.Error("that was no load")
-	}
+	load.stop(t)
 }
 
 // fetch gets url, without the test's context, so that ending the load does not look like a failure.

@@ -34,6 +34,9 @@ import (
 // recheck is how often everything is looked at without being woken: expiry, nodes. Nearly all of it is read from memory.
 const recheck = time.Minute
 
+// recheckNodes is how often nodes are looked at in mode auto: four requests, each for at most one node.
+const recheckNodes = 15 * time.Second
+
 // Names are the names of the objects that the reconciler reads and makes.
 type Names struct {
 	CredentialIssuer    string
@@ -173,10 +176,28 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	if err == nil || errors.Is(err, errNotLeader) { // what the leader makes wakes us
 		r.retries.Store(0)
-		return ctrl.Result{RequeueAfter: recheck}, nil
+		return ctrl.Result{RequeueAfter: r.nextLook(issuer)}, nil
 	}
 	// The problem is logged once and stands in the status; an error returned from here would be logged at every try.
 	return ctrl.Result{RequeueAfter: r.retryAfter()}, nil
+}
+
+// nextLook is how long to wait while all is quiet: until the certificate in service becomes valid or expires, if that is soon, and not so long
+// where nodes decide whether the proxy runs.
+func (r *Reconciler) nextLook(issuer *configv1alpha1.CredentialIssuer) time.Duration {
+	wait := recheck
+	if proxy := issuer.Spec.ImpersonationProxy; proxy != nil && proxy.Mode == configv1alpha1.ImpersonationProxyModeAuto {
+		wait = recheckNodes
+	}
+	if serving := r.Holder.Current(); serving != nil {
+		now := r.Clock.Now()
+		for _, at := range []time.Time{serving.Certificate.Leaf.NotBefore, serving.Certificate.Leaf.NotAfter} {
+			if until := at.Sub(now) + time.Second; until > time.Second {
+				wait = min(wait, until)
+			}
+		}
+	}
+	return wait
 }
 
 // retryAfter is how long to wait after one more failure in a row: from 50 ms to about 13 s.

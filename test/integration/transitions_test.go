@@ -1,0 +1,439 @@
+package integration
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+const generatedSecret = "pinniped-concierge-impersonation-proxy-tls-serving-certificate"
+
+// TestTransitions goes through every change of the serving certificate, under load on both replicas, half of which makes a new connection for
+// each request: no request fails, and no kept connection is dropped.
+func TestTransitions(t *testing.T) {
+	w := needsCluster(t)
+	w.generatedOnly(t)
+	_, generatedBundle := w.advertised(t)
+	other := newCA(t, "Another CA", time.Now())
+	roots := x509.NewCertPool()
+	for _, bundle := range [][]byte{generatedBundle, w.pki.CertPEM(), other.CertPEM()} {
+		roots.AppendCertsFromPEM(bundle)
+	}
+	leader, _ := w.leader(t)
+	logged := w.logFrom(t, leader)
+	load := w.load(t, roots)
+
+	a, b := w.issue(t, "localhost"), issueAt(t, other, time.Now(), 90*24*time.Hour, "localhost")
+	withCA := func(pair *certs.KeyPair, bundle []byte) map[string][]byte {
+		data := pairData(pair)
+		data["ca.crt"] = bundle
+		return data
+	}
+	w.putSecret(t, "transition-a", withCA(a, w.pki.CertPEM()))
+	w.putSecret(t, "transition-b", withCA(b, other.CertPEM()))
+	use := func(secret string) {
+		t.Helper()
+		w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
+			s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: secret, Verification: configv1alpha1.VerificationEnforce}
+		})
+	}
+	served := func(pair *certs.KeyPair, bundle []byte) {
+		t.Helper()
+		w.waitForServed(t, 30*time.Second, pair, 2, 2)
+		w.waitForStatus(t, "Listening", "ready to accept")
+		if _, got := w.advertised(t); !bytes.Equal(got, bundle) {
+			t.Errorf("another CA bundle is advertised:\n%s", got)
+		}
+		for _, agent := range w.agents {
+			if err := presents(agent.ProxyAddress(), pair); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	refused := func(reason configv1alpha1.StrategyReason, code certs.Code, stays *certs.KeyPair) {
+		t.Helper()
+		w.waitForStatus(t, reason, string(code)+":")
+		for _, agent := range w.agents {
+			if err := errors.Join(presents(agent.ProxyAddress(), stays), agent.Ready(t.Context())); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+
+	step := func(name string, do func()) {
+		before := load.requests.Load()
+		do()
+		t.Logf("%s: %d requests", name, load.requests.Load()-before)
+	}
+	step("generated to external A, and the generated Secret goes", func() {
+		use("transition-a")
+		served(a, w.pki.CertPEM())
+		w.waitForNoSecret(t, generatedSecret)
+	})
+	step("external A to external B", func() {
+		use("transition-b")
+		served(b, other.CertPEM())
+	})
+	step("the Secret is deleted, and made again", func() {
+		w.deleteSecret(t, "transition-b")
+		refused("Pending", certs.SecretNotFound, b)
+		w.putSecret(t, "transition-b", withCA(b, other.CertPEM()))
+		served(b, other.CertPEM())
+	})
+	step("the Secret is emptied, and filled again", func() {
+		w.putSecret(t, "transition-b", map[string][]byte{"tls.crt": nil, "tls.key": nil})
+		refused("Pending", certs.SecretIncomplete, b)
+		w.putSecret(t, "transition-b", withCA(b, other.CertPEM()))
+		served(b, other.CertPEM())
+	})
+	step("the Secret is corrupted, and mended", func() {
+		w.putSecret(t, "transition-b", map[string][]byte{"tls.crt": b.CertPEM[:len(b.CertPEM)/2], "tls.key": b.KeyPEM, "ca.crt": other.CertPEM()})
+		refused("ErrorDuringSetup", certs.NotACertificate, b)
+		w.putSecret(t, "transition-b", withCA(b, other.CertPEM()))
+		served(b, other.CertPEM())
+	})
+	step("the key first, the certificate later", func() {
+		next := issueAt(t, other, time.Now(), 90*24*time.Hour, "localhost")
+		w.putSecret(t, "transition-b", map[string][]byte{"tls.crt": b.CertPEM, "tls.key": next.KeyPEM, "ca.crt": other.CertPEM()})
+		refused("ErrorDuringSetup", certs.KeyMismatch, b)
+		w.putSecret(t, "transition-b", withCA(next, other.CertPEM()))
+		served(next, other.CertPEM())
+		b = next
+	})
+	step("the intermediates only", func() {
+		line := newLine(t, other)
+		chain := func() *certs.KeyPair {
+			return &certs.KeyPair{CertPEM: slices.Concat(line.leaf.CertPEM, line.intermediate(t)), KeyPEM: line.leaf.KeyPEM}
+		}
+		first, second := chain(), chain()
+		w.putSecret(t, "transition-b", withCA(first, other.CertPEM()))
+		served(first, other.CertPEM())
+		w.putSecret(t, "transition-b", withCA(second, other.CertPEM()))
+		for _, agent := range w.agents {
+			eventually(t, 20*time.Second, func() error { return presentsChain(agent.ProxyAddress(), second.CertPEM) })
+		}
+		b = second
+	})
+	step("the name of the generated Secret", func() {
+		w.putSecret(t, generatedSecret, withCA(a, w.pki.CertPEM()))
+		use(generatedSecret)
+		served(a, w.pki.CertPEM())
+		if !w.secretExists(t, generatedSecret) {
+			t.Error("the Secret that is served was removed")
+		}
+	})
+	step("external to generated, with the old CA", func() {
+		w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS = nil })
+		for _, agent := range w.agents {
+			eventually(t, 30*time.Second, func() error {
+				certificate, err := presented(agent.ProxyAddress())
+				if err == nil && certificate.Issuer.CommonName != "Pinniped Impersonation Proxy Serving CA" {
+					err = fmt.Errorf("a certificate of %s is served", certificate.Issuer)
+				}
+				return err
+			})
+		}
+		eventually(t, 20*time.Second, func() error {
+			if _, got := w.advertised(t); !bytes.Equal(got, generatedBundle) {
+				return errors.New("another CA than before is advertised")
+			}
+			return nil
+		})
+		w.waitForNoSecret(t, lastGoodSecret)
+	})
+	load.stop(t)
+
+	// What the proposal wants in the log, each once, although the reconciler looked many times.
+	for what, want := range map[string][]string{
+		"use of an external certificate":  {"Put serving certificate into service", `"external"`, "transition-a"},
+		"a generated certificate":         {"Generated serving certificate"},
+		"use of a generated certificate":  {"Put serving certificate into service", `"generated"`},
+		"cleanup of the generated Secret": {"Removed what the configuration no longer needs", generatedSecret},
+		"cleanup of the copy":             {"Removed what the configuration no longer needs", lastGoodSecret},
+		"a Secret that is not there":      {"Could not do what the CredentialIssuer asks for", "SecretNotFound"},
+		"a Secret without its keys":       {"Could not do what the CredentialIssuer asks for", "SecretIncomplete"},
+		"a damaged Secret":                {"Could not do what the CredentialIssuer asks for", "NotACertificate"},
+		"a key of another certificate":    {"Could not do what the CredentialIssuer asks for", "KeyMismatch"},
+	} {
+		if got := logged(want...); len(got) != 1 {
+			t.Errorf("the log tells of %s %d times, want once", what, len(got))
+		}
+	}
+	put := logged("Put serving certificate into service", "transition-a")
+	removed := logged("Removed what the configuration no longer needs", generatedSecret)
+	if len(put) == 0 || len(removed) == 0 || removed[0] < put[0] {
+		t.Error("the generated Secret was removed before the external certificate was served")
+	}
+}
+
+// TestExpiryWhileServing lets a certificate expire in service: it is told at once, and what is served stays until there is a better one.
+func TestExpiryWhileServing(t *testing.T) {
+	w := needsCluster(t)
+	w.external(t, "expiring-cert", pairData(w.issue(t, "localhost")))
+	short := issueAt(t, w.pki, time.Now(), 15*time.Second, "localhost")
+	w.putSecret(t, "expiring-cert", pairData(short))
+	w.waitForStatus(t, "Listening", string(certs.ExpiresSoon))
+	w.waitForServed(t, 10*time.Second, short, 2, 2)
+	eventually(t, 40*time.Second, func() error {
+		strategy := w.strategy(t)
+		if strategy.Reason != "ErrorDuringSetup" || !strings.HasPrefix(strategy.Message, string(certs.Expired)+":") {
+			return fmt.Errorf("the status is %s: %s", strategy.Reason, strategy.Message)
+		}
+		return nil
+	})
+	if late := time.Since(short.NotAfter); late > 15*time.Second {
+		t.Errorf("it was told %s after the certificate expired", late)
+	}
+	for _, agent := range w.agents {
+		if err := presents(agent.ProxyAddress(), short); err != nil {
+			t.Error(err)
+		}
+	}
+	next := w.issue(t, "localhost")
+	w.putSecret(t, "expiring-cert", pairData(next))
+	w.waitForServed(t, 20*time.Second, next, 2, 2)
+	w.waitForStatus(t, "Listening", "ready to accept")
+}
+
+// TestFreshInstallWithAnExternalCertificate starts a replica of another installation, with names of its own, that has an external certificate from
+// its first moment: the audit log knows of no attempt to make a generated one.
+func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
+	w := needsCluster(t)
+	pair := w.issue(t, "localhost")
+	data := pairData(pair)
+	data["ca.crt"] = w.pki.CertPEM()
+	w.putSecret(t, "fresh-external", data)
+	issuer := &configv1alpha1.CredentialIssuer{
+		ObjectMeta: metav1.ObjectMeta{Name: "fresh-config"},
+		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
+			Mode: configv1alpha1.ImpersonationProxyModeEnabled, Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: configv1alpha1.ServiceTypeNone},
+			ExternalEndpoint: "localhost:8443", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "fresh-external"},
+		}},
+	}
+	if err := w.admin.Create(t.Context(), issuer); err != nil {
+		t.Fatal(err)
+	}
+	agent, err := w.StartAgent(t.Context(), "fresh",
+		"--name-credential-issuer=fresh-config", "--name-leader-election-lease=fresh", "--name-tls-certificate-secret=fresh-tls",
+		"--name-ca-certificate-secret=fresh-ca", "--name-signer-secret=fresh-signer", "--name-last-good-secret=fresh-last-good",
+		"--name-load-balancer-service=fresh-lb", "--name-cluster-ip-service=fresh-ip")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := agent.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := w.PointAt(t.Context(), w.agents[0]); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 40*time.Second, func() error {
+		return errors.Join(presents(agent.ProxyAddress(), pair), agent.Ready(t.Context()))
+	})
+	written := w.writtenSecrets(t)
+	if !slices.Contains(written, "fresh-signer") || !slices.Contains(written, "fresh-last-good") {
+		t.Fatalf("the audit log does not even show what was written: %v", written)
+	}
+	for _, name := range []string{"fresh-tls", "fresh-ca"} {
+		if slices.Contains(written, name) {
+			t.Errorf("Secret %q was written", name)
+		}
+	}
+	// The same question, once there is something to find.
+	if err := w.admin.Get(t.Context(), types.NamespacedName{Name: "fresh-config"}, issuer); err != nil {
+		t.Fatal(err)
+	}
+	issuer.Spec.ImpersonationProxy.TLS = nil
+	if err := w.admin.Update(t.Context(), issuer); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 20*time.Second, func() error {
+		if written := w.writtenSecrets(t); !slices.Contains(written, "fresh-tls") || !slices.Contains(written, "fresh-ca") {
+			return fmt.Errorf("the audit log does not show generated Secrets: %v", written)
+		}
+		return nil
+	})
+}
+
+// writtenSecrets returns the names of Secrets in the agent's namespace that the agent tried to create or change, from the audit log.
+func (w *world) writtenSecrets(t *testing.T) []string {
+	t.Helper()
+	content, err := os.ReadFile(w.Cluster.AuditLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for line := range strings.Lines(string(content)) {
+		var event struct {
+			Verb      string
+			User      struct{ Username string }
+			ObjectRef struct{ Resource, Namespace, Name string }
+		}
+		if err := json.Unmarshal([]byte(line), &event); err != nil {
+			continue // the last line may be half written
+		}
+		if slices.Contains([]string{"create", "patch", "update"}, event.Verb) && event.ObjectRef.Resource == "secrets" &&
+			event.ObjectRef.Namespace == devinstall.Namespace && event.User.Username == "system:serviceaccount:pinniped-concierge:pinniped-concierge" {
+			names = append(names, event.ObjectRef.Name)
+		}
+	}
+	return names
+}
+
+// advertised returns the endpoint and the CA bundle that the status tells.
+func (w *world) advertised(t *testing.T) (string, []byte) {
+	t.Helper()
+	frontend := w.strategy(t).Frontend
+	if frontend == nil {
+		t.Fatal("nothing is advertised")
+	}
+	bundle, err := base64.StdEncoding.DecodeString(frontend.ImpersonationProxyInfo.CertificateAuthorityData)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return frontend.ImpersonationProxyInfo.Endpoint, bundle
+}
+
+func (w *world) secretExists(t *testing.T, name string) bool {
+	t.Helper()
+	var secret corev1.Secret
+	err := w.admin.Get(t.Context(), types.NamespacedName{Namespace: devinstall.Namespace, Name: name}, &secret)
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+func (w *world) waitForNoSecret(t *testing.T, name string) {
+	t.Helper()
+	eventually(t, 20*time.Second, func() error {
+		if w.secretExists(t, name) {
+			return fmt.Errorf("Secret %q is still there", name)
+		}
+		return nil
+	})
+}
+
+func (w *world) deleteSecret(t *testing.T, name string) {
+	t.Helper()
+	if err := w.admin.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: name}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// logFrom returns a function that finds the lines with all of some texts that an agent has logged since now, by their numbers.
+func (*world) logFrom(t *testing.T, agent *devinstall.Agent) func(parts ...string) []int {
+	t.Helper()
+	read := func() string {
+		content, err := os.ReadFile(agent.Log())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(content)
+	}
+	before := len(read())
+	return func(parts ...string) []int {
+		var found []int
+		for i, line := range strings.Split(read()[before:], "\n") {
+			if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
+				found = append(found, i)
+			}
+		}
+		return found
+	}
+}
+
+// presentsChain checks that a new connection to address gets exactly the certificates in chainPEM.
+func presentsChain(address string, chainPEM []byte) error {
+	connection, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, ServerName: "localhost"})
+	if err != nil {
+		return err
+	}
+	defer connection.Close() //nolint:errcheck // only the handshake counts
+	var got []byte
+	for _, certificate := range connection.ConnectionState().PeerCertificates {
+		got = append(got, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw})...)
+	}
+	if !bytes.Equal(got, chainPEM) {
+		return errors.New("another chain is presented")
+	}
+	return nil
+}
+
+// line is a leaf of an intermediate CA, whose certificate can be issued again and again.
+type line struct {
+	root    *x509.Certificate
+	rootKey crypto.PrivateKey
+	key     *ecdsa.PrivateKey
+	issued  int64
+	leaf    *certs.KeyPair
+}
+
+func newLine(t *testing.T, root *certs.CA) *line {
+	t.Helper()
+	keyPEM, err := root.KeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(keyPEM)
+	rootKey, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &line{root: root.Certificate(), rootKey: rootKey, key: key}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := certs.LoadCA(l.intermediate(t), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.leaf = issueAt(t, ca, time.Now(), 24*time.Hour, "localhost")
+	return l
+}
+
+// intermediate issues the certificate of the intermediate CA once more.
+func (l *line) intermediate(t *testing.T) []byte {
+	t.Helper()
+	l.issued++
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(1000 + l.issued), Subject: pkix.Name{CommonName: "Intermediate"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}, l.root, l.key.Public(), l.rootKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
