@@ -13,6 +13,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/metrics"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 func (c MetricsConfig) validate() []error {
@@ -81,9 +82,14 @@ var servingCertificateExpiry = prometheus.NewDesc("pinniped_agent_serving_certif
 	"When the serving certificate that this replica presents runs out, in seconds since 1970, by where it comes from: generated or external. "+
 		"Missing while there is none.", []string{"source"}, nil)
 
+var servingCertificateFindings = prometheus.NewDesc("pinniped_agent_serving_certificate_findings",
+	"What speaks against the certificate that the CredentialIssuer asks for: 1 for each code, by severity. An error keeps the last good "+
+		"certificate in service; a warning does not.", []string{"code", "severity"}, nil)
+
 // Describe implements prometheus.Collector.
 func (m servingCertificateMetrics) Describe(to chan<- *prometheus.Desc) {
 	to <- servingCertificateExpiry
+	to <- servingCertificateFindings
 }
 
 // Collect implements prometheus.Collector.
@@ -91,6 +97,17 @@ func (m servingCertificateMetrics) Collect(to chan<- prometheus.Metric) {
 	if serving := m.holder.Current(); serving != nil {
 		to <- prometheus.MustNewConstMetric(servingCertificateExpiry, prometheus.GaugeValue,
 			float64(serving.Certificate.Leaf.NotAfter.Unix()), string(serving.Source))
+	}
+	judgement := m.holder.Judgement()
+	severities := map[certs.Code]string{}
+	for _, warning := range judgement.Warnings {
+		severities[warning.Code] = certs.SeverityWarning.String() // also of an error that the agent only warns of
+	}
+	if judgement.Refusal != nil {
+		severities[judgement.Refusal.Finding.Code] = certs.SeverityError.String()
+	}
+	for code, severity := range severities {
+		to <- prometheus.MustNewConstMetric(servingCertificateFindings, prometheus.GaugeValue, 1, string(code), severity)
 	}
 }
 

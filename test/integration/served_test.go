@@ -63,8 +63,21 @@ func TestTheStatusTellsWhatIsServed(t *testing.T) {
 		}
 		return errors.New("there is no event about the key that does not belong to the certificate")
 	})
+	const metric = `pinniped_agent_serving_certificate_findings{code="KeyMismatch",severity="error"}`
+	for _, agent := range w.agents {
+		eventually(t, 10*time.Second, func() error {
+			if scrape(t, agent)[metric] != 1 {
+				return errors.New("the metrics do not tell of it")
+			}
+			return nil
+		})
+	}
 	w.putSecret(t, "told-cert", pairData(next))
 	w.waitForServed(t, 20*time.Second, next, 2, 2)
+
+	if _, told := scrape(t, w.agents[0])[metric]; told {
+		t.Error("the metrics tell of what is over")
+	}
 
 	_, follower := w.leader(t)
 	if err := follower.Kill(); err != nil {
