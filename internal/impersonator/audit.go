@@ -67,17 +67,8 @@ func (l *AuditLog) writeRefused(next http.Handler) http.Handler {
 	return filters.WithFailedAuthenticationAudit(next, l.sink, l.policy)
 }
 
-// decided makes an authorizer that leaves its decisions in the log.
-func (l *AuditLog) decided(by authorizer.UnconditionalAuthorizer) authorizer.UnconditionalAuthorizer {
-	return auditedAuthorizer{by}
-}
-
-type auditedAuthorizer struct {
-	authorizer.UnconditionalAuthorizer
-}
-
-func (a auditedAuthorizer) Authorize(ctx context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
-	verdict, reason, err := a.UnconditionalAuthorizer.Authorize(ctx, attributes)
+// noteDecision leaves the decision about a request in the log.
+func noteDecision(ctx context.Context, verdict authorizer.Decision, reason string, err error) {
 	switch {
 	case err != nil: // nothing was decided
 	case verdict == authorizer.DecisionAllow:
@@ -85,7 +76,6 @@ func (a auditedAuthorizer) Authorize(ctx context.Context, attributes authorizer.
 	default:
 		audit.AddAuditAnnotations(ctx, "authorization.k8s.io/decision", "forbid", "authorization.k8s.io/reason", reason)
 	}
-	return verdict, reason, err
 }
 
 // metadataAtMost lowers what a policy asks for to what is known here.

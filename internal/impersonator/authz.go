@@ -50,51 +50,64 @@ type accessReviewer struct {
 
 // Authorize implements authorizer.UnconditionalAuthorizer. The reason always says that the decision was made here.
 func (r *accessReviewer) Authorize(ctx context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
-	verdict, reason, err := r.decide(ctx, attributes)
+	known, answer, err := r.ask(ctx, attributes)
+	if answer != nil {
+		return answer(ctx)
+	}
+	return known.verdict, madeHere(known.reason), err
+}
+
+func madeHere(reason string) string {
 	if reason != "" {
 		reason += ", "
 	}
-	return verdict, reason + decisionMadeBy, err
+	return reason + decisionMadeBy
 }
 
-func (r *accessReviewer) decide(ctx context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
+// ask returns the decision when it is known already, or an error, or else a function that waits for the review that is
+// now under way.
+func (r *accessReviewer) ask(ctx context.Context, attributes authorizer.Attributes) (
+	known decision, answer func(context.Context) (authorizer.Decision, string, error), err error,
+) {
 	who := attributes.GetUser()
 	switch {
 	case who == nil:
-		return authorizer.DecisionDeny, "", errors.New("no user to authorize")
+		return decision{verdict: authorizer.DecisionDeny}, nil, errors.New("no user to authorize")
 	case attributes.GetVerb() == "":
-		return authorizer.DecisionDeny, "invalid verb", nil
+		return decision{authorizer.DecisionDeny, "invalid verb"}, nil, nil
 	case slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup):
-		return authorizer.DecisionAllow, "", nil
+		return decision{verdict: authorizer.DecisionAllow}, nil, nil
 	case !attributes.IsResourceRequest() && slices.Contains(healthPaths[:], attributes.GetPath()):
-		return authorizer.DecisionAllow, "", nil
+		return decision{verdict: authorizer.DecisionAllow}, nil, nil
 	}
 	spec := reviewSpec(attributes)
 	// The encoding is deterministic and unambiguous, so it identifies the question.
 	encoded, err := spec.Marshal()
 	if err != nil {
-		return authorizer.DecisionDeny, "", fmt.Errorf("encoding the access review: %w", err)
+		return decision{verdict: authorizer.DecisionDeny}, nil, fmt.Errorf("encoding the access review: %w", err)
 	}
 	key := sha256.Sum256(encoded)
 	known, ok := r.cache.get(key, r.clock.Now())
 	if ok && (known.verdict != authorizer.DecisionAllow || !rememberedByAsker(attributes.GetVerb())) {
 		r.counts.hits.Add(1)
-		return known.verdict, known.reason, nil
+		return known, nil, nil
 	}
 	r.counts.misses.Add(1)
 	flight := r.flights.DoChan(string(key[:]), func() (any, error) {
 		return r.review(context.WithoutCancel(ctx), key, spec)
 	})
-	select {
-	case landed := <-flight:
-		if landed.Err != nil {
-			return authorizer.DecisionDeny, "", landed.Err
+	return decision{}, func(ctx context.Context) (authorizer.Decision, string, error) {
+		select {
+		case landed := <-flight:
+			if landed.Err != nil {
+				return authorizer.DecisionDeny, decisionMadeBy, landed.Err
+			}
+			answer := landed.Val.(decision)
+			return answer.verdict, madeHere(answer.reason), nil
+		case <-ctx.Done():
+			return authorizer.DecisionDeny, decisionMadeBy, &unavailableError{doing: "reviewing access", cause: ctx.Err()}
 		}
-		answer := landed.Val.(decision)
-		return answer.verdict, answer.reason, nil
-	case <-ctx.Done():
-		return authorizer.DecisionDeny, "", &unavailableError{doing: "reviewing access", cause: ctx.Err()}
-	}
+	}, nil
 }
 
 func (r *accessReviewer) review(ctx context.Context, key [sha256.Size]byte, spec authorizationv1.SubjectAccessReviewSpec) (decision, error) {
@@ -117,31 +130,58 @@ func (r *accessReviewer) review(ctx context.Context, key [sha256.Size]byte, spec
 	return answer, nil
 }
 
-// authorize lets pass what the authorizer allows, and answers 403 otherwise.
-func authorize(next http.Handler, a authorizer.UnconditionalAuthorizer, s runtime.NegotiatedSerializer) http.Handler {
+// authorize lets pass what the reviewer allows, and answers 403 otherwise. A plain read passes while its review is
+// under way: see afterReview.
+func authorize(next http.Handler, r *accessReviewer, note decided, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		attributes, err := filters.GetAuthorizerAttributes(req.Context())
+		ctx := req.Context()
+		attributes, err := filters.GetAuthorizerAttributes(ctx)
 		if err != nil {
 			writeStatus(w, req, s, apierrors.NewInternalError(err))
 			return
 		}
 		for asked := attributes; asked != nil; asked = alsoNeeded(asked) {
-			verdict, reason, err := a.Authorize(req.Context(), asked)
-			switch {
-			case verdict == authorizer.DecisionAllow:
+			known, answer, err := r.ask(ctx, asked)
+			state := stateFrom(ctx)
+			if answer != nil && mayGoBeside(req, state) {
+				state.review = &underReview{attributes: asked, answer: answer, note: note}
 				continue
-			case isUnavailable(err):
-				writeStatus(w, req, s, statusUnavailable("the API server cannot be reached to authorize the request"))
-			case err != nil:
-				klog.FromContext(req.Context()).Error(err, "Refused a request that could not be authorized")
-				writeStatus(w, req, s, apierrors.NewInternalError(errNotAuthorizable))
-			default:
-				writeStatus(w, req, s, responsewriters.ForbiddenStatusError(asked, reason))
 			}
-			return
+			verdict, reason := known.verdict, madeHere(known.reason)
+			if answer != nil {
+				verdict, reason, err = answer(ctx)
+			}
+			note.tell(ctx, verdict, reason, err)
+			if err := refusal(ctx, asked, verdict, reason, err); err != nil {
+				writeStatus(w, req, s, err)
+				return
+			}
 		}
 		next.ServeHTTP(w, req)
 	})
+}
+
+// decided is told of decisions; nil when nobody wants to know.
+type decided func(ctx context.Context, verdict authorizer.Decision, reason string, err error)
+
+func (d decided) tell(ctx context.Context, verdict authorizer.Decision, reason string, err error) {
+	if d != nil {
+		d(ctx, verdict, reason, err)
+	}
+}
+
+// refusal turns what a reviewer said into the answer for the client, nil when the request is allowed.
+func refusal(ctx context.Context, asked authorizer.Attributes, verdict authorizer.Decision, reason string, err error) error {
+	switch {
+	case verdict == authorizer.DecisionAllow:
+		return nil
+	case isUnavailable(err):
+		return statusUnavailable("the API server cannot be reached to authorize the request")
+	case err != nil:
+		klog.FromContext(ctx).Error(err, "Refused a request that could not be authorized")
+		return apierrors.NewInternalError(errNotAuthorizable)
+	}
+	return responsewriters.ForbiddenStatusError(asked, reason)
 }
 
 // alsoNeeded returns what has to be allowed besides asked. Running a command in a pod is create, also when a websocket

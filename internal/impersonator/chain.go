@@ -12,7 +12,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
@@ -27,7 +26,7 @@ type chain struct {
 	audit         *AuditLog // nil: none
 	trust         *trustStore
 	authenticator authenticator.Request
-	authorizer    authorizer.UnconditionalAuthorizer
+	authorizer    *accessReviewer
 	forward       http.Handler
 	clock         clock.PassiveClock
 	allowTTL      time.Duration
@@ -37,8 +36,8 @@ type chain struct {
 func (c *chain) handler() http.Handler {
 	s := c.serializer
 	h, unknown := c.forward, unauthenticated(s)
-	// May that user do this? 403 by SubjectAccessReview.
-	h = authorize(h, c.decidedBy(), s)
+	// May that user do this? 403 by SubjectAccessReview; a plain read is sent meanwhile, and its answer held back.
+	h = authorize(h, c.authorizer, c.decided(), s)
 	// An Impersonate- header that nested impersonation did not consume is refused.
 	h = refuseLeftovers(h, s)
 	// Nested impersonation: consumes Impersonate-*, puts another user into the context.
@@ -75,12 +74,12 @@ func (c *chain) handler() http.Handler {
 	return setUp(h)
 }
 
-// decidedBy is the authorizer of requests, which leaves its decisions in the audit log if there is one.
-func (c *chain) decidedBy() authorizer.UnconditionalAuthorizer {
+// decided is told of the decision about each request, nil when nobody wants to know.
+func (c *chain) decided() decided {
 	if c.audit == nil {
-		return c.authorizer
+		return nil
 	}
-	return c.audit.decided(c.authorizer)
+	return noteDecision
 }
 
 // newRequestInfoResolver returns the reader of request paths that the API server uses.

@@ -22,6 +22,9 @@
 // RoundTripper (asUser): it runs after hop-by-hop headers were removed, so that a Connection header cannot name ours,
 // and it can refuse, which Rewrite cannot. No user in the context means no request.
 //
+// One thing is out of order: a plain read is sent while its access review is under way, and the answer held back until the
+// review has allowed it (beside.go). Nothing that could act is ever sent before it was allowed.
+//
 // # Nested impersonation
 //
 // A client may itself ask to impersonate. That is authorized by the same rules and the same code as in the API server,

@@ -47,7 +47,7 @@ func newForwarder(up *upstream, token TokenSource, carrier *carrier, s runtime.N
 func (f *forwarder) proxy(buffers httputil.BufferPool) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite:        f.address,
-		Transport:      &asUser{token: f.token, carrier: f.carrier, next: f.upstream},
+		Transport:      afterReview{&asUser{token: f.token, carrier: f.carrier, next: f.upstream}},
 		FlushInterval:  -1, // watches stream
 		BufferPool:     buffers,
 		ModifyResponse: f.checkAnswer,

@@ -31,6 +31,8 @@ type requestState struct {
 	token string
 	// bearer is the client's token, when that is what the request was authenticated by.
 	bearer string
+	// review is set when the request is sent while its access review is under way.
+	review *underReview
 
 	// verb, answer and the times are for metrics: when the request came, was sent on, and began to be answered upstream.
 	verb                  string
