@@ -64,6 +64,7 @@ type figure struct {
 	name, unit string
 	value      float64
 	atMost     float64 // zero is no goal
+	atLeast    float64
 }
 
 type figureResult struct {
@@ -141,6 +142,9 @@ func (r *report) addFigure(load, way string, f figure) {
 	result := figureResult{Load: load, Way: way, Name: f.name, Value: f.value, Unit: f.unit}
 	if f.atMost > 0 {
 		result.Goal = &goal{Of: f.name, Aim: fmt.Sprintf("≤ %.4g", f.atMost), Met: f.value <= f.atMost, Got: f.value}
+	}
+	if f.atLeast > 0 {
+		result.Goal = &goal{Of: f.name, Aim: fmt.Sprintf("≥ %.4g", f.atLeast), Met: f.value >= f.atLeast, Got: f.value}
 	}
 	r.Figures = append(r.Figures, result)
 }
