@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	bufferSize = 32 << 10
+	bufferSize = 8 * frameSize
 	// A watch keeps its buffer as long as it is open, there are many of them, and events are small.
-	watchBufferSize = 4 << 10
+	watchBufferSize = 2 << 10
 )
 
 // forwarder is the back half: it sends the request to the API server as the user in its context.
@@ -66,6 +66,8 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		f.watch.ServeHTTP(w, req)
 	case stateFrom(req.Context()).longRunning:
 		f.stream.ServeHTTP(w, req)
+	case req.ProtoMajor == 2:
+		f.plain.ServeHTTP(frameWriter{w}, req)
 	default:
 		f.plain.ServeHTTP(w, req)
 	}

@@ -77,7 +77,7 @@ func newUpstream(config *rest.Config) (*upstream, error) {
 			// The client's encoding goes through as it is.
 			DisableCompression: true,
 			Protocols:          new(http.Protocols),
-			HTTP2:              &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingWait},
+			HTTP2:              &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingWait, MaxReadFrameSize: readFrameSize},
 		}
 		t.TLSClientConfig.NextProtos = protocols
 		t.Protocols.SetHTTP1(true)
