@@ -1,6 +1,7 @@
 package impersonator
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/tls"
 	"fmt"
@@ -14,8 +15,9 @@ import (
 // ticketLifetime is how long one key encrypts session tickets.
 const ticketLifetime = 24 * time.Hour
 
-// tlsConfigs makes the TLS configuration of each handshake. Whenever the client CAs change, and once a day, it makes a
-// new one with a new session ticket key: a session that was made when another CA was trusted cannot be resumed.
+// tlsConfigs makes the TLS configuration of each handshake. Whenever the client CAs or the serving certificate change, and once a day, it
+// makes a new one with a new session ticket key: a session that was made when another CA was trusted cannot be resumed, nor one
+// that began with a certificate which has been taken out of service since. A resumed handshake would not even ask for a certificate.
 type tlsConfigs struct {
 	certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	trust       *trustStore
@@ -27,6 +29,7 @@ type tlsConfigs struct {
 
 type tlsGeneration struct {
 	trust  *trust
+	leaf   []byte // of the serving certificate; nil while there is none
 	made   time.Time
 	config *tls.Config
 }
@@ -57,14 +60,14 @@ func (c *tlsConfigs) settings() *tls.Config {
 	}
 }
 
-func (c *tlsConfigs) forClient(*tls.ClientHelloInfo) (*tls.Config, error) {
-	trusted, now := c.trust.current(), c.clock.Now()
-	if last := c.last.Load(); last.fits(trusted, now) {
+func (c *tlsConfigs) forClient(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+	trusted, leaf, now := c.trust.current(), c.leaf(hello), c.clock.Now()
+	if last := c.last.Load(); last.fits(trusted, leaf, now) {
 		return last.config, nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if last := c.last.Load(); last.fits(trusted, now) {
+	if last := c.last.Load(); last.fits(trusted, leaf, now) {
 		return last.config, nil
 	}
 	config := c.settings()
@@ -75,10 +78,19 @@ func (c *tlsConfigs) forClient(*tls.ClientHelloInfo) (*tls.Config, error) {
 	}
 	// Without a key of its own, a configuration uses those of the base configuration, which outlive a change of CAs.
 	config.SetSessionTicketKeys([][32]byte{key})
-	c.last.Store(&tlsGeneration{trust: trusted, made: now, config: config})
+	c.last.Store(&tlsGeneration{trust: trusted, leaf: leaf, made: now, config: config})
 	return config, nil
 }
 
-func (g *tlsGeneration) fits(trusted *trust, now time.Time) bool {
-	return g != nil && g.trust == trusted && now.Sub(g.made) < ticketLifetime
+// leaf is the serving certificate, without its chain; nil while there is none.
+func (c *tlsConfigs) leaf(hello *tls.ClientHelloInfo) []byte {
+	certificate, err := c.certificate(hello)
+	if err != nil || certificate == nil || len(certificate.Certificate) == 0 {
+		return nil // the handshake tells
+	}
+	return certificate.Certificate[0]
+}
+
+func (g *tlsGeneration) fits(trusted *trust, leaf []byte, now time.Time) bool {
+	return g != nil && g.trust == trusted && bytes.Equal(g.leaf, leaf) && now.Sub(g.made) < ticketLifetime
 }

@@ -42,7 +42,7 @@ func (p *proxy) resumes(t *testing.T, version uint16, change func()) bool {
 	return connect()
 }
 
-func TestSessionsDoNotOutliveClientCAs(t *testing.T) {
+func TestSessionsDoNotOutliveCertificates(t *testing.T) {
 	t.Parallel()
 	for name, version := range map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13} {
 		t.Run(name, func(t *testing.T) {
@@ -50,6 +50,9 @@ func TestSessionsDoNotOutliveClientCAs(t *testing.T) {
 			p := startProxy(t)
 			if !p.resumes(t, version, func() {}) {
 				t.Error("want sessions resumed while nothing changes")
+			}
+			if p.resumes(t, version, func() { p.renewServing(t) }) {
+				t.Error("want no session resumed after the serving certificate changed")
 			}
 			if p.resumes(t, version, func() { p.signer.Store(&CABundle{PEM: newCA(t, "next").CertPEM()}) }) {
 				t.Error("want no session resumed after the signer CA changed")
@@ -62,7 +65,8 @@ func TestTicketKeysRotateDaily(t *testing.T) {
 	t.Parallel()
 	logger, _ := ktesting.NewTestContext(t)
 	clk := clocktesting.NewFakePassiveClock(time.Now())
-	configs := &tlsConfigs{trust: newTrustStore(func() *CABundle { return nil }, logger), clock: clk}
+	certificate := &tls.Certificate{Certificate: [][]byte{{1}}}
+	configs := &tlsConfigs{certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil }, trust: newTrustStore(func() *CABundle { return nil }, logger), clock: clk}
 	get := func() *tls.Config {
 		config, err := configs.forClient(nil)
 		if err != nil {

@@ -2,6 +2,7 @@ package credentialissuer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,6 +17,10 @@ import (
 
 // delegatedTimeout bounds the first read of a Secret of another namespace. Meanwhile a permission may go.
 const delegatedTimeout = 3 * time.Second
+
+// errRevoked is wrapped by the error of a delegated certificate that is still in service although its use is no longer permitted. It does not
+// stay there.
+var errRevoked = errors.New("its use is no longer permitted")
 
 // Permissions says whether Secrets of other namespaces may be used.
 type Permissions interface {
@@ -60,7 +65,7 @@ func (r *Reconciler) standIn(ctx context.Context, judgement servingcert.Judgemen
 		return err
 	}
 	if err := r.loadGenerated(ctx, names); err != nil {
-		return fmt.Errorf("replacing the certificate of Secret %q, whose use is no longer permitted: %w", serving.Secret, err)
+		return fmt.Errorf("replacing the certificate of Secret %q: %w: %w", serving.Secret, errRevoked, err)
 	}
 	log.FromContext(ctx).Info("Stopped serving a certificate whose permission was withdrawn", "secret", serving.Secret,
 		"sha256", serving.SHA256(), "cause", refusal.Finding.Message)

@@ -365,7 +365,8 @@ func (r *Reconciler) broken(at *endpoint, addressErr, err error) configv1alpha1.
 		apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		strategy.Reason = configv1alpha1.ReasonPending
 	}
-	if serving := r.Holder.Current(); serving != nil && at != nil && addressErr == nil && r.Proxy.Serving() {
+	serving := r.Holder.Current()
+	if serving != nil && at != nil && addressErr == nil && r.Proxy.Serving() && !errors.Is(err, errRevoked) {
 		strategy.Frontend = frontend(*at, serving.Bundle)
 		what := "the certificate of Secret %s (SHA-256 %s) stays in service until this is mended"
 		if refusal != nil && refusal.Finding.Code == certs.SecretNotPermitted && serving.Source == servingcert.SourceGenerated {
