@@ -19,7 +19,7 @@ const (
 	NotDelegated Outcome = "NotDelegated"
 	// NoDelegations means that the cluster does not know TLSCertificateDelegations, so that nothing can be delegated.
 	NoDelegations Outcome = "NoDelegations"
-	// NotVisible means that the agent is not allowed to look at delegations.
+	// NotVisible means that the agent is not allowed to find out: to list delegations, or to ask what it may do.
 	NotVisible Outcome = "NotVisible"
 	// NotReadable means that a delegation permits it, but RBAC does not let the agent read the Secret.
 	NotReadable Outcome = "NotReadable"
@@ -40,8 +40,9 @@ func Refusal(outcome Outcome, secret types.NamespacedName, target string) certs.
 	case NoDelegations:
 		why = fmt.Sprintf("the cluster has no %ss (%s/%s) that could permit it", Kind, Group, Version)
 	case NotVisible:
-		why = fmt.Sprintf("the agent is not allowed to look at %ss, which could permit it", Kind)
-		hint = fmt.Sprintf("apply the agent's manifests (deploy/concierge) again: its ClusterRole must permit get, list and watch of %s.%s", Plural, Group)
+		why = "the agent is not allowed to find out whether its owner permits it"
+		hint = fmt.Sprintf("apply the agent's manifests (deploy/concierge) again: its ClusterRole must permit get, list and watch of %s.%s, and to create selfsubjectaccessreviews.authorization.k8s.io",
+			Plural, Group)
 	case NotReadable:
 		why = fmt.Sprintf("a %s permits it, but RBAC does not let the agent's service account get, list and watch the Secret of that name", Kind)
 	case Permitted:

@@ -134,6 +134,7 @@ func TestAsk(t *testing.T) {
 		{"wants to list", func(s *server) { s.allowed["list"] = false }, delegation.NotReadable, 0},
 		{"wants to watch", func(s *server) { s.allowed["watch"] = false }, delegation.NotReadable, 0},
 		{"believes that it may not look any more", func(s *server) { s.list = 403 }, delegation.NotVisible, 0},
+		{"believes that it may not ask what it may do", func(s *server) { s.review = 403 }, delegation.NotVisible, 0},
 		{"believes a lasting refusal where nobody may ask for readiness", func(s *server) { s.list, s.ready = 403, 403 }, delegation.NotVisible, 2 * time.Second},
 		{"believes a lasting refusal of RBAC, too", func(s *server) { s.allowed, s.ready = nil, 401 }, delegation.NotReadable, 2 * time.Second},
 
@@ -142,6 +143,7 @@ func TestAsk(t *testing.T) {
 		{"keeps it while the API server forbids everything and is not ready", func(s *server) { s.list, s.ready = 403, 500 }, delegation.Permitted, long},
 		{"keeps it while the API server knows no kinds and is not ready", func(s *server) { s.list, s.ready = 404, 500 }, delegation.Permitted, long},
 		{"keeps it while RBAC is not loaded", func(s *server) { s.allowed, s.ready = nil, 503 }, delegation.Permitted, long},
+		{"keeps it while nobody may ask and the API server is not ready", func(s *server) { s.review, s.ready = 403, 500 }, delegation.Permitted, long},
 		{"keeps it while there is no review", func(s *server) { s.review = 500 }, delegation.Permitted, long},
 		{"keeps it when its credential is refused", func(s *server) { s.list = 401 }, delegation.Permitted, long},
 		{"keeps it when the answer makes no sense", func(s *server) { s.delegations = "<html>" }, delegation.Permitted, long},

@@ -41,6 +41,9 @@ func (e *entry) question(ctx context.Context) (answer, error) {
 	// What the agent does with the Secret is to list and watch it by its name.
 	for _, verb := range []string{"list", "watch"} {
 		allowed, err := e.allowed(ctx, verb)
+		if apierrors.IsForbidden(err) {
+			return answer{outcome: delegation.NotVisible}, nil
+		}
 		if err != nil {
 			return answer{}, err
 		}

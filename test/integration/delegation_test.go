@@ -115,6 +115,15 @@ func TestDelegation(t *testing.T) {
 	if got := w.explain(t, 0); got.Permitted != "yes" || got.Manifest != "" {
 		t.Errorf("the explanation is %+v", got)
 	}
+	asked := w.askedForSecrets(t)
+	for _, one := range asked {
+		if one != "list "+sharedTLS && one != "watch "+sharedTLS {
+			t.Errorf("the agent asked for more than is permitted: %s", one)
+		}
+	}
+	if len(asked) == 0 {
+		t.Error("the audit log does not show how the agent reads the Secret")
+	}
 	w.mayReadThisAlone(t)
 	if got := w.asAdmin(t, "ip-tls", "set", "--secret", sharedTLS, "--timeout", "60s"); got.code != 0 {
 		t.Fatalf("set: %+v", got)
