@@ -339,8 +339,15 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 			return fmt.Sprintf("%s may not stand for TLS servers (extended key usage)", where), "use a CA that may issue certificates for servers"
 		case invalid.Reason == x509.TooManyIntermediates:
 			return fmt.Sprintf("%s allows fewer CAs below it than there are (path length)", where), "use a CA with a larger path length, or fewer intermediates"
+		case invalid.Reason == x509.NoValidChains:
+			return "a CA above it demands certificate policies that it lacks (policy constraints)", "have it issued with the policies that the CA demands"
 		default:
 			return quote(strings.TrimPrefix(v.err.Error(), "x509: ")), hint
+		}
+	}
+	for _, certificate := range slices.Concat(r.path, slices.DeleteFunc(slices.Clone(a.members), func(m numbered) bool { return !bytes.Equal(m.RawSubject, top.RawIssuer) })) {
+		if problem := unhandled(certificate.Certificate); problem != "" {
+			return subject(certificate.Certificate) + " " + problem, "have it issued again without the extension, or with it not marked critical"
 		}
 	}
 	if a.system {

@@ -55,6 +55,14 @@ func strictFindings(chain []*x509.Certificate) []Finding {
 			found = append(found, finding(StrictClients, "have it issued again by a CA that follows RFC 5280",
 				"%s %s: Python 3.13 and later and OpenSSL in strict mode refuse it", subject(cert), strings.Join(problems, ", ")))
 		}
+		if i == 0 && slices.Contains(cert.DNSNames, "") {
+			found = append(found, finding(StrictClients, "have it issued again without the empty name",
+				"%s has an empty DNS name among its alternative names: GnuTLS cannot read it", subject(cert)))
+		}
+		if root := parent == nil && i > 0; root && slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny) && !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageServerAuth) {
+			found = append(found, finding(StrictClients, "advertise a root without extended key usage, or with serverAuth",
+				"%s has the extended key usage anyExtendedKeyUsage without serverAuth: OpenSSL refuses it", subject(cert)))
+		}
 		if parent != nil && len(cert.AuthorityKeyId) > 0 && len(parent.SubjectKeyId) > 0 && !bytes.Equal(cert.AuthorityKeyId, parent.SubjectKeyId) {
 			found = append(found, finding(StrictClients, "have it issued again with the identifier of its issuer's key",
 				"%s names another key of its issuer (authority key identifier) than %s has: OpenSSL does not find the issuer", subject(cert), subject(parent)))

@@ -68,6 +68,9 @@ type Finding struct {
 // Refuses says whether the finding forbids the use of the certificate.
 func (f Finding) Refuses() bool { return f.Severity == SeverityError && !f.Allowed }
 
+// CanBeAllowed says whether naming the code in Input.Allow lets this finding through.
+func (f Finding) CanBeAllowed() bool { return f.Severity == SeverityError && !f.final && Allowable(f.Code) }
+
 // String returns the finding in one line: "CODE: message".
 func (f Finding) String() string { return fmt.Sprintf("%s: %s", f.Code, f.Message) }
 
@@ -88,7 +91,7 @@ func newFindings(allow []Code) *findings {
 func (fs *findings) add(f Finding) {
 	f.Message = clip(f.Message, maxMessage)
 	f.Hint = clip(f.Hint, maxMessage)
-	f.Allowed = f.Severity == SeverityError && !f.final && Allowable(f.Code) && slices.Contains(fs.allow, f.Code)
+	f.Allowed = f.CanBeAllowed() && slices.Contains(fs.allow, f.Code)
 	fs.count[f.Code]++
 	if fs.count[f.Code] > maxFindingsPerCode && (!f.Refuses() || fs.refusesBy(f.Code)) {
 		return // result says how many were left out; the one that refuses is never left out

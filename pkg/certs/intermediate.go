@@ -69,12 +69,32 @@ func intermediateProblems(cert *x509.Certificate, below int, now time.Time, skew
 	case cert.NotBefore.After(now.Add(skew)):
 		problems = append(problems, "is not valid before "+date(cert.NotBefore))
 	}
+	if problem := unhandled(cert); problem != "" {
+		problems = append(problems, problem)
+	}
 	usages := cert.ExtKeyUsage
 	if len(usages)+len(cert.UnknownExtKeyUsage) > 0 && !slices.Contains(usages, x509.ExtKeyUsageServerAuth) &&
 		!slices.Contains(usages, x509.ExtKeyUsageAny) {
 		problems = append(problems, fmt.Sprintf("may not issue certificates for TLS servers: its extended key usage is %s", usageNames(cert)))
 	}
 	return problems
+}
+
+// unhandled says which critical extension makes Go refuse a certificate; empty when none does.
+func unhandled(cert *x509.Certificate) string {
+	if len(cert.UnhandledCriticalExtensions) == 0 {
+		return ""
+	}
+	what := cert.UnhandledCriticalExtensions[0].String()
+	switch what {
+	case "2.5.29.30":
+		what += ", name constraints for something else than DNS names, IP addresses, e-mail addresses and URIs"
+	case "2.5.29.36":
+		what += ", policy constraints"
+	case "1.3.6.1.5.5.7.1.24":
+		what += ", TLS feature"
+	}
+	return fmt.Sprintf("has a critical extension that Go programs such as kubectl do not know (%s), so that they refuse it", what)
 }
 
 // intermediateDoubts lists what Go lets through and others do not, or what is probably not meant.

@@ -102,7 +102,7 @@ func parseCertificates(data []byte, name string, most int) ([]numbered, []Findin
 		cert, problem := parseBlock(block, name)
 		if problem != nil {
 			list = append(list, *problem)
-			broken = true
+			broken = broken || problem.Severity == SeverityError
 		}
 		if cert == nil {
 			continue
@@ -143,6 +143,11 @@ func parseBlock(block pemBlock, name string) (*x509.Certificate, *Finding) {
 	if block.headers {
 		return cert, fail("remove the lines between BEGIN and the first line of base64",
 			"(%s) has PEM headers; many programs skip it in silence", subject(cert))
+	}
+	if block.blank > 0 {
+		f := finding(NotACertificate, "remove the empty line", "block %d of %s (%s) has an empty line in it, line %d: OpenSSL, and so curl and Python, cannot read the file",
+			block.number, name, subject(cert), block.blank).withSeverity(SeverityWarning)
+		return cert, &f
 	}
 	return cert, nil
 }
@@ -251,7 +256,7 @@ func hintFor(disguise string) string {
 	case "binary DER":
 		return "convert it: openssl x509 -inform DER -in FILE -out NEW"
 	case "PKCS#12 (.p12, .pfx)":
-		return "convert it: openssl pkcs12 -in FILE -nodes, then separate certificates and key"
+		return "convert it: openssl pkcs12 -in FILE -nokeys -out fullchain.pem for the certificates, openssl pkcs12 -in FILE -nocerts -nodes -out key.pem for the key"
 	case "PEM, encoded once more as base64", "PEM, encoded twice more as base64":
 		return "decode it with base64 -d before putting it there; `data` of a Secret is base64 already, `stringData` is not"
 	case "base64 without the BEGIN and END lines":

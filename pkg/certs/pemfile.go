@@ -17,6 +17,7 @@ type pemBlock struct {
 	label   string // "CERTIFICATE"
 	bytes   []byte // the content; nil when problem is set
 	headers bool   // "Name: value" lines before the content
+	blank   int    // the line of an empty line within the content, which OpenSSL takes for the end of headers; 0 when there is none
 	skipped bool   // readers that take PEM literally pass over it in silence (a BOM, text before BEGIN)
 	problem string // why it cannot be read; empty when it can
 }
@@ -59,6 +60,9 @@ func readPEM(data []byte) pemFile {
 		}
 		if problem == "" {
 			block.bytes, block.headers, problem = decodeBlock(lines[i:end+1], label)
+			if at := blankLine(lines[i : end+1]); at > 0 && !block.headers {
+				block.blank = i + 1 + at
+			}
 		}
 		block.problem = problem
 		file.blocks = append(file.blocks, block)
@@ -164,6 +168,17 @@ func misplaced(before string) string {
 	}
 }
 
+// blankLine returns the index of the first empty line within a block, 0 when there is none. One right behind BEGIN does no
+// harm.
+func blankLine(lines [][]byte) int {
+	for i, line := range lines {
+		if i > 1 && len(bytes.TrimSpace(line)) == 0 {
+			return i
+		}
+	}
+	return 0
+}
+
 func decodeBlock(lines [][]byte, label string) (content []byte, headers bool, problem string) {
 	trimmed := make([][]byte, len(lines))
 	for i, line := range lines {
@@ -192,7 +207,7 @@ func disguise(data []byte) string {
 		return "text in UTF-16"
 	case isPKCS12(data):
 		return "PKCS#12 (.p12, .pfx)"
-	case len(data) > 4 && data[0] == 0x30 && data[1] >= 0x80:
+	case isDER(data):
 		return "binary DER"
 	case bytes.HasPrefix(data, []byte{0xfe, 0xed, 0xfe, 0xed}):
 		return "a Java key store"
@@ -200,6 +215,11 @@ func disguise(data []byte) string {
 		return "damaged PEM"
 	}
 	return decodedDisguise(trimmed)
+}
+
+// isDER says whether data begins as certificates and keys do: with a long sequence, or with a short one that is all.
+func isDER(data []byte) bool {
+	return len(data) > 4 && data[0] == 0x30 && (data[1] >= 0x80 || int(data[1])+2 == len(data))
 }
 
 // decodedDisguise looks one and two layers of base64 deep.
@@ -211,7 +231,7 @@ func decodedDisguise(text []byte) string {
 	if bytes.Contains(once, []byte("-----BEGIN")) {
 		return "PEM, encoded once more as base64"
 	}
-	if len(once) > 4 && once[0] == 0x30 && once[1] >= 0x80 {
+	if isDER(once) {
 		return "base64 without the BEGIN and END lines"
 	}
 	if twice, ok := unbase64(once); ok && bytes.Contains(twice, []byte("-----BEGIN")) {

@@ -1,6 +1,7 @@
 package iptls
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/netip"
@@ -162,6 +163,15 @@ func (c *Candidate) asRequest(stdin io.Reader) (request, error) {
 	return req, nil
 }
 
+// readPEMFile is readFile for a file that must not be empty.
+func readPEMFile(what, path string, stdin io.Reader, limit int) ([]byte, error) {
+	content, err := readFile(what, path, stdin, limit)
+	if err == nil && len(bytes.TrimSpace(content)) == 0 {
+		return nil, ui.WithHint(ui.Usage(fmt.Errorf("%s in %s is empty", what, nameOf(path))), "give the file that holds it, in PEM")
+	}
+	return content, err
+}
+
 // readFile reads one byte more than what the checks take, so that they can say that it is too much.
 func readFile(what, path string, stdin io.Reader, limit int) ([]byte, error) {
 	source := stdin
@@ -175,7 +185,7 @@ func readFile(what, path string, stdin io.Reader, limit int) ([]byte, error) {
 	}
 	content, err := io.ReadAll(io.LimitReader(source, int64(limit)+1))
 	if err != nil {
-		return nil, fmt.Errorf("reading %s from %s: %w", what, nameOf(path), err)
+		return nil, ui.Usage(fmt.Errorf("reading %s: %w", what, err))
 	}
 	return content, nil
 }

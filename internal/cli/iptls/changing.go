@@ -110,7 +110,7 @@ func refusalHint(first certs.Finding, done string) string {
 		hint += "; "
 	}
 	hint += done + fmt.Sprintf("run %q for more", "pinniped explain "+string(first.Code))
-	if certs.Allowable(first.Code) {
+	if first.CanBeAllowed() {
 		hint += fmt.Sprintf(", or give --allow %s if you accept the consequence", first.Code)
 	}
 	return hint

@@ -370,7 +370,7 @@ func distinctLeaves(served []certs.Served) int {
 // checkFiles judges files only.
 func (o *CheckOptions) checkFiles() (*CheckResult, error) {
 	limits := certs.DefaultLimits()
-	chain, err := readFile("the certificate", o.Cert, o.In, limits.ChainBytes)
+	chain, err := readPEMFile("the certificate", o.Cert, o.In, limits.ChainBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -381,7 +381,7 @@ func (o *CheckOptions) checkFiles() (*CheckResult, error) {
 	result := o.newResult("files", in.Bundle)
 	if in.NoKey {
 		result.NotChecked = append(result.NotChecked, "the private key, and a handshake with it: give it with --key")
-	} else if in.KeyPEM, err = readFile("the private key", o.Key, o.In, limits.KeyBytes); err != nil {
+	} else if in.KeyPEM, err = readPEMFile("the private key", o.Key, o.In, limits.KeyBytes); err != nil {
 		return nil, err
 	}
 	for _, name := range o.Names {

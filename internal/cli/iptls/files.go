@@ -192,11 +192,11 @@ func (o *SetOptions) readKeyPair() (*keyPair, error) {
 		return nil, nil
 	}
 	limits := certs.DefaultLimits()
-	cert, err := readFile("the certificate", o.Cert, o.In, limits.ChainBytes)
+	cert, err := readPEMFile("the certificate", o.Cert, o.In, limits.ChainBytes)
 	if err != nil {
 		return nil, err
 	}
-	key, err := readFile("the private key", o.Key, o.In, limits.KeyBytes)
+	key, err := readPEMFile("the private key", o.Key, o.In, limits.KeyBytes)
 	if err != nil {
 		return nil, err
 	}

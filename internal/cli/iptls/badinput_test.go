@@ -1,0 +1,108 @@
+package iptls
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// TestBadInput has files as people have them: each is named for what it is, the hint leads out, and nothing is written.
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	again := func(data []byte) []byte { return []byte(base64.StdEncoding.EncodeToString(data)) }
+	der := func(data []byte) []byte {
+		block, _ := pem.Decode(data)
+		return block.Bytes
+	}
+	windows := func(data []byte) []byte { return bytes.ReplaceAll(data, []byte("\n"), []byte("\r\n")) }
+	old, err := certs.NewCA("Old Intermediate", time.Now().Add(-48*time.Hour), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*world, *certs.KeyPair)
+		code   int
+		says   []string
+	}{
+		{"Windows line ends", func(_ *world, p *certs.KeyPair) { p.CertPEM, p.KeyPEM = windows(p.CertPEM), windows(p.KeyPEM) }, 0, []string{"configured"}},
+		{"DER", func(_ *world, p *certs.KeyPair) { p.CertPEM = der(p.CertPEM) }, 3, []string{"it is binary DER", "openssl x509 -inform DER"}},
+		{"a key in DER", func(_ *world, p *certs.KeyPair) { p.KeyPEM = der(p.KeyPEM) }, 3, []string{"it is binary DER", "openssl pkey -inform DER"}},
+		{"PKCS#12", func(_ *world, p *certs.KeyPair) {
+			p.CertPEM = append([]byte{0x30, 0x82, 0x0a, 0x47, 0x02, 0x01, 0x03, 0x30, 0x82, 0x0a, 0x0d}, make([]byte, 2600)...)
+		}, 3, []string{"it is PKCS#12", "openssl pkcs12 -in FILE -nokeys"}},
+		{"base64 of PEM", func(_ *world, p *certs.KeyPair) { p.CertPEM = again(p.CertPEM) }, 3, []string{"encoded once more as base64", "base64 -d"}},
+		{"base64 of base64 of PEM", func(_ *world, p *certs.KeyPair) { p.CertPEM = again(again(p.CertPEM)) }, 3, []string{"encoded twice more as base64"}},
+		{"the chain in the wrong order", func(w *world, p *certs.KeyPair) { p.CertPEM = append(w.ca.CertPEM(), p.CertPEM...) }, 3, []string{"ChainOrder", "it must come first"}},
+		{"a key with a passphrase", func(_ *world, p *certs.KeyPair) {
+			p.KeyPEM = pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY", Bytes: der(p.KeyPEM)})
+		}, 3, []string{"KeyEncrypted", "openssl pkey -in FILE -out NEW"}},
+		{"an old key with a passphrase", func(_ *world, p *certs.KeyPair) {
+			p.KeyPEM = pem.EncodeToMemory(&pem.Block{
+				Type: "RSA PRIVATE KEY", Headers: map[string]string{"Proc-Type": "4,ENCRYPTED", "DEK-Info": "AES-256-CBC,00"}, Bytes: der(p.KeyPEM),
+			})
+		}, 3, []string{"KeyEncrypted"}},
+		{"an expired intermediate", func(_ *world, p *certs.KeyPair) {
+			issued, err := old.IssueServing(loopback(), time.Now(), 90*24*time.Hour)
+			if err != nil {
+				return
+			}
+			p.CertPEM, p.KeyPEM = append(issued.CertPEM, old.CertPEM()...), issued.KeyPEM
+		}, 3, []string{"expired on "}},
+		{"certificate and key exchanged", func(_ *world, p *certs.KeyPair) { p.CertPEM, p.KeyPEM = p.KeyPEM, p.CertPEM }, 3, []string{"is a private key", "may have been exchanged"}},
+		{"an empty file", func(_ *world, p *certs.KeyPair) { p.CertPEM = []byte("\n") }, 2, []string{"the certificate in ", " is empty"}},
+		{"a request", func(_ *world, p *certs.KeyPair) {
+			p.CertPEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der(p.CertPEM)})
+		}, 3, []string{`is labelled "CERTIFICATE REQUEST"`, "the certificate that the CA returned"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.served(t)
+			w.cluster.secret = nil
+			pair := &certs.KeyPair{CertPEM: bytes.Clone(w.pair.CertPEM), KeyPEM: bytes.Clone(w.pair.KeyPEM)}
+			tt.change(w, pair)
+			r := w.fromFiles(t, pair, nil)
+			r.check(t, tt.code, tt.says...)
+			if (w.cluster.secret != nil) != (tt.code == 0) {
+				t.Errorf("the Secret is there: %v", w.cluster.secret != nil)
+			}
+			if all := r.out.String() + r.errOut.String(); strings.Contains(all, "PRIVATE KEY-----") || strings.Contains(all, base64.StdEncoding.EncodeToString(der(w.pair.KeyPEM))[:40]) {
+				t.Error("the key is printed")
+			}
+		})
+	}
+	t.Run("a CA bundle with Windows line ends", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.served(t)
+		path := filepath.Join(t.TempDir(), "ca.pem")
+		if err := os.WriteFile(path, windows(w.ca.CertPEM()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w.set(t.Context(), func(o *SetOptions) { o.CABundle = path }, "ca-bundle").check(t, 0, "configured")
+		decoded, err := base64.StdEncoding.DecodeString(w.cluster.issuer.Spec.ImpersonationProxy.TLS.CertificateAuthorityData)
+		if err != nil || !x509.NewCertPool().AppendCertsFromPEM(decoded) {
+			t.Errorf("what is advertised cannot be read: %v", err)
+		}
+	})
+	t.Run("a refusal that no --allow lets through does not offer it", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		pair := &certs.KeyPair{CertPEM: append(w.ca.CertPEM(), w.pair.CertPEM...), KeyPEM: w.pair.KeyPEM}
+		r := w.fromFiles(t, pair, nil)
+		r.check(t, 3, "ChainOrder")
+		if strings.Contains(ui.HintOf(r.err), "--allow") {
+			t.Errorf("offers --allow: %s", ui.HintOf(r.err))
+		}
+	})
+}

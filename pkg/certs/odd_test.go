@@ -1,0 +1,144 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"strings"
+	"testing"
+)
+
+func critical(oid asn1.ObjectIdentifier, value ...byte) change {
+	return func(c *x509.Certificate) {
+		c.ExtraExtensions = append(c.ExtraExtensions, pkix.Extension{Id: oid, Critical: true, Value: value})
+	}
+}
+
+// onlyDirectory are name constraints that permit one directory name: SEQUENCE { [0] { SEQUENCE { [4] Name } } }.
+func onlyDirectory(t *testing.T) []byte {
+	t.Helper()
+	name, err := asn1.Marshal(pkix.Name{CommonName: "Other"}.ToRDNSequence())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrap := func(tag byte, content []byte) []byte { return append([]byte{tag, byte(len(content))}, content...) }
+	return wrap(0x30, wrap(0xa0, wrap(0x30, wrap(0xa4, name))))
+}
+
+// TestOdd keeps what a comparison of several hundred odd certificates with Go, OpenSSL and GnuTLS has brought to light:
+// each is named for what it is.
+func TestOdd(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	unknown := critical(asn1.ObjectIdentifier{1, 2, 3, 4, 5}, 5, 0)
+	directory := p.root.newCA(t, "Directory", critical(asn1.ObjectIdentifier{2, 5, 29, 30}, onlyDirectory(t)...))
+	demanding := p.root.newCA(t, "Demanding", critical(asn1.ObjectIdentifier{2, 5, 29, 36}, 0x30, 0x03, 0x80, 0x01, 0x00))
+	anyRoot := newRoot(t, "Any", func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageAny} })
+	blank := func(data []byte, before string) []byte {
+		return bytes.Replace(data, []byte(before), []byte("\n"+before), 1)
+	}
+	for _, tt := range []struct {
+		name    string
+		in      Input
+		want    []string
+		message string
+	}{
+		{
+			name: "names a critical extension of the serving certificate that nobody knows",
+			in:   inputFor(t, p.root, p.inter.newLeaf(t, unknown), p.inter), want: []string{"error BundleDoesNotVerify"}, message: "do not know (1.2.3.4.5)",
+		},
+		{
+			name: "names name constraints that Go does not understand",
+			in:   inputFor(t, p.root, directory.newLeaf(t), directory), want: []string{"error IntermediateInvalid"}, message: "2.5.29.30, name constraints",
+		},
+		{
+			name: "names policies that a CA demands",
+			in:   inputFor(t, p.root, demanding.newLeaf(t), demanding), want: []string{"error BundleDoesNotVerify"}, message: "demands certificate policies",
+		},
+		{
+			name: "warns of a root for any usage",
+			in:   inputFor(t, anyRoot, anyRoot.newLeaf(t)), want: []string{"warning StrictClients"}, message: "anyExtendedKeyUsage without serverAuth: OpenSSL",
+		},
+		{
+			name: "warns of an empty name",
+			in:   inputFor(t, p.root, p.inter.newLeaf(t, sans(testName, "")), p.inter), want: []string{"warning StrictClients"}, message: "GnuTLS cannot read it",
+		},
+		{
+			name: "warns of an empty line in the bundle",
+			in: func() Input {
+				in := p.input(t)
+				in.Bundle = blank(in.Bundle, "-----END")
+				return in
+			}(), want: []string{"warning NotACertificate"}, message: "block 1 of the CA bundle",
+		},
+		{
+			name: "takes an empty line behind BEGIN",
+			in: func() Input {
+				in := p.input(t)
+				in.Bundle = bytes.Replace(in.Bundle, []byte("CERTIFICATE-----\n"), []byte("CERTIFICATE-----\n\n"), 1)
+				return in
+			}(),
+		},
+		{
+			name: "takes Windows line ends everywhere",
+			in: func() Input {
+				in := p.input(t)
+				for _, data := range []*[]byte{&in.Bundle, &in.CertPEM, &in.KeyPEM} {
+					*data = bytes.ReplaceAll(*data, []byte("\n"), []byte("\r\n"))
+				}
+				return in
+			}(),
+		},
+		{
+			name: "recognises a short key in DER",
+			in: func() Input {
+				in := p.input(t)
+				var err error
+				if in.KeyPEM, err = x509.MarshalECPrivateKey(p.leaf.key.(*ecdsa.PrivateKey)); err != nil {
+					t.Fatal(err)
+				}
+				return in
+			}(), want: []string{"error KeyUnreadable"}, message: "it is binary DER",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			report := wantFindings(t, tt.in, tt.want...)
+			if first, ok := report.First(); ok && !strings.Contains(first.Message, tt.message) {
+				t.Errorf("%q does not say %q", first.Message, tt.message)
+			}
+		})
+	}
+}
+
+func TestCanBeAllowed(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	leafSecond := p.input(t)
+	leafSecond.CertPEM = chainOf(p.inter, p.leaf)
+	expired := p.input(t)
+	expired.Now = p.leaf.NotAfter.Add(day)
+	for _, tt := range []struct {
+		name string
+		in   Input
+		want bool
+	}{
+		{"says no where TLS libraries would refuse to serve it, whatever the code", leafSecond, false},
+		{"says yes where only the code decides", expired, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			first, ok := Check(tt.in).First()
+			if !ok || first.CanBeAllowed() != tt.want {
+				t.Errorf("%v, CanBeAllowed is %v", first, first.CanBeAllowed())
+			}
+			in := tt.in
+			in.Allow = Codes()
+			if now, _ := Check(in).First(); now.Allowed != tt.want {
+				t.Errorf("with every code allowed: %+v", now)
+			}
+		})
+	}
+}
