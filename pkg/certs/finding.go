@@ -69,7 +69,9 @@ type Finding struct {
 func (f Finding) Refuses() bool { return f.Severity == SeverityError && !f.Allowed }
 
 // CanBeAllowed says whether naming the code in Input.Allow lets this finding through.
-func (f Finding) CanBeAllowed() bool { return f.Severity == SeverityError && !f.final && Allowable(f.Code) }
+func (f Finding) CanBeAllowed() bool {
+	return f.Severity == SeverityError && !f.final && Allowable(f.Code)
+}
 
 // String returns the finding in one line: "CODE: message".
 func (f Finding) String() string { return fmt.Sprintf("%s: %s", f.Code, f.Message) }

@@ -64,6 +64,7 @@ type Server struct {
 	requests []Request
 	lifetime time.Duration
 	failures []int // status codes for the next TokenCredentialRequests
+	slow     time.Duration
 }
 
 // New starts a server whose API groups end in suffix.
@@ -180,6 +181,13 @@ func (s *Server) IssueFor(lifetime time.Duration) {
 	s.lifetime = lifetime
 }
 
+// SlowDown makes every request that changes an object take that long.
+func (s *Server) SlowDown(by time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slow = by
+}
+
 // FailExchanges answers the next TokenCredentialRequests with these status codes, with "Retry-After: 0".
 func (s *Server) FailExchanges(codes ...int) {
 	s.mu.Lock()
@@ -227,6 +235,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if r.Method == http.MethodPatch || r.Method == http.MethodDelete {
+		time.Sleep(s.slow)
+	}
 	s.requests = append(s.requests, Request{
 		Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery,
 		Authorization: r.Header.Get("Authorization"), ContentType: r.Header.Get("Content-Type"), Body: string(body),
@@ -316,6 +327,9 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, object map[string
 		return
 	}
 	merged := merge(object, applied)
+	if parts := strings.Split(r.URL.Path, "/"); object == nil && len(parts) > 4 && parts[3] == "namespaces" { // /api/v1/namespaces/x/...
+		merged = merge(merged, map[string]any{"metadata": map[string]any{"namespace": parts[4]}})
+	}
 	if r.URL.Query().Get("dryRun") == "" {
 		s.objects[r.URL.Path] = merged
 	}

@@ -1,0 +1,129 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery/discoverytest"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// TestInterruptedChanges interrupts `ip-tls set` at random moments, over and over. Each run brings a certificate in files and an
+// endpoint that belong together: afterwards both are in the cluster or neither is, and the last run, left in peace, finishes.
+func TestInterruptedChanges(t *testing.T) {
+	t.Parallel()
+	program, err := exec.LookPath("pinniped")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := discoverytest.New(apis.DefaultGroupSuffix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	issuer := discoverytest.Issuer(apis.DefaultGroupSuffix, "issuer") // no agent reports, so that nothing ever takes effect
+	issuer.Spec.ImpersonationProxy.Service.Type = "None"
+	issuer.Spec.ImpersonationProxy.ExternalEndpoint = "p0.example.com"
+	if err := server.Put(issuer); err != nil {
+		t.Fatal(err)
+	}
+	server.SlowDown(100 * time.Millisecond)
+	client, err := discovery.Connect(server.Config(), apis.DefaultGroupSuffix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := certs.NewCA("Company CA", time.Now(), 365*24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(name string, content []byte) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	admin, bundle := filepath.Join(dir, "admin.yaml"), write("ca.pem", ca.CertPEM())
+	if err := clientcmd.WriteToFile(*server.Kubeconfig(), admin); err != nil {
+		t.Fatal(err)
+	}
+
+	runs := 40
+	if testing.Short() {
+		runs = 10
+	}
+	random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
+	current, pairs, seen := 0, []*certs.KeyPair{nil}, map[bool]int{}
+	for i := 1; i <= runs; i++ {
+		pair, err := ca.IssueServing(certs.SANs{DNSNames: []string{"*.example.com"}}, time.Now(), 90*24*time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pairs = append(pairs, pair)
+		number := strconv.Itoa(i)
+		command := exec.CommandContext(t.Context(), program, "ip-tls", "set", "--kubeconfig", admin, "--secret", "proxy-tls", "--timeout", "5m",
+			"--cert", write("cert"+number, pair.CertPEM), "--key", write("key"+number, pair.KeyPEM), "--ca-bundle", bundle, "--external-endpoint", "p"+number+".example.com")
+		command.Env = append(os.Environ(), "HOME="+dir)
+		var stderr bytes.Buffer
+		command.Stderr = &stderr
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		within := 450 * time.Millisecond
+		if i%2 == 0 {
+			within = 80 * time.Millisecond // mostly before anything is written
+		}
+		moment := time.Duration(random.Int64N(int64(within)))
+		time.Sleep(moment) // the moment is the point of the test
+		if err := command.Process.Signal([]os.Signal{syscall.SIGINT, syscall.SIGTERM}[i/2%2]); err != nil {
+			t.Fatal(err)
+		}
+		_ = command.Wait() // the exit code is looked at below
+		code := command.ProcessState.ExitCode()
+		killed := code == -1 // before the program could ask for the signal
+		if code != 130 && !killed {
+			t.Errorf("run %d, interrupted after %s: exit code %d:\n%s", i, moment, code, &stderr)
+		}
+		now, err := client.CredentialIssuer(t.Context(), "issuer")
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := now.Spec.ImpersonationProxy.ExternalEndpoint == "p"+number+".example.com"
+		if changed {
+			current = i
+		}
+		seen[changed]++
+		if want := "p" + strconv.Itoa(current) + ".example.com"; now.Spec.ImpersonationProxy.ExternalEndpoint != want {
+			t.Fatalf("run %d, interrupted after %s: the endpoint is %q, want %q", i, moment, now.Spec.ImpersonationProxy.ExternalEndpoint, want)
+		}
+		secret, err := client.Secret(t.Context(), "pinniped-concierge", "proxy-tls")
+		if current == 0 {
+			if err == nil {
+				t.Fatalf("run %d, interrupted after %s: a Secret is there, the CredentialIssuer is as it was:\n%s", i, moment, &stderr)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(secret.Data["tls.crt"], pairs[current].CertPEM) || !bytes.Equal(secret.Data["tls.key"], pairs[current].KeyPEM) {
+			t.Fatalf("run %d, interrupted after %s: the Secret is not of the configuration in place:\n%s", i, moment, &stderr)
+		}
+	}
+	t.Logf("interrupted before the change %d times, after it %d times", seen[false], seen[true])
+}
