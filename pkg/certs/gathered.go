@@ -70,7 +70,7 @@ func servedProblem(want Expected, pool *x509.CertPool, served Served) (problem, 
 	if want.SHA256 == "" {
 		presents = "presents a certificate"
 	} else if got := Fingerprint(leaf.Raw); got != want.SHA256 {
-		return fmt.Sprintf("presents another certificate: %s, SHA-256 %s, valid until %s", subject(leaf), got[:16], date(leaf.NotAfter)),
+		return fmt.Sprintf("presents another certificate: %s, SHA-256 %s, issued by %s, valid until %s", subject(leaf), got[:16], issuer(leaf), date(leaf.NotAfter)),
 			"wait until every replica has taken it over; if that lasts, something in front of the agent ends TLS itself, or the address is somebody else's"
 	}
 	intermediates := x509.NewCertPool()

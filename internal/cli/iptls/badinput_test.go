@@ -2,11 +2,15 @@ package iptls
 
 import (
 	"bytes"
+	"context"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -105,4 +109,48 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("offers --allow: %s", ui.HintOf(r.err))
 		}
 	})
+}
+
+// answering is a network in which a name leads to the addresses given, or to an error.
+type answering struct {
+	RealNetwork
+	addresses []netip.Addr
+	err       error
+}
+
+func (n answering) Resolve(context.Context, string) ([]netip.Addr, error) { return n.addresses, n.err }
+
+// TestBadEndpoint has endpoints at which the proxy is not: the reason is told, and what was there is put back.
+func TestBadEndpoint(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name    string
+		network func(*testing.T, *world) answering
+		says    []string
+	}{
+		{"resolves to nothing", func(*testing.T, *world) answering { return answering{} }, []string{`"proxy.example.com" resolves to no address`}},
+		{"is not known", func(*testing.T, *world) answering {
+			return answering{err: &net.DNSError{Err: "no such host", Name: "proxy.example.com", IsNotFound: true}}
+		}, []string{`resolving "proxy.example.com": lookup proxy.example.com: no such host`}},
+		{"is somebody else's", func(_ *testing.T, _ *world) answering {
+			return answering{addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}
+		}, []string{"presents another certificate", `issued by "CN=Somebody Else"`, "something in front of the agent ends TLS itself, or the address is somebody else's"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			other := startProxy(t, serving(t, newCA(t, "Somebody Else"), loopback()))
+			at := "proxy.example.com:" + strconv.Itoa(other.port)
+			w.cluster.afterApply = func(c *fakeCluster) { c.report("https://"+at, w.ca.CertPEM()) }
+			r := w.set(t.Context(), func(o *SetOptions) {
+				o.ExternalEndpoint, o.Timeout, o.Network = at, 400*time.Millisecond, tt.network(t, w)
+			}, "external-endpoint")
+			r.check(t, 5, append(tt.says, "the previous configuration was put back")...)
+			if got := w.cluster.issuer.Spec.ImpersonationProxy; got.TLS != nil || got.ExternalEndpoint != w.proxy.endpoint() {
+				t.Errorf("it was not put back: %+v", got)
+			}
+			status := w.status(t.Context(), func(o *StatusOptions) { o.Network = tt.network(t, w) })
+			status.check(t, 5, "not in effect")
+		})
+	}
 }

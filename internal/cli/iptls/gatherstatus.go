@@ -245,7 +245,7 @@ func (l *statusLook) certificate() {
 		return
 	}
 	l.Certificate.SecondsLeft = int64(l.Certificate.NotAfter.Sub(l.At).Seconds())
-	if l.RenewedBy == nil && from == "endpoint" && l.Configured.Secret == nil {
+	if l.RenewedBy == nil && from == "endpoint" && l.Configured.Secret == nil && generatedBundle(l.bundle) {
 		l.RenewedBy = &Renewer{Kind: renewedByAgent, Name: l.CredentialIssuer}
 	}
 }

@@ -21,6 +21,7 @@ type observation struct {
 	view      agentView
 	addresses []Address
 	skipped   []string
+	hint      string   // what to do about what an address presents
 	problems  []string // why it is not as it should be; empty when it is
 }
 
@@ -193,6 +194,7 @@ func (o *Changing) askEndpoint(ctx context.Context, p *plan, bundle []byte, seen
 		if len(problems) > 0 {
 			address.Problem = problems[0].Message
 			seen.problems = append(seen.problems, problems[0].Message)
+			seen.hint = problems[0].Hint
 		}
 		seen.addresses = append(seen.addresses, address)
 	}
@@ -247,6 +249,9 @@ func (o *Changing) notConverged(ctx context.Context, st *state, p *plan, applied
 			result.RolledBack = true
 			hint = "the previous configuration was put back; mend the cause, or give more time with --timeout"
 		}
+	}
+	if seen.hint != "" {
+		hint += "; about the address: " + seen.hint
 	}
 	return ui.WithExitCode(ui.WithHint(failed, "%s", hint), ui.ExitNotConverged)
 }
