@@ -16,9 +16,12 @@ type Progress struct {
 	Style Style
 	// Spin lets a Task redraw its line. Set it only for a terminal.
 	Spin bool
+	// Now is the clock by which steps that took a while tell how long; nil for none of that.
+	Now func() time.Time
 
 	mu   sync.Mutex
-	task *Task // whose line is on the screen
+	task *Task     // whose line is on the screen
+	last time.Time // when the step before ended
 }
 
 // NewProgress returns a Progress that writes to w, with colour and spinner as w and the environment allow.
@@ -27,20 +30,42 @@ func NewProgress(w io.Writer, getenv func(string) string, quiet bool) *Progress 
 	if quiet {
 		return &Progress{}
 	}
-	return &Progress{Out: w, Style: StyleFor(w, getenv), Spin: IsTerminal(w) && getenv("TERM") != "dumb"}
+	p := &Progress{Out: w, Style: StyleFor(w, getenv), Spin: IsTerminal(w) && getenv("TERM") != "dumb"}
+	if p.Spin {
+		p.Now, p.last = time.Now, time.Now()
+	}
+	return p
 }
 
 // Info prints a step that says what is or will be.
 func (p *Progress) Info(format string, args ...any) { p.line("•", format, args...) }
 
 // Done prints a step that went well.
-func (p *Progress) Done(format string, args ...any) { p.line(p.Style.Good("✓"), format, args...) }
+func (p *Progress) Done(format string, args ...any) { p.step(p.Style.Good("✓"), format, args...) }
 
 // Fail prints a step that went wrong.
-func (p *Progress) Fail(format string, args ...any) { p.line(p.Style.Bad("✗"), format, args...) }
+func (p *Progress) Fail(format string, args ...any) { p.step(p.Style.Bad("✗"), format, args...) }
 
 // Warn prints something that the reader should know, but that stops nothing.
 func (p *Progress) Warn(format string, args ...any) { p.line(p.Style.Caution("!"), format, args...) }
+
+// step is a line that tells how long the step took, if that was long enough to be noticed.
+func (p *Progress) step(mark, format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	text := fmt.Sprintf(format, args...)
+	if p.Now != nil {
+		now := p.Now()
+		if took := now.Sub(p.last); !p.last.IsZero() && took >= noticeable {
+			text += p.Style.Faint(fmt.Sprintf(" (%s)", took.Round(100*time.Millisecond)))
+		}
+		p.last = now
+	}
+	p.printLocked(mark, text)
+}
+
+// noticeable is how long a step takes that a person notices.
+const noticeable = 200 * time.Millisecond
 
 func (p *Progress) line(mark, format string, args ...any) {
 	p.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -121,5 +122,21 @@ func TestStyle(t *testing.T) {
 	}
 	if ui.StyleFor(&bytes.Buffer{}, func(string) string { return "" }).Colour {
 		t.Error("want no colour in a buffer")
+	}
+}
+
+func TestStepsTellHowLongTheyTook(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	p := &ui.Progress{Out: &out, Now: func() time.Time { return now }}
+	p.Done("first")
+	now = now.Add(50 * time.Millisecond)
+	p.Done("quick")
+	now = now.Add(2340 * time.Millisecond)
+	p.Warn("no step")
+	p.Fail("slow")
+	if got, want := out.String(), "✓ first\n✓ quick\n! no step\n✗ slow (2.3s)\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
