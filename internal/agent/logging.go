@@ -29,6 +29,8 @@ func setUpLogging(config LogConfig, out io.Writer) (logr.Logger, error) {
 	}
 	logger := logr.FromSlogHandler(handler)
 	ctrl.SetLogger(logger)
+	slog.SetDefault(slog.New(handler)) // what libraries print through package log goes the same way
+	slog.SetLogLoggerLevel(-libraryLevel)
 	klog.SetLoggerWithOptions(logger.V(libraryLevel), klog.ContextualLogger(true))
 	var level klog.Level
 	if err := level.Set(strconv.Itoa(verbosity)); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -29,8 +30,8 @@ func TestNoLevelShowsBodies(t *testing.T) { //nolint:paralleltest // it sets the
 	}))
 	t.Cleanup(api.Close)
 	t.Cleanup(klog.CaptureState().Restore)
-	var log bytes.Buffer
-	logger, err := setUpLogging(LogConfig{Level: "all"}, &log)
+	var logged bytes.Buffer
+	logger, err := setUpLogging(LogConfig{Level: "all"}, &logged)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,12 +44,40 @@ func TestNoLevelShowsBodies(t *testing.T) { //nolint:paralleltest // it sets the
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
-	if !strings.Contains(log.String(), "/api/v1/namespaces/ns/secrets") {
-		t.Errorf("want requests in the log, got %s", log.String())
+	if !strings.Contains(logged.String(), "/api/v1/namespaces/ns/secrets") {
+		t.Errorf("want requests in the log, got %s", logged.String())
 	}
 	for _, hidden := range []string{"the-private-key", "the-token"} {
-		if strings.Contains(log.String(), hidden) {
-			t.Errorf("%q is in the log: %s", hidden, log.String())
+		if strings.Contains(logged.String(), hidden) {
+			t.Errorf("%q is in the log: %s", hidden, logged.String())
+		}
+	}
+}
+
+// TestEveryLineIsStructured has everything that logs in this process log: each line is JSON, and libraries are quiet at level info.
+func TestEveryLineIsStructured(t *testing.T) { // not parallel: the loggers of libraries are global
+	t.Cleanup(klog.CaptureState().Restore)
+	for level, want := range map[string]int{"info": 1, "debug": 4} {
+		out := &lockedBuffer{}
+		logger, err := setUpLogging(LogConfig{Level: level}, out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logger.Info("Did something")
+		logger.V(2).Info("Decided something")
+		klog.Info("a library")
+		log.Print("http2: another library\n")
+		klog.Flush()
+		lines := 0
+		for line := range strings.Lines(out.String()) {
+			var entry struct{ Time, Level, Msg string }
+			if err := json.Unmarshal([]byte(line), &entry); err != nil || entry.Msg == "" || entry.Time == "" {
+				t.Errorf("%s: not a structured line: %q", level, line)
+			}
+			lines++
+		}
+		if lines != want {
+			t.Errorf("%s: got %d lines, want %d:\n%s", level, lines, want, out)
 		}
 	}
 }

@@ -1,6 +1,10 @@
 package integration
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -11,6 +15,40 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 )
+
+// TestMonitoringIsAccepted has the API server judge the optional manifests for Prometheus on top of the others.
+func TestMonitoringIsAccepted(t *testing.T) {
+	w := needsCluster(t)
+	overlay := t.TempDir()
+	deploy, err := filepath.Rel(overlay, w.Deploy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := fmt.Sprintf("resources: [%[1]s/concierge]\ncomponents: [%[1]s/monitoring]\n", filepath.ToSlash(deploy))
+	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// The rest is applied already, and the Service of the Concierge APIs leads elsewhere in this world.
+	var changed []string
+	for document := range strings.SplitSeq(w.succeed(t, w.kubectl, "kustomize", overlay), "\n---\n") {
+		for _, kind := range []string{"\nkind: Deployment\n", "\nkind: NetworkPolicy\n", "\n  name: pinniped-concierge-metrics\n"} {
+			if strings.Contains("\n"+document, kind) {
+				changed = append(changed, document)
+			}
+		}
+	}
+	file := filepath.Join(overlay, "changed.yaml")
+	if err := os.WriteFile(file, []byte(strings.Join(changed, "\n---\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	applied := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "apply", "--server-side", "--force-conflicts", "--dry-run=server",
+		"--filename="+file, "--output=yaml")
+	for _, want := range []string{"name: pinniped-concierge-metrics", "kind: NetworkPolicy", `value: :8446`, "name: metrics"} {
+		if !strings.Contains(applied, want) {
+			t.Errorf("there is no %q in what the API server would have", want)
+		}
+	}
+}
 
 // TestThePodsAreAdmitted asks the API server to admit the pods of the shipped Deployments in their namespaces, which enforce the restricted pod
 // security standard, and one that is privileged, which must be refused.

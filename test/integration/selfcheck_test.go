@@ -73,6 +73,24 @@ func TestWhatReplicasMeasure(t *testing.T) {
 			}
 		}
 	}
+	w.putSecret(t, "measured-cert", pairData(w.issue(t, "elsewhere.example.com")))
+	for _, agent := range w.agents {
+		eventually(t, 20*time.Second, func() error {
+			if scrape(t, agent)[`pinniped_agent_serving_certificate_findings{code="NameNotCovered",severity="error"}`] != 1 {
+				return errors.New("no refusal is measured")
+			}
+			return nil
+		})
+	}
+	w.putSecret(t, "measured-cert", pairData(pair))
+	for _, agent := range w.agents {
+		eventually(t, 20*time.Second, func() error {
+			if _, refused := scrape(t, agent)[`pinniped_agent_serving_certificate_findings{code="NameNotCovered",severity="error"}`]; refused {
+				return errors.New("the refusal is still measured")
+			}
+			return nil
+		})
+	}
 	if leaders != 1 {
 		t.Errorf("%v replicas lead", leaders)
 	}

@@ -1,0 +1,152 @@
+package agent
+
+import (
+	"crypto/tls"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
+	"github.com/pinniped-toolkit/pinniped/internal/privilege"
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// described takes a prometheus.Desc apart, which tells what it knows in its text only.
+var described = regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: ("(?:[^"\\]|\\.)*"), .*constLabels: \{(.*?)\}, variableLabels: \{(.*?)\}\}$`)
+
+// TestMetricsAreDocumented compares the table in docs/reference/metrics.md with what the agent registers. UPDATE_GOLDEN=1 rewrites the table.
+func TestMetricsAreDocumented(t *testing.T) {
+	t.Parallel()
+	a := &agent{options: Options{Version: "v1"}, holder: &servingcert.Holder{}, leader: &leadership{}}
+	registry := a.newRegistry([]prometheus.Collector{impersonator.NewMetrics(), &selfCheck{}})
+	descriptions := make(chan *prometheus.Desc)
+	go func() {
+		defer close(descriptions)
+		registry.Describe(descriptions)
+	}()
+	var rows []string
+	for description := range descriptions {
+		parts := described.FindStringSubmatch(description.String())
+		if parts == nil {
+			t.Fatalf("not understood: %s", description)
+		}
+		help := strings.ReplaceAll(strings.ReplaceAll(strings.Trim(parts[2], `"`), `\"`, "`"), "|", `\|`)
+		var labels []string
+		for label := range strings.SplitSeq(parts[3], ",") {
+			if name, _, ok := strings.Cut(label, "="); ok {
+				labels = append(labels, "`"+name+"`")
+			}
+		}
+		for label := range strings.SplitSeq(parts[4], ",") {
+			if label != "" {
+				labels = append(labels, "`"+label+"`")
+			}
+		}
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |", parts[1], kind(parts[1]), strings.Join(labels, ", "), help))
+	}
+	slices.Sort(rows)
+	table := "| metric | kind | labels | meaning |\n|---|---|---|---|\n" + strings.Join(rows, "\n") + "\n"
+
+	path := filepath.Join("..", "..", "docs", "reference", "metrics.md")
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- the table is made by go test ./internal/agent -->\n", "<!-- end of the table -->"
+	before, rest, ok := strings.Cut(string(content), begin)
+	written, after, found := strings.Cut(rest, end)
+	if !ok || !found {
+		t.Fatalf("%s has no place for the table", path)
+	}
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(path, []byte(before+begin+table+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(written, table); diff != "" {
+		t.Errorf("%s (-documented +registered), UPDATE_GOLDEN=1 accepts it:\n%s", path, diff)
+	}
+}
+
+func kind(name string) string {
+	switch {
+	case strings.HasSuffix(name, "_total"):
+		return "counter"
+	case strings.HasSuffix(name, "_seconds") && !strings.HasSuffix(name, "_timestamp_seconds"):
+		return "histogram"
+	}
+	return "gauge"
+}
+
+// TestMetricsOfTheAgent gathers them in each state of what they tell about.
+func TestMetricsOfTheAgent(t *testing.T) {
+	t.Parallel()
+	a := &agent{options: Options{Version: "v1.2.3"}, holder: &servingcert.Holder{}, leader: &leadership{}}
+	check := &selfCheck{}
+	registry := a.newRegistry([]prometheus.Collector{check})
+	expect := func(want map[string]float64) {
+		t.Helper()
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]float64{}
+		for _, family := range families {
+			for _, metric := range family.GetMetric() {
+				name := strings.TrimPrefix(family.GetName(), "pinniped_agent_")
+				for _, label := range metric.GetLabel() {
+					if label.GetName() != "goversion" {
+						name += " " + label.GetValue()
+					}
+				}
+				got[name] = metric.GetGauge().GetValue()
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	expect(map[string]float64{"build_info v1.2.3": 1, "leader": 0})
+
+	ca, err := certs.NewCA("ca", time.Unix(1_800_000_000, 0), 10*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := ca.IssueServing(certs.SANs{DNSNames: []string{"localhost"}}, time.Unix(1_800_000_000, 0), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate := tlsCertificate(t, pair)
+	a.holder.Serve(&servingcert.Material{Certificate: certificate, Source: servingcert.SourceExternal})
+	a.holder.Note(servingcert.Judgement{Refusal: &servingcert.Refusal{Finding: certs.Finding{Code: certs.KeyMismatch}}})
+	a.leader.leading.Store(true)
+	check.last.Store(&privilege.Report{Excess: []privilege.Excess{{What: "get secrets"}, {What: "list secrets"}}})
+	expect(map[string]float64{
+		"build_info v1.2.3": 1, "leader": 1, "upstream_credential_excess_rules": 2,
+		"serving_certificate_expiry_timestamp_seconds external": float64(certificate.Leaf.NotAfter.Unix()),
+		"serving_certificate_findings KeyMismatch error":        1,
+	})
+	a.holder.Withdraw()
+	a.leader.leading.Store(false)
+	check.last.Store(&privilege.Report{})
+	expect(map[string]float64{"build_info v1.2.3": 1, "leader": 0, "upstream_credential_excess_rules": 0})
+}
+
+func tlsCertificate(t *testing.T, pair *certs.KeyPair) tls.Certificate {
+	t.Helper()
+	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificate
+}
