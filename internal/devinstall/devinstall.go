@@ -136,6 +136,9 @@ func available(service *unstructured.Unstructured) bool {
 // Ready returns nil when the replica says that it is ready, as the kubelet would ask.
 func (a *Agent) Ready(ctx context.Context) error { return a.probe(ctx, "/readyz") }
 
+// Live returns nil when the replica says that it is alive, as the kubelet would ask.
+func (a *Agent) Live(ctx context.Context) error { return a.probe(ctx, "/livez") }
+
 // probe asks the replica in the way of a kubelet, which does not verify certificates either.
 func (a *Agent) probe(ctx context.Context, path string) error {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{

@@ -101,6 +101,17 @@ func TestTheAPIServerGoesAway(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "503") || !strings.Contains(err.Error(), `"kind":"Status"`) && !strings.Contains(err.Error(), `"kind": "Status"`) {
 		t.Errorf("without an API server: %v", err)
 	}
+	// The kubelet must neither restart the replicas for it nor take them out of the Service: all are as badly off, and 503 is an answer.
+	for ; time.Since(gone) < 12*time.Second; time.Sleep(500 * time.Millisecond) {
+		for i, agent := range w.agents {
+			if err := agent.Live(t.Context()); err != nil {
+				t.Fatalf("replica %d is not alive after %s: %v", i, time.Since(gone).Round(time.Second), err)
+			}
+			if err := agent.Ready(t.Context()); err != nil {
+				t.Fatalf("replica %d is not ready after %s: %v", i, time.Since(gone).Round(time.Second), err)
+			}
+		}
+	}
 	eventually(t, 30*time.Second, func() error {
 		if waited := time.Since(gone); waited < 17*time.Second { // a Lease lasts 15 s
 			return fmt.Errorf("waiting for the Lease to run out: %s", waited)
@@ -173,4 +184,32 @@ func (w *world) leader(t *testing.T) (leader, other *devinstall.Agent) {
 		return fmt.Errorf("the leader is %q", holder)
 	})
 	return leader, other
+}
+
+// TestABodyTooLarge: what the API server says about a body that it does not take comes through, as a Status.
+func TestABodyTooLarge(t *testing.T) {
+	w := needsCluster(t)
+	w.external(t, "large-cert", pairData(w.issue(t, "localhost")))
+	user, err := w.Cluster.User("sender", "system:masters")
+	if err != nil {
+		t.Fatal(err)
+	}
+	identity, err := tls.X509KeyPair(user.CertData, user.KeyData)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(w.pki.CertPEM())
+	for _, protocol := range []string{"h2", "http/1.1"} {
+		transport := &http.Transport{
+			TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{identity}, MinVersion: tls.VersionTLS12, NextProtos: []string{protocol}},
+			ForceAttemptHTTP2: protocol == "h2",
+		}
+		body := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"large"},"data":{"x":"` + strings.Repeat("x", 4<<20) + `"}}`
+		err := call(transport, http.MethodPost, "https://"+w.endpoint()+"/api/v1/namespaces/default/configmaps?dryRun=All", body)
+		transport.CloseIdleConnections()
+		if err == nil || !strings.Contains(err.Error(), "413") || !strings.Contains(err.Error(), `"reason":"RequestEntityTooLarge"`) {
+			t.Errorf("%s: got %v", protocol, err)
+		}
+	}
 }
