@@ -1,0 +1,58 @@
+package impersonator
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// TestLimitsAreDocumented compares what the server is made with, and other limits, with the table for admins.
+func TestLimitsAreDocumented(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", "agent.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := newHTTPServer(nil, nil, io.Discard)
+	seconds := func(d time.Duration) string { return fmt.Sprintf("%d s", int(d.Seconds())) }
+	kib := func(n int) string {
+		if n%(1<<20) == 0 {
+			return fmt.Sprintf("%d MiB", n>>20)
+		}
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	o, err := Options{
+		Listener: closedListener(t), Agent: &rest.Config{}, Upstream: &rest.Config{}, Token: &staticToken{}, GroupSuffix: "pinniped.dev",
+		ServingCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, nil },
+	}.complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, limit := range map[string]string{
+		"request header, all lines together":         kib(server.MaxHeaderBytes) + ", then 431",
+		"HTTP/2 streams of one connection at a time": fmt.Sprintf("%d, known client or not", server.HTTP2.MaxConcurrentStreams),
+		"HTTP/2 frame that is read":                  kib(server.HTTP2.MaxReadFrameSize),
+		"body of a request that waits in memory for the API server": kib(server.HTTP2.MaxReceiveBufferPerStream) + " a stream, " +
+			kib(server.HTTP2.MaxReceiveBufferPerConnection) + " a connection",
+		"time for TLS, and then for a request's header": seconds(server.ReadHeaderTimeout) + " each",
+		"connection without a request":                  seconds(server.IdleTimeout) + ", then it is closed",
+		"HTTP/2 client that does not answer pings": seconds(server.HTTP2.SendPingTimeout) + " until one is sent, " +
+			seconds(server.HTTP2.PingTimeout) + " for its answer, then its streams end",
+		"streams opened only to be reset":                fmt.Sprintf("%d on one connection that asked for less than twice as much else, then it is closed", mostTakenBack),
+		"connection to the API server":                   seconds(dialTimeout) + ", and " + seconds(handshakeTimeout) + " for TLS; then 503",
+		"answer to a TokenReview or SubjectAccessReview": seconds(reviewTimeout) + ", then 503",
+		"answers of reviews kept":                        fmt.Sprintf("%d about permissions, %d about tokens", maxDecisions, maxTokens),
+		"streams after the proxy was told to stop":       "`shutdownDelay` and " + seconds(o.StreamGrace) + "; other requests `shutdownDelay` and " + seconds(o.DrainTimeout),
+	} {
+		if row := "| " + what + " | " + limit + " |\n"; !strings.Contains(string(content), row) {
+			t.Errorf("docs/reference/agent.md has no row %q", row)
+		}
+	}
+}
