@@ -1,14 +1,18 @@
 package integration
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -113,9 +117,17 @@ func TestARollingRestartLosesNothing(t *testing.T) {
 		}
 		w.leader(t)
 	}()
+	// They also keep an audit log, of which no line may be missing afterwards.
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	logs := make([]string, 2)
 	for i, name := range []string{"rolled-a", "rolled-b"} {
 		var err error
-		if replicas[i], err = w.StartAgent(t.Context(), name, "--shutdown-delay=2s"); err != nil {
+		logs[i] = filepath.Join(t.TempDir(), "audit.log")
+		if replicas[i], err = w.StartAgent(t.Context(), name, "--shutdown-delay=2s",
+			"--audit-policy-file="+policy, "--audit-log-path="+logs[i]); err != nil {
 			t.Fatal(err)
 		}
 		waitReady(t, replicas[i])
@@ -158,9 +170,37 @@ func TestARollingRestartLosesNothing(t *testing.T) {
 	if load.failed.Load() != 0 {
 		t.Errorf("%d requests failed", load.failed.Load())
 	}
+	if audited := auditedRequests(t, "loader", logs...); audited != int(load.requests.Load()) {
+		t.Errorf("%d of %d requests are in the audit logs", audited, load.requests.Load())
+	}
 	if load.dials.Load() < 24 {
 		t.Errorf("the clients dialled %d times: they cannot have met the restarts", load.dials.Load())
 	}
+}
+
+// auditedRequests counts the requests of a user in audit logs.
+func auditedRequests(t *testing.T, user string, paths ...string) int {
+	t.Helper()
+	ids := map[string]bool{}
+	for _, path := range paths {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range bytes.Lines(content) {
+			var event struct {
+				AuditID string
+				User    struct{ Username string }
+			}
+			if err := json.Unmarshal(line, &event); err != nil {
+				t.Fatalf("%s: %q: %v", path, line, err)
+			}
+			if event.User.Username == user {
+				ids[event.AuditID] = true
+			}
+		}
+	}
+	return len(ids)
 }
 
 func waitReady(t *testing.T, replica *devinstall.Agent) {
