@@ -114,12 +114,13 @@ before anything was changed, 130 interrupted.`,
 	}
 	o.addOwnFlags(cmd)
 	o.addFlags(cmd, f)
+	completeSecrets(cmd, f, &o.Connection)
 	return cmd
 }
 
 func (o *RotateOptions) addOwnFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&o.Secret, "secret", "", "name of the Secret with the new certificate (required to begin)")
+	flags.StringVar(&o.Secret, "secret", "", "Secret with the new certificate: NAME in the agent's namespace, or NAMESPACE/NAME (required to begin)")
 	flags.StringVar(&o.CABundle, "ca-bundle", "", `CA bundle of the new certificate: a PEM file, or "-" for stdin (default: ca.crt of the Secret)`)
 	flags.BoolVar(&o.SystemRoots, "system-roots", false, "the new certificate is of a public CA: advertise no CA bundle in the end")
 	flags.BoolVar(&o.ToGenerated, "to-generated", false, "rotate to the certificate that the agent generates")
@@ -134,7 +135,7 @@ func (o *RotateOptions) addOwnFlags(cmd *cobra.Command) {
 	flags.BoolVar(&o.Forget, "forget", false, "give the rotation up and leave the configuration as it is")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"allow": factory.CompleteValues(allowable()...), "step": factory.CompleteValues("1", "2", "3", "4", stepNext),
-		"secret": cobra.NoFileCompletions, "after": cobra.NoFileCompletions,
+		"after": cobra.NoFileCompletions,
 	})
 }
 
