@@ -46,6 +46,7 @@ func (o *StatusOptions) gatherStatus(ctx context.Context) (*StatusResult, error)
 		issuer:       issuer, spec: *issuer.Spec.ImpersonationProxy,
 	}
 	l.configured(namespace)
+	l.rotation()
 	if err := o.readSecret(ctx, l); err != nil {
 		return nil, err
 	}
@@ -277,4 +278,23 @@ func (o *StatusOptions) judgeKubeconfigs(l *statusLook) {
 func cutAddress(address string) (netip.Addr, uint16, error) {
 	parsed, err := netip.ParseAddrPort(address)
 	return parsed.Addr().Unmap(), parsed.Port(), err
+}
+
+// rotation notes a rotation that is under way.
+func (l *statusLook) rotation() {
+	r, err := readRotation(l.issuer)
+	if err != nil {
+		l.NotKnown = append(l.NotKnown, err.Error())
+		return
+	}
+	if !r.active() {
+		return
+	}
+	l.Rotation = fmt.Sprintf(`to %s, step %d of 4 is done; "pinniped ip-tls rotate --status" tells more`, r.destination(), r.lastStep())
+	if r.Aborting {
+		l.Rotation = fmt.Sprintf(`to %s, on its way back: go on with "pinniped ip-tls rotate --abort"`, r.destination())
+	}
+	if fields := r.edited(&l.spec); len(fields) > 0 {
+		l.Rotation += "; somebody else has changed " + strings.Join(fields, ", ")
+	}
 }

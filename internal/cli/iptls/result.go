@@ -82,6 +82,8 @@ func newResult(command string, st *state, p *plan, dryRun string) *Result {
 	}
 	if dryRun != dryRunNone {
 		result.DryRun = dryRun
+	}
+	if dryRun != dryRunNone && command != "rotate" { // whose record belongs to each of its changes
 		result.APIVersion, result.Kind, result.Plan = planAPIVersion, planKind, newPlan(command, st, p)
 	}
 	return result

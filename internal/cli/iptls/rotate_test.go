@@ -569,3 +569,34 @@ func TestRotateReports(t *testing.T) {
 	}
 	w.want(t, "next-tls", w.next.CertPEM())
 }
+
+// TestStatusTellsOfARotation looks at `ip-tls status` in the middle of one.
+func TestStatusTellsOfARotation(t *testing.T) {
+	t.Parallel()
+	w := newRotating(t, false)
+	says := func(text string) {
+		t.Helper()
+		r := w.status(t.Context(), nil)
+		if all := r.out.String(); strings.Contains(all, "rotation:") != (text != "") || !strings.Contains(all, text) {
+			t.Errorf("want %q in:\n%s%s", text, all, r.errOut.String())
+		}
+	}
+	says("")
+	w.rotate(t, func(o *RotateOptions) { o.Step = "1" }).check(t, 0)
+	says(`to Secret "next-tls", step 1 of 4 is done`)
+	w.rotate(t, func(o *RotateOptions) { o.Step, o.Continue = "3", true }).check(t, 0)
+	says("step 3 of 4 is done")
+	ours := w.cluster.issuer.Spec.ImpersonationProxy.TLS.DeepCopy()
+	w.cluster.issuer.Spec.ImpersonationProxy.TLS.SecretName = "proxy-tls"
+	says("somebody else has changed " + fieldSecret)
+	w.cluster.issuer.Spec.ImpersonationProxy.TLS = ours
+	w.rotate(t, func(o *RotateOptions) { o.DryRun, o.Output = dryRunClient, "yaml" }).check(t, 0, "action: finished")
+	w.apply(t, w.rotate(t, func(o *RotateOptions) { o.DryRun, o.Output = dryRunClient, "yaml" }).out.String(), nil).check(t, 2, `it is of kind "", not "Plan"`)
+	w.rotate(t, nil).check(t, 0, "finished")
+	says("")
+	w.cluster.issuer.Annotations[rotationAnnotation] = "nonsense"
+	r := w.status(t.Context(), nil)
+	if !strings.Contains(r.out.String(), rotationAnnotation) {
+		t.Errorf("nothing is said about a record that cannot be read:\n%s", r.out.String())
+	}
+}

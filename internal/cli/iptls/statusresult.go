@@ -17,6 +17,8 @@ type StatusResult struct {
 	Configured ConfiguredStatus  `json:"configured"`
 	Agent      *AgentStatus      `json:"agent,omitempty"`
 	Advertised *AdvertisedStatus `json:"advertised,omitempty"`
+	// Rotation says where a rotation is that is under way.
+	Rotation string `json:"rotation,omitempty"`
 	// Certificate is the configured one as far as it can be read, else the one that is presented.
 	Certificate *CertificateStatus `json:"certificate,omitempty"`
 	RenewedBy   *Renewer           `json:"renewedBy,omitempty"`

@@ -36,6 +36,9 @@ func (o *StatusOptions) text(r *StatusResult) ([]byte, error) {
 		line("endpoint", "%s", r.Advertised.Endpoint)
 		line("CA bundle", "%s", bundleText(r.Advertised.CABundle))
 	}
+	if r.Rotation != "" {
+		line("rotation", "%s", o.Style.Caution(r.Rotation))
+	}
 	if c := r.Certificate; c != nil {
 		line("certificate", "%s", orNone(strings.Join(slices.Concat(c.DNSNames, c.IPAddresses), ", ")))
 		line("SHA-256", "%s", c.SHA256)
