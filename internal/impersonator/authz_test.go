@@ -456,6 +456,15 @@ func TestConstrainedImpersonation(t *testing.T) {
 	if got := p.get(t, p.as(t, "stranger"), "/api/v1/nodes", as); got.Code != 403 || !strings.Contains(got.Body, want) {
 		t.Errorf("want 403 with the first check in its text, got %d: %s", got.Code, got.Body)
 	}
+	// What clients of this kind of proxy look for.
+	for user, mode := range map[string]string{"system:serviceaccount:ns:sa": "serviceaccount", "jane": "user-info", "system:node:n": "arbitrary-node"} {
+		got := p.do(t, p.as(t, "stranger"), http.MethodPost, "/apis/identity.concierge.pinniped.dev/v1alpha1/whoamirequests", http.Header{"Impersonate-User": {user}}, "{}")
+		want := `whoamirequests.identity.concierge.pinniped.dev is forbidden: User \"stranger\" cannot impersonate-on:` + mode +
+			`:create resource \"whoamirequests\" in API group \"identity.concierge.pinniped.dev\" at the cluster scope: ` + decisionMadeBy
+		if got.Code != 403 || !strings.Contains(got.Body, want) {
+			t.Errorf("as %s: want 403 with %s, got %d: %s", user, want, got.Code, got.Body)
+		}
+	}
 }
 
 func TestNestedImpersonationOfReservedKey(t *testing.T) {

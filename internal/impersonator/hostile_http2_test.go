@@ -219,8 +219,14 @@ func TestFloods(t *testing.T) {
 			return err
 		}},
 		{name: "pings", flood: func(_ *testing.T, c *rawHTTP2) (err error) {
-			for i := 0; err == nil && i < 1_000_000; i++ {
-				err = c.WritePing(false, [8]byte{1})
+			var many bytes.Buffer
+			for framer := http2.NewFramer(&many, nil); many.Len() < 15<<10; {
+				if err := framer.WritePing(false, [8]byte{1}); err != nil {
+					return err
+				}
+			}
+			for i := 0; err == nil && i < 2000; i++ {
+				_, err = c.conn.Write(many.Bytes())
 			}
 			return err
 		}},
@@ -260,6 +266,9 @@ func TestFloods(t *testing.T) {
 				}
 			})
 			c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "mallory"))
+			_ = c.conn.SetDeadline(time.Now().Add(2 * time.Minute))
+			// What the client does not read shall not be held for it for long by the operating system either.
+			_ = c.conn.(*tls.Conn).NetConn().(*net.TCPConn).SetReadBuffer(8 << 10)
 			var flooding sync.WaitGroup
 			flooding.Go(func() {
 				err := test.flood(t, c)

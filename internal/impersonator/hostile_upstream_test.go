@@ -11,6 +11,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -192,15 +193,15 @@ func TestEmptyCredentials(t *testing.T) {
 // are silent.
 func TestStreamsAreNeverIdle(t *testing.T) {
 	t.Parallel()
-	const timers, silence = 50 * time.Millisecond, 2 * time.Second
+	const timers, silence = 500 * time.Millisecond, 3 * time.Second
 	p := newProxy(t)
 	p.tune = func(s *Server) {
 		s.http.IdleTimeout, s.http.ReadHeaderTimeout = timers, timers
 		s.http.HTTP2.SendPingTimeout, s.http.HTTP2.PingTimeout = timers, 10*time.Second
-		for _, transport := range append(s.upstream.plain, s.upstream.upgrade) {
-			transport.IdleConnTimeout, transport.TLSHandshakeTimeout = timers, 10*time.Second
+		retune(s.upstream, func(transport *http.Transport) {
+			transport.IdleConnTimeout = timers
 			transport.HTTP2.SendPingTimeout, transport.HTTP2.PingTimeout = timers, 10*time.Second
-		}
+		})
 	}
 	p.start(t)
 	p.api.set(func() {
@@ -250,6 +251,17 @@ func TestStreamsAreNeverIdle(t *testing.T) {
 			}
 		})
 	}
+}
+
+// retune replaces the transports, which may have been used already, by changed ones.
+func retune(u *upstream, change func(*http.Transport)) {
+	u.close()
+	for i := range u.plain {
+		u.plain[i] = u.plain[i].Clone()
+		change(u.plain[i])
+	}
+	u.upgrade = u.upgrade.Clone()
+	change(u.upgrade)
 }
 
 // TestSlowHeadersEnd bounds the time that a client has to say what it wants.
@@ -313,4 +325,100 @@ func checkNoSecret(t *testing.T, where, text string) {
 			}
 		}
 	}
+}
+
+// silentConn is a connection that breaks without a word when silent is closed: nothing arrives any more, on either side.
+type silentConn struct {
+	net.Conn
+	silent chan struct{}
+}
+
+func (c *silentConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	select {
+	case <-c.silent:
+		if err == nil { // what came is lost, and so is all that comes
+			for err == nil {
+				_, err = c.Conn.Read(p)
+			}
+			return 0, err
+		}
+	default:
+	}
+	return n, err
+}
+
+func (c *silentConn) Write(p []byte) (int, error) {
+	select {
+	case <-c.silent:
+		return len(p), nil
+	default:
+		return c.Conn.Write(p)
+	}
+}
+
+// TestDeadConnectionsAreFound breaks all connections to the API server without a word. Watches end, and requests find
+// another way, after a ping has had no answer.
+func TestDeadConnectionsAreFound(t *testing.T) {
+	t.Parallel()
+	if pingAfter+pingWait > 45*time.Second {
+		t.Errorf("want a dead connection found within 45 s, got %s", pingAfter+pingWait)
+	}
+	var mu sync.Mutex
+	silent := make(chan struct{})
+	p := newProxy(t)
+	p.tune = func(s *Server) {
+		retune(s.upstream, func(transport *http.Transport) {
+			transport.HTTP2.SendPingTimeout, transport.HTTP2.PingTimeout = 200*time.Millisecond, 200*time.Millisecond
+		})
+	}
+	p.start(t, func(_ *proxy, o *Options) {
+		o.Upstream.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			return &silentConn{Conn: conn, silent: silent}, nil
+		}
+	})
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+			if req.URL.Query().Get("watch") == "" {
+				_, _ = io.WriteString(w, "here you are")
+				return
+			}
+			_ = http.NewResponseController(w).Flush()
+			<-req.Context().Done()
+		}
+	})
+	jane := p.as(t, "jane")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.address+"/api/v1/pods?watch=1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := jane.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	mu.Lock()
+	close(silent)
+	silent = make(chan struct{})
+	mu.Unlock()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := io.ReadAll(res.Body)
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("want the watch broken, not ended in good order")
+		}
+	case <-time.After(15 * time.Second):
+		t.Fatal("want the watch ended")
+	}
+	eventually(t, func() bool { return p.get(t, jane, "/api/v1/nodes", nil).Code == http.StatusOK })
 }

@@ -166,6 +166,12 @@ func TestHTTP2Limits(t *testing.T) {
 	if got, _ := settings.Value(http2.SettingMaxConcurrentStreams); got != 100 {
 		t.Errorf("want 100 streams, got %d", got)
 	}
+	if got, _ := settings.Value(http2.SettingInitialWindowSize); got != bodyWindow {
+		t.Errorf("want %d bytes of a body held, got %d", bodyWindow, got)
+	}
+	if got, ok := settings.Value(http2.SettingMaxFrameSize); ok && got != maxFrame {
+		t.Errorf("want frames of %d bytes, got %d", maxFrame, got)
+	}
 	if got, _ := settings.Value(http2.SettingMaxHeaderListSize); got < maxHeaderBytes || got > 2*maxHeaderBytes {
 		t.Errorf("want headers limited to about %d bytes, got %d", maxHeaderBytes, got)
 	}
