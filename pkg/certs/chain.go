@@ -268,7 +268,8 @@ func (r *run) checkIncomplete(v verdict) []Finding {
 	} else if named(r.anchor.members, top.RawIssuer) != nil || encodedDifferently(r.anchor.members, top.Certificate) != nil {
 		return nil // BundleDoesNotVerify knows better
 	}
-	return []Finding{finding(ChainIncomplete, fix, "the issuer of %s, %s, is neither in tls.crt nor in %s",
+	return []Finding{finding(ChainIncomplete, "if that is an intermediate CA, append its certificate to tls.crt, behind the one that it signed "+
+		"(many CAs call such a file fullchain); if it is the root, clients need it in the CA bundle", "the issuer of %s, %s, is neither in tls.crt nor in %s",
 		top.where("tls.crt"), issuer(top.Certificate), r.anchor.name)}
 }
 

@@ -212,6 +212,11 @@ func (r *run) files() {
 	}
 	if len(bytes.TrimSpace(r.CertPEM)) > 0 {
 		r.chain, list = readChain(r.CertPEM, r.Limits)
+		if exchanged(r.CertPEM, r.KeyPEM, r.Limits) {
+			for i := range list {
+				list[i].Hint = "tls.crt and tls.key hold each other's content: exchange them"
+			}
+		}
 		r.found.addAll(list)
 	}
 	if len(bytes.TrimSpace(r.KeyPEM)) > 0 {
@@ -255,7 +260,7 @@ func (r *run) facts() {
 func checkComplete(in Input) []Finding {
 	var list []Finding
 	if t := in.SecretType; t != "" && t != "kubernetes.io/tls" && t != "Opaque" {
-		list = append(list, finding(SecretIncomplete, "make a Secret of type kubernetes.io/tls: kubectl create secret tls NAME --cert=FILE --key=FILE",
+		list = append(list, finding(SecretIncomplete, "make a Secret of type kubernetes.io/tls: kubectl create secret tls NAME --namespace=NAMESPACE --cert=FILE --key=FILE",
 			"the Secret is of type %s; kubernetes.io/tls or Opaque is needed", quote(t)))
 	}
 	const wait = "wait until the issuer has filled the Secret; if nobody does, put the PEM data there yourself"
@@ -273,6 +278,20 @@ func checkComplete(in Input) []Finding {
 		}
 	}
 	return list
+}
+
+// exchanged says whether each of the two files holds what belongs into the other one.
+func exchanged(cert, key []byte, limits Limits) bool {
+	if len(cert) > limits.ChainBytes || len(key) > limits.KeyBytes {
+		return false
+	}
+	first := func(data []byte) string {
+		if blocks := readPEM(data).blocks; len(blocks) > 0 {
+			return blocks[0].label
+		}
+		return ""
+	}
+	return strings.HasSuffix(first(cert), "PRIVATE KEY") && first(key) == "CERTIFICATE"
 }
 
 // readChain reads tls.crt. The chain is empty when the serving certificate itself cannot be read.

@@ -7,7 +7,7 @@ func catalogue() []Explanation {
 			Code:        SecretNotFound,
 			Cause:       "The Secret that should hold the serving certificate does not exist.",
 			Consequence: "There is nothing to serve. A certificate that is being served stays in service.",
-			Fix:         "create the Secret, or correct its name: kubectl create secret tls NAME --cert=FILE --key=FILE",
+			Fix:         "create the Secret, or correct its name: kubectl create secret tls NAME --namespace=NAMESPACE --cert=FILE --key=FILE",
 			Example:     "kubectl create secret tls proxy-tls --namespace pinniped-concierge --cert=fullchain.pem --key=key.pem",
 		},
 		{

@@ -284,6 +284,38 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+func TestHintsOfFiles(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sec1, err := x509.MarshalECPrivateKey(ec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name      string
+		cert, key []byte
+		want      string // in the message and hint of the first finding
+	}{
+		{"converts a DER key of an elliptic curve, which is short", p.leaf.pem(), sec1, "it is binary DER: convert it: openssl pkey -inform DER"},
+		{"tells files that were exchanged", p.leaf.keyPEM(t), p.leaf.pem(), "is a private key; only certificates belong there: tls.crt and tls.key hold each other's content"},
+		{"alarms about a key beside the certificate", concat(p.leaf.keyPEM(t), p.leaf.pem()), p.leaf.keyPEM(t), "remove the key from there at once"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			in := inputFor(t, p.root, p.leaf, p.inter)
+			in.CertPEM, in.KeyPEM = tt.cert, tt.key
+			first := Check(in).Findings[0]
+			if got := first.Message + ": " + first.Hint; !strings.Contains(got, tt.want) {
+				t.Errorf("got %q, want %q in it", got, tt.want)
+			}
+		})
+	}
+}
+
 func TestWeakKey(t *testing.T) {
 	t.Parallel()
 	p224, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)

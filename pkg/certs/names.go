@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -163,7 +164,9 @@ func (r *run) names() {
 func quotedNames(names []Name) []string {
 	quoted := make([]string, 0, len(names))
 	for _, name := range names {
-		quoted = append(quoted, quote(name.Value))
+		if text := quote(name.Value); !slices.Contains(quoted, text) { // one name may have several sources
+			quoted = append(quoted, text)
+		}
 	}
 	return quoted
 }

@@ -185,8 +185,9 @@ func judge(req request, st *state, p *plan, undecodable error) certs.Report {
 	}
 	if st.secret == nil {
 		name := req.secretName()
-		return certs.Report{Findings: []certs.Finding{certs.NewFinding(certs.SecretNotFound,
-			fmt.Sprintf("there is no Secret %q in namespace %q", name.Name, name.Namespace))}}
+		missing := certs.NewFinding(certs.SecretNotFound, fmt.Sprintf("there is no Secret %q in namespace %q", name.Name, name.Namespace))
+		missing.Hint = fmt.Sprintf("correct its name, or make it: kubectl create secret tls %s --namespace=%s --cert=FILE --key=FILE", name.Name, name.Namespace)
+		return certs.Report{Findings: []certs.Finding{missing}}
 	}
 	if undecodable != nil {
 		return certs.Report{Findings: []certs.Finding{certs.NewFinding(certs.NotACertificate, undecodable.Error())}}

@@ -240,7 +240,11 @@ func (o *SetOptions) look(ctx context.Context, first bool) (*state, *plan, error
 	}
 	if first && !st.notPermitted() {
 		name := o.request.secretName()
-		o.progress.Done("Read Secret %q in namespace %q and CredentialIssuer %q", name.Name, name.Namespace, st.issuer.Name)
+		if st.secret == nil || o.files != nil && o.present == nil {
+			o.progress.Done("Read CredentialIssuer %q", st.issuer.Name)
+		} else {
+			o.progress.Done("Read Secret %q in namespace %q and CredentialIssuer %q", name.Name, name.Namespace, st.issuer.Name)
+		}
 	}
 	o.say(st, p)
 	return st, p, nil
