@@ -110,12 +110,16 @@ func (e *ForbiddenError) Hint() string {
 	if e.Namespace != "" {
 		kind = "Role"
 	}
-	return fmt.Sprintf("use the kubeconfig of an administrator, or ask for this %s:\n%s", kind, e.Role())
+	return fmt.Sprintf("use the kubeconfig of an administrator, or ask for this %s and a %sBinding to you:\n%s", kind, kind, e.Role())
 }
 
-// Role is the manifest of a Role, or of a ClusterRole, that permits the request.
+// Role is the manifest of a Role, or of a ClusterRole, that permits the request. Its name tells what it permits, so that two of them
+// can stand beside each other.
 func (e *ForbiddenError) Role() string {
-	kind, name, where := "ClusterRole", "pinniped-"+strings.ReplaceAll(e.Resource.Resource, "/", "-"), ""
+	kind, name, where := "ClusterRole", "pinniped-"+e.Verb+"-"+strings.ReplaceAll(e.Resource.Resource, "/", "-"), ""
+	if e.Name != "" {
+		name += "-" + e.Name
+	}
 	if e.Namespace != "" {
 		kind, where = "Role", ", namespace: "+e.Namespace
 	}
@@ -158,6 +162,9 @@ func (e *UnreachableError) Hint() string {
 	return "check the kubeconfig's server and CA bundle, and whether the network lets you through (VPN, proxy)"
 }
 
+// pluginFailed begins what client-go says when an exec credential plugin has failed; the error has no type of its own.
+const pluginFailed = "getting credentials:"
+
 // failure is a request that was answered with an error, in our words.
 type failure struct {
 	doing string
@@ -179,6 +186,9 @@ func (e *failure) Unwrap() error        { return e.cause }
 func (e *failure) Hint() string {
 	switch {
 	case errors.Is(e.kind, ErrUnauthorized):
+		if strings.HasPrefix(e.cause.Error(), pluginFailed) {
+			return "the credential plugin in the kubeconfig gave no credential; what it says about the reason stands above"
+		}
 		return "the credential in the kubeconfig does not work: it may have expired"
 	case errors.Is(e.kind, ErrConflict):
 		return "somebody else changed or manages this object: look at it, then run the command again"
@@ -219,8 +229,7 @@ func (c *Client) explain(ctx context.Context, op operation, err error) error {
 		}
 		return &failure{doing: doing, kind: ErrNotFound, cause: err}
 	case errors.As(err, &netErr):
-		// client-go gives errors of an exec credential plugin no type, only this text.
-		if strings.HasPrefix(netErr.Err.Error(), "getting credentials:") {
+		if strings.HasPrefix(netErr.Err.Error(), pluginFailed) {
 			return &failure{doing: doing, kind: ErrUnauthorized, cause: netErr.Err}
 		}
 		return &UnreachableError{Host: c.host, cause: netErr.Err}

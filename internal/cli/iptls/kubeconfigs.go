@@ -223,12 +223,12 @@ func (s *servedNow) judgeTrust(one trust) (verdict, reason string) {
 	}
 	for _, chain := range s.chains {
 		if err := s.verify(one, chain); err != nil {
-			return kubeconfigBroken, fmt.Sprintf("%s in %s, which do not verify what is presented: %s", trusts, one.what, err)
+			return kubeconfigBroken, fmt.Sprintf("%s in %s, which does not verify what is presented: %s", trusts, one.what, err)
 		}
 	}
 	if s.configured != nil {
 		if err := s.verify(one, s.configured); err != nil {
-			return kubeconfigWillBreak, fmt.Sprintf("%s in %s, which do not verify the configured certificate: %s", trusts, one.what, err)
+			return kubeconfigWillBreak, fmt.Sprintf("%s in %s, which does not verify the configured certificate: %s", trusts, one.what, err)
 		}
 	}
 	if len(s.chains) == 0 {
