@@ -230,8 +230,12 @@ func (r *Reconciler) loadSigner(ctx context.Context) error {
 			return fmt.Errorf("could not load the impersonator's credential signing secret: %w", err)
 		}
 	}
-	r.knownSigner = state
-	if r.Signer.Load(state.ca, state.previous) {
+	signing, accepted := r.signing, state.ca.CertPEM()
+	if signing == nil || !state.overlaps(signing, now) {
+		signing, accepted = state.ca, nil
+	}
+	r.knownSigner, r.signing = state, signing
+	if r.Signer.Load(signing, append(accepted, state.previous...)) {
 		log.FromContext(ctx).Info("Loaded signer CA for client certificates", "secret", name, "notAfter", state.ca.Certificate().NotAfter)
 	}
 	return nil

@@ -114,6 +114,18 @@ func TestLastGood(t *testing.T) {
 	if third.Holder.Current().Source != servingcert.SourceGenerated {
 		t.Error("it does not know the generated certificate as such")
 	}
+
+	// A Service that cannot be made is told, and keeps nobody from serving, not even a leader that has just started.
+	second.putSecret(t, "external", good, pki.CertPEM())
+	second.configure(t, func(s *spec) {
+		s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"}
+		s.Service = svc{Type: "ClusterIP", IPFamilyPolicy: "RequireDualStack"} // which this cluster is not
+	})
+	second.waitFor(t, "ErrorDuringSetup", "applying Service default/ip")
+	second.leading.Store(false)
+	fourth := startNamedReplica(t, cluster, "default", "fourth", true)
+	serves(fourth, second.Holder.Current().SHA256())
+	fourth.waitForServed(t, certs.Fingerprint(leaf(t, good).Raw), 4, 4)
 }
 
 func mustSecret(t *testing.T, r *replica, name string) *corev1.Secret {

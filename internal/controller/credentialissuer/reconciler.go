@@ -100,6 +100,7 @@ type Reconciler struct {
 	lastTold       told
 	knownCA        *certs.CA    // the generated serving CA, once seen
 	knownSigner    *signerState // the signer that was loaded last
+	signing        *certs.CA    // the one of its CAs that signs
 }
 
 // The phases, for readiness.
@@ -265,6 +266,7 @@ func (r *Reconciler) turnOff(ctx context.Context) error {
 	r.Holder.Withdraw()
 	// A certificate that nobody accepts must not be issued.
 	r.Signer.Clear()
+	r.signing = nil
 	return errors.Join(r.removeGenerated(ctx), r.keepLastGood(ctx))
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"testing"
@@ -138,6 +139,33 @@ func TestTheYearsGoBy(t *testing.T) {
 		})
 	}
 
+	// The old signer goes on signing for a while, until nobody can have missed the new one.
+	signs := func(ca []byte) func() error {
+		return func() error {
+			for _, r := range []*replica{leader, follower} {
+				issued, err := r.Signer.IssueClientCertificate("ann", nil, nil, time.Minute)
+				if err != nil {
+					return err
+				}
+				if err := leaf(t, issued).CheckSignatureFrom(certificateOf(t, ca)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	if err := signs(signerBefore)(); err != nil {
+		t.Errorf("just after the rotation: %v", err)
+	}
+	now.SetTime(now.Now().Add(2 * signerOverlap))
+	leader.notify()
+	follower.notify()
+	successor := mustSecret(t, leader, testNames.SignerSecret).Data[signerCertKey]
+	eventually(t, signs(successor))
+	if !bytes.Contains(follower.Signer.Current().Bundle(), signerBefore) {
+		t.Error("what was signed before is accepted no more")
+	}
+
 	// Another name: another certificate of the same CA.
 	leader.configure(t, func(s *spec) { s.ExternalEndpoint = "other.example.com" })
 	eventually(t, func() error {
@@ -161,6 +189,16 @@ func pool(ca []byte) *x509.CertPool {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
 	return roots
+}
+
+func certificateOf(t *testing.T, content []byte) *x509.Certificate {
+	t.Helper()
+	block, _ := pem.Decode(content)
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificate
 }
 
 func leaf(t *testing.T, pair *certs.KeyPair) *x509.Certificate {

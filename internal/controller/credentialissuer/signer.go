@@ -1,6 +1,7 @@
 package credentialissuer
 
 import (
+	"bytes"
 	"fmt"
 	"time"
 
@@ -12,7 +13,9 @@ import (
 
 // The signer CA: how long it lives, and the keys of its Secret. The first two keys are Pinniped's.
 const (
-	signerTTL        = 365*24*time.Hour - certs.Backdate
+	signerTTL = 365*24*time.Hour - certs.Backdate
+	// signerOverlap is how long the CA before goes on signing after a rotation.
+	signerOverlap    = time.Minute
 	signerCommonName = "Pinniped Impersonation Proxy Signer CA"
 
 	signerCertKey = "caCertificate"
@@ -50,6 +53,14 @@ func planSigner(secret *corev1.Secret, now time.Time) (*signerState, servingcert
 			cert.NotAfter.Format(time.RFC3339))}
 	}
 	return state, servingcert.Plan{}
+}
+
+// overlaps says whether signing, the CA that this replica signs with so far, is to go on for a while beside its successor s: until every
+// replica has surely read of s, and accepts what it signs.
+func (s *signerState) overlaps(signing *certs.CA, now time.Time) bool {
+	made := s.ca.Certificate().NotBefore.Add(certs.Backdate)
+	return now.Before(made.Add(signerOverlap)) && now.Add(signerOverlap).Before(signing.Certificate().NotAfter) &&
+		bytes.Contains(s.previous, signing.CertPEM())
 }
 
 // nextSigner returns the signer to be written and the data of its Secret: known, the one that this replica loaded last, if the Secret is
