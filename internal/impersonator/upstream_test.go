@@ -64,7 +64,10 @@ func startLed(t *testing.T) (p *proxy, lead func(dialFunc)) {
 // whether to try again: never an empty answer, and never half an answer that looks like a whole one.
 func TestUpstreamMisbehaves(t *testing.T) {
 	t.Parallel()
-	reset := func(conn net.Conn) { _ = conn.(*net.TCPConn).SetLinger(0) }
+	reset := func(conn net.Conn) {
+		_, _ = conn.Read(make([]byte, 1)) // a reset sooner may still count as a connection that was never made
+		_ = conn.(*net.TCPConn).SetLinger(0)
+	}
 	wait := func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
 	// over answers over TLS, as the API server that the proxy knows, once it has seen a request.
 	over := func(p *proxy, answer string) func(net.Conn) {
@@ -85,7 +88,7 @@ func TestUpstreamMisbehaves(t *testing.T) {
 		read, write bool
 	}{
 		{"closes the connection at once", func(*proxy) func(net.Conn) { return func(net.Conn) {} }, true, false},
-		{"resets the connection at once", func(*proxy) func(net.Conn) { return reset }, true, false},
+		{"resets the connection as it begins to speak", func(*proxy) func(net.Conn) { return reset }, true, false},
 		{"speaks another protocol", func(*proxy) func(net.Conn) {
 			return func(conn net.Conn) { _, _ = io.WriteString(conn, "220 mail.example.com ESMTP\r\n"); wait(conn) }
 		}, true, true},
