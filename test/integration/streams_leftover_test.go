@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestStreamsLeaveNothingBehind ends hundreds of streams in every abrupt way, and looks at what the agent, the API server and the node
+// TestStreamsLeaveNothingBehind ends two thousand streams in every abrupt way, and looks at what the agent, the API server and the node
 // still hold.
 func TestStreamsLeaveNothingBehind(t *testing.T) {
 	s := startStreams(t)
@@ -39,9 +39,9 @@ func TestStreamsLeaveNothingBehind(t *testing.T) {
 		s.abandon(t, config, pod, 8, false)
 	}
 	s.kill(t, pod, 2)
-	before := s.settled(t)
+	before, goroutines := s.settled(t), scrape(t, s.agents[0])["go_goroutines"]
 
-	const rounds, each = 5, 40
+	const rounds, each = 50, 40
 	for range rounds {
 		s.abandon(t, config, pod, each, false)
 	}
@@ -52,6 +52,13 @@ func TestStreamsLeaveNothingBehind(t *testing.T) {
 		// Two: the agent's own timers and watches may be opening a connection just now.
 		if after = s.settled(t); after > before+2 {
 			return fmt.Errorf("the agent has %d open files, before it were %d", after, before)
+		}
+		return nil
+	})
+	eventually(t, 30*time.Second, func() error {
+		// Ten: connections that were idle before and are in use now have more of them.
+		if n := scrape(t, s.agents[0])["go_goroutines"]; n == 0 || n > goroutines+10 {
+			return fmt.Errorf("the agent has %v goroutines, before it were %v", n, goroutines)
 		}
 		return nil
 	})
