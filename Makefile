@@ -8,7 +8,7 @@ GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=auto -tags grpcnotrace -l
 
 .PHONY: help
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: build
 build: ## Build bin/pinniped (the CLI) and bin/pinniped-agent (in the cluster), both static
