@@ -83,6 +83,16 @@ func TestMainPrintsErrorAndHint(t *testing.T) {
 	}
 }
 
+func TestMainNamesEveryNearCommand(t *testing.T) {
+	t.Parallel()
+	f, _, errOut := newFactory("ip-tls", "stat")
+	code := cli.Main(t.Context(), f)
+	want := `"pinniped ip-tls status"`
+	if got := errOut.String(); code != ui.ExitUsage || !strings.Contains(got, want) || !strings.Contains(got, " or ") {
+		t.Errorf("want code 2 and %s among several, got %d, %q", want, code, got)
+	}
+}
+
 func TestMainWithoutArguments(t *testing.T) {
 	t.Parallel()
 	f, out, _ := newFactory()

@@ -170,6 +170,7 @@ type failure struct {
 	doing string
 	kind  error // one of the sentinels, or nil
 	cause error
+	look  string // the command that shows what there is, if something of a name was not found
 }
 
 func (e *failure) Error() string {
@@ -190,6 +191,8 @@ func (e *failure) Hint() string {
 			return "the credential plugin in the kubeconfig gave no credential; what it says about the reason stands above"
 		}
 		return "the credential in the kubeconfig does not work: it may have expired"
+	case errors.Is(e.kind, ErrNotFound) && e.look != "":
+		return "see which there are: " + e.look
 	case errors.Is(e.kind, ErrConflict):
 		return "somebody else changed or manages this object: look at it, then run the command again"
 	}
@@ -227,7 +230,11 @@ func (c *Client) explain(ctx context.Context, op operation, err error) error {
 		if c.isOurs(op.resource) && (op.verb == "list" || !c.served(ctx, op.resource)) {
 			return &NotInstalledError{What: "API " + op.resource.GroupVersion().String(), cause: err}
 		}
-		return &failure{doing: doing, kind: ErrNotFound, cause: err}
+		missing := &failure{doing: doing, kind: ErrNotFound, cause: err}
+		if c.isOurs(op.resource) && op.verb == "get" {
+			missing.look = "kubectl get " + op.resource.GroupResource().String()
+		}
+		return missing
 	case errors.As(err, &netErr):
 		if strings.HasPrefix(netErr.Err.Error(), pluginFailed) {
 			return &failure{doing: doing, kind: ErrUnauthorized, cause: netErr.Err}

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -100,7 +102,11 @@ func Group(cmd *cobra.Command) *cobra.Command {
 		err := ui.Usage(fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath()))
 		cmd.SuggestionsMinimumDistance = 2
 		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			return ui.WithHint(err, "did you mean %q?", cmd.CommandPath()+" "+near[0])
+			quoted := make([]string, 0, len(near))
+			for _, name := range near {
+				quoted = append(quoted, strconv.Quote(cmd.CommandPath()+" "+name))
+			}
+			return ui.WithHint(err, "did you mean %s?", strings.Join(quoted, " or "))
 		}
 		return ui.WithHint(err, "run %q for the list of commands", cmd.CommandPath()+" --help")
 	}
