@@ -218,7 +218,7 @@ func TestRotateFile(t *testing.T) {
 			t.Helper()
 			write(t, path+".lock", "")
 		}},
-		{name: "leaves a file alone that kubectl is changing", want: before, err: ".lock\" exists", prepare: func(t *testing.T, path string) {
+		{name: "leaves a file alone that kubectl is changing", want: before, err: "one was killed while it did: remove that file", prepare: func(t *testing.T, path string) {
 			t.Helper()
 			write(t, path+".lock", "")
 		}},

@@ -59,6 +59,18 @@ func readBounded(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
+// lockedError says who is in the way. Why waiting for it ended matters to programs, and not to people.
+type lockedError struct {
+	path, lock string
+	cause      error
+}
+
+func (e *lockedError) Error() string {
+	return fmt.Sprintf("locking kubeconfig %q: %q exists: another program is changing the kubeconfig; if none is, one was killed while it did: remove that file", e.path, e.lock)
+}
+
+func (e *lockedError) Unwrap() error { return e.cause }
+
 const lockPoll = 20 * time.Millisecond
 
 // lock is clientcmd's: a file that only one can create.
@@ -75,7 +87,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("locking kubeconfig %q: %q exists: another program is changing the kubeconfig, or died while it did: %w", path, name, ctx.Err())
+			return nil, &lockedError{path: path, lock: name, cause: ctx.Err()}
 		case <-time.After(lockPoll):
 		}
 	}
