@@ -110,6 +110,9 @@ func TestDelegation(t *testing.T) {
 	if got := w.asAdmin(t, "ip-tls", "delegate", sharedTLS); got.code != 0 || !strings.Contains(got.out, "applied") {
 		t.Fatalf("delegate: %+v", got)
 	}
+	if got := w.asAdmin(t, "ip-tls", "delegate", sharedTLS); got.code != 0 || strings.Count(got.out, " unchanged\n") != 3 {
+		t.Fatalf("delegate, once more: %+v", got)
+	}
 	w.bothPresent(t, 20*time.Second, first)
 	w.waitForStatus(t, "Listening", "")
 	if got := w.explain(t, 0); got.Permitted != "yes" || got.Manifest != "" {

@@ -185,32 +185,53 @@ func (o *DelegateOptions) Run(ctx context.Context) error {
 	if o.Revoke {
 		return o.revoke(ctx, agent, objects)
 	}
+	done := map[string]string{}
 	if o.DryRun != dryRunClient {
-		if err := o.apply(ctx, objects); err != nil {
+		if done, err = o.apply(ctx, objects); err != nil {
 			return withCodes(err)
 		}
 	}
 	if o.DryRun == dryRunNone {
 		o.progress.Done("The agent in namespace %q may use Secret %q: pinniped ip-tls set --secret %s", agent.Namespace, o.secret, o.secret)
 	}
-	return o.print(objects, "applied")
+	return o.print(objects, func(object map[string]any) string { return cmp.Or(done[describe(object)], actionApplied) })
 }
 
-// apply makes the objects. That the kind is missing is found out before anything is made.
-func (o *DelegateOptions) apply(ctx context.Context, objects []map[string]any) error {
+const actionApplied = "applied"
+
+// apply makes the objects, and tells what it did with each. That the kind is missing is found out before anything is made.
+func (o *DelegateOptions) apply(ctx context.Context, objects []map[string]any) (map[string]string, error) {
 	if err := o.kindIsThere(ctx); err != nil {
-		return err
+		return nil, err
 	}
+	done := map[string]string{}
 	for _, object := range objects {
+		before := o.version(ctx, object)
 		err := o.cluster.ApplyGrant(ctx, object, discovery.ApplyOptions{FieldManager: fieldManager, DryRun: o.DryRun == dryRunServer})
 		switch {
 		case errors.Is(err, discovery.ErrNotFound):
-			return ui.WithHint(fmt.Errorf("making %s: %w", describe(object), err), "is there a namespace %q?", o.secret.Namespace)
+			return nil, ui.WithHint(fmt.Errorf("making %s: %w", describe(object), err), "is there a namespace %q?", o.secret.Namespace)
 		case err != nil:
-			return fmt.Errorf("making %s: %w", describe(object), err)
+			return nil, fmt.Errorf("making %s: %w", describe(object), err)
+		}
+		done[describe(object)] = actionApplied
+		if before != "" && o.DryRun == dryRunNone && o.version(ctx, object) == before {
+			done[describe(object)] = actionUnchanged
 		}
 	}
-	return nil
+	return done, nil
+}
+
+// version is the resourceVersion of what is there; empty when nothing is, or when it may not be looked at: whoever may make an object
+// need not be permitted to read it.
+func (o *DelegateOptions) version(ctx context.Context, object map[string]any) string {
+	found, err := o.cluster.Grant(ctx, object)
+	if err != nil {
+		return ""
+	}
+	metadata, _ := found["metadata"].(map[string]any)
+	version, _ := metadata["resourceVersion"].(string)
+	return version
 }
 
 const kindHint = "install the kind: kubectl apply --server-side -k deploy/tlscertificatedelegation of pinniped's repository, or Contour, which brings it"
@@ -256,7 +277,7 @@ func (o *DelegateOptions) revoke(ctx context.Context, agent types.NamespacedName
 	if o.DryRun == dryRunNone {
 		o.stillPermitted(ctx, agent)
 	}
-	return o.print(removed, "removed")
+	return o.print(removed, func(map[string]any) string { return "removed" })
 }
 
 // stillPermitted warns about other delegations of the same Secret. It is no error when these may not be looked at.
@@ -289,7 +310,7 @@ func describe(object map[string]any) string {
 }
 
 // print writes the objects to stdout, as kubectl takes them, or what was done with them.
-func (o *DelegateOptions) print(objects []map[string]any, done string) error {
+func (o *DelegateOptions) print(objects []map[string]any, done func(object map[string]any) string) error {
 	if o.Output == "json" {
 		return o.write(map[string]any{"apiVersion": "v1", "kind": "List", "items": objects}, nil)
 	}
@@ -305,7 +326,7 @@ func (o *DelegateOptions) print(objects []map[string]any, done string) error {
 		}
 		var out strings.Builder
 		for _, object := range objects {
-			fmt.Fprintf(&out, "%s %s%s\n", describe(object), done, suffix)
+			fmt.Fprintf(&out, "%s %s%s\n", describe(object), done(object), suffix)
 		}
 		return []byte(out.String()), nil
 	})

@@ -237,6 +237,20 @@ func TestDelegatePrintsWhatItMakes(t *testing.T) {
 	}
 }
 
+func TestDelegateAgain(t *testing.T) {
+	t.Parallel()
+	const role, binding = "role.rbac.authorization.k8s.io/proxy-tls-to-pinniped-concierge in namespace shared ", "rolebinding.rbac.authorization.k8s.io/proxy-tls-to-pinniped-concierge in namespace shared "
+	w := newWorld(t)
+	w.delegate(t, nil).check(t, 0, role+"applied\n", binding+"applied\n")
+	w.delegate(t, nil).check(t, 0, role+"unchanged\n", binding+"unchanged\n")
+	for key, object := range w.cluster.grants {
+		if strings.HasPrefix(key, "Role ") {
+			object["rules"] = []any{}
+		}
+	}
+	w.delegate(t, nil).check(t, 0, role+"applied\n", binding+"unchanged\n")
+}
+
 func TestRevoke(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -299,7 +313,7 @@ func TestExplain(t *testing.T) {
 				o := &ExplainOptions{Shared: Shared{Connection: w.connection(r), Secret: orElse(tt.secret, "shared/proxy-tls")}}
 				o.Output = format
 				r.do(t.Context(), o)
-				if format == "table" {
+				if format == "text" || format == "table" {
 					r.check(t, tt.code)
 					continue
 				}

@@ -90,12 +90,10 @@ Exit codes: 0 permitted, 1 failed, 2 wrong usage, 3 not permitted, 4 not everyth
 	}
 	o.addFlags(cmd)
 	o.Connection.addFlags(cmd, f, 30*time.Second, explainFormats()...)
-	output := cmd.Flags().Lookup("output")
-	o.Output, output.DefValue = explainFormats()[0], explainFormats()[0]
 	return cmd
 }
 
-func explainFormats() []string { return []string{"table", "json", "yaml"} }
+func explainFormats() []string { return []string{"text", "table", "json", "yaml"} }
 
 // Validate checks the argument and the flags before anything is read.
 func (o *ExplainOptions) Validate() error {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -320,13 +321,26 @@ func grantKey(object map[string]any) string {
 	return fmt.Sprintf("%v %v/%v", object["kind"], metadata["namespace"], metadata["name"])
 }
 
+// sameGrant compares what is stored with what is applied, as server-side apply does before it writes.
+func sameGrant(stored, applied map[string]any) bool {
+	bare := maps.Clone(stored)
+	metadata := maps.Clone(stored["metadata"].(map[string]any))
+	delete(metadata, "resourceVersion")
+	bare["metadata"] = metadata
+	return reflect.DeepEqual(bare, applied)
+}
+
 func (c *fakeCluster) ApplyGrant(_ context.Context, object map[string]any, opts discovery.ApplyOptions) error {
 	c.options = append(c.options, opts)
 	if c.grants == nil {
 		c.grants = map[string]map[string]any{}
 	}
-	if !opts.DryRun {
-		c.grants[grantKey(object)] = object
+	if before, ok := c.grants[grantKey(object)]; !opts.DryRun && (!ok || !sameGrant(before, object)) {
+		stored := maps.Clone(object)
+		metadata := maps.Clone(object["metadata"].(map[string]any))
+		metadata["resourceVersion"] = strconv.Itoa(len(c.options)) // a new one with each change
+		stored["metadata"] = metadata
+		c.grants[grantKey(object)] = stored
 	}
 	return c.grantErr
 }
