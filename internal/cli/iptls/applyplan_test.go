@@ -101,7 +101,7 @@ func TestApply(t *testing.T) {
 	t.Run("goes back when it does not take effect", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
-		w.apply(t, w.planned(t, nil), func(o *ApplyOptions) { o.Timeout = 200 * time.Millisecond }).check(t, 5, "was put back")
+		w.apply(t, w.planned(t, nil), func(o *ApplyOptions) { o.Timeout = tooShort }).check(t, 5, "was put back")
 		if w.spec().TLS != nil || len(w.cluster.issuer.Annotations) > 0 {
 			t.Errorf("it is %+v, %v", w.spec(), w.cluster.issuer.Annotations)
 		}

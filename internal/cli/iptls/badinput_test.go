@@ -143,7 +143,7 @@ func TestBadEndpoint(t *testing.T) {
 			at := "proxy.example.com:" + strconv.Itoa(other.port)
 			w.cluster.afterApply = func(c *fakeCluster) { c.report("https://"+at, w.ca.CertPEM()) }
 			r := w.set(t.Context(), func(o *SetOptions) {
-				o.ExternalEndpoint, o.Timeout, o.Network = at, 400*time.Millisecond, tt.network(t, w)
+				o.ExternalEndpoint, o.Timeout, o.Network = at, tooShort, tt.network(t, w)
 			}, "external-endpoint")
 			r.check(t, 5, append(tt.says, "the previous configuration was put back")...)
 			if got := w.cluster.issuer.Spec.ImpersonationProxy; got.TLS != nil || got.ExternalEndpoint != w.proxy.endpoint() {

@@ -466,6 +466,9 @@ func loopback() certs.SANs {
 	return certs.SANs{DNSNames: []string{"proxy.example.com"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1).To4()}}
 }
 
+// tooShort is a --timeout for what will never come true. It is long enough for all that comes before, on a busy machine.
+const tooShort = 2 * time.Second
+
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{generated: newCA(t, generatedCAName), ca: newCA(t, "Company CA")}

@@ -238,7 +238,7 @@ func TestSetFromFilesPutsTheSecretBack(t *testing.T) {
 			if !tt.present {
 				w.cluster.secret = nil
 			}
-			r := w.fromFiles(t, serving(t, w.ca, loopback()), func(o *SetOptions) { o.Timeout = 300 * time.Millisecond })
+			r := w.fromFiles(t, serving(t, w.ca, loopback()), func(o *SetOptions) { o.Timeout = tooShort })
 			r.check(t, 5, "did not take effect", "Put the previous configuration back")
 			if w.cluster.issuer.Spec.ImpersonationProxy.TLS != nil {
 				t.Error("the CredentialIssuer was not put back")
@@ -268,7 +268,7 @@ func TestSetFromFilesPutsTheSecretBack(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		renewed := serving(t, w.ca, loopback())
-		w.fromFiles(t, renewed, func(o *SetOptions) { o.Timeout, o.NoRollback = 200*time.Millisecond, true }).check(t, 5, "--no-rollback")
+		w.fromFiles(t, renewed, func(o *SetOptions) { o.Timeout, o.NoRollback = tooShort, true }).check(t, 5, "--no-rollback")
 		w.secretHas(t, renewed)
 	})
 	t.Run("unless somebody has changed it meanwhile", func(t *testing.T) {
@@ -279,7 +279,7 @@ func TestSetFromFilesPutsTheSecretBack(t *testing.T) {
 			c.secret.Data["tls.crt"], c.secret.Data["tls.key"] = theirs.CertPEM, theirs.KeyPEM
 			c.bumpSecret()
 		}
-		w.fromFiles(t, serving(t, w.ca, loopback()), func(o *SetOptions) { o.Timeout = 300 * time.Millisecond }).check(t, 5, "somebody else has changed it meanwhile")
+		w.fromFiles(t, serving(t, w.ca, loopback()), func(o *SetOptions) { o.Timeout = tooShort }).check(t, 5, "somebody else has changed it meanwhile")
 		w.secretHas(t, theirs)
 	})
 }

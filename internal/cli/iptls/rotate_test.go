@@ -351,7 +351,7 @@ func TestRotateComesBackFromAStepThatFails(t *testing.T) {
 		}
 	}
 	once()
-	w.rotate(t, func(o *RotateOptions) { o.Timeout = 300 * time.Millisecond }).check(t, 5, "was put back")
+	w.rotate(t, func(o *RotateOptions) { o.Timeout = tooShort }).check(t, 5, "was put back")
 	w.want(t, "proxy-tls", w.ca.CertPEM())
 	if w.cluster.issuer.Annotations[rotationAnnotation] != "" || w.cluster.issuer.Annotations[undoAnnotation] != "" {
 		t.Errorf("records stay: %v", w.cluster.issuer.Annotations)
@@ -359,7 +359,7 @@ func TestRotateComesBackFromAStepThatFails(t *testing.T) {
 	w.cluster.afterApply = agent
 	w.rotate(t, func(o *RotateOptions) { o.Step = "1" }).check(t, 0)
 	once()
-	w.rotate(t, func(o *RotateOptions) { o.Continue, o.Timeout = true, 400*time.Millisecond }).check(t, 5, "was put back")
+	w.rotate(t, func(o *RotateOptions) { o.Continue, o.Timeout = true, tooShort }).check(t, 5, "was put back")
 	w.want(t, "proxy-tls", certs.UnionBundle(w.ca.CertPEM(), w.next.CertPEM()))
 	w.cluster.afterApply = agent
 	w.rotate(t, func(o *RotateOptions) { o.Continue = true }).check(t, 0, "finished")

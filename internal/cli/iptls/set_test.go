@@ -293,7 +293,7 @@ func TestSetNotConverged(t *testing.T) {
 					agent(c)
 				}
 			}
-			r := w.set(t.Context(), func(o *SetOptions) { o.Timeout = 300 * time.Millisecond })
+			r := w.set(t.Context(), func(o *SetOptions) { o.Timeout = tooShort })
 			r.check(t, 5, tt.says, "did not take effect", "was put back")
 			if got := w.cluster.issuer.Spec.ImpersonationProxy.TLS; got != nil {
 				t.Errorf("the previous configuration was not put back: %+v", got)
@@ -305,7 +305,7 @@ func TestSetNotConverged(t *testing.T) {
 		w := newWorld(t)
 		nowhere := "127.0.0.1:1"
 		w.cluster.afterApply = func(c *fakeCluster) { c.report("https://"+nowhere, w.ca.CertPEM()) }
-		r := w.set(t.Context(), func(o *SetOptions) { o.ExternalEndpoint, o.Timeout = nowhere, 200*time.Millisecond }, "external-endpoint")
+		r := w.set(t.Context(), func(o *SetOptions) { o.ExternalEndpoint, o.Timeout = nowhere, tooShort }, "external-endpoint")
 		r.check(t, 5, "127.0.0.1:1 could not be asked", "connection refused")
 		if got := w.cluster.issuer.Spec.ImpersonationProxy.ExternalEndpoint; got != w.proxy.endpoint() {
 			t.Errorf("the previous endpoint was not put back: %q", got)
@@ -314,7 +314,7 @@ func TestSetNotConverged(t *testing.T) {
 	t.Run("leaves it in place when asked to", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
-		r := w.set(t.Context(), func(o *SetOptions) { o.Timeout, o.NoRollback, o.Output = 100*time.Millisecond, true, "json" })
+		r := w.set(t.Context(), func(o *SetOptions) { o.Timeout, o.NoRollback, o.Output = tooShort, true, "json" })
 		r.check(t, 5, "--no-rollback")
 		var result Result
 		if err := json.Unmarshal(r.out.Bytes(), &result); err != nil || result.Action != "not converged" || result.RolledBack || len(result.Problems) == 0 {

@@ -346,10 +346,10 @@ func TestWaitForReplicas(t *testing.T) {
 		obeyed(c)
 		c.issuer.Status.ServingCertificate = serving
 	}
-	w.set(t.Context(), func(o *SetOptions) { o.Timeout, o.NoRollback = 300*time.Millisecond, true }).
+	w.set(t.Context(), func(o *SetOptions) { o.Timeout, o.NoRollback = tooShort, true }).
 		check(t, 5, "1 of 2 replicas of the agent serve the certificate; agent-x does not: it has not seen the Secret yet")
 	serving.ServingReplicas, serving.OtherReplicas = 2, nil
 	w.set(t.Context(), nil).check(t, 0, "unchanged", "presents the certificate")
 	serving.SHA256 = strings.Repeat("0", 64)
-	w.set(t.Context(), func(o *SetOptions) { o.Timeout = 200 * time.Millisecond }).check(t, 5, "the agent still serves another certificate, SHA-256 0000000000000000")
+	w.set(t.Context(), func(o *SetOptions) { o.Timeout = tooShort }).check(t, 5, "the agent still serves another certificate, SHA-256 0000000000000000")
 }

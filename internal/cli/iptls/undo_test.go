@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -98,7 +97,7 @@ func TestUndo(t *testing.T) {
 		w.set(t.Context(), nil).check(t, 0)
 		after, record := w.spec(), w.cluster.issuer.Annotations[undoAnnotation]
 		w.cluster.afterApply = nil
-		w.undo(t, func(o *UndoOptions) { o.Timeout = 200 * time.Millisecond }).check(t, 5, "was put back")
+		w.undo(t, func(o *UndoOptions) { o.Timeout = tooShort }).check(t, 5, "was put back")
 		if diff := cmp.Diff(after, w.spec()); diff != "" {
 			t.Errorf("after going back (-want +got):\n%s", diff)
 		}

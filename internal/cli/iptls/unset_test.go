@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -160,7 +159,7 @@ func TestUnsetWaits(t *testing.T) {
 			}
 			r := w.unset(t, func(o *UnsetOptions) {
 				if tt.code != 0 {
-					o.Timeout = 300 * time.Millisecond
+					o.Timeout = tooShort
 				}
 			})
 			r.check(t, tt.code, tt.says)
