@@ -109,7 +109,8 @@ func (r *Reconciler) reconcileServices(ctx context.Context, spec configv1alpha1.
 	if r.IsLeader() {
 		desired := r.desiredService(spec, service)
 		if !found || !equality.Semantic.DeepEqual(desired, r.appliedService) || !serviceHas(service, desired) {
-			if err := r.Client.Apply(ctx, desired, client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
+			// Apply overwrites what it is given with the answer, which could not be compared with the next wish.
+			if err := r.Client.Apply(ctx, r.desiredService(spec, service), client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
 				return service, fmt.Errorf("applying Service %s: %w", name, err)
 			}
 			r.appliedService = desired

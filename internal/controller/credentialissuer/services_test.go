@@ -1,15 +1,19 @@
 package credentialissuer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -203,4 +207,48 @@ func TestServices(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// countingClient counts what is applied.
+type countingClient struct {
+	client.Client
+	applied atomic.Int32
+}
+
+func (c *countingClient) Apply(ctx context.Context, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+	if _, ok := object.(*corev1ac.ServiceApplyConfiguration); ok {
+		c.applied.Add(1)
+	}
+	return c.Client.Apply(ctx, object, options...)
+}
+
+// TestServiceThatIsAsDesired shows that a Service is written, and the log says so, only when there is something to write.
+func TestServiceThatIsAsDesired(t *testing.T) {
+	t.Parallel()
+	var counting *countingClient
+	r := startReplicaWith(t, startCluster(t), "default", "agent", true, func(r *Reconciler) {
+		counting = &countingClient{Client: r.Client}
+		r.Client = counting
+	})
+	r.create(t, configv1alpha1.ImpersonationProxySpec{
+		Mode: "enabled", ExternalEndpoint: "a.example.com", Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: "ClusterIP"},
+	})
+	r.waitFor(t, "Listening", messageListening)
+	before := counting.applied.Load()
+	if before == 0 {
+		t.Fatal("no Service was applied")
+	}
+	for _, name := range []string{"b.example.com", "c.example.com", "d.example.com"} {
+		r.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.ExternalEndpoint = name })
+		eventually(t, func() error {
+			if got := r.waitFor(t, "Listening", messageListening).Frontend.ImpersonationProxyInfo.Endpoint; got != "https://"+name {
+				return fmt.Errorf("the endpoint is %s", got)
+			}
+			return nil
+		})
+	}
+	// Once more is possible: the first of these may come before the watch has seen the Service.
+	if again := counting.applied.Load() - before; again > 1 {
+		t.Errorf("the Service was applied %d times although it was as desired", again)
+	}
 }
