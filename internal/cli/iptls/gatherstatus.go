@@ -162,7 +162,7 @@ func (l *statusLook) reported() {
 	if serving == nil {
 		return
 	}
-	l.Replicas = &ReplicaStatus{Total: serving.Replicas, Serving: serving.ServingReplicas}
+	l.Replicas = &ReplicaStatus{Total: serving.Replicas, Serving: serving.ServingReplicas, SHA256: serving.SHA256}
 	for _, other := range serving.OtherReplicas {
 		l.Replicas.Others = append(l.Replicas.Others, fmt.Sprintf("%s: %s", other.Name, other.Message))
 	}

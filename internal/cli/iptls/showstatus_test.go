@@ -136,6 +136,19 @@ func TestStatus(t *testing.T) {
 		}
 		w.status(t.Context(), nil).check(t, 5, "2 of 3 replicas", "replicas:    2 of 3 serve it", "✗ agent-x: KeyMismatch: no")
 	})
+	t.Run("of replicas that serve the last good certificate", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.obey(t)
+		w.set(t.Context(), nil).check(t, 0)
+		w.cluster.issuer.Status.ServingCertificate = &configv1alpha1.ServingCertificateStatus{
+			Source: configv1alpha1.ServingCertificateSecret, SHA256: "00ff", Replicas: 2, ServingReplicas: 2,
+		}
+		r := w.status(t.Context(), nil)
+		if text := r.out.String(); !strings.Contains(text, "2 of 2 serve another one, SHA-256 00ff\n") {
+			t.Errorf("got\n%s", text)
+		}
+	})
 	t.Run("with partial permissions", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)

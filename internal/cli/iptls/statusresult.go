@@ -76,6 +76,8 @@ type CertificateStatus struct {
 type ReplicaStatus struct {
 	Total   int32 `json:"total"`
 	Serving int32 `json:"serving"`
+	// SHA256 is of the certificate that these serve: another one than the configured one, while that is refused or missing.
+	SHA256 string `json:"sha256,omitempty"`
 	// Others are those that do not, each with the reason.
 	Others []string `json:"others,omitempty"`
 }

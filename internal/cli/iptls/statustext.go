@@ -53,7 +53,7 @@ func (o *StatusOptions) text(r *StatusResult) ([]byte, error) {
 		line("renewed by", "%s", o.Style.Caution("nobody is known to: somebody has to put the next certificate into the Secret"))
 	}
 	if r.Replicas != nil {
-		line("replicas", "%d of %d serve it", r.Replicas.Serving, r.Replicas.Total)
+		line("replicas", "%s", replicasText(r))
 		for _, other := range r.Replicas.Others {
 			fmt.Fprintf(&out, "               %s %s\n", o.Style.Bad("✗"), other)
 		}
@@ -248,7 +248,7 @@ func linesOf(r *StatusResult, err error) []string {
 		lines = append(lines, fmt.Sprintf("certificate: SHA-256 %s, valid until %s", c.SHA256, c.NotAfter.Format(time.RFC3339)))
 	}
 	if r.Replicas != nil {
-		lines = append(lines, fmt.Sprintf("replicas: %d of %d serve it", r.Replicas.Serving, r.Replicas.Total))
+		lines = append(lines, "replicas: "+replicasText(r))
 	}
 	for _, a := range r.Addresses {
 		text := "presents " + orNone(shortHash(a.SHA256))
@@ -322,4 +322,13 @@ func (o *StatusOptions) printChange(result *StatusResult, failed error, before, 
 		return fmt.Errorf("writing the result: %w", err)
 	}
 	return nil
+}
+
+// replicasText says how many replicas serve the certificate that is shown, or which other one they serve.
+func replicasText(r *StatusResult) string {
+	count := fmt.Sprintf("%d of %d serve ", r.Replicas.Serving, r.Replicas.Total)
+	if r.Certificate != nil && r.Replicas.SHA256 != "" && r.Replicas.SHA256 != r.Certificate.SHA256 {
+		return count + "another one, SHA-256 " + r.Replicas.SHA256
+	}
+	return count + "it"
 }
