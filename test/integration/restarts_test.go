@@ -1,0 +1,79 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestRestartsInAnyOrder takes the programs of the cluster and a replica away and brings them back in several orders. Each time, people log in
+// again without anybody's help, and a renewed certificate is followed.
+func TestRestartsInAnyOrder(t *testing.T) {
+	w := needsCluster(t)
+	w.external(t, "restarts-cert", pairData(w.issue(t, "localhost")))
+	kubeconfig := w.userKubeconfig(t, "pinny:password123")
+	do := func(step string, action func() error) {
+		t.Helper()
+		if err := action(); err != nil {
+			t.Fatalf("%s: %v", step, err)
+		}
+	}
+	replica := w.agents[1]
+	ctx := t.Context()
+	startEtcd := func() error { return w.Cluster.RestartEtcd(ctx) }
+	startAPIServer := func() error { return w.Cluster.RestartAPIServer(ctx) }
+	// A replica that is started without an API server waits for it, so its start ends when the cluster is back.
+	startReplica := func() (started chan error) {
+		started = make(chan error, 1)
+		go func() { started <- replica.Restart(context.WithoutCancel(ctx)) }()
+		return started
+	}
+	for _, test := range []struct {
+		name string
+		run  func()
+	}{
+		{"etcd alone", func() {
+			do("stopping etcd", w.Cluster.StopEtcd)
+			do("starting etcd", startEtcd)
+		}},
+		{"etcd first, then the API server", func() {
+			do("stopping etcd", w.Cluster.StopEtcd)
+			do("stopping the API server", w.Cluster.StopAPIServer)
+			do("starting etcd", startEtcd)
+			do("starting the API server", startAPIServer)
+		}},
+		{"a replica starts before the API server", func() {
+			do("stopping a replica", replica.Stop)
+			do("stopping the API server", w.Cluster.StopAPIServer)
+			do("stopping etcd", w.Cluster.StopEtcd)
+			started := startReplica()
+			do("starting etcd", startEtcd)
+			do("starting the API server", startAPIServer)
+			if err := <-started; err != nil {
+				t.Fatalf("starting a replica: %v", err)
+			}
+		}},
+	} {
+		test.run()
+		eventually(t, 40*time.Second, func() error {
+			if got := w.run(t, w.cli, "whoami", "--kubeconfig="+kubeconfig); got.code != 0 {
+				return fmt.Errorf("%s: whoami: %s", test.name, got.errOut)
+			}
+			return nil
+		})
+		renewed := w.issue(t, "localhost")
+		w.putSecret(t, "restarts-cert", pairData(renewed))
+		for i, agent := range w.agents {
+			eventually(t, 40*time.Second, func() error {
+				if err := agent.Ready(t.Context()); err != nil {
+					return fmt.Errorf("%s: replica %d: %w", test.name, i, err)
+				}
+				if err := presents(agent.ProxyAddress(), renewed); err != nil {
+					return fmt.Errorf("%s: replica %d: %w", test.name, i, err)
+				}
+				return nil
+			})
+		}
+	}
+}
