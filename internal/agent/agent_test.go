@@ -15,6 +15,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -115,7 +116,7 @@ func TestWaitsForTheAPIServer(t *testing.T) {
 	config.AggregatedAPIServerPort = 0 // any free one
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	log := &lockedBuffer{}
+	log := &testkit.Buffer{}
 	if err := Run(ctx, Options{Kubeconfig: path, BindAddress: "127.0.0.1", LogOutput: log}, config); err != nil {
 		t.Errorf("being told to stop while it waits is no error: %v", err)
 	}

@@ -15,6 +15,8 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
 // TestNoLevelShowsBodies reads and writes a Secret at the highest log level.
@@ -58,7 +60,7 @@ func TestNoLevelShowsBodies(t *testing.T) { //nolint:paralleltest // it sets the
 func TestEveryLineIsStructured(t *testing.T) { // not parallel: the loggers of libraries are global
 	t.Cleanup(klog.CaptureState().Restore)
 	for level, want := range map[string]int{"info": 1, "debug": 4} {
-		out := &lockedBuffer{}
+		out := &testkit.Buffer{}
 		logger, err := setUpLogging(LogConfig{Level: level}, out)
 		if err != nil {
 			t.Fatal(err)

@@ -1,7 +1,6 @@
 package concierge_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"encoding/pem"
@@ -41,6 +40,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/namedwatch"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -59,25 +59,8 @@ type agent struct {
 	address string
 	signer  *certs.CA
 	ready   atomic.Pointer[error]
-	log     *logBuffer
+	log     *testkit.Buffer
 	stop    func() error
-}
-
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 func newScheme(t *testing.T) *runtime.Scheme {
@@ -94,22 +77,7 @@ func newScheme(t *testing.T) *runtime.Scheme {
 
 func startCluster(t *testing.T) *devcluster.Cluster {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("it needs a real API server, and -short leaves those out")
-	}
-	cluster, err := devcluster.Start(t.Context(), devcluster.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := cluster.Install(t.Context(), filepath.Join("..", "..", "deploy", "concierge")); err != nil {
-		t.Fatal(err)
-	}
-	return cluster
+	return testkit.Cluster(t, devcluster.Options{}, filepath.Join("..", "..", "deploy", "concierge"))
 }
 
 func startAgent(t *testing.T, cluster *devcluster.Cluster) *agent {
@@ -118,7 +86,7 @@ func startAgent(t *testing.T, cluster *devcluster.Cluster) *agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &agent{cluster: cluster, log: &logBuffer{}}
+	a := &agent{cluster: cluster, log: &testkit.Buffer{}}
 	if a.admin, err = client.New(cluster.AdminConfig(), client.Options{Scheme: newScheme(t)}); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +116,7 @@ func startAgent(t *testing.T, cluster *devcluster.Cluster) *agent {
 		},
 	}
 	var server *concierge.Server
-	eventually(t, func() error { // what was just granted may not be in force yet
+	testkit.Eventually(t, time.Minute, func() error { // what was just granted may not be in force yet
 		server, err = concierge.New(ctx, options)
 		return err
 	})
@@ -292,23 +260,4 @@ func sendBy(ctx context.Context, client *http.Client, method, url, body string) 
 	defer response.Body.Close() //nolint:errcheck // read to its end
 	answer, err := io.ReadAll(response.Body)
 	return response.StatusCode, string(answer), err
-}
-
-func eventually(t *testing.T, check func() error) {
-	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("it did not happen within a minute: %v", err)
-		}
-		select {
-		case <-t.Context().Done():
-			t.Fatal(t.Context().Err())
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
 }

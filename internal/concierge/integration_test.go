@@ -26,6 +26,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -39,7 +40,7 @@ func TestAggregatedAPIs(t *testing.T) {
 	endpoint, bundle := newWebhook(t)
 	a.createAuthenticator(t, "webhook", endpoint, bundle)
 	anonymous := rest.AnonymousClientConfig(cluster.AdminConfig())
-	eventually(t, func() error { return exchanged(t.Context(), anonymous, tokenRequest("", "good-token", "webhook")) })
+	testkit.Eventually(t, time.Minute, func() error { return exchanged(t.Context(), anonymous, tokenRequest("", "good-token", "webhook")) })
 
 	t.Run("gives a client certificate to somebody unknown who has a good token", func(t *testing.T) { a.testCredential(t, anonymous) })
 	t.Run("serves many unknown clients at once over the aggregator's one connection", func(t *testing.T) { a.testParallel(t, anonymous) })
@@ -70,7 +71,7 @@ func (a *agent) createAuthenticator(t *testing.T, name, endpoint string, bundle 
 	if err := a.admin.Create(t.Context(), object); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	testkit.Eventually(t, time.Minute, func() error {
 		if err := a.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
 			return err
 		}
@@ -240,7 +241,7 @@ func (a *agent) testOpenAPI(t *testing.T) { //nolint:thelper // a subtest
 		"/openapi/v3/apis/identity.concierge.pinniped.dev/v1alpha1": {"WhoAmIRequest asks the cluster who the caller is", "username is the name"},
 		"/openapi/v2": {"TokenCredentialRequest asks for a cluster credential"},
 	} {
-		eventually(t, func() error { // the API server fetches the documents when it likes
+		testkit.Eventually(t, time.Minute, func() error { // the API server fetches the documents when it likes
 			code, answer, err := send(t.Context(), a.cluster.AdminConfig(), http.MethodGet, path, "")
 			if err != nil {
 				return err
@@ -286,7 +287,7 @@ func (a *agent) testAdmission(t *testing.T, anonymous *rest.Config) { //nolint:t
 	if err := a.cluster.Install(t.Context(), file); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	testkit.Eventually(t, time.Minute, func() error {
 		code, answer, err := send(t.Context(), anonymous, http.MethodPost, loginPath, tokenRequest("blocked", "good-token", "webhook"))
 		if err != nil {
 			return err
@@ -296,7 +297,7 @@ func (a *agent) testAdmission(t *testing.T, anonymous *rest.Config) { //nolint:t
 		}
 		return nil
 	})
-	eventually(t, func() error { return exchanged(t.Context(), anonymous, tokenRequest("", "good-token", "alias")) })
+	testkit.Eventually(t, time.Minute, func() error { return exchanged(t.Context(), anonymous, tokenRequest("", "good-token", "alias")) })
 }
 
 func (a *agent) testDirect(t *testing.T) { //nolint:thelper // a subtest
@@ -368,7 +369,7 @@ func (a *agent) testReadiness(t *testing.T) { //nolint:thelper // a subtest
 		}
 		return code
 	}
-	eventually(t, func() error {
+	testkit.Eventually(t, time.Minute, func() error {
 		if code := get("/readyz"); code != http.StatusOK {
 			return fmt.Errorf("/readyz answers %d", code)
 		}
@@ -397,7 +398,7 @@ func (a *agent) testRenewal(t *testing.T, anonymous *rest.Config) { //nolint:the
 		t.Fatal(err)
 	}
 	var after corev1.Secret
-	eventually(t, func() error {
+	testkit.Eventually(t, time.Minute, func() error {
 		if err := a.admin.Get(t.Context(), name, &after); err != nil {
 			return err
 		}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
 // withdrawal is within what a withdrawn permission must have its effect.
@@ -46,19 +47,8 @@ metadata: {name: shared}
 // TestPermissionsOnARealAPIServer lets a permission come about and go, piece by piece, and shows that it survives a restart of the API server.
 func TestPermissionsOnARealAPIServer(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("it needs a real API server, and -short leaves those out")
-	}
-	cluster, err := devcluster.Start(t.Context(), devcluster.Options{
+	cluster := testkit.Cluster(t, devcluster.Options{
 		AuditPolicy: []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\nomitStages: [RequestReceived]\n"),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
 	})
 	manifest := filepath.Join(t.TempDir(), "may-look.yaml")
 	if err := os.WriteFile(manifest, []byte(mayLook), 0o600); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
@@ -19,20 +20,9 @@ import (
 // that is not installed against an object that is not there.
 func TestOnARealAPIServer(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("needs a real etcd and kube-apiserver, which -short leaves out")
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	cluster, err := devcluster.Start(ctx, devcluster.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cluster := testkit.Cluster(t, devcluster.Options{})
 	connectAs := func(config *rest.Config) *discovery.Client {
 		t.Helper()
 		client, err := discovery.Connect(config, apis.DefaultGroupSuffix)
@@ -49,7 +39,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		}
 	}
 
-	_, err = admin.CredentialIssuer(ctx, "")
+	_, err := admin.CredentialIssuer(ctx, "")
 	check("listing before the installation", err, discovery.ErrNotInstalled, "config.concierge.pinniped.dev/v1alpha1")
 	_, err = admin.CredentialIssuer(ctx, "one")
 	check("reading before the installation", err, discovery.ErrNotInstalled, "config.concierge.pinniped.dev/v1alpha1")

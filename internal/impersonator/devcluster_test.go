@@ -26,6 +26,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
 const (
@@ -43,22 +44,9 @@ type realProxy struct {
 
 func startReal(t *testing.T, options devcluster.Options) *realProxy {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("needs a real etcd and kube-apiserver, which -short leaves out")
-	}
-	var steps bytes.Buffer
-	options.Log = &steps
+	cluster := testkit.Cluster(t, options)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cluster, err := devcluster.Start(ctx, options)
-	if err != nil {
-		t.Fatalf("starting a control plane: %v\n%s", err, steps.String())
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
 	r := &realProxy{cluster: cluster, admin: kubernetes.NewForConfigOrDie(cluster.AdminConfig())}
 	r.install(t)
 	agent, err := cluster.ServiceAccountConfig(ctx, agentNamespace, agentAccount)

@@ -25,6 +25,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/localuser"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
 const namespace = localuser.DefaultNamespace
@@ -32,23 +33,7 @@ const namespace = localuser.DefaultNamespace
 // startCluster starts a control plane with the shipped manifests on it.
 func startCluster(t *testing.T) *devcluster.Cluster {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("needs a real etcd and kube-apiserver, which -short leaves out")
-	}
-	log := &bytes.Buffer{}
-	cluster, err := devcluster.Start(t.Context(), devcluster.Options{Log: log})
-	if err != nil {
-		t.Fatalf("starting the control plane: %v\n%s", err, log)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := cluster.Install(t.Context(), filepath.Join("..", "..", "deploy", "local-user-authenticator")); err != nil {
-		t.Fatal(err)
-	}
-	return cluster
+	return testkit.Cluster(t, devcluster.Options{}, filepath.Join("..", "..", "deploy", "local-user-authenticator"))
 }
 
 // run starts the webhook with the rights of its own service account, and returns its address and a function that stops it.

@@ -13,37 +13,12 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
-
-func eventually(t *testing.T, timeout time.Duration, check func() error) {
-	t.Helper()
-	deadline := time.Now().Add(timeout)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("it did not come true within %s: %v", timeout, err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
 
 func TestWatcher(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("it needs a real API server, and -short leaves those out")
-	}
-	cluster, err := devcluster.Start(t.Context(), devcluster.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cluster := testkit.Cluster(t, devcluster.Options{})
 	client, err := corev1client.NewForConfig(cluster.AdminConfig())
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +58,7 @@ func TestWatcher(t *testing.T) {
 			return fmt.Errorf("found %v, %+v", found, secret)
 		}
 	}
-	eventually(t, 5*time.Second, holds("1"))
+	testkit.Eventually(t, 5*time.Second, holds("1"))
 	set := func(value string) {
 		t.Helper()
 		if _, err := secrets.Update(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "watched"}, StringData: map[string]string{"a": value}}, metav1.UpdateOptions{}); err != nil {
@@ -91,7 +66,7 @@ func TestWatcher(t *testing.T) {
 		}
 	}
 	set("2")
-	eventually(t, 2*time.Second, holds("2"))
+	testkit.Eventually(t, 2*time.Second, holds("2"))
 
 	// An outage: what is known stays known, and what changed meanwhile is seen soon after.
 	if err := cluster.StopAPIServer(); err != nil {
@@ -104,12 +79,12 @@ func TestWatcher(t *testing.T) {
 		t.Fatal(err)
 	}
 	set("3")
-	eventually(t, 15*time.Second, holds("3"))
+	testkit.Eventually(t, 15*time.Second, holds("3"))
 
 	if err := secrets.Delete(t.Context(), "watched", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 2*time.Second, holds(""))
+	testkit.Eventually(t, 2*time.Second, holds(""))
 	if changes.Load() < 4 || others.Load() != 0 {
 		t.Errorf("%d changes of the object and %d of others were told", changes.Load(), others.Load())
 	}
@@ -123,18 +98,7 @@ func TestWatcher(t *testing.T) {
 // TestWatcherSaysWhatIsNotPermitted shows that the first read tells what the API server said, instead of only giving up.
 func TestWatcherSaysWhatIsNotPermitted(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("it needs a real API server, and -short leaves those out")
-	}
-	cluster, err := devcluster.Start(t.Context(), devcluster.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cluster := testkit.Cluster(t, devcluster.Options{})
 	nobody, err := cluster.User("nobody")
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
 func TestExcessive(t *testing.T) {
@@ -101,20 +102,9 @@ const namespace, account = "agents", "impersonator"
 // TestOnARealAPIServer asks with a real service account what real RBAC lets it do.
 func TestOnARealAPIServer(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("needs a real etcd and kube-apiserver, which -short leaves out")
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cluster, err := devcluster.Start(ctx, devcluster.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cluster := testkit.Cluster(t, devcluster.Options{})
 	admin := kubernetes.NewForConfigOrDie(cluster.AdminConfig())
 	w := &realWorld{admin: admin}
 	w.must(t, func() error {

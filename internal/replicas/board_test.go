@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
 func leaseOf(name, report string, renew time.Time) *coordinationv1.Lease {
@@ -99,18 +100,7 @@ func TestLive(t *testing.T) {
 // TestBoards runs three replicas on a real API server: each sees the others, one leaves, one is replaced.
 func TestBoards(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("it needs a real API server, and -short leaves those out")
-	}
-	cluster, err := devcluster.Start(t.Context(), devcluster.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cluster := testkit.Cluster(t, devcluster.Options{})
 	client, err := coordinationv1client.NewForConfig(cluster.AdminConfig())
 	if err != nil {
 		t.Fatal(err)

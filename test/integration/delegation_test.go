@@ -21,6 +21,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -232,7 +233,7 @@ func (w *world) bothPresent(t *testing.T, limit time.Duration, pair *certs.KeyPa
 	t.Helper()
 	start := time.Now()
 	for _, agent := range w.agents {
-		eventually(t, limit-time.Since(start), func() error { return presents(agent.ProxyAddress(), pair) })
+		testkit.Eventually(t, limit-time.Since(start), func() error { return presents(agent.ProxyAddress(), pair) })
 	}
 }
 
@@ -241,7 +242,7 @@ func (w *world) bothGenerated(t *testing.T, limit time.Duration) {
 	t.Helper()
 	start := time.Now()
 	for _, agent := range w.agents {
-		eventually(t, limit-time.Since(start), func() error {
+		testkit.Eventually(t, limit-time.Since(start), func() error {
 			certificate, err := presented(agent.ProxyAddress())
 			if err == nil && certificate.Issuer.CommonName != "Pinniped Impersonation Proxy Serving CA" {
 				err = fmt.Errorf("a certificate of %s is served", certificate.Issuer)

@@ -18,6 +18,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -158,7 +159,7 @@ func kubeconfigOf(t *testing.T, c *caller) string {
 func (c *caller) works(t *testing.T) {
 	t.Helper()
 	until := c.requests.Load() + 5
-	eventually(t, 20*time.Second, func() error {
+	testkit.Eventually(t, 20*time.Second, func() error {
 		if err := c.failed.Load(); err != nil {
 			t.Fatalf("the client %s failed after %d requests: %v", c.name, c.requests.Load(), *err)
 		}
@@ -171,7 +172,7 @@ func (c *caller) works(t *testing.T) {
 
 func (c *caller) locksOut(t *testing.T) {
 	t.Helper()
-	eventually(t, 20*time.Second, func() error {
+	testkit.Eventually(t, 20*time.Second, func() error {
 		if err := c.failed.Load(); err == nil || !strings.Contains((*err).Error(), "certificate") {
 			return fmt.Errorf("the client %s goes on working", c.name)
 		}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -44,12 +45,12 @@ func TestARestartWhileTheSecretIsBad(t *testing.T) {
 	w.waitForStatus(t, "ErrorDuringSetup", string(certs.KeyMismatch))
 	_, follower := w.leader(t)
 	restart(follower)
-	eventually(t, 30*time.Second, func() error {
+	testkit.Eventually(t, 30*time.Second, func() error {
 		return errors.Join(presents(follower.ProxyAddress(), good), follower.Ready(t.Context()))
 	})
 	restart(w.agents...)
 	for _, agent := range w.agents {
-		eventually(t, 30*time.Second, func() error {
+		testkit.Eventually(t, 30*time.Second, func() error {
 			return errors.Join(presents(agent.ProxyAddress(), good), agent.Ready(t.Context()))
 		})
 	}
@@ -70,7 +71,7 @@ func TestARestartWhileTheSecretIsBad(t *testing.T) {
 		}
 	}
 	w.waitForStatus(t, "ErrorDuringSetup", string(certs.KeyMismatch))
-	eventually(t, 30*time.Second, func() error {
+	testkit.Eventually(t, 30*time.Second, func() error {
 		strategy := w.strategy(t)
 		if strategy.Frontend != nil || strings.Contains(strategy.Message, "stays in service") {
 			return fmt.Errorf("the status tells of a certificate that is not there: %+v", strategy)
@@ -88,14 +89,14 @@ func TestARestartWhileTheSecretIsBad(t *testing.T) {
 	w.putSecret(t, "lastgood-cert", pairData(good))
 	w.waitForStatus(t, "Listening", "")
 	for _, agent := range w.agents {
-		eventually(t, 30*time.Second, func() error {
+		testkit.Eventually(t, 30*time.Second, func() error {
 			return errors.Join(presents(agent.ProxyAddress(), good), agent.Ready(t.Context()))
 		})
 	}
 
 	// No copy is kept of what is not served any more.
 	w.generatedOnly(t)
-	eventually(t, 20*time.Second, func() error {
+	testkit.Eventually(t, 20*time.Second, func() error {
 		var secret corev1.Secret
 		err := w.admin.Get(t.Context(), types.NamespacedName{Namespace: devinstall.Namespace, Name: lastGoodSecret}, &secret)
 		if !apierrors.IsNotFound(err) {

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -87,7 +88,7 @@ func TestTheWholeLine(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), binding) })
 	// A permission just granted must work within a second.
-	eventually(t, 2*time.Second, func() error {
+	testkit.Eventually(t, 2*time.Second, func() error {
 		if allowed := w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "namespaces", "--output=name"); allowed.code != 0 {
 			return fmt.Errorf("kubectl with permission: %s", allowed.errOut)
 		}
@@ -204,7 +205,7 @@ func TestRenewalUnderAWatch(t *testing.T) {
 		t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), object) })
 	}
 	kubeconfig := w.userKubeconfig(t, "pinny:password123")
-	eventually(t, 5*time.Second, func() error {
+	testkit.Eventually(t, 5*time.Second, func() error {
 		if got := w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "configmaps"); got.code != 0 {
 			return fmt.Errorf("kubectl: %s", got.errOut)
 		}
@@ -233,7 +234,7 @@ func TestRenewalUnderAWatch(t *testing.T) {
 	waitFor := func(name string) {
 		t.Helper()
 		number := 0
-		eventually(t, 15*time.Second, func() error { // the watch may open after the first ones were made
+		testkit.Eventually(t, 15*time.Second, func() error { // the watch may open after the first ones were made
 			if number++; number%10 == 1 {
 				object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: name + "-"}}
 				if err := w.admin.Create(t.Context(), object); err != nil {
@@ -261,7 +262,7 @@ func TestRenewalUnderAWatch(t *testing.T) {
 	w.putSecret(t, "corporate-cert", pairData(second))
 	renewed := time.Now()
 	for _, agent := range w.agents {
-		eventually(t, 2*time.Second, func() error { return presents(agent.ProxyAddress(), second) })
+		testkit.Eventually(t, 2*time.Second, func() error { return presents(agent.ProxyAddress(), second) })
 	}
 	t.Logf("every replica served the new certificate after %s", time.Since(renewed).Round(time.Millisecond))
 	waitFor("after")
@@ -305,8 +306,8 @@ func TestPublicCertificate(t *testing.T) {
 	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
 		s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "public-cert"}
 	})
-	eventually(t, 10*time.Second, func() error { return presents(w.agents[0].ProxyAddress(), pair) })
-	eventually(t, 10*time.Second, func() error {
+	testkit.Eventually(t, 10*time.Second, func() error { return presents(w.agents[0].ProxyAddress(), pair) })
+	testkit.Eventually(t, 10*time.Second, func() error {
 		strategy := w.strategy(t)
 		if strategy.Status != configv1alpha1.StrategySuccess || strategy.Frontend.ImpersonationProxyInfo.CertificateAuthorityData != "" {
 			return fmt.Errorf("the status is %+v", strategy)

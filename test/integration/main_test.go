@@ -197,21 +197,6 @@ func (w *world) asAdmin(t *testing.T, args ...string) result {
 	return w.run(t, w.cli, append(args, "--kubeconfig="+w.Cluster.AdminKubeconfig())...)
 }
 
-func eventually(t *testing.T, timeout time.Duration, check func() error) {
-	t.Helper()
-	deadline := time.Now().Add(timeout)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("it did not come true within %s: %v", timeout, err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}
-
 func needsCluster(t *testing.T) *world {
 	t.Helper()
 	if testing.Short() {

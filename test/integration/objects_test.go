@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -103,7 +104,7 @@ func (w *world) issuer(t *testing.T) *configv1alpha1.CredentialIssuer {
 // configure changes the CredentialIssuer's spec as an administrator with an editor would.
 func (w *world) configure(t *testing.T, change func(*configv1alpha1.ImpersonationProxySpec)) {
 	t.Helper()
-	eventually(t, 10*time.Second, func() error {
+	testkit.Eventually(t, 10*time.Second, func() error {
 		issuer := w.issuer(t)
 		change(issuer.Spec.ImpersonationProxy)
 		return w.admin.Update(t.Context(), issuer)
@@ -122,7 +123,7 @@ func (w *world) generatedOnly(t *testing.T) {
 		}
 	})
 	for _, agent := range w.agents {
-		eventually(t, 15*time.Second, func() error {
+		testkit.Eventually(t, 15*time.Second, func() error {
 			certificate, err := presented(agent.ProxyAddress())
 			if err == nil && certificate.Issuer.CommonName != "Pinniped Impersonation Proxy Serving CA" {
 				err = fmt.Errorf("a certificate of %s is served", certificate.Issuer)
@@ -130,7 +131,7 @@ func (w *world) generatedOnly(t *testing.T) {
 			return errors.Join(err, agent.Ready(t.Context()))
 		})
 	}
-	eventually(t, 10*time.Second, func() error {
+	testkit.Eventually(t, 10*time.Second, func() error {
 		var generated corev1.Secret
 		name := types.NamespacedName{Namespace: devinstall.Namespace, Name: "pinniped-concierge-impersonation-proxy-ca-certificate"}
 		if err := w.admin.Get(t.Context(), name, &generated); err != nil {
@@ -161,7 +162,7 @@ func (w *world) strategy(t *testing.T) configv1alpha1.CredentialIssuerStrategy {
 func (w *world) waitForStatus(t *testing.T, reason configv1alpha1.StrategyReason, text string) configv1alpha1.CredentialIssuerStrategy {
 	t.Helper()
 	var strategy configv1alpha1.CredentialIssuerStrategy
-	eventually(t, 20*time.Second, func() error {
+	testkit.Eventually(t, 20*time.Second, func() error {
 		strategy = w.strategy(t)
 		if strategy.Reason != reason || !strings.Contains(strategy.Message, text) {
 			return fmt.Errorf("the status is %s: %s (want %s with %q)", strategy.Reason, strategy.Message, reason, text)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -27,7 +28,7 @@ func TestSwapUnderLoad(t *testing.T) {
 		next := w.issue(t, "localhost")
 		w.putSecret(t, "loaded-cert", pairData(next))
 		for _, agent := range w.agents {
-			eventually(t, 2*time.Second, func() error { return presents(agent.ProxyAddress(), next) })
+			testkit.Eventually(t, 2*time.Second, func() error { return presents(agent.ProxyAddress(), next) })
 		}
 	}
 	load.stop(t)
@@ -67,7 +68,7 @@ func TestSwitchedOffAndOn(t *testing.T) {
 	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.Mode = configv1alpha1.ImpersonationProxyModeDisabled })
 	w.waitForStatus(t, "Disabled", "explicitly disabled")
 	for _, agent := range w.agents {
-		eventually(t, 10*time.Second, func() error {
+		testkit.Eventually(t, 10*time.Second, func() error {
 			if _, err := presented(agent.ProxyAddress()); err == nil {
 				return fmt.Errorf("the proxy still listens")
 			}
@@ -77,7 +78,7 @@ func TestSwitchedOffAndOn(t *testing.T) {
 
 	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.Mode = configv1alpha1.ImpersonationProxyModeEnabled })
 	w.waitForStatus(t, "Listening", "")
-	eventually(t, 10*time.Second, func() error { return presents(w.agents[0].ProxyAddress(), pair) })
+	testkit.Eventually(t, 10*time.Second, func() error { return presents(w.agents[0].ProxyAddress(), pair) })
 	w.succeed(t, w.cli, "whoami", "--kubeconfig="+kubeconfig)
 }
 
@@ -112,7 +113,7 @@ func TestTheAPIServerGoesAway(t *testing.T) {
 			}
 		}
 	}
-	eventually(t, 30*time.Second, func() error {
+	testkit.Eventually(t, 30*time.Second, func() error {
 		if waited := time.Since(gone); waited < 17*time.Second { // a Lease lasts 15 s
 			return fmt.Errorf("waiting for the Lease to run out: %s", waited)
 		}
@@ -121,7 +122,7 @@ func TestTheAPIServerGoesAway(t *testing.T) {
 	if err := w.Cluster.RestartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 20*time.Second, func() error {
+	testkit.Eventually(t, 20*time.Second, func() error {
 		if got := w.run(t, w.cli, "whoami", "--kubeconfig="+kubeconfig); got.code != 0 {
 			return fmt.Errorf("whoami: %s", got.errOut)
 		}
@@ -134,7 +135,7 @@ func TestTheAPIServerGoesAway(t *testing.T) {
 	}
 	// Somebody leads again, and writes.
 	w.putSecret(t, "away-cert", pairData(w.issue(t, "elsewhere.example.com")))
-	eventually(t, 40*time.Second, func() error {
+	testkit.Eventually(t, 40*time.Second, func() error {
 		if strategy := w.strategy(t); !strings.Contains(strategy.Message, "NameNotCovered") {
 			return fmt.Errorf("nobody wrote the status: %s", strategy.Message)
 		}
@@ -157,7 +158,7 @@ func TestACleanStopHandsOver(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	eventually(t, 8*time.Second, func() error { // the retry period is 2 s
+	testkit.Eventually(t, 8*time.Second, func() error { // the retry period is 2 s
 		if now, _ := w.leader(t); now != other {
 			return fmt.Errorf("nobody has taken over")
 		}
@@ -172,7 +173,7 @@ func TestACleanStopHandsOver(t *testing.T) {
 // leader returns the replica that leads, and the other one.
 func (w *world) leader(t *testing.T) (leader, other *devinstall.Agent) {
 	t.Helper()
-	eventually(t, 20*time.Second, func() error {
+	testkit.Eventually(t, 20*time.Second, func() error {
 		holder := strings.TrimSpace(w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "--namespace="+devinstall.Namespace,
 			"get", "lease", "pinniped-concierge", "--output=jsonpath={.spec.holderIdentity}"))
 		for i, name := range []string{"agent-a", "agent-b"} {

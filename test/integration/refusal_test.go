@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -128,7 +129,7 @@ func TestTheGeneratedCertificateComesBack(t *testing.T) {
 		t.Error("a kubeconfig with another CA works: somebody does not verify certificates")
 	}
 	w.generatedOnly(t)
-	eventually(t, 10*time.Second, func() error {
+	testkit.Eventually(t, 10*time.Second, func() error {
 		if got := w.strategy(t).Frontend.ImpersonationProxyInfo.CertificateAuthorityData; got != oldCA {
 			return fmt.Errorf("another CA is advertised")
 		}
@@ -169,7 +170,7 @@ func TestAuditLogNamesEverybody(t *testing.T) {
 	w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "--raw=/api/v1/namespaces/default/configmaps/nobody-reads-this")
 	// The proxy itself refuses what pinny may not do; what everybody may do goes through.
 	w.succeed(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "--raw=/version?asked-by=pinny")
-	eventually(t, 5*time.Second, func() error {
+	testkit.Eventually(t, 5*time.Second, func() error {
 		content, err := os.ReadFile(w.Cluster.AuditLog())
 		if err != nil {
 			return err
@@ -211,7 +212,7 @@ func TestLeadershipMoves(t *testing.T) {
 		t.Errorf("the replica that is left: %v", err)
 	}
 	w.putSecret(t, "corporate-cert", map[string][]byte{"tls.crt": []byte("x"), "tls.key": good.KeyPEM})
-	eventually(t, 25*time.Second, func() error {
+	testkit.Eventually(t, 25*time.Second, func() error {
 		if strategy := w.strategy(t); !strings.Contains(strategy.Message, string(certs.NotACertificate)) {
 			return fmt.Errorf("nobody wrote the status: %s", strategy.Message)
 		}

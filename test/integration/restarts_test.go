@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
 // TestRestartsInAnyOrder takes the programs of the cluster and a replica away and brings them back in several orders. Each time, people log in
@@ -56,7 +58,7 @@ func TestRestartsInAnyOrder(t *testing.T) {
 		}},
 	} {
 		test.run()
-		eventually(t, 40*time.Second, func() error {
+		testkit.Eventually(t, 40*time.Second, func() error {
 			if got := w.run(t, w.cli, "whoami", "--kubeconfig="+kubeconfig); got.code != 0 {
 				return fmt.Errorf("%s: whoami: %s", test.name, got.errOut)
 			}
@@ -65,7 +67,7 @@ func TestRestartsInAnyOrder(t *testing.T) {
 		renewed := w.issue(t, "localhost")
 		w.putSecret(t, "restarts-cert", pairData(renewed))
 		for i, agent := range w.agents {
-			eventually(t, 40*time.Second, func() error {
+			testkit.Eventually(t, 40*time.Second, func() error {
 				if err := agent.Ready(t.Context()); err != nil {
 					return fmt.Errorf("%s: replica %d: %w", test.name, i, err)
 				}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
 // balancer is a Service and its kubelet in one: it asks the replicas whether they are ready, and leads each new connection to one that is. A
@@ -133,7 +134,7 @@ func TestARollingRestartLosesNothing(t *testing.T) {
 		waitReady(t, replicas[i])
 	}
 	b := startBalancer(t, replicas...)
-	eventually(t, 10*time.Second, func() error {
+	testkit.Eventually(t, 10*time.Second, func() error {
 		if !b.ready[0].Load() || !b.ready[1].Load() {
 			return errors.New("the balancer does not know yet that the replicas are ready")
 		}
@@ -145,7 +146,7 @@ func TestARollingRestartLosesNothing(t *testing.T) {
 	for range 3 {
 		for _, replica := range replicas {
 			before := load.requests.Load()
-			eventually(t, time.Minute, func() error {
+			testkit.Eventually(t, time.Minute, func() error {
 				if load.requests.Load() < before+100 {
 					return errors.New("there is no load")
 				}
@@ -156,7 +157,7 @@ func TestARollingRestartLosesNothing(t *testing.T) {
 			}
 			waitReady(t, replica)
 			// As a Deployment: the next one goes when this one takes part.
-			eventually(t, 10*time.Second, func() error {
+			testkit.Eventually(t, 10*time.Second, func() error {
 				if !b.ready[0].Load() || !b.ready[1].Load() {
 					return errors.New("the balancer has not noticed yet")
 				}

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
 // scrape returns what a replica measures, by name{label="value",...} as it stands there.
@@ -75,7 +76,7 @@ func TestWhatReplicasMeasure(t *testing.T) {
 	}
 	w.putSecret(t, "measured-cert", pairData(w.issue(t, "elsewhere.example.com")))
 	for _, agent := range w.agents {
-		eventually(t, 20*time.Second, func() error {
+		testkit.Eventually(t, 20*time.Second, func() error {
 			if scrape(t, agent)[`pinniped_agent_serving_certificate_findings{code="NameNotCovered",severity="error"}`] != 1 {
 				return errors.New("no refusal is measured")
 			}
@@ -84,7 +85,7 @@ func TestWhatReplicasMeasure(t *testing.T) {
 	}
 	w.putSecret(t, "measured-cert", pairData(pair))
 	for _, agent := range w.agents {
-		eventually(t, 20*time.Second, func() error {
+		testkit.Eventually(t, 20*time.Second, func() error {
 			if _, refused := scrape(t, agent)[`pinniped_agent_serving_certificate_findings{code="NameNotCovered",severity="error"}`]; refused {
 				return errors.New("the refusal is still measured")
 			}
@@ -107,7 +108,7 @@ func TestTheUpstreamCredentialIsWatched(t *testing.T) {
 	w.external(t, "watched-cert", pairData(w.issue(t, "localhost")))
 	const metric = "pinniped_agent_upstream_credential_excess_rules"
 	for _, agent := range w.agents {
-		eventually(t, 20*time.Second, func() error {
+		testkit.Eventually(t, 20*time.Second, func() error {
 			if rules, known := scrape(t, agent)[metric]; !known || rules != 0 {
 				return fmt.Errorf("as shipped, %v rules are too many (known: %t)", rules, known)
 			}
@@ -139,7 +140,7 @@ func TestTheUpstreamCredentialIsWatched(t *testing.T) {
 		t.Errorf("the status does not name the binding: %s", message)
 	}
 	for _, agent := range w.agents {
-		eventually(t, 20*time.Second, func() error {
+		testkit.Eventually(t, 20*time.Second, func() error {
 			log, err := os.ReadFile(agent.Log())
 			if err != nil {
 				return err
@@ -152,7 +153,7 @@ func TestTheUpstreamCredentialIsWatched(t *testing.T) {
 	}
 
 	remove()
-	eventually(t, 20*time.Second, func() error {
+	testkit.Eventually(t, 20*time.Second, func() error {
 		if strings.Contains(w.strategy(t).Message, "more than impersonate") {
 			return errors.New("the status still says so")
 		}

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -20,7 +21,7 @@ import (
 func (w *world) waitForServed(t *testing.T, timeout time.Duration, pair *certs.KeyPair, replicas, serving int32) *configv1alpha1.ServingCertificateStatus {
 	t.Helper()
 	var served *configv1alpha1.ServingCertificateStatus
-	eventually(t, timeout, func() error {
+	testkit.Eventually(t, timeout, func() error {
 		served = w.issuer(t).Status.ServingCertificate
 		if served == nil || served.Replicas != replicas || served.ServingReplicas != serving {
 			return fmt.Errorf("the status says %+v", served)
@@ -47,7 +48,7 @@ func TestTheStatusTellsWhatIsServed(t *testing.T) {
 	w.putSecret(t, "told-cert", map[string][]byte{"tls.crt": good.CertPEM, "tls.key": next.KeyPEM})
 	w.waitForStatus(t, "ErrorDuringSetup", string(certs.KeyMismatch))
 	w.waitForServed(t, 20*time.Second, good, 2, 2)
-	eventually(t, 20*time.Second, func() error {
+	testkit.Eventually(t, 20*time.Second, func() error {
 		var events corev1.EventList
 		if err := w.admin.List(t.Context(), &events, client.InNamespace("default"), client.MatchingFields{"involvedObject.kind": "CredentialIssuer"}); err != nil {
 			return err
@@ -65,7 +66,7 @@ func TestTheStatusTellsWhatIsServed(t *testing.T) {
 	})
 	const metric = `pinniped_agent_serving_certificate_findings{code="KeyMismatch",severity="error"}`
 	for _, agent := range w.agents {
-		eventually(t, 10*time.Second, func() error {
+		testkit.Eventually(t, 10*time.Second, func() error {
 			if scrape(t, agent)[metric] != 1 {
 				return errors.New("the metrics do not tell of it")
 			}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -77,7 +78,7 @@ func TestMemoryDoesNotGrowWithTheCluster(t *testing.T) {
 	}
 	waitLonger := func(reason configv1alpha1.StrategyReason) {
 		t.Helper()
-		eventually(t, 40*time.Second, func() error {
+		testkit.Eventually(t, 40*time.Second, func() error {
 			if strategy := w.strategy(t); strategy.Reason != reason {
 				return fmt.Errorf("the status is %s: %s", strategy.Reason, strategy.Message)
 			}
@@ -93,7 +94,7 @@ func TestMemoryDoesNotGrowWithTheCluster(t *testing.T) {
 	const limit = 8 << 20 // all Secrets are 20 MB, all nodes 2 MB
 	for i, agent := range w.agents {
 		var after int64
-		eventually(t, 90*time.Second, func() error { // garbage is collected every two minutes at the latest
+		testkit.Eventually(t, 90*time.Second, func() error { // garbage is collected every two minutes at the latest
 			after = heap(t, agent)
 			if grown := after - before[i]; grown > limit {
 				return fmt.Errorf("the heap has grown from %d to %d kB", before[i]>>10, after>>10)

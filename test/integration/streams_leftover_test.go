@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
 // TestStreamsLeaveNothingBehind ends two thousand streams in every abrupt way, and looks at what the agent, the API server and the node
@@ -27,7 +29,7 @@ func TestStreamsLeaveNothingBehind(t *testing.T) {
 	s.permit(t, "leaver", "get", "pods/exec", "pods/attach", "pods/portforward", "pods/log")
 	s.permit(t, "leaver", "create", "pods/exec", "pods/attach", "pods/portforward")
 	config, _ := s.user(t, "leaver")
-	eventually(t, 5*time.Second, func() error {
+	testkit.Eventually(t, 5*time.Second, func() error {
 		got, err := askForStream(t, s, config, "GET", pod+"/exec?command=true&stdout=true", websocketHeaders("exec"))
 		if err == nil && got.code != http.StatusSwitchingProtocols {
 			err = fmt.Errorf("exec is answered with %d", got.code)
@@ -48,21 +50,21 @@ func TestStreamsLeaveNothingBehind(t *testing.T) {
 	s.kill(t, pod, 10)
 	s.abandon(t, config, pod, each, true)
 	var after int
-	eventually(t, 30*time.Second, func() error {
+	testkit.Eventually(t, 30*time.Second, func() error {
 		// Two: the agent's own timers and watches may be opening a connection just now.
 		if after = s.settled(t); after > before+2 {
 			return fmt.Errorf("the agent has %d open files, before it were %d", after, before)
 		}
 		return nil
 	})
-	eventually(t, 30*time.Second, func() error {
+	testkit.Eventually(t, 30*time.Second, func() error {
 		// Ten: connections that were idle before and are in use now have more of them.
 		if n := scrape(t, s.agents[0])["go_goroutines"]; n == 0 || n > goroutines+10 {
 			return fmt.Errorf("the agent has %v goroutines, before it were %v", n, goroutines)
 		}
 		return nil
 	})
-	eventually(t, 30*time.Second, func() error {
+	testkit.Eventually(t, 30*time.Second, func() error {
 		if n := s.node.Connections(); n > 0 {
 			return fmt.Errorf("the API server still has %d connections to the node", n)
 		}
@@ -145,7 +147,7 @@ func (s *streams) kill(t *testing.T, pod string, count int) {
 func (s *streams) settled(t *testing.T) int {
 	t.Helper()
 	last, same := -1, 0
-	eventually(t, 20*time.Second, func() error {
+	testkit.Eventually(t, 20*time.Second, func() error {
 		now := openFiles(t, s.agents[0].PID())
 		if now != last {
 			last, same = now, 0

@@ -14,6 +14,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
 // TestStreamsNeedPermission asks for streams as users who may do less and less. kubectl tries SPDY by itself when a websocket is
@@ -53,7 +55,7 @@ func TestStreamsNeedPermission(t *testing.T) {
 					{"POST", spdyHeaders(subresource), test.spdy},
 				} {
 					var said answer
-					eventually(t, 5*time.Second, func() (err error) { // permissions take effect in a moment
+					testkit.Eventually(t, 5*time.Second, func() (err error) { // permissions take effect in a moment
 						said, err = askForStream(t, s, config, ask.method, pod+"/"+path, ask.upgrade)
 						if err == nil && ask.allowed != (said.code == http.StatusSwitchingProtocols) {
 							err = fmt.Errorf("%s %s is answered with %d %s", ask.method, path, said.code, said.status.Message)

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster/kubelet"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
 // repeat is a container that says what it is told, and ends when it is told "bye".
@@ -68,7 +67,7 @@ func startStreams(t *testing.T) *streams {
 	w.permit(t, "pinny", "get", "pods", "pods/log", "pods/exec", "pods/attach", "pods/portforward")
 	s.kubeconfig = w.userKubeconfig(t, "pinny:password123")
 	s.run(t, "warm-up", repeat)
-	eventually(t, 5*time.Second, func() error { // what was refused a moment ago may still be remembered
+	testkit.Eventually(t, 5*time.Second, func() error { // what was refused a moment ago may still be remembered
 		if got := s.kubectl(t, nil, "exec", "warm-up", "--", "true"); got.code != 0 {
 			return fmt.Errorf("kubectl exec: %s", got.errOut)
 		}
@@ -114,14 +113,14 @@ type background struct {
 	*exec.Cmd
 	stdin  io.WriteCloser
 	lines  chan string // of standard output; closed at its end
-	errOut *lockedBuffer
+	errOut *testkit.Buffer
 }
 
 func (s *streams) start(t *testing.T, args ...string) *background {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), s.world.kubectl, append([]string{"--kubeconfig=" + s.kubeconfig}, args...)...)
 	command.Env = append([]string{"PATH=" + os.Getenv("PATH")}, s.environment()...)
-	b := &background{Cmd: command, lines: make(chan string, 1000), errOut: &lockedBuffer{}}
+	b := &background{Cmd: command, lines: make(chan string, 1000), errOut: &testkit.Buffer{}}
 	command.Stderr = b.errOut
 	var err error
 	if b.stdin, err = command.StdinPipe(); err != nil {
@@ -176,23 +175,6 @@ func (b *background) finished(t *testing.T) int {
 	}
 	_ = b.Wait()
 	return b.ProcessState.ExitCode()
-}
-
-type lockedBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.String()
 }
 
 // permit lets a user do something everywhere, until the test ends.

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -134,7 +135,7 @@ func TestTransitions(t *testing.T) {
 		served(first, other.CertPEM())
 		w.putSecret(t, "transition-b", withCA(second, other.CertPEM()))
 		for _, agent := range w.agents {
-			eventually(t, 20*time.Second, func() error { return presentsChain(agent.ProxyAddress(), second.CertPEM) })
+			testkit.Eventually(t, 20*time.Second, func() error { return presentsChain(agent.ProxyAddress(), second.CertPEM) })
 		}
 		b = second
 	})
@@ -149,7 +150,7 @@ func TestTransitions(t *testing.T) {
 	step("external to generated, with the old CA", func() {
 		w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS = nil })
 		for _, agent := range w.agents {
-			eventually(t, 30*time.Second, func() error {
+			testkit.Eventually(t, 30*time.Second, func() error {
 				certificate, err := presented(agent.ProxyAddress())
 				if err == nil && certificate.Issuer.CommonName != "Pinniped Impersonation Proxy Serving CA" {
 					err = fmt.Errorf("a certificate of %s is served", certificate.Issuer)
@@ -157,7 +158,7 @@ func TestTransitions(t *testing.T) {
 				return err
 			})
 		}
-		eventually(t, 20*time.Second, func() error {
+		testkit.Eventually(t, 20*time.Second, func() error {
 			if w.strategy(t).Reason != configv1alpha1.ReasonListening || !bytes.Equal(w.advertised(t), generatedBundle) {
 				return errors.New("another CA than before is advertised")
 			}
@@ -198,7 +199,7 @@ func TestExpiryWhileServing(t *testing.T) {
 	w.putSecret(t, "expiring-cert", pairData(short))
 	w.waitForStatus(t, "Listening", string(certs.ExpiresSoon))
 	w.waitForServed(t, 10*time.Second, short, 2, 2)
-	eventually(t, 40*time.Second, func() error {
+	testkit.Eventually(t, 40*time.Second, func() error {
 		strategy := w.strategy(t)
 		if strategy.Reason != "ErrorDuringSetup" || !strings.HasPrefix(strategy.Message, string(certs.Expired)+":") {
 			return fmt.Errorf("the status is %s: %s", strategy.Reason, strategy.Message)
@@ -252,11 +253,11 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 	if err := w.PointAt(t.Context(), w.agents[0]); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 40*time.Second, func() error {
+	testkit.Eventually(t, 40*time.Second, func() error {
 		return errors.Join(presents(agent.ProxyAddress(), pair), agent.Ready(t.Context()))
 	})
 	var written []string
-	eventually(t, 20*time.Second, func() error { // the leader may write the signer after the certificate is served
+	testkit.Eventually(t, 20*time.Second, func() error { // the leader may write the signer after the certificate is served
 		written = w.writtenSecrets(t)
 		if !slices.Contains(written, "fresh-signer") || !slices.Contains(written, "fresh-last-good") {
 			return fmt.Errorf("the audit log does not even show what was written: %v", written)
@@ -276,7 +277,7 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 	if err := w.admin.Update(t.Context(), issuer); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 20*time.Second, func() error {
+	testkit.Eventually(t, 20*time.Second, func() error {
 		if written := w.writtenSecrets(t); !slices.Contains(written, "fresh-tls") || !slices.Contains(written, "fresh-ca") {
 			return fmt.Errorf("the audit log does not show generated Secrets: %v", written)
 		}
@@ -321,7 +322,7 @@ func (w *world) secretExists(t *testing.T, name string) bool {
 
 func (w *world) waitForNoSecret(t *testing.T, name string) {
 	t.Helper()
-	eventually(t, 20*time.Second, func() error {
+	testkit.Eventually(t, 20*time.Second, func() error {
 		if w.secretExists(t, name) {
 			return fmt.Errorf("Secret %q is still there", name)
 		}

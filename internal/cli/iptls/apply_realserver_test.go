@@ -16,6 +16,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
@@ -175,23 +176,7 @@ const crds = "../../../deploy/crds"
 // startCluster starts an API server with the resource definitions at path, until the end of the test.
 func startCluster(t *testing.T, path string) *discovery.Client {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("needs a real etcd and kube-apiserver, which -short leaves out")
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	defer cancel()
-	cluster, err := devcluster.Start(ctx, devcluster.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := cluster.Install(ctx, path); err != nil {
-		t.Fatal(err)
-	}
+	cluster := testkit.Cluster(t, devcluster.Options{}, path)
 	client, err := discovery.Connect(rest.CopyConfig(cluster.AdminConfig()), apis.DefaultGroupSuffix)
 	if err != nil {
 		t.Fatal(err)

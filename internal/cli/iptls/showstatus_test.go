@@ -1,7 +1,6 @@
 package iptls
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -9,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +18,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -250,27 +249,9 @@ func TestStatusKubeconfigs(t *testing.T) {
 	})
 }
 
-// lockedBuffer can be read while it is written.
-type lockedBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.String()
-}
-
 func TestStatusWatch(t *testing.T) {
 	t.Parallel()
-	eventually := func(t *testing.T, out *lockedBuffer, says string) {
+	eventually := func(t *testing.T, out *testkit.Buffer, says string) {
 		t.Helper()
 		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(out.String(), says); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
@@ -294,7 +275,7 @@ func TestStatusWatch(t *testing.T) {
 			w := newWorld(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			out := &lockedBuffer{}
+			out := &testkit.Buffer{}
 			done := make(chan *run, 1)
 			go func() {
 				done <- w.status(ctx, func(o *StatusOptions) {

@@ -20,6 +20,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -163,7 +164,7 @@ func TestDelegatedCertificate(t *testing.T) {
 	if got := listening.Frontend.ImpersonationProxyInfo.CertificateAuthorityData; got != base64.StdEncoding.EncodeToString(leader.pki.CertPEM()) {
 		t.Error("the bundle of ca.crt is not advertised")
 	}
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		if _, there := leader.secret(t, testNames.TLSSecret); there {
 			return errors.New("the generated certificate is still there")
 		}
@@ -279,7 +280,7 @@ func TestWithdrawnWithoutALeader(t *testing.T) {
 	leader.permit(t)
 	serves(t, 20*time.Second, sha256, leader.replica, follower)
 	leader.waitFor(t, "Listening", messageListening)
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		if _, there := leader.secret(t, testNames.TLSSecret); there {
 			return errors.New("the generated certificate is still there")
 		}

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -52,7 +53,7 @@ func TestLastGood(t *testing.T) {
 	// Good, then bad again: who starts now serves the last good one, with its bundle.
 	leader.putSecret(t, "external", good, pki.CertPEM())
 	leader.waitFor(t, "Listening", messageListening)
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		if _, there := leader.secret(t, testNames.LastGoodSecret); !there {
 			return errors.New("no copy is kept")
 		}
@@ -63,7 +64,7 @@ func TestLastGood(t *testing.T) {
 	second := startNamedReplica(t, cluster, "default", "second", false)
 	serves := func(r *replica, sha256 string) {
 		t.Helper()
-		eventually(t, func() error {
+		testkit.Eventually(t, waitLimit, func() error {
 			current := r.Holder.Current()
 			if current == nil || current.SHA256() != sha256 || !r.proxy.Serving() {
 				return fmt.Errorf("it serves %+v", current)
@@ -82,7 +83,7 @@ func TestLastGood(t *testing.T) {
 	if err := leader.live.Delete(ctx, mustSecret(t, leader, testNames.LastGoodSecret)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		if _, there := leader.secret(t, testNames.LastGoodSecret); !there {
 			return errors.New("no copy is kept")
 		}
@@ -101,7 +102,7 @@ func TestLastGood(t *testing.T) {
 	// Back to generated: no copy is left. Then to an external one that does not exist: who starts now serves the generated one.
 	second.configure(t, func(s *spec) { s.TLS = nil })
 	second.waitFor(t, "Listening", messageListening)
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		if _, there := second.secret(t, testNames.LastGoodSecret); there {
 			return errors.New("a copy of a certificate that is not served is still there")
 		}

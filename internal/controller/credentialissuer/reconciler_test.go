@@ -38,6 +38,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/replicas"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -184,7 +185,7 @@ func (r *replica) strategy(ctx context.Context) (configv1alpha1.CredentialIssuer
 func (r *replica) waitFor(t *testing.T, reason configv1alpha1.StrategyReason, text string) configv1alpha1.CredentialIssuerStrategy {
 	t.Helper()
 	var last configv1alpha1.CredentialIssuerStrategy
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		var err error
 		if last, err = r.strategy(t.Context()); err != nil {
 			return err
@@ -201,7 +202,7 @@ func (r *replica) waitFor(t *testing.T, reason configv1alpha1.StrategyReason, te
 func (r *replica) waitForServed(t *testing.T, sha256 string, replicas, serving int32) *configv1alpha1.ServingCertificateStatus {
 	t.Helper()
 	var last *configv1alpha1.ServingCertificateStatus
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		var issuer configv1alpha1.CredentialIssuer
 		if err := r.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
 			return err
@@ -243,24 +244,9 @@ func (r *replica) expectEvents(t *testing.T) {
 	}
 }
 
-func eventually(t *testing.T, check func() error) {
-	t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("it never came true: %v", err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}
-
 func (r *replica) configure(t *testing.T, change func(*configv1alpha1.ImpersonationProxySpec)) {
 	t.Helper()
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		var issuer configv1alpha1.CredentialIssuer
 		if err := r.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
 			return err
@@ -296,6 +282,9 @@ func (r *replica) putSecret(t *testing.T, name string, pair *certs.KeyPair, bund
 	}
 }
 
+// waitLimit is how long anything may take to come true.
+const waitLimit = 15 * time.Second
+
 func startCluster(t *testing.T) *devcluster.Cluster {
 	t.Helper()
 	return startClusterWith(t, devcluster.Options{})
@@ -303,22 +292,7 @@ func startCluster(t *testing.T) *devcluster.Cluster {
 
 func startClusterWith(t *testing.T, options devcluster.Options) *devcluster.Cluster {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("it needs a real API server, and -short leaves those out")
-	}
-	cluster, err := devcluster.Start(t.Context(), options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := cluster.Install(t.Context(), filepath.Join("..", "..", "..", "deploy", "crds")); err != nil {
-		t.Fatal(err)
-	}
-	return cluster
+	return testkit.Cluster(t, options, filepath.Join("..", "..", "..", "deploy", "crds"))
 }
 
 // TestReconciler goes through the life of an installation on a real API server.
@@ -363,7 +337,7 @@ func TestReconciler(t *testing.T) {
 	}
 
 	// It gets one: a certificate is generated for it.
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		var service corev1.Service
 		if err := leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); err != nil {
 			return err
@@ -378,7 +352,7 @@ func TestReconciler(t *testing.T) {
 	if !leader.proxy.Serving() {
 		t.Error("the leader's proxy was not started")
 	}
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		if current := follower.Holder.Current(); current == nil || current.SHA256() != leader.Holder.Current().SHA256() {
 			return errors.New("the follower does not serve what the leader serves")
 		}
@@ -386,7 +360,7 @@ func TestReconciler(t *testing.T) {
 	})
 
 	// Annotations of others stay, ours that go are removed.
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		var service corev1.Service
 		if err := leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); err != nil {
 			return err
@@ -395,7 +369,7 @@ func TestReconciler(t *testing.T) {
 		return leader.live.Update(t.Context(), &service)
 	})
 	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.Service.Annotations = map[string]string{"b": "3"} })
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		var service corev1.Service
 		if err := leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); err != nil {
 			return err
@@ -415,7 +389,7 @@ func TestReconciler(t *testing.T) {
 		s.ExternalEndpoint = "proxy.example.com:8443"
 		s.Service = configv1alpha1.ImpersonationProxyServiceSpec{Type: "ClusterIP"}
 	})
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		current := leader.Holder.Current()
 		if current == nil || len(current.Certificate.Leaf.DNSNames) != 1 || current.Certificate.Leaf.DNSNames[0] != "proxy.example.com" {
 			return errors.New("no certificate for the new name")
@@ -470,7 +444,7 @@ func TestReconciler(t *testing.T) {
 	if got := external.Frontend.ImpersonationProxyInfo.CertificateAuthorityData; got != base64.StdEncoding.EncodeToString(pki.CertPEM()) {
 		t.Error("the bundle of ca.crt is not advertised")
 	}
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		if _, there := leader.secret(t, testNames.TLSSecret); there {
 			return errors.New("the generated serving certificate is still there")
 		}
@@ -500,7 +474,7 @@ func TestReconciler(t *testing.T) {
 
 	// No CA at all: public certificates.
 	leader.putSecret(t, "external", good, nil)
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		strategy, err := leader.strategy(t.Context())
 		if err == nil && (strategy.Status != "Success" || strategy.Frontend.ImpersonationProxyInfo.CertificateAuthorityData != "") {
 			err = fmt.Errorf("the status is %+v", strategy)
@@ -511,7 +485,7 @@ func TestReconciler(t *testing.T) {
 	// The generated Secret's own name as the external one: nothing may delete what is served.
 	leader.putSecret(t, testNames.TLSSecret, good, pki.CertPEM())
 	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS.SecretName = testNames.TLSSecret })
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		if leader.Holder.Current().Secret.Name != testNames.TLSSecret {
 			return errors.New("it is not served")
 		}
@@ -524,7 +498,7 @@ func TestReconciler(t *testing.T) {
 
 	// Back to generated: with the old CA, so that old kubeconfigs work again.
 	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS = nil })
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		if current := leader.Holder.Current(); current.Source != servingcert.SourceGenerated || string(current.Bundle) != string(oldCA) {
 			return fmt.Errorf("it serves the %s certificate", current.Source)
 		}
@@ -539,7 +513,7 @@ func TestReconciler(t *testing.T) {
 	follower.notify()
 	follower.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.Mode = "disabled" })
 	follower.waitFor(t, "Disabled", messageDisabled)
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		if leader.proxy.Serving() || follower.proxy.Serving() || follower.Signer.Current() != nil || follower.Holder.Current() != nil {
 			return errors.New("something still runs")
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -29,7 +30,7 @@ func TestGeneratedSecretsAreRepaired(t *testing.T) {
 	ca, signerBundle := r.Holder.Current().Bundle, r.Signer.Current().Bundle()
 	restored := func(name, key string, want []byte) {
 		t.Helper()
-		eventually(t, func() error {
+		testkit.Eventually(t, waitLimit, func() error {
 			secret, there := r.secret(t, name)
 			if !there || !bytes.Equal(secret.Data[key], want) {
 				return fmt.Errorf("Secret %q is there: %v, and is not as before", name, there)
@@ -57,7 +58,7 @@ func TestGeneratedSecretsAreRepaired(t *testing.T) {
 	damage(testNames.SignerSecret)
 	restored(testNames.SignerSecret, signerCertKey, signerBundle)
 	damage(testNames.TLSSecret)
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		secret := mustSecret(t, r, testNames.TLSSecret)
 		if _, err := tls.X509KeyPair(secret.Data["tls.crt"], secret.Data["tls.key"]); err != nil {
 			return err
@@ -89,7 +90,7 @@ func TestGeneratedSecretsAreRepaired(t *testing.T) {
 	if err := r.live.Delete(t.Context(), mustSecret(t, r, testNames.SignerSecret)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		if bytes.Contains(r.Signer.Current().Bundle(), signerBundle) {
 			return errors.New("the deleted signer is still trusted")
 		}
@@ -107,7 +108,7 @@ func TestTheYearsGoBy(t *testing.T) {
 	follower := startReplicaAt(t, cluster, "default", "follower", false, now)
 	leader.create(t, spec{Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com"})
 	leader.waitFor(t, "Listening", messageListening)
-	eventually(t, follower.Ready)
+	testkit.Eventually(t, waitLimit, follower.Ready)
 	before, ca, signerBefore := leader.Holder.Current(), leader.Holder.Current().Bundle, leader.Signer.Current().Bundle()
 	if life := before.Certificate.Leaf.NotAfter.Sub(before.Certificate.Leaf.NotBefore); life > 365*24*time.Hour {
 		t.Errorf("the generated certificate lives for %s", life)
@@ -124,7 +125,7 @@ func TestTheYearsGoBy(t *testing.T) {
 	}
 	pass(50)
 	for _, r := range []*replica{leader, follower} {
-		eventually(t, func() error {
+		testkit.Eventually(t, waitLimit, func() error {
 			current := r.Holder.Current()
 			if current.SHA256() == before.SHA256() || current.SHA256() != leader.Holder.Current().SHA256() {
 				return errors.New("the serving certificate was not renewed")
@@ -161,14 +162,14 @@ func TestTheYearsGoBy(t *testing.T) {
 	leader.notify()
 	follower.notify()
 	successor := mustSecret(t, leader, testNames.SignerSecret).Data[signerCertKey]
-	eventually(t, signs(successor))
+	testkit.Eventually(t, waitLimit, signs(successor))
 	if !bytes.Contains(follower.Signer.Current().Bundle(), signerBefore) {
 		t.Error("what was signed before is accepted no more")
 	}
 
 	// Another name: another certificate of the same CA.
 	leader.configure(t, func(s *spec) { s.ExternalEndpoint = "other.example.com" })
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		current := leader.Holder.Current()
 		_, err := current.Certificate.Leaf.Verify(x509.VerifyOptions{Roots: pool(ca), DNSName: "other.example.com", CurrentTime: now.Now()})
 		return err

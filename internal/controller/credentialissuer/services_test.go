@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -42,7 +43,7 @@ func (r *replica) service(t *testing.T, name string) (*corev1.Service, error) {
 
 func (r *replica) changeService(t *testing.T, name string, change func(*corev1.Service), write func(*corev1.Service) error) {
 	t.Helper()
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		service, err := r.service(t, name)
 		if err != nil {
 			return err
@@ -92,7 +93,7 @@ func TestServices(t *testing.T) {
 
 	// Ranges change and go; what others put there stays.
 	r.configure(t, func(s *spec) { s.Service.LoadBalancerSourceRanges = []string{"198.51.100.0/24"} })
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		service, err := r.service(t, "lb")
 		if err == nil && !slices.Equal(service.Spec.LoadBalancerSourceRanges, []string{"198.51.100.0/24"}) {
 			err = fmt.Errorf("the ranges are %v", service.Spec.LoadBalancerSourceRanges)
@@ -100,7 +101,7 @@ func TestServices(t *testing.T) {
 		return err
 	})
 	r.configure(t, func(s *spec) { s.Service.LoadBalancerSourceRanges = nil })
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		service, err := r.service(t, "lb")
 		switch {
 		case err != nil:
@@ -116,7 +117,7 @@ func TestServices(t *testing.T) {
 
 	// Somebody meddles with what is ours: it comes back.
 	r.changeService(t, "lb", func(s *corev1.Service) { s.Spec.Selector = map[string]string{"app": "stolen"} }, update)
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		service, err := r.service(t, "lb")
 		if err == nil && service.Spec.Selector["app"] != "x" {
 			err = fmt.Errorf("the selector is %v", service.Spec.Selector)
@@ -148,7 +149,7 @@ func TestServices(t *testing.T) {
 	if err := r.live.Delete(ctx, after); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		service, err := r.service(t, "lb")
 		if err == nil && (service.UID == before.UID || ptr.Deref(service.Spec.LoadBalancerClass, "") != "example.com/public") {
 			err = fmt.Errorf("the Service is %+v", service.Spec)
@@ -160,7 +161,7 @@ func TestServices(t *testing.T) {
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{Hostname: "lb.example.com"}}
 	}, updateStatus)
 	r.configure(t, func(s *spec) { s.Service = svc{Type: "LoadBalancer"} })
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		strategy, err := r.strategy(ctx)
 		if err == nil && (strategy.Message != messageListening || strategy.Frontend.ImpersonationProxyInfo.Endpoint != "https://lb.example.com") {
 			err = fmt.Errorf("the status is %+v", strategy)
@@ -170,7 +171,7 @@ func TestServices(t *testing.T) {
 
 	// ClusterIP, of both families: the load balancer goes.
 	r.configure(t, func(s *spec) { s.Service = svc{Type: "ClusterIP", IPFamilyPolicy: "RequireDualStack"} })
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		if _, err := r.service(t, "lb"); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the load balancer is still there: %w", err)
 		}
@@ -193,7 +194,7 @@ func TestServices(t *testing.T) {
 
 	// None: nothing is left behind.
 	r.configure(t, func(s *spec) { s.Service, s.ExternalEndpoint = svc{Type: "None"}, "[2001:db8::9]:8443" })
-	eventually(t, func() error {
+	testkit.Eventually(t, waitLimit, func() error {
 		var services corev1.ServiceList
 		if err := r.live.List(ctx, &services, client.InNamespace("default"), client.MatchingLabels{"app": "x"}); err != nil {
 			return err

@@ -25,28 +25,14 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/namedwatch"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 )
 
 func startCluster(t *testing.T) *devcluster.Cluster {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("it needs a real API server, and -short leaves those out")
-	}
-	cluster, err := devcluster.Start(t.Context(), devcluster.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := cluster.Install(t.Context(), filepath.Join("..", "..", "..", "deploy", "crds")); err != nil {
-		t.Fatal(err)
-	}
-	return cluster
+	return testkit.Cluster(t, devcluster.Options{}, filepath.Join("..", "..", "..", "deploy", "crds"))
 }
 
 func startReconciler(t *testing.T, cluster *devcluster.Cluster, cache Cache) {

@@ -1,0 +1,81 @@
+// Package testkit is what tests of several packages need: a control plane, waiting for a condition, a log to look into.
+package testkit
+
+import (
+	"bytes"
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+)
+
+// startTimeout is how long a control plane may take to come up, on a machine on which others do so, too.
+const startTimeout = 4 * time.Minute
+
+// Cluster starts a real etcd and kube-apiserver until the end of the test, with manifests (files or kustomize folders) on it.
+// With -short the test is skipped.
+func Cluster(t *testing.T, options devcluster.Options, manifests ...string) *devcluster.Cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a real etcd and kube-apiserver, which -short leaves out")
+	}
+	var steps Buffer
+	if options.Log == nil {
+		options.Log = &steps
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	cluster, err := devcluster.Start(ctx, options)
+	if err != nil {
+		t.Fatalf("starting a control plane: %v\n%s", err, steps.String())
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if len(manifests) > 0 {
+		if err := cluster.Install(ctx, manifests...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cluster
+}
+
+// Eventually waits until check returns no error. After the timeout, the test fails with the last one.
+func Eventually(t *testing.T, timeout time.Duration, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(timeout)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it did not come true within %s: %v", timeout, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// Buffer can be read while several goroutines write to it, as they do to a log. The zero value is empty.
+type Buffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+// Write appends p.
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+// String returns all that was written so far.
+func (b *Buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
+}
