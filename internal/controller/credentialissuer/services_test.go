@@ -241,7 +241,7 @@ func TestServiceThatIsAsDesired(t *testing.T) {
 	}
 	for _, name := range []string{"b.example.com", "c.example.com", "d.example.com"} {
 		r.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.ExternalEndpoint = name })
-		eventually(t, func() error {
+		testkit.Eventually(t, waitLimit, func() error {
 			if got := r.waitFor(t, "Listening", messageListening).Frontend.ImpersonationProxyInfo.Endpoint; got != "https://"+name {
 				return fmt.Errorf("the endpoint is %s", got)
 			}
