@@ -215,8 +215,15 @@ func (r request) fitsSecret(secret *corev1.Secret) error {
 	return nil
 }
 
+// lastGoodSuffix ends the name of the Secret in which the agent keeps a copy of the external certificate in service.
+const lastGoodSuffix = "-impersonation-proxy-last-good-certificate"
+
 // fits says whether the request can be meant for this CredentialIssuer.
 func (r request) fits(issuer *configv1alpha1.CredentialIssuer) error {
+	if name := r.secretName(); name.Namespace == r.namespace && name.Name == appName(issuer)+lastGoodSuffix {
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value for --secret: Secret %q is the copy that the agent itself keeps, and removes", name)),
+			"name the Secret that the certificate comes from")
+	}
 	if kind := serviceType(issuer.Spec.ImpersonationProxy); r.loadBalancerIP != nil && kind != configv1alpha1.ServiceTypeLoadBalancer {
 		return ui.Usage(fmt.Errorf("--load-balancer-ip needs a Service of type LoadBalancer, but CredentialIssuer %q has type %s", issuer.Name, kind))
 	}

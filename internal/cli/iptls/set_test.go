@@ -465,3 +465,13 @@ func TestLook(t *testing.T) {
 		t.Errorf("without any route: %v, %v", seen, skipped)
 	}
 }
+
+func TestSetOfTheAgentsOwnCopy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.set(t.Context(), func(o *SetOptions) { o.Secret = "pinniped-concierge-impersonation-proxy-last-good-certificate" }).
+		check(t, 2, "is the copy that the agent itself keeps", "name the Secret that the certificate comes from")
+	if len(w.cluster.withoutRecords()) > 0 {
+		t.Error("something was applied")
+	}
+}

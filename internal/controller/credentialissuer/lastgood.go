@@ -10,7 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
 // keepLastGood makes the leader keep a copy of the external certificate in service, for replicas that start while its Secret is bad, and
@@ -80,6 +82,19 @@ func (r *Reconciler) loadLastGood(ctx context.Context) error {
 
 func (r *Reconciler) lastGoodName() types.NamespacedName {
 	return types.NamespacedName{Namespace: r.Namespace, Name: r.Names.LastGoodSecret}
+}
+
+// refuseOwnCopy refuses a valid spec that names the copy as the original: it would be overwritten, and removed when something else is
+// served. Mode disabled ignores everything else.
+func (r *Reconciler) refuseOwnCopy(spec configv1alpha1.ImpersonationProxySpec) error {
+	if spec.TLS == nil || spec.Mode == configv1alpha1.ImpersonationProxyModeDisabled {
+		return nil
+	}
+	name, err := delegation.SecretName(spec.TLS.SecretName, r.Namespace)
+	if err != nil || name != r.lastGoodName() {
+		return err
+	}
+	return fmt.Errorf("invalid tls.secretName: Secret %q is the copy that the agent itself keeps, and removes; name the Secret that the certificate comes from", name)
 }
 
 // secretOrNil returns a Secret, or nil when it does not exist.

@@ -137,3 +137,14 @@ func mustSecret(t *testing.T, r *replica, name string) *corev1.Secret {
 	}
 	return secret
 }
+
+// TestOwnCopy shows that the copy is not taken for an original.
+func TestOwnCopy(t *testing.T) {
+	t.Parallel()
+	r := startReplica(t, startCluster(t), "default", true)
+	r.create(t, spec{
+		Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com",
+		TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: testNames.LastGoodSecret},
+	})
+	r.waitFor(t, "ErrorDuringSetup", "is the copy that the agent itself keeps")
+}

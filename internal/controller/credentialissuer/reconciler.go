@@ -218,6 +218,9 @@ func (r *Reconciler) logProblem(ctx context.Context, problem string) {
 // in the strategy as well.
 func (r *Reconciler) converge(ctx context.Context, issuer *configv1alpha1.CredentialIssuer) (configv1alpha1.CredentialIssuerStrategy, error) {
 	spec, err := validate(issuer)
+	if err == nil {
+		err = r.refuseOwnCopy(spec)
+	}
 	if err != nil {
 		return r.broken(nil, nil, err), nil // only a change of the spec can mend it, and that wakes us
 	}
