@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,6 +49,25 @@ func TestMonitoringIsAccepted(t *testing.T) {
 		if !strings.Contains(applied, want) {
 			t.Errorf("there is no %q in what the API server would have", want)
 		}
+	}
+}
+
+// TestAnUpgradeKeepsTheConfiguration shows that the manifests of an upgrade are those of an installation without the CredentialIssuer, which
+// administrators have changed by then.
+func TestAnUpgradeKeepsTheConfiguration(t *testing.T) {
+	w := needsCluster(t)
+	documents := func(folder string) []string {
+		all := strings.Split(w.succeed(t, w.kubectl, "kustomize", filepath.Join(w.Deploy, folder)), "\n---\n")
+		return slices.DeleteFunc(all, func(document string) bool {
+			return folder == "concierge" && strings.Contains("\n"+document, "\nkind: CredentialIssuer\n")
+		})
+	}
+	upgrade := documents("upgrade")
+	if diff := cmp.Diff(documents("concierge"), upgrade); diff != "" {
+		t.Errorf("an upgrade differs from the installation without its CredentialIssuer (-want +got):\n%s", diff)
+	}
+	if all := strings.Join(upgrade, "\n"); strings.Contains("\n"+all, "\nkind: CredentialIssuer\n") || !strings.Contains(all, "kind: Deployment") {
+		t.Error("an upgrade has a CredentialIssuer, or no Deployment")
 	}
 }
 
