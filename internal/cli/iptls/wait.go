@@ -75,12 +75,12 @@ func (o *Changing) await(ctx context.Context, st *state, p *plan, task *ui.Task)
 		if err != nil {
 			return last, err
 		}
-		if ctx.Err() != nil {
+		if err := over(ctx); err != nil {
 			// What a look at the end of its time shows is mostly that its time was over.
 			if last.problems == nil {
 				last = seen
 			}
-			return last, ctx.Err()
+			return last, err
 		}
 		if last = seen; len(seen.problems) == 0 || seen.view.disabled {
 			return seen, nil
@@ -97,6 +97,15 @@ func (o *Changing) await(ctx context.Context, st *state, p *plan, task *ui.Task)
 		case <-timer.C:
 		}
 	}
+}
+
+// over is ctx.Err, and context.DeadlineExceeded as soon as the deadline is past: connections end at the deadline by
+// their own clocks, which may be a moment before ctx says so.
+func over(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
 }
 
 // followSecret notices a Secret that changes while it is waited for, as renewals do, and checks what is in it now.
