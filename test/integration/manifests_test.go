@@ -57,7 +57,7 @@ func TestMonitoringIsAccepted(t *testing.T) {
 func TestAnUpgradeKeepsTheConfiguration(t *testing.T) {
 	w := needsCluster(t)
 	documents := func(folder string) []string {
-		all := strings.Split(w.succeed(t, w.kubectl, "kustomize", filepath.Join(w.Deploy, folder)), "\n---\n")
+		all := strings.Split(strings.TrimSpace(w.succeed(t, w.kubectl, "kustomize", filepath.Join(w.Deploy, folder))), "\n---\n")
 		return slices.DeleteFunc(all, func(document string) bool {
 			return folder == "concierge" && strings.Contains("\n"+document, "\nkind: CredentialIssuer\n")
 		})
