@@ -20,7 +20,7 @@ demo: build controlplane ## Run the whole story on a local control plane, from n
 	go run ./hack/demo
 
 .PHONY: test
-test: controlplane build ## Run every test, those on a real API server included
+test: controlplane build bin/h2spec ## Run every test, those on a real API server included
 	go test -timeout 30m ./...
 
 .PHONY: test-unit
@@ -28,7 +28,7 @@ test-unit: ## Run the quick tests only
 	go test -short ./...
 
 .PHONY: test-race
-test-race: controlplane ## Run every test with the race detector
+test-race: controlplane bin/h2spec ## Run every test with the race detector
 	go test -race -timeout 60m ./...
 
 .PHONY: bench
