@@ -3,6 +3,7 @@ package factory
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -79,8 +80,11 @@ func (f *Factory) CompleteFromCluster(flags *ClusterFlags, suffix *string, list 
 	}
 }
 
+// ofTheAgent is how the names of the Secrets end that the agent makes for itself: none of them is a certificate to configure.
+var ofTheAgent = []string{"-impersonation-proxy-tls-serving-certificate", "-impersonation-proxy-last-good-certificate"}
+
 // CompleteSecrets completes the names of the Secrets of type kubernetes.io/tls in the agent's namespace: the one given, else the
-// one that the cluster tells, else usual. Their data is not asked for.
+// one that the cluster tells, else usual. Their data is not asked for, and the agent's own are left out.
 func (f *Factory) CompleteSecrets(flags *ClusterFlags, suffix, namespace *string, usual string) cobra.CompletionFunc {
 	return f.CompleteFromCluster(flags, suffix, func(ctx context.Context, client *discovery.Client) ([]string, error) {
 		in := *namespace
@@ -90,7 +94,10 @@ func (f *Factory) CompleteSecrets(flags *ClusterFlags, suffix, namespace *string
 				in = usual
 			}
 		}
-		return client.SecretNames(ctx, in, corev1.SecretTypeTLS)
+		names, err := client.SecretNames(ctx, in, corev1.SecretTypeTLS)
+		return slices.DeleteFunc(names, func(name string) bool {
+			return slices.ContainsFunc(ofTheAgent, func(end string) bool { return strings.HasSuffix(name, end) })
+		}), err
 	})
 }
 
