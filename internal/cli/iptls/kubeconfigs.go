@@ -2,16 +2,15 @@ package iptls
 
 import (
 	"bytes"
+	"context"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
 // namedKubeconfig is a kubeconfig and where it is from.
@@ -29,53 +29,29 @@ type namedKubeconfig struct {
 	config *clientcmdapi.Config
 }
 
-// maxKubeconfig bounds a file that may be a kubeconfig, maxKubeconfigs how many files of a folder are looked at.
-const (
-	maxKubeconfig  = 4 << 20
-	maxKubeconfigs = 10_000
-)
+// maxKubeconfig bounds a file that may be a kubeconfig, in bytes.
+const maxKubeconfig = 4 << 20
 
 // readKubeconfigs loads files, and from folders every file below them that is a kubeconfig. No credential plugin runs.
-func readKubeconfigs(paths []string) ([]namedKubeconfig, error) {
+func readKubeconfigs(ctx context.Context, paths []string) ([]namedKubeconfig, error) {
+	files, err := kubeconfig.Find(ctx, paths)
+	if err != nil {
+		return nil, err
+	}
 	var all []namedKubeconfig
-	for _, path := range paths {
-		info, err := os.Stat(path)
-		if err != nil {
-			return nil, ui.Usage(fmt.Errorf("reading the kubeconfigs: %w", err))
+	for _, file := range files {
+		if file.Err != nil {
+			return nil, ui.Usage(fmt.Errorf("reading the kubeconfigs: %w", file.Err))
 		}
-		if !info.IsDir() {
-			config, err := readKubeconfig(path)
-			if err != nil {
-				return nil, ui.Usage(fmt.Errorf("reading kubeconfig %q: %w", path, err))
-			}
-			all = append(all, namedKubeconfig{path, config})
-			continue
+		config, err := readKubeconfig(file.Path)
+		switch {
+		case err == nil:
+			all = append(all, namedKubeconfig{file.Path, config})
+		case file.Named:
+			return nil, ui.Usage(fmt.Errorf("reading kubeconfig %q: %w", file.Path, err))
 		}
-		found, err := kubeconfigsBelow(path)
-		if err != nil {
-			return nil, ui.Usage(fmt.Errorf("reading the kubeconfigs in %q: %w", path, err))
-		}
-		all = append(all, found...)
 	}
 	return all, nil
-}
-
-func kubeconfigsBelow(folder string) ([]namedKubeconfig, error) {
-	var found []namedKubeconfig
-	seen := 0
-	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		if seen++; seen > maxKubeconfigs {
-			return fmt.Errorf("there are more than %d files", maxKubeconfigs)
-		}
-		if config, err := readKubeconfig(path); err == nil { // else it is something else
-			found = append(found, namedKubeconfig{path, config})
-		}
-		return nil
-	})
-	return found, err
 }
 
 func readKubeconfig(path string) (*clientcmdapi.Config, error) {

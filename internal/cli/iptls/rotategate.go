@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -53,7 +51,7 @@ func (o *RotateOptions) gate(ctx context.Context, issuer *configv1alpha1.Credent
 		result.waits("%s to have passed since step 1: that is at %s, in %s", o.After, at.Format(time.RFC3339), at.Sub(o.Now()).Round(time.Second))
 	}
 	if len(o.Kubeconfigs) > 0 {
-		trusted, err := o.kubeconfigs(issuer, r, chain, result)
+		trusted, err := o.kubeconfigs(ctx, issuer, r, chain, result)
 		if err != nil {
 			return false, err
 		}
@@ -86,12 +84,12 @@ func (o *RotateOptions) newChain(ctx context.Context, issuer *configv1alpha1.Cre
 }
 
 // kubeconfigs says whether every kubeconfig that leads to the endpoint verifies the new certificate, and at least one does.
-func (o *RotateOptions) kubeconfigs(issuer *configv1alpha1.CredentialIssuer, r *rotation, chain []byte, result *RotateResult) (bool, error) {
+func (o *RotateOptions) kubeconfigs(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation, chain []byte, result *RotateResult) (bool, error) {
 	info := proxyInfo(issuer)
 	if info == nil {
 		return false, errors.New("no endpoint is advertised, so that kubeconfigs cannot be compared with it")
 	}
-	files, err := kubeconfigFiles(o.Kubeconfigs)
+	files, err := kubeconfig.Find(ctx, o.Kubeconfigs)
 	if err != nil {
 		return false, err
 	}
@@ -125,44 +123,20 @@ func (o *RotateOptions) kubeconfigs(issuer *configv1alpha1.CredentialIssuer, r *
 	return bad == 0 && good > 0, nil
 }
 
-// kubeconfigFile is a file to look at. One that was found in a directory need not be a kubeconfig.
-type kubeconfigFile struct {
-	path  string
-	named bool
-}
-
-func kubeconfigFiles(paths []string) ([]kubeconfigFile, error) {
-	var files []kubeconfigFile
-	for _, path := range paths {
-		err := filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			if !entry.IsDir() {
-				files = append(files, kubeconfigFile{path: file, named: file == path})
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, ui.Usage(fmt.Errorf("reading --kubeconfigs: %w", err))
-		}
-	}
-	return files, nil
-}
-
 // trusts judges one kubeconfig; nil for a file that is none.
-func (o *RotateOptions) trusts(file kubeconfigFile, endpoint string, r *rotation, chain []byte) (*KubeconfigTrust, error) {
-	config, err := clientcmd.LoadFromFile(file.path)
-	if err != nil {
-		if file.named {
-			return nil, ui.Usage(fmt.Errorf("reading kubeconfig %q: %w", file.path, err))
-		}
-		return nil, nil
+func (o *RotateOptions) trusts(file kubeconfig.Found, endpoint string, r *rotation, chain []byte) (*KubeconfigTrust, error) {
+	if file.Err != nil {
+		return nil, ui.Usage(fmt.Errorf("reading --kubeconfigs: %w", file.Err))
 	}
-	if !file.named && len(config.Clusters) == 0 {
-		return nil, nil
+	config, err := readKubeconfig(file.Path)
+	switch {
+	case err == nil:
+	case file.Named:
+		return nil, ui.Usage(fmt.Errorf("reading kubeconfig %q: %w", file.Path, err))
+	default:
+		return nil, nil // it is something else
 	}
-	return judgeKubeconfig(config, file.path, endpoint, r, chain, o.Now()), nil
+	return judgeKubeconfig(config, file.Path, endpoint, r, chain, o.Now()), nil
 }
 
 func judgeKubeconfig(config *clientcmdapi.Config, path, endpoint string, r *rotation, chain []byte, now time.Time) *KubeconfigTrust {

@@ -88,15 +88,13 @@ func (o *StatusOptions) Validate() error {
 	return o.validate(statusFormats()...)
 }
 
-// Complete loads the kubeconfigs. It contacts nothing.
+// Complete loads the kubeconfig. It contacts nothing.
 func (o *StatusOptions) Complete() error {
 	if err := o.open(); err != nil {
 		return err
 	}
 	if len(o.KubeconfigsFrom) > 0 {
-		var err error
-		o.kubeconfigs, err = readKubeconfigs(o.KubeconfigsFrom)
-		return err
+		return nil // Run reads them: a big folder takes its time
 	}
 	current, err := o.Current(o.Cluster)
 	if err != nil {
@@ -108,6 +106,12 @@ func (o *StatusOptions) Complete() error {
 
 // Run looks and prints, once or until it is interrupted.
 func (o *StatusOptions) Run(ctx context.Context) error {
+	if len(o.KubeconfigsFrom) > 0 {
+		var err error
+		if o.kubeconfigs, err = readKubeconfigs(ctx, o.KubeconfigsFrom); err != nil {
+			return err
+		}
+	}
 	if o.Watch {
 		return o.watch(ctx)
 	}

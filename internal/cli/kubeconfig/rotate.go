@@ -147,11 +147,13 @@ func (o *RotateOptions) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	files, err := find(ctx, o.Paths)
+	files, err := kubeconfig.Find(ctx, o.Paths)
 	if err != nil {
 		return err
 	}
 	result := &Result{Endpoint: target.Endpoint, CABundle: fingerprints(target.CABundle), DryRun: o.DryRun, Files: []File{}}
+	// What links in a folder lead to may belong to somebody else; whoever means it names the link, or what it leads to.
+	files = slices.DeleteFunc(files, func(file kubeconfig.Found) bool { return file.Link })
 	for _, file := range files {
 		if err := ctx.Err(); err != nil {
 			return errors.Join(o.print(result), fmt.Errorf("rotating kubeconfigs: %d of %d are left: %w", len(files)-len(result.Files), len(files), err))
@@ -246,16 +248,16 @@ func (o *RotateOptions) tryTarget(ctx context.Context, target kubeconfig.Target)
 }
 
 // rotate does one file. It reports false for a file of a folder that is no kubeconfig.
-func (o *RotateOptions) rotate(ctx context.Context, file found, target kubeconfig.Target) (File, bool) {
-	result := File{Path: file.path}
-	if file.err != nil {
-		return result.failed(file.err), true
+func (o *RotateOptions) rotate(ctx context.Context, file kubeconfig.Found, target kubeconfig.Target) (File, bool) {
+	result := File{Path: file.Path}
+	if file.Err != nil {
+		return result.failed(file.Err), true
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.LockTimeout)
 	defer cancel()
-	rotation, err := kubeconfig.RotateFile(ctx, file.path, target, o.DryRun)
+	rotation, err := kubeconfig.RotateFile(ctx, file.Path, target, o.DryRun)
 	switch {
-	case errors.Is(err, kubeconfig.ErrNotKubeconfig) && !file.named:
+	case errors.Is(err, kubeconfig.ErrNotKubeconfig) && !file.Named:
 		return result, false
 	case err != nil:
 		return result.failed(err), true
