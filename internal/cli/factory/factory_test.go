@@ -2,6 +2,7 @@ package factory_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -191,5 +192,27 @@ func TestNearest(t *testing.T) {
 		if got := factory.Nearest(text, known); got != want {
 			t.Errorf("Nearest(%q) is %q, want %q", text, got, want)
 		}
+	}
+}
+
+// lagging is a context whose deadline is past, and which has not noticed.
+type lagging struct{ context.Context } //nolint:containedctx // it is one
+
+func (lagging) Deadline() (time.Time, bool) { return time.Now().Add(-time.Nanosecond), true }
+
+func TestOver(t *testing.T) {
+	t.Parallel()
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := factory.Over(cancelled); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	ahead, cancel := factory.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	if err := factory.Over(ahead); err != nil {
+		t.Errorf("its deadline is ahead: %v", err)
+	}
+	if err := factory.Over(lagging{t.Context()}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("its deadline is past: %v", err)
 	}
 }

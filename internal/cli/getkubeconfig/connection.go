@@ -9,6 +9,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
@@ -34,14 +35,15 @@ func (o *Options) tryConnection(ctx context.Context, config *clientcmdapi.Config
 			o.Progress.Done("validated connection to the cluster")
 			return nil
 		}
-		if ctx.Err() == nil && endpoint.Certain(err) {
+		over := factory.Over(ctx)
+		if over == nil && endpoint.Certain(err) {
 			return endpoint.Explain(fmt.Errorf("validating the connection to %q: %w", cluster.Server, err))
 		}
-		if ctx.Err() == nil || cause == nil {
+		if over == nil || cause == nil {
 			cause = err
 		}
-		if ctx.Err() != nil {
-			return o.gaveUp(ctx, cluster.Server, cause)
+		if over != nil {
+			return o.gaveUp(over, cluster.Server, cause)
 		}
 		if task == nil {
 			task = o.Progress.Start("could not immediately connect to the cluster but it may be initializing, will retry until timeout: %v", err)
@@ -50,16 +52,17 @@ func (o *Options) tryConnection(ctx context.Context, config *clientcmdapi.Config
 		}
 		select {
 		case <-ctx.Done():
-			return o.gaveUp(ctx, cluster.Server, cause)
+			return o.gaveUp(ctx.Err(), cluster.Server, cause)
 		case <-time.After(o.PollInterval):
 		}
 	}
 }
 
-func (o *Options) gaveUp(ctx context.Context, server string, cause error) error {
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return fmt.Errorf("validating the connection to %q: %w", server, ctx.Err())
+// gaveUp reports why: over is how the command's time ended, cause what the last whole try showed.
+func (o *Options) gaveUp(over error, server string, cause error) error {
+	if errors.Is(over, context.Canceled) {
+		return fmt.Errorf("validating the connection to %q: %w", server, over)
 	}
-	err := fmt.Errorf("validating the connection to %q (--timeout %s): %w: %w", server, o.Timeout, ctx.Err(), cause)
+	err := fmt.Errorf("validating the connection to %q (--timeout %s): %w: %w", server, o.Timeout, over, cause)
 	return ui.WithHint(err, "see whether this address can be reached from here; --skip-validation makes the kubeconfig without trying it")
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -75,7 +76,7 @@ func (o *Changing) await(ctx context.Context, st *state, p *plan, task *ui.Task)
 		if err != nil {
 			return last, err
 		}
-		if err := over(ctx); err != nil {
+		if err := factory.Over(ctx); err != nil {
 			// What a look at the end of its time shows is mostly that its time was over.
 			if last.problems == nil {
 				last = seen
@@ -97,15 +98,6 @@ func (o *Changing) await(ctx context.Context, st *state, p *plan, task *ui.Task)
 		case <-timer.C:
 		}
 	}
-}
-
-// over is ctx.Err, and context.DeadlineExceeded as soon as the deadline is past: connections end at the deadline by
-// their own clocks, which may be a moment before ctx says so.
-func over(ctx context.Context) error {
-	if deadline, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(deadline) {
-		return context.DeadlineExceeded
-	}
-	return ctx.Err()
 }
 
 // followSecret notices a Secret that changes while it is waited for, as renewals do, and checks what is in it now.
