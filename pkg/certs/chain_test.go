@@ -118,6 +118,7 @@ func TestIntermediateInvalid(t *testing.T) {
 		{name: "takes one for servers", ca: usages(x509.ExtKeyUsageServerAuth)},
 		{name: "warns of any usage, which OpenSSL refuses", ca: usages(x509.ExtKeyUsageAny), want: []string{"warning IntermediateInvalid"}, message: "OpenSSL"},
 		{name: "takes a permitted DNS name", ca: func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"example.com"} }},
+		{name: "takes a wildcard below a permitted domain", ca: func(c *x509.Certificate) { c.PermittedDNSDomains = []string{".example.com"} }, leaf: sans("*.example.com")},
 		{
 			name: "refuses a DNS name outside", ca: func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"example.org"} },
 			want: []string{"error IntermediateInvalid"}, message: "name constraints",

@@ -135,9 +135,9 @@ func constraintProblems(ca, leaf *x509.Certificate) []string {
 // inDomain applies RFC 5280, section 4.2.1.10: the domain itself and everything below it.
 func inDomain(name, domain string) bool {
 	name, domain = strings.ToLower(name), strings.ToLower(domain)
-	name = strings.TrimPrefix(name, "*.")
 	if strings.HasPrefix(domain, ".") {
-		return strings.HasSuffix(name, domain)
+		return strings.HasSuffix(name, domain) // a wildcard stands for what is below, which is meant here
 	}
+	name = strings.TrimPrefix(name, "*.")
 	return domain == "" || name == domain || strings.HasSuffix(name, "."+domain)
 }
