@@ -30,14 +30,25 @@ func (r *run) checkBundle(v verdict) []Finding {
 		seen[print] = member.number
 		found = append(found, r.checkMember(member, leaf, v)...)
 		if other, same := subjects[string(member.RawSubject)]; same && !bytes.Equal(other.RawSubjectPublicKeyInfo, member.RawSubjectPublicKeyInfo) {
-			f := finding(BundleMember, "", "%s has the same name as block %d, but another key; that is right while a CA changes its key",
-				member.where("the CA bundle"), other.number)
-			found = append(found, f.withSeverity(SeverityInfo))
+			found = append(found, namesake(member, other))
 		} else if !same {
 			subjects[string(member.RawSubject)] = member
 		}
 	}
 	return append(found, r.endsEarly(v)...)
+}
+
+// namesake is about two members with one name and different keys. Clients other than Go tell them apart by their key
+// identifiers, and give up when the first that they try is the wrong one.
+func namesake(member, other numbered) Finding {
+	if bytes.Equal(member.SubjectKeyId, other.SubjectKeyId) {
+		return finding(BundleMember, "leave out the one that is not needed, or have it made again with the identifier of its own key",
+			"%s has the same name as block %d and another key, but no key identifier that tells them apart: OpenSSL and GnuTLS may try the wrong one only",
+			member.where("the CA bundle"), other.number)
+	}
+	f := finding(BundleMember, "", "%s has the same name as block %d, but another key; that is right while a CA changes its key",
+		member.where("the CA bundle"), other.number)
+	return f.withSeverity(SeverityInfo)
 }
 
 func (r *run) bundleEmpty() Finding {
@@ -53,6 +64,8 @@ func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []
 	warn := func(hint, format string, args ...any) []Finding {
 		return []Finding{finding(BundleMember, hint, "%s %s", member.where("the CA bundle"), fmt.Sprintf(format, args...))}
 	}
+	keyUsage, _, _, _ := oids()
+	_, _, hasUsage := extension(member.Certificate, keyUsage)
 	root := member.IsCA || member.Version < 3 && selfIssued(member.Certificate)
 	switch {
 	case !root && member.Equal(leaf):
@@ -63,7 +76,7 @@ func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []
 		return warn(hint, "is the serving certificate itself (a pin): every renewal will break clients")
 	case !root:
 		return warn("leave it out", "is not a CA certificate: it verifies nothing")
-	case member.KeyUsage != 0 && member.KeyUsage&x509.KeyUsageCertSign == 0:
+	case hasUsage && member.KeyUsage&x509.KeyUsageCertSign == 0:
 		return warn("leave it out, or have it issued again with keyCertSign", "may not sign certificates: its key usage lacks keyCertSign")
 	case r.Now.After(member.NotAfter):
 		return warn("leave it out", "expired on %s", date(member.NotAfter))

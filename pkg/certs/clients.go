@@ -1,7 +1,6 @@
 package certs
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -14,7 +13,7 @@ import (
 	"time"
 )
 
-// checkStrict names what Python 3.13 and later and OpenSSL with -x509_strict refuse. Where several chains verify, the
+// checkStrict names what Python 3.13 and later and OpenSSL with -x509_strict refuse, and what every OpenSSL or GnuTLS does. Where several chains verify, the
 // one that they like best counts.
 func (r *run) checkStrict(v verdict) []Finding {
 	chains := v.chains
@@ -41,6 +40,10 @@ func (r *run) checkStrict(v verdict) []Finding {
 	if f := r.partialChain(v); f != nil {
 		best = append(best, *f)
 	}
+	if len(r.chain) > gnuTLSMost {
+		best = append(best, finding(StrictClients, "leave out what is not needed, or have the certificate issued by a CA nearer to the root",
+			"tls.crt holds %d certificates: GnuTLS refuses a server that sends more than %d", len(r.chain), gnuTLSMost))
+	}
 	return best
 }
 
@@ -52,20 +55,11 @@ func strictFindings(chain []*x509.Certificate) []Finding {
 			parent = chain[i+1]
 		}
 		if problems := strictProblems(cert, parent); len(problems) > 0 {
-			found = append(found, finding(StrictClients, "have it issued again by a CA that follows RFC 5280",
+			found = append(found, finding(StrictClients, reissueFix,
 				"%s %s: Python 3.13 and later and OpenSSL in strict mode refuse it", subject(cert), strings.Join(problems, ", ")))
 		}
-		if i == 0 && slices.Contains(cert.DNSNames, "") {
-			found = append(found, finding(StrictClients, "have it issued again without the empty name",
-				"%s has an empty DNS name among its alternative names: GnuTLS cannot read it", subject(cert)))
-		}
-		if root := parent == nil && i > 0; root && slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny) && !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageServerAuth) {
-			found = append(found, finding(StrictClients, "advertise a root without extended key usage, or with serverAuth",
-				"%s has the extended key usage anyExtendedKeyUsage without serverAuth: OpenSSL refuses it", subject(cert)))
-		}
-		if parent != nil && len(cert.AuthorityKeyId) > 0 && len(parent.SubjectKeyId) > 0 && !bytes.Equal(cert.AuthorityKeyId, parent.SubjectKeyId) {
-			found = append(found, finding(StrictClients, "have it issued again with the identifier of its issuer's key",
-				"%s names another key of its issuer (authority key identifier) than %s has: OpenSSL does not find the issuer", subject(cert), subject(parent)))
+		for _, r := range lenientRemarks(chain, i) {
+			found = append(found, finding(StrictClients, r.hint, "%s %s", subject(cert), r.what))
 		}
 	}
 	return found
@@ -103,7 +97,7 @@ func (r *run) partialChain(v verdict) *Finding {
 	if v.err != nil || r.anchor.system || r.anchor.pins(r.chain[0].Certificate) {
 		return nil
 	}
-	roots := slices.DeleteFunc(slices.Clone(r.bundle), func(m numbered) bool { return !selfIssued(m.Certificate) })
+	roots := slices.DeleteFunc(slices.Clone(r.bundle), func(m numbered) bool { return !selfIssued(m.Certificate) && !signedBy(m.Certificate, m.Certificate) })
 	all := slices.Concat(r.chain[1:], r.bundle)
 	if r.verifyAt(poolOf(roots), poolOf(all), v.at).err == nil {
 		return nil

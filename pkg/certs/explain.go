@@ -207,7 +207,7 @@ func catalogue() []Explanation {
 		},
 		{
 			Code:        BundleMember,
-			Cause:       "A member of the CA bundle is expired, there twice, no CA, or ends before the serving certificate does.",
+			Cause:       "A member of the CA bundle is expired, there twice, no CA, ends before the serving certificate does, or cannot be told from another one of the same name.",
 			Consequence: "None today, as others verify the certificate; it is dead weight, or the trouble of tomorrow.",
 			Fix:         "leave the member out, or add the CA's new certificate",
 		},
@@ -226,8 +226,8 @@ func catalogue() []Explanation {
 		},
 		{
 			Code:        StrictClients,
-			Cause:       "A certificate lacks what RFC 5280 asks for: key identifiers, a CA's key usage, critical basic constraints; or the bundle holds an intermediate without its root.",
-			Consequence: "kubectl works; Python 3.13 and later, OpenSSL in strict mode, and tools built on them refuse.",
+			Cause:       "A certificate lacks what RFC 5280 asks for, such as key identifiers, a CA's key usage or critical basic constraints; or it holds what Go does not look at and OpenSSL or GnuTLS do, such as an authority key identifier with the serial number of another CA certificate; or the bundle holds an intermediate without its root.",
+			Consequence: "kubectl works; others refuse, as the message says: Python 3.13 and later and OpenSSL in strict mode, or every program built on OpenSSL or GnuTLS.",
 			Fix:         "have it issued by a CA that follows RFC 5280",
 		},
 		{

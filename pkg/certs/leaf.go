@@ -79,7 +79,7 @@ func signatureOID(cert *x509.Certificate) string {
 	id := clip(outer.Algorithm.ID.String(), maxName)
 	names := map[string]string{
 		"1.2.840.113549.1.1.14": "SHA-224 with RSA", "1.2.840.10045.4.3.1": "ECDSA with SHA-224",
-		"1.3.101.113": "Ed448", "2.16.840.1.101.3.4.3.10": "ECDSA with SHA3-256",
+		"1.3.101.113": "Ed448", "1.2.840.113549.1.1.10": "RSA-PSS with unusual parameters, such as another length of the salt than that of the hash", "2.16.840.1.101.3.4.3.10": "ECDSA with SHA3-256",
 	}
 	if name, ok := names[id]; ok {
 		return " (" + name + ")"

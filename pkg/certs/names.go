@@ -139,6 +139,13 @@ func (r *run) names() {
 			names = append(names, Name{Value: host, Source: "spec.impersonationProxy.externalEndpoint"})
 		}
 	}
+	for _, name := range r.Names {
+		if strings.HasSuffix(name.Value, ".") && !slices.ContainsFunc(names, func(n Name) bool { return n.Value == name.Value }) {
+			r.found.add(finding(EndpointInvalid, "leave out the dot at the end",
+				"the name %s ends in a dot: clients built on OpenSSL send it along in the handshake, which a Go server then refuses",
+				quote(name.Value)).withSeverity(SeverityWarning))
+		}
+	}
 	names = append(names, r.Names...)
 	if len(leaf.DNSNames) == 0 && len(leaf.IPAddresses) == 0 {
 		hint := "have it issued with subject alternative names"

@@ -1,0 +1,240 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/asn1"
+	"fmt"
+	"math/big"
+	"slices"
+	"strings"
+)
+
+// remark is something that Go lets through and OpenSSL or GnuTLS refuse. What continues a sentence that begins with the
+// certificate.
+type remark struct{ what, hint string }
+
+const (
+	reissueFix = "have it issued again by a CA that follows RFC 5280"
+	// gnuTLSMost is how many certificates GnuTLS takes from a server. Programs may set another limit, and hardly any does.
+	gnuTLSMost = 16
+)
+
+// lenientRemarks lists what Go lets through in the certificate at place i of a chain that it verifies.
+func lenientRemarks(chain []*x509.Certificate, i int) []remark {
+	cert := chain[i]
+	var found []remark
+	if i == 0 && slices.Contains(cert.DNSNames, "") {
+		found = append(found, remark{"has an empty DNS name among its alternative names: GnuTLS cannot read it", "have it issued again without the empty name"})
+	}
+	if root := i > 0 && i == len(chain)-1; root && slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny) && !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageServerAuth) {
+		found = append(found, remark{
+			"has the extended key usage anyExtendedKeyUsage without serverAuth: OpenSSL refuses it",
+			"advertise a root without extended key usage, or with serverAuth",
+		})
+	}
+	found = append(found, issuerRemarks(chain, i)...)
+	found = append(found, timeRemarks(cert)...)
+	found = append(found, extensionRemarks(cert, i > 0)...)
+	if i > 0 {
+		found = append(found, constraintRemarks(cert, chain[0])...)
+	}
+	return found
+}
+
+// issuerRemarks is about how a certificate points to its issuer. Go tries every certificate of the issuer's name; OpenSSL
+// only those to which the authority key identifier points with all its parts.
+func issuerRemarks(chain []*x509.Certificate, i int) []remark {
+	cert, parent := chain[i], chain[i]
+	consequence := "than its own: OpenSSL does not take it for a root"
+	if i+1 < len(chain) {
+		parent = chain[i+1]
+		consequence = fmt.Sprintf("than %s has: OpenSSL does not find the issuer", subject(parent))
+	} else if !signedBy(cert, cert) {
+		return nil // the issuer plays no part
+	}
+	issuer, serial := authority(cert)
+	switch {
+	case len(cert.AuthorityKeyId) > 0 && len(parent.SubjectKeyId) > 0 && !bytes.Equal(cert.AuthorityKeyId, parent.SubjectKeyId):
+		return []remark{{
+			"names another key of its issuer (authority key identifier) " + consequence,
+			"have it issued again with the identifier of its issuer's key",
+		}}
+	case serial != nil && serial.Cmp(parent.SerialNumber) != 0 || issuer != nil && !bytes.Equal(issuer, parent.RawIssuer):
+		return []remark{{
+			"names another issuer and serial number of its issuer's certificate (authority key identifier) " + consequence,
+			"the CA's certificate was probably renewed: have it issued again with that one, or without issuer and serial number in the authority key identifier",
+		}}
+	case cert != parent && selfIssued(cert) && !bytes.Equal(cert.RawSubjectPublicKeyInfo, parent.RawSubjectPublicKeyInfo):
+		return []remark{{
+			"has the name of its issuer, and lacks key identifiers that tell them apart: OpenSSL takes it for self-signed",
+			"have it issued again with a name of its own",
+		}}
+	}
+	return nil
+}
+
+// authority returns the issuer's own issuer and serial number from the authority key identifier; nil where they are not given.
+func authority(cert *x509.Certificate) (issuer []byte, serial *big.Int) {
+	var identifier struct {
+		Key    []byte        `asn1:"optional,tag:0"`
+		Issuer asn1.RawValue `asn1:"optional,tag:1"`
+		Serial *big.Int      `asn1:"optional,tag:2"`
+	}
+	_, value, ok := extension(cert, asn1.ObjectIdentifier{2, 5, 29, 35})
+	if !ok {
+		return nil, nil
+	}
+	if _, err := asn1.Unmarshal(value, &identifier); err != nil {
+		return nil, nil
+	}
+	const directoryName = 4
+	for _, name := range elements(identifier.Issuer.Bytes) {
+		if name.Class == asn1.ClassContextSpecific && name.Tag == directoryName {
+			return name.Bytes, identifier.Serial
+		}
+	}
+	return nil, identifier.Serial
+}
+
+// elements splits the content of a sequence, as far as it can be read.
+func elements(content []byte) []asn1.RawValue {
+	var all []asn1.RawValue
+	for len(content) > 0 {
+		var element asn1.RawValue
+		rest, err := asn1.Unmarshal(content, &element)
+		if err != nil {
+			break
+		}
+		all, content = append(all, element), rest
+	}
+	return all
+}
+
+// timeRemarks is about dates that are not written as RFC 5280, section 4.1.2.5, wants them.
+func timeRemarks(cert *x509.Certificate) []remark {
+	var tbs struct {
+		Version   asn1.RawValue `asn1:"optional,tag:0"`
+		Serial    asn1.RawValue
+		Algorithm asn1.RawValue
+		Issuer    asn1.RawValue
+		Validity  asn1.RawValue
+	}
+	if _, err := asn1.Unmarshal(cert.RawTBSCertificate, &tbs); err != nil {
+		return nil
+	}
+	for _, written := range elements(tbs.Validity.Bytes) {
+		form := "YYMMDDhhmmssZ"
+		if written.Tag == asn1.TagGeneralizedTime {
+			form = "YYYYMMDDhhmmssZ"
+		}
+		if len(written.Bytes) != len(form) || !bytes.HasSuffix(written.Bytes, []byte("Z")) {
+			return []remark{{fmt.Sprintf("has a date that is not written as %s, but as %s: OpenSSL cannot read it", form, quote(string(written.Bytes))), reissueFix}}
+		}
+	}
+	return nil
+}
+
+// extensionRemarks is about extensions that Go does not look at, or not closely.
+func extensionRemarks(cert *x509.Certificate, isIssuer bool) []remark {
+	var found []remark
+	note := func(hint, format string, args ...any) {
+		found = append(found, remark{fmt.Sprintf(format, args...), hint})
+	}
+	for _, e := range cert.Extensions {
+		id := e.Id.String()
+		standard := slices.ContainsFunc([]string{"2.5.29.", "1.3.6.1.5.5.7.1.", "2.16.840.1.113730.1."}, func(prefix string) bool {
+			return strings.HasPrefix(id, prefix)
+		})
+		var content asn1.RawValue
+		if rest, err := asn1.Unmarshal(e.Value, &content); standard && (err != nil || len(rest) > 0) {
+			note(reissueFix, "has a damaged extension (%s): Go passes over that, OpenSSL and GnuTLS often refuse it", clip(id, maxName))
+			continue
+		}
+		switch id {
+		case "2.5.29.17":
+			if kind := oddName(content.Bytes); kind != "" {
+				note("have it issued again with DNS names and IP addresses only", "has %s among its alternative names: GnuTLS cannot read it", kind)
+			}
+		case "2.5.29.31":
+			if slices.ContainsFunc(elements(content.Bytes), func(point asn1.RawValue) bool { return len(point.Bytes) == 0 }) {
+				note(reissueFix, "has an empty place for revocation lists (CRL distribution point): OpenSSL refuses it")
+			}
+		case "2.5.29.33", "2.5.29.36":
+			if e.Critical {
+				note("have it issued again without the extension, or with it not marked critical",
+					"has a critical extension about certificate policies (%s), which GnuTLS does not know, so that it refuses it", id)
+			}
+		case "1.3.6.1.5.5.7.1.14":
+			note("have it issued again without that extension", "says that it is a proxy certificate (proxyCertInfo): OpenSSL refuses it")
+		case "1.3.6.1.5.5.7.1.24":
+			if isIssuer {
+				note("use a CA without that extension", "demands a TLS feature such as OCSP stapling of what it issues: GnuTLS refuses a certificate or a server without it")
+			}
+		case "2.16.840.1.113730.1.1":
+			const sslServer = 1
+			var types asn1.BitString
+			if _, err := asn1.Unmarshal(e.Value, &types); !isIssuer && (err != nil || types.At(sslServer) == 0) {
+				note("have it issued again without that extension", "has a Netscape certificate type that is not that of a TLS server: OpenSSL refuses it")
+			}
+		}
+	}
+	return found
+}
+
+// oddName says what stands among alternative names that some cannot read; empty when nothing does.
+func oddName(names []byte) string {
+	const x400Address, ediPartyName, last = 3, 5, 8
+	for _, name := range elements(names) {
+		switch {
+		case name.Class != asn1.ClassContextSpecific || name.Tag > last:
+			return "something that is no name"
+		case name.Tag == x400Address:
+			return "an X.400 address"
+		case name.Tag == ediPartyName:
+			return "an EDI party name"
+		}
+	}
+	return ""
+}
+
+// constraintRemarks is about name constraints that Go applies to less than others do.
+func constraintRemarks(ca, leaf *x509.Certificate) []remark {
+	critical, value, ok := extension(ca, asn1.ObjectIdentifier{2, 5, 29, 30})
+	if !ok {
+		return nil
+	}
+	type subtree struct {
+		Base asn1.RawValue
+		Min  int           `asn1:"optional,tag:0"`
+		Max  asn1.RawValue `asn1:"optional,tag:1"`
+	}
+	var constraints struct {
+		Permitted []subtree `asn1:"optional,tag:0"`
+		Excluded  []subtree `asn1:"optional,tag:1"`
+	}
+	if _, err := asn1.Unmarshal(value, &constraints); err != nil {
+		return nil // Go has read them in another way
+	}
+	const fix = "have the certificate issued by a CA without these name constraints"
+	var found []remark
+	subtrees := slices.Concat(constraints.Permitted, constraints.Excluded)
+	if slices.ContainsFunc(subtrees, func(s subtree) bool { return s.Min != 0 || len(s.Max.FullBytes) > 0 }) {
+		found = append(found, remark{"has name constraints with a minimum or a maximum: OpenSSL refuses them", fix})
+	}
+	known := []int{1, 2, 6, 7}                                                                                           // e-mail address, DNS name, URI, IP address
+	if !critical && slices.ContainsFunc(subtrees, func(s subtree) bool { return !slices.Contains(known, s.Base.Tag) }) { // critical ones Go refuses
+		found = append(found, remark{"has name constraints for something else than DNS names, IP addresses, e-mail addresses and URIs: Go does not look at them, " +
+			"but OpenSSL and GnuTLS refuse what they do not permit", "try it with these programs; if they refuse, have the certificate issued by another CA"})
+	}
+	within := func(domain string) bool { return inDomain(leaf.Subject.CommonName, domain) }
+	if len(leaf.DNSNames) == 0 && leaf.Subject.CommonName != "" && (slices.ContainsFunc(ca.ExcludedDNSDomains, within) ||
+		len(ca.PermittedDNSDomains) > 0 && !slices.ContainsFunc(ca.PermittedDNSDomains, within)) {
+		found = append(found, remark{
+			fmt.Sprintf("may not issue for %s, the common name of the serving certificate: where there is no DNS name, GnuTLS and OpenSSL apply name constraints to that",
+				quote(leaf.Subject.CommonName)),
+			"have the certificate issued without a common name, or with a DNS name that the CA may issue for",
+		})
+	}
+	return found
+}

@@ -1,0 +1,209 @@
+package certs
+
+import (
+	"crypto"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"fmt"
+	"math/big"
+	"strings"
+	"testing"
+)
+
+func marshal(tb testing.TB, value any) []byte {
+	tb.Helper()
+	der, err := asn1.Marshal(value)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return der
+}
+
+// tagged is an element of the context's class.
+func tagged(tag int, compound bool, content []byte) asn1.RawValue {
+	return asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: tag, IsCompound: compound, Bytes: content}
+}
+
+// with adds an extension, or puts it in place of the one that x509 would make.
+func with(oid asn1.ObjectIdentifier, isCritical bool, value []byte) change {
+	return func(c *x509.Certificate) {
+		c.ExtraExtensions = append(c.ExtraExtensions, pkix.Extension{Id: oid, Critical: isCritical, Value: value})
+	}
+}
+
+// pointingTo makes an authority key identifier of all three parts.
+func pointingTo(tb testing.TB, key []byte, issuer *x509.Certificate, serial *big.Int) change {
+	tb.Helper()
+	name := marshal(tb, tagged(4, true, issuer.RawIssuer))
+	return with(asn1.ObjectIdentifier{2, 5, 29, 35}, false, marshal(tb, struct {
+		Key    []byte `asn1:"tag:0"`
+		Issuer asn1.RawValue
+		Serial *big.Int `asn1:"tag:2"`
+	}{key, tagged(1, true, name), serial}))
+}
+
+// written signs a certificate again, with its dates in the given form.
+func (e entity) written(tb testing.TB, leaf entity, tag int, form string) entity {
+	tb.Helper()
+	var tbs asn1.RawValue
+	if _, err := asn1.Unmarshal(leaf.RawTBSCertificate, &tbs); err != nil {
+		tb.Fatal(err)
+	}
+	var content []byte
+	for i, element := range elements(tbs.Bytes) {
+		if i == 4 { // version, serial number, algorithm, issuer, validity
+			element.FullBytes = marshal(tb, []asn1.RawValue{
+				{Tag: tag, Bytes: []byte(leaf.NotBefore.Format(form))}, {Tag: tag, Bytes: []byte(leaf.NotAfter.Format(form))},
+			})
+		}
+		content = append(content, element.FullBytes...)
+	}
+	signed := marshal(tb, asn1.RawValue{Tag: asn1.TagSequence, IsCompound: true, Bytes: content})
+	digest := sha256.Sum256(signed)
+	signature, err := e.key.Sign(rand.Reader, digest[:], crypto.SHA256)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	algorithm := pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 10045, 4, 3, 2}}
+	der := marshal(tb, struct {
+		TBS       asn1.RawValue
+		Algorithm pkix.AlgorithmIdentifier
+		Signature asn1.BitString
+	}{asn1.RawValue{FullBytes: signed}, algorithm, asn1.BitString{Bytes: signature, BitLength: 8 * len(signature)}})
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return entity{cert, leaf.key}
+}
+
+func constraining(tb testing.TB, isCritical bool, permitted ...[]byte) change {
+	tb.Helper()
+	var subtrees []byte
+	for _, subtree := range permitted {
+		subtrees = append(subtrees, marshal(tb, asn1.RawValue{Tag: asn1.TagSequence, IsCompound: true, Bytes: subtree})...)
+	}
+	return with(asn1.ObjectIdentifier{2, 5, 29, 30}, isCritical, marshal(tb, []asn1.RawValue{tagged(0, true, subtrees)}))
+}
+
+// TestLenient keeps what Go accepts and OpenSSL 3.0 or GnuTLS 3.7 refused when a server presented it: none may pass in
+// silence. Each is tried next to the same thing as all of them accept it.
+func TestLenient(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	serial := big.NewInt(4711)
+	tlsFeature := asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 1, 24}
+	netscape := asn1.ObjectIdentifier{2, 16, 840, 1, 113730, 1, 1}
+	altNames := asn1.ObjectIdentifier{2, 5, 29, 17}
+	policyMapping := marshal(t, [][]asn1.ObjectIdentifier{{{1, 2, 3}, {1, 2, 4}}})
+	dns := tagged(2, false, []byte(testName))
+	forDNS := marshal(t, tagged(2, false, []byte("example.com")))
+	forDirectory := marshal(t, tagged(4, true, marshal(t, pkix.Name{CommonName: "proxy"}.ToRDNSequence())))
+	within := func(domains ...string) change {
+		return func(c *x509.Certificate) { c.PermittedDNSDomains = domains }
+	}
+	named := func(name string) change {
+		return func(c *x509.Certificate) { c.Subject = pkix.Name{CommonName: name} }
+	}
+	noIDs := func(c *x509.Certificate) { c.SubjectKeyId = []byte{} }
+	// through makes an Input with a leaf that an intermediate with the change has issued.
+	through := func(ca change, leaf ...change) Input {
+		inter := p.root.newCA(t, "Special", ca)
+		return inputFor(t, p.root, inter.newLeaf(t, leaf...), inter)
+	}
+	leafWith := func(changes ...change) Input {
+		return inputFor(t, p.root, p.inter.newLeaf(t, changes...), p.inter)
+	}
+	underRoot := func(changes ...change) Input {
+		root := newRoot(t, "Special", changes...)
+		return inputFor(t, root, root.newLeaf(t))
+	}
+	asWritten := func(tag int, form string) Input {
+		return inputFor(t, p.root, p.inter.written(t, p.leaf, tag, form), p.inter)
+	}
+	addresses := func(in Input) Input {
+		in.Names = []Name{{Value: "203.0.113.7", Source: "test"}}
+		return in
+	}
+	long := func(intermediates int) Input {
+		above, chain := p.root, []entity{}
+		for i := range intermediates {
+			above = above.newCA(t, fmt.Sprint("CA ", i))
+			chain = append([]entity{above}, chain...)
+		}
+		return inputFor(t, p.root, above.newLeaf(t), chain...)
+	}
+	namesakes := func(ids ...byte) Input {
+		in := p.input(t)
+		for _, id := range ids {
+			in.Bundle = append(in.Bundle, newRoot(t, "Same", func(c *x509.Certificate) { c.SubjectKeyId = []byte{id} }).pem()...)
+		}
+		return in
+	}
+	for _, tt := range []struct {
+		name    string
+		in      Input
+		message string // of a warning; empty when all clients accept
+	}{
+		{name: "takes issuer and serial number of the issuer's certificate", in: leafWith(pointingTo(t, p.inter.SubjectKeyId, p.inter.Certificate, p.inter.SerialNumber))},
+		{name: "warns of the serial number of another one", in: leafWith(pointingTo(t, p.inter.SubjectKeyId, p.inter.Certificate, serial)), message: "OpenSSL does not find the issuer"},
+		{name: "warns of the issuer of another one", in: leafWith(pointingTo(t, p.inter.SubjectKeyId, newRoot(t, "Other").Certificate, p.inter.SerialNumber)), message: "OpenSSL does not find the issuer"},
+		{name: "warns of a root that points elsewhere", in: underRoot(pointingTo(t, nil, p.root.Certificate, serial)), message: "does not take it for a root"},
+		{name: "warns of a leaf that looks self-signed", in: func() Input {
+			root := newRoot(t, "Same", noIDs)
+			return inputFor(t, root, root.newLeaf(t, named("Same")))
+		}(), message: "OpenSSL takes it for self-signed"},
+
+		{name: "takes dates as they should be", in: asWritten(asn1.TagUTCTime, "060102150405Z")},
+		{name: "takes generalised dates before 2050", in: asWritten(asn1.TagGeneralizedTime, "20060102150405Z")},
+		{name: "warns of dates without seconds", in: asWritten(asn1.TagUTCTime, "0601021504Z"), message: "OpenSSL cannot read it"},
+		{name: "warns of dates with an offset", in: asWritten(asn1.TagUTCTime, "060102150405+0100"), message: "OpenSSL cannot read it"},
+
+		{name: "takes a server by Netscape's type", in: leafWith(with(netscape, false, []byte{3, 2, 6, 0x40}))},
+		{name: "warns of a client by Netscape's type", in: leafWith(with(netscape, false, []byte{3, 2, 7, 0x80})), message: "Netscape certificate type"},
+		{name: "warns of a proxy certificate", in: leafWith(with(asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 1, 14}, false, []byte{0x30, 0})), message: "proxyCertInfo"},
+		{name: "warns of junk in an extension", in: leafWith(with(altNames, false, append(marshal(t, []asn1.RawValue{dns}), 0, 0))), message: "damaged extension (2.5.29.17)"},
+		{name: "takes a registered ID beside the DNS name", in: leafWith(with(altNames, false, marshal(t, []asn1.RawValue{tagged(8, false, []byte{42, 3}), dns})))},
+		{name: "warns of an EDI party name", in: leafWith(with(altNames, false, marshal(t, []asn1.RawValue{tagged(5, true, nil), dns}))), message: "an EDI party name"},
+		{name: "warns of what is no name", in: leafWith(with(altNames, false, marshal(t, []asn1.RawValue{{Tag: asn1.TagIA5String, Bytes: []byte("x")}, dns}))), message: "something that is no name"},
+		{name: "warns of an empty distribution point", in: leafWith(with(asn1.ObjectIdentifier{2, 5, 29, 31}, false, []byte{0x30, 2, 0x30, 0})), message: "CRL distribution point"},
+		{name: "takes policy mappings", in: through(with(asn1.ObjectIdentifier{2, 5, 29, 33}, false, policyMapping))},
+		{name: "warns of critical policy mappings", in: through(with(asn1.ObjectIdentifier{2, 5, 29, 33}, true, policyMapping)), message: "GnuTLS does not know"},
+		{name: "warns of a CA that demands stapling", in: through(with(tlsFeature, false, []byte{0x30, 3, 2, 1, 5})), message: "demands a TLS feature"},
+
+		{name: "takes a common name that is permitted", in: addresses(through(within("example.com"), named(testName), sans("203.0.113.7"))), message: "nothing forbids them"},
+		{name: "warns of a common name that is not permitted", in: addresses(through(within("example.com"), sans("203.0.113.7"))), message: `may not issue for "proxy", the common name`},
+		{name: "takes a common name beside a DNS name", in: through(within("example.com"), named("proxy.example.org"))},
+		{name: "warns of name constraints with a maximum", in: through(constraining(t, true, append(forDNS, 0x81, 1, 5))), message: "a maximum"},
+		{name: "warns of name constraints for directory names", in: through(constraining(t, false, forDirectory)), message: "Go does not look at them"},
+
+		{name: "takes sixteen certificates", in: long(gnuTLSMost - 1)},
+		{name: "warns of seventeen", in: long(gnuTLSMost), message: "GnuTLS refuses a server that sends more than 16"},
+		{name: "takes roots of one name that differ by their identifiers", in: namesakes(1, 2)},
+		{name: "warns of roots of one name and one identifier", in: namesakes(1, 1), message: "may try the wrong one"},
+		{name: "warns of a root that may do nothing", in: underRoot(func(c *x509.Certificate) { c.KeyUsage = 0 }, with(asn1.ObjectIdentifier{2, 5, 29, 15}, true, []byte{3, 1, 0})), message: "lacks keyCertSign"},
+		{name: "warns of a name that ends in a dot", in: func() Input {
+			in := p.input(t)
+			in.Names[0].Value += "."
+			return in
+		}(), message: "ends in a dot"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			report := Check(tt.in)
+			var warned strings.Builder
+			for _, f := range report.Warnings() {
+				fmt.Fprintf(&warned, "%s: %s\n", f.Code, f.Message)
+			}
+			switch {
+			case !report.OK():
+				t.Errorf("refused, which Go does not: %v", report.Errors())
+			case tt.message == "" && warned.Len() > 0 || !strings.Contains(warned.String(), tt.message):
+				t.Errorf("got the warnings %q, want %q among them", warned.String(), tt.message)
+			}
+		})
+	}
+}
