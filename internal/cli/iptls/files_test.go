@@ -344,6 +344,19 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 		}
 		w.secretHas(t, renewed)
 	})
+	t.Run("an interrupt after nothing but the Secret was to be written, and says so", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.served(t)
+		w.fromFiles(t, w.pair, nil).check(t, 0)
+		ctx, cancel := context.WithCancel(t.Context())
+		w.cluster.afterSecret = func(*fakeCluster) { cancel() }
+		renewed := serving(t, w.ca, loopback())
+		cert, key := pemFiles(t, renewed)
+		r := w.set(ctx, func(o *SetOptions) { o.Cert, o.Key = cert, key })
+		r.check(t, 130, `interrupted: Secret "proxy-tls" is changed`)
+		w.secretHas(t, renewed)
+	})
 	t.Run("an interrupt while the Secret is written, and goes on to the end", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
@@ -353,7 +366,7 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 		w.cluster.secret = nil
 		w.set(ctx, func(o *SetOptions) {
 			o.Cert, o.Key, o.Allow = cert, key, []string{"BundleDoesNotVerify", "ChainIncomplete"}
-		}).check(t, 130, "the CredentialIssuer is changed")
+		}).check(t, 130, `Secret "proxy-tls" and the CredentialIssuer are changed`)
 		w.secretHas(t, w.pair)
 		if tls := w.cluster.issuer.Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != "proxy-tls" {
 			t.Errorf("the CredentialIssuer was not changed: %+v", tls)

@@ -89,7 +89,11 @@ Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check, 
 // Validate checks the flags before anything is read.
 func (o *SetOptions) Validate() error {
 	if o.Secret == "" {
-		return ui.WithHint(ui.Usage(errors.New("--secret is missing")), "name the Secret with the certificate: --secret proxy-tls")
+		hint := "name the Secret with the certificate: --secret proxy-tls"
+		if o.Cert != "" {
+			hint = "name the Secret to write the certificate into, a new one or one that is there: --secret proxy-tls"
+		}
+		return ui.WithHint(ui.Usage(errors.New("--secret is missing")), "%s", hint)
 	}
 	switch {
 	case o.Cert != "" && o.Key == "":

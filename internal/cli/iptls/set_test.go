@@ -399,6 +399,7 @@ func TestValidate(t *testing.T) {
 	}{
 		{name: "takes the least", change: func(*SetOptions) {}},
 		{name: "needs a Secret", change: func(o *SetOptions) { o.Secret = "" }, says: "--secret is missing"},
+		{name: "says what the Secret is for", change: func(o *SetOptions) { o.Secret, o.Cert, o.Key = "", "x.pem", "y.pem" }, says: "write the certificate into"},
 		{name: "knows its formats", change: func(o *SetOptions) { o.Output = "xml" }, says: `invalid value "xml" for --output`},
 		{name: "knows its dry runs", change: func(o *SetOptions) { o.DryRun = "yes" }, says: `invalid value "yes" for --dry-run`},
 		{name: "refuses unknown codes", change: func(o *SetOptions) { o.Allow = []string{"Nothing"} }, says: "there is no such code"},

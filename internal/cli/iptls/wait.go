@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,7 +53,7 @@ func (o *Changing) waitAndReport(ctx context.Context, st *state, p *plan, applie
 	}
 	task.Stop()
 	if errors.Is(err, context.Canceled) {
-		o.progress.Warn("interrupted: %s", interruptedHint(applied))
+		o.progress.Warn("interrupted: %s", interruptedHint(p, applied))
 		return fmt.Errorf("waiting for the impersonation proxy to present the certificate: %w", err)
 	}
 	if !errors.Is(err, context.DeadlineExceeded) {
@@ -61,11 +62,17 @@ func (o *Changing) waitAndReport(ctx context.Context, st *state, p *plan, applie
 	return o.notConverged(ctx, st, p, applied, result, seen)
 }
 
-func interruptedHint(applied *configv1alpha1.CredentialIssuer) string {
+func interruptedHint(p *plan, applied *configv1alpha1.CredentialIssuer) string {
 	if applied == nil {
 		return "nothing was changed"
 	}
-	return "the CredentialIssuer is changed; run the command again to see whether the change has taken effect"
+	changed := "the CredentialIssuer is changed"
+	if others := slices.DeleteFunc(slices.Clone(p.changes), Change.ofSecret); len(others) == 0 && len(p.changes) > 0 {
+		changed = fmt.Sprintf("Secret %q is changed", p.req.secret)
+	} else if len(others) < len(p.changes) {
+		changed = fmt.Sprintf("Secret %q and the CredentialIssuer are changed", p.req.secret)
+	}
+	return changed + "; run the command again to see whether the change has taken effect"
 }
 
 // await looks until everything is as it should be, or ctx is over; then it returns the last look.
