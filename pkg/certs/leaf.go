@@ -100,9 +100,13 @@ func checkLeafIsCA(leaf numbered) []Finding {
 func checkServerAuth(leaf numbered) []Finding {
 	const fix = "have it issued with the extended key usage serverAuth (cert-manager: usages: [digital signature, server auth])"
 	usages := leaf.ExtKeyUsage
+	_, _, present := extension(leaf.Certificate, asn1.ObjectIdentifier{2, 5, 29, 37})
 	switch {
 	case slices.Contains(usages, x509.ExtKeyUsageServerAuth):
 		return nil
+	case len(usages) == 0 && len(leaf.UnknownExtKeyUsage) == 0 && present:
+		return []Finding{finding(NoServerAuth, fix, "%s has an extended key usage that is empty: Go accepts that, OpenSSL refuses it",
+			leaf.where("tls.crt")).withSeverity(SeverityWarning)}
 	case len(usages) == 0 && len(leaf.UnknownExtKeyUsage) == 0:
 		return []Finding{finding(NoServerAuth, fix, "%s has no extended key usage: most clients accept that, strict ones want serverAuth",
 			leaf.where("tls.crt")).withSeverity(SeverityWarning)}

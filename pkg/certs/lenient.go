@@ -24,9 +24,6 @@ const (
 func lenientRemarks(chain []*x509.Certificate, i int) []remark {
 	cert := chain[i]
 	var found []remark
-	if i == 0 && slices.Contains(cert.DNSNames, "") {
-		found = append(found, remark{"has an empty DNS name among its alternative names: GnuTLS cannot read it", "have it issued again without the empty name"})
-	}
 	if root := i > 0 && i == len(chain)-1; root && slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny) && !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageServerAuth) {
 		found = append(found, remark{
 			"has the extended key usage anyExtendedKeyUsage without serverAuth: OpenSSL refuses it",
@@ -36,10 +33,7 @@ func lenientRemarks(chain []*x509.Certificate, i int) []remark {
 	found = append(found, issuerRemarks(chain, i)...)
 	found = append(found, timeRemarks(cert)...)
 	found = append(found, extensionRemarks(cert, i > 0)...)
-	if i > 0 {
-		found = append(found, constraintRemarks(cert, chain[0])...)
-	}
-	return found
+	return append(found, constraintRemarks(cert, chain[0])...)
 }
 
 // issuerRemarks is about how a certificate points to its issuer. Go tries every certificate of the issuer's name; OpenSSL
@@ -156,6 +150,10 @@ func extensionRemarks(cert *x509.Certificate, isIssuer bool) []remark {
 			if kind := oddName(content.Bytes); kind != "" {
 				note("have it issued again with DNS names and IP addresses only", "has %s among its alternative names: GnuTLS cannot read it", kind)
 			}
+		case "2.5.29.18":
+			if kind := oddName(content.Bytes); kind != "" {
+				note("have it issued again without the alternative names of its issuer", "has %s among the alternative names of its issuer: GnuTLS cannot read it", kind)
+			}
 		case "2.5.29.31":
 			if slices.ContainsFunc(elements(content.Bytes), func(point asn1.RawValue) bool { return len(point.Bytes) == 0 }) {
 				note(reissueFix, "has an empty place for revocation lists (CRL distribution point): OpenSSL refuses it")
@@ -184,11 +182,13 @@ func extensionRemarks(cert *x509.Certificate, isIssuer bool) []remark {
 
 // oddName says what stands among alternative names that some cannot read; empty when nothing does.
 func oddName(names []byte) string {
-	const x400Address, ediPartyName, last = 3, 5, 8
+	const dnsName, x400Address, ediPartyName, last = 2, 3, 5, 8
 	for _, name := range elements(names) {
 		switch {
 		case name.Class != asn1.ClassContextSpecific || name.Tag > last:
 			return "something that is no name"
+		case name.Tag == dnsName && len(name.Bytes) == 0:
+			return "an empty DNS name"
 		case name.Tag == x400Address:
 			return "an X.400 address"
 		case name.Tag == ediPartyName:
@@ -228,7 +228,7 @@ func constraintRemarks(ca, leaf *x509.Certificate) []remark {
 			"but OpenSSL and GnuTLS refuse what they do not permit", "try it with these programs; if they refuse, have the certificate issued by another CA"})
 	}
 	within := func(domain string) bool { return inDomain(leaf.Subject.CommonName, domain) }
-	if len(leaf.DNSNames) == 0 && leaf.Subject.CommonName != "" && (slices.ContainsFunc(ca.ExcludedDNSDomains, within) ||
+	if ca != leaf && len(leaf.DNSNames) == 0 && leaf.Subject.CommonName != "" && (slices.ContainsFunc(ca.ExcludedDNSDomains, within) ||
 		len(ca.PermittedDNSDomains) > 0 && !slices.ContainsFunc(ca.PermittedDNSDomains, within)) {
 		found = append(found, remark{
 			fmt.Sprintf("may not issue for %s, the common name of the serving certificate: where there is no DNS name, GnuTLS and OpenSSL apply name constraints to that",

@@ -169,6 +169,8 @@ func TestLenient(t *testing.T) {
 		{name: "takes a registered ID beside the DNS name", in: leafWith(with(altNames, false, marshal(t, []asn1.RawValue{tagged(8, false, []byte{42, 3}), dns})))},
 		{name: "warns of an EDI party name", in: leafWith(with(altNames, false, marshal(t, []asn1.RawValue{tagged(5, true, nil), dns}))), message: "an EDI party name"},
 		{name: "warns of what is no name", in: leafWith(with(altNames, false, marshal(t, []asn1.RawValue{{Tag: asn1.TagIA5String, Bytes: []byte("x")}, dns}))), message: "something that is no name"},
+		{name: "warns of an empty name of the issuer", in: leafWith(with(asn1.ObjectIdentifier{2, 5, 29, 18}, false, marshal(t, []asn1.RawValue{tagged(2, false, nil)}))), message: "an empty DNS name among the alternative names of its issuer"},
+		{name: "warns of an empty extended key usage", in: leafWith(with(asn1.ObjectIdentifier{2, 5, 29, 37}, false, []byte{0x30, 0})), message: "is empty: Go accepts that"},
 		{name: "warns of an empty distribution point", in: leafWith(with(asn1.ObjectIdentifier{2, 5, 29, 31}, false, []byte{0x30, 2, 0x30, 0})), message: "CRL distribution point"},
 		{name: "takes policy mappings", in: through(with(asn1.ObjectIdentifier{2, 5, 29, 33}, false, policyMapping))},
 		{name: "warns of critical policy mappings", in: through(with(asn1.ObjectIdentifier{2, 5, 29, 33}, true, policyMapping)), message: "GnuTLS does not know"},
@@ -178,6 +180,7 @@ func TestLenient(t *testing.T) {
 		{name: "warns of a common name that is not permitted", in: addresses(through(within("example.com"), sans("203.0.113.7"))), message: `may not issue for "proxy", the common name`},
 		{name: "takes a common name beside a DNS name", in: through(within("example.com"), named("proxy.example.org"))},
 		{name: "warns of name constraints with a maximum", in: through(constraining(t, true, append(forDNS, 0x81, 1, 5))), message: "a maximum"},
+		{name: "warns of such name constraints in the serving certificate", in: leafWith(constraining(t, false, forDirectory)), message: "Go does not look at them"},
 		{name: "warns of name constraints for directory names", in: through(constraining(t, false, forDirectory)), message: "Go does not look at them"},
 
 		{name: "takes sixteen certificates", in: long(gnuTLSMost - 1)},
