@@ -133,6 +133,9 @@ func validateName(name string) error {
 		return nil
 	}
 	_, port, err := certs.ParseEndpoint(name)
+	if inner := errors.Unwrap(err); inner != nil {
+		err = inner // without "endpoint", which it is not
+	}
 	if err == nil && port != "" {
 		err = errors.New("it has a port")
 	}
