@@ -30,7 +30,7 @@ func (r *run) checkBundle(v verdict) []Finding {
 		seen[print] = member.number
 		found = append(found, r.checkMember(member, leaf, v)...)
 		if other, same := subjects[string(member.RawSubject)]; same && !bytes.Equal(other.RawSubjectPublicKeyInfo, member.RawSubjectPublicKeyInfo) {
-			found = append(found, namesake(member, other))
+			found = append(found, r.namesake(member, other))
 		} else if !same {
 			subjects[string(member.RawSubject)] = member
 		}
@@ -38,12 +38,15 @@ func (r *run) checkBundle(v verdict) []Finding {
 	return append(found, r.endsEarly(v)...)
 }
 
-// namesake is about two members with one name and different keys. Clients other than Go tell them apart by their key
-// identifiers, and give up when the first that they try is the wrong one.
-func namesake(member, other numbered) Finding {
-	if bytes.Equal(member.SubjectKeyId, other.SubjectKeyId) {
-		return finding(BundleMember, "leave out the one that is not needed, or have it made again with the identifier of its own key",
-			"%s has the same name as block %d and another key, but no key identifier that tells them apart: OpenSSL and GnuTLS may try the wrong one only",
+// namesake is about two members with one name and different keys. Clients other than Go tell them apart by key identifiers
+// only, and give up when the first that they try is the wrong one.
+func (r *run) namesake(member, other numbered) Finding {
+	unclear := slices.ContainsFunc(r.chain, func(c numbered) bool {
+		return bytes.Equal(c.RawIssuer, member.RawSubject) && len(c.AuthorityKeyId) == 0 && !selfIssued(c.Certificate)
+	})
+	if unclear || bytes.Equal(member.SubjectKeyId, other.SubjectKeyId) {
+		return finding(BundleMember, "leave out the one that is not needed, or have certificates issued with key identifiers",
+			"%s has the same name as block %d and another key, and no key identifiers say which of them is meant: OpenSSL and GnuTLS may try the wrong one only",
 			member.where("the CA bundle"), other.number)
 	}
 	f := finding(BundleMember, "", "%s has the same name as block %d, but another key; that is right while a CA changes its key",

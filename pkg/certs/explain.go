@@ -208,7 +208,7 @@ func catalogue() []Explanation {
 		{
 			Code:        BundleMember,
 			Cause:       "A member of the CA bundle is expired, there twice, no CA, ends before the serving certificate does, or cannot be told from another one of the same name.",
-			Consequence: "None today, as others verify the certificate; it is dead weight, or the trouble of tomorrow.",
+			Consequence: "None for kubectl today, as others verify the certificate; it is dead weight, or the trouble of tomorrow. Programs built on OpenSSL or GnuTLS may take it in place of the right one of the same name, and refuse.",
 			Fix:         "leave the member out, or add the CA's new certificate",
 		},
 		{

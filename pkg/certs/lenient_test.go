@@ -187,6 +187,13 @@ func TestLenient(t *testing.T) {
 		{name: "warns of seventeen", in: long(gnuTLSMost), message: "GnuTLS refuses a server that sends more than 16"},
 		{name: "takes roots of one name that differ by their identifiers", in: namesakes(1, 2)},
 		{name: "warns of roots of one name and one identifier", in: namesakes(1, 1), message: "may try the wrong one"},
+		{name: "warns of roots of one name when nothing says which is meant", in: func() Input {
+			root := newRoot(t, "Same", func(c *x509.Certificate) { c.SubjectKeyId = []byte{1} })
+			issuer := entity{&x509.Certificate{RawSubject: root.RawSubject, PublicKey: root.PublicKey}, root.key}
+			in := inputFor(t, root, issuer.newLeaf(t))
+			in.Bundle = append(in.Bundle, newRoot(t, "Same", func(c *x509.Certificate) { c.SubjectKeyId = []byte{2} }).pem()...)
+			return in
+		}(), message: "may try the wrong one"},
 		{name: "warns of a root that may do nothing", in: underRoot(func(c *x509.Certificate) { c.KeyUsage = 0 }, with(asn1.ObjectIdentifier{2, 5, 29, 15}, true, []byte{3, 1, 0})), message: "lacks keyCertSign"},
 		{name: "warns of a name that ends in a dot", in: func() Input {
 			in := p.input(t)
