@@ -54,7 +54,7 @@ func strictFindings(chain []*x509.Certificate) []Finding {
 		if i+1 < len(chain) {
 			parent = chain[i+1]
 		}
-		if problems := strictProblems(cert, parent); len(problems) > 0 {
+		if problems := slices.Concat(strictProblems(cert, parent), misfits(cert, i == 0)); len(problems) > 0 {
 			found = append(found, finding(StrictClients, reissueFix,
 				"%s %s: Python 3.13 and later and OpenSSL in strict mode refuse it", subject(cert), strings.Join(problems, ", ")))
 		}
@@ -88,6 +88,29 @@ func strictProblems(cert, parent *x509.Certificate) []string {
 	}
 	if critical, _, ok := extension(cert, san); ok && !critical && cert.Subject.String() == "" {
 		problems = append(problems, "has an empty subject and alternative names that are not marked critical")
+	}
+	return problems
+}
+
+// misfits lists what in a certificate contradicts something else in it. That an issuer is no CA is another check's matter.
+func misfits(cert *x509.Certificate, isLeaf bool) []string {
+	var problems []string
+	certSign := cert.KeyUsage&x509.KeyUsageCertSign != 0
+	limited := cert.BasicConstraintsValid && (cert.MaxPathLen > 0 || cert.MaxPathLenZero)
+	empty := func(name []byte) bool { return len(name) <= len("\x30\x00") }
+	switch {
+	case isLeaf && !cert.IsCA && certSign:
+		problems = append(problems, "may sign certificates by its key usage (keyCertSign), but is not a CA")
+	case isLeaf && !cert.IsCA && limited:
+		problems = append(problems, "has a path length, but is not a CA")
+	case cert.IsCA && limited && !certSign:
+		problems = append(problems, "has a path length, but not the key usage keyCertSign")
+	}
+	if empty(cert.RawIssuer) {
+		problems = append(problems, "has an empty issuer")
+	}
+	if cert.IsCA && empty(cert.RawSubject) {
+		problems = append(problems, "is a CA with an empty subject")
 	}
 	return problems
 }

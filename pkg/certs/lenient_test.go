@@ -183,6 +183,11 @@ func TestLenient(t *testing.T) {
 		{name: "warns of such name constraints in the serving certificate", in: leafWith(constraining(t, false, forDirectory)), message: "Go does not look at them"},
 		{name: "warns of name constraints for directory names", in: through(constraining(t, false, forDirectory)), message: "Go does not look at them"},
 
+		{name: "warns of keyCertSign without a CA", in: leafWith(with(asn1.ObjectIdentifier{2, 5, 29, 15}, true, []byte{3, 2, 2, 0x84})), message: "but is not a CA: Python 3.13"},
+		{name: "warns of a path length without a CA", in: leafWith(with(asn1.ObjectIdentifier{2, 5, 29, 19}, true, []byte{0x30, 3, 2, 1, 0})), message: "has a path length, but is not a CA: Python 3.13"},
+		{name: "warns of a path length without keyCertSign", in: leafWith(with(asn1.ObjectIdentifier{2, 5, 29, 19}, true, []byte{0x30, 6, 1, 1, 0xff, 2, 1, 0})), message: "has a path length, but not the key usage keyCertSign"},
+		{name: "warns of a CA without a name", in: underRoot(func(c *x509.Certificate) { c.Subject = pkix.Name{} }), message: "is a CA with an empty subject"},
+
 		{name: "takes sixteen certificates", in: long(gnuTLSMost - 1)},
 		{name: "warns of seventeen", in: long(gnuTLSMost), message: "GnuTLS refuses a server that sends more than 16"},
 		{name: "takes roots of one name that differ by their identifiers", in: namesakes(1, 2)},
