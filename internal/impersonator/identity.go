@@ -90,6 +90,9 @@ func checkIdentity(u user.Info) error {
 		if key == "" {
 			return cannotAct("an extra key is empty")
 		}
+		if strings.ContainsFunc(key, isControl) {
+			return cannotAct(fmt.Sprintf("extra key %q contains control characters", shown(key)))
+		}
 		for _, value := range values {
 			if err := carriable(fmt.Sprintf("value of extra key %q", shown(key)), value); err != nil {
 				return err
@@ -130,16 +133,16 @@ func extraHeader(key string) string {
 // carriable returns an error unless a header carries value to the other side as it is. Line ends and other control
 // characters are refused and not escaped; space around a value would be lost, and with it the difference of two names.
 func carriable(what, value string) error {
-	for i := range len(value) {
-		if c := value[i]; c < ' ' || c == 0x7f {
-			return cannotAct(fmt.Sprintf("a %s contains control characters", what))
-		}
+	if strings.ContainsFunc(value, isControl) {
+		return cannotAct(fmt.Sprintf("a %s contains control characters", what))
 	}
 	if strings.TrimSpace(value) != value {
 		return cannotAct(fmt.Sprintf("a %s begins or ends with space", what))
 	}
 	return nil
 }
+
+func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
 // cannotAct is the answer for a user whom the proxy cannot impersonate.
 func cannotAct(why string) error {

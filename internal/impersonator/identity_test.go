@@ -60,6 +60,8 @@ func TestSetIdentity(t *testing.T) {
 		{name: "refuses a line end in a group", user: &user.DefaultInfo{Name: "jane", Groups: []string{"ok", "a\rb"}}, refused: "group contains control characters"},
 		{name: "refuses a group without a name", user: &user.DefaultInfo{Name: "jane", Groups: []string{""}}, refused: "a group has no name"},
 		{name: "refuses a line end in an extra value and says which", user: &user.DefaultInfo{Name: "jane", Extra: map[string][]string{"k": {"a\nb"}}}, refused: `extra key "k" contains control characters`},
+		{name: "refuses a line end in an extra key and says which", user: &user.DefaultInfo{Name: "jane", Extra: map[string][]string{"a\r\nb": {"v"}}}, refused: `extra key "a\r\nb" contains control characters`},
+		{name: "refuses a NUL in an extra key", user: &user.DefaultInfo{Name: "jane", Extra: map[string][]string{"a\x00": {"v"}}}, refused: "contains control characters"},
 		{name: "refuses an empty extra key", user: &user.DefaultInfo{Name: "jane", Extra: map[string][]string{"": {"v"}}}, refused: "an extra key is empty"},
 		{
 			name:    "refuses a reserved extra key",
