@@ -100,8 +100,8 @@ func (f *forwarder) checkAnswer(res *http.Response) error {
 		if conn, ok := res.Body.(io.ReadWriteCloser); ok && state.end != nil {
 			res.Body = &upgradedBody{ReadWriteCloser: conn, end: state.end}
 		}
-	} else if state.upgrade != "" {
-		closeAfterwards(state.header)
+	} else if state.last {
+		closeAfterwards(state.header) // again, as an informational answer empties the header
 	}
 	if res.StatusCode == http.StatusUnauthorized && state.token != "" && ownAnswer(res.Request) {
 		f.token.Reject(state.token)

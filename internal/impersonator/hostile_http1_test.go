@@ -2,6 +2,7 @@ package impersonator
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -18,7 +19,8 @@ var hostileHTTP1 = []struct {
 	arrived []string // "METHOD URI body"
 }{
 	// Where does the body end? What comes after a body is the same client's next request, and authorized as such.
-	{"CL.TE: chunks win, and the rest is another request of jane's", "POST /a HTTP/1.1\nHost: proxy\nContent-Length: 6\nTransfer-Encoding: chunked\n\n0\n\nGET /next HTTP/1.1\nHost: proxy\n\n", 200, []string{"POST /a ", "GET /next "}},
+	{"CL.TE: chunks win, and the rest is nobody's", "POST /a HTTP/1.1\nHost: proxy\nContent-Length: 6\nTransfer-Encoding: chunked\n\n0\n\nGET /smuggled HTTP/1.1\nHost: proxy\n\n", 200, []string{"POST /a "}},
+	{"a length: the rest is another request of jane's", "POST /a HTTP/1.1\nHost: proxy\nContent-Length: 2\n\n{}GET /next HTTP/1.1\nHost: proxy\n\n", 200, []string{"POST /a {}", "GET /next "}},
 	{"TE.CL: chunks win, and what they hold is a body", "POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\nContent-Length: 4\n\n1f\nGET /smuggled HTTP/1.1\nHost: x\n\n0\n\n", 400, nil},
 	{"TE.CL with the right size of the chunk", "POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\nContent-Length: 4\n\n25\nGET /smuggled HTTP/1.1\nHost: xyz\n\n\n0\n\n", 200, []string{"POST /a GET /smuggled HTTP/1.1\r\nHost: xyz\r\n\r\n"}},
 	{"TE.TE", "POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\nTransfer-Encoding: identity\n\n0\n\n", 501, nil},
@@ -139,6 +141,55 @@ func TestHostileHTTP1(t *testing.T) {
 					eventually(t, func() bool { serving, _ := p.drain.counts(); return serving == 0 })
 					checkArrived(t, test.arrived, p.api.requests()[before:], protocol)
 				})
+			}
+		})
+	}
+}
+
+// TestNothingIsReadAfterADoubtfulEnd sends requests whose end two programs could see in two places, and more after them. The
+// connection ends with the first answer, so that what follows is not a request, whoever it was from.
+func TestNothingIsReadAfterADoubtfulEnd(t *testing.T) {
+	t.Parallel()
+	const more = "GET /smuggled HTTP/1.1\nHost: proxy\n\n"
+	for _, test := range []struct {
+		name    string
+		request string
+		early   bool // the API server says something before it answers
+	}{
+		{name: "CL.TE", request: "POST /a HTTP/1.1\nHost: proxy\nContent-Length: 6\nTransfer-Encoding: chunked\n\n0\n\n"},
+		{name: "TE.CL", request: "POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\nContent-Length: 50\n\n2\n{}\n0\n\n"},
+		{name: "CL.TE before an informational answer", request: "POST /a HTTP/1.1\nHost: proxy\nContent-Length: 6\nTransfer-Encoding: chunked\n\n0\n\n", early: true},
+		{name: "CL.TE that is refused", request: "POST //a HTTP/1.1\nHost: proxy\nContent-Length: 6\nTransfer-Encoding: chunked\n\n0\n\n"},
+		{name: "CL.TE of a method that is refused", request: "TRACE /a HTTP/1.1\nHost: proxy\nContent-Length: 6\nTransfer-Encoding: chunked\n\n0\n\n"},
+		{name: "CL.TE that asks for more", request: "POST /a HTTP/1.1\nHost: proxy\nConnection: keep-alive\nContent-Length: 6\nTransfer-Encoding: chunked\n\n0\n\n"},
+		{name: "TE over HTTP/1.0 that asks for more", request: "POST /a HTTP/1.0\nHost: proxy\nConnection: keep-alive\nTransfer-Encoding: chunked\nContent-Length: 5\n\n0\n\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t)
+			if test.early {
+				p.api.set(func() {
+					p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
+						w.WriteHeader(http.StatusEarlyHints)
+						_, _ = io.WriteString(w, "at last")
+					}
+				})
+			}
+			conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"), "")
+			if _, err := conn.Write([]byte(strings.ReplaceAll(test.request+more, "\n", "\r\n"))); err != nil {
+				t.Fatal(err)
+			}
+			answers, err := io.ReadAll(readerOf(conn))
+			if err != nil {
+				t.Fatalf("want the end of the connection after %q, got %v", answers, err)
+			}
+			if n := strings.Count(string(answers), "\r\nDate: "); n != 1 {
+				t.Errorf("want one last answer, got %d in %q", n, answers)
+			}
+			for _, one := range p.api.requests() {
+				if one.URI == "/smuggled" {
+					t.Error("want nothing of what follows at the API server")
+				}
 			}
 		})
 	}

@@ -21,6 +21,11 @@ const maxShown = 128
 // for us or for somebody else there.
 func refuseHostile(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		state := stateFrom(req.Context())
+		if endIsInDoubt(req) {
+			state.last = true
+			closeAfterwards(w.Header())
+		}
 		if req.Method == http.MethodConnect || req.Method == http.MethodTrace {
 			writeStatus(w, req, s, statusError(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
 				fmt.Sprintf("method %s is not supported", req.Method)))
@@ -40,7 +45,7 @@ func refuseHostile(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 			return
 		}
 		if protocol != "" {
-			stateFrom(req.Context()).upgrade = protocol
+			state.upgrade, state.last = protocol, true
 			closeAfterwards(w.Header())
 		}
 		next.ServeHTTP(w, req)
@@ -70,6 +75,13 @@ func notInHost(r rune) bool {
 		return false
 	}
 	return true
+}
+
+// endIsInDoubt is true for requests whose end another program on the way may have seen elsewhere. RFC 9112, section 6.1: a
+// connection ends with a request that has a length beside chunks (CL.TE, TE.CL), and with chunks in HTTP/1.0. net/http takes
+// away the one it does not go by before anybody can see it, so every request with chunks, and every one over HTTP/1.0, counts.
+func endIsInDoubt(req *http.Request) bool {
+	return req.ProtoMajor == 1 && (req.ProtoMinor == 0 || len(req.TransferEncoding) > 0)
 }
 
 // closeAfterwards ends the client's connection with the answer. A client that asked to switch protocols may already be

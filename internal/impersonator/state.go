@@ -15,6 +15,8 @@ type requestState struct {
 	header http.Header
 	// upgrade is the protocol the client asks to switch to, lower case; empty for an ordinary request.
 	upgrade string
+	// last is true when the client's connection ends with the answer.
+	last bool
 	// longRunning is true for requests that may stay open as long as both sides like.
 	longRunning bool
 	// end ends a stream; set for streams only.
