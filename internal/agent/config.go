@@ -181,7 +181,7 @@ func LoadConfig(path string, flags *pflag.FlagSet) (*Config, error) {
 		return nil, fmt.Errorf("reading the configuration: %w", err)
 	}
 	config.Labels = labels
-	if err := config.validate(); err != nil {
+	if err := errors.Join(config.validate(), checkNames(v.GetString)); err != nil {
 		return nil, err
 	}
 	return config, nil
@@ -215,6 +215,33 @@ func checkKeys(keys []string) error {
 		return fmt.Errorf("unknown keys: %s", strings.Join(unknown, ", "))
 	}
 	return nil
+}
+
+// checkNames refuses names that no object can have: with one of those the agent would wait for ever, or make what it cannot make.
+func checkNames(value func(key string) string) error {
+	var missing []string
+	var problems []error
+	for _, knob := range knobs {
+		key, ok := strings.CutPrefix(knob.key, "names.")
+		if !ok {
+			continue
+		}
+		name, check := value(knob.key), validation.IsDNS1123Subdomain
+		if strings.HasSuffix(key, "Service") {
+			check = validation.IsDNS1123Label
+		}
+		if name == "" {
+			missing = append(missing, key)
+			continue
+		}
+		for _, problem := range check(name) {
+			problems = append(problems, fmt.Errorf("%s is %q: %s", knob.key, name, problem))
+		}
+	}
+	if len(missing) > 0 {
+		problems = append(problems, fmt.Errorf("validate names: missing required names: %s", strings.Join(missing, ", ")))
+	}
+	return errors.Join(problems...)
 }
 
 func (c *Config) validate() error {

@@ -116,6 +116,9 @@ func TestLoadConfigRefuses(t *testing.T) {
 		{"lifetimes that are too long", "accessReviews: {denyTTL: 11m}\n", "write a duration from 1ms to 10m"},
 		{"lifetimes of nothing", "accessReviews: {allowTTL: 0s}\n", "write a duration from 1ms to 10m"},
 		{"labels that Kubernetes refuses", "labels: {'a b': c}\n", `label "a b"`},
+		{"names that are empty", "names: {credentialIssuer: '', apiService: ''}\n", "validate names: missing required names: credentialIssuer, apiService"},
+		{"names that no object has", "names: {credentialIssuer: A/b}\n", `names.credentialIssuer is "A/b": a lowercase RFC 1123 subdomain`},
+		{"names that no Service has", "names: {impersonationLoadBalancerService: a.b}\n", `names.impersonationLoadBalancerService is "a.b"`},
 		{"files that are no YAML", "a: [\n", "reading configuration"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
