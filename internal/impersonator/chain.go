@@ -30,6 +30,7 @@ type chain struct {
 	forward       http.Handler
 	clock         clock.PassiveClock
 	allowTTL      time.Duration
+	bodyTimeout   time.Duration
 }
 
 // handler puts the filters together. The last line is the outermost: a request meets them from the bottom to the top.
@@ -58,6 +59,8 @@ func (c *chain) handler() http.Handler {
 	h = readRequest(h, newRequestInfoResolver(), s)
 	// Refuses methods and upgrades, removes look-alike headers.
 	h = refuseHostile(h, s)
+	// Ends the wait for a body that does not come.
+	h = boundBody(h, c.bodyTimeout)
 	// Closes connections that open streams only to reset them.
 	h = endAbuse(h)
 	if c.audit != nil {

@@ -139,7 +139,7 @@ func (f *forwarder) writeError(w http.ResponseWriter, req *http.Request, err err
 		if errors.Is(err, errNoToken) {
 			f.upstream.counts.problem(problemNoCredential)
 		}
-	case errors.As(err, &body), stateFrom(req.Context()).body.Load() != nil:
+	case errors.As(err, &body), stateFrom(req.Context()).body.Load() != nil, stateFrom(req.Context()).awaited.late():
 		err = apierrors.NewBadRequest("the request body could not be read")
 	case errors.Is(err, errOurCredential):
 		f.upstream.counts.problem(problemCredential)

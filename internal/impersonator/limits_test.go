@@ -41,8 +41,9 @@ func TestLimitsAreDocumented(t *testing.T) {
 		"HTTP/2 frame that is read":                  kib(server.HTTP2.MaxReadFrameSize),
 		"body of a request that waits in memory for the API server": kib(server.HTTP2.MaxReceiveBufferPerStream) + " a stream, " +
 			kib(server.HTTP2.MaxReceiveBufferPerConnection) + " a connection",
-		"time for TLS, and then for a request's header": seconds(server.ReadHeaderTimeout) + " each",
-		"connection without a request":                  seconds(server.IdleTimeout) + ", then it is closed",
+		"time for TLS, and then for a request's header":                      seconds(server.ReadHeaderTimeout) + " each",
+		"body of a request that is not a stream, from its header to its end": seconds(o.BodyTimeout) + ", then 400",
+		"connection without a request":                                       seconds(server.IdleTimeout) + ", then it is closed",
 		"HTTP/2 client that does not answer pings": seconds(server.HTTP2.SendPingTimeout) + " until one is sent, " +
 			seconds(server.HTTP2.PingTimeout) + " for its answer, then its streams end",
 		"streams opened only to be reset":                fmt.Sprintf("%d on one connection that asked for less than twice as much else, then it is closed", mostTakenBack),

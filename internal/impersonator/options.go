@@ -51,6 +51,9 @@ type Options struct {
 
 	// AllowTTL and DenyTTL are how long an answer of a SubjectAccessReview is used again: 10 s and 500 ms by default.
 	AllowTTL, DenyTTL time.Duration
+	// BodyTimeout is how long a client may take to send the body of a request that is not a stream, 60 s by default, as in
+	// the API server.
+	BodyTimeout time.Duration
 	// DrainDelay is how long the proxy goes on as usual, only reporting not ready, after it was told to stop: the time
 	// a load balancer needs to notice. Zero by default.
 	DrainDelay time.Duration
@@ -104,6 +107,7 @@ func (o Options) complete() (completed, error) {
 	}{
 		{&o.AllowTTL, 10 * time.Second},
 		{&o.DenyTTL, 500 * time.Millisecond},
+		{&o.BodyTimeout, time.Minute},
 		{&o.StreamGrace, 5 * time.Second},
 		{&o.DrainTimeout, time.Minute},
 		{&o.ProbeInterval, time.Minute},

@@ -115,6 +115,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		forward:       newForwarder(up, o.Token, newCarrier(s.version, tokens), serializer),
 		clock:         o.Clock,
 		allowTTL:      o.AllowTTL,
+		bodyTimeout:   o.BodyTimeout,
 	}
 	configs := &tlsConfigs{certificate: o.ServingCertificate, trust: store, clock: o.Clock}
 	s.http = newHTTPServer(chain.handler(), configs.base(), serverLog{klog.FromContext(ctx), o.Metrics})

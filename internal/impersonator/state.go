@@ -27,6 +27,8 @@ type requestState struct {
 	original user.Info
 	// body is set when the client's body could not be read to its end. The transport reads it.
 	body atomic.Pointer[clientBodyError]
+	// awaited is the client's body, nil when there is none.
+	awaited *boundedBody
 	// nested is true when the client asked to impersonate.
 	nested bool
 	// token is the upstream token the request was sent with; empty when it was sent with the client's.
