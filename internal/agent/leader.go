@@ -14,11 +14,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// How leadership moves: at once when the leader stops, within leaseDuration and a little when it dies.
+// How leadership moves: at once when the leader stops, within 20 seconds when it dies, whoever is looking. A candidate looks every retryPeriod
+// and up to leaderelection.JitterFactor times that longer; it may see the last renewal as late as that, waits for leaseDuration from then on,
+// and may be as late again: 16.6 seconds.
 const (
-	leaseDuration = 15 * time.Second
-	renewDeadline = 10 * time.Second
-	retryPeriod   = 2 * time.Second
+	leaseDuration = 10 * time.Second
+	renewDeadline = 7 * time.Second
+	retryPeriod   = 1500 * time.Millisecond
 )
 
 // leadership takes part in choosing the one replica that writes to the cluster. A replica that loses it goes on serving: to lose it
