@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// A request that its client takes back so soon was not meant to be answered.
+	// A request that its client takes back so soon, and without waiting for the answer to begin, was not meant to be answered.
 	takenBackWithin = time.Second
 	// A connection with so many of them, and not as many others, only makes work.
 	mostTakenBack = 500
@@ -31,7 +31,8 @@ func withConnection(ctx context.Context, conn net.Conn) context.Context {
 }
 
 // endAbuse closes connections that open streams only to reset them (CVE-2023-44487). net/http limits how many of them run at a
-// time, but each costs an authentication, an access review and a request to the API server.
+// time, but each costs an authentication, an access review and a request to the API server. Streams whose answer had begun do not
+// count: whoever watches until something is the case is often done at once.
 func endAbuse(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
@@ -43,7 +44,7 @@ func endAbuse(next http.Handler) http.Handler {
 		asked := one.asked.Add(1)
 		started := time.Now()
 		defer func() {
-			if ctx.Err() == nil || time.Since(started) > takenBackWithin {
+			if ctx.Err() == nil || stateFrom(ctx).inTime || time.Since(started) > takenBackWithin {
 				return
 			}
 			if n := one.takenBack.Add(1); n >= mostTakenBack && n > asked/2 {

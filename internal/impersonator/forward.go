@@ -91,6 +91,7 @@ var (
 // checkAnswer looks at the API server's answer before any of it reaches the client.
 func (f *forwarder) checkAnswer(res *http.Response) error {
 	state := stateFrom(res.Request.Context())
+	state.inTime = res.Request.Context().Err() == nil
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		// Two connections are joined only when both sides speak of the same protocol.
 		if state.upgrade == "" || !wantsUpgrade(res.Header) || !strings.EqualFold(res.Header.Get("Upgrade"), state.upgrade) {

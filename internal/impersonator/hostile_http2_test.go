@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strconv"
 	"strings"
 	"sync"
@@ -295,6 +296,39 @@ func TestFloods(t *testing.T) {
 				t.Errorf("want others served afterwards, got %d", got.Code)
 			}
 		})
+	}
+}
+
+// TestWatchesThatEndSoonAreNoFlood has a client that waits for each answer to begin and then has seen enough: its connection stays.
+func TestWatchesThatEndSoonAreNoFlood(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			<-req.Context().Done()
+		}
+	})
+	client := p.as(t, "jane")
+	connections := 0
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		if !info.Reused {
+			connections++
+		}
+	}})
+	for range mostTakenBack + 50 {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+"/api/v1/pods?watch=1", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+	}
+	if connections != 1 {
+		t.Errorf("want one connection, got %d", connections)
 	}
 }
 

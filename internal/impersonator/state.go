@@ -23,6 +23,8 @@ type requestState struct {
 	end func(error)
 	// unavailable is set when authentication could not be decided as the API server did not answer.
 	unavailable error
+	// inTime is true when the API server's answer began before the client took its request back.
+	inTime bool
 	// original is the user who made the request, before nested impersonation.
 	original user.Info
 	// body is set when the client's body could not be read to its end. The transport reads it.
