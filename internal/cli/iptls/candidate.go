@@ -72,10 +72,8 @@ func (c *Candidate) validate() error {
 	if err := c.validateBundleSource(); err != nil {
 		return err
 	}
-	for _, code := range c.Allow {
-		if err := validateAllow(code); err != nil {
-			return err
-		}
+	if _, err := allowedCodes(c.Allow); err != nil {
+		return err
 	}
 	if err := validateEndpoint("external-endpoint", c.ExternalEndpoint); err != nil {
 		return err
@@ -115,6 +113,18 @@ func validateEndpoint(flag, value string) error {
 			"write a DNS name or an IP address, and a port if it is not 443: proxy.example.com:8443")
 	}
 	return nil
+}
+
+// allowedCodes returns the codes that --allow names.
+func allowedCodes(texts []string) ([]certs.Code, error) {
+	var codes []certs.Code
+	for _, text := range texts {
+		if err := validateAllow(text); err != nil {
+			return nil, err
+		}
+		codes = append(codes, certs.Code(text))
+	}
+	return codes, nil
 }
 
 func validateAllow(text string) error {

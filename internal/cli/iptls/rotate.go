@@ -153,13 +153,9 @@ func (o *RotateOptions) Validate() error {
 	if err := o.exclusive(); err != nil {
 		return err
 	}
-	for _, code := range o.Allow {
-		if err := validateAllow(code); err != nil {
-			return err
-		}
-		o.request.allow = append(o.request.allow, certs.Code(code))
-	}
-	return nil
+	var err error
+	o.request.allow, err = allowedCodes(o.Allow)
+	return err
 }
 
 // exclusive refuses flags that contradict each other.

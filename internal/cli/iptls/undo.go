@@ -12,7 +12,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
-	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 // UndoOptions is everything `pinniped ip-tls undo` needs; a test fills it directly.
@@ -69,13 +68,9 @@ func (o *UndoOptions) Validate() error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	for _, code := range o.Allow {
-		if err := validateAllow(code); err != nil {
-			return err
-		}
-		o.request.allow = append(o.request.allow, certs.Code(code))
-	}
-	return nil
+	var err error
+	o.request.allow, err = allowedCodes(o.Allow)
+	return err
 }
 
 // Complete loads the kubeconfig.
