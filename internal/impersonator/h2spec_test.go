@@ -118,31 +118,16 @@ func checkH2Spec(t *testing.T, tool, address string, flags ...string) {
 func relayTo(t *testing.T, address string, config *tls.Config) string {
 	t.Helper()
 	config.NextProtos = []string{"h2"}
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer func() { _ = client.Close() }()
-				server, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", address)
-				if err != nil {
-					return
-				}
-				defer func() { _ = server.Close() }()
-				go func() {
-					_, _ = io.Copy(server, client)
-					_ = server.Close()
-				}()
-				_, _ = io.Copy(client, server)
-			}()
+	return listen(t, func(client net.Conn) {
+		server, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", address)
+		if err != nil {
+			return
 		}
-	}()
-	return listener.Addr().String()
+		defer func() { _ = server.Close() }()
+		go func() {
+			_, _ = io.Copy(server, client)
+			_ = server.Close()
+		}()
+		_, _ = io.Copy(client, server)
+	})
 }

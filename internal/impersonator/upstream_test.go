@@ -20,6 +20,15 @@ import (
 // badUpstream listens in the place of the API server, and does with each connection what a test wants.
 func badUpstream(t *testing.T, behave func(net.Conn)) dialFunc {
 	t.Helper()
+	address := listen(t, behave)
+	return func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}
+}
+
+// listen returns the address of a server that does with each connection what a test wants, and then closes it.
+func listen(t *testing.T, behave func(net.Conn)) (address string) {
+	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -32,14 +41,12 @@ func badUpstream(t *testing.T, behave func(net.Conn)) dialFunc {
 				return
 			}
 			go func() {
-				defer conn.Close() //nolint:errcheck // however it went
+				defer func() { _ = conn.Close() }()
 				behave(conn)
 			}()
 		}
 	}()
-	return func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, listener.Addr().String())
-	}
+	return listener.Addr().String()
 }
 
 // startLed runs a proxy, and returns how to lead what it forwards elsewhere. The agent's own questions are answered as ever.
