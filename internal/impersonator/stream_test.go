@@ -2,12 +2,14 @@ package impersonator
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -174,6 +176,68 @@ func TestUpgradedConnectionEndsWithTheAPIServer(t *testing.T) {
 		t.Errorf("want the last words and the end, got %q, %v", rest, err)
 	}
 	// The client stays, silent. The proxy does not.
+	eventually(t, func() bool { serving, streams := p.drain.counts(); return serving == 0 && streams == 0 })
+}
+
+// deafConn is a connection to an API server that takes nothing more once deaf is closed.
+type deafConn struct {
+	net.Conn
+	deaf    chan struct{}
+	refused chan struct{} // gets a value for each write that failed
+}
+
+func (c *deafConn) Write(p []byte) (int, error) {
+	select {
+	case <-c.deaf:
+		c.refused <- struct{}{}
+		return 0, syscall.EPIPE
+	default:
+		return c.Conn.Write(p)
+	}
+}
+
+// TestLastWordsOfAnAPIServerThatTakesNothingMore has an API server end a stream while the client still talks. Its last
+// words are an exit code, and arrive after the proxy could not write to it.
+func TestLastWordsOfAnAPIServerThatTakesNothingMore(t *testing.T) {
+	t.Parallel()
+	deaf, refused := make(chan struct{}), make(chan struct{}, 100)
+	p := newProxy(t)
+	p.start(t, func(_ *proxy, o *Options) {
+		o.Upstream.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+			return &deafConn{Conn: conn, deaf: deaf, refused: refused}, err
+		}
+	})
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				panic(err)
+			}
+			defer func() { _ = conn.Close() }()
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+			<-refused
+			_, _ = io.WriteString(conn, "exit code 3\n")
+		}
+	})
+	conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"),
+		"POST /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: SPDY/3.1\nContent-Length: 0\n\n")
+	reader := readerOf(conn)
+	res, err := http.ReadResponse(reader, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	close(deaf)
+	for range 3 { // the first write that fails, and more after it
+		if _, err := io.WriteString(conn, "the rest of the input\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rest, err := io.ReadAll(reader); err != nil || string(rest) != "exit code 3\n" {
+		t.Errorf("want the last words and the end, got %q, %v", rest, err)
+	}
+	// The client stays. The proxy does not.
 	eventually(t, func() bool { serving, streams := p.drain.counts(); return serving == 0 && streams == 0 })
 }
 

@@ -36,24 +36,49 @@ func (w *upgradable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buffered, err
 }
 
-// upgradedBody is the API server's side of an upgraded connection. When it ends, so does the stream, after a while.
+// upgradedBody is the API server's side of an upgraded connection. When it ends, so does the stream, after a while. An API
+// server that takes nothing more has ended it, too, but what it said before may still be on its way: ReverseProxy would
+// drop that at the first error in the other direction, so that one is kept from it.
 type upgradedBody struct {
 	io.ReadWriteCloser
-	end func(error)
+	end  func(error)
+	deaf bool // only Write and CloseWrite use it, which are called one after the other
+}
+
+func (b *upgradedBody) endSoon() {
+	time.AfterFunc(lingerAfterEnd, func() { b.end(errUpstreamEnded) })
 }
 
 func (b *upgradedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadWriteCloser.Read(p)
 	if err != nil {
-		time.AfterFunc(lingerAfterEnd, func() { b.end(errUpstreamEnded) })
+		b.endSoon()
 	}
 	return n, err
 }
 
-// CloseWrite passes on that the client has nothing more to say.
-func (b *upgradedBody) CloseWrite() error {
-	if half, ok := b.ReadWriteCloser.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
+// Write implements io.Writer. It never fails; what can no longer be sent is dropped.
+func (b *upgradedBody) Write(p []byte) (int, error) {
+	if !b.deaf {
+		if _, err := b.ReadWriteCloser.Write(p); err != nil {
+			b.deaf = true
+			b.endSoon()
+		}
 	}
-	return b.Close()
+	return len(p), nil
+}
+
+// CloseWrite passes on that the client has nothing more to say. It fails only where halves cannot be closed.
+func (b *upgradedBody) CloseWrite() error {
+	half, ok := b.ReadWriteCloser.(interface{ CloseWrite() error })
+	switch {
+	case !ok:
+		return b.Close()
+	case b.deaf:
+		return nil
+	}
+	if err := half.CloseWrite(); err != nil {
+		b.endSoon()
+	}
+	return nil
 }

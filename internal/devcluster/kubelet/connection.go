@@ -4,10 +4,15 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync"
+	"time"
 )
+
+// lingerAfterClose bounds how long the API server may take to close a connection that the node has ended.
+const lingerAfterClose = 5 * time.Second
 
 // listenerWithContexts gives each connection a context that ends when the other side is gone. The request's own context does not,
 // once the connection was upgraded.
@@ -70,9 +75,20 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Close ends the connection gently: our half at once, the whole when the API server has closed its own, or after lingerAfterClose.
+// An API server that cannot write here any more drops what it has not passed on to the client yet, such as an exit code.
 func (c *connection) Close() error {
-	c.cancel()
-	return c.Conn.Close()
+	tcp, ok := c.Conn.(*net.TCPConn)
+	if !ok || tcp.CloseWrite() != nil {
+		c.cancel()
+		return c.Conn.Close()
+	}
+	_ = tcp.SetReadDeadline(time.Now().Add(lingerAfterClose))
+	go func() {
+		_, _ = io.Copy(io.Discard, tcp)
+		c.cancel()
+	}()
+	return nil
 }
 
 // contextOf is for http.Server.ConnContext.
