@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -45,6 +46,7 @@ func TestMain(m *testing.M) {
 	if testing.Short() {
 		os.Exit(m.Run()) // each test says that it is left out
 	}
+	utilruntime.ErrorHandlers = nil // the node's library complains of every stream that is broken off, and thousands are
 	os.Exit(runAll(m))
 }
 

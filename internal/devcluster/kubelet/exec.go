@@ -14,6 +14,9 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
+// sizeDelay is how long a program that wants a terminal waits for its size.
+const sizeDelay = 5 * time.Second
+
 // ExecInContainer implements remotecommand.Executor: it runs a program beside the container's own. The names in the arguments are not
 // used, as c is the container. The program is killed when the client's connection ends.
 func (c *container) ExecInContainer(ctx context.Context, _, _, _ string, args []string, in io.Reader, out, errOut io.WriteCloser,
@@ -67,7 +70,7 @@ func runInTerminal(command *exec.Cmd, in io.Reader, out io.Writer, resize <-chan
 		if ok {
 			_ = pty.Setsize(terminal, windowSize(size))
 		}
-	case <-time.After(time.Second):
+	case <-time.After(sizeDelay):
 	}
 	err = command.Start()
 	_ = slave.Close()

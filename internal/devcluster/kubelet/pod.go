@@ -19,7 +19,7 @@ import (
 const ContainerName = "main"
 
 // outputDelay is how long a process that has ended may keep others waiting, whose output is the same file as its own.
-const outputDelay = time.Second
+const outputDelay = 5 * time.Second
 
 // Pod says what runs.
 type Pod struct {
