@@ -3,6 +3,7 @@ package integration
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -36,10 +37,13 @@ const (
 )
 
 // TestDelegation lives through a Secret of another namespace, with the shipped manifests and the agent's own rights: not permitted, permitted by
-// half, permitted, renewed, and withdrawn piece by piece.
+// half, permitted, renewed, and withdrawn piece by piece, under traffic.
 func TestDelegation(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
+	roots := x509.NewCertPool() // the CA of the shared certificate, and the one that is generated
+	roots.AddCert(w.pki.Certificate())
+	roots.AppendCertsFromPEM(w.advertised(t))
 	err := w.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: owners}})
 	if client.IgnoreAlreadyExists(err) != nil {
 		t.Fatal(err)
@@ -139,7 +143,8 @@ func TestDelegation(t *testing.T) {
 	w.putShared(t, second)
 	w.bothPresent(t, withdrawal, second)
 
-	// Withdrawn, each piece by itself.
+	// Withdrawn, each piece by itself, under traffic.
+	traffic := w.load(t, roots)
 	for _, piece := range []struct {
 		name     string
 		withdraw func()
@@ -167,6 +172,7 @@ func TestDelegation(t *testing.T) {
 		w.waitForStatus(t, "ErrorDuringSetup", piece.says)
 		w.waitForStatus(t, "ErrorDuringSetup", "is served instead")
 	}
+	traffic.stop(t)
 	for _, agent := range w.agents {
 		if err := agent.Ready(t.Context()); err != nil {
 			t.Error(err)

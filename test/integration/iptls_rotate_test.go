@@ -323,6 +323,43 @@ func TestRotationAborted(t *testing.T) {
 	}
 }
 
+// TestRotationToTheGeneratedCertificate leaves an external certificate for the one that the agent generates.
+func TestRotationToTheGeneratedCertificate(t *testing.T) {
+	w := newTurn(t, false)
+	oldBundle := w.advertised(t)
+	before := w.client(t, "before")
+	before.works(t)
+	w.rotate(t, 0, "--to-generated", "--step=1")
+	both := w.advertised(t)
+	if !strings.HasPrefix(string(both), string(oldBundle)) || certs.SameBundle(both, oldBundle) {
+		t.Errorf("after step 1, %s is advertised", both)
+	}
+	before.works(t)
+	during := w.client(t, "during")
+	during.works(t)
+	w.rotate(t, 0, "--to-generated", "--continue")
+	for _, agent := range w.agents {
+		if certificate, err := presented(agent.ProxyAddress()); err != nil || certificate.Issuer.CommonName != "Pinniped Impersonation Proxy Serving CA" {
+			t.Errorf("after the end, %s presents %v, %v", agent.ProxyAddress(), certificate, err)
+		}
+	}
+	before.locksOut(t)
+	during.works(t)
+	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls != nil {
+		t.Errorf("after the end, the tls block is %+v", tls)
+	}
+	after := w.client(t, "after")
+	after.works(t)
+	if got := trusted(t, after.path); !certs.SameBundle(certs.UnionBundle(oldBundle, got), both) || certs.SameBundle(got, both) {
+		t.Errorf("a kubeconfig made after the rotation trusts %s", got)
+	}
+	w.leadsThrough(t, after)
+	w.leadsThrough(t, during)
+	if got := w.rotate(t, 0, "--to-generated"); !strings.Contains(got.out, "unchanged") {
+		t.Errorf("after the end: %s", got.out)
+	}
+}
+
 // TestUndo takes changes back on a real API server with a real agent.
 func TestUndo(t *testing.T) {
 	w := needsCluster(t)
