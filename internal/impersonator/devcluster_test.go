@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -143,6 +144,7 @@ func (r *realProxy) run(t *testing.T, agent *rest.Config, source *ServiceAccount
 			Token:              source,
 			GroupSuffix:        "pinniped.dev",
 			StreamGrace:        50 * time.Millisecond,
+			ProbeInterval:      time.Second,
 		})
 		return err == nil
 	})
@@ -421,5 +423,57 @@ func TestRealAPIServerGoesAndComesBack(t *testing.T) {
 	}
 	if err := list(); err != nil {
 		t.Errorf("want the proxy to recover by itself, got %v", err)
+	}
+}
+
+// TestRealAnonymousPolicyIsFollowed changes what an API server admits without credentials, while the proxy runs. An API
+// server reads that at its start only.
+func TestRealAnonymousPolicyIsFollowed(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "authentication.yaml")
+	configure := func(anonymous string) {
+		t.Helper()
+		content := "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous: " + anonymous + "\n"
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const initial = "{enabled: true, conditions: [{path: /healthz}]}"
+	configure(initial)
+	r := startReal(t, devcluster.Options{ExtraAPIServerArgs: []string{"--authentication-config=" + path}})
+	paths := [...]string{"/healthz", "/livez", "/version"}
+	codes := func(server string, roots []byte) (got [len(paths)]int) {
+		t.Helper()
+		client, err := rest.HTTPClientFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: roots}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.CloseIdleConnections()
+		for i, path := range paths {
+			if res, err := client.Get(server + path); err == nil {
+				got[i] = res.StatusCode
+				_ = res.Body.Close()
+			}
+		}
+		return got
+	}
+	for _, test := range []struct {
+		anonymous string
+		want      [len(paths)]int
+	}{
+		{initial, [...]int{200, 401, 401}},
+		{"{enabled: true}", [...]int{200, 200, 200}},
+		{"{enabled: false}", [...]int{401, 401, 401}},
+	} {
+		if test.anonymous != initial {
+			configure(test.anonymous)
+			if err := r.cluster.RestartAPIServer(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if direct := codes(r.cluster.URL(), r.cluster.CABundle()); direct != test.want {
+			t.Errorf("with %s the API server itself answers %v, want %v", test.anonymous, direct, test.want)
+		}
+		eventually(t, func() bool { return codes("https://"+r.address, r.servingCA.CertPEM()) == test.want })
 	}
 }
