@@ -3,6 +3,7 @@ package impersonator
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -176,6 +177,49 @@ func TestUpgradedConnectionEndsWithTheAPIServer(t *testing.T) {
 		t.Errorf("want the last words and the end, got %q, %v", rest, err)
 	}
 	// The client stays, silent. The proxy does not.
+	eventually(t, func() bool { serving, streams := p.drain.counts(); return serving == 0 && streams == 0 })
+}
+
+// TestLastWordsOfAnAPIServerThatResets has an API server drop a connection. The client's is ended in good order.
+func TestLastWordsOfAnAPIServerThatResets(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	heard := make(chan struct{})
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				panic(err)
+			}
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\nexit code 3\n")
+			<-heard
+			tcp := conn.(*tls.Conn).NetConn().(*net.TCPConn)
+			_ = tcp.SetLinger(0)
+			_ = tcp.Close()
+		}
+	})
+	conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"),
+		"POST /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: SPDY/3.1\nContent-Length: 0\n\n")
+	reader := readerOf(conn)
+	res, err := http.ReadResponse(reader, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if words, err := reader.ReadString('\n'); err != nil || words != "exit code 3\n" {
+		t.Fatalf("want the last words, got %q, %v", words, err)
+	}
+	close(heard)
+	if rest, err := io.ReadAll(reader); err != nil || len(rest) > 0 {
+		t.Errorf("want the end, got %q, %v", rest, err)
+	}
+	// A connection closed at once would answer this with a reset, which makes some systems forget what was not read yet.
+	for range 5 {
+		if _, err := io.WriteString(conn, "the rest of the input\n"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 	eventually(t, func() bool { serving, streams := p.drain.counts(); return serving == 0 && streams == 0 })
 }
 

@@ -49,10 +49,12 @@ func (b *upgradedBody) endSoon() {
 	time.AfterFunc(lingerAfterEnd, func() { b.end(errUpstreamEnded) })
 }
 
+// Read implements io.Reader. Any end is io.EOF: ReverseProxy would close the client's connection at once after another error.
 func (b *upgradedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadWriteCloser.Read(p)
 	if err != nil {
 		b.endSoon()
+		err = io.EOF
 	}
 	return n, err
 }
