@@ -22,6 +22,7 @@ func loads() []load {
 		{"connect", "a new TLS connection for each request", connectLoad},
 		{"idle", "idle TLS connections", measureIdle},
 		{"watches", "watches opened at once, and who else notices", measureWatches},
+		{"held", "very many watches held by one replica", measureHeld},
 		{"events", "delay of events over idle watches", measureEvents},
 		{"login", "TokenCredentialRequests", measureLogin},
 		{"exec", "exec in a pod", execLoad},

@@ -25,8 +25,8 @@ func TestBench(t *testing.T) {
 	}
 	programs := t.TempDir()
 	args := []string{
-		"-deploy=" + filepath.Join(root, "deploy"), "-o=json", "-rounds=1", "-seconds=0.05", "-objects=20", "-watches=20", "-watchers=5", "-idle=5",
-		"-loads=size,get,names-1,list,create,connect,idle,watches,events,login,exec", "-timeout=3m",
+		"-deploy=" + filepath.Join(root, "deploy"), "-o=json", "-rounds=1", "-seconds=0.05", "-objects=20", "-watches=20", "-watchers=5", "-idle=5", "-held=30",
+		"-loads=size,get,names-1,list,create,connect,idle,watches,held,events,login,exec", "-timeout=3m",
 	}
 	for flag, source := range map[string]string{"cli": "./cmd/pinniped", "agent": "./cmd/agent"} {
 		path := filepath.Join(programs, flag)
@@ -62,7 +62,7 @@ func TestBench(t *testing.T) {
 	for _, f := range got.Figures {
 		measured[f.Load] = true
 	}
-	for _, name := range []string{"size", "idle", "watches", "events", "login"} {
+	for _, name := range []string{"size", "idle", "watches", "held", "events", "login"} {
 		if !measured[name] {
 			t.Errorf("no figure of load %q", name)
 		}

@@ -25,6 +25,7 @@ type options struct {
 	Objects int // ConfigMaps
 	Watches int
 	Watcher int // watchers of the delay of events
+	Held    int // watches held
 	Idle    int // connections
 	Output  string
 	Agent   string
@@ -62,6 +63,7 @@ func parseOptions(args []string, errOut io.Writer) (*options, error) {
 	flags.IntVar(&o.Clients, "clients", 4, "HTTP/2 connections that the workers share")
 	flags.IntVar(&o.Objects, "objects", 1000, "ConfigMaps of 1 kB")
 	flags.IntVar(&o.Watches, "watches", 1000, "watches opened at once")
+	flags.IntVar(&o.Held, "held", 10000, "watches held by one replica")
 	flags.IntVar(&o.Watcher, "watchers", 300, "watchers of the delay of events")
 	flags.IntVar(&o.Idle, "idle", 1000, "idle TLS connections held")
 	flags.StringVar(&o.Output, "o", outputText, "text or json")
@@ -108,7 +110,7 @@ func (o *options) validate() error {
 	}
 	for name, value := range map[string]float64{
 		"rounds": float64(o.Rounds), "seconds": o.Seconds, "workers": float64(o.Workers), "clients": float64(o.Clients),
-		"objects": float64(o.Objects), "watches": float64(o.Watches), "watchers": float64(o.Watcher), "idle": float64(o.Idle),
+		"objects": float64(o.Objects), "watches": float64(o.Watches), "watchers": float64(o.Watcher), "idle": float64(o.Idle), "held": float64(o.Held),
 		"timeout": float64(o.Timeout),
 	} {
 		if value <= 0 {

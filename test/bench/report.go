@@ -141,10 +141,10 @@ func (r *report) addRequests(name string, aims goals, samples map[string][]sampl
 func (r *report) addFigure(load, way string, f figure) {
 	result := figureResult{Load: load, Way: way, Name: f.name, Value: f.value, Unit: f.unit}
 	if f.atMost > 0 {
-		result.Goal = &goal{Of: f.name, Aim: fmt.Sprintf("≤ %.4g", f.atMost), Met: f.value <= f.atMost, Got: f.value}
+		result.Goal = &goal{Of: f.name, Aim: "≤ " + digits(f.atMost), Met: f.value <= f.atMost, Got: f.value}
 	}
 	if f.atLeast > 0 {
-		result.Goal = &goal{Of: f.name, Aim: fmt.Sprintf("≥ %.4g", f.atLeast), Met: f.value >= f.atLeast, Got: f.value}
+		result.Goal = &goal{Of: f.name, Aim: "≥ " + digits(f.atLeast), Met: f.value >= f.atLeast, Got: f.value}
 	}
 	r.Figures = append(r.Figures, result)
 }

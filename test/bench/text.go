@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 )
@@ -30,7 +32,7 @@ func (r *report) writeText(out io.Writer) error {
 		if f.Goal != nil {
 			aim = verdicts([]goal{{Of: f.Unit, Aim: f.Goal.Aim, Met: f.Goal.Met}})
 		}
-		p.line("%s\t%s\t%s\t%.4g %s\t%s", f.Load, f.Way, f.Name, f.Value, f.Unit, aim)
+		p.line("%s\t%s\t%s\t%s %s\t%s", f.Load, f.Way, f.Name, digits(f.Value), f.Unit, aim)
 	}
 	if r.Model != nil {
 		p.line("")
@@ -64,4 +66,12 @@ func (p *printer) line(format string, args ...any) {
 	if p.err == nil {
 		_, p.err = fmt.Fprintf(p.out, format+"\n", args...)
 	}
+}
+
+// digits writes a number for people: with four digits, and without an exponent.
+func digits(value float64) string {
+	if math.Abs(value) >= 1000 {
+		return strconv.FormatFloat(value, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(value, 'g', 4, 64)
 }
