@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"sync"
 	"time"
 
 	"github.com/creack/pty"
@@ -61,7 +62,14 @@ func runInTerminal(command *exec.Cmd, in io.Reader, out io.Writer, resize <-chan
 	if err != nil {
 		return fmt.Errorf("opening a terminal: %w", err)
 	}
-	defer terminal.Close() //nolint:errcheck // nothing is written any more
+	var mu sync.Mutex // a size may come while the terminal is closed
+	closed := false
+	defer func() {
+		mu.Lock()
+		defer mu.Unlock()
+		closed = true
+		_ = terminal.Close()
+	}()
 	command.Stdin, command.Stdout, command.Stderr = slave, slave, slave
 	asSession(command)
 	// The program starts with the size that the client has.
@@ -79,7 +87,11 @@ func runInTerminal(command *exec.Cmd, in io.Reader, out io.Writer, resize <-chan
 	}
 	go func() {
 		for size := range resize {
-			_ = pty.Setsize(terminal, windowSize(size))
+			mu.Lock()
+			if !closed {
+				_ = pty.Setsize(terminal, windowSize(size))
+			}
+			mu.Unlock()
 		}
 	}()
 	if in != nil {
