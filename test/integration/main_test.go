@@ -85,7 +85,7 @@ func showTail(path string) {
 		return
 	}
 	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
-	lines = lines[max(0, len(lines)-60):]
+	lines = lines[max(0, len(lines)-25):]
 	_, _ = fmt.Fprintf(os.Stderr, "--- the end of %s\n%s\n", path, strings.Join(lines, "\n"))
 }
 
