@@ -87,8 +87,8 @@ func TestWakersNeverBlock(t *testing.T) {
 	}
 }
 
+// TestRunWithoutACluster is not run beside others, as Run sets the loggers of the whole process.
 func TestRunWithoutACluster(t *testing.T) {
-	t.Parallel()
 	config, err := load(t, "")
 	if err != nil {
 		t.Fatal(err)
@@ -100,9 +100,9 @@ func TestRunWithoutACluster(t *testing.T) {
 	}
 }
 
-// TestWaitsForTheAPIServer starts the agent's wait where nobody answers: it says so once, and ends with the context.
+// TestWaitsForTheAPIServer starts the agent's wait where nobody answers: it says so once, and ends with the context. It is
+// not run beside others, as Run sets the loggers of the whole process.
 func TestWaitsForTheAPIServer(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	const nobody = `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
 		"clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],"users":[{"name":"u","user":{"token":"secret-token"}}]}`
