@@ -17,7 +17,8 @@ build: ## Build bin/pinniped (the CLI) and bin/pinniped-agent (in the cluster), 
 
 .PHONY: demo
 demo: build controlplane ## Run the whole story on a local control plane, from nothing to kubectl (KEEP=1 leaves it running)
-	go run ./hack/demo
+	go build -o bin/demo ./hack/demo
+	@bin/demo
 
 .PHONY: test
 test: controlplane build bin/h2spec ## Run every test, those on a real API server included
