@@ -151,28 +151,44 @@ func TestUpgrades(t *testing.T) {
 	}
 }
 
-// TestUpgradedConnectionEndsWithTheAPIServer has a client that does not notice the end.
-func TestUpgradedConnectionEndsWithTheAPIServer(t *testing.T) {
-	t.Parallel()
-	p := startProxy(t)
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
-			conn, _, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				panic(err)
-			}
-			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nexit code 3\n")
-			_ = conn.Close()
-		}
-	})
+// switchToSPDY is the API server's side of a stream. Its first words come with the switch of protocols.
+func switchToSPDY(w http.ResponseWriter, words string) net.Conn {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"+words)
+	return conn
+}
+
+// exec opens a stream as a client does, and reads the head of the answer.
+func (p *proxy) exec(t *testing.T) (*tls.Conn, *bufio.Reader) {
+	t.Helper()
 	conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"),
-		"GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n\n")
+		"POST /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: SPDY/3.1\nContent-Length: 0\n\n")
 	reader := readerOf(conn)
 	res, err := http.ReadResponse(reader, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = res.Body.Close()
+	if res.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("want 101, got %s", res.Status)
+	}
+	return conn, reader
+}
+
+// TestUpgradedConnectionEndsWithTheAPIServer has a client that does not notice the end.
+func TestUpgradedConnectionEndsWithTheAPIServer(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
+			conn := switchToSPDY(w, "exit code 3\n")
+			_ = conn.Close()
+		}
+	})
+	_, reader := p.exec(t)
 	if rest, err := io.ReadAll(reader); err != nil || string(rest) != "exit code 3\n" {
 		t.Errorf("want the last words and the end, got %q, %v", rest, err)
 	}
@@ -187,25 +203,14 @@ func TestLastWordsOfAnAPIServerThatResets(t *testing.T) {
 	heard := make(chan struct{})
 	p.api.set(func() {
 		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
-			conn, _, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				panic(err)
-			}
-			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\nexit code 3\n")
+			conn := switchToSPDY(w, "exit code 3\n")
 			<-heard
 			tcp := conn.(*tls.Conn).NetConn().(*net.TCPConn)
 			_ = tcp.SetLinger(0)
 			_ = tcp.Close()
 		}
 	})
-	conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"),
-		"POST /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: SPDY/3.1\nContent-Length: 0\n\n")
-	reader := readerOf(conn)
-	res, err := http.ReadResponse(reader, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = res.Body.Close()
+	conn, reader := p.exec(t)
 	if words, err := reader.ReadString('\n'); err != nil || words != "exit code 3\n" {
 		t.Fatalf("want the last words, got %q, %v", words, err)
 	}
@@ -254,24 +259,13 @@ func TestLastWordsOfAnAPIServerThatTakesNothingMore(t *testing.T) {
 	})
 	p.api.set(func() {
 		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
-			conn, _, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				panic(err)
-			}
+			conn := switchToSPDY(w, "")
 			defer func() { _ = conn.Close() }()
-			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
 			<-refused
 			_, _ = io.WriteString(conn, "exit code 3\n")
 		}
 	})
-	conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"),
-		"POST /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: SPDY/3.1\nContent-Length: 0\n\n")
-	reader := readerOf(conn)
-	res, err := http.ReadResponse(reader, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = res.Body.Close()
+	conn, reader := p.exec(t)
 	close(deaf)
 	for range 3 { // the first write that fails, and more after it
 		if _, err := io.WriteString(conn, "the rest of the input\n"); err != nil {

@@ -44,25 +44,35 @@ func Cluster(t *testing.T, options devcluster.Options, manifests ...string) *dev
 	return cluster
 }
 
-// slack is how many times longer than expected something may take before a test fails. What the product promises are figures for
-// a machine that has nothing else to do; here several control planes share two processors.
+// slack is how many times longer than expected something may take before a test fails that waits for it, as several control planes
+// share two processors.
 const slack = 3
 
 // Eventually waits until check returns no error, and expects that within a time. It says when it took longer, and fails the test with
-// the last error after three times that.
+// the last error after three times that. What the product promises is for Within.
 func Eventually(t *testing.T, expected time.Duration, check func() error) {
+	t.Helper()
+	if took := wait(t, slack*expected, check); took > expected {
+		t.Logf("it took %s, expected were %s", took.Round(time.Millisecond), expected)
+	}
+}
+
+// Within waits until check returns no error, which is promised within a time. After that, the test fails with the last error.
+func Within(t *testing.T, promised time.Duration, check func() error) {
+	t.Helper()
+	wait(t, promised, check)
+}
+
+func wait(t *testing.T, limit time.Duration, check func() error) (took time.Duration) {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		err := check()
-		took := time.Since(began)
-		switch {
-		case err == nil && took <= expected:
-			return
-		case err == nil:
-			t.Logf("it took %s, expected were %s", took.Round(time.Millisecond), expected)
-			return
-		case took > slack*expected:
-			t.Fatalf("it did not come true within %s, expected were %s: %v", took.Round(time.Millisecond), expected, err)
+		took = time.Since(began)
+		if err == nil {
+			return took
+		}
+		if took > limit {
+			t.Fatalf("it did not come true within %s: %v", limit, err)
 		}
 	}
 }

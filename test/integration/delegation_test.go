@@ -237,16 +237,18 @@ func (w *world) explain(t *testing.T, code int) (got explanation) {
 // bothPresent waits until every replica presents the certificate of pair.
 func (w *world) bothPresent(t *testing.T, limit time.Duration, pair *certs.KeyPair) {
 	t.Helper()
+	start := time.Now()
 	for _, agent := range w.agents {
-		testkit.Eventually(t, limit, func() error { return presents(agent.ProxyAddress(), pair) })
+		testkit.Within(t, limit-time.Since(start), func() error { return presents(agent.ProxyAddress(), pair) })
 	}
 }
 
 // bothGenerated waits until every replica presents a generated certificate.
 func (w *world) bothGenerated(t *testing.T, limit time.Duration) {
 	t.Helper()
+	start := time.Now()
 	for _, agent := range w.agents {
-		testkit.Eventually(t, limit, func() error {
+		testkit.Within(t, limit-time.Since(start), func() error {
 			certificate, err := presented(agent.ProxyAddress())
 			if err == nil && certificate.Issuer.CommonName != "Pinniped Impersonation Proxy Serving CA" {
 				err = fmt.Errorf("a certificate of %s is served", certificate.Issuer)
