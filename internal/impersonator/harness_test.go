@@ -261,7 +261,7 @@ func (p *proxy) raw(t *testing.T, certificate *tls.Certificate, request string) 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(40 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 	if _, err := io.WriteString(conn, strings.ReplaceAll(request, "\n", "\r\n")); err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +282,7 @@ func identityOf(r *recorded) map[string][]string {
 
 func eventually(t *testing.T, check func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(40 * time.Second); !check(); {
+	for deadline := time.Now().Add(15 * time.Second); !check(); {
 		if time.Now().After(deadline) {
 			t.Fatal("waited too long")
 		}

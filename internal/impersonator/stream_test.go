@@ -219,11 +219,15 @@ func TestLastWordsOfAnAPIServerThatResets(t *testing.T) {
 		t.Errorf("want the end, got %q, %v", rest, err)
 	}
 	// A connection closed at once would answer this with a reset, which makes some systems forget what was not read yet.
-	for range 5 {
-		if _, err := io.WriteString(conn, "the rest of the input\n"); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * time.Millisecond)
+	ended := time.Now()
+	if _, err := io.WriteString(conn, "the rest of the input\n"); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := conn.NetConn().Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("want the connection closed in good order, got %d bytes, %v", n, err)
+	}
+	if stayed := time.Since(ended); stayed < lingerAfterEnd/2 {
+		t.Errorf("want the connection left to the client for a while, it was closed after %s", stayed)
 	}
 	eventually(t, func() bool { serving, streams := p.drain.counts(); return serving == 0 && streams == 0 })
 }

@@ -44,36 +44,19 @@ func Cluster(t *testing.T, options devcluster.Options, manifests ...string) *dev
 	return cluster
 }
 
-// slack is how many times longer than expected something may take before a test fails that waits for it, as several control planes
-// share two processors.
-const slack = 3
-
-// Eventually waits until check returns no error, and expects that within a time. It says when it took longer, and fails the test with
-// the last error after three times that. What the product promises is for Within.
-func Eventually(t *testing.T, expected time.Duration, check func() error) {
+// Eventually waits until check returns no error. After the timeout, the test fails with the last one.
+func Eventually(t *testing.T, timeout time.Duration, check func() error) {
 	t.Helper()
-	if took := wait(t, slack*expected, check); took > expected {
-		t.Logf("it took %s, expected were %s", took.Round(time.Millisecond), expected)
-	}
-}
-
-// Within waits until check returns no error, which is promised within a time. After that, the test fails with the last error.
-func Within(t *testing.T, promised time.Duration, check func() error) {
-	t.Helper()
-	wait(t, promised, check)
-}
-
-func wait(t *testing.T, limit time.Duration, check func() error) (took time.Duration) {
-	t.Helper()
-	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+	deadline := time.Now().Add(timeout)
+	for {
 		err := check()
-		took = time.Since(began)
 		if err == nil {
-			return took
+			return
 		}
-		if took > limit {
-			t.Fatalf("it did not come true within %s: %v", limit, err)
+		if time.Now().After(deadline) {
+			t.Fatalf("it did not come true within %s: %v", timeout, err)
 		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 

@@ -230,8 +230,13 @@ func measureHeld(ctx context.Context, w *world, r *report) error {
 	if err != nil {
 		return err
 	}
-	arrived := make(chan time.Time, 2*n)
-	open := newWatching(ctx, watchers[proxied], func(body io.Reader) { reportLines(body, arrived) })
+	arrived := make(chan time.Time, n) // one for each watch, whatever else comes
+	open := newWatching(ctx, watchers[proxied], func(body io.Reader) {
+		if _, err := io.ReadFull(body, make([]byte, 1)); err == nil {
+			arrived <- time.Now()
+		}
+		_, _ = io.Copy(io.Discard, body)
+	})
 	defer open.close()
 	var again atomic.Int64
 	began := time.Now()

@@ -239,7 +239,7 @@ func (w *world) bothPresent(t *testing.T, limit time.Duration, pair *certs.KeyPa
 	t.Helper()
 	start := time.Now()
 	for _, agent := range w.agents {
-		testkit.Within(t, limit-time.Since(start), func() error { return presents(agent.ProxyAddress(), pair) })
+		testkit.Eventually(t, limit-time.Since(start), func() error { return presents(agent.ProxyAddress(), pair) })
 	}
 }
 
@@ -248,7 +248,7 @@ func (w *world) bothGenerated(t *testing.T, limit time.Duration) {
 	t.Helper()
 	start := time.Now()
 	for _, agent := range w.agents {
-		testkit.Within(t, limit-time.Since(start), func() error {
+		testkit.Eventually(t, limit-time.Since(start), func() error {
 			certificate, err := presented(agent.ProxyAddress())
 			if err == nil && certificate.Issuer.CommonName != "Pinniped Impersonation Proxy Serving CA" {
 				err = fmt.Errorf("a certificate of %s is served", certificate.Issuer)

@@ -88,7 +88,7 @@ func TestTheWholeLine(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), binding) })
 	// A permission just granted must work within a second.
-	testkit.Within(t, 2*time.Second, func() error {
+	testkit.Eventually(t, 2*time.Second, func() error {
 		if allowed := w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "namespaces", "--output=name"); allowed.code != 0 {
 			return fmt.Errorf("kubectl with permission: %s", allowed.errOut)
 		}
@@ -262,7 +262,7 @@ func TestRenewalUnderAWatch(t *testing.T) {
 	w.putSecret(t, "corporate-cert", pairData(second))
 	renewed := time.Now()
 	for _, agent := range w.agents {
-		testkit.Within(t, 2*time.Second, func() error { return presents(agent.ProxyAddress(), second) })
+		testkit.Eventually(t, 2*time.Second, func() error { return presents(agent.ProxyAddress(), second) })
 	}
 	t.Logf("every replica served the new certificate after %s", time.Since(renewed).Round(time.Millisecond))
 	waitFor("after")

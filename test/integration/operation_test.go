@@ -28,7 +28,7 @@ func TestSwapUnderLoad(t *testing.T) {
 		next := w.issue(t, "localhost")
 		w.putSecret(t, "loaded-cert", pairData(next))
 		for _, agent := range w.agents {
-			testkit.Within(t, 2*time.Second, func() error { return presents(agent.ProxyAddress(), next) })
+			testkit.Eventually(t, 2*time.Second, func() error { return presents(agent.ProxyAddress(), next) })
 		}
 	}
 	load.stop(t)
@@ -158,7 +158,7 @@ func TestACleanStopHandsOver(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	testkit.Within(t, 8*time.Second, func() error { // the retry period is 2 s
+	testkit.Eventually(t, 8*time.Second, func() error { // the retry period is 2 s
 		if now, _ := w.leader(t); now != other {
 			return fmt.Errorf("nobody has taken over")
 		}

@@ -104,7 +104,7 @@ func (s *streams) run(t *testing.T, name, script string) string {
 func (s *streams) environment() []string { return append([]string{"HOME=" + s.home}, s.protocol...) }
 
 // emptyMessage is what kubectl says when the empty message, with which an API server begins to speak over a websocket, arrives before
-// kubectl has opened its side of the stream. Had it thrown away more than that, the output would lack it.
+// kubectl has opened its side of the stream. It says so without the proxy, too. Had it thrown away more than that, the output would lack it.
 var emptyMessage = regexp.MustCompile(`(?m)^E\d{4} .* Unknown stream id 1, discarding message\r?(\n|$)`)
 
 // kubectl runs kubectl as user pinny through the proxy.
@@ -169,7 +169,7 @@ func (b *background) next(t *testing.T) string {
 			t.Fatalf("kubectl has ended: %s", b.errOut)
 		}
 		return line
-	case <-time.After(30 * time.Second):
+	case <-time.After(15 * time.Second):
 		t.Fatalf("kubectl says nothing: %s", b.errOut)
 		return ""
 	}

@@ -93,7 +93,7 @@ func terminalStreams(t *testing.T, s *streams, pod string) {
 			if line != want {
 				t.Errorf("want %q, got %q", want, line)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(10 * time.Second):
 			t.Fatalf("no %q", want)
 		}
 	}
@@ -105,7 +105,7 @@ func terminalStreams(t *testing.T, s *streams, pod string) {
 		if !strings.Contains(said, "44 111\n") {
 			t.Errorf("the new size did not arrive: %q", said)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(10 * time.Second):
 		t.Fatal("the program did not notice the new size")
 	}
 	var exit *exec.ExitError
@@ -140,7 +140,7 @@ func portForwardStreams(t *testing.T, s *streams, pod string) {
 	}
 
 	payload := randomBytes(1 << 20)
-	httpClient := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{}}
+	httpClient := &http.Client{Timeout: 15 * time.Second, Transport: &http.Transport{}}
 	defer httpClient.CloseIdleConnections()
 	for range 3 {
 		response, err := httpClient.Post("http://"+local[port(web.Listener.Addr())]+"/path", "application/octet-stream", bytes.NewReader(payload))
@@ -159,7 +159,7 @@ func portForwardStreams(t *testing.T, s *streams, pod string) {
 		t.Fatal(err)
 	}
 	defer connection.Close() //nolint:errcheck // read to its end below
-	_ = connection.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = connection.SetDeadline(time.Now().Add(15 * time.Second))
 	if _, err := connection.Write(payload); err != nil {
 		t.Fatal(err)
 	}
