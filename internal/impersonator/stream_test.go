@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -223,7 +224,7 @@ func TestLastWordsOfAnAPIServerThatResets(t *testing.T) {
 	if _, err := io.WriteString(conn, "the rest of the input\n"); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := conn.NetConn().Read(make([]byte, 1)); n != 0 || err != io.EOF {
+	if n, err := conn.NetConn().Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("want the connection closed in good order, got %d bytes, %v", n, err)
 	}
 	if stayed := time.Since(ended); stayed < lingerAfterEnd/2 {
