@@ -33,13 +33,14 @@ type Cluster struct {
 	dynamic   dynamic.Interface
 	probeAPI  *prober
 
-	mu                sync.Mutex // serializes starting and stopping of programs
-	stopped           bool
-	stopErr           error
 	etcd              *component
 	apiServer         *component
-	controllerManager *component   // nil without Options.ControllerManager
-	programs          []*component // of StartProgram
+	controllerManager *component // nil without Options.ControllerManager
+
+	mu       sync.Mutex // never held while a program starts
+	stopped  bool
+	stopErr  error
+	programs []*component // of StartProgram
 }
 
 type ports struct {
@@ -235,7 +236,7 @@ func (c *Cluster) release() error {
 	var errs []error
 	for _, program := range append(slices.Clone(c.programs), c.controllerManager, c.apiServer, c.etcd) {
 		if program != nil {
-			errs = append(errs, program.stop())
+			errs = append(errs, program.close())
 		}
 	}
 	err := errors.Join(errs...)
@@ -255,50 +256,35 @@ func (c *Cluster) release() error {
 
 // StopAPIServer ends the API server and leaves etcd running. Clients are refused until RestartAPIServer is called.
 // It does nothing if the API server does not run.
-func (c *Cluster) StopAPIServer() error { return c.stopProgram(c.apiServer) }
+func (c *Cluster) StopAPIServer() error { return c.apiServer.stop() }
 
 // StopEtcd ends etcd and leaves the API server running, which then answers with errors or not at all until RestartEtcd
 // is called. It does nothing if etcd does not run.
-func (c *Cluster) StopEtcd() error { return c.stopProgram(c.etcd) }
-
-func (c *Cluster) stopProgram(program *component) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stopped {
-		return nil
-	}
-	return program.stop()
-}
+func (c *Cluster) StopEtcd() error { return c.etcd.stop() }
 
 // RestartAPIServer stops the API server if it runs, starts it on the same port, and returns when it is ready.
 // Certificates and data stay as they are.
 func (c *Cluster) RestartAPIServer(ctx context.Context) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	return c.restart(ctx, c.apiServer)
 }
 
 // RestartEtcd stops etcd if it runs, starts it with its data on the same port, and returns when it is ready; if the API
 // server runs, when that is ready again, too.
 func (c *Cluster) RestartEtcd(ctx context.Context) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if err := c.restart(ctx, c.etcd); err != nil {
 		return err
 	}
-	if !c.apiServer.running() {
+	apiServer := c.apiServer.latest()
+	if !apiServer.running() {
 		return nil
 	}
-	if err := c.apiServer.waitReady(ctx, c.options.StartTimeout); err != nil {
+	if err := c.apiServer.waitReady(ctx, apiServer, c.options.StartTimeout); err != nil {
 		return fmt.Errorf("restarting etcd: the API server did not recover: %w", c.apiServer.explain(err, 0))
 	}
 	return nil
 }
 
 func (c *Cluster) restart(ctx context.Context, program *component) error {
-	if c.stopped {
-		return fmt.Errorf("restarting %s: %w", program.name, errStopped)
-	}
 	if err := program.stop(); err != nil {
 		return err
 	}
@@ -331,8 +317,4 @@ func (c *Cluster) log(format string, args ...any) {
 }
 
 // APIServerPID is the process ID of the kube-apiserver, of its latest start.
-func (c *Cluster) APIServerPID() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.apiServer.process.Process.Pid
-}
+func (c *Cluster) APIServerPID() int { return c.apiServer.latest().process.Process.Pid }

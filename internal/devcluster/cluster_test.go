@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -246,6 +247,61 @@ func TestRestarts(t *testing.T) {
 	}
 	if got := cluster.URL(); got != url {
 		t.Errorf("want the address %s kept, got %s", url, got)
+	}
+}
+
+// A program that gets ready only with the API server can be started before it, and keeps nobody from starting it.
+func TestAProgramThatWaitsForTheAPIServer(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t, Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	if err := cluster.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan struct{}) // closed when somebody waits for a program
+	ask := sync.OnceFunc(func() { close(asked) })
+	begin := func(name string, ready func(context.Context) error) chan error {
+		ended := make(chan error, 1)
+		go func() {
+			_, err := cluster.StartProgram(ctx, ProgramOptions{Name: name, Path: "/bin/sleep", Args: []string{"600"}, Ready: func(ctx context.Context) error {
+				ask()
+				return ready(ctx)
+			}})
+			ended <- err
+		}()
+		return ended
+	}
+	waiting := begin("waits", cluster.apiReady)
+	select {
+	case <-asked:
+	case err := <-waiting:
+		t.Fatalf("want the program to wait, got %v", err)
+	}
+	if err := cluster.RestartAPIServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waiting; err != nil {
+		t.Error(err)
+	}
+
+	// The end of the cluster is the end of a start, too.
+	asked = make(chan struct{})
+	ask = sync.OnceFunc(func() { close(asked) })
+	never := begin("never", func(context.Context) error { return errors.New("not yet") })
+	select {
+	case <-asked:
+	case err := <-never:
+		t.Fatalf("want the program to wait, got %v", err)
+	}
+	if err := cluster.Stop(); err != nil {
+		t.Error(err)
+	}
+	if err := <-never; err == nil || !strings.Contains(err.Error(), "starting never: it ended before it was ready") {
+		t.Errorf("want the start to fail with the cluster, got %v", err)
+	}
+	if _, err := cluster.StartProgram(ctx, ProgramOptions{Name: "late", Path: "/bin/sleep"}); !errors.Is(err, errStopped) {
+		t.Errorf("want %q, got %v", errStopped, err)
 	}
 }
 

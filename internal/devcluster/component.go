@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -19,8 +20,8 @@ const (
 	tailBytes    = 16 << 10
 )
 
-// component is one program of the control plane, which can be started and stopped several times.
-// The cluster's lock guards it.
+// component is one program of the control plane, which can be started and stopped several times, also from several
+// goroutines. Nothing is locked while a program gets ready: one that waits for another can be started before it.
 type component struct {
 	name    string
 	path    string
@@ -31,44 +32,65 @@ type component struct {
 	guard   *guard
 	thread  *thread
 
+	mu     sync.Mutex
+	run    *run // of the latest start, nil before the first
+	closed bool // the cluster is stopped
+}
+
+// run is a program from one start to its end.
+type run struct {
 	process *exec.Cmd
 	ended   chan struct{} // closed after process ended
 }
 
-// running reports whether the program was started and has not ended since.
-func (c *component) running() bool {
-	if c.process == nil {
+func (r *run) running() bool {
+	if r == nil {
 		return false
 	}
 	select {
-	case <-c.ended:
+	case <-r.ended:
 		return false
 	default:
 		return true
 	}
 }
 
+// latest returns the latest run of the program, nil before the first.
+func (c *component) latest() *run {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.run
+}
+
+// running reports whether the program was started and has not ended since.
+func (c *component) running() bool { return c.latest().running() }
+
 // start starts the program and waits until it is ready. A program that does not get there is stopped again.
 func (c *component) start(ctx context.Context, timeout time.Duration) error {
-	if c.running() {
-		return fmt.Errorf("starting %s: it is running already", c.name)
-	}
-	offset, err := c.launch()
+	started, offset, err := c.launch()
 	if err != nil {
 		return fmt.Errorf("starting %s: %w", c.name, err)
 	}
-	if err := c.waitReady(ctx, timeout); err != nil {
-		stopErr := c.stop()
+	if err := c.waitReady(ctx, started, timeout); err != nil {
+		stopErr := c.end(started)
 		return fmt.Errorf("starting %s: %w", c.name, errors.Join(c.explain(err, offset), stopErr))
 	}
 	return nil
 }
 
 // launch starts the program. It returns how long the log was before.
-func (c *component) launch() (logOffset int64, err error) {
+func (c *component) launch() (started *run, logOffset int64, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, 0, errStopped
+	}
+	if c.run.running() {
+		return nil, 0, errors.New("it is running already")
+	}
 	log, err := os.OpenFile(c.logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
 	defer log.Close() //nolint:errcheck // the program has its own copy
 	if info, err := log.Stat(); err == nil {
@@ -81,23 +103,22 @@ func (c *component) launch() (logOffset int64, err error) {
 	process.Stderr = log
 	process.SysProcAttr = attributes()
 	if err := c.thread.do(process.Start); err != nil {
-		return 0, err
+		return nil, 0, err
 	}
-	ended := make(chan struct{})
-	c.process, c.ended = process, ended
-	go func() {
+	c.run = &run{process: process, ended: make(chan struct{})}
+	go func(ended chan struct{}) {
 		_ = process.Wait() // how it ended stands in ProcessState
 		c.guard.remove(process.Process)
 		close(ended)
-	}()
+	}(c.run.ended)
 	if err := c.guard.add(process.Process); err != nil {
-		return 0, errors.Join(err, c.stop())
+		return nil, 0, errors.Join(err, c.end(c.run))
 	}
-	return logOffset, nil
+	return c.run, logOffset, nil
 }
 
 // waitReady polls the program until it is ready, has ended, or the time is up.
-func (c *component) waitReady(ctx context.Context, timeout time.Duration) error {
+func (c *component) waitReady(ctx context.Context, started *run, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var last error
@@ -112,8 +133,8 @@ func (c *component) waitReady(ctx context.Context, timeout time.Duration) error 
 			last = err // what it said, rather than that we stopped asking
 		}
 		select {
-		case <-c.ended:
-			return fmt.Errorf("it ended before it was ready: %s", c.process.ProcessState)
+		case <-started.ended:
+			return fmt.Errorf("it ended before it was ready: %s", started.process.ProcessState)
 		case <-ctx.Done():
 			if last == nil {
 				last = err
@@ -126,22 +147,46 @@ func (c *component) waitReady(ctx context.Context, timeout time.Duration) error 
 
 // stop asks the program to end, kills it when it does not do so in time, and returns after it has ended.
 // Stopping a program that does not run is no error.
-func (c *component) stop() error {
-	if !c.running() {
+func (c *component) stop() error { return c.end(c.latest()) }
+
+// close stops the program for good: it cannot be started again.
+func (c *component) close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	return c.stop()
+}
+
+// kill ends the program at once, as a crash would, and returns after it has ended.
+func (c *component) kill() error {
+	running := c.latest()
+	if !running.running() {
 		return nil
 	}
-	if err := terminate(c.process.Process); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := running.process.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("killing %s: %w", c.name, err)
+	}
+	<-running.ended
+	return nil
+}
+
+// end does the work of stop for one run.
+func (c *component) end(running *run) error {
+	if !running.running() {
+		return nil
+	}
+	if err := terminate(running.process.Process); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stopping %s: %w", c.name, err)
 	}
 	select {
-	case <-c.ended:
+	case <-running.ended:
 		return nil
 	case <-time.After(stopGrace):
 	}
-	if err := c.process.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := running.process.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stopping %s: %w", c.name, err)
 	}
-	<-c.ended
+	<-running.ended
 	return nil
 }
 

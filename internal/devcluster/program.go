@@ -2,9 +2,7 @@ package devcluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 )
 
@@ -35,59 +33,45 @@ func (c *Cluster) StartProgram(ctx context.Context, options ProgramOptions) (*Pr
 	if ready == nil {
 		ready = func(context.Context) error { return nil }
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stopped {
-		return nil, fmt.Errorf("starting %s: %w", options.Name, errStopped)
-	}
 	program := &Program{cluster: c, component: &component{
 		name: options.Name, path: path, args: options.Args, dir: c.dir, ready: ready, guard: c.guard, thread: c.thread,
 		logPath: filepath.Join(c.logDir(), options.Name+".log"),
 	}}
+	if err := c.register(program.component); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", options.Name, err)
+	}
 	if err := program.component.start(ctx, c.options.StartTimeout); err != nil {
 		return nil, err
 	}
-	c.programs = append(c.programs, program.component)
 	return program, nil
 }
 
-// Stop asks the program to end, kills it when it does not do so in time, and returns after it has ended.
-func (p *Program) Stop() error { return p.cluster.stopProgram(p.component) }
-
-// Kill ends the program at once, as a crash would, and returns after it has ended.
-func (p *Program) Kill() error {
-	p.cluster.mu.Lock()
-	defer p.cluster.mu.Unlock()
-	if !p.component.running() {
-		return nil
+// register makes a program end with the cluster.
+func (c *Cluster) register(program *component) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return errStopped
 	}
-	if err := p.component.process.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("killing %s: %w", p.component.name, err)
-	}
-	<-p.component.ended
+	c.programs = append(c.programs, program)
 	return nil
 }
 
+// Stop asks the program to end, kills it when it does not do so in time, and returns after it has ended. A start of the
+// program that is not done yet fails.
+func (p *Program) Stop() error { return p.component.stop() }
+
+// Kill ends the program at once, as a crash would, and returns after it has ended.
+func (p *Program) Kill() error { return p.component.kill() }
+
 // Restart stops the program if it runs, starts it again with the same arguments, and returns when it is ready.
-func (p *Program) Restart(ctx context.Context) error {
-	p.cluster.mu.Lock()
-	defer p.cluster.mu.Unlock()
-	return p.cluster.restart(ctx, p.component)
-}
+func (p *Program) Restart(ctx context.Context) error { return p.cluster.restart(ctx, p.component) }
 
 // Running reports whether the program has not ended.
-func (p *Program) Running() bool {
-	p.cluster.mu.Lock()
-	defer p.cluster.mu.Unlock()
-	return p.component.running()
-}
+func (p *Program) Running() bool { return p.component.running() }
 
 // PID is the program's process ID, of its latest start.
-func (p *Program) PID() int {
-	p.cluster.mu.Lock()
-	defer p.cluster.mu.Unlock()
-	return p.component.process.Process.Pid
-}
+func (p *Program) PID() int { return p.component.latest().process.Process.Pid }
 
 // Log is the path of the program's log, which every start continues.
 func (p *Program) Log() string { return p.component.logPath }

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -29,8 +30,20 @@ func TestRestartsInAnyOrder(t *testing.T) {
 	startReplica := func() (started chan error) {
 		started = make(chan error, 1)
 		go func() { started <- replica.Restart(context.WithoutCancel(ctx)) }()
+		testkit.Eventually(t, 10*time.Second, func() error {
+			if !replica.Running() {
+				return errors.New("the replica does not run")
+			}
+			return nil
+		})
 		return started
 	}
+	t.Cleanup(func() { // the other tests need the cluster
+		if t.Failed() {
+			ctx := context.WithoutCancel(ctx)
+			t.Log(errors.Join(w.Cluster.RestartEtcd(ctx), w.Cluster.RestartAPIServer(ctx), replica.Restart(ctx)))
+		}
+	})
 	for _, test := range []struct {
 		name string
 		run  func()
