@@ -22,7 +22,7 @@ demo: build controlplane ## Run the whole story on a local control plane, from n
 
 .PHONY: test
 test: controlplane build bin/h2spec ## Run every test, those on a real API server included
-	go test -timeout 30m ./...
+	hack/summary.sh go test -timeout 30m ./...
 
 .PHONY: test-unit
 test-unit: ## Run the quick tests only
@@ -30,7 +30,7 @@ test-unit: ## Run the quick tests only
 
 .PHONY: test-race
 test-race: controlplane bin/h2spec ## Run every test with the race detector
-	go test -race -timeout 60m ./...
+	hack/summary.sh go test -race -timeout 60m ./...
 
 .PHONY: bench
 bench: build controlplane ## Measure the proxy on a local control plane: BENCH="-preset full -o json -loads get,list" for more
