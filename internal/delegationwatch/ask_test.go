@@ -32,6 +32,7 @@ type server struct {
 	delegations         string
 	allowed             map[string]bool
 	asked               []string
+	then                func(path string) // after an answer
 }
 
 func (s *server) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -59,6 +60,9 @@ func (s *server) RoundTrip(request *http.Request) (*http.Response, error) {
 		status = s.ready
 	}
 	s.asked = append(s.asked, request.URL.Path)
+	if s.then != nil {
+		s.then(request.URL.Path)
+	}
 	if status == 0 {
 		return nil, errors.New("connection refused")
 	}
@@ -90,6 +94,61 @@ type asked struct {
 
 func good() *server {
 	return &server{list: 200, review: 201, ready: 200, delegations: delegated, allowed: map[string]bool{"list": true, "watch": true}}
+}
+
+// TestAnAPIServerWithoutRBAC shows an API server that starts and refuses everything, /readyz too, longer than a withdrawal may take.
+func TestAnAPIServerWithoutRBAC(t *testing.T) {
+	t.Parallel()
+	a := newAsked(t, good())
+	a.until(t, delegation.Permitted, time.Second)
+	a.server.list, a.server.ready = 403, 403
+	a.until(t, delegation.NotVisible, 20*time.Second)
+	*a.server = *good()
+	a.until(t, delegation.NotVisible, time.Minute)
+	if outcome, _ := a.state(); outcome != delegation.Permitted || a.changes != 0 || a.revokes != 0 {
+		t.Errorf("the outcome is %s, with %d changes and %d revocations", outcome, a.changes, a.revokes)
+	}
+}
+
+// TestWhereNobodyMayAskForReadiness shows that a withdrawal is believed within its time there, too.
+func TestWhereNobodyMayAskForReadiness(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		change func(*server)
+		want   delegation.Outcome
+	}{
+		{"a refusal", func(s *server) { s.list = 403 }, delegation.NotVisible},
+		{"a refusal of RBAC", func(s *server) { s.allowed = nil }, delegation.NotReadable},
+	} {
+		for _, status := range []int{401, 403, 404} {
+			s := good()
+			s.ready = status
+			a := newAsked(t, s)
+			a.until(t, delegation.Permitted, time.Second)
+			test.change(a.server)
+			if took := a.until(t, test.want, time.Minute); took > 2*time.Second {
+				t.Errorf("%s with %d: it took %s", test.name, status, took)
+			}
+		}
+	}
+}
+
+// TestARefusalFromBeforeReadiness shows an API server that becomes ready between its refusal and the question whether it is.
+func TestARefusalFromBeforeReadiness(t *testing.T) {
+	t.Parallel()
+	a := newAsked(t, good())
+	a.until(t, delegation.Permitted, time.Second)
+	a.server.list = 403
+	a.server.then = func(path string) {
+		if path == "/readyz" {
+			a.server.list = 200
+		}
+	}
+	a.until(t, delegation.NotVisible, time.Minute)
+	if outcome, _ := a.state(); outcome != delegation.Permitted || a.changes != 0 || a.revokes != 0 {
+		t.Errorf("the outcome is %s, with %d changes and %d revocations", outcome, a.changes, a.revokes)
+	}
 }
 
 func newAsked(t *testing.T, s *server) *asked {
@@ -135,8 +194,7 @@ func TestAsk(t *testing.T) {
 		{"wants to watch", func(s *server) { s.allowed["watch"] = false }, delegation.NotReadable, 0},
 		{"believes that it may not look any more", func(s *server) { s.list = 403 }, delegation.NotVisible, 0},
 		{"believes that it may not ask what it may do", func(s *server) { s.review = 403 }, delegation.NotVisible, 0},
-		{"believes a lasting refusal where nobody may ask for readiness", func(s *server) { s.list, s.ready = 403, 403 }, delegation.NotVisible, 2 * time.Second},
-		{"believes a lasting refusal of RBAC, too", func(s *server) { s.allowed, s.ready = nil, 401 }, delegation.NotReadable, 2 * time.Second},
+		{"believes a long refusal where nobody may ask for readiness any more", func(s *server) { s.list, s.ready = 403, 403 }, delegation.NotVisible, 31 * time.Second},
 
 		{"keeps it while nobody answers", func(s *server) { s.list, s.review, s.ready = 0, 0, 0 }, delegation.Permitted, long},
 		{"keeps it while answers are errors", func(s *server) { s.list, s.review, s.ready = 500, 503, 500 }, delegation.Permitted, long},
@@ -201,10 +259,12 @@ func TestFirstAnswer(t *testing.T) {
 // TestRevoke shows that a certificate has gone within five seconds after its permission, and that a permission which comes back in time saves it.
 func TestRevoke(t *testing.T) {
 	t.Parallel()
-	a := newAsked(t, good())
+	closed := good()
+	closed.ready = 403 // the slowest case
+	a := newAsked(t, closed)
 	a.until(t, delegation.Permitted, time.Second)
 	a.clock.Step(period - time.Nanosecond)
-	a.server.allowed, a.server.ready = nil, 403 // the slowest case
+	a.server.allowed = nil
 	gone := a.clock.Now()
 	for a.revokes == 0 {
 		a.clock.Step(a.ask(t.Context()))

@@ -23,13 +23,17 @@ import (
 // From an owner's change to its effect must not be more than five seconds, all of these together.
 const (
 	period         = time.Second            // between two questions
-	requestTimeout = 2 * time.Second        // of one request; asking comprises up to four
+	requestTimeout = 2 * time.Second        // of one request; asking comprises up to seven
 	doubtPeriod    = 250 * time.Millisecond // while an answer is not confirmed
 	doubtLimit     = 1500 * time.Millisecond
 	// grace is how long the certificate stays in service until its successor must be there. It covers that other replicas notice
 	// later, and that only the leading one makes a generated certificate.
 	grace = 1500 * time.Millisecond
 )
+
+// doubtLimitOnceReady takes the place of doubtLimit if the API server told this agent before that it is ready, and now does not. That
+// it has not loaded the cluster's RBAC yet, which may take it seconds, is likelier than that both permissions were withdrawn at once.
+const doubtLimitOnceReady = 30 * time.Second
 
 // firstTimeout bounds how long the first caller waits for an answer. A later one gets it from memory.
 const firstTimeout = 10 * time.Second
@@ -113,6 +117,7 @@ type entry struct {
 	known   chan struct{} // closed with the first outcome
 
 	// Of run alone.
+	mayAskReady bool      // the API server has said that it is ready
 	doubtSince  time.Time // when a refusal was first seen that is not confirmed yet; zero for none
 	deniedSince time.Time // when a refusal took effect; zero while there is none
 
@@ -150,9 +155,12 @@ func (e *entry) ask(ctx context.Context) time.Duration {
 	case err != nil:
 		e.doubtSince = time.Time{}
 		e.fail(err)
-	case answer.certain || answer.outcome == before || e.confirmed(ctx):
+	case answer.certain || answer.outcome == before || e.confirmed(ctx, answer):
 		e.doubtSince = time.Time{}
 		e.become(before, answer.outcome)
+		if answer.outcome == delegation.Permitted && before != answer.outcome && !e.mayAskReady {
+			_ = e.ready(ctx) // an error is for confirmed to look at, when it matters
+		}
 	default:
 		pause = doubtPeriod
 	}

@@ -56,20 +56,35 @@ func (e *entry) question(ctx context.Context) (answer, error) {
 
 // confirmed says whether a refusal may be believed that is not certain. While an API server starts, it already answers before it knows
 // the cluster's RBAC and CustomResourceDefinitions, and then refuses what it will permit a moment later. It says itself when
-// it is ready. Where not everybody may ask it that, a refusal that lasts is believed.
-func (e *entry) confirmed(ctx context.Context) bool {
+// it is ready; what it refuses after that is refused. Where not everybody may ask it that, a refusal that lasts is believed; it must last
+// longer where that was answered before, as an API server without RBAC refuses this question, too.
+func (e *entry) confirmed(ctx context.Context, refusal answer) bool {
 	if e.doubtSince.IsZero() {
 		e.doubtSince = e.options.Clock.Now()
 	}
-	_, err := e.get(ctx, "/readyz")
+	err := e.ready(ctx)
 	switch {
 	case err == nil:
-		return true
+		again, err := e.question(ctx)
+		return err == nil && again == refusal
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsNotFound(err):
-		return e.options.Clock.Since(e.doubtSince) >= doubtLimit
+		limit := doubtLimit
+		if e.mayAskReady {
+			limit = doubtLimitOnceReady
+		}
+		return e.options.Clock.Since(e.doubtSince) >= limit
 	default:
 		return false
 	}
+}
+
+// ready returns nil if the API server says that it is ready.
+func (e *entry) ready(ctx context.Context) error {
+	_, err := e.get(ctx, "/readyz")
+	if err == nil {
+		e.mayAskReady = true
+	}
+	return err
 }
 
 func (e *entry) get(ctx context.Context, path string) ([]byte, error) {
