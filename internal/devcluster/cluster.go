@@ -41,6 +41,7 @@ type Cluster struct {
 	stopped  bool
 	stopErr  error
 	programs []*component // of StartProgram
+	lent     []*port      // of ReservePort
 }
 
 type ports struct {
@@ -246,7 +247,7 @@ func (c *Cluster) release() error {
 	if c.thread != nil {
 		c.thread.stop()
 	}
-	for _, p := range []*port{c.ports.etcd, c.ports.etcdPeer, c.ports.apiServer, c.ports.controllerManager} {
+	for _, p := range append(slices.Clone(c.lent), c.ports.etcd, c.ports.etcdPeer, c.ports.apiServer, c.ports.controllerManager) {
 		if p != nil {
 			p.release()
 		}

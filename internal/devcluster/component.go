@@ -106,13 +106,14 @@ func (c *component) launch() (started *run, logOffset int64, err error) {
 		return nil, 0, err
 	}
 	c.run = &run{process: process, ended: make(chan struct{})}
+	guardErr := c.guard.add(process.Process) // before anybody can see it end, which makes the guard forget it
 	go func(ended chan struct{}) {
 		_ = process.Wait() // how it ended stands in ProcessState
 		c.guard.remove(process.Process)
 		close(ended)
 	}(c.run.ended)
-	if err := c.guard.add(process.Process); err != nil {
-		return nil, 0, errors.Join(err, c.end(c.run))
+	if guardErr != nil {
+		return nil, 0, errors.Join(guardErr, c.end(c.run))
 	}
 	return c.run, logOffset, nil
 }

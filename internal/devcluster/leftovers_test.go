@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -275,16 +276,44 @@ func sleeper(t *testing.T, guard *guard) *exec.Cmd {
 
 func TestReservePort(t *testing.T) {
 	t.Parallel()
-	seen := map[int]bool{}
-	for range 50 {
-		reserved, err := reservePort()
+	for name, reserve := range map[string]func() (*port, error){"for etcd and kube-apiserver": reservePort, "for programs in Go": reserveGoPort} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			seen := map[int]bool{}
+			for range 50 {
+				reserved, err := reserve()
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(reserved.release)
+				if seen[reserved.number] {
+					t.Fatalf("port %d was reserved twice", reserved.number)
+				}
+				seen[reserved.number] = true
+			}
+		})
+	}
+}
+
+// A program in Go can listen on a port that is reserved for it, again and again.
+func TestListenOnAReservedPort(t *testing.T) {
+	t.Parallel()
+	reserved, err := reserveGoPort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(reserved.release)
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(reserved.number))
+	for range 3 {
+		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(reserved.release)
-		if seen[reserved.number] {
-			t.Fatalf("port %d was reserved twice", reserved.number)
+		connection, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+		if err != nil {
+			t.Fatal(err)
 		}
-		seen[reserved.number] = true
+		_ = listener.Close()
+		_ = connection.Close()
 	}
 }

@@ -72,7 +72,7 @@ func (i *Installation) StartAgent(ctx context.Context, name string, args ...stri
 	}
 	agent := &Agent{}
 	for _, port := range []*int{&agent.APIPort, &agent.ProxyPort, &agent.MetricsPort} {
-		if *port, err = freePort(ctx); err != nil {
+		if *port, err = i.Cluster.ReservePort(); err != nil {
 			return nil, err
 		}
 	}
@@ -196,7 +196,7 @@ func (i *Installation) StartLocalUsers(ctx context.Context) (*LocalUsers, error)
 	if err != nil {
 		return nil, err
 	}
-	port, err := freePort(ctx)
+	port, err := i.Cluster.ReservePort()
 	if err != nil {
 		return nil, err
 	}
@@ -231,16 +231,3 @@ func (i *Installation) accountKubeconfig(ctx context.Context, name, namespace, a
 }
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
-
-// freePort returns a port of this machine on which nobody listens.
-func freePort(ctx context.Context) (int, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", loopback(0))
-	if err != nil {
-		return 0, fmt.Errorf("looking for a free port: %w", err)
-	}
-	port := listener.Addr().(*net.TCPAddr).Port
-	if err := listener.Close(); err != nil {
-		return 0, fmt.Errorf("looking for a free port: %w", err)
-	}
-	return port, nil
-}
