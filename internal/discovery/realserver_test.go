@@ -20,9 +20,9 @@ import (
 // that is not installed against an object that is not there.
 func TestOnARealAPIServer(t *testing.T) {
 	t.Parallel()
+	cluster := testkit.Cluster(t, devcluster.Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	cluster := testkit.Cluster(t, devcluster.Options{})
 	connectAs := func(config *rest.Config) *discovery.Client {
 		t.Helper()
 		client, err := discovery.Connect(config, apis.DefaultGroupSuffix)

@@ -102,9 +102,9 @@ const namespace, account = "agents", "impersonator"
 // TestOnARealAPIServer asks with a real service account what real RBAC lets it do.
 func TestOnARealAPIServer(t *testing.T) {
 	t.Parallel()
+	cluster := testkit.Cluster(t, devcluster.Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cluster := testkit.Cluster(t, devcluster.Options{})
 	admin := kubernetes.NewForConfigOrDie(cluster.AdminConfig())
 	w := &realWorld{admin: admin}
 	w.must(t, func() error {

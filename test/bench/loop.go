@@ -56,7 +56,7 @@ func (l loop) run(ctx context.Context, w *world, d time.Duration) (sample, error
 	for worker := range l.workers {
 		group.Go(func() {
 			mine := &results[worker]
-			for ctx.Err() == nil && time.Since(began) < d {
+			for once := true; ctx.Err() == nil && (once || time.Since(began) < d); once = false {
 				i := int(next.Add(1)) - 1
 				if l.most > 0 && i >= l.most {
 					return

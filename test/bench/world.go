@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -160,6 +161,9 @@ func (w *world) fill(ctx context.Context) error {
 	if _, err := w.admin.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("binding the role: %w", err)
 	}
+	if err := poll(ctx, "the API server to know the role", func() error { return w.mayList(ctx) }); err != nil {
+		return err
+	}
 	return parallel(ctx, 8, w.options.Objects, func(i int) error {
 		_, err := w.admin.CoreV1().ConfigMaps(namespace).Create(ctx, configMap(objectName(i)), metav1.CreateOptions{})
 		if err != nil {
@@ -167,6 +171,19 @@ func (w *world) fill(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// mayList returns nil if the group bench may list the objects.
+func (w *world) mayList(ctx context.Context) error {
+	review, err := w.admin.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{User: "anybody", Groups: []string{group}, ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: namespace, Verb: "list", Resource: "configmaps",
+		}},
+	}, metav1.CreateOptions{})
+	if err == nil && !review.Status.Allowed {
+		err = errors.New(review.Status.Reason)
+	}
+	return err
 }
 
 func objectName(i int) string { return fmt.Sprintf("object-%d", i) }

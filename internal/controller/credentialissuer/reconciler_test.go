@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -46,19 +47,37 @@ import (
 
 // switchboard stands for the impersonation proxy: it remembers whether it was told to run.
 type switchboard struct {
-	on   atomic.Bool
-	fail atomic.Pointer[error]
+	mu      sync.Mutex
+	on      bool
+	failure error
 }
 
 func (s *switchboard) Start(context.Context) error {
-	if failure := s.fail.Load(); failure != nil {
-		return *failure
-	}
-	s.on.Store(true)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.on = s.failure == nil
+	return s.failure
+}
+
+func (s *switchboard) Stop(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.on = false
 	return nil
 }
-func (s *switchboard) Stop(context.Context) error { s.on.Store(false); return nil }
-func (s *switchboard) Serving() bool              { return s.on.Load() }
+
+func (s *switchboard) Serving() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.on
+}
+
+// fail stops it, and makes every start fail with err until it is nil.
+func (s *switchboard) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failure, s.on = err, s.on && err == nil
+}
 
 var testNames = Names{
 	CredentialIssuer: "config", LoadBalancerService: "lb", ClusterIPService: "ip",
@@ -460,15 +479,16 @@ func TestReconciler(t *testing.T) {
 	}
 
 	// The follower cannot serve: the status says which one, and why.
-	failure := errors.New("port in use")
-	follower.proxy.on.Store(false)
-	follower.proxy.fail.Store(&failure)
+	follower.proxy.fail(errors.New("port in use"))
 	follower.notify()
-	served = leader.waitForServed(t, served.SHA256, 2, 1)
-	if diff := cmp.Diff([]configv1alpha1.OtherReplica{{Name: "leader-false", Message: "starting the impersonation proxy: port in use"}}, served.OtherReplicas); diff != "" {
-		t.Errorf("other replicas (-want +got):\n%s", diff)
-	}
-	follower.proxy.fail.Store(nil)
+	testkit.Eventually(t, waitLimit, func() error {
+		served = leader.waitForServed(t, served.SHA256, 2, 1)
+		if diff := cmp.Diff([]configv1alpha1.OtherReplica{{Name: "leader-false", Message: "starting the impersonation proxy: port in use"}}, served.OtherReplicas); diff != "" {
+			return fmt.Errorf("other replicas (-want +got):\n%s", diff)
+		}
+		return nil
+	})
+	follower.proxy.fail(nil)
 	follower.notify()
 	leader.waitForServed(t, served.SHA256, 2, 2)
 
@@ -538,8 +558,7 @@ func TestFreshInstallWithExternalCertificate(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
 	leader := startReplica(t, cluster, "default", true)
-	failure := errors.New("port in use")
-	leader.proxy.fail.Store(&failure)
+	leader.proxy.fail(errors.New("port in use"))
 	pki, err := certs.NewCA("corporate", time.Now(), 24*time.Hour)
 	if err != nil {
 		t.Fatal(err)
@@ -565,7 +584,7 @@ func TestFreshInstallWithExternalCertificate(t *testing.T) {
 	if leader.Ready() == nil {
 		t.Error("it is ready although the proxy does not listen")
 	}
-	leader.proxy.fail.Store(nil)
+	leader.proxy.fail(nil)
 	leader.waitFor(t, "Listening", messageListening)
 	if err := leader.Ready(); err != nil {
 		t.Errorf("it is not ready: %v", err)
