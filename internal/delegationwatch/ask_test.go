@@ -100,7 +100,10 @@ func good() *server {
 func TestAnAPIServerWithoutRBAC(t *testing.T) {
 	t.Parallel()
 	a := newAsked(t, good())
+	a.server.ready = 0 // not answered at first
 	a.until(t, delegation.Permitted, time.Second)
+	a.server.ready = 200
+	a.clock.Step(a.ask(t.Context()))
 	a.server.list, a.server.ready = 403, 403
 	a.until(t, delegation.NotVisible, 20*time.Second)
 	*a.server = *good()

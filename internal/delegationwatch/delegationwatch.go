@@ -117,7 +117,7 @@ type entry struct {
 	known   chan struct{} // closed with the first outcome
 
 	// Of run alone.
-	mayAskReady bool      // the API server has said that it is ready
+	readiness   readiness
 	doubtSince  time.Time // when a refusal was first seen that is not confirmed yet; zero for none
 	deniedSince time.Time // when a refusal took effect; zero while there is none
 
@@ -158,7 +158,7 @@ func (e *entry) ask(ctx context.Context) time.Duration {
 	case answer.certain || answer.outcome == before || e.confirmed(ctx, answer):
 		e.doubtSince = time.Time{}
 		e.become(before, answer.outcome)
-		if answer.outcome == delegation.Permitted && before != answer.outcome && !e.mayAskReady {
+		if answer.outcome == delegation.Permitted && e.readiness == unasked {
 			_ = e.ready(ctx) // an error is for confirmed to look at, when it matters
 		}
 	default:

@@ -67,9 +67,9 @@ func (e *entry) confirmed(ctx context.Context, refusal answer) bool {
 	case err == nil:
 		again, err := e.question(ctx)
 		return err == nil && again == refusal
-	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsNotFound(err):
+	case notForUs(err):
 		limit := doubtLimit
-		if e.mayAskReady {
+		if e.readiness == answered {
 			limit = doubtLimitOnceReady
 		}
 		return e.options.Clock.Since(e.doubtSince) >= limit
@@ -78,11 +78,27 @@ func (e *entry) confirmed(ctx context.Context, refusal answer) bool {
 	}
 }
 
+// readiness is what the API server said when it was asked whether it is ready.
+type readiness int
+
+const (
+	unasked readiness = iota // or nobody answered
+	answered
+	refused // always so far
+)
+
+func notForUs(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err)
+}
+
 // ready returns nil if the API server says that it is ready.
 func (e *entry) ready(ctx context.Context) error {
 	_, err := e.get(ctx, "/readyz")
-	if err == nil {
-		e.mayAskReady = true
+	switch {
+	case err == nil:
+		e.readiness = answered
+	case e.readiness == unasked && notForUs(err):
+		e.readiness = refused
 	}
 	return err
 }
