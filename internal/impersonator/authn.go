@@ -123,6 +123,9 @@ func (r *tokenReviewer) answer(ctx context.Context, token string) (*tokenAnswer,
 	}
 	r.counts.misses.Add(1)
 	flight := r.flights.DoChan(string(key[:]), func() (any, error) {
+		if answer, ok := r.cache.get(key, r.clock.Now()); ok { // it was reviewed in between
+			return answer, nil
+		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
 		defer cancel()
 		started := r.clock.Now()

@@ -87,13 +87,15 @@ func (r *accessReviewer) ask(ctx context.Context, attributes authorizer.Attribut
 		return decision{verdict: authorizer.DecisionDeny}, nil, fmt.Errorf("encoding the access review: %w", err)
 	}
 	key := sha256.Sum256(encoded)
-	known, ok := r.cache.get(key, r.clock.Now())
-	if ok && (known.verdict != authorizer.DecisionAllow || !rememberedByAsker(attributes.GetVerb())) {
+	if known, ok := r.known(key, attributes.GetVerb()); ok {
 		r.counts.hits.Add(1)
 		return known, nil, nil
 	}
 	r.counts.misses.Add(1)
 	flight := r.flights.DoChan(string(key[:]), func() (any, error) {
+		if known, ok := r.known(key, attributes.GetVerb()); ok { // an equal question was answered in between
+			return known, nil
+		}
 		return r.review(context.WithoutCancel(ctx), key, spec)
 	})
 	return decision{}, func(ctx context.Context) (authorizer.Decision, string, error) {
@@ -108,6 +110,12 @@ func (r *accessReviewer) ask(ctx context.Context, attributes authorizer.Attribut
 			return authorizer.DecisionDeny, decisionMadeBy, &unavailableError{doing: "reviewing access", cause: ctx.Err()}
 		}
 	}, nil
+}
+
+// known returns the answer to a question that need not be asked.
+func (r *accessReviewer) known(key [sha256.Size]byte, verb string) (decision, bool) {
+	known, ok := r.cache.get(key, r.clock.Now())
+	return known, ok && (known.verdict != authorizer.DecisionAllow || !rememberedByAsker(verb))
 }
 
 func (r *accessReviewer) review(ctx context.Context, key [sha256.Size]byte, spec authorizationv1.SubjectAccessReviewSpec) (decision, error) {
