@@ -199,7 +199,8 @@ func TestReviewsSayEverything(t *testing.T) {
 
 func TestReviewCache(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t, func(_ *proxy, o *Options) { o.AllowTTL, o.DenyTTL = time.Second, 200*time.Millisecond })
+	clock := &steppedClock{}
+	p := startProxy(t, func(_ *proxy, o *Options) { o.Clock, o.AllowTTL, o.DenyTTL = clock, 10*time.Minute, 5*time.Minute })
 	release := make(chan struct{})
 	p.api.set(func() {
 		p.api.allow = func(authorizationv1.SubjectAccessReviewSpec) (bool, string) { <-release; return true, "" }
@@ -214,7 +215,7 @@ func TestReviewCache(t *testing.T) {
 		})
 	}
 	count := func() int { p.api.mu.Lock(); defer p.api.mu.Unlock(); return len(p.api.reviews) }
-	eventually(t, func() bool { return count() > 0 })
+	eventually(t, func() bool { return count() > 0 && p.access.counts.misses.Load() == 20 })
 	close(release)
 	all.Wait()
 	if got := count(); got != 1 {
@@ -224,12 +225,23 @@ func TestReviewCache(t *testing.T) {
 	if got := p.get(t, client, "/api/v1/pods", nil); got.Code != 403 {
 		t.Errorf("want another question asked, got %d", got.Code)
 	}
-	eventually(t, func() bool { return p.get(t, client, "/api/v1/nodes", nil).Code == 403 })
-	p.api.set(func() { p.api.allow = allowing("list nodes") })
-	granted := time.Now()
-	eventually(t, func() bool { return p.get(t, client, "/api/v1/nodes", nil).Code == 200 })
-	if took := time.Since(granted); took > time.Second {
-		t.Errorf("want a granted permission to work within a second, took %s", took)
+	for _, step := range []struct {
+		passes  time.Duration
+		allowed []string
+		want    int
+	}{
+		{0, nil, 200},                    // an answer is good
+		{9 * time.Minute, nil, 200},      // for its time,
+		{2 * time.Minute, nil, 403},      // not longer.
+		{0, []string{"list nodes"}, 403}, // So is a denial,
+		{4 * time.Minute, []string{"list nodes"}, 403},
+		{2 * time.Minute, []string{"list nodes"}, 200}, // for its shorter time.
+	} {
+		clock.Step(step.passes)
+		p.api.set(func() { p.api.allow = allowing(step.allowed...) })
+		if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != step.want {
+			t.Errorf("%s later, with %q allowed: want %d, got %d", step.passes, step.allowed, step.want, got.Code)
+		}
 	}
 }
 

@@ -57,7 +57,10 @@ func TestReadsGoBesideTheirReview(t *testing.T) {
 			})
 			answered := make(chan answer, 1)
 			client := p.as(t, "jane")
-			go func() { answered <- p.get(t, client, test.path, test.header) }()
+			go func() {
+				defer close(answered)
+				answered <- p.get(t, client, test.path, test.header)
+			}()
 			waitFor(t, served, "the request at the API server, before its review was answered")
 			select {
 			case got := <-answered:

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -124,6 +125,15 @@ func (r *realProxy) bind(ctx context.Context, name, role string, subject rbacv1.
 	return err
 }
 
+// waitPermitted waits until the API server knows of a permission.
+func (r *realProxy) waitPermitted(t *testing.T, spec authorizationv1.SubjectAccessReviewSpec) {
+	t.Helper()
+	eventually(t, func() bool {
+		review, err := r.admin.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+		return err == nil && review.Status.Allowed
+	})
+}
+
 func (r *realProxy) run(t *testing.T, agent *rest.Config, source *ServiceAccountToken) {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
@@ -157,6 +167,12 @@ func (r *realProxy) run(t *testing.T, agent *rest.Config, source *ServiceAccount
 		}
 	})
 	eventually(t, func() bool { return r.Ready() == nil })
+	for account, needs := range map[string]authorizationv1.ResourceAttributes{
+		proxyAccount: {Verb: "impersonate", Resource: "users"},
+		agentAccount: {Verb: "create", Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},
+	} {
+		r.waitPermitted(t, authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + agentNamespace + ":" + account, ResourceAttributes: &needs})
+	}
 }
 
 // through returns config, but through the proxy.
@@ -270,7 +286,7 @@ func TestRealAPIServer(t *testing.T) {
 	})
 
 	t.Run("a denial is the proxy's, and a grant works at once", func(t *testing.T) {
-		config := r.through(&rest.Config{})
+		config := r.through(&rest.Config{QPS: -1})
 		pair, err := r.signerCA.IssueClient(identityFor("pinny", "dev"), time.Now(), time.Hour)
 		if err != nil {
 			t.Fatal(err)
@@ -285,6 +301,9 @@ func TestRealAPIServer(t *testing.T) {
 		if err := r.bind(t.Context(), "pinny", "cluster-admin", rbacv1.Subject{Kind: "User", APIGroup: rbacv1.GroupName, Name: "pinny"}); err != nil {
 			t.Fatal(err)
 		}
+		r.waitPermitted(t, authorizationv1.SubjectAccessReviewSpec{User: "pinny", ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: "kube-system", Verb: "list", Resource: "pods",
+		}})
 		granted := time.Now()
 		eventually(t, func() bool {
 			_, err := pinny.CoreV1().Pods("kube-system").List(t.Context(), metav1.ListOptions{})

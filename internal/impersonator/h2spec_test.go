@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -53,7 +54,7 @@ func TestH2Spec(t *testing.T) {
 	t.Run("as a user", func(t *testing.T) {
 		t.Parallel()
 		p := startProxy(t)
-		p.api.set(func() { p.api.serve = slowly })
+		p.api.set(func() { p.api.serve = slowly() })
 		// h2spec has no client certificate, so it speaks to somebody who has.
 		relay := relayTo(t, p.address, p.clientTLS(clientCertificate(t, p.signerCA, "jane")))
 		checkH2Spec(t, tool, relay)
@@ -64,15 +65,27 @@ func TestH2Spec(t *testing.T) {
 	t.Run("without credentials", func(t *testing.T) {
 		t.Parallel()
 		p := startProxy(t)
-		p.api.set(func() { p.api.serve = slowly })
+		p.api.set(func() { p.api.serve = slowly() })
 		checkH2Spec(t, tool, p.address, "--tls", "--insecure")
 	})
 }
 
-// slowly answers late enough for a hundred streams to be open at once.
-func slowly(w http.ResponseWriter, _ *http.Request) {
-	time.Sleep(300 * time.Millisecond)
-	_, _ = io.WriteString(w, "here you are")
+// slowly answers when no request has come for a while, so that a hundred streams are open at once.
+func slowly() http.HandlerFunc {
+	const quiet = 300 * time.Millisecond
+	began := time.Now()
+	var latest atomic.Int64 // when the latest request came, after began
+	return func(w http.ResponseWriter, _ *http.Request) {
+		latest.Store(int64(time.Since(began)))
+		for {
+			left := quiet - time.Since(began.Add(time.Duration(latest.Load())))
+			if left <= 0 {
+				break
+			}
+			time.Sleep(left)
+		}
+		_, _ = io.WriteString(w, "here you are")
+	}
 }
 
 // checkH2Spec wants all cases to pass but those in which the proxy is stricter.

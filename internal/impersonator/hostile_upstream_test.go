@@ -196,7 +196,7 @@ func TestStreamsAreNeverIdle(t *testing.T) {
 	const timers, silence = 500 * time.Millisecond, 3 * time.Second
 	p := newProxy(t)
 	p.tune = func(s *Server) {
-		s.http.IdleTimeout, s.http.ReadHeaderTimeout = timers, timers
+		s.http.IdleTimeout, s.http.ReadHeaderTimeout = timers, 4*timers // the latter bounds the handshake, too
 		s.http.HTTP2.SendPingTimeout, s.http.HTTP2.PingTimeout = timers, 10*time.Second
 		retune(s.upstream, func(transport *http.Transport) {
 			transport.IdleConnTimeout = timers
@@ -268,7 +268,7 @@ func retune(u *upstream, change func(*http.Transport)) {
 func TestSlowHeadersEnd(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t)
-	p.tune = func(s *Server) { s.http.ReadHeaderTimeout = 100 * time.Millisecond }
+	p.tune = func(s *Server) { s.http.ReadHeaderTimeout = 2 * time.Second } // bounds the handshake, too
 	p.start(t)
 	conn := p.raw(t, nil, "GET / HTTP/1.1\nHost: proxy\nX: ")
 	if _, err := io.ReadAll(conn); err != nil {

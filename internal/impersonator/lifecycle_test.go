@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 )
 
 // checkUnavailable wants a Status with 503 and, when the client may simply try again, Retry-After.
@@ -147,6 +148,7 @@ func TestAPIServerAway(t *testing.T) {
 	}
 	g.open.Store(false)
 	g.cut()
+	eventually(t, func() bool { return p.upstream.counts.shared.Load() == 0 }) // the proxy has noticed
 	token := http.Header{"Authorization": {"Bearer x"}}
 	nested := http.Header{"Impersonate-User": {"joe"}}
 	checkUnavailable(t, p.get(t, root, "/api/v1/nodes", nil), true)                          // forwarding
@@ -337,9 +339,20 @@ func TestNoServingCertificate(t *testing.T) {
 	}
 }
 
+// heldClock is the real clock, but what waits for a time waits until it is released.
+type heldClock struct {
+	clock.RealClock
+	release chan time.Time
+}
+
+func (c *heldClock) After(time.Duration) <-chan time.Time { return c.release }
+
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t, func(_ *proxy, o *Options) { o.DrainDelay = 300 * time.Millisecond })
+	clock := &heldClock{release: make(chan time.Time)}
+	delayEnds := sync.OnceFunc(func() { close(clock.release) })
+	p := startProxy(t, func(_ *proxy, o *Options) { o.Clock = clock })
+	t.Cleanup(delayEnds)
 	release := make(chan struct{})
 	p.api.set(func() {
 		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
@@ -358,7 +371,10 @@ func TestDrain(t *testing.T) {
 	})
 	client := p.as(t, "jane")
 	slow := make(chan answer, 1)
-	go func() { slow <- p.get(t, client, "/slow", nil) }()
+	go func() {
+		defer close(slow)
+		slow <- p.get(t, client, "/slow", nil)
+	}()
 	req, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+p.address+"/api/v1/pods?watch=1", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -381,6 +397,7 @@ func TestDrain(t *testing.T) {
 	if got := p.get(t, p.as(t, "joe"), "/api/v1/nodes", nil); got.Code != 200 {
 		t.Errorf("want requests served while load balancers learn of it, got %d", got.Code)
 	}
+	delayEnds()
 	if got, err := io.ReadAll(watch.Body); err != nil || string(got) != "event\n" {
 		t.Errorf("want the watch to end in good order, got %q, %v", got, err)
 	}
@@ -422,7 +439,9 @@ func TestNothingIsLostAtShutdown(t *testing.T) {
 			clients.Go(func() {
 				for p.Ready() == nil { // a load balancer that notices at once
 					req, _ := http.NewRequestWithContext(t.Context(), "POST", "https://"+p.address+"/api/v1/namespaces/d/configmaps", bytes.NewReader([]byte("{}")))
-					req.GetBody = nil
+					if protocol == "http/1.1" {
+						req.GetBody = nil // HTTP/2 says which requests were not looked at; those are sent again
+					}
 					res, err := transport.RoundTrip(req)
 					if err != nil {
 						t.Errorf("%s: lost a request: %v", protocol, err)
