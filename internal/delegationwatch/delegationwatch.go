@@ -145,11 +145,11 @@ func (e *entry) run(ctx context.Context) {
 
 // ask asks once, and says how long to wait until the next time.
 func (e *entry) ask(ctx context.Context) time.Duration {
-	pause := period
 	answer, err := e.question(ctx)
 	if ctx.Err() != nil {
-		return pause
+		return period
 	}
+	doubted := false
 	before, _ := e.state()
 	switch {
 	case err != nil:
@@ -162,6 +162,10 @@ func (e *entry) ask(ctx context.Context) time.Duration {
 			_ = e.ready(ctx) // an error is for confirmed to look at, when it matters
 		}
 	default:
+		doubted = true
+	}
+	pause := untilNext(e.options.Clock.Now())
+	if doubted {
 		pause = doubtPeriod
 	}
 	if !e.deniedSince.IsZero() {
@@ -173,6 +177,12 @@ func (e *entry) ask(ctx context.Context) time.Duration {
 		}
 	}
 	return pause
+}
+
+// untilNext is the time until the next question. All replicas ask at the same moments, as far as their clocks agree: the leading one, which
+// makes the certificate that takes the place of a withdrawn one, is then not the last to notice.
+func untilNext(now time.Time) time.Duration {
+	return period - time.Duration(now.UnixNano())%period
 }
 
 func (e *entry) fail(err error) {

@@ -94,6 +94,7 @@ func (c *Cluster) apiServerArgs() []string {
 		args = append(args,
 			"--audit-policy-file="+c.auditPolicyPath(),
 			"--audit-log-path="+c.AuditLog(),
+			"--audit-log-maxsize=0", // never rotated: who reads it reads all of it
 			"--audit-log-mode=blocking-strict")
 	}
 	return mergeArgs(args, c.options.ExtraAPIServerArgs)
