@@ -38,6 +38,9 @@ func TestProxyRunnerSaysWhyItCannotStart(t *testing.T) {
 	if runner.Serving() {
 		t.Error("it claims to serve")
 	}
+	if err := runner.Ready(); err == nil || err.Error() != "the impersonation proxy does not listen" {
+		t.Errorf("it is ready, or says %v", err)
+	}
 	if err := runner.Stop(t.Context()); err != nil {
 		t.Errorf("stopping what does not run: %v", err)
 	}

@@ -32,8 +32,11 @@ func clientConfig(path, version string) (*rest.Config, error) {
 	return named(config, version), nil
 }
 
+// named gives the agent's requests their name. How many there may be is for the API server to say (priority and fairness): a limit here
+// would make a certificate wait behind whatever else is written.
 func named(config *rest.Config, version string) *rest.Config {
 	config.UserAgent = "pinniped-agent/" + version
+	config.QPS = -1
 	return config
 }
 

@@ -105,11 +105,9 @@ func (a *agent) addCredentialIssuer(ctx context.Context, manager ctrl.Manager, c
 	return reconciler, reconciler.SetupWithManager(manager)
 }
 
-// newPermissions follows the permissions to use Secrets of other namespaces, with a client of its own that nothing else slows down.
+// newPermissions follows the permissions to use Secrets of other namespaces.
 func (a *agent) newPermissions(ctx context.Context, changed func(types.NamespacedName)) (*delegationwatch.Watcher, error) {
-	config := rest.CopyConfig(a.rest)
-	config.QPS = -1
-	client, err := corev1client.NewForConfig(config)
+	client, err := corev1client.NewForConfig(a.rest)
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}

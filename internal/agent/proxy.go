@@ -21,6 +21,7 @@ type proxyRunner struct {
 }
 
 type runningProxy struct {
+	server *impersonator.Server
 	cancel context.CancelFunc
 	done   chan struct{} // closed when it ended, with its error in err
 	err    error
@@ -56,7 +57,7 @@ func (p *proxyRunner) Start(ctx context.Context) error {
 		cancel()
 		return errors.Join(err, listener.Close())
 	}
-	running := &runningProxy{cancel: cancel, done: make(chan struct{})}
+	running := &runningProxy{server: server, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(running.done)
 		running.err = server.Run(life)
@@ -94,16 +95,28 @@ func (p *proxyRunner) Wait() {
 }
 
 // Serving reports whether the proxy listens.
-func (p *proxyRunner) Serving() bool {
+func (p *proxyRunner) Serving() bool { return p.server() != nil }
+
+// Ready returns nil when the proxy can serve requests, and otherwise why it cannot.
+func (p *proxyRunner) Ready() error {
+	server := p.server()
+	if server == nil {
+		return errors.New("the impersonation proxy does not listen")
+	}
+	return server.Ready()
+}
+
+// server returns the proxy, nil when it does not listen.
+func (p *proxyRunner) server() *impersonator.Server {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.running == nil {
-		return false
+		return nil
 	}
 	select {
 	case <-p.running.done:
-		return false
+		return nil
 	default:
-		return true
+		return p.running.server
 	}
 }

@@ -68,7 +68,6 @@ func (s *selfCheck) check(ctx context.Context) error {
 	defer cancel()
 	config := rest.CopyConfig(s.config)
 	config.BearerToken = token
-	config.QPS = -1
 	report, err := s.checker.Check(ctx, config)
 	if err != nil {
 		return err

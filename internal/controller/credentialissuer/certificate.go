@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
@@ -71,15 +72,21 @@ func (r *Reconciler) loadGenerated(ctx context.Context, names certs.SANs) error 
 	material, plan := servingcert.PlanServing(secret, ca, names, now)
 	if plan.Needed() {
 		err := r.asLeader(func() error {
+			if secret, err = r.liveSecret(ctx, name); err != nil {
+				return err
+			}
+			if material, plan = servingcert.PlanServing(secret, ca, names, now); !plan.Needed() {
+				return nil
+			}
 			pair, err := ca.IssueServing(names, now, servingcert.GeneratedServingTTL)
 			if err != nil {
 				return err
 			}
 			data := map[string][]byte{corev1.TLSCertKey: pair.CertPEM, corev1.TLSPrivateKeyKey: pair.KeyPEM}
-			log.FromContext(ctx).Info("Generated serving certificate", "secret", name, "reason", plan.Reason, "cause", plan.Message, "notAfter", pair.NotAfter)
 			if secret, err = r.applySecret(ctx, name, corev1.SecretTypeTLS, data, secret); err != nil {
 				return err
 			}
+			log.FromContext(ctx).Info("Generated serving certificate", "secret", name, "reason", plan.Reason, "cause", plan.Message, "notAfter", pair.NotAfter)
 			material, _ = servingcert.PlanServing(secret, ca, names, now)
 			return nil
 		})
@@ -104,6 +111,13 @@ func (r *Reconciler) generatedCA(ctx context.Context) (*certs.CA, error) {
 		return ca, nil
 	}
 	err = r.asLeader(func() error {
+		if secret, err = r.liveSecret(ctx, r.caName()); err != nil {
+			return err
+		}
+		if ca, plan = servingcert.PlanCA(secret, r.Clock.Now()); !plan.Needed() {
+			r.knownCA = ca
+			return nil
+		}
 		restored := r.knownCA != nil && plan.Reason != servingcert.ReasonExpired
 		if ca = r.knownCA; !restored {
 			if ca, err = servingcert.NewCA(r.Clock.Now()); err != nil {
@@ -127,6 +141,12 @@ func (r *Reconciler) keepCA(ctx context.Context) error {
 		r.knownCA = ca
 		return nil
 	case r.knownCA == nil || plan.Reason == servingcert.ReasonExpired || !r.IsLeader():
+		return nil
+	}
+	if secret, err = r.liveSecret(ctx, r.caName()); err != nil {
+		return err
+	}
+	if _, plan = servingcert.PlanCA(secret, r.Clock.Now()); !plan.Needed() {
 		return nil
 	}
 	return r.writeCA(ctx, r.knownCA, secret, plan, true)
@@ -214,6 +234,12 @@ func (r *Reconciler) loadSigner(ctx context.Context) error {
 	state, plan := planSigner(secret, now)
 	if plan.Needed() {
 		err := r.asLeader(func() error {
+			if secret, err = r.liveSecret(ctx, name); err != nil {
+				return err
+			}
+			if state, plan = planSigner(secret, now); !plan.Needed() {
+				return nil
+			}
 			made, data, err := nextSigner(state, r.knownSigner, plan, now)
 			if err != nil {
 				return err
@@ -239,6 +265,20 @@ func (r *Reconciler) loadSigner(ctx context.Context) error {
 		log.FromContext(ctx).Info("Loaded signer CA for client certificates", "secret", name, "notAfter", state.ca.Certificate().NotAfter)
 	}
 	return nil
+}
+
+// liveSecret returns a Secret as it is now, or nil when it does not exist. What the watch has shown may be older than our own last write:
+// whoever is about to write looks first, and does not do the same thing twice.
+func (r *Reconciler) liveSecret(ctx context.Context, name types.NamespacedName) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
+	err := r.Live.Get(ctx, name, secret)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil //nolint:nilnil // as secretOrNil
+	case err != nil:
+		return nil, fmt.Errorf("looking at Secret %s: %w", name, err)
+	}
+	return secret, nil
 }
 
 func (r *Reconciler) asLeader(write func() error) error {

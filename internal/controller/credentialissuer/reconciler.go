@@ -62,12 +62,14 @@ type Proxy interface {
 	Stop(ctx context.Context) error
 	// Serving reports whether it listens.
 	Serving() bool
+	// Ready returns nil when it can serve requests, and otherwise why it cannot.
+	Ready() error
 }
 
 // Reconciler follows one CredentialIssuer. Its exported fields are set before SetupWithManager.
 type Reconciler struct {
 	Client   client.Client // all writes
-	Live     client.Reader // nodes, straight from the API server
+	Live     client.Reader // straight from the API server: nodes, and what is about to be written
 	Issuers  Getter[*configv1alpha1.CredentialIssuer]
 	Secrets  Getter[*corev1.Secret]
 	Services Getter[*corev1.Service]
@@ -141,10 +143,7 @@ func (r *Reconciler) Ready() error {
 		if r.Holder.Current() == nil {
 			return servingcert.ErrNoCertificate
 		}
-		if !r.Proxy.Serving() {
-			return errors.New("the impersonation proxy does not listen")
-		}
-		return nil
+		return r.Proxy.Ready()
 	default:
 		return errors.New("the CredentialIssuer has not been read yet")
 	}

@@ -72,6 +72,13 @@ func (s *switchboard) Serving() bool {
 	return s.on
 }
 
+func (s *switchboard) Ready() error {
+	if !s.Serving() {
+		return errors.New("the switch is off")
+	}
+	return nil
+}
+
 // fail stops it, and makes every start fail with err until it is nil.
 func (s *switchboard) fail(err error) {
 	s.mu.Lock()

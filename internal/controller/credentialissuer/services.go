@@ -192,7 +192,7 @@ func (r *Reconciler) removeService(ctx context.Context, name string) error {
 func (r *Reconciler) remove(ctx context.Context, kind string, object client.Object) error {
 	uid, version := object.GetUID(), object.GetResourceVersion()
 	err := r.Client.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version})
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
 	if err != nil {
