@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -95,9 +96,9 @@ func pairData(pair *certs.KeyPair) map[string][]byte {
 func (w *world) issuer(t *testing.T) *configv1alpha1.CredentialIssuer {
 	t.Helper()
 	var issuer configv1alpha1.CredentialIssuer
-	if err := w.admin.Get(t.Context(), types.NamespacedName{Name: devinstall.CredentialIssuer}, &issuer); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Eventually(t, 5*time.Second, func() error { // an API server that has just started may fail once
+		return w.admin.Get(t.Context(), types.NamespacedName{Name: devinstall.CredentialIssuer}, &issuer)
+	})
 	return &issuer
 }
 
@@ -172,9 +173,14 @@ func (w *world) waitForStatus(t *testing.T, reason configv1alpha1.StrategyReason
 	return strategy
 }
 
+// handshake connects to address, whatever it presents. A proxy that starts may listen a while before it answers.
+func handshake(address string) (*tls.Conn, error) {
+	return tls.DialWithDialer(&net.Dialer{Timeout: 2 * time.Second}, "tcp", address, &tls.Config{InsecureSkipVerify: true, ServerName: "localhost"})
+}
+
 // presented is the certificate that a new connection to address gets.
 func presented(address string) (*x509.Certificate, error) {
-	connection, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, ServerName: "localhost"})
+	connection, err := handshake(address)
 	if err != nil {
 		return nil, err
 	}

@@ -55,7 +55,9 @@ func startBalancer(t *testing.T, replicas ...*devinstall.Agent) *balancer {
 
 func (b *balancer) probe(ctx context.Context, i int) {
 	for ctx.Err() == nil {
-		b.ready[i].Store(b.replicas[i].Ready(ctx) == nil)
+		attempt, cancel := context.WithTimeout(ctx, 500*time.Millisecond) // as a load balancer's probe
+		b.ready[i].Store(b.replicas[i].Ready(attempt) == nil)
+		cancel()
 		select {
 		case <-ctx.Done():
 		case <-time.After(200 * time.Millisecond):
@@ -127,7 +129,7 @@ func TestARollingRestartLosesNothing(t *testing.T) {
 	for i, name := range []string{"rolled-a", "rolled-b"} {
 		var err error
 		logs[i] = filepath.Join(t.TempDir(), "audit.log")
-		if replicas[i], err = w.StartAgent(t.Context(), name, "--shutdown-delay=2s",
+		if replicas[i], err = w.StartAgent(t.Context(), name, "--shutdown-delay=3s",
 			"--audit-policy-file="+policy, "--audit-log-path="+logs[i]); err != nil {
 			t.Fatal(err)
 		}

@@ -94,7 +94,11 @@ func (s *streams) abandon(t *testing.T, config *rest.Config, pod string, count i
 	for i := range count {
 		open.Go(func() {
 			ask := asks[i%len(asks)]
-			connection := s.dial(t, config, s.endpoint())
+			connection, err := s.dial(config, s.endpoint())
+			if err != nil {
+				t.Error(err)
+				return
+			}
 			connections[i] = connection
 			response, err := requestStream(connection, ask.method, pod+ask.path, ask.upgrade) //nolint:bodyclose // it would wait for the end of the log
 			if err != nil {
@@ -107,6 +111,9 @@ func (s *streams) abandon(t *testing.T, config *rest.Config, pod string, count i
 		})
 	}
 	open.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
 	if byNode {
 		s.node.Drop()
 	}

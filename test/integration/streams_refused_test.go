@@ -54,23 +54,23 @@ func TestStreamsNeedPermission(t *testing.T) {
 					{"GET", websocketHeaders(subresource), test.websocket},
 					{"POST", spdyHeaders(subresource), test.spdy},
 				} {
-					var said answer
-					testkit.Eventually(t, 5*time.Second, func() (err error) { // permissions take effect in a moment
-						said, err = askForStream(t, s, config, ask.method, pod+"/"+path, ask.upgrade)
-						if err == nil && ask.allowed != (said.code == http.StatusSwitchingProtocols) {
-							err = fmt.Errorf("%s %s is answered with %d %s", ask.method, path, said.code, said.status.Message)
-						}
-						return err
-					})
-					if ask.allowed {
-						continue
-					}
 					want := fmt.Sprintf(`pods "%s" is forbidden: User "%s" cannot %s resource "pods/%s" in API group "" in the namespace "default"`,
 						pod, test.user, test.lacks[ask.method], subresource)
-					if said.code != http.StatusForbidden || said.status.Reason != metav1.StatusReasonForbidden || !strings.HasPrefix(said.status.Message, want) ||
-						!strings.HasSuffix(said.status.Message, "decision made by impersonation-proxy.concierge.pinniped.dev") {
-						t.Errorf("%s %s is answered with %d %+v, want %q", ask.method, path, said.code, said.status, want)
-					}
+					testkit.Eventually(t, 5*time.Second, func() error { // permissions take effect in a moment
+						said, err := askForStream(t, s, config, ask.method, pod+"/"+path, ask.upgrade)
+						switch {
+						case err != nil:
+							return err
+						case ask.allowed && said.code == http.StatusSwitchingProtocols:
+							return nil
+						case ask.allowed:
+							return fmt.Errorf("%s %s is answered with %d %s", ask.method, path, said.code, said.status.Message)
+						case said.code != http.StatusForbidden || said.status.Reason != metav1.StatusReasonForbidden || !strings.HasPrefix(said.status.Message, want) ||
+							!strings.HasSuffix(said.status.Message, "decision made by impersonation-proxy.concierge.pinniped.dev"):
+							return fmt.Errorf("%s %s is answered with %d %+v, want %q", ask.method, path, said.code, said.status, want)
+						}
+						return nil
+					})
 				}
 			}
 			for _, protocol := range streamProtocols {
@@ -116,7 +116,10 @@ type answer struct {
 // askForStream asks the proxy to switch protocols, and hangs up.
 func askForStream(t *testing.T, s *streams, config *rest.Config, method, path, upgrade string) (answer, error) {
 	t.Helper()
-	connection := s.dial(t, config, s.endpoint())
+	connection, err := s.dial(config, s.endpoint())
+	if err != nil {
+		return answer{}, err
+	}
 	defer connection.Close() //nolint:errcheck // hung up on whatever is there
 	response, err := requestStream(connection, method, path, upgrade)
 	if err != nil {
@@ -133,22 +136,21 @@ func askForStream(t *testing.T, s *streams, config *rest.Config, method, path, u
 }
 
 // dial connects as a user with a client certificate.
-func (w *world) dial(t *testing.T, config *rest.Config, address string) *tls.Conn {
-	t.Helper()
+func (w *world) dial(config *rest.Config, address string) (*tls.Conn, error) {
 	pair, err := tls.X509KeyPair(config.CertData, config.KeyData)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(config.CAData)
 	plain, err := net.Dial("tcp", address)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	_ = plain.SetDeadline(time.Now().Add(time.Minute))
 	return tls.Client(plain, &tls.Config{
 		RootCAs: roots, Certificates: []tls.Certificate{pair}, ServerName: "localhost", MinVersion: tls.VersionTLS12,
-	})
+	}), nil
 }
 
 // requestStream sends a request to switch protocols, and reads the head of the answer. Nothing of the stream is lost: the server

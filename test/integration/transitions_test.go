@@ -6,7 +6,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
@@ -270,13 +269,13 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 		}
 	}
 	// The same question, once there is something to find.
-	if err := w.admin.Get(t.Context(), types.NamespacedName{Name: "fresh-config"}, issuer); err != nil {
-		t.Fatal(err)
-	}
-	issuer.Spec.ImpersonationProxy.TLS = nil
-	if err := w.admin.Update(t.Context(), issuer); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Eventually(t, 10*time.Second, func() error { // the agent writes its status meanwhile
+		if err := w.admin.Get(t.Context(), types.NamespacedName{Name: "fresh-config"}, issuer); err != nil {
+			return err
+		}
+		issuer.Spec.ImpersonationProxy.TLS = nil
+		return w.admin.Update(t.Context(), issuer)
+	})
 	testkit.Eventually(t, 20*time.Second, func() error {
 		if written := w.writtenSecrets(t); !slices.Contains(written, "fresh-tls") || !slices.Contains(written, "fresh-ca") {
 			return fmt.Errorf("the audit log does not show generated Secrets: %v", written)
@@ -361,7 +360,7 @@ func (*world) logFrom(t *testing.T, agent *devinstall.Agent) func(parts ...strin
 
 // presentsChain checks that a new connection to address gets exactly the certificates in chainPEM.
 func presentsChain(address string, chainPEM []byte) error {
-	connection, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, ServerName: "localhost"})
+	connection, err := handshake(address)
 	if err != nil {
 		return err
 	}
