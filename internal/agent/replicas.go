@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -34,8 +35,18 @@ func (a *agent) addReplicas(ctx context.Context, changed func(types.NamespacedNa
 		Changed:  func() { changed(types.NamespacedName{}) },
 		Clock:    clock.RealClock{},
 	})
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	broadcaster.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: events.Events("")})
-	a.events = broadcaster.NewRecorder(a.scheme, corev1.EventSource{Component: "pinniped-agent", Host: a.options.PodName})
+	a.events = newRecorder(ctx, a.scheme, &corev1client.EventSinkImpl{Interface: events.Events("")}, a.options.PodName)
 	return nil
+}
+
+// newRecorder returns a recorder of events, which ends with ctx. There is an event for each transition, not for each look, so it may write more
+// of them about one object than client-go's 25 and then one in five minutes: a dozen transitions would use that up, and the next one be lost.
+func newRecorder(ctx context.Context, scheme *runtime.Scheme, sink record.EventSink, host string) record.EventRecorder {
+	limits := record.CorrelatorOptions{
+		BurstSize: 300, QPS: 0.1, // about one object
+		MaxEvents: 100, // for one reason, in ten minutes, before they are told together
+	}
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(limits))
+	broadcaster.StartRecordingToSink(sink)
+	return broadcaster.NewRecorder(scheme, corev1.EventSource{Component: "pinniped-agent", Host: host})
 }
