@@ -7,13 +7,16 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
@@ -159,4 +162,64 @@ func TestTheUpstreamCredentialIsWatched(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestReadyMeansWithACredential restarts a replica that may not get its upstream credential: it listens, and is not Ready until it may.
+func TestReadyMeansWithACredential(t *testing.T) {
+	w := needsCluster(t)
+	good := w.issue(t, "localhost")
+	w.external(t, "credential-cert", pairData(good))
+	_, replica := w.leader(t)
+	permitTokens := func(ctx context.Context, permit bool) {
+		t.Helper()
+		testkit.Eventually(t, 10*time.Second, func() error {
+			var role rbacv1.Role
+			if err := w.admin.Get(ctx, types.NamespacedName{Namespace: devinstall.Namespace, Name: "pinniped-concierge-aggregated-api-server"}, &role); err != nil {
+				return err
+			}
+			found := false
+			for i := range role.Rules {
+				if slices.Equal(role.Rules[i].Resources, []string{"serviceaccounts/token"}) {
+					found = true
+					role.Rules[i].Verbs = map[bool][]string{true: {"create"}, false: {"get"}}[permit]
+				}
+			}
+			if !found {
+				t.Fatalf("Role %q has no rule for tokens", role.Name)
+			}
+			return w.admin.Update(ctx, &role)
+		})
+		testkit.Eventually(t, 10*time.Second, func() error {
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: "system:serviceaccount:" + devinstall.Namespace + ":" + devinstall.AgentAccount,
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Namespace: devinstall.Namespace, Verb: "create", Resource: "serviceaccounts", Subresource: "token", Name: "pinniped-concierge-impersonation-proxy",
+				},
+			}}
+			if err := w.admin.Create(ctx, review); err != nil {
+				return err
+			}
+			if review.Status.Allowed != permit {
+				return fmt.Errorf("the API server says %+v", review.Status)
+			}
+			return nil
+		})
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			permitTokens(context.WithoutCancel(t.Context()), true)
+		}
+	})
+	permitTokens(t.Context(), false)
+	if err := replica.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 20*time.Second, func() error { return presents(replica.ProxyAddress(), good) })
+	for start := time.Now(); time.Since(start) < time.Second; {
+		if replica.Ready(t.Context()) == nil {
+			t.Fatal("it is Ready without a credential for the API server")
+		}
+	}
+	permitTokens(t.Context(), true)
+	waitReady(t, replica)
 }
