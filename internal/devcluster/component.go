@@ -158,9 +158,8 @@ func (c *component) close() error {
 	return c.stop()
 }
 
-// kill ends the program at once, as a crash would, and returns after it has ended.
-func (c *component) kill() error {
-	running := c.latest()
+// kill ends one run at once, as a crash would, and returns after it has ended.
+func (c *component) kill(running *run) error {
 	if !running.running() {
 		return nil
 	}
@@ -183,12 +182,8 @@ func (c *component) end(running *run) error {
 	case <-running.ended:
 		return nil
 	case <-time.After(stopGrace):
+		return c.kill(running)
 	}
-	if err := running.process.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("stopping %s: %w", c.name, err)
-	}
-	<-running.ended
-	return nil
 }
 
 // explain adds the end of the log, from offset on, to err.

@@ -62,7 +62,7 @@ func (c *Cluster) register(program *component) error {
 func (p *Program) Stop() error { return p.component.stop() }
 
 // Kill ends the program at once, as a crash would, and returns after it has ended.
-func (p *Program) Kill() error { return p.component.kill() }
+func (p *Program) Kill() error { return p.component.kill(p.component.latest()) }
 
 // Restart stops the program if it runs, starts it again with the same arguments, and returns when it is ready.
 func (p *Program) Restart(ctx context.Context) error { return p.cluster.restart(ctx, p.component) }

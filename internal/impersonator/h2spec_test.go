@@ -75,16 +75,20 @@ func slowly() http.HandlerFunc {
 	const quiet = 300 * time.Millisecond
 	began := time.Now()
 	var latest atomic.Int64 // when the latest request came, after began
-	return func(w http.ResponseWriter, _ *http.Request) {
+	return func(w http.ResponseWriter, req *http.Request) {
 		latest.Store(int64(time.Since(began)))
 		for {
 			left := quiet - time.Since(began.Add(time.Duration(latest.Load())))
 			if left <= 0 {
-				break
+				_, _ = io.WriteString(w, "here you are")
+				return
 			}
-			time.Sleep(left)
+			select {
+			case <-req.Context().Done():
+				return
+			case <-time.After(left):
+			}
 		}
-		_, _ = io.WriteString(w, "here you are")
 	}
 }
 

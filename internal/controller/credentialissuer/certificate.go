@@ -61,23 +61,17 @@ func (r *Reconciler) loadGenerated(ctx context.Context, names certs.SANs) error 
 		return fmt.Errorf("preparing the generated serving CA: %w", err)
 	}
 	name := types.NamespacedName{Namespace: r.Namespace, Name: r.Names.TLSSecret}
-	secret, found, err := r.Secrets.Get(ctx, name)
+	now := r.Clock.Now()
+	secret, err := r.ownSecret(ctx, name, func(secret *corev1.Secret) bool {
+		_, plan := servingcert.PlanServing(secret, ca, names, now)
+		return plan.Needed()
+	})
 	if err != nil {
 		return err
 	}
-	if !found {
-		secret = nil
-	}
-	now := r.Clock.Now()
 	material, plan := servingcert.PlanServing(secret, ca, names, now)
 	if plan.Needed() {
 		err := r.asLeader(func() error {
-			if secret, err = r.liveSecret(ctx, name); err != nil {
-				return err
-			}
-			if material, plan = servingcert.PlanServing(secret, ca, names, now); !plan.Needed() {
-				return nil
-			}
 			pair, err := ca.IssueServing(names, now, servingcert.GeneratedServingTTL)
 			if err != nil {
 				return err
@@ -101,7 +95,7 @@ func (r *Reconciler) loadGenerated(ctx context.Context, names certs.SANs) error 
 // generatedCA returns the generated serving CA. One that is missing or damaged is put back as it was, if this replica has seen it: it is in
 // kubeconfigs. Only else a new one is made.
 func (r *Reconciler) generatedCA(ctx context.Context) (*certs.CA, error) {
-	secret, err := r.secretOrNil(ctx, r.caName())
+	secret, err := r.caSecret(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -111,13 +105,6 @@ func (r *Reconciler) generatedCA(ctx context.Context) (*certs.CA, error) {
 		return ca, nil
 	}
 	err = r.asLeader(func() error {
-		if secret, err = r.liveSecret(ctx, r.caName()); err != nil {
-			return err
-		}
-		if ca, plan = servingcert.PlanCA(secret, r.Clock.Now()); !plan.Needed() {
-			r.knownCA = ca
-			return nil
-		}
 		restored := r.knownCA != nil && plan.Reason != servingcert.ReasonExpired
 		if ca = r.knownCA; !restored {
 			if ca, err = servingcert.NewCA(r.Clock.Now()); err != nil {
@@ -131,7 +118,7 @@ func (r *Reconciler) generatedCA(ctx context.Context) (*certs.CA, error) {
 
 // keepCA sees to it that the generated CA survives a time in which another certificate is served. It makes none.
 func (r *Reconciler) keepCA(ctx context.Context) error {
-	secret, err := r.secretOrNil(ctx, r.caName())
+	secret, err := r.caSecret(ctx)
 	if err != nil {
 		return err
 	}
@@ -141,12 +128,6 @@ func (r *Reconciler) keepCA(ctx context.Context) error {
 		r.knownCA = ca
 		return nil
 	case r.knownCA == nil || plan.Reason == servingcert.ReasonExpired || !r.IsLeader():
-		return nil
-	}
-	if secret, err = r.liveSecret(ctx, r.caName()); err != nil {
-		return err
-	}
-	if _, plan = servingcert.PlanCA(secret, r.Clock.Now()); !plan.Needed() {
 		return nil
 	}
 	return r.writeCA(ctx, r.knownCA, secret, plan, true)
@@ -223,23 +204,17 @@ func (r *Reconciler) removeGenerated(ctx context.Context) error {
 // loadSigner loads the CA that signs client certificates, and makes it where needed.
 func (r *Reconciler) loadSigner(ctx context.Context) error {
 	name := types.NamespacedName{Namespace: r.Namespace, Name: r.Names.SignerSecret}
-	secret, found, err := r.Secrets.Get(ctx, name)
+	now := r.Clock.Now()
+	secret, err := r.ownSecret(ctx, name, func(secret *corev1.Secret) bool {
+		_, plan := planSigner(secret, now)
+		return plan.Needed()
+	})
 	if err != nil {
 		return err
 	}
-	if !found {
-		secret = nil
-	}
-	now := r.Clock.Now()
 	state, plan := planSigner(secret, now)
 	if plan.Needed() {
 		err := r.asLeader(func() error {
-			if secret, err = r.liveSecret(ctx, name); err != nil {
-				return err
-			}
-			if state, plan = planSigner(secret, now); !plan.Needed() {
-				return nil
-			}
 			made, data, err := nextSigner(state, r.knownSigner, plan, now)
 			if err != nil {
 				return err
@@ -267,18 +242,30 @@ func (r *Reconciler) loadSigner(ctx context.Context) error {
 	return nil
 }
 
-// liveSecret returns a Secret as it is now, or nil when it does not exist. What the watch has shown may be older than our own last write:
-// whoever is about to write looks first, and does not do the same thing twice.
-func (r *Reconciler) liveSecret(ctx context.Context, name types.NamespacedName) (*corev1.Secret, error) {
-	secret := &corev1.Secret{}
-	err := r.Live.Get(ctx, name, secret)
-	switch {
+// caSecret returns the Secret of the generated serving CA, or nil when it does not exist.
+func (r *Reconciler) caSecret(ctx context.Context) (*corev1.Secret, error) {
+	return r.ownSecret(ctx, r.caName(), func(secret *corev1.Secret) bool {
+		_, plan := servingcert.PlanCA(secret, r.Clock.Now())
+		return plan.Needed()
+	})
+}
+
+// ownSecret returns a Secret that the agent writes itself, or nil when it does not exist. What the watch has shown may be older than our
+// own last write: the leader, when it would have to write, asks the API server, and does not do the same thing twice.
+func (r *Reconciler) ownSecret(ctx context.Context, name types.NamespacedName, toWrite func(*corev1.Secret) bool) (*corev1.Secret, error) {
+	secret, err := r.secretOrNil(ctx, name)
+	if err != nil || !r.IsLeader() || !toWrite(secret) {
+		return secret, err
+	}
+	live := &corev1.Secret{}
+	switch err := r.Live.Get(ctx, name, live); {
+	case err == nil:
+		return live, nil
 	case apierrors.IsNotFound(err):
 		return nil, nil //nolint:nilnil // as secretOrNil
-	case err != nil:
-		return nil, fmt.Errorf("looking at Secret %s: %w", name, err)
+	default:
+		return secret, nil // what is written must not have changed since it was read: see applySecret
 	}
-	return secret, nil
 }
 
 func (r *Reconciler) asLeader(write func() error) error {
