@@ -238,6 +238,45 @@ type CredentialIssuerStatus struct {
 	//
 	// +optional
 	ServingCertificate *ServingCertificateStatus `json:"servingCertificate,omitempty"`
+
+	// objects names the objects that the agent makes and reads, as its configuration names them, so that clients need not guess. It is
+	// absent in a CredentialIssuer that another program than this agent reports to.
+	//
+	// +optional
+	Objects *ObjectNames `json:"objects,omitempty"`
+}
+
+// ObjectNames names the agent's objects. All of them are in one namespace, and each may be missing while it is not needed.
+type ObjectNames struct {
+	// namespace is the namespace of the agent and of its objects.
+	//
+	// +kubebuilder:validation:MinLength=1
+	Namespace string `json:"namespace"`
+
+	// loadBalancerService is the Service of type LoadBalancer in front of the impersonation proxy.
+	//
+	// +kubebuilder:validation:MinLength=1
+	LoadBalancerService string `json:"loadBalancerService"`
+
+	// clusterIPService is the Service of type ClusterIP in front of the impersonation proxy.
+	//
+	// +kubebuilder:validation:MinLength=1
+	ClusterIPService string `json:"clusterIPService"`
+
+	// generatedCertificateSecret holds the serving certificate that the agent generates.
+	//
+	// +kubebuilder:validation:MinLength=1
+	GeneratedCertificateSecret string `json:"generatedCertificateSecret"`
+
+	// generatedCASecret holds the CA of the serving certificate that the agent generates.
+	//
+	// +kubebuilder:validation:MinLength=1
+	GeneratedCASecret string `json:"generatedCASecret"`
+
+	// lastGoodCertificateSecret holds the agent's copy of the external certificate in service.
+	//
+	// +kubebuilder:validation:MinLength=1
+	LastGoodCertificateSecret string `json:"lastGoodCertificateSecret"`
 }
 
 // ServingCertificateSource names where a serving certificate comes from.
@@ -338,6 +377,13 @@ type CredentialIssuerStrategy struct {
 	// +kubebuilder:validation:MinLength=1
 	Message string `json:"message"`
 
+	// findings are what is wrong or worth knowing, the most severe first. message tells people the same; programs read the codes here.
+	//
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=50
+	// +optional
+	Findings []StrategyFinding `json:"findings,omitempty"`
+
 	// lastUpdateTime is when this entry last changed.
 	LastUpdateTime metav1.Time `json:"lastUpdateTime"`
 
@@ -345,6 +391,36 @@ type CredentialIssuerStrategy struct {
 	//
 	// +optional
 	Frontend *CredentialIssuerFrontend `json:"frontend,omitempty"`
+}
+
+// FindingSeverity says how bad a finding is.
+// +kubebuilder:validation:Enum=Error;Warning;Info
+type FindingSeverity string
+
+// The severities.
+const (
+	// FindingError means that what the spec asks for does not take effect.
+	FindingError FindingSeverity = "Error"
+	// FindingWarning means that it does, and that some clients are hurt, or will be.
+	FindingWarning FindingSeverity = "Warning"
+	// FindingInfo means that it is worth knowing.
+	FindingInfo FindingSeverity = "Info"
+)
+
+// StrategyFinding is one thing that is wrong with a strategy, or worth knowing about it.
+type StrategyFinding struct {
+	// code is a stable CamelCase word. `pinniped explain CODE` tells cause, consequence and mending of those about certificates.
+	//
+	// +kubebuilder:validation:MinLength=1
+	Code string `json:"code"`
+
+	// severity is "Error", "Warning" or "Info".
+	Severity FindingSeverity `json:"severity"`
+
+	// message says it in a sentence, for people.
+	//
+	// +kubebuilder:validation:MinLength=1
+	Message string `json:"message"`
 }
 
 // CredentialIssuerFrontend says how clients connect: type tells which of the other fields is set.
