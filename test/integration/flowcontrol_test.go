@@ -51,15 +51,23 @@ func TestReviewsHaveAQueueOfTheirOwn(t *testing.T) {
 		inNamespace  = "/namespaces/" + devinstall.Namespace
 	)
 	for _, test := range []struct{ name, method, path, body, want string }{
-		{"puts access reviews with reviews", http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews",
-			`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"ann","nonResourceAttributes":{"path":"/","verb":"get"}}}`, reviews},
-		{"puts token reviews with reviews", http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews",
-			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"none"}}`, reviews},
+		{
+			"puts access reviews with reviews", http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+			`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"ann","nonResourceAttributes":{"path":"/","verb":"get"}}}`, reviews,
+		},
+		{
+			"puts token reviews with reviews", http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews",
+			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"none"}}`, reviews,
+		},
 		{"puts Leases elsewhere", http.MethodGet, "/apis/coordination.k8s.io/v1" + inNamespace + "/leases/pinniped-concierge", "", own},
-		{"puts tokens elsewhere", http.MethodPost, "/api/v1" + inNamespace + "/serviceaccounts/pinniped-concierge-impersonation-proxy/token",
-			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":600}}`, own},
-		{"puts what the agent looks at itself elsewhere", http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
-			`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"nonResourceAttributes":{"path":"/","verb":"get"}}}`, own},
+		{
+			"puts tokens elsewhere", http.MethodPost, "/api/v1" + inNamespace + "/serviceaccounts/pinniped-concierge-impersonation-proxy/token",
+			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":600}}`, own,
+		},
+		{
+			"puts what the agent looks at itself elsewhere", http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+			`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"nonResourceAttributes":{"path":"/","verb":"get"}}}`, own,
+		},
 		{"puts paths that are no resource elsewhere", http.MethodGet, "/version", "", own},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -128,4 +136,3 @@ func TestFlowControlCanBeLeftOut(t *testing.T) {
 		t.Error("the component changes more than flow control")
 	}
 }
-
