@@ -26,8 +26,8 @@ type anonymousPolicy struct {
 	rest   bool
 }
 
-// anonymousAuthenticator admits anonymous users where the API server does, and always to TokenCredentialRequest: that
-// is how a user without credentials gets some.
+// anonymousAuthenticator admits anonymous users where the API server does. It always admits them to TokenCredentialRequest, which
+// is how users without credentials get some.
 type anonymousAuthenticator struct {
 	loginGroup string
 	policy     atomic.Pointer[anonymousPolicy]
@@ -61,7 +61,7 @@ func (a *anonymousAuthenticator) admits(req *http.Request) bool {
 		info.Resource == "tokencredentialrequests" && info.Subresource == ""
 }
 
-// anonymousProber finds out what the API server admits by asking it without credentials.
+// anonymousProber sends requests without credentials to the API server to find out which of them it admits.
 type anonymousProber struct {
 	upstream  *url.URL
 	transport http.RoundTripper
@@ -77,7 +77,7 @@ func (p *anonymousProber) probe(ctx context.Context) (*anonymousPolicy, error) {
 	for i, path := range healthPaths[1:] {
 		admitted, err := p.admitted(ctx, path, "")
 		if err != nil {
-			admitted = health // An API server without this path, or one that is not ready: as /healthz.
+			admitted = health // the API server does not have this path or is not ready: same as /healthz
 		}
 		policy.health[i+1] = admitted
 	}
@@ -113,7 +113,7 @@ func (p *anonymousProber) admitted(ctx context.Context, path, query string) (boo
 	return false, fmt.Errorf("unexpected answer %q", res.Status)
 }
 
-// refresh asks again. Without an answer the last one stays.
+// refresh probes again. When the API server gives no answer, the last policy is kept.
 func (a *anonymousAuthenticator) refresh(ctx context.Context, p *anonymousProber) {
 	policy, err := p.probe(ctx)
 	if err != nil {

@@ -23,15 +23,15 @@ import (
 // auditIDHeader is Audit-ID as net/http spells it.
 const auditIDHeader = "Audit-Id"
 
-// AuditLog is a log of the requests that the proxy gets: who asked, from where, as whom, and what was answered. It has the form of the API
-// server's own audit log, follows the same kind of policy, and gives a request the same Audit-ID there and here.
+// AuditLog is a log of the requests that the proxy gets: who asked, from where, as whom, and what was answered. It has the format of the
+// API server's own audit log and follows the same kind of policy. A request has the same Audit-ID in both logs.
 type AuditLog struct {
 	sink   audit.Sink
 	policy audit.PolicyRuleEvaluator
 }
 
-// NewAuditLog makes a log that follows the policy in a file (kind Policy of audit.k8s.io/v1) and writes one line of JSON for each event. Bodies
-// are not here to be logged, so the levels Request and RequestResponse are the same as Metadata.
+// NewAuditLog makes a log that follows the policy in a file (kind Policy of audit.k8s.io/v1) and writes one line of JSON for each event. The
+// proxy does not read bodies, so the levels Request and RequestResponse are the same as Metadata.
 func NewAuditLog(policyFile string, to io.Writer) (*AuditLog, error) {
 	rules, err := policy.LoadPolicyFromFile(policyFile)
 	if err != nil {
@@ -43,7 +43,7 @@ func NewAuditLog(policyFile string, to io.Writer) (*AuditLog, error) {
 	}, nil
 }
 
-// begin gives each request an Audit-ID and the place where the filters leave what they know.
+// begin gives each request an Audit-ID, and a context in which the filters can note what they know.
 func (l *AuditLog) begin(next http.Handler) http.Handler {
 	return filters.WithAuditInit(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		// The API server takes over an ID that it is given.
@@ -58,7 +58,7 @@ func (l *AuditLog) write(next http.Handler, s runtime.NegotiatedSerializer) http
 		state := stateFrom(req.Context())
 		return state.longRunning || state.upgrade != ""
 	}
-	// What the filters leave by a panic is an answer, not a bug to be logged.
+	// The filters also use panics to answer requests, and those must not be logged as bugs.
 	return filters.WithAudit(recoverPanics(next, s), l.sink, l.policy, streams)
 }
 
@@ -67,7 +67,7 @@ func (l *AuditLog) writeRefused(next http.Handler) http.Handler {
 	return filters.WithFailedAuthenticationAudit(next, l.sink, l.policy)
 }
 
-// noteDecision leaves the decision about a request in the log.
+// noteDecision writes the decision about a request into the audit log.
 func noteDecision(ctx context.Context, verdict authorizer.Decision, reason string, err error) {
 	switch {
 	case err != nil: // nothing was decided
@@ -78,7 +78,7 @@ func noteDecision(ctx context.Context, verdict authorizer.Decision, reason strin
 	}
 }
 
-// metadataAtMost lowers what a policy asks for to what is known here.
+// metadataAtMost lowers the level of a policy to Metadata, because the proxy knows no more.
 type metadataAtMost struct{ audit.PolicyRuleEvaluator }
 
 func (m metadataAtMost) EvaluatePolicyRule(attributes authorizer.Attributes) audit.RequestAuditConfig {
@@ -89,7 +89,7 @@ func (m metadataAtMost) EvaluatePolicyRule(attributes authorizer.Attributes) aud
 	return config
 }
 
-// withoutTokens takes tokens out of URLs, where they do nothing and should not be, before they are written down.
+// withoutTokens removes tokens from URLs before they are logged. Tokens have no effect there, but clients put them there by mistake.
 type withoutTokens struct{ audit.Sink }
 
 func (s withoutTokens) ProcessEvents(events ...*auditinternal.Event) bool {
@@ -114,7 +114,7 @@ func withoutToken(uri string) string {
 	return path + "?" + strings.Join(parts, "&")
 }
 
-// lineWriter keeps lines of requests at the same time apart.
+// lineWriter writes one line at a time.
 type lineWriter struct {
 	mu sync.Mutex
 	to io.Writer

@@ -15,6 +15,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/group"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
@@ -34,8 +35,9 @@ const (
 	maxTokens       = 4096
 )
 
-// newAuthenticator tries what the API server tries, in its order: front proxy, client certificate, bearer token, token
-// in the websocket subprotocol, and anonymous if nothing was presented. So a certificate wins over a token.
+// newAuthenticator tries the credentials that the API server takes, in the API server's order: front proxy, client
+// certificate, bearer token, token in the websocket subprotocol. A request without any credential is anonymous. So a
+// certificate wins over a token.
 func newAuthenticator(trusted *trustStore, tokens authenticator.Token, anonymous authenticator.Request, clk clock.PassiveClock) authenticator.Request {
 	kept := rememberToken{tokens}
 	presented := union.New(
@@ -44,11 +46,11 @@ func newAuthenticator(trusted *trustStore, tokens authenticator.Token, anonymous
 		bearertoken.New(kept),
 		websocket.NewProtocolAuthenticator(kept),
 	)
-	// A credential that was presented and is no good must not become anonymous: hence fail on error.
+	// A client whose credential is not valid must get 401, and not become anonymous: hence fail on error.
 	return union.NewFailOnError(namedUsers{group.NewAuthenticatedGroupAdder(presented)}, anonymous)
 }
 
-// namedUsers refuses users without a name: no name is no identity, whoever vouches for it.
+// namedUsers refuses users whose name is empty or blank, whatever authenticator accepted them.
 type namedUsers struct {
 	authenticator.Request
 }
@@ -61,8 +63,22 @@ func (a namedUsers) AuthenticateRequest(req *http.Request) (*authenticator.Respo
 	return response, ok, err
 }
 
-// unauthenticated answers when no authenticator accepted the request: 401, or 503 when the API server could not be
-// asked. A client takes 401 as the end of its credential, which an outage is not.
+// rememberToken notes the token by which a request was authenticated. A certificate is tried first, so no token is noted for a
+// request that also has a good certificate.
+type rememberToken struct {
+	authenticator.Token
+}
+
+func (r rememberToken) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	response, ok, err := r.Token.AuthenticateToken(ctx, token)
+	if state := stateFrom(ctx); ok && err == nil && state != nil {
+		state.clientToken = token
+	}
+	return response, ok, err
+}
+
+// unauthenticated answers requests that no authenticator accepted. The answer is 401, or 503 when the API server could not
+// be asked: a client that gets 401 throws its credential away, and an outage is no reason for that.
 func unauthenticated(s runtime.NegotiatedSerializer) http.Handler {
 	unauthorized := filters.Unauthorized(s)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -74,28 +90,28 @@ func unauthenticated(s runtime.NegotiatedSerializer) http.Handler {
 	})
 }
 
-// tokenReviewer authenticates bearer tokens by TokenReview. Answers are cached under a keyed hash of the token, so the
-// cache holds no tokens; several requests with one token at once cause one review.
+// tokenReviewer authenticates bearer tokens by TokenReview. Its cache holds no tokens: answers are kept under a keyed hash of
+// the token. Requests with the same token that come at the same time cause one review.
 type tokenReviewer struct {
 	reviews authenticationv1client.TokenReviewInterface
 	clock   clock.PassiveClock
 	salt    [sha256.Size]byte
-	cache   *boundedCache[[sha256.Size]byte, *tokenAnswer]
+	cache   *cache.LRUExpireCache // *tokenAnswer by the keyed hash of the token
 	flights singleflight.Group
 	counts  reviewCounts
 }
 
 // tokenAnswer is what the API server said about a token.
 type tokenAnswer struct {
-	response *authenticator.Response // nil when the token is no good
-	err      error                   // why, if the API server said so
+	response *authenticator.Response // nil when the token is not valid
+	err      error                   // why the token is not valid, if the API server gave a reason
 }
 
 func newTokenReviewer(reviews authenticationv1client.TokenReviewInterface, clk clock.PassiveClock) (*tokenReviewer, error) {
 	r := &tokenReviewer{
 		reviews: reviews,
 		clock:   clk,
-		cache:   newBoundedCache[[sha256.Size]byte, *tokenAnswer](maxTokens),
+		cache:   cache.NewLRUExpireCacheWithClock(maxTokens, clk),
 	}
 	if _, err := rand.Read(r.salt[:]); err != nil {
 		return nil, fmt.Errorf("making a key for the token cache: %w", err)
@@ -117,13 +133,13 @@ func (r *tokenReviewer) AuthenticateToken(ctx context.Context, token string) (*a
 
 func (r *tokenReviewer) answer(ctx context.Context, token string) (*tokenAnswer, error) {
 	key := sha256.Sum256(append(r.salt[:len(r.salt):len(r.salt)], token...))
-	if answer, ok := r.cache.get(key, r.clock.Now()); ok {
+	if answer, ok := r.cache.Get(key); ok {
 		r.counts.hits.Add(1)
-		return answer, nil
+		return answer.(*tokenAnswer), nil
 	}
 	r.counts.misses.Add(1)
 	flight := r.flights.DoChan(string(key[:]), func() (any, error) {
-		if answer, ok := r.cache.get(key, r.clock.Now()); ok { // it was reviewed in between
+		if answer, ok := r.cache.Get(key); ok { // it was reviewed in between
 			return answer, nil
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
@@ -137,7 +153,7 @@ func (r *tokenReviewer) answer(ctx context.Context, token string) (*tokenAnswer,
 		if answer.response != nil {
 			ttl = tokenSuccessTTL
 		}
-		r.cache.put(key, answer, started.Add(ttl))
+		r.cache.Add(key, answer, ttl-r.clock.Since(started))
 		return answer, nil
 	})
 	select {
@@ -161,7 +177,7 @@ func (r *tokenReviewer) review(ctx context.Context, token string) (*tokenAnswer,
 	if !result.Status.Authenticated {
 		answer := &tokenAnswer{}
 		if result.Status.Error != "" {
-			// Whoever wrote this text had the token; it must not come out here.
+			// The token's authenticator wrote this text and may have put the token into it.
 			said := strings.ReplaceAll(result.Status.Error, token, "[token]")
 			answer.err = errors.New("the token review says: " + bounded(said))
 		}
@@ -184,7 +200,7 @@ func (r *tokenReviewer) review(ctx context.Context, token string) (*tokenAnswer,
 // unlogged is for requests with a token in their body: at its highest levels, client-go logs bodies.
 func unlogged(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
 
-// bounded cuts a text that somebody else wrote to a length that fits a log line.
+// bounded cuts a text that came from outside to a length that fits into a log line.
 func bounded(text string) string {
 	const most = 512
 	if len(text) > most {

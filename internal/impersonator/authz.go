@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters"
@@ -36,19 +37,19 @@ type decision struct {
 	reason  string
 }
 
-// accessReviewer authorizes by SubjectAccessReview. Equal questions at once cause one review; answers are kept for a
-// short time, counted from the moment the question was asked.
+// accessReviewer authorizes by SubjectAccessReview. Equal questions that come at the same time cause one review. Answers are
+// kept for a short time, which is counted from the moment at which the API server was asked.
 type accessReviewer struct {
 	reviews  authorizationv1client.SubjectAccessReviewInterface
 	clock    clock.PassiveClock
 	allowTTL time.Duration
 	denyTTL  time.Duration
-	cache    *boundedCache[[sha256.Size]byte, decision]
+	cache    *cache.LRUExpireCache // decision by the hash of the question
 	flights  singleflight.Group
 	counts   reviewCounts
 }
 
-// Authorize implements authorizer.UnconditionalAuthorizer. The reason always says that the decision was made here.
+// Authorize implements authorizer.UnconditionalAuthorizer. The reason that it returns always names this proxy.
 func (r *accessReviewer) Authorize(ctx context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
 	known, answer, err := r.ask(ctx, attributes)
 	if answer != nil {
@@ -64,8 +65,8 @@ func madeHere(reason string) string {
 	return reason + decisionMadeBy
 }
 
-// ask returns the decision when it is known already, or an error, or else a function that waits for the review that is
-// now under way.
+// ask returns the decision if it is already known. If it is not, ask starts a review and returns answer, a function that waits
+// for the review.
 func (r *accessReviewer) ask(ctx context.Context, attributes authorizer.Attributes) (
 	known decision, answer func(context.Context) (authorizer.Decision, string, error), err error,
 ) {
@@ -81,7 +82,7 @@ func (r *accessReviewer) ask(ctx context.Context, attributes authorizer.Attribut
 		return decision{verdict: authorizer.DecisionAllow}, nil, nil
 	}
 	spec := reviewSpec(attributes)
-	// The encoding is deterministic and unambiguous, so it identifies the question.
+	// Two specs have the same encoding only if they ask the same question.
 	encoded, err := spec.Marshal()
 	if err != nil {
 		return decision{verdict: authorizer.DecisionDeny}, nil, fmt.Errorf("encoding the access review: %w", err)
@@ -112,10 +113,14 @@ func (r *accessReviewer) ask(ctx context.Context, attributes authorizer.Attribut
 	}, nil
 }
 
-// known returns the answer to a question that need not be asked.
+// known returns the answer to a question that was answered recently.
 func (r *accessReviewer) known(key [sha256.Size]byte, verb string) (decision, bool) {
-	known, ok := r.cache.get(key, r.clock.Now())
-	return known, ok && (known.verdict != authorizer.DecisionAllow || !rememberedByAsker(verb))
+	found, ok := r.cache.Get(key)
+	if !ok {
+		return decision{}, false
+	}
+	known := found.(decision)
+	return known, (known.verdict != authorizer.DecisionAllow || !rememberedByAsker(verb))
 }
 
 func (r *accessReviewer) review(ctx context.Context, key [sha256.Size]byte, spec authorizationv1.SubjectAccessReviewSpec) (decision, error) {
@@ -134,12 +139,12 @@ func (r *accessReviewer) review(ctx context.Context, key [sha256.Size]byte, spec
 	case result.Status.Allowed:
 		answer.verdict, ttl = authorizer.DecisionAllow, r.allowTTL
 	}
-	r.cache.put(key, answer, asked.Add(ttl))
+	r.cache.Add(key, answer, ttl-r.clock.Since(asked))
 	return answer, nil
 }
 
-// authorize lets pass what the reviewer allows, and answers 403 otherwise. A plain read passes while its review is
-// under way: see afterReview.
+// authorize passes on what the reviewer allows, and answers 403 to the rest. A speculative read is passed on while its review
+// is under way; holdUntilAuthorized then waits for the review.
 func authorize(next http.Handler, r *accessReviewer, note decided, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
@@ -151,8 +156,8 @@ func authorize(next http.Handler, r *accessReviewer, note decided, s runtime.Neg
 		for asked := attributes; asked != nil; asked = alsoNeeded(asked) {
 			known, answer, err := r.ask(ctx, asked)
 			state := stateFrom(ctx)
-			if answer != nil && mayGoBeside(req, state) {
-				state.review = &underReview{attributes: asked, answer: answer, note: note}
+			if answer != nil && maySpeculate(req, state) {
+				state.review = &pendingReview{attributes: asked, answer: answer, note: note}
 				continue
 			}
 			verdict, reason := known.verdict, madeHere(known.reason)
@@ -169,7 +174,7 @@ func authorize(next http.Handler, r *accessReviewer, note decided, s runtime.Neg
 	})
 }
 
-// decided is told of decisions; nil when nobody wants to know.
+// decided is called with every decision. It is nil when there is no audit log to write decisions to.
 type decided func(ctx context.Context, verdict authorizer.Decision, reason string, err error)
 
 func (d decided) tell(ctx context.Context, verdict authorizer.Decision, reason string, err error) {
@@ -178,7 +183,7 @@ func (d decided) tell(ctx context.Context, verdict authorizer.Decision, reason s
 	}
 }
 
-// refusal turns what a reviewer said into the answer for the client, nil when the request is allowed.
+// refusal turns a reviewer's decision into the error for the client. It is nil when the request is allowed.
 func refusal(ctx context.Context, asked authorizer.Attributes, verdict authorizer.Decision, reason string, err error) error {
 	switch {
 	case verdict == authorizer.DecisionAllow:
@@ -192,8 +197,8 @@ func refusal(ctx context.Context, asked authorizer.Attributes, verdict authorize
 	return responsewriters.ForbiddenStatusError(asked, reason)
 }
 
-// alsoNeeded returns what has to be allowed besides asked. Running a command in a pod is create, also when a websocket
-// client has to say it with GET: old API servers would be content with get.
+// alsoNeeded returns a second question that has to be allowed too, or nil. Websocket clients run commands in pods with the
+// method GET, for which an old API server only asks whether get is allowed. Here create has to be allowed as well.
 func alsoNeeded(asked authorizer.Attributes) authorizer.Attributes {
 	if asked.GetVerb() == "create" || !asked.IsResourceRequest() || asked.GetAPIGroup() != "" || asked.GetResource() != "pods" {
 		return nil

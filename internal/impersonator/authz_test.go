@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
 )
 
 // allowing returns an authorizer that allows "verb resource[/subresource]" and paths.
@@ -85,7 +86,7 @@ func TestDenials(t *testing.T) {
 		})
 	}
 	for _, sent := range p.api.requests() {
-		// A plain read may be sent while its review is under way: see TestReadsGoBesideTheirReview.
+		// A plain read may be sent while its review is under way: see TestSpeculativeReads.
 		if sent.Method != "GET" || sent.URI != "/api/v1/namespaces/kube-system/pods/x" {
 			t.Errorf("want nothing sent on, got %s %s", sent.Method, sent.URI)
 		}
@@ -246,6 +247,27 @@ func TestReviewCache(t *testing.T) {
 }
 
 // TestRevokedPermissionsEnd takes away permissions of every kind that something may remember.
+// TestBoundedCaches puts more into each cache than it holds.
+func TestBoundedCaches(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	for name, one := range map[string]struct {
+		cache *cache.LRUExpireCache
+		most  int
+	}{
+		"access reviews": {p.access.cache, maxDecisions},
+		"token reviews":  {p.tokens.cache, maxTokens},
+		"certificates":   {p.Server.trust.store.current().verified, maxVerified},
+	} {
+		for i := range one.most + 10 {
+			one.cache.Add(i, nil, time.Minute)
+		}
+		if got := len(one.cache.Keys()); got != one.most {
+			t.Errorf("%s: want %d kept, got %d", name, one.most, got)
+		}
+	}
+}
+
 func TestRevokedPermissionsEnd(t *testing.T) {
 	t.Parallel()
 	nested := http.Header{"Impersonate-User": {"jane"}}

@@ -1,7 +1,6 @@
 package impersonator
 
 import (
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -16,6 +15,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
@@ -86,7 +86,7 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 		b.Fatal(err)
 	}
 	bundle := &CABundle{PEM: ca.CertPEM()}
-	store := newTrustStore(func() *CABundle { return bundle }, klog.Background())
+	store := newTrustStore(func() *CABundle { return bundle }, clock.RealClock{}, klog.Background())
 	client := fake.NewClientset()
 	client.PrependReactor("create", "tokenreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &authenticationv1.TokenReview{Status: authenticationv1.TokenReviewStatus{Authenticated: true, User: benchUser}}, nil
@@ -105,7 +105,7 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 	}
 	f := &forwarder{upstream: &upstream{address: address}, token: &staticToken{token: upstreamToken}, serializer: s}
 	f.plain = f.proxy(newBufferPool(bufferSize))
-	f.plain.Transport = &asUser{token: f.token, carrier: newCarrier(&apiVersion{}, tokens), next: answering(body)}
+	f.plain.Transport = &asUser{token: f.token, passThrough: newTokenPassThrough(&apiVersion{}, tokens), next: answering(body)}
 	c := &chain{
 		serializer:    s,
 		drain:         newDrain(),
@@ -115,7 +115,7 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 		authorizer: &accessReviewer{
 			reviews: client.AuthorizationV1().SubjectAccessReviews(), clock: clock.RealClock{},
 			allowTTL: 10 * time.Second, denyTTL: time.Second,
-			cache: newBoundedCache[[sha256.Size]byte, decision](maxDecisions),
+			cache: cache.NewLRUExpireCacheWithClock(maxDecisions, clock.RealClock{}),
 		},
 		forward: f, clock: clock.RealClock{}, allowTTL: 10 * time.Second,
 	}

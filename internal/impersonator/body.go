@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// boundBody gives a client patience to send its body, unless it is the body of a stream that goes on. Without that, net/http
-// waits without end: for a handler that reads, and, in HTTP/1.1, also before the answer of one that did not read. So whoever
-// says that there is a body and sends none would keep a connection for good, known to us or not.
+// boundBody limits the time in which a client has to send its body. Streams have no limit. Without it, net/http waits for ever
+// for a body that was announced and does not come, and in HTTP/1.1 it does so even when the handler reads nothing. A client
+// could hold a connection that way without any credential.
 func boundBody(next http.Handler, patience time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.ContentLength == 0 {
@@ -23,23 +23,23 @@ func boundBody(next http.Handler, patience time.Duration) http.Handler {
 			due:        time.Now().Add(patience),
 			deadline:   http.NewResponseController(w).SetReadDeadline,
 		}
-		_ = body.deadline(body.due) // an error says that the connection is gone, which reading tells as well
+		_ = body.deadline(body.due) // it fails only when the connection is gone, and then reading fails too
 		defer body.over()
-		state.awaited = body
-		req.Body = body // req is not the server's own, which has to keep the body it knows
+		state.body = body
+		req.Body = body // req is a copy: the server needs its own body in its own request
 		next.ServeHTTP(w, req)
 	})
 }
 
-// boundedBody takes the deadline away as soon as it does not matter any more: in HTTP/1.1 it is one of the connection, which is
-// read from while the answer is awaited, to see whether the client leaves.
+// boundedBody removes the read deadline as soon as the body has been read. In HTTP/1.1 the deadline is one of the whole
+// connection, and net/http goes on reading from the connection to see whether the client leaves.
 type boundedBody struct {
 	io.ReadCloser
 	state *requestState
 	due   time.Time
 
 	mu       sync.Mutex
-	deadline func(time.Time) error // nil when it was taken away, or the request is over
+	deadline func(time.Time) error // nil after the deadline was removed or the request ended
 }
 
 // Read implements io.Reader.
@@ -63,8 +63,8 @@ func (b *boundedBody) unbind() {
 	}
 }
 
-// late is true when the body did not come in time. In HTTP/1.1 net/http ends the request's context first, and only then does whoever
-// reads the body hear of it.
+// late is true when the body did not come in time. In HTTP/1.1 net/http ends the request's context when the deadline passes, so
+// a cancelled request may mean that the body is late.
 func (b *boundedBody) late() bool {
 	if b == nil {
 		return false
@@ -74,7 +74,8 @@ func (b *boundedBody) late() bool {
 	return b.deadline != nil && !time.Now().Before(b.due)
 }
 
-// over is for the end of the handler: a transport may read on, but the connection is not this request's any more.
+// over is called when the handler returns. The transport may still be reading, but the connection's deadline is now that of the
+// next request.
 func (b *boundedBody) over() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

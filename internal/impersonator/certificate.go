@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// certificateKey stands for a client certificate with the intermediates it was presented with.
+// certificateKey is a hash of a client certificate and of the intermediates that were presented with it.
 type certificateKey [sha256.Size]byte
 
 type verifiedCertificate struct {
@@ -21,8 +21,8 @@ type verifiedCertificate struct {
 	notBefore time.Time
 }
 
-// certificateAuthenticator reads the user from a client certificate: common name, organizations, UID. A certificate
-// is verified once in each generation of CAs; afterwards only its dates are looked at.
+// certificateAuthenticator reads the user from a client certificate: common name, organizations, UID. It verifies a
+// certificate once, and again after the CAs have changed. In between it only looks at the dates.
 type certificateAuthenticator struct {
 	trust *trustStore
 	clock clock.PassiveClock
@@ -34,8 +34,10 @@ func (a *certificateAuthenticator) AuthenticateRequest(req *http.Request) (*auth
 	}
 	presented := req.TLS.PeerCertificates
 	key, now, trusted := keyOf(presented), a.clock.Now(), a.trust.current()
-	if known, ok := trusted.verified.get(key, now); ok && !now.Before(known.notBefore) {
-		return known.response, true, nil
+	if found, ok := trusted.verified.Get(key); ok {
+		if known := found.(*verifiedCertificate); !now.Before(known.notBefore) {
+			return known.response, true, nil
+		}
 	}
 	options := x509.VerifyOptions{
 		Roots:         trusted.clients,
@@ -59,7 +61,7 @@ func (a *certificateAuthenticator) AuthenticateRequest(req *http.Request) (*auth
 		return nil, false, errors.New("the client certificate has no common name")
 	}
 	from, until := window(chains[0])
-	trusted.verified.put(key, &verifiedCertificate{response: response, notBefore: from}, until)
+	trusted.verified.Add(key, &verifiedCertificate{response: response, notBefore: from}, until.Sub(now))
 	return response, true, nil
 }
 
@@ -75,7 +77,7 @@ func keyOf(certificates []*x509.Certificate) certificateKey {
 	return certificateKey(h.Sum(nil))
 }
 
-// window returns when every certificate of the chain is valid: from the first, until but not at the second.
+// window returns the time in which every certificate of the chain is valid.
 func window(chain []*x509.Certificate) (from, until time.Time) {
 	from, until = chain[0].NotBefore, chain[0].NotAfter
 	for _, c := range chain[1:] {
@@ -89,8 +91,8 @@ func window(chain []*x509.Certificate) (from, until time.Time) {
 	return from, until
 }
 
-// frontProxyAuthenticator believes the X-Remote-* headers of a client that presents the front proxy's certificate.
-// Without such a header there is nothing to believe, so the certificate is not verified for it.
+// frontProxyAuthenticator believes the X-Remote-* headers of a client that presents the front proxy's certificate. It does not
+// look at the certificate of a request without such headers.
 type frontProxyAuthenticator struct {
 	trust *trustStore
 }

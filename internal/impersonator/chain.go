@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// chain is what the handler is made of.
+// chain holds everything that the filters need.
 type chain struct {
 	serializer    runtime.NegotiatedSerializer
 	drain         *drain
@@ -33,11 +33,12 @@ type chain struct {
 	bodyTimeout   time.Duration
 }
 
-// handler puts the filters together. The last line is the outermost: a request meets them from the bottom to the top.
+// handler puts the filters together. The last line adds the outermost filter: a request goes through them from the bottom to
+// the top.
 func (c *chain) handler() http.Handler {
 	s := c.serializer
 	h, unknown := c.forward, unauthenticated(s)
-	// May that user do this? 403 by SubjectAccessReview; a plain read is sent meanwhile, and its answer held back.
+	// May that user do this? 403 by SubjectAccessReview; a plain read is sent before the review is answered.
 	h = authorize(h, c.authorizer, c.decided(), s)
 	// An Impersonate- header that nested impersonation did not consume is refused.
 	h = refuseLeftovers(h, s)
@@ -62,7 +63,7 @@ func (c *chain) handler() http.Handler {
 	// Ends the wait for a body that does not come.
 	h = boundBody(h, c.bodyTimeout)
 	// Closes connections that open streams only to reset them.
-	h = endAbuse(h)
+	h = limitRapidReset(h)
 	if c.audit != nil {
 		// A name for the request in both audit logs.
 		h = c.audit.begin(h)
@@ -77,7 +78,7 @@ func (c *chain) handler() http.Handler {
 	return setUp(h)
 }
 
-// decided is told of the decision about each request, nil when nobody wants to know.
+// decided returns the function that is called with every decision, nil without an audit log.
 func (c *chain) decided() decided {
 	if c.audit == nil {
 		return nil
@@ -127,8 +128,9 @@ func setUp(next http.Handler) http.Handler {
 	})
 }
 
-// recoverPanics answers 500 and keeps the connection, when a handler panics. Two panics are no bugs: the one by which
-// net/http ends a broken answer, and the one by which nested impersonation says that the API server gave no answer.
+// recoverPanics answers 500 when a handler panics. Two panics are no bugs and are treated apart: http.ErrAbortHandler, by which
+// a handler tells net/http that an answer broke off, and unansweredPanic, which says that the API server gave no answer about
+// a nested impersonation.
 func recoverPanics(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		defer func() {

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// upstreamProblem is why a request could not be forwarded, or why its answer could not be used.
+// upstreamProblem says why a request could not be forwarded, or why the API server's answer could not be used.
 type upstreamProblem int
 
 const (
@@ -45,7 +45,7 @@ type upstreamCounts struct {
 
 func (c *upstreamCounts) problem(p upstreamProblem) { c.problems[p].Add(1) }
 
-// dialer returns dial with its connections counted in open while they are.
+// dialer wraps dial so that open is the number of its connections that are open.
 func (c *upstreamCounts) dialer(dial dialFunc, open *atomic.Int64) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
@@ -61,7 +61,7 @@ func (c *upstreamCounts) dialer(dial dialFunc, open *atomic.Int64) dialFunc {
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// countedConn is counted until it is closed.
+// countedConn is a connection that is subtracted from open when it is closed.
 type countedConn struct {
 	net.Conn
 	open *atomic.Int64

@@ -3,7 +3,7 @@
 //
 // # Who is trusted with what
 //
-//   - The client is trusted with nothing. Whatever it says about identity (Impersonate-*, X-Remote-*, X-Forwarded-* and
+//   - The client is trusted with nothing. All that it says about identity (Impersonate-*, X-Remote-*, X-Forwarded-* and
 //     look-alikes of these) is consumed by an authenticator that has proof, removed, or refused.
 //   - The API server is trusted to answer TokenReviews and SubjectAccessReviews, and to publish the client CA and the
 //     front proxy settings in the ConfigMap kube-system/extension-apiserver-authentication. It checks every request
@@ -22,8 +22,8 @@
 // RoundTripper (asUser): it runs after hop-by-hop headers were removed, so that a Connection header cannot name ours,
 // and it can refuse, which Rewrite cannot. No user in the context means no request.
 //
-// One thing is out of order: a plain read is sent while its access review is under way, and the answer held back until the
-// review has allowed it (beside.go). Nothing that could act is ever sent before it was allowed.
+// There is one exception: a plain read is sent while its access review is under way, and the answer is held back until the
+// review allows it (speculative.go). A request that could change something is sent only after it was allowed.
 //
 // # Nested impersonation
 //
@@ -36,9 +36,9 @@
 // # UIDs
 //
 // A user with a UID (every service account) is impersonated with Impersonate-Uid, which API servers know since 1.22. An
-// older one would ignore it and see another user, so it gets the client's own bearer token and no impersonation, after
-// that token has proven alone that it is the user who was authorized (passthrough.go). In every other case the client's
-// token stays here.
+// older one would ignore it and see another user. So the older one gets the client's own bearer token and no
+// impersonation. Before that, the proxy checks that the token alone belongs to the user who was authorized
+// (passthrough.go). In every other case the client's token is not sent on.
 //
 // # When something is missing
 //

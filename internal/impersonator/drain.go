@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// errDraining is why the context of a stream ended, when the proxy ended it.
+// errDraining is the cause of the end of a stream that the proxy ended because it shuts down.
 var errDraining = errors.New("the impersonation proxy is shutting down")
 
-// drain knows which requests are being served, and ends those that would not end by themselves.
+// drain counts the requests that are being served. At shutdown it ends the streams, which would not end by themselves.
 type drain struct {
 	leaving atomic.Bool
 
@@ -21,7 +21,7 @@ type drain struct {
 	serving int
 	streams map[*stream]struct{}
 	ended   bool          // streams were ended
-	wanted  bool          // somebody waits for idle
+	wanted  bool          // the shutdown waits for idle
 	idle    chan struct{} // closed when wanted and nothing is being served
 }
 
@@ -103,7 +103,7 @@ func (d *drain) endStreams() {
 	}
 }
 
-// whenIdle returns a channel that is closed when nothing is being served. It is for the end, when nothing new comes.
+// whenIdle returns a channel that is closed when no request is being served any more. It is called when no new requests come.
 func (d *drain) whenIdle() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()

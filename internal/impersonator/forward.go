@@ -20,26 +20,26 @@ import (
 
 const (
 	bufferSize = 8 * frameSize
-	// A watch keeps its buffer as long as it is open, there are many of them, and events are small.
+	// A watch keeps its buffer as long as it is open. There are many watches, and events are small.
 	watchBufferSize = 2 << 10
 )
 
 // forwarder is the back half: it sends the request to the API server as the user in its context.
 type forwarder struct {
-	upstream   *upstream
-	token      TokenSource
-	carrier    *carrier
-	serializer runtime.NegotiatedSerializer
+	upstream    *upstream
+	token       TokenSource
+	passThrough *tokenPassThrough
+	serializer  runtime.NegotiatedSerializer
 	// One proxy in three kinds, which differ in buffers and flushing only.
 	plain, stream, watch *httputil.ReverseProxy
 }
 
-func newForwarder(up *upstream, token TokenSource, carrier *carrier, s runtime.NegotiatedSerializer) *forwarder {
-	f := &forwarder{upstream: up, token: token, carrier: carrier, serializer: s}
+func newForwarder(up *upstream, token TokenSource, passThrough *tokenPassThrough, s runtime.NegotiatedSerializer) *forwarder {
+	f := &forwarder{upstream: up, token: token, passThrough: passThrough, serializer: s}
 	large := newBufferPool(bufferSize)
 	f.plain, f.stream, f.watch = f.proxy(large), f.proxy(large), f.proxy(newBufferPool(watchBufferSize))
-	// An answer of known length is not a stream: it goes out when a frame is full, and at its end. ReverseProxy still
-	// flushes at once when the length is not known.
+	// An answer of known length is no stream: it is written when a frame is full, and at its end. ReverseProxy flushes
+	// answers of unknown length at once all the same.
 	f.plain.FlushInterval = 0
 	return f
 }
@@ -47,7 +47,7 @@ func newForwarder(up *upstream, token TokenSource, carrier *carrier, s runtime.N
 func (f *forwarder) proxy(buffers httputil.BufferPool) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite:        f.address,
-		Transport:      afterReview{&asUser{token: f.token, carrier: f.carrier, next: f.upstream}},
+		Transport:      holdUntilAuthorized{&asUser{token: f.token, passThrough: f.passThrough, next: f.upstream}},
 		FlushInterval:  -1, // watches stream
 		BufferPool:     buffers,
 		ModifyResponse: f.checkAnswer,
@@ -73,7 +73,7 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// address sets where the request goes, and tells the API server's audit log where it came from. It decides nothing.
+// address sets the address of the API server, and the header that tells its audit log where the request came from.
 func (f *forwarder) address(pr *httputil.ProxyRequest) {
 	pr.SetURL(f.upstream.address)
 	pr.Out.Host = pr.In.Host
@@ -88,12 +88,12 @@ var (
 	errBadSwitch     = errors.New("the API server switched to a protocol that was not asked for")
 )
 
-// checkAnswer looks at the API server's answer before any of it reaches the client.
+// checkAnswer checks the API server's answer before any of it is sent to the client.
 func (f *forwarder) checkAnswer(res *http.Response) error {
 	state := stateFrom(res.Request.Context())
-	state.inTime = res.Request.Context().Err() == nil
+	state.answeredInTime = res.Request.Context().Err() == nil
 	if res.StatusCode == http.StatusSwitchingProtocols {
-		// Two connections are joined only when both sides speak of the same protocol.
+		// Two connections are joined only when both sides named the same protocol.
 		if state.upgrade == "" || !wantsUpgrade(res.Header) || !strings.EqualFold(res.Header.Get("Upgrade"), state.upgrade) {
 			return errBadSwitch
 		}
@@ -101,11 +101,11 @@ func (f *forwarder) checkAnswer(res *http.Response) error {
 		if conn, ok := res.Body.(io.ReadWriteCloser); ok && state.end != nil {
 			res.Body = &upgradedBody{ReadWriteCloser: conn, end: state.end}
 		}
-	} else if state.last {
+	} else if state.closeAfterwards {
 		closeAfterwards(state.header) // again, as an informational answer empties the header
 	}
-	if res.StatusCode == http.StatusUnauthorized && state.token != "" && ownAnswer(res.Request) {
-		f.token.Reject(state.token)
+	if res.StatusCode == http.StatusUnauthorized && state.upstreamToken != "" && ownAnswer(res.Request) {
+		f.token.Reject(state.upstreamToken)
 		return errOurCredential
 	}
 	if _, ours := state.header[auditIDHeader]; ours {
@@ -124,8 +124,8 @@ func (f *forwarder) checkAnswer(res *http.Response) error {
 	return nil
 }
 
-// ownAnswer is true when a 401 can only speak of our credential: not of a program behind a proxy subresource, which
-// has users of its own.
+// ownAnswer is true when a 401 can only mean that the API server refused our credential. Behind a proxy subresource there is
+// another program, which may answer 401 about users of its own.
 func ownAnswer(req *http.Request) bool {
 	info, ok := request.RequestInfoFrom(req.Context())
 	return ok && info.Subresource != "proxy"
@@ -140,7 +140,7 @@ func (f *forwarder) writeError(w http.ResponseWriter, req *http.Request, err err
 		if errors.Is(err, errNoToken) {
 			f.upstream.counts.problem(problemNoCredential)
 		}
-	case errors.As(err, &body), stateFrom(req.Context()).body.Load() != nil, stateFrom(req.Context()).awaited.late():
+	case errors.As(err, &body), stateFrom(req.Context()).bodyError.Load() != nil, stateFrom(req.Context()).body.late():
 		err = apierrors.NewBadRequest("the request body could not be read")
 	case errors.Is(err, errOurCredential):
 		f.upstream.counts.problem(problemCredential)
@@ -183,7 +183,7 @@ func upstreamStatus(req *http.Request, err error) (upstreamProblem, error) {
 		"the connection to the API server was lost; the request may have been carried out")
 }
 
-// endingBody ends a stream in good order when the proxy shuts down: the client sees the end, not a broken connection.
+// endingBody ends the body of a stream without an error when the proxy shuts down, so that the client sees its regular end.
 type endingBody struct {
 	io.ReadCloser
 	draining func() bool

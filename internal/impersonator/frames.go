@@ -3,15 +3,14 @@ package impersonator
 import "net/http"
 
 const (
-	// frameSize is as much as fits into one TLS record together with the head of its HTTP/2 frame, whose size clients
-	// rarely allow to be larger. A full frame (16384) would need a second record, and a second call of the system, for
-	// its last nine bytes.
+	// frameSize is how much of an answer goes into one HTTP/2 frame. Together with the frame's header it fills one TLS
+	// record (16384 bytes). A frame of 16384 bytes would need a second record, and a second system call, for its last nine.
 	frameSize = 16384 - 9
 	// readFrameSize is the largest frame that the API server may send.
 	readFrameSize = 256 << 10
 )
 
-// frameWriter hands large pieces to HTTP/2 in pieces that fill a frame.
+// frameWriter writes large pieces to HTTP/2 in pieces of frameSize.
 type frameWriter struct {
 	http.ResponseWriter
 }

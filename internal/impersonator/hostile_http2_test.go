@@ -316,7 +316,7 @@ func TestWatchesThatEndSoonAreNoFlood(t *testing.T) {
 			connections++
 		}
 	}})
-	for range mostTakenBack + 50 {
+	for range maxResets + 50 {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+"/api/v1/pods?watch=1", nil)
 		if err != nil {
 			t.Fatal(err)

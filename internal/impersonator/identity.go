@@ -20,7 +20,7 @@ const (
 	originalUserExtraKey = "original-user-info" + reservedExtraSuffix
 )
 
-// rememberOriginalUser keeps the user who made the request, before nested impersonation puts another in its place.
+// rememberOriginalUser notes the user who made the request, before nested impersonation replaces it by another user.
 func rememberOriginalUser(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		state := stateFrom(req.Context())
@@ -30,9 +30,9 @@ func rememberOriginalUser(next http.Handler) http.Handler {
 	})
 }
 
-// setIdentity writes the headers by which the API server takes the request as one of u. Original is the user who asked
-// to act as u, nil when nobody did. It changes nothing in u, which may be shared, and returns a StatusError when the
-// identity cannot be carried exactly.
+// setIdentity writes the headers that make the API server treat the request as one of u. Original is the user who asked to act
+// as u; it is nil without nested impersonation. setIdentity returns a StatusError when headers cannot express the identity
+// exactly. It does not change u, which other requests may share.
 func setIdentity(h http.Header, u, original user.Info) error {
 	if err := checkIdentity(u); err != nil {
 		return err
@@ -63,7 +63,7 @@ func setIdentity(h http.Header, u, original user.Info) error {
 	return nil
 }
 
-// checkIdentity returns an error unless headers carry all of u exactly.
+// checkIdentity returns an error unless headers can express all of u exactly.
 func checkIdentity(u user.Info) error {
 	if u.GetName() == "" {
 		return cannotAct("the user has no name")
@@ -102,8 +102,8 @@ func checkIdentity(u user.Info) error {
 	return nil
 }
 
-// reservedExtraKey returns an extra key of u that only this proxy may set, "" when there is none. Case does not count:
-// a twin of our key must not pass either.
+// reservedExtraKey returns an extra key of u that only this proxy may set, "" when there is none. Capitals and small letters
+// are the same here, because the API server reads keys in lower case.
 func reservedExtraKey(u user.Info) string {
 	for key := range u.GetExtra() {
 		if strings.HasSuffix(strings.ToLower(key), reservedExtraSuffix) {
@@ -130,8 +130,8 @@ func extraHeader(key string) string {
 	return http.CanonicalHeaderKey(string(name))
 }
 
-// carriable returns an error unless a header carries value to the other side as it is. Line ends and other control
-// characters are refused and not escaped; space around a value would be lost, and with it the difference of two names.
+// carriable returns an error unless value arrives unchanged when it is sent in a header. Line ends and other control characters
+// are refused, not escaped. So is space around a value: it would be lost on the way, and two names could become one.
 func carriable(what, value string) error {
 	if strings.ContainsFunc(value, isControl) {
 		return cannotAct(fmt.Sprintf("a %s contains control characters", what))
@@ -169,17 +169,17 @@ func describe(u user.Info) (string, error) {
 	return string(said), nil
 }
 
-// asUser sends requests to the API server as the user in their context. Without one it sends nothing.
+// asUser sends requests to the API server as the user in their context. It refuses a request without a user.
 type asUser struct {
-	token   TokenSource
-	carrier *carrier
-	next    http.RoundTripper
+	token       TokenSource
+	passThrough *tokenPassThrough
+	next        http.RoundTripper
 }
 
 var errNoToken = statusUnavailable("the proxy has no credential for the API server yet")
 
-// RoundTrip implements http.RoundTripper. It is called by ReverseProxy with a request of its own, after hop-by-hop
-// headers are gone, so the header can be changed in place and nobody takes anything away afterwards.
+// RoundTrip implements http.RoundTripper. ReverseProxy calls it with a copy of the request whose hop-by-hop headers are already
+// removed. So the header can be changed in place, and no later step removes what is set here.
 func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	u, ok := request.UserFrom(ctx)
@@ -197,7 +197,7 @@ func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	dropTokenProtocols(req.Header)
-	bearer, err := t.carrier.passThrough(ctx, u, state)
+	bearer, err := t.passThrough.token(ctx, u, state)
 	if err != nil {
 		if apierrors.IsInternalError(err) {
 			warning.AddWarning(ctx, "", "the API server is too old to impersonate a user with a UID")
@@ -222,23 +222,23 @@ func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil || token == "" {
 		return nil, errNoToken
 	}
-	state.token = token
+	state.upstreamToken = token
 	req.Header["Authorization"] = []string{"Bearer " + token}
 	return t.send(state, req)
 }
 
-// send notes how long the API server takes.
+// send sends the request and notes how long the API server takes.
 func (t *asUser) send(state *requestState, req *http.Request) (*http.Response, error) {
-	state.sent = time.Now()
+	state.measured.sent = time.Now()
 	res, err := t.next.RoundTrip(req)
-	state.answered = time.Now()
+	state.measured.answered = time.Now()
 	return res, err
 }
 
 // tokenProtocol begins the websocket subprotocol that is a bearer token.
 const tokenProtocol = "base64url.bearer.authorization.k8s.io."
 
-// dropTokenProtocols removes a token that is still among the websocket subprotocols, as another credential won.
+// dropTokenProtocols removes a token from the websocket subprotocols. One is left there when another credential was used.
 func dropTokenProtocols(h http.Header) {
 	lines, ok := h["Sec-Websocket-Protocol"]
 	if !ok {

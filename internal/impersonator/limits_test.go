@@ -46,7 +46,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 		"connection without a request":                                       seconds(server.IdleTimeout) + ", then it is closed",
 		"HTTP/2 client that does not answer pings": seconds(server.HTTP2.SendPingTimeout) + " until one is sent, " +
 			seconds(server.HTTP2.PingTimeout) + " for its answer, then its streams end",
-		"streams opened only to be reset before an answer begins": fmt.Sprintf("%d on one connection that asked for less than twice as much else, then it is closed", mostTakenBack),
+		"streams opened only to be reset before an answer begins": fmt.Sprintf("%d on one connection that asked for less than twice as much else, then it is closed", maxResets),
 		"connection to the API server":                            seconds(dialTimeout) + ", and " + seconds(handshakeTimeout) + " for TLS; then 503",
 		"answer to a TokenReview or SubjectAccessReview":          seconds(reviewTimeout) + ", then 503",
 		"answers of reviews kept":                                 fmt.Sprintf("%d about permissions, %d about tokens", maxDecisions, maxTokens),

@@ -11,11 +11,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics is what the proxy measures about itself: a prometheus.Collector. It outlives a Server, so that an agent which starts and stops the
-// proxy has one. No label names a user, an object or an address. What each metric means is in its help text, and in docs/reference/metrics.md.
+// Metrics is what the proxy measures about itself: a prometheus.Collector. One Metrics serves all Servers that an agent starts and stops,
+// one after the other. No label names a user, an object or an address. Each metric is explained by its help text, and in
+// docs/reference/metrics.md.
 type Metrics struct {
 	requests *prometheus.CounterVec
-	// known are the counters of requests, so that nothing is looked up by name for a request like one before.
+	// known are the counters of requests that have been used before. It saves the look-up by name.
 	known           [len(knownVerbs)][maxCode + 1]atomic.Pointer[prometheus.Counter]
 	added, upstream prometheus.Histogram
 	handshakes      *prometheus.CounterVec
@@ -81,32 +82,41 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// measure counts requests, and how long they took.
+// measure counts requests and measures how long they take.
 func (m *Metrics) measure(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		state := stateFrom(req.Context())
-		state.began = time.Now()
-		state.answer.ResponseWriter = w
+		measured := &state.measured
+		measured.began = time.Now()
+		measured.answer.ResponseWriter = w
 		returned := false
 		defer func() {
-			if state.answer.code == codeNone && returned {
-				state.answer.code = http.StatusOK // what net/http makes of a handler that says nothing
+			if measured.answer.code == codeNone && returned {
+				measured.answer.code = http.StatusOK // what net/http makes of a handler that says nothing
 			}
-			m.observe(state)
+			m.observe(measured, state.longRunning || state.upgrade != "")
 		}()
-		next.ServeHTTP(&state.answer, req)
+		next.ServeHTTP(&measured.answer, req)
 		returned = true
 	})
 }
 
-func (m *Metrics) observe(state *requestState) {
-	m.counter(state.verb, state.answer.code).Inc()
-	if state.answered.IsZero() || state.answer.at.IsZero() {
+// measurement is what is measured of one request.
+type measurement struct {
+	verb   string
+	answer answerWriter
+	// began is when the request came, sent when it was sent on, and answered when the API server's answer began.
+	began, sent, answered time.Time
+}
+
+func (m *Metrics) observe(one *measurement, stream bool) {
+	m.counter(one.verb, one.answer.code).Inc()
+	if one.answered.IsZero() || one.answer.at.IsZero() {
 		return
 	}
-	m.added.Observe((state.sent.Sub(state.began) + state.answer.at.Sub(state.answered)).Seconds())
-	if !state.longRunning && state.upgrade == "" {
-		m.upstream.Observe(state.answered.Sub(state.sent).Seconds())
+	m.added.Observe((one.sent.Sub(one.began) + one.answer.at.Sub(one.answered)).Seconds())
+	if !stream {
+		m.upstream.Observe(one.answered.Sub(one.sent).Seconds())
 	}
 }
 
@@ -167,7 +177,7 @@ func (w *answerWriter) note(code int) {
 	}
 }
 
-// Hijack implements http.Hijacker. Whoever takes the connection over answers there that protocols are switched.
+// Hijack implements http.Hijacker. ReverseProxy takes the connection over only to switch protocols, and writes the 101 itself.
 func (w *answerWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {

@@ -6,9 +6,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// handshakeCauses gives a name to what crypto/tls says about a handshake that failed, the first match counts. Unknown texts are "other".
+// handshakeCauses gives names to the errors of crypto/tls about failed handshakes. The first match counts. Unknown errors are "other".
 var handshakeCauses = []struct{ text, cause string }{
-	// What the client objected to.
+	// What the client did not accept.
 	{"remote error: tls: unknown certificate authority", "alert_unknown_ca"},
 	{"remote error: tls: bad certificate", "alert_bad_certificate"},
 	{"remote error: tls: expired certificate", "alert_certificate_expired"},
@@ -19,7 +19,7 @@ var handshakeCauses = []struct{ text, cause string }{
 	{"remote error: tls: handshake failure", "alert_handshake_failure"},
 	{"remote error: tls: user canceled", "alert_user_canceled"},
 	{"remote error: tls:", "alert_other"},
-	// What we objected to.
+	// What we did not accept.
 	{"there is no serving certificate", "no_serving_certificate"},
 	{"client offered only unsupported versions", "no_shared_version"},
 	{"no cipher suite supported by both", "no_shared_cipher"},
@@ -36,8 +36,8 @@ var handshakeCauses = []struct{ text, cause string }{
 
 const handshakePrefix = "http: TLS handshake error from "
 
-// serverLog takes what net/http has to say about connections. Anybody can cause that, so it is not for every day: handshakes that fail are
-// counted. That their errors come as text is all that net/http offers.
+// serverLog gets the messages of net/http about connections. Any client can cause them, so they are logged only at higher levels.
+// Failed handshakes are counted as well, by cause. net/http gives their errors as text only.
 type serverLog struct {
 	logger  klog.Logger
 	metrics *Metrics

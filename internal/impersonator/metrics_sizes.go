@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// sizes are the metrics that are read from the running proxy when somebody asks for them. The proxy counts in plain atomics, which begin
-// at zero with it.
+// sizes are the metrics that are read from the running proxy when they are scraped. The proxy keeps them as plain atomics, which are
+// zero when it starts.
 type sizes struct {
 	inFlight, clients, connections, dials, problems *prometheus.Desc
 	cacheLookups, cacheEntries, reviews             *prometheus.Desc
@@ -27,7 +27,7 @@ func newSizes() sizes {
 			"answered with 503, 429, 431 or 500.", "cause"),
 		cacheLookups: desc("review_cache_lookups_total", `Questions whether somebody may do something (review="access") or who a token belongs `+
 			`to (review="token"), by whether a recent answer was known.`, "review", "result"),
-		cacheEntries: desc("review_cache_entries", "Answers that are kept, expired ones included.", "review"),
+		cacheEntries: desc("review_cache_entries", "Answers that are kept and have not expired.", "review"),
 		reviews:      desc("reviews_total", "SubjectAccessReviews and TokenReviews that the API server was asked for, by what came of them.", "review", "result"),
 	}
 }
@@ -64,8 +64,8 @@ func (s *sizes) collect(server *Server, to chan<- prometheus.Metric) {
 		counts  *reviewCounts
 		entries int
 	}{
-		{"access", &server.access.counts, server.access.cache.len()},
-		{"token", &server.tokens.counts, server.tokens.cache.len()},
+		{"access", &server.access.counts, len(server.access.cache.Keys())},
+		{"token", &server.tokens.counts, len(server.tokens.cache.Keys())},
 	} {
 		count(s.cacheLookups, &one.counts.hits, one.name, "hit")
 		count(s.cacheLookups, &one.counts.misses, one.name, "miss")

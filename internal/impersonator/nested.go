@@ -15,9 +15,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// nestedImpersonation is the API server's own filter for nested impersonation. That filter remembers what it allowed, in
-// caches upon caches and without a limit to their number or a way to set their lifetime. So it is made anew whenever its
-// memory could be older than an allowed access review may be: a permission taken away ends as soon as any other.
+// nestedImpersonation is the API server's own filter for nested impersonation. That filter caches what it allowed, without a
+// limit and with a lifetime that cannot be set. So a new filter is made after each lifetime of an allowed access review. A
+// permission to impersonate that is taken away then ends as soon as any other permission.
 type nestedImpersonation struct {
 	next       http.Handler
 	authorizer authorizer.UnconditionalAuthorizer
@@ -54,14 +54,14 @@ func (n *nestedImpersonation) current() http.Handler {
 	return filter
 }
 
-// rememberedByAsker is true for the verbs of constrained impersonation, whose permissions the filter keeps by itself: kept
-// here as well, they would live twice as long.
+// rememberedByAsker is true for the verbs of constrained impersonation. The filter caches these permissions itself. If they were
+// cached here as well, they would live twice as long.
 func rememberedByAsker(verb string) bool {
 	return strings.HasPrefix(verb, "impersonate:") || strings.HasPrefix(verb, "impersonate-on:")
 }
 
-// nestedAuthorizer authorizes nested impersonation. The filter that asks it can only allow or answer 403, but an API
-// server that cannot be reached is no denial: in that case it leaves the chain with unansweredPanic.
+// nestedAuthorizer authorizes nested impersonation. The filter that calls it can only allow or answer 403. An API server that
+// cannot be reached has denied nothing, so in that case nestedAuthorizer leaves the filter with unansweredPanic.
 type nestedAuthorizer struct {
 	authorizer.UnconditionalAuthorizer
 }
@@ -77,7 +77,7 @@ func (a nestedAuthorizer) Authorize(ctx context.Context, attributes authorizer.A
 	case isUnavailable(err):
 		panic(unansweredPanic{})
 	}
-	// The filter repeats the error to the client, whom our own failures do not concern.
+	// The filter would show the error to the client, who must not see our own failures.
 	klog.FromContext(ctx).Error(err, "Refused an impersonation that could not be authorized")
 	return verdict, reason, errNotAuthorizable
 }

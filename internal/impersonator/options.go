@@ -63,15 +63,15 @@ type Options struct {
 	DrainTimeout time.Duration
 	// ProbeInterval is how often the proxy asks again whether the API server admits anonymous users, 1 min by default.
 	ProbeInterval time.Duration
-	// Metrics is where the proxy counts. Without it, it does so for itself.
+	// Metrics counts what the proxy does. New makes one when it is nil.
 	Metrics *Metrics
-	// Audit, if set, is where requests are logged.
+	// Audit is the log of requests. Without it, requests are not logged.
 	Audit *AuditLog
 	// Clock is the real clock by default.
 	Clock clock.WithTicker
 }
 
-// completed is Options with nothing missing. Only complete makes one.
+// completed is Options with all defaults filled in. Only complete makes one.
 type completed struct {
 	Options
 }

@@ -20,82 +20,68 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// carrier decides how a user travels to the API server: by impersonation, or, when the user has a UID and the API
-// server is too old to impersonate one (before 1.22), with the bearer token the user came with.
-type carrier struct {
+// tokenPassThrough decides whether a request is sent on with the client's own bearer token. That is so when the user has a
+// UID and the API server is too old to impersonate one (before 1.22). In all other cases the user is impersonated.
+type tokenPassThrough struct {
 	version *apiVersion
-	proof   authenticator.Request // who a bearer token alone is
+	proof   authenticator.Request // says whose a bearer token is, when it is the only credential
 }
 
-func newCarrier(version *apiVersion, tokens authenticator.Token) *carrier {
-	return &carrier{version: version, proof: tokenAlone(tokens)}
+func newTokenPassThrough(version *apiVersion, tokens authenticator.Token) *tokenPassThrough {
+	return &tokenPassThrough{version: version, proof: tokenAlone(tokens)}
 }
 
-// tokenAlone is what a request gets whose only credential is a bearer token.
+// tokenAlone authenticates a request whose only credential is a bearer token.
 func tokenAlone(tokens authenticator.Token) authenticator.Request {
 	return namedUsers{group.NewAuthenticatedGroupAdder(bearertoken.New(tokens))}
 }
 
-// passThrough returns the client's token when the request must travel with it, and "" when u is to be impersonated.
-// It returns an error when neither can carry u.
-func (c *carrier) passThrough(ctx context.Context, u user.Info, state *requestState) (string, error) {
+// token returns the client's token when the request must be sent with it, and "" when u is to be impersonated. It returns
+// an error when u can be sent in neither way.
+func (p *tokenPassThrough) token(ctx context.Context, u user.Info, state *requestState) (string, error) {
 	if u.GetUID() == "" {
 		return "", nil
 	}
-	known, err := c.version.impersonatesUIDs(ctx)
+	known, err := p.version.impersonatesUIDs(ctx)
 	if err != nil {
 		return "", statusUnavailable("the API server does not say whether it can impersonate a user with a UID")
 	}
 	if known {
 		return "", nil
 	}
-	if state.nested || state.bearer == "" {
+	if state.nested || state.clientToken == "" {
 		return "", cannotAct("")
 	}
-	// The token speaks for itself from here on. So it must be, all alone, the very user who was authorized, whatever
-	// other credentials the request had.
-	alone := (&http.Request{Header: http.Header{"Authorization": {"Bearer " + state.bearer}}}).WithContext(ctx)
-	response, ok, err := c.proof.AuthenticateRequest(alone)
+	// The API server will see the token and nothing else. So the token alone must belong to the very user who was
+	// authorized, whatever other credentials the request had.
+	alone := (&http.Request{Header: http.Header{"Authorization": {"Bearer " + state.clientToken}}}).WithContext(ctx)
+	response, ok, err := p.proof.AuthenticateRequest(alone)
 	switch {
 	case err != nil && state.unavailable != nil:
 		return "", statusUnavailable("the API server cannot be reached to authenticate the request")
 	case err != nil, !ok, !sameUser(response.User, u):
 		return "", cannotAct("")
 	}
-	return state.bearer, nil
+	return state.clientToken, nil
 }
 
-// sameUser is true when a and b are the same in everything that the API server looks at.
+// sameUser is true when a and b agree in everything that the API server looks at.
 func sameUser(a, b user.Info) bool {
 	return a.GetName() == b.GetName() && a.GetUID() == b.GetUID() &&
 		equality.Semantic.DeepEqual(a.GetGroups(), b.GetGroups()) &&
 		equality.Semantic.DeepEqual(a.GetExtra(), b.GetExtra())
 }
 
-// rememberToken keeps the token by which the request was authenticated, when it was by one. A certificate is looked at
-// first, so beside it no token is ever kept.
-type rememberToken struct {
-	authenticator.Token
-}
-
-func (r rememberToken) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	response, ok, err := r.Token.AuthenticateToken(ctx, token)
-	if state := stateFrom(ctx); ok && err == nil && state != nil {
-		state.bearer = token
-	}
-	return response, ok, err
-}
-
-// apiVersion knows what the API server is able to do, by its version. It is asked for when it is needed, and followed
-// from then on, as API servers are upgraded while the proxy runs.
+// apiVersion knows from the API server's version what the API server is able to do. The version is read when it is first
+// needed, and read again from time to time, because API servers are upgraded while the proxy runs.
 type apiVersion struct {
 	client  rest.Interface
 	uids    atomic.Pointer[bool]
 	flights singleflight.Group
 }
 
-// impersonatesUIDs is true when the API server understands Impersonate-Uid. Older ones ignore it, and take the request
-// as one of a user without a UID.
+// impersonatesUIDs is true when the API server understands Impersonate-Uid. An older one ignores it, and takes the user for
+// one without a UID.
 func (v *apiVersion) impersonatesUIDs(ctx context.Context) (bool, error) {
 	if known := v.uids.Load(); known != nil {
 		return *known, nil
@@ -129,14 +115,14 @@ func (v *apiVersion) ask(ctx context.Context) (bool, error) {
 	return uids, nil
 }
 
-// refresh asks again, and keeps the last answer when there is no new one.
+// refresh reads the version again. When the API server gives no answer, the last one is kept.
 func (v *apiVersion) refresh(ctx context.Context) {
 	if _, err := v.ask(ctx); err != nil {
 		klog.FromContext(ctx).V(2).Info("Kept the last known version of the API server", "reason", bounded(err.Error()))
 	}
 }
 
-// readVersion returns whether a version, as /version says it, is one that impersonates UIDs.
+// readVersion returns whether an API server with this answer to /version impersonates UIDs.
 func readVersion(text []byte) (bool, error) {
 	var said version.Info
 	if err := json.Unmarshal(text, &said); err != nil {
@@ -146,6 +132,6 @@ func readVersion(text []byte) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("reading the API server's version: %w", err)
 	}
-	// v0.0.0 is what a build without a version says, and nobody builds one that old.
+	// v0.0.0 is the version of a build that was not given one. Such a build is never as old as 1.21.
 	return parsed.Major() == 0 || parsed.AtLeast(apimachineryversion.MajorMinor(1, 22)), nil
 }

@@ -17,13 +17,13 @@ import (
 // maxShown is how much of what a client sent is repeated in an error.
 const maxShown = 128
 
-// refuseHostile refuses methods and upgrades that must not reach the API server, and removes headers that would speak
-// for us or for somebody else there.
+// refuseHostile refuses methods and upgrades that must not reach the API server. It removes headers that the API server could
+// take for ours or for those of another program on the way.
 func refuseHostile(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		state := stateFrom(req.Context())
 		if endIsInDoubt(req) {
-			state.last = true
+			state.closeAfterwards = true
 			closeAfterwards(w.Header())
 		}
 		if req.Method == http.MethodConnect || req.Method == http.MethodTrace {
@@ -45,15 +45,15 @@ func refuseHostile(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 			return
 		}
 		if protocol != "" {
-			state.upgrade, state.last = protocol, true
+			state.upgrade, state.closeAfterwards = protocol, true
 			closeAfterwards(w.Header())
 		}
 		next.ServeHTTP(w, req)
 	})
 }
 
-// checkFraming refuses what HTTP/2 lets a client say and another program could read in another way. In HTTP/1.1 net/http
-// refuses most of it.
+// checkFraming refuses methods, hosts and lengths that HTTP/2 allows and that another program could read in another way. In
+// HTTP/1.1 net/http refuses most of them itself.
 func checkFraming(req *http.Request) error {
 	switch {
 	case !httpguts.ValidHeaderFieldName(req.Method): // both are tokens
@@ -77,19 +77,21 @@ func notInHost(r rune) bool {
 	return true
 }
 
-// endIsInDoubt is true for requests whose end another program on the way may have seen elsewhere. RFC 9112, section 6.1: a
-// connection ends with a request that has a length beside chunks (CL.TE, TE.CL), and with chunks in HTTP/1.0. net/http takes
-// away the one it does not go by before anybody can see it, so every request with chunks, and every one over HTTP/1.0, counts.
+// endIsInDoubt is true for requests whose end another program on the way may have seen elsewhere. RFC 9112, section 6.1, says that
+// the connection has to be closed after a request with both a length and chunks (CL.TE, TE.CL), and after chunks in HTTP/1.0.
+// net/http removes the header that it does not use before we can see it. So every request with chunks counts, and every one
+// over HTTP/1.0.
 func endIsInDoubt(req *http.Request) bool {
 	return req.ProtoMajor == 1 && (req.ProtoMinor == 0 || len(req.TransferEncoding) > 0)
 }
 
-// closeAfterwards ends the client's connection with the answer. A client that asked to switch protocols may already be
-// speaking the other one: if it does not come to that, nothing more may be read from it as if it were a request.
+// closeAfterwards closes the client's connection after the answer. It is also used for requests to switch protocols: the client
+// may already be speaking the other protocol, and what it sends must not be read as a request.
 func closeAfterwards(h http.Header) { h["Connection"] = []string{"close"} }
 
-// cleanHeader removes claims about other hops, which nobody vouches for, and headers that some program between here
-// and the API server could take for one of ours because it reads "_" as "-". HTTP2-Settings belongs to h2c.
+// cleanHeader removes headers about other hops, because the client can write anything there. It also removes headers that a
+// program between here and the API server could take for one of ours because it reads "_" as "-". HTTP2-Settings belongs to
+// h2c, which is not supported.
 func cleanHeader(h http.Header) {
 	for name := range h {
 		if name == "" {
@@ -112,8 +114,8 @@ func cleanHeader(h http.Header) {
 	}
 }
 
-// isTwin is true for names that are one of ours to those who read "_" as "-". What follows Impersonate-Extra- is a key of
-// the user's own, in which "_" is just a letter.
+// isTwin is true for names that become the name of one of our headers when "_" is read as "-". The part after Impersonate-Extra-
+// is a key that the user chose, and may contain "_".
 func isTwin(name, folded string) bool {
 	if !strings.Contains(name, "_") || !oursOnly(folded) {
 		return false
@@ -122,7 +124,7 @@ func isTwin(name, folded string) bool {
 	return !strings.HasPrefix(lower, "impersonate-extra-") && !strings.HasPrefix(lower, "x-remote-extra-")
 }
 
-// oursOnly is true for header names, folded, that say who somebody is.
+// oursOnly is true for the folded names of headers that say who the user is.
 func oursOnly(folded string) bool {
 	return strings.HasPrefix(folded, "impersonate-") || strings.HasPrefix(folded, "x-remote-") || folded == "authorization"
 }
@@ -187,7 +189,7 @@ func checkBrowser(req *http.Request) error {
 
 func withoutDefaultPort(host string) string { return strings.TrimSuffix(host, ":443") }
 
-// readRequest finds out what the request is about, the way the API server does, and refuses paths that two programs
+// readRequest finds out from the path what the request is about, as the API server does. It refuses paths that two programs
 // could read in two ways.
 func readRequest(next http.Handler, resolver request.RequestInfoResolver, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -205,7 +207,7 @@ func readRequest(next http.Handler, resolver request.RequestInfoResolver, s runt
 			return
 		}
 		state := stateFrom(req.Context())
-		state.longRunning, state.verb = isLongRunning(info), info.Verb
+		state.longRunning, state.measured.verb = isLongRunning(info), info.Verb
 		next.ServeHTTP(w, req.WithContext(request.WithRequestInfo(req.Context(), info)))
 	})
 }
@@ -233,8 +235,8 @@ func proxiedFrom(info *request.RequestInfo) int {
 	return 0
 }
 
-// checkPath refuses empty segments, dots and encoded slashes in an escaped path. After the first kubernetes segments
-// (when that is not zero) a program has its own reading, and only dots are refused.
+// checkPath refuses empty segments, dots and encoded slashes in an escaped path. When kubernetes is not zero, only so many
+// segments belong to Kubernetes. The rest is the path of another program, and only dots are refused there.
 func checkPath(escaped string, kubernetes int) error {
 	segments := strings.Split(strings.TrimPrefix(escaped, "/"), "/")
 	last := len(segments) - 1
@@ -274,8 +276,8 @@ func isLongRunning(info *request.RequestInfo) bool {
 	return false
 }
 
-// refuseLeftovers refuses requests that still carry an Impersonate- header after nested impersonation: one that the
-// filter does not know, or that has no value. Sent on, it would stand beside ours.
+// refuseLeftovers refuses requests that still have an Impersonate- header after nested impersonation. The filter leaves headers
+// that it does not know, and headers without a value. They must not reach the API server together with ours.
 func refuseLeftovers(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if name := leftover(req.Header); name != "" {

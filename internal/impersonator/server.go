@@ -2,7 +2,6 @@ package impersonator
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/cache"
 	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -30,7 +30,7 @@ const (
 	// Most request bodies are smaller; larger ones wait for the API server to take them.
 	bodyWindow     = 256 << 10
 	connectionBody = 1 << 20
-	maxFrame       = 16 << 10 // the smallest that HTTP/2 knows, and all that is in memory before anything is known of a client
+	maxFrame       = 16 << 10 // the smallest limit that HTTP/2 allows; a whole frame is in memory before the client is known
 )
 
 // Server is the impersonation proxy.
@@ -72,7 +72,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	store := newTrustStore(o.SignerCABundle, klog.FromContext(ctx))
+	store := newTrustStore(o.SignerCABundle, o.Clock, klog.FromContext(ctx))
 	s := &Server{
 		completed: o,
 		drain:     newDrain(),
@@ -101,7 +101,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		clock:    o.Clock,
 		allowTTL: o.AllowTTL,
 		denyTTL:  o.DenyTTL,
-		cache:    newBoundedCache[[sha256.Size]byte, decision](maxDecisions),
+		cache:    cache.NewLRUExpireCacheWithClock(maxDecisions, o.Clock),
 	}
 	serializer := newStatusSerializer()
 	chain := &chain{
@@ -112,7 +112,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		trust:         store,
 		authenticator: newAuthenticator(store, tokens, s.anonymous, o.Clock),
 		authorizer:    s.access,
-		forward:       newForwarder(up, o.Token, newCarrier(s.version, tokens), serializer),
+		forward:       newForwarder(up, o.Token, newTokenPassThrough(s.version, tokens), serializer),
 		clock:         o.Clock,
 		allowTTL:      o.AllowTTL,
 		bodyTimeout:   o.BodyTimeout,
@@ -123,7 +123,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	return s, nil
 }
 
-// agentClients ask the API server in the agent's own name, over one connection.
+// agentClients are the clients by which the proxy asks the API server with the agent's own credential.
 type agentClients struct {
 	tokens authenticationv1client.AuthenticationV1Interface
 	access authorizationv1client.AuthorizationV1Interface
@@ -189,7 +189,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if !s.phase.CompareAndSwap(phaseNew, phaseServing) {
 		return errors.New("the impersonation proxy can run once")
 	}
-	// What requests need goes on while they finish.
+	// The requests that finish after ctx has ended still need what runs with work.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer s.upstream.close()
@@ -218,7 +218,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.shutDown(work, logger)
 }
 
-// followAPIServer asks the API server from time to time for what may change in it without a sign.
+// followAPIServer asks the API server from time to time for its version and its policy about anonymous users.
 func (s *Server) followAPIServer(ctx context.Context) {
 	ticker := s.Clock.NewTicker(s.ProbeInterval)
 	defer ticker.Stop()

@@ -4,46 +4,47 @@ import (
 	"context"
 	"net/http"
 	"sync/atomic"
-	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// requestState is what the filters tell each other about one request. It belongs to the goroutine of that request.
+// requestState is what the filters tell each other about one request. Only the goroutine that serves the request uses it,
+// except where a field says otherwise.
 type requestState struct {
-	// header is the client's answer header, kept here because ReverseProxy does not show it to ModifyResponse.
+	// header is the header of the answer to the client. It is kept here because ReverseProxy does not give it to
+	// ModifyResponse.
 	header http.Header
-	// upgrade is the protocol the client asks to switch to, lower case; empty for an ordinary request.
+	// measured is what the metrics need, and no filter decides by.
+	measured measurement
+
+	// upgrade is the protocol to which the client wants to switch, in lower case. It is empty for an ordinary request.
 	upgrade string
-	// last is true when the client's connection ends with the answer.
-	last bool
-	// longRunning is true for requests that may stay open as long as both sides like.
+	// longRunning is true for requests that may stay open without a limit, such as watches and logs.
 	longRunning bool
-	// end ends a stream; set for streams only.
+	// closeAfterwards is true when the client's connection is closed after the answer.
+	closeAfterwards bool
+	// end ends the request with an error. It is nil for requests that are no streams.
 	end func(error)
-	// unavailable is set when authentication could not be decided as the API server did not answer.
-	unavailable error
-	// inTime is true when the API server's answer began before the client took its request back.
-	inTime bool
+	// answeredInTime is true when the client was still waiting when the API server's answer began.
+	answeredInTime bool
+
 	// original is the user who made the request, before nested impersonation.
 	original user.Info
-	// body is set when the client's body could not be read to its end. The transport reads it.
-	body atomic.Pointer[clientBodyError]
-	// awaited is the client's body, nil when there is none.
-	awaited *boundedBody
-	// nested is true when the client asked to impersonate.
+	// nested is true when the client asked to impersonate another user.
 	nested bool
-	// token is the upstream token the request was sent with; empty when it was sent with the client's.
-	token string
-	// bearer is the client's token, when that is what the request was authenticated by.
-	bearer string
-	// review is set when the request is sent while its access review is under way.
-	review *underReview
+	// clientToken is the token by which the request was authenticated, if it was by a token.
+	clientToken string
+	// upstreamToken is the token of our own with which the request was sent. It is empty when the client's was used.
+	upstreamToken string
+	// unavailable says why the API server could not be asked who the user is, and is nil when it could.
+	unavailable error
+	// review is the access review that goes on while the request is already sent, nil when there is none.
+	review *pendingReview
 
-	// verb, answer and the times are for metrics: when the request came, was sent on, and began to be answered upstream.
-	verb                  string
-	answer                answerWriter
-	began, sent, answered time.Time
+	// body is the client's body, nil when there is none.
+	body *boundedBody
+	// bodyError says why the client's body could not be read to its end. The goroutine of the transport sets it.
+	bodyError atomic.Pointer[clientBodyError]
 }
 
 type stateKey struct{}
@@ -52,7 +53,7 @@ func withState(ctx context.Context, s *requestState) context.Context {
 	return context.WithValue(ctx, stateKey{}, s)
 }
 
-// stateFrom returns the state of the request, nil for a request that did not come through the chain.
+// stateFrom returns the state of the request. It returns nil for a request that did not come through the chain.
 func stateFrom(ctx context.Context) *requestState {
 	s, _ := ctx.Value(stateKey{}).(*requestState)
 	return s

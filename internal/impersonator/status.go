@@ -29,7 +29,7 @@ func writeStatus(w http.ResponseWriter, req *http.Request, s runtime.NegotiatedS
 	responsewriters.ErrorNegotiated(err, s, metav1.Unversioned, w, req)
 }
 
-// unavailableError says that the API server gave no answer, which is neither a yes nor a no.
+// unavailableError says that the API server gave no answer. That is neither a yes nor a no.
 type unavailableError struct {
 	doing string
 	cause error
@@ -38,8 +38,8 @@ type unavailableError struct {
 func (e *unavailableError) Error() string { return e.doing + ": " + e.cause.Error() }
 func (e *unavailableError) Unwrap() error { return e.cause }
 
-// asUnavailable wraps err, the error of a call to the API server, in an unavailableError unless the API server itself
-// answered with something else than "try again".
+// asUnavailable wraps the error of a call to the API server in an unavailableError. It does not when the API server answered with
+// an error that trying again will not change.
 func asUnavailable(doing string, err error) error {
 	var answered apierrors.APIStatus
 	if errors.As(err, &answered) {

@@ -15,9 +15,9 @@ import (
 // ticketLifetime is how long one key encrypts session tickets.
 const ticketLifetime = 24 * time.Hour
 
-// tlsConfigs makes the TLS configuration of each handshake. Whenever the client CAs or the serving certificate change, and once a day, it
-// makes a new one with a new session ticket key: a session that was made when another CA was trusted cannot be resumed, nor one
-// that began with a certificate which has been taken out of service since. A resumed handshake would not even ask for a certificate.
+// tlsConfigs makes the TLS configuration for handshakes. It makes a new one, with a new session ticket key, when the client CAs or the
+// serving certificate change, and once a day. Sessions from before such a change cannot be resumed. That matters because a resumed
+// handshake does not ask for a client certificate again.
 type tlsConfigs struct {
 	certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	trust       *trustStore
@@ -34,7 +34,7 @@ type tlsGeneration struct {
 	config *tls.Config
 }
 
-// base is the configuration that http.Server starts from. The one of each handshake is made by forClient.
+// base returns the configuration for http.Server. It calls forClient for the configuration of each handshake.
 func (c *tlsConfigs) base() *tls.Config {
 	config := c.settings()
 	config.GetConfigForClient = c.forClient

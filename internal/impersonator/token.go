@@ -24,8 +24,8 @@ const (
 	rejectPause = 5 * time.Second
 )
 
-// ServiceAccountToken is a TokenSource: the bound token of one service account, requested for 24 hours, renewed when
-// four fifths of its life are over, and kept in memory only. It has no token until Run got the first.
+// ServiceAccountToken is a TokenSource: the bound token of one service account. It is requested for 24 hours, renewed when four
+// fifths of its life are over, and kept in memory only. There is no token until Run has received the first.
 type ServiceAccountToken struct {
 	serviceAccounts corev1client.ServiceAccountInterface
 	name            string
@@ -75,7 +75,7 @@ func (t *ServiceAccountToken) Reject(token string) {
 	current := t.token == token && t.clock.Since(t.asked) >= rejectPause
 	t.mu.RUnlock()
 	if !current {
-		return // Somebody else's token, already replaced, or only just requested.
+		return // it is already replaced, or was only just requested
 	}
 	select {
 	case t.rejected <- struct{}{}:

@@ -24,13 +24,13 @@ const (
 	// A dead connection is noticed after idle time and ping time, 45 s together.
 	pingAfter = 30 * time.Second
 	pingWait  = 15 * time.Second
-	// maxReplayed is the size of request bodies that are held in memory, so that a request which the API server has
-	// not looked at (GOAWAY) can be sent again on another connection.
+	// maxReplayed is the size up to which request bodies are kept in memory. Such a request can be sent again on another
+	// connection when the API server has not processed it (GOAWAY).
 	maxReplayed = 64 << 10
 )
 
-// upstream is the way to the API server, without any credential. Ordinary requests are spread over several HTTP/2
-// connections; a request to switch protocols has an HTTP/1.1 connection for itself.
+// upstream sends requests to the API server. It adds no credential. Ordinary requests are spread over several HTTP/2 connections.
+// A request to switch protocols gets an HTTP/1.1 connection of its own.
 type upstream struct {
 	address *url.URL
 	plain   []*http.Transport
@@ -85,7 +85,7 @@ func newUpstream(config *rest.Config) (*upstream, error) {
 		return t
 	}
 	u.upgrade = transport(&u.counts.upgraded, "http/1.1")
-	// Whatever is answered to a request to switch protocols, its connection is not used again.
+	// The connection of a request to switch protocols is not used again, whatever the answer was.
 	u.upgrade.DisableKeepAlives = true
 	for range min(max(runtime.GOMAXPROCS(0), 2), 8) {
 		u.plain = append(u.plain, transport(&u.counts.shared, "h2", "http/1.1"))
@@ -115,14 +115,14 @@ func (u *upstream) close() {
 	}
 }
 
-// clientBodyError says that the client's own body could not be read: nothing the API server did.
+// clientBodyError says that the body could not be read from the client. The API server is not the cause.
 type clientBodyError struct{ cause error }
 
 func (e *clientBodyError) Error() string { return "reading the request body: " + e.cause.Error() }
 func (e *clientBodyError) Unwrap() error { return e.cause }
 
-// clientBody notes why a body could not be read. What the transport makes of that is not always told apart from a
-// connection to the API server that broke.
+// clientBody notes why a body could not be read from the client. The error that the transport returns then may look like that of
+// a broken connection to the API server.
 type clientBody struct {
 	io.ReadCloser
 	state *requestState
@@ -132,7 +132,7 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	// A transport that gave up for another reason closes the body, perhaps while it is being read.
 	if err != nil && err != io.EOF && !errors.Is(err, http.ErrBodyReadAfterClose) {
-		b.state.body.Store(&clientBodyError{err})
+		b.state.bodyError.Store(&clientBodyError{err})
 	}
 	return n, err
 }

@@ -10,9 +10,11 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 )
 
 const (
@@ -21,14 +23,14 @@ const (
 	maxVerified           = 4096
 )
 
-// trust is one generation of everything that decides whether a client certificate is believed. It is never changed:
-// another CA makes another trust, and with it an empty cache of verified certificates.
+// trust holds everything that decides whether a client certificate is believed. It is never changed. When a CA changes, a new
+// trust is made, with an empty cache of verified certificates.
 type trust struct {
-	clients    *x509.CertPool // who vouches for users: the signer CA and the cluster's client CA
+	clients    *x509.CertPool // the CAs of users: the signer CA and the cluster's client CA
 	named      *x509.CertPool // all CAs, front proxy included, to be named in the TLS handshake
 	frontProxy authenticator.Request
 	headers    frontProxyHeaders
-	verified   *boundedCache[certificateKey, *verifiedCertificate]
+	verified   *cache.LRUExpireCache // *verifiedCertificate by certificateKey
 }
 
 // frontProxyHeaders are the headers in which a front proxy, such as the API server's aggregator, says who the user is.
@@ -46,10 +48,11 @@ type clusterTrust struct {
 	frontProxyRoot []*x509.Certificate
 }
 
-// trustStore joins the signer CA with what the cluster publishes. PEM is parsed when something changed, and only then.
+// trustStore combines the signer CA with the CAs and settings that the cluster publishes. It parses PEM only after a change.
 type trustStore struct {
 	signer  func() *CABundle
 	cluster atomic.Pointer[clusterTrust]
+	clock   clock.PassiveClock
 	log     klog.Logger
 
 	last atomic.Pointer[trustInput]
@@ -62,8 +65,8 @@ type trustInput struct {
 	made    *trust
 }
 
-func newTrustStore(signer func() *CABundle, log klog.Logger) *trustStore {
-	s := &trustStore{signer: signer, log: log}
+func newTrustStore(signer func() *CABundle, clk clock.PassiveClock, log klog.Logger) *trustStore {
+	s := &trustStore{signer: signer, clock: clk, log: log}
 	s.cluster.Store(&clusterTrust{})
 	return s
 }
@@ -99,7 +102,7 @@ func (s *trustStore) build(signer *CABundle, cluster *clusterTrust) *trust {
 		clients:  x509.NewCertPool(),
 		named:    x509.NewCertPool(),
 		headers:  cluster.headers,
-		verified: newBoundedCache[certificateKey, *verifiedCertificate](maxVerified),
+		verified: cache.NewLRUExpireCacheWithClock(maxVerified, s.clock),
 	}
 	clients := cluster.clientRoots
 	if signer != nil {
@@ -137,8 +140,8 @@ func (s *trustStore) build(signer *CABundle, cluster *clusterTrust) *trust {
 	return t
 }
 
-// setCluster takes over the data of the ConfigMap. What cannot be read keeps its last good value; what is no longer
-// there is no longer trusted.
+// setCluster takes over the data of the ConfigMap. A part that cannot be parsed keeps its last good value. A part that is gone is no
+// longer trusted.
 func (s *trustStore) setCluster(data map[string]string) error {
 	last := s.cluster.Load()
 	next, err := parseClusterTrust(data, last)
@@ -208,8 +211,7 @@ func (c *clusterTrust) parseFrontProxy(data map[string]string) error {
 	return nil
 }
 
-// parseBundle reads all certificates of a PEM file. Text between them and other blocks are passed over, as the API
-// server does.
+// parseBundle reads all certificates of a PEM file. Like the API server, it ignores other blocks and the text between them.
 func parseBundle(data []byte) ([]*x509.Certificate, error) {
 	if len(data) > maxBundleBytes {
 		return nil, fmt.Errorf("a CA bundle of %d bytes is larger than %d", len(data), maxBundleBytes)

@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/clock"
 )
 
 func TestTrustChangesOnlyWhenSomethingChanged(t *testing.T) {
 	t.Parallel()
 	logger, _ := ktesting.NewTestContext(t)
 	bundle := &CABundle{PEM: newCA(t, "one").CertPEM()}
-	store := newTrustStore(func() *CABundle { return bundle }, logger)
+	store := newTrustStore(func() *CABundle { return bundle }, clock.RealClock{}, logger)
 	data := map[string]string{"client-ca-file": string(newCA(t, "cluster").CertPEM())}
 	first := store.current()
 	if store.current() != first {

@@ -31,8 +31,8 @@ func (p *proxy) reviewsUntil(verdict <-chan struct{}, allowed bool) {
 	})
 }
 
-// TestReadsGoBesideTheirReview has the API server answer a read while its review is still under way.
-func TestReadsGoBesideTheirReview(t *testing.T) {
+// TestSpeculativeReads has the API server answer a read while its review is still under way.
+func TestSpeculativeReads(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, path string
@@ -177,8 +177,8 @@ func TestDenialBeforeEveryOtherRefusal(t *testing.T) {
 	}
 }
 
-// TestWatchBesideItsReview streams once it is allowed.
-func TestWatchBesideItsReview(t *testing.T) {
+// TestSpeculativeWatch streams once it is allowed.
+func TestSpeculativeWatch(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
 	verdict, more := make(chan struct{}), make(chan struct{})
@@ -211,8 +211,8 @@ func TestWatchBesideItsReview(t *testing.T) {
 	}
 }
 
-// TestOnlyPlainReadsGoBeside denies what could act: nothing of it may be sent.
-func TestOnlyPlainReadsGoBeside(t *testing.T) {
+// TestOnlyPlainReadsAreSpeculative denies what could act: nothing of it may be sent.
+func TestOnlyPlainReadsAreSpeculative(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, method, path, body string
