@@ -20,6 +20,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/pinniped-toolkit/pinniped/internal/controller/apiservice"
+	"github.com/pinniped-toolkit/pinniped/internal/controller/authenticators"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/credentialissuer"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/webhookauthenticator"
 	"github.com/pinniped-toolkit/pinniped/internal/delegationwatch"
@@ -52,8 +53,9 @@ func (a *agent) addControllers(ctx context.Context, manager ctrl.Manager, proxy 
 	if err := a.addAPIService(ctx, manager, core.RESTClient()); err != nil {
 		return nil, fmt.Errorf("setting up the APIService controller: %w", err)
 	}
-	if err := a.addWebhookAuthenticator(ctx, manager, core.RESTClient()); err != nil {
-		return nil, fmt.Errorf("setting up the WebhookAuthenticator controller: %w", err)
+	webhooks := &webhookauthenticator.Evaluator{Proxy: http.ProxyFromEnvironment, Dial: webhookauthenticator.Dial, Clock: clock.RealClock{}}
+	if err := a.addAuthenticators(ctx, manager, core.RESTClient(), webhooks.Kind()); err != nil {
+		return nil, err
 	}
 	issuer, err := a.addCredentialIssuer(ctx, manager, core.RESTClient(), proxy, remark)
 	if err != nil {
@@ -123,21 +125,24 @@ func (a *agent) newPermissions(ctx context.Context, changed func(types.Namespace
 	}), nil
 }
 
-func (a *agent) addWebhookAuthenticator(ctx context.Context, manager ctrl.Manager, core rest.Interface) error {
+// addAuthenticators adds the controller of one kind of authenticator.
+func (a *agent) addAuthenticators(ctx context.Context, manager ctrl.Manager, core rest.Interface, kind authenticators.Kind) error {
 	changed, woken := a.wakers.add()
-	reconciler := &webhookauthenticator.Reconciler{
+	reconciler := &authenticators.Reconciler{
+		Kind:   kind,
 		Client: manager.GetClient(),
-		// Watches of its own: it forgets what no WebhookAuthenticator names, which others may still want.
+		// Watches of its own: it forgets what no authenticator of this kind names, which others may still want.
 		Secrets:    namedwatch.New(ctx, core, "secrets", &corev1.Secret{}, changed),
 		ConfigMaps: namedwatch.New(ctx, core, "configmaps", &corev1.ConfigMap{}, changed),
 		Cache:      a.authenticators,
 		IsLeader:   a.leader.Leading, Wake: woken,
 		Namespace: a.options.Namespace,
-		Proxy:     http.ProxyFromEnvironment,
-		Dial:      webhookauthenticator.Dial,
 		Clock:     clock.RealClock{},
 	}
-	return reconciler.SetupWithManager(manager)
+	if err := reconciler.SetupWithManager(manager); err != nil {
+		return fmt.Errorf("setting up the %s controller: %w", kind.Name, err)
+	}
+	return nil
 }
 
 func (a *agent) addAPIService(ctx context.Context, manager ctrl.Manager, core rest.Interface) error {

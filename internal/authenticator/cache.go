@@ -19,62 +19,83 @@ type Token interface {
 	AuthenticateToken(ctx context.Context, token string) (user.Info, bool, error)
 }
 
-// ErrNoSuchAuthenticator is returned for a reference to an authenticator that does not exist or is not usable now.
+// ErrNoSuchAuthenticator is returned for a reference to an authenticator that does not exist.
 var ErrNoSuchAuthenticator = errors.New("no such authenticator")
+
+// ErrNotReady is returned for a reference to an authenticator that exists and cannot be used now.
+var ErrNotReady = errors.New("the authenticator is not ready")
 
 // Cache holds the authenticators that may be used now. It is safe for concurrent use.
 type Cache struct {
 	apiGroup string
 
 	mu      sync.RWMutex
-	entries map[key]Token
+	entries map[key]entry
+}
+
+// entry is an authenticator, or why there is none to be used.
+type entry struct {
+	authenticator Token // nil: not ready
+	problem       string
 }
 
 type key struct{ kind, name string }
 
 // NewCache returns an empty cache for the authenticators of one API group, such as "authentication.concierge.pinniped.dev".
 func NewCache(apiGroup string) *Cache {
-	return &Cache{apiGroup: apiGroup, entries: map[key]Token{}}
+	return &Cache{apiGroup: apiGroup, entries: map[key]entry{}}
 }
 
 // Put makes an authenticator usable under a kind, such as "WebhookAuthenticator", and a name. It replaces what was there.
 func (c *Cache) Put(kind, name string, authenticator Token) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.entries[key{kind, name}] = authenticator
+	c.entries[key{kind, name}] = entry{authenticator: authenticator}
 }
 
-// Remove makes the authenticator of that kind and name unusable, if there is one. It reports whether there was.
+// Suspend says that the authenticator of that kind and name exists and cannot be used, and why. It reports whether it could be before.
+func (c *Cache) Suspend(kind, name, why string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.entries[key{kind, name}]
+	c.entries[key{kind, name}] = entry{problem: why}
+	return before.authenticator != nil
+}
+
+// Remove says that there is no authenticator of that kind and name. It reports whether there was one that could be used.
 func (c *Cache) Remove(kind, name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, found := c.entries[key{kind, name}]
+	before := c.entries[key{kind, name}]
 	delete(c.entries, key{kind, name})
-	return found
+	return before.authenticator != nil
 }
 
-// AuthenticateToken gives the token to the authenticator that reference names. A reference to nothing is ErrNoSuchAuthenticator;
-// an empty or blank token belongs to nobody, whatever an authenticator may think.
+// AuthenticateToken gives the token to the authenticator that reference names. A reference to nothing is ErrNoSuchAuthenticator, one to
+// what cannot be used is ErrNotReady; an empty or blank token belongs to nobody, whatever an authenticator may think.
 func (c *Cache) AuthenticateToken(ctx context.Context, reference corev1.TypedLocalObjectReference, token string) (user.Info, bool, error) {
-	authenticator, found := c.find(reference)
-	if !found {
+	found, exists := c.find(reference)
+	if !exists {
 		return nil, false, fmt.Errorf("%w: %q of kind %q in API group %q",
 			ErrNoSuchAuthenticator, bounded(reference.Name), bounded(reference.Kind), bounded(ptr.Deref(reference.APIGroup, "")))
+	}
+	if found.authenticator == nil {
+		return nil, false, fmt.Errorf("%w: %s", ErrNotReady, found.problem)
 	}
 	if strings.TrimSpace(token) == "" {
 		return nil, false, nil
 	}
-	return authenticator.AuthenticateToken(ctx, token)
+	return found.authenticator.AuthenticateToken(ctx, token)
 }
 
-func (c *Cache) find(reference corev1.TypedLocalObjectReference) (Token, bool) {
+func (c *Cache) find(reference corev1.TypedLocalObjectReference) (entry, bool) {
 	if ptr.Deref(reference.APIGroup, "") != c.apiGroup {
-		return nil, false
+		return entry{}, false
 	}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	authenticator, found := c.entries[key{reference.Kind, reference.Name}]
-	return authenticator, found
+	found, exists := c.entries[key{reference.Kind, reference.Name}]
+	return found, exists
 }
 
 // bounded keeps what others wrote from filling a log.

@@ -27,6 +27,9 @@ func TestCache(t *testing.T) {
 	cache.Put("WebhookAuthenticator", "one", named("second"))
 	cache.Put("JWTAuthenticator", "one", named("jwt"))
 	cache.Put("WebhookAuthenticator", "gone", named("gone"))
+	if cache.Suspend("WebhookAuthenticator", "away", "cannot dial") || cache.Remove("WebhookAuthenticator", "never") {
+		t.Error("want neither to have been usable")
+	}
 	if !cache.Remove("WebhookAuthenticator", "gone") || cache.Remove("WebhookAuthenticator", "gone") {
 		t.Error("want the first removal to find it, and the second not to")
 	}
@@ -42,6 +45,7 @@ func TestCache(t *testing.T) {
 		{"gives no blank token away", corev1.TypedLocalObjectReference{APIGroup: ptr.To(group), Kind: "JWTAuthenticator", Name: "one"}, " \t\n", "", nil},
 		{"does not find another suffix", corev1.TypedLocalObjectReference{APIGroup: ptr.To("authentication.concierge.pinniped.dev"), Kind: "WebhookAuthenticator", Name: "one"}, "t", "", ErrNoSuchAuthenticator},
 		{"does not find one without a group", corev1.TypedLocalObjectReference{Kind: "WebhookAuthenticator", Name: "one"}, "t", "", ErrNoSuchAuthenticator},
+		{"says that one is not ready", corev1.TypedLocalObjectReference{APIGroup: ptr.To(group), Kind: "WebhookAuthenticator", Name: "away"}, "t", "", ErrNotReady},
 		{"does not find what was removed", corev1.TypedLocalObjectReference{APIGroup: ptr.To(group), Kind: "WebhookAuthenticator", Name: "gone"}, "t", "", ErrNoSuchAuthenticator},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -36,6 +36,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
 	"github.com/pinniped-toolkit/pinniped/internal/concierge"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/apiservice"
+	"github.com/pinniped-toolkit/pinniped/internal/controller/authenticators"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/webhookauthenticator"
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/namedwatch"
@@ -183,12 +184,12 @@ func (a *agent) startControllers(ctx context.Context, t *testing.T, account *res
 
 	cache := authenticator.NewCache("authentication.concierge.pinniped.dev")
 	changed, wake = waker()
-	err = (&webhookauthenticator.Reconciler{
-		Client:     manager.GetClient(),
+	webhooks := &webhookauthenticator.Evaluator{Dial: webhookauthenticator.Dial, Clock: clock.RealClock{}}
+	err = (&authenticators.Reconciler{
+		Kind: webhooks.Kind(), Client: manager.GetClient(),
 		Secrets:    namedwatch.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
 		ConfigMaps: namedwatch.New(ctx, core.RESTClient(), "configmaps", &corev1.ConfigMap{}, changed),
-		Cache:      cache, IsLeader: leads, Wake: wake, Namespace: namespace,
-		Dial: webhookauthenticator.Dial, Clock: clock.RealClock{},
+		Cache:      cache, IsLeader: leads, Wake: wake, Namespace: namespace, Clock: clock.RealClock{},
 	}).SetupWithManager(manager)
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,2 @@
-// Package webhookauthenticator checks WebhookAuthenticators, makes the good ones usable for logins, and reports what it found.
-//
-// Every replica evaluates every object and fills its own cache of authenticators; the leading one writes the status.
+// Package webhookauthenticator evaluates WebhookAuthenticators: is the endpoint a URL that can be dialed, and who verifies its certificate?
 package webhookauthenticator

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
+	"github.com/pinniped-toolkit/pinniped/internal/controller/authenticators"
 )
 
 // ProxyFunc tells the HTTP proxy for a request, as http.ProxyFromEnvironment does.
@@ -23,27 +23,23 @@ type ProxyFunc func(*http.Request) (*url.URL, error)
 func checkEndpoint(text string, proxy ProxyFunc) (endpoint *url.URL, proxied bool, condition metav1.Condition) {
 	endpoint, err := url.Parse(text)
 	if err != nil {
-		var parsing *url.Error
-		if errors.As(err, &parsing) { // whose text would repeat the URL, with what password may be in it
-			err = parsing.Err
-		}
-		return nil, false, bad(typeEndpoint, reasonEndpoint, "spec.endpoint URL is invalid: "+err.Error())
+		return nil, false, authenticators.Bad(typeEndpoint, reasonEndpoint, "spec.endpoint URL is invalid: "+authenticators.DescribeURLError(err))
 	}
 	if endpoint.Scheme != "https" {
-		return nil, false, bad(typeEndpoint, reasonEndpointScheme,
+		return nil, false, authenticators.Bad(typeEndpoint, reasonEndpointScheme,
 			fmt.Sprintf("spec.endpoint URL %s has invalid scheme, require 'https'", endpoint.Redacted()))
 	}
 	if endpoint.Hostname() == "" {
-		return nil, false, bad(typeEndpoint, reasonEndpoint, "spec.endpoint URL is invalid: it has no host")
+		return nil, false, authenticators.Bad(typeEndpoint, reasonEndpoint, "spec.endpoint URL is invalid: it has no host")
 	}
 	if proxy != nil {
 		via, err := proxy(&http.Request{URL: endpoint})
 		if err != nil {
-			return nil, false, bad(typeEndpoint, reasonEndpointProxy, "spec.endpoint URL error: unable to determine if HTTPS_PROXY applies to it")
+			return nil, false, authenticators.Bad(typeEndpoint, reasonEndpointProxy, "spec.endpoint URL error: unable to determine if HTTPS_PROXY applies to it")
 		}
 		proxied = via != nil
 	}
-	return endpoint, proxied, good(typeEndpoint, messageEndpoint)
+	return endpoint, proxied, authenticators.Good(typeEndpoint, messageEndpoint)
 }
 
 // address is where to dial for an endpoint.
@@ -69,25 +65,4 @@ func Dial(ctx context.Context, address string, roots *x509.CertPool) error {
 	}
 	_ = connection.Close() // nothing was sent
 	return nil
-}
-
-// describe words a failed probe so that the same failure has the same text each time: the status is only written when it changes.
-func describe(err error) string {
-	var expired x509.CertificateInvalidError
-	if errors.As(err, &expired) && expired.Reason == x509.Expired && expired.Cert != nil {
-		return fmt.Sprintf("the server's certificate is valid from %s to %s",
-			expired.Cert.NotBefore.UTC().Format(time.RFC3339), expired.Cert.NotAfter.UTC().Format(time.RFC3339))
-	}
-	var operation *net.OpError
-	if errors.As(err, &operation) && operation.Source != nil {
-		stable := *operation
-		stable.Source = nil // a port that is another one each time
-		err = &stable
-	}
-	const limit = 1000
-	text := err.Error()
-	if len(text) > limit {
-		text = text[:limit] + "…"
-	}
-	return text
 }

@@ -5,13 +5,14 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"net/url"
-	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
+	"github.com/pinniped-toolkit/pinniped/internal/controller/authenticators"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 )
 
@@ -21,11 +22,42 @@ const (
 	probeLate  = 30 * time.Second
 )
 
+// Kind is the kind under which these authenticators stand in the cache.
+const Kind = "WebhookAuthenticator"
+
+// Evaluator finds out what a WebhookAuthenticator is worth.
+type Evaluator struct {
+	Proxy ProxyFunc // nil: none
+	// Dial makes a TLS connection to a webhook and closes it; the function Dial, except in tests.
+	Dial  func(ctx context.Context, address string, roots *x509.CertPool) error
+	Clock clock.PassiveClock
+}
+
+// Kind tells the shared reconciler what is special about WebhookAuthenticators.
+func (e *Evaluator) Kind() authenticators.Kind {
+	typed := func(object client.Object) *authenticationv1alpha1.WebhookAuthenticator {
+		return object.(*authenticationv1alpha1.WebhookAuthenticator)
+	}
+	return authenticators.Kind{
+		Name:    Kind,
+		New:     func() client.Object { return &authenticationv1alpha1.WebhookAuthenticator{} },
+		NewList: func() client.ObjectList { return &authenticationv1alpha1.WebhookAuthenticatorList{} },
+		TLS:     func(object client.Object) *authenticationv1alpha1.TLSSpec { return typed(object).Spec.TLS },
+		Status: func(object client.Object) authenticators.Status {
+			return authenticators.Status(typed(object).Status)
+		},
+		Evaluate: func(ctx context.Context, object client.Object, bundle authenticators.CABundle, before authenticators.Known) authenticators.Finding {
+			k, _ := before.(*known)
+			return e.evaluate(ctx, &typed(object).Spec, bundle, k)
+		},
+	}
+}
+
 // target is what an authenticator was made for. Another target needs another authenticator, and a probe of its own.
 type target struct {
 	endpoint string
 	proxied  bool
-	bundle   [sha256.Size]byte // of the CA bundle; that of nothing for the system's roots
+	bundle   [sha256.Size]byte
 }
 
 // known is what a replica remembers of one WebhookAuthenticator from one evaluation to the next.
@@ -38,62 +70,68 @@ type known struct {
 	probeAt  time.Time // when to probe again
 }
 
-// finding is the outcome of an evaluation.
-type finding struct {
-	conditions   []metav1.Condition
-	known        *known // nil: there is nothing that could be used
-	usable       bool
-	requeueAfter time.Duration
+// InUse implements authenticators.Known.
+func (k *known) InUse() authenticator.Token {
+	if !k.proven {
+		return nil
+	}
+	return k.webhook
+}
+
+// Release implements authenticators.Known.
+func (k *known) Release(next authenticators.Known) {
+	if following, ok := next.(*known); !ok || following.webhook != k.webhook {
+		k.webhook.Close()
+	}
 }
 
 // evaluate finds out what a spec is worth. before is what was known of the object, or nil. Only the probe leaves the process.
-func (r *Reconciler) evaluate(ctx context.Context, spec *authenticationv1alpha1.WebhookAuthenticatorSpec, from *origin, before *known) finding {
-	bundle, tlsCondition := checkTLS(spec.TLS, from)
-	endpoint, proxied, endpointCondition := checkEndpoint(spec.Endpoint, r.Proxy)
-	f := finding{conditions: []metav1.Condition{tlsCondition, endpointCondition}, requeueAfter: probeEvery}
-	if tlsCondition.Status != metav1.ConditionTrue || endpointCondition.Status != metav1.ConditionTrue {
-		f.conditions = summed(append(f.conditions, unknown(typeConnection), unknown(typeAuthenticator)))
+func (e *Evaluator) evaluate(ctx context.Context, spec *authenticationv1alpha1.WebhookAuthenticatorSpec, bundle authenticators.CABundle, before *known) authenticators.Finding {
+	endpoint, proxied, endpointCondition := checkEndpoint(spec.Endpoint, e.Proxy)
+	f := authenticators.Finding{Conditions: []metav1.Condition{bundle.Condition, endpointCondition}, RequeueAfter: probeEvery}
+	if !bundle.Usable() || endpoint == nil {
+		f.Conditions = append(f.Conditions, authenticators.Unknown(typeConnection), authenticators.Unknown(authenticators.TypeAuthenticator))
 		return f
 	}
-	roots := pool(bundle)
-	if f.known = before; before == nil || before.target != targetOf(endpoint, proxied, bundle) {
-		webhook, err := authenticator.NewWebhook(authenticator.WebhookOptions{Endpoint: endpoint, Roots: roots, Proxy: r.Proxy})
+	roots := bundle.Pool()
+	aim := target{endpoint: endpoint.String(), proxied: proxied, bundle: bundle.Sum()}
+	k := before
+	if k == nil || k.target != aim {
+		webhook, err := authenticator.NewWebhook(authenticator.WebhookOptions{Endpoint: endpoint, Roots: roots, Proxy: e.Proxy})
 		if err != nil {
-			f.known = nil
-			f.conditions = summed(append(f.conditions, unknown(typeConnection), bad(typeAuthenticator, reasonInstantiate, err.Error())))
+			f.Conditions = append(f.Conditions, authenticators.Unknown(typeConnection),
+				authenticators.Bad(authenticators.TypeAuthenticator, reasonInstantiate, err.Error()))
 			return f
 		}
-		f.known = &known{target: targetOf(endpoint, proxied, bundle), webhook: webhook}
+		k = &known{target: aim, webhook: webhook}
 	}
 
-	now := r.Clock.Now()
-	if !now.Before(f.known.probeAt) {
-		f.known = r.probe(ctx, endpoint, roots, *f.known)
+	if now := e.Clock.Now(); !now.Before(k.probeAt) {
+		k = e.probe(ctx, endpoint, roots, *k)
 	}
-	f.usable = f.known.proven
-	f.requeueAfter = max(f.known.probeAt.Sub(r.Clock.Now()), 0) + time.Millisecond
-	f.conditions = append(f.conditions, connectionCondition(f.known))
-	if f.usable {
-		f.conditions = append(f.conditions, good(typeAuthenticator, messageAuthenticator))
+	f.Known = k
+	f.RequeueAfter = max(k.probeAt.Sub(e.Clock.Now()), 0) + time.Millisecond
+	f.Conditions = append(f.Conditions, connectionCondition(k))
+	if k.proven {
+		f.Conditions = append(f.Conditions, authenticators.Good(authenticators.TypeAuthenticator, authenticators.MessageAuthenticator))
 	} else {
-		f.conditions = append(f.conditions, unknown(typeAuthenticator))
+		f.Conditions = append(f.Conditions, authenticators.Unknown(authenticators.TypeAuthenticator))
 	}
-	f.conditions = summed(f.conditions)
 	return f
 }
 
 // probe dials the webhook and returns what is known then. One that answered before stays proven: it is the same one, and whether it is
 // away for a moment or for long, each login finds out by itself.
-func (r *Reconciler) probe(ctx context.Context, endpoint *url.URL, roots *x509.CertPool, k known) *known {
+func (e *Evaluator) probe(ctx context.Context, endpoint *url.URL, roots *x509.CertPool, k known) *known {
 	if k.target.proxied {
-		k.proven, k.probeAt = true, r.Clock.Now().Add(probeEvery)
+		k.proven, k.probeAt = true, e.Clock.Now().Add(probeEvery)
 		return &k
 	}
-	if k.problem = r.Dial(ctx, address(endpoint), roots); k.problem == nil {
-		k.proven, k.failures, k.probeAt = true, 0, r.Clock.Now().Add(probeEvery)
+	if k.problem = e.Dial(ctx, address(endpoint), roots); k.problem == nil {
+		k.proven, k.failures, k.probeAt = true, 0, e.Clock.Now().Add(probeEvery)
 		return &k
 	}
-	k.probeAt = r.Clock.Now().Add(min(probeSoon<<min(k.failures, 10), probeLate))
+	k.probeAt = e.Clock.Now().Add(min(probeSoon<<min(k.failures, 10), probeLate))
 	k.failures++
 	return &k
 }
@@ -101,38 +139,10 @@ func (r *Reconciler) probe(ctx context.Context, endpoint *url.URL, roots *x509.C
 func connectionCondition(k *known) metav1.Condition {
 	switch {
 	case k.target.proxied:
-		return good(typeConnection, messageSkippedBehind)
+		return authenticators.Good(typeConnection, messageSkippedBehind)
 	case k.problem != nil:
-		return bad(typeConnection, reasonDial, "cannot dial server: "+describe(k.problem))
+		return authenticators.Bad(typeConnection, reasonDial, "cannot dial server: "+authenticators.Describe(k.problem))
 	default:
-		return good(typeConnection, messageDialed)
+		return authenticators.Good(typeConnection, messageDialed)
 	}
-}
-
-// summed adds the condition that sums up the others.
-func summed(conditions []metav1.Condition) []metav1.Condition {
-	if slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return c.Status != metav1.ConditionTrue }) {
-		return append(conditions, bad(typeReady, reasonNotReady, messageNotReady))
-	}
-	return append(conditions, good(typeReady, messageReady))
-}
-
-func phase(conditions []metav1.Condition) authenticationv1alpha1.AuthenticatorPhase {
-	if meta.IsStatusConditionTrue(conditions, typeReady) {
-		return authenticationv1alpha1.PhaseReady
-	}
-	return authenticationv1alpha1.PhaseError
-}
-
-func targetOf(endpoint *url.URL, proxied bool, bundle []byte) target {
-	return target{endpoint: endpoint.String(), proxied: proxied, bundle: sha256.Sum256(bundle)}
-}
-
-func pool(bundle []byte) *x509.CertPool {
-	if bundle == nil {
-		return nil
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(bundle)
-	return roots
 }

@@ -23,6 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
+	"github.com/pinniped-toolkit/pinniped/internal/controller/authenticators"
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/namedwatch"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
@@ -35,7 +37,7 @@ func startCluster(t *testing.T) *devcluster.Cluster {
 	return testkit.Cluster(t, devcluster.Options{}, filepath.Join("..", "..", "..", "deploy", "crds"))
 }
 
-func startReconciler(t *testing.T, cluster *devcluster.Cluster, cache Cache) {
+func startReconciler(t *testing.T, cluster *devcluster.Cluster, cache authenticators.Cache) {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	apis.AddToScheme(scheme, apis.DefaultGroupSuffix)
@@ -57,11 +59,12 @@ func startReconciler(t *testing.T, cluster *devcluster.Cluster, cache Cache) {
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	err = (&Reconciler{
+	err = (&authenticators.Reconciler{
+		Kind:       (&Evaluator{Dial: Dial, Clock: clock.RealClock{}}).Kind(),
 		Client:     manager.GetClient(),
 		Secrets:    namedwatch.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
 		ConfigMaps: namedwatch.New(ctx, core.RESTClient(), "configmaps", &corev1.ConfigMap{}, changed),
-		Cache:      cache, IsLeader: func() bool { return true }, Wake: wake, Namespace: "default", Dial: Dial, Clock: clock.RealClock{},
+		Cache:      cache, IsLeader: func() bool { return true }, Wake: wake, Namespace: "default", Clock: clock.RealClock{},
 	}).SetupWithManager(manager)
 	if err != nil {
 		cancel()
@@ -77,6 +80,13 @@ func startReconciler(t *testing.T, cluster *devcluster.Cluster, cache Cache) {
 	})
 }
 
+// inUse is true when authenticator w can be used.
+func inUse(cache *authenticator.Cache) bool {
+	reference := corev1.TypedLocalObjectReference{APIGroup: ptr.To("authentication.concierge.pinniped.dev"), Kind: Kind, Name: "w"}
+	_, _, err := cache.AuthenticateToken(context.Background(), reference, " ")
+	return err == nil
+}
+
 // TestOnAPIServer follows one WebhookAuthenticator through its life.
 func TestOnAPIServer(t *testing.T) {
 	t.Parallel()
@@ -90,7 +100,7 @@ func TestOnAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cache := &shelf{}
+	cache := authenticator.NewCache("authentication.concierge.pinniped.dev")
 	startReconciler(t, cluster, cache)
 	webhook := httptest.NewTLSServer(http.NotFoundHandler())
 	t.Cleanup(webhook.Close)
@@ -98,7 +108,9 @@ func TestOnAPIServer(t *testing.T) {
 
 	object := &authenticationv1alpha1.WebhookAuthenticator{
 		ObjectMeta: metav1.ObjectMeta{Name: "w"},
-		Spec:       authenticationv1alpha1.WebhookAuthenticatorSpec{Endpoint: webhook.URL, TLS: fromSource("Secret")},
+		Spec: authenticationv1alpha1.WebhookAuthenticatorSpec{Endpoint: webhook.URL, TLS: &authenticationv1alpha1.TLSSpec{
+			CertificateAuthorityDataSource: &authenticationv1alpha1.CertificateAuthorityDataSourceSpec{Kind: "Secret", Name: "n", Key: "k"},
+		}},
 	}
 	expect := func(step, phase, condition, reason string, usable bool) {
 		t.Helper()
@@ -108,8 +120,8 @@ func TestOnAPIServer(t *testing.T) {
 				if err := admin.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
 					return err
 				}
-				if string(object.Status.Phase) != phase || cache.has("w") != usable {
-					return fmt.Errorf("phase %q, in use %v: %v", object.Status.Phase, cache.has("w"), object.Status.Conditions)
+				if string(object.Status.Phase) != phase || inUse(cache) != usable {
+					return fmt.Errorf("phase %q, in use %v: %v", object.Status.Phase, inUse(cache), object.Status.Conditions)
 				}
 				for _, c := range object.Status.Conditions {
 					if c.Type == condition && c.Reason == reason && c.ObservedGeneration == object.Generation {
@@ -134,21 +146,21 @@ func TestOnAPIServer(t *testing.T) {
 		}
 	}
 	must(admin.Create(t.Context(), object))
-	expect("no Secret yet", "Error", typeTLS, reasonTLS, false)
+	expect("no Secret yet", "Error", authenticators.TypeTLS, "InvalidTLSConfig", false)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "n"}, Data: map[string][]byte{"k": newBundle(t)}}
 	must(admin.Create(t.Context(), secret))
 	expect("another CA", "Error", typeConnection, reasonDial, false)
 	secret.Data["k"] = good
 	must(admin.Update(t.Context(), secret))
-	expect("the right CA", "Ready", typeReady, reasonSuccess, true)
+	expect("the right CA", "Ready", authenticators.TypeReady, "Success", true)
 	object.Spec.Endpoint = "https://127.0.0.1:1"
 	must(admin.Update(t.Context(), object))
 	expect("another endpoint, where nobody is", "Error", typeConnection, reasonDial, false)
 	object.Spec.Endpoint = webhook.URL
 	must(admin.Update(t.Context(), object))
-	expect("the right endpoint", "Ready", typeConnection, reasonSuccess, true)
+	expect("the right endpoint", "Ready", typeConnection, "Success", true)
 	must(admin.Delete(t.Context(), secret))
-	expect("the Secret went", "Error", typeTLS, reasonTLS, false)
+	expect("the Secret went", "Error", authenticators.TypeTLS, "InvalidTLSConfig", false)
 	object.Spec.TLS = nil
 	must(admin.Update(t.Context(), object))
 	expect("the system's roots", "Error", typeConnection, reasonDial, false)

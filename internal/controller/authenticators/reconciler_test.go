@@ -1,4 +1,4 @@
-package webhookauthenticator
+package authenticators
 
 import (
 	"context"
@@ -26,9 +26,10 @@ import (
 
 // shelf is the cache of authenticators.
 type shelf struct {
-	mu    sync.Mutex
-	names []string
-	puts  int
+	mu      sync.Mutex
+	names   []string
+	puts    int
+	problem string // of the latest one suspended
 }
 
 func (s *shelf) Put(kind, name string, _ authenticator.Token) {
@@ -40,9 +41,20 @@ func (s *shelf) Put(kind, name string, _ authenticator.Token) {
 	}
 }
 
+func (s *shelf) Suspend(kind, name, why string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.problem = why
+	return s.remove(kind, name)
+}
+
 func (s *shelf) Remove(kind, name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.remove(kind, name)
+}
+
+func (s *shelf) remove(kind, name string) bool {
 	before := len(s.names)
 	s.names = slices.DeleteFunc(s.names, func(n string) bool { return n == kind+"/"+name })
 	return len(s.names) < before
@@ -75,20 +87,59 @@ func (d *drawer[T]) Forget(keep func(types.NamespacedName) bool) {
 	}
 }
 
+// found is what an evaluation of this test's kind remembers.
+type found struct {
+	authenticator.Token
+	released *int
+}
+
+func (f *found) InUse() authenticator.Token { return f }
+
+func (f *found) Release(Known) { *f.released++ }
+
+// testKind is WebhookAuthenticators, evaluated as a test wants it: usable for as long as the CA bundle is.
+func (f *fixture) testKind() Kind {
+	return Kind{
+		Name:    "WebhookAuthenticator",
+		New:     func() client.Object { return &authenticationv1alpha1.WebhookAuthenticator{} },
+		NewList: func() client.ObjectList { return &authenticationv1alpha1.WebhookAuthenticatorList{} },
+		TLS: func(object client.Object) *authenticationv1alpha1.TLSSpec {
+			return object.(*authenticationv1alpha1.WebhookAuthenticator).Spec.TLS
+		},
+		Status: func(object client.Object) Status {
+			return Status(object.(*authenticationv1alpha1.WebhookAuthenticator).Status)
+		},
+		Evaluate: func(_ context.Context, _ client.Object, bundle CABundle, before Known) Finding {
+			f.evaluations++
+			finding := Finding{Conditions: []metav1.Condition{bundle.Condition, Good(TypeAuthenticator, MessageAuthenticator)}}
+			switch {
+			case !bundle.Usable():
+				finding.Conditions[1] = Unknown(TypeAuthenticator)
+			case before != nil:
+				finding.Known = before
+			default:
+				finding.Known = &found{released: &f.released}
+			}
+			return finding
+		},
+	}
+}
+
 // fixture is a reconciler with everything around it under the test's control.
 type fixture struct {
 	*Reconciler
-	cache      *shelf
-	network    *dialer
-	configMaps *drawer[*corev1.ConfigMap]
-	leading    bool
-	fail       error // of writes
-	writes     int
+	cache       *shelf
+	configMaps  *drawer[*corev1.ConfigMap]
+	leading     bool
+	fail        error // of writes
+	writes      int
+	evaluations int
+	released    int
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{cache: &shelf{}, network: &dialer{}, configMaps: &drawer[*corev1.ConfigMap]{}, leading: true}
+	f := &fixture{cache: &shelf{}, configMaps: &drawer[*corev1.ConfigMap]{}, leading: true}
 	scheme := runtime.NewScheme()
 	apis.AddToScheme(scheme, "example.com")
 	bundle := newBundle(t)
@@ -120,8 +171,8 @@ func newFixture(t *testing.T) *fixture {
 			},
 		}).Build()
 	f.Reconciler = &Reconciler{
-		Client: fakeClient, Secrets: &drawer[*corev1.Secret]{}, ConfigMaps: f.configMaps, Cache: f.cache,
-		IsLeader: func() bool { return f.leading }, Namespace: "ns", Dial: f.network.dial, Clock: clocktesting.NewFakeClock(testNow),
+		Kind: f.testKind(), Client: fakeClient, Secrets: &drawer[*corev1.Secret]{}, ConfigMaps: f.configMaps, Cache: f.cache,
+		IsLeader: func() bool { return f.leading }, Namespace: "ns", Clock: clocktesting.NewFakeClock(testNow),
 	}
 	return f
 }
@@ -151,8 +202,8 @@ func TestReconcile(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		got := []any{f.cache.has("a"), f.cache.puts, f.writes, f.phase(t, "a"), f.network.calls}
-		if diff := cmp.Diff([]any{true, 1, 1, "Ready", 1}, got); diff != "" {
+		got := []any{f.cache.has("a"), f.cache.puts, f.writes, f.phase(t, "a"), f.released}
+		if diff := cmp.Diff([]any{true, 1, 1, "Ready", 0}, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
@@ -166,9 +217,9 @@ func TestReconcile(t *testing.T) {
 		if !f.cache.has("a") || f.writes != 0 {
 			t.Errorf("in use: %v, writes: %d", f.cache.has("a"), f.writes)
 		}
-		f.leading = true // and reports when it comes to lead, without another probe
-		if err := f.run(t, "a"); err != nil || f.phase(t, "a") != "Ready" || f.network.calls != 1 {
-			t.Errorf("phase %q, probes %d, error %v", f.phase(t, "a"), f.network.calls, err)
+		f.leading = true // and reports when it comes to lead
+		if err := f.run(t, "a"); err != nil || f.phase(t, "a") != "Ready" || f.cache.puts != 1 {
+			t.Errorf("phase %q, puts %d, error %v", f.phase(t, "a"), f.cache.puts, err)
 		}
 	})
 	t.Run("uses a good one although the report fails", func(t *testing.T) {
@@ -200,14 +251,17 @@ func TestReconcile(t *testing.T) {
 		if f.cache.has("a") || !f.cache.has("b") || f.phase(t, "a") != "Error" {
 			t.Errorf("in use: %v, phase %q", f.cache.names, f.phase(t, "a"))
 		}
+		if f.released != 1 || !strings.Contains(f.cache.problem, "spec.tls.certificateAuthorityDataSource is invalid") {
+			t.Errorf("released %d, problem %q", f.released, f.cache.problem)
+		}
 		if err := f.Client.Delete(t.Context(), &authenticationv1alpha1.WebhookAuthenticator{ObjectMeta: metav1.ObjectMeta{Name: "b"}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := f.run(t, "b"); err != nil {
 			t.Fatal(err)
 		}
-		if len(f.cache.names) != 0 || f.recall("b") != nil {
-			t.Errorf("in use: %v", f.cache.names)
+		if len(f.cache.names) != 0 || f.recall("b") != nil || f.released != 2 {
+			t.Errorf("in use: %v, released %d", f.cache.names, f.released)
 		}
 		if diff := cmp.Diff([]string{"a"}, f.configMaps.kept); diff != "" {
 			t.Errorf("followed (-want +got):\n%s", diff)
@@ -232,10 +286,9 @@ func TestReconcile(t *testing.T) {
 		f := newFixture(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		f.network.err = context.Canceled
 		_, err := f.Reconcile(ctx, ctrl.Request{NamespacedName: types.NamespacedName{Name: "a"}})
-		if !errors.Is(err, context.Canceled) || f.writes != 0 {
-			t.Errorf("writes %d, error %v", f.writes, err)
+		if !errors.Is(err, context.Canceled) || f.writes != 0 || f.cache.puts != 0 || f.evaluations != 1 {
+			t.Errorf("writes %d, puts %d, error %v", f.writes, f.cache.puts, err)
 		}
 	})
 	t.Run("finds all of them when woken", func(t *testing.T) {

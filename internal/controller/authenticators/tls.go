@@ -1,4 +1,4 @@
-package webhookauthenticator
+package authenticators
 
 import (
 	"context"
@@ -57,11 +57,11 @@ func (r *Reconciler) fetchSource(ctx context.Context, spec *authenticationv1alph
 	return s, nil
 }
 
-// checkTLS returns the CA bundle to verify the webhook with; nil means the system's roots.
+// checkTLS returns the CA bundle to verify the other side with; nil means the system's roots.
 func checkTLS(spec *authenticationv1alpha1.TLSSpec, from *origin) ([]byte, metav1.Condition) {
 	switch {
 	case spec == nil || spec.CertificateAuthorityData == "" && spec.CertificateAuthorityDataSource == nil:
-		return nil, good(typeTLS, messageTLSSystemRoots)
+		return nil, Good(TypeTLS, messageTLSSystemRoots)
 	case spec.CertificateAuthorityData != "" && spec.CertificateAuthorityDataSource != nil:
 		return nil, invalidTLS("spec.tls is invalid: both tls.certificateAuthorityDataSource and tls.certificateAuthorityData provided")
 	case spec.CertificateAuthorityDataSource != nil:
@@ -76,7 +76,7 @@ func checkTLS(spec *authenticationv1alpha1.TLSSpec, from *origin) ([]byte, metav
 		return nil, invalidTLS(fmt.Sprintf(field+"no base64-encoded PEM certificates found in %d bytes of data %s",
 			len(spec.CertificateAuthorityData), messagePEMMustBeginWith))
 	}
-	return bundle, good(typeTLS, messageTLSBundle)
+	return bundle, Good(TypeTLS, messageTLSBundle)
 }
 
 func checkSource(spec *authenticationv1alpha1.CertificateAuthorityDataSourceSpec, from *origin) ([]byte, metav1.Condition) {
@@ -103,10 +103,10 @@ func checkSource(spec *authenticationv1alpha1.CertificateAuthorityDataSourceSpec
 		return nil, invalidTLS(field + fmt.Sprintf("key %q with %d bytes of data in %s %q is not a PEM-encoded certificate %s",
 			spec.Key, len(from.value), kind, from.name, messagePEMMustBeginWith))
 	}
-	return from.value, good(typeTLS, messageTLSBundle)
+	return from.value, Good(TypeTLS, messageTLSBundle)
 }
 
-func invalidTLS(message string) metav1.Condition { return bad(typeTLS, reasonTLS, message) }
+func invalidTLS(message string) metav1.Condition { return Bad(TypeTLS, reasonTLS, message) }
 
 func isBundle(bundle []byte) bool {
 	return len(bundle) <= maxBundleSize && x509.NewCertPool().AppendCertsFromPEM(bundle)

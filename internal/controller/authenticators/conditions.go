@@ -1,0 +1,98 @@
+package authenticators
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+)
+
+// The types of the conditions that both kinds have.
+const (
+	TypeTLS           = "TLSConfigurationValid"
+	TypeAuthenticator = "AuthenticatorValid"
+	TypeReady         = "Ready"
+)
+
+const (
+	reasonSuccess  = "Success"
+	reasonUnknown  = "UnableToValidate"
+	reasonNotReady = "NotReady"
+	reasonTLS      = "InvalidTLSConfig"
+	messageUnknown = "unable to validate; see other conditions for details"
+
+	messageTLSBundle        = "spec.tls is valid: using configured CA bundle"
+	messageTLSSystemRoots   = "spec.tls is valid: no TLS configuration provided: using default root CA bundle from container image"
+	messagePEMMustBeginWith = `(PEM certificates must begin with "-----BEGIN CERTIFICATE-----")`
+
+	// MessageAuthenticator is the message of a good condition of type TypeAuthenticator.
+	MessageAuthenticator = "authenticator initialized"
+)
+
+// Good returns a condition that holds.
+func Good(kind, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reasonSuccess, Message: message}
+}
+
+// Bad returns a condition that does not hold.
+func Bad(kind, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+}
+
+// Unknown returns a condition that could not be checked, because one before it does not hold.
+func Unknown(kind string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: reasonUnknown, Message: messageUnknown}
+}
+
+// summed adds the condition that sums up the others.
+func summed(kind string, conditions []metav1.Condition) []metav1.Condition {
+	if slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return c.Status != metav1.ConditionTrue }) {
+		return append(conditions, Bad(TypeReady, reasonNotReady, "the "+kind+" is not ready: see other conditions for details"))
+	}
+	return append(conditions, Good(TypeReady, "the "+kind+" is ready"))
+}
+
+func phase(conditions []metav1.Condition) authenticationv1alpha1.AuthenticatorPhase {
+	if meta.IsStatusConditionTrue(conditions, TypeReady) {
+		return authenticationv1alpha1.PhaseReady
+	}
+	return authenticationv1alpha1.PhaseError
+}
+
+// DescribeURLError words why a URL cannot be read, without repeating the URL, in which a password may stand.
+func DescribeURLError(err error) string {
+	var parsing *url.Error
+	if errors.As(err, &parsing) {
+		err = parsing.Err
+	}
+	return err.Error()
+}
+
+// Describe words a failed probe so that the same failure has the same text each time: the status is only written when it changes.
+func Describe(err error) string {
+	var expired x509.CertificateInvalidError
+	if errors.As(err, &expired) && expired.Reason == x509.Expired && expired.Cert != nil {
+		return fmt.Sprintf("the server's certificate is valid from %s to %s",
+			expired.Cert.NotBefore.UTC().Format(time.RFC3339), expired.Cert.NotAfter.UTC().Format(time.RFC3339))
+	}
+	var operation *net.OpError
+	if errors.As(err, &operation) && operation.Source != nil {
+		stable := *operation
+		stable.Source = nil // a port that is another one each time
+		err = &stable
+	}
+	const limit = 1000
+	text := err.Error()
+	if len(text) > limit {
+		text = text[:limit] + "…"
+	}
+	return text
+}

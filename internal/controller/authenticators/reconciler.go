@@ -1,0 +1,358 @@
+package authenticators
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
+	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+)
+
+// FieldManager is the name under which the agent writes.
+const FieldManager = "pinniped-agent"
+
+// workers is how many objects are evaluated at once; a probe of a dead address takes seconds.
+const workers = 4
+
+// Getter reads single objects by name, from memory once they are known, until they are forgotten.
+type Getter[T client.Object] interface {
+	Get(ctx context.Context, name types.NamespacedName) (T, bool, error)
+	Forget(keep func(types.NamespacedName) bool)
+}
+
+// Cache is where usable authenticators go.
+type Cache interface {
+	// Put makes an authenticator usable.
+	Put(kind, name string, authenticator authenticator.Token)
+	// Suspend says that the authenticator exists and is not usable, and why. It reports whether it was usable before.
+	Suspend(kind, name, why string) bool
+	// Remove says that there is no such authenticator. It reports whether it was usable before.
+	Remove(kind, name string) bool
+}
+
+// Kind is what differs from one kind of authenticator to another.
+type Kind struct {
+	// Name of the kind, such as "WebhookAuthenticator", under which authenticators stand in the cache.
+	Name string
+	// New returns an empty object, NewList an empty list of them.
+	New     func() client.Object
+	NewList func() client.ObjectList
+	// TLS and Status return these parts of an object.
+	TLS    func(client.Object) *authenticationv1alpha1.TLSSpec
+	Status func(client.Object) Status
+	// Evaluate finds out what an object is worth. before is what was known of it, or nil.
+	Evaluate func(ctx context.Context, object client.Object, bundle CABundle, before Known) Finding
+}
+
+// Status is what both kinds report.
+type Status struct {
+	Conditions []metav1.Condition                        `json:"conditions,omitempty"`
+	Phase      authenticationv1alpha1.AuthenticatorPhase `json:"phase,omitempty"`
+}
+
+// CABundle is what verifies the other side.
+type CABundle struct {
+	PEM       []byte           // nil for the system's roots
+	Condition metav1.Condition // whether PEM can be used
+}
+
+// Usable is true when there is something to verify the other side with.
+func (b CABundle) Usable() bool { return b.Condition.Status == metav1.ConditionTrue }
+
+// Pool returns the bundle's certificates; nil means the system's roots.
+func (b CABundle) Pool() *x509.CertPool {
+	if b.PEM == nil {
+		return nil
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(b.PEM)
+	return roots
+}
+
+// Sum stands for the bundle where two of them are compared; that of the system's roots is the sum of nothing.
+func (b CABundle) Sum() [sha256.Size]byte { return sha256.Sum256(b.PEM) }
+
+// Known is what a replica remembers of one object from one evaluation to the next.
+type Known interface {
+	// InUse returns the authenticator that is to be in the cache, or nil.
+	InUse() authenticator.Token
+	// Release gives back what next, which may be nil, does not go on using.
+	Release(next Known)
+}
+
+// Finding is the outcome of an evaluation.
+type Finding struct {
+	Conditions   []metav1.Condition // without the one of type Ready
+	Known        Known              // nil: there is nothing that could be used
+	RequeueAfter time.Duration
+}
+
+// Reconciler evaluates the objects of one kind. Its exported fields are set before SetupWithManager. Secrets and ConfigMaps are its own:
+// it forgets what no object of the kind names any more.
+type Reconciler struct {
+	Kind       Kind
+	Client     client.Client // objects of the kind from its cache; writes their status
+	Secrets    Getter[*corev1.Secret]
+	ConfigMaps Getter[*corev1.ConfigMap]
+	Cache      Cache
+	IsLeader   func() bool
+	// Wake brings an event whenever a Secret, a ConfigMap or leadership changed.
+	Wake <-chan event.GenericEvent
+
+	Namespace string // of the Secrets and ConfigMaps
+	Clock     clock.PassiveClock
+
+	mu      sync.Mutex
+	known   map[string]Known
+	sources map[string]reference
+}
+
+// reference is the object that an authenticator takes its CA bundle from.
+type reference struct {
+	kind authenticationv1alpha1.CertificateAuthorityDataSourceKind
+	name string
+}
+
+// SetupWithManager makes mgr run the reconciler on every replica.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	logKey := strings.ToLower(r.Kind.Name[:1]) + r.Kind.Name[1:]
+	if strings.HasPrefix(r.Kind.Name, "JWT") {
+		logKey = "jwt" + r.Kind.Name[3:]
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named(strings.ToLower(r.Kind.Name)).
+		For(r.Kind.New(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(source.Channel(r.Wake, handler.EnqueueRequestsFromMapFunc(r.all))).
+		WithLogConstructor(func(request *reconcile.Request) logr.Logger {
+			if request == nil {
+				return ctrl.Log.V(2) // of the controller's own machinery
+			}
+			return ctrl.Log.WithValues(logKey, request.Name)
+		}).
+		WithOptions(controller.Options{
+			NeedLeaderElection:      ptr.To(false),
+			MaxConcurrentReconciles: workers,
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+				20*time.Millisecond, 15*time.Second),
+		}).
+		Complete(r)
+}
+
+// all returns a request for each object.
+func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
+	list := r.Kind.NewList()
+	err := r.Client.List(ctx, list)
+	var requests []reconcile.Request
+	if err == nil {
+		err = meta.EachListItem(list, func(item runtime.Object) error {
+			object, err := meta.Accessor(item)
+			if err == nil {
+				requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: object.GetName()}})
+			}
+			return err
+		})
+	}
+	if err != nil {
+		log.FromContext(ctx).Error(err, "Could not list authenticators", "kind", r.Kind.Name)
+		return nil
+	}
+	return requests
+}
+
+// Reconcile evaluates one object, makes its authenticator usable or not, and reports, if this replica leads.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	object := r.Kind.New()
+	if err := r.Client.Get(ctx, request.NamespacedName, object); client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("reading %s %q: %w", r.Kind.Name, request.Name, err)
+	} else if err != nil || object.GetDeletionTimestamp() != nil {
+		before := r.recall(request.Name)
+		r.follow(request.Name, nil)
+		r.remember(request.Name, nil)
+		if r.Cache.Remove(r.Kind.Name, request.Name) {
+			log.FromContext(ctx).Info("Took the authenticator out of use")
+		}
+		release(before, nil)
+		return ctrl.Result{}, nil
+	}
+
+	spec := r.Kind.TLS(object)
+	r.follow(request.Name, spec)
+	from, err := r.fetchSource(ctx, spec)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("reading the CA bundle of %s %q: %w", r.Kind.Name, request.Name, err)
+	}
+	var bundle CABundle
+	bundle.PEM, bundle.Condition = checkTLS(spec, from)
+	before := r.recall(request.Name)
+	found := r.Kind.Evaluate(ctx, object, bundle, before)
+	if ctx.Err() != nil {
+		return ctrl.Result{}, ctx.Err() // the agent stops; a probe that was broken off says nothing
+	}
+	conditions := summed(r.Kind.Name, found.Conditions)
+	r.remember(request.Name, found.Known)
+	r.publish(ctx, request.Name, inUse(before), inUse(found.Known), conditions)
+	release(before, found.Known)
+	if r.IsLeader() {
+		if err := r.report(ctx, object, conditions); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	return ctrl.Result{RequeueAfter: found.RequeueAfter}, nil
+}
+
+func inUse(k Known) authenticator.Token {
+	if k == nil {
+		return nil
+	}
+	return k.InUse()
+}
+
+func release(k, next Known) {
+	if k != nil && k != next {
+		k.Release(next)
+	}
+}
+
+// publish makes the authenticator usable, or takes it out of use.
+func (r *Reconciler) publish(ctx context.Context, name string, before, after authenticator.Token, conditions []metav1.Condition) {
+	switch {
+	case after == nil:
+		if r.Cache.Suspend(r.Kind.Name, name, problem(conditions)) {
+			log.FromContext(ctx).Info("Took the authenticator out of use")
+		}
+	case before != after:
+		r.Cache.Put(r.Kind.Name, name, after)
+		log.FromContext(ctx).Info("Put the authenticator into use")
+	}
+}
+
+// problem returns what the first condition that does not hold says.
+func problem(conditions []metav1.Condition) string {
+	for _, condition := range conditions {
+		if condition.Status == metav1.ConditionFalse {
+			return condition.Message
+		}
+	}
+	return ""
+}
+
+// report writes the status, unless it says so already.
+func (r *Reconciler) report(ctx context.Context, object client.Object, conditions []metav1.Condition) error {
+	before := r.Kind.Status(object)
+	desired := desiredStatus(before, object.GetGeneration(), conditions, r.Clock.Now())
+	if equality.Semantic.DeepEqual(desired, before) {
+		return nil
+	}
+	gvk, err := apiutil.GVKForObject(object, r.Client.Scheme())
+	if err != nil {
+		return fmt.Errorf("finding the kind of a %s: %w", r.Kind.Name, err)
+	}
+	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&desired)
+	if err != nil {
+		return fmt.Errorf("encoding the status: %w", err)
+	}
+	patch := &unstructured.Unstructured{Object: map[string]any{"status": status}}
+	patch.SetGroupVersionKind(gvk)
+	patch.SetName(object.GetName())
+	patch.SetUID(object.GetUID())
+	if err := r.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(patch),
+		client.FieldOwner(FieldManager), client.ForceOwnership); apierrors.IsNotFound(err) {
+		return nil // it was deleted meanwhile
+	} else if err != nil {
+		return fmt.Errorf("updating the status of %s %q: %w", r.Kind.Name, object.GetName(), err)
+	}
+	log.FromContext(ctx).Info("Reported on the authenticator", "phase", desired.Phase)
+	return nil
+}
+
+// desiredStatus is the status that says what was found. A condition keeps its time while its status stays the same.
+func desiredStatus(before Status, generation int64, conditions []metav1.Condition, now time.Time) Status {
+	desired := Status{Phase: phase(conditions)}
+	for _, condition := range conditions {
+		condition.ObservedGeneration = generation
+		condition.LastTransitionTime = metav1.NewTime(now).Rfc3339Copy()
+		for _, old := range before.Conditions {
+			if old.Type == condition.Type && old.Status == condition.Status {
+				condition.LastTransitionTime = old.LastTransitionTime
+			}
+		}
+		desired.Conditions = append(desired.Conditions, condition)
+	}
+	slices.SortFunc(desired.Conditions, func(a, b metav1.Condition) int { return strings.Compare(a.Type, b.Type) })
+	return desired
+}
+
+func (r *Reconciler) recall(name string) Known {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.known[name]
+}
+
+func (r *Reconciler) remember(name string, k Known) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if k == nil {
+		delete(r.known, name)
+		return
+	}
+	if r.known == nil {
+		r.known = map[string]Known{}
+	}
+	r.known[name] = k
+}
+
+// follow notes from which object an authenticator takes its CA bundle, before that is read, and stops following Secrets and
+// ConfigMaps that none names any more.
+func (r *Reconciler) follow(name string, spec *authenticationv1alpha1.TLSSpec) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sources == nil {
+		r.sources = map[string]reference{}
+	}
+	delete(r.sources, name)
+	if spec != nil && spec.CertificateAuthorityDataSource != nil {
+		r.sources[name] = reference{spec.CertificateAuthorityDataSource.Kind, spec.CertificateAuthorityDataSource.Name}
+	}
+	named := func(kind authenticationv1alpha1.CertificateAuthorityDataSourceKind) func(types.NamespacedName) bool {
+		return func(object types.NamespacedName) bool {
+			for _, from := range r.sources {
+				if from.kind == kind && from.name == object.Name && object.Namespace == r.Namespace {
+					return true
+				}
+			}
+			return false
+		}
+	}
+	r.Secrets.Forget(named(authenticationv1alpha1.CertificateAuthorityDataSourceKindSecret))
+	r.ConfigMaps.Forget(named(authenticationv1alpha1.CertificateAuthorityDataSourceKindConfigMap))
+}
