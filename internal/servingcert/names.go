@@ -10,13 +10,17 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// ClientNames returns the names, besides the external endpoint, under which the proxy can be reached, each with where it comes from.
-// service is the one in front of the proxy, or nil. Whoever sets loadBalancerIP means it, whatever the type of the Service is. When there is an external endpoint, that is what clients are told to use:
-// the addresses of the load balancer behind it are then advisory, because a public CA would never put them into a certificate.
+// ClientNames returns the names under which the proxy can be reached, besides the external endpoint, each with where it
+// comes from. service is the one in front of the proxy, or nil. loadBalancerIP counts whatever the type of the Service is.
+//
+// When there is an external endpoint, clients are told to use that. The addresses of the load balancer behind it, and
+// loadBalancerIP, are then advisory: a public CA would never put them into a certificate.
 func ClientNames(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) []certs.Name {
 	var names []certs.Name
 	if ip := spec.Service.LoadBalancerIP; ip != "" {
-		names = append(names, certs.Name{Value: ip, Source: "spec.impersonationProxy.service.loadBalancerIP"})
+		names = append(names, certs.Name{
+			Value: ip, Source: "spec.impersonationProxy.service.loadBalancerIP", Advisory: spec.ExternalEndpoint != "",
+		})
 	}
 	if service == nil {
 		return names

@@ -39,8 +39,8 @@ func TestClientNames(t *testing.T) {
 		{name: "only warns of the load balancer's addresses behind an endpoint", kind: "LoadBalancer", endpoint: "a.example", service: service, want: []certs.Name{
 			{Value: "lb.example.com", Source: ingressSource, Advisory: true}, {Value: "192.0.2.1", Source: ingressSource, Advisory: true},
 		}},
-		{name: "insists on the load balancer IP also behind an endpoint", kind: "LoadBalancer", ip: "192.0.2.1", endpoint: "a.example", service: service, want: []certs.Name{
-			{Value: "192.0.2.1", Source: ipSource}, {Value: "lb.example.com", Source: ingressSource, Advisory: true},
+		{name: "only warns of the load balancer IP behind an endpoint, too", kind: "LoadBalancer", ip: "192.0.2.1", endpoint: "a.example", service: service, want: []certs.Name{
+			{Value: "192.0.2.1", Source: ipSource, Advisory: true}, {Value: "lb.example.com", Source: ingressSource, Advisory: true},
 		}},
 		{name: "takes cluster IPs without an endpoint", kind: "ClusterIP", service: service, want: []certs.Name{
 			{Value: "10.0.0.1", Source: "Service ns/s spec.clusterIPs"}, {Value: "fd00::1", Source: "Service ns/s spec.clusterIPs"},

@@ -17,7 +17,7 @@ func (r *run) checkBundle(v verdict) []Finding {
 	var found []Finding
 	leaf := r.chain[0].Certificate
 	warn := func(member numbered, hint, format string, args ...any) {
-		found = append(found, finding(BundleMember, hint, "%s %s", member.where("the CA bundle"), fmt.Sprintf(format, args...)))
+		found = append(found, finding(BundleMember, hint, "%s %s", member.where(), fmt.Sprintf(format, args...)))
 	}
 	seen := map[string]int{}
 	subjects := map[string]numbered{}
@@ -47,10 +47,10 @@ func (r *run) namesake(member, other numbered) Finding {
 	if unclear || bytes.Equal(member.SubjectKeyId, other.SubjectKeyId) {
 		return finding(BundleMember, "leave out the one that is not needed, or have certificates issued with key identifiers",
 			"%s has the same name as block %d and another key, and no key identifiers say which of them is meant: OpenSSL and GnuTLS may try the wrong one only",
-			member.where("the CA bundle"), other.number)
+			member.where(), other.number)
 	}
 	f := finding(BundleMember, "", "%s has the same name as block %d, but another key; that is right while a CA changes its key",
-		member.where("the CA bundle"), other.number)
+		member.where(), other.number)
 	return f.withSeverity(SeverityInfo)
 }
 
@@ -65,11 +65,11 @@ func (r *run) bundleEmpty() Finding {
 
 func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []Finding {
 	warn := func(hint, format string, args ...any) []Finding {
-		return []Finding{finding(BundleMember, hint, "%s %s", member.where("the CA bundle"), fmt.Sprintf(format, args...))}
+		return []Finding{finding(BundleMember, hint, "%s %s", member.where(), fmt.Sprintf(format, args...))}
 	}
 	keyUsage, _, _, _ := oids()
 	_, _, hasUsage := extension(member.Certificate, keyUsage)
-	root := member.IsCA || member.Version < 3 && selfIssued(member.Certificate)
+	root := isCA(member.Certificate)
 	switch {
 	case !root && member.Equal(leaf):
 		hint := "advertise the certificate of the CA that issued it instead"
@@ -86,14 +86,18 @@ func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []
 	case member.NotBefore.After(r.Now):
 		return warn("check the clock of the machine that made it", "is not valid before %s", date(member.NotBefore))
 	}
+	var found []Finding
+	if !containsCert(r.chain, member.Certificate) { // what is there has been looked at
+		found = r.checkWeakSignature(member)
+	}
 	if problem := weakKey(member.PublicKey); problem != "" {
-		f := finding(WeakKey, keyFix, "%s %s", member.where("the CA bundle"), problem)
+		f := finding(WeakKey, keyFix, "%s %s", member.where(), problem)
 		if !v.uses(member.Certificate) || r.otherwise(member, v.at).err == nil {
 			f = f.withSeverity(SeverityWarning)
 		}
-		return []Finding{f}
+		found = append(found, f)
 	}
-	return nil
+	return found
 }
 
 // otherwise verifies without one member.
@@ -113,7 +117,7 @@ func (r *run) endsEarly(v verdict) []Finding {
 	var early []string
 	for _, member := range r.bundle {
 		if member.NotAfter.Before(leaf.NotAfter) && v.uses(member.Certificate) && !member.Equal(leaf) && r.Now.Before(member.NotAfter) {
-			early = append(early, fmt.Sprintf("%s on %s", member.where("the CA bundle"), date(member.NotAfter)))
+			early = append(early, fmt.Sprintf("%s on %s", member.where(), date(member.NotAfter)))
 		}
 	}
 	if len(early) == 0 {
@@ -141,8 +145,8 @@ func (r *run) checkOldClients() []Finding {
 		return nil
 	}
 	v := r.verify(old)
-	if v.err == nil || r.found.has(IntermediateInvalid, WeakSignature) {
-		return nil
+	if v.err == nil || r.found.has(IntermediateInvalid, WeakSignature) || r.found.refusesBy(ChainIncomplete) {
+		return nil // nothing is wrong, or its cause is named already
 	}
 	why, _ := r.whyNot(old, v)
 	if r.Previous.Generated {

@@ -18,11 +18,10 @@ func (r *run) chains() {
 	if !r.found.has(ChainOrder) { // the key has shown already that the first place is wrong
 		r.found.addAll(checkOrder(r.chain, r.path))
 	}
-	r.found.addAll(checkExtra(r.chain))
-
 	v := r.verify(r.anchor)
-	r.intermediates(v)
 	r.found.addAll(r.checkIncomplete(v))
+	r.found.addAll(checkExtra(r.chain, r.found.has(ChainIncomplete)))
+	r.intermediates(v)
 	r.found.addAll(r.checkVerifies(v))
 	r.found.addAll(r.checkOutlives(v))
 	r.found.addAll(r.checkBundle(v))
@@ -96,12 +95,13 @@ func related(chain []numbered) []bool {
 	return in
 }
 
-// checkOrder wants each certificate to have signed one that stands before it.
+// checkOrder wants each certificate to have signed one that stands before it. Clients pass over a root wherever it stands,
+// so that is for checkExtra to say.
 func checkOrder(chain, path []numbered) []Finding {
 	in := related(chain)
 	for i := 1; i < len(chain); i++ {
-		if !in[i] || containsCert(chain[:i], chain[i].Certificate) {
-			continue // a stranger or a repetition; ChainExtra says so
+		if !in[i] || containsCert(chain[:i], chain[i].Certificate) || selfIssued(chain[i].Certificate) {
+			continue // a stranger, a repetition or a root; ChainExtra says so
 		}
 		signedEarlier := slices.ContainsFunc(chain[:i], func(child numbered) bool {
 			return signedBy(child.Certificate, chain[i].Certificate)
@@ -114,13 +114,14 @@ func checkOrder(chain, path []numbered) []Finding {
 			order[k] = fmt.Sprintf("block %d", cert.number)
 		}
 		return []Finding{finding(ChainOrder, "write them in this order: "+joined(order),
-			"%s is out of place: each certificate must have signed the one before it", chain[i].where("tls.crt"))}
+			"%s is out of place: each certificate must have signed the one before it", chain[i].where())}
 	}
 	return nil
 }
 
-// checkExtra names what does not belong into tls.crt.
-func checkExtra(chain []numbered) []Finding {
+// checkExtra names what does not belong into tls.crt. When the chain is incomplete, a CA that seems to be a stranger may stand
+// above the one that is missing.
+func checkExtra(chain []numbered, incomplete bool) []Finding {
 	const fix = "leave it out; it costs bytes in every handshake"
 	in := related(chain)
 	var found []Finding
@@ -128,13 +129,14 @@ func checkExtra(chain []numbered) []Finding {
 		cert := chain[i]
 		switch {
 		case containsCert(chain[:i], cert.Certificate):
-			found = append(found, finding(ChainExtra, fix, "%s is there twice", cert.where("tls.crt")))
+			found = append(found, finding(ChainExtra, fix, "%s is there twice", cert.where()))
+		case !in[i] && incomplete && isCA(cert.Certificate):
 		case !in[i]:
 			found = append(found, finding(ChainExtra, fix, "%s has signed none of the other certificates that lead to the serving certificate",
-				cert.where("tls.crt")))
+				cert.where()))
 		case selfIssued(cert.Certificate):
 			found = append(found, finding(ChainExtra, "leave it out; clients have the root already, in their CA bundle",
-				"%s is a root", cert.where("tls.crt")))
+				"%s is a root", cert.where()))
 		}
 	}
 	return found
@@ -250,12 +252,13 @@ func (r *run) anchored(a anchors) bool {
 	return false
 }
 
-// checkIncomplete looks for a certificate missing between tls.crt and what clients trust.
+// checkIncomplete looks for a certificate missing between tls.crt and what clients trust. An issuer that is in neither may be
+// a missing intermediate or a root that is not trusted, and nothing in a certificate tells which. It is reported here when
+// something speaks for an intermediate, and else as BundleDoesNotVerify, so that one cause is one finding.
 func (r *run) checkIncomplete(v verdict) []Finding {
-	const fix = "append the missing certificates of the CA to tls.crt, each behind the one that it signed; many CAs call such a file fullchain"
 	top := r.top()
 	if v.err == nil {
-		return r.onlyInBundle(v, fix)
+		return r.onlyInBundle(v)
 	}
 	if selfIssued(top.Certificate) || r.anchor.unknown || r.anchored(r.anchor) {
 		return nil
@@ -265,16 +268,36 @@ func (r *run) checkIncomplete(v verdict) []Finding {
 		if len(r.path) > 1 || !errors.As(v.err, &unknown) {
 			return nil // an intermediate is there; its root is not a system root
 		}
-	} else if named(r.anchor.members, top.RawIssuer) != nil || encodedDifferently(r.anchor.members, top.Certificate) != nil {
-		return nil // BundleDoesNotVerify knows better
+	} else if !r.aboveTheGap() {
+		return nil
 	}
-	return []Finding{finding(ChainIncomplete, "if that is an intermediate CA, append its certificate to tls.crt, behind the one that it signed "+
-		"(many CAs call such a file fullchain); if it is the root, clients need it in the CA bundle", "the issuer of %s, %s, is neither in tls.crt nor in %s",
-		top.where("tls.crt"), issuer(top.Certificate), r.anchor.name)}
+	return []Finding{finding(ChainIncomplete, r.completeFix(),
+		"clients cannot verify the serving certificate: the issuer of %s, %s, is neither in %s nor in %s",
+		top.where(), issuer(top.Certificate), r.Sources.Certificate, r.anchor.name)}
+}
+
+// completeFix is the hint for an issuer that is nowhere.
+func (r *run) completeFix() string {
+	return fmt.Sprintf("if that is an intermediate CA, append its certificate to %s, behind the one that it signed "+
+		"(many CAs call such a file fullchain); if it is the root, clients need it in the CA bundle", r.Sources.Certificate)
+}
+
+// aboveTheGap says whether tls.crt holds a CA that clients trust and from which no signature leads to the serving
+// certificate: then one between the two is missing.
+func (r *run) aboveTheGap() bool {
+	in := related(r.chain)
+	return slices.ContainsFunc(r.anchor.members, func(member numbered) bool {
+		for i, cert := range r.chain {
+			if !in[i] && isCA(cert.Certificate) && (cert.Equal(member.Certificate) || signedBy(cert.Certificate, member.Certificate)) {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // onlyInBundle warns where an intermediate reaches clients by the bundle only.
-func (r *run) onlyInBundle(v verdict, fix string) []Finding {
+func (r *run) onlyInBundle(v verdict) []Finding {
 	roots := slices.DeleteFunc(slices.Clone(r.anchor.members), func(m numbered) bool { return !selfIssued(m.Certificate) })
 	if r.anchor.system || len(roots) == 0 || r.anchor.pins(r.chain[0].Certificate) {
 		return nil
@@ -285,9 +308,10 @@ func (r *run) onlyInBundle(v verdict, fix string) []Finding {
 	if r.verifyAt(poolOf(roots), poolOf(slices.Concat(r.chain[1:], r.anchor.members)), v.at).err != nil {
 		return nil
 	}
-	return []Finding{finding(ChainIncomplete, fix,
-		"the issuer of %s, %s, is in the CA bundle but not in tls.crt: clients that trust the root alone cannot verify it",
-		r.top().where("tls.crt"), issuer(r.top().Certificate)).withSeverity(SeverityWarning)}
+	return []Finding{finding(ChainIncomplete, fmt.Sprintf(
+		"append the missing certificates of the CA to %s, each behind the one that it signed; many CAs call such a file fullchain", r.Sources.Certificate),
+		"the issuer of %s, %s, is in the CA bundle but not in %s: clients that trust the root alone cannot verify it",
+		r.top().where(), issuer(r.top().Certificate), r.Sources.Certificate).withSeverity(SeverityWarning)}
 }
 
 func (a anchors) pins(leaf *x509.Certificate) bool { return containsCert(a.members, leaf) }
@@ -317,8 +341,12 @@ func (r *run) checkVerifies(v verdict) []Finding {
 	if v.err == nil || r.anchor.unknown {
 		return nil
 	}
-	if r.found.has(IntermediateInvalid, WeakSignature, WeakKey) && r.anchored(r.anchor) {
+	if r.found.has(ChainIncomplete) || r.found.has(IntermediateInvalid, WeakSignature, WeakKey) && r.anchored(r.anchor) {
 		return nil // the cause is named already
+	}
+	var invalid x509.CertificateInvalidError
+	if errors.As(v.err, &invalid) && invalid.Reason == x509.Expired && r.chain[0].Equal(invalid.Cert) {
+		return nil // never valid, as the checks of the dates have said
 	}
 	why, hint := r.whyNot(r.anchor, v)
 	return []Finding{finding(BundleDoesNotVerify, hint, "%s not verify the serving certificate: %s", r.anchor.does(), why)}
@@ -340,6 +368,11 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 			return fmt.Sprintf("%s may not stand for TLS servers (extended key usage)", where), "use a CA that may issue certificates for servers"
 		case invalid.Reason == x509.TooManyIntermediates:
 			return fmt.Sprintf("%s allows fewer CAs below it than there are (path length)", where), "use a CA with a larger path length, or fewer intermediates"
+		case invalid.Reason == x509.CANotAuthorizedForThisName:
+			if why := r.constrained(a); why != "" {
+				return why, constraintsFix
+			}
+			return "a CA above it may not issue for its names (name constraints): " + quote(invalid.Detail), constraintsFix
 		case invalid.Reason == x509.NoValidChains:
 			return "a CA above it demands certificate policies that it lacks (policy constraints)", "have it issued with the policies that the CA demands"
 		default:
@@ -356,22 +389,39 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 		return fmt.Sprintf("they do not know %s", issuer(top.Certificate)), hint
 	}
 	if member := named(a.members, top.RawIssuer); member != nil {
-		where := member.where("the CA bundle")
+		where := member.where()
 		switch {
 		case member.Version == 3 && !member.IsCA:
 			return where + " is not a CA certificate (CA:FALSE)", hint
 		case member.KeyUsage != 0 && member.KeyUsage&x509.KeyUsageCertSign == 0:
 			return where + " may not sign certificates: its key usage lacks keyCertSign", "have the CA certificate issued again with keyCertSign"
 		case !signedBy(top.Certificate, member.Certificate):
-			return fmt.Sprintf("%s has the name of the issuer, but another key: it did not sign %s", where, top.where("tls.crt")),
+			return fmt.Sprintf("%s has the name of the issuer, but another key: it did not sign %s", where, top.where()),
 				"advertise the CA certificate that signed it; the CA may have been made anew under the same name"
 		}
 	}
 	if member := encodedDifferently(a.members, top.Certificate); member != nil {
-		return fmt.Sprintf("%s has the issuer's name in another encoding, which Go programs such as kubectl do not match", member.where("the CA bundle")),
+		return fmt.Sprintf("%s has the issuer's name in another encoding, which Go programs such as kubectl do not match", member.where()),
 			"have the certificate issued again, with the issuer's name copied byte by byte"
 	}
-	return fmt.Sprintf("%s is issued by %s, which is not in it", top.where("tls.crt"), issuer(top.Certificate)), hint
+	if len(r.path) == 1 && !selfIssued(top.Certificate) {
+		return fmt.Sprintf("%s is issued by %s, which is neither in %s nor in it", top.where(), issuer(top.Certificate), r.Sources.Certificate),
+			r.completeFix()
+	}
+	return fmt.Sprintf("%s is issued by %s, which is not in it", top.where(), issuer(top.Certificate)), hint
+}
+
+// constrained names the CA above the serving certificate whose name constraints forbid one of its names, and the constraint.
+func (r *run) constrained(a anchors) string {
+	for _, ca := range slices.Concat(r.path[1:], a.members) {
+		if !bytes.Equal(ca.RawSubject, r.top().RawIssuer) && !containsCert(r.path[1:], ca.Certificate) {
+			continue
+		}
+		if problems := constraintProblems(ca.Certificate, r.chain[0].Certificate); len(problems) > 0 {
+			return ca.where() + " " + problems[0]
+		}
+	}
+	return ""
 }
 
 // checkOutlives warns when the certificate stops being verifiable before it ends.
@@ -393,7 +443,7 @@ func (r *run) checkOutlives(v verdict) []Finding {
 	for _, issuer := range r.path[1:] {
 		if issuer.NotAfter.Before(leaf.NotAfter) {
 			return []Finding{finding(OutlivesIssuer, fix, "the serving certificate is valid until %s, but %s only until %s",
-				date(leaf.NotAfter), issuer.where("tls.crt"), date(issuer.NotAfter))}
+				date(leaf.NotAfter), issuer.where(), date(issuer.NotAfter))}
 		}
 	}
 	return nil

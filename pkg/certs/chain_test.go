@@ -5,6 +5,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"net"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -39,15 +40,17 @@ func TestChain(t *testing.T) {
 			want: []string{"error ChainOrder"}, message: "must come first",
 		},
 		{name: "warns of the root", leaf: p.leaf, cert: chainOf(p.leaf, p.inter, p.root), want: []string{"warning ChainExtra"}, message: "is a root"},
+		{name: "warns of the root in the middle", leaf: p.leaf, cert: chainOf(p.leaf, p.root, p.inter), want: []string{"warning ChainExtra"}, message: "is a root"},
+		{name: "warns of a stranger in the middle", leaf: p.leaf, cert: chainOf(p.leaf, stranger, p.inter), want: []string{"warning ChainExtra"}, message: "has signed none"},
 		{name: "warns of a stranger", leaf: p.leaf, cert: chainOf(p.leaf, p.inter, stranger), want: []string{"warning ChainExtra"}, message: "has signed none"},
 		{name: "warns of a repetition", leaf: p.leaf, cert: chainOf(p.leaf, p.inter, p.inter), want: []string{"warning ChainExtra"}, message: "there twice"},
 		{
 			name: "refuses a missing intermediate", leaf: p.leaf, cert: chainOf(p.leaf),
-			want: []string{"error ChainIncomplete", "error BundleDoesNotVerify"}, message: "is neither in tls.crt",
+			want: []string{"error BundleDoesNotVerify"}, message: "is neither in tls.crt",
 		},
 		{
 			name: "refuses a gap", leaf: deep, cert: chainOf(deep, p.inter),
-			want: []string{"warning ChainExtra", "error ChainIncomplete", "error BundleDoesNotVerify"}, message: "Intermediate 2",
+			want: []string{"error ChainIncomplete"}, message: "Intermediate 2",
 		},
 		{
 			name: "warns when the intermediate is only in the bundle", leaf: p.leaf, cert: chainOf(p.leaf), bundle: chainOf(p.root, p.inter),
@@ -88,8 +91,10 @@ func TestChainOrderIsNotAllowedInFront(t *testing.T) {
 	in.CertPEM = chainOf(p.inter, p.leaf)
 	in.Allow = []Code{ChainOrder}
 	wantFindings(t, in, "error ChainOrder") // nobody can serve that
-	in.CertPEM = chainOf(p.leaf, p.root, p.inter)
-	wantFindings(t, in, "error(allowed) ChainOrder", "warning ChainExtra")
+	inter2 := p.inter.newCA(t, "Intermediate 2")
+	deep := inputFor(t, p.root, inter2.newLeaf(t), p.inter, inter2)
+	deep.Allow = in.Allow
+	wantFindings(t, deep, "error(allowed) ChainOrder")
 }
 
 func TestIntermediateInvalid(t *testing.T) {
@@ -121,15 +126,25 @@ func TestIntermediateInvalid(t *testing.T) {
 		{name: "takes a wildcard below a permitted domain", ca: func(c *x509.Certificate) { c.PermittedDNSDomains = []string{".example.com"} }, leaf: sans("*.example.com")},
 		{
 			name: "refuses a DNS name outside", ca: func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"example.org"} },
-			want: []string{"error IntermediateInvalid"}, message: "name constraints",
+			want: []string{"error IntermediateInvalid"}, message: `may not issue for the DNS name "proxy.example.com": its name constraints permit only "example.org"`,
 		},
 		{
 			name: "refuses an excluded DNS name", ca: func(c *x509.Certificate) { c.ExcludedDNSDomains = []string{"proxy.example.com"} },
-			want: []string{"error IntermediateInvalid"}, message: "name constraints",
+			want: []string{"error IntermediateInvalid"}, message: `its name constraints exclude "proxy.example.com"`,
+		},
+		{
+			name: "refuses an e-mail address outside", ca: func(c *x509.Certificate) { c.PermittedEmailAddresses = []string{"example.com"} },
+			leaf: func(c *x509.Certificate) { c.EmailAddresses = []string{"a@example.com", "b@sub.example.com"} },
+			want: []string{"error IntermediateInvalid"}, message: `the e-mail address "b@sub.example.com": its name constraints permit only "example.com"`,
+		},
+		{
+			name: "refuses an excluded URI", ca: func(c *x509.Certificate) { c.ExcludedURIDomains = []string{".example.com"} },
+			leaf: func(c *x509.Certificate) { c.URIs = []*url.URL{{Scheme: "spiffe", Host: "a.example.com", Path: "/x"}} },
+			want: []string{"error IntermediateInvalid"}, message: `the URI with the host "a.example.com": its name constraints exclude ".example.com"`,
 		},
 		{
 			name: "refuses an IP address outside", ca: func(c *x509.Certificate) { c.PermittedIPRanges = []*net.IPNet{block10} },
-			leaf: sans(testName, "203.0.113.7"), want: []string{"error IntermediateInvalid"}, message: "203.0.113.7",
+			leaf: sans(testName, "203.0.113.7"), want: []string{"error IntermediateInvalid"}, message: `the IP address "203.0.113.7": its name constraints permit only "10.0.0.0/8"`,
 		},
 		{name: "takes an IP address within", ca: func(c *x509.Certificate) { c.PermittedIPRanges = []*net.IPNet{block10} }, leaf: sans(testName, "10.1.2.3")},
 		{
@@ -160,6 +175,22 @@ func TestIntermediateInvalid(t *testing.T) {
 		wantFindings(t, inputFor(t, root, below.newLeaf(t), below, zero), "error IntermediateInvalid")
 		wantFindings(t, inputFor(t, root, zero.newLeaf(t), zero))
 	})
+	t.Run("names the name constraint of a root, and how to go on", func(t *testing.T) {
+		t.Parallel()
+		limited := newRoot(t, "Limited", func(c *x509.Certificate) { c.ExcludedDNSDomains = []string{"example.org", "example.com"} })
+		inter := limited.newCA(t, "Intermediate")
+		in := inputFor(t, limited, inter.newLeaf(t), inter)
+		first := wantFindings(t, in, "error BundleDoesNotVerify").Findings[0]
+		const want = `may not issue for the DNS name "proxy.example.com": its name constraints exclude "example.com"`
+		if !strings.Contains(first.Message, "block 1 of the CA bundle") || !strings.Contains(first.Message, want) || first.Hint != constraintsFix {
+			t.Error(first.Message, first.Hint)
+		}
+		in.Bundle, in.Roots = nil, poolOf([]numbered{{limited.Certificate, 1, ""}})
+		first = wantFindings(t, in, "error BundleDoesNotVerify", "info BundleEmpty").Findings[0]
+		if !strings.Contains(first.Message, "name constraints") || first.Hint != constraintsFix {
+			t.Error(first.Message, first.Hint)
+		}
+	})
 	t.Run("names a path length in the root", func(t *testing.T) {
 		t.Parallel()
 		short := newRoot(t, "Short", func(c *x509.Certificate) { c.MaxPathLenZero = true })
@@ -184,13 +215,13 @@ func TestBundle(t *testing.T) {
 	}{
 		{"takes comments", concat([]byte("# our root\n"), p.root.pem()), nil},
 		{"warns of an expired member", chainOf(p.root, old), []string{"warning BundleMember"}},
-		{"refuses when only an expired one is left", old.pem(), []string{"error ChainIncomplete", "error BundleDoesNotVerify", "warning BundleMember"}},
+		{"refuses when only an expired one is left", old.pem(), []string{"error BundleDoesNotVerify", "warning BundleMember"}},
 		{"warns of one that begins within the skew", chainOf(p.root, newRoot(t, "Tomorrow", validity(time.Minute, day))), []string{"warning BundleMember"}},
 		{"warns of a repetition", chainOf(p.root, p.root), []string{"warning BundleMember"}},
 		{"notes a root of the same name", chainOf(p.root, next), []string{"info BundleMember"}},
 		{"warns of a member that is no CA", chainOf(p.root, selfSignedLeaf(t)), []string{"warning BundleMember"}},
 		{"warns of a CA that may not sign", chainOf(p.root, noSign), []string{"warning BundleMember"}},
-		{"refuses a foreign root", newRoot(t, "Foreign").pem(), []string{"error ChainIncomplete", "error BundleDoesNotVerify"}},
+		{"refuses a foreign root", newRoot(t, "Foreign").pem(), []string{"error BundleDoesNotVerify"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -244,7 +275,7 @@ func TestBundleEmpty(t *testing.T) {
 	in.Bundle = []byte("\n")
 	wantFindings(t, in, "info BundleEmpty")
 	in.CertPEM = p.leaf.pem()
-	wantFindings(t, in, "error ChainIncomplete", "error BundleDoesNotVerify", "info BundleEmpty")
+	wantFindings(t, in, "error ChainIncomplete", "info BundleEmpty")
 	private := newPKI(t).input(t)
 	private.Bundle, private.Roots = nil, in.Roots
 	wantFindings(t, private, "error BundleDoesNotVerify", "info BundleEmpty")

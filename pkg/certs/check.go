@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/x509"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -55,6 +56,24 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
+// Sources is how messages call the parts of an Input, so that they name what their reader can change: the flags of a
+// command, for example. Where a field is empty, messages speak of the keys of a Secret and of the CredentialIssuer's spec.
+type Sources struct {
+	Certificate string // instead of "tls.crt"
+	Key         string // instead of "tls.key"
+	Bundle      string // instead of "the CA bundle"
+	Endpoint    string // instead of "spec.impersonationProxy.externalEndpoint"
+}
+
+func (s Sources) withDefaults() Sources {
+	return Sources{
+		Certificate: cmp.Or(s.Certificate, "tls.crt"),
+		Key:         cmp.Or(s.Key, "tls.key"),
+		Bundle:      cmp.Or(s.Bundle, "the CA bundle"),
+		Endpoint:    cmp.Or(s.Endpoint, "spec.impersonationProxy.externalEndpoint"),
+	}
+}
+
 // DefaultSkew is how far apart the clocks of a client and of the machine that checks may be.
 const DefaultSkew = 5 * time.Minute
 
@@ -98,6 +117,8 @@ type Input struct {
 	Roots *x509.CertPool
 	// Limits bound what is read; what is zero in it is as in DefaultLimits.
 	Limits Limits
+	// Sources are how messages call the parts of the input.
+	Sources Sources
 	// Allow names errors to let through. Codes for which Allowable is false have no effect.
 	Allow []Code
 }
@@ -188,7 +209,7 @@ type run struct {
 }
 
 func newRun(in Input) *run {
-	in.Limits = in.Limits.withDefaults()
+	in.Limits, in.Sources = in.Limits.withDefaults(), in.Sources.withDefaults()
 	if in.NoKey {
 		in.KeyPEM = nil
 	}
@@ -204,26 +225,26 @@ func newRun(in Input) *run {
 // files reads what there is to read: tls.crt, tls.key, the bundle.
 func (r *run) files() {
 	var list []Finding
-	r.bundle, list = parseBundle(r.Bundle, r.Limits, "the CA bundle")
+	r.bundle, list = parseBundle(r.Bundle, r.Limits, r.Sources.Bundle)
 	bundleFindings := list
 
 	if incomplete := checkComplete(r.Input); len(incomplete) > 0 {
 		r.found.addAll(incomplete)
 	}
 	if len(bytes.TrimSpace(r.CertPEM)) > 0 {
-		r.chain, list = readChain(r.CertPEM, r.Limits)
+		r.chain, list = readChain(r.CertPEM, r.Limits, r.Sources.Certificate)
 		if exchanged(r.CertPEM, r.KeyPEM, r.Limits) {
 			for i := range list {
-				list[i].Hint = "tls.crt and tls.key hold each other's content: exchange them"
+				list[i].Hint = fmt.Sprintf("%s and %s hold each other's content: exchange them", r.Sources.Certificate, r.Sources.Key)
 			}
 		}
 		r.found.addAll(list)
 	}
 	if len(bytes.TrimSpace(r.KeyPEM)) > 0 {
-		key, list := readKey(r.KeyPEM, r.Limits)
+		key, list := readKey(r.KeyPEM, r.Limits, r.Sources)
 		r.found.addAll(list)
 		if key != nil && len(r.chain) > 0 {
-			place, list := checkKeyPair(key, r.chain, r.bundle)
+			place, list := checkKeyPair(key, r.chain, r.bundle, r.Sources.Key)
 			r.found.addAll(list)
 			r.paired = place == 0
 			if place > 0 { // judge the certificate that was meant; the file's order is refused already
@@ -245,8 +266,8 @@ func (r *run) facts() {
 	r.report.Issuer = clip(leaf.Issuer.String(), maxMessage)
 	r.report.Serial = clip(leaf.SerialNumber.Text(16), maxName)
 	r.report.SHA256 = Fingerprint(leaf.Raw)
-	r.report.NotBefore = leaf.NotBefore.UTC()
-	r.report.NotAfter = leaf.NotAfter.UTC()
+	r.report.NotBefore = writable(leaf.NotBefore)
+	r.report.NotAfter = writable(leaf.NotAfter)
 	r.report.DNSNames = slices.Clone(leaf.DNSNames)
 	for _, ip := range leaf.IPAddresses {
 		if addr, ok := netip.AddrFromSlice(ip); ok {
@@ -267,8 +288,8 @@ func checkComplete(in Input) []Finding {
 	for _, key := range []struct {
 		name string
 		data []byte
-	}{{"tls.crt", in.CertPEM}, {"tls.key", in.KeyPEM}} {
-		if key.name == "tls.key" && in.NoKey {
+	}{{in.Sources.Certificate, in.CertPEM}, {in.Sources.Key, in.KeyPEM}} {
+		if in.NoKey && key.name == in.Sources.Key {
 			continue
 		}
 		if len(bytes.TrimSpace(key.data)) == 0 {
@@ -295,16 +316,18 @@ func exchanged(cert, key []byte, limits Limits) bool {
 }
 
 // readChain reads tls.crt. The chain is empty when the serving certificate itself cannot be read.
-func readChain(data []byte, limits Limits) ([]numbered, []Finding) {
+func readChain(data []byte, limits Limits, name string) ([]numbered, []Finding) {
 	if len(data) > limits.ChainBytes {
-		return nil, []Finding{tooLarge("tls.crt", len(data), limits.ChainBytes)}
+		return nil, []Finding{tooLarge(name, len(data), limits.ChainBytes, chainSize)}
 	}
-	chain, list := parseCertificates(data, "tls.crt", limits.ChainCertificates)
+	chain, list := parseCertificates(data, name, limits.ChainCertificates)
 	if len(chain) > 0 && !leads(data, chain[0].number) {
 		return nil, list // the serving certificate is lost; what follows it says nothing
 	}
-	if len(chain) > 0 && len(chain[0].Raw)*4/3 > limits.LeafBytes {
-		return nil, append(list, tooLarge("the serving certificate in tls.crt", len(chain[0].Raw)*4/3, limits.LeafBytes))
+	if len(chain) > 0 {
+		if size := len(encodeCertificate(chain[0].Raw)); size > limits.LeafBytes {
+			return nil, append(list, tooLarge("the serving certificate in "+name, size, limits.LeafBytes, leafSize))
+		}
 	}
 	return chain, list
 }

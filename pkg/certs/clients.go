@@ -42,7 +42,7 @@ func (r *run) checkStrict(v verdict) []Finding {
 	}
 	if len(r.chain) > gnuTLSMost {
 		best = append(best, finding(StrictClients, "leave out what is not needed, or have the certificate issued by a CA nearer to the root",
-			"tls.crt holds %d certificates: GnuTLS refuses a server that sends more than %d", len(r.chain), gnuTLSMost))
+			"%s holds %d certificates: GnuTLS refuses a server that sends more than %d", r.Sources.Certificate, len(r.chain), gnuTLSMost))
 	}
 	return best
 }
@@ -142,7 +142,7 @@ func (r *run) clients() {
 	pair, err := tls.X509KeyPair(r.CertPEM, r.KeyPEM)
 	if err != nil {
 		r.found.add(finding(HandshakeFailed, "have certificate and key written again by one tool",
-			"Go's TLS library does not accept tls.crt and tls.key together").asFinal())
+			"Go's TLS library does not accept %s and %s together", r.Sources.Certificate, r.Sources.Key).asFinal())
 		return
 	}
 	v := r.verify(r.anchor)
@@ -175,7 +175,8 @@ func (r *run) rehearsalNames() []string {
 		return names
 	}
 	for _, dns := range leaf.DNSNames {
-		if name := strings.Replace(dns, "*", "rehearsal", 1); covers(leaf, name) {
+		// A name that ends in a dot is one that no client looks for.
+		if name := strings.Replace(dns, "*", "rehearsal", 1); covers(leaf, name) && !strings.HasSuffix(name, ".") {
 			return []string{name}
 		}
 	}

@@ -17,7 +17,7 @@ func checkDates(leaf *x509.Certificate, now, server time.Time, skew time.Duratio
 	if !server.IsZero() {
 		if apart := server.Sub(now).Abs(); apart > skew && apart > 0 {
 			list = append(list, finding(ClocksDiffer, "set both clocks by NTP",
-				"the clocks differ by %s: this machine's reads %s, the API server's %s", span(apart), date(now), date(server)))
+				"the clocks differ by %s: this machine's reads %s, the API server's %s", span(now, server), date(now), date(server)))
 			clocks[0].name = " by this machine's clock"
 			clocks = append(clocks, struct {
 				name string
@@ -44,26 +44,29 @@ func dateFindings(leaf *x509.Certificate, now time.Time, skew time.Duration, clo
 	switch {
 	case now.After(leaf.NotAfter):
 		return []Finding{finding(Expired, reissue, "the serving certificate expired on %s, %s ago%s",
-			date(leaf.NotAfter), span(now.Sub(leaf.NotAfter)), clock)}
+			date(leaf.NotAfter), span(leaf.NotAfter, now), clock)}
 	case leaf.NotBefore.After(now.Add(skew)):
 		return []Finding{finding(NotYetValid, "wait until then, or check the clock of the machine that issued it",
-			"the serving certificate is not valid before %s, in %s%s", date(leaf.NotBefore), span(leaf.NotBefore.Sub(now)), clock)}
+			"the serving certificate is not valid before %s, in %s%s", date(leaf.NotBefore), span(now, leaf.NotBefore), clock)}
 	case leaf.NotBefore.After(now):
 		return []Finding{finding(NotYetValid, "wait until then; issuers do well to backdate certificates by some minutes",
 			"the serving certificate is not valid before %s, in %s%s; clients refuse it until then",
-			date(leaf.NotBefore), span(leaf.NotBefore.Sub(now)), clock).withSeverity(SeverityWarning)}
+			date(leaf.NotBefore), span(now, leaf.NotBefore), clock).withSeverity(SeverityWarning)}
 	}
 	return expirySoon(leaf, now, clock)
 }
 
-// expirySoon thinks in fractions, as certificates of 6 days and of 10 years are both in use. It counts in seconds, as a
-// time.Duration ends after 292 years and certificates do not.
+// expirySoon uses fractions of the lifetime, as certificates of 6 days and of 10 years are both in use. It counts in
+// seconds, because a time.Duration cannot be longer than 292 years.
 func expirySoon(leaf *x509.Certificate, now time.Time, clock string) []Finding {
+	if !leaf.NotAfter.Before(lastInstant()) {
+		return nil // it has no end
+	}
 	total := leaf.NotAfter.Unix() - leaf.NotBefore.Unix()
 	left := leaf.NotAfter.Unix() - now.Unix()
 	what := func(share string) string {
 		return fmt.Sprintf("the serving certificate expires on %s, in %s%s: less than %s of its lifetime is left",
-			date(leaf.NotAfter), span(leaf.NotAfter.Sub(now)), clock, share)
+			date(leaf.NotAfter), span(now, leaf.NotAfter), clock, share)
 	}
 	const hint = "renew it now; an issuer such as cert-manager does so when a third of the lifetime is left"
 	switch {

@@ -67,9 +67,9 @@ func catalogue() []Explanation {
 		},
 		{
 			Code:        KeyIsCAKey,
-			Cause:       "tls.key is the private key of the CA, not of the serving certificate.",
-			Consequence: "No TLS server can serve the pair, and the CA's key is where it can be stolen.",
-			Fix:         "put the serving certificate's own key there, and consider whether the CA's key must be replaced",
+			Cause:       "tls.key is the private key of a CA: not that of the serving certificate, or the serving certificate was made with its CA's own key.",
+			Consequence: "The CA's key is where it can be stolen, and with it certificates can be issued for any name. When it is not the key of the serving certificate, too, no TLS server can serve the pair.",
+			Fix:         "put a key of the serving certificate's own there, with a certificate that was issued for it, and consider whether the CA must be replaced",
 		},
 		{
 			Code:        WeakKey,
@@ -80,7 +80,7 @@ func catalogue() []Explanation {
 		},
 		{
 			Code:        WeakSignature,
-			Cause:       "The CA signed the certificate with MD5, SHA-1, or an algorithm that Go programs do not know. The signature of a root under itself does not matter.",
+			Cause:       "The CA signed the certificate with MD5, SHA-1, or an algorithm that Go programs do not know. The signature of a root under itself does not matter; under another certificate that stands in the CA bundle itself, or that is self-signed, it is a warning.",
 			Consequence: "kubectl and most other clients refuse the certificate.",
 			Fix:         "have it issued again with a signature over SHA-256 or better",
 			Example:     "openssl x509 -in tls.crt -noout -text | grep 'Signature Algorithm'",
@@ -154,13 +154,13 @@ func catalogue() []Explanation {
 		{
 			Code:        EndpointInvalid,
 			Cause:       "spec.impersonationProxy.externalEndpoint is not HOST or HOST:PORT.",
-			Consequence: "No address can be advertised to clients. A dot at the end is a warning: clients built on OpenSSL fail.",
+			Consequence: "No address can be advertised to clients. A dot at the end, and an IPv4 address in the form of an IPv6 address (::ffff:203.0.113.7), are warnings: clients built on OpenSSL fail.",
 			Fix:         "write a DNS name, an IPv4 address, or an IPv6 address (in brackets when a port follows); no https://, no path",
 			Example:     "proxy.example.com   proxy.example.com:8443   203.0.113.7:443   2001:db8::7   [2001:db8::7]:8443",
 		},
 		{
 			Code:        NameNotCovered,
-			Cause:       "Clients use a name or address for which the certificate was not issued. A wildcard covers one level, and not the name above it; an IP address must be there as an IP address.",
+			Cause:       "Clients use a name or address for which the certificate was not issued. A wildcard covers one level, and not the name above it; an IP address must be there as an IP address. For names that clients are not told to use, such as those of a load balancer behind an external endpoint, it is a warning.",
 			Consequence: "Clients that connect by this name refuse the certificate.",
 			Fix:         "have the certificate issued for this name too, or change the name that is advertised",
 			Example:     "openssl x509 -in tls.crt -noout -ext subjectAltName",
@@ -181,7 +181,7 @@ func catalogue() []Explanation {
 		},
 		{
 			Code:        ChainIncomplete,
-			Cause:       "A certificate is missing between the serving certificate and the CA that clients trust.",
+			Cause:       "A certificate is missing between the serving certificate and the CA that clients trust. Where a root that is not trusted could be the cause as well, the code is BundleDoesNotVerify.",
 			Consequence: "Clients cannot verify it; browsers may, as they fetch what is missing.",
 			Fix:         "append the CA's intermediate certificates to tls.crt",
 			Example:     "cat serving.pem intermediate.pem > tls.crt",
@@ -200,9 +200,9 @@ func catalogue() []Explanation {
 		},
 		{
 			Code:        BundleDoesNotVerify,
-			Cause:       "The CA bundle that will be advertised (without one: the system roots) does not verify the serving certificate.",
+			Cause:       "The CA bundle that will be advertised (without one: the system roots) does not verify the serving certificate: it holds another CA, or an intermediate CA is missing in tls.crt.",
 			Consequence: "Every kubeconfig made from now on fails with: certificate signed by unknown authority.",
-			Fix:         "advertise the certificate of the CA that issued it",
+			Fix:         "advertise the certificate of the CA that issued it; when that is an intermediate CA, append its certificate to tls.crt",
 			Example:     "openssl verify -CAfile ca.pem -untrusted tls.crt tls.crt",
 		},
 		{

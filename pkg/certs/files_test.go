@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"strings"
 	"testing"
@@ -74,6 +75,7 @@ func TestTooLarge(t *testing.T) {
 		{"refuses a leaf over the limit", func(in *Input) { in.CertPEM, in.KeyPEM = big.pem(), big.keyPEM(t) }, []string{"error TooLarge"}},
 		{"refuses too many blocks in the chain", func(in *Input) { in.CertPEM = concat(in.CertPEM, bytes.Repeat(p.root.pem(), 20)) }, []string{"error TooLarge"}},
 		{"refuses over a limit of the caller's", func(in *Input) { in.Limits.ChainBytes = 100 }, []string{"error TooLarge"}},
+		{"says what a key should weigh, not a chain", func(in *Input) { in.KeyPEM = concat(filler, in.KeyPEM) }, []string{"error TooLarge"}},
 		{"takes a comment of moderate size", func(in *Input) { in.CertPEM = concat(filler[:20_000], in.CertPEM) }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -81,7 +83,13 @@ func TestTooLarge(t *testing.T) {
 			in := p.input(t)
 			tt.set(&in)
 			in.Allow = []Code{TooLarge} // has no effect
-			wantFindings(t, in, tt.want...)
+			report := wantFindings(t, in, tt.want...)
+			if first, ok := report.First(); ok && strings.Contains(first.Message, "tls.key") == strings.Contains(first.Hint, "certificate") {
+				t.Errorf("%s: %s", first.Message, first.Hint)
+			}
+			if size := fmt.Sprintf("has %d bytes", len(big.pem())); strings.Contains(tt.name, "leaf") && !strings.Contains(report.Findings[0].Message, size) {
+				t.Errorf("%q does not tell the true size, %s", report.Findings[0].Message, size)
+			}
 		})
 	}
 }
@@ -224,7 +232,7 @@ func TestBadSerial(t *testing.T) {
 			if tt.bits > 0 {
 				cert.SerialNumber.Lsh(big.NewInt(1), tt.bits)
 			}
-			list := checkSerial(numbered{&cert, 1}, "tls.crt")
+			list := checkSerial(numbered{&cert, 1, "tls.crt"})
 			if len(list) != 1 || list[0].Severity.String() != tt.want {
 				t.Errorf("got %v, want one %s", list, tt.want)
 			}
@@ -252,12 +260,14 @@ func TestKeys(t *testing.T) {
 		Type: "EC PRIVATE KEY", Bytes: sec1,
 		Headers: map[string]string{"Proc-Type": "4,ENCRYPTED", "DEK-Info": "AES-128-CBC,00112233445566778899AABBCCDDEEFF"},
 	})
+	madeByCA := p.inter.leafFor(t, p.inter.key, p.inter.key.Public())
 	for _, tt := range []struct {
 		name string
 		leaf entity
 		key  []byte
 		want []string
 	}{
+		{name: "refuses a certificate that was made with its CA's key", leaf: madeByCA, key: madeByCA.keyPEM(t), want: []string{"error KeyIsCAKey"}},
 		{name: "takes PKCS#8", leaf: p.leaf, key: p.leaf.keyPEM(t)},
 		{name: "takes SEC 1", leaf: p.leaf, key: block("EC PRIVATE KEY", sec1)},
 		{name: "takes SEC 1 after EC PARAMETERS", leaf: p.leaf, key: concat(block("EC PARAMETERS", p256OID), block("EC PRIVATE KEY", sec1))},
@@ -282,6 +292,76 @@ func TestKeys(t *testing.T) {
 			wantFindings(t, in, tt.want...)
 		})
 	}
+}
+
+func TestKeyIsCAKey(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	in := inputFor(t, p.root, p.inter.leafFor(t, p.root.key, p.root.key.Public()), p.inter)
+	report := wantFindings(t, in, "error KeyIsCAKey")
+	if message := report.Findings[0].Message; !strings.Contains(message, "block 1 of the CA bundle") {
+		t.Errorf("%q does not name the CA", message)
+	}
+	in.NoKey = true // as in a handshake: the certificate alone tells
+	wantFindings(t, in, "error KeyIsCAKey")
+
+	// A self-signed CA that serves with its own certificate, and is being renewed with the same key.
+	key := ecKey(t)
+	serving := func(c *x509.Certificate) { c.IsCA, c.BasicConstraintsValid = true, true }
+	template, next := leafTemplate(serving), leafTemplate(serving)
+	self := entity{signWith(t, template, template, key.Public(), key), key}
+	renewed := entity{signWith(t, next, next, key.Public(), key), key}
+	in = inputFor(t, self, self)
+	in.Bundle = chainOf(self, renewed)
+	if report := Check(in); !report.OK() || report.Has(KeyIsCAKey) || !report.Has(LeafIsCA) {
+		t.Errorf("got %v", report.Findings)
+	}
+}
+
+// TestOldRootsKey is about a root of version 1, which nothing in it calls a CA.
+func TestOldRootsKey(t *testing.T) {
+	t.Parallel()
+	o := withOpenSSL(t)
+	o.run("genpkey " + rsa2048 + " -out ca.key")
+	o.run("req -new -key ca.key -subj /CN=Old -out ca.csr")
+	o.run("x509 -req -in ca.csr -signkey ca.key -days 3650 -out ca.pem")
+	o.file("leaf.ext", "subjectAltName=DNS:proxy.example.com\nextendedKeyUsage=serverAuth\n")
+	o.run("req -new -key ca.key -subj /CN=proxy -out tls.csr")
+	o.run("x509 -req -in tls.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 90 -extfile leaf.ext -out tls.crt -sha256")
+	o.file("tls.key", string(o.read("ca.key")))
+	if report := Check(o.input()); report.OK() || report.Errors()[0].Code != KeyIsCAKey {
+		t.Errorf("got %v", report.Findings)
+	}
+}
+
+func TestSources(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	in := p.input(t)
+	in.Sources = Sources{Certificate: "--cert", Key: "--key", Bundle: "--ca-bundle", Endpoint: "--external-endpoint"}
+	in.Endpoint = "https://proxy.example.com"
+	in.CertPEM = chainOf(p.leaf, p.inter, p.root)
+	in.Bundle = chainOf(p.root, p.root)
+	in.KeyPEM = ecEntity(t).keyPEM(t)
+	var all strings.Builder
+	for _, f := range Check(in).Findings {
+		fmt.Fprintln(&all, f)
+	}
+	for _, want := range []string{"--key (ECDSA P-256) is not", "block 1 of --cert", "block 2 of --ca-bundle", "--external-endpoint is not valid"} {
+		if !strings.Contains(all.String(), want) {
+			t.Errorf("%q is not in:\n%s", want, all.String())
+		}
+	}
+	for _, unwanted := range []string{"tls.crt", "tls.key", "spec."} {
+		if strings.Contains(all.String(), unwanted) {
+			t.Errorf("%q is in:\n%s", unwanted, all.String())
+		}
+	}
+}
+
+func ecEntity(tb testing.TB) entity {
+	tb.Helper()
+	return entity{key: ecKey(tb)}
 }
 
 func TestHintsOfFiles(t *testing.T) {

@@ -26,22 +26,22 @@ func (r *run) intermediates(v verdict) {
 			}
 			r.found.add(f)
 		}
-		for _, f := range slices.Concat(checkWeakKey(cert, "tls.crt"), checkWeakSignature(cert, "tls.crt")) {
+		for _, f := range slices.Concat(checkWeakKey(cert), r.checkWeakSignature(cert)) {
 			add(f)
 		}
 		below := slices.IndexFunc(r.path, func(p numbered) bool { return p.Equal(cert.Certificate) }) - 1
 		for _, problem := range intermediateProblems(cert.Certificate, below, r.Now, r.Skew) {
-			add(finding(IntermediateInvalid, fix, "%s %s", cert.where("tls.crt"), problem))
+			add(finding(IntermediateInvalid, fix, "%s %s", cert.where(), problem))
 		}
 		for _, problem := range constraintProblems(cert.Certificate, r.chain[0].Certificate) {
-			add(finding(IntermediateInvalid, "have the certificate issued by a CA that may issue for these names", "%s %s", cert.where("tls.crt"), problem))
+			add(finding(IntermediateInvalid, constraintsFix, "%s %s", cert.where(), problem))
 		}
 		if begins := cert.NotBefore; begins.After(r.Now) && !begins.After(r.Now.Add(r.Skew)) {
 			add(finding(IntermediateInvalid, "wait until then", "%s is not valid before %s; clients refuse it until then",
-				cert.where("tls.crt"), date(begins)).withSeverity(SeverityWarning))
+				cert.where(), date(begins)).withSeverity(SeverityWarning))
 		}
 		for _, problem := range intermediateDoubts(cert.Certificate, r.chain[0].Certificate) {
-			add(finding(IntermediateInvalid, fix, "%s %s", cert.where("tls.crt"), problem).withSeverity(SeverityWarning))
+			add(finding(IntermediateInvalid, fix, "%s %s", cert.where(), problem).withSeverity(SeverityWarning))
 		}
 	}
 }
@@ -109,27 +109,76 @@ func intermediateDoubts(cert, leaf *x509.Certificate) []string {
 	return doubts
 }
 
-// constraintProblems lists the names of the serving certificate that a CA's name constraints forbid.
+// constraintsFix is the hint for a name that name constraints forbid.
+const constraintsFix = "have the certificate issued without that name, or by a CA that may issue for it"
+
+// constraintProblems lists the names of the serving certificate that a CA's name constraints forbid, each with the
+// constraint that does so.
 func constraintProblems(ca, leaf *x509.Certificate) []string {
-	var problems []string
-	forbid := func(what, name string) {
-		problems = append(problems, fmt.Sprintf("may not issue for the %s %s: its name constraints forbid it", what, quote(name)))
-	}
 	const most = 100 // of each kind: constraints times names must not take long on hostile input
-	permittedDNS, excludedDNS := ca.PermittedDNSDomains, ca.ExcludedDNSDomains
-	for _, name := range leaf.DNSNames[:min(len(leaf.DNSNames), most)] {
-		within := func(domain string) bool { return inDomain(name, domain) }
-		if slices.ContainsFunc(excludedDNS, within) || len(permittedDNS) > 0 && !slices.ContainsFunc(permittedDNS, within) {
-			forbid("DNS name", name)
+	networks := func(list []*net.IPNet) []string {
+		texts := make([]string, 0, len(list))
+		for _, network := range list {
+			texts = append(texts, network.String())
 		}
+		return texts
 	}
+	var addresses, hosts []string
 	for _, ip := range leaf.IPAddresses[:min(len(leaf.IPAddresses), most)] {
-		within := func(network *net.IPNet) bool { return len(network.IP) == len(ip) && network.Contains(ip) }
-		if slices.ContainsFunc(ca.ExcludedIPRanges, within) || len(ca.PermittedIPRanges) > 0 && !slices.ContainsFunc(ca.PermittedIPRanges, within) {
-			forbid("IP address", ip.String())
+		addresses = append(addresses, ip.String())
+	}
+	for _, uri := range leaf.URIs[:min(len(leaf.URIs), most)] {
+		hosts = append(hosts, uri.Hostname())
+	}
+	var problems []string
+	for _, kind := range []struct {
+		name                string
+		values              []string
+		permitted, excluded []string
+		within              func(value, constraint string) bool
+	}{
+		{"DNS name", leaf.DNSNames[:min(len(leaf.DNSNames), most)], ca.PermittedDNSDomains, ca.ExcludedDNSDomains, inDomain},
+		{"IP address", addresses, networks(ca.PermittedIPRanges), networks(ca.ExcludedIPRanges), inNetwork},
+		{
+			"e-mail address", leaf.EmailAddresses[:min(len(leaf.EmailAddresses), most)], ca.PermittedEmailAddresses,
+			ca.ExcludedEmailAddresses, mailWithin,
+		},
+		{"URI with the host", hosts, ca.PermittedURIDomains, ca.ExcludedURIDomains, inURIDomain},
+	} {
+		for _, value := range kind.values {
+			within := func(constraint string) bool { return kind.within(value, constraint) }
+			if i := slices.IndexFunc(kind.excluded, within); i >= 0 {
+				problems = append(problems, fmt.Sprintf("may not issue for the %s %s: its name constraints exclude %s",
+					kind.name, quote(value), quote(kind.excluded[i])))
+			} else if len(kind.permitted) > 0 && !slices.ContainsFunc(kind.permitted, within) {
+				problems = append(problems, fmt.Sprintf("may not issue for the %s %s: its name constraints permit only %s",
+					kind.name, quote(value), joined(quotedAll(kind.permitted))))
+			}
 		}
 	}
 	return problems
+}
+
+func inNetwork(address, network string) bool {
+	_, parsed, err := net.ParseCIDR(network)
+	ip := net.ParseIP(address)
+	return err == nil && ip != nil && (ip.To4() != nil) == (len(parsed.IP) == net.IPv4len) && parsed.Contains(ip)
+}
+
+// mailWithin applies RFC 5280, section 4.2.1.10: a constraint is one address, one host, or with a dot all hosts below it.
+func mailWithin(address, constraint string) bool {
+	if strings.Contains(constraint, "@") {
+		return strings.EqualFold(address, constraint)
+	}
+	return inURIDomain(address[strings.LastIndex(address, "@")+1:], constraint)
+}
+
+// inURIDomain says whether a host is the one of a constraint or, where that begins with a dot, below it.
+func inURIDomain(host, constraint string) bool {
+	if strings.HasPrefix(constraint, ".") {
+		return strings.HasSuffix(strings.ToLower(host), strings.ToLower(constraint))
+	}
+	return strings.EqualFold(host, constraint)
 }
 
 // inDomain applies RFC 5280, section 4.2.1.10: the domain itself and everything below it.

@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/dsa" //nolint:staticcheck // recognised so that it can be refused by name
 	"crypto/ecdh"
@@ -10,6 +11,7 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -21,13 +23,14 @@ const (
 
 // readKey reads tls.key. The messages never hold any of its content, and x509's own error texts are not used, as what
 // they might quote one day is not in our hands.
-func readKey(data []byte, limits Limits) (crypto.Signer, []Finding) {
+func readKey(data []byte, limits Limits, sources Sources) (crypto.Signer, []Finding) {
+	name := sources.Key
 	if len(data) > limits.KeyBytes {
-		return nil, []Finding{tooLarge("tls.key", len(data), limits.KeyBytes)}
+		return nil, []Finding{tooLarge(name, len(data), limits.KeyBytes, keySize)}
 	}
 	file := readPEM(data)
 	if len(file.blocks) == 0 {
-		return nil, []Finding{finding(KeyUnreadable, keyHint(file.disguise), "tls.key holds no PEM private key: it is %s", file.disguise)}
+		return nil, []Finding{finding(KeyUnreadable, keyHint(file.disguise), "%s holds no PEM private key: it is %s", name, file.disguise)}
 	}
 	var key *pemBlock
 	count := 0
@@ -40,46 +43,46 @@ func readKey(data []byte, limits Limits) (crypto.Signer, []Finding) {
 		}
 	}
 	if key == nil {
-		return nil, []Finding{noKeyAmong(file.blocks)}
+		return nil, []Finding{noKeyAmong(file.blocks, sources)}
 	}
-	signer, problem := readKeyBlock(*key, data)
+	signer, problem := readKeyBlock(*key, data, name)
 	if problem != nil {
 		return nil, []Finding{*problem}
 	}
 	if count > 1 {
 		return signer, []Finding{finding(KeyUnreadable, "leave only the key of the serving certificate there",
-			"tls.key holds %d private keys; only the first one is used", count).withSeverity(SeverityWarning)}
+			"%s holds %d private keys; only the first one is used", name, count).withSeverity(SeverityWarning)}
 	}
 	return signer, nil
 }
 
-func noKeyAmong(blocks []pemBlock) Finding {
+func noKeyAmong(blocks []pemBlock, sources Sources) Finding {
 	first := blocks[0]
 	if first.problem != "" && first.label == "" {
-		return finding(KeyUnreadable, "write the key again as PEM", "tls.key cannot be read: in line %d, %s", first.line, first.problem)
+		return finding(KeyUnreadable, "write the key again as PEM", "%s cannot be read: in line %d, %s", sources.Key, first.line, first.problem)
 	}
 	hint := "put the private key that the certificate was requested with there"
 	if first.label == "CERTIFICATE" {
-		hint = "tls.crt and tls.key may have been exchanged"
+		hint = fmt.Sprintf("%s and %s may have been exchanged", sources.Certificate, sources.Key)
 	}
-	return finding(KeyUnreadable, hint, "tls.key holds no private key: its first block is labelled %s", quote(first.label))
+	return finding(KeyUnreadable, hint, "%s holds no private key: its first block is labelled %s", sources.Key, quote(first.label))
 }
 
-func readKeyBlock(block pemBlock, data []byte) (crypto.Signer, *Finding) {
+func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, *Finding) {
 	fail := func(code Code, hint, format string, args ...any) (crypto.Signer, *Finding) {
 		f := finding(code, hint, format, args...)
 		return nil, &f
 	}
 	const decrypt = "decrypt it: openssl pkey -in FILE -out NEW; a server has nobody who could type the passphrase"
 	if block.label == "ENCRYPTED PRIVATE KEY" || block.headers && strings.Contains(string(data), "Proc-Type: 4,ENCRYPTED") {
-		return fail(KeyEncrypted, decrypt, "the private key in tls.key is encrypted with a passphrase")
+		return fail(KeyEncrypted, decrypt, "the private key in %s is encrypted with a passphrase", name)
 	}
 	if block.problem != "" {
 		return fail(KeyUnreadable, "write the key again: openssl pkey -in FILE -out NEW",
-			"the private key in tls.key (line %d) cannot be read: %s", block.line, block.problem)
+			"the private key in %s (line %d) cannot be read: %s", name, block.line, block.problem)
 	}
 	if block.label == "OPENSSH PRIVATE KEY" {
-		return fail(KeyUnreadable, "convert it: ssh-keygen -p -m PKCS8 -f FILE", "tls.key is a key in OpenSSH's own format")
+		return fail(KeyUnreadable, "convert it: ssh-keygen -p -m PKCS8 -f FILE", "%s is a key in OpenSSH's own format", name)
 	}
 	var key any
 	var err error
@@ -91,8 +94,8 @@ func readKeyBlock(block pemBlock, data []byte) (crypto.Signer, *Finding) {
 	}
 	if err != nil {
 		return fail(KeyUnreadable, "use a key of type RSA, ECDSA or Ed25519 in PKCS#8, PKCS#1 or SEC 1 form",
-			"the private key in tls.key (%d bytes, labelled %s) cannot be parsed: damaged, or of a type that TLS servers here do not support",
-			len(block.bytes), quote(block.label))
+			"the private key in %s (%d bytes, labelled %s) cannot be parsed: damaged, or of a type that TLS servers here do not support",
+			name, len(block.bytes), quote(block.label))
 	}
 	signer, ok := key.(crypto.Signer)
 	if !ok {
@@ -100,7 +103,7 @@ func readKeyBlock(block pemBlock, data []byte) (crypto.Signer, *Finding) {
 		if _, dh := key.(*ecdh.PrivateKey); dh {
 			what = "X25519, which is for key exchange only"
 		}
-		return fail(KeyUnreadable, "use a key of type RSA, ECDSA or Ed25519", "the private key in tls.key cannot sign: %s", what)
+		return fail(KeyUnreadable, "use a key of type RSA, ECDSA or Ed25519", "the private key in %s cannot sign: %s", name, what)
 	}
 	return signer, nil
 }
@@ -120,13 +123,17 @@ func keyHint(disguise string) string {
 
 // belongs says whether the private key is that of the certificate.
 func belongs(key crypto.Signer, cert *x509.Certificate) bool {
-	public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
-	return ok && cert.PublicKey != nil && public.Equal(cert.PublicKey)
+	return sameKey(key.Public(), cert.PublicKey)
+}
+
+func sameKey(a, b crypto.PublicKey) bool {
+	comparable, ok := a.(interface{ Equal(crypto.PublicKey) bool })
+	return ok && b != nil && comparable.Equal(b)
 }
 
 // checkKeyPair says whether tls.key belongs to the leaf and, where it does not, what it does belong to. It returns the
 // place of the certificate that it belongs to in chain, or -1.
-func checkKeyPair(key crypto.Signer, chain, bundle []numbered) (int, []Finding) {
+func checkKeyPair(key crypto.Signer, chain, bundle []numbered, name string) (int, []Finding) {
 	if belongs(key, chain[0].Certificate) {
 		return 0, nil
 	}
@@ -134,25 +141,50 @@ func checkKeyPair(key crypto.Signer, chain, bundle []numbered) (int, []Finding) 
 		if !belongs(key, cert.Certificate) {
 			continue
 		}
-		if cert.IsCA {
-			return -1, []Finding{isCAKey(cert.where("tls.crt"))}
+		if isCA(cert.Certificate) {
+			return -1, []Finding{isCAKey(name, cert)}
 		}
 		return i + 1, []Finding{finding(ChainOrder, "put the serving certificate first, then each certificate that signed the one before it",
-			"the serving certificate, to which tls.key belongs, is %s; it must come first, before %s; TLS libraries report this as a private key that does not match",
-			cert.where("tls.crt"), subject(chain[0].Certificate)).asFinal()}
+			"the serving certificate, to which %s belongs, is %s; it must come first, before %s; TLS libraries report this as a private key that does not match",
+			name, cert.where(), subject(chain[0].Certificate)).asFinal()}
 	}
 	for _, cert := range bundle {
-		if cert.IsCA && belongs(key, cert.Certificate) {
-			return -1, []Finding{isCAKey(cert.where("the CA bundle"))}
+		if isCA(cert.Certificate) && belongs(key, cert.Certificate) {
+			return -1, []Finding{isCAKey(name, cert)}
 		}
 	}
 	return -1, []Finding{finding(KeyMismatch, "put the key there that this certificate was requested with; when both were just replaced, the Secret may be half written",
-		"tls.key (%s) is not the private key of %s (%s)", describeKey(key.Public()), chain[0].where("tls.crt"), describeKey(chain[0].PublicKey))}
+		"%s (%s) is not the private key of %s (%s)", name, describeKey(key.Public()), chain[0].where(), describeKey(chain[0].PublicKey))}
 }
 
-func isCAKey(where string) Finding {
+func isCAKey(name string, ca numbered) Finding {
 	return finding(KeyIsCAKey, "put the serving certificate's own key there; the key of a CA never belongs into a cluster's Secret for serving",
-		"tls.key is the private key of a CA, %s, not of the serving certificate", where)
+		"%s is the private key of a CA, %s, not of the serving certificate", name, ca.where())
+}
+
+// checkCAKey compares the serving certificate's key with that of every CA in the chain and in the bundle. It needs no
+// private key. A self-signed CA that serves with its own certificate is LeafIsCA's matter, also while the bundle holds
+// that CA's next certificate.
+func (r *run) checkCAKey() []Finding {
+	if r.found.has(KeyIsCAKey) {
+		return nil
+	}
+	leaf := r.chain[0]
+	for _, ca := range slices.Concat(r.chain[1:], r.bundle) {
+		own := ca.Equal(leaf.Certificate) || leaf.IsCA && bytes.Equal(ca.RawSubject, leaf.RawSubject)
+		if isCA(ca.Certificate) && !own && sameKey(leaf.PublicKey, ca.PublicKey) {
+			return []Finding{finding(KeyIsCAKey,
+				"make a new key for the serving certificate and have the certificate issued for that; replace the CA if its key has already been on servers",
+				"the serving certificate, %s, was made with the key of a CA, %s: whoever gets hold of the server's key can issue certificates for any name",
+				leaf.where(), ca.where())}
+		}
+	}
+	return nil
+}
+
+// isCA says whether clients may take the certificate for that of a CA. Before version 3 nothing in it says so.
+func isCA(cert *x509.Certificate) bool {
+	return cert.IsCA || cert.Version < 3 && selfIssued(cert)
 }
 
 func describeKey(public crypto.PublicKey) string {
@@ -200,9 +232,9 @@ func weakKey(public crypto.PublicKey) string {
 
 const keyFix = "have it issued again for a key of ECDSA P-256, P-384, P-521, Ed25519 or RSA from 2048 to 8192 bits"
 
-func checkWeakKey(cert numbered, file string) []Finding {
+func checkWeakKey(cert numbered) []Finding {
 	if problem := weakKey(cert.PublicKey); problem != "" {
-		return []Finding{finding(WeakKey, keyFix, "%s %s", cert.where(file), problem)}
+		return []Finding{finding(WeakKey, keyFix, "%s %s", cert.where(), problem)}
 	}
 	return nil
 }

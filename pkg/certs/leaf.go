@@ -3,6 +3,7 @@ package certs
 import (
 	"crypto/x509"
 	"encoding/asn1"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -10,9 +11,10 @@ import (
 // certificate judges the serving certificate by itself.
 func (r *run) certificate() {
 	leaf := r.chain[0]
+	r.found.addAll(r.checkCAKey())
 	for _, check := range []func(numbered) []Finding{
-		func(c numbered) []Finding { return checkWeakKey(c, "tls.crt") },
-		func(c numbered) []Finding { return checkWeakSignature(c, "tls.crt") },
+		checkWeakKey,
+		r.checkWeakSignature,
 		checkLeafIsCA,
 		checkServerAuth,
 		checkKeyUsage,
@@ -48,20 +50,29 @@ func selfIssued(cert *x509.Certificate) bool {
 		string(cert.AuthorityKeyId) == string(cert.SubjectKeyId)
 }
 
-func checkWeakSignature(cert numbered, file string) []Finding {
-	if selfIssued(cert.Certificate) {
-		return nil // nobody relies on the signature that a certificate puts under itself
+// checkWeakSignature looks at the signature under a certificate. Clients do not verify the one under a certificate that they
+// trust themselves: there it is a warning, and under a root it is nothing.
+func (r *run) checkWeakSignature(cert numbered) []Finding {
+	trusted := selfIssued(cert.Certificate) || containsCert(r.bundle, cert.Certificate)
+	if selfIssued(cert.Certificate) && !cert.Equal(r.chain[0].Certificate) {
+		return nil
 	}
 	const fix = "have it issued again with a signature over SHA-256, SHA-384 or SHA-512, or Ed25519"
+	what := ""
 	switch cert.SignatureAlgorithm {
 	case x509.MD2WithRSA, x509.MD5WithRSA, x509.SHA1WithRSA, x509.DSAWithSHA1, x509.DSAWithSHA256, x509.ECDSAWithSHA1:
-		return []Finding{finding(WeakSignature, fix, "%s is signed with %s, which clients refuse", cert.where(file), cert.SignatureAlgorithm)}
+		what = fmt.Sprintf("is signed with %s, which clients refuse", cert.SignatureAlgorithm)
 	case x509.UnknownSignatureAlgorithm:
-		return []Finding{finding(WeakSignature, fix, "%s is signed with an algorithm%s that Go programs such as kubectl do not know",
-			cert.where(file), signatureOID(cert.Certificate))}
+		what = fmt.Sprintf("is signed with an algorithm%s that Go programs such as kubectl do not know", signatureOID(cert.Certificate))
 	default:
 		return nil
 	}
+	f := finding(WeakSignature, fix, "%s %s", cert.where(), what)
+	if trusted {
+		f.Message += ", except where they trust this very certificate; programs built on OpenSSL may refuse it there, too"
+		f = f.withSeverity(SeverityWarning)
+	}
+	return []Finding{f}
 }
 
 func signatureOID(cert *x509.Certificate) string {
@@ -94,7 +105,7 @@ func checkLeafIsCA(leaf numbered) []Finding {
 	return []Finding{finding(LeafIsCA,
 		`make one that is not a CA: openssl req -x509 ... -addext basicConstraints=critical,CA:FALSE -addext extendedKeyUsage=serverAuth -addext keyUsage=digitalSignature`,
 		"the serving certificate, %s, is a CA certificate (CA:TRUE): whoever has its key can issue certificates that clients of this cluster trust",
-		leaf.where("tls.crt"))}
+		leaf.where())}
 }
 
 func checkServerAuth(leaf numbered) []Finding {
@@ -106,16 +117,16 @@ func checkServerAuth(leaf numbered) []Finding {
 		return nil
 	case len(usages) == 0 && len(leaf.UnknownExtKeyUsage) == 0 && present:
 		return []Finding{finding(NoServerAuth, fix, "%s has an extended key usage that is empty: Go accepts that, OpenSSL refuses it",
-			leaf.where("tls.crt")).withSeverity(SeverityWarning)}
+			leaf.where()).withSeverity(SeverityWarning)}
 	case len(usages) == 0 && len(leaf.UnknownExtKeyUsage) == 0:
 		return []Finding{finding(NoServerAuth, fix, "%s has no extended key usage: most clients accept that, strict ones want serverAuth",
-			leaf.where("tls.crt")).withSeverity(SeverityWarning)}
+			leaf.where()).withSeverity(SeverityWarning)}
 	case slices.Contains(usages, x509.ExtKeyUsageAny):
 		return []Finding{finding(NoServerAuth, fix, "%s has the extended key usage anyExtendedKeyUsage without serverAuth: Go accepts that, OpenSSL refuses it",
-			leaf.where("tls.crt")).withSeverity(SeverityWarning)}
+			leaf.where()).withSeverity(SeverityWarning)}
 	default:
 		return []Finding{finding(NoServerAuth, fix, "%s may not be used by a TLS server: its extended key usage is %s, without serverAuth",
-			leaf.where("tls.crt"), usageNames(leaf.Certificate))}
+			leaf.where(), usageNames(leaf.Certificate))}
 	}
 }
 
@@ -136,7 +147,7 @@ func checkKeyUsage(leaf numbered) []Finding {
 		return nil
 	}
 	return []Finding{finding(KeyUsage, "have it issued with the key usage digitalSignature",
-		"%s may not sign: its key usage is %s, without digitalSignature, which TLS 1.3 needs", leaf.where("tls.crt"), keyUsageNames(leaf.KeyUsage))}
+		"%s may not sign: its key usage is %s, without digitalSignature, which TLS 1.3 needs", leaf.where(), keyUsageNames(leaf.KeyUsage))}
 }
 
 func keyUsageNames(usage x509.KeyUsage) string {
@@ -168,5 +179,5 @@ func checkMustStaple(leaf numbered) []Finding {
 		return nil
 	}
 	return []Finding{finding(MustStaple, "have it issued without the TLS feature status_request (OCSP must-staple)",
-		"%s demands a stapled OCSP answer, which the impersonation proxy does not send: clients that insist on it refuse", leaf.where("tls.crt"))}
+		"%s demands a stapled OCSP answer, which the impersonation proxy does not send: clients that insist on it refuse", leaf.where())}
 }

@@ -126,6 +126,22 @@ func TestDates(t *testing.T) {
 			wantFindings(t, in, tt.want...)
 		})
 	}
+	t.Run("says once that the dates are in the wrong order", func(t *testing.T) {
+		t.Parallel()
+		wantFindings(t, inputFor(t, p.root, p.inter.newLeaf(t, validity(50*day, -50*day)), p.inter), "error Expired")
+		wantFindings(t, inputFor(t, p.root, p.inter.newLeaf(t, validity(-50*day, -90*day)), p.inter), "error Expired")
+	})
+	t.Run("counts beyond what a Duration can hold", func(t *testing.T) {
+		t.Parallel()
+		long := func(c *x509.Certificate) { c.NotAfter = time.Date(5000, 1, 1, 0, 0, 0, 0, time.UTC) }
+		root := newRoot(t, "Root", long)
+		in := inputFor(t, root, root.newLeaf(t, long))
+		in.Now = time.Date(4500, 1, 1, 0, 0, 0, 0, time.UTC)
+		report := wantFindings(t, in, "warning ExpiresSoon")
+		if first, _ := report.First(); !strings.Contains(first.Message, "in 500 years: less than a third") {
+			t.Error(first.Message)
+		}
+	})
 	t.Run("takes the year 9999", func(t *testing.T) {
 		t.Parallel()
 		never := func(c *x509.Certificate) { c.NotAfter = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC) }
@@ -221,7 +237,14 @@ func TestNames(t *testing.T) {
 			endpoint: "a.example.com:8443", names: []string{"203.0.113.7", "2001:db8:0::7"},
 		},
 		{name: "takes another case", change: sans("a.example.com"), names: []string{"A.Example.COM"}},
-		{name: "takes a v4-in-v6 name for a v4 SAN", change: sans("203.0.113.7"), names: []string{"::ffff:203.0.113.7"}},
+		{
+			name: "warns of a v4-in-v6 name, which Go alone finds in a v4 SAN", change: sans("203.0.113.7"), names: []string{"::ffff:203.0.113.7"},
+			want: []string{"warning EndpointInvalid"}, message: `"::ffff:203.0.113.7" (test) is an IPv4 address in the form of an IPv6 address`,
+		},
+		{
+			name: "warns of a v4-in-v6 endpoint", change: sans("203.0.113.7"), endpoint: "[::ffff:203.0.113.7]:8443",
+			want: []string{"warning EndpointInvalid"}, message: `(spec.impersonationProxy.externalEndpoint) is an IPv4 address`,
+		},
 		{name: "takes one level below a wildcard", change: sans("*.example.com"), names: []string{"a.example.com"}},
 		{
 			name: "refuses two levels below a wildcard", change: sans("*.example.com"), names: []string{"a.b.example.com"},
@@ -246,6 +269,22 @@ func TestNames(t *testing.T) {
 		{
 			name: "names an IP address among the DNS names", change: func(c *x509.Certificate) { c.DNSNames = []string{"203.0.113.7"} },
 			names: []string{"203.0.113.7"}, want: []string{"error NameNotCovered"}, message: "as a DNS name",
+		},
+		{
+			name: "shows an IDN as it was typed, with its ASCII form", change: sans("a.example.com"), endpoint: "bücher.example:8443",
+			want: []string{"error NameNotCovered"}, message: `"bücher.example" (in ASCII xn--bcher-kva.example, spec.impersonationProxy.externalEndpoint)`,
+		},
+		{
+			name: "says an IDN once, however it is written", change: sans("a.example.com"), endpoint: "bücher.example", names: []string{"xn--bcher-kva.example"},
+			want: []string{"error NameNotCovered"},
+		},
+		{
+			name: "explains a wildcard to an IDN", change: sans("*.xn--bcher-kva.example"), names: []string{"bücher.example"},
+			want: []string{"error NameNotCovered"}, message: "does not cover the name above it",
+		},
+		{
+			name: "names a dot at the end of a SAN, once", change: sans("a.example.com."), names: []string{"a.example.com"},
+			want: []string{"error NameNotCovered"}, message: `"a.example.com.", with a dot at the end`,
 		},
 		{name: "converts an IDN", change: sans("xn--bcher-kva.example"), endpoint: "bücher.example"},
 		{

@@ -17,36 +17,42 @@ import (
 // address or an IPv6 address (in brackets when a port follows). It is not a URL. The host comes back without brackets
 // and, if it holds characters outside ASCII, as IDNA A-labels; port is empty when none is given.
 func ParseEndpoint(endpoint string) (host, port string, err error) {
+	_, host, port, err = splitEndpoint(endpoint)
+	return host, port, err
+}
+
+// splitEndpoint is ParseEndpoint which also returns the host as it was typed, outside of ASCII perhaps.
+func splitEndpoint(endpoint string) (typed, host, port string, err error) {
 	shown := quote(endpoint)
 	switch {
 	case endpoint == "":
-		return "", "", errors.New("the endpoint is empty")
+		return "", "", "", errors.New("the endpoint is empty")
 	case strings.Contains(endpoint, "://"):
-		return "", "", fmt.Errorf("endpoint %s is a URL; write HOST or HOST:PORT only", shown)
+		return "", "", "", fmt.Errorf("endpoint %s is a URL; write HOST or HOST:PORT only", shown)
 	case strings.ContainsAny(endpoint, "/?#@\\"):
-		return "", "", fmt.Errorf("endpoint %s is more than HOST or HOST:PORT", shown)
+		return "", "", "", fmt.Errorf("endpoint %s is more than HOST or HOST:PORT", shown)
 	case strings.ContainsFunc(endpoint, func(r rune) bool { return r <= ' ' || r == 0x7f }):
-		return "", "", fmt.Errorf("endpoint %s holds white space or control characters", shown)
+		return "", "", "", fmt.Errorf("endpoint %s holds white space or control characters", shown)
 	}
+	bracketed := false
+	typed = endpoint
 	if addr, parseErr := netip.ParseAddr(endpoint); parseErr == nil && addr.Is6() {
-		host, err = endpointHost(endpoint, true)
+		bracketed = true
 	} else if inner, ok := strings.CutPrefix(endpoint, "["); ok && strings.HasSuffix(inner, "]") {
-		host, err = endpointHost(strings.TrimSuffix(inner, "]"), true)
+		typed, bracketed = strings.TrimSuffix(inner, "]"), true
 	} else if strings.Contains(endpoint, ":") {
-		if host, port, err = net.SplitHostPort(endpoint); err != nil {
-			return "", "", fmt.Errorf("endpoint %s is not HOST or HOST:PORT (an IPv6 address with a port needs brackets)", shown)
+		if typed, port, err = net.SplitHostPort(endpoint); err != nil {
+			return "", "", "", fmt.Errorf("endpoint %s is not HOST or HOST:PORT (an IPv6 address with a port needs brackets)", shown)
 		}
 		if err = checkPort(port); err != nil {
-			return "", "", fmt.Errorf("endpoint %s: %w", shown, err)
+			return "", "", "", fmt.Errorf("endpoint %s: %w", shown, err)
 		}
-		host, err = endpointHost(host, strings.HasPrefix(endpoint, "["))
-	} else {
-		host, err = endpointHost(endpoint, false)
+		bracketed = strings.HasPrefix(endpoint, "[")
 	}
-	if err != nil {
-		return "", "", fmt.Errorf("endpoint %s: %w", shown, err)
+	if host, err = endpointHost(typed, bracketed); err != nil {
+		return "", "", "", fmt.Errorf("endpoint %s: %w", shown, err)
 	}
-	return host, port, nil
+	return typed, host, port, nil
 }
 
 func checkPort(port string) error {
@@ -120,30 +126,25 @@ func asciiName(name string) (string, error) {
 	return name, nil
 }
 
-// names judges whether the certificate covers every name that clients use.
+// names checks whether the certificate covers every name that clients use.
 func (r *run) names() {
 	leaf := r.chain[0]
 	names := make([]Name, 0, len(r.Names)+1)
 	if r.Endpoint != "" {
-		host, _, err := ParseEndpoint(r.Endpoint)
-		switch {
-		case err != nil:
+		host, _, _, err := splitEndpoint(r.Endpoint)
+		if err != nil {
 			r.found.add(finding(EndpointInvalid, "write a DNS name or an IP address, and a port if it is not 443: proxy.example.com:8443",
-				"spec.impersonationProxy.externalEndpoint is not valid: %s", err))
-		case strings.HasSuffix(host, "."):
-			r.found.add(finding(EndpointInvalid, "leave out the dot at the end",
-				"spec.impersonationProxy.externalEndpoint %s ends in a dot: clients built on OpenSSL send it along in the handshake, which a Go server then refuses",
-				quote(r.Endpoint)).withSeverity(SeverityWarning))
-		}
-		if err == nil {
-			names = append(names, Name{Value: host, Source: "spec.impersonationProxy.externalEndpoint"})
+				"%s is not valid: %s", r.Sources.Endpoint, err))
+		} else {
+			names = append(names, Name{Value: host, Source: r.Sources.Endpoint})
 		}
 	}
-	for _, name := range r.Names {
-		if strings.HasSuffix(name.Value, ".") && !slices.ContainsFunc(names, func(n Name) bool { return n.Value == name.Value }) {
-			r.found.add(finding(EndpointInvalid, "leave out the dot at the end",
-				"the name %s ends in a dot: clients built on OpenSSL send it along in the handshake, which a Go server then refuses",
-				quote(name.Value)).withSeverity(SeverityWarning))
+	for i, name := range slices.Concat(names, r.Names) {
+		if i >= len(names) && slices.ContainsFunc(names, func(n Name) bool { return n.Value == name.Value }) {
+			continue // said of the endpoint already
+		}
+		if trouble, hint := oddlyWritten(name.Value); trouble != "" {
+			r.found.add(finding(EndpointInvalid, hint, "%s %s", shownName(name), trouble).withSeverity(SeverityWarning))
 		}
 	}
 	names = append(names, r.Names...)
@@ -156,12 +157,16 @@ func (r *run) names() {
 		if leaf.Subject.CommonName != "" {
 			what += "; its common name does not count"
 		}
-		r.found.add(finding(NoNames, hint, what, leaf.where("tls.crt")))
+		r.found.add(finding(NoNames, hint, what, leaf.where()))
 		return
 	}
 	seen := map[string]bool{}
 	for _, name := range names {
-		if key := strings.ToLower(name.Value); name.Value != "" && !seen[key] {
+		key := strings.ToLower(name.Value)
+		if ascii, err := asciiName(name.Value); err == nil {
+			key = strings.ToLower(ascii)
+		}
+		if name.Value != "" && !seen[key] {
 			seen[key] = true
 			r.found.addAll(checkName(leaf.Certificate, name))
 		}
@@ -171,7 +176,7 @@ func (r *run) names() {
 func quotedNames(names []Name) []string {
 	quoted := make([]string, 0, len(names))
 	for _, name := range names {
-		if text := quote(name.Value); !slices.Contains(quoted, text) { // one name may have several sources
+		if text := shownName(Name{Value: name.Value}); !slices.Contains(quoted, text) { // one name may have several sources
 			quoted = append(quoted, text)
 		}
 	}
@@ -187,11 +192,40 @@ func covers(leaf *x509.Certificate, name string) bool {
 	return err == nil && leaf.VerifyHostname(ascii) == nil
 }
 
-func checkName(leaf *x509.Certificate, name Name) []Finding {
-	where := quote(name.Value)
-	if name.Source != "" {
-		where += " (" + clip(name.Source, maxName) + ")"
+// oddlyWritten says why a name works for Go programs and not for others, and how to write it instead.
+func oddlyWritten(name string) (trouble, hint string) {
+	addr, err := netip.ParseAddr(strings.Trim(name, "[]"))
+	switch {
+	case err == nil && addr.Is4In6():
+		return "is an IPv4 address in the form of an IPv6 address: clients built on OpenSSL or GnuTLS do not find it in a certificate",
+			"write " + addr.Unmap().String()
+	case strings.HasSuffix(name, "."):
+		return "ends in a dot: clients built on OpenSSL send it along in the handshake, which a Go server then refuses",
+			"leave out the dot at the end"
+	default:
+		return "", ""
 	}
+}
+
+// shownName shows a name as it was typed, with the form that certificates have where that is another one, and with
+// where it comes from.
+func shownName(name Name) string {
+	shown := quote(name.Value)
+	var notes []string
+	if ascii, err := asciiName(name.Value); err == nil && ascii != name.Value {
+		notes = append(notes, "in ASCII "+ascii)
+	}
+	if name.Source != "" {
+		notes = append(notes, clip(name.Source, maxName))
+	}
+	if len(notes) > 0 {
+		shown += " (" + strings.Join(notes, ", ") + ")"
+	}
+	return shown
+}
+
+func checkName(leaf *x509.Certificate, name Name) []Finding {
+	where := shownName(name)
 	if !covers(leaf, name.Value) && name.Advisory {
 		return []Finding{finding(NameNotCovered, "that is fine as long as nobody connects to it by this name",
 			"the serving certificate is not valid for %s, which clients are not told to use: %s", where, whyNotCovered(leaf, name.Value)).withSeverity(SeverityWarning)}
@@ -222,10 +256,15 @@ func whyNotCovered(leaf *x509.Certificate, name string) string {
 		}
 		return "it has " + sans
 	}
-	if _, err := asciiName(name); err != nil {
+	ascii, err := asciiName(name)
+	if err != nil {
 		return "the name is not a valid DNS name"
 	}
+	lower := strings.ToLower(strings.TrimSuffix(ascii, "."))
 	for _, dns := range leaf.DNSNames {
+		if strings.EqualFold(dns, lower+".") {
+			return "it has " + quote(dns) + ", with a dot at the end, which no client looks for"
+		}
 		suffix, wild := strings.CutPrefix(strings.ToLower(dns), "*.")
 		if !wild {
 			if strings.Contains(dns, "*") {
@@ -233,7 +272,6 @@ func whyNotCovered(leaf *x509.Certificate, name string) string {
 			}
 			continue
 		}
-		lower := strings.ToLower(strings.TrimSuffix(name, "."))
 		if lower == suffix {
 			return "the wildcard " + quote(dns) + " does not cover the name above it"
 		}
@@ -247,11 +285,7 @@ func whyNotCovered(leaf *x509.Certificate, name string) string {
 func sanList(leaf *x509.Certificate) string {
 	var parts []string
 	if len(leaf.DNSNames) > 0 {
-		quoted := make([]string, 0, len(leaf.DNSNames))
-		for _, dns := range leaf.DNSNames {
-			quoted = append(quoted, quote(dns))
-		}
-		parts = append(parts, "DNS names "+joined(quoted))
+		parts = append(parts, "DNS names "+joined(quotedAll(leaf.DNSNames)))
 	}
 	if len(leaf.IPAddresses) > 0 {
 		addresses := make([]string, 0, len(leaf.IPAddresses))

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -154,6 +155,45 @@ func TestOpenSSLCertificates(t *testing.T) {
 			report := wantFindings(t, o.input(), tt.want...)
 			if f, ok := report.First(); ok && !strings.Contains(f.Message, tt.message) {
 				t.Errorf("message %q does not say %q", f.Message, tt.message)
+			}
+		})
+	}
+}
+
+// TestOpenSSLWeakAnchors is about weak signatures that clients do not verify, as they trust the very certificate.
+func TestOpenSSLWeakAnchors(t *testing.T) {
+	t.Parallel()
+	o := withOpenSSL(t)
+	o.root("")
+	o.file("ca.ext", "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n")
+	o.run("genpkey " + p256 + " -out inter.key")
+	o.run("req -new -key inter.key -subj /CN=Intermediate -out inter.csr")
+	o.run("x509 -req -in inter.csr -CA ca.pem -CAkey ca.key -days 900 -extfile ca.ext -out inter.pem -sha1")
+	root := o.read("ca.pem")
+	o.file("ca.key", string(o.read("inter.key")))
+	o.file("ca.pem", string(o.read("inter.pem")))
+	o.leaf(p256, "-sha256")
+	inter, leaf := o.read("inter.pem"), o.read("tls.crt")
+	o.run("req -x509 -key tls.key -out self.crt -days 90 -subj /CN=proxy -sha1 -addext basicConstraints=critical,CA:FALSE " +
+		"-addext subjectAltName=DNS:proxy.example.com -addext extendedKeyUsage=serverAuth -addext keyUsage=digitalSignature")
+	self := o.read("self.crt")
+	for _, tt := range []struct {
+		name          string
+		chain, bundle []byte
+		want          string
+	}{
+		{"refuses an intermediate", concat(leaf, inter), root, "error WeakSignature"},
+		{"warns of an intermediate that is in the bundle as well", concat(leaf, inter), concat(root, inter), "warning WeakSignature"},
+		{"warns of an intermediate that is in the bundle only", leaf, inter, "warning WeakSignature"},
+		{"warns of a self-signed serving certificate", self, self, "warning WeakSignature"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			in := o.input()
+			in.CertPEM, in.Bundle = tt.chain, tt.bundle
+			report := Check(in)
+			if got := verdictOf(report.Findings); !slices.Contains(got, tt.want) || report.OK() == strings.HasPrefix(tt.want, "error") {
+				t.Errorf("got %v", report.Findings)
 			}
 		})
 	}

@@ -13,12 +13,13 @@ import (
 // numbered is a parsed certificate together with its place in the file it came from.
 type numbered struct {
 	*x509.Certificate
-	number int // the block's number, counted from 1
+	number int    // the block's number, counted from 1
+	file   string // how messages call the file
 }
 
 // where names the certificate for a message: its place, its subject, and enough of its SHA-256 to recognise it.
-func (n numbered) where(file string) string {
-	return fmt.Sprintf("block %d of %s (%s, SHA-256 %s)", n.number, file, subject(n.Certificate), shortPrint(n.Certificate))
+func (n numbered) where() string {
+	return fmt.Sprintf("block %d of %s (%s, SHA-256 %s)", n.number, n.file, subject(n.Certificate), shortPrint(n.Certificate))
 }
 
 // ParseBundle reads a CA bundle: PEM, CERTIFICATE blocks only. It returns every certificate that can be read, and a
@@ -72,15 +73,23 @@ func parseBundle(data []byte, limits Limits, name string) ([]numbered, []Finding
 		return nil, nil
 	}
 	if len(data) > limits.BundleBytes {
-		return nil, []Finding{tooLarge(name, len(data), limits.BundleBytes)}
+		return nil, []Finding{tooLarge(name, len(data), limits.BundleBytes, bundleSize)}
 	}
 	parsed, list := parseCertificates(data, name, limits.BundleCertificates)
 	// A key pasted into the bundle would be advertised to everybody: never acceptable, whatever is allowed.
 	return parsed, list
 }
 
-func tooLarge(name string, size, limit int) Finding {
-	return finding(TooLarge, "check that the right file is in place; a certificate chain is a few kilobytes",
+// What files usually weigh, for the hint of TooLarge.
+const (
+	leafSize   = "a certificate is one or two kilobytes; one with hundreds of names can be split into several"
+	chainSize  = "a certificate chain is a few kilobytes"
+	keySize    = "a private key is at most a few kilobytes"
+	bundleSize = "a CA bundle holds a few certificates, of one or two kilobytes each"
+)
+
+func tooLarge(name string, size, limit int, usual string) Finding {
+	return finding(TooLarge, "check that the right file is in place; "+usual,
 		"%s has %d bytes, more than the %d that are read", name, size, limit).asFinal()
 }
 
@@ -107,8 +116,8 @@ func parseCertificates(data []byte, name string, most int) ([]numbered, []Findin
 		if cert == nil {
 			continue
 		}
-		parsed = append(parsed, numbered{cert, block.number})
-		list = append(list, checkSerial(parsed[len(parsed)-1], name)...)
+		parsed = append(parsed, numbered{cert, block.number, name})
+		list = append(list, checkSerial(parsed[len(parsed)-1])...)
 	}
 	if file.junkAfter > 0 && !broken {
 		list = append(list, finding(NotACertificate, "remove what follows the last END line",
@@ -198,14 +207,14 @@ func serialProblem(serial *big.Int) string {
 
 const serialFix = "have the certificate issued again by a CA that follows RFC 5280"
 
-func checkSerial(cert numbered, file string) []Finding {
+func checkSerial(cert numbered) []Finding {
 	if problem := serialProblem(cert.SerialNumber); problem != "" {
-		return []Finding{finding(BadSerial, serialFix, "%s has a serial number that %s", cert.where(file), problem)}
+		return []Finding{finding(BadSerial, serialFix, "%s has a serial number that %s", cert.where(), problem)}
 	}
 	if cert.SerialNumber.BitLen() == 20*8 {
 		// A value of 20 octets whose first bit is set takes a 21st one in DER. Clients in use accept it.
 		return []Finding{finding(BadSerial, serialFix, "%s has a serial number of 20 octets that takes 21 when encoded",
-			cert.where(file)).withSeverity(SeverityWarning)}
+			cert.where()).withSeverity(SeverityWarning)}
 	}
 	return nil
 }

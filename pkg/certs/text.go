@@ -38,6 +38,15 @@ func clip(s string, n int) string {
 // quote shows text from outside: quoted, with control characters escaped, and bounded.
 func quote(s string) string { return strconv.QuoteToGraphic(clip(s, maxName)) }
 
+// quotedAll is quote for each of texts.
+func quotedAll(texts []string) []string {
+	quoted := make([]string, len(texts))
+	for i, text := range texts {
+		quoted[i] = quote(text)
+	}
+	return quoted
+}
+
 // subject shows a certificate's subject, or what stands for an empty one.
 func subject(cert *x509.Certificate) string {
 	if name := cert.Subject.String(); name != "" {
@@ -61,22 +70,45 @@ func shortPrint(cert *x509.Certificate) string { return Fingerprint(cert.Raw)[:1
 
 func date(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }
 
-// span shows a duration in the unit a person would choose.
-func span(d time.Duration) string {
-	if d < 0 {
-		d = -d
+// span shows how far apart two times are, in the unit a person would choose. It counts in seconds, as a time.Duration ends
+// after 292 years and certificates do not.
+func span(a, b time.Time) string {
+	seconds := b.Unix() - a.Unix()
+	if seconds < 0 {
+		seconds = -seconds
 	}
-	switch days := d.Hours() / 24; {
-	case days >= 2:
-		return fmt.Sprintf("%.0f days", days)
-	case d >= 2*time.Hour:
-		return fmt.Sprintf("%.0f hours", d.Hours())
-	case d >= 2*time.Minute:
-		return fmt.Sprintf("%.0f minutes", d.Minutes())
-	case d.Round(time.Second) == time.Second:
+	const minute, hour, day, year = 60, 60 * 60, 24 * 60 * 60, 365 * 24 * 60 * 60
+	rounded := func(unit int64) int64 { return (seconds + unit/2) / unit }
+	switch {
+	case seconds >= 20*year:
+		return fmt.Sprintf("%d years", rounded(year))
+	case seconds >= 2*day:
+		return fmt.Sprintf("%d days", rounded(day))
+	case seconds >= 2*hour:
+		return fmt.Sprintf("%d hours", rounded(hour))
+	case seconds >= 2*minute:
+		return fmt.Sprintf("%d minutes", rounded(minute))
+	case seconds == 1:
 		return "1 second"
 	default:
-		return fmt.Sprintf("%.0f seconds", d.Seconds())
+		return fmt.Sprintf("%d seconds", seconds)
+	}
+}
+
+// lastInstant is the last one that can be written as RFC 3339 and JSON want it. In a certificate it stands for "no end".
+func lastInstant() time.Time { return time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC) }
+
+// writable returns t in UTC, moved into the years that JSON can hold: a certificate whose dates have an offset may leave
+// them by some hours.
+func writable(t time.Time) time.Time {
+	t = t.UTC()
+	switch {
+	case t.After(lastInstant()):
+		return lastInstant()
+	case t.Year() < 0:
+		return time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)
+	default:
+		return t
 	}
 }
 

@@ -73,6 +73,8 @@ func instants(in Input) []time.Time {
 		seconds = append(seconds, cert.NotBefore.Add(-r.Skew).Unix(), cert.NotBefore.Unix(), cert.NotAfter.Unix()+1)
 	}
 	slices.Sort(seconds)
+	// What lasts until the end of the year 9999 never ends (RFC 5280, section 4.1.2.5), and no later time can be written.
+	end = min(end, lastInstant().Unix())
 	seconds = slices.DeleteFunc(slices.Compact(seconds), func(s int64) bool { return s <= in.Now.Unix() || s > end })
 	if len(seconds) > maxInstants {
 		seconds = append(seconds[:maxInstants-1], end)

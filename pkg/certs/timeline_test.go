@@ -2,6 +2,8 @@ package certs
 
 import (
 	"crypto/x509"
+	"encoding/asn1"
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -51,6 +53,15 @@ func TestTimeline(t *testing.T) {
 			want: []string{"69d1s ExpiresSoon warning", "90d1s ExpiresSoon error", "99d1s Expired error breaks"},
 		},
 		{
+			name: "has nothing to say about what never ends",
+			in: func(t *testing.T) Input {
+				t.Helper()
+				never := func(c *x509.Certificate) { c.NotAfter = lastInstant() }
+				root := newRoot(t, "Root", never)
+				return inputFor(t, root, root.newLeaf(t, never))
+			},
+		},
+		{
 			name: "ends with what has expired",
 			in:   func(t *testing.T) Input { t.Helper(); return inputFor(t, root, root.newLeaf(t, lives(-9*day, -day))) },
 		},
@@ -87,6 +98,48 @@ func TestTimeline(t *testing.T) {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestTimelineCanBeWritten makes JSON of what lasts as long as it can, and longer than a Duration.
+func TestTimelineCanBeWritten(t *testing.T) {
+	t.Parallel()
+	for _, end := range []time.Time{
+		lastInstant(), lastInstant().Add(-time.Second), time.Date(5000, 1, 1, 0, 0, 0, 0, time.UTC),
+	} {
+		long := func(c *x509.Certificate) { c.NotAfter = end }
+		root := newRoot(t, "Root")
+		in := inputFor(t, root, root.newLeaf(t, long))
+		events := Timeline(in)
+		if len(events) == 0 {
+			t.Errorf("nothing is said of the root that ends before %s", end)
+		}
+		if data, err := json.Marshal(struct {
+			Report Report
+			Events []Event
+		}{Check(in), events}); err != nil {
+			t.Errorf("%s: %v", data, err)
+		}
+	}
+}
+
+// TestDatesWithAnOffset is about a date that is in the year 9999 where it was written, and in the year 10000 in UTC.
+func TestDatesWithAnOffset(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	end := time.Date(9999, 12, 31, 23, 59, 59, 0, time.FixedZone("", -8*60*60))
+	dated := *p.leaf.Certificate
+	dated.NotAfter = end
+	leaf := p.inter.written(t, entity{&dated, p.leaf.key}, asn1.TagGeneralizedTime, "20060102150405Z0700")
+	if leaf.NotAfter.UTC().Year() != 10000 {
+		t.Fatalf("the test does not test it: %s", leaf.NotAfter)
+	}
+	in := inputFor(t, p.root, leaf, p.inter)
+	if _, err := json.Marshal(Check(in)); err != nil {
+		t.Error(err)
+	}
+	if _, err := json.Marshal(Timeline(in)); err != nil {
+		t.Error(err)
 	}
 }
 
