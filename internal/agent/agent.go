@@ -149,7 +149,7 @@ func (a *agent) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	issuer, err := a.addControllers(ctx, manager, proxy, credential.remark)
+	issuer, err := a.addControllers(ctx, manager, proxy, credential.warning)
 	if err != nil {
 		return err
 	}

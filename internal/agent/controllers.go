@@ -45,7 +45,7 @@ func (a *agent) newManager() (ctrl.Manager, error) {
 }
 
 // addControllers adds every controller to the manager, and returns the one that knows whether this replica is ready.
-func (a *agent) addControllers(ctx context.Context, manager ctrl.Manager, proxy *proxyRunner, remark func() string) (*credentialissuer.Reconciler, error) {
+func (a *agent) addControllers(ctx context.Context, manager ctrl.Manager, proxy *proxyRunner, warning func() *configv1alpha1.StrategyFinding) (*credentialissuer.Reconciler, error) {
 	core, err := corev1client.NewForConfig(a.rest)
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
@@ -57,14 +57,14 @@ func (a *agent) addControllers(ctx context.Context, manager ctrl.Manager, proxy 
 	if err := a.addAuthenticators(ctx, manager, core.RESTClient(), webhooks.Kind()); err != nil {
 		return nil, err
 	}
-	issuer, err := a.addCredentialIssuer(ctx, manager, core.RESTClient(), proxy, remark)
+	issuer, err := a.addCredentialIssuer(ctx, manager, core.RESTClient(), proxy, warning)
 	if err != nil {
 		return nil, fmt.Errorf("setting up the CredentialIssuer controller: %w", err)
 	}
 	return issuer, nil
 }
 
-func (a *agent) addCredentialIssuer(ctx context.Context, manager ctrl.Manager, core rest.Interface, proxy *proxyRunner, remark func() string) (*credentialissuer.Reconciler, error) {
+func (a *agent) addCredentialIssuer(ctx context.Context, manager ctrl.Manager, core rest.Interface, proxy *proxyRunner, warning func() *configv1alpha1.StrategyFinding) (*credentialissuer.Reconciler, error) {
 	config, err := a.groupClient(a.groups.Config, a.scheme)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (a *agent) addCredentialIssuer(ctx context.Context, manager ctrl.Manager, c
 		Replicas:    a.replicas,
 		Events:      a.events,
 		Holder:      a.holder, Signer: a.signer, Proxy: proxy,
-		IsLeader: a.leader.Leading, Wake: woken, Remark: remark,
+		IsLeader: a.leader.Leading, Wake: woken, Warning: warning,
 		Names: credentialissuer.Names{
 			CredentialIssuer:    names.CredentialIssuer,
 			LoadBalancerService: names.ImpersonationLoadBalancerService,

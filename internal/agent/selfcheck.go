@@ -12,6 +12,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
 	"github.com/pinniped-toolkit/pinniped/internal/privilege"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
 const (
@@ -90,13 +91,16 @@ func (s *selfCheck) check(ctx context.Context) error {
 	return nil
 }
 
-// remark is what stands in the status while something is to be mended; else "".
-func (s *selfCheck) remark() string {
+// warning is what stands in the status while something is to be mended; else nil.
+func (s *selfCheck) warning() *configv1alpha1.StrategyFinding {
 	report := s.last.Load()
 	if report == nil || len(report.Excess) == 0 {
-		return ""
+		return nil
 	}
-	return "the proxy's own credential may do more than impersonate: " + report.String()
+	return &configv1alpha1.StrategyFinding{
+		Code: configv1alpha1.CodeUpstreamCredentialExcess, Severity: configv1alpha1.FindingWarning,
+		Message: "the proxy's own credential may do more than impersonate: " + report.String(),
+	}
 }
 
 var upstreamCredentialExcess = prometheus.NewDesc("pinniped_agent_upstream_credential_excess_rules",

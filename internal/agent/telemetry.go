@@ -103,6 +103,9 @@ func (m servingCertificateMetrics) Collect(to chan<- prometheus.Metric) {
 	for _, warning := range judgement.Warnings {
 		severities[warning.Code] = certs.SeverityWarning.String() // also of an error that the agent only warns of
 	}
+	for _, finding := range judgement.Further {
+		severities[finding.Code] = certs.SeverityError.String()
+	}
 	if judgement.Refusal != nil {
 		severities[judgement.Refusal.Finding.Code] = certs.SeverityError.String()
 	}

@@ -40,6 +40,7 @@ type Judgement struct {
 	Material *Material
 	Warnings []certs.Finding
 	Refusal  *Refusal
+	Further  []certs.Finding // what would refuse it besides Refusal
 }
 
 // ExternalInput is what External judges.
@@ -78,11 +79,18 @@ func External(in ExternalInput) Judgement {
 	for _, finding := range report.Errors() {
 		switch outcomeOf(finding.Code, in.Spec.Verification, len(bundle) > 0) {
 		case refused:
-			return refuse(finding)
+			if judgement.Refusal == nil {
+				judgement.Refusal = &Refusal{Finding: finding}
+			} else {
+				judgement.Further = append(judgement.Further, finding)
+			}
 		case warned:
 			judgement.Warnings = append(judgement.Warnings, finding)
 		case passed:
 		}
+	}
+	if judgement.Refusal != nil {
+		return judgement
 	}
 	certificate, err := keyPair(certPEM, keyPEM)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -307,5 +308,31 @@ func TestHolder(t *testing.T) {
 	holder.Withdraw()
 	if holder.Revoke(shared) {
 		t.Error("it revoked nothing")
+	}
+}
+
+// TestExternalTellsAll shows that a certificate with several faults is refused for the first, and that the others are told as well.
+func TestExternalTellsAll(t *testing.T) {
+	t.Parallel()
+	ca, stranger := newCA(t), newCA(t)
+	pair := issue(t, ca, noon.Add(-20*day), 10*day)
+	got := External(ExternalInput{
+		Secret: &corev1.Secret{Type: corev1.SecretTypeTLS, Data: map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": stranger.CertPEM()}},
+		Names:  []certs.Name{{Value: "other.example.com", Source: "spec"}}, Now: noon,
+	})
+	codes := func(findings []certs.Finding) (all []certs.Code) {
+		for _, finding := range findings {
+			all = append(all, finding.Code)
+		}
+		return all
+	}
+	if got.Material != nil || got.Refusal == nil || got.Refusal.Finding.Code != certs.Expired {
+		t.Errorf("the outcome is %+v", got)
+	}
+	if diff := cmp.Diff([]certs.Code{certs.BundleDoesNotVerify}, codes(got.Further)); diff != "" {
+		t.Errorf("further (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]certs.Code{certs.NameNotCovered}, codes(got.Warnings)); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 }

@@ -39,7 +39,7 @@ func (r *Reconciler) loadExternal(ctx context.Context, spec configv1alpha1.Imper
 	}
 	secret, found, err := r.Secrets.Get(ctx, name)
 	if err != nil {
-		return servingcert.Judgement{}, err
+		return servingcert.Judgement{}, coded(configv1alpha1.CodeSecretUnreadable, err)
 	}
 	if !found {
 		secret = nil
@@ -58,7 +58,7 @@ func (r *Reconciler) loadExternal(ctx context.Context, spec configv1alpha1.Imper
 func (r *Reconciler) loadGenerated(ctx context.Context, names certs.SANs) error {
 	ca, err := r.generatedCA(ctx)
 	if err != nil {
-		return fmt.Errorf("preparing the generated serving CA: %w", err)
+		return coded(configv1alpha1.CodeGeneratedCertificateUnavailable, fmt.Errorf("preparing the generated serving CA: %w", err))
 	}
 	name := types.NamespacedName{Namespace: r.Namespace, Name: r.Names.TLSSecret}
 	now := r.Clock.Now()
@@ -67,7 +67,7 @@ func (r *Reconciler) loadGenerated(ctx context.Context, names certs.SANs) error 
 		return plan.Needed()
 	})
 	if err != nil {
-		return err
+		return coded(configv1alpha1.CodeGeneratedCertificateUnavailable, err)
 	}
 	material, plan := servingcert.PlanServing(secret, ca, names, now)
 	if plan.Needed() {
@@ -85,7 +85,7 @@ func (r *Reconciler) loadGenerated(ctx context.Context, names certs.SANs) error 
 			return nil
 		})
 		if err != nil && material == nil {
-			return fmt.Errorf("preparing the generated serving certificate: %w", err)
+			return coded(configv1alpha1.CodeGeneratedCertificateUnavailable, fmt.Errorf("preparing the generated serving certificate: %w", err))
 		}
 	}
 	r.serve(ctx, material)
@@ -210,7 +210,7 @@ func (r *Reconciler) loadSigner(ctx context.Context) error {
 		return plan.Needed()
 	})
 	if err != nil {
-		return err
+		return coded(configv1alpha1.CodeSignerUnavailable, err)
 	}
 	state, plan := planSigner(secret, now)
 	if plan.Needed() {
@@ -228,7 +228,7 @@ func (r *Reconciler) loadSigner(ctx context.Context) error {
 			return nil
 		})
 		if err != nil && state == nil {
-			return fmt.Errorf("could not load the impersonator's credential signing secret: %w", err)
+			return coded(configv1alpha1.CodeSignerUnavailable, fmt.Errorf("could not load the impersonator's credential signing secret: %w", err))
 		}
 	}
 	signing, accepted := r.signing, state.ca.CertPEM()

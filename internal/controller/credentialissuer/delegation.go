@@ -40,7 +40,7 @@ func (r *Reconciler) externalSecret(tls *configv1alpha1.ImpersonationProxyTLSSpe
 func (r *Reconciler) mayUse(ctx context.Context, secret types.NamespacedName) (*servingcert.Refusal, error) {
 	outcome, err := r.Permissions.Get(ctx, secret)
 	if err != nil || outcome == delegation.Permitted {
-		return nil, err
+		return nil, coded(configv1alpha1.CodePermissionUnknown, err)
 	}
 	// Whatever was known about it is dropped, with the key.
 	r.Secrets.Forget(func(name types.NamespacedName) bool { return name != secret })
@@ -65,7 +65,8 @@ func (r *Reconciler) standIn(ctx context.Context, judgement servingcert.Judgemen
 		return err
 	}
 	if err := r.loadGenerated(ctx, names); err != nil {
-		return fmt.Errorf("replacing the certificate of Secret %q: %w: %w", serving.Secret, errRevoked, err)
+		return coded(configv1alpha1.CodePermissionWithdrawn,
+			fmt.Errorf("replacing the certificate of Secret %q: %w: %w", serving.Secret, errRevoked, err))
 	}
 	log.FromContext(ctx).Info("Stopped serving a certificate whose permission was withdrawn", "secret", serving.Secret,
 		"sha256", serving.SHA256(), "cause", refusal.Finding.Message)

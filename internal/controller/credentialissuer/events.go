@@ -42,12 +42,14 @@ func (r *Reconciler) tell(issuer *configv1alpha1.CredentialIssuer, strategy *con
 	kind, reason := corev1.EventTypeWarning, string(strategy.Reason)
 	if strategy.Status == configv1alpha1.StrategySuccess || strategy.Reason == configv1alpha1.ReasonDisabled {
 		kind = corev1.EventTypeNormal
-	} else if refusal := r.Holder.Judgement().Refusal; refusal != nil && strings.HasPrefix(strategy.Message, string(refusal.Finding.Code)+":") {
-		reason = string(refusal.Finding.Code)
+	} else if refusal := r.Holder.Judgement().Refusal; refusal != nil && len(strategy.Findings) > 0 &&
+		strategy.Findings[0].Code == string(refusal.Finding.Code) {
+		reason = strategy.Findings[0].Code
 	}
 	r.Events.Event(issuer, kind, reason, clip(strategy.Message))
 }
 
+// clip shortens text to what an event may say. Findings have the same bound.
 func clip(text string) string {
 	if len(text) <= maxEvent {
 		return text

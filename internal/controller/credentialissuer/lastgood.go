@@ -25,7 +25,7 @@ func (r *Reconciler) keepLastGood(ctx context.Context) error {
 	}
 	secret, err := r.secretOrNil(ctx, name)
 	if err != nil {
-		return err
+		return coded(configv1alpha1.CodeLastGoodNotKept, err)
 	}
 	if !servingcert.KeepsLastGood(serving) {
 		if secret == nil || !servingcert.IsLastGood(secret) {
@@ -37,14 +37,14 @@ func (r *Reconciler) keepLastGood(ctx context.Context) error {
 	}
 	data, err := servingcert.LastGoodData(serving)
 	if err != nil || servingcert.SameData(secret, data) {
-		return err
+		return coded(configv1alpha1.CodeLastGoodNotKept, err)
 	}
 	_, err = r.applySecret(ctx, name, corev1.SecretTypeTLS, data, secret)
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		return nil // it was written a moment ago; its watch wakes us
 	case err != nil:
-		return fmt.Errorf("keeping a copy of the certificate in service: %w", err)
+		return coded(configv1alpha1.CodeLastGoodNotKept, fmt.Errorf("keeping a copy of the certificate in service: %w", err))
 	}
 	log.FromContext(ctx).Info("Kept a copy of the certificate in service", "secret", name, "sha256", serving.SHA256())
 	return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -24,16 +25,16 @@ func TestTurnedOff(t *testing.T) {
 	t.Parallel()
 	r := &Reconciler{Live: noNodes{}}
 	for mode, want := range map[configv1alpha1.ImpersonationProxyMode]struct {
-		off string
+		off *configv1alpha1.StrategyFinding
 		err error
 	}{
-		configv1alpha1.ImpersonationProxyModeDisabled: {off: messageDisabled},
+		configv1alpha1.ImpersonationProxyModeDisabled: {off: &configv1alpha1.StrategyFinding{Code: configv1alpha1.CodeDisabledBySpec, Severity: "Info", Message: messageDisabled}},
 		configv1alpha1.ImpersonationProxyModeEnabled:  {},
 		configv1alpha1.ImpersonationProxyModeAuto:     {err: errForbidden},
 	} {
 		off, err := r.turnedOff(t.Context(), spec{Mode: mode})
-		if off != want.off || !errors.Is(err, want.err) {
-			t.Errorf("mode %s: got %q and %v, want %q and %v", mode, off, err, want.off, want.err)
+		if !cmp.Equal(off, want.off) || !errors.Is(err, want.err) {
+			t.Errorf("mode %s: got %v and %v, want %v and %v", mode, off, err, want.off, want.err)
 		}
 	}
 }

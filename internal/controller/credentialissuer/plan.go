@@ -164,7 +164,8 @@ func chooseEndpoint(spec configv1alpha1.ImpersonationProxySpec, service *corev1.
 	if len(ingresses) == 0 || ingresses[0].IP == "" {
 		return endpoint{}, errPending
 	}
-	return endpoint{}, fmt.Errorf("could not find valid IP addresses or hostnames from load balancer %s/%s", service.Namespace, service.Name)
+	return endpoint{}, coded(configv1alpha1.CodeServiceAddressInvalid,
+		fmt.Errorf("could not find valid IP addresses or hostnames from load balancer %s/%s", service.Namespace, service.Name))
 }
 
 // generatedSANs returns the names of the generated certificate: those of the endpoint, and when that is one of a Service's IP

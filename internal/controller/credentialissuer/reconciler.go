@@ -85,8 +85,8 @@ type Reconciler struct {
 	IsLeader func() bool
 	// Wake brings an event whenever something changed: the CredentialIssuer, a Secret, a Service, leadership.
 	Wake <-chan event.GenericEvent
-	// Remark, if set, returns what an admin should know besides while the proxy serves, or "".
-	Remark func() string
+	// Warning, if set, returns what an admin should know besides, or nil.
+	Warning func() *configv1alpha1.StrategyFinding
 
 	Names     Names
 	Namespace string
@@ -100,6 +100,8 @@ type Reconciler struct {
 	appliedService any
 	lastProblem    string
 	lastTold       told
+	schema         statusSchema // of the CRD, as far as it is known
+	schemaSeen     time.Time
 	knownCA        *certs.CA    // the generated serving CA, once seen
 	knownSigner    *signerState // the signer that was loaded last
 	signing        *certs.CA    // the one of its CAs that signs
@@ -221,7 +223,7 @@ func (r *Reconciler) converge(ctx context.Context, issuer *configv1alpha1.Creden
 		err = r.refuseOwnCopy(spec)
 	}
 	if err != nil {
-		return r.broken(nil, nil, err), nil // only a change of the spec can mend it, and that wakes us
+		return r.broken(nil, nil, coded(configv1alpha1.CodeSpecInvalid, err)), nil // only a change of the spec can mend it, and that wakes us
 	}
 	r.forgetUnused(spec)
 
@@ -229,12 +231,12 @@ func (r *Reconciler) converge(ctx context.Context, issuer *configv1alpha1.Creden
 	if err != nil {
 		return r.broken(nil, nil, err), err
 	}
-	service, err := r.reconcileServices(ctx, spec, off == "")
-	if off != "" {
+	service, err := r.reconcileServices(ctx, spec, off == nil)
+	if off != nil {
 		if err := errors.Join(err, r.turnOff(ctx)); err != nil {
 			return r.broken(nil, nil, err), err
 		}
-		return proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonDisabled, off), nil
+		return disabled(*off), nil
 	}
 	// What is wrong with the Service or the signer is no reason for a replica that starts now not to serve.
 	if signerErr := r.loadSigner(ctx); err == nil {
@@ -243,27 +245,31 @@ func (r *Reconciler) converge(ctx context.Context, issuer *configv1alpha1.Creden
 	return r.turnOn(ctx, spec, service, err)
 }
 
-// turnedOff returns why the proxy is not to run, or "".
-func (r *Reconciler) turnedOff(ctx context.Context, spec configv1alpha1.ImpersonationProxySpec) (string, error) {
+// turnedOff returns why the proxy is not to run, or nil.
+func (r *Reconciler) turnedOff(ctx context.Context, spec configv1alpha1.ImpersonationProxySpec) (*configv1alpha1.StrategyFinding, error) {
+	because := func(code, message string) *configv1alpha1.StrategyFinding {
+		finding := newFinding(code, configv1alpha1.FindingInfo, message)
+		return &finding
+	}
 	switch spec.Mode {
 	case configv1alpha1.ImpersonationProxyModeDisabled:
-		return messageDisabled, nil
+		return because(configv1alpha1.CodeDisabledBySpec, messageDisabled), nil
 	case configv1alpha1.ImpersonationProxyModeAuto:
 		visible, err := controlPlaneVisible(ctx, r.Live)
 		if err == nil && visible {
-			return messageAutoOff, nil
+			return because(configv1alpha1.CodeDisabledByNodes, messageAutoOff), nil
 		}
-		return "", err
+		return nil, coded(configv1alpha1.CodeNodesUnreadable, err)
 	case configv1alpha1.ImpersonationProxyModeEnabled:
 	}
-	return "", nil
+	return nil, nil //nolint:nilnil // nil: nothing turns it off
 }
 
 // turnOff stops the proxy and forgets what belongs to it. The two CAs stay in their Secrets.
 func (r *Reconciler) turnOff(ctx context.Context) error {
 	r.phase.Store(phaseIdle)
 	if err := r.Proxy.Stop(ctx); err != nil {
-		return fmt.Errorf("stopping the impersonation proxy: %w", err)
+		return coded(configv1alpha1.CodeProxyNotStopped, fmt.Errorf("stopping the impersonation proxy: %w", err))
 	}
 	r.Holder.Withdraw()
 	// A certificate that nobody accepts must not be issued.
@@ -298,12 +304,12 @@ func (r *Reconciler) turnOn(ctx context.Context, spec configv1alpha1.Impersonati
 	}
 	if r.Holder.Current() != nil {
 		if startErr := r.Proxy.Start(ctx); startErr != nil {
-			startErr = fmt.Errorf("starting the impersonation proxy: %w", startErr)
+			startErr = coded(configv1alpha1.CodeProxyNotStarted, fmt.Errorf("starting the impersonation proxy: %w", startErr))
 			return r.broken(nil, nil, startErr), startErr
 		}
 	}
 	if err != nil {
-		return r.broken(&at, addressErr, err), err
+		return withFindings(r.broken(&at, addressErr, err), besides(judgement)...), err
 	}
 	if r.Holder.Current() != nil {
 		if err := r.keepLastGood(ctx); err != nil {
@@ -320,38 +326,50 @@ func (r *Reconciler) turnOn(ctx context.Context, spec configv1alpha1.Impersonati
 		}
 	}
 
+	strategy := r.outcome(&at, addressErr, judgement, spec, service, problem)
+	more := besides(judgement, classProblem(spec, service), r.warning())
+	for _, err := range []error{problem, addressErr} {
+		more = append(more, findingsOf(err)...)
+	}
+	return withFindings(strategy, more...), problem
+}
+
+// outcome returns the strategy of a proxy that serves, if it can. What decides its status stands in its findings.
+func (r *Reconciler) outcome(at *endpoint, addressErr error, judgement servingcert.Judgement, spec configv1alpha1.ImpersonationProxySpec,
+	service *corev1.Service, problem error,
+) configv1alpha1.CredentialIssuerStrategy {
 	switch {
 	case judgement.Refusal != nil:
-		return r.broken(&at, addressErr, judgement.Refusal), problem
+		return r.broken(at, addressErr, judgement.Refusal)
 	case problem != nil:
-		return r.broken(&at, addressErr, problem), problem
+		return r.broken(at, addressErr, problem)
 	case errors.Is(addressErr, errPending):
-		return proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonPending, addressErr.Error()), nil
+		return withFindings(proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonPending, addressErr.Error()), findingsOf(addressErr)...)
 	case addressErr != nil:
-		return r.broken(nil, nil, addressErr), nil
+		return r.broken(nil, nil, addressErr)
 	}
 	strategy := proxyStrategy(configv1alpha1.StrategySuccess, configv1alpha1.ReasonListening,
-		listening(judgement.Warnings, classProblem(spec, service), r.remark()))
-	strategy.Frontend = frontend(at, r.Holder.Current().Bundle)
-	return strategy, nil
+		listening(judgement.Warnings, classProblem(spec, service), r.warning()))
+	strategy.Frontend = frontend(*at, r.Holder.Current().Bundle)
+	return strategy
 }
 
-func (r *Reconciler) remark() string {
-	if r.Remark == nil {
-		return ""
+func (r *Reconciler) warning() *configv1alpha1.StrategyFinding {
+	if r.Warning == nil {
+		return nil
 	}
-	return r.Remark()
+	return r.Warning()
 }
 
-// listening is the message of a proxy that serves. Warnings are told, not hidden, and so is what else is wrong; "" is nothing.
-func listening(warnings []certs.Finding, others ...string) string {
+// listening is the message of a proxy that serves. Warnings are told, not hidden, and so is what else is wrong; nil is nothing.
+func listening(warnings []certs.Finding, others ...*configv1alpha1.StrategyFinding) string {
 	var told []string
 	for _, warning := range warnings {
 		told = append(told, servingcert.Sentence(warning))
 	}
 	for _, other := range others {
-		if other != "" {
-			told = append(told, other)
+		if other != nil {
+			told = append(told, other.Message)
 		}
 	}
 	if len(told) == 0 {
@@ -363,7 +381,7 @@ func listening(warnings []certs.Finding, others ...string) string {
 // broken reports an error. While the last good certificate is still in service at a known address, clients are told where, although
 // the strategy as a whole needs somebody's attention.
 func (r *Reconciler) broken(at *endpoint, addressErr, err error) configv1alpha1.CredentialIssuerStrategy {
-	strategy := proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonErrorDuringSetup, err.Error())
+	strategy := withFindings(proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonErrorDuringSetup, err.Error()), findingsOf(err)...)
 	var refusal *servingcert.Refusal
 	if errors.As(err, &refusal) && refusal.Finding.Pending || errors.Is(err, errNotLeader) ||
 		apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
@@ -372,11 +390,14 @@ func (r *Reconciler) broken(at *endpoint, addressErr, err error) configv1alpha1.
 	serving := r.Holder.Current()
 	if serving != nil && at != nil && addressErr == nil && r.Proxy.Serving() && !errors.Is(err, errRevoked) {
 		strategy.Frontend = frontend(*at, serving.Bundle)
-		what := "the certificate of Secret %s (SHA-256 %s) stays in service until this is mended"
+		code, what := configv1alpha1.CodeLastGoodCertificateServed, "the certificate of Secret %s (SHA-256 %s) stays in service until this is mended"
 		if refusal != nil && refusal.Finding.Code == certs.SecretNotPermitted && serving.Source == servingcert.SourceGenerated {
+			code = configv1alpha1.CodeGeneratedCertificateServed
 			what = "the generated certificate of Secret %s (SHA-256 %s) is served instead until this is mended"
 		}
-		strategy.Message += "; " + fmt.Sprintf(what, serving.Secret, serving.SHA256())
+		what = fmt.Sprintf(what, serving.Secret, serving.SHA256())
+		strategy.Message += "; " + what
+		strategy = withFindings(strategy, newFinding(code, configv1alpha1.FindingInfo, what))
 	}
 	return strategy
 }

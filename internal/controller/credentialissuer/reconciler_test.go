@@ -224,6 +224,20 @@ func (r *replica) waitFor(t *testing.T, reason configv1alpha1.StrategyReason, te
 	return last
 }
 
+// waitForCodes is waitFor, and checks the codes of the findings, errors first.
+func (r *replica) waitForCodes(t *testing.T, reason configv1alpha1.StrategyReason, text string, codes ...string) configv1alpha1.CredentialIssuerStrategy {
+	t.Helper()
+	strategy := r.waitFor(t, reason, text)
+	var got []string
+	for _, finding := range strategy.Findings {
+		got = append(got, finding.Code)
+	}
+	if diff := cmp.Diff(codes, got); diff != "" {
+		t.Errorf("codes of findings with %s (-want +got):\n%s", strategy.Message, diff)
+	}
+	return strategy
+}
+
 // waitForServed waits until the status says what is served (any certificate if sha256 is empty), and by how many.
 func (r *replica) waitForServed(t *testing.T, sha256 string, replicas, serving int32) *configv1alpha1.ServingCertificateStatus {
 	t.Helper()
@@ -341,13 +355,13 @@ func TestReconciler(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	leader.waitFor(t, "ErrorDuringSetup", "no nodes found")
+	leader.waitForCodes(t, "ErrorDuringSetup", "no nodes found", "NodesUnreadable")
 
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"node-role.kubernetes.io/control-plane": ""}}}
 	if err := leader.live.Create(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
-	leader.waitFor(t, "Disabled", messageAutoOff)
+	leader.waitForCodes(t, "Disabled", messageAutoOff, "DisabledByNodes")
 	if err := leader.Ready(); err != nil {
 		t.Errorf("it is not ready although the proxy is off: %v", err)
 	}
@@ -357,7 +371,7 @@ func TestReconciler(t *testing.T) {
 		s.Mode = "enabled"
 		s.Service.Annotations = map[string]string{"a": "1", "b": "2"}
 	})
-	leader.waitFor(t, "Pending", errPending.Error())
+	leader.waitForCodes(t, "Pending", errPending.Error(), "ServiceAddressPending")
 	if leader.proxy.Serving() || leader.Ready() != nil {
 		t.Errorf("serving %v, ready %v", leader.proxy.Serving(), leader.Ready())
 	}
@@ -371,7 +385,7 @@ func TestReconciler(t *testing.T) {
 		service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.7"}}
 		return leader.live.Status().Update(t.Context(), &service)
 	})
-	generated := leader.waitFor(t, "Listening", messageListening)
+	generated := leader.waitForCodes(t, "Listening", messageListening)
 	if got := generated.Frontend.ImpersonationProxyInfo.Endpoint; got != "https://192.0.2.7" {
 		t.Errorf("the endpoint is %s", got)
 	}
@@ -446,7 +460,7 @@ func TestReconciler(t *testing.T) {
 	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
 		s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external", Verification: configv1alpha1.VerificationEnforce}
 	})
-	pendingStrategy := leader.waitFor(t, "Pending", "SecretNotFound")
+	pendingStrategy := leader.waitForCodes(t, "Pending", "SecretNotFound", "SecretNotFound", "LastGoodCertificateServed")
 	if info := pendingStrategy.Frontend; info == nil || info.ImpersonationProxyInfo.CertificateAuthorityData != base64.StdEncoding.EncodeToString(oldCA) {
 		t.Errorf("what is still being served is not told: %+v", info)
 	}
@@ -455,7 +469,7 @@ func TestReconciler(t *testing.T) {
 		t.Fatal(err)
 	}
 	leader.putSecret(t, "external", wrong, pki.CertPEM())
-	leader.waitFor(t, "ErrorDuringSetup", "NameNotCovered")
+	leader.waitForCodes(t, "ErrorDuringSetup", "NameNotCovered", "NameNotCovered", "LastGoodCertificateServed")
 	if leader.Holder.Current().Source != servingcert.SourceGenerated {
 		t.Fatal("a bad certificate replaced a good one")
 	}
@@ -539,7 +553,7 @@ func TestReconciler(t *testing.T) {
 	follower.leading.Store(true)
 	follower.notify()
 	follower.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.Mode = "disabled" })
-	follower.waitFor(t, "Disabled", messageDisabled)
+	follower.waitForCodes(t, "Disabled", messageDisabled, "DisabledBySpec")
 	testkit.Eventually(t, waitLimit, func() error {
 		if leader.proxy.Serving() || follower.proxy.Serving() || follower.Signer.Current() != nil || follower.Holder.Current() != nil {
 			return errors.New("something still runs")
@@ -587,7 +601,7 @@ func TestFreshInstallWithExternalCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	leader.waitFor(t, "ErrorDuringSetup", "starting the impersonation proxy: port in use")
+	leader.waitForCodes(t, "ErrorDuringSetup", "starting the impersonation proxy: port in use", "ProxyNotStarted")
 	if leader.Ready() == nil {
 		t.Error("it is ready although the proxy does not listen")
 	}

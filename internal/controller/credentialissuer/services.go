@@ -101,7 +101,7 @@ func (r *Reconciler) reconcileServices(ctx context.Context, spec configv1alpha1.
 	name := types.NamespacedName{Namespace: r.Namespace, Name: keep}
 	service, found, err := r.Services.Get(ctx, name)
 	if err != nil {
-		return nil, errors.Join(removeErr, err)
+		return nil, errors.Join(removeErr, coded(configv1alpha1.CodeServiceNotApplied, err))
 	}
 	if !found {
 		service = nil
@@ -111,7 +111,7 @@ func (r *Reconciler) reconcileServices(ctx context.Context, spec configv1alpha1.
 		if !found || !equality.Semantic.DeepEqual(desired, r.appliedService) || !serviceHas(service, desired) {
 			// Apply overwrites what it is given with the answer, which could not be compared with the next wish.
 			if err := r.Client.Apply(ctx, r.desiredService(spec, service), client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
-				return service, fmt.Errorf("applying Service %s: %w", name, err)
+				return service, coded(configv1alpha1.CodeServiceNotApplied, fmt.Errorf("applying Service %s: %w", name, err))
 			}
 			r.appliedService = desired
 			log.FromContext(ctx).Info("Applied Service", "service", name, "type", spec.Service.Type)
@@ -134,20 +134,23 @@ func classToApply(wanted string, present *corev1.Service) *string {
 	return &wanted
 }
 
-// classProblem says that the Service has another loadBalancerClass than the spec asks for, or nothing. The agent does not delete the
+// classProblem returns a finding when the Service has another loadBalancerClass than the spec asks for, else nil. The agent does not delete the
 // Service by itself to mend that: the load balancer's address, under which clients come in, would be lost. A class that the cluster
 // gave to a Service for which none was asked is no problem.
-func classProblem(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) string {
+func classProblem(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) *configv1alpha1.StrategyFinding {
 	wanted := spec.Service.LoadBalancerClass
 	if wanted == "" || service == nil || spec.Service.Type != configv1alpha1.ServiceTypeLoadBalancer || service.Spec.Type != corev1.ServiceTypeLoadBalancer {
-		return ""
+		return nil
 	}
 	has := ptr.Deref(service.Spec.LoadBalancerClass, "")
 	if has == wanted {
-		return ""
+		return nil
 	}
-	return fmt.Sprintf("Service %q has loadBalancerClass %q instead of %q, and Kubernetes does not let it change (delete the Service: the agent makes it "+
-		"anew with the new class, perhaps at another address)", service.Namespace+"/"+service.Name, has, wanted)
+	return &configv1alpha1.StrategyFinding{
+		Code: configv1alpha1.CodeServiceClassDiffers, Severity: configv1alpha1.FindingWarning,
+		Message: fmt.Sprintf("Service %q has loadBalancerClass %q instead of %q, and Kubernetes does not let it change (delete the Service: the agent makes it "+
+			"anew with the new class, perhaps at another address)", service.Namespace+"/"+service.Name, has, wanted),
+	}
 }
 
 // serviceHas says whether the Service in the cluster is as desired in all that the agent owns.
@@ -196,7 +199,7 @@ func (r *Reconciler) remove(ctx context.Context, kind string, object client.Obje
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("removing %s %s: %w", kind, client.ObjectKeyFromObject(object), err)
+		return coded(configv1alpha1.CodeCleanupFailed, fmt.Errorf("removing %s %s: %w", kind, client.ObjectKeyFromObject(object), err))
 	}
 	log.FromContext(ctx).Info("Removed what the configuration no longer needs", "kind", kind, "object", client.ObjectKeyFromObject(object))
 	return nil

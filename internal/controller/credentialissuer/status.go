@@ -34,7 +34,15 @@ func clusterSigningStrategy() configv1alpha1.CredentialIssuerStrategy {
 		Status:  configv1alpha1.StrategyError,
 		Reason:  configv1alpha1.ReasonCouldNotFetchKey,
 		Message: messageNoClusterKey,
+		Findings: []configv1alpha1.StrategyFinding{
+			newFinding(configv1alpha1.CodeClusterKeyUnavailable, configv1alpha1.FindingInfo, messageNoClusterKey),
+		},
 	}
+}
+
+// disabled reports a proxy that is off on purpose.
+func disabled(why configv1alpha1.StrategyFinding) configv1alpha1.CredentialIssuerStrategy {
+	return withFindings(proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonDisabled, why.Message), why)
 }
 
 func proxyStrategy(status configv1alpha1.StrategyStatus, reason configv1alpha1.StrategyReason, message string) configv1alpha1.CredentialIssuerStrategy {
@@ -78,23 +86,70 @@ func mergeStrategies(have, want []configv1alpha1.CredentialIssuerStrategy, now m
 	return merged, changed
 }
 
+// objects tells clients the names of the agent's objects, which its configuration may change.
+func (r *Reconciler) objects() *configv1alpha1.ObjectNames {
+	return &configv1alpha1.ObjectNames{
+		Namespace:                  r.Namespace,
+		LoadBalancerService:        r.Names.LoadBalancerService,
+		ClusterIPService:           r.Names.ClusterIPService,
+		GeneratedCertificateSecret: r.Names.TLSSecret,
+		GeneratedCASecret:          r.Names.CASecret,
+		LastGoodCertificateSecret:  r.Names.LastGoodSecret,
+	}
+}
+
 // report writes the status, by server-side apply, if it differs from what is there, and makes events of what has changed. Strategies
-// of other writers stay.
+// of other writers stay. A CRD that is older than the agent refuses a status with a field that it does not declare, so less is written then.
 func (r *Reconciler) report(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, proxy configv1alpha1.CredentialIssuerStrategy) error {
-	want := []configv1alpha1.CredentialIssuerStrategy{clusterSigningStrategy(), proxy}
 	// The API keeps seconds only; a finer time would look like a change each time.
 	now := metav1.NewTime(r.Clock.Now()).Rfc3339Copy()
-	strategies, changed := mergeStrategies(issuer.Status.Strategies, want, now)
 	serving := r.Holder.Current()
 	if !r.Proxy.Serving() {
 		serving = nil
 	}
-	served := servedStatus(issuer.Status.ServingCertificate, serving, r.Namespace, r.Replicas.Live(), now)
-	if !changed && sameStatus(issuer.Status.ServingCertificate, served) {
-		return nil
+	full := configv1alpha1.CredentialIssuerStatus{
+		Strategies:         []configv1alpha1.CredentialIssuerStrategy{clusterSigningStrategy(), proxy},
+		ServingCertificate: servedStatus(issuer.Status.ServingCertificate, serving, r.Namespace, r.Replicas.Live(), now),
+		Objects:            r.objects(),
 	}
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(
-		&configv1alpha1.CredentialIssuerStatus{Strategies: strategies, ServingCertificate: served})
+	var refused error
+	for schema := r.knownSchema(); schema <= schemaPinniped; schema++ {
+		status := schema.reduce(full)
+		var changed bool
+		status.Strategies, changed = mergeStrategies(issuer.Status.Strategies, status.Strategies, now)
+		write := changed || !sameStatus(issuer.Status.ServingCertificate, status.ServingCertificate) ||
+			!equality.Semantic.DeepEqual(issuer.Status.Objects, status.Objects)
+		if !write {
+			r.learnSchema(ctx, schema)
+			return nil
+		}
+		err := r.writeStatus(ctx, issuer, status)
+		if err == nil {
+			r.learnSchema(ctx, schema)
+			r.announce(ctx, issuer, proxy, status.ServingCertificate, changed)
+			return nil
+		}
+		if refused = err; !mayBeSchema(err) {
+			break
+		}
+	}
+	return refused
+}
+
+// announce makes events and a log line of what was written.
+func (r *Reconciler) announce(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, proxy configv1alpha1.CredentialIssuerStrategy,
+	served *configv1alpha1.ServingCertificateStatus, changed bool,
+) {
+	if !changed {
+		r.tell(issuer, nil, served)
+		return
+	}
+	r.tell(issuer, &proxy, served)
+	log.FromContext(ctx).Info("Reported how clients get in", "status", proxy.Status, "reason", proxy.Reason, "message", proxy.Message)
+}
+
+func (r *Reconciler) writeStatus(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, status configv1alpha1.CredentialIssuerStatus) error {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
 	if err != nil {
 		return fmt.Errorf("encoding the CredentialIssuer status: %w", err)
 	}
@@ -109,11 +164,5 @@ func (r *Reconciler) report(ctx context.Context, issuer *configv1alpha1.Credenti
 		client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
 		return fmt.Errorf("failed to update CredentialIssuer status: %w", err)
 	}
-	if !changed {
-		r.tell(issuer, nil, served)
-		return nil
-	}
-	r.tell(issuer, &proxy, served)
-	log.FromContext(ctx).Info("Reported how clients get in", "status", proxy.Status, "reason", proxy.Reason, "message", proxy.Message)
 	return nil
 }

@@ -1,0 +1,261 @@
+package credentialissuer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// credentialIssuerCRD is the file of the CRD.
+const credentialIssuerCRD = "config.concierge.pinniped.dev_credentialissuers.yaml"
+
+// olderCRDs returns a folder with the CRD of CredentialIssuer as it was before the status had some of its fields, each a path below
+// the schema of the status.
+func olderCRDs(t *testing.T, without ...string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", "crds", credentialIssuerCRD))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var crd map[string]any
+	if err := yaml.Unmarshal(content, &crd); err != nil {
+		t.Fatal(err)
+	}
+	version := crd["spec"].(map[string]any)["versions"].([]any)[0].(map[string]any)
+	root := version["schema"].(map[string]any)["openAPIV3Schema"].(map[string]any)["properties"].(map[string]any)["status"].(map[string]any)
+	for _, path := range without {
+		properties := root["properties"].(map[string]any)
+		field, below, nested := strings.Cut(path, ".items.")
+		if nested {
+			properties = properties[field].(map[string]any)["items"].(map[string]any)["properties"].(map[string]any)
+			field = below
+		}
+		if _, there := properties[field]; !there {
+			t.Fatalf("the CRD has no %s", path)
+		}
+		delete(properties, field)
+	}
+	if content, err = yaml.Marshal(crd); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, credentialIssuerCRD), content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// shifted is a clock that can be put forward.
+type shifted struct {
+	clock.RealClock
+	by atomic.Int64
+}
+
+func (s *shifted) Now() time.Time                  { return s.RealClock.Now().Add(time.Duration(s.by.Load())) }
+func (s *shifted) Since(t time.Time) time.Duration { return s.Now().Sub(t) }
+
+// statusCounter counts the attempts to apply a status.
+type statusCounter struct {
+	client.Client
+	attempts atomic.Int64
+}
+
+func (c *statusCounter) Status() client.SubResourceWriter {
+	return &countingStatus{SubResourceWriter: c.Client.Status(), attempts: &c.attempts}
+}
+
+type countingStatus struct {
+	client.SubResourceWriter
+	attempts *atomic.Int64
+}
+
+func (c *countingStatus) Apply(ctx context.Context, object runtime.ApplyConfiguration, options ...client.SubResourceApplyOption) error {
+	c.attempts.Add(1)
+	return c.SubResourceWriter.Apply(ctx, object, options...)
+}
+
+// TestOlderCRD shows that an agent reports to a CRD which does not have all fields of its status, does so without a loop, and tells
+// all of it when the CRD has caught up.
+func TestOlderCRD(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		without []string
+		serving bool
+	}{
+		"before findings": {without: []string{"objects", "strategies.items.findings"}, serving: true},
+		"Pinniped's":      {without: []string{"objects", "strategies.items.findings", "servingCertificate"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := testkit.Cluster(t, devcluster.Options{}, olderCRDs(t, test.without...))
+			watch, counting := &shifted{}, &statusCounter{}
+			leader := startReplicaWith(t, cluster, "default", "leader", true, func(r *Reconciler) {
+				counting.Client, r.Client, r.Clock = r.Client, counting, watch
+			})
+			err := leader.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
+				ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
+				Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
+					Mode: "enabled", Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: "None"}, ExternalEndpoint: "proxy.example.com",
+				}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			read := func() *configv1alpha1.CredentialIssuer {
+				var issuer configv1alpha1.CredentialIssuer
+				if err := leader.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
+					t.Fatal(err)
+				}
+				return &issuer
+			}
+			if strategy := leader.waitFor(t, "Listening", messageListening); len(strategy.Findings) > 0 {
+				t.Errorf("the CRD has findings: %+v", strategy.Findings)
+			}
+			if test.serving {
+				leader.waitForServed(t, "", 1, 1)
+			}
+			if got := read().Status; got.Objects != nil || (got.ServingCertificate != nil) != test.serving {
+				t.Errorf("the status is %+v", got)
+			}
+			before := counting.attempts.Load()
+			version := read().ResourceVersion
+			for range 20 {
+				leader.notify()
+				time.Sleep(50 * time.Millisecond)
+			}
+			if more := counting.attempts.Load() - before; more > 3 || read().ResourceVersion != version {
+				t.Errorf("nothing has changed, and the agent tried %d times to write the status", more)
+			}
+
+			crd := filepath.Join("..", "..", "..", "deploy", "crds", credentialIssuerCRD)
+			if err := cluster.Install(t.Context(), crd); err != nil {
+				t.Fatal(err)
+			}
+			watch.by.Store(int64(2 * retrySchema))
+			testkit.Eventually(t, waitLimit, func() error {
+				leader.notify()
+				status := read().Status
+				if status.Objects == nil || status.ServingCertificate == nil || len(status.Strategies[0].Findings) == 0 {
+					return fmt.Errorf("the status is still %+v", status)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+func TestObjects(t *testing.T) {
+	t.Parallel()
+	want := &configv1alpha1.ObjectNames{
+		Namespace: "ns", LoadBalancerService: "lb", ClusterIPService: "ip", GeneratedCertificateSecret: "generated-tls",
+		GeneratedCASecret: "generated-ca", LastGoodCertificateSecret: "last-good",
+	}
+	if diff := cmp.Diff(want, (&Reconciler{Namespace: "ns", Names: testNames}).objects()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestFindingsOf(t *testing.T) {
+	t.Parallel()
+	refused := func(code certs.Code) error {
+		return &servingcert.Refusal{Finding: certs.Finding{Code: code, Message: "m", Hint: "h"}}
+	}
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "secrets"}, "s", errors.New("x"))
+	for _, test := range []struct {
+		name string
+		err  error
+		want []string
+	}{
+		{name: "has nothing to say of no error"},
+		{name: "takes the catalogue's code", err: refused(certs.KeyMismatch), want: []string{"KeyMismatch: m (h)"}},
+		{name: "takes the code of an error", err: fmt.Errorf("a: %w", coded("X", errors.New("b"))), want: []string{"X: a: b"}},
+		{name: "takes the outermost code", err: coded("Y", fmt.Errorf("a: %w", coded("X", errors.New("b")))), want: []string{"Y: a: b"}},
+		{
+			name: "takes joined errors apart", err: errors.Join(coded("X", errors.New("a")), errors.Join(refused(certs.Expired), errors.New("b"))),
+			want: []string{"X: a", "Expired: m (h)", "SetupFailed: b"},
+		},
+		{name: "does not take apart what one error wraps", err: coded("X", fmt.Errorf("a: %w: %w", errRevoked, errNotLeader)), want: []string{
+			"WaitingForLeader: a: " + errRevoked.Error() + ": " + errNotLeader.Error(),
+		}},
+		{name: "tells a conflict from what was about to be written", err: coded("X", fmt.Errorf("a: %w", conflict)), want: []string{
+			"WriteConflict: a: " + conflict.Error(),
+		}},
+		{name: "tells that an address is waited for", err: errPending, want: []string{"ServiceAddressPending: " + errPending.Error()}},
+		{name: "writes nothing that JSON would change", err: errors.New("a\xffb"), want: []string{"SetupFailed: ab"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			var got []string
+			for _, finding := range findingsOf(test.err) {
+				got = append(got, finding.Code+": "+finding.Message)
+				if finding.Severity != configv1alpha1.FindingError {
+					t.Errorf("%+v is no error", finding)
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestWithFindings(t *testing.T) {
+	t.Parallel()
+	codes := func(findings []configv1alpha1.StrategyFinding) (all []string) {
+		for _, finding := range findings {
+			all = append(all, string(finding.Severity)+" "+finding.Code)
+		}
+		return all
+	}
+	evaluation := servingcert.Judgement{
+		Refusal:  &servingcert.Refusal{Finding: certs.NewFinding(certs.KeyMismatch, "a")},
+		Further:  []certs.Finding{certs.NewFinding(certs.Expired, "b")},
+		Warnings: []certs.Finding{certs.NewFinding(certs.NameNotCovered, "c"), certs.NewFinding(certs.BundleEmpty, "d")},
+	}
+	info := newFinding("I", configv1alpha1.FindingInfo, "i")
+	strategy := withFindings(configv1alpha1.CredentialIssuerStrategy{Findings: []configv1alpha1.StrategyFinding{info}},
+		append(findingsOf(evaluation.Refusal), besides(evaluation, nil, &info)...)...)
+	want := []string{"Error KeyMismatch", "Error Expired", "Warning NameNotCovered", "Info I", "Info BundleEmpty"}
+	if diff := cmp.Diff(want, codes(strategy.Findings)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+
+	var many []configv1alpha1.StrategyFinding
+	for i := range maxFindings + 5 {
+		many = append(many, newFinding("X", configv1alpha1.FindingWarning, strconv.Itoa(i)))
+	}
+	exact := withFindings(configv1alpha1.CredentialIssuerStrategy{}, many[:maxFindings]...)
+	if len(exact.Findings) != maxFindings || exact.Findings[maxFindings-1].Code != "X" {
+		t.Errorf("as many as fit give %d, the last %+v", len(exact.Findings), exact.Findings[len(exact.Findings)-1])
+	}
+	clipped := withFindings(configv1alpha1.CredentialIssuerStrategy{}, many...)
+	if last := clipped.Findings[len(clipped.Findings)-1]; len(clipped.Findings) != maxFindings || last.Message != "6 more findings are not listed" {
+		t.Errorf("too many give %d, the last %+v", len(clipped.Findings), last)
+	}
+	if long := newFinding("X", configv1alpha1.FindingInfo, strings.Repeat("ä", maxEvent)); len(long.Message) > maxEvent {
+		t.Errorf("a long message has %d bytes", len(long.Message))
+	}
+}

@@ -1,0 +1,55 @@
+package v1alpha1
+
+// The codes of findings that are not about a certificate. Those about certificates are in the catalogue that `pinniped explain` prints.
+const (
+	// CodeSpecInvalid: the spec contradicts itself, or has a value that cannot be meant.
+	CodeSpecInvalid = "SpecInvalid"
+	// CodeNodesUnreadable: in mode auto the nodes decide whether the proxy runs, and they could not be read.
+	CodeNodesUnreadable = "NodesUnreadable"
+	// CodeDisabledBySpec: the proxy is off because the mode says so.
+	CodeDisabledBySpec = "DisabledBySpec"
+	// CodeDisabledByNodes: the proxy is off because the mode is auto and the cluster shows control-plane nodes.
+	CodeDisabledByNodes = "DisabledByNodes"
+	// CodeServiceNotApplied: the Service in front of the proxy could not be made or changed.
+	CodeServiceNotApplied = "ServiceNotApplied"
+	// CodeServiceClassDiffers: the Service has another loadBalancerClass than the spec asks for, and Kubernetes does not let it change.
+	CodeServiceClassDiffers = "ServiceClassDiffers"
+	// CodeServiceAddressPending: the Service has no address yet.
+	CodeServiceAddressPending = "ServiceAddressPending"
+	// CodeServiceAddressInvalid: the Service has addresses, and none of them can be used.
+	CodeServiceAddressInvalid = "ServiceAddressInvalid"
+	// CodeSignerUnavailable: the CA that signs client certificates could not be loaded or made.
+	CodeSignerUnavailable = "SignerUnavailable"
+	// CodeSecretUnreadable: the Secret that the spec names could not be read.
+	CodeSecretUnreadable = "SecretUnreadable"
+	// CodePermissionUnknown: whether a Secret of another namespace may be used could not be found out.
+	CodePermissionUnknown = "PermissionUnknown"
+	// CodePermissionWithdrawn: a certificate of another namespace must leave service, and what is to replace it is not there yet.
+	CodePermissionWithdrawn = "PermissionWithdrawn"
+	// CodeGeneratedCertificateUnavailable: the agent could not make its own certificate or CA.
+	CodeGeneratedCertificateUnavailable = "GeneratedCertificateUnavailable"
+	// CodeLastGoodNotKept: the copy of the certificate in service could not be read, written or removed.
+	CodeLastGoodNotKept = "LastGoodNotKept"
+	// CodeCleanupFailed: an object that is not needed any more could not be removed.
+	CodeCleanupFailed = "CleanupFailed"
+	// CodeProxyNotStarted: the proxy cannot listen.
+	CodeProxyNotStarted = "ProxyNotStarted"
+	// CodeProxyNotStopped: the proxy could not end in order.
+	CodeProxyNotStopped = "ProxyNotStopped"
+	// CodeWaitingForLeader: another replica is about to write what this one needs.
+	CodeWaitingForLeader = "WaitingForLeader"
+	// CodeWriteConflict: another program changed an object at the same moment. The agent tries again at once.
+	CodeWriteConflict = "WriteConflict"
+	// CodeSetupFailed: something else went wrong; the message says what.
+	CodeSetupFailed = "SetupFailed"
+	// CodeUpstreamCredentialExcess: the proxy's own credential may do more than impersonate.
+	CodeUpstreamCredentialExcess = "UpstreamCredentialExcess"
+	// CodeLastGoodCertificateServed: what the spec asks for does not take effect, and the last good certificate stays in service.
+	CodeLastGoodCertificateServed = "LastGoodCertificateServed"
+	// CodeGeneratedCertificateServed: the generated certificate is served instead of one that may not be used.
+	CodeGeneratedCertificateServed = "GeneratedCertificateServed"
+	// CodeClusterKeyUnavailable: the strategy that uses the cluster's own signing key is not available.
+	CodeClusterKeyUnavailable = "ClusterKeyUnavailable"
+	// CodeFindingsOmitted: there are more findings than the status lists.
+	CodeFindingsOmitted = "FindingsOmitted"
+)
