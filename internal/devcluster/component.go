@@ -26,6 +26,7 @@ type component struct {
 	name    string
 	path    string
 	args    []string
+	env     []string // beside this process's
 	dir     string
 	logPath string
 	ready   func(context.Context) error // nil once the program does its work
@@ -98,7 +99,7 @@ func (c *component) launch() (started *run, logOffset int64, err error) {
 	}
 	process := exec.Command(c.path, c.args...) //nolint:noctx // stopped by stop, not by a context
 	process.Dir = c.dir
-	process.Env = programEnv(os.Environ())
+	process.Env = append(programEnv(os.Environ()), c.env...)
 	process.Stdout = log
 	process.Stderr = log
 	process.SysProcAttr = attributes()

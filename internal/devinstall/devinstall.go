@@ -41,6 +41,8 @@ type Installation struct {
 	Binary string
 	// Deploy is the folder deploy of the repository.
 	Deploy string
+	// AgentEnv are variables for the agents that are started from now on, each as NAME=VALUE.
+	AgentEnv []string
 }
 
 // Install applies the shipped manifests. Nothing runs yet.
@@ -82,7 +84,7 @@ func (i *Installation) StartAgent(ctx context.Context, name string, args ...stri
 		"--metrics-address=" + agent.MetricsAddress(), "--metrics-pprof=local",
 	}, args...)
 	agent.Program, err = i.Cluster.StartProgram(ctx, devcluster.ProgramOptions{
-		Name: name, Path: i.Binary, Args: args,
+		Name: name, Path: i.Binary, Args: args, Env: i.AgentEnv,
 		Ready: func(ctx context.Context) error { return agent.probe(ctx, "/livez") },
 	})
 	if err != nil {

@@ -27,6 +27,7 @@ func loads() []load {
 		{"login", "TokenCredentialRequests", measureLogin},
 		{"exec", "exec in a pod", execLoad},
 		{"grant", "a permission granted, and taken away", measureGrant},
+		{"hostile", "attacks beside honest users, at the shipped limits", measureHostile},
 		{"cli", "starts of the CLI, and kubectl", measureCLI},
 	}
 }

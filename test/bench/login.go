@@ -115,8 +115,16 @@ const credentialRequests = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencre
 
 // logIn exchanges a token for a credential.
 func logIn(ctx context.Context, c *client, connection int) error {
-	body := fmt.Sprintf(`{"apiVersion":"login.concierge.pinniped.dev/v1alpha1","kind":"TokenCredentialRequest","spec":{"token":%q,`+
-		`"authenticator":{"apiGroup":"authentication.concierge.pinniped.dev","kind":"WebhookAuthenticator","name":%q}}}`, staticToken, authenticatorName)
+	return logInAs(ctx, c, connection, loginBody(authenticatorName, staticToken))
+}
+
+// loginBody asks an authenticator for a credential.
+func loginBody(authenticator, token string) string {
+	return fmt.Sprintf(`{"apiVersion":"login.concierge.pinniped.dev/v1alpha1","kind":"TokenCredentialRequest","spec":{"token":%q,`+
+		`"authenticator":{"apiGroup":"authentication.concierge.pinniped.dev","kind":"WebhookAuthenticator","name":%q}}}`, token, authenticator)
+}
+
+func logInAs(ctx context.Context, c *client, connection int, body string) error {
 	answer, err := c.open(ctx, connection, request{method: http.MethodPost, path: credentialRequests, body: []byte(body), want: http.StatusCreated})
 	if err != nil {
 		return err

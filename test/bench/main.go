@@ -25,7 +25,21 @@ const (
 	exitInterrupted = 130
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	if isAttacker() {
+		os.Exit(beAttacker())
+	}
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// beAttacker is for the process of an attack.
+func beAttacker() int {
+	if err := runAttacker(os.Stdin, os.Stdout); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, "error:", err)
+		return exitFailed
+	}
+	return exitDone
+}
 
 func run(args []string, out, errOut io.Writer) int {
 	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -13,6 +13,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// TestMain lets the test's own program be an attacker, as that of bench is.
+func TestMain(m *testing.M) {
+	if isAttacker() {
+		os.Exit(beAttacker())
+	}
+	os.Exit(m.Run())
+}
+
 // TestBench runs some loads for a moment: it shows that they work, not how fast anything is.
 func TestBench(t *testing.T) {
 	t.Parallel()
@@ -25,8 +33,8 @@ func TestBench(t *testing.T) {
 	}
 	programs := t.TempDir()
 	args := []string{
-		"-deploy=" + filepath.Join(root, "deploy"), "-o=json", "-rounds=1", "-seconds=0.05", "-objects=20", "-watches=20", "-watchers=5", "-idle=5", "-held=30",
-		"-loads=size,get,names-1,list,create,connect,idle,watches,held,events,login,exec", "-timeout=3m",
+		"-deploy=" + filepath.Join(root, "deploy"), "-o=json", "-rounds=1", "-seconds=0.05", "-objects=20", "-watches=20", "-watchers=5", "-idle=5", "-held=30", "-hostile=0.2",
+		"-loads=size,get,names-1,list,create,connect,idle,watches,held,events,login,exec,hostile", "-timeout=5m",
 	}
 	for flag, source := range map[string]string{"cli": "./cmd/pinniped", "agent": "./cmd/agent"} {
 		path := filepath.Join(programs, flag)
@@ -62,7 +70,7 @@ func TestBench(t *testing.T) {
 	for _, f := range got.Figures {
 		measured[f.Load] = true
 	}
-	for _, name := range []string{"size", "idle", "watches", "held", "events", "login"} {
+	for _, name := range []string{"size", "idle", "watches", "held", "events", "login", "hostile"} {
 		if !measured[name] {
 			t.Errorf("no figure of load %q", name)
 		}
@@ -79,6 +87,7 @@ func TestBadUsage(t *testing.T) {
 		{"refuses an unknown load", []string{"-loads=get,nothing"}, `unknown load "nothing": use size, memory, get,`},
 		{"refuses an unknown preset", []string{"-preset=slow"}, `-preset is "slow": use quick or full`},
 		{"refuses an unknown output", []string{"-o=yaml"}, `-o is "yaml": use text or json`},
+		{"refuses an unknown attack", []string{"-attacks=reset,nothing"}, `unknown attack "nothing": use unread, reset,`},
 		{"refuses numbers without sense", []string{"-workers=-1"}, "-workers must be more than zero"},
 		{"refuses arguments", []string{"get"}, `unknown argument "get"`},
 	} {
@@ -162,4 +171,16 @@ func TestReadProcess(t *testing.T) {
 		}
 	}
 	t.Error("processor time did not grow while it was used")
+}
+
+// TestAttackersStayOnThisMachine shows that an attacker takes no order against anything but loopback.
+func TestAttackersStayOnThisMachine(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"192.0.2.1:443", "example.com:443", "[2001:db8::1]:443"} {
+		var out bytes.Buffer
+		err := runAttacker(strings.NewReader(`{"Attack":"idle","Address":"`+address+`","Seconds":1}`), &out)
+		if err == nil || !strings.Contains(err.Error(), "no other is ever attacked") {
+			t.Errorf("%s: want a refusal, got %v", address, err)
+		}
+	}
 }

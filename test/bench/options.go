@@ -16,46 +16,50 @@ const (
 
 // options say what is measured, and for how long.
 type options struct {
-	Preset  string
-	Loads   []string
-	Rounds  int
-	Seconds float64
-	Workers int
-	Clients int // connections
-	Objects int // ConfigMaps
-	Watches int
-	Watcher int // watchers of the delay of events
-	Held    int // watches held
-	Idle    int // connections
-	Output  string
-	Agent   string
-	CLI     string
-	Deploy  string
-	Args    []string // for the agent
-	Keep    string   // a directory for the cluster, which is kept
-	Timeout time.Duration
+	Preset    string
+	Loads     []string
+	Rounds    int
+	Seconds   float64
+	Workers   int
+	Clients   int // connections
+	Objects   int // ConfigMaps
+	Watches   int
+	Watcher   int      // watchers of the delay of events
+	Held      int      // watches held
+	Idle      int      // connections
+	Hostile   float64  // seconds of each attack
+	Attacks   []string // none is all
+	Attackers int      // connections of each attacker
+	Output    string
+	Agent     string
+	CLI       string
+	Deploy    string
+	Args      []string // for the agent
+	Keep      string   // a directory for the cluster, which is kept
+	Timeout   time.Duration
 }
 
 // preset are the options that depend on how much time there is.
 type preset struct {
 	rounds  int
 	seconds float64
+	hostile float64
 	timeout time.Duration
 }
 
 func presets() map[string]preset {
 	return map[string]preset{
-		"quick": {rounds: 3, seconds: 1, timeout: 10 * time.Minute},
-		"full":  {rounds: 5, seconds: 4, timeout: 30 * time.Minute},
+		"quick": {rounds: 3, seconds: 1, hostile: 5, timeout: 10 * time.Minute},
+		"full":  {rounds: 5, seconds: 4, hostile: 60, timeout: 60 * time.Minute},
 	}
 }
 
 func parseOptions(args []string, errOut io.Writer) (*options, error) {
 	o := &options{}
-	var names, agentArgs string
+	var names, agentArgs, attackList string
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(errOut)
-	flags.StringVar(&o.Preset, "preset", "quick", "quick (about 3 minutes) or full (about 10)")
+	flags.StringVar(&o.Preset, "preset", "quick", "quick (about 5 minutes) or full (about 30)")
 	flags.StringVar(&names, "loads", "all", "loads to run, separated by commas: "+strings.Join(loadNames(), ","))
 	flags.IntVar(&o.Rounds, "rounds", 0, "how often direct and proxied take turns (default: the preset's)")
 	flags.Float64Var(&o.Seconds, "seconds", 0, "how long one turn takes (default: the preset's)")
@@ -66,6 +70,9 @@ func parseOptions(args []string, errOut io.Writer) (*options, error) {
 	flags.IntVar(&o.Held, "held", 10000, "watches held by one replica")
 	flags.IntVar(&o.Watcher, "watchers", 300, "watchers of the delay of events")
 	flags.IntVar(&o.Idle, "idle", 1000, "idle TLS connections held")
+	flags.Float64Var(&o.Hostile, "hostile", 0, "seconds of each attack, and of the quiet before it (default: the preset's)")
+	flags.StringVar(&attackList, "attacks", "all", "attacks of the load hostile, separated by commas: "+strings.Join(namesOfAttacks(), ","))
+	flags.IntVar(&o.Attackers, "attackers", 3, "connections of each attack")
 	flags.StringVar(&o.Output, "o", outputText, "text or json")
 	flags.StringVar(&o.Agent, "agent", "bin/pinniped-agent", "the agent's program")
 	flags.StringVar(&o.CLI, "cli", "bin/pinniped", "the CLI's program")
@@ -92,12 +99,18 @@ func parseOptions(args []string, errOut io.Writer) (*options, error) {
 	if o.Seconds == 0 {
 		o.Seconds = chosen.seconds
 	}
+	if o.Hostile == 0 {
+		o.Hostile = chosen.hostile
+	}
 	if o.Timeout == 0 {
 		o.Timeout = chosen.timeout
 	}
 	o.Args = strings.Fields(agentArgs)
 	if names != "all" {
 		o.Loads = strings.Split(names, ",")
+	}
+	if attackList != "all" {
+		o.Attacks = strings.Split(attackList, ",")
 	}
 	return o, o.validate()
 }
@@ -108,10 +121,15 @@ func (o *options) validate() error {
 			return fmt.Errorf("unknown load %q: use %s", name, strings.Join(loadNames(), ", "))
 		}
 	}
+	for _, name := range o.Attacks {
+		if !slices.Contains(namesOfAttacks(), name) {
+			return fmt.Errorf("unknown attack %q: use %s", name, strings.Join(namesOfAttacks(), ", "))
+		}
+	}
 	for name, value := range map[string]float64{
 		"rounds": float64(o.Rounds), "seconds": o.Seconds, "workers": float64(o.Workers), "clients": float64(o.Clients),
 		"objects": float64(o.Objects), "watches": float64(o.Watches), "watchers": float64(o.Watcher), "idle": float64(o.Idle), "held": float64(o.Held),
-		"timeout": float64(o.Timeout),
+		"timeout": float64(o.Timeout), "hostile": o.Hostile, "attackers": float64(o.Attackers),
 	} {
 		if value <= 0 {
 			return fmt.Errorf("-%s must be more than zero", name)
@@ -124,3 +142,7 @@ func (o *options) wants(load string) bool { return len(o.Loads) == 0 || slices.C
 
 // turn is how long one side is measured before it is the other's turn.
 func (o *options) turn() time.Duration { return time.Duration(o.Seconds * float64(time.Second)) }
+
+func (o *options) wantsAttack(name string) bool {
+	return len(o.Attacks) == 0 || slices.Contains(o.Attacks, name)
+}

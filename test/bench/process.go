@@ -36,7 +36,7 @@ func readProcess(pid int) (time.Duration, error) {
 }
 
 // memory is what of a process is in memory, in bytes. Files are mostly the program itself, which replicas on one node share.
-type memory struct{ all, anonymous, files int64 }
+type memory struct{ all, anonymous, files, peak int64 }
 
 func readMemory(pid int) (memory, error) {
 	path := filepath.Join("/proc", strconv.Itoa(pid), "status")
@@ -51,6 +51,8 @@ func readMemory(pid int) (memory, error) {
 		switch name {
 		case "VmRSS":
 			into = &m.all
+		case "VmHWM":
+			into = &m.peak
 		case "RssAnon":
 			into = &m.anonymous
 		case "RssFile":
@@ -68,6 +70,14 @@ func readMemory(pid int) (memory, error) {
 		return memory{}, fmt.Errorf("reading %q: no VmRSS", path)
 	}
 	return m, nil
+}
+
+// forgetPeak makes the peak of a process's memory what it is now.
+func forgetPeak(pid int) error {
+	if err := os.WriteFile(filepath.Join("/proc", strconv.Itoa(pid), "clear_refs"), []byte("5"), 0); err != nil {
+		return fmt.Errorf("forgetting a process's peak of memory: %w", err)
+	}
+	return nil
 }
 
 // processorTimes are those of the two servers.

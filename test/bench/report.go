@@ -65,6 +65,7 @@ type figure struct {
 	value      float64
 	atMost     float64 // zero is no goal
 	atLeast    float64
+	goal       bool // atMost counts even if it is zero
 }
 
 type figureResult struct {
@@ -140,7 +141,7 @@ func (r *report) addRequests(name string, aims goals, samples map[string][]sampl
 
 func (r *report) addFigure(load, way string, f figure) {
 	result := figureResult{Load: load, Way: way, Name: f.name, Value: f.value, Unit: f.unit}
-	if f.atMost > 0 {
+	if f.atMost > 0 || f.goal {
 		result.Goal = &goal{Of: f.name, Aim: "≤ " + digits(f.atMost), Met: f.value <= f.atMost, Got: f.value}
 	}
 	if f.atLeast > 0 {

