@@ -1,0 +1,209 @@
+package budget_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
+)
+
+var (
+	nobody = budget.Client{Address: "10.0.0.1"}
+	jane   = budget.Client{Address: "10.0.0.1", User: "jane"}
+	joe    = budget.Client{Address: "10.0.0.2", User: "joe"}
+)
+
+// small returns a budget with small bounds for requests.
+func small() *budget.Budget {
+	var limits budget.Limits
+	limits[budget.Requests] = [budget.NumShares]int64{budget.Total: 6, budget.PerAddress: 5, budget.PerUser: 3, budget.Unauthenticated: 2}
+	limits[budget.Resets] = [budget.NumShares]int64{budget.PerAddress: 100, budget.PerUser: 10, budget.Unauthenticated: 10}
+	return budget.New(limits, nil)
+}
+
+func TestAcquire(t *testing.T) {
+	t.Parallel()
+	other := budget.Client{Address: "10.0.0.1", User: "other"}
+	for _, test := range []struct {
+		name string
+		held []budget.Client
+		next budget.Client
+		want budget.Share
+		fits bool
+	}{
+		{name: "gives what fits", held: []budget.Client{jane, jane}, next: jane, fits: true},
+		{name: "refuses a user's fourth", held: []budget.Client{jane, jane, jane}, next: jane, want: budget.PerUser},
+		{name: "gives to another user meanwhile", held: []budget.Client{jane, jane, jane}, next: joe, fits: true},
+		{name: "refuses a third without a user", held: []budget.Client{nobody, nobody}, next: budget.Client{Address: "10.9.9.9"}, want: budget.Unauthenticated},
+		{name: "refuses an address's sixth", held: []budget.Client{jane, jane, jane, other, other}, next: other, want: budget.PerAddress},
+		{name: "refuses a seventh of all", held: []budget.Client{jane, jane, jane, joe, joe, joe}, next: budget.Client{Address: "10.0.0.3", User: "jim"}, want: budget.Total},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := small()
+			for _, c := range test.held {
+				if _, err := b.Acquire(c, budget.Requests, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := b.Acquire(test.next, budget.Requests, 1)
+			exceeded, refused := errors.AsType[*budget.Exceeded](err)
+			switch {
+			case test.fits && err != nil:
+				t.Errorf("want it to fit, got %v", err)
+			case !test.fits && (!refused || exceeded.Share != test.want):
+				t.Errorf("want %v refused, got %v", test.want, err)
+			case !test.fits && (b.Held(budget.Requests) != int64(len(test.held)) || b.Refused(budget.Requests, test.want) != 1):
+				t.Errorf("want nothing taken and the refusal counted, got %d held", b.Held(budget.Requests))
+			}
+		})
+	}
+}
+
+func TestHolding(t *testing.T) {
+	t.Parallel()
+	b := small()
+	h, err := b.Acquire(nobody, budget.Requests, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Identify("jane"); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.HeldByUser(budget.Requests, "jane"); got != 2 || b.HeldUnauthenticated(budget.Requests) != 0 || b.Largest(budget.Requests) != 2 {
+		t.Errorf("want 2 moved to the user, got %d", got)
+	}
+	second, err := b.Acquire(nobody, budget.Requests, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Identify("jane"); err == nil {
+		t.Error("want no more for a user whose share is full")
+	}
+	if b.HeldUnauthenticated(budget.Requests) != 2 {
+		t.Error("want a refused holding to stay where it was")
+	}
+	h.Release()
+	h.Release()
+	second.Release()
+	if got := b.Held(budget.Requests); got != 0 {
+		t.Errorf("want nothing held, got %d", got)
+	}
+	if err := h.Identify("joe"); err != nil || b.HeldByUser(budget.Requests, "joe") != 0 {
+		t.Error("want nothing to happen after the release")
+	}
+	var none *budget.Holding
+	none.Release()
+	if err := none.Identify("jane"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestForce(t *testing.T) {
+	t.Parallel()
+	b := small()
+	for range 5 {
+		defer b.Force(nobody, budget.Requests, 1).Release()
+	}
+	if _, err := b.Acquire(nobody, budget.Requests, 1); err == nil || b.HeldUnauthenticated(budget.Requests) != 5 {
+		t.Error("want what was forced to count")
+	}
+}
+
+func TestResets(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var limits budget.Limits
+	limits[budget.Resets] = [budget.NumShares]int64{budget.PerAddress: 100, budget.PerUser: 10, budget.Unauthenticated: 10}
+	b := budget.New(limits, func() time.Time { return now })
+	resets := func(c budget.Client, n int) (err error) {
+		for range n {
+			err = b.Reset(c)
+		}
+		return err
+	}
+	if err := resets(jane, 9); err != nil {
+		t.Errorf("want 9 let pass, got %v", err)
+	}
+	if err := resets(jane, 1); err == nil {
+		t.Error("want the tenth refused, whatever connection it is on")
+	}
+	if err := resets(joe, 1); err != nil {
+		t.Errorf("want others not to notice, got %v", err)
+	}
+	now = now.Add(30 * time.Second)
+	if err := resets(jane, 4); err != nil {
+		t.Errorf("want half forgiven after half the time, got %v", err)
+	}
+	for range 5 {
+		b.Served(jane)
+	}
+	if err := resets(jane, 4); err != nil {
+		t.Errorf("want other requests to make up for resets, got %v", err)
+	}
+	for i := range 9 {
+		_ = b.Reset(budget.Client{Address: fmt.Sprint(i)})
+	}
+	if err := b.Reset(budget.Client{Address: "10"}); err == nil {
+		t.Error("want all clients without a user to have one share")
+	}
+}
+
+func TestRememberedResetsAreBounded(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	b := budget.New(budget.Defaults(), func() time.Time { return now })
+	for range 500 {
+		_ = b.Reset(jane)
+	}
+	for i := range 50_000 {
+		_ = b.Reset(budget.Client{Address: fmt.Sprint(i), User: fmt.Sprint(i)})
+	}
+	if got := b.Remembered(); got > 10_000 {
+		t.Errorf("want few owners remembered, got %d", got)
+	}
+	if b.Reset(jane) == nil {
+		t.Error("want the worst not to be forgotten")
+	}
+}
+
+func TestEverythingIsGivenBack(t *testing.T) {
+	t.Parallel()
+	b := budget.New(budget.Defaults(), nil)
+	var group sync.WaitGroup
+	for i := range 50 {
+		group.Go(func() {
+			for r := range budget.NumResources {
+				h, err := b.Acquire(budget.Client{Address: "a"}, r, 1)
+				if err != nil {
+					continue
+				}
+				_ = h.Identify(fmt.Sprint(i))
+				h.Release()
+			}
+		})
+	}
+	group.Wait()
+	for r := range budget.NumResources {
+		if b.Held(r) != 0 || b.HeldUnauthenticated(r) != 0 || b.Largest(r) != 0 {
+			t.Errorf("want no %v held", r)
+		}
+	}
+	if got := b.Owners(); got != 0 {
+		t.Errorf("want no owner remembered who holds nothing, got %d", got)
+	}
+}
+
+func TestDefaultsAreInOrder(t *testing.T) {
+	t.Parallel()
+	for r, limits := range budget.Defaults() {
+		for s, limit := range limits {
+			if total := limits[budget.Total]; total > 0 && limit > total {
+				t.Errorf("%v.%v: %d is more than all have together", budget.Resource(r), budget.Share(s), limit)
+			}
+		}
+	}
+}
