@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -128,3 +129,31 @@ func OneOf(flag, value string, accepted ...string) error {
 }
 
 var errNoFlag = errors.New("no such flag")
+
+// CheckOneOf returns OneOf's error when the value of a flag is not among the accepted ones.
+func CheckOneOf(flag, value string, accepted ...string) error {
+	if slices.Contains(accepted, value) {
+		return nil
+	}
+	return OneOf(flag, value, accepted...)
+}
+
+// Command is one whose flags are filled in.
+type Command interface {
+	// Validate checks the flags before anything is read.
+	Validate() error
+	// Complete reads the files that flags name, and contacts no cluster.
+	Complete() error
+	Run(ctx context.Context) error
+}
+
+// Execute runs a command whose flags are filled in.
+func Execute(ctx context.Context, c Command) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if err := c.Complete(); err != nil {
+		return err
+	}
+	return c.Run(ctx)
+}

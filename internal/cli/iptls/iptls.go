@@ -1,15 +1,19 @@
 // Package iptls implements `pinniped ip-tls`: the serving certificate of the impersonation proxy.
 //
-// Each command gathers what there is in the cluster (gather.go), decides without a cluster (plan.go, status.go), and
-// prints (result.go).
+// The verbs are in folders of their own. What they share is below them: package session talks to the cluster and the
+// endpoint, package plan decides, package rotation is the record of a rotation. Imports go rotate → change → rotation → plan,
+// and from each verb to session, which knows plan.
 package iptls
 
 import (
-	"context"
-
 	"github.com/spf13/cobra"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/change"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/check"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/delegate"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotate"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/status"
 )
 
 // NewCommand returns the command and its subcommands.
@@ -22,25 +26,10 @@ the agent's namespace, or of another one whose owner permits that.`,
 		Example: `  pinniped ip-tls set --secret proxy-tls --external-endpoint proxy.example.com --ca-bundle ca.pem
   pinniped ip-tls check --timeline`,
 	})
-	cmd.AddCommand(newSetCommand(f), newCheckCommand(f), newStatusCommand(f), newUnsetCommand(f), newUndoCommand(f), newApplyCommand(f),
-		newRotateCommand(f), newDelegateCommand(f), newExplainCommand(f))
+	cmd.AddCommand(
+		change.NewSetCommand(f), change.NewUnsetCommand(f), change.NewUndoCommand(f), change.NewApplyCommand(f),
+		check.NewCommand(f), status.NewCommand(f), rotate.NewCommand(f),
+		delegate.NewCommand(f), delegate.NewExplainCommand(f),
+	)
 	return cmd
-}
-
-// command is what each of them is.
-type command interface {
-	Validate() error
-	Complete() error
-	Run(ctx context.Context) error
-}
-
-// execute runs a command whose flags are filled in.
-func execute(ctx context.Context, o command) error {
-	if err := o.Validate(); err != nil {
-		return err
-	}
-	if err := o.Complete(); err != nil {
-		return err
-	}
-	return o.Run(ctx)
 }

@@ -1,0 +1,283 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// TestApplyOnARealAPIServer shows that server-side apply does with our objects what apply.go says it does: only a real
+// API server knows.
+func TestApplyOnARealAPIServer(t *testing.T) {
+	t.Parallel()
+	client := startCluster(t, crds)
+	endpoint := "proxy.example.com"
+	cases := []struct {
+		name   string
+		before map[string]any // what another manager has applied
+		req    plan.Request
+		change func(*configv1alpha1.ImpersonationProxySpec)
+	}{
+		{
+			name:   "generated-to-external",
+			before: map[string]any{"mode": "enabled", "service": map[string]any{"type": "ClusterIP"}},
+			req:    plan.Request{Secret: "a", Endpoint: &endpoint},
+			change: func(spec *configv1alpha1.ImpersonationProxySpec) {
+				spec.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "a", CertificateAuthorityData: "QQ==", Verification: "Enforce"}
+				spec.ExternalEndpoint = endpoint
+			},
+		},
+		{
+			name: "external-of-another-manager",
+			before: map[string]any{
+				"mode": "enabled", "service": map[string]any{"type": "LoadBalancer", "loadBalancerIP": "203.0.113.1"}, "externalEndpoint": "old.example.com",
+				"tls": map[string]any{"secretName": "old", "certificateAuthorityData": "Qg=="},
+			},
+			req: plan.Request{Secret: "a", Endpoint: &endpoint, LoadBalancerIP: &endpoint, BundleFromSecret: true},
+			change: func(spec *configv1alpha1.ImpersonationProxySpec) {
+				spec.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "a", Verification: "Enforce"}
+				spec.ExternalEndpoint = endpoint
+				spec.Service.LoadBalancerIP = "203.0.113.2"
+			},
+		},
+		{
+			name: "only-the-secret",
+			before: map[string]any{
+				"mode": "auto", "service": map[string]any{"type": "ClusterIP", "annotations": map[string]any{"k": "v"}}, "externalEndpoint": "old.example.com",
+				"tls": map[string]any{"secretName": "old", "certificateAuthorityData": "Qg=="},
+			},
+			req: plan.Request{Secret: "a"},
+			change: func(spec *configv1alpha1.ImpersonationProxySpec) {
+				spec.TLS.SecretName, spec.TLS.Verification = "a", "Enforce"
+			},
+		},
+	}
+	for _, tt := range cases {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			before := apply(t, client, tt.name, map[string]any{"spec": map[string]any{"impersonationProxy": tt.before}}, "gitops")
+			wanted := *before.Spec.ImpersonationProxy.DeepCopy()
+			tt.change(&wanted)
+
+			changed := apply(t, client, tt.name, plan.ApplyObject(before, wanted, tt.req), plan.FieldManager)
+			if diff := cmp.Diff(&wanted, changed.Spec.ImpersonationProxy); diff != "" {
+				t.Errorf("after applying (-want +got):\n%s", diff)
+			}
+			again := apply(t, client, tt.name, plan.ApplyObject(changed, wanted, plan.Request{Secret: tt.req.Secret}), plan.FieldManager)
+			if diff := cmp.Diff(&wanted, again.Spec.ImpersonationProxy); diff != "" {
+				t.Errorf("after a second run without the other flags (-want +got):\n%s", diff)
+			}
+			_, err := client.ApplyCredentialIssuer(t.Context(), tt.name, plan.ApplyObject(before, wanted, tt.req), discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: true})
+			if !errors.Is(err, discovery.ErrConflict) {
+				t.Errorf("applying to what was read long ago: %v, want a conflict", err)
+			}
+			back := mergeAs(t, client, again, func() (map[string]any, error) { return plan.RollbackPatch(again, before) })
+			if diff := cmp.Diff(before.Spec.ImpersonationProxy, back.Spec.ImpersonationProxy); diff != "" {
+				t.Errorf("after putting it back (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestUnsetOnARealAPIServer shows that the tls block goes, whoever owns it, that a rollback brings it back, and that set
+// can own it again.
+func TestUnsetOnARealAPIServer(t *testing.T) {
+	t.Parallel()
+	client := startCluster(t, crds)
+	block := map[string]any{"secretName": "theirs", "certificateAuthorityData": "Qg==", "verification": "Warn"}
+	spec := func(proxy map[string]any) map[string]any {
+		return map[string]any{"spec": map[string]any{"impersonationProxy": proxy}}
+	}
+	bare := map[string]any{"mode": "enabled", "service": map[string]any{"type": "None"}, "externalEndpoint": "proxy.example.com"}
+	for _, tt := range []struct {
+		name   string
+		create func(t *testing.T, name string) *configv1alpha1.CredentialIssuer
+	}{
+		{name: "of-kubectl-edit", create: func(t *testing.T, name string) *configv1alpha1.CredentialIssuer {
+			t.Helper()
+			apply(t, client, name, spec(bare), "gitops")
+			issuer, err := client.MergeCredentialIssuer(t.Context(), name, spec(map[string]any{"tls": block}), discovery.ApplyOptions{FieldManager: "kubectl-edit"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return issuer
+		}},
+		{name: "of-a-tool-that-applies", create: func(t *testing.T, name string) *configv1alpha1.CredentialIssuer {
+			t.Helper()
+			return apply(t, client, name, spec(map[string]any{"mode": "enabled", "service": bare["service"], "externalEndpoint": "proxy.example.com", "tls": block}), "gitops")
+		}},
+		{name: "of-set-itself", create: func(t *testing.T, name string) *configv1alpha1.CredentialIssuer {
+			t.Helper()
+			apply(t, client, name, spec(bare), "gitops")
+			return apply(t, client, name, spec(map[string]any{"tls": block}), plan.FieldManager)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			before := tt.create(t, tt.name)
+			wanted := *before.Spec.ImpersonationProxy.DeepCopy()
+			wanted.TLS = nil
+			options := discovery.ApplyOptions{FieldManager: plan.FieldManager}
+			dry := options
+			dry.DryRun = true
+			patch, err := plan.MergePatch(before, plan.TargetOf(&wanted), map[string]any{plan.UndoAnnotation: "before"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := client.MergeCredentialIssuer(t.Context(), tt.name, patch, dry); err != nil {
+				t.Fatal(err)
+			}
+			changed, err := client.MergeCredentialIssuer(t.Context(), tt.name, patch, options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if changed.Annotations[plan.UndoAnnotation] != "before" {
+				t.Errorf("the annotations are %v", changed.Annotations)
+			}
+			if diff := cmp.Diff(&wanted, changed.Spec.ImpersonationProxy); diff != "" {
+				t.Errorf("after removing (-want +got):\n%s", diff)
+			}
+			if _, err := client.MergeCredentialIssuer(t.Context(), tt.name, patch, options); !errors.Is(err, discovery.ErrConflict) {
+				t.Errorf("removing from what was read long ago: %v, want a conflict", err)
+			}
+			back := mergeAs(t, client, changed, func() (map[string]any, error) { return plan.RollbackPatch(changed, before) })
+			if diff := cmp.Diff(before.Spec.ImpersonationProxy, back.Spec.ImpersonationProxy); diff != "" {
+				t.Errorf("after putting it back (-want +got):\n%s", diff)
+			}
+			if len(back.Annotations) > 0 {
+				t.Errorf("after putting it back, the annotations are %v", back.Annotations)
+			}
+			set := apply(t, client, tt.name, plan.ApplyObject(back, *before.Spec.ImpersonationProxy, plan.Request{}), plan.FieldManager)
+			again := mergeAs(t, client, set, func() (map[string]any, error) { return plan.MergePatch(set, plan.TargetOf(&wanted), nil) })
+			if diff := cmp.Diff(&wanted, again.Spec.ImpersonationProxy); diff != "" {
+				t.Errorf("after removing it again (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+const crds = "../../../../deploy/crds"
+
+// startCluster starts an API server with the resource definitions at path, until the end of the test.
+func startCluster(t *testing.T, path string) *discovery.Client {
+	t.Helper()
+	cluster := testkit.Cluster(t, devcluster.Options{}, path)
+	client, err := discovery.Connect(rest.CopyConfig(cluster.AdminConfig()), apis.DefaultGroupSuffix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// clusterWithSecret is a real API server with the Secret of a world.
+type clusterWithSecret struct {
+	*discovery.Client
+	world *iptlstest.World
+}
+
+func (c clusterWithSecret) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	return c.world.Cluster.Secret(ctx, namespace, name)
+}
+
+// TestSetWithoutVerification runs against the CredentialIssuers of a Pinniped that does not know our own field.
+func TestSetWithoutVerification(t *testing.T) {
+	t.Parallel()
+	client := startCluster(t, crdsWithoutVerification(t))
+	w := iptlstest.New(t)
+	apply(t, client, "pinniped-concierge-config", map[string]any{"spec": map[string]any{"impersonationProxy": map[string]any{
+		"mode": "enabled", "service": map[string]any{"type": "None"}, "externalEndpoint": w.Proxy.Endpoint(),
+	}}}, "gitops")
+	for _, want := range []string{"configured", "unchanged"} {
+		runSet(t.Context(), w, func(o *SetOptions) {
+			o.Flags.Wait = false
+			o.Session.Connect = func(factory.ClusterFlags, string) (session.Cluster, func(time.Time) time.Time, error) {
+				return clusterWithSecret{client, w}, func(time.Time) time.Time { return time.Time{} }, nil
+			}
+		}).Check(t, 0, "credentialissuer/pinniped-concierge-config "+want)
+	}
+}
+
+// crdsWithoutVerification writes our resource definitions without the field verification.
+func crdsWithoutVerification(t *testing.T) string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(crds, "*credentialissuers*"))
+	if err != nil || len(paths) != 1 {
+		t.Fatalf("%v, %v", paths, err)
+	}
+	text, err := os.ReadFile(paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var definition map[string]any
+	if err := yaml.Unmarshal(text, &definition); err != nil {
+		t.Fatal(err)
+	}
+	if !removeKey(definition, "verification") {
+		t.Fatal("there is no field verification")
+	}
+	if text, err = yaml.Marshal(definition); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "crd.yaml")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func removeKey(value any, key string) bool {
+	found := false
+	switch value := value.(type) {
+	case map[string]any:
+		_, found = value[key]
+		delete(value, key)
+		for _, inner := range value {
+			found = removeKey(inner, key) || found
+		}
+	case []any:
+		for _, inner := range value {
+			found = removeKey(inner, key) || found
+		}
+	}
+	return found
+}
+
+func apply(t *testing.T, client *discovery.Client, name string, object map[string]any, manager string) *configv1alpha1.CredentialIssuer {
+	t.Helper()
+	issuer, err := client.ApplyCredentialIssuer(t.Context(), name, object, discovery.ApplyOptions{FieldManager: manager, Force: true})
+	if err != nil {
+		t.Fatalf("applying as %q: %v", manager, err)
+	}
+	return issuer
+}
+
+func mergeAs(t *testing.T, client *discovery.Client, issuer *configv1alpha1.CredentialIssuer, patch func() (map[string]any, error)) *configv1alpha1.CredentialIssuer {
+	t.Helper()
+	fields, err := patch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed, err := client.MergeCredentialIssuer(t.Context(), issuer.Name, fields, discovery.ApplyOptions{FieldManager: plan.FieldManager})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return changed
+}

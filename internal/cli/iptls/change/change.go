@@ -1,0 +1,46 @@
+package change
+
+import (
+	"context"
+	"errors"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// Change is one change of the CredentialIssuer, on its way into effect.
+type Change struct {
+	Session *session.Session
+	Flags   Flags
+	Verb    Verb
+	// OfRotation is true for a step of a rotation, which may change what is being rotated.
+	OfRotation bool
+}
+
+// Verb is what differs between the commands that change the CredentialIssuer.
+type Verb interface {
+	// Name is the command's, for records.
+	Name() string
+	// Evaluate gathers, decides, and tells what was found. With a proposal, an error refuses it.
+	Evaluate(ctx context.Context, first bool) (*Proposal, error)
+	// Apply does it, if nothing has changed since. It may return errEvaluateAgain.
+	Apply(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error)
+}
+
+// Proposal is what a verb would do, and what it has found.
+type Proposal struct {
+	Snapshot *plan.Snapshot
+	Plan     *plan.Plan
+	// Action is what the result calls it; empty for what follows from the changes.
+	Action string
+	// Annotations are written together with the changes: a string, or nil to remove one.
+	Annotations map[string]any
+	// Moved says what is no longer as a plan file has it.
+	Moved []string
+	// PutBack undoes what Apply has changed besides the CredentialIssuer; nil when it has changed nothing else.
+	PutBack func(context.Context) error
+}
+
+// errEvaluateAgain means that what was decided must be decided anew.
+var errEvaluateAgain = errors.New("evaluate again")

@@ -1,0 +1,114 @@
+package change
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+)
+
+func TestSetOfAnotherNamespace(t *testing.T) {
+	t.Parallel()
+	const secret = "shared/proxy-tls"
+	for _, tt := range []struct {
+		name   string
+		world  func(*iptlstest.World)
+		change func(*SetOptions)
+		code   int
+		says   []string
+		read   bool
+	}{
+		{
+			name: "sets what is permitted", world: func(w *iptlstest.World) { w.Share("proxy-tls", "pinniped-concierge") },
+			says: []string{"configured", `Read Secret "proxy-tls" in namespace "shared"`, "presents the certificate"}, read: true,
+		},
+		{name: "sets what everybody may use", world: func(w *iptlstest.World) { w.Share("proxy-tls", "*") }, says: []string{"configured"}, read: true},
+		{
+			name: "refuses what is not delegated", code: 3,
+			says: []string{"SecretNotPermitted", `"pinniped ip-tls explain shared/proxy-tls"`, "nothing was changed"},
+		},
+		{name: "refuses what is delegated to others", world: func(w *iptlstest.World) { w.Share("proxy-tls", "other") }, code: 3, says: []string{"SecretNotPermitted"}},
+		{name: "refuses when another Secret is delegated", world: func(w *iptlstest.World) { w.Share("other", "*") }, code: 3, says: []string{"SecretNotPermitted"}},
+		{
+			name: "refuses where nothing can be delegated", code: 3, says: []string{"SecretNotPermitted", "has no TLSCertificateDelegations"},
+			world: func(w *iptlstest.World) { w.Cluster.DelegationsErr = fmt.Errorf("x: %w", discovery.ErrNotFound) },
+		},
+		{
+			name: "refuses what RBAC forbids to the agent", code: 3, says: []string{"SecretNotPermitted", "RBAC does not let"},
+			world: func(w *iptlstest.World) { w.Share("proxy-tls", "*"); w.Cluster.MayRead = false },
+		},
+		{
+			name: "says that it could not ask about RBAC", says: []string{"configured", "you may not ask whether RBAC"}, read: true,
+			world: func(w *iptlstest.World) { w.Share("proxy-tls", "*"); w.Cluster.MayReadErr = discovery.ErrForbidden },
+		},
+		{
+			name: "does not go on when it may not look at delegations", code: 4, says: []string{"finding out whether"},
+			world: func(w *iptlstest.World) { w.Cluster.DelegationsErr = discovery.ErrForbidden },
+		},
+		{
+			name: "does not go on when asking about RBAC fails", code: 1, says: []string{"no review today"},
+			world: func(w *iptlstest.World) {
+				w.Share("proxy-tls", "*")
+				w.Cluster.MayReadErr = errors.New("no review today")
+			},
+		},
+		{
+			name: "writes no files there", code: 2, says: []string{"cannot be written", "let its owner write it"},
+			world:  func(w *iptlstest.World) { w.Share("proxy-tls", "*") },
+			change: func(o *SetOptions) { o.files = &keyPair{} },
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := iptlstest.New(t)
+			w.Obey(t)
+			if tt.world != nil {
+				tt.world(w)
+			}
+			r := &iptlstest.Run{}
+			o := optionsFor(w, r)
+			o.Certificate.Secret = secret
+			if err := errors.Join(o.Validate(), o.Complete()); err != nil {
+				t.Fatal(err)
+			}
+			if tt.change != nil {
+				tt.change(o)
+			}
+			r.Err = o.Run(t.Context())
+			r.Check(t, tt.code, tt.says...)
+			if got := w.HasRead(secret); got != tt.read {
+				t.Errorf("the Secret was read: %v, want %v", got, tt.read)
+			}
+			switch tls := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS; {
+			case tt.code == 0 && (tls == nil || tls.SecretName != secret):
+				t.Errorf("the tls block is %+v", tls)
+			case tt.code != 0 && tls != nil:
+				t.Errorf("it changed the tls block: %+v", tls)
+			}
+			for _, reviewed := range w.Cluster.Reviewed {
+				if want := "pinniped-concierge/pinniped-concierge shared/proxy-tls"; reviewed != want {
+					t.Errorf("it asked about %q, not %q", reviewed, want)
+				}
+			}
+		})
+	}
+}
+
+// TestApplyOfAnotherNamespace shows that a plan with such a Secret can be applied, unless the permission has gone since.
+func TestApplyOfAnotherNamespace(t *testing.T) {
+	t.Parallel()
+	for _, permitted := range []bool{true, false} {
+		w := iptlstest.New(t)
+		w.Obey(t)
+		w.Share("proxy-tls", "*")
+		plan := planOf(t, w, func(o *SetOptions) { o.Certificate.Secret = "shared/proxy-tls" })
+		if permitted {
+			runApply(t, w, plan, nil).Check(t, 0, "configured")
+			continue
+		}
+		w.Cluster.Delegated = nil
+		runApply(t, w, plan, nil).Check(t, 3, "SecretNotPermitted")
+	}
+}

@@ -1,0 +1,114 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// Attempts bounds how often a CredentialIssuer that changes under our hands is evaluated anew.
+const Attempts = 5
+
+// doAndPrint checks, applies, waits and prints.
+func doAndPrint(ctx context.Context, req *plan.Request, c Change) error {
+	ctx, cancel := factory.WithTimeout(ctx, c.Session.Timeout)
+	defer cancel()
+	if err := c.Session.Locate(ctx, req); err != nil {
+		return err
+	}
+	result, err := Do(ctx, c)
+	if result == nil {
+		return err
+	}
+	return errors.Join(c.print(result), err)
+}
+
+// Do checks, applies and waits. A result beside an error is worth printing.
+func Do(ctx context.Context, c Change) (*Result, error) {
+	p, applied, err := c.applyChecked(ctx)
+	if p == nil {
+		return nil, err
+	}
+	result := c.newResult(p)
+	if err != nil {
+		result.Action = ActionRefused
+		return result, err
+	}
+	if c.Flags.DryRun == session.DryRunNone && c.Flags.Wait {
+		if err := c.waitAndReport(ctx, p, applied, result); err != nil {
+			if result.Action != ActionNotConverged {
+				return nil, err
+			}
+			return result, err
+		}
+	}
+	return result, nil
+}
+
+// applyChecked gathers, decides and applies. When the CredentialIssuer has changed between reading and applying, it
+// starts over, so that what is applied was checked against what is there. applied is nil when nothing had to change.
+func (c *Change) applyChecked(ctx context.Context) (*Proposal, *configv1alpha1.CredentialIssuer, error) {
+	for attempt := 1; ; attempt++ {
+		p, err := c.Verb.Evaluate(ctx, attempt == 1)
+		if err != nil {
+			return p, nil, err
+		}
+		if err := plan.Refusal(p.Plan.Report, plan.NothingChanged); err != nil {
+			return p, nil, err
+		}
+		issuer := p.Snapshot.Issuer
+		if len(p.Plan.Changes) > 0 {
+			if !c.OfRotation {
+				if err := rotation.Guard(c.Verb.Name(), issuer); err != nil {
+					return p, nil, err
+				}
+			}
+			if err := c.remember(p); err != nil {
+				return nil, nil, err
+			}
+		}
+		if len(p.Plan.Changes) == 0 && len(p.Annotations) == 0 {
+			c.Session.Progress.Done("CredentialIssuer %q is configured like this already", issuer.Name)
+			return p, nil, nil
+		}
+		if c.Flags.DryRun == session.DryRunClient {
+			return p, nil, nil
+		}
+		applied, err := c.Verb.Apply(ctx, p)
+		switch {
+		case err == nil:
+			if c.Flags.DryRun == session.DryRunNone && len(plan.ChangesBetween(*issuer.Spec.ImpersonationProxy, p.Plan.Wanted)) > 0 {
+				c.Session.Progress.Done("Changed CredentialIssuer %q", issuer.Name)
+			}
+			return p, applied, nil
+		case errors.Is(err, errEvaluateAgain):
+		case errors.Is(err, discovery.ErrConflict) && attempt < Attempts:
+			c.Session.Progress.Info("%s has changed meanwhile: looking again", culprit(err, issuer))
+		default:
+			return nil, nil, session.WithCodes(fmt.Errorf("changing %s: %w", culprit(err, issuer), err))
+		}
+	}
+}
+
+// secretError is what went wrong in writing a Secret.
+type secretError struct {
+	name string
+	error
+}
+
+func (e *secretError) Unwrap() error { return e.error }
+
+// culprit names the object that could not be changed.
+func culprit(err error, issuer *configv1alpha1.CredentialIssuer) string {
+	if of, ok := errors.AsType[*secretError](err); ok {
+		return fmt.Sprintf("Secret %q", of.name)
+	}
+	return fmt.Sprintf("CredentialIssuer %q", issuer.Name)
+}

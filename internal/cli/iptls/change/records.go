@@ -1,0 +1,47 @@
+package change
+
+import (
+	"context"
+	"slices"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// remember makes the proposal write down what it takes the place of, for "ip-tls undo".
+func (c *Change) remember(p *Proposal) error {
+	record := plan.NewUndoRecord(c.Verb.Name(), c.Session.Now(), p.Snapshot.Issuer, p.Plan.Wanted)
+	if slices.ContainsFunc(p.Plan.Changes, func(c plan.FieldChange) bool { return c.OfSecret() && c.From != "" }) {
+		secret := p.Plan.Request.Secret
+		record.SecretReplaced = secret
+		if c.Flags.DryRun == session.DryRunNone {
+			c.Session.Progress.Warn("what is in Secret %q now is replaced, and not kept: \"pinniped ip-tls undo\" will not bring it back", secret)
+		}
+	}
+	text, fits, err := plan.EncodeRecord(record)
+	if err != nil {
+		return err
+	}
+	if p.Annotations == nil {
+		p.Annotations = map[string]any{}
+	}
+	p.Annotations[plan.UndoAnnotation] = text
+	if !fits {
+		c.Session.Progress.Warn("the configuration is too large to be kept for \"pinniped ip-tls undo\": save it yourself")
+		p.Annotations[plan.UndoAnnotation] = nil
+	}
+	return nil
+}
+
+// Merge makes the API server store a proposal by a merge patch, no matter which manager owns the fields until then.
+func Merge(ctx context.Context, cluster session.Cluster, p *Proposal, dryRun string) (*configv1alpha1.CredentialIssuer, error) {
+	issuer := p.Snapshot.Issuer
+	patch, err := plan.MergePatch(issuer, plan.TargetOf(&p.Plan.Wanted), p.Annotations)
+	if err != nil {
+		return nil, err
+	}
+	return cluster.MergeCredentialIssuer(ctx, issuer.Name, patch,
+		discovery.ApplyOptions{FieldManager: plan.FieldManager, DryRun: dryRun == session.DryRunServer})
+}

@@ -1,0 +1,81 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// notConverged reports what was seen, and puts the previous configuration back.
+func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv1alpha1.CredentialIssuer, result *Result, seen observation) error {
+	c.Session.Progress.Fail("The certificate was not seen at the endpoint within %s", c.Session.Timeout)
+	for _, problem := range seen.problems {
+		c.Session.Progress.Fail("%s", problem)
+	}
+	result.Action = ActionNotConverged
+	result.Endpoint, result.Addresses, result.Problems = seen.view.At.URL, seen.addresses, seen.problems
+	cause := "no answer"
+	if len(seen.problems) > 0 {
+		cause = seen.problems[0]
+	}
+	failed := fmt.Errorf("the change did not take effect within %s: %s", c.Session.Timeout, cause)
+	hint := ""
+	switch {
+	case applied == nil:
+		hint = "nothing was changed: the CredentialIssuer was configured like this already"
+	case c.Flags.NoRollback:
+		hint = "the new configuration is in place, as --no-rollback asks"
+	default:
+		if err := c.rollBack(ctx, p, applied); err != nil {
+			failed = fmt.Errorf("%w; %w", failed, err)
+			hint = "look at the CredentialIssuer: kubectl get credentialissuer " + p.Snapshot.Issuer.Name + " -o yaml"
+		} else {
+			result.RolledBack = true
+			hint = "the previous configuration was put back; mend the cause, or give more time with --timeout"
+		}
+	}
+	if seen.hint != "" {
+		hint += "; about the address: " + seen.hint
+	}
+	return ui.WithExitCode(ui.WithHint(failed, "%s", hint), ui.ExitNotConverged)
+}
+
+// rollBack puts the previous configuration back, unless somebody has changed it again.
+func (c *Change) rollBack(ctx context.Context, p *Proposal, applied *configv1alpha1.CredentialIssuer) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	defer cancel()
+	for attempt := 1; ; attempt++ {
+		current, err := c.Session.Cluster.CredentialIssuer(ctx, applied.Name)
+		if err != nil {
+			return fmt.Errorf("putting the previous configuration back: %w", err)
+		}
+		if spec := current.Spec.ImpersonationProxy; spec == nil || len(plan.ChangesBetween(*spec, p.Plan.Wanted)) > 0 {
+			return errors.New("somebody else has changed the configuration meanwhile, so it was left as it is")
+		}
+		patch, err := plan.RollbackPatch(current, p.Snapshot.Issuer)
+		if err != nil {
+			return fmt.Errorf("putting the previous configuration back: %w", err)
+		}
+		_, err = c.Session.Cluster.MergeCredentialIssuer(ctx, current.Name, patch, discovery.ApplyOptions{FieldManager: plan.FieldManager})
+		switch {
+		case err == nil:
+			c.Session.Progress.Done("Put the previous configuration back")
+			if p.PutBack != nil {
+				return p.PutBack(ctx)
+			}
+			return nil
+		case errors.Is(err, discovery.ErrConflict) && attempt < Attempts:
+		default:
+			return fmt.Errorf("putting the previous configuration back: %w", err)
+		}
+	}
+}
+
+// rollbackTimeout bounds putting the previous configuration back; by then the command's own time is over.
+const rollbackTimeout = 20 * time.Second

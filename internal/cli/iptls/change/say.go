@@ -1,0 +1,43 @@
+package change
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// Say prints what the checks have found.
+func Say(progress *ui.Progress, st *plan.Snapshot, p *plan.Plan) {
+	if p.Report.Leaf != nil {
+		progress.Info("Certificate for %s, valid until %s, SHA-256 %s", plan.OrNone(strings.Join(slices.Concat(p.Report.DNSNames, p.Report.IPAddresses), ", ")),
+			p.Report.NotAfter.Format(time.RFC3339), p.Report.SHA256)
+	}
+	for _, finding := range p.Report.Findings {
+		text := finding.String()
+		if finding.Hint != "" {
+			text += " (" + finding.Hint + ")"
+		}
+		switch {
+		case finding.Refuses():
+			progress.Fail("%s", text)
+		case finding.Allowed:
+			progress.Warn("allowed: %s", text)
+		case finding.Severity == certs.SeverityWarning:
+			progress.Warn("%s", text)
+		default:
+			progress.Info("%s", text)
+		}
+	}
+	if p.Report.OK() {
+		if p.Report.Leaf != nil {
+			progress.Done("Checked the certificate")
+		}
+		for _, manager := range plan.OtherManagers(st.Issuer, p.Changes) {
+			progress.Warn("%q manages fields that change, too: if it is a tool that applies manifests, change them there as well, or it will put them back", manager)
+		}
+	}
+}

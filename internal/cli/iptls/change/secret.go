@@ -1,0 +1,161 @@
+package change
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// keyPair is a certificate and its key from files, on their way into a Secret.
+type keyPair struct{ cert, key []byte }
+
+// secretChange is a Secret before and after it was written. Before is nil when there was none.
+type secretChange struct{ before, after *corev1.Secret }
+
+// intended returns the Secret as it will be. Existing is the one that is there; nil when there is none.
+func (k *keyPair) intended(existing *corev1.Secret, namespace, name string, systemRoots bool) *corev1.Secret {
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Type: corev1.SecretTypeTLS}
+	if existing != nil {
+		secret = existing.DeepCopy()
+	}
+	if secret.Data == nil {
+		secret.Data = map[string][]byte{}
+	}
+	secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey] = k.cert, k.key
+	if systemRoots && len(secret.Data[plan.CABundleKey]) > 0 {
+		secret.Data[plan.CABundleKey] = []byte{} // server-side apply cannot remove what another manager owns
+	}
+	return secret
+}
+
+// writtenKeys are the keys of a Secret that differ from what is wanted.
+func writtenKeys(before, wanted *corev1.Secret) []string {
+	var keys []string
+	for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, plan.CABundleKey} {
+		if before == nil && len(wanted.Data[key]) > 0 || before != nil && !bytes.Equal(before.Data[key], wanted.Data[key]) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// changesOfSecret lists what changes in the Secret, without any key material.
+func changesOfSecret(before, wanted *corev1.Secret) []plan.FieldChange {
+	describe := func(secret *corev1.Secret, key string) string {
+		switch {
+		case secret == nil || len(secret.Data[key]) == 0:
+			return ""
+		case key == corev1.TLSPrivateKeyKey:
+			return "(not shown)"
+		default:
+			return plan.DescribePEM(secret.Data[key])
+		}
+	}
+	var changes []plan.FieldChange
+	for _, key := range writtenKeys(before, wanted) {
+		changes = append(changes, plan.FieldChange{Field: plan.SecretField + wanted.Name + " " + key, From: describe(before, key), To: describe(wanted, key)})
+	}
+	return changes
+}
+
+// mayWrite says why a Secret must not be overwritten; nil when it may. Overwrite is consent to the rest.
+func mayWrite(secret *corev1.Secret, overwrite bool) error {
+	if secret == nil {
+		return nil
+	}
+	refuse := func(hint, format string, args ...any) error {
+		text := fmt.Sprintf("Secret %q is not overwritten: ", secret.Namespace+"/"+secret.Name) + fmt.Sprintf(format, args...)
+		return ui.WithExitCode(ui.WithHint(errors.New(text), "%s", hint), ui.ExitRefused)
+	}
+	const another = "write the certificate into another Secret: --secret NAME"
+	switch {
+	case secret.DeletionTimestamp != nil:
+		return refuse("run the command again when it is gone", "it is being deleted")
+	case secret.Immutable != nil && *secret.Immutable:
+		return refuse(another, "it is marked immutable")
+	case secret.Type != corev1.SecretTypeTLS && secret.Type != corev1.SecretTypeOpaque:
+		return refuse(another, "it is of type %q, which never changes; %s is needed", secret.Type, corev1.SecretTypeTLS)
+	case len(secret.Data["ca.key"]) > 0 || writtenBy(secret, agentManager):
+		return refuse(another, "it is the agent's own")
+	case overwrite:
+		return nil
+	}
+	if owner := session.IssuedBy(secret); owner != nil {
+		return refuse(another+"; or, if its owner is to lose it, give --overwrite-secret", "%s, which would put its own certificate back", owner)
+	}
+	for _, entry := range secret.ManagedFields {
+		if entry.Operation == metav1.ManagedFieldsOperationApply && entry.Manager != plan.FieldManager && entry.Manager != "kubectl" && ownsData(entry) {
+			return refuse(another+"; or, if nothing applies it any more, give --overwrite-secret", "%q applies it, and would put its own certificate back", entry.Manager)
+		}
+	}
+	return nil
+}
+
+// agentManager is the field manager of the agent.
+const agentManager = "pinniped-agent"
+
+func writtenBy(secret *corev1.Secret, manager string) bool {
+	return slices.ContainsFunc(secret.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Manager == manager && ownsData(entry)
+	})
+}
+
+func ownsData(entry metav1.ManagedFieldsEntry) bool {
+	return plan.EntryOwns(entry, []string{"data", corev1.TLSCertKey}) || plan.EntryOwns(entry, []string{"data", corev1.TLSPrivateKeyKey})
+}
+
+// secretFields returns what is applied: the keys with their data, and in a new Secret its type.
+func secretFields(secret *corev1.Secret, keys []string, resourceVersion string) map[string]any {
+	data := map[string]any{}
+	for _, key := range keys {
+		data[key] = secret.Data[key] // encoded as base64
+	}
+	metadata := map[string]any{}
+	if resourceVersion != "" {
+		metadata["resourceVersion"] = resourceVersion
+	}
+	return map[string]any{"metadata": metadata, "type": string(secret.Type), "data": data}
+}
+
+// writeSecret writes wanted in place of before, if that is still what is there: else it returns ErrConflict.
+func writeSecret(ctx context.Context, cluster session.Cluster, before, wanted *corev1.Secret, dryRun bool) (*corev1.Secret, error) {
+	keys := []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey}
+	if before != nil && !bytes.Equal(before.Data[plan.CABundleKey], wanted.Data[plan.CABundleKey]) {
+		keys = append(keys, plan.CABundleKey)
+	}
+	// A new Secret has no resourceVersion that would notice another one made meanwhile; not forcing notices it.
+	opts := discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: before != nil, DryRun: dryRun}
+	version := ""
+	if before != nil {
+		version = before.ResourceVersion
+	}
+	return cluster.ApplySecret(ctx, wanted.Namespace, wanted.Name, secretFields(wanted, keys, version), opts)
+}
+
+// readKeyPair reads the files of --cert and --key.
+func (o *SetOptions) readKeyPair() (*keyPair, error) {
+	if o.Cert == "" {
+		return nil, nil
+	}
+	limits := certs.DefaultLimits()
+	cert, err := session.ReadPEMFile("the certificate", o.Cert, o.Session.In, limits.ChainBytes)
+	if err != nil {
+		return nil, err
+	}
+	key, err := session.ReadPEMFile("the private key", o.Key, o.Session.In, limits.KeyBytes)
+	if err != nil {
+		return nil, err
+	}
+	return &keyPair{cert: cert, key: key}, nil
+}

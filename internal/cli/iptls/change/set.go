@@ -1,0 +1,261 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// SetOptions is everything `pinniped ip-tls set` needs; a test fills it directly.
+type SetOptions struct {
+	Session     *session.Session
+	Flags       Flags
+	Certificate session.CertificateFlags
+
+	Cert, Key       string // paths, or "-" for stdin: what goes into the Secret
+	OverwriteSecret bool
+
+	request plan.Request
+	files   *keyPair       // nil without --cert
+	present *corev1.Secret // as it was found, with --cert; nil when there was none
+	written *secretChange  // what this run has done to the Secret
+	changed bool           // the CredentialIssuer has been changed, too
+}
+
+// NewSetCommand returns `pinniped ip-tls set`.
+func NewSetCommand(f *factory.Factory) *cobra.Command {
+	o := &SetOptions{Session: session.New(f)}
+	cmd := &cobra.Command{
+		Use:   "set --secret [NAMESPACE/]NAME",
+		Short: "Put the certificate in a Secret in front of the impersonation proxy",
+		Long: `Put the certificate in a Secret in front of the impersonation proxy. NAME is a Secret of the agent's namespace; one of another
+namespace is NAMESPACE/NAME, and its owner must permit that ("pinniped ip-tls delegate").
+
+The Secret has the keys tls.crt (the certificate, then its intermediates) and tls.key, and perhaps ca.crt. With
+--cert and --key, the certificate in these files is written into the Secret, which is made if there is none. Before anything is
+changed, the certificate is checked: key, dates, names under which clients connect, chain to the CA bundle that clients will be
+given, kubeconfigs handed out so far, and more ("pinniped explain CODE" tells about each). A certificate that does not fit is
+refused, and nothing is changed. --allow lets one kind of error through.
+
+Clients verify the certificate with the CA bundle of --ca-bundle, with ca.crt of the Secret (--ca-from-secret), or with the roots
+of their system (--system-roots). Without any of these, it stays what it is.
+
+Then the CredentialIssuer is changed (by server-side apply, as field manager "pinniped-cli"), and the command waits until the
+agent reports the CA bundle and every address of the endpoint presents this very certificate. If that does not happen in time,
+the previous configuration is put back, and so is what was in the Secret.
+
+Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check, 4 not permitted by the cluster,
+5 did not take effect in time, 124 timed out before anything was changed, 130 interrupted.`,
+		Example: `  # The certificate and its CA come from cert-manager, which puts the CA into ca.crt of the Secret
+  pinniped ip-tls set --secret proxy-tls --external-endpoint proxy.example.com
+
+  # A certificate of the company's own PKI, from files
+  pinniped ip-tls set --secret proxy-tls --cert fullchain.pem --key key.pem \
+    --ca-bundle company-ca.pem --external-endpoint proxy.example.com:8443
+
+  # A certificate of a public CA: clients need no CA bundle
+  pinniped ip-tls set --secret proxy-tls --cert fullchain.pem --key key.pem --system-roots
+
+  # Only look at what would happen
+  pinniped ip-tls set --secret proxy-tls --ca-bundle company-ca.pem --dry-run --diff
+
+  # In a script
+  pinniped ip-tls set --secret proxy-tls --timeout 5m -o json`,
+		Args: factory.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Certificate.Changed = cmd.Flags().Changed
+			return factory.Execute(cmd.Context(), o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.Cert, "cert", "", `file with the certificate, then its intermediates, in PEM, to write into the Secret ("-" for stdin)`)
+	flags.StringVar(&o.Key, "key", "", `file with the private key of --cert, in PEM ("-" for stdin)`)
+	flags.BoolVar(&o.OverwriteSecret, "overwrite-secret", false, "with --cert, also overwrite a Secret that cert-manager or another program looks after")
+	o.Certificate.AddFlags(cmd, "Secret with the certificate: NAME in the agent's namespace, or NAMESPACE/NAME (required)",
+		`CA bundle to advertise to clients: a PEM file, or "-" for stdin (default: what the CredentialIssuer has, else ca.crt of the Secret, else none)`)
+	o.Flags.AddFlags(cmd, f, o.Session)
+	o.Session.CompleteSecrets(cmd, f)
+	return cmd
+}
+
+// Validate checks the flags before anything is read.
+func (o *SetOptions) Validate() error {
+	if o.Certificate.Secret == "" {
+		hint := "name the Secret with the certificate: --secret proxy-tls"
+		if o.Cert != "" {
+			hint = "name the Secret to write the certificate into, a new one or one that is there: --secret proxy-tls"
+		}
+		return ui.WithHint(ui.Usage(errors.New("--secret is missing")), "%s", hint)
+	}
+	switch {
+	case o.Cert != "" && o.Key == "":
+		return ui.WithHint(ui.Usage(errors.New("--cert needs --key")), "give the file with the certificate's private key, too: --key key.pem")
+	case o.Cert == "" && o.Key != "":
+		return ui.WithHint(ui.Usage(errors.New("--key needs --cert")), "give the file with the certificate, too: --cert fullchain.pem")
+	case o.Cert == "" && o.OverwriteSecret:
+		return ui.Usage(errors.New("--overwrite-secret needs --cert and --key"))
+	}
+	if err := o.Flags.Validate(o.Session); err != nil {
+		return err
+	}
+	return o.Certificate.Validate()
+}
+
+// Complete turns the flags into a request: it reads the CA bundle and loads the kubeconfig.
+func (o *SetOptions) Complete() error {
+	err := session.OneFromStdin(map[string]string{"cert": o.Cert, "key": o.Key, "ca-bundle": o.Certificate.CABundle})
+	if err != nil {
+		return err
+	}
+	if o.request, err = o.Certificate.Request(o.Session.In); err != nil {
+		return err
+	}
+	if o.files, err = o.readKeyPair(); err != nil {
+		return err
+	}
+	return o.Session.Open()
+}
+
+// Run checks, applies, waits and prints.
+func (o *SetOptions) Run(ctx context.Context) error {
+	err := doAndPrint(ctx, &o.request, Change{Session: o.Session, Flags: o.Flags, Verb: o})
+	if err != nil && o.written != nil && !o.changed {
+		// The Secret is written, but the CredentialIssuer is not: half a change.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+		defer cancel()
+		if undone := o.written.undo(ctx, o.Session.Cluster, o.Session.Progress); undone != nil {
+			return fmt.Errorf("%w; %w", err, undone)
+		}
+	}
+	return err
+}
+
+// Apply writes the Secret, if there are files for it, and then changes the CredentialIssuer. Once it has begun, an
+// interrupt no longer stops it, so that both are changed or neither is.
+func (o *SetOptions) Apply(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), applyTimeout)
+	defer cancel()
+	if err := o.applySecret(ctx, p); err != nil {
+		return nil, err
+	}
+	if len(plan.ChangesBetween(*p.Snapshot.Issuer.Spec.ImpersonationProxy, p.Plan.Wanted)) == 0 {
+		o.changed = o.Flags.DryRun == session.DryRunNone
+		return p.Snapshot.Issuer, nil
+	}
+	applied, err := o.applyIssuer(ctx, p)
+	o.changed = err == nil && o.Flags.DryRun == session.DryRunNone
+	return applied, err
+}
+
+// applyTimeout bounds the writing, which is not interrupted.
+const applyTimeout = 30 * time.Second
+
+// applySecret writes the Secret when there are files for it and it differs from them.
+func (o *SetOptions) applySecret(ctx context.Context, p *Proposal) error {
+	if o.files == nil || len(writtenKeys(o.present, p.Snapshot.Secret)) == 0 {
+		p.PutBack = o.undoWritten()
+		return nil
+	}
+	dryRun := o.Flags.DryRun == session.DryRunServer
+	after, err := writeSecret(ctx, o.Session.Cluster, o.present, p.Snapshot.Secret, dryRun)
+	if err != nil {
+		return &secretError{name: p.Snapshot.Secret.Namespace + "/" + p.Snapshot.Secret.Name, error: err}
+	}
+	if dryRun {
+		return nil
+	}
+	o.Session.Progress.Done("Wrote the certificate and its key into Secret %q", o.request.Secret)
+	if o.written == nil {
+		o.written = &secretChange{before: o.present}
+	}
+	o.written.after, p.Snapshot.Secret = after, after
+	p.PutBack = o.undoWritten()
+	return nil
+}
+
+func (o *SetOptions) undoWritten() func(context.Context) error {
+	if o.written == nil {
+		return nil
+	}
+	return func(ctx context.Context) error {
+		return o.written.undo(ctx, o.Session.Cluster, o.Session.Progress)
+	}
+}
+
+// applyIssuer changes the CredentialIssuer by server-side apply.
+func (o *SetOptions) applyIssuer(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error) {
+	applied, err := o.Session.Cluster.ApplyCredentialIssuer(ctx, p.Snapshot.Issuer.Name, plan.Annotated(plan.ApplyObject(p.Snapshot.Issuer, p.Plan.Wanted, o.request), p.Annotations),
+		discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: true, DryRun: o.Flags.DryRun == session.DryRunServer})
+	if err != nil && unknownVerification(err) && !o.request.WithoutVerification {
+		o.Session.Progress.Info("CredentialIssuer %q has no field %q: this agent does not verify the certificate's names itself", p.Snapshot.Issuer.Name, "verification")
+		o.request.WithoutVerification = true
+		return nil, errEvaluateAgain
+	}
+	return applied, err
+}
+
+// Name is what records call the command.
+func (o *SetOptions) Name() string { return "set" }
+
+// unknownVerification recognises the answer of an API server whose CredentialIssuers have no field verification.
+func unknownVerification(err error) bool {
+	return strings.Contains(err.Error(), "tls.verification: field not declared in schema")
+}
+
+// Evaluate gathers and decides.
+func (o *SetOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error) {
+	if name := o.request.SecretName(); o.files != nil && name.Namespace != o.request.Namespace {
+		return nil, ui.WithHint(ui.Usage(fmt.Errorf("--cert cannot be written into Secret %q of another namespace", name)),
+			"let its owner write it, or name a Secret of namespace %q", o.request.Namespace)
+	}
+	st, err := o.Session.Gather(ctx, o.request)
+	if err != nil {
+		return nil, err
+	}
+	if err := session.Fits(o.request, st.Issuer); err != nil {
+		return nil, err
+	}
+	if o.files != nil {
+		if err := mayWrite(st.Secret, o.OverwriteSecret); err != nil {
+			return nil, err
+		}
+		o.present = st.Secret
+		st.Secret = o.files.intended(o.present, o.request.Namespace, o.request.Secret, o.request.SystemRoots)
+	}
+	if err := plan.FitsSecret(o.request, st.Secret); err != nil {
+		return nil, err
+	}
+	p := plan.Evaluate(o.request, st)
+	if o.files != nil {
+		before := o.present
+		if o.written != nil {
+			before = o.written.before // what this run has written before it looked again
+		}
+		p.Changes = append(changesOfSecret(before, st.Secret), p.Changes...)
+	}
+	if first && !st.NotPermitted() {
+		name := o.request.SecretName()
+		if st.Secret == nil || o.files != nil && o.present == nil {
+			o.Session.Progress.Done("Read CredentialIssuer %q", st.Issuer.Name)
+		} else {
+			o.Session.Progress.Done("Read Secret %q in namespace %q and CredentialIssuer %q", name.Name, name.Namespace, st.Issuer.Name)
+		}
+	}
+	Say(o.Session.Progress, st, p)
+	return &Proposal{Snapshot: st, Plan: p}, nil
+}

@@ -1,0 +1,446 @@
+package change
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session/sessiontest"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+func TestSet(t *testing.T) {
+	t.Parallel()
+	w := iptlstest.New(t)
+	w.Obey(t)
+	first := runSet(t.Context(), w, nil)
+	first.Check(t, 0, "credentialissuer/pinniped-concierge-config configured", "OldClientsBreak", "presents the certificate at 1 of 1 addresses",
+		"tls.secretName", w.Proxy.URL())
+	want := []map[string]any{{
+		"metadata": map[string]any{"resourceVersion": "1"},
+		"spec":     map[string]any{"impersonationProxy": map[string]any{"tls": map[string]any{"secretName": "proxy-tls", "verification": "Enforce"}}},
+	}}
+	if diff := cmp.Diff(want, w.Cluster.WithoutRecords()); diff != "" {
+		t.Errorf("applied (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]discovery.ApplyOptions{{FieldManager: "pinniped-cli", Force: true}}, w.Cluster.Options); diff != "" {
+		t.Errorf("options (-want +got):\n%s", diff)
+	}
+
+	second := runSet(t.Context(), w, nil)
+	second.Check(t, 0, "credentialissuer/pinniped-concierge-config unchanged")
+	if len(w.Cluster.Applied) != 1 || strings.Contains(second.ErrOut.String(), "OldClientsBreak") {
+		t.Errorf("the second run applied %d times:\n%s", len(w.Cluster.Applied)-1, second.ErrOut.String())
+	}
+}
+
+func TestSetJSON(t *testing.T) {
+	t.Parallel()
+	w := iptlstest.New(t)
+	w.Obey(t)
+	bundle := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(bundle, w.Ca.CertPEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := runSet(t.Context(), w, func(o *SetOptions) { o.Session.Output, o.Certificate.CABundle = "json", bundle }, "ca-bundle")
+	r.Check(t, 0)
+	var result Result
+	if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil {
+		t.Fatalf("%v in %s", err, r.Out.String())
+	}
+	leaf, _ := certs.ParseBundle(w.Pair.CertPEM)
+	if result.Action != "configured" || result.Certificate.SHA256 != certs.Fingerprint(leaf[0].Raw) || len(result.Changes) != 3 ||
+		len(result.Addresses) != 1 || result.Addresses[0].Problem != "" || !strings.Contains(result.CABundle, "Company CA") {
+		t.Errorf("got %+v", result)
+	}
+	if strings.Contains(r.Out.String()+r.ErrOut.String(), "PRIVATE KEY") {
+		t.Error("a private key is printed")
+	}
+}
+
+func TestSetBundleFromStdin(t *testing.T) {
+	t.Parallel()
+	w := iptlstest.New(t)
+	w.Obey(t)
+	delete(w.Cluster.TLSSecret.Data, "ca.crt")
+	r := runSet(t.Context(), w, func(o *SetOptions) {
+		o.Certificate.CABundle, o.Session.In = "-", strings.NewReader(string(w.Ca.CertPEM()))
+	}, "ca-bundle")
+	r.Check(t, 0, "configured")
+	if got := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.CertificateAuthorityData; !plan.SameBase64(got, w.Ca.CertPEM()) {
+		t.Errorf("certificateAuthorityData is %q", got)
+	}
+}
+
+func TestSetRefuses(t *testing.T) {
+	t.Parallel()
+	other := func(t *testing.T, w *iptlstest.World) *certs.KeyPair {
+		t.Helper()
+		return iptlstest.Serving(t, w.Ca, iptlstest.Loopback())
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*testing.T, *iptlstest.World)
+		code   string
+	}{
+		{"a Secret that does not exist", func(_ *testing.T, w *iptlstest.World) { w.Cluster.TLSSecret = nil }, "SecretNotFound"},
+		{"a half-made Secret", func(_ *testing.T, w *iptlstest.World) { w.Cluster.TLSSecret.Data["tls.crt"] = nil }, "SecretIncomplete"},
+		{"a Secret of another type", func(_ *testing.T, w *iptlstest.World) { w.Cluster.TLSSecret.Type = "example.com/other" }, "SecretIncomplete"},
+		{"another certificate's key", func(t *testing.T, w *iptlstest.World) {
+			t.Helper()
+			w.Cluster.TLSSecret.Data["tls.key"] = other(t, w).KeyPEM
+		}, "KeyMismatch"},
+		{"a wrong name", func(t *testing.T, w *iptlstest.World) {
+			t.Helper()
+			pair := iptlstest.Serving(t, w.Ca, certs.SANs{DNSNames: []string{"other.example.com"}})
+			w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
+		}, "NameNotCovered"},
+		{"an expired certificate", func(t *testing.T, w *iptlstest.World) {
+			t.Helper()
+			pair, err := w.Ca.IssueServing(iptlstest.Loopback(), time.Now().Add(-time.Hour), time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
+		}, "Expired"},
+		{"a certificate that is not valid yet", func(t *testing.T, w *iptlstest.World) {
+			t.Helper()
+			pair, err := w.Ca.IssueServing(iptlstest.Loopback(), time.Now().Add(time.Hour), time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
+		}, "NotYetValid"},
+		{"a CA that does not verify it", func(t *testing.T, w *iptlstest.World) {
+			t.Helper()
+			w.Cluster.TLSSecret.Data["ca.crt"] = iptlstest.NewCA(t, "Other CA").CertPEM()
+		}, "BundleDoesNotVerify"},
+		{"a private key in the CA bundle", func(_ *testing.T, w *iptlstest.World) {
+			w.Cluster.TLSSecret.Data["ca.crt"] = append(w.Cluster.TLSSecret.Data["ca.crt"], w.Pair.KeyPEM...)
+		}, "NotACertificate"},
+		{"a bundle in the spec that is not base64", func(_ *testing.T, w *iptlstest.World) {
+			w.Cluster.Issuer.Spec.ImpersonationProxy.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "x", CertificateAuthorityData: "*"}
+		}, "NotACertificate"},
+		{"breaking old clients of an external certificate", func(t *testing.T, w *iptlstest.World) {
+			t.Helper()
+			w.Cluster.Issuer.Spec.ImpersonationProxy.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "old"}
+			w.Cluster.Report(w.Proxy.URL(), iptlstest.NewCA(t, "Old CA").CertPEM())
+		}, "OldClientsBreak"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := iptlstest.New(t)
+			tt.change(t, w)
+			r := runSet(t.Context(), w, func(o *SetOptions) { o.Session.Output = "json" })
+			r.Check(t, 3, tt.code+":", "nothing was changed")
+			var result Result
+			if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil || result.Action != "refused" || !result.Certificate.Has(certs.Code(tt.code)) {
+				t.Errorf("result %+v, %v", result, err)
+			}
+			if len(w.Cluster.Options) > 0 {
+				t.Error("something was applied")
+			}
+			if strings.Contains(r.Out.String()+r.ErrOut.String(), "PRIVATE KEY-----") {
+				t.Error("a private key is printed")
+			}
+		})
+	}
+}
+
+func TestSetAllow(t *testing.T) {
+	t.Parallel()
+	w := iptlstest.New(t)
+	w.Obey(t)
+	pair := iptlstest.Serving(t, w.Ca, certs.SANs{DNSNames: []string{"other.example.com"}})
+	w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
+	r := runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.Allow = []string{"NameNotCovered"} })
+	r.Check(t, 0, "configured", "allowed: NameNotCovered")
+	if got := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.Verification; got != configv1alpha1.VerificationWarn {
+		t.Errorf("verification is %q, so the agent would refuse what was allowed", got)
+	}
+}
+
+func TestSetDryRun(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"client", "server"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			w := iptlstest.New(t)
+			r := runSet(t.Context(), w, func(o *SetOptions) { o.Flags.DryRun, o.Flags.Diff = kind, true })
+			r.Check(t, 0, "configured ("+kind+" dry run)", "- spec.impersonationProxy.tls.secretName: (none)\n+ spec.impersonationProxy.tls.secretName: proxy-tls")
+			if len(w.Cluster.Applied) > 0 {
+				t.Error("something was stored")
+			}
+			if got := len(w.Cluster.Options); kind == "client" && got != 0 || kind == "server" && (got != 1 || !w.Cluster.Options[0].DryRun) {
+				t.Errorf("asked the API server %d times: %+v", got, w.Cluster.Options)
+			}
+		})
+	}
+}
+
+func TestSetNoticesChanges(t *testing.T) {
+	t.Parallel()
+	t.Run("checks again when the CredentialIssuer changes between reading and applying", func(t *testing.T) {
+		t.Parallel()
+		w := iptlstest.New(t)
+		w.Obey(t)
+		once := false
+		w.Cluster.BeforeApply = func(c *iptlstest.Cluster) {
+			if !once {
+				once = true
+				c.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = "elsewhere.example.com"
+				c.Bump()
+			}
+		}
+		runSet(t.Context(), w, nil).Check(t, 3, "has changed meanwhile", "NameNotCovered", "elsewhere.example.com")
+	})
+	t.Run("goes on when only the status has changed", func(t *testing.T) {
+		t.Parallel()
+		w := iptlstest.New(t)
+		w.Obey(t)
+		times := 0
+		w.Cluster.BeforeApply = func(c *iptlstest.Cluster) {
+			if times++; times < 4 {
+				c.Bump()
+			}
+		}
+		runSet(t.Context(), w, nil).Check(t, 0, "configured")
+	})
+	t.Run("gives up when it changes all the time", func(t *testing.T) {
+		t.Parallel()
+		w := iptlstest.New(t)
+		w.Cluster.BeforeApply = (*iptlstest.Cluster).Bump
+		runSet(t.Context(), w, nil).Check(t, 1, "changing CredentialIssuer")
+	})
+	t.Run("follows a Secret that is renewed while waiting", func(t *testing.T) {
+		t.Parallel()
+		w := iptlstest.New(t)
+		renewed := iptlstest.Serving(t, w.Ca, iptlstest.Loopback())
+		w.Cluster.AfterApply = func(c *iptlstest.Cluster) {
+			c.Report(w.Proxy.URL(), w.Ca.CertPEM())
+			c.TLSSecret.Data["tls.crt"], c.TLSSecret.Data["tls.key"], c.TLSSecret.ResourceVersion = renewed.CertPEM, renewed.KeyPEM, "2"
+			w.Proxy.Serve(t, renewed)
+		}
+		leaf, _ := certs.ParseBundle(renewed.CertPEM)
+		runSet(t.Context(), w, nil).Check(t, 0, "has changed meanwhile", "certificate: SHA-256 "+certs.Fingerprint(leaf[0].Raw))
+	})
+	t.Run("stops when somebody changes the configuration while waiting", func(t *testing.T) {
+		t.Parallel()
+		w := iptlstest.New(t)
+		w.Cluster.AfterApply = func(c *iptlstest.Cluster) {
+			c.Issuer.Spec.ImpersonationProxy.TLS.SecretName = "theirs"
+			c.Bump()
+		}
+		runSet(t.Context(), w, nil).Check(t, 1, "changed by somebody else")
+		if got := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.SecretName; got != "theirs" {
+			t.Errorf("their change was overwritten: %q", got)
+		}
+	})
+}
+
+func TestSetNotConverged(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		agent func(*testing.T, *iptlstest.World) func(*iptlstest.Cluster)
+		says  string
+	}{
+		{"says what the agent reports", func(*testing.T, *iptlstest.World) func(*iptlstest.Cluster) {
+			return func(c *iptlstest.Cluster) {
+				c.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{iptlstest.FailedReport(configv1alpha1.ReasonErrorDuringSetup, "disk full")}
+			}
+		}, "the agent reports ErrorDuringSetup: disk full"},
+		{"says that another bundle is advertised", func(*testing.T, *iptlstest.World) func(*iptlstest.Cluster) {
+			return func(*iptlstest.Cluster) {}
+		}, "still advertises another CA bundle"},
+		{"says that another certificate is presented", func(_ *testing.T, w *iptlstest.World) func(*iptlstest.Cluster) {
+			return func(c *iptlstest.Cluster) { c.Report(w.Proxy.URL(), w.Ca.CertPEM()) }
+		}, "presents another certificate"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := iptlstest.New(t)
+			agent := tt.agent(t, w)
+			w.Cluster.AfterApply = func(c *iptlstest.Cluster) {
+				if len(w.Cluster.Applied) == 1 {
+					agent(c)
+				}
+			}
+			r := runSet(t.Context(), w, func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort })
+			r.Check(t, 5, tt.says, "did not take effect", "was put back")
+			if got := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS; got != nil {
+				t.Errorf("the previous configuration was not put back: %+v", got)
+			}
+		})
+	}
+	t.Run("says that nobody answers", func(t *testing.T) {
+		t.Parallel()
+		w := iptlstest.New(t)
+		nowhere := "127.0.0.1:1"
+		w.Cluster.AfterApply = func(c *iptlstest.Cluster) { c.Report("https://"+nowhere, w.Ca.CertPEM()) }
+		r := runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.ExternalEndpoint, o.Session.Timeout = nowhere, iptlstest.TooShort }, "external-endpoint")
+		r.Check(t, 5, "127.0.0.1:1 could not be asked", "connection refused")
+		if got := w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint; got != w.Proxy.Endpoint() {
+			t.Errorf("the previous endpoint was not put back: %q", got)
+		}
+	})
+	t.Run("leaves it in place when asked to", func(t *testing.T) {
+		t.Parallel()
+		w := iptlstest.New(t)
+		r := runSet(t.Context(), w, func(o *SetOptions) {
+			o.Session.Timeout, o.Flags.NoRollback, o.Session.Output = iptlstest.TooShort, true, "json"
+		})
+		r.Check(t, 5, "--no-rollback")
+		var result Result
+		if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil || result.Action != "not converged" || result.RolledBack || len(result.Problems) == 0 {
+			t.Errorf("result %+v, %v", result, err)
+		}
+		if w.Cluster.Issuer.Spec.ImpersonationProxy.TLS == nil {
+			t.Error("it was put back")
+		}
+	})
+	t.Run("does not wait when told so", func(t *testing.T) {
+		t.Parallel()
+		w := iptlstest.New(t)
+		runSet(t.Context(), w, func(o *SetOptions) { o.Flags.Wait = false }).Check(t, 0, "configured")
+	})
+	t.Run("does not wait for a proxy that is switched off", func(t *testing.T) {
+		t.Parallel()
+		w := iptlstest.New(t)
+		w.Cluster.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{iptlstest.FailedReport(configv1alpha1.ReasonDisabled, "switched off")}
+		runSet(t.Context(), w, nil).Check(t, 0, "configured", "nothing to wait for: switched off")
+	})
+	t.Run("ends when it is interrupted, and says where things stand", func(t *testing.T) {
+		t.Parallel()
+		w := iptlstest.New(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		w.Cluster.AfterApply = func(*iptlstest.Cluster) { cancel() }
+		runSet(ctx, w, nil).Check(t, 130, "the CredentialIssuer is changed")
+	})
+}
+
+func TestSetErrors(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		err  error
+		code int
+		says string
+	}{
+		{"not permitted", &discovery.ForbiddenError{Verb: "patch"}, 4, "not permitted to patch"},
+		{"away", fmt.Errorf("no route: %w", discovery.ErrUnreachable), 1, "no route"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := iptlstest.New(t)
+			w.Cluster.ApplyErr = tt.err
+			runSet(t.Context(), w, nil).Check(t, tt.code, tt.says)
+		})
+	}
+	t.Run("without a CredentialIssuer", func(t *testing.T) {
+		t.Parallel()
+		w := iptlstest.New(t)
+		w.Cluster.Issuer = nil
+		runSet(t.Context(), w, nil).Check(t, 1, "no CredentialIssuer in the cluster")
+	})
+	t.Run("finds the usual namespace when the cluster does not tell", func(t *testing.T) {
+		t.Parallel()
+		w := iptlstest.New(t)
+		w.Obey(t)
+		w.Cluster.NamespaceErr = discovery.ErrForbidden
+		runSet(t.Context(), w, nil).Check(t, 0, "configured")
+	})
+	t.Run("a Secret of another namespace", func(t *testing.T) {
+		t.Parallel()
+		w := iptlstest.New(t)
+		runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.Secret = "elsewhere/a/b" }).Check(t, 2, "is not NAMESPACE/NAME")
+		w.Obey(t)
+		runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.Secret = "pinniped-concierge/proxy-tls" }).Check(t, 0, "configured")
+	})
+	t.Run("a load balancer address without a load balancer", func(t *testing.T) {
+		t.Parallel()
+		w := iptlstest.New(t)
+		runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.LoadBalancerIP = "203.0.113.7" }, "load-balancer-ip").Check(t, 2, "type None")
+	})
+}
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name    string
+		change  func(*SetOptions)
+		changed []string
+		says    string // empty: fine
+	}{
+		{name: "takes the least", change: func(*SetOptions) {}},
+		{name: "needs a Secret", change: func(o *SetOptions) { o.Certificate.Secret = "" }, says: "--secret is missing"},
+		{name: "says what the Secret is for", change: func(o *SetOptions) { o.Certificate.Secret, o.Cert, o.Key = "", "x.pem", "y.pem" }, says: "write the certificate into"},
+		{name: "knows its formats", change: func(o *SetOptions) { o.Session.Output = "xml" }, says: `invalid value "xml" for --output`},
+		{name: "knows its dry runs", change: func(o *SetOptions) { o.Flags.DryRun = "yes" }, says: `invalid value "yes" for --dry-run`},
+		{name: "refuses unknown codes", change: func(o *SetOptions) { o.Certificate.Allow = []string{"Nothing"} }, says: "there is no such code"},
+		{name: "refuses codes that cannot be allowed", change: func(o *SetOptions) { o.Certificate.Allow = []string{"KeyMismatch"} }, says: "cannot be let through"},
+		{name: "refuses a URL", change: func(o *SetOptions) { o.Certificate.ExternalEndpoint = "https://x" }, says: "EndpointInvalid"},
+		{name: "refuses what is no address", change: func(o *SetOptions) { o.Certificate.LoadBalancerIP = "1.2.3" }, changed: []string{"load-balancer-ip"}, says: "not an IP address"},
+		{name: "refuses two sources of the bundle", change: func(o *SetOptions) { o.Certificate.CAFromSecret = true }, changed: []string{"ca-bundle"}, says: "exclude each other"},
+		{name: "refuses a bad suffix", change: func(o *SetOptions) { o.Session.Suffix = "x" }, says: "invalid API group suffix"},
+		{name: "refuses a bundle that is not there", change: func(o *SetOptions) { o.Certificate.CABundle = "/nowhere/ca.pem" }, changed: []string{"ca-bundle"}, says: "no such file"},
+		{name: "refuses an empty bundle", change: func(o *SetOptions) { o.Certificate.CABundle = "-" }, changed: []string{"ca-bundle"}, says: "is empty"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := &iptlstest.World{Cluster: &iptlstest.Cluster{}}
+			r := &iptlstest.Run{}
+			o := optionsFor(w, r, tt.changed...)
+			tt.change(o)
+			if r.Err = o.Validate(); r.Err == nil {
+				r.Err = o.Complete()
+			}
+			if tt.says == "" {
+				r.Check(t, 0)
+				return
+			}
+			r.Check(t, 2, tt.says)
+		})
+	}
+}
+
+func TestSetOfTheAgentsOwnCopy(t *testing.T) {
+	t.Parallel()
+	w := iptlstest.New(t)
+	runSet(t.Context(), w, func(o *SetOptions) {
+		o.Certificate.Secret = "pinniped-concierge-impersonation-proxy-last-good-certificate"
+	}).
+		Check(t, 2, "is the copy that the agent itself keeps", "name the Secret that the certificate comes from")
+	if len(w.Cluster.WithoutRecords()) > 0 {
+		t.Error("something was applied")
+	}
+}
+
+func optionsFor(w *iptlstest.World, r *iptlstest.Run, changed ...string) *SetOptions {
+	return &SetOptions{
+		Session: sessiontest.New(w, r), Flags: Flags{DryRun: session.DryRunNone, Wait: true},
+		Certificate: session.CertificateFlags{Secret: "proxy-tls", Changed: iptlstest.Given(changed...)},
+	}
+}
+
+// set runs the command as the command line does.
+func runSet(ctx context.Context, w *iptlstest.World, change func(*SetOptions), changed ...string) *iptlstest.Run {
+	r := &iptlstest.Run{}
+	o := optionsFor(w, r, changed...)
+	if change != nil {
+		change(o)
+	}
+	return r.Do(ctx, o)
+}

@@ -1,0 +1,23 @@
+package change
+
+import (
+	"context"
+	"time"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session/sessiontest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/status"
+)
+
+func runStatus(ctx context.Context, w *iptlstest.World, network session.Network) *iptlstest.Run {
+	return sessiontest.Run(ctx, w, func(s *session.Session) factory.Command {
+		s.Network = network
+		return &status.Options{Session: s, Interval: time.Second, Current: func(factory.ClusterFlags) (*factory.Cluster, error) {
+			return &factory.Cluster{Raw: clientcmdapi.NewConfig()}, nil
+		}}
+	})
+}

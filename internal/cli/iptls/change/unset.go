@@ -1,0 +1,90 @@
+package change
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// UnsetOptions is everything `pinniped ip-tls unset` needs; a test fills it directly.
+type UnsetOptions struct {
+	Session *session.Session
+	Flags   Flags
+
+	request plan.Request
+}
+
+// NewUnsetCommand returns `pinniped ip-tls unset`.
+func NewUnsetCommand(f *factory.Factory) *cobra.Command {
+	o := &UnsetOptions{Session: session.New(f)}
+	cmd := &cobra.Command{
+		Use:   "unset",
+		Short: "Go back to the certificate that the agent generates",
+		Long: `Go back to the certificate that the agent generates: remove spec.impersonationProxy.tls from the CredentialIssuer, whoever set it.
+The Secret stays, and so do the external endpoint and the rest of the configuration.
+
+The agent's own CA takes the place of the CA bundle that is advertised now. Kubeconfigs that do not trust it stop working, and the
+command says so before it changes anything (--dry-run changes nothing at all). Kubeconfigs from the time before "ip-tls set" work
+again, as the agent keeps its CA.
+
+Then the command waits until the agent reports that CA and every address of the endpoint presents a certificate which the CA
+verifies. If that does not happen in time, the previous configuration is put back.
+
+Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 4 not permitted by the cluster, 5 did not take effect in time,
+124 timed out before anything was changed, 130 interrupted.`,
+		Example: `  # Who would have to get a new kubeconfig?
+  pinniped ip-tls unset --dry-run --diff
+
+  pinniped ip-tls unset
+
+  # In a script
+  pinniped ip-tls unset --timeout 5m -o json`,
+		Args: factory.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return factory.Execute(cmd.Context(), o)
+		},
+	}
+	o.Flags.AddFlags(cmd, f, o.Session)
+	return cmd
+}
+
+// Validate checks the flags before anything is read.
+func (o *UnsetOptions) Validate() error { return o.Flags.Validate(o.Session) }
+
+// Complete loads the kubeconfig.
+func (o *UnsetOptions) Complete() error { return o.Session.Open() }
+
+// Run looks, removes, waits and prints.
+func (o *UnsetOptions) Run(ctx context.Context) error {
+	return doAndPrint(ctx, &o.request, Change{Session: o.Session, Flags: o.Flags, Verb: o})
+}
+
+// Evaluate reads the configuration and the CA that will be advertised.
+func (o *UnsetOptions) Evaluate(ctx context.Context, _ bool) (*Proposal, error) {
+	issuer, err := o.Session.ReadIssuer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	st, err := o.Session.GatherGenerated(ctx, issuer, o.request.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	wanted := *issuer.Spec.ImpersonationProxy
+	wanted.TLS = nil
+	p := plan.EvaluateTarget(o.request, st, wanted)
+	Say(o.Session.Progress, st, p)
+	return &Proposal{Snapshot: st, Plan: p}, nil
+}
+
+// Apply removes the block, no matter which manager owns it.
+func (o *UnsetOptions) Apply(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error) {
+	return Merge(ctx, o.Session.Cluster, p, o.Flags.DryRun)
+}
+
+// Name is what records call the command.
+func (o *UnsetOptions) Name() string { return "unset" }

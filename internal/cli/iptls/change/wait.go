@@ -1,0 +1,217 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// observation is what one look at cluster and endpoint showed.
+type observation struct {
+	view      plan.AgentView
+	addresses []Address
+	skipped   []string
+	hint      string   // what to do about what an address presents
+	problems  []string // why it is not as it should be; empty when it is
+}
+
+// waitAndReport waits until the configuration is in effect, and fills the result with what was seen. When that does not
+// happen in time, it puts the previous configuration back.
+func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *configv1alpha1.CredentialIssuer, result *Result) error {
+	task := c.Session.Progress.Start("Waiting for the impersonation proxy to present the certificate")
+	started := c.Session.Now()
+	seen, err := c.await(ctx, p, task)
+	result.Certificate, result.CABundle = p.Plan.Report, describeAdvertised(p.Plan) // of a Secret that was renewed meanwhile
+	if err == nil {
+		switch {
+		case seen.view.Disabled:
+			task.Done("The impersonation proxy is switched off, so there is nothing to wait for: %s", seen.view.Problem)
+		default:
+			task.Done("%s presents the certificate at %d of %d addresses after %s", seen.view.At.URL, len(seen.addresses), len(seen.addresses)+len(seen.skipped),
+				c.Session.Now().Sub(started).Round(100*time.Millisecond))
+		}
+		for _, address := range seen.skipped {
+			c.Session.Progress.Warn("%s was not looked at: there is no route to it from here", address)
+		}
+		if seen.view.Message != "" {
+			c.Session.Progress.Warn("the agent reports: %s", seen.view.Message)
+		}
+		result.Endpoint, result.Addresses = seen.view.At.URL, seen.addresses
+		return nil
+	}
+	task.Stop()
+	if errors.Is(err, context.Canceled) {
+		c.Session.Progress.Warn("interrupted: %s", interruptedHint(p.Plan, applied))
+		return fmt.Errorf("waiting for the impersonation proxy to present the certificate: %w", err)
+	}
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return c.notConverged(ctx, p, applied, result, seen)
+}
+
+func interruptedHint(p *plan.Plan, applied *configv1alpha1.CredentialIssuer) string {
+	if applied == nil {
+		return "nothing was changed"
+	}
+	changed := "the CredentialIssuer is changed"
+	if others := slices.DeleteFunc(slices.Clone(p.Changes), plan.FieldChange.OfSecret); len(others) == 0 && len(p.Changes) > 0 {
+		changed = fmt.Sprintf("Secret %q is changed", p.Request.Secret)
+	} else if len(others) < len(p.Changes) {
+		changed = fmt.Sprintf("Secret %q and the CredentialIssuer are changed", p.Request.Secret)
+	}
+	return changed + "; run the command again to see whether the change has taken effect"
+}
+
+// await looks until everything is as it should be, or ctx is over; then it returns the last look.
+func (c *Change) await(ctx context.Context, p *Proposal, task *ui.Task) (observation, error) {
+	var last observation
+	for {
+		seen, err := c.observe(ctx, p)
+		if err != nil {
+			return last, err
+		}
+		if err := factory.Over(ctx); err != nil {
+			// What a look at the end of its time shows is mostly that its time was over.
+			if last.problems == nil {
+				last = seen
+			}
+			return last, err
+		}
+		if last = seen; len(seen.problems) == 0 || seen.view.Disabled {
+			return seen, nil
+		}
+		if err := c.followSecret(ctx, p); err != nil {
+			return last, err
+		}
+		task.Update("Waiting: %s", seen.problems[0])
+		timer := time.NewTimer(c.Session.Poll)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return last, ctx.Err()
+		case <-timer.C:
+		}
+	}
+}
+
+// followSecret notices a Secret that changes while it is waited for, as renewals do, and checks what is in it now.
+func (c *Change) followSecret(ctx context.Context, p *Proposal) error {
+	if p.Snapshot.Secret == nil {
+		return nil // nothing is waited for but what the agent makes itself
+	}
+	name := p.Plan.Request.SecretName()
+	secret, err := c.Session.Cluster.Secret(ctx, name.Namespace, name.Name)
+	if err != nil || secret.ResourceVersion == p.Snapshot.Secret.ResourceVersion {
+		return nil // the next look tells what is wrong
+	}
+	p.Snapshot.Secret = secret
+	c.Session.Stamp(p.Snapshot)
+	found := &plan.Snapshot{Issuer: p.Snapshot.Issuer, Secret: secret, Service: p.Snapshot.Service, Now: p.Snapshot.Now, ServerTime: p.Snapshot.ServerTime}
+	again := plan.EvaluateTarget(p.Plan.Request, found, p.Plan.Wanted)
+	if again.Report.SHA256 == p.Plan.Report.SHA256 && certs.SameBundle(again.Bundle, p.Plan.Bundle) {
+		return nil
+	}
+	c.Session.Progress.Info("Secret %q has changed meanwhile: checking it again", p.Plan.Request.Secret)
+	Say(c.Session.Progress, p.Snapshot, again)
+	if err := plan.Refusal(again.Report, "the CredentialIssuer is left as it is now; "); err != nil {
+		return err
+	}
+	p.Plan.Report, p.Plan.Bundle = again.Report, again.Bundle
+	return nil
+}
+
+// observe looks once. An error means that looking again is no use.
+func (c *Change) observe(ctx context.Context, proposal *Proposal) (observation, error) {
+	issuerName, p := proposal.Snapshot.Issuer.Name, proposal.Plan
+	issuer, err := c.Session.Cluster.CredentialIssuer(ctx, issuerName)
+	switch {
+	case errors.Is(err, discovery.ErrForbidden), errors.Is(err, discovery.ErrUnauthorized):
+		return observation{}, session.WithCodes(fmt.Errorf("reading the status: %w", err))
+	case err != nil:
+		return observation{problems: []string{err.Error()}}, nil
+	}
+	if spec := issuer.Spec.ImpersonationProxy; spec == nil || len(plan.ChangesBetween(*spec, p.Wanted)) > 0 {
+		return observation{}, ui.WithHint(fmt.Errorf("CredentialIssuer %q was changed by somebody else while waiting", issuerName),
+			"see who it was: kubectl get credentialissuer %s -o yaml --show-managed-fields", issuerName)
+	}
+	bundle := p.Expected(issuer)
+	seen := observation{view: plan.ReadStatus(issuer, p.Wanted, bundle)}
+	if p.Generated && len(bundle) == 0 && seen.view.Problem == "" {
+		seen.view.Problem = "the agent does not advertise its own CA yet"
+	}
+	if seen.view.Problem != "" {
+		seen.problems = append(seen.problems, seen.view.Problem)
+	}
+	if seen.view.At.Host == "" || p.Generated && len(bundle) == 0 {
+		return seen, nil
+	}
+	c.askEndpoint(ctx, p, bundle, &seen)
+	if serving := issuer.Status.ServingCertificate; serving != nil {
+		if problem := plan.ReplicaProblem(serving, p.Report.SHA256); problem != "" {
+			seen.problems = append(seen.problems, problem)
+		}
+	}
+	if len(seen.problems) == 0 {
+		p.Bundle = bundle
+	}
+	return seen, nil
+}
+
+// askEndpoint compares what every address presents with what it should.
+func (c *Change) askEndpoint(ctx context.Context, p *plan.Plan, bundle []byte, seen *observation) {
+	served, skipped, err := session.Probe(ctx, c.Session.Network, seen.view.At)
+	if err != nil {
+		seen.problems = append(seen.problems, fmt.Sprintf("resolving %q: %s", seen.view.At.Host, err))
+		return
+	}
+	seen.skipped = skipped
+	want := certs.Expected{SHA256: p.Report.SHA256, Host: seen.view.At.Host, Bundle: bundle, Now: c.Session.Now()}
+	for _, one := range served {
+		address := Address{Address: one.Address}
+		if len(one.Chain) > 0 {
+			address.SHA256 = certs.Fingerprint(one.Chain[0].Raw)
+		}
+		problems := certs.CheckServed(want, []certs.Served{one})
+		problems = withoutAllowed(problems, p.Report)
+		if len(problems) > 0 {
+			address.Problem = problems[0].Message
+			seen.problems = append(seen.problems, problems[0].Message)
+			seen.hint = problems[0].Hint
+		}
+		seen.addresses = append(seen.addresses, address)
+	}
+	if len(served) == 0 {
+		seen.problems = append(seen.problems, fmt.Sprintf("%q resolves to no address", seen.view.At.Host))
+	}
+}
+
+// withoutAllowed drops what an allowed error necessarily brings about: the right certificate is presented, but clients
+// cannot verify it.
+func withoutAllowed(problems []certs.Finding, report certs.Report) []certs.Finding {
+	allowed := false
+	for _, finding := range report.Findings {
+		allowed = allowed || finding.Allowed
+	}
+	if !allowed {
+		return problems
+	}
+	var kept []certs.Finding
+	for _, problem := range problems {
+		if !strings.Contains(problem.Message, "presents the right certificate") {
+			kept = append(kept, problem)
+		}
+	}
+	return kept
+}

@@ -1,0 +1,404 @@
+package check
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// Options is everything `pinniped ip-tls check` needs; a test fills it directly.
+type Options struct {
+	Session     *session.Session
+	Certificate session.CertificateFlags
+
+	Cert, Key string   // paths
+	Names     []string // beside --cert: names under which clients connect
+	Endpoint  string   // HOST or HOST:PORT to look at
+	At        string
+	Timeline  bool
+	Style     ui.Style
+	Version   string // of the program, for SARIF
+
+	request plan.Request
+	at      time.Time // zero: now
+}
+
+// checkFormats are the values of --output.
+func checkFormats() []string { return []string{"text", "table", "json", "yaml", "junit", "sarif"} }
+
+// NewCommand returns `pinniped ip-tls check`.
+func NewCommand(f *factory.Factory) *cobra.Command {
+	o := &Options{Session: session.New(f), Version: f.Version}
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Check the certificate in front of the impersonation proxy, and change nothing",
+		Long: `Check a certificate as "pinniped ip-tls set" does, and change nothing. Which one:
+
+  - without flags, the one that is configured in the cluster. --secret, --ca-bundle, --external-endpoint and the like say what
+    would be if these were given to "ip-tls set".
+  - with --cert, the one in a file. No cluster is asked. Without --key or --name, what needs these is left out, and the result
+    says so.
+  - with --endpoint, the one that each address of a host presents right now. No cluster is asked. It is verified with --ca-bundle,
+    else with the system roots of this machine.
+
+--at judges for another time than now. --timeline also tells what will go wrong when nobody renews anything, and when first.
+
+The output formats junit and sarif are for CI systems.
+
+Exit codes: 0 nothing refuses the certificate, 1 failed, 2 wrong usage, 3 a check found an error, 4 not permitted by the cluster,
+124 timed out, 130 interrupted.`,
+		Example: `  # What is configured, and what would be with another Secret
+  pinniped ip-tls check
+  pinniped ip-tls check --secret proxy-tls-new --ca-bundle old-and-new-ca.pem
+
+  # Files, in a pipeline before they are merged
+  pinniped ip-tls check --cert fullchain.pem --key key.pem --ca-bundle company-ca.pem --name proxy.example.com -o junit
+
+  # What the endpoint presents right now
+  pinniped ip-tls check --endpoint proxy.example.com:8443 --ca-bundle company-ca.pem
+
+  # Will it hold over the holidays? When does it break first?
+  pinniped ip-tls check --at 2027-01-07
+  pinniped ip-tls check --timeline`,
+		Args: factory.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Certificate.Changed, o.Style = cmd.Flags().Changed, f.Style(f.Out)
+			return factory.Execute(cmd.Context(), o)
+		},
+	}
+	flags := cmd.Flags()
+	o.Certificate.AddFlags(cmd, "a Secret: NAME in the agent's namespace, or NAMESPACE/NAME (default: the configured one)",
+		`CA bundle that clients verify with: a PEM file, or "-" for stdin (default: as in the cluster; with --cert and --endpoint, the system roots)`)
+	flags.StringVar(&o.Cert, "cert", "", `file with the certificate, then its intermediates, in PEM ("-" for stdin)`)
+	flags.StringVar(&o.Key, "key", "", `file with the private key, in PEM`)
+	flags.StringArrayVar(&o.Names, "name", nil, "with --cert: DNS name or IP address under which clients connect (repeatable)")
+	flags.StringVar(&o.Endpoint, "endpoint", "", "HOST or HOST:PORT: check what each of its addresses presents")
+	flags.StringVar(&o.At, "at", "", "judge for this time: 2027-01-31 or 2027-01-31T08:00:00Z (default: now)")
+	flags.BoolVar(&o.Timeline, "timeline", false, "also tell what will go wrong, and when first, if nothing is renewed")
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
+		"name": cobra.NoFileCompletions, "endpoint": cobra.NoFileCompletions, "at": cobra.NoFileCompletions,
+	})
+	o.Session.AddFlags(cmd, f, 30*time.Second, checkFormats()...)
+	o.Session.CompleteSecrets(cmd, f)
+	return cmd
+}
+
+// Validate checks the flags before anything is read.
+func (o *Options) Validate() error {
+	if err := o.Session.Validate(checkFormats()...); err != nil {
+		return err
+	}
+	if err := o.Certificate.Validate(); err != nil {
+		return err
+	}
+	if err := o.validateSource(); err != nil {
+		return err
+	}
+	if err := session.ValidateEndpoint("endpoint", o.Endpoint); err != nil {
+		return err
+	}
+	for _, name := range o.Names {
+		if err := validateName(name); err != nil {
+			return err
+		}
+	}
+	if o.At == "" {
+		return nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		at, err := time.Parse(layout, o.At)
+		if err == nil {
+			o.at = at
+			return nil
+		}
+	}
+	return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --at: not a time", o.At)), "write 2027-01-31, or 2027-01-31T08:00:00Z")
+}
+
+func validateName(name string) error {
+	if _, err := netip.ParseAddr(name); err == nil {
+		return nil
+	}
+	_, port, err := certs.ParseEndpoint(name)
+	if inner := errors.Unwrap(err); inner != nil {
+		err = inner // without "endpoint", which it is not
+	}
+	if err == nil && port != "" {
+		err = errors.New("it has a port")
+	}
+	if err != nil {
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --name: %w", name, err)), "write a DNS name or an IP address, without a port")
+	}
+	return nil
+}
+
+// validateSource wants one source of the certificate, and no flag that has no meaning with it.
+func (o *Options) validateSource() error {
+	for _, source := range []struct {
+		flag     string
+		excluded []string
+	}{
+		{"cert", []string{"endpoint", "secret", "ca-from-secret", "load-balancer-ip"}},
+		{"endpoint", []string{"cert", "key", "secret", "ca-from-secret", "external-endpoint", "load-balancer-ip", "name"}},
+	} {
+		if !o.Certificate.Changed(source.flag) {
+			continue
+		}
+		for _, other := range source.excluded {
+			if o.Certificate.Changed(other) {
+				return ui.Usage(fmt.Errorf("--%s and --%s exclude each other", source.flag, other))
+			}
+		}
+		return nil
+	}
+	for _, flag := range []string{"key", "name"} {
+		if o.Certificate.Changed(flag) {
+			return ui.WithHint(ui.Usage(fmt.Errorf("--%s needs --cert", flag)), "give the file with the certificate, too: --cert fullchain.pem")
+		}
+	}
+	return nil
+}
+
+// Complete turns the flags into a request. It loads the kubeconfig only when the cluster will be asked.
+func (o *Options) Complete() error {
+	err := session.OneFromStdin(map[string]string{"cert": o.Cert, "key": o.Key, "ca-bundle": o.Certificate.CABundle})
+	if err != nil {
+		return err
+	}
+	if o.request, err = o.Certificate.Request(o.Session.In); err != nil {
+		return err
+	}
+	if o.Certificate.Changed("cert") || o.Certificate.Changed("endpoint") {
+		o.Session.Progress = o.Session.NewProgress()
+		return nil
+	}
+	return o.Session.Open()
+}
+
+// Run gathers, judges and prints.
+func (o *Options) Run(ctx context.Context) error {
+	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
+	defer cancel()
+	var result *Result
+	var err error
+	switch {
+	case o.Certificate.Changed("cert"):
+		result, err = o.checkFiles()
+	case o.Certificate.Changed("endpoint"):
+		result, err = o.checkEndpoint(ctx)
+	default:
+		result, err = o.checkCluster(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	result.conclude(o.Timeline)
+	if err := o.print(result); err != nil {
+		return err
+	}
+	return plan.Refusal(certs.Report{Findings: result.findings()}, "")
+}
+
+// now is the time for which the certificate is judged.
+func (o *Options) now() time.Time {
+	if o.at.IsZero() {
+		return o.Session.Now()
+	}
+	return o.at
+}
+
+// checkCluster judges what is configured, or what would be.
+func (o *Options) checkCluster(ctx context.Context) (*Result, error) {
+	req := o.request
+	if err := o.Session.Locate(ctx, &req); err != nil {
+		return nil, err
+	}
+	st, err := o.Session.Gather(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	if err := session.Fits(req, st.Issuer); err != nil {
+		return nil, err
+	}
+	if err := plan.FitsSecret(req, st.Secret); err != nil {
+		return nil, err
+	}
+	req.Secret = st.SecretName
+	if req.Secret == "" {
+		return o.checkGenerated(ctx, st)
+	}
+	if !o.at.IsZero() {
+		st.Now, st.ServerTime = o.at, time.Time{}
+	}
+	p := plan.Evaluate(req, st)
+	result := o.newResult("cluster", p.Bundle)
+	result.CredentialIssuer = st.Issuer.Name
+	subject := Subject{Name: fmt.Sprintf("Secret %s", req.SecretName()), Certificate: p.Report}
+	if st.Secret != nil {
+		subject.Timeline = o.timeline(p.Input(st))
+	}
+	result.Subjects = []Subject{subject}
+	return result, nil
+}
+
+func (o *Options) newResult(source string, bundle []byte) *Result {
+	return &Result{Source: source, At: o.now().UTC(), CABundle: plan.DescribePEMOrNone(bundle)}
+}
+
+func (o *Options) timeline(in certs.Input) []certs.Event {
+	if !o.Timeline {
+		return nil
+	}
+	return certs.Timeline(in)
+}
+
+// checkGenerated judges what the endpoint presents while the agent serves a certificate of its own.
+func (o *Options) checkGenerated(ctx context.Context, st *plan.Snapshot) (*Result, error) {
+	info := plan.ProxyInfo(st.Issuer)
+	if info == nil {
+		return nil, ui.WithHint(fmt.Errorf("CredentialIssuer %q names no certificate, and the agent advertises no endpoint at which it would serve its own", st.Issuer.Name),
+			"name the Secret to check with --secret, or see %q", "pinniped ip-tls status")
+	}
+	at, err := plan.ParseAdvertised(info.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	result, err := o.checkAddresses(ctx, at, plan.Previous(st.Issuer).Bundle)
+	if err == nil {
+		result.CredentialIssuer = st.Issuer.Name
+	}
+	return result, err
+}
+
+// checkEndpoint judges what the addresses of --endpoint present.
+func (o *Options) checkEndpoint(ctx context.Context) (*Result, error) {
+	host, port, err := certs.ParseEndpoint(o.Endpoint)
+	if err != nil {
+		return nil, ui.Usage(err)
+	}
+	return o.checkAddresses(ctx, plan.Endpoint{Host: host, Port: cmp.Or(port, "443")}, o.request.Bundle)
+}
+
+func (o *Options) checkAddresses(ctx context.Context, at plan.Endpoint, bundle []byte) (*Result, error) {
+	result := o.newResult("endpoint", bundle)
+	result.NotChecked = []string{"the private key: only the server has it"}
+	served, skipped, err := session.Probe(ctx, o.Session.Network, at)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("looking at %s: %w", at, ctx.Err())
+	}
+	if err != nil {
+		served = []certs.Served{{Address: at.String(), Err: err}}
+	}
+	for _, address := range skipped {
+		result.NotChecked = append(result.NotChecked, address+": there is no route to it from here")
+	}
+	if len(served) == 0 {
+		result.Subjects = []Subject{{Name: at.String(), Certificate: certs.Report{Findings: certs.CheckServed(certs.Expected{Host: at.Host}, nil)}}}
+	}
+	for _, same := range alike(served) {
+		result.Subjects = append(result.Subjects, o.checkServed(at, bundle, same))
+	}
+	if leaves := distinctLeaves(served); leaves > 1 {
+		f := certs.NewFinding(certs.EndpointServesOther, fmt.Sprintf("the addresses of %s present %d different certificates", at, leaves))
+		f.Severity = certs.SeverityWarning // while a new one is being rolled out, that is as it should be
+		last := &result.Subjects[len(result.Subjects)-1].Certificate
+		last.Findings = append(last.Findings, f)
+	}
+	return result, nil
+}
+
+// checkServed judges one chain that some addresses present, or why they present none.
+func (o *Options) checkServed(at plan.Endpoint, bundle []byte, same []certs.Served) Subject {
+	addresses := make([]string, len(same))
+	for i, one := range same {
+		addresses[i] = one.Address
+	}
+	subject := Subject{Name: strings.Join(addresses, ", ")}
+	if len(same[0].Chain) == 0 {
+		subject.Certificate.Findings = certs.CheckServed(certs.Expected{Host: at.Host, Now: o.now()}, same)
+		return subject
+	}
+	var chain bytes.Buffer
+	for _, certificate := range same[0].Chain {
+		_ = pem.Encode(&chain, &pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw}) // a Buffer takes everything
+	}
+	in := certs.Input{
+		CertPEM: chain.Bytes(), NoKey: true, Bundle: bundle, Names: []certs.Name{{Value: at.Host, Source: "the endpoint"}},
+		Now: o.now(), Allow: o.request.Allow,
+	}
+	subject.Certificate, subject.Timeline = certs.Check(in), o.timeline(in)
+	return subject
+}
+
+// alike puts those together that presented the same, in the order of their first addresses.
+func alike(served []certs.Served) [][]certs.Served {
+	var groups [][]certs.Served
+	for _, one := range served {
+		place := slices.IndexFunc(groups, func(group []certs.Served) bool {
+			return len(one.Chain) > 0 && slices.EqualFunc(group[0].Chain, one.Chain, (*x509.Certificate).Equal)
+		})
+		if place < 0 {
+			groups = append(groups, []certs.Served{one})
+			continue
+		}
+		groups[place] = append(groups[place], one)
+	}
+	return groups
+}
+
+func distinctLeaves(served []certs.Served) int {
+	leaves := map[string]bool{}
+	for _, one := range served {
+		if len(one.Chain) > 0 {
+			leaves[certs.Fingerprint(one.Chain[0].Raw)] = true
+		}
+	}
+	return len(leaves)
+}
+
+// checkFiles judges files only.
+func (o *Options) checkFiles() (*Result, error) {
+	limits := certs.DefaultLimits()
+	chain, err := session.ReadPEMFile("the certificate", o.Cert, o.Session.In, limits.ChainBytes)
+	if err != nil {
+		return nil, err
+	}
+	in := certs.Input{
+		CertPEM: chain, NoKey: !o.Certificate.Changed("key"), Bundle: o.request.Bundle, Endpoint: o.Certificate.ExternalEndpoint,
+		Now: o.now(), Allow: o.request.Allow,
+	}
+	result := o.newResult("files", in.Bundle)
+	if in.NoKey {
+		result.NotChecked = append(result.NotChecked, "the private key, and a handshake with it: give it with --key")
+	} else if in.KeyPEM, err = session.ReadPEMFile("the private key", o.Key, o.Session.In, limits.KeyBytes); err != nil {
+		return nil, err
+	}
+	for _, name := range o.Names {
+		in.Names = append(in.Names, certs.Name{Value: name, Source: "--name"})
+	}
+	if len(in.Names) == 0 && in.Endpoint == "" {
+		result.NotChecked = append(result.NotChecked, "the names under which clients connect: give each with --name")
+	}
+	result.NotChecked = append(result.NotChecked, "kubeconfigs handed out so far: only the cluster knows their CA bundle")
+	result.Subjects = []Subject{{Name: o.Cert, Certificate: certs.Check(in), Timeline: o.timeline(in)}}
+	if o.Cert != "-" {
+		result.Subjects[0].file = o.Cert
+	}
+	return result, nil
+}

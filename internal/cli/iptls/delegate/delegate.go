@@ -1,0 +1,262 @@
+package delegate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+)
+
+// Options is everything `pinniped ip-tls delegate` needs; a test fills it directly.
+type Options struct {
+	Session *session.Session
+	Grant   Grant
+
+	Revoke bool
+	DryRun string
+}
+
+// NewCommand returns `pinniped ip-tls delegate`.
+func NewCommand(f *factory.Factory) *cobra.Command {
+	o := &Options{Session: session.New(f)}
+	cmd := &cobra.Command{
+		Use:   "delegate NAMESPACE/NAME",
+		Short: "Permit the agent to use a Secret of another namespace",
+		Long: `Permit the agent to serve the certificate in a Secret of another namespace, for example a wildcard certificate that several
+teams share. It is for the owner of that namespace, and makes three objects there, by server-side apply:
+
+  - a Role that permits to get, list and watch this one Secret, and nothing else
+  - a RoleBinding of that Role to the agent's service account
+  - a TLSCertificateDelegation that names the Secret and the agent's namespace
+
+The agent asks for all of it again and again. As soon as one piece is gone (--revoke removes all of them), it stops to serve that
+certificate, within five seconds, and serves the one that it generates. It never copies the Secret.
+
+With --dry-run=client and --to, no cluster is asked: -o yaml then prints the objects for "kubectl apply" or GitOps.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 4 not permitted by the cluster, 124 timed out, 130 interrupted.`,
+		Example: `  pinniped ip-tls delegate shared/wildcard-tls
+  pinniped ip-tls set --secret shared/wildcard-tls --external-endpoint proxy.example.com
+
+  # For GitOps: only print the objects, and ask no cluster
+  pinniped ip-tls delegate shared/wildcard-tls --to pinniped-concierge --dry-run -o yaml > delegation.yaml
+
+  # Take it back
+  pinniped ip-tls delegate shared/wildcard-tls --revoke`,
+		Args:              oneSecret,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Grant.Secret = args[0]
+			return factory.Execute(cmd.Context(), o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&o.Revoke, "revoke", false, "take the permission back: remove the objects that this command has made")
+	flags.StringVar(&o.DryRun, "dry-run", session.DryRunNone, `change nothing: "client" only tells what would be done, "server" also lets the API server validate`)
+	flags.Lookup("dry-run").NoOptDefVal = session.DryRunClient
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
+		"dry-run": factory.CompleteValues(session.DryRunNone, session.DryRunClient, session.DryRunServer),
+	})
+	o.Grant.addFlags(cmd)
+	o.Session.AddFlags(cmd, f, 30*time.Second, "text", "json", "yaml")
+	return cmd
+}
+
+// Validate checks the argument and the flags before anything is read.
+func (o *Options) Validate() error {
+	if err := o.Session.Validate("text", "json", "yaml"); err != nil {
+		return err
+	}
+	if err := factory.CheckOneOf("dry-run", o.DryRun, session.DryRunNone, session.DryRunClient, session.DryRunServer); err != nil {
+		return err
+	}
+	return o.Grant.validate()
+}
+
+// Complete loads the kubeconfig, where the cluster will be asked.
+func (o *Options) Complete() error {
+	if o.DryRun == session.DryRunClient && !o.Revoke && cmp.Or(o.Grant.To, o.Session.Namespace) != "" {
+		o.Session.Progress = o.Session.NewProgress()
+		return nil
+	}
+	return o.Session.Open()
+}
+
+// Run makes or removes the objects, and prints them.
+func (o *Options) Run(ctx context.Context) error {
+	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
+	defer cancel()
+	agent, err := o.Grant.agent(ctx, o.Session)
+	if err != nil {
+		return session.WithCodes(err)
+	}
+	if agent.Namespace == o.Grant.secret.Namespace {
+		return ui.WithHint(ui.Usage(fmt.Errorf("the Secret %q is in the agent's own namespace, where it needs no delegation", o.Grant.secret)),
+			"use it with: pinniped ip-tls set --secret %s", o.Grant.secret.Name)
+	}
+	objects := delegation.Grant{Secret: o.Grant.secret, Namespace: agent.Namespace, ServiceAccount: agent.Name}.Objects()
+	if o.Revoke {
+		return o.revoke(ctx, agent, objects)
+	}
+	done := map[string]string{}
+	if o.DryRun != session.DryRunClient {
+		if done, err = o.apply(ctx, objects); err != nil {
+			return session.WithCodes(err)
+		}
+	}
+	if o.DryRun == session.DryRunNone {
+		o.Session.Progress.Done("The agent in namespace %q may use Secret %q: pinniped ip-tls set --secret %s", agent.Namespace, o.Grant.secret, o.Grant.secret)
+	}
+	return o.print(objects, func(object map[string]any) string { return cmp.Or(done[describe(object)], actionApplied) })
+}
+
+// What was done with an object.
+const (
+	actionApplied = "applied"
+	actionKept    = "unchanged"
+)
+
+// apply makes the objects, and tells what it did with each. That the kind is missing is found out before anything is made.
+func (o *Options) apply(ctx context.Context, objects []map[string]any) (map[string]string, error) {
+	if err := o.kindIsThere(ctx); err != nil {
+		return nil, err
+	}
+	done := map[string]string{}
+	for _, object := range objects {
+		before := o.version(ctx, object)
+		err := o.Session.Cluster.ApplyGrant(ctx, object, discovery.ApplyOptions{FieldManager: plan.FieldManager, DryRun: o.DryRun == session.DryRunServer})
+		switch {
+		case errors.Is(err, discovery.ErrNotFound):
+			return nil, ui.WithHint(fmt.Errorf("making %s: %w", describe(object), err), "is there a namespace %q?", o.Grant.secret.Namespace)
+		case err != nil:
+			return nil, fmt.Errorf("making %s: %w", describe(object), err)
+		}
+		done[describe(object)] = actionApplied
+		if before != "" && o.DryRun == session.DryRunNone && o.version(ctx, object) == before {
+			done[describe(object)] = actionKept
+		}
+	}
+	return done, nil
+}
+
+// version is the resourceVersion of what is there; empty when nothing is, or when it may not be looked at: whoever may make an object
+// need not be permitted to read it.
+func (o *Options) version(ctx context.Context, object map[string]any) string {
+	found, err := o.Session.Cluster.Grant(ctx, object)
+	if err != nil {
+		return ""
+	}
+	metadata, _ := found["metadata"].(map[string]any)
+	version, _ := metadata["resourceVersion"].(string)
+	return version
+}
+
+const kindHint = "install the kind: kubectl apply --server-side -k deploy/tlscertificatedelegation of pinniped's repository, or Contour, which brings it"
+
+func (o *Options) kindIsThere(ctx context.Context) error {
+	_, err := o.Session.Cluster.Delegations(ctx, o.Grant.secret.Namespace)
+	switch {
+	case errors.Is(err, discovery.ErrNotFound):
+		return ui.WithHint(fmt.Errorf("the cluster has no %ss (%s/%s), so that nothing can be delegated", delegation.Kind, delegation.Group, delegation.Version), kindHint)
+	case errors.Is(err, discovery.ErrForbidden):
+		return nil // whoever may make them need not be permitted to list them
+	}
+	return err
+}
+
+// revoke removes the objects, the delegation first, and says when others still permit the same.
+func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, objects []map[string]any) error {
+	removed := []map[string]any{}
+	for i := len(objects) - 1; i >= 0; i-- {
+		object := objects[i]
+		found, err := o.Session.Cluster.Grant(ctx, object)
+		if errors.Is(err, discovery.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return session.WithCodes(fmt.Errorf("looking for %s: %w", describe(object), err))
+		}
+		if !ours(found) {
+			o.Session.Progress.Warn("%s is not of this command, and is left as it is", describe(object))
+			continue
+		}
+		if o.DryRun != session.DryRunClient {
+			err := o.Session.Cluster.DeleteGrant(ctx, found, o.DryRun == session.DryRunServer)
+			if err != nil && !errors.Is(err, discovery.ErrNotFound) {
+				return session.WithCodes(fmt.Errorf("removing %s: %w", describe(object), err))
+			}
+		}
+		removed = append(removed, object)
+	}
+	if len(removed) == 0 {
+		o.Session.Progress.Info("There is nothing to remove")
+	}
+	if o.DryRun == session.DryRunNone {
+		o.stillPermitted(ctx, agent)
+	}
+	return o.print(removed, func(map[string]any) string { return "removed" })
+}
+
+// stillPermitted warns about other delegations of the same Secret. It is no error when these may not be looked at.
+func (o *Options) stillPermitted(ctx context.Context, agent types.NamespacedName) {
+	all, err := o.Session.Cluster.Delegations(ctx, o.Grant.secret.Namespace)
+	if err != nil {
+		return
+	}
+	if decision := delegation.Decide(o.Grant.secret, agent.Namespace, all); decision.Permitted {
+		o.Session.Progress.Warn("%s %q still delegates Secret %q to namespace %q", delegation.Kind, decision.By, o.Grant.secret, agent.Namespace)
+	}
+}
+
+func ours(object map[string]any) bool {
+	metadata, _ := object["metadata"].(map[string]any)
+	labels, _ := metadata["labels"].(map[string]any)
+	for key, value := range delegation.Labels() {
+		if labels[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// describe names an object as kubectl does: role.rbac.authorization.k8s.io/NAME.
+func describe(object map[string]any) string {
+	group, _, _ := strings.Cut(fmt.Sprint(object["apiVersion"]), "/")
+	metadata, _ := object["metadata"].(map[string]any)
+	return fmt.Sprintf("%s.%s/%v in namespace %v", strings.ToLower(fmt.Sprint(object["kind"])), group, metadata["name"], metadata["namespace"])
+}
+
+// print writes the objects to stdout, as kubectl takes them, or what was done with them.
+func (o *Options) print(objects []map[string]any, done func(object map[string]any) string) error {
+	if o.Session.Output == "json" {
+		return o.Session.Write(map[string]any{"apiVersion": "v1", "kind": "List", "items": objects}, nil)
+	}
+	format := o.Session.Output
+	o.Session.Output = "text" // a list is no stream of documents
+	return o.Session.Write(objects, func() ([]byte, error) {
+		if format == "yaml" {
+			return delegation.YAML(objects)
+		}
+		suffix := ""
+		if o.DryRun != session.DryRunNone {
+			suffix = fmt.Sprintf(" (%s dry run)", o.DryRun)
+		}
+		var out strings.Builder
+		for _, object := range objects {
+			fmt.Fprintf(&out, "%s %s%s\n", describe(object), done(object), suffix)
+		}
+		return []byte(out.String()), nil
+	})
+}

@@ -1,0 +1,292 @@
+package delegate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// Answers of a check of `ip-tls explain`.
+const (
+	answerYes     = "yes"
+	answerNo      = "no"
+	answerUnknown = "unknown"
+)
+
+// The checks.
+const (
+	checkDelegation = "delegation"
+	checkRBAC       = "rbac"
+	checkSecret     = "secret" // decides nothing
+)
+
+// Explanation is what `ip-tls explain` prints with `-o json` and `-o yaml`. Scripts rely on its fields.
+type Explanation struct {
+	Secret plan.SecretRef `json:"secret"`
+	// Agent is the agent's service account.
+	Agent plan.SecretRef `json:"serviceAccount"`
+	// Permitted is "yes", "no" or "unknown": whether that agent may use that Secret.
+	Permitted string `json:"permitted"`
+	// Outcome is in one word why not; empty when it is not known.
+	Outcome delegation.Outcome `json:"outcome,omitempty"`
+	Checks  []ExplainedCheck   `json:"checks"`
+	// NearMisses are delegations that look as if they were meant to permit it.
+	NearMisses []delegation.NearMiss `json:"nearMisses,omitempty"`
+	// Manifest is the YAML to ask the owner for; empty when nothing is missing.
+	Manifest string `json:"manifest,omitempty"`
+}
+
+// ExplainedCheck is one condition, and whether it holds.
+type ExplainedCheck struct {
+	Name    string `json:"check"`
+	Answer  string `json:"answer"`
+	Message string `json:"message"`
+}
+
+// ExplainOptions is everything `pinniped ip-tls explain` needs; a test fills it directly.
+type ExplainOptions struct {
+	Session *session.Session
+	Grant   Grant
+	Style   ui.Style
+}
+
+// NewExplainCommand returns `pinniped ip-tls explain`.
+func NewExplainCommand(f *factory.Factory) *cobra.Command {
+	o := &ExplainOptions{Session: session.New(f)}
+	cmd := &cobra.Command{
+		Use:   "explain NAMESPACE/NAME",
+		Short: "Explain why the agent may or may not use a Secret of another namespace",
+		Long: `Explain why the agent may or may not serve the certificate in a Secret of another namespace:
+
+  - whether a TLSCertificateDelegation in that namespace names the Secret and the agent's namespace, and which delegations look as
+    if they were meant to
+  - whether RBAC lets the agent's service account read that one Secret
+
+What you may not look at is said to be unknown. Whether the Secret exists is told only if you may read it yourself; the agent does
+not ask before it is permitted. When something is missing, the YAML to ask the owner of the namespace for is printed, too.
+
+Exit codes: 0 permitted, 1 failed, 2 wrong usage, 3 not permitted, 4 not everything may be looked at, 124 timed out, 130 interrupted.`,
+		Example: `  pinniped ip-tls explain shared/wildcard-tls
+  pinniped ip-tls explain shared/wildcard-tls --to pinniped-concierge -o json
+
+  # Only the YAML to ask for
+  pinniped ip-tls delegate shared/wildcard-tls --dry-run -o yaml`,
+		Args:              oneSecret,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Grant.Secret, o.Style = args[0], f.Style(f.Out)
+			return factory.Execute(cmd.Context(), o)
+		},
+	}
+	o.Grant.addFlags(cmd)
+	o.Session.AddFlags(cmd, f, 30*time.Second, explainFormats()...)
+	return cmd
+}
+
+func explainFormats() []string { return []string{"text", "table", "json", "yaml"} }
+
+// Validate checks the argument and the flags before anything is read.
+func (o *ExplainOptions) Validate() error {
+	if err := o.Session.Validate(explainFormats()...); err != nil {
+		return err
+	}
+	return o.Grant.validate()
+}
+
+// Complete loads the kubeconfig.
+func (o *ExplainOptions) Complete() error { return o.Session.Open() }
+
+// Run looks, decides and prints.
+func (o *ExplainOptions) Run(ctx context.Context) error {
+	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
+	defer cancel()
+	agent, err := o.Grant.agent(ctx, o.Session)
+	if err != nil {
+		return session.WithCodes(err)
+	}
+	explanation, err := o.explain(ctx, agent)
+	if err != nil {
+		return session.WithCodes(err)
+	}
+	if err := o.Session.Write(explanation, func() ([]byte, error) { return o.table(explanation) }); err != nil {
+		return err
+	}
+	switch explanation.Permitted {
+	case answerYes:
+		return nil
+	case answerNo:
+		err := fmt.Errorf("%s: Secret %q may not be used from namespace %q: %s", certs.SecretNotPermitted, o.Grant.secret, agent.Namespace, explanation.missing())
+		return ui.WithExitCode(ui.WithHint(err, "%s", o.hint(explanation)), ui.ExitRefused)
+	default:
+		return ui.WithExitCode(ui.WithHint(errors.New("whether it is permitted is not known"), "ask the owner of namespace %q to run the same command", o.Grant.secret.Namespace), ui.ExitNotPermitted)
+	}
+}
+
+// missing tells in one line what a permission lacks.
+func (e *Explanation) missing() string {
+	var all []string
+	for _, check := range e.Checks {
+		if check.Name != checkSecret && check.Answer == answerNo {
+			all = append(all, check.Message)
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+func (o *ExplainOptions) hint(explanation *Explanation) string {
+	if explanation.Outcome == delegation.NoDelegations {
+		return kindHint
+	}
+	return fmt.Sprintf("ask the owner of namespace %q for the objects above, or to run: pinniped ip-tls delegate %s --to %s", o.Grant.secret.Namespace, o.Grant.secret, explanation.Agent.Namespace)
+}
+
+// explain finds out all that the caller may see.
+func (o *ExplainOptions) explain(ctx context.Context, agent types.NamespacedName) (*Explanation, error) {
+	e := &Explanation{Secret: plan.SecretRef(o.Grant.secret), Agent: plan.SecretRef(agent), Permitted: answerYes, Outcome: delegation.Permitted}
+	if agent.Namespace == o.Grant.secret.Namespace {
+		e.add(checkDelegation, answerYes, "none is needed: it is the agent's own namespace")
+		return e, o.addSecret(ctx, e)
+	}
+	if err := o.addDelegation(ctx, e); err != nil {
+		return nil, err
+	}
+	if err := o.addRBAC(ctx, e, agent); err != nil {
+		return nil, err
+	}
+	if e.Permitted != answerYes {
+		objects := delegation.Grant{Secret: o.Grant.secret, Namespace: agent.Namespace, ServiceAccount: agent.Name}.Objects()
+		manifest, err := delegation.YAML(objects)
+		if err != nil {
+			return nil, err
+		}
+		e.Manifest = string(manifest)
+	}
+	return e, o.addSecret(ctx, e)
+}
+
+func (e *Explanation) add(name, answer, format string, args ...any) {
+	e.Checks = append(e.Checks, ExplainedCheck{Name: name, Answer: answer, Message: fmt.Sprintf(format, args...)})
+}
+
+// deny notes that something is missing; the first reason stays. A no weighs more than what is unknown.
+func (e *Explanation) deny(outcome delegation.Outcome) {
+	if e.Permitted != answerNo {
+		e.Permitted, e.Outcome = answerNo, outcome
+	}
+}
+
+func (e *Explanation) doubt() {
+	if e.Permitted == answerYes {
+		e.Permitted, e.Outcome = answerUnknown, ""
+	}
+}
+
+// addDelegation looks in all namespaces, for near misses, or else in the Secret's.
+func (o *ExplainOptions) addDelegation(ctx context.Context, e *Explanation) error {
+	all, err := o.Session.Cluster.Delegations(ctx, "")
+	if errors.Is(err, discovery.ErrForbidden) {
+		all, err = o.Session.Cluster.Delegations(ctx, o.Grant.secret.Namespace)
+	}
+	switch {
+	case errors.Is(err, discovery.ErrNotFound):
+		e.add(checkDelegation, answerNo, "the cluster has no %ss (%s/%s)", delegation.Kind, delegation.Group, delegation.Version)
+		e.deny(delegation.NoDelegations)
+		return nil
+	case errors.Is(err, discovery.ErrForbidden):
+		e.add(checkDelegation, answerUnknown, "you may not list %ss in namespace %q", delegation.Kind, o.Grant.secret.Namespace)
+		e.doubt()
+		return nil
+	case err != nil:
+		return err
+	}
+	decision := delegation.Decide(o.Grant.secret, e.Agent.Namespace, all)
+	if decision.Permitted {
+		e.add(checkDelegation, answerYes, "%s %q names it for namespace %q", delegation.Kind, decision.By, e.Agent.Namespace)
+		return nil
+	}
+	e.NearMisses = decision.NearMisses
+	e.add(checkDelegation, answerNo, "no %s in namespace %q names it for namespace %q", delegation.Kind, o.Grant.secret.Namespace, e.Agent.Namespace)
+	e.deny(delegation.NotDelegated)
+	return nil
+}
+
+func (o *ExplainOptions) addRBAC(ctx context.Context, e *Explanation, agent types.NamespacedName) error {
+	allowed, err := o.Session.Cluster.MayReadSecret(ctx, agent, o.Grant.secret)
+	switch {
+	case errors.Is(err, discovery.ErrForbidden):
+		e.add(checkRBAC, answerUnknown, "you may not ask what service account %q may do (SubjectAccessReview)", agent)
+		e.doubt()
+	case err != nil:
+		return err
+	case allowed:
+		e.add(checkRBAC, answerYes, "service account %q may list and watch the Secret of this name", agent)
+	default:
+		e.add(checkRBAC, answerNo, "service account %q may not list and watch the Secret of this name", agent)
+		e.deny(delegation.NotReadable)
+	}
+	return nil
+}
+
+// addSecret tells about the Secret what the caller may read. It decides nothing.
+func (o *ExplainOptions) addSecret(ctx context.Context, e *Explanation) error {
+	secret, err := o.Session.Cluster.Secret(ctx, o.Grant.secret.Namespace, o.Grant.secret.Name)
+	switch {
+	case errors.Is(err, discovery.ErrForbidden):
+		e.add(checkSecret, answerUnknown, "you may not read it yourself, so that nothing is said about it")
+	case errors.Is(err, discovery.ErrNotFound):
+		e.add(checkSecret, answerNo, "it does not exist")
+	case err != nil:
+		return err
+	case len(secret.Data[corev1.TLSCertKey]) == 0 || len(secret.Data[corev1.TLSPrivateKeyKey]) == 0:
+		e.add(checkSecret, answerNo, "it exists, of type %s, but has no tls.crt or no tls.key", secret.Type)
+	default:
+		e.add(checkSecret, answerYes, "it exists, of type %s; see also: pinniped ip-tls check --secret %s", secret.Type, o.Grant.secret)
+	}
+	return nil
+}
+
+func (o *ExplainOptions) table(e *Explanation) ([]byte, error) {
+	var out strings.Builder
+	rows := make([][]string, 0, len(e.Checks))
+	for _, check := range e.Checks {
+		rows = append(rows, []string{check.Name, o.colour(check.Answer), check.Message})
+	}
+	if err := ui.Table(&out, []string{"check", "answer", "message"}, rows); err != nil {
+		return nil, err
+	}
+	if len(e.NearMisses) > 0 {
+		out.WriteString("\nDelegations that miss it:\n")
+		for _, miss := range e.NearMisses {
+			fmt.Fprintf(&out, "  %s: %s\n", miss.Delegation, miss.Message)
+		}
+	}
+	if e.Manifest != "" {
+		fmt.Fprintf(&out, "\nWhat the owner of namespace %q can apply to permit it:\n\n%s", o.Grant.secret.Namespace, e.Manifest)
+	}
+	return []byte(out.String()), nil
+}
+
+func (o *ExplainOptions) colour(answer string) string {
+	switch answer {
+	case answerYes:
+		return o.Style.Good(answer)
+	case answerNo:
+		return o.Style.Bad(answer)
+	default:
+		return o.Style.Caution(answer)
+	}
+}

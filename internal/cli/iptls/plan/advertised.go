@@ -1,0 +1,104 @@
+package plan
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// AdvertisedBundle returns the bundle that the agent will advertise: the spec's, else the Secret's.
+func AdvertisedBundle(tls configv1alpha1.ImpersonationProxyTLSSpec, secret *corev1.Secret) ([]byte, error) {
+	if tls.CertificateAuthorityData == "" {
+		if secret == nil {
+			return nil, nil
+		}
+		return secret.Data[CABundleKey], nil
+	}
+	bundle, err := base64.StdEncoding.DecodeString(strings.TrimSpace(tls.CertificateAuthorityData))
+	if err != nil {
+		return nil, fmt.Errorf("%s is not base64", FieldBundle)
+	}
+	return bundle, nil
+}
+
+// SameBase64 says whether data is the base64 of a bundle with the same certificates.
+func SameBase64(data string, bundle []byte) bool {
+	if data == "" {
+		return false
+	}
+	decoded, err := base64.StdEncoding.DecodeString(strings.TrimSpace(data))
+	return err == nil && certs.SameBundle(decoded, bundle)
+}
+
+// ProxyStrategy returns what the agent reports about the impersonation proxy; nil when it has not yet.
+func ProxyStrategy(issuer *configv1alpha1.CredentialIssuer) *configv1alpha1.CredentialIssuerStrategy {
+	for i := range issuer.Status.Strategies {
+		if issuer.Status.Strategies[i].Type == configv1alpha1.StrategyImpersonationProxy {
+			return &issuer.Status.Strategies[i]
+		}
+	}
+	return nil
+}
+
+// ProxyInfo returns the endpoint and the bundle that are advertised; nil when none are.
+func ProxyInfo(issuer *configv1alpha1.CredentialIssuer) *configv1alpha1.ImpersonationProxyInfo {
+	if strategy := ProxyStrategy(issuer); strategy != nil && strategy.Frontend != nil {
+		return strategy.Frontend.ImpersonationProxyInfo
+	}
+	return nil
+}
+
+// Previous returns what clients verify with until now. Where the agent's generated certificate was served, a change of
+// the CA is part of the change that is asked for.
+func Previous(issuer *configv1alpha1.CredentialIssuer) certs.Previous {
+	info := ProxyInfo(issuer)
+	if info == nil {
+		return certs.Previous{}
+	}
+	bundle, err := base64.StdEncoding.DecodeString(info.CertificateAuthorityData)
+	if err != nil {
+		return certs.Previous{}
+	}
+	// It is served also while an external certificate was asked for and refused.
+	generated := issuer.Spec.ImpersonationProxy.TLS == nil || IsGenerated(bundle)
+	return certs.Previous{Advertised: true, Bundle: bundle, Generated: generated}
+}
+
+// IsGenerated says whether a CA bundle is the CA that an agent makes for itself.
+func IsGenerated(bundle []byte) bool {
+	members, _ := certs.ParseBundle(bundle)
+	return len(members) == 1 && members[0].Subject.CommonName == GeneratedCAName
+}
+
+// clientNames returns every name that clients use besides the external endpoint, each with where it comes from.
+func clientNames(st *Snapshot, wanted configv1alpha1.ImpersonationProxySpec) []certs.Name {
+	service := st.Service
+	moving := wanted.Service.LoadBalancerIP != st.Issuer.Spec.ImpersonationProxy.Service.LoadBalancerIP
+	if moving && ServiceType(&wanted) == configv1alpha1.ServiceTypeLoadBalancer {
+		service = nil // its addresses go
+	}
+	return append(servingcert.ClientNames(wanted, service), advertisedName(st, wanted, moving)...)
+}
+
+// advertisedName returns the name in kubeconfigs handed out so far, as far as these can go on working.
+func advertisedName(st *Snapshot, wanted configv1alpha1.ImpersonationProxySpec, moving bool) []certs.Name {
+	info := ProxyInfo(st.Issuer)
+	if info == nil {
+		return nil
+	}
+	replaced := wanted.ExternalEndpoint != st.Issuer.Spec.ImpersonationProxy.ExternalEndpoint || moving
+	if replaced && Previous(st.Issuer).Generated {
+		return nil // those kubeconfigs trust the generated CA, and must be made anew anyway
+	}
+	at, err := ParseAdvertised(info.Endpoint)
+	if err != nil {
+		return nil
+	}
+	return []certs.Name{{Value: at.Host, Source: "advertised in status.strategies"}}
+}

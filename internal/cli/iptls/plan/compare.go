@@ -1,0 +1,47 @@
+package plan
+
+import (
+	"strings"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// FieldChange is one field that changes. Values are for people: a CA bundle is described, not shown.
+type FieldChange struct {
+	Field string `json:"field"`
+	From  string `json:"from"`
+	To    string `json:"to"`
+}
+
+// ChangesBetween lists the fields that differ.
+func ChangesBetween(from, to configv1alpha1.ImpersonationProxySpec) []FieldChange {
+	var before, after configv1alpha1.ImpersonationProxyTLSSpec
+	if from.TLS != nil {
+		before = *from.TLS
+	}
+	if to.TLS != nil {
+		after = *to.TLS
+	}
+	var changes []FieldChange
+	add := func(field, old, changed string) {
+		if old != changed {
+			changes = append(changes, FieldChange{Field: field, From: old, To: changed})
+		}
+	}
+	add(FieldSecret, before.SecretName, after.SecretName)
+	if before.CertificateAuthorityData != after.CertificateAuthorityData { // their descriptions may be the same
+		changes = append(changes, FieldChange{
+			Field: FieldBundle, From: DescribeBundle(before.CertificateAuthorityData), To: DescribeBundle(after.CertificateAuthorityData),
+		})
+	}
+	add(fieldVerification, string(before.Verification), string(after.Verification))
+	add(fieldEndpoint, from.ExternalEndpoint, to.ExternalEndpoint)
+	add(fieldLoadBalancerIP, from.Service.LoadBalancerIP, to.Service.LoadBalancerIP)
+	return changes
+}
+
+// SecretField is what the Field of a change in a Secret begins with.
+const SecretField = "secret/"
+
+// OfSecret says whether it is a key of the Secret that changes.
+func (c FieldChange) OfSecret() bool { return strings.HasPrefix(c.Field, SecretField) }

@@ -1,0 +1,81 @@
+package plan
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// ownsField says whether our field manager owns the field.
+func ownsField(issuer *configv1alpha1.CredentialIssuer, path []string) bool {
+	return slices.ContainsFunc(issuer.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Manager == FieldManager && EntryOwns(entry, path)
+	})
+}
+
+// EntryOwns says whether an entry of managedFields has the field at path. The fields of the status do not count.
+func EntryOwns(entry metav1.ManagedFieldsEntry, path []string) bool {
+	if entry.FieldsV1 == nil || entry.Subresource != "" {
+		return false
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields); err != nil {
+		return false
+	}
+	for _, part := range path {
+		next, ok := fields["f:"+part].(map[string]any)
+		if !ok {
+			return false
+		}
+		fields = next
+	}
+	return true
+}
+
+// OtherManagers returns who else declares what the changed fields are to be, and may put them back: tools that apply
+// (GitOps), and programs. A person with kubectl edit is not meant.
+func OtherManagers(issuer *configv1alpha1.CredentialIssuer, changes []FieldChange) []string {
+	var managers []string
+	for _, entry := range issuer.ManagedFields {
+		person := entry.Operation == metav1.ManagedFieldsOperationUpdate && strings.HasPrefix(entry.Manager, "kubectl-")
+		if entry.Manager == FieldManager || person || slices.Contains(managers, entry.Manager) {
+			continue
+		}
+		for _, change := range changes {
+			if !change.OfSecret() && EntryOwns(entry, pathOf(change.Field)) {
+				managers = append(managers, entry.Manager)
+				break
+			}
+		}
+	}
+	return managers
+}
+
+// ManagersOf returns who, besides us, manages one of the fields, a person's tools included.
+func ManagersOf(issuer *configv1alpha1.CredentialIssuer, fields []string) []string {
+	var managers []string
+	for _, entry := range issuer.ManagedFields {
+		if entry.Manager == FieldManager || slices.Contains(managers, entry.Manager) {
+			continue
+		}
+		if slices.ContainsFunc(fields, func(field string) bool { return EntryOwns(entry, pathOf(field)) }) {
+			managers = append(managers, entry.Manager)
+		}
+	}
+	return managers
+}
+
+func pathOf(field string) []string {
+	switch field {
+	case fieldEndpoint:
+		return endpointPath()
+	case fieldLoadBalancerIP:
+		return loadBalancerIPPath()
+	default:
+		return tlsPath()
+	}
+}

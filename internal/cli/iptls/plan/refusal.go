@@ -1,0 +1,41 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// errRefused marks a refusal by a check.
+var errRefused = errors.New("the certificate is refused")
+
+// Refusal returns the error for a report that refuses. done says what the command has done then.
+func Refusal(report certs.Report, done string) error {
+	errs := report.Errors()
+	if len(errs) == 0 {
+		return nil
+	}
+	first := errs[0]
+	text := fmt.Errorf("%w: %s", errRefused, first)
+	if more := len(errs) - 1; more > 0 {
+		text = fmt.Errorf("%w (and %d more, see above)", text, more)
+	}
+	return ui.WithExitCode(ui.WithHint(text, "%s", refusalHint(first, done)), ui.ExitRefused)
+}
+
+// NothingChanged begins the hint of a command that has refused before it changed anything.
+const NothingChanged = "nothing was changed; "
+
+func refusalHint(first certs.Finding, done string) string {
+	hint := first.Hint
+	if hint != "" {
+		hint += "; "
+	}
+	hint += done + fmt.Sprintf("run %q for more", "pinniped explain "+string(first.Code))
+	if first.CanBeAllowed() {
+		hint += fmt.Sprintf(", or give --allow %s if you accept the consequence", first.Code)
+	}
+	return hint
+}

@@ -1,0 +1,57 @@
+package plan
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// Request is what the flags ask for.
+type Request struct {
+	Namespace        string  // the agent's
+	Secret           string  // NAME, or NAMESPACE/NAME of another namespace, as the spec has it
+	Bundle           []byte  // of --ca-bundle
+	BundleGiven      bool    // --ca-bundle
+	BundleFromSecret bool    // --ca-from-secret
+	SystemRoots      bool    // --system-roots
+	Endpoint         *string // --external-endpoint
+	LoadBalancerIP   *string // --load-balancer-ip
+	Allow            []certs.Code
+	// withoutVerification is set for a CredentialIssuer that has no such field, as Pinniped's.
+	WithoutVerification bool
+}
+
+// SecretName returns the Secret that the request names, which locate has checked.
+func (r Request) SecretName() types.NamespacedName {
+	name, _ := delegation.SecretName(r.Secret, r.Namespace)
+	return name
+}
+
+// FitsSecret says whether the Secret has what the request wants to be advertised.
+func FitsSecret(r Request, secret *corev1.Secret) error {
+	if secret == nil {
+		return nil // a check says so
+	}
+	has := len(secret.Data[CABundleKey]) > 0
+	name := secret.Namespace + "/" + secret.Name
+	switch {
+	case r.BundleFromSecret && !has:
+		return ui.WithExitCode(ui.WithHint(fmt.Errorf("the Secret %q has no ca.crt that could be advertised", name),
+			"give the CA bundle as a file with --ca-bundle, or --system-roots if the certificate is of a public CA"), ui.ExitRefused)
+	case r.SystemRoots && has:
+		return ui.WithExitCode(ui.WithHint(fmt.Errorf("the Secret %q has a ca.crt, which the agent advertises to clients in place of their system roots", name),
+			`remove it: kubectl patch secret %s --namespace %s --type=json -p='[{"op":"remove","path":"/data/ca.crt"}]'`, secret.Name, secret.Namespace), ui.ExitRefused)
+	}
+	return nil
+}
+
+// SecretRef names a Secret.
+type SecretRef struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}

@@ -1,0 +1,49 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// Snapshot is what was found in the cluster.
+type Snapshot struct {
+	Issuer     *configv1alpha1.CredentialIssuer
+	SecretName string          // empty: the agent's generated certificate
+	Secret     *corev1.Secret  // nil when there is none
+	Permission []certs.Finding // about a Secret of another namespace; one that refuses means that the Secret was not read
+	Service    *corev1.Service // in front of the proxy; nil when there is none
+	Resolved   []netip.Addr    // of the external endpoint, where a load balancer's address is asked for
+	// generatedCA is the CA that the agent will serve with, as PEM; nil when it is not known, or not asked for.
+	GeneratedCA []byte
+	// Clients is what clients verify with until now; nil for what the status advertises.
+	Clients    *certs.Previous
+	Now        time.Time
+	ServerTime time.Time
+}
+
+// NotPermitted says whether the Secret is of another namespace and may not be used.
+func (st *Snapshot) NotPermitted() bool {
+	return slices.ContainsFunc(st.Permission, certs.Finding.Refuses)
+}
+
+// ServiceType is the configured type, or the default.
+func ServiceType(spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.ImpersonationProxyServiceType {
+	if spec.Service.Type == "" {
+		return configv1alpha1.ServiceTypeLoadBalancer
+	}
+	return spec.Service.Type
+}
+
+// clients is what clients verify with until now.
+func (st *Snapshot) clients() certs.Previous {
+	if st.Clients != nil {
+		return *st.Clients
+	}
+	return Previous(st.Issuer)
+}

@@ -1,0 +1,68 @@
+package plan
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// AgentView is what the status says about a wanted configuration.
+type AgentView struct {
+	At       Endpoint
+	Problem  string // why it does not say that the configuration is in effect; empty when it does
+	Disabled bool   // the proxy is switched off: nothing will be served
+	Message  string // of a success with warnings
+}
+
+// ReadStatus compares the agent's report with what is wanted.
+func ReadStatus(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.ImpersonationProxySpec, bundle []byte) AgentView {
+	strategy := ProxyStrategy(issuer)
+	switch {
+	case strategy == nil:
+		return AgentView{Problem: "the agent has not reported anything about the impersonation proxy yet"}
+	case strategy.Reason == configv1alpha1.ReasonDisabled:
+		return AgentView{Disabled: true, Problem: strategy.Message}
+	case strategy.Status != configv1alpha1.StrategySuccess:
+		return AgentView{Problem: fmt.Sprintf("the agent reports %s: %s", strategy.Reason, strategy.Message)}
+	}
+	info := ProxyInfo(issuer)
+	if info == nil {
+		return AgentView{Problem: "the agent reports success, but no endpoint"}
+	}
+	at, err := ParseAdvertised(info.Endpoint)
+	if err != nil {
+		return AgentView{Problem: err.Error()}
+	}
+	view := AgentView{At: at}
+	if _, warnings, found := strings.Cut(strategy.Message, ", but: "); found {
+		view.Message = warnings
+	}
+	if problem := wrongEndpoint(at, wanted.ExternalEndpoint); problem != "" {
+		view.Problem = problem
+		return view
+	}
+	reported, err := base64.StdEncoding.DecodeString(info.CertificateAuthorityData)
+	if err != nil || !certs.SameBundle(reported, bundle) {
+		view.Problem = fmt.Sprintf("the agent still advertises another CA bundle: %s", OrNone(DescribePEMOrNone(reported)))
+	}
+	return view
+}
+
+// ReplicaProblem says why not every replica serves the certificate, as the agent reports it; empty when each does. Without
+// a fingerprint, any certificate will do that is the same everywhere.
+func ReplicaProblem(serving *configv1alpha1.ServingCertificateStatus, sha256 string) string {
+	switch {
+	case sha256 != "" && serving.SHA256 != sha256:
+		return fmt.Sprintf("the agent still serves another certificate, SHA-256 %.16s", serving.SHA256)
+	case serving.ServingReplicas >= serving.Replicas:
+		return ""
+	}
+	problem := fmt.Sprintf("%d of %d replicas of the agent serve the certificate", serving.ServingReplicas, serving.Replicas)
+	if len(serving.OtherReplicas) > 0 {
+		problem += fmt.Sprintf("; %s does not: %s", serving.OtherReplicas[0].Name, serving.OtherReplicas[0].Message)
+	}
+	return problem
+}

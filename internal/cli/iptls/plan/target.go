@@ -1,0 +1,109 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// Target is the part of a configuration that these commands change. Records and plans keep it, so its JSON is a format.
+type Target struct {
+	TLS              *configv1alpha1.ImpersonationProxyTLSSpec `json:"tls"`
+	ExternalEndpoint string                                    `json:"externalEndpoint"`
+	LoadBalancerIP   string                                    `json:"loadBalancerIP"`
+}
+
+// TargetOf returns the part of spec that these commands change.
+func TargetOf(spec *configv1alpha1.ImpersonationProxySpec) Target {
+	copied := spec.DeepCopy()
+	return Target{TLS: copied.TLS, ExternalEndpoint: copied.ExternalEndpoint, LoadBalancerIP: copied.Service.LoadBalancerIP}
+}
+
+// In returns spec with the target's values.
+func (t Target) In(spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.ImpersonationProxySpec {
+	changed := spec.DeepCopy()
+	changed.TLS, changed.ExternalEndpoint, changed.Service.LoadBalancerIP = t.TLS.DeepCopy(), t.ExternalEndpoint, t.LoadBalancerIP
+	return *changed
+}
+
+// Digested returns the target with a CA bundle replaced by its hash: enough to see that it is another one.
+func (t Target) Digested() Target {
+	if t.TLS != nil && t.TLS.CertificateAuthorityData != "" {
+		t.TLS = t.TLS.DeepCopy()
+		t.TLS.CertificateAuthorityData = "sha256:" + certs.Fingerprint([]byte(t.TLS.CertificateAuthorityData))
+	}
+	return t
+}
+
+// MergePatch is a merge patch that gives the fields of issuer which differ from t the values of t, whoever owns them, and
+// sets annotations; one that is nil is removed. The resourceVersion makes the API server refuse when the object has
+// changed since it was read, so that fields and annotations are written together or not at all.
+func MergePatch(issuer *configv1alpha1.CredentialIssuer, t Target, annotations map[string]any) (map[string]any, error) {
+	now := TargetOf(issuer.Spec.ImpersonationProxy)
+	proxy := map[string]any{}
+	if !reflect.DeepEqual(now.TLS, t.TLS) {
+		block, err := replaced(now.TLS, t.TLS)
+		if err != nil {
+			return nil, err
+		}
+		proxy["tls"] = block
+	}
+	if now.ExternalEndpoint != t.ExternalEndpoint {
+		proxy["externalEndpoint"] = orNull(t.ExternalEndpoint)
+	}
+	if now.LoadBalancerIP != t.LoadBalancerIP {
+		proxy["service"] = map[string]any{"loadBalancerIP": orNull(t.LoadBalancerIP)}
+	}
+	metadata := map[string]any{"resourceVersion": issuer.ResourceVersion}
+	if len(annotations) > 0 {
+		metadata["annotations"] = annotations
+	}
+	patch := map[string]any{"metadata": metadata}
+	if len(proxy) > 0 {
+		patch["spec"] = map[string]any{"impersonationProxy": proxy}
+	}
+	return patch, nil
+}
+
+func orNull(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
+}
+
+// replaced is the merge patch that turns one tls block into another; nil removes it.
+func replaced(from, to *configv1alpha1.ImpersonationProxyTLSSpec) (any, error) {
+	if to == nil {
+		return nil, nil
+	}
+	before, err := asMap(from)
+	if err != nil {
+		return nil, err
+	}
+	after, err := asMap(to)
+	if err != nil {
+		return nil, err
+	}
+	for key := range before {
+		if _, kept := after[key]; !kept {
+			after[key] = nil
+		}
+	}
+	return after, nil
+}
+
+func asMap(block *configv1alpha1.ImpersonationProxyTLSSpec) (map[string]any, error) {
+	encoded, err := json.Marshal(block)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the tls block: %w", err)
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(encoded, &fields); err != nil {
+		return nil, fmt.Errorf("encoding the tls block: %w", err)
+	}
+	return fields, nil
+}

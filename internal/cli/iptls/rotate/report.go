@@ -1,0 +1,99 @@
+package rotate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/kubeconfig"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	files "github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+// maxReport bounds a report: a hundred thousand kubeconfigs.
+const maxReport = 64 << 20
+
+// report is what `pinniped kubeconfig rotate -o json` has printed.
+type report struct {
+	name string
+	kubeconfig.Result
+}
+
+// readReports reads the files of --report.
+func (o *Options) readReports() ([]report, error) {
+	var all []report
+	for _, path := range o.Reports {
+		content, err := session.ReadFile("the report", path, o.Session.In, maxReport)
+		if err != nil {
+			return nil, err
+		}
+		one := report{name: session.NameOf(path)}
+		if err = json.Unmarshal(content, &one.Result); err == nil && (one.Endpoint == "" || one.Files == nil) {
+			err = errors.New("it names no endpoint or no files")
+		}
+		if err != nil {
+			return nil, ui.WithHint(ui.Usage(fmt.Errorf("reading the report from %s: %w", one.name, err)),
+				"make one: pinniped kubeconfig rotate PATH -o json > report.json")
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// reported says whether every report is of a run that gave all kubeconfigs the new CA.
+func (o *Options) reported(issuer *configv1alpha1.CredentialIssuer, r *rotation.Record, result *Result) (bool, error) {
+	info := plan.ProxyInfo(issuer)
+	if info == nil {
+		return false, errors.New("no endpoint is advertised, so that a report cannot be compared with it")
+	}
+	good := true
+	for _, one := range o.reports {
+		if problem := one.problem(info.Endpoint, r); problem != "" {
+			good = false
+			result.waits("a better report than %s: %s", one.name, problem)
+			continue
+		}
+		count, _ := one.Trusting()
+		o.Session.Progress.Done("The report in %s says that %d kubeconfigs have the new CA", one.name, count)
+	}
+	return good, nil
+}
+
+// problem says why a report does not show that it is time for step 3; empty when it does.
+func (one *report) problem(endpoint string, r *rotation.Record) string {
+	wanted, _ := certs.ParseBundle([]byte(r.NewCA))
+	count, without := one.Trusting()
+	switch {
+	case one.DryRun:
+		return "it is of a dry run"
+	case !files.SameEndpoint(one.Endpoint, endpoint):
+		return fmt.Sprintf("it is about %s, not %s", one.Endpoint, endpoint)
+	case len(without) > 0:
+		return fmt.Sprintf("%d kubeconfigs have no new CA bundle: %s", len(without), someOf(without))
+	case count == 0:
+		return "no kubeconfig in it leads to the endpoint"
+	}
+	for _, member := range wanted {
+		if !slices.Contains(one.CABundle, certs.Fingerprint(member.Raw)) {
+			return "the CA bundle that it tells of lacks the new CA: it was made before step 1, or for another rotation"
+		}
+	}
+	return ""
+}
+
+// someOf lists the first of many names.
+func someOf(names []string) string {
+	const most = 3
+	text := strings.Join(names[:min(len(names), most)], ", ")
+	if more := len(names) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}

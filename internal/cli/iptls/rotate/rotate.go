@@ -1,0 +1,220 @@
+package rotate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/change"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// Run does what is due, or shows it.
+func (o *Options) Run(ctx context.Context) error {
+	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
+	defer cancel()
+	if err := o.Session.Locate(ctx, &o.request); err != nil {
+		return err
+	}
+	result := &Result{}
+	if o.Flags.DryRun != session.DryRunNone {
+		result.DryRun = o.Flags.DryRun
+	}
+	err := o.rotate(ctx, result)
+	if result.Action == "" && ui.ExitCodeOf(err) == ui.ExitRefused {
+		result.Action = change.ActionRefused
+	}
+	if result.Action == "" {
+		return err
+	}
+	return errors.Join(o.printRotation(result), err)
+}
+
+func (o *Options) rotate(ctx context.Context, result *Result) error {
+	issuer, err := o.Session.ReadIssuer(ctx)
+	if err != nil {
+		return err
+	}
+	o.Session.CredentialIssuer, result.CredentialIssuer = issuer.Name, issuer.Name
+	if o.Forget {
+		return o.forget(ctx, issuer, result)
+	}
+	r, err := rotation.Read(issuer)
+	if err != nil {
+		return ui.WithHint(err, "it was written by another version of pinniped, or changed by hand; --forget gives the rotation up and leaves the configuration as it is")
+	}
+	result.show(r)
+	switch {
+	case o.Status:
+		return o.showStatus(ctx, issuer, r, result)
+	case o.Abort:
+		return o.abort(ctx, issuer, r, result)
+	default:
+		return o.forward(ctx, issuer, r, result)
+	}
+}
+
+// showStatus fills in the result of --status.
+func (o *Options) showStatus(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record, result *Result) error {
+	result.Action = actionStatus
+	if r == nil {
+		return nil
+	}
+	if r.Active() {
+		if fields := r.Edited(issuer.Spec.ImpersonationProxy); len(fields) > 0 {
+			result.Edited = fields
+			o.Session.Progress.Warn("somebody else has changed %s since", strings.Join(fields, ", "))
+		}
+		if r.Phase == rotation.PhaseAdvertised && !r.Aborting {
+			_, err := o.gate(ctx, issuer, r, result)
+			return err
+		}
+	}
+	return nil
+}
+
+// forward does the steps that are due.
+func (o *Options) forward(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record, result *Result) error {
+	r, begun, err := o.begin(ctx, issuer, r)
+	if err != nil {
+		return err
+	}
+	if !begun {
+		if err := o.sameRotation(r, issuer); err != nil {
+			return err
+		}
+	}
+	result.show(r)
+	if done, err := o.chosen(r, result); done || err != nil {
+		return err
+	}
+	confirmed := !r.Active()
+	for r.Next() != 0 {
+		step := r.Next()
+		if !confirmed {
+			if err := o.confirm(ctx, r); err != nil {
+				result.fail(err, nil)
+				return err
+			}
+		}
+		if step == rotation.StepSwitch {
+			if ready, err := o.isTime(ctx, r, result); !ready || err != nil {
+				return err
+			}
+		}
+		next, one, err := o.step(ctx, r, step)
+		if one != nil {
+			result.Changes = append(result.Changes, one)
+		}
+		if err != nil {
+			result.fail(err, one)
+			return err
+		}
+		result.did(next, o.Flags.DryRun)
+		if o.Flags.DryRun != session.DryRunNone {
+			return nil
+		}
+		r, confirmed = next, o.Flags.Wait
+		if o.Step != "" {
+			return nil
+		}
+	}
+	if result.Action == "" {
+		result.Action = change.ActionUnchanged
+		o.Session.Progress.Done("The rotation to %s is done already", r.Destination())
+	}
+	return nil
+}
+
+// isTime ends the command where it is not time for step 3 yet, or where that was the question.
+func (o *Options) isTime(ctx context.Context, r *rotation.Record, result *Result) (bool, error) {
+	issuer, err := o.Session.ReadIssuer(ctx)
+	if err != nil {
+		return false, err
+	}
+	ready, err := o.gate(ctx, issuer, r, result)
+	if err != nil {
+		return false, err
+	}
+	if !ready {
+		result.Action = actionWaiting
+		return false, ui.WithExitCode(ui.WithHint(fmt.Errorf("it is not time for step 3 yet: waiting for %s", strings.Join(result.WaitsFor, "; and for ")),
+			"run the same command again later; make kubeconfigs anew with \"pinniped kubeconfig rotate\" or \"pinniped get kubeconfig\"; --continue goes on at once"), ui.ExitNotDue)
+	}
+	if o.Step == strconv.Itoa(rotation.StepWait) {
+		result.Action = change.ActionUnchanged
+		o.Session.Progress.Done("It is time for step 3")
+		return false, nil
+	}
+	return true, nil
+}
+
+// chosen compares --step with where the rotation is. It is done when the step is.
+func (o *Options) chosen(r *rotation.Record, result *Result) (done bool, err error) {
+	if o.Step == "" || o.Step == stepNext {
+		return false, nil
+	}
+	number, err := strconv.Atoi(o.Step)
+	if err != nil {
+		return false, fmt.Errorf("reading --step: %w", err)
+	}
+	next := r.Next()
+	if number == rotation.StepWait && next == rotation.StepSwitch || number == next {
+		return false, nil
+	}
+	if next == 0 || number < next {
+		result.Action = change.ActionUnchanged
+		o.Session.Progress.Done("Step %d is done already", number)
+		return true, nil
+	}
+	return false, ui.WithExitCode(ui.WithHint(fmt.Errorf("step %d comes after step %d, which is not done", number, next),
+		"%sleave out --step to do all that is due", plan.NothingChanged), ui.ExitRefused)
+}
+
+// sameRotation refuses to go on with a rotation that is another one, is on its way back, or was interfered with.
+func (o *Options) sameRotation(r *rotation.Record, issuer *configv1alpha1.CredentialIssuer) error {
+	refused := func(hint, format string, args ...any) error {
+		return ui.WithExitCode(ui.WithHint(fmt.Errorf(format, args...), "%s%s", plan.NothingChanged, hint), ui.ExitRefused)
+	}
+	const ways = `see "pinniped ip-tls rotate --status"; finish it, or take it back with --abort`
+	if r.Active() {
+		other := o.ToGenerated && r.To != nil || o.Secret != "" && (r.To == nil || r.To.SecretName != o.request.Secret)
+		if other {
+			return refused(ways, "another rotation is under way, to %s", r.Destination())
+		}
+		if o.request.BundleGiven && !certs.SameBundle(o.request.Bundle, []byte(r.NewCA)) {
+			return refused(ways, "the rotation to %s was begun with another --ca-bundle: %s", r.Destination(), plan.DescribePEM([]byte(r.NewCA)))
+		}
+		if r.Aborting {
+			return refused("go on with --abort", "the rotation to %s is being aborted", r.Destination())
+		}
+	}
+	return o.untouched(r, issuer)
+}
+
+// untouched refuses when the configuration is not as the rotation has left it.
+func (o *Options) untouched(r *rotation.Record, issuer *configv1alpha1.CredentialIssuer) error {
+	fields := r.Edited(issuer.Spec.ImpersonationProxy)
+	if !r.Active() || len(fields) == 0 {
+		return nil
+	}
+	what := strings.Join(fields, ", ")
+	if managers := plan.ManagersOf(issuer, fields); len(managers) > 0 {
+		what += fmt.Sprintf(" (managed by %s)", strings.Join(managers, ", "))
+	}
+	secret := "no tls block"
+	if block := r.Block(r.Phase); block != nil {
+		secret = fmt.Sprintf("Secret %q and the CA bundle %s", block.SecretName, plan.DescribeBundle(block.CertificateAuthorityData))
+	}
+	return ui.WithExitCode(ui.WithHint(
+		fmt.Errorf("somebody else has changed CredentialIssuer %q during the rotation: %s; step %d has left %s", issuer.Name, what, r.LastStep(), secret),
+		`%sput these fields back ("kubectl edit"), or give the rotation up with --forget, which leaves the configuration as it is`, plan.NothingChanged), ui.ExitRefused)
+}

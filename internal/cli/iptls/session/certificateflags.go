@@ -1,0 +1,109 @@
+package session
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// CertificateFlags is the configuration that a command judges: flags that name a certificate and what goes with it.
+type CertificateFlags struct {
+	Secret           string
+	CABundle         string // a path, or "-" for stdin
+	CAFromSecret     bool
+	SystemRoots      bool
+	ExternalEndpoint string
+	LoadBalancerIP   string
+	Allow            []string
+
+	// Changed says whether a flag was given on the command line.
+	Changed func(flag string) bool
+}
+
+// AddFlags adds them to a command.
+func (c *CertificateFlags) AddFlags(cmd *cobra.Command, secretUsage, bundleUsage string) {
+	flags := cmd.Flags()
+	flags.StringVar(&c.Secret, "secret", "", secretUsage)
+	flags.StringVar(&c.CABundle, "ca-bundle", "", bundleUsage)
+	flags.BoolVar(&c.CAFromSecret, "ca-from-secret", false, "advertise ca.crt of the Secret, even when the CredentialIssuer has a CA bundle")
+	flags.BoolVar(&c.SystemRoots, "system-roots", false, "advertise no CA bundle: clients verify with their system roots, as for a certificate of a public CA")
+	flags.StringVar(&c.ExternalEndpoint, "external-endpoint", "", `where clients reach the impersonation proxy: HOST or HOST:PORT (default: as it is)`)
+	flags.StringVar(&c.LoadBalancerIP, "load-balancer-ip", "", "IP address that the Service of type LoadBalancer asks for (default: as it is)")
+	flags.StringArrayVar(&c.Allow, "allow", nil, `let through what the check with this code refuses (repeatable), for example NameNotCovered`)
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
+		"allow":             factory.CompleteValues(Explained(Allowable())...),
+		"external-endpoint": cobra.NoFileCompletions,
+		"load-balancer-ip":  cobra.NoFileCompletions,
+	})
+}
+
+// Validate checks them before anything is read.
+func (c *CertificateFlags) Validate() error {
+	if err := c.validateBundleSource(); err != nil {
+		return err
+	}
+	if _, err := AllowedCodes(c.Allow); err != nil {
+		return err
+	}
+	if err := ValidateEndpoint("external-endpoint", c.ExternalEndpoint); err != nil {
+		return err
+	}
+	if c.Changed("load-balancer-ip") {
+		if _, err := netip.ParseAddr(c.LoadBalancerIP); err != nil {
+			return ui.Usage(fmt.Errorf("invalid value %q for --load-balancer-ip: not an IP address", c.LoadBalancerIP))
+		}
+	}
+	return nil
+}
+
+// validateBundleSource wants at most one source of the CA bundle.
+func (c *CertificateFlags) validateBundleSource() error {
+	var given []string
+	for _, source := range []struct {
+		flag  string
+		given bool
+	}{{"--ca-bundle", c.Changed("ca-bundle")}, {"--ca-from-secret", c.CAFromSecret}, {"--system-roots", c.SystemRoots}} {
+		if source.given {
+			given = append(given, source.flag)
+		}
+	}
+	if len(given) < 2 {
+		return nil
+	}
+	return ui.WithHint(ui.Usage(fmt.Errorf("%s and %s exclude each other", given[0], given[1])),
+		"clients verify with one of: a file (--ca-bundle), ca.crt of the Secret (--ca-from-secret), their system roots (--system-roots)")
+}
+
+// Request turns the flags into a request: it reads the CA bundle.
+func (c *CertificateFlags) Request(stdin io.Reader) (plan.Request, error) {
+	req := plan.Request{Secret: c.Secret, BundleFromSecret: c.CAFromSecret, SystemRoots: c.SystemRoots}
+	for _, code := range c.Allow {
+		req.Allow = append(req.Allow, certs.Code(code))
+	}
+	if c.Changed("external-endpoint") {
+		req.Endpoint = &c.ExternalEndpoint
+	}
+	if c.Changed("load-balancer-ip") {
+		req.LoadBalancerIP = &c.LoadBalancerIP
+	}
+	if c.Changed("ca-bundle") {
+		bundle, err := ReadFile("the CA bundle", c.CABundle, stdin, certs.DefaultLimits().BundleBytes)
+		if err != nil {
+			return plan.Request{}, err
+		}
+		if strings.TrimSpace(string(bundle)) == "" {
+			return plan.Request{}, ui.WithHint(ui.Usage(fmt.Errorf("the CA bundle from %s is empty", NameOf(c.CABundle))),
+				"give --ca-from-secret for ca.crt of the Secret, or --system-roots for the system roots of clients")
+		}
+		req.Bundle, req.BundleGiven = bundle, true
+	}
+	return req, nil
+}

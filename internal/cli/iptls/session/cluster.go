@@ -1,0 +1,40 @@
+package session
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// Cluster is what the commands read and write; *discovery.Client is one.
+type Cluster interface {
+	CredentialIssuer(ctx context.Context, name string) (*configv1alpha1.CredentialIssuer, error)
+	ApplyCredentialIssuer(ctx context.Context, name string, object any, opts discovery.ApplyOptions) (*configv1alpha1.CredentialIssuer, error)
+	MergeCredentialIssuer(ctx context.Context, name string, patch any, opts discovery.ApplyOptions) (*configv1alpha1.CredentialIssuer, error)
+	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	ApplySecret(ctx context.Context, namespace, name string, object any, opts discovery.ApplyOptions) (*corev1.Secret, error)
+	DeleteSecret(ctx context.Context, secret *corev1.Secret) error
+	Certificate(ctx context.Context, namespace, name string) (*discovery.Certificate, error)
+	Service(ctx context.Context, namespace, name string) (*corev1.Service, error)
+	AgentNamespace(ctx context.Context) (string, error)
+	Permissions
+	Grants
+}
+
+// Grants is how the objects of a delegation are made and removed; *discovery.Client is one.
+type Grants interface {
+	ApplyGrant(ctx context.Context, object map[string]any, opts discovery.ApplyOptions) error
+	Grant(ctx context.Context, object map[string]any) (map[string]any, error)
+	DeleteGrant(ctx context.Context, found map[string]any, dryRun bool) error
+}
+
+// Permissions is how the commands find out whether a Secret of another namespace may be used; *discovery.Client is one.
+type Permissions interface {
+	Delegations(ctx context.Context, namespace string) ([]delegation.Delegation, error)
+	MayReadSecret(ctx context.Context, account, secret types.NamespacedName) (bool, error)
+}

@@ -1,0 +1,8 @@
+package session
+
+// The values of --dry-run.
+const (
+	DryRunNone   = "none"
+	DryRunClient = "client"
+	DryRunServer = "server"
+)

@@ -1,0 +1,165 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// How the agent is installed by default.
+const (
+	defaultNamespace = "pinniped-concierge"
+	DefaultAppName   = "pinniped-concierge"
+)
+
+// FindNamespace returns the agent's namespace: the one given, else the one behind the aggregated login API, else the
+// usual one.
+func FindNamespace(ctx context.Context, cluster Cluster, given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	namespace, err := cluster.AgentNamespace(ctx)
+	switch {
+	case err == nil:
+		return namespace, nil
+	case errors.Is(err, discovery.ErrUnreachable), errors.Is(err, discovery.ErrUnauthorized), ctx.Err() != nil:
+		return "", fmt.Errorf("finding the agent's namespace: %w", err)
+	default:
+		// The agent may run without the aggregated APIs, and not everybody may read APIServices.
+		return defaultNamespace, nil
+	}
+}
+
+// Gather reads the objects that a request is about. Without a Secret's name, it takes the one that is configured.
+func (s *Session) Gather(ctx context.Context, req plan.Request) (*plan.Snapshot, error) {
+	issuer, err := s.ReadIssuer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	wanted := plan.TargetOf(issuer.Spec.ImpersonationProxy)
+	switch {
+	case req.Secret != "":
+		wanted.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: req.Secret}
+	case wanted.TLS == nil:
+		wanted.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{}
+	}
+	if req.Endpoint != nil {
+		wanted.ExternalEndpoint = *req.Endpoint
+	}
+	if req.LoadBalancerIP != nil {
+		wanted.LoadBalancerIP = *req.LoadBalancerIP
+	}
+	return s.GatherTarget(ctx, issuer, req.Namespace, wanted)
+}
+
+// GatherTarget reads what decides whether a configuration can be had that is wanted as it is.
+func (s *Session) GatherTarget(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string, wanted plan.Target) (*plan.Snapshot, error) {
+	if wanted.TLS == nil {
+		st, err := s.GatherGenerated(ctx, issuer, namespace)
+		if err == nil {
+			s.resolve(ctx, st, wanted)
+		}
+		return st, err
+	}
+	st := &plan.Snapshot{Issuer: issuer}
+	if err := gatherSecret(ctx, s.Cluster, st, namespace, wanted.TLS.SecretName); err != nil {
+		return nil, err
+	}
+	var err error
+	if st.Service, err = readService(ctx, s.Cluster, issuer, namespace); err != nil {
+		return nil, WithCodes(fmt.Errorf("reading the Service in front of the impersonation proxy: %w", err))
+	}
+	s.Stamp(st)
+	s.resolve(ctx, st, wanted)
+	return st, nil
+}
+
+// resolve asks for the addresses of the external endpoint, where the load balancer's address must be among them.
+func (s *Session) resolve(ctx context.Context, st *plan.Snapshot, wanted plan.Target) {
+	if wanted.LoadBalancerIP == "" || wanted.ExternalEndpoint == "" {
+		return
+	}
+	if host, _, err := certs.ParseEndpoint(wanted.ExternalEndpoint); err == nil {
+		st.Resolved, _ = s.Network.Resolve(ctx, host) // that it does not resolve is said while waiting
+	}
+}
+
+// gatherSecret reads the Secret that a spec names, unless it is of another namespace whose owner does not permit that.
+func gatherSecret(ctx context.Context, cluster Cluster, st *plan.Snapshot, namespace, secretName string) error {
+	st.SecretName = secretName
+	name, err := delegation.SecretName(secretName, namespace)
+	if err != nil {
+		return ui.Usage(err)
+	}
+	if name.Namespace != namespace {
+		if st.Permission, err = mayUse(ctx, cluster, name, agentAccount(namespace, st.Issuer)); err != nil {
+			return err
+		}
+	}
+	if !st.NotPermitted() {
+		if st.Secret, err = ReadSecret(ctx, cluster, name.Namespace, name.Name); err != nil {
+			return WithCodes(fmt.Errorf("reading the Secret with the certificate: %w", err))
+		}
+	}
+	return nil
+}
+
+// ReadIssuer reads the CredentialIssuer that the flags name, or the only one.
+func (s *Session) ReadIssuer(ctx context.Context) (*configv1alpha1.CredentialIssuer, error) {
+	name := s.CredentialIssuer
+	issuer, err := s.Cluster.CredentialIssuer(ctx, name)
+	if name == "" && errors.Is(err, discovery.ErrForbidden) {
+		// Who may not list them may still read the one that there usually is.
+		if usual, again := s.Cluster.CredentialIssuer(ctx, DefaultAppName+"-config"); again == nil {
+			issuer, err = usual, nil
+		}
+	}
+	if err != nil {
+		return nil, WithCodes(fmt.Errorf("finding the CredentialIssuer: %w", err))
+	}
+	if issuer.Spec.ImpersonationProxy == nil {
+		return nil, ui.WithHint(fmt.Errorf("CredentialIssuer %q has no spec.impersonationProxy", issuer.Name),
+			"its agent does not know the impersonation proxy; apply the manifests in deploy/ again")
+	}
+	return issuer, nil
+}
+
+// ReadSecret returns nil for a Secret that does not exist: a check says so.
+func ReadSecret(ctx context.Context, cluster Cluster, namespace, name string) (*corev1.Secret, error) {
+	if name == "" {
+		return nil, nil
+	}
+	secret, err := cluster.Secret(ctx, namespace, name)
+	if errors.Is(err, discovery.ErrNotFound) {
+		return nil, nil
+	}
+	return secret, err
+}
+
+// readService reads the Service that the agent makes for the configured type; it is nil when there is none.
+func readService(ctx context.Context, cluster Cluster, issuer *configv1alpha1.CredentialIssuer, namespace string) (*corev1.Service, error) {
+	app := AppName(issuer)
+	var name string
+	switch plan.ServiceType(issuer.Spec.ImpersonationProxy) {
+	case configv1alpha1.ServiceTypeNone:
+		return nil, nil
+	case configv1alpha1.ServiceTypeClusterIP:
+		name = app + "-impersonation-proxy-cluster-ip"
+	default:
+		name = app + "-impersonation-proxy-load-balancer"
+	}
+	service, err := cluster.Service(ctx, namespace, name)
+	if errors.Is(err, discovery.ErrNotFound) {
+		return nil, nil
+	}
+	return service, err
+}

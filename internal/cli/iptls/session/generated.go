@@ -1,0 +1,40 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// GatherGenerated gathers what there is to know before the agent serves its own certificate.
+func (s *Session) GatherGenerated(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string) (*plan.Snapshot, error) {
+	st := &plan.Snapshot{Issuer: issuer}
+	s.Stamp(st)
+	var err error
+	st.GeneratedCA, err = s.GeneratedCA(ctx, issuer, namespace, st.Now)
+	return st, err
+}
+
+// GeneratedCA returns the CA that the agent will serve with, as PEM; nil when that is not known.
+func (s *Session) GeneratedCA(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string, now time.Time) ([]byte, error) {
+	name := AppName(issuer) + "-impersonation-proxy-ca-certificate"
+	secret, err := ReadSecret(ctx, s.Cluster, namespace, name)
+	if errors.Is(err, discovery.ErrForbidden) {
+		s.Progress.Info("Secret %q may not be read, so that the agent's CA is not known before it is advertised", name)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, WithCodes(fmt.Errorf("reading the Secret with the agent's CA: %w", err))
+	}
+	ca, todo := servingcert.PlanCA(secret, now)
+	if todo.Needed() {
+		return nil, nil // the agent will make a new one
+	}
+	return ca.CertPEM(), nil
+}

@@ -1,0 +1,65 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// agentAccount is the service account of the agent that a CredentialIssuer belongs to.
+func agentAccount(namespace string, issuer *configv1alpha1.CredentialIssuer) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: AppName(issuer)}
+}
+
+// mayUse asks whether the agent may use a Secret of another namespace, before the Secret is read: what it returns does not depend on
+// whether there is one. A finding that refuses says why not; a warning, that not everything could be found out.
+func mayUse(ctx context.Context, cluster Permissions, secret, account types.NamespacedName) ([]certs.Finding, error) {
+	refused := func(outcome delegation.Outcome) []certs.Finding {
+		return []certs.Finding{delegation.Refusal(outcome, secret, account.Namespace)}
+	}
+	all, err := cluster.Delegations(ctx, secret.Namespace)
+	if errors.Is(err, discovery.ErrNotFound) {
+		return refused(delegation.NoDelegations), nil
+	}
+	if err != nil {
+		return nil, WithCodes(fmt.Errorf("finding out whether Secret %q may be used: %w", secret, err))
+	}
+	if !delegation.Decide(secret, account.Namespace, all).Permitted {
+		return refused(delegation.NotDelegated), nil
+	}
+	allowed, err := cluster.MayReadSecret(ctx, account, secret)
+	switch {
+	case errors.Is(err, discovery.ErrForbidden):
+		unknown := certs.NewFinding(certs.SecretNotPermitted,
+			fmt.Sprintf("you may not ask whether RBAC lets the agent's service account %q read Secret %q", account, secret))
+		unknown.Severity, unknown.Hint = certs.SeverityWarning, "if it does not, the agent says so in the CredentialIssuer's status"
+		return []certs.Finding{unknown}, nil
+	case err != nil:
+		return nil, WithCodes(fmt.Errorf("finding out whether Secret %q may be used: %w", secret, err))
+	case !allowed:
+		return refused(delegation.NotReadable), nil
+	}
+	return nil, nil
+}
+
+// PermittedSecret reads a Secret that a spec names; it is nil when there is none. One of another namespace whose owner does not permit
+// its use is not read, but refused.
+func (s *Session) PermittedSecret(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace, secretName string) (*corev1.Secret, error) {
+	st := &plan.Snapshot{Issuer: issuer}
+	if err := gatherSecret(ctx, s.Cluster, st, namespace, secretName); err != nil {
+		return nil, err
+	}
+	if st.NotPermitted() {
+		return nil, plan.Refusal(certs.Report{Findings: st.Permission}, plan.NothingChanged)
+	}
+	return st.Secret, nil
+}

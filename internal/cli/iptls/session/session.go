@@ -1,0 +1,153 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+)
+
+// Session is what every command here has: where it prints, and how it reaches the cluster and the endpoint.
+type Session struct {
+	genericiooptions.IOStreams
+	ClusterFlags     factory.ClusterFlags
+	Suffix           string
+	CredentialIssuer string
+	Namespace        string
+	Output           string
+	Timeout          time.Duration
+
+	// Connect loads the kubeconfig and returns a client, without contacting the cluster, and the API server's clock.
+	Connect     func(factory.ClusterFlags, string) (Cluster, func(time.Time) time.Time, error)
+	Network     Network
+	Now         func() time.Time
+	Poll        time.Duration // between two looks at the cluster while waiting
+	NewProgress func() *ui.Progress
+
+	// Cluster and Progress are set by open.
+	Cluster    Cluster
+	Progress   *ui.Progress
+	serverTime func(time.Time) time.Time
+}
+
+// New returns the Session of a real process, without the values of flags.
+func New(f *factory.Factory) *Session {
+	return &Session{
+		IOStreams: f.IOStreams, Network: RealNetwork{}, Now: f.Now, Poll: 200 * time.Millisecond, NewProgress: f.Progress,
+		Connect: func(flags factory.ClusterFlags, suffix string) (Cluster, func(time.Time) time.Time, error) {
+			cluster, err := f.Cluster(flags)
+			if err != nil {
+				return nil, nil, err
+			}
+			clock := &serverClock{now: f.Now}
+			clock.watch(cluster.REST)
+			client, err := f.Connect(cluster, suffix)
+			return client, clock.at, err
+		},
+	}
+}
+
+// AddFlags adds the flags that all commands have. The formats are those of --output.
+func (s *Session) AddFlags(cmd *cobra.Command, f *factory.Factory, timeout time.Duration, formats ...string) {
+	flags := cmd.Flags()
+	last := len(formats) - 1
+	usage := "output format: " + strings.Join(formats[:last], ", ") + " or " + formats[last]
+	if slices.Contains(formats, "table") {
+		usage += ` (text and table are the same)`
+	}
+	flags.StringVarP(&s.Output, "output", "o", "text", usage)
+	flags.DurationVar(&s.Timeout, "timeout", timeout, "how long it may take in all (0: no limit)")
+	flags.StringVar(&s.CredentialIssuer, "credential-issuer", "", "name of the CredentialIssuer (default: the only one)")
+	flags.StringVarP(&s.Namespace, "namespace", "n", "", "the agent's namespace (default: found in the cluster, else "+defaultNamespace+")")
+	flags.StringVar(&s.Suffix, "api-group-suffix", apis.DefaultGroupSuffix, "API group suffix of the installation")
+	s.ClusterFlags.AddFlags(flags)
+	factory.Bind(flags, "timeout", factory.KeyTimeout)
+	factory.Bind(flags, "credential-issuer", factory.KeyCredentialIssuer)
+	factory.Bind(flags, "namespace", factory.KeyNamespace)
+	factory.Bind(flags, "api-group-suffix", factory.KeyAPIGroupSuffix)
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
+		"output":             factory.CompleteValues(formats...),
+		"credential-issuer":  f.CompleteCredentialIssuers(&s.ClusterFlags, &s.Suffix),
+		"kubeconfig-context": f.CompleteContexts(&s.ClusterFlags),
+	})
+}
+
+// CompleteSecrets completes --secret from the cluster.
+func (s *Session) CompleteSecrets(cmd *cobra.Command, f *factory.Factory) {
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
+		"secret": f.CompleteSecrets(&s.ClusterFlags, &s.Suffix, &s.Namespace, defaultNamespace),
+	})
+}
+
+// Validate checks the flags before anything is read.
+func (s *Session) Validate(formats ...string) error {
+	if err := factory.CheckOneOf("output", s.Output, formats...); err != nil {
+		return err
+	}
+	return ui.Usage(factory.ValidateSuffix(s.Suffix))
+}
+
+// Write writes the result of a command to stdout. text makes it where no data is asked for.
+func (s *Session) Write(result any, text func() ([]byte, error)) error {
+	var encoded []byte
+	var err error
+	switch s.Output {
+	case "json":
+		encoded, err = json.MarshalIndent(result, "", "  ")
+		encoded = append(encoded, '\n')
+	case "yaml":
+		encoded, err = yaml.Marshal(result)
+	default:
+		encoded, err = text()
+	}
+	if err != nil {
+		return fmt.Errorf("encoding the result: %w", err)
+	}
+	if _, err := s.Out.Write(encoded); err != nil {
+		return fmt.Errorf("writing the result: %w", err)
+	}
+	return nil
+}
+
+// Open loads the kubeconfig. It contacts nothing.
+func (s *Session) Open() error {
+	s.Progress = s.NewProgress()
+	var err error
+	s.Cluster, s.serverTime, err = s.Connect(s.ClusterFlags, s.Suffix)
+	return err
+}
+
+// Locate fills in the agent's namespace. NAMESPACE/NAME of a Secret becomes NAME when it names that very namespace.
+func (s *Session) Locate(ctx context.Context, req *plan.Request) error {
+	namespace, err := FindNamespace(ctx, s.Cluster, s.Namespace)
+	if err != nil {
+		return err
+	}
+	req.Namespace = namespace
+	name, err := delegation.SecretName(req.Secret, namespace)
+	if err != nil {
+		return ui.Usage(fmt.Errorf("invalid value for --secret: %w", err))
+	}
+	if name.Namespace == namespace {
+		req.Secret = name.Name
+	}
+	return nil
+}
+
+// Stamp notes what the clocks read.
+func (s *Session) Stamp(st *plan.Snapshot) {
+	st.Now = s.Now()
+	st.ServerTime = s.serverTime(st.Now)
+}

@@ -1,0 +1,60 @@
+package status
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// expectedSHA256 is the fingerprint of what must be presented; empty when any certificate will do that verifies.
+func (l *look) expectedSHA256() string {
+	switch serving := l.issuer.Status.ServingCertificate; {
+	case len(l.chain) > 0:
+		return certs.Fingerprint(l.chain[0].Raw)
+	case serving != nil && l.Configured.Source == string(serving.Source):
+		return serving.SHA256
+	default:
+		return ""
+	}
+}
+
+// lookAtEndpoint asks each address what it presents.
+func (o *Options) lookAtEndpoint(ctx context.Context, l *look) {
+	at := l.view.At
+	if at.Host == "" || l.view.Disabled {
+		return
+	}
+	served, skipped, err := session.Probe(ctx, o.Session.Network, at)
+	if err != nil {
+		l.problem("resolving %q: %s", at.Host, err)
+		return
+	}
+	if len(served) == 0 {
+		l.problem("%q resolves to no address", at.Host)
+	}
+	l.served = served
+	want := certs.Expected{SHA256: l.expectedSHA256(), Host: at.Host, Bundle: l.bundle, Now: l.At}
+	for _, one := range served {
+		address := AddressStatus{Address: one.Address}
+		if len(one.Chain) > 0 {
+			until := one.Chain[0].NotAfter.UTC()
+			address.SHA256, address.NotAfter = certs.Fingerprint(one.Chain[0].Raw), &until
+		}
+		if problems := certs.CheckServed(want, []certs.Served{one}); len(problems) > 0 {
+			address.Problem = strings.TrimPrefix(problems[0].Message, one.Address+" ")
+			l.problem("%s", problems[0].Message)
+		}
+		l.Addresses = append(l.Addresses, address)
+	}
+	for _, address := range skipped {
+		l.Addresses = append(l.Addresses, AddressStatus{Address: address, Skipped: true, Problem: "there is no route to it from here"})
+	}
+}
+
+func cutAddress(address string) (netip.Addr, uint16, error) {
+	parsed, err := netip.ParseAddrPort(address)
+	return parsed.Addr().Unmap(), parsed.Port(), err
+}

@@ -1,0 +1,252 @@
+package status
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// look is one look at everything that the status shows.
+type look struct {
+	*Result
+	issuer *configv1alpha1.CredentialIssuer
+	spec   configv1alpha1.ImpersonationProxySpec
+	secret *corev1.Secret
+	view   plan.AgentView
+	// bundle is what clients verify with: what is advertised.
+	bundle []byte
+	chain  []*x509.Certificate // of the Secret
+	served []certs.Served
+}
+
+// gatherStatus reads what may be read, looks at the endpoint, and puts the picture together.
+func (o *Options) gatherStatus(ctx context.Context) (*Result, error) {
+	namespace, err := session.FindNamespace(ctx, o.Session.Cluster, o.Session.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	issuer, err := o.Session.ReadIssuer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l := &look{
+		Result: &Result{CredentialIssuer: issuer.Name, At: o.Session.Now().UTC()},
+		issuer: issuer, spec: *issuer.Spec.ImpersonationProxy,
+	}
+	l.configured(namespace)
+	l.rotation()
+	if err := o.readSecret(ctx, l); err != nil {
+		return nil, err
+	}
+	l.reported()
+	o.lookAtEndpoint(ctx, l)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("looking at the endpoint: %w", ctx.Err())
+	}
+	l.certificate()
+	o.judgeKubeconfigs(l)
+	l.InEffect = len(l.Problems) == 0
+	return l.Result, nil
+}
+
+func (l *look) notKnown(format string, args ...any) {
+	l.NotKnown = append(l.NotKnown, fmt.Sprintf(format, args...))
+}
+
+func (l *look) problem(format string, args ...any) {
+	l.Problems = append(l.Problems, fmt.Sprintf(format, args...))
+}
+
+// configured fills in what the spec says.
+func (l *look) configured(namespace string) {
+	l.Configured = ConfiguredStatus{
+		Mode: string(l.spec.Mode), Source: string(configv1alpha1.ServingCertificateGenerated),
+		ExternalEndpoint: l.spec.ExternalEndpoint, LoadBalancerIP: l.spec.Service.LoadBalancerIP,
+	}
+	tls := l.spec.TLS
+	if tls == nil || tls.SecretName == "" {
+		return
+	}
+	ref := plan.SecretRef{Namespace: namespace, Name: tls.SecretName}
+	if other, name, ok := strings.Cut(tls.SecretName, "/"); ok {
+		ref = plan.SecretRef{Namespace: other, Name: name}
+	}
+	l.Configured.Source, l.Configured.Secret = string(configv1alpha1.ServingCertificateSecret), &ref
+	l.Configured.Verification, l.Configured.CABundle = tls.Verification, plan.DescribeBundle(tls.CertificateAuthorityData)
+}
+
+// readSecret reads the configured Secret, and who renews it. Only a cluster that is away is an error.
+func (o *Options) readSecret(ctx context.Context, l *look) error {
+	ref := l.Configured.Secret
+	if ref == nil {
+		return nil
+	}
+	secret, err := session.ReadSecret(ctx, o.Session.Cluster, ref.Namespace, ref.Name)
+	name := ref.Namespace + "/" + ref.Name
+	switch {
+	case errors.Is(err, discovery.ErrUnreachable), ctx.Err() != nil:
+		return fmt.Errorf("reading Secret %q: %w", name, err)
+	case err != nil:
+		l.notKnown("the certificate in Secret %q, and who renews it: %s", name, err)
+		return nil
+	case secret == nil:
+		l.problem("there is no Secret %q", name)
+		return nil
+	}
+	l.secret = secret
+	l.chain, _ = certs.ParseBundle(secret.Data[corev1.TLSCertKey])
+	if len(l.chain) == 0 {
+		l.problem("Secret %q holds no certificate that can be read", name)
+	}
+	l.RenewedBy = session.IssuedBy(secret)
+	if l.RenewedBy == nil || l.RenewedBy.Kind != session.CertManagerCertificate {
+		return nil
+	}
+	certificate, err := o.Session.Cluster.Certificate(ctx, ref.Namespace, l.RenewedBy.Name)
+	if err != nil {
+		if !errors.Is(err, discovery.ErrNotFound) {
+			l.notKnown("when cert-manager renews it: %s", err)
+		} else {
+			l.RenewedBy.Trouble = "there is no such Certificate any more: nobody renews it"
+		}
+		return nil
+	}
+	l.RenewedBy.Issuer = cmp.Or(certificate.Issuer, l.RenewedBy.Issuer)
+	if !certificate.RenewalTime.IsZero() {
+		l.RenewedBy.RenewalTime = &certificate.RenewalTime
+	}
+	if !certificate.Ready {
+		l.RenewedBy.Trouble = cmp.Or(certificate.Message, "it is not ready")
+	}
+	return nil
+}
+
+// reported fills in what the agent says, and compares it with the spec.
+func (l *look) reported() {
+	if strategy := plan.ProxyStrategy(l.issuer); strategy != nil {
+		l.Agent = &AgentStatus{Status: string(strategy.Status), Reason: string(strategy.Reason), Message: strategy.Message}
+	}
+	info := plan.ProxyInfo(l.issuer)
+	if info != nil {
+		l.bundle = plan.Previous(l.issuer).Bundle
+		l.Advertised = &AdvertisedStatus{Endpoint: info.Endpoint, CABundle: plan.DescribePEMOrNone(l.bundle)}
+	}
+	expected := l.bundle
+	if l.spec.TLS != nil && (l.secret != nil || l.spec.TLS.CertificateAuthorityData != "") {
+		if bundle, err := plan.AdvertisedBundle(*l.spec.TLS, l.secret); err != nil {
+			l.problem("%s", err)
+		} else {
+			expected = bundle
+		}
+	}
+	l.view = plan.ReadStatus(l.issuer, l.spec, expected)
+	if l.view.Problem != "" && !l.view.Disabled {
+		l.problem("%s", l.view.Problem)
+	}
+	if l.view.At.URL == "" && info != nil { // of a strategy that has failed
+		l.view.At, _ = plan.ParseAdvertised(info.Endpoint)
+	}
+	serving := l.issuer.Status.ServingCertificate
+	if serving == nil {
+		return
+	}
+	l.Replicas = &ReplicaStatus{Total: serving.Replicas, Serving: serving.ServingReplicas, SHA256: serving.SHA256}
+	for _, other := range serving.OtherReplicas {
+		l.Replicas.Others = append(l.Replicas.Others, fmt.Sprintf("%s: %s", other.Name, other.Message))
+	}
+	if problem := plan.ReplicaProblem(serving, ""); problem != "" && !l.view.Disabled {
+		l.problem("%s", problem)
+	}
+}
+
+// certificate fills in the certificate to show: the configured one, else what is presented, else what the agent reports.
+func (l *look) certificate() {
+	from, leaf := "secret", (*x509.Certificate)(nil)
+	if len(l.chain) > 0 {
+		leaf = l.chain[0]
+	}
+	for _, one := range l.served {
+		if leaf == nil && len(one.Chain) > 0 {
+			from, leaf = "endpoint", one.Chain[0]
+		}
+	}
+	switch serving := l.issuer.Status.ServingCertificate; {
+	case leaf != nil:
+		shown := &CertificateStatus{
+			From: from, SHA256: certs.Fingerprint(leaf.Raw), DNSNames: leaf.DNSNames, Issuer: leaf.Issuer.String(),
+			NotBefore: leaf.NotBefore.UTC(), NotAfter: leaf.NotAfter.UTC(),
+		}
+		for _, ip := range leaf.IPAddresses {
+			shown.IPAddresses = append(shown.IPAddresses, ip.String())
+		}
+		l.Certificate = shown
+	case serving != nil:
+		l.Certificate = &CertificateStatus{
+			From: "agent", SHA256: serving.SHA256, DNSNames: serving.DNSNames, IPAddresses: serving.IPAddresses,
+			NotBefore: serving.NotBefore.UTC(), NotAfter: serving.NotAfter.UTC(),
+		}
+	default:
+		return
+	}
+	l.Certificate.SecondsLeft = int64(l.Certificate.NotAfter.Sub(l.At).Seconds())
+	if l.RenewedBy == nil && from == "endpoint" && l.Configured.Secret == nil && plan.IsGenerated(l.bundle) {
+		l.RenewedBy = &session.Renewer{Kind: renewedByAgent, Name: l.CredentialIssuer}
+	}
+}
+
+// renewedByAgent is the Kind of the Renewer of a generated certificate.
+const renewedByAgent = "pinniped-agent"
+
+// judgeKubeconfigs says which kubeconfigs work with what is presented and with what is configured.
+func (o *Options) judgeKubeconfigs(l *look) {
+	if l.view.At.Host == "" || len(o.kubeconfigs) == 0 {
+		return
+	}
+	now := &servedNow{at: l.view.At, configured: l.chain, bundle: l.bundle, now: l.At}
+	for _, one := range l.served {
+		if host, _, err := cutAddress(one.Address); err == nil {
+			now.addresses = append(now.addresses, host)
+		}
+		if len(one.Chain) > 0 && !slices.ContainsFunc(now.chains, func(c []*x509.Certificate) bool { return bytes.Equal(c[0].Raw, one.Chain[0].Raw) }) {
+			now.chains = append(now.chains, one.Chain)
+		}
+	}
+	var others int
+	l.Kubeconfigs, others = now.judgeKubeconfigs(o.kubeconfigs)
+	if others > 0 && len(o.KubeconfigsFrom) > 0 {
+		l.notKnown("%d contexts in the kubeconfigs lead elsewhere", others)
+	}
+}
+
+// rotation notes a rotation that is under way.
+func (l *look) rotation() {
+	r, err := rotation.Read(l.issuer)
+	if err != nil {
+		l.NotKnown = append(l.NotKnown, err.Error())
+		return
+	}
+	if !r.Active() {
+		return
+	}
+	l.Rotation = fmt.Sprintf(`to %s, step %d of 4 is done; "pinniped ip-tls rotate --status" tells more`, r.Destination(), r.LastStep())
+	if r.Aborting {
+		l.Rotation = fmt.Sprintf(`to %s, on its way back: go on with "pinniped ip-tls rotate --abort"`, r.Destination())
+	}
+	if fields := r.Edited(&l.spec); len(fields) > 0 {
+		l.Rotation += "; somebody else has changed " + strings.Join(fields, ", ")
+	}
+}

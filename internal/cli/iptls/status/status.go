@@ -1,0 +1,138 @@
+package status
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+)
+
+// Options is everything `pinniped ip-tls status` needs; a test fills it directly.
+type Options struct {
+	Session *session.Session
+
+	KubeconfigsFrom []string
+	Watch           bool
+	Interval        time.Duration // between two looks
+	Style           ui.Style
+	Terminal        bool // stdout is one
+
+	// Current returns the user's own kubeconfig.
+	Current func(factory.ClusterFlags) (*factory.Cluster, error)
+
+	kubeconfigs []session.Kubeconfig
+}
+
+// statusFormats are the values of --output.
+func statusFormats() []string { return []string{"text", "table", "json", "yaml"} }
+
+// NewCommand returns `pinniped ip-tls status`.
+func NewCommand(f *factory.Factory) *cobra.Command {
+	o := &Options{Session: session.New(f), Current: f.Cluster}
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the certificate in front of the impersonation proxy, and who trusts it",
+		Long: `Show what is configured, what the agent reports and advertises, what each address of the endpoint presents right now, how long the
+certificate lasts, who renews it, and which kubeconfigs work with it. Nothing is changed.
+
+Kubeconfigs are the current one, or those of --kubeconfigs-from: files, and folders with all kubeconfigs below them. Each context that
+leads to the endpoint gets a verdict:
+
+  works        it verifies what is presented, with the CA bundle that is advertised
+  outdated     it works, but with another CA bundle than the one that is advertised now
+  will break   it does not verify the certificate that is configured and not yet presented
+  broken       it does not verify what is presented
+  not known    nothing is presented right now
+
+What may not be read, or does not answer, is listed with the reason; the rest is shown all the same. --watch goes on looking: on a
+terminal it draws the picture again, elsewhere it prints a line for every change (with -o json, a document a line).
+
+Exit codes: 0 shown, and what is configured is in effect; 1 failed; 2 wrong usage; 4 the CredentialIssuer may not be read; 5 shown, but
+what is configured is not in effect: the agent reports something else, or an address presents something else or does not answer;
+124 timed out; 130 interrupted, which is also how --watch ends.`,
+		Example: `  pinniped ip-tls status
+
+  # Whom would it lock out?
+  pinniped ip-tls status --kubeconfigs-from ~/.kube --kubeconfigs-from team.yaml
+
+  # Follow a change
+  pinniped ip-tls status --watch
+
+  # In a script
+  pinniped ip-tls status -o json --quiet | jq .certificate.notAfter`,
+		Args: factory.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Style, o.Terminal = f.Style(f.Out), ui.IsTerminal(f.Out) && f.Getenv("TERM") != "dumb"
+			return factory.Execute(cmd.Context(), o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVar(&o.KubeconfigsFrom, "kubeconfigs-from", nil, "file or folder with kubeconfigs to judge (repeatable; default: the current kubeconfig)")
+	flags.BoolVarP(&o.Watch, "watch", "w", false, "go on looking, until interrupted")
+	flags.DurationVar(&o.Interval, "interval", 2*time.Second, "with --watch, the time between two looks")
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"interval": cobra.NoFileCompletions})
+	o.Session.AddFlags(cmd, f, 30*time.Second, statusFormats()...)
+	cmd.Flags().Lookup("timeout").Usage = "how long one look may take (0: no limit)"
+	return cmd
+}
+
+// Validate checks the flags before anything is read.
+func (o *Options) Validate() error {
+	if o.Interval < 100*time.Millisecond {
+		return ui.Usage(fmt.Errorf("invalid value %q for --interval: it must be at least 100ms", o.Interval))
+	}
+	return o.Session.Validate(statusFormats()...)
+}
+
+// Complete loads the kubeconfig. It contacts nothing.
+func (o *Options) Complete() error {
+	if err := o.Session.Open(); err != nil {
+		return err
+	}
+	if len(o.KubeconfigsFrom) > 0 {
+		return nil // Run reads them: a big folder takes its time
+	}
+	current, err := o.Current(o.Session.ClusterFlags)
+	if err != nil {
+		return err
+	}
+	o.kubeconfigs = []session.Kubeconfig{{File: "(current)", Config: current.Raw}}
+	return nil
+}
+
+// Run looks and prints, once or until it is interrupted.
+func (o *Options) Run(ctx context.Context) error {
+	if len(o.KubeconfigsFrom) > 0 {
+		var err error
+		if o.kubeconfigs, err = session.ReadKubeconfigs(ctx, o.KubeconfigsFrom); err != nil {
+			return err
+		}
+	}
+	if o.Watch {
+		return o.watch(ctx)
+	}
+	result, err := o.look(ctx)
+	if err != nil {
+		return err
+	}
+	if err := o.print(result); err != nil {
+		return err
+	}
+	if result.InEffect {
+		return nil
+	}
+	err = fmt.Errorf("what is configured is not in effect: %s", result.Problems[0])
+	return ui.WithExitCode(ui.WithHint(err, `run "pinniped ip-tls check" to see whether a check refuses the certificate`), ui.ExitNotConverged)
+}
+
+// look looks once, within the time for one look.
+func (o *Options) look(ctx context.Context) (*Result, error) {
+	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
+	defer cancel()
+	return o.gatherStatus(ctx)
+}

@@ -1,0 +1,239 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+)
+
+func (o *Options) print(result *Result) error {
+	return o.Session.Write(result, func() ([]byte, error) { return o.text(result) })
+}
+
+// text draws the picture.
+func (o *Options) text(r *Result) ([]byte, error) {
+	var out strings.Builder
+	verdict := o.Style.Good("in effect")
+	if !r.InEffect {
+		verdict = o.Style.Bad("not in effect")
+	}
+	fmt.Fprintf(&out, "%s: %s\n", o.Style.Bold("credentialissuer/"+r.CredentialIssuer), verdict)
+	for _, problem := range r.Problems {
+		fmt.Fprintf(&out, "  %s %s\n", o.Style.Bad("✗"), problem)
+	}
+	line := func(label, format string, args ...any) {
+		fmt.Fprintf(&out, "  %-13s%s\n", label+":", fmt.Sprintf(format, args...))
+	}
+	line("configured", "%s", configuredText(r.Configured))
+	if r.Agent != nil {
+		line("agent", "%s, %s: %s", r.Agent.Status, r.Agent.Reason, r.Agent.Message)
+	}
+	if r.Advertised != nil {
+		line("endpoint", "%s", r.Advertised.Endpoint)
+		line("CA bundle", "%s", bundleText(r.Advertised.CABundle))
+	}
+	if r.Rotation != "" {
+		line("rotation", "%s", o.Style.Caution(r.Rotation))
+	}
+	if c := r.Certificate; c != nil {
+		line("certificate", "%s", plan.OrNone(strings.Join(slices.Concat(c.DNSNames, c.IPAddresses), ", ")))
+		line("SHA-256", "%s", c.SHA256)
+		if c.Issuer != "" {
+			line("issued by", "%s", c.Issuer)
+		}
+		line("valid", "%s", o.validity(c, r.At))
+	}
+	if r.RenewedBy != nil {
+		line("renewed by", "%s", o.renewerText(r.RenewedBy))
+	} else if r.Configured.Source == "Secret" && r.Certificate != nil && r.Certificate.From == "secret" {
+		line("renewed by", "%s", o.Style.Caution("nobody is known to: somebody has to put the next certificate into the Secret"))
+	}
+	if r.Replicas != nil {
+		line("replicas", "%s", replicasText(r))
+		for _, other := range r.Replicas.Others {
+			fmt.Fprintf(&out, "               %s %s\n", o.Style.Bad("✗"), other)
+		}
+	}
+	if err := o.tables(&out, r); err != nil {
+		return nil, err
+	}
+	for i, what := range r.NotKnown {
+		if i == 0 {
+			out.WriteString("\nnot known:\n")
+		}
+		fmt.Fprintf(&out, "  %s\n", what)
+	}
+	return []byte(out.String()), nil
+}
+
+func (o *Options) tables(out *strings.Builder, r *Result) error {
+	if len(r.Addresses) > 0 {
+		var rows [][]string
+		for _, a := range r.Addresses {
+			rows = append(rows, []string{a.Address, plan.OrNone(shortHash(a.SHA256)), untilText(a), o.addressVerdict(a)})
+		}
+		out.WriteString("\n")
+		if err := ui.Table(out, []string{"address", "presents", "until", "verdict"}, rows); err != nil {
+			return err
+		}
+	}
+	if len(r.Kubeconfigs) > 0 {
+		var rows [][]string
+		for _, k := range r.Kubeconfigs {
+			verdict := o.kubeconfigMark(k) + " " + k.Verdict
+			if k.Reason != "" {
+				verdict += ": " + k.Reason
+			}
+			rows = append(rows, []string{k.File, k.Context, verdict})
+		}
+		out.WriteString("\n")
+		return ui.Table(out, []string{"kubeconfig", "context", "verdict"}, rows)
+	}
+	return nil
+}
+
+func shortHash(sha256 string) string { return sha256[:min(len(sha256), 16)] }
+
+func untilText(a AddressStatus) string {
+	if a.NotAfter == nil {
+		return "-"
+	}
+	return a.NotAfter.Format(time.RFC3339)
+}
+
+func (o *Options) addressVerdict(a AddressStatus) string {
+	switch {
+	case a.Skipped:
+		return "• " + a.Problem
+	case a.Problem != "":
+		return o.Style.Bad("✗") + " " + a.Problem
+	default:
+		return o.Style.Good("✓") + " as it should be"
+	}
+}
+
+func (o *Options) kubeconfigMark(k KubeconfigStatus) string {
+	switch k.Verdict {
+	case kubeconfigWorks:
+		if k.Reason != "" {
+			return o.Style.Caution("!")
+		}
+		return o.Style.Good("✓")
+	case kubeconfigBroken, kubeconfigWillBreak:
+		return o.Style.Bad("✗")
+	case kubeconfigOutdated:
+		return o.Style.Caution("!")
+	default:
+		return "•"
+	}
+}
+
+func configuredText(c ConfiguredStatus) string {
+	if c.Secret == nil {
+		return fmt.Sprintf("a certificate that the agent generates (mode %s)", c.Mode)
+	}
+	text := fmt.Sprintf("Secret %s/%s", c.Secret.Namespace, c.Secret.Name)
+	if c.Verification != "" {
+		text += ", verification " + string(c.Verification)
+	}
+	return text + fmt.Sprintf(" (mode %s)", c.Mode)
+}
+
+func bundleText(bundle string) string {
+	if bundle == "" {
+		return "none: clients use their system roots"
+	}
+	return bundle
+}
+
+func (o *Options) renewerText(r *session.Renewer) string {
+	var text string
+	switch r.Kind {
+	case renewedByAgent:
+		return "the agent itself"
+	case session.CertManagerCertificate:
+		text = fmt.Sprintf("cert-manager, Certificate %q", r.Name)
+	default:
+		text = fmt.Sprintf("%s %q", r.Kind, r.Name)
+	}
+	if r.Issuer != "" {
+		text += ", from " + r.Issuer
+	}
+	if r.RenewalTime != nil {
+		text += ", next at " + r.RenewalTime.UTC().Format(time.RFC3339)
+	}
+	if r.Trouble != "" {
+		text += "; " + o.Style.Caution(r.Trouble)
+	}
+	return text
+}
+
+// validity tells the dates and the time left, and on a terminal draws how much of the lifetime is over.
+func (o *Options) validity(c *CertificateStatus, at time.Time) string {
+	text := fmt.Sprintf("%s to %s", c.NotBefore.Format(time.RFC3339), c.NotAfter.Format(time.RFC3339))
+	left, lifetime := c.NotAfter.Sub(at), c.NotAfter.Sub(c.NotBefore)
+	var remaining string
+	paint := o.Style.Good
+	switch {
+	case at.Before(c.NotBefore):
+		remaining, paint = "not valid yet, in "+roughly(c.NotBefore.Sub(at)), o.Style.Bad
+	case left <= 0:
+		remaining, paint = "expired "+roughly(-left)+" ago", o.Style.Bad
+	default:
+		remaining = roughly(left) + " left"
+		if lifetime > 0 {
+			remaining += fmt.Sprintf(" (%d%%)", left*100/lifetime)
+		}
+		if left < lifetime/10 {
+			paint = o.Style.Bad
+		} else if left < lifetime/3 {
+			paint = o.Style.Caution
+		}
+	}
+	if o.Terminal {
+		text += "  " + paint(bar(c.NotBefore, c.NotAfter, at))
+	}
+	return text + ", " + paint(remaining)
+}
+
+// bar draws the part of a lifetime that is over.
+func bar(from, to, at time.Time) string {
+	const width = 24
+	over := 0
+	if to.After(from) && at.After(from) {
+		over = width
+		if at.Before(to) {
+			over = int(at.Sub(from) * width / to.Sub(from))
+		}
+	}
+	return "▕" + strings.Repeat("█", over) + strings.Repeat("░", width-over) + "▏"
+}
+
+// roughly tells a duration in the unit that fits it.
+func roughly(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d >= 2*day:
+		return fmt.Sprintf("%d days", d/day)
+	case d >= 2*time.Hour:
+		return fmt.Sprintf("%d hours", d/time.Hour)
+	case d >= 2*time.Minute:
+		return fmt.Sprintf("%d minutes", d/time.Minute)
+	default:
+		return fmt.Sprintf("%d seconds", d/time.Second)
+	}
+}
+
+// replicasText says how many replicas serve the certificate that is shown, or which other one they serve.
+func replicasText(r *Result) string {
+	count := fmt.Sprintf("%d of %d serve ", r.Replicas.Serving, r.Replicas.Total)
+	if r.Certificate != nil && r.Replicas.SHA256 != "" && r.Replicas.SHA256 != r.Certificate.SHA256 {
+		return count + "another one, SHA-256 " + r.Replicas.SHA256
+	}
+	return count + "it"
+}
