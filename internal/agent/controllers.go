@@ -22,6 +22,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/controller/apiservice"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/authenticators"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/credentialissuer"
+	"github.com/pinniped-toolkit/pinniped/internal/controller/jwtauthenticator"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/webhookauthenticator"
 	"github.com/pinniped-toolkit/pinniped/internal/delegationwatch"
 	"github.com/pinniped-toolkit/pinniped/internal/namedwatch"
@@ -54,8 +55,11 @@ func (a *agent) addControllers(ctx context.Context, manager ctrl.Manager, proxy 
 		return nil, fmt.Errorf("setting up the APIService controller: %w", err)
 	}
 	webhooks := &webhookauthenticator.Evaluator{Proxy: http.ProxyFromEnvironment, Dial: webhookauthenticator.Dial, Clock: clock.RealClock{}}
-	if err := a.addAuthenticators(ctx, manager, core.RESTClient(), webhooks.Kind()); err != nil {
-		return nil, err
+	issuers := &jwtauthenticator.Evaluator{Proxy: http.ProxyFromEnvironment, Clock: clock.RealClock{}}
+	for _, kind := range []authenticators.Kind{webhooks.Kind(), issuers.Kind()} {
+		if err := a.addAuthenticators(ctx, manager, core.RESTClient(), kind); err != nil {
+			return nil, err
+		}
 	}
 	issuer, err := a.addCredentialIssuer(ctx, manager, core.RESTClient(), proxy, warning)
 	if err != nil {

@@ -63,18 +63,7 @@ func NewWebhook(options WebhookOptions) (*Webhook, error) {
 	if timeout == 0 {
 		timeout = defaultTimeout
 	}
-	transport := &http.Transport{
-		Proxy:                  options.Proxy,
-		DialContext:            (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
-		TLSClientConfig:        TLSConfig(options.Roots),
-		TLSHandshakeTimeout:    dialTimeout,
-		ForceAttemptHTTP2:      true,
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
-		MaxIdleConnsPerHost:    32,
-		IdleConnTimeout:        90 * time.Second,
-		DisableCompression:     true,
-		MaxResponseHeaderBytes: 64 << 10,
-	}
+	transport := newTransport(options.Roots, options.Proxy)
 	return &Webhook{
 		endpoint:  options.Endpoint.String(),
 		transport: transport,
@@ -88,7 +77,23 @@ func NewWebhook(options WebhookOptions) (*Webhook, error) {
 	}, nil
 }
 
-// TLSConfig returns the client side of TLS towards a webhook: TLS 1.2 with authenticated encryption, or 1.3.
+// newTransport returns the connections to a webhook or an issuer. They are kept and used again.
+func newTransport(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, error)) *http.Transport {
+	return &http.Transport{
+		Proxy:                  proxy,
+		DialContext:            (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
+		TLSClientConfig:        TLSConfig(roots),
+		TLSHandshakeTimeout:    dialTimeout,
+		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
+		MaxIdleConnsPerHost:    32,
+		IdleConnTimeout:        90 * time.Second,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+}
+
+// TLSConfig returns the client side of TLS towards a webhook or an issuer: TLS 1.2 with authenticated encryption, or 1.3.
 func TLSConfig(roots *x509.CertPool) *tls.Config {
 	return &tls.Config{
 		RootCAs:    roots,

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"net/url"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
@@ -14,12 +13,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/authenticators"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
-)
-
-const (
-	probeEvery = 2 * time.Minute // while the webhook answers
-	probeSoon  = time.Second     // after it did not; doubled each time
-	probeLate  = 30 * time.Second
 )
 
 // Kind is the kind under which these authenticators stand in the cache.
@@ -62,12 +55,11 @@ type target struct {
 
 // known is what a replica remembers of one WebhookAuthenticator from one evaluation to the next.
 type known struct {
-	target   target
-	webhook  *authenticator.Webhook
-	proven   bool // a probe succeeded, or none is possible
-	problem  error
-	failures int
-	probeAt  time.Time // when to probe again
+	target  target
+	webhook *authenticator.Webhook
+	proven  bool // a probe succeeded, or none is possible
+	problem error
+	pace    authenticators.Pace
 }
 
 // InUse implements authenticators.Known.
@@ -88,7 +80,7 @@ func (k *known) Release(next authenticators.Known) {
 // evaluate finds out what a spec is worth. before is what was known of the object, or nil. Only the probe leaves the process.
 func (e *Evaluator) evaluate(ctx context.Context, spec *authenticationv1alpha1.WebhookAuthenticatorSpec, bundle authenticators.CABundle, before *known) authenticators.Finding {
 	endpoint, proxied, endpointCondition := checkEndpoint(spec.Endpoint, e.Proxy)
-	f := authenticators.Finding{Conditions: []metav1.Condition{bundle.Condition, endpointCondition}, RequeueAfter: probeEvery}
+	f := authenticators.Finding{Conditions: []metav1.Condition{bundle.Condition, endpointCondition}, RequeueAfter: authenticators.ProbeEvery}
 	if !bundle.Usable() || endpoint == nil {
 		f.Conditions = append(f.Conditions, authenticators.Unknown(typeConnection), authenticators.Unknown(authenticators.TypeAuthenticator))
 		return f
@@ -106,11 +98,11 @@ func (e *Evaluator) evaluate(ctx context.Context, spec *authenticationv1alpha1.W
 		k = &known{target: aim, webhook: webhook}
 	}
 
-	if now := e.Clock.Now(); !now.Before(k.probeAt) {
+	if k.pace.Due(e.Clock.Now()) {
 		k = e.probe(ctx, endpoint, roots, *k)
 	}
 	f.Known = k
-	f.RequeueAfter = max(k.probeAt.Sub(e.Clock.Now()), 0) + time.Millisecond
+	f.RequeueAfter = k.pace.Wait(e.Clock.Now())
 	f.Conditions = append(f.Conditions, connectionCondition(k))
 	if k.proven {
 		f.Conditions = append(f.Conditions, authenticators.Good(authenticators.TypeAuthenticator, authenticators.MessageAuthenticator))
@@ -123,16 +115,11 @@ func (e *Evaluator) evaluate(ctx context.Context, spec *authenticationv1alpha1.W
 // probe dials the webhook and returns what is known then. One that answered before stays proven: it is the same one, and whether it is
 // away for a moment or for long, each login finds out by itself.
 func (e *Evaluator) probe(ctx context.Context, endpoint *url.URL, roots *x509.CertPool, k known) *known {
-	if k.target.proxied {
-		k.proven, k.probeAt = true, e.Clock.Now().Add(probeEvery)
-		return &k
+	if !k.target.proxied {
+		k.problem = e.Dial(ctx, address(endpoint), roots)
 	}
-	if k.problem = e.Dial(ctx, address(endpoint), roots); k.problem == nil {
-		k.proven, k.failures, k.probeAt = true, 0, e.Clock.Now().Add(probeEvery)
-		return &k
-	}
-	k.probeAt = e.Clock.Now().Add(min(probeSoon<<min(k.failures, 10), probeLate))
-	k.failures++
+	k.proven = k.proven || k.problem == nil
+	k.pace = k.pace.After(k.problem == nil, e.Clock.Now())
 	return &k
 }
 

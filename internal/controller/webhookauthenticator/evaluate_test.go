@@ -122,14 +122,14 @@ func TestEvaluate(t *testing.T) {
 		{"is not usable before it ever answered", 0, spec, bundle, refused, away, 1, time.Second, false},
 		{"is not dialed before its time", 500 * time.Millisecond, spec, bundle, nil, away, 0, 500 * time.Millisecond, true},
 		{"waits longer after each failure", time.Second, spec, bundle, refused, away, 1, 2 * time.Second, true},
-		{"is usable when it answers", 2 * time.Second, spec, bundle, nil, ready, 1, probeEvery, true},
+		{"is usable when it answers", 2 * time.Second, spec, bundle, nil, ready, 1, authenticators.ProbeEvery, true},
 		{"is left alone then", time.Minute, spec, bundle, refused, ready, 0, time.Minute, true},
 		{"stays usable when it is away, and that is said", time.Minute, spec, bundle, refused, lost, 1, time.Second, true},
 		{"waits half a minute at most", time.Hour, spec, bundle, refused, lost, 1, 2 * time.Second, true},
-		{"is ready when it is back", time.Hour, spec, bundle, nil, ready, 1, probeEvery, true},
+		{"is ready when it is back", time.Hour, spec, bundle, nil, ready, 1, authenticators.ProbeEvery, true},
 		{"is another one with another CA bundle", 0, spec, other, refused, away, 1, time.Second, false},
-		{"is another one again", 0, spec, bundle, nil, ready, 1, probeEvery, false},
-		{"is nothing with a bad spec", 0, invalid, bundle, nil, "[Success InvalidEndpointURLScheme UnableToValidate UnableToValidate] usable=false", 0, probeEvery, false},
+		{"is another one again", 0, spec, bundle, nil, ready, 1, authenticators.ProbeEvery, false},
+		{"is nothing with a bad spec", 0, invalid, bundle, nil, "[Success InvalidEndpointURLScheme UnableToValidate UnableToValidate] usable=false", 0, authenticators.ProbeEvery, false},
 	} {
 		clock.Step(step.wait)
 		network.err, network.calls = step.network, 0
@@ -166,9 +166,9 @@ func TestEvaluate(t *testing.T) {
 		var k *known
 		for range 100 {
 			k = r.evaluate(t.Context(), spec, bundle, k).Known.(*known)
-			clock.SetTime(k.probeAt)
+			clock.Step(k.pace.Wait(clock.Now()))
 		}
-		if found := r.evaluate(t.Context(), spec, bundle, k); found.RequeueAfter.Truncate(time.Second) != probeLate {
+		if found := r.evaluate(t.Context(), spec, bundle, k); found.RequeueAfter.Truncate(time.Second) != authenticators.ProbeLate {
 			t.Errorf("got %s", found.RequeueAfter)
 		}
 	})

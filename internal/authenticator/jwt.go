@@ -1,0 +1,215 @@
+package authenticator
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	apiservervalidation "k8s.io/apiserver/pkg/apis/apiserver/validation"
+	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
+	"k8s.io/utils/ptr"
+
+	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+)
+
+// maxTokenSize is as much as a header may hold.
+const maxTokenSize = 1 << 20
+
+// JWT is an authenticator for the tokens of one issuer. It is the API server's own: what that accepts when it is configured alike is
+// accepted here, and nothing else. It is safe for concurrent use.
+type JWT struct {
+	issuer   string
+	audience string
+	verifier oidc.AuthenticatorTokenWithHealthCheck
+	end      context.CancelFunc
+}
+
+var _ Token = (*JWT)(nil)
+
+// NewJWT returns an authenticator that finds out by the keys of provider who signed a token, and by spec whom it is about. An error says
+// what is wrong with spec, in terms of its fields; text that names a field begins with a path below spec.
+func NewJWT(spec *authenticationv1alpha1.JWTAuthenticatorSpec, provider *Provider) (*JWT, error) {
+	config := apiServerConfig(spec)
+	compiler := authenticationcel.NewDefaultCompiler()
+	if _, problems := apiservervalidation.CompileAndValidateJWTAuthenticator(compiler, config, nil); len(problems) > 0 {
+		return nil, inTermsOfSpec(problems)
+	}
+	for i, extra := range spec.Claims.Extra {
+		// In a client certificate stands "key=value".
+		if strings.Contains(extra.Key, "=") {
+			return nil, field.Invalid(field.NewPath("claims", "extra").Index(i).Child("key"), extra.Key, "must not contain an equals sign")
+		}
+	}
+	life, end := context.WithCancel(context.Background())
+	verifier, err := oidc.New(life, oidc.Options{
+		JWTAuthenticator:     config,
+		KeySet:               provider,
+		Client:               provider.client, // for distributed claims
+		Compiler:             compiler,
+		SupportedSigningAlgs: oidc.AllValidSigningAlgorithms(), // as the API server's structured authentication
+	})
+	if err != nil {
+		end()
+		return nil, err
+	}
+	return &JWT{issuer: spec.Issuer, audience: spec.Audience, verifier: verifier, end: end}, nil
+}
+
+// apiServerConfig says what spec says in the terms of the API server.
+func apiServerConfig(spec *authenticationv1alpha1.JWTAuthenticatorSpec) apiserver.JWTAuthenticator {
+	config := apiserver.JWTAuthenticator{
+		Issuer: apiserver.Issuer{URL: spec.Issuer, Audiences: []string{spec.Audience}},
+		ClaimMappings: apiserver.ClaimMappings{
+			Username: claimOrExpression(spec.Claims.Username, spec.Claims.UsernameExpression, "username"),
+			Groups:   claimOrExpression(spec.Claims.Groups, spec.Claims.GroupsExpression, "groups"),
+		},
+	}
+	for _, extra := range spec.Claims.Extra {
+		config.ClaimMappings.Extra = append(config.ClaimMappings.Extra, apiserver.ExtraMapping(extra))
+	}
+	for _, rule := range spec.ClaimValidationRules {
+		config.ClaimValidationRules = append(config.ClaimValidationRules, apiserver.ClaimValidationRule(rule))
+	}
+	for _, rule := range spec.UserValidationRules {
+		config.UserValidationRules = append(config.UserValidationRules, apiserver.UserValidationRule(rule))
+	}
+	return config
+}
+
+func claimOrExpression(claim, expression, standard string) apiserver.PrefixedClaimOrExpression {
+	if claim == "" && expression == "" {
+		claim = standard
+	}
+	mapping := apiserver.PrefixedClaimOrExpression{Claim: claim, Expression: expression}
+	if claim != "" && expression == "" {
+		mapping.Prefix = ptr.To("") // required with a claim
+	}
+	return mapping
+}
+
+// inTermsOfSpec words what the API server's code finds wrong as an author of a JWTAuthenticator knows the fields.
+func inTermsOfSpec(problems field.ErrorList) error {
+	fields := strings.NewReplacer(
+		"claimMappings.username.expression", "claims.usernameExpression",
+		"claimMappings.groups.expression", "claims.groupsExpression",
+		"claimMappings.", "claims.",
+		"issuer.url", "issuer",
+		"issuer.audiences[0]", "audience",
+	)
+	translated := make(field.ErrorList, 0, len(problems))
+	for _, problem := range problems {
+		ours := *problem
+		ours.Field = fields.Replace(ours.Field)
+		ours.Detail = fields.Replace(ours.Detail)
+		translated = append(translated, &ours)
+	}
+	return translated.ToAggregate()
+}
+
+// Close ends what runs in the background. No token may be given to it any more.
+func (j *JWT) Close() { j.end() }
+
+// Handles is true when the token says that it is of this issuer and for this audience. Nothing of that is verified.
+func (j *JWT) Handles(said Said) bool {
+	return said.Issuer == j.issuer && slices.Contains(said.Audiences, j.audience)
+}
+
+// AuthenticateToken verifies the token. An error that says something of the token is a *Refusal.
+func (j *JWT) AuthenticateToken(ctx context.Context, token string) (user.Info, bool, error) {
+	// Anything but three parts is no token; to find that out must not cost memory.
+	if len(token) > maxTokenSize || strings.Count(token, ".") != 2 {
+		return nil, false, &Refusal{Reason: ReasonNotAToken, message: "this is not a JSON web token", cause: errors.New("not three parts, or too long")}
+	}
+	trace := &verification{}
+	response, ok, err := j.verifier.AuthenticateToken(context.WithValue(ctx, verificationKey{}, trace), token)
+	switch {
+	case trace.unavailable != nil:
+		return nil, false, &Refusal{Reason: ReasonIssuerAway, message: "the issuer's keys could not be fetched", cause: trace.unavailable}
+	case err != nil || !ok:
+		return nil, false, j.refusal(token, err, time.Now())
+	case strings.TrimSpace(response.User.GetName()) == "":
+		return nil, false, &Refusal{Reason: ReasonRefused, message: refused, cause: errors.New("the token names no user")}
+	}
+	return response.User, true, nil
+}
+
+// refusal says why a token was refused, as far as its owner may know: what stands in the token itself.
+func (j *JWT) refusal(token string, cause error, now time.Time) error {
+	if cause == nil {
+		cause = errors.New("another issuer")
+	}
+	const leeway = time.Minute // as the API server's code has it
+	said, readable := Read(token)
+	r := &Refusal{Reason: ReasonRefused, message: refused, cause: cause}
+	switch {
+	case !readable:
+		r.Reason, r.message = ReasonNotAToken, "this is not a JSON web token"
+	case said.Issuer != j.issuer:
+		r.Reason, r.message = ReasonIssuer, fmt.Sprintf("the token is of issuer %q, which is another one", bounded(said.Issuer))
+	case !slices.Contains(said.Audiences, j.audience):
+		r.Reason, r.message = ReasonAudience, fmt.Sprintf("the token is for audience %q, which is another one", bounded(strings.Join(said.Audiences, ", ")))
+	case said.Expires.IsZero():
+		r.Reason, r.message = ReasonExpired, "the token does not say when it expires"
+	case said.Expires.Before(now):
+		r.Reason, r.message = ReasonExpired, "the token expired at "+said.Expires.UTC().Format(time.RFC3339)
+	case said.NotBefore.After(now.Add(leeway)):
+		r.Reason, r.message = ReasonNotYet, "the token is not valid before "+said.NotBefore.UTC().Format(time.RFC3339)
+	}
+	return r
+}
+
+// Said is what a token says of itself. None of it is verified.
+type Said struct {
+	Issuer, Subject    string
+	Audiences          []string
+	Expires, NotBefore time.Time // zero when it does not say
+}
+
+// Read returns what a token says of itself, and false when it is no JSON web token.
+func Read(token string) (Said, bool) {
+	if len(token) > maxTokenSize || strings.Count(token, ".") != 2 {
+		return Said{}, false
+	}
+	_, rest, _ := strings.Cut(token, ".")
+	text, _, _ := strings.Cut(rest, ".")
+	payload, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return Said{}, false
+	}
+	var claims struct {
+		Issuer    string          `json:"iss"`
+		Subject   json.RawMessage `json:"sub"`
+		Audiences json.RawMessage `json:"aud"`
+		Expires   float64         `json:"exp"`
+		NotBefore float64         `json:"nbf"`
+	}
+	if err := json.Unmarshal(payload, &claims); err != nil {
+		return Said{}, false
+	}
+	said := Said{Issuer: claims.Issuer, Expires: instant(claims.Expires), NotBefore: instant(claims.NotBefore)}
+	_ = json.Unmarshal(claims.Subject, &said.Subject) // a subject that is no text is none
+	if json.Unmarshal(claims.Audiences, &said.Audiences) != nil {
+		var one string
+		if json.Unmarshal(claims.Audiences, &one) == nil {
+			said.Audiences = []string{one}
+		}
+	}
+	return said, true
+}
+
+func instant(seconds float64) time.Time {
+	const latest = 1 << 40 // far beyond any real token, and still a time
+	if seconds <= 0 || seconds > latest {
+		return time.Time{}
+	}
+	return time.Unix(int64(seconds), 0)
+}

@@ -1,0 +1,265 @@
+package authenticator
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	jose "gopkg.in/go-jose/go-jose.v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	wellKnownPath = "/.well-known/openid-configuration"
+	maxKeys       = 100
+	// A token whose key is not known makes the provider ask for its issuer's keys, but not more often than this: such tokens cost nothing to make.
+	keysPause = 5 * time.Second
+)
+
+// ProviderOptions is what a Provider needs to know.
+type ProviderOptions struct {
+	// Issuer is the URL that stands in tokens.
+	Issuer string
+	// Roots verify the issuer's certificate; nil means the system's.
+	Roots *x509.CertPool
+	// Proxy tells the HTTP proxy for a request, as http.ProxyFromEnvironment does; nil means none.
+	Proxy func(*http.Request) (*url.URL, error)
+	// Timeout bounds one request; zero means 30 seconds.
+	Timeout time.Duration
+	Clock   clock.PassiveClock
+}
+
+// Provider is an OpenID Connect issuer and the keys by which it signs tokens. It keeps the keys that it got last: while the issuer is away,
+// its tokens go on working. It is safe for concurrent use.
+type Provider struct {
+	issuer    string
+	client    *http.Client
+	transport *http.Transport
+	clock     clock.PassiveClock
+
+	keysURL atomic.Pointer[string] // as discovery said
+	keys    atomic.Pointer[[]jose.JSONWebKey]
+	flights singleflight.Group
+
+	mu      sync.Mutex
+	fetched time.Time // when the keys were asked for last
+}
+
+// NewProvider returns a Provider that knows no keys yet. It makes no connection.
+func NewProvider(options ProviderOptions) *Provider {
+	timeout := options.Timeout
+	if timeout == 0 {
+		timeout = defaultTimeout
+	}
+	transport := newTransport(options.Roots, options.Proxy)
+	return &Provider{
+		issuer:    options.Issuer,
+		transport: transport,
+		client: &http.Client{
+			Transport: boundedAnswers{transport},
+			Timeout:   timeout,
+			CheckRedirect: func(request *http.Request, via []*http.Request) error {
+				switch {
+				case request.URL.Scheme != "https":
+					return errors.New("it leads away from https")
+				case len(via) >= 10:
+					return errors.New("stopped after 10 redirects")
+				}
+				return nil
+			},
+		},
+		clock: options.Clock,
+	}
+}
+
+// Close closes connections that are not in use. The Provider goes on working.
+func (p *Provider) Close() { p.transport.CloseIdleConnections() }
+
+// Discover asks the issuer where its keys are, and returns that. It does not look at the answer any further: see UseKeysURL.
+func (p *Provider) Discover(ctx context.Context) (keysURL string, err error) {
+	var document struct {
+		Issuer  string `json:"issuer"`
+		KeysURL string `json:"jwks_uri"`
+	}
+	if err := p.get(ctx, strings.TrimSuffix(p.issuer, "/")+wellKnownPath, &document); err != nil {
+		return "", err
+	}
+	if document.Issuer != p.issuer {
+		return "", fmt.Errorf("the issuer calls itself %q, not %q", bounded(document.Issuer), p.issuer)
+	}
+	return document.KeysURL, nil
+}
+
+// UseKeysURL makes the provider get its keys from there. Keys that it has stay until it gets others.
+func (p *Provider) UseKeysURL(keysURL string) { p.keysURL.Store(&keysURL) }
+
+// Ready is true when there are keys.
+func (p *Provider) Ready() bool { return p.keys.Load() != nil }
+
+// FetchKeys gets the issuer's keys, in place of those that are known.
+func (p *Provider) FetchKeys(ctx context.Context) error {
+	from := p.keysURL.Load()
+	if from == nil {
+		return errors.New("it is not known where the keys are")
+	}
+	p.mu.Lock()
+	p.fetched = p.clock.Now()
+	p.mu.Unlock()
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := p.get(ctx, *from, &set); err != nil {
+		return err
+	}
+	if len(set.Keys) > maxKeys {
+		return fmt.Errorf("there are %d keys, more than %d", len(set.Keys), maxKeys)
+	}
+	keys := make([]jose.JSONWebKey, 0, len(set.Keys))
+	for _, text := range set.Keys {
+		var key jose.JSONWebKey
+		// An issuer may have keys of new kinds beside those that are known here.
+		if err := json.Unmarshal(text, &key); err == nil && key.Valid() && key.IsPublic() {
+			keys = append(keys, key)
+		}
+	}
+	if len(keys) == 0 {
+		return fmt.Errorf("none of the %d keys is a public key of a known kind", len(set.Keys))
+	}
+	p.keys.Store(&keys)
+	return nil
+}
+
+var errUnknownKey = errors.New("no key of the issuer verifies the signature")
+
+// VerifySignature returns the payload of a token that one of the issuer's keys has signed. It does not look at the payload. A token whose key is
+// not known makes it ask the issuer for new keys; any other costs no network.
+func (p *Provider) VerifySignature(ctx context.Context, token string) ([]byte, error) {
+	signed, err := jose.ParseSigned(token)
+	if err != nil || len(signed.Signatures) != 1 {
+		return nil, errors.New("malformed token")
+	}
+	if payload, ok := p.verify(signed); ok {
+		return payload, nil
+	}
+	if !p.mayAskAgain() {
+		return nil, errUnknownKey
+	}
+	flight := p.flights.DoChan("keys", func() (any, error) {
+		if !p.mayAskAgain() { // somebody else has just done so
+			return nil, nil
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), defaultTimeout)
+		defer cancel()
+		return nil, p.FetchKeys(ctx)
+	})
+	select {
+	case landed := <-flight:
+		if landed.Err != nil {
+			return nil, unavailable(ctx, landed.Err)
+		}
+	case <-ctx.Done():
+		return nil, unavailable(ctx, ctx.Err())
+	}
+	if payload, ok := p.verify(signed); ok {
+		return payload, nil
+	}
+	return nil, errUnknownKey
+}
+
+// verification is where VerifySignature leaves what its caller's caller wants to know: the API server's code turns errors into text.
+type verification struct {
+	unavailable error // no key verified the signature, and the issuer could not be asked for new ones
+}
+
+type verificationKey struct{}
+
+func unavailable(ctx context.Context, err error) error {
+	err = fmt.Errorf("fetching the issuer's keys: %w", err)
+	if trace, ok := ctx.Value(verificationKey{}).(*verification); ok {
+		trace.unavailable = err
+	}
+	return err
+}
+
+func (p *Provider) verify(signed *jose.JSONWebSignature) ([]byte, bool) {
+	keys := p.keys.Load()
+	if keys == nil {
+		return nil, false
+	}
+	id := signed.Signatures[0].Header.KeyID
+	for i := range *keys {
+		key := &(*keys)[i]
+		if id != "" && key.KeyID != id {
+			continue
+		}
+		if payload, err := signed.Verify(key); err == nil {
+			return payload, true
+		}
+	}
+	return nil, false
+}
+
+func (p *Provider) mayAskAgain() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.clock.Since(p.fetched) >= keysPause && p.keysURL.Load() != nil
+}
+
+// get reads a JSON document.
+func (p *Provider) get(ctx context.Context, from string, into any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Accept", "application/json")
+	response, err := p.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close() //nolint:errcheck // read to its end, or given up
+	body, err := io.ReadAll(response.Body)
+	switch {
+	case err != nil:
+		return fmt.Errorf("reading the answer of %s: %w", request.URL.Redacted(), err)
+	case response.StatusCode != http.StatusOK:
+		return fmt.Errorf("%s answered with status code %d", request.URL.Redacted(), response.StatusCode)
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("the answer of %s is not the JSON that is expected there", request.URL.Redacted())
+	}
+	return nil
+}
+
+// boundedAnswers ends answers that are longer than any real one.
+type boundedAnswers struct{ next http.RoundTripper }
+
+func (b boundedAnswers) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := b.next.RoundTrip(request)
+	if err == nil {
+		response.Body = &boundedBody{ReadCloser: response.Body, left: maxResponseSize}
+	}
+	return response, err
+}
+
+type boundedBody struct {
+	io.ReadCloser
+	left int
+}
+
+func (b *boundedBody) Read(into []byte) (int, error) {
+	n, err := b.ReadCloser.Read(into)
+	if b.left -= n; b.left < 0 {
+		return 0, fmt.Errorf("the answer is longer than %d bytes", maxResponseSize)
+	}
+	return n, err
+}

@@ -1,0 +1,36 @@
+package authenticator
+
+// Reason says in one word why a login failed.
+type Reason string
+
+// The reasons.
+const (
+	ReasonRefused       Reason = "Refused"             // by the authenticator, which need not say why
+	ReasonNotAToken     Reason = "NotAToken"           // where a JSON web token is expected
+	ReasonIssuer        Reason = "WrongIssuer"         // another one than the authenticator's
+	ReasonAudience      Reason = "WrongAudience"       // another one than the authenticator's
+	ReasonExpired       Reason = "Expired"             //
+	ReasonNotYet        Reason = "NotYetValid"         //
+	ReasonIssuerAway    Reason = "IssuerUnavailable"   // so that its keys could not be fetched
+	ReasonNoSuch        Reason = "NoSuchAuthenticator" //
+	ReasonNotReady      Reason = "AuthenticatorNotReady"
+	ReasonUnavailable   Reason = "AuthenticatorUnavailable"
+	ReasonUnsupported   Reason = "UnsupportedUser" // one that a credential cannot be issued for
+	ReasonNotConfigured Reason = "CannotIssue"     // the agent has nothing to sign with
+)
+
+const refused = "the authenticator refuses the token"
+
+// Refusal is why a token was refused. Error tells all, for a log; Message tells what the owner of the token may know.
+type Refusal struct {
+	Reason  Reason
+	message string
+	cause   error
+}
+
+// Message tells the owner of the token why it was refused.
+func (r *Refusal) Message() string { return r.message }
+
+func (r *Refusal) Error() string { return r.cause.Error() }
+
+func (r *Refusal) Unwrap() error { return r.cause }

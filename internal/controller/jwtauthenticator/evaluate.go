@@ -1,0 +1,173 @@
+package jwtauthenticator
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"net/http"
+	"net/url"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
+	"github.com/pinniped-toolkit/pinniped/internal/controller/authenticators"
+	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+)
+
+// Kind is the kind under which these authenticators stand in the cache.
+const Kind = "JWTAuthenticator"
+
+// Evaluator finds out what a JWTAuthenticator is worth.
+type Evaluator struct {
+	// Proxy tells the HTTP proxy for a request, as http.ProxyFromEnvironment does; nil means none.
+	Proxy func(*http.Request) (*url.URL, error)
+	Clock clock.PassiveClock
+}
+
+// Kind tells the shared reconciler what is special about JWTAuthenticators.
+func (e *Evaluator) Kind() authenticators.Kind {
+	typed := func(object client.Object) *authenticationv1alpha1.JWTAuthenticator {
+		return object.(*authenticationv1alpha1.JWTAuthenticator)
+	}
+	return authenticators.Kind{
+		Name:    Kind,
+		New:     func() client.Object { return &authenticationv1alpha1.JWTAuthenticator{} },
+		NewList: func() client.ObjectList { return &authenticationv1alpha1.JWTAuthenticatorList{} },
+		TLS:     func(object client.Object) *authenticationv1alpha1.TLSSpec { return typed(object).Spec.TLS },
+		Status: func(object client.Object) authenticators.Status {
+			return authenticators.Status(typed(object).Status)
+		},
+		Evaluate: func(ctx context.Context, object client.Object, bundle authenticators.CABundle, before authenticators.Known) authenticators.Finding {
+			k, _ := before.(*known)
+			return e.evaluate(ctx, &typed(object).Spec, bundle, k)
+		},
+	}
+}
+
+// target is what a provider was made for. Another target needs another provider, and a probe of its own.
+type target struct {
+	issuer string
+	bundle [sha256.Size]byte
+}
+
+// known is what a replica remembers of one JWTAuthenticator from one evaluation to the next. It is not changed once it is returned.
+type known struct {
+	target   target
+	provider *authenticator.Provider
+	probed   []metav1.Condition // of the latest probe: discovery, keys' URL, keys
+	pace     authenticators.Pace
+
+	spec    [sha256.Size]byte // what jwt was made for
+	jwt     *authenticator.JWT
+	problem error // why there is no jwt
+	usable  bool
+}
+
+// InUse implements authenticators.Known.
+func (k *known) InUse() authenticator.Token {
+	if !k.usable {
+		return nil
+	}
+	return k.jwt
+}
+
+// Release implements authenticators.Known.
+func (k *known) Release(next authenticators.Known) {
+	following, ok := next.(*known)
+	if k.jwt != nil && (!ok || following.jwt != k.jwt) {
+		k.jwt.Close()
+	}
+	if !ok || following.provider != k.provider {
+		k.provider.Close()
+	}
+}
+
+// evaluate finds out what a spec is worth. before is what was known of the object, or nil. Only the probe leaves the process.
+func (e *Evaluator) evaluate(
+	ctx context.Context, spec *authenticationv1alpha1.JWTAuthenticatorSpec, bundle authenticators.CABundle, before *known,
+) authenticators.Finding {
+	issuer := checkIssuer(spec.Issuer)
+	f := authenticators.Finding{Conditions: []metav1.Condition{bundle.Condition, issuer}, RequeueAfter: authenticators.ProbeEvery}
+	if !bundle.Usable() || issuer.Status != metav1.ConditionTrue {
+		f.Conditions = append(f.Conditions, authenticators.Unknown(typeDiscovery), authenticators.Unknown(typeKeysURL),
+			authenticators.Unknown(typeKeys), authenticators.Unknown(authenticators.TypeAuthenticator))
+		return f
+	}
+	k := e.prepare(spec, bundle, before)
+	if k.pace.Due(e.Clock.Now()) {
+		k.probed = probe(ctx, k.provider)
+		succeeded := k.probed[len(k.probed)-1].Status == metav1.ConditionTrue
+		k.pace = k.pace.After(succeeded, e.Clock.Now())
+	}
+	k.usable = k.jwt != nil && k.provider.Ready()
+	f.Known = k
+	f.RequeueAfter = k.pace.Wait(e.Clock.Now())
+	f.Conditions = append(append(f.Conditions, k.probed...), authenticatorCondition(k))
+	return f
+}
+
+// prepare returns what is remembered, with a provider and an authenticator for this spec. A change of claims or rules keeps the provider, and so
+// its keys: it takes effect while the issuer is away, too.
+func (e *Evaluator) prepare(spec *authenticationv1alpha1.JWTAuthenticatorSpec, bundle authenticators.CABundle, before *known) *known {
+	k := &known{}
+	if before != nil {
+		*k = *before
+	}
+	aim := target{issuer: spec.Issuer, bundle: bundle.Sum()}
+	fresh := before == nil || before.target != aim
+	if fresh {
+		k = &known{
+			target:   aim,
+			provider: authenticator.NewProvider(authenticator.ProviderOptions{Issuer: spec.Issuer, Roots: bundle.Pool(), Proxy: e.Proxy, Clock: e.Clock}),
+		}
+	}
+	if sum := sumOf(spec); fresh || sum != k.spec {
+		k.spec = sum
+		k.jwt, k.problem = authenticator.NewJWT(spec, k.provider)
+	}
+	return k
+}
+
+// sumOf stands for a spec where two of them are compared.
+func sumOf(spec *authenticationv1alpha1.JWTAuthenticatorSpec) [sha256.Size]byte {
+	text, err := json.Marshal(spec)
+	if err != nil {
+		panic(err) // it consists of texts
+	}
+	return sha256.Sum256(text)
+}
+
+// probe asks the issuer where its keys are, and for the keys.
+func probe(ctx context.Context, provider *authenticator.Provider) []metav1.Condition {
+	keysURL, err := provider.Discover(ctx)
+	if err != nil {
+		problem := "could not perform oidc discovery on provider issuer: " + authenticators.Describe(err)
+		return []metav1.Condition{
+			authenticators.Bad(typeDiscovery, reasonDiscovery, problem), authenticators.Unknown(typeKeysURL), authenticators.Unknown(typeKeys),
+		}
+	}
+	found := []metav1.Condition{authenticators.Good(typeDiscovery, messageDiscovery), checkKeysURL(keysURL)}
+	if found[1].Status != metav1.ConditionTrue {
+		return append(found, authenticators.Unknown(typeKeys))
+	}
+	provider.UseKeysURL(keysURL)
+	if err := provider.FetchKeys(ctx); err != nil {
+		return append(found, authenticators.Bad(typeKeys, reasonKeys, "could not fetch keys: "+authenticators.Describe(err)))
+	}
+	return append(found, authenticators.Good(typeKeys, messageKeys))
+}
+
+// authenticatorCondition says whether tokens can be verified. It can be known that they never will be before the issuer has answered.
+func authenticatorCondition(k *known) metav1.Condition {
+	switch {
+	case k.problem != nil:
+		return authenticators.Bad(authenticators.TypeAuthenticator, reasonAuthenticator,
+			"could not initialize jwt authenticator: "+authenticators.Describe(k.problem))
+	case !k.provider.Ready():
+		return authenticators.Unknown(authenticators.TypeAuthenticator)
+	default:
+		return authenticators.Good(authenticators.TypeAuthenticator, authenticators.MessageAuthenticator)
+	}
+}
