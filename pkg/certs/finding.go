@@ -61,6 +61,10 @@ type Finding struct {
 	// Pending is true when waiting may mend it: an issuer has not finished the Secret yet.
 	Pending bool `json:"pending,omitempty"`
 
+	// Presented is true for a finding of CheckServed about an address that presents the expected certificate: only what clients verify it
+	// with, or the name under which they connect, does not fit it.
+	Presented bool `json:"-"`
+
 	// final findings cannot be allowed: what they are about cannot be served, or must not be published.
 	final bool
 }

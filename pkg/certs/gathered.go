@@ -51,7 +51,9 @@ func CheckServed(want Expected, seen []Served) []Finding {
 	found := newFindings(nil)
 	for _, served := range seen {
 		if problem, hint := servedProblem(want, pool, served); problem != "" {
-			found.add(finding(EndpointServesOther, hint, "%s %s", clip(served.Address, maxName), problem))
+			f := finding(EndpointServesOther, hint, "%s %s", clip(served.Address, maxName), problem)
+			f.Presented = len(served.Chain) > 0 && want.SHA256 != "" && Fingerprint(served.Chain[0].Raw) == want.SHA256
+			found.add(f)
 		}
 	}
 	return found.result()

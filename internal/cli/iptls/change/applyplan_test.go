@@ -54,7 +54,7 @@ func TestApply(t *testing.T) {
 			w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = ""
 			w.Cluster.Bump()
 		}
-		if err := os.WriteFile(bundle, one.Ca.CertPEM(), 0o600); err != nil {
+		if err := os.WriteFile(bundle, one.CA.CertPEM(), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		flags := func(o *SetOptions) {
@@ -130,7 +130,7 @@ func TestApplyRefusesWhatHasMoved(t *testing.T) {
 		{"a CredentialIssuer that was made anew", func(_ *testing.T, w *iptlstest.World) { w.Cluster.Issuer.UID = "another" }, "is another object"},
 		{"a certificate that was renewed", func(t *testing.T, w *iptlstest.World) {
 			t.Helper()
-			pair := iptlstest.Serving(t, w.Ca, iptlstest.Loopback())
+			pair := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
 			w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
 		}, "its certificate has SHA-256"},
 		{"a Secret's CA that changed", func(_ *testing.T, w *iptlstest.World) { w.Cluster.TLSSecret.Data["ca.crt"] = w.Generated.CertPEM() }, "its chain or ca.crt is another one"},
@@ -163,7 +163,7 @@ func TestApplyRefusesWhatHasMoved(t *testing.T) {
 		w.Obey(t)
 		plan := planOf(t, w, nil)
 		runApply(t, w, plan, nil).Check(t, 0)
-		pair := iptlstest.Serving(t, w.Ca, iptlstest.Loopback())
+		pair := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
 		w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
 		runApply(t, w, plan, nil).Check(t, 3, "the plan is out of date", "plan again")
 	})

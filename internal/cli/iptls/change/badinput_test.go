@@ -50,7 +50,7 @@ func TestBadInput(t *testing.T) {
 		}, 3, []string{"it is PKCS#12", "openssl pkcs12 -in FILE -nokeys"}},
 		{"base64 of PEM", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM = again(p.CertPEM) }, 3, []string{"encoded once more as base64", "base64 -d"}},
 		{"base64 of base64 of PEM", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM = again(again(p.CertPEM)) }, 3, []string{"encoded twice more as base64"}},
-		{"the chain in the wrong order", func(w *iptlstest.World, p *certs.KeyPair) { p.CertPEM = append(w.Ca.CertPEM(), p.CertPEM...) }, 3, []string{"ChainOrder", "it must come first"}},
+		{"the chain in the wrong order", func(w *iptlstest.World, p *certs.KeyPair) { p.CertPEM = append(w.CA.CertPEM(), p.CertPEM...) }, 3, []string{"ChainOrder", "it must come first"}},
 		{"a key with a passphrase", func(_ *iptlstest.World, p *certs.KeyPair) {
 			p.KeyPEM = pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY", Bytes: der(p.KeyPEM)})
 		}, 3, []string{"KeyEncrypted", "openssl pkey -in FILE -out NEW"}},
@@ -94,7 +94,7 @@ func TestBadInput(t *testing.T) {
 		w := iptlstest.New(t)
 		w.Served(t)
 		path := filepath.Join(t.TempDir(), "ca.pem")
-		if err := os.WriteFile(path, windows(w.Ca.CertPEM()), 0o600); err != nil {
+		if err := os.WriteFile(path, windows(w.CA.CertPEM()), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.CABundle = path }, "ca-bundle").Check(t, 0, "configured")
@@ -106,7 +106,7 @@ func TestBadInput(t *testing.T) {
 	t.Run("a refusal that no --allow lets through does not offer it", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
-		pair := &certs.KeyPair{CertPEM: append(w.Ca.CertPEM(), w.Pair.CertPEM...), KeyPEM: w.Pair.KeyPEM}
+		pair := &certs.KeyPair{CertPEM: append(w.CA.CertPEM(), w.Pair.CertPEM...), KeyPEM: w.Pair.KeyPEM}
 		r := setFromFiles(t, w, pair, nil)
 		r.Check(t, 3, "ChainOrder")
 		if strings.Contains(ui.HintOf(r.Err), "--allow") {
@@ -145,7 +145,7 @@ func TestBadEndpoint(t *testing.T) {
 			w := iptlstest.New(t)
 			other := iptlstest.StartProxy(t, iptlstest.Serving(t, iptlstest.NewCA(t, "Somebody Else"), iptlstest.Loopback()))
 			at := "proxy.example.com:" + strconv.Itoa(other.Port)
-			w.Cluster.AfterApply = func(c *iptlstest.Cluster) { c.Report("https://"+at, w.Ca.CertPEM()) }
+			w.Cluster.AfterApply = func(c *iptlstest.Cluster) { c.Report("https://"+at, w.CA.CertPEM()) }
 			r := runSet(t.Context(), w, func(o *SetOptions) {
 				o.Certificate.ExternalEndpoint, o.Session.Timeout, o.Session.Network = at, iptlstest.TooShort, tt.network(t, w)
 			}, "external-endpoint")

@@ -20,7 +20,7 @@ func TestSecretOnARealAPIServer(t *testing.T) {
 	w := iptlstest.New(t)
 	const namespace = "default"
 	pair := &keyPair{cert: w.Pair.CertPEM, key: w.Pair.KeyPEM}
-	next := iptlstest.Serving(t, w.Ca, iptlstest.Loopback())
+	next := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
 	renewed := &keyPair{cert: next.CertPEM, key: next.KeyPEM}
 	read := func(name string) *corev1.Secret {
 		t.Helper()
@@ -64,7 +64,7 @@ func TestSecretOnARealAPIServer(t *testing.T) {
 	before := read("theirs")
 	if before, err = client.ApplySecret(t.Context(), namespace, "theirs", map[string]any{
 		"metadata": map[string]any{"resourceVersion": before.ResourceVersion}, "type": "kubernetes.io/tls",
-		"data": map[string]any{"tls.crt": pair.cert, "tls.key": pair.key, "ca.crt": w.Ca.CertPEM()},
+		"data": map[string]any{"tls.crt": pair.cert, "tls.key": pair.key, "ca.crt": w.CA.CertPEM()},
 	}, discovery.ApplyOptions{FieldManager: "somebody"}); err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func setFromFiles(t *testing.T, w *iptlstest.World, pair *certs.KeyPair, change 
 	t.Helper()
 	cert, key := pemFiles(t, pair)
 	bundle := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(bundle, w.Ca.CertPEM(), 0o600); err != nil {
+	if err := os.WriteFile(bundle, w.CA.CertPEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return runSet(t.Context(), w, func(o *SetOptions) {
@@ -75,7 +75,7 @@ func TestSetFromFiles(t *testing.T) {
 		w.Served(t)
 		setFromFiles(t, w, w.Pair, nil).Check(t, 0, "configured")
 		applied := len(w.Cluster.Applied)
-		renewed := iptlstest.Serving(t, w.Ca, iptlstest.Loopback())
+		renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
 		leaf, _ := certs.ParseBundle(renewed.CertPEM)
 		setFromFiles(t, w, renewed, nil).Check(t, 0, "configured", "certificate: SHA-256 "+certs.Fingerprint(leaf[0].Raw))
 		w.SecretHas(t, renewed)
@@ -89,7 +89,7 @@ func TestSetFromFiles(t *testing.T) {
 		w.Served(t)
 		w.Cluster.TLSSecret.Type = corev1.SecretTypeOpaque
 		w.Cluster.TLSSecret.Data["note"] = []byte("mine")
-		renewed := iptlstest.Serving(t, w.Ca, iptlstest.Loopback())
+		renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
 		setFromFiles(t, w, renewed, nil).Check(t, 0, "configured")
 		w.SecretHas(t, renewed)
 		if string(w.Cluster.TLSSecret.Data["note"]) != "mine" || len(w.Cluster.TLSSecret.Data["ca.crt"]) == 0 {
@@ -160,7 +160,7 @@ func TestSetFromFilesWritesNothing(t *testing.T) {
 			w := iptlstest.New(t)
 			w.Served(t)
 			tt.secret(w.Cluster.TLSSecret)
-			renewed := iptlstest.Serving(t, w.Ca, iptlstest.Loopback())
+			renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
 			setFromFiles(t, w, renewed, nil).Check(t, 3, `Secret "pinniped-concierge/proxy-tls" is not overwritten`, tt.says)
 			w.SecretHas(t, w.Pair)
 			if len(w.Cluster.Options) > 0 {
@@ -182,13 +182,13 @@ func TestSetFromFilesWritesNothing(t *testing.T) {
 		w.Cluster.TLSSecret.ManagedFields = []metav1.ManagedFieldsEntry{
 			apply("kubectl-create", metav1.ManagedFieldsOperationUpdate), apply("kubectl", metav1.ManagedFieldsOperationApply),
 		}
-		setFromFiles(t, w, iptlstest.Serving(t, w.Ca, iptlstest.Loopback()), nil).Check(t, 0, "configured")
+		setFromFiles(t, w, iptlstest.Serving(t, w.CA, iptlstest.Loopback()), nil).Check(t, 0, "configured")
 	})
 	t.Run("when a check refuses the certificate", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
 		w.Served(t)
-		wrong := iptlstest.Serving(t, w.Ca, certs.SANs{DNSNames: []string{"other.example.com"}})
+		wrong := iptlstest.Serving(t, w.CA, certs.SANs{DNSNames: []string{"other.example.com"}})
 		setFromFiles(t, w, wrong, nil).Check(t, 3, "NameNotCovered", "nothing was changed")
 		w.SecretHas(t, w.Pair)
 	})
@@ -196,7 +196,7 @@ func TestSetFromFilesWritesNothing(t *testing.T) {
 		t.Run("in a "+kind+" dry run", func(t *testing.T) {
 			t.Parallel()
 			w := iptlstest.New(t)
-			renewed := iptlstest.Serving(t, w.Ca, iptlstest.Loopback())
+			renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
 			setFromFiles(t, w, renewed, func(o *SetOptions) { o.Flags.DryRun = kind }).Check(t, 0, "configured ("+kind+" dry run)", "secret/proxy-tls tls.crt")
 			w.SecretHas(t, w.Pair)
 		})
@@ -215,7 +215,7 @@ func TestSetFromFilesPutsTheSecretBack(t *testing.T) {
 			if !tt.present {
 				w.Cluster.TLSSecret = nil
 			}
-			r := setFromFiles(t, w, iptlstest.Serving(t, w.Ca, iptlstest.Loopback()), func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort })
+			r := setFromFiles(t, w, iptlstest.Serving(t, w.CA, iptlstest.Loopback()), func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort })
 			r.Check(t, 5, "did not take effect", "Put the previous configuration back")
 			if w.Cluster.Issuer.Spec.ImpersonationProxy.TLS != nil {
 				t.Error("the CredentialIssuer was not put back")
@@ -233,7 +233,7 @@ func TestSetFromFilesPutsTheSecretBack(t *testing.T) {
 				w.Cluster.TLSSecret = nil
 			}
 			w.Cluster.ApplyErr = &discovery.ForbiddenError{Verb: "patch"}
-			setFromFiles(t, w, iptlstest.Serving(t, w.Ca, iptlstest.Loopback()), nil).Check(t, 4, "changing CredentialIssuer", "not permitted to patch")
+			setFromFiles(t, w, iptlstest.Serving(t, w.CA, iptlstest.Loopback()), nil).Check(t, 4, "changing CredentialIssuer", "not permitted to patch")
 			if tt.present {
 				w.SecretHas(t, w.Pair)
 			} else if w.Cluster.TLSSecret != nil {
@@ -244,19 +244,19 @@ func TestSetFromFilesPutsTheSecretBack(t *testing.T) {
 	t.Run("with --no-rollback it does not", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
-		renewed := iptlstest.Serving(t, w.Ca, iptlstest.Loopback())
+		renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
 		setFromFiles(t, w, renewed, func(o *SetOptions) { o.Session.Timeout, o.Flags.NoRollback = iptlstest.TooShort, true }).Check(t, 5, "--no-rollback")
 		w.SecretHas(t, renewed)
 	})
 	t.Run("unless somebody has changed it meanwhile", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
-		theirs := iptlstest.Serving(t, w.Ca, iptlstest.Loopback())
+		theirs := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
 		w.Cluster.AfterApply = func(c *iptlstest.Cluster) {
 			c.TLSSecret.Data["tls.crt"], c.TLSSecret.Data["tls.key"] = theirs.CertPEM, theirs.KeyPEM
 			c.BumpSecret()
 		}
-		setFromFiles(t, w, iptlstest.Serving(t, w.Ca, iptlstest.Loopback()), func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort }).Check(t, 5, "somebody else has changed it meanwhile")
+		setFromFiles(t, w, iptlstest.Serving(t, w.CA, iptlstest.Loopback()), func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort }).Check(t, 5, "somebody else has changed it meanwhile")
 		w.SecretHas(t, theirs)
 	})
 }
@@ -275,7 +275,7 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 				c.BumpSecret()
 			}
 		}
-		setFromFiles(t, w, iptlstest.Serving(t, w.Ca, iptlstest.Loopback()), nil).Check(t, 3, `Secret "pinniped-concierge/proxy-tls" has changed meanwhile`, "cert-manager")
+		setFromFiles(t, w, iptlstest.Serving(t, w.CA, iptlstest.Loopback()), nil).Check(t, 3, `Secret "pinniped-concierge/proxy-tls" has changed meanwhile`, "cert-manager")
 		w.SecretHas(t, w.Pair)
 	})
 	t.Run("a Secret that somebody makes while it is being made", func(t *testing.T) {
@@ -286,7 +286,7 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 		theirs.Type = "example.com/other"
 		w.Cluster.TLSSecret = nil
 		w.Cluster.BeforeSecret = func(c *iptlstest.Cluster) { c.TLSSecret = theirs }
-		setFromFiles(t, w, iptlstest.Serving(t, w.Ca, iptlstest.Loopback()), nil).Check(t, 3, "has changed meanwhile", "example.com/other")
+		setFromFiles(t, w, iptlstest.Serving(t, w.CA, iptlstest.Loopback()), nil).Check(t, 3, "has changed meanwhile", "example.com/other")
 		w.SecretHas(t, w.Pair)
 	})
 	t.Run("in the CredentialIssuer after the Secret is written, and takes that back when a check refuses", func(t *testing.T) {
@@ -300,7 +300,7 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 				c.Bump()
 			}
 		}
-		setFromFiles(t, w, iptlstest.Serving(t, w.Ca, iptlstest.Loopback()), nil).Check(t, 3, "NameNotCovered", `Put Secret "proxy-tls" back`)
+		setFromFiles(t, w, iptlstest.Serving(t, w.CA, iptlstest.Loopback()), nil).Check(t, 3, "NameNotCovered", `Put Secret "proxy-tls" back`)
 		w.SecretHas(t, w.Pair)
 	})
 	t.Run("and writes the Secret once when only the status has changed", func(t *testing.T) {
@@ -313,7 +313,7 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 				c.Bump()
 			}
 		}
-		renewed := iptlstest.Serving(t, w.Ca, iptlstest.Loopback())
+		renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
 		r := setFromFiles(t, w, renewed, nil)
 		r.Check(t, 0, "configured")
 		if n := strings.Count(r.ErrOut.String(), "Wrote the certificate"); n != 1 {
@@ -328,7 +328,7 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 		setFromFiles(t, w, w.Pair, nil).Check(t, 0)
 		ctx, cancel := context.WithCancel(t.Context())
 		w.Cluster.AfterSecret = func(*iptlstest.Cluster) { cancel() }
-		renewed := iptlstest.Serving(t, w.Ca, iptlstest.Loopback())
+		renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
 		cert, key := pemFiles(t, renewed)
 		r := runSet(ctx, w, func(o *SetOptions) { o.Cert, o.Key = cert, key })
 		r.Check(t, 130, `interrupted: Secret "proxy-tls" is changed`)

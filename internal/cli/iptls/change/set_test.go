@@ -51,7 +51,7 @@ func TestSetJSON(t *testing.T) {
 	w := iptlstest.New(t)
 	w.Obey(t)
 	bundle := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(bundle, w.Ca.CertPEM(), 0o600); err != nil {
+	if err := os.WriteFile(bundle, w.CA.CertPEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r := runSet(t.Context(), w, func(o *SetOptions) { o.Session.Output, o.Certificate.CABundle = "json", bundle }, "ca-bundle")
@@ -76,10 +76,10 @@ func TestSetBundleFromStdin(t *testing.T) {
 	w.Obey(t)
 	delete(w.Cluster.TLSSecret.Data, "ca.crt")
 	r := runSet(t.Context(), w, func(o *SetOptions) {
-		o.Certificate.CABundle, o.Session.In = "-", strings.NewReader(string(w.Ca.CertPEM()))
+		o.Certificate.CABundle, o.Session.In = "-", strings.NewReader(string(w.CA.CertPEM()))
 	}, "ca-bundle")
 	r.Check(t, 0, "configured")
-	if got := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.CertificateAuthorityData; !plan.SameBase64(got, w.Ca.CertPEM()) {
+	if got := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.CertificateAuthorityData; !plan.SameBase64(got, w.CA.CertPEM()) {
 		t.Errorf("certificateAuthorityData is %q", got)
 	}
 }
@@ -88,7 +88,7 @@ func TestSetRefuses(t *testing.T) {
 	t.Parallel()
 	other := func(t *testing.T, w *iptlstest.World) *certs.KeyPair {
 		t.Helper()
-		return iptlstest.Serving(t, w.Ca, iptlstest.Loopback())
+		return iptlstest.Serving(t, w.CA, iptlstest.Loopback())
 	}
 	for _, tt := range []struct {
 		name   string
@@ -104,12 +104,12 @@ func TestSetRefuses(t *testing.T) {
 		}, "KeyMismatch"},
 		{"a wrong name", func(t *testing.T, w *iptlstest.World) {
 			t.Helper()
-			pair := iptlstest.Serving(t, w.Ca, certs.SANs{DNSNames: []string{"other.example.com"}})
+			pair := iptlstest.Serving(t, w.CA, certs.SANs{DNSNames: []string{"other.example.com"}})
 			w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
 		}, "NameNotCovered"},
 		{"an expired certificate", func(t *testing.T, w *iptlstest.World) {
 			t.Helper()
-			pair, err := w.Ca.IssueServing(iptlstest.Loopback(), time.Now().Add(-time.Hour), time.Minute)
+			pair, err := w.CA.IssueServing(iptlstest.Loopback(), time.Now().Add(-time.Hour), time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,7 +117,7 @@ func TestSetRefuses(t *testing.T) {
 		}, "Expired"},
 		{"a certificate that is not valid yet", func(t *testing.T, w *iptlstest.World) {
 			t.Helper()
-			pair, err := w.Ca.IssueServing(iptlstest.Loopback(), time.Now().Add(time.Hour), time.Hour)
+			pair, err := w.CA.IssueServing(iptlstest.Loopback(), time.Now().Add(time.Hour), time.Hour)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -163,7 +163,7 @@ func TestSetAllow(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.New(t)
 	w.Obey(t)
-	pair := iptlstest.Serving(t, w.Ca, certs.SANs{DNSNames: []string{"other.example.com"}})
+	pair := iptlstest.Serving(t, w.CA, certs.SANs{DNSNames: []string{"other.example.com"}})
 	w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
 	r := runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.Allow = []string{"NameNotCovered"} })
 	r.Check(t, 0, "configured", "allowed: NameNotCovered")
@@ -227,9 +227,9 @@ func TestSetNoticesChanges(t *testing.T) {
 	t.Run("follows a Secret that is renewed while waiting", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
-		renewed := iptlstest.Serving(t, w.Ca, iptlstest.Loopback())
+		renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
 		w.Cluster.AfterApply = func(c *iptlstest.Cluster) {
-			c.Report(w.Proxy.URL(), w.Ca.CertPEM())
+			c.Report(w.Proxy.URL(), w.CA.CertPEM())
 			c.TLSSecret.Data["tls.crt"], c.TLSSecret.Data["tls.key"], c.TLSSecret.ResourceVersion = renewed.CertPEM, renewed.KeyPEM, "2"
 			w.Proxy.Serve(t, renewed)
 		}
@@ -266,7 +266,7 @@ func TestSetNotConverged(t *testing.T) {
 			return func(*iptlstest.Cluster) {}
 		}, "still advertises another CA bundle"},
 		{"says that another certificate is presented", func(_ *testing.T, w *iptlstest.World) func(*iptlstest.Cluster) {
-			return func(c *iptlstest.Cluster) { c.Report(w.Proxy.URL(), w.Ca.CertPEM()) }
+			return func(c *iptlstest.Cluster) { c.Report(w.Proxy.URL(), w.CA.CertPEM()) }
 		}, "presents another certificate"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -289,7 +289,7 @@ func TestSetNotConverged(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
 		nowhere := "127.0.0.1:1"
-		w.Cluster.AfterApply = func(c *iptlstest.Cluster) { c.Report("https://"+nowhere, w.Ca.CertPEM()) }
+		w.Cluster.AfterApply = func(c *iptlstest.Cluster) { c.Report("https://"+nowhere, w.CA.CertPEM()) }
 		r := runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.ExternalEndpoint, o.Session.Timeout = nowhere, iptlstest.TooShort }, "external-endpoint")
 		r.Check(t, 5, "127.0.0.1:1 could not be asked", "connection refused")
 		if got := w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint; got != w.Proxy.Endpoint() {

@@ -201,7 +201,7 @@ func TestUndoOfFiles(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.New(t)
 	w.Served(t)
-	renewed := iptlstest.Serving(t, w.Ca, iptlstest.Loopback())
+	renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
 	setFromFiles(t, w, renewed, nil).Check(t, 0, "configured", `what is in Secret "proxy-tls" now is replaced`)
 	runUndo(t, w, nil).Check(t, 0, "undone", `has also replaced what was in Secret "proxy-tls"`)
 	w.SecretHas(t, renewed)

@@ -76,7 +76,7 @@ func TestUnsetOldClients(t *testing.T) {
 	}{
 		{name: "names the CA that is no longer advertised", change: func(*iptlstest.World) {}, says: `kubeconfigs that trust "Company CA"`},
 		{name: "is silent when the agent's CA was advertised as well", change: func(w *iptlstest.World) {
-			w.Cluster.Report(w.Proxy.URL(), append(w.Ca.CertPEM(), w.Generated.CertPEM()...))
+			w.Cluster.Report(w.Proxy.URL(), append(w.CA.CertPEM(), w.Generated.CertPEM()...))
 		}},
 		{name: "is silent when the agent's own was served all the time", change: func(w *iptlstest.World) {
 			w.Cluster.Report(w.Proxy.URL(), w.Generated.CertPEM())

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
@@ -44,9 +43,7 @@ func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *config
 		for _, address := range seen.skipped {
 			c.Session.Progress.Warn("%s was not looked at: there is no route to it from here", address)
 		}
-		if seen.view.Message != "" {
-			c.Session.Progress.Warn("the agent reports: %s", seen.view.Message)
-		}
+		c.sayFindings(seen.view)
 		result.Endpoint, result.Addresses = seen.view.At.URL, seen.addresses
 		return nil
 	}
@@ -59,6 +56,20 @@ func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *config
 		return err
 	}
 	return c.notConverged(ctx, p, applied, result, seen)
+}
+
+// sayFindings tells what the agent reports beside its success.
+func (c *Change) sayFindings(view plan.AgentView) {
+	for _, finding := range view.Findings {
+		say := c.Session.Progress.Warn
+		if finding.Severity == configv1alpha1.FindingInfo {
+			say = c.Session.Progress.Info
+		}
+		say("the agent reports: %s: %s", finding.Code, finding.Message)
+	}
+	if view.Message != "" {
+		c.Session.Progress.Info("the agent reports: %s", view.Message)
+	}
 }
 
 func interruptedHint(p *plan.Plan, applied *configv1alpha1.CredentialIssuer) string {
@@ -200,18 +211,8 @@ func (c *Change) askEndpoint(ctx context.Context, p *plan.Plan, bundle []byte, s
 // withoutAllowed drops what an allowed error necessarily brings about: the right certificate is presented, but clients
 // cannot verify it.
 func withoutAllowed(problems []certs.Finding, report certs.Report) []certs.Finding {
-	allowed := false
-	for _, finding := range report.Findings {
-		allowed = allowed || finding.Allowed
-	}
-	if !allowed {
+	if !slices.ContainsFunc(report.Findings, func(f certs.Finding) bool { return f.Allowed }) {
 		return problems
 	}
-	var kept []certs.Finding
-	for _, problem := range problems {
-		if !strings.Contains(problem.Message, "presents the right certificate") {
-			kept = append(kept, problem)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(problems, func(f certs.Finding) bool { return f.Presented })
 }

@@ -30,3 +30,53 @@ func TestWaitForReplicas(t *testing.T) {
 	serving.SHA256 = strings.Repeat("0", 64)
 	runSet(t.Context(), w, func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort }).Check(t, 5, "the agent still serves another certificate, SHA-256 0000000000000000")
 }
+
+// TestSetTellsTheAgentsFindings shows that findings are told by their codes, and that the sentence of an agent that lists none is told whole.
+func TestSetTellsTheAgentsFindings(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		report func(*configv1alpha1.CredentialIssuer)
+		says   string
+		not    string
+	}{
+		{
+			name: "tells findings, and not the sentence",
+			report: func(i *configv1alpha1.CredentialIssuer) {
+				i.Status.Objects = &configv1alpha1.ObjectNames{}
+				i.Status.Strategies[0].Message = "ready, but: not quite"
+				i.Status.Strategies[0].Findings = []configv1alpha1.StrategyFinding{{Code: "ExpiresSoon", Severity: configv1alpha1.FindingWarning, Message: "in a week"}}
+			},
+			says: "the agent reports: ExpiresSoon: in a week", not: "not quite",
+		},
+		{
+			name: "tells the sentence of an agent without findings",
+			report: func(i *configv1alpha1.CredentialIssuer) {
+				i.Status.Objects = nil
+				i.Status.Strategies[0].Message = "ready, but: not quite"
+			},
+			says: "the agent reports: ready, but: not quite", not: "ExpiresSoon",
+		},
+		{
+			name:   "tells nothing of an agent that has found nothing",
+			report: func(i *configv1alpha1.CredentialIssuer) { i.Status.Objects = &configv1alpha1.ObjectNames{} },
+			says:   "presents the certificate at 1 of 1 addresses", not: "the agent reports",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := iptlstest.New(t)
+			w.Obey(t)
+			obeyed := w.Cluster.AfterApply
+			w.Cluster.AfterApply = func(c *iptlstest.Cluster) {
+				obeyed(c)
+				tt.report(c.Issuer)
+			}
+			r := runSet(t.Context(), w, nil)
+			r.Check(t, 0, tt.says)
+			if strings.Contains(r.ErrOut.String(), tt.not) {
+				t.Errorf("it says %q", tt.not)
+			}
+		})
+	}
+}

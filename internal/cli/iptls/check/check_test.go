@@ -128,8 +128,8 @@ func TestCheckFiles(t *testing.T) {
 		}
 		return path
 	}
-	cert, key, ca := write("a cert.pem", w.Pair.CertPEM), write("key.pem", w.Pair.KeyPEM), write("ca.pem", w.Ca.CertPEM())
-	other := write("other.pem", iptlstest.Serving(t, w.Ca, iptlstest.Loopback()).KeyPEM)
+	cert, key, ca := write("a cert.pem", w.Pair.CertPEM), write("key.pem", w.Pair.KeyPEM), write("ca.pem", w.CA.CertPEM())
+	other := write("other.pem", iptlstest.Serving(t, w.CA, iptlstest.Loopback()).KeyPEM)
 	for _, tt := range []struct {
 		name       string
 		key        string
@@ -193,7 +193,7 @@ func TestCheckEndpoint(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.New(t)
 	bundle := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(bundle, w.Ca.CertPEM(), 0o600); err != nil {
+	if err := os.WriteFile(bundle, w.CA.CertPEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	parse := func(pair *certs.KeyPair) []*x509.Certificate {
@@ -204,7 +204,7 @@ func TestCheckEndpoint(t *testing.T) {
 		}
 		return []*x509.Certificate{cert}
 	}
-	one, two := parse(w.Pair), parse(iptlstest.Serving(t, w.Ca, iptlstest.Loopback()))
+	one, two := parse(w.Pair), parse(iptlstest.Serving(t, w.CA, iptlstest.Loopback()))
 	addresses := []netip.Addr{netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("203.0.113.8")}
 	for _, tt := range []struct {
 		name     string

@@ -468,7 +468,7 @@ type World struct {
 	Cluster   *Cluster
 	Proxy     *Proxy
 	Generated *certs.CA
-	Ca        *certs.CA
+	CA        *certs.CA
 	Pair      *certs.KeyPair
 }
 
@@ -503,9 +503,9 @@ const TooShort = 2 * time.Second
 // New returns a world in which the agent has reported its generated certificate, and does not react to changes.
 func New(t *testing.T) *World {
 	t.Helper()
-	w := &World{Generated: NewCA(t, "Pinniped Impersonation Proxy Serving CA"), Ca: NewCA(t, "Company CA")}
+	w := &World{Generated: NewCA(t, "Pinniped Impersonation Proxy Serving CA"), CA: NewCA(t, "Company CA")}
 	w.Proxy = StartProxy(t, Serving(t, w.Generated, Loopback()))
-	w.Pair = Serving(t, w.Ca, Loopback())
+	w.Pair = Serving(t, w.CA, Loopback())
 	w.Cluster = &Cluster{
 		Issuer: &configv1alpha1.CredentialIssuer{
 			ObjectMeta: metav1.ObjectMeta{Name: "pinniped-concierge-config"},
@@ -517,7 +517,7 @@ func New(t *testing.T) *World {
 		TLSSecret: &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: "proxy-tls", Namespace: "pinniped-concierge", ResourceVersion: "1"},
 			Type:       corev1.SecretTypeTLS,
-			Data:       map[string][]byte{"tls.crt": w.Pair.CertPEM, "tls.key": w.Pair.KeyPEM, "ca.crt": w.Ca.CertPEM()},
+			Data:       map[string][]byte{"tls.crt": w.Pair.CertPEM, "tls.key": w.Pair.KeyPEM, "ca.crt": w.CA.CertPEM()},
 		},
 		services: map[string]*corev1.Service{},
 	}
@@ -664,7 +664,7 @@ func NewExternalWorld(t *testing.T) *World {
 	w := New(t)
 	w.Cluster.Issuer.Spec.ImpersonationProxy.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "proxy-tls"}
 	w.Proxy.Serve(t, w.Pair)
-	w.Cluster.Report(w.Proxy.URL(), w.Ca.CertPEM())
+	w.Cluster.Report(w.Proxy.URL(), w.CA.CertPEM())
 	return w
 }
 

@@ -171,10 +171,14 @@ func TestReadStatus(t *testing.T) {
 	bundle := iptlstest.NewCA(t, "CA").CertPEM()
 	warned := iptlstest.ProxyReport("https://a.example.com", bundle)
 	warned.Message += ", but: ExpiresSoon: tomorrow"
+	warned.Findings = []configv1alpha1.StrategyFinding{{Code: "ExpiresSoon", Severity: configv1alpha1.FindingWarning, Message: "tomorrow"}}
+	unlisted := warned
+	unlisted.Findings = nil
 	for _, tt := range []struct {
 		name     string
 		strategy *configv1alpha1.CredentialIssuerStrategy
 		external string
+		pinniped bool // an agent that publishes neither names nor findings
 		want     AgentView
 	}{
 		{name: "waits for the first report", want: AgentView{Problem: "the agent has not reported anything about the impersonation proxy yet"}},
@@ -198,14 +202,25 @@ func TestReadStatus(t *testing.T) {
 			want: AgentView{At: Endpoint{"https://a.example.com", "a.example.com", "443"}, Problem: "the agent still advertises another CA bundle: (none)"},
 		},
 		{
-			name: "passes warnings on", strategy: &warned,
-			want: AgentView{At: Endpoint{"https://a.example.com", "a.example.com", "443"}, Message: "ExpiresSoon: tomorrow"},
+			name: "passes findings on", strategy: &warned,
+			want: AgentView{At: Endpoint{"https://a.example.com", "a.example.com", "443"}, Findings: warned.Findings},
+		},
+		{
+			name: "passes the whole message on of an agent that lists no findings", strategy: &unlisted, pinniped: true,
+			want: AgentView{At: Endpoint{"https://a.example.com", "a.example.com", "443"}, Message: unlisted.Message},
+		},
+		{
+			name: "takes no findings for none where the agent lists them", strategy: &unlisted,
+			want: AgentView{At: Endpoint{"https://a.example.com", "a.example.com", "443"}},
 		},
 		{name: "refuses what is no URL", strategy: ptr(iptlstest.ProxyReport("a.example.com", bundle)), want: AgentView{Problem: `the advertised endpoint "a.example.com" is not an https URL`}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			issuer := issuerWith(proxySpec{})
+			if !tt.pinniped {
+				issuer.Status.Objects = &configv1alpha1.ObjectNames{}
+			}
 			if tt.strategy != nil {
 				issuer.Status.Strategies = append(issuer.Status.Strategies, *tt.strategy)
 			}

@@ -3,7 +3,6 @@ package plan
 import (
 	"encoding/base64"
 	"fmt"
-	"strings"
 
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -14,7 +13,10 @@ type AgentView struct {
 	At       Endpoint
 	Problem  string // why it does not say that the configuration is in effect; empty when it does
 	Disabled bool   // the proxy is switched off: nothing will be served
-	Message  string // of a success with warnings
+	// Findings are what the agent reports beside its success.
+	Findings []configv1alpha1.StrategyFinding
+	// Message is the whole text of a success whose findings are not known: an agent reports it that lists none, as Pinniped's.
+	Message string
 }
 
 // ReadStatus compares the agent's report with what is wanted.
@@ -36,9 +38,9 @@ func ReadStatus(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.I
 	if err != nil {
 		return AgentView{Problem: err.Error()}
 	}
-	view := AgentView{At: at}
-	if _, warnings, found := strings.Cut(strategy.Message, ", but: "); found {
-		view.Message = warnings
+	view := AgentView{At: at, Findings: strategy.Findings}
+	if len(view.Findings) == 0 && issuer.Status.Objects == nil { // who publishes neither does not know of findings
+		view.Message = strategy.Message
 	}
 	if problem := wrongEndpoint(at, wanted.ExternalEndpoint); problem != "" {
 		view.Problem = problem

@@ -157,7 +157,7 @@ func TestRotateToGenerated(t *testing.T) {
 	w := newRotating(t, false)
 	to := func(o *Options) { o.Secret, o.ToGenerated = "", true }
 	w.rotate(t, to).Check(t, 6)
-	w.want(t, "proxy-tls", certs.UnionBundle(w.Ca.CertPEM(), w.Generated.CertPEM()))
+	w.want(t, "proxy-tls", certs.UnionBundle(w.CA.CertPEM(), w.Generated.CertPEM()))
 	w.rotate(t, func(o *Options) { to(o); o.Continue = true }).Check(t, 0, "finished")
 	w.want(t, "", w.Generated.CertPEM())
 	w.rotate(t, to).Check(t, 0, "unchanged")
@@ -193,9 +193,9 @@ func TestRotateStepByStep(t *testing.T) {
 	step("3").Check(t, 6)
 	step("2").Check(t, 6)
 	step("2", func(o *Options) { o.Continue = true }).Check(t, 0, "It is time for step 3")
-	w.want(t, "proxy-tls", certs.UnionBundle(w.Ca.CertPEM(), w.next.CertPEM()))
+	w.want(t, "proxy-tls", certs.UnionBundle(w.CA.CertPEM(), w.next.CertPEM()))
 	step("3", func(o *Options) { o.Continue = true }).Check(t, 0, "switched")
-	w.want(t, "next-tls", certs.UnionBundle(w.Ca.CertPEM(), w.next.CertPEM()))
+	w.want(t, "next-tls", certs.UnionBundle(w.CA.CertPEM(), w.next.CertPEM()))
 	step("2").Check(t, 0, "unchanged")
 	step("next").Check(t, 0, "finished")
 	w.want(t, "next-tls", w.next.CertPEM())
@@ -205,9 +205,9 @@ func TestRotateStepByStep(t *testing.T) {
 func TestRotateNeedsNoWait(t *testing.T) {
 	t.Parallel()
 	w := newRotating(t, false)
-	w.Put("next-tls", iptlstest.Serving(t, w.Ca, iptlstest.Loopback()), w.Ca.CertPEM())
+	w.Put("next-tls", iptlstest.Serving(t, w.CA, iptlstest.Loopback()), w.CA.CertPEM())
 	w.rotate(t, nil).Check(t, 0, "finished", "none has to be made anew")
-	w.want(t, "next-tls", w.Ca.CertPEM())
+	w.want(t, "next-tls", w.CA.CertPEM())
 }
 
 func TestRotateKubeconfigs(t *testing.T) {
@@ -226,19 +226,19 @@ func TestRotateKubeconfigs(t *testing.T) {
 		}
 		return path
 	}
-	both := certs.UnionBundle(w.Ca.CertPEM(), w.next.CertPEM())
+	both := certs.UnionBundle(w.CA.CertPEM(), w.next.CertPEM())
 	run := func() *iptlstest.Run {
 		return w.rotate(t, func(o *Options) { o.Kubeconfigs, o.Session.Output = []string{directory}, "json" })
 	}
 	if err := os.WriteFile(filepath.Join(directory, "README"), []byte("not a kubeconfig: ["), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	write("elsewhere", "https://elsewhere.example.com", w.Ca.CertPEM())
+	write("elsewhere", "https://elsewhere.example.com", w.CA.CertPEM())
 	run().Check(t, 6, "there is none in what --kubeconfigs names")
 	write("good", w.Proxy.URL(), both)
-	old := write("old", w.Proxy.URL()+"/", w.Ca.CertPEM())
+	old := write("old", w.Proxy.URL()+"/", w.CA.CertPEM())
 	run().Check(t, 6, "1 of 2 kubeconfigs to be made anew", old, "which does not verify the new certificate")
-	write("old", w.Proxy.URL(), both, "login", "static", "--concierge-endpoint="+w.Proxy.URL(), "--concierge-ca-bundle-data="+base64.StdEncoding.EncodeToString(w.Ca.CertPEM()))
+	write("old", w.Proxy.URL(), both, "login", "static", "--concierge-endpoint="+w.Proxy.URL(), "--concierge-ca-bundle-data="+base64.StdEncoding.EncodeToString(w.CA.CertPEM()))
 	run().Check(t, 6, `user \"u\"`)
 	write("old", w.Proxy.URL(), both, "login", "static", "--concierge-endpoint", w.Proxy.URL(), "--concierge-ca-bundle-data", base64.StdEncoding.EncodeToString(both))
 	r := run()
@@ -292,10 +292,10 @@ func TestRotateAborts(t *testing.T) {
 	w.rotate(t, abort).Check(t, 3, "is done", "which going back would break", "rotate --secret proxy-tls")
 	w.rotate(t, func(o *Options) {
 		o.Secret, o.Continue, o.CABundle = "proxy-tls", true, "-"
-		o.Session.In = strings.NewReader(string(w.Ca.CertPEM()))
+		o.Session.In = strings.NewReader(string(w.CA.CertPEM()))
 	}, "ca-bundle").
 		Check(t, 0, "finished")
-	w.want(t, "proxy-tls", w.Ca.CertPEM())
+	w.want(t, "proxy-tls", w.CA.CertPEM())
 }
 
 // TestRotateInterrupted ends every run right after a change, before it is seen to take effect, until one ends by itself.
@@ -335,7 +335,7 @@ func TestRotateInterrupted(t *testing.T) {
 			}
 			bundle := w.next.CertPEM()
 			if tt.end == "proxy-tls" {
-				bundle = w.Ca.CertPEM()
+				bundle = w.CA.CertPEM()
 			}
 			w.want(t, tt.end, bundle)
 		})
@@ -360,7 +360,7 @@ func TestRotateComesBackFromAStepThatFails(t *testing.T) {
 	}
 	once()
 	w.rotate(t, func(o *Options) { o.Session.Timeout = iptlstest.TooShort }).Check(t, 5, "was put back")
-	w.want(t, "proxy-tls", w.Ca.CertPEM())
+	w.want(t, "proxy-tls", w.CA.CertPEM())
 	if w.Cluster.Issuer.Annotations[plan.RotationAnnotation] != "" || w.Cluster.Issuer.Annotations[plan.UndoAnnotation] != "" {
 		t.Errorf("records stay: %v", w.Cluster.Issuer.Annotations)
 	}
@@ -368,7 +368,7 @@ func TestRotateComesBackFromAStepThatFails(t *testing.T) {
 	w.rotate(t, func(o *Options) { o.Step = "1" }).Check(t, 0)
 	once()
 	w.rotate(t, func(o *Options) { o.Continue, o.Session.Timeout = true, iptlstest.TooShort }).Check(t, 5, "was put back")
-	w.want(t, "proxy-tls", certs.UnionBundle(w.Ca.CertPEM(), w.next.CertPEM()))
+	w.want(t, "proxy-tls", certs.UnionBundle(w.CA.CertPEM(), w.next.CertPEM()))
 	w.Cluster.AfterApply = agent
 	w.rotate(t, func(o *Options) { o.Continue = true }).Check(t, 0, "finished")
 }
@@ -448,7 +448,7 @@ func TestRotateNoticesOthers(t *testing.T) {
 	w := newRotating(t, false)
 	w.rotate(t, func(o *Options) { o.Step = "1" }).Check(t, 0)
 	w.rotate(t, func(o *Options) {
-		o.CABundle, o.Session.In = "-", strings.NewReader(string(w.Ca.CertPEM()))
+		o.CABundle, o.Session.In = "-", strings.NewReader(string(w.CA.CertPEM()))
 	}, "ca-bundle").Check(t, 3, "was begun with another --ca-bundle")
 	runUnset(t.Context(), w.World).Check(t, 3, `a rotation to Secret "next-tls" is under way`, "rotate --abort")
 	runUndo(t.Context(), w.World).Check(t, 3, "is under way")
@@ -550,7 +550,7 @@ func TestRotateReports(t *testing.T) {
 	w := newRotating(t, false)
 	w.rotate(t, func(o *Options) { o.Step = "1" }).Check(t, 0)
 	var prints []string
-	for _, ca := range []*certs.CA{w.Ca, w.next} {
+	for _, ca := range []*certs.CA{w.CA, w.next} {
 		prints = append(prints, `"`+certs.Fingerprint(ca.Certificate().Raw)+`"`)
 	}
 	report := func(endpoint string, prints []string, more string) string {

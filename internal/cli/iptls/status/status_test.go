@@ -184,7 +184,7 @@ func TestStatusKubeconfigs(t *testing.T) {
 	w := iptlstest.New(t)
 	w.Obey(t)
 	old, next := iptlstest.NewCA(t, "Old CA"), iptlstest.NewCA(t, "Next CA")
-	bundle := append(append([]byte{}, w.Ca.CertPEM()...), next.CertPEM()...)
+	bundle := append(append([]byte{}, w.CA.CertPEM()...), next.CertPEM()...)
 	path := filepath.Join(t.TempDir(), "ca.pem")
 	if err := os.WriteFile(path, bundle, 0o600); err != nil {
 		t.Fatal(err)
@@ -193,7 +193,7 @@ func TestStatusKubeconfigs(t *testing.T) {
 
 	dir := t.TempDir()
 	config := kubeconfigOf(w.Proxy.URL(), map[string][]byte{
-		"1-same": bundle, "2-part": w.Ca.CertPEM(), "3-more": append(append([]byte{}, bundle...), old.CertPEM()...), "4-old": old.CertPEM(), "5-none": nil,
+		"1-same": bundle, "2-part": w.CA.CertPEM(), "3-more": append(append([]byte{}, bundle...), old.CertPEM()...), "4-old": old.CertPEM(), "5-none": nil,
 	})
 	config.Clusters["6-insecure"] = &clientcmdapi.Cluster{Server: w.Proxy.URL(), InsecureSkipTLSVerify: true}
 	config.Clusters["7-other"] = &clientcmdapi.Cluster{Server: "https://api.example.com:6443", CertificateAuthorityData: old.CertPEM()}

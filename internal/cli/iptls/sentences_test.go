@@ -1,0 +1,375 @@
+package iptls_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/change"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/check"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/delegate"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotate"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session/sessiontest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/status"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// decision is what a command decided, without any sentence.
+type decision struct {
+	Exit     int      `json:"exit"`
+	Action   string   `json:"action"`
+	Codes    []string `json:"codes"`    // of the findings, each with its severity
+	Steps    []string `json:"steps"`    // of a rotation
+	Problems int      `json:"problems"` // how many there are, not what they say
+	Spec     string   `json:"spec"`     // the Secret and the verification in the end
+}
+
+// otherWords is the name of the environment variable in which the inner test gets the path for its decisions.
+const otherWords = "PINNIPED_TEST_OTHER_WORDS"
+
+// TestSentencesDecideNothing runs commands a second time with a pkg/certs in which every sentence of the catalogue is
+// another one, and wants the same decisions.
+func TestSentencesDecideNothing(t *testing.T) {
+	t.Parallel()
+	if path := os.Getenv(otherWords); path != "" {
+		if f := certs.NewFinding(certs.Expired, "some words"); f.Message == "some words" {
+			t.Fatal("the sentences are the usual ones")
+		}
+		encoded, err := json.Marshal(decisions(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, encoded, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	tool, err := exec.LookPath("go")
+	if err != nil {
+		t.Skipf("it builds a second pkg/certs: %v", err)
+	}
+	path := filepath.Join(t.TempDir(), "decisions.json")
+	inner := exec.CommandContext(t.Context(), tool, "test", "-count=1", "-overlay", overlay(t), "-run", "^"+t.Name()+"$", ".")
+	inner.Env = append(os.Environ(), otherWords+"="+path)
+	if out, err := inner.CombinedOutput(); err != nil {
+		t.Fatalf("with other sentences: %v\n%s", err, out)
+	}
+	encoded, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var other map[string]decision
+	if err := json.Unmarshal(encoded, &other); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(decisions(t), other); diff != "" {
+		t.Errorf("decisions change with the sentences (-usual +other):\n%s", diff)
+	}
+}
+
+// overlay writes a pkg/certs with other sentences, and the file that tells the go tool of it.
+func overlay(t *testing.T) string {
+	t.Helper()
+	sources, err := filepath.Glob("../../../pkg/certs/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	directory, replaced := t.TempDir(), map[string]string{}
+	sentences := 0
+	for _, source := range sources {
+		if strings.HasSuffix(source, "_test.go") {
+			continue
+		}
+		files := token.NewFileSet()
+		file, err := parser.ParseFile(files, source, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := sentences
+		ast.Inspect(file, func(n ast.Node) bool {
+			pair, ok := n.(*ast.KeyValueExpr)
+			if !ok {
+				return true
+			}
+			key, ok := pair.Key.(*ast.Ident)
+			if ok && slices.Contains([]string{"Message", "Hint", "Cause", "Consequence", "Fix"}, key.Name) {
+				pair.Value = &ast.CallExpr{Fun: ast.NewIdent("inOtherWords"), Args: []ast.Expr{pair.Value}}
+				sentences++
+			}
+			return true
+		})
+		if sentences == before {
+			continue
+		}
+		var text bytes.Buffer
+		if err := format.Node(&text, files, file); err != nil {
+			t.Fatal(err)
+		}
+		written := filepath.Join(directory, filepath.Base(source))
+		absolute, err := filepath.Abs(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		replaced[absolute] = written
+		if err := os.WriteFile(written, text.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if sentences < len(certs.Codes()) {
+		t.Fatalf("only %d sentences of the catalogue were found", sentences)
+	}
+	const words = `package certs
+
+import "strings"
+
+// inOtherWords keeps the length of a text, and none of its words.
+func inOtherWords(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z':
+			return 'a' + (r-'a'+13)%26
+		case r >= 'A' && r <= 'Z':
+			return 'A' + (r-'A'+13)%26
+		default:
+			return r
+		}
+	}, text)
+}
+`
+	written := filepath.Join(directory, "inotherwords.go")
+	if err := os.WriteFile(written, []byte(words), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	absolute, err := filepath.Abs("../../../pkg/certs/inotherwords.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	replaced[absolute] = written
+	encoded, err := json.Marshal(map[string]any{"Replace": replaced})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := filepath.Join(directory, "overlay.json")
+	if err := os.WriteFile(listed, encoded, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return listed
+}
+
+// agentSays is a sentence of the agent, which is another one in the inner test.
+func agentSays(text string) string {
+	if os.Getenv(otherWords) != "" {
+		return "quite something else"
+	}
+	return text
+}
+
+// short is a --timeout for what never comes true.
+const short = 2 * time.Second
+
+func flags() change.Flags { return change.Flags{DryRun: session.DryRunNone, Wait: true} }
+
+func set(s *session.Session, secret string, allow ...string) *change.SetOptions {
+	return &change.SetOptions{
+		Session: s, Flags: flags(), Certificate: session.CertificateFlags{Secret: secret, Allow: allow, Changed: iptlstest.Given()},
+	}
+}
+
+// decisions runs commands in worlds of their own, and returns what each decided.
+func decisions(t *testing.T) map[string]decision {
+	t.Helper()
+	type command = func(*session.Session) factory.Command
+	external := func(t *testing.T) *iptlstest.World {
+		t.Helper()
+		w := iptlstest.NewExternalWorld(t)
+		w.Obey(t)
+		return w
+	}
+	fresh := func(t *testing.T) *iptlstest.World {
+		t.Helper()
+		w := iptlstest.New(t)
+		w.Obey(t)
+		return w
+	}
+	with := func(adapt func(*testing.T, *iptlstest.World)) func(*testing.T) *iptlstest.World {
+		return func(t *testing.T) *iptlstest.World {
+			t.Helper()
+			w := fresh(t)
+			adapt(t, w)
+			return w
+		}
+	}
+	otherName := func(t *testing.T, w *iptlstest.World) {
+		t.Helper()
+		pair := iptlstest.Serving(t, w.CA, certs.SANs{DNSNames: []string{"other.example.com"}})
+		w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
+	}
+	otherCA := func(t *testing.T, w *iptlstest.World) {
+		t.Helper()
+		w.Cluster.TLSSecret.Data["ca.crt"] = iptlstest.NewCA(t, "Other CA").CertPEM()
+	}
+	next := func(t *testing.T) *iptlstest.World {
+		t.Helper()
+		w := external(t)
+		ca := iptlstest.NewCA(t, "Next CA")
+		w.Put("next-tls", iptlstest.Serving(t, ca, iptlstest.Loopback()), ca.CertPEM())
+		return w
+	}
+	rotating := func(adapt func(*rotate.Options)) command {
+		return func(s *session.Session) factory.Command {
+			o := &rotate.Options{Session: s, Flags: flags(), Secret: "next-tls", Changed: iptlstest.Given()}
+			adapt(o)
+			return o
+		}
+	}
+	nowhere := t.TempDir()
+	look := func(s *session.Session) factory.Command {
+		return &status.Options{Session: s, Interval: time.Second, KubeconfigsFrom: []string{nowhere}}
+	}
+	fails := func(w *iptlstest.World, reason configv1alpha1.StrategyReason) {
+		w.Cluster.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{iptlstest.FailedReport(reason, agentSays("disk full"))}
+	}
+	found := map[string]decision{}
+	worlds := []struct {
+		name  string
+		world func(*testing.T) *iptlstest.World
+		run   []command
+	}{
+		{"set", fresh, []command{func(s *session.Session) factory.Command { return set(s, "proxy-tls") }}},
+		{"set twice", fresh, []command{
+			func(s *session.Session) factory.Command { return set(s, "proxy-tls") },
+			func(s *session.Session) factory.Command { return set(s, "proxy-tls") },
+		}},
+		{"set of no Secret", fresh, []command{func(s *session.Session) factory.Command { return set(s, "nothing") }}},
+		{"set of another name", with(otherName), []command{func(s *session.Session) factory.Command { return set(s, "proxy-tls") }}},
+		{"set of another name, allowed", with(otherName), []command{func(s *session.Session) factory.Command { return set(s, "proxy-tls", "NameNotCovered") }}},
+		{"set of another CA", with(otherCA), []command{func(s *session.Session) factory.Command { return set(s, "proxy-tls") }}},
+		{"set of another CA, allowed", with(otherCA), []command{
+			func(s *session.Session) factory.Command { return set(s, "proxy-tls", "BundleDoesNotVerify") },
+		}},
+		{"set that a proxy does not follow", with(func(_ *testing.T, w *iptlstest.World) {
+			w.Cluster.AfterApply = func(c *iptlstest.Cluster) { c.Report(w.Proxy.URL(), w.CA.CertPEM()) }
+		}), []command{func(s *session.Session) factory.Command {
+			s.Timeout = short
+			return set(s, "proxy-tls", "NameNotCovered")
+		}}},
+		{"set that the agent refuses", with(func(_ *testing.T, w *iptlstest.World) {
+			w.Cluster.AfterApply = func(*iptlstest.Cluster) { fails(w, configv1alpha1.ReasonErrorDuringSetup) }
+		}), []command{func(s *session.Session) factory.Command { s.Timeout = short; return set(s, "proxy-tls") }}},
+		{"set of another namespace", fresh, []command{func(s *session.Session) factory.Command { return set(s, "shared/proxy-tls") }}},
+		{"unset and undo", external, []command{
+			func(s *session.Session) factory.Command { return &change.UnsetOptions{Session: s, Flags: flags()} },
+			func(s *session.Session) factory.Command { return &change.UndoOptions{Session: s, Flags: flags()} },
+		}},
+		{"rotate", next, []command{
+			rotating(func(*rotate.Options) {}), rotating(func(o *rotate.Options) { o.After = time.Hour }),
+			rotating(func(o *rotate.Options) { o.Continue = true }), rotating(func(*rotate.Options) {}),
+		}},
+		{"rotate and abort", next, []command{
+			rotating(func(o *rotate.Options) { o.Step = "1" }), rotating(func(o *rotate.Options) { o.Secret, o.Abort = "", true }),
+		}},
+		{"rotate to an expired certificate", func(t *testing.T) *iptlstest.World {
+			t.Helper()
+			w := external(t)
+			pair, err := w.Generated.IssueServing(iptlstest.Loopback(), time.Now().Add(-time.Hour), time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Put("next-tls", pair, w.Generated.CertPEM())
+			return w
+		}, []command{rotating(func(*rotate.Options) {})}},
+		{"status", external, []command{look}},
+		{"status of a failure", with(func(_ *testing.T, w *iptlstest.World) { fails(w, configv1alpha1.ReasonErrorDuringSetup) }), []command{look}},
+		{"status of a proxy that is off", with(func(_ *testing.T, w *iptlstest.World) { fails(w, configv1alpha1.ReasonDisabled) }), []command{look}},
+		{"check", with(otherName), []command{func(s *session.Session) factory.Command {
+			return &check.Options{Session: s, Certificate: session.CertificateFlags{Secret: "proxy-tls", Changed: iptlstest.Given("secret")}, Timeline: true}
+		}}},
+		{"explain", fresh, []command{func(s *session.Session) factory.Command {
+			return &delegate.ExplainOptions{Session: s, Grant: delegate.Grant{Secret: "shared/proxy-tls"}}
+		}}},
+	}
+	var lock sync.Mutex
+	t.Run("in worlds", func(t *testing.T) {
+		for _, tt := range worlds {
+			t.Run(tt.name, func(t *testing.T) {
+				t.Parallel()
+				w := tt.world(t)
+				for i, command := range tt.run {
+					d := decide(t.Context(), t, w, command)
+					lock.Lock()
+					found[fmt.Sprintf("%s %d", tt.name, i+1)] = d
+					lock.Unlock()
+				}
+			})
+		}
+	})
+	return found
+}
+
+// decide runs a command, and keeps of what it says what is no sentence.
+func decide(ctx context.Context, t *testing.T, w *iptlstest.World, command func(*session.Session) factory.Command) decision {
+	t.Helper()
+	r := sessiontest.Run(ctx, w, func(s *session.Session) factory.Command {
+		s.Output = "json"
+		return command(s)
+	})
+	d := decision{Exit: ui.ExitCodeOf(r.Err)}
+	if spec := w.Cluster.Issuer.Spec.ImpersonationProxy; spec.TLS != nil {
+		d.Spec = spec.TLS.SecretName + " " + string(spec.TLS.Verification)
+	}
+	if r.Out.Len() == 0 {
+		return d
+	}
+	var result map[string]any
+	if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil {
+		t.Fatalf("%v in %s", err, r.Out.String())
+	}
+	d.read(result)
+	return d
+}
+
+// read collects the codes, states and counts in a result.
+func (d *decision) read(value any) {
+	switch value := value.(type) {
+	case []any:
+		for _, one := range value {
+			d.read(one)
+		}
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			switch inner := value[key]; key {
+			case "action", "permitted", "outcome", "verdict", "answer", "inEffect", "phase", "nextStep", "breaks", "ok":
+				d.Action += fmt.Sprintf("%s=%v ", key, inner)
+			case "code":
+				d.Codes = append(d.Codes, fmt.Sprintf("%v %v %v", inner, value["severity"], value["allowed"]))
+			case "state":
+				d.Steps = append(d.Steps, fmt.Sprint(inner))
+			case "problem", "problems", "waitsFor":
+				d.Problems++
+			default:
+				d.read(inner)
+			}
+		}
+	}
+}
