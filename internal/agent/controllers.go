@@ -51,7 +51,7 @@ func (a *agent) addControllers(ctx context.Context, manager ctrl.Manager, proxy 
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	if err := a.addAPIService(ctx, manager, core.RESTClient()); err != nil {
+	if err := a.addAPIService(ctx, manager, core); err != nil {
 		return nil, fmt.Errorf("setting up the APIService controller: %w", err)
 	}
 	webhooks := &webhookauthenticator.Evaluator{Proxy: http.ProxyFromEnvironment, Dial: webhookauthenticator.Dial, Clock: clock.RealClock{}}
@@ -61,14 +61,14 @@ func (a *agent) addControllers(ctx context.Context, manager ctrl.Manager, proxy 
 			return nil, err
 		}
 	}
-	issuer, err := a.addCredentialIssuer(ctx, manager, core.RESTClient(), proxy, warning)
+	issuer, err := a.addCredentialIssuer(ctx, manager, core, proxy, warning)
 	if err != nil {
 		return nil, fmt.Errorf("setting up the CredentialIssuer controller: %w", err)
 	}
 	return issuer, nil
 }
 
-func (a *agent) addCredentialIssuer(ctx context.Context, manager ctrl.Manager, core rest.Interface, proxy *proxyRunner, warning func() *configv1alpha1.StrategyFinding) (*credentialissuer.Reconciler, error) {
+func (a *agent) addCredentialIssuer(ctx context.Context, manager ctrl.Manager, core corev1client.CoreV1Interface, proxy *proxyRunner, warning func() *configv1alpha1.StrategyFinding) (*credentialissuer.Reconciler, error) {
 	config, err := a.groupClient(a.groups.Config, a.scheme)
 	if err != nil {
 		return nil, err
@@ -83,15 +83,16 @@ func (a *agent) addCredentialIssuer(ctx context.Context, manager ctrl.Manager, c
 	}
 	names := a.config.Names
 	reconciler := &credentialissuer.Reconciler{
-		Client:      manager.GetClient(),
-		Live:        manager.GetAPIReader(),
-		Issuers:     namedwatch.New(ctx, config, "credentialissuers", &configv1alpha1.CredentialIssuer{}, changed),
-		Secrets:     namedwatch.New(ctx, core, "secrets", &corev1.Secret{}, changed),
-		Services:    namedwatch.New(ctx, core, "services", &corev1.Service{}, changed),
-		Permissions: permissions,
-		Replicas:    a.replicas,
-		Events:      a.events,
-		Holder:      a.holder, Signer: a.signer, Proxy: proxy,
+		Client:       manager.GetClient(),
+		Live:         manager.GetAPIReader(),
+		SecretWriter: core.Secrets(a.options.Namespace),
+		Issuers:      namedwatch.New(ctx, config, "credentialissuers", &configv1alpha1.CredentialIssuer{}, changed),
+		Secrets:      namedwatch.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
+		Services:     namedwatch.New(ctx, core.RESTClient(), "services", &corev1.Service{}, changed),
+		Permissions:  permissions,
+		Replicas:     a.replicas,
+		Events:       a.events,
+		Holder:       a.holder, Signer: a.signer, Proxy: proxy,
 		IsLeader: a.leader.Leading, Wake: woken, Warning: warning,
 		Names: credentialissuer.Names{
 			CredentialIssuer:    names.CredentialIssuer,
@@ -149,7 +150,7 @@ func (a *agent) addAuthenticators(ctx context.Context, manager ctrl.Manager, cor
 	return nil
 }
 
-func (a *agent) addAPIService(ctx context.Context, manager ctrl.Manager, core rest.Interface) error {
+func (a *agent) addAPIService(ctx context.Context, manager ctrl.Manager, core corev1client.CoreV1Interface) error {
 	scheme := runtime.NewScheme()
 	if err := apiregistrationv1.AddToScheme(scheme); err != nil {
 		return err
@@ -160,11 +161,12 @@ func (a *agent) addAPIService(ctx context.Context, manager ctrl.Manager, core re
 	}
 	changed, woken := a.wakers.add()
 	reconciler := &apiservice.Reconciler{
-		Client:      manager.GetClient(),
-		Live:        manager.GetAPIReader(),
-		Secrets:     namedwatch.New(ctx, core, "secrets", &corev1.Secret{}, changed),
-		APIServices: namedwatch.New(ctx, registration, "apiservices", &apiregistrationv1.APIService{}, changed),
-		IsLeader:    a.leader.Leading, Wake: woken,
+		Client:       manager.GetClient(),
+		Live:         manager.GetAPIReader(),
+		SecretWriter: core.Secrets(a.options.Namespace),
+		Secrets:      namedwatch.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
+		APIServices:  namedwatch.New(ctx, registration, "apiservices", &apiregistrationv1.APIService{}, changed),
+		IsLeader:     a.leader.Leading, Wake: woken,
 		Certificate: a.apiCertificate,
 		Namespace:   a.options.Namespace,
 		Secret:      a.config.Names.ServingCertificateSecret,

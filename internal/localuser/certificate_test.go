@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"strconv"
@@ -19,10 +21,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -68,20 +71,31 @@ func (s *secretStore) Create(_ context.Context, secret *corev1.Secret, _ metav1.
 	return s.secret, nil
 }
 
-func (s *secretStore) Apply(_ context.Context, apply *applycorev1.SecretApplyConfiguration, _ metav1.ApplyOptions) (*corev1.Secret, error) {
+func (s *secretStore) Patch(_ context.Context, name string, kind types.PatchType, body []byte, options metav1.PatchOptions, _ ...string) (*corev1.Secret, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fail != nil {
 		return nil, s.fail
 	}
-	if s.secret == nil || *apply.ResourceVersion != s.secret.ResourceVersion {
-		return nil, apierrors.NewConflict(schema.GroupResource{Resource: "secrets"}, *apply.Name, errors.New("changed"))
+	var patch struct {
+		Metadata metav1.ObjectMeta
+		Data     map[string][]byte
+	}
+	if err := json.Unmarshal(body, &patch); err != nil {
+		return nil, err
+	}
+	if kind != types.MergePatchType || options.FieldManager != fieldManager || name != ServingSecretName {
+		return nil, fmt.Errorf("not a patch of ours to %q: %s %+v", name, kind, options)
+	}
+	if s.secret == nil || patch.Metadata.ResourceVersion != s.secret.ResourceVersion {
+		return nil, apierrors.NewConflict(schema.GroupResource{Resource: "secrets"}, name, errors.New("changed"))
 	}
 	next := s.secret.DeepCopy()
 	if next.Data == nil {
 		next.Data = map[string][]byte{}
 	}
-	maps.Copy(next.Data, apply.Data)
+	maps.Copy(next.Data, patch.Data)
+	maps.DeleteFunc(next.Data, func(_ string, value []byte) bool { return value == nil })
 	s.store(next)
 	return s.secret, nil
 }
@@ -219,7 +233,7 @@ type damage struct {
 	name     string
 	damage   func(t *testing.T, secret *corev1.Secret) *corev1.Secret
 	after    time.Duration // how much later the Secret is looked at
-	want     string        // the reason for a repair; none when empty
+	want     string        // the part and the reason for a repair; none when empty
 	keepsCA  bool          // by the one who still knows the CA
 	keepsCA2 bool          // by one who has just started
 }
@@ -249,54 +263,54 @@ func damages() []damage {
 			s.Labels["backup"] = "no"
 			return s
 		}, keepsCA: true, keepsCA2: true},
-		{name: "makes all anew when it is gone", damage: func(*testing.T, *corev1.Secret) *corev1.Secret { return nil }, want: "Missing"},
-		{name: "refills an empty one", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { s.Data = nil; return s }, want: "CAInvalid", keepsCA: true},
-		{name: "replaces a missing CA", damage: drop(caCertificateKey), want: "CAInvalid", keepsCA: true},
-		{name: "replaces a CA that is no PEM", damage: set(caCertificateKey, "hello"), want: "CAInvalid", keepsCA: true},
-		{name: "replaces a missing CA key", damage: drop(caPrivateKeyKey), want: "CAInvalid", keepsCA: true},
+		{name: "makes all anew when it is gone", damage: func(*testing.T, *corev1.Secret) *corev1.Secret { return nil }, want: "CA Missing"},
+		{name: "refills an empty one", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { s.Data = nil; return s }, want: "CA Damaged", keepsCA: true},
+		{name: "replaces a missing CA", damage: drop(caCertificateKey), want: "CA Damaged", keepsCA: true},
+		{name: "replaces a CA that is no PEM", damage: set(caCertificateKey, "hello"), want: "CA Damaged", keepsCA: true},
+		{name: "replaces a missing CA key", damage: drop(caPrivateKeyKey), want: "CA Damaged", keepsCA: true},
 		{name: "replaces a CA key that belongs to another CA", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
 			t.Helper()
 			s.Data[caPrivateKeyKey] = other(t)[caPrivateKeyKey]
 			return s
-		}, want: "CAInvalid", keepsCA: true},
-		{name: "replaces a CA that expired", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s }, after: caLife, want: "CAExpired"},
-		{name: "replaces a missing certificate", damage: drop(certificateChainKey), want: "CertificateInvalid", keepsCA: true, keepsCA2: true},
-		{name: "replaces a missing key", damage: drop(privateKeyKey), want: "CertificateInvalid", keepsCA: true, keepsCA2: true},
-		{name: "replaces a certificate that is no PEM", damage: set(certificateChainKey, "hello"), want: "CertificateInvalid", keepsCA: true, keepsCA2: true},
+		}, want: "CA Damaged", keepsCA: true},
+		{name: "replaces a CA that expired", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s }, after: caLife, want: "CA Expired"},
+		{name: "replaces a missing certificate", damage: drop(certificateChainKey), want: "certificate Damaged", keepsCA: true, keepsCA2: true},
+		{name: "replaces a missing key", damage: drop(privateKeyKey), want: "certificate Damaged", keepsCA: true, keepsCA2: true},
+		{name: "replaces a certificate that is no PEM", damage: set(certificateChainKey, "hello"), want: "certificate Damaged", keepsCA: true, keepsCA2: true},
 		{name: "replaces a certificate whose key is another's", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
 			t.Helper()
 			s.Data[privateKeyKey] = other(t)[privateKeyKey]
 			return s
-		}, want: "CertificateInvalid", keepsCA: true, keepsCA2: true},
+		}, want: "certificate Damaged", keepsCA: true, keepsCA2: true},
 		{name: "replaces a certificate of another CA", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
 			t.Helper()
 			pair := other(t)
 			s.Data[certificateChainKey], s.Data[privateKeyKey] = pair[certificateChainKey], pair[privateKeyKey]
 			return s
-		}, want: "Untrusted", keepsCA: true, keepsCA2: true},
+		}, want: "certificate NotVerified", keepsCA: true, keepsCA2: true},
 		{
 			name: "replaces an expiring certificate", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s },
-			after: 250 * 24 * time.Hour, want: "Expiring", keepsCA: true, keepsCA2: true,
+			after: 250 * 24 * time.Hour, want: "certificate Expiring", keepsCA: true, keepsCA2: true,
 		},
 		{
 			name: "replaces an expired certificate", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s },
-			after: 2 * 365 * 24 * time.Hour, want: "Expiring", keepsCA: true, keepsCA2: true,
+			after: 2 * 365 * 24 * time.Hour, want: "certificate Expired", keepsCA: true, keepsCA2: true,
 		},
 		{name: "replaces a certificate with a name too few", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
 			t.Helper()
 			return reissue(t, s, certs.SANs{DNSNames: []string{serviceHost}}, start)
-		}, want: "SANMismatch", keepsCA: true, keepsCA2: true},
+		}, want: "certificate SANMismatch", keepsCA: true, keepsCA2: true},
 		{name: "replaces a certificate with a name too many", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
 			t.Helper()
 			return reissue(t, s, certs.SANs{
 				DNSNames:    []string{serviceHost, serviceHost + ".cluster.local"},
 				IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 			}, start)
-		}, want: "SANMismatch", keepsCA: true, keepsCA2: true},
+		}, want: "certificate SANMismatch", keepsCA: true, keepsCA2: true},
 		{name: "replaces a certificate that is not valid yet", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
 			t.Helper()
 			return reissue(t, s, certs.SANs{DNSNames: []string{serviceHost, serviceHost + ".cluster.local"}}, start.Add(time.Hour))
-		}, want: "Untrusted", keepsCA: true, keepsCA2: true},
+		}, want: "certificate NotVerified", keepsCA: true, keepsCA2: true},
 		{name: "keeps names in another order", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
 			t.Helper()
 			return reissue(t, s, certs.SANs{DNSNames: []string{serviceHost + ".cluster.local", serviceHost}}, start)
@@ -352,8 +366,8 @@ func TestCertificateIsRepaired(t *testing.T) {
 				}
 
 				var reason string
-				if found := judge(inspect(dataOf(damaged), damaged != nil, c.names), clock.Now()); found != nil {
-					reason = found.Reason
+				if found := issuedcert.Inspect(c.policy, damaged, clock.Now()).Verdict(); found != nil {
+					reason = fmt.Sprintf("%s %s", found.Part, found.Reason)
 					if found.Message == "" {
 						t.Error("the verdict says nothing")
 					}
@@ -493,7 +507,7 @@ func TestCertificateRun(t *testing.T) {
 	waits()
 	bundle := store.read().Data[caCertificateKey]
 	first := served(t, c, bundle, serviceHost)
-	clock.SetTime(renewalTime(first)) // it renews by itself
+	clock.SetTime(issuedcert.RenewAt(first)) // it renews by itself
 	eventually(t, "not renewed", func() bool {
 		pair, err := c.get(nil)
 		return err == nil && !pair.Leaf.Equal(first)

@@ -66,19 +66,3 @@ func IsLastGood(secret *corev1.Secret) bool { return len(secret.Data[lastGoodNam
 func SameData(secret *corev1.Secret, data map[string][]byte) bool {
 	return secret != nil && maps.EqualFunc(secret.Data, data, bytes.Equal)
 }
-
-// StillGenerated returns the generated certificate in secret if caSecret holds the CA that issued it, whatever its names are; else nil. It
-// is what stays in service while the external certificate that is to replace it is refused.
-func StillGenerated(secret, caSecret *corev1.Secret) *Material {
-	if !Generated(secret, caSecret) {
-		return nil
-	}
-	certificate, err := keyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
-	if err != nil {
-		return nil
-	}
-	return &Material{
-		Certificate: certificate, Source: SourceGenerated, Bundle: caSecret.Data[CACertKey],
-		Secret: types.NamespacedName{Namespace: secret.Namespace, Name: secret.Name},
-	}
-}

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -176,39 +177,47 @@ func TestExternalDates(t *testing.T) {
 // generated is a generated CA and the content of its Secret.
 func generated(t *testing.T) (*certs.CA, map[string][]byte) {
 	t.Helper()
-	ca, err := NewCA(noon)
+	missing := issuedcert.Inspect(GeneratedCA(), nil, noon)
+	made, err := missing.Repair(missing.Verdict(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := CAData(ca)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ca, data
+	return made.CA, made.Data()
 }
 
-func TestPlanCA(t *testing.T) {
+func reasonOf(state *issuedcert.State) issuedcert.Reason {
+	if verdict := state.Verdict(); verdict != nil {
+		return verdict.Reason
+	}
+	return ""
+}
+
+func TestGeneratedCA(t *testing.T) {
 	t.Parallel()
 	_, data := generated(t)
-	if _, plan := PlanCA(&corev1.Secret{Data: data}, noon.Add(50*365*day)); plan.Needed() {
-		t.Errorf("a CA of fifty years is to be made anew: %v", plan)
-	}
 	for _, test := range []struct {
-		name, want string
-		secret     *corev1.Secret
-		now        time.Time
+		name   string
+		want   issuedcert.Reason
+		secret *corev1.Secret
+		now    time.Time
 	}{
-		{"makes a missing one", "Missing", nil, noon},
-		{"repairs a damaged one", "Damaged", &corev1.Secret{Data: map[string][]byte{"ca.crt": data["ca.crt"], "ca.key": []byte("x")}}, noon},
-		{"replaces an expired one", "Expired", &corev1.Secret{Data: data}, noon.Add(101 * 365 * day)},
+		{"keeps one of fifty years", "", &corev1.Secret{Data: data}, noon.Add(50 * 365 * day)},
+		{"keeps one of ninety-nine years", "", &corev1.Secret{Data: data}, noon.Add(99 * 365 * day)},
+		{"makes a missing one", issuedcert.Missing, nil, noon},
+		{"repairs a damaged one", issuedcert.Damaged, &corev1.Secret{Data: map[string][]byte{"ca.crt": data["ca.crt"], "ca.key": []byte("x")}}, noon},
+		{"replaces an expired one", issuedcert.Expired, &corev1.Secret{Data: data}, noon.Add(101 * 365 * day)},
 	} {
-		if _, plan := PlanCA(test.secret, test.now); plan.Reason != test.want {
-			t.Errorf("it %s: got %q, want %q", test.name, plan.Reason, test.want)
+		if got := reasonOf(issuedcert.Inspect(GeneratedCA(), test.secret, test.now)); got != test.want {
+			t.Errorf("it %s: got %q, want %q", test.name, got, test.want)
+		}
+		bundle := GeneratedBundle(test.secret, test.now)
+		if known := string(bundle) == string(data["ca.crt"]); known != (test.want == "") {
+			t.Errorf("it %s: the bundle that is advertised is %q", test.name, bundle)
 		}
 	}
 }
 
-func TestPlanServing(t *testing.T) {
+func TestGeneratedServing(t *testing.T) {
 	t.Parallel()
 	ca, _ := generated(t)
 	names := certs.SANs{DNSNames: []string{"b.example", "a.example"}, IPAddresses: []net.IP{net.ParseIP("10.0.0.1")}}
@@ -224,45 +233,56 @@ func TestPlanServing(t *testing.T) {
 		Data:       map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM},
 	}
 	same := certs.SANs{DNSNames: []string{"a.example", "b.example"}, IPAddresses: names.IPAddresses}
-	material, plan := PlanServing(secret, ca, same, noon)
-	if plan.Needed() || material == nil || material.Secret.Name != "generated" || string(material.Bundle) != string(ca.CertPEM()) {
-		t.Fatalf("a good one is not kept: %v", plan)
+	kept := issuedcert.InspectUnder(ca, GeneratedServing(same), secret, noon)
+	if reason := reasonOf(kept); reason != "" {
+		t.Fatalf("a good one is not kept: %v", reason)
+	}
+	name := types.NamespacedName{Namespace: "ns", Name: "generated"}
+	if served := FromGenerated(kept, name); served.Secret != name || string(served.Bundle) != string(ca.CertPEM()) ||
+		served.Source != SourceGenerated || string(served.Certificate.Certificate[0]) != string(kept.Certificate.Certificate[0]) {
+		t.Errorf("what is served is %+v", served)
 	}
 	damaged := secret.DeepCopy()
 	damaged.Data["tls.key"] = nil
 	for _, test := range []struct {
-		name, want string
-		secret     *corev1.Secret
-		ca         *certs.CA
-		names      certs.SANs
-		now        time.Time
-		served     bool
+		name   string
+		want   issuedcert.Reason
+		secret *corev1.Secret
+		ca     *certs.CA
+		names  certs.SANs
+		now    time.Time
 	}{
-		{"makes a missing one", "Missing", nil, ca, names, noon, false},
-		{"replaces a damaged one", "Damaged", damaged, ca, names, noon, false},
-		{"replaces one of another CA", "NotVerified", secret, newCA(t), names, noon, false},
-		{"replaces one for other names", "SANMismatch", secret, ca, certs.SANs{DNSNames: []string{"a.example"}}, noon, false},
-		{"renews an old one, and serves it until then", "Expiring", secret, ca, names, noon.Add(250 * day), true},
-		{"replaces an expired one", "NotVerified", secret, ca, names, noon.Add(366 * day), false},
+		{"makes a missing one", issuedcert.Missing, nil, ca, names, noon},
+		{"replaces a damaged one", issuedcert.Damaged, damaged, ca, names, noon},
+		{"replaces one of another CA", issuedcert.NotVerified, secret, newCA(t), names, noon},
+		{"replaces one for other names", issuedcert.SANMismatch, secret, ca, certs.SANs{DNSNames: []string{"a.example"}}, noon},
+		{"renews an old one", issuedcert.Expiring, secret, ca, names, noon.Add(250 * day)},
+		{"replaces an expired one", issuedcert.Expired, secret, ca, names, noon.Add(366 * day)},
 	} {
-		material, plan := PlanServing(test.secret, test.ca, test.names, test.now)
-		if plan.Reason != test.want || (material != nil) != test.served {
-			t.Errorf("it %s: got %q (served %v), want %q (served %v)", test.name, plan.Reason, material != nil, test.want, test.served)
+		state := issuedcert.InspectUnder(test.ca, GeneratedServing(test.names), test.secret, test.now)
+		if reason := reasonOf(state); reason != test.want {
+			t.Errorf("it %s: got %q, want %q", test.name, reason, test.want)
+			continue
+		}
+		repaired, err := state.Repair(state.Verdict(), nil)
+		if err != nil || repaired.Verdict() != nil || !repaired.SignedByCA() || len(repaired.Data()) != 2 {
+			t.Errorf("it %s: the new one is %+v, %v", test.name, repaired, err)
 		}
 	}
 }
 
-func TestGenerated(t *testing.T) {
+func TestStillGenerated(t *testing.T) {
 	t.Parallel()
 	ca, data := generated(t)
 	secretOf := func(pair *certs.KeyPair) *corev1.Secret {
 		return &corev1.Secret{Data: map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM}}
 	}
 	ours, theirs := secretOf(issue(t, ca, noon, day)), secretOf(issue(t, newCA(t), noon, day))
-	if !Generated(ours, &corev1.Secret{Data: data}) {
-		t.Error("what the CA issued does not count as generated")
+	caSecret := &corev1.Secret{Data: data}
+	if served := StillGenerated(ours, caSecret); served == nil || string(served.Bundle) != string(ca.CertPEM()) {
+		t.Errorf("what the CA issued does not count as generated: %+v", served)
 	}
-	if Generated(theirs, &corev1.Secret{Data: data}) || Generated(ours, &corev1.Secret{}) || Generated(&corev1.Secret{}, &corev1.Secret{Data: data}) {
+	if StillGenerated(theirs, caSecret) != nil || StillGenerated(ours, &corev1.Secret{}) != nil || StillGenerated(&corev1.Secret{}, caSecret) != nil {
 		t.Error("what the CA did not issue counts as generated")
 	}
 }

@@ -10,9 +10,9 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/util/workqueue"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/clock"
@@ -25,6 +25,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
 )
 
 // FieldManager is the name under which the agent writes.
@@ -41,8 +43,11 @@ type Getter[T client.Object] interface {
 // Reconciler keeps the Secret, the APIServices and the certificate that this replica serves. Its exported fields are set before
 // SetupWithManager.
 type Reconciler struct {
-	Client      client.Client // writes
-	Live        client.Reader // the Secret, straight from the API server, before it is written
+	Client client.Client // writes the APIServices
+	Live   client.Reader // reads the Secret from the API server before it is written
+	// SecretWriter writes the Secret.
+	SecretWriter issuedcert.Writer
+
 	Secrets     Getter[*corev1.Secret]
 	APIServices Getter[*apiregistrationv1.APIService]
 	IsLeader    func() bool
@@ -97,99 +102,90 @@ func (r *Reconciler) dnsNames() []string {
 	return []string{name, name + ".cluster.local"}
 }
 
-// Reconcile puts what the Secret holds into service; the leader renews it before, and tells the APIServices.
+// Reconcile puts what the Secret holds into service. The leader first replaces what has to be replaced in the Secret, and
+// tells the APIServices.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	secret, _, err := r.Secrets.Get(ctx, r.secretName())
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading the serving certificate: %w", err)
 	}
 	now := r.Clock.Now()
-	next := decide(read(data(secret), r.dnsNames(), now))
+	state := issuedcert.Inspect(r.policy(), secret, now)
 	if !r.IsLeader() {
-		r.serve(ctx, next)
-		return ctrl.Result{RequeueAfter: next.requeueAfter}, nil
+		r.serve(ctx, state)
+		if state.Verdict() != nil {
+			return ctrl.Result{RequeueAfter: maxRequeue}, nil // what the leader writes wakes us
+		}
+		return ctrl.Result{RequeueAfter: requeueAfter(state, now)}, nil
 	}
-	if next.verdict != nil {
-		if next, err = r.renew(ctx, now); err != nil {
+	if state.Verdict() != nil {
+		if state, err = r.renew(ctx, now); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
 	// First trusted, then served.
-	err = r.trust(ctx, next.bundle)
-	r.serve(ctx, next)
+	err = r.trust(ctx, state.Bundle())
+	r.serve(ctx, state)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: next.requeueAfter}, nil
+	return ctrl.Result{RequeueAfter: requeueAfter(state, now)}, nil
 }
 
-func data(secret *corev1.Secret) map[string][]byte {
-	if secret == nil {
-		return nil
+func (r *Reconciler) policy() issuedcert.Policy {
+	life := r.Life
+	if life == 0 {
+		life = DefaultLife
 	}
-	return secret.Data
+	return policy(r.dnsNames(), life)
 }
 
-// serve puts the certificate into service, unless it is unusable: then the last good one stays.
-func (r *Reconciler) serve(ctx context.Context, next plan) {
-	if len(next.certPEM) == 0 {
-		log.FromContext(ctx).Info("Waited for a serving certificate of the aggregated APIs", "secret", r.secretName(), "reason", next.verdict.Reason)
+// serve puts the certificate into service. While it cannot be read, the last good one stays.
+func (r *Reconciler) serve(ctx context.Context, state *issuedcert.State) {
+	if state.Certificate == nil {
+		log.FromContext(ctx).Info("Waited for a serving certificate of the aggregated APIs", "secret", r.secretName(), "reason", state.Verdict().Reason)
 		return
 	}
-	if r.Certificate.set(next.certPEM, next.keyPEM) {
+	if r.Certificate.set(state.Data()[keyCertificate], state.Data()[keyPrivateKey]) {
 		log.FromContext(ctx).Info("Served another certificate for the aggregated APIs", "secret", r.secretName())
 	}
 }
 
-// renew changes the Secret as often as there is a reason to, and returns the plan for the result. It starts from the Secret as it is in
-// the cluster: what is known in memory may be from before an earlier renewal.
-func (r *Reconciler) renew(ctx context.Context, now time.Time) (plan, error) {
-	var secret corev1.Secret
-	if err := r.Live.Get(ctx, r.secretName(), &secret); client.IgnoreNotFound(err) != nil {
-		return plan{}, fmt.Errorf("reading Secret %s: %w", r.secretName(), err)
+// renew changes the Secret as often as there is a reason to, and returns what it holds then. It starts from the Secret as it
+// is in the cluster: what is known in memory may be from before an earlier renewal.
+func (r *Reconciler) renew(ctx context.Context, now time.Time) (*issuedcert.State, error) {
+	secret := &corev1.Secret{}
+	switch err := r.Live.Get(ctx, r.secretName(), secret); {
+	case apierrors.IsNotFound(err):
+		secret = nil
+	case err != nil:
+		return nil, fmt.Errorf("reading Secret %s: %w", r.secretName(), err)
 	}
 	const enough = 5
 	for range enough {
-		current := read(secret.Data, r.dnsNames(), now)
-		next := decide(current)
-		if next.verdict == nil {
-			return next, nil
+		state := issuedcert.Inspect(r.policy(), secret, now)
+		verdict := state.Verdict()
+		if verdict == nil {
+			return state, nil
 		}
-		life := r.Life
-		if life == 0 {
-			life = DefaultLife
-		}
-		content, err := carryOut(current, next.verdict, life)
+		next, err := state.Repair(verdict, nil)
 		if err != nil {
-			return plan{}, fmt.Errorf("renewing the serving certificate: %w", err)
+			return nil, fmt.Errorf("renewing the serving certificate: %w", err)
 		}
-		if next.verdict.step == switchToCA || next.verdict.step == newCA {
-			// Trust comes before use here too; what was not announced is at least known before it is served.
-			if err := r.trust(ctx, read(content, r.dnsNames(), now).bundle()); err != nil {
-				return plan{}, err
+		if !next.SameCA(state) {
+			// Trust comes before use here too. An API server that was not told in time at least hears of the CA before it is served.
+			if err := r.trust(ctx, next.Bundle()); err != nil {
+				return nil, err
 			}
 		}
-		if err := r.write(ctx, &secret, content); err != nil {
-			return plan{}, err
+		target := issuedcert.Target{Name: r.secretName(), Type: corev1.SecretTypeOpaque, Labels: r.Labels, FieldManager: FieldManager}
+		if secret, err = issuedcert.Write(ctx, r.SecretWriter, target, next.Data(), secret); err != nil {
+			return nil, err
 		}
 		log.FromContext(ctx).Info("Renewed the serving certificate of the aggregated APIs",
-			"secret", r.secretName(), "reason", next.verdict.Reason, "message", next.verdict.Message)
+			"secret", r.secretName(), "part", verdict.Part, "reason", verdict.Reason, "message", verdict.Message)
 	}
-	return plan{}, errors.New("renewing the serving certificate: what was made is not accepted; is the clock right?")
-}
-
-// write applies the data, and takes the answer over into secret.
-func (r *Reconciler) write(ctx context.Context, secret *corev1.Secret, content map[string][]byte) error {
-	apply := corev1ac.Secret(r.Secret, r.Namespace).WithLabels(r.Labels).WithData(content)
-	if secret.ResourceVersion != "" {
-		apply = apply.WithResourceVersion(secret.ResourceVersion)
-	}
-	if err := r.Client.Apply(ctx, apply, client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
-		return fmt.Errorf("applying Secret %s: %w", r.secretName(), err)
-	}
-	secret.Data = content
-	secret.ResourceVersion = ptr.Deref(apply.ResourceVersion, "")
-	return nil
+	return nil, errors.New("renewing the serving certificate: what was made is not accepted; is the clock right?")
 }
 
 // trust sets the CA bundle of the APIServices that have another one. They are the installation's: a missing one is not made.

@@ -85,7 +85,7 @@ func newFixture(t *testing.T, leader bool) *fixture {
 		},
 	}).Build()
 	f.Reconciler = &Reconciler{
-		Client: fakeClient, Live: fakeClient,
+		Client: fakeClient, Live: fakeClient, SecretWriter: secretWriter{f, fakeClient},
 		Secrets:     liveGetter[*corev1.Secret]{fakeClient, func() *corev1.Secret { return &corev1.Secret{} }, false},
 		APIServices: liveGetter[*apiregistrationv1.APIService]{fakeClient, func() *apiregistrationv1.APIService { return &apiregistrationv1.APIService{} }, false},
 		IsLeader:    func() bool { return leader }, Certificate: &Certificate{},
@@ -93,6 +93,29 @@ func newFixture(t *testing.T, leader bool) *fixture {
 		Labels: map[string]string{"app": "x"}, Life: testLife, Clock: clocktesting.NewFakePassiveClock(testNow),
 	}
 	return f
+}
+
+// secretWriter writes Secrets with the fake client, and fails when the fixture says so.
+type secretWriter struct {
+	*fixture
+	client client.Client
+}
+
+func (w secretWriter) Create(ctx context.Context, secret *corev1.Secret, options metav1.CreateOptions) (*corev1.Secret, error) {
+	if w.fail != nil {
+		return nil, w.fail
+	}
+	w.writes = append(w.writes, "create")
+	return secret, w.client.Create(ctx, secret, client.FieldOwner(options.FieldManager))
+}
+
+func (w secretWriter) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, options metav1.PatchOptions, _ ...string) (*corev1.Secret, error) {
+	if w.fail != nil {
+		return nil, w.fail
+	}
+	w.writes = append(w.writes, "patch")
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+	return secret, w.client.Patch(ctx, secret, client.RawPatch(kind, data), client.FieldOwner(options.FieldManager))
 }
 
 func kindOf(object runtime.ApplyConfiguration) string {
@@ -173,7 +196,7 @@ func TestFollowerServesAndWritesNothing(t *testing.T) {
 		t.Errorf("it does not serve what the Secret holds, or said so %d times", changes)
 	}
 
-	secret.Data = with(data, map[string][]byte{keyPrivateKey: []byte("broken")})
+	secret.Data[keyPrivateKey] = []byte("broken")
 	if err := f.Client.Update(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
+	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -75,7 +74,7 @@ func codeOf(err error) string {
 	switch {
 	case errors.Is(err, errNotLeader):
 		return configv1alpha1.CodeWaitingForLeader
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+	case issuedcert.ChangedMeanwhile(err):
 		return configv1alpha1.CodeWriteConflict
 	case errors.Is(err, errPending):
 		return configv1alpha1.CodeServiceAddressPending

@@ -5,12 +5,12 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
+	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
@@ -39,9 +39,9 @@ func (r *Reconciler) keepLastGood(ctx context.Context) error {
 	if err != nil || servingcert.SameData(secret, data) {
 		return coded(configv1alpha1.CodeLastGoodNotKept, err)
 	}
-	_, err = r.applySecret(ctx, name, corev1.SecretTypeTLS, data, secret)
+	_, err = r.writeSecret(ctx, name, corev1.SecretTypeTLS, data, secret)
 	switch {
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+	case issuedcert.ChangedMeanwhile(err):
 		return nil // it was written a moment ago; its watch wakes us
 	case err != nil:
 		return coded(configv1alpha1.CodeLastGoodNotKept, fmt.Errorf("keeping a copy of the certificate in service: %w", err))

@@ -10,7 +10,6 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
@@ -25,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -68,11 +68,13 @@ type Proxy interface {
 
 // Reconciler follows one CredentialIssuer. Its exported fields are set before SetupWithManager.
 type Reconciler struct {
-	Client   client.Client // all writes
-	Live     client.Reader // straight from the API server: nodes, and what is about to be written
-	Issuers  Getter[*configv1alpha1.CredentialIssuer]
-	Secrets  Getter[*corev1.Secret]
-	Services Getter[*corev1.Service]
+	Client client.Client // writes all but Secrets
+	// SecretWriter writes the agent's own Secrets, in Namespace.
+	SecretWriter issuedcert.Writer
+	Live         client.Reader // straight from the API server: nodes, and what is about to be written
+	Issuers      Getter[*configv1alpha1.CredentialIssuer]
+	Secrets      Getter[*corev1.Secret]
+	Services     Getter[*corev1.Service]
 	// Permissions is asked before a Secret of another namespace is read.
 	Permissions Permissions
 
@@ -102,9 +104,9 @@ type Reconciler struct {
 	lastTold       told
 	schema         statusSchema // of the CRD, as far as it is known
 	schemaSeen     time.Time
-	knownCA        *certs.CA    // the generated serving CA, once seen
-	knownSigner    *signerState // the signer that was loaded last
-	signing        *certs.CA    // the one of its CAs that signs
+	knownCA        *issuedcert.State // the generated serving CA, once seen
+	knownSigner    *issuedcert.State // the signer that was loaded last
+	signing        *certs.CA         // the one of its CAs that signs
 }
 
 // The phases, for readiness.
@@ -383,8 +385,7 @@ func listening(warnings []certs.Finding, others ...*configv1alpha1.StrategyFindi
 func (r *Reconciler) broken(at *endpoint, addressErr, err error) configv1alpha1.CredentialIssuerStrategy {
 	strategy := withFindings(proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonErrorDuringSetup, err.Error()), findingsOf(err)...)
 	var refusal *servingcert.Refusal
-	if errors.As(err, &refusal) && refusal.Finding.Pending || errors.Is(err, errNotLeader) ||
-		apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+	if errors.As(err, &refusal) && refusal.Finding.Pending || errors.Is(err, errNotLeader) || issuedcert.ChangedMeanwhile(err) {
 		strategy.Reason = configv1alpha1.ReasonPending
 	}
 	serving := r.Holder.Current()

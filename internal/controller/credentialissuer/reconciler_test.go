@@ -156,7 +156,7 @@ func startReplicaWith(t *testing.T, cluster *devcluster.Cluster, namespace, name
 		t.Fatal(err)
 	}
 	r.Reconciler = &Reconciler{
-		Client: manager.GetClient(), Live: manager.GetAPIReader(),
+		Client: manager.GetClient(), Live: manager.GetAPIReader(), SecretWriter: core.Secrets(namespace),
 		Issuers:  namedwatch.New(t.Context(), issuers, "credentialissuers", &configv1alpha1.CredentialIssuer{}, changed),
 		Secrets:  namedwatch.New(t.Context(), core.RESTClient(), "secrets", &corev1.Secret{}, changed),
 		Services: namedwatch.New(t.Context(), core.RESTClient(), "services", &corev1.Service{}, changed),

@@ -6,23 +6,35 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-func TestPlanSigner(t *testing.T) {
-	t.Parallel()
-	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	const day = 24 * time.Hour
-	first, data, err := newSigner(nil, noon)
+func inspectSigner(secret *corev1.Secret, now time.Time) *issuedcert.State {
+	return issuedcert.Inspect(signerPolicy(), secret, now)
+}
+
+// newSigner returns the first signer of a cluster.
+func newSigner(t *testing.T, now time.Time) *issuedcert.State {
+	t.Helper()
+	missing := inspectSigner(nil, now)
+	made, err := missing.Repair(missing.Verdict(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret := &corev1.Secret{Data: data}
+	return made
+}
+
+func TestSignerPolicy(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	const day = 24 * time.Hour
+	secret := &corev1.Secret{Data: newSigner(t, noon).Data()}
 	for _, test := range []struct {
 		name   string
 		secret *corev1.Secret
 		now    time.Time
-		want   string
+		want   issuedcert.Reason
 		usable bool
 	}{
 		{"makes a missing one", nil, noon, "Missing", false},
@@ -31,63 +43,106 @@ func TestPlanSigner(t *testing.T) {
 		{"replaces an old one, and uses it until then", secret, noon.Add(250 * day), "Expiring", true},
 		{"replaces an expired one", secret, noon.Add(366 * day), "Expired", false},
 	} {
-		state, plan := planSigner(test.secret, test.now)
-		if plan.Reason != test.want || (state != nil) != test.usable {
-			t.Errorf("it %s: got %q (usable %v), want %q (usable %v)", test.name, plan.Reason, state != nil, test.want, test.usable)
+		var reason issuedcert.Reason
+		verdict := inspectSigner(test.secret, test.now).Verdict()
+		if verdict != nil {
+			reason = verdict.Reason
 		}
-	}
-
-	_, data, err = newSigner(first, noon.Add(250*day))
-	if err != nil {
-		t.Fatal(err)
-	}
-	state, plan := planSigner(&corev1.Secret{Data: data}, noon.Add(251*day))
-	if plan.Needed() || string(state.previous) != string(first.ca.CertPEM()) {
-		t.Errorf("the successor does not go on accepting what the first one signed: %v", plan)
+		if usable := verdict.Only(issuedcert.Expiring); reason != test.want || usable != test.usable {
+			t.Errorf("it %s: got %q (usable %v), want %q (usable %v)", test.name, reason, usable, test.want, test.usable)
+		}
 	}
 }
 
-func TestNextSigner(t *testing.T) {
+func TestSignerIsReplaced(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	const day = 24 * time.Hour
-	known, _, err := newSigner(nil, noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	known := newSigner(t, noon)
+	damaged := &corev1.Secret{Data: map[string][]byte{signerCertKey: []byte("x"), signerKeyKey: []byte("x")}}
+	keyLost := &corev1.Secret{Data: map[string][]byte{signerCertKey: known.CA.CertPEM()}}
+	good := &corev1.Secret{Data: known.Data()}
 	for _, test := range []struct {
-		name         string
-		state, known *signerState
-		reason       string
-		now          time.Time
-		restored     bool
-		previous     *signerState
+		name     string
+		secret   *corev1.Secret
+		known    *issuedcert.State
+		reason   issuedcert.Reason
+		now      time.Time
+		restored bool
+		previous *issuedcert.State
 	}{
 		{name: "makes the first one", reason: "Missing", now: noon},
-		{name: "puts back one that was damaged", known: known, reason: reasonDamaged, now: noon.Add(day), restored: true},
-		{name: "replaces a damaged one that is old, and accepts what it signed", known: known, reason: reasonDamaged, now: noon.Add(300 * day), previous: known},
+		{name: "puts back one that was damaged", secret: damaged, known: known, reason: "Damaged", now: noon.Add(day), restored: true},
+		{name: "replaces a damaged one that is old, and accepts what it signed", secret: damaged, known: known, reason: "Damaged", now: noon.Add(300 * day), previous: known},
+		{name: "replaces a damaged one that nobody knows", secret: damaged, reason: "Damaged", now: noon.Add(day)},
+		{name: "does not accept a CA whose key is lost", secret: keyLost, reason: "Damaged", now: noon.Add(day)},
 		{name: "makes one without overlap when somebody deleted it", known: known, reason: "Missing", now: noon.Add(day)},
-		{name: "rotates with overlap", state: known, known: known, reason: "Expiring", now: noon.Add(250 * day), previous: known},
+		{name: "rotates with overlap", secret: good, known: known, reason: "Expiring", now: noon.Add(250 * day), previous: known},
+		{name: "does not accept one that expired", secret: good, known: known, reason: "Expired", now: noon.Add(366 * day)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			next, data, err := nextSigner(test.state, test.known, servingcert.Plan{Reason: test.reason}, test.now)
+			state := inspectSigner(test.secret, test.now)
+			verdict := state.Verdict()
+			if verdict.Reason != test.reason {
+				t.Fatalf("the reason is %q", verdict.Reason)
+			}
+			next, err := state.Repair(verdict, test.known)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if restored := next == known; restored != test.restored {
+			if restored := next.SameCA(known); restored != test.restored {
 				t.Errorf("restored: %v, want %v", restored, test.restored)
 			}
 			var previous []byte
 			if test.previous != nil {
-				previous = test.previous.ca.CertPEM()
+				previous = test.previous.CA.CertPEM()
 			}
-			if string(data[signerPreviousKey]) != string(previous) {
-				t.Errorf("what is accepted besides is %q", data[signerPreviousKey])
+			if string(next.Data()[signerPreviousKey]) != string(previous) {
+				t.Errorf("what is accepted besides is %q", next.Data()[signerPreviousKey])
 			}
-			if read, plan := planSigner(&corev1.Secret{Data: data}, test.now); plan.Needed() || string(read.ca.CertPEM()) != string(next.ca.CertPEM()) {
-				t.Errorf("what was written cannot be read: %v", plan)
+			if read := inspectSigner(&corev1.Secret{Data: next.Data()}, test.now.Add(day)); read.Verdict() != nil || !read.SameCA(next) ||
+				string(read.PreviousBundle()) != string(previous) {
+				t.Errorf("what was written cannot be read: %v", read.Verdict())
 			}
 		})
+	}
+}
+
+// TestChooseSigner follows a rotation: the previous CA signs for another minute, and is accepted until it expires.
+func TestChooseSigner(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	const day = 24 * time.Hour
+	first := newSigner(t, noon)
+	rotated := noon.Add(250 * day)
+	old := inspectSigner(&corev1.Secret{Data: first.Data()}, rotated)
+	second, err := old.Repair(old.Verdict(), first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger := newSigner(t, noon).CA
+	for _, test := range []struct {
+		name    string
+		signing *certs.CA
+		at      time.Time
+		want    *issuedcert.State
+		accepts []*issuedcert.State
+	}{
+		{"signs with the CA of the Secret when it starts", nil, rotated, second, []*issuedcert.State{first}},
+		{"goes on with the previous one for a moment", first.CA, rotated.Add(30 * time.Second), first, []*issuedcert.State{second, first}},
+		{"then uses the new one", first.CA, rotated.Add(2 * time.Minute), second, []*issuedcert.State{first}},
+		{"leaves a CA at once that the Secret does not know", stranger, rotated, second, []*issuedcert.State{first}},
+		{"forgets a CA that expired", second.CA, noon.Add(366 * day), second, nil},
+	} {
+		state := inspectSigner(&corev1.Secret{Data: second.Data()}, test.at)
+		use, accepted := chooseSigner(state, test.signing, test.at)
+		var want []byte
+		for _, other := range test.accepts {
+			want = append(want, other.CA.CertPEM()...)
+		}
+		if string(use.CertPEM()) != string(test.want.CA.CertPEM()) || string(accepted) != string(want) {
+			t.Errorf("it %s: it signs with\n%sand accepts\n%s", test.name, use.CertPEM(), accepted)
+		}
 	}
 }

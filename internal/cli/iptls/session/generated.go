@@ -32,9 +32,5 @@ func (s *Session) GeneratedCA(ctx context.Context, issuer *configv1alpha1.Creden
 	if err != nil {
 		return nil, WithCodes(fmt.Errorf("reading the Secret with the agent's CA: %w", err))
 	}
-	ca, todo := servingcert.PlanCA(secret, now)
-	if todo.Needed() {
-		return nil, nil // the agent will make a new one
-	}
-	return ca.CertPEM(), nil
+	return servingcert.GeneratedBundle(secret, now), nil
 }

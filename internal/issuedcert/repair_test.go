@@ -1,0 +1,100 @@
+package issuedcert
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+const year = 365 * day
+
+// lasting is a policy of a CA that clients have in their configuration.
+func lasting(restoreDeleted bool) Policy {
+	return Policy{Name: "CA", CA: &CAPolicy{
+		CommonName: caName, Life: 10 * year, Keys: Keys{keyCACertificate, keyCAKey}, RestoreDeleted: restoreDeleted,
+	}}
+}
+
+func make1(t *testing.T, policy Policy, now time.Time) *State {
+	t.Helper()
+	missing := Inspect(policy, nil, now)
+	made, err := missing.Repair(missing.Verdict(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+func TestRestore(t *testing.T) {
+	t.Parallel()
+	seen, other := make1(t, lasting(true), testNow), make1(t, lasting(true), testNow.Add(-9*year-300*day))
+	damaged := &corev1.Secret{Data: map[string][]byte{keyCACertificate: []byte("x")}}
+	for _, test := range []struct {
+		name           string
+		restoreDeleted bool
+		secret         *corev1.Secret
+		seen           *State
+		after          time.Duration
+		reason         Reason
+		restored       bool
+	}{
+		{name: "puts a damaged CA back", secret: damaged, seen: seen, reason: Damaged, restored: true},
+		{name: "puts a deleted CA back", restoreDeleted: true, seen: seen, reason: Missing, restored: true},
+		{name: "does not put it back where deleting asks for a new one", seen: seen, reason: Missing},
+		{name: "puts a CA back in place of one that expired", secret: &corev1.Secret{Data: other.Data()}, seen: seen, after: year, reason: Expired, restored: true},
+		{name: "makes a new one when the one that was seen expired too", secret: &corev1.Secret{Data: other.Data()}, seen: other, after: year, reason: Expired},
+		{name: "makes a new one when none was seen", secret: damaged, reason: Damaged},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			state := Inspect(lasting(test.restoreDeleted), test.secret, testNow.Add(test.after))
+			verdict := state.Verdict()
+			if verdict == nil || verdict.Reason != test.reason || verdict.Part != PartCA {
+				t.Fatalf("the verdict is %+v", verdict)
+			}
+			if restored := state.Restore(verdict, test.seen); (restored != nil) != test.restored || test.restored && !restored.SameCA(test.seen) {
+				t.Errorf("it restored %+v", restored)
+			}
+			repaired, err := state.Repair(verdict, test.seen)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if repaired.Verdict() != nil || repaired.SameCA(test.seen) != test.restored {
+				t.Errorf("the same CA: %v, and the verdict about it is %+v", repaired.SameCA(test.seen), repaired.Verdict())
+			}
+		})
+	}
+}
+
+// TestForeignCA shows that a certificate whose CA is elsewhere is repaired under that CA only. What that CA cannot
+// issue is an error.
+func TestForeignCA(t *testing.T) {
+	t.Parallel()
+	ca, err := certs.NewCA("elsewhere", testNow.Add(-2*day), day)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := Policy{Name: "certificate", Certificate: &CertificatePolicy{
+		Names: certs.SANs{DNSNames: testNames}, Life: testLife, Keys: Keys{keyCertificate, keyPrivateKey},
+	}}
+	missing := InspectUnder(ca, policy, nil, testNow)
+	if verdict := missing.Verdict(); verdict.Reason != Missing || verdict.Part != PartCertificate {
+		t.Fatalf("the verdict is %+v", verdict)
+	}
+	if next, err := missing.Repair(missing.Verdict(), nil); err == nil || next != nil || !strings.HasPrefix(err.Error(), "issuing the certificate: ") {
+		t.Errorf("a CA that expired issued %+v, %v", next, err)
+	}
+	inTime := InspectUnder(ca, policy, nil, testNow.Add(-36*time.Hour))
+	made, err := inTime.Repair(inTime.Verdict(), nil)
+	if err != nil || made.Verdict() != nil {
+		t.Fatalf("%+v, %v", made, err)
+	}
+	// It ends with its CA, so there is nothing to gain by renewing it.
+	if late := InspectUnder(ca, policy, &corev1.Secret{Data: made.Data()}, testNow.Add(-25*time.Hour)); late.Verdict() != nil || !late.Due().After(testNow.Add(-25*time.Hour)) {
+		t.Errorf("the verdict is %+v, and it is looked at again at %s", late.Verdict(), late.Due())
+	}
+}

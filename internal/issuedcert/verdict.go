@@ -1,0 +1,186 @@
+package issuedcert
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// Reason is a fact about a CA or a certificate for which the Secret has to change.
+type Reason string
+
+// The reasons.
+const (
+	Missing     Reason = "Missing"     // the Secret does not exist
+	Damaged     Reason = "Damaged"     // the certificate or its key cannot be read, or they do not belong together
+	Expired     Reason = "Expired"     // its life is over, or too nearly over for what still has to be done
+	NotYetValid Reason = "NotYetValid" // it starts in the future
+	NotVerified Reason = "NotVerified" // clients that trust the CA refuse the certificate
+	SANMismatch Reason = "SANMismatch" // it is valid for other names
+	Expiring    Reason = "Expiring"    // two thirds of its life are over
+	Announced   Reason = "Announced"   // the next CA has been trusted for long enough to be used
+)
+
+// Part is the part of a Secret that a Verdict is about.
+type Part string
+
+// The parts.
+const (
+	PartCA          Part = "CA"
+	PartCertificate Part = "certificate"
+)
+
+// Verdict says why the Secret has to change.
+type Verdict struct {
+	Part    Part
+	Reason  Reason
+	Message string // for the log
+}
+
+// Only reports whether nothing speaks against the Secret but reason. It is also true for no verdict at all.
+func (v *Verdict) Only(reason Reason) bool { return v == nil || v.Reason == reason }
+
+// check looks for one fact about one part. It returns "" if it does not hold.
+type check struct {
+	part   Part
+	reason Reason
+	found  func(*State) string
+}
+
+// checks returns all checks, the most urgent first. Each relies on those before it: no check after Damaged has to ask
+// whether the part can be read.
+func checks() []check {
+	return []check{
+		{PartCA, Missing, missing},
+		{PartCA, Damaged, caDamaged},
+		{PartCA, Expired, caExpired},
+		{PartCA, NotYetValid, caNotYetValid},
+		{PartCertificate, Missing, missing},
+		{PartCertificate, Damaged, certificateDamaged},
+		{PartCertificate, Expired, certificateExpired},
+		{PartCertificate, NotVerified, certificateNotVerified},
+		{PartCertificate, SANMismatch, namesDiffer},
+		{PartCertificate, Expiring, certificateExpiring},
+		{PartCA, Announced, nextAnnounced},
+		{PartCA, Expiring, caExpiring},
+	}
+}
+
+// Verdict returns the most urgent reason to change the Secret, or nil if there is none.
+func (s *State) Verdict() *Verdict {
+	for _, check := range checks() {
+		if check.part == PartCA && s.policy.CA == nil || check.part == PartCertificate && s.policy.Certificate == nil {
+			continue
+		}
+		if message := check.found(s); message != "" {
+			return &Verdict{Part: check.part, Reason: check.reason, Message: message}
+		}
+	}
+	return nil
+}
+
+func missing(s *State) string {
+	if s.exists {
+		return ""
+	}
+	return fmt.Sprintf("there is no %s yet", s.policy.Name)
+}
+
+func caDamaged(s *State) string {
+	if s.caErr == nil {
+		return ""
+	}
+	return "the CA cannot be used: " + s.caErr.Error()
+}
+
+func caExpired(s *State) string {
+	end := s.CA.Certificate().NotAfter
+	switch {
+	case !s.now.Before(end):
+		return "the CA expired at " + timeText(end)
+	case !s.now.Before(end.Add(-s.policy.CA.margin())):
+		return fmt.Sprintf("the CA ends at %s, too soon to announce the next one", timeText(end))
+	}
+	return ""
+}
+
+// caNotYetValid only finds CAs that can be replaced without anybody having to change a configuration. Any other CA
+// stays: it may be our clock that is late.
+func caNotYetValid(s *State) string {
+	begin := s.CA.Certificate().NotBefore
+	if !s.policy.CA.announced() || !s.now.Before(begin) {
+		return ""
+	}
+	return "the CA is not valid before " + timeText(begin)
+}
+
+func certificateDamaged(s *State) string {
+	if s.certificateErr == nil {
+		return ""
+	}
+	return fmt.Sprintf("the %s cannot be used: %v", s.policy.Name, s.certificateErr)
+}
+
+func certificateExpired(s *State) string {
+	end := s.Certificate.Leaf.NotAfter
+	if s.now.Before(end) {
+		return ""
+	}
+	return fmt.Sprintf("the %s expired at %s", s.policy.Name, timeText(end))
+}
+
+func certificateNotVerified(s *State) string {
+	if err := s.verify(); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+func namesDiffer(s *State) string {
+	have, wanted := s.Names(), sortedNames(s.policy.Certificate.Names)
+	same := slices.Equal(have, wanted)
+	if s.policy.Certificate.MoreNames {
+		same = !slices.ContainsFunc(wanted, func(name string) bool { return s.Certificate.Leaf.VerifyHostname(name) != nil })
+	}
+	if same {
+		return ""
+	}
+	return fmt.Sprintf("the %s is valid for %q, and not for %q", s.policy.Name, have, wanted)
+}
+
+// certificateExpiring leaves a certificate alone that ends with its CA: a new one could not live longer.
+func certificateExpiring(s *State) string {
+	leaf := s.Certificate.Leaf
+	if s.now.Before(RenewAt(leaf)) || !leaf.NotAfter.Before(s.CA.Certificate().NotAfter) {
+		return ""
+	}
+	return fmt.Sprintf("two thirds of the life of the %s are over; it ends at %s", s.policy.Name, timeText(leaf.NotAfter))
+}
+
+func nextAnnounced(s *State) string {
+	if s.next == nil || s.now.Before(s.announcedUntil()) {
+		return ""
+	}
+	return "the next CA has been trusted for long enough to be used"
+}
+
+func caExpiring(s *State) string {
+	cert := s.CA.Certificate()
+	if s.policy.CA.Succession == nil || s.next != nil || s.now.Before(RenewAt(cert)) {
+		return ""
+	}
+	return "two thirds of the CA's life are over; it ends at " + timeText(cert.NotAfter)
+}
+
+func sortedNames(names certs.SANs) []string {
+	all := slices.Clone(names.DNSNames)
+	for _, ip := range names.IPAddresses {
+		all = append(all, ip.String())
+	}
+	slices.Sort(all)
+	return all
+}
+
+func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -1,0 +1,82 @@
+package issuedcert
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Writer writes the Secrets of one namespace. A client of client-go is one.
+type Writer interface {
+	Create(context.Context, *corev1.Secret, metav1.CreateOptions) (*corev1.Secret, error)
+	Patch(ctx context.Context, name string, kind types.PatchType, patch []byte, options metav1.PatchOptions,
+		subresources ...string) (*corev1.Secret, error)
+}
+
+// Target says which Secret is written, and how.
+type Target struct {
+	Name         types.NamespacedName
+	Type         corev1.SecretType // of a Secret that is created
+	Labels       map[string]string
+	FieldManager string
+}
+
+// Write makes data the whole content of a Secret, and returns the Secret as it is then. Labels and annotations of
+// others stay. read is the Secret as it was when its content was decided on, or nil when it did not exist. If
+// somebody created, changed or deleted it since, Write changes nothing and returns an error for which
+// ChangedMeanwhile is true: two writers would otherwise replace each other's keys.
+func Write(
+	ctx context.Context, w Writer, target Target, data map[string][]byte, read *corev1.Secret,
+) (*corev1.Secret, error) {
+	if read == nil {
+		created, err := w.Create(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: target.Name.Namespace, Name: target.Name.Name, Labels: target.Labels},
+			Type:       target.Type, Data: data,
+		}, metav1.CreateOptions{FieldManager: target.FieldManager})
+		if err != nil {
+			return nil, fmt.Errorf("creating Secret %s: %w", target.Name, err)
+		}
+		return created, nil
+	}
+	body, err := json.Marshal(mergePatch(target, data, read))
+	if err != nil {
+		return nil, fmt.Errorf("encoding Secret %s: %w", target.Name, err)
+	}
+	// A server-side apply would not do. It creates a Secret that was deleted, and leaves keys that Create wrote.
+	patched, err := w.Patch(ctx, target.Name.Name, types.MergePatchType, body,
+		metav1.PatchOptions{FieldManager: target.FieldManager})
+	if apierrors.IsNotFound(err) {
+		err = apierrors.NewConflict(corev1.Resource("secrets"), target.Name.Name, errors.New("it was deleted"))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("changing Secret %s: %w", target.Name, err)
+	}
+	return patched, nil
+}
+
+// ChangedMeanwhile reports whether Write failed because the Secret is no longer as it was read.
+func ChangedMeanwhile(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
+}
+
+// mergePatch returns the change from read to data. The type of a Secret cannot change, so a Secret of another type is
+// repaired under that type.
+func mergePatch(target Target, data map[string][]byte, read *corev1.Secret) map[string]any {
+	content := map[string]any{}
+	for key := range read.Data {
+		content[key] = nil // that is: removed, unless it is in data
+	}
+	for key, value := range data {
+		content[key] = value
+	}
+	return map[string]any{
+		"metadata": map[string]any{"uid": read.UID, "resourceVersion": read.ResourceVersion, "labels": target.Labels},
+		"data":     content,
+	}
+}

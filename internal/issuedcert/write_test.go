@@ -1,0 +1,102 @@
+package issuedcert
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+)
+
+// TestWrite writes Secrets to a real API server, together with another writer.
+func TestWrite(t *testing.T) {
+	t.Parallel()
+	cluster := testkit.Cluster(t, devcluster.Options{})
+	client, err := corev1client.NewForConfig(cluster.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets, ctx := client.Secrets("default"), t.Context()
+	target := Target{
+		Name: types.NamespacedName{Namespace: "default", Name: "own"}, Type: corev1.SecretTypeTLS,
+		Labels: map[string]string{"app": "x"}, FieldManager: "agent",
+	}
+	data := func(pairs ...string) map[string][]byte {
+		all := map[string][]byte{}
+		for i := 0; i < len(pairs); i += 2 {
+			all[pairs[i]] = []byte(pairs[i+1])
+		}
+		return all
+	}
+	live := func() *corev1.Secret {
+		t.Helper()
+		secret, err := secrets.Get(ctx, target.Name.Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return secret
+	}
+	holds := func(want map[string][]byte) {
+		t.Helper()
+		if diff := cmp.Diff(want, live().Data); diff != "" {
+			t.Errorf("data (-want +got):\n%s", diff)
+		}
+	}
+
+	first := data("tls.crt", "1", "tls.key", "1", "ca.crt", "1")
+	created, err := Write(ctx, secrets, target, first, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	holds(first)
+	if created.Type != corev1.SecretTypeTLS || created.Labels["app"] != "x" {
+		t.Errorf("it created %+v", created)
+	}
+	if _, err := Write(ctx, secrets, target, data("tls.crt", "2", "tls.key", "2"), nil); !ChangedMeanwhile(err) {
+		t.Errorf("it took an existing Secret for missing: %v", err)
+	}
+
+	// What others add to the Secret stays. A key that is no longer wanted goes.
+	other := live()
+	other.Labels["backup"], other.Annotations = "no", map[string]string{"note": "ours"}
+	if _, err := secrets.Update(ctx, other, metav1.UpdateOptions{FieldManager: "someone"}); err != nil {
+		t.Fatal(err)
+	}
+	second := data("tls.crt", "3", "tls.key", "3")
+	if _, err := Write(ctx, secrets, target, second, created); !ChangedMeanwhile(err) {
+		t.Errorf("it overwrote what it had not read: %v", err)
+	}
+	holds(first)
+	applied, err := Write(ctx, secrets, target, second, live())
+	if err != nil {
+		t.Fatal(err)
+	}
+	holds(second)
+	if applied.Labels["backup"] != "no" || applied.Labels["app"] != "x" || applied.Annotations["note"] != "ours" {
+		t.Errorf("it took away what others added: %v %v", applied.Labels, applied.Annotations)
+	}
+
+	// A Secret that was deleted is not made again by a writer that has not noticed.
+	if err := secrets.Delete(ctx, target.Name.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Write(ctx, secrets, target, first, applied); !ChangedMeanwhile(err) {
+		t.Errorf("it made a deleted Secret again, or says %v", err)
+	}
+
+	// The type of a Secret cannot change, so another type stays.
+	target.Name.Name = "opaque"
+	opaque, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "opaque"}, Type: corev1.SecretTypeOpaque}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if repaired, err := Write(ctx, secrets, target, first, opaque); err != nil || repaired.Type != corev1.SecretTypeOpaque {
+		t.Errorf("got %+v, %v", repaired, err)
+	}
+	holds(first)
+}
