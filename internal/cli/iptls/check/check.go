@@ -33,18 +33,17 @@ type Options struct {
 	At        string
 	Timeline  bool
 	Style     ui.Style
-	Version   string // of the program, for SARIF
 
 	request plan.Request
 	at      time.Time // zero: now
 }
 
 // checkFormats are the values of --output.
-func checkFormats() []string { return []string{"text", "table", "json", "yaml", "junit", "sarif"} }
+func checkFormats() []string { return []string{"text", "table", "json", "yaml", "junit"} }
 
 // NewCommand returns `pinniped ip-tls check`.
 func NewCommand(f *factory.Factory) *cobra.Command {
-	o := &Options{Session: session.New(f), Version: f.Version}
+	o := &Options{Session: session.New(f)}
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check the certificate in front of the impersonation proxy, and change nothing",
@@ -59,7 +58,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 
 --at judges for another time than now. --timeline also tells what will go wrong when nobody renews anything, and when first.
 
-The output formats junit and sarif are for CI systems.
+The output format junit is for CI systems.
 
 Exit codes: 0 nothing refuses the certificate, 1 failed, 2 wrong usage, 3 a check found an error, 4 not permitted by the cluster,
 124 timed out, 130 interrupted.`,
@@ -397,8 +396,5 @@ func (o *Options) checkFiles() (*Result, error) {
 	}
 	result.NotChecked = append(result.NotChecked, "kubeconfigs handed out so far: only the cluster knows their CA bundle")
 	result.Subjects = []Subject{{Name: o.Cert, Certificate: certs.Check(in), Timeline: o.timeline(in)}}
-	if o.Cert != "-" {
-		result.Subjects[0].file = o.Cert
-	}
 	return result, nil
 }

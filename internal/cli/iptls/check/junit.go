@@ -1,12 +1,8 @@
 package check
 
 import (
-	"encoding/json"
 	"encoding/xml"
 	"fmt"
-	"net/url"
-	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -102,113 +98,4 @@ func (s *junitSuite) count() {
 			s.Skipped++
 		}
 	}
-}
-
-// The parts of SARIF 2.1.0 that are written here.
-type (
-	sarifLog struct {
-		Schema  string     `json:"$schema"`
-		Version string     `json:"version"`
-		Runs    []sarifRun `json:"runs"`
-	}
-	sarifRun struct {
-		Tool    sarifTool     `json:"tool"`
-		Results []sarifResult `json:"results"`
-	}
-	sarifTool struct {
-		Driver sarifDriver `json:"driver"`
-	}
-	sarifDriver struct {
-		Name    string      `json:"name"`
-		Version string      `json:"version,omitempty"`
-		Rules   []sarifRule `json:"rules"`
-	}
-	sarifRule struct {
-		ID               string       `json:"id"`
-		ShortDescription sarifText    `json:"shortDescription"`
-		FullDescription  sarifText    `json:"fullDescription"`
-		Help             sarifText    `json:"help"`
-		Default          sarifDefault `json:"defaultConfiguration"`
-	}
-	sarifText struct {
-		Text string `json:"text"`
-	}
-	sarifDefault struct {
-		Level string `json:"level"`
-	}
-	sarifResult struct {
-		RuleID       string             `json:"ruleId"`
-		RuleIndex    int                `json:"ruleIndex"`
-		Level        string             `json:"level"`
-		Message      sarifText          `json:"message"`
-		Locations    []sarifLocation    `json:"locations"`
-		Suppressions []sarifSuppression `json:"suppressions,omitempty"`
-	}
-	sarifLocation struct {
-		Physical *sarifPhysical `json:"physicalLocation,omitempty"`
-		Logical  []sarifLogical `json:"logicalLocations,omitempty"`
-	}
-	sarifPhysical struct {
-		Artifact sarifArtifact `json:"artifactLocation"`
-	}
-	sarifArtifact struct {
-		URI string `json:"uri"`
-	}
-	sarifLogical struct {
-		Name string `json:"fullyQualifiedName"`
-		Kind string `json:"kind"`
-	}
-	sarifSuppression struct {
-		Kind          string `json:"kind"`
-		Justification string `json:"justification"`
-	}
-)
-
-// sarif has a result for each finding, and a rule for each code that was found.
-func sarif(result *Result, version string) ([]byte, error) {
-	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "pinniped ip-tls check", Version: version, Rules: []sarifRule{}}}, Results: []sarifResult{}}
-	rules := &run.Tool.Driver.Rules
-	for _, s := range result.Subjects {
-		location := sarifLocation{Logical: []sarifLogical{{Name: s.Name, Kind: "resource"}}}
-		if s.file != "" {
-			location = sarifLocation{Physical: &sarifPhysical{sarifArtifact{(&url.URL{Path: filepath.ToSlash(s.file)}).String()}}}
-		}
-		for _, f := range s.Certificate.Findings {
-			index := slices.IndexFunc(*rules, func(r sarifRule) bool { return r.ID == string(f.Code) })
-			if index < 0 {
-				index = len(*rules)
-				*rules = append(*rules, ruleFor(f.Code))
-			}
-			one := sarifResult{
-				RuleID: string(f.Code), RuleIndex: index, Level: sarifLevel(f.Severity), Message: sarifText{f.Message},
-				Locations: []sarifLocation{location},
-			}
-			if f.Hint != "" {
-				one.Message.Text += ". " + f.Hint
-			}
-			if f.Allowed {
-				one.Suppressions = []sarifSuppression{{Kind: "external", Justification: "--allow " + string(f.Code)}}
-			}
-			run.Results = append(run.Results, one)
-		}
-	}
-	text, err := json.MarshalIndent(sarifLog{
-		Schema: "https://json.schemastore.org/sarif-2.1.0.json", Version: "2.1.0", Runs: []sarifRun{run},
-	}, "", "  ")
-	return append(text, '\n'), err
-}
-
-func ruleFor(code certs.Code) sarifRule {
-	e, _ := certs.Explain(code)
-	return sarifRule{
-		ID: string(code), ShortDescription: sarifText{e.Cause}, FullDescription: sarifText{e.Consequence}, Help: sarifText{e.Fix},
-		Default: sarifDefault{sarifLevel(e.Severity)},
-	}
-}
-
-func sarifLevel(s certs.Severity) string {
-	if s == certs.SeverityInfo {
-		return "note"
-	}
-	return s.String()
 }

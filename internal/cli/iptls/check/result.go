@@ -35,8 +35,6 @@ type Subject struct {
 	Timeline []certs.Event `json:"timeline,omitempty"`
 	// BreaksAt is the first instant at which something is broken, with --timeline; At itself when something is already.
 	BreaksAt *time.Time `json:"breaksAt,omitempty"`
-
-	file string // empty when it is not in one
 }
 
 // conclude fills in what follows from the rest.
@@ -72,14 +70,10 @@ func (r *Result) findings() []certs.Finding {
 
 func (o *Options) print(result *Result) error {
 	return o.Session.Write(result, func() ([]byte, error) {
-		switch o.Session.Output {
-		case "junit":
+		if o.Session.Output == "junit" {
 			return junit(result)
-		case "sarif":
-			return sarif(result, o.Version)
-		default:
-			return o.text(result), nil
 		}
+		return o.text(result), nil
 	})
 }
 
