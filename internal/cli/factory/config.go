@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -45,11 +45,14 @@ const (
 	KeyInstallHint         = "install-hint"
 )
 
+// keys returns the keys of the configuration, in the order of Config.
 func keys() []string {
-	return []string{
-		KeyKubeconfig, KeyKubeconfigContext, KeyAPIGroupSuffix, KeyCredentialIssuer, KeyNamespace, KeyTimeout,
-		KeyGeneratedNameSuffix, KeyPinnipedCLIPath, KeyInstallHint,
+	config := reflect.TypeFor[Config]()
+	all := make([]string, 0, config.NumField())
+	for i := range config.NumField() {
+		all = append(all, config.Field(i).Tag.Get("mapstructure"))
 	}
+	return all
 }
 
 const (
@@ -86,8 +89,7 @@ func (f *Factory) ApplyConfig(v *viper.Viper, cmd *cobra.Command) error {
 			return nil
 		}
 	}
-	path, err := f.readConfig(v)
-	if err != nil {
+	if err := f.readConfig(v); err != nil {
 		return ui.Usage(err)
 	}
 	var failed error
@@ -97,103 +99,102 @@ func (f *Factory) ApplyConfig(v *viper.Viper, cmd *cobra.Command) error {
 			return
 		}
 		if err := flag.Value.Set(v.GetString(key[0])); err != nil {
-			failed = ui.Usage(fmt.Errorf("setting --%s from %s: %w", flag.Name, f.origin(key[0], path), err))
+			failed = ui.Usage(fmt.Errorf("setting --%s from %s: %w", flag.Name, f.origin(v, key[0]), err))
 		}
 	})
 	return failed
 }
 
 // origin names where the value of key comes from.
-func (f *Factory) origin(key, path string) string {
+func (f *Factory) origin(v *viper.Viper, key string) string {
 	if name := envName(key); f.Getenv(name) != "" {
 		return "the environment variable " + name
 	}
-	return fmt.Sprintf("%q", path)
+	return fmt.Sprintf("%q", v.ConfigFileUsed())
 }
 
 func envName(key string) string {
 	return "PINNIPED_" + strings.ToUpper(strings.ReplaceAll(key, "-", "_"))
 }
 
-// readConfig fills v and returns the path of the configuration file.
-func (f *Factory) readConfig(v *viper.Viper) (string, error) {
+// readConfig fills v from the configuration file and the environment, and refuses what Config does not take.
+func (f *Factory) readConfig(v *viper.Viper) error {
+	if err := f.readConfigFile(v); err != nil {
+		return err
+	}
+	for _, key := range keys() { // not viper's BindEnv, which knows only the environment of the process
+		if value := f.Getenv(envName(key)); value != "" {
+			v.Set(key, value)
+		}
+	}
+	var seen mapstructure.Metadata
+	err := v.Unmarshal(&Config{}, func(c *mapstructure.DecoderConfig) { c.Metadata = &seen })
+	if len(seen.Unused) > 0 {
+		return unknownKeys(v.ConfigFileUsed(), seen.Unused)
+	}
+	if err != nil {
+		return f.wrongValue(v, err)
+	}
+	return nil
+}
+
+// readConfigFile reads the file that PINNIPED_CONFIG names, or the usual one, which need not be there.
+func (f *Factory) readConfigFile(v *viper.Viper) error {
 	path := f.Getenv("PINNIPED_CONFIG")
 	explicit := path != ""
 	if !explicit {
 		dir, err := f.ConfigDir()
 		if err != nil {
-			dir = "" // no home directory, hence no file
+			return nil // no home directory, hence no file
 		}
 		path = filepath.Join(dir, "config.yaml")
-		if dir == "" {
-			path = ""
-		}
 	}
-	if path != "" {
-		if err := readConfigFile(v, path, explicit); err != nil {
-			return path, err
-		}
-	}
-	for _, key := range keys() {
-		if value := f.Getenv(envName(key)); value != "" {
-			v.Set(key, value)
-		}
-	}
-	var config Config
-	if err := v.UnmarshalExact(&config, viper.DecodeHook(mapstructure.StringToTimeDurationHookFunc())); err != nil {
-		return path, f.configError(v, path, err)
-	}
-	return path, nil
-}
-
-func readConfigFile(v *viper.Viper, path string, mustExist bool) error {
-	file, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) && !mustExist {
+	v.SetConfigFile(path)
+	v.SetConfigType("yaml") // whatever the file is called
+	err := v.ReadInConfig()
+	var unreadable *fs.PathError
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !explicit:
 		return nil
-	}
-	if err != nil {
+	case errors.As(err, &unreadable): // it names the file
 		return fmt.Errorf("reading the configuration: %w", err)
-	}
-	defer func() { _ = file.Close() }()
-	v.SetConfigType("yaml")
-	if err := v.ReadConfig(file); err != nil {
+	case err != nil:
 		return fmt.Errorf("reading the configuration %q: %w", path, err)
 	}
 	return nil
 }
 
-// configError says in our words what is wrong: an unknown key, or a value of the wrong type.
-func (f *Factory) configError(v *viper.Viper, path string, err error) error {
-	var unknown, near []string
-	for _, key := range v.AllKeys() {
-		if slices.Contains(keys(), key) {
-			continue
-		}
-		unknown = append(unknown, fmt.Sprintf("%q", key))
+// unknownKeys names the keys that there are not, and the nearest ones that there are.
+func unknownKeys(path string, unknown []string) error {
+	var quoted, near []string
+	for _, key := range unknown {
+		quoted = append(quoted, fmt.Sprintf("%q", key))
 		if known := Nearest(key, keys()); known != "" {
 			near = append(near, fmt.Sprintf("%q", known))
 		}
 	}
-	if len(unknown) > 0 {
-		slices.Sort(unknown)
-		slices.Sort(near)
-		hint := "the keys are " + strings.Join(keys(), ", ")
-		if len(near) > 0 {
-			hint = fmt.Sprintf("did you mean %s? %s", strings.Join(slices.Compact(near), ", "), hint)
-		}
-		return ui.WithHint(fmt.Errorf("reading the configuration %q: unknown key %s", path, strings.Join(unknown, ", ")), "%s", hint)
+	slices.Sort(quoted)
+	slices.Sort(near)
+	hint := "the keys are " + strings.Join(keys(), ", ")
+	if len(near) > 0 {
+		hint = fmt.Sprintf("did you mean %s? %s", strings.Join(slices.Compact(near), ", "), hint)
 	}
-	for _, key := range keys() {
-		where := f.origin(key, path)
-		switch value := v.Get(key).(type) {
-		case nil:
-		case string:
-			if _, err := time.ParseDuration(value); key == KeyTimeout && err != nil {
-				return fmt.Errorf("reading the configuration: invalid value %q for %q in %s: it must be a duration, such as 30s or 10m", value, key, where)
-			}
-		case []any, map[string]any:
-			return fmt.Errorf("reading the configuration: the value of %q in %s must be a single one", key, where)
-		}
+	return ui.WithHint(fmt.Errorf("reading the configuration %q: unknown key %s", path, strings.Join(quoted, ", ")), "%s", hint)
+}
+
+// wrongValue says which key has a value of the wrong type.
+func (f *Factory) wrongValue(v *viper.Viper, err error) error {
+	var decoding *mapstructure.DecodeError
+	if !errors.As(err, &decoding) {
+		return fmt.Errorf("reading the configuration %q: %w", v.ConfigFileUsed(), err)
 	}
-	return fmt.Errorf("reading the configuration %q: %s", path, strings.Join(strings.Fields(err.Error()), " "))
+	key := decoding.Name()
+	value := v.Get(key)
+	switch value.(type) {
+	case []any, map[string]any:
+		return fmt.Errorf("reading the configuration: the value of %q in %s must be a single one", key, f.origin(v, key))
+	default: // every text will do for the keys that are no duration
+		return fmt.Errorf("reading the configuration: invalid value %q for %q in %s: it must be a duration, such as 30s or 10m",
+			fmt.Sprint(value), key, f.origin(v, key))
+	}
 }
