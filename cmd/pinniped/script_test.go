@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,13 +17,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pinniped-toolkit/pinniped/internal/discovery/discoverytest"
+	"github.com/pinniped-toolkit/pinniped/internal/oidclogin/oidctest"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"pinniped": main})
+	testscript.Main(m, map[string]func(){"pinniped": main, "browser": browse})
 }
 
 type serverKey struct{}
@@ -43,6 +46,7 @@ func TestScripts(t *testing.T) {
 			"mode":     modeCommand,
 			"within":   withinCommand,
 			"envsubst": envsubstCommand,
+			"issuer":   issuerCommand,
 		},
 	})
 }
@@ -182,4 +186,71 @@ func envsubstCommand(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: envsubst FILE")
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(os.Expand(ts.ReadFile(args[0]), ts.Getenv)), 0o600))
+}
+
+// issuerCommand is an OpenID Connect issuer with a user ann. The cluster accepts its ID tokens, for audience "cluster" or
+// its client's.
+//
+//	issuer start               starts it: $ISSUER, $ISSUER_CA_DATA; the program "browser" logs in as ann
+//	issuer supervisor          makes it a Pinniped Supervisor with password logins
+//	issuer rotate-keys         signs with another key from now on
+//	issuer end-sessions        forgets all sessions
+//	issuer count N TEXT        checks how many requests there were that contain TEXT
+func issuerCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: issuer start|supervisor|rotate-keys|end-sessions|count")
+	}
+	if args[0] == "start" {
+		issuer, err := oidctest.New()
+		ts.Check(err)
+		ts.Defer(issuer.Close)
+		server, _ := ts.Value(serverKey{}).(*discoverytest.Server)
+		server.Login = func(token string) (discoverytest.User, bool) {
+			return discoverytest.User{Name: "ann", Groups: []string{"developers"}}, issuer.Accepts(token, oidctest.ClientID) || issuer.Accepts(token, "cluster")
+		}
+		ts.Setenv("ISSUER", issuer.URL)
+		ts.Setenv("ISSUER_CA_DATA", base64.StdEncoding.EncodeToString(issuer.CA.CertPEM()))
+		ts.Check(os.WriteFile(ts.MkAbs("issuer-ca.pem"), issuer.CA.CertPEM(), 0o600))
+		ts.Setenv("BROWSER", "browser "+ts.MkAbs("page.html"))
+		issuers.Store(ts, issuer)
+		ts.Defer(func() { issuers.Delete(ts) })
+		return
+	}
+	value, _ := issuers.Load(ts)
+	issuer, ok := value.(*oidctest.Issuer)
+	if !ok {
+		ts.Fatalf("there is no issuer yet")
+	}
+	switch args[0] {
+	case "supervisor":
+		issuer.Supervisor = true
+	case "rotate-keys":
+		ts.Check(issuer.RotateKeys())
+	case "end-sessions":
+		issuer.EndSessions()
+	case "count":
+		if got := fmt.Sprint(issuer.Count(args[2])); got != args[1] {
+			ts.Fatalf("want %s requests with %q, got %s: %q", args[1], args[2], got, issuer.Requests())
+		}
+	default:
+		ts.Fatalf("unknown issuer command %q", args[0])
+	}
+}
+
+// issuers has the issuer of each running script: values of a script's environment are fixed when it starts.
+var issuers sync.Map
+
+// browse is the program "browser": it opens an address as a person's browser does, and writes the page to a file.
+func browse() {
+	bundle, err := base64.StdEncoding.DecodeString(os.Getenv("ISSUER_CA_DATA"))
+	if err == nil {
+		var text string
+		if text, err = oidctest.Browse(context.Background(), bundle, os.Args[2]); err == nil {
+			err = os.WriteFile(os.Args[1], []byte(text), 0o600)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }

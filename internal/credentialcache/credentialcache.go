@@ -9,36 +9,22 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
-	"github.com/gofrs/flock"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
-	"sigs.k8s.io/yaml"
 
-	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
+	"github.com/pinniped-toolkit/pinniped/internal/cachefile"
 )
 
 const (
-	apiVersion = "config.supervisor.pinniped.dev/v1alpha1"
-	kind       = "CredentialCache"
-
 	// maxAge is how long an entry is used, whatever its expiry says.
 	maxAge = time.Hour
 	// maxMargin is how long before its expiry a credential is no longer handed out, so that it does not expire in the
 	// middle of a command. Credentials with a short life have a tenth of it as margin.
 	maxMargin = 30 * time.Second
-
-	lockTimeout = 10 * time.Second
-	lockDelay   = 5 * time.Millisecond
-
-	// maxSize bounds what is read: a file beyond it is not ours, and starts anew.
-	maxSize = 8 << 20
 )
 
 // Cache is a cache file. The zero value, and one with an empty path, keeps nothing.
@@ -62,13 +48,14 @@ type entry struct {
 	Credential        *clientauthenticationv1beta1.ExecCredentialStatus `json:"credential"`
 }
 
-// Key returns the key of a login: of its arguments, its token, and the cluster that the caller named.
+// Key returns the key of a login: of its arguments, its token if it has a static one, and the cluster that the caller
+// named.
 func Key(args []string, token string, cluster *clientauthenticationv1beta1.Cluster) (string, error) {
 	hash := sha256.New()
 	// An Encoder, because it ends the text with a line feed, which is part of the key.
 	err := json.NewEncoder(hash).Encode(struct {
 		Args    []string                             `json:"args"`
-		Token   string                               `json:"token"`
+		Token   string                               `json:"token,omitempty"`
 		Cluster *clientauthenticationv1beta1.Cluster `json:"cluster"`
 	}{args, token, cluster})
 	if err != nil {
@@ -97,10 +84,7 @@ func (c *Cache) Put(ctx context.Context, key string, credential *clientauthentic
 	if c.Path == "" || credential == nil || credential.ExpirationTimestamp == nil {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(c.Path), 0o700); err != nil {
-		return fmt.Errorf("making the directory of the credential cache: %w", err)
-	}
-	unlock, err := c.lock(ctx)
+	unlock, err := c.file().Lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -117,44 +101,46 @@ func (c *Cache) Put(ctx context.Context, key string, credential *clientauthentic
 	slices.SortStableFunc(cached.Credentials, func(a, b entry) int {
 		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
 	})
-	content, err := yaml.Marshal(cached)
-	if err != nil {
-		return fmt.Errorf("encoding the credential cache: %w", err)
-	}
-	if err := atomicfile.Write(c.Path, content); err != nil {
-		return fmt.Errorf("writing the credential cache: %w", err)
-	}
-	return nil
+	return c.file().Write(cached)
 }
 
-// lock takes the lock that Pinniped's CLI takes, too.
-func (c *Cache) lock(ctx context.Context) (unlock func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
-	defer cancel()
-	lock := flock.New(c.Path+".lock", flock.SetPermissions(0o600))
-	locked, err := lock.TryLockContext(ctx, lockDelay)
-	if err == nil && !locked {
-		err = errors.New("it is held by another process")
+// Delete removes the entries with these keys, or all entries if all is true, and returns how many there were.
+func (c *Cache) Delete(ctx context.Context, all bool, keys ...string) (int, error) {
+	if c.Path == "" {
+		return 0, nil
 	}
+	gone := func(e entry) bool { return all || slices.Contains(keys, e.Key) }
+	if !slices.ContainsFunc(c.read().Credentials, gone) {
+		return 0, nil
+	}
+	unlock, err := c.file().Lock(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("locking the credential cache: %w", err)
+		return 0, err
 	}
-	return func() { _ = lock.Unlock() }, nil
+	defer unlock()
+	cached := c.read()
+	before := len(cached.Credentials)
+	cached.Credentials = slices.DeleteFunc(cached.Credentials, gone)
+	return before - len(cached.Credentials), c.file().Write(cached)
 }
+
+// Alone waits until no other process exchanges a token for the credential under key, and keeps others from it until the
+// caller unlocks. Without a cache it does nothing.
+func (c *Cache) Alone(ctx context.Context, key string) (unlock func(), err error) {
+	if c.Path == "" {
+		return func() {}, nil
+	}
+	// One of sixteen locks, not one a key: keys change with every token, and their locks would stay for ever.
+	return c.file().LockFor(ctx, "exchange-"+key[:1])
+}
+
+func (c *Cache) file() cachefile.File { return cachefile.File{Path: c.Path, Kind: "CredentialCache"} }
 
 // read returns the file's content, or an empty cache if there is no file that we understand.
 func (c *Cache) read() *file {
-	empty := &file{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}}
-	if info, err := os.Stat(c.Path); err != nil || !info.Mode().IsRegular() || info.Size() > maxSize {
-		return empty
-	}
-	content, err := os.ReadFile(c.Path)
-	if err != nil {
-		return empty
-	}
 	var cached file
-	if err := yaml.Unmarshal(content, &cached); err != nil || cached.APIVersion != apiVersion || cached.Kind != kind {
-		return empty
+	if !c.file().Read(&cached, &cached.TypeMeta) {
+		return &file{TypeMeta: c.file().TypeMeta()}
 	}
 	return &cached
 }

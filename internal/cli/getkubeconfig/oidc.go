@@ -16,6 +16,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
@@ -37,7 +38,7 @@ type OIDCOptions struct {
 }
 
 func upstreamTypes() []string { return []string{"oidc", "ldap", "activedirectory", "github"} }
-func upstreamFlows() []string { return []string{"cli_password", "browser_authcode"} }
+func upstreamFlows() []string { return oidclogin.Flows() }
 
 func (o *OIDCOptions) addFlags(flags *pflag.FlagSet, caBundle *bundleFlag) {
 	flags.StringVar(&o.Issuer, "oidc-issuer", "", "OpenID Connect issuer (default: the JWTAuthenticator's)")
@@ -52,7 +53,7 @@ func (o *OIDCOptions) addFlags(flags *pflag.FlagSet, caBundle *bundleFlag) {
 	flags.StringVar(&o.RequestAudience, "oidc-request-audience", "", "audience to request by token exchange (default: the JWTAuthenticator's)")
 	flags.StringVar(&o.UpstreamName, "upstream-identity-provider-name", "", "name of the Supervisor's identity provider")
 	flags.StringVar(&o.UpstreamType, "upstream-identity-provider-type", "", "type of the Supervisor's identity provider: "+strings.Join(upstreamTypes(), ", "))
-	flags.StringVar(&o.UpstreamFlow, "upstream-identity-provider-flow", "", "login flow of the Supervisor's identity provider: "+strings.Join(upstreamFlows(), ", "))
+	flags.StringVar(&o.UpstreamFlow, "upstream-identity-provider-flow", "", "how users log in: "+strings.Join(upstreamFlows(), ", "))
 	flags.Lookup("oidc-skip-listen").Hidden = true
 	flags.Lookup("oidc-debug-session-cache").Hidden = true
 }

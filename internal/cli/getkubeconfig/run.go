@@ -51,11 +51,8 @@ func (o *Options) Run(ctx context.Context) error {
 	}
 	if o.static() {
 		input.Exec.Static = &kubeconfig.Static{Token: o.StaticToken, TokenEnv: o.StaticTokenEnv}
-	} else {
-		if input.Exec.OIDC, err = oidc.discover(ctx, o.Progress); err != nil {
-			return err
-		}
-		o.Progress.Warn("users of this kubeconfig need a pinniped CLI with \"login oidc\": this version has none yet")
+	} else if input.Exec.OIDC, err = oidc.discover(ctx, o.Progress); err != nil {
+		return err
 	}
 
 	config, err := kubeconfig.Build(input)

@@ -110,7 +110,14 @@ type answer struct {
 	body    []byte
 	request *url.URL
 	group   string // that was asked for
+
+	authenticator corev1.TypedLocalObjectReference
 }
+
+// refusedError is a cluster's answer that it does not accept the token.
+type refusedError struct{ message string }
+
+func (e *refusedError) Error() string { return "login failed: " + e.message }
 
 func (e *exchange) post(ctx context.Context, client *http.Client, body []byte) (*answer, error) {
 	target := e.endpoint.JoinPath("apis", e.groups.Login.Group, e.groups.Login.Version, "tokencredentialrequests")
@@ -130,7 +137,9 @@ func (e *exchange) post(ctx context.Context, client *http.Client, body []byte) (
 	if err != nil {
 		return nil, fmt.Errorf("reading the answer of %q: %w", e.endpoint, err)
 	}
-	return &answer{status: response.StatusCode, header: response.Header, body: content, request: target, group: e.groups.Login.Group}, nil
+	return &answer{
+		status: response.StatusCode, header: response.Header, body: content, request: target, group: e.groups.Login.Group, authenticator: e.authenticator,
+	}, nil
 }
 
 // explain gives the usual causes of a failed connection a hint.
@@ -140,11 +149,21 @@ func (e *exchange) explain(err error) error {
 		err = urlErr.Err
 	}
 	err = fmt.Errorf("connecting to %q: %w", e.endpoint, err)
+	var unknown x509.UnknownAuthorityError
+	var hostname x509.HostnameError
+	var invalid x509.CertificateInvalidError
 	var verification *tls.CertificateVerificationError
-	if errors.As(err, &verification) {
-		return ui.WithHint(err, "the cluster's serving certificate does not fit the CA bundle in this kubeconfig; if it was renewed, ask for a new kubeconfig (\"pinniped get kubeconfig\")")
+	switch {
+	case errors.As(err, &unknown):
+		return ui.WithHint(err, "this kubeconfig was made before the cluster's CA changed: run \"pinniped kubeconfig rotate FILE\" on it, or ask for a new one")
+	case errors.As(err, &hostname):
+		return ui.WithHint(err, "the cluster's serving certificate is not for this address: ask for a new kubeconfig, or tell the cluster's administrator")
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return ui.WithHint(err, "the cluster's serving certificate has expired, or this computer's clock is wrong: tell the cluster's administrator")
+	case errors.As(err, &verification):
+		return ui.WithHint(err, "the cluster's serving certificate is not one to trust: tell the cluster's administrator")
 	}
-	return err
+	return ui.WithHint(err, "see whether this address can be reached from here (network, VPN, HTTPS_PROXY)")
 }
 
 // retryAfter reports whether the cluster asked to come again soon.
@@ -172,10 +191,11 @@ func (a *answer) credential() (*clientauthenticationv1beta1.ExecCredentialStatus
 	switch {
 	case credential != nil && (credential.Token != "" || credential.ClientCertificateData != "" && credential.ClientKeyData != ""):
 	case result.Status.Message != nil && *result.Status.Message != "":
-		return nil, ui.WithHint(fmt.Errorf("login failed: %s", *result.Status.Message),
-			"the cluster did not accept the token, or its authenticator does not work; its administrator finds the reason in the agent's log%s", a.auditID())
+		return nil, ui.WithHint(&refusedError{*result.Status.Message},
+			"the cluster did not accept the token, or it has no %s %q that is ready: log in with another token, or ask for a new kubeconfig; the cluster's administrator finds the reason in the agent's log%s",
+			a.authenticator.Kind, a.authenticator.Name, a.auditID())
 	default:
-		return nil, errors.New("login failed: unknown cause")
+		return nil, ui.WithHint(errors.New("login failed: unknown cause"), "the cluster's administrator finds the reason in the agent's log%s", a.auditID())
 	}
 	status := &clientauthenticationv1beta1.ExecCredentialStatus{
 		Token:                 credential.Token,

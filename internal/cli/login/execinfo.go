@@ -17,6 +17,9 @@ type execInfo struct {
 	Spec       clientauthenticationv1beta1.ExecCredentialSpec `json:"spec"`
 }
 
+// forbidsInput reports whether the caller keeps the terminal's input to itself.
+func (i *execInfo) forbidsInput() bool { return i.APIVersion != "" && !i.Spec.Interactive }
+
 // parseExecInfo reads KUBERNETES_EXEC_INFO. A caller that gives none, or one we do not understand, is answered as
 // v1beta1 without a cluster.
 func parseExecInfo(text string) execInfo {

@@ -17,6 +17,6 @@ writes them into a kubeconfig, and kubectl runs them from there.`,
 		Example: `  # in a kubeconfig, as written by "pinniped get kubeconfig"
   pinniped login static --token-env TOKEN`,
 	}))
-	cmd.AddCommand(newStatic(f))
+	cmd.AddCommand(newOIDC(f), newStatic(f))
 	return cmd
 }

@@ -29,11 +29,14 @@ func options(t *testing.T, endpoint, caData string) (*StaticOptions, *bytes.Buff
 	t.Helper()
 	var out bytes.Buffer
 	o := &StaticOptions{
-		IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &bytes.Buffer{}},
-		Token:     "token", CachePath: filepath.Join(t.TempDir(), "credentials.yaml"), Now: time.Now,
+		Plugin: Plugin{
+			IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &bytes.Buffer{}},
+			CachePath: filepath.Join(t.TempDir(), "credentials.yaml"), Now: time.Now,
+		},
+		Token:     "token",
 		LookupEnv: func(string) (string, bool) { return "", false },
 	}
-	o.concierge = concierge{
+	o.Plugin.concierge = concierge{
 		Enabled: true, AuthenticatorType: "webhook", AuthenticatorName: "local", Endpoint: endpoint, CABundleData: caData, APIGroupSuffix: suffix,
 	}
 	return o, &out
@@ -89,10 +92,10 @@ func TestCachedUntilShortlyBeforeExpiry(t *testing.T) {
 	t.Parallel()
 	server := cluster(t)
 	o, out := options(t, server.URL, server.CAData())
-	o.Args = []string{"login", "static"}
+	o.Plugin.Args = []string{"login", "static"}
 	start := time.Now()
 	now := start
-	o.Now = func() time.Time { return now }
+	o.Plugin.Now = func() time.Time { return now }
 	for _, step := range []struct {
 		after     time.Duration
 		exchanges int
@@ -106,7 +109,7 @@ func TestCachedUntilShortlyBeforeExpiry(t *testing.T) {
 			t.Errorf("after %s: want %d exchanges, got %d", step.after, step.exchanges, got)
 		}
 	}
-	o.Args = append(o.Args, "--another-flag")
+	o.Plugin.Args = append(o.Plugin.Args, "--another-flag")
 	if err := run(t.Context(), o); err != nil || server.Exchanges() != 3 {
 		t.Errorf("want another exchange for other arguments, got %d, %v", server.Exchanges(), err)
 	}
@@ -222,7 +225,7 @@ func TestClusterInfo(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			o, _ := options(t, "https://"+address.Host, server.CAData())
-			o.ExecInfo = test.info
+			o.Plugin.ExecInfo = test.info
 			err := run(t.Context(), o)
 			if test.says == "" && err != nil || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) {
 				t.Errorf("want an error that says %q, got %v", test.says, err)
@@ -236,7 +239,7 @@ func TestSecretsStayOut(t *testing.T) {
 	t.Parallel()
 	o, _ := options(t, "https://127.0.0.1:1", "")
 	var errOut bytes.Buffer
-	o.Token, o.Debug, o.ErrOut = "very-secret", true, &errOut
+	o.Token, o.Plugin.Debug, o.Plugin.ErrOut = "very-secret", true, &errOut
 	err := run(t.Context(), o)
 	if err == nil || strings.Contains(err.Error()+ui.HintOf(err)+errOut.String(), "very-secret") || errOut.Len() == 0 {
 		t.Errorf("want an error and a debug line without the token, got %v, %q", err, &errOut)

@@ -38,6 +38,9 @@ func (s *Server) exchange(w http.ResponseWriter, body []byte) {
 	}
 	path := "/apis/" + group + "/" + s.groups.Authentication.Version + "/" + strings.ToLower(reference.Kind) + "s/" + reference.Name
 	user, known := s.Users[request.Spec.Token]
+	if !known && s.Login != nil {
+		user, known = s.Login(request.Spec.Token)
+	}
 	request.Spec = loginv1alpha1.TokenCredentialRequestSpec{}
 	if _, exists := s.objects[path]; !known || !exists || group != s.groups.Authentication.Group {
 		message := "authentication failed"

@@ -52,6 +52,8 @@ type Server struct {
 	URL   string
 	CA    *certs.CA // of the serving certificate
 	Users map[string]User
+	// Login, if not nil, says who logs in with a token that is not in Users. Set it before the server is used.
+	Login func(token string) (User, bool)
 
 	http   *httptest.Server
 	groups apis.Groups

@@ -1,0 +1,239 @@
+package login
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
+	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+// flowVariable overrides --upstream-identity-provider-flow: who runs kubectl knows best whether there is a browser.
+const flowVariable = "PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW"
+
+// OIDCOptions is everything `login oidc` needs; a test fills it directly.
+type OIDCOptions struct {
+	Plugin Plugin
+
+	Issuer          string
+	ClientID        string
+	ListenPort      uint16
+	Scopes          []string
+	SkipBrowser     bool
+	SkipListen      bool
+	SessionCache    string
+	CABundlePaths   []string
+	CABundleData    []string
+	DebugSessions   bool
+	RequestAudience string
+	UpstreamName    string
+	UpstreamType    string
+	UpstreamFlow    string
+
+	LookupEnv   func(string) (string, bool)
+	OpenBrowser func(ctx context.Context, address string) error
+
+	login *oidclogin.Login // set by Validate
+}
+
+func newOIDC(f *factory.Factory) *cobra.Command {
+	o := &OIDCOptions{Plugin: newPlugin(f), LookupEnv: f.LookupEnv, OpenBrowser: browser{getenv: f.Getenv}.open}
+	cmd := &cobra.Command{
+		Use:   "oidc",
+		Short: "Log in with an OpenID Connect issuer",
+		Long: `Log in with an OpenID Connect issuer: print an ExecCredential for kubectl. The session is kept in the session cache and
+refreshed, so that a person is asked only now and then. With --enable-concierge the ID token is exchanged for a short-lived
+credential of the cluster, which is kept in the credential cache; otherwise it is passed on as it is.
+
+A person logs in by one of these flows (--upstream-identity-provider-flow, or PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW):
+
+  browser_authcode   in a browser on this computer; without one, by opening the printed link and pasting the code
+  device_code        in a browser of any other device, with a short code
+  cli_password       with name and password, asked for here or in PINNIPED_USERNAME and PINNIPED_PASSWORD; at a
+                     Pinniped Supervisor only
+
+PINNIPED_SKIP_PRINT_LOGIN_URL=true prints nothing once a browser is open, for programs that own the screen, such as k9s.
+PINNIPED_DEBUG=true prints what is decided.`,
+		Example: `  # in a kubeconfig, as written by "pinniped get kubeconfig"
+  pinniped login oidc --issuer https://issuer.example.com --client-id pinniped-cli
+
+  # on a computer without a browser
+  PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW=device_code kubectl get pods`,
+		Args: factory.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Plugin.readEnvironment(f)
+			if err := o.Complete(); err != nil {
+				return err
+			}
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			return o.Run(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.Issuer, "issuer", "", "OpenID Connect issuer (needed)")
+	flags.StringVar(&o.ClientID, "client-id", "pinniped-cli", "OpenID Connect client ID")
+	flags.Uint16Var(&o.ListenPort, "listen-port", 0, "port on localhost for the browser's answer (0: any free one)")
+	flags.StringSliceVar(&o.Scopes, "scopes", []string{"offline_access", "openid", "pinniped:request-audience", "username", "groups"}, "OpenID Connect scopes to request")
+	flags.BoolVar(&o.SkipBrowser, "skip-browser", false, "do not open a browser, only print the link")
+	flags.BoolVar(&o.SkipListen, "skip-listen", false, "do not listen on localhost; the code is pasted")
+	flags.Lookup("skip-listen").Hidden = true
+	flags.StringVar(&o.SessionCache, "session-cache", defaultPath(f, "sessions.yaml"), "file in which sessions are kept (empty: none)")
+	flags.StringSliceVar(&o.CABundlePaths, "ca-bundle", nil, "PEM file with the issuer's CA bundle, repeatable (default: the system roots)")
+	flags.StringSliceVar(&o.CABundleData, "ca-bundle-data", nil, "the issuer's CA bundle, base64 of PEM, repeatable")
+	flags.BoolVar(&o.DebugSessions, "debug-session-cache", false, "print what happens in the session cache")
+	flags.Lookup("debug-session-cache").Hidden = true
+	flags.StringVar(&o.RequestAudience, "request-audience", "", "audience to ask for by token exchange")
+	flags.StringVar(&o.UpstreamName, "upstream-identity-provider-name", "", "name of the Supervisor's identity provider")
+	flags.StringVar(&o.UpstreamType, "upstream-identity-provider-type", "oidc", "type of the Supervisor's identity provider: "+strings.Join(upstreamTypes(), ", "))
+	flags.StringVar(&o.UpstreamFlow, "upstream-identity-provider-flow", "", "how to log in: "+strings.Join(oidclogin.Flows(), ", ")+" (default: as the type of the identity provider has it)")
+	o.Plugin.addFlags(f, flags)
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
+		"upstream-identity-provider-type": factory.CompleteValues(upstreamTypes()...),
+		"upstream-identity-provider-flow": factory.CompleteValues(oidclogin.Flows()...),
+	})
+	return cmd
+}
+
+func upstreamTypes() []string { return []string{"oidc", "ldap", "activedirectory", "github"} }
+
+// Complete reads what the environment says.
+func (o *OIDCOptions) Complete() error {
+	if o.Issuer == "" {
+		return ui.WithHint(ui.Usage(errors.New(`required flag(s) "issuer" not set`)), "\"pinniped get kubeconfig --oidc-issuer\" makes kubeconfigs that have it")
+	}
+	if flow, set := o.LookupEnv(flowVariable); set {
+		o.UpstreamFlow = flow
+	}
+	o.Plugin.complete()
+	o.Plugin.Debug = o.Plugin.Debug || o.DebugSessions
+	return nil
+}
+
+// Validate checks the flags, without a network.
+func (o *OIDCOptions) Validate() error {
+	if err := o.Plugin.validate(); err != nil {
+		return err
+	}
+	if issuer, err := url.Parse(o.Issuer); err != nil || issuer.Scheme != "https" || issuer.Host == "" {
+		return ui.Usage(fmt.Errorf("invalid --issuer %q: it must be an https URL", o.Issuer))
+	}
+	flow, err := chooseFlow(o.UpstreamType, o.UpstreamFlow)
+	if err != nil {
+		return ui.Usage(err)
+	}
+	bundle, err := o.caBundle()
+	if err != nil {
+		return err
+	}
+	quiet, _ := o.LookupEnv("PINNIPED_SKIP_PRINT_LOGIN_URL")
+	o.login = &oidclogin.Login{
+		Issuer: o.Issuer, ClientID: o.ClientID, Scopes: o.Scopes, CABundle: bundle, RequestAudience: o.RequestAudience,
+		UpstreamName: o.UpstreamName, UpstreamType: o.UpstreamType, Flow: flow,
+		ListenPort: o.ListenPort, SkipListen: o.SkipListen, SkipBrowser: o.SkipBrowser, Quiet: quiet == "true", Cluster: o.cluster(),
+		Sessions:    &sessioncache.Cache{Path: o.SessionCache, Now: o.Plugin.Now},
+		Terminal:    &ui.Terminal{In: o.Plugin.In, Out: o.Plugin.ErrOut, NoInput: o.Plugin.info.forbidsInput()},
+		OpenBrowser: o.OpenBrowser, Now: o.Plugin.Now, Debugf: o.Plugin.debugf,
+		Getenv: func(name string) string {
+			value, _ := o.LookupEnv(name)
+			return value
+		},
+	}
+	return nil
+}
+
+// chooseFlow returns the flow that is asked for, or else the one that fits the type of a Supervisor's identity provider.
+func chooseFlow(upstreamType, flow string) (oidclogin.Flow, error) {
+	if !slices.Contains(upstreamTypes(), upstreamType) {
+		return "", fmt.Errorf("--upstream-identity-provider-type value not recognized: %s (supported values: %s)", upstreamType, strings.Join(upstreamTypes(), ", "))
+	}
+	byPassword := upstreamType == "ldap" || upstreamType == "activedirectory"
+	supported := oidclogin.Flows()
+	if upstreamType == "github" { // which takes no passwords
+		supported = []string{string(oidclogin.Browser), string(oidclogin.DeviceCode)}
+	}
+	switch {
+	case flow == "" && byPassword:
+		return oidclogin.Password, nil
+	case flow == "":
+		return oidclogin.Browser, nil
+	case slices.Contains(supported, flow):
+		return oidclogin.Flow(flow), nil
+	}
+	return "", fmt.Errorf("--upstream-identity-provider-flow (or %s) value not recognized for identity provider type %q: %s (supported values: %s)",
+		flowVariable, upstreamType, flow, strings.Join(supported, ", "))
+}
+
+// caBundle joins what the flags give.
+func (o *OIDCOptions) caBundle() ([]byte, error) {
+	return readBundles(o.CABundlePaths, o.CABundleData)
+}
+
+func readBundles(paths, data []string) ([]byte, error) {
+	var bundles [][]byte
+	for _, path := range paths {
+		content, err := os.ReadFile(path)
+		if err == nil {
+			_, err = kubeconfig.CountCertificates(content)
+		}
+		if err != nil {
+			return nil, ui.WithHint(fmt.Errorf("could not read --ca-bundle: %w", err), "name a file with certificates in PEM format")
+		}
+		bundles = append(bundles, content)
+	}
+	for _, text := range data {
+		content, err := base64.StdEncoding.DecodeString(text)
+		if err == nil {
+			_, err = kubeconfig.CountCertificates(content)
+		}
+		if err != nil {
+			return nil, ui.WithHint(ui.Usage(fmt.Errorf("could not read --ca-bundle-data: %w", err)), "give the base64 of certificates in PEM format")
+		}
+		bundles = append(bundles, content)
+	}
+	var joined []byte
+	for i, bundle := range bundles {
+		if i > 0 {
+			joined = append(joined, '\n')
+		}
+		joined = append(joined, bundle...)
+	}
+	return joined, nil
+}
+
+// cluster is the address of the cluster, as the page in the browser shows it.
+func (o *OIDCOptions) cluster() string {
+	address := o.Plugin.concierge.Endpoint
+	if cluster := o.Plugin.info.Spec.Cluster; cluster != nil {
+		address = cluster.Server
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(address, "https://"), "/")
+}
+
+// Run prints the credential.
+func (o *OIDCOptions) Run(ctx context.Context) error { return o.Plugin.run(ctx, "", session{o.login}) }
+
+// session is a session at an issuer, as a source of tokens.
+type session struct{ login *oidclogin.Login }
+
+func (s session) token(ctx context.Context) (token, error) { return given(s.login.Token(ctx)) }
+func (s session) renew(ctx context.Context) (token, error) { return given(s.login.Renew(ctx)) }
+
+func given(t *oidclogin.Token, err error) (token, error) {
+	if err != nil {
+		return token{}, err
+	}
+	return token{raw: t.Raw, expiry: t.Expiry, cached: t.Cached}, nil
+}

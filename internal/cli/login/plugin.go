@@ -1,0 +1,178 @@
+package login
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/credentialcache"
+)
+
+// aloneTimeout is how long a login waits for another process's exchange: as long as that may take.
+const aloneTimeout = exchangeTimeout + 5*time.Second
+
+// Plugin is what every login has in common: kubectl asks for a credential, and a token is exchanged for one with the
+// Concierge, or passed on as it is.
+type Plugin struct {
+	genericiooptions.IOStreams
+	CachePath string // empty switches the cache off
+
+	Args     []string // the process's arguments: part of the cache key
+	ExecInfo string   // KUBERNETES_EXEC_INFO
+	Now      func() time.Time
+	Debug    bool
+
+	concierge concierge
+	info      execInfo
+	exchange  *exchange // nil without Concierge; set by validate
+}
+
+func newPlugin(f *factory.Factory) Plugin {
+	return Plugin{IOStreams: f.IOStreams, Args: f.Args, Now: f.Now}
+}
+
+func (p *Plugin) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
+	flags.StringVar(&p.CachePath, "credential-cache", defaultPath(f, "credentials.yaml"), "file in which credentials of clusters are kept (empty: none)")
+	p.concierge.addFlags(flags)
+}
+
+// defaultPath returns the path of a cache, or none where there is no place for it.
+func defaultPath(f *factory.Factory, name string) string {
+	dir, err := f.ConfigDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, name)
+}
+
+// readEnvironment takes what kubectl and the user say there.
+func (p *Plugin) readEnvironment(f *factory.Factory) {
+	p.ExecInfo, p.Debug = f.Getenv("KUBERNETES_EXEC_INFO"), f.Getenv("PINNIPED_DEBUG") == "true"
+}
+
+// complete decodes the caller's information.
+func (p *Plugin) complete() { p.info = parseExecInfo(p.ExecInfo) }
+
+// validate checks the Concierge flags, without a network.
+func (p *Plugin) validate() error {
+	if !p.concierge.Enabled {
+		return nil
+	}
+	var err error
+	if p.exchange, err = p.concierge.exchange(); err != nil {
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid Concierge parameters: %w", err)),
+			"ask for a new kubeconfig, as \"pinniped get kubeconfig\" makes it")
+	}
+	p.exchange.cluster = p.info.clusterAt(p.concierge.Endpoint)
+	return nil
+}
+
+// token is what a source gives.
+type token struct {
+	raw    string
+	expiry time.Time // zero if it is not known
+	cached bool      // whether renew may give a better one
+}
+
+// source gives tokens.
+type source interface {
+	token(ctx context.Context) (token, error)
+	// renew gives another token than the last one, which the cluster has refused.
+	renew(ctx context.Context) (token, error)
+}
+
+// run answers with the credential in the cache, or with a new one for a token of the source. Many processes that need
+// the same credential at once make one exchange.
+func (p *Plugin) run(ctx context.Context, staticToken string, from source) error {
+	cache := &credentialcache.Cache{Path: p.CachePath, Now: p.Now}
+	key, err := credentialcache.Key(p.Args, staticToken, p.info.Spec.Cluster)
+	if err != nil {
+		return err
+	}
+	if cached := cache.Get(key); cached != nil {
+		return p.answerCached(cached)
+	}
+	// The token comes first: a person may take minutes to log in, and exchanges for other clusters must not wait for that.
+	given, err := from.token(ctx)
+	if err != nil {
+		return err
+	}
+	unlock := p.alone(ctx, cache, key)
+	defer unlock()
+	if cached := cache.Get(key); cached != nil {
+		return p.answerCached(cached)
+	}
+	credential, err := p.credential(ctx, given, from)
+	if err != nil {
+		return err
+	}
+	if err := p.answer(credential); err != nil {
+		return err
+	}
+	if err := cache.Put(ctx, key, credential); err != nil {
+		p.debugf("not cached: %v", err)
+	}
+	return nil
+}
+
+// alone waits for exchanges of other processes. Where that takes too long, it goes on: a cache never fails a login.
+func (p *Plugin) alone(ctx context.Context, cache *credentialcache.Cache, key string) (unlock func()) {
+	ctx, cancel := context.WithTimeout(ctx, aloneTimeout)
+	defer cancel()
+	unlock, err := cache.Alone(ctx, key)
+	if err != nil {
+		p.debugf("not waiting for other processes: %v", err)
+		return func() {}
+	}
+	return unlock
+}
+
+// credential turns a token into what kubectl sends to the cluster. A cached token that the cluster refuses is renewed,
+// once: the issuer may have new keys, or the user new groups.
+func (p *Plugin) credential(ctx context.Context, given token, from source) (*clientauthenticationv1beta1.ExecCredentialStatus, error) {
+	if p.exchange == nil {
+		credential := &clientauthenticationv1beta1.ExecCredentialStatus{Token: given.raw}
+		if !given.expiry.IsZero() {
+			expiry := metav1.NewTime(given.expiry)
+			credential.ExpirationTimestamp = &expiry
+		}
+		return credential, nil
+	}
+	p.debugf("exchanging the token at %q", p.concierge.Endpoint)
+	credential, err := p.exchange.do(ctx, given.raw)
+	if _, refused := errors.AsType[*refusedError](err); refused && given.cached {
+		p.debugf("%v: renewing the session", err)
+		if given, err = from.renew(ctx); err != nil {
+			return nil, err
+		}
+		credential, err = p.exchange.do(ctx, given.raw)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("exchanging the token for a credential of the cluster: %w", err)
+	}
+	return credential, nil
+}
+
+func (p *Plugin) answerCached(cached *clientauthenticationv1beta1.ExecCredentialStatus) error {
+	p.debugf("using the cached credential, which expires at %s", cached.ExpirationTimestamp.Format(time.RFC3339))
+	return p.answer(cached)
+}
+
+func (p *Plugin) answer(credential *clientauthenticationv1beta1.ExecCredentialStatus) error {
+	return writeCredential(p.Out, p.info.apiVersion(), credential)
+}
+
+func (p *Plugin) debugf(format string, args ...any) {
+	if p.Debug {
+		_, _ = fmt.Fprintf(p.ErrOut, "debug: "+format+"\n", args...)
+	}
+}

@@ -1,0 +1,246 @@
+package oidclogin
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/oauth2"
+
+	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
+)
+
+const (
+	callbackPath = "/callback"
+
+	// Parameters by which a Supervisor is told which of its identity providers is meant.
+	upstreamNameParameter = "pinniped_idp_name"
+	upstreamTypeParameter = "pinniped_idp_type"
+)
+
+// authorization is one authorization request, and what its answer is checked against.
+type authorization struct {
+	config   oauth2.Config // with the redirect URL
+	state    string
+	nonce    string
+	verifier string // of PKCE
+}
+
+func (p *provider) authorization(redirectURL string) *authorization {
+	a := &authorization{config: p.config, state: rand.Text(), nonce: rand.Text(), verifier: oauth2.GenerateVerifier()}
+	a.config.RedirectURL = redirectURL
+	return a
+}
+
+// address returns where the person, or for names and passwords this program, asks for a code.
+func (a *authorization) address(l *Login, extra ...oauth2.AuthCodeOption) string {
+	options := append([]oauth2.AuthCodeOption{
+		oauth2.AccessTypeOffline, oauth2.SetAuthURLParam("nonce", a.nonce), oauth2.S256ChallengeOption(a.verifier),
+	}, extra...)
+	if l.UpstreamName != "" {
+		options = append(options, oauth2.SetAuthURLParam(upstreamNameParameter, l.UpstreamName), oauth2.SetAuthURLParam(upstreamTypeParameter, l.UpstreamType))
+	}
+	return a.config.AuthCodeURL(a.state, options...)
+}
+
+// redeem turns the code into tokens.
+func (p *provider) redeem(ctx context.Context, a *authorization, code string) (*sessioncache.Tokens, error) {
+	token, err := a.config.Exchange(p.context(ctx), code, oauth2.VerifierOption(a.verifier))
+	if err != nil {
+		return nil, fmt.Errorf("exchanging the authorization code at issuer %q: %w", p.login.Issuer, p.login.explain(err))
+	}
+	return p.accept(ctx, token, a.nonce, nil)
+}
+
+// codeFrom returns the code in the issuer's answer to the authorization request.
+func (p *provider) codeFrom(a *authorization, answer url.Values) (string, error) {
+	switch {
+	case answer.Get("state") != a.state:
+		return "", errNotOurs
+	case p.metadata.NamesItself && answer.Get("iss") == "", answer.Get("iss") != "" && answer.Get("iss") != p.login.Issuer:
+		return "", withHint(fmt.Errorf("the answer comes from issuer %q, not from %q", printable(answer.Get("iss")), p.login.Issuer),
+			"somebody may have mixed up two logins on purpose: run the command again, and follow its link only")
+	case answer.Get("error") != "":
+		return "", fmt.Errorf("logging in at issuer %q: %w", p.login.Issuer,
+			&refusal{code: printable(answer.Get("error")), description: printable(answer.Get("error_description"))})
+	case answer.Get("code") == "":
+		return "", fmt.Errorf("logging in at issuer %q: its answer has no code", p.login.Issuer)
+	}
+	return answer.Get("code"), nil
+}
+
+// errNotOurs is an answer to another authorization request, or a made-up one.
+var errNotOurs = errors.New("this is not the answer to the login that is going on")
+
+// logInWithBrowser sends the person to the issuer in a browser. The browser brings the code to a listener on loopback, or
+// the person copies it.
+func (p *provider) logInWithBrowser(ctx context.Context) (*sessioncache.Tokens, error) {
+	l := p.login
+	listener, listenErr := l.listen(ctx)
+	if listener == nil && !l.Terminal.Interactive() {
+		if p.metadata.DeviceEndpoint != "" {
+			l.debugf("neither a listener nor a terminal to paste in: logging in with a device code")
+			return p.logInWithDeviceCode(ctx)
+		}
+		return nil, withHint(fmt.Errorf("cannot receive the answer of the issuer: %w", listenErr),
+			"run the command in a terminal, or let it listen on localhost (without --skip-listen, with a free --listen-port)")
+	}
+	if listener == nil && !l.SkipListen {
+		l.Terminal.Print(fmt.Sprintf("Cannot listen on localhost (%v): paste the code instead.\n", listenErr))
+	}
+	redirect := url.URL{Scheme: "http", Host: "127.0.0.1:0", Path: callbackPath} // port 0 reaches nothing
+	if listener != nil {
+		redirect.Host = listener.Addr().String()
+	}
+	a := p.authorization(redirect.String())
+	var options []oauth2.AuthCodeOption
+	if slices.Contains(p.metadata.ResponseModes, "form_post") && (listener != nil || p.isSupervisor()) {
+		// The code stays out of the browser's history. Without a listener only a Supervisor's page shows it to the person.
+		options = append(options, oauth2.SetAuthURLParam("response_mode", "form_post"))
+	}
+	address := a.address(l, options...)
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make(chan answer)
+	if listener != nil {
+		server := p.serve(ctx, listener, a, answers)
+		defer server.close()
+	}
+	if !l.Quiet || l.SkipBrowser {
+		p.showLink(ctx, a, address, listener != nil, answers)
+	}
+	opened := make(chan bool, 1)
+	go func() { opened <- p.openBrowser(ctx, address) }() // which may take as long as the browser shows the address
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, over(ctx, ctx.Err())
+		case ok := <-opened:
+			if !ok && l.Quiet && !l.SkipBrowser {
+				p.showLink(ctx, a, address, listener != nil, answers)
+			}
+		case got := <-answers:
+			return p.conclude(ctx, a, got)
+		}
+	}
+}
+
+// showLink lets the person do what no browser here does.
+func (p *provider) showLink(ctx context.Context, a *authorization, address string, listening bool, answers chan<- answer) {
+	terminal := p.login.Terminal
+	terminal.Print("Log in by visiting this link:\n\n    " + address + "\n\n")
+	if terminal.Interactive() {
+		go p.readPasted(ctx, a, listening, answers)
+	}
+}
+
+// conclude turns the answer into tokens, and tells the browser how that went.
+func (p *provider) conclude(ctx context.Context, a *authorization, got answer) (*sessioncache.Tokens, error) {
+	if got.err != nil {
+		got.show(page{problem: got.err})
+		return nil, got.err
+	}
+	tokens, err := p.redeem(ctx, a, got.code)
+	if err != nil {
+		got.show(page{problem: err})
+		return nil, err
+	}
+	got.show(page{user: userOf(tokens.ID.Claims), cluster: p.login.Cluster, issuer: p.login.Issuer})
+	return tokens, nil
+}
+
+// listen returns nil if it should or can not listen, and then why.
+func (l *Login) listen(ctx context.Context) (net.Listener, error) {
+	if l.SkipListen {
+		return nil, errors.New("there is no listener (--skip-listen)")
+	}
+	var config net.ListenConfig
+	port := strconv.Itoa(int(l.ListenPort))
+	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", port))
+	if err != nil {
+		if six, errSix := config.Listen(ctx, "tcp", net.JoinHostPort("::1", port)); errSix == nil {
+			return six, nil
+		}
+	}
+	return listener, err
+}
+
+// openBrowser reports whether a browser shows the address, as far as can be told.
+func (p *provider) openBrowser(ctx context.Context, address string) bool {
+	l := p.login
+	if l.SkipBrowser || l.OpenBrowser == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if err := l.OpenBrowser(ctx, address); err != nil {
+		l.debugf("no browser could be opened: %v", err)
+		if p.metadata.DeviceEndpoint != "" && ctx.Err() == nil {
+			l.Terminal.Print("No browser here? This issuer also lets you log in on another device: stop this command, set\n" +
+				"PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW=device_code, and run it again.\n\n")
+		}
+		return false
+	}
+	return true
+}
+
+// readPasted waits for the person to paste the code, or the address to which the browser was sent in vain.
+func (p *provider) readPasted(ctx context.Context, a *authorization, optional bool, answers chan<- answer) {
+	prompt := "    Paste your authorization code, or the address that the browser cannot open: "
+	if optional {
+		prompt = "    Optionally, paste your authorization code: "
+	}
+	for {
+		line, err := p.login.Terminal.ReadLine(ctx, prompt)
+		if err != nil {
+			if !optional && ctx.Err() == nil {
+				deliver(ctx, answers, answer{err: withHint(fmt.Errorf("reading the authorization code: %w", err), "run the command in a terminal")})
+			}
+			return
+		}
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		if pasted, err := url.Parse(line); err == nil && (pasted.Scheme == "http" || pasted.Scheme == "https") && pasted.Query().Has("state") {
+			code, err := p.codeFrom(a, pasted.Query())
+			if errors.Is(err, errNotOurs) {
+				p.login.Terminal.Print("That address belongs to another login.\n")
+				continue
+			}
+			deliver(ctx, answers, answer{code: code, err: err})
+			return
+		}
+		deliver(ctx, answers, answer{code: line})
+		return
+	}
+}
+
+// answer is what a listener or a person received: a code, or why there is none.
+type answer struct {
+	code string
+	err  error
+	// page, if not nil, takes what the browser is shown.
+	page chan<- page
+}
+
+func (a answer) show(result page) {
+	if a.page != nil {
+		a.page <- result
+	}
+}
+
+func deliver(ctx context.Context, answers chan<- answer, one answer) {
+	select {
+	case answers <- one:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,124 @@
+package oidclogin
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// maxForm bounds the issuer's answer that the browser posts.
+const maxForm = 64 << 10
+
+// callbackServer waits on loopback for the browser, which brings the issuer's answer.
+type callbackServer struct{ http *http.Server }
+
+// serve begins to wait. What belongs to a is delivered to answers; everything else is refused, and ends nothing: any page
+// in the browser, and any program on this computer, can send requests here.
+func (p *provider) serve(ctx context.Context, listener net.Listener, a *authorization, answers chan<- answer) *callbackServer {
+	mux := http.NewServeMux()
+	mux.HandleFunc(callbackPath, func(w http.ResponseWriter, r *http.Request) { p.callback(ctx, w, r, listener, a, answers) })
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, MaxHeaderBytes: maxForm,
+		ErrorLog: log.New(io.Discard, "", 0),
+	}
+	go func() { _ = server.Serve(listener) }() // it ends with ErrServerClosed
+	return &callbackServer{http: server}
+}
+
+// close gives the page that the browser is shown time to get there.
+func (s *callbackServer) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if err := s.http.Shutdown(ctx); err != nil {
+		_ = s.http.Close()
+	}
+}
+
+func (p *provider) callback(ctx context.Context, w http.ResponseWriter, r *http.Request, listener net.Listener, a *authorization, answers chan<- answer) {
+	if !forUs(r.Host, listener.Addr()) {
+		http.Error(w, "this is not the host of a login", http.StatusForbidden) // another name that leads to loopback
+		return
+	}
+	var values url.Values
+	switch r.Method {
+	case http.MethodOptions:
+		p.preflight(w, r)
+		return
+	case http.MethodGet:
+		values = r.URL.Query()
+	case http.MethodPost:
+		w.Header().Set("Access-Control-Allow-Origin", p.origin())
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		if err := r.ParseForm(); err != nil {
+			http.Error(w, "this is not a form", http.StatusBadRequest)
+			return
+		}
+		values = r.PostForm
+	default:
+		w.Header().Set("Allow", "GET, POST, OPTIONS")
+		http.Error(w, "the answer of a login is a GET or a POST", http.StatusMethodNotAllowed)
+		return
+	}
+	code, err := p.codeFrom(a, values)
+	if errors.Is(err, errNotOurs) {
+		writePage(w, http.StatusForbidden, page{problem: err})
+		return
+	}
+	result := make(chan page, 1)
+	select {
+	case answers <- answer{code: code, err: err, page: result}:
+	case <-ctx.Done():
+		return
+	case <-r.Context().Done():
+		return
+	}
+	select {
+	case shown := <-result:
+		status := http.StatusOK
+		if shown.problem != nil {
+			status = http.StatusBadRequest
+		}
+		writePage(w, status, shown)
+	case <-r.Context().Done():
+	}
+}
+
+// preflight lets the issuer's own page, and no other, post its answer from a script.
+func (p *provider) preflight(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Origin") == "" {
+		http.Error(w, "a preflight has an origin", http.StatusBadRequest)
+		return
+	}
+	header := w.Header()
+	header.Set("Access-Control-Allow-Origin", p.origin())
+	header.Set("Access-Control-Allow-Methods", "GET, POST, OPTIONS")
+	header.Set("Access-Control-Allow-Headers", "Content-Type")
+	header.Set("Access-Control-Allow-Credentials", "false")
+	header.Set("Access-Control-Allow-Private-Network", "true")
+	header.Set("Vary", "*")
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// origin is the origin of the issuer's pages.
+func (p *provider) origin() string {
+	address, err := url.Parse(p.metadata.AuthorizationEndpoint)
+	if err != nil {
+		return "null"
+	}
+	return address.Scheme + "://" + address.Host
+}
+
+// forUs reports whether host is a name of the listener.
+func forUs(host string, address net.Addr) bool {
+	name, port, err := net.SplitHostPort(host)
+	if err != nil {
+		name, port = host, "80"
+	}
+	_, own, err := net.SplitHostPort(address.String())
+	return err == nil && port == own && (name == "127.0.0.1" || name == "::1" || name == "localhost")
+}

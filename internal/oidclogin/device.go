@@ -1,0 +1,53 @@
+package oidclogin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+
+	"golang.org/x/oauth2"
+
+	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
+)
+
+// logInWithDeviceCode lets the person log in in a browser of any other device (RFC 8628).
+func (p *provider) logInWithDeviceCode(ctx context.Context) (*sessioncache.Tokens, error) {
+	l := p.login
+	if p.metadata.DeviceEndpoint == "" {
+		return nil, withHint(fmt.Errorf("issuer %q offers no login with a device code", l.Issuer),
+			"log in with a browser (--upstream-identity-provider-flow=browser_authcode), on a computer without one by --skip-browser")
+	}
+	verifier := oauth2.GenerateVerifier() // not in the RFC, but some issuers ask for it, and others pass over it
+	device, err := p.config.DeviceAuth(p.context(ctx), oauth2.S256ChallengeOption(verifier))
+	if err != nil {
+		return nil, fmt.Errorf("asking issuer %q for a device code: %w", l.Issuer, l.explain(err))
+	}
+	if device.DeviceCode == "" || device.UserCode == "" || device.VerificationURI == "" {
+		return nil, withHint(fmt.Errorf("asking issuer %q for a device code: its answer has none", l.Issuer), "tell the issuer's administrator")
+	}
+	if device.Interval < 1 {
+		device.Interval = 5 // as the RFC says; a negative one would panic
+	}
+	for _, link := range []string{device.VerificationURI, device.VerificationURIComplete} {
+		if parsed, err := url.Parse(link); link != "" && (err != nil || parsed.Scheme != "https" || printable(link) != link) {
+			return nil, withHint(fmt.Errorf("issuer %q sends people to %q, which is not an https URL", l.Issuer, printable(link)), "tell the issuer's administrator")
+		}
+	}
+	text := "Log in by visiting this link, on any device:\n\n    " + device.VerificationURI + "\n\nand enter this code:\n\n    " + printable(device.UserCode) + "\n\n"
+	if device.VerificationURIComplete != "" {
+		text += "or visit this link, which has the code already:\n\n    " + device.VerificationURIComplete + "\n\n"
+	}
+	l.Terminal.Print(text)
+	token, err := p.config.DeviceAccessToken(p.context(ctx), device, oauth2.VerifierOption(verifier))
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		err = &refusal{code: "expired_token", description: "the device code has expired"}
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, over(ctx, ctx.Err())
+		}
+		return nil, fmt.Errorf("waiting for the login at issuer %q: %w", l.Issuer, l.explain(err))
+	}
+	return p.accept(ctx, token, "", nil)
+}

@@ -1,0 +1,136 @@
+package oidclogin
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"unicode"
+
+	"golang.org/x/oauth2"
+)
+
+// hinted is an error that knows what its reader can do about it; the CLI prints the hint below the error.
+type hinted struct {
+	error
+	hint string
+}
+
+func (e *hinted) Unwrap() error { return e.error }
+
+// Hint returns what to do.
+func (e *hinted) Hint() string { return e.hint }
+
+func withHint(err error, format string, args ...any) error {
+	return &hinted{error: err, hint: fmt.Sprintf(format, args...)}
+}
+
+// refusal is the issuer's answer that it does not do what we asked: asking again is of no use, logging in anew may be.
+type refusal struct {
+	code, description string
+	status            int // of HTTP; zero if the refusal came through the browser
+}
+
+func (r *refusal) Error() string {
+	text := r.code
+	if text == "" {
+		text = fmt.Sprintf("answered %d %s", r.status, http.StatusText(r.status))
+	}
+	if r.description != "" {
+		text += ": " + r.description
+	}
+	return text
+}
+
+// Hint says what the usual refusals need.
+func (r *refusal) Hint() string {
+	switch r.code {
+	case "invalid_client", "unauthorized_client":
+		return "the issuer does not permit this client to log in like this: ask its administrator to register the client of --client-id for it, as a public one"
+	case "invalid_scope":
+		return "the issuer does not give one of the scopes: choose others with --scopes (\"pinniped get kubeconfig --oidc-scopes\")"
+	case "access_denied":
+		return "the login was cancelled, or the issuer does not let this user in: run the command again to try once more"
+	case "expired_token":
+		return "the code was not entered in time: run the command again for a new one"
+	case "login_required", "interaction_required", "consent_required":
+		return "the issuer wants to ask something in the browser: run the command again without --skip-browser, or open the printed link"
+	case "invalid_grant":
+		return "the login took too long, or was used before: run the command again"
+	case "server_error", "temporarily_unavailable":
+		return "the issuer has a problem: try again later, or tell its administrator"
+	}
+	return "tell the issuer's administrator, or ask for a new kubeconfig"
+}
+
+// asRefusal returns err as a refusal, if the issuer answered that it does not do what was asked. Answers that say the
+// issuer has a problem of its own are none.
+func asRefusal(err error) (*refusal, bool) {
+	if r, ok := errors.AsType[*refusal](err); ok {
+		return r, true
+	}
+	retrieve, ok := errors.AsType[*oauth2.RetrieveError](err)
+	if !ok {
+		return nil, false
+	}
+	status := 0
+	if retrieve.Response != nil {
+		status = retrieve.Response.StatusCode
+	}
+	if status < 400 || status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout {
+		return nil, false
+	}
+	return &refusal{code: printable(retrieve.ErrorCode), description: printable(retrieve.ErrorDescription), status: status}, true
+}
+
+// explain drops from err what must not be printed (bodies of answers) or need not (our own URL), and adds a hint.
+func (l *Login) explain(err error) error {
+	if refused, ok := asRefusal(err); ok {
+		return refused
+	}
+	if retrieve, ok := errors.AsType[*oauth2.RetrieveError](err); ok && retrieve.Response != nil {
+		status := retrieve.Response.StatusCode
+		text := fmt.Errorf("the issuer answered %d %s", status, http.StatusText(status))
+		if retrieve.ErrorCode != "" {
+			text = fmt.Errorf("the issuer answered %d: %s: %s", status, printable(retrieve.ErrorCode), printable(retrieve.ErrorDescription))
+		}
+		if status >= 300 && status < 400 {
+			return withHint(text, "something in front of the issuer redirects requests; secrets are not sent along")
+		}
+		return withHint(text, "the issuer has a problem: try again later, or tell its administrator")
+	}
+	if urlErr, ok := errors.AsType[*url.Error](err); ok {
+		err = urlErr.Err
+		if urlErr.Timeout() {
+			err = fmt.Errorf("no answer within %s", l.requestTimeout())
+		}
+	} else {
+		return err
+	}
+	var verification *tls.CertificateVerificationError
+	if errors.As(err, &verification) {
+		return withHint(err, "the issuer's certificate does not fit: give its CA bundle with --ca-bundle, or ask for a new kubeconfig (\"pinniped get kubeconfig --oidc-ca-bundle\")")
+	}
+	return withHint(err, "see whether %s can be reached from here, also whether it needs a proxy (HTTPS_PROXY)", l.Issuer)
+}
+
+// printable makes text of the issuer safe to print: one line, without control characters, and of a bounded length.
+func printable(text string) string {
+	const most = 300
+	text = strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsPrint(r):
+			return r
+		case unicode.IsSpace(r):
+			return ' '
+		}
+		return -1
+	}, text)
+	text = strings.Join(strings.Fields(text), " ")
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return text
+}

@@ -1,0 +1,92 @@
+package oidclogin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
+)
+
+const (
+	grantTypeExchange    = "urn:ietf:params:oauth:grant-type:token-exchange"
+	tokenTypeAccessToken = "urn:ietf:params:oauth:token-type:access_token"
+	tokenTypeJWT         = "urn:ietf:params:oauth:token-type:jwt"
+)
+
+// exchange asks for a token for RequestAudience (RFC 8693).
+func (p *provider) exchange(ctx context.Context, tokens *sessioncache.Tokens) (*Token, error) {
+	l := p.login
+	if tokens.Access == nil || tokens.Access.Token == "" {
+		return nil, fmt.Errorf("asking issuer %q for a token for audience %q: there is no access token to exchange", l.Issuer, l.RequestAudience)
+	}
+	l.debugf("asking for a token for audience %q", l.RequestAudience)
+	var got struct {
+		Token      string `json:"access_token"`
+		Type       string `json:"token_type"`
+		IssuedType string `json:"issued_token_type"`
+	}
+	err := p.postForm(ctx, p.metadata.TokenEndpoint, url.Values{
+		"grant_type": {grantTypeExchange}, "client_id": {l.ClientID}, "audience": {l.RequestAudience},
+		"subject_token": {tokens.Access.Token}, "subject_token_type": {tokenTypeAccessToken}, "requested_token_type": {tokenTypeJWT},
+	}, &got)
+	switch {
+	case err != nil:
+	case !strings.EqualFold(got.Type, "N_A"):
+		err = fmt.Errorf("got a token of token_type %q, not N_A", printable(got.Type))
+	case got.IssuedType != tokenTypeJWT:
+		err = fmt.Errorf("got a token of issued_token_type %q, not %s", printable(got.IssuedType), tokenTypeJWT)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("asking issuer %q for a token for audience %q: %w", l.Issuer, l.RequestAudience, l.explain(err))
+	}
+	id, _, err := p.verify(ctx, got.Token, l.RequestAudience)
+	if err != nil {
+		return nil, fmt.Errorf("asking issuer %q for a token for audience %q: %w", l.Issuer, l.RequestAudience, err)
+	}
+	return &Token{Raw: id.Token, Expiry: id.Expiry.Time}, nil
+}
+
+// postForm sends a form to an endpoint of the issuer, and decodes the answer into a value that is not nil. An answer that
+// refuses is a *refusal.
+func (p *provider) postForm(ctx context.Context, endpoint string, form url.Values, into any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, strings.NewReader(form.Encode()))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	request.Header.Set("Accept", "application/json")
+	response, err := p.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body) // the transport bounds it
+	if err != nil {
+		return fmt.Errorf("reading the answer: %w", err)
+	}
+	if response.StatusCode != http.StatusOK {
+		var problem struct {
+			Code        string `json:"error"`
+			Description string `json:"error_description"`
+		}
+		_ = json.Unmarshal(body, &problem) // an answer that is not JSON has a status code at least
+		refused := &refusal{code: printable(problem.Code), description: printable(problem.Description), status: response.StatusCode}
+		if status := response.StatusCode; status >= 400 && status < 500 && status != http.StatusTooManyRequests {
+			return refused
+		}
+		return withHint(errors.New(refused.Error()), "the issuer has a problem: try again later, or tell its administrator")
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return errors.New("the answer is not the JSON that was expected")
+	}
+	return nil
+}

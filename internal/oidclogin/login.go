@@ -1,0 +1,307 @@
+package oidclogin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"golang.org/x/oauth2"
+
+	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
+)
+
+const (
+	defaultRequestTimeout = time.Minute
+	// maxLogin is how long a person may take to log in.
+	maxLogin = 90 * time.Minute
+
+	// idMargin is how long an ID token must be good for to be used from the cache. Tokens with a shorter life are used
+	// for half of it.
+	idMargin = 10 * time.Minute
+	// accessMargin is how long an access token must be good for to be exchanged.
+	accessMargin = 10 * time.Second
+)
+
+// Flow is how a person logs in.
+type Flow string
+
+// The flows. Browser is what an empty flow means.
+const (
+	Browser    Flow = "browser_authcode"
+	Password   Flow = "cli_password"
+	DeviceCode Flow = "device_code"
+)
+
+// Flows lists the flows.
+func Flows() []string { return []string{string(Browser), string(Password), string(DeviceCode)} }
+
+// Terminal is how a Login talks to a person.
+type Terminal interface {
+	// Interactive reports whether ReadLine and ReadSecret can be answered.
+	Interactive() bool
+	// Print shows text.
+	Print(text string)
+	// ReadLine and ReadSecret ask for a line; what is typed for a secret is not shown.
+	ReadLine(ctx context.Context, prompt string) (string, error)
+	ReadSecret(ctx context.Context, prompt string) (string, error)
+}
+
+// Login says how to log in. Its zero values mean what the comments say; Issuer, ClientID, Sessions and Terminal are needed.
+type Login struct {
+	Issuer   string // https URL
+	ClientID string
+	Scopes   []string
+	CABundle []byte // PEM; empty means the system roots
+
+	// RequestAudience, if it is not the ID token's own, is asked for by token exchange (RFC 8693).
+	RequestAudience string
+	// UpstreamName and UpstreamType name an identity provider of a Supervisor. Empty is its default.
+	UpstreamName, UpstreamType string
+	Flow                       Flow
+
+	ListenPort  uint16 // on loopback; 0 means any free one
+	SkipListen  bool
+	SkipBrowser bool
+	// Quiet prints nothing, and reads nothing from the terminal, once a browser is open: a program such as k9s owns the
+	// screen.
+	Quiet bool
+	// Cluster is what the page in the browser calls the cluster. It may be empty.
+	Cluster string
+
+	Sessions    *sessioncache.Cache
+	Terminal    Terminal
+	OpenBrowser func(ctx context.Context, address string) error
+	// Getenv reads the environment, for PINNIPED_USERNAME and PINNIPED_PASSWORD.
+	Getenv func(string) string
+	// Now is the clock; nil means the computer's.
+	Now func() time.Time
+	// RequestTimeout bounds every request to the issuer; 0 means a minute.
+	RequestTimeout time.Duration
+	// Debugf, if not nil, is told what is decided. It is never given a secret.
+	Debugf func(format string, args ...any)
+
+	// used is the session of the last token given, so that Renew can tell whether another process has renewed it.
+	used *sessioncache.Tokens
+}
+
+// Token is an ID token for a cluster.
+type Token struct {
+	Raw    string
+	Expiry time.Time
+	// Cached is true if the token comes from a session of an earlier login, so that Renew may get a better one.
+	Cached bool
+}
+
+// Token returns a token: of the session in the cache, or a new one. Only one process at a time gets a new one for the
+// same session.
+func (l *Login) Token(ctx context.Context) (*Token, error) {
+	if tokens := l.Sessions.Get(ctx, l.key()); l.usable(tokens) {
+		token, err := l.give(ctx, nil, tokens, true)
+		if _, refused := asRefusal(err); !refused {
+			return token, err
+		}
+		l.debugf("the issuer refused the access token in the session cache: %v", err)
+		return l.renewed(ctx, tokens)
+	}
+	return l.renewed(ctx, nil)
+}
+
+// Renew returns a token other than the last one given, which a cluster has refused: by a refresh, or if that is refused,
+// by a new login.
+func (l *Login) Renew(ctx context.Context) (*Token, error) {
+	l.debugf("the token of the session was refused, getting a new one")
+	return l.renewed(ctx, l.used)
+}
+
+// renewed gets new tokens, unless another process has done so meanwhile. It makes no use of the tokens in refused.
+func (l *Login) renewed(ctx context.Context, refused *sessioncache.Tokens) (*Token, error) {
+	unlock := l.alone(ctx)
+	defer unlock()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	tokens := l.Sessions.Get(ctx, l.key())
+	if l.usable(tokens) && !same(tokens, refused) {
+		l.debugf("using the session that another process has renewed")
+		return l.give(ctx, nil, tokens, true)
+	}
+	p, err := l.discover(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer p.client.CloseIdleConnections()
+	if tokens != nil && tokens.Refresh != nil {
+		renewed, err := p.refresh(ctx, tokens)
+		if err == nil {
+			l.keep(ctx, renewed)
+			token, err := l.give(ctx, p, renewed, false)
+			if _, refused := asRefusal(err); !refused {
+				return token, err
+			}
+		}
+		refused, ok := asRefusal(err)
+		if !ok {
+			return nil, fmt.Errorf("refreshing the session at issuer %q: %w", l.Issuer, l.explain(err))
+		}
+		l.debugf("the session is over, logging in anew: %v", refused)
+	}
+	tokens, err = p.logIn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l.keep(ctx, tokens)
+	return l.give(ctx, p, tokens, false)
+}
+
+// logIn lets a person log in.
+func (p *provider) logIn(ctx context.Context) (*sessioncache.Tokens, error) {
+	l := p.login
+	ctx, cancel := context.WithTimeout(ctx, maxLogin)
+	defer cancel()
+	switch l.Flow {
+	case Password:
+		return p.logInWithPassword(ctx)
+	case DeviceCode:
+		return p.logInWithDeviceCode(ctx)
+	case Browser:
+	}
+	return p.logInWithBrowser(ctx)
+}
+
+// refresh gets new tokens for a session.
+func (p *provider) refresh(ctx context.Context, tokens *sessioncache.Tokens) (*sessioncache.Tokens, error) {
+	p.login.debugf("refreshing the session")
+	token, err := p.config.TokenSource(p.context(ctx), &oauth2.Token{RefreshToken: tokens.Refresh.Token}).Token()
+	if err != nil {
+		return nil, err
+	}
+	return p.accept(ctx, token, "", tokens)
+}
+
+// give returns the token for the cluster that is in tokens, or that the issuer exchanges for what is in them. p may be nil.
+func (l *Login) give(ctx context.Context, p *provider, tokens *sessioncache.Tokens, cached bool) (*Token, error) {
+	l.used = tokens
+	if !l.needsExchange(tokens) {
+		return &Token{Raw: tokens.ID.Token, Expiry: tokens.ID.Expiry.Time, Cached: cached}, nil
+	}
+	if p == nil {
+		var err error
+		if p, err = l.discover(ctx); err != nil {
+			return nil, err
+		}
+		defer p.client.CloseIdleConnections()
+	}
+	token, err := p.exchange(ctx, tokens)
+	if err != nil {
+		return nil, err
+	}
+	token.Cached = cached
+	return token, nil
+}
+
+// usable reports whether tokens can be given as they are, or exchanged.
+func (l *Login) usable(tokens *sessioncache.Tokens) bool {
+	if tokens == nil {
+		return false
+	}
+	if l.needsExchange(tokens) {
+		return tokens.Access != nil && tokens.Access.Token != "" &&
+			(tokens.Access.Expiry.IsZero() || tokens.Access.Expiry.Sub(l.now()) >= accessMargin)
+	}
+	if tokens.ID == nil || tokens.ID.Token == "" {
+		return false
+	}
+	margin := idMargin
+	issued, knowsIssued := tokens.ID.Claims["iat"].(float64)
+	expires, knowsExpires := tokens.ID.Claims["exp"].(float64)
+	if knowsIssued && knowsExpires {
+		margin = min(margin, time.Duration(expires-issued)*time.Second/2)
+	}
+	return tokens.ID.Expiry.Sub(l.now()) >= margin
+}
+
+func (l *Login) needsExchange(tokens *sessioncache.Tokens) bool {
+	return l.RequestAudience != "" && (tokens.ID == nil || !names(tokens.ID, l.RequestAudience))
+}
+
+// key is the session's key: the one that Pinniped's CLI computes.
+func (l *Login) key() sessioncache.Key {
+	return sessioncache.Key{
+		Issuer: l.Issuer, ClientID: l.ClientID, Scopes: sorted(l.Scopes), UpstreamProviderName: l.UpstreamName,
+		RedirectURI: "http://localhost:" + strconv.Itoa(int(l.ListenPort)) + "/callback",
+	}
+}
+
+func (l *Login) keep(ctx context.Context, tokens *sessioncache.Tokens) {
+	if err := l.Sessions.Put(ctx, l.key(), *tokens); err != nil {
+		l.debugf("the session is not cached: %v", err)
+	}
+}
+
+// alone waits until no other process logs in for this session. Where that cannot be found out, it goes on.
+func (l *Login) alone(ctx context.Context) (unlock func()) {
+	waiting := time.AfterFunc(2*time.Second, func() {
+		if !l.Quiet {
+			l.Terminal.Print("Another command is logging in already: waiting for it.\n")
+		}
+	})
+	defer waiting.Stop()
+	unlock, err := l.Sessions.Alone(ctx, l.key())
+	if err != nil {
+		l.debugf("logging in beside other processes: %v", err)
+		return func() {}
+	}
+	return unlock
+}
+
+// same reports whether two sessions have the same tokens for clusters.
+func same(a, b *sessioncache.Tokens) bool {
+	if a == nil || b == nil {
+		return false
+	}
+	text := func(t *sessioncache.Tokens) (id, access string) {
+		if t.ID != nil {
+			id = t.ID.Token
+		}
+		if t.Access != nil {
+			access = t.Access.Token
+		}
+		return id, access
+	}
+	idA, accessA := text(a)
+	idB, accessB := text(b)
+	return idA == idB && accessA == accessB
+}
+
+func (l *Login) now() time.Time {
+	if l.Now == nil {
+		return time.Now()
+	}
+	return l.Now()
+}
+
+func (l *Login) requestTimeout() time.Duration {
+	if l.RequestTimeout == 0 {
+		return defaultRequestTimeout
+	}
+	return l.RequestTimeout
+}
+
+func (l *Login) debugf(format string, args ...any) {
+	if l.Debugf != nil {
+		l.Debugf(format, args...)
+	}
+}
+
+// over reports how ctx ended, in words for a person.
+func over(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return withHint(fmt.Errorf("no login in time: %w", ctx.Err()), "run the command again")
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}

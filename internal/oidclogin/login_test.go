@@ -1,0 +1,807 @@
+package oidclogin_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
+	"github.com/pinniped-toolkit/pinniped/internal/oidclogin/oidctest"
+	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
+)
+
+// person is a terminal, and who sits there.
+type person struct {
+	types       chan string // what is typed, a line each
+	interactive bool
+
+	mu    sync.Mutex
+	shown strings.Builder
+	saw   chan struct{} // closed at the first text
+	once  sync.Once
+}
+
+func newPerson() *person { return &person{types: make(chan string, 4), saw: make(chan struct{})} }
+
+func (p *person) Interactive() bool { return p.interactive }
+
+func (p *person) Print(text string) {
+	p.mu.Lock()
+	p.shown.WriteString(text)
+	p.mu.Unlock()
+	p.once.Do(func() { close(p.saw) })
+}
+
+func (p *person) screen() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.shown.String()
+}
+
+func (p *person) ReadLine(ctx context.Context, prompt string) (string, error) {
+	p.Print(prompt)
+	select {
+	case line, ok := <-p.types:
+		if !ok {
+			return "", io.EOF
+		}
+		return line, nil
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+func (p *person) ReadSecret(ctx context.Context, prompt string) (string, error) {
+	return p.ReadLine(ctx, prompt)
+}
+
+// situation is an issuer, a person with a browser, and a login between them.
+type situation struct {
+	*oidctest.Issuer
+	person *person
+	login  *oidclogin.Login
+
+	mu    sync.Mutex
+	pages []string // that the browser showed
+	wait  sync.WaitGroup
+}
+
+func setUp(t *testing.T) *situation {
+	t.Helper()
+	issuer, err := oidctest.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(issuer.Close)
+	s := &situation{Issuer: issuer, person: newPerson()}
+	t.Cleanup(s.wait.Wait)
+	s.login = s.another(filepath.Join(t.TempDir(), "pinniped", "sessions.yaml"))
+	s.login.Debugf = t.Logf
+	return s
+}
+
+// another is a login of another process.
+func (s *situation) another(sessions string) *oidclogin.Login {
+	return &oidclogin.Login{
+		Issuer: s.URL, ClientID: oidctest.ClientID, CABundle: s.CA.CertPEM(),
+		Scopes:   []string{"offline_access", "openid", "pinniped:request-audience", "username", "groups"},
+		Sessions: &sessioncache.Cache{Path: sessions, Now: time.Now}, Terminal: s.person, OpenBrowser: s.open, Cluster: "cluster.example.com",
+	}
+}
+
+func (s *situation) open(ctx context.Context, address string) error {
+	s.wait.Go(func() {
+		page, err := oidctest.Browse(context.WithoutCancel(ctx), s.CA.CertPEM(), address)
+		if err != nil {
+			page = "browser: " + err.Error()
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.pages = append(s.pages, page)
+	})
+	return nil
+}
+
+// page is what the last browser showed.
+func (s *situation) page() string {
+	s.wait.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.pages) == 0 {
+		return ""
+	}
+	return s.pages[len(s.pages)-1]
+}
+
+func (s *situation) tokens(t *testing.T) sessioncache.Tokens {
+	t.Helper()
+	sessions := s.login.Sessions.Sessions()
+	if len(sessions) != 1 {
+		t.Fatalf("want one session, got %d", len(sessions))
+	}
+	return sessions[0].Tokens
+}
+
+// change rewrites the one session.
+func (s *situation) change(t *testing.T, change func(*sessioncache.Tokens)) {
+	t.Helper()
+	session := s.login.Sessions.Sessions()[0]
+	change(&session.Tokens)
+	if err := s.login.Sessions.Put(t.Context(), session.Key, session.Tokens); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func hintOf(err error) string {
+	if h, ok := errors.AsType[interface {
+		error
+		Hint() string
+	}](err); ok {
+		return h.Hint()
+	}
+	return ""
+}
+
+const codes, refreshes, exchanges = "POST /token authorization_code", "POST /token refresh_token", "token-exchange"
+
+// must logs in and checks the token.
+func (s *situation) must(t *testing.T, login *oidclogin.Login) *oidclogin.Token {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	token, err := login.Token(ctx)
+	if err != nil {
+		t.Fatalf("%v (hint: %s)", err, hintOf(err))
+	}
+	audience := login.RequestAudience
+	if audience == "" {
+		audience = login.ClientID
+	}
+	if !s.Accepts(token.Raw, audience) {
+		t.Errorf("the issuer has not issued this token for %s", audience)
+	}
+	return token
+}
+
+func TestBrowser(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"query", "form_post"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			s := setUp(t)
+			s.FormPost = mode == "form_post"
+			token := s.must(t, s.login)
+			if token.Cached || time.Until(token.Expiry) < 50*time.Minute {
+				t.Errorf("want a new token for an hour, got %v until %s", token.Cached, token.Expiry)
+			}
+			for _, want := range []string{"<strong>ann</strong>, you have been logged in and may now close this tab", "<dd>cluster.example.com</dd>", "<dd>" + s.URL + "</dd>"} {
+				if !strings.Contains(s.page(), want) {
+					t.Errorf("the page has no %q:\n%s", want, s.page())
+				}
+			}
+			if !strings.Contains(s.person.screen(), "Log in by visiting this link:\n\n    "+s.URL+"/authorize?") || strings.Contains(s.person.screen(), "paste") {
+				t.Errorf("want the link, and no prompt without a terminal:\n%s", s.person.screen())
+			}
+			if strings.Contains(s.person.screen(), "form_post") != s.FormPost {
+				t.Errorf("response mode in %s", s.person.screen())
+			}
+			again := s.must(t, s.login)
+			if again.Raw != token.Raw || !again.Cached || s.Count(codes) != 1 || s.Count("/.well-known") != 1 {
+				t.Errorf("want the same token without asking the issuer: %v", s.Requests())
+			}
+		})
+	}
+}
+
+// TestSession has the session in the format and under the key of Pinniped's CLI.
+func TestSession(t *testing.T) {
+	t.Parallel()
+	s := setUp(t)
+	s.login.ListenPort = 0
+	s.login.UpstreamName, s.login.UpstreamType = "corporate", "oidc"
+	token := s.must(t, s.login)
+	session := s.login.Sessions.Sessions()[0]
+	want := sessioncache.Key{
+		Issuer: s.URL, ClientID: "pinniped-cli", Scopes: []string{"groups", "offline_access", "openid", "pinniped:request-audience", "username"},
+		RedirectURI: "http://localhost:0/callback", UpstreamProviderName: "corporate",
+	}
+	if diff := cmp.Diff(want, session.Key); diff != "" {
+		t.Errorf("key (-want +got):\n%s", diff)
+	}
+	if session.Tokens.ID.Token != token.Raw || session.Tokens.ID.Claims["username"] != "ann" || session.Tokens.Refresh.Token == "" || session.Tokens.Access.Token == "" {
+		t.Error("want all tokens, with the claims")
+	}
+	if link := s.person.screen(); !strings.Contains(link, "pinniped_idp_name=corporate&pinniped_idp_type=oidc") || !strings.Contains(link, "code_challenge_method=S256") {
+		t.Errorf("want the identity provider and PKCE in %s", link)
+	}
+}
+
+// TestRenewal has sessions that are not what they were.
+func TestRenewal(t *testing.T) {
+	t.Parallel()
+	stale := func(tokens *sessioncache.Tokens) {
+		tokens.ID.Expiry.Time, tokens.Access.Expiry.Time = time.Now().Add(5*time.Minute), time.Now().Add(-time.Minute)
+	}
+	for _, test := range []struct {
+		name              string
+		audience          string
+		prepare           func(*testing.T, *situation)
+		codes, refreshes  int
+		browserIsUsed     bool
+		wantNewerThanLast bool
+	}{
+		{name: "uses what is still good", codes: 1},
+		{name: "refreshes what soon expires", codes: 1, refreshes: 1, prepare: func(t *testing.T, s *situation) { t.Helper(); s.change(t, stale) }},
+		{name: "logs in anew without a refresh token", codes: 2, prepare: func(t *testing.T, s *situation) {
+			t.Helper()
+			s.change(t, func(tokens *sessioncache.Tokens) { stale(tokens); tokens.Refresh = nil })
+		}},
+		{name: "logs in anew when the session was revoked", codes: 2, refreshes: 1, prepare: func(t *testing.T, s *situation) {
+			t.Helper()
+			s.change(t, stale)
+			s.EndSessions()
+		}},
+		{name: "logs in anew when the refresh gives another user", codes: 2, refreshes: 1, prepare: func(t *testing.T, s *situation) {
+			t.Helper()
+			s.change(t, func(tokens *sessioncache.Tokens) { stale(tokens); tokens.ID.Claims["sub"] = "somebody else" })
+		}},
+		{name: "exchanges a good access token", audience: "cluster", codes: 1},
+		{name: "refreshes an access token that expired", audience: "cluster", codes: 1, refreshes: 1, prepare: func(t *testing.T, s *situation) { t.Helper(); s.change(t, stale) }},
+		{name: "refreshes an access token that was revoked", audience: "cluster", codes: 1, refreshes: 1, prepare: func(t *testing.T, s *situation) {
+			t.Helper()
+			s.change(t, func(tokens *sessioncache.Tokens) { tokens.Access.Token = "revoked" })
+		}},
+		{name: "logs in anew when all was revoked", audience: "cluster", codes: 2, refreshes: 1, prepare: func(t *testing.T, s *situation) { t.Helper(); s.EndSessions() }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := setUp(t)
+			s.login.RequestAudience = test.audience
+			s.must(t, s.login)
+			if test.prepare != nil {
+				test.prepare(t, s)
+			}
+			s.must(t, s.login)
+			if s.Count(codes) != test.codes || s.Count(refreshes) != test.refreshes {
+				t.Errorf("want %d logins and %d refreshes: %v", test.codes, test.refreshes, s.Requests())
+			}
+			// What was renewed is kept.
+			s.must(t, s.login)
+			if s.Count(codes) != test.codes || s.Count(refreshes) != test.refreshes {
+				t.Errorf("want nothing more: %v", s.Requests())
+			}
+		})
+	}
+}
+
+// TestRefused has a cluster that no longer accepts the token of the session, as after a change of the issuer's keys.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	for _, audience := range []string{"", "cluster"} {
+		t.Run("audience "+audience, func(t *testing.T) {
+			t.Parallel()
+			s := setUp(t)
+			s.login.RequestAudience = audience
+			s.must(t, s.login)
+			other := s.another(s.login.Sessions.Path)
+			other.RequestAudience = audience
+			for _, login := range []*oidclogin.Login{s.login, other} {
+				if token := s.must(t, login); !token.Cached {
+					t.Fatal("want the token of the session")
+				}
+			}
+			if err := s.RotateKeys(); err != nil {
+				t.Fatal(err)
+			}
+			// Two processes notice: the first refreshes, the second finds the new session.
+			for _, login := range []*oidclogin.Login{s.login, other} {
+				token, err := login.Renew(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := oidctest.ClientID; !s.Accepts(token.Raw, want) && !s.Accepts(token.Raw, "cluster") {
+					t.Error("want a token signed with the new key")
+				}
+			}
+			if s.Count(codes) != 1 || s.Count(refreshes) != 1 {
+				t.Errorf("want one refresh: %v", s.Requests())
+			}
+		})
+	}
+}
+
+// TestManyAtOnce has many commands that need a login at the same time: the person is asked once, and the refresh token,
+// which an issuer may revoke when it is used twice, is used once.
+func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
+	s := setUp(t)
+	together := func() {
+		var all sync.WaitGroup
+		for range 12 {
+			login := s.another(s.login.Sessions.Path)
+			all.Go(func() { s.must(t, login) })
+		}
+		all.Wait()
+	}
+	together()
+	if s.Count("GET /authorize") != 1 || s.Count(codes) != 1 {
+		t.Errorf("want one login: %v", s.Requests())
+	}
+	s.change(t, func(tokens *sessioncache.Tokens) { tokens.ID.Expiry.Time = time.Now() })
+	together()
+	if s.Count(codes) != 1 || s.Count(refreshes) != 1 {
+		t.Errorf("want one refresh: %v", s.Requests())
+	}
+}
+
+// TestPasted has a person without a browser on this computer, who brings the code over.
+func TestPasted(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		types func(code, address string) []string
+	}{
+		{name: "takes the code", types: func(code, _ string) []string { return []string{"", "  " + code + " "} }},
+		{name: "takes the address that could not be opened", types: func(_, address string) []string { return []string{address} }},
+		{name: "asks again after an address of another login", types: func(_, address string) []string {
+			return []string{"http://127.0.0.1:0/callback?code=x&state=other", address}
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := setUp(t)
+			s.login.SkipListen, s.login.SkipBrowser, s.person.interactive = true, true, true
+			go func() {
+				<-s.person.saw
+				for !strings.Contains(s.person.screen(), "\n\n    https://") {
+					time.Sleep(time.Millisecond)
+				}
+				link := strings.Fields(s.person.screen()[strings.Index(s.person.screen(), "https://"):])[0]
+				address := s.redirectOf(t, link)
+				parsed, err := url.Parse(address)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, line := range test.types(parsed.Query().Get("code"), address) {
+					s.person.types <- line
+				}
+			}()
+			s.must(t, s.login)
+		})
+	}
+}
+
+// redirectOf is where the issuer sends a browser that visits link.
+func (s *situation) redirectOf(t *testing.T, link string) string {
+	t.Helper()
+	_, err := oidctest.Browse(t.Context(), s.CA.CertPEM(), link)
+	failed, ok := errors.AsType[*url.Error](err)
+	if !ok {
+		t.Errorf("want a browser that cannot open port 0, got %v", err)
+		return ""
+	}
+	return failed.URL
+}
+
+func TestDeviceCode(t *testing.T) {
+	t.Parallel()
+	s := setUp(t)
+	s.login.Flow = oidclogin.DeviceCode
+	go func() {
+		<-s.person.saw
+		for s.Count("device_code") < 1 { // it has asked once, in vain
+			time.Sleep(time.Millisecond)
+		}
+		s.ApproveDevices()
+	}()
+	s.must(t, s.login)
+	for _, want := range []string{s.URL + "/enter\n", "WDJB-MJHT\n", s.URL + "/enter?user_code=WDJB-MJHT\n"} {
+		if !strings.Contains(s.person.screen(), want) {
+			t.Errorf("the screen has no %q:\n%s", want, s.person.screen())
+		}
+	}
+	if s.Count("/authorize") != 0 {
+		t.Errorf("want no browser: %v", s.Requests())
+	}
+}
+
+// TestPassword has the Supervisor's login with name and password.
+func TestPassword(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name        string
+		environment map[string]string
+		types       []string
+		noTerminal  bool
+		notSuper    bool
+		says, hint  string
+	}{
+		{name: "asks for both", types: []string{"ann", "password123"}},
+		{name: "takes both from the environment", environment: map[string]string{"PINNIPED_USERNAME": "ann", "PINNIPED_PASSWORD": "password123"}, noTerminal: true},
+		{name: "asks for what is missing", environment: map[string]string{"PINNIPED_USERNAME": "ann"}, types: []string{"password123"}},
+		{name: "says that they are not accepted", types: []string{"ann", "wrong"}, says: "access_denied: ", hint: "run the command again"},
+		{name: "needs a terminal", noTerminal: true, says: "there is no terminal", hint: "set PINNIPED_USERNAME and PINNIPED_PASSWORD"},
+		{name: "sends them to no other issuer", types: []string{"ann", "password123"}, notSuper: true, says: "is not a Pinniped Supervisor", hint: "browser_authcode"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := setUp(t)
+			s.Supervisor, s.person.interactive, s.login.Flow = !test.notSuper, !test.noTerminal, oidclogin.Password
+			s.login.UpstreamName, s.login.UpstreamType, s.login.RequestAudience = "corporate", "ldap", "cluster"
+			s.login.Getenv = func(name string) string { return test.environment[name] }
+			for _, line := range test.types {
+				s.person.types <- line
+			}
+			if test.says == "" {
+				s.must(t, s.login)
+				if s.Count("GET /authorize") != 1 || s.Count(exchanges) != 1 {
+					t.Errorf("requests: %v", s.Requests())
+				}
+				return
+			}
+			_, err := s.login.Token(t.Context())
+			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.Contains(hintOf(err), test.hint) {
+				t.Errorf("want an error that says %q with hint %q, got %v, %q", test.says, test.hint, err, hintOf(err))
+			}
+			if strings.Contains(err.Error()+hintOf(err)+s.person.screen(), "wrong") || test.notSuper && s.Count("/authorize") != 0 {
+				t.Errorf("the password went somewhere: %v", s.Requests())
+			}
+		})
+	}
+}
+
+// TestQuiet has a program that owns the screen.
+func TestQuiet(t *testing.T) {
+	t.Parallel()
+	s := setUp(t)
+	s.login.Quiet, s.person.interactive = true, true
+	s.must(t, s.login)
+	if s.person.screen() != "" {
+		t.Errorf("want an empty screen, got %q", s.person.screen())
+	}
+	s = setUp(t)
+	s.login.Quiet = true
+	browse := s.login.OpenBrowser
+	s.login.OpenBrowser = func(ctx context.Context, address string) error {
+		_ = browse(ctx, address)
+		return errors.New("no browser")
+	}
+	s.must(t, s.login)
+	if !strings.Contains(s.person.screen(), "Log in by visiting this link") {
+		t.Errorf("want the link where no browser opens, got %q", s.person.screen())
+	}
+}
+
+func TestWithoutListener(t *testing.T) {
+	t.Parallel()
+	s := setUp(t)
+	s.login.SkipListen = true
+	go func() {
+		<-s.person.saw
+		s.ApproveDevices()
+	}()
+	s.must(t, s.login) // by device code
+	s = setUp(t)
+	s.login.SkipListen, s.Metadata = true, map[string]any{"device_authorization_endpoint": nil}
+	if _, err := s.login.Token(t.Context()); err == nil || !strings.Contains(hintOf(err), "--skip-listen") {
+		t.Errorf("want an error with a hint, got %v, %q", err, hintOf(err))
+	}
+}
+
+func TestRevoke(t *testing.T) {
+	t.Parallel()
+	s := setUp(t)
+	s.must(t, s.login)
+	tokens := s.tokens(t)
+	result, err := s.login.Revoke(t.Context(), &tokens)
+	if err != nil || result != oidclogin.Revoked || s.Count("POST /revoke") != 2 {
+		t.Errorf("want both tokens revoked, got %v, %v: %v", result, err, s.Requests())
+	}
+	s.change(t, func(tokens *sessioncache.Tokens) { tokens.ID.Expiry.Time = time.Now() })
+	s.must(t, s.login)
+	if s.Count(codes) != 2 {
+		t.Errorf("want a new login after a refresh in vain: %v", s.Requests())
+	}
+	s.Metadata = map[string]any{"revocation_endpoint": nil}
+	if result, err := s.login.Revoke(t.Context(), &tokens); err != nil || result != oidclogin.NotOffered {
+		t.Errorf("want none offered, got %v, %v", result, err)
+	}
+	if result, err := s.login.Revoke(t.Context(), &sessioncache.Tokens{}); err != nil || result != oidclogin.NothingToDo {
+		t.Errorf("want nothing to do, got %v, %v", result, err)
+	}
+}
+
+// TestFaults has issuers that do what they should not.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	thief := make(chan string, 10)
+	redirect := func(path string) func(*testing.T, *situation) {
+		return func(t *testing.T, s *situation) {
+			t.Helper()
+			s.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path == "/thief" {
+					thief <- path + " " + r.PostForm.Encode() + r.Header.Get("Pinniped-Password")
+				}
+				if r.URL.Path != path {
+					return false
+				}
+				http.Redirect(w, r, s.URL+"/thief", http.StatusTemporaryRedirect)
+				return true
+			}
+		}
+	}
+	at := func(path string, answer func(http.ResponseWriter, *http.Request)) func(*testing.T, *situation) {
+		return func(t *testing.T, s *situation) {
+			t.Helper()
+			s.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path == path {
+					answer(w, r)
+					return true
+				}
+				return false
+			}
+		}
+	}
+	metadata := func(name string, value any) func(*testing.T, *situation) {
+		return func(t *testing.T, s *situation) { t.Helper(); s.Metadata = map[string]any{name: value} }
+	}
+	for _, test := range []struct {
+		name       string
+		prepare    func(*testing.T, *situation)
+		says, hint string
+	}{
+		{name: "wrong nonce", prepare: func(_ *testing.T, s *situation) { s.Nonce = "another login's" }, says: "its nonce is not the one of this login", hint: "run the command again"},
+		{name: "slow", prepare: func(t *testing.T, s *situation) {
+			t.Helper()
+			s.login.RequestTimeout = 50 * time.Millisecond
+			at("/token", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })(t, s)
+		}, says: "no answer within 50ms", hint: "can be reached"},
+		{name: "keys that do not fit", prepare: func(t *testing.T, s *situation) {
+			t.Helper()
+			s.Fault = func(_ http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path == "/jwks" {
+					if err := s.RotateKeys(); err != nil {
+						t.Error(err)
+					}
+				}
+				return false
+			}
+		}, says: "verifying the ID token: failed to verify signature", hint: "tell its administrator"},
+		{name: "a clock that is far behind", prepare: func(_ *testing.T, s *situation) {
+			s.Now = func() time.Time { return time.Now().Add(-2 * time.Hour) }
+		}, says: "it expired", hint: "this computer's clock is 2h0m"},
+		{name: "an endless answer", prepare: at("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte(`{"x":"`))
+			for range 64 {
+				if _, err := w.Write([]byte(strings.Repeat("x", 1<<16))); err != nil {
+					return
+				}
+			}
+		}), says: "fetching the discovery document"},
+		{name: "another name", prepare: metadata("issuer", "https://other.example.com\x1b[2J"), says: `it calls itself "https://other.example.com`, hint: "--oidc-issuer"},
+		{name: "an endpoint without TLS", prepare: metadata("token_endpoint", "http://127.0.0.1/token"), says: `"http://127.0.0.1/token", which is not an https URL`, hint: "only sent over TLS"},
+		{name: "keys without TLS", prepare: metadata("jwks_uri", "http://127.0.0.1/jwks"), says: "not an https URL"},
+		{name: "a discovery document elsewhere without TLS", prepare: at("/.well-known/openid-configuration", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
+		}), says: "which is not https"},
+		{name: "a token endpoint that redirects", prepare: redirect("/token"), says: "answered 307", hint: "secrets are not sent along"},
+		{name: "a login with a password that redirects", prepare: func(t *testing.T, s *situation) {
+			t.Helper()
+			redirect("/authorize")(t, s)
+			s.Supervisor, s.login.Flow = true, oidclogin.Password
+			s.login.Getenv = func(string) string { return "secret" }
+		}, says: "it answered 307"},
+		{name: "an unknown client", prepare: func(_ *testing.T, s *situation) {
+			s.login.ClientID, s.login.Flow = "stranger", oidclogin.DeviceCode
+			s.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path != "/device" {
+					return false
+				}
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusUnauthorized)
+				_, _ = w.Write([]byte(`{"error":"invalid_client","error_description":"who\u001b[2J?"}`))
+				return true
+			}
+		}, says: "invalid_client: who[2J?", hint: "register the client"},
+		{name: "a device code that expires", prepare: func(_ *testing.T, s *situation) {
+			s.login.Flow = oidclogin.DeviceCode
+			s.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path != "/device" {
+					return false
+				}
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = w.Write([]byte(`{"device_code":"unknown","user_code":"x","verification_uri":"https://x.example.com","interval":1,"expires_in":60}`))
+				return true
+			}
+		}, says: "expired_token", hint: "for a new one"},
+		{name: "a device link without TLS", prepare: func(_ *testing.T, s *situation) {
+			s.login.Flow = oidclogin.DeviceCode
+			s.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path != "/device" {
+					return false
+				}
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = w.Write([]byte(`{"device_code":"c","user_code":"x","verification_uri":"http://x.example.com"}`))
+				return true
+			}
+		}, says: "which is not an https URL"},
+		{name: "no device codes", prepare: func(t *testing.T, s *situation) {
+			t.Helper()
+			metadata("device_authorization_endpoint", nil)(t, s)
+			s.login.Flow = oidclogin.DeviceCode
+		}, says: "offers no login with a device code", hint: "browser_authcode"},
+		{name: "a broken token endpoint", prepare: at("/token", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusBadGateway)
+			_, _ = w.Write([]byte("secret of the gateway"))
+		}), says: "the issuer answered 502 Bad Gateway", hint: "try again later"},
+		{name: "an unknown CA", prepare: func(_ *testing.T, s *situation) { s.login.CABundle = nil }, says: "certificate signed by unknown authority", hint: "--ca-bundle"},
+		{name: "an issuer without TLS", prepare: func(_ *testing.T, s *situation) { s.login.Issuer = "http://127.0.0.1" }, says: "is not an https URL"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := setUp(t)
+			test.prepare(t, s)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			_, err := s.login.Token(ctx)
+			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.Contains(hintOf(err), test.hint) {
+				t.Fatalf("want an error that says %q with hint %q, got %v, %q", test.says, test.hint, err, hintOf(err))
+			}
+			if text := err.Error() + hintOf(err) + s.person.screen(); strings.ContainsAny(text, "\x1b") || strings.Contains(text, "secret of") {
+				t.Errorf("unsafe to print: %q", text)
+			}
+			if sessions := s.login.Sessions.Sessions(); len(sessions) > 0 {
+				t.Error("a session is kept")
+			}
+		})
+	}
+	t.Cleanup(func() {
+		close(thief)
+		for got := range thief {
+			t.Errorf("a secret was sent along: %s", got)
+		}
+	})
+}
+
+// TestSmallSkew has a clock that is as wrong as clocks usually are.
+func TestSmallSkew(t *testing.T) {
+	t.Parallel()
+	for _, ahead := range []time.Duration{-4 * time.Minute, 4 * time.Minute} {
+		s := setUp(t)
+		s.IDLifetime = time.Minute
+		s.Now = func() time.Time { return time.Now().Add(-ahead) }
+		s.must(t, s.login)
+	}
+}
+
+// TestRefreshNeedsTheIssuer has an issuer that is down for a moment: no browser opens for that, and the session stays.
+func TestRefreshNeedsTheIssuer(t *testing.T) {
+	t.Parallel()
+	s := setUp(t)
+	s.must(t, s.login)
+	s.change(t, func(tokens *sessioncache.Tokens) { tokens.ID.Expiry.Time = time.Now() })
+	s.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/token" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		return r.URL.Path == "/token"
+	}
+	if _, err := s.login.Token(t.Context()); err == nil || !strings.Contains(err.Error(), "refreshing the session at issuer") || s.Count("/authorize") != 1 {
+		t.Errorf("want an error and no new login, got %v: %v", err, s.Requests())
+	}
+	s.Fault = nil
+	s.must(t, s.login)
+	if s.Count("/authorize") != 1 {
+		t.Errorf("want the session refreshed: %v", s.Requests())
+	}
+}
+
+// TestStrangers has other pages and programs on this computer that send requests to the listener.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	s := setUp(t)
+	s.Metadata = map[string]any{"authorization_response_iss_parameter_supported": false}
+	browse := s.open
+	s.login.OpenBrowser = func(ctx context.Context, address string) error {
+		link, err := url.Parse(address)
+		if err != nil {
+			return err
+		}
+		callback, state := link.Query().Get("redirect_uri"), link.Query().Get("state")
+		for _, stranger := range []struct {
+			method, host, query string
+			header              http.Header
+			status              int
+		}{
+			{method: http.MethodGet, query: "?code=stolen&state=guessed", status: http.StatusForbidden},
+			{method: http.MethodGet, query: "?error=access_denied", status: http.StatusForbidden},
+			{method: http.MethodPost, query: "?code=stolen&state=" + state, status: http.StatusForbidden}, // only a form counts
+			{method: http.MethodPut, status: http.StatusMethodNotAllowed},
+			{method: http.MethodGet, host: "attacker.example.com", query: "?code=stolen&state=" + state, status: http.StatusForbidden},
+			{method: http.MethodOptions, status: http.StatusBadRequest},
+			{method: http.MethodOptions, header: http.Header{"Origin": {"https://attacker.example.com"}}, status: http.StatusNoContent},
+		} {
+			request, err := http.NewRequestWithContext(ctx, stranger.method, callback+stranger.query, nil)
+			if err != nil {
+				return err
+			}
+			request.Host, request.Header = stranger.host, stranger.header
+			response, err := http.DefaultClient.Do(request)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			_ = response.Body.Close()
+			if response.StatusCode != stranger.status {
+				t.Errorf("%+v: want status %d, got %d", stranger, stranger.status, response.StatusCode)
+			}
+			if origin := response.Header.Get("Access-Control-Allow-Origin"); stranger.method == http.MethodOptions && stranger.header != nil && origin != s.URL {
+				t.Errorf("want only the issuer's pages to post, got %q", origin)
+			}
+			if policy := response.Header.Get("Content-Security-Policy"); stranger.method == http.MethodGet && stranger.host == "" && !strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") {
+				t.Errorf("policy %q", policy)
+			}
+		}
+		return browse(ctx, address)
+	}
+	s.must(t, s.login)
+}
+
+// TestMixUp has the answer of another issuer (RFC 9207).
+func TestMixUp(t *testing.T) {
+	t.Parallel()
+	for _, iss := range []string{"https://other.example.com", ""} {
+		s := setUp(t)
+		s.Metadata = map[string]any{"authorization_response_iss_parameter_supported": true}
+		s.login.OpenBrowser = func(ctx context.Context, address string) error {
+			link, err := url.Parse(address)
+			if err != nil {
+				return err
+			}
+			query := url.Values{"code": {"c"}, "state": {link.Query().Get("state")}}
+			if iss != "" {
+				query.Set("iss", iss)
+			}
+			s.wait.Go(func() {
+				_, _ = oidctest.Browse(context.WithoutCancel(ctx), s.CA.CertPEM(), link.Query().Get("redirect_uri")+"?"+query.Encode())
+			})
+			return nil
+		}
+		if _, err := s.login.Token(t.Context()); err == nil || !strings.Contains(err.Error(), "the answer comes from issuer") || s.Count(codes) != 0 {
+			t.Errorf("iss %q: want a refusal before the code is used, got %v: %v", iss, err, s.Requests())
+		}
+	}
+}
+
+// TestInterrupted has a person who gives up.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	s := setUp(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	s.login.OpenBrowser = func(context.Context, string) error {
+		cancel()
+		return nil
+	}
+	if _, err := s.login.Token(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("want the interruption, got %v", err)
+	}
+}
+
+func TestFlows(t *testing.T) {
+	t.Parallel()
+	if got := oidclogin.Flows(); !slices.Equal(got, []string{"browser_authcode", "cli_password", "device_code"}) {
+		t.Errorf("flows %q", got)
+	}
+}

@@ -1,0 +1,270 @@
+package oidclogin
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
+)
+
+const (
+	// maxBody bounds every answer of an issuer.
+	maxBody = 1 << 20
+	// maxRedirects bounds how often the discovery document and the keys may be somewhere else.
+	maxRedirects = 5
+	// clockLeeway is how far this computer's clock may be ahead of the issuer's.
+	clockLeeway = 5 * time.Minute
+)
+
+// provider is the issuer, with what it says about itself.
+type provider struct {
+	login    *Login
+	client   *http.Client
+	oidc     *oidc.Provider
+	config   oauth2.Config // without a redirect URL
+	metadata metadata
+	skew     atomic.Int64 // nanoseconds by which this computer's clock was ahead at the issuer's last answer
+}
+
+// metadata is what we need of the discovery document beyond what go-oidc reads.
+type metadata struct {
+	AuthorizationEndpoint string   `json:"authorization_endpoint"`
+	TokenEndpoint         string   `json:"token_endpoint"`
+	JWKSURI               string   `json:"jwks_uri"`
+	DeviceEndpoint        string   `json:"device_authorization_endpoint"`
+	RevocationEndpoint    string   `json:"revocation_endpoint"`
+	ResponseModes         []string `json:"response_modes_supported"`
+	NamesItself           bool     `json:"authorization_response_iss_parameter_supported"` // RFC 9207
+	Supervisor            *struct {
+		IdentityProviders string `json:"pinniped_identity_providers_endpoint"`
+	} `json:"discovery.supervisor.pinniped.dev/v1alpha1"`
+}
+
+// discover asks the issuer about itself.
+func (l *Login) discover(ctx context.Context) (*provider, error) {
+	issuer, err := url.Parse(l.Issuer)
+	if err != nil || issuer.Scheme != "https" || issuer.Host == "" {
+		return nil, withHint(fmt.Errorf("the issuer %q is not an https URL", printable(l.Issuer)), "give another one with --issuer")
+	}
+	p := &provider{login: l}
+	p.client = l.client(p)
+	found, err := oidc.NewProvider(p.context(ctx), l.Issuer)
+	if err != nil {
+		return nil, fmt.Errorf("fetching the discovery document of issuer %q: %w", l.Issuer, l.explainDiscovery(err))
+	}
+	p.oidc = found
+	if err := found.Claims(&p.metadata); err != nil {
+		return nil, fmt.Errorf("decoding the discovery document of issuer %q: %w", l.Issuer, err)
+	}
+	for name, endpoint := range map[string]string{
+		"authorization_endpoint": p.metadata.AuthorizationEndpoint, "token_endpoint": p.metadata.TokenEndpoint, "jwks_uri": p.metadata.JWKSURI,
+		"device_authorization_endpoint": p.metadata.DeviceEndpoint, "revocation_endpoint": p.metadata.RevocationEndpoint,
+	} {
+		optional := strings.HasPrefix(name, "device") || strings.HasPrefix(name, "revocation")
+		if endpoint == "" && optional {
+			continue
+		}
+		if parsed, err := url.Parse(endpoint); err != nil || parsed.Scheme != "https" || parsed.Host == "" {
+			return nil, withHint(fmt.Errorf("the %s of issuer %q is %q, which is not an https URL", name, l.Issuer, printable(endpoint)),
+				"tell the issuer's administrator: secrets are only sent over TLS")
+		}
+	}
+	p.config = oauth2.Config{ClientID: l.ClientID, Endpoint: found.Endpoint(), Scopes: l.Scopes}
+	p.config.Endpoint.AuthStyle = oauth2.AuthStyleInParams // a public client has no secret
+	return p, nil
+}
+
+func (l *Login) explainDiscovery(err error) error {
+	if mismatch, ok := errors.AsType[*oidc.IssuerMismatchError](err); ok {
+		return withHint(fmt.Errorf("it calls itself %q, which must be the same", printable(mismatch.Discovered)),
+			"make a kubeconfig with the issuer's own name for itself, a slash at the end included (\"pinniped get kubeconfig --oidc-issuer\")")
+	}
+	if _, ok := errors.AsType[*url.Error](err); ok {
+		return l.explain(err)
+	}
+	return withHint(errors.New(printable(err.Error())), "see whether %s is an OpenID Connect issuer, and whether it works", l.Issuer)
+}
+
+// isSupervisor reports whether the issuer is a Pinniped Supervisor.
+func (p *provider) isSupervisor() bool { return p.metadata.Supervisor != nil }
+
+// context gives the libraries our HTTP client.
+func (p *provider) context(ctx context.Context) context.Context {
+	return oidc.ClientContext(ctx, p.client)
+}
+
+// client returns the HTTP client for all requests to the issuer.
+func (l *Login) client(p *provider) *http.Client {
+	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12}
+	if len(l.CABundle) > 0 {
+		tlsConfig.RootCAs = x509.NewCertPool()
+		tlsConfig.RootCAs.AppendCertsFromPEM(l.CABundle)
+	}
+	return &http.Client{
+		Timeout: l.requestTimeout(),
+		Transport: &transport{
+			base: &http.Transport{
+				Proxy: http.ProxyFromEnvironment, TLSClientConfig: tlsConfig, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true,
+			},
+			skew: &p.skew, now: l.now,
+		},
+		CheckRedirect: func(request *http.Request, via []*http.Request) error {
+			switch first := via[0]; {
+			case first.Method != http.MethodGet, len(first.Header.Values(usernameHeader)) > 0:
+				return http.ErrUseLastResponse // it holds a secret, and goes nowhere else
+			case request.URL.Scheme != "https":
+				return fmt.Errorf("redirected to %s, which is not https", printable(request.URL.Redacted()))
+			case len(via) > maxRedirects:
+				return errors.New("redirected too often")
+			}
+			return nil
+		},
+	}
+}
+
+// transport bounds answers, and notes how far apart the clocks are.
+type transport struct {
+	base http.RoundTripper
+	skew *atomic.Int64
+	now  func() time.Time
+}
+
+func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	request = request.Clone(request.Context())
+	request.Header.Set("User-Agent", "pinniped")
+	response, err := t.base.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
+		t.skew.Store(int64(t.now().Sub(date)))
+	}
+	response.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(response.Body, maxBody), response.Body}
+	return response, nil
+}
+
+// verify checks an ID token: its signature with the issuer's keys of this moment, its issuer, its audience, its times.
+func (p *provider) verify(ctx context.Context, raw, audience string) (*sessioncache.IDToken, *oidc.IDToken, error) {
+	verified, err := p.oidc.Verifier(&oidc.Config{
+		ClientID: audience, SkipExpiryCheck: true, // checked below, with some leeway
+	}).Verify(p.context(ctx), raw)
+	if err != nil {
+		if _, ok := errors.AsType[*url.Error](err); ok {
+			return nil, nil, fmt.Errorf("fetching the keys of issuer %q: %w", p.login.Issuer, p.login.explain(err))
+		}
+		return nil, nil, withHint(fmt.Errorf("verifying the ID token: %s", printable(strings.TrimPrefix(err.Error(), "oidc: "))),
+			"the issuer gave a token that does not fit: tell its administrator")
+	}
+	var claims map[string]any
+	if err := verified.Claims(&claims); err != nil {
+		return nil, nil, fmt.Errorf("decoding the ID token: %w", err)
+	}
+	if expired := p.login.now().Sub(verified.Expiry); expired > clockLeeway {
+		return nil, nil, p.clockHint(fmt.Errorf("verifying the ID token: it expired %s ago, at %s", expired.Round(time.Second), verified.Expiry.UTC().Format(time.RFC3339)))
+	}
+	if notBefore, ok := claims["nbf"].(float64); ok {
+		if early := time.Unix(int64(notBefore), 0).Sub(p.login.now()); early > clockLeeway {
+			return nil, nil, p.clockHint(fmt.Errorf("verifying the ID token: it becomes valid in %s only", early.Round(time.Second)))
+		}
+	}
+	return &sessioncache.IDToken{Token: raw, Expiry: metav1.NewTime(verified.Expiry), Claims: claims}, verified, nil
+}
+
+// clockHint says whose clock is probably wrong.
+func (p *provider) clockHint(err error) error {
+	skew := time.Duration(p.skew.Load()).Round(time.Second)
+	switch {
+	case skew > time.Minute:
+		return withHint(err, "this computer's clock is %s ahead of the issuer's: set it right", skew)
+	case skew < -time.Minute:
+		return withHint(err, "this computer's clock is %s behind the issuer's: set it right", -skew)
+	}
+	return withHint(err, "the issuer gave a token that is not valid now: tell its administrator")
+}
+
+// accept turns the answer of the token endpoint into tokens for the cache. nonce is empty where the flow has none;
+// before is the session that was refreshed, or nil.
+func (p *provider) accept(ctx context.Context, token *oauth2.Token, nonce string, before *sessioncache.Tokens) (*sessioncache.Tokens, error) {
+	tokens := &sessioncache.Tokens{}
+	if token.AccessToken != "" {
+		tokens.Access = &sessioncache.AccessToken{Token: token.AccessToken, Type: token.TokenType, Expiry: metav1.NewTime(token.Expiry)}
+	}
+	if token.RefreshToken != "" {
+		tokens.Refresh = &sessioncache.RefreshToken{Token: token.RefreshToken}
+	}
+	raw, _ := token.Extra("id_token").(string)
+	if raw == "" {
+		switch {
+		case before == nil:
+			return nil, withHint(errors.New("the issuer gave no ID token"), "is \"openid\" one of the scopes (--scopes)?")
+		case !p.login.needsExchange(before):
+			return nil, &refusal{code: "no ID token", description: "the refresh gave none"}
+		}
+		tokens.ID = before.ID // which says who this is; the access token is what counts
+		return tokens, nil
+	}
+	id, verified, err := p.verify(ctx, raw, p.login.ClientID)
+	if err != nil {
+		return nil, err
+	}
+	if nonce != "" && verified.Nonce != nonce {
+		return nil, withHint(errors.New("verifying the ID token: its nonce is not the one of this login"),
+			"it may come from another login, or from an attacker: run the command again")
+	}
+	if verified.AccessTokenHash != "" && token.AccessToken != "" {
+		if err := verified.VerifyAccessToken(token.AccessToken); err != nil {
+			return nil, errors.New("verifying the ID token: its at_hash does not fit the access token")
+		}
+	}
+	if before != nil && before.ID != nil {
+		if subject, ok := before.ID.Claims["sub"].(string); ok && subject != verified.Subject {
+			return nil, &refusal{code: "another user", description: "the refresh gave a token of another subject than the login"}
+		}
+	}
+	tokens.ID = id
+	return tokens, nil
+}
+
+// names reports whether the audience of an ID token is exactly the one given.
+func names(id *sessioncache.IDToken, audience string) bool {
+	switch aud := id.Claims["aud"].(type) {
+	case string:
+		return aud == audience
+	case []any:
+		return len(aud) == 1 && aud[0] == audience
+	}
+	return false
+}
+
+// User returns the name to call the user by: the best of the ID token's claims.
+func userOf(claims map[string]any) string {
+	for _, claim := range []string{"username", "preferred_username", "email", "name", "sub"} {
+		if name, ok := claims[claim].(string); ok && name != "" {
+			return printable(name)
+		}
+	}
+	return ""
+}
+
+func sorted(scopes []string) []string {
+	scopes = slices.Clone(scopes)
+	slices.Sort(scopes)
+	return scopes
+}

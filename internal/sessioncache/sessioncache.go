@@ -1,0 +1,185 @@
+// Package sessioncache keeps the tokens of OpenID Connect logins in a file, so that people log in once a day and not
+// with every kubectl command.
+//
+// The file is the one that Pinniped's own CLI uses, in the same format: both can share it. A cache never fails a login:
+// what cannot be read is a miss.
+package sessioncache
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cachefile"
+)
+
+const (
+	// unusedLifetime is how long a session stays in the file that no login uses.
+	unusedLifetime = 90 * 24 * time.Hour
+	// touchInterval is how old the time of last use may get before it is written again: a login that finds all it needs
+	// writes nothing.
+	touchInterval = 24 * time.Hour
+)
+
+// Key says which session a login uses.
+type Key struct {
+	Issuer   string   `json:"issuer"`
+	ClientID string   `json:"clientID"`
+	Scopes   []string `json:"scopes"` // sorted
+	// RedirectURI has the port that was asked for, and not the one that the login got.
+	RedirectURI string `json:"redirect_uri"`
+	// UpstreamProviderName is the name of a Supervisor's identity provider.
+	UpstreamProviderName string `json:"upstream_provider_name,omitempty"`
+}
+
+func (k *Key) equal(other *Key) bool {
+	return k.Issuer == other.Issuer && k.ClientID == other.ClientID && slices.Equal(k.Scopes, other.Scopes) &&
+		k.RedirectURI == other.RedirectURI && k.UpstreamProviderName == other.UpstreamProviderName
+}
+
+// Tokens are what the issuer gave. Each may be missing.
+type Tokens struct {
+	Access  *AccessToken  `json:"access,omitempty"`
+	Refresh *RefreshToken `json:"refresh,omitempty"`
+	ID      *IDToken      `json:"id,omitempty"`
+}
+
+// AccessToken is for the issuer's own endpoints.
+type AccessToken struct {
+	Token  string      `json:"token"`
+	Type   string      `json:"type,omitempty"`
+	Expiry metav1.Time `json:"expiryTimestamp"`
+}
+
+// RefreshToken gets new tokens without a login.
+type RefreshToken struct {
+	Token string `json:"token"`
+}
+
+// IDToken says who logged in. It has been verified before it came into the cache.
+type IDToken struct {
+	Token  string         `json:"token"`
+	Expiry metav1.Time    `json:"expiryTimestamp"`
+	Claims map[string]any `json:"claims,omitempty"`
+}
+
+// Session is one entry of the file.
+type Session struct {
+	Key               Key         `json:"key"`
+	CreationTimestamp metav1.Time `json:"creationTimestamp"`
+	LastUsedTimestamp metav1.Time `json:"lastUsedTimestamp"`
+	Tokens            Tokens      `json:"tokens"`
+}
+
+type file struct {
+	metav1.TypeMeta `json:",inline"`
+	Sessions        []Session `json:"sessions"`
+}
+
+// Cache is a session file. One with an empty path keeps nothing.
+// It is safe for concurrent use by goroutines and by processes.
+type Cache struct {
+	// Path of the file. It and its directory are made when they are needed.
+	Path string
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// Get returns the session kept under key, or nil. It takes no lock, and writes nothing unless the time of last use is
+// more than a day old.
+func (c *Cache) Get(ctx context.Context, key Key) *Tokens {
+	if c.Path == "" {
+		return nil
+	}
+	for _, s := range c.read().Sessions {
+		if !s.Key.equal(&key) {
+			continue
+		}
+		if c.Now().Sub(s.LastUsedTimestamp.Time) > touchInterval {
+			_ = c.put(ctx, key, s.Tokens, s.CreationTimestamp) // the tokens are as good when it fails
+		}
+		return &s.Tokens
+	}
+	return nil
+}
+
+// Put keeps tokens under key, and drops sessions that no login used for long.
+func (c *Cache) Put(ctx context.Context, key Key, tokens Tokens) error {
+	return c.put(ctx, key, tokens, metav1.NewTime(c.Now()))
+}
+
+func (c *Cache) put(ctx context.Context, key Key, tokens Tokens, created metav1.Time) error {
+	return c.change(ctx, func(sessions []Session) []Session {
+		sessions = slices.DeleteFunc(sessions, func(s Session) bool { return s.Key.equal(&key) })
+		return append(sessions, Session{
+			Key: key, CreationTimestamp: created, LastUsedTimestamp: metav1.NewTime(c.Now()), Tokens: tokens,
+		})
+	})
+}
+
+// Sessions returns all sessions.
+func (c *Cache) Sessions() []Session {
+	if c.Path == "" {
+		return nil
+	}
+	return c.read().Sessions
+}
+
+// Delete removes the sessions with these keys.
+func (c *Cache) Delete(ctx context.Context, keys ...Key) error {
+	return c.change(ctx, func(sessions []Session) []Session {
+		return slices.DeleteFunc(sessions, func(s Session) bool { return slices.ContainsFunc(keys, s.Key.equalTo) })
+	})
+}
+
+func (k *Key) equalTo(other Key) bool { return k.equal(&other) }
+
+// Alone waits until no other process logs in for key, and keeps others from it until the caller unlocks. What the other
+// process got is then in the cache: a person is asked once, and a refresh token is used once. Without a cache it does
+// nothing.
+func (c *Cache) Alone(ctx context.Context, key Key) (unlock func(), err error) {
+	if c.Path == "" {
+		return func() {}, nil
+	}
+	text, err := json.Marshal(key)
+	if err != nil {
+		return nil, err
+	}
+	hash := sha256.Sum256(text)
+	return c.file().LockFor(ctx, "login-"+hex.EncodeToString(hash[:6]))
+}
+
+func (c *Cache) change(ctx context.Context, change func([]Session) []Session) error {
+	if c.Path == "" {
+		return nil
+	}
+	unlock, err := c.file().Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	cached := c.read()
+	cached.Sessions = change(slices.DeleteFunc(cached.Sessions, func(s Session) bool {
+		return c.Now().Sub(s.LastUsedTimestamp.Time) > unusedLifetime
+	}))
+	slices.SortStableFunc(cached.Sessions, func(a, b Session) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
+	return c.file().Write(cached)
+}
+
+func (c *Cache) file() cachefile.File { return cachefile.File{Path: c.Path, Kind: "SessionCache"} }
+
+// read returns the file's content, or an empty cache if there is no file that we understand.
+func (c *Cache) read() *file {
+	var cached file
+	if !c.file().Read(&cached, &cached.TypeMeta) {
+		return &file{TypeMeta: c.file().TypeMeta(), Sessions: []Session{}}
+	}
+	return &cached
+}
