@@ -1,6 +1,7 @@
 package certs_test
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -49,4 +50,54 @@ func ExampleParseEndpoint() {
 	// Output:
 	// 2001:db8::7 8443 <nil>
 	// endpoint "https://proxy.example.com" is a URL; write HOST or HOST:PORT only
+}
+
+func ExampleTimeline() {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	ca, err := certs.NewCA("Example CA", now, 10*365*24*time.Hour)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	pair, err := ca.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, now, 90*24*time.Hour)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, event := range certs.Timeline(certs.Input{CertPEM: pair.CertPEM, KeyPEM: pair.KeyPEM, Bundle: ca.CertPEM(), Now: now}) {
+		for _, finding := range event.Findings {
+			fmt.Println(event.At.Format(time.DateOnly), finding.Code, "breaks:", event.Breaks)
+		}
+	}
+	// Output:
+	// 2027-01-20 ExpiresSoon breaks: false
+	// 2027-02-10 ExpiresSoon breaks: false
+	// 2027-02-19 Expired breaks: true
+}
+
+func ExampleCheckServed() {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	ca, err := certs.NewCA("Example CA", now, 24*time.Hour)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	pair, err := ca.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, now, time.Hour)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	chain, _ := certs.ParseBundle(pair.CertPEM)
+	findings := certs.CheckServed(
+		certs.Expected{SHA256: certs.Fingerprint(chain[0].Raw), Host: "proxy.example.com", Bundle: ca.CertPEM(), Now: now},
+		[]certs.Served{
+			{Address: "203.0.113.7:443", Chain: chain},
+			{Address: "203.0.113.8:443", Err: errors.New("connection refused")},
+		},
+	)
+	for _, finding := range findings {
+		fmt.Println(finding)
+	}
+	// Output:
+	// EndpointServesOther: 203.0.113.8:443 could not be asked: connection refused
 }

@@ -20,7 +20,7 @@ type change struct {
 }
 
 // edit returns content with the CA bundle of the entries to rotate.
-func edit(content []byte, root *yaml.Node, entries []Entry, to Target) ([]byte, error) {
+func edit(content []byte, root *yaml.Node, entries []planned, to Target) ([]byte, error) {
 	encoded := base64.StdEncoding.EncodeToString(to.CABundle)
 	lines := lineStarts(content)
 	var changes []change
@@ -42,20 +42,16 @@ func edit(content []byte, root *yaml.Node, entries []Entry, to Target) ([]byte, 
 	return result, nil
 }
 
-func entryChange(content []byte, lines []int, root *yaml.Node, entry Entry, encoded string) (change, error) {
+func entryChange(content []byte, lines []int, root *yaml.Node, entry planned, encoded string) (change, error) {
 	item := named(root, entry.Kind+"s", entry.Name)
 	_, body := field(item, entry.Kind)
-	if entry.Kind == "user" {
+	if entry.Kind == kindUser {
 		_, exec := field(body, "exec")
 		_, args := field(exec, "args")
-		if args != nil {
-			for _, arg := range args.Content {
-				if strings.HasPrefix(arg.Value, bundleFlag+"=") {
-					return replace(content, lines, arg, bundleFlag+"="+encoded)
-				}
-			}
+		if args == nil || entry.argument >= len(args.Content) {
+			return change{}, errors.New("finding the arguments of its credential plugin in the file: they are a YAML alias; write them out, or make the kubeconfig anew")
 		}
-		return change{}, fmt.Errorf("finding %s in the file", bundleFlag)
+		return replace(content, lines, args.Content[entry.argument], entry.prefix+encoded)
 	}
 	if _, data := field(body, "certificate-authority-data"); data != nil {
 		return replace(content, lines, data, encoded)

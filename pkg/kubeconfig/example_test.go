@@ -1,11 +1,16 @@
 package kubeconfig_test
 
 import (
+	"bytes"
+	"encoding/base64"
 	"fmt"
 	"os"
+	"time"
 
+	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
@@ -58,4 +63,80 @@ func Example() {
 	//       command: pinniped
 	//       env: []
 	//       provideClusterInfo: true
+}
+
+const userKubeconfig = `apiVersion: v1
+kind: Config
+clusters:
+- name: prod # behind the proxy
+  cluster:
+    server: https://proxy.example.com
+    certificate-authority-data: %[1]s
+users:
+- name: ann
+  user:
+    exec:
+      apiVersion: client.authentication.k8s.io/v1beta1
+      command: pinniped
+      args: [login, static, --concierge-endpoint, "https://proxy.example.com", --concierge-ca-bundle-data, %[1]s]
+contexts: [{name: prod, context: {cluster: prod, user: ann}}]
+current-context: prod
+`
+
+func newBundle(name string) ([]byte, error) {
+	ca, err := certs.NewCA(name, time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 24*time.Hour)
+	if err != nil {
+		return nil, err
+	}
+	return ca.CertPEM(), nil
+}
+
+func ExampleRotate() {
+	before, err := newBundle("the old CA")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	after, err := newBundle("the new CA")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	content := fmt.Sprintf(userKubeconfig, base64.StdEncoding.EncodeToString(before))
+	rotation, err := kubeconfig.Rotate([]byte(content), kubeconfig.Target{
+		Endpoint: kubeconfig.Endpoint{URL: "https://proxy.example.com"},
+		CABundle: after,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, entry := range rotation.Entries {
+		fmt.Printf("%s %q: %s\n", entry.Kind, entry.Name, entry.Outcome)
+	}
+	fmt.Println(string(rotation.Content) == fmt.Sprintf(userKubeconfig, base64.StdEncoding.EncodeToString(after)))
+	// Output:
+	// cluster "prod": rotated
+	// user "ann": rotated
+	// true
+}
+
+func ExampleTrusts() {
+	bundle, err := newBundle("the CA")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	config, err := clientcmd.Load([]byte(fmt.Sprintf(userKubeconfig, base64.StdEncoding.EncodeToString(bundle))))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	endpoint := kubeconfig.Endpoint{URL: "https://proxy.example.com:443", Names: []string{"203.0.113.7"}}
+	for _, place := range kubeconfig.Trusts(config, endpoint) {
+		fmt.Println(place.Where, "verifies", place.Host, "with the CA:", bytes.Equal(place.CABundle, bundle))
+	}
+	// Output:
+	// cluster "prod" verifies proxy.example.com with the CA: true
+	// user "ann" verifies proxy.example.com with the CA: true
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
@@ -17,6 +19,7 @@ func TestFind(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "fleet")
 	for _, path := range []string{
 		"a.yaml", "a.yaml.lock", ".a.yaml.1234.tmp", ".tmp", ".hidden.yaml", "more/b.yaml", "more/notes.tmp", ".git/config", "..data/c.yaml",
+		".kube/config", "../elsewhere/d.yaml",
 	} {
 		path = filepath.Join(folder, path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -24,7 +27,9 @@ func TestFind(t *testing.T) {
 		}
 		write(t, path, "x")
 	}
-	for name, to := range map[string]string{"c.yaml": "..data/c.yaml", "dangling": "nowhere", "loop": ".", "../linked": "fleet"} {
+	for name, to := range map[string]string{
+		"c.yaml": "..data/c.yaml", "dangling": "nowhere", "loop": ".", "../linked": "fleet", "to-a": "a.yaml", "to-folder": "../elsewhere", ".#a.yaml": "ann@host",
+	} {
 		if err := os.Symlink(to, filepath.Join(folder, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -32,12 +37,16 @@ func TestFind(t *testing.T) {
 	in := func(names ...string) []kubeconfig.Found {
 		var files []kubeconfig.Found
 		for _, name := range names {
-			files = append(files, kubeconfig.Found{Path: filepath.Join(folder, name), Link: name == "c.yaml"})
+			found := kubeconfig.Found{Path: filepath.Join(folder, name), Hidden: name == ".git"}
+			if name == "dangling" {
+				found.Err = kubeconfig.ErrDangling
+			}
+			files = append(files, found)
 		}
 		return files
 	}
 	named := func(path string) kubeconfig.Found { return kubeconfig.Found{Path: path, Named: true} }
-	below := in(".hidden.yaml", ".tmp", "a.yaml", "c.yaml", "more/b.yaml", "more/notes.tmp")
+	below := in(".git", ".hidden.yaml", ".kube/config", ".tmp", "a.yaml", "c.yaml", "dangling", "more/b.yaml", "more/notes.tmp", "to-folder/d.yaml")
 	missing, link, file := filepath.Join(folder, "missing"), filepath.Join(folder, "c.yaml"), filepath.Join(folder, "more", "b.yaml")
 	for _, test := range []struct {
 		name  string
@@ -48,6 +57,10 @@ func TestFind(t *testing.T) {
 		{"takes a folder with a slash behind it for the same", []string{folder + "/", folder}, below},
 		{"has a file that is named and found once", []string{file, filepath.Join(folder, "more")}, append([]kubeconfig.Found{named(file)}, in("more/notes.tmp")...)},
 		{"goes into a hidden folder that is named", []string{filepath.Join(folder, ".git")}, in(".git/config")},
+		{"goes into it also behind the folder that it is in", []string{folder, filepath.Join(folder, ".git")}, append(slices.Clone(below), in(".git/config")...)},
+		{"has a file and a link to it once", []string{filepath.Join(folder, "to-a"), folder}, append(
+			[]kubeconfig.Found{named(filepath.Join(folder, "to-a"))},
+			slices.DeleteFunc(slices.Clone(below), func(f kubeconfig.Found) bool { return filepath.Base(f.Path) == "a.yaml" })...)},
 		{"keeps what is not there for the caller to find out", []string{missing}, []kubeconfig.Found{named(missing)}},
 		{"takes a link that is named for a file", []string{link}, []kubeconfig.Found{named(link)}},
 		{"finds nothing without paths", nil, nil},
@@ -58,7 +71,7 @@ func TestFind(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
+			if diff := cmp.Diff(test.want, got, cmpopts.EquateErrors()); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})

@@ -2,6 +2,7 @@ package kubeconfig_test
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -21,7 +22,7 @@ func FuzzRotate(f *testing.F) {
 	f.Add([]byte("---\nkind: Config\n---\nkind: Config\n"))
 	f.Add([]byte("\xef\xbb\xbfkind: Config\r\nclusters:\r\n"))
 	trusted := bundle(f)
-	to := kubeconfig.Target{Endpoint: "https://proxy.example.com", CABundle: trusted}
+	to := kubeconfig.Target{Endpoint: kubeconfig.Endpoint{URL: "https://proxy.example.com"}, CABundle: trusted}
 	f.Fuzz(func(t *testing.T, content []byte) {
 		rotation, err := kubeconfig.Rotate(bytes.Clone(content), to)
 		if err != nil {
@@ -64,6 +65,59 @@ func FuzzRotate(f *testing.F) {
 		again, err := kubeconfig.Rotate(rotation.Content, to)
 		if err != nil || again.Changed() || !bytes.Equal(again.Content, rotation.Content) {
 			t.Errorf("want the second rotation to change nothing, got %v, %v", again, err)
+		}
+	})
+}
+
+// FuzzTrusts shows that Rotate changes what Trusts finds: afterwards there is nothing but the new bundle, or the result names the entry as
+// not rotated.
+func FuzzTrusts(f *testing.F) {
+	f.Add([]byte(strings.ReplaceAll(userFile, "${OLD}", oldData)), "10.1.2.3", false)
+	for _, args := range []string{
+		`[login, oidc, --concierge-endpoint, "https://proxy.example.com", --concierge-ca-bundle-data, T0xE]`,
+		`[login, static, --concierge-endpoint, "https://x.example", --concierge-endpoint=https://proxy.example.com, --concierge-ca-bundle-data=T0xE, --concierge-ca-bundle-data, "%"]`,
+		`[login, static, --token, --concierge-endpoint=https://x.example, --concierge-endpoint, "https://proxy.example.com", --concierge-ca-bundle-data]`,
+		`[a, --, login, --concierge-endpoint=https://proxy.example.com, --, --concierge-ca-bundle-data=T0xE]`,
+		`[-c, "pinniped login static --concierge-endpoint=https://proxy.example.com --concierge-ca-bundle-data=T0xE"]`,
+		"[exchange-credential]\n    env: [{name: PINNIPED_K8S_API_ENDPOINT, value: 'https://proxy.example.com'}, {name: PINNIPED_CA_BUNDLE, value: x}]",
+	} {
+		f.Add([]byte("kind: Config\nusers:\n- name: a\n  user:\n   exec:\n    command: pinniped\n    args: "+args+"\n"), "*.example.com", true)
+	}
+	f.Add([]byte("clusters:\n- name: a\n  cluster: {server: https://10.1.2.3, certificate-authority-data: T0xE, certificate-authority: /x}\n"), "10.1.2.3", true)
+	f.Add([]byte("clusters:\n- name: a\n  cluster: {server: https://b.example.com, tls-server-name: proxy.example.com}\n"), "*.example.com", false)
+	trusted := bundle(f)
+	f.Fuzz(func(t *testing.T, content []byte, name string, system bool) {
+		to := kubeconfig.Target{Endpoint: kubeconfig.Endpoint{URL: "https://proxy.example.com", Names: []string{name}}, CABundle: trusted}
+		if system {
+			to.CABundle = nil
+		}
+		rotation, err := kubeconfig.Rotate(content, to)
+		if err != nil {
+			return
+		}
+		config, err := clientcmd.Load(rotation.Content)
+		if err != nil {
+			t.Fatalf("loading what was written: %v\n%s", err, rotation.Content)
+		}
+		outcomes := map[string]kubeconfig.Entry{}
+		for _, entry := range rotation.Entries {
+			outcomes[fmt.Sprintf("%s %q", entry.Kind, entry.Name)] = entry
+		}
+		places := kubeconfig.Trusts(config, to.Endpoint)
+		if len(places) != len(outcomes) {
+			t.Errorf("%d places, and the result names %d", len(places), len(outcomes))
+		}
+		for _, place := range places {
+			entry := outcomes[place.Where]
+			switch {
+			case entry.Outcome == kubeconfig.Skipped && entry.Reason != "":
+			case entry.Outcome == kubeconfig.Rotated || entry.Outcome == kubeconfig.Current:
+				if place.Err != nil || place.Insecure || place.Uncertain || !bytes.Equal(place.CABundle, to.CABundle) {
+					t.Errorf("%s is said to be %s, and is %+v", place.Where, entry.Outcome, place)
+				}
+			default:
+				t.Errorf("%s was found, and the result says %+v", place.Where, entry)
+			}
 		}
 	})
 }

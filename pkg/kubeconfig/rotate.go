@@ -1,13 +1,10 @@
 package kubeconfig
 
 import (
-	"bytes"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"net/url"
+	"regexp"
 	"slices"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -17,20 +14,19 @@ import (
 
 // Target is where clients connect, and what they are to trust there.
 type Target struct {
-	Endpoint string // https://host[:port]
+	Endpoint
 	CABundle []byte // PEM; empty means the system roots
 }
 
 // ErrNotKubeconfig means that a file is something else.
 var ErrNotKubeconfig = errors.New("this is not a kubeconfig")
 
+// ErrDamaged means that a file looks like a kubeconfig and cannot be read as one, with merge markers in it for example. Clients
+// that use it will need the CA bundle when it has been mended.
+var ErrDamaged = errors.New("this looks like a kubeconfig, but cannot be read")
+
 // maxSize bounds what is parsed: a kubeconfig of a thousand clusters has a tenth of it.
 const maxSize = 32 << 20
-
-const (
-	endpointFlag = "--concierge-endpoint"
-	bundleFlag   = "--concierge-ca-bundle-data"
-)
 
 // Outcome is what Rotate did with one entry.
 type Outcome string
@@ -62,11 +58,11 @@ func (r *Rotation) Changed() bool {
 }
 
 // Rotate puts the target's CA bundle into all that leads to the target's endpoint: clusters with that server, and users
-// whose credential plugin is "pinniped login" with that --concierge-endpoint. Everything else stays as it is, comments
-// and the order of the file included; before the result is returned, it is read again and compared, and a difference
-// anywhere else is an error.
+// whose credential plugin is "pinniped login" with that --concierge-endpoint. These are the places that Trusts returns, and each of them
+// is an entry of the result. Everything else stays as it is, comments and the order of the file included; before the result is
+// returned, it is read again and compared, and a difference anywhere else is an error.
 //
-// What is not a kubeconfig gives ErrNotKubeconfig.
+// What is not a kubeconfig gives ErrNotKubeconfig, one that cannot be read ErrDamaged.
 func Rotate(content []byte, to Target) (*Rotation, error) {
 	if len(to.CABundle) > 0 {
 		if _, err := CountCertificates(to.CABundle); err != nil {
@@ -79,10 +75,13 @@ func Rotate(content []byte, to Target) (*Rotation, error) {
 	}
 	before, err := clientcmd.Load(content)
 	if err != nil {
-		return nil, fmt.Errorf("parsing: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	wanted, entries := rotateConfig(before, to)
-	rotation := &Rotation{Content: content, Entries: entries}
+	rotation := &Rotation{Content: content}
+	for _, entry := range entries {
+		rotation.Entries = append(rotation.Entries, entry.Entry)
+	}
 	if !rotation.Changed() {
 		return rotation, nil
 	}
@@ -107,9 +106,15 @@ func parse(content []byte) (*yaml.Node, error) {
 	}
 	var document yaml.Node
 	if err := yaml.Unmarshal(content, &document); err != nil {
+		if looksLikeKubeconfig(content) {
+			return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
 		return nil, fmt.Errorf("%w: %w", ErrNotKubeconfig, err)
 	}
 	if len(document.Content) != 1 || document.Content[0].Kind != yaml.MappingNode {
+		if looksLikeKubeconfig(content) {
+			return nil, ErrDamaged
+		}
 		return nil, ErrNotKubeconfig
 	}
 	root := document.Content[0]
@@ -122,53 +127,32 @@ func parse(content []byte) (*yaml.Node, error) {
 }
 
 // rotateConfig returns what the kubeconfig must say in the end, and what has to be done for it.
-func rotateConfig(before *clientcmdapi.Config, to Target) (*clientcmdapi.Config, []Entry) {
+func rotateConfig(before *clientcmdapi.Config, to Target) (*clientcmdapi.Config, []planned) {
 	after := before.DeepCopy()
-	var entries []Entry
-	for _, name := range names(after.Clusters) {
-		cluster := after.Clusters[name]
-		if !SameEndpoint(cluster.Server, to.Endpoint) {
-			continue
-		}
-		entry := Entry{Kind: "cluster", Name: name, Outcome: Rotated}
-		switch {
-		case cluster.InsecureSkipTLSVerify:
-			entry.Outcome, entry.Reason = Skipped, "it has insecure-skip-tls-verify"
-		case bytes.Equal(cluster.CertificateAuthorityData, to.CABundle) && (len(to.CABundle) > 0 || cluster.CertificateAuthority == ""):
-			entry.Outcome = Current
-		case len(cluster.CertificateAuthorityData) == 0 && cluster.CertificateAuthority != "":
-			entry.Outcome, entry.Reason = Skipped, fmt.Sprintf("it takes its CA bundle from the file %q, which may be others' as well", cluster.CertificateAuthority)
-		default:
-			cluster.CertificateAuthorityData = nilIfEmpty(to.CABundle)
-		}
-		entries = append(entries, entry)
-	}
-	encoded := base64.StdEncoding.EncodeToString(to.CABundle)
-	for _, name := range names(after.AuthInfos) {
-		exec := after.AuthInfos[name].Exec
-		if exec == nil || !logsInAt(exec.Args, to.Endpoint) {
-			continue
-		}
-		entry := Entry{Kind: "user", Name: name, Outcome: Current}
-		bundle := slices.IndexFunc(exec.Args, func(arg string) bool { return strings.HasPrefix(arg, bundleFlag+"=") })
-		switch {
-		case bundle < 0:
-			entry.Outcome, entry.Reason = Skipped, "its credential plugin has no "+bundleFlag+"=; make the kubeconfig anew"
-		case exec.Args[bundle] != bundleFlag+"="+encoded:
-			entry.Outcome = Rotated
-			exec.Args[bundle] = bundleFlag + "=" + encoded
-		}
-		entries = append(entries, entry)
+	var entries []planned
+	for _, one := range places(before, to.Endpoint) {
+		entries = append(entries, one.plan(after, to.CABundle))
 	}
 	return after, entries
 }
 
-// logsInAt reports whether args are of "pinniped login" at an endpoint.
-func logsInAt(args []string, endpoint string) bool {
-	return len(args) > 0 && args[0] == "login" && slices.ContainsFunc(args, func(arg string) bool {
-		value, ok := strings.CutPrefix(arg, endpointFlag+"=")
-		return ok && SameEndpoint(value, endpoint)
-	})
+// parts are what a kubeconfig has at the beginning of a line, or in JSON behind other parts. foreign is what shows that a file with them is a
+// text about kubeconfigs, a script that writes one, or a template for one.
+var (
+	parts   = regexp.MustCompile(`(?m)(?:^|[{,])\s*"?(clusters|contexts|users|current-context)"?\s*:`)
+	foreign = regexp.MustCompile("(?m)\\A#!|^\\s*```|\\{\\{")
+)
+
+// looksLikeKubeconfig says whether a file that cannot be read as YAML may have been a kubeconfig: it has two of the parts.
+func looksLikeKubeconfig(content []byte) bool {
+	if foreign.Match(content) {
+		return false
+	}
+	seen := map[string]bool{}
+	for _, match := range parts.FindAllSubmatch(content, -1) {
+		seen[string(match[1])] = true
+	}
+	return len(seen) > 1
 }
 
 func nilIfEmpty(bundle []byte) []byte {
@@ -176,23 +160,4 @@ func nilIfEmpty(bundle []byte) []byte {
 		return nil
 	}
 	return bundle
-}
-
-// SameEndpoint compares two URLs as a client would connect to them.
-func SameEndpoint(a, b string) bool {
-	first, ok := canonicalEndpoint(a)
-	second, alsoOK := canonicalEndpoint(b)
-	return ok && alsoOK && first == second
-}
-
-func canonicalEndpoint(text string) (string, bool) {
-	u, err := url.Parse(strings.TrimSpace(text))
-	if err != nil || !strings.EqualFold(u.Scheme, "https") || u.Host == "" {
-		return "", false
-	}
-	port := u.Port()
-	if port == "" {
-		port = "443"
-	}
-	return strings.TrimSuffix(strings.ToLower(u.Hostname()), ".") + " " + port + strings.TrimSuffix(u.Path, "/"), true
 }

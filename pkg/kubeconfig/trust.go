@@ -1,17 +1,23 @@
 package kubeconfig
 
 import (
-	"encoding/base64"
 	"fmt"
-	"strings"
+	"os"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // Trust is one place in a kubeconfig that leads to an endpoint, and what the endpoint is verified with there.
 type Trust struct {
-	// Where names the place: a cluster, or the user whose login plugin goes there.
+	// Where names the place: a cluster, or the user whose credential plugin goes there.
 	Where string
+	// Kind is "cluster" or "user", and Name the name of that entry in the kubeconfig.
+	Kind, Name string
+	// Host is the name that the server's certificate must cover.
+	Host string
+	// Uncertain is true when it is not known whether the place leads to the endpoint: a wildcard of the certificate covers its name, and
+	// other servers may have such a name as well.
+	Uncertain bool
 	// CABundle is PEM; when it is empty, the system roots count.
 	CABundle []byte
 	// Insecure is true when nothing is verified there at all.
@@ -20,45 +26,22 @@ type Trust struct {
 	Err error
 }
 
-// Trusts returns every place of config that leads to endpoint, an https URL, in the order of their names. Files that config
-// refers to are read; their paths must be absolute, or relative to the working directory.
-func Trusts(config *clientcmdapi.Config, endpoint string) []Trust {
+// Trusts returns every place of config that leads to endpoint: clusters with its address, and users whose credential plugin is a "pinniped
+// login" that goes there, in the order of their names. Rotate changes exactly these. Files that config refers to are read; their
+// paths must be absolute, or relative to the working directory.
+func Trusts(config *clientcmdapi.Config, endpoint Endpoint) []Trust {
 	var found []Trust
-	for _, name := range names(config.Clusters) {
-		cluster := config.Clusters[name]
-		if cluster == nil || !SameEndpoint(cluster.Server, endpoint) {
-			continue
+	for _, one := range places(config, endpoint) {
+		trust := Trust{
+			Where: fmt.Sprintf("%s %q", one.kind, one.name), Kind: one.kind, Name: one.name, Host: one.host,
+			Uncertain: one.lead == perhapsHere, CABundle: one.bundle, Insecure: one.insecure, Err: one.err,
 		}
-		source := Source{ClusterName: name, Cluster: cluster}
-		bundle, err := source.CABundle()
-		found = append(found, Trust{Where: fmt.Sprintf("cluster %q", name), CABundle: bundle, Insecure: cluster.InsecureSkipTLSVerify, Err: err})
-	}
-	for _, name := range names(config.AuthInfos) {
-		user := config.AuthInfos[name]
-		if user == nil || user.Exec == nil {
-			continue
-		}
-		if at, ok := argument(user.Exec.Args, endpointFlag); !ok || !SameEndpoint(at, endpoint) {
-			continue
-		}
-		trust := Trust{Where: fmt.Sprintf("user %q", name)}
-		data, _ := argument(user.Exec.Args, bundleFlag)
-		if trust.CABundle, trust.Err = base64.StdEncoding.DecodeString(data); trust.Err != nil {
-			trust.Err = fmt.Errorf("decoding %s: %w", bundleFlag, trust.Err)
+		if one.file != "" {
+			if trust.CABundle, trust.Err = os.ReadFile(one.file); trust.Err != nil {
+				trust.Err = fmt.Errorf("reading the CA bundle of %s: %w", trust.Where, trust.Err)
+			}
 		}
 		found = append(found, trust)
 	}
 	return found
-}
-
-// argument returns the value of a flag, written as one argument or as two; the last one counts.
-func argument(args []string, flag string) (value string, found bool) {
-	for i, arg := range args {
-		if text, ok := strings.CutPrefix(arg, flag+"="); ok {
-			value, found = text, true
-		} else if arg == flag && i+1 < len(args) {
-			value, found = args[i+1], true
-		}
-	}
-	return value, found
 }

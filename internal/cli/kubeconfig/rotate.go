@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -27,6 +29,8 @@ import (
 // Discoverer reads what the command needs from a cluster.
 type Discoverer interface {
 	CredentialIssuer(ctx context.Context, name string) (*configv1alpha1.CredentialIssuer, error)
+	Service(ctx context.Context, namespace, name string) (*corev1.Service, error)
+	AgentNamespace(ctx context.Context) (string, error)
 }
 
 // RotateOptions is everything `pinniped kubeconfig rotate` needs; a test fills it directly.
@@ -39,6 +43,8 @@ type RotateOptions struct {
 	Suffix           string
 	// Connect loads the kubeconfig and returns a client. It contacts nothing.
 	Connect func(factory.ClusterFlags, string) (Discoverer, error)
+	// Resolve returns the addresses of a host.
+	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 
 	Paths          []string // files and folders
 	Endpoint       string   // replaces the advertised one
@@ -54,7 +60,7 @@ type RotateOptions struct {
 
 func newRotateCommand(f *factory.Factory) *cobra.Command {
 	o := &RotateOptions{
-		IOStreams: f.IOStreams, Progress: f.Progress, LockTimeout: 5 * time.Second,
+		IOStreams: f.IOStreams, Progress: f.Progress, LockTimeout: 5 * time.Second, Resolve: endpoint.Resolve,
 		Connect: func(flags factory.ClusterFlags, suffix string) (Discoverer, error) {
 			cluster, err := f.Cluster(flags)
 			if err != nil {
@@ -66,15 +72,20 @@ func newRotateCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate FILE|FOLDER...",
 		Short: "Put the CA bundle that a cluster advertises into existing kubeconfigs",
-		Long: `Put the CA bundle that a cluster advertises now into existing kubeconfigs: into every cluster whose server is the advertised endpoint,
-and into every "pinniped login" that goes there. Nothing else in the files changes, comments and layout included.
+		Long: `Put the CA bundle that a cluster advertises now into existing kubeconfigs: into every cluster whose server is the impersonation proxy, and
+into every "pinniped login" that goes there. Nothing else in the files changes, comments and layout included.
+
+What leads to the proxy is known by its names and addresses: the advertised endpoint, the names that the certificate in service covers, and
+those of the Service in front of it. A name that only a wildcard of the certificate covers must resolve to the same addresses. With
+--endpoint, that address alone counts.
 
 The advertised bundle is read with an administrator's kubeconfig (--kubeconfig). With --endpoint and --ca-bundle no cluster is asked.
 Before any file is touched, the bundle must verify the certificate that the endpoint presents.
 
-A FOLDER stands for all kubeconfigs in it and in the folders below; other files there are left alone. Each file is replaced as a whole
-or not at all, under the lock that kubectl uses, and keeps its permissions and owner. A file that cannot be rotated does not keep the
-others from it.
+A FOLDER stands for all kubeconfigs in it and in the folders below; other files there are left alone. Symbolic links are followed, and what
+several lead to is done once. Folders whose name begins with a dot are left out, which is said, except .kube. Each file is replaced
+as a whole or not at all, under the lock that kubectl uses, and keeps its permissions and owner. A file that cannot be rotated, as
+merge markers are in it for example, does not keep the others from it.
 
 Exit codes: 0 every file that leads to the endpoint has the bundle (or would have, with --dry-run), 1 a file failed or the endpoint
 cannot be reached, 2 wrong usage, 3 the bundle does not verify what the endpoint presents, 4 not permitted by the cluster, 124 timed
@@ -151,9 +162,8 @@ func (o *RotateOptions) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	result := &Result{Endpoint: target.Endpoint, CABundle: fingerprints(target.CABundle), DryRun: o.DryRun, Files: []File{}}
-	// What links in a folder lead to may belong to somebody else; whoever means it names the link, or what it leads to.
-	files = slices.DeleteFunc(files, func(file kubeconfig.Found) bool { return file.Link })
+	result := &Result{Endpoint: target.URL, CABundle: fingerprints(target.CABundle), DryRun: o.DryRun, Files: []File{}}
+	files = o.withoutHidden(files)
 	for _, file := range files {
 		if err := ctx.Err(); err != nil {
 			return errors.Join(o.print(result), fmt.Errorf("rotating kubeconfigs: %d of %d are left: %w", len(files)-len(result.Files), len(files), err))
@@ -170,7 +180,7 @@ func (o *RotateOptions) Run(ctx context.Context) error {
 
 // target returns where clients connect, and what they must trust there.
 func (o *RotateOptions) target(ctx context.Context) (kubeconfig.Target, error) {
-	target := kubeconfig.Target{Endpoint: o.Endpoint}
+	target := kubeconfig.Target{Endpoint: kubeconfig.Endpoint{URL: o.Endpoint}}
 	if o.Endpoint == "" || o.CABundle == "" {
 		client, err := o.Connect(o.Cluster, o.Suffix)
 		if err != nil {
@@ -189,8 +199,10 @@ func (o *RotateOptions) target(ctx context.Context) (kubeconfig.Target, error) {
 			return target, err
 		}
 		target.CABundle = frontend.CABundle
-		if target.Endpoint == "" {
-			target.Endpoint = frontend.Endpoint
+		if o.Endpoint == "" {
+			if target.Endpoint, err = o.names(ctx, client, issuer, frontend.Endpoint); err != nil {
+				return target, err
+			}
 		}
 	}
 	if o.CABundle != "" {
@@ -209,8 +221,34 @@ func (o *RotateOptions) target(ctx context.Context) (kubeconfig.Target, error) {
 			members = fmt.Sprintf("%d certificates", count)
 		}
 	}
-	o.progress.Info("Endpoint %s, CA bundle: %s", target.Endpoint, members)
+	o.progress.Info("Endpoint %s, CA bundle: %s", target.URL, members)
 	return target, nil
+}
+
+// names returns the endpoint under all of its names, and warns of those that could not be found out.
+func (o *RotateOptions) names(ctx context.Context, client Discoverer, issuer *configv1alpha1.CredentialIssuer, url string) (kubeconfig.Endpoint, error) {
+	service, missing, err := discovery.FindService(ctx, client, issuer, "")
+	switch {
+	case errors.Is(err, discovery.ErrForbidden):
+		o.progress.Warn("reading the Service in front of the impersonation proxy: %v; kubeconfigs that use one of its addresses are not found", err)
+	case err != nil:
+		return kubeconfig.Endpoint{}, fmt.Errorf("reading the Service in front of the impersonation proxy: %w", err)
+	case missing != "":
+		o.progress.Warn("%s: kubeconfigs that use one of them are not found", missing)
+	}
+	all := discovery.Endpoint(issuer, service, url)
+	all.SameServer = endpoint.SameServer(ctx, o.Resolve, url)
+	return all, nil
+}
+
+// withoutHidden leaves out folders that were not looked into, and says so.
+func (o *RotateOptions) withoutHidden(files []kubeconfig.Found) []kubeconfig.Found {
+	return slices.DeleteFunc(files, func(file kubeconfig.Found) bool {
+		if file.Hidden {
+			o.progress.Info("Did not look into %q, whose name begins with a dot: name it if kubeconfigs are there", file.Path)
+		}
+		return file.Hidden
+	})
 }
 
 func fingerprints(bundle []byte) []string {
@@ -231,13 +269,13 @@ func (o *RotateOptions) readBundle() ([]byte, error) {
 
 // tryTarget connects as the rotated kubeconfigs will.
 func (o *RotateOptions) tryTarget(ctx context.Context, target kubeconfig.Target) error {
-	client, err := endpoint.NewClient(&clientcmdapi.Cluster{Server: target.Endpoint}, target.CABundle)
+	client, err := endpoint.NewClient(&clientcmdapi.Cluster{Server: target.URL}, target.CABundle)
 	if err != nil {
 		return err
 	}
 	defer client.CloseIdleConnections()
-	if err := endpoint.Try(ctx, client, target.Endpoint); err != nil {
-		err = fmt.Errorf("connecting to %q with the CA bundle: %w", target.Endpoint, err)
+	if err := endpoint.Try(ctx, client, target.URL); err != nil {
+		err = fmt.Errorf("connecting to %q with the CA bundle: %w", target.URL, err)
 		if ctx.Err() == nil && endpoint.Certain(err) {
 			return ui.WithExitCode(endpoint.Explain(err), ui.ExitRefused)
 		}
@@ -250,7 +288,11 @@ func (o *RotateOptions) tryTarget(ctx context.Context, target kubeconfig.Target)
 // rotate does one file. It reports false for a file of a folder that is no kubeconfig.
 func (o *RotateOptions) rotate(ctx context.Context, file kubeconfig.Found, target kubeconfig.Target) (File, bool) {
 	result := File{Path: file.Path}
-	if file.Err != nil {
+	switch {
+	case errors.Is(file.Err, kubeconfig.ErrDangling): // what is not there cannot be used either
+		result.Outcome, result.Error = string(kubeconfig.Skipped), file.Err.Error()
+		return result, true
+	case file.Err != nil:
 		return result.failed(file.Err), true
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.LockTimeout)

@@ -29,7 +29,7 @@ type Grant struct {
 func (g *Grant) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&g.To, "to", "", "the agent's namespace, which is to use the Secret (default: as --namespace)")
-	flags.StringVar(&g.ServiceAccount, "service-account", "", "the agent's service account (default: named as the installation, "+session.DefaultAppName+")")
+	flags.StringVar(&g.ServiceAccount, "service-account", "", "the agent's service account (default: named as the installation, "+discovery.DefaultAppName+")")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"to": cobra.NoFileCompletions, "service-account": cobra.NoFileCompletions,
 	})
@@ -68,7 +68,7 @@ func (g *Grant) agent(ctx context.Context, s *session.Session) (types.Namespaced
 	account := types.NamespacedName{Namespace: cmp.Or(g.To, s.Namespace), Name: g.ServiceAccount}
 	if account.Namespace == "" {
 		var err error
-		if account.Namespace, err = session.FindNamespace(ctx, s.Cluster, ""); err != nil {
+		if account.Namespace, err = session.FindNamespace(ctx, s.Cluster, "", s.CredentialIssuer); err != nil {
 			return account, err
 		}
 	}
@@ -76,13 +76,13 @@ func (g *Grant) agent(ctx context.Context, s *session.Session) (types.Namespaced
 		issuer, err := s.Cluster.CredentialIssuer(ctx, s.CredentialIssuer)
 		switch {
 		case err == nil:
-			account.Name = session.AppName(issuer)
+			account.Name = discovery.AppName(issuer.Name)
 		case errors.Is(err, discovery.ErrUnreachable), errors.Is(err, discovery.ErrUnauthorized), ctx.Err() != nil:
 			return account, err
 		}
 	}
 	if account.Name == "" {
-		account.Name = session.AppNameOf(s.CredentialIssuer) // an owner may not be permitted to look
+		account.Name = discovery.AppName(s.CredentialIssuer) // an owner may not be permitted to look
 	}
 	return account, nil
 }

@@ -12,8 +12,8 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -60,7 +60,8 @@ func (o *Options) old(ctx context.Context, issuer *configv1alpha1.CredentialIssu
 		return ui.WithHint(fmt.Errorf("CredentialIssuer %q does not advertise the impersonation proxy, so that there is nothing to rotate", issuer.Name),
 			`see why: kubectl get credentialissuer %s -o yaml; a first certificate is put in front with "pinniped ip-tls set"`, issuer.Name)
 	}
-	r.OldSecret = session.AppName(issuer) + "-impersonation-proxy-tls-serving-certificate"
+	objects, _ := discovery.Objects(issuer, o.request.Namespace)
+	r.OldSecret = objects.GeneratedCertificateSecret
 	if r.From != nil {
 		r.OldSecret = r.From.SecretName
 	}

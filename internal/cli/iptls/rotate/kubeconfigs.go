@@ -6,13 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
@@ -34,20 +30,21 @@ func (o *Options) kubeconfigs(ctx context.Context, issuer *configv1alpha1.Creden
 	if info == nil {
 		return false, errors.New("no endpoint is advertised, so that kubeconfigs cannot be compared with it")
 	}
-	files, err := kubeconfig.Find(ctx, o.Kubeconfigs)
+	endpoint, missing, err := o.Session.Endpoint(ctx, issuer, o.request.Namespace, info.Endpoint)
 	if err != nil {
 		return false, err
 	}
+	if missing != "" {
+		o.Session.Progress.Warn("%s", missing)
+	}
+	files, err := o.Session.ReadKubeconfigs(ctx, o.Kubeconfigs)
+	if err != nil {
+		return false, fmt.Errorf("reading --kubeconfigs: %w", err)
+	}
 	good, bad := 0, 0
 	for _, file := range files {
-		one, err := o.trusts(file, info.Endpoint, r, chain)
-		if err != nil {
-			return false, err
-		}
-		if one == nil {
-			continue
-		}
-		result.Kubeconfigs = append(result.Kubeconfigs, *one)
+		one := judgeKubeconfig(file, endpoint, r, chain, o.Session.Now())
+		result.Kubeconfigs = append(result.Kubeconfigs, one)
 		switch {
 		case one.Elsewhere:
 		case one.Trusts:
@@ -68,30 +65,19 @@ func (o *Options) kubeconfigs(ctx context.Context, issuer *configv1alpha1.Creden
 	return bad == 0 && good > 0, nil
 }
 
-// trusts judges one kubeconfig; nil for a file that is none.
-func (o *Options) trusts(file kubeconfig.Found, endpoint string, r *rotation.Record, chain []byte) (*KubeconfigTrust, error) {
+// judgeKubeconfig says whether everything in a kubeconfig that leads to the endpoint verifies the new certificate.
+func judgeKubeconfig(file session.Kubeconfig, endpoint kubeconfig.Endpoint, r *rotation.Record, chain []byte, now time.Time) KubeconfigTrust {
 	if file.Err != nil {
-		return nil, ui.Usage(fmt.Errorf("reading --kubeconfigs: %w", file.Err))
+		return KubeconfigTrust{File: file.File, Problem: file.Err.Error()}
 	}
-	config, err := session.ReadKubeconfig(file.Path)
-	switch {
-	case err == nil:
-	case file.Named:
-		return nil, ui.Usage(fmt.Errorf("reading kubeconfig %q: %w", file.Path, err))
-	default:
-		return nil, nil // it is something else
-	}
-	return judgeKubeconfig(config, file.Path, endpoint, r, chain, o.Session.Now()), nil
-}
-
-func judgeKubeconfig(config *clientcmdapi.Config, path, endpoint string, r *rotation.Record, chain []byte, now time.Time) *KubeconfigTrust {
-	_ = clientcmd.ResolveLocalPaths(config) // a path that stays as it is cannot be read, which is said
-	one := &KubeconfigTrust{File: path, Trusts: true}
-	places := kubeconfig.Trusts(config, endpoint)
+	one := KubeconfigTrust{File: file.File, Trusts: true}
+	places := kubeconfig.Trusts(file.Config, endpoint)
 	one.Elsewhere = len(places) == 0
 	for _, place := range places {
 		problem := ""
 		switch {
+		case place.Uncertain:
+			problem = fmt.Sprintf("goes to %q, which a wildcard of the certificate covers, and may be another endpoint", place.Host)
 		case place.Insecure:
 		case place.Err != nil:
 			problem = place.Err.Error()

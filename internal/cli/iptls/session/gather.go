@@ -15,15 +15,12 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// How the agent is installed by default.
-const (
-	defaultNamespace = "pinniped-concierge"
-	DefaultAppName   = "pinniped-concierge"
-)
+// defaultNamespace is where the agent is installed by default.
+const defaultNamespace = "pinniped-concierge"
 
-// FindNamespace returns the agent's namespace: the one given, else the one behind the aggregated login API, else the
-// usual one.
-func FindNamespace(ctx context.Context, cluster Cluster, given string) (string, error) {
+// FindNamespace returns the agent's namespace: the one given, else the one behind the aggregated login API, else the one that the agent publishes
+// in the CredentialIssuer called issuer (empty: the only one), else the usual one.
+func FindNamespace(ctx context.Context, cluster Cluster, given, issuer string) (string, error) {
 	if given != "" {
 		return given, nil
 	}
@@ -33,10 +30,12 @@ func FindNamespace(ctx context.Context, cluster Cluster, given string) (string, 
 		return namespace, nil
 	case errors.Is(err, discovery.ErrUnreachable), errors.Is(err, discovery.ErrUnauthorized), ctx.Err() != nil:
 		return "", fmt.Errorf("finding the agent's namespace: %w", err)
-	default:
-		// The agent may run without the aggregated APIs, and not everybody may read APIServices.
-		return defaultNamespace, nil
 	}
+	// The agent may run without the aggregated APIs, and not everybody may read APIServices.
+	if found, err := cluster.CredentialIssuer(ctx, issuer); err == nil && found.Status.Objects != nil {
+		return found.Status.Objects.Namespace, nil
+	}
+	return defaultNamespace, nil
 }
 
 // Gather reads the objects that a request is about. Without a Secret's name, it takes the one that is configured.
@@ -75,8 +74,8 @@ func (s *Session) GatherTarget(ctx context.Context, issuer *configv1alpha1.Crede
 		return nil, err
 	}
 	var err error
-	if st.Service, err = readService(ctx, s.Cluster, issuer, namespace); err != nil {
-		return nil, WithCodes(fmt.Errorf("reading the Service in front of the impersonation proxy: %w", err))
+	if st.Service, err = s.readService(ctx, issuer, namespace); err != nil {
+		return nil, err
 	}
 	s.Stamp(st)
 	s.resolve(ctx, st, wanted)
@@ -119,7 +118,7 @@ func (s *Session) ReadIssuer(ctx context.Context) (*configv1alpha1.CredentialIss
 	issuer, err := s.Cluster.CredentialIssuer(ctx, name)
 	if name == "" && errors.Is(err, discovery.ErrForbidden) {
 		// Who may not list them may still read the one that there usually is.
-		if usual, again := s.Cluster.CredentialIssuer(ctx, DefaultAppName+"-config"); again == nil {
+		if usual, again := s.Cluster.CredentialIssuer(ctx, discovery.DefaultAppName+"-config"); again == nil {
 			issuer, err = usual, nil
 		}
 	}
@@ -145,21 +144,14 @@ func ReadSecret(ctx context.Context, cluster Cluster, namespace, name string) (*
 	return secret, err
 }
 
-// readService reads the Service that the agent makes for the configured type; it is nil when there is none.
-func readService(ctx context.Context, cluster Cluster, issuer *configv1alpha1.CredentialIssuer, namespace string) (*corev1.Service, error) {
-	app := AppName(issuer)
-	var name string
-	switch plan.ServiceType(issuer.Spec.ImpersonationProxy) {
-	case configv1alpha1.ServiceTypeNone:
-		return nil, nil
-	case configv1alpha1.ServiceTypeClusterIP:
-		name = app + "-impersonation-proxy-cluster-ip"
-	default:
-		name = app + "-impersonation-proxy-load-balancer"
+// readService reads the Service that the agent makes for the configured type; it is nil when there is none, which is said.
+func (s *Session) readService(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string) (*corev1.Service, error) {
+	service, missing, err := discovery.FindService(ctx, s.Cluster, issuer, namespace)
+	if err != nil {
+		return nil, WithCodes(fmt.Errorf("reading the Service in front of the impersonation proxy: %w", err))
 	}
-	service, err := cluster.Service(ctx, namespace, name)
-	if errors.Is(err, discovery.ErrNotFound) {
-		return nil, nil
+	if missing != "" {
+		s.Progress.Warn("%s", missing)
 	}
-	return service, err
+	return service, nil
 }

@@ -23,8 +23,9 @@ func (s *Session) GatherGenerated(ctx context.Context, issuer *configv1alpha1.Cr
 
 // GeneratedCA returns the CA that the agent will serve with, as PEM; nil when that is not known.
 func (s *Session) GeneratedCA(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string, now time.Time) ([]byte, error) {
-	name := AppName(issuer) + "-impersonation-proxy-ca-certificate"
-	secret, err := ReadSecret(ctx, s.Cluster, namespace, name)
+	objects, _ := discovery.Objects(issuer, namespace)
+	name := objects.GeneratedCASecret
+	secret, err := ReadSecret(ctx, s.Cluster, objects.Namespace, name)
 	if errors.Is(err, discovery.ErrForbidden) {
 		s.Progress.Info("Secret %q may not be read, so that the agent's CA is not known before it is advertised", name)
 		return nil, nil

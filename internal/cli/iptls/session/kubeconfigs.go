@@ -4,61 +4,67 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// Kubeconfig is a kubeconfig and where it is from.
+// Kubeconfig is a kubeconfig and where it is from, or why it cannot be read.
 type Kubeconfig struct {
 	File   string
 	Config *clientcmdapi.Config
+	Err    error
 }
 
-// maxKubeconfig bounds a file that may be a kubeconfig, in bytes.
-const maxKubeconfig = 4 << 20
-
-// ReadKubeconfigs loads files, and from folders every file below them that is a kubeconfig. No credential plugin runs.
-func ReadKubeconfigs(ctx context.Context, paths []string) ([]Kubeconfig, error) {
+// ReadKubeconfigs loads files, and from folders every file below them that is a kubeconfig, or looks like one and cannot be read. A file that is
+// named must be one. No credential plugin runs.
+func (s *Session) ReadKubeconfigs(ctx context.Context, paths []string) ([]Kubeconfig, error) {
 	files, err := kubeconfig.Find(ctx, paths)
 	if err != nil {
 		return nil, err
 	}
 	var all []Kubeconfig
 	for _, file := range files {
-		if file.Err != nil {
-			return nil, ui.Usage(fmt.Errorf("reading the kubeconfigs: %w", file.Err))
+		if file.Hidden {
+			s.Progress.Info("Did not look into %q, whose name begins with a dot: name it if kubeconfigs are there", file.Path)
+			continue
 		}
-		config, err := ReadKubeconfig(file.Path)
+		one := Kubeconfig{File: file.Path, Err: file.Err}
+		if one.Err == nil {
+			one.Config, one.Err = kubeconfig.Load(file.Path)
+		}
 		switch {
-		case err == nil:
-			all = append(all, Kubeconfig{file.Path, config})
-		case file.Named:
-			return nil, ui.Usage(fmt.Errorf("reading kubeconfig %q: %w", file.Path, err))
+		case one.Err != nil && file.Named:
+			return nil, ui.Usage(one.Err)
+		case errors.Is(one.Err, kubeconfig.ErrNotKubeconfig): // it is something else
+		default:
+			all = append(all, one)
 		}
 	}
 	return all, nil
 }
 
-// ReadKubeconfig loads a file that has at least one cluster. Paths in it become absolute.
-func ReadKubeconfig(path string) (*clientcmdapi.Config, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
+// Endpoint returns the advertised endpoint under all of its names, by which kubeconfigs are known to lead there. missing says which names could
+// not be found out; it is empty otherwise.
+func (s *Session) Endpoint(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace, url string) (
+	all kubeconfig.Endpoint, missing string, err error,
+) {
+	service, missing, err := discovery.FindService(ctx, s.Cluster, issuer, namespace)
+	switch {
+	case errors.Is(err, discovery.ErrForbidden):
+		missing = fmt.Sprintf("reading the Service in front of the impersonation proxy: %v; its addresses are not known", err)
+	case err != nil:
+		return all, "", WithCodes(fmt.Errorf("reading the Service in front of the impersonation proxy: %w", err))
 	}
-	if !info.Mode().IsRegular() || info.Size() > maxKubeconfig {
-		return nil, fmt.Errorf("it is no file of up to %d bytes", maxKubeconfig)
+	if missing != "" {
+		missing += ": kubeconfigs that use one of them are not found"
 	}
-	config, err := clientcmd.LoadFromFile(path)
-	if err != nil {
-		return nil, err
-	}
-	if len(config.Clusters) == 0 {
-		return nil, errors.New("there is no cluster in it")
-	}
-	return config, clientcmd.ResolveLocalPaths(config)
+	all = discovery.Endpoint(issuer, service, url)
+	all.SameServer = endpoint.SameServer(ctx, s.Network.Resolve, url)
+	return all, missing, nil
 }

@@ -17,7 +17,7 @@ import (
 
 // agentAccount is the service account of the agent that a CredentialIssuer belongs to.
 func agentAccount(namespace string, issuer *configv1alpha1.CredentialIssuer) types.NamespacedName {
-	return types.NamespacedName{Namespace: namespace, Name: AppName(issuer)}
+	return types.NamespacedName{Namespace: namespace, Name: discovery.AppName(issuer.Name)}
 }
 
 // mayUse asks whether the agent may use a Secret of another namespace, before the Secret is read: what it returns does not depend on

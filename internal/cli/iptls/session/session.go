@@ -131,7 +131,7 @@ func (s *Session) Open() error {
 
 // Locate fills in the agent's namespace. NAMESPACE/NAME of a Secret becomes NAME when it names that very namespace.
 func (s *Session) Locate(ctx context.Context, req *plan.Request) error {
-	namespace, err := FindNamespace(ctx, s.Cluster, s.Namespace)
+	namespace, err := FindNamespace(ctx, s.Cluster, s.Namespace, s.CredentialIssuer)
 	if err != nil {
 		return err
 	}

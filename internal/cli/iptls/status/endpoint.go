@@ -2,7 +2,6 @@ package status
 
 import (
 	"context"
-	"net/netip"
 	"strings"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
@@ -52,9 +51,4 @@ func (o *Options) lookAtEndpoint(ctx context.Context, l *look) {
 	for _, address := range skipped {
 		l.Addresses = append(l.Addresses, AddressStatus{Address: address, Skipped: true, Problem: "there is no route to it from here"})
 	}
-}
-
-func cutAddress(address string) (netip.Addr, uint16, error) {
-	parsed, err := netip.ParseAddrPort(address)
-	return parsed.Addr().Unmap(), parsed.Port(), err
 }

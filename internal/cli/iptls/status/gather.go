@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
@@ -35,7 +36,7 @@ type look struct {
 
 // gatherStatus reads what may be read, looks at the endpoint, and puts the picture together.
 func (o *Options) gatherStatus(ctx context.Context) (*Result, error) {
-	namespace, err := session.FindNamespace(ctx, o.Session.Cluster, o.Session.Namespace)
+	namespace, err := session.FindNamespace(ctx, o.Session.Cluster, o.Session.Namespace, o.Session.CredentialIssuer)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +59,9 @@ func (o *Options) gatherStatus(ctx context.Context) (*Result, error) {
 		return nil, fmt.Errorf("looking at the endpoint: %w", ctx.Err())
 	}
 	l.certificate()
-	o.judgeKubeconfigs(l)
+	if err := o.judgeKubeconfigs(ctx, namespace, l); err != nil {
+		return nil, err
+	}
 	l.InEffect = len(l.Problems) == 0
 	return l.Result, nil
 }
@@ -212,15 +215,20 @@ func (l *look) certificate() {
 const renewedByAgent = "pinniped-agent"
 
 // judgeKubeconfigs says which kubeconfigs work with what is presented and with what is configured.
-func (o *Options) judgeKubeconfigs(l *look) {
+func (o *Options) judgeKubeconfigs(ctx context.Context, namespace string, l *look) error {
 	if l.view.At.Host == "" || len(o.kubeconfigs) == 0 {
-		return
+		return nil
 	}
-	now := &servedNow{at: l.view.At, configured: l.chain, bundle: l.bundle, now: l.At}
+	at, missing, err := o.Session.Endpoint(ctx, l.issuer, namespace, "https://"+net.JoinHostPort(l.view.At.Host, l.view.At.Port))
+	if err != nil {
+		return err
+	}
+	if missing != "" {
+		l.notKnown("%s", missing)
+	}
+	now := &servedNow{at: at, configured: l.chain, bundle: l.bundle, now: l.At}
 	for _, one := range l.served {
-		if host, _, err := cutAddress(one.Address); err == nil {
-			now.addresses = append(now.addresses, host)
-		}
+		now.at.Names = append(now.at.Names, one.Address)
 		if len(one.Chain) > 0 && !slices.ContainsFunc(now.chains, func(c []*x509.Certificate) bool { return bytes.Equal(c[0].Raw, one.Chain[0].Raw) }) {
 			now.chains = append(now.chains, one.Chain)
 		}
@@ -230,6 +238,7 @@ func (o *Options) judgeKubeconfigs(l *look) {
 	if others > 0 && len(o.KubeconfigsFrom) > 0 {
 		l.notKnown("%d contexts in the kubeconfigs lead elsewhere", others)
 	}
+	return nil
 }
 
 // rotation notes a rotation that is under way.

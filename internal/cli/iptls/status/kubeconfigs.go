@@ -3,13 +3,9 @@ package status
 import (
 	"bytes"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"net/netip"
-	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -19,12 +15,12 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
 // servedNow is what a kubeconfig is judged against.
 type servedNow struct {
-	at         plan.Endpoint
-	addresses  []netip.Addr
+	at         kubeconfig.Endpoint
 	chains     [][]*x509.Certificate // presented now
 	configured []*x509.Certificate   // that will be; nil when it is not known
 	bundle     []byte                // advertised
@@ -35,18 +31,23 @@ type servedNow struct {
 // judgeKubeconfigs looks at every context that leads to the endpoint. others is how many do not.
 func (s *servedNow) judgeKubeconfigs(all []session.Kubeconfig) (judged []KubeconfigStatus, others int) {
 	for _, one := range all {
+		if one.Err != nil {
+			judged = append(judged, KubeconfigStatus{File: one.File, Verdict: kubeconfigNotKnown, Reason: one.Err.Error()})
+			continue
+		}
+		trusts := kubeconfig.Trusts(one.Config, s.at)
 		names := make([]string, 0, len(one.Config.Contexts))
 		for name := range one.Config.Contexts {
 			names = append(names, name)
 		}
 		slices.Sort(names)
 		for _, name := range names {
-			trusts := s.trustsOf(one.Config, one.Config.Contexts[name])
-			if len(trusts) == 0 {
+			of := trustsOf(trusts, one.Config.Contexts[name])
+			if len(of) == 0 {
 				others++
 				continue
 			}
-			judged = append(judged, s.judgeContext(one.File, name, trusts))
+			judged = append(judged, s.judgeContext(one.File, name, of))
 		}
 	}
 	return judged, others
@@ -54,73 +55,22 @@ func (s *servedNow) judgeKubeconfigs(all []session.Kubeconfig) (judged []Kubecon
 
 // trust is one CA bundle in a kubeconfig with which the endpoint is verified.
 type trust struct {
-	what     string
-	host     string // as the kubeconfig has it
-	bundle   []byte // empty: the system roots
-	insecure bool
-	problem  string
+	kubeconfig.Trust
+	what string
 }
 
-// trustsOf returns what a context verifies the endpoint with: kubectl does by the cluster's CA, and our credential plugin by
-// its own arguments.
-func (s *servedNow) trustsOf(config *clientcmdapi.Config, kubeContext *clientcmdapi.Context) []trust {
+// trustsOf returns what a context verifies the endpoint with: kubectl does by the cluster's CA, and the credential plugin by its own arguments.
+func trustsOf(all []kubeconfig.Trust, kubeContext *clientcmdapi.Context) []trust {
 	var trusts []trust
-	if cluster := config.Clusters[kubeContext.Cluster]; cluster != nil && s.leadsHere(cluster.Server) {
-		one := trust{what: "the cluster's CA bundle", host: hostOf(cluster.Server), bundle: cluster.CertificateAuthorityData, insecure: cluster.InsecureSkipTLSVerify}
-		if len(one.bundle) == 0 && cluster.CertificateAuthority != "" {
-			var err error
-			if one.bundle, err = os.ReadFile(cluster.CertificateAuthority); err != nil {
-				one.problem = err.Error()
-			}
+	for _, one := range all {
+		switch {
+		case one.Kind == "cluster" && one.Name == kubeContext.Cluster:
+			trusts = append(trusts, trust{one, "the cluster's CA bundle"})
+		case one.Kind == "user" && one.Name == kubeContext.AuthInfo:
+			trusts = append(trusts, trust{one, "the credential plugin's --concierge-ca-bundle-data"})
 		}
-		if cluster.TLSServerName != "" {
-			one.host = cluster.TLSServerName
-		}
-		trusts = append(trusts, one)
-	}
-	user := config.AuthInfos[kubeContext.AuthInfo]
-	if user == nil || user.Exec == nil {
-		return trusts
-	}
-	values := map[string]string{}
-	for _, argument := range user.Exec.Args {
-		if name, value, ok := strings.Cut(argument, "="); ok {
-			values[name] = value
-		}
-	}
-	if at := values["--concierge-endpoint"]; s.leadsHere(at) {
-		one := trust{what: "the credential plugin's --concierge-ca-bundle-data", host: hostOf(at)}
-		var err error
-		if one.bundle, err = base64.StdEncoding.DecodeString(values["--concierge-ca-bundle-data"]); err != nil {
-			one.problem = "it is not base64"
-		}
-		trusts = append(trusts, one)
 	}
 	return trusts
-}
-
-func hostOf(server string) string {
-	at, err := plan.ParseAdvertised(server)
-	if err != nil {
-		return ""
-	}
-	return at.Host
-}
-
-// leadsHere says whether a server's URL names the endpoint, or one of its addresses.
-func (s *servedNow) leadsHere(server string) bool {
-	if parsed, err := url.Parse(server); err != nil || parsed.Host == "" {
-		return false
-	}
-	at, err := plan.ParseAdvertised(server)
-	if err != nil || at.Port != s.at.Port {
-		return false
-	}
-	if plan.SameHost(at.Host, s.at.Host) {
-		return true
-	}
-	addr, err := netip.ParseAddr(at.Host)
-	return err == nil && slices.Contains(s.addresses, addr.Unmap())
 }
 
 func (s *servedNow) judgeContext(file, name string, trusts []trust) KubeconfigStatus {
@@ -137,13 +87,15 @@ func (s *servedNow) judgeContext(file, name string, trusts []trust) KubeconfigSt
 
 func (s *servedNow) judgeTrust(one trust) (verdict, reason string) {
 	switch {
-	case one.problem != "":
-		return kubeconfigBroken, one.what + " cannot be read: " + one.problem
-	case one.insecure:
+	case one.Uncertain:
+		return kubeconfigNotKnown, fmt.Sprintf("%q is covered by a wildcard of the certificate, and may be another endpoint", one.Host)
+	case one.Err != nil:
+		return kubeconfigBroken, one.what + " cannot be read: " + one.Err.Error()
+	case one.Insecure:
 		return kubeconfigWorks, "it verifies nothing (insecure-skip-tls-verify): anybody can pretend to be the cluster"
 	}
-	trusts := "it trusts " + plan.DescribePEM(one.bundle)
-	if len(bytes.TrimSpace(one.bundle)) == 0 {
+	trusts := "it trusts " + plan.DescribePEM(one.CABundle)
+	if len(bytes.TrimSpace(one.CABundle)) == 0 {
 		trusts = "it trusts the system roots"
 	}
 	for _, chain := range s.chains {
@@ -159,7 +111,7 @@ func (s *servedNow) judgeTrust(one trust) (verdict, reason string) {
 	if len(s.chains) == 0 {
 		return kubeconfigNotKnown, "nothing is presented that could be verified"
 	}
-	if difference := differs(one.bundle, s.bundle); difference != "" {
+	if difference := differs(one.CABundle, s.bundle); difference != "" {
 		return kubeconfigOutdated, fmt.Sprintf("%s %s: make it anew before the CA changes", one.what, difference)
 	}
 	return kubeconfigWorks, ""
@@ -194,12 +146,12 @@ func differs(bundle, advertised []byte) string {
 
 func (s *servedNow) verify(one trust, chain []*x509.Certificate) error {
 	options := x509.VerifyOptions{
-		DNSName: one.host, Roots: s.roots, Intermediates: x509.NewCertPool(), CurrentTime: s.now,
+		DNSName: one.Host, Roots: s.roots, Intermediates: x509.NewCertPool(), CurrentTime: s.now,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
-	if len(bytes.TrimSpace(one.bundle)) > 0 {
+	if len(bytes.TrimSpace(one.CABundle)) > 0 {
 		options.Roots = x509.NewCertPool()
-		options.Roots.AppendCertsFromPEM(one.bundle) // as kubectl does
+		options.Roots.AppendCertsFromPEM(one.CABundle) // as kubectl does
 	}
 	for _, certificate := range chain[1:] {
 		options.Intermediates.AddCert(certificate)

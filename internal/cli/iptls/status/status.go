@@ -109,7 +109,7 @@ func (o *Options) Complete() error {
 func (o *Options) Run(ctx context.Context) error {
 	if len(o.KubeconfigsFrom) > 0 {
 		var err error
-		if o.kubeconfigs, err = session.ReadKubeconfigs(ctx, o.KubeconfigsFrom); err != nil {
+		if o.kubeconfigs, err = o.Session.ReadKubeconfigs(ctx, o.KubeconfigsFrom); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,47 @@
+package endpoint
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+)
+
+// Resolve returns the addresses of a host, as the resolver of this machine knows them. An IP address is its own.
+func Resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{addr.Unmap()}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+}
+
+// SameServer returns a function that says whether a host has an address of the server at address, a URL, and whether that could be found out.
+// It asks for each host once.
+func SameServer(ctx context.Context, resolve func(context.Context, string) ([]netip.Addr, error), address string) func(host string) (same, known bool) {
+	seen := map[string][]netip.Addr{}
+	addresses := func(host string) []netip.Addr {
+		found, done := seen[host]
+		if !done {
+			all, _ := resolve(ctx, host) // without an answer, nothing is known
+			for _, addr := range all {
+				found = append(found, addr.Unmap())
+			}
+			seen[host] = found
+		}
+		return found
+	}
+	return func(host string) (same, known bool) {
+		u, err := url.Parse(address)
+		if err != nil {
+			return false, false
+		}
+		server, others := addresses(u.Hostname()), addresses(host)
+		if len(server) == 0 || len(others) == 0 {
+			return false, false
+		}
+		return slices.ContainsFunc(server, func(addr netip.Addr) bool { return slices.Contains(others, addr) }), true
+	}
+}

@@ -1,0 +1,168 @@
+package kubeconfig
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// cluster advertises the proxy at localhost, with a certificate that covers more names.
+type cluster struct {
+	bundle     []byte
+	serviceErr error
+}
+
+func (c cluster) CredentialIssuer(context.Context, string) (*configv1alpha1.CredentialIssuer, error) {
+	return &configv1alpha1.CredentialIssuer{
+		ObjectMeta: metav1.ObjectMeta{Name: "x"},
+		Spec:       configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{Mode: "enabled"}},
+		Status: configv1alpha1.CredentialIssuerStatus{
+			Strategies: []configv1alpha1.CredentialIssuerStrategy{{
+				Type: configv1alpha1.StrategyImpersonationProxy, Status: configv1alpha1.StrategySuccess, Reason: configv1alpha1.ReasonListening,
+				Frontend: &configv1alpha1.CredentialIssuerFrontend{
+					Type: configv1alpha1.FrontendImpersonationProxy,
+					ImpersonationProxyInfo: &configv1alpha1.ImpersonationProxyInfo{
+						Endpoint: "https://localhost:8443", CertificateAuthorityData: base64.StdEncoding.EncodeToString(c.bundle),
+					},
+				},
+			}},
+			ServingCertificate: &configv1alpha1.ServingCertificateStatus{DNSNames: []string{"localhost", "*.example.com"}, IPAddresses: []string{"127.0.0.1"}},
+			Objects:            &configv1alpha1.ObjectNames{Namespace: "ns", LoadBalancerService: "lb"},
+		},
+	}, nil
+}
+
+func (c cluster) Service(_ context.Context, namespace, name string) (*corev1.Service, error) {
+	if c.serviceErr != nil {
+		return nil, c.serviceErr
+	}
+	if namespace != "ns" || name != "lb" {
+		return nil, errors.New("another Service was asked for")
+	}
+	return &corev1.Service{
+		Spec:   corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer},
+		Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: "192.0.2.7"}}}},
+	}, nil
+}
+
+func (cluster) AgentNamespace(context.Context) (string, error) { return "", errors.New("asked") }
+
+func resolve(_ context.Context, host string) ([]netip.Addr, error) {
+	switch host {
+	case "localhost", "alias.example.com":
+		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
+	case "other.example.com":
+		return []netip.Addr{netip.MustParseAddr("192.0.2.99")}, nil
+	}
+	return nil, errors.New("no such host")
+}
+
+// TestRotateFindsAll shows that every name of the proxy counts, and that no file is left out in silence.
+func TestRotateFindsAll(t *testing.T) {
+	t.Parallel()
+	ca, err := certs.NewCA("new", time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	write := func(name, content string) {
+		path := filepath.Join(folder, "fleet", name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	to := func(server string) string {
+		return "kind: Config\nclusters:\n- name: a\n  cluster: {server: '" + server + "', certificate-authority-data: T0xE}\n"
+	}
+	for name, server := range map[string]string{
+		"advertised": "https://localhost:8443", "covered": "https://127.0.0.1:8443", "service": "https://192.0.2.7", "elsewhere": "https://127.0.0.1:6443",
+		"wildcard": "https://alias.example.com:8443", "another": "https://other.example.com:8443", "unknown": "https://gone.example.com:8443",
+		".kube/home": "https://localhost:8443", "../behind/linked": "https://localhost:8443", ".cache/hidden": "https://localhost:8443",
+	} {
+		write(name, to(server))
+	}
+	write("damaged", "<<<<<<< HEAD\n"+to("https://localhost:8443")+"users: []\n")
+	write("notes", "Nothing.\n")
+	for link, target := range map[string]string{"link": "../behind", "twice": "advertised", "dangling": "nowhere"} {
+		if err := os.Symlink(target, filepath.Join(folder, "fleet", link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		name     string
+		endpoint string
+		cluster  cluster
+		want     map[string]string
+		stderr   string
+	}{
+		{
+			name: "by all names", cluster: cluster{bundle: ca.CertPEM()}, stderr: ".cache",
+			want: map[string]string{
+				"advertised": "rotated", "covered": "rotated", "service": "rotated", "wildcard": "rotated", ".kube/home": "rotated", "link/linked": "rotated",
+				"elsewhere": "unrelated", "another": "unrelated", "unknown": "skipped", "damaged": "failed", "dangling": "skipped",
+			},
+		},
+		{
+			name: "and says which it does not know", cluster: cluster{bundle: ca.CertPEM(), serviceErr: discovery.ErrForbidden}, stderr: "kubeconfigs that use one of its addresses are not found",
+			want: map[string]string{
+				"advertised": "rotated", "covered": "rotated", "service": "unrelated", "wildcard": "rotated", ".kube/home": "rotated", "link/linked": "rotated",
+				"elsewhere": "unrelated", "another": "unrelated", "unknown": "skipped", "damaged": "failed", "dangling": "skipped",
+			},
+		},
+		{
+			name: "by one address alone when that is given", cluster: cluster{bundle: ca.CertPEM()}, endpoint: "https://gone.example.com:8443",
+			want: map[string]string{
+				"advertised": "unrelated", "covered": "unrelated", "service": "unrelated", "wildcard": "unrelated", ".kube/home": "unrelated", "link/linked": "unrelated",
+				"elsewhere": "unrelated", "another": "unrelated", "unknown": "rotated", "damaged": "failed", "dangling": "skipped",
+			},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			streams, _, out, errOut := genericiooptions.NewTestIOStreams()
+			o := &RotateOptions{
+				IOStreams: streams, Progress: func() *ui.Progress { return ui.NewProgress(errOut, func(string) string { return "" }, false) }, Resolve: resolve,
+				Connect: func(factory.ClusterFlags, string) (Discoverer, error) { return test.cluster, nil },
+				Paths:   []string{filepath.Join(folder, "fleet")}, Endpoint: test.endpoint, SkipValidation: true, DryRun: true, Output: "text", LockTimeout: time.Second,
+			}
+			if err := o.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "1 of 11 kubeconfigs could not be rotated") {
+				t.Errorf("the error is %v", err)
+			}
+			got := map[string]string{}
+			for _, line := range strings.Split(strings.TrimSpace(out.String()), "\n")[1:] {
+				path, rest, _ := strings.Cut(line, " ")
+				name, err := filepath.Rel(filepath.Join(folder, "fleet"), path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got[name] = strings.Fields(strings.ReplaceAll(rest, "would be ", ""))[0]
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("outcomes (-want +got):\n%s\n%s", diff, out)
+			}
+			if !strings.Contains(errOut.String(), test.stderr) {
+				t.Errorf("stderr:\n%s", errOut)
+			}
+		})
+	}
+}

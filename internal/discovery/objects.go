@@ -1,0 +1,161 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+// DefaultAppName is after what a Pinniped Concierge names its objects, and its CredentialIssuer with "-config" behind it.
+const DefaultAppName = "pinniped-concierge"
+
+// AppName returns the name of the application whose CredentialIssuer has this name. Where nothing is published, its objects are named after it.
+func AppName(issuer string) string {
+	if app, ok := strings.CutSuffix(issuer, "-config"); ok {
+		return app
+	}
+	return DefaultAppName
+}
+
+// Objects returns the names of the agent's objects: those that the agent publishes in the status, or, where it publishes none, those that
+// a Pinniped Concierge ships with, in namespace. published says which; without it, an object that is not found may have another name.
+func Objects(issuer *configv1alpha1.CredentialIssuer, namespace string) (names configv1alpha1.ObjectNames, published bool) {
+	if issuer.Status.Objects != nil {
+		return *issuer.Status.Objects, true
+	}
+	proxy := AppName(issuer.Name) + "-impersonation-proxy"
+	return configv1alpha1.ObjectNames{
+		Namespace:                  namespace,
+		LoadBalancerService:        proxy + "-load-balancer",
+		ClusterIPService:           proxy + "-cluster-ip",
+		GeneratedCertificateSecret: proxy + "-tls-serving-certificate",
+		GeneratedCASecret:          proxy + "-ca-certificate",
+		LastGoodCertificateSecret:  proxy + "-last-good-certificate",
+	}, false
+}
+
+// ProxyService returns the name of the Service that the agent makes for the configured type, or "" for none.
+func ProxyService(spec *configv1alpha1.ImpersonationProxySpec, names configv1alpha1.ObjectNames) string {
+	switch spec.Service.Type {
+	case configv1alpha1.ServiceTypeNone:
+		return ""
+	case configv1alpha1.ServiceTypeClusterIP:
+		return names.ClusterIPService
+	case configv1alpha1.ServiceTypeLoadBalancer:
+	}
+	return names.LoadBalancerService // also of an empty type, whose default it is
+}
+
+// Endpoint returns the impersonation proxy's endpoint under all the names by which clients may reach it: as the status advertises it, as the
+// spec names it, as the certificate in service names it, and as the Service (nil if there is none) has addresses. advertised is the URL; when
+// it is empty, the status's is taken.
+func Endpoint(issuer *configv1alpha1.CredentialIssuer, service *corev1.Service, advertised string) kubeconfig.Endpoint {
+	endpoint := kubeconfig.Endpoint{URL: advertised}
+	var names []string
+	for i := range issuer.Status.Strategies {
+		if front := issuer.Status.Strategies[i].Frontend; front != nil && front.ImpersonationProxyInfo != nil {
+			if endpoint.URL == "" {
+				endpoint.URL = front.ImpersonationProxyInfo.Endpoint
+			}
+			if u, err := url.Parse(front.ImpersonationProxyInfo.Endpoint); err == nil && u.Host != "" {
+				names = append(names, withPort(u.Host))
+			}
+		}
+	}
+	if serving := issuer.Status.ServingCertificate; serving != nil {
+		names = append(append(names, serving.DNSNames...), serving.IPAddresses...)
+	}
+	if spec := issuer.Spec.ImpersonationProxy; spec != nil {
+		if spec.ExternalEndpoint != "" {
+			names = append(names, withPort(spec.ExternalEndpoint))
+		}
+		if spec.Service.LoadBalancerIP != "" {
+			names = append(names, withPort(spec.Service.LoadBalancerIP))
+		}
+	}
+	for _, address := range addressesOf(service) {
+		names = append(names, withPort(address))
+	}
+	endpoint.Names = kubeconfig.Canonical(names)
+	return endpoint
+}
+
+// addressesOf returns the addresses of a Service, or of none. The cluster IPs count for type ClusterIP alone: other clusters have the same
+// ones, and kubeconfigs for those must not be taken for ours.
+func addressesOf(service *corev1.Service) []string {
+	var addresses []string
+	switch {
+	case service == nil:
+	case service.Spec.Type == corev1.ServiceTypeClusterIP:
+		for _, address := range append([]string{service.Spec.ClusterIP}, service.Spec.ClusterIPs...) {
+			if address != "" && address != corev1.ClusterIPNone {
+				addresses = append(addresses, address)
+			}
+		}
+	default:
+		for _, ingress := range service.Status.LoadBalancer.Ingress {
+			for _, address := range []string{ingress.Hostname, ingress.IP} {
+				if address != "" {
+					addresses = append(addresses, address)
+				}
+			}
+		}
+	}
+	return addresses
+}
+
+// withPort adds the port of https to HOST, and leaves HOST:PORT.
+func withPort(name string) string {
+	u, err := url.Parse("https://" + name)
+	if err == nil && u.Port() != "" {
+		return name
+	}
+	if strings.Count(name, ":") > 1 && !strings.HasPrefix(name, "[") {
+		name = "[" + name + "]"
+	}
+	return name + ":443"
+}
+
+// services reads Services; *Client is one.
+type services interface {
+	Service(ctx context.Context, namespace, name string) (*corev1.Service, error)
+	AgentNamespace(ctx context.Context) (string, error)
+}
+
+// FindService reads the Service in front of the proxy, or nil where none is configured. When there should be one and there is none, missing says
+// so in a sentence; it is empty otherwise. namespace is the agent's, where it is known; it counts only when the agent publishes no names.
+func FindService(ctx context.Context, cluster services, issuer *configv1alpha1.CredentialIssuer, namespace string) (service *corev1.Service, missing string, err error) {
+	spec := issuer.Spec.ImpersonationProxy
+	if spec == nil || spec.Mode == configv1alpha1.ImpersonationProxyModeDisabled {
+		return nil, "", nil
+	}
+	if namespace == "" && issuer.Status.Objects == nil {
+		if namespace, err = cluster.AgentNamespace(ctx); err != nil {
+			namespace = DefaultAppName
+		}
+	}
+	names, published := Objects(issuer, namespace)
+	name := ProxyService(spec, names)
+	if name == "" {
+		return nil, "", nil
+	}
+	service, err = cluster.Service(ctx, names.Namespace, name)
+	switch {
+	case err == nil:
+		return service, "", nil
+	case errors.Is(err, ErrNotFound):
+		missing = fmt.Sprintf("there is no Service %q", names.Namespace+"/"+name)
+		if !published {
+			missing += " (so Pinniped names it; the agent does not publish another name)"
+		}
+		return nil, missing + ", so its addresses are not known", nil
+	}
+	return nil, "", err
+}

@@ -1,0 +1,134 @@
+package kubeconfig
+
+import (
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Endpoint is a server under all of its names.
+type Endpoint struct {
+	URL string // https://host[:port], as it is advertised
+	// Names are further names and addresses of the same server, each HOST or HOST:PORT. Without a port, the port of URL counts. A
+	// wildcard such as *.example.com, from a certificate, stands for names that may also be those of other servers.
+	Names []string
+	// SameServer is asked about a host that only a wildcard covers: whether it is this server, and whether that could be found
+	// out. It may be nil.
+	SameServer func(host string) (same, known bool)
+}
+
+// lead says whether an address leads to an endpoint.
+type lead int
+
+const (
+	leadsElsewhere lead = iota
+	leadsHere
+	perhapsHere // a wildcard covers its name, and no more is known
+)
+
+// SameEndpoint compares two URLs as a client would connect to them.
+func SameEndpoint(a, b string) bool {
+	return Endpoint{URL: b}.leads(a, "") == leadsHere
+}
+
+// leads says whether server, a URL, leads to the endpoint. serverName is the name that a client expects in the certificate, if it is another
+// one than the host of the URL.
+func (e Endpoint) leads(server, serverName string) lead {
+	at, ok := parseServer(server)
+	if !ok {
+		return leadsElsewhere
+	}
+	here, ok := parseServer(e.URL)
+	if ok && at == here {
+		return leadsHere
+	}
+	serverName = canonicalHost(serverName)
+	if ok && serverName != "" && serverName == here.host {
+		return leadsHere // by a tunnel, for example
+	}
+	if at.path != "" {
+		return leadsElsewhere
+	}
+	best := leadsElsewhere
+	for _, name := range e.Names {
+		host, port := splitName(name)
+		if port == "" {
+			port = here.port
+		}
+		suffix, wildcard := strings.CutPrefix(host, "*.")
+		switch {
+		case wildcard:
+			if label, rest, found := strings.Cut(at.host, "."); found && label != "" && rest == suffix && at.port == port && best == leadsElsewhere {
+				best = e.ask(at.host)
+			}
+		case at.host == host && at.port == port, serverName != "" && serverName == host:
+			return leadsHere
+		}
+	}
+	return best
+}
+
+func (e Endpoint) ask(host string) lead {
+	if e.SameServer != nil {
+		if same, known := e.SameServer(host); known && same {
+			return leadsHere
+		} else if known {
+			return leadsElsewhere
+		}
+	}
+	return perhapsHere
+}
+
+// server is what a client connects to.
+type server struct{ host, port, path string }
+
+func parseServer(text string) (server, bool) {
+	u, err := url.Parse(strings.TrimSpace(text))
+	if err != nil || !strings.EqualFold(u.Scheme, "https") || u.Host == "" {
+		return server{}, false
+	}
+	port := u.Port()
+	if port == "" {
+		port = "443"
+	}
+	return server{canonicalHost(u.Hostname()), port, strings.TrimSuffix(u.Path, "/")}, true
+}
+
+// splitName reads HOST or HOST:PORT. An IPv6 address with a port stands in brackets.
+func splitName(name string) (host, port string) {
+	name = strings.TrimSpace(name)
+	if _, err := netip.ParseAddr(name); err != nil {
+		if host, port, err := net.SplitHostPort(name); err == nil {
+			return canonicalHost(host), port
+		}
+	}
+	return canonicalHost(name), ""
+}
+
+// canonicalHost returns one spelling of a DNS name or an IP address.
+func canonicalHost(host string) string {
+	host = strings.TrimSuffix(strings.ToLower(strings.TrimSpace(host)), ".")
+	if addr, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
+		return addr.Unmap().String()
+	}
+	return host
+}
+
+// Canonical returns the names of an endpoint in one spelling, sorted, each once; empty ones are left out.
+func Canonical(names []string) []string {
+	var all []string
+	for _, name := range names {
+		host, port := splitName(name)
+		if host == "" {
+			continue
+		}
+		if port != "" {
+			host = net.JoinHostPort(host, port)
+		}
+		all = append(all, host)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}

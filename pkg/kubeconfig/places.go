@@ -1,0 +1,247 @@
+package kubeconfig
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// The flags of "pinniped login", of this CLI and of Pinniped's, that say where the credential is exchanged. They have had these names from the
+// beginning; other programs that embed Pinniped's login have them, too.
+const (
+	endpointFlag = "--concierge-endpoint"
+	bundleFlag   = "--concierge-ca-bundle-data"
+)
+
+// The environment variables of "pinniped exchange-credential", which was the credential plugin before there was "pinniped login".
+const (
+	endpointVariable = "PINNIPED_K8S_API_ENDPOINT"
+	bundleVariable   = "PINNIPED_CA_BUNDLE"
+)
+
+// place is a cluster or a user of a kubeconfig that leads to an endpoint. It is the one reading of a kubeconfig: Trusts tells it, Rotate changes it.
+type place struct {
+	kind, name string // kind is kindCluster or kindUser
+	host       string // the name that the certificate must cover
+	lead       lead
+
+	bundle   []byte // PEM; empty for the system roots
+	file     string // where bundle is to be read from instead
+	insecure bool
+	err      error // why the bundle is not known
+
+	// For Rotate, of a user: which argument holds the bundle (-1: none), and what stands before it in the same argument. fixed says why the
+	// bundle is not ours to change.
+	argument int
+	prefix   string
+	fixed    string
+}
+
+const (
+	kindCluster = "cluster"
+	kindUser    = "user"
+)
+
+// places returns all that leads to the endpoint, or may lead there, in the order of the names, clusters first. It reads no file.
+func places(config *clientcmdapi.Config, endpoint Endpoint) []place {
+	var found []place
+	for _, name := range names(config.Clusters) {
+		cluster := config.Clusters[name]
+		if cluster == nil {
+			continue
+		}
+		if lead := endpoint.leads(cluster.Server, cluster.TLSServerName); lead != leadsElsewhere {
+			found = append(found, clusterPlace(name, cluster, lead))
+		}
+	}
+	for _, name := range names(config.AuthInfos) {
+		user := config.AuthInfos[name]
+		if user == nil || user.Exec == nil {
+			continue
+		}
+		one, server := pluginPlace(user.Exec)
+		if one == nil {
+			one, server = hiddenPlace(user.Exec, endpoint)
+		}
+		if one == nil {
+			continue
+		}
+		if one.lead = endpoint.leads(server, ""); one.lead == leadsElsewhere {
+			continue
+		}
+		at, _ := parseServer(server)
+		one.kind, one.name, one.host = kindUser, name, at.host
+		found = append(found, *one)
+	}
+	return found
+}
+
+func clusterPlace(name string, cluster *clientcmdapi.Cluster, lead lead) place {
+	at, _ := parseServer(cluster.Server)
+	one := place{kind: kindCluster, name: name, host: at.host, lead: lead, bundle: cluster.CertificateAuthorityData, insecure: cluster.InsecureSkipTLSVerify}
+	if cluster.TLSServerName != "" {
+		one.host = cluster.TLSServerName
+	}
+	if len(one.bundle) == 0 {
+		one.file = cluster.CertificateAuthority
+	}
+	return one
+}
+
+// pluginPlace reads the arguments of a credential plugin, or the environment of a very old one. It returns nil for a plugin that exchanges
+// nothing, and where the plugin exchanges otherwise.
+func pluginPlace(plugin *clientcmdapi.ExecConfig) (one *place, server string) {
+	flags := parseFlags(plugin.Args)
+	if at, ok := flags[endpointFlag]; ok {
+		one = &place{argument: -1}
+		data, given := flags[bundleFlag]
+		switch {
+		case given && data.index < 0:
+			one.err = fmt.Errorf("%s has no value", bundleFlag)
+			one.fixed = "its credential plugin has " + bundleFlag + " without a value; make the kubeconfig anew"
+		case given:
+			one.argument, one.prefix = data.index, data.prefix
+			one.bundle, one.err = decode(data.value)
+		default:
+			one.fixed = "its credential plugin has no " + bundleFlag + "; make the kubeconfig anew"
+		}
+		return one, at.value
+	}
+	if !slices.Contains(plugin.Args, "exchange-credential") {
+		return nil, ""
+	}
+	one = &place{argument: -1, fixed: "its credential plugin is that of a very old Pinniped, which gets its CA bundle from " + bundleVariable + "; make the kubeconfig anew"}
+	for _, variable := range plugin.Env {
+		switch variable.Name {
+		case endpointVariable:
+			server = variable.Value
+		case bundleVariable:
+			one.bundle = []byte(variable.Value)
+		}
+	}
+	return one, server
+}
+
+// hiddenPlace finds a plugin whose flags stand within one argument, such as the command line of a shell. What it trusts cannot be read there.
+func hiddenPlace(plugin *clientcmdapi.ExecConfig, endpoint Endpoint) (one *place, server string) {
+	for _, argument := range plugin.Args {
+		_, rest, found := strings.Cut(argument, endpointFlag)
+		if !found {
+			continue
+		}
+		words := strings.FieldsFunc(rest, func(r rune) bool { return strings.ContainsRune(" \t\n='\";&|", r) })
+		if len(words) > 0 && endpoint.leads(words[0], "") != leadsElsewhere {
+			return &place{
+				argument: -1, err: errors.New("its flags stand within one argument of another program"),
+				fixed: "the flags of its credential plugin stand within one argument of another program; change that by hand",
+			}, words[0]
+		}
+	}
+	return nil, ""
+}
+
+func decode(data string) ([]byte, error) {
+	bundle, err := base64.StdEncoding.DecodeString(data)
+	if err != nil {
+		return nil, fmt.Errorf("decoding %s: %w", bundleFlag, err)
+	}
+	return bundle, nil
+}
+
+// flagValue is the value of a flag, and the argument in which it stands: -1 if there is none.
+type flagValue struct {
+	value  string
+	index  int
+	prefix string
+}
+
+// withoutValue are the flags of "pinniped login" that take no separate value, withValue those that do.
+var (
+	withoutValue = []string{"--enable-concierge", "--skip-browser", "--skip-listen", "--debug-session-cache", "--help"}
+	withValue    = []string{
+		endpointFlag, bundleFlag, "--concierge-api-group-suffix", "--concierge-authenticator-name", "--concierge-authenticator-type",
+		"--concierge-mode", "--concierge-namespace", "--credential-cache", "--token", "--token-env", "--issuer", "--client-id", "--scopes",
+		"--listen-port", "--ca-bundle", "--ca-bundle-data", "--session-cache", "--request-audience", "--upstream-identity-provider-name",
+		"--upstream-identity-provider-type", "--upstream-identity-provider-flow",
+	}
+)
+
+// parseFlags reads arguments as pflag does: --flag=value or --flag value, of several the last one counts, and "--" ends them. A program
+// may stand in front of "login", with flags and a "--" of its own. Of a flag that is not known, the next argument is the value unless it looks like
+// a flag.
+func parseFlags(args []string) map[string]flagValue {
+	found := map[string]flagValue{}
+	start := 0
+	for i, arg := range args {
+		if arg == "login" {
+			start = i
+			break
+		}
+	}
+	for i := start; i < len(args); i++ {
+		name, value, together := strings.Cut(args[i], "=")
+		switch {
+		case args[i] == "--":
+			return found
+		case !strings.HasPrefix(name, "--"):
+		case together:
+			found[name] = flagValue{value: value, index: i, prefix: name + "="}
+		case slices.Contains(withoutValue, name):
+		case i+1 == len(args):
+			found[name] = flagValue{index: -1}
+		case slices.Contains(withValue, name) || !strings.HasPrefix(args[i+1], "-"):
+			i++
+			found[name] = flagValue{value: args[i], index: i}
+		}
+	}
+	return found
+}
+
+// planned is an entry, and where its bundle stands when it is to be rotated.
+type planned struct {
+	Entry
+	argument int
+	prefix   string
+}
+
+// plan says what has to be done with a place so that it trusts the bundle, and does it in config.
+func (p place) plan(config *clientcmdapi.Config, bundle []byte) planned {
+	made := planned{Entry: Entry{Kind: p.kind, Name: p.name, Outcome: Rotated}, argument: p.argument, prefix: p.prefix}
+	skip := func(format string, args ...any) planned {
+		made.Outcome, made.Reason = Skipped, fmt.Sprintf(format, args...)
+		return made
+	}
+	switch {
+	case p.lead == perhapsHere:
+		return skip("%q is covered by a wildcard of the certificate only, and may be another endpoint; if it is this one, name it with --endpoint", p.host)
+	case p.insecure:
+		return skip("it has insecure-skip-tls-verify")
+	case p.fixed != "" && (p.err != nil || !bytes.Equal(p.bundle, bundle)):
+		return skip("%s", p.fixed)
+	case p.file != "":
+		return skip("it takes its CA bundle from the file %q, which may be others' as well", p.file)
+	}
+	if p.kind == kindUser {
+		if p.err == nil && bytes.Equal(p.bundle, bundle) {
+			made.Outcome = Current
+			return made
+		}
+		config.AuthInfos[p.name].Exec.Args[p.argument] = p.prefix + base64.StdEncoding.EncodeToString(bundle)
+		return made
+	}
+	cluster := config.Clusters[p.name]
+	switch {
+	case bytes.Equal(p.bundle, bundle):
+		made.Outcome = Current
+	case len(bundle) == 0 && cluster.CertificateAuthority != "":
+		return skip("without its CA bundle it would take that of the file %q", cluster.CertificateAuthority)
+	default:
+		cluster.CertificateAuthorityData = nilIfEmpty(bundle)
+	}
+	return made
+}
