@@ -57,8 +57,7 @@ func (a *anonymousAuthenticator) admits(req *http.Request) bool {
 		return true
 	}
 	info, ok := request.RequestInfoFrom(req.Context())
-	return ok && info.IsResourceRequest && info.APIGroup == a.loginGroup &&
-		info.Resource == "tokencredentialrequests" && info.Subresource == ""
+	return ok && isLogin(info, a.loginGroup)
 }
 
 // anonymousProber sends requests without credentials to the API server to find out which of them it admits.

@@ -1,6 +1,7 @@
 package impersonator
 
 import (
+	"context"
 	"encoding/json"
 	"encoding/pem"
 	"io"
@@ -39,9 +40,11 @@ type apiServer struct {
 	version   string // as /version says it; without one it is not available
 	versions  int    // how often it was asked for
 	watchers  []chan struct{}
+	during    func(ctx context.Context, about string) // each review about a user or a token, when not nil
 	reviews   []authorizationv1.SubjectAccessReviewSpec
 	reviewed  []string // tokens
-	failing   int      // status of all reviews, when not zero
+	failing   int      // status of all reviews, when not zero; a 429 asks to be tried again
+	asked     int      // reviews, failing ones included
 }
 
 // recorded is one request as it arrived.
@@ -145,7 +148,13 @@ func (a *apiServer) answerAgent(w http.ResponseWriter, req *http.Request) {
 	}
 	a.mu.Lock()
 	failing := a.failing
+	if strings.HasSuffix(req.URL.Path, "reviews") {
+		a.asked++
+	}
 	a.mu.Unlock()
+	if failing == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+	}
 	switch {
 	case strings.HasSuffix(req.URL.Path, "/tokenreviews"):
 		var review authenticationv1.TokenReview
@@ -157,7 +166,11 @@ func (a *apiServer) answerAgent(w http.ResponseWriter, req *http.Request) {
 		a.mu.Lock()
 		a.reviewed = append(a.reviewed, review.Spec.Token)
 		who, ok := a.tokens[review.Spec.Token]
+		during := a.during
 		a.mu.Unlock()
+		if during != nil {
+			during(req.Context(), review.Spec.Token)
+		}
 		review.Status = authenticationv1.TokenReviewStatus{Authenticated: ok, User: who}
 		if !ok {
 			review.Status.Error = "unknown token " + review.Spec.Token
@@ -173,8 +186,11 @@ func (a *apiServer) answerAgent(w http.ResponseWriter, req *http.Request) {
 		}
 		a.mu.Lock()
 		a.reviews = append(a.reviews, review.Spec)
-		allow := a.allow
+		allow, during := a.allow, a.during
 		a.mu.Unlock()
+		if during != nil {
+			during(req.Context(), review.Spec.User)
+		}
 		review.Status.Allowed, review.Status.Reason = allow(review.Spec)
 		review.TypeMeta = metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SubjectAccessReview"}
 		writeJSON(w, http.StatusCreated, review)

@@ -11,9 +11,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sync/singleflight"
 	authenticationv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -23,7 +21,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/filters"
-	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
@@ -38,11 +35,13 @@ const (
 // newAuthenticator tries the credentials that the API server takes, in the API server's order: front proxy, client
 // certificate, bearer token, token in the websocket subprotocol. A request without any credential is anonymous. So a
 // certificate wins over a token.
-func newAuthenticator(trusted *trustStore, tokens authenticator.Token, anonymous authenticator.Request, clk clock.PassiveClock) authenticator.Request {
+func newAuthenticator(
+	trusted *trustStore, tokens authenticator.Token, anonymous authenticator.Request, verifications *work, clk clock.PassiveClock,
+) authenticator.Request {
 	kept := rememberToken{tokens}
 	presented := union.New(
-		&frontProxyAuthenticator{trust: trusted},
-		&certificateAuthenticator{trust: trusted, clock: clk},
+		&frontProxyAuthenticator{trust: trusted, work: verifications, clock: clk},
+		&certificateAuthenticator{trust: trusted, work: verifications, clock: clk},
 		bearertoken.New(kept),
 		websocket.NewProtocolAuthenticator(kept),
 	)
@@ -83,7 +82,7 @@ func unauthenticated(s runtime.NegotiatedSerializer) http.Handler {
 	unauthorized := filters.Unauthorized(s)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if state := stateFrom(req.Context()); state.unavailable != nil {
-			writeStatus(w, req, s, statusUnavailable("the API server cannot be reached to authenticate the request"))
+			writeStatus(w, req, s, statusUnanswered(state.unavailable, "the API server cannot be reached to authenticate the request"))
 			return
 		}
 		unauthorized.ServeHTTP(w, req)
@@ -91,13 +90,15 @@ func unauthenticated(s runtime.NegotiatedSerializer) http.Handler {
 }
 
 // tokenReviewer authenticates bearer tokens by TokenReview. Its cache holds no tokens: answers are kept under a keyed hash of
-// the token. Requests with the same token that come at the same time cause one review.
+// the token. Requests on one connection with the same token that come at the same time cause one review.
 type tokenReviewer struct {
-	reviews authenticationv1client.TokenReviewInterface
-	clock   clock.PassiveClock
-	salt    [sha256.Size]byte
-	cache   *cache.LRUExpireCache // *tokenAnswer by the keyed hash of the token
-	flights singleflight.Group
+	post  postReview
+	clock clock.PassiveClock
+	salt  [sha256.Size]byte
+	cache *cache.LRUExpireCache // *tokenAnswer by the keyed hash of the token
+	// refused is the same for tokens that are no good. It is apart, so that a flood of them makes no user be asked about again.
+	refused *cache.LRUExpireCache
+	flights reviewFlights[*tokenAnswer]
 	counts  reviewCounts
 }
 
@@ -107,11 +108,13 @@ type tokenAnswer struct {
 	err      error                   // why the token is not valid, if the API server gave a reason
 }
 
-func newTokenReviewer(reviews authenticationv1client.TokenReviewInterface, clk clock.PassiveClock) (*tokenReviewer, error) {
+func newTokenReviewer(post postReview, turns *work, clk clock.PassiveClock) (*tokenReviewer, error) {
 	r := &tokenReviewer{
-		reviews: reviews,
+		post:    post,
 		clock:   clk,
 		cache:   cache.NewLRUExpireCacheWithClock(maxTokens, clk),
+		refused: cache.NewLRUExpireCacheWithClock(maxTokens, clk),
+		flights: reviewFlights[*tokenAnswer]{work: turns},
 	}
 	if _, err := rand.Read(r.salt[:]); err != nil {
 		return nil, fmt.Errorf("making a key for the token cache: %w", err)
@@ -123,53 +126,63 @@ func newTokenReviewer(reviews authenticationv1client.TokenReviewInterface, clk c
 func (r *tokenReviewer) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	answer, err := r.answer(ctx, token)
 	if err != nil {
-		if state := stateFrom(ctx); state != nil && isUnavailable(err) {
-			state.unavailable = err
-		}
+		noteUnavailable(ctx, err)
 		return nil, false, err
 	}
 	return answer.response, answer.response != nil, answer.err
 }
 
+// noteUnavailable notes that authentication was not decided, so that the client does not get a 401.
+func noteUnavailable(ctx context.Context, err error) {
+	if state := stateFrom(ctx); state != nil && isUnavailable(err) {
+		state.unavailable = err
+	}
+}
+
 func (r *tokenReviewer) answer(ctx context.Context, token string) (*tokenAnswer, error) {
 	key := sha256.Sum256(append(r.salt[:len(r.salt):len(r.salt)], token...))
-	if answer, ok := r.cache.Get(key); ok {
+	if answer, ok := r.known(key); ok {
 		r.counts.hits.Add(1)
-		return answer.(*tokenAnswer), nil
+		return answer, nil
 	}
 	r.counts.misses.Add(1)
-	flight := r.flights.DoChan(string(key[:]), func() (any, error) {
-		if answer, ok := r.cache.Get(key); ok { // it was reviewed in between
+	flight, err := r.flights.ask(ctx, key, func(ctx context.Context) (*tokenAnswer, error) {
+		if answer, ok := r.known(key); ok { // it was reviewed in between
 			return answer, nil
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
-		defer cancel()
 		started := r.clock.Now()
 		answer, err := r.review(ctx, token)
 		if err != nil {
 			return nil, err
 		}
-		ttl := tokenFailureTTL
 		if answer.response != nil {
-			ttl = tokenSuccessTTL
+			r.cache.Add(key, answer, tokenSuccessTTL-r.clock.Since(started))
+		} else {
+			r.refused.Add(key, answer, tokenFailureTTL-r.clock.Since(started))
 		}
-		r.cache.Add(key, answer, ttl-r.clock.Since(started))
 		return answer, nil
 	})
-	select {
-	case landed := <-flight:
-		if landed.Err != nil {
-			return nil, landed.Err
-		}
-		return landed.Val.(*tokenAnswer), nil
-	case <-ctx.Done():
-		return nil, &unavailableError{doing: "reviewing the token", cause: ctx.Err()}
+	if err != nil {
+		return nil, err
 	}
+	return flight.wait(ctx)
+}
+
+// known returns the answer about a token that was reviewed recently.
+func (r *tokenReviewer) known(key [sha256.Size]byte) (*tokenAnswer, bool) {
+	found, ok := r.cache.Get(key)
+	if !ok {
+		found, ok = r.refused.Get(key)
+	}
+	if !ok {
+		return nil, false
+	}
+	return found.(*tokenAnswer), true
 }
 
 func (r *tokenReviewer) review(ctx context.Context, token string) (*tokenAnswer, error) {
-	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
-	result, err := r.reviews.Create(unlogged(ctx), review, metav1.CreateOptions{})
+	review, result := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, &authenticationv1.TokenReview{}
+	err := r.post(unlogged(ctx), review, result)
 	r.counts.answered(err == nil && result.Status.Authenticated, err)
 	if err != nil {
 		return nil, asUnavailable("reviewing the token", err)

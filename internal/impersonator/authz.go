@@ -9,17 +9,15 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/singleflight"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
-	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
@@ -27,6 +25,8 @@ import (
 const (
 	decisionMadeBy = "decision made by impersonation-proxy.concierge.pinniped.dev"
 	maxDecisions   = 16384
+	// maxStrangers is how many decisions are kept about clients without a user.
+	maxStrangers = 1024
 )
 
 var errNotAuthorizable = errors.New("the request could not be authorized")
@@ -37,23 +37,26 @@ type decision struct {
 	reason  string
 }
 
-// accessReviewer authorizes by SubjectAccessReview. Equal questions that come at the same time cause one review. Answers are
-// kept for a short time, which is counted from the moment at which the API server was asked.
+// accessReviewer authorizes by SubjectAccessReview. Equal questions of one user that come at the same time cause one review.
+// Answers are kept for a short time, which is counted from the moment at which the API server was asked.
 type accessReviewer struct {
-	reviews  authorizationv1client.SubjectAccessReviewInterface
+	post     postReview
 	clock    clock.PassiveClock
 	allowTTL time.Duration
 	denyTTL  time.Duration
 	cache    *cache.LRUExpireCache // decision by the hash of the question
-	flights  singleflight.Group
-	counts   reviewCounts
+	// strangers is the same for clients without a user. It is apart, so that a flood of their questions makes the API server be asked
+	// about no user again.
+	strangers *cache.LRUExpireCache
+	flights   reviewFlights[decision]
+	counts    reviewCounts
 }
 
 // Authorize implements authorizer.UnconditionalAuthorizer. The reason that it returns always names this proxy.
 func (r *accessReviewer) Authorize(ctx context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
-	known, answer, err := r.ask(ctx, attributes)
-	if answer != nil {
-		return answer(ctx)
+	known, pending, err := r.ask(ctx, attributes)
+	if pending != nil {
+		known, err = pending.wait(ctx)
 	}
 	return known.verdict, madeHere(known.reason), err
 }
@@ -65,11 +68,8 @@ func madeHere(reason string) string {
 	return reason + decisionMadeBy
 }
 
-// ask returns the decision if it is already known. If it is not, ask starts a review and returns answer, a function that waits
-// for the review.
-func (r *accessReviewer) ask(ctx context.Context, attributes authorizer.Attributes) (
-	known decision, answer func(context.Context) (authorizer.Decision, string, error), err error,
-) {
+// ask returns the decision if it is already known. If it is not, ask queues a review and returns it as pending.
+func (r *accessReviewer) ask(ctx context.Context, attributes authorizer.Attributes) (known decision, pending *reviewFlight[decision], err error) {
 	who := attributes.GetUser()
 	switch {
 	case who == nil:
@@ -93,29 +93,21 @@ func (r *accessReviewer) ask(ctx context.Context, attributes authorizer.Attribut
 		return known, nil, nil
 	}
 	r.counts.misses.Add(1)
-	flight := r.flights.DoChan(string(key[:]), func() (any, error) {
+	pending, err = r.flights.ask(ctx, key, func(ctx context.Context) (decision, error) {
 		if known, ok := r.known(key, attributes.GetVerb()); ok { // an equal question was answered in between
 			return known, nil
 		}
-		return r.review(context.WithoutCancel(ctx), key, spec)
+		return r.review(ctx, key, spec)
 	})
-	return decision{}, func(ctx context.Context) (authorizer.Decision, string, error) {
-		select {
-		case landed := <-flight:
-			if landed.Err != nil {
-				return authorizer.DecisionDeny, decisionMadeBy, landed.Err
-			}
-			answer := landed.Val.(decision)
-			return answer.verdict, madeHere(answer.reason), nil
-		case <-ctx.Done():
-			return authorizer.DecisionDeny, decisionMadeBy, &unavailableError{doing: "reviewing access", cause: ctx.Err()}
-		}
-	}, nil
+	return decision{}, pending, err
 }
 
 // known returns the answer to a question that was answered recently.
 func (r *accessReviewer) known(key [sha256.Size]byte, verb string) (decision, bool) {
 	found, ok := r.cache.Get(key)
+	if !ok {
+		found, ok = r.strangers.Get(key)
+	}
 	if !ok {
 		return decision{}, false
 	}
@@ -124,10 +116,9 @@ func (r *accessReviewer) known(key [sha256.Size]byte, verb string) (decision, bo
 }
 
 func (r *accessReviewer) review(ctx context.Context, key [sha256.Size]byte, spec authorizationv1.SubjectAccessReviewSpec) (decision, error) {
-	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
-	defer cancel()
 	asked := r.clock.Now()
-	result, err := r.reviews.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	result := &authorizationv1.SubjectAccessReview{}
+	err := r.post(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, result)
 	r.counts.answered(err == nil && result.Status.Allowed, err)
 	if err != nil {
 		return decision{}, asUnavailable("reviewing access", err)
@@ -139,8 +130,23 @@ func (r *accessReviewer) review(ctx context.Context, key [sha256.Size]byte, spec
 	case result.Status.Allowed:
 		answer.verdict, ttl = authorizer.DecisionAllow, r.allowTTL
 	}
-	r.cache.Add(key, answer, ttl-r.clock.Since(asked))
+	answers := r.cache
+	if spec.User == user.Anonymous {
+		answers = r.strangers
+	}
+	answers.Add(key, answer, ttl-r.clock.Since(asked))
 	return answer, nil
+}
+
+// postReview asks the API server for one review.
+type postReview func(ctx context.Context, review, result runtime.Object) error
+
+// newPostReview returns one that asks once. client-go would by itself ask again when the API server says that it is busy, and sleep
+// in between for as long as it is told to; the client is told instead.
+func newPostReview(client rest.Interface, resource string) postReview {
+	return func(ctx context.Context, review, result runtime.Object) error {
+		return client.Post().Resource(resource).MaxRetries(0).Body(review).Do(ctx).Into(result)
+	}
 }
 
 // authorize passes on what the reviewer allows, and answers 403 to the rest. A speculative read is passed on while its review
@@ -154,16 +160,17 @@ func authorize(next http.Handler, r *accessReviewer, note decided, s runtime.Neg
 			return
 		}
 		for asked := attributes; asked != nil; asked = alsoNeeded(asked) {
-			known, answer, err := r.ask(ctx, asked)
+			known, pending, err := r.ask(ctx, asked)
 			state := stateFrom(ctx)
-			if answer != nil && maySpeculate(req, state) {
-				state.review = &pendingReview{attributes: asked, answer: answer, note: note}
+			// A read whose review has to wait for its turn waits too: otherwise it would cause the work for which that turn is.
+			if pending != nil && pending.turn.Begun() && maySpeculate(req, state) {
+				state.review = &pendingReview{attributes: asked, flight: pending, note: note}
 				continue
 			}
-			verdict, reason := known.verdict, madeHere(known.reason)
-			if answer != nil {
-				verdict, reason, err = answer(ctx)
+			if pending != nil {
+				known, err = pending.wait(ctx)
 			}
+			verdict, reason := known.verdict, madeHere(known.reason)
 			note.tell(ctx, verdict, reason, err)
 			if err := refusal(ctx, asked, verdict, reason, err); err != nil {
 				writeStatus(w, req, s, err)
@@ -189,7 +196,7 @@ func refusal(ctx context.Context, asked authorizer.Attributes, verdict authorize
 	case verdict == authorizer.DecisionAllow:
 		return nil
 	case isUnavailable(err):
-		return statusUnavailable("the API server cannot be reached to authorize the request")
+		return statusUnanswered(err, "the API server cannot be reached to authorize the request")
 	case err != nil:
 		klog.FromContext(ctx).Error(err, "Refused a request that could not be authorized")
 		return apierrors.NewInternalError(errNotAuthorizable)

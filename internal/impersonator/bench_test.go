@@ -1,6 +1,7 @@
 package impersonator
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -16,11 +17,10 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/cache"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -87,14 +87,13 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 	}
 	bundle := &CABundle{PEM: ca.CertPEM()}
 	store := newTrustStore(func() *CABundle { return bundle }, clock.RealClock{}, klog.Background())
-	client := fake.NewClientset()
-	client.PrependReactor("create", "tokenreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &authenticationv1.TokenReview{Status: authenticationv1.TokenReviewStatus{Authenticated: true, User: benchUser}}, nil
-	})
-	client.PrependReactor("create", "subjectaccessreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &authorizationv1.SubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: true}}, nil
-	})
-	tokens, err := newTokenReviewer(client.AuthenticationV1().TokenReviews(), clock.RealClock{})
+	var limits WorkLimits
+	limits.complete()
+	turns := newAllWork(limits, budget.New(budget.Defaults(), nil))
+	tokens, err := newTokenReviewer(func(_ context.Context, _, result runtime.Object) error {
+		result.(*authenticationv1.TokenReview).Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: benchUser}
+		return nil
+	}, turns.tokens, clock.RealClock{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -111,13 +110,19 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 		drain:         newDrain(),
 		metrics:       NewMetrics(),
 		trust:         store,
-		authenticator: newAuthenticator(store, tokens, &anonymousAuthenticator{}, clock.RealClock{}),
+		authenticator: newAuthenticator(store, tokens, &anonymousAuthenticator{}, turns.certificates, clock.RealClock{}),
 		authorizer: &accessReviewer{
-			reviews: client.AuthorizationV1().SubjectAccessReviews(), clock: clock.RealClock{},
+			post: func(_ context.Context, _, result runtime.Object) error {
+				result.(*authorizationv1.SubjectAccessReview).Status.Allowed = true
+				return nil
+			},
+			clock:    clock.RealClock{},
 			allowTTL: 10 * time.Second, denyTTL: time.Second,
-			cache: cache.NewLRUExpireCacheWithClock(maxDecisions, clock.RealClock{}),
+			cache:     cache.NewLRUExpireCacheWithClock(maxDecisions, clock.RealClock{}),
+			strangers: cache.NewLRUExpireCacheWithClock(maxStrangers, clock.RealClock{}),
+			flights:   reviewFlights[decision]{work: turns.access},
 		},
-		forward: f, clock: clock.RealClock{}, allowTTL: 10 * time.Second,
+		logins: turns.logins, forward: f, clock: clock.RealClock{}, allowTTL: 10 * time.Second,
 	}
 	return c.handler(), &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
 }

@@ -27,6 +27,8 @@ type chain struct {
 	trust         *trustStore
 	authenticator authenticator.Request
 	authorizer    *accessReviewer
+	logins        *work
+	loginGroup    string
 	forward       http.Handler
 	clock         clock.PassiveClock
 	allowTTL      time.Duration
@@ -38,6 +40,8 @@ type chain struct {
 func (c *chain) handler() http.Handler {
 	s := c.serializer
 	h, unknown := c.forward, unauthenticated(s)
+	// Is it a login's turn? 429 for a client that wants too many at once.
+	h = limitLogins(h, c.logins, c.loginGroup, s)
 	// May that user do this? 403 by SubjectAccessReview; a plain read is sent before the review is answered.
 	h = authorize(h, c.authorizer, c.decided(), s)
 	// An Impersonate- header that nested impersonation did not consume is refused.
@@ -134,12 +138,14 @@ func setUp(next http.Handler) http.Handler {
 func recoverPanics(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		defer func() {
-			switch p := recover(); p {
-			case nil:
-			case http.ErrAbortHandler:
+			p := recover()
+			unanswered, ok := p.(unansweredPanic)
+			switch {
+			case p == nil:
+			case p == http.ErrAbortHandler: //nolint:errorlint // it is the very value
 				panic(p)
-			case unansweredPanic{}:
-				writeStatus(w, req, s, statusUnavailable("the API server cannot be reached to authorize the impersonation"))
+			case ok:
+				writeStatus(w, req, s, statusUnanswered(unanswered.err, "the API server cannot be reached to authorize the impersonation"))
 			default:
 				klog.FromContext(req.Context()).Error(fmt.Errorf("panic: %v", p), "Recovered from a panic",
 					"method", req.Method, "path", req.URL.Path, "stack", string(debug.Stack()))

@@ -231,6 +231,9 @@ func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 func (t *asUser) send(state *requestState, req *http.Request) (*http.Response, error) {
 	state.measured.sent = time.Now()
 	res, err := t.next.RoundTrip(req)
+	if state.login != nil {
+		state.login.done()
+	}
 	state.measured.answered = time.Now()
 	return res, err
 }

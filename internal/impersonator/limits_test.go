@@ -49,8 +49,12 @@ func TestLimitsAreDocumented(t *testing.T) {
 		"streams opened only to be reset before an answer begins": fmt.Sprintf("%d on one connection that asked for less than twice as much else, then it is closed", maxResets),
 		"connection to the API server":                            seconds(dialTimeout) + ", and " + seconds(handshakeTimeout) + " for TLS; then 503",
 		"answer to a TokenReview or SubjectAccessReview":          seconds(reviewTimeout) + ", then 503",
-		"answers of reviews kept":                                 fmt.Sprintf("%d about permissions, %d about tokens", maxDecisions, maxTokens),
-		"streams after the proxy was told to stop":                "`shutdownDelay` and " + seconds(o.StreamGrace) + "; other requests `shutdownDelay` and " + seconds(o.DrainTimeout),
+		"answers of reviews kept": fmt.Sprintf("%d about permissions, %d about tokens; apart from them %d about permissions of anonymous users, "+
+			"and %d about tokens that are no good", maxDecisions, maxTokens, maxStrangers, maxTokens),
+		"certificates that a client may present":   fmt.Sprintf("%d, and of these %d intermediates with one subject; then 401", maxPresented, maxOfOneName),
+		"certificates refused that are remembered": fmt.Sprintf("%d, for %.0f minute, or until one of them or a CA becomes valid or changes", maxRefused, refusedFor.Minutes()),
+		"body of a TokenCredentialRequest":         kib(maxLogin) + ", then 413",
+		"streams after the proxy was told to stop": "`shutdownDelay` and " + seconds(o.StreamGrace) + "; other requests `shutdownDelay` and " + seconds(o.DrainTimeout),
 	} {
 		if row := "| " + what + " | " + limit + " |\n"; !strings.Contains(string(content), row) {
 			t.Errorf("docs/reference/agent.md has no row %q", row)

@@ -11,6 +11,7 @@ import (
 type sizes struct {
 	inFlight, clients, connections, dials, problems *prometheus.Desc
 	cacheLookups, cacheEntries, reviews             *prometheus.Desc
+	running, waiting, begun, refused                *prometheus.Desc
 }
 
 func newSizes() sizes {
@@ -29,12 +30,17 @@ func newSizes() sizes {
 			`to (review="token"), by whether a recent answer was known.`, "review", "result"),
 		cacheEntries: desc("review_cache_entries", "Answers that are kept and have not expired.", "review"),
 		reviews:      desc("reviews_total", "SubjectAccessReviews and TokenReviews that the API server was asked for, by what came of them.", "review", "result"),
+		running:      desc("work_running", "Work that clients cause and of which a few go on at a time: reviews, logins, and certificates that are verified.", "work"),
+		waiting:      desc("work_waiting", "The same work, waiting for its turn.", "work"),
+		begun:        desc("work_total", "The same work, as often as there was any.", "work"),
+		refused:      desc("work_refused_total", "The same work, refused with 429 or 503 because a user or a connection waits for too much of it.", "work"),
 	}
 }
 
 func (s *sizes) describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
 		s.inFlight, s.clients, s.connections, s.dials, s.problems, s.cacheLookups, s.cacheEntries, s.reviews,
+		s.running, s.waiting, s.begun, s.refused,
 	} {
 		to <- desc
 	}
@@ -47,6 +53,7 @@ func (s *sizes) collect(server *Server, to chan<- prometheus.Metric) {
 	count := func(desc *prometheus.Desc, value *atomic.Int64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value.Load()), labels...)
 	}
+	s.collectWork(server.work, to)
 	serving, streams := server.drain.counts()
 	gauge(s.inFlight, int64(serving-streams), "request")
 	gauge(s.inFlight, int64(streams), "stream")
@@ -64,8 +71,8 @@ func (s *sizes) collect(server *Server, to chan<- prometheus.Metric) {
 		counts  *reviewCounts
 		entries int
 	}{
-		{"access", &server.access.counts, len(server.access.cache.Keys())},
-		{"token", &server.tokens.counts, len(server.tokens.cache.Keys())},
+		{"access", &server.access.counts, len(server.access.cache.Keys()) + len(server.access.strangers.Keys())},
+		{"token", &server.tokens.counts, len(server.tokens.cache.Keys()) + len(server.tokens.refused.Keys())},
 	} {
 		count(s.cacheLookups, &one.counts.hits, one.name, "hit")
 		count(s.cacheLookups, &one.counts.misses, one.name, "miss")
@@ -73,6 +80,18 @@ func (s *sizes) collect(server *Server, to chan<- prometheus.Metric) {
 		count(s.reviews, &one.counts.yes, one.name, "yes")
 		count(s.reviews, &one.counts.no, one.name, "no")
 		count(s.reviews, &one.counts.failed, one.name, "error")
+	}
+}
+
+// collectWork collects what there is of each kind of work.
+func (s *sizes) collectWork(all allWork, to chan<- prometheus.Metric) {
+	for name, one := range map[string]*work{
+		"access_review": all.access, "token_review": all.tokens, "login": all.logins, "certificate": all.certificates,
+	} {
+		to <- prometheus.MustNewConstMetric(s.running, prometheus.GaugeValue, float64(one.queue.Running()), name)
+		to <- prometheus.MustNewConstMetric(s.waiting, prometheus.GaugeValue, float64(one.queue.Waiting()), name)
+		to <- prometheus.MustNewConstMetric(s.begun, prometheus.CounterValue, float64(one.begun.Load()), name)
+		to <- prometheus.MustNewConstMetric(s.refused, prometheus.CounterValue, float64(one.refused.Load()), name)
 	}
 }
 

@@ -66,8 +66,8 @@ type nestedAuthorizer struct {
 	authorizer.UnconditionalAuthorizer
 }
 
-// unansweredPanic is recovered by the outermost filter, which answers 503.
-type unansweredPanic struct{}
+// unansweredPanic is recovered by the outermost filter, which answers that nothing was decided, because of err.
+type unansweredPanic struct{ err error }
 
 func (a nestedAuthorizer) Authorize(ctx context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
 	verdict, reason, err := a.UnconditionalAuthorizer.Authorize(ctx, attributes)
@@ -75,7 +75,7 @@ func (a nestedAuthorizer) Authorize(ctx context.Context, attributes authorizer.A
 	case err == nil || verdict == authorizer.DecisionAllow:
 		return verdict, reason, nil
 	case isUnavailable(err):
-		panic(unansweredPanic{})
+		panic(unansweredPanic{err})
 	}
 	// The filter would show the error to the client, who must not see our own failures.
 	klog.FromContext(ctx).Error(err, "Refused an impersonation that could not be authorized")

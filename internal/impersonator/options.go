@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
@@ -54,6 +55,10 @@ type Options struct {
 	// BodyTimeout is how long a client may take to send the body of a request that is not a stream, 60 s by default, as in
 	// the API server.
 	BodyTimeout time.Duration
+	// Limits is what clients may hold, budget.Defaults by default.
+	Limits budget.Limits
+	// Work is how much of the work that clients cause goes on at a time.
+	Work WorkLimits
 	// DrainDelay is how long the proxy goes on as usual, only reporting not ready, after it was told to stop: the time
 	// a load balancer needs to notice. Zero by default.
 	DrainDelay time.Duration
@@ -98,6 +103,10 @@ func (o Options) complete() (completed, error) {
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics()
 	}
+	if o.Limits == (budget.Limits{}) {
+		o.Limits = budget.Defaults()
+	}
+	o.Work.complete()
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}

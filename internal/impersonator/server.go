@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
@@ -45,6 +46,8 @@ type Server struct {
 	version   *apiVersion
 	access    *accessReviewer
 	tokens    *tokenReviewer
+	budget    *budget.Budget
+	work      allWork
 
 	phase   atomic.Int32
 	clients atomic.Int64 // connections
@@ -81,7 +84,9 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		prober:    &anonymousProber{upstream: up.address, transport: up},
 		upstream:  up,
 		version:   &apiVersion{client: questions.core.RESTClient()},
+		budget:    budget.New(o.Limits, o.Clock.Now),
 	}
+	s.work = newAllWork(o.Work, s.budget)
 	if err := s.trust.prime(ctx); err != nil {
 		return nil, err
 	}
@@ -91,17 +96,19 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		return nil, err
 	}
 	s.anonymous.policy.Store(policy)
-	tokens, err := newTokenReviewer(questions.tokens.TokenReviews(), o.Clock)
+	tokens, err := newTokenReviewer(newPostReview(questions.tokens.RESTClient(), "tokenreviews"), s.work.tokens, o.Clock)
 	if err != nil {
 		return nil, err
 	}
 	s.tokens = tokens
 	s.access = &accessReviewer{
-		reviews:  questions.access.SubjectAccessReviews(),
-		clock:    o.Clock,
-		allowTTL: o.AllowTTL,
-		denyTTL:  o.DenyTTL,
-		cache:    cache.NewLRUExpireCacheWithClock(maxDecisions, o.Clock),
+		post:      newPostReview(questions.access.RESTClient(), "subjectaccessreviews"),
+		clock:     o.Clock,
+		allowTTL:  o.AllowTTL,
+		denyTTL:   o.DenyTTL,
+		cache:     cache.NewLRUExpireCacheWithClock(maxDecisions, o.Clock),
+		strangers: cache.NewLRUExpireCacheWithClock(maxStrangers, o.Clock),
+		flights:   reviewFlights[decision]{work: s.work.access},
 	}
 	serializer := newStatusSerializer()
 	chain := &chain{
@@ -110,8 +117,10 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		metrics:       o.Metrics,
 		audit:         o.Audit,
 		trust:         store,
-		authenticator: newAuthenticator(store, tokens, s.anonymous, o.Clock),
+		authenticator: newAuthenticator(store, tokens, s.anonymous, s.work.certificates, o.Clock),
 		authorizer:    s.access,
+		logins:        s.work.logins,
+		loginGroup:    s.anonymous.loginGroup,
 		forward:       newForwarder(up, o.Token, newTokenPassThrough(s.version, tokens), serializer),
 		clock:         o.Clock,
 		allowTTL:      o.AllowTTL,

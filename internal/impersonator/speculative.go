@@ -38,13 +38,14 @@ func maySpeculate(req *http.Request, state *requestState) bool {
 // pendingReview is an access review that the API server has been asked for and has not answered yet.
 type pendingReview struct {
 	attributes authorizer.Attributes
-	answer     func(context.Context) (authorizer.Decision, string, error)
+	flight     *reviewFlight[decision]
 	note       decided
 }
 
 // refusal waits for the answer. It returns the error for the client, and nil when the request is allowed.
 func (r *pendingReview) refusal(ctx context.Context) error {
-	verdict, reason, err := r.answer(ctx)
+	answer, err := r.flight.wait(ctx)
+	verdict, reason := answer.verdict, madeHere(answer.reason)
 	r.note.tell(ctx, verdict, reason, err)
 	return refusal(ctx, r.attributes, verdict, reason, err)
 }

@@ -38,6 +38,8 @@ type requestState struct {
 	upstreamToken string
 	// unavailable says why the API server could not be asked who the user is, and is nil when it could.
 	unavailable error
+	// login is the turn of a TokenCredentialRequest, nil for other requests.
+	login *turn
 	// review is the access review that goes on while the request is already sent, nil when there is none.
 	review *pendingReview
 

@@ -52,9 +52,12 @@ func asUnavailable(doing string, err error) error {
 	return &unavailableError{doing: doing, cause: err}
 }
 
+// isUnavailable is true when err is no decision: the API server gave none, or it was not asked because the client causes too
+// much work. See statusUnanswered for what the client is told.
 func isUnavailable(err error) bool {
 	var unavailable *unavailableError
-	return errors.As(err, &unavailable)
+	var tooMany *tooManyError
+	return errors.As(err, &unavailable) || errors.As(err, &tooMany)
 }
 
 // statusUnavailable is the answer while the API server cannot be reached: the request was not carried out.

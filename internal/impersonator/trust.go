@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -21,6 +22,9 @@ const (
 	maxBundleBytes        = 1 << 20
 	maxBundleCertificates = 1000
 	maxVerified           = 4096
+	// maxRefused is how many refusals are remembered in one generation of CAs, and refusedFor for how long at most.
+	maxRefused = 4096
+	refusedFor = time.Minute
 )
 
 // trust holds everything that decides whether a client certificate is believed. It is never changed. When a CA changes, a new
@@ -29,8 +33,12 @@ type trust struct {
 	clients    *x509.CertPool // the CAs of users: the signer CA and the cluster's client CA
 	named      *x509.CertPool // all CAs, front proxy included, to be named in the TLS handshake
 	frontProxy authenticator.Request
-	headers    frontProxyHeaders
-	verified   *cache.LRUExpireCache // *verifiedCertificate by certificateKey
+	// frontProxyRoots are the CAs of front proxies.
+	frontProxyRoots *x509.CertPool
+	headers         frontProxyHeaders
+	begins          []time.Time           // when each CA becomes valid
+	refused         *cache.LRUExpireCache // errors by certificateKey
+	verified        *cache.LRUExpireCache // *verifiedCertificate by certificateKey
 }
 
 // frontProxyHeaders are the headers in which a front proxy, such as the API server's aggregator, says who the user is.
@@ -102,6 +110,7 @@ func (s *trustStore) build(signer *CABundle, cluster *clusterTrust) *trust {
 		clients:  x509.NewCertPool(),
 		named:    x509.NewCertPool(),
 		headers:  cluster.headers,
+		refused:  cache.NewLRUExpireCacheWithClock(maxRefused, s.clock),
 		verified: cache.NewLRUExpireCacheWithClock(maxVerified, s.clock),
 	}
 	clients := cluster.clientRoots
@@ -116,17 +125,19 @@ func (s *trustStore) build(signer *CABundle, cluster *clusterTrust) *trust {
 	for _, root := range clients {
 		t.clients.AddCert(root)
 		t.named.AddCert(root)
+		t.begins = append(t.begins, root.NotBefore)
 	}
-	frontProxyRoots := x509.NewCertPool()
+	t.frontProxyRoots = x509.NewCertPool()
 	for _, root := range cluster.frontProxyRoot {
-		frontProxyRoots.AddCert(root)
+		t.frontProxyRoots.AddCert(root)
 		t.named.AddCert(root)
+		t.begins = append(t.begins, root.NotBefore)
 	}
 	if len(cluster.frontProxyRoot) > 0 && len(cluster.headers.usernames) > 0 {
 		t.frontProxy = headerrequest.NewDynamicVerifyOptionsSecure(
 			func() (x509.VerifyOptions, bool) {
 				return x509.VerifyOptions{
-					Roots:     frontProxyRoots,
+					Roots:     t.frontProxyRoots,
 					KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 				}, true
 			},

@@ -77,7 +77,7 @@ func Defaults() Limits {
 		Streams:     {12288, 12288, 10240, 256},
 		Bytes:       {128 * mib, 96 * mib, 48 * mib, 24 * mib},
 		Resets:      {0, 2000, 500, 500},
-		Reviews:     {200, 150, 50, 50},
+		Reviews:     {2048, 2048, 256, 256},
 	}
 }
 

@@ -1,0 +1,224 @@
+// Package fairqueue bounds how much work goes on at a time, and shares what there is fairly between those who want it.
+//
+// Work belongs to an owner, such as a user or an address. Owners take turns, however much each of them waits for: one user's
+// thousand questions do not delay another user's one. Within an owner, members take turns in the same way, such as the
+// connections from one address.
+package fairqueue
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// Owner says to whom work belongs.
+type Owner struct {
+	// Name is that of the user or the address.
+	Name string
+	// Member tells apart those who share the name. It is comparable.
+	Member any
+}
+
+// Limits are the bounds of a queue. Zero is no bound, but for Slots.
+type Limits struct {
+	// Slots is how much goes on at a time.
+	Slots int
+	// SlotsOfMember is how much of it one member may have, so that work that takes long leaves something to the others.
+	SlotsOfMember int
+	// OfMember is how much one member may have going on and waiting.
+	OfMember int
+	// Waiting is how much may wait. A member that has nothing in the queue may always wait with one piece of work, so that others
+	// cannot shut it out.
+	Waiting int
+}
+
+// Queue is a number of slots and what waits for them. It is safe for concurrent use.
+type Queue struct {
+	limits Limits
+
+	mu      sync.Mutex
+	running int
+	waiting int
+	owners  map[string]*owner
+	// turns are the owners for whom something waits. The first is the next to get a slot.
+	turns []*owner
+}
+
+// owner is one that has something in the queue.
+type owner struct {
+	name    string
+	members map[any]*member
+	turns   []*member // those for whom something waits, the next one first
+}
+
+// member is one that has something in the queue.
+type member struct {
+	key     any
+	held    int
+	running int
+	waiting []*Ticket // in the order in which they came
+}
+
+// Ticket is a place in the queue, and then a slot.
+type Ticket struct {
+	queue  *Queue
+	owner  *owner
+	member *member
+	begin  chan struct{} // closed when the work may begin
+
+	first       bool
+	begun, done bool // under queue.mu
+}
+
+// New returns an empty queue.
+func New(limits Limits) *Queue {
+	return &Queue{limits: limits, owners: map[string]*owner{}}
+}
+
+// Join takes a slot if one is free, and a place in the queue if none is. It does not wait. It returns nil when a bound is reached.
+func (q *Queue) Join(who Owner) *Ticket {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	o := q.owners[who.Name]
+	var m *member
+	if o != nil {
+		m = o.members[who.Member]
+	}
+	if m != nil && (q.limits.OfMember > 0 && m.held >= q.limits.OfMember || q.limits.Waiting > 0 && q.waiting >= q.limits.Waiting) {
+		return nil
+	}
+	if o == nil {
+		o = &owner{name: who.Name, members: map[any]*member{}}
+		q.owners[who.Name] = o
+	}
+	if m == nil {
+		m = &member{key: who.Member}
+		o.members[who.Member] = m
+	}
+	m.held++
+	t := &Ticket{queue: q, owner: o, member: m, begin: make(chan struct{}), first: m.held == 1}
+	q.wait(t)
+	q.hand()
+	return t
+}
+
+func (q *Queue) wait(t *Ticket) {
+	q.waiting++
+	if len(t.owner.turns) == 0 {
+		q.turns = append(q.turns, t.owner)
+	}
+	if len(t.member.waiting) == 0 {
+		t.owner.turns = append(t.owner.turns, t.member)
+	}
+	t.member.waiting = append(t.member.waiting, t)
+}
+
+// hand gives free slots to those whose turn it is.
+func (q *Queue) hand() {
+	for i := 0; i < len(q.turns) && q.running < q.limits.Slots; {
+		o := q.turns[i]
+		j := slices.IndexFunc(o.turns, func(m *member) bool {
+			return q.limits.SlotsOfMember == 0 || m.running < q.limits.SlotsOfMember
+		})
+		if j < 0 {
+			i++ // it keeps its place for when it has fewer
+			continue
+		}
+		m := o.turns[j]
+		t := m.waiting[0]
+		m.waiting = m.waiting[1:]
+		o.turns = slices.Delete(o.turns, j, j+1)
+		if len(m.waiting) > 0 {
+			o.turns = append(o.turns, m)
+		}
+		q.turns = slices.Delete(q.turns, i, i+1)
+		if len(o.turns) > 0 {
+			q.turns = append(q.turns, o)
+		}
+		q.waiting--
+		q.running++
+		m.running++
+		t.begun = true
+		close(t.begin)
+	}
+}
+
+// First is true when the member had nothing else in the queue.
+func (t *Ticket) First() bool { return t.first }
+
+// Begun is true when the ticket has a slot.
+func (t *Ticket) Begun() bool {
+	select {
+	case <-t.begin:
+		return true
+	default:
+		return false
+	}
+}
+
+// Wait returns when the ticket has a slot, or with an error when ctx ends before. Done is still to be called.
+func (t *Ticket) Wait(ctx context.Context) error {
+	select {
+	case <-t.begin:
+		return nil
+	default:
+	}
+	select {
+	case <-t.begin:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Done gives the slot back, or leaves the queue. A second call does nothing.
+func (t *Ticket) Done() {
+	q := t.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t.done {
+		return
+	}
+	t.done = true
+	if t.begun {
+		q.running--
+		t.member.running--
+	} else {
+		q.leave(t)
+	}
+	t.member.held--
+	if t.member.held == 0 {
+		delete(t.owner.members, t.member.key)
+	}
+	if len(t.owner.members) == 0 {
+		delete(q.owners, t.owner.name)
+	}
+	q.hand()
+}
+
+func (q *Queue) leave(t *Ticket) {
+	q.waiting--
+	is := func(one *Ticket) bool { return one == t }
+	t.member.waiting = slices.DeleteFunc(t.member.waiting, is)
+	if len(t.member.waiting) > 0 {
+		return
+	}
+	t.owner.turns = slices.DeleteFunc(t.owner.turns, func(m *member) bool { return m == t.member })
+	if len(t.owner.turns) == 0 {
+		q.turns = slices.DeleteFunc(q.turns, func(o *owner) bool { return o == t.owner })
+	}
+}
+
+// Running returns how much goes on.
+func (q *Queue) Running() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.running
+}
+
+// Waiting returns how much waits.
+func (q *Queue) Waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.waiting
+}
