@@ -87,10 +87,10 @@ type agent struct {
 	groups  apis.Groups
 	scheme  *runtime.Scheme
 
-	leader *leadership
-	wakers wakers
+	leader   *leadership
+	triggers triggers
 
-	replicas *replicas.Board      // what the replicas tell each other
+	replicas *replicas.Registry   // what the replicas tell each other
 	events   record.EventRecorder // about the CredentialIssuer
 
 	holder         *servingcert.Holder     // what the proxy serves
@@ -114,7 +114,7 @@ func (a *agent) run(ctx context.Context) error {
 		return nil
 	}
 
-	a.leader, err = newLeadership(a.rest, a.options.Namespace, a.config.Names.LeaderElectionLease, a.options.PodName, a.wakers.wakeAll)
+	a.leader, err = newLeadership(a.rest, a.options.Namespace, a.config.Names.LeaderElectionLease, a.options.PodName, a.triggers.fireAll)
 	if err != nil {
 		return err
 	}

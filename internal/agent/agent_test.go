@@ -76,15 +76,15 @@ func TestSignerBundleChangesItsPointerOnlyWithTheSigner(t *testing.T) {
 	}
 }
 
-func TestWakersNeverBlock(t *testing.T) {
+func TestTriggersNeverBlock(t *testing.T) {
 	t.Parallel()
-	var w wakers
-	first, firstWoken := w.add()
-	_, secondWoken := w.add()
+	var all triggers
+	first, firstWoken := all.add()
+	_, secondWoken := all.add()
 	for range 3 {
 		first(types.NamespacedName{Name: "a"}) // nobody listens
 	}
-	w.wakeAll()
+	all.fireAll()
 	if len(firstWoken) != 1 || len(secondWoken) != 1 {
 		t.Errorf("%d and %d events wait, want one each", len(firstWoken), len(secondWoken))
 	}

@@ -24,12 +24,12 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/controller/credentialissuer"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/jwtauthenticator"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/webhookauthenticator"
-	"github.com/pinniped-toolkit/pinniped/internal/delegationwatch"
-	"github.com/pinniped-toolkit/pinniped/internal/namedwatch"
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
+	"github.com/pinniped-toolkit/pinniped/internal/informer"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// newManager makes a manager whose cache holds the authenticators and nothing else. Single objects are followed by namedwatch. Leadership is
+// newManager makes a manager whose cache holds the authenticators and nothing else. Single objects are followed by informer. Leadership is
 // not the manager's: see leadership.
 func (a *agent) newManager() (ctrl.Manager, error) {
 	manager, err := ctrl.NewManager(a.rest, ctrl.Options{
@@ -73,7 +73,7 @@ func (a *agent) addCredentialIssuer(ctx context.Context, manager ctrl.Manager, c
 	if err != nil {
 		return nil, err
 	}
-	changed, woken := a.wakers.add()
+	changed, woken := a.triggers.add()
 	if err := a.addReplicas(ctx, changed); err != nil {
 		return nil, err
 	}
@@ -86,9 +86,9 @@ func (a *agent) addCredentialIssuer(ctx context.Context, manager ctrl.Manager, c
 		Client:       manager.GetClient(),
 		Live:         manager.GetAPIReader(),
 		SecretWriter: core.Secrets(a.options.Namespace),
-		Issuers:      namedwatch.New(ctx, config, "credentialissuers", &configv1alpha1.CredentialIssuer{}, changed),
-		Secrets:      namedwatch.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
-		Services:     namedwatch.New(ctx, core.RESTClient(), "services", &corev1.Service{}, changed),
+		Issuers:      informer.New(ctx, config, "credentialissuers", &configv1alpha1.CredentialIssuer{}, changed),
+		Secrets:      informer.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
+		Services:     informer.New(ctx, core.RESTClient(), "services", &corev1.Service{}, changed),
 		Permissions:  permissions,
 		Replicas:     a.replicas,
 		Events:       a.events,
@@ -113,13 +113,13 @@ func (a *agent) addCredentialIssuer(ctx context.Context, manager ctrl.Manager, c
 }
 
 // newPermissions follows the permissions to use Secrets of other namespaces.
-func (a *agent) newPermissions(ctx context.Context, changed func(types.NamespacedName)) (*delegationwatch.Watcher, error) {
+func (a *agent) newPermissions(ctx context.Context, changed func(types.NamespacedName)) (*delegation.Poller, error) {
 	client, err := corev1client.NewForConfig(a.rest)
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	logger := logr.FromContextOrDiscard(ctx)
-	return delegationwatch.New(ctx, delegationwatch.Options{
+	return delegation.NewPoller(ctx, delegation.PollerOptions{
 		Client: client.RESTClient(), Namespace: a.options.Namespace, Changed: changed, Clock: clock.RealClock{},
 		Revoke: func(secret types.NamespacedName) {
 			if a.holder.Revoke(secret) {
@@ -132,13 +132,13 @@ func (a *agent) newPermissions(ctx context.Context, changed func(types.Namespace
 
 // addAuthenticators adds the controller of one kind of authenticator.
 func (a *agent) addAuthenticators(ctx context.Context, manager ctrl.Manager, core rest.Interface, kind authenticators.Kind) error {
-	changed, woken := a.wakers.add()
+	changed, woken := a.triggers.add()
 	reconciler := &authenticators.Reconciler{
 		Kind:   kind,
 		Client: manager.GetClient(),
 		// Watches of its own: it forgets what no authenticator of this kind names, which others may still want.
-		Secrets:    namedwatch.New(ctx, core, "secrets", &corev1.Secret{}, changed),
-		ConfigMaps: namedwatch.New(ctx, core, "configmaps", &corev1.ConfigMap{}, changed),
+		Secrets:    informer.New(ctx, core, "secrets", &corev1.Secret{}, changed),
+		ConfigMaps: informer.New(ctx, core, "configmaps", &corev1.ConfigMap{}, changed),
 		Cache:      a.authenticators,
 		IsLeader:   a.leader.Leading, Wake: woken,
 		Namespace: a.options.Namespace,
@@ -159,13 +159,13 @@ func (a *agent) addAPIService(ctx context.Context, manager ctrl.Manager, core co
 	if err != nil {
 		return err
 	}
-	changed, woken := a.wakers.add()
+	changed, woken := a.triggers.add()
 	reconciler := &apiservice.Reconciler{
 		Client:       manager.GetClient(),
 		Live:         manager.GetAPIReader(),
 		SecretWriter: core.Secrets(a.options.Namespace),
-		Secrets:      namedwatch.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
-		APIServices:  namedwatch.New(ctx, registration, "apiservices", &apiregistrationv1.APIService{}, changed),
+		Secrets:      informer.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
+		APIServices:  informer.New(ctx, registration, "apiservices", &apiregistrationv1.APIService{}, changed),
 		IsLeader:     a.leader.Leading, Wake: woken,
 		Certificate: a.apiCertificate,
 		Namespace:   a.options.Namespace,

@@ -41,7 +41,7 @@ func (a *agent) newSelfCheck(token impersonator.TokenSource) *selfCheck {
 			OpenGroups: []string{a.groups.Login.Group, a.groups.Identity.Group},
 		},
 		interval: a.config.selfCheckInterval(),
-		changed:  a.wakers.wakeAll,
+		changed:  a.triggers.fireAll,
 	}
 }
 

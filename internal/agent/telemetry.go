@@ -98,16 +98,16 @@ func (m servingCertificateMetrics) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(servingCertificateExpiry, prometheus.GaugeValue,
 			float64(serving.Certificate.Leaf.NotAfter.Unix()), string(serving.Source))
 	}
-	judgement := m.holder.Judgement()
+	evaluation := m.holder.Evaluation()
 	severities := map[certs.Code]string{}
-	for _, warning := range judgement.Warnings {
+	for _, warning := range evaluation.Warnings {
 		severities[warning.Code] = certs.SeverityWarning.String() // also of an error that the agent only warns of
 	}
-	for _, finding := range judgement.Further {
+	for _, finding := range evaluation.Further {
 		severities[finding.Code] = certs.SeverityError.String()
 	}
-	if judgement.Refusal != nil {
-		severities[judgement.Refusal.Finding.Code] = certs.SeverityError.String()
+	if evaluation.Refusal != nil {
+		severities[evaluation.Refusal.Finding.Code] = certs.SeverityError.String()
 	}
 	for code, severity := range severities {
 		to <- prometheus.MustNewConstMetric(servingCertificateFindings, prometheus.GaugeValue, 1, string(code), severity)

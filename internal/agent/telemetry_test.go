@@ -127,8 +127,8 @@ func TestMetricsOfTheAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	certificate := tlsCertificate(t, pair)
-	a.holder.Serve(&servingcert.Material{Certificate: certificate, Source: servingcert.SourceExternal})
-	a.holder.Note(servingcert.Judgement{Refusal: &servingcert.Refusal{Finding: certs.Finding{Code: certs.KeyMismatch}}})
+	a.holder.Serve(&servingcert.ServingCertificate{Certificate: certificate, Source: servingcert.SourceExternal})
+	a.holder.Note(servingcert.Evaluation{Refusal: &servingcert.Refusal{Finding: certs.Finding{Code: certs.KeyMismatch}}})
 	a.leader.leading.Store(true)
 	check.last.Store(&privilege.Report{Excess: []privilege.Excess{{What: "get secrets"}, {What: "list secrets"}}})
 	expect(map[string]float64{

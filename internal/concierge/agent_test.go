@@ -39,7 +39,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/controller/authenticators"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/webhookauthenticator"
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
-	"github.com/pinniped-toolkit/pinniped/internal/namedwatch"
+	"github.com/pinniped-toolkit/pinniped/internal/informer"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
@@ -172,8 +172,8 @@ func (a *agent) startControllers(ctx context.Context, t *testing.T, account *res
 	changed, wake := waker()
 	err = (&apiservice.Reconciler{
 		Client: manager.GetClient(), Live: manager.GetAPIReader(),
-		Secrets:     namedwatch.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
-		APIServices: namedwatch.New(ctx, registration.RESTClient(), "apiservices", &apiregistrationv1.APIService{}, changed),
+		Secrets:     informer.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
+		APIServices: informer.New(ctx, registration.RESTClient(), "apiservices", &apiregistrationv1.APIService{}, changed),
 		IsLeader:    leads, Wake: wake, Certificate: certificate,
 		Namespace: namespace, Secret: servingCert, Service: "pinniped-concierge-api", APIServiceNames: apiServices,
 		Labels: map[string]string{"app": "pinniped-concierge"}, Clock: clock.RealClock{},
@@ -187,8 +187,8 @@ func (a *agent) startControllers(ctx context.Context, t *testing.T, account *res
 	webhooks := &webhookauthenticator.Evaluator{Dial: webhookauthenticator.Dial, Clock: clock.RealClock{}}
 	err = (&authenticators.Reconciler{
 		Kind: webhooks.Kind(), Client: manager.GetClient(),
-		Secrets:    namedwatch.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
-		ConfigMaps: namedwatch.New(ctx, core.RESTClient(), "configmaps", &corev1.ConfigMap{}, changed),
+		Secrets:    informer.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
+		ConfigMaps: informer.New(ctx, core.RESTClient(), "configmaps", &corev1.ConfigMap{}, changed),
 		Cache:      cache, IsLeader: leads, Wake: wake, Namespace: namespace, Clock: clock.RealClock{},
 	}).SetupWithManager(manager)
 	if err != nil {

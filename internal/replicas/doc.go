@@ -1,5 +1,6 @@
-// Package replicas lets every replica of the agent say what it serves, and the leading one know it of all.
+// Package replicas is the registry in which the replicas of the agent tell each other what they serve.
 //
-// Each replica owns one Lease, which it renews as a sign of life and which carries its Report in an annotation: see docs/adr/0005. It writes
-// when its report changes, at most once a second, and every ten seconds besides. Whoever does not renew for forty seconds counts as gone.
+// Each replica owns one Lease; see docs/adr/0005. An annotation of the Lease carries the replica's Report. A replica writes its
+// Lease every ten seconds, as a sign of life, and when its report changes, at most once a second. A replica that has not
+// renewed its Lease for forty seconds counts as gone.
 package replicas

@@ -17,27 +17,27 @@ import (
 )
 
 // watch follows the Leases of all replicas until ctx ends.
-func (b *Board) watch(ctx context.Context) {
-	selector := labels.SelectorFromSet(labels.Set{labelOf: b.options.Group}).String()
+func (r *Registry) watch(ctx context.Context) {
+	selector := labels.SelectorFromSet(labels.Set{labelOf: r.options.Group}).String()
 	from := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			options.LabelSelector = selector
-			return b.options.Leases.List(ctx, options)
+			return r.options.Leases.List(ctx, options)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
 			options.LabelSelector = selector
-			return b.options.Leases.Watch(ctx, options)
+			return r.options.Leases.Watch(ctx, options)
 		},
 	}
-	cache.NewReflectorWithOptions(from, &coordinationv1.Lease{}, (*store)(b), cache.ReflectorOptions{
-		Name: "leases of " + b.options.Group,
-		// As in namedwatch: quick after an outage.
+	cache.NewReflectorWithOptions(from, &coordinationv1.Lease{}, (*store)(r), cache.ReflectorOptions{
+		Name: "leases of " + r.options.Group,
+		// Quick after an outage, as in internal/informer.
 		Backoff: &wait.Backoff{Duration: 200 * time.Millisecond, Cap: 5 * time.Second, Steps: 6, Factor: 2, Jitter: 0.5},
 	}).RunWithContext(ctx)
 }
 
-// store is the Board as the reflector sees it.
-type store Board
+// store is the Registry as the reflector sees it.
+type store Registry
 
 var _ cache.ReflectorStore = &store{}
 
@@ -50,11 +50,11 @@ func (s *store) Update(object any) error {
 	if err != nil {
 		return err
 	}
-	b := (*Board)(s)
-	b.mu.Lock()
-	b.see(lease)
-	b.mu.Unlock()
-	b.tell()
+	r := (*Registry)(s)
+	r.mu.Lock()
+	r.see(lease)
+	r.mu.Unlock()
+	r.tell()
 	return nil
 }
 
@@ -64,32 +64,32 @@ func (s *store) Delete(object any) error {
 	if err != nil {
 		return err
 	}
-	b := (*Board)(s)
-	b.mu.Lock()
-	delete(b.others, lease.Name)
-	b.mu.Unlock()
-	b.tell()
+	r := (*Registry)(s)
+	r.mu.Lock()
+	delete(r.others, lease.Name)
+	r.mu.Unlock()
+	r.tell()
 	return nil
 }
 
 // Replace implements cache.ReflectorStore.
 func (s *store) Replace(list []any, _ string) error {
-	b := (*Board)(s)
-	b.mu.Lock()
+	r := (*Registry)(s)
+	r.mu.Lock()
 	there := map[string]bool{}
 	for _, object := range list {
 		if lease, err := asLease(object); err == nil {
 			there[lease.Name] = true
-			b.see(lease)
+			r.see(lease)
 		}
 	}
-	for name := range b.others {
+	for name := range r.others {
 		if !there[name] {
-			delete(b.others, name)
+			delete(r.others, name)
 		}
 	}
-	b.mu.Unlock()
-	b.tell()
+	r.mu.Unlock()
+	r.tell()
 	return nil
 }
 
@@ -105,8 +105,8 @@ func asLease(object any) (*coordinationv1.Lease, error) {
 }
 
 // see notes a Lease. A report that cannot be read, of another version of the agent perhaps, says only that the replica lives.
-func (b *Board) see(lease *coordinationv1.Lease) {
-	now := seen{at: b.options.Clock.Now(), lease: lease}
+func (r *Registry) see(lease *coordinationv1.Lease) {
+	now := seen{at: r.options.Clock.Now(), lease: lease}
 	if err := json.Unmarshal([]byte(lease.Annotations[annotationReport]), &now.report); err != nil {
 		now.report = Report{Problem: "it reports in a way that this version of the agent cannot read"}
 	}
@@ -115,8 +115,8 @@ func (b *Board) see(lease *coordinationv1.Lease) {
 	if lease.Spec.RenewTime != nil {
 		now.renew = *lease.Spec.RenewTime
 	}
-	if before, ok := b.others[lease.Name]; ok && before.renew.Equal(&now.renew) {
+	if before, ok := r.others[lease.Name]; ok && before.renew.Equal(&now.renew) {
 		now.at = before.at
 	}
-	b.others[lease.Name] = now
+	r.others[lease.Name] = now
 }

@@ -35,12 +35,13 @@ func Sentence(f certs.Finding) string {
 	return text
 }
 
-// Judgement is what came out of judging an external certificate: either Material, perhaps with warnings, or a Refusal.
-type Judgement struct {
-	Material *Material
-	Warnings []certs.Finding
-	Refusal  *Refusal
-	Further  []certs.Finding // what would refuse it besides Refusal
+// Evaluation is the result of checking an external certificate: a Certificate that may be served, perhaps with warnings, or a
+// Refusal.
+type Evaluation struct {
+	Certificate *ServingCertificate
+	Warnings    []certs.Finding
+	Refusal     *Refusal
+	Further     []certs.Finding // what would refuse it besides Refusal
 }
 
 // ExternalInput is what External judges.
@@ -58,7 +59,7 @@ type ExternalInput struct {
 
 // External judges the certificate in a Secret that an admin brought. Every check of pkg/certs runs. A finding that is an
 // error refuses the certificate, except where serving it is better than what would be served otherwise: see outcomeOf.
-func External(in ExternalInput) Judgement {
+func External(in ExternalInput) Evaluation {
 	if in.Secret == nil {
 		missing := certs.NewFinding(certs.SecretNotFound,
 			fmt.Sprintf("Secret %q, which spec.impersonationProxy.tls.secretName names, does not exist", in.Name))
@@ -75,31 +76,31 @@ func External(in ExternalInput) Judgement {
 		CertPEM: certPEM, KeyPEM: keyPEM, SecretType: string(in.Secret.Type),
 		Bundle: bundle, Endpoint: in.Endpoint, Names: in.Names, Now: in.Now,
 	})
-	judgement := Judgement{Warnings: report.Warnings()}
+	evaluation := Evaluation{Warnings: report.Warnings()}
 	for _, finding := range report.Errors() {
 		switch outcomeOf(finding.Code, in.Spec.Verification, len(bundle) > 0) {
 		case refused:
-			if judgement.Refusal == nil {
-				judgement.Refusal = &Refusal{Finding: finding}
+			if evaluation.Refusal == nil {
+				evaluation.Refusal = &Refusal{Finding: finding}
 			} else {
-				judgement.Further = append(judgement.Further, finding)
+				evaluation.Further = append(evaluation.Further, finding)
 			}
 		case warned:
-			judgement.Warnings = append(judgement.Warnings, finding)
+			evaluation.Warnings = append(evaluation.Warnings, finding)
 		case passed:
 		}
 	}
-	if judgement.Refusal != nil {
-		return judgement
+	if evaluation.Refusal != nil {
+		return evaluation
 	}
 	certificate, err := keyPair(certPEM, keyPEM)
 	if err != nil {
 		return refuse(certs.NewFinding(certs.KeyMismatch, err.Error()))
 	}
-	judgement.Material = &Material{
+	evaluation.Certificate = &ServingCertificate{
 		Certificate: certificate, Source: SourceExternal, Secret: in.Name, Bundle: bundle, Delegated: in.Delegated,
 	}
-	return judgement
+	return evaluation
 }
 
 // Bundle returns the CA bundle (PEM) that is advertised for an external certificate: the one in the spec, else the
@@ -143,8 +144,8 @@ func outcomeOf(code certs.Code, verification configv1alpha1.TLSVerification, adv
 	return refused
 }
 
-func refuse(finding certs.Finding) Judgement {
-	return Judgement{Refusal: &Refusal{Finding: finding}}
+func refuse(finding certs.Finding) Evaluation {
+	return Evaluation{Refusal: &Refusal{Finding: finding}}
 }
 
 // keyPair parses a certificate for serving. Its Leaf is always set.

@@ -45,13 +45,13 @@ func GeneratedServing(names certs.SANs) issuedcert.Policy {
 }
 
 // FromGenerated returns the generated certificate of the Secret called name for serving.
-func FromGenerated(state *issuedcert.State, name types.NamespacedName) *Material {
-	return &Material{Certificate: *state.Certificate, Source: SourceGenerated, Secret: name, Bundle: state.CA.CertPEM()}
+func FromGenerated(state *issuedcert.State, name types.NamespacedName) *ServingCertificate {
+	return &ServingCertificate{Certificate: *state.Certificate, Source: SourceGenerated, Secret: name, Bundle: state.CA.CertPEM()}
 }
 
 // StillGenerated returns the certificate in secret if caSecret holds the generated CA that issued it, whatever its names
 // and dates are; else nil. It stays in service while the external certificate that is to replace it is refused.
-func StillGenerated(secret, caSecret *corev1.Secret) *Material {
+func StillGenerated(secret, caSecret *corev1.Secret) *ServingCertificate {
 	now := time.Time{} // nothing here depends on the time
 	ca := issuedcert.Inspect(GeneratedCA(), caSecret, now).CA
 	state := issuedcert.InspectUnder(ca, GeneratedServing(certs.SANs{}), secret, now)

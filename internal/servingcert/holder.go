@@ -19,8 +19,8 @@ const (
 	SourceExternal  Source = "external"
 )
 
-// Material is a serving certificate with everything that is advertised about it. It is immutable.
-type Material struct {
+// ServingCertificate is a certificate for serving, with everything that is advertised about it. It is immutable.
+type ServingCertificate struct {
 	Certificate tls.Certificate // with its Leaf
 	Source      Source
 	Secret      types.NamespacedName
@@ -31,37 +31,37 @@ type Material struct {
 }
 
 // SHA256 returns the fingerprint of the leaf, in the form in which `pinniped ip-tls` prints it.
-func (m *Material) SHA256() string { return certs.Fingerprint(m.Certificate.Leaf.Raw) }
+func (m *ServingCertificate) SHA256() string { return certs.Fingerprint(m.Certificate.Leaf.Raw) }
 
 // ErrNoCertificate is what a TLS handshake ends with while there is no certificate to serve.
 var ErrNoCertificate = errors.New("there is no serving certificate yet")
 
 // Holder holds the certificate that is being served. The zero value holds none; it is safe for concurrent use.
 type Holder struct {
-	current   atomic.Pointer[Material]
-	judgement atomic.Pointer[Judgement]
+	current    atomic.Pointer[ServingCertificate]
+	evaluation atomic.Pointer[Evaluation]
 }
 
 // Serve puts m into service: connections made from now on get it, those that exist go on. It returns what was served
 // before, or nil.
-func (h *Holder) Serve(m *Material) (before *Material) { return h.current.Swap(m) }
+func (h *Holder) Serve(m *ServingCertificate) (before *ServingCertificate) { return h.current.Swap(m) }
 
 // Withdraw takes the certificate out of service, and forgets what was noted.
 func (h *Holder) Withdraw() {
 	h.current.Store(nil)
-	h.judgement.Store(nil)
+	h.evaluation.Store(nil)
 }
 
 // Note keeps what came out of judging the certificate that is asked for. That is not always the one in service: one that is refused
 // never gets there.
-func (h *Holder) Note(j Judgement) { h.judgement.Store(&j) }
+func (h *Holder) Note(j Evaluation) { h.evaluation.Store(&j) }
 
-// Judgement returns what was noted last; the zero value if nothing was. It is for metrics and events.
-func (h *Holder) Judgement() Judgement {
-	if j := h.judgement.Load(); j != nil {
+// Evaluation returns what was noted last; the zero value if nothing was. It is for metrics and events.
+func (h *Holder) Evaluation() Evaluation {
+	if j := h.evaluation.Load(); j != nil {
 		return *j
 	}
-	return Judgement{}
+	return Evaluation{}
 }
 
 // Revoke takes the certificate out of service if it is the one of a delegated Secret, and reports whether it was. It is for a permission
@@ -79,7 +79,7 @@ func (h *Holder) Revoke(secret types.NamespacedName) bool {
 }
 
 // Current returns what is being served, or nil.
-func (h *Holder) Current() *Material { return h.current.Load() }
+func (h *Holder) Current() *ServingCertificate { return h.current.Load() }
 
 // GetCertificate is for tls.Config. It returns ErrNoCertificate while nothing is in service.
 func (h *Holder) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {

@@ -26,7 +26,7 @@ func TestLastGood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := &Material{Certificate: certificate, Source: SourceExternal, Secret: types.NamespacedName{Namespace: "ns", Name: "theirs"}, Bundle: ca.CertPEM()}
+	served := &ServingCertificate{Certificate: certificate, Source: SourceExternal, Secret: types.NamespacedName{Namespace: "ns", Name: "theirs"}, Bundle: ca.CertPEM()}
 	data, err := LastGoodData(served)
 	if err != nil {
 		t.Fatal(err)
@@ -48,12 +48,12 @@ func TestLastGood(t *testing.T) {
 	}
 
 	for name, test := range map[string]struct {
-		m    *Material
+		m    *ServingCertificate
 		want bool
 	}{
 		"an external one":    {served, true},
-		"a delegated one":    {&Material{Source: SourceExternal, Delegated: true}, false},
-		"a generated one":    {&Material{Source: SourceGenerated}, false},
+		"a delegated one":    {&ServingCertificate{Source: SourceExternal, Delegated: true}, false},
+		"a generated one":    {&ServingCertificate{Source: SourceGenerated}, false},
 		"nothing in service": {nil, false},
 	} {
 		if got := KeepsLastGood(test.m); got != test.want {

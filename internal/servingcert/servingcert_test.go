@@ -113,7 +113,7 @@ func TestExternal(t *testing.T) {
 				},
 			})
 			if test.code != "" {
-				if got.Material != nil || got.Refusal == nil {
+				if got.Certificate != nil || got.Refusal == nil {
 					t.Fatalf("it was not refused")
 				}
 				if got.Refusal.Finding.Code != test.code || got.Refusal.Finding.Pending != test.pending {
@@ -127,8 +127,8 @@ func TestExternal(t *testing.T) {
 			if got.Refusal != nil {
 				t.Fatalf("refused: %v", got.Refusal)
 			}
-			if string(got.Material.Bundle) != string(test.bundle) || got.Material.Source != SourceExternal || got.Material.Secret != name {
-				t.Errorf("bundle %q, source %s, Secret %s", got.Material.Bundle, got.Material.Source, got.Material.Secret)
+			if string(got.Certificate.Bundle) != string(test.bundle) || got.Certificate.Source != SourceExternal || got.Certificate.Secret != name {
+				t.Errorf("bundle %q, source %s, Secret %s", got.Certificate.Bundle, got.Certificate.Source, got.Certificate.Secret)
 			}
 			warned := false
 			for _, warning := range got.Warnings {
@@ -299,7 +299,7 @@ func TestHolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if before := holder.Serve(&Material{Certificate: certificate}); before != nil {
+	if before := holder.Serve(&ServingCertificate{Certificate: certificate}); before != nil {
 		t.Errorf("before the first: %v", before)
 	}
 	got, err := holder.GetCertificate(nil)
@@ -313,12 +313,12 @@ func TestHolder(t *testing.T) {
 	shared := types.NamespacedName{Namespace: "shared", Name: "wildcard"}
 	for _, test := range []struct {
 		name   string
-		served Material
+		served ServingCertificate
 		want   bool
 	}{
-		{"revokes a delegated one", Material{Secret: shared, Delegated: true}, true},
-		{"leaves one of another Secret", Material{Secret: types.NamespacedName{Namespace: "shared", Name: "other"}, Delegated: true}, false},
-		{"leaves what is our own", Material{Secret: shared}, false},
+		{"revokes a delegated one", ServingCertificate{Secret: shared, Delegated: true}, true},
+		{"leaves one of another Secret", ServingCertificate{Secret: types.NamespacedName{Namespace: "shared", Name: "other"}, Delegated: true}, false},
+		{"leaves what is our own", ServingCertificate{Secret: shared}, false},
 	} {
 		holder.Serve(&test.served)
 		if got := holder.Revoke(shared); got != test.want || (holder.Current() == nil) != test.want {
@@ -335,10 +335,12 @@ func TestHolder(t *testing.T) {
 func TestExternalTellsAll(t *testing.T) {
 	t.Parallel()
 	ca, stranger := newCA(t), newCA(t)
-	pair := issue(t, ca, noon.Add(-20*day), 10*day)
+	pair, other := issue(t, ca, noon, 10*day), issue(t, ca, noon, 10*day)
 	got := External(ExternalInput{
-		Secret: &corev1.Secret{Type: corev1.SecretTypeTLS, Data: map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": stranger.CertPEM()}},
-		Names:  []certs.Name{{Value: "other.example.com", Source: "spec"}}, Now: noon,
+		Secret: &corev1.Secret{Type: corev1.SecretTypeTLS, Data: map[string][]byte{
+			"tls.crt": pair.CertPEM, "tls.key": other.KeyPEM, "ca.crt": stranger.CertPEM(),
+		}},
+		Names: []certs.Name{{Value: "other.example.com", Source: "spec"}}, Now: noon,
 	})
 	codes := func(findings []certs.Finding) (all []certs.Code) {
 		for _, finding := range findings {
@@ -346,7 +348,7 @@ func TestExternalTellsAll(t *testing.T) {
 		}
 		return all
 	}
-	if got.Material != nil || got.Refusal == nil || got.Refusal.Finding.Code != certs.Expired {
+	if got.Certificate != nil || got.Refusal == nil || got.Refusal.Finding.Code != certs.KeyMismatch {
 		t.Errorf("the outcome is %+v", got)
 	}
 	if diff := cmp.Diff([]certs.Code{certs.BundleDoesNotVerify}, codes(got.Further)); diff != "" {

@@ -16,15 +16,15 @@ import (
 
 // loadExternal puts the certificate that the spec names into service, unless a check refuses it: then what was served before
 // stays. A Secret of another namespace is not even looked at unless its owner permits that.
-func (r *Reconciler) loadExternal(ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) (servingcert.Judgement, error) {
+func (r *Reconciler) loadExternal(ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) (servingcert.Evaluation, error) {
 	name, delegated, err := r.externalSecret(spec.TLS)
 	if err != nil {
-		return servingcert.Judgement{}, err
+		return servingcert.Evaluation{}, err
 	}
 	if delegated {
 		refusal, err := r.mayUse(ctx, name)
 		if err != nil || refusal != nil {
-			return servingcert.Judgement{Refusal: refusal}, err
+			return servingcert.Evaluation{Refusal: refusal}, err
 		}
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, delegatedTimeout)
@@ -32,19 +32,19 @@ func (r *Reconciler) loadExternal(ctx context.Context, spec configv1alpha1.Imper
 	}
 	secret, found, err := r.Secrets.Get(ctx, name)
 	if err != nil {
-		return servingcert.Judgement{}, coded(configv1alpha1.CodeSecretUnreadable, err)
+		return servingcert.Evaluation{}, coded(configv1alpha1.CodeSecretUnreadable, err)
 	}
 	if !found {
 		secret = nil
 	}
-	judgement := servingcert.External(servingcert.ExternalInput{
+	evaluation := servingcert.External(servingcert.ExternalInput{
 		Name: name, Secret: secret, Delegated: delegated, Spec: *spec.TLS,
 		Endpoint: spec.ExternalEndpoint, Names: servingcert.ClientNames(spec, service), Now: r.Clock.Now(),
 	})
-	if judgement.Material != nil {
-		r.serve(ctx, judgement.Material)
+	if evaluation.Certificate != nil {
+		r.serve(ctx, evaluation.Certificate)
 	}
-	return judgement, nil
+	return evaluation, nil
 }
 
 // loadGenerated puts the agent's own certificate into service, and makes it and its CA where needed.
@@ -83,19 +83,19 @@ func (r *Reconciler) keepCA(ctx context.Context) error {
 	return r.writeOwn(ctx, own, restored, verdict, secret, true)
 }
 
-// serve puts material into service and logs it, once for each change.
-func (r *Reconciler) serve(ctx context.Context, material *servingcert.Material) {
+// serve puts certificate into service and logs it, once for each change.
+func (r *Reconciler) serve(ctx context.Context, certificate *servingcert.ServingCertificate) {
 	before := r.Holder.Current()
-	if before != nil && before.Source == material.Source && before.Secret == material.Secret &&
-		string(before.Bundle) == string(material.Bundle) && sameChain(before, material) {
+	if before != nil && before.Source == certificate.Source && before.Secret == certificate.Secret &&
+		string(before.Bundle) == string(certificate.Bundle) && sameChain(before, certificate) {
 		return
 	}
-	r.Holder.Serve(material)
-	log.FromContext(ctx).Info("Put serving certificate into service", "source", material.Source, "secret", material.Secret,
-		"sha256", material.SHA256(), "notAfter", material.Certificate.Leaf.NotAfter)
+	r.Holder.Serve(certificate)
+	log.FromContext(ctx).Info("Put serving certificate into service", "source", certificate.Source, "secret", certificate.Secret,
+		"sha256", certificate.SHA256(), "notAfter", certificate.Certificate.Leaf.NotAfter)
 }
 
-func sameChain(a, b *servingcert.Material) bool {
+func sameChain(a, b *servingcert.ServingCertificate) bool {
 	if len(a.Certificate.Certificate) != len(b.Certificate.Certificate) {
 		return false
 	}

@@ -47,12 +47,12 @@ func (r *Reconciler) mayUse(ctx context.Context, secret types.NamespacedName) (*
 	return &servingcert.Refusal{Finding: delegation.Refusal(outcome, secret, r.Namespace)}, nil
 }
 
-// standIn puts the generated certificate into service where a delegated one must not be: in place of one whose permission is gone, and
+// serveFallback puts the generated certificate into service where a delegated one must not be: in place of one whose permission is gone, and
 // for one that is not permitted while nothing else was brought. An external certificate that is rightly in service stays.
-func (r *Reconciler) standIn(ctx context.Context, judgement servingcert.Judgement, names certs.SANs) error {
+func (r *Reconciler) serveFallback(ctx context.Context, evaluation servingcert.Evaluation, names certs.SANs) error {
 	serving := r.Holder.Current()
 	if serving == nil || serving.Source == servingcert.SourceGenerated {
-		if judgement.Refusal == nil || judgement.Refusal.Finding.Code != certs.SecretNotPermitted {
+		if evaluation.Refusal == nil || evaluation.Refusal.Finding.Code != certs.SecretNotPermitted {
 			return nil
 		}
 		return r.loadGenerated(ctx, names)

@@ -42,7 +42,7 @@ func (r *Reconciler) tell(issuer *configv1alpha1.CredentialIssuer, strategy *con
 	kind, reason := corev1.EventTypeWarning, string(strategy.Reason)
 	if strategy.Status == configv1alpha1.StrategySuccess || strategy.Reason == configv1alpha1.ReasonDisabled {
 		kind = corev1.EventTypeNormal
-	} else if refusal := r.Holder.Judgement().Refusal; refusal != nil && len(strategy.Findings) > 0 &&
+	} else if refusal := r.Holder.Evaluation().Refusal; refusal != nil && len(strategy.Findings) > 0 &&
 		strategy.Findings[0].Code == string(refusal.Finding.Code) {
 		reason = strategy.Findings[0].Code
 	}

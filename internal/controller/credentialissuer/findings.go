@@ -86,7 +86,7 @@ func codeOf(err error) string {
 
 // besides returns what there is to say about the certificate that the spec asks for, whatever decides the strategy's status, and what others
 // warn of; nil is nothing.
-func besides(evaluation servingcert.Judgement, others ...*configv1alpha1.StrategyFinding) []configv1alpha1.StrategyFinding {
+func besides(evaluation servingcert.Evaluation, others ...*configv1alpha1.StrategyFinding) []configv1alpha1.StrategyFinding {
 	var all []configv1alpha1.StrategyFinding
 	if evaluation.Refusal != nil {
 		all = findingsOf(evaluation.Refusal)

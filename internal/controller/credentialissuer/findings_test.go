@@ -230,7 +230,7 @@ func TestWithFindings(t *testing.T) {
 		}
 		return all
 	}
-	evaluation := servingcert.Judgement{
+	evaluation := servingcert.Evaluation{
 		Refusal:  &servingcert.Refusal{Finding: certs.NewFinding(certs.KeyMismatch, "a")},
 		Further:  []certs.Finding{certs.NewFinding(certs.Expired, "b")},
 		Warnings: []certs.Finding{certs.NewFinding(certs.NameNotCovered, "c"), certs.NewFinding(certs.BundleEmpty, "d")},

@@ -58,10 +58,10 @@ func (r *Reconciler) loadLastGood(ctx context.Context) error {
 		return err
 	}
 	if kept != nil {
-		material, err := servingcert.LastGood(kept)
+		certificate, err := servingcert.LastGood(kept)
 		if err == nil {
-			log.FromContext(ctx).Info("Went back to the last good certificate", "secret", material.Secret, "keptIn", r.lastGoodName())
-			r.serve(ctx, material)
+			log.FromContext(ctx).Info("Went back to the last good certificate", "secret", certificate.Secret, "keptIn", r.lastGoodName())
+			r.serve(ctx, certificate)
 			return nil
 		}
 		log.FromContext(ctx).Info("Could not use the last good certificate", "secret", r.lastGoodName(), "problem", err.Error())
@@ -74,8 +74,8 @@ func (r *Reconciler) loadLastGood(ctx context.Context) error {
 	if err != nil || ca == nil {
 		return err
 	}
-	if material := servingcert.StillGenerated(generated, ca); material != nil {
-		r.serve(ctx, material)
+	if certificate := servingcert.StillGenerated(generated, ca); certificate != nil {
+		r.serve(ctx, certificate)
 	}
 	return nil
 }

@@ -284,21 +284,21 @@ func (r *Reconciler) turnOff(ctx context.Context) error {
 // and is to be reported, if nothing worse is.
 func (r *Reconciler) turnOn(ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service, problem error) (configv1alpha1.CredentialIssuerStrategy, error) {
 	at, addressErr := chooseEndpoint(spec, service)
-	var judgement servingcert.Judgement
+	var evaluation servingcert.Evaluation
 	var err error
 	switch {
 	case spec.TLS != nil:
-		judgement, err = r.loadExternal(ctx, spec, service)
-		if r.Holder.Current() == nil && judgement.Material == nil {
+		evaluation, err = r.loadExternal(ctx, spec, service)
+		if r.Holder.Current() == nil && evaluation.Certificate == nil {
 			err = errors.Join(err, r.loadLastGood(ctx))
 		}
 		if addressErr == nil {
-			err = errors.Join(err, r.standIn(ctx, judgement, generatedSANs(spec, at, service)))
+			err = errors.Join(err, r.serveFallback(ctx, evaluation, generatedSANs(spec, at, service)))
 		}
 	case addressErr == nil:
 		err = r.loadGenerated(ctx, generatedSANs(spec, at, service))
 	}
-	r.Holder.Note(judgement)
+	r.Holder.Note(evaluation)
 	if r.Holder.Current() == nil && spec.TLS == nil && err == nil {
 		r.phase.Store(phaseIdle) // there is no address yet that a certificate could be made for
 	} else {
@@ -311,14 +311,14 @@ func (r *Reconciler) turnOn(ctx context.Context, spec configv1alpha1.Impersonati
 		}
 	}
 	if err != nil {
-		return withFindings(r.broken(&at, addressErr, err), besides(judgement)...), err
+		return withFindings(r.broken(&at, addressErr, err), besides(evaluation)...), err
 	}
 	if r.Holder.Current() != nil {
 		if err := r.keepLastGood(ctx); err != nil {
 			return r.broken(&at, addressErr, err), err
 		}
 	}
-	if judgement.Material != nil {
+	if evaluation.Certificate != nil {
 		if err := r.keepCA(ctx); err != nil {
 			return r.broken(&at, addressErr, err), err
 		}
@@ -328,8 +328,8 @@ func (r *Reconciler) turnOn(ctx context.Context, spec configv1alpha1.Impersonati
 		}
 	}
 
-	strategy := r.outcome(&at, addressErr, judgement, spec, service, problem)
-	more := besides(judgement, classProblem(spec, service), r.warning())
+	strategy := r.outcome(&at, addressErr, evaluation, spec, service, problem)
+	more := besides(evaluation, classProblem(spec, service), r.warning())
 	for _, err := range []error{problem, addressErr} {
 		more = append(more, findingsOf(err)...)
 	}
@@ -337,12 +337,12 @@ func (r *Reconciler) turnOn(ctx context.Context, spec configv1alpha1.Impersonati
 }
 
 // outcome returns the strategy of a proxy that serves, if it can. What decides its status stands in its findings.
-func (r *Reconciler) outcome(at *endpoint, addressErr error, judgement servingcert.Judgement, spec configv1alpha1.ImpersonationProxySpec,
+func (r *Reconciler) outcome(at *endpoint, addressErr error, evaluation servingcert.Evaluation, spec configv1alpha1.ImpersonationProxySpec,
 	service *corev1.Service, problem error,
 ) configv1alpha1.CredentialIssuerStrategy {
 	switch {
-	case judgement.Refusal != nil:
-		return r.broken(at, addressErr, judgement.Refusal)
+	case evaluation.Refusal != nil:
+		return r.broken(at, addressErr, evaluation.Refusal)
 	case problem != nil:
 		return r.broken(at, addressErr, problem)
 	case errors.Is(addressErr, errPending):
@@ -351,7 +351,7 @@ func (r *Reconciler) outcome(at *endpoint, addressErr error, judgement servingce
 		return r.broken(nil, nil, addressErr)
 	}
 	strategy := proxyStrategy(configv1alpha1.StrategySuccess, configv1alpha1.ReasonListening,
-		listening(judgement.Warnings, classProblem(spec, service), r.warning()))
+		listening(evaluation.Warnings, classProblem(spec, service), r.warning()))
 	strategy.Frontend = frontend(*at, r.Holder.Current().Bundle)
 	return strategy
 }

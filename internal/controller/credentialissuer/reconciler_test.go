@@ -33,9 +33,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/pinniped-toolkit/pinniped/internal/delegationwatch"
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
-	"github.com/pinniped-toolkit/pinniped/internal/namedwatch"
+	"github.com/pinniped-toolkit/pinniped/internal/informer"
 	"github.com/pinniped-toolkit/pinniped/internal/replicas"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
@@ -157,10 +157,10 @@ func startReplicaWith(t *testing.T, cluster *devcluster.Cluster, namespace, name
 	}
 	r.Reconciler = &Reconciler{
 		Client: manager.GetClient(), Live: manager.GetAPIReader(), SecretWriter: core.Secrets(namespace),
-		Issuers:  namedwatch.New(t.Context(), issuers, "credentialissuers", &configv1alpha1.CredentialIssuer{}, changed),
-		Secrets:  namedwatch.New(t.Context(), core.RESTClient(), "secrets", &corev1.Secret{}, changed),
-		Services: namedwatch.New(t.Context(), core.RESTClient(), "services", &corev1.Service{}, changed),
-		Permissions: delegationwatch.New(t.Context(), delegationwatch.Options{
+		Issuers:  informer.New(t.Context(), issuers, "credentialissuers", &configv1alpha1.CredentialIssuer{}, changed),
+		Secrets:  informer.New(t.Context(), core.RESTClient(), "secrets", &corev1.Secret{}, changed),
+		Services: informer.New(t.Context(), core.RESTClient(), "services", &corev1.Service{}, changed),
+		Permissions: delegation.NewPoller(t.Context(), delegation.PollerOptions{
 			Client: core.RESTClient(), Namespace: namespace, Changed: changed, Clock: clock.RealClock{},
 			Revoke: func(secret types.NamespacedName) { r.Holder.Revoke(secret) },
 		}),

@@ -181,8 +181,8 @@ func startReplicaAt(t *testing.T, cluster *devcluster.Cluster, namespace, name s
 	return startReplicaWith(t, cluster, namespace, name, leading, func(r *Reconciler) { r.Clock = now })
 }
 
-func verifies(material *servingcert.Material, ca []byte, name string) error {
-	_, err := material.Certificate.Leaf.Verify(x509.VerifyOptions{Roots: pool(ca), DNSName: name})
+func verifies(certificate *servingcert.ServingCertificate, ca []byte, name string) error {
+	_, err := certificate.Certificate.Leaf.Verify(x509.VerifyOptions{Roots: pool(ca), DNSName: name})
 	return err
 }
 

@@ -35,7 +35,7 @@ func (r *Reconciler) publish(strategy configv1alpha1.CredentialIssuerStrategy) {
 }
 
 // servedStatus says what this replica serves and who else does, or nil when it serves nothing. have is what the status says so far.
-func servedStatus(have *configv1alpha1.ServingCertificateStatus, serving *servingcert.Material, namespace string,
+func servedStatus(have *configv1alpha1.ServingCertificateStatus, serving *servingcert.ServingCertificate, namespace string,
 	live []replicas.Report, now metav1.Time,
 ) *configv1alpha1.ServingCertificateStatus {
 	if serving == nil {

@@ -35,10 +35,10 @@ func TestServedStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	material := func(namespace string, source servingcert.Source) *servingcert.Material {
-		return &servingcert.Material{Certificate: certificate, Source: source, Secret: types.NamespacedName{Namespace: namespace, Name: "s"}}
+	served := func(namespace string, source servingcert.Source) *servingcert.ServingCertificate {
+		return &servingcert.ServingCertificate{Certificate: certificate, Source: source, Secret: types.NamespacedName{Namespace: namespace, Name: "s"}}
 	}
-	sha := material("", "").SHA256()
+	sha := served("", "").SHA256()
 	status := func(change func(*configv1alpha1.ServingCertificateStatus)) *configv1alpha1.ServingCertificateStatus {
 		s := &configv1alpha1.ServingCertificateStatus{
 			Source: "Secret", SecretName: "s", SHA256: sha, NotBefore: metav1.NewTime(pair.NotBefore), NotAfter: metav1.NewTime(pair.NotAfter),
@@ -55,31 +55,31 @@ func TestServedStatus(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		have *configv1alpha1.ServingCertificateStatus
-		of   *servingcert.Material
+		of   *servingcert.ServingCertificate
 		live []replicas.Report
 		want *configv1alpha1.ServingCertificateStatus
 	}{
 		{name: "says nothing when nothing is served", live: []replicas.Report{me}},
 		{
-			name: "tells an external certificate", of: material("ns", servingcert.SourceExternal), live: []replicas.Report{me},
+			name: "tells an external certificate", of: served("ns", servingcert.SourceExternal), live: []replicas.Report{me},
 			want: status(func(*configv1alpha1.ServingCertificateStatus) {}),
 		},
 		{
-			name: "names the namespace of a delegated one", of: material("theirs", servingcert.SourceExternal), live: []replicas.Report{me},
+			name: "names the namespace of a delegated one", of: served("theirs", servingcert.SourceExternal), live: []replicas.Report{me},
 			want: status(func(s *configv1alpha1.ServingCertificateStatus) { s.SecretName = "theirs/s" }),
 		},
 		{
-			name: "keeps the time of what was served before", of: material("ns", servingcert.SourceGenerated), live: []replicas.Report{me},
+			name: "keeps the time of what was served before", of: served("ns", servingcert.SourceGenerated), live: []replicas.Report{me},
 			have: &configv1alpha1.ServingCertificateStatus{Source: "Generated", SecretName: "s", SHA256: sha, ServedSince: then},
 			want: status(func(s *configv1alpha1.ServingCertificateStatus) { s.Source, s.ServedSince = "Generated", then }),
 		},
 		{
-			name: "forgets the time of another one", of: material("ns", servingcert.SourceExternal), live: []replicas.Report{me},
+			name: "forgets the time of another one", of: served("ns", servingcert.SourceExternal), live: []replicas.Report{me},
 			have: &configv1alpha1.ServingCertificateStatus{Source: "Secret", SecretName: "before", SHA256: sha, ServedSince: then},
 			want: status(func(*configv1alpha1.ServingCertificateStatus) {}),
 		},
 		{
-			name: "says of the others why", of: material("ns", servingcert.SourceExternal),
+			name: "says of the others why", of: served("ns", servingcert.SourceExternal),
 			live: []replicas.Report{{Name: "a", Problem: "KeyMismatch: x"}, {Name: "b"}, {Name: "c", SHA256: "00"}, me},
 			want: status(func(s *configv1alpha1.ServingCertificateStatus) {
 				s.Replicas = 4
@@ -98,7 +98,7 @@ func TestServedStatus(t *testing.T) {
 			}
 		})
 	}
-	if got := servedStatus(nil, material("ns", servingcert.SourceExternal), "ns", many, now); got.Replicas != 31 || len(got.OtherReplicas) != maxOtherReplicas {
+	if got := servedStatus(nil, served("ns", servingcert.SourceExternal), "ns", many, now); got.Replicas != 31 || len(got.OtherReplicas) != maxOtherReplicas {
 		t.Errorf("of 31 replicas %d are counted and %d listed", got.Replicas, len(got.OtherReplicas))
 	}
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/authenticators"
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
-	"github.com/pinniped-toolkit/pinniped/internal/namedwatch"
+	"github.com/pinniped-toolkit/pinniped/internal/informer"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
@@ -62,8 +62,8 @@ func startReconciler(t *testing.T, cluster *devcluster.Cluster, cache authentica
 	err = (&authenticators.Reconciler{
 		Kind:       (&Evaluator{Dial: Dial, Clock: clock.RealClock{}}).Kind(),
 		Client:     manager.GetClient(),
-		Secrets:    namedwatch.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
-		ConfigMaps: namedwatch.New(ctx, core.RESTClient(), "configmaps", &corev1.ConfigMap{}, changed),
+		Secrets:    informer.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
+		ConfigMaps: informer.New(ctx, core.RESTClient(), "configmaps", &corev1.ConfigMap{}, changed),
 		Cache:      cache, IsLeader: func() bool { return true }, Wake: wake, Namespace: "default", Clock: clock.RealClock{},
 	}).SetupWithManager(manager)
 	if err != nil {

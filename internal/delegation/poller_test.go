@@ -1,4 +1,4 @@
-package delegationwatch
+package delegation
 
 import (
 	"context"
@@ -15,11 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
-
-	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 )
-
-var wildcard = types.NamespacedName{Namespace: "shared", Name: "wildcard"}
 
 const (
 	delegated   = `{"items":[{"metadata":{"namespace":"shared","name":"d"},"spec":{"delegations":[{"secretName":"wildcard","targetNamespaces":["agents"]}]}}]}`
@@ -83,9 +79,9 @@ func client(t *testing.T, transport http.RoundTripper) rest.Interface {
 	return client
 }
 
-// asked is an entry that a test asks itself, with what it has done so far.
+// asked is an polled that a test asks itself, with what it has done so far.
 type asked struct {
-	*entry
+	*polled
 	server  *server
 	clock   *clocktesting.FakeClock
 	changes int
@@ -101,14 +97,14 @@ func TestAnAPIServerWithoutRBAC(t *testing.T) {
 	t.Parallel()
 	a := newAsked(t, good())
 	a.server.ready = 0 // not answered at first
-	a.until(t, delegation.Permitted, time.Second)
+	a.until(t, Permitted, time.Second)
 	a.server.ready = 200
 	a.clock.Step(a.ask(t.Context()))
 	a.server.list, a.server.ready = 403, 403
-	a.until(t, delegation.NotVisible, 20*time.Second)
+	a.until(t, NotVisible, 20*time.Second)
 	*a.server = *good()
-	a.until(t, delegation.NotVisible, time.Minute)
-	if outcome, _ := a.state(); outcome != delegation.Permitted || a.changes != 0 || a.revokes != 0 {
+	a.until(t, NotVisible, time.Minute)
+	if outcome, _ := a.state(); outcome != Permitted || a.changes != 0 || a.revokes != 0 {
 		t.Errorf("the outcome is %s, with %d changes and %d revocations", outcome, a.changes, a.revokes)
 	}
 }
@@ -119,16 +115,16 @@ func TestWhereNobodyMayAskForReadiness(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		change func(*server)
-		want   delegation.Outcome
+		want   Outcome
 	}{
-		{"a refusal", func(s *server) { s.list = 403 }, delegation.NotVisible},
-		{"a refusal of RBAC", func(s *server) { s.allowed = nil }, delegation.NotReadable},
+		{"a refusal", func(s *server) { s.list = 403 }, NotVisible},
+		{"a refusal of RBAC", func(s *server) { s.allowed = nil }, NotReadable},
 	} {
 		for _, status := range []int{401, 403, 404} {
 			s := good()
 			s.ready = status
 			a := newAsked(t, s)
-			a.until(t, delegation.Permitted, time.Second)
+			a.until(t, Permitted, time.Second)
 			test.change(a.server)
 			if took := a.until(t, test.want, time.Minute); took > 2*time.Second {
 				t.Errorf("%s with %d: it took %s", test.name, status, took)
@@ -141,15 +137,15 @@ func TestWhereNobodyMayAskForReadiness(t *testing.T) {
 func TestARefusalFromBeforeReadiness(t *testing.T) {
 	t.Parallel()
 	a := newAsked(t, good())
-	a.until(t, delegation.Permitted, time.Second)
+	a.until(t, Permitted, time.Second)
 	a.server.list = 403
 	a.server.then = func(path string) {
 		if path == "/readyz" {
 			a.server.list = 200
 		}
 	}
-	a.until(t, delegation.NotVisible, time.Minute)
-	if outcome, _ := a.state(); outcome != delegation.Permitted || a.changes != 0 || a.revokes != 0 {
+	a.until(t, NotVisible, time.Minute)
+	if outcome, _ := a.state(); outcome != Permitted || a.changes != 0 || a.revokes != 0 {
 		t.Errorf("the outcome is %s, with %d changes and %d revocations", outcome, a.changes, a.revokes)
 	}
 }
@@ -157,7 +153,7 @@ func TestARefusalFromBeforeReadiness(t *testing.T) {
 func newAsked(t *testing.T, s *server) *asked {
 	t.Helper()
 	a := &asked{server: s, clock: clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}
-	a.entry = &entry{secret: wildcard, known: make(chan struct{}), options: Options{
+	a.polled = &polled{secret: wildcard, known: make(chan struct{}), options: PollerOptions{
 		Client: client(t, s), Namespace: "agents", Clock: a.clock,
 		Changed: func(types.NamespacedName) { a.changes++ },
 		Revoke:  func(types.NamespacedName) { a.revokes++ },
@@ -166,7 +162,7 @@ func newAsked(t *testing.T, s *server) *asked {
 }
 
 // until asks as run does, until an outcome has come or time is up, and returns how long that took.
-func (a *asked) until(t *testing.T, want delegation.Outcome, limit time.Duration) time.Duration {
+func (a *asked) until(t *testing.T, want Outcome, limit time.Duration) time.Duration {
 	t.Helper()
 	start := a.clock.Now()
 	for {
@@ -185,41 +181,41 @@ func TestAsk(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		change func(*server)
-		want   delegation.Outcome
+		want   Outcome
 		within time.Duration
 	}{
-		{"keeps a permission that is still there", func(*server) {}, delegation.Permitted, 0},
-		{"believes that there is no delegation any more", func(s *server) { s.delegations = undelegated }, delegation.NotDelegated, 0},
-		{"believes that even while the API server is not ready", func(s *server) { s.delegations, s.ready = undelegated, 500 }, delegation.NotDelegated, 0},
-		{"believes that the kind is gone", func(s *server) { s.list = 404 }, delegation.NoDelegations, 0},
-		{"believes that RBAC has changed", func(s *server) { s.allowed = nil }, delegation.NotReadable, 0},
-		{"wants to list", func(s *server) { s.allowed["list"] = false }, delegation.NotReadable, 0},
-		{"wants to watch", func(s *server) { s.allowed["watch"] = false }, delegation.NotReadable, 0},
-		{"believes that it may not look any more", func(s *server) { s.list = 403 }, delegation.NotVisible, 0},
-		{"believes that it may not ask what it may do", func(s *server) { s.review = 403 }, delegation.NotVisible, 0},
-		{"believes a long refusal where nobody may ask for readiness any more", func(s *server) { s.list, s.ready = 403, 403 }, delegation.NotVisible, 31 * time.Second},
+		{"keeps a permission that is still there", func(*server) {}, Permitted, 0},
+		{"believes that there is no delegation any more", func(s *server) { s.delegations = undelegated }, NotDelegated, 0},
+		{"believes that even while the API server is not ready", func(s *server) { s.delegations, s.ready = undelegated, 500 }, NotDelegated, 0},
+		{"believes that the kind is gone", func(s *server) { s.list = 404 }, NoDelegations, 0},
+		{"believes that RBAC has changed", func(s *server) { s.allowed = nil }, NotReadable, 0},
+		{"wants to list", func(s *server) { s.allowed["list"] = false }, NotReadable, 0},
+		{"wants to watch", func(s *server) { s.allowed["watch"] = false }, NotReadable, 0},
+		{"believes that it may not look any more", func(s *server) { s.list = 403 }, NotVisible, 0},
+		{"believes that it may not ask what it may do", func(s *server) { s.review = 403 }, NotVisible, 0},
+		{"believes a long refusal where nobody may ask for readiness any more", func(s *server) { s.list, s.ready = 403, 403 }, NotVisible, 31 * time.Second},
 
-		{"keeps it while nobody answers", func(s *server) { s.list, s.review, s.ready = 0, 0, 0 }, delegation.Permitted, long},
-		{"keeps it while answers are errors", func(s *server) { s.list, s.review, s.ready = 500, 503, 500 }, delegation.Permitted, long},
-		{"keeps it while the API server forbids everything and is not ready", func(s *server) { s.list, s.ready = 403, 500 }, delegation.Permitted, long},
-		{"keeps it while the API server knows no kinds and is not ready", func(s *server) { s.list, s.ready = 404, 500 }, delegation.Permitted, long},
-		{"keeps it while RBAC is not loaded", func(s *server) { s.allowed, s.ready = nil, 503 }, delegation.Permitted, long},
-		{"keeps it while nobody may ask and the API server is not ready", func(s *server) { s.review, s.ready = 403, 500 }, delegation.Permitted, long},
-		{"keeps it while there is no review", func(s *server) { s.review = 500 }, delegation.Permitted, long},
-		{"keeps it when its credential is refused", func(s *server) { s.list = 401 }, delegation.Permitted, long},
-		{"keeps it when the answer makes no sense", func(s *server) { s.delegations = "<html>" }, delegation.Permitted, long},
+		{"keeps it while nobody answers", func(s *server) { s.list, s.review, s.ready = 0, 0, 0 }, Permitted, long},
+		{"keeps it while answers are errors", func(s *server) { s.list, s.review, s.ready = 500, 503, 500 }, Permitted, long},
+		{"keeps it while the API server forbids everything and is not ready", func(s *server) { s.list, s.ready = 403, 500 }, Permitted, long},
+		{"keeps it while the API server knows no kinds and is not ready", func(s *server) { s.list, s.ready = 404, 500 }, Permitted, long},
+		{"keeps it while RBAC is not loaded", func(s *server) { s.allowed, s.ready = nil, 503 }, Permitted, long},
+		{"keeps it while nobody may ask and the API server is not ready", func(s *server) { s.review, s.ready = 403, 500 }, Permitted, long},
+		{"keeps it while there is no review", func(s *server) { s.review = 500 }, Permitted, long},
+		{"keeps it when its credential is refused", func(s *server) { s.list = 401 }, Permitted, long},
+		{"keeps it when the answer makes no sense", func(s *server) { s.delegations = "<html>" }, Permitted, long},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			a := newAsked(t, good())
-			if took := a.until(t, delegation.Permitted, time.Second); took != 0 || a.changes != 0 {
+			if took := a.until(t, Permitted, time.Second); took != 0 || a.changes != 0 {
 				t.Fatalf("it took %s at first, with %d changes", took, a.changes)
 			}
 			<-a.known
 			test.change(a.server)
 			if test.within == long {
 				a.until(t, "", long)
-				if outcome, _ := a.state(); outcome != delegation.Permitted || a.changes != 0 || a.revokes != 0 {
+				if outcome, _ := a.state(); outcome != Permitted || a.changes != 0 || a.revokes != 0 {
 					t.Errorf("the outcome is %s, with %d changes and %d revocations", outcome, a.changes, a.revokes)
 				}
 				return
@@ -228,7 +224,7 @@ func TestAsk(t *testing.T) {
 			if outcome, _ := a.state(); outcome != test.want || took > test.within {
 				t.Errorf("after %s the outcome is %s, want %s within %s", took, outcome, test.want, test.within)
 			}
-			if want := map[bool]int{true: 0, false: 1}[test.want == delegation.Permitted]; a.changes != want || a.revokes != 0 {
+			if want := map[bool]int{true: 0, false: 1}[test.want == Permitted]; a.changes != want || a.revokes != 0 {
 				t.Errorf("%d changes and %d revocations, want %d and 0", a.changes, a.revokes, want)
 			}
 		})
@@ -244,16 +240,16 @@ func TestFirstAnswer(t *testing.T) {
 		t.Errorf("it believes %s", outcome)
 	}
 	*starting.server = *good()
-	if starting.until(t, delegation.Permitted, time.Second) != 0 || starting.revokes != 0 {
+	if starting.until(t, Permitted, time.Second) != 0 || starting.revokes != 0 {
 		t.Error("it does not see the permission then")
 	}
 
 	undecided := good()
 	undecided.delegations = undelegated
 	none := newAsked(t, undecided)
-	none.until(t, delegation.NotDelegated, time.Second)
+	none.until(t, NotDelegated, time.Second)
 	for _, path := range none.server.asked {
-		if !strings.Contains(path, delegation.Plural) {
+		if !strings.Contains(path, Plural) {
 			t.Errorf("without a delegation it asked for %s", path)
 		}
 	}
@@ -265,7 +261,7 @@ func TestRevoke(t *testing.T) {
 	closed := good()
 	closed.ready = 403 // the slowest case
 	a := newAsked(t, closed)
-	a.until(t, delegation.Permitted, time.Second)
+	a.until(t, Permitted, time.Second)
 	a.clock.Step(period - time.Nanosecond)
 	a.server.allowed = nil
 	gone := a.clock.Now()
@@ -281,7 +277,7 @@ func TestRevoke(t *testing.T) {
 		t.Error("it revokes only once, which may have been too early")
 	}
 	a.server.allowed = good().allowed
-	a.until(t, delegation.Permitted, time.Second)
+	a.until(t, Permitted, time.Second)
 	before = a.revokes
 	a.clock.Step(time.Hour)
 	a.ask(t.Context())
@@ -290,10 +286,10 @@ func TestRevoke(t *testing.T) {
 	}
 
 	a.server.delegations = undelegated
-	a.until(t, delegation.NotDelegated, time.Second)
+	a.until(t, NotDelegated, time.Second)
 	a.clock.Step(grace / 2)
 	a.server.delegations = delegated
-	a.until(t, delegation.Permitted, time.Second)
+	a.until(t, Permitted, time.Second)
 	a.clock.Step(grace)
 	a.ask(t.Context())
 	if a.revokes != before {
@@ -303,10 +299,10 @@ func TestRevoke(t *testing.T) {
 
 func TestGetEnds(t *testing.T) {
 	t.Parallel()
-	watcher := New(t.Context(), Options{Client: client(t, &server{}), Namespace: "agents", Clock: clocktesting.NewFakeClock(time.Now())})
+	poller := NewPoller(t.Context(), PollerOptions{Client: client(t, &server{}), Namespace: "agents", Clock: clocktesting.NewFakeClock(time.Now())})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := watcher.Get(ctx, wildcard); err == nil || !strings.Contains(err.Error(), "connection refused") {
+	if _, err := poller.Get(ctx, wildcard); err == nil || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -97,8 +97,8 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// TestBoards runs three replicas on a real API server: each sees the others, one leaves, one is replaced.
-func TestBoards(t *testing.T) {
+// TestRegistries runs three replicas on a real API server: each sees the others, one leaves, one is replaced.
+func TestRegistries(t *testing.T) {
 	t.Parallel()
 	cluster := testkit.Cluster(t, devcluster.Options{})
 	client, err := coordinationv1client.NewForConfig(cluster.AdminConfig())
@@ -106,7 +106,7 @@ func TestBoards(t *testing.T) {
 		t.Fatal(err)
 	}
 	writes := &atomic.Int64{} // of replica one
-	start := func(name string) (*Board, func()) {
+	start := func(name string) (*Registry, func()) {
 		writes := writes
 		if name != "one" {
 			writes = &atomic.Int64{}
@@ -128,7 +128,7 @@ func TestBoards(t *testing.T) {
 		t.Cleanup(stop)
 		return b, stop
 	}
-	see := func(b *Board, want ...Report) {
+	see := func(b *Registry, want ...Report) {
 		t.Helper()
 		deadline := time.Now().Add(30 * time.Second)
 		for {

@@ -1,6 +1,7 @@
-// Package namedwatch follows single objects by their names, so that nothing else of a namespace is ever read or held
-// in memory: the Secret that an admin names, and the few objects that are the agent's own.
-package namedwatch
+// Package informer is an informer for single objects. An ordinary informer holds every object of a kind in memory. This one
+// follows only the objects that it was asked for by name: the Secret that an admin names, and the few objects that are the
+// agent's own.
+package informer
 
 import (
 	"context"
@@ -28,10 +29,10 @@ type Object interface {
 	metav1.Object
 }
 
-// Watcher follows objects of one resource. An object is watched from the first time it is asked for until Forget.
-// It is safe for concurrent use.
-type Watcher[T Object] struct {
-	ctx      context.Context //nolint:containedctx // the life of the watches, which outlive the calls that start them
+// ByName follows objects of one resource by their names. It watches an object from the first Get until Forget. It is safe
+// for concurrent use.
+type ByName[T Object] struct {
+	ctx      context.Context //nolint:containedctx // of the watches, which go on after the call that started them
 	client   rest.Interface
 	resource string
 	example  T
@@ -41,19 +42,19 @@ type Watcher[T Object] struct {
 	watches map[types.NamespacedName]*entry[T]
 }
 
-// New returns a Watcher for one resource (for example "secrets") of the API group that client speaks. Watches end with ctx.
-// changed is called, from many goroutines, after an object came, changed or went; it must not block.
-func New[T Object](ctx context.Context, client rest.Interface, resource string, example T, changed func(types.NamespacedName)) *Watcher[T] {
-	return &Watcher[T]{
+// New returns an informer for one resource, such as "secrets", of the API group that client speaks. All watches end with
+// ctx. changed is called after an object was created, changed or deleted, by several goroutines; it must not block.
+func New[T Object](ctx context.Context, client rest.Interface, resource string, example T, changed func(types.NamespacedName)) *ByName[T] {
+	return &ByName[T]{
 		ctx: ctx, client: client, resource: resource, example: example, changed: changed,
 		watches: map[types.NamespacedName]*entry[T]{},
 	}
 }
 
 // Get returns the object, or false when there is none. The caller must not change it.
-// It returns an error when the object could not be read for the first time within ten seconds, as when the API server is away
-// or does not permit it; the error then says what the API server said.
-func (w *Watcher[T]) Get(ctx context.Context, name types.NamespacedName) (T, bool, error) {
+// The first Get of an object waits up to ten seconds for the API server, and returns an error when there is no answer or when
+// the API server does not permit it. Later ones are answered from memory.
+func (w *ByName[T]) Get(ctx context.Context, name types.NamespacedName) (T, bool, error) {
 	e := w.follow(name)
 	ctx, cancel := context.WithTimeoutCause(ctx, syncTimeout, errors.New("no answer from the API server"))
 	defer cancel()
@@ -77,7 +78,7 @@ func text(name types.NamespacedName) string {
 }
 
 // Forget stops watching every object for which keep is false.
-func (w *Watcher[T]) Forget(keep func(types.NamespacedName) bool) {
+func (w *ByName[T]) Forget(keep func(types.NamespacedName) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, e := range w.watches {
@@ -88,7 +89,7 @@ func (w *Watcher[T]) Forget(keep func(types.NamespacedName) bool) {
 	}
 }
 
-func (w *Watcher[T]) follow(name types.NamespacedName) *entry[T] {
+func (w *ByName[T]) follow(name types.NamespacedName) *entry[T] {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if e, ok := w.watches[name]; ok {
@@ -180,7 +181,7 @@ func (e *entry[T]) lastFailure() error {
 	return e.failure
 }
 
-// remembering returns from, with what goes wrong remembered for the first reader.
+// remembering returns a ListWatch like from that keeps the latest error for Get.
 func (e *entry[T]) remembering(from *cache.ListWatch) *cache.ListWatch {
 	note := func(err error) {
 		if err != nil {

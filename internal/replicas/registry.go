@@ -51,7 +51,7 @@ type Report struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// Options is what a Board needs. All fields but Labels are required.
+// Options is what a Registry needs. All fields but Labels are required.
 type Options struct {
 	Leases coordinationv1client.LeaseInterface // of the agent's namespace
 	// Group is common to all replicas and begins the names of their Leases.
@@ -66,8 +66,8 @@ type Options struct {
 	Clock   clock.WithTicker
 }
 
-// Board shows every replica's latest Report. It is safe for concurrent use.
-type Board struct {
+// Registry holds the latest Report of every replica. It is safe for concurrent use.
+type Registry struct {
 	options Options
 	lease   string
 	wake    chan struct{}
@@ -76,8 +76,8 @@ type Board struct {
 	own        Report
 	published  bool
 	others     map[string]seen // by the name of the Lease
-	aliveSince time.Time       // since when this replica's own renewals succeed; zero while they fail
-	told       []Report        // what Live returned when Changed was called last
+	aliveSince time.Time       // when this replica's own renewals began to succeed; zero while they fail
+	told       []Report        // what Live returned when Changed was last called
 }
 
 // seen is a replica's Lease as it was last seen.
@@ -88,10 +88,10 @@ type seen struct {
 	lease  *coordinationv1.Lease
 }
 
-// New returns a Board. Nothing is written before Publish, or seen before Run.
-func New(options Options) *Board {
+// New returns a Registry. Nothing is written before Publish, or seen before Run.
+func New(options Options) *Registry {
 	sum := sha256.Sum256([]byte(options.Name))
-	return &Board{
+	return &Registry{
 		options: options,
 		// A hash, because a replica outside a pod may have a name that no object can have.
 		lease:  options.Group + "-replica-" + hex.EncodeToString(sum[:])[:16],
@@ -101,34 +101,34 @@ func New(options Options) *Board {
 	}
 }
 
-// Publish makes report this replica's own. It returns at once; the others see it soon.
-func (b *Board) Publish(report Report) {
-	report.Name = b.options.Name
+// Publish sets this replica's own report. It returns at once; the other replicas read it soon after.
+func (r *Registry) Publish(report Report) {
+	report.Name = r.options.Name
 	report.Problem = shorten(report.Problem)
-	b.mu.Lock()
-	same := b.published && b.own == report
-	b.own, b.published = report, true
-	b.mu.Unlock()
+	r.mu.Lock()
+	same := r.published && r.own == report
+	r.own, r.published = report, true
+	r.mu.Unlock()
 	if !same {
 		select {
-		case b.wake <- struct{}{}:
+		case r.wake <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// Live returns the reports of all replicas that live, this one's always among them, in the order of their names.
-func (b *Board) Live() []Report {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.live()
+// Live returns the reports of all replicas that are alive, sorted by name. This replica's own is always among them.
+func (r *Registry) Live() []Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.live()
 }
 
-func (b *Board) live() []Report {
-	all := []Report{b.own}
-	now := b.options.Clock.Now()
-	for name, other := range b.others {
-		if name != b.lease && other.report.Name != b.own.Name && !b.goneFor(other, goneAfter, now) {
+func (r *Registry) live() []Report {
+	all := []Report{r.own}
+	now := r.options.Clock.Now()
+	for name, other := range r.others {
+		if name != r.lease && other.report.Name != r.own.Name && !r.goneFor(other, goneAfter, now) {
 			all = append(all, other.report)
 		}
 	}
@@ -136,125 +136,126 @@ func (b *Board) live() []Report {
 	return all
 }
 
-// goneFor says whether a replica has not renewed its Lease for so long. Only time in which this replica's own renewals succeeded counts:
-// while the API server is away, nobody can renew, and everybody goes on serving. Nobody's clock is compared with another's.
-func (b *Board) goneFor(other seen, long time.Duration, now time.Time) bool {
-	if b.aliveSince.IsZero() {
+// goneFor says whether a replica has not renewed its Lease for that long. Only the time counts in which this replica could renew
+// its own: while the API server is away no replica can, but all of them go on serving. The clocks of replicas are never
+// compared with each other.
+func (r *Registry) goneFor(other seen, long time.Duration, now time.Time) bool {
+	if r.aliveSince.IsZero() {
 		return false
 	}
 	since := other.at
-	if b.aliveSince.After(since) {
-		since = b.aliveSince
+	if r.aliveSince.After(since) {
+		since = r.aliveSince
 	}
 	return now.Sub(since) > long
 }
 
-// Run writes and watches until ctx ends, and then takes this replica's Lease away.
-func (b *Board) Run(ctx context.Context) {
-	go b.watch(ctx)
-	ticker := b.options.Clock.NewTicker(renewEvery)
+// Run writes this replica's Lease and watches those of the others until ctx ends. Then it removes its own Lease.
+func (r *Registry) Run(ctx context.Context) {
+	go r.watch(ctx)
+	ticker := r.options.Clock.NewTicker(renewEvery)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			b.leave(context.WithoutCancel(ctx))
+			r.leave(context.WithoutCancel(ctx))
 			return
-		case <-b.wake:
+		case <-r.wake:
 		case <-ticker.C():
 		}
-		b.renew(ctx)
-		b.tell()
-		b.cleanUp(ctx)
+		r.renew(ctx)
+		r.tell()
+		r.cleanUp(ctx)
 		select {
 		case <-ctx.Done():
-		case <-b.options.Clock.After(writeEvery):
+		case <-r.options.Clock.After(writeEvery):
 		}
 	}
 }
 
 // renew writes this replica's Lease, if there is something to report.
-func (b *Board) renew(ctx context.Context) {
-	b.mu.Lock()
-	report, published := b.own, b.published
-	b.mu.Unlock()
+func (r *Registry) renew(ctx context.Context) {
+	r.mu.Lock()
+	report, published := r.own, r.published
+	r.mu.Unlock()
 	if !published {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, renewEvery)
 	defer cancel()
-	err := b.write(ctx, report)
+	err := r.write(ctx, report)
 	if err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).V(2).Info("Could not renew the Lease of this replica", "lease", b.lease, "problem", err.Error())
+		klog.FromContext(ctx).V(2).Info("Could not renew the Lease of this replica", "lease", r.lease, "problem", err.Error())
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	switch {
 	case err != nil:
-		b.aliveSince = time.Time{}
-	case b.aliveSince.IsZero():
-		b.aliveSince = b.options.Clock.Now()
+		r.aliveSince = time.Time{}
+	case r.aliveSince.IsZero():
+		r.aliveSince = r.options.Clock.Now()
 	}
 }
 
-func (b *Board) write(ctx context.Context, report Report) error {
+func (r *Registry) write(ctx context.Context, report Report) error {
 	content, err := json.Marshal(report)
 	if err != nil {
 		return fmt.Errorf("encoding the report: %w", err)
 	}
-	labels := maps.Clone(b.options.Labels)
+	labels := maps.Clone(r.options.Labels)
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	labels[labelOf] = b.options.Group
-	lease := coordinationv1ac.Lease(b.lease, "").
+	labels[labelOf] = r.options.Group
+	lease := coordinationv1ac.Lease(r.lease, "").
 		WithLabels(labels).
 		WithAnnotations(map[string]string{annotationReport: string(content)}).
 		WithSpec(coordinationv1ac.LeaseSpec().
-			WithHolderIdentity(b.options.Name).
+			WithHolderIdentity(r.options.Name).
 			WithLeaseDurationSeconds(int32(goneAfter / time.Second)).
-			WithRenewTime(metav1.NewMicroTime(b.options.Clock.Now())))
-	if _, err := b.options.Leases.Apply(ctx, lease, metav1.ApplyOptions{FieldManager: fieldManager, Force: true}); err != nil {
-		return fmt.Errorf("applying Lease %q: %w", b.lease, err)
+			WithRenewTime(metav1.NewMicroTime(r.options.Clock.Now())))
+	if _, err := r.options.Leases.Apply(ctx, lease, metav1.ApplyOptions{FieldManager: fieldManager, Force: true}); err != nil {
+		return fmt.Errorf("applying Lease %q: %w", r.lease, err)
 	}
 	return nil
 }
 
-// leave removes this replica's Lease: whoever stops in order is not missed.
-func (b *Board) leave(ctx context.Context) {
-	b.mu.Lock()
-	published := b.published
-	b.mu.Unlock()
+// leave removes this replica's Lease, so that the others do not wait for it.
+func (r *Registry) leave(ctx context.Context) {
+	r.mu.Lock()
+	published := r.published
+	r.mu.Unlock()
 	if !published {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if err := b.options.Leases.Delete(ctx, b.lease, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		klog.FromContext(ctx).V(2).Info("Could not remove the Lease of this replica", "lease", b.lease, "problem", err.Error())
+	if err := r.options.Leases.Delete(ctx, r.lease, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		klog.FromContext(ctx).V(2).Info("Could not remove the Lease of this replica", "lease", r.lease, "problem", err.Error())
 	}
 }
 
 // cleanUp removes, on the leader, the Leases of replicas that were killed.
-func (b *Board) cleanUp(ctx context.Context) {
-	if !b.options.IsLeader() {
+func (r *Registry) cleanUp(ctx context.Context) {
+	if !r.options.IsLeader() {
 		return
 	}
-	for _, lease := range b.abandoned() {
+	for _, lease := range r.abandoned() {
 		uid, version := lease.UID, lease.ResourceVersion
-		err := b.options.Leases.Delete(ctx, lease.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
+		err := r.options.Leases.Delete(ctx, lease.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 		if err == nil {
 			klog.FromContext(ctx).Info("Removed the Lease of a replica that is gone", "lease", klog.KObj(lease))
 		}
 	}
 }
 
-func (b *Board) abandoned() []*coordinationv1.Lease {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (r *Registry) abandoned() []*coordinationv1.Lease {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var abandoned []*coordinationv1.Lease
-	now := b.options.Clock.Now()
-	for name, other := range b.others {
-		if name != b.lease && b.goneFor(other, removeAfter, now) {
+	now := r.options.Clock.Now()
+	for name, other := range r.others {
+		if name != r.lease && r.goneFor(other, removeAfter, now) {
 			abandoned = append(abandoned, other.lease)
 		}
 	}
@@ -262,14 +263,14 @@ func (b *Board) abandoned() []*coordinationv1.Lease {
 }
 
 // tell calls Changed if what Live returns is not what it was.
-func (b *Board) tell() {
-	b.mu.Lock()
-	now := b.live()
-	same := slices.Equal(now, b.told)
-	b.told = now
-	b.mu.Unlock()
+func (r *Registry) tell() {
+	r.mu.Lock()
+	now := r.live()
+	same := slices.Equal(now, r.told)
+	r.told = now
+	r.mu.Unlock()
 	if !same {
-		b.options.Changed()
+		r.options.Changed()
 	}
 }
 

@@ -1,4 +1,4 @@
-package namedwatch
+package informer
 
 import (
 	"errors"

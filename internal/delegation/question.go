@@ -1,4 +1,4 @@
-package delegationwatch
+package delegation
 
 import (
 	"context"
@@ -9,56 +9,56 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 )
 
 // answer is what the API server said.
 type answer struct {
-	outcome delegation.Outcome
+	outcome Outcome
 	// certain is false for a refusal that an API server which has just started may give by mistake.
 	certain bool
 }
 
 // question asks whether the Secret may be used: first for delegations, and only with one for what RBAC permits.
-func (e *entry) question(ctx context.Context) (answer, error) {
-	list, err := e.get(ctx, delegation.Path(e.secret.Namespace))
+func (e *polled) question(ctx context.Context) (answer, error) {
+	list, err := e.get(ctx, Path(e.secret.Namespace))
 	switch {
 	case apierrors.IsNotFound(err):
-		return answer{outcome: delegation.NoDelegations}, nil
+		return answer{outcome: NoDelegations}, nil
 	case apierrors.IsForbidden(err):
-		return answer{outcome: delegation.NotVisible}, nil
+		return answer{outcome: NotVisible}, nil
 	case err != nil:
-		return answer{}, fmt.Errorf("listing %ss in namespace %q: %w", delegation.Kind, e.secret.Namespace, err)
+		return answer{}, fmt.Errorf("listing %ss in namespace %q: %w", Kind, e.secret.Namespace, err)
 	}
-	all, err := delegation.ParseList(list)
+	all, err := ParseList(list)
 	if err != nil {
 		return answer{}, err
 	}
-	if !delegation.Decide(e.secret, e.options.Namespace, all).Permitted {
-		return answer{outcome: delegation.NotDelegated, certain: true}, nil
+	if !Decide(e.secret, e.options.Namespace, all).Permitted {
+		return answer{outcome: NotDelegated, certain: true}, nil
 	}
 	// What the agent does with the Secret is to list and watch it by its name.
 	for _, verb := range []string{"list", "watch"} {
 		allowed, err := e.allowed(ctx, verb)
 		if apierrors.IsForbidden(err) {
-			return answer{outcome: delegation.NotVisible}, nil
+			return answer{outcome: NotVisible}, nil
 		}
 		if err != nil {
 			return answer{}, err
 		}
 		if !allowed {
-			return answer{outcome: delegation.NotReadable}, nil
+			return answer{outcome: NotReadable}, nil
 		}
 	}
-	return answer{outcome: delegation.Permitted, certain: true}, nil
+	return answer{outcome: Permitted, certain: true}, nil
 }
 
-// confirmed says whether a refusal may be believed that is not certain. While an API server starts, it already answers before it knows
-// the cluster's RBAC and CustomResourceDefinitions, and then refuses what it will permit a moment later. It says itself when
-// it is ready; what it refuses after that is refused. Where not everybody may ask it that, a refusal that lasts is believed; it must last
-// longer where that was answered before, as an API server without RBAC refuses this question, too.
-func (e *entry) confirmed(ctx context.Context, refusal answer) bool {
+// confirmed says whether to believe a refusal that is not certain. An API server that starts already answers before it knows the
+// cluster's RBAC and CustomResourceDefinitions. Then it refuses what it will permit a moment later. So the refusal is believed
+// when the API server says that it is ready, and refuses again.
+//
+// Where the agent may not ask for readiness, a refusal is believed when it lasts. It must last longer where the agent was
+// answered before: an API server without RBAC refuses that question as well.
+func (e *polled) confirmed(ctx context.Context, refusal answer) bool {
 	if e.doubtSince.IsZero() {
 		e.doubtSince = e.options.Clock.Now()
 	}
@@ -92,7 +92,7 @@ func notForUs(err error) bool {
 }
 
 // ready returns nil if the API server says that it is ready.
-func (e *entry) ready(ctx context.Context) error {
+func (e *polled) ready(ctx context.Context) error {
 	_, err := e.get(ctx, "/readyz")
 	switch {
 	case err == nil:
@@ -103,14 +103,14 @@ func (e *entry) ready(ctx context.Context) error {
 	return err
 }
 
-func (e *entry) get(ctx context.Context, path string) ([]byte, error) {
+func (e *polled) get(ctx context.Context, path string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return e.options.Client.Get().AbsPath(path).SetHeader("Accept", "application/json, */*").MaxRetries(0).Do(ctx).Raw()
 }
 
 // allowed asks whether RBAC, or whatever authorizes in this cluster, lets the agent do this with the Secret.
-func (e *entry) allowed(ctx context.Context, verb string) (bool, error) {
+func (e *polled) allowed(ctx context.Context, verb string) (bool, error) {
 	review := authorizationv1.SelfSubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"},
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{

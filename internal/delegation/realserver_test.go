@@ -1,4 +1,4 @@
-package delegationwatch
+package delegation
 
 import (
 	"bytes"
@@ -19,7 +19,6 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
 
-	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
@@ -70,16 +69,16 @@ func TestPermissionsOnARealAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	var changes, revocations atomic.Int64
-	watcher := New(t.Context(), Options{
+	poller := NewPoller(t.Context(), PollerOptions{
 		Client: client.RESTClient(), Namespace: "agents", Clock: clock.RealClock{},
 		Changed: func(types.NamespacedName) { changes.Add(1) },
 		Revoke:  func(types.NamespacedName) { revocations.Add(1) },
 	})
-	becomes := func(want delegation.Outcome, limit time.Duration) {
+	becomes := func(want Outcome, limit time.Duration) {
 		t.Helper()
 		start := time.Now()
 		for {
-			got, err := watcher.Get(t.Context(), wildcard)
+			got, err := poller.Get(t.Context(), wildcard)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,11 +94,11 @@ func TestPermissionsOnARealAPIServer(t *testing.T) {
 	}
 	// The pieces of a permission.
 	resources := map[string]schema.GroupVersionResource{
-		"Role":          {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"},
-		"RoleBinding":   {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
-		delegation.Kind: delegation.Resource(),
+		"Role":        {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"},
+		"RoleBinding": {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
+		Kind:          Resource(),
 	}
-	grant := delegation.Grant{Secret: wildcard, Namespace: "agents", ServiceAccount: "agent"}
+	grant := Grant{Secret: wildcard, Namespace: "agents", ServiceAccount: "agent"}
 	pieces := map[string]*unstructured.Unstructured{}
 	for _, object := range grant.Objects() {
 		piece := &unstructured.Unstructured{Object: object}
@@ -120,17 +119,17 @@ func TestPermissionsOnARealAPIServer(t *testing.T) {
 	}
 
 	const appears = 20 * time.Second
-	becomes(delegation.NoDelegations, appears)
+	becomes(NoDelegations, appears)
 	kind := filepath.Join("..", "..", "deploy", "tlscertificatedelegation")
 	if err := cluster.Install(t.Context(), kind); err != nil {
 		t.Fatal(err)
 	}
-	becomes(delegation.NotDelegated, appears)
-	put(delegation.Kind)
-	becomes(delegation.NotReadable, appears)
+	becomes(NotDelegated, appears)
+	put(Kind)
+	becomes(NotReadable, appears)
 	put("Role")
 	put("RoleBinding")
-	becomes(delegation.Permitted, appears)
+	becomes(Permitted, appears)
 	secrets := corev1client.NewForConfigOrDie(cluster.AdminConfig()).Secrets("shared")
 	if _, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: wildcard.Name}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -150,9 +149,9 @@ func TestPermissionsOnARealAPIServer(t *testing.T) {
 	asked := secretsAsked(t, cluster.AuditLog())
 
 	remove("RoleBinding")
-	becomes(delegation.NotReadable, withdrawal)
+	becomes(NotReadable, withdrawal)
 	put("RoleBinding")
-	becomes(delegation.Permitted, appears)
+	becomes(Permitted, appears)
 
 	// An API server that goes away, and one that starts, withdraw nothing.
 	changesBefore, revocationsBefore := changes.Load(), revocations.Load()
@@ -164,7 +163,7 @@ func TestPermissionsOnARealAPIServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		for start := time.Now(); time.Since(start) < 2*period; time.Sleep(10 * time.Millisecond) {
-			if got, err := watcher.Get(t.Context(), wildcard); err != nil || got != delegation.Permitted {
+			if got, err := poller.Get(t.Context(), wildcard); err != nil || got != Permitted {
 				t.Fatalf("after a restart of the API server: %s, %v", got, err)
 			}
 		}
@@ -173,32 +172,32 @@ func TestPermissionsOnARealAPIServer(t *testing.T) {
 		t.Error("a restart of the API server changed something")
 	}
 
-	remove(delegation.Kind)
-	becomes(delegation.NotDelegated, withdrawal)
-	put(delegation.Kind)
-	becomes(delegation.Permitted, appears)
+	remove(Kind)
+	becomes(NotDelegated, withdrawal)
+	put(Kind)
+	becomes(Permitted, appears)
 	definitions := admin.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
-	if err := definitions.Delete(t.Context(), delegation.Plural+"."+delegation.Group, metav1.DeleteOptions{}); err != nil {
+	if err := definitions.Delete(t.Context(), Plural+"."+Group, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	gone := time.Now()
-	for got := delegation.Permitted; got == delegation.Permitted; time.Sleep(10 * time.Millisecond) {
-		if got, err = watcher.Get(t.Context(), wildcard); err != nil || time.Since(gone) > withdrawal {
+	for got := Permitted; got == Permitted; time.Sleep(10 * time.Millisecond) {
+		if got, err = poller.Get(t.Context(), wildcard); err != nil || time.Since(gone) > withdrawal {
 			t.Fatalf("after the kind was removed: %s, %v", got, err)
 		}
 	}
-	becomes(delegation.NoDelegations, appears)
+	becomes(NoDelegations, appears)
 	if err := cluster.Install(t.Context(), kind); err != nil {
 		t.Fatal(err)
 	}
-	put(delegation.Kind)
-	becomes(delegation.Permitted, appears)
+	put(Kind)
+	becomes(Permitted, appears)
 
 	if now := secretsAsked(t, cluster.AuditLog()); asked == 0 || now != asked {
 		t.Errorf("the watcher itself asked for Secrets: %d requests before, %d after", asked, now)
 	}
-	watcher.Forget(func(types.NamespacedName) bool { return false })
-	if len(watcher.secrets) != 0 {
+	poller.Forget(func(types.NamespacedName) bool { return false })
+	if len(poller.secrets) != 0 {
 		t.Error("a forgotten Secret is still followed")
 	}
 }
