@@ -21,7 +21,7 @@ demo: build controlplane ## Run the whole story on a local control plane, from n
 	@bin/demo
 
 .PHONY: test
-test: controlplane build ## Run every test, those on a real API server included
+test: controlplane build node-modules ## Run every test, those on a real API server included
 	hack/summary.sh go test -timeout 30m ./...
 
 .PHONY: test-unit
@@ -29,7 +29,7 @@ test-unit: ## Run the quick tests only
 	go test -short ./...
 
 .PHONY: test-race
-test-race: controlplane ## Run every test with the race detector
+test-race: controlplane node-modules ## Run every test with the race detector
 	hack/summary.sh go test -race -timeout 60m ./...
 
 .PHONY: bench
@@ -46,6 +46,17 @@ h2spec: bin/h2spec ## Run the conformance tests of HTTP/2 against the impersonat
 
 bin/h2spec: hack/h2spec/go.mod
 	cd hack/h2spec && CGO_ENABLED=0 go build -o ../../bin/h2spec github.com/summerwind/h2spec/cmd/h2spec
+
+NODE := test/oidcprovider/testdata/node
+
+.PHONY: node-modules
+node-modules: ## Install the OpenID Connect issuer that tests log in with (needs npm; without it, those tests are skipped)
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(NODE)/node_modules/.package-lock.json; \
+	else echo "npm is not installed: tests that need node will be skipped (Debian: apt-get install nodejs npm)"; fi
+
+$(NODE)/node_modules/.package-lock.json: $(NODE)/package-lock.json
+	cd $(NODE) && npm ci --ignore-scripts --no-audit --no-fund
+	@touch $@
 
 .PHONY: controlplane
 controlplane: ## Build etcd and kube-apiserver for tests and the demo (several minutes the first time)

@@ -17,6 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/kubeconfig"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/login"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/logout"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/version"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/whoami"
@@ -67,6 +68,7 @@ underscores) and in ~/.config/pinniped/config.yaml.`,
 		iptls.NewCommand(f),
 		kubeconfig.NewCommand(f),
 		login.NewCommand(f),
+		logout.NewCommand(f),
 		whoami.NewCommand(f),
 		version.NewCommand(f),
 	)

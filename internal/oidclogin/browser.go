@@ -81,7 +81,7 @@ var errNotOurs = errors.New("this is not the answer to the login that is going o
 
 // logInWithBrowser sends the person to the issuer in a browser. The browser brings the code to a listener on loopback, or
 // the person copies it.
-func (p *provider) logInWithBrowser(ctx context.Context) (*sessioncache.Tokens, error) {
+func (p *provider) logInWithBrowser(ctx context.Context, before *sessioncache.Tokens) (*sessioncache.Tokens, error) {
 	l := p.login
 	listener, listenErr := l.listen(ctx)
 	if listener == nil && !l.Terminal.Interactive() {
@@ -104,6 +104,11 @@ func (p *provider) logInWithBrowser(ctx context.Context) (*sessioncache.Tokens, 
 	if slices.Contains(p.metadata.ResponseModes, "form_post") && (listener != nil || p.isSupervisor()) {
 		// The code stays out of the browser's history. Without a listener only a Supervisor's page shows it to the person.
 		options = append(options, oauth2.SetAuthURLParam("response_mode", "form_post"))
+	}
+	if before != nil && before.Refresh == nil && slices.Contains(l.Scopes, "offline_access") && !p.isSupervisor() {
+		// OpenID Connect Core, section 11: an issuer may give a refresh token only to those who ask for consent. Most issuers
+		// do without, and some then trouble the user, or refuse; so this one has shown that it wants it.
+		options = append(options, oauth2.SetAuthURLParam("prompt", "consent"))
 	}
 	address := a.address(l, options...)
 

@@ -97,7 +97,7 @@ type Token struct {
 // Token returns a token: of the session in the cache, or a new one. Only one process at a time gets a new one for the
 // same session.
 func (l *Login) Token(ctx context.Context) (*Token, error) {
-	if tokens := l.Sessions.Get(ctx, l.key()); l.usable(tokens) {
+	if tokens := l.Sessions.Get(ctx, l.Key()); l.usable(tokens) {
 		token, err := l.give(ctx, nil, tokens, true)
 		if _, refused := asRefusal(err); !refused {
 			return token, err
@@ -122,7 +122,7 @@ func (l *Login) renewed(ctx context.Context, refused *sessioncache.Tokens) (*Tok
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	tokens := l.Sessions.Get(ctx, l.key())
+	tokens := l.Sessions.Get(ctx, l.Key())
 	if l.usable(tokens) && !same(tokens, refused) {
 		l.debugf("using the session that another process has renewed")
 		return l.give(ctx, nil, tokens, true)
@@ -147,7 +147,7 @@ func (l *Login) renewed(ctx context.Context, refused *sessioncache.Tokens) (*Tok
 		}
 		l.debugf("the session is over, logging in anew: %v", refused)
 	}
-	tokens, err = p.logIn(ctx)
+	tokens, err = p.logIn(ctx, tokens)
 	if err != nil {
 		return nil, err
 	}
@@ -155,8 +155,8 @@ func (l *Login) renewed(ctx context.Context, refused *sessioncache.Tokens) (*Tok
 	return l.give(ctx, p, tokens, false)
 }
 
-// logIn lets a person log in.
-func (p *provider) logIn(ctx context.Context) (*sessioncache.Tokens, error) {
+// logIn lets a person log in. before is the session that is over, or nil.
+func (p *provider) logIn(ctx context.Context, before *sessioncache.Tokens) (*sessioncache.Tokens, error) {
 	l := p.login
 	ctx, cancel := context.WithTimeout(ctx, maxLogin)
 	defer cancel()
@@ -167,7 +167,7 @@ func (p *provider) logIn(ctx context.Context) (*sessioncache.Tokens, error) {
 		return p.logInWithDeviceCode(ctx)
 	case Browser:
 	}
-	return p.logInWithBrowser(ctx)
+	return p.logInWithBrowser(ctx, before)
 }
 
 // refresh gets new tokens for a session.
@@ -226,8 +226,8 @@ func (l *Login) needsExchange(tokens *sessioncache.Tokens) bool {
 	return l.RequestAudience != "" && (tokens.ID == nil || !names(tokens.ID, l.RequestAudience))
 }
 
-// key is the session's key: the one that Pinniped's CLI computes.
-func (l *Login) key() sessioncache.Key {
+// Key is the session's key: the one that Pinniped's CLI computes.
+func (l *Login) Key() sessioncache.Key {
 	return sessioncache.Key{
 		Issuer: l.Issuer, ClientID: l.ClientID, Scopes: sorted(l.Scopes), UpstreamProviderName: l.UpstreamName,
 		RedirectURI: "http://localhost:" + strconv.Itoa(int(l.ListenPort)) + "/callback",
@@ -235,7 +235,7 @@ func (l *Login) key() sessioncache.Key {
 }
 
 func (l *Login) keep(ctx context.Context, tokens *sessioncache.Tokens) {
-	if err := l.Sessions.Put(ctx, l.key(), *tokens); err != nil {
+	if err := l.Sessions.Put(ctx, l.Key(), *tokens); err != nil {
 		l.debugf("the session is not cached: %v", err)
 	}
 }
@@ -248,7 +248,7 @@ func (l *Login) alone(ctx context.Context) (unlock func()) {
 		}
 	})
 	defer waiting.Stop()
-	unlock, err := l.Sessions.Alone(ctx, l.key())
+	unlock, err := l.Sessions.Alone(ctx, l.Key())
 	if err != nil {
 		l.debugf("logging in beside other processes: %v", err)
 		return func() {}

@@ -253,7 +253,7 @@ func names(id *sessioncache.IDToken, audience string) bool {
 	return false
 }
 
-// User returns the name to call the user by: the best of the ID token's claims.
+// userOf returns the name to call the user by: the best of the ID token's claims.
 func userOf(claims map[string]any) string {
 	for _, claim := range []string{"username", "preferred_username", "email", "name", "sub"} {
 		if name, ok := claims[claim].(string); ok && name != "" {

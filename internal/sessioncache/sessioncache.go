@@ -37,7 +37,8 @@ type Key struct {
 	UpstreamProviderName string `json:"upstream_provider_name,omitempty"`
 }
 
-func (k *Key) equal(other *Key) bool {
+// Equal reports whether both keys name the same session.
+func (k *Key) Equal(other Key) bool {
 	return k.Issuer == other.Issuer && k.ClientID == other.ClientID && slices.Equal(k.Scopes, other.Scopes) &&
 		k.RedirectURI == other.RedirectURI && k.UpstreamProviderName == other.UpstreamProviderName
 }
@@ -97,7 +98,7 @@ func (c *Cache) Get(ctx context.Context, key Key) *Tokens {
 		return nil
 	}
 	for _, s := range c.read().Sessions {
-		if !s.Key.equal(&key) {
+		if !s.Key.Equal(key) {
 			continue
 		}
 		if c.Now().Sub(s.LastUsedTimestamp.Time) > touchInterval {
@@ -115,7 +116,7 @@ func (c *Cache) Put(ctx context.Context, key Key, tokens Tokens) error {
 
 func (c *Cache) put(ctx context.Context, key Key, tokens Tokens, created metav1.Time) error {
 	return c.change(ctx, func(sessions []Session) []Session {
-		sessions = slices.DeleteFunc(sessions, func(s Session) bool { return s.Key.equal(&key) })
+		sessions = slices.DeleteFunc(sessions, func(s Session) bool { return s.Key.Equal(key) })
 		return append(sessions, Session{
 			Key: key, CreationTimestamp: created, LastUsedTimestamp: metav1.NewTime(c.Now()), Tokens: tokens,
 		})
@@ -133,11 +134,9 @@ func (c *Cache) Sessions() []Session {
 // Delete removes the sessions with these keys.
 func (c *Cache) Delete(ctx context.Context, keys ...Key) error {
 	return c.change(ctx, func(sessions []Session) []Session {
-		return slices.DeleteFunc(sessions, func(s Session) bool { return slices.ContainsFunc(keys, s.Key.equalTo) })
+		return slices.DeleteFunc(sessions, func(s Session) bool { return slices.ContainsFunc(keys, s.Key.Equal) })
 	})
 }
-
-func (k *Key) equalTo(other Key) bool { return k.equal(&other) }
 
 // Alone waits until no other process logs in for key, and keeps others from it until the caller unlocks. What the other
 // process got is then in the cache: a person is asked once, and a refresh token is used once. Without a cache it does

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
@@ -82,7 +83,15 @@ PINNIPED_DEBUG=true prints what is decided.`,
 			return o.Run(cmd.Context())
 		},
 	}
-	flags := cmd.Flags()
+	o.addFlags(f, cmd.Flags())
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
+		"upstream-identity-provider-type": factory.CompleteValues(upstreamTypes()...),
+		"upstream-identity-provider-flow": factory.CompleteValues(oidclogin.Flows()...),
+	})
+	return cmd
+}
+
+func (o *OIDCOptions) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
 	flags.StringVar(&o.Issuer, "issuer", "", "OpenID Connect issuer (needed)")
 	flags.StringVar(&o.ClientID, "client-id", "pinniped-cli", "OpenID Connect client ID")
 	flags.Uint16Var(&o.ListenPort, "listen-port", 0, "port on localhost for the browser's answer (0: any free one)")
@@ -90,7 +99,7 @@ PINNIPED_DEBUG=true prints what is decided.`,
 	flags.BoolVar(&o.SkipBrowser, "skip-browser", false, "do not open a browser, only print the link")
 	flags.BoolVar(&o.SkipListen, "skip-listen", false, "do not listen on localhost; the code is pasted")
 	flags.Lookup("skip-listen").Hidden = true
-	flags.StringVar(&o.SessionCache, "session-cache", defaultPath(f, "sessions.yaml"), "file in which sessions are kept (empty: none)")
+	flags.StringVar(&o.SessionCache, "session-cache", DefaultPath(f, SessionsFile), "file in which sessions are kept (empty: none)")
 	flags.StringSliceVar(&o.CABundlePaths, "ca-bundle", nil, "PEM file with the issuer's CA bundle, repeatable (default: the system roots)")
 	flags.StringSliceVar(&o.CABundleData, "ca-bundle-data", nil, "the issuer's CA bundle, base64 of PEM, repeatable")
 	flags.BoolVar(&o.DebugSessions, "debug-session-cache", false, "print what happens in the session cache")
@@ -100,11 +109,6 @@ PINNIPED_DEBUG=true prints what is decided.`,
 	flags.StringVar(&o.UpstreamType, "upstream-identity-provider-type", "oidc", "type of the Supervisor's identity provider: "+strings.Join(upstreamTypes(), ", "))
 	flags.StringVar(&o.UpstreamFlow, "upstream-identity-provider-flow", "", "how to log in: "+strings.Join(oidclogin.Flows(), ", ")+" (default: as the type of the identity provider has it)")
 	o.Plugin.addFlags(f, flags)
-	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
-		"upstream-identity-provider-type": factory.CompleteValues(upstreamTypes()...),
-		"upstream-identity-provider-flow": factory.CompleteValues(oidclogin.Flows()...),
-	})
-	return cmd
 }
 
 func upstreamTypes() []string { return []string{"oidc", "ldap", "activedirectory", "github"} }
@@ -134,7 +138,7 @@ func (o *OIDCOptions) Validate() error {
 	if err != nil {
 		return ui.Usage(err)
 	}
-	bundle, err := o.caBundle()
+	bundle, err := ReadBundles(o.CABundlePaths, o.CABundleData)
 	if err != nil {
 		return err
 	}
@@ -176,12 +180,8 @@ func chooseFlow(upstreamType, flow string) (oidclogin.Flow, error) {
 		flowVariable, upstreamType, flow, strings.Join(supported, ", "))
 }
 
-// caBundle joins what the flags give.
-func (o *OIDCOptions) caBundle() ([]byte, error) {
-	return readBundles(o.CABundlePaths, o.CABundleData)
-}
-
-func readBundles(paths, data []string) ([]byte, error) {
+// ReadBundles joins the CA bundles of --ca-bundle (paths) and --ca-bundle-data (base64).
+func ReadBundles(paths, data []string) ([]byte, error) {
 	var bundles [][]byte
 	for _, path := range paths {
 		content, err := os.ReadFile(path)

@@ -41,12 +41,18 @@ func newPlugin(f *factory.Factory) Plugin {
 }
 
 func (p *Plugin) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
-	flags.StringVar(&p.CachePath, "credential-cache", defaultPath(f, "credentials.yaml"), "file in which credentials of clusters are kept (empty: none)")
+	flags.StringVar(&p.CachePath, "credential-cache", DefaultPath(f, CredentialsFile), "file in which credentials of clusters are kept (empty: none)")
 	p.concierge.addFlags(flags)
 }
 
-// defaultPath returns the path of a cache, or none where there is no place for it.
-func defaultPath(f *factory.Factory, name string) string {
+// Names of the caches in the configuration directory.
+const (
+	CredentialsFile = "credentials.yaml"
+	SessionsFile    = "sessions.yaml"
+)
+
+// DefaultPath returns the path of a cache, or none where there is no place for it.
+func DefaultPath(f *factory.Factory, name string) string {
 	dir, err := f.ConfigDir()
 	if err != nil {
 		return ""

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
@@ -41,11 +42,14 @@ short-lived credential of the cluster, which is kept in the credential cache; ot
 			return o.Run(cmd.Context())
 		},
 	}
-	flags := cmd.Flags()
+	o.addFlags(f, cmd.Flags())
+	return cmd
+}
+
+func (o *StaticOptions) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
 	flags.StringVar(&o.Token, "token", "", "the token")
 	flags.StringVar(&o.TokenEnv, "token-env", "", "environment variable with the token; it wins over --token")
 	o.Plugin.addFlags(f, flags)
-	return cmd
 }
 
 // Complete resolves the token and the caller's information.

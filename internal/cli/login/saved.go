@@ -1,0 +1,70 @@
+package login
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/pflag"
+	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/credentialcache"
+	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
+	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
+)
+
+// Saved is what a login keeps in files, as the arguments in a kubeconfig say.
+type Saved struct {
+	// CredentialCache is the path of the credential cache, and CredentialKey the entry of this login there.
+	CredentialCache, CredentialKey string
+	// Login and Sessions are of `login oidc`; nil for a static token.
+	Login    *oidclogin.Login
+	Sessions *sessioncache.Cache
+}
+
+// ErrNotALogin is about arguments that are not of `pinniped login`.
+var ErrNotALogin = errors.New("it does not log in with \"pinniped login\"")
+
+// SavedBy reads the arguments of an exec plugin in a kubeconfig. cluster is what kubectl tells the plugin, or nil.
+func SavedBy(f *factory.Factory, args []string, cluster *clientauthenticationv1beta1.Cluster) (*Saved, error) {
+	if len(args) < 2 || args[0] != "login" {
+		return nil, ErrNotALogin
+	}
+	flags := pflag.NewFlagSet("login", pflag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.ParseErrorsAllowlist.UnknownFlags = true // of a newer version, or another program's
+	switch args[1] {
+	case "static":
+		o := &StaticOptions{Plugin: newPlugin(f), LookupEnv: f.LookupEnv}
+		o.addFlags(f, flags)
+		if err := flags.Parse(args[2:]); err != nil {
+			return nil, fmt.Errorf("reading the arguments of the login: %w", err)
+		}
+		if o.TokenEnv != "" {
+			o.Token, _ = f.LookupEnv(o.TokenEnv)
+		}
+		key, err := credentialcache.Key(args, o.Token, cluster)
+		return &Saved{CredentialCache: o.Plugin.CachePath, CredentialKey: key}, err
+	case "oidc":
+		o := &OIDCOptions{Plugin: newPlugin(f), LookupEnv: f.LookupEnv}
+		o.addFlags(f, flags)
+		if err := flags.Parse(args[2:]); err != nil {
+			return nil, fmt.Errorf("reading the arguments of the login: %w", err)
+		}
+		bundle, err := ReadBundles(o.CABundlePaths, o.CABundleData)
+		if err != nil {
+			return nil, err
+		}
+		key, err := credentialcache.Key(args, "", cluster)
+		sessions := &sessioncache.Cache{Path: o.SessionCache, Now: f.Now}
+		return &Saved{
+			CredentialCache: o.Plugin.CachePath, CredentialKey: key, Sessions: sessions,
+			Login: &oidclogin.Login{
+				Issuer: o.Issuer, ClientID: o.ClientID, Scopes: o.Scopes, CABundle: bundle, UpstreamName: o.UpstreamName, ListenPort: o.ListenPort,
+				Sessions: sessions, Now: f.Now,
+			},
+		}, err
+	}
+	return nil, ErrNotALogin
+}

@@ -1,0 +1,274 @@
+// Package logout implements `pinniped logout`.
+package logout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
+	"k8s.io/client-go/rest"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/login"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/credentialcache"
+	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
+	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
+)
+
+// aloneTimeout is how long a login that is going on for the same session is waited for.
+const aloneTimeout = 10 * time.Second
+
+// Options is everything the command needs; a test fills it directly.
+type Options struct {
+	Progress *ui.Progress
+	Now      func() time.Time
+
+	Cluster         factory.ClusterFlags
+	Issuer          string // all its sessions, instead of those of a cluster
+	All             bool
+	SessionCache    string
+	CredentialCache string
+	CABundlePaths   []string
+	CABundleData    []string
+	Timeout         time.Duration
+
+	// Login returns what the login of the kubeconfig's context keeps.
+	Login func(factory.ClusterFlags) (*login.Saved, error)
+	// KnownBundles returns the CA bundles of issuers in the kubeconfig, by issuer.
+	KnownBundles func(factory.ClusterFlags) map[string][]byte
+
+	caBundle []byte // set by Validate
+}
+
+// NewCommand returns the command.
+func NewCommand(f *factory.Factory) *cobra.Command {
+	o := &Options{
+		Now:          f.Now,
+		Login:        func(flags factory.ClusterFlags) (*login.Saved, error) { return savedBy(f, flags) },
+		KnownBundles: func(flags factory.ClusterFlags) map[string][]byte { return knownBundles(f, flags) },
+	}
+	cmd := &cobra.Command{
+		Use:   "logout",
+		Short: "End sessions: forget what logins have kept, and have the issuer revoke it",
+		Long: `End sessions: forget what logins have kept on this computer, and have the issuer revoke it, where it offers that.
+
+Without --issuer or --all it is the login of one cluster: the context of the kubeconfig. Its session at the issuer may be
+that of other clusters, too, and then ends for all of them. With --issuer or --all, the credentials of all clusters are
+forgotten as well: they live for minutes, and it is not known from which session each came.`,
+		Example: `  # from the current cluster
+  pinniped logout
+
+  # from everything whose session is at one issuer
+  pinniped logout --issuer https://issuer.example.com
+
+  # from everything
+  pinniped logout --all`,
+		Args: factory.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Progress = f.Progress()
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			return o.Run(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	o.Cluster.AddFlags(flags)
+	flags.StringVar(&o.Issuer, "issuer", "", "end all sessions at this issuer")
+	flags.BoolVar(&o.All, "all", false, "end all sessions")
+	flags.StringVar(&o.SessionCache, "session-cache", login.DefaultPath(f, login.SessionsFile), "file in which sessions are kept; for one cluster, the one in its kubeconfig counts")
+	flags.StringVar(&o.CredentialCache, "credential-cache", login.DefaultPath(f, login.CredentialsFile), "file in which credentials of clusters are kept; for one cluster, the one in its kubeconfig counts")
+	flags.StringSliceVar(&o.CABundlePaths, "ca-bundle", nil, "PEM file with the issuer's CA bundle, repeatable (default: the one in the kubeconfig, or the system roots)")
+	flags.StringSliceVar(&o.CABundleData, "ca-bundle-data", nil, "the issuer's CA bundle, base64 of PEM, repeatable")
+	flags.DurationVar(&o.Timeout, "timeout", time.Minute, "how long revoking may take (0: no limit)")
+	factory.Bind(flags, "timeout", factory.KeyTimeout)
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"kubeconfig-context": f.CompleteContexts(&o.Cluster)})
+	return cmd
+}
+
+// Validate checks the flags.
+func (o *Options) Validate() error {
+	if o.All && o.Issuer != "" {
+		return ui.Usage(errors.New("only one of --issuer and --all can be specified"))
+	}
+	var err error
+	o.caBundle, err = login.ReadBundles(o.CABundlePaths, o.CABundleData)
+	return err
+}
+
+// ending is a session that is to end.
+type ending struct {
+	cache   *sessioncache.Cache
+	session sessioncache.Session
+	bundle  []byte
+}
+
+// Run forgets, and then revokes: what is on this computer is gone also when the issuer cannot be reached.
+func (o *Options) Run(ctx context.Context) error {
+	ctx, cancel := factory.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	endings, forgotten, err := o.forget(ctx)
+	if err != nil {
+		return err
+	}
+	if forgotten > 0 {
+		o.Progress.Done("forgot %d %s of clusters", forgotten, plural(forgotten, "credential"))
+	}
+	var problems []error
+	for _, e := range endings {
+		if err := o.end(ctx, e); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	if len(endings) == 0 && forgotten == 0 {
+		o.Progress.Info("there is no session to end")
+	}
+	if len(problems) > 0 {
+		return ui.WithHint(errors.Join(problems...), "the sessions are forgotten here, but a copy of their tokens works until they expire: end them at the issuer, too")
+	}
+	return nil
+}
+
+// forget removes credentials, and returns the sessions that are to end.
+func (o *Options) forget(ctx context.Context) (endings []ending, credentials int, err error) {
+	if !o.All && o.Issuer == "" {
+		saved, err := o.Login(o.Cluster)
+		if err != nil {
+			return nil, 0, err
+		}
+		cache := &credentialcache.Cache{Path: saved.CredentialCache, Now: o.Now}
+		if credentials, err = cache.Delete(ctx, false, saved.CredentialKey); err != nil || saved.Login == nil {
+			return nil, credentials, err
+		}
+		for _, session := range saved.Sessions.Sessions() {
+			if session.Key.Equal(saved.Login.Key()) {
+				bundle := saved.Login.CABundle
+				if len(o.caBundle) > 0 {
+					bundle = o.caBundle
+				}
+				endings = append(endings, ending{saved.Sessions, session, bundle})
+			}
+		}
+		return endings, credentials, nil
+	}
+	cache := &credentialcache.Cache{Path: o.CredentialCache, Now: o.Now}
+	if credentials, err = cache.Delete(ctx, true); err != nil {
+		return nil, credentials, err
+	}
+	sessions := &sessioncache.Cache{Path: o.SessionCache, Now: o.Now}
+	bundles := o.KnownBundles(o.Cluster)
+	for _, session := range sessions.Sessions() {
+		if !o.All && session.Key.Issuer != o.Issuer {
+			continue
+		}
+		bundle := o.caBundle
+		if len(bundle) == 0 {
+			bundle = bundles[session.Key.Issuer]
+		}
+		endings = append(endings, ending{sessions, session, bundle})
+	}
+	return endings, credentials, nil
+}
+
+func (o *Options) end(ctx context.Context, e ending) error {
+	waiting, cancel := context.WithTimeout(ctx, aloneTimeout)
+	defer cancel()
+	if unlock, err := e.cache.Alone(waiting, e.session.Key); err == nil { // a refresh would bring the session back
+		defer unlock()
+	}
+	if err := e.cache.Delete(ctx, e.session.Key); err != nil {
+		return err
+	}
+	whose := ""
+	if user := oidclogin.UserOf(&e.session.Tokens); user != "" {
+		whose = " of " + user
+	}
+	issuer := e.session.Key.Issuer
+	revoker := &oidclogin.Login{Issuer: issuer, ClientID: e.session.Key.ClientID, CABundle: e.bundle, Now: o.Now}
+	result, err := revoker.Revoke(ctx, &e.session.Tokens)
+	if err != nil {
+		o.Progress.Warn("ended the session%s at issuer %s here only", whose, issuer)
+		return err
+	}
+	switch result {
+	case oidclogin.NotOffered:
+		o.Progress.Done("ended the session%s at issuer %s here; the issuer offers no revocation", whose, issuer)
+	case oidclogin.Revoked:
+		o.Progress.Done("ended the session%s at issuer %s, which has revoked its tokens", whose, issuer)
+	case oidclogin.NothingToDo:
+		o.Progress.Done("ended the session%s at issuer %s", whose, issuer)
+	}
+	return nil
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return noun
+	}
+	return noun + "s"
+}
+
+// savedBy reads the login of the kubeconfig's context.
+func savedBy(f *factory.Factory, flags factory.ClusterFlags) (*login.Saved, error) {
+	cluster, err := f.Cluster(flags)
+	if err != nil {
+		return nil, err
+	}
+	exec := cluster.REST.ExecProvider
+	var saved *login.Saved
+	err = login.ErrNotALogin
+	if exec != nil {
+		var info *clientauthenticationv1beta1.Cluster
+		if exec.ProvideClusterInfo {
+			if info, err = clusterInfo(cluster.REST); err != nil {
+				return nil, err
+			}
+		}
+		saved, err = login.SavedBy(f, exec.Args, info)
+	}
+	if err != nil {
+		return nil, ui.WithHint(fmt.Errorf("reading the user of context %q: %w", cluster.Source.ContextName, err),
+			"choose another one with --kubeconfig-context, or end sessions with --issuer or --all")
+	}
+	return saved, nil
+}
+
+// clusterInfo is what kubectl tells a credential plugin about the cluster: it is a part of the credential's key.
+func clusterInfo(config *rest.Config) (*clientauthenticationv1beta1.Cluster, error) {
+	c, err := rest.ConfigToExecCluster(config)
+	if err != nil {
+		return nil, fmt.Errorf("reading the cluster: %w", err)
+	}
+	info := &clientauthenticationv1beta1.Cluster{
+		Server: c.Server, TLSServerName: c.TLSServerName, InsecureSkipTLSVerify: c.InsecureSkipTLSVerify,
+		CertificateAuthorityData: c.CertificateAuthorityData, ProxyURL: c.ProxyURL, DisableCompression: c.DisableCompression,
+	}
+	if unknown, ok := c.Config.(*runtime.Unknown); ok {
+		info.Config = runtime.RawExtension{Raw: unknown.Raw}
+	}
+	return info, nil
+}
+
+// knownBundles collects the CA bundles of issuers in the kubeconfig: sessions have none. Without a kubeconfig there are none.
+func knownBundles(f *factory.Factory, flags factory.ClusterFlags) map[string][]byte {
+	bundles := map[string][]byte{}
+	cluster, err := f.Cluster(flags)
+	if err != nil {
+		return bundles
+	}
+	for _, user := range cluster.Raw.AuthInfos {
+		if user.Exec == nil || !slices.Contains(user.Exec.Args, "oidc") {
+			continue
+		}
+		if saved, err := login.SavedBy(f, user.Exec.Args, nil); err == nil && saved.Login != nil {
+			bundles[saved.Login.Issuer] = append(bundles[saved.Login.Issuer], saved.Login.CABundle...)
+		}
+	}
+	return bundles
+}
