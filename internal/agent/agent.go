@@ -141,6 +141,7 @@ func (a *agent) run(ctx context.Context) error {
 			DrainDelay:         a.config.shutdownDelay(),
 			AllowTTL:           allowTTL,
 			DenyTTL:            denyTTL,
+			Work:               impersonator.WorkLimits(a.config.Work),
 			Metrics:            proxyMetrics,
 			Audit:              a.audit,
 		},

@@ -30,6 +30,7 @@ type Config struct {
 	Audit                                      AuditConfig       `json:"audit" mapstructure:"audit"`
 	Metrics                                    MetricsConfig     `json:"metrics" mapstructure:"metrics"`
 	ShutdownDelay                              string            `json:"shutdownDelay" mapstructure:"shutdownDelay"`
+	Work                                       WorkConfig        `json:"work" mapstructure:"work"`
 	SelfCheckInterval                          string            `json:"selfCheckInterval" mapstructure:"selfCheckInterval"`
 	AccessReviews                              ReviewConfig      `json:"accessReviews" mapstructure:"accessReviews"`
 }
@@ -71,6 +72,14 @@ type MetricsConfig struct {
 	Pprof   string `json:"pprof" mapstructure:"pprof"`     // disabled, local, anyone
 }
 
+// WorkConfig says how much of the work that clients of the impersonation proxy cause goes on at a time.
+type WorkConfig struct {
+	AccessReviews int `json:"accessReviews" mapstructure:"accessReviews"`
+	TokenReviews  int `json:"tokenReviews" mapstructure:"tokenReviews"`
+	Logins        int `json:"logins" mapstructure:"logins"`
+	PerConnection int `json:"perConnection" mapstructure:"perConnection"`
+}
+
 // ReviewConfig says for how long the impersonation proxy uses an answer of the API server about a user's permission again.
 type ReviewConfig struct {
 	AllowTTL string `json:"allowTTL" mapstructure:"allowTTL"`
@@ -99,6 +108,10 @@ var knobs = []struct{ key, flag, usage, value string }{
 	{"shutdownDelay", "shutdown-delay", "how long to go on serving, no longer ready, after being told to stop, such as 10s", "0s"},
 	{"accessReviews.allowTTL", "access-reviews-allow-ttl", "how long a permission taken from a user may still work, 1ms to 10m", "10s"},
 	{"accessReviews.denyTTL", "access-reviews-deny-ttl", "how long a permission given to a user may not work yet, 1ms to 10m", "500ms"},
+	{"work.accessReviews", "work-access-reviews", "how many SubjectAccessReviews the proxy asks the API server for at a time, 1 to 1000", "32"},
+	{"work.tokenReviews", "work-token-reviews", "how many TokenReviews the proxy asks the API server for at a time, 1 to 1000", "16"},
+	{"work.logins", "work-logins", "how many TokenCredentialRequests the proxy sends on at a time, 1 to 1000", "8"},
+	{"work.perConnection", "work-per-connection", "how many TokenReviews, and how many TokenCredentialRequests, one connection may wait for, 1 to 1000", "16"},
 	{"selfCheckInterval", "self-check-interval", "how often to check that the upstream credential can do nothing but impersonate, such as 10m", "10m"},
 	{"names.servingCertificateSecret", "name-serving-certificate-secret", "Secret with the certificate of the Concierge APIs", DefaultAppName + "-api-tls-serving-certificate"},
 	{"names.credentialIssuer", "name-credential-issuer", "CredentialIssuer to follow", DefaultAppName + "-config"},
@@ -262,6 +275,13 @@ func (c *Config) validate() error {
 	for key, ttl := range map[string]string{"accessReviews.allowTTL": c.AccessReviews.AllowTTL, "accessReviews.denyTTL": c.AccessReviews.DenyTTL} {
 		if d, err := time.ParseDuration(ttl); err != nil || d < time.Millisecond || d > 10*time.Minute {
 			problems = append(problems, fmt.Errorf("%s is %q: write a duration from 1ms to 10m, such as 10s", key, ttl))
+		}
+	}
+	for key, n := range map[string]int{
+		"work.accessReviews": c.Work.AccessReviews, "work.tokenReviews": c.Work.TokenReviews, "work.logins": c.Work.Logins, "work.perConnection": c.Work.PerConnection,
+	} {
+		if n < 1 || n > 1000 {
+			problems = append(problems, fmt.Errorf("%s is %d: must be within range 1 to 1000", key, n))
 		}
 	}
 	if !slices.Contains([]string{"", "info", "debug", "trace", "all"}, c.Log.Level) {

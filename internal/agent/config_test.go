@@ -114,6 +114,8 @@ func TestLoadConfigRefuses(t *testing.T) {
 		{"unknown words about profiles", "metrics: {pprof: everywhere}\n", "use disabled, local or anyone"},
 		{"lifetimes that are none", "accessReviews: {allowTTL: forever}\n", "accessReviews.allowTTL is \"forever\""},
 		{"lifetimes that are too long", "accessReviews: {denyTTL: 11m}\n", "write a duration from 1ms to 10m"},
+		{"work of nothing", "work: {logins: 0}\n", "work.logins is 0: must be within range 1 to 1000"},
+		{"too much work", "work: {accessReviews: 1001}\n", "work.accessReviews is 1001: must be within range 1 to 1000"},
 		{"lifetimes of nothing", "accessReviews: {allowTTL: 0s}\n", "write a duration from 1ms to 10m"},
 		{"labels that Kubernetes refuses", "labels: {'a b': c}\n", `label "a b"`},
 		{"names that are empty", "names: {credentialIssuer: '', apiService: ''}\n", "validate names: missing required names: credentialIssuer, apiService"},
@@ -178,6 +180,7 @@ func TestEnvName(t *testing.T) {
 		"apiGroupSuffix":              "PINNIPED_AGENT_API_GROUP_SUFFIX",
 		"aggregatedAPIServerPort":     "PINNIPED_AGENT_AGGREGATED_API_SERVER_PORT",
 		"names.apiService":            "PINNIPED_AGENT_NAMES_API_SERVICE",
+		"work.tokenReviews":           "PINNIPED_AGENT_WORK_TOKEN_REVIEWS",
 		"accessReviews.allowTTL":      "PINNIPED_AGENT_ACCESS_REVIEWS_ALLOW_TTL",
 		"audit.logUsernamesAndGroups": "PINNIPED_AGENT_AUDIT_LOG_USERNAMES_AND_GROUPS",
 	} {

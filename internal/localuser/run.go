@@ -43,7 +43,7 @@ func Run(ctx context.Context, options Options) error {
 	}
 	logger := klog.FromContext(ctx)
 	users := newDirectory(logger)
-	verify, err := newVerifier(users, bcrypt.CompareHashAndPassword, goruntime.GOMAXPROCS(0), rand.Reader)
+	verify, err := newVerifier(users, bcrypt.CompareHashAndPassword, comparisonsAtOnce(goruntime.GOMAXPROCS(0)), rand.Reader)
 	if err != nil {
 		return fmt.Errorf("preparing to compare passwords: %w", err)
 	}

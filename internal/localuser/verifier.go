@@ -35,6 +35,10 @@ type verifier struct {
 	patience  time.Duration
 }
 
+// comparisonsAtOnce is how many passwords are compared at a time on a number of cores. Anybody can cause a comparison, so half of the
+// cores are left to everything else on the node, TLS with clients that wait for their turn included.
+func comparisonsAtOnce(cores int) int { return max(1, cores/2) }
+
 func newVerifier(users *directory, compare func(hash, password []byte) error, parallel int, random io.Reader) (*verifier, error) {
 	secret := make([]byte, 32+16+23)
 	if _, err := io.ReadFull(random, secret); err != nil {

@@ -222,3 +222,12 @@ func TestVerifyGivesUpInTheQueue(t *testing.T) {
 		})
 	}
 }
+
+func TestComparisonsLeaveCoresFree(t *testing.T) {
+	t.Parallel()
+	for cores, want := range map[int]int{1: 1, 2: 1, 3: 1, 4: 2, 16: 8} {
+		if got := comparisonsAtOnce(cores); got != want {
+			t.Errorf("%d cores: want %d comparisons at once, got %d", cores, want, got)
+		}
+	}
+}
