@@ -4,6 +4,7 @@
 package devinstall
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -43,6 +44,8 @@ type Installation struct {
 	Deploy string
 	// AgentEnv are variables for the agents that are started from now on, each as NAME=VALUE.
 	AgentEnv []string
+	// APIService is the Service in front of the agent's APIs, if it is not the shipped one. The APIServices must name it.
+	APIService string
 }
 
 // Install applies the shipped manifests. Nothing runs yet.
@@ -95,7 +98,7 @@ func (i *Installation) StartAgent(ctx context.Context, name string, args ...stri
 
 // PointAt leads the cluster's aggregated APIs to a replica.
 func (i *Installation) PointAt(ctx context.Context, agent *Agent) error {
-	if err := i.Cluster.PointServiceAt(ctx, Namespace, APIService, agent.APIPort); err != nil {
+	if err := i.Cluster.PointServiceAt(ctx, Namespace, cmp.Or(i.APIService, APIService), agent.APIPort); err != nil {
 		return err
 	}
 	for _, name := range aggregated {

@@ -212,19 +212,19 @@ type planned struct {
 // plan says what has to be done with a place so that it trusts the bundle, and does it in config.
 func (p place) plan(config *clientcmdapi.Config, bundle []byte) planned {
 	made := planned{Entry: Entry{Kind: p.kind, Name: p.name, Outcome: Rotated}, argument: p.argument, prefix: p.prefix}
-	skip := func(format string, args ...any) planned {
-		made.Outcome, made.Reason = Skipped, fmt.Sprintf(format, args...)
+	skip := func(code SkipCode, format string, args ...any) planned {
+		made.Outcome, made.Code, made.Reason = Skipped, code, fmt.Sprintf(format, args...)
 		return made
 	}
 	switch {
 	case p.lead == perhapsHere:
-		return skip("%q is covered by a wildcard of the certificate only, and may be another endpoint; if it is this one, name it with --endpoint", p.host)
+		return skip(SkipUncertain, "%q is covered by a wildcard of the certificate only, and may be another endpoint; if it is this one, name it with --endpoint", p.host)
 	case p.insecure:
-		return skip("it has insecure-skip-tls-verify")
+		return skip(SkipInsecure, "it has insecure-skip-tls-verify")
 	case p.fixed != "" && (p.err != nil || !bytes.Equal(p.bundle, bundle)):
-		return skip("%s", p.fixed)
+		return skip(SkipPlugin, "%s", p.fixed)
 	case p.file != "":
-		return skip("it takes its CA bundle from the file %q, which may be others' as well", p.file)
+		return skip(SkipCAFile, "it takes its CA bundle from the file %q, which may be others' as well", p.file)
 	}
 	if p.kind == kindUser {
 		if p.err == nil && bytes.Equal(p.bundle, bundle) {
@@ -239,7 +239,7 @@ func (p place) plan(config *clientcmdapi.Config, bundle []byte) planned {
 	case bytes.Equal(p.bundle, bundle):
 		made.Outcome = Current
 	case len(bundle) == 0 && cluster.CertificateAuthority != "":
-		return skip("without its CA bundle it would take that of the file %q", cluster.CertificateAuthority)
+		return skip(SkipCAFile, "without its CA bundle it would take that of the file %q", cluster.CertificateAuthority)
 	default:
 		cluster.CertificateAuthorityData = nilIfEmpty(bundle)
 	}

@@ -44,7 +44,20 @@ type Entry struct {
 	Name    string  `json:"name"`
 	Outcome Outcome `json:"outcome"`
 	Reason  string  `json:"reason,omitempty"`
+	// Code says the reason of a skipped entry in one word.
+	Code SkipCode `json:"code,omitempty"`
 }
+
+// SkipCode says why an entry is skipped.
+type SkipCode string
+
+// The codes of skipped entries.
+const (
+	SkipInsecure  SkipCode = "Insecure"  // nothing is verified there, so no CA bundle locks its clients out
+	SkipCAFile    SkipCode = "CAFile"    // the CA bundle is in a file
+	SkipPlugin    SkipCode = "Plugin"    // the arguments of the credential plugin cannot be changed
+	SkipUncertain SkipCode = "Uncertain" // it may lead elsewhere
+)
 
 // Rotation is a kubeconfig whose clients of the target trust the target's CA bundle.
 type Rotation struct {

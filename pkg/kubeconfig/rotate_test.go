@@ -134,13 +134,13 @@ func TestRotate(t *testing.T) {
 		{
 			name: "leaves a cluster that is not verified alone", content: cluster("    server: https://proxy.example.com\n    insecure-skip-tls-verify: true\n"),
 			want:    cluster("    server: https://proxy.example.com\n    insecure-skip-tls-verify: true\n"),
-			entries: []kubeconfig.Entry{{Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped, Reason: "it has insecure-skip-tls-verify"}},
+			entries: []kubeconfig.Entry{{Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipInsecure, Reason: "it has insecure-skip-tls-verify"}},
 		},
 		{
 			name: "leaves a cluster with a CA file alone", content: cluster("    server: https://proxy.example.com\n    certificate-authority: /etc/ca.pem\n"),
 			want: cluster("    server: https://proxy.example.com\n    certificate-authority: /etc/ca.pem\n"),
 			entries: []kubeconfig.Entry{{
-				Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped, Reason: `it takes its CA bundle from the file "/etc/ca.pem", which may be others' as well`,
+				Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipCAFile, Reason: `it takes its CA bundle from the file "/etc/ca.pem", which may be others' as well`,
 			}},
 		},
 		{
@@ -173,7 +173,7 @@ func TestRotate(t *testing.T) {
 			name: "takes a value that looks like a flag for a value", content: plugin(`[login, static, --concierge-endpoint, "https://proxy.example.com", --token, --concierge-ca-bundle-data=T0xE]`),
 			want: plugin(`[login, static, --concierge-endpoint, "https://proxy.example.com", --token, --concierge-ca-bundle-data=T0xE]`),
 			entries: []kubeconfig.Entry{{
-				Kind: "user", Name: "a", Outcome: kubeconfig.Skipped, Reason: "its credential plugin has no --concierge-ca-bundle-data; make the kubeconfig anew",
+				Kind: "user", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipPlugin, Reason: "its credential plugin has no --concierge-ca-bundle-data; make the kubeconfig anew",
 			}},
 		},
 		{
@@ -184,7 +184,7 @@ func TestRotate(t *testing.T) {
 			name: "says that it cannot change a shell's command", content: plugin(`[-c, "exec pinniped login static --concierge-endpoint='https://proxy.example.com' --token x"]`),
 			want: plugin(`[-c, "exec pinniped login static --concierge-endpoint='https://proxy.example.com' --token x"]`),
 			entries: []kubeconfig.Entry{{
-				Kind: "user", Name: "a", Outcome: kubeconfig.Skipped, Reason: "the flags of its credential plugin stand within one argument of another program; change that by hand",
+				Kind: "user", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipPlugin, Reason: "the flags of its credential plugin stand within one argument of another program; change that by hand",
 			}},
 		},
 		{
@@ -192,7 +192,7 @@ func TestRotate(t *testing.T) {
 			content: plugin(`[exchange-credential]` + "\n        env: [{name: PINNIPED_K8S_API_ENDPOINT, value: 'https://proxy.example.com'}, {name: PINNIPED_CA_BUNDLE, value: x}]"),
 			want:    plugin(`[exchange-credential]` + "\n        env: [{name: PINNIPED_K8S_API_ENDPOINT, value: 'https://proxy.example.com'}, {name: PINNIPED_CA_BUNDLE, value: x}]"),
 			entries: []kubeconfig.Entry{{
-				Kind: "user", Name: "a", Outcome: kubeconfig.Skipped, Reason: "its credential plugin is that of a very old Pinniped, which gets its CA bundle from PINNIPED_CA_BUNDLE; make the kubeconfig anew",
+				Kind: "user", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipPlugin, Reason: "its credential plugin is that of a very old Pinniped, which gets its CA bundle from PINNIPED_CA_BUNDLE; make the kubeconfig anew",
 			}},
 		},
 		{
@@ -215,14 +215,14 @@ func TestRotate(t *testing.T) {
 			want: cluster("    server: https://b.example.com\n    certificate-authority-data: T0xE\n"),
 			entries: []kubeconfig.Entry{{
 				Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped,
-				Reason: `"b.example.com" is covered by a wildcard of the certificate only, and may be another endpoint; if it is this one, name it with --endpoint`,
+				Code: kubeconfig.SkipUncertain, Reason: `"b.example.com" is covered by a wildcard of the certificate only, and may be another endpoint; if it is this one, name it with --endpoint`,
 			}},
 		},
 		{
 			name: "does not give way to a CA file", system: true, content: cluster("    server: https://proxy.example.com\n    certificate-authority-data: T0xE\n    certificate-authority: /etc/ca.pem\n"),
 			want: cluster("    server: https://proxy.example.com\n    certificate-authority-data: T0xE\n    certificate-authority: /etc/ca.pem\n"),
 			entries: []kubeconfig.Entry{{
-				Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped, Reason: `without its CA bundle it would take that of the file "/etc/ca.pem"`,
+				Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipCAFile, Reason: `without its CA bundle it would take that of the file "/etc/ca.pem"`,
 			}},
 		},
 		{name: "tells a kubeconfig with merge markers from other files", damaged: true, err: "looks like a kubeconfig", content: "<<<<<<< HEAD\n" + userFile + "=======\n>>>>>>> x\n"},

@@ -1,11 +1,14 @@
 package kubeconfig
 
 import (
+	"bytes"
 	"context"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
@@ -42,7 +45,39 @@ func readAndRotate(path string, to Target) (*Rotation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rotating kubeconfig %q: %w", path, err)
 	}
-	return rotation, nil
+	return rotation, lookIntoCAFiles(path, to, rotation)
+}
+
+// lookIntoCAFiles makes entries current whose CA file, which Rotate does not read, has all of the target's CA bundle already.
+func lookIntoCAFiles(path string, to Target, rotation *Rotation) error {
+	if len(to.CABundle) == 0 || !slices.ContainsFunc(rotation.Entries, func(e Entry) bool { return e.Code == SkipCAFile }) {
+		return nil
+	}
+	config, err := Load(path)
+	if err != nil {
+		return err
+	}
+	for _, trust := range Trusts(config, to.Endpoint) {
+		at := slices.IndexFunc(rotation.Entries, func(e Entry) bool { return e.Kind == trust.Kind && e.Name == trust.Name && e.Code == SkipCAFile })
+		if at >= 0 && trust.Err == nil && hasAll(trust.CABundle, to.CABundle) {
+			rotation.Entries[at] = Entry{Kind: trust.Kind, Name: trust.Name, Outcome: Current}
+		}
+	}
+	return nil
+}
+
+// hasAll says whether every certificate of some is in bundle.
+func hasAll(bundle, some []byte) bool {
+	for block, rest := pem.Decode(some); block != nil; block, rest = pem.Decode(rest) {
+		found := false
+		for other, more := pem.Decode(bundle); other != nil && !found; other, more = pem.Decode(more) {
+			found = bytes.Equal(other.Bytes, block.Bytes)
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
 }
 
 // readBounded reads a regular file that is not too big to be a kubeconfig.

@@ -185,3 +185,25 @@ func TestEndpoint(t *testing.T) {
 		}
 	}
 }
+
+// TestCAFile shows that a cluster whose CA file has the new CA already is not left over.
+func TestCAFile(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	path := filepath.Join(folder, "config")
+	write(t, path, "kind: Config\nclusters:\n- name: a\n  cluster: {server: 'https://proxy.example.com', certificate-authority: ca.pem}\n")
+	to := kubeconfig.Target{Endpoint: kubeconfig.Endpoint{URL: "https://proxy.example.com"}, CABundle: bundle(t)}
+	for _, test := range []struct {
+		file string
+		want kubeconfig.Outcome
+	}{
+		{"nothing\n", kubeconfig.Skipped},
+		{string(bundle(t)), kubeconfig.Current},
+	} {
+		write(t, filepath.Join(folder, "ca.pem"), test.file)
+		rotation, err := kubeconfig.RotateFile(t.Context(), path, to, false)
+		if err != nil || len(rotation.Entries) != 1 || rotation.Entries[0].Outcome != test.want {
+			t.Errorf("want %s, got %+v, %v", test.want, rotation, err)
+		}
+	}
+}

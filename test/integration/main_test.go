@@ -65,6 +65,9 @@ func runAll(m *testing.M) int {
 	if shared != nil && shared.Installation != nil {
 		defer shared.Cluster.Stop() //nolint:errcheck // the process ends
 	}
+	if err == nil {
+		err = shared.start(ctx)
+	}
 	if err != nil {
 		return complain(err)
 	}
@@ -92,6 +95,7 @@ func showTail(path string) {
 	_, _ = fmt.Fprintf(os.Stderr, "--- the end of %s\n%s\n", path, strings.Join(lines, "\n"))
 }
 
+// newWorld builds the programs and starts a cluster. Nothing is installed yet.
 func newWorld(ctx context.Context, directory string) (*world, error) {
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
@@ -127,19 +131,25 @@ func newWorld(ctx context.Context, directory string) (*world, error) {
 	if w.pki, err = certs.NewCA("Example Corporate CA", time.Now(), 100*24*time.Hour); err != nil {
 		return w, err
 	}
-	return w, w.start(ctx)
+	return w, nil
 }
 
+// start installs the product and starts two replicas.
 func (w *world) start(ctx context.Context) error {
 	if err := w.Install(ctx); err != nil {
 		return err
 	}
+	return w.startAll(ctx, []string{"--self-check-interval=1s"}, "agent-a", "agent-b")
+}
+
+// startAll starts the webhook, and replicas of the agent with the same flags. It makes user pinny.
+func (w *world) startAll(ctx context.Context, flags []string, replicas ...string) error {
 	var err error
 	if w.users, err = w.StartLocalUsers(ctx); err != nil {
 		return err
 	}
-	for _, name := range []string{"agent-a", "agent-b"} {
-		agent, err := w.StartAgent(ctx, name, "--self-check-interval=1s")
+	for _, name := range replicas {
+		agent, err := w.StartAgent(ctx, name, flags...)
 		if err != nil {
 			return err
 		}

@@ -3,7 +3,6 @@ package factory
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
 // completionTimeout bounds what a press of the tab key may cost.
@@ -80,9 +80,6 @@ func (f *Factory) CompleteFromCluster(flags *ClusterFlags, suffix *string, list 
 	}
 }
 
-// ofTheAgent is how the names of the Secrets end that the agent makes for itself: none of them is a certificate to configure.
-var ofTheAgent = []string{"-impersonation-proxy-tls-serving-certificate", "-impersonation-proxy-last-good-certificate"}
-
 // CompleteSecrets completes the names of the Secrets of type kubernetes.io/tls in the agent's namespace: the one given, else the
 // one that the cluster tells, else usual. Their data is not asked for, and the agent's own are left out.
 func (f *Factory) CompleteSecrets(flags *ClusterFlags, suffix, namespace *string, usual string) cobra.CompletionFunc {
@@ -95,10 +92,24 @@ func (f *Factory) CompleteSecrets(flags *ClusterFlags, suffix, namespace *string
 			}
 		}
 		names, err := client.SecretNames(ctx, in, corev1.SecretTypeTLS)
-		return slices.DeleteFunc(names, func(name string) bool {
-			return slices.ContainsFunc(ofTheAgent, func(end string) bool { return strings.HasSuffix(name, end) })
-		}), err
+		own := ofTheAgents(ctx, client, in)
+		return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(own, name) }), err
 	})
+}
+
+// ofTheAgents returns the names of the Secrets that agents make for themselves in a namespace: none of them is a certificate to configure.
+func ofTheAgents(ctx context.Context, client *discovery.Client, namespace string) []string {
+	issuers, err := client.CredentialIssuers(ctx)
+	if err != nil { // completing too much is better than not at all; these are the usual ones
+		issuers = []configv1alpha1.CredentialIssuer{{}}
+	}
+	var own []string
+	for i := range issuers {
+		if objects, _ := discovery.Objects(&issuers[i], namespace); objects.Namespace == namespace {
+			own = append(own, objects.GeneratedCertificateSecret, objects.LastGoodCertificateSecret)
+		}
+	}
+	return own
 }
 
 // CompleteCredentialIssuers completes the names of the cluster's CredentialIssuers.

@@ -26,15 +26,20 @@ type File struct {
 	Error   string             `json:"error,omitempty"`
 }
 
-// Trusting counts the files that have the CA bundle now, and names those that lead to the endpoint without it.
+// Trusting counts the files whose clients verify the endpoint with the CA bundle now, or do not verify it at all, and names the others
+// that lead to the endpoint, or of which that is not known.
 func (r *Result) Trusting() (count int, without []string) {
 	for _, file := range r.Files {
-		switch file.Outcome {
-		case outcomeUnrelated:
-		case string(kubeconfig.Rotated), string(kubeconfig.Current):
-			count++
-		default:
+		left := func(e kubeconfig.Entry) bool {
+			return e.Outcome == kubeconfig.Skipped && e.Code != kubeconfig.SkipInsecure
+		}
+		switch {
+		case file.Outcome == outcomeUnrelated:
+		case file.Outcome == outcomeFailed, slices.ContainsFunc(file.Entries, left),
+			file.Outcome == string(kubeconfig.Skipped) && len(file.Entries) == 0:
 			without = append(without, file.Path)
+		default:
+			count++
 		}
 	}
 	return count, without

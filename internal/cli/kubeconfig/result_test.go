@@ -1,0 +1,30 @@
+package kubeconfig
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+// TestTrusting shows what a report counts as done: a rotation takes its last step by it.
+func TestTrusting(t *testing.T) {
+	t.Parallel()
+	rotated := kubeconfig.Entry{Kind: "cluster", Name: "a", Outcome: kubeconfig.Rotated}
+	skipped := func(code kubeconfig.SkipCode) kubeconfig.Entry {
+		return kubeconfig.Entry{Kind: "user", Name: "b", Outcome: kubeconfig.Skipped, Code: code}
+	}
+	file := func(path string, entries ...kubeconfig.Entry) File {
+		return File{Path: path, Entries: entries, Outcome: fileOutcome(entries)}
+	}
+	result := &Result{Files: []File{
+		file("done", rotated), file("elsewhere"), file("insecure", skipped(kubeconfig.SkipInsecure)),
+		file("half", rotated, skipped(kubeconfig.SkipPlugin)), file("file", skipped(kubeconfig.SkipCAFile)), file("perhaps", skipped(kubeconfig.SkipUncertain)),
+		{Path: "damaged", Outcome: outcomeFailed, Error: "x"}, {Path: "dangling", Outcome: string(kubeconfig.Skipped), Error: "x"},
+	}}
+	count, without := result.Trusting()
+	if diff := cmp.Diff([]string{"half", "file", "perhaps", "damaged", "dangling"}, without); diff != "" || count != 2 {
+		t.Errorf("%d are done; not done are (-want +got):\n%s", count, diff)
+	}
+}

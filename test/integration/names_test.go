@@ -1,0 +1,183 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// otherNames are flags of the agent that give every object another name.
+var otherNames = []string{
+	"--name-serving-certificate-secret=own-api-certificate", "--name-credential-issuer=own", "--name-api-service=own-api",
+	"--name-load-balancer-service=own-balancer", "--name-cluster-ip-service=own-inside", "--name-tls-certificate-secret=own-leaf",
+	"--name-ca-certificate-secret=own-ca", "--name-signer-secret=own-signer", "--name-last-good-secret=own-copy",
+	"--name-impersonation-proxy-service-account=own-impersonator", "--name-leader-election-lease=own-leader",
+}
+
+// renamed is a world of its own, in which the agent's objects have other names than the shipped ones.
+func renamed(t *testing.T) *world {
+	t.Helper()
+	needsCluster(t)
+	w, err := newWorld(t.Context(), t.TempDir())
+	if w != nil && w.Installation != nil {
+		t.Cleanup(func() {
+			if err := w.Cluster.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Install(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// The shipped rights are for the shipped names.
+	bind := func(name, role, account string) client.Object {
+		return &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: devinstall.Namespace, Name: account}},
+		}
+	}
+	for _, object := range []client.Object{
+		bind("own-agent", "cluster-admin", devinstall.AgentAccount),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "own-impersonator"}},
+		bind("own-impersonator", "pinniped-concierge-impersonation-proxy", "own-impersonator"),
+		&configv1alpha1.CredentialIssuer{
+			ObjectMeta: metav1.ObjectMeta{Name: "own"},
+			Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
+				Mode: configv1alpha1.ImpersonationProxyModeDisabled, Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: configv1alpha1.ServiceTypeLoadBalancer},
+			}},
+		},
+	} {
+		if err := w.admin.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.admin.Delete(t.Context(), &configv1alpha1.CredentialIssuer{ObjectMeta: metav1.ObjectMeta{Name: devinstall.CredentialIssuer}}); err != nil {
+		t.Fatal(err)
+	}
+	w.APIService = "own-api"
+	for _, name := range []string{"v1alpha1.login.concierge.pinniped.dev", "v1alpha1.identity.concierge.pinniped.dev"} {
+		w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "patch", "apiservice", name,
+			"--type=merge", `--patch={"spec":{"service":{"name":"own-api"}}}`)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	if err := w.startAll(ctx, otherNames, "agent-own"); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// ownIssuer reads the CredentialIssuer.
+func (w *world) ownIssuer(t *testing.T) *configv1alpha1.CredentialIssuer {
+	t.Helper()
+	var issuer configv1alpha1.CredentialIssuer
+	if err := w.admin.Get(t.Context(), types.NamespacedName{Name: "own"}, &issuer); err != nil {
+		t.Fatal(err)
+	}
+	return &issuer
+}
+
+// balance plays the cloud: it gives the agent's Service a name.
+func (w *world) balance(t *testing.T, hostname string) {
+	t.Helper()
+	testkit.Eventually(t, 20*time.Second, func() error {
+		var service corev1.Service
+		if err := w.admin.Get(t.Context(), types.NamespacedName{Namespace: devinstall.Namespace, Name: "own-balancer"}, &service); err != nil {
+			return err
+		}
+		service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{Hostname: hostname}}
+		return w.admin.Status().Update(t.Context(), &service)
+	})
+}
+
+// TestOtherNames shows that the CLI works with an agent none of whose objects has its usual name: it reads the names, and guesses none.
+func TestOtherNames(t *testing.T) {
+	w := renamed(t)
+	issuer := w.ownIssuer(t)
+	issuer.Spec.ImpersonationProxy.Mode, issuer.Spec.ImpersonationProxy.ExternalEndpoint = configv1alpha1.ImpersonationProxyModeEnabled, w.endpoint()
+	if err := w.admin.Update(t.Context(), issuer); err != nil {
+		t.Fatal(err)
+	}
+	w.balance(t, "lb.cloud.example.com")
+	testkit.Eventually(t, 30*time.Second, func() error {
+		issuer := w.ownIssuer(t)
+		want := configv1alpha1.ObjectNames{
+			Namespace: devinstall.Namespace, LoadBalancerService: "own-balancer", ClusterIPService: "own-inside", GeneratedCertificateSecret: "own-leaf",
+			GeneratedCASecret: "own-ca", LastGoodCertificateSecret: "own-copy",
+		}
+		if issuer.Status.Objects == nil || *issuer.Status.Objects != want {
+			return fmt.Errorf("the status names %+v", issuer.Status.Objects)
+		}
+		if serving := issuer.Status.ServingCertificate; serving == nil || serving.Source != configv1alpha1.ServingCertificateGenerated {
+			return fmt.Errorf("the status says %+v", serving)
+		}
+		return nil
+	})
+	expect := func(got result, code int, texts ...string) {
+		t.Helper()
+		if got.code != code {
+			t.Fatalf("it ended with %d, want %d\nstdout: %s\nstderr: %s", got.code, code, got.out, got.errOut)
+		}
+		for _, text := range texts {
+			if !strings.Contains(got.out+got.errOut, text) {
+				t.Errorf("nothing says %q\nstdout: %s\nstderr: %s", text, got.out, got.errOut)
+			}
+		}
+		if strings.Contains(got.out+got.errOut, "there is no Service") {
+			t.Errorf("a Service was not found\nstdout: %s\nstderr: %s", got.out, got.errOut)
+		}
+	}
+	folder := t.TempDir()
+	bundle := filepath.Join(folder, "ca.pem")
+	if err := os.WriteFile(bundle, w.pki.CertPEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.putSecret(t, "corporate", pairData(w.issue(t, "localhost")))
+	expect(w.asAdmin(t, "ip-tls", "status"), 0, "localhost")
+
+	// From the generated certificate, whose Secret has another name, and with the load balancer's name, which only the Service tells.
+	expect(w.asAdmin(t, "ip-tls", "rotate", "--secret=corporate", "--ca-bundle="+bundle, "--continue", "--timeout=60s"), 0)
+	expect(w.asAdmin(t, "ip-tls", "check"), 0, "lb.cloud.example.com")
+	user := w.userKubeconfig(t, "pinny:password123")
+	w.works(t, user)
+
+	// Back to the generated one, whose CA is read from a Secret with another name; the user's kubeconfig is rotated in between.
+	expect(w.asAdmin(t, "ip-tls", "rotate", "--to-generated", "--timeout=60s"), 6)
+	expect(w.asAdmin(t, "kubeconfig", "rotate", user), 0, "rotated")
+	expect(w.asAdmin(t, "ip-tls", "rotate", "--to-generated", "--kubeconfigs="+user, "--timeout=60s"), 0)
+	w.works(t, user)
+
+	// The copy that the agent keeps is known by its name, and so is the Service again.
+	expect(w.asAdmin(t, "ip-tls", "set", "--secret=corporate", "--ca-bundle="+bundle, "--allow=OldClientsBreak", "--timeout=60s"), 0, "lb.cloud.example.com")
+	expect(w.asAdmin(t, "ip-tls", "set", "--secret=own-copy"), 2, "the copy that the agent itself keeps")
+	expect(w.asAdmin(t, "ip-tls", "status", "--kubeconfigs-from="+user), 0, user)
+}
+
+// works logs in and asks who that is, as a user.
+func (w *world) works(t *testing.T, path string) {
+	t.Helper()
+	testkit.Eventually(t, 20*time.Second, func() error {
+		if got := w.run(t, w.cli, "whoami", "--kubeconfig="+path); got.code != 0 || !strings.Contains(got.out, "pinny") {
+			return errors.New(got.out + got.errOut)
+		}
+		return nil
+	})
+}
