@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
@@ -73,6 +74,9 @@ func Run(ctx context.Context, options Options, config *Config) error {
 		audit:          auditLog,
 	}
 	a.authenticators = authenticator.NewCache(a.groups.Authentication.Group)
+	if a.bearer, err = authenticator.NewBearer(a.authenticators, clock.RealClock{}); err != nil {
+		return err
+	}
 	utilruntime.Must(corev1.AddToScheme(a.scheme))
 	apis.AddToScheme(a.scheme, config.APIGroupSuffix)
 	logger.Info("Started the agent", "version", options.Version, "namespace", options.Namespace, "replica", options.PodName, "apiServer", restConfig.Host)
@@ -96,6 +100,7 @@ type agent struct {
 	holder         *servingcert.Holder     // what the proxy serves
 	signer         *signer.Signer          // of client certificates
 	authenticators *authenticator.Cache    // behind TokenCredentialRequests
+	bearer         *authenticator.Bearer   // tokens of authenticators, straight at the proxy
 	apiCertificate *apiservice.Certificate // what the aggregated APIs serve
 	audit          *impersonator.AuditLog  // of requests to the proxy; nil for none
 }
@@ -144,6 +149,7 @@ func (a *agent) run(ctx context.Context) error {
 			Work:               impersonator.WorkLimits(a.config.Work),
 			Metrics:            proxyMetrics,
 			Audit:              a.audit,
+			BearerTokens:       a.bearer.Beside,
 		},
 	}
 	manager, err := a.newManager()

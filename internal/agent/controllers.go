@@ -103,11 +103,12 @@ func (a *agent) addCredentialIssuer(ctx context.Context, manager ctrl.Manager, c
 			SignerSecret:        names.ImpersonationSignerSecret,
 			LastGoodSecret:      names.ImpersonationLastGoodSecret,
 		},
-		Namespace: a.options.Namespace,
-		Labels:    a.config.Labels,
-		AppLabel:  a.config.AppLabel(),
-		ProxyPort: a.config.ImpersonationProxyServerPort,
-		Clock:     clock.RealClock{},
+		BearerTokens: a.bearer.Use,
+		Namespace:    a.options.Namespace,
+		Labels:       a.config.Labels,
+		AppLabel:     a.config.AppLabel(),
+		ProxyPort:    a.config.ImpersonationProxyServerPort,
+		Clock:        clock.RealClock{},
 	}
 	return reconciler, reconciler.SetupWithManager(manager)
 }

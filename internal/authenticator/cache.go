@@ -92,9 +92,13 @@ func (c *Cache) find(reference corev1.TypedLocalObjectReference) (entry, bool) {
 	if ptr.Deref(reference.APIGroup, "") != c.apiGroup {
 		return entry{}, false
 	}
+	return c.get(reference.Kind, reference.Name)
+}
+
+func (c *Cache) get(kind, name string) (entry, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	found, exists := c.entries[key{reference.Kind, reference.Name}]
+	found, exists := c.entries[key{kind, name}]
 	return found, exists
 }
 

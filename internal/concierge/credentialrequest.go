@@ -2,6 +2,8 @@ package concierge
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/utils/ptr"
 
+	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
 	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -90,31 +93,31 @@ func (c *credentialRequests) Create(ctx context.Context, obj runtime.Object, val
 
 func (c *credentialRequests) exchange(ctx context.Context, reference corev1.TypedLocalObjectReference, token string) *loginv1alpha1.TokenCredentialRequest {
 	c.audit.event(ctx, "TokenCredentialRequest Token Received", "tokenID", tokenID(token))
-	authenticator := []any{"authenticator", map[string]any{
+	asked := []any{"authenticator", map[string]any{
 		"apiGroup": bounded(ptr.Deref(reference.APIGroup, "")), "kind": bounded(reference.Kind), "name": bounded(reference.Name),
 	}}
 
 	claimed, authenticated, err := c.authenticator.AuthenticateToken(ctx, reference, token)
 	if err != nil {
-		c.audit.event(ctx, "TokenCredentialRequest Unexpected Error", append(authenticator, "reason", "authenticator returned an error", "err", err.Error())...)
+		c.audit.event(ctx, "TokenCredentialRequest Unexpected Error", append(asked, "reason", "authenticator returned an error", "err", err.Error())...)
 		return failed()
 	}
 	if !authenticated || claimed == nil {
-		c.audit.event(ctx, "TokenCredentialRequest Authentication Failed", append(authenticator, "reason", "auth rejected by authenticator")...)
+		c.audit.event(ctx, "TokenCredentialRequest Authentication Failed", append(asked, "reason", "auth rejected by authenticator")...)
 		return failed()
 	}
-	if err := checkClaims(claimed); err != nil {
-		c.audit.event(ctx, "TokenCredentialRequest Unsupported UserInfo", append(authenticator, "reason", "unsupported value in userInfo returned by authenticator", "err", err.Error())...)
+	if err := checkCarriable(claimed); err != nil {
+		c.audit.event(ctx, "TokenCredentialRequest Unsupported UserInfo", append(asked, "reason", "unsupported value in userInfo returned by authenticator", "err", err.Error())...)
 		return failed()
 	}
 	pair, err := c.issuer.IssueClientCertificate(claimed.GetName(), claimed.GetGroups(), organizationalUnits(claimed.GetExtra()), credentialLife)
 	if err != nil {
-		c.audit.event(ctx, "TokenCredentialRequest Unexpected Error", append(authenticator, "reason", "failed to issue certificate", "err", err.Error())...)
+		c.audit.event(ctx, "TokenCredentialRequest Unexpected Error", append(asked, "reason", "failed to issue certificate", "err", err.Error())...)
 		return failed()
 	}
 	expires := metav1.NewTime(pair.NotAfter.UTC())
 	c.audit.event(ctx, "TokenCredentialRequest Authenticated User",
-		append(append(authenticator, c.audit.names(claimed)...), "expires", expires.Format(time.RFC3339))...)
+		append(append(asked, c.audit.names(claimed)...), "expires", expires.Format(time.RFC3339))...)
 	return &loginv1alpha1.TokenCredentialRequest{
 		Status: loginv1alpha1.TokenCredentialRequestStatus{
 			Credential: &loginv1alpha1.ClusterCredential{
@@ -139,4 +142,25 @@ func bounded(text string) string {
 		return text[:limit] + "…"
 	}
 	return text
+}
+
+// checkCarriable returns an error when a client certificate cannot say who the user is.
+func checkCarriable(claimed user.Info) error {
+	// A certificate cannot say who it is by UID, and dropping the UID would make it speak for any user of that name.
+	if claimed.GetUID() != "" {
+		return errors.New("UIDs are not supported")
+	}
+	return authenticator.CheckUser(claimed)
+}
+
+// organizationalUnits is where a certificate carries the extras: "key=value", sorted, for tools that audit.
+func organizationalUnits(extra map[string][]string) []string {
+	var units []string
+	for key, values := range extra {
+		for _, value := range values {
+			units = append(units, key+"="+value)
+		}
+	}
+	slices.Sort(units)
+	return units
 }

@@ -49,6 +49,19 @@ func newAuthenticator(
 	return union.NewFailOnError(namedUsers{group.NewAuthenticatedGroupAdder(presented)}, anonymous)
 }
 
+// otherTokens are bearer tokens that the cluster alone does not know. What vouches for them may be away, as the API server may.
+type otherTokens struct {
+	authenticator.Token
+}
+
+func (o otherTokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	response, ok, err := o.Token.AuthenticateToken(ctx, token)
+	if !ok {
+		noteUnavailable(ctx, err)
+	}
+	return response, ok, err
+}
+
 // namedUsers refuses users whose name is empty or blank, whatever authenticator accepted them.
 type namedUsers struct {
 	authenticator.Request
@@ -82,7 +95,11 @@ func unauthenticated(s runtime.NegotiatedSerializer) http.Handler {
 	unauthorized := filters.Unauthorized(s)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if state := stateFrom(req.Context()); state.unavailable != nil {
-			writeStatus(w, req, s, statusUnanswered(state.unavailable, "the API server cannot be reached to authenticate the request"))
+			message := "the API server cannot be reached to authenticate the request"
+			if _, asked := errors.AsType[*unavailableError](state.unavailable); !asked {
+				message = "the authenticator of the bearer token cannot be reached"
+			}
+			writeStatus(w, req, s, statusUnanswered(state.unavailable, message))
 			return
 		}
 		unauthorized.ServeHTTP(w, req)

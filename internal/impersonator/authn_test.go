@@ -1,8 +1,10 @@
 package impersonator
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/base64"
+	"errors"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -11,6 +13,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -283,6 +289,83 @@ func TestWebsocketTokenOfAStrangerStaysHere(t *testing.T) {
 				t.Errorf("want no token sent on, got %q", left)
 			}
 		}
+	}
+}
+
+// awayError is the error of an authenticator that gives no answer.
+type awayError struct{}
+
+func (awayError) Error() string     { return "the issuer is away" }
+func (awayError) Unavailable() bool { return true }
+
+// TestOtherBearerTokens authenticates tokens that the cluster does not know, from the header and from a websocket's subprotocol.
+func TestOtherBearerTokens(t *testing.T) {
+	t.Parallel()
+	file := &auditFile{}
+	log := newAuditLog(t, file)
+	others := func(_ *proxy, o *Options) {
+		o.Audit = log
+		o.BearerTokens = func(cluster authenticator.Token) authenticator.Token {
+			return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+				switch token {
+				case "ours":
+					audit.AddAuditAnnotation(ctx, "example.com/by", "ci")
+					return &authenticator.Response{User: &user.DefaultInfo{Name: "ann", Groups: []string{"dev"}}}, true, nil
+				case "refused":
+					return nil, false, errors.New("refused")
+				case "away":
+					return nil, false, awayError{}
+				}
+				return cluster.AuthenticateToken(ctx, token)
+			})
+		}
+	}
+	p := startProxy(t, others)
+	p.api.tokens["cluster"] = authenticationv1.UserInfo{Username: "jane"}
+	client := p.client(t, nil)
+	for _, test := range []struct {
+		token   string
+		code    int
+		message string
+	}{
+		{"ours", 200, ""}, {"cluster", 200, ""}, {"refused", 401, "Unauthorized"}, {"other", 401, "Unauthorized"},
+		{"away", 503, "the authenticator of the bearer token cannot be reached"},
+	} {
+		got := p.get(t, client, "/api/v1/nodes", http.Header{"Authorization": {"Bearer " + test.token}})
+		if got.Code != test.code || !strings.Contains(got.Body, test.message) {
+			t.Errorf("%s: got %d %s", test.token, got.Code, got.Body)
+		}
+	}
+	protocol := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("ours"))
+	if got, err := http.ReadResponse(readerOf(p.raw(t, nil, "GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n"+
+		"Sec-WebSocket-Protocol: "+protocol+", v5.channel.k8s.io\n\n")), nil); err != nil {
+		t.Error(err)
+	} else {
+		_ = got.Body.Close()
+	}
+	var users []string
+	for _, one := range p.api.requests() {
+		users = append(users, strings.Join(identityOf(one)["Impersonate-User"], ","))
+		for _, values := range one.Header {
+			if strings.Contains(strings.Join(values, " "), "ours") || strings.Contains(strings.Join(values, " "), protocol) {
+				t.Error("the token was sent on")
+			}
+		}
+	}
+	if diff := cmp.Diff([]string{"ann", "jane", "ann"}, users); diff != "" {
+		t.Errorf("users (-want +got):\n%s", diff)
+	}
+	var vouched []string
+	for _, event := range file.events(t, 7) { // refused ones and the beginning of the upgrade are of other stages
+		if event.Stage == auditv1.StageResponseComplete {
+			vouched = append(vouched, event.User.Username+" "+event.Annotations["example.com/by"])
+		}
+	}
+	if diff := cmp.Diff([]string{"ann ci", "jane ", "ann ci"}, vouched); diff != "" {
+		t.Errorf("audit (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"cluster", "other"}, p.api.reviewed); diff != "" {
+		t.Errorf("reviews (-want +got):\n%s", diff)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -72,6 +73,9 @@ type Options struct {
 	Metrics *Metrics
 	// Audit is the log of requests. Without it, requests are not logged.
 	Audit *AuditLog
+	// BearerTokens, if set, returns what authenticates bearer tokens in place of the cluster, which it is given and may ask. An error with a
+	// method Unavailable() bool that returns true is answered with 503, any other with 401.
+	BearerTokens func(cluster authenticator.Token) authenticator.Token
 	// Clock is the real clock by default.
 	Clock clock.WithTicker
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -101,6 +102,10 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		return nil, err
 	}
 	s.tokens = tokens
+	var presented authenticator.Token = tokens
+	if o.BearerTokens != nil {
+		presented = otherTokens{o.BearerTokens(tokens)}
+	}
 	s.access = &accessReviewer{
 		post:      newPostReview(questions.access.RESTClient(), "subjectaccessreviews"),
 		clock:     o.Clock,
@@ -117,7 +122,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		metrics:       o.Metrics,
 		audit:         o.Audit,
 		trust:         store,
-		authenticator: newAuthenticator(store, tokens, s.anonymous, s.work.certificates, o.Clock),
+		authenticator: newAuthenticator(store, presented, s.anonymous, s.work.certificates, o.Clock),
 		authorizer:    s.access,
 		logins:        s.work.logins,
 		loginGroup:    s.anonymous.loginGroup,

@@ -38,6 +38,9 @@ type unavailableError struct {
 func (e *unavailableError) Error() string { return e.doing + ": " + e.cause.Error() }
 func (e *unavailableError) Unwrap() error { return e.cause }
 
+// Unavailable tells other packages what kind of error this is.
+func (e *unavailableError) Unavailable() bool { return true }
+
 // asUnavailable wraps the error of a call to the API server in an unavailableError. It does not when the API server answered with
 // an error that trying again will not change.
 func asUnavailable(doing string, err error) error {
@@ -55,9 +58,8 @@ func asUnavailable(doing string, err error) error {
 // isUnavailable is true when err is no decision: the API server gave none, or it was not asked because the client causes too
 // much work. See statusUnanswered for what the client is told.
 func isUnavailable(err error) bool {
-	var unavailable *unavailableError
-	var tooMany *tooManyError
-	return errors.As(err, &unavailable) || errors.As(err, &tooMany)
+	var unavailable interface{ Unavailable() bool } // of other packages, too
+	return errors.As(err, &unavailable) && unavailable.Unavailable()
 }
 
 // statusUnavailable is the answer while the API server cannot be reached: the request was not carried out.

@@ -174,6 +174,9 @@ func (e *tooManyError) Error() string {
 
 func (e *tooManyError) Unwrap() error { return e.cause }
 
+// Unavailable implements what isUnavailable looks for.
+func (e *tooManyError) Unavailable() bool { return true }
+
 // statusUnanswered is the answer when err, an error for which isUnavailable is true, kept something from being decided: 429
 // for a client that causes too much work, and otherwise 503 with the message.
 func statusUnanswered(err error, message string) *apierrors.StatusError {

@@ -18,7 +18,9 @@ type Input struct {
 	Server   string
 	CABundle []byte
 
-	Exec Exec
+	// TokenFile, if set, is the file from which clients read a bearer token, instead of running Exec.
+	TokenFile string
+	Exec      Exec
 }
 
 // Build returns a kubeconfig with one cluster, one user and one context, which is the current one.
@@ -53,10 +55,17 @@ func Build(in Input) (*clientcmdapi.Config, error) {
 	config := clientcmdapi.NewConfig()
 	clusterName, userName, contextName := in.Source.ClusterName+in.Suffix, in.Source.UserName+in.Suffix, in.Source.ContextName+in.Suffix
 	config.Clusters[clusterName] = cluster
-	config.AuthInfos[userName] = &clientcmdapi.AuthInfo{Exec: in.Exec.config()}
+	config.AuthInfos[userName] = in.authInfo()
 	config.Contexts[contextName] = &clientcmdapi.Context{Cluster: clusterName, AuthInfo: userName}
 	config.CurrentContext = contextName
 	return config, nil
+}
+
+func (in *Input) authInfo() *clientcmdapi.AuthInfo {
+	if in.TokenFile != "" {
+		return &clientcmdapi.AuthInfo{TokenFile: in.TokenFile}
+	}
+	return &clientcmdapi.AuthInfo{Exec: in.Exec.config()}
 }
 
 // CountCertificates returns how many certificates a CA bundle (PEM) has. A bundle without any, with a block that is not

@@ -65,3 +65,23 @@ func (a authenticatorTypeFlag) String() string {
 	return string(*a.kind)
 }
 func (a authenticatorTypeFlag) Type() string { return "type" }
+
+// loginFlag is --login.
+type loginFlag struct{ login *Login }
+
+func (l loginFlag) Set(text string) error {
+	switch login := Login(strings.ToLower(text)); login {
+	case LoginPlugin, LoginBearer:
+		*l.login = login
+		return nil
+	}
+	return fmt.Errorf("supported values are %q and %q", LoginPlugin, LoginBearer)
+}
+
+func (l loginFlag) String() string {
+	if l.login == nil || *l.login == "" {
+		return string(LoginPlugin)
+	}
+	return string(*l.login)
+}
+func (l loginFlag) Type() string { return "login" }

@@ -41,6 +41,9 @@ type Options struct {
 	// Connect loads the kubeconfig and returns the chosen context and a client. It contacts nothing.
 	Connect func(factory.ClusterFlags, string) (*kubeconfig.Source, Discoverer, error)
 
+	Login     Login
+	TokenFile string // for LoginBearer
+
 	StaticToken    string
 	StaticTokenEnv string
 
@@ -63,6 +66,8 @@ type Options struct {
 	CredentialCache *string // nil unless the flag was given
 	CLIPath         string
 	InstallHint     string
+
+	issuer *configv1alpha1.CredentialIssuer // set when it was discovered
 
 	// PollInterval is the time between two looks at something that is coming up.
 	PollInterval time.Duration
@@ -92,9 +97,13 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 		Short: "Make a kubeconfig with which users log in to a cluster",
 		Long: `Make a kubeconfig with which users log in to a cluster. With the kubeconfig of an administrator, it finds out how the
 agent in the cluster lets users in, tries the connection, and prints a kubeconfig that holds no administrator's credential:
-its credential plugin is "pinniped login".`,
+its credential plugin is "pinniped login". With --login bearer it has no plugin: clients present a token from a file to the
+impersonation proxy, which accepts those of the authenticators in the CredentialIssuer's spec.impersonationProxy.bearerTokens.`,
 		Example: `  # users who have a token in the environment variable TOKEN
   pinniped get kubeconfig --static-token-env TOKEN -o user.yaml
+
+  # clients that have a token of an authenticator in a file, such as CI jobs, and no pinniped CLI
+  pinniped get kubeconfig --login bearer --token-file /var/run/secrets/tokens/cluster -o ci.yaml
 
   # through the impersonation proxy, with one of several authenticators
   pinniped get kubeconfig --static-token-env TOKEN --concierge-mode ImpersonationProxy \
@@ -117,6 +126,9 @@ its credential plugin is "pinniped login".`,
 	flags := cmd.Flags()
 	flags.StringVar(&o.StaticToken, "static-token", "", "log in with this token, which is then part of the kubeconfig")
 	flags.StringVar(&o.StaticTokenEnv, "static-token-env", "", "log in with the token in this environment variable")
+
+	flags.Var(loginFlag{&o.Login}, "login", `how clients log in: "plugin" (they run the pinniped CLI) or "bearer" (they present the token in --token-file)`)
+	flags.StringVar(&o.TokenFile, "token-file", "", "file on the clients' computers with their token, for --login bearer; a relative path begins at the kubeconfig")
 
 	flags.BoolVar(&o.NoConcierge, "no-concierge", false, "send the credential straight to the cluster, without an exchange")
 	flags.String("concierge-namespace", "pinniped-concierge", "not needed any more")
@@ -154,6 +166,7 @@ its credential plugin is "pinniped login".`,
 // complete registers shell completion.
 func (o *Options) complete(cmd *cobra.Command, f *factory.Factory) {
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
+		"login":                           factory.CompleteValues(string(LoginPlugin), string(LoginBearer)),
 		"concierge-mode":                  factory.CompleteValues("TokenCredentialRequestAPI", "ImpersonationProxy"),
 		"concierge-authenticator-type":    factory.CompleteValues("webhook", "jwt"),
 		"concierge-credential-issuer":     f.CompleteCredentialIssuers(&o.Cluster, &o.Suffix),
@@ -210,7 +223,7 @@ func (o *Options) Validate() error {
 			}
 		}
 	}
-	if err := o.OIDC.validate(); err != nil {
+	if err := errors.Join(o.validateLogin(), o.OIDC.validate()); err != nil {
 		return ui.Usage(err)
 	}
 	return o.validateOutput()

@@ -38,7 +38,13 @@ func (o *Options) Run(ctx context.Context) error {
 		Command: o.CLIPath, InstallHint: o.InstallHint, CredentialCache: o.CredentialCache,
 	}}
 	oidc := o.OIDC
-	if !o.NoConcierge {
+	switch {
+	case o.Login == LoginBearer:
+		err = o.discoverBearer(ctx, cluster, &input)
+		if err != nil {
+			return err
+		}
+	case !o.NoConcierge:
 		authenticator, err := o.discoverConcierge(ctx, cluster, &input)
 		if err != nil {
 			return err
@@ -49,10 +55,14 @@ func (o *Options) Run(ctx context.Context) error {
 			}
 		}
 	}
-	if o.static() {
+	switch {
+	case o.Login == LoginBearer:
+	case o.static():
 		input.Exec.Static = &kubeconfig.Static{Token: o.StaticToken, TokenEnv: o.StaticTokenEnv}
-	} else if input.Exec.OIDC, err = oidc.discover(ctx, o.Progress); err != nil {
-		return err
+	default:
+		if input.Exec.OIDC, err = oidc.discover(ctx, o.Progress); err != nil {
+			return err
+		}
 	}
 
 	config, err := kubeconfig.Build(input)
@@ -175,6 +185,7 @@ func (o *Options) discoverFrontend(ctx context.Context, cluster Discoverer) (*di
 		if latest != nil {
 			issuer = latest // otherwise a hiccup while waiting: look again
 		}
+		o.issuer = issuer
 		frontend, err := discovery.ChooseStrategy(issuer, o.Mode)
 		none, ok := errors.AsType[*discovery.NoStrategyError](err)
 		if !ok {

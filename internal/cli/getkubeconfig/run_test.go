@@ -373,3 +373,61 @@ func TestStaticTokenForJWTAuthenticator(t *testing.T) {
 		t.Errorf("want login static with a jwt authenticator, got %q", args)
 	}
 }
+
+func TestBearer(t *testing.T) {
+	t.Parallel()
+	const kube, proxy = "https://kube.example.com", "https://proxy.example.com"
+	ca := testCA(t)
+	for _, test := range []struct {
+		name     string
+		accepted []string
+		change   func(*Options)
+		err      string
+	}{
+		{name: "makes a kubeconfig without a plugin", accepted: []string{"ci", "other"}},
+		{name: "takes the authenticator that is accepted", accepted: []string{"ci"}, change: func(o *Options) { o.AuthenticatorName = "ci" }},
+		{name: "says that no tokens are accepted", err: "accepts no tokens of authenticators"},
+		{name: "says that this one's are not", accepted: []string{"ci"}, change: func(o *Options) { o.AuthenticatorName = "x" }, err: `no tokens of authenticator "x", only of ci`},
+		{name: "needs a file", change: func(o *Options) { o.TokenFile = "" }, err: "--login bearer needs --token-file"},
+		{name: "has no use for a static token", change: func(o *Options) { o.StaticToken = "x" }, err: "--static-token has no meaning with --login bearer"},
+		{name: "needs the proxy", change: func(o *Options) { o.Mode = configv1alpha1.FrontendTokenCredentialRequestAPI }, err: "needs the impersonation proxy"},
+		{name: "is what the file is for", change: func(o *Options) { o.Login = LoginPlugin }, err: "--token-file has no meaning without"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			object := discoverytest.Issuer(suffix, "i", discoverytest.TokenStrategy(kube, ca), discoverytest.ProxyStrategy(proxy, ca))
+			object.Spec.ImpersonationProxy = &configv1alpha1.ImpersonationProxySpec{}
+			if test.accepted != nil {
+				object.Spec.ImpersonationProxy.BearerTokens = &configv1alpha1.BearerTokensSpec{Authenticators: test.accepted}
+			}
+			o, out, _ := options(t, &clientcmdapi.Cluster{Server: kube}, &fake{issuers: []any{object}})
+			o.StaticTokenEnv, o.Login, o.TokenFile = "", LoginBearer, "/var/run/token"
+			if test.change != nil {
+				test.change(o)
+			}
+			err := o.Validate()
+			if err == nil {
+				err = o.Run(t.Context())
+			}
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) || out.Len() > 0 {
+					t.Errorf("want %q, got %v and %q", test.err, err, out)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			config, err := clientcmd.Load(out.Bytes())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(&clientcmdapi.AuthInfo{TokenFile: "/var/run/token", Extensions: config.AuthInfos["u"].Extensions}, config.AuthInfos["u"]); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if cluster := config.Clusters["c"]; cluster.Server != proxy || !bytes.Equal(cluster.CertificateAuthorityData, ca) {
+				t.Errorf("got %+v", cluster)
+			}
+		})
+	}
+}

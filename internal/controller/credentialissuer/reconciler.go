@@ -90,6 +90,9 @@ type Reconciler struct {
 	// Warning, if set, returns what an admin should know besides, or nil.
 	Warning func() *configv1alpha1.StrategyFinding
 
+	// BearerTokens, if set, is told the names of the authenticators whose tokens the proxy accepts as bearer tokens.
+	BearerTokens func(authenticators []string)
+
 	Names     Names
 	Namespace string
 	Labels    map[string]string // of everything that is made
@@ -98,6 +101,7 @@ type Reconciler struct {
 	Clock     clock.PassiveClock
 
 	phase          atomic.Int32
+	bearerProblem  *configv1alpha1.StrategyFinding // of the spec's bearerTokens; nil for none
 	retries        atomic.Int32
 	appliedService any
 	lastProblem    string
@@ -228,6 +232,7 @@ func (r *Reconciler) converge(ctx context.Context, issuer *configv1alpha1.Creden
 		return r.broken(nil, nil, coded(configv1alpha1.CodeSpecInvalid, err)), nil // only a change of the spec can mend it, and that wakes us
 	}
 	r.forgetUnused(spec)
+	r.useBearerTokens(ctx, spec)
 
 	off, err := r.turnedOff(ctx, spec)
 	if err != nil {
@@ -329,7 +334,7 @@ func (r *Reconciler) turnOn(ctx context.Context, spec configv1alpha1.Impersonati
 	}
 
 	strategy := r.outcome(&at, addressErr, evaluation, spec, service, problem)
-	more := besides(evaluation, classProblem(spec, service), r.warning())
+	more := besides(evaluation, classProblem(spec, service), r.warning(), r.bearerProblem)
 	for _, err := range []error{problem, addressErr} {
 		more = append(more, findingsOf(err)...)
 	}
@@ -351,7 +356,7 @@ func (r *Reconciler) outcome(at *endpoint, addressErr error, evaluation servingc
 		return r.broken(nil, nil, addressErr)
 	}
 	strategy := proxyStrategy(configv1alpha1.StrategySuccess, configv1alpha1.ReasonListening,
-		listening(evaluation.Warnings, classProblem(spec, service), r.warning()))
+		listening(evaluation.Warnings, classProblem(spec, service), r.warning(), r.bearerProblem))
 	strategy.Frontend = frontend(*at, r.Holder.Current().Bundle)
 	return strategy
 }

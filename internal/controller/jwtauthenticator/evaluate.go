@@ -17,7 +17,7 @@ import (
 )
 
 // Kind is the kind under which these authenticators stand in the cache.
-const Kind = "JWTAuthenticator"
+const Kind = authenticator.KindJWT
 
 // Evaluator finds out what a JWTAuthenticator is worth.
 type Evaluator struct {

@@ -16,7 +16,7 @@ import (
 )
 
 // Kind is the kind under which these authenticators stand in the cache.
-const Kind = "WebhookAuthenticator"
+const Kind = authenticator.KindWebhook
 
 // Evaluator finds out what a WebhookAuthenticator is worth.
 type Evaluator struct {

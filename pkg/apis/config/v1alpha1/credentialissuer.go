@@ -151,6 +151,25 @@ type ImpersonationProxySpec struct {
 	//
 	// +optional
 	TLS *ImpersonationProxyTLSSpec `json:"tls,omitempty"`
+
+	// bearerTokens lets clients present tokens of authenticators straight to the impersonation proxy, as bearer tokens, without a plugin
+	// that exchanges them for a certificate. If it is absent, only the cluster's own bearer tokens are accepted.
+	//
+	// +optional
+	BearerTokens *BearerTokensSpec `json:"bearerTokens,omitempty"`
+}
+
+// BearerTokensSpec says which tokens clients may present to the impersonation proxy as bearer tokens, beside those of the cluster itself.
+type BearerTokensSpec struct {
+	// authenticators names JWTAuthenticators and WebhookAuthenticators. A token of a JWTAuthenticator's issuer and audience is verified by that
+	// one alone. Any other is shown to the cluster, and if the cluster refuses it, to the webhooks, in this order.
+	//
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	// +listType=set
+	// +optional
+	Authenticators []string `json:"authenticators,omitempty"`
 }
 
 // ImpersonationProxyServiceSpec configures the Service in front of the impersonation proxy.

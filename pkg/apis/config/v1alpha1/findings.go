@@ -44,6 +44,8 @@ const (
 	CodeSetupFailed = "SetupFailed"
 	// CodeUpstreamCredentialExcess: the proxy's own credential may do more than impersonate.
 	CodeUpstreamCredentialExcess = "UpstreamCredentialExcess"
+	// CodeAuthenticatorUnknown: spec.impersonationProxy.bearerTokens names authenticators that do not exist.
+	CodeAuthenticatorUnknown = "AuthenticatorUnknown"
 	// CodeLastGoodCertificateServed: what the spec asks for does not take effect, and the last good certificate stays in service.
 	CodeLastGoodCertificateServed = "LastGoodCertificateServed"
 	// CodeGeneratedCertificateServed: the generated certificate is served instead of one that may not be used.

@@ -1,0 +1,281 @@
+package authenticator
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// VouchedByKey is the extra key, and the audit annotation, that says which authenticator vouched for the user of a bearer token.
+	VouchedByKey = "concierge.pinniped.dev/authenticator"
+
+	jwtTTL     = 10 * time.Second // as the API server
+	webhookTTL = 3 * time.Second  // after which a token that was revoked is refused
+	refusalTTL = time.Second
+	maxBearers = 4096
+	maxAsked   = 64 // tokens that webhooks are asked about at the same time, by all clients together
+)
+
+// The kinds of authenticators.
+const (
+	KindWebhook = "WebhookAuthenticator"
+	KindJWT     = "JWTAuthenticator"
+)
+
+// Bearer authenticates the bearer tokens of requests: by the authenticators that an admin names, and by the cluster. It is safe for
+// concurrent use.
+//
+// A token goes to one place only. When it says that it is of an issuer and an audience of ours, that is the JWTAuthenticator of these; what
+// that refuses is refused. Any other goes to the cluster, and when the cluster says no, to the webhooks, in the order of their names
+// in the configuration. A token that says that it is of a service account is never shown to a webhook, nor is any JSON web token while a
+// JWTAuthenticator that may be its own is not ready.
+type Bearer struct {
+	cache   *Cache
+	clock   clock.PassiveClock
+	salt    [sha256.Size]byte
+	names   atomic.Pointer[[]string]
+	good    *utilcache.LRUExpireCache // apart from bad, so that strangers cannot push out what users have
+	bad     *utilcache.LRUExpireCache
+	flights singleflight.Group
+	asked   chan struct{} // one for each token that webhooks are asked about now
+}
+
+// verdict is what an authenticator said about a token. It is remembered for as long as that authenticator is in use.
+type verdict struct {
+	by       vouching
+	response *authenticator.Response // nil: refused
+	err      error
+}
+
+// vouching is an authenticator in use.
+type vouching struct {
+	kind, name string
+	token      Token
+}
+
+// NewBearer returns a Bearer that asks the cluster alone until Use names authenticators of cache.
+func NewBearer(cache *Cache, clk clock.Clock) (*Bearer, error) {
+	b := &Bearer{
+		cache: cache, clock: clk, asked: make(chan struct{}, maxAsked),
+		good: utilcache.NewLRUExpireCacheWithClock(maxBearers, clk),
+		bad:  utilcache.NewLRUExpireCacheWithClock(maxBearers, clk),
+	}
+	if _, err := rand.Read(b.salt[:]); err != nil {
+		return nil, fmt.Errorf("making a key for the cache of bearer tokens: %w", err)
+	}
+	return b, nil
+}
+
+// Use makes these authenticators, of either kind, the ones whose tokens are accepted.
+func (b *Bearer) Use(names []string) {
+	if before := b.names.Load(); before == nil || !slices.Equal(*before, names) {
+		names = slices.Clone(names)
+		b.names.Store(&names)
+	}
+}
+
+func (b *Bearer) used() []string {
+	if names := b.names.Load(); names != nil {
+		return *names
+	}
+	return nil
+}
+
+// Beside returns an authenticator of bearer tokens that asks the authenticators in use, and the cluster.
+func (b *Bearer) Beside(cluster authenticator.Token) authenticator.Token {
+	return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+		names := b.used()
+		if len(names) == 0 || strings.TrimSpace(token) == "" {
+			return cluster.AuthenticateToken(ctx, token)
+		}
+		said, isJWT := Read(token)
+		if isJWT {
+			if verdict, mine := b.byIssuer(ctx, names, token, said); mine {
+				return verdict.answer(ctx)
+			}
+		}
+		key := b.key(token)
+		if known, ok := b.recall(b.good, key, names); ok {
+			return known.answer(ctx)
+		}
+		response, ok, err := cluster.AuthenticateToken(ctx, token)
+		if ok || isUnavailable(err) || isJWT && (strings.HasPrefix(said.Subject, "system:") || b.waits(names)) {
+			return response, ok, err
+		}
+		if verdict := b.byWebhook(ctx, names, token, key); verdict != nil {
+			return verdict.answer(ctx)
+		}
+		return nil, false, err
+	})
+}
+
+// answer is what the request gets.
+func (v *verdict) answer(ctx context.Context) (*authenticator.Response, bool, error) {
+	if v.response == nil {
+		return nil, false, v.err
+	}
+	audit.AddAuditAnnotation(ctx, VouchedByKey, v.by.kind+"/"+v.by.name)
+	return v.response, true, nil
+}
+
+// byIssuer asks the authenticators whose issuer and audience the token has, and returns false when there is none.
+func (b *Bearer) byIssuer(ctx context.Context, names []string, token string, said Said) (*verdict, bool) {
+	var last *verdict
+	for _, name := range names {
+		found, _ := b.cache.get(KindJWT, name)
+		jwt, ok := found.authenticator.(*JWT)
+		if !ok || !jwt.Handles(said) {
+			continue
+		}
+		by := vouching{KindJWT, name, jwt}
+		key := b.key(token + "\x00" + name)
+		for _, cache := range []*utilcache.LRUExpireCache{b.good, b.bad} {
+			if known, ok := b.recall(cache, key, names); ok && known.by == by {
+				last = known
+			}
+		}
+		if last == nil || last.by != by {
+			last = b.ask(ctx, by, token)
+			ttl := jwtTTL
+			if !said.Expires.IsZero() {
+				ttl = min(ttl, said.Expires.Sub(b.clock.Now()))
+			}
+			b.remember(key, last, ttl)
+		}
+		if last.response != nil {
+			break
+		}
+	}
+	return last, last != nil
+}
+
+// byWebhook asks the webhooks one after the other, and returns nil when there is none. Requests with the same token at the same time ask once.
+func (b *Bearer) byWebhook(ctx context.Context, names []string, token, key string) *verdict {
+	if known, ok := b.recall(b.bad, key, names); ok {
+		return known
+	}
+	flight := b.flights.DoChan(key, func() (any, error) {
+		select {
+		case b.asked <- struct{}{}:
+			defer func() { <-b.asked }()
+		default:
+			return &verdict{err: &unavailableError{errors.New("the webhooks are being asked about as many tokens as they may be")}}, nil
+		}
+		ctx := context.WithoutCancel(ctx) // a webhook has a time limit of its own
+		var last *verdict
+		for _, name := range names {
+			found, _ := b.cache.get(KindWebhook, name)
+			if found.authenticator == nil {
+				continue
+			}
+			answer := b.ask(ctx, vouching{KindWebhook, name, found.authenticator}, token)
+			if last == nil || answer.response != nil || !isUnavailable(last.err) {
+				last = answer // that one could not be asked is more than that others say no
+			}
+			if last.response != nil {
+				break
+			}
+		}
+		if last != nil {
+			b.remember(key, last, webhookTTL)
+		}
+		return last, nil
+	})
+	select {
+	case landed := <-flight:
+		return landed.Val.(*verdict)
+	case <-ctx.Done():
+		return &verdict{err: &unavailableError{ctx.Err()}}
+	}
+}
+
+// ask gives the token to one authenticator, and refuses users that no authenticator may vouch for.
+func (b *Bearer) ask(ctx context.Context, by vouching, token string) *verdict {
+	info, ok, err := by.token.AuthenticateToken(ctx, token)
+	var refusal *Refusal
+	switch {
+	case err != nil && (!errors.As(err, &refusal) || refusal.Reason == ReasonIssuerAway):
+		return &verdict{by: by, err: &unavailableError{fmt.Errorf("asking %s %q: %w", by.kind, by.name, err)}}
+	case err != nil:
+		return &verdict{by: by, err: fmt.Errorf("%s %q refuses the token: %w", by.kind, by.name, err)}
+	case !ok || info == nil:
+		return &verdict{by: by, err: fmt.Errorf("%s %q refuses the token", by.kind, by.name)}
+	}
+	if err := CheckUser(info); err != nil {
+		return &verdict{by: by, err: fmt.Errorf("%s %q vouches for a user that it may not vouch for: %w", by.kind, by.name, err)}
+	}
+	vouched := &user.DefaultInfo{Name: info.GetName(), UID: info.GetUID(), Groups: info.GetGroups(), Extra: maps.Clone(info.GetExtra())}
+	if vouched.Extra == nil {
+		vouched.Extra = map[string][]string{}
+	}
+	vouched.Extra[VouchedByKey] = []string{by.kind + "/" + by.name}
+	return &verdict{by: by, response: &authenticator.Response{User: vouched}}
+}
+
+// waits is true while a JWTAuthenticator in use is not ready, so that it is not known whose tokens are its own.
+func (b *Bearer) waits(names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		found, exists := b.cache.get(KindJWT, name)
+		return exists && found.authenticator == nil
+	})
+}
+
+// recall returns what is remembered, if it was said by an authenticator that is still the one in use.
+func (b *Bearer) recall(from *utilcache.LRUExpireCache, key string, names []string) (*verdict, bool) {
+	value, ok := from.Get(key)
+	if !ok {
+		return nil, false
+	}
+	known := value.(*verdict)
+	found, _ := b.cache.get(known.by.kind, known.by.name)
+	if found.authenticator != known.by.token || !slices.Contains(names, known.by.name) {
+		return nil, false
+	}
+	return known, true
+}
+
+func (b *Bearer) remember(key string, v *verdict, ttl time.Duration) {
+	switch {
+	case isUnavailable(v.err): // which says nothing of the token
+	case v.response == nil:
+		b.bad.Add(key, v, refusalTTL)
+	case ttl > 0:
+		b.good.Add(key, v, ttl)
+	}
+}
+
+// key stands for a token in a cache, which then holds no tokens.
+func (b *Bearer) key(token string) string {
+	sum := sha256.Sum256(append(b.salt[:len(b.salt):len(b.salt)], token...))
+	return string(sum[:])
+}
+
+// unavailableError says that there is no answer, which is neither a yes nor a no.
+type unavailableError struct{ cause error }
+
+func (e *unavailableError) Error() string { return e.cause.Error() }
+
+func (e *unavailableError) Unwrap() error { return e.cause }
+
+// Unavailable tells the proxy to answer 503 and not 401, which a client takes as the end of its credential.
+func (e *unavailableError) Unavailable() bool { return true }
+
+func isUnavailable(err error) bool {
+	var unavailable interface{ Unavailable() bool }
+	return errors.As(err, &unavailable) && unavailable.Unavailable()
+}

@@ -1,0 +1,299 @@
+package authenticator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/pinniped-toolkit/pinniped/internal/testkit/issuer"
+	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+)
+
+// asked answers by a table, and remembers what it was asked.
+type asked struct {
+	mu     sync.Mutex
+	tokens []string
+	users  map[string]*user.DefaultInfo
+	err    error
+	wait   chan struct{}
+}
+
+func (a *asked) AuthenticateToken(_ context.Context, token string) (user.Info, bool, error) {
+	a.mu.Lock()
+	a.tokens = append(a.tokens, token)
+	info, err, wait := a.users[token], a.err, a.wait
+	a.mu.Unlock()
+	if wait != nil {
+		<-wait
+	}
+	if info == nil || err != nil {
+		return nil, false, err
+	}
+	return info, true, nil
+}
+
+func (a *asked) taken() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	tokens := a.tokens
+	a.tokens = nil
+	return tokens
+}
+
+// away is an error of what gave no answer.
+type away struct{ error }
+
+func (away) Unavailable() bool { return true }
+
+// gate is a Bearer with everything around it under the test's control.
+type gate struct {
+	*Bearer
+	clock    *clocktesting.FakeClock
+	shelf    *Cache
+	cluster  *asked
+	webhook  *asked
+	second   *asked
+	idp      *issuer.Issuer
+	provider *Provider
+}
+
+func newGate(t *testing.T) *gate {
+	t.Helper()
+	g := &gate{
+		clock: clocktesting.NewFakeClock(time.Now()), shelf: NewCache("g"), idp: issuer.New(t),
+		cluster: &asked{users: map[string]*user.DefaultInfo{"cluster-token": {Name: "system:serviceaccount:a:b", UID: "7"}}, err: nil},
+		webhook: &asked{users: map[string]*user.DefaultInfo{
+			"webhook-token": {Name: "ann", Groups: []string{"dev"}}, "masters": {Name: "ann", Groups: []string{"system:masters"}},
+			"forged": {Name: "ann", Extra: map[string][]string{VouchedByKey: {"JWTAuthenticator/other"}}},
+		}},
+		second: &asked{users: map[string]*user.DefaultInfo{"second-token": {Name: "bob"}, "webhook-token": {Name: "mallory"}}},
+	}
+	g.provider = newProvider(t, g.idp, clock.RealClock{})
+	var err error
+	if g.Bearer, err = NewBearer(g.shelf, g.clock); err != nil {
+		t.Fatal(err)
+	}
+	g.shelf.Put(KindWebhook, "hook", g.webhook)
+	g.shelf.Put(KindWebhook, "second", g.second)
+	g.shelf.Put(KindWebhook, "not-named", &asked{users: map[string]*user.DefaultInfo{"x": {Name: "x"}}})
+	g.shelf.Put(KindJWT, "ci", newJWT(t, g.provider, authenticationv1alpha1.JWTAuthenticatorSpec{}))
+	g.Use([]string{"ci", "hook", "second"})
+	return g
+}
+
+// ask presents a token and returns the username, or an error.
+func (g *gate) ask(t *testing.T, token string) (user.Info, error) {
+	t.Helper()
+	cluster := authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+		info, ok, err := g.cluster.AuthenticateToken(ctx, token)
+		return &authenticator.Response{User: info}, ok, err
+	})
+	response, ok, err := g.Beside(cluster).AuthenticateToken(t.Context(), token)
+	if ok != (err == nil && response != nil && response.User != nil) && ok {
+		t.Errorf("ok %v, error %v", ok, err)
+	}
+	if !ok {
+		return nil, err
+	}
+	return response.User, nil
+}
+
+func TestBearerOrder(t *testing.T) {
+	t.Parallel()
+	g := newGate(t)
+	sign := func(claims map[string]any) string { return g.idp.Token(t, g.idp.Claims(audience, claims)) }
+	stranger := issuer.New(t)
+	const no = ""
+	hook, ci := VouchedByKey+"=WebhookAuthenticator/hook", VouchedByKey+"=JWTAuthenticator/ci"
+	for _, test := range []struct {
+		name, token, user, by string
+		cluster, webhooks     bool // see the token
+	}{
+		{"the cluster's own", "cluster-token", "system:serviceaccount:a:b", "", true, false},
+		{"a webhook's", "webhook-token", "ann", hook, true, true},
+		{"the second webhook's", "second-token", "bob", VouchedByKey + "=WebhookAuthenticator/second", true, true},
+		{"nobody's", "nonsense", no, "", true, true},
+		{"one of a webhook that is not named", "x", no, "", true, true},
+		{"an issuer's, which nobody else sees", sign(nil), "ann", ci, false, false},
+		{"an issuer's that is expired, which nobody else sees", sign(map[string]any{"exp": 1}), no, "", false, false},
+		{"one for the issuer's other audience, which is for the cluster to know", sign(map[string]any{"aud": "elsewhere"}), no, "", true, true},
+		{"one with the issuer's name on it", stranger.Token(t, g.idp.Claims(audience, nil)), no, "", false, false},
+		{"one of another issuer", stranger.Token(t, stranger.Claims(audience, nil)), no, "", true, true},
+		{"a service account's, which no webhook sees", stranger.Token(t, stranger.Claims("vault", map[string]any{"sub": "system:serviceaccount:a:b"})), no, "", true, false},
+		{"one of the masters, by an issuer", sign(map[string]any{"groups": []string{"system:masters"}}), no, "", false, false},
+		{"an administrator's, by an issuer", sign(map[string]any{"username": "system:admin"}), no, "", false, false},
+		{"look-alikes of the masters", sign(map[string]any{"groups": []string{"ѕystem:masters"}}), no, "", false, false},
+		{"one of the masters, by a webhook", "masters", no, "", true, true},
+		{"one that names another authenticator", "forged", no, "", true, true},
+		{"blank", " ", no, "", true, false},
+	} {
+		g.cluster.taken()
+		g.webhook.taken()
+		info, err := g.ask(t, test.token)
+		got, by := no, ""
+		if err == nil && info != nil {
+			got = info.GetName()
+			for key, values := range info.GetExtra() {
+				by += key + "=" + strings.Join(values, ",")
+			}
+		}
+		if got != test.user || by != test.by {
+			t.Errorf("%s: got user %q by %q, %v", test.name, got, by, err)
+		}
+		if seen := len(g.cluster.taken()) > 0; seen != test.cluster {
+			t.Errorf("%s: seen by the cluster: %v", test.name, seen)
+		}
+		if seen := len(g.webhook.taken()) > 0; seen != test.webhooks {
+			t.Errorf("%s: seen by webhooks: %v", test.name, seen)
+		}
+		if err != nil && test.token != "x" && len(test.token) > 3 && strings.Contains(err.Error(), test.token) {
+			t.Errorf("%s: the error has the token: %v", test.name, err)
+		}
+	}
+}
+
+func TestBearerIsOffByDefault(t *testing.T) {
+	t.Parallel()
+	g := newGate(t)
+	g.Use(nil)
+	for _, token := range []string{"webhook-token", g.idp.Token(t, g.idp.Claims(audience, nil))} {
+		if info, err := g.ask(t, token); info != nil {
+			t.Errorf("got %v, %v", info, err)
+		}
+	}
+	if len(g.cluster.taken()) != 2 || len(g.webhook.taken()) != 0 {
+		t.Error("want the cluster to be asked, and nobody else")
+	}
+}
+
+func TestBearerRemembers(t *testing.T) {
+	t.Parallel()
+	g := newGate(t)
+	name := func(token string) string {
+		info, err := g.ask(t, token)
+		if err != nil || info == nil {
+			return ""
+		}
+		return info.GetName()
+	}
+	if name("webhook-token") != "ann" || name("webhook-token") != "ann" || len(g.webhook.taken()) != 1 || len(g.cluster.taken()) != 1 {
+		t.Error("want one question for two requests")
+	}
+	// A revoked token is refused within seconds.
+	delete(g.webhook.users, "webhook-token")
+	delete(g.second.users, "webhook-token")
+	g.clock.Step(webhookTTL + time.Millisecond)
+	if name("webhook-token") != "" {
+		t.Error("a revoked token works")
+	}
+	g.webhook.taken()
+	if name("webhook-token") != "" || len(g.webhook.taken()) != 0 {
+		t.Error("want the refusal to be remembered")
+	}
+	// A token accepted later is accepted soon.
+	g.webhook.users["webhook-token"] = &user.DefaultInfo{Name: "ann"}
+	g.clock.Step(refusalTTL + time.Millisecond)
+	if name("webhook-token") != "ann" {
+		t.Error("it is still refused")
+	}
+	// What an authenticator said ends with the authenticator, and with its name in the configuration.
+	g.Use([]string{"ci"})
+	if name("webhook-token") != "" {
+		t.Error("accepted from an authenticator that is not named any more")
+	}
+	g.Use([]string{"ci", "hook"})
+	g.clock.Step(refusalTTL + time.Millisecond)
+	if name("webhook-token") != "ann" {
+		t.Error("refused")
+	}
+	g.shelf.Put(KindWebhook, "hook", &asked{})
+	if name("webhook-token") != "" {
+		t.Error("accepted from an authenticator that is another one now")
+	}
+}
+
+func TestBearerOfAnIssuerEndsInTime(t *testing.T) {
+	t.Parallel()
+	g := newGate(t)
+	token := g.idp.Token(t, g.idp.Claims(audience, map[string]any{"exp": time.Now().Add(3 * time.Second).Unix()}))
+	if _, err := g.ask(t, token); err != nil {
+		t.Fatal(err)
+	}
+	g.idp.SetAway(true)
+	if _, err := g.ask(t, token); err != nil {
+		t.Error(err)
+	}
+	g.shelf.Suspend(KindJWT, "ci", "no more")
+	if info, _ := g.ask(t, token); info != nil {
+		t.Error("accepted from an authenticator that is out of use")
+	}
+	if len(g.webhook.taken()) != 0 {
+		t.Error("a webhook saw the token of an issuer that is not ready")
+	}
+}
+
+func TestBearerTellsNoFromNoAnswer(t *testing.T) {
+	t.Parallel()
+	g := newGate(t)
+	g.webhook.err, g.second.err = errors.New("connection refused"), nil
+	if _, err := g.ask(t, "nonsense"); !isUnavailable(err) {
+		t.Errorf("a webhook that is away: got %v", err)
+	}
+	if info, err := g.ask(t, "second-token"); err != nil || info.GetName() != "bob" {
+		t.Errorf("a webhook that is not away: got %v", err)
+	}
+	g.webhook.err = nil
+	if _, err := g.ask(t, "nonsense"); err == nil || isUnavailable(err) {
+		t.Errorf("a webhook that is back: got %v", err)
+	}
+	g.webhook.taken()
+	g.cluster.err = away{errors.New("the API server is away")}
+	if _, err := g.ask(t, "other-nonsense"); !isUnavailable(err) || len(g.webhook.taken()) != 0 {
+		t.Errorf("the API server is away: got %v", err)
+	}
+}
+
+func TestBearerAsksOnceAndNotTooMuch(t *testing.T) {
+	t.Parallel()
+	g := newGate(t)
+	g.Use([]string{"hook"})
+	g.webhook.wait = make(chan struct{})
+	var group sync.WaitGroup
+	var full atomic.Int32
+	for i := range 3 * maxAsked {
+		group.Go(func() {
+			if _, err := g.ask(t, fmt.Sprintf("nonsense-%d", i)); isUnavailable(err) {
+				full.Add(1)
+			}
+		})
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for full.Load() < 2*maxAsked && time.Now().Before(deadline) {
+		time.Sleep(time.Millisecond)
+	}
+	close(g.webhook.wait)
+	group.Wait()
+	if diff := cmp.Diff([]int{2 * maxAsked, maxAsked}, []int{int(full.Load()), len(g.webhook.taken())}); diff != "" {
+		t.Errorf("turned away and asked (-want +got):\n%s", diff)
+	}
+	g.webhook.wait = make(chan struct{})
+	for range 50 {
+		group.Go(func() { _, _ = g.ask(t, "the same") })
+	}
+	time.AfterFunc(200*time.Millisecond, func() { close(g.webhook.wait) })
+	group.Wait()
+	if got := len(g.webhook.taken()); got != 1 {
+		t.Errorf("want one question about one token, got %d", got)
+	}
+}

@@ -1,0 +1,136 @@
+package authenticator
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// maxUserSize bounds the names of a user and of its groups, and its extras, in bytes. They travel in a client certificate, for which TLS
+// libraries have limits of about 100 kB, or in headers of each request. It is room for a thousand groups with long names.
+const maxUserSize = 64 << 10
+
+// CheckUser returns an error when the identity that an authenticator vouched for must not be that of a user: names that only Kubernetes itself
+// gives, names that break headers or logs, more than can be carried. The error names what is wrong and where, but not the offending
+// value: it is logged where names may have to be redacted.
+func CheckUser(claimed user.Info) error {
+	if claimed.GetName() == "" {
+		return errors.New("empty username is not allowed")
+	}
+	size := cost(claimed.GetName())
+	if err := checkIdentifier("the username", claimed.GetName()); err != nil {
+		return err
+	}
+	for i, group := range claimed.GetGroups() {
+		size += cost(group)
+		if err := checkIdentifier(fmt.Sprintf("group number %d", i+1), group); err != nil {
+			return err
+		}
+	}
+	for key, values := range claimed.GetExtra() {
+		if err := checkExtraKey(key); err != nil {
+			return err
+		}
+		for _, value := range values {
+			size += cost(key + value)
+			if err := checkText("a value of extra key "+fmt.Sprintf("%q", key), value); err != nil {
+				return err
+			}
+		}
+	}
+	if size > maxUserSize {
+		return fmt.Errorf("the names of the user and its %d groups, and its extras, need %d bytes, more than %d",
+			len(claimed.GetGroups()), size, maxUserSize)
+	}
+	return nil
+}
+
+// cost is what a text needs in a certificate: itself, and what stands around it.
+func cost(text string) int { return len(text) + 16 }
+
+// checkIdentifier refuses names that only Kubernetes itself may give: system:masters would own the cluster.
+func checkIdentifier(what, name string) error {
+	if err := checkText(what, name); err != nil {
+		return err
+	}
+	// White space, case and other dress are looked through, so that no later reader, human or not, takes for reserved what was not seen to
+	// be so here.
+	plain := undress(name)
+	if strings.HasPrefix(plain, "system:") {
+		return fmt.Errorf(`%s begins with "system:", which is reserved for Kubernetes`, what)
+	}
+	return nil
+}
+
+// undress returns name as a reader may take it: in lower case, without what is invisible, and with those letters of other scripts that look
+// like letters of "system:" in the place of these.
+func undress(name string) string {
+	plain := strings.Map(func(r rune) rune {
+		switch r {
+		case 'ѕ', 'ꜱ', 'ſ', 'ś', 'ș':
+			return 's'
+		case 'у', 'ү', 'ʏ', 'γ', 'ý':
+			return 'y'
+		case 'т', 'ᴛ', 'τ':
+			return 't'
+		case 'е', 'ҽ', 'ᴇ', 'ε':
+			return 'e'
+		case 'м', 'ᴍ':
+			return 'm'
+		case '։', '׃', '∶', 'ː', '˸', '꞉':
+			return ':'
+		}
+		return r
+	}, strings.ToLower(norm.NFKC.String(name)))
+	return strings.TrimLeftFunc(plain, unicode.IsSpace)
+}
+
+// checkText refuses what could break a line of a header or a log, end a string early, or make it look like another.
+func checkText(what, text string) error {
+	if !utf8.ValidString(text) {
+		return fmt.Errorf("%s is not valid UTF-8", what)
+	}
+	if strings.ContainsFunc(text, unicode.IsControl) {
+		return fmt.Errorf("%s contains a control character", what)
+	}
+	if strings.ContainsFunc(text, invisible) {
+		return fmt.Errorf("%s contains an invisible character", what)
+	}
+	return nil
+}
+
+// invisible is true for characters that show nothing and may change what stands beside them, such as a change of the direction of writing.
+func invisible(r rune) bool {
+	return unicode.Is(unicode.Cf, r) || r == '\u034f' || unicode.Is(unicode.Variation_Selector, r)
+}
+
+const credentialIDKey = "authentication.kubernetes.io/credential-id"
+
+func checkExtraKey(key string) error {
+	if key == credentialIDKey {
+		return nil
+	}
+	if problems := validation.IsDomainPrefixedPath(field.NewPath("extra").Key(key), key); len(problems) > 0 {
+		return fmt.Errorf("extra key: %w", problems.ToAggregate())
+	}
+	if strings.Contains(key, "=") {
+		return fmt.Errorf("extra key %q contains an equals sign", key)
+	}
+	if strings.EqualFold(key, VouchedByKey) {
+		return fmt.Errorf("extra key %q is the agent's own", key)
+	}
+	domain, _, _ := strings.Cut(key, "/")
+	for _, reserved := range []string{"k8s.io", "kubernetes.io"} {
+		if domain == reserved || strings.HasSuffix(domain, "."+reserved) {
+			return fmt.Errorf("extra key %q is in the domain %s, which is reserved for Kubernetes", key, reserved)
+		}
+	}
+	return nil
+}

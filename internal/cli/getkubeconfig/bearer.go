@@ -1,0 +1,81 @@
+package getkubeconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+// Login is how clients log in.
+type Login string
+
+// The kinds of login.
+const (
+	LoginPlugin Login = "plugin" // kubectl runs the pinniped CLI; the default
+	LoginBearer Login = "bearer" // clients present a token straight to the impersonation proxy
+)
+
+// validateLogin checks the flags that concern --login bearer.
+func (o *Options) validateLogin() error {
+	if o.Login != LoginBearer {
+		if o.TokenFile != "" {
+			return errors.New("--token-file has no meaning without --login bearer")
+		}
+		return nil
+	}
+	if o.TokenFile == "" {
+		return errors.New("--login bearer needs --token-file")
+	}
+	for flag, set := range map[string]bool{
+		"static-token": o.StaticToken != "", "static-token-env": o.StaticTokenEnv != "", "no-concierge": o.NoConcierge, "oidc-issuer": o.OIDC.Issuer != "",
+	} {
+		if set {
+			return fmt.Errorf("--%s has no meaning with --login bearer", flag)
+		}
+	}
+	if o.Mode == configv1alpha1.FrontendTokenCredentialRequestAPI {
+		return errors.New("--login bearer needs the impersonation proxy: leave out --concierge-mode")
+	}
+	return nil
+}
+
+// discoverBearer finds out where the impersonation proxy is, and whether it takes tokens of authenticators.
+func (o *Options) discoverBearer(ctx context.Context, cluster Discoverer, input *kubeconfig.Input) error {
+	o.Mode = configv1alpha1.FrontendImpersonationProxy
+	frontend, err := o.discoverFrontend(ctx, cluster)
+	if err != nil {
+		return err
+	}
+	if err := o.checkBearer(); err != nil {
+		return err
+	}
+	input.TokenFile = o.TokenFile
+	return o.connection(frontend, input)
+}
+
+// checkBearer returns an error when the CredentialIssuer does not let the chosen authenticator's tokens in, or those of none.
+func (o *Options) checkBearer() error {
+	const field = "spec.impersonationProxy.bearerTokens.authenticators"
+	var accepted []string
+	if proxy := o.issuer.Spec.ImpersonationProxy; proxy != nil && proxy.BearerTokens != nil {
+		accepted = proxy.BearerTokens.Authenticators
+	}
+	var err error
+	switch {
+	case len(accepted) == 0:
+		err = errors.New("the impersonation proxy accepts no tokens of authenticators")
+	case o.AuthenticatorName != "" && !slices.Contains(accepted, o.AuthenticatorName):
+		err = fmt.Errorf("the impersonation proxy accepts no tokens of authenticator %q, only of %s", o.AuthenticatorName, strings.Join(accepted, ", "))
+	}
+	if err != nil {
+		return ui.WithHint(err, "name the authenticator in %s of CredentialIssuer %q", field, o.issuer.Name)
+	}
+	o.Progress.Done("discovered that the impersonation proxy accepts tokens of %s", strings.Join(accepted, ", "))
+	return nil
+}

@@ -1,0 +1,46 @@
+package credentialissuer
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// useBearerTokens makes the proxy accept the tokens that the spec says, and no others from now on.
+func (r *Reconciler) useBearerTokens(ctx context.Context, spec configv1alpha1.ImpersonationProxySpec) {
+	if r.BearerTokens == nil {
+		return
+	}
+	var names []string
+	if spec.BearerTokens != nil {
+		names = spec.BearerTokens.Authenticators
+	}
+	r.BearerTokens(names)
+	r.bearerProblem = r.unknownAuthenticators(ctx, names)
+}
+
+// unknownAuthenticators says which of these authenticators do not exist, nil when all do. One that is made later is seen at the next look.
+func (r *Reconciler) unknownAuthenticators(ctx context.Context, names []string) *configv1alpha1.StrategyFinding {
+	var unknown []string
+	for _, name := range names {
+		missing := func(object client.Object) bool {
+			return apierrors.IsNotFound(r.Client.Get(ctx, types.NamespacedName{Name: name}, object))
+		}
+		if missing(&authenticationv1alpha1.JWTAuthenticator{}) && missing(&authenticationv1alpha1.WebhookAuthenticator{}) {
+			unknown = append(unknown, fmt.Sprintf("%q", name))
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	finding := newFinding(configv1alpha1.CodeAuthenticatorUnknown, configv1alpha1.FindingWarning,
+		"spec.impersonationProxy.bearerTokens names authenticators that do not exist: "+strings.Join(unknown, ", "))
+	return &finding
+}

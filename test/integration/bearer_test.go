@@ -1,0 +1,257 @@
+package integration
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit/issuer"
+	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+const audience = "this-cluster"
+
+// trust makes a JWTAuthenticator for the length of the test, and waits until it is ready.
+func (w *world) trust(t *testing.T, name string, idp *issuer.Issuer) *authenticationv1alpha1.JWTAuthenticator {
+	t.Helper()
+	object := &authenticationv1alpha1.JWTAuthenticator{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: authenticationv1alpha1.JWTAuthenticatorSpec{
+			Issuer: idp.URL, Audience: audience,
+			TLS: &authenticationv1alpha1.TLSSpec{CertificateAuthorityData: base64.StdEncoding.EncodeToString(idp.CA)},
+		},
+	}
+	if err := w.admin.Create(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), object) })
+	testkit.Eventually(t, 20*time.Second, func() error {
+		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+			return err
+		}
+		if object.Status.Phase != authenticationv1alpha1.PhaseReady {
+			return fmt.Errorf("the phase is %q: %v", object.Status.Phase, object.Status.Conditions)
+		}
+		return nil
+	})
+	return object
+}
+
+// exchange sends a TokenCredentialRequest by way of the API server and returns the message of its answer, "" when it holds a certificate.
+func (w *world) exchange(t *testing.T, kind, name, token string) string {
+	t.Helper()
+	text, err := json.Marshal(map[string]any{
+		"apiVersion": "login.concierge.pinniped.dev/v1alpha1", "kind": "TokenCredentialRequest",
+		"spec": map[string]any{
+			"token":         token,
+			"authenticator": map[string]any{"apiGroup": "authentication.concierge.pinniped.dev", "kind": kind, "name": name},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "request.json")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "create", "--output=json", "--filename="+path)
+	var answer struct {
+		Status struct {
+			Message    string
+			Credential *struct{ ClientCertificateData string }
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
+		t.Fatal(err)
+	}
+	if (answer.Status.Credential == nil) == (answer.Status.Message == "") {
+		t.Errorf("got %s", out)
+	}
+	return answer.Status.Message
+}
+
+func (w *world) acceptTokensOf(t *testing.T, names ...string) {
+	t.Helper()
+	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
+		s.BearerTokens = &configv1alpha1.BearerTokensSpec{Authenticators: names}
+	})
+}
+
+// TestTokensOfAnIssuer logs in with tokens of an OpenID Connect issuer: by an exchange for a certificate, and straight at the proxy.
+func TestTokensOfAnIssuer(t *testing.T) {
+	w := needsCluster(t)
+	w.external(t, "corporate-cert", pairData(w.issue(t, "localhost")))
+	idp := issuer.New(t)
+	w.trust(t, "ci", idp)
+	good := idp.Claims(audience, map[string]any{"jti": "42"})
+
+	const failed = "authentication failed"
+	testkit.Eventually(t, 20*time.Second, func() error { // a replica may be later than the leader, and each gets some of the requests
+		for range 4 {
+			if got := w.exchange(t, "JWTAuthenticator", "ci", idp.Token(t, good)); got != "" {
+				return fmt.Errorf("a good token: %s", got)
+			}
+		}
+		return nil
+	})
+	for name, claims := range map[string]map[string]any{
+		"the masters":      {"groups": []string{"system:masters"}},
+		"an administrator": {"username": "system:admin"},
+		"another audience": {"aud": "another-cluster"},
+		"expired":          {"exp": time.Now().Add(-time.Minute).Unix()},
+		"too many groups":  {"groups": manyGroups(20000)},
+	} {
+		if got := w.exchange(t, "JWTAuthenticator", "ci", idp.Token(t, idp.Claims(audience, claims))); got != failed {
+			t.Errorf("%s: got %q", name, got)
+		}
+	}
+
+	// Straight at the proxy: not before it is switched on.
+	tokenFile := filepath.Join(t.TempDir(), "token")
+	present := func(token string) {
+		t.Helper()
+		if err := os.WriteFile(tokenFile, []byte(token), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kubeconfig := filepath.Join(t.TempDir(), "ci.kubeconfig")
+	command := []string{"get", "kubeconfig", "--login=bearer", "--token-file=" + tokenFile, "--output=" + kubeconfig}
+	refused := w.asAdmin(t, command...)
+	if refused.code == 0 || !strings.Contains(refused.errOut, "accepts no tokens of authenticators") {
+		t.Errorf("get kubeconfig: %d %s", refused.code, refused.errOut)
+	}
+	w.acceptTokensOf(t, "ci")
+	if got := w.asAdmin(t, command...); got.code != 0 {
+		t.Fatalf("get kubeconfig: %d %s", got.code, got.errOut)
+	}
+	whoAmI := func(agent *devinstall.Agent) result {
+		return w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "--server=https://"+agent.ProxyAddress(), "--tls-server-name=localhost",
+			"auth", "whoami", "--output=json")
+	}
+	present(idp.Token(t, good))
+	for _, agent := range w.agents {
+		testkit.Eventually(t, 10*time.Second, func() error {
+			got := whoAmI(agent)
+			for _, want := range []string{`"username": "ann"`, `"dev"`, `"JTI=42"`, `"JWTAuthenticator/ci"`} {
+				if !strings.Contains(got.out, want) {
+					return fmt.Errorf("no %s in %s%s", want, got.out, got.errOut)
+				}
+			}
+			return nil
+		})
+	}
+	for name, token := range map[string]string{
+		"the masters":            idp.Token(t, idp.Claims(audience, map[string]any{"groups": []string{"system:masters"}})),
+		"another audience":       idp.Token(t, idp.Claims("another-cluster", nil)),
+		"expired":                idp.Token(t, idp.Claims(audience, map[string]any{"exp": 1})),
+		"a key of somebody":      issuer.New(t).Token(t, good),
+		"no signature":           issuer.Forge(t, map[string]any{"alg": "none"}, good, func(string) []byte { return nil }),
+		"a webhook's, not named": "pinny:password123",
+	} {
+		present(token)
+		if got := whoAmI(w.agents[0]); got.code == 0 || !strings.Contains(got.errOut, "Unauthorized") && !strings.Contains(got.errOut, "must be logged in") {
+			t.Errorf("%s: %d %s%s", name, got.code, got.out, got.errOut)
+		}
+	}
+
+	// The issuer changes its keys.
+	idp.Rotate(t)
+	present(idp.Token(t, good))
+	for _, agent := range w.agents {
+		testkit.Eventually(t, 15*time.Second, func() error {
+			if got := whoAmI(agent); got.code != 0 {
+				return fmt.Errorf("with a new key: %s", got.errOut)
+			}
+			return nil
+		})
+	}
+	// What the cluster knows itself goes on working.
+	account, err := w.Cluster.ServiceAccountConfig(t.Context(), devinstall.Namespace, "pinniped-concierge-impersonation-proxy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	present(account.BearerToken)
+	if got := whoAmI(w.agents[0]); !strings.Contains(got.out, "system:serviceaccount:") {
+		t.Errorf("a service account's token: %d %s", got.code, got.errOut)
+	}
+
+	// Switched off, within seconds.
+	present(idp.Token(t, good))
+	w.acceptTokensOf(t)
+	testkit.Eventually(t, 10*time.Second, func() error {
+		if got := whoAmI(w.agents[0]); got.code == 0 {
+			return fmt.Errorf("it still works: %s", got.out)
+		}
+		return nil
+	})
+}
+
+// TestTokensOfAWebhook presents a webhook's token straight to the proxy, and revokes it.
+func TestTokensOfAWebhook(t *testing.T) {
+	w := needsCluster(t)
+	w.external(t, "corporate-cert", pairData(w.issue(t, "localhost")))
+	hash, err := bcrypt.GenerateFromPassword([]byte("secret"), bcrypt.MinCost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.createUser(t.Context(), "temporary", string(hash), "contractors"); err != nil {
+		t.Fatal(err)
+	}
+	user := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.LocalUserNamespace, Name: "temporary"}}
+	t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), user) })
+	w.acceptTokensOf(t, "no-such", "local-user-authenticator")
+	tokenFile := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(tokenFile, []byte("temporary:secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if got := w.asAdmin(t, "get", "kubeconfig", "--login=bearer", "--token-file="+tokenFile, "--output="+kubeconfig); got.code != 0 {
+		t.Fatalf("get kubeconfig: %d %s", got.code, got.errOut)
+	}
+	testkit.Eventually(t, 10*time.Second, func() error {
+		got := w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "auth", "whoami", "--output=json")
+		for _, want := range []string{`"username": "temporary"`, `"contractors"`, `"WebhookAuthenticator/local-user-authenticator"`} {
+			if !strings.Contains(got.out, want) {
+				return fmt.Errorf("no %s in %s%s", want, got.out, got.errOut)
+			}
+		}
+		return nil
+	})
+	testkit.Eventually(t, 10*time.Second, func() error {
+		if message := w.strategy(t).Message; !strings.Contains(message, `authenticators that do not exist: "no-such"`) {
+			return fmt.Errorf("the message is %q", message)
+		}
+		return nil
+	})
+	if err := w.admin.Delete(t.Context(), user); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 6*time.Second, func() error {
+		if got := w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "auth", "whoami"); got.code == 0 {
+			return fmt.Errorf("the token still works: %s", got.out)
+		}
+		return nil
+	})
+}
+
+func manyGroups(number int) []string {
+	groups := make([]string, number)
+	for i := range groups {
+		groups[i] = fmt.Sprintf("group-%044d", i)
+	}
+	return groups
+}
