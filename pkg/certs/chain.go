@@ -16,7 +16,11 @@ func (r *run) chains() {
 	r.path = buildPath(r.chain)
 	r.anchor = r.anchors()
 	if !r.found.has(ChainOrder) { // the key has shown already that the first place is wrong
-		r.found.addAll(checkOrder(r.chain, r.path))
+		list := checkOrder(r.chain, r.path)
+		for i := range list {
+			list[i].Hint = r.orderHint(list[i].Hint)
+		}
+		r.found.addAll(list)
 	}
 	v := r.verify(r.anchor)
 	r.found.addAll(r.checkIncomplete(v))

@@ -245,18 +245,30 @@ func (r *run) files() {
 		r.found.addAll(list)
 		if key != nil && len(r.chain) > 0 {
 			place, list := checkKeyPair(key, r.chain, r.bundle, r.Sources.Key)
-			r.found.addAll(list)
 			r.paired = place == 0
-			if place > 0 { // judge the certificate that was meant; the file's order is refused already
-				leaf := r.chain[place]
-				r.chain = append([]numbered{leaf}, slices.Delete(slices.Clone(r.chain), place, place+1)...)
-			}
+			r.lead(place, list)
 		}
+	} else if r.NoKey && len(r.chain) > 0 {
+		place, list := checkFirst(r.chain)
+		r.lead(place, list)
 	}
 	r.found.addAll(bundleFindings)
 	if len(r.chain) > 0 {
 		r.facts()
 	}
+}
+
+// lead puts the certificate at place in front, as that is the one which was meant, and adds what was found about that. What
+// follows is then said of the right certificate; the file's order is refused already.
+func (r *run) lead(place int, list []Finding) {
+	if place > 0 {
+		leaf := r.chain[place]
+		r.chain = append([]numbered{leaf}, slices.Delete(slices.Clone(r.chain), place, place+1)...)
+		for i := range list {
+			list[i].Hint = r.orderHint(list[i].Hint)
+		}
+	}
+	r.found.addAll(list)
 }
 
 func (r *run) facts() {

@@ -35,7 +35,7 @@ func catalogue() []Explanation {
 			Cause:       "Something else than a PEM certificate stands in tls.crt or in the CA bundle: a private key, a request, DER, PKCS#12, base64 of base64, a block with headers, a byte order mark in front of a block, a block cut short.",
 			Consequence: "Servers and clients skip such a block in silence, or refuse the whole file. A private key in a CA bundle would be handed to everybody.",
 			Fix:         "leave only blocks from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----, as plain text",
-			Example:     "openssl x509 -in FILE -out NEW            # or with -inform DER\nopenssl crl2pkcs7 -nocrl -certfile FILE | openssl pkcs7 -print_certs -noout   # what is in a file",
+			Example:     "pinniped ip-tls repair FILE -o NEW\nopenssl crl2pkcs7 -nocrl -certfile FILE | openssl pkcs7 -print_certs -noout   # what is in a file",
 		},
 		{
 			Code:        BadSerial,
@@ -63,7 +63,7 @@ func catalogue() []Explanation {
 			Cause:       "tls.key holds no private key that TLS servers can use: no PEM, damaged, or of an unknown kind.",
 			Consequence: "There is nothing to serve with.",
 			Fix:         "put an RSA, ECDSA or Ed25519 key there, as PEM in PKCS#8, PKCS#1 or SEC 1 form",
-			Example:     "openssl pkey -in FILE -out tls.key",
+			Example:     "pinniped ip-tls repair FILE --private-key -o tls.key",
 		},
 		{
 			Code:        KeyIsCAKey,
@@ -177,7 +177,7 @@ func catalogue() []Explanation {
 			Cause:       "The certificates in tls.crt are not in order: the serving certificate first, then each one that signed the one before it.",
 			Consequence: "A root in the first place reads as a private key that does not match. Other disorder makes several clients give up.",
 			Fix:         "write them in the right order",
-			Example:     "cat serving.pem intermediate.pem > tls.crt",
+			Example:     "pinniped ip-tls repair FILE -o NEW",
 		},
 		{
 			Code:        ChainIncomplete,

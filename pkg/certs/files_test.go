@@ -380,7 +380,7 @@ func TestHintsOfFiles(t *testing.T) {
 		cert, key []byte
 		want      string // in the message and hint of the first finding
 	}{
-		{"converts a DER key of an elliptic curve, which is short", p.leaf.pem(), sec1, "it is binary DER: convert it: openssl pkey -inform DER"},
+		{"converts a DER key of an elliptic curve, which is short", p.leaf.pem(), sec1, "it is binary DER: write the key again: pinniped ip-tls repair FILE --private-key"},
 		{"tells files that were exchanged", p.leaf.keyPEM(t), p.leaf.pem(), "is a private key; only certificates belong there: tls.crt and tls.key hold each other's content"},
 		{"alarms about a key beside the certificate", concat(p.leaf.keyPEM(t), p.leaf.pem()), p.leaf.keyPEM(t), "remove the key from there at once"},
 	} {

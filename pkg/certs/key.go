@@ -30,7 +30,7 @@ func readKey(data []byte, limits Limits, sources Sources) (crypto.Signer, []Find
 	}
 	file := readPEM(data)
 	if len(file.blocks) == 0 {
-		return nil, []Finding{finding(KeyUnreadable, keyHint(file.disguise), "%s holds no PEM private key: it is %s", name, file.disguise)}
+		return nil, []Finding{finding(KeyUnreadable, disguisedKeyHint(data, file.disguise), "%s holds no PEM private key: it is %s", name, file.disguise)}
 	}
 	var key *pemBlock
 	count := 0
@@ -43,7 +43,7 @@ func readKey(data []byte, limits Limits, sources Sources) (crypto.Signer, []Find
 		}
 	}
 	if key == nil {
-		return nil, []Finding{noKeyAmong(file.blocks, sources)}
+		return nil, []Finding{noKeyAmong(data, file.blocks, sources)}
 	}
 	signer, problem := readKeyBlock(*key, data, name)
 	if problem != nil {
@@ -56,10 +56,10 @@ func readKey(data []byte, limits Limits, sources Sources) (crypto.Signer, []Find
 	return signer, nil
 }
 
-func noKeyAmong(blocks []pemBlock, sources Sources) Finding {
+func noKeyAmong(data []byte, blocks []pemBlock, sources Sources) Finding {
 	first := blocks[0]
 	if first.problem != "" && first.label == "" {
-		return finding(KeyUnreadable, "write the key again as PEM", "%s cannot be read: in line %d, %s", sources.Key, first.line, first.problem)
+		return finding(KeyUnreadable, keyHint(data, "copy the key again from where it was made"), "%s cannot be read: in line %d, %s", sources.Key, first.line, first.problem)
 	}
 	hint := "put the private key that the certificate was requested with there"
 	if first.label == "CERTIFICATE" {
@@ -73,27 +73,24 @@ func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, *Fin
 		f := finding(code, hint, format, args...)
 		return nil, &f
 	}
-	const decrypt = "decrypt it: openssl pkey -in FILE -out NEW; a server has nobody who could type the passphrase"
-	if block.label == "ENCRYPTED PRIVATE KEY" || block.headers && strings.Contains(string(data), "Proc-Type: 4,ENCRYPTED") {
-		return fail(KeyEncrypted, decrypt, "the private key in %s is encrypted with a passphrase", name)
+	if block.label == labelEncrypted || block.headers && strings.Contains(string(data), "Proc-Type: 4,ENCRYPTED") {
+		hint := decryptHint
+		if block.problem != "" { // OpenSSL cannot read it, either
+			hint = keyHint(data, hint)
+		}
+		return fail(KeyEncrypted, hint, "the private key in %s is encrypted with a passphrase, and a server has nobody who could type it", name)
 	}
 	if block.problem != "" {
-		return fail(KeyUnreadable, "write the key again: openssl pkey -in FILE -out NEW",
+		return fail(KeyUnreadable, keyHint(data, "copy the key again from where it was made; what is missing cannot be made up"),
 			"the private key in %s (line %d) cannot be read: %s", name, block.line, block.problem)
 	}
-	if block.label == "OPENSSH PRIVATE KEY" {
-		return fail(KeyUnreadable, "convert it: ssh-keygen -p -m PKCS8 -f FILE", "%s is a key in OpenSSH's own format", name)
+	if block.label == labelOpenSSH {
+		return fail(KeyUnreadable, keyHint(data, "take its passphrase away with ssh-keygen -p -f FILE, then "+keyRepairCommand),
+			"%s is a key in OpenSSH's own format", name)
 	}
-	var key any
-	var err error
-	// As tls.X509KeyPair does, accept every encoding under every label.
-	if key, err = x509.ParsePKCS8PrivateKey(block.bytes); err != nil {
-		if key, err = x509.ParsePKCS1PrivateKey(block.bytes); err != nil {
-			key, err = x509.ParseECPrivateKey(block.bytes)
-		}
-	}
+	key, err := parseKey(block.bytes)
 	if err != nil {
-		return fail(KeyUnreadable, "use a key of type RSA, ECDSA or Ed25519 in PKCS#8, PKCS#1 or SEC 1 form",
+		return fail(KeyUnreadable, keyHint(data, "use a key of type RSA, ECDSA or Ed25519 in PKCS#8, PKCS#1 or SEC 1 form"),
 			"the private key in %s (%d bytes, labelled %s) cannot be parsed: damaged, or of a type that TLS servers here do not support",
 			name, len(block.bytes), quote(block.label))
 	}
@@ -108,17 +105,31 @@ func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, *Fin
 	return signer, nil
 }
 
-func keyHint(disguise string) string {
-	switch disguise {
-	case "binary DER":
-		return "convert it: openssl pkey -inform DER -in FILE -out NEW"
-	case "PKCS#12 (.p12, .pfx)":
-		return "convert it: openssl pkcs12 -in FILE -nocerts -nodes -out NEW"
-	case "PEM, encoded once more as base64", "PEM, encoded twice more as base64":
-		return "decode it with base64 -d before putting it there; `data` of a Secret is base64 already, `stringData` is not"
-	default:
-		return "put a PEM file there, with lines from -----BEGIN PRIVATE KEY----- to -----END PRIVATE KEY-----"
+// decryptHint is the hint for a key that is protected by a passphrase.
+const decryptHint = "decrypt it: openssl pkey -in FILE -out NEW"
+
+// parseKey reads a private key. As tls.X509KeyPair does, it takes every encoding whatever the label says.
+func parseKey(der []byte) (any, error) {
+	key, err := x509.ParsePKCS8PrivateKey(der)
+	if err == nil {
+		return key, nil
 	}
+	if key, err := x509.ParsePKCS1PrivateKey(der); err == nil {
+		return key, nil
+	}
+	if key, err := x509.ParseECPrivateKey(der); err == nil {
+		return key, nil
+	}
+	return nil, err
+}
+
+// disguisedKeyHint is the hint for a file without any PEM block that should hold a key.
+func disguisedKeyHint(data []byte, disguise string) string {
+	hint := "put a PEM file there, with lines from -----BEGIN PRIVATE KEY----- to -----END PRIVATE KEY-----"
+	if disguise == disguisePKCS12 {
+		hint = "convert it: openssl pkcs12 -in FILE -nocerts -nodes -out NEW"
+	}
+	return keyHint(data, hint)
 }
 
 // belongs says whether the private key is that of the certificate.
@@ -144,7 +155,7 @@ func checkKeyPair(key crypto.Signer, chain, bundle []numbered, name string) (int
 		if isCA(cert.Certificate) {
 			return -1, []Finding{isCAKey(name, cert)}
 		}
-		return i + 1, []Finding{finding(ChainOrder, "put the serving certificate first, then each certificate that signed the one before it",
+		return i + 1, []Finding{finding(ChainOrder, orderFix,
 			"the serving certificate, to which %s belongs, is %s; it must come first, before %s; TLS libraries report this as a private key that does not match",
 			name, cert.where(), subject(chain[0].Certificate)).asFinal()}
 	}
@@ -180,6 +191,23 @@ func (r *run) checkCAKey() []Finding {
 		}
 	}
 	return nil
+}
+
+const orderFix = "put the serving certificate first, then each certificate that signed the one before it"
+
+// checkFirst looks for the serving certificate without its key: a CA without any name in the first place is not meant when a
+// certificate that it may have issued follows. It returns the place of that one, or -1.
+func checkFirst(chain []numbered) (int, []Finding) {
+	if first := (foundCertificate{cert: chain[0].Certificate}); first.serves() {
+		return 0, nil
+	}
+	for i, cert := range chain {
+		if !isCA(cert.Certificate) && (foundCertificate{cert: cert.Certificate}).serves() {
+			return i, []Finding{finding(ChainOrder, orderFix, "the serving certificate is %s; it must come first, before %s",
+				cert.where(), subject(chain[0].Certificate)).asFinal()}
+		}
+	}
+	return -1, nil
 }
 
 // isCA says whether clients may take the certificate for that of a CA. Before version 3 nothing in it says so.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
 	"strings"
 )
 
@@ -97,7 +98,7 @@ func tooLarge(name string, size, limit int, usual string) Finding {
 func parseCertificates(data []byte, name string, most int) ([]numbered, []Finding) {
 	file := readPEM(data)
 	if len(file.blocks) == 0 {
-		return nil, []Finding{finding(NotACertificate, hintFor(file.disguise),
+		return nil, []Finding{finding(NotACertificate, certificateHint(data, most, hintFor(file.disguise)),
 			"%s holds no PEM certificate: it is %s", name, file.disguise)}
 	}
 	if len(file.blocks) > most {
@@ -123,8 +124,25 @@ func parseCertificates(data []byte, name string, most int) ([]numbered, []Findin
 		list = append(list, finding(NotACertificate, "remove what follows the last END line",
 			"text follows the last certificate of %s, on line %d", name, file.junkAfter).withSeverity(SeverityWarning))
 	}
+	hints(list, data, most)
 	return parsed, list
 }
+
+// hints offers the repair where it mends a file, in place of what its findings say for themselves.
+func hints(list []Finding, data []byte, most int) {
+	if !slices.ContainsFunc(list, func(f Finding) bool { return f.Code == NotACertificate }) {
+		return
+	}
+	command := certificateHint(data, most, "")
+	for i := range list {
+		if f := &list[i]; command != "" && f.Code == NotACertificate && f.Hint != removeKey {
+			f.Hint = command
+		}
+	}
+}
+
+// removeKey is the hint for a private key among certificates. A repair would leave it out, but that is not enough.
+const removeKey = "remove the key from there at once, and replace it if anybody else could read the file"
 
 // parseBlock returns the certificate of a block, or the finding that says why there is none. It returns both for a
 // block that only some readers accept.
@@ -135,11 +153,11 @@ func parseBlock(block pemBlock, name string) (*x509.Certificate, *Finding) {
 		return &f
 	}
 	if strings.HasSuffix(block.label, "PRIVATE KEY") {
-		return nil, fail("remove the key from there at once, and replace it if anybody else could read the file",
+		return nil, fail(removeKey,
 			"is a private key; only certificates belong there")
 	}
 	if block.problem != "" {
-		return nil, fail("write the file again as plain PEM: openssl x509 -in FILE -out NEW", "cannot be read: %s", block.problem)
+		return nil, fail(copyAgain, "cannot be read: %s", block.problem)
 	}
 	if block.label != "CERTIFICATE" {
 		return nil, fail(labelHint(block.label), "is labelled %s, not CERTIFICATE; many programs skip it in silence",
@@ -176,10 +194,10 @@ func unparsable(block pemBlock, name string, err error) *Finding {
 		f = finding(WeakKey, "use P-256, P-384, P-521, Ed25519 or RSA from 2048 bits",
 			"%s has a key on an elliptic curve that TLS clients do not support", where)
 	case tailErr == nil && len(rest) > 0:
-		f = finding(NotACertificate, "write the file again: openssl x509 -in FILE -out NEW",
+		f = finding(NotACertificate, copyAgain,
 			"%s has %d bytes of junk after the certificate", where, len(rest))
 	case errors.As(tailErr, new(asn1.SyntaxError)) || errors.As(tailErr, new(asn1.StructuralError)):
-		f = finding(NotACertificate, "copy the file again; it may be cut short", "%s is not a certificate: it is cut short or damaged", where)
+		f = finding(NotACertificate, copyAgain, "%s is not a certificate: it is cut short or damaged", where)
 	default:
 		f = finding(NotACertificate, "have the certificate issued again, or copy the file again if it may be damaged",
 			"%s is not a certificate that Go programs such as kubectl can read: %s", where,
@@ -204,6 +222,9 @@ func serialProblem(serial *big.Int) string {
 		return ""
 	}
 }
+
+// copyAgain is the hint for what no repair can mend.
+const copyAgain = "copy the file again from where it came from; what is missing cannot be made up"
 
 const serialFix = "have the certificate issued again by a CA that follows RFC 5280"
 
@@ -249,30 +270,17 @@ func labelHint(label string) string {
 	switch label {
 	case "CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST":
 		return "this is the request that was sent to the CA; put the certificate that the CA returned there"
-	case "TRUSTED CERTIFICATE", "X509 CERTIFICATE":
-		return "convert it: openssl x509 -in FILE -out NEW"
 	case "PKCS7", "CMS":
 		return "convert it: openssl pkcs7 -in FILE -print_certs -out NEW"
-	case "X509 CRL":
-		return "remove the revocation list"
 	default:
 		return "remove the block"
 	}
 }
 
+// hintFor is the hint for data without any PEM block that no repair can mend.
 func hintFor(disguise string) string {
-	switch disguise {
-	case "binary DER":
-		return "convert it: openssl x509 -inform DER -in FILE -out NEW"
-	case "PKCS#12 (.p12, .pfx)":
+	if disguise == disguisePKCS12 {
 		return "convert it: openssl pkcs12 -in FILE -nokeys -out fullchain.pem for the certificates, openssl pkcs12 -in FILE -nocerts -nodes -out key.pem for the key"
-	case "PEM, encoded once more as base64", "PEM, encoded twice more as base64":
-		return "decode it with base64 -d before putting it there; `data` of a Secret is base64 already, `stringData` is not"
-	case "base64 without the BEGIN and END lines":
-		return "put -----BEGIN CERTIFICATE----- before and -----END CERTIFICATE----- after it, each on a line of its own"
-	case "text in UTF-16":
-		return "save the file as UTF-8 without a byte order mark, or as ASCII"
-	default:
-		return "put a PEM file there, with lines from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----"
 	}
+	return "put a PEM file there, with lines from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----"
 }

@@ -32,6 +32,9 @@ type pemFile struct {
 }
 
 const (
+	disguiseDER    = "binary DER"
+	disguisePKCS12 = "PKCS#12 (.p12, .pfx)"
+
 	utf8BOM  = "\xef\xbb\xbf"
 	pemBegin = "-----BEGIN "
 	pemEnd   = "-----END "
@@ -206,9 +209,9 @@ func disguise(data []byte) string {
 	case bytes.HasPrefix(data, []byte{0xff, 0xfe}), bytes.HasPrefix(data, []byte{0xfe, 0xff}), looksUTF16(data):
 		return "text in UTF-16"
 	case isPKCS12(data):
-		return "PKCS#12 (.p12, .pfx)"
+		return disguisePKCS12
 	case isDER(data):
-		return "binary DER"
+		return disguiseDER
 	case bytes.HasPrefix(data, []byte{0xfe, 0xed, 0xfe, 0xed}):
 		return "a Java key store"
 	case bytes.Contains(data, []byte("-----BEGIN")), bytes.Contains(data, []byte("---BEGIN")):
