@@ -31,7 +31,7 @@ func marker() *regexp.Regexp {
 func plainText(data []byte) []byte {
 	return []byte(strings.NewReplacer(
 		"\u2010", "-", "\u2011", "-", "\u2012", "-", "\u2013", "-", "\u2212", "-", "\u2014", "--", // typographic dashes
-		"\u00a0", " ", "\u200b", "", "\ufeff", "", // spaces that cannot be seen, and the byte order mark
+		"\u00a0", " ", "\u200b", "", utf8BOM, "", // spaces that cannot be seen, and the byte order mark
 		`\r\n`, "\n", `\n`, "\n", `\/`, "/", // JSON
 		"\r\n", "\n", "\r", "\n",
 	).Replace(string(data)))
@@ -41,6 +41,10 @@ func hasMarker(data []byte) bool { return marker().Match(plainText(data)) }
 
 // readText finds the blocks of PEM, however badly they are written.
 func (r *repairer) readText(data []byte) {
+	if bytes.Contains(data, []byte(utf8BOM)) {
+		r.did("left out a byte order mark")
+		data = bytes.ReplaceAll(data, []byte(utf8BOM), nil)
+	}
 	text := plainText(data)
 	if !bytes.Equal(text, bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))) {
 		r.did("made plain text of it: line breaks, hyphens and spaces as PEM wants them")

@@ -14,7 +14,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
-	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 // keyPair is a certificate and its key from files, on their way into a Secret.
@@ -148,12 +147,11 @@ func (o *SetOptions) readKeyPair() (*keyPair, error) {
 	if o.Cert == "" {
 		return nil, nil
 	}
-	limits := certs.DefaultLimits()
-	cert, err := session.ReadPEMFile("the certificate", o.Cert, o.Session.In, limits.ChainBytes)
+	cert, err := session.ReadPEMFile("the certificate", o.Cert, o.Session.In)
 	if err != nil {
 		return nil, err
 	}
-	key, err := session.ReadPEMFile("the private key", o.Key, o.Session.In, limits.KeyBytes)
+	key, err := session.ReadPEMFile("the private key", o.Key, o.Session.In)
 	if err != nil {
 		return nil, err
 	}

@@ -36,6 +36,7 @@ type Options struct {
 
 	request plan.Request
 	at      time.Time // zero: now
+	printed bool      // a result has been written
 }
 
 // checkFormats are the values of --output.
@@ -58,7 +59,8 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 
 --at judges for another time than now. --timeline also tells what will go wrong when nobody renews anything, and when first.
 
-The output format junit is for CI systems.
+The output format junit is for CI systems. With json, yaml and junit, a check that could not be made writes a result as well, which
+says why.
 
 Exit codes: 0 nothing refuses the certificate, 1 failed, 2 wrong usage, 3 a check found an error, 4 not permitted by the cluster,
 124 timed out, 130 interrupted.`,
@@ -75,12 +77,16 @@ Exit codes: 0 nothing refuses the certificate, 1 failed, 2 wrong usage, 3 a chec
   # Will it hold over the holidays? When does it break first?
   pinniped ip-tls check --at 2027-01-07
   pinniped ip-tls check --timeline`,
-		Args: factory.NoArgs,
+		Args: func(cmd *cobra.Command, args []string) error { return o.reported(factory.NoArgs(cmd, args)) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Certificate.Changed, o.Style = cmd.Flags().Changed, f.Style(f.Out)
-			return factory.Execute(cmd.Context(), o)
+			return o.reported(factory.Execute(cmd.Context(), o))
 		},
 	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		o.Session.Output = askedFormat(f.Args) // parsing has ended at the bad flag
+		return o.reported(cmd.Parent().FlagErrorFunc()(cmd, err))
+	})
 	flags := cmd.Flags()
 	o.Certificate.AddFlags(cmd, "a Secret: NAME in the agent's namespace, or NAMESPACE/NAME (default: the configured one)",
 		`CA bundle that clients verify with: a PEM file, or "-" for stdin (default: as in the cluster; with --cert and --endpoint, the system roots)`)
@@ -211,6 +217,7 @@ func (o *Options) Run(ctx context.Context) error {
 	if err := o.print(result); err != nil {
 		return err
 	}
+	o.printed = true
 	return plan.Refusal(certs.Report{Findings: result.findings()}, "")
 }
 
@@ -339,7 +346,7 @@ func (o *Options) checkServed(at plan.Endpoint, bundle []byte, same []certs.Serv
 	}
 	in := certs.Input{
 		CertPEM: chain.Bytes(), NoKey: true, Bundle: bundle, Names: []certs.Name{{Value: at.Host, Source: "the endpoint"}},
-		Now: o.now(), Allow: o.request.Allow,
+		Now: o.now(), Allow: o.request.Allow, Sources: certs.Sources{Certificate: "the chain that is presented"},
 	}
 	subject.Certificate, subject.Timeline = certs.Check(in), o.timeline(in)
 	return subject
@@ -373,19 +380,19 @@ func distinctLeaves(served []certs.Served) int {
 
 // checkFiles judges files only.
 func (o *Options) checkFiles() (*Result, error) {
-	limits := certs.DefaultLimits()
-	chain, err := session.ReadPEMFile("the certificate", o.Cert, o.Session.In, limits.ChainBytes)
+	chain, err := session.ReadPEMFile("the certificate", o.Cert, o.Session.In)
 	if err != nil {
 		return nil, err
 	}
 	in := certs.Input{
 		CertPEM: chain, NoKey: !o.Certificate.Changed("key"), Bundle: o.request.Bundle, Endpoint: o.Certificate.ExternalEndpoint,
 		Now: o.now(), Allow: o.request.Allow,
+		Sources: certs.Sources{Certificate: "--cert", Key: "--key", Bundle: "--ca-bundle", Endpoint: "--external-endpoint"},
 	}
 	result := o.newResult("files", in.Bundle)
 	if in.NoKey {
 		result.NotChecked = append(result.NotChecked, "the private key, and a handshake with it: give it with --key")
-	} else if in.KeyPEM, err = session.ReadPEMFile("the private key", o.Key, o.Session.In, limits.KeyBytes); err != nil {
+	} else if in.KeyPEM, err = session.ReadPEMFile("the private key", o.Key, o.Session.In); err != nil {
 		return nil, err
 	}
 	for _, name := range o.Names {

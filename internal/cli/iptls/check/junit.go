@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -15,12 +16,14 @@ type (
 		Name     string       `xml:"name,attr"`
 		Tests    int          `xml:"tests,attr"`
 		Failures int          `xml:"failures,attr"`
+		Errors   int          `xml:"errors,attr,omitempty"`
 		Suites   []junitSuite `xml:"testsuite"`
 	}
 	junitSuite struct {
 		Name     string      `xml:"name,attr"`
 		Tests    int         `xml:"tests,attr"`
 		Failures int         `xml:"failures,attr"`
+		Errors   int         `xml:"errors,attr,omitempty"`
 		Skipped  int         `xml:"skipped,attr"`
 		Time     string      `xml:"timestamp,attr"`
 		Cases    []junitCase `xml:"testcase"`
@@ -29,6 +32,7 @@ type (
 		Class   string        `xml:"classname,attr"`
 		Name    string        `xml:"name,attr"`
 		Failure *junitFailure `xml:"failure"`
+		Error   *junitFailure `xml:"error"`
 		Skipped *junitSkipped `xml:"skipped"`
 		Out     string        `xml:"system-out,omitempty"`
 	}
@@ -42,8 +46,9 @@ type (
 	}
 )
 
-// junit has a suite for each certificate, in it a case for the certificate as a whole and one for each finding. What was
-// not checked is a skipped case.
+// junit has a suite for each certificate, in it a case for the certificate as a whole and one for each finding. With
+// --timeline a second suite lists what will go wrong, and when; that fails nothing today. What was not checked is a skipped case,
+// and a check that could not be made is a case with an error.
 func junit(result *Result) ([]byte, error) {
 	all := junitSuites{Name: "pinniped ip-tls check"}
 	for _, s := range result.Subjects {
@@ -64,6 +69,17 @@ func junit(result *Result) ([]byte, error) {
 		}
 		suite.count()
 		all.Suites = append(all.Suites, suite)
+		if len(s.Timeline) > 0 {
+			all.Suites = append(all.Suites, timelineSuite(s, suite.Time))
+		}
+	}
+	if result.Error != nil {
+		suite := junitSuite{Name: all.Name, Time: result.At.Format("2006-01-02T15:04:05"), Cases: []junitCase{{
+			Class: all.Name, Name: "the check can be made",
+			Error: &junitFailure{Type: fmt.Sprintf("exit code %d", result.Error.ExitCode), Message: result.Error.Message, Text: result.Error.Hint},
+		}}}
+		suite.count()
+		all.Suites = append(all.Suites, suite)
 	}
 	if len(result.NotChecked) > 0 {
 		suite := junitSuite{Name: "not checked", Time: result.At.Format("2006-01-02T15:04:05")}
@@ -74,10 +90,25 @@ func junit(result *Result) ([]byte, error) {
 		all.Suites = append(all.Suites, suite)
 	}
 	for _, suite := range all.Suites {
-		all.Tests, all.Failures = all.Tests+suite.Tests, all.Failures+suite.Failures
+		all.Tests, all.Failures, all.Errors = all.Tests+suite.Tests, all.Failures+suite.Failures, all.Errors+suite.Errors
 	}
 	text, err := xml.MarshalIndent(all, "", "  ")
 	return append([]byte(xml.Header), append(text, '\n')...), err
+}
+
+// timelineSuite has a case for each thing that will go wrong.
+func timelineSuite(s Subject, at string) junitSuite {
+	suite := junitSuite{Name: s.Name + " in time to come", Time: at}
+	for _, event := range s.Timeline {
+		for _, f := range event.Findings {
+			suite.Cases = append(suite.Cases, junitCase{
+				Class: suite.Name, Name: fmt.Sprintf("%s on %s", f.Code, event.At.Format(time.RFC3339)),
+				Out: fmt.Sprintf("%s: %s", f.Severity, f.Message),
+			})
+		}
+	}
+	suite.count()
+	return suite
 }
 
 func lines(findings []certs.Finding) string {
@@ -93,6 +124,9 @@ func (s *junitSuite) count() {
 	for _, one := range s.Cases {
 		if one.Failure != nil {
 			s.Failures++
+		}
+		if one.Error != nil {
+			s.Errors++
 		}
 		if one.Skipped != nil {
 			s.Skipped++

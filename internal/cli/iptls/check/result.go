@@ -1,12 +1,16 @@
 package check
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -24,6 +28,15 @@ type Result struct {
 	Subjects []Subject `json:"certificates"`
 	// NotChecked names what could not be judged, each with the reason.
 	NotChecked []string `json:"notChecked,omitempty"`
+	// Error says why nothing could be checked at all.
+	Error *Failure `json:"error,omitempty"`
+}
+
+// Failure is what went wrong before there was a result.
+type Failure struct {
+	Message  string `json:"message"`
+	Hint     string `json:"hint,omitempty"`
+	ExitCode int    `json:"exitCode"`
 }
 
 // Subject is one certificate that was judged.
@@ -66,6 +79,31 @@ func (r *Result) findings() []certs.Finding {
 		all = append(all, s.Certificate.Findings...)
 	}
 	return all
+}
+
+// reported writes a result that says why there is none, for programs that read one, and returns the error.
+func (o *Options) reported(err error) error {
+	if err == nil || o.printed || !slices.Contains([]string{"json", "yaml", "junit"}, o.Session.Output) {
+		return err
+	}
+	failed := &Result{
+		At: o.now().UTC(), Subjects: []Subject{},
+		Error: &Failure{Message: strings.TrimSpace(err.Error()), Hint: ui.HintOf(err), ExitCode: ui.ExitCodeOf(err)},
+	}
+	if printing := o.print(failed); printing != nil {
+		return errors.Join(err, printing)
+	}
+	return err
+}
+
+// askedFormat finds --output in a command line that cannot be parsed as a whole.
+func askedFormat(args []string) string {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flags.ParseErrorsAllowlist.UnknownFlags = true
+	flags.Usage = func() {}
+	format := flags.StringP("output", "o", "text", "")
+	_ = flags.Parse(args) // what else is wrong is told by the command itself
+	return *format
 }
 
 func (o *Options) print(result *Result) error {

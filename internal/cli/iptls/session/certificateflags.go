@@ -95,7 +95,7 @@ func (c *CertificateFlags) Request(stdin io.Reader) (plan.Request, error) {
 		req.LoadBalancerIP = &c.LoadBalancerIP
 	}
 	if c.Changed("ca-bundle") {
-		bundle, err := ReadFile("the CA bundle", c.CABundle, stdin, certs.DefaultLimits().BundleBytes)
+		bundle, err := readPEM("the CA bundle", c.CABundle, stdin)
 		if err != nil {
 			return plan.Request{}, err
 		}
