@@ -30,7 +30,7 @@ func readKey(data []byte, limits Limits, sources Sources) (crypto.Signer, []Find
 	}
 	file := readPEM(data)
 	if len(file.blocks) == 0 {
-		return nil, []Finding{finding(KeyUnreadable, disguisedKeyHint(data, file.disguise), "%s holds no PEM private key: it is %s", name, file.disguise)}
+		return nil, []Finding{finding(KeyUnreadable, disguisedKeyHint(data, file.disguise)+encodedTwice(file.disguise), "%s holds no PEM private key: it is %s", name, file.disguise)}
 	}
 	var key *pemBlock
 	count := 0

@@ -98,7 +98,7 @@ func tooLarge(name string, size, limit int, usual string) Finding {
 func parseCertificates(data []byte, name string, most int) ([]numbered, []Finding) {
 	file := readPEM(data)
 	if len(file.blocks) == 0 {
-		return nil, []Finding{finding(NotACertificate, certificateHint(data, most, hintFor(file.disguise)),
+		return nil, []Finding{finding(NotACertificate, certificateHint(data, most, hintFor(file.disguise))+encodedTwice(file.disguise),
 			"%s holds no PEM certificate: it is %s", name, file.disguise)}
 	}
 	if len(file.blocks) > most {
@@ -275,6 +275,14 @@ func labelHint(label string) string {
 	default:
 		return "remove the block"
 	}
+}
+
+// encodedTwice adds to a hint how base64 of base64 comes about.
+func encodedTwice(disguise string) string {
+	if !strings.HasPrefix(disguise, "PEM, encoded") {
+		return ""
+	}
+	return "; `data` of a Secret is base64 already, `stringData` is not"
 }
 
 // hintFor is the hint for data without any PEM block that no repair can mend.

@@ -337,7 +337,7 @@ func TestHintsRepair(t *testing.T) {
 // the hint has no command, and where one fails.
 func (o openssl) follow(name, hint string, data []byte) (fixed []byte, ok bool) {
 	o.t.Helper()
-	for _, word := range strings.Split(hint, ", ") {
+	for _, word := range strings.Split(strings.ReplaceAll(hint, "; ", ", "), ", ") {
 		switch _, command, found := strings.Cut(word, "pinniped ip-tls repair FILE"); {
 		case found:
 			part := PartAny

@@ -3,6 +3,9 @@ package change
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
@@ -34,6 +37,14 @@ func TestBadInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{DNSNames: []string{"proxy.example.com"}}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		name   string
 		change func(*iptlstest.World, *certs.KeyPair)
@@ -43,12 +54,12 @@ func TestBadInput(t *testing.T) {
 		{"Windows line ends", func(_ *iptlstest.World, p *certs.KeyPair) {
 			p.CertPEM, p.KeyPEM = windows(p.CertPEM), windows(p.KeyPEM)
 		}, 0, []string{"configured"}},
-		{"DER", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM = der(p.CertPEM) }, 3, []string{"it is binary DER", "openssl x509 -inform DER"}},
-		{"a key in DER", func(_ *iptlstest.World, p *certs.KeyPair) { p.KeyPEM = der(p.KeyPEM) }, 3, []string{"it is binary DER", "openssl pkey -inform DER"}},
+		{"DER", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM = der(p.CertPEM) }, 3, []string{"it is binary DER", "pinniped ip-tls repair FILE -o NEW"}},
+		{"a key in DER", func(_ *iptlstest.World, p *certs.KeyPair) { p.KeyPEM = der(p.KeyPEM) }, 3, []string{"it is binary DER", "pinniped ip-tls repair FILE --private-key -o NEW"}},
 		{"PKCS#12", func(_ *iptlstest.World, p *certs.KeyPair) {
 			p.CertPEM = append([]byte{0x30, 0x82, 0x0a, 0x47, 0x02, 0x01, 0x03, 0x30, 0x82, 0x0a, 0x0d}, make([]byte, 2600)...)
 		}, 3, []string{"it is PKCS#12", "openssl pkcs12 -in FILE -nokeys"}},
-		{"base64 of PEM", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM = again(p.CertPEM) }, 3, []string{"encoded once more as base64", "base64 -d"}},
+		{"base64 of PEM", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM = again(p.CertPEM) }, 3, []string{"encoded once more as base64", "pinniped ip-tls repair FILE -o NEW; `data` of a Secret is base64 already"}},
 		{"base64 of base64 of PEM", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM = again(again(p.CertPEM)) }, 3, []string{"encoded twice more as base64"}},
 		{"the chain in the wrong order", func(w *iptlstest.World, p *certs.KeyPair) { p.CertPEM = append(w.CA.CertPEM(), p.CertPEM...) }, 3, []string{"ChainOrder", "it must come first"}},
 		{"a key with a passphrase", func(_ *iptlstest.World, p *certs.KeyPair) {
@@ -69,7 +80,7 @@ func TestBadInput(t *testing.T) {
 		{"certificate and key exchanged", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM, p.KeyPEM = p.KeyPEM, p.CertPEM }, 3, []string{"is a private key", "may have been exchanged"}},
 		{"an empty file", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM = []byte("\n") }, 2, []string{"the certificate in ", " is empty"}},
 		{"a request", func(_ *iptlstest.World, p *certs.KeyPair) {
-			p.CertPEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der(p.CertPEM)})
+			p.CertPEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request})
 		}, 3, []string{`is labelled "CERTIFICATE REQUEST"`, "the certificate that the CA returned"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
