@@ -16,6 +16,7 @@ const (
 	KeyUnreadable        Code = "KeyUnreadable"
 	KeyIsCAKey           Code = "KeyIsCAKey"
 	WeakKey              Code = "WeakKey"
+	RSAOnlyClients       Code = "RSAOnlyClients"
 	WeakSignature        Code = "WeakSignature"
 	LeafIsCA             Code = "LeafIsCA"
 	NoServerAuth         Code = "NoServerAuth"
@@ -94,7 +95,7 @@ func (c Code) severity() Severity {
 	case LeafIsCA, MustStaple, ClocksDiffer, OutlivesIssuer, LoadBalancerIPUnused, ChainExtra, BundleMember,
 		StrictClients:
 		return SeverityWarning
-	case BundleEmpty:
+	case BundleEmpty, RSAOnlyClients:
 		return SeverityInfo
 	case SecretNotFound, SecretNotPermitted, SecretIncomplete, TooLarge, NotACertificate, BadSerial, KeyMismatch,
 		KeyEncrypted, KeyUnreadable, KeyIsCAKey, WeakKey, WeakSignature, NoServerAuth, KeyUsage, NotYetValid, Expired,

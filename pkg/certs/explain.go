@@ -79,6 +79,13 @@ func catalogue() []Explanation {
 			Example:     "openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out tls.key",
 		},
 		{
+			Code:        RSAOnlyClients,
+			Cause:       "The serving certificate has an ECDSA or Ed25519 key, as the agent's generated one and those of many issuers have. Of ECDSA, which all current clients know, a check says nothing.",
+			Consequence: "Clients that know RSA only, such as old Java and some scanners, cannot connect. Ed25519 is unknown to browsers and to Windows as well.",
+			Fix:         "nothing, as long as no such client is in use; else bring a certificate with an RSA key of 2048 bits or more, which the agent serves as well",
+			Example:     "openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:3072 -out tls.key\ncert-manager: privateKey: {algorithm: RSA, size: 3072}",
+		},
+		{
 			Code:        WeakSignature,
 			Cause:       "The CA signed the certificate with MD5, SHA-1, or an algorithm that Go programs do not know. The signature of a root under itself does not matter; under another certificate that stands in the CA bundle itself, or that is self-signed, it is a warning.",
 			Consequence: "kubectl and most other clients refuse the certificate.",

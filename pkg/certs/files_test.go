@@ -272,7 +272,7 @@ func TestKeys(t *testing.T) {
 		{name: "takes SEC 1", leaf: p.leaf, key: block("EC PRIVATE KEY", sec1)},
 		{name: "takes SEC 1 after EC PARAMETERS", leaf: p.leaf, key: concat(block("EC PARAMETERS", p256OID), block("EC PRIVATE KEY", sec1))},
 		{name: "takes PKCS#1", leaf: rsaPair, key: block("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(rsa2048))},
-		{name: "takes Ed25519", leaf: edPair, key: edPair.keyPEM(t)},
+		{name: "takes Ed25519, and tells who does not", leaf: edPair, key: edPair.keyPEM(t), want: []string{"info RSAOnlyClients"}},
 		{name: "warns of a second key", leaf: p.leaf, key: concat(p.leaf.keyPEM(t), rsaPair.keyPEM(t)), want: []string{"warning KeyUnreadable"}},
 		{name: "refuses the key of another certificate", leaf: p.leaf, key: rsaPair.keyPEM(t), want: []string{"error KeyMismatch"}},
 		{name: "refuses the CA's key", leaf: p.leaf, key: p.inter.keyPEM(t), want: []string{"error KeyIsCAKey"}},

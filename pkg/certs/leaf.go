@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"crypto/ed25519"
 	"crypto/x509"
 	"encoding/asn1"
 	"fmt"
@@ -14,6 +15,7 @@ func (r *run) certificate() {
 	r.found.addAll(r.checkCAKey())
 	for _, check := range []func(numbered) []Finding{
 		checkWeakKey,
+		checkKeyType,
 		r.checkWeakSignature,
 		checkLeafIsCA,
 		checkServerAuth,
@@ -23,6 +25,16 @@ func (r *run) certificate() {
 		r.found.addAll(check(leaf))
 	}
 	r.found.addAll(checkDates(leaf.Certificate, r.Now, r.ServerTime, r.Skew))
+}
+
+// checkKeyType tells of a key that many clients do not know. Of ECDSA it says nothing: only clients that know RSA alone, which
+// are rare by now, refuse that. The explanation of the code speaks of them.
+func checkKeyType(leaf numbered) []Finding {
+	if _, ok := leaf.PublicKey.(ed25519.PublicKey); !ok {
+		return nil
+	}
+	return []Finding{finding(RSAOnlyClients, "use an ECDSA or RSA key if other clients than kubectl connect",
+		"%s has an Ed25519 key: kubectl and current OpenSSL take that, browsers, Windows and clients that know RSA only do not", leaf.where())}
 }
 
 func oids() (keyUsage, basicConstraints, mustStaple, subjectAltName asn1.ObjectIdentifier) {

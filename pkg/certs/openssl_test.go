@@ -103,7 +103,7 @@ func TestOpenSSLCertificates(t *testing.T) {
 	}{
 		{name: "takes a good one", key: p256, sign: "-sha256"},
 		{name: "takes RSA", key: rsa2048, sign: "-sha384"},
-		{name: "takes Ed25519", key: "-algorithm ED25519", sign: "-sha256"},
+		{name: "takes Ed25519, and tells who does not", key: "-algorithm ED25519", sign: "-sha256", want: []string{"info RSAOnlyClients"}},
 		{name: "takes a SHA-1 root", root: "-sha1", key: p256, sign: "-sha256"},
 		{name: "refuses SHA-1", key: p256, sign: "-sha1", want: []string{"error WeakSignature"}, message: "SHA1"},
 		{name: "refuses MD5", key: rsa2048, sign: "-md5", want: []string{"error WeakSignature"}, message: "MD5"},
