@@ -198,6 +198,18 @@ func oddName(names []byte) string {
 	return ""
 }
 
+// subjectMail returns the e-mail addresses in a certificate's subject.
+func subjectMail(cert *x509.Certificate) []string {
+	emailAddress := asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 1}
+	var addresses []string
+	for _, attribute := range cert.Subject.Names {
+		if address, ok := attribute.Value.(string); ok && attribute.Type.Equal(emailAddress) {
+			addresses = append(addresses, address)
+		}
+	}
+	return addresses
+}
+
 // constraintRemarks is about name constraints that Go applies to less than others do.
 func constraintRemarks(ca, leaf *x509.Certificate) []remark {
 	critical, value, ok := extension(ca, asn1.ObjectIdentifier{2, 5, 29, 30})
@@ -226,6 +238,16 @@ func constraintRemarks(ca, leaf *x509.Certificate) []remark {
 	if !critical && slices.ContainsFunc(subtrees, func(s subtree) bool { return !slices.Contains(known, s.Base.Tag) }) { // critical ones Go refuses
 		found = append(found, remark{"has name constraints for something else than DNS names, IP addresses, e-mail addresses and URIs: Go does not look at them, " +
 			"but OpenSSL and GnuTLS refuse what they do not permit", "try it with these programs; if they refuse, have the certificate issued by another CA"})
+	}
+	for _, address := range subjectMail(leaf) {
+		within := func(constraint string) bool { return mailWithin(address, constraint) }
+		if ca != leaf && (slices.ContainsFunc(ca.ExcludedEmailAddresses, within) ||
+			len(ca.PermittedEmailAddresses) > 0 && !slices.ContainsFunc(ca.PermittedEmailAddresses, within)) {
+			found = append(found, remark{
+				fmt.Sprintf("may not issue for %s, the e-mail address in the subject of the serving certificate: OpenSSL and GnuTLS apply name constraints to that, too", quote(address)),
+				"have the certificate issued without an e-mail address in its subject",
+			})
+		}
 	}
 	within := func(domain string) bool { return inDomain(leaf.Subject.CommonName, domain) }
 	if ca != leaf && len(leaf.DNSNames) == 0 && leaf.Subject.CommonName != "" && (slices.ContainsFunc(ca.ExcludedDNSDomains, within) ||

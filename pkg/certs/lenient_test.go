@@ -108,6 +108,16 @@ func TestLenient(t *testing.T) {
 	named := func(name string) change {
 		return func(c *x509.Certificate) { c.Subject = pkix.Name{CommonName: name} }
 	}
+	mailOf := func(domains ...string) change {
+		return func(c *x509.Certificate) { c.PermittedEmailAddresses = domains }
+	}
+	subjectMailOf := func(address string) change {
+		return func(c *x509.Certificate) {
+			c.Subject.ExtraNames = []pkix.AttributeTypeAndValue{{
+				Type: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 1}, Value: asn1.RawValue{Tag: asn1.TagIA5String, Bytes: []byte(address)},
+			}}
+		}
+	}
 	noIDs := func(c *x509.Certificate) { c.SubjectKeyId = []byte{} }
 	// through makes an Input with a leaf that an intermediate with the change has issued.
 	through := func(ca change, leaf ...change) Input {
@@ -179,6 +189,8 @@ func TestLenient(t *testing.T) {
 		{name: "takes a common name that is permitted", in: addresses(through(within("example.com"), named(testName), sans("203.0.113.7"))), message: "nothing forbids them"},
 		{name: "warns of a common name that is not permitted", in: addresses(through(within("example.com"), sans("203.0.113.7"))), message: `may not issue for "proxy", the common name`},
 		{name: "takes a common name beside a DNS name", in: through(within("example.com"), named("proxy.example.org"))},
+		{name: "takes an e-mail address in the subject that is permitted", in: through(mailOf("example.com"), subjectMailOf("a@example.com"))},
+		{name: "warns of an e-mail address in the subject that is not permitted", in: through(mailOf("example.org"), subjectMailOf("a@example.com")), message: `may not issue for "a@example.com", the e-mail address in the subject`},
 		{name: "warns of name constraints with a maximum", in: through(constraining(t, true, append(forDNS, 0x81, 1, 5))), message: "a maximum"},
 		{name: "warns of such name constraints in the serving certificate", in: leafWith(constraining(t, false, forDirectory)), message: "Go does not look at them"},
 		{name: "warns of name constraints for directory names", in: through(constraining(t, false, forDirectory)), message: "Go does not look at them"},
