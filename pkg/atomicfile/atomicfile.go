@@ -1,7 +1,8 @@
-// Package atomicfile replaces files as a whole: whoever reads sees the old content or the new one, never a part.
+// Package atomicfile replaces files as a whole: a program that reads the file sees the old content or the new content, never a
+// part of either.
 //
-// It exists beside google/renameio because that library offers nothing on Windows, and files that hold credentials
-// must not keep the permissions of whatever was there before.
+// The library google/renameio does not work on Windows, and keeps the permissions of the old file. A file with credentials
+// must not be readable for others only because the file before it was.
 package atomicfile
 
 import (
@@ -29,8 +30,9 @@ func Write(path string, data []byte) error {
 	return replace(target, data, func(*os.File) error { return nil })
 }
 
-// Update replaces the content of the file at path as Write does, for a file that somebody else has made: it must be there
-// and be a regular one, or a link to one, and keeps its permissions, and its owner where the system has such a thing.
+// Update replaces the content of a file that another program has made, such as a user's kubeconfig. It works as Write does,
+// with two differences: the file must exist and be a regular file, or a link to one; and the file keeps its permissions and,
+// on Unix, its owner.
 func Update(path string, data []byte) error {
 	target, err := resolve(path)
 	if err != nil {
@@ -51,7 +53,7 @@ func Update(path string, data []byte) error {
 	})
 }
 
-// replace writes a new file beside target and gives it that name. prepare gets it when it is still empty.
+// replace writes a new file beside target and then renames it to target. It calls prepare with the new file while that is empty.
 func replace(target string, data []byte, prepare func(*os.File) error) error {
 	temp, err := os.CreateTemp(filepath.Dir(target), "."+filepath.Base(target)+".*.tmp")
 	if err != nil {
@@ -83,7 +85,7 @@ func resolve(path string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		// A link of /proc or /dev/fd names something that need not be a path: the kernel follows it, we must not.
+		// A link in /proc or /dev/fd may lead to something that has no path. Only the kernel can follow such a link.
 		if target, err := os.Stat(path); err == nil && !target.Mode().IsRegular() {
 			return path, nil
 		}

@@ -7,5 +7,5 @@ import (
 	"os"
 )
 
-// keepOwner has nothing to do: a new file belongs to whoever may write into its folder.
+// keepOwner has nothing to do: on this system a new file gets its owner from its folder.
 func keepOwner(*os.File, fs.FileInfo) error { return nil }

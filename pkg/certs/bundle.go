@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// checkBundle judges the members of the CA bundle. What is wrong with one of them warns only: if it is the one that
-// matters, the bundle does not verify, and that is an error of its own.
+// checkBundle checks the members of the CA bundle. A bad member is only a warning here. When the certificate cannot be
+// verified without that member, checkVerifies reports the error.
 func (r *run) checkBundle(v verdict) []Finding {
 	if len(bytes.TrimSpace(r.Bundle)) == 0 {
 		return []Finding{r.bundleEmpty()}
@@ -38,8 +38,8 @@ func (r *run) checkBundle(v verdict) []Finding {
 	return append(found, r.endsEarly(v)...)
 }
 
-// namesake is about two members with one name and different keys. Clients other than Go tell them apart by key identifiers
-// only, and give up when the first that they try is the wrong one.
+// namesake reports two members that have the same name and different keys. Go tries both keys. Other clients tell the two
+// apart by their key identifiers only: without these they try one of them, and give up when it is the wrong one.
 func (r *run) namesake(member, other numbered) Finding {
 	unclear := slices.ContainsFunc(r.chain, func(c numbered) bool {
 		return bytes.Equal(c.RawIssuer, member.RawSubject) && len(c.AuthorityKeyId) == 0 && !selfIssued(c.Certificate)
@@ -100,14 +100,14 @@ func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []
 	return found
 }
 
-// otherwise verifies without one member.
+// otherwise verifies the chain with all members of the bundle except one.
 func (r *run) otherwise(member numbered, at time.Time) verdict {
 	rest := slices.DeleteFunc(slices.Clone(r.bundle), func(m numbered) bool { return m.Equal(member.Certificate) })
 	return r.verifyAt(poolOf(rest), poolOf(r.chain[1:]), at)
 }
 
-// endsEarly names the members that expire before the serving certificate: a warning when no other member verifies it
-// to its end, else a note, as an old root beside its successor is exactly as it should be.
+// endsEarly reports the members that expire before the serving certificate. It is a warning when no other member verifies
+// the certificate until its end. Otherwise it is information: during a change of CA, the old root stands beside the new one.
 func (r *run) endsEarly(v verdict) []Finding {
 	leaf := r.chain[0].Certificate
 	if v.err != nil || r.Now.After(leaf.NotAfter) {
@@ -138,7 +138,7 @@ func (r *run) checkOldClients() []Finding {
 	}
 	members, list := parseBundle(r.Previous.Bundle, r.Limits, "the CA bundle that is advertised now")
 	if len(members) == 0 && len(list) > 0 {
-		return nil // nobody can have verified anything with it
+		return nil // no client can have verified anything with it
 	}
 	old := r.anchorsOf(r.Previous.Bundle, members, "the CA bundle that is advertised now")
 	if old.unknown {

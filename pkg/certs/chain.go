@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// chains judges tls.crt as a chain, the CA bundle, and whether the one verifies the other.
+// chains checks the certificates in tls.crt as a chain, the members of the CA bundle, and that the bundle verifies the chain.
 func (r *run) chains() {
 	r.path = buildPath(r.chain)
 	r.anchor = r.anchors()
@@ -42,7 +42,8 @@ func tooCostly(cert *x509.Certificate) bool {
 	return ok && key.N.BitLen() > maxVerifiableRSA
 }
 
-// signedBy says whether parent's key signed child under parent's name. Whether parent was allowed to is another check.
+// signedBy says whether parent's key signed child, and child names parent as its issuer. It does not say whether parent may
+// issue certificates: intermediateProblems does.
 func signedBy(child, parent *x509.Certificate) bool {
 	if !bytes.Equal(child.RawIssuer, parent.RawSubject) || tooCostly(parent) {
 		return false
@@ -155,7 +156,7 @@ type anchors struct {
 	unknown bool // there is nothing to try with: no system roots on this machine, or an unreadable bundle
 }
 
-// does begins a sentence about the anchors.
+// does returns the anchors' name with "do" or "does", for sentences like "the system roots do not verify it".
 func (a anchors) does() string {
 	if a.system {
 		return a.name + " do"

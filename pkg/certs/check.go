@@ -89,13 +89,13 @@ type Previous struct {
 	Generated bool
 }
 
-// Input is everything that Check judges.
+// Input is everything that Check looks at.
 type Input struct {
 	// CertPEM and KeyPEM are tls.crt and tls.key.
 	CertPEM []byte
 	KeyPEM  []byte
-	// NoKey is true when the private key is not at hand, as for a chain that was seen in a handshake. Nothing is then said
-	// about the key, and no handshake is rehearsed; KeyPEM is not looked at.
+	// NoKey is true when the caller does not have the private key, for example because it has seen the chain in a handshake.
+	// Check then ignores KeyPEM, says nothing about the private key, and rehearses no handshake.
 	NoKey bool
 	// SecretType is the type of the Secret that they come from; empty means: not from a Secret.
 	SecretType string
@@ -107,7 +107,7 @@ type Input struct {
 	Endpoint string
 	// Names is every other name that clients use.
 	Names []Name
-	// Now is the moment to judge for. A zero Now makes Check refuse everything, as nothing was valid then.
+	// Now is the time at which the certificate must be valid. A zero Now makes Check refuse everything.
 	Now time.Time
 	// ServerTime is what the API server's clock reads at Now; zero means: not known.
 	ServerTime time.Time
@@ -179,7 +179,7 @@ func (r Report) filter(keep func(Finding) bool) []Finding {
 	return kept
 }
 
-// Check judges a serving certificate in the way it would be put in front of a cluster: chain, key, names and the CA
+// Check checks a serving certificate in the way it would be put in front of a cluster: chain, key, names and the CA
 // bundle that clients will be given. It reads no clock, opens no connection and never panics; sizes are limited before
 // anything is decoded, and no message holds key material. It may be called on every change of a Secret.
 func Check(in Input) Report {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// checkStrict names what Python 3.13 and later and OpenSSL with -x509_strict refuse, and what every OpenSSL or GnuTLS does. Where several chains verify, the
-// one that they like best counts.
+// checkStrict reports what Python 3.13 and later and OpenSSL with -x509_strict refuse, and what Go accepts while every OpenSSL
+// or GnuTLS refuses it. Where several chains verify, the chain with the fewest problems counts.
 func (r *run) checkStrict(v verdict) []Finding {
 	chains := v.chains
 	if len(chains) == 0 {
@@ -25,7 +25,7 @@ func (r *run) checkStrict(v verdict) []Finding {
 		chains = [][]*x509.Certificate{plain}
 	}
 	if r.anchor.system && v.err == nil {
-		// Who makes the system roots has seen to it that clients take them.
+		// Clients accept the roots of their own system, whatever these lack.
 		chains = slices.Clone(chains)
 		for i, chain := range chains {
 			chains[i] = chain[:max(len(chain)-1, 1)]

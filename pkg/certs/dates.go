@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// checkDates judges when the serving certificate is valid: by the clock of this machine and, where it is known, by the
+// checkDates checks that the serving certificate is valid: by the clock of this machine and, where it is known, by the
 // API server's.
 func checkDates(leaf *x509.Certificate, now, server time.Time, skew time.Duration) []Finding {
 	var list []Finding

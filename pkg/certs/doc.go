@@ -1,8 +1,13 @@
-// Package certs issues certificates and judges the ones that others issued.
+// Package certs issues certificates, checks certificates that others issued, and repairs their files.
 //
-// Issuing: NewCA makes a certificate authority, LoadCA reads one back, and its IssueServing and IssueClient methods
-// issue certificates. Judging: Check runs the catalogue of checks on a serving certificate, in the way it would be put in front of
-// a cluster, and returns a Report with every finding.
+// Issuing: NewCA makes a certificate authority, and LoadCA reads one back. The methods IssueServing and IssueClient issue
+// certificates.
 //
-// The package needs no cluster and reads no clock: times come in as parameters.
+// Checking: Check runs a catalogue of checks on a serving certificate, together with its key, the names that clients use
+// and the CA bundle that they verify with. It returns a Report with every finding. Timeline tells what Check will find
+// later. Explain describes a code of the catalogue.
+//
+// Repairing: Repair writes a broken file of certificates, or of a private key, again as PEM.
+//
+// The package needs no cluster and reads no clock: times are parameters.
 package certs

@@ -33,7 +33,7 @@ type Expected struct {
 	Now   time.Time
 }
 
-// CheckServed judges what the caller saw at the endpoint's addresses. It returns an EndpointServesOther finding for each
+// CheckServed checks what the caller saw at the endpoint's addresses. It returns an EndpointServesOther finding for each
 // address that does not present the expected certificate in a way that clients can verify, and one when there is no
 // address at all.
 func CheckServed(want Expected, seen []Served) []Finding {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// intermediates judges the CA certificates in tls.crt through which clients will verify.
+// intermediates checks the CA certificates in tls.crt through which clients will verify.
 func (r *run) intermediates(v verdict) {
 	const fix = "get a valid intermediate from the CA, or have the certificate issued by another one"
 	in := related(r.chain)

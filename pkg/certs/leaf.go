@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// certificate judges the serving certificate by itself.
+// certificate checks the serving certificate by itself.
 func (r *run) certificate() {
 	leaf := r.chain[0]
 	r.found.addAll(r.checkCAKey())

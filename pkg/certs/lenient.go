@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// remark is something that Go lets through and OpenSSL or GnuTLS refuse. What continues a sentence that begins with the
-// certificate.
+// remark is a property of a certificate which Go accepts and which makes OpenSSL or GnuTLS refuse it. The text in what
+// follows the certificate's name in a sentence: "is a proxy certificate".
 type remark struct{ what, hint string }
 
 const (

@@ -215,7 +215,7 @@ func (r *repairer) take(der []byte, name, label string) {
 	case strings.HasSuffix(label, "PARAMETERS"):
 		r.did("left out parameters (%s), which are in the key as well", name)
 	case rawSerial(der) != nil && !strings.HasSuffix(label, "KEY"):
-		// It has the form of a certificate, and Go cannot read it. That is not for a repair to judge.
+		// It has the form of a certificate, and Go cannot read it. A repair keeps it as it is.
 		r.certificates = append(r.certificates, foundCertificate{der, nil, name})
 	case label == "" || strings.HasSuffix(label, labelCertificate) || strings.HasSuffix(label, "PRIVATE KEY"):
 		r.lose("%s cannot be read: it is damaged, or neither a certificate nor a private key", name)
