@@ -21,7 +21,8 @@ func TestTrusting(t *testing.T) {
 	result := &Result{Files: []File{
 		file("done", rotated), file("elsewhere"), file("insecure", skipped(kubeconfig.SkipInsecure)),
 		file("half", rotated, skipped(kubeconfig.SkipPlugin)), file("file", skipped(kubeconfig.SkipCAFile)), file("perhaps", skipped(kubeconfig.SkipUncertain)),
-		{Path: "damaged", Outcome: outcomeFailed, Error: "x"}, {Path: "dangling", Outcome: string(kubeconfig.Skipped), Error: "x"},
+		{Path: "damaged", Outcome: outcomeFailed, Error: "x"},
+		{Path: "dangling", Outcome: string(kubeconfig.Skipped), Error: "x"},
 	}}
 	count, without := result.Trusting()
 	if diff := cmp.Diff([]string{"half", "file", "perhaps", "damaged", "dangling"}, without); diff != "" || count != 2 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -241,6 +242,34 @@ func TestRotateKubeconfigs(t *testing.T) {
 	write("old", w.Proxy.URL(), both, "login", "static", "--concierge-endpoint="+w.Proxy.URL(), "--concierge-ca-bundle-data="+base64.StdEncoding.EncodeToString(w.CA.CertPEM()))
 	run().Check(t, 6, `user \"u\"`)
 	write("old", w.Proxy.URL(), both, "login", "static", "--concierge-endpoint", w.Proxy.URL(), "--concierge-ca-bundle-data", base64.StdEncoding.EncodeToString(both))
+
+	// A kubeconfig that cannot be read keeps the rotation from its last step, and so does one that goes to another name of the proxy.
+	damaged := filepath.Join(directory, "damaged")
+	if err := os.WriteFile(damaged, []byte("<<<<<<< HEAD\nclusters: []\nusers: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run().Check(t, 6, "1 of 3 kubeconfigs", damaged, "looks like a kubeconfig, but cannot be read")
+	if err := os.Remove(damaged); err != nil {
+		t.Fatal(err)
+	}
+	at, err := url.Parse(w.Proxy.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	served, err := w.Cluster.Secret(t.Context(), "pinniped-concierge", "proxy-tls")
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain, _ := certs.ParseBundle(served.Data["tls.crt"])
+	w.Cluster.Issuer.Status.ServingCertificate = &configv1alpha1.ServingCertificateStatus{
+		DNSNames: []string{"proxy.example.com"}, SHA256: certs.Fingerprint(chain[0].Raw), Replicas: 1, ServingReplicas: 1,
+	}
+	other := write("other-name", "https://proxy.example.com:"+at.Port(), w.CA.CertPEM())
+	run().Check(t, 6, "1 of 3 kubeconfigs", other, "which does not verify the new certificate")
+	if err := os.Remove(other); err != nil {
+		t.Fatal(err)
+	}
+	w.Cluster.Issuer.Status.ServingCertificate = nil
 	r := run()
 	r.Check(t, 0, "All 2 kubeconfigs")
 	var result Result

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -213,6 +214,29 @@ func TestStatusKubeconfigs(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("not a kubeconfig: {"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	at, err := url.Parse(w.Proxy.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Cluster.Issuer.Status.ServingCertificate = &configv1alpha1.ServingCertificateStatus{DNSNames: []string{"proxy.example.com"}}
+	more := t.TempDir()
+	other := clientcmdapi.NewConfig()
+	other.Clusters["name"] = &clientcmdapi.Cluster{Server: "https://proxy.example.com:" + at.Port(), CertificateAuthorityData: old.CertPEM()}
+	other.Contexts["name"] = &clientcmdapi.Context{Cluster: "name"}
+	if err := clientcmd.WriteToFile(*other, filepath.Join(more, "other-name")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(more, "damaged"), []byte("<<<<<<< HEAD\nclusters: []\nusers: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, one := range statusOf(t, runStatus(t.Context(), w, func(o *Options) { o.Session.Output, o.KubeconfigsFrom = "json", []string{more} })).Kubeconfigs {
+		found[filepath.Base(one.File)] = one.Verdict
+	}
+	if diff := cmp.Diff(map[string]string{"other-name": "broken", "damaged": "not known"}, found); diff != "" {
+		t.Errorf("another name of the proxy, and a file that cannot be read (-want +got):\n%s", diff)
+	}
+
 	r := runStatus(t.Context(), w, func(o *Options) { o.Session.Output, o.KubeconfigsFrom = "json", []string{dir} })
 	r.Check(t, 0)
 	result := statusOf(t, r)
