@@ -59,7 +59,33 @@ func (l *AuditLog) write(next http.Handler, s runtime.NegotiatedSerializer) http
 		return state.longRunning || state.upgrade != ""
 	}
 	// The filters also use panics to answer requests, and those must not be logged as bugs.
-	return filters.WithAudit(recoverPanics(next, s), l.sink, l.policy, streams)
+	return filters.WithAudit(informFirst(recoverPanics(next, s)), l.sink, l.policy, streams)
+}
+
+// informFirst lets informational answers (1xx) go around the audit log, which takes the first status code for that of the answer.
+// Otherwise a client could choose the code in the log by Expect: 100-continue.
+func informFirst(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		next.ServeHTTP(&informalWriter{w, &stateFrom(req.Context()).measured.answer}, req)
+	})
+}
+
+// informalWriter sends informational answers another way than the rest.
+type informalWriter struct {
+	http.ResponseWriter
+	informal http.ResponseWriter // has the same header
+}
+
+// Unwrap lets http.ResponseController find what the wrapped writer can do.
+func (w *informalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *informalWriter) WriteHeader(code int) {
+	if code < http.StatusOK && code != http.StatusSwitchingProtocols {
+		w.informal.WriteHeader(code)
+		return
+	}
+	w.ResponseWriter.WriteHeader(code)
 }
 
 // writeRefused logs requests that could not be authenticated.

@@ -34,9 +34,9 @@ const (
 
 // newAuthenticator tries the credentials that the API server takes, in the API server's order: front proxy, client
 // certificate, bearer token, token in the websocket subprotocol. A request without any credential is anonymous. So a
-// certificate wins over a token.
+// certificate wins over a token. Why a credential is refused goes to the log by refused.
 func newAuthenticator(
-	trusted *trustStore, tokens authenticator.Token, anonymous authenticator.Request, verifications *work, clk clock.PassiveClock,
+	trusted *trustStore, tokens authenticator.Token, anonymous authenticator.Request, verifications *work, refused *sampler, clk clock.PassiveClock,
 ) authenticator.Request {
 	kept := rememberToken{tokens}
 	presented := union.New(
@@ -46,7 +46,23 @@ func newAuthenticator(
 		websocket.NewProtocolAuthenticator(kept),
 	)
 	// A client whose credential is not valid must get 401, and not become anonymous: hence fail on error.
-	return union.NewFailOnError(namedUsers{group.NewAuthenticatedGroupAdder(presented)}, anonymous)
+	return quiet{union.NewFailOnError(namedUsers{group.NewAuthenticatedGroupAdder(presented)}, anonymous), refused}
+}
+
+// quiet logs samples of the reasons why credentials are refused. The filter of the API server would log each of them as an error, and
+// clients without credentials can cause as many as they like.
+type quiet struct {
+	authenticator.Request
+	refused *sampler
+}
+
+func (a quiet) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
+	response, ok, err := a.Request.AuthenticateRequest(req)
+	if err != nil {
+		a.refused.info(klog.FromContext(req.Context()), "reason", bounded(err.Error()))
+		return nil, false, nil //nolint:nilerr // without an error and without a user, the answer is the same
+	}
+	return response, ok, nil
 }
 
 // otherTokens are bearer tokens that the cluster alone does not know. What vouches for them may be away, as the API server may.

@@ -102,15 +102,15 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 	if err != nil {
 		b.Fatal(err)
 	}
-	f := &forwarder{upstream: &upstream{address: address}, token: &staticToken{token: upstreamToken}, serializer: s}
-	f.plain = f.proxy(newBufferPool(bufferSize))
+	f := &forwarder{failed: newSampler(""), upstream: &upstream{address: address}, token: &staticToken{token: upstreamToken}, serializer: s}
+	f.plain = f.proxy(bufferSize)
 	f.plain.Transport = &asUser{token: f.token, passThrough: newTokenPassThrough(&apiVersion{}, tokens), next: answering(body)}
 	c := &chain{
 		serializer:    s,
 		drain:         newDrain(),
 		metrics:       NewMetrics(),
 		trust:         store,
-		authenticator: newAuthenticator(store, tokens, &anonymousAuthenticator{}, turns.certificates, clock.RealClock{}),
+		authenticator: newAuthenticator(store, tokens, &anonymousAuthenticator{}, turns.certificates, newSampler(""), clock.RealClock{}),
 		authorizer: &accessReviewer{
 			post: func(_ context.Context, _, result runtime.Object) error {
 				result.(*authorizationv1.SubjectAccessReview).Status.Allowed = true
@@ -122,7 +122,7 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 			strangers: cache.NewLRUExpireCacheWithClock(maxStrangers, clock.RealClock{}),
 			flights:   reviewFlights[decision]{work: turns.access},
 		},
-		logins: turns.logins, forward: f, clock: clock.RealClock{}, allowTTL: 10 * time.Second,
+		logins: turns.logins, forward: f, clock: clock.RealClock{}, allowTTL: 10 * time.Second, readers: &slowReaders{timeout: writeTimeout},
 	}
 	return c.handler(), &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
 }

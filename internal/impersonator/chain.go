@@ -16,6 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
 )
 
 // chain holds everything that the filters need.
@@ -33,6 +35,8 @@ type chain struct {
 	clock         clock.PassiveClock
 	allowTTL      time.Duration
 	bodyTimeout   time.Duration
+	budget        *budget.Budget
+	readers       *slowReaders
 }
 
 // handler puts the filters together. The last line adds the outermost filter: a request goes through them from the bottom to
@@ -50,6 +54,8 @@ func (c *chain) handler() http.Handler {
 	h = &nestedImpersonation{next: h, authorizer: c.authorizer, serializer: s, clock: c.clock, lifetime: c.allowTTL}
 	// Who asked? For the API server's audit log.
 	h = rememberOriginalUser(h)
+	// Whose share is it? 429 or 503 when that user's is full.
+	h = identify(h, c.budget, s)
 	if c.audit != nil {
 		// Who did what? With the optional audit log only.
 		h, unknown = c.audit.write(h, s), c.audit.writeRefused(unknown)
@@ -67,7 +73,11 @@ func (c *chain) handler() http.Handler {
 	// Ends the wait for a body that does not come.
 	h = boundBody(h, c.bodyTimeout)
 	// Closes connections that open streams only to reset them.
-	h = limitRapidReset(h)
+	h = limitRapidReset(h, c.budget)
+	// Is there room for it? 429 or 503 before anything is done.
+	h = admit(h, c.budget, s)
+	// Ends answers that the client does not read.
+	h = c.readers.bound(h)
 	if c.audit != nil {
 		// A name for the request in both audit logs.
 		h = c.audit.begin(h)

@@ -3,7 +3,6 @@ package impersonator
 import (
 	"context"
 	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 )
@@ -71,15 +70,4 @@ type countedConn struct {
 func (c *countedConn) Close() error {
 	c.once.Do(func() { c.open.Add(-1) })
 	return c.Conn.Close()
-}
-
-// countClients is the ConnState hook of the server.
-func (s *Server) countClients(_ net.Conn, state http.ConnState) {
-	switch state {
-	case http.StateNew:
-		s.clients.Add(1)
-	case http.StateClosed, http.StateHijacked:
-		s.clients.Add(-1)
-	case http.StateActive, http.StateIdle:
-	}
 }

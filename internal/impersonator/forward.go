@@ -16,10 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
 )
 
 const (
-	bufferSize = 8 * frameSize
+	bufferSize = 2 * frameSize
+	// streamBufferSize is that of logs and of programs behind a proxy subresource.
+	streamBufferSize = frameSize
 	// A watch keeps its buffer as long as it is open. There are many watches, and events are small.
 	watchBufferSize = 2 << 10
 )
@@ -29,27 +33,28 @@ type forwarder struct {
 	upstream    *upstream
 	token       TokenSource
 	passThrough *tokenPassThrough
+	budget      *budget.Budget
+	failed      *sampler
 	serializer  runtime.NegotiatedSerializer
 	// One proxy in three kinds, which differ in buffers and flushing only.
 	plain, stream, watch *httputil.ReverseProxy
 }
 
-func newForwarder(up *upstream, token TokenSource, passThrough *tokenPassThrough, s runtime.NegotiatedSerializer) *forwarder {
-	f := &forwarder{upstream: up, token: token, passThrough: passThrough, serializer: s}
-	large := newBufferPool(bufferSize)
-	f.plain, f.stream, f.watch = f.proxy(large), f.proxy(large), f.proxy(newBufferPool(watchBufferSize))
+func newForwarder(up *upstream, token TokenSource, passThrough *tokenPassThrough, b *budget.Budget, failed *sampler, s runtime.NegotiatedSerializer) *forwarder {
+	f := &forwarder{upstream: up, token: token, passThrough: passThrough, budget: b, failed: failed, serializer: s}
+	f.plain, f.stream, f.watch = f.proxy(bufferSize), f.proxy(streamBufferSize), f.proxy(watchBufferSize)
 	// An answer of known length is no stream: it is written when a frame is full, and at its end. ReverseProxy flushes
 	// answers of unknown length at once all the same.
 	f.plain.FlushInterval = 0
 	return f
 }
 
-func (f *forwarder) proxy(buffers httputil.BufferPool) *httputil.ReverseProxy {
+func (f *forwarder) proxy(buffer int) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite:        f.address,
-		Transport:      holdUntilAuthorized{&asUser{token: f.token, passThrough: f.passThrough, next: f.upstream}},
+		Transport:      holdUntilAuthorized{&asUser{token: f.token, passThrough: f.passThrough, next: holdAnswer{f.upstream, f.budget}}},
 		FlushInterval:  -1, // watches stream
-		BufferPool:     buffers,
+		BufferPool:     newBufferPool(buffer),
 		ModifyResponse: f.checkAnswer,
 		ErrorHandler:   f.writeError,
 		ErrorLog:       log.New(io.Discard, "", 0), // a broken stream is the client's to report
@@ -154,7 +159,7 @@ func (f *forwarder) writeError(w http.ResponseWriter, req *http.Request, err err
 		problem, answer := upstreamStatus(req, err)
 		if req.Context().Err() == nil { // the client still waits
 			f.upstream.counts.problem(problem)
-			klog.FromContext(req.Context()).Info("Could not forward a request", "problem", problem.String(), "reason", bounded(err.Error()))
+			f.failed.info(klog.FromContext(req.Context()), "problem", problem.String(), "reason", bounded(err.Error()))
 		}
 		err = answer
 	}

@@ -256,9 +256,11 @@ func TestStreamsAreNeverIdle(t *testing.T) {
 // retune replaces the transports, which may have been used already, by changed ones.
 func retune(u *upstream, change func(*http.Transport)) {
 	u.close()
-	for i := range u.plain {
-		u.plain[i] = u.plain[i].Clone()
-		change(u.plain[i])
+	for _, shared := range [][]*http.Transport{u.plain, u.streams} {
+		for i := range shared {
+			shared[i] = shared[i].Clone()
+			change(shared[i])
+		}
 	}
 	u.upgrade = u.upgrade.Clone()
 	change(u.upgrade)

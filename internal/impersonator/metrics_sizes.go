@@ -12,6 +12,7 @@ type sizes struct {
 	inFlight, clients, connections, dials, problems *prometheus.Desc
 	cacheLookups, cacheEntries, reviews             *prometheus.Desc
 	running, waiting, begun, refused                *prometheus.Desc
+	budget                                          budgetMetrics
 }
 
 func newSizes() sizes {
@@ -19,6 +20,7 @@ func newSizes() sizes {
 		return prometheus.NewDesc("pinniped_proxy_"+name, help, labels, nil)
 	}
 	return sizes{
+		budget:   newBudgetMetrics(),
 		inFlight: desc("requests_in_flight", "What is being served: ordinary requests, and streams (watches, logs, upgraded connections).", "kind"),
 		clients:  desc("client_connections", "Open connections of clients, without those that switched protocols."),
 		connections: desc("upstream_connections", "Open connections to the API server that carry requests: shared ones, and those of one "+
@@ -44,6 +46,7 @@ func (s *sizes) describe(to chan<- *prometheus.Desc) {
 	} {
 		to <- desc
 	}
+	s.budget.describe(to)
 }
 
 func (s *sizes) collect(server *Server, to chan<- prometheus.Metric) {
@@ -54,6 +57,7 @@ func (s *sizes) collect(server *Server, to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value.Load()), labels...)
 	}
 	s.collectWork(server.work, to)
+	s.budget.collect(server, to)
 	serving, streams := server.drain.counts()
 	gauge(s.inFlight, int64(serving-streams), "request")
 	gauge(s.inFlight, int64(streams), "stream")

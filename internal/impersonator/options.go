@@ -56,6 +56,8 @@ type Options struct {
 	// BodyTimeout is how long a client may take to send the body of a request that is not a stream, 60 s by default, as in
 	// the API server.
 	BodyTimeout time.Duration
+	// WriteTimeout is how long a client may take to read 32 KiB of an answer that is not a stream, 30 s by default.
+	WriteTimeout time.Duration
 	// Limits is what clients may hold, budget.Defaults by default.
 	Limits budget.Limits
 	// Work is how much of the work that clients cause goes on at a time.
@@ -121,6 +123,7 @@ func (o Options) complete() (completed, error) {
 		{&o.AllowTTL, 10 * time.Second},
 		{&o.DenyTTL, 500 * time.Millisecond},
 		{&o.BodyTimeout, time.Minute},
+		{&o.WriteTimeout, writeTimeout},
 		{&o.StreamGrace, 5 * time.Second},
 		{&o.DrainTimeout, time.Minute},
 		{&o.ProbeInterval, time.Minute},

@@ -28,10 +28,11 @@ const (
 	maxHeaderBytes    = 1 << 20 // as the API server: names of many groups are long
 	readHeaderTimeout = 32 * time.Second
 	idleTimeout       = 90 * time.Second
-	maxStreams        = 100 // of one HTTP/2 connection at a time, as the API server; clients open another one
+	writeTimeout      = 30 * time.Second // for what fits into the client's buffers, or else a write of 16 or 32 KiB
+	maxStreams        = 100              // of one HTTP/2 connection at a time, as the API server; clients open another one
 	// Most request bodies are smaller; larger ones wait for the API server to take them.
-	bodyWindow     = 256 << 10
-	connectionBody = 1 << 20
+	bodyWindow     = 128 << 10
+	connectionBody = 256 << 10
 	maxFrame       = 16 << 10 // the smallest limit that HTTP/2 allows; a whole frame is in memory before the client is known
 )
 
@@ -49,6 +50,10 @@ type Server struct {
 	tokens    *tokenReviewer
 	budget    *budget.Budget
 	work      allWork
+	open      *clientConnections
+	readers   *slowReaders
+	refused   *sampler // credentials
+	failed    *sampler // requests that could not be forwarded
 
 	phase   atomic.Int32
 	clients atomic.Int64 // connections
@@ -86,7 +91,11 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		upstream:  up,
 		version:   &apiVersion{client: questions.core.RESTClient()},
 		budget:    budget.New(o.Limits, o.Clock.Now),
+		refused:   newSampler("Refused credentials"),
+		failed:    newSampler("Could not forward a request"),
 	}
+	s.open = newClientConnections(s.budget)
+	s.readers = &slowReaders{budget: s.budget, timeout: o.WriteTimeout}
 	s.work = newAllWork(o.Work, s.budget)
 	if err := s.trust.prime(ctx); err != nil {
 		return nil, err
@@ -122,11 +131,13 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		metrics:       o.Metrics,
 		audit:         o.Audit,
 		trust:         store,
-		authenticator: newAuthenticator(store, presented, s.anonymous, s.work.certificates, o.Clock),
+		authenticator: newAuthenticator(store, presented, s.anonymous, s.work.certificates, s.refused, o.Clock),
 		authorizer:    s.access,
 		logins:        s.work.logins,
 		loginGroup:    s.anonymous.loginGroup,
-		forward:       newForwarder(up, o.Token, newTokenPassThrough(s.version, tokens), serializer),
+		forward:       newForwarder(up, o.Token, newTokenPassThrough(s.version, tokens), s.budget, s.failed, serializer),
+		budget:        s.budget,
+		readers:       s.readers,
 		clock:         o.Clock,
 		allowTTL:      o.AllowTTL,
 		bodyTimeout:   o.BodyTimeout,
@@ -187,7 +198,8 @@ func newHTTPServer(handler http.Handler, config *tls.Config, said io.Writer) *ht
 			MaxReadFrameSize:              maxFrame,
 			MaxReceiveBufferPerStream:     bodyWindow,
 			MaxReceiveBufferPerConnection: connectionBody,
-			SendPingTimeout:               pingAfter, // a client that is gone does not keep its watches
+			WriteByteTimeout:              writeTimeout, // of a client that does not even read what is not for one stream
+			SendPingTimeout:               pingAfter,    // a client that is gone does not keep its watches
 			PingTimeout:                   pingWait,
 		},
 	}
@@ -214,8 +226,10 @@ func (s *Server) Run(ctx context.Context) error {
 	defer s.Metrics.running.CompareAndSwap(s, nil)
 	s.http.BaseContext = func(net.Listener) context.Context { return work }
 	failed := make(chan error, 1)
-	go func() { failed <- s.http.ServeTLS(s.Listener, "", "") }()
+	go func() { failed <- s.http.ServeTLS(s.open.listen(s.Listener), "", "") }()
 	logger := klog.FromContext(ctx)
+	defer s.refused.stop(logger)
+	defer s.failed.stop(logger)
 	logger.Info("Served the impersonation proxy", "address", s.Listener.Addr().String())
 	select {
 	case err := <-failed:

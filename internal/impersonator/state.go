@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
 )
 
 // requestState is what the filters tell each other about one request. Only the goroutine that serves the request uses it,
@@ -28,6 +30,11 @@ type requestState struct {
 	// answeredInTime is true when the client was still waiting when the API server's answer began.
 	answeredInTime bool
 
+	// client is to whom the request counts in the budget: at first as the connection, and then as the authenticated user.
+	client budget.Client
+	// held is what the request holds. The first is the request itself.
+	held []*budget.Holding
+
 	// original is the user who made the request, before nested impersonation.
 	original user.Info
 	// nested is true when the client asked to impersonate another user.
@@ -47,6 +54,15 @@ type requestState struct {
 	body *boundedBody
 	// bodyError says why the client's body could not be read to its end. The goroutine of the transport sets it.
 	bodyError atomic.Pointer[clientBodyError]
+}
+
+// hold keeps h until the end of the request.
+func (s *requestState) hold(h *budget.Holding) { s.held = append(s.held, h) }
+
+func (s *requestState) releaseAll() {
+	for _, h := range s.held {
+		h.Release()
+	}
 }
 
 type stateKey struct{}

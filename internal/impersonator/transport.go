@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -34,6 +35,7 @@ const (
 type upstream struct {
 	address *url.URL
 	plain   []*http.Transport
+	streams []*http.Transport // with less memory for each
 	upgrade *http.Transport
 	next    atomic.Uint32
 	counts  upstreamCounts
@@ -66,7 +68,7 @@ func newUpstream(config *rest.Config) (*upstream, error) {
 		proxy = utilnet.NewProxierWithNoProxyCIDR(http.ProxyFromEnvironment)
 	}
 	u := &upstream{address: address}
-	transport := func(open *atomic.Int64, protocols ...string) *http.Transport {
+	transport := func(open *atomic.Int64, window int, protocols ...string) *http.Transport {
 		t := &http.Transport{
 			Proxy:               proxy,
 			DialContext:         u.counts.dialer(dial, open),
@@ -77,40 +79,49 @@ func newUpstream(config *rest.Config) (*upstream, error) {
 			// The client's encoding goes through as it is.
 			DisableCompression: true,
 			Protocols:          new(http.Protocols),
-			HTTP2:              &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingWait, MaxReadFrameSize: readFrameSize},
+			HTTP2: &http.HTTP2Config{
+				SendPingTimeout: pingAfter, PingTimeout: pingWait,
+				MaxReadFrameSize: readFrameSize, MaxReceiveBufferPerStream: window,
+			},
 		}
 		t.TLSClientConfig.NextProtos = protocols
 		t.Protocols.SetHTTP1(true)
 		t.Protocols.SetHTTP2(protocols[0] == "h2")
 		return t
 	}
-	u.upgrade = transport(&u.counts.upgraded, "http/1.1")
+	u.upgrade = transport(&u.counts.upgraded, upstreamWindow, "http/1.1")
 	// The connection of a request to switch protocols is not used again, whatever the answer was.
 	u.upgrade.DisableKeepAlives = true
 	for range min(max(runtime.GOMAXPROCS(0), 2), 8) {
-		u.plain = append(u.plain, transport(&u.counts.shared, "h2", "http/1.1"))
+		u.plain = append(u.plain, transport(&u.counts.shared, upstreamWindow, "h2", "http/1.1"))
+		u.streams = append(u.streams, transport(&u.counts.shared, streamWindow, "h2", "http/1.1"))
 	}
 	return u, nil
 }
 
 // RoundTrip implements http.RoundTripper.
 func (u *upstream) RoundTrip(req *http.Request) (*http.Response, error) {
-	if state := stateFrom(req.Context()); state != nil && state.upgrade != "" {
+	state := stateFrom(req.Context())
+	if state != nil && state.upgrade != "" {
 		return u.upgrade.RoundTrip(req)
 	}
 	if err := makeReplayable(req); err != nil {
 		return nil, err
 	}
-	if state := stateFrom(req.Context()); state != nil && req.GetBody == nil && req.Body != nil && req.Body != http.NoBody {
+	if state != nil && req.GetBody == nil && req.Body != nil && req.Body != http.NoBody {
 		req.Body = &clientBody{ReadCloser: req.Body, state: state}
 	}
-	return u.plain[int(u.next.Add(1))%len(u.plain)].RoundTrip(req)
+	among := u.plain
+	if state != nil && state.longRunning {
+		among = u.streams
+	}
+	return among[int(u.next.Add(1))%len(among)].RoundTrip(req)
 }
 
 // close ends connections that are not in use.
 func (u *upstream) close() {
 	u.upgrade.CloseIdleConnections()
-	for _, t := range u.plain {
+	for _, t := range slices.Concat(u.plain, u.streams) {
 		t.CloseIdleConnections()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -116,7 +117,7 @@ func TestUpstreamTakesNoCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer up.close()
-	for _, transport := range append(up.plain, up.upgrade) {
+	for _, transport := range append(slices.Concat(up.plain, up.streams), up.upgrade) {
 		if c := transport.TLSClientConfig; len(c.Certificates) != 0 || c.GetClientCertificate != nil || c.InsecureSkipVerify {
 			t.Error("want no client certificate")
 		}

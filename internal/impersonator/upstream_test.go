@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -182,7 +183,7 @@ func TestADeadUpstreamIsFoundByPings(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer up.close()
-	for _, transport := range up.plain {
+	for _, transport := range slices.Concat(up.plain, up.streams) {
 		if within := transport.HTTP2.SendPingTimeout + transport.HTTP2.PingTimeout; within <= 0 || within > 45*time.Second {
 			t.Errorf("a dead connection is noticed after %s", within)
 		}

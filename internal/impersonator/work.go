@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"runtime"
 	"sync"
@@ -125,28 +124,21 @@ func (w *work) hold(who asker, first bool) (*budget.Holding, error) {
 // asker is the client for whom work is done.
 type asker struct {
 	client budget.Client
-	conn   *connection // nil for requests that came over none
+	conn   *clientConn // nil for requests that came over none
 }
 
 // askerOf returns for whom work is done: the user who made the request, before nested impersonation, or else the connection that
 // it came on. An anonymous user is no user here.
 func askerOf(ctx context.Context) asker {
 	var who asker
-	if conn, ok := ctx.Value(connectionKey{}).(*connection); ok {
+	if conn := connectionFrom(ctx); conn != nil {
 		who.conn = conn
-		who.client.Address = addressOf(conn.RemoteAddr())
+		who.client.Address = conn.address
 	}
 	if state := stateFrom(ctx); state != nil && state.original != nil && state.original.GetName() != user.Anonymous {
 		who.client.User = state.original.GetName()
 	}
 	return who
-}
-
-func addressOf(remote net.Addr) string {
-	if host, _, err := net.SplitHostPort(remote.String()); err == nil {
-		return host
-	}
-	return remote.String()
 }
 
 // owner is one user over all connections, or one connection of an address. Users and addresses cannot have the same name, as

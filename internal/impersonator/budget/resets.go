@@ -47,6 +47,23 @@ func (b *Budget) Reset(c Client) error {
 	return exceeded
 }
 
+// Resetting is true while c has reset so many streams that new connections of c deserve no trust.
+func (b *Budget) Resetting(c Client) bool {
+	m := &b.resets
+	if m.count.Load() == 0 {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, o := range c.owners() {
+		limit := b.limits[Resets][o.share]
+		if l, known := m.levels[o]; known && limit > 0 && m.current(l, limit, m.now()) >= float64(limit)-1 {
+			return true
+		}
+	}
+	return false
+}
+
 // Served counts a request of c that was not reset.
 func (b *Budget) Served(c Client) {
 	m := &b.resets

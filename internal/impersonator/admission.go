@@ -1,0 +1,192 @@
+package impersonator
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
+)
+
+const (
+	// Headers of ordinary size are not counted one by one: the bounds on requests bound them.
+	smallHeader = 8 << 10
+	// fieldOverhead is about what a header field takes in memory beside its name and its value.
+	fieldOverhead = 112
+)
+
+// admit takes what a request holds from the budget before anything is done for it, and gives it back at the end. The user is not
+// known yet, so it counts as that of the connection.
+func admit(next http.Handler, b *budget.Budget, s runtime.NegotiatedSerializer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		conn := connectionFrom(req.Context())
+		if conn == nil {
+			next.ServeHTTP(w, req)
+			return
+		}
+		state := stateFrom(req.Context())
+		state.client = conn.client()
+		others := conn.serving.Add(1) - 1
+		defer afterAnswer(w, req, func() {
+			state.releaseAll()
+			conn.serving.Add(-1)
+			conn.used.Store(time.Now().UnixNano())
+		})
+		if err := admitRequest(b, conn, state, req, others); err != nil {
+			shed(w, req, s, state, err)
+			return
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+// afterAnswer calls end when the answer has been written, or cannot be written any more. That may be long after the handler
+// returned: in HTTP/2, net/http waits for the client's window even with a small answer, and keeps the request in memory meanwhile.
+// In HTTP/1 a connection has one request at a time, so the bounds on connections are enough.
+func afterAnswer(w http.ResponseWriter, req *http.Request, end func()) {
+	if req.ProtoMajor == 2 {
+		for {
+			//nolint:staticcheck // the request's context ends too early: when the handler returns
+			if stream, ok := w.(http.CloseNotifier); ok {
+				closed := stream.CloseNotify()
+				go func() {
+					<-closed
+					end()
+				}()
+				return
+			}
+			wrapped, ok := w.(interface{ Unwrap() http.ResponseWriter })
+			if !ok {
+				break
+			}
+			w = wrapped.Unwrap()
+		}
+	}
+	end()
+}
+
+func admitRequest(b *budget.Budget, conn *clientConn, state *requestState, req *http.Request, others int64) error {
+	if others > 0 && conn.served.Load() == 0 && b.Resetting(state.client) {
+		return &budget.Exceeded{Resource: budget.Resets, Share: shareOf(state.client)}
+	}
+	request, err := b.Acquire(state.client, budget.Requests, 1)
+	if err != nil {
+		if others > 0 {
+			return err
+		}
+		// Each connection may always have one request, so that those who fill a share do not shut out newcomers. Connections
+		// are bounded.
+		request = b.Force(state.client, budget.Requests, 1)
+	}
+	state.hold(request)
+	if n := weight(req); n > 0 {
+		held, err := b.Acquire(state.client, budget.Bytes, n)
+		if err != nil {
+			return err
+		}
+		state.hold(held)
+	}
+	return nil
+}
+
+func shareOf(c budget.Client) budget.Share {
+	if c.User == "" {
+		return budget.Unauthenticated
+	}
+	return budget.PerUser
+}
+
+// weight is how much memory a large header takes, and the part of a body that may be in memory before it is sent on.
+func weight(req *http.Request) int64 {
+	var header int64
+	for name, values := range req.Header {
+		for _, value := range values {
+			header += int64(len(name) + len(value) + fieldOverhead)
+		}
+	}
+	if header <= smallHeader {
+		header = 0
+	}
+	body := req.ContentLength
+	if body < 0 || body > bodyWindow {
+		body = bodyWindow
+	}
+	return header + body
+}
+
+// identify makes the request, and its connection if it had no user yet, that of the authenticated user. Streams are counted apart
+// from here on.
+func identify(next http.Handler, b *budget.Budget, s runtime.NegotiatedSerializer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		conn, state := connectionFrom(req.Context()), stateFrom(req.Context())
+		if conn == nil {
+			next.ServeHTTP(w, req)
+			return
+		}
+		if err := identifyRequest(b, conn, state, req); err != nil {
+			shed(w, req, s, state, err)
+			return
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+func identifyRequest(b *budget.Budget, conn *clientConn, state *requestState, req *http.Request) error {
+	name := ""
+	if who, ok := request.UserFrom(req.Context()); ok && !isAnonymous(who) {
+		name = who.GetName()
+		if err := conn.identify(name); err != nil {
+			return err
+		}
+	}
+	state.client.User = name
+	if conn.serving.Load() > 1 && conn.served.Load() == 0 && b.Resetting(state.client) {
+		return &budget.Exceeded{Resource: budget.Resets, Share: shareOf(state.client)}
+	}
+	if state.longRunning || state.upgrade != "" {
+		stream, err := b.Acquire(state.client, budget.Streams, 1)
+		if err != nil {
+			return err
+		}
+		state.held[0].Release()
+		state.held[0] = stream
+	}
+	for _, held := range state.held {
+		if err := held.Identify(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isAnonymous(who user.Info) bool {
+	return who.GetName() == user.Anonymous || slices.Contains(who.GetGroups(), user.AllUnauthenticated)
+}
+
+// shed answers a request for which there is no room. A client without a user has to connect again.
+func shed(w http.ResponseWriter, req *http.Request, s runtime.NegotiatedSerializer, state *requestState, err error) {
+	exceeded, _ := errors.AsType[*budget.Exceeded](err)
+	if state.client.User == "" || exceeded != nil && exceeded.Resource == budget.Connections {
+		closeAfterwards(w.Header())
+	}
+	writeStatus(w, req, s, tooMuch(err))
+}
+
+// tooMuch turns an error of the budget into an answer that says when to try again: 429 when the client itself holds too much, and
+// 503 when all clients together do.
+func tooMuch(err error) *apierrors.StatusError {
+	exceeded, ok := errors.AsType[*budget.Exceeded](err)
+	if !ok || exceeded.Share == budget.Total || exceeded.Share == budget.Unauthenticated {
+		return statusUnavailable("the proxy is busy: " + err.Error())
+	}
+	answer := statusError(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, err.Error())
+	answer.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfterSeconds}
+	return answer
+}

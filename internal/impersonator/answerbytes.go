@@ -1,0 +1,57 @@
+package impersonator
+
+import (
+	"net/http"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
+)
+
+const (
+	// upstreamWindow is how much of an answer the API server may send before the client has read it, and streamWindow that of
+	// a stream. Go's own default is 4 MiB.
+	upstreamWindow = 256 << 10
+	streamWindow   = 32 << 10
+	// streamBytes is how much a stream holds that is not read: its window and its buffer.
+	streamBytes = streamWindow + streamBufferSize
+	// upgradedBytes is how much an upgraded connection holds: the buffers of both directions.
+	upgradedBytes = 2 * (32 << 10)
+)
+
+// holdAnswer takes the memory that an answer may need from the budget before anything is done with it. Streams hold next to nothing
+// as long as they are read, and are counted when they are not (slowReaders).
+type holdAnswer struct {
+	next   http.RoundTripper
+	budget *budget.Budget
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t holdAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := t.next.RoundTrip(req)
+	state := stateFrom(req.Context())
+	if err != nil || t.budget == nil || state == nil {
+		return res, err
+	}
+	n := answerBytes(res, state)
+	if n == 0 {
+		return res, nil
+	}
+	held, err := t.budget.Acquire(state.client, budget.Bytes, n)
+	if err != nil {
+		_ = res.Body.Close()
+		return nil, tooMuch(err)
+	}
+	state.hold(held)
+	return res, nil
+}
+
+func answerBytes(res *http.Response, state *requestState) int64 {
+	switch {
+	case res.StatusCode == http.StatusSwitchingProtocols:
+		return upgradedBytes
+	case state.longRunning || res.Body == nil || res.Body == http.NoBody:
+		return 0
+	case res.ContentLength >= 0:
+		return min(res.ContentLength, upstreamWindow) + bufferSize
+	}
+	return upstreamWindow + bufferSize
+}

@@ -1,0 +1,234 @@
+package impersonator
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
+)
+
+// idleBeforeEviction is how long a user's connection must have been idle before it may make room for a newcomer.
+const idleBeforeEviction = time.Second
+
+// clientConnections knows all connections of clients, and to whom they count.
+//
+// When there are too many, one of them is closed to make room for the newcomer. The first to go are connections without a user.
+// So an attacker without credentials replaces the attacker's own connections, and an honest client has as long as it takes to
+// replace all of them until it needs to have authenticated.
+type clientConnections struct {
+	budget  *budget.Budget
+	evicted atomic.Int64
+
+	mu   sync.Mutex
+	open map[*clientConn]struct{}
+}
+
+func newClientConnections(b *budget.Budget) *clientConnections {
+	return &clientConnections{budget: b, open: map[*clientConn]struct{}{}}
+}
+
+// clientConn is the connection of one client, below TLS.
+type clientConn struct {
+	net.Conn
+	all      *clientConnections
+	address  string
+	accepted time.Time
+	holding  *budget.Holding
+	closing  sync.Once
+
+	user    atomic.Pointer[string] // who authenticated first on it; nil as long as there is none
+	serving atomic.Int64           // requests that are being served
+	used    atomic.Int64           // when the last of them ended, in Unix nanoseconds
+	served  atomic.Int64           // requests that the client did not reset
+	resets  atomic.Int64           // streams that the client reset before their answer began
+}
+
+// Close implements net.Conn.
+func (c *clientConn) Close() error {
+	c.closing.Do(func() {
+		c.all.forget(c)
+		c.holding.Release()
+	})
+	return c.Conn.Close()
+}
+
+// abort closes the connection without saying anything, and drops what it has not sent.
+func (c *clientConn) abort() {
+	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = c.Close()
+}
+
+// client returns to whom the connection, and a request on it that is not authenticated yet, counts.
+func (c *clientConn) client() budget.Client {
+	client := budget.Client{Address: c.address}
+	if user := c.user.Load(); user != nil {
+		client.User = *user
+	}
+	return client
+}
+
+// identify makes the connection that of its first user. Behind an authenticating proxy, later users may be others.
+func (c *clientConn) identify(user string) error {
+	if c.user.Load() != nil {
+		return nil
+	}
+	if err := c.holding.Identify(user); err != nil {
+		return err
+	}
+	c.user.CompareAndSwap(nil, &user)
+	return nil
+}
+
+// listen returns a listener that only accepts connections for which there is room.
+func (all *clientConnections) listen(listener net.Listener) net.Listener {
+	return &clientListener{Listener: listener, all: all}
+}
+
+type clientListener struct {
+	net.Listener
+	all *clientConnections
+}
+
+// Accept implements net.Listener. A connection for which there is no room is closed before the TLS handshake: an answer in HTTP
+// would cost the handshake.
+func (l *clientListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if one := l.all.admit(conn); one != nil {
+			return one, nil
+		}
+	}
+}
+
+// admit returns the connection, or closes it and returns nil.
+func (all *clientConnections) admit(conn net.Conn) *clientConn {
+	one := &clientConn{Conn: conn, all: all, address: hostOf(conn.RemoteAddr().String()), accepted: time.Now()}
+	one.used.Store(one.accepted.UnixNano())
+	for {
+		holding, err := all.budget.Acquire(budget.Client{Address: one.address}, budget.Connections, 1)
+		if err == nil {
+			one.holding = holding
+			break
+		}
+		exceeded, ok := errors.AsType[*budget.Exceeded](err)
+		victim := all.victim(one.address, ok && exceeded.Share == budget.PerAddress)
+		if victim == nil {
+			one.holding = nil
+			if tcp, ok := conn.(*net.TCPConn); ok {
+				_ = tcp.SetLinger(0)
+			}
+			_ = conn.Close()
+			return nil
+		}
+		all.evicted.Add(1)
+		victim.abort()
+	}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.open[one] = struct{}{}
+	return one
+}
+
+func (all *clientConnections) forget(c *clientConn) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	delete(all.open, c)
+}
+
+// victim returns the connection that has to make room for one from address, nil when all have a better right. With same, it
+// must come from that address.
+func (all *clientConnections) victim(address string, same bool) *clientConn {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	byAddress, byUser := map[string]int{}, map[string]int{}
+	for c := range all.open {
+		if user := c.user.Load(); user != nil {
+			byUser[*user]++
+		} else {
+			byAddress[c.address]++
+		}
+	}
+	idleSince := time.Now().Add(-idleBeforeEviction).UnixNano()
+	var worst *clientConn
+	for c := range all.open {
+		user := c.user.Load()
+		switch {
+		case same && c.address != address:
+		case user != nil && (c.serving.Load() > 0 || c.used.Load() > idleSince):
+		case worst == nil || c.rather(worst, byAddress, byUser):
+			worst = c
+		}
+	}
+	return worst
+}
+
+// rather is true when c has to go before other: connections without a user first, among these the idle ones, then those of the
+// address or user with the most, and then the oldest.
+func (c *clientConn) rather(other *clientConn, byAddress, byUser map[string]int) bool {
+	user, otherUser := c.user.Load(), other.user.Load()
+	if (user == nil) != (otherUser == nil) {
+		return user == nil
+	}
+	if user != nil {
+		if byUser[*user] != byUser[*otherUser] {
+			return byUser[*user] > byUser[*otherUser]
+		}
+		return c.used.Load() < other.used.Load()
+	}
+	if byAddress[c.address] != byAddress[other.address] {
+		return byAddress[c.address] > byAddress[other.address]
+	}
+	if idle, otherIdle := c.serving.Load() == 0, other.serving.Load() == 0; idle != otherIdle {
+		return idle
+	}
+	return c.accepted.Before(other.accepted)
+}
+
+func hostOf(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	return host
+}
+
+type connectionKey struct{}
+
+// withConnection puts the connection into the context of its requests. It is the ConnContext of http.Server.
+func withConnection(ctx context.Context, conn net.Conn) context.Context {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	if one, ok := conn.(*clientConn); ok {
+		return context.WithValue(ctx, connectionKey{}, one)
+	}
+	return ctx
+}
+
+// connectionFrom returns the connection of a request, nil for a request that came over none of ours.
+func connectionFrom(ctx context.Context) *clientConn {
+	c, _ := ctx.Value(connectionKey{}).(*clientConn)
+	return c
+}
+
+// countClients is the ConnState hook of the server.
+func (s *Server) countClients(_ net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		s.clients.Add(1)
+	case http.StateClosed, http.StateHijacked:
+		s.clients.Add(-1)
+	case http.StateActive, http.StateIdle:
+	}
+}

@@ -1,0 +1,530 @@
+package impersonator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"golang.org/x/net/http2"
+	"k8s.io/klog/v2"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
+)
+
+// limit changes one bound of a proxy that is to be started.
+func limit(r budget.Resource, s budget.Share, n int64) prepare {
+	return func(_ *proxy, o *Options) {
+		if o.Limits == (budget.Limits{}) {
+			o.Limits = budget.Defaults()
+		}
+		o.Limits[r][s] = n
+	}
+}
+
+// readNothing makes the API server unable to send anything for a stream.
+func (c *rawHTTP2) readNothing(t *testing.T) {
+	t.Helper()
+	if err := c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pour writes to each answer until it is told to stop, and counts the bytes that went out.
+func pour(sent *atomic.Int64) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		piece := make([]byte, 16<<10)
+		for range 512 { // 8 MiB
+			n, err := w.Write(piece)
+			sent.Add(int64(n))
+			if err != nil {
+				return
+			}
+		}
+	}
+}
+
+// steady waits until a count has not changed for a while, and returns it.
+func steady(t *testing.T, count func() int64) int64 {
+	t.Helper()
+	last, since := count(), time.Now()
+	eventually(t, func() bool {
+		if now := count(); now != last {
+			last, since = now, time.Now()
+		}
+		return time.Since(since) > 500*time.Millisecond
+	})
+	return last
+}
+
+// TestUnreadAnswersAreBounded has a user ask for large answers and read none of them.
+func TestUnreadAnswersAreBounded(t *testing.T) {
+	t.Parallel()
+	const fit = 4
+	p := startProxy(t, limit(budget.Bytes, budget.PerUser, fit*(upstreamWindow+bufferSize)))
+	var sent atomic.Int64
+	p.api.set(func() { p.api.serve = pour(&sent) })
+	mallory := clientCertificate(t, p.signerCA, "mallory")
+	const each, connections = 20, 2
+	for range connections {
+		c := p.rawHTTP2(t, mallory)
+		c.readNothing(t)
+		for i := range uint32(each) {
+			c.request(t, 2*i+1, false, false, pseudo("GET", "/openapi/v2")...)
+		}
+	}
+	eventually(t, func() bool { return p.budget.Refused(budget.Bytes, budget.PerUser) >= each*connections-fit })
+	// What the API server wrote before it was stopped is what the proxy has in memory, or the system on the way.
+	const onTheWay = 128 << 10
+	if got := steady(t, sent.Load); got > each*connections*(upstreamWindow+onTheWay) {
+		t.Errorf("want at most %d bytes of each answer taken from the API server, got %d of all", upstreamWindow, got)
+	}
+	if got := p.budget.HeldByUser(budget.Bytes, "mallory"); got > fit*(upstreamWindow+bufferSize) {
+		t.Errorf("want the user's share kept, got %d bytes", got)
+	}
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }
+	})
+	if got := p.get(t, p.as(t, "jane"), "/openapi/v2", nil); got.Code != http.StatusOK {
+		t.Errorf("want another user served, got %d: %s", got.Code, got.Body)
+	}
+}
+
+// TestAnswersThatAreNotReadEnd checks that an answer has a deadline, small or large, known client or not.
+func TestAnswersThatAreNotReadEnd(t *testing.T) {
+	t.Parallel()
+	quick := func(_ *proxy, o *Options) { o.WriteTimeout = 300 * time.Millisecond }
+	for name, test := range map[string]struct {
+		user string
+		path string
+	}{
+		"a large answer": {user: "mallory", path: "/large"},
+		"a small answer": {user: "mallory", path: "/small"},
+		"a refusal of a client without a credential": {path: "/small"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newProxy(t)
+			p.api.anonymous = func(string) int { return http.StatusUnauthorized }
+			p.start(t, quick)
+			var sent atomic.Int64
+			p.api.set(func() {
+				p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+					if req.URL.Path == "/large" {
+						pour(&sent)(w, req)
+						return
+					}
+					_, _ = io.WriteString(w, "a few words")
+				}
+			})
+			c := p.rawHTTP2(t, nil)
+			if test.user != "" {
+				_ = c.conn.Close()
+				c = p.rawHTTP2(t, clientCertificate(t, p.signerCA, test.user))
+			}
+			c.readNothing(t)
+			c.request(t, 1, false, false, pseudo("GET", test.path)...)
+			if got := c.answer(t, 1); got == 0 {
+				t.Fatal("want the head of an answer")
+			}
+			if p.budget.Held(budget.Requests) == 0 {
+				t.Error("want the request counted until its answer is written")
+			}
+			for ended := false; !ended; {
+				frame, err := c.ReadFrame()
+				if err != nil {
+					t.Fatalf("want the stream reset, got %v", err)
+				}
+				_, ended = frame.(*http2.RSTStreamFrame)
+			}
+			eventually(t, func() bool { return p.budget.Held(budget.Requests) == 0 && p.budget.Held(budget.Bytes) == 0 })
+		})
+	}
+	t.Run("HTTP/1", func(t *testing.T) {
+		t.Parallel()
+		p := startProxy(t, quick)
+		var sent atomic.Int64
+		p.api.set(func() { p.api.serve = pour(&sent) })
+		conn := p.raw(t, clientCertificate(t, p.signerCA, "mallory"), "")
+		_ = conn.NetConn().(*net.TCPConn).SetReadBuffer(8 << 10)
+		for range 3 { // one after the other, more than the system holds
+			if _, err := io.WriteString(conn, "GET /large HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, func() bool { return p.readers.ended.Load() > 0 })
+		eventually(t, func() bool { serving, _ := p.drain.counts(); return serving == 0 })
+	})
+	t.Run("a pause between two requests is none in an answer", func(t *testing.T) {
+		t.Parallel()
+		p := startProxy(t, quick)
+		conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"), "")
+		answers := readerOf(conn)
+		for range 3 {
+			if _, err := io.WriteString(conn, "GET /a HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			res, err := http.ReadResponse(answers, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadAll(res.Body); err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			time.Sleep(400 * time.Millisecond)
+		}
+	})
+}
+
+// TestStreamsThatAreNotReadAreBounded opens watches and reads none of them. A few may wait as long as they like.
+func TestStreamsThatAreNotReadAreBounded(t *testing.T) {
+	t.Parallel()
+	const fit, watches = 3, 10
+	p := startProxy(t, limit(budget.Bytes, budget.PerUser, fit*streamBytes))
+	var sent atomic.Int64
+	p.api.set(func() { p.api.serve = pour(&sent) })
+	c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "mallory"))
+	c.readNothing(t)
+	for i := range uint32(watches) {
+		c.request(t, 2*i+1, false, false, pseudo("GET", "/api/v1/pods?watch=1")...)
+	}
+	eventually(t, func() bool { return p.readers.ended.Load() == watches-fit })
+	if got := p.budget.HeldByUser(budget.Bytes, "mallory"); got != fit*streamBytes {
+		t.Errorf("want %d bytes counted, got %d", fit*streamBytes, got)
+	}
+	if got := steady(t, sent.Load); got > watches*(streamWindow+64<<10) {
+		t.Errorf("want at most %d bytes of each watch taken from the API server, got %d of all", streamWindow, got)
+	}
+	if _, streams := p.drain.counts(); streams != fit {
+		t.Errorf("want %d streams left, got %d", fit, streams)
+	}
+	if got := p.budget.HeldByUser(budget.Streams, "mallory"); got != fit {
+		t.Errorf("want %d streams counted, got %d", fit, got)
+	}
+}
+
+// TestRequestsInFlightAreBounded fills a share of requests or streams. What does not fit is refused at once, and others do not notice.
+func TestRequestsInFlightAreBounded(t *testing.T) {
+	t.Parallel()
+	const fit, asked = 3, 10
+	for name, test := range map[string]struct {
+		change prepare
+		who    string
+		path   string
+		want   int
+	}{
+		"requests of a user":       {limit(budget.Requests, budget.PerUser, fit), "mallory", "/api/v1/pods/slow", http.StatusTooManyRequests},
+		"watches of a user":        {limit(budget.Streams, budget.PerUser, fit), "mallory", "/api/v1/pods?watch=1&slow", http.StatusTooManyRequests},
+		"requests without a user":  {limit(budget.Requests, budget.Unauthenticated, fit), "", "/api/v1/pods/slow", http.StatusServiceUnavailable},
+		"watches without a user":   {limit(budget.Streams, budget.Unauthenticated, fit), "", "/api/v1/pods?watch=1&slow", http.StatusServiceUnavailable},
+		"requests of one address":  {limit(budget.Requests, budget.PerAddress, fit), "mallory", "/api/v1/pods/slow", http.StatusTooManyRequests},
+		"requests of all together": {limit(budget.Requests, budget.Total, fit), "mallory", "/api/v1/pods/slow", http.StatusServiceUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t, test.change)
+			release := make(chan struct{})
+			var inFlight atomic.Int64
+			p.api.set(func() {
+				p.api.serve = func(_ http.ResponseWriter, req *http.Request) {
+					if strings.Contains(req.RequestURI, "slow") {
+						inFlight.Add(1)
+						select {
+						case <-release:
+						case <-req.Context().Done():
+						}
+					}
+				}
+			})
+			client := p.client(t, nil)
+			if test.who != "" {
+				client = p.as(t, test.who)
+				p.get(t, client, "/api/v1/nodes", nil) // the connection has a user from here on
+			}
+			codes := make(chan answer, asked)
+			var group sync.WaitGroup
+			for range asked {
+				group.Go(func() { codes <- p.get(t, client, test.path, nil) })
+			}
+			for range asked - fit {
+				got := <-codes
+				if got.Code != test.want || got.Header.Get("Retry-After") == "" {
+					t.Errorf("want %d with Retry-After, got %d: %s", test.want, got.Code, got.Body)
+				}
+			}
+			eventually(t, func() bool { return inFlight.Load() == fit })
+			if got := p.get(t, p.as(t, "jane"), "/api/v1/nodes", nil); got.Code != http.StatusOK {
+				t.Errorf("want a newcomer served, got %d: %s", got.Code, got.Body)
+			}
+			close(release)
+			group.Wait()
+			eventually(t, func() bool {
+				return p.budget.Held(budget.Requests) == 0 && p.budget.Held(budget.Streams) == 0 && p.budget.Held(budget.Bytes) == 0
+			})
+		})
+	}
+}
+
+// TestConnectionsAreBounded opens more connections than there is room for. Those without a user go first, the oldest before all.
+func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	t.Run("without a user", func(t *testing.T) {
+		t.Parallel()
+		const fit, opened = 5, 30
+		p := startProxy(t, limit(budget.Connections, budget.Unauthenticated, fit))
+		jane := p.as(t, "jane")
+		p.get(t, jane, "/api/v1/nodes", nil)
+		for range opened {
+			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+		}
+		eventually(t, func() bool { return p.open.evicted.Load() >= opened-fit })
+		if got := p.budget.HeldUnauthenticated(budget.Connections); got > fit {
+			t.Errorf("want at most %d, got %d", fit, got)
+		}
+		for _, client := range []*http.Client{jane, p.as(t, "joe")} {
+			if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != http.StatusOK {
+				t.Errorf("want users served, old and new, got %d", got.Code)
+			}
+		}
+		if got := p.budget.HeldByUser(budget.Connections, "jane"); got != 1 {
+			t.Errorf("want the user's connection left alone, got %d", got)
+		}
+	})
+	t.Run("of a user", func(t *testing.T) {
+		t.Parallel()
+		const fit = 3
+		p := startProxy(t, limit(budget.Connections, budget.PerUser, fit))
+		certificate := clientCertificate(t, p.signerCA, "mallory")
+		var codes []int
+		for range fit + 2 {
+			codes = append(codes, p.get(t, p.client(t, certificate), "/api/v1/nodes", nil).Code)
+		}
+		if want := []int{200, 200, 200, 429, 429}; !slices.Equal(codes, want) {
+			t.Errorf("want %d, got %d", want, codes)
+		}
+		if got := p.get(t, p.as(t, "jane"), "/api/v1/nodes", nil); got.Code != http.StatusOK {
+			t.Errorf("want others served, got %d", got.Code)
+		}
+		eventually(t, func() bool { return p.budget.Held(budget.Connections) == fit+1 })
+	})
+	t.Run("of all together", func(t *testing.T) {
+		t.Parallel()
+		const fit = 3
+		p := startProxy(t, limit(budget.Connections, budget.Total, fit))
+		mallory := clientCertificate(t, p.signerCA, "mallory")
+		for range fit {
+			if got := p.get(t, p.client(t, mallory), "/api/v1/nodes", nil); got.Code != http.StatusOK {
+				t.Fatalf("want 200, got %d", got.Code)
+			}
+		}
+		time.Sleep(idleBeforeEviction + 100*time.Millisecond)
+		if got := p.get(t, p.as(t, "jane"), "/api/v1/nodes", nil); got.Code != http.StatusOK {
+			t.Errorf("want an idle connection to make room, got %d", got.Code)
+		}
+		if got := p.budget.Held(budget.Connections); got > fit {
+			t.Errorf("want at most %d, got %d", fit, got)
+		}
+	})
+}
+
+// TestResetsCountOnAllConnections resets streams, fewer on each connection than would close it.
+func TestResetsCountOnAllConnections(t *testing.T) {
+	t.Parallel()
+	for name, share := range map[string]budget.Share{"a user": budget.PerUser, "no user": budget.Unauthenticated} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const fit = 200
+			p := startProxy(t, limit(budget.Resets, share, fit))
+			var arrived atomic.Int64
+			p.api.set(func() {
+				p.api.serve = func(_ http.ResponseWriter, req *http.Request) {
+					if req.URL.Path == "/slow" {
+						arrived.Add(1)
+						<-req.Context().Done()
+					}
+				}
+			})
+			var certificate = clientCertificate(t, p.signerCA, "mallory")
+			if share == budget.Unauthenticated {
+				certificate = nil
+			}
+			closed := 0
+			for range 10 {
+				c := p.rawHTTP2(t, certificate)
+				var err error
+				for i := uint32(0); err == nil && i < maxResets-10; i++ {
+					err = errors.Join(
+						c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: c.block(t, pseudo("GET", "/slow")...), EndHeaders: true, EndStream: true}),
+						c.WriteRSTStream(2*i+1, http2.ErrCodeCancel))
+				}
+				for deadline := time.Now().Add(2 * time.Second); err == nil; { // what was written may not be read yet
+					_ = c.conn.SetDeadline(deadline)
+					_, err = c.ReadFrame()
+				}
+				if timeout, ok := errors.AsType[net.Error](err); !ok || !timeout.Timeout() {
+					closed++
+				}
+				_ = c.conn.Close()
+			}
+			if closed < 9 {
+				t.Errorf("want all connections closed but the first, got %d of 10", closed)
+			}
+			if p.budget.Refused(budget.Resets, share) == 0 {
+				t.Error("want the resets counted for all connections together")
+			}
+			if got := p.get(t, p.as(t, "jane"), "/api/v1/nodes", nil); got.Code != http.StatusOK {
+				t.Errorf("want others served, got %d: %s", got.Code, got.Body)
+			}
+			eventually(t, func() bool { return p.budget.Held(budget.Requests) <= 1 })
+		})
+	}
+}
+
+// TestHeadersCount sends large headers of many small fields, and does not read the answers that refuse them.
+func TestHeadersCount(t *testing.T) {
+	t.Parallel()
+	const fit = 4 << 20
+	p := newProxy(t)
+	p.api.anonymous = func(string) int { return http.StatusUnauthorized }
+	p.start(t, limit(budget.Bytes, budget.Unauthenticated, fit))
+	fields := pseudo("GET", "/a")
+	for i := range 5000 {
+		fields = append(fields, [2]string{"x" + strconv.Itoa(i%50), "y"})
+	}
+	const connections = 12
+	for range connections {
+		c := p.rawHTTP2(t, nil)
+		c.readNothing(t)
+		block := c.block(t, fields...)
+		first := min(len(block), maxFrame)
+		if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:first], EndHeaders: first == len(block), EndStream: true}); err != nil {
+			t.Fatal(err)
+		}
+		for rest := block[first:]; len(rest) > 0; {
+			n := min(len(rest), maxFrame)
+			if err := c.WriteContinuation(1, n == len(rest), rest[:n]); err != nil {
+				t.Fatal(err)
+			}
+			rest = rest[n:]
+		}
+		_ = c.answer(t, 1)
+	}
+	if got := p.budget.HeldUnauthenticated(budget.Bytes); got > fit || got < fit/2 {
+		t.Errorf("want the headers of answers that are not read counted, up to %d bytes, got %d", fit, got)
+	}
+	if p.budget.Refused(budget.Bytes, budget.Unauthenticated) == 0 {
+		t.Error("want requests refused")
+	}
+	if got := p.get(t, p.as(t, "jane"), "/api/v1/nodes", nil); got.Code != http.StatusOK {
+		t.Errorf("want users served, got %d: %s", got.Code, got.Body)
+	}
+}
+
+// TestAuditLogKnowsNoInformationalStatus has clients try to choose the status code in the audit log.
+func TestAuditLogKnowsNoInformationalStatus(t *testing.T) {
+	t.Parallel()
+	file := &auditFile{}
+	p := startProxy(t, func(_ *proxy, o *Options) { o.Audit = newAuditLog(t, file) })
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+			if req.URL.Path == "/hints" {
+				w.WriteHeader(http.StatusEarlyHints)
+			}
+			w.WriteHeader(http.StatusCreated)
+		}
+	})
+	certificate := clientCertificate(t, p.signerCA, "jane")
+	conn := p.raw(t, certificate, "POST /expected HTTP/1.1\nHost: x\nExpect: 100-continue\nContent-Length: 2\n\n")
+	answers := readerOf(conn)
+	if line, err := answers.ReadString('\n'); err != nil || !strings.Contains(line, "100") {
+		t.Fatalf("want 100, got %q, %v", line, err)
+	}
+	if _, err := io.WriteString(conn, "{}"); err != nil {
+		t.Fatal(err)
+	}
+	p.get(t, p.client(t, certificate), "/hints", nil)
+	for _, one := range file.events(t, 2) {
+		if got := one.ResponseStatus; got == nil || got.Code != http.StatusCreated {
+			t.Errorf("%s: want 201 in the audit log, got %v", one.RequestURI, got)
+		}
+	}
+}
+
+// TestRefusedCredentialsAreSampled presents many bad credentials and counts the lines in the log.
+func TestRefusedCredentialsAreSampled(t *testing.T) {
+	t.Parallel()
+	var lines, summaries atomic.Int64
+	p := newProxy(t)
+	p.context = func(ctx context.Context) context.Context {
+		return klog.NewContext(ctx, funcr.New(func(_, args string) {
+			switch {
+			case strings.Contains(args, "Left out log lines"):
+				summaries.Add(1)
+			case strings.Contains(args, "redential"):
+				lines.Add(1)
+			}
+		}, funcr.Options{}))
+	}
+	p.start(t)
+	const bad = 200
+	stranger := clientCertificate(t, newCA(t, "a stranger's CA"), "mallory")
+	for i := range bad {
+		conn := p.raw(t, stranger, fmt.Sprintf("GET /a/%d HTTP/1.1\nHost: x\nConnection: close\n\n", i))
+		if res, err := http.ReadResponse(readerOf(conn), nil); err != nil || res.StatusCode != http.StatusUnauthorized {
+			t.Fatalf("want 401, got %v, %v", res, err)
+		}
+		_ = conn.Close()
+	}
+	if got := p.refused.total.Load(); got != bad {
+		t.Errorf("want %d counted, got %d", bad, got)
+	}
+	// More than one period may have passed.
+	if got := lines.Load(); got < 1 || got > 8*samplesPerPeriod {
+		t.Errorf("want a few of %d lines, got %d", bad, got)
+	}
+	p.refused.stop(klog.FromContext(p.context(t.Context())))
+	if summaries.Load() == 0 {
+		t.Error("want the number of the others in the log")
+	}
+}
+
+func TestSampler(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var lines []string
+	logger := funcr.New(func(_, args string) {
+		mu.Lock()
+		defer mu.Unlock()
+		lines = append(lines, args)
+	}, funcr.Options{})
+	s := &sampler{message: "Something happened", period: 100 * time.Millisecond}
+	for range 20 {
+		s.info(logger, "key", "value")
+	}
+	eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(lines) == samplesPerPeriod+1 && strings.Contains(lines[samplesPerPeriod], `"count"=15`)
+	})
+	s.info(logger)
+	eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(lines) == samplesPerPeriod+2
+	})
+}
