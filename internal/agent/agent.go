@@ -132,6 +132,10 @@ func (a *agent) run(ctx context.Context) error {
 	credential := a.newSelfCheck(token)
 	defer a.serveMetrics(ctx, proxyMetrics, credential)()
 	allowTTL, denyTTL := a.config.AccessReviews.ttls()
+	limits, err := a.config.Limits.limits()
+	if err != nil {
+		return err
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	proxy := &proxyRunner{
 		life:    ctx,
@@ -147,6 +151,7 @@ func (a *agent) run(ctx context.Context) error {
 			AllowTTL:           allowTTL,
 			DenyTTL:            denyTTL,
 			Work:               impersonator.WorkLimits(a.config.Work),
+			Limits:             limits,
 			Metrics:            proxyMetrics,
 			Audit:              a.audit,
 			BearerTokens:       a.bearer.Beside,

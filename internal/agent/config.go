@@ -33,6 +33,7 @@ type Config struct {
 	Work                                       WorkConfig        `json:"work" mapstructure:"work"`
 	SelfCheckInterval                          string            `json:"selfCheckInterval" mapstructure:"selfCheckInterval"`
 	AccessReviews                              ReviewConfig      `json:"accessReviews" mapstructure:"accessReviews"`
+	Limits                                     LimitsConfig      `json:"limits" mapstructure:"limits"`
 }
 
 // NamesConfig names the objects that the agent reads and makes in its namespace.
@@ -91,7 +92,7 @@ const DefaultAppName = "pinniped-concierge"
 
 // knobs are the keys of the file that have a flag and an environment variable as well: every one that is a single value. A flag
 // wins over the variable, that over the file, that over the default.
-var knobs = []struct{ key, flag, usage, value string }{
+var knobs = append([]knob{
 	{"apiGroupSuffix", "api-group-suffix", "end of the API groups' names", apis.DefaultGroupSuffix},
 	{"aggregatedAPIServerPort", "aggregated-api-server-port", "port of the Concierge APIs, 1024 to 65535", "10250"},
 	{"impersonationProxyServerPort", "impersonation-proxy-server-port", "port of the impersonation proxy, 1024 to 65535", "8444"},
@@ -124,7 +125,9 @@ var knobs = []struct{ key, flag, usage, value string }{
 	{"names.impersonationLastGoodSecret", "name-last-good-secret", "Secret for a copy of the external certificate in service", DefaultAppName + "-impersonation-proxy-last-good-certificate"},
 	{"names.impersonationProxyServiceAccount", "name-impersonation-proxy-service-account", "ServiceAccount that impersonates", DefaultAppName + "-impersonation-proxy"},
 	{"names.leaderElectionLease", "name-leader-election-lease", "Lease by which the leading replica is chosen", DefaultAppName},
-}
+}, limitKnobs()...)
+
+type knob struct{ key, flag, usage, value string }
 
 // ignoredKeys are keys of Pinniped's file for parts that this agent does not have: it runs no pods on control-plane nodes,
 // renews its own certificates by fractions of their life, and always offers the same TLS ciphers.
@@ -292,6 +295,9 @@ func (c *Config) validate() error {
 	}
 	if interval, err := time.ParseDuration(c.SelfCheckInterval); err != nil || interval < time.Second {
 		problems = append(problems, fmt.Errorf("selfCheckInterval is %q: write a duration of a second or more, such as 10m", c.SelfCheckInterval))
+	}
+	if _, err := c.Limits.limits(); err != nil {
+		problems = append(problems, err)
 	}
 	problems = append(problems, c.Metrics.validate()...)
 	problems = append(problems, c.Audit.validate()...)

@@ -12,7 +12,7 @@ import (
 const (
 	// resetWithin: a stream that the client resets sooner than this, and before its answer began, counts as a rapid reset.
 	resetWithin = time.Second
-	// maxResets is how many rapid resets close a connection, when they are more than its other requests.
+	// maxResets is how many rapid resets close a connection when they are more than its other requests.
 	maxResets = 500
 )
 
