@@ -41,12 +41,14 @@ func TestScripts(t *testing.T) {
 		UpdateScripts:       os.Getenv("UPDATE_GOLDEN") != "",
 		Setup:               setUp,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"agent":    agentCommand,
 			"cluster":  clusterCommand,
 			"code":     codeCommand,
 			"mode":     modeCommand,
 			"within":   withinCommand,
 			"envsubst": envsubstCommand,
 			"issuer":   issuerCommand,
+			"timeless": timelessCommand,
 		},
 	})
 }
@@ -253,4 +255,22 @@ func browse() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// timelessCommand writes stdout or stderr without what the clock puts into it, for cmp: timeless stdout FILE. Times of the last
+// hour become NOW, and durations 0s.
+func timelessCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: timeless stdout|stderr FILE")
+	}
+	text := regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`).ReplaceAllStringFunc(ts.ReadFile(args[0]), func(text string) string {
+		at, err := time.Parse(time.RFC3339, text)
+		ts.Check(err)
+		if age := time.Since(at); age < 0 || age > time.Hour {
+			return text
+		}
+		return "NOW"
+	})
+	text = regexp.MustCompile(`after [0-9.]+m?s\b`).ReplaceAllString(text, "after 0s")
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(text), 0o600))
 }

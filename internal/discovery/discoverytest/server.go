@@ -21,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -54,6 +55,8 @@ type Server struct {
 	Users map[string]User
 	// Login, if not nil, says who logs in with a token that is not in Users. Set it before the server is used.
 	Login func(token string) (User, bool)
+	// Changed, when it is set, is called after a request has stored an object, before the client has the answer.
+	Changed func(path string)
 
 	http   *httptest.Server
 	groups apis.Groups
@@ -233,8 +236,22 @@ func pathOf(fields map[string]any) (string, error) {
 	return path + "/" + strings.ToLower(kind) + "s/" + name, nil
 }
 
+// Object returns the object at path; nil when there is none. It must not be changed.
+func (s *Server) Object(path string) map[string]any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.objects[path]
+}
+
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+	s.answer(w, r, body)
+	if s.Changed != nil && r.Method == http.MethodPatch && r.URL.Query().Get("dryRun") == "" {
+		s.Changed(r.URL.Path)
+	}
+}
+
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, body []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r.Method == http.MethodPatch || r.Method == http.MethodDelete {
@@ -251,6 +268,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.exchange(w, body)
 	case r.Method == http.MethodPost && r.URL.Path == "/apis/"+s.groups.Identity.String()+"/whoamirequests":
 		s.whoAmI(w, r)
+	case r.Method == http.MethodPost && r.URL.Path == "/apis/authorization.k8s.io/v1/subjectaccessreviews":
+		s.review(w, body)
 	case r.Header.Get("Authorization") != "Bearer "+Admin:
 		fail(w, http.StatusForbidden, "Forbidden", fmt.Sprintf("forbidden: User %q cannot get path %q", s.identify(r).Name, r.URL.Path), nil)
 	default:
@@ -273,7 +292,7 @@ func (s *Server) object(w http.ResponseWriter, r *http.Request, body []byte) {
 		fail(w, http.StatusForbidden, "Forbidden", fmt.Sprintf("%s is forbidden: User \"jane\" cannot %s resource %q", resource, verb, resource), details)
 	case verb == "list":
 		s.list(w, r.URL.Path+"/")
-	case !exists && (verb != "patch" || resource != "secrets"): // server-side apply makes what is not there
+	case !exists && (verb != "patch" || !slices.Contains(parts, "namespaces")): // server-side apply makes what is not there
 		fail(w, http.StatusNotFound, "NotFound", fmt.Sprintf("%s %q not found", resource, parts[len(parts)-1]), details)
 	case verb == "get":
 		answer(w, http.StatusOK, object)
@@ -297,22 +316,44 @@ func isCollection(parts []string) bool {
 
 func (s *Server) list(w http.ResponseWriter, prefix string) {
 	items := []any{}
+	parts := strings.Split(strings.Trim(prefix, "/"), "/")
+	group, resource := "/"+strings.Join(parts[:len(parts)-1], "/")+"/", parts[len(parts)-1]
 	for _, path := range slices.Sorted(maps.Keys(s.objects)) {
-		if strings.HasPrefix(path, prefix) {
+		inNamespace := strings.HasPrefix(path, group+"namespaces/") && strings.Contains(path, "/"+resource+"/")
+		if strings.HasPrefix(path, prefix) || inNamespace {
 			items = append(items, s.objects[path])
 		}
 	}
-	parts := strings.Split(strings.Trim(prefix, "/"), "/")
 	kinds := map[string]string{
 		"credentialissuers":     "CredentialIssuerList",
 		"webhookauthenticators": "WebhookAuthenticatorList",
 		"jwtauthenticators":     "JWTAuthenticatorList",
 		"secrets":               "PartialObjectMetadataList",
+
+		"tlscertificatedelegations": "TLSCertificateDelegationList",
 	}
 	answer(w, http.StatusOK, map[string]any{
 		"kind": kinds[parts[len(parts)-1]], "apiVersion": strings.Join(parts[1:len(parts)-1], "/"),
 		"metadata": map[string]any{}, "items": items,
 	})
+}
+
+// review answers a SubjectAccessReview about one object: yes when there is a Role for it in its namespace.
+func (s *Server) review(w http.ResponseWriter, body []byte) {
+	var review authorizationv1.SubjectAccessReview
+	if err := json.Unmarshal(body, &review); err != nil || review.Spec.ResourceAttributes == nil {
+		fail(w, http.StatusBadRequest, "BadRequest", "not a SubjectAccessReview about a resource", nil)
+		return
+	}
+	asked := review.Spec.ResourceAttributes
+	for path, object := range s.objects {
+		role, err := json.Marshal(object)
+		of := strings.HasPrefix(path, "/apis/rbac.authorization.k8s.io/v1/namespaces/"+asked.Namespace+"/roles/")
+		if err == nil && of && strings.Contains(string(role), fmt.Sprintf("%q", asked.Name)) {
+			review.Status.Allowed = true
+		}
+	}
+	answer(w, http.StatusCreated, review)
 }
 
 // apply merges the applied fields into the object; in a merge patch, null removes a field. It knows no field managers
@@ -329,8 +370,9 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, object map[string
 		return
 	}
 	merged := merge(object, applied)
-	if parts := strings.Split(r.URL.Path, "/"); object == nil && len(parts) > 4 && parts[3] == "namespaces" { // /api/v1/namespaces/x/...
-		merged = merge(merged, map[string]any{"metadata": map[string]any{"namespace": parts[4]}})
+	parts := strings.Split(r.URL.Path, "/")
+	if at := slices.Index(parts, "namespaces"); object == nil && at > 0 {
+		merged = merge(merged, map[string]any{"metadata": map[string]any{"namespace": parts[at+1]}})
 	}
 	if r.URL.Query().Get("dryRun") == "" {
 		s.objects[r.URL.Path] = merged

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/discovery/discoverytest"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// What the agent of a script reads and writes.
+const (
+	agentNamespace = "pinniped-concierge"
+	issuerName     = "pinniped-concierge-config"
+	issuerPath     = "/apis/config.concierge.pinniped.dev/v1alpha1/credentialissuers/" + issuerName
+	secretsPath    = "/api/v1/namespaces/" + agentNamespace + "/secrets/"
+	servingSecret  = "pinniped-concierge-impersonation-proxy-tls-serving-certificate"
+	caSecret       = "pinniped-concierge-impersonation-proxy-ca-certificate"
+)
+
+// scriptAgent does what a CredentialIssuer says, at once: a proxy on loopback presents the certificate, and the status tells so.
+type scriptAgent struct {
+	server      *discoverytest.Server
+	certificate atomic.Pointer[tls.Certificate]
+	url         string
+	generated   *certs.CA
+	version     int
+}
+
+// agentCommand starts an agent and its proxy. Before it, Secret proxy-tls has a certificate of the Company CA, and next-tls one of the Next
+// CA; company-ca.pem, company-fullchain.pem and company-key.pem are files with the same. In the environment are $PROXY (host and
+// port), and for each of COMPANY, NEXT and GENERATED the CA bundle _CA_DATA, the fingerprints _CA (16 digits), _SHA256 and _SHORT (16 digits),
+// and _FROM and _UNTIL.
+func agentCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: agent")
+	}
+	server, _ := ts.Value(serverKey{}).(*discoverytest.Server)
+	now := time.Now()
+	a := &scriptAgent{server: server}
+	names := certs.SANs{DNSNames: []string{"proxy.example.com"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1).To4()}}
+	issue := func(prefix, commonName, secret string, days int) (*certs.CA, *certs.KeyPair) {
+		ca, err := certs.NewCA(commonName, now, 10*365*24*time.Hour)
+		ts.Check(err)
+		pair, err := ca.IssueServing(names, now, time.Duration(days)*24*time.Hour)
+		ts.Check(err)
+		ts.Check(server.Put(secretOf(secret, pair.CertPEM, pair.KeyPEM, ca.CertPEM())))
+		chain, _ := certs.ParseBundle(pair.CertPEM)
+		ts.Setenv(prefix+"_CA", certs.Fingerprint(ca.Certificate().Raw)[:16])
+		ts.Setenv(prefix+"_CA_DATA", base64.StdEncoding.EncodeToString(ca.CertPEM()))
+		ts.Setenv(prefix+"_SHA256", certs.Fingerprint(chain[0].Raw))
+		ts.Setenv(prefix+"_SHORT", certs.Fingerprint(chain[0].Raw)[:16])
+		ts.Setenv(prefix+"_FROM", chain[0].NotBefore.UTC().Format(time.RFC3339))
+		ts.Setenv(prefix+"_UNTIL", chain[0].NotAfter.UTC().Format(time.RFC3339))
+		return ca, pair
+	}
+	company, pair := issue("COMPANY", "Company CA", "proxy-tls", 90)
+	for name, content := range map[string][]byte{
+		"company-ca.pem": company.CertPEM(), "company-fullchain.pem": pair.CertPEM, "company-key.pem": pair.KeyPEM,
+	} {
+		ts.Check(os.WriteFile(ts.MkAbs(filepath.Base(name)), content, 0o600))
+	}
+	issue("NEXT", "Next CA", "next-tls", 120)
+	a.generated, _ = issue("GENERATED", "Pinniped Impersonation Proxy Serving CA", servingSecret, 365)
+	key, err := a.generated.KeyPEM()
+	ts.Check(err)
+	ts.Check(server.Put(map[string]any{
+		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": caSecret, "namespace": agentNamespace, "resourceVersion": "1"},
+		"data": map[string]any{"ca.crt": a.generated.CertPEM(), "ca.key": key},
+	}))
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Defer(func() { _ = listener.Close() })
+	a.url = "https://" + listener.Addr().String()
+	ts.Setenv("PROXY", listener.Addr().String())
+	issuer := discoverytest.Issuer(apis.DefaultGroupSuffix, issuerName)
+	issuer.Spec.ImpersonationProxy.Service.Type = configv1alpha1.ServiceTypeNone
+	issuer.Spec.ImpersonationProxy.ExternalEndpoint = listener.Addr().String()
+	ts.Check(a.obey(issuer))
+	server.Changed = func(path string) {
+		if path != issuerPath {
+			return
+		}
+		var changed configv1alpha1.CredentialIssuer
+		err := decode(server.Object(path), &changed)
+		if err == nil {
+			err = a.obey(&changed)
+		}
+		if err != nil {
+			panic(err) // the server ends the connection, and the command fails
+		}
+	}
+	go a.serve(listener)
+}
+
+func secretOf(name string, cert, key, ca []byte) map[string]any {
+	return map[string]any{
+		"apiVersion": "v1", "kind": "Secret", "type": corev1.SecretTypeTLS,
+		"metadata": map[string]any{"name": name, "namespace": agentNamespace, "resourceVersion": "1"},
+		"data":     map[string]any{"tls.crt": cert, "tls.key": key, "ca.crt": ca},
+	}
+}
+
+func decode(object map[string]any, into any) error {
+	encoded, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(encoded, into)
+}
+
+// serve presents the certificate in service, and refuses every request.
+func (a *scriptAgent) serve(listener net.Listener) {
+	server := &http.Server{
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }),
+		ReadHeaderTimeout: time.Minute,
+		ErrorLog:          log.New(io.Discard, "", 0), // a client that only looks at the certificate ends the connection
+		TLSConfig: &tls.Config{
+			MinVersion:     tls.VersionTLS12,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return a.certificate.Load(), nil },
+		},
+	}
+	_ = server.ServeTLS(listener, "", "") // until the listener is closed
+}
+
+// obey takes the certificate of the spec into service and reports it.
+func (a *scriptAgent) obey(issuer *configv1alpha1.CredentialIssuer) error {
+	name, source := servingSecret, configv1alpha1.ServingCertificateGenerated
+	block := issuer.Spec.ImpersonationProxy.TLS
+	if block != nil {
+		name = block.SecretName
+		if name != servingSecret {
+			source = configv1alpha1.ServingCertificateSecret
+		}
+	}
+	var secret corev1.Secret
+	if err := decode(a.server.Object(secretsPath+name), &secret); err != nil {
+		return err
+	}
+	certificate, err := tls.X509KeyPair(secret.Data["tls.crt"], secret.Data["tls.key"])
+	if err != nil {
+		return err
+	}
+	a.certificate.Store(&certificate)
+	bundle := secret.Data["ca.crt"]
+	if block != nil && block.CertificateAuthorityData != "" {
+		if bundle, err = base64.StdEncoding.DecodeString(block.CertificateAuthorityData); err != nil {
+			return err
+		}
+	}
+	a.version++
+	issuer.ResourceVersion = strconv.Itoa(a.version)
+	issuer.Status = configv1alpha1.CredentialIssuerStatus{
+		Strategies: []configv1alpha1.CredentialIssuerStrategy{discoverytest.ProxyStrategy(a.url, bundle)},
+		ServingCertificate: &configv1alpha1.ServingCertificateStatus{
+			Source: source, SecretName: name, SHA256: certs.Fingerprint(certificate.Certificate[0]), Replicas: 2, ServingReplicas: 2,
+			NotBefore: metav1.NewTime(certificate.Leaf.NotBefore), NotAfter: metav1.NewTime(certificate.Leaf.NotAfter),
+		},
+		Objects: &configv1alpha1.ObjectNames{
+			Namespace: agentNamespace, GeneratedCertificateSecret: servingSecret, GeneratedCASecret: caSecret,
+			LoadBalancerService:       strings.Replace(caSecret, "ca-certificate", "load-balancer", 1),
+			ClusterIPService:          strings.Replace(caSecret, "ca-certificate", "cluster-ip", 1),
+			LastGoodCertificateSecret: strings.Replace(caSecret, "ca-certificate", "last-good-certificate", 1),
+		},
+	}
+	return a.server.Put(issuer)
+}
