@@ -1,8 +1,8 @@
 // Package iptls implements `pinniped ip-tls`: the serving certificate of the impersonation proxy.
 //
 // The verbs are in folders of their own. What they share is below them: package session talks to the cluster and the
-// endpoint, package plan decides, package rotation is the record of a rotation. Imports go rotate → change → rotation → plan,
-// and from each verb to session, which knows plan.
+// endpoint, package plan decides, package rotation is the record of a rotation. Imports go rotate → change → rotation
+// → plan, and from each verb to session, which knows plan.
 package iptls
 
 import (
@@ -22,8 +22,8 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := factory.Group(&cobra.Command{
 		Use:   "ip-tls",
 		Short: "Look after the certificate in front of the impersonation proxy",
-		Long: `Look after the certificate that the impersonation proxy presents to clients: an administrator's own, from a Secret of
-the agent's namespace, or of another one whose owner permits that.`,
+		Long: `Look after the certificate that the impersonation proxy presents to clients: an administrator's own,
+from a Secret of the agent's namespace, or of another one whose owner permits that.`,
 		Example: `  pinniped ip-tls set --secret proxy-tls --external-endpoint proxy.example.com --ca-bundle ca.pem
   pinniped ip-tls check --timeline`,
 	})

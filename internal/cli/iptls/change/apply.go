@@ -35,19 +35,22 @@ func NewApplyCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply -f PLAN",
 		Short: "Do what a dry run has planned, if nothing has moved since",
-		Long: `Do what a dry run of "ip-tls set", "unset" or "undo" has planned. The dry run's result, with -o yaml or -o json, is the plan: it names the
-CredentialIssuer with its resourceVersion, the Secret with the hash of its certificate, the CA bundle, and the configuration that is
-wanted; it holds no key. So it can be reviewed and merged before it is applied.
+		Long: `Do what a dry run of "ip-tls set", "unset" or "undo" has planned. The dry run's result, with -o yaml or
+-o json, is the plan: it names the CredentialIssuer with its resourceVersion, the Secret with the hash of its
+certificate, the CA bundle, and the configuration that is wanted; it holds no key. So it can be reviewed and merged
+before it is applied.
 
-Nothing is changed when the CredentialIssuer has another resourceVersion than in the plan, or the Secret another certificate: the
-command says what has moved and ends with exit code 3; then plan again. Else everything is checked anew, as time has passed, and the
-command goes on as "ip-tls set" does: it waits until the endpoint presents the certificate, and goes back when that does not happen.
+Nothing is changed when the CredentialIssuer has another resourceVersion than in the plan, or the Secret another
+certificate: the command says what has moved and ends with exit code 3; then plan again. Otherwise all is checked
+anew, as time has passed, and the command goes on as "ip-tls set" does: it waits until the endpoint presents the
+certificate, and goes back when that does not happen.
 
-When the CredentialIssuer is configured like this already, and the Secret is the planned one, the command says "unchanged".
+When the CredentialIssuer is configured like this already, and the Secret is the planned one, the command says
+"unchanged".
 
-Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage (also: not a plan, or of another version), 3 refused (something has
-moved, or by a check), 4 not permitted by the cluster, 5 did not take effect in time, 124 timed out before anything was changed,
-130 interrupted.`,
+Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage (also: not a plan, or of another version), 3 refused
+(something has moved, or by a check), 4 not permitted by the cluster, 5 did not take effect in time, 124 timed out
+before anything was changed, 130 interrupted.`,
 		Example: `  pinniped ip-tls set --secret proxy-tls --dry-run=server --diff -o yaml > plan.yaml
   pinniped ip-tls apply -f plan.yaml
 
@@ -98,13 +101,15 @@ func (o *ApplyOptions) Run(ctx context.Context) error {
 // Name is what records call the command.
 func (o *ApplyOptions) Name() string { return "apply" }
 
-// errMoved marks a refusal because the plan is about something else by now.
+// errMoved marks a refusal because what the plan was made for has changed.
 var errMoved = errors.New("the plan is out of date")
 
-// Evaluate compares what is there with what the plan is about, and judges what is wanted.
+// Evaluate compares what is in the cluster with what the plan was made for, and evaluates the configuration that it
+// wants.
 func (o *ApplyOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error) {
 	if o.request.Namespace != o.planned.Namespace {
-		return nil, ui.Usage(fmt.Errorf("the plan is for an agent in namespace %q, and the agent's namespace is %q", o.planned.Namespace, o.request.Namespace))
+		return nil, ui.Usage(fmt.Errorf("the plan is for an agent in namespace %q, and the agent's namespace is %q",
+			o.planned.Namespace, o.request.Namespace))
 	}
 	issuer, err := o.Session.ReadIssuer(ctx)
 	if err != nil {
@@ -114,10 +119,14 @@ func (o *ApplyOptions) Evaluate(ctx context.Context, first bool) (*Proposal, err
 	if err != nil {
 		return nil, err
 	}
-	p := &Proposal{Snapshot: st, Plan: plan.EvaluateTarget(o.request, st, o.planned.Wanted.In(issuer.Spec.ImpersonationProxy))}
+	p := &Proposal{
+		Snapshot: st,
+		Plan:     plan.EvaluateTarget(o.request, st, o.planned.Wanted.In(issuer.Spec.ImpersonationProxy)),
+	}
 	nameWanted(p.Plan, o.planned.Wanted, issuer)
 	if first {
-		o.Session.Progress.Done("Read the plan of \"ip-tls %s\" of %s", o.planned.Command, o.planned.At.Format(time.RFC3339))
+		o.Session.Progress.Done("Read the plan of \"ip-tls %s\" of %s", o.planned.Command,
+			o.planned.At.Format(time.RFC3339))
 	}
 	moved := o.planned.moved(st)
 	if already := reflect.DeepEqual(plan.TargetOf(issuer.Spec.ImpersonationProxy), o.planned.Wanted); already {
@@ -129,13 +138,14 @@ func (o *ApplyOptions) Evaluate(ctx context.Context, first bool) (*Proposal, err
 			o.Session.Progress.Fail("%s", one)
 		}
 		err := fmt.Errorf("%w: %s", errMoved, strings.Join(moved, "; "))
-		return p, ui.WithExitCode(ui.WithHint(err, `%splan again: pinniped ip-tls %s ... --dry-run=server -o yaml > plan.yaml`, plan.NothingChanged, o.planned.Command), ui.ExitRefused)
+		return p, ui.WithExitCode(ui.WithHint(err, `%splan again: pinniped ip-tls %s ... --dry-run=server -o yaml `+
+			`> plan.yaml`, plan.NothingChanged, o.planned.Command), ui.ExitRefused)
 	}
 	Say(o.Session.Progress, st, p.Plan)
 	return p, nil
 }
 
-// nameWanted fills in what server-side apply needs to know: which fields the plan names.
+// nameWanted fills in which fields the plan changes, which server-side apply needs to know.
 func nameWanted(p *plan.Plan, wanted plan.Target, issuer *configv1alpha1.CredentialIssuer) {
 	now := plan.TargetOf(issuer.Spec.ImpersonationProxy)
 	if wanted.ExternalEndpoint != now.ExternalEndpoint {
@@ -151,6 +161,10 @@ func (o *ApplyOptions) Apply(ctx context.Context, p *Proposal) (*configv1alpha1.
 	if o.planned.Command != "set" || p.Plan.Wanted.TLS == nil {
 		return Merge(ctx, o.Session.Cluster, p, o.Flags.DryRun)
 	}
-	return o.Session.Cluster.ApplyCredentialIssuer(ctx, p.Snapshot.Issuer.Name, plan.Annotated(plan.ApplyObject(p.Snapshot.Issuer, p.Plan.Wanted, p.Plan.Request), p.Annotations),
-		discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: true, DryRun: o.Flags.DryRun == session.DryRunServer})
+	return o.Session.Cluster.ApplyCredentialIssuer(ctx, p.Snapshot.Issuer.Name,
+		plan.Annotated(plan.ApplyObject(p.Snapshot.Issuer, p.Plan.Wanted, p.Plan.Request), p.Annotations),
+		discovery.ApplyOptions{
+			FieldManager: plan.FieldManager, Force: true,
+			DryRun: o.Flags.DryRun == session.DryRunServer,
+		})
 }

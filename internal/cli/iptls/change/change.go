@@ -42,5 +42,5 @@ type Proposal struct {
 	PutBack func(context.Context) error
 }
 
-// errEvaluateAgain means that what was decided must be decided anew.
+// errEvaluateAgain means that the proposal does not fit this cluster, and that the verb must evaluate again.
 var errEvaluateAgain = errors.New("evaluate again")

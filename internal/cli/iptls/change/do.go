@@ -13,7 +13,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Attempts bounds how often a CredentialIssuer that changes under our hands is evaluated anew.
+// Attempts bounds how often a change is evaluated again because the CredentialIssuer has changed meanwhile.
 const Attempts = 5
 
 // doAndPrint checks, applies, waits and prints.
@@ -84,7 +84,8 @@ func (c *Change) applyChecked(ctx context.Context) (*Proposal, *configv1alpha1.C
 		applied, err := c.Verb.Apply(ctx, p)
 		switch {
 		case err == nil:
-			if c.Flags.DryRun == session.DryRunNone && len(plan.ChangesBetween(*issuer.Spec.ImpersonationProxy, p.Plan.Wanted)) > 0 {
+			if c.Flags.DryRun == session.DryRunNone &&
+				len(plan.ChangesBetween(*issuer.Spec.ImpersonationProxy, p.Plan.Wanted)) > 0 {
 				c.Session.Progress.Done("Changed CredentialIssuer %q", issuer.Name)
 			}
 			return p, applied, nil

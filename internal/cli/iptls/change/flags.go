@@ -20,11 +20,13 @@ type Flags struct {
 // AddFlags adds them to a command, and those of its session.
 func (c *Flags) AddFlags(cmd *cobra.Command, f *factory.Factory, s *session.Session) {
 	flags := cmd.Flags()
-	flags.StringVar(&c.DryRun, "dry-run", session.DryRunNone, `change nothing: "client" only looks and checks, "server" also lets the API server validate`)
+	flags.StringVar(&c.DryRun, "dry-run", session.DryRunNone,
+		`change nothing: "client" only looks and checks, "server" also lets the API server validate`)
 	flags.Lookup("dry-run").NoOptDefVal = session.DryRunClient
 	flags.BoolVar(&c.Diff, "diff", false, "show the fields that change, before and after")
 	flags.BoolVar(&c.Wait, "wait", true, "wait until the endpoint presents the certificate")
-	flags.BoolVar(&c.NoRollback, "no-rollback", false, "leave the new configuration in place when it does not take effect in time")
+	flags.BoolVar(&c.NoRollback, "no-rollback", false, "leave the new configuration in place when it does not take "+
+		"effect in time")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"dry-run": factory.CompleteValues(session.DryRunNone, session.DryRunClient, session.DryRunServer),
 	})

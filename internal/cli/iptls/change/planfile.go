@@ -28,7 +28,8 @@ const (
 // maxPlan bounds the file that is read: two CA bundles, as text and as base64, and what was found.
 const maxPlan = 2 << 20
 
-// Plan is the part of a dry run's result from which `ip-tls apply` does what was planned, and sees whether it still may.
+// Plan is the part of a dry run's result that `ip-tls apply` reads: what is to be done, and the objects for which it
+// was planned.
 type Plan struct {
 	// Command is the command whose dry run it is: "set", "unset" or "undo".
 	Command string    `json:"command"`
@@ -65,7 +66,8 @@ type PlannedSecret struct {
 func newPlan(command string, st *plan.Snapshot, p *plan.Plan) *Plan {
 	planned := &Plan{
 		Command: command, At: st.Now.UTC().Truncate(time.Second), Namespace: p.Request.Namespace,
-		CredentialIssuer: plannedIssuer(st.Issuer), Wanted: plan.TargetOf(&p.Wanted), CABundle: string(p.Bundle), Allow: p.Request.Allow,
+		CredentialIssuer: plannedIssuer(st.Issuer), Wanted: plan.TargetOf(&p.Wanted), CABundle: string(p.Bundle),
+		Allow: p.Request.Allow,
 	}
 	if p.Wanted.TLS != nil && st.Secret != nil {
 		planned.Secret = plannedSecret(st.Secret, p.Report.SHA256)
@@ -75,7 +77,8 @@ func newPlan(command string, st *plan.Snapshot, p *plan.Plan) *Plan {
 
 func plannedIssuer(issuer *configv1alpha1.CredentialIssuer) PlannedObject {
 	return PlannedObject{
-		Name: issuer.Name, UID: string(issuer.UID), ResourceVersion: issuer.ResourceVersion, Generation: issuer.Generation,
+		Name: issuer.Name, UID: string(issuer.UID), ResourceVersion: issuer.ResourceVersion,
+		Generation: issuer.Generation,
 	}
 }
 
@@ -87,7 +90,10 @@ func (p *Plan) wantedSecret() types.NamespacedName {
 
 func plannedSecret(secret *corev1.Secret, fingerprint string) *PlannedSecret {
 	return &PlannedSecret{
-		PlannedObject: PlannedObject{Name: secret.Name, UID: string(secret.UID), ResourceVersion: secret.ResourceVersion},
+		PlannedObject: PlannedObject{
+			Name: secret.Name, UID: string(secret.UID),
+			ResourceVersion: secret.ResourceVersion,
+		},
 		SHA256:        fingerprint,
 		ContentSHA256: contentHash(secret),
 	}
@@ -109,13 +115,15 @@ func (p *Plan) moved(st *plan.Snapshot) []string {
 	then, now := p.CredentialIssuer, plannedIssuer(st.Issuer)
 	switch {
 	case then.UID != now.UID:
-		moved = append(moved, fmt.Sprintf("CredentialIssuer %q is another object: it was deleted and made anew", now.Name))
+		moved = append(moved, fmt.Sprintf("CredentialIssuer %q is another object: it was deleted and made anew",
+			now.Name))
 	case then.ResourceVersion != now.ResourceVersion:
 		what := "its configuration has changed"
 		if then.Generation == now.Generation {
 			what = "only its status or its metadata has changed"
 		}
-		moved = append(moved, fmt.Sprintf("CredentialIssuer %q is at resourceVersion %s, the plan is for %s (%s)", now.Name, now.ResourceVersion, then.ResourceVersion, what))
+		moved = append(moved, fmt.Sprintf("CredentialIssuer %q is at resourceVersion %s, the plan is for %s (%s)",
+			now.Name, now.ResourceVersion, then.ResourceVersion, what))
 	}
 	return append(moved, p.secretMoved(st.Secret)...)
 }
@@ -159,7 +167,8 @@ func readPlan(content []byte, name string) (*Result, error) {
 		return nil, wrong(fmt.Errorf("it is of kind %q, not %q", kind.Kind, planKind), how)
 	}
 	if kind.APIVersion != planAPIVersion {
-		return nil, wrong(fmt.Errorf("it has apiVersion %q, and this program knows %q", kind.APIVersion, planAPIVersion),
+		return nil, wrong(fmt.Errorf("it has apiVersion %q, and this program knows %q", kind.APIVersion,
+			planAPIVersion),
 			"make and apply a plan with the same version of pinniped")
 	}
 	var file Result
@@ -182,9 +191,12 @@ func (r *Result) check(wrong func(error, string) error) error {
 		}
 		return ui.WithExitCode(wrong(fmt.Errorf("%s", reason), "mend the cause and plan again"), ui.ExitRefused)
 	case p.CredentialIssuer.Name == "" || p.CredentialIssuer.ResourceVersion == "" || p.Namespace == "":
-		return wrong(fmt.Errorf("it does not name the CredentialIssuer with its resourceVersion, and the namespace"), again)
-	case p.Wanted.TLS != nil && (p.Secret == nil || p.Secret.Name != p.wantedSecret().Name || p.Secret.ContentSHA256 == ""):
-		return wrong(fmt.Errorf("it does not say what is in Secret %q", p.Wanted.TLS.SecretName), "the Secret must be there when the plan is made; "+again)
+		return wrong(fmt.Errorf("it does not name the CredentialIssuer with its resourceVersion, and the namespace"),
+			again)
+	case p.Wanted.TLS != nil && (p.Secret == nil || p.Secret.Name != p.wantedSecret().Name ||
+		p.Secret.ContentSHA256 == ""):
+		return wrong(fmt.Errorf("it does not say what is in Secret %q", p.Wanted.TLS.SecretName),
+			"the Secret must be there when the plan is made; "+again)
 	}
 	for _, code := range r.Plan.Allow {
 		if err := session.ValidateAllow(string(code)); err != nil {

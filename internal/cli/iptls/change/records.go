@@ -17,7 +17,8 @@ func (c *Change) remember(p *Proposal) error {
 		secret := p.Plan.Request.Secret
 		record.SecretReplaced = secret
 		if c.Flags.DryRun == session.DryRunNone {
-			c.Session.Progress.Warn("what is in Secret %q now is replaced, and not kept: \"pinniped ip-tls undo\" will not bring it back", secret)
+			c.Session.Progress.Warn("what is in Secret %q now is replaced, and not kept: \"pinniped ip-tls undo\" "+
+				"will not bring it back", secret)
 		}
 	}
 	text, fits, err := plan.EncodeRecord(record)
@@ -36,7 +37,9 @@ func (c *Change) remember(p *Proposal) error {
 }
 
 // Merge makes the API server store a proposal by a merge patch, no matter which manager owns the fields until then.
-func Merge(ctx context.Context, cluster session.Cluster, p *Proposal, dryRun string) (*configv1alpha1.CredentialIssuer, error) {
+func Merge(ctx context.Context, cluster session.Cluster, p *Proposal,
+	dryRun string,
+) (*configv1alpha1.CredentialIssuer, error) {
 	issuer := p.Snapshot.Issuer
 	patch, err := plan.MergePatch(issuer, plan.TargetOf(&p.Plan.Wanted), p.Annotations)
 	if err != nil {

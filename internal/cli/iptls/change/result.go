@@ -102,7 +102,8 @@ func (c *Change) print(result *Result) error {
 // WriteDiff shows the fields that change, before and after.
 func WriteDiff(out *strings.Builder, changes []plan.FieldChange) {
 	for _, change := range changes {
-		fmt.Fprintf(out, "- %s: %s\n+ %s: %s\n", change.Field, plan.OrNone(change.From), change.Field, plan.OrNone(change.To))
+		fmt.Fprintf(out, "- %s: %s\n+ %s: %s\n", change.Field, plan.OrNone(change.From), change.Field,
+			plan.OrNone(change.To))
 	}
 }
 
@@ -121,7 +122,11 @@ func (c *Change) text(result *Result) ([]byte, error) {
 	} else if len(result.Changes) > 0 {
 		rows := make([][]string, 0, len(result.Changes))
 		for _, change := range result.Changes {
-			rows = append(rows, []string{strings.TrimPrefix(change.Field, "spec.impersonationProxy."), plan.OrNone(change.From), plan.OrNone(change.To)})
+			rows = append(rows,
+				[]string{
+					strings.TrimPrefix(change.Field, "spec.impersonationProxy."), plan.OrNone(change.From),
+					plan.OrNone(change.To),
+				})
 		}
 		if err := ui.Table(&out, []string{"field", "before", "after"}, rows); err != nil {
 			return nil, err

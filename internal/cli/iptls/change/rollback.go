@@ -13,7 +13,9 @@ import (
 )
 
 // notConverged reports what was seen, and puts the previous configuration back.
-func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv1alpha1.CredentialIssuer, result *Result, seen observation) error {
+func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv1alpha1.CredentialIssuer,
+	result *Result, seen observation,
+) error {
 	c.Session.Progress.Fail("The certificate was not seen at the endpoint within %s", c.Session.Timeout)
 	for _, problem := range seen.problems {
 		c.Session.Progress.Fail("%s", problem)
@@ -46,7 +48,7 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 	return ui.WithExitCode(ui.WithHint(failed, "%s", hint), ui.ExitNotConverged)
 }
 
-// rollBack puts the previous configuration back, unless somebody has changed it again.
+// rollBack puts the previous configuration back, unless it was changed again meanwhile.
 func (c *Change) rollBack(ctx context.Context, p *Proposal, applied *configv1alpha1.CredentialIssuer) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 	defer cancel()
@@ -62,7 +64,8 @@ func (c *Change) rollBack(ctx context.Context, p *Proposal, applied *configv1alp
 		if err != nil {
 			return fmt.Errorf("putting the previous configuration back: %w", err)
 		}
-		_, err = c.Session.Cluster.MergeCredentialIssuer(ctx, current.Name, patch, discovery.ApplyOptions{FieldManager: plan.FieldManager})
+		_, err = c.Session.Cluster.MergeCredentialIssuer(ctx, current.Name, patch,
+			discovery.ApplyOptions{FieldManager: plan.FieldManager})
 		switch {
 		case err == nil:
 			c.Session.Progress.Done("Put the previous configuration back")

@@ -13,7 +13,8 @@ import (
 // Say prints what the checks have found.
 func Say(progress *ui.Progress, st *plan.Snapshot, p *plan.Plan) {
 	if p.Report.Leaf != nil {
-		progress.Info("Certificate for %s, valid until %s, SHA-256 %s", plan.OrNone(strings.Join(slices.Concat(p.Report.DNSNames, p.Report.IPAddresses), ", ")),
+		progress.Info("Certificate for %s, valid until %s, SHA-256 %s",
+			plan.OrNone(strings.Join(slices.Concat(p.Report.DNSNames, p.Report.IPAddresses), ", ")),
 			p.Report.NotAfter.Format(time.RFC3339), p.Report.SHA256)
 	}
 	for _, finding := range p.Report.Findings {
@@ -37,7 +38,8 @@ func Say(progress *ui.Progress, st *plan.Snapshot, p *plan.Plan) {
 			progress.Done("Checked the certificate")
 		}
 		for _, manager := range plan.OtherManagers(st.Issuer, p.Changes) {
-			progress.Warn("%q manages fields that change, too: if it is a tool that applies manifests, change them there as well, or it will put them back", manager)
+			progress.Warn("%q manages fields that change, too: if it is a tool that applies manifests, change them "+
+				"there as well, or it will put them back", manager)
 		}
 	}
 }

@@ -24,7 +24,10 @@ type secretChange struct{ before, after *corev1.Secret }
 
 // intended returns the Secret as it will be. Existing is the one that is there; nil when there is none.
 func (k *keyPair) intended(existing *corev1.Secret, namespace, name string, systemRoots bool) *corev1.Secret {
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Type: corev1.SecretTypeTLS}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Type:       corev1.SecretTypeTLS,
+	}
 	if existing != nil {
 		secret = existing.DeepCopy()
 	}
@@ -42,7 +45,8 @@ func (k *keyPair) intended(existing *corev1.Secret, namespace, name string, syst
 func writtenKeys(before, wanted *corev1.Secret) []string {
 	var keys []string
 	for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, plan.CABundleKey} {
-		if before == nil && len(wanted.Data[key]) > 0 || before != nil && !bytes.Equal(before.Data[key], wanted.Data[key]) {
+		if before == nil && len(wanted.Data[key]) > 0 || before != nil &&
+			!bytes.Equal(before.Data[key], wanted.Data[key]) {
 			keys = append(keys, key)
 		}
 	}
@@ -63,7 +67,11 @@ func changesOfSecret(before, wanted *corev1.Secret) []plan.FieldChange {
 	}
 	var changes []plan.FieldChange
 	for _, key := range writtenKeys(before, wanted) {
-		changes = append(changes, plan.FieldChange{Field: plan.SecretField + wanted.Name + " " + key, From: describe(before, key), To: describe(wanted, key)})
+		changes = append(changes,
+			plan.FieldChange{
+				Field: plan.SecretField + wanted.Name + " " + key, From: describe(before, key),
+				To: describe(wanted, key),
+			})
 	}
 	return changes
 }
@@ -74,7 +82,8 @@ func mayWrite(secret *corev1.Secret, overwrite bool) error {
 		return nil
 	}
 	refuse := func(hint, format string, args ...any) error {
-		text := fmt.Sprintf("Secret %q is not overwritten: ", secret.Namespace+"/"+secret.Name) + fmt.Sprintf(format, args...)
+		text := fmt.Sprintf("Secret %q is not overwritten: ", secret.Namespace+"/"+secret.Name) +
+			fmt.Sprintf(format, args...)
 		return ui.WithExitCode(ui.WithHint(errors.New(text), "%s", hint), ui.ExitRefused)
 	}
 	const another = "write the certificate into another Secret: --secret NAME"
@@ -91,11 +100,14 @@ func mayWrite(secret *corev1.Secret, overwrite bool) error {
 		return nil
 	}
 	if owner := session.IssuedBy(secret); owner != nil {
-		return refuse(another+"; or, if its owner is to lose it, give --overwrite-secret", "%s, which would put its own certificate back", owner)
+		return refuse(another+"; or, if its owner is to lose it, give --overwrite-secret",
+			"%s, which would put its own certificate back", owner)
 	}
 	for _, entry := range secret.ManagedFields {
-		if entry.Operation == metav1.ManagedFieldsOperationApply && entry.Manager != plan.FieldManager && entry.Manager != "kubectl" && ownsData(entry) {
-			return refuse(another+"; or, if nothing applies it any more, give --overwrite-secret", "%q applies it, and would put its own certificate back", entry.Manager)
+		if entry.Operation == metav1.ManagedFieldsOperationApply && entry.Manager != plan.FieldManager &&
+			entry.Manager != "kubectl" && ownsData(entry) {
+			return refuse(another+"; or, if nothing applies it any more, give --overwrite-secret",
+				"%q applies it, and would put its own certificate back", entry.Manager)
 		}
 	}
 	return nil
@@ -111,7 +123,8 @@ func writtenBy(secret *corev1.Secret, manager string) bool {
 }
 
 func ownsData(entry metav1.ManagedFieldsEntry) bool {
-	return plan.EntryOwns(entry, []string{"data", corev1.TLSCertKey}) || plan.EntryOwns(entry, []string{"data", corev1.TLSPrivateKeyKey})
+	return plan.EntryOwns(entry, []string{"data", corev1.TLSCertKey}) ||
+		plan.EntryOwns(entry, []string{"data", corev1.TLSPrivateKeyKey})
 }
 
 // secretFields returns what is applied: the keys with their data, and in a new Secret its type.
@@ -128,7 +141,9 @@ func secretFields(secret *corev1.Secret, keys []string, resourceVersion string) 
 }
 
 // writeSecret writes wanted in place of before, if that is still what is there: else it returns ErrConflict.
-func writeSecret(ctx context.Context, cluster session.Cluster, before, wanted *corev1.Secret, dryRun bool) (*corev1.Secret, error) {
+func writeSecret(ctx context.Context, cluster session.Cluster, before, wanted *corev1.Secret,
+	dryRun bool,
+) (*corev1.Secret, error) {
 	keys := []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey}
 	if before != nil && !bytes.Equal(before.Data[plan.CABundleKey], wanted.Data[plan.CABundleKey]) {
 		keys = append(keys, plan.CABundleKey)

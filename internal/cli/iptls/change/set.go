@@ -40,21 +40,21 @@ func NewSetCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set --secret [NAMESPACE/]NAME",
 		Short: "Put the certificate in a Secret in front of the impersonation proxy",
-		Long: `Put the certificate in a Secret in front of the impersonation proxy. NAME is a Secret of the agent's namespace; one of another
-namespace is NAMESPACE/NAME, and its owner must permit that ("pinniped ip-tls delegate").
+		Long: `Put the certificate in a Secret in front of the impersonation proxy. NAME is a Secret of the agent's
+namespace; one of another namespace is NAMESPACE/NAME, and its owner must permit that ("pinniped ip-tls delegate").
 
 The Secret has the keys tls.crt (the certificate, then its intermediates) and tls.key, and perhaps ca.crt. With
---cert and --key, the certificate in these files is written into the Secret, which is made if there is none. Before anything is
-changed, the certificate is checked: key, dates, names under which clients connect, chain to the CA bundle that clients will be
-given, kubeconfigs handed out so far, and more ("pinniped explain CODE" tells about each). A certificate that does not fit is
-refused, and nothing is changed. --allow lets one kind of error through.
+--cert and --key, the certificate in these files is written into the Secret, which is made if there is none. Before
+anything is changed, the certificate is checked: key, dates, names under which clients connect, chain to the CA bundle
+that clients will be given, kubeconfigs handed out so far, and more ("pinniped explain CODE" tells about each). A
+certificate that does not fit is refused, and nothing is changed. --allow lets one kind of error through.
 
-Clients verify the certificate with the CA bundle of --ca-bundle, with ca.crt of the Secret (--ca-from-secret), or with the roots
-of their system (--system-roots). Without any of these, it stays what it is.
+Clients verify the certificate with the CA bundle of --ca-bundle, with ca.crt of the Secret (--ca-from-secret), or
+with the roots of their system (--system-roots). Without any of these, it stays what it is.
 
-Then the CredentialIssuer is changed (by server-side apply, as field manager "pinniped-cli"), and the command waits until the
-agent reports the CA bundle and every address of the endpoint presents this very certificate. If that does not happen in time,
-the previous configuration is put back, and so is what was in the Secret.
+Then the CredentialIssuer is changed (by server-side apply, as field manager "pinniped-cli"), and the command waits
+until the agent reports the CA bundle and every address of the endpoint presents this very certificate. If that does
+not happen in time, the previous configuration is put back, and so is what was in the Secret.
 
 Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check, 4 not permitted by the cluster,
 5 did not take effect in time, 124 timed out before anything was changed, 130 interrupted.`,
@@ -80,11 +80,15 @@ Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check, 
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.Cert, "cert", "", `file with the certificate, then its intermediates, in PEM, to write into the Secret ("-" for stdin)`)
+	flags.StringVar(&o.Cert, "cert", "", `file with the certificate, then its intermediates, in PEM, to write into `+
+		`the Secret ("-" for stdin)`)
 	flags.StringVar(&o.Key, "key", "", `file with the private key of --cert, in PEM ("-" for stdin)`)
-	flags.BoolVar(&o.OverwriteSecret, "overwrite-secret", false, "with --cert, also overwrite a Secret that cert-manager or another program looks after")
-	o.Certificate.AddFlags(cmd, "Secret with the certificate: NAME in the agent's namespace, or NAMESPACE/NAME (required)",
-		`CA bundle to advertise to clients: a PEM file, or "-" for stdin (default: what the CredentialIssuer has, else ca.crt of the Secret, else none)`)
+	flags.BoolVar(&o.OverwriteSecret, "overwrite-secret", false,
+		"with --cert, also overwrite a Secret that cert-manager or another program looks after")
+	o.Certificate.AddFlags(cmd, "Secret with the certificate: NAME in the agent's namespace, or NAMESPACE/NAME "+
+		"(required)",
+		`CA bundle to advertise to clients: a PEM file, or "-" for stdin (default: what the CredentialIssuer has, `+
+			`else ca.crt of the Secret, else none)`)
 	o.Flags.AddFlags(cmd, f, o.Session)
 	o.Session.CompleteSecrets(cmd, f)
 	return cmd
@@ -101,9 +105,11 @@ func (o *SetOptions) Validate() error {
 	}
 	switch {
 	case o.Cert != "" && o.Key == "":
-		return ui.WithHint(ui.Usage(errors.New("--cert needs --key")), "give the file with the certificate's private key, too: --key key.pem")
+		return ui.WithHint(ui.Usage(errors.New("--cert needs --key")),
+			"give the file with the certificate's private key, too: --key key.pem")
 	case o.Cert == "" && o.Key != "":
-		return ui.WithHint(ui.Usage(errors.New("--key needs --cert")), "give the file with the certificate, too: --cert fullchain.pem")
+		return ui.WithHint(ui.Usage(errors.New("--key needs --cert")),
+			"give the file with the certificate, too: --cert fullchain.pem")
 	case o.Cert == "" && o.OverwriteSecret:
 		return ui.Usage(errors.New("--overwrite-secret needs --cert and --key"))
 	}
@@ -199,10 +205,15 @@ func (o *SetOptions) undoWritten() func(context.Context) error {
 
 // applyIssuer changes the CredentialIssuer by server-side apply.
 func (o *SetOptions) applyIssuer(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error) {
-	applied, err := o.Session.Cluster.ApplyCredentialIssuer(ctx, p.Snapshot.Issuer.Name, plan.Annotated(plan.ApplyObject(p.Snapshot.Issuer, p.Plan.Wanted, o.request), p.Annotations),
-		discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: true, DryRun: o.Flags.DryRun == session.DryRunServer})
+	applied, err := o.Session.Cluster.ApplyCredentialIssuer(ctx, p.Snapshot.Issuer.Name,
+		plan.Annotated(plan.ApplyObject(p.Snapshot.Issuer, p.Plan.Wanted, o.request), p.Annotations),
+		discovery.ApplyOptions{
+			FieldManager: plan.FieldManager, Force: true,
+			DryRun: o.Flags.DryRun == session.DryRunServer,
+		})
 	if err != nil && unknownVerification(err) && !o.request.WithoutVerification {
-		o.Session.Progress.Info("CredentialIssuer %q has no field %q: this agent does not verify the certificate's names itself", p.Snapshot.Issuer.Name, "verification")
+		o.Session.Progress.Info("CredentialIssuer %q has no field %q: this agent does not verify the certificate's "+
+			"names itself", p.Snapshot.Issuer.Name, "verification")
 		o.request.WithoutVerification = true
 		return nil, errEvaluateAgain
 	}
@@ -220,7 +231,8 @@ func unknownVerification(err error) bool {
 // Evaluate gathers and decides.
 func (o *SetOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error) {
 	if name := o.request.SecretName(); o.files != nil && name.Namespace != o.request.Namespace {
-		return nil, ui.WithHint(ui.Usage(fmt.Errorf("--cert cannot be written into Secret %q of another namespace", name)),
+		return nil, ui.WithHint(ui.Usage(fmt.Errorf("--cert cannot be written into Secret %q of another namespace",
+			name)),
 			"let its owner write it, or name a Secret of namespace %q", o.request.Namespace)
 	}
 	st, err := o.Session.Gather(ctx, o.request)
@@ -253,7 +265,8 @@ func (o *SetOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error
 		if st.Secret == nil || o.files != nil && o.present == nil {
 			o.Session.Progress.Done("Read CredentialIssuer %q", st.Issuer.Name)
 		} else {
-			o.Session.Progress.Done("Read Secret %q in namespace %q and CredentialIssuer %q", name.Name, name.Namespace, st.Issuer.Name)
+			o.Session.Progress.Done("Read Secret %q in namespace %q and CredentialIssuer %q", name.Name,
+				name.Namespace, st.Issuer.Name)
 		}
 	}
 	Say(o.Session.Progress, st, p)

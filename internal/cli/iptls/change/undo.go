@@ -33,20 +33,21 @@ func NewUndoCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "undo",
 		Short: "Take the last change back",
-		Long: `Take back the last change that "ip-tls set", "unset", "apply", "rotate" or "undo" itself made: an undo of an undo does the change again.
+		Long: `Take back the last change that "ip-tls set", "unset", "apply", "rotate" or "undo" itself made: an undo
+of an undo does the change again.
 
 Each change keeps the configuration before it in the annotation "` + plan.UndoAnnotation + `" of the CredentialIssuer: the tls block, the
-external endpoint and the load balancer's address, never a key: what "ip-tls set --cert" has replaced in a Secret does not come back.
-The fields that the change changed get their old values back, with the
-same care as "ip-tls set" has: every check of the certificate, the kubeconfigs that are out there, waiting until the endpoint
-presents the certificate, and going back when that does not happen in time. The other fields stay as they are.
+external endpoint and the load balancer's address, never a key: what "ip-tls set --cert" has replaced in a Secret does
+not come back. The fields that the change changed get their old values back, with the
+same care as "ip-tls set" has: every check of the certificate, the kubeconfigs that are out there, waiting until the
+endpoint presents the certificate, and going back when that does not happen in time. The other fields stay as they are.
 
-When somebody else has changed the same fields since, the command says which, and refuses; --force takes that back as well.
-A rotation that is under way is not undone but aborted: "pinniped ip-tls rotate --abort".
+When somebody else has changed the same fields since, the command says which, and refuses; --force takes that back as
+well. A rotation that is under way is not undone but aborted: "pinniped ip-tls rotate --abort".
 
-Exit codes: 0 done or unchanged, 1 failed (also: nothing to undo), 2 wrong usage, 3 refused (by a check, or as somebody else has
-changed the configuration since), 4 not permitted by the cluster, 5 did not take effect in time, 124 timed out before anything was
-changed, 130 interrupted.`,
+Exit codes: 0 done or unchanged, 1 failed (also: nothing to undo), 2 wrong usage, 3 refused (by a check, or as
+somebody else has changed the configuration since), 4 not permitted by the cluster, 5 did not take effect in time, 124
+timed out before anything was changed, 130 interrupted.`,
 		Example: `  # What would change?
   pinniped ip-tls undo --dry-run --diff
 
@@ -61,7 +62,8 @@ changed, 130 interrupted.`,
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&o.Force, "force", false, "undo also what somebody else has changed in the same fields since")
-	flags.StringArrayVar(&o.Allow, "allow", nil, `let through what the check with this code refuses (repeatable), for example OldClientsBreak`)
+	flags.StringArrayVar(&o.Allow, "allow", nil, `let through what the check with this code refuses (repeatable), `+
+		`for example OldClientsBreak`)
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"allow": factory.CompleteValues(session.Explained(session.Allowable())...)})
 	o.Flags.AddFlags(cmd, f, o.Session)
 	return cmd
@@ -96,7 +98,7 @@ func (o *UndoOptions) Apply(ctx context.Context, p *Proposal) (*configv1alpha1.C
 // errChangedSince marks a refusal because of what somebody else did.
 var errChangedSince = errors.New("somebody else has changed the configuration since")
 
-// Evaluate reads the record of the last change, and judges the configuration that it leads back to.
+// Evaluate reads the record of the last change, and evaluates the configuration that it leads back to.
 func (o *UndoOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error) {
 	issuer, err := o.Session.ReadIssuer(ctx)
 	if err != nil {
@@ -104,10 +106,12 @@ func (o *UndoOptions) Evaluate(ctx context.Context, first bool) (*Proposal, erro
 	}
 	record, err := plan.ReadUndoRecord(issuer)
 	if err != nil {
-		return nil, ui.WithHint(err, "it was written by another version of pinniped, or changed by hand; nothing was changed")
+		return nil, ui.WithHint(err, "it was written by another version of pinniped, or changed by hand; nothing "+
+			"was changed")
 	}
 	if record == nil {
-		return nil, ui.WithHint(fmt.Errorf("there is nothing to undo: CredentialIssuer %q has no record of a change by pinniped ip-tls", issuer.Name),
+		return nil, ui.WithHint(fmt.Errorf("there is nothing to undo: CredentialIssuer %q has no record of a "+
+			"change by pinniped ip-tls", issuer.Name),
 			`change the certificate with "pinniped ip-tls set" or "unset"`)
 	}
 	back, changedSince := record.Undone(plan.TargetOf(issuer.Spec.ImpersonationProxy))
@@ -115,21 +119,28 @@ func (o *UndoOptions) Evaluate(ctx context.Context, first bool) (*Proposal, erro
 	if err != nil {
 		return nil, err
 	}
-	p := &Proposal{Snapshot: st, Plan: plan.EvaluateTarget(o.request, st, back.In(issuer.Spec.ImpersonationProxy)), Action: actionUndone}
+	p := &Proposal{
+		Snapshot: st, Plan: plan.EvaluateTarget(o.request, st, back.In(issuer.Spec.ImpersonationProxy)),
+		Action: actionUndone,
+	}
 	if first {
-		o.Session.Progress.Done("The last change of CredentialIssuer %q by pinniped was \"ip-tls %s\" at %s", issuer.Name, record.Command, record.At.Format(time.RFC3339))
+		o.Session.Progress.Done("The last change of CredentialIssuer %q by pinniped was \"ip-tls %s\" at %s",
+			issuer.Name, record.Command, record.At.Format(time.RFC3339))
 	}
 	if err := o.changedSince(issuer, record, changedSince); err != nil {
 		return p, err
 	}
 	if record.SecretReplaced != "" {
-		o.Session.Progress.Warn("\"ip-tls %s\" has also replaced what was in Secret %q: that was not kept, and stays as it is", record.Command, record.SecretReplaced)
+		o.Session.Progress.Warn("\"ip-tls %s\" has also replaced what was in Secret %q: that was not kept, and "+
+			"stays as it is", record.Command, record.SecretReplaced)
 	}
 	Say(o.Session.Progress, st, p.Plan)
 	return p, nil
 }
 
-func (o *UndoOptions) changedSince(issuer *configv1alpha1.CredentialIssuer, record *plan.UndoRecord, fields []string) error {
+func (o *UndoOptions) changedSince(issuer *configv1alpha1.CredentialIssuer, record *plan.UndoRecord,
+	fields []string,
+) error {
 	if len(fields) == 0 {
 		return nil
 	}
@@ -138,9 +149,12 @@ func (o *UndoOptions) changedSince(issuer *configv1alpha1.CredentialIssuer, reco
 		what += fmt.Sprintf(" (managed by %s)", strings.Join(managers, ", "))
 	}
 	if o.Force {
-		o.Session.Progress.Warn("somebody else has changed %s since \"ip-tls %s\": that is taken back as well", what, record.Command)
+		o.Session.Progress.Warn("somebody else has changed %s since \"ip-tls %s\": that is taken back as well", what,
+			record.Command)
 		return nil
 	}
-	err := fmt.Errorf("%w \"ip-tls %s\" at %s: %s", errChangedSince, record.Command, record.At.Format(time.RFC3339), what)
-	return ui.WithExitCode(ui.WithHint(err, `%slook at the difference with "pinniped ip-tls undo --force --dry-run --diff"; --force takes it back`, plan.NothingChanged), ui.ExitRefused)
+	err := fmt.Errorf("%w \"ip-tls %s\" at %s: %s", errChangedSince, record.Command, record.At.Format(time.RFC3339),
+		what)
+	return ui.WithExitCode(ui.WithHint(err, `%slook at the difference with "pinniped ip-tls undo --force --dry-run `+
+		`--diff"; --force takes it back`, plan.NothingChanged), ui.ExitRefused)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 )
 
-// undo puts back what was there before, unless somebody has changed it again.
+// undo puts back what was there before, unless it was changed again meanwhile.
 func (c *secretChange) undo(ctx context.Context, cluster session.Cluster, progress *ui.Progress) error {
 	fail := func(err error) error {
 		return fmt.Errorf("putting Secret %q back as it was: %w", c.after.Namespace+"/"+c.after.Name, err)
@@ -32,11 +32,13 @@ func (c *secretChange) undo(ctx context.Context, cluster session.Cluster, progre
 		} else {
 			var keys []string
 			for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, plan.CABundleKey} {
-				if _, had := c.before.Data[key]; had && (key != plan.CABundleKey || !bytes.Equal(c.before.Data[key], c.after.Data[key])) {
+				if _, had := c.before.Data[key]; had &&
+					(key != plan.CABundleKey || !bytes.Equal(c.before.Data[key], c.after.Data[key])) {
 					keys = append(keys, key)
 				}
 			}
-			_, err = cluster.ApplySecret(ctx, current.Namespace, current.Name, secretFields(c.before, keys, current.ResourceVersion),
+			_, err = cluster.ApplySecret(ctx, current.Namespace, current.Name,
+				secretFields(c.before, keys, current.ResourceVersion),
 				discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: true})
 		}
 		switch {

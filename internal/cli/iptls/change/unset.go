@@ -25,15 +25,16 @@ func NewUnsetCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unset",
 		Short: "Go back to the certificate that the agent generates",
-		Long: `Go back to the certificate that the agent generates: remove spec.impersonationProxy.tls from the CredentialIssuer, whoever set it.
-The Secret stays, and so do the external endpoint and the rest of the configuration.
+		Long: `Go back to the certificate that the agent generates: remove spec.impersonationProxy.tls from the
+CredentialIssuer, no matter who set it. The Secret stays, and so do the external endpoint and the rest of the
+configuration.
 
-The agent's own CA takes the place of the CA bundle that is advertised now. Kubeconfigs that do not trust it stop working, and the
-command says so before it changes anything (--dry-run changes nothing at all). Kubeconfigs from the time before "ip-tls set" work
-again, as the agent keeps its CA.
+The agent's own CA takes the place of the CA bundle that is advertised now. Kubeconfigs that do not trust it stop
+working, and the command says so before it changes anything (--dry-run changes nothing at all). Kubeconfigs from the
+time before "ip-tls set" work again, as the agent keeps its CA.
 
-Then the command waits until the agent reports that CA and every address of the endpoint presents a certificate which the CA
-verifies. If that does not happen in time, the previous configuration is put back.
+Then the command waits until the agent reports that CA and every address of the endpoint presents a certificate which
+the CA verifies. If that does not happen in time, the previous configuration is put back.
 
 Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 4 not permitted by the cluster, 5 did not take effect in time,
 124 timed out before anything was changed, 130 interrupted.`,

@@ -22,22 +22,26 @@ type observation struct {
 	addresses []Address
 	skipped   []string
 	hint      string   // what to do about what an address presents
-	problems  []string // why it is not as it should be; empty when it is
+	problems  []string // why the configuration is not in effect; empty when it is
 }
 
 // waitAndReport waits until the configuration is in effect, and fills the result with what was seen. When that does not
 // happen in time, it puts the previous configuration back.
-func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *configv1alpha1.CredentialIssuer, result *Result) error {
+func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *configv1alpha1.CredentialIssuer,
+	result *Result,
+) error {
 	task := c.Session.Progress.Start("Waiting for the impersonation proxy to present the certificate")
 	started := c.Session.Now()
 	seen, err := c.await(ctx, p, task)
-	result.Certificate, result.CABundle = p.Plan.Report, describeAdvertised(p.Plan) // of a Secret that was renewed meanwhile
+	// of a Secret that was renewed meanwhile
+	result.Certificate, result.CABundle = p.Plan.Report, describeAdvertised(p.Plan)
 	if err == nil {
 		switch {
 		case seen.view.Disabled:
 			task.Done("The impersonation proxy is switched off, so there is nothing to wait for: %s", seen.view.Problem)
 		default:
-			task.Done("%s presents the certificate at %d of %d addresses after %s", seen.view.At.URL, len(seen.addresses), len(seen.addresses)+len(seen.skipped),
+			task.Done("%s presents the certificate at %d of %d addresses after %s", seen.view.At.URL,
+				len(seen.addresses), len(seen.addresses)+len(seen.skipped),
 				c.Session.Now().Sub(started).Round(100*time.Millisecond))
 		}
 		for _, address := range seen.skipped {
@@ -77,7 +81,8 @@ func interruptedHint(p *plan.Plan, applied *configv1alpha1.CredentialIssuer) str
 		return "nothing was changed"
 	}
 	changed := "the CredentialIssuer is changed"
-	if others := slices.DeleteFunc(slices.Clone(p.Changes), plan.FieldChange.OfSecret); len(others) == 0 && len(p.Changes) > 0 {
+	if others := slices.DeleteFunc(slices.Clone(p.Changes), plan.FieldChange.OfSecret); len(others) == 0 &&
+		len(p.Changes) > 0 {
 		changed = fmt.Sprintf("Secret %q is changed", p.Request.Secret)
 	} else if len(others) < len(p.Changes) {
 		changed = fmt.Sprintf("Secret %q and the CredentialIssuer are changed", p.Request.Secret)
@@ -94,7 +99,7 @@ func (c *Change) await(ctx context.Context, p *Proposal, task *ui.Task) (observa
 			return last, err
 		}
 		if err := factory.Over(ctx); err != nil {
-			// What a look at the end of its time shows is mostly that its time was over.
+			// A look that ran out of time shows little else, so the one before it is kept.
 			if last.problems == nil {
 				last = seen
 			}
@@ -117,19 +122,22 @@ func (c *Change) await(ctx context.Context, p *Proposal, task *ui.Task) (observa
 	}
 }
 
-// followSecret notices a Secret that changes while it is waited for, as renewals do, and checks what is in it now.
+// followSecret notices when the Secret changes during the wait, as in a renewal, and then checks the new certificate.
 func (c *Change) followSecret(ctx context.Context, p *Proposal) error {
 	if p.Snapshot.Secret == nil {
-		return nil // nothing is waited for but what the agent makes itself
+		return nil // the agent generates the certificate
 	}
 	name := p.Plan.Request.SecretName()
 	secret, err := c.Session.Cluster.Secret(ctx, name.Namespace, name.Name)
 	if err != nil || secret.ResourceVersion == p.Snapshot.Secret.ResourceVersion {
-		return nil // the next look tells what is wrong
+		return nil // observe tells what is wrong
 	}
 	p.Snapshot.Secret = secret
 	c.Session.Stamp(p.Snapshot)
-	found := &plan.Snapshot{Issuer: p.Snapshot.Issuer, Secret: secret, Service: p.Snapshot.Service, Now: p.Snapshot.Now, ServerTime: p.Snapshot.ServerTime}
+	found := &plan.Snapshot{
+		Issuer: p.Snapshot.Issuer, Secret: secret, Service: p.Snapshot.Service,
+		Now: p.Snapshot.Now, ServerTime: p.Snapshot.ServerTime,
+	}
 	again := plan.EvaluateTarget(p.Plan.Request, found, p.Plan.Wanted)
 	if again.Report.SHA256 == p.Plan.Report.SHA256 && certs.SameBundle(again.Bundle, p.Plan.Bundle) {
 		return nil
@@ -143,7 +151,7 @@ func (c *Change) followSecret(ctx context.Context, p *Proposal) error {
 	return nil
 }
 
-// observe looks once. An error means that looking again is no use.
+// observe looks once at the status and at the endpoint. After an error, looking again is of no use.
 func (c *Change) observe(ctx context.Context, proposal *Proposal) (observation, error) {
 	issuerName, p := proposal.Snapshot.Issuer.Name, proposal.Plan
 	issuer, err := c.Session.Cluster.CredentialIssuer(ctx, issuerName)
@@ -154,7 +162,8 @@ func (c *Change) observe(ctx context.Context, proposal *Proposal) (observation, 
 		return observation{problems: []string{err.Error()}}, nil
 	}
 	if spec := issuer.Spec.ImpersonationProxy; spec == nil || len(plan.ChangesBetween(*spec, p.Wanted)) > 0 {
-		return observation{}, ui.WithHint(fmt.Errorf("CredentialIssuer %q was changed by somebody else while waiting", issuerName),
+		return observation{}, ui.WithHint(fmt.Errorf("CredentialIssuer %q was changed by somebody else while waiting",
+			issuerName),
 			"see who it was: kubectl get credentialissuer %s -o yaml --show-managed-fields", issuerName)
 	}
 	bundle := p.Expected(issuer)
@@ -208,8 +217,8 @@ func (c *Change) askEndpoint(ctx context.Context, p *plan.Plan, bundle []byte, s
 	}
 }
 
-// withoutAllowed drops what an allowed error necessarily brings about: the right certificate is presented, but clients
-// cannot verify it.
+// withoutAllowed drops the findings that follow from an error which --allow lets through: the right certificate is
+// presented, but clients cannot verify it.
 func withoutAllowed(problems []certs.Finding, report certs.Report) []certs.Finding {
 	if !slices.ContainsFunc(report.Findings, func(f certs.Finding) bool { return f.Allowed }) {
 		return problems

@@ -50,20 +50,20 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 		Short: "Check the certificate in front of the impersonation proxy, and change nothing",
 		Long: `Check a certificate as "pinniped ip-tls set" does, and change nothing. Which one:
 
-  - without flags, the one that is configured in the cluster. --secret, --ca-bundle, --external-endpoint and the like say what
-    would be if these were given to "ip-tls set".
-  - with --cert, the one in a file. No cluster is asked. Without --key or --name, what needs these is left out, and the result
-    says so.
-  - with --endpoint, the one that each address of a host presents right now. No cluster is asked. It is verified with --ca-bundle,
-    else with the system roots of this machine.
+  - without flags, the one that is configured in the cluster. --secret, --ca-bundle, --external-endpoint and the like
+    say what would be if these were given to "ip-tls set".
+  - with --cert, the one in a file. No cluster is asked. Without --key or --name, what needs these is left out, and
+    the result says so.
+  - with --endpoint, the one that each address of a host presents right now. No cluster is asked. It is verified with
+    --ca-bundle, else with the system roots of this machine.
 
---at judges for another time than now. --timeline also tells what will go wrong when nobody renews anything, and when first.
+--at checks for another time than now. --timeline also tells what will go wrong, and when first, if nothing is renewed.
 
-The output format junit is for CI systems. With json, yaml and junit, a check that could not be made writes a result as well, which
-says why.
+The output format junit is for CI systems. With json, yaml and junit, a check that could not be made writes a result
+as well, which says why.
 
-Exit codes: 0 nothing refuses the certificate, 1 failed, 2 wrong usage, 3 a check found an error, 4 not permitted by the cluster,
-124 timed out, 130 interrupted.`,
+Exit codes: 0 nothing refuses the certificate, 1 failed, 2 wrong usage, 3 a check found an error, 4 not permitted by
+the cluster, 124 timed out, 130 interrupted.`,
 		Example: `  # What is configured, and what would be with another Secret
   pinniped ip-tls check
   pinniped ip-tls check --secret proxy-tls-new --ca-bundle old-and-new-ca.pem
@@ -88,13 +88,16 @@ Exit codes: 0 nothing refuses the certificate, 1 failed, 2 wrong usage, 3 a chec
 		return o.reported(cmd.Parent().FlagErrorFunc()(cmd, err))
 	})
 	flags := cmd.Flags()
-	o.Certificate.AddFlags(cmd, "a Secret: NAME in the agent's namespace, or NAMESPACE/NAME (default: the configured one)",
-		`CA bundle that clients verify with: a PEM file, or "-" for stdin (default: as in the cluster; with --cert and --endpoint, the system roots)`)
+	o.Certificate.AddFlags(cmd, "a Secret: NAME in the agent's namespace, or NAMESPACE/NAME (default: the "+
+		"configured one)",
+		`CA bundle that clients verify with: a PEM file, or "-" for stdin (default: as in the cluster; with --cert `+
+			`and --endpoint, the system roots)`)
 	flags.StringVar(&o.Cert, "cert", "", `file with the certificate, then its intermediates, in PEM ("-" for stdin)`)
 	flags.StringVar(&o.Key, "key", "", `file with the private key, in PEM`)
-	flags.StringArrayVar(&o.Names, "name", nil, "with --cert: DNS name or IP address under which clients connect (repeatable)")
+	flags.StringArrayVar(&o.Names, "name", nil, "with --cert: DNS name or IP address under which clients connect "+
+		"(repeatable)")
 	flags.StringVar(&o.Endpoint, "endpoint", "", "HOST or HOST:PORT: check what each of its addresses presents")
-	flags.StringVar(&o.At, "at", "", "judge for this time: 2027-01-31 or 2027-01-31T08:00:00Z (default: now)")
+	flags.StringVar(&o.At, "at", "", "check for this time: 2027-01-31 or 2027-01-31T08:00:00Z (default: now)")
 	flags.BoolVar(&o.Timeline, "timeline", false, "also tell what will go wrong, and when first, if nothing is renewed")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"name": cobra.NoFileCompletions, "endpoint": cobra.NoFileCompletions, "at": cobra.NoFileCompletions,
@@ -133,7 +136,8 @@ func (o *Options) Validate() error {
 			return nil
 		}
 	}
-	return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --at: not a time", o.At)), "write 2027-01-31, or 2027-01-31T08:00:00Z")
+	return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --at: not a time", o.At)),
+		"write 2027-01-31, or 2027-01-31T08:00:00Z")
 }
 
 func validateName(name string) error {
@@ -148,7 +152,8 @@ func validateName(name string) error {
 		err = errors.New("it has a port")
 	}
 	if err != nil {
-		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --name: %w", name, err)), "write a DNS name or an IP address, without a port")
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --name: %w", name, err)),
+			"write a DNS name or an IP address, without a port")
 	}
 	return nil
 }
@@ -160,7 +165,10 @@ func (o *Options) validateSource() error {
 		excluded []string
 	}{
 		{"cert", []string{"endpoint", "secret", "ca-from-secret", "load-balancer-ip"}},
-		{"endpoint", []string{"cert", "key", "secret", "ca-from-secret", "external-endpoint", "load-balancer-ip", "name"}},
+		{"endpoint", []string{
+			"cert", "key", "secret", "ca-from-secret", "external-endpoint", "load-balancer-ip",
+			"name",
+		}},
 	} {
 		if !o.Certificate.Changed(source.flag) {
 			continue
@@ -174,7 +182,8 @@ func (o *Options) validateSource() error {
 	}
 	for _, flag := range []string{"key", "name"} {
 		if o.Certificate.Changed(flag) {
-			return ui.WithHint(ui.Usage(fmt.Errorf("--%s needs --cert", flag)), "give the file with the certificate, too: --cert fullchain.pem")
+			return ui.WithHint(ui.Usage(fmt.Errorf("--%s needs --cert", flag)),
+				"give the file with the certificate, too: --cert fullchain.pem")
 		}
 	}
 	return nil
@@ -196,7 +205,7 @@ func (o *Options) Complete() error {
 	return o.Session.Open()
 }
 
-// Run gathers, judges and prints.
+// Run gathers, checks and prints.
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()
@@ -221,7 +230,7 @@ func (o *Options) Run(ctx context.Context) error {
 	return plan.Refusal(certs.Report{Findings: result.findings()}, "")
 }
 
-// now is the time for which the certificate is judged.
+// now is the time for which the certificate is checked.
 func (o *Options) now() time.Time {
 	if o.at.IsZero() {
 		return o.Session.Now()
@@ -229,7 +238,7 @@ func (o *Options) now() time.Time {
 	return o.at
 }
 
-// checkCluster judges what is configured, or what would be.
+// checkCluster checks what is configured, or what the flags would configure.
 func (o *Options) checkCluster(ctx context.Context) (*Result, error) {
 	req := o.request
 	if err := o.Session.Locate(ctx, &req); err != nil {
@@ -274,11 +283,12 @@ func (o *Options) timeline(in certs.Input) []certs.Event {
 	return certs.Timeline(in)
 }
 
-// checkGenerated judges what the endpoint presents while the agent serves a certificate of its own.
+// checkGenerated checks what the endpoint presents while the agent serves a certificate that it has generated.
 func (o *Options) checkGenerated(ctx context.Context, st *plan.Snapshot) (*Result, error) {
 	info := plan.ProxyInfo(st.Issuer)
 	if info == nil {
-		return nil, ui.WithHint(fmt.Errorf("CredentialIssuer %q names no certificate, and the agent advertises no endpoint at which it would serve its own", st.Issuer.Name),
+		return nil, ui.WithHint(fmt.Errorf("CredentialIssuer %q names no certificate, and the agent advertises no "+
+			"endpoint at which it would serve its own", st.Issuer.Name),
 			"name the Secret to check with --secret, or see %q", "pinniped ip-tls status")
 	}
 	at, err := plan.ParseAdvertised(info.Endpoint)
@@ -292,7 +302,7 @@ func (o *Options) checkGenerated(ctx context.Context, st *plan.Snapshot) (*Resul
 	return result, err
 }
 
-// checkEndpoint judges what the addresses of --endpoint present.
+// checkEndpoint checks what the addresses of --endpoint present.
 func (o *Options) checkEndpoint(ctx context.Context) (*Result, error) {
 	host, port, err := certs.ParseEndpoint(o.Endpoint)
 	if err != nil {
@@ -315,13 +325,17 @@ func (o *Options) checkAddresses(ctx context.Context, at plan.Endpoint, bundle [
 		result.NotChecked = append(result.NotChecked, address+": there is no route to it from here")
 	}
 	if len(served) == 0 {
-		result.Subjects = []Subject{{Name: at.String(), Certificate: certs.Report{Findings: certs.CheckServed(certs.Expected{Host: at.Host}, nil)}}}
+		result.Subjects = []Subject{{
+			Name:        at.String(),
+			Certificate: certs.Report{Findings: certs.CheckServed(certs.Expected{Host: at.Host}, nil)},
+		}}
 	}
 	for _, same := range alike(served) {
 		result.Subjects = append(result.Subjects, o.checkServed(at, bundle, same))
 	}
 	if leaves := distinctLeaves(served); leaves > 1 {
-		f := certs.NewFinding(certs.EndpointServesOther, fmt.Sprintf("the addresses of %s present %d different certificates", at, leaves))
+		f := certs.NewFinding(certs.EndpointServesOther,
+			fmt.Sprintf("the addresses of %s present %d different certificates", at, leaves))
 		f.Severity = certs.SeverityWarning // while a new one is being rolled out, that is as it should be
 		last := &result.Subjects[len(result.Subjects)-1].Certificate
 		last.Findings = append(last.Findings, f)
@@ -329,7 +343,7 @@ func (o *Options) checkAddresses(ctx context.Context, at plan.Endpoint, bundle [
 	return result, nil
 }
 
-// checkServed judges one chain that some addresses present, or why they present none.
+// checkServed checks one chain that some addresses present, or says why they present none.
 func (o *Options) checkServed(at plan.Endpoint, bundle []byte, same []certs.Served) Subject {
 	addresses := make([]string, len(same))
 	for i, one := range same {
@@ -345,14 +359,15 @@ func (o *Options) checkServed(at plan.Endpoint, bundle []byte, same []certs.Serv
 		_ = pem.Encode(&chain, &pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw}) // a Buffer takes everything
 	}
 	in := certs.Input{
-		CertPEM: chain.Bytes(), NoKey: true, Bundle: bundle, Names: []certs.Name{{Value: at.Host, Source: "the endpoint"}},
-		Now: o.now(), Allow: o.request.Allow, Sources: certs.Sources{Certificate: "the chain that is presented"},
+		CertPEM: chain.Bytes(), NoKey: true, Bundle: bundle,
+		Names: []certs.Name{{Value: at.Host, Source: "the endpoint"}},
+		Now:   o.now(), Allow: o.request.Allow, Sources: certs.Sources{Certificate: "the chain that is presented"},
 	}
 	subject.Certificate, subject.Timeline = certs.Check(in), o.timeline(in)
 	return subject
 }
 
-// alike puts those together that presented the same, in the order of their first addresses.
+// alike groups the addresses that present the same chain. The groups are in the order of their first addresses.
 func alike(served []certs.Served) [][]certs.Served {
 	var groups [][]certs.Served
 	for _, one := range served {
@@ -378,16 +393,20 @@ func distinctLeaves(served []certs.Served) int {
 	return len(leaves)
 }
 
-// checkFiles judges files only.
+// checkFiles checks files, and asks no cluster.
 func (o *Options) checkFiles() (*Result, error) {
 	chain, err := session.ReadPEMFile("the certificate", o.Cert, o.Session.In)
 	if err != nil {
 		return nil, err
 	}
 	in := certs.Input{
-		CertPEM: chain, NoKey: !o.Certificate.Changed("key"), Bundle: o.request.Bundle, Endpoint: o.Certificate.ExternalEndpoint,
-		Now: o.now(), Allow: o.request.Allow,
-		Sources: certs.Sources{Certificate: "--cert", Key: "--key", Bundle: "--ca-bundle", Endpoint: "--external-endpoint"},
+		CertPEM: chain, NoKey: !o.Certificate.Changed("key"), Bundle: o.request.Bundle,
+		Endpoint: o.Certificate.ExternalEndpoint,
+		Now:      o.now(), Allow: o.request.Allow,
+		Sources: certs.Sources{
+			Certificate: "--cert", Key: "--key", Bundle: "--ca-bundle",
+			Endpoint: "--external-endpoint",
+		},
 	}
 	result := o.newResult("files", in.Bundle)
 	if in.NoKey {
@@ -401,7 +420,8 @@ func (o *Options) checkFiles() (*Result, error) {
 	if len(in.Names) == 0 && in.Endpoint == "" {
 		result.NotChecked = append(result.NotChecked, "the names under which clients connect: give each with --name")
 	}
-	result.NotChecked = append(result.NotChecked, "kubeconfigs handed out so far: only the cluster knows their CA bundle")
+	result.NotChecked = append(result.NotChecked,
+		"kubeconfigs handed out so far: only the cluster knows their CA bundle")
 	result.Subjects = []Subject{{Name: o.Cert, Certificate: certs.Check(in), Timeline: o.timeline(in)}}
 	return result, nil
 }

@@ -47,8 +47,8 @@ type (
 )
 
 // junit has a suite for each certificate, in it a case for the certificate as a whole and one for each finding. With
-// --timeline a second suite lists what will go wrong, and when; that fails nothing today. What was not checked is a skipped case,
-// and a check that could not be made is a case with an error.
+// --timeline a second suite lists what will go wrong, and when; that fails nothing today. What was not checked is a
+// skipped case, and a check that could not be made is a case with an error.
 func junit(result *Result) ([]byte, error) {
 	all := junitSuites{Name: "pinniped ip-tls check"}
 	for _, s := range result.Subjects {
@@ -76,7 +76,10 @@ func junit(result *Result) ([]byte, error) {
 	if result.Error != nil {
 		suite := junitSuite{Name: all.Name, Time: result.At.Format("2006-01-02T15:04:05"), Cases: []junitCase{{
 			Class: all.Name, Name: "the check can be made",
-			Error: &junitFailure{Type: fmt.Sprintf("exit code %d", result.Error.ExitCode), Message: result.Error.Message, Text: result.Error.Hint},
+			Error: &junitFailure{
+				Type:    fmt.Sprintf("exit code %d", result.Error.ExitCode),
+				Message: result.Error.Message, Text: result.Error.Hint,
+			},
 		}}}
 		suite.count()
 		all.Suites = append(all.Suites, suite)
@@ -84,13 +87,15 @@ func junit(result *Result) ([]byte, error) {
 	if len(result.NotChecked) > 0 {
 		suite := junitSuite{Name: "not checked", Time: result.At.Format("2006-01-02T15:04:05")}
 		for _, what := range result.NotChecked {
-			suite.Cases = append(suite.Cases, junitCase{Class: suite.Name, Name: what, Skipped: &junitSkipped{Message: what}})
+			suite.Cases = append(suite.Cases,
+				junitCase{Class: suite.Name, Name: what, Skipped: &junitSkipped{Message: what}})
 		}
 		suite.count()
 		all.Suites = append(all.Suites, suite)
 	}
 	for _, suite := range all.Suites {
-		all.Tests, all.Failures, all.Errors = all.Tests+suite.Tests, all.Failures+suite.Failures, all.Errors+suite.Errors
+		all.Tests, all.Failures, all.Errors = all.Tests+suite.Tests, all.Failures+suite.Failures, all.Errors+
+			suite.Errors
 	}
 	text, err := xml.MarshalIndent(all, "", "  ")
 	return append([]byte(xml.Header), append(text, '\n')...), err

@@ -19,14 +19,14 @@ type Result struct {
 	// Source is "cluster", "files" or "endpoint".
 	Source           string `json:"source"`
 	CredentialIssuer string `json:"credentialIssuer,omitempty"`
-	// At is the time for which the certificates were judged.
+	// At is the time for which the certificates were checked.
 	At time.Time `json:"at"`
 	// OK is true when nothing refuses any of the certificates.
 	OK bool `json:"ok"`
 	// CABundle describes what clients verify with; empty when they use their system roots.
 	CABundle string    `json:"caBundle"`
 	Subjects []Subject `json:"certificates"`
-	// NotChecked names what could not be judged, each with the reason.
+	// NotChecked names what could not be checked, each with the reason.
 	NotChecked []string `json:"notChecked,omitempty"`
 	// Error says why nothing could be checked at all.
 	Error *Failure `json:"error,omitempty"`
@@ -39,7 +39,7 @@ type Failure struct {
 	ExitCode int    `json:"exitCode"`
 }
 
-// Subject is one certificate that was judged.
+// Subject is one certificate that was checked.
 type Subject struct {
 	// Name says where it is: a Secret, a file, or the addresses that present it.
 	Name        string       `json:"name"`
@@ -67,7 +67,8 @@ func (r *Result) conclude(timeline bool) {
 				s.BreaksAt = &r.At
 			}
 		}
-		if first := slices.IndexFunc(s.Timeline, func(e certs.Event) bool { return e.Breaks }); s.BreaksAt == nil && first >= 0 {
+		if first := slices.IndexFunc(s.Timeline, func(e certs.Event) bool { return e.Breaks }); s.BreaksAt == nil &&
+			first >= 0 {
 			s.BreaksAt = &s.Timeline[first].At
 		}
 	}
@@ -149,8 +150,10 @@ func (o *Options) writeSubject(out *strings.Builder, s Subject, bundle string, a
 	}
 	out.WriteString("\n")
 	if leaf := s.Certificate; leaf.Leaf != nil {
-		fmt.Fprintf(out, "  names:      %s\n", plan.OrNone(strings.Join(slices.Concat(leaf.DNSNames, leaf.IPAddresses), ", ")))
-		fmt.Fprintf(out, "  valid:      from %s until %s\n", leaf.NotBefore.Format(time.RFC3339), leaf.NotAfter.Format(time.RFC3339))
+		fmt.Fprintf(out, "  names:      %s\n",
+			plan.OrNone(strings.Join(slices.Concat(leaf.DNSNames, leaf.IPAddresses), ", ")))
+		fmt.Fprintf(out, "  valid:      from %s until %s\n", leaf.NotBefore.Format(time.RFC3339),
+			leaf.NotAfter.Format(time.RFC3339))
 		fmt.Fprintf(out, "  SHA-256:    %s\n", leaf.SHA256)
 		fmt.Fprintf(out, "  CA bundle:  %s\n", bundle)
 	}

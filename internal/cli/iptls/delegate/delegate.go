@@ -34,15 +34,16 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delegate NAMESPACE/NAME",
 		Short: "Permit the agent to use a Secret of another namespace",
-		Long: `Permit the agent to serve the certificate in a Secret of another namespace, for example a wildcard certificate that several
-teams share. It is for the owner of that namespace, and makes three objects there, by server-side apply:
+		Long: `Permit the agent to serve the certificate in a Secret of another namespace, for example a wildcard
+certificate that several teams share. It is for the owner of that namespace, and makes three objects there, by
+server-side apply:
 
   - a Role that permits to get, list and watch this one Secret, and nothing else
   - a RoleBinding of that Role to the agent's service account
   - a TLSCertificateDelegation that names the Secret and the agent's namespace
 
-The agent asks for all of it again and again. As soon as one piece is gone (--revoke removes all of them), it stops to serve that
-certificate, within five seconds, and serves the one that it generates. It never copies the Secret.
+The agent asks for all of it again and again. As soon as one piece is gone (--revoke removes all of them), it stops to
+serve that certificate, within five seconds, and serves the one that it generates. It never copies the Secret.
 
 With --dry-run=client and --to, no cluster is asked: -o yaml then prints the objects for "kubectl apply" or GitOps.
 
@@ -64,7 +65,8 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 4 not permitted by the cluster, 124
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&o.Revoke, "revoke", false, "take the permission back: remove the objects that this command has made")
-	flags.StringVar(&o.DryRun, "dry-run", session.DryRunNone, `change nothing: "client" only tells what would be done, "server" also lets the API server validate`)
+	flags.StringVar(&o.DryRun, "dry-run", session.DryRunNone,
+		`change nothing: "client" only tells what would be done, "server" also lets the API server validate`)
 	flags.Lookup("dry-run").NoOptDefVal = session.DryRunClient
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"dry-run": factory.CompleteValues(session.DryRunNone, session.DryRunClient, session.DryRunServer),
@@ -79,7 +81,8 @@ func (o *Options) Validate() error {
 	if err := o.Session.Validate("text", "json", "yaml"); err != nil {
 		return err
 	}
-	if err := factory.CheckOneOf("dry-run", o.DryRun, session.DryRunNone, session.DryRunClient, session.DryRunServer); err != nil {
+	if err := factory.CheckOneOf("dry-run", o.DryRun, session.DryRunNone, session.DryRunClient,
+		session.DryRunServer); err != nil {
 		return err
 	}
 	return o.Grant.validate()
@@ -106,7 +109,10 @@ func (o *Options) Run(ctx context.Context) error {
 		return ui.WithHint(ui.Usage(fmt.Errorf("the Secret %q is in the agent's own namespace, where it needs no delegation", o.Grant.secret)),
 			"use it with: pinniped ip-tls set --secret %s", o.Grant.secret.Name)
 	}
-	objects := delegation.Grant{Secret: o.Grant.secret, Namespace: agent.Namespace, ServiceAccount: agent.Name}.Objects()
+	objects := delegation.Grant{
+		Secret: o.Grant.secret, Namespace: agent.Namespace,
+		ServiceAccount: agent.Name,
+	}.Objects()
 	if o.Revoke {
 		return o.revoke(ctx, agent, objects)
 	}
@@ -117,7 +123,8 @@ func (o *Options) Run(ctx context.Context) error {
 		}
 	}
 	if o.DryRun == session.DryRunNone {
-		o.Session.Progress.Done("The agent in namespace %q may use Secret %q: pinniped ip-tls set --secret %s", agent.Namespace, o.Grant.secret, o.Grant.secret)
+		o.Session.Progress.Done("The agent in namespace %q may use Secret %q: pinniped ip-tls set --secret %s",
+			agent.Namespace, o.Grant.secret, o.Grant.secret)
 	}
 	return o.print(objects, func(object map[string]any) string { return cmp.Or(done[describe(object)], actionApplied) })
 }
@@ -128,7 +135,8 @@ const (
 	actionKept    = "unchanged"
 )
 
-// apply makes the objects, and tells what it did with each. That the kind is missing is found out before anything is made.
+// apply makes the objects, and tells what it did with each. That the kind is missing is found out before anything is
+// made.
 func (o *Options) apply(ctx context.Context, objects []map[string]any) (map[string]string, error) {
 	if err := o.kindIsThere(ctx); err != nil {
 		return nil, err
@@ -136,10 +144,12 @@ func (o *Options) apply(ctx context.Context, objects []map[string]any) (map[stri
 	done := map[string]string{}
 	for _, object := range objects {
 		before := o.version(ctx, object)
-		err := o.Session.Cluster.ApplyGrant(ctx, object, discovery.ApplyOptions{FieldManager: plan.FieldManager, DryRun: o.DryRun == session.DryRunServer})
+		err := o.Session.Cluster.ApplyGrant(ctx, object,
+			discovery.ApplyOptions{FieldManager: plan.FieldManager, DryRun: o.DryRun == session.DryRunServer})
 		switch {
 		case errors.Is(err, discovery.ErrNotFound):
-			return nil, ui.WithHint(fmt.Errorf("making %s: %w", describe(object), err), "is there a namespace %q?", o.Grant.secret.Namespace)
+			return nil, ui.WithHint(fmt.Errorf("making %s: %w", describe(object), err), "is there a namespace %q?",
+				o.Grant.secret.Namespace)
 		case err != nil:
 			return nil, fmt.Errorf("making %s: %w", describe(object), err)
 		}
@@ -151,8 +161,8 @@ func (o *Options) apply(ctx context.Context, objects []map[string]any) (map[stri
 	return done, nil
 }
 
-// version is the resourceVersion of what is there; empty when nothing is, or when it may not be looked at: whoever may make an object
-// need not be permitted to read it.
+// version is the resourceVersion of the object in the cluster. It is empty when there is none, or when the user may
+// not read it: a user who may make an object need not be permitted to read it.
 func (o *Options) version(ctx context.Context, object map[string]any) string {
 	found, err := o.Session.Cluster.Grant(ctx, object)
 	if err != nil {
@@ -163,15 +173,17 @@ func (o *Options) version(ctx context.Context, object map[string]any) string {
 	return version
 }
 
-const kindHint = "install the kind: kubectl apply --server-side -k deploy/tlscertificatedelegation of pinniped's repository, or Contour, which brings it"
+const kindHint = "install the kind: kubectl apply --server-side -k deploy/tlscertificatedelegation of pinniped's " +
+	"repository, or Contour, which brings it"
 
 func (o *Options) kindIsThere(ctx context.Context) error {
 	_, err := o.Session.Cluster.Delegations(ctx, o.Grant.secret.Namespace)
 	switch {
 	case errors.Is(err, discovery.ErrNotFound):
-		return ui.WithHint(fmt.Errorf("the cluster has no %ss (%s/%s), so that nothing can be delegated", delegation.Kind, delegation.Group, delegation.Version), kindHint)
+		return ui.WithHint(fmt.Errorf("the cluster has no %ss (%s/%s), so that nothing can be delegated",
+			delegation.Kind, delegation.Group, delegation.Version), kindHint)
 	case errors.Is(err, discovery.ErrForbidden):
-		return nil // whoever may make them need not be permitted to list them
+		return nil // a user who may make them need not be permitted to list them
 	}
 	return err
 }
@@ -216,7 +228,8 @@ func (o *Options) stillPermitted(ctx context.Context, agent types.NamespacedName
 		return
 	}
 	if decision := delegation.Decide(o.Grant.secret, agent.Namespace, all); decision.Permitted {
-		o.Session.Progress.Warn("%s %q still delegates Secret %q to namespace %q", delegation.Kind, decision.By, o.Grant.secret, agent.Namespace)
+		o.Session.Progress.Warn("%s %q still delegates Secret %q to namespace %q", delegation.Kind, decision.By,
+			o.Grant.secret, agent.Namespace)
 	}
 }
 
@@ -235,7 +248,8 @@ func ours(object map[string]any) bool {
 func describe(object map[string]any) string {
 	group, _, _ := strings.Cut(fmt.Sprint(object["apiVersion"]), "/")
 	metadata, _ := object["metadata"].(map[string]any)
-	return fmt.Sprintf("%s.%s/%v in namespace %v", strings.ToLower(fmt.Sprint(object["kind"])), group, metadata["name"], metadata["namespace"])
+	return fmt.Sprintf("%s.%s/%v in namespace %v", strings.ToLower(fmt.Sprint(object["kind"])), group,
+		metadata["name"], metadata["namespace"])
 }
 
 // print writes the objects to stdout, as kubectl takes them, or what was done with them.

@@ -41,7 +41,7 @@ type Explanation struct {
 	Agent plan.SecretRef `json:"serviceAccount"`
 	// Permitted is "yes", "no" or "unknown": whether that agent may use that Secret.
 	Permitted string `json:"permitted"`
-	// Outcome is in one word why not; empty when it is not known.
+	// Outcome is the reason in one word; empty when it is not known.
 	Outcome delegation.Outcome `json:"outcome,omitempty"`
 	Checks  []ExplainedCheck   `json:"checks"`
 	// NearMisses are delegations that look as if they were meant to permit it.
@@ -72,15 +72,16 @@ func NewExplainCommand(f *factory.Factory) *cobra.Command {
 		Short: "Explain why the agent may or may not use a Secret of another namespace",
 		Long: `Explain why the agent may or may not serve the certificate in a Secret of another namespace:
 
-  - whether a TLSCertificateDelegation in that namespace names the Secret and the agent's namespace, and which delegations look as
-    if they were meant to
+  - whether a TLSCertificateDelegation in that namespace names the Secret and the agent's namespace, and which
+    delegations look as if they were meant to
   - whether RBAC lets the agent's service account read that one Secret
 
-What you may not look at is said to be unknown. Whether the Secret exists is told only if you may read it yourself; the agent does
-not ask before it is permitted. When something is missing, the YAML to ask the owner of the namespace for is printed, too.
+What you may not look at is said to be unknown. Whether the Secret exists is told only if you may read it yourself;
+the agent does not ask before it is permitted. When something is missing, the YAML to ask the owner of the namespace
+for is printed, too.
 
-Exit codes: 0 permitted, 1 failed, 2 wrong usage, 3 not permitted, 4 not everything may be looked at, 124 timed out, 130 interrupted.`,
-		Example: `  pinniped ip-tls explain shared/wildcard-tls
+Exit codes: 0 permitted, 1 failed, 2 wrong usage, 3 not permitted, 4 not everything may be looked at, 124 timed out,
+130 interrupted.`, Example: `  pinniped ip-tls explain shared/wildcard-tls
   pinniped ip-tls explain shared/wildcard-tls --to pinniped-concierge -o json
 
   # Only the YAML to ask for
@@ -129,10 +130,12 @@ func (o *ExplainOptions) Run(ctx context.Context) error {
 	case answerYes:
 		return nil
 	case answerNo:
-		err := fmt.Errorf("%s: Secret %q may not be used from namespace %q: %s", certs.SecretNotPermitted, o.Grant.secret, agent.Namespace, explanation.missing())
+		err := fmt.Errorf("%s: Secret %q may not be used from namespace %q: %s", certs.SecretNotPermitted,
+			o.Grant.secret, agent.Namespace, explanation.missing())
 		return ui.WithExitCode(ui.WithHint(err, "%s", o.hint(explanation)), ui.ExitRefused)
 	default:
-		return ui.WithExitCode(ui.WithHint(errors.New("whether it is permitted is not known"), "ask the owner of namespace %q to run the same command", o.Grant.secret.Namespace), ui.ExitNotPermitted)
+		return ui.WithExitCode(ui.WithHint(errors.New("whether it is permitted is not known"),
+			"ask the owner of namespace %q to run the same command", o.Grant.secret.Namespace), ui.ExitNotPermitted)
 	}
 }
 
@@ -151,12 +154,16 @@ func (o *ExplainOptions) hint(explanation *Explanation) string {
 	if explanation.Outcome == delegation.NoDelegations {
 		return kindHint
 	}
-	return fmt.Sprintf("ask the owner of namespace %q for the objects above, or to run: pinniped ip-tls delegate %s --to %s", o.Grant.secret.Namespace, o.Grant.secret, explanation.Agent.Namespace)
+	return fmt.Sprintf("ask the owner of namespace %q for the objects above, or to run: pinniped ip-tls delegate "+
+		"%s --to %s", o.Grant.secret.Namespace, o.Grant.secret, explanation.Agent.Namespace)
 }
 
 // explain finds out all that the caller may see.
 func (o *ExplainOptions) explain(ctx context.Context, agent types.NamespacedName) (*Explanation, error) {
-	e := &Explanation{Secret: plan.SecretRef(o.Grant.secret), Agent: plan.SecretRef(agent), Permitted: answerYes, Outcome: delegation.Permitted}
+	e := &Explanation{
+		Secret: plan.SecretRef(o.Grant.secret), Agent: plan.SecretRef(agent), Permitted: answerYes,
+		Outcome: delegation.Permitted,
+	}
 	if agent.Namespace == o.Grant.secret.Namespace {
 		e.add(checkDelegation, answerYes, "none is needed: it is the agent's own namespace")
 		return e, o.addSecret(ctx, e)
@@ -168,7 +175,10 @@ func (o *ExplainOptions) explain(ctx context.Context, agent types.NamespacedName
 		return nil, err
 	}
 	if e.Permitted != answerYes {
-		objects := delegation.Grant{Secret: o.Grant.secret, Namespace: agent.Namespace, ServiceAccount: agent.Name}.Objects()
+		objects := delegation.Grant{
+			Secret: o.Grant.secret, Namespace: agent.Namespace,
+			ServiceAccount: agent.Name,
+		}.Objects()
 		manifest, err := delegation.YAML(objects)
 		if err != nil {
 			return nil, err
@@ -182,7 +192,7 @@ func (e *Explanation) add(name, answer, format string, args ...any) {
 	e.Checks = append(e.Checks, ExplainedCheck{Name: name, Answer: answer, Message: fmt.Sprintf(format, args...)})
 }
 
-// deny notes that something is missing; the first reason stays. A no weighs more than what is unknown.
+// deny notes that something is missing. The first reason stays, and a "no" replaces an "unknown".
 func (e *Explanation) deny(outcome delegation.Outcome) {
 	if e.Permitted != answerNo {
 		e.Permitted, e.Outcome = answerNo, outcome
@@ -203,11 +213,13 @@ func (o *ExplainOptions) addDelegation(ctx context.Context, e *Explanation) erro
 	}
 	switch {
 	case errors.Is(err, discovery.ErrNotFound):
-		e.add(checkDelegation, answerNo, "the cluster has no %ss (%s/%s)", delegation.Kind, delegation.Group, delegation.Version)
+		e.add(checkDelegation, answerNo, "the cluster has no %ss (%s/%s)", delegation.Kind, delegation.Group,
+			delegation.Version)
 		e.deny(delegation.NoDelegations)
 		return nil
 	case errors.Is(err, discovery.ErrForbidden):
-		e.add(checkDelegation, answerUnknown, "you may not list %ss in namespace %q", delegation.Kind, o.Grant.secret.Namespace)
+		e.add(checkDelegation, answerUnknown, "you may not list %ss in namespace %q", delegation.Kind,
+			o.Grant.secret.Namespace)
 		e.doubt()
 		return nil
 	case err != nil:
@@ -215,11 +227,13 @@ func (o *ExplainOptions) addDelegation(ctx context.Context, e *Explanation) erro
 	}
 	decision := delegation.Decide(o.Grant.secret, e.Agent.Namespace, all)
 	if decision.Permitted {
-		e.add(checkDelegation, answerYes, "%s %q names it for namespace %q", delegation.Kind, decision.By, e.Agent.Namespace)
+		e.add(checkDelegation, answerYes, "%s %q names it for namespace %q", delegation.Kind, decision.By,
+			e.Agent.Namespace)
 		return nil
 	}
 	e.NearMisses = decision.NearMisses
-	e.add(checkDelegation, answerNo, "no %s in namespace %q names it for namespace %q", delegation.Kind, o.Grant.secret.Namespace, e.Agent.Namespace)
+	e.add(checkDelegation, answerNo, "no %s in namespace %q names it for namespace %q", delegation.Kind,
+		o.Grant.secret.Namespace, e.Agent.Namespace)
 	e.deny(delegation.NotDelegated)
 	return nil
 }
@@ -254,7 +268,8 @@ func (o *ExplainOptions) addSecret(ctx context.Context, e *Explanation) error {
 	case len(secret.Data[corev1.TLSCertKey]) == 0 || len(secret.Data[corev1.TLSPrivateKeyKey]) == 0:
 		e.add(checkSecret, answerNo, "it exists, of type %s, but has no tls.crt or no tls.key", secret.Type)
 	default:
-		e.add(checkSecret, answerYes, "it exists, of type %s; see also: pinniped ip-tls check --secret %s", secret.Type, o.Grant.secret)
+		e.add(checkSecret, answerYes, "it exists, of type %s; see also: pinniped ip-tls check --secret %s",
+			secret.Type, o.Grant.secret)
 	}
 	return nil
 }
@@ -275,7 +290,8 @@ func (o *ExplainOptions) table(e *Explanation) ([]byte, error) {
 		}
 	}
 	if e.Manifest != "" {
-		fmt.Fprintf(&out, "\nWhat the owner of namespace %q can apply to permit it:\n\n%s", o.Grant.secret.Namespace, e.Manifest)
+		fmt.Fprintf(&out, "\nWhat the owner of namespace %q can apply to permit it:\n\n%s", o.Grant.secret.Namespace,
+			e.Manifest)
 	}
 	return []byte(out.String()), nil
 }

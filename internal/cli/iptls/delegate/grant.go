@@ -29,7 +29,8 @@ type Grant struct {
 func (g *Grant) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&g.To, "to", "", "the agent's namespace, which is to use the Secret (default: as --namespace)")
-	flags.StringVar(&g.ServiceAccount, "service-account", "", "the agent's service account (default: named as the installation, "+discovery.DefaultAppName+")")
+	flags.StringVar(&g.ServiceAccount, "service-account", "",
+		"the agent's service account (default: named as the installation, "+discovery.DefaultAppName+")")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"to": cobra.NoFileCompletions, "service-account": cobra.NoFileCompletions,
 	})
@@ -39,7 +40,8 @@ func (g *Grant) addFlags(cmd *cobra.Command) {
 func oneSecret(cmd *cobra.Command, args []string) error {
 	switch len(args) {
 	case 0:
-		return ui.WithHint(ui.Usage(errors.New("NAMESPACE/NAME of the Secret is missing")), "run %q", cmd.CommandPath()+" --help")
+		return ui.WithHint(ui.Usage(errors.New("NAMESPACE/NAME of the Secret is missing")), "run %q",
+			cmd.CommandPath()+" --help")
 	case 1:
 		return nil
 	default:
@@ -49,7 +51,8 @@ func oneSecret(cmd *cobra.Command, args []string) error {
 
 func (g *Grant) validate() error {
 	if !strings.Contains(g.Secret, "/") {
-		return ui.WithHint(ui.Usage(fmt.Errorf("%q does not say in which namespace the Secret is", g.Secret)), "write NAMESPACE/NAME")
+		return ui.WithHint(ui.Usage(fmt.Errorf("%q does not say in which namespace the Secret is", g.Secret)),
+			"write NAMESPACE/NAME")
 	}
 	var err error
 	if g.secret, err = delegation.SecretName(g.Secret, ""); err != nil {

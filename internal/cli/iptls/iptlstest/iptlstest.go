@@ -1,5 +1,5 @@
-// Package iptlstest is what tests of `pinniped ip-tls` run against: a cluster in memory with an agent that obeys, and a proxy on
-// loopback that presents real certificates.
+// Package iptlstest is what tests of `pinniped ip-tls` run against: a cluster in memory with an agent that obeys, and
+// a proxy on loopback that presents real certificates.
 package iptlstest
 
 import (
@@ -48,7 +48,8 @@ type Cluster struct {
 
 	Applied []map[string]any // that were stored
 	Options []discovery.ApplyOptions
-	// react is what an agent does after a change, or somebody else before one; they may change the cluster's objects.
+	// BeforeApply and AfterApply are called around a change: an agent reacts in AfterApply, somebody else interferes
+	// in BeforeApply. They may change the objects.
 	BeforeApply, AfterApply func(*Cluster)
 	afterRead               func(*Cluster)
 	NamespaceErr, ApplyErr  error
@@ -77,7 +78,9 @@ func (c *Cluster) BumpSecret() {
 }
 
 // ApplySecret is a server-side apply of the Secret, which notices conflicts.
-func (c *Cluster) ApplySecret(_ context.Context, namespace, name string, object any, opts discovery.ApplyOptions) (*corev1.Secret, error) {
+func (c *Cluster) ApplySecret(_ context.Context, namespace, name string, object any,
+	opts discovery.ApplyOptions,
+) (*corev1.Secret, error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
 	if c.secretErr != nil {
@@ -96,12 +99,16 @@ func (c *Cluster) ApplySecret(_ context.Context, namespace, name string, object 
 	}
 	exists := c.TLSSecret != nil && c.TLSSecret.Name == name
 	switch version := wanted.ResourceVersion; {
-	case exists && version == "" && !opts.Force, exists && version != "" && version != c.TLSSecret.ResourceVersion, !exists && version != "":
+	case exists && version == "" && !opts.Force, exists && version != "" && version != c.TLSSecret.ResourceVersion,
+		!exists && version != "":
 		return nil, fmt.Errorf("the Secret has been modified: %w", discovery.ErrConflict)
 	case exists && wanted.Type != c.TLSSecret.Type:
 		return nil, errors.New("the type of a Secret never changes")
 	}
-	result := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "made"}, Type: wanted.Type, Data: map[string][]byte{}}
+	result := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "made"},
+		Type:       wanted.Type, Data: map[string][]byte{},
+	}
 	if exists {
 		result = c.TLSSecret.DeepCopy()
 	}
@@ -162,7 +169,9 @@ func (c *Cluster) CredentialIssuer(_ context.Context, _ string) (*configv1alpha1
 }
 
 // ApplyCredentialIssuer stores the fields, unless the resource version is an old one.
-func (c *Cluster) ApplyCredentialIssuer(_ context.Context, _ string, object any, opts discovery.ApplyOptions) (*configv1alpha1.CredentialIssuer, error) {
+func (c *Cluster) ApplyCredentialIssuer(_ context.Context, _ string, object any,
+	opts discovery.ApplyOptions,
+) (*configv1alpha1.CredentialIssuer, error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
 	c.Options = append(c.Options, opts)
@@ -207,7 +216,9 @@ func (c *Cluster) ApplyCredentialIssuer(_ context.Context, _ string, object any,
 }
 
 // MergeCredentialIssuer stores a merge patch, unless the resource version is an old one.
-func (c *Cluster) MergeCredentialIssuer(_ context.Context, _ string, patch any, opts discovery.ApplyOptions) (*configv1alpha1.CredentialIssuer, error) {
+func (c *Cluster) MergeCredentialIssuer(_ context.Context, _ string, patch any,
+	opts discovery.ApplyOptions,
+) (*configv1alpha1.CredentialIssuer, error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
 	c.Options = append(c.Options, opts)
@@ -407,7 +418,8 @@ func ProxyReport(url string, bundle []byte) configv1alpha1.CredentialIssuerStrat
 // FailedReport is the strategy of a proxy that does not.
 func FailedReport(reason configv1alpha1.StrategyReason, message string) configv1alpha1.CredentialIssuerStrategy {
 	return configv1alpha1.CredentialIssuerStrategy{
-		Type: configv1alpha1.StrategyImpersonationProxy, Status: configv1alpha1.StrategyError, Reason: reason, Message: message,
+		Type: configv1alpha1.StrategyImpersonationProxy, Status: configv1alpha1.StrategyError, Reason: reason,
+		Message: message,
 	}
 }
 
@@ -497,7 +509,8 @@ func Loopback() certs.SANs {
 	return certs.SANs{DNSNames: []string{"proxy.example.com"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1).To4()}}
 }
 
-// TooShort is a --timeout for what will never come true. It is long enough for all that comes before, on a busy machine.
+// TooShort is a --timeout for what will never come true. It is long enough for all that comes before, on a busy
+// machine.
 const TooShort = 2 * time.Second
 
 // New returns a world in which the agent has reported its generated certificate, and does not react to changes.
@@ -510,14 +523,18 @@ func New(t *testing.T) *World {
 		Issuer: &configv1alpha1.CredentialIssuer{
 			ObjectMeta: metav1.ObjectMeta{Name: "pinniped-concierge-config"},
 			Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
-				Mode: configv1alpha1.ImpersonationProxyModeEnabled, Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: configv1alpha1.ServiceTypeNone},
+				Mode:             configv1alpha1.ImpersonationProxyModeEnabled,
+				Service:          configv1alpha1.ImpersonationProxyServiceSpec{Type: configv1alpha1.ServiceTypeNone},
 				ExternalEndpoint: w.Proxy.Endpoint(),
 			}},
 		},
 		TLSSecret: &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: "proxy-tls", Namespace: "pinniped-concierge", ResourceVersion: "1"},
 			Type:       corev1.SecretTypeTLS,
-			Data:       map[string][]byte{"tls.crt": w.Pair.CertPEM, "tls.key": w.Pair.KeyPEM, "ca.crt": w.CA.CertPEM()},
+			Data: map[string][]byte{
+				"tls.crt": w.Pair.CertPEM, "tls.key": w.Pair.KeyPEM,
+				"ca.crt": w.CA.CertPEM(),
+			},
 		},
 		services: map[string]*corev1.Service{},
 	}
@@ -630,7 +647,8 @@ func (r *Run) Check(t *testing.T, code int, parts ...string) {
 		}
 	}
 	if t.Failed() {
-		t.Logf("stdout:\n%s\nstderr:\n%s\nerror: %v\nhint: %s", r.Out.String(), r.ErrOut.String(), r.Err, ui.HintOf(r.Err))
+		t.Logf("stdout:\n%s\nstderr:\n%s\nerror: %v\nhint: %s", r.Out.String(), r.ErrOut.String(), r.Err,
+			ui.HintOf(r.Err))
 	}
 }
 

@@ -54,8 +54,8 @@ func ProxyInfo(issuer *configv1alpha1.CredentialIssuer) *configv1alpha1.Imperson
 	return nil
 }
 
-// Previous returns what clients verify with until now. Where the agent's generated certificate was served, a change of
-// the CA is part of the change that is asked for.
+// Previous returns what clients verify with before the change. It also says whether that is the CA of a generated
+// certificate, which clients lose by every change to a certificate of one's own.
 func Previous(issuer *configv1alpha1.CredentialIssuer) certs.Previous {
 	info := ProxyInfo(issuer)
 	if info == nil {
@@ -65,7 +65,7 @@ func Previous(issuer *configv1alpha1.CredentialIssuer) certs.Previous {
 	if err != nil {
 		return certs.Previous{}
 	}
-	// It is served also while an external certificate was asked for and refused.
+	// The agent also serves it while it refuses the external certificate that the spec names.
 	generated := issuer.Spec.ImpersonationProxy.TLS == nil || IsGenerated(bundle)
 	return certs.Previous{Advertised: true, Bundle: bundle, Generated: generated}
 }
@@ -81,12 +81,12 @@ func clientNames(st *Snapshot, wanted configv1alpha1.ImpersonationProxySpec) []c
 	service := st.Service
 	moving := wanted.Service.LoadBalancerIP != st.Issuer.Spec.ImpersonationProxy.Service.LoadBalancerIP
 	if moving && ServiceType(&wanted) == configv1alpha1.ServiceTypeLoadBalancer {
-		service = nil // its addresses go
+		service = nil // its addresses will change
 	}
 	return append(servingcert.ClientNames(wanted, service), advertisedName(st, wanted, moving)...)
 }
 
-// advertisedName returns the name in kubeconfigs handed out so far, as far as these can go on working.
+// advertisedName returns the name that kubeconfigs have so far, if these can go on working.
 func advertisedName(st *Snapshot, wanted configv1alpha1.ImpersonationProxySpec, moving bool) []certs.Name {
 	info := ProxyInfo(st.Issuer)
 	if info == nil {

@@ -6,7 +6,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// FieldChange is one field that changes. Values are for people: a CA bundle is described, not shown.
+// FieldChange is one field that changes. A CA bundle is described in it, not shown.
 type FieldChange struct {
 	Field string `json:"field"`
 	From  string `json:"from"`
@@ -29,9 +29,10 @@ func ChangesBetween(from, to configv1alpha1.ImpersonationProxySpec) []FieldChang
 		}
 	}
 	add(FieldSecret, before.SecretName, after.SecretName)
-	if before.CertificateAuthorityData != after.CertificateAuthorityData { // their descriptions may be the same
+	if before.CertificateAuthorityData != after.CertificateAuthorityData { // two bundles may have the same description
 		changes = append(changes, FieldChange{
-			Field: FieldBundle, From: DescribeBundle(before.CertificateAuthorityData), To: DescribeBundle(after.CertificateAuthorityData),
+			Field: FieldBundle, From: DescribeBundle(before.CertificateAuthorityData),
+			To: DescribeBundle(after.CertificateAuthorityData),
 		})
 	}
 	add(fieldVerification, string(before.Verification), string(after.Verification))
@@ -40,7 +41,7 @@ func ChangesBetween(from, to configv1alpha1.ImpersonationProxySpec) []FieldChang
 	return changes
 }
 
-// SecretField is what the Field of a change in a Secret begins with.
+// SecretField begins the Field of a change in a Secret.
 const SecretField = "secret/"
 
 // OfSecret says whether it is a key of the Secret that changes.

@@ -17,7 +17,7 @@ const CABundleKey = "ca.crt"
 // GeneratedCAName is the common name of the CA that agents make for themselves, ours and Pinniped's.
 const GeneratedCAName = "Pinniped Impersonation Proxy Serving CA"
 
-// Where the names come from, in the words of the objects.
+// The fields that the commands change.
 const (
 	FieldSecret         = "spec.impersonationProxy.tls.secretName"
 	FieldBundle         = "spec.impersonationProxy.tls.certificateAuthorityData"
@@ -26,15 +26,15 @@ const (
 	fieldLoadBalancerIP = "spec.impersonationProxy.service.loadBalancerIP"
 )
 
-// Plan is what is to be done about a request in a state.
+// Plan is what has to change for a request, and what the checks say about it.
 type Plan struct {
 	Request Request
 	Report  certs.Report
 	Wanted  configv1alpha1.ImpersonationProxySpec
 	Bundle  []byte // that will be advertised
 	Changes []FieldChange
-	// generated is true when the agent is to serve its own certificate: which one is not known before, and where its CA is
-	// not known either, bundle is empty until it is advertised.
+	// Generated is true when the agent is to serve a certificate that it generates. If its CA is not known yet,
+	// Bundle is empty until the agent advertises it.
 	Generated bool
 }
 
@@ -48,7 +48,8 @@ func (p *Plan) Expected(issuer *configv1alpha1.CredentialIssuer) []byte {
 	return p.Bundle
 }
 
-// Evaluate judges the certificate for the configuration that would result, and says what has to change.
+// Evaluate puts together the configuration that a request leads to, checks the certificate for it, and lists what has
+// to change.
 func Evaluate(req Request, st *Snapshot) *Plan {
 	current := *st.Issuer.Spec.ImpersonationProxy
 	p := &Plan{Request: req, Wanted: current}
@@ -98,7 +99,7 @@ func checkAddress(wanted configv1alpha1.ImpersonationProxySpec, st *Snapshot) []
 	return certs.CheckLoadBalancerIP(wanted.Service.LoadBalancerIP, host, st.Resolved)
 }
 
-// EvaluateTarget judges a configuration that is wanted as it is.
+// EvaluateTarget checks a configuration that is given as a whole, and lists what has to change.
 func EvaluateTarget(req Request, st *Snapshot, wanted configv1alpha1.ImpersonationProxySpec) *Plan {
 	current := *st.Issuer.Spec.ImpersonationProxy
 	p := &Plan{Request: req, Wanted: wanted, Changes: ChangesBetween(current, wanted)}
@@ -131,8 +132,10 @@ func check(req Request, st *Snapshot, p *Plan, undecodable error) certs.Report {
 	}
 	if st.Secret == nil {
 		name := req.SecretName()
-		missing := certs.NewFinding(certs.SecretNotFound, fmt.Sprintf("there is no Secret %q in namespace %q", name.Name, name.Namespace))
-		missing.Hint = fmt.Sprintf("correct its name, or make it: kubectl create secret tls %s --namespace=%s --cert=FILE --key=FILE", name.Name, name.Namespace)
+		missing := certs.NewFinding(certs.SecretNotFound,
+			fmt.Sprintf("there is no Secret %q in namespace %q", name.Name, name.Namespace))
+		missing.Hint = fmt.Sprintf("correct its name, or make it: kubectl create secret tls %s --namespace=%s "+
+			"--cert=FILE --key=FILE", name.Name, name.Namespace)
 		return certs.Report{Findings: []certs.Finding{missing}}
 	}
 	if undecodable != nil {
@@ -143,7 +146,7 @@ func check(req Request, st *Snapshot, p *Plan, undecodable error) certs.Report {
 	return report
 }
 
-// Input puts together what the catalogue of checks is asked about.
+// Input is the input of the catalogue of checks.
 func (p *Plan) Input(st *Snapshot) certs.Input {
 	return certs.Input{
 		CertPEM:    st.Secret.Data[corev1.TLSCertKey],
@@ -159,8 +162,8 @@ func (p *Plan) Input(st *Snapshot) certs.Input {
 	}
 }
 
-// oldClientsOfGenerated says whether kubeconfigs with the bundle that is advertised now stop working. That is a warning:
-// it lies in what was asked for.
+// oldClientsOfGenerated warns when kubeconfigs with the bundle that is advertised now will stop working. It is no
+// error, because going back to the generated certificate means just that.
 func oldClientsOfGenerated(old certs.Previous, ca []byte) (certs.Finding, bool) {
 	if !old.Advertised {
 		return certs.Finding{}, false
@@ -178,7 +181,8 @@ func oldClientsOfGenerated(old certs.Previous, ca []byte) (certs.Finding, bool) 
 	if len(generated) > 0 {
 		instead = "the agent's own CA, " + DescribePEM(ca)
 	}
-	f := certs.NewFinding(certs.OldClientsBreak, fmt.Sprintf("%s stop working: the certificate will be of %s", who, instead))
+	f := certs.NewFinding(certs.OldClientsBreak,
+		fmt.Sprintf("%s stop working: the certificate will be of %s", who, instead))
 	f.Severity, f.Hint = certs.SeverityWarning, "hand out new kubeconfigs afterwards: pinniped get kubeconfig"
 	return f, true
 }

@@ -36,8 +36,8 @@ func EntryOwns(entry metav1.ManagedFieldsEntry, path []string) bool {
 	return true
 }
 
-// OtherManagers returns who else declares what the changed fields are to be, and may put them back: tools that apply
-// (GitOps), and programs. A person with kubectl edit is not meant.
+// OtherManagers returns the field managers that may put the changed fields back: tools that apply manifests, and
+// programs. A person with kubectl edit is left out.
 func OtherManagers(issuer *configv1alpha1.CredentialIssuer, changes []FieldChange) []string {
 	var managers []string
 	for _, entry := range issuer.ManagedFields {
@@ -55,7 +55,7 @@ func OtherManagers(issuer *configv1alpha1.CredentialIssuer, changes []FieldChang
 	return managers
 }
 
-// ManagersOf returns who, besides us, manages one of the fields, a person's tools included.
+// ManagersOf returns the other managers of the fields, including kubectl edit.
 func ManagersOf(issuer *configv1alpha1.CredentialIssuer, fields []string) []string {
 	var managers []string
 	for _, entry := range issuer.ManagedFields {

@@ -14,10 +14,13 @@ func loadBalancerIPPath() []string {
 	return []string{"spec", "impersonationProxy", "service", "loadBalancerIP"}
 }
 
-// ApplyObject returns what is applied so that issuer gets the wanted spec: the tls block, and the fields that the flags
-// named. What an earlier run of ours owns is applied again with its value, as server-side apply takes leaving out for
-// removing. The resourceVersion makes the API server refuse when the object has changed since it was read.
-func ApplyObject(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.ImpersonationProxySpec, req Request) map[string]any {
+// ApplyObject returns the object for a server-side apply that gives issuer the wanted spec: the tls block, and the
+// fields that the flags name. It repeats the fields that an earlier run owns, because server-side apply removes owned
+// fields that are left out. With the resourceVersion, the API server refuses when the object has changed since it was
+// read.
+func ApplyObject(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.ImpersonationProxySpec,
+	req Request,
+) map[string]any {
 	current := issuer.Spec.ImpersonationProxy
 	proxy := map[string]any{}
 	if wanted.TLS != nil {
@@ -25,8 +28,9 @@ func ApplyObject(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.
 		if wanted.TLS.Verification != "" {
 			tls["verification"] = string(wanted.TLS.Verification)
 		}
-		// An empty value takes the place of one that another manager may have set, too.
-		if data := wanted.TLS.CertificateAuthorityData; data != "" || current.TLS != nil && current.TLS.CertificateAuthorityData != "" {
+		// Another manager may have set a value; an empty one replaces it.
+		if data := wanted.TLS.CertificateAuthorityData; data != "" || current.TLS != nil &&
+			current.TLS.CertificateAuthorityData != "" {
 			tls["certificateAuthorityData"] = data
 		}
 		proxy["tls"] = tls
@@ -34,7 +38,8 @@ func ApplyObject(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.
 	if req.Endpoint != nil || ownsField(issuer, endpointPath()) && wanted.ExternalEndpoint != "" {
 		proxy["externalEndpoint"] = wanted.ExternalEndpoint
 	}
-	if ip := wanted.Service.LoadBalancerIP; ip != "" && (req.LoadBalancerIP != nil || ownsField(issuer, loadBalancerIPPath())) {
+	if ip := wanted.Service.LoadBalancerIP; ip != "" &&
+		(req.LoadBalancerIP != nil || ownsField(issuer, loadBalancerIPPath())) {
 		proxy["service"] = map[string]any{"loadBalancerIP": ip}
 	}
 	return map[string]any{
@@ -43,7 +48,7 @@ func ApplyObject(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.
 	}
 }
 
-// Annotated returns object with annotations, which an apply cannot remove: one that is nil becomes empty.
+// Annotated returns object with annotations. An apply cannot remove an annotation, so a nil one becomes empty.
 func Annotated(object, annotations map[string]any) map[string]any {
 	if len(annotations) == 0 {
 		return object
@@ -59,7 +64,7 @@ func Annotated(object, annotations map[string]any) map[string]any {
 	return object
 }
 
-// RollbackPatch is a merge patch that gives changed the configuration and the records of before.
+// RollbackPatch is a merge patch that gives the object changed the configuration and the records of the object before.
 func RollbackPatch(changed, before *configv1alpha1.CredentialIssuer) (map[string]any, error) {
 	annotations := map[string]any{}
 	for _, key := range []string{UndoAnnotation, RotationAnnotation} {

@@ -12,7 +12,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// What the commands keep in the CredentialIssuer's annotations. It is never a key: only what a spec may hold.
+// The annotations in which the commands keep records. A record holds what a spec may hold, and never a key.
 const (
 	UndoAnnotation     = "ip-tls.pinniped.dev/undo"
 	RotationAnnotation = "ip-tls.pinniped.dev/rotation"
@@ -24,8 +24,8 @@ const MaxRecord = 100 << 10
 // undoVersion is the version of the format of undoRecord.
 const undoVersion = 1
 
-// UndoRecord is what `ip-tls undo` needs: the configuration before the last change of these commands, and, to notice
-// what others have done since, the one after it.
+// UndoRecord is what `ip-tls undo` needs: the configuration before the last change, and the one after it, from which
+// it sees what others have changed since.
 type UndoRecord struct {
 	Version  int       `json:"version"`
 	Command  string    `json:"command"`
@@ -38,7 +38,9 @@ type UndoRecord struct {
 }
 
 // NewUndoRecord returns the record of a change to the wanted configuration.
-func NewUndoRecord(command string, at time.Time, issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.ImpersonationProxySpec) UndoRecord {
+func NewUndoRecord(command string, at time.Time, issuer *configv1alpha1.CredentialIssuer,
+	wanted configv1alpha1.ImpersonationProxySpec,
+) UndoRecord {
 	return UndoRecord{
 		Version: undoVersion, Command: command, At: at.UTC().Truncate(time.Second),
 		Previous: TargetOf(issuer.Spec.ImpersonationProxy), Left: TargetOf(&wanted).Digested(),
@@ -56,7 +58,8 @@ func ReadUndoRecord(issuer *configv1alpha1.CredentialIssuer) (*UndoRecord, error
 		return nil, fmt.Errorf("reading annotation %q of CredentialIssuer %q: %w", UndoAnnotation, issuer.Name, err)
 	}
 	if record.Version != undoVersion {
-		return nil, fmt.Errorf("reading annotation %q of CredentialIssuer %q: its version is %d, and this program knows version %d",
+		return nil, fmt.Errorf("reading annotation %q of CredentialIssuer %q: its version is %d, and this program "+
+			"knows version %d",
 			UndoAnnotation, issuer.Name, record.Version, undoVersion)
 	}
 	return &record, nil
@@ -87,8 +90,8 @@ func EncodeRecord(record any) (string, bool, error) {
 	return string(encoded), true, nil
 }
 
-// Undone returns the configuration that an undo makes: now, with what the recorded command changed put back. changedSince
-// names the fields among these that somebody else has changed.
+// Undone returns the configuration that an undo makes: now, with what the recorded command changed put back.
+// changedSince names the fields among these that somebody else has changed.
 func (r *UndoRecord) Undone(now Target) (wanted Target, changedSince []string) {
 	wanted = now
 	left, seen := r.Left, now.Digested()
@@ -118,7 +121,8 @@ func TLSDifferences(a, b Target) []string {
 		return nil
 	}
 	var fields []string
-	for _, change := range ChangesBetween(configv1alpha1.ImpersonationProxySpec{TLS: a.TLS}, configv1alpha1.ImpersonationProxySpec{TLS: b.TLS}) {
+	for _, change := range ChangesBetween(configv1alpha1.ImpersonationProxySpec{TLS: a.TLS},
+		configv1alpha1.ImpersonationProxySpec{TLS: b.TLS}) {
 		fields = append(fields, change.Field)
 	}
 	return fields

@@ -11,7 +11,8 @@ import (
 // errRefused marks a refusal by a check.
 var errRefused = errors.New("the certificate is refused")
 
-// Refusal returns the error for a report that refuses. done says what the command has done then.
+// Refusal returns the error for a report that refuses, else nil. done begins the hint: it says what the command has
+// changed.
 func Refusal(report certs.Report, done string) error {
 	errs := report.Errors()
 	if len(errs) == 0 {

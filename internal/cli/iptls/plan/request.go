@@ -22,17 +22,17 @@ type Request struct {
 	Endpoint         *string // --external-endpoint
 	LoadBalancerIP   *string // --load-balancer-ip
 	Allow            []certs.Code
-	// withoutVerification is set for a CredentialIssuer that has no such field, as Pinniped's.
+	// WithoutVerification is set for a CredentialIssuer without the field verification, such as Pinniped's.
 	WithoutVerification bool
 }
 
-// SecretName returns the Secret that the request names, which locate has checked.
+// SecretName returns the Secret that the request names. Session.Locate has checked it.
 func (r Request) SecretName() types.NamespacedName {
 	name, _ := delegation.SecretName(r.Secret, r.Namespace)
 	return name
 }
 
-// FitsSecret says whether the Secret has what the request wants to be advertised.
+// FitsSecret refuses a Secret that cannot provide the CA bundle as the request wants it.
 func FitsSecret(r Request, secret *corev1.Secret) error {
 	if secret == nil {
 		return nil // a check says so
@@ -44,7 +44,8 @@ func FitsSecret(r Request, secret *corev1.Secret) error {
 		return ui.WithExitCode(ui.WithHint(fmt.Errorf("the Secret %q has no ca.crt that could be advertised", name),
 			"give the CA bundle as a file with --ca-bundle, or --system-roots if the certificate is of a public CA"), ui.ExitRefused)
 	case r.SystemRoots && has:
-		return ui.WithExitCode(ui.WithHint(fmt.Errorf("the Secret %q has a ca.crt, which the agent advertises to clients in place of their system roots", name),
+		return ui.WithExitCode(ui.WithHint(fmt.Errorf("the Secret %q has a ca.crt, which the agent advertises to "+
+			"clients in place of their system roots", name),
 			`remove it: kubectl patch secret %s --namespace %s --type=json -p='[{"op":"remove","path":"/data/ca.crt"}]'`, secret.Name, secret.Namespace), ui.ExitRefused)
 	}
 	return nil

@@ -16,12 +16,12 @@ type Snapshot struct {
 	Issuer     *configv1alpha1.CredentialIssuer
 	SecretName string          // empty: the agent's generated certificate
 	Secret     *corev1.Secret  // nil when there is none
-	Permission []certs.Finding // about a Secret of another namespace; one that refuses means that the Secret was not read
+	Permission []certs.Finding // about a Secret of another namespace; the Secret is read only if none of them refuses
 	Service    *corev1.Service // in front of the proxy; nil when there is none
-	Resolved   []netip.Addr    // of the external endpoint, where a load balancer's address is asked for
-	// generatedCA is the CA that the agent will serve with, as PEM; nil when it is not known, or not asked for.
+	Resolved   []netip.Addr    // addresses of the external endpoint; only asked for when there is a loadBalancerIP
+	// GeneratedCA is the CA of the agent's generated certificate, as PEM. It is nil when it is not known or not needed.
 	GeneratedCA []byte
-	// Clients is what clients verify with until now; nil for what the status advertises.
+	// Clients is what clients verify with before the change. Nil means: what the status advertises.
 	Clients    *certs.Previous
 	Now        time.Time
 	ServerTime time.Time
@@ -40,7 +40,7 @@ func ServiceType(spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.Imp
 	return spec.Service.Type
 }
 
-// clients is what clients verify with until now.
+// clients is what clients verify with before the change.
 func (st *Snapshot) clients() certs.Previous {
 	if st.Clients != nil {
 		return *st.Clients

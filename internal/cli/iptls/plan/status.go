@@ -11,16 +11,19 @@ import (
 // AgentView is what the status says about a wanted configuration.
 type AgentView struct {
 	At       Endpoint
-	Problem  string // why it does not say that the configuration is in effect; empty when it does
+	Problem  string // why the configuration is not in effect; empty when the status says that it is
 	Disabled bool   // the proxy is switched off: nothing will be served
 	// Findings are what the agent reports beside its success.
 	Findings []configv1alpha1.StrategyFinding
-	// Message is the whole text of a success whose findings are not known: an agent reports it that lists none, as Pinniped's.
+	// Message is the whole message of an agent that does not list findings, such as Pinniped's. It is empty for other
+	// agents.
 	Message string
 }
 
 // ReadStatus compares the agent's report with what is wanted.
-func ReadStatus(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.ImpersonationProxySpec, bundle []byte) AgentView {
+func ReadStatus(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.ImpersonationProxySpec,
+	bundle []byte,
+) AgentView {
 	strategy := ProxyStrategy(issuer)
 	switch {
 	case strategy == nil:
@@ -39,7 +42,8 @@ func ReadStatus(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.I
 		return AgentView{Problem: err.Error()}
 	}
 	view := AgentView{At: at, Findings: strategy.Findings}
-	if len(view.Findings) == 0 && issuer.Status.Objects == nil { // who publishes neither does not know of findings
+	// An agent that publishes neither does not know of findings.
+	if len(view.Findings) == 0 && issuer.Status.Objects == nil {
 		view.Message = strategy.Message
 	}
 	if problem := wrongEndpoint(at, wanted.ExternalEndpoint); problem != "" {
@@ -48,13 +52,14 @@ func ReadStatus(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.I
 	}
 	reported, err := base64.StdEncoding.DecodeString(info.CertificateAuthorityData)
 	if err != nil || !certs.SameBundle(reported, bundle) {
-		view.Problem = fmt.Sprintf("the agent still advertises another CA bundle: %s", OrNone(DescribePEMOrNone(reported)))
+		view.Problem = fmt.Sprintf("the agent still advertises another CA bundle: %s",
+			OrNone(DescribePEMOrNone(reported)))
 	}
 	return view
 }
 
-// ReplicaProblem says why not every replica serves the certificate, as the agent reports it; empty when each does. Without
-// a fingerprint, any certificate will do that is the same everywhere.
+// ReplicaProblem says which replicas do not serve the certificate, as the agent reports it. It is empty when all of
+// them do. With an empty fingerprint, any certificate will do, as long as all replicas serve the same.
 func ReplicaProblem(serving *configv1alpha1.ServingCertificateStatus, sha256 string) string {
 	switch {
 	case sha256 != "" && serving.SHA256 != sha256:
@@ -62,7 +67,8 @@ func ReplicaProblem(serving *configv1alpha1.ServingCertificateStatus, sha256 str
 	case serving.ServingReplicas >= serving.Replicas:
 		return ""
 	}
-	problem := fmt.Sprintf("%d of %d replicas of the agent serve the certificate", serving.ServingReplicas, serving.Replicas)
+	problem := fmt.Sprintf("%d of %d replicas of the agent serve the certificate", serving.ServingReplicas,
+		serving.Replicas)
 	if len(serving.OtherReplicas) > 0 {
 		problem += fmt.Sprintf("; %s does not: %s", serving.OtherReplicas[0].Name, serving.OtherReplicas[0].Message)
 	}

@@ -19,13 +19,17 @@ type Target struct {
 // TargetOf returns the part of spec that these commands change.
 func TargetOf(spec *configv1alpha1.ImpersonationProxySpec) Target {
 	copied := spec.DeepCopy()
-	return Target{TLS: copied.TLS, ExternalEndpoint: copied.ExternalEndpoint, LoadBalancerIP: copied.Service.LoadBalancerIP}
+	return Target{
+		TLS: copied.TLS, ExternalEndpoint: copied.ExternalEndpoint,
+		LoadBalancerIP: copied.Service.LoadBalancerIP,
+	}
 }
 
 // In returns spec with the target's values.
 func (t Target) In(spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.ImpersonationProxySpec {
 	changed := spec.DeepCopy()
-	changed.TLS, changed.ExternalEndpoint, changed.Service.LoadBalancerIP = t.TLS.DeepCopy(), t.ExternalEndpoint, t.LoadBalancerIP
+	changed.TLS, changed.ExternalEndpoint, changed.Service.LoadBalancerIP = t.TLS.DeepCopy(), t.ExternalEndpoint,
+		t.LoadBalancerIP
 	return *changed
 }
 
@@ -38,8 +42,8 @@ func (t Target) Digested() Target {
 	return t
 }
 
-// MergePatch is a merge patch that gives the fields of issuer which differ from t the values of t, whoever owns them, and
-// sets annotations; one that is nil is removed. The resourceVersion makes the API server refuse when the object has
+// MergePatch is a merge patch that gives issuer the values of t, no matter which manager owns the fields, and sets
+// annotations. A nil annotation is removed. The resourceVersion makes the API server refuse when the object has
 // changed since it was read, so that fields and annotations are written together or not at all.
 func MergePatch(issuer *configv1alpha1.CredentialIssuer, t Target, annotations map[string]any) (map[string]any, error) {
 	now := TargetOf(issuer.Spec.ImpersonationProxy)

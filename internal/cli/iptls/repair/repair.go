@@ -35,15 +35,17 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "repair FILE -o NEW",
 		Short: "Write a broken file of certificates, or of a private key, again as it should be",
-		Long: `Write the certificates in a file again as every program reads them: PEM, the serving certificate first, then each one that signed the
-one before it, and nothing else around them. In a CA bundle the order stays.
+		Long: `Write the certificates in a file again as every program reads them: PEM, the serving certificate first,
+then each one that signed the one before it, and nothing else around them. In a CA bundle the order stays.
 
-It splits what runs into each other; decodes DER, PKCS#7, UTF-16 and base64 of base64; mends line breaks, BEGIN and END lines, labels and
-indentation; puts a chain in order; and leaves out what is there twice or does not belong there: text, requests, a private key. It says each
-thing that it has done. It never leaves out a certificate, and makes up nothing: when something cannot be read, for example because the file
-was cut short, it names that and writes no file. FILE itself is not changed.
+It splits what runs into each other; decodes DER, PKCS#7, UTF-16 and base64 of base64; mends line breaks, BEGIN and
+END lines, labels and indentation; puts a chain in order; and leaves out what is there twice or does not belong there:
+text, requests, a private key. It says each thing that it has done. It never leaves out a certificate, and makes up
+nothing: when something cannot be read, for example because the file was cut short, it names that and writes no file.
+FILE itself is not changed.
 
-With --private-key it writes the private key that is in the file, in PKCS#8 form; without, it does so when the file holds no certificate.
+With --private-key it writes the private key that is in the file, in PKCS#8 form; without, it does so when the file
+holds no certificate.
 
 What is inside a certificate stays as it is: "pinniped ip-tls check --cert NEW" says whether it is good.
 
@@ -64,15 +66,18 @@ Exit codes: 0 done, 1 failed or not to be repaired, 2 wrong usage, 130 interrupt
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&o.Output, "output", "o", "", "file for the result, written as a whole or not at all (default: stdout)")
-	flags.BoolVar(&o.PrivateKey, "private-key", false, "write the private key in the file, and leave its certificates out")
+	flags.StringVarP(&o.Output, "output", "o", "", "file for the result, written as a whole or not at all "+
+		"(default: stdout)")
+	flags.BoolVar(&o.PrivateKey, "private-key", false, "write the private key in the file, and leave its "+
+		"certificates out")
 	flags.BoolVar(&o.Overwrite, "overwrite", false, "replace the file of --output if it exists")
 	return cmd
 }
 
 func oneFile(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return ui.WithHint(ui.Usage(fmt.Errorf("%d files are given, one is needed", len(args))), `write: pinniped ip-tls repair FILE -o NEW ("-" for stdin)`)
+		return ui.WithHint(ui.Usage(fmt.Errorf("%d files are given, one is needed", len(args))),
+			`write: pinniped ip-tls repair FILE -o NEW ("-" for stdin)`)
 	}
 	return nil
 }
@@ -91,7 +96,8 @@ func (o *Options) Validate() error {
 	case err == nil && info.IsDir():
 		return ui.Usage(fmt.Errorf("invalid --output %q: it is a directory", o.Output))
 	case err == nil && info.Mode().IsRegular() && !o.Overwrite:
-		return ui.WithHint(ui.Usage(fmt.Errorf("invalid --output %q: the file exists", o.Output)), "name another one, or give --overwrite")
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid --output %q: the file exists", o.Output)),
+			"name another one, or give --overwrite")
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return ui.Usage(fmt.Errorf("invalid --output %q: %w", o.Output, err))
 	}
@@ -114,7 +120,8 @@ func (o *Options) Run(context.Context) error {
 	repaired, err := certs.Repair(data, part)
 	var cannot *certs.RepairError
 	if errors.As(err, &cannot) {
-		return ui.WithHint(fmt.Errorf("repairing %s: %w", session.NameOf(o.File), err), "%s; nothing was written", cannot.Hint)
+		return ui.WithHint(fmt.Errorf("repairing %s: %w", session.NameOf(o.File), err), "%s; nothing was written",
+			cannot.Hint)
 	}
 	if err != nil {
 		return fmt.Errorf("repairing %s: %w", session.NameOf(o.File), err)

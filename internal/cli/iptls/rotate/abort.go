@@ -15,10 +15,13 @@ import (
 )
 
 // abort goes back to where the rotation began.
-func (o *Options) abort(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record, result *Result) error {
+func (o *Options) abort(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record,
+	result *Result,
+) error {
 	switch r.Current() {
 	case rotation.PhaseNone:
-		return ui.WithHint(errors.New("there is no rotation to abort"), `take back another change with "pinniped ip-tls undo"`)
+		return ui.WithHint(errors.New("there is no rotation to abort"),
+			`take back another change with "pinniped ip-tls undo"`)
 	case rotation.PhaseAborted:
 		result.Action = change.ActionUnchanged
 		o.Session.Progress.Done("The rotation to %s is aborted already", r.Destination())
@@ -47,7 +50,7 @@ func (o *Options) abort(ctx context.Context, issuer *configv1alpha1.CredentialIs
 			result.Changes = append(result.Changes, one)
 		}
 		if err != nil {
-			result.fail(err, one)
+			result.recordFailure(err, one)
 			return err
 		}
 		if o.Flags.DryRun == session.DryRunNone {
@@ -62,7 +65,7 @@ func (o *Options) abort(ctx context.Context, issuer *configv1alpha1.CredentialIs
 	return nil
 }
 
-// forget drops the record, whatever is in it.
+// forget drops the record, even one that cannot be read.
 func (o *Options) forget(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, result *Result) error {
 	if issuer.Annotations[plan.RotationAnnotation] == "" {
 		result.Action = change.ActionUnchanged
@@ -70,12 +73,14 @@ func (o *Options) forget(ctx context.Context, issuer *configv1alpha1.CredentialI
 		return nil
 	}
 	for attempt := 1; ; attempt++ {
-		patch, err := plan.MergePatch(issuer, plan.TargetOf(issuer.Spec.ImpersonationProxy), map[string]any{plan.RotationAnnotation: nil})
+		patch, err := plan.MergePatch(issuer, plan.TargetOf(issuer.Spec.ImpersonationProxy),
+			map[string]any{plan.RotationAnnotation: nil})
 		if err != nil {
 			return err
 		}
 		if o.Flags.DryRun != session.DryRunClient {
-			_, err = o.Session.Cluster.MergeCredentialIssuer(ctx, issuer.Name, patch, discovery.ApplyOptions{FieldManager: plan.FieldManager, DryRun: o.Flags.DryRun == session.DryRunServer})
+			_, err = o.Session.Cluster.MergeCredentialIssuer(ctx, issuer.Name, patch,
+				discovery.ApplyOptions{FieldManager: plan.FieldManager, DryRun: o.Flags.DryRun == session.DryRunServer})
 		}
 		switch {
 		case err == nil:

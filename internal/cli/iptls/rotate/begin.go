@@ -18,8 +18,10 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// begin returns the rotation that is under way or done, or a new one. begun is true for a new one.
-func (o *Options) begin(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record) (made *rotation.Record, begun bool, err error) {
+// begin returns the rotation that is under way or done. If there is none, it makes a new one, and begun is true.
+func (o *Options) begin(ctx context.Context, issuer *configv1alpha1.CredentialIssuer,
+	r *rotation.Record,
+) (made *rotation.Record, begun bool, err error) {
 	spec := issuer.Spec.ImpersonationProxy
 	switch {
 	case r.Active():
@@ -28,23 +30,27 @@ func (o *Options) begin(ctx context.Context, issuer *configv1alpha1.CredentialIs
 		if r.Current() == rotation.PhaseDone {
 			return r, false, nil
 		}
-		return nil, false, ui.WithHint(ui.Usage(errors.New("--secret is missing, and no rotation is under way")), "name the Secret with the new certificate: --secret proxy-tls-new")
+		return nil, false, ui.WithHint(ui.Usage(errors.New("--secret is missing, and no rotation is under way")),
+			"name the Secret with the new certificate: --secret proxy-tls-new")
 	case r.Current() == rotation.PhaseDone && len(r.Edited(spec)) == 0 && o.leadsTo(r):
 		return r, false, nil
 	}
-	r = &rotation.Record{Version: rotation.Version, Started: o.Session.Now().UTC().Truncate(time.Second), From: spec.TLS.DeepCopy()}
-	if err := o.old(ctx, issuer, r); err != nil {
+	r = &rotation.Record{
+		Version: rotation.Version, Started: o.Session.Now().UTC().Truncate(time.Second),
+		From: spec.TLS.DeepCopy(),
+	}
+	if err := o.fillOld(ctx, issuer, r); err != nil {
 		return nil, false, err
 	}
 	if o.ToGenerated {
-		err = o.towardsGenerated(ctx, issuer, r)
+		err = o.fillGenerated(ctx, issuer, r)
 	} else {
-		err = o.towardsSecret(ctx, issuer, r)
+		err = o.fillSecret(ctx, issuer, r)
 	}
 	return r, true, err
 }
 
-// leadsTo says whether a rotation leads to where the flags want to go.
+// leadsTo says whether a rotation ends with the certificate and the CA bundle that the flags name.
 func (o *Options) leadsTo(r *rotation.Record) bool {
 	if o.ToGenerated {
 		return r.To == nil
@@ -53,11 +59,12 @@ func (o *Options) leadsTo(r *rotation.Record) bool {
 		(!o.request.BundleGiven || plan.SameBase64(r.To.CertificateAuthorityData, o.request.Bundle))
 }
 
-// old fills in what is in service now.
-func (o *Options) old(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record) error {
+// fillOld fills in the Secret and the CA of the certificate that is in service now.
+func (o *Options) fillOld(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record) error {
 	now := plan.Previous(issuer)
 	if !now.Advertised {
-		return ui.WithHint(fmt.Errorf("CredentialIssuer %q does not advertise the impersonation proxy, so that there is nothing to rotate", issuer.Name),
+		return ui.WithHint(fmt.Errorf("CredentialIssuer %q does not advertise the impersonation proxy, so that "+
+			"there is nothing to rotate", issuer.Name),
 			`see why: kubectl get credentialissuer %s -o yaml; a first certificate is put in front with "pinniped ip-tls set"`, issuer.Name)
 	}
 	objects, _ := discovery.Objects(issuer, o.request.Namespace)
@@ -70,17 +77,20 @@ func (o *Options) old(ctx context.Context, issuer *configv1alpha1.CredentialIssu
 		return err
 	}
 	if secret == nil {
-		return o.refuse("the Secret in service must be there until step 3", "%s: there is no Secret %q in namespace %q, which holds the old certificate",
+		return o.refuse("the Secret in service must be there until step 3",
+			"%s: there is no Secret %q in namespace %q, which holds the old certificate",
 			certs.SecretNotFound, r.OldSecret, o.request.Namespace)
 	}
 	if r.From != nil {
 		if bundle, err := plan.AdvertisedBundle(*r.From, secret); err != nil || !sameTrust(bundle, now.Bundle) {
-			return o.refuse(`wait until the agent has taken it over, or mend what its status says`, "the agent does not advertise the CA bundle that is configured (yet)")
+			return o.refuse(`wait until the agent has taken it over, or mend what its status says`,
+				"the agent does not advertise the CA bundle that is configured (yet)")
 		}
 	}
 	trust, err := rotation.TrustOf(now.Bundle, secret.Data[corev1.TLSCertKey], o.Session.Now())
 	if err != nil {
-		return o.refuse("without it, there is nothing that could be advertised beside the new CA", "finding the CA of the old certificate in Secret %q: %w", r.OldSecret, err)
+		return o.refuse("without it, there is nothing that could be advertised beside the new CA",
+			"finding the CA of the old certificate in Secret %q: %w", r.OldSecret, err)
 	}
 	r.OldCA = string(trust)
 	return nil
@@ -94,11 +104,12 @@ func (o *Options) refuse(hint, format string, args ...any) error {
 	return ui.WithExitCode(ui.WithHint(fmt.Errorf(format, args...), "%s%s", plan.NothingChanged, hint), ui.ExitRefused)
 }
 
-// towardsSecret fills in where a rotation to a Secret leads.
-func (o *Options) towardsSecret(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record) error {
+// fillSecret fills in the Secret and the CA of the new certificate.
+func (o *Options) fillSecret(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record) error {
 	name := o.request.Secret
 	if name == r.OldSecret {
-		return ui.WithHint(ui.Usage(fmt.Errorf("the Secret %q is in service now, so there is nothing to rotate to", name)),
+		return ui.WithHint(ui.Usage(fmt.Errorf("the Secret %q is in service now, so there is nothing to rotate to",
+			name)),
 			"put the new certificate into a Secret of its own, so that both exist during the rotation")
 	}
 	secret, err := o.Session.PermittedSecret(ctx, issuer, o.request.Namespace, name)
@@ -107,11 +118,13 @@ func (o *Options) towardsSecret(ctx context.Context, issuer *configv1alpha1.Cred
 	}
 	if secret == nil {
 		missing := o.request.SecretName()
-		return o.refuse("make the Secret first", "%s: there is no Secret %q in namespace %q", certs.SecretNotFound, missing.Name, missing.Namespace)
+		return o.refuse("make the Secret first", "%s: there is no Secret %q in namespace %q", certs.SecretNotFound,
+			missing.Name, missing.Namespace)
 	}
 	r.To = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: name, Verification: configv1alpha1.VerificationEnforce}
 	if slices.Contains(o.request.Allow, certs.NameNotCovered) {
-		r.To.Verification = configv1alpha1.VerificationWarn // else the agent would refuse what the administrator allows
+		// with Enforce, the agent would refuse what the administrator allows
+		r.To.Verification = configv1alpha1.VerificationWarn
 	}
 	inSecret := secret.Data[plan.CABundleKey]
 	bundle := inSecret
@@ -122,19 +135,23 @@ func (o *Options) towardsSecret(ctx context.Context, issuer *configv1alpha1.Cred
 	case o.SystemRoots && len(inSecret) > 0:
 		return ui.WithHint(ui.Usage(fmt.Errorf("--system-roots: Secret %q has ca.crt, which the agent would advertise", name)), "leave out --system-roots, or remove ca.crt from the Secret")
 	case !o.SystemRoots && len(inSecret) == 0:
-		return ui.WithHint(ui.Usage(fmt.Errorf("the CA of the new certificate is missing: Secret %q has no ca.crt", name)),
+		return ui.WithHint(ui.Usage(fmt.Errorf("the CA of the new certificate is missing: Secret %q has no ca.crt",
+			name)),
 			"give it with --ca-bundle FILE; for a certificate of a public CA say --system-roots")
 	}
 	trust, err := rotation.TrustOf(bundle, secret.Data[corev1.TLSCertKey], o.Session.Now())
 	if err != nil {
-		return o.refuse("give it with --ca-bundle FILE", "finding the CA of the new certificate in Secret %q: %w", name, err)
+		return o.refuse("give it with --ca-bundle FILE", "finding the CA of the new certificate in Secret %q: %w",
+			name, err)
 	}
 	r.NewCA = string(trust)
 	return nil
 }
 
-// towardsGenerated fills in where a rotation to the agent's own certificate leads.
-func (o *Options) towardsGenerated(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record) error {
+// fillGenerated fills in the CA of the new certificate, which the agent will generate.
+func (o *Options) fillGenerated(ctx context.Context, issuer *configv1alpha1.CredentialIssuer,
+	r *rotation.Record,
+) error {
 	if r.From == nil {
 		return ui.Usage(errors.New("the agent's generated certificate is in service now, so there is nothing to rotate to"))
 	}

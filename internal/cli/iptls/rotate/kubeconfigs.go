@@ -13,7 +13,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// KubeconfigTrust says whether one kubeconfig goes on working after a rotation.
+// KubeconfigTrust says whether one kubeconfig will work with the new certificate.
 type KubeconfigTrust struct {
 	File string `json:"file"`
 	// Trusts is true when everything in it that leads to the endpoint verifies the new certificate.
@@ -24,8 +24,11 @@ type KubeconfigTrust struct {
 	Elsewhere bool `json:"elsewhere,omitempty"`
 }
 
-// kubeconfigs says whether every kubeconfig that leads to the endpoint verifies the new certificate, and at least one does.
-func (o *Options) kubeconfigs(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record, chain []byte, result *Result) (bool, error) {
+// kubeconfigs says whether all kubeconfigs that lead to the endpoint verify the new certificate. There must be at
+// least one.
+func (o *Options) kubeconfigs(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record,
+	chain []byte, result *Result,
+) (bool, error) {
 	info := plan.ProxyInfo(issuer)
 	if info == nil {
 		return false, errors.New("no endpoint is advertised, so that kubeconfigs cannot be compared with it")
@@ -43,7 +46,7 @@ func (o *Options) kubeconfigs(ctx context.Context, issuer *configv1alpha1.Creden
 	}
 	good, bad := 0, 0
 	for _, file := range files {
-		one := judgeKubeconfig(file, endpoint, r, chain, o.Session.Now())
+		one := evaluateKubeconfig(file, endpoint, r, chain, o.Session.Now())
 		result.Kubeconfigs = append(result.Kubeconfigs, one)
 		switch {
 		case one.Elsewhere:
@@ -65,8 +68,10 @@ func (o *Options) kubeconfigs(ctx context.Context, issuer *configv1alpha1.Creden
 	return bad == 0 && good > 0, nil
 }
 
-// judgeKubeconfig says whether everything in a kubeconfig that leads to the endpoint verifies the new certificate.
-func judgeKubeconfig(file session.Kubeconfig, endpoint kubeconfig.Endpoint, r *rotation.Record, chain []byte, now time.Time) KubeconfigTrust {
+// evaluateKubeconfig says whether everything in a kubeconfig that leads to the endpoint verifies the new certificate.
+func evaluateKubeconfig(file session.Kubeconfig, endpoint kubeconfig.Endpoint, r *rotation.Record, chain []byte,
+	now time.Time,
+) KubeconfigTrust {
 	if file.Err != nil {
 		return KubeconfigTrust{File: file.File, Problem: file.Err.Error()}
 	}

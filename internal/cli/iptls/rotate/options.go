@@ -52,7 +52,8 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate --secret NEW",
 		Short: "Change to a certificate of another CA without locking anybody out",
-		Long: `Change to the certificate in another Secret, of another CA, without locking anybody out who gets a new kubeconfig in time:
+		Long: `Change to the certificate in another Secret, of another CA, without locking anybody out who gets a new
+kubeconfig in time:
 
   1  advertise   old and new CA are advertised together; the old certificate stays in service
   2  wait        kubeconfigs are made anew, now with both CAs ("pinniped kubeconfig rotate")
@@ -60,32 +61,35 @@ func NewCommand(f *factory.Factory) *cobra.Command {
   4  drop        the old CA is advertised no more
 
 Run the same command again to go on: it finds where it is in the annotation "` + plan.RotationAnnotation + `" of the CredentialIssuer,
-which is written together with each change. So it may be interrupted at any moment, and run as often as you like. Each run does all
-that is due. While it is not time for step 3 yet, it says what it waits for and ends with exit code 6. What makes it time:
+which is written together with each change. So it may be interrupted at any moment, and run as often as you like. Each
+run does all that is due. While it is not time for step 3 yet, it says what it waits for and ends with exit code 6.
+What makes it time:
 
   --after 168h          so much time has passed since step 1
   --kubeconfigs PATH    every kubeconfig for this endpoint in the files or directories trusts the new CA already
-  --report FILE         "pinniped kubeconfig rotate -o json" reports that every kubeconfig for this endpoint has the new CA
+  --report FILE         "pinniped kubeconfig rotate -o json" reports that every kubeconfig for this endpoint has the
+                        new CA
   --continue            you say so
 
-Of the first three, all that are given must hold. Nothing is waited for when the kubeconfigs handed out so far verify the new certificate.
+Of the first three, all that are given must hold. Nothing is waited for when the kubeconfigs handed out so far verify
+the new certificate.
 
-Before anything is changed, the old certificate is checked with both CAs, and the new one with both and with its own. Each
-step waits until the endpoint presents the right certificate, verified with what is advertised; a step that does not get there in
-time is taken back, and can be tried again.
+Before anything is changed, the old certificate is checked with both CAs, and the new one with both and with its own.
+Each step waits until the endpoint presents the right certificate, verified with what is advertised; a step that does
+not get there in time is taken back, and can be tried again.
 
---status shows where it is. --abort goes back, step by step: before step 3 to the old CA; after step 3 first to the old certificate
-with both CAs, then to the old CA. Kubeconfigs with the old CA, or with both, work then. After step 4 there may be kubeconfigs with
-the new CA alone, so there is no way back but a rotation in the other direction.
+--status shows where it is. --abort goes back, step by step: before step 3 to the old CA; after step 3 first to the
+old certificate with both CAs, then to the old CA. Kubeconfigs with the old CA, or with both, work then. After step 4
+there may be kubeconfigs with the new CA alone, so there is no way back but a rotation in the other direction.
 
-Somebody else's change of the tls block is noticed, and nothing is changed then: put the fields back, or give the rotation up with
---forget, which leaves the configuration as it is.
+Somebody else's change of the tls block is noticed, and nothing is changed then: put the fields back, or give the
+rotation up with --forget, which leaves the configuration as it is.
 
 The agent's generated certificate can be the old one, and with --to-generated the new one; steps 3 and 4 are then one.
 
-Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused (by a check, or as somebody else has changed the configuration),
-4 not permitted by the cluster, 5 did not take effect in time, 6 not time for the next step yet: run it again later, 124 timed out
-before anything was changed, 130 interrupted.`,
+Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused (by a check, or as somebody else has changed the
+configuration), 4 not permitted by the cluster, 5 did not take effect in time, 6 not time for the next step yet: run
+it again later, 124 timed out before anything was changed, 130 interrupted.`,
 		Example: `  # Step 1, and then steps 3 and 4 in the first run that is a week later; for a nightly job
   pinniped ip-tls rotate --secret proxy-tls-2027 --ca-bundle ca-2027.pem --after 168h
 
@@ -120,21 +124,30 @@ before anything was changed, 130 interrupted.`,
 
 func (o *Options) addOwnFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&o.Secret, "secret", "", "Secret with the new certificate: NAME in the agent's namespace, or NAMESPACE/NAME (required to begin)")
-	flags.StringVar(&o.CABundle, "ca-bundle", "", `CA bundle of the new certificate: a PEM file, or "-" for stdin (default: ca.crt of the Secret)`)
-	flags.BoolVar(&o.SystemRoots, "system-roots", false, "the new certificate is of a public CA: advertise no CA bundle in the end")
+	flags.StringVar(&o.Secret, "secret", "", "Secret with the new certificate: NAME in the agent's namespace, or "+
+		"NAMESPACE/NAME (required to begin)")
+	flags.StringVar(&o.CABundle, "ca-bundle", "", `CA bundle of the new certificate: a PEM file, or "-" for stdin `+
+		`(default: ca.crt of the Secret)`)
+	flags.BoolVar(&o.SystemRoots, "system-roots", false, "the new certificate is of a public CA: advertise no CA "+
+		"bundle in the end")
 	flags.BoolVar(&o.ToGenerated, "to-generated", false, "rotate to the certificate that the agent generates")
-	flags.StringArrayVar(&o.Allow, "allow", nil, "let through what the check with this code refuses (repeatable), for example NameNotCovered")
-	flags.DurationVar(&o.After, "after", 0, "go on to step 3 when so much time has passed since step 1, for example 168h")
-	flags.StringArrayVar(&o.Kubeconfigs, "kubeconfigs", nil, "go on to step 3 when the kubeconfigs in this file or directory trust the new CA (repeatable)")
-	flags.StringArrayVar(&o.Reports, "report", nil, `go on to step 3 when this report of "pinniped kubeconfig rotate -o json" says that all have the new CA (repeatable)`)
+	flags.StringArrayVar(&o.Allow, "allow", nil, "let through what the check with this code refuses (repeatable), "+
+		"for example NameNotCovered")
+	flags.DurationVar(&o.After, "after", 0,
+		"go on to step 3 when so much time has passed since step 1, for example 168h")
+	flags.StringArrayVar(&o.Kubeconfigs, "kubeconfigs", nil,
+		"go on to step 3 when the kubeconfigs in this file or directory trust the new CA (repeatable)")
+	flags.StringArrayVar(&o.Reports, "report", nil, `go on to step 3 when this report of "pinniped kubeconfig `+
+		`rotate -o json" says that all have the new CA (repeatable)`)
 	flags.BoolVar(&o.Continue, "continue", false, "go on to step 3 now")
-	flags.StringVar(&o.Step, "step", "", `do this step only: 1, 2 (only look whether it is time), 3, 4 or "next" (default: all that are due)`)
+	flags.StringVar(&o.Step, "step", "", `do this step only: 1, 2 (only look whether it is time), 3, 4 or "next" `+
+		`(default: all that are due)`)
 	flags.BoolVar(&o.Status, "status", false, "show where the rotation is, and change nothing")
 	flags.BoolVar(&o.Abort, "abort", false, "go back to the old certificate and its CA")
 	flags.BoolVar(&o.Forget, "forget", false, "give the rotation up and leave the configuration as it is")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
-		"allow": factory.CompleteValues(session.Allowable()...), "step": factory.CompleteValues("1", "2", "3", "4", stepNext),
+		"allow": factory.CompleteValues(session.Allowable()...),
+		"step":  factory.CompleteValues("1", "2", "3", "4", stepNext),
 		"after": cobra.NoFileCompletions,
 	})
 }
@@ -172,7 +185,10 @@ func (o *Options) exclusive() error {
 	}
 	modes := given(map[string]bool{"status": o.Status, "abort": o.Abort, "forget": o.Forget, "step": o.Step != ""})
 	ends := given(map[string]bool{"secret": o.Secret != "", "to-generated": o.ToGenerated})
-	bundles := given(map[string]bool{"ca-bundle": o.Changed("ca-bundle"), "system-roots": o.SystemRoots, "to-generated": o.ToGenerated})
+	bundles := given(map[string]bool{
+		"ca-bundle": o.Changed("ca-bundle"), "system-roots": o.SystemRoots,
+		"to-generated": o.ToGenerated,
+	})
 	for _, names := range [][]string{modes, ends, bundles} {
 		if len(names) > 1 {
 			return ui.Usage(fmt.Errorf("%s exclude each other", strings.Join(names, " and ")))
@@ -185,7 +201,10 @@ func (o *Options) exclusive() error {
 func (o *Options) Complete() error {
 	var err error
 	if o.Changed("ca-bundle") {
-		certificate := session.CertificateFlags{Secret: o.Secret, CABundle: o.CABundle, Allow: o.Allow, Changed: func(flag string) bool { return flag == "ca-bundle" }}
+		certificate := session.CertificateFlags{
+			Secret: o.Secret, CABundle: o.CABundle, Allow: o.Allow,
+			Changed: func(flag string) bool { return flag == "ca-bundle" },
+		}
 		if o.request, err = certificate.Request(o.Session.In); err != nil {
 			return err
 		}

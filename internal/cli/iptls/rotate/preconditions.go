@@ -14,27 +14,32 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// gate says whether it is time for step 3, and fills in what is waited for.
-func (o *Options) gate(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record, result *Result) (bool, error) {
+// preconditions says whether the preconditions of step 3 hold, and lists in the result those that do not.
+func (o *Options) preconditions(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record,
+	result *Result,
+) (bool, error) {
 	chain, err := o.newChain(ctx, issuer, r)
 	if err != nil {
 		return false, err
 	}
 	if r.To != nil && rotation.Verifies([]byte(r.OldCA), chain, o.Session.Now()) {
-		o.Session.Progress.Info("Kubeconfigs with the old CA verify the new certificate as well, so none has to be made anew")
+		o.Session.Progress.Info("Kubeconfigs with the old CA verify the new certificate as well, so none has to be " +
+			"made anew")
 		return true, nil
 	}
 	if o.Continue {
 		return true, nil
 	}
 	if o.After == 0 && len(o.Kubeconfigs) == 0 && len(o.reports) == 0 {
-		result.waits("kubeconfigs to be made anew: go on with --continue when they are, or let --after DURATION, --kubeconfigs PATH or --report FILE tell")
+		result.waits("kubeconfigs to be made anew: go on with --continue when they are, or let --after DURATION, " +
+			"--kubeconfigs PATH or --report FILE tell")
 		return false, nil
 	}
 	due := true
 	if at := r.Advertised.Add(o.After); o.After > 0 && o.Session.Now().Before(at) {
 		due, result.DueAt = false, &at
-		result.waits("%s to have passed since step 1: that is at %s, in %s", o.After, at.Format(time.RFC3339), at.Sub(o.Session.Now()).Round(time.Second))
+		result.waits("%s to have passed since step 1: that is at %s, in %s", o.After, at.Format(time.RFC3339),
+			at.Sub(o.Session.Now()).Round(time.Second))
 	}
 	if len(o.Kubeconfigs) > 0 {
 		trusted, err := o.kubeconfigs(ctx, issuer, r, chain, result)
@@ -53,8 +58,11 @@ func (o *Options) gate(ctx context.Context, issuer *configv1alpha1.CredentialIss
 	return due, nil
 }
 
-// newChain returns the new certificate with its intermediates; nil when the agent makes it only then.
-func (o *Options) newChain(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record) ([]byte, error) {
+// newChain returns the new certificate with its intermediates. It is nil for a generated certificate, which the agent
+// issues in step 3.
+func (o *Options) newChain(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record) ([]byte,
+	error,
+) {
 	if r.To == nil {
 		return nil, nil
 	}
@@ -64,7 +72,8 @@ func (o *Options) newChain(ctx context.Context, issuer *configv1alpha1.Credentia
 	}
 	if secret == nil {
 		name := plan.Request{Namespace: o.request.Namespace, Secret: r.To.SecretName}.SecretName()
-		return nil, ui.WithExitCode(fmt.Errorf("%s: there is no Secret %q in namespace %q any more", certs.SecretNotFound, name.Name, name.Namespace), ui.ExitRefused)
+		return nil, ui.WithExitCode(fmt.Errorf("%s: there is no Secret %q in namespace %q any more",
+			certs.SecretNotFound, name.Name, name.Namespace), ui.ExitRefused)
 	}
 	return secret.Data[corev1.TLSCertKey], nil
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// lookAhead adds to what is known about the step itself what will be true of the steps to come, so that nothing begins that
-// cannot be finished.
+// lookAhead checks the steps that come after this one, and adds what will refuse them. So a rotation that cannot be
+// finished is not begun.
 func (s *step) lookAhead(ctx context.Context, st *plan.Snapshot, p *plan.Plan) error {
 	if keeps := s.keepsCertificate(st); keeps && p.Wanted.TLS != nil {
-		// What is wrong with a certificate that stays in service is no reason to leave its CA as it is.
+		// A fault of the certificate that stays in service must not keep its CA from being changed.
 		before := p.Input(st)
 		before.Bundle, before.Previous = plan.Previous(st.Issuer).Bundle, certs.Previous{}
 		p.Report.Findings = downgraded(p.Report.Findings, certs.Check(before).Errors())
@@ -43,10 +43,11 @@ func (s *step) lookAhead(ctx context.Context, st *plan.Snapshot, p *plan.Plan) e
 
 // keepsCertificate says whether the Secret in service stays the same.
 func (s *step) keepsCertificate(st *plan.Snapshot) bool {
-	return st.Secret != nil && (s.from.Phase == rotation.PhaseNone && s.to == rotation.PhaseAdvertised || s.from.Phase == rotation.PhaseAdvertised && s.to == rotation.PhaseAborted)
+	return st.Secret != nil && (s.from.Phase == rotation.PhaseNone && s.to == rotation.PhaseAdvertised ||
+		s.from.Phase == rotation.PhaseAdvertised && s.to == rotation.PhaseAborted)
 }
 
-// preflight adds what will refuse the new certificate in a later phase.
+// preflight evaluates the new certificate as a later phase will have it, and adds what refuses it then.
 func (s *step) preflight(st *plan.Snapshot, p *plan.Plan, secret *corev1.Secret, in rotation.Phase) {
 	later := *st
 	later.Secret, later.Permission = secret, nil // it was read, so it is permitted
@@ -59,7 +60,8 @@ func (s *step) preflight(st *plan.Snapshot, p *plan.Plan, secret *corev1.Secret,
 	}
 	q := plan.EvaluateTarget(s.options.request, &later, wanted)
 	for _, f := range q.Report.Errors() {
-		if !slices.ContainsFunc(p.Report.Findings, func(g certs.Finding) bool { return g.Code == f.Code && g.Refuses() }) {
+		if !slices.ContainsFunc(p.Report.Findings,
+			func(g certs.Finding) bool { return g.Code == f.Code && g.Refuses() }) {
 			f.Message = fmt.Sprintf("Secret %q, %s: %s", q.Request.Secret, what, f.Message)
 			p.Report.Findings = append(p.Report.Findings, f)
 		}
@@ -69,24 +71,30 @@ func (s *step) preflight(st *plan.Snapshot, p *plan.Plan, secret *corev1.Secret,
 	}
 }
 
-// warnOldClients says who stops working in step 3, before it and in it. chain is nil where the agent makes the certificate.
+// warnOldClients names the kubeconfigs that stop working in step 3: in step 1 as information, and in step 3 as a
+// warning. chain is nil for a generated certificate.
 func (s *step) warnOldClients(p *plan.Plan, chain []byte) {
-	if s.to == rotation.PhaseAborted || s.aborting || s.from.Accepts([]byte(s.from.OldCA), chain, s.options.Session.Now()) {
+	if s.to == rotation.PhaseAborted || s.aborting ||
+		s.from.Accepts([]byte(s.from.OldCA), chain, s.options.Session.Now()) {
 		return
 	}
 	who := plan.DescribePEM([]byte(s.from.OldCA))
 	switch {
 	case s.to == rotation.PhaseAdvertised:
-		s.options.Session.Progress.Info("In step 3, kubeconfigs that trust only %s will stop working: have them made anew before", who)
+		s.options.Session.Progress.Info("In step 3, kubeconfigs that trust only %s will stop working: have them "+
+			"made anew before", who)
 	case s.from.Phase == rotation.PhaseAdvertised:
-		f := certs.NewFinding(certs.OldClientsBreak, fmt.Sprintf("kubeconfigs that trust only %s stop working now, as a rotation means it", who))
+		f := certs.NewFinding(certs.OldClientsBreak, fmt.Sprintf("kubeconfigs that trust only %s stop working now, "+
+			"as a rotation means it", who))
 		f.Severity, f.Hint = certs.SeverityWarning, "those that were made since step 1 go on working"
-		p.Report.Findings = slices.DeleteFunc(p.Report.Findings, func(g certs.Finding) bool { return g.Code == certs.OldClientsBreak && !g.Refuses() })
+		p.Report.Findings = slices.DeleteFunc(p.Report.Findings,
+			func(g certs.Finding) bool { return g.Code == certs.OldClientsBreak && !g.Refuses() })
 		p.Report.Findings = append(p.Report.Findings, f)
 	}
 }
 
-// downgraded makes warnings of errors: of all, or of those whose code is among known.
+// downgraded returns the findings with errors turned into warnings. If known is not nil, only errors with a code
+// among known are turned.
 func downgraded(findings, known []certs.Finding) []certs.Finding {
 	soft := slices.Clone(findings)
 	for i := range soft {

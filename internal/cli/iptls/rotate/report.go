@@ -17,7 +17,7 @@ import (
 	files "github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// maxReport bounds a report: a hundred thousand kubeconfigs.
+// maxReport bounds the size of a report. It is enough for a hundred thousand kubeconfigs.
 const maxReport = 64 << 20
 
 // report is what `pinniped kubeconfig rotate -o json` has printed.
@@ -47,7 +47,7 @@ func (o *Options) readReports() ([]report, error) {
 	return all, nil
 }
 
-// reported says whether every report is of a run that gave all kubeconfigs the new CA.
+// reported says whether every report shows that all kubeconfigs have the new CA.
 func (o *Options) reported(issuer *configv1alpha1.CredentialIssuer, r *rotation.Record, result *Result) (bool, error) {
 	info := plan.ProxyInfo(issuer)
 	if info == nil {

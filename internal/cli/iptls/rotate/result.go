@@ -12,7 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// What `ip-tls rotate` did, besides what the other commands do.
+// The actions of `ip-tls rotate`, besides those of package change.
 const (
 	actionAdvertised = "advertised"
 	actionSwitched   = "switched"
@@ -32,8 +32,8 @@ var stepNames = map[int]string{
 
 // Result is what `ip-tls rotate` prints with `-o json` and `-o yaml`. Scripts rely on its fields.
 type Result struct {
-	// Action is "advertised", "switched", "finished", "waiting", "unchanged", "aborted", "forgotten", "status", "refused" or
-	// "not converged".
+	// Action is "advertised", "switched", "finished", "waiting", "unchanged", "aborted", "forgotten", "status",
+	// "refused" or "not converged".
 	Action           string `json:"action"`
 	DryRun           string `json:"dryRun,omitempty"`
 	CredentialIssuer string `json:"credentialIssuer"`
@@ -50,7 +50,7 @@ type Result struct {
 	// OldCA and NewCA describe what clients verify them with.
 	OldCA string `json:"oldCA,omitempty"`
 	NewCA string `json:"newCA,omitempty"`
-	// WaitsFor says what must be true before step 3, DueAt when it is time as far as --after is concerned.
+	// WaitsFor lists the preconditions of step 3 that do not hold yet. DueAt is when --after has passed.
 	WaitsFor    []string          `json:"waitsFor,omitempty"`
 	DueAt       *time.Time        `json:"dueAt,omitempty"`
 	Kubeconfigs []KubeconfigTrust `json:"kubeconfigs,omitempty"`
@@ -69,7 +69,7 @@ type Step struct {
 	At    time.Time `json:"at,omitzero"`
 }
 
-// show fills in where a rotation is.
+// show fills in the phase and the steps of a rotation.
 func (r *Result) show(record *rotation.Record) {
 	r.Phase, r.Steps = string(record.Current()), nil
 	if record == nil {
@@ -83,11 +83,15 @@ func (r *Result) show(record *rotation.Record) {
 	if record.Phase == rotation.PhaseAborted || record.Aborting {
 		r.NextStep = 0
 	}
-	r.OldSecret, r.OldCA, r.NewCA = record.OldSecret, plan.DescribePEM([]byte(record.OldCA)), plan.DescribePEM([]byte(record.NewCA))
+	r.OldSecret, r.OldCA, r.NewCA = record.OldSecret, plan.DescribePEM([]byte(record.OldCA)),
+		plan.DescribePEM([]byte(record.NewCA))
 	if record.To != nil {
 		r.NewSecret = record.To.SecretName
 	}
-	at := map[int]time.Time{rotation.StepAdvertise: record.Advertised, rotation.StepWait: record.Switched, rotation.StepSwitch: record.Switched, rotation.StepDrop: {}}
+	at := map[int]time.Time{
+		rotation.StepAdvertise: record.Advertised, rotation.StepWait: record.Switched,
+		rotation.StepSwitch: record.Switched, rotation.StepDrop: {},
+	}
 	if record.Phase == rotation.PhaseDone {
 		at[rotation.StepDrop] = record.Ended
 	}
@@ -103,16 +107,19 @@ func (r *Result) show(record *rotation.Record) {
 	}
 }
 
-// did notes that a step is done.
-func (r *Result) did(next *rotation.Record, dryRun string) {
+// recordStep puts a step that is done into the result.
+func (r *Result) recordStep(next *rotation.Record, dryRun string) {
 	if dryRun == session.DryRunNone {
 		r.show(next)
 	}
-	r.Action = map[rotation.Phase]string{rotation.PhaseAdvertised: actionAdvertised, rotation.PhaseSwitched: actionSwitched, rotation.PhaseDone: actionFinished}[next.Phase]
+	r.Action = map[rotation.Phase]string{
+		rotation.PhaseAdvertised: actionAdvertised,
+		rotation.PhaseSwitched:   actionSwitched, rotation.PhaseDone: actionFinished,
+	}[next.Phase]
 }
 
-// fail notes how a step ended that did not get there.
-func (r *Result) fail(err error, one *change.Result) {
+// recordFailure puts into the result how a step ended that has failed.
+func (r *Result) recordFailure(err error, one *change.Result) {
 	switch {
 	case one != nil:
 		r.Action = one.Action

@@ -49,7 +49,8 @@ func (o *Options) rotate(ctx context.Context, result *Result) error {
 	}
 	r, err := rotation.Read(issuer)
 	if err != nil {
-		return ui.WithHint(err, "it was written by another version of pinniped, or changed by hand; --forget gives the rotation up and leaves the configuration as it is")
+		return ui.WithHint(err, "it was written by another version of pinniped, or changed by hand; --forget gives "+
+			"the rotation up and leaves the configuration as it is")
 	}
 	result.show(r)
 	switch {
@@ -63,7 +64,9 @@ func (o *Options) rotate(ctx context.Context, result *Result) error {
 }
 
 // showStatus fills in the result of --status.
-func (o *Options) showStatus(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record, result *Result) error {
+func (o *Options) showStatus(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record,
+	result *Result,
+) error {
 	result.Action = actionStatus
 	if r == nil {
 		return nil
@@ -74,7 +77,7 @@ func (o *Options) showStatus(ctx context.Context, issuer *configv1alpha1.Credent
 			o.Session.Progress.Warn("somebody else has changed %s since", strings.Join(fields, ", "))
 		}
 		if r.Phase == rotation.PhaseAdvertised && !r.Aborting {
-			_, err := o.gate(ctx, issuer, r, result)
+			_, err := o.preconditions(ctx, issuer, r, result)
 			return err
 		}
 	}
@@ -82,7 +85,9 @@ func (o *Options) showStatus(ctx context.Context, issuer *configv1alpha1.Credent
 }
 
 // forward does the steps that are due.
-func (o *Options) forward(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record, result *Result) error {
+func (o *Options) forward(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record,
+	result *Result,
+) error {
 	r, begun, err := o.begin(ctx, issuer, r)
 	if err != nil {
 		return err
@@ -101,7 +106,7 @@ func (o *Options) forward(ctx context.Context, issuer *configv1alpha1.Credential
 		step := r.Next()
 		if !confirmed {
 			if err := o.confirm(ctx, r); err != nil {
-				result.fail(err, nil)
+				result.recordFailure(err, nil)
 				return err
 			}
 		}
@@ -115,10 +120,10 @@ func (o *Options) forward(ctx context.Context, issuer *configv1alpha1.Credential
 			result.Changes = append(result.Changes, one)
 		}
 		if err != nil {
-			result.fail(err, one)
+			result.recordFailure(err, one)
 			return err
 		}
-		result.did(next, o.Flags.DryRun)
+		result.recordStep(next, o.Flags.DryRun)
 		if o.Flags.DryRun != session.DryRunNone {
 			return nil
 		}
@@ -134,20 +139,22 @@ func (o *Options) forward(ctx context.Context, issuer *configv1alpha1.Credential
 	return nil
 }
 
-// isTime ends the command where it is not time for step 3 yet, or where that was the question.
+// isTime says whether step 3 may be done now. If not, or if --step 2 only asked, the command ends here.
 func (o *Options) isTime(ctx context.Context, r *rotation.Record, result *Result) (bool, error) {
 	issuer, err := o.Session.ReadIssuer(ctx)
 	if err != nil {
 		return false, err
 	}
-	ready, err := o.gate(ctx, issuer, r, result)
+	ready, err := o.preconditions(ctx, issuer, r, result)
 	if err != nil {
 		return false, err
 	}
 	if !ready {
 		result.Action = actionWaiting
-		return false, ui.WithExitCode(ui.WithHint(fmt.Errorf("it is not time for step 3 yet: waiting for %s", strings.Join(result.WaitsFor, "; and for ")),
-			"run the same command again later; make kubeconfigs anew with \"pinniped kubeconfig rotate\" or \"pinniped get kubeconfig\"; --continue goes on at once"), ui.ExitNotDue)
+		return false, ui.WithExitCode(ui.WithHint(fmt.Errorf("it is not time for step 3 yet: waiting for %s",
+			strings.Join(result.WaitsFor, "; and for ")),
+			"run the same command again later; make kubeconfigs anew with \"pinniped kubeconfig rotate\" or "+
+				"\"pinniped get kubeconfig\"; --continue goes on at once"), ui.ExitNotDue)
 	}
 	if o.Step == strconv.Itoa(rotation.StepWait) {
 		result.Action = change.ActionUnchanged
@@ -157,7 +164,7 @@ func (o *Options) isTime(ctx context.Context, r *rotation.Record, result *Result
 	return true, nil
 }
 
-// chosen compares --step with where the rotation is. It is done when the step is.
+// chosen compares --step with the step that comes next. It returns true when the step of --step is done already.
 func (o *Options) chosen(r *rotation.Record, result *Result) (done bool, err error) {
 	if o.Step == "" || o.Step == stepNext {
 		return false, nil
@@ -175,14 +182,17 @@ func (o *Options) chosen(r *rotation.Record, result *Result) (done bool, err err
 		o.Session.Progress.Done("Step %d is done already", number)
 		return true, nil
 	}
-	return false, ui.WithExitCode(ui.WithHint(fmt.Errorf("step %d comes after step %d, which is not done", number, next),
+	return false, ui.WithExitCode(ui.WithHint(fmt.Errorf("step %d comes after step %d, which is not done", number,
+		next),
 		"%sleave out --step to do all that is due", plan.NothingChanged), ui.ExitRefused)
 }
 
-// sameRotation refuses to go on with a rotation that is another one, is on its way back, or was interfered with.
+// sameRotation refuses to go on when another rotation is under way, when this one is being aborted, or when somebody
+// else has changed the configuration.
 func (o *Options) sameRotation(r *rotation.Record, issuer *configv1alpha1.CredentialIssuer) error {
 	refused := func(hint, format string, args ...any) error {
-		return ui.WithExitCode(ui.WithHint(fmt.Errorf(format, args...), "%s%s", plan.NothingChanged, hint), ui.ExitRefused)
+		return ui.WithExitCode(ui.WithHint(fmt.Errorf(format, args...), "%s%s", plan.NothingChanged, hint),
+			ui.ExitRefused)
 	}
 	const ways = `see "pinniped ip-tls rotate --status"; finish it, or take it back with --abort`
 	if r.Active() {
@@ -191,7 +201,8 @@ func (o *Options) sameRotation(r *rotation.Record, issuer *configv1alpha1.Creden
 			return refused(ways, "another rotation is under way, to %s", r.Destination())
 		}
 		if o.request.BundleGiven && !certs.SameBundle(o.request.Bundle, []byte(r.NewCA)) {
-			return refused(ways, "the rotation to %s was begun with another --ca-bundle: %s", r.Destination(), plan.DescribePEM([]byte(r.NewCA)))
+			return refused(ways, "the rotation to %s was begun with another --ca-bundle: %s", r.Destination(),
+				plan.DescribePEM([]byte(r.NewCA)))
 		}
 		if r.Aborting {
 			return refused("go on with --abort", "the rotation to %s is being aborted", r.Destination())
@@ -200,7 +211,7 @@ func (o *Options) sameRotation(r *rotation.Record, issuer *configv1alpha1.Creden
 	return o.untouched(r, issuer)
 }
 
-// untouched refuses when the configuration is not as the rotation has left it.
+// untouched refuses when the configuration is not what the last step of the rotation has written.
 func (o *Options) untouched(r *rotation.Record, issuer *configv1alpha1.CredentialIssuer) error {
 	fields := r.Edited(issuer.Spec.ImpersonationProxy)
 	if !r.Active() || len(fields) == 0 {
@@ -212,9 +223,12 @@ func (o *Options) untouched(r *rotation.Record, issuer *configv1alpha1.Credentia
 	}
 	secret := "no tls block"
 	if block := r.Block(r.Phase); block != nil {
-		secret = fmt.Sprintf("Secret %q and the CA bundle %s", block.SecretName, plan.DescribeBundle(block.CertificateAuthorityData))
+		secret = fmt.Sprintf("Secret %q and the CA bundle %s", block.SecretName,
+			plan.DescribeBundle(block.CertificateAuthorityData))
 	}
 	return ui.WithExitCode(ui.WithHint(
-		fmt.Errorf("somebody else has changed CredentialIssuer %q during the rotation: %s; step %d has left %s", issuer.Name, what, r.LastStep(), secret),
-		`%sput these fields back ("kubectl edit"), or give the rotation up with --forget, which leaves the configuration as it is`, plan.NothingChanged), ui.ExitRefused)
+		fmt.Errorf("somebody else has changed CredentialIssuer %q during the rotation: %s; step %d has left %s",
+			issuer.Name, what, r.LastStep(), secret),
+		`%sput these fields back ("kubectl edit"), or give the rotation up with --forget, which leaves the `+
+			`configuration as it is`, plan.NothingChanged), ui.ExitRefused)
 }

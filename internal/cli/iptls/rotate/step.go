@@ -13,7 +13,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// step is one change of a rotation, or, when it is confirming, the wait for the last one.
+// step is one change of a rotation. With confirming, it changes nothing and waits until the last change is in effect.
 type step struct {
 	options    *Options
 	from       *rotation.Record
@@ -38,10 +38,10 @@ func (o *Options) do(ctx context.Context, s *step) (*rotation.Record, *change.Re
 	return s.next, result, err
 }
 
-// confirm waits until the last step is in effect, as it may have been interrupted there.
+// confirm waits until the last step is in effect. An earlier run may have been interrupted before it was.
 func (o *Options) confirm(ctx context.Context, r *rotation.Record) error {
 	flags := o.Flags
-	flags.Wait = true // what comes next relies on it
+	flags.Wait = true // the next step relies on it
 	step := &step{options: o, from: r, to: r.Phase, confirming: true}
 	_, err := change.Do(ctx, change.Change{Session: o.Session, Flags: flags, Verb: step, OfRotation: true})
 	return err
@@ -50,7 +50,7 @@ func (o *Options) confirm(ctx context.Context, r *rotation.Record) error {
 // errMeanwhile means that somebody else has gone on with the rotation.
 var errMeanwhile = errors.New("somebody else has gone on with the rotation meanwhile")
 
-// Evaluate judges the configuration that the step leads to.
+// Evaluate evaluates the configuration that the step leads to, and looks ahead at the later steps.
 func (s *step) Evaluate(ctx context.Context, _ bool) (*change.Proposal, error) {
 	issuer, err := s.options.Session.ReadIssuer(ctx)
 	if err != nil {
@@ -84,13 +84,14 @@ func (s *step) Evaluate(ctx context.Context, _ bool) (*change.Proposal, error) {
 		return nil, err
 	}
 	if !fits {
-		return nil, fmt.Errorf("keeping the record of the rotation: the CA bundles are too large for an annotation (more than %d KiB in all)", plan.MaxRecord>>10)
+		return nil, fmt.Errorf("keeping the record of the rotation: the CA bundles are too large for an annotation "+
+			"(more than %d KiB in all)", plan.MaxRecord>>10)
 	}
 	change.Say(s.options.Session.Progress, st, p)
 	return &change.Proposal{Snapshot: st, Plan: p, Annotations: map[string]any{plan.RotationAnnotation: text}}, nil
 }
 
-// stillThere refuses when the rotation is no longer where it was when the step was chosen.
+// stillThere refuses when the rotation has moved on since the step was chosen.
 func (s *step) stillThere(issuer *configv1alpha1.CredentialIssuer) error {
 	again := func(err error) error { return ui.WithHint(err, "run the command again to see where it is") }
 	r, err := rotation.Read(issuer)
@@ -118,7 +119,8 @@ func (s *step) Apply(ctx context.Context, p *change.Proposal) (*configv1alpha1.C
 	if err != nil {
 		return nil, err
 	}
-	if spec := applied.Spec.ImpersonationProxy; spec != nil && spec.TLS != nil && p.Plan.Wanted.TLS != nil && spec.TLS.Verification == "" {
+	if spec := applied.Spec.ImpersonationProxy; spec != nil && spec.TLS != nil && p.Plan.Wanted.TLS != nil &&
+		spec.TLS.Verification == "" {
 		p.Plan.Wanted.TLS = p.Plan.Wanted.TLS.DeepCopy()
 		p.Plan.Wanted.TLS.Verification = "" // not every CredentialIssuer has the field
 	}

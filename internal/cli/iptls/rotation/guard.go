@@ -15,9 +15,11 @@ func Guard(command string, issuer *configv1alpha1.CredentialIssuer) error {
 	if err == nil && !r.Active() {
 		return nil
 	}
-	const ways = `finish it ("pinniped ip-tls rotate --status" says where it is), take it back with "rotate --abort", or give it up with "rotate --forget"`
+	const ways = `finish it ("pinniped ip-tls rotate --status" says where it is), take it back with "rotate ` +
+		`--abort", or give it up with "rotate --forget"`
 	if err == nil {
-		err = fmt.Errorf("a rotation to %s is under way: \"ip-tls %s\" would spoil it", r.Destination(), strings.TrimSpace(command))
+		err = fmt.Errorf("a rotation to %s is under way: \"ip-tls %s\" would spoil it", r.Destination(),
+			strings.TrimSpace(command))
 	}
 	return ui.WithExitCode(ui.WithHint(err, "%s%s", plan.NothingChanged, ways), ui.ExitRefused)
 }

@@ -15,7 +15,7 @@ import (
 const Version = 1
 
 // Record is the record of a rotation, in an annotation of the CredentialIssuer. Each change of the configuration and
-// the record of it are one request, so that whoever is interrupted finds where things are.
+// the record of it are one request, so that a run after an interruption finds where the rotation is.
 type Record struct {
 	Version int   `json:"version"`
 	Phase   Phase `json:"phase"`
@@ -52,7 +52,8 @@ func Read(issuer *configv1alpha1.CredentialIssuer) (*Record, error) {
 		err = fmt.Errorf("it is in phase %.40q, which this program does not know", r.Phase)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading annotation %q of CredentialIssuer %q: %w", plan.RotationAnnotation, issuer.Name, err)
+		return nil, fmt.Errorf("reading annotation %q of CredentialIssuer %q: %w", plan.RotationAnnotation,
+			issuer.Name, err)
 	}
 	return &r, nil
 }
@@ -87,7 +88,9 @@ func (r *Record) Block(p Phase) *configv1alpha1.ImpersonationProxyTLSSpec {
 	return r.From.DeepCopy()
 }
 
-func (r *Record) withUnion(block *configv1alpha1.ImpersonationProxyTLSSpec, secret string) *configv1alpha1.ImpersonationProxyTLSSpec {
+func (r *Record) withUnion(block *configv1alpha1.ImpersonationProxyTLSSpec,
+	secret string,
+) *configv1alpha1.ImpersonationProxyTLSSpec {
 	both := &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: secret}
 	if block != nil {
 		both = block.DeepCopy()
@@ -121,8 +124,8 @@ func (r *Record) At(p Phase, now time.Time) *Record {
 	return &next
 }
 
-// Edited names the fields of the tls block that are not as the rotation left them. The field verification may be missing:
-// not every CredentialIssuer has it.
+// Edited names the fields of the tls block that are not as the rotation left them. The field verification may be
+// missing: not every CredentialIssuer has it.
 func (r *Record) Edited(spec *configv1alpha1.ImpersonationProxySpec) []string {
 	left, now := plan.Target{TLS: r.Block(r.Phase)}, plan.Target{TLS: spec.TLS.DeepCopy()}
 	if left.TLS != nil && now.TLS != nil && now.TLS.Verification == "" {

@@ -35,7 +35,8 @@ func verifyChain(bundle, chain []byte, now time.Time) ([]*x509.Certificate, erro
 		return nil, errors.New("there is no certificate")
 	}
 	options := x509.VerifyOptions{
-		Intermediates: pool(certificates[1:]), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		Intermediates: pool(certificates[1:]), CurrentTime: now,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	if len(bundle) > 0 {
 		members, _ := certs.ParseBundle(bundle)

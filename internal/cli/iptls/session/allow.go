@@ -52,9 +52,11 @@ func ValidateAllow(text string) error {
 	case certs.Allowable(code):
 		return nil
 	case slices.Contains(certs.Codes(), code):
-		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --allow: this cannot be let through", text)), "run %q", "pinniped explain "+text)
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --allow: this cannot be let through", text)),
+			"run %q", "pinniped explain "+text)
 	default:
-		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --allow: there is no such code", text)), "%s", codesHint(text))
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --allow: there is no such code", text)), "%s",
+			codesHint(text))
 	}
 }
 

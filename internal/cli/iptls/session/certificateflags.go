@@ -14,7 +14,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// CertificateFlags is the configuration that a command judges: flags that name a certificate and what goes with it.
+// CertificateFlags are the flags that name a certificate and what goes with it: a CA bundle, an endpoint, codes to
+// allow.
 type CertificateFlags struct {
 	Secret           string
 	CABundle         string // a path, or "-" for stdin
@@ -33,11 +34,16 @@ func (c *CertificateFlags) AddFlags(cmd *cobra.Command, secretUsage, bundleUsage
 	flags := cmd.Flags()
 	flags.StringVar(&c.Secret, "secret", "", secretUsage)
 	flags.StringVar(&c.CABundle, "ca-bundle", "", bundleUsage)
-	flags.BoolVar(&c.CAFromSecret, "ca-from-secret", false, "advertise ca.crt of the Secret, even when the CredentialIssuer has a CA bundle")
-	flags.BoolVar(&c.SystemRoots, "system-roots", false, "advertise no CA bundle: clients verify with their system roots, as for a certificate of a public CA")
-	flags.StringVar(&c.ExternalEndpoint, "external-endpoint", "", `where clients reach the impersonation proxy: HOST or HOST:PORT (default: as it is)`)
-	flags.StringVar(&c.LoadBalancerIP, "load-balancer-ip", "", "IP address that the Service of type LoadBalancer asks for (default: as it is)")
-	flags.StringArrayVar(&c.Allow, "allow", nil, `let through what the check with this code refuses (repeatable), for example NameNotCovered`)
+	flags.BoolVar(&c.CAFromSecret, "ca-from-secret", false, "advertise ca.crt of the Secret, even when the "+
+		"CredentialIssuer has a CA bundle")
+	flags.BoolVar(&c.SystemRoots, "system-roots", false, "advertise no CA bundle: clients verify with their system "+
+		"roots, as for a certificate of a public CA")
+	flags.StringVar(&c.ExternalEndpoint, "external-endpoint", "",
+		`where clients reach the impersonation proxy: HOST or HOST:PORT (default: as it is)`)
+	flags.StringVar(&c.LoadBalancerIP, "load-balancer-ip", "",
+		"IP address that the Service of type LoadBalancer asks for (default: as it is)")
+	flags.StringArrayVar(&c.Allow, "allow", nil, `let through what the check with this code refuses (repeatable), `+
+		`for example NameNotCovered`)
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"allow":             factory.CompleteValues(Explained(Allowable())...),
 		"external-endpoint": cobra.NoFileCompletions,
@@ -70,7 +76,11 @@ func (c *CertificateFlags) validateBundleSource() error {
 	for _, source := range []struct {
 		flag  string
 		given bool
-	}{{"--ca-bundle", c.Changed("ca-bundle")}, {"--ca-from-secret", c.CAFromSecret}, {"--system-roots", c.SystemRoots}} {
+	}{
+		{"--ca-bundle", c.Changed("ca-bundle")},
+		{"--ca-from-secret", c.CAFromSecret},
+		{"--system-roots", c.SystemRoots},
+	} {
 		if source.given {
 			given = append(given, source.flag)
 		}
@@ -79,7 +89,8 @@ func (c *CertificateFlags) validateBundleSource() error {
 		return nil
 	}
 	return ui.WithHint(ui.Usage(fmt.Errorf("%s and %s exclude each other", given[0], given[1])),
-		"clients verify with one of: a file (--ca-bundle), ca.crt of the Secret (--ca-from-secret), their system roots (--system-roots)")
+		"clients verify with one of: a file (--ca-bundle), ca.crt of the Secret (--ca-from-secret), their system "+
+			"roots (--system-roots)")
 }
 
 // Request turns the flags into a request: it reads the CA bundle.
@@ -100,8 +111,9 @@ func (c *CertificateFlags) Request(stdin io.Reader) (plan.Request, error) {
 			return plan.Request{}, err
 		}
 		if strings.TrimSpace(string(bundle)) == "" {
-			return plan.Request{}, ui.WithHint(ui.Usage(fmt.Errorf("the CA bundle from %s is empty", NameOf(c.CABundle))),
-				"give --ca-from-secret for ca.crt of the Secret, or --system-roots for the system roots of clients")
+			return plan.Request{},
+				ui.WithHint(ui.Usage(fmt.Errorf("the CA bundle from %s is empty", NameOf(c.CABundle))),
+					"give --ca-from-secret for ca.crt of the Secret, or --system-roots for the system roots of clients")
 		}
 		req.Bundle, req.BundleGiven = bundle, true
 	}

@@ -14,10 +14,13 @@ import (
 // Cluster is what the commands read and write; *discovery.Client is one.
 type Cluster interface {
 	CredentialIssuer(ctx context.Context, name string) (*configv1alpha1.CredentialIssuer, error)
-	ApplyCredentialIssuer(ctx context.Context, name string, object any, opts discovery.ApplyOptions) (*configv1alpha1.CredentialIssuer, error)
-	MergeCredentialIssuer(ctx context.Context, name string, patch any, opts discovery.ApplyOptions) (*configv1alpha1.CredentialIssuer, error)
+	ApplyCredentialIssuer(ctx context.Context, name string, object any,
+		opts discovery.ApplyOptions) (*configv1alpha1.CredentialIssuer, error)
+	MergeCredentialIssuer(ctx context.Context, name string, patch any,
+		opts discovery.ApplyOptions) (*configv1alpha1.CredentialIssuer, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
-	ApplySecret(ctx context.Context, namespace, name string, object any, opts discovery.ApplyOptions) (*corev1.Secret, error)
+	ApplySecret(ctx context.Context, namespace, name string, object any, opts discovery.ApplyOptions) (*corev1.Secret,
+		error)
 	DeleteSecret(ctx context.Context, secret *corev1.Secret) error
 	Certificate(ctx context.Context, namespace, name string) (*discovery.Certificate, error)
 	Service(ctx context.Context, namespace, name string) (*corev1.Service, error)

@@ -11,15 +11,16 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// maxPEM is how much is read of a file of certificates or keys. It is far above what the checks take, so that they can tell the
-// true size of what is too large.
+// maxPEM is how much is read of a file of certificates or keys. It is far above what the checks take, so that they
+// can tell the true size of what is too large.
 const maxPEM = 16 << 20
 
 // ReadPEMFile reads a file of certificates or a key. It must not be empty.
 func ReadPEMFile(what, path string, stdin io.Reader) ([]byte, error) {
 	content, err := readPEM(what, path, stdin)
 	if err == nil && len(bytes.TrimSpace(content)) == 0 {
-		return nil, ui.WithHint(ui.Usage(fmt.Errorf("%s in %s is empty", what, NameOf(path))), "give the file that holds it, in PEM")
+		return nil, ui.WithHint(ui.Usage(fmt.Errorf("%s in %s is empty", what, NameOf(path))),
+			"give the file that holds it, in PEM")
 	}
 	return content, err
 }
@@ -27,7 +28,8 @@ func ReadPEMFile(what, path string, stdin io.Reader) ([]byte, error) {
 func readPEM(what, path string, stdin io.Reader) ([]byte, error) {
 	content, err := ReadFile(what, path, stdin, maxPEM)
 	if err == nil && len(content) > maxPEM {
-		return nil, ui.WithHint(ui.Usage(fmt.Errorf("reading %s: %s has more than %d bytes", what, NameOf(path), maxPEM)), "check that it is the right file")
+		return nil, ui.WithHint(ui.Usage(fmt.Errorf("reading %s: %s has more than %d bytes", what, NameOf(path),
+			maxPEM)), "check that it is the right file")
 	}
 	return content, err
 }

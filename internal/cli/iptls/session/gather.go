@@ -18,8 +18,8 @@ import (
 // defaultNamespace is where the agent is installed by default.
 const defaultNamespace = "pinniped-concierge"
 
-// FindNamespace returns the agent's namespace: the one given, else the one behind the aggregated login API, else the one that the agent publishes
-// in the CredentialIssuer called issuer (empty: the only one), else the usual one.
+// FindNamespace returns the agent's namespace: the one given, else the one behind the aggregated login API, else the
+// one that the agent publishes in the CredentialIssuer called issuer (empty: the only one), else the usual one.
 func FindNamespace(ctx context.Context, cluster Cluster, given, issuer string) (string, error) {
 	if given != "" {
 		return given, nil
@@ -61,7 +61,9 @@ func (s *Session) Gather(ctx context.Context, req plan.Request) (*plan.Snapshot,
 }
 
 // GatherTarget reads what decides whether a configuration can be had that is wanted as it is.
-func (s *Session) GatherTarget(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string, wanted plan.Target) (*plan.Snapshot, error) {
+func (s *Session) GatherTarget(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string,
+	wanted plan.Target,
+) (*plan.Snapshot, error) {
 	if wanted.TLS == nil {
 		st, err := s.GatherGenerated(ctx, issuer, namespace)
 		if err == nil {
@@ -117,7 +119,7 @@ func (s *Session) ReadIssuer(ctx context.Context) (*configv1alpha1.CredentialIss
 	name := s.CredentialIssuer
 	issuer, err := s.Cluster.CredentialIssuer(ctx, name)
 	if name == "" && errors.Is(err, discovery.ErrForbidden) {
-		// Who may not list them may still read the one that there usually is.
+		// A user who may not list CredentialIssuers may still be permitted to read the usual one.
 		if usual, again := s.Cluster.CredentialIssuer(ctx, discovery.DefaultAppName+"-config"); again == nil {
 			issuer, err = usual, nil
 		}
@@ -144,8 +146,11 @@ func ReadSecret(ctx context.Context, cluster Cluster, namespace, name string) (*
 	return secret, err
 }
 
-// readService reads the Service that the agent makes for the configured type; it is nil when there is none, which is said.
-func (s *Session) readService(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string) (*corev1.Service, error) {
+// readService reads the Service that the agent makes for the configured type; it is nil when there is none, which is
+// said.
+func (s *Session) readService(ctx context.Context, issuer *configv1alpha1.CredentialIssuer,
+	namespace string,
+) (*corev1.Service, error) {
 	service, missing, err := discovery.FindService(ctx, s.Cluster, issuer, namespace)
 	if err != nil {
 		return nil, WithCodes(fmt.Errorf("reading the Service in front of the impersonation proxy: %w", err))

@@ -13,7 +13,9 @@ import (
 )
 
 // GatherGenerated gathers what there is to know before the agent serves its own certificate.
-func (s *Session) GatherGenerated(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string) (*plan.Snapshot, error) {
+func (s *Session) GatherGenerated(ctx context.Context, issuer *configv1alpha1.CredentialIssuer,
+	namespace string,
+) (*plan.Snapshot, error) {
 	st := &plan.Snapshot{Issuer: issuer}
 	s.Stamp(st)
 	var err error
@@ -22,7 +24,9 @@ func (s *Session) GatherGenerated(ctx context.Context, issuer *configv1alpha1.Cr
 }
 
 // GeneratedCA returns the CA that the agent will serve with, as PEM; nil when that is not known.
-func (s *Session) GeneratedCA(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string, now time.Time) ([]byte, error) {
+func (s *Session) GeneratedCA(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string,
+	now time.Time,
+) ([]byte, error) {
 	objects, _ := discovery.Objects(issuer, namespace)
 	name := objects.GeneratedCASecret
 	secret, err := ReadSecret(ctx, s.Cluster, objects.Namespace, name)

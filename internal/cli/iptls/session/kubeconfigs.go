@@ -21,8 +21,8 @@ type Kubeconfig struct {
 	Err    error
 }
 
-// ReadKubeconfigs loads files, and from folders every file below them that is a kubeconfig, or looks like one and cannot be read. A file that is
-// named must be one. No credential plugin runs.
+// ReadKubeconfigs loads files, and from folders every file below them that is a kubeconfig, or looks like one and
+// cannot be read. A file that is named must be one. No credential plugin runs.
 func (s *Session) ReadKubeconfigs(ctx context.Context, paths []string) ([]Kubeconfig, error) {
 	files, err := kubeconfig.Find(ctx, paths)
 	if err != nil {
@@ -31,7 +31,8 @@ func (s *Session) ReadKubeconfigs(ctx context.Context, paths []string) ([]Kubeco
 	var all []Kubeconfig
 	for _, file := range files {
 		if file.Hidden {
-			s.Progress.Info("Did not look into %q, whose name begins with a dot: name it if kubeconfigs are there", file.Path)
+			s.Progress.Info("Did not look into %q, whose name begins with a dot: name it if kubeconfigs are there",
+				file.Path)
 			continue
 		}
 		one := Kubeconfig{File: file.Path, Err: file.Err}
@@ -49,8 +50,8 @@ func (s *Session) ReadKubeconfigs(ctx context.Context, paths []string) ([]Kubeco
 	return all, nil
 }
 
-// Endpoint returns the advertised endpoint under all of its names, by which kubeconfigs are known to lead there. missing says which names could
-// not be found out; it is empty otherwise.
+// Endpoint returns the advertised endpoint under all of its names, by which kubeconfigs are known to lead there.
+// missing says which names could not be found out; it is empty otherwise.
 func (s *Session) Endpoint(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace, url string) (
 	all kubeconfig.Endpoint, missing string, err error,
 ) {

@@ -13,11 +13,14 @@ import (
 func Fits(r plan.Request, issuer *configv1alpha1.CredentialIssuer) error {
 	objects, _ := discovery.Objects(issuer, r.Namespace)
 	if name := r.SecretName(); name.Namespace == objects.Namespace && name.Name == objects.LastGoodCertificateSecret {
-		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value for --secret: Secret %q is the copy that the agent itself keeps, and removes", name)),
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value for --secret: Secret %q is the copy that the agent "+
+			"itself keeps, and removes", name)),
 			"name the Secret that the certificate comes from")
 	}
-	if kind := plan.ServiceType(issuer.Spec.ImpersonationProxy); r.LoadBalancerIP != nil && kind != configv1alpha1.ServiceTypeLoadBalancer {
-		return ui.Usage(fmt.Errorf("--load-balancer-ip needs a Service of type LoadBalancer, but CredentialIssuer %q has type %s", issuer.Name, kind))
+	if kind := plan.ServiceType(issuer.Spec.ImpersonationProxy); r.LoadBalancerIP != nil &&
+		kind != configv1alpha1.ServiceTypeLoadBalancer {
+		return ui.Usage(fmt.Errorf("--load-balancer-ip needs a Service of type LoadBalancer, but CredentialIssuer "+
+			"%q has type %s", issuer.Name, kind))
 	}
 	return nil
 }

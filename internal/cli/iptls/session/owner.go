@@ -33,7 +33,7 @@ func (r *Renewer) String() string {
 // CertManagerCertificate is the Kind of a Renewer that is cert-manager.
 const CertManagerCertificate = "Certificate"
 
-// IssuedBy returns who owns the Secret; nil when nobody is known to.
+// IssuedBy returns the program that fills the Secret, as its annotations and owners tell; nil when they tell nothing.
 func IssuedBy(secret *corev1.Secret) *Renewer {
 	const prefix = "cert-manager.io/"
 	if name := secret.Annotations[prefix+"certificate-name"]; name != "" {
@@ -43,7 +43,8 @@ func IssuedBy(secret *corev1.Secret) *Renewer {
 		}
 		return renewer
 	}
-	controller := slices.IndexFunc(secret.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Controller != nil && *o.Controller })
+	controller := slices.IndexFunc(secret.OwnerReferences,
+		func(o metav1.OwnerReference) bool { return o.Controller != nil && *o.Controller })
 	if controller >= 0 {
 		owner := secret.OwnerReferences[controller]
 		return &Renewer{Kind: owner.Kind, Name: owner.Name}

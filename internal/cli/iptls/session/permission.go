@@ -20,8 +20,9 @@ func agentAccount(namespace string, issuer *configv1alpha1.CredentialIssuer) typ
 	return types.NamespacedName{Namespace: namespace, Name: discovery.AppName(issuer.Name)}
 }
 
-// mayUse asks whether the agent may use a Secret of another namespace, before the Secret is read: what it returns does not depend on
-// whether there is one. A finding that refuses says why not; a warning, that not everything could be found out.
+// mayUse asks whether the agent may use a Secret of another namespace, before the Secret is read: what it returns
+// does not depend on whether there is one. A finding that refuses says why not; a warning, that not everything could
+// be found out.
 func mayUse(ctx context.Context, cluster Permissions, secret, account types.NamespacedName) ([]certs.Finding, error) {
 	refused := func(outcome delegation.Outcome) []certs.Finding {
 		return []certs.Finding{delegation.Refusal(outcome, secret, account.Namespace)}
@@ -40,8 +41,10 @@ func mayUse(ctx context.Context, cluster Permissions, secret, account types.Name
 	switch {
 	case errors.Is(err, discovery.ErrForbidden):
 		unknown := certs.NewFinding(certs.SecretNotPermitted,
-			fmt.Sprintf("you may not ask whether RBAC lets the agent's service account %q read Secret %q", account, secret))
-		unknown.Severity, unknown.Hint = certs.SeverityWarning, "if it does not, the agent says so in the CredentialIssuer's status"
+			fmt.Sprintf("you may not ask whether RBAC lets the agent's service account %q read Secret %q", account,
+				secret))
+		unknown.Severity, unknown.Hint = certs.SeverityWarning,
+			"if it does not, the agent says so in the CredentialIssuer's status"
 		return []certs.Finding{unknown}, nil
 	case err != nil:
 		return nil, WithCodes(fmt.Errorf("finding out whether Secret %q may be used: %w", secret, err))
@@ -51,9 +54,11 @@ func mayUse(ctx context.Context, cluster Permissions, secret, account types.Name
 	return nil, nil
 }
 
-// PermittedSecret reads a Secret that a spec names; it is nil when there is none. One of another namespace whose owner does not permit
-// its use is not read, but refused.
-func (s *Session) PermittedSecret(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace, secretName string) (*corev1.Secret, error) {
+// PermittedSecret reads a Secret that a spec names; it is nil when there is none. One of another namespace whose
+// owner does not permit its use is not read, but refused.
+func (s *Session) PermittedSecret(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace,
+	secretName string,
+) (*corev1.Secret, error) {
 	st := &plan.Snapshot{Issuer: issuer}
 	if err := gatherSecret(ctx, s.Cluster, st, namespace, secretName); err != nil {
 		return nil, err

@@ -20,7 +20,7 @@ import (
 type Network interface {
 	// Resolve returns the addresses of a host; an IP address is its own.
 	Resolve(ctx context.Context, host string) ([]netip.Addr, error)
-	// Presented returns the certificates that a TLS server presents, leaf first, whatever they are worth.
+	// Presented returns the certificates that a TLS server presents, leaf first. It verifies nothing.
 	Presented(ctx context.Context, address, serverName string) ([]*x509.Certificate, error)
 }
 
@@ -90,5 +90,6 @@ func Probe(ctx context.Context, network Network, at plan.Endpoint) (seen []certs
 }
 
 func noRoute(err error) bool {
-	return errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)
+	return errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EADDRNOTAVAIL) ||
+		errors.Is(err, syscall.EAFNOSUPPORT)
 }

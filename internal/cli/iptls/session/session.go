@@ -45,7 +45,8 @@ type Session struct {
 // New returns the Session of a real process, without the values of flags.
 func New(f *factory.Factory) *Session {
 	return &Session{
-		IOStreams: f.IOStreams, Network: RealNetwork{}, Now: f.Now, Poll: 200 * time.Millisecond, NewProgress: f.Progress,
+		IOStreams: f.IOStreams, Network: RealNetwork{}, Now: f.Now, Poll: 200 * time.Millisecond,
+		NewProgress: f.Progress,
 		Connect: func(flags factory.ClusterFlags, suffix string) (Cluster, func(time.Time) time.Time, error) {
 			cluster, err := f.Cluster(flags)
 			if err != nil {
@@ -69,8 +70,10 @@ func (s *Session) AddFlags(cmd *cobra.Command, f *factory.Factory, timeout time.
 	}
 	flags.StringVarP(&s.Output, "output", "o", "text", usage)
 	flags.DurationVar(&s.Timeout, "timeout", timeout, "how long it may take in all (0: no limit)")
-	flags.StringVar(&s.CredentialIssuer, "credential-issuer", "", "name of the CredentialIssuer (default: the only one)")
-	flags.StringVarP(&s.Namespace, "namespace", "n", "", "the agent's namespace (default: found in the cluster, else "+defaultNamespace+")")
+	flags.StringVar(&s.CredentialIssuer, "credential-issuer", "",
+		"name of the CredentialIssuer (default: the only one)")
+	flags.StringVarP(&s.Namespace, "namespace", "n", "",
+		"the agent's namespace (default: found in the cluster, else "+defaultNamespace+")")
 	flags.StringVar(&s.Suffix, "api-group-suffix", apis.DefaultGroupSuffix, "API group suffix of the installation")
 	s.ClusterFlags.AddFlags(flags)
 	factory.Bind(flags, "timeout", factory.KeyTimeout)

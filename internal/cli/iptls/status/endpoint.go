@@ -49,6 +49,7 @@ func (o *Options) lookAtEndpoint(ctx context.Context, l *look) {
 		l.Addresses = append(l.Addresses, address)
 	}
 	for _, address := range skipped {
-		l.Addresses = append(l.Addresses, AddressStatus{Address: address, Skipped: true, Problem: "there is no route to it from here"})
+		l.Addresses = append(l.Addresses,
+			AddressStatus{Address: address, Skipped: true, Problem: "there is no route to it from here"})
 	}
 }

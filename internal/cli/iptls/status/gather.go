@@ -59,7 +59,7 @@ func (o *Options) gatherStatus(ctx context.Context) (*Result, error) {
 		return nil, fmt.Errorf("looking at the endpoint: %w", ctx.Err())
 	}
 	l.certificate()
-	if err := o.judgeKubeconfigs(ctx, namespace, l); err != nil {
+	if err := o.evaluateKubeconfigs(ctx, namespace, l); err != nil {
 		return nil, err
 	}
 	l.InEffect = len(l.Problems) == 0
@@ -89,7 +89,8 @@ func (l *look) configured(namespace string) {
 		ref = plan.SecretRef{Namespace: other, Name: name}
 	}
 	l.Configured.Source, l.Configured.Secret = string(configv1alpha1.ServingCertificateSecret), &ref
-	l.Configured.Verification, l.Configured.CABundle = tls.Verification, plan.DescribeBundle(tls.CertificateAuthorityData)
+	l.Configured.Verification, l.Configured.CABundle = tls.Verification,
+		plan.DescribeBundle(tls.CertificateAuthorityData)
 }
 
 // readSecret reads the configured Secret, and who renews it. Only a cluster that is away is an error.
@@ -124,7 +125,7 @@ func (o *Options) readSecret(ctx context.Context, l *look) error {
 		if !errors.Is(err, discovery.ErrNotFound) {
 			l.notKnown("when cert-manager renews it: %s", err)
 		} else {
-			l.RenewedBy.Trouble = "there is no such Certificate any more: nobody renews it"
+			l.RenewedBy.Trouble = "there is no such Certificate any more, so that it is not renewed"
 		}
 		return nil
 	}
@@ -141,7 +142,10 @@ func (o *Options) readSecret(ctx context.Context, l *look) error {
 // reported fills in what the agent says, and compares it with the spec.
 func (l *look) reported() {
 	if strategy := plan.ProxyStrategy(l.issuer); strategy != nil {
-		l.Agent = &AgentStatus{Status: string(strategy.Status), Reason: string(strategy.Reason), Message: strategy.Message}
+		l.Agent = &AgentStatus{
+			Status: string(strategy.Status), Reason: string(strategy.Reason),
+			Message: strategy.Message,
+		}
 	}
 	info := plan.ProxyInfo(l.issuer)
 	if info != nil {
@@ -176,7 +180,8 @@ func (l *look) reported() {
 	}
 }
 
-// certificate fills in the certificate to show: the configured one, else what is presented, else what the agent reports.
+// certificate fills in the certificate to show: the configured one, else what is presented, else what the agent
+// reports.
 func (l *look) certificate() {
 	from, leaf := "secret", (*x509.Certificate)(nil)
 	if len(l.chain) > 0 {
@@ -214,27 +219,29 @@ func (l *look) certificate() {
 // renewedByAgent is the Kind of the Renewer of a generated certificate.
 const renewedByAgent = "pinniped-agent"
 
-// judgeKubeconfigs says which kubeconfigs work with what is presented and with what is configured.
-func (o *Options) judgeKubeconfigs(ctx context.Context, namespace string, l *look) error {
+// evaluateKubeconfigs says which kubeconfigs work with what is presented and with what is configured.
+func (o *Options) evaluateKubeconfigs(ctx context.Context, namespace string, l *look) error {
 	if l.view.At.Host == "" || len(o.kubeconfigs) == 0 {
 		return nil
 	}
-	at, missing, err := o.Session.Endpoint(ctx, l.issuer, namespace, "https://"+net.JoinHostPort(l.view.At.Host, l.view.At.Port))
+	at, missing, err := o.Session.Endpoint(ctx, l.issuer, namespace, "https://"+
+		net.JoinHostPort(l.view.At.Host, l.view.At.Port))
 	if err != nil {
 		return err
 	}
 	if missing != "" {
 		l.notKnown("%s", missing)
 	}
-	now := &servedNow{at: at, configured: l.chain, bundle: l.bundle, now: l.At}
+	now := &presented{at: at, configured: l.chain, bundle: l.bundle, now: l.At}
 	for _, one := range l.served {
 		now.at.Names = append(now.at.Names, one.Address)
-		if len(one.Chain) > 0 && !slices.ContainsFunc(now.chains, func(c []*x509.Certificate) bool { return bytes.Equal(c[0].Raw, one.Chain[0].Raw) }) {
+		if len(one.Chain) > 0 && !slices.ContainsFunc(now.chains,
+			func(c []*x509.Certificate) bool { return bytes.Equal(c[0].Raw, one.Chain[0].Raw) }) {
 			now.chains = append(now.chains, one.Chain)
 		}
 	}
 	var others int
-	l.Kubeconfigs, others = now.judgeKubeconfigs(o.kubeconfigs)
+	l.Kubeconfigs, others = now.evaluateKubeconfigs(o.kubeconfigs)
 	if others > 0 && len(o.KubeconfigsFrom) > 0 {
 		l.notKnown("%d contexts in the kubeconfigs lead elsewhere", others)
 	}
@@ -251,7 +258,8 @@ func (l *look) rotation() {
 	if !r.Active() {
 		return
 	}
-	l.Rotation = fmt.Sprintf(`to %s, step %d of 4 is done; "pinniped ip-tls rotate --status" tells more`, r.Destination(), r.LastStep())
+	l.Rotation = fmt.Sprintf(`to %s, step %d of 4 is done; "pinniped ip-tls rotate --status" tells more`,
+		r.Destination(), r.LastStep())
 	if r.Aborting {
 		l.Rotation = fmt.Sprintf(`to %s, on its way back: go on with "pinniped ip-tls rotate --abort"`, r.Destination())
 	}

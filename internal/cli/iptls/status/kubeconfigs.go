@@ -18,8 +18,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// servedNow is what a kubeconfig is judged against.
-type servedNow struct {
+// presented is what a kubeconfig is compared with.
+type presented struct {
 	at         kubeconfig.Endpoint
 	chains     [][]*x509.Certificate // presented now
 	configured []*x509.Certificate   // that will be; nil when it is not known
@@ -28,11 +28,12 @@ type servedNow struct {
 	roots      *x509.CertPool // nil for the system roots
 }
 
-// judgeKubeconfigs looks at every context that leads to the endpoint. others is how many do not.
-func (s *servedNow) judgeKubeconfigs(all []session.Kubeconfig) (judged []KubeconfigStatus, others int) {
+// evaluateKubeconfigs looks at every context that leads to the endpoint. others is how many do not.
+func (s *presented) evaluateKubeconfigs(all []session.Kubeconfig) (judged []KubeconfigStatus, others int) {
 	for _, one := range all {
 		if one.Err != nil {
-			judged = append(judged, KubeconfigStatus{File: one.File, Verdict: kubeconfigNotKnown, Reason: one.Err.Error()})
+			judged = append(judged,
+				KubeconfigStatus{File: one.File, Verdict: kubeconfigNotKnown, Reason: one.Err.Error()})
 			continue
 		}
 		trusts := kubeconfig.Trusts(one.Config, s.at)
@@ -47,7 +48,7 @@ func (s *servedNow) judgeKubeconfigs(all []session.Kubeconfig) (judged []Kubecon
 				others++
 				continue
 			}
-			judged = append(judged, s.judgeContext(one.File, name, of))
+			judged = append(judged, s.evaluateContext(one.File, name, of))
 		}
 	}
 	return judged, others
@@ -59,7 +60,8 @@ type trust struct {
 	what string
 }
 
-// trustsOf returns what a context verifies the endpoint with: kubectl does by the cluster's CA, and the credential plugin by its own arguments.
+// trustsOf returns what a context verifies the endpoint with: kubectl does by the cluster's CA, and the credential
+// plugin by its own arguments.
 func trustsOf(all []kubeconfig.Trust, kubeContext *clientcmdapi.Context) []trust {
 	var trusts []trust
 	for _, one := range all {
@@ -73,11 +75,11 @@ func trustsOf(all []kubeconfig.Trust, kubeContext *clientcmdapi.Context) []trust
 	return trusts
 }
 
-func (s *servedNow) judgeContext(file, name string, trusts []trust) KubeconfigStatus {
+func (s *presented) evaluateContext(file, name string, trusts []trust) KubeconfigStatus {
 	status := KubeconfigStatus{File: file, Context: name, Verdict: kubeconfigWorks}
 	rank := []string{kubeconfigWorks, kubeconfigOutdated, kubeconfigNotKnown, kubeconfigWillBreak, kubeconfigBroken}
 	for _, one := range trusts {
-		verdict, reason := s.judgeTrust(one)
+		verdict, reason := s.evaluateTrust(one)
 		if slices.Index(rank, verdict) > slices.Index(rank, status.Verdict) || status.Reason == "" {
 			status.Verdict, status.Reason = verdict, reason
 		}
@@ -85,10 +87,11 @@ func (s *servedNow) judgeContext(file, name string, trusts []trust) KubeconfigSt
 	return status
 }
 
-func (s *servedNow) judgeTrust(one trust) (verdict, reason string) {
+func (s *presented) evaluateTrust(one trust) (verdict, reason string) {
 	switch {
 	case one.Uncertain:
-		return kubeconfigNotKnown, fmt.Sprintf("%q is covered by a wildcard of the certificate, and may be another endpoint", one.Host)
+		return kubeconfigNotKnown,
+			fmt.Sprintf("%q is covered by a wildcard of the certificate, and may be another endpoint", one.Host)
 	case one.Err != nil:
 		return kubeconfigBroken, one.what + " cannot be read: " + one.Err.Error()
 	case one.Insecure:
@@ -100,12 +103,14 @@ func (s *servedNow) judgeTrust(one trust) (verdict, reason string) {
 	}
 	for _, chain := range s.chains {
 		if err := s.verify(one, chain); err != nil {
-			return kubeconfigBroken, fmt.Sprintf("%s in %s, which does not verify what is presented: %s", trusts, one.what, err)
+			return kubeconfigBroken,
+				fmt.Sprintf("%s in %s, which does not verify what is presented: %s", trusts, one.what, err)
 		}
 	}
 	if s.configured != nil {
 		if err := s.verify(one, s.configured); err != nil {
-			return kubeconfigWillBreak, fmt.Sprintf("%s in %s, which does not verify the configured certificate: %s", trusts, one.what, err)
+			return kubeconfigWillBreak,
+				fmt.Sprintf("%s in %s, which does not verify the configured certificate: %s", trusts, one.what, err)
 		}
 	}
 	if len(s.chains) == 0 {
@@ -144,7 +149,7 @@ func differs(bundle, advertised []byte) string {
 	return ""
 }
 
-func (s *servedNow) verify(one trust, chain []*x509.Certificate) error {
+func (s *presented) verify(one trust, chain []*x509.Certificate) error {
 	options := x509.VerifyOptions{
 		DNSName: one.Host, Roots: s.roots, Intermediates: x509.NewCertPool(), CurrentTime: s.now,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},

@@ -78,7 +78,8 @@ type CertificateStatus struct {
 type ReplicaStatus struct {
 	Total   int32 `json:"total"`
 	Serving int32 `json:"serving"`
-	// SHA256 is of the certificate that these serve: another one than the configured one, while that is refused or missing.
+	// SHA256 is of the certificate that these serve: another one than the configured one, while that is refused or
+	// missing.
 	SHA256 string `json:"sha256,omitempty"`
 	// Others are those that do not, each with the reason.
 	Others []string `json:"others,omitempty"`
@@ -108,8 +109,8 @@ const (
 type KubeconfigStatus struct {
 	File    string `json:"file"`
 	Context string `json:"context"`
-	// Verdict is "works", "outdated" (it works, with another CA bundle than the one that is advertised), "will break" (it
-	// does not verify what is configured), "broken" (it does not verify what is presented now) or "not known".
+	// Verdict is "works", "outdated" (it works, with another CA bundle than the one that is advertised), "will break"
+	// (it does not verify what is configured), "broken" (it does not verify what is presented now) or "not known".
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason,omitempty"`
 }

@@ -37,11 +37,12 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the certificate in front of the impersonation proxy, and who trusts it",
-		Long: `Show what is configured, what the agent reports and advertises, what each address of the endpoint presents right now, how long the
-certificate lasts, who renews it, and which kubeconfigs work with it. Nothing is changed.
+		Long: `Show what is configured, what the agent reports and advertises, what each address of the endpoint
+presents right now, how long the certificate lasts, who renews it, and which kubeconfigs work with it. Nothing is
+changed.
 
-Kubeconfigs are the current one, or those of --kubeconfigs-from: files, and folders with all kubeconfigs below them. Each context that
-leads to the endpoint gets a verdict:
+Kubeconfigs are the current one, or those of --kubeconfigs-from: files, and folders with all kubeconfigs below them.
+Each context that leads to the endpoint gets a verdict:
 
   works        it verifies what is presented, with the CA bundle that is advertised
   outdated     it works, but with another CA bundle than the one that is advertised now
@@ -49,15 +50,16 @@ leads to the endpoint gets a verdict:
   broken       it does not verify what is presented
   not known    nothing is presented right now
 
-What may not be read, or does not answer, is listed with the reason; the rest is shown all the same. --watch goes on looking: on a
-terminal it draws the picture again, elsewhere it prints a line for every change (with -o json, a document a line).
+What may not be read, or does not answer, is listed with the reason; the rest is shown all the same. --watch goes on
+looking: on a terminal it draws the picture again, elsewhere it prints a line for every change (with -o json, a
+document a line).
 
-Exit codes: 0 shown, and what is configured is in effect; 1 failed; 2 wrong usage; 4 the CredentialIssuer may not be read; 5 shown, but
-what is configured is not in effect: the agent reports something else, or an address presents something else or does not answer;
-124 timed out; 130 interrupted, which is also how --watch ends.`,
+Exit codes: 0 shown, and what is configured is in effect; 1 failed; 2 wrong usage; 4 the CredentialIssuer may not be
+read; 5 shown, but what is configured is not in effect: the agent reports something else, or an address presents
+something else or does not answer; 124 timed out; 130 interrupted, which is also how --watch ends.`,
 		Example: `  pinniped ip-tls status
 
-  # Whom would it lock out?
+  # Which kubeconfigs does it lock out?
   pinniped ip-tls status --kubeconfigs-from ~/.kube --kubeconfigs-from team.yaml
 
   # Follow a change
@@ -72,7 +74,8 @@ what is configured is not in effect: the agent reports something else, or an add
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&o.KubeconfigsFrom, "kubeconfigs-from", nil, "file or folder with kubeconfigs to judge (repeatable; default: the current kubeconfig)")
+	flags.StringArrayVar(&o.KubeconfigsFrom, "kubeconfigs-from", nil,
+		"file or folder with kubeconfigs to check (repeatable; default: the current kubeconfig)")
 	flags.BoolVarP(&o.Watch, "watch", "w", false, "go on looking, until interrupted")
 	flags.DurationVar(&o.Interval, "interval", 2*time.Second, "with --watch, the time between two looks")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"interval": cobra.NoFileCompletions})
@@ -127,7 +130,8 @@ func (o *Options) Run(ctx context.Context) error {
 		return nil
 	}
 	err = fmt.Errorf("what is configured is not in effect: %s", result.Problems[0])
-	return ui.WithExitCode(ui.WithHint(err, `run "pinniped ip-tls check" to see whether a check refuses the certificate`), ui.ExitNotConverged)
+	return ui.WithExitCode(ui.WithHint(err,
+		`run "pinniped ip-tls check" to see whether a check refuses the certificate`), ui.ExitNotConverged)
 }
 
 // look looks once, within the time for one look.

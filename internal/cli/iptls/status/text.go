@@ -51,7 +51,8 @@ func (o *Options) text(r *Result) ([]byte, error) {
 	if r.RenewedBy != nil {
 		line("renewed by", "%s", o.renewerText(r.RenewedBy))
 	} else if r.Configured.Source == "Secret" && r.Certificate != nil && r.Certificate.From == "secret" {
-		line("renewed by", "%s", o.Style.Caution("nobody is known to: somebody has to put the next certificate into the Secret"))
+		line("renewed by", "%s", o.Style.Caution("nobody is known to: somebody has to put the next certificate "+
+			"into the Secret"))
 	}
 	if r.Replicas != nil {
 		line("replicas", "%s", replicasText(r))
@@ -75,7 +76,8 @@ func (o *Options) tables(out *strings.Builder, r *Result) error {
 	if len(r.Addresses) > 0 {
 		var rows [][]string
 		for _, a := range r.Addresses {
-			rows = append(rows, []string{a.Address, plan.OrNone(shortHash(a.SHA256)), untilText(a), o.addressVerdict(a)})
+			rows = append(rows,
+				[]string{a.Address, plan.OrNone(shortHash(a.SHA256)), untilText(a), o.addressVerdict(a)})
 		}
 		out.WriteString("\n")
 		if err := ui.Table(out, []string{"address", "presents", "until", "verdict"}, rows); err != nil {

@@ -27,10 +27,12 @@ func linesOf(r *Result, err error) []string {
 		lines = append(lines, fmt.Sprintf("agent: %s, %s: %s", r.Agent.Status, r.Agent.Reason, r.Agent.Message))
 	}
 	if r.Advertised != nil {
-		lines = append(lines, fmt.Sprintf("advertised: %s, CA bundle %s", r.Advertised.Endpoint, bundleText(r.Advertised.CABundle)))
+		lines = append(lines, fmt.Sprintf("advertised: %s, CA bundle %s", r.Advertised.Endpoint,
+			bundleText(r.Advertised.CABundle)))
 	}
 	if c := r.Certificate; c != nil {
-		lines = append(lines, fmt.Sprintf("certificate: SHA-256 %s, valid until %s", c.SHA256, c.NotAfter.Format(time.RFC3339)))
+		lines = append(lines, fmt.Sprintf("certificate: SHA-256 %s, valid until %s", c.SHA256,
+			c.NotAfter.Format(time.RFC3339)))
 	}
 	if r.Replicas != nil {
 		lines = append(lines, "replicas: "+replicasText(r))
@@ -51,7 +53,8 @@ func linesOf(r *Result, err error) []string {
 	return lines
 }
 
-// printChange prints one look of a watch: on a terminal the whole picture, in place of the one before; else what is new.
+// printChange prints one look of a watch: on a terminal the whole picture, in place of the one before; else what is
+// new.
 func (o *Options) printChange(result *Result, failed error, before, lines []string) error {
 	var text []byte
 	switch {
