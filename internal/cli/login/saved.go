@@ -6,7 +6,9 @@ import (
 	"io"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime"
 	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
+	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/credentialcache"
@@ -18,6 +20,8 @@ import (
 type Saved struct {
 	// CredentialCache is the path of the credential cache, and CredentialKey the entry of this login there.
 	CredentialCache, CredentialKey string
+	// Endpoint is where the token is exchanged; empty if it is not.
+	Endpoint string
 	// Login and Sessions are of `login oidc`; nil for a static token.
 	Login    *oidclogin.Login
 	Sessions *sessioncache.Cache
@@ -25,6 +29,38 @@ type Saved struct {
 
 // ErrNotALogin is about arguments that are not of `pinniped login`.
 var ErrNotALogin = errors.New("it does not log in with \"pinniped login\"")
+
+// SavedFor reads the login of a kubeconfig's context.
+func SavedFor(f *factory.Factory, cluster *factory.Cluster) (*Saved, error) {
+	exec := cluster.REST.ExecProvider
+	if exec == nil {
+		return nil, ErrNotALogin
+	}
+	var info *clientauthenticationv1beta1.Cluster
+	if exec.ProvideClusterInfo {
+		var err error
+		if info, err = clusterInfo(cluster.REST); err != nil {
+			return nil, err
+		}
+	}
+	return SavedBy(f, exec.Args, info)
+}
+
+// clusterInfo is what kubectl tells a credential plugin about the cluster: it is a part of the credential's key.
+func clusterInfo(config *rest.Config) (*clientauthenticationv1beta1.Cluster, error) {
+	c, err := rest.ConfigToExecCluster(config)
+	if err != nil {
+		return nil, fmt.Errorf("reading the cluster: %w", err)
+	}
+	info := &clientauthenticationv1beta1.Cluster{
+		Server: c.Server, TLSServerName: c.TLSServerName, InsecureSkipTLSVerify: c.InsecureSkipTLSVerify,
+		CertificateAuthorityData: c.CertificateAuthorityData, ProxyURL: c.ProxyURL, DisableCompression: c.DisableCompression,
+	}
+	if unknown, ok := c.Config.(*runtime.Unknown); ok {
+		info.Config = runtime.RawExtension{Raw: unknown.Raw}
+	}
+	return info, nil
+}
 
 // SavedBy reads the arguments of an exec plugin in a kubeconfig. cluster is what kubectl tells the plugin, or nil.
 func SavedBy(f *factory.Factory, args []string, cluster *clientauthenticationv1beta1.Cluster) (*Saved, error) {
@@ -45,7 +81,7 @@ func SavedBy(f *factory.Factory, args []string, cluster *clientauthenticationv1b
 			o.Token, _ = f.LookupEnv(o.TokenEnv)
 		}
 		key, err := credentialcache.Key(args, o.Token, cluster)
-		return &Saved{CredentialCache: o.Plugin.CachePath, CredentialKey: key}, err
+		return &Saved{CredentialCache: o.Plugin.CachePath, CredentialKey: key, Endpoint: o.Plugin.concierge.Endpoint}, err
 	case "oidc":
 		o := &OIDCOptions{Plugin: newPlugin(f), LookupEnv: f.LookupEnv}
 		o.addFlags(f, flags)
@@ -59,7 +95,7 @@ func SavedBy(f *factory.Factory, args []string, cluster *clientauthenticationv1b
 		key, err := credentialcache.Key(args, "", cluster)
 		sessions := &sessioncache.Cache{Path: o.SessionCache, Now: f.Now}
 		return &Saved{
-			CredentialCache: o.Plugin.CachePath, CredentialKey: key, Sessions: sessions,
+			CredentialCache: o.Plugin.CachePath, CredentialKey: key, Endpoint: o.Plugin.concierge.Endpoint, Sessions: sessions,
 			Login: &oidclogin.Login{
 				Issuer: o.Issuer, ClientID: o.ClientID, Scopes: o.Scopes, CABundle: bundle, UpstreamName: o.UpstreamName, ListenPort: o.ListenPort,
 				Sessions: sessions, Now: f.Now,

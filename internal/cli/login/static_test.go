@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -248,4 +249,25 @@ func TestSecretsStayOut(t *testing.T) {
 
 func caData(server *httptest.Server) string {
 	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+}
+
+// TestOneExchange has many commands that need the same credential at once, with a cold cache.
+func TestOneExchange(t *testing.T) {
+	t.Parallel()
+	server := cluster(t)
+	first, _ := options(t, server.URL, server.CAData())
+	var all sync.WaitGroup
+	for range 12 {
+		o, out := options(t, server.URL, server.CAData())
+		o.Plugin.CachePath = first.Plugin.CachePath
+		all.Go(func() {
+			if err := run(t.Context(), o); err != nil || !strings.Contains(out.String(), "PRIVATE KEY") {
+				t.Errorf("want a credential, got %v", err)
+			}
+		})
+	}
+	all.Wait()
+	if got := server.Exchanges(); got != 1 {
+		t.Errorf("want one exchange, got %d", got)
+	}
 }

@@ -9,9 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
-	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/login"
@@ -220,39 +217,12 @@ func savedBy(f *factory.Factory, flags factory.ClusterFlags) (*login.Saved, erro
 	if err != nil {
 		return nil, err
 	}
-	exec := cluster.REST.ExecProvider
-	var saved *login.Saved
-	err = login.ErrNotALogin
-	if exec != nil {
-		var info *clientauthenticationv1beta1.Cluster
-		if exec.ProvideClusterInfo {
-			if info, err = clusterInfo(cluster.REST); err != nil {
-				return nil, err
-			}
-		}
-		saved, err = login.SavedBy(f, exec.Args, info)
-	}
+	saved, err := login.SavedFor(f, cluster)
 	if err != nil {
 		return nil, ui.WithHint(fmt.Errorf("reading the user of context %q: %w", cluster.Source.ContextName, err),
 			"choose another one with --kubeconfig-context, or end sessions with --issuer or --all")
 	}
 	return saved, nil
-}
-
-// clusterInfo is what kubectl tells a credential plugin about the cluster: it is a part of the credential's key.
-func clusterInfo(config *rest.Config) (*clientauthenticationv1beta1.Cluster, error) {
-	c, err := rest.ConfigToExecCluster(config)
-	if err != nil {
-		return nil, fmt.Errorf("reading the cluster: %w", err)
-	}
-	info := &clientauthenticationv1beta1.Cluster{
-		Server: c.Server, TLSServerName: c.TLSServerName, InsecureSkipTLSVerify: c.InsecureSkipTLSVerify,
-		CertificateAuthorityData: c.CertificateAuthorityData, ProxyURL: c.ProxyURL, DisableCompression: c.DisableCompression,
-	}
-	if unknown, ok := c.Config.(*runtime.Unknown); ok {
-		info.Config = runtime.RawExtension{Raw: unknown.Raw}
-	}
-	return info, nil
 }
 
 // knownBundles collects the CA bundles of issuers in the kubeconfig: sessions have none. Without a kubeconfig there are none.

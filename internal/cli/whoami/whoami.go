@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,27 +34,51 @@ type Options struct {
 	Output  string
 	Suffix  string
 	Timeout time.Duration
-	// Connect loads the kubeconfig, without contacting the cluster, and returns the cluster's name, its server and a client.
-	Connect func(factory.ClusterFlags, string) (name, server string, asker Asker, err error)
+	Now     func() time.Time
+	// Connect loads the kubeconfig, without contacting the cluster.
+	Connect func(flags factory.ClusterFlags, suffix string) (*Connection, error)
+}
+
+// Connection is a cluster, as a kubeconfig has it.
+type Connection struct {
+	Name, Server string
+	Asker        Asker
+	// Login finds out how the user got in. It is called after the cluster has answered; nil means that it is not known.
+	Login func(ctx context.Context) Login
+}
+
+// Login is how a user got in. What is not known is empty.
+type Login struct {
+	Strategy   string // of the agent
+	Endpoint   string // where a token was exchanged
+	Credential string
+	Expiry     time.Time // of the credential
 }
 
 // NewCommand returns the command.
 func NewCommand(f *factory.Factory) *cobra.Command {
 	o := &Options{
-		IOStreams: f.IOStreams,
-		Connect: func(flags factory.ClusterFlags, suffix string) (string, string, Asker, error) {
+		IOStreams: f.IOStreams, Now: f.Now,
+		Connect: func(flags factory.ClusterFlags, suffix string) (*Connection, error) {
 			cluster, err := f.Cluster(flags)
 			if err != nil {
-				return "", "", nil, err
+				return nil, err
 			}
 			client, err := f.Connect(cluster, suffix)
-			return cluster.Source.ClusterName, cluster.Source.Cluster.Server, client, err
+			if err != nil {
+				return nil, err
+			}
+			return &Connection{
+				Name: cluster.Source.ClusterName, Server: cluster.Source.Cluster.Server, Asker: client,
+				Login: func(ctx context.Context) Login { return describe(ctx, f, cluster, client) },
+			}, nil
 		},
 	}
 	cmd := &cobra.Command{
 		Use:   "whoami",
 		Short: "Print the user that the cluster sees",
-		Long:  "Print the username and groups that the cluster sees behind the credential of a kubeconfig, after logging in if that is needed.",
+		Long: `Print the user that the cluster sees behind the credential of a kubeconfig, after logging in if that is needed: name, groups,
+UID and extras; and as text also how the user got in, and how long the credential lives, as far as that is known.`,
 		Example: `  pinniped whoami
   pinniped whoami --kubeconfig user.yaml -o json`,
 		Args: factory.NoArgs,
@@ -90,18 +116,18 @@ func (o *Options) Validate() error {
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	name, server, asker, err := o.Connect(o.Cluster, o.Suffix)
+	connection, err := o.Connect(o.Cluster, o.Suffix)
 	if err != nil {
 		return err
 	}
-	answer, err := asker.WhoAmI(ctx)
+	answer, err := connection.Asker.WhoAmI(ctx)
 	if err != nil {
 		if errors.Is(err, discovery.ErrNotInstalled) {
 			err = ui.WithHint(err, "is the WhoAmI API of the agent running and healthy, and is %q its API group suffix?", o.Suffix)
 		}
 		return fmt.Errorf("asking the cluster who we are: %w", err)
 	}
-	text, err := o.format(name, server, answer)
+	text, err := o.format(ctx, connection, answer)
 	if err != nil {
 		return fmt.Errorf("encoding the answer: %w", err)
 	}
@@ -111,7 +137,7 @@ func (o *Options) Run(ctx context.Context) error {
 	return nil
 }
 
-func (o *Options) format(name, server string, answer *identityv1alpha1.WhoAmIRequest) ([]byte, error) {
+func (o *Options) format(ctx context.Context, connection *Connection, answer *identityv1alpha1.WhoAmIRequest) ([]byte, error) {
 	switch o.Output {
 	case "json":
 		text, err := json.MarshalIndent(answer, "", "  ")
@@ -120,6 +146,39 @@ func (o *Options) format(name, server string, answer *identityv1alpha1.WhoAmIReq
 		return yaml.Marshal(answer)
 	}
 	user := answer.Status.KubernetesUserInfo.User
-	return fmt.Appendf(nil, "Current cluster info:\n\nName: %s\nURL: %s\n\nCurrent user info:\n\nUsername: %s\nGroups: %s\n",
-		name, server, user.Username, strings.Join(user.Groups, ", ")), nil
+	text := fmt.Appendf(nil, "Current cluster info:\n\nName: %s\nURL: %s\n\nCurrent user info:\n\nUsername: %s\nGroups: %s\n",
+		connection.Name, connection.Server, user.Username, strings.Join(user.Groups, ", "))
+	// Pinniped's CLI prints so much; what follows is more.
+	if user.UID != "" {
+		text = fmt.Appendf(text, "UID: %s\n", user.UID)
+	}
+	if len(user.Extra) > 0 {
+		text = append(text, "Extra:\n"...)
+		for _, key := range slices.Sorted(maps.Keys(user.Extra)) {
+			text = fmt.Appendf(text, "  %s: %s\n", key, strings.Join(user.Extra[key], ", "))
+		}
+	}
+	if connection.Login == nil {
+		return text, nil
+	}
+	return append(text, o.formatLogin(connection.Login(ctx))...), nil
+}
+
+func (o *Options) formatLogin(login Login) string {
+	expires := ""
+	if !login.Expiry.IsZero() {
+		expires = fmt.Sprintf("in %s (%s)", login.Expiry.Sub(o.Now()).Round(time.Second), login.Expiry.UTC().Format(time.RFC3339))
+	}
+	var lines strings.Builder
+	for _, line := range []struct{ name, value string }{
+		{"Strategy", login.Strategy}, {"Endpoint", login.Endpoint}, {"Credential", login.Credential}, {"Expires", expires},
+	} {
+		if line.value != "" {
+			lines.WriteString(line.name + ": " + line.value + "\n")
+		}
+	}
+	if lines.Len() == 0 {
+		return ""
+	}
+	return "\nCurrent login info:\n\n" + lines.String()
 }

@@ -20,12 +20,15 @@ type asker func(context.Context) (*identityv1alpha1.WhoAmIRequest, error)
 
 func (a asker) WhoAmI(ctx context.Context) (*identityv1alpha1.WhoAmIRequest, error) { return a(ctx) }
 
+var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
 func options(ask asker) (*Options, *bytes.Buffer) {
 	var out bytes.Buffer
 	return &Options{
 		IOStreams: genericiooptions.IOStreams{Out: &out}, Output: "text", Suffix: "pinniped.dev",
-		Connect: func(factory.ClusterFlags, string) (string, string, Asker, error) {
-			return "kind", "https://kube.example.com", ask, nil
+		Now: func() time.Time { return now },
+		Connect: func(factory.ClusterFlags, string) (*Connection, error) {
+			return &Connection{Name: "kind", Server: "https://kube.example.com", Asker: ask}, nil
 		},
 	}, &out
 }
@@ -40,7 +43,8 @@ func TestRun(t *testing.T) {
 		says  string
 		hint  string
 	}{
-		{name: "prints name and groups", user: identityv1alpha1.UserInfo{Username: "jane", Groups: []string{"a", "b"}, UID: "1"}, wants: "Username: jane\nGroups: a, b\n"},
+		{name: "prints name and groups", user: identityv1alpha1.UserInfo{Username: "jane", Groups: []string{"a", "b"}}, wants: "Username: jane\nGroups: a, b\n"},
+		{name: "prints UID and extras", user: identityv1alpha1.UserInfo{Username: "jane", UID: "1", Extra: map[string]identityv1alpha1.ExtraValue{"b": {"x", "y"}, "a": {"z"}}}, wants: "Username: jane\nGroups: \nUID: 1\nExtra:\n  a: z\n  b: x, y\n"},
 		{name: "prints a user without groups", user: identityv1alpha1.UserInfo{Username: "jane"}, wants: "Username: jane\nGroups: \n"},
 		{name: "hints at a missing agent", err: &discovery.NotInstalledError{What: "API"}, says: "asking the cluster who we are: the pinniped agent is not installed", hint: `"pinniped.dev"`},
 		{name: "passes on other errors", err: errors.New("boom"), says: "asking the cluster who we are: boom"},
@@ -75,5 +79,37 @@ func TestTimeout(t *testing.T) {
 	o.Timeout = time.Millisecond
 	if code := ui.ExitCodeOf(o.Run(t.Context())); code != ui.ExitTimedOut {
 		t.Errorf("want code %d, got %d", ui.ExitTimedOut, code)
+	}
+}
+
+func TestLogin(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		login Login
+		wants string
+	}{
+		{
+			name: "prints all", login: Login{Strategy: "ImpersonationProxy", Endpoint: "https://proxy.example.com", Credential: "token", Expiry: now.Add(4*time.Minute + 12*time.Second)},
+			wants: "Groups: \n\nCurrent login info:\n\nStrategy: ImpersonationProxy\nEndpoint: https://proxy.example.com\nCredential: token\nExpires: in 4m12s (2026-11-21T12:04:12Z)\n",
+		},
+		{name: "leaves out what is not known", login: Login{Credential: "token"}, wants: "Groups: \n\nCurrent login info:\n\nCredential: token\n"},
+		{name: "prints nothing for nothing", wants: "Groups: \n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			o, out := options(nil)
+			o.Connect = func(factory.ClusterFlags, string) (*Connection, error) {
+				return &Connection{
+					Asker: asker(func(context.Context) (*identityv1alpha1.WhoAmIRequest, error) {
+						return &identityv1alpha1.WhoAmIRequest{}, nil
+					}),
+					Login: func(context.Context) Login { return test.login },
+				}, nil
+			}
+			if err := o.Run(t.Context()); err != nil || !strings.HasSuffix(out.String(), test.wants) {
+				t.Errorf("want %q, got %q, %v", test.wants, out, err)
+			}
+		})
 	}
 }

@@ -1,0 +1,189 @@
+package oidclogin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"image"
+	"image/png"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// chromium returns the browser, or skips the test.
+func chromium(t *testing.T) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short leaves out what needs a browser")
+	}
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	t.Skip("needs a browser (Debian: apt-get install chromium fonts-dejavu-core)")
+	return ""
+}
+
+// TestPageInBrowser shows the pages in headless Chromium, and compares what is to be seen with pictures. UPDATE_GOLDEN=1
+// takes new ones.
+func TestPageInBrowser(t *testing.T) {
+	t.Parallel()
+	browser := chromium(t)
+	good := page{user: "ann@example.com", cluster: "proxy.example.com", issuer: "https://issuer.example.com"}
+	bad := page{problem: fmt.Errorf("logging in at issuer %q: %w", "https://issuer.example.com", &refusal{code: "access_denied", description: "<script>alert(1)</script>"})}
+	for _, test := range []struct {
+		name  string
+		page  page
+		dark  bool
+		title string
+	}{
+		{name: "light", page: good, title: "You are logged in"},
+		{name: "dark", page: good, dark: true, title: "You are logged in"},
+		{name: "failed", page: bad, title: "You are not logged in"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			var mu sync.Mutex
+			var asked []string
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				mu.Lock()
+				asked = append(asked, r.URL.Path)
+				mu.Unlock()
+				if r.URL.Path != callbackPath {
+					http.NotFound(w, r)
+					return
+				}
+				writePage(w, http.StatusOK, test.page)
+			}))
+			t.Cleanup(server.Close)
+			shot := filepath.Join(t.TempDir(), "shot.png")
+			scheme := "1"
+			if test.dark {
+				scheme = "0"
+			}
+			dom, log := browse(t, browser, server.URL+callbackPath, "--screenshot="+shot, "--blink-settings=preferredColorScheme="+scheme)
+			if strings.Contains(log, "Content Security Policy") || strings.Contains(log, "Refused to") {
+				t.Errorf("the browser complains:\n%s", log)
+			}
+			if !strings.Contains(dom, "<title>"+test.title+"</title>") || strings.Contains(dom, "<script") {
+				t.Errorf("the page is not what it should be:\n%s", dom)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, path := range asked {
+				if path != callbackPath && path != "/favicon.ico" {
+					t.Errorf("the page asks for %s", path)
+				}
+			}
+			compare(t, shot, filepath.Join("testdata", "page-"+test.name+".png"))
+		})
+	}
+}
+
+// browse shows address, and returns the document, and what the browser logged.
+func browse(t *testing.T, browser, address string, args ...string) (dom, log string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // the machine may be busy
+	defer cancel()
+	common := []string{
+		"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--force-device-scale-factor=1",
+		"--window-size=800,700", "--user-data-dir=" + t.TempDir(), "--no-first-run", "--disable-extensions", "--disable-background-networking",
+		"--enable-logging=stderr", "--v=0",
+	}
+	command := exec.CommandContext(ctx, browser, append(append(common, args...), address)...)
+	command.WaitDelay = 5 * time.Second
+	output, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text), string(output)
+}
+
+// compare tolerates other fonts: it compares the mean colours of blocks of 20 by 20 pixels, and a block may differ by a
+// tenth of the range, one in twenty by more.
+func compare(t *testing.T, got, want string) {
+	t.Helper()
+	shot, err := os.ReadFile(got)
+	if err != nil {
+		t.Fatalf("the browser took no picture: %v", err)
+	}
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(want), 0o755), os.WriteFile(want, shot, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, b := blocks(t, got), blocks(t, want)
+	if len(a) != len(b) {
+		t.Fatalf("want %d blocks, got %d", len(b), len(a))
+	}
+	const tolerance = 0xffff / 10
+	far := 0
+	for i := range a {
+		for channel := range a[i] {
+			if d := a[i][channel] - b[i][channel]; d > tolerance || d < -tolerance {
+				far++
+				break
+			}
+		}
+	}
+	if far > len(a)/20 {
+		t.Errorf("%d of %d blocks differ from %s", far, len(a), want)
+	}
+}
+
+// blocks returns the mean colour of each block of a picture.
+func blocks(t *testing.T, path string) [][3]int {
+	t.Helper()
+	const size = 20
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	picture, err := png.Decode(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found [][3]int
+	bounds := picture.Bounds()
+	for y := bounds.Min.Y; y+size <= bounds.Max.Y; y += size {
+		for x := bounds.Min.X; x+size <= bounds.Max.X; x += size {
+			found = append(found, mean(picture, image.Rect(x, y, x+size, y+size)))
+		}
+	}
+	return found
+}
+
+func mean(picture image.Image, block image.Rectangle) [3]int {
+	var sum [3]int
+	for y := block.Min.Y; y < block.Max.Y; y++ {
+		for x := block.Min.X; x < block.Max.X; x++ {
+			r, g, b, _ := picture.At(x, y).RGBA()
+			sum[0], sum[1], sum[2] = sum[0]+int(r), sum[1]+int(g), sum[2]+int(b)
+		}
+	}
+	n := block.Dx() * block.Dy()
+	return [3]int{sum[0] / n, sum[1] / n, sum[2] / n}
+}
