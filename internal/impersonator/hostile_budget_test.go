@@ -388,7 +388,7 @@ func TestResetsCountOnAllConnections(t *testing.T) {
 					}
 					before := arrived.Load()
 					_, _ = c.conn.Write(opened.Bytes())
-					for deadline := time.Now().Add(time.Second); arrived.Load() < before+batch && time.Now().Before(deadline) && !isClosed(gone); {
+					for deadline := time.Now().Add(resetWithin / 5); arrived.Load() < before+batch && time.Now().Before(deadline) && !isClosed(gone); {
 						time.Sleep(time.Millisecond)
 					}
 					_, _ = c.conn.Write(reset.Bytes())
