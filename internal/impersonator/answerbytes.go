@@ -15,6 +15,8 @@ const (
 	streamBytes = streamWindow + streamBufferSize
 	// upgradedBytes is how much an upgraded connection holds: the buffers of both directions.
 	upgradedBytes = 2 * (32 << 10)
+	// loginBytes is how much the answer to a TokenCredentialRequest holds: a certificate and a key, or a message.
+	loginBytes = 16 << 10
 )
 
 // holdAnswer takes the memory that an answer may need from the budget before anything is done with it. Streams hold next to nothing
@@ -50,6 +52,8 @@ func answerBytes(res *http.Response, state *requestState) int64 {
 		return upgradedBytes
 	case state.longRunning || res.Body == nil || res.Body == http.NoBody:
 		return 0
+	case state.login != nil:
+		return loginBytes
 	case res.ContentLength >= 0:
 		return min(res.ContentLength, upstreamWindow) + bufferSize
 	}

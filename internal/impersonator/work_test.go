@@ -405,6 +405,25 @@ func TestSlowLoginsHoldNoTurn(t *testing.T) {
 	}
 }
 
+// TestLoginsNeedLittleMemory has little left of the unauthenticated share of bytes: a flood of logins must not use it up for others.
+func TestLoginsNeedLittleMemory(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t, func(_ *proxy, o *Options) {
+		o.Limits = budget.Defaults()
+		o.Limits[budget.Bytes][budget.Unauthenticated] = 64 << 10
+	})
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
+			_ = http.NewResponseController(w).Flush() // of unknown length, as the API server's answer is
+			_, _ = io.WriteString(w, "credential")
+		}
+	})
+	if got := p.do(t, p.client(t, nil), "POST", loginPath, nil, "right"); got.Code != 200 || got.Body != "credential" {
+		t.Errorf("want the login answered, got %d: %s", got.Code, got.Body)
+	}
+	eventually(t, func() bool { return p.budget.Held(budget.Bytes) == 0 })
+}
+
 // badChain returns a certificate of an unknown CA with a number of intermediates that could have issued it.
 func badChain(t *testing.T, intermediates int, subject func(i int) string, notBefore time.Time) *tls.Certificate {
 	t.Helper()
