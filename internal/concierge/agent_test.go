@@ -171,7 +171,7 @@ func (a *agent) startControllers(ctx context.Context, t *testing.T, account *res
 	certificate := &apiservice.Certificate{}
 	changed, wake := waker()
 	err = (&apiservice.Reconciler{
-		Client: manager.GetClient(), Live: manager.GetAPIReader(),
+		Client: manager.GetClient(), Live: manager.GetAPIReader(), SecretWriter: core.Secrets(namespace),
 		Secrets:     informer.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
 		APIServices: informer.New(ctx, registration.RESTClient(), "apiservices", &apiregistrationv1.APIService{}, changed),
 		IsLeader:    leads, Wake: wake, Certificate: certificate,
