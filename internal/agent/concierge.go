@@ -33,6 +33,7 @@ func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready f
 			DisableAdmissionPlugins:    a.config.AggregatedAPIServerDisableAdmissionPlugins,
 			Authenticator:              a.authenticators,
 			Issuer:                     a.signer,
+			CredentialLife:             a.config.credentialLifetime(),
 			Ready:                      ready,
 			ShutdownDelay:              a.config.shutdownDelay(),
 			AuditLogUsernamesAndGroups: a.config.Audit.LogUsernamesAndGroups == "enabled",

@@ -32,6 +32,7 @@ type Config struct {
 	ShutdownDelay                              string            `json:"shutdownDelay" mapstructure:"shutdownDelay"`
 	Work                                       WorkConfig        `json:"work" mapstructure:"work"`
 	SelfCheckInterval                          string            `json:"selfCheckInterval" mapstructure:"selfCheckInterval"`
+	CredentialLifetime                         string            `json:"credentialLifetime" mapstructure:"credentialLifetime"`
 	AccessReviews                              ReviewConfig      `json:"accessReviews" mapstructure:"accessReviews"`
 	Limits                                     LimitsConfig      `json:"limits" mapstructure:"limits"`
 }
@@ -113,6 +114,7 @@ var knobs = append([]knob{
 	{"work.tokenReviews", "work-token-reviews", "how many TokenReviews the proxy asks the API server for at a time, 1 to 1000", "16"},
 	{"work.logins", "work-logins", "how many TokenCredentialRequests the proxy sends on at a time, 1 to 1000", "8"},
 	{"work.perConnection", "work-per-connection", "how many TokenReviews, and how many TokenCredentialRequests, one connection may wait for, 1 to 1000", "16"},
+	{"credentialLifetime", "credential-lifetime", "how long the client certificates work that users log in with, 1m to 24h", "5m"},
 	{"selfCheckInterval", "self-check-interval", "how often to check that the upstream credential can do nothing but impersonate, such as 10m", "10m"},
 	{"names.servingCertificateSecret", "name-serving-certificate-secret", "Secret with the certificate of the Concierge APIs", DefaultAppName + "-api-tls-serving-certificate"},
 	{"names.credentialIssuer", "name-credential-issuer", "CredentialIssuer to follow", DefaultAppName + "-config"},
@@ -293,6 +295,9 @@ func (c *Config) validate() error {
 	if !slices.Contains([]string{"", "json", "text"}, c.Log.Format) {
 		problems = append(problems, fmt.Errorf("log.format is %q: use json or text", c.Log.Format))
 	}
+	if life, err := time.ParseDuration(c.CredentialLifetime); err != nil || life < time.Minute || life > 24*time.Hour {
+		problems = append(problems, fmt.Errorf("credentialLifetime is %q: write a duration from 1m to 24h, such as 5m", c.CredentialLifetime))
+	}
 	if interval, err := time.ParseDuration(c.SelfCheckInterval); err != nil || interval < time.Second {
 		problems = append(problems, fmt.Errorf("selfCheckInterval is %q: write a duration of a second or more, such as 10m", c.SelfCheckInterval))
 	}
@@ -328,6 +333,12 @@ func (c ReviewConfig) ttls() (allow, deny time.Duration) {
 	allow, _ = time.ParseDuration(c.AllowTTL)
 	deny, _ = time.ParseDuration(c.DenyTTL)
 	return allow, deny
+}
+
+// credentialLifetime returns CredentialLifetime, which validate has checked.
+func (c *Config) credentialLifetime() time.Duration {
+	life, _ := time.ParseDuration(c.CredentialLifetime)
+	return life
 }
 
 // selfCheckInterval returns SelfCheckInterval, which validate has checked.

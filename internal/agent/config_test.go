@@ -108,6 +108,8 @@ func TestLoadConfigRefuses(t *testing.T) {
 		{"an audit policy without a log", "audit: {policyFile: /p}\n", "audit.policyFile and audit.logPath"},
 		{"audit logs of no size", "audit: {logMaxSize: 0}\n", "audit.logMaxSize is 0"},
 		{"audit logs kept for less than a day", "audit: {logMaxAge: -1}\n", "audit.logMaxAge is -1"},
+		{"certificates that are over at once", "credentialLifetime: 59s\n", "credentialLifetime"},
+		{"certificates that live for days", "credentialLifetime: 25h\n", "credentialLifetime"},
 		{"self checks without pause", "selfCheckInterval: 0s\n", "selfCheckInterval"},
 		{"metrics addresses without a port", "metrics: {address: localhost}\n", "metrics.address"},
 		{"metrics addresses with a port out of range", "metrics: {address: ':70000'}\n", "metrics.address"},

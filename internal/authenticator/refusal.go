@@ -5,18 +5,13 @@ type Reason string
 
 // The reasons.
 const (
-	ReasonRefused       Reason = "Refused"             // by the authenticator, which need not say why
-	ReasonNotAToken     Reason = "NotAToken"           // where a JSON web token is expected
-	ReasonIssuer        Reason = "WrongIssuer"         // another one than the authenticator's
-	ReasonAudience      Reason = "WrongAudience"       // another one than the authenticator's
-	ReasonExpired       Reason = "Expired"             //
-	ReasonNotYet        Reason = "NotYetValid"         //
-	ReasonIssuerAway    Reason = "IssuerUnavailable"   // so that its keys could not be fetched
-	ReasonNoSuch        Reason = "NoSuchAuthenticator" //
-	ReasonNotReady      Reason = "AuthenticatorNotReady"
-	ReasonUnavailable   Reason = "AuthenticatorUnavailable"
-	ReasonUnsupported   Reason = "UnsupportedUser" // one that a credential cannot be issued for
-	ReasonNotConfigured Reason = "CannotIssue"     // the agent has nothing to sign with
+	ReasonRefused    Reason = "Refused"           // by the authenticator, which need not say why
+	ReasonNotAToken  Reason = "NotAToken"         // where a JSON web token is expected
+	ReasonIssuer     Reason = "WrongIssuer"       // another one than the authenticator's
+	ReasonAudience   Reason = "WrongAudience"     // another one than the authenticator's
+	ReasonExpired    Reason = "Expired"           // or it does not say when it expires
+	ReasonNotYet     Reason = "NotYetValid"       // by the claim "nbf"
+	ReasonIssuerAway Reason = "IssuerUnavailable" // so that its keys could not be fetched
 )
 
 const refused = "the authenticator refuses the token"

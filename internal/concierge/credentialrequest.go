@@ -3,6 +3,7 @@ package concierge
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/utils/ptr"
 
 	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
@@ -20,10 +22,11 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// credentialLife is how long an issued client certificate works.
-const credentialLife = 5 * time.Minute
+// DefaultCredentialLife is how long an issued client certificate works unless it is configured otherwise.
+const DefaultCredentialLife = 5 * time.Minute
 
-// authenticationFailed is all that a client learns about a failed login; the audit log says why.
+// authenticationFailed is the message of every failed login: clients compare it. What its owner may know beyond that is in a Warning header, and
+// all of it in the audit log.
 const authenticationFailed = "authentication failed"
 
 // TokenAuthenticator finds the authenticator that a TokenCredentialRequest names and gives it the token.
@@ -44,6 +47,7 @@ type credentialRequests struct {
 
 	authenticator TokenAuthenticator
 	issuer        ClientCertificateIssuer
+	life          time.Duration // of what is issued
 	audit         auditLog
 }
 
@@ -56,7 +60,10 @@ var _ interface {
 	rest.SingularNameProvider
 } = &credentialRequests{}
 
-func newCredentialRequests(authenticator TokenAuthenticator, issuer ClientCertificateIssuer, audit auditLog) *credentialRequests {
+func newCredentialRequests(authenticator TokenAuthenticator, issuer ClientCertificateIssuer, life time.Duration, audit auditLog) *credentialRequests {
+	if life == 0 {
+		life = DefaultCredentialLife
+	}
 	return &credentialRequests{
 		virtual: newVirtual(defaultGroups.Login.Group, "TokenCredentialRequest", "tokencredentialrequests", "tokencredentialrequest",
 			func() runtime.Object { return &loginv1alpha1.TokenCredentialRequest{} },
@@ -65,7 +72,7 @@ func newCredentialRequests(authenticator TokenAuthenticator, issuer ClientCertif
 					ListMeta: metav1.ListMeta{ResourceVersion: "0"}, Items: []loginv1alpha1.TokenCredentialRequest{},
 				}
 			}),
-		authenticator: authenticator, issuer: issuer, audit: audit,
+		authenticator: authenticator, issuer: issuer, life: life, audit: audit,
 	}
 }
 
@@ -98,22 +105,28 @@ func (c *credentialRequests) exchange(ctx context.Context, reference corev1.Type
 	}}
 
 	claimed, authenticated, err := c.authenticator.AuthenticateToken(ctx, reference, token)
+	var refusal *authenticator.Refusal
+	if errors.As(err, &refusal) && refusal.Reason != authenticator.ReasonIssuerAway {
+		c.audit.event(ctx, "TokenCredentialRequest Authentication Failed",
+			append(asked, "reason", "auth rejected by authenticator", "code", string(refusal.Reason), "err", refusal.Error())...)
+		return failed(ctx, refusal.Message())
+	}
 	if err != nil {
 		c.audit.event(ctx, "TokenCredentialRequest Unexpected Error", append(asked, "reason", "authenticator returned an error", "err", err.Error())...)
-		return failed()
+		return failed(ctx, whyNot(err, reference))
 	}
 	if !authenticated || claimed == nil {
 		c.audit.event(ctx, "TokenCredentialRequest Authentication Failed", append(asked, "reason", "auth rejected by authenticator")...)
-		return failed()
+		return failed(ctx, "the authenticator refuses the token")
 	}
 	if err := checkCarriable(claimed); err != nil {
 		c.audit.event(ctx, "TokenCredentialRequest Unsupported UserInfo", append(asked, "reason", "unsupported value in userInfo returned by authenticator", "err", err.Error())...)
-		return failed()
+		return failed(ctx, "the authenticator vouches for a user, a group or an extra that nobody may log in with here")
 	}
-	pair, err := c.issuer.IssueClientCertificate(claimed.GetName(), claimed.GetGroups(), organizationalUnits(claimed.GetExtra()), credentialLife)
+	pair, err := c.issuer.IssueClientCertificate(claimed.GetName(), claimed.GetGroups(), organizationalUnits(claimed.GetExtra()), c.life)
 	if err != nil {
 		c.audit.event(ctx, "TokenCredentialRequest Unexpected Error", append(asked, "reason", "failed to issue certificate", "err", err.Error())...)
-		return failed()
+		return failed(ctx, "no certificate can be issued at the moment")
 	}
 	expires := metav1.NewTime(pair.NotAfter.UTC())
 	c.audit.event(ctx, "TokenCredentialRequest Authenticated User",
@@ -129,7 +142,24 @@ func (c *credentialRequests) exchange(ctx context.Context, reference corev1.Type
 	}
 }
 
-func failed() *loginv1alpha1.TokenCredentialRequest {
+// whyNot returns what the owner of the token may know about an error of the authenticator.
+func whyNot(err error, reference corev1.TypedLocalObjectReference) string {
+	named := fmt.Sprintf("%q of kind %q", bounded(reference.Name), bounded(reference.Kind))
+	var refusal *authenticator.Refusal
+	switch {
+	case errors.Is(err, authenticator.ErrNoSuchAuthenticator):
+		return "there is no authenticator " + named
+	case errors.Is(err, authenticator.ErrNotReady):
+		return "authenticator " + named + " is not ready"
+	case errors.As(err, &refusal):
+		return refusal.Message()
+	}
+	return "authenticator " + named + " gives no answer"
+}
+
+// failed is the answer to a failed login. Clients show the warning to the user.
+func failed(ctx context.Context, why string) *loginv1alpha1.TokenCredentialRequest {
+	warning.AddWarning(ctx, "", "login failed: "+why)
 	return &loginv1alpha1.TokenCredentialRequest{
 		Status: loginv1alpha1.TokenCredentialRequestStatus{Message: ptr.To(authenticationFailed)},
 	}

@@ -16,9 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/klog/v2/textlogger"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
+	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit/issuer"
+	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -93,7 +98,7 @@ func TestTokenCredentialRequest(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			var log bytes.Buffer
-			storage := newCredentialRequests(&test.answer, &test.signer, auditLog{logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))})
+			storage := newCredentialRequests(&test.answer, &test.signer, 0, auditLog{logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))})
 			got, err := storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
 				ObjectMeta: metav1.ObjectMeta{Name: "given"},
 				Spec:       loginv1alpha1.TokenCredentialRequestSpec{Token: "very-secret", Authenticator: testReference},
@@ -170,7 +175,7 @@ func TestTokenCredentialRequestRefusals(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			answer := &vouching{}
-			storage := newCredentialRequests(answer, &issuing{}, auditLog{})
+			storage := newCredentialRequests(answer, &issuing{}, 0, auditLog{})
 			ctx := test.ctx
 			if ctx == nil {
 				ctx = t.Context()
@@ -197,7 +202,7 @@ func TestAuditLogShowsNamesWhenTold(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	audit := auditLog{logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))), showNames: true}
-	storage := newCredentialRequests(&vouching{user: &user.DefaultInfo{Name: "ann", Groups: []string{"g1"}}, ok: true}, &issuing{}, audit)
+	storage := newCredentialRequests(&vouching{user: &user.DefaultInfo{Name: "ann", Groups: []string{"g1"}}, ok: true}, &issuing{}, 0, audit)
 	_, err := storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
 		Spec: loginv1alpha1.TokenCredentialRequestSpec{Token: "very-secret", Authenticator: testReference},
 	}, nil, nil)
@@ -206,5 +211,88 @@ func TestAuditLogShowsNamesWhenTold(t *testing.T) {
 	}
 	if text := log.String(); !strings.Contains(text, `username="ann"`) || !strings.Contains(text, "g1") || strings.Contains(text, "very-secret") {
 		t.Errorf("got:\n%s", text)
+	}
+}
+
+// said remembers warnings.
+type said []string
+
+func (s *said) AddWarning(_, text string) { *s = append(*s, text) }
+
+// TestUsersLearnWhyALoginFailed: the message stays the same, as clients compare it; a warning says why, without anything secret.
+func TestUsersLearnWhyALoginFailed(t *testing.T) {
+	t.Parallel()
+	idp := issuer.New(t)
+	provider := authenticator.NewProvider(authenticator.ProviderOptions{Issuer: idp.URL, Roots: idp.Roots(), Clock: clock.RealClock{}})
+	keys, err := provider.Discover(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider.UseKeysURL(keys)
+	if err := provider.FetchKeys(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	jwt, err := authenticator.NewJWT(&authenticationv1alpha1.JWTAuthenticatorSpec{Issuer: idp.URL, Audience: "this"}, provider)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(jwt.Close)
+	cache := authenticator.NewCache("g")
+	cache.Put("JWTAuthenticator", "jwt", jwt)
+	cache.Suspend("JWTAuthenticator", "suspended", "the password of the proxy is swordfish")
+	cache.Put("WebhookAuthenticator", "away", broken{})
+	for _, test := range []struct{ name, kind, token, warning, code string }{
+		{"none", "JWTAuthenticator", "x", `there is no authenticator "none" of kind "JWTAuthenticator"`, ""},
+		{"suspended", "JWTAuthenticator", "x", `authenticator "suspended" of kind "JWTAuthenticator" is not ready`, "swordfish"},
+		{"away", "WebhookAuthenticator", "x", `authenticator "away" of kind "WebhookAuthenticator" gives no answer`, "connection refused by 10.0.0.1"},
+		{"jwt", "JWTAuthenticator", "x", "this is not a JSON web token", "NotAToken"},
+		{"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("this", map[string]any{"exp": 1700000000})), "the token expired at 2023-11-14T22:13:20Z", "Expired"},
+		{"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("that", nil)), `the token is for audience "that", which is another one`, "WrongAudience"},
+		{"jwt", "JWTAuthenticator", issuer.New(t).Token(t, idp.Claims("this", nil)), "the authenticator refuses the token", "no key of the issuer verifies"},
+		{"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("this", map[string]any{"username": "system:admin"})), "nobody may log in with here", "reserved for Kubernetes"},
+	} {
+		var log bytes.Buffer
+		var warnings said
+		storage := newCredentialRequests(cache, &issuing{}, 0, auditLog{logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))})
+		got, err := storage.Create(warning.WithWarningRecorder(t.Context(), &warnings), &loginv1alpha1.TokenCredentialRequest{
+			Spec: loginv1alpha1.TokenCredentialRequestSpec{
+				Token: test.token, Authenticator: corev1.TypedLocalObjectReference{APIGroup: ptr.To("g"), Kind: test.kind, Name: test.name},
+			},
+		}, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if message := got.(*loginv1alpha1.TokenCredentialRequest).Status.Message; message == nil || *message != "authentication failed" {
+			t.Errorf("got message %v", message)
+		}
+		if len(warnings) != 1 || !strings.HasPrefix(warnings[0], "login failed: ") || !strings.Contains(warnings[0], test.warning) ||
+			strings.Contains(warnings[0], "swordfish") || strings.Contains(warnings[0], "10.0.0.1") {
+			t.Errorf("want a warning with %q, got %q", test.warning, warnings)
+		}
+		if !strings.Contains(log.String(), test.code) || len(test.token) > 1 && strings.Contains(log.String(), test.token) {
+			t.Errorf("want %q in the log:\n%s", test.code, log.String())
+		}
+	}
+}
+
+// broken is an authenticator that gives no answer.
+type broken struct{}
+
+func (broken) AuthenticateToken(context.Context, string) (user.Info, bool, error) {
+	return nil, false, errors.New("connection refused by 10.0.0.1")
+}
+
+func TestCredentialLifetime(t *testing.T) {
+	t.Parallel()
+	signer := &issuing{}
+	storage := newCredentialRequests(&vouching{user: &user.DefaultInfo{Name: "ann"}, ok: true}, signer, 12*time.Hour, auditLog{})
+	_, err := storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
+		Spec: loginv1alpha1.TokenCredentialRequestSpec{Token: "t", Authenticator: testReference},
+	}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]any{"ann", []string(nil), []string(nil), 12 * time.Hour}, signer.issued); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -56,6 +56,8 @@ type Options struct {
 
 	Authenticator TokenAuthenticator
 	Issuer        ClientCertificateIssuer
+	// CredentialLife is how long issued client certificates work; zero means DefaultCredentialLife.
+	CredentialLife time.Duration
 
 	// Ready returns an error while the agent cannot do its work; /readyz then fails. Nil means always ready.
 	Ready func() error
@@ -148,7 +150,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		return nil, fmt.Errorf("building the aggregated API server: %w", err)
 	}
 	audit := auditLog{logger: klog.FromContext(ctx), showNames: options.AuditLogUsernamesAndGroups}
-	if err := install(generic, scheme, codecs, groups, newCredentialRequests(options.Authenticator, options.Issuer, audit)); err != nil {
+	if err := install(generic, scheme, codecs, groups, newCredentialRequests(options.Authenticator, options.Issuer, options.CredentialLife, audit)); err != nil {
 		return nil, err
 	}
 	return &Server{generic: generic, trusted: trusted}, nil

@@ -328,7 +328,10 @@ func TestOtherBearerTokens(t *testing.T) {
 		code    int
 		message string
 	}{
-		{"ours", 200, ""}, {"cluster", 200, ""}, {"refused", 401, "Unauthorized"}, {"other", 401, "Unauthorized"},
+		{"ours", 200, ""},
+		{"cluster", 200, ""},
+		{"refused", 401, "Unauthorized"},
+		{"other", 401, "Unauthorized"},
 		{"away", 503, "the authenticator of the bearer token cannot be reached"},
 	} {
 		got := p.get(t, client, "/api/v1/nodes", http.Header{"Authorization": {"Bearer " + test.token}})

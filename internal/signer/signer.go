@@ -23,6 +23,7 @@ type Signer struct {
 	Clock clock.PassiveClock
 
 	current atomic.Pointer[Generation]
+	keys    keyStock
 }
 
 // Generation is one immutable state of the signer.
@@ -43,6 +44,7 @@ func (s *Signer) Load(ca *certs.CA, previous []byte) bool {
 		return false
 	}
 	s.current.Store(&Generation{ca: ca, bundle: bundle})
+	s.keys.refill()
 	return true
 }
 
@@ -62,7 +64,11 @@ func (s *Signer) IssueClientCertificate(username string, groups, organizationalU
 	if s.Clock != nil {
 		now = s.Clock.Now()
 	}
-	return generation.ca.IssueClient(certs.ClientIdentity{
+	key, err := s.keys.take()
+	if err != nil {
+		return nil, err
+	}
+	return generation.ca.IssueClientFor(key, certs.ClientIdentity{
 		Username:            username,
 		Groups:              groups,
 		OrganizationalUnits: organizationalUnits,

@@ -53,7 +53,7 @@ type KeyPair struct {
 
 // NewCA makes a CA with an ECDSA P-256 key. It is valid from Backdate before now until now+ttl.
 func NewCA(commonName string, now time.Time, ttl time.Duration) (*CA, error) {
-	key, err := newKey()
+	key, err := NewKey()
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,11 @@ func (ca *CA) IssueServing(names SANs, now time.Time, ttl time.Duration) (*KeyPa
 	if len(names.DNSNames) == 0 && len(names.IPAddresses) == 0 {
 		return nil, errors.New("a serving certificate needs at least one DNS name or IP address")
 	}
-	return ca.issue(&x509.Certificate{
+	key, err := NewKey()
+	if err != nil {
+		return nil, err
+	}
+	return ca.issue(key, &x509.Certificate{
 		DNSNames:    names.DNSNames,
 		IPAddresses: names.IPAddresses,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
@@ -135,10 +139,19 @@ func (ca *CA) IssueServing(names SANs, now time.Time, ttl time.Duration) (*KeyPa
 // IssueClient issues a client certificate for identity with a new ECDSA P-256 key, valid from Backdate before now
 // until now+ttl, but never longer than the CA itself.
 func (ca *CA) IssueClient(identity ClientIdentity, now time.Time, ttl time.Duration) (*KeyPair, error) {
+	key, err := NewKey()
+	if err != nil {
+		return nil, err
+	}
+	return ca.IssueClientFor(key, identity, now, ttl)
+}
+
+// IssueClientFor is IssueClient with a key that exists already, and that nobody else has.
+func (ca *CA) IssueClientFor(key *ecdsa.PrivateKey, identity ClientIdentity, now time.Time, ttl time.Duration) (*KeyPair, error) {
 	if identity.Username == "" {
 		return nil, errors.New("a client certificate needs a username")
 	}
-	return ca.issue(&x509.Certificate{
+	return ca.issue(key, &x509.Certificate{
 		Subject: pkix.Name{
 			CommonName:         identity.Username,
 			Organization:       identity.Groups,
@@ -148,14 +161,12 @@ func (ca *CA) IssueClient(identity ClientIdentity, now time.Time, ttl time.Durat
 	}, now, ttl)
 }
 
-func (ca *CA) issue(template *x509.Certificate, now time.Time, ttl time.Duration) (*KeyPair, error) {
-	key, err := newKey()
+func (ca *CA) issue(key *ecdsa.PrivateKey, template *x509.Certificate, now time.Time, ttl time.Duration) (*KeyPair, error) {
+	serial, err := newSerial()
 	if err != nil {
 		return nil, err
 	}
-	if template.SerialNumber, err = newSerial(); err != nil {
-		return nil, err
-	}
+	template.SerialNumber = serial
 	template.NotBefore = now.Add(-Backdate)
 	template.NotAfter = now.Add(ttl)
 	if template.NotAfter.After(ca.cert.NotAfter) {
@@ -179,7 +190,8 @@ func (ca *CA) issue(template *x509.Certificate, now time.Time, ttl time.Duration
 	}, nil
 }
 
-func newKey() (*ecdsa.PrivateKey, error) {
+// NewKey returns a new ECDSA P-256 key.
+func NewKey() (*ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("generating a private key: %w", err)

@@ -12,10 +12,12 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
@@ -191,7 +193,7 @@ func (a *answer) credential() (*clientauthenticationv1beta1.ExecCredentialStatus
 	switch {
 	case credential != nil && (credential.Token != "" || credential.ClientCertificateData != "" && credential.ClientKeyData != ""):
 	case result.Status.Message != nil && *result.Status.Message != "":
-		return nil, ui.WithHint(&refusedError{*result.Status.Message},
+		return nil, ui.WithHint(&refusedError{*result.Status.Message + a.why()},
 			"the cluster did not accept the token, or it has no %s %q that is ready: log in with another token, or ask for a new kubeconfig; the cluster's administrator finds the reason in the agent's log%s",
 			a.authenticator.Kind, a.authenticator.Name, a.auditID())
 	default:
@@ -206,6 +208,17 @@ func (a *answer) credential() (*clientauthenticationv1beta1.ExecCredentialStatus
 		status.ExpirationTimestamp = &credential.ExpirationTimestamp
 	}
 	return status, nil
+}
+
+// why returns what the agent says about a failed login besides, in a Warning header; "" for nothing.
+func (a *answer) why() string {
+	warnings, _ := utilnet.ParseWarningHeaders(a.header["Warning"]) // what cannot be read is left out
+	for _, warning := range warnings {
+		if why, ok := strings.CutPrefix(warning.Text, "login failed: "); ok {
+			return ": " + why
+		}
+	}
+	return ""
 }
 
 func (a *answer) failure() error {
