@@ -105,7 +105,8 @@ type agent struct {
 	audit          *impersonator.AuditLog  // of requests to the proxy; nil for none
 }
 
-// run wires everything together. Only what every replica needs to serve can end the process; what the leader does is tried again.
+// run wires everything together. Only what every replica needs to serve can end the process; what the leader does
+// is tried again.
 func (a *agent) run(ctx context.Context) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", a.address(a.config.AggregatedAPIServerPort))
 	if err != nil {
@@ -192,7 +193,8 @@ func (a *agent) address(port int32) string {
 	return net.JoinHostPort(a.options.BindAddress, strconv.Itoa(int(port)))
 }
 
-// waitForAPI waits until the API server answers and knows the API groups, so that the agent may be started before both, or until ctx ends.
+// waitForAPI waits until the API server answers and knows the API groups, so that the agent may be started before
+// both, or until ctx ends.
 func (a *agent) waitForAPI(ctx context.Context) error {
 	logger := logr.FromContextOrDiscard(ctx)
 	live, err := client.New(a.rest, client.Options{Scheme: a.scheme})

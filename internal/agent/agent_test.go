@@ -103,8 +103,8 @@ func TestRunWithoutACluster(t *testing.T) {
 	}
 }
 
-// TestWaitsForTheAPIServer starts the agent's wait where nobody answers: it says so once, and ends with the context. It is
-// not run beside others, as Run sets the loggers of the whole process.
+// TestWaitsForTheAPIServer starts the agent's wait where nobody answers: it says so once, and ends with the
+// context. It is not run beside others, as Run sets the loggers of the whole process.
 func TestWaitsForTheAPIServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	const nobody = `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],

@@ -28,8 +28,8 @@ func (c AuditConfig) validate() []error {
 	return problems
 }
 
-// open opens the audit log of requests, nil when there is to be none. An admin who wants one is not left without: what cannot be read or written
-// is an error.
+// open opens the audit log of requests, nil when there is to be none. An admin who wants one is not left without:
+// what cannot be read or written is an error.
 func (c AuditConfig) open(standardOutput io.Writer) (log *impersonator.AuditLog, closeFile func(), err error) {
 	closeFile = func() {}
 	if c.PolicyFile == "" {

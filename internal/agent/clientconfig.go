@@ -15,7 +15,8 @@ const DefaultNamespace = "pinniped-concierge"
 // podNamespaceFile is where a pod finds its namespace.
 const podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// clientConfig returns how to reach the cluster: as a kubeconfig says, or as the pod's service account when path is empty.
+// clientConfig returns how to reach the cluster: as a kubeconfig says, or as the pod's service account when path is
+// empty.
 func clientConfig(path, version string) (*rest.Config, error) {
 	if path == "" {
 		config, err := rest.InClusterConfig()
@@ -32,8 +33,8 @@ func clientConfig(path, version string) (*rest.Config, error) {
 	return named(config, version), nil
 }
 
-// named gives the agent's requests their name. How many there may be is for the API server to say (priority and fairness): a limit here
-// would make a certificate wait behind whatever else is written.
+// named gives the agent's requests their name. How many there may be is for the API server to say (priority and
+// fairness): a limit here would make a certificate wait behind whatever else is written.
 func named(config *rest.Config, version string) *rest.Config {
 	config.UserAgent = "pinniped-agent/" + version
 	config.QPS = -1

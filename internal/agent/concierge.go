@@ -14,7 +14,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 )
 
-// newConcierge makes the server of the aggregated APIs, and tries again while the API server is away. It returns nil when ctx ended first.
+// newConcierge makes the server of the aggregated APIs, and tries again while the API server is away. It returns
+// nil when ctx ended first.
 func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready func() error) *concierge.Server {
 	logger := logr.FromContextOrDiscard(ctx)
 	if err := wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) {

@@ -17,8 +17,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
-// Config is the agent's configuration. Its YAML form is the file that --config names; the keys are Pinniped's, so that
-// its ConfigMap works unchanged. Keys that only concern parts this agent does not have are accepted and ignored: see ignoredKeys.
+// Config is the agent's configuration. Its YAML form is the file that --config names; the keys are Pinniped's, so
+// that its ConfigMap works unchanged. Keys that only concern parts this agent does not have are accepted and
+// ignored: see ignoredKeys.
 type Config struct {
 	APIGroupSuffix                             string            `json:"apiGroupSuffix" mapstructure:"apiGroupSuffix"`
 	AggregatedAPIServerPort                    int32             `json:"aggregatedAPIServerPort" mapstructure:"aggregatedAPIServerPort"`
@@ -58,7 +59,8 @@ type LogConfig struct {
 	Format string `json:"format" mapstructure:"format"` // "" (the same as json), json, text
 }
 
-// AuditConfig says what stands in the audit lines of the log, and whether requests are logged in an audit log of their own.
+// AuditConfig says what stands in the audit lines of the log, and whether requests are logged in an audit log of
+// their own.
 type AuditConfig struct {
 	LogUsernamesAndGroups string `json:"logUsernamesAndGroups" mapstructure:"logUsernamesAndGroups"` // enabled or disabled
 	PolicyFile            string `json:"policyFile,omitempty" mapstructure:"policyFile"`
@@ -131,8 +133,8 @@ var knobs = append([]knob{
 
 type knob struct{ key, flag, usage, value string }
 
-// ignoredKeys are keys of Pinniped's file for parts that this agent does not have: it runs no pods on control-plane nodes,
-// renews its own certificates by fractions of their life, and always offers the same TLS ciphers.
+// ignoredKeys are keys of Pinniped's file for parts that this agent does not have: it runs no pods on control-plane
+// nodes, renews its own certificates by fractions of their life, and always offers the same TLS ciphers.
 var ignoredKeys = []string{
 	"api", "discovery", "kubecertagent", "tls",
 	"names.agentserviceaccount", "names.impersonationproxylegacysecret",
@@ -164,8 +166,8 @@ func envName(key string) string {
 	return strings.ToUpper(name.String())
 }
 
-// LoadConfig reads the configuration: flags over PINNIPED_AGENT_* over the file (none when path is empty) over defaults. Unknown
-// keys and values out of range are errors.
+// LoadConfig reads the configuration: flags over PINNIPED_AGENT_* over the file (none when path is empty) over
+// defaults. Unknown keys and values out of range are errors.
 func LoadConfig(path string, flags *pflag.FlagSet) (*Config, error) {
 	v := viper.New()
 	v.SetConfigType("yaml")
@@ -235,7 +237,8 @@ func checkKeys(keys []string) error {
 	return nil
 }
 
-// checkNames refuses names that no object can have: with one of those the agent would wait for ever, or make what it cannot make.
+// checkNames refuses names that no object can have: with one of those the agent would wait for ever, or make what
+// it cannot make.
 func checkNames(value func(key string) string) error {
 	var missing []string
 	var problems []error

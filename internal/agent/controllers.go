@@ -29,8 +29,8 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// newManager makes a manager whose cache holds the authenticators and nothing else. Single objects are followed by informer. Leadership is
-// not the manager's: see leadership.
+// newManager makes a manager whose cache holds the authenticators and nothing else. Single objects are followed by
+// informer. Leadership is not the manager's: see leadership.
 func (a *agent) newManager() (ctrl.Manager, error) {
 	manager, err := ctrl.NewManager(a.rest, ctrl.Options{
 		Scheme:                 a.scheme,

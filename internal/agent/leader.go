@@ -14,23 +14,24 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// How leadership moves: at once when the leader stops, within 20 seconds when it dies, whoever is looking. A candidate looks every retryPeriod
-// and up to leaderelection.JitterFactor times that longer; it may see the last renewal as late as that, waits for leaseDuration from then on,
-// and may be as late again: 16.6 seconds.
+// How leadership moves: at once when the leader stops, within 20 seconds when it dies, whoever is looking. A
+// candidate looks every retryPeriod and up to leaderelection.JitterFactor times that longer; it may see the last
+// renewal as late as that, waits for leaseDuration from then on, and may be as late again: 16.6 seconds.
 const (
 	leaseDuration = 10 * time.Second
 	renewDeadline = 7 * time.Second
 	retryPeriod   = 1500 * time.Millisecond
 )
 
-// leadership takes part in choosing the one replica that writes to the cluster. A replica that loses it goes on serving: to lose it
-// is what happens when the API server is away, and that is no time to drop connections.
+// leadership takes part in choosing the one replica that writes to the cluster. A replica that loses it goes on
+// serving: to lose it is what happens when the API server is away, and that is no time to drop connections.
 type leadership struct {
 	elector *leaderelection.LeaderElector
 	leading atomic.Bool
 }
 
-// newLeadership competes for Lease namespace/name as identity. changed is called when this replica begins or ceases to lead.
+// newLeadership competes for Lease namespace/name as identity. changed is called when this replica begins or ceases
+// to lead.
 func newLeadership(config *rest.Config, namespace, name, identity string, changed func()) (*leadership, error) {
 	client, err := coordinationv1client.NewForConfig(config)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 )
 
-// TestLeadershipMovesInTime adds up how late a candidate can be at the worst after the leader was killed: TestLeadershipMoves sees whatever
-// moment it happens to meet.
+// TestLeadershipMovesInTime adds up how late a candidate can be at the worst after the leader was killed:
+// TestLeadershipMoves sees whatever moment it happens to meet.
 func TestLeadershipMovesInTime(t *testing.T) {
 	t.Parallel()
 	look := float64(retryPeriod) * (1 + leaderelection.JitterFactor)

@@ -11,15 +11,16 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// libraryLevel is the verbosity at which the information of libraries is shown: with log level debug. Their errors are always shown.
+// libraryLevel is the verbosity at which the information of libraries is shown: with log level debug. Their errors
+// are always shown.
 const libraryLevel = 2
 
-// allLevel is the verbosity of log level all. From 8 on, client-go logs the bodies of requests and answers: tokens, and the keys in
-// Secrets.
+// allLevel is the verbosity of log level all. From 8 on, client-go logs the bodies of requests and answers: tokens,
+// and the keys in Secrets.
 const allLevel = 7
 
-// setUpLogging makes one handler for everything that logs in this process: the agent, klog and controller-runtime. It returns the
-// logger for contexts. What libraries say through klog's global logger is for whoever looks closer.
+// setUpLogging makes one handler for everything that logs in this process: the agent, klog and controller-runtime.
+// It returns the logger for contexts. What libraries say through klog's global logger is for whoever looks closer.
 func setUpLogging(config LogConfig, out io.Writer) (logr.Logger, error) {
 	verbosity := map[string]int{"": 0, "info": 0, "debug": 2, "trace": 4, "all": allLevel}[config.Level]
 	options := &slog.HandlerOptions{Level: slog.Level(-verbosity)}

@@ -10,7 +10,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
 )
 
-// proxyRunner starts and stops the impersonation proxy of this replica as the CredentialIssuer says. It is safe for concurrent use.
+// proxyRunner starts and stops the impersonation proxy of this replica as the CredentialIssuer says. It is safe for
+// concurrent use.
 type proxyRunner struct {
 	life    context.Context //nolint:containedctx // the proxy outlives the reconciliation that starts it
 	address string          // to listen on
@@ -27,8 +28,8 @@ type runningProxy struct {
 	err    error
 }
 
-// Start makes the proxy listen unless it does already. It returns an error when it cannot, or, once, when it ended by itself since
-// the last call.
+// Start makes the proxy listen unless it does already. It returns an error when it cannot, or, once, when it ended
+// by itself since the last call.
 func (p *proxyRunner) Start(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,8 +15,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/replicas"
 )
 
-// addReplicas makes the board on which the replicas see each other, and the recorder of events, which ends with ctx. Events about the
-// CredentialIssuer, which has no namespace, go to namespace default. changed is called when a replica reports something new.
+// addReplicas makes the board on which the replicas see each other, and the recorder of events, which ends with
+// ctx. Events about the CredentialIssuer, which has no namespace, go to namespace default. changed is called when a
+// replica reports something new.
 func (a *agent) addReplicas(ctx context.Context, changed func(types.NamespacedName)) error {
 	leases, err := coordinationv1client.NewForConfig(a.rest)
 	if err != nil {
@@ -39,8 +40,9 @@ func (a *agent) addReplicas(ctx context.Context, changed func(types.NamespacedNa
 	return nil
 }
 
-// newRecorder returns a recorder of events, which ends with ctx. There is an event for each transition, not for each look, so it may write more
-// of them about one object than client-go's 25 and then one in five minutes: a dozen transitions would use that up, and the next one be lost.
+// newRecorder returns a recorder of events, which ends with ctx. There is an event for each transition, not for
+// each look, so it may write more of them about one object than client-go's 25 and then one in five minutes: a
+// dozen transitions would use that up, and the next one be lost.
 func newRecorder(ctx context.Context, scheme *runtime.Scheme, sink record.EventSink, host string) record.EventRecorder {
 	limits := record.CorrelatorOptions{
 		BurstSize: 300, QPS: 0.1, // about one object

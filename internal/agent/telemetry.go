@@ -31,7 +31,8 @@ func (c MetricsConfig) validate() []error {
 	return problems
 }
 
-// serveMetrics serves metrics until the function that it returns is called: for as long as requests are finished, which is longer than ctx.
+// serveMetrics serves metrics until the function that it returns is called: for as long as requests are finished,
+// which is longer than ctx.
 func (a *agent) serveMetrics(ctx context.Context, others ...prometheus.Collector) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	server := a.metricsServer(others)
@@ -46,8 +47,8 @@ func (a *agent) serveMetrics(ctx context.Context, others ...prometheus.Collector
 	}
 }
 
-// metricsServer serves the agent's metrics together with those of controller-runtime, which brings those of the process, the Go runtime and
-// the reconcilers.
+// metricsServer serves the agent's metrics together with those of controller-runtime, which brings those of the
+// process, the Go runtime and the reconcilers.
 func (a *agent) metricsServer(others []prometheus.Collector) *metrics.Server {
 	return &metrics.Server{
 		Address:   a.config.Metrics.Address,

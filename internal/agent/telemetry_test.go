@@ -23,7 +23,8 @@ import (
 // described takes a prometheus.Desc apart, which tells what it knows in its text only.
 var described = regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: ("(?:[^"\\]|\\.)*"), .*constLabels: \{(.*?)\}, variableLabels: \{(.*?)\}\}$`)
 
-// TestMetricsAreDocumented compares the table in docs/reference/metrics.md with what the agent registers. UPDATE_GOLDEN=1 rewrites the table.
+// TestMetricsAreDocumented compares the table in docs/reference/metrics.md with what the agent registers.
+// UPDATE_GOLDEN=1 rewrites the table.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	a := &agent{options: Options{Version: "v1"}, holder: &servingcert.Holder{}, leader: &leadership{}}

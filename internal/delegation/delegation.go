@@ -65,8 +65,8 @@ type Entry struct {
 	Problem    string // why it permits nothing
 }
 
-// ParseList reads the JSON of a list of TLSCertificateDelegations. What is malformed in an object makes that part of it permit
-// nothing, and never the whole list unreadable: only JSON that is no list is an error.
+// ParseList reads the JSON of a list of TLSCertificateDelegations. What is malformed in an object makes that part
+// of it permit nothing, and never the whole list unreadable: only JSON that is no list is an error.
 func ParseList(list []byte) ([]Delegation, error) {
 	var decoded struct {
 		Items []json.RawMessage `json:"items"`
@@ -145,9 +145,9 @@ type Decision struct {
 	NearMisses []NearMiss
 }
 
-// Decide says whether the delegations permit the use of secret from the namespace target. One that permits it is enough. It lies in
-// the Secret's namespace, is not being deleted, names exactly that Secret, and lists the target or nothing but "*".
-// It knows nothing about Secrets, so that its answer is the same whether or not there is one.
+// Decide says whether the delegations permit the use of secret from the namespace target. One that permits it is
+// enough. It lies in the Secret's namespace, is not being deleted, names exactly that Secret, and lists the target
+// or nothing but "*". It knows nothing about Secrets, so that its answer is the same whether or not there is one.
 func Decide(secret types.NamespacedName, target string, all []Delegation) Decision {
 	var decision Decision
 	for _, d := range all {
@@ -166,7 +166,8 @@ func (d Delegation) permits(entry Entry, secret types.NamespacedName, target str
 		entry.SecretName == secret.Name && entry.reaches(target)
 }
 
-// reaches says whether the entry is for a namespace. "*" beside names means nothing: somebody who lists namespaces wants these.
+// reaches says whether the entry is for a namespace. "*" beside names means nothing: somebody who lists namespaces
+// wants these.
 func (e Entry) reaches(target string) bool {
 	if target == "" || target == everyone {
 		return false

@@ -28,8 +28,8 @@ const (
 // ReadVerbs are what RBAC must permit for the one Secret, by its name, so that the agent can follow it.
 func ReadVerbs() []string { return []string{"get", "list", "watch"} }
 
-// Refusal returns the finding for a Secret that may not be used from the namespace target, where the agent runs. It says the same
-// whether or not the Secret exists. The outcome must not be Permitted.
+// Refusal returns the finding for a Secret that may not be used from the namespace target, where the agent runs. It
+// says the same whether or not the Secret exists. The outcome must not be Permitted.
 func Refusal(outcome Outcome, secret types.NamespacedName, target string) certs.Finding {
 	ask := fmt.Sprintf(`ask the owner of namespace %q for what "pinniped ip-tls explain %s" prints, or to run "pinniped ip-tls delegate %s --to %s"`,
 		secret.Namespace, secret, secret, target)

@@ -11,7 +11,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// When an owner withdraws a permission, the certificate must be out of service within five seconds. All of these count.
+// When an owner withdraws a permission, the certificate must be out of service within five seconds. All of these
+// count.
 const (
 	period         = time.Second            // between two questions
 	requestTimeout = 2 * time.Second        // of one request; one question takes up to seven requests
@@ -22,9 +23,9 @@ const (
 	grace = 1500 * time.Millisecond
 )
 
-// doubtLimitOnceReady takes the place of doubtLimit when the API server used to answer the agent's question whether it is
-// ready, and now refuses it. Probably the API server has just started and not loaded RBAC yet, which may take seconds. That two
-// permissions were withdrawn at the same time is less likely.
+// doubtLimitOnceReady takes the place of doubtLimit when the API server used to answer the agent's question whether
+// it is ready, and now refuses it. Probably the API server has just started and not loaded RBAC yet, which may take
+// seconds. That two permissions were withdrawn at the same time is less likely.
 const doubtLimitOnceReady = 30 * time.Second
 
 // firstTimeout bounds how long the first Get waits for an answer. Later ones are answered from memory.
@@ -43,15 +44,15 @@ type PollerOptions struct {
 	Clock  clock.Clock
 }
 
-// Poller tells the agent whether it may use Secrets of other namespaces. It follows a Secret from the first Get until Forget,
-// and is safe for concurrent use.
+// Poller tells the agent whether it may use Secrets of other namespaces. It follows a Secret from the first Get
+// until Forget, and is safe for concurrent use.
 //
-// Every second it asks the API server which delegations there are, and whether RBAC lets the agent read that one Secret. A watch
-// would not do: it goes on after the RoleBinding that permitted it is gone, and the kind itself may be added and removed. The
-// Poller never reads the Secret.
+// Every second it asks the API server which delegations there are, and whether RBAC lets the agent read that one
+// Secret. A watch would not do: it goes on after the RoleBinding that permitted it is gone, and the kind itself may
+// be added and removed. The Poller never reads the Secret.
 //
-// Without an answer nothing changes: an API server that is away withdraws no permission. An API server that has just started
-// may give wrong answers; see confirmed.
+// Without an answer nothing changes: an API server that is away withdraws no permission. An API server that has
+// just started may give wrong answers; see confirmed.
 type Poller struct {
 	ctx     context.Context //nolint:containedctx // of the questions, which go on after the call that started them
 	options PollerOptions
@@ -65,8 +66,8 @@ func NewPoller(ctx context.Context, options PollerOptions) *Poller {
 	return &Poller{ctx: ctx, options: options, secrets: map[types.NamespacedName]*polled{}}
 }
 
-// Get says whether the agent may use the Secret. The first Get waits up to ten seconds for an answer, and returns an error when
-// there is none. Once known, an answer stays until the API server gives another one.
+// Get says whether the agent may use the Secret. The first Get waits up to ten seconds for an answer, and returns
+// an error when there is none. Once known, an answer stays until the API server gives another one.
 func (p *Poller) Get(ctx context.Context, secret types.NamespacedName) (Outcome, error) {
 	e := p.follow(secret)
 	ctx, cancel := context.WithTimeout(ctx, firstTimeout)
@@ -179,8 +180,8 @@ func (e *polled) ask(ctx context.Context) time.Duration {
 	return pause
 }
 
-// untilNext is the time until the next question. All replicas ask at the same moments, as far as their clocks agree. So the
-// leading replica, which has to make the generated certificate, is not the last one to notice.
+// untilNext is the time until the next question. All replicas ask at the same moments, as far as their clocks
+// agree. So the leading replica, which has to make the generated certificate, is not the last one to notice.
 func untilNext(now time.Time) time.Duration {
 	return period - time.Duration(now.UnixNano())%period
 }

@@ -92,7 +92,8 @@ func good() *server {
 	return &server{list: 200, review: 201, ready: 200, delegations: delegated, allowed: map[string]bool{"list": true, "watch": true}}
 }
 
-// TestAnAPIServerWithoutRBAC shows an API server that starts and refuses everything, /readyz too, longer than a withdrawal may take.
+// TestAnAPIServerWithoutRBAC shows an API server that starts and refuses everything, /readyz too, longer than a
+// withdrawal may take.
 func TestAnAPIServerWithoutRBAC(t *testing.T) {
 	t.Parallel()
 	a := newAsked(t, good())
@@ -133,7 +134,8 @@ func TestWhereNobodyMayAskForReadiness(t *testing.T) {
 	}
 }
 
-// TestARefusalFromBeforeReadiness shows an API server that becomes ready between its refusal and the question whether it is.
+// TestARefusalFromBeforeReadiness shows an API server that becomes ready between its refusal and the question
+// whether it is.
 func TestARefusalFromBeforeReadiness(t *testing.T) {
 	t.Parallel()
 	a := newAsked(t, good())
@@ -255,7 +257,8 @@ func TestFirstAnswer(t *testing.T) {
 	}
 }
 
-// TestRevoke shows that a certificate has gone within five seconds after its permission, and that a permission which comes back in time saves it.
+// TestRevoke shows that a certificate has gone within five seconds after its permission, and that a permission
+// which comes back in time saves it.
 func TestRevoke(t *testing.T) {
 	t.Parallel()
 	closed := good()

@@ -52,12 +52,12 @@ func (e *polled) question(ctx context.Context) (answer, error) {
 	return answer{outcome: Permitted, certain: true}, nil
 }
 
-// confirmed says whether to believe a refusal that is not certain. An API server that starts already answers before it knows the
-// cluster's RBAC and CustomResourceDefinitions. Then it refuses what it will permit a moment later. So the refusal is believed
-// when the API server says that it is ready, and refuses again.
+// confirmed says whether to believe a refusal that is not certain. An API server that starts already answers before
+// it knows the cluster's RBAC and CustomResourceDefinitions. Then it refuses what it will permit a moment later. So
+// the refusal is believed when the API server says that it is ready, and refuses again.
 //
-// Where the agent may not ask for readiness, a refusal is believed when it lasts. It must last longer where the agent was
-// answered before: an API server without RBAC refuses that question as well.
+// Where the agent may not ask for readiness, a refusal is believed when it lasts. It must last longer where the
+// agent was answered before: an API server without RBAC refuses that question as well.
 func (e *polled) confirmed(ctx context.Context, refusal answer) bool {
 	if e.doubtSince.IsZero() {
 		e.doubtSince = e.options.Clock.Now()

@@ -43,7 +43,8 @@ kind: Namespace
 metadata: {name: shared}
 `
 
-// TestPermissionsOnARealAPIServer lets a permission come about and go, piece by piece, and shows that it survives a restart of the API server.
+// TestPermissionsOnARealAPIServer lets a permission come about and go, piece by piece, and shows that it survives a
+// restart of the API server.
 func TestPermissionsOnARealAPIServer(t *testing.T) {
 	t.Parallel()
 	cluster := testkit.Cluster(t, devcluster.Options{

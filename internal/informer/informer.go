@@ -1,6 +1,6 @@
-// Package informer is an informer for single objects. An ordinary informer holds every object of a kind in memory. This one
-// follows only the objects that it was asked for by name: the Secret that an admin names, and the few objects that are the
-// agent's own.
+// Package informer is an informer for single objects. An ordinary informer holds every object of a kind in memory.
+// This one follows only the objects that it was asked for by name: the Secret that an admin names, and the few
+// objects that are the agent's own.
 package informer
 
 import (
@@ -29,8 +29,8 @@ type Object interface {
 	metav1.Object
 }
 
-// ByName follows objects of one resource by their names. It watches an object from the first Get until Forget. It is safe
-// for concurrent use.
+// ByName follows objects of one resource by their names. It watches an object from the first Get until Forget. It
+// is safe for concurrent use.
 type ByName[T Object] struct {
 	ctx      context.Context //nolint:containedctx // of the watches, which go on after the call that started them
 	client   rest.Interface
@@ -42,8 +42,9 @@ type ByName[T Object] struct {
 	watches map[types.NamespacedName]*entry[T]
 }
 
-// New returns an informer for one resource, such as "secrets", of the API group that client speaks. All watches end with
-// ctx. changed is called after an object was created, changed or deleted, by several goroutines; it must not block.
+// New returns an informer for one resource, such as "secrets", of the API group that client speaks. All watches end
+// with ctx. changed is called after an object was created, changed or deleted, by several goroutines; it must not
+// block.
 func New[T Object](ctx context.Context, client rest.Interface, resource string, example T, changed func(types.NamespacedName)) *ByName[T] {
 	return &ByName[T]{
 		ctx: ctx, client: client, resource: resource, example: example, changed: changed,
@@ -51,9 +52,9 @@ func New[T Object](ctx context.Context, client rest.Interface, resource string, 
 	}
 }
 
-// Get returns the object, or false when there is none. The caller must not change it.
-// The first Get of an object waits up to ten seconds for the API server, and returns an error when there is no answer or when
-// the API server does not permit it. Later ones are answered from memory.
+// Get returns the object, or false when there is none. The caller must not change it. The first Get of an object
+// waits up to ten seconds for the API server, and returns an error when there is no answer or when the API server
+// does not permit it. Later ones are answered from memory.
 func (w *ByName[T]) Get(ctx context.Context, name types.NamespacedName) (T, bool, error) {
 	e := w.follow(name)
 	ctx, cancel := context.WithTimeoutCause(ctx, syncTimeout, errors.New("no answer from the API server"))

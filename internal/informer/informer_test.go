@@ -95,7 +95,8 @@ func TestWatcher(t *testing.T) {
 	}
 }
 
-// TestWatcherSaysWhatIsNotPermitted shows that the first read tells what the API server said, instead of only giving up.
+// TestWatcherSaysWhatIsNotPermitted shows that the first read tells what the API server said, instead of only
+// giving up.
 func TestWatcherSaysWhatIsNotPermitted(t *testing.T) {
 	t.Parallel()
 	cluster := testkit.Cluster(t, devcluster.Options{})

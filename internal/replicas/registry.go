@@ -136,9 +136,9 @@ func (r *Registry) live() []Report {
 	return all
 }
 
-// goneFor says whether a replica has not renewed its Lease for that long. Only the time counts in which this replica could renew
-// its own: while the API server is away no replica can, but all of them go on serving. The clocks of replicas are never
-// compared with each other.
+// goneFor says whether a replica has not renewed its Lease for that long. Only the time counts in which this
+// replica could renew its own: while the API server is away no replica can, but all of them go on serving. The
+// clocks of replicas are never compared with each other.
 func (r *Registry) goneFor(other seen, long time.Duration, now time.Time) bool {
 	if r.aliveSince.IsZero() {
 		return false

@@ -104,7 +104,8 @@ func asLease(object any) (*coordinationv1.Lease, error) {
 	return lease, nil
 }
 
-// see notes a Lease. A report that cannot be read, of another version of the agent perhaps, says only that the replica lives.
+// see notes a Lease. A report that cannot be read, of another version of the agent perhaps, says only that the
+// replica lives.
 func (r *Registry) see(lease *coordinationv1.Lease) {
 	now := seen{at: r.options.Clock.Now(), lease: lease}
 	if err := json.Unmarshal([]byte(lease.Annotations[annotationReport]), &now.report); err != nil {

@@ -17,8 +17,8 @@ import (
 // CACertKey is the key of a TLS Secret under which cert-manager and others put the CA bundle.
 const CACertKey = "ca.crt"
 
-// Refusal says why a certificate is not put into service. Its finding is Pending when there is nothing to judge yet: the Secret is
-// missing or half-made, and its maker is waited for.
+// Refusal says why a certificate is not put into service. Its finding is Pending when there is nothing to judge
+// yet: the Secret is missing or half-made, and its maker is waited for.
 type Refusal struct {
 	Finding certs.Finding
 }
@@ -35,8 +35,8 @@ func Sentence(f certs.Finding) string {
 	return text
 }
 
-// Evaluation is the result of checking an external certificate: a Certificate that may be served, perhaps with warnings, or a
-// Refusal.
+// Evaluation is the result of checking an external certificate: a Certificate that may be served, perhaps with
+// warnings, or a Refusal.
 type Evaluation struct {
 	Certificate *ServingCertificate
 	Warnings    []certs.Finding
@@ -57,8 +57,9 @@ type ExternalInput struct {
 	Now      time.Time
 }
 
-// External judges the certificate in a Secret that an admin brought. Every check of pkg/certs runs. A finding that is an
-// error refuses the certificate, except where serving it is better than what would be served otherwise: see outcomeOf.
+// External judges the certificate in a Secret that an admin brought. Every check of pkg/certs runs. A finding that
+// is an error refuses the certificate, except where serving it is better than what would be served otherwise: see
+// outcomeOf.
 func External(in ExternalInput) Evaluation {
 	if in.Secret == nil {
 		missing := certs.NewFinding(certs.SecretNotFound,

@@ -33,7 +33,8 @@ func GeneratedCA() issuedcert.Policy {
 	}
 }
 
-// GeneratedServing is the policy of the Secret that holds the generated serving certificate. Its CA is in another Secret.
+// GeneratedServing is the policy of the Secret that holds the generated serving certificate. Its CA is in another
+// Secret.
 func GeneratedServing(names certs.SANs) issuedcert.Policy {
 	return issuedcert.Policy{
 		Name: "generated serving certificate",
@@ -49,8 +50,9 @@ func FromGenerated(state *issuedcert.State, name types.NamespacedName) *ServingC
 	return &ServingCertificate{Certificate: *state.Certificate, Source: SourceGenerated, Secret: name, Bundle: state.CA.CertPEM()}
 }
 
-// StillGenerated returns the certificate in secret if caSecret holds the generated CA that issued it, whatever its names
-// and dates are; else nil. It stays in service while the external certificate that is to replace it is refused.
+// StillGenerated returns the certificate in secret if caSecret holds the generated CA that issued it, whatever its
+// names and dates are; else nil. It stays in service while the external certificate that is to replace it is
+// refused.
 func StillGenerated(secret, caSecret *corev1.Secret) *ServingCertificate {
 	now := time.Time{} // nothing here depends on the time
 	ca := issuedcert.Inspect(GeneratedCA(), caSecret, now).CA
@@ -61,8 +63,8 @@ func StillGenerated(secret, caSecret *corev1.Secret) *ServingCertificate {
 	return FromGenerated(state, types.NamespacedName{Namespace: secret.Namespace, Name: secret.Name})
 }
 
-// GeneratedBundle returns the CA bundle that goes with the generated certificates, as PEM. caSecret is the Secret of the
-// generated CA, or nil. The result is nil when the agent is about to make another CA.
+// GeneratedBundle returns the CA bundle that goes with the generated certificates, as PEM. caSecret is the Secret
+// of the generated CA, or nil. The result is nil when the agent is about to make another CA.
 func GeneratedBundle(caSecret *corev1.Secret, now time.Time) []byte {
 	state := issuedcert.Inspect(GeneratedCA(), caSecret, now)
 	if state.Verdict() != nil {

@@ -25,8 +25,8 @@ type ServingCertificate struct {
 	Source      Source
 	Secret      types.NamespacedName
 	Bundle      []byte // CA bundle (PEM) to advertise; empty when clients are to use their system roots
-	// Delegated is true when Secret lies in another namespace, whose owner permits its use and can withdraw that. Its key is not
-	// ours to copy: it is held in memory, and written nowhere.
+	// Delegated is true when Secret lies in another namespace, whose owner permits its use and can withdraw that.
+	// Its key is not ours to copy: it is held in memory, and written nowhere.
 	Delegated bool
 }
 
@@ -52,8 +52,8 @@ func (h *Holder) Withdraw() {
 	h.evaluation.Store(nil)
 }
 
-// Note keeps what came out of judging the certificate that is asked for. That is not always the one in service: one that is refused
-// never gets there.
+// Note keeps what came out of judging the certificate that is asked for. That is not always the one in service: one
+// that is refused never gets there.
 func (h *Holder) Note(j Evaluation) { h.evaluation.Store(&j) }
 
 // Evaluation returns what was noted last; the zero value if nothing was. It is for metrics and events.
@@ -64,8 +64,8 @@ func (h *Holder) Evaluation() Evaluation {
 	return Evaluation{}
 }
 
-// Revoke takes the certificate out of service if it is the one of a delegated Secret, and reports whether it was. It is for a permission
-// that is gone: nothing is better than that.
+// Revoke takes the certificate out of service if it is the one of a delegated Secret, and reports whether it was.
+// It is for a permission that is gone: nothing is better than that.
 func (h *Holder) Revoke(secret types.NamespacedName) bool {
 	for {
 		m := h.current.Load()

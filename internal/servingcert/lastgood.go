@@ -14,8 +14,9 @@ import (
 // lastGoodNameKey is where the last good certificate's Secret says from which Secret the certificate came.
 const lastGoodNameKey = "secret-name"
 
-// KeepsLastGood says whether m is to be kept for replicas that start while its Secret is bad: a certificate that an admin brought
-// into the agent's own namespace. A generated one has a Secret anyway, and the key of a delegated one is not ours to copy.
+// KeepsLastGood says whether m is to be kept for replicas that start while its Secret is bad: a certificate that an
+// admin brought into the agent's own namespace. A generated one has a Secret anyway, and the key of a delegated one
+// is not ours to copy.
 func KeepsLastGood(m *ServingCertificate) bool {
 	return m != nil && m.Source == SourceExternal && !m.Delegated
 }
@@ -43,8 +44,9 @@ func LastGoodData(m *ServingCertificate) (map[string][]byte, error) {
 	return data, nil
 }
 
-// LastGood returns the certificate that a Secret keeps, under the name of the Secret that it came from, or an error when there is none in it.
-// It was judged when it was put into service; what has become wrong with it since, such as its age, is no reason to serve nothing.
+// LastGood returns the certificate that a Secret keeps, under the name of the Secret that it came from, or an error
+// when there is none in it. It was judged when it was put into service; what has become wrong with it since, such
+// as its age, is no reason to serve nothing.
 func LastGood(secret *corev1.Secret) (*ServingCertificate, error) {
 	if !IsLastGood(secret) {
 		return nil, fmt.Errorf("there is no last good certificate in Secret %q", secret.Namespace+"/"+secret.Name)

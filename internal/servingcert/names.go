@@ -10,11 +10,12 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// ClientNames returns the names under which the proxy can be reached, besides the external endpoint, each with where it
-// comes from. service is the one in front of the proxy, or nil. loadBalancerIP counts whatever the type of the Service is.
+// ClientNames returns the names under which the proxy can be reached, besides the external endpoint, each with
+// where it comes from. service is the one in front of the proxy, or nil. loadBalancerIP counts whatever the type of
+// the Service is.
 //
-// When there is an external endpoint, clients are told to use that. The addresses of the load balancer behind it, and
-// loadBalancerIP, are then advisory: a public CA would never put them into a certificate.
+// When there is an external endpoint, clients are told to use that. The addresses of the load balancer behind it,
+// and loadBalancerIP, are then advisory: a public CA would never put them into a certificate.
 func ClientNames(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) []certs.Name {
 	var names []certs.Name
 	if ip := spec.Service.LoadBalancerIP; ip != "" {

@@ -331,7 +331,8 @@ func TestHolder(t *testing.T) {
 	}
 }
 
-// TestExternalTellsAll shows that a certificate with several faults is refused for the first, and that the others are told as well.
+// TestExternalTellsAll shows that a certificate with several faults is refused for the first, and that the others
+// are told as well.
 func TestExternalTellsAll(t *testing.T) {
 	t.Parallel()
 	ca, stranger := newCA(t), newCA(t)

@@ -131,7 +131,8 @@ func startSharing(t *testing.T, cluster *devcluster.Cluster) (*sharing, *replica
 
 var kindManifests = filepath.Join("..", "..", "..", "deploy", "tlscertificatedelegation")
 
-// TestDelegatedCertificate goes through the life of a delegated certificate: not permitted, permitted, renewed, gone, withdrawn.
+// TestDelegatedCertificate goes through the life of a delegated certificate: not permitted, permitted, renewed,
+// gone, withdrawn.
 func TestDelegatedCertificate(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
@@ -249,7 +250,8 @@ func TestDelegatedCertificate(t *testing.T) {
 	}
 }
 
-// TestWithdrawnWhileItIsTheLastGood shows that a delegated certificate which is only the last good one is given up, too.
+// TestWithdrawnWhileItIsTheLastGood shows that a delegated certificate which is only the last good one is given up,
+// too.
 func TestWithdrawnWhileItIsTheLastGood(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
@@ -268,7 +270,8 @@ func TestWithdrawnWhileItIsTheLastGood(t *testing.T) {
 	leader.waitFor(t, "Pending", "SecretNotFound")
 }
 
-// TestWithdrawnWithoutALeader shows that nothing is served rather than a certificate that must not be: without a leader, nobody makes another.
+// TestWithdrawnWithoutALeader shows that nothing is served rather than a certificate that must not be: without a
+// leader, nobody makes another.
 func TestWithdrawnWithoutALeader(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)

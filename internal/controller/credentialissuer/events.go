@@ -24,9 +24,9 @@ type told struct {
 	strategy, secret string
 }
 
-// tell makes events of what has changed in the status: at most one about the strategy (nil when it has not changed) and one about the
-// certificate. It is called by the leader after the status was written, so each transition is told once, whoever leads and however often
-// it is looked at.
+// tell makes events of what has changed in the status: at most one about the strategy (nil when it has not changed)
+// and one about the certificate. It is called by the leader after the status was written, so each transition is
+// told once, whoever leads and however often it is looked at.
 func (r *Reconciler) tell(issuer *configv1alpha1.CredentialIssuer, strategy *configv1alpha1.CredentialIssuerStrategy, served *configv1alpha1.ServingCertificateStatus) {
 	last := r.lastTold
 	if had := issuer.Status.ServingCertificate; served != nil && (had == nil || !sameServed(had, served)) &&

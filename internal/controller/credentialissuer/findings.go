@@ -37,8 +37,8 @@ func newFinding(code string, severity configv1alpha1.FindingSeverity, message st
 	return configv1alpha1.StrategyFinding{Code: code, Severity: severity, Message: clip(strings.ToValidUTF8(message, ""))}
 }
 
-// certificateFinding returns a finding of the catalogue as the status tells it. Where it stands decides its severity: an error of the catalogue
-// that does not keep the certificate out of service is a warning here.
+// certificateFinding returns a finding of the catalogue as the status tells it. Where it stands decides its
+// severity: an error of the catalogue that does not keep the certificate out of service is a warning here.
 func certificateFinding(f certs.Finding, severity configv1alpha1.FindingSeverity) configv1alpha1.StrategyFinding {
 	if severity == configv1alpha1.FindingWarning && f.Severity == certs.SeverityInfo {
 		severity = configv1alpha1.FindingInfo
@@ -84,8 +84,8 @@ func codeOf(err error) string {
 	return configv1alpha1.CodeSetupFailed
 }
 
-// besides returns what there is to say about the certificate that the spec asks for, whatever decides the strategy's status, and what others
-// warn of; nil is nothing.
+// besides returns what there is to say about the certificate that the spec asks for, whatever decides the
+// strategy's status, and what others warn of; nil is nothing.
 func besides(evaluation servingcert.Evaluation, others ...*configv1alpha1.StrategyFinding) []configv1alpha1.StrategyFinding {
 	var all []configv1alpha1.StrategyFinding
 	if evaluation.Refusal != nil {

@@ -32,8 +32,8 @@ import (
 // credentialIssuerCRD is the file of the CRD.
 const credentialIssuerCRD = "config.concierge.pinniped.dev_credentialissuers.yaml"
 
-// olderCRDs returns a folder with the CRD of CredentialIssuer as it was before the status had some of its fields, each a path below
-// the schema of the status.
+// olderCRDs returns a folder with the CRD of CredentialIssuer as it was before the status had some of its fields,
+// each a path below the schema of the status.
 func olderCRDs(t *testing.T, without ...string) string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", "crds", credentialIssuerCRD))
@@ -97,8 +97,8 @@ func (c *countingStatus) Apply(ctx context.Context, object runtime.ApplyConfigur
 	return c.SubResourceWriter.Apply(ctx, object, options...)
 }
 
-// TestOlderCRD shows that an agent reports to a CRD which does not have all fields of its status, does so without a loop, and tells
-// all of it when the CRD has caught up.
+// TestOlderCRD shows that an agent reports to a CRD which does not have all fields of its status, does so without a
+// loop, and tells all of it when the CRD has caught up.
 func TestOlderCRD(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

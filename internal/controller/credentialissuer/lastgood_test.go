@@ -99,7 +99,8 @@ func TestLastGood(t *testing.T) {
 		t.Errorf("the frontend is %+v", strategy.Frontend)
 	}
 
-	// Back to generated: no copy is left. Then to an external one that does not exist: who starts now serves the generated one.
+	// Back to generated: no copy is left. Then to an external one that does not exist: who starts now serves the
+	// generated one.
 	second.configure(t, func(s *spec) { s.TLS = nil })
 	second.waitFor(t, "Listening", messageListening)
 	testkit.Eventually(t, waitLimit, func() error {

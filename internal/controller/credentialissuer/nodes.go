@@ -20,8 +20,8 @@ var controlPlaneSelectors = []string{
 // errNoNodes is returned for a cluster without any node, where nothing can be concluded.
 var errNoNodes = errors.New("no nodes found")
 
-// controlPlaneVisible says whether the cluster shows a control-plane node. It asks the API server for one node of each kind, so that
-// neither memory nor time grow with the number of nodes.
+// controlPlaneVisible says whether the cluster shows a control-plane node. It asks the API server for one node of
+// each kind, so that neither memory nor time grow with the number of nodes.
 func controlPlaneVisible(ctx context.Context, reader client.Reader) (bool, error) {
 	for _, selector := range controlPlaneSelectors {
 		found, err := anyNode(ctx, reader, selector)

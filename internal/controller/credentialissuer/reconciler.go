@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -31,7 +30,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// recheck is how often everything is looked at without being woken: expiry, nodes. Nearly all of it is read from memory.
+// recheck is how often everything is looked at without being woken: expiry, nodes. Nearly all of it is read from
+// memory.
 const recheck = time.Minute
 
 // recheckNodes is how often nodes are looked at in mode auto: four requests, each for at most one node.
@@ -108,9 +108,8 @@ type Reconciler struct {
 	lastTold       told
 	schema         statusSchema // of the CRD, as far as it is known
 	schemaSeen     time.Time
-	knownCA        *issuedcert.State // the generated serving CA, once seen
-	knownSigner    *issuedcert.State // the signer that was loaded last
-	signing        *certs.CA         // the one of its CAs that signs
+	known          map[string]*issuedcert.State // what own Secrets held when there was last nothing wrong with them
+	signing        *certs.CA                    // the CA that signs client certificates
 }
 
 // The phases, for readiness.
@@ -190,8 +189,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: r.retryAfter()}, nil
 }
 
-// nextLook is how long to wait while all is quiet: until the certificate in service becomes valid or expires, if that is soon, and not so long
-// where nodes decide whether the proxy runs.
+// nextLook is how long to wait while all is quiet: until the certificate in service becomes valid or expires, if
+// that is soon, and not so long where nodes decide whether the proxy runs.
 func (r *Reconciler) nextLook(issuer *configv1alpha1.CredentialIssuer) time.Duration {
 	wait := recheck
 	if proxy := issuer.Spec.ImpersonationProxy; proxy != nil && proxy.Mode == configv1alpha1.ImpersonationProxyModeAuto {
@@ -221,35 +220,46 @@ func (r *Reconciler) logProblem(ctx context.Context, problem string) {
 	}
 }
 
-// converge does what the spec says and returns the strategy to report. The error, if any, is one that a later try may mend; it stands
-// in the strategy as well.
-func (r *Reconciler) converge(ctx context.Context, issuer *configv1alpha1.CredentialIssuer) (configv1alpha1.CredentialIssuerStrategy, error) {
+// converge does what the spec says and returns the strategy to report. The error, if any, is one that a later try
+// may mend. It stands in the strategy as well.
+func (r *Reconciler) converge(
+	ctx context.Context, issuer *configv1alpha1.CredentialIssuer,
+) (configv1alpha1.CredentialIssuerStrategy, error) {
 	spec, err := validate(issuer)
 	if err == nil {
 		err = r.refuseOwnCopy(spec)
 	}
 	if err != nil {
-		return r.broken(nil, nil, coded(configv1alpha1.CodeSpecInvalid, err)), nil // only a change of the spec can mend it, and that wakes us
+		return broken(coded(configv1alpha1.CodeSpecInvalid, err)), nil // only a change of the spec can mend it, and that wakes us
 	}
 	r.forgetUnused(spec)
 	r.useBearerTokens(ctx, spec)
 
 	off, err := r.turnedOff(ctx, spec)
 	if err != nil {
-		return r.broken(nil, nil, err), err
+		return broken(err), err
 	}
-	service, err := r.reconcileServices(ctx, spec, off == nil)
+	service, serviceErr := r.reconcileServices(ctx, spec, off == nil)
+	s := r.look(ctx, spec, service, off == nil)
 	if off != nil {
-		if err := errors.Join(err, r.turnOff(ctx)); err != nil {
-			return r.broken(nil, nil, err), err
+		d := decideOff(s)
+		r.phase.Store(d.phase)
+		if err := errors.Join(serviceErr, d.failure(r.apply(ctx, d))); err != nil {
+			return broken(err), err
 		}
 		return disabled(*off), nil
 	}
-	// What is wrong with the Service or the signer is no reason for a replica that starts now not to serve.
-	if signerErr := r.loadSigner(ctx); err == nil {
-		err = signerErr
+	d := decide(spec, s)
+	if writes := d.writes(); len(writes) > 0 {
+		r.lookAgain(ctx, &s, writes)
+		d = decide(spec, s)
 	}
-	return r.turnOn(ctx, spec, service, err)
+	r.phase.Store(d.phase)
+	r.Holder.Note(s.evaluation)
+	done := result{decision: d, serviceErr: serviceErr, failed: r.apply(ctx, d)}
+	done.serving, done.listens = r.Holder.Current(), r.Proxy.Serving()
+	done.warnings = []*configv1alpha1.StrategyFinding{classProblem(spec, service), r.warning(), r.bearerProblem}
+	return done.strategy(s)
 }
 
 // turnedOff returns why the proxy is not to run, or nil.
@@ -272,140 +282,11 @@ func (r *Reconciler) turnedOff(ctx context.Context, spec configv1alpha1.Imperson
 	return nil, nil //nolint:nilnil // nil: nothing turns it off
 }
 
-// turnOff stops the proxy and forgets what belongs to it. The two CAs stay in their Secrets.
-func (r *Reconciler) turnOff(ctx context.Context) error {
-	r.phase.Store(phaseIdle)
-	if err := r.Proxy.Stop(ctx); err != nil {
-		return coded(configv1alpha1.CodeProxyNotStopped, fmt.Errorf("stopping the impersonation proxy: %w", err))
-	}
-	r.Holder.Withdraw()
-	// A certificate that nobody accepts must not be issued.
-	r.Signer.Clear()
-	r.signing = nil
-	return errors.Join(r.removeGenerated(ctx), r.keepLastGood(ctx))
-}
-
-// turnOn loads the certificate, starts the proxy, cleans up behind it, and says how clients get in. problem is what went wrong before
-// and is to be reported, if nothing worse is.
-func (r *Reconciler) turnOn(ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service, problem error) (configv1alpha1.CredentialIssuerStrategy, error) {
-	at, addressErr := chooseEndpoint(spec, service)
-	var evaluation servingcert.Evaluation
-	var err error
-	switch {
-	case spec.TLS != nil:
-		evaluation, err = r.loadExternal(ctx, spec, service)
-		if r.Holder.Current() == nil && evaluation.Certificate == nil {
-			err = errors.Join(err, r.loadLastGood(ctx))
-		}
-		if addressErr == nil {
-			err = errors.Join(err, r.serveFallback(ctx, evaluation, generatedSANs(spec, at, service)))
-		}
-	case addressErr == nil:
-		err = r.loadGenerated(ctx, generatedSANs(spec, at, service))
-	}
-	r.Holder.Note(evaluation)
-	if r.Holder.Current() == nil && spec.TLS == nil && err == nil {
-		r.phase.Store(phaseIdle) // there is no address yet that a certificate could be made for
-	} else {
-		r.phase.Store(phaseOn)
-	}
-	if r.Holder.Current() != nil {
-		if startErr := r.Proxy.Start(ctx); startErr != nil {
-			startErr = coded(configv1alpha1.CodeProxyNotStarted, fmt.Errorf("starting the impersonation proxy: %w", startErr))
-			return r.broken(nil, nil, startErr), startErr
-		}
-	}
-	if err != nil {
-		return withFindings(r.broken(&at, addressErr, err), besides(evaluation)...), err
-	}
-	if r.Holder.Current() != nil {
-		if err := r.keepLastGood(ctx); err != nil {
-			return r.broken(&at, addressErr, err), err
-		}
-	}
-	if evaluation.Certificate != nil {
-		if err := r.keepCA(ctx); err != nil {
-			return r.broken(&at, addressErr, err), err
-		}
-		// Only now, with the external certificate in service, may the generated one go.
-		if err := r.removeGenerated(ctx); err != nil {
-			return r.broken(&at, addressErr, err), err
-		}
-	}
-
-	strategy := r.outcome(&at, addressErr, evaluation, spec, service, problem)
-	more := besides(evaluation, classProblem(spec, service), r.warning(), r.bearerProblem)
-	for _, err := range []error{problem, addressErr} {
-		more = append(more, findingsOf(err)...)
-	}
-	return withFindings(strategy, more...), problem
-}
-
-// outcome returns the strategy of a proxy that serves, if it can. What decides its status stands in its findings.
-func (r *Reconciler) outcome(at *endpoint, addressErr error, evaluation servingcert.Evaluation, spec configv1alpha1.ImpersonationProxySpec,
-	service *corev1.Service, problem error,
-) configv1alpha1.CredentialIssuerStrategy {
-	switch {
-	case evaluation.Refusal != nil:
-		return r.broken(at, addressErr, evaluation.Refusal)
-	case problem != nil:
-		return r.broken(at, addressErr, problem)
-	case errors.Is(addressErr, errPending):
-		return withFindings(proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonPending, addressErr.Error()), findingsOf(addressErr)...)
-	case addressErr != nil:
-		return r.broken(nil, nil, addressErr)
-	}
-	strategy := proxyStrategy(configv1alpha1.StrategySuccess, configv1alpha1.ReasonListening,
-		listening(evaluation.Warnings, classProblem(spec, service), r.warning(), r.bearerProblem))
-	strategy.Frontend = frontend(*at, r.Holder.Current().Bundle)
-	return strategy
-}
-
 func (r *Reconciler) warning() *configv1alpha1.StrategyFinding {
 	if r.Warning == nil {
 		return nil
 	}
 	return r.Warning()
-}
-
-// listening is the message of a proxy that serves. Warnings are told, not hidden, and so is what else is wrong; nil is nothing.
-func listening(warnings []certs.Finding, others ...*configv1alpha1.StrategyFinding) string {
-	var told []string
-	for _, warning := range warnings {
-		told = append(told, servingcert.Sentence(warning))
-	}
-	for _, other := range others {
-		if other != nil {
-			told = append(told, other.Message)
-		}
-	}
-	if len(told) == 0 {
-		return messageListening
-	}
-	return messageListening + ", but: " + strings.Join(told, "; ")
-}
-
-// broken reports an error. While the last good certificate is still in service at a known address, clients are told where, although
-// the strategy as a whole needs somebody's attention.
-func (r *Reconciler) broken(at *endpoint, addressErr, err error) configv1alpha1.CredentialIssuerStrategy {
-	strategy := withFindings(proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonErrorDuringSetup, err.Error()), findingsOf(err)...)
-	var refusal *servingcert.Refusal
-	if errors.As(err, &refusal) && refusal.Finding.Pending || errors.Is(err, errNotLeader) || issuedcert.ChangedMeanwhile(err) {
-		strategy.Reason = configv1alpha1.ReasonPending
-	}
-	serving := r.Holder.Current()
-	if serving != nil && at != nil && addressErr == nil && r.Proxy.Serving() && !errors.Is(err, errRevoked) {
-		strategy.Frontend = frontend(*at, serving.Bundle)
-		code, what := configv1alpha1.CodeLastGoodCertificateServed, "the certificate of Secret %s (SHA-256 %s) stays in service until this is mended"
-		if refusal != nil && refusal.Finding.Code == certs.SecretNotPermitted && serving.Source == servingcert.SourceGenerated {
-			code = configv1alpha1.CodeGeneratedCertificateServed
-			what = "the generated certificate of Secret %s (SHA-256 %s) is served instead until this is mended"
-		}
-		what = fmt.Sprintf(what, serving.Secret, serving.SHA256())
-		strategy.Message += "; " + what
-		strategy = withFindings(strategy, newFinding(code, configv1alpha1.FindingInfo, what))
-	}
-	return strategy
 }
 
 // forgetUnused stops watching Secrets that no configuration names any more.

@@ -98,8 +98,8 @@ func TestGeneratedSecretsAreRepaired(t *testing.T) {
 	})
 }
 
-// TestTheYearsGoBy moves the clock: certificates are renewed at two thirds of their life, by the same CA, and client certificates that were
-// issued before the signer rotated are accepted.
+// TestTheYearsGoBy moves the clock: certificates are renewed at two thirds of their life, by the same CA, and
+// client certificates that were issued before the signer rotated are accepted.
 func TestTheYearsGoBy(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)

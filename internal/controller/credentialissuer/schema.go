@@ -13,8 +13,8 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// statusSchema says which fields of the status the CRD in the cluster declares. The API server refuses to apply any other field, so the agent
-// would report nothing at all to a CRD that is older than itself.
+// statusSchema says which fields of the status the CRD in the cluster declares. The API server refuses to apply any
+// other field, so the agent would report nothing at all to a CRD that is older than itself.
 type statusSchema int
 
 const (
@@ -41,8 +41,8 @@ func (s statusSchema) reduce(status configv1alpha1.CredentialIssuerStatus) confi
 	return status
 }
 
-// mayBeSchema says whether err can come from a CRD that is older than the agent. The API server has no code of its own for that, so this is true of
-// other errors, too: then writing less fails as well.
+// mayBeSchema says whether err can come from a CRD that is older than the agent. The API server has no code of its
+// own for that, so this is true of other errors, too: then writing less fails as well.
 func mayBeSchema(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

@@ -34,7 +34,8 @@ func (r *Reconciler) publish(strategy configv1alpha1.CredentialIssuerStrategy) {
 	r.Replicas.Publish(report)
 }
 
-// servedStatus says what this replica serves and who else does, or nil when it serves nothing. have is what the status says so far.
+// servedStatus says what this replica serves and who else does, or nil when it serves nothing. have is what the
+// status says so far.
 func servedStatus(have *configv1alpha1.ServingCertificateStatus, serving *servingcert.ServingCertificate, namespace string,
 	live []replicas.Report, now metav1.Time,
 ) *configv1alpha1.ServingCertificateStatus {
@@ -90,7 +91,8 @@ func other(replica replicas.Report) configv1alpha1.OtherReplica {
 	return configv1alpha1.OtherReplica{Name: replica.Name, SHA256: replica.SHA256, Message: strings.ToValidUTF8(message, "")}
 }
 
-// sameStatus compares without regard to what the API does not keep: fractions of seconds, empty instead of absent lists.
+// sameStatus compares without regard to what the API does not keep: fractions of seconds, empty instead of absent
+// lists.
 func sameStatus(a, b *configv1alpha1.ServingCertificateStatus) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }

@@ -39,8 +39,8 @@ func (r *Reconciler) serviceName(spec configv1alpha1.ImpersonationProxySpec) str
 	return ""
 }
 
-// desiredService is what the agent wants to own of the Service that a spec asks for. Fields that others set stay theirs. present is the
-// Service as it is, or nil.
+// desiredService is what the agent wants to own of the Service that a spec asks for. Fields that others set stay
+// theirs. present is the Service as it is, or nil.
 func (r *Reconciler) desiredService(spec configv1alpha1.ImpersonationProxySpec, present *corev1.Service) *corev1ac.ServiceApplyConfiguration {
 	serviceSpec := corev1ac.ServiceSpec().
 		WithType(corev1.ServiceType(spec.Service.Type)).
@@ -65,8 +65,9 @@ func (r *Reconciler) desiredService(spec configv1alpha1.ImpersonationProxySpec, 
 		WithSpec(serviceSpec)
 }
 
-// withKeys adds to a Service's annotations which annotations and labels on it are ours. Server-side apply knows that without
-// them; they are for Pinniped's own agent, which removes by them what it no longer wants, if it ever takes this Service over.
+// withKeys adds to a Service's annotations which annotations and labels on it are ours. Server-side apply knows
+// that without them; they are for Pinniped's own agent, which removes by them what it no longer wants, if it ever
+// takes this Service over.
 func withKeys(annotations, labels map[string]string) map[string]string {
 	all := maps.Clone(annotations)
 	if all == nil {
@@ -81,8 +82,8 @@ func withKeys(annotations, labels map[string]string) map[string]string {
 	return all
 }
 
-// reconcileServices makes the one Service that spec asks for and removes the other. It returns the Service as it is in the
-// cluster, or nil when there is none. Replicas that do not lead only look.
+// reconcileServices makes the one Service that spec asks for and removes the other. It returns the Service as it is
+// in the cluster, or nil when there is none. Replicas that do not lead only look.
 func (r *Reconciler) reconcileServices(ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, wanted bool) (*corev1.Service, error) {
 	keep := ""
 	if wanted {
@@ -122,8 +123,8 @@ func (r *Reconciler) reconcileServices(ctx context.Context, spec configv1alpha1.
 	return service, removeErr
 }
 
-// classToApply is the loadBalancerClass to apply: the wanted one to a Service that is yet to be made, and to one that exists what it
-// has, because Kubernetes refuses a change and with it everything else that is applied.
+// classToApply is the loadBalancerClass to apply: the wanted one to a Service that is yet to be made, and to one
+// that exists what it has, because Kubernetes refuses a change and with it everything else that is applied.
 func classToApply(wanted string, present *corev1.Service) *string {
 	if present != nil && present.Spec.Type == corev1.ServiceTypeLoadBalancer {
 		return present.Spec.LoadBalancerClass
@@ -134,9 +135,9 @@ func classToApply(wanted string, present *corev1.Service) *string {
 	return &wanted
 }
 
-// classProblem returns a finding when the Service has another loadBalancerClass than the spec asks for, else nil. The agent does not delete the
-// Service by itself to mend that: the load balancer's address, under which clients come in, would be lost. A class that the cluster
-// gave to a Service for which none was asked is no problem.
+// classProblem returns a finding when the Service has another loadBalancerClass than the spec asks for, else nil.
+// The agent does not delete the Service by itself to mend that: the load balancer's address, under which clients
+// come in, would be lost. A class that the cluster gave to a Service for which none was asked is no problem.
 func classProblem(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) *configv1alpha1.StrategyFinding {
 	wanted := spec.Service.LoadBalancerClass
 	if wanted == "" || service == nil || spec.Service.Type != configv1alpha1.ServiceTypeLoadBalancer || service.Spec.Type != corev1.ServiceTypeLoadBalancer {
@@ -191,7 +192,8 @@ func (r *Reconciler) removeService(ctx context.Context, name string) error {
 	}})
 }
 
-// remove deletes exactly the object that was read: one that was replaced or changed meanwhile stays, and wakes us again.
+// remove deletes exactly the object that was read: one that was replaced or changed meanwhile stays, and wakes us
+// again.
 func (r *Reconciler) remove(ctx context.Context, kind string, object client.Object) error {
 	uid, version := object.GetUID(), object.GetResourceVersion()
 	err := r.Client.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version})

@@ -223,7 +223,8 @@ func (c *countingClient) Apply(ctx context.Context, object runtime.ApplyConfigur
 	return c.Client.Apply(ctx, object, options...)
 }
 
-// TestServiceThatIsAsDesired shows that a Service is written, and the log says so, only when there is something to write.
+// TestServiceThatIsAsDesired shows that a Service is written, and the log says so, only when there is something to
+// write.
 func TestServiceThatIsAsDesired(t *testing.T) {
 	t.Parallel()
 	var counting *countingClient

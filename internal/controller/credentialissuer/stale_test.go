@@ -22,7 +22,8 @@ func (behind) Get(context.Context, types.NamespacedName) (*corev1.Secret, bool, 
 
 func (behind) Forget(func(types.NamespacedName) bool) {}
 
-// TestWatchesThatAreBehind shows that the leader looks before it writes: it makes nothing that is there already, and reports no problem.
+// TestWatchesThatAreBehind shows that the leader looks before it writes: it makes nothing that is there already,
+// and reports no problem.
 func TestWatchesThatAreBehind(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)

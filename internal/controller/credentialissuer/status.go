@@ -62,8 +62,8 @@ func frontend(at endpoint, bundle []byte) *configv1alpha1.CredentialIssuerFronte
 	}
 }
 
-// mergeStrategies returns the strategies to be written: the wanted ones, each with the time of its last change. It reports
-// whether that differs from what is there.
+// mergeStrategies returns the strategies to be written: the wanted ones, each with the time of its last change. It
+// reports whether that differs from what is there.
 func mergeStrategies(have, want []configv1alpha1.CredentialIssuerStrategy, now metav1.Time) ([]configv1alpha1.CredentialIssuerStrategy, bool) {
 	changed := false
 	merged := make([]configv1alpha1.CredentialIssuerStrategy, 0, len(want))
@@ -98,8 +98,9 @@ func (r *Reconciler) objects() *configv1alpha1.ObjectNames {
 	}
 }
 
-// report writes the status, by server-side apply, if it differs from what is there, and makes events of what has changed. Strategies
-// of other writers stay. A CRD that is older than the agent refuses a status with a field that it does not declare, so less is written then.
+// report writes the status, by server-side apply, if it differs from what is there, and makes events of what has
+// changed. Strategies of other writers stay. A CRD that is older than the agent refuses a status with a field that
+// it does not declare, so less is written then.
 func (r *Reconciler) report(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, proxy configv1alpha1.CredentialIssuerStrategy) error {
 	// The API keeps seconds only; a finer time would look like a change each time.
 	now := metav1.NewTime(r.Clock.Now()).Rfc3339Copy()

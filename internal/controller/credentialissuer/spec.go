@@ -25,7 +25,8 @@ func withDefaults(spec configv1alpha1.ImpersonationProxySpec) configv1alpha1.Imp
 	return spec
 }
 
-// validate returns what is wrong with a spec that the CRD's schema lets through. Mode disabled ignores everything else.
+// validate returns what is wrong with a spec that the CRD's schema lets through. Mode disabled ignores everything
+// else.
 func validate(issuer *configv1alpha1.CredentialIssuer) (configv1alpha1.ImpersonationProxySpec, error) {
 	if issuer.Spec.ImpersonationProxy == nil {
 		return configv1alpha1.ImpersonationProxySpec{}, errors.New("could not load CredentialIssuer: spec.impersonationProxy is nil")
@@ -137,8 +138,8 @@ func parseEndpoint(text string) (endpoint, error) {
 // errPending is returned while the address of the proxy is still being assigned.
 var errPending = errors.New("waiting for load balancer Service to be assigned IP or hostname")
 
-// chooseEndpoint returns where clients reach the proxy: the external endpoint, else the address of the Service (nil when it
-// does not exist yet). It returns errPending while the Service has no address.
+// chooseEndpoint returns where clients reach the proxy: the external endpoint, else the address of the Service (nil
+// when it does not exist yet). It returns errPending while the Service has no address.
 func chooseEndpoint(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) (endpoint, error) {
 	if spec.ExternalEndpoint != "" {
 		return parseEndpoint(spec.ExternalEndpoint)
@@ -168,8 +169,8 @@ func chooseEndpoint(spec configv1alpha1.ImpersonationProxySpec, service *corev1.
 		fmt.Errorf("could not find valid IP addresses or hostnames from load balancer %s/%s", service.Namespace, service.Name))
 }
 
-// generatedSANs returns the names of the generated certificate: those of the endpoint, and when that is one of a Service's IP
-// addresses, all of them (dual stack).
+// generatedSANs returns the names of the generated certificate: those of the endpoint, and when that is one of a
+// Service's IP addresses, all of them (dual stack).
 func generatedSANs(spec configv1alpha1.ImpersonationProxySpec, at endpoint, service *corev1.Service) certs.SANs {
 	if spec.ExternalEndpoint != "" || service == nil || net.ParseIP(at.host) == nil {
 		return at.SANs()

@@ -1,0 +1,263 @@
+package credentialissuer
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// step is a group of actions that depend on each other. The first that fails ends its step.
+type step int
+
+const (
+	stepSigner step = iota
+	stepRenewSigner
+	stepLoad
+	stepRenewCertificate
+	stepSwitch // the proxy on or off; when that fails, nothing after it is done
+	stepTidy   // not done unless the right certificate is in service
+)
+
+// action is one thing to do. String is for tests.
+type action interface {
+	fmt.Stringer
+	step() step
+	do(ctx context.Context, r *Reconciler) error
+}
+
+// apply carries the actions out in order, and returns with which error a step ended.
+func (r *Reconciler) apply(ctx context.Context, d decision) map[step]error {
+	failed := map[step]error{}
+	for _, a := range d.actions {
+		at := a.step()
+		if failed[at] != nil || failed[stepSwitch] != nil || at == stepTidy && failed[stepLoad] != nil {
+			continue
+		}
+		if err := a.do(ctx, r); err != nil {
+			failed[at] = err
+		}
+	}
+	for _, at := range []step{stepRenewSigner, stepRenewCertificate} {
+		if err := failed[at]; err != nil {
+			log.FromContext(ctx).Info("Could not renew what is still good; it stays in use", "problem", err.Error())
+		}
+	}
+	return failed
+}
+
+// writeIssued writes a Secret with content that the agent issued.
+type writeIssued struct {
+	at       step
+	issued   issuedSecret
+	next     *issuedcert.State
+	read     *corev1.Secret
+	verdict  issuedcert.Verdict
+	restored bool
+}
+
+func (a writeIssued) step() step { return a.at }
+
+func (a writeIssued) String() string {
+	verb := "write"
+	if a.restored {
+		verb = "restore"
+	}
+	return fmt.Sprintf("%s %s (%s %s)", verb, a.issued.name, a.verdict.Part, a.verdict.Reason)
+}
+
+func (a writeIssued) do(ctx context.Context, r *Reconciler) error {
+	name := r.local(a.issued.name)
+	if err := r.writeSecret(ctx, name, a.issued.kind, a.next.Data(), a.read); err != nil {
+		return a.issued.failed(err)
+	}
+	r.remember(a.issued.name, a.next)
+	message := a.issued.made
+	if a.restored {
+		message = a.issued.restored
+	}
+	log.FromContext(ctx).Info(message, "secret", name, "part", a.verdict.Part, "reason", a.verdict.Reason,
+		"cause", a.verdict.Message, "notAfter", a.next.NotAfter())
+	return nil
+}
+
+// remember keeps what a Secret holds, to be put back if it is damaged.
+type remember struct {
+	at    step
+	name  string
+	state *issuedcert.State
+}
+
+func (a remember) step() step     { return a.at }
+func (a remember) String() string { return "remember " + a.name }
+
+func (a remember) do(_ context.Context, r *Reconciler) error {
+	r.remember(a.name, a.state)
+	return nil
+}
+
+func (r *Reconciler) remember(name string, state *issuedcert.State) {
+	if r.known == nil {
+		r.known = map[string]*issuedcert.State{}
+	}
+	r.known[name] = state
+}
+
+// loadSigner signs client certificates with use from now on, and accepts what the CAs in accepted signed as well.
+type loadSigner struct {
+	at       step
+	state    *issuedcert.State
+	use      *certs.CA
+	accepted []byte
+}
+
+func (a loadSigner) step() step     { return a.at }
+func (a loadSigner) String() string { return "load signer" }
+
+func (a loadSigner) do(ctx context.Context, r *Reconciler) error {
+	r.signing = a.use
+	if r.Signer.Load(a.use, a.accepted) {
+		log.FromContext(ctx).Info("Loaded signer CA for client certificates", "secret", r.local(r.Names.SignerSecret),
+			"notAfter", a.state.CA.Certificate().NotAfter)
+	}
+	return nil
+}
+
+// serve puts a certificate into service.
+type serve struct {
+	at          step
+	certificate *servingcert.ServingCertificate
+	keptIn      string // the Secret that keeps the copy, if it is one
+
+	// instead is the delegated certificate that it replaces because its permission is gone, or nil. cause says why.
+	instead *servingcert.ServingCertificate
+	cause   *servingcert.Refusal
+}
+
+func (a serve) step() step { return a.at }
+
+func (a serve) String() string {
+	text := fmt.Sprintf("serve %s %s", a.certificate.Source, a.certificate.Secret)
+	if a.keptIn != "" {
+		text += " kept in " + a.keptIn
+	}
+	if a.instead != nil {
+		text += " instead of " + a.instead.Secret.String()
+	}
+	return text
+}
+
+func (a serve) do(ctx context.Context, r *Reconciler) error {
+	logger := log.FromContext(ctx)
+	if a.keptIn != "" {
+		logger.Info("Went back to the last good certificate", "secret", a.certificate.Secret, "keptIn", r.local(a.keptIn))
+	}
+	if before := r.Holder.Serve(a.certificate); !sameCertificate(before, a.certificate) {
+		logger.Info("Put serving certificate into service", "source", a.certificate.Source, "secret", a.certificate.Secret,
+			"sha256", a.certificate.SHA256(), "notAfter", a.certificate.Certificate.Leaf.NotAfter)
+	}
+	if a.instead != nil {
+		logger.Info("Stopped serving a certificate whose permission was withdrawn", "secret", a.instead.Secret,
+			"sha256", a.instead.SHA256(), "cause", a.cause.Finding.Message)
+	}
+	return nil
+}
+
+// tellUnusableCopy logs why the copy of the last good certificate is not served.
+type tellUnusableCopy struct {
+	name types.NamespacedName
+	err  error
+}
+
+func (tellUnusableCopy) step() step     { return stepLoad }
+func (tellUnusableCopy) String() string { return "tell that the last good certificate cannot be used" }
+
+func (a tellUnusableCopy) do(ctx context.Context, _ *Reconciler) error {
+	log.FromContext(ctx).Info("Could not use the last good certificate", "secret", a.name, "problem", a.err.Error())
+	return nil
+}
+
+// startProxy makes the proxy listen, if there is a certificate to serve.
+type startProxy struct{}
+
+func (startProxy) step() step     { return stepSwitch }
+func (startProxy) String() string { return "start proxy" }
+
+func (startProxy) do(ctx context.Context, r *Reconciler) error {
+	if r.Holder.Current() == nil {
+		return nil // loading it failed, or its permission was withdrawn a moment ago
+	}
+	if err := r.Proxy.Start(ctx); err != nil {
+		return coded(configv1alpha1.CodeProxyNotStarted, fmt.Errorf("starting the impersonation proxy: %w", err))
+	}
+	return nil
+}
+
+// stopProxy makes the proxy listen no more, and forgets its certificate. The signer goes as well: a client
+// certificate that nothing accepts must not be issued.
+type stopProxy struct{}
+
+func (stopProxy) step() step     { return stepSwitch }
+func (stopProxy) String() string { return "stop proxy" }
+
+func (stopProxy) do(ctx context.Context, r *Reconciler) error {
+	if err := r.Proxy.Stop(ctx); err != nil {
+		return coded(configv1alpha1.CodeProxyNotStopped, fmt.Errorf("stopping the impersonation proxy: %w", err))
+	}
+	r.Holder.Withdraw()
+	r.Signer.Clear()
+	r.signing = nil
+	return nil
+}
+
+// writeCopy keeps a copy of the external certificate in service.
+type writeCopy struct {
+	name   types.NamespacedName
+	data   map[string][]byte
+	read   *corev1.Secret
+	sha256 string
+}
+
+func (writeCopy) step() step       { return stepTidy }
+func (a writeCopy) String() string { return "copy to " + a.name.Name }
+
+func (a writeCopy) do(ctx context.Context, r *Reconciler) error {
+	err := r.writeSecret(ctx, a.name, corev1.SecretTypeTLS, a.data, a.read)
+	switch {
+	case issuedcert.ChangedMeanwhile(err):
+		return nil // it was written a moment ago; its watch wakes us
+	case err != nil:
+		return coded(configv1alpha1.CodeLastGoodNotKept, fmt.Errorf("keeping a copy of the certificate in service: %w", err))
+	}
+	log.FromContext(ctx).Info("Kept a copy of the certificate in service", "secret", a.name, "sha256", a.sha256)
+	return nil
+}
+
+// removeSecret removes a Secret of the agent's own, unless it has changed since it was read.
+type removeSecret struct{ secret *corev1.Secret }
+
+func (removeSecret) step() step       { return stepTidy }
+func (a removeSecret) String() string { return "remove " + a.secret.Name }
+
+func (a removeSecret) do(ctx context.Context, r *Reconciler) error {
+	return r.remove(ctx, "Secret", &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+		Namespace: a.secret.Namespace, Name: a.secret.Name, UID: a.secret.UID, ResourceVersion: a.secret.ResourceVersion,
+	}})
+}
+
+// writeSecret writes a Secret of the agent's own, unless it has changed since it was read.
+func (r *Reconciler) writeSecret(ctx context.Context, name types.NamespacedName, kind corev1.SecretType,
+	data map[string][]byte, read *corev1.Secret,
+) error {
+	target := issuedcert.Target{Name: name, Type: kind, Labels: r.Labels, FieldManager: FieldManager}
+	_, err := issuedcert.Write(ctx, r.SecretWriter, target, data, read)
+	return err
+}

@@ -1,0 +1,317 @@
+package credentialissuer
+
+import (
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// decision is what follows from a spec and what was seen.
+type decision struct {
+	actions []action       // in this order
+	errs    map[step]error // what is known to be wrong before anything is done
+	phase   int32
+
+	at         endpoint // where clients reach the proxy, unless addressErr is set
+	addressErr error
+	// replaces is the delegated certificate that the actions take out of service, or nil.
+	replaces *servingcert.ServingCertificate
+}
+
+func (d *decision) add(actions ...action) { d.actions = append(d.actions, actions...) }
+
+func (d *decision) fail(at step, err error) {
+	if err != nil {
+		d.errs[at] = errors.Join(d.errs[at], err)
+	}
+}
+
+// writes returns the names of the Secrets with issued content that would be written.
+func (d *decision) writes() []string {
+	var names []string
+	for _, a := range d.actions {
+		if write, ok := a.(writeIssued); ok {
+			names = append(names, write.issued.name)
+		}
+	}
+	return names
+}
+
+// decideOff says what is to be done so that the proxy runs no more. The two CAs stay in their Secrets.
+func decideOff(s seen) decision {
+	d := decision{errs: map[step]error{}, phase: phaseIdle}
+	d.add(stopProxy{})
+	s.removeGenerated(&d)
+	s.keepLastGood(&d, nil)
+	return d
+}
+
+// decide says what is to be done so that the proxy runs as the spec asks for.
+func decide(spec configv1alpha1.ImpersonationProxySpec, s seen) decision {
+	d := decision{errs: map[step]error{}, phase: phaseOn}
+	d.at, d.addressErr = chooseEndpoint(spec, s.service)
+	s.loadSigner(&d)
+	serving := s.chooseCertificate(spec, &d)
+	if serving == nil && spec.TLS == nil && d.errs[stepLoad] == nil {
+		d.phase = phaseIdle // there is no address yet that a certificate could be made for
+	}
+	if serving == nil {
+		return d
+	}
+	d.add(startProxy{})
+	if d.errs[stepLoad] == nil {
+		s.keepLastGood(&d, serving)
+		if s.evaluation.Certificate != nil && d.errs[stepTidy] == nil {
+			s.keepCA(&d)
+			// Only now, with the external certificate in service, may the generated one go.
+			s.removeGenerated(&d)
+		}
+	}
+	return d
+}
+
+// chooseCertificate adds the actions that put the right certificate into service, and returns the certificate that
+// is in service when they succeed, or nil.
+func (s *seen) chooseCertificate(spec configv1alpha1.ImpersonationProxySpec, d *decision) *servingcert.ServingCertificate {
+	if spec.TLS == nil {
+		if d.addressErr != nil {
+			return s.serving
+		}
+		return s.serveGenerated(d, generatedSANs(spec, d.at, s.service))
+	}
+	d.fail(stepLoad, s.evaluationErr)
+	serving := s.serving
+	switch {
+	case s.evaluation.Certificate != nil:
+		serving = s.evaluation.Certificate
+		s.serve(d, stepLoad, serve{certificate: serving})
+	case serving == nil:
+		serving = s.serveLastGood(d)
+	}
+	if d.addressErr == nil && s.needsFallback(d, serving) {
+		serving = s.serveGenerated(d, generatedSANs(spec, d.at, s.service))
+	}
+	return serving
+}
+
+// needsFallback reports whether the generated certificate is to be served where a delegated one must not be: in
+// place of one whose permission is gone, and for one that is not permitted while only a generated one or none is
+// there to be served. Any other external certificate stays.
+func (s *seen) needsFallback(d *decision, serving *servingcert.ServingCertificate) bool {
+	if serving == nil || serving.Source == servingcert.SourceGenerated {
+		refusal := s.evaluation.Refusal
+		return refusal != nil && refusal.Finding.Code == certs.SecretNotPermitted
+	}
+	if serving != s.serving || !serving.Delegated {
+		return false
+	}
+	d.fail(stepLoad, s.withdrawnErr)
+	if s.withdrawn != nil {
+		d.replaces = serving
+	}
+	return s.withdrawn != nil
+}
+
+// serveGenerated adds what puts a generated certificate for names into service. It returns what is then in service.
+func (s *seen) serveGenerated(d *decision, names certs.SANs) *servingcert.ServingCertificate {
+	ca := s.maintain(d, stepLoad, stepLoad, s.names.generatedCA(), s.inspectCA(), nil)
+	if ca == nil {
+		return s.serving
+	}
+	name := s.local(s.names.TLSSecret)
+	put := func(state *issuedcert.State, at step) *servingcert.ServingCertificate {
+		certificate := servingcert.FromGenerated(state, name)
+		s.serve(d, at, serve{certificate: certificate, instead: d.replaces, cause: s.withdrawn})
+		return certificate
+	}
+	read := s.secrets[s.names.TLSSecret]
+	state := inspected{err: read.err, secret: read.secret}
+	if read.err == nil {
+		state.state = issuedcert.InspectUnder(ca, servingcert.GeneratedServing(names), read.secret, s.now)
+	}
+	serving := s.serving
+	s.maintain(d, stepLoad, stepRenewCertificate, s.names.generatedServing(), state, func(state *issuedcert.State, at step) {
+		serving = put(state, at)
+	})
+	return serving
+}
+
+// serveLastGood adds what a replica does that has just started while the external certificate is refused: it serves
+// what the other replicas still serve. That is the last good certificate, else the generated one that it is to
+// replace.
+func (s *seen) serveLastGood(d *decision) *servingcert.ServingCertificate {
+	kept := s.secrets[s.names.LastGoodSecret]
+	d.fail(stepLoad, kept.err)
+	if kept.err != nil {
+		return nil
+	}
+	if kept.secret != nil {
+		certificate, err := servingcert.LastGood(kept.secret)
+		if err == nil {
+			s.serve(d, stepLoad, serve{certificate: certificate, keptIn: s.names.LastGoodSecret})
+			return certificate
+		}
+		d.add(tellUnusableCopy{s.local(s.names.LastGoodSecret), err})
+	}
+	generated, ca := s.secrets[s.names.TLSSecret], s.secrets[s.names.CASecret]
+	if err := errors.Join(generated.err, ca.err); err != nil || generated.secret == nil || ca.secret == nil {
+		d.fail(stepLoad, err)
+		return nil
+	}
+	certificate := servingcert.StillGenerated(generated.secret, ca.secret)
+	if certificate != nil {
+		s.serve(d, stepLoad, serve{certificate: certificate})
+	}
+	return certificate
+}
+
+// serve adds the action unless the certificate is in service already.
+func (s *seen) serve(d *decision, at step, action serve) {
+	if at != stepLoad || !sameCertificate(s.serving, action.certificate) {
+		action.at = at
+		d.add(action)
+	}
+}
+
+// loadSigner adds what loads the CA that signs client certificates, and makes it where needed.
+func (s *seen) loadSigner(d *decision) {
+	read := s.secrets[s.names.SignerSecret]
+	state := inspected{err: read.err, secret: read.secret}
+	if read.err == nil {
+		state.state = issuedcert.Inspect(signerPolicy(), read.secret, s.now)
+	}
+	s.maintain(d, stepSigner, stepRenewSigner, s.names.signer(), state, func(state *issuedcert.State, at step) {
+		use, accepted := chooseSigner(state, s.signing, s.now)
+		d.add(loadSigner{at: at, state: state, use: use, accepted: accepted})
+	})
+}
+
+// inspected is one of the agent's own Secrets and what it holds.
+type inspected struct {
+	secret *corev1.Secret
+	state  *issuedcert.State
+	err    error // that kept it from being read
+}
+
+func (s *seen) inspectCA() inspected {
+	read := s.secrets[s.names.CASecret]
+	if read.err != nil {
+		return inspected{err: read.err}
+	}
+	return inspected{secret: read.secret, state: issuedcert.Inspect(servingcert.GeneratedCA(), read.secret, s.now)}
+}
+
+// maintain adds what makes an issued Secret good, and then what uses it: use is called with the state to be used,
+// and the step in which to use it. What is only old is used at once. Its successor is then written in the step
+// renew, whose failure does no harm. It returns the CA of the state in use, or nil when there is none.
+func (s *seen) maintain(d *decision, at, renew step, issued issuedSecret, has inspected,
+	use func(*issuedcert.State, step),
+) *certs.CA {
+	if use == nil {
+		use = func(*issuedcert.State, step) {}
+	}
+	if has.err != nil {
+		d.fail(at, issued.failed(has.err))
+		return nil
+	}
+	verdict := has.state.Verdict()
+	if verdict == nil {
+		d.add(remember{at: at, name: issued.name, state: has.state})
+		use(has.state, at)
+		return has.state.CA
+	}
+	old := verdict.Only(issuedcert.Expiring)
+	if old {
+		d.add(remember{at: at, name: issued.name, state: has.state})
+		use(has.state, at)
+		at = renew
+	}
+	var next *issuedcert.State
+	err := errNotLeader
+	if s.leads {
+		next, err = has.state.Repair(verdict, s.known[issued.name])
+	}
+	switch {
+	case err == nil:
+	case old:
+		return has.state.CA
+	default:
+		d.fail(at, issued.failed(err))
+		return nil
+	}
+	d.add(writeIssued{
+		at: at, issued: issued, next: next, read: has.secret, verdict: *verdict, restored: next.SameCA(s.known[issued.name]),
+	})
+	use(next, at)
+	return next.CA
+}
+
+// keepCA adds what lets the generated CA survive a time in which another certificate is served. It makes none.
+func (s *seen) keepCA(d *decision) {
+	issued, has := s.names.generatedCA(), s.inspectCA()
+	if has.err != nil {
+		d.fail(stepTidy, has.err)
+		return
+	}
+	verdict := has.state.Verdict()
+	if verdict == nil {
+		d.add(remember{at: stepTidy, name: issued.name, state: has.state})
+		return
+	}
+	if restored := has.state.Restore(verdict, s.known[issued.name]); restored != nil && s.leads {
+		d.add(writeIssued{at: stepTidy, issued: issued, next: restored, read: has.secret, verdict: *verdict, restored: true})
+	}
+}
+
+// keepLastGood lets the leader keep a copy of the external certificate in service, for replicas that start while
+// its Secret is bad. When something else is served, or nothing, the copy is removed.
+func (s *seen) keepLastGood(d *decision, serving *servingcert.ServingCertificate) {
+	name := s.local(s.names.LastGoodSecret)
+	if !s.leads || serving != nil && serving.Secret == name {
+		return // also when an admin named that very Secret
+	}
+	failed := func(err error) { d.fail(stepTidy, coded(configv1alpha1.CodeLastGoodNotKept, err)) }
+	kept := s.secrets[s.names.LastGoodSecret]
+	switch {
+	case kept.err != nil:
+		failed(kept.err)
+		return
+	case !servingcert.KeepsLastGood(serving):
+		if kept.secret != nil && servingcert.IsLastGood(kept.secret) {
+			d.add(removeSecret{kept.secret})
+		}
+		return
+	}
+	data, err := servingcert.LastGoodData(serving)
+	if err != nil {
+		failed(err)
+		return
+	}
+	if !servingcert.SameData(kept.secret, data) {
+		d.add(writeCopy{name: name, data: data, read: kept.secret, sha256: serving.SHA256()})
+	}
+}
+
+// removeGenerated lets the leader remove the generated serving certificate, which nothing serves any more. Its CA
+// stays: it is in kubeconfigs, and comes back into use when the external certificate goes. A Secret of that name
+// with other content stays as well.
+func (s *seen) removeGenerated(d *decision) {
+	external := s.evaluation.Certificate
+	if !s.leads || external != nil && external.Secret == s.local(s.names.TLSSecret) {
+		return // also when an admin named the generated Secret as the external one
+	}
+	generated, ca := s.secrets[s.names.TLSSecret], s.secrets[s.names.CASecret]
+	if err := errors.Join(generated.err, ca.err); err != nil {
+		d.fail(stepTidy, fmt.Errorf("removing the generated serving certificate: %w", err))
+		return
+	}
+	if generated.secret != nil && ca.secret != nil && servingcert.StillGenerated(generated.secret, ca.secret) != nil {
+		d.add(removeSecret{generated.secret})
+	}
+}

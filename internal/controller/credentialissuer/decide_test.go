@@ -1,0 +1,463 @@
+package credentialissuer
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+const decideDay = 24 * time.Hour
+
+var decideNoon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// world is what the cases of TestDecide are made of.
+type world struct {
+	ca, leaf, signer    *issuedcert.State
+	generated, external *servingcert.ServingCertificate
+}
+
+func newWorld(t *testing.T) world {
+	t.Helper()
+	made := func(state *issuedcert.State) *issuedcert.State {
+		next, err := state.Repair(state.Verdict(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return next
+	}
+	var w world
+	w.signer = made(issuedcert.Inspect(signerPolicy(), nil, decideNoon))
+	w.ca = made(issuedcert.Inspect(servingcert.GeneratedCA(), nil, decideNoon))
+	names := certs.SANs{DNSNames: []string{"proxy.example.com"}}
+	w.leaf = made(issuedcert.InspectUnder(w.ca.CA, servingcert.GeneratedServing(names), nil, decideNoon))
+	w.generated = servingcert.FromGenerated(w.leaf, types.NamespacedName{Namespace: "ns", Name: testNames.TLSSecret})
+	elsewhere := made(issuedcert.InspectUnder(w.signer.CA, servingcert.GeneratedServing(names), nil, decideNoon))
+	w.external = &servingcert.ServingCertificate{
+		Certificate: *elsewhere.Certificate, Source: servingcert.SourceExternal,
+		Secret: types.NamespacedName{Namespace: "ns", Name: "external"},
+	}
+	return w
+}
+
+// everything returns what a leader sees where all of the agent's Secrets are in order, and nothing is served yet.
+func (w world) everything() seen {
+	s := seen{
+		namespace: "ns", names: testNames, leads: true, now: decideNoon.Add(decideDay),
+		secrets: map[string]ownSecret{}, known: map[string]*issuedcert.State{},
+	}
+	s.put(testNames.SignerSecret, w.signer.Data())
+	s.put(testNames.CASecret, w.ca.Data())
+	s.put(testNames.TLSSecret, w.leaf.Data())
+	return s
+}
+
+func (s *seen) put(name string, data map[string][]byte) {
+	s.secrets[name] = ownSecret{secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}, Data: data}}
+}
+
+func refusal(code certs.Code) servingcert.Evaluation {
+	return servingcert.Evaluation{Refusal: &servingcert.Refusal{Finding: certs.NewFinding(code, "m")}}
+}
+
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const named, serveGenerated, serveExternal = "proxy.example.com", "serve generated ns/generated-tls", "serve external ns/external"
+	tls := &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"}
+	delegated := *w.external
+	delegated.Delegated, delegated.Secret.Namespace = true, "shared"
+	copyOf, err := servingcert.LastGoodData(w.external)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unreadable := errors.New("the API server is away")
+	signer := []string{"remember signer", "load signer"}
+	renewed := []string{"remember generated-ca", "remember generated-tls"}
+	lines := func(parts ...any) (all []string) {
+		for _, part := range parts {
+			switch part := part.(type) {
+			case string:
+				all = append(all, part)
+			case []string:
+				all = append(all, part...)
+			}
+		}
+		return all
+	}
+
+	for _, test := range []struct {
+		name string
+		spec spec
+		see  func(s *seen)
+		want []string
+		errs map[step]string
+		idle bool
+	}{
+		{
+			name: "makes everything on a fresh install", spec: spec{ExternalEndpoint: named},
+			see: func(s *seen) { s.secrets = nil },
+			want: []string{
+				"write signer (CA Missing)", "load signer", "write generated-ca (CA Missing)",
+				"write generated-tls (certificate Missing)", serveGenerated, "start proxy",
+			},
+		},
+		{
+			name: "waits for the leader on a fresh install", spec: spec{ExternalEndpoint: named},
+			see:  func(s *seen) { s.secrets, s.leads = nil, false },
+			errs: map[step]string{stepSigner: errNotLeader.Error(), stepLoad: errNotLeader.Error()},
+		},
+		{
+			name: "serves what is there", spec: spec{ExternalEndpoint: named}, see: func(s *seen) { s.leads = false },
+			want: lines(signer, renewed, serveGenerated, "start proxy"),
+		},
+		{
+			name: "changes nothing that is in order", spec: spec{ExternalEndpoint: named}, see: func(s *seen) { s.serving = w.generated },
+			want: lines(signer, renewed, "start proxy"),
+		},
+		{
+			name: "renews an old certificate and signer, and uses the old ones until then", spec: spec{ExternalEndpoint: named},
+			see: func(s *seen) { s.now = decideNoon.Add(250 * decideDay) },
+			want: lines(signer, "write signer (CA Expiring)", "load signer", renewed, serveGenerated,
+				"write generated-tls (certificate Expiring)", serveGenerated, "start proxy"),
+		},
+		{
+			name: "leaves renewing to the leader", spec: spec{ExternalEndpoint: named},
+			see:  func(s *seen) { s.now, s.leads, s.serving = decideNoon.Add(250*decideDay), false, w.generated },
+			want: lines(signer, renewed, "start proxy"),
+		},
+		{
+			name: "makes a certificate for another name", spec: spec{ExternalEndpoint: "other.example.com"},
+			see: func(s *seen) { s.serving = w.generated },
+			want: lines(signer, "remember generated-ca", "write generated-tls (certificate SANMismatch)", serveGenerated,
+				"start proxy"),
+		},
+		{
+			name: "puts a damaged CA back", spec: spec{ExternalEndpoint: named},
+			see: func(s *seen) {
+				s.put(testNames.CASecret, nil)
+				s.known[testNames.CASecret] = w.ca
+			},
+			want: lines(signer, "restore generated-ca (CA Damaged)", "remember generated-tls", serveGenerated, "start proxy"),
+		},
+		{
+			name: "waits for an address", spec: spec{Service: svc{Type: "LoadBalancer"}}, want: signer, idle: true,
+		},
+		{
+			name: "goes on serving when the address is lost", spec: spec{Service: svc{Type: "LoadBalancer"}},
+			see: func(s *seen) { s.serving = w.generated }, want: lines(signer, "start proxy"),
+		},
+		{
+			name: "serves while the signer cannot be read", spec: spec{ExternalEndpoint: named},
+			see:  func(s *seen) { s.secrets[testNames.SignerSecret] = ownSecret{err: unreadable} },
+			want: lines(renewed, serveGenerated, "start proxy"), errs: map[step]string{stepSigner: unreadable.Error()},
+		},
+		{
+			name: "goes on serving while the CA cannot be read", spec: spec{ExternalEndpoint: named},
+			see:  func(s *seen) { s.secrets[testNames.CASecret], s.serving = ownSecret{err: unreadable}, w.generated },
+			want: lines(signer, "start proxy"), errs: map[step]string{stepLoad: unreadable.Error()},
+		},
+		{
+			name: "removes the copy of an external certificate that is served no more", spec: spec{ExternalEndpoint: named},
+			see:  func(s *seen) { s.put(testNames.LastGoodSecret, copyOf) },
+			want: lines(signer, renewed, serveGenerated, "start proxy", "remove last-good"),
+		},
+
+		// An external certificate.
+		{
+			name: "serves it, then keeps a copy and removes the generated one", spec: spec{ExternalEndpoint: named, TLS: tls},
+			see: func(s *seen) { s.evaluation.Certificate, s.serving = w.external, w.generated },
+			want: lines(signer, serveExternal, "start proxy", "copy to last-good", "remember generated-ca",
+				"remove generated-tls"),
+		},
+		{
+			name: "leaves writing to the leader", spec: spec{ExternalEndpoint: named, TLS: tls},
+			see:  func(s *seen) { s.evaluation.Certificate, s.leads = w.external, false },
+			want: lines(signer, serveExternal, "start proxy", "remember generated-ca"),
+		},
+		{
+			name: "serves it without an address", spec: spec{Service: svc{Type: "LoadBalancer"}, TLS: tls},
+			see: func(s *seen) {
+				s.evaluation.Certificate = w.external
+				s.put(testNames.LastGoodSecret, copyOf)
+				delete(s.secrets, testNames.TLSSecret)
+			},
+			want: lines(signer, serveExternal, "start proxy", "remember generated-ca"),
+		},
+		{
+			name: "puts the generated CA back beside it, and makes none", spec: spec{ExternalEndpoint: named, TLS: tls},
+			see: func(s *seen) {
+				s.evaluation.Certificate, s.serving = w.external, w.external
+				s.put(testNames.LastGoodSecret, copyOf)
+				delete(s.secrets, testNames.CASecret)
+				s.known[testNames.CASecret] = w.ca
+			},
+			want: lines(signer, "start proxy", "restore generated-ca (CA Missing)"),
+		},
+		{
+			name: "generates nothing beside it", spec: spec{ExternalEndpoint: named, TLS: tls},
+			see: func(s *seen) {
+				s.evaluation.Certificate, s.serving = w.external, w.external
+				s.put(testNames.LastGoodSecret, copyOf)
+				delete(s.secrets, testNames.CASecret)
+				delete(s.secrets, testNames.TLSSecret)
+			},
+			want: lines(signer, "start proxy"),
+		},
+		{
+			name: "removes nothing while the copy cannot be kept", spec: spec{ExternalEndpoint: named, TLS: tls},
+			see: func(s *seen) {
+				s.evaluation.Certificate, s.secrets[testNames.LastGoodSecret] = w.external, ownSecret{err: unreadable}
+			},
+			want: lines(signer, serveExternal, "start proxy"), errs: map[step]string{stepTidy: unreadable.Error()},
+		},
+		{
+			name: "does not remove the generated Secret that an admin named", spec: spec{ExternalEndpoint: named, TLS: tls},
+			see: func(s *seen) {
+				s.put(testNames.LastGoodSecret, copyOf)
+				own := *w.external
+				own.Secret = w.generated.Secret
+				s.evaluation.Certificate = &own
+			},
+			want: lines(signer, "serve external ns/generated-tls", "start proxy", "copy to last-good", "remember generated-ca"),
+		},
+		{
+			name: "keeps what is in service when it is refused", spec: spec{ExternalEndpoint: named, TLS: tls},
+			see:  func(s *seen) { s.evaluation, s.serving = refusal(certs.KeyMismatch), w.generated },
+			want: lines(signer, "start proxy"),
+		},
+		{
+			name: "keeps what is in service while it cannot be read", spec: spec{ExternalEndpoint: named, TLS: tls},
+			see:  func(s *seen) { s.evaluationErr, s.serving = unreadable, w.external },
+			want: lines(signer, "start proxy"), errs: map[step]string{stepLoad: unreadable.Error()},
+		},
+		{
+			name: "starts with the last good one", spec: spec{ExternalEndpoint: named, TLS: tls},
+			see: func(s *seen) {
+				s.evaluation = refusal(certs.KeyMismatch)
+				s.put(testNames.LastGoodSecret, copyOf)
+			},
+			want: lines(signer, serveExternal+" kept in last-good", "start proxy"),
+		},
+		{
+			name: "starts with the generated one where there is no last good one", spec: spec{ExternalEndpoint: named, TLS: tls},
+			see:  func(s *seen) { s.evaluation = refusal(certs.SecretNotFound) },
+			want: lines(signer, serveGenerated, "start proxy"),
+		},
+		{
+			name: "starts with nothing where nothing good was ever there", spec: spec{ExternalEndpoint: named, TLS: tls},
+			see: func(s *seen) {
+				s.evaluation = refusal(certs.SecretNotFound)
+				delete(s.secrets, testNames.TLSSecret)
+				s.put(testNames.LastGoodSecret, map[string][]byte{"a": nil})
+			},
+			want: lines(signer, "tell that the last good certificate cannot be used"),
+		},
+
+		// A certificate of another namespace.
+		{
+			name: "keeps no copy of it", spec: spec{ExternalEndpoint: named, TLS: tls},
+			see:  func(s *seen) { s.evaluation.Certificate = &delegated },
+			want: lines(signer, "serve external shared/external", "start proxy", "remember generated-ca", "remove generated-tls"),
+		},
+		{
+			name: "serves the generated one while it is not permitted", spec: spec{ExternalEndpoint: named, TLS: tls},
+			see: func(s *seen) {
+				s.evaluation = refusal(certs.SecretNotPermitted)
+				s.secrets = map[string]ownSecret{testNames.SignerSecret: s.secrets[testNames.SignerSecret]}
+			},
+			want: lines(signer, "write generated-ca (CA Missing)", "write generated-tls (certificate Missing)", serveGenerated, "start proxy"),
+		},
+		{
+			name: "leaves another external one in service while it is not permitted", spec: spec{ExternalEndpoint: named, TLS: tls},
+			see: func(s *seen) {
+				s.evaluation, s.serving = refusal(certs.SecretNotPermitted), w.external
+				s.put(testNames.LastGoodSecret, copyOf)
+			},
+			want: lines(signer, "start proxy"),
+		},
+		{
+			name: "takes it out of service when its permission is gone", spec: spec{ExternalEndpoint: named, TLS: tls},
+			see: func(s *seen) {
+				s.evaluation, s.serving = refusal(certs.SecretNotPermitted), &delegated
+				s.withdrawn = s.evaluation.Refusal
+			},
+			want: lines(signer, renewed, serveGenerated+" instead of shared/external", "start proxy"),
+		},
+		{
+			name: "keeps it while its permission is not known", spec: spec{ExternalEndpoint: named, TLS: tls},
+			see: func(s *seen) {
+				s.evaluation, s.serving, s.withdrawnErr = refusal(certs.SecretNotFound), &delegated, unreadable
+			},
+			want: lines(signer, "start proxy"), errs: map[step]string{stepLoad: unreadable.Error()},
+		},
+		{
+			name: "puts another external one in its place without a look at its permission", spec: spec{ExternalEndpoint: named, TLS: tls},
+			see: func(s *seen) {
+				s.evaluation.Certificate, s.serving, s.withdrawn = w.external, &delegated, refusal(certs.SecretNotPermitted).Refusal
+				s.put(testNames.LastGoodSecret, copyOf)
+			},
+			want: lines(signer, serveExternal, "start proxy", "remember generated-ca", "remove generated-tls"),
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := w.everything()
+			if test.see != nil {
+				test.see(&s)
+			}
+			d := decide(test.spec, s)
+			var got []string
+			for _, a := range d.actions {
+				got = append(got, a.String())
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+			for at := stepSigner; at <= stepTidy; at++ {
+				switch err := d.errs[at]; {
+				case err == nil && test.errs[at] == "":
+				case err == nil || test.errs[at] == "" || !strings.Contains(err.Error(), test.errs[at]):
+					t.Errorf("step %d: want error %q, got %v", at, test.errs[at], err)
+				}
+			}
+			if idle := d.phase == phaseIdle; idle != test.idle {
+				t.Errorf("idle: %v, want %v", idle, test.idle)
+			}
+		})
+	}
+}
+
+func TestDecideOff(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	copyOf, err := servingcert.LastGoodData(w.external)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name string
+		see  func(s *seen)
+		want []string
+	}{
+		{"removes the generated certificate", func(*seen) {}, []string{"stop proxy", "remove generated-tls"}},
+		{"removes the copy", func(s *seen) { s.put(testNames.LastGoodSecret, copyOf) }, []string{"stop proxy", "remove generated-tls", "remove last-good"}},
+		{"removes nothing that it did not make", func(s *seen) {
+			s.put(testNames.TLSSecret, copyOf)
+			s.put(testNames.LastGoodSecret, w.leaf.Data())
+		}, []string{"stop proxy"}},
+		{"leaves writing to the leader", func(s *seen) { s.leads = false }, []string{"stop proxy"}},
+	} {
+		s := w.everything()
+		test.see(&s)
+		d := decideOff(s)
+		var got []string
+		for _, a := range d.actions {
+			got = append(got, a.String())
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" || d.phase != phaseIdle {
+			t.Errorf("it %s: phase %d, actions (-want +got):\n%s", test.name, d.phase, diff)
+		}
+	}
+}
+
+// TestStrategy shows what is reported when actions fail.
+func TestStrategy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	failure := errors.New("it failed")
+	at := spec{ExternalEndpoint: "proxy.example.com"}
+	tls := spec{ExternalEndpoint: "proxy.example.com", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"}}
+	delegated := *w.external
+	delegated.Delegated = true
+	for _, test := range []struct {
+		name       string
+		spec       spec
+		see        func(s *seen)
+		serviceErr error
+		failed     map[step]error
+		serving    *servingcert.ServingCertificate
+		reason     configv1alpha1.StrategyReason
+		message    string
+		frontend   bool
+		retries    bool
+	}{
+		{name: "listens", spec: at, serving: w.generated, reason: "Listening", message: messageListening, frontend: true},
+		{
+			name: "says why the proxy does not start", spec: at, serving: w.generated, failed: map[step]error{stepSwitch: failure},
+			reason: "ErrorDuringSetup", message: "it failed", retries: true,
+		},
+		{
+			name: "says what could not be written", spec: at, failed: map[step]error{stepLoad: failure},
+			reason: "ErrorDuringSetup", message: "it failed", retries: true,
+		},
+		{
+			name: "tells where clients get in meanwhile", spec: at, serving: w.generated, failed: map[step]error{stepLoad: failure},
+			reason: "ErrorDuringSetup", message: "it failed; the certificate of Secret ns/generated-tls", frontend: true, retries: true,
+		},
+		{
+			name: "tells of a Service that fails before it tells of the signer", spec: at, serving: w.generated, serviceErr: failure,
+			failed: map[step]error{stepSigner: errors.New("another")}, reason: "ErrorDuringSetup", message: "it failed; ", frontend: true, retries: true,
+		},
+		{
+			name: "tells of the signer", spec: at, serving: w.generated, failed: map[step]error{stepSigner: failure},
+			reason: "ErrorDuringSetup", message: "it failed; ", frontend: true, retries: true,
+		},
+		{
+			name: "does not tell that a renewal failed", spec: at, serving: w.generated,
+			failed: map[step]error{stepRenewSigner: failure, stepRenewCertificate: failure}, reason: "Listening", message: messageListening, frontend: true,
+		},
+		{
+			name: "tells of what could not be cleaned up", spec: at, serving: w.generated, failed: map[step]error{stepTidy: failure},
+			reason: "ErrorDuringSetup", message: "it failed; ", frontend: true, retries: true,
+		},
+		{name: "tells that the address is waited for", spec: spec{Service: svc{Type: "LoadBalancer"}}, reason: "Pending", message: errPending.Error()},
+		{
+			name: "tells that a certificate is refused", spec: tls, serving: w.generated, see: func(s *seen) { s.evaluation = refusal(certs.KeyMismatch) },
+			reason: "ErrorDuringSetup", message: "KeyMismatch: m", frontend: true,
+		},
+		{
+			name: "advertises nothing whose permission is gone", spec: tls, serving: &delegated, failed: map[step]error{stepLoad: failure},
+			see: func(s *seen) {
+				s.evaluation, s.serving, s.withdrawn = refusal(certs.SecretNotPermitted), &delegated, refusal(certs.SecretNotPermitted).Refusal
+			},
+			reason: "ErrorDuringSetup", message: `replacing the certificate of Secret "ns/external": its use is no longer permitted: it failed`, retries: true,
+		},
+		{
+			name: "does not claim to listen with a certificate that was withdrawn just now", spec: tls,
+			see:    func(s *seen) { s.evaluation.Certificate = &delegated },
+			reason: "ErrorDuringSetup", message: servingcert.ErrNoCertificate.Error(),
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := w.everything()
+			if test.see != nil {
+				test.see(&s)
+			}
+			done := result{
+				decision: decide(test.spec, s), failed: test.failed, serviceErr: test.serviceErr, serving: test.serving, listens: true,
+			}
+			got, err := done.strategy(s)
+			if got.Reason != test.reason || !strings.HasPrefix(got.Message, test.message) {
+				t.Errorf("got %s %q, want %s %q", got.Reason, got.Message, test.reason, test.message)
+			}
+			if (got.Frontend != nil) != test.frontend {
+				t.Errorf("the frontend is %+v, want one: %v", got.Frontend, test.frontend)
+			}
+			if (err != nil) != test.retries {
+				t.Errorf("the error to try again for is %v, want one: %v", err, test.retries)
+			}
+		})
+	}
+}

@@ -1,0 +1,136 @@
+package credentialissuer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// seen is what decide knows of the cluster and of this replica. It is a picture of one moment.
+type seen struct {
+	namespace string
+	names     Names
+	leads     bool
+	now       time.Time
+
+	service *corev1.Service // in front of the proxy, or nil
+	secrets map[string]ownSecret
+	known   map[string]*issuedcert.State // what Secrets held when there was last nothing wrong with them
+	signing *certs.CA                    // signs client certificates now, or nil
+
+	// serving is the certificate in service, or nil. If its Secret is of another namespace, withdrawn says why it
+	// may not be used any more, and withdrawnErr why that is not known.
+	serving      *servingcert.ServingCertificate
+	withdrawn    *servingcert.Refusal
+	withdrawnErr error
+
+	// evaluation is of the certificate that the spec names.
+	evaluation    servingcert.Evaluation
+	evaluationErr error
+}
+
+// ownSecret is one of the agent's own Secrets as it was read: nil when it does not exist.
+type ownSecret struct {
+	secret *corev1.Secret
+	err    error
+}
+
+// look reads everything that decide needs. Nearly all of it is in memory already. on says whether the proxy is to run.
+func (r *Reconciler) look(
+	ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service, on bool,
+) seen {
+	s := seen{
+		namespace: r.Namespace, names: r.Names, leads: r.IsLeader(), now: r.Clock.Now(), service: service,
+		secrets: map[string]ownSecret{}, known: maps.Clone(r.known), signing: r.signing, serving: r.Holder.Current(),
+	}
+	if on && spec.TLS != nil {
+		s.evaluation, s.evaluationErr = r.evaluate(ctx, spec, service)
+	}
+	if s.serving != nil && s.serving.Delegated {
+		s.withdrawn, s.withdrawnErr = r.mayUse(ctx, s.serving.Secret)
+	}
+	for _, name := range []string{r.Names.SignerSecret, r.Names.CASecret, r.Names.TLSSecret, r.Names.LastGoodSecret} {
+		secret, err := r.secretOrNil(ctx, r.local(name))
+		s.secrets[name] = ownSecret{secret, err}
+	}
+	return s
+}
+
+// lookAgain asks the API server for Secrets that are about to be written: the watch may not have shown our last
+// write yet. When there is no answer, what was seen stays. The write then fails if the Secret has changed since.
+func (r *Reconciler) lookAgain(ctx context.Context, s *seen, names []string) {
+	for _, name := range names {
+		live := &corev1.Secret{}
+		switch err := r.Live.Get(ctx, r.local(name), live); {
+		case err == nil:
+			s.secrets[name] = ownSecret{secret: live}
+		case apierrors.IsNotFound(err):
+			s.secrets[name] = ownSecret{}
+		}
+	}
+}
+
+// evaluate checks the certificate that the spec names. A Secret of another namespace is not even read unless its
+// owner permits that.
+func (r *Reconciler) evaluate(
+	ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service,
+) (servingcert.Evaluation, error) {
+	name, delegated, err := r.externalSecret(spec.TLS)
+	if err != nil {
+		return servingcert.Evaluation{}, err
+	}
+	if delegated {
+		refusal, err := r.mayUse(ctx, name)
+		if err != nil || refusal != nil {
+			return servingcert.Evaluation{Refusal: refusal}, err
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, delegatedTimeout)
+		defer cancel()
+	}
+	secret, err := r.secretOrNil(ctx, name)
+	if err != nil {
+		return servingcert.Evaluation{}, coded(configv1alpha1.CodeSecretUnreadable, err)
+	}
+	return servingcert.External(servingcert.ExternalInput{
+		Name: name, Secret: secret, Delegated: delegated, Spec: *spec.TLS,
+		Endpoint: spec.ExternalEndpoint, Names: servingcert.ClientNames(spec, service), Now: r.Clock.Now(),
+	}), nil
+}
+
+// secretOrNil returns a Secret, or nil when it does not exist.
+func (r *Reconciler) secretOrNil(ctx context.Context, name types.NamespacedName) (*corev1.Secret, error) {
+	secret, found, err := r.Secrets.Get(ctx, name)
+	if err != nil || !found {
+		return nil, err
+	}
+	return secret, nil
+}
+
+func (s *seen) local(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: s.namespace, Name: name}
+}
+
+// refuseOwnCopy refuses a valid spec that names the agent's own copy as the original. The agent overwrites that
+// copy, and removes it when something else is served. Mode disabled ignores everything else.
+func (r *Reconciler) refuseOwnCopy(spec configv1alpha1.ImpersonationProxySpec) error {
+	if spec.TLS == nil || spec.Mode == configv1alpha1.ImpersonationProxyModeDisabled {
+		return nil
+	}
+	name, _, err := r.externalSecret(spec.TLS)
+	if err != nil || name != r.local(r.Names.LastGoodSecret) {
+		return err
+	}
+	return fmt.Errorf("invalid tls.secretName: Secret %q is the copy that the agent itself keeps, and removes; "+
+		"name the Secret that the certificate comes from", name)
+}

@@ -1,0 +1,150 @@
+package credentialissuer
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// result is what came of a decision.
+type result struct {
+	decision
+	failed     map[step]error // with which error a step ended
+	serviceErr error          // of the Service in front of the proxy
+
+	serving *servingcert.ServingCertificate // in service after all that, or nil
+	listens bool                            // whether the proxy does
+	// warnings are what an admin should know besides; nil is none.
+	warnings []*configv1alpha1.StrategyFinding
+}
+
+// failure returns all that went wrong, before the actions or in them. What could not be renewed, but is still good,
+// is no failure.
+func (d *decision) failure(failed map[step]error) error {
+	var all []error
+	for _, at := range []step{stepSigner, stepLoad, stepSwitch, stepTidy} {
+		all = append(all, d.errs[at], failed[at])
+	}
+	return errors.Join(all...)
+}
+
+// errorOf returns what went wrong in one step.
+func (r *result) errorOf(at step) error {
+	// A single error stays as it is, with its own text and type.
+	switch known, failed := r.errs[at], r.failed[at]; {
+	case failed == nil:
+		return known
+	case known == nil:
+		return failed
+	default:
+		return errors.Join(known, failed)
+	}
+}
+
+// loadErr returns why the right certificate is not in service. A delegated certificate without permission is a
+// matter of its own.
+func (r *result) loadErr() error {
+	err := r.errorOf(stepLoad)
+	if err == nil || r.replaces == nil {
+		return err
+	}
+	return coded(configv1alpha1.CodePermissionWithdrawn,
+		fmt.Errorf("replacing the certificate of Secret %q: %w: %w", r.replaces.Secret, errRevoked, err))
+}
+
+// strategy returns what to report of a proxy that is to run. The error, if any, is one that a later try may mend.
+func (r *result) strategy(s seen) (configv1alpha1.CredentialIssuerStrategy, error) {
+	// What is wrong with the Service or the signer keeps no replica from serving. It is told if there is nothing worse.
+	problem := r.serviceErr
+	if problem == nil {
+		problem = r.errorOf(stepSigner)
+	}
+	if err := r.errorOf(stepSwitch); err != nil {
+		return broken(err), err
+	}
+	if err := r.loadErr(); err != nil {
+		return withFindings(r.brokenButServing(err), besides(s.evaluation)...), err
+	}
+	if err := r.errorOf(stepTidy); err != nil {
+		return r.brokenButServing(err), err
+	}
+	more := besides(s.evaluation, r.warnings...)
+	for _, err := range []error{problem, r.addressErr} {
+		more = append(more, findingsOf(err)...)
+	}
+	return withFindings(r.running(s.evaluation, problem), more...), problem
+}
+
+// running returns the strategy of a proxy that serves, if it can. What decides its status stands in its findings.
+func (r *result) running(evaluation servingcert.Evaluation, problem error) configv1alpha1.CredentialIssuerStrategy {
+	switch {
+	case evaluation.Refusal != nil:
+		return r.brokenButServing(evaluation.Refusal)
+	case problem != nil:
+		return r.brokenButServing(problem)
+	case errors.Is(r.addressErr, errPending):
+		pending := proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonPending, r.addressErr.Error())
+		return withFindings(pending, findingsOf(r.addressErr)...)
+	case r.addressErr != nil:
+		return broken(r.addressErr)
+	case r.serving == nil: // it was withdrawn a moment ago, and that wakes us
+		return broken(servingcert.ErrNoCertificate)
+	}
+	strategy := proxyStrategy(configv1alpha1.StrategySuccess, configv1alpha1.ReasonListening,
+		listening(evaluation.Warnings, r.warnings...))
+	strategy.Frontend = frontend(r.at, r.serving.Bundle)
+	return strategy
+}
+
+// listening returns the message of a proxy that serves. It tells the warnings, and what else is wrong; nil is nothing.
+func listening(warnings []certs.Finding, others ...*configv1alpha1.StrategyFinding) string {
+	var told []string
+	for _, warning := range warnings {
+		told = append(told, servingcert.Sentence(warning))
+	}
+	for _, other := range others {
+		if other != nil {
+			told = append(told, other.Message)
+		}
+	}
+	if len(told) == 0 {
+		return messageListening
+	}
+	return messageListening + ", but: " + strings.Join(told, "; ")
+}
+
+// broken reports an error.
+func broken(err error) configv1alpha1.CredentialIssuerStrategy {
+	strategy := proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonErrorDuringSetup, err.Error())
+	var refusal *servingcert.Refusal
+	if errors.As(err, &refusal) && refusal.Finding.Pending || errors.Is(err, errNotLeader) || issuedcert.ChangedMeanwhile(err) {
+		strategy.Reason = configv1alpha1.ReasonPending
+	}
+	return withFindings(strategy, findingsOf(err)...)
+}
+
+// brokenButServing reports an error. While a certificate is still in service at a known address, clients are told
+// where, although somebody has to mend the strategy.
+func (r *result) brokenButServing(err error) configv1alpha1.CredentialIssuerStrategy {
+	strategy := broken(err)
+	if r.serving == nil || r.addressErr != nil || !r.listens || errors.Is(err, errRevoked) {
+		return strategy
+	}
+	strategy.Frontend = frontend(r.at, r.serving.Bundle)
+	code, what := configv1alpha1.CodeLastGoodCertificateServed,
+		"the certificate of Secret %s (SHA-256 %s) stays in service until this is mended"
+	var refusal *servingcert.Refusal
+	if errors.As(err, &refusal) && refusal.Finding.Code == certs.SecretNotPermitted &&
+		r.serving.Source == servingcert.SourceGenerated {
+		code = configv1alpha1.CodeGeneratedCertificateServed
+		what = "the generated certificate of Secret %s (SHA-256 %s) is served instead until this is mended"
+	}
+	what = fmt.Sprintf(what, r.serving.Secret, r.serving.SHA256())
+	strategy.Message += "; " + what
+	return withFindings(strategy, newFinding(code, configv1alpha1.FindingInfo, what))
+}
