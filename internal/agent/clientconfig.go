@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// DefaultNamespace is where the agent is installed unless somebody chose another place.
+// DefaultNamespace is the namespace in which the manifests install the agent.
 const DefaultNamespace = "pinniped-concierge"
 
 // podNamespaceFile is where a pod finds its namespace.

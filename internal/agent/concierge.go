@@ -20,7 +20,7 @@ func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready f
 	logger := logr.FromContextOrDiscard(ctx)
 	if err := wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) {
 		certificate, _ := a.apiCertificate.CertKeyPEM()
-		return len(certificate) > 0, nil // until then nobody could connect
+		return len(certificate) > 0, nil // until then no client could connect
 	}); err != nil {
 		return nil
 	}

@@ -20,9 +20,9 @@ const (
 	selfCheckTimeout = 30 * time.Second
 )
 
-// selfCheck finds out from time to time, with the upstream credential itself, whether that can do nothing but
-// impersonate. What it finds is reported and changes nothing else: who is served is not to depend on a binding that
-// somebody makes for all service accounts.
+// selfCheck asks the API server from time to time, with the upstream credential itself, whether that credential may do more
+// than impersonate. The answer is reported and has no other effect: a binding for all service accounts must not be able to
+// stop the proxy.
 type selfCheck struct {
 	config   *rest.Config // without credentials
 	token    impersonator.TokenSource

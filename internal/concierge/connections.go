@@ -6,10 +6,10 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 )
 
-// keepFrontProxyConnection undoes what the API server library does against HTTP/2 abuse where that does harm: it ends the connection
-// after an anonymous request. The front proxy sends the requests of many users, anonymous ones too, over one connection, and
-// closing that makes the requests beside it fail. The front proxy is told by its client certificate: whoever presents a
-// certificate that is not accepted gets the answer 401, and is disconnected as ever.
+// keepFrontProxyConnection keeps the front proxy's HTTP/2 connections open. Against abuse, the API server library closes a
+// connection after an anonymous request. But the front proxy sends the requests of many users over one connection, anonymous ones
+// as well, and closing it makes the others fail. The front proxy is known by its client certificate. A client whose
+// certificate is not accepted gets the answer 401, and its connection is closed as before.
 func keepFrontProxyConnection(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor != 2 || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// The ConfigMap in which the Kubernetes API server says whom extension servers may believe.
+// The ConfigMap in which the Kubernetes API server publishes which front proxy extension servers can trust.
 const (
 	trustNamespace = metav1.NamespaceSystem
 	trustConfigMap = "extension-apiserver-authentication"
@@ -77,7 +77,7 @@ func (t *trust) prime(ctx context.Context) error {
 // run keeps following the headers until ctx ends. The CAs are run by the server, which asks for client certificates by them.
 func (t *trust) run(ctx context.Context) { t.headers.Run(ctx, 1) }
 
-// check is a readiness check: before the front proxy's CA is known, everybody would be taken for anonymous.
+// check is a readiness check: before the front proxy's CA is known, every user would be taken for anonymous.
 func (t *trust) check(*http.Request) error {
 	if len(t.frontProxyCA.CurrentCABundleContent()) == 0 {
 		return fmt.Errorf("ConfigMap %q in namespace %q has no front proxy CA", trustConfigMap, trustNamespace)

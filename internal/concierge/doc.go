@@ -3,6 +3,6 @@
 //
 // Nothing is stored. The Kubernetes API server forwards requests here and vouches for the caller with its front-proxy client
 // certificate; callers that connect directly are authenticated by a TokenReview or by the cluster's client CA. Every request is
-// authorized by a SubjectAccessReview. TokenCredentialRequest may be called by anybody, because it is the way to become somebody:
-// the token in it is given to the authenticator it names, and to nobody else, and appears in no log.
+// authorized by a SubjectAccessReview. Every client may create a TokenCredentialRequest, because it has no identity yet.
+// The token in it is given to the authenticator that the request names and to nothing else, and appears in no log.
 package concierge

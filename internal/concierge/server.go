@@ -236,7 +236,7 @@ func install(server *genericapiserver.GenericAPIServer, scheme *runtime.Scheme, 
 	return nil
 }
 
-// withoutManagedFields drops what nobody here reads and what is often larger than the object.
+// withoutManagedFields drops the managed fields: they are not read here, and are often larger than the object.
 func withoutManagedFields(item any) (any, error) {
 	if object, err := meta.Accessor(item); err == nil {
 		object.SetManagedFields(nil)

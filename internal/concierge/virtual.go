@@ -16,8 +16,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
-// virtual is a cluster-scoped resource of which no object is ever stored: it can be created, which answers a question, and
-// listed, which finds nothing.
+// virtual is a cluster-scoped resource whose objects are never stored. Creating one asks a question, and the answer is in the
+// result. A list is always empty.
 type virtual struct {
 	rest.TableConvertor
 
@@ -49,7 +49,7 @@ func (v virtual) List(context.Context, *internalversion.ListOptions) (runtime.Ob
 	return v.newList(), nil
 }
 
-// refuse returns an error when the request asks for what makes no sense with this resource: a dry run, or a namespace.
+// refuse returns an error for requests that make no sense with this resource: with a dry run, or in a namespace.
 func (v virtual) refuse(ctx context.Context, name string, options *metav1.CreateOptions) error {
 	if options != nil && len(options.DryRun) > 0 {
 		return v.invalid(name, field.NotSupported[string](field.NewPath("dryRun"), options.DryRun, nil))

@@ -53,7 +53,7 @@ func SecretName(text, own string) (types.NamespacedName, error) {
 // Delegation is what counts of a TLSCertificateDelegation.
 type Delegation struct {
 	Namespace, Name string
-	Deleting        bool // somebody has asked for its deletion: it permits nothing any more
+	Deleting        bool // it is being deleted, so it permits nothing any more
 	Entries         []Entry
 	Problem         string // why it has no entries although it should
 }

@@ -82,7 +82,7 @@ func missedTarget(targets []string, target string) (NearMissKind, string) {
 	return MissNamespace, fmt.Sprintf("targetNamespaces does not have %q: add it", target)
 }
 
-// misspelt says whether somebody who wrote this name may have meant the Secret.
+// misspelt says whether the written name looks like a misspelling of the Secret's name.
 func misspelt(written string, secret types.NamespacedName) bool {
 	written = strings.TrimSpace(written)
 	return strings.EqualFold(written, secret.Name) || strings.EqualFold(written, secret.String()) || written == everyone

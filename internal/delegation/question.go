@@ -82,7 +82,7 @@ func (e *polled) confirmed(ctx context.Context, refusal answer) bool {
 type readiness int
 
 const (
-	unasked readiness = iota // or nobody answered
+	unasked readiness = iota // or there was no answer
 	answered
 	refused // always so far
 )

@@ -30,7 +30,7 @@ func (c *Cluster) PointServiceAt(ctx context.Context, namespace, name string, po
 		},
 	}}
 	services := c.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "services"}).Namespace(namespace)
-	// A merge patch replaces the list of ports whoever made it; server-side apply would keep others' ports beside ours.
+	// A merge patch replaces the whole list of ports. A server-side apply would keep ports of other field managers.
 	patch, err := json.Marshal(map[string]any{"spec": service.Object["spec"]})
 	if err != nil {
 		return err

@@ -28,7 +28,7 @@ func (c *Cluster) etcdArgs() []string {
 		"--peer-key-file=" + c.pki.path("etcd.key"),
 		"--peer-trusted-ca-file=" + c.pki.path("etcd-ca.crt"),
 		"--peer-client-cert-auth=true",
-		// The gateway would call etcd with its serving certificate, and nobody here uses it.
+		// The gateway would call etcd with its serving certificate, and no test here uses it.
 		"--enable-grpc-gateway=false",
 		// What is lost without it is lost in a power cut only, not when the process is killed.
 		"--unsafe-no-fsync=true",
@@ -84,7 +84,7 @@ func (c *Cluster) apiServerArgs() []string {
 		"--profiling=false",
 	}
 	if !c.options.ControllerManager {
-		// Nobody creates default service accounts, for which this plugin would have each Pod wait.
+		// No controller creates default service accounts here. This plugin would make each Pod wait for one.
 		args = append(args, "--disable-admission-plugins=ServiceAccount")
 	}
 	if c.options.DisableAnonymous {

@@ -20,8 +20,8 @@ const (
 	tailBytes    = 16 << 10
 )
 
-// component is one program of the control plane, which can be started and stopped several times, also from several
-// goroutines. Nothing is locked while a program gets ready: one that waits for another can be started before it.
+// component is one program of the control plane. It can be started and stopped several times, also by several goroutines. No lock
+// is held while it gets ready, so a program that waits for another one can be started first.
 type component struct {
 	name    string
 	path    string
@@ -192,7 +192,7 @@ func (c *component) explain(err error, offset int64) error {
 	return fmt.Errorf("%w\nthe end of its log %q:\n%s", err, c.logPath, tail(c.logPath, offset))
 }
 
-// tail returns the last lines of a file, of what stands after offset, each indented.
+// tail returns the last lines of a file, each indented. It leaves out everything before offset.
 func tail(path string, offset int64) string {
 	file, err := os.Open(path)
 	if err != nil {

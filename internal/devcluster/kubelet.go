@@ -15,7 +15,7 @@ import (
 const KubeletHostname = "localhost"
 
 // KubeletTLS returns a configuration for a server that the cluster's API server calls as a kubelet. Only the API server
-// gets a connection: a kubelet starts programs for whoever may talk to it.
+// gets a connection: a kubelet starts programs for every client that may connect.
 func (c *Cluster) KubeletTLS() (*tls.Config, error) {
 	pair, err := c.pki.serving.IssueServing(certs.SANs{DNSNames: []string{KubeletHostname}}, time.Now(), certificateLifetime)
 	if err != nil {

@@ -123,7 +123,7 @@ func (p *pki) issueClients(now time.Time) error {
 	return p.writePair("etcd-client", p.etcdClient)
 }
 
-// writeServiceAccountKey makes the key that signs service account tokens, and the file that verifies them.
+// writeServiceAccountKey writes a new private key, which signs service account tokens, and its public key, which verifies them.
 func (p *pki) writeServiceAccountKey() error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

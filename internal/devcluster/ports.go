@@ -12,7 +12,7 @@ type port struct {
 	release func()
 }
 
-// freePort finds a port on which nobody listens.
+// freePort finds a port on which no program listens.
 func freePort() (*port, error) {
 	listener, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -25,7 +25,7 @@ func freePort() (*port, error) {
 	return &port{number: number, release: func() {}}, nil
 }
 
-// ReservePort returns a TCP port of 127.0.0.1 for a program in Go that runs beside the cluster. On Linux nobody else is given it until the
+// ReservePort returns a TCP port of 127.0.0.1 for a program in Go that runs beside the cluster. On Linux no other program is given it until the
 // cluster is stopped, also while the program does not listen.
 func (c *Cluster) ReservePort() (int, error) {
 	c.mu.Lock()

@@ -1,6 +1,6 @@
-// Package devinstall installs the product on a local control plane: the manifests that are shipped, and, because that cluster has no node
-// to run pods on, the agent and the local-user-authenticator as processes beside it, each with its own service account's
-// identity. So what the demo and the tests see is what the shipped manifests permit.
+// Package devinstall installs the product on a local control plane. It applies the shipped manifests. That cluster has no node
+// to run pods on, so the agent and the local-user-authenticator run as processes beside it, each with the identity of its
+// own service account. So the demo and the tests have exactly the permissions of the shipped manifests.
 package devinstall
 
 import (
@@ -68,8 +68,8 @@ func (a *Agent) APIAddress() string { return loopback(a.APIPort) }
 // MetricsAddress is where this replica's metrics and, as it is a test, its profiles are: 127.0.0.1:PORT.
 func (a *Agent) MetricsAddress() string { return loopback(a.MetricsPort) }
 
-// StartAgent starts a replica and leads the cluster's aggregated APIs to it. It returns when the replica's APIs answer, which is before
-// it is ready: see WaitReady. Ports are chosen now, and stay the same when the Program is restarted.
+// StartAgent starts a replica and points the cluster's aggregated APIs at it. It returns when the replica's APIs answer. The replica
+// may become ready later: see WaitReady. Its ports stay the same when the Program is restarted.
 func (i *Installation) StartAgent(ctx context.Context, name string, args ...string) (*Agent, error) {
 	kubeconfig, err := i.accountKubeconfig(ctx, name, Namespace, AgentAccount)
 	if err != nil {

@@ -136,7 +136,7 @@ func (e *entry[T]) get() (T, bool) {
 
 func (e *entry[T]) set(object T, found bool) {
 	if found {
-		object.SetManagedFields(nil) // nobody here reads it, and it is often larger than the rest
+		object.SetManagedFields(nil) // the agent does not read it, and it is often larger than the rest
 	}
 	e.mu.Lock()
 	e.object, e.found, e.failure = object, found, nil

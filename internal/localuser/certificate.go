@@ -115,7 +115,7 @@ func (c *servingCertificate) run(ctx context.Context) {
 		case err == nil:
 			retry = firstRetry
 		case issuedcert.ChangedMeanwhile(err):
-			// Somebody else was faster. Their Secret is on its way to us.
+			// Another replica was faster. The watch will bring its Secret.
 			wait = firstRetry
 		default:
 			c.log.Error(err, "Could not keep the serving certificate up to date",

@@ -6,8 +6,8 @@
 // with a certificate which it makes and renews itself, and keeps in the Secret ServingSecretName together with its CA.
 //
 // Who is trusted with what: anyone who reaches the port may ask, and learns only whether a username and a password go together. An
-// unknown username costs the same work as a known one. Whoever may write Secrets in the namespace decides who the users
-// are, but cannot name anyone or anything "system:".
+// unknown username costs the same work as a known one. A user who may write Secrets in the
+// namespace decides who the users are, but cannot give a user or a group a name that begins with "system:".
 //
 // There is no health endpoint: every path but /authenticate is answered with 404, as clients of this protocol expect. The port
 // is opened when the users have been read and the certificate is there, so a TCP probe of the port tells readiness.

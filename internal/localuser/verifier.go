@@ -27,7 +27,7 @@ type verifier struct {
 	compare func(hash, password []byte) error // bcrypt.CompareHashAndPassword
 
 	key       []byte // chooses the cost for an unknown username, the same one each time it is tried
-	dummySalt string // salt and hash of a password that nobody knows
+	dummySalt string // salt and hash of a random password
 
 	slots     chan struct{} // one for each comparison at a time
 	waiting   atomic.Int64
@@ -58,7 +58,7 @@ func newVerifier(users *directory, compare func(hash, password []byte) error, pa
 // verify returns the user when the password is theirs, and nil when it is not or there is no such user. It returns errBusy when
 // it had no time for an answer, and the user together with an error when the user's Secret cannot be used.
 func (v *verifier) verify(ctx context.Context, name, password string) (*user, error) {
-	// These are refused whoever is asked for, so that they say nothing about who exists.
+	// These are refused for every username, so the answer does not tell which users exist.
 	if name == "" || strings.TrimSpace(password) == "" {
 		return nil, nil //nolint:nilnil // "not authenticated" is not an error
 	}

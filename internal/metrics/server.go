@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/pprof" // it registers with http.DefaultServeMux, too, which nobody serves
+	"net/http/pprof" // it also registers with http.DefaultServeMux, which is not served
 	"net/netip"
 	"time"
 
@@ -20,9 +20,9 @@ type Profiling string
 
 // The values of Profiling.
 const (
-	ProfilingDisabled Profiling = "disabled" // nobody
+	ProfilingDisabled Profiling = "disabled" // no client
 	ProfilingLocal    Profiling = "local"    // clients that connect from a loopback address, such as kubectl port-forward
-	ProfilingAnyone   Profiling = "anyone"   // whoever reaches the port
+	ProfilingAnyone   Profiling = "anyone"   // every client that reaches the port
 )
 
 // AddressOff is the address at which nothing is served.
@@ -47,7 +47,7 @@ type Server struct {
 	listening func(net.Addr)
 }
 
-// Run serves until ctx ends. A port that cannot be had is no reason for the agent to end: it is reported, and tried again.
+// Run serves until ctx ends. When the port is taken, Run logs that and tries again; the agent goes on without metrics.
 func (s *Server) Run(ctx context.Context) {
 	if s.Address == AddressOff {
 		return

@@ -19,7 +19,7 @@ const (
 
 // Checker asks about one credential. Its fields are set before use.
 type Checker struct {
-	// Namespaces are where to look closer, besides what holds in the whole cluster.
+	// Namespaces are the namespaces whose own rules are looked at, besides those of the whole cluster.
 	Namespaces []string
 	// OpenGroups are the API groups in which everybody may create TokenCredentialRequests and WhoAmIRequests.
 	OpenGroups []string
@@ -34,11 +34,12 @@ type Excess struct {
 // Report is the outcome of one check.
 type Report struct {
 	Excess []Excess
-	// Incomplete is true when the API server could not list all rules, as with a webhook that authorizes. Single questions were asked nevertheless.
+	// Incomplete is true when the API server could not list all rules, as with an authorization webhook. Then only the worst
+	// permissions were asked for, one by one.
 	Incomplete bool
 }
 
-// String says in one sentence what is too much, and where it comes from; "" when nothing is.
+// String names in one sentence what the credential may do too much, and which binding permits it; "" when there is nothing.
 func (r Report) String() string {
 	if len(r.Excess) == 0 {
 		return ""
@@ -93,7 +94,7 @@ type check struct {
 	*Checker
 	client authorizationv1client.AuthorizationV1Interface
 	report Report
-	known  map[string]bool // rules that were looked at: those for the whole cluster come again in each namespace
+	known  map[string]bool // rules that were looked at; those of the whole cluster are listed again in each namespace
 }
 
 // rules looks at everything that the API server can list.
@@ -136,7 +137,7 @@ func (c *check) seen(rule string) bool {
 	return before
 }
 
-// sample is a question to which rule answers yes. The answer names the binding.
+// sample returns a question to which rule makes the API server answer yes. The answer names the binding.
 func sample(rule authorizationv1.ResourceRule, namespace string) authorizationv1.SelfSubjectAccessReviewSpec {
 	first := func(some []string) string {
 		if len(some) == 0 {
@@ -151,10 +152,10 @@ func sample(rule authorizationv1.ResourceRule, namespace string) authorizationv1
 	}}
 }
 
-// questions asks for what would be worst, also of authorizers that cannot list what they permit.
+// questions asks for the worst permissions one by one. It also works with authorizers that cannot list what they permit.
 func (c *check) questions(ctx context.Context) error {
 	if len(c.report.Excess) > 0 && !c.report.Incomplete {
-		return nil // it is known that there is too much, and what
+		return nil // the rules have told already what is too much
 	}
 	type question struct{ namespace, verb, group, resource, subresource string }
 	questions := []question{{"", "*", "*", "*", ""}, {"", "list", "", "secrets", ""}, {"", "escalate", "rbac.authorization.k8s.io", "clusterroles", ""}}
@@ -184,7 +185,8 @@ func (c *check) questions(ctx context.Context) error {
 	return nil
 }
 
-// ask puts one question. The answer yes is an excess, and so is any answer when certain: then the question is only about the reason.
+// ask asks whether the credential may do one thing. If it may, that is an excess. When certain is true, the excess is known
+// already, and the answer is only read for its reason.
 func (c *check) ask(ctx context.Context, what string, certain bool, spec authorizationv1.SelfSubjectAccessReviewSpec) error {
 	if len(c.report.Excess) >= maxExcess {
 		return nil

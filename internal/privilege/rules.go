@@ -7,8 +7,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// everybodysPaths are what every service account may read: versions, discovery, health, and the keys of the token issuer. A "*" at the end
-// stands for what begins so.
+// everybodysPaths are the paths that every service account may read: versions, discovery, health, and the keys of the token
+// issuer. A "*" at the end stands for all paths that begin like that.
 var everybodysPaths = []string{
 	"/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/",
 	"/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/version", "/version/",
@@ -29,7 +29,7 @@ func (c *Checker) excessive(rule authorizationv1.ResourceRule) bool {
 	return !login
 }
 
-// excessivePaths returns the paths of rule that not everybody may read anyway.
+// excessivePaths returns the paths of rule that are not open to every service account anyway.
 func excessivePaths(rule authorizationv1.NonResourceRule) []string {
 	if !every(rule.Verbs, is("get", "head")) {
 		return rule.NonResourceURLs
@@ -52,7 +52,7 @@ func is(known ...string) func(string) bool {
 	return func(s string) bool { return slices.Contains(known, s) }
 }
 
-// every is true when all of some have a quality. A rule that lists nothing permits nothing.
+// every reports whether has is true for all of some, and some is not empty: a rule that lists nothing permits nothing.
 func every(some []string, have func(string) bool) bool {
 	return !slices.ContainsFunc(some, func(s string) bool { return !have(s) })
 }

@@ -61,7 +61,7 @@ func LastGood(secret *corev1.Secret) (*ServingCertificate, error) {
 	}, nil
 }
 
-// IsLastGood says whether a Secret was made from LastGoodData, and not filled by somebody else.
+// IsLastGood says whether a Secret was made from LastGoodData, and not by another program.
 func IsLastGood(secret *corev1.Secret) bool { return len(secret.Data[lastGoodNameKey]) > 0 }
 
 // SameData says whether a Secret (nil when it does not exist) holds data and nothing else.

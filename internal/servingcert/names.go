@@ -30,7 +30,7 @@ func ClientNames(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Ser
 	case configv1alpha1.ServiceTypeNone:
 	case configv1alpha1.ServiceTypeClusterIP:
 		if spec.ExternalEndpoint != "" {
-			return names // nobody outside the cluster can use a cluster IP
+			return names // a cluster IP is of no use outside the cluster
 		}
 		for _, ip := range ClusterIPs(service) {
 			names = append(names, certs.Name{Value: ip, Source: fmt.Sprintf("Service %s/%s spec.clusterIPs", service.Namespace, service.Name)})

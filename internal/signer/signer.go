@@ -14,7 +14,7 @@ import (
 )
 
 // ErrNotLoaded is returned while there is no CA to sign with: at start, and while the impersonation proxy is disabled.
-// Nothing is signed then, because nobody would accept it.
+// Nothing is signed then, because the proxy would not accept it.
 var ErrNotLoaded = errors.New("the client certificate signer is not loaded")
 
 // Signer issues client certificates. The zero value has no CA yet; it is safe for concurrent use.

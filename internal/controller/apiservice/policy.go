@@ -31,8 +31,8 @@ const (
 	keyPreviousCAs       = "previousCACertificates" // still trusted
 )
 
-// policy is the policy of the Secret that holds the serving certificate of the aggregated APIs, and its CA. The CA
-// is known to nobody but the API server, which is told of a new one. So it is renewed like the certificate.
+// policy is the policy of the Secret that holds the serving certificate of the aggregated APIs, and its CA. Only the API server
+// knows the CA, and it is told of a new one. So the CA is renewed like the certificate.
 func policy(dnsNames []string, life time.Duration) issuedcert.Policy {
 	return issuedcert.Policy{
 		Name: "serving certificate",

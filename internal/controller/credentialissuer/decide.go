@@ -246,7 +246,8 @@ func (s *seen) maintain(d *decision, at, renew step, issued issuedSecret, has in
 		return nil
 	}
 	d.add(writeIssued{
-		at: at, issued: issued, next: next, read: has.secret, verdict: *verdict, restored: next.SameCA(s.known[issued.name]),
+		at: at, issued: issued, next: next, read: has.secret, verdict: *verdict,
+		restored: verdict.Part == issuedcert.PartCA && next.SameCA(s.known[issued.name]),
 	})
 	use(next, at)
 	return next.CA

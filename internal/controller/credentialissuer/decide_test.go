@@ -138,7 +138,10 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			name: "makes a certificate for another name", spec: spec{ExternalEndpoint: "other.example.com"},
-			see: func(s *seen) { s.serving = w.generated },
+			see: func(s *seen) {
+				s.serving = w.generated
+				s.known = map[string]*issuedcert.State{testNames.CASecret: w.ca, testNames.TLSSecret: w.leaf}
+			},
 			want: lines(signer, "remember generated-ca", "write generated-tls (certificate SANMismatch)", serveGenerated,
 				"start proxy"),
 		},
@@ -302,12 +305,15 @@ func TestDecide(t *testing.T) {
 			want: lines(signer, "start proxy"), errs: map[step]string{stepLoad: unreadable.Error()},
 		},
 		{
-			name: "puts another external one in its place without a look at its permission", spec: spec{ExternalEndpoint: named, TLS: tls},
+			name: "puts another one in its place whose permission is known", spec: spec{ExternalEndpoint: named, TLS: tls},
 			see: func(s *seen) {
-				s.evaluation.Certificate, s.serving, s.withdrawn = w.external, &delegated, refusal(certs.SecretNotPermitted).Refusal
+				another := delegated
+				another.Secret.Name = "another"
+				s.evaluation.Certificate, s.serving, s.withdrawn = &another, &delegated, refusal(certs.SecretNotPermitted).Refusal
 				s.put(testNames.LastGoodSecret, copyOf)
 			},
-			want: lines(signer, serveExternal, "start proxy", "remember generated-ca", "remove generated-tls"),
+			want: lines(signer, "serve external shared/another", "start proxy", "remove last-good", "remember generated-ca",
+				"remove generated-tls"),
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -16,7 +16,7 @@ const maxEvent = 1024
 // reasonServed is the reason of the event that tells that another certificate is served.
 const reasonServed = "ServingCertificateChanged"
 
-// told is what was told last, so that a status that is read a moment late is not told twice.
+// told is what the latest events said. The watch may show the previous status once more; then nothing is told twice.
 type told struct {
 	served           string
 	status           configv1alpha1.StrategyStatus
@@ -24,9 +24,9 @@ type told struct {
 	strategy, secret string
 }
 
-// tell makes events of what has changed in the status: at most one about the strategy (nil when it has not changed)
-// and one about the certificate. It is called by the leader after the status was written, so each transition is
-// told once, whoever leads and however often it is looked at.
+// tell makes events of what has changed in the status: at most one about the strategy, which is nil when it has not changed,
+// and one about the certificate. The leader calls it after it has written the status. So there is one event for each
+// transition, also when another replica becomes the leader.
 func (r *Reconciler) tell(issuer *configv1alpha1.CredentialIssuer, strategy *configv1alpha1.CredentialIssuerStrategy, served *configv1alpha1.ServingCertificateStatus) {
 	last := r.lastTold
 	if had := issuer.Status.ServingCertificate; served != nil && (had == nil || !sameServed(had, served)) &&

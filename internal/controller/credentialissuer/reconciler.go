@@ -164,7 +164,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{RequeueAfter: r.retryAfter()}, nil
 	}
 	if !found {
-		// Whoever deleted it may be about to make it anew: go on serving, and wait.
+		// It may have been deleted to be created anew. Until then, the proxy goes on serving.
 		r.logProblem(ctx, fmt.Sprintf("there is no CredentialIssuer %q", req.Name))
 		return ctrl.Result{RequeueAfter: recheck}, nil
 	}

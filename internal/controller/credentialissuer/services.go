@@ -118,7 +118,7 @@ func (r *Reconciler) reconcileServices(ctx context.Context, spec configv1alpha1.
 			log.FromContext(ctx).Info("Applied Service", "service", name, "type", spec.Service.Type)
 		}
 	} else {
-		r.appliedService = nil // whoever leads now may apply something else
+		r.appliedService = nil // the replica that leads now may apply something else
 	}
 	return service, removeErr
 }
