@@ -29,10 +29,25 @@ func newLocalUserAuthenticator() *cobra.Command {
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&options.Kubeconfig, "kubeconfig", "", "kubeconfig of the webhook's identity; without it the pod's service account is used")
-	flags.StringVar(&options.Namespace, "namespace", os.Getenv("PINNIPED_AGENT_NAMESPACE"), "namespace whose Secrets are the users; without it the pod's")
+	flags.StringVar(
+		&options.Kubeconfig,
+		"kubeconfig",
+		"",
+		"kubeconfig of the webhook's identity; without it the pod's service account is used",
+	)
+	flags.StringVar(
+		&options.Namespace,
+		"namespace",
+		os.Getenv("PINNIPED_AGENT_NAMESPACE"),
+		"namespace whose Secrets are the users; without it the pod's",
+	)
 	flags.StringVar(&options.Address, "listen-address", "", "address to listen on; without it :8443")
-	flags.StringSliceVar(&options.ServingNames, "serving-name", nil, "DNS name or IP address that the certificate is valid for, besides those of the Service")
+	flags.StringSliceVar(
+		&options.ServingNames,
+		"serving-name",
+		nil,
+		"DNS name or IP address that the certificate is valid for, besides those of the Service",
+	)
 	flags.StringVar(&options.Log.Level, "log-level", "info", "info, debug, trace or all")
 	flags.StringVar(&options.Log.Format, "log-format", "json", "json or text")
 	return command

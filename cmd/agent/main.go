@@ -11,7 +11,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	_ "golang.org/x/crypto/x509roots/fallback" // the image is empty: without these, no public CA would be known to webhooks' clients
+	// the image is empty: without these, no public CA would be known to webhooks' clients
+	_ "golang.org/x/crypto/x509roots/fallback"
 
 	"github.com/pinniped-toolkit/pinniped/internal/agent"
 )
@@ -23,7 +24,7 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// usageError is what a wrong command line ends with.
+// usageError marks an error in the command line. The exit code is then 2.
 type usageError struct{ error }
 
 // run returns the exit code: 0 done, 1 failed, 2 wrong usage.
@@ -52,7 +53,8 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "pinniped-agent",
 		Short: "Puts a Kubernetes API behind your own certificate",
-		Long: "pinniped-agent runs in a cluster, or beside it. It authenticates people and forwards their requests to the API server by " +
+		Long: "pinniped-agent runs in a cluster, or beside it. It authenticates people and forwards their requests to the " +
+			"API server by " +
 			"impersonation, behind the certificate that the CredentialIssuer names.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -105,9 +107,19 @@ func newConcierge() *cobra.Command {
 	}
 	flags := command.Flags()
 	flags.StringVar(&options.ConfigFile, "config", "", "configuration file; without it the defaults hold")
-	flags.StringVar(&options.Kubeconfig, "kubeconfig", "", "kubeconfig of the agent's identity; without it the pod's service account is used")
-	flags.StringVar(&options.Namespace, "namespace", os.Getenv("PINNIPED_AGENT_NAMESPACE"),
-		"the agent's namespace; without it the pod's, else "+agent.DefaultNamespace+" (PINNIPED_AGENT_NAMESPACE in the environment)")
+	flags.StringVar(
+		&options.Kubeconfig,
+		"kubeconfig",
+		"",
+		"kubeconfig of the agent's identity; without it the pod's service account is used",
+	)
+	flags.StringVar(
+		&options.Namespace,
+		"namespace",
+		os.Getenv("PINNIPED_AGENT_NAMESPACE"),
+		"the agent's namespace; without it the pod's, else "+agent.DefaultNamespace+" (PINNIPED_AGENT_NAMESPACE in the "+
+			"environment)",
+	)
 	flags.StringVar(&options.PodName, "pod-name", os.Getenv("PINNIPED_AGENT_POD_NAME"),
 		"name of this replica; without it the host's (PINNIPED_AGENT_POD_NAME in the environment)")
 	flags.StringVar(&options.BindAddress, "bind-address", os.Getenv("PINNIPED_AGENT_BIND_ADDRESS"),

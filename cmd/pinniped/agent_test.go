@@ -36,7 +36,8 @@ const (
 	caSecret       = "pinniped-concierge-impersonation-proxy-ca-certificate"
 )
 
-// scriptAgent does what a CredentialIssuer says, at once: a proxy on loopback presents the certificate, and the status tells so.
+// scriptAgent is an agent that follows the CredentialIssuer at once: its proxy on loopback presents the configured
+// certificate, and the status reports it.
 type scriptAgent struct {
 	server      *discoverytest.Server
 	certificate atomic.Pointer[tls.Certificate]
@@ -45,10 +46,13 @@ type scriptAgent struct {
 	version     int
 }
 
-// agentCommand starts an agent and its proxy. Before it, Secret proxy-tls has a certificate of the Company CA, and next-tls one of the Next
-// CA; company-ca.pem, company-fullchain.pem and company-key.pem are files with the same. In the environment are $PROXY (host and
-// port), and for each of COMPANY, NEXT and GENERATED the CA bundle _CA_DATA, the fingerprints _CA (16 digits), _SHA256 and _SHORT (16 digits),
-// and _FROM and _UNTIL.
+// agentCommand starts an agent and its proxy. Before that, it makes the Secrets proxy-tls and next-tls, with
+// certificates of the Company CA and of the Next CA, and writes the content of proxy-tls to the files
+// company-ca.pem, company-fullchain.pem and company-key.pem.
+// It sets these environment variables: PROXY is HOST:PORT of the proxy. For each PREFIX of COMPANY, NEXT and
+// GENERATED, PREFIX_CA_DATA is the CA bundle in base64, PREFIX_CA the first 16 digits of the CA's fingerprint,
+// PREFIX_SHA256 and PREFIX_SHORT (16 digits) the fingerprint of the serving certificate, and PREFIX_FROM and
+// PREFIX_UNTIL its validity.
 func agentCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
 		ts.Fatalf("usage: agent")
@@ -83,8 +87,10 @@ func agentCommand(ts *testscript.TestScript, neg bool, args []string) {
 	key, err := a.generated.KeyPEM()
 	ts.Check(err)
 	ts.Check(server.Put(map[string]any{
-		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": caSecret, "namespace": agentNamespace, "resourceVersion": "1"},
-		"data": map[string]any{"ca.crt": a.generated.CertPEM(), "ca.key": key},
+		"apiVersion": "v1",
+		"kind":       "Secret",
+		"metadata":   map[string]any{"name": caSecret, "namespace": agentNamespace, "resourceVersion": "1"},
+		"data":       map[string]any{"ca.crt": a.generated.CertPEM(), "ca.key": key},
 	}))
 	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	ts.Check(err)
@@ -130,7 +136,9 @@ func decode(object map[string]any, into any) error {
 // serve presents the certificate in service, and refuses every request.
 func (a *scriptAgent) serve(listener net.Listener) {
 	server := &http.Server{
-		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }),
+		Handler: http.HandlerFunc(
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },
+		),
 		ReadHeaderTimeout: time.Minute,
 		ErrorLog:          log.New(io.Discard, "", 0), // a client that only looks at the certificate ends the connection
 		TLSConfig: &tls.Config{
@@ -171,8 +179,13 @@ func (a *scriptAgent) obey(issuer *configv1alpha1.CredentialIssuer) error {
 	issuer.Status = configv1alpha1.CredentialIssuerStatus{
 		Strategies: []configv1alpha1.CredentialIssuerStrategy{discoverytest.ProxyStrategy(a.url, bundle)},
 		ServingCertificate: &configv1alpha1.ServingCertificateStatus{
-			Source: source, SecretName: name, SHA256: certs.Fingerprint(certificate.Certificate[0]), Replicas: 2, ServingReplicas: 2,
-			NotBefore: metav1.NewTime(certificate.Leaf.NotBefore), NotAfter: metav1.NewTime(certificate.Leaf.NotAfter),
+			Source:          source,
+			SecretName:      name,
+			SHA256:          certs.Fingerprint(certificate.Certificate[0]),
+			Replicas:        2,
+			ServingReplicas: 2,
+			NotBefore:       metav1.NewTime(certificate.Leaf.NotBefore),
+			NotAfter:        metav1.NewTime(certificate.Leaf.NotAfter),
 		},
 		Objects: &configv1alpha1.ObjectNames{
 			Namespace: agentNamespace, GeneratedCertificateSecret: servingSecret, GeneratedCASecret: caSecret,

@@ -16,8 +16,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
-// BenchmarkWarmLogin compares the processor time of logins with a warm cache with that of `pinniped version`: the factor,
-// which should stay below two, hardly depends on the machine.
+// BenchmarkWarmLogin compares the processor time of logins with a warm cache with that of `pinniped version`: the
+// factor, which should stay below two, hardly depends on the machine.
 func BenchmarkWarmLogin(b *testing.B) {
 	dir := b.TempDir()
 	program := filepath.Join(dir, "pinniped-measured")
@@ -51,7 +51,10 @@ func BenchmarkWarmLogin(b *testing.B) {
 	logins := map[string][]string{
 		"static": append([]string{"login", "static", "--token=token"}, concierge...),
 		"oidc": append([]string{
-			"login", "oidc", "--issuer=" + issuer.URL, "--ca-bundle-data=" + base64.StdEncoding.EncodeToString(issuer.CA.CertPEM()),
+			"login",
+			"oidc",
+			"--issuer=" + issuer.URL,
+			"--ca-bundle-data=" + base64.StdEncoding.EncodeToString(issuer.CA.CertPEM()),
 			"--upstream-identity-provider-flow=cli_password",
 		}, concierge...),
 	}

@@ -11,7 +11,8 @@ import (
 )
 
 // TestDependencies compares the modules in the binary with deps.txt, so that none slips in unnoticed: the plugin runs
-// before kubectl commands, and every package that is linked in costs time at its start. UPDATE_GOLDEN=1 rewrites the list.
+// before kubectl commands, and every package that is linked in costs time at its start. UPDATE_GOLDEN=1 rewrites the
+// list.
 func TestDependencies(t *testing.T) {
 	t.Parallel()
 	packages := list(t, "{{.ImportPath}}")

@@ -21,8 +21,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// TestInterruptedChanges interrupts `ip-tls set` at random moments, over and over. Each run brings a certificate in files and an
-// endpoint that belong together: afterwards both are in the cluster or neither is, and the last run, left in peace, finishes.
+// TestInterruptedChanges interrupts `ip-tls set` again and again, at random moments. Each run sets a certificate
+// from files together with its endpoint. After an interruption the cluster has both or neither. The last run is not
+// interrupted, and completes.
 func TestInterruptedChanges(t *testing.T) {
 	t.Parallel()
 	program, err := exec.LookPath("pinniped")
@@ -34,7 +35,8 @@ func TestInterruptedChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
-	issuer := discoverytest.Issuer(apis.DefaultGroupSuffix, "issuer") // no agent reports, so that nothing ever takes effect
+	// no agent reports, so that nothing ever takes effect
+	issuer := discoverytest.Issuer(apis.DefaultGroupSuffix, "issuer")
 	issuer.Spec.ImpersonationProxy.Service.Type = "None"
 	issuer.Spec.ImpersonationProxy.ExternalEndpoint = "p0.example.com"
 	if err := server.Put(issuer); err != nil {
@@ -76,8 +78,26 @@ func TestInterruptedChanges(t *testing.T) {
 		}
 		pairs = append(pairs, pair)
 		number := strconv.Itoa(i)
-		command := exec.CommandContext(t.Context(), program, "ip-tls", "set", "--kubeconfig", admin, "--secret", "proxy-tls", "--timeout", "5m",
-			"--cert", write("cert"+number, pair.CertPEM), "--key", write("key"+number, pair.KeyPEM), "--ca-bundle", bundle, "--external-endpoint", "p"+number+".example.com")
+		command := exec.CommandContext(
+			t.Context(),
+			program,
+			"ip-tls",
+			"set",
+			"--kubeconfig",
+			admin,
+			"--secret",
+			"proxy-tls",
+			"--timeout",
+			"5m",
+			"--cert",
+			write("cert"+number, pair.CertPEM),
+			"--key",
+			write("key"+number, pair.KeyPEM),
+			"--ca-bundle",
+			bundle,
+			"--external-endpoint",
+			"p"+number+".example.com",
+		)
 		command.Env = append(os.Environ(), "HOME="+dir)
 		var stderr bytes.Buffer
 		command.Stderr = &stderr
@@ -109,19 +129,31 @@ func TestInterruptedChanges(t *testing.T) {
 		}
 		seen[changed]++
 		if want := "p" + strconv.Itoa(current) + ".example.com"; now.Spec.ImpersonationProxy.ExternalEndpoint != want {
-			t.Fatalf("run %d, interrupted after %s: the endpoint is %q, want %q", i, moment, now.Spec.ImpersonationProxy.ExternalEndpoint, want)
+			t.Fatalf(
+				"run %d, interrupted after %s: the endpoint is %q, want %q",
+				i,
+				moment,
+				now.Spec.ImpersonationProxy.ExternalEndpoint,
+				want,
+			)
 		}
 		secret, err := client.Secret(t.Context(), "pinniped-concierge", "proxy-tls")
 		if current == 0 {
 			if err == nil {
-				t.Fatalf("run %d, interrupted after %s: a Secret is there, the CredentialIssuer is as it was:\n%s", i, moment, &stderr)
+				t.Fatalf(
+					"run %d, interrupted after %s: a Secret is there, the CredentialIssuer is as it was:\n%s",
+					i,
+					moment,
+					&stderr,
+				)
 			}
 			continue
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(secret.Data["tls.crt"], pairs[current].CertPEM) || !bytes.Equal(secret.Data["tls.key"], pairs[current].KeyPEM) {
+		if !bytes.Equal(secret.Data["tls.crt"], pairs[current].CertPEM) ||
+			!bytes.Equal(secret.Data["tls.key"], pairs[current].KeyPEM) {
 			t.Fatalf("run %d, interrupted after %s: the Secret is not of the configuration in place:\n%s", i, moment, &stderr)
 		}
 	}

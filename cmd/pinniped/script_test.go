@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 type serverKey struct{}
 
 // TestScripts runs the transcripts in testdata/script. Each has an API server of its own with a user pinny, a
-// CredentialIssuer, a WebhookAuthenticator, and an administrator's kubeconfig in admin.yaml. ca.pem is the CA of the API
-// server; cert.pem and key.pem are of proxy.example.com, issued by other-ca.pem.
+// CredentialIssuer, a WebhookAuthenticator, and an administrator's kubeconfig in admin.yaml. ca.pem is the CA of the
+// API server; cert.pem and key.pem are of proxy.example.com, issued by other-ca.pem.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
@@ -62,7 +62,9 @@ func setUp(env *testscript.Env) error {
 	server.Users["pinny:password123"] = discoverytest.User{Name: "pinny", Groups: []string{"group-for-mtls"}}
 	for _, object := range []any{
 		discoverytest.Issuer(apis.DefaultGroupSuffix, "pinniped-concierge-config",
-			discoverytest.FailedStrategy(configv1alpha1.StrategyKubeClusterSigningCertificate, configv1alpha1.ReasonCouldNotFetchKey, "no key here"),
+			discoverytest.FailedStrategy(
+				configv1alpha1.StrategyKubeClusterSigningCertificate, configv1alpha1.ReasonCouldNotFetchKey, "no key here",
+			),
 			discoverytest.ProxyStrategy(server.URL, server.CA.CertPEM())),
 		discoverytest.Webhook(apis.DefaultGroupSuffix, "local-user-authenticator"),
 	} {
@@ -94,8 +96,17 @@ func setUp(env *testscript.Env) error {
 		}
 	}
 	home := filepath.Join(env.WorkDir, "home")
-	env.Vars = append(env.Vars, "HOME="+home, "SERVER="+server.URL, "ENDPOINT="+strings.TrimPrefix(server.URL, "https://"), "CA_DATA="+server.CAData(),
-		"CA_SHA256="+certs.Fingerprint(server.CA.Certificate().Raw), "OTHER_CA_DATA="+base64.StdEncoding.EncodeToString(other.CertPEM()))
+	env.Vars = append(
+		env.Vars,
+		"HOME="+home,
+		"SERVER="+server.URL,
+		"ENDPOINT="+strings.TrimPrefix(server.URL, "https://"),
+		"CA_DATA="+server.CAData(),
+		"CA_SHA256="+certs.Fingerprint(
+			server.CA.Certificate().Raw,
+		),
+		"OTHER_CA_DATA="+base64.StdEncoding.EncodeToString(other.CertPEM()),
+	)
 	return os.MkdirAll(home, 0o700)
 }
 
@@ -190,8 +201,8 @@ func envsubstCommand(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(os.Expand(ts.ReadFile(args[0]), ts.Getenv)), 0o600))
 }
 
-// issuerCommand is an OpenID Connect issuer with a user ann. The cluster accepts its ID tokens, for audience "cluster" or
-// its client's.
+// issuerCommand is an OpenID Connect issuer with a user ann. The cluster accepts its ID tokens, for audience
+// "cluster" or its client's.
 //
 //	issuer start               starts it: $ISSUER, $ISSUER_CA_DATA; the program "browser" logs in as ann
 //	issuer supervisor          makes it a Pinniped Supervisor with password logins
@@ -208,7 +219,8 @@ func issuerCommand(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Defer(issuer.Close)
 		server, _ := ts.Value(serverKey{}).(*discoverytest.Server)
 		server.Login = func(token string) (discoverytest.User, bool) {
-			return discoverytest.User{Name: "ann", Groups: []string{"developers"}}, issuer.Accepts(token, oidctest.ClientID) || issuer.Accepts(token, "cluster")
+			ann := discoverytest.User{Name: "ann", Groups: []string{"developers"}}
+			return ann, issuer.Accepts(token, oidctest.ClientID) || issuer.Accepts(token, "cluster")
 		}
 		ts.Setenv("ISSUER", issuer.URL)
 		ts.Setenv("ISSUER_CA_DATA", base64.StdEncoding.EncodeToString(issuer.CA.CertPEM()))
@@ -239,7 +251,8 @@ func issuerCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// issuers has the issuer of each running script: values of a script's environment are fixed when it starts.
+// issuers maps each running script to its issuer. It is a package variable because the values of a script's
+// environment are fixed when the script starts.
 var issuers sync.Map
 
 // browse is the program "browser": it opens an address as a person's browser does, and writes the page to a file.
@@ -257,20 +270,21 @@ func browse() {
 	}
 }
 
-// timelessCommand writes stdout or stderr without what the clock puts into it, for cmp: timeless stdout FILE. Times of the last
-// hour become NOW, and durations 0s.
+// timelessCommand writes stdout or stderr without what the clock puts into it, for cmp: timeless stdout FILE. Times
+// of the last hour become NOW, and durations 0s.
 func timelessCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: timeless stdout|stderr FILE")
 	}
-	text := regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`).ReplaceAllStringFunc(ts.ReadFile(args[0]), func(text string) string {
-		at, err := time.Parse(time.RFC3339, text)
-		ts.Check(err)
-		if age := time.Since(at); age < 0 || age > time.Hour {
-			return text
-		}
-		return "NOW"
-	})
+	text := regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`).
+		ReplaceAllStringFunc(ts.ReadFile(args[0]), func(text string) string {
+			at, err := time.Parse(time.RFC3339, text)
+			ts.Check(err)
+			if age := time.Since(at); age < 0 || age > time.Hour {
+				return text
+			}
+			return "NOW"
+		})
 	text = regexp.MustCompile(`after [0-9.]+m?s\b`).ReplaceAllString(text, "after 0s")
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(text), 0o600))
 }

@@ -35,7 +35,10 @@ func TestInterrupt(t *testing.T) {
 			}
 			t.Cleanup(server.Close)
 			if err := server.Put(discoverytest.Issuer(apis.DefaultGroupSuffix, "issuer", discoverytest.FailedStrategy(
-				configv1alpha1.StrategyImpersonationProxy, configv1alpha1.ReasonPending, "waiting for load balancer"))); err != nil {
+				configv1alpha1.StrategyImpersonationProxy,
+				configv1alpha1.ReasonPending,
+				"waiting for load balancer",
+			))); err != nil {
 				t.Fatal(err)
 			}
 			dir := t.TempDir()
@@ -43,7 +46,18 @@ func TestInterrupt(t *testing.T) {
 			if err := clientcmd.WriteToFile(*server.Kubeconfig(), admin); err != nil {
 				t.Fatal(err)
 			}
-			command := exec.CommandContext(t.Context(), program, "get", "kubeconfig", "--kubeconfig", admin, "--static-token", "x", "-o", output)
+			command := exec.CommandContext(
+				t.Context(),
+				program,
+				"get",
+				"kubeconfig",
+				"--kubeconfig",
+				admin,
+				"--static-token",
+				"x",
+				"-o",
+				output,
+			)
 			command.Env = append(os.Environ(), "HOME="+dir)
 			stderr, err := command.StderrPipe()
 			if err != nil {
@@ -65,7 +79,8 @@ func TestInterrupt(t *testing.T) {
 				}
 			}
 			_ = command.Wait() // the exit code is looked at below
-			if code := command.ProcessState.ExitCode(); code != 130 || !strings.HasSuffix(text.String(), "error: interrupted\n") {
+			if code := command.ProcessState.ExitCode(); code != 130 ||
+				!strings.HasSuffix(text.String(), "error: interrupted\n") {
 				t.Errorf("want code 130 and \"error: interrupted\", got %d:\n%s", code, &text)
 			}
 			if took := time.Since(sent); took > 5*time.Second {

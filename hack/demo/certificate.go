@@ -30,7 +30,8 @@ func newPKI(dir string) (*pki, error) {
 	return &pki{dir: dir, ca: ca}, os.WriteFile(filepath.Join(dir, caFile), ca.CertPEM(), 0o600)
 }
 
-// issue writes a new certificate for localhost and its key to the files NAME.pem and NAME-key.pem, and returns the certificate.
+// issue writes a new certificate for localhost and its key to the files NAME.pem and NAME-key.pem, and returns the
+// certificate.
 func (p *pki) issue(name string) (*x509.Certificate, error) {
 	pair, err := p.ca.IssueServing(certs.SANs{DNSNames: []string{"localhost"}}, time.Now(), 90*24*time.Hour)
 	if err != nil {
@@ -71,7 +72,12 @@ func (p *pki) presents(ctx context.Context, address string, want *x509.Certifica
 		return err
 	}
 	if !got.Equal(want) {
-		return fmt.Errorf("%s presents the certificate with serial number %x, not %x", address, got.SerialNumber, want.SerialNumber)
+		return fmt.Errorf(
+			"%s presents the certificate with serial number %x, not %x",
+			address,
+			got.SerialNumber,
+			want.SerialNumber,
+		)
 	}
 	return nil
 }
@@ -93,8 +99,12 @@ func (d *demo) makeCertificate(ctx context.Context) (err error) {
 	if d.certificate, err = d.pki.issue("serving"); err != nil {
 		return err
 	}
-	d.say("This is where your PKI comes in: cert-manager, Vault, or a colleague with openssl. Here the demo itself has made a CA and issued a certificate " +
-		"for localhost, which is where users will find the API: " + caFile + ", serving.pem and serving-key.pem. The last two go into a Secret.")
+	d.say(
+		"This is where your PKI comes in: cert-manager, Vault, or a colleague with openssl. Here the demo itself has made " +
+			"a CA and issued a certificate " +
+			"for localhost, which is where users will find the API: " + caFile + ", serving.pem and serving-key.pem. The last " +
+			"two go into a Secret.",
+	)
 	_, err = d.shell.run(ctx, storeCommand("serving"))
 	return err
 }
@@ -102,9 +112,12 @@ func (d *demo) makeCertificate(ctx context.Context) (err error) {
 // setCertificate is what the product is about.
 func (d *demo) setCertificate(ctx context.Context) error {
 	d.title("Put the API behind it")
-	d.say("The impersonation proxy is the part of the agent that users talk to. It is switched on in the CredentialIssuer. (With mode auto, as it was " +
-		"installed, the agent switches it on where no control-plane nodes are to be seen, as with most cloud providers.) " +
-		"At first the agent serves a certificate that it has made itself.")
+	d.say(
+		"The impersonation proxy is the part of the agent that users talk to. It is switched on in the CredentialIssuer. " +
+			"(With mode auto, as it was " +
+			"installed, the agent switches it on where no control-plane nodes are to be seen, as with most cloud providers.) " +
+			"At first the agent serves a certificate that it has made itself.",
+	)
 	for _, command := range []string{
 		`kubectl patch credentialissuer pinniped-concierge-config --type merge --patch \
     '{"spec": {"impersonationProxy": {"mode": "enabled", "service": {"type": "ClusterIP"}}}}'`,
@@ -115,9 +128,13 @@ func (d *demo) setCertificate(ctx context.Context) error {
 			return err
 		}
 	}
-	d.say("One command then checks your certificate, has it served, and waits until it is. The CA bundle is what clients need to trust it. The external " +
-		"endpoint is the name under which users reach the proxy: a load balancer, an ingress that passes TLS through or, as here, a port of this machine. " +
-		"(It warns that kubeconfigs made before will not trust the new certificate. There are none yet.)")
+	d.say(
+		"One command then checks your certificate, has it served, and waits until it is. The CA bundle is what clients " +
+			"need to trust it. The external " +
+			"endpoint is the name under which users reach the proxy: a load balancer, an ingress that passes TLS through or, " +
+			"as here, a port of this machine. " +
+			"(It warns that kubeconfigs made before will not trust the new certificate. There are none yet.)",
+	)
 	if _, err := d.shell.run(ctx, "pinniped ip-tls set --secret "+servingSecret+` \
     --ca-bundle `+caFile+` \
     --external-endpoint `+d.endpoint()); err != nil {
@@ -126,6 +143,10 @@ func (d *demo) setCertificate(ctx context.Context) error {
 	if err := d.pki.presents(ctx, d.endpoint(), d.certificate); err != nil {
 		return err
 	}
-	d.checked("https://%s presents your certificate, valid until %s", d.endpoint(), d.certificate.NotAfter.Format(time.DateOnly))
+	d.checked(
+		"https://%s presents your certificate, valid until %s",
+		d.endpoint(),
+		d.certificate.NotAfter.Format(time.DateOnly),
+	)
 	return nil
 }

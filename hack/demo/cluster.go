@@ -16,8 +16,11 @@ import (
 // startCluster starts the control plane, and makes the shell in which the story goes on.
 func (d *demo) startCluster(ctx context.Context) error {
 	d.title("Start a Kubernetes API server")
-	d.say("A real etcd and a real kube-apiserver start on this machine's loopback address. That takes neither root nor containers. " +
-		"There are no nodes, so pods are only stored here and never run.")
+	d.say(
+		"A real etcd and a real kube-apiserver start on this machine's loopback address. That takes neither root nor " +
+			"containers. " +
+			"There are no nodes, so pods are only stored here and never run.",
+	)
 	d.print("\n")
 	err := d.building(ctx, func() (err error) {
 		d.cluster, err = devcluster.Start(ctx, devcluster.Options{Dir: filepath.Join(d.dir, "cluster"), Log: d.output()})
@@ -98,8 +101,11 @@ func (d *demo) binary(name string) string { return filepath.Join(d.programs, nam
 // applyManifests installs what is shipped.
 func (d *demo) applyManifests(ctx context.Context) error {
 	d.title("Install the product")
-	d.say("These are the manifests that you would apply to your cluster: first the new kinds of object, then the agent, and then the " +
-		"local-user-authenticator. That one is a small identity provider for demonstrations, whose users are Secrets.")
+	d.say(
+		"These are the manifests that you would apply to your cluster: first the new kinds of object, then the agent, and " +
+			"then the " +
+			"local-user-authenticator. That one is a small identity provider for demonstrations, whose users are Secrets.",
+	)
 	deploy := filepath.Join(d.repository, "deploy")
 	for _, command := range []string{
 		"kubectl apply --server-side -k " + quote(filepath.Join(deploy, "crds")),
@@ -118,9 +124,12 @@ func (d *demo) applyManifests(ctx context.Context) error {
 // startPrograms starts what the Deployments would start on a cluster with nodes.
 func (d *demo) startPrograms(ctx context.Context) (err error) {
 	d.title("Run the agent and the local-user-authenticator")
-	d.say("On your cluster the two Deployments have started pods by now. This cluster has no node to run pods on, so the same program is started " +
-		"twice as a process on this machine, with the rights of the service accounts from the manifests and no more. " +
-		"The Services that lead to the pods are pointed at this machine instead.")
+	d.say(
+		"On your cluster the two Deployments have started pods by now. This cluster has no node to run pods on, so the " +
+			"same program is started " +
+			"twice as a process on this machine, with the rights of the service accounts from the manifests and no more. " +
+			"The Services that lead to the pods are pointed at this machine instead.",
+	)
 	if d.users, err = d.install.StartLocalUsers(ctx); err != nil {
 		return fmt.Errorf("starting the local-user-authenticator: %w", err)
 	}

@@ -44,10 +44,15 @@ func newDemo(s *screen, repository string) *demo {
 	return &demo{screen: s, repository: repository, programs: filepath.Join(repository, "bin")}
 }
 
-// tell runs the steps, one after the other. Those after the start of the cluster may take until limit, and none longer than ctx.
+// tell runs the steps, one after the other. Those after the start of the cluster may take until limit, and none
+// longer than ctx.
 func (d *demo) tell(ctx context.Context, limit time.Duration) error {
-	d.say("This demo puts a Kubernetes API behind a certificate of your own. It starts a real Kubernetes API server here, installs the product, " +
-		"and then does what an administrator and a user called pinny would do. Lines that begin with $ are the commands; they are really run.")
+	d.say(
+		"This demo puts a Kubernetes API behind a certificate of your own. It starts a real Kubernetes API server here, " +
+			"installs the product, " +
+			"and then does what an administrator and a user called pinny would do. Lines that begin with $ are the commands; " +
+			"they are really run.",
+	)
 	if err := d.startCluster(ctx); err != nil {
 		return err
 	}

@@ -73,7 +73,9 @@ func TestWrap(t *testing.T) {
 
 func TestQuote(t *testing.T) {
 	t.Parallel()
-	for _, word := range []string{"plain-word_1.2/3:4=@,+%", "", "two words", "$HOME", "it's", "a\nb", `"\`, "*", "~", "#", "ü"} {
+	for _, word := range []string{
+		"plain-word_1.2/3:4=@,+%", "", "two words", "$HOME", "it's", "a\nb", `"\`, "*", "~", "#", "ü",
+	} {
 		output, err := exec.CommandContext(t.Context(), "sh", "-c", "printf %s "+quote(word)).Output()
 		if err != nil || string(output) != word {
 			t.Errorf("quote(%q) = %s, which sh reads as %q (%v)", word, quote(word), output, err)
@@ -141,10 +143,22 @@ func TestShell(t *testing.T) {
 		wantErr string // no error when empty
 	}{
 		{name: "runs a command", do: func() error { _, err := s.run(t.Context(), "true"); return err }},
-		{name: "notices a failure", do: func() error { _, err := s.run(t.Context(), "exit 3"); return err }, wantErr: `running "exit 3": exit status 3`},
+		{
+			name:    "notices a failure",
+			do:      func() error { _, err := s.run(t.Context(), "exit 3"); return err },
+			wantErr: `running "exit 3": exit status 3`,
+		},
 		{name: "wants a failure", do: func() error { return s.fails(t.Context(), "echo Forbidden >&2; false", "Forbidden") }},
-		{name: "misses a failure", do: func() error { return s.fails(t.Context(), "echo Forbidden", "Forbidden") }, wantErr: "succeeded"},
-		{name: "wants the right failure", do: func() error { return s.fails(t.Context(), "echo other; false", "Forbidden") }, wantErr: `did not say "Forbidden"`},
+		{
+			name:    "misses a failure",
+			do:      func() error { return s.fails(t.Context(), "echo Forbidden", "Forbidden") },
+			wantErr: "succeeded",
+		},
+		{
+			name:    "wants the right failure",
+			do:      func() error { return s.fails(t.Context(), "echo other; false", "Forbidden") },
+			wantErr: `did not say "Forbidden"`,
+		},
 		{
 			name:    "gives up when it never succeeds",
 			do:      func() error { _, err := s.soon(t.Context(), "echo no; false", 1); return err },
@@ -178,7 +192,8 @@ func TestShell(t *testing.T) {
 	for _, test := range tests { // one after the other: they share the screen
 		t.Run(test.name, func(t *testing.T) {
 			err := test.do()
-			if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
+			if test.wantErr == "" && err != nil ||
+				test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
 				t.Errorf("want error %q, got %v", test.wantErr, err)
 			}
 		})

@@ -1,6 +1,6 @@
-// Command demo tells the product's main story on a local control plane, from nothing to kubectl, with real programs. Every command is
-// printed before it is run, and every step is checked. It ends by itself and leaves nothing behind; with KEEP=1 in the environment
-// it stays until Ctrl-C.
+// Command demo tells the product's main story on a local control plane, from nothing to kubectl, with real programs.
+// Every command is printed before it is run, and every step is checked. It ends by itself and leaves nothing behind;
+// with KEEP=1 in the environment it stays until Ctrl-C.
 //
 // It is run by `make demo`, which builds the programs first.
 package main

@@ -13,8 +13,11 @@ func (d *demo) renewCertificate(ctx context.Context) error {
 	if _, err := d.shell.run(ctx, "kubectl create configmap one"); err != nil {
 		return err
 	}
-	d.say("In a second terminal, pinny watches ConfigMaps. This command goes on until it is stopped: its connection stays open. It prints a line for the " +
-		"ConfigMap that is there, and one for each that comes.")
+	d.say(
+		"In a second terminal, pinny watches ConfigMaps. This command goes on until it is stopped: its connection stays " +
+			"open. It prints a line for the " +
+			"ConfigMap that is there, and one for each that comes.",
+	)
 	watch, err := d.shell.start(ctx, "kubectl get configmaps --watch --kubeconfig "+userKubeconfig)
 	if err != nil {
 		return err
@@ -35,7 +38,10 @@ func (d *demo) renewCertificate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.say("Your PKI issues the next certificate, with a new key. It replaces the old one in the Secret, and that is all there is to do.")
+	d.say(
+		"Your PKI issues the next certificate, with a new key. It replaces the old one in the Secret, and that is all " +
+			"there is to do.",
+	)
 	if _, err := d.shell.run(ctx, storeCommand("renewed")); err != nil {
 		return err
 	}
@@ -56,7 +62,10 @@ func (d *demo) renewCertificate(ctx context.Context) error {
 		return fmt.Errorf("the watch ended")
 	}
 	d.checked("the watch went on, on the connection it had")
-	d.say("New commands connect anew. They trust the new certificate, because it comes from the same CA: pinny's kubeconfig stays as it is.")
+	d.say(
+		"New commands connect anew. They trust the new certificate, because it comes from the same CA: pinny's kubeconfig " +
+			"stays as it is.",
+	)
 	if _, err := d.shell.run(ctx, "kubectl get configmap three-after-renewal --kubeconfig "+userKubeconfig); err != nil {
 		return err
 	}

@@ -21,8 +21,11 @@ func (d *demo) addUser(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("hashing the password: %w", err)
 	}
-	d.say("A user of the local-user-authenticator is a Secret: its name is the username, and it holds the groups and a bcrypt hash of the password. " +
-		"This is the hash of " + password + "; `htpasswd -nbBC 10 x " + password + "` makes one, too.")
+	d.say(
+		"A user of the local-user-authenticator is a Secret: its name is the username, and it holds the groups and a " +
+			"bcrypt hash of the password. " +
+			"This is the hash of " + password + "; `htpasswd -nbBC 10 x " + password + "` makes one, too.",
+	)
 	if _, err := d.shell.run(ctx, `kubectl create secret generic pinny \
     --namespace local-user-authenticator \
     --from-literal=groups=group-for-mtls \
@@ -63,8 +66,11 @@ EOF`,
 // makeKubeconfig makes what the administrator hands to the user.
 func (d *demo) makeKubeconfig(ctx context.Context) error {
 	d.title("Make a kubeconfig for pinny")
-	d.say("It holds the address of the proxy, the CA bundle, and the command with which kubectl logs in: pinniped itself. It holds no administrator's " +
-		"credential. The password is in it here, as the demo asks nobody to type; --static-token-env keeps it out of the file.")
+	d.say(
+		"It holds the address of the proxy, the CA bundle, and the command with which kubectl logs in: pinniped itself. It " +
+			"holds no administrator's " +
+			"credential. The password is in it here, as the demo asks nobody to type; --static-token-env keeps it out of the file.",
+	)
 	if _, err := d.shell.run(ctx, `pinniped get kubeconfig \
     --static-token "pinny:`+password+`" \
     --concierge-authenticator-type webhook \
@@ -95,13 +101,19 @@ func (d *demo) makeKubeconfig(ctx context.Context) error {
 // useKubeconfig is the user's part of the story.
 func (d *demo) useKubeconfig(ctx context.Context) error {
 	d.title("Use it")
-	d.say("So that there is something to see, the administrator adds a pod. Then pinny tries to list pods. The cluster knows " +
-		"who pinny is, and that nobody has permitted anything to pinny yet.")
+	d.say(
+		"So that there is something to see, the administrator adds a pod. Then pinny tries to list pods. The cluster knows " +
+			"who pinny is, and that nobody has permitted anything to pinny yet.",
+	)
 	if _, err := d.shell.run(ctx, hello); err != nil {
 		return err
 	}
 	list := "kubectl get pods -A --kubeconfig " + userKubeconfig
-	if err := d.shell.fails(ctx, list, `Error from server (Forbidden): pods is forbidden: User "pinny" cannot list resource "pods"`); err != nil {
+	if err := d.shell.fails(
+		ctx,
+		list,
+		`Error from server (Forbidden): pods is forbidden: User "pinny" cannot list resource "pods"`,
+	); err != nil {
 		return err
 	}
 	d.checked("pinny is known, and not permitted to do this")
@@ -138,7 +150,10 @@ const hello = `kubectl run hello --image=hello --restart=Never --overrides='{"sp
 // compareCAs shows that what clients trust is what the PKI issued.
 func (d *demo) compareCAs(ctx context.Context) error {
 	d.title("Compare the CA bundles")
-	d.say("There should be one CA in three places: in pinny's kubeconfig, in the status that the agent writes, and in the file from your PKI.")
+	d.say(
+		"There should be one CA in three places: in pinny's kubeconfig, in the status that the agent writes, and in the " +
+			"file from your PKI.",
+	)
 	if _, err := d.shell.run(ctx, `kubectl config view --raw --kubeconfig `+userKubeconfig+` \
     -o 'jsonpath={.clusters[0].cluster.certificate-authority-data}' | base64 -d > ca-in-kubeconfig.pem
 kubectl get credentialissuer pinniped-concierge-config \

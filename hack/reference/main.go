@@ -1,5 +1,5 @@
-// Command reference writes the CLI's reference documents into the folder that is its argument, from the commands' own help:
-// Markdown, or manual pages with -man.
+// Command reference writes the CLI's reference documents into the folder that is its argument, from the commands' own
+// help: Markdown, or manual pages with -man.
 package main
 
 import (

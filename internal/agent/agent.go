@@ -79,7 +79,17 @@ func Run(ctx context.Context, options Options, config *Config) error {
 	}
 	utilruntime.Must(corev1.AddToScheme(a.scheme))
 	apis.AddToScheme(a.scheme, config.APIGroupSuffix)
-	logger.Info("Started the agent", "version", options.Version, "namespace", options.Namespace, "replica", options.PodName, "apiServer", restConfig.Host)
+	logger.Info(
+		"Started the agent",
+		"version",
+		options.Version,
+		"namespace",
+		options.Namespace,
+		"replica",
+		options.PodName,
+		"apiServer",
+		restConfig.Host,
+	)
 	return a.run(ctx)
 }
 
@@ -120,11 +130,22 @@ func (a *agent) run(ctx context.Context) error {
 		return nil
 	}
 
-	a.leader, err = newLeadership(a.rest, a.options.Namespace, a.config.Names.LeaderElectionLease, a.options.PodName, a.triggers.fireAll)
+	a.leader, err = newLeadership(
+		a.rest,
+		a.options.Namespace,
+		a.config.Names.LeaderElectionLease,
+		a.options.PodName,
+		a.triggers.fireAll,
+	)
 	if err != nil {
 		return err
 	}
-	token, err := impersonator.NewServiceAccountToken(a.rest, a.options.Namespace, a.config.Names.ImpersonationProxyServiceAccount, nil)
+	token, err := impersonator.NewServiceAccountToken(
+		a.rest,
+		a.options.Namespace,
+		a.config.Names.ImpersonationProxyServiceAccount,
+		nil,
+	)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,10 @@ func TestProxyRunnerSaysWhyItCannotStart(t *testing.T) {
 	}
 	defer taken.Close() //nolint:errcheck // only the address matters
 	runner := &proxyRunner{life: t.Context(), address: taken.Addr().String()}
-	if err := runner.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "listening on "+taken.Addr().String()) {
+	if err := runner.Start(
+		t.Context(),
+	); err == nil ||
+		!strings.Contains(err.Error(), "listening on "+taken.Addr().String()) {
 		t.Errorf("a port in use: %v", err)
 	}
 
@@ -98,7 +101,12 @@ func TestRunWithoutACluster(t *testing.T) {
 	}
 	var log bytes.Buffer
 	missing := filepath.Join(t.TempDir(), "missing")
-	if err := Run(t.Context(), Options{Kubeconfig: missing, LogOutput: &log}, config); err == nil || !strings.Contains(err.Error(), missing) {
+	if err := Run(
+		t.Context(),
+		Options{Kubeconfig: missing, LogOutput: &log},
+		config,
+	); err == nil ||
+		!strings.Contains(err.Error(), missing) {
 		t.Errorf("a kubeconfig that does not exist: %v", err)
 	}
 }

@@ -15,12 +15,20 @@ import (
 func (c AuditConfig) validate() []error {
 	var problems []error
 	if !slices.Contains([]string{"", "enabled", "disabled"}, c.LogUsernamesAndGroups) {
-		problems = append(problems, errors.New("invalid logUsernamesAndGroups format, valid choices are 'enabled', 'disabled', or empty string (equivalent to 'disabled')"))
+		problems = append(
+			problems,
+			errors.New(
+				"invalid logUsernamesAndGroups format, valid choices are 'enabled', 'disabled', or empty string (equivalent to "+
+					"'disabled')",
+			),
+		)
 	}
 	if (c.PolicyFile == "") != (c.LogPath == "") {
 		problems = append(problems, errors.New("audit.policyFile and audit.logPath: one is set and the other is not"))
 	}
-	for key, value := range map[string]int{"logMaxSize": c.LogMaxSize, "logMaxBackup": c.LogMaxBackup, "logMaxAge": c.LogMaxAge} {
+	for key, value := range map[string]int{
+		"logMaxSize": c.LogMaxSize, "logMaxBackup": c.LogMaxBackup, "logMaxAge": c.LogMaxAge,
+	} {
 		if value < 0 || key == "logMaxSize" && value == 0 {
 			problems = append(problems, fmt.Errorf("audit.%s is %d: must not be negative, nor logMaxSize zero", key, value))
 		}
@@ -43,7 +51,12 @@ func (c AuditConfig) open(standardOutput io.Writer) (log *impersonator.AuditLog,
 			return nil, closeFile, fmt.Errorf("opening the audit log: %w", err)
 		}
 		_ = file.Close() // nothing was written
-		rotated := &lumberjack.Logger{Filename: c.LogPath, MaxSize: c.LogMaxSize, MaxBackups: c.LogMaxBackup, MaxAge: c.LogMaxAge}
+		rotated := &lumberjack.Logger{
+			Filename:   c.LogPath,
+			MaxSize:    c.LogMaxSize,
+			MaxBackups: c.LogMaxBackup,
+			MaxAge:     c.LogMaxAge,
+		}
 		to, closeFile = rotated, func() { _ = rotated.Close() }
 	}
 	log, err = impersonator.NewAuditLog(c.PolicyFile, to)

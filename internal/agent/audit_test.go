@@ -12,7 +12,11 @@ func TestOpeningTheAuditLog(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	policy := filepath.Join(dir, "policy.yaml")
-	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"), 0o600); err != nil {
+	if err := os.WriteFile(
+		policy,
+		[]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"),
+		0o600,
+	); err != nil {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
@@ -23,15 +27,30 @@ func TestOpeningTheAuditLog(t *testing.T) {
 	}{
 		{"is off by default", AuditConfig{}, false, ""},
 		{"writes to the standard output", AuditConfig{PolicyFile: policy, LogPath: "-"}, true, ""},
-		{"writes to a file", AuditConfig{PolicyFile: policy, LogPath: filepath.Join(dir, "audit.log"), LogMaxSize: 1}, true, ""},
-		{"says that the policy is missing", AuditConfig{PolicyFile: filepath.Join(dir, "none"), LogPath: "-"}, false, "reading the audit policy"},
-		{"says that the file cannot be written", AuditConfig{PolicyFile: policy, LogPath: filepath.Join(dir, "none", "audit.log")}, false, "opening the audit log"},
+		{
+			"writes to a file",
+			AuditConfig{PolicyFile: policy, LogPath: filepath.Join(dir, "audit.log"), LogMaxSize: 1},
+			true,
+			"",
+		},
+		{
+			"says that the policy is missing",
+			AuditConfig{PolicyFile: filepath.Join(dir, "none"), LogPath: "-"},
+			false,
+			"reading the audit policy",
+		},
+		{
+			"says that the file cannot be written",
+			AuditConfig{PolicyFile: policy, LogPath: filepath.Join(dir, "none", "audit.log")},
+			false, "opening the audit log",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			log, closeFile, err := test.config.open(io.Discard)
 			defer closeFile()
-			if (log != nil) != test.opened || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			if (log != nil) != test.opened || (err == nil) != (test.err == "") ||
+				err != nil && !strings.Contains(err.Error(), test.err) {
 				t.Errorf("got %v, %v", log, err)
 			}
 		})

@@ -84,7 +84,8 @@ type WorkConfig struct {
 	PerConnection int `json:"perConnection" mapstructure:"perConnection"`
 }
 
-// ReviewConfig says for how long the impersonation proxy uses an answer of the API server about a user's permission again.
+// ReviewConfig says for how long the impersonation proxy uses an answer of the API server about a user's permission
+// again.
 type ReviewConfig struct {
 	AllowTTL string `json:"allowTTL" mapstructure:"allowTTL"`
 	DenyTTL  string `json:"denyTTL" mapstructure:"denyTTL"`
@@ -93,42 +94,152 @@ type ReviewConfig struct {
 // DefaultAppName begins the names of all objects unless the configuration says otherwise.
 const DefaultAppName = "pinniped-concierge"
 
-// knobs are the keys of the file that have a flag and an environment variable as well: every one that is a single value. A flag
-// wins over the variable, that over the file, that over the default.
+// knobs are the keys of the file that have a flag and an environment variable as well: every one that is a single
+// value. A flag wins over the variable, that over the file, that over the default.
 var knobs = append([]knob{
 	{"apiGroupSuffix", "api-group-suffix", "end of the API groups' names", apis.DefaultGroupSuffix},
 	{"aggregatedAPIServerPort", "aggregated-api-server-port", "port of the Concierge APIs, 1024 to 65535", "10250"},
-	{"impersonationProxyServerPort", "impersonation-proxy-server-port", "port of the impersonation proxy, 1024 to 65535", "8444"},
+	{
+		"impersonationProxyServerPort",
+		"impersonation-proxy-server-port",
+		"port of the impersonation proxy, 1024 to 65535",
+		"8444",
+	},
 	{"log.level", "log-level", "info, debug, trace or all", "info"},
 	{"log.format", "log-format", "json or text", "json"},
-	{"audit.logUsernamesAndGroups", "audit-log-usernames-and-groups", "enabled or disabled: whether audit lines show names", "disabled"},
-	{"audit.policyFile", "audit-policy-file", "audit policy (kind Policy of audit.k8s.io/v1) for an audit log of requests to the proxy; empty for none", ""},
+	{
+		"audit.logUsernamesAndGroups",
+		"audit-log-usernames-and-groups",
+		"enabled or disabled: whether audit lines show names",
+		"disabled",
+	},
+	{
+		"audit.policyFile",
+		"audit-policy-file",
+		"audit policy (kind Policy of audit.k8s.io/v1) for an audit log of requests to the proxy; empty for none",
+		"",
+	},
 	{"audit.logPath", "audit-log-path", "file for that audit log; - is the standard output", ""},
 	{"audit.logMaxSize", "audit-log-maxsize", "megabytes after which that file is rotated", "100"},
 	{"audit.logMaxBackup", "audit-log-maxbackup", "how many old files to keep; 0 keeps all", "10"},
 	{"audit.logMaxAge", "audit-log-maxage", "days to keep old files; 0 keeps them whatever their age", "0"},
-	{"metrics.address", "metrics-address", "where metrics are served, over plain HTTP: host:port, :port for all addresses, or off", "127.0.0.1:8446"},
-	{"metrics.pprof", "metrics-pprof", "who gets profiles there, below /debug/pprof/: disabled, local (clients on the same machine) or anyone", "disabled"},
-	{"shutdownDelay", "shutdown-delay", "how long to go on serving, no longer ready, after being told to stop, such as 10s", "0s"},
-	{"accessReviews.allowTTL", "access-reviews-allow-ttl", "how long a permission taken from a user may still work, 1ms to 10m", "10s"},
-	{"accessReviews.denyTTL", "access-reviews-deny-ttl", "how long a permission given to a user may not work yet, 1ms to 10m", "500ms"},
-	{"work.accessReviews", "work-access-reviews", "how many SubjectAccessReviews the proxy asks the API server for at a time, 1 to 1000", "32"},
-	{"work.tokenReviews", "work-token-reviews", "how many TokenReviews the proxy asks the API server for at a time, 1 to 1000", "16"},
+	{
+		"metrics.address",
+		"metrics-address",
+		"where metrics are served, over plain HTTP: host:port, :port for all addresses, or off",
+		"127.0.0.1:8446",
+	},
+	{
+		"metrics.pprof",
+		"metrics-pprof",
+		"who gets profiles there, below /debug/pprof/: disabled, local (clients on the same machine) or anyone",
+		"disabled",
+	},
+	{
+		"shutdownDelay",
+		"shutdown-delay",
+		"how long to go on serving, no longer ready, after being told to stop, such as 10s",
+		"0s",
+	},
+	{
+		"accessReviews.allowTTL",
+		"access-reviews-allow-ttl",
+		"how long a permission taken from a user may still work, 1ms to 10m",
+		"10s",
+	},
+	{
+		"accessReviews.denyTTL",
+		"access-reviews-deny-ttl",
+		"how long a permission given to a user may not work yet, 1ms to 10m",
+		"500ms",
+	},
+	{
+		"work.accessReviews",
+		"work-access-reviews",
+		"how many SubjectAccessReviews the proxy asks the API server for at a time, 1 to 1000",
+		"32",
+	},
+	{
+		"work.tokenReviews",
+		"work-token-reviews",
+		"how many TokenReviews the proxy asks the API server for at a time, 1 to 1000",
+		"16",
+	},
 	{"work.logins", "work-logins", "how many TokenCredentialRequests the proxy sends on at a time, 1 to 1000", "8"},
-	{"work.perConnection", "work-per-connection", "how many TokenReviews, and how many TokenCredentialRequests, one connection may wait for, 1 to 1000", "16"},
-	{"credentialLifetime", "credential-lifetime", "how long the client certificates work that users log in with, 1m to 24h", "5m"},
-	{"selfCheckInterval", "self-check-interval", "how often to check that the upstream credential can do nothing but impersonate, such as 10m", "10m"},
-	{"names.servingCertificateSecret", "name-serving-certificate-secret", "Secret with the certificate of the Concierge APIs", DefaultAppName + "-api-tls-serving-certificate"},
+	{
+		"work.perConnection",
+		"work-per-connection",
+		"how many TokenReviews, and how many TokenCredentialRequests, one connection may wait for, 1 to 1000",
+		"16",
+	},
+	{
+		"credentialLifetime",
+		"credential-lifetime",
+		"how long the client certificates work that users log in with, 1m to 24h",
+		"5m",
+	},
+	{
+		"selfCheckInterval",
+		"self-check-interval",
+		"how often to check that the upstream credential can do nothing but impersonate, such as 10m",
+		"10m",
+	},
+	{
+		"names.servingCertificateSecret",
+		"name-serving-certificate-secret",
+		"Secret with the certificate of the Concierge APIs",
+		DefaultAppName + "-api-tls-serving-certificate",
+	},
 	{"names.credentialIssuer", "name-credential-issuer", "CredentialIssuer to follow", DefaultAppName + "-config"},
 	{"names.apiService", "name-api-service", "Service in front of the Concierge APIs", DefaultAppName + "-api"},
-	{"names.impersonationLoadBalancerService", "name-load-balancer-service", "Service of type LoadBalancer to make", DefaultAppName + "-impersonation-proxy-load-balancer"},
-	{"names.impersonationClusterIPService", "name-cluster-ip-service", "Service of type ClusterIP to make", DefaultAppName + "-impersonation-proxy-cluster-ip"},
-	{"names.impersonationTLSCertificateSecret", "name-tls-certificate-secret", "Secret for the generated serving certificate", DefaultAppName + "-impersonation-proxy-tls-serving-certificate"},
-	{"names.impersonationCACertificateSecret", "name-ca-certificate-secret", "Secret for the generated serving CA", DefaultAppName + "-impersonation-proxy-ca-certificate"},
-	{"names.impersonationSignerSecret", "name-signer-secret", "Secret for the CA of client certificates", DefaultAppName + "-impersonation-proxy-signer-ca-certificate"},
-	{"names.impersonationLastGoodSecret", "name-last-good-secret", "Secret for a copy of the external certificate in service", DefaultAppName + "-impersonation-proxy-last-good-certificate"},
-	{"names.impersonationProxyServiceAccount", "name-impersonation-proxy-service-account", "ServiceAccount that impersonates", DefaultAppName + "-impersonation-proxy"},
-	{"names.leaderElectionLease", "name-leader-election-lease", "Lease by which the leading replica is chosen", DefaultAppName},
+	{
+		"names.impersonationLoadBalancerService",
+		"name-load-balancer-service",
+		"Service of type LoadBalancer to make",
+		DefaultAppName + "-impersonation-proxy-load-balancer",
+	},
+	{
+		"names.impersonationClusterIPService",
+		"name-cluster-ip-service",
+		"Service of type ClusterIP to make",
+		DefaultAppName + "-impersonation-proxy-cluster-ip",
+	},
+	{
+		"names.impersonationTLSCertificateSecret",
+		"name-tls-certificate-secret",
+		"Secret for the generated serving certificate",
+		DefaultAppName + "-impersonation-proxy-tls-serving-certificate",
+	},
+	{
+		"names.impersonationCACertificateSecret",
+		"name-ca-certificate-secret",
+		"Secret for the generated serving CA",
+		DefaultAppName + "-impersonation-proxy-ca-certificate",
+	},
+	{
+		"names.impersonationSignerSecret",
+		"name-signer-secret",
+		"Secret for the CA of client certificates",
+		DefaultAppName + "-impersonation-proxy-signer-ca-certificate",
+	},
+	{
+		"names.impersonationLastGoodSecret",
+		"name-last-good-secret",
+		"Secret for a copy of the external certificate in service",
+		DefaultAppName + "-impersonation-proxy-last-good-certificate",
+	},
+	{
+		"names.impersonationProxyServiceAccount",
+		"name-impersonation-proxy-service-account",
+		"ServiceAccount that impersonates",
+		DefaultAppName + "-impersonation-proxy",
+	},
+	{
+		"names.leaderElectionLease",
+		"name-leader-election-lease",
+		"Lease by which the leading replica is chosen",
+		DefaultAppName,
+	},
 }, limitKnobs()...)
 
 type knob struct{ key, flag, usage, value string }
@@ -143,7 +254,11 @@ var ignoredKeys = []string{
 // AddFlags adds a flag for each knob.
 func AddFlags(flags *pflag.FlagSet) {
 	for _, knob := range knobs {
-		flags.String(knob.flag, knob.value, fmt.Sprintf("%s (%s in the file, %s in the environment)", knob.usage, knob.key, envName(knob.key)))
+		flags.String(
+			knob.flag,
+			knob.value,
+			fmt.Sprintf("%s (%s in the file, %s in the environment)", knob.usage, knob.key, envName(knob.key)),
+		)
 	}
 }
 
@@ -280,7 +395,9 @@ func (c *Config) validate() error {
 	if delay, err := time.ParseDuration(c.ShutdownDelay); err != nil || delay < 0 {
 		problems = append(problems, fmt.Errorf("shutdownDelay is %q: write a duration such as 10s", c.ShutdownDelay))
 	}
-	for key, ttl := range map[string]string{"accessReviews.allowTTL": c.AccessReviews.AllowTTL, "accessReviews.denyTTL": c.AccessReviews.DenyTTL} {
+	for key, ttl := range map[string]string{
+		"accessReviews.allowTTL": c.AccessReviews.AllowTTL, "accessReviews.denyTTL": c.AccessReviews.DenyTTL,
+	} {
 		if d, err := time.ParseDuration(ttl); err != nil || d < time.Millisecond || d > 10*time.Minute {
 			problems = append(problems, fmt.Errorf("%s is %q: write a duration from 1ms to 10m, such as 10s", key, ttl))
 		}
@@ -299,10 +416,16 @@ func (c *Config) validate() error {
 		problems = append(problems, fmt.Errorf("log.format is %q: use json or text", c.Log.Format))
 	}
 	if life, err := time.ParseDuration(c.CredentialLifetime); err != nil || life < time.Minute || life > 24*time.Hour {
-		problems = append(problems, fmt.Errorf("credentialLifetime is %q: write a duration from 1m to 24h, such as 5m", c.CredentialLifetime))
+		problems = append(
+			problems,
+			fmt.Errorf("credentialLifetime is %q: write a duration from 1m to 24h, such as 5m", c.CredentialLifetime),
+		)
 	}
 	if interval, err := time.ParseDuration(c.SelfCheckInterval); err != nil || interval < time.Second {
-		problems = append(problems, fmt.Errorf("selfCheckInterval is %q: write a duration of a second or more, such as 10m", c.SelfCheckInterval))
+		problems = append(
+			problems,
+			fmt.Errorf("selfCheckInterval is %q: write a duration of a second or more, such as 10m", c.SelfCheckInterval),
+		)
 	}
 	if _, err := c.Limits.limits(); err != nil {
 		problems = append(problems, err)

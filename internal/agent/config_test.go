@@ -62,7 +62,8 @@ func TestLoadConfig(t *testing.T) {
 	if err != nil {
 		t.Fatalf("a peer's file: %v", err)
 	}
-	if config.Names.CredentialIssuer != "x-config" || config.Names.ImpersonationProxyServiceAccount != "x-impersonation-proxy" {
+	if config.Names.CredentialIssuer != "x-config" ||
+		config.Names.ImpersonationProxyServiceAccount != "x-impersonation-proxy" {
 		t.Errorf("names are %+v", config.Names)
 	}
 	if diff := cmp.Diff(map[string]string{"app": "x", "example.com/Team": "Blue"}, config.Labels); diff != "" {
@@ -76,7 +77,8 @@ func TestLoadConfig(t *testing.T) {
 	if err != nil {
 		t.Fatalf("no file: %v", err)
 	}
-	if config.AggregatedAPIServerPort != 10250 || config.Names.CredentialIssuer != "pinniped-concierge-config" || config.AppLabel() != DefaultAppName ||
+	if config.AggregatedAPIServerPort != 10250 || config.Names.CredentialIssuer != "pinniped-concierge-config" ||
+		config.AppLabel() != DefaultAppName ||
 		config.Metrics != (MetricsConfig{Address: "127.0.0.1:8446", Pprof: "disabled"}) {
 		t.Errorf("defaults are %+v", config)
 	}
@@ -85,11 +87,16 @@ func TestLoadConfig(t *testing.T) {
 func TestLoadConfigPrecedence(t *testing.T) {
 	t.Setenv("PINNIPED_AGENT_LOG_LEVEL", "debug")
 	t.Setenv("PINNIPED_AGENT_IMPERSONATION_PROXY_SERVER_PORT", "9000")
-	config, err := load(t, "log: {level: all}\nimpersonationProxyServerPort: 8000\naggregatedAPIServerPort: 8001\n", "--log-level=trace")
+	config, err := load(
+		t,
+		"log: {level: all}\nimpersonationProxyServerPort: 8000\naggregatedAPIServerPort: 8001\n",
+		"--log-level=trace",
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.Log.Level != "trace" || config.ImpersonationProxyServerPort != 9000 || config.AggregatedAPIServerPort != 8001 {
+	if config.Log.Level != "trace" || config.ImpersonationProxyServerPort != 9000 ||
+		config.AggregatedAPIServerPort != 8001 {
 		t.Errorf("level %q (want the flag's), proxy port %d (want the environment's), API port %d (want the file's)",
 			config.Log.Level, config.ImpersonationProxyServerPort, config.AggregatedAPIServerPort)
 	}
@@ -98,7 +105,8 @@ func TestLoadConfigPrecedence(t *testing.T) {
 func TestLoadConfigRefuses(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, file, want string }{
-		{"unknown keys", "impersonationProxyPort: 1\nnames: {secret: x}\n", "unknown keys: impersonationproxyport, names.secret"},
+		{"unknown keys", "impersonationProxyPort: 1\nnames: {secret: x}\n", "unknown keys: impersonationproxyport, " +
+			"names.secret"},
 		{"ports out of range", "impersonationProxyServerPort: 443\n", "must be within range 1024 to 65535"},
 		{"ports that are no number", "aggregatedAPIServerPort: many\n", "aggregatedAPIServerPort"},
 		{"suffixes that are no domain", "apiGroupSuffix: nodot\n", "validate apiGroupSuffix"},
@@ -120,9 +128,16 @@ func TestLoadConfigRefuses(t *testing.T) {
 		{"too much work", "work: {accessReviews: 1001}\n", "work.accessReviews is 1001: must be within range 1 to 1000"},
 		{"lifetimes of nothing", "accessReviews: {allowTTL: 0s}\n", "write a duration from 1ms to 10m"},
 		{"labels that Kubernetes refuses", "labels: {'a b': c}\n", `label "a b"`},
-		{"names that are empty", "names: {credentialIssuer: '', apiService: ''}\n", "validate names: missing required names: credentialIssuer, apiService"},
-		{"names that no object has", "names: {credentialIssuer: A/b}\n", `names.credentialIssuer is "A/b": a lowercase RFC 1123 subdomain`},
-		{"names that no Service has", "names: {impersonationLoadBalancerService: a.b}\n", `names.impersonationLoadBalancerService is "a.b"`},
+		{"names that are empty", "names: {credentialIssuer: '', apiService: ''}\n", "validate names: missing required " +
+			"names: credentialIssuer, apiService"},
+		{
+			"names that no object has", "names: {credentialIssuer: A/b}\n",
+			`names.credentialIssuer is "A/b": a lowercase RFC 1123 subdomain`,
+		},
+		{
+			"names that no Service has", "names: {impersonationLoadBalancerService: a.b}\n",
+			`names.impersonationLoadBalancerService is "a.b"`,
+		},
 		{"files that are no YAML", "a: [\n", "reading configuration"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -140,8 +155,13 @@ func TestReviewLifetimes(t *testing.T) {
 		name, file  string
 		allow, deny time.Duration
 	}{
-		{name: "are those of the API server for yes, and short for no", allow: 10 * time.Second, deny: 500 * time.Millisecond},
-		{name: "are what the file says", file: "accessReviews: {allowTTL: 2s, denyTTL: 1m}\n", allow: 2 * time.Second, deny: time.Minute},
+		{
+			name: "are those of the API server for yes, and short for no", allow: 10 * time.Second, deny: 500 * time.Millisecond,
+		},
+		{
+			name: "are what the file says", file: "accessReviews: {allowTTL: 2s, denyTTL: 1m}\n", allow: 2 * time.Second,
+			deny: time.Minute,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

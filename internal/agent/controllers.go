@@ -46,7 +46,12 @@ func (a *agent) newManager() (ctrl.Manager, error) {
 }
 
 // addControllers adds every controller to the manager, and returns the one that knows whether this replica is ready.
-func (a *agent) addControllers(ctx context.Context, manager ctrl.Manager, proxy *proxyRunner, warning func() *configv1alpha1.StrategyFinding) (*credentialissuer.Reconciler, error) {
+func (a *agent) addControllers(
+	ctx context.Context,
+	manager ctrl.Manager,
+	proxy *proxyRunner,
+	warning func() *configv1alpha1.StrategyFinding,
+) (*credentialissuer.Reconciler, error) {
 	core, err := corev1client.NewForConfig(a.rest)
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
@@ -54,7 +59,11 @@ func (a *agent) addControllers(ctx context.Context, manager ctrl.Manager, proxy 
 	if err := a.addAPIService(ctx, manager, core); err != nil {
 		return nil, fmt.Errorf("setting up the APIService controller: %w", err)
 	}
-	webhooks := &webhookauthenticator.Evaluator{Proxy: http.ProxyFromEnvironment, Dial: webhookauthenticator.Dial, Clock: clock.RealClock{}}
+	webhooks := &webhookauthenticator.Evaluator{
+		Proxy: http.ProxyFromEnvironment,
+		Dial:  webhookauthenticator.Dial,
+		Clock: clock.RealClock{},
+	}
 	issuers := &jwtauthenticator.Evaluator{Proxy: http.ProxyFromEnvironment, Clock: clock.RealClock{}}
 	for _, kind := range []authenticators.Kind{webhooks.Kind(), issuers.Kind()} {
 		if err := a.addAuthenticators(ctx, manager, core.RESTClient(), kind); err != nil {
@@ -68,7 +77,13 @@ func (a *agent) addControllers(ctx context.Context, manager ctrl.Manager, proxy 
 	return issuer, nil
 }
 
-func (a *agent) addCredentialIssuer(ctx context.Context, manager ctrl.Manager, core corev1client.CoreV1Interface, proxy *proxyRunner, warning func() *configv1alpha1.StrategyFinding) (*credentialissuer.Reconciler, error) {
+func (a *agent) addCredentialIssuer(
+	ctx context.Context,
+	manager ctrl.Manager,
+	core corev1client.CoreV1Interface,
+	proxy *proxyRunner,
+	warning func() *configv1alpha1.StrategyFinding,
+) (*credentialissuer.Reconciler, error) {
 	config, err := a.groupClient(a.groups.Config, a.scheme)
 	if err != nil {
 		return nil, err
@@ -124,7 +139,11 @@ func (a *agent) newPermissions(ctx context.Context, changed func(types.Namespace
 		Client: client.RESTClient(), Namespace: a.options.Namespace, Changed: changed, Clock: clock.RealClock{},
 		Revoke: func(secret types.NamespacedName) {
 			if a.holder.Revoke(secret) {
-				logger.Info("Stopped serving a certificate whose permission was withdrawn, with none to take its place", "secret", secret)
+				logger.Info(
+					"Stopped serving a certificate whose permission was withdrawn, with none to take its place",
+					"secret",
+					secret,
+				)
 				changed(secret)
 			}
 		},
@@ -132,12 +151,18 @@ func (a *agent) newPermissions(ctx context.Context, changed func(types.Namespace
 }
 
 // addAuthenticators adds the controller of one kind of authenticator.
-func (a *agent) addAuthenticators(ctx context.Context, manager ctrl.Manager, core rest.Interface, kind authenticators.Kind) error {
+func (a *agent) addAuthenticators(
+	ctx context.Context,
+	manager ctrl.Manager,
+	core rest.Interface,
+	kind authenticators.Kind,
+) error {
 	changed, woken := a.triggers.add()
 	reconciler := &authenticators.Reconciler{
 		Kind:   kind,
 		Client: manager.GetClient(),
-		// Watches of its own: it forgets what no authenticator of this kind names, which others may still want.
+		// These informers are not shared with other controllers: the reconciler forgets every object that no
+		// authenticator of its kind names, and another controller may still need it.
 		Secrets:    informer.New(ctx, core, "secrets", &corev1.Secret{}, changed),
 		ConfigMaps: informer.New(ctx, core, "configmaps", &corev1.ConfigMap{}, changed),
 		Cache:      a.authenticators,

@@ -14,17 +14,18 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Leadership moves at once when the leader stops, and within 20 seconds when it dies. A candidate looks every retryPeriod, and
-// up to leaderelection.JitterFactor times that later. It may see the last renewal that late. Then it waits for
-// leaseDuration, and may be as late once more: that makes 16.6 seconds.
+// Leadership moves at once when the leader stops, and within 20 seconds when it dies. A candidate looks every
+// retryPeriod, and up to leaderelection.JitterFactor times that later. It may see the last renewal that late. Then it
+// waits for leaseDuration, and may be as late once more: that makes 16.6 seconds.
 const (
 	leaseDuration = 10 * time.Second
 	renewDeadline = 7 * time.Second
 	retryPeriod   = 1500 * time.Millisecond
 )
 
-// leadership takes part in the election of the one replica that writes to the cluster. A replica that loses leadership goes on
-// serving: it loses leadership also when the API server is away, and then connections must not be dropped.
+// leadership takes part in the election of the one replica that writes to the cluster. A replica that loses
+// leadership goes on serving: it loses leadership also when the API server is away, and then connections must not be
+// dropped.
 type leadership struct {
 	elector *leaderelection.LeaderElector
 	leading atomic.Bool

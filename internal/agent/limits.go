@@ -11,8 +11,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
 )
 
-// LimitsConfig says what clients of the impersonation proxy may hold. Values are quantities of Kubernetes, such as 500 or 64Mi; 0 is
-// no bound.
+// LimitsConfig says what clients of the impersonation proxy may hold. Values are quantities of Kubernetes, such as
+// 500 or 64Mi; 0 is no bound.
 type LimitsConfig struct {
 	Connections SharesConfig `json:"connections" mapstructure:"connections"`
 	Requests    SharesConfig `json:"requests" mapstructure:"requests"`
@@ -22,7 +22,8 @@ type LimitsConfig struct {
 	Reviews     SharesConfig `json:"reviews" mapstructure:"reviews"`
 }
 
-// SharesConfig bounds one resource: for all clients together, for one address, for one user, and for all clients without a user.
+// SharesConfig bounds one resource: for all clients together, for one address, for one user, and for all clients
+// without a user.
 type SharesConfig struct {
 	Total           string `json:"total,omitempty" mapstructure:"total"`
 	PerAddress      string `json:"perAddress" mapstructure:"perAddress"`
@@ -121,7 +122,9 @@ func (c *LimitsConfig) limits() (budget.Limits, error) {
 // limitsTable is the table of bounds in docs/reference/agent.md.
 func limitsTable() string {
 	var table strings.Builder
-	table.WriteString("| key | `total` | `perAddress` | `perUser` | `unauthenticated` | what |\n|---|---|---|---|---|---|\n")
+	table.WriteString(
+		"| key | `total` | `perAddress` | `perUser` | `unauthenticated` | what |\n|---|---|---|---|---|---|\n",
+	)
 	for r, limits := range budget.Defaults() {
 		fmt.Fprintf(&table, "| `limits.%s` |", budget.Resource(r))
 		for s, limit := range limits {

@@ -39,13 +39,21 @@ func TestLimits(t *testing.T) {
 	if diff := cmp.Diff(budget.Defaults(), got); diff != "" {
 		t.Errorf("defaults (-want +got):\n%s", diff)
 	}
-	got, err = limitsFrom(t, "limits: {bytes: {perUser: 16Mi}, streams: {total: 500, perAddress: 0, perUser: 400}}", "--limit-connections-per-user=7")
+	got, err = limitsFrom(
+		t,
+		"limits: {bytes: {perUser: 16Mi}, streams: {total: 500, perAddress: 0, perUser: 400}}",
+		"--limit-connections-per-user=7",
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := budget.Defaults()
 	want[budget.Bytes][budget.PerUser] = 16 << 20
-	want[budget.Streams] = [budget.NumShares]int64{budget.Total: 500, budget.PerUser: 400, budget.Unauthenticated: want[budget.Streams][budget.Unauthenticated]}
+	want[budget.Streams] = [budget.NumShares]int64{
+		budget.Total:           500,
+		budget.PerUser:         400,
+		budget.Unauthenticated: want[budget.Streams][budget.Unauthenticated],
+	}
 	want[budget.Connections][budget.PerUser] = 7
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -57,7 +65,8 @@ func TestBadLimits(t *testing.T) {
 	for _, test := range []struct{ file, want string }{
 		{"limits: {bytes: {perUser: many}}", `limits.bytes.perUser is "many"`},
 		{"limits: {requests: {total: -1}}", `limits.requests.total is "-1"`},
-		{"limits: {requests: {perUser: 5000}}", "limits.requests.perUser is 5000: that is more than limits.requests.total, which is 2048"},
+		{"limits: {requests: {perUser: 5000}}", "limits.requests.perUser is 5000: that is more than limits.requests.total, " +
+			"which is 2048"},
 		{"limits: {requests: {perCluster: 5}}", "unknown keys: limits.requests.percluster"},
 		{"limits: {resets: {total: 5}}", "unknown keys: limits.resets.total"},
 	} {
@@ -67,7 +76,8 @@ func TestBadLimits(t *testing.T) {
 	}
 }
 
-// TestLimitsAreDocumented compares the table in docs/reference/agent.md with the defaults. UPDATE_GOLDEN=1 rewrites the table.
+// TestLimitsAreDocumented compares the table in docs/reference/agent.md with the defaults. UPDATE_GOLDEN=1 rewrites
+// the table.
 func TestLimitsAreDocumented(t *testing.T) {
 	t.Parallel()
 	const begin, end = "<!-- this table is made by go test ./internal/agent -->\n", "<!-- end of this table -->"

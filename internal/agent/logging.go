@@ -19,8 +19,8 @@ const libraryLevel = 2
 // and the keys in Secrets.
 const allLevel = 7
 
-// setUpLogging makes one handler for everything that logs in this process: the agent, klog and controller-runtime.
-// It returns the logger for contexts. What libraries log through klog's global logger is shown at higher verbosity only.
+// setUpLogging makes one handler for everything that logs in this process: the agent, klog and controller-runtime. It
+// returns the logger for contexts. What libraries log through klog's global logger is shown at higher verbosity only.
 func setUpLogging(config LogConfig, out io.Writer) (logr.Logger, error) {
 	verbosity := map[string]int{"": 0, "info": 0, "debug": 2, "trace": 4, "all": allLevel}[config.Level]
 	options := &slog.HandlerOptions{Level: slog.Level(-verbosity)}

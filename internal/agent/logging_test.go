@@ -38,7 +38,9 @@ func TestNoLevelShowsBodies(t *testing.T) { //nolint:paralleltest // it sets the
 		t.Fatal(err)
 	}
 	client := corev1client.NewForConfigOrDie(&rest.Config{Host: api.URL, BearerToken: "the-token"}).Secrets("ns")
-	for name, ctx := range map[string]context.Context{"the agent's logger": klog.NewContext(t.Context(), logger), "the global logger": t.Context()} {
+	for name, ctx := range map[string]context.Context{
+		"the agent's logger": klog.NewContext(t.Context(), logger), "the global logger": t.Context(),
+	} {
 		if _, err := client.Create(ctx, secret, metav1.CreateOptions{}); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

@@ -37,7 +37,9 @@ func TestNoTransitionIsLost(t *testing.T) {
 	recorder := newRecorder(ctx, scheme, told, "pod")
 	issuer := &configv1alpha1.CredentialIssuer{ObjectMeta: metav1.ObjectMeta{Name: "config", UID: "u-1"}}
 	for i := range transitions {
-		for _, event := range []struct{ kind, reason string }{{corev1.EventTypeNormal, "Serving"}, {corev1.EventTypeWarning, "KeyMismatch"}} {
+		for _, event := range []struct{ kind, reason string }{
+			{corev1.EventTypeNormal, "Serving"}, {corev1.EventTypeWarning, "KeyMismatch"},
+		} {
 			want := fmt.Sprintf("%s %d", event.reason, i)
 			recorder.Event(issuer, event.kind, event.reason, want)
 			if got := <-told; got != want {

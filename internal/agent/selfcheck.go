@@ -20,9 +20,9 @@ const (
 	selfCheckTimeout = 30 * time.Second
 )
 
-// selfCheck asks the API server from time to time, with the upstream credential itself, whether that credential may do more
-// than impersonate. The answer is reported and has no other effect: a binding for all service accounts must not be able to
-// stop the proxy.
+// selfCheck asks the API server from time to time, with the upstream credential itself, whether that credential may
+// do more than impersonate. The answer is reported and has no other effect: a binding for all service accounts must
+// not be able to stop the proxy.
 type selfCheck struct {
 	config   *rest.Config // without credentials
 	token    impersonator.TokenSource
@@ -52,7 +52,9 @@ func (s *selfCheck) run(ctx context.Context) {
 		next := s.interval
 		if err := s.check(ctx); err != nil {
 			next = min(selfCheckRetry, s.interval)
-			logr.FromContextOrDiscard(ctx).V(2).Info("Could not check what the upstream credential may do", "problem", err.Error())
+			logr.FromContextOrDiscard(ctx).
+				V(2).
+				Info("Could not check what the upstream credential may do", "problem", err.Error())
 		}
 		select {
 		case <-ctx.Done():
@@ -81,8 +83,9 @@ func (s *selfCheck) check(ctx context.Context) error {
 		return nil
 	case len(report.Excess) > 0:
 		// Not fatal, and not for every day either: logr has no level for that, slog has.
-		slog.New(logr.ToSlogHandler(logger)).WarnContext(ctx, "Found that the upstream credential may do more than impersonate",
-			"rules", len(report.Excess), "excess", report.String())
+		slog.New(logr.ToSlogHandler(logger)).
+			WarnContext(ctx, "Found that the upstream credential may do more than impersonate",
+				"rules", len(report.Excess), "excess", report.String())
 	default:
 		logger.Info("Found that the upstream credential may impersonate and nothing else", "listComplete", !report.Incomplete)
 	}
@@ -104,8 +107,13 @@ func (s *selfCheck) warning() *configv1alpha1.StrategyFinding {
 	}
 }
 
-var upstreamCredentialExcess = prometheus.NewDesc("pinniped_agent_upstream_credential_excess_rules",
-	"How many rules let the proxy's own credential do something else than to impersonate: 0 is good. Missing until it is known.", nil, nil)
+var upstreamCredentialExcess = prometheus.NewDesc(
+	"pinniped_agent_upstream_credential_excess_rules",
+	"How many rules let the proxy's own credential do something else than to impersonate: 0 is good. Missing until it "+
+		"is known.",
+	nil,
+	nil,
+)
 
 // Describe implements prometheus.Collector.
 func (s *selfCheck) Describe(to chan<- *prometheus.Desc) { to <- upstreamCredentialExcess }

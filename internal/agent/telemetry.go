@@ -79,13 +79,23 @@ func (a *agent) newRegistry(others []prometheus.Collector) *prometheus.Registry 
 // servingCertificateMetrics tells about the certificate in service.
 type servingCertificateMetrics struct{ holder *servingcert.Holder }
 
-var servingCertificateExpiry = prometheus.NewDesc("pinniped_agent_serving_certificate_expiry_timestamp_seconds",
-	"When the serving certificate that this replica presents runs out, in seconds since 1970, by where it comes from: generated or external. "+
-		"Missing while there is none.", []string{"source"}, nil)
+var servingCertificateExpiry = prometheus.NewDesc(
+	"pinniped_agent_serving_certificate_expiry_timestamp_seconds",
+	"When the serving certificate that this replica presents runs out, in seconds since 1970, by where it comes from: "+
+		"generated or external. "+
+		"Missing while there is none.",
+	[]string{"source"},
+	nil,
+)
 
-var servingCertificateFindings = prometheus.NewDesc("pinniped_agent_serving_certificate_findings",
-	"What speaks against the certificate that the CredentialIssuer asks for: 1 for each code, by severity. An error keeps the last good "+
-		"certificate in service; a warning does not.", []string{"code", "severity"}, nil)
+var servingCertificateFindings = prometheus.NewDesc(
+	"pinniped_agent_serving_certificate_findings",
+	"What speaks against the certificate that the CredentialIssuer asks for: 1 for each code, by severity. An error "+
+		"keeps the last good "+
+		"certificate in service; a warning does not.",
+	[]string{"code", "severity"},
+	nil,
+)
 
 // Describe implements prometheus.Collector.
 func (m servingCertificateMetrics) Describe(to chan<- *prometheus.Desc) {

@@ -21,7 +21,9 @@ import (
 )
 
 // described takes a prometheus.Desc apart, which tells what it knows in its text only.
-var described = regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: ("(?:[^"\\]|\\.)*"), .*constLabels: \{(.*?)\}, variableLabels: \{(.*?)\}\}$`)
+var described = regexp.MustCompile(
+	`^Desc\{fqName: "([^"]+)", help: ("(?:[^"\\]|\\.)*"), .*constLabels: \{(.*?)\}, variableLabels: \{(.*?)\}\}$`,
+)
 
 // TestMetricsAreDocumented compares the table in docs/reference/metrics.md with what the agent registers.
 // UPDATE_GOLDEN=1 rewrites the table.
@@ -52,7 +54,10 @@ func TestMetricsAreDocumented(t *testing.T) {
 				labels = append(labels, "`"+label+"`")
 			}
 		}
-		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |", parts[1], kind(parts[1]), strings.Join(labels, ", "), help))
+		rows = append(
+			rows,
+			fmt.Sprintf("| `%s` | %s | %s | %s |", parts[1], kind(parts[1]), strings.Join(labels, ", "), help),
+		)
 	}
 	slices.Sort(rows)
 	table := "| metric | kind | labels | meaning |\n|---|---|---|---|\n" + strings.Join(rows, "\n") + "\n"

@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	// VouchedByKey is the extra key, and the audit annotation, that says which authenticator vouched for the user of a bearer token.
+	// VouchedByKey is the extra key, and the audit annotation, that says which authenticator vouched for the user of a
+	// bearer token.
 	VouchedByKey = "concierge.pinniped.dev/authenticator"
 
 	jwtTTL     = 10 * time.Second // as the API server
@@ -37,13 +38,14 @@ const (
 	KindJWT     = "JWTAuthenticator"
 )
 
-// Bearer authenticates the bearer tokens of requests: by the authenticators that an admin names, and by the cluster. It is safe for
-// concurrent use.
+// Bearer authenticates the bearer tokens of requests: by the authenticators that an admin names, and by the cluster.
+// It is safe for concurrent use.
 //
-// A token goes to one place only. When it says that it is of an issuer and an audience of ours, that is the JWTAuthenticator of these; what
-// that refuses is refused. Any other goes to the cluster, and when the cluster says no, to the webhooks, in the order of their names
-// in the configuration. A token that says that it is of a service account is never shown to a webhook, nor is any JSON web token while a
-// JWTAuthenticator that may be its own is not ready.
+// A token goes to one place only. When it says that it is of an issuer and an audience of ours, that is the
+// JWTAuthenticator of these; what that refuses is refused. Any other goes to the cluster, and when the cluster says
+// no, to the webhooks, in the order of their names in the configuration. A token that says that it is of a service
+// account is never shown to a webhook, nor is any JSON web token while a JWTAuthenticator that may be its own is not
+// ready.
 type Bearer struct {
 	cache   *Cache
 	clock   clock.PassiveClock
@@ -62,7 +64,7 @@ type verdict struct {
 	err      error
 }
 
-// vouching is an authenticator in use.
+// vouching is an authenticator whose tokens are accepted as bearer tokens, together with its kind and name.
 type vouching struct {
 	kind, name string
 	token      Token
@@ -96,7 +98,7 @@ func (b *Bearer) used() []string {
 	return nil
 }
 
-// Beside returns an authenticator of bearer tokens that asks the authenticators in use, and the cluster.
+// Beside returns an authenticator of bearer tokens that asks the authenticators in use as well as cluster.
 func (b *Bearer) Beside(cluster authenticator.Token) authenticator.Token {
 	return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		names := b.used()
@@ -124,7 +126,8 @@ func (b *Bearer) Beside(cluster authenticator.Token) authenticator.Token {
 	})
 }
 
-// answer is what the request gets.
+// answer returns the verdict as the results of AuthenticateToken, and notes in the audit event which authenticator
+// vouches for the user.
 func (v *verdict) answer(ctx context.Context) (*authenticator.Response, bool, error) {
 	if v.response == nil {
 		return nil, false, v.err
@@ -164,7 +167,8 @@ func (b *Bearer) byIssuer(ctx context.Context, names []string, token string, sai
 	return last, last != nil
 }
 
-// byWebhook asks the webhooks one after the other, and returns nil when there is none. Requests with the same token at the same time ask once.
+// byWebhook asks the webhooks one after the other, and returns nil when there is none. Requests with the same token
+// at the same time ask once.
 func (b *Bearer) byWebhook(ctx context.Context, names []string, token, key string) *verdict {
 	if known, ok := b.recall(b.bad, key, names); ok {
 		return known
@@ -174,7 +178,9 @@ func (b *Bearer) byWebhook(ctx context.Context, names []string, token, key strin
 		case b.asked <- struct{}{}:
 			defer func() { <-b.asked }()
 		default:
-			return &verdict{err: &unavailableError{errors.New("the webhooks are being asked about as many tokens as they may be")}}, nil
+			return &verdict{
+				err: &unavailableError{errors.New("the webhooks are being asked about as many tokens as they may be")},
+			}, nil
 		}
 		ctx := context.WithoutCancel(ctx) // a webhook has a time limit of its own
 		var last *verdict
@@ -204,7 +210,8 @@ func (b *Bearer) byWebhook(ctx context.Context, names []string, token, key strin
 	}
 }
 
-// ask gives the token to one authenticator, and refuses users that no authenticator may vouch for.
+// ask lets one authenticator verify the token, and refuses a user that CheckUser does not accept, whichever
+// authenticator vouches for it.
 func (b *Bearer) ask(ctx context.Context, by vouching, token string) *verdict {
 	info, ok, err := by.token.AuthenticateToken(ctx, token)
 	var refusal *Refusal
@@ -217,9 +224,17 @@ func (b *Bearer) ask(ctx context.Context, by vouching, token string) *verdict {
 		return &verdict{by: by, err: fmt.Errorf("%s %q refuses the token", by.kind, by.name)}
 	}
 	if err := CheckUser(info); err != nil {
-		return &verdict{by: by, err: fmt.Errorf("%s %q vouches for a user that it may not vouch for: %w", by.kind, by.name, err)}
+		return &verdict{
+			by:  by,
+			err: fmt.Errorf("%s %q vouches for a user that it may not vouch for: %w", by.kind, by.name, err),
+		}
 	}
-	vouched := &user.DefaultInfo{Name: info.GetName(), UID: info.GetUID(), Groups: info.GetGroups(), Extra: maps.Clone(info.GetExtra())}
+	vouched := &user.DefaultInfo{
+		Name:   info.GetName(),
+		UID:    info.GetUID(),
+		Groups: info.GetGroups(),
+		Extra:  maps.Clone(info.GetExtra()),
+	}
 	if vouched.Extra == nil {
 		vouched.Extra = map[string][]string{}
 	}

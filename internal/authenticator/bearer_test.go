@@ -71,13 +71,24 @@ type gate struct {
 func newGate(t *testing.T) *gate {
 	t.Helper()
 	g := &gate{
-		clock: clocktesting.NewFakeClock(time.Now()), shelf: NewCache("g"), idp: issuer.New(t),
-		cluster: &asked{users: map[string]*user.DefaultInfo{"cluster-token": {Name: "system:serviceaccount:a:b", UID: "7"}}, err: nil},
+		clock: clocktesting.NewFakeClock(time.Now()),
+		shelf: NewCache("g"),
+		idp:   issuer.New(t),
+		cluster: &asked{
+			users: map[string]*user.DefaultInfo{"cluster-token": {Name: "system:serviceaccount:a:b", UID: "7"}},
+			err:   nil,
+		},
 		webhook: &asked{users: map[string]*user.DefaultInfo{
-			"webhook-token": {Name: "ann", Groups: []string{"dev"}}, "masters": {Name: "ann", Groups: []string{"system:masters"}},
-			"forged": {Name: "ann", Extra: map[string][]string{VouchedByKey: {"JWTAuthenticator/other"}}},
+			"webhook-token": {
+				Name:   "ann",
+				Groups: []string{"dev"},
+			},
+			"masters": {Name: "ann", Groups: []string{"system:masters"}},
+			"forged":  {Name: "ann", Extra: map[string][]string{VouchedByKey: {"JWTAuthenticator/other"}}},
 		}},
-		second: &asked{users: map[string]*user.DefaultInfo{"second-token": {Name: "bob"}, "webhook-token": {Name: "mallory"}}},
+		second: &asked{
+			users: map[string]*user.DefaultInfo{"second-token": {Name: "bob"}, "webhook-token": {Name: "mallory"}},
+		},
 	}
 	g.provider = newProvider(t, g.idp, clock.RealClock{})
 	var err error
@@ -127,11 +138,19 @@ func TestBearerOrder(t *testing.T) {
 		{"one of a webhook that is not named", "x", no, "", true, true},
 		{"an issuer's, which nobody else sees", sign(nil), "ann", ci, false, false},
 		{"an issuer's that is expired, which nobody else sees", sign(map[string]any{"exp": 1}), no, "", false, false},
-		{"one for the issuer's other audience, which is for the cluster to know", sign(map[string]any{"aud": "elsewhere"}), no, "", true, true},
+		{
+			"one for the issuer's other audience, which is for the cluster to know", sign(map[string]any{"aud": "elsewhere"}),
+			no, "", true, true,
+		},
 		{"one with the issuer's name on it", stranger.Token(t, g.idp.Claims(audience, nil)), no, "", false, false},
 		{"one of another issuer", stranger.Token(t, stranger.Claims(audience, nil)), no, "", true, true},
-		{"a service account's, which no webhook sees", stranger.Token(t, stranger.Claims("vault", map[string]any{"sub": "system:serviceaccount:a:b"})), no, "", true, false},
-		{"one of the masters, by an issuer", sign(map[string]any{"groups": []string{"system:masters"}}), no, "", false, false},
+		{
+			"a service account's, which no webhook sees",
+			stranger.Token(t, stranger.Claims("vault", map[string]any{"sub": "system:serviceaccount:a:b"})), no, "", true, false,
+		},
+		{
+			"one of the masters, by an issuer", sign(map[string]any{"groups": []string{"system:masters"}}), no, "", false, false,
+		},
 		{"an administrator's, by an issuer", sign(map[string]any{"username": "system:admin"}), no, "", false, false},
 		{"look-alikes of the masters", sign(map[string]any{"groups": []string{"ѕystem:masters"}}), no, "", false, false},
 		{"one of the masters, by a webhook", "masters", no, "", true, true},

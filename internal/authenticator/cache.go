@@ -14,8 +14,8 @@ import (
 
 // Token finds out whom a token belongs to.
 type Token interface {
-	// AuthenticateToken returns the token's user, or false when the token is not good, or an error when that could not be found out.
-	// It is safe for concurrent use, and neither the error nor the user contains the token.
+	// AuthenticateToken returns the token's user, or false when the token is not good, or an error when that could not
+	// be found out. It is safe for concurrent use, and neither the error nor the user contains the token.
 	AuthenticateToken(ctx context.Context, token string) (user.Info, bool, error)
 }
 
@@ -41,19 +41,22 @@ type entry struct {
 
 type key struct{ kind, name string }
 
-// NewCache returns an empty cache for the authenticators of one API group, such as "authentication.concierge.pinniped.dev".
+// NewCache returns an empty cache for the authenticators of one API group, such as
+// "authentication.concierge.pinniped.dev".
 func NewCache(apiGroup string) *Cache {
 	return &Cache{apiGroup: apiGroup, entries: map[key]entry{}}
 }
 
-// Put makes an authenticator usable under a kind, such as "WebhookAuthenticator", and a name. It replaces what was there.
+// Put makes an authenticator usable under a kind, such as "WebhookAuthenticator", and a name. It replaces what was
+// there.
 func (c *Cache) Put(kind, name string, authenticator Token) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.entries[key{kind, name}] = entry{authenticator: authenticator}
 }
 
-// Suspend says that the authenticator of that kind and name exists and cannot be used, and why. It reports whether it could be before.
+// Suspend says that the authenticator of that kind and name exists and cannot be used, and why. It reports whether it
+// could be before.
 func (c *Cache) Suspend(kind, name, why string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +65,8 @@ func (c *Cache) Suspend(kind, name, why string) bool {
 	return before.authenticator != nil
 }
 
-// Remove says that there is no authenticator of that kind and name. It reports whether there was one that could be used.
+// Remove says that there is no authenticator of that kind and name. It reports whether there was one that could be
+// used.
 func (c *Cache) Remove(kind, name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,9 +75,14 @@ func (c *Cache) Remove(kind, name string) bool {
 	return before.authenticator != nil
 }
 
-// AuthenticateToken gives the token to the authenticator that reference names. A reference to nothing is ErrNoSuchAuthenticator, one to
-// what cannot be used is ErrNotReady; an empty or blank token belongs to nobody, whatever an authenticator may think.
-func (c *Cache) AuthenticateToken(ctx context.Context, reference corev1.TypedLocalObjectReference, token string) (user.Info, bool, error) {
+// AuthenticateToken gives the token to the authenticator that reference names. It returns ErrNoSuchAuthenticator
+// when there is no such authenticator, and ErrNotReady when it cannot be used now. An empty or blank token never
+// authenticates a user: no authenticator is asked about it.
+func (c *Cache) AuthenticateToken(
+	ctx context.Context,
+	reference corev1.TypedLocalObjectReference,
+	token string,
+) (user.Info, bool, error) {
 	found, exists := c.find(reference)
 	if !exists {
 		return nil, false, fmt.Errorf("%w: %q of kind %q in API group %q",

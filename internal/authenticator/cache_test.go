@@ -40,13 +40,46 @@ func TestCache(t *testing.T) {
 		want  string // "" for unauthenticated
 		err   error
 	}{
-		{"finds the newest", corev1.TypedLocalObjectReference{APIGroup: ptr.To(group), Kind: "WebhookAuthenticator", Name: "one"}, "t", "second", nil},
-		{"tells kinds apart", corev1.TypedLocalObjectReference{APIGroup: ptr.To(group), Kind: "JWTAuthenticator", Name: "one"}, "t", "jwt", nil},
-		{"gives no blank token away", corev1.TypedLocalObjectReference{APIGroup: ptr.To(group), Kind: "JWTAuthenticator", Name: "one"}, " \t\n", "", nil},
-		{"does not find another suffix", corev1.TypedLocalObjectReference{APIGroup: ptr.To("authentication.concierge.pinniped.dev"), Kind: "WebhookAuthenticator", Name: "one"}, "t", "", ErrNoSuchAuthenticator},
-		{"does not find one without a group", corev1.TypedLocalObjectReference{Kind: "WebhookAuthenticator", Name: "one"}, "t", "", ErrNoSuchAuthenticator},
-		{"says that one is not ready", corev1.TypedLocalObjectReference{APIGroup: ptr.To(group), Kind: "WebhookAuthenticator", Name: "away"}, "t", "", ErrNotReady},
-		{"does not find what was removed", corev1.TypedLocalObjectReference{APIGroup: ptr.To(group), Kind: "WebhookAuthenticator", Name: "gone"}, "t", "", ErrNoSuchAuthenticator},
+		{
+			"finds the newest",
+			corev1.TypedLocalObjectReference{APIGroup: ptr.To(group), Kind: "WebhookAuthenticator", Name: "one"},
+			"t", "second",
+			nil,
+		},
+		{
+			"tells kinds apart",
+			corev1.TypedLocalObjectReference{APIGroup: ptr.To(group), Kind: "JWTAuthenticator", Name: "one"},
+			"t", "jwt", nil,
+		},
+		{
+			"gives no blank token away",
+			corev1.TypedLocalObjectReference{APIGroup: ptr.To(group), Kind: "JWTAuthenticator", Name: "one"},
+			" \t\n", "", nil,
+		},
+		{
+			"does not find another suffix",
+			corev1.TypedLocalObjectReference{
+				APIGroup: ptr.To("authentication.concierge.pinniped.dev"), Kind: "WebhookAuthenticator", Name: "one",
+			},
+			"t", "", ErrNoSuchAuthenticator,
+		},
+		{
+			"does not find one without a group",
+			corev1.TypedLocalObjectReference{Kind: "WebhookAuthenticator", Name: "one"},
+			"t", "", ErrNoSuchAuthenticator,
+		},
+		{
+			"says that one is not ready",
+			corev1.TypedLocalObjectReference{APIGroup: ptr.To(group), Kind: "WebhookAuthenticator", Name: "away"},
+			"t", "",
+			ErrNotReady,
+		},
+		{
+			"does not find what was removed",
+			corev1.TypedLocalObjectReference{APIGroup: ptr.To(group), Kind: "WebhookAuthenticator", Name: "gone"},
+			"t", "",
+			ErrNoSuchAuthenticator,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -24,8 +24,8 @@ import (
 // maxTokenSize is as much as a header may hold.
 const maxTokenSize = 1 << 20
 
-// JWT is an authenticator for the tokens of one issuer. It is the API server's own: what that accepts when it is configured alike is
-// accepted here, and nothing else. It is safe for concurrent use.
+// JWT is an authenticator for the tokens of one issuer. It is the API server's own: what that accepts when it is
+// configured alike is accepted here, and nothing else. It is safe for concurrent use.
 type JWT struct {
 	issuer   string
 	audience string
@@ -35,8 +35,9 @@ type JWT struct {
 
 var _ Token = (*JWT)(nil)
 
-// NewJWT returns an authenticator that finds out by the keys of provider who signed a token, and by spec whom it is about. An error says
-// what is wrong with spec, in terms of its fields; text that names a field begins with a path below spec.
+// NewJWT returns an authenticator that finds out by the keys of provider who signed a token, and by spec whom it is
+// about. An error says what is wrong with spec, in terms of its fields; text that names a field begins with a path
+// below spec.
 func NewJWT(spec *authenticationv1alpha1.JWTAuthenticatorSpec, provider *Provider) (*JWT, error) {
 	config := apiServerConfig(spec)
 	compiler := authenticationcel.NewDefaultCompiler()
@@ -46,7 +47,11 @@ func NewJWT(spec *authenticationv1alpha1.JWTAuthenticatorSpec, provider *Provide
 	for i, extra := range spec.Claims.Extra {
 		// In a client certificate stands "key=value".
 		if strings.Contains(extra.Key, "=") {
-			return nil, field.Invalid(field.NewPath("claims", "extra").Index(i).Child("key"), extra.Key, "must not contain an equals sign")
+			return nil, field.Invalid(
+				field.NewPath("claims", "extra").Index(i).Child("key"),
+				extra.Key,
+				"must not contain an equals sign",
+			)
 		}
 	}
 	life, end := context.WithCancel(context.Background())
@@ -96,7 +101,8 @@ func claimOrExpression(claim, expression, standard string) apiserver.PrefixedCla
 	return mapping
 }
 
-// inTermsOfSpec words what the API server's code finds wrong as an author of a JWTAuthenticator knows the fields.
+// inTermsOfSpec translates errors of the API server's code: it replaces that code's field names by those of a
+// JWTAuthenticator's spec.
 func inTermsOfSpec(problems field.ErrorList) error {
 	fields := strings.NewReplacer(
 		"claimMappings.username.expression", "claims.usernameExpression",
@@ -115,7 +121,7 @@ func inTermsOfSpec(problems field.ErrorList) error {
 	return translated.ToAggregate()
 }
 
-// Close ends what runs in the background. No token may be given to it any more.
+// Close stops the work in the background. The JWT must not be given tokens after that.
 func (j *JWT) Close() { j.end() }
 
 // Handles is true when the token says that it is of this issuer and for this audience. Nothing of that is verified.
@@ -127,13 +133,21 @@ func (j *JWT) Handles(said Said) bool {
 func (j *JWT) AuthenticateToken(ctx context.Context, token string) (user.Info, bool, error) {
 	// Anything but three parts is no token; to find that out must not cost memory.
 	if len(token) > maxTokenSize || strings.Count(token, ".") != 2 {
-		return nil, false, &Refusal{Reason: ReasonNotAToken, message: "this is not a JSON web token", cause: errors.New("not three parts, or too long")}
+		return nil, false, &Refusal{
+			Reason:  ReasonNotAToken,
+			message: "this is not a JSON web token",
+			cause:   errors.New("not three parts, or too long"),
+		}
 	}
 	trace := &verification{}
 	response, ok, err := j.verifier.AuthenticateToken(context.WithValue(ctx, verificationKey{}, trace), token)
 	switch {
 	case trace.unavailable != nil:
-		return nil, false, &Refusal{Reason: ReasonIssuerAway, message: "the issuer's keys could not be fetched", cause: trace.unavailable}
+		return nil, false, &Refusal{
+			Reason:  ReasonIssuerAway,
+			message: "the issuer's keys could not be fetched",
+			cause:   trace.unavailable,
+		}
 	case err != nil || !ok:
 		return nil, false, j.refusal(token, err, time.Now())
 	case strings.TrimSpace(response.User.GetName()) == "":
@@ -154,9 +168,15 @@ func (j *JWT) refusal(token string, cause error, now time.Time) error {
 	case !readable:
 		r.Reason, r.message = ReasonNotAToken, "this is not a JSON web token"
 	case said.Issuer != j.issuer:
-		r.Reason, r.message = ReasonIssuer, fmt.Sprintf("the token is of issuer %q, which is another one", bounded(said.Issuer))
+		r.Reason, r.message = ReasonIssuer, fmt.Sprintf(
+			"the token is of issuer %q, which is another one",
+			bounded(said.Issuer),
+		)
 	case !slices.Contains(said.Audiences, j.audience):
-		r.Reason, r.message = ReasonAudience, fmt.Sprintf("the token is for audience %q, which is another one", bounded(strings.Join(said.Audiences, ", ")))
+		r.Reason, r.message = ReasonAudience, fmt.Sprintf(
+			"the token is for audience %q, which is another one",
+			bounded(strings.Join(said.Audiences, ", ")),
+		)
 	case said.Expires.IsZero():
 		r.Reason, r.message = ReasonExpired, "the token does not say when it expires"
 	case said.Expires.Before(now):
@@ -167,7 +187,7 @@ func (j *JWT) refusal(token string, cause error, now time.Time) error {
 	return r
 }
 
-// Said is what a token says of itself. None of it is verified.
+// Said holds claims of a token that were read and not verified.
 type Said struct {
 	Issuer, Subject    string
 	Audiences          []string

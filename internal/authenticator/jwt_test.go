@@ -87,19 +87,95 @@ func TestJWTUsers(t *testing.T) {
 		{"reads the claims username and groups when none is named", spec{}, nil, ann, ""},
 		{"takes several audiences", spec{}, map[string]any{"aud": []string{"other", audience}}, ann, ""},
 		{"takes a user without groups", spec{}, map[string]any{"groups": nil}, &user.DefaultInfo{Name: "ann"}, ""},
-		{"takes one group", spec{}, map[string]any{"groups": "dev"}, &user.DefaultInfo{Name: "ann", Groups: []string{"dev"}}, ""},
-		{"shows the token's id", spec{}, map[string]any{"jti": "7"}, &user.DefaultInfo{Name: "ann", Groups: []string{"dev", "ops"}, Extra: map[string][]string{"authentication.kubernetes.io/credential-id": {"JTI=7"}}}, ""},
-		{"takes other claims", spec{Claims: claims{Username: "sub", Groups: "roles"}}, map[string]any{"roles": []string{"r"}}, &user.DefaultInfo{Name: "1234", Groups: []string{"r"}}, ""},
-		{"evaluates expressions", spec{Claims: claims{UsernameExpression: `"ci:" + claims.sub`, GroupsExpression: `["x:" + claims.role, ""]`}}, map[string]any{"role": "r"}, &user.DefaultInfo{Name: "ci:1234", Groups: []string{"x:r"}}, ""},
-		{"makes extras", spec{Claims: claims{Extra: []authenticationv1alpha1.ExtraMapping{{Key: "example.com/tenant", ValueExpression: "claims.tenant"}}}}, map[string]any{"tenant": "t"}, &user.DefaultInfo{Name: "ann", Groups: []string{"dev", "ops"}, Extra: map[string][]string{"example.com/tenant": {"t"}}}, ""},
-		{"takes what the rules hold for", spec{ClaimValidationRules: append(rule(`claims.sub == "1234"`), authenticationv1alpha1.ClaimValidationRule{Claim: "tenant", RequiredValue: "t"}), UserValidationRules: userRule(`!user.username.startsWith("root")`)}, map[string]any{"tenant": "t"}, ann, ""},
-		{"takes a verified address", spec{Claims: claims{Username: "email"}}, map[string]any{"email": "ann@example.com", "email_verified": true}, &user.DefaultInfo{Name: "ann@example.com", Groups: []string{"dev", "ops"}}, ""},
+		{
+			"takes one group",
+			spec{},
+			map[string]any{"groups": "dev"},
+			&user.DefaultInfo{Name: "ann", Groups: []string{"dev"}},
+			"",
+		},
+		{
+			"shows the token's id",
+			spec{},
+			map[string]any{"jti": "7"},
+			&user.DefaultInfo{
+				Name: "ann", Groups: []string{"dev", "ops"},
+				Extra: map[string][]string{"authentication.kubernetes.io/credential-id": {"JTI=7"}},
+			},
+			"",
+		},
+		{
+			"takes other claims",
+			spec{Claims: claims{Username: "sub", Groups: "roles"}},
+			map[string]any{"roles": []string{"r"}},
+			&user.DefaultInfo{Name: "1234", Groups: []string{"r"}}, "",
+		},
+		{
+			"evaluates expressions",
+			spec{Claims: claims{UsernameExpression: `"ci:" + claims.sub`, GroupsExpression: `["x:" + claims.role, ""]`}},
+			map[string]any{"role": "r"},
+			&user.DefaultInfo{Name: "ci:1234", Groups: []string{"x:r"}}, "",
+		},
+		{
+			"makes extras",
+			spec{
+				Claims: claims{
+					Extra: []authenticationv1alpha1.ExtraMapping{{Key: "example.com/tenant", ValueExpression: "claims.tenant"}},
+				},
+			},
+			map[string]any{"tenant": "t"},
+			&user.DefaultInfo{
+				Name: "ann", Groups: []string{"dev", "ops"}, Extra: map[string][]string{"example.com/tenant": {"t"}},
+			},
+			"",
+		},
+		{
+			"takes what the rules hold for",
+			spec{
+				ClaimValidationRules: append(
+					rule(`claims.sub == "1234"`), authenticationv1alpha1.ClaimValidationRule{Claim: "tenant", RequiredValue: "t"},
+				),
+				UserValidationRules: userRule(`!user.username.startsWith("root")`),
+			},
+			map[string]any{"tenant": "t"},
+			ann, "",
+		},
+		{
+			"takes a verified address",
+			spec{Claims: claims{Username: "email"}},
+			map[string]any{"email": "ann@example.com", "email_verified": true},
+			&user.DefaultInfo{Name: "ann@example.com", Groups: []string{"dev", "ops"}}, "",
+		},
 
-		{"refuses an address that is not verified", spec{Claims: claims{Username: "email"}}, map[string]any{"email": "ann@example.com", "email_verified": false}, nil, "email not verified"},
-		{"refuses what a claim rule does not hold for", spec{ClaimValidationRules: rule(`claims.sub == "other"`)}, nil, nil, "failed: no"},
-		{"refuses another value of a required claim", spec{ClaimValidationRules: []authenticationv1alpha1.ClaimValidationRule{{Claim: "tenant", RequiredValue: "t"}}}, map[string]any{"tenant": "u"}, nil, "does not match"},
-		{"refuses a required claim that is missing", spec{ClaimValidationRules: []authenticationv1alpha1.ClaimValidationRule{{Claim: "tenant", RequiredValue: "t"}}}, nil, nil, "not present"},
-		{"refuses what a user rule does not hold for", spec{UserValidationRules: userRule(`user.username.startsWith("root")`)}, nil, nil, "failed: no"},
+		{
+			"refuses an address that is not verified",
+			spec{Claims: claims{Username: "email"}},
+			map[string]any{"email": "ann@example.com", "email_verified": false},
+			nil, "email not verified",
+		},
+		{
+			"refuses what a claim rule does not hold for",
+			spec{ClaimValidationRules: rule(`claims.sub == "other"`)},
+			nil, nil,
+			"failed: no",
+		},
+		{
+			"refuses another value of a required claim",
+			spec{ClaimValidationRules: []authenticationv1alpha1.ClaimValidationRule{{Claim: "tenant", RequiredValue: "t"}}},
+			map[string]any{"tenant": "u"},
+			nil, "does not match",
+		},
+		{
+			"refuses a required claim that is missing",
+			spec{ClaimValidationRules: []authenticationv1alpha1.ClaimValidationRule{{Claim: "tenant", RequiredValue: "t"}}},
+			nil,
+			nil, "not present",
+		},
+		{
+			"refuses what a user rule does not hold for",
+			spec{UserValidationRules: userRule(`user.username.startsWith("root")`)},
+			nil, nil, "failed: no",
+		},
 		{"refuses a user without a name", spec{}, map[string]any{"username": nil}, nil, "claim not present"},
 		{"refuses an empty name", spec{}, map[string]any{"username": ""}, nil, "names no user"},
 		{"refuses a blank name", spec{}, map[string]any{"username": " \u00a0"}, nil, "names no user"},
@@ -165,12 +241,27 @@ func TestJWTRefusesHostileTokens(t *testing.T) {
 		reason      Reason
 	}{
 		{"alg none", issuer.Forge(t, map[string]any{"alg": "none"}, claims, nothing), ReasonRefused},
-		{"alg None in other case", issuer.Forge(t, map[string]any{"alg": "nOnE", "kid": "rsa"}, claims, nothing), ReasonRefused},
+		{
+			"alg None in other case", issuer.Forge(t, map[string]any{"alg": "nOnE", "kid": "rsa"}, claims, nothing),
+			ReasonRefused,
+		},
 		{"no alg", issuer.Forge(t, map[string]any{"kid": "rsa"}, claims, rs256), ReasonRefused},
-		{"HS256 with the public key's PEM", issuer.Forge(t, map[string]any{"alg": "HS256", "kid": "rsa"}, claims, hs256(publicPEM)), ReasonRefused},
-		{"HS256 with the public key's DER", issuer.Forge(t, map[string]any{"alg": "HS256", "kid": "rsa"}, claims, hs256(publicDER)), ReasonRefused},
-		{"HS256 with a key in the header", issuer.Forge(t, map[string]any{"alg": "HS256", "jwk": jwk}, claims, hs256([]byte{0, 0, 0})), ReasonRefused},
-		{"RS256 with the id of an EC key", issuer.Forge(t, map[string]any{"alg": "RS256", "kid": ecKey.ID}, claims, rs256), ReasonRefused},
+		{
+			"HS256 with the public key's PEM",
+			issuer.Forge(t, map[string]any{"alg": "HS256", "kid": "rsa"}, claims, hs256(publicPEM)), ReasonRefused,
+		},
+		{
+			"HS256 with the public key's DER",
+			issuer.Forge(t, map[string]any{"alg": "HS256", "kid": "rsa"}, claims, hs256(publicDER)), ReasonRefused,
+		},
+		{
+			"HS256 with a key in the header",
+			issuer.Forge(t, map[string]any{"alg": "HS256", "jwk": jwk}, claims, hs256([]byte{0, 0, 0})), ReasonRefused,
+		},
+		{
+			"RS256 with the id of an EC key", issuer.Forge(t, map[string]any{"alg": "RS256", "kid": ecKey.ID}, claims, rs256),
+			ReasonRefused,
+		},
 		{"a key of another issuer", stranger.Token(t, claims), ReasonRefused},
 		{"a key of another issuer under an id of ours", func() string {
 			key := stranger.Rotate(t)
@@ -180,7 +271,11 @@ func TestJWTRefusesHostileTokens(t *testing.T) {
 		{"the signature of another token", parts[0] + "." + another[1] + "." + parts[2], ReasonRefused},
 		{"no signature", parts[0] + "." + parts[1] + ".", ReasonRefused},
 		{"a signature cut off", good[:len(good)-4], ReasonRefused},
-		{"a critical header", issuer.Forge(t, map[string]any{"alg": "RS256", "kid": "rsa", "crit": []string{"x"}, "x": 1}, claims, rs256), ReasonRefused},
+		{
+			"a critical header",
+			issuer.Forge(t, map[string]any{"alg": "RS256", "kid": "rsa", "crit": []string{"x"}, "x": 1}, claims, rs256),
+			ReasonRefused,
+		},
 
 		{"another issuer", idp.Token(t, with(idp, "iss", "https://evil.example.com")), ReasonIssuer},
 		{"an issuer with a slash more", idp.Token(t, with(idp, "iss", idp.URL+"/")), ReasonIssuer},
@@ -197,7 +292,10 @@ func TestJWTRefusesHostileTokens(t *testing.T) {
 		{"four parts", good + ".x", ReasonNotAToken},
 		{"a million dots", strings.Repeat(".", 1<<20), ReasonNotAToken},
 		{"too much", parts[0] + "." + parts[1] + "." + strings.Repeat("x", 1<<20), ReasonNotAToken},
-		{"JSON serialization", fmt.Sprintf(`{"payload":%q,"protected":%q,"signature":%q}`, parts[1], parts[0], parts[2]), ReasonNotAToken},
+		{
+			"JSON serialization", fmt.Sprintf(`{"payload":%q,"protected":%q,"signature":%q}`, parts[1], parts[0], parts[2]),
+			ReasonNotAToken,
+		},
 		{"claims that are no JSON", parts[0] + ".AAAA." + parts[2], ReasonNotAToken},
 		{"claims that are a list", parts[0] + ".W10." + parts[2], ReasonNotAToken},
 	} {
@@ -211,7 +309,8 @@ func TestJWTRefusesHostileTokens(t *testing.T) {
 			if refusal.Reason != test.reason {
 				t.Errorf("want reason %s, got %s: %v", test.reason, refusal.Reason, err)
 			}
-			if test.token != "" && (strings.Contains(err.Error(), test.token) || strings.Contains(refusal.Message(), test.token)) {
+			if test.token != "" &&
+				(strings.Contains(err.Error(), test.token) || strings.Contains(refusal.Message(), test.token)) {
 				t.Error("the error contains the token")
 			}
 			if len(refusal.Message()) > 400 {
@@ -245,7 +344,9 @@ func TestJWTAlgorithms(t *testing.T) {
 	t.Parallel()
 	idp := issuer.New(t)
 	keys := []issuer.Key{idp.Rotate(t)}
-	for _, algorithm := range []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512} {
+	for _, algorithm := range []jose.SignatureAlgorithm{
+		jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512,
+	} {
 		keys = append(keys, issuer.NewRSA(t, string(algorithm), algorithm))
 	}
 	idp.SetKeys(keys...)
@@ -331,17 +432,59 @@ func TestNewJWTSaysWhatIsWrongWithTheSpec(t *testing.T) {
 		spec authenticationv1alpha1.JWTAuthenticatorSpec
 		err  string
 	}{
-		{authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{Username: "a", UsernameExpression: "claims.a"}}, "claims.username: Invalid value"},
-		{authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{Groups: "a", GroupsExpression: "claims.a"}}, "claims.groups: Invalid value"},
-		{authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{UsernameExpression: "claims."}}, "claims.usernameExpression: Invalid value"},
-		{authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{GroupsExpression: "x.a"}}, "claims.groupsExpression: Invalid value"},
-		{authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{UsernameExpression: "claims.email"}}, "claims.email_verified must be used in claims.usernameExpression or claims.extra[*].valueExpression or claimValidationRules[*].expression when claims.email is used in claims.usernameExpression"},
-		{authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{Extra: extras{{Key: "tenant", ValueExpression: "claims.t"}}}}, "claims.extra[0].key: Invalid value"},
-		{authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{Extra: extras{{Key: "example.com/T", ValueExpression: "claims.t"}}}}, "must be lowercase"},
-		{authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{Extra: extras{{Key: "a.k8s.io/t", ValueExpression: "claims.t"}}}}, "reserved for Kubernetes use"},
-		{authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{Extra: extras{{Key: "example.com/a=b", ValueExpression: "claims.t"}}}}, "must not contain an equals sign"},
-		{authenticationv1alpha1.JWTAuthenticatorSpec{ClaimValidationRules: []authenticationv1alpha1.ClaimValidationRule{{}}}, "claimValidationRules[0]: Required value"},
-		{authenticationv1alpha1.JWTAuthenticatorSpec{UserValidationRules: []authenticationv1alpha1.UserValidationRule{{Expression: "user."}}}, "userValidationRules[0].expression: Invalid value"},
+		{
+			authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{Username: "a", UsernameExpression: "claims.a"}},
+			"claims.username: Invalid value",
+		},
+		{
+			authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{Groups: "a", GroupsExpression: "claims.a"}},
+			"claims.groups: Invalid value",
+		},
+		{
+			authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{UsernameExpression: "claims."}},
+			"claims.usernameExpression: Invalid value",
+		},
+		{authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{GroupsExpression: "x.a"}}, "claims.groupsExpression: " +
+			"Invalid value"},
+		{
+			authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{UsernameExpression: "claims.email"}},
+			"claims.email_verified must be used in claims.usernameExpression or claims.extra[*].valueExpression or " +
+				"claimValidationRules[*].expression when claims.email is used in claims.usernameExpression",
+		},
+		{
+			authenticationv1alpha1.JWTAuthenticatorSpec{
+				Claims: claims{Extra: extras{{Key: "tenant", ValueExpression: "claims.t"}}},
+			},
+			"claims.extra[0].key: Invalid value",
+		},
+		{
+			authenticationv1alpha1.JWTAuthenticatorSpec{
+				Claims: claims{Extra: extras{{Key: "example.com/T", ValueExpression: "claims.t"}}},
+			},
+			"must be lowercase",
+		},
+		{
+			authenticationv1alpha1.JWTAuthenticatorSpec{
+				Claims: claims{Extra: extras{{Key: "a.k8s.io/t", ValueExpression: "claims.t"}}},
+			},
+			"reserved for Kubernetes use",
+		},
+		{
+			authenticationv1alpha1.JWTAuthenticatorSpec{
+				Claims: claims{Extra: extras{{Key: "example.com/a=b", ValueExpression: "claims.t"}}},
+			},
+			"must not contain an equals sign",
+		},
+		{
+			authenticationv1alpha1.JWTAuthenticatorSpec{ClaimValidationRules: []authenticationv1alpha1.ClaimValidationRule{{}}},
+			"claimValidationRules[0]: Required value",
+		},
+		{
+			authenticationv1alpha1.JWTAuthenticatorSpec{
+				UserValidationRules: []authenticationv1alpha1.UserValidationRule{{Expression: "user."}},
+			},
+			"userValidationRules[0].expression: Invalid value",
+		},
 	} {
 		test.spec.Issuer, test.spec.Audience = idp.URL, audience
 		_, err := NewJWT(&test.spec, provider)
@@ -360,17 +503,32 @@ func TestProvider(t *testing.T) {
 		keys      string // error
 	}{
 		{name: "gets keys"},
-		{name: "refuses a certificate of another CA", prepare: func(_ *issuer.Issuer, o *ProviderOptions) { o.Roots = x509.NewCertPool() }, discovery: "unknown authority"},
-		{name: "refuses a certificate that the system's roots do not know", prepare: func(_ *issuer.Issuer, o *ProviderOptions) { o.Roots = nil }, discovery: "certificate"},
+		{
+			name:    "refuses a certificate of another CA",
+			prepare: func(_ *issuer.Issuer, o *ProviderOptions) { o.Roots = x509.NewCertPool() }, discovery: "unknown authority",
+		},
+		{
+			name:    "refuses a certificate that the system's roots do not know",
+			prepare: func(_ *issuer.Issuer, o *ProviderOptions) { o.Roots = nil }, discovery: "certificate",
+		},
 		{name: "refuses an issuer that calls itself otherwise", prepare: func(i *issuer.Issuer, _ *ProviderOptions) {
 			i.SetDocument(map[string]any{"issuer": "https://other.example.com", "jwks_uri": i.URL + "/keys"})
 		}, discovery: `calls itself "https://other.example.com"`},
 		{name: "refuses an endless document", prepare: func(i *issuer.Issuer, _ *ProviderOptions) {
 			i.SetDocument(map[string]any{"issuer": i.URL, "x": strings.Repeat("x", 2<<20)})
 		}, discovery: "longer than 1048576 bytes"},
-		{name: "says that it is away", prepare: func(i *issuer.Issuer, _ *ProviderOptions) { i.SetAway(true) }, discovery: "status code 503"},
-		{name: "refuses keys that are no JSON", prepare: func(i *issuer.Issuer, _ *ProviderOptions) { i.SetKeySet([]byte("<html>")) }, keys: "not the JSON"},
-		{name: "refuses no keys", prepare: func(i *issuer.Issuer, _ *ProviderOptions) { i.SetKeySet([]byte(`{"keys":[]}`)) }, keys: "none of the 0 keys"},
+		{
+			name: "says that it is away", prepare: func(i *issuer.Issuer, _ *ProviderOptions) { i.SetAway(true) },
+			discovery: "status code 503",
+		},
+		{
+			name:    "refuses keys that are no JSON",
+			prepare: func(i *issuer.Issuer, _ *ProviderOptions) { i.SetKeySet([]byte("<html>")) }, keys: "not the JSON",
+		},
+		{
+			name: "refuses no keys", prepare: func(i *issuer.Issuer, _ *ProviderOptions) { i.SetKeySet([]byte(`{"keys":[]}`)) },
+			keys: "none of the 0 keys",
+		},
 		{name: "refuses secret keys", prepare: func(i *issuer.Issuer, _ *ProviderOptions) {
 			i.SetKeySet([]byte(`{"keys":[{"kty":"oct","k":"AAAA","kid":"x","alg":"HS256"}]}`))
 		}, keys: "none of the 1 keys"},
@@ -421,7 +579,9 @@ func TestProviderKeepsItsKeys(t *testing.T) {
 
 func TestProviderFollowsNoRedirectAwayFromHTTPS(t *testing.T) {
 	t.Parallel()
-	plain := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("asked without TLS") }))
+	plain := httptest.NewServer(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("asked without TLS") }),
+	)
 	t.Cleanup(plain.Close)
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, plain.URL, http.StatusFound)
@@ -470,7 +630,11 @@ func TestRead(t *testing.T) {
 		want   Said
 	}{
 		{"all", nil, Said{Issuer: idp.URL, Subject: "s", Audiences: []string{"a", "b"}, Expires: exp}},
-		{"one audience", map[string]any{"aud": "a"}, Said{Issuer: idp.URL, Subject: "s", Audiences: []string{"a"}, Expires: exp}},
+		{
+			"one audience",
+			map[string]any{"aud": "a"},
+			Said{Issuer: idp.URL, Subject: "s", Audiences: []string{"a"}, Expires: exp},
+		},
 		{"odd ones", map[string]any{"aud": 7, "sub": 7, "exp": 1e300}, Said{Issuer: idp.URL}},
 	} {
 		claims := maps.Clone(base)

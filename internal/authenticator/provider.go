@@ -22,7 +22,8 @@ import (
 const (
 	wellKnownPath = "/.well-known/openid-configuration"
 	maxKeys       = 100
-	// A token whose key is not known makes the provider ask for its issuer's keys, but not more often than this: such tokens cost nothing to make.
+	// A token whose key is not known makes the provider ask for its issuer's keys, but not more often than this: such
+	// tokens cost nothing to make.
 	keysPause = 5 * time.Second
 )
 
@@ -39,8 +40,8 @@ type ProviderOptions struct {
 	Clock   clock.PassiveClock
 }
 
-// Provider is an OpenID Connect issuer and the keys by which it signs tokens. It keeps the keys that it got last: while the issuer is away,
-// its tokens go on working. It is safe for concurrent use.
+// Provider is an OpenID Connect issuer and the keys by which it signs tokens. It keeps the keys that it got last:
+// while the issuer is away, its tokens go on working. It is safe for concurrent use.
 type Provider struct {
 	issuer    string
 	client    *http.Client
@@ -85,7 +86,8 @@ func NewProvider(options ProviderOptions) *Provider {
 // Close closes connections that are not in use. The Provider goes on working.
 func (p *Provider) Close() { p.transport.CloseIdleConnections() }
 
-// Discover asks the issuer where its keys are, and returns that. It does not look at the answer any further: see UseKeysURL.
+// Discover asks the issuer where its keys are, and returns that. It does not look at the answer any further: see
+// UseKeysURL.
 func (p *Provider) Discover(ctx context.Context) (keysURL string, err error) {
 	var document struct {
 		Issuer  string `json:"issuer"`
@@ -141,8 +143,8 @@ func (p *Provider) FetchKeys(ctx context.Context) error {
 
 var errUnknownKey = errors.New("no key of the issuer verifies the signature")
 
-// VerifySignature returns the payload of a token that one of the issuer's keys has signed. It does not look at the payload. A token whose key is
-// not known makes it ask the issuer for new keys; any other costs no network.
+// VerifySignature returns the payload of a token that one of the issuer's keys has signed. It does not look at the
+// payload. A token whose key is not known makes it ask the issuer for new keys; any other costs no network.
 func (p *Provider) VerifySignature(ctx context.Context, token string) ([]byte, error) {
 	signed, err := jose.ParseSigned(token)
 	if err != nil || len(signed.Signatures) != 1 {
@@ -176,7 +178,8 @@ func (p *Provider) VerifySignature(ctx context.Context, token string) ([]byte, e
 	return nil, errUnknownKey
 }
 
-// verification is where VerifySignature leaves what its caller's caller wants to know: the API server's code turns errors into text.
+// verification is where VerifySignature leaves what its caller's caller wants to know: the API server's code turns
+// errors into text.
 type verification struct {
 	unavailable error // no key verified the signature, and the issuer could not be asked for new ones
 }

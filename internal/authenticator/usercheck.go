@@ -13,13 +13,14 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// maxUserSize bounds the names of a user and of its groups, and its extras, in bytes. They travel in a client certificate, for which TLS
-// libraries have limits of about 100 kB, or in headers of each request. It is room for a thousand groups with long names.
+// maxUserSize bounds the names of a user and of its groups, and its extras, in bytes. They travel in a client
+// certificate, for which TLS libraries have limits of about 100 kB, or in headers of each request. It is room for a
+// thousand groups with long names.
 const maxUserSize = 64 << 10
 
-// CheckUser returns an error when the identity that an authenticator vouched for must not be that of a user: names that only Kubernetes itself
-// gives, names that break headers or logs, more than can be carried. The error names what is wrong and where, but not the offending
-// value: it is logged where names may have to be redacted.
+// CheckUser returns an error when the identity that an authenticator vouched for must not be that of a user: names
+// that only Kubernetes itself gives, names that break headers or logs, more than can be carried. The error names what
+// is wrong and where, but not the offending value: it is logged where names may have to be redacted.
 func CheckUser(claimed user.Info) error {
 	if claimed.GetName() == "" {
 		return errors.New("empty username is not allowed")
@@ -60,8 +61,8 @@ func checkIdentifier(what, name string) error {
 	if err := checkText(what, name); err != nil {
 		return err
 	}
-	// White space, case and other dress are looked through, so that no later reader, human or not, takes for reserved what was not seen to
-	// be so here.
+	// White space, case and other dress are looked through, so that no later reader, human or not, takes for reserved
+	// what was not seen to be so here.
 	plain := undress(name)
 	if strings.HasPrefix(plain, "system:") {
 		return fmt.Errorf(`%s begins with "system:", which is reserved for Kubernetes`, what)
@@ -69,8 +70,8 @@ func checkIdentifier(what, name string) error {
 	return nil
 }
 
-// undress returns name as a reader may take it: in lower case, without what is invisible, and with those letters of other scripts that look
-// like letters of "system:" in the place of these.
+// undress returns name in a form for comparisons: in lower case, without invisible characters, and with letters of
+// other scripts replaced by the letters of "system:" that they look like.
 func undress(name string) string {
 	plain := strings.Map(func(r rune) rune {
 		switch r {
@@ -106,7 +107,8 @@ func checkText(what, text string) error {
 	return nil
 }
 
-// invisible is true for characters that show nothing and may change what stands beside them, such as a change of the direction of writing.
+// invisible is true for characters that show nothing and may change what stands beside them, such as a change of the
+// direction of writing.
 func invisible(r rune) bool {
 	return unicode.Is(unicode.Cf, r) || r == '\u034f' || unicode.Is(unicode.Variation_Selector, r)
 }

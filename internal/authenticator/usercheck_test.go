@@ -17,13 +17,37 @@ func TestCheckUser(t *testing.T) {
 	}{
 		{"takes a plain user", user.DefaultInfo{Name: "ann", Groups: []string{"a b", "ü", "x:system:masters"}}, ""},
 		{"takes extras", user.DefaultInfo{Name: "ann", Extra: map[string][]string{"example.com/x": {"a=b", ""}}}, ""},
-		{"takes the credential's id", user.DefaultInfo{Name: "ann", Extra: map[string][]string{"authentication.kubernetes.io/credential-id": {"x"}}}, ""},
+		{
+			"takes the credential's id",
+			user.DefaultInfo{Name: "ann", Extra: map[string][]string{"authentication.kubernetes.io/credential-id": {"x"}}},
+			"",
+		},
 		{"refuses nobody", user.DefaultInfo{Groups: []string{"a"}}, "empty username"},
-		{"takes names of many scripts", user.DefaultInfo{Name: "Zoë Müller", Groups: []string{"системa", "συστημα", "系统:管理员", "system", "systematic"}}, ""},
-		{"takes a thousand groups", user.DefaultInfo{Name: "ann", Groups: slices.Repeat([]string{strings.Repeat("g", 40)}, 1000)}, ""},
-		{"refuses a megabyte of groups", user.DefaultInfo{Name: "ann", Groups: slices.Repeat([]string{strings.Repeat("g", 100)}, 10000)}, "10000 groups"},
-		{"refuses very many small groups", user.DefaultInfo{Name: "ann", Groups: slices.Repeat([]string{"g"}, 5000)}, "5000 groups"},
-		{"refuses a megabyte of extras", user.DefaultInfo{Name: "ann", Extra: map[string][]string{"example.com/x": {strings.Repeat("x", 1<<20)}}}, "more than 65536"},
+		{
+			"takes names of many scripts",
+			user.DefaultInfo{Name: "Zoë Müller", Groups: []string{"системa", "συστημα", "系统:管理员", "system", "systematic"}},
+			"",
+		},
+		{
+			"takes a thousand groups",
+			user.DefaultInfo{Name: "ann", Groups: slices.Repeat([]string{strings.Repeat("g", 40)}, 1000)},
+			"",
+		},
+		{
+			"refuses a megabyte of groups",
+			user.DefaultInfo{Name: "ann", Groups: slices.Repeat([]string{strings.Repeat("g", 100)}, 10000)},
+			"10000 groups",
+		},
+		{
+			"refuses very many small groups",
+			user.DefaultInfo{Name: "ann", Groups: slices.Repeat([]string{"g"}, 5000)},
+			"5000 groups",
+		},
+		{
+			"refuses a megabyte of extras",
+			user.DefaultInfo{Name: "ann", Extra: map[string][]string{"example.com/x": {strings.Repeat("x", 1<<20)}}},
+			"more than 65536",
+		},
 		{"refuses Cyrillic look-alikes", user.DefaultInfo{Name: "ann", Groups: []string{"ѕуѕtеm:masters"}}, "reserved"},
 		{"refuses wide letters", user.DefaultInfo{Name: "ann", Groups: []string{"ｓｙｓｔｅｍ：masters"}}, "reserved"},
 		{"refuses a colon of another kind", user.DefaultInfo{Name: "ann", Groups: []string{"system∶masters"}}, "reserved"},
@@ -34,19 +58,49 @@ func TestCheckUser(t *testing.T) {
 		{"refuses a change of direction", user.DefaultInfo{Name: "ann\u202enimda"}, "invisible"},
 		{"refuses an administrator", user.DefaultInfo{Name: "system:admin"}, `the username begins with "system:"`},
 		{"refuses a service account", user.DefaultInfo{Name: "system:serviceaccount:kube-system:x"}, "reserved"},
-		{"refuses the masters", user.DefaultInfo{Name: "ann", Groups: []string{"a", "system:masters"}}, `group number 2 begins with "system:"`},
+		{
+			"refuses the masters",
+			user.DefaultInfo{Name: "ann", Groups: []string{"a", "system:masters"}},
+			`group number 2 begins with "system:"`,
+		},
 		{"refuses nodes", user.DefaultInfo{Name: "ann", Groups: []string{"system:nodes"}}, "reserved"},
 		{"refuses them in other dress", user.DefaultInfo{Name: "ann", Groups: []string{" System:masters"}}, "reserved"},
 		{"refuses a line break", user.DefaultInfo{Name: "ann\r\nImpersonate-Group: x"}, "control character"},
 		{"refuses NUL", user.DefaultInfo{Name: "ann", Groups: []string{"a\x00b"}}, "control character"},
 		{"refuses broken UTF-8", user.DefaultInfo{Name: "ann\xff"}, "UTF-8"},
-		{"refuses a line break in an extra", user.DefaultInfo{Name: "ann", Extra: map[string][]string{"example.com/x": {"a\nb"}}}, "control character"},
-		{"refuses an extra without a domain", user.DefaultInfo{Name: "ann", Extra: map[string][]string{"x": {"a"}}}, "extra key"},
-		{"refuses an extra without a name", user.DefaultInfo{Name: "ann", Extra: map[string][]string{"": {"a"}}}, "extra key"},
-		{"refuses an extra of Kubernetes", user.DefaultInfo{Name: "ann", Extra: map[string][]string{"kubernetes.io/x": {"a"}}}, "reserved"},
-		{"refuses an extra of a domain below", user.DefaultInfo{Name: "ann", Extra: map[string][]string{"a.k8s.io/x": {"a"}}}, "reserved"},
-		{"refuses an extra that the agent sets", user.DefaultInfo{Name: "ann", Extra: map[string][]string{"concierge.pinniped.dev/Authenticator": {"a"}}}, "the agent's own"},
-		{"refuses an equals sign", user.DefaultInfo{Name: "ann", Extra: map[string][]string{"example.com/a=b": {"a"}}}, "equals sign"},
+		{
+			"refuses a line break in an extra",
+			user.DefaultInfo{Name: "ann", Extra: map[string][]string{"example.com/x": {"a\nb"}}},
+			"control character",
+		},
+		{
+			"refuses an extra without a domain",
+			user.DefaultInfo{Name: "ann", Extra: map[string][]string{"x": {"a"}}},
+			"extra key",
+		},
+		{
+			"refuses an extra without a name", user.DefaultInfo{Name: "ann", Extra: map[string][]string{"": {"a"}}}, "extra key",
+		},
+		{
+			"refuses an extra of Kubernetes",
+			user.DefaultInfo{Name: "ann", Extra: map[string][]string{"kubernetes.io/x": {"a"}}},
+			"reserved",
+		},
+		{
+			"refuses an extra of a domain below",
+			user.DefaultInfo{Name: "ann", Extra: map[string][]string{"a.k8s.io/x": {"a"}}},
+			"reserved",
+		},
+		{
+			"refuses an extra that the agent sets",
+			user.DefaultInfo{Name: "ann", Extra: map[string][]string{"concierge.pinniped.dev/Authenticator": {"a"}}},
+			"the agent's own",
+		},
+		{
+			"refuses an equals sign",
+			user.DefaultInfo{Name: "ann", Extra: map[string][]string{"example.com/a=b": {"a"}}},
+			"equals sign",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

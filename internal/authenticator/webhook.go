@@ -42,8 +42,8 @@ type WebhookOptions struct {
 	Timeout time.Duration
 }
 
-// Webhook is an authenticator that asks a webhook, by a TokenReview of authentication.k8s.io/v1beta1. Connections are kept and
-// re-used; answers are not. It is safe for concurrent use.
+// Webhook is an authenticator that asks a webhook, by a TokenReview of authentication.k8s.io/v1beta1. Connections are
+// kept and re-used; answers are not. It is safe for concurrent use.
 type Webhook struct {
 	endpoint  string
 	client    *http.Client
@@ -69,7 +69,7 @@ func NewWebhook(options WebhookOptions) (*Webhook, error) {
 		transport: transport,
 		client: &http.Client{
 			Transport: transport,
-			// The token is for this endpoint; nobody else may be sent it, whatever the endpoint says.
+			// The token is sent to this endpoint only: redirects are not followed.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		timeout: timeout,
@@ -93,7 +93,8 @@ func newTransport(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, err
 	}
 }
 
-// TLSConfig returns the client side of TLS towards a webhook or an issuer: TLS 1.2 with authenticated encryption, or 1.3.
+// TLSConfig returns the client side of TLS towards a webhook or an issuer: TLS 1.2 with authenticated encryption, or
+// 1.3.
 func TLSConfig(roots *x509.CertPool) *tls.Config {
 	return &tls.Config{
 		RootCAs:    roots,
@@ -167,8 +168,8 @@ func (w *Webhook) post(ctx context.Context, body []byte) (answer []byte, again b
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", "application/json")
-	// A review changes nothing, so the transport may send it again when a kept connection turns out to be dead. The empty value
-	// says so to the transport and is not sent.
+	// A review changes nothing, so the transport may send it again when a kept connection turns out to be dead. The
+	// empty value says so to the transport and is not sent.
 	request.Header["Idempotency-Key"] = nil
 	response, err := w.client.Do(request)
 	if err != nil {
@@ -201,8 +202,8 @@ func mayPass(err error) bool {
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || utilnet.IsHTTP2ConnectionLost(err)
 }
 
-// decode reads a TokenReview in the way the API server does: names of fields are case-sensitive, and a missing apiVersion or kind is
-// taken as the one asked for.
+// decode reads a TokenReview in the way the API server does: names of fields are case-sensitive, and a missing
+// apiVersion or kind is taken as the one asked for.
 func decode(answer []byte) (authenticationv1beta1.TokenReviewStatus, error) {
 	var review authenticationv1beta1.TokenReview
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(answer, &review); err != nil {
@@ -229,7 +230,8 @@ func userInfo(from authenticationv1beta1.UserInfo) user.Info {
 	return info
 }
 
-// withoutToken takes the token out of a text that the webhook wrote, and the password out of a token of the form "user:password".
+// withoutToken takes the token out of a text that the webhook wrote, and the password out of a token of the form
+// "user:password".
 func withoutToken(text, token string) string {
 	text = strings.ReplaceAll(text, token, "[token]")
 	if _, password, found := strings.Cut(token, ":"); found && password != "" {

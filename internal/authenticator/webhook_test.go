@@ -19,7 +19,11 @@ import (
 )
 
 // startWebhook starts a TLS server and returns the options to call it. It counts the calls.
-func startWebhook(t *testing.T, configure func(*httptest.Server), handler http.HandlerFunc) (WebhookOptions, *atomic.Int32) {
+func startWebhook(
+	t *testing.T,
+	configure func(*httptest.Server),
+	handler http.HandlerFunc,
+) (WebhookOptions, *atomic.Int32) {
 	t.Helper()
 	calls := &atomic.Int32{}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -77,10 +81,14 @@ func TestWebhookAnswers(t *testing.T) {
 		calls   int32
 	}{
 		{
-			name:    "returns the whole user",
-			handler: answer(`{"authenticated":true,"user":{"username":"ann","uid":"7","groups":["b","a"],"extra":{"example.com/x":["1","2"]}}}`),
-			want:    &user.DefaultInfo{Name: "ann", UID: "7", Groups: []string{"b", "a"}, Extra: map[string][]string{"example.com/x": {"1", "2"}}},
-			calls:   1,
+			name: "returns the whole user",
+			handler: answer(
+				`{"authenticated":true,"user":{"username":"ann","uid":"7","groups":["b","a"],"extra":{"example.com/x":["1","2"]}}}`,
+			),
+			want: &user.DefaultInfo{
+				Name: "ann", UID: "7", Groups: []string{"b", "a"}, Extra: map[string][]string{"example.com/x": {"1", "2"}},
+			},
+			calls: 1,
 		},
 		{
 			name:    "takes an answer without apiVersion and kind, as the API server does",
@@ -88,20 +96,70 @@ func TestWebhookAnswers(t *testing.T) {
 			want:    &user.DefaultInfo{Name: "ann"}, calls: 1,
 		},
 		{name: "takes no for an answer", handler: answer(`{"user":{}}`), calls: 1},
-		{name: "believes no user who is not authenticated", handler: answer(`{"authenticated":false,"user":{"username":"ann"}}`), calls: 1},
-		{name: "reads names of fields exactly", handler: answer(`{"Authenticated":true,"user":{"username":"ann"}}`), calls: 1},
-		{name: "reports the webhook's error without the token", handler: answer(`{"error":"ann:very-secret, very-secret?"}`), err: `"[token], [token]?"`, calls: 1},
-		{name: "refuses a user without a name", handler: answer(`{"authenticated":true,"user":{"groups":["x"]}}`), err: "without a name", calls: 1},
-		{name: "refuses another version", handler: respond(200, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"authenticated":true,"user":{"username":"ann"}}}`), err: `apiVersion is "authentication.k8s.io/v1"`, calls: 1},
-		{name: "refuses another kind", handler: respond(200, `{"apiVersion":"authentication.k8s.io/v1beta1","kind":"Status","status":{"authenticated":true,"user":{"username":"ann"}}}`), err: `kind is "Status"`, calls: 1},
-		{name: "refuses what is not JSON", handler: respond(200, `authenticated: true # ann:very-secret`), err: "not a TokenReview", calls: 1},
-		{name: "refuses JSON of another form", handler: respond(200, `{"status":{"authenticated":"ann:very-secret"}}`), err: "not a TokenReview", calls: 1},
-		{name: "refuses half an answer", handler: respond(200, `{"status":{"authenticated":true,"user":{"username":"ann"}}`), err: "not a TokenReview", calls: 1},
-		{name: "refuses an answer with more behind it", handler: respond(200, `{"status":{"authenticated":true,"user":{"username":"ann"}}}{}`), err: "not a TokenReview", calls: 1},
+		{
+			name:    "believes no user who is not authenticated",
+			handler: answer(`{"authenticated":false,"user":{"username":"ann"}}`), calls: 1,
+		},
+		{
+			name: "reads names of fields exactly", handler: answer(`{"Authenticated":true,"user":{"username":"ann"}}`), calls: 1,
+		},
+		{
+			name: "reports the webhook's error without the token", handler: answer(`{"error":"ann:very-secret, very-secret?"}`),
+			err: `"[token], [token]?"`, calls: 1,
+		},
+		{
+			name: "refuses a user without a name", handler: answer(`{"authenticated":true,"user":{"groups":["x"]}}`),
+			err: "without a name", calls: 1,
+		},
+		{
+			name: "refuses another version",
+			handler: respond(
+				200,
+				`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"authenticated":true,"user":{"username":"ann"}}}`,
+			),
+			err: `apiVersion is "authentication.k8s.io/v1"`, calls: 1,
+		},
+		{
+			name: "refuses another kind",
+			handler: respond(
+				200,
+				`{"apiVersion":"authentication.k8s.io/v1beta1","kind":"Status","status":{"authenticated":true,"user":{"username":"ann"}}}`,
+			),
+			err: `kind is "Status"`, calls: 1,
+		},
+		{
+			name: "refuses what is not JSON", handler: respond(200, `authenticated: true # ann:very-secret`),
+			err: "not a TokenReview", calls: 1,
+		},
+		{
+			name: "refuses JSON of another form", handler: respond(200, `{"status":{"authenticated":"ann:very-secret"}}`),
+			err: "not a TokenReview", calls: 1,
+		},
+		{
+			name: "refuses half an answer", handler: respond(200, `{"status":{"authenticated":true,"user":{"username":"ann"}}`),
+			err: "not a TokenReview", calls: 1,
+		},
+		{
+			name:    "refuses an answer with more behind it",
+			handler: respond(200, `{"status":{"authenticated":true,"user":{"username":"ann"}}}{}`), err: "not a TokenReview",
+			calls: 1,
+		},
 		{name: "refuses nothing", handler: respond(200, ``), err: "not a TokenReview", calls: 1},
-		{name: "refuses an endless answer", handler: respond(200, `{"status":{"error":"`+strings.Repeat("x", 2*maxResponseSize)+`"}}`), err: "longer than", calls: 1},
-		{name: "does not believe a yes with status 400", handler: respond(400, fmt.Sprintf(reviewOf, `{"authenticated":true,"user":{"username":"ann"}}`)), err: "status code 400", calls: 1},
-		{name: "does not believe a yes with status 500, and asks again", handler: respond(500, fmt.Sprintf(reviewOf, `{"authenticated":true,"user":{"username":"ann"}}`)), err: "status code 500", calls: 4},
+		{
+			name:    "refuses an endless answer",
+			handler: respond(200, `{"status":{"error":"`+strings.Repeat("x", 2*maxResponseSize)+`"}}`), err: "longer than",
+			calls: 1,
+		},
+		{
+			name:    "does not believe a yes with status 400",
+			handler: respond(400, fmt.Sprintf(reviewOf, `{"authenticated":true,"user":{"username":"ann"}}`)),
+			err:     "status code 400", calls: 1,
+		},
+		{
+			name:    "does not believe a yes with status 500, and asks again",
+			handler: respond(500, fmt.Sprintf(reviewOf, `{"authenticated":true,"user":{"username":"ann"}}`)),
+			err:     "status code 500", calls: 4,
+		},
 		{name: "asks again when it was asked too often", handler: respond(429, ``), err: "status code 429", calls: 4},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -111,7 +169,8 @@ func TestWebhookAnswers(t *testing.T) {
 			if authenticated != (test.want != nil) || (test.err == "") != (err == nil) {
 				t.Fatalf("authenticated %v, error %v", authenticated, err)
 			}
-			if err != nil && (!strings.Contains(err.Error(), test.err) || strings.Contains(err.Error(), "very-secret") || len(err.Error()) > 1000) {
+			if err != nil &&
+				(!strings.Contains(err.Error(), test.err) || strings.Contains(err.Error(), "very-secret") || len(err.Error()) > 1000) {
 				t.Errorf("want an error with %q and without the token, got %v", test.err, err)
 			}
 			if test.want != nil {
@@ -135,7 +194,13 @@ func TestWebhookRequest(t *testing.T) {
 	}
 	var got request
 	options, _ := startWebhook(t, nil, func(w http.ResponseWriter, r *http.Request) {
-		got = request{Method: r.Method, Path: r.URL.Path, ContentType: r.Header.Get("Content-Type"), Accept: r.Header.Get("Accept"), Keys: r.Header.Values("Idempotency-Key")}
+		got = request{
+			Method:      r.Method,
+			Path:        r.URL.Path,
+			ContentType: r.Header.Get("Content-Type"),
+			Accept:      r.Header.Get("Accept"),
+			Keys:        r.Header.Values("Idempotency-Key"),
+		}
 		if err := json.NewDecoder(r.Body).Decode(&got.Body); err != nil {
 			t.Error(err)
 		}
@@ -194,8 +259,14 @@ func TestWebhookMustBeTheRightOne(t *testing.T) {
 		change    func(*WebhookOptions)
 		err       string
 	}{
-		{"refuses a certificate of another CA", nil, func(o *WebhookOptions) { o.Roots = x509.NewCertPool() }, "unknown authority"},
-		{"refuses a certificate that the system's roots do not know", nil, func(o *WebhookOptions) { o.Roots = nil }, "certificate"},
+		{
+			"refuses a certificate of another CA", nil, func(o *WebhookOptions) { o.Roots = x509.NewCertPool() },
+			"unknown authority",
+		},
+		{
+			"refuses a certificate that the system's roots do not know", nil, func(o *WebhookOptions) { o.Roots = nil },
+			"certificate",
+		},
 		{"refuses another name", nil, func(o *WebhookOptions) {
 			o.Endpoint.Host = strings.Replace(o.Endpoint.Host, "127.0.0.1", "localhost", 1)
 		}, "not localhost"},
@@ -268,7 +339,11 @@ func TestWebhookKeepsConnections(t *testing.T) {
 func TestWebhookSurvivesDeadConnections(t *testing.T) {
 	t.Parallel()
 	var server *httptest.Server
-	options, _ := startWebhook(t, func(s *httptest.Server) { server = s }, answer(`{"authenticated":true,"user":{"username":"ann"}}`))
+	options, _ := startWebhook(
+		t,
+		func(s *httptest.Server) { server = s },
+		answer(`{"authenticated":true,"user":{"username":"ann"}}`),
+	)
 	webhook := newWebhook(t, options)
 	for range 5 {
 		if _, authenticated, err := webhook.AuthenticateToken(t.Context(), "token"); !authenticated || err != nil {

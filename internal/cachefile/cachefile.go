@@ -1,8 +1,8 @@
 // Package cachefile is how the caches of logins are kept in files: in the format, and under the lock, of Pinniped's own
 // CLI, so that both CLIs can share them.
 //
-// The files hold private keys and tokens, and are therefore only readable by their owner. They are only ever replaced as
-// a whole, so that a reader needs no lock.
+// The files hold private keys and tokens, and are therefore only readable by their owner. They are only ever replaced
+// as a whole, so that a reader needs no lock.
 package cachefile
 
 import (
@@ -26,7 +26,8 @@ const (
 	lockTimeout = 10 * time.Second
 	lockDelay   = 5 * time.Millisecond
 
-	// maxSize bounds what is read: a file beyond it is not ours, and starts anew.
+	// maxSize bounds what is read. A larger file was not written by Pinniped: it counts as missing, and the next
+	// write replaces it.
 	maxSize = 8 << 20
 )
 
@@ -38,7 +39,7 @@ type File struct {
 	Kind string
 }
 
-// TypeMeta is what the content of the file says about itself.
+// TypeMeta returns the apiVersion and the kind that the content of the file must have.
 func (f File) TypeMeta() metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: apiVersion, Kind: f.Kind}
 }
@@ -75,8 +76,9 @@ func (f File) Lock(ctx context.Context) (unlock func(), err error) {
 	return f.lock(ctx, f.Path+".lock")
 }
 
-// LockFor takes a lock of our own that lets only one process at a time do what is called name, such as a login whose
-// result the others then find in the file. It waits until ctx ends.
+// LockFor takes a lock for the operation called name, so that only one process at a time performs it. An example is
+// a login: the processes that waited then find its result in the file. LockFor waits until ctx ends. Pinniped's own
+// CLI does not take this lock.
 func (f File) LockFor(ctx context.Context, name string) (unlock func(), err error) {
 	return f.lock(ctx, f.Path+"."+name+".lock")
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// newFactory returns a world without environment, home directory and network.
+// newFactory returns a Factory without environment variables, home directory and network.
 func newFactory(args ...string) (f *factory.Factory, out, errOut *bytes.Buffer) {
 	out, errOut = &bytes.Buffer{}, &bytes.Buffer{}
 	return &factory.Factory{
@@ -32,7 +32,8 @@ func newFactory(args ...string) (f *factory.Factory, out, errOut *bytes.Buffer) 
 	}, out, errOut
 }
 
-// TestTree holds every command against the house rules: an example, a sentence, and a description of every flag.
+// TestTree checks every command against the house style: an example, a short description without full stop, and a
+// description of every flag.
 func TestTree(t *testing.T) {
 	t.Parallel()
 	f, _, _ := newFactory()
@@ -60,7 +61,7 @@ func TestTree(t *testing.T) {
 	walk(cli.New(f))
 }
 
-// TestTreesAreApart: a second tree starts clean.
+// TestTreesAreApart checks that the flags given to one command tree do not change another tree.
 func TestTreesAreApart(t *testing.T) {
 	t.Parallel()
 	first, out, _ := newFactory("version", "-o", "json")

@@ -40,7 +40,10 @@ func admissionPlugins() []admissionPlugin {
 		{name: lifecycle.PluginName},
 		{name: mutatingpolicy.PluginName, needs: []string{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"}},
 		{name: mutatingwebhook.PluginName, needs: []string{"mutatingwebhookconfigurations"}},
-		{name: validatingpolicy.PluginName, needs: []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"}},
+		{
+			name:  validatingpolicy.PluginName,
+			needs: []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"},
+		},
 		{name: validatingwebhook.PluginName, needs: []string{"validatingwebhookconfigurations"}},
 	}
 }
@@ -59,9 +62,13 @@ func ValidateAdmissionPlugins(names []string) error {
 	return nil
 }
 
-// choosePlugins returns the names of the plugins to run, and of those left out because the API server is too old to serve what they
-// need. Such a plugin would wait for it for ever, and hold up every request.
-func choosePlugins(plugins []admissionPlugin, disabled []string, served func(resource string) bool) (run, unserved []string) {
+// choosePlugins returns the names of the plugins to run, and of those left out because the API server is too old to
+// serve what they need. Such a plugin would wait for it for ever, and hold up every request.
+func choosePlugins(
+	plugins []admissionPlugin,
+	disabled []string,
+	served func(resource string) bool,
+) (run, unserved []string) {
 	for _, plugin := range plugins {
 		switch {
 		case slices.Contains(disabled, plugin.name):
@@ -75,7 +82,14 @@ func choosePlugins(plugins []admissionPlugin, disabled []string, served func(res
 }
 
 // addAdmission puts the cluster's admission before the storages.
-func addAdmission(ctx context.Context, config *genericapiserver.Config, disabled []string, client kubernetes.Interface, dynamicClient dynamic.Interface, shared informers.SharedInformerFactory) error {
+func addAdmission(
+	ctx context.Context,
+	config *genericapiserver.Config,
+	disabled []string,
+	client kubernetes.Interface,
+	dynamicClient dynamic.Interface,
+	shared informers.SharedInformerFactory,
+) error {
 	if err := ValidateAdmissionPlugins(disabled); err != nil {
 		return err
 	}
@@ -83,9 +97,14 @@ func addAdmission(ctx context.Context, config *genericapiserver.Config, disabled
 	if err != nil {
 		return err
 	}
-	names, unserved := choosePlugins(admissionPlugins(), disabled, func(resource string) bool { return slices.Contains(served, resource) })
+	names, unserved := choosePlugins(
+		admissionPlugins(),
+		disabled,
+		func(resource string) bool { return slices.Contains(served, resource) },
+	)
 	if len(unserved) > 0 {
-		klog.FromContext(ctx).Info("Left out admission plugins that this version of the API server does not support", "plugins", unserved)
+		klog.FromContext(ctx).
+			Info("Left out admission plugins that this version of the API server does not support", "plugins", unserved)
 	}
 
 	plugins := admission.NewPlugins()
@@ -126,8 +145,8 @@ func servedAdmissionResources(client kubernetes.Interface) ([]string, error) {
 	return names, nil
 }
 
-// withholdToken keeps the token of a TokenCredentialRequest from mutating webhooks and policies: it is for its authenticator alone.
-// (Validation is given a copy without the token by the storage.)
+// withholdToken keeps the token of a TokenCredentialRequest from mutating webhooks and policies: it is for its
+// authenticator alone. (Validation is given a copy without the token by the storage.)
 type withholdToken struct{ admission.Interface }
 
 var _ interface {
@@ -151,7 +170,11 @@ func (w withholdToken) Admit(ctx context.Context, attributes admission.Attribute
 	return err
 }
 
-func (w withholdToken) Validate(ctx context.Context, attributes admission.Attributes, o admission.ObjectInterfaces) error {
+func (w withholdToken) Validate(
+	ctx context.Context,
+	attributes admission.Attributes,
+	o admission.ObjectInterfaces,
+) error {
 	validating, ok := w.Interface.(admission.ValidationInterface)
 	if !ok {
 		return nil

@@ -140,7 +140,11 @@ func startAgent(t *testing.T, cluster *devcluster.Cluster) *agent {
 
 var apiServices = []string{"v1alpha1.login.concierge.pinniped.dev", "v1alpha1.identity.concierge.pinniped.dev"}
 
-func (a *agent) startControllers(ctx context.Context, t *testing.T, account *rest.Config) (*apiservice.Certificate, *authenticator.Cache) {
+func (a *agent) startControllers(
+	ctx context.Context,
+	t *testing.T,
+	account *rest.Config,
+) (*apiservice.Certificate, *authenticator.Cache) {
 	t.Helper()
 	manager, err := ctrl.NewManager(account, ctrl.Options{
 		Scheme: newScheme(t), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
@@ -209,7 +213,11 @@ func (a *agent) startControllers(ctx context.Context, t *testing.T, account *res
 func newWebhook(t *testing.T) (endpoint string, bundle []byte) {
 	t.Helper()
 	users := map[string]authenticationv1beta1.UserInfo{
-		"good-token":   {Username: "pinny", Groups: []string{"b-group", "a-group"}, Extra: map[string]authenticationv1beta1.ExtraValue{"example.com/x": {"2", "1"}}},
+		"good-token": {
+			Username: "pinny",
+			Groups:   []string{"b-group", "a-group"},
+			Extra:    map[string]authenticationv1beta1.ExtraValue{"example.com/x": {"2", "1"}},
+		},
 		"master-token": {Username: "pinny", Groups: []string{"system:masters"}},
 	}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -227,14 +235,20 @@ func newWebhook(t *testing.T) (endpoint string, bundle []byte) {
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	return server.URL + "/authenticate", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	return server.URL + "/authenticate", pem.EncodeToMemory(
+		&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw},
+	)
 }
 
 // tokenRequest is the body of a TokenCredentialRequest.
 func tokenRequest(name, token, authenticator string) string {
-	return fmt.Sprintf(`{"apiVersion":"login.concierge.pinniped.dev/v1alpha1","kind":"TokenCredentialRequest","metadata":{"name":%q},
+	return fmt.Sprintf(
+		`{"apiVersion":"login.concierge.pinniped.dev/v1alpha1","kind":"TokenCredentialRequest","metadata":{"name":%q},
 		"spec":{"token":%q,"authenticator":{"apiGroup":"authentication.concierge.pinniped.dev","kind":"WebhookAuthenticator","name":%q}}}`,
-		name, token, authenticator)
+		name,
+		token,
+		authenticator,
+	)
 }
 
 const whoAmIRequest = `{"apiVersion":"identity.concierge.pinniped.dev/v1alpha1","kind":"WhoAmIRequest"}`

@@ -13,7 +13,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// auditLog writes what happened to TokenCredentialRequests. The messages and keys are those that existing log queries look for.
+// auditLog writes what happened to TokenCredentialRequests. The messages and keys are those that existing log queries
+// look for.
 type auditLog struct {
 	logger    klog.Logger
 	showNames bool
@@ -28,7 +29,8 @@ func (a auditLog) event(ctx context.Context, message string, facts ...any) {
 	a.logger.Info(message, facts...)
 }
 
-// names describes a user, as openly as the configuration allows.
+// names returns the username and groups of a user as log keys, redacted unless the configuration permits them in the
+// log.
 func (a auditLog) names(who user.Info) []any {
 	if a.showNames {
 		return []any{"username", who.GetName(), "groups", who.GetGroups()}

@@ -25,20 +25,29 @@ import (
 // DefaultCredentialLife is how long an issued client certificate works unless it is configured otherwise.
 const DefaultCredentialLife = 5 * time.Minute
 
-// authenticationFailed is the message of every failed login: clients compare it. What its owner may know beyond that is in a Warning header, and
-// all of it in the audit log.
+// authenticationFailed is the message of every failed login: clients compare it. What its owner may know beyond that
+// is in a Warning header, and all of it in the audit log.
 const authenticationFailed = "authentication failed"
 
-// TokenAuthenticator finds the authenticator that a TokenCredentialRequest names and gives it the token.
-// It returns false when the token is not good, and an error when that could not be found out. The caller does not change the user.
+// TokenAuthenticator finds the authenticator that a TokenCredentialRequest names and gives it the token. It returns
+// false when the token is not good, and an error when that could not be found out. The caller does not change the
+// user.
 type TokenAuthenticator interface {
-	AuthenticateToken(ctx context.Context, authenticator corev1.TypedLocalObjectReference, token string) (user.Info, bool, error)
+	AuthenticateToken(
+		ctx context.Context,
+		authenticator corev1.TypedLocalObjectReference,
+		token string,
+	) (user.Info, bool, error)
 }
 
 // ClientCertificateIssuer issues client certificates that the cluster, or the impersonation proxy before it, accepts.
 // It returns an error while it cannot.
 type ClientCertificateIssuer interface {
-	IssueClientCertificate(username string, groups, organizationalUnits []string, ttl time.Duration) (*certs.KeyPair, error)
+	IssueClientCertificate(
+		username string,
+		groups, organizationalUnits []string,
+		ttl time.Duration,
+	) (*certs.KeyPair, error)
 }
 
 // credentialRequests answers TokenCredentialRequests.
@@ -60,24 +69,42 @@ var _ interface {
 	rest.SingularNameProvider
 } = &credentialRequests{}
 
-func newCredentialRequests(authenticator TokenAuthenticator, issuer ClientCertificateIssuer, life time.Duration, audit auditLog) *credentialRequests {
+func newCredentialRequests(
+	authenticator TokenAuthenticator,
+	issuer ClientCertificateIssuer,
+	life time.Duration,
+	audit auditLog,
+) *credentialRequests {
 	if life == 0 {
 		life = DefaultCredentialLife
 	}
 	return &credentialRequests{
-		virtual: newVirtual(defaultGroups.Login.Group, "TokenCredentialRequest", "tokencredentialrequests", "tokencredentialrequest",
+		virtual: newVirtual(
+			defaultGroups.Login.Group,
+			"TokenCredentialRequest",
+			"tokencredentialrequests",
+			"tokencredentialrequest",
 			func() runtime.Object { return &loginv1alpha1.TokenCredentialRequest{} },
 			func() runtime.Object {
 				return &loginv1alpha1.TokenCredentialRequestList{
 					ListMeta: metav1.ListMeta{ResourceVersion: "0"}, Items: []loginv1alpha1.TokenCredentialRequest{},
 				}
-			}),
-		authenticator: authenticator, issuer: issuer, life: life, audit: audit,
+			},
+		),
+		authenticator: authenticator,
+		issuer:        issuer,
+		life:          life,
+		audit:         audit,
 	}
 }
 
 // Create exchanges the token for a client certificate. A failed login is an answer, not an error.
-func (c *credentialRequests) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (c *credentialRequests) Create(
+	ctx context.Context,
+	obj runtime.Object,
+	validate rest.ValidateObjectFunc,
+	options *metav1.CreateOptions,
+) (runtime.Object, error) {
 	request, ok := obj.(*loginv1alpha1.TokenCredentialRequest)
 	if !ok {
 		return nil, apierrors.NewBadRequest("not a TokenCredentialRequest")
@@ -98,11 +125,22 @@ func (c *credentialRequests) Create(ctx context.Context, obj runtime.Object, val
 	return c.exchange(ctx, request.Spec.Authenticator, request.Spec.Token), nil
 }
 
-func (c *credentialRequests) exchange(ctx context.Context, reference corev1.TypedLocalObjectReference, token string) *loginv1alpha1.TokenCredentialRequest {
+func (c *credentialRequests) exchange(
+	ctx context.Context,
+	reference corev1.TypedLocalObjectReference,
+	token string,
+) *loginv1alpha1.TokenCredentialRequest {
 	c.audit.event(ctx, "TokenCredentialRequest Token Received", "tokenID", tokenID(token))
-	asked := []any{"authenticator", map[string]any{
-		"apiGroup": bounded(ptr.Deref(reference.APIGroup, "")), "kind": bounded(reference.Kind), "name": bounded(reference.Name),
-	}}
+	asked := []any{
+		"authenticator",
+		map[string]any{
+			"apiGroup": bounded(
+				ptr.Deref(reference.APIGroup, ""),
+			),
+			"kind": bounded(reference.Kind),
+			"name": bounded(reference.Name),
+		},
+	}
 
 	claimed, authenticated, err := c.authenticator.AuthenticateToken(ctx, reference, token)
 	var refusal *authenticator.Refusal
@@ -112,20 +150,37 @@ func (c *credentialRequests) exchange(ctx context.Context, reference corev1.Type
 		return failed(ctx, refusal.Message())
 	}
 	if err != nil {
-		c.audit.event(ctx, "TokenCredentialRequest Unexpected Error", append(asked, "reason", "authenticator returned an error", "err", err.Error())...)
+		c.audit.event(
+			ctx,
+			"TokenCredentialRequest Unexpected Error",
+			append(asked, "reason", "authenticator returned an error", "err", err.Error())...)
 		return failed(ctx, whyNot(err, reference))
 	}
 	if !authenticated || claimed == nil {
-		c.audit.event(ctx, "TokenCredentialRequest Authentication Failed", append(asked, "reason", "auth rejected by authenticator")...)
+		c.audit.event(
+			ctx,
+			"TokenCredentialRequest Authentication Failed",
+			append(asked, "reason", "auth rejected by authenticator")...)
 		return failed(ctx, "the authenticator refuses the token")
 	}
 	if err := checkCarriable(claimed); err != nil {
-		c.audit.event(ctx, "TokenCredentialRequest Unsupported UserInfo", append(asked, "reason", "unsupported value in userInfo returned by authenticator", "err", err.Error())...)
+		c.audit.event(
+			ctx,
+			"TokenCredentialRequest Unsupported UserInfo",
+			append(asked, "reason", "unsupported value in userInfo returned by authenticator", "err", err.Error())...)
 		return failed(ctx, "the authenticator vouches for a user, a group or an extra that nobody may log in with here")
 	}
-	pair, err := c.issuer.IssueClientCertificate(claimed.GetName(), claimed.GetGroups(), organizationalUnits(claimed.GetExtra()), c.life)
+	pair, err := c.issuer.IssueClientCertificate(
+		claimed.GetName(),
+		claimed.GetGroups(),
+		organizationalUnits(claimed.GetExtra()),
+		c.life,
+	)
 	if err != nil {
-		c.audit.event(ctx, "TokenCredentialRequest Unexpected Error", append(asked, "reason", "failed to issue certificate", "err", err.Error())...)
+		c.audit.event(
+			ctx,
+			"TokenCredentialRequest Unexpected Error",
+			append(asked, "reason", "failed to issue certificate", "err", err.Error())...)
 		return failed(ctx, "no certificate can be issued at the moment")
 	}
 	expires := metav1.NewTime(pair.NotAfter.UTC())
@@ -176,7 +231,7 @@ func bounded(text string) string {
 
 // checkCarriable returns an error when a client certificate cannot say who the user is.
 func checkCarriable(claimed user.Info) error {
-	// A certificate cannot say who it is by UID, and dropping the UID would make it speak for any user of that name.
+	// A client certificate cannot carry a UID. Without its UID it would be valid for every user of that name.
 	if claimed.GetUID() != "" {
 		return errors.New("UIDs are not supported")
 	}

@@ -40,7 +40,11 @@ type vouching struct {
 	asked []string
 }
 
-func (v *vouching) AuthenticateToken(_ context.Context, reference corev1.TypedLocalObjectReference, token string) (user.Info, bool, error) {
+func (v *vouching) AuthenticateToken(
+	_ context.Context,
+	reference corev1.TypedLocalObjectReference,
+	token string,
+) (user.Info, bool, error) {
 	v.asked = append(v.asked, reference.Name+"/"+token)
 	return v.user, v.ok, v.err
 }
@@ -51,9 +55,17 @@ type issuing struct {
 	issued []any
 }
 
-func (i *issuing) IssueClientCertificate(username string, groups, units []string, ttl time.Duration) (*certs.KeyPair, error) {
+func (i *issuing) IssueClientCertificate(
+	username string,
+	groups, units []string,
+	ttl time.Duration,
+) (*certs.KeyPair, error) {
 	i.issued = append(i.issued, username, groups, units, ttl)
-	return &certs.KeyPair{CertPEM: []byte("the certificate"), KeyPEM: []byte("the key"), NotAfter: time.Unix(1234567890, 0)}, i.err
+	return &certs.KeyPair{
+		CertPEM:  []byte("the certificate"),
+		KeyPEM:   []byte("the key"),
+		NotAfter: time.Unix(1234567890, 0),
+	}, i.err
 }
 
 func TestTokenCredentialRequest(t *testing.T) {
@@ -67,7 +79,9 @@ func TestTokenCredentialRequest(t *testing.T) {
 			ClientCertificateData: "the certificate", ClientKeyData: "the key",
 		},
 	}}
-	failed := &loginv1alpha1.TokenCredentialRequest{Status: loginv1alpha1.TokenCredentialRequestStatus{Message: ptr.To("authentication failed")}}
+	failed := &loginv1alpha1.TokenCredentialRequest{
+		Status: loginv1alpha1.TokenCredentialRequestStatus{Message: ptr.To("authentication failed")},
+	}
 	allowed := []string{"TokenCredentialRequest Token Received", "TokenCredentialRequest Authenticated User", "expires"}
 	for _, test := range []struct {
 		name   string
@@ -79,26 +93,53 @@ func TestTokenCredentialRequest(t *testing.T) {
 	}{
 		{
 			name: "gives a certificate with all that is known of the user", answer: vouching{user: ann, ok: true}, want: credential, log: allowed,
-			issued: []any{"ann", []string{"g2", "g1"}, []string{"authentication.kubernetes.io/credential-id=X", "example.com/a=3", "example.com/b=1", "example.com/b=2"}, 5 * time.Minute},
+			issued: []any{
+				"ann",
+				[]string{"g2", "g1"},
+				[]string{"authentication.kubernetes.io/credential-id=X", "example.com/a=3", "example.com/b=1", "example.com/b=2"},
+				5 * time.Minute,
+			},
 		},
 		{
-			name: "gives one to a user without groups", answer: vouching{user: &user.DefaultInfo{Name: "ann"}, ok: true}, want: credential, log: allowed,
+			name: "gives one to a user without groups", answer: vouching{
+				user: &user.DefaultInfo{Name: "ann"}, ok: true,
+			}, want: credential, log: allowed,
 			issued: []any{"ann", []string(nil), []string(nil), 5 * time.Minute},
 		},
 		{name: "fails for a wrong token", want: failed, log: []string{"Authentication Failed"}},
-		{name: "fails when nobody is vouched for", answer: vouching{ok: true}, want: failed, log: []string{"Authentication Failed"}},
-		{name: "fails when the authenticator does", answer: vouching{err: errors.New("webhook is down")}, want: failed, log: []string{"Unexpected Error", "webhook is down"}},
-		{name: "believes no user beside an error", answer: vouching{user: ann, ok: true, err: errors.New("half an answer")}, want: failed, log: []string{"Unexpected Error", "half an answer"}},
+		{name: "fails when nobody is vouched for", answer: vouching{ok: true}, want: failed, log: []string{"Authentication " +
+			"Failed"}},
+		{
+			name: "fails when the authenticator does", answer: vouching{err: errors.New("webhook is down")}, want: failed,
+			log: []string{"Unexpected Error", "webhook is down"},
+		},
+		{
+			name: "believes no user beside an error", answer: vouching{user: ann, ok: true, err: errors.New("half an answer")},
+			want: failed, log: []string{"Unexpected Error", "half an answer"},
+		},
 		{
 			name: "fails without a signer", answer: vouching{user: ann, ok: true}, signer: issuing{err: errors.New("no CA")}, want: failed, log: []string{"Unexpected Error", "no CA"},
-			issued: []any{"ann", []string{"g2", "g1"}, []string{"authentication.kubernetes.io/credential-id=X", "example.com/a=3", "example.com/b=1", "example.com/b=2"}, 5 * time.Minute},
+			issued: []any{
+				"ann",
+				[]string{"g2", "g1"},
+				[]string{"authentication.kubernetes.io/credential-id=X", "example.com/a=3", "example.com/b=1", "example.com/b=2"},
+				5 * time.Minute,
+			},
 		},
-		{name: "fails for a user that cannot be", answer: vouching{user: &user.DefaultInfo{Name: "ann", UID: "1"}, ok: true}, want: failed, log: []string{"Unsupported UserInfo", "UIDs are not supported"}},
+		{
+			name: "fails for a user that cannot be", answer: vouching{user: &user.DefaultInfo{Name: "ann", UID: "1"}, ok: true},
+			want: failed, log: []string{"Unsupported UserInfo", "UIDs are not supported"},
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			var log bytes.Buffer
-			storage := newCredentialRequests(&test.answer, &test.signer, 0, auditLog{logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))})
+			storage := newCredentialRequests(
+				&test.answer,
+				&test.signer,
+				0,
+				auditLog{logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))},
+			)
 			got, err := storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
 				ObjectMeta: metav1.ObjectMeta{Name: "given"},
 				Spec:       loginv1alpha1.TokenCredentialRequestSpec{Token: "very-secret", Authenticator: testReference},
@@ -202,14 +243,20 @@ func TestAuditLogShowsNamesWhenTold(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	audit := auditLog{logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))), showNames: true}
-	storage := newCredentialRequests(&vouching{user: &user.DefaultInfo{Name: "ann", Groups: []string{"g1"}}, ok: true}, &issuing{}, 0, audit)
+	storage := newCredentialRequests(
+		&vouching{user: &user.DefaultInfo{Name: "ann", Groups: []string{"g1"}}, ok: true},
+		&issuing{},
+		0,
+		audit,
+	)
 	_, err := storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
 		Spec: loginv1alpha1.TokenCredentialRequestSpec{Token: "very-secret", Authenticator: testReference},
 	}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := log.String(); !strings.Contains(text, `username="ann"`) || !strings.Contains(text, "g1") || strings.Contains(text, "very-secret") {
+	if text := log.String(); !strings.Contains(text, `username="ann"`) || !strings.Contains(text, "g1") ||
+		strings.Contains(text, "very-secret") {
 		t.Errorf("got:\n%s", text)
 	}
 }
@@ -219,11 +266,14 @@ type said []string
 
 func (s *said) AddWarning(_, text string) { *s = append(*s, text) }
 
-// TestUsersLearnWhyALoginFailed: the message stays the same, as clients compare it; a warning says why, without anything secret.
+// TestUsersLearnWhyALoginFailed: the message stays the same, as clients compare it; a warning says why, without
+// anything secret.
 func TestUsersLearnWhyALoginFailed(t *testing.T) {
 	t.Parallel()
 	idp := issuer.New(t)
-	provider := authenticator.NewProvider(authenticator.ProviderOptions{Issuer: idp.URL, Roots: idp.Roots(), Clock: clock.RealClock{}})
+	provider := authenticator.NewProvider(
+		authenticator.ProviderOptions{Issuer: idp.URL, Roots: idp.Roots(), Clock: clock.RealClock{}},
+	)
 	keys, err := provider.Discover(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +282,10 @@ func TestUsersLearnWhyALoginFailed(t *testing.T) {
 	if err := provider.FetchKeys(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	jwt, err := authenticator.NewJWT(&authenticationv1alpha1.JWTAuthenticatorSpec{Issuer: idp.URL, Audience: "this"}, provider)
+	jwt, err := authenticator.NewJWT(
+		&authenticationv1alpha1.JWTAuthenticatorSpec{Issuer: idp.URL, Audience: "this"},
+		provider,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,30 +296,55 @@ func TestUsersLearnWhyALoginFailed(t *testing.T) {
 	cache.Put("WebhookAuthenticator", "away", broken{})
 	for _, test := range []struct{ name, kind, token, warning, code string }{
 		{"none", "JWTAuthenticator", "x", `there is no authenticator "none" of kind "JWTAuthenticator"`, ""},
-		{"suspended", "JWTAuthenticator", "x", `authenticator "suspended" of kind "JWTAuthenticator" is not ready`, "swordfish"},
-		{"away", "WebhookAuthenticator", "x", `authenticator "away" of kind "WebhookAuthenticator" gives no answer`, "connection refused by 10.0.0.1"},
+		{
+			"suspended", "JWTAuthenticator", "x", `authenticator "suspended" of kind "JWTAuthenticator" is not ready`,
+			"swordfish",
+		},
+		{
+			"away", "WebhookAuthenticator", "x", `authenticator "away" of kind "WebhookAuthenticator" gives no answer`,
+			"connection refused by 10.0.0.1",
+		},
 		{"jwt", "JWTAuthenticator", "x", "this is not a JSON web token", "NotAToken"},
-		{"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("this", map[string]any{"exp": 1700000000})), "the token expired at 2023-11-14T22:13:20Z", "Expired"},
-		{"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("that", nil)), `the token is for audience "that", which is another one`, "WrongAudience"},
-		{"jwt", "JWTAuthenticator", issuer.New(t).Token(t, idp.Claims("this", nil)), "the authenticator refuses the token", "no key of the issuer verifies"},
-		{"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("this", map[string]any{"username": "system:admin"})), "nobody may log in with here", "reserved for Kubernetes"},
+		{"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("this", map[string]any{"exp": 1700000000})), "the token " +
+			"expired at 2023-11-14T22:13:20Z", "Expired"},
+		{
+			"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("that", nil)),
+			`the token is for audience "that", which is another one`, "WrongAudience",
+		},
+		{
+			"jwt", "JWTAuthenticator", issuer.New(t).Token(t, idp.Claims("this", nil)), "the authenticator refuses the token",
+			"no key of the issuer verifies",
+		},
+		{
+			"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("this", map[string]any{"username": "system:admin"})),
+			"nobody may log in with here", "reserved for Kubernetes",
+		},
 	} {
 		var log bytes.Buffer
 		var warnings said
-		storage := newCredentialRequests(cache, &issuing{}, 0, auditLog{logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))})
+		storage := newCredentialRequests(
+			cache,
+			&issuing{},
+			0,
+			auditLog{logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))},
+		)
 		got, err := storage.Create(warning.WithWarningRecorder(t.Context(), &warnings), &loginv1alpha1.TokenCredentialRequest{
 			Spec: loginv1alpha1.TokenCredentialRequestSpec{
-				Token: test.token, Authenticator: corev1.TypedLocalObjectReference{APIGroup: ptr.To("g"), Kind: test.kind, Name: test.name},
+				Token:         test.token,
+				Authenticator: corev1.TypedLocalObjectReference{APIGroup: ptr.To("g"), Kind: test.kind, Name: test.name},
 			},
 		}, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if message := got.(*loginv1alpha1.TokenCredentialRequest).Status.Message; message == nil || *message != "authentication failed" {
+		if message := got.(*loginv1alpha1.TokenCredentialRequest).Status.Message; message == nil ||
+			*message != "authentication failed" {
 			t.Errorf("got message %v", message)
 		}
-		if len(warnings) != 1 || !strings.HasPrefix(warnings[0], "login failed: ") || !strings.Contains(warnings[0], test.warning) ||
-			strings.Contains(warnings[0], "swordfish") || strings.Contains(warnings[0], "10.0.0.1") {
+		if len(warnings) != 1 || !strings.HasPrefix(warnings[0], "login failed: ") ||
+			!strings.Contains(warnings[0], test.warning) ||
+			strings.Contains(warnings[0], "swordfish") ||
+			strings.Contains(warnings[0], "10.0.0.1") {
 			t.Errorf("want a warning with %q, got %q", test.warning, warnings)
 		}
 		if !strings.Contains(log.String(), test.code) || len(test.token) > 1 && strings.Contains(log.String(), test.token) {
@@ -285,7 +363,12 @@ func (broken) AuthenticateToken(context.Context, string) (user.Info, bool, error
 func TestCredentialLifetime(t *testing.T) {
 	t.Parallel()
 	signer := &issuing{}
-	storage := newCredentialRequests(&vouching{user: &user.DefaultInfo{Name: "ann"}, ok: true}, signer, 12*time.Hour, auditLog{})
+	storage := newCredentialRequests(
+		&vouching{user: &user.DefaultInfo{Name: "ann"}, ok: true},
+		signer,
+		12*time.Hour,
+		auditLog{},
+	)
 	_, err := storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
 		Spec: loginv1alpha1.TokenCredentialRequestSpec{Token: "t", Authenticator: testReference},
 	}, nil, nil)

@@ -38,7 +38,8 @@ func reviewBackoff() *wait.Backoff {
 	return &wait.Backoff{Duration: 200 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 }
 
-// trust follows the ConfigMap: the front proxy's CA, names and headers, and the cluster's client CA.
+// trust watches the ConfigMap extension-apiserver-authentication: the front proxy's CA, names and headers, and the
+// cluster's client CA.
 type trust struct {
 	frontProxyCA *dynamiccertificates.ConfigMapCAController
 	clientCA     *dynamiccertificates.ConfigMapCAController
@@ -65,8 +66,8 @@ func newTrust(client kubernetes.Interface) (*trust, error) {
 	}, nil
 }
 
-// prime reads the ConfigMap once. The cluster's client CA may be missing; without the front proxy's, the API server could not
-// speak for its users.
+// prime reads the ConfigMap once. The cluster's client CA may be missing; without the front proxy's, the API server
+// could not speak for its users.
 func (t *trust) prime(ctx context.Context) error {
 	if err := errors.Join(t.frontProxyCA.RunOnce(ctx), t.headers.RunOnce(ctx), t.clientCA.RunOnce(ctx)); err != nil {
 		return fmt.Errorf("reading ConfigMap %q in namespace %q: %w", trustConfigMap, trustNamespace, err)
@@ -74,7 +75,8 @@ func (t *trust) prime(ctx context.Context) error {
 	return nil
 }
 
-// run keeps following the headers until ctx ends. The CAs are run by the server, which asks for client certificates by them.
+// run keeps following the headers until ctx ends. The CAs are run by the server, which asks for client certificates
+// by them.
 func (t *trust) run(ctx context.Context) { t.headers.Run(ctx, 1) }
 
 // check is a readiness check: before the front proxy's CA is known, every user would be taken for anonymous.

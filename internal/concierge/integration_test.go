@@ -40,12 +40,25 @@ func TestAggregatedAPIs(t *testing.T) {
 	endpoint, bundle := newWebhook(t)
 	a.createAuthenticator(t, "webhook", endpoint, bundle)
 	anonymous := rest.AnonymousClientConfig(cluster.AdminConfig())
-	testkit.Eventually(t, time.Minute, func() error { return exchanged(t.Context(), anonymous, tokenRequest("", "good-token", "webhook")) })
+	testkit.Eventually(
+		t,
+		time.Minute,
+		func() error { return exchanged(t.Context(), anonymous, tokenRequest("", "good-token", "webhook")) },
+	)
 
-	t.Run("gives a client certificate to somebody unknown who has a good token", func(t *testing.T) { a.testCredential(t, anonymous) })
-	t.Run("serves many unknown clients at once over the aggregator's one connection", func(t *testing.T) { a.testParallel(t, anonymous) })
+	t.Run(
+		"gives a client certificate to somebody unknown who has a good token",
+		func(t *testing.T) { a.testCredential(t, anonymous) },
+	)
+	t.Run(
+		"serves many unknown clients at once over the aggregator's one connection",
+		func(t *testing.T) { a.testParallel(t, anonymous) },
+	)
 	t.Run("answers as the contract says", func(t *testing.T) { a.testAnswers(t, anonymous) })
-	t.Run("refuses Kubernetes' own names, and logs why without the token", func(t *testing.T) { a.testRefusal(t, anonymous) })
+	t.Run(
+		"refuses Kubernetes' own names, and logs why without the token",
+		func(t *testing.T) { a.testRefusal(t, anonymous) },
+	)
 	t.Run("tells callers who they are", func(t *testing.T) { a.testWhoAmI(t) })
 	t.Run("describes itself", func(t *testing.T) { a.testOpenAPI(t) })
 	t.Run("honours admission that does not see the token", func(t *testing.T) { a.testAdmission(t, anonymous) })
@@ -95,7 +108,13 @@ func exchanged(ctx context.Context, config *rest.Config, body string) error {
 }
 
 func (a *agent) testCredential(t *testing.T, anonymous *rest.Config) { //nolint:thelper // a subtest
-	code, answer, err := send(t.Context(), anonymous, http.MethodPost, loginPath, tokenRequest("", "good-token", "webhook"))
+	code, answer, err := send(
+		t.Context(),
+		anonymous,
+		http.MethodPost,
+		loginPath,
+		tokenRequest("", "good-token", "webhook"),
+	)
 	if err != nil || code != http.StatusCreated {
 		t.Fatalf("status code %d, error %v: %s", code, err, answer)
 	}
@@ -118,11 +137,25 @@ func (a *agent) testCredential(t *testing.T, anonymous *rest.Config) { //nolint:
 	leaf := pair.Leaf
 	roots := x509.NewCertPool()
 	roots.AddCert(a.signer.Certificate())
-	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+	if _, err := leaf.Verify(
+		x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
+	); err != nil {
 		t.Error(err)
 	}
-	got := []any{leaf.Subject.CommonName, leaf.Subject.Organization, leaf.Subject.OrganizationalUnit, leaf.NotAfter.Sub(leaf.NotBefore), credential.ExpirationTimestamp.UTC()}
-	want := []any{"pinny", []string{"a-group", "b-group"}, []string{"example.com/x=1", "example.com/x=2"}, 10 * time.Minute, leaf.NotAfter.UTC()}
+	got := []any{
+		leaf.Subject.CommonName,
+		leaf.Subject.Organization,
+		leaf.Subject.OrganizationalUnit,
+		leaf.NotAfter.Sub(leaf.NotBefore),
+		credential.ExpirationTimestamp.UTC(),
+	}
+	want := []any{
+		"pinny",
+		[]string{"a-group", "b-group"},
+		[]string{"example.com/x=1", "example.com/x=2"},
+		10 * time.Minute,
+		leaf.NotAfter.UTC(),
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -140,7 +173,13 @@ func (a *agent) testParallel(t *testing.T, anonymous *rest.Config) { //nolint:th
 	for range clients {
 		group.Go(func() {
 			for range each {
-				code, answer, err := sendBy(t.Context(), httpClient, http.MethodPost, anonymous.Host+loginPath, tokenRequest("", "good-token", "webhook"))
+				code, answer, err := sendBy(
+					t.Context(),
+					httpClient,
+					http.MethodPost,
+					anonymous.Host+loginPath,
+					tokenRequest("", "good-token", "webhook"),
+				)
 				if err != nil || code != http.StatusCreated || !strings.Contains(answer, "clientKeyData") {
 					problems <- fmt.Errorf("status code %d, error %w: %s", code, err, answer)
 				}
@@ -155,7 +194,13 @@ func (a *agent) testParallel(t *testing.T, anonymous *rest.Config) { //nolint:th
 	t.Logf("%d requests by %d clients took %s", clients*each, clients, time.Since(began))
 	began = time.Now()
 	for range each {
-		if _, _, err := sendBy(t.Context(), httpClient, http.MethodPost, anonymous.Host+loginPath, tokenRequest("", "good-token", "webhook")); err != nil {
+		if _, _, err := sendBy(
+			t.Context(),
+			httpClient,
+			http.MethodPost,
+			anonymous.Host+loginPath,
+			tokenRequest("", "good-token", "webhook"),
+		); err != nil {
 			t.Error(err)
 		}
 	}
@@ -172,12 +217,24 @@ func (a *agent) testAnswers(t *testing.T, anonymous *rest.Config) { //nolint:the
 		{"a wrong token is an answer, not an error", "POST", loginPath, tokenRequest("", "wrong", "webhook"), 201, failed},
 		{"so is a blank one", "POST", loginPath, tokenRequest("", "  ", "webhook"), 201, failed},
 		{"so is an unknown authenticator", "POST", loginPath, tokenRequest("", "good-token", "nobody"), 201, failed},
-		{"a missing token is invalid", "POST", loginPath, tokenRequest("", "", "webhook"), 422, `.login.concierge.pinniped.dev \"\" is invalid: spec.token.value: Required value: token must be supplied`},
-		{"a dry run is invalid", "POST", loginPath + "?dryRun=All", tokenRequest("x", "good-token", "webhook"), 422, `.login.concierge.pinniped.dev \"x\" is invalid: dryRun: Unsupported value`},
+		{
+			"a missing token is invalid", "POST", loginPath, tokenRequest("", "", "webhook"), 422,
+			`.login.concierge.pinniped.dev \"\" is invalid: spec.token.value: Required value: token must be supplied`,
+		},
+		{
+			"a dry run is invalid", "POST", loginPath + "?dryRun=All", tokenRequest("x", "good-token", "webhook"), 422,
+			`.login.concierge.pinniped.dev \"x\" is invalid: dryRun: Unsupported value`,
+		},
 		{"a list is empty", "GET", loginPath, "", 200, `"metadata":{"resourceVersion":"0"},"items":[]`},
 		{"a list of the other kind too", "GET", whoAmIPath, "", 200, `"metadata":{"resourceVersion":"0"},"items":[]`},
-		{"other verbs do not exist", "DELETE", loginPath, "", 403, `cannot deletecollection resource \"tokencredentialrequests\"`},
-		{"dry runs of the other kind are invalid", "POST", whoAmIPath + "?dryRun=All", whoAmIRequest, 422, `.identity.concierge.pinniped.dev \"\" is invalid: dryRun: Unsupported value`},
+		{
+			"other verbs do not exist", "DELETE", loginPath, "", 403,
+			`cannot deletecollection resource \"tokencredentialrequests\"`,
+		},
+		{
+			"dry runs of the other kind are invalid", "POST", whoAmIPath + "?dryRun=All", whoAmIRequest, 422,
+			`.identity.concierge.pinniped.dev \"\" is invalid: dryRun: Unsupported value`,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			code, answer, err := send(t.Context(), anonymous, test.method, test.path, test.body)
@@ -192,12 +249,21 @@ func (a *agent) testAnswers(t *testing.T, anonymous *rest.Config) { //nolint:the
 }
 
 func (a *agent) testRefusal(t *testing.T, anonymous *rest.Config) { //nolint:thelper // a subtest
-	code, answer, err := send(t.Context(), anonymous, http.MethodPost, loginPath, tokenRequest("", "master-token", "webhook"))
-	if err != nil || code != http.StatusCreated || !strings.Contains(answer, `"status":{"message":"authentication failed"}`) {
+	code, answer, err := send(
+		t.Context(),
+		anonymous,
+		http.MethodPost,
+		loginPath,
+		tokenRequest("", "master-token", "webhook"),
+	)
+	if err != nil || code != http.StatusCreated ||
+		!strings.Contains(answer, `"status":{"message":"authentication failed"}`) {
 		t.Errorf("status code %d, error %v: %s", code, err, answer)
 	}
 	log := a.log.String()
-	for _, want := range []string{"TokenCredentialRequest Unsupported UserInfo", "auditEvent", "sourceIPs", "127.0.0.1", "reserved for Kubernetes"} {
+	for _, want := range []string{
+		"TokenCredentialRequest Unsupported UserInfo", "auditEvent", "sourceIPs", "127.0.0.1", "reserved for Kubernetes",
+	} {
 		if !strings.Contains(log, want) {
 			t.Errorf("want %q in the log, got:\n%s", want, log)
 		}
@@ -227,7 +293,8 @@ func (a *agent) testWhoAmI(t *testing.T) { //nolint:thelper // a subtest
 		t.Fatal(err)
 	}
 	code, answer, err = send(t.Context(), account, http.MethodPost, whoAmIPath, whoAmIRequest)
-	if err != nil || code != http.StatusCreated || !strings.Contains(answer, `"username":"system:serviceaccount:pinniped-concierge:pinniped-concierge","uid":"`) {
+	if err != nil || code != http.StatusCreated ||
+		!strings.Contains(answer, `"username":"system:serviceaccount:pinniped-concierge:pinniped-concierge","uid":"`) {
 		t.Errorf("status code %d, error %v: %s", code, err, answer)
 	}
 }
@@ -238,7 +305,9 @@ func (a *agent) testOpenAPI(t *testing.T) { //nolint:thelper // a subtest
 			"TokenCredentialRequest asks for a cluster credential", "token is what the authenticator understands", "kind of the object",
 			`"x-kubernetes-group-version-kind":[{"group":"login.concierge.pinniped.dev","kind":"TokenCredentialRequest","version":"v1alpha1"}]`,
 		},
-		"/openapi/v3/apis/identity.concierge.pinniped.dev/v1alpha1": {"WhoAmIRequest asks the cluster who the caller is", "username is the name"},
+		"/openapi/v3/apis/identity.concierge.pinniped.dev/v1alpha1": {
+			"WhoAmIRequest asks the cluster who the caller is", "username is the name",
+		},
 		"/openapi/v2": {"TokenCredentialRequest asks for a cluster credential"},
 	} {
 		testkit.Eventually(t, time.Minute, func() error { // the API server fetches the documents when it likes
@@ -258,7 +327,13 @@ func (a *agent) testOpenAPI(t *testing.T) { //nolint:thelper // a subtest
 			return nil
 		})
 	}
-	code, answer, err := send(t.Context(), a.cluster.AdminConfig(), http.MethodGet, "/apis/login.concierge.pinniped.dev/v1alpha1", "")
+	code, answer, err := send(
+		t.Context(),
+		a.cluster.AdminConfig(),
+		http.MethodGet,
+		"/apis/login.concierge.pinniped.dev/v1alpha1",
+		"",
+	)
 	want := `"resources":[{"name":"tokencredentialrequests","singularName":"tokencredentialrequest","namespaced":false,"kind":"TokenCredentialRequest","verbs":["create","list"],"categories":["pinniped"]}]`
 	if err != nil || code != http.StatusOK || !strings.Contains(answer, want) {
 		t.Errorf("want %s\ngot status code %d, error %v: %s", want, code, err, answer)
@@ -288,21 +363,36 @@ func (a *agent) testAdmission(t *testing.T, anonymous *rest.Config) { //nolint:t
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, time.Minute, func() error {
-		code, answer, err := send(t.Context(), anonymous, http.MethodPost, loginPath, tokenRequest("blocked", "good-token", "webhook"))
+		code, answer, err := send(
+			t.Context(),
+			anonymous,
+			http.MethodPost,
+			loginPath,
+			tokenRequest("blocked", "good-token", "webhook"),
+		)
 		if err != nil {
 			return err
 		}
-		if code != http.StatusUnprocessableEntity || !strings.Contains(answer, "blocked by policy") || strings.Contains(answer, "good-token") {
+		if code != http.StatusUnprocessableEntity || !strings.Contains(answer, "blocked by policy") ||
+			strings.Contains(answer, "good-token") {
 			return fmt.Errorf("status code %d: %s", code, answer)
 		}
 		return nil
 	})
-	testkit.Eventually(t, time.Minute, func() error { return exchanged(t.Context(), anonymous, tokenRequest("", "good-token", "alias")) })
+	testkit.Eventually(
+		t,
+		time.Minute,
+		func() error { return exchanged(t.Context(), anonymous, tokenRequest("", "good-token", "alias")) },
+	)
 }
 
 func (a *agent) testDirect(t *testing.T) { //nolint:thelper // a subtest
 	var secret corev1.Secret
-	if err := a.admin.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: servingCert}, &secret); err != nil {
+	if err := a.admin.Get(
+		t.Context(),
+		types.NamespacedName{Namespace: namespace, Name: servingCert},
+		&secret,
+	); err != nil {
 		t.Fatal(err)
 	}
 	roots := x509.NewCertPool()
@@ -318,17 +408,29 @@ func (a *agent) testDirect(t *testing.T) { //nolint:thelper // a subtest
 				t.Error("the connection of an unknown client was kept")
 			}
 		}})
-		code, answer, err := sendBy(ctx, direct, http.MethodPost, "https://"+a.address+loginPath, tokenRequest("", "good-token", "webhook"))
+		code, answer, err := sendBy(
+			ctx,
+			direct,
+			http.MethodPost,
+			"https://"+a.address+loginPath,
+			tokenRequest("", "good-token", "webhook"),
+		)
 		if err != nil || code != http.StatusCreated || !strings.Contains(answer, "clientKeyData") {
 			t.Fatalf("status code %d, error %v: %s", code, err, answer)
 		}
 	}
 	old := transport.Clone()
 	old.TLSClientConfig.MaxVersion = tls.VersionTLS12
-	if _, _, err := sendBy(t.Context(), &http.Client{Transport: old}, http.MethodGet, "https://"+a.address+"/healthz", ""); err == nil {
+	if _, _, err := sendBy(
+		t.Context(),
+		&http.Client{Transport: old},
+		http.MethodGet,
+		"https://"+a.address+"/healthz",
+		"",
+	); err == nil {
 		t.Error("TLS 1.2 was accepted")
 	}
-	// Who claims to be the front proxy, but is not, is nobody.
+	// A client with the name of the front proxy, but a certificate of another CA, is not authenticated.
 	stranger, err := certs.NewCA("stranger", time.Now(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
@@ -343,7 +445,12 @@ func (a *agent) testDirect(t *testing.T) { //nolint:thelper // a subtest
 	}
 	forged := transport.Clone()
 	forged.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil }
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+a.address+whoAmIPath, strings.NewReader(whoAmIRequest))
+	request, err := http.NewRequestWithContext(
+		t.Context(),
+		http.MethodPost,
+		"https://"+a.address+whoAmIPath,
+		strings.NewReader(whoAmIRequest),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -361,7 +468,8 @@ func (a *agent) testDirect(t *testing.T) { //nolint:thelper // a subtest
 }
 
 func (a *agent) testReadiness(t *testing.T) { //nolint:thelper // a subtest
-	probe := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // as the kubelet does
+	// as the kubelet does
+	probe := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	get := func(path string) int {
 		code, _, err := sendBy(t.Context(), probe, http.MethodGet, "https://"+a.address+path, "")
 		if err != nil {
@@ -378,7 +486,12 @@ func (a *agent) testReadiness(t *testing.T) { //nolint:thelper // a subtest
 	notReady := errors.New("the proxy does not listen")
 	a.ready.Store(&notReady)
 	defer a.ready.Store(nil)
-	got := map[string]int{"/readyz": get("/readyz"), "/livez": get("/livez"), "/healthz": get("/healthz"), "/debug/pprof/": get("/debug/pprof/")}
+	got := map[string]int{
+		"/readyz":       get("/readyz"),
+		"/livez":        get("/livez"),
+		"/healthz":      get("/healthz"),
+		"/debug/pprof/": get("/debug/pprof/"),
+	}
 	want := map[string]int{"/readyz": 500, "/livez": 200, "/healthz": 200, "/debug/pprof/": 403}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -407,7 +520,9 @@ func (a *agent) testRenewal(t *testing.T, anonymous *rest.Config) { //nolint:the
 			return err
 		}
 		defer connection.Close() //nolint:errcheck // nothing was sent
-		served := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: connection.ConnectionState().PeerCertificates[0].Raw})
+		served := pem.EncodeToMemory(
+			&pem.Block{Type: "CERTIFICATE", Bytes: connection.ConnectionState().PeerCertificates[0].Raw},
+		)
 		if !bytes.Equal(served, after.Data["tlsCertificateChain"]) {
 			return errors.New("another certificate is served than the Secret holds")
 		}

@@ -33,7 +33,8 @@ import (
 
 // ServingCertificate is the certificate the server presents.
 type ServingCertificate interface {
-	// CertKeyPEM returns the certificate chain and the private key, or nothing while there are none; connections are refused then.
+	// CertKeyPEM returns the certificate chain and the private key, or nothing while there are none; connections are
+	// refused then.
 	CertKeyPEM() (certPEM, keyPEM []byte)
 	// OnChange has changed called after each change. New connections get the new certificate, those that exist go on.
 	OnChange(changed func())
@@ -61,7 +62,7 @@ type Options struct {
 
 	// Ready returns an error while the agent cannot do its work; /readyz then fails. Nil means always ready.
 	Ready func() error
-	// ShutdownDelay is how long the server goes on serving, no longer ready, before it drains.
+	// ShutdownDelay is how long a stopping server goes on serving after /readyz fails, before it drains connections.
 	ShutdownDelay time.Duration
 	// AuditLogUsernamesAndGroups puts usernames and groups into the audit log; otherwise they are redacted.
 	AuditLogUsernamesAndGroups bool
@@ -92,8 +93,8 @@ type Server struct {
 	trusted *trust
 }
 
-// New builds the server. It reads from the Kubernetes API server whom to trust and which admission is in force, and returns an error
-// when it cannot. Messages go to the logger in ctx; ctx is not kept.
+// New builds the server. It reads from the Kubernetes API server whom to trust and which admission is in force, and
+// returns an error when it cannot. Messages go to the logger in ctx; ctx is not kept.
 func New(ctx context.Context, options Options) (*Server, error) {
 	if err := options.validate(); err != nil {
 		return nil, err
@@ -120,7 +121,8 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	config.FeatureGate = utilfeature.DefaultFeatureGate
 	config.ExternalAddress = options.Listener.Addr().String()
-	config.LoopbackClientConfig = &rest.Config{} // nothing in this server calls it, so there is no all-powerful token for that
+	// nothing in this server calls it, so there is no all-powerful token for that
+	config.LoopbackClientConfig = &rest.Config{}
 	config.EnableProfiling = false
 	config.StorageObjectCountTracker = nil
 	config.ShutdownDelayDuration = options.ShutdownDelay
@@ -150,14 +152,20 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		return nil, fmt.Errorf("building the aggregated API server: %w", err)
 	}
 	audit := auditLog{logger: klog.FromContext(ctx), showNames: options.AuditLogUsernamesAndGroups}
-	if err := install(generic, scheme, codecs, groups, newCredentialRequests(options.Authenticator, options.Issuer, options.CredentialLife, audit)); err != nil {
+	if err := install(
+		generic,
+		scheme,
+		codecs,
+		groups,
+		newCredentialRequests(options.Authenticator, options.Issuer, options.CredentialLife, audit),
+	); err != nil {
 		return nil, err
 	}
 	return &Server{generic: generic, trusted: trusted}, nil
 }
 
-// Run serves until ctx ends. It returns after the requests in flight are answered, which takes at most a minute beyond the
-// shutdown delay.
+// Run serves until ctx ends. It returns after the requests in flight are answered, which takes at most a minute
+// beyond the shutdown delay.
 func (s *Server) Run(ctx context.Context) error {
 	go s.trusted.run(ctx)
 	if err := s.generic.PrepareRun().RunWithContext(ctx); err != nil {
@@ -224,12 +232,22 @@ func describeAPI(config *genericapiserver.Config, wire *runtime.Scheme) {
 	config.OpenAPIConfig, config.OpenAPIV3Config = v2, v3
 }
 
-func install(server *genericapiserver.GenericAPIServer, scheme *runtime.Scheme, codecs serializer.CodecFactory, groups apis.Groups, credentials *credentialRequests) error {
+func install(
+	server *genericapiserver.GenericAPIServer,
+	scheme *runtime.Scheme,
+	codecs serializer.CodecFactory,
+	groups apis.Groups,
+	credentials *credentialRequests,
+) error {
 	parameters := runtime.NewParameterCodec(scheme)
 	login := genericapiserver.NewDefaultAPIGroupInfo(groups.Login.Group, scheme, parameters, codecs)
-	login.VersionedResourcesStorageMap[groups.Login.Version] = map[string]registry.Storage{"tokencredentialrequests": credentials}
+	login.VersionedResourcesStorageMap[groups.Login.Version] = map[string]registry.Storage{
+		"tokencredentialrequests": credentials,
+	}
 	identity := genericapiserver.NewDefaultAPIGroupInfo(groups.Identity.Group, scheme, parameters, codecs)
-	identity.VersionedResourcesStorageMap[groups.Identity.Version] = map[string]registry.Storage{"whoamirequests": newWhoAmIRequests()}
+	identity.VersionedResourcesStorageMap[groups.Identity.Version] = map[string]registry.Storage{
+		"whoamirequests": newWhoAmIRequests(),
+	}
 	if err := server.InstallAPIGroups(&login, &identity); err != nil {
 		return fmt.Errorf("installing the aggregated APIs: %w", err)
 	}

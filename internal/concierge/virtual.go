@@ -16,8 +16,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
-// virtual is a cluster-scoped resource whose objects are never stored. Creating one asks a question, and the answer is in the
-// result. A list is always empty.
+// virtual is a cluster-scoped resource whose objects are never stored. Creating one asks a question, and the answer
+// is in the result. A list is always empty.
 type virtual struct {
 	rest.TableConvertor
 
@@ -60,7 +60,8 @@ func (v virtual) refuse(ctx context.Context, name string, options *metav1.Create
 	return nil
 }
 
-// invalid returns the error with status 422. Existing clients and tests know it with an empty kind and the default group.
+// invalid returns the error with status 422. Existing clients and tests know it with an empty kind and the default
+// group.
 func (v virtual) invalid(name string, problem *field.Error) error {
 	return apierrors.NewInvalid(schema.GroupKind{Group: v.group}, name, field.ErrorList{problem})
 }

@@ -40,7 +40,12 @@ func newWhoAmIRequests() whoAmIRequests {
 }
 
 // Create answers with the user as whom the request was authenticated.
-func (w whoAmIRequests) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (w whoAmIRequests) Create(
+	ctx context.Context,
+	obj runtime.Object,
+	validate rest.ValidateObjectFunc,
+	options *metav1.CreateOptions,
+) (runtime.Object, error) {
 	request, ok := obj.(*identityv1alpha1.WhoAmIRequest)
 	if !ok {
 		return nil, apierrors.NewBadRequest("not a WhoAmIRequest")

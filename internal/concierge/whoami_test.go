@@ -27,7 +27,12 @@ var loginResource = schema.GroupResource{Group: "login.concierge.pinniped.dev", 
 
 func TestWhoAmIRequest(t *testing.T) {
 	t.Parallel()
-	ann := &user.DefaultInfo{Name: "ann", UID: "7", Groups: []string{"b", "a"}, Extra: map[string][]string{"Example.com/X": {"2", "1"}}}
+	ann := &user.DefaultInfo{
+		Name:   "ann",
+		UID:    "7",
+		Groups: []string{"b", "a"},
+		Extra:  map[string][]string{"Example.com/X": {"2", "1"}},
+	}
 	asAnn := genericapirequest.WithUser(t.Context(), ann)
 	for _, test := range []struct {
 		name     string
@@ -53,8 +58,12 @@ func TestWhoAmIRequest(t *testing.T) {
 			want: identityv1alpha1.KubernetesUserInfo{User: identityv1alpha1.UserInfo{Username: "bob"}},
 		},
 		{name: "refuses another kind", ctx: asAnn, object: &corev1.Pod{}, code: 400, message: "not a WhoAmIRequest"},
-		{name: "refuses a dry run", ctx: asAnn, options: &metav1.CreateOptions{DryRun: []string{"All"}}, code: 422, message: "dryRun"},
-		{name: "refuses a namespace", ctx: genericapirequest.WithNamespace(asAnn, "ns"), code: 400, message: "namespace is not allowed on WhoAmIRequest: ns"},
+		{
+			name: "refuses a dry run", ctx: asAnn, options: &metav1.CreateOptions{DryRun: []string{"All"}}, code: 422,
+			message: "dryRun",
+		},
+		{name: "refuses a namespace", ctx: genericapirequest.WithNamespace(asAnn, "ns"), code: 400, message: "namespace is " +
+			"not allowed on WhoAmIRequest: ns"},
 		{name: "refuses what admission refuses", ctx: asAnn, validate: func(context.Context, runtime.Object) error {
 			return apierrors.NewForbidden(loginResource, "", errors.New("by policy"))
 		}, code: 403, message: "by policy"},
@@ -69,7 +78,8 @@ func TestWhoAmIRequest(t *testing.T) {
 			got, err := newWhoAmIRequests().Create(test.ctx, object, test.validate, test.options)
 			if test.code != 0 {
 				var status apierrors.APIStatus
-				if !errors.As(err, &status) || status.Status().Code != test.code || !strings.Contains(status.Status().Message, test.message) {
+				if !errors.As(err, &status) || status.Status().Code != test.code ||
+					!strings.Contains(status.Status().Message, test.message) {
 					t.Errorf("want %d and %q, got %v", test.code, test.message, err)
 				}
 				return
@@ -88,7 +98,10 @@ func TestWhoAmIRequest(t *testing.T) {
 		caller := &user.DefaultInfo{Name: "ann", Groups: []string{"a"}, Extra: map[string][]string{"x": {"1"}}}
 		info := describe(caller)
 		info.Groups[0], info.Extra["x"][0] = "changed", "changed"
-		if diff := cmp.Diff(&user.DefaultInfo{Name: "ann", Groups: []string{"a"}, Extra: map[string][]string{"x": {"1"}}}, caller); diff != "" {
+		if diff := cmp.Diff(
+			&user.DefaultInfo{Name: "ann", Groups: []string{"a"}, Extra: map[string][]string{"x": {"1"}}},
+			caller,
+		); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
@@ -103,7 +116,10 @@ func TestSchemeConvertsWithoutOtherTypes(t *testing.T) {
 	}
 	object := &loginv1alpha1.TokenCredentialRequest{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
 	object.SetGroupVersionKind(groups.Login.WithKind("TokenCredentialRequest"))
-	internal, err := scheme.ConvertToVersion(object, schema.GroupVersion{Group: groups.Login.Group, Version: runtime.APIVersionInternal})
+	internal, err := scheme.ConvertToVersion(
+		object,
+		schema.GroupVersion{Group: groups.Login.Group, Version: runtime.APIVersionInternal},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,16 +210,26 @@ func TestChoosePlugins(t *testing.T) {
 		}
 	}
 	webhooks := []string{"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
-	run, unserved := choosePlugins(admissionPlugins(), []string{"MutatingAdmissionWebhook"}, served(append(webhooks, "mutatingadmissionpolicies")...))
+	run, unserved := choosePlugins(
+		admissionPlugins(),
+		[]string{"MutatingAdmissionWebhook"},
+		served(append(webhooks, "mutatingadmissionpolicies")...),
+	)
 	got := [][]string{run, unserved}
-	want := [][]string{{"NamespaceLifecycle", "ValidatingAdmissionWebhook"}, {"MutatingAdmissionPolicy", "ValidatingAdmissionPolicy"}}
+	want := [][]string{
+		{"NamespaceLifecycle", "ValidatingAdmissionWebhook"},
+		{"MutatingAdmissionPolicy", "ValidatingAdmissionPolicy"},
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if err := ValidateAdmissionPlugins([]string{"NamespaceLifecycle", "MutatingAdmissionPolicy"}); err != nil {
 		t.Error(err)
 	}
-	if err := ValidateAdmissionPlugins([]string{"AlwaysDeny"}); err == nil || !strings.Contains(err.Error(), `"AlwaysDeny", known are NamespaceLifecycle`) {
+	if err := ValidateAdmissionPlugins(
+		[]string{"AlwaysDeny"},
+	); err == nil ||
+		!strings.Contains(err.Error(), `"AlwaysDeny", known are NamespaceLifecycle`) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -80,7 +80,11 @@ func (c *Cache) Get(key string) *clientauthenticationv1beta1.ExecCredentialStatu
 
 // Put keeps credential under key, and drops what is no longer good. A credential without expiry is not kept.
 // The error is for a debug line; the login that made the credential has succeeded all the same.
-func (c *Cache) Put(ctx context.Context, key string, credential *clientauthenticationv1beta1.ExecCredentialStatus) error {
+func (c *Cache) Put(
+	ctx context.Context,
+	key string,
+	credential *clientauthenticationv1beta1.ExecCredentialStatus,
+) error {
 	if c.Path == "" || credential == nil || credential.ExpirationTimestamp == nil {
 		return nil
 	}
@@ -130,7 +134,8 @@ func (c *Cache) Alone(ctx context.Context, key string) (unlock func(), err error
 	if c.Path == "" {
 		return func() {}, nil
 	}
-	// One of sixteen locks, not one a key: keys change with every token, and their locks would stay for ever.
+	// The first digit of the key chooses one of sixteen lock files. Keys change with every token, so a lock file for
+	// each key would leave ever more files behind.
 	return c.file().LockFor(ctx, "exchange-"+key[:1])
 }
 

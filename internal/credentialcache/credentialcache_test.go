@@ -128,8 +128,14 @@ func TestExpiry(t *testing.T) {
 		want     bool
 	}{
 		{name: "is used at once", lifetime: 5 * time.Minute, want: true},
-		{name: "is used until shortly before its expiry", lifetime: 5 * time.Minute, after: 4*time.Minute + 29*time.Second, want: true},
-		{name: "is not used when it expires in half a minute", lifetime: 5 * time.Minute, after: 4*time.Minute + 30*time.Second},
+		{
+			name: "is used until shortly before its expiry", lifetime: 5 * time.Minute, after: 4*time.Minute + 29*time.Second,
+			want: true,
+		},
+		{
+			name: "is not used when it expires in half a minute", lifetime: 5 * time.Minute,
+			after: 4*time.Minute + 30*time.Second,
+		},
 		{name: "is not used when it expired", lifetime: 5 * time.Minute, after: 6 * time.Minute},
 		{name: "has a tenth as margin of a short life", lifetime: 50 * time.Second, after: 44 * time.Second, want: true},
 		{name: "has no more than that", lifetime: 50 * time.Second, after: 45 * time.Second},
@@ -218,7 +224,10 @@ kind: CredentialCache
 
 func TestKey(t *testing.T) {
 	t.Parallel()
-	cluster := &clientauthenticationv1beta1.Cluster{Server: "https://kube.example.com", CertificateAuthorityData: []byte("ca")}
+	cluster := &clientauthenticationv1beta1.Cluster{
+		Server:                   "https://kube.example.com",
+		CertificateAuthorityData: []byte("ca"),
+	}
 	// The sums are of the JSON text that the contract describes, computed with sha256sum.
 	for _, test := range []struct {
 		name    string
@@ -256,7 +265,11 @@ func TestNeverInTheWay(t *testing.T) {
 		t.Errorf("want a cache without path to keep nothing, got %v", err)
 	}
 	noExpiry := &credentialcache.Cache{Path: filepath.Join(t.TempDir(), "c.yaml"), Now: clock}
-	if err := noExpiry.Put(t.Context(), "key", &clientauthenticationv1beta1.ExecCredentialStatus{Token: "for ever"}); err != nil {
+	if err := noExpiry.Put(
+		t.Context(),
+		"key",
+		&clientauthenticationv1beta1.ExecCredentialStatus{Token: "for ever"},
+	); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(noExpiry.Path); !os.IsNotExist(err) {
@@ -287,7 +300,7 @@ func TestNeverInTheWay(t *testing.T) {
 	}
 }
 
-// plainFile returns the path of a file, which cannot be a directory.
+// plainFile returns the path of a new file, for tests in which it stands where a directory is needed.
 func plainFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")

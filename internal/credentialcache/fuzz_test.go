@@ -12,12 +12,23 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/credentialcache"
 )
 
-// FuzzCache has somebody else's content in the cache file. What comes out is still good, and what is put in comes out.
+// FuzzCache reads and changes cache files with any content. Get never returns an expired credential, and returns
+// what Put has stored.
 func FuzzCache(f *testing.F) {
 	const head = "apiVersion: config.supervisor.pinniped.dev/v1alpha1\nkind: CredentialCache\ncredentials:\n"
-	f.Add([]byte(head+"- key: ab\n  creationTimestamp: \"2026-01-01T00:00:00Z\"\n  lastUsedTimestamp: \"2026-01-01T00:00:00Z\"\n"+
-		"  credential: {expirationTimestamp: \"2026-01-01T00:05:00Z\", token: t}\n"), "ab")
-	f.Add([]byte(head+"- {key: ab, credential: null}\n- {key: ab, creationTimestamp: \"9999-01-01T00:00:00Z\", credential: {expirationTimestamp: \"9999-12-31T00:00:00Z\"}}\n"), "ab")
+	f.Add(
+		[]byte(
+			head+"- key: ab\n  creationTimestamp: \"2026-01-01T00:00:00Z\"\n  lastUsedTimestamp: \"2026-01-01T00:00:00Z\"\n"+
+				"  credential: {expirationTimestamp: \"2026-01-01T00:05:00Z\", token: t}\n",
+		),
+		"ab",
+	)
+	f.Add(
+		[]byte(
+			head+"- {key: ab, credential: null}\n- {key: ab, creationTimestamp: \"9999-01-01T00:00:00Z\", credential: {expirationTimestamp: \"9999-12-31T00:00:00Z\"}}\n",
+		),
+		"ab",
+	)
 	f.Add([]byte(head+"- &a [*a]\n"), "")
 	f.Add([]byte("\x00"), "ab")
 	now := time.Date(2026, 1, 1, 0, 1, 0, 0, time.UTC)
@@ -39,7 +50,10 @@ func FuzzCache(f *testing.F) {
 		if err := cache.Put(t.Context(), other, want); err != nil {
 			t.Fatal(err)
 		}
-		if got := cache.Get(other); got == nil || got.Token != want.Token || !got.ExpirationTimestamp.Equal(want.ExpirationTimestamp) {
+		if got := cache.Get(
+			other,
+		); got == nil || got.Token != want.Token ||
+			!got.ExpirationTimestamp.Equal(want.ExpirationTimestamp) {
 			t.Errorf("want the credential just put, got %v", got)
 		}
 		if diff := cmp.Diff(before, cache.Get(key)); diff != "" {

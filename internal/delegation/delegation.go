@@ -42,15 +42,23 @@ func SecretName(text, own string) (types.NamespacedName, error) {
 		return types.NamespacedName{Namespace: own, Name: text}, nil
 	}
 	if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {
-		return types.NamespacedName{}, fmt.Errorf("%.100q is not NAMESPACE/NAME: %.100q cannot be a namespace", text, namespace)
+		return types.NamespacedName{}, fmt.Errorf(
+			"%.100q is not NAMESPACE/NAME: %.100q cannot be a namespace",
+			text,
+			namespace,
+		)
 	}
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		return types.NamespacedName{}, fmt.Errorf("%.100q is not NAMESPACE/NAME: %.100q cannot be the name of a Secret", text, name)
+		return types.NamespacedName{}, fmt.Errorf(
+			"%.100q is not NAMESPACE/NAME: %.100q cannot be the name of a Secret",
+			text,
+			name,
+		)
 	}
 	return types.NamespacedName{Namespace: namespace, Name: name}, nil
 }
 
-// Delegation is what counts of a TLSCertificateDelegation.
+// Delegation holds the parts of a TLSCertificateDelegation that decide about permission.
 type Delegation struct {
 	Namespace, Name string
 	Deleting        bool // it is being deleted, so it permits nothing any more
@@ -76,7 +84,8 @@ func ParseList(list []byte) ([]Delegation, error) {
 	}
 	all := make([]Delegation, 0, len(decoded.Items))
 	for _, item := range decoded.Items {
-		// Into a map, as field names of a struct would be matched in any case of letters.
+		// Decoded into a map, because encoding/json matches the fields of a struct without regard to upper and lower
+		// case.
 		var object map[string]any
 		if err := json.Unmarshal(item, &object); err != nil {
 			return nil, fmt.Errorf("decoding a %s: %w", Kind, err)

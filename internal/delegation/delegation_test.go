@@ -52,48 +52,163 @@ func TestDecide(t *testing.T) {
 		text    string // of the near miss
 	}{
 		{name: "permits nothing without delegations"},
-		{name: "permits the one namespace", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [pinniped-concierge]}]}`)}, want: true},
-		{name: "permits one namespace of several", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [a, pinniped-concierge, b]}]}`)}, want: true},
-		{name: "permits all namespaces", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*"]}]}`)}, want: true},
-		{name: "permits a namespace that is listed beside an asterisk", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*", pinniped-concierge]}]}`)}, want: true},
-		{name: "looks at every entry", objects: []string{in("shared", `{delegations: [{secretName: other, targetNamespaces: [x]}, {secretName: wildcard, targetNamespaces: [x]}, {secretName: wildcard, targetNamespaces: [pinniped-concierge]}]}`)}, want: true, miss: MissNamespace},
+		{
+			name:    "permits the one namespace",
+			objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [pinniped-concierge]}]}`)},
+			want:    true,
+		},
+		{
+			name: "permits one namespace of several",
+			objects: []string{
+				in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [a, pinniped-concierge, b]}]}`),
+			},
+			want: true,
+		},
+		{
+			name:    "permits all namespaces",
+			objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*"]}]}`)}, want: true,
+		},
+		{
+			name: "permits a namespace that is listed beside an asterisk",
+			objects: []string{
+				in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*", pinniped-concierge]}]}`),
+			},
+			want: true,
+		},
+		{
+			name: "looks at every entry",
+			objects: []string{
+				in(
+					"shared",
+					`{delegations: [{secretName: other, targetNamespaces: [x]}, {secretName: wildcard, targetNamespaces: [x]}, {secretName: wildcard, targetNamespaces: [pinniped-concierge]}]}`,
+				),
+			},
+			want: true, miss: MissNamespace,
+		},
 		{name: "looks at every delegation", objects: []string{
 			in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [x]}]}`),
 			in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*"]}]}`),
 		}, want: true, miss: MissNamespace},
-		{name: "goes on behind a malformed entry", objects: []string{in("shared", `{delegations: [7, {secretName: wildcard, targetNamespaces: ["*"]}]}`)}, want: true, miss: MissMalformed, text: "spec.delegations[0]"},
+		{
+			name:    "goes on behind a malformed entry",
+			objects: []string{in("shared", `{delegations: [7, {secretName: wildcard, targetNamespaces: ["*"]}]}`)}, want: true,
+			miss: MissMalformed, text: "spec.delegations[0]",
+		},
 		{name: "goes on behind a malformed object", objects: []string{
 			in("shared", `[]`), in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*"]}]}`),
 		}, want: true, miss: MissMalformed},
 
-		{name: "does not take an asterisk beside others for all", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*", other]}]}`)}, miss: MissAsteriskMixed},
-		{name: "does not take two asterisks for all", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*", "*"]}]}`)}, miss: MissAsteriskMixed},
-		{name: "does not match patterns of namespaces", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["pinniped-*"]}]}`)}, miss: MissPattern},
-		{name: "does not match patterns of Secrets", objects: []string{in("shared", `{delegations: [{secretName: "*", targetNamespaces: ["*"]}]}`)}, miss: MissSecretMisspelt},
-		{name: "does not permit a forgotten namespace", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [other]}]}`)}, miss: MissNamespace, text: `"pinniped-concierge"`},
-		{name: "does not permit with an empty list", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: []}]}`)}, miss: MissNamespace, text: "empty"},
-		{name: "does not permit without a list", objects: []string{in("shared", `{delegations: [{secretName: wildcard}]}`)}, miss: MissMalformed, text: "targetNamespaces is not a list"},
+		{
+			name:    "does not take an asterisk beside others for all",
+			objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*", other]}]}`)},
+			miss:    MissAsteriskMixed,
+		},
+		{
+			name:    "does not take two asterisks for all",
+			objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*", "*"]}]}`)},
+			miss:    MissAsteriskMixed,
+		},
+		{
+			name:    "does not match patterns of namespaces",
+			objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["pinniped-*"]}]}`)},
+			miss:    MissPattern,
+		},
+		{
+			name:    "does not match patterns of Secrets",
+			objects: []string{in("shared", `{delegations: [{secretName: "*", targetNamespaces: ["*"]}]}`)},
+			miss:    MissSecretMisspelt,
+		},
+		{
+			name:    "does not permit a forgotten namespace",
+			objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [other]}]}`)},
+			miss:    MissNamespace, text: `"pinniped-concierge"`,
+		},
+		{
+			name:    "does not permit with an empty list",
+			objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: []}]}`)},
+			miss:    MissNamespace, text: "empty",
+		},
+		{
+			name: "does not permit without a list", objects: []string{in("shared", `{delegations: [{secretName: wildcard}]}`)},
+			miss: MissMalformed, text: "targetNamespaces is not a list",
+		},
 		{name: "does not permit with no entries", objects: []string{in("shared", `{delegations: []}`)}},
-		{name: "does not permit without spec", objects: []string{"metadata: {name: d, namespace: shared}"}, miss: MissMalformed, text: "no spec"},
-		{name: "does not take a text for a list of namespaces", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: "*"}]}`)}, miss: MissMalformed},
-		{name: "does not take a text for a list of entries", objects: []string{in("shared", `{delegations: wildcard}`)}, miss: MissMalformed},
-		{name: "refuses a list with anything but names", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [pinniped-concierge, 7]}]}`)}, miss: MissMalformed},
-		{name: "refuses an empty Secret name", objects: []string{in("shared", `{delegations: [{secretName: "", targetNamespaces: ["*"]}]}`)}, miss: MissMalformed},
-		{name: "minds the case of the namespace", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [Pinniped-Concierge]}]}`)}, miss: MissNamespaceCase},
-		{name: "minds blanks around the namespace", objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["pinniped-concierge "]}]}`)}, miss: MissNamespaceCase},
-		{name: "minds the case of the Secret", objects: []string{in("shared", `{delegations: [{secretName: Wildcard, targetNamespaces: ["*"]}]}`)}, miss: MissSecretMisspelt},
-		{name: "does not take NAMESPACE/NAME of the Secret", objects: []string{in("shared", `{delegations: [{secretName: shared/wildcard, targetNamespaces: ["*"]}]}`)}, miss: MissSecretMisspelt},
-		{name: "does not permit another Secret", objects: []string{in("shared", `{delegations: [{secretName: wildcard-2, targetNamespaces: ["*"]}]}`)}, miss: MissOtherSecret, text: `"wildcard-2"`},
-		{name: "minds the case of fields", objects: []string{in("shared", `{delegations: [{SecretName: wildcard, TargetNamespaces: ["*"]}]}`)}, miss: MissMalformed},
-		{name: "does not count a delegation of the agent's namespace", objects: []string{in("pinniped-concierge", `{delegations: [{secretName: wildcard, targetNamespaces: ["*"]}]}`)}, miss: MissOtherNamespace, text: `"shared"`},
-		{name: "does not count a delegation elsewhere that names the namespace", objects: []string{in("pinniped-concierge", `{delegations: [{secretName: shared/wildcard, targetNamespaces: [pinniped-concierge]}]}`)}, miss: MissOtherNamespace},
+		{
+			name: "does not permit without spec", objects: []string{"metadata: {name: d, namespace: shared}"},
+			miss: MissMalformed, text: "no spec",
+		},
+		{
+			name:    "does not take a text for a list of namespaces",
+			objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: "*"}]}`)},
+			miss:    MissMalformed,
+		},
+		{
+			name: "does not take a text for a list of entries", objects: []string{in("shared", `{delegations: wildcard}`)},
+			miss: MissMalformed,
+		},
+		{
+			name: "refuses a list with anything but names",
+			objects: []string{
+				in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [pinniped-concierge, 7]}]}`),
+			},
+			miss: MissMalformed,
+		},
+		{
+			name:    "refuses an empty Secret name",
+			objects: []string{in("shared", `{delegations: [{secretName: "", targetNamespaces: ["*"]}]}`)}, miss: MissMalformed,
+		},
+		{
+			name:    "minds the case of the namespace",
+			objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [Pinniped-Concierge]}]}`)},
+			miss:    MissNamespaceCase,
+		},
+		{
+			name: "minds blanks around the namespace",
+			objects: []string{
+				in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["pinniped-concierge "]}]}`),
+			},
+			miss: MissNamespaceCase,
+		},
+		{
+			name:    "minds the case of the Secret",
+			objects: []string{in("shared", `{delegations: [{secretName: Wildcard, targetNamespaces: ["*"]}]}`)},
+			miss:    MissSecretMisspelt,
+		},
+		{
+			name:    "does not take NAMESPACE/NAME of the Secret",
+			objects: []string{in("shared", `{delegations: [{secretName: shared/wildcard, targetNamespaces: ["*"]}]}`)},
+			miss:    MissSecretMisspelt,
+		},
+		{
+			name:    "does not permit another Secret",
+			objects: []string{in("shared", `{delegations: [{secretName: wildcard-2, targetNamespaces: ["*"]}]}`)},
+			miss:    MissOtherSecret, text: `"wildcard-2"`,
+		},
+		{
+			name:    "minds the case of fields",
+			objects: []string{in("shared", `{delegations: [{SecretName: wildcard, TargetNamespaces: ["*"]}]}`)},
+			miss:    MissMalformed,
+		},
+		{
+			name:    "does not count a delegation of the agent's namespace",
+			objects: []string{in("pinniped-concierge", `{delegations: [{secretName: wildcard, targetNamespaces: ["*"]}]}`)},
+			miss:    MissOtherNamespace, text: `"shared"`,
+		},
+		{
+			name: "does not count a delegation elsewhere that names the namespace",
+			objects: []string{
+				in("pinniped-concierge", `{delegations: [{secretName: shared/wildcard, targetNamespaces: [pinniped-concierge]}]}`),
+			},
+			miss: MissOtherNamespace,
+		},
 		{name: "says nothing about what has nothing to do with it", objects: []string{
 			in("elsewhere", `{delegations: [{secretName: other, targetNamespaces: ["*"]}]}`),
 			in("elsewhere", `{delegations: 7}`),
 			in("shared", `{delegations: [{secretName: other, targetNamespaces: [x]}]}`),
 		}},
 		{name: "does not count what is being deleted", objects: []string{
-			"metadata: {name: d, namespace: shared, deletionTimestamp: '2026-01-01T00:00:00Z'}\nspec: {delegations: [{secretName: wildcard, targetNamespaces: ['*']}]}",
+			"metadata: {name: d, namespace: shared, deletionTimestamp: '2026-01-01T00:00:00Z'}\nspec: {delegations: " +
+				"[{secretName: wildcard, targetNamespaces: ['*']}]}",
 		}, miss: MissBeingDeleted},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -108,7 +223,9 @@ func TestDecide(t *testing.T) {
 			switch {
 			case test.miss == "" && len(got.NearMisses) > 0:
 				t.Errorf("near misses: %v", got.NearMisses)
-			case test.miss != "" && (len(got.NearMisses) != 1 || got.NearMisses[0].Kind != test.miss || !strings.Contains(got.NearMisses[0].Message, test.text)):
+			case test.miss != "" && (len(got.NearMisses) != 1 || got.NearMisses[0].Kind != test.miss || !strings.Contains(
+				got.NearMisses[0].Message, test.text,
+			)):
 				t.Errorf("near misses are %v, want one of kind %s with %q", got.NearMisses, test.miss, test.text)
 			}
 		})
@@ -117,7 +234,13 @@ func TestDecide(t *testing.T) {
 
 func TestDecideForOddTargets(t *testing.T) {
 	t.Parallel()
-	all := parse(t, in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*"]}, {secretName: wildcard, targetNamespaces: [""]}]}`))
+	all := parse(
+		t,
+		in(
+			"shared",
+			`{delegations: [{secretName: wildcard, targetNamespaces: ["*"]}, {secretName: wildcard, targetNamespaces: [""]}]}`,
+		),
+	)
 	for _, target := range []string{"", "*"} {
 		if Decide(wildcard, target, all).Permitted {
 			t.Errorf("it permits the namespace %q, which cannot be one", target)
@@ -136,14 +259,17 @@ func TestParseListRefusesWhatIsNoList(t *testing.T) {
 
 // FuzzDecide shows that no object, however odd, makes the decision permit what it does not name.
 func FuzzDecide(f *testing.F) {
-	f.Add(`{"metadata":{"namespace":"shared"},"spec":{"delegations":[{"secretName":"wildcard","targetNamespaces":["*"]}]}}`)
+	f.Add(
+		`{"metadata":{"namespace":"shared"},"spec":{"delegations":[{"secretName":"wildcard","targetNamespaces":["*"]}]}}`,
+	)
 	f.Add(`{"spec":{"delegations":[null,{"secretName":{}}]}}`)
 	f.Fuzz(func(t *testing.T, object string) {
 		all, err := ParseList([]byte(`{"items":[` + object + `]}`))
 		if err != nil {
 			return
 		}
-		if Decide(wildcard, agent, all).Permitted && (!strings.Contains(object, "wildcard") && !strings.Contains(object, `\u`)) {
+		if Decide(wildcard, agent, all).Permitted &&
+			(!strings.Contains(object, "wildcard") && !strings.Contains(object, `\u`)) {
 			t.Errorf("%s permits it", object)
 		}
 	})
@@ -160,7 +286,9 @@ func TestSecretName(t *testing.T) {
 			t.Errorf("%q: got %s, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"/", "a/", "/b", "a/b/c", "../b", "a/..", "A/b", "a.b/c", "a/B", "*/b", "a/*", "a /b", "a%2f/b"} {
+	for _, text := range []string{
+		"/", "a/", "/b", "a/b/c", "../b", "a/..", "A/b", "a.b/c", "a/B", "*/b", "a/*", "a /b", "a%2f/b",
+	} {
 		if got, err := SecretName(text, agent); err == nil {
 			t.Errorf("%q is taken for %s", text, got)
 		}

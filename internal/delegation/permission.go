@@ -15,7 +15,7 @@ type Outcome string
 const (
 	// Permitted means that a delegation permits it and RBAC lets the agent read that one Secret.
 	Permitted Outcome = "Permitted"
-	// NotDelegated means that no delegation permits it.
+	// NotDelegated means that no delegation permits the use of the Secret.
 	NotDelegated Outcome = "NotDelegated"
 	// NoDelegations means that the cluster does not know TLSCertificateDelegations, so that nothing can be delegated.
 	NoDelegations Outcome = "NoDelegations"
@@ -31,8 +31,13 @@ func ReadVerbs() []string { return []string{"get", "list", "watch"} }
 // Refusal returns the finding for a Secret that may not be used from the namespace target, where the agent runs. It
 // says the same whether or not the Secret exists. The outcome must not be Permitted.
 func Refusal(outcome Outcome, secret types.NamespacedName, target string) certs.Finding {
-	ask := fmt.Sprintf(`ask the owner of namespace %q for what "pinniped ip-tls explain %s" prints, or to run "pinniped ip-tls delegate %s --to %s"`,
-		secret.Namespace, secret, secret, target)
+	ask := fmt.Sprintf(
+		`ask the owner of namespace %q for what "pinniped ip-tls explain %s" prints, or to run "pinniped ip-tls delegate %s --to %s"`,
+		secret.Namespace,
+		secret,
+		secret,
+		target,
+	)
 	why, hint := "", ask
 	switch outcome {
 	case NotDelegated:
@@ -41,13 +46,23 @@ func Refusal(outcome Outcome, secret types.NamespacedName, target string) certs.
 		why = fmt.Sprintf("the cluster has no %ss (%s/%s) that could permit it", Kind, Group, Version)
 	case NotVisible:
 		why = "the agent is not allowed to find out whether its owner permits it"
-		hint = fmt.Sprintf("apply the agent's manifests (deploy/concierge) again: its ClusterRole must permit get, list and watch of %s.%s, and to create selfsubjectaccessreviews.authorization.k8s.io",
-			Plural, Group)
+		hint = fmt.Sprintf(
+			"apply the agent's manifests (deploy/concierge) again: its ClusterRole must permit get, list and watch of %s.%s, "+
+				"and to create selfsubjectaccessreviews.authorization.k8s.io",
+			Plural,
+			Group,
+		)
 	case NotReadable:
-		why = fmt.Sprintf("a %s permits it, but RBAC does not let the agent's service account get, list and watch the Secret of that name", Kind)
+		why = fmt.Sprintf(
+			"a %s permits it, but RBAC does not let the agent's service account get, list and watch the Secret of that name",
+			Kind,
+		)
 	case Permitted:
 	}
-	finding := certs.NewFinding(certs.SecretNotPermitted, fmt.Sprintf("Secret %q may not be used from namespace %q: %s", secret, target, why))
+	finding := certs.NewFinding(
+		certs.SecretNotPermitted,
+		fmt.Sprintf("Secret %q may not be used from namespace %q: %s", secret, target, why),
+	)
 	finding.Hint = hint
 	return finding
 }

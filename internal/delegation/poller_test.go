@@ -71,7 +71,10 @@ func (s *server) RoundTrip(request *http.Request) (*http.Response, error) {
 func client(t *testing.T, transport http.RoundTripper) rest.Interface {
 	t.Helper()
 	client, err := rest.RESTClientForConfigAndClient(&rest.Config{QPS: -1, ContentConfig: rest.ContentConfig{
-		GroupVersion: &schema.GroupVersion{Version: "v1"}, NegotiatedSerializer: serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion(),
+		GroupVersion: &schema.GroupVersion{
+			Version: "v1",
+		},
+		NegotiatedSerializer: serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion(),
 	}}, &http.Client{Transport: transport})
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +92,13 @@ type asked struct {
 }
 
 func good() *server {
-	return &server{list: 200, review: 201, ready: 200, delegations: delegated, allowed: map[string]bool{"list": true, "watch": true}}
+	return &server{
+		list:        200,
+		review:      201,
+		ready:       200,
+		delegations: delegated,
+		allowed:     map[string]bool{"list": true, "watch": true},
+	}
 }
 
 // TestAnAPIServerWithoutRBAC shows an API server that starts and refuses everything, /readyz too, longer than a
@@ -188,21 +197,36 @@ func TestAsk(t *testing.T) {
 	}{
 		{"keeps a permission that is still there", func(*server) {}, Permitted, 0},
 		{"believes that there is no delegation any more", func(s *server) { s.delegations = undelegated }, NotDelegated, 0},
-		{"believes that even while the API server is not ready", func(s *server) { s.delegations, s.ready = undelegated, 500 }, NotDelegated, 0},
+		{
+			"believes that even while the API server is not ready",
+			func(s *server) { s.delegations, s.ready = undelegated, 500 }, NotDelegated, 0,
+		},
 		{"believes that the kind is gone", func(s *server) { s.list = 404 }, NoDelegations, 0},
 		{"believes that RBAC has changed", func(s *server) { s.allowed = nil }, NotReadable, 0},
 		{"wants to list", func(s *server) { s.allowed["list"] = false }, NotReadable, 0},
 		{"wants to watch", func(s *server) { s.allowed["watch"] = false }, NotReadable, 0},
 		{"believes that it may not look any more", func(s *server) { s.list = 403 }, NotVisible, 0},
 		{"believes that it may not ask what it may do", func(s *server) { s.review = 403 }, NotVisible, 0},
-		{"believes a long refusal where nobody may ask for readiness any more", func(s *server) { s.list, s.ready = 403, 403 }, NotVisible, 31 * time.Second},
+		{
+			"believes a long refusal where nobody may ask for readiness any more",
+			func(s *server) { s.list, s.ready = 403, 403 }, NotVisible, 31 * time.Second,
+		},
 
 		{"keeps it while nobody answers", func(s *server) { s.list, s.review, s.ready = 0, 0, 0 }, Permitted, long},
 		{"keeps it while answers are errors", func(s *server) { s.list, s.review, s.ready = 500, 503, 500 }, Permitted, long},
-		{"keeps it while the API server forbids everything and is not ready", func(s *server) { s.list, s.ready = 403, 500 }, Permitted, long},
-		{"keeps it while the API server knows no kinds and is not ready", func(s *server) { s.list, s.ready = 404, 500 }, Permitted, long},
+		{
+			"keeps it while the API server forbids everything and is not ready", func(s *server) { s.list, s.ready = 403, 500 },
+			Permitted, long,
+		},
+		{
+			"keeps it while the API server knows no kinds and is not ready", func(s *server) { s.list, s.ready = 404, 500 },
+			Permitted, long,
+		},
 		{"keeps it while RBAC is not loaded", func(s *server) { s.allowed, s.ready = nil, 503 }, Permitted, long},
-		{"keeps it while nobody may ask and the API server is not ready", func(s *server) { s.review, s.ready = 403, 500 }, Permitted, long},
+		{
+			"keeps it while nobody may ask and the API server is not ready", func(s *server) { s.review, s.ready = 403, 500 },
+			Permitted, long,
+		},
 		{"keeps it while there is no review", func(s *server) { s.review = 500 }, Permitted, long},
 		{"keeps it when its credential is refused", func(s *server) { s.list = 401 }, Permitted, long},
 		{"keeps it when the answer makes no sense", func(s *server) { s.delegations = "<html>" }, Permitted, long},
@@ -302,7 +326,10 @@ func TestRevoke(t *testing.T) {
 
 func TestGetEnds(t *testing.T) {
 	t.Parallel()
-	poller := NewPoller(t.Context(), PollerOptions{Client: client(t, &server{}), Namespace: "agents", Clock: clocktesting.NewFakeClock(time.Now())})
+	poller := NewPoller(
+		t.Context(),
+		PollerOptions{Client: client(t, &server{}), Namespace: "agents", Clock: clocktesting.NewFakeClock(time.Now())},
+	)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if _, err := poller.Get(ctx, wildcard); err == nil || !strings.Contains(err.Error(), "connection refused") {

@@ -124,7 +124,8 @@ func (e *polled) allowed(ctx context.Context, verb string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	raw, err := e.options.Client.Verb(http.MethodPost).AbsPath("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").
-		SetHeader("Accept", "application/json").SetHeader("Content-Type", "application/json").MaxRetries(0).Body(body).Do(ctx).Raw()
+		SetHeader("Accept", "application/json").
+		SetHeader("Content-Type", "application/json").MaxRetries(0).Body(body).Do(ctx).Raw()
 	if err == nil {
 		err = json.Unmarshal(raw, &review)
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
-// withdrawal is within what a withdrawn permission must have its effect.
+// withdrawal is the time within which a withdrawn permission must end.
 const withdrawal = 5 * time.Second
 
 const mayLook = `apiVersion: rbac.authorization.k8s.io/v1
@@ -48,7 +48,9 @@ metadata: {name: shared}
 func TestPermissionsOnARealAPIServer(t *testing.T) {
 	t.Parallel()
 	cluster := testkit.Cluster(t, devcluster.Options{
-		AuditPolicy: []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\nomitStages: [RequestReceived]\n"),
+		AuditPolicy: []byte(
+			"apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\nomitStages: [RequestReceived]\n",
+		),
 	})
 	manifest := filepath.Join(t.TempDir(), "may-look.yaml")
 	if err := os.WriteFile(manifest, []byte(mayLook), 0o600); err != nil {
@@ -114,7 +116,9 @@ func TestPermissionsOnARealAPIServer(t *testing.T) {
 	}
 	remove := func(kind string) {
 		t.Helper()
-		if err := admin.Resource(resources[kind]).Namespace("shared").Delete(t.Context(), grant.Name(), metav1.DeleteOptions{}); err != nil {
+		if err := admin.Resource(resources[kind]).
+			Namespace("shared").
+			Delete(t.Context(), grant.Name(), metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -132,10 +136,14 @@ func TestPermissionsOnARealAPIServer(t *testing.T) {
 	put("RoleBinding")
 	becomes(Permitted, appears)
 	secrets := corev1client.NewForConfigOrDie(cluster.AdminConfig()).Secrets("shared")
-	if _, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: wildcard.Name}}, metav1.CreateOptions{}); err != nil {
+	if _, err := secrets.Create(
+		t.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: wildcard.Name}},
+		metav1.CreateOptions{},
+	); err != nil {
 		t.Fatal(err)
 	}
-	// What the grant permits is exactly this.
+	// The grant permits reading this one Secret, and nothing else.
 	mine := client.Secrets("shared")
 	byName := metav1.ListOptions{FieldSelector: "metadata.name=" + wildcard.Name}
 	if list, err := mine.List(t.Context(), byName); err != nil || len(list.Items) != 1 {
@@ -144,7 +152,12 @@ func TestPermissionsOnARealAPIServer(t *testing.T) {
 	if _, err := mine.List(t.Context(), metav1.ListOptions{}); err == nil {
 		t.Error("all Secrets of the namespace can be listed")
 	}
-	if _, err := mine.Get(t.Context(), "other", metav1.GetOptions{}); err == nil || !strings.Contains(err.Error(), "forbidden") {
+	if _, err := mine.Get(
+		t.Context(),
+		"other",
+		metav1.GetOptions{},
+	); err == nil ||
+		!strings.Contains(err.Error(), "forbidden") {
 		t.Errorf("another Secret: %v", err)
 	}
 	asked := secretsAsked(t, cluster.AuditLog())
@@ -177,7 +190,9 @@ func TestPermissionsOnARealAPIServer(t *testing.T) {
 	becomes(NotDelegated, withdrawal)
 	put(Kind)
 	becomes(Permitted, appears)
-	definitions := admin.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	definitions := admin.Resource(
+		schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
+	)
 	if err := definitions.Delete(t.Context(), Plural+"."+Group, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ type MissingProgramError struct {
 	Program string
 	// Looked lists the files and variables that were tried.
 	Looked []string
-	// Command builds the program.
+	// Command is the shell command that builds the program.
 	Command string
 }
 

@@ -46,7 +46,11 @@ func (c *Cluster) AdminKubeconfig() string { return filepath.Join(c.dir, "admin.
 // User returns a client configuration for a user with a client certificate of ClientCA. What the user may do is up to
 // RBAC.
 func (c *Cluster) User(name string, groups ...string) (*rest.Config, error) {
-	pair, err := c.pki.client.IssueClient(certs.ClientIdentity{Username: name, Groups: groups}, time.Now(), certificateLifetime)
+	pair, err := c.pki.client.IssueClient(
+		certs.ClientIdentity{Username: name, Groups: groups},
+		time.Now(),
+		certificateLifetime,
+	)
 	if err != nil {
 		return nil, fmt.Errorf("issuing a client certificate for user %q: %w", name, err)
 	}
@@ -61,7 +65,8 @@ func (c *Cluster) ServiceAccountConfig(ctx context.Context, namespace, name stri
 		"metadata":   map[string]any{"name": name},
 		"spec":       map[string]any{"expirationSeconds": int64(tokenLifetime / time.Second)},
 	}}
-	accounts := c.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}).Namespace(namespace)
+	accounts := c.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}).
+		Namespace(namespace)
 	answer, err := accounts.Create(ctx, request, metav1.CreateOptions{FieldManager: fieldManager}, "token")
 	if err != nil {
 		return nil, fmt.Errorf("requesting a token for service account %q: %w", namespace+"/"+name, err)

@@ -52,8 +52,8 @@ type ports struct {
 // kube-system exist, and so does the ConfigMap from which aggregated APIs read how the API server identifies itself.
 //
 // ctx bounds the start alone. The cluster runs until Stop is called or this process ends. An error carries the end of
-// the log of the program that did not start, and the path of the whole log. A MissingProgramError says that a program is
-// not built yet.
+// the log of the program that did not start, and the path of the whole log. A MissingProgramError says that a program
+// is not built yet.
 func Start(ctx context.Context, options Options) (*Cluster, error) {
 	return start(ctx, options, systemFinder())
 }
@@ -85,7 +85,7 @@ func start(ctx context.Context, options Options, programs finder) (*Cluster, err
 	return c, nil
 }
 
-// bringUp does the work of start, which cleans up after it.
+// bringUp starts the programs. Its caller, start, cleans up when it fails.
 func (c *Cluster) bringUp(ctx context.Context, paths map[string]string, now time.Time) error {
 	var err error
 	if err := os.MkdirAll(c.logDir(), 0o700); err != nil {
@@ -166,7 +166,12 @@ func (c *Cluster) startControllerManager(ctx context.Context, paths map[string]s
 	return c.controllerManager.start(ctx, c.options.StartTimeout)
 }
 
-func (c *Cluster) newComponent(name string, paths map[string]string, args []string, ready func(context.Context) error) *component {
+func (c *Cluster) newComponent(
+	name string,
+	paths map[string]string,
+	args []string,
+	ready func(context.Context) error,
+) *component {
 	return &component{
 		name: name, path: paths[name], args: args, dir: c.dir, ready: ready, guard: c.guard, thread: c.thread,
 		logPath: filepath.Join(c.logDir(), name+".log"),
@@ -247,7 +252,9 @@ func (c *Cluster) release() error {
 	if c.thread != nil {
 		c.thread.stop()
 	}
-	for _, p := range append(slices.Clone(c.lent), c.ports.etcd, c.ports.etcdPeer, c.ports.apiServer, c.ports.controllerManager) {
+	for _, p := range append(
+		slices.Clone(c.lent), c.ports.etcd, c.ports.etcdPeer, c.ports.apiServer, c.ports.controllerManager,
+	) {
 		if p != nil {
 			p.release()
 		}

@@ -27,7 +27,11 @@ var (
 	configMaps  = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	secrets     = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	namespaces  = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
-	selfReviews = schema.GroupVersionResource{Group: "authentication.k8s.io", Version: "v1", Resource: "selfsubjectreviews"}
+	selfReviews = schema.GroupVersionResource{
+		Group:    "authentication.k8s.io",
+		Version:  "v1",
+		Resource: "selfsubjectreviews",
+	}
 )
 
 const auditPolicy = `
@@ -80,7 +84,7 @@ func TestTwoClustersAtOnce(t *testing.T) {
 		t.Errorf("want the object in one cluster only, got %v", err)
 	}
 
-	// A stranger's certificate is worth nothing: the clusters do not share a CA.
+	// A client certificate of the other cluster is refused: the clusters do not share a CA.
 	stranger := one.AdminConfig()
 	stranger.Host, stranger.CAData = other.URL(), other.CABundle()
 	if _, err := getConfigMap(t, stranger, "only-here"); !apierrors.IsUnauthorized(err) {
@@ -111,7 +115,14 @@ func TestUsers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	createObject(t, cluster.AdminConfig(), schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}, "v1", "ServiceAccount", "robot")
+	createObject(
+		t,
+		cluster.AdminConfig(),
+		schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"},
+		"v1",
+		"ServiceAccount",
+		"robot",
+	)
 	robot, err := cluster.ServiceAccountConfig(t.Context(), "default", "robot")
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +138,10 @@ func TestUsers(t *testing.T) {
 		want   identity
 	}{
 		{"admin", cluster.AdminConfig(), identity{"admin", []string{"system:masters", "system:authenticated"}}},
-		{"admin's kubeconfig", loadKubeconfig(t, cluster.AdminKubeconfig()), identity{"admin", []string{"system:masters", "system:authenticated"}}},
+		{
+			"admin's kubeconfig", loadKubeconfig(t, cluster.AdminKubeconfig()),
+			identity{"admin", []string{"system:masters", "system:authenticated"}},
+		},
 		{"user", jane, identity{"jane", []string{"readers", "writers", "system:authenticated"}}},
 		{"service account", robot, identity{
 			"system:serviceaccount:default:robot",
@@ -168,7 +182,10 @@ func TestUsers(t *testing.T) {
 		}
 	})
 	t.Run("writes files that only the owner reads", func(t *testing.T) {
-		for _, file := range []string{cluster.AdminKubeconfig(), path, filepath.Join(cluster.Dir(), "pki", "client-ca.key"), filepath.Join(cluster.Dir(), "logs", "etcd.log")} {
+		for _, file := range []string{
+			cluster.AdminKubeconfig(), path, filepath.Join(cluster.Dir(), "pki", "client-ca.key"),
+			filepath.Join(cluster.Dir(), "logs", "etcd.log"),
+		} {
 			if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 				t.Errorf("want mode 0600 of %s, got %v, %v", file, info, err)
 			}
@@ -233,7 +250,9 @@ func TestRestarts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = client.Resource(configMaps).Namespace("default").Create(short, object("v1", "ConfigMap", "lost"), metav1.CreateOptions{})
+	_, err = client.Resource(configMaps).
+		Namespace("default").
+		Create(short, object("v1", "ConfigMap", "lost"), metav1.CreateOptions{})
 	if err == nil {
 		t.Error("want a write to fail while etcd is stopped")
 	}
@@ -250,7 +269,8 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
-// A program that gets ready only with the API server can be started before it, and keeps nobody from starting it.
+// A program that becomes ready only with the API server can be started before it, and does not block the start of
+// the API server.
 func TestAProgramThatWaitsForTheAPIServer(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t, Options{})
@@ -264,10 +284,13 @@ func TestAProgramThatWaitsForTheAPIServer(t *testing.T) {
 	begin := func(name string, ready func(context.Context) error) chan error {
 		ended := make(chan error, 1)
 		go func() {
-			_, err := cluster.StartProgram(ctx, ProgramOptions{Name: name, Path: "/bin/sleep", Args: []string{"600"}, Ready: func(ctx context.Context) error {
-				ask()
-				return ready(ctx)
-			}})
+			_, err := cluster.StartProgram(
+				ctx,
+				ProgramOptions{Name: name, Path: "/bin/sleep", Args: []string{"600"}, Ready: func(ctx context.Context) error {
+					ask()
+					return ready(ctx)
+				}},
+			)
 			ended <- err
 		}()
 		return ended
@@ -317,12 +340,16 @@ func TestFailingStart(t *testing.T) {
 		{
 			name:    "shows an unknown flag of the API server",
 			options: Options{ExtraAPIServerArgs: []string{"--no-such-flag=1"}},
-			want:    []string{"starting kube-apiserver: it ended before it was ready: exit status 1", "unknown flag: --no-such-flag"},
+			want: []string{"starting kube-apiserver: it ended before it was ready: exit status 1", "unknown flag: " +
+				"--no-such-flag"},
 		},
 		{
 			name:    "shows a refused value of a flag",
 			options: Options{ExtraAPIServerArgs: []string{"--service-cluster-ip-range=nonsense"}},
-			want:    []string{"starting kube-apiserver: it ended before it was ready: exit status 1", "service-cluster-ip-range[0] is not a valid cidr"},
+			want: []string{
+				"starting kube-apiserver: it ended before it was ready: exit status 1",
+				"service-cluster-ip-range[0] is not a valid cidr",
+			},
 		},
 		{
 			name:    "shows what was waited for when the time is up",
@@ -400,7 +427,8 @@ func TestControllerManager(t *testing.T) {
 	if _, err := cluster.ServiceAccountConfig(t.Context(), "default", "default"); err != nil {
 		t.Errorf("want a default service account: %v", err)
 	}
-	if _, err := client.Resource(namespaces).Create(t.Context(), object("v1", "Namespace", "brief"), metav1.CreateOptions{}); err != nil {
+	if _, err := client.Resource(namespaces).
+		Create(t.Context(), object("v1", "Namespace", "brief"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := client.Resource(namespaces).Delete(t.Context(), "brief", metav1.DeleteOptions{}); err != nil {
@@ -427,7 +455,8 @@ func whoAmI(t *testing.T, config *rest.Config) identity {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := client.Resource(selfReviews).Create(t.Context(), object("authentication.k8s.io/v1", "SelfSubjectReview", ""), metav1.CreateOptions{})
+	answer, err := client.Resource(selfReviews).
+		Create(t.Context(), object("authentication.k8s.io/v1", "SelfSubjectReview", ""), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -462,7 +491,8 @@ func audited(t *testing.T, path, verb, resource, name, username string) bool {
 		if err := json.Unmarshal([]byte(line), &event); err != nil {
 			t.Fatalf("parsing audit event %q: %v", line, err)
 		}
-		if event.Verb == verb && event.ObjectRef.Resource == resource && event.ObjectRef.Name == name && event.User.Username == username {
+		if event.Verb == verb && event.ObjectRef.Resource == resource && event.ObjectRef.Name == name &&
+			event.User.Username == username {
 			return true
 		}
 	}
@@ -480,13 +510,20 @@ func createConfigMap(t *testing.T, config *rest.Config, name string) {
 	createObject(t, config, configMaps, "v1", "ConfigMap", name)
 }
 
-func createObject(t *testing.T, config *rest.Config, resource schema.GroupVersionResource, apiVersion, kind, name string) {
+func createObject(
+	t *testing.T,
+	config *rest.Config,
+	resource schema.GroupVersionResource,
+	apiVersion, kind, name string,
+) {
 	t.Helper()
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = client.Resource(resource).Namespace("default").Create(t.Context(), object(apiVersion, kind, name), metav1.CreateOptions{})
+	_, err = client.Resource(resource).
+		Namespace("default").
+		Create(t.Context(), object(apiVersion, kind, name), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatalf("creating %s %q: %v", kind, name, err)
 	}

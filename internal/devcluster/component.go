@@ -20,8 +20,8 @@ const (
 	tailBytes    = 16 << 10
 )
 
-// component is one program of the control plane. It can be started and stopped several times, also by several goroutines. No lock
-// is held while it gets ready, so a program that waits for another one can be started first.
+// component is one program of the control plane. It can be started and stopped several times, also by several
+// goroutines. No lock is held while it gets ready, so a program that waits for another one can be started first.
 type component struct {
 	name    string
 	path    string
@@ -79,7 +79,7 @@ func (c *component) start(ctx context.Context, timeout time.Duration) error {
 	return nil
 }
 
-// launch starts the program. It returns how long the log was before.
+// launch starts the program. logOffset is the size of the log file before the start.
 func (c *component) launch() (started *run, logOffset int64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,6 +21,7 @@
 //
 // # What a cluster without nodes does not do
 //
-// Pods are stored but never run; the package kubelet stands in for a node where pods have to answer. Without Options.ControllerManager there are no default service accounts, deleted
-// namespaces stay in phase Terminating, and certificate signing requests are not signed.
+// Pods are stored but never run; the package kubelet stands in for a node where pods have to answer. Without
+// Options.ControllerManager there are no default service accounts, deleted namespaces stay in phase Terminating, and
+// certificate signing requests are not signed.
 package devcluster

@@ -50,8 +50,9 @@ func newGuard(temporary string) (*guard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting the guard process: %w", err)
 	}
-	defer reader.Close()                                                               //nolint:errcheck // the shell has its own copy
-	shell := exec.Command("/bin/sh", "-c", guardScript, "devcluster-guard", temporary) //nolint:noctx // must outlive every context
+	defer reader.Close() //nolint:errcheck // the shell has its own copy
+	//nolint:noctx // the guard must outlive every context
+	shell := exec.Command("/bin/sh", "-c", guardScript, "devcluster-guard", temporary)
 	shell.Stdin = reader
 	shell.Dir = "/"
 	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -36,7 +36,12 @@ func newGuard(_ string) (*guard, error) {
 
 // add puts a started program into the job.
 func (g *guard) add(process *os.Process) error {
-	handle, err := windows.OpenProcess(windows.PROCESS_SET_QUOTA|windows.PROCESS_TERMINATE, false, uint32(process.Pid)) //nolint:gosec // process numbers fit
+	//nolint:gosec // process numbers fit
+	handle, err := windows.OpenProcess(
+		windows.PROCESS_SET_QUOTA|windows.PROCESS_TERMINATE,
+		false,
+		uint32(process.Pid),
+	) //nolint:gosec
 	if err != nil {
 		return fmt.Errorf("opening the process: %w", err)
 	}

@@ -79,7 +79,9 @@ func manifestFlag(path string) (string, error) {
 
 func (c *Cluster) runKubectl(ctx context.Context, kubectl string, args ...string) error {
 	// Ports are used again by later clusters, so the user's discovery cache must not be shared.
-	args = append([]string{"--kubeconfig=" + c.AdminKubeconfig(), "--cache-dir=" + filepath.Join(c.dir, "kubectl-cache")}, args...)
+	args = append(
+		[]string{"--kubeconfig=" + c.AdminKubeconfig(), "--cache-dir=" + filepath.Join(c.dir, "kubectl-cache")},
+		args...)
 	command := exec.CommandContext(ctx, kubectl, args...)
 	command.WaitDelay = time.Second
 	var stderr bytes.Buffer

@@ -43,7 +43,12 @@ func TestInstall(t *testing.T) {
 	writeFile(t, filepath.Join(dir, "plain", "b.yaml"), definition, 0o600)
 	writeFile(t, filepath.Join(dir, "single.yaml"), strings.ReplaceAll(resource, "%", "single"), 0o600)
 	writeFile(t, filepath.Join(dir, "kustomized", "seal.yaml"), strings.ReplaceAll(resource, "%", "base"), 0o600)
-	writeFile(t, filepath.Join(dir, "kustomized", "kustomization.yaml"), "namePrefix: kustomized-\nresources: [seal.yaml]\n", 0o600)
+	writeFile(
+		t,
+		filepath.Join(dir, "kustomized", "kustomization.yaml"),
+		"namePrefix: kustomized-\nresources: [seal.yaml]\n",
+		0o600,
+	)
 
 	paths := []string{filepath.Join(dir, "plain"), filepath.Join(dir, "single.yaml"), filepath.Join(dir, "kustomized")}
 	for range 2 { // the second time changes nothing

@@ -17,7 +17,11 @@ const KubeletHostname = "localhost"
 // KubeletTLS returns a configuration for a server that the cluster's API server calls as a kubelet. Only the API server
 // gets a connection: a kubelet starts programs for every client that may connect.
 func (c *Cluster) KubeletTLS() (*tls.Config, error) {
-	pair, err := c.pki.serving.IssueServing(certs.SANs{DNSNames: []string{KubeletHostname}}, time.Now(), certificateLifetime)
+	pair, err := c.pki.serving.IssueServing(
+		certs.SANs{DNSNames: []string{KubeletHostname}},
+		time.Now(),
+		certificateLifetime,
+	)
 	if err != nil {
 		return nil, fmt.Errorf("issuing a kubelet's serving certificate: %w", err)
 	}

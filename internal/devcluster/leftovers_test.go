@@ -191,7 +191,8 @@ func kill(t *testing.T, pid int, sig syscall.Signal) {
 	}
 }
 
-// processesOf returns the command lines of all processes that name dir, those that ended but were not waited for left out.
+// processesOf returns the command lines of all processes that name dir, those that ended but were not waited for left
+// out.
 func processesOf(t *testing.T, dir string) []string {
 	t.Helper()
 	output, err := exec.Command("ps", "-axww", "-o", "pid=,stat=,command=").Output()
@@ -276,7 +277,9 @@ func sleeper(t *testing.T, guard *guard) *exec.Cmd {
 
 func TestReservePort(t *testing.T) {
 	t.Parallel()
-	for name, reserve := range map[string]func() (*port, error){"for etcd and kube-apiserver": reservePort, "for programs in Go": reserveGoPort} {
+	for name, reserve := range map[string]func() (*port, error){
+		"for etcd and kube-apiserver": reservePort, "for programs in Go": reserveGoPort,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			seen := map[int]bool{}

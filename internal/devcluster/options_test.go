@@ -24,11 +24,19 @@ func TestOptionsComplete(t *testing.T) {
 	}{
 		{name: "takes an empty directory", options: Options{Dir: t.TempDir()}},
 		{name: "makes the directory", options: Options{Dir: filepath.Join(t.TempDir(), "a", "b")}},
-		{name: "refuses a directory in use", options: Options{Dir: full}, wantErr: "is not empty: remove it, or name another one"},
+		{name: "refuses a directory in use", options: Options{Dir: full}, wantErr: "is not empty: remove it, or name " +
+			"another one"},
 		{name: "refuses a file", options: Options{Dir: file}, wantErr: "reading the cluster's directory: "},
-		{name: "refuses a flag without dashes", options: Options{ExtraAPIServerArgs: []string{"v=2"}}, wantErr: `extra API server argument "v=2" is not of the form "--name=value"`},
-		{name: "refuses a flag without a name", options: Options{ExtraAPIServerArgs: []string{"--=2"}}, wantErr: `extra API server argument "--=2" is not of the form`},
-		{name: "refuses a negative timeout", options: Options{StartTimeout: -time.Second}, wantErr: "start timeout -1s is negative"},
+		{
+			name: "refuses a flag without dashes", options: Options{ExtraAPIServerArgs: []string{"v=2"}},
+			wantErr: `extra API server argument "v=2" is not of the form "--name=value"`,
+		},
+		{
+			name: "refuses a flag without a name", options: Options{ExtraAPIServerArgs: []string{"--=2"}},
+			wantErr: `extra API server argument "--=2" is not of the form`,
+		},
+		{name: "refuses a negative timeout", options: Options{StartTimeout: -time.Second}, wantErr: "start timeout -1s is " +
+			"negative"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -69,7 +77,9 @@ func TestMergeArgs(t *testing.T) {
 
 func TestProgramEnv(t *testing.T) {
 	t.Parallel()
-	got := programEnv([]string{"PATH=/bin", "ETCD_NAME=x", "KUBECONFIG=/x", "KUBE_CACHE_MUTATION_DETECTOR=true", "HOME=/root"})
+	got := programEnv(
+		[]string{"PATH=/bin", "ETCD_NAME=x", "KUBECONFIG=/x", "KUBE_CACHE_MUTATION_DETECTOR=true", "HOME=/root"},
+	)
 	if diff := cmp.Diff([]string{"PATH=/bin", "HOME=/root"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

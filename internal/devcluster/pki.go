@@ -87,7 +87,11 @@ func (p *pki) issueServing(now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("issuing the API server's serving certificate: %w", err)
 	}
-	etcd, err := p.etcd.IssueServing(certs.SANs{DNSNames: []string{"localhost"}, IPAddresses: loopback}, now, certificateLifetime)
+	etcd, err := p.etcd.IssueServing(
+		certs.SANs{DNSNames: []string{"localhost"}, IPAddresses: loopback},
+		now,
+		certificateLifetime,
+	)
 	if err != nil {
 		return fmt.Errorf("issuing etcd's serving certificate: %w", err)
 	}
@@ -98,7 +102,11 @@ func (p *pki) issueServing(now time.Time) error {
 }
 
 func (p *pki) issueClients(now time.Time) error {
-	frontProxy, err := p.frontProxy.IssueClient(certs.ClientIdentity{Username: "front-proxy-client"}, now, certificateLifetime)
+	frontProxy, err := p.frontProxy.IssueClient(
+		certs.ClientIdentity{Username: "front-proxy-client"},
+		now,
+		certificateLifetime,
+	)
 	if err != nil {
 		return fmt.Errorf("issuing the front proxy's client certificate: %w", err)
 	}
@@ -113,7 +121,11 @@ func (p *pki) issueClients(now time.Time) error {
 	if err := p.writePair("kubelet-client", kubelet); err != nil {
 		return err
 	}
-	p.admin, err = p.client.IssueClient(certs.ClientIdentity{Username: adminName, Groups: []string{adminGroup}}, now, certificateLifetime)
+	p.admin, err = p.client.IssueClient(
+		certs.ClientIdentity{Username: adminName, Groups: []string{adminGroup}},
+		now,
+		certificateLifetime,
+	)
 	if err != nil {
 		return fmt.Errorf("issuing the admin's client certificate: %w", err)
 	}
@@ -123,7 +135,8 @@ func (p *pki) issueClients(now time.Time) error {
 	return p.writePair("etcd-client", p.etcdClient)
 }
 
-// writeServiceAccountKey writes a new private key, which signs service account tokens, and its public key, which verifies them.
+// writeServiceAccountKey writes a new private key, which signs service account tokens, and its public key, which
+// verifies them.
 func (p *pki) writeServiceAccountKey() error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -137,7 +150,10 @@ func (p *pki) writeServiceAccountKey() error {
 	if err != nil {
 		return fmt.Errorf("encoding the service account key: %w", err)
 	}
-	if err := p.write("service-account.key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})); err != nil {
+	if err := p.write(
+		"service-account.key",
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
+	); err != nil {
 		return err
 	}
 	return p.write("service-account.pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}))

@@ -5,8 +5,8 @@ import (
 	"net"
 )
 
-// port is a TCP port of 127.0.0.1 that belongs to this cluster for as long as it runs, or, where the system knows no way
-// to keep it, that was free when it was chosen.
+// port is a TCP port of 127.0.0.1 that belongs to this cluster for as long as it runs, or, where the system knows no
+// way to keep it, that was free when it was chosen.
 type port struct {
 	number  int
 	release func()
@@ -25,8 +25,8 @@ func freePort() (*port, error) {
 	return &port{number: number, release: func() {}}, nil
 }
 
-// ReservePort returns a TCP port of 127.0.0.1 for a program in Go that runs beside the cluster. On Linux no other program is given it until the
-// cluster is stopped, also while the program does not listen.
+// ReservePort returns a TCP port of 127.0.0.1 for a program in Go that runs beside the cluster. On Linux no other
+// program is given it until the cluster is stopped, also while the program does not listen.
 func (c *Cluster) ReservePort() (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

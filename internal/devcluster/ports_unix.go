@@ -17,8 +17,8 @@ import (
 // others are kept away, also while the API server is down. The kernel drops it when the process ends.
 func reservePort() (*port, error) { return reserve(unix.SO_REUSEPORT) }
 
-// reserveGoPort does the same for a program in Go, which sets SO_REUSEADDR when it listens. Only Linux lets it listen then; elsewhere the
-// port is free when it is chosen.
+// reserveGoPort does the same for a program in Go, which sets SO_REUSEADDR when it listens. Only Linux lets it listen
+// then; elsewhere the port is free when it is chosen.
 func reserveGoPort() (*port, error) {
 	if runtime.GOOS != "linux" {
 		return freePort()

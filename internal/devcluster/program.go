@@ -14,12 +14,13 @@ type ProgramOptions struct {
 	Args []string
 	// Env are variables, each as NAME=VALUE, beside those of this process.
 	Env []string
-	// Ready returns nil once the program does its work; nil means at once. What it returned last explains a start that takes too long.
+	// Ready returns nil once the program does its work; nil means at once. What it returned last explains a start that
+	// takes too long.
 	Ready func(context.Context) error
 }
 
-// Program is a program of ours that runs on this machine beside the cluster, and ends with it, or when this process ends in
-// whatever way.
+// Program is a program of ours that runs on this machine beside the cluster, and ends with it, or when this process
+// ends in whatever way.
 type Program struct {
 	cluster   *Cluster
 	component *component
@@ -36,7 +37,14 @@ func (c *Cluster) StartProgram(ctx context.Context, options ProgramOptions) (*Pr
 		ready = func(context.Context) error { return nil }
 	}
 	program := &Program{cluster: c, component: &component{
-		name: options.Name, path: path, args: options.Args, env: options.Env, dir: c.dir, ready: ready, guard: c.guard, thread: c.thread,
+		name:    options.Name,
+		path:    path,
+		args:    options.Args,
+		env:     options.Env,
+		dir:     c.dir,
+		ready:   ready,
+		guard:   c.guard,
+		thread:  c.thread,
 		logPath: filepath.Join(c.logDir(), options.Name+".log"),
 	}}
 	if err := c.register(program.component); err != nil {

@@ -7,8 +7,8 @@ import (
 
 // thread runs functions on one operating system thread that lives until stop is called.
 //
-// The kernel ties a program's death signal to the thread that started the program, not to the process. When Go ends that
-// thread, the kernel kills a healthy API server. Go cannot end this thread.
+// The kernel ties a program's death signal to the thread that started the program, not to the process. When Go ends
+// that thread, the kernel kills a healthy API server. Go cannot end this thread.
 type thread struct {
 	calls chan func()
 	stop  func()

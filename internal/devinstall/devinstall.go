@@ -1,6 +1,7 @@
-// Package devinstall installs the product on a local control plane. It applies the shipped manifests. That cluster has no node
-// to run pods on, so the agent and the local-user-authenticator run as processes beside it, each with the identity of its
-// own service account. So the demo and the tests have exactly the permissions of the shipped manifests.
+// Package devinstall installs the product on a local control plane. It applies the shipped manifests. That cluster
+// has no node to run pods on, so the agent and the local-user-authenticator run as processes beside it, each with the
+// identity of its own service account. So the demo and the tests have exactly the permissions of the shipped
+// manifests.
 package devinstall
 
 import (
@@ -50,7 +51,11 @@ type Installation struct {
 
 // Install applies the shipped manifests. Nothing runs yet.
 func (i *Installation) Install(ctx context.Context) error {
-	return i.Cluster.Install(ctx, filepath.Join(i.Deploy, "concierge"), filepath.Join(i.Deploy, "local-user-authenticator"))
+	return i.Cluster.Install(
+		ctx,
+		filepath.Join(i.Deploy, "concierge"),
+		filepath.Join(i.Deploy, "local-user-authenticator"),
+	)
 }
 
 // Agent is one replica of the agent.
@@ -65,11 +70,11 @@ func (a *Agent) ProxyAddress() string { return loopback(a.ProxyPort) }
 // APIAddress is where this replica's Concierge APIs listen: 127.0.0.1:PORT.
 func (a *Agent) APIAddress() string { return loopback(a.APIPort) }
 
-// MetricsAddress is where this replica's metrics and, as it is a test, its profiles are: 127.0.0.1:PORT.
+// MetricsAddress is where this replica serves its metrics: 127.0.0.1:PORT. In tests it serves profiles there, too.
 func (a *Agent) MetricsAddress() string { return loopback(a.MetricsPort) }
 
-// StartAgent starts a replica and points the cluster's aggregated APIs at it. It returns when the replica's APIs answer. The replica
-// may become ready later: see WaitReady. Its ports stay the same when the Program is restarted.
+// StartAgent starts a replica and points the cluster's aggregated APIs at it. It returns when the replica's APIs
+// answer. The replica may become ready later: see WaitReady. Its ports stay the same when the Program is restarted.
 func (i *Installation) StartAgent(ctx context.Context, name string, args ...string) (*Agent, error) {
 	kubeconfig, err := i.accountKubeconfig(ctx, name, Namespace, AgentAccount)
 	if err != nil {
@@ -82,9 +87,17 @@ func (i *Installation) StartAgent(ctx context.Context, name string, args ...stri
 		}
 	}
 	args = append([]string{
-		"concierge", "--kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1", "--namespace=" + Namespace, "--pod-name=" + name,
-		"--aggregated-api-server-port=" + strconv.Itoa(agent.APIPort), "--impersonation-proxy-server-port=" + strconv.Itoa(agent.ProxyPort),
-		"--metrics-address=" + agent.MetricsAddress(), "--metrics-pprof=local",
+		"concierge",
+		"--kubeconfig=" + kubeconfig,
+		"--bind-address=127.0.0.1",
+		"--namespace=" + Namespace,
+		"--pod-name=" + name,
+		"--aggregated-api-server-port=" + strconv.Itoa(
+			agent.APIPort,
+		),
+		"--impersonation-proxy-server-port=" + strconv.Itoa(agent.ProxyPort),
+		"--metrics-address=" + agent.MetricsAddress(),
+		"--metrics-pprof=local",
 	}, args...)
 	agent.Program, err = i.Cluster.StartProgram(ctx, devcluster.ProgramOptions{
 		Name: name, Path: i.Binary, Args: args, Env: i.AgentEnv,
@@ -115,7 +128,9 @@ func (i *Installation) WaitAvailable(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	services := client.Resource(schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"})
+	services := client.Resource(
+		schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"},
+	)
 	for _, name := range aggregated {
 		err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 			service, err := services.Get(ctx, name, metav1.GetOptions{})

@@ -105,7 +105,7 @@ func noAuthenticator(kind AuthenticatorType, name string) error {
 	return &missing{what: what}
 }
 
-// missing means that there is no object of a kind at all.
+// missing is the error when the cluster has no object of a kind.
 type missing struct{ what string }
 
 func (e *missing) Error() string        { return fmt.Sprintf("no %s in the cluster", e.what) }
@@ -212,7 +212,10 @@ func (c *Client) AuthenticatorCABundle(ctx context.Context, tls *authenticationv
 		text, known = configMap.Data[source.Key]
 		value = []byte(text)
 	default:
-		return nil, fmt.Errorf("unknown kind %q in spec.tls.certificateAuthorityDataSource, supported values are \"Secret\" and \"ConfigMap\"", source.Kind)
+		return nil, fmt.Errorf(
+			"unknown kind %q in spec.tls.certificateAuthorityDataSource, supported values are \"Secret\" and \"ConfigMap\"",
+			source.Kind,
+		)
 	}
 	where := fmt.Sprintf("key %q of %s \"%s/%s\"", source.Key, source.Kind, namespace, source.Name)
 	if !known {

@@ -7,18 +7,19 @@ import (
 	"time"
 )
 
-// Certificate is what is of interest in a Certificate of cert-manager.
+// Certificate holds the fields of a cert-manager Certificate that the CLI shows.
 type Certificate struct {
-	// Issuer is who signs, as "ClusterIssuer my-ca".
+	// Issuer names the issuer with its kind: "ClusterIssuer my-ca".
 	Issuer string
 	// RenewalTime is when cert-manager will renew it; zero when it does not say.
 	RenewalTime time.Time
-	// Ready is false when cert-manager has trouble with it; Message says which.
+	// Ready is false when the Certificate's condition Ready is not true. Message is the message of that condition.
 	Ready   bool
 	Message string
 }
 
-// Certificate returns a Certificate of cert-manager, or ErrNotFound, also where cert-manager is not installed.
+// Certificate reads a Certificate of cert-manager. It returns ErrNotFound when there is none, and when cert-manager
+// is not installed.
 func (c *Client) Certificate(ctx context.Context, namespace, name string) (*Certificate, error) {
 	op := operation{verb: "get", resource: certManager.WithResource("certificates"), namespace: namespace, name: name}
 	raw, err := c.request(op).Do(ctx).Raw()

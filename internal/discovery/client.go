@@ -56,7 +56,12 @@ func Connect(config *rest.Config, suffix string) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing the connection to the cluster: %w", err)
 	}
-	c := &Client{groups: apis.GroupsFor(suffix), suffix: suffix, host: config.Host, rest: map[schema.GroupVersion]*rest.RESTClient{}}
+	c := &Client{
+		groups: apis.GroupsFor(suffix),
+		suffix: suffix,
+		host:   config.Host,
+		rest:   map[schema.GroupVersion]*rest.RESTClient{},
+	}
 	for _, gv := range []schema.GroupVersion{
 		c.groups.Config, c.groups.Authentication, c.groups.Identity, corev1.SchemeGroupVersion, apiRegistration, certManager,
 		rbacGroup, authorizationGroup, delegation.Resource().GroupVersion(),
@@ -153,7 +158,12 @@ type ApplyOptions struct {
 // metadata.name are filled in here.
 // Fields owned by another manager give ErrConflict unless Force is set. So does a metadata.resourceVersion in object
 // that is no longer the current one.
-func (c *Client) ApplyCredentialIssuer(ctx context.Context, name string, object any, opts ApplyOptions) (*configv1alpha1.CredentialIssuer, error) {
+func (c *Client) ApplyCredentialIssuer(
+	ctx context.Context,
+	name string,
+	object any,
+	opts ApplyOptions,
+) (*configv1alpha1.CredentialIssuer, error) {
 	body, err := applyBody(object, c.groups.Config.WithKind("CredentialIssuer"), name)
 	if err != nil {
 		return nil, err
@@ -161,10 +171,16 @@ func (c *Client) ApplyCredentialIssuer(ctx context.Context, name string, object 
 	return c.patchIssuer(ctx, name, types.ApplyYAMLPatchType, body, opts)
 }
 
-// MergeCredentialIssuer changes the CredentialIssuer called name by a JSON merge patch: anything that encodes to JSON, in
-// which null removes a field, whoever owns it. Server-side apply cannot: it only gives up what its own manager owns.
-// A metadata.resourceVersion in patch that is no longer the current one gives ErrConflict. Force has no meaning here.
-func (c *Client) MergeCredentialIssuer(ctx context.Context, name string, patch any, opts ApplyOptions) (*configv1alpha1.CredentialIssuer, error) {
+// MergeCredentialIssuer changes the CredentialIssuer called name by a JSON merge patch. patch is anything that
+// encodes to JSON; null removes a field, even one that another field manager owns. Server-side apply removes only
+// fields of its own manager. A metadata.resourceVersion in patch that is no longer the current one gives
+// ErrConflict. opts.Force has no effect.
+func (c *Client) MergeCredentialIssuer(
+	ctx context.Context,
+	name string,
+	patch any,
+	opts ApplyOptions,
+) (*configv1alpha1.CredentialIssuer, error) {
 	body, err := json.Marshal(patch)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the patch: %w", err)
@@ -173,7 +189,13 @@ func (c *Client) MergeCredentialIssuer(ctx context.Context, name string, patch a
 	return c.patchIssuer(ctx, name, types.MergePatchType, body, opts)
 }
 
-func (c *Client) patchIssuer(ctx context.Context, name string, kind types.PatchType, body []byte, opts ApplyOptions) (*configv1alpha1.CredentialIssuer, error) {
+func (c *Client) patchIssuer(
+	ctx context.Context,
+	name string,
+	kind types.PatchType,
+	body []byte,
+	opts ApplyOptions,
+) (*configv1alpha1.CredentialIssuer, error) {
 	op := operation{verb: "patch", resource: c.groups.Config.WithResource("credentialissuers"), name: name}
 	request := c.request(op).
 		Param("fieldManager", opts.FieldManager).
@@ -222,7 +244,12 @@ func applyBody(object any, gvk schema.GroupVersionKind, name string) ([]byte, er
 // Secret returns a Secret, or ErrNotFound.
 func (c *Client) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	var secret corev1.Secret
-	op := operation{verb: "get", resource: corev1.SchemeGroupVersion.WithResource("secrets"), namespace: namespace, name: name}
+	op := operation{
+		verb:      "get",
+		resource:  corev1.SchemeGroupVersion.WithResource("secrets"),
+		namespace: namespace,
+		name:      name,
+	}
 	if err := c.get(ctx, op, &secret); err != nil {
 		return nil, err
 	}
@@ -232,7 +259,12 @@ func (c *Client) Secret(ctx context.Context, namespace, name string) (*corev1.Se
 // Service returns a Service, or ErrNotFound.
 func (c *Client) Service(ctx context.Context, namespace, name string) (*corev1.Service, error) {
 	var service corev1.Service
-	op := operation{verb: "get", resource: corev1.SchemeGroupVersion.WithResource("services"), namespace: namespace, name: name}
+	op := operation{
+		verb:      "get",
+		resource:  corev1.SchemeGroupVersion.WithResource("services"),
+		namespace: namespace,
+		name:      name,
+	}
 	if err := c.get(ctx, op, &service); err != nil {
 		return nil, err
 	}
@@ -242,7 +274,12 @@ func (c *Client) Service(ctx context.Context, namespace, name string) (*corev1.S
 // ConfigMap returns a ConfigMap, or ErrNotFound.
 func (c *Client) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
 	var configMap corev1.ConfigMap
-	op := operation{verb: "get", resource: corev1.SchemeGroupVersion.WithResource("configmaps"), namespace: namespace, name: name}
+	op := operation{
+		verb:      "get",
+		resource:  corev1.SchemeGroupVersion.WithResource("configmaps"),
+		namespace: namespace,
+		name:      name,
+	}
 	if err := c.get(ctx, op, &configMap); err != nil {
 		return nil, err
 	}

@@ -57,8 +57,12 @@ func TestCredentialIssuer(t *testing.T) {
 		{name: "takes the only one", objects: []any{one}, want: "one"},
 		{name: "takes the one that is asked for", objects: []any{one, two}, ask: "two", want: "two"},
 		{name: "finds none", is: discovery.ErrNoCredentialIssuer, says: "no CredentialIssuer in the cluster"},
-		{name: "names the candidates when there are several", objects: []any{one, two}, says: "several CredentialIssuers in the cluster: one, two"},
-		{name: "misses the one that is asked for", objects: []any{one}, ask: "other", is: discovery.ErrNotFound, says: `"other": not found`},
+		{name: "names the candidates when there are several", objects: []any{one, two}, says: "several CredentialIssuers " +
+			"in the cluster: one, two"},
+		{
+			name: "misses the one that is asked for", objects: []any{one}, ask: "other", is: discovery.ErrNotFound,
+			says: `"other": not found`,
+		},
 		{
 			name: "says that the agent is not installed", prepare: (*discoverytest.Server).Uninstall,
 			is: discovery.ErrNotInstalled, says: "config.concierge.walrus.example.com",
@@ -132,7 +136,11 @@ func TestSilentServer(t *testing.T) {
 
 func TestConnectRefusesBadSuffix(t *testing.T) {
 	t.Parallel()
-	if _, err := discovery.Connect(&rest.Config{}, "nodots"); err == nil || !strings.Contains(err.Error(), "invalid API group suffix") {
+	if _, err := discovery.Connect(
+		&rest.Config{},
+		"nodots",
+	); err == nil ||
+		!strings.Contains(err.Error(), "invalid API group suffix") {
 		t.Errorf("want an invalid API group suffix, got %v", err)
 	}
 }
@@ -140,7 +148,17 @@ func TestConnectRefusesBadSuffix(t *testing.T) {
 func TestAuthenticator(t *testing.T) {
 	t.Parallel()
 	webhook, other := discoverytest.Webhook(suffix, "local"), discoverytest.Webhook(suffix, "other")
-	jwt, sameName := discoverytest.JWT(suffix, "corp", "https://issuer.example.com", "aud"), discoverytest.JWT(suffix, "local", "https://issuer.example.com", "aud")
+	jwt, sameName := discoverytest.JWT(
+		suffix,
+		"corp",
+		"https://issuer.example.com",
+		"aud",
+	), discoverytest.JWT(
+		suffix,
+		"local",
+		"https://issuer.example.com",
+		"aud",
+	)
 	for _, test := range []struct {
 		name    string
 		objects []any
@@ -152,16 +170,39 @@ func TestAuthenticator(t *testing.T) {
 	}{
 		{name: "takes the only one", objects: []any{webhook}, want: "webhook/local"},
 		{name: "takes the only JWTAuthenticator", objects: []any{jwt}, want: "jwt/corp"},
-		{name: "takes type and name", objects: []any{webhook, other, sameName}, kind: discovery.JWT, ask: "local", want: "jwt/local"},
-		{name: "needs only the type where that is enough", objects: []any{webhook, jwt}, kind: discovery.JWT, want: "jwt/corp"},
-		{name: "needs only the name where that is enough", objects: []any{webhook, other, jwt}, ask: "corp", want: "jwt/corp"},
-		{name: "refuses a name that both types have", objects: []any{webhook, sameName}, ask: "local", says: "several authenticators in the cluster: webhook/local, jwt/local"},
-		{name: "refuses a type with several", objects: []any{webhook, other}, kind: discovery.Webhook, says: "webhook/local, webhook/other"},
+		{
+			name: "takes type and name", objects: []any{webhook, other, sameName}, kind: discovery.JWT, ask: "local",
+			want: "jwt/local",
+		},
+		{
+			name: "needs only the type where that is enough", objects: []any{webhook, jwt}, kind: discovery.JWT,
+			want: "jwt/corp",
+		},
+		{
+			name: "needs only the name where that is enough", objects: []any{webhook, other, jwt}, ask: "corp", want: "jwt/corp",
+		},
+		{
+			name: "refuses a name that both types have", objects: []any{webhook, sameName}, ask: "local",
+			says: "several authenticators in the cluster: webhook/local, jwt/local",
+		},
+		{
+			name: "refuses a type with several", objects: []any{webhook, other}, kind: discovery.Webhook,
+			says: "webhook/local, webhook/other",
+		},
 		{name: "refuses a choice", objects: []any{webhook, jwt}, says: "webhook/local, jwt/corp"},
 		{name: "finds none", is: discovery.ErrNotFound, says: "no authenticator in the cluster"},
-		{name: "finds none of the type", objects: []any{webhook}, kind: discovery.JWT, is: discovery.ErrNotFound, says: "no JWTAuthenticator in the cluster"},
-		{name: "finds none of the name", objects: []any{webhook}, ask: "corp", is: discovery.ErrNotFound, says: `reading authenticator "corp": not found`},
-		{name: "finds none of type and name", objects: []any{webhook}, kind: discovery.JWT, ask: "local", is: discovery.ErrNotFound, says: `"local": not found`},
+		{
+			name: "finds none of the type", objects: []any{webhook}, kind: discovery.JWT, is: discovery.ErrNotFound,
+			says: "no JWTAuthenticator in the cluster",
+		},
+		{
+			name: "finds none of the name", objects: []any{webhook}, ask: "corp", is: discovery.ErrNotFound,
+			says: `reading authenticator "corp": not found`,
+		},
+		{
+			name: "finds none of type and name", objects: []any{webhook}, kind: discovery.JWT, ask: "local",
+			is: discovery.ErrNotFound, says: `"local": not found`,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -191,15 +232,29 @@ func TestAuthenticatorCABundle(t *testing.T) {
 		"spec":     map[string]any{"service": map[string]any{"namespace": "agent-ns", "name": "api"}},
 	}
 	secret := &corev1.Secret{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Namespace: "agent-ns", Name: "ca"},
-		Data: map[string][]byte{"ca.crt": []byte("from secret"), "empty": {}},
+		TypeMeta: metav1.TypeMeta{
+			APIVersion: "v1",
+			Kind:       "Secret",
+		},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "agent-ns", Name: "ca"},
+		Data:       map[string][]byte{"ca.crt": []byte("from secret"), "empty": {}},
 	}
 	configMap := &corev1.ConfigMap{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Namespace: "agent-ns", Name: "ca"},
-		Data: map[string]string{"ca.crt": "from config map"},
+		TypeMeta: metav1.TypeMeta{
+			APIVersion: "v1",
+			Kind:       "ConfigMap",
+		},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "agent-ns", Name: "ca"},
+		Data:       map[string]string{"ca.crt": "from config map"},
 	}
 	source := func(kind authenticationv1alpha1.CertificateAuthorityDataSourceKind, name, key string) *authenticationv1alpha1.TLSSpec {
-		return &authenticationv1alpha1.TLSSpec{CertificateAuthorityDataSource: &authenticationv1alpha1.CertificateAuthorityDataSourceSpec{Kind: kind, Name: name, Key: key}}
+		return &authenticationv1alpha1.TLSSpec{
+			CertificateAuthorityDataSource: &authenticationv1alpha1.CertificateAuthorityDataSourceSpec{
+				Kind: kind,
+				Name: name,
+				Key:  key,
+			},
+		}
 	}
 	for _, test := range []struct {
 		name string
@@ -208,13 +263,28 @@ func TestAuthenticatorCABundle(t *testing.T) {
 		says string
 	}{
 		{name: "is empty without tls"},
-		{name: "is inline", tls: &authenticationv1alpha1.TLSSpec{CertificateAuthorityData: base64.StdEncoding.EncodeToString([]byte("inline"))}, want: "inline"},
-		{name: "is not base64", tls: &authenticationv1alpha1.TLSSpec{CertificateAuthorityData: "%"}, says: "decoding spec.tls.certificateAuthorityData"},
+		{
+			name: "is inline",
+			tls:  &authenticationv1alpha1.TLSSpec{CertificateAuthorityData: base64.StdEncoding.EncodeToString([]byte("inline"))},
+			want: "inline",
+		},
+		{
+			name: "is not base64", tls: &authenticationv1alpha1.TLSSpec{CertificateAuthorityData: "%"},
+			says: "decoding spec.tls.certificateAuthorityData",
+		},
 		{name: "is in a Secret", tls: source("Secret", "ca", "ca.crt"), want: "from secret"},
 		{name: "is in a ConfigMap", tls: source("ConfigMap", "ca", "ca.crt"), want: "from config map"},
-		{name: "misses the key", tls: source("Secret", "ca", "other"), says: `key "other" of Secret "agent-ns/ca" does not exist`},
-		{name: "has an empty key", tls: source("Secret", "ca", "empty"), says: `key "empty" of Secret "agent-ns/ca" is empty`},
-		{name: "misses the object", tls: source("ConfigMap", "nope", "ca.crt"), says: `reading configmaps "nope" in namespace "agent-ns": not found`},
+		{
+			name: "misses the key", tls: source("Secret", "ca", "other"),
+			says: `key "other" of Secret "agent-ns/ca" does not exist`,
+		},
+		{
+			name: "has an empty key", tls: source("Secret", "ca", "empty"), says: `key "empty" of Secret "agent-ns/ca" is empty`,
+		},
+		{
+			name: "misses the object", tls: source("ConfigMap", "nope", "ca.crt"),
+			says: `reading configmaps "nope" in namespace "agent-ns": not found`,
+		},
 		{name: "knows no other kind", tls: source("Pod", "ca", "ca.crt"), says: `unknown kind "Pod"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -237,17 +307,30 @@ func TestAuthenticatorCABundle(t *testing.T) {
 func TestApplyCredentialIssuer(t *testing.T) {
 	t.Parallel()
 	server, client := connect(t, discoverytest.Issuer(suffix, "one"))
-	fields := map[string]any{"spec": map[string]any{"impersonationProxy": map[string]any{"tls": map[string]any{"secretName": "mine"}}}}
+	fields := map[string]any{
+		"spec": map[string]any{"impersonationProxy": map[string]any{"tls": map[string]any{"secretName": "mine"}}},
+	}
 
-	dry, err := client.ApplyCredentialIssuer(t.Context(), "one", fields, discovery.ApplyOptions{FieldManager: "pinniped-cli", DryRun: true})
+	dry, err := client.ApplyCredentialIssuer(
+		t.Context(),
+		"one",
+		fields,
+		discovery.ApplyOptions{FieldManager: "pinniped-cli", DryRun: true},
+	)
 	if err != nil || dry.Spec.ImpersonationProxy.TLS.SecretName != "mine" {
 		t.Fatalf("want the answer of a dry run with the Secret's name, got %+v, %v", dry, err)
 	}
 	if stored, _ := client.CredentialIssuer(t.Context(), "one"); stored.Spec.ImpersonationProxy.TLS != nil {
 		t.Fatalf("want nothing stored by a dry run, got %+v", stored.Spec)
 	}
-	applied, err := client.ApplyCredentialIssuer(t.Context(), "one", fields, discovery.ApplyOptions{FieldManager: "pinniped-cli"})
-	if err != nil || applied.Spec.ImpersonationProxy.Mode != configv1alpha1.ImpersonationProxyModeEnabled || applied.Spec.ImpersonationProxy.TLS.SecretName != "mine" {
+	applied, err := client.ApplyCredentialIssuer(
+		t.Context(),
+		"one",
+		fields,
+		discovery.ApplyOptions{FieldManager: "pinniped-cli"},
+	)
+	if err != nil || applied.Spec.ImpersonationProxy.Mode != configv1alpha1.ImpersonationProxyModeEnabled ||
+		applied.Spec.ImpersonationProxy.TLS.SecretName != "mine" {
 		t.Fatalf("want the field applied beside the others, got %+v, %v", applied, err)
 	}
 	var patches []discoverytest.Request
@@ -260,16 +343,41 @@ func TestApplyCredentialIssuer(t *testing.T) {
 	body := `{"apiVersion":"config.concierge.walrus.example.com/v1alpha1","kind":"CredentialIssuer","metadata":{"name":"one"},"spec":{"impersonationProxy":{"tls":{"secretName":"mine"}}}}`
 	path := "/apis/config.concierge.walrus.example.com/v1alpha1/credentialissuers/one"
 	want := []discoverytest.Request{
-		{Method: "PATCH", Path: path, Query: "dryRun=All&fieldManager=pinniped-cli", ContentType: "application/apply-patch+yaml", Body: body},
-		{Method: "PATCH", Path: path, Query: "fieldManager=pinniped-cli", ContentType: "application/apply-patch+yaml", Body: body},
+		{
+			Method:      "PATCH",
+			Path:        path,
+			Query:       "dryRun=All&fieldManager=pinniped-cli",
+			ContentType: "application/apply-patch+yaml",
+			Body:        body,
+		},
+		{
+			Method:      "PATCH",
+			Path:        path,
+			Query:       "fieldManager=pinniped-cli",
+			ContentType: "application/apply-patch+yaml",
+			Body:        body,
+		},
 	}
 	if diff := cmp.Diff(want, patches); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
-	if _, err := client.ApplyCredentialIssuer(t.Context(), "one", fields, discovery.ApplyOptions{FieldManager: "conflict"}); !errors.Is(err, discovery.ErrConflict) {
+	if _, err := client.ApplyCredentialIssuer(
+		t.Context(),
+		"one",
+		fields,
+		discovery.ApplyOptions{FieldManager: "conflict"},
+	); !errors.Is(
+		err,
+		discovery.ErrConflict,
+	) {
 		t.Errorf("want ErrConflict, got %v", err)
 	}
-	if _, err := client.ApplyCredentialIssuer(t.Context(), "one", fields, discovery.ApplyOptions{FieldManager: "conflict", Force: true}); err != nil {
+	if _, err := client.ApplyCredentialIssuer(
+		t.Context(),
+		"one",
+		fields,
+		discovery.ApplyOptions{FieldManager: "conflict", Force: true},
+	); err != nil {
 		t.Errorf("want a forced apply to take over, got %v", err)
 	}
 	server.Forbid("patch", "credentialissuers")
@@ -284,7 +392,8 @@ func TestWhoAmI(t *testing.T) {
 	t.Parallel()
 	server, client := connect(t)
 	answer, err := client.WhoAmI(t.Context())
-	if err != nil || answer.Status.KubernetesUserInfo.User.Username != "admin" || answer.APIVersion != "identity.concierge.walrus.example.com/v1alpha1" {
+	if err != nil || answer.Status.KubernetesUserInfo.User.Username != "admin" ||
+		answer.APIVersion != "identity.concierge.walrus.example.com/v1alpha1" {
 		t.Fatalf("want admin, got %+v, %v", answer, err)
 	}
 	server.Uninstall()

@@ -55,8 +55,8 @@ func (c *Client) Delegations(ctx context.Context, namespace string) ([]delegatio
 	return delegation.ParseList(raw)
 }
 
-// MayReadSecret says whether the cluster lets a service account list and watch one Secret, by its name. It returns ErrForbidden when
-// the caller may not ask that.
+// MayReadSecret says whether the cluster lets a service account list and watch one Secret, by its name. It returns
+// ErrForbidden when the caller may not ask that.
 func (c *Client) MayReadSecret(ctx context.Context, account, secret types.NamespacedName) (bool, error) {
 	for _, verb := range []string{"list", "watch"} {
 		allowed, err := c.review(ctx, account, verb, secret)
@@ -68,7 +68,12 @@ func (c *Client) MayReadSecret(ctx context.Context, account, secret types.Namesp
 }
 
 // review asks first in the Secret's namespace, which its admin may do, and then in general.
-func (c *Client) review(ctx context.Context, account types.NamespacedName, verb string, secret types.NamespacedName) (bool, error) {
+func (c *Client) review(
+	ctx context.Context,
+	account types.NamespacedName,
+	verb string,
+	secret types.NamespacedName,
+) (bool, error) {
 	spec := authorizationv1.SubjectAccessReviewSpec{
 		User: "system:serviceaccount:" + account.Namespace + ":" + account.Name,
 		Groups: []string{
@@ -78,7 +83,11 @@ func (c *Client) review(ctx context.Context, account types.NamespacedName, verb 
 			Namespace: secret.Namespace, Verb: verb, Version: "v1", Resource: "secrets", Name: secret.Name,
 		},
 	}
-	local := operation{verb: "create", resource: authorizationGroup.WithResource("localsubjectaccessreviews"), namespace: secret.Namespace}
+	local := operation{
+		verb:      "create",
+		resource:  authorizationGroup.WithResource("localsubjectaccessreviews"),
+		namespace: secret.Namespace,
+	}
 	allowed, err := c.createReview(ctx, local, map[string]any{
 		"apiVersion": authorizationGroup.String(), "kind": "LocalSubjectAccessReview",
 		"metadata": map[string]any{"namespace": secret.Namespace}, "spec": spec,
@@ -110,8 +119,8 @@ func (c *Client) createReview(ctx context.Context, op operation, review map[stri
 	return answer.Status.Allowed, nil
 }
 
-// ApplyGrant applies one of the objects of a delegation.Grant by server-side apply. Fields that another manager owns, with other
-// values, give ErrConflict unless Force is set. A namespace that does not exist gives ErrNotFound.
+// ApplyGrant applies one of the objects of a delegation.Grant by server-side apply. Fields that another manager owns,
+// with other values, give ErrConflict unless Force is set. A namespace that does not exist gives ErrNotFound.
 func (c *Client) ApplyGrant(ctx context.Context, object map[string]any, opts ApplyOptions) error {
 	op, err := grantOperation("patch", object)
 	if err != nil {
@@ -121,7 +130,10 @@ func (c *Client) ApplyGrant(ctx context.Context, object map[string]any, opts App
 	if err != nil {
 		return fmt.Errorf("encoding the %v: %w", object["kind"], err)
 	}
-	request := c.request(op).Param("fieldManager", opts.FieldManager).SetHeader("Content-Type", string(types.ApplyYAMLPatchType)).Body(body)
+	request := c.request(op).
+		Param("fieldManager", opts.FieldManager).
+		SetHeader("Content-Type", string(types.ApplyYAMLPatchType)).
+		Body(body)
 	if opts.Force {
 		request.Param("force", "true")
 	}
@@ -134,7 +146,8 @@ func (c *Client) ApplyGrant(ctx context.Context, object map[string]any, opts App
 	return nil
 }
 
-// Grant returns what there is in the cluster under the name of one of the objects of a delegation.Grant, or ErrNotFound.
+// Grant returns what there is in the cluster under the name of one of the objects of a delegation.Grant, or
+// ErrNotFound.
 func (c *Client) Grant(ctx context.Context, object map[string]any) (map[string]any, error) {
 	op, err := grantOperation("get", object)
 	if err != nil {

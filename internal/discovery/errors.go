@@ -56,7 +56,8 @@ func (e *NotInstalledError) Unwrap() error { return e.cause }
 
 // Hint says what to do about it.
 func (e *NotInstalledError) Hint() string {
-	return "install the agent in this cluster, pick another cluster with --kubeconfig-context, or give the API group suffix it was installed with"
+	return "install the agent in this cluster, pick another cluster with --kubeconfig-context, or give the API group " +
+		"suffix it was installed with"
 }
 
 // SeveralError means that a choice was left to us, and that there are several candidates.
@@ -110,11 +111,16 @@ func (e *ForbiddenError) Hint() string {
 	if e.Namespace != "" {
 		kind = "Role"
 	}
-	return fmt.Sprintf("use the kubeconfig of an administrator, or ask for this %s and a %sBinding to you:\n%s", kind, kind, e.Role())
+	return fmt.Sprintf(
+		"use the kubeconfig of an administrator, or ask for this %s and a %sBinding to you:\n%s",
+		kind,
+		kind,
+		e.Role(),
+	)
 }
 
-// Role is the manifest of a Role, or of a ClusterRole, that permits the request. Its name tells what it permits, so that two of them
-// can stand beside each other.
+// Role is the manifest of a Role, or of a ClusterRole, that permits the request. Its name tells what it permits, so
+// that two of them can stand beside each other.
 func (e *ForbiddenError) Role() string {
 	kind, name, where := "ClusterRole", "pinniped-"+e.Verb+"-"+strings.ReplaceAll(e.Resource.Resource, "/", "-"), ""
 	if e.Name != "" {
@@ -132,10 +138,17 @@ func (e *ForbiddenError) Role() string {
 	}
 	rules := rule(e.Verb, e.Verb != "list" && e.Verb != "create")
 	if e.Verb == "patch" && e.Resource.Resource == "secrets" {
-		// Server-side apply also makes the object, and what was made must be removed again when the change is taken back.
+		// Server-side apply also creates the Secret, which needs "create". Undoing the change deletes a Secret that
+		// was created.
 		rules = rule("get, patch, delete", true) + rule("create", false)
 	}
-	return fmt.Sprintf("apiVersion: rbac.authorization.k8s.io/v1\nkind: %s\nmetadata: {name: %s%s}\nrules:\n%s", kind, name, where, strings.TrimSuffix(rules, "\n"))
+	return fmt.Sprintf(
+		"apiVersion: rbac.authorization.k8s.io/v1\nkind: %s\nmetadata: {name: %s%s}\nrules:\n%s",
+		kind,
+		name,
+		where,
+		strings.TrimSuffix(rules, "\n"),
+	)
 }
 
 // UnreachableError says why no answer came from the API server. It is an ErrUnreachable.
@@ -157,7 +170,10 @@ func (e *UnreachableError) Unwrap() error { return e.cause }
 // Hint says what to do about it.
 func (e *UnreachableError) Hint() string {
 	if dns, ok := errors.AsType[*net.DNSError](e.cause); ok {
-		return fmt.Sprintf("the host name %q is not known here: check the kubeconfig's server, and whether a VPN is needed", dns.Name)
+		return fmt.Sprintf(
+			"the host name %q is not known here: check the kubeconfig's server, and whether a VPN is needed",
+			dns.Name,
+		)
 	}
 	return "check the kubeconfig's server and CA bundle, and whether the network lets you through (VPN, proxy)"
 }
@@ -207,7 +223,9 @@ func (c *Client) explain(ctx context.Context, op operation, err error) error {
 	if op.subresource != "" {
 		resource.Resource += "/" + op.subresource
 	}
-	doing := map[string]string{"get": "reading", "list": "listing", "patch": "applying", "create": "creating", "delete": "deleting"}[op.verb] + " " + resource.String()
+	doing := map[string]string{
+		"get": "reading", "list": "listing", "patch": "applying", "create": "creating", "delete": "deleting",
+	}[op.verb] + " " + resource.String()
 	if op.name != "" {
 		doing += fmt.Sprintf(" %q", op.name)
 	}

@@ -23,8 +23,14 @@ func TestRolesStandBesideEachOther(t *testing.T) {
 	}{
 		{discovery.ForbiddenError{Verb: "list", Resource: issuers}, "{name: pinniped-list-credentialissuers}"},
 		{discovery.ForbiddenError{Verb: "patch", Resource: issuers, Name: "a"}, "{name: pinniped-patch-credentialissuers-a}"},
-		{discovery.ForbiddenError{Verb: "get", Resource: secrets, Namespace: "n", Name: "a"}, "{name: pinniped-get-secrets-a, namespace: n}"},
-		{discovery.ForbiddenError{Verb: "get", Resource: secrets, Namespace: "n", Name: "b"}, "{name: pinniped-get-secrets-b, namespace: n}"},
+		{
+			discovery.ForbiddenError{Verb: "get", Resource: secrets, Namespace: "n", Name: "a"},
+			"{name: pinniped-get-secrets-a, namespace: n}",
+		},
+		{
+			discovery.ForbiddenError{Verb: "get", Resource: secrets, Namespace: "n", Name: "b"},
+			"{name: pinniped-get-secrets-b, namespace: n}",
+		},
 	} {
 		role := tt.forbidden.Role()
 		if !strings.Contains(role, "metadata: "+tt.want+"\n") || seen[tt.want] {
@@ -37,7 +43,9 @@ func TestRolesStandBesideEachOther(t *testing.T) {
 func TestHintOfACredentialPluginThatFails(t *testing.T) {
 	t.Parallel()
 	client, err := discovery.Connect(&rest.Config{Host: "https://127.0.0.1:1", ExecProvider: &clientcmdapi.ExecConfig{
-		Command: "no-such-plugin", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+		Command:         "no-such-plugin",
+		APIVersion:      "client.authentication.k8s.io/v1",
+		InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
 	}}, suffix)
 	if err != nil {
 		t.Fatal(err)

@@ -13,10 +13,12 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// DefaultAppName is after what a Pinniped Concierge names its objects, and its CredentialIssuer with "-config" behind it.
+// DefaultAppName is after what a Pinniped Concierge names its objects, and its CredentialIssuer with "-config" behind
+// it.
 const DefaultAppName = "pinniped-concierge"
 
-// AppName returns the name of the application whose CredentialIssuer has this name. Where nothing is published, its objects are named after it.
+// AppName returns the name of the application whose CredentialIssuer has this name. Where nothing is published, its
+// objects are named after it.
 func AppName(issuer string) string {
 	if app, ok := strings.CutSuffix(issuer, "-config"); ok {
 		return app
@@ -24,9 +26,13 @@ func AppName(issuer string) string {
 	return DefaultAppName
 }
 
-// Objects returns the names of the agent's objects: those that the agent publishes in the status, or, where it publishes none, those that
-// a Pinniped Concierge ships with, in namespace. published says which; without it, an object that is not found may have another name.
-func Objects(issuer *configv1alpha1.CredentialIssuer, namespace string) (names configv1alpha1.ObjectNames, published bool) {
+// Objects returns the names of the agent's objects: those that the agent publishes in the status, or, where it
+// publishes none, those that a Pinniped Concierge ships with, in namespace. published says which; without it, an
+// object that is not found may have another name.
+func Objects(
+	issuer *configv1alpha1.CredentialIssuer,
+	namespace string,
+) (names configv1alpha1.ObjectNames, published bool) {
 	if issuer.Status.Objects != nil {
 		return *issuer.Status.Objects, true
 	}
@@ -53,9 +59,9 @@ func ProxyService(spec *configv1alpha1.ImpersonationProxySpec, names configv1alp
 	return names.LoadBalancerService // also of an empty type, whose default it is
 }
 
-// Endpoint returns the impersonation proxy's endpoint under all the names by which clients may reach it: as the status advertises it, as the
-// spec names it, as the certificate in service names it, and as the Service (nil if there is none) has addresses. advertised is the URL; when
-// it is empty, the status's is taken.
+// Endpoint returns the impersonation proxy's endpoint under all the names by which clients may reach it: as the
+// status advertises it, as the spec names it, as the certificate in service names it, and as the Service (nil if
+// there is none) has addresses. advertised is the URL; when it is empty, the status's is taken.
 func Endpoint(issuer *configv1alpha1.CredentialIssuer, service *corev1.Service, advertised string) kubeconfig.Endpoint {
 	endpoint := kubeconfig.Endpoint{URL: advertised}
 	var names []string
@@ -87,8 +93,8 @@ func Endpoint(issuer *configv1alpha1.CredentialIssuer, service *corev1.Service, 
 	return endpoint
 }
 
-// addressesOf returns the addresses of a Service, or of none. The cluster IPs count for type ClusterIP alone: other clusters have the same
-// ones, and kubeconfigs for those must not be taken for ours.
+// addressesOf returns the addresses of a Service, or of none. The cluster IPs count for type ClusterIP alone: other
+// clusters have the same ones, and kubeconfigs for those must not be taken for ours.
 func addressesOf(service *corev1.Service) []string {
 	var addresses []string
 	switch {
@@ -129,9 +135,15 @@ type services interface {
 	AgentNamespace(ctx context.Context) (string, error)
 }
 
-// FindService reads the Service in front of the proxy, or nil where none is configured. When there should be one and there is none, missing says
-// so in a sentence; it is empty otherwise. namespace is the agent's, where it is known; it counts only when the agent publishes no names.
-func FindService(ctx context.Context, cluster services, issuer *configv1alpha1.CredentialIssuer, namespace string) (service *corev1.Service, missing string, err error) {
+// FindService reads the Service in front of the proxy, or nil where none is configured. When there should be one and
+// there is none, missing says so in a sentence; it is empty otherwise. namespace is the agent's, where it is known;
+// it counts only when the agent publishes no names.
+func FindService(
+	ctx context.Context,
+	cluster services,
+	issuer *configv1alpha1.CredentialIssuer,
+	namespace string,
+) (service *corev1.Service, missing string, err error) {
 	spec := issuer.Spec.ImpersonationProxy
 	if spec == nil || spec.Mode == configv1alpha1.ImpersonationProxyModeDisabled {
 		return nil, "", nil

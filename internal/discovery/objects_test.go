@@ -16,21 +16,31 @@ import (
 func issuerNamed(name string, objects *configv1alpha1.ObjectNames) *configv1alpha1.CredentialIssuer {
 	return &configv1alpha1.CredentialIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{Mode: "enabled"}},
-		Status:     configv1alpha1.CredentialIssuerStatus{Objects: objects},
+		Spec: configv1alpha1.CredentialIssuerSpec{
+			ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{Mode: "enabled"},
+		},
+		Status: configv1alpha1.CredentialIssuerStatus{Objects: objects},
 	}
 }
 
 func TestObjects(t *testing.T) {
 	t.Parallel()
 	own := configv1alpha1.ObjectNames{
-		Namespace: "a", LoadBalancerService: "b", ClusterIPService: "c", GeneratedCertificateSecret: "d", GeneratedCASecret: "e", LastGoodCertificateSecret: "f",
+		Namespace:                  "a",
+		LoadBalancerService:        "b",
+		ClusterIPService:           "c",
+		GeneratedCertificateSecret: "d",
+		GeneratedCASecret:          "e",
+		LastGoodCertificateSecret:  "f",
 	}
 	shipped := func(app string) configv1alpha1.ObjectNames {
 		return configv1alpha1.ObjectNames{
-			Namespace: "ns", LoadBalancerService: app + "-impersonation-proxy-load-balancer", ClusterIPService: app + "-impersonation-proxy-cluster-ip",
-			GeneratedCertificateSecret: app + "-impersonation-proxy-tls-serving-certificate", GeneratedCASecret: app + "-impersonation-proxy-ca-certificate",
-			LastGoodCertificateSecret: app + "-impersonation-proxy-last-good-certificate",
+			Namespace:                  "ns",
+			LoadBalancerService:        app + "-impersonation-proxy-load-balancer",
+			ClusterIPService:           app + "-impersonation-proxy-cluster-ip",
+			GeneratedCertificateSecret: app + "-impersonation-proxy-tls-serving-certificate",
+			GeneratedCASecret:          app + "-impersonation-proxy-ca-certificate",
+			LastGoodCertificateSecret:  app + "-impersonation-proxy-last-good-certificate",
 		}
 	}
 	for _, test := range []struct {
@@ -40,7 +50,10 @@ func TestObjects(t *testing.T) {
 		published bool
 	}{
 		{"takes what the agent publishes", issuerNamed("x-config", &own), own, true},
-		{"takes Pinniped's names where none are published", issuerNamed("pinniped-concierge-config", nil), shipped("pinniped-concierge"), false},
+		{
+			"takes Pinniped's names where none are published", issuerNamed("pinniped-concierge-config", nil),
+			shipped("pinniped-concierge"), false,
+		},
 		{"goes by the name of the application", issuerNamed("second-config", nil), shipped("second"), false},
 		{"takes Pinniped's application for any other name", issuerNamed("issuer", nil), shipped("pinniped-concierge"), false},
 	} {
@@ -59,26 +72,55 @@ func TestEndpoint(t *testing.T) {
 	issuer := issuerNamed("x-config", nil)
 	issuer.Spec.ImpersonationProxy.ExternalEndpoint = "proxy.example.com:8443"
 	issuer.Spec.ImpersonationProxy.Service.LoadBalancerIP = "192.0.2.1"
-	issuer.Status.ServingCertificate = &configv1alpha1.ServingCertificateStatus{DNSNames: []string{"Localhost.", "*.example.com"}, IPAddresses: []string{"127.0.0.1", "::1"}}
-	issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{{Frontend: &configv1alpha1.CredentialIssuerFrontend{
-		ImpersonationProxyInfo: &configv1alpha1.ImpersonationProxyInfo{Endpoint: "https://localhost:8443"},
-	}}}
+	issuer.Status.ServingCertificate = &configv1alpha1.ServingCertificateStatus{
+		DNSNames:    []string{"Localhost.", "*.example.com"},
+		IPAddresses: []string{"127.0.0.1", "::1"},
+	}
+	issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{
+		{Frontend: &configv1alpha1.CredentialIssuerFrontend{
+			ImpersonationProxyInfo: &configv1alpha1.ImpersonationProxyInfo{Endpoint: "https://localhost:8443"},
+		}},
+	}
 	balancer := &corev1.Service{
-		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1"}},
+		Spec: corev1.ServiceSpec{
+			Type:       corev1.ServiceTypeLoadBalancer,
+			ClusterIP:  "10.0.0.1",
+			ClusterIPs: []string{"10.0.0.1"},
+		},
 		Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{
 			Ingress: []corev1.LoadBalancerIngress{{Hostname: "lb.example.net"}, {IP: "2001:db8::7"}},
 		}},
 	}
-	inside := &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1", "fd00::1"}}}
-	always := []string{"*.example.com", "127.0.0.1", "192.0.2.1:443", "::1", "localhost", "localhost:8443", "proxy.example.com:8443"}
+	inside := &corev1.Service{
+		Spec: corev1.ServiceSpec{
+			Type:       corev1.ServiceTypeClusterIP,
+			ClusterIP:  "10.0.0.1",
+			ClusterIPs: []string{"10.0.0.1", "fd00::1"},
+		},
+	}
+	always := []string{
+		"*.example.com",
+		"127.0.0.1",
+		"192.0.2.1:443",
+		"::1",
+		"localhost",
+		"localhost:8443",
+		"proxy.example.com:8443",
+	}
 	for _, test := range []struct {
 		name    string
 		service *corev1.Service
 		want    []string
 	}{
 		{"has the names of status, spec and certificate", nil, always},
-		{"has the addresses of a load balancer, and not the cluster IPs behind it", balancer, append([]string{"[2001:db8::7]:443", "lb.example.net:443"}, always...)},
-		{"has the cluster IPs of a Service of that type", inside, append([]string{"10.0.0.1:443", "[fd00::1]:443"}, always...)},
+		{
+			"has the addresses of a load balancer, and not the cluster IPs behind it", balancer,
+			append([]string{"[2001:db8::7]:443", "lb.example.net:443"}, always...),
+		},
+		{
+			"has the cluster IPs of a Service of that type", inside,
+			append([]string{"10.0.0.1:443", "[fd00::1]:443"}, always...),
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -140,12 +182,23 @@ func TestFindService(t *testing.T) {
 		missing   string
 		err       error
 	}{
-		{name: "finds a renamed one", issuer: issuerNamed("x", renamed), cluster: oneService{namespace: "own", name: "lb"}, found: true},
-		{name: "goes by the type", issuer: typed(issuerNamed("x", renamed), "ClusterIP"), cluster: oneService{namespace: "own", name: "ip"}, found: true},
-		{name: "needs none of type None", issuer: typed(issuerNamed("x", renamed), "None"), cluster: oneService{err: errors.New("asked")}},
+		{
+			name: "finds a renamed one", issuer: issuerNamed("x", renamed), cluster: oneService{namespace: "own", name: "lb"},
+			found: true,
+		},
+		{
+			name: "goes by the type", issuer: typed(issuerNamed("x", renamed), "ClusterIP"),
+			cluster: oneService{namespace: "own", name: "ip"}, found: true,
+		},
+		{
+			name: "needs none of type None", issuer: typed(issuerNamed("x", renamed), "None"),
+			cluster: oneService{err: errors.New("asked")},
+		},
 		{name: "needs none when the proxy is off", issuer: off, cluster: oneService{err: errors.New("asked")}},
 		{
-			name: "takes Pinniped's name in the namespace that the cluster tells", issuer: issuerNamed("pinniped-concierge-config", nil),
+			name: "takes Pinniped's name in the namespace that the cluster tells", issuer: issuerNamed(
+				"pinniped-concierge-config", nil,
+			),
 			cluster: oneService{namespace: "found", name: "pinniped-concierge-impersonation-proxy-load-balancer"}, found: true,
 		},
 		{
@@ -156,8 +209,14 @@ func TestFindService(t *testing.T) {
 			name: "says that it guessed", issuer: issuerNamed("x-config", nil),
 			missing: `there is no Service "found/x-impersonation-proxy-load-balancer" (so Pinniped names it; the agent does not publish another name), so its addresses are not known`,
 		},
-		{name: "says that one is gone", issuer: issuerNamed("x", renamed), missing: `there is no Service "own/lb", so its addresses are not known`},
-		{name: "returns any other error", issuer: issuerNamed("x", renamed), cluster: oneService{err: discovery.ErrForbidden}, err: discovery.ErrForbidden},
+		{
+			name: "says that one is gone", issuer: issuerNamed("x", renamed),
+			missing: `there is no Service "own/lb", so its addresses are not known`,
+		},
+		{
+			name: "returns any other error", issuer: issuerNamed("x", renamed), cluster: oneService{err: discovery.ErrForbidden},
+			err: discovery.ErrForbidden,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

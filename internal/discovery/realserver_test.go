@@ -44,9 +44,19 @@ func TestOnARealAPIServer(t *testing.T) {
 	_, err = admin.CredentialIssuer(ctx, "one")
 	check("reading before the installation", err, discovery.ErrNotInstalled, "config.concierge.pinniped.dev/v1alpha1")
 	_, err = admin.Authenticator(ctx, "", "")
-	check("authenticators before the installation", err, discovery.ErrNotInstalled, "authentication.concierge.pinniped.dev/v1alpha1")
+	check(
+		"authenticators before the installation",
+		err,
+		discovery.ErrNotInstalled,
+		"authentication.concierge.pinniped.dev/v1alpha1",
+	)
 	_, err = admin.AgentNamespace(ctx)
-	check("the agent's namespace before the installation", err, discovery.ErrNotInstalled, "APIService v1alpha1.login.concierge.pinniped.dev")
+	check(
+		"the agent's namespace before the installation",
+		err,
+		discovery.ErrNotInstalled,
+		"APIService v1alpha1.login.concierge.pinniped.dev",
+	)
 	_, err = admin.WhoAmI(ctx)
 	check("who am I before the installation", err, discovery.ErrNotInstalled, "identity.concierge.pinniped.dev")
 	_, err = admin.Secret(ctx, "default", "nope")
@@ -58,21 +68,44 @@ func TestOnARealAPIServer(t *testing.T) {
 	_, err = admin.CredentialIssuer(ctx, "")
 	check("listing after the installation", err, discovery.ErrNoCredentialIssuer, "")
 	_, err = admin.CredentialIssuer(ctx, "one")
-	check("reading after the installation", err, discovery.ErrNotFound, `credentialissuers.config.concierge.pinniped.dev "one": not found`)
+	check(
+		"reading after the installation",
+		err,
+		discovery.ErrNotFound,
+		`credentialissuers.config.concierge.pinniped.dev "one": not found`,
+	)
 	_, err = admin.Authenticator(ctx, discovery.Webhook, "")
 	check("authenticators after the installation", err, discovery.ErrNotFound, "no WebhookAuthenticator in the cluster")
 
 	spec := func(mode string) map[string]any {
-		return map[string]any{"spec": map[string]any{"impersonationProxy": map[string]any{"mode": mode, "service": map[string]any{"type": "None"}}}}
+		return map[string]any{
+			"spec": map[string]any{
+				"impersonationProxy": map[string]any{"mode": mode, "service": map[string]any{"type": "None"}},
+			},
+		}
 	}
-	if _, err := admin.ApplyCredentialIssuer(ctx, "one", spec("enabled"), discovery.ApplyOptions{FieldManager: "a"}); err != nil {
+	if _, err := admin.ApplyCredentialIssuer(
+		ctx,
+		"one",
+		spec("enabled"),
+		discovery.ApplyOptions{FieldManager: "a"},
+	); err != nil {
 		t.Fatal(err)
 	}
-	if issuer, err := admin.CredentialIssuer(ctx, ""); err != nil || issuer.Name != "one" || issuer.Spec.ImpersonationProxy.Mode != "enabled" {
+	if issuer, err := admin.CredentialIssuer(
+		ctx,
+		"",
+	); err != nil || issuer.Name != "one" ||
+		issuer.Spec.ImpersonationProxy.Mode != "enabled" {
 		t.Errorf("want the applied CredentialIssuer, got %+v, %v", issuer, err)
 	}
 	_, err = admin.ApplyCredentialIssuer(ctx, "one", spec("disabled"), discovery.ApplyOptions{FieldManager: "b"})
-	check("applying another's field", err, discovery.ErrConflict, `applying credentialissuers.config.concierge.pinniped.dev "one"`)
+	check(
+		"applying another's field",
+		err,
+		discovery.ErrConflict,
+		`applying credentialissuers.config.concierge.pinniped.dev "one"`,
+	)
 
 	jane, err := cluster.User("jane")
 	if err != nil {
@@ -80,11 +113,31 @@ func TestOnARealAPIServer(t *testing.T) {
 	}
 	nobody := connectAs(jane)
 	_, err = nobody.CredentialIssuer(ctx, "")
-	check("listing without permission", err, discovery.ErrForbidden, "not permitted to list credentialissuers.config.concierge.pinniped.dev")
+	check(
+		"listing without permission",
+		err,
+		discovery.ErrForbidden,
+		"not permitted to list credentialissuers.config.concierge.pinniped.dev",
+	)
 	_, err = nobody.Secret(ctx, "default", "nope")
-	check("reading a Secret without permission", err, discovery.ErrForbidden, `not permitted to get secrets "nope" in namespace "default"`)
-	_, err = nobody.ApplyCredentialIssuer(ctx, "one", spec("disabled"), discovery.ApplyOptions{FieldManager: "b", Force: true})
-	check("applying without permission", err, discovery.ErrForbidden, "not permitted to patch credentialissuers.config.concierge.pinniped.dev")
+	check(
+		"reading a Secret without permission",
+		err,
+		discovery.ErrForbidden,
+		`not permitted to get secrets "nope" in namespace "default"`,
+	)
+	_, err = nobody.ApplyCredentialIssuer(
+		ctx,
+		"one",
+		spec("disabled"),
+		discovery.ApplyOptions{FieldManager: "b", Force: true},
+	)
+	check(
+		"applying without permission",
+		err,
+		discovery.ErrForbidden,
+		"not permitted to patch credentialissuers.config.concierge.pinniped.dev",
+	)
 
 	stranger := rest.AnonymousClientConfig(cluster.AdminConfig())
 	stranger.BearerToken = "not-a-token"

@@ -11,9 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ApplySecret applies object, which holds exactly the fields that the field manager wants to own, to the Secret, which is
-// made when there is none, and returns the result. See ApplyCredentialIssuer. No error holds any of the data.
-func (c *Client) ApplySecret(ctx context.Context, namespace, name string, object any, opts ApplyOptions) (*corev1.Secret, error) {
+// ApplySecret applies object, which holds exactly the fields that the field manager wants to own, to the Secret,
+// which is made when there is none, and returns the result. See ApplyCredentialIssuer. No error holds any of the
+// data.
+func (c *Client) ApplySecret(
+	ctx context.Context,
+	namespace, name string,
+	object any,
+	opts ApplyOptions,
+) (*corev1.Secret, error) {
 	body, err := applyBody(object, corev1.SchemeGroupVersion.WithKind("Secret"), name)
 	if err != nil {
 		return nil, err
@@ -74,7 +80,12 @@ func (c *Client) SecretNames(ctx context.Context, namespace string, kind corev1.
 }
 
 func secretOperation(verb, namespace, name string) operation {
-	return operation{verb: verb, resource: corev1.SchemeGroupVersion.WithResource("secrets"), namespace: namespace, name: name}
+	return operation{
+		verb:      verb,
+		resource:  corev1.SchemeGroupVersion.WithResource("secrets"),
+		namespace: namespace,
+		name:      name,
+	}
 }
 
 // method returns the HTTP method of a verb.

@@ -102,7 +102,10 @@ func (e *NoStrategyError) Hint() string {
 	case len(available) > 0:
 		return "this cluster offers --concierge-mode " + strings.Join(available, " or ")
 	}
-	return fmt.Sprintf("the messages above come from the agent; correct spec.impersonationProxy with \"kubectl edit credentialissuer %s\"", e.Issuer)
+	return fmt.Sprintf(
+		"the messages above come from the agent; correct spec.impersonationProxy with \"kubectl edit credentialissuer %s\"",
+		e.Issuer,
+	)
 }
 
 // Pending reports whether waiting may help: a strategy that could serve mode says that it is not finished, or the

@@ -18,8 +18,16 @@ func TestChooseStrategy(t *testing.T) {
 	token := discoverytest.TokenStrategy("https://kube.example.com", []byte("kube CA"))
 	proxy := discoverytest.ProxyStrategy("https://proxy.example.com", []byte("proxy CA"))
 	public := discoverytest.ProxyStrategy("https://proxy.example.com", nil)
-	pending := discoverytest.FailedStrategy(configv1alpha1.StrategyImpersonationProxy, configv1alpha1.ReasonPending, "waiting for load balancer")
-	noKey := discoverytest.FailedStrategy(configv1alpha1.StrategyKubeClusterSigningCertificate, configv1alpha1.ReasonCouldNotFetchKey, "no key")
+	pending := discoverytest.FailedStrategy(
+		configv1alpha1.StrategyImpersonationProxy,
+		configv1alpha1.ReasonPending,
+		"waiting for load balancer",
+	)
+	noKey := discoverytest.FailedStrategy(
+		configv1alpha1.StrategyKubeClusterSigningCertificate,
+		configv1alpha1.ReasonCouldNotFetchKey,
+		"no key",
+	)
 	failedWithFrontend := proxy
 	failedWithFrontend.Status = configv1alpha1.StrategyError
 	noFrontend := proxy
@@ -29,12 +37,23 @@ func TestChooseStrategy(t *testing.T) {
 	foreign := proxy
 	foreign.Frontend = &configv1alpha1.CredentialIssuerFrontend{Type: "Teleportation"}
 	spoiled := proxy
-	spoiled.Frontend = &configv1alpha1.CredentialIssuerFrontend{Type: proxyMode, ImpersonationProxyInfo: &configv1alpha1.ImpersonationProxyInfo{
-		Endpoint: "https://proxy.example.com", CertificateAuthorityData: "!",
-	}}
+	spoiled.Frontend = &configv1alpha1.CredentialIssuerFrontend{
+		Type: proxyMode,
+		ImpersonationProxyInfo: &configv1alpha1.ImpersonationProxyInfo{
+			Endpoint: "https://proxy.example.com", CertificateAuthorityData: "!",
+		},
+	}
 
-	tokenFrontend := &discovery.Frontend{Mode: tokenMode, Endpoint: "https://kube.example.com", CABundle: []byte("kube CA")}
-	proxyFrontend := &discovery.Frontend{Mode: proxyMode, Endpoint: "https://proxy.example.com", CABundle: []byte("proxy CA")}
+	tokenFrontend := &discovery.Frontend{
+		Mode:     tokenMode,
+		Endpoint: "https://kube.example.com",
+		CABundle: []byte("kube CA"),
+	}
+	proxyFrontend := &discovery.Frontend{
+		Mode:     proxyMode,
+		Endpoint: "https://proxy.example.com",
+		CABundle: []byte("proxy CA"),
+	}
 	for _, test := range []struct {
 		name       string
 		strategies []configv1alpha1.CredentialIssuerStrategy
@@ -43,21 +62,56 @@ func TestChooseStrategy(t *testing.T) {
 		says       string
 		pending    bool
 	}{
-		{name: "takes the first that works", strategies: []configv1alpha1.CredentialIssuerStrategy{token, proxy}, want: tokenFrontend},
-		{name: "passes over one that failed", strategies: []configv1alpha1.CredentialIssuerStrategy{noKey, proxy}, want: proxyFrontend},
-		{name: "takes the wanted mode", strategies: []configv1alpha1.CredentialIssuerStrategy{token, proxy}, mode: proxyMode, want: proxyFrontend},
+		{
+			name: "takes the first that works", strategies: []configv1alpha1.CredentialIssuerStrategy{token, proxy},
+			want: tokenFrontend,
+		},
+		{
+			name: "passes over one that failed", strategies: []configv1alpha1.CredentialIssuerStrategy{noKey, proxy},
+			want: proxyFrontend,
+		},
+		{
+			name: "takes the wanted mode", strategies: []configv1alpha1.CredentialIssuerStrategy{token, proxy}, mode: proxyMode,
+			want: proxyFrontend,
+		},
 		{
 			name: "takes no CA bundle for the system roots", strategies: []configv1alpha1.CredentialIssuerStrategy{noKey, public},
 			want: &discovery.Frontend{Mode: proxyMode, Endpoint: "https://proxy.example.com", CABundle: []byte{}},
 		},
-		{name: "takes a working one while another is pending", strategies: []configv1alpha1.CredentialIssuerStrategy{token, pending}, want: tokenFrontend},
-		{name: "passes over what is incomplete or unknown", strategies: []configv1alpha1.CredentialIssuerStrategy{failedWithFrontend, noFrontend, emptyFrontend, foreign, token}, want: tokenFrontend},
-		{name: "waits for one that is pending", strategies: []configv1alpha1.CredentialIssuerStrategy{noKey, pending}, says: "ImpersonationProxy is Error (Pending: waiting for load balancer)", pending: true},
-		{name: "waits for the wanted one that is pending", strategies: []configv1alpha1.CredentialIssuerStrategy{token, pending}, mode: proxyMode, says: "for mode ImpersonationProxy", pending: true},
-		{name: "does not wait for another one", strategies: []configv1alpha1.CredentialIssuerStrategy{noKey, pending}, mode: tokenMode, says: "for mode TokenCredentialRequestAPI"},
-		{name: "does not wait when all failed", strategies: []configv1alpha1.CredentialIssuerStrategy{noKey}, says: "KubeClusterSigningCertificate is Error (CouldNotFetchKey: no key)"},
-		{name: "waits for an agent that has reported nothing", says: "the agent has not reported any strategy yet", pending: true},
-		{name: "refuses a CA bundle that is not base64", strategies: []configv1alpha1.CredentialIssuerStrategy{spoiled, token}, says: "decoding the CA bundle"},
+		{
+			name:       "takes a working one while another is pending",
+			strategies: []configv1alpha1.CredentialIssuerStrategy{token, pending}, want: tokenFrontend,
+		},
+		{
+			name:       "passes over what is incomplete or unknown",
+			strategies: []configv1alpha1.CredentialIssuerStrategy{failedWithFrontend, noFrontend, emptyFrontend, foreign, token},
+			want:       tokenFrontend,
+		},
+		{
+			name: "waits for one that is pending", strategies: []configv1alpha1.CredentialIssuerStrategy{noKey, pending},
+			says: "ImpersonationProxy is Error (Pending: waiting for load balancer)", pending: true,
+		},
+		{
+			name:       "waits for the wanted one that is pending",
+			strategies: []configv1alpha1.CredentialIssuerStrategy{token, pending}, mode: proxyMode,
+			says: "for mode ImpersonationProxy", pending: true,
+		},
+		{
+			name: "does not wait for another one", strategies: []configv1alpha1.CredentialIssuerStrategy{noKey, pending},
+			mode: tokenMode, says: "for mode TokenCredentialRequestAPI",
+		},
+		{
+			name: "does not wait when all failed", strategies: []configv1alpha1.CredentialIssuerStrategy{noKey},
+			says: "KubeClusterSigningCertificate is Error (CouldNotFetchKey: no key)",
+		},
+		{
+			name: "waits for an agent that has reported nothing", says: "the agent has not reported any strategy yet",
+			pending: true,
+		},
+		{
+			name:       "refuses a CA bundle that is not base64",
+			strategies: []configv1alpha1.CredentialIssuerStrategy{spoiled, token}, says: "decoding the CA bundle",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -84,12 +138,17 @@ func TestChooseStrategy(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]discovery.Mode{"": "", "impersonationproxy": "ImpersonationProxy", "TOKENCREDENTIALREQUESTAPI": "TokenCredentialRequestAPI"} {
+	for text, want := range map[string]discovery.Mode{
+		"": "", "impersonationproxy": "ImpersonationProxy", "TOKENCREDENTIALREQUESTAPI": "TokenCredentialRequestAPI",
+	} {
 		if got, err := discovery.ParseMode(text); err != nil || got != want {
 			t.Errorf("mode %q: want %q, got %q, %v", text, want, got, err)
 		}
 	}
-	if _, err := discovery.ParseMode("bad"); err == nil || err.Error() != `invalid mode "bad", valid modes are TokenCredentialRequestAPI and ImpersonationProxy` {
+	if _, err := discovery.ParseMode(
+		"bad",
+	); err == nil ||
+		err.Error() != `invalid mode "bad", valid modes are TokenCredentialRequestAPI and ImpersonationProxy` {
 		t.Errorf("got %v", err)
 	}
 	for text, want := range map[string]discovery.AuthenticatorType{"": "", "WebHook": "webhook", "JWT": "jwt"} {
@@ -97,7 +156,10 @@ func TestParse(t *testing.T) {
 			t.Errorf("type %q: want %q, got %q, %v", text, want, got, err)
 		}
 	}
-	if _, err := discovery.ParseAuthenticatorType("bad"); err == nil || err.Error() != `invalid authenticator type "bad", supported values are "webhook" and "jwt"` {
+	if _, err := discovery.ParseAuthenticatorType(
+		"bad",
+	); err == nil ||
+		err.Error() != `invalid authenticator type "bad", supported values are "webhook" and "jwt"` {
 		t.Errorf("got %v", err)
 	}
 }

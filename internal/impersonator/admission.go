@@ -22,8 +22,8 @@ const (
 	fieldOverhead = 112
 )
 
-// admit takes what a request holds from the budget before anything is done for it, and gives it back at the end. The user is not
-// known yet, so it counts as that of the connection.
+// admit takes what a request holds from the budget before anything is done for it, and gives it back at the end. The
+// user is not known yet, so it counts as that of the connection.
 func admit(next http.Handler, b *budget.Budget, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		conn := connectionFrom(req.Context())
@@ -47,9 +47,9 @@ func admit(next http.Handler, b *budget.Budget, s runtime.NegotiatedSerializer) 
 	})
 }
 
-// afterAnswer calls end when the answer has been written, or cannot be written any more. That may be long after the handler
-// returned: in HTTP/2, net/http waits for the client's window even with a small answer, and keeps the request in memory meanwhile.
-// In HTTP/1 a connection has one request at a time, so the bounds on connections are enough.
+// afterAnswer calls end when the answer has been written, or cannot be written any more. That may be long after the
+// handler returned: in HTTP/2, net/http waits for the client's window even with a small answer, and keeps the request
+// in memory meanwhile. In HTTP/1 a connection has one request at a time, so the bounds on connections are enough.
 func afterAnswer(w http.ResponseWriter, req *http.Request, end func()) {
 	if req.ProtoMajor == 2 {
 		for {
@@ -103,7 +103,8 @@ func shareOf(c budget.Client) budget.Share {
 	return budget.PerUser
 }
 
-// weight is how much memory a large header takes, and the part of a body that may be in memory before it is sent on.
+// weight returns the bytes of memory that a request needs: for a large header, and for the part of its body that is
+// read before the API server takes it.
 func weight(req *http.Request) int64 {
 	var header int64
 	for name, values := range req.Header {
@@ -121,8 +122,8 @@ func weight(req *http.Request) int64 {
 	return header + body
 }
 
-// identify makes the request, and its connection if it had no user yet, that of the authenticated user. Streams are counted apart
-// from here on.
+// identify makes the request, and its connection if it had no user yet, that of the authenticated user. Streams are
+// counted apart from here on.
 func identify(next http.Handler, b *budget.Budget, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		conn, state := connectionFrom(req.Context()), stateFrom(req.Context())
@@ -170,7 +171,8 @@ func isAnonymous(who user.Info) bool {
 	return who.GetName() == user.Anonymous || slices.Contains(who.GetGroups(), user.AllUnauthenticated)
 }
 
-// shed answers a request for which there is no room. A client without a user has to connect again.
+// shed refuses a request for which there is no room in a share. The connection is closed too when the request has no
+// user, or when the share of connections is full.
 func shed(w http.ResponseWriter, req *http.Request, s runtime.NegotiatedSerializer, state *requestState, err error) {
 	exceeded, _ := errors.AsType[*budget.Exceeded](err)
 	if state.client.User == "" || exceeded != nil && exceeded.Resource == budget.Connections {
@@ -179,8 +181,8 @@ func shed(w http.ResponseWriter, req *http.Request, s runtime.NegotiatedSerializ
 	writeStatus(w, req, s, tooMuch(err))
 }
 
-// tooMuch turns an error of the budget into an answer that says when to try again: 429 when the client itself holds too much, and
-// 503 when all clients together do.
+// tooMuch turns an error of the budget into an answer that says when to try again: 429 when the client itself holds
+// too much, and 503 when all clients together do.
 func tooMuch(err error) *apierrors.StatusError {
 	exceeded, ok := errors.AsType[*budget.Exceeded](err)
 	if !ok || exceeded.Share == budget.Total || exceeded.Share == budget.Unauthenticated {

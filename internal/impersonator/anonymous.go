@@ -26,8 +26,8 @@ type anonymousPolicy struct {
 	rest   bool
 }
 
-// anonymousAuthenticator admits anonymous users where the API server does. It always admits them to TokenCredentialRequest, which
-// is how users without credentials get some.
+// anonymousAuthenticator admits anonymous users where the API server does. It always admits them to
+// TokenCredentialRequest, which is how users without credentials get some.
 type anonymousAuthenticator struct {
 	loginGroup string
 	policy     atomic.Pointer[anonymousPolicy]

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// upstreamWindow is how much of an answer the API server may send before the client has read it, and streamWindow that of
-	// a stream. Go's own default is 4 MiB.
+	// upstreamWindow is how much of an answer the API server may send before the client has read it, and streamWindow
+	// that of a stream. Go's own default is 4 MiB.
 	upstreamWindow = 256 << 10
 	streamWindow   = 32 << 10
 	// streamBytes is how much a stream holds that is not read: its window and its buffer.
@@ -19,8 +19,8 @@ const (
 	loginBytes = 16 << 10
 )
 
-// holdAnswer takes the memory that an answer may need from the budget before anything is done with it. Streams hold next to nothing
-// as long as they are read, and are counted when they are not (slowReaders).
+// holdAnswer takes the memory that an answer may need from the budget before anything is done with it. Streams hold
+// next to nothing as long as they are read, and are counted when they are not (slowReaders).
 type holdAnswer struct {
 	next   http.RoundTripper
 	budget *budget.Budget

@@ -242,7 +242,11 @@ func (a *apiServer) answerAgent(w http.ResponseWriter, req *http.Request) {
 			}
 		}
 	default:
-		writeJSON(w, http.StatusNotFound, metav1.Status{Status: metav1.StatusFailure, Code: 404, Reason: metav1.StatusReasonNotFound})
+		writeJSON(
+			w,
+			http.StatusNotFound,
+			metav1.Status{Status: metav1.StatusFailure, Code: 404, Reason: metav1.StatusReasonNotFound},
+		)
 	}
 }
 

@@ -23,15 +23,17 @@ import (
 // auditIDHeader is Audit-ID as net/http spells it.
 const auditIDHeader = "Audit-Id"
 
-// AuditLog is a log of the requests that the proxy gets: who asked, from where, as whom, and what was answered. It has the format of the
-// API server's own audit log and follows the same kind of policy. A request has the same Audit-ID in both logs.
+// AuditLog is a log of the requests that the proxy gets: who asked, from where, as whom, and what was answered. It
+// has the format of the API server's own audit log and follows the same kind of policy. A request has the same
+// Audit-ID in both logs.
 type AuditLog struct {
 	sink   audit.Sink
 	policy audit.PolicyRuleEvaluator
 }
 
-// NewAuditLog makes a log that follows the policy in a file (kind Policy of audit.k8s.io/v1) and writes one line of JSON for each event. The
-// proxy does not read bodies, so the levels Request and RequestResponse are the same as Metadata.
+// NewAuditLog makes a log that follows the policy in a file (kind Policy of audit.k8s.io/v1) and writes one line of
+// JSON for each event. The proxy does not read bodies, so the levels Request and RequestResponse are the same as
+// Metadata.
 func NewAuditLog(policyFile string, to io.Writer) (*AuditLog, error) {
 	rules, err := policy.LoadPolicyFromFile(policyFile)
 	if err != nil {
@@ -62,8 +64,8 @@ func (l *AuditLog) write(next http.Handler, s runtime.NegotiatedSerializer) http
 	return filters.WithAudit(informFirst(recoverPanics(next, s)), l.sink, l.policy, streams)
 }
 
-// informFirst lets informational answers (1xx) go around the audit log, which takes the first status code for that of the answer.
-// Otherwise a client could choose the code in the log by Expect: 100-continue.
+// informFirst sends informational answers (1xx) past the audit log, which would take the status code of the first
+// answer. Otherwise a client could choose the code in the log by Expect: 100-continue.
 func informFirst(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		next.ServeHTTP(&informalWriter{w, &stateFrom(req.Context()).measured.answer}, req)
@@ -115,7 +117,8 @@ func (m metadataAtMost) EvaluatePolicyRule(attributes authorizer.Attributes) aud
 	return config
 }
 
-// withoutTokens removes tokens from URLs before they are logged. Tokens have no effect there, but clients put them there by mistake.
+// withoutTokens removes tokens from URLs before they are logged. Tokens have no effect there, but clients put them
+// there by mistake.
 type withoutTokens struct{ audit.Sink }
 
 func (s withoutTokens) ProcessEvents(events ...*auditinternal.Event) bool {

@@ -113,7 +113,9 @@ func TestAuditLog(t *testing.T) {
 		{"tells what was refused", func(t *testing.T, p *proxy) {
 			t.Helper()
 			p.get(t, p.as(t, "jane"), "/api/v1/nodes", nil)
-		}, []string{`ResponseComplete Metadata jane list /api/v1/nodes from 127.0.0.1 Forbidden nodes is forbidden: User "jane" cannot list resource "nodes" in API group "" at the cluster scope: ` + decisionMadeBy + " forbid"}},
+		}, []string{
+			`ResponseComplete Metadata jane list /api/v1/nodes from 127.0.0.1 Forbidden nodes is forbidden: User "jane" cannot list resource "nodes" in API group "" at the cluster scope: ` + decisionMadeBy + " forbid",
+		}},
 		{"tells which impersonation was refused", func(t *testing.T, p *proxy) {
 			t.Helper()
 			p.get(t, p.as(t, "jane"), pods, http.Header{"Impersonate-User": {"joe"}, "Impersonate-Group": {"ops"}})
@@ -143,7 +145,8 @@ func TestAuditLog(t *testing.T) {
 		}},
 		{"tells of commands in pods", func(t *testing.T, p *proxy) {
 			t.Helper()
-			conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"), "GET "+pods+"/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n"+
+			conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"), "GET "+pods+"/x/exec HTTP/1.1\nHost: "+
+				"proxy\nConnection: Upgrade\nUpgrade: websocket\n"+
 				"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io."+secret+", v5.channel.k8s.io\n\n")
 			res, err := http.ReadResponse(readerOf(conn), nil)
 			if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
@@ -159,14 +162,24 @@ func TestAuditLog(t *testing.T) {
 			t.Helper()
 			p.api.set(func() { p.api.failing = 503 })
 			p.get(t, p.as(t, "jane"), pods, http.Header{"Impersonate-User": {"joe"}})
-		}, []string{"ResponseComplete Metadata jane list " + pods + " from 127.0.0.1 Service Unavailable the API server cannot be reached to authorize the impersonation"}},
+		}, []string{"ResponseComplete Metadata jane list " + pods + " from 127.0.0.1 Service Unavailable the API server " +
+			"cannot be reached to authorize the impersonation"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			file := &auditFile{}
 			p := startProxy(t, func(_ *proxy, o *Options) { o.Audit = newAuditLog(t, file) })
 			p.api.set(func() {
-				p.api.allow = allowing("get pods", "list pods", "watch pods", "create secrets", "get /version", "get pods/exec", "create pods/exec", "impersonate users")
+				p.api.allow = allowing(
+					"get pods",
+					"list pods",
+					"watch pods",
+					"create secrets",
+					"get /version",
+					"get pods/exec",
+					"create pods/exec",
+					"impersonate users",
+				)
 				p.api.serve = func(w http.ResponseWriter, req *http.Request) {
 					if req.Header.Get("Upgrade") != "" {
 						echo(req.Header.Get("Upgrade"))(w, req)
@@ -190,7 +203,8 @@ func TestAuditLog(t *testing.T) {
 	}
 }
 
-// TestAuditIDs has one name for a request here, at the API server and at the client, with the audit log; without it, the API server's.
+// TestAuditIDs has one name for a request here, at the API server and at the client, with the audit log; without it,
+// the API server's.
 func TestAuditIDs(t *testing.T) {
 	t.Parallel()
 	for _, on := range []bool{true, false} {

@@ -36,7 +36,12 @@ const (
 // certificate, bearer token, token in the websocket subprotocol. A request without any credential is anonymous. So a
 // certificate wins over a token. Why a credential is refused goes to the log by refused.
 func newAuthenticator(
-	trusted *trustStore, tokens authenticator.Token, anonymous authenticator.Request, verifications *work, refused *sampler, clk clock.PassiveClock,
+	trusted *trustStore,
+	tokens authenticator.Token,
+	anonymous authenticator.Request,
+	verifications *work,
+	refused *sampler,
+	clk clock.PassiveClock,
 ) authenticator.Request {
 	kept := rememberToken{tokens}
 	presented := union.New(
@@ -49,8 +54,8 @@ func newAuthenticator(
 	return quiet{union.NewFailOnError(namedUsers{group.NewAuthenticatedGroupAdder(presented)}, anonymous), refused}
 }
 
-// quiet logs samples of the reasons why credentials are refused. The filter of the API server would log each of them as an error, and
-// clients without credentials can cause as many as they like.
+// quiet logs samples of the reasons why credentials are refused. The filter of the API server would log each of them
+// as an error, and clients without credentials can cause as many as they like.
 type quiet struct {
 	authenticator.Request
 	refused *sampler
@@ -65,7 +70,8 @@ func (a quiet) AuthenticateRequest(req *http.Request) (*authenticator.Response, 
 	return response, ok, nil
 }
 
-// otherTokens are bearer tokens that the cluster alone does not know. What vouches for them may be away, as the API server may.
+// otherTokens are bearer tokens that the cluster alone does not know. What vouches for them may be away, as the API
+// server may.
 type otherTokens struct {
 	authenticator.Token
 }
@@ -91,8 +97,8 @@ func (a namedUsers) AuthenticateRequest(req *http.Request) (*authenticator.Respo
 	return response, ok, err
 }
 
-// rememberToken notes the token by which a request was authenticated. A certificate is tried first, so no token is noted for a
-// request that also has a good certificate.
+// rememberToken notes the token by which a request was authenticated. A certificate is tried first, so no token is
+// noted for a request that also has a good certificate.
 type rememberToken struct {
 	authenticator.Token
 }
@@ -105,8 +111,8 @@ func (r rememberToken) AuthenticateToken(ctx context.Context, token string) (*au
 	return response, ok, err
 }
 
-// unauthenticated answers requests that no authenticator accepted. The answer is 401, or 503 when the API server could not
-// be asked: a client that gets 401 throws its credential away, and an outage is no reason for that.
+// unauthenticated answers requests that no authenticator accepted. The answer is 401, or 503 when the API server
+// could not be asked: a client that gets 401 throws its credential away, and an outage is no reason for that.
 func unauthenticated(s runtime.NegotiatedSerializer) http.Handler {
 	unauthorized := filters.Unauthorized(s)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -122,14 +128,15 @@ func unauthenticated(s runtime.NegotiatedSerializer) http.Handler {
 	})
 }
 
-// tokenReviewer authenticates bearer tokens by TokenReview. Its cache holds no tokens: answers are kept under a keyed hash of
-// the token. Requests on one connection with the same token that come at the same time cause one review.
+// tokenReviewer authenticates bearer tokens by TokenReview. Its cache holds no tokens: answers are kept under a keyed
+// hash of the token. Requests on one connection with the same token that come at the same time cause one review.
 type tokenReviewer struct {
 	post  postReview
 	clock clock.PassiveClock
 	salt  [sha256.Size]byte
 	cache *cache.LRUExpireCache // *tokenAnswer by the keyed hash of the token
-	// refused is the same for tokens that are no good. It is apart, so that a flood of them makes no user be asked about again.
+	// refused is the same for tokens that are no good. It is apart, so that a flood of them makes no user be asked about
+	// again.
 	refused *cache.LRUExpireCache
 	flights reviewFlights[*tokenAnswer]
 	counts  reviewCounts
@@ -214,7 +221,9 @@ func (r *tokenReviewer) known(key [sha256.Size]byte) (*tokenAnswer, bool) {
 }
 
 func (r *tokenReviewer) review(ctx context.Context, token string) (*tokenAnswer, error) {
-	review, result := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, &authenticationv1.TokenReview{}
+	review, result := &authenticationv1.TokenReview{
+		Spec: authenticationv1.TokenReviewSpec{Token: token},
+	}, &authenticationv1.TokenReview{}
 	err := r.post(unlogged(ctx), review, result)
 	r.counts.answered(err == nil && result.Status.Authenticated, err)
 	if err != nil {

@@ -185,7 +185,8 @@ func TestFrontProxy(t *testing.T) {
 	if got := p.get(t, p.as(t, "joe"), "/api/v1/nodes", claim); got.Code != 200 {
 		t.Fatalf("want 200, got %d", got.Code)
 	}
-	if last := p.api.requests()[1]; last.Header.Get("Impersonate-User") != "joe" || last.Header.Get("X-Custom-User") != "" {
+	if last := p.api.requests()[1]; last.Header.Get("Impersonate-User") != "joe" ||
+		last.Header.Get("X-Custom-User") != "" {
 		t.Errorf("want a user's claim ignored and removed, got %v", last.Header)
 	}
 }
@@ -194,8 +195,10 @@ func TestBearerTokens(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
 	p.api.tokens["good"] = authenticationv1.UserInfo{
-		Username: "system:serviceaccount:ns:sa", UID: "u-1", Groups: []string{"system:serviceaccounts", "system:authenticated"},
-		Extra: map[string]authenticationv1.ExtraValue{"accessKeyId": {"AKIA"}},
+		Username: "system:serviceaccount:ns:sa",
+		UID:      "u-1",
+		Groups:   []string{"system:serviceaccounts", "system:authenticated"},
+		Extra:    map[string]authenticationv1.ExtraValue{"accessKeyId": {"AKIA"}},
 	}
 	p.api.tokens["nobody"] = authenticationv1.UserInfo{}
 	client := p.client(t, nil)
@@ -244,8 +247,17 @@ func TestWebsocketToken(t *testing.T) {
 	p := startProxy(t)
 	p.api.tokens["good"] = authenticationv1.UserInfo{Username: "jane", UID: "u-1"}
 	protocol := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("good"))
-	got, err := http.ReadResponse(readerOf(p.raw(t, nil, "GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n"+
-		"Sec-WebSocket-Protocol: "+protocol+", v5.channel.k8s.io\n\n")), nil)
+	got, err := http.ReadResponse(
+		readerOf(
+			p.raw(
+				t,
+				nil,
+				"GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n"+
+					"Sec-WebSocket-Protocol: "+protocol+", v5.channel.k8s.io\n\n",
+			),
+		),
+		nil,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,10 +284,15 @@ func TestWebsocketTokenOfAStrangerStaysHere(t *testing.T) {
 	p := startProxy(t)
 	p.api.tokens["other"] = authenticationv1.UserInfo{Username: "joe"}
 	token := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("other"))
-	for _, protocols := range []string{token, "v5.channel.k8s.io," + token, token + "\nSec-WebSocket-Protocol: v5.channel.k8s.io"} {
+	for _, protocols := range []string{token, "v5.channel.k8s.io," + token, token + "\nSec-WebSocket-Protocol: " +
+		"v5.channel.k8s.io"} {
 		before := len(p.api.requests())
-		got, err := http.ReadResponse(readerOf(p.raw(t, clientCertificate(t, p.signerCA, "jane"),
-			"GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Protocol: "+protocols+"\n\n")), nil)
+		got, err := http.ReadResponse(readerOf(p.raw(
+			t,
+			clientCertificate(t, p.signerCA, "jane"),
+			"GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: "+
+				"websocket\nSec-WebSocket-Protocol: "+protocols+"\n\n",
+		)), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -298,7 +315,8 @@ type awayError struct{}
 func (awayError) Error() string     { return "the issuer is away" }
 func (awayError) Unavailable() bool { return true }
 
-// TestOtherBearerTokens authenticates tokens that the cluster does not know, from the header and from a websocket's subprotocol.
+// TestOtherBearerTokens authenticates tokens that the cluster does not know, from the header and from a websocket's
+// subprotocol.
 func TestOtherBearerTokens(t *testing.T) {
 	t.Parallel()
 	file := &auditFile{}
@@ -340,8 +358,17 @@ func TestOtherBearerTokens(t *testing.T) {
 		}
 	}
 	protocol := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("ours"))
-	if got, err := http.ReadResponse(readerOf(p.raw(t, nil, "GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n"+
-		"Sec-WebSocket-Protocol: "+protocol+", v5.channel.k8s.io\n\n")), nil); err != nil {
+	if got, err := http.ReadResponse(
+		readerOf(
+			p.raw(
+				t,
+				nil,
+				"GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n"+
+					"Sec-WebSocket-Protocol: "+protocol+", v5.channel.k8s.io\n\n",
+			),
+		),
+		nil,
+	); err != nil {
 		t.Error(err)
 	} else {
 		_ = got.Body.Close()
@@ -404,7 +431,9 @@ func TestAnonymous(t *testing.T) {
 		{
 			name:   "admits all where the API server does",
 			policy: func(string) int { return 403 },
-			want:   map[string]int{"/healthz": 200, "/readyz": 200, "/livez": 200, "/api/v1/nodes": 200, "/healthz/etcd": 200, login: 200},
+			want: map[string]int{
+				"/healthz": 200, "/readyz": 200, "/livez": 200, "/api/v1/nodes": 200, "/healthz/etcd": 200, login: 200,
+			},
 		},
 		{
 			name:   "admits token credential requests alone where the API server admits nothing",
@@ -424,7 +453,9 @@ func TestAnonymous(t *testing.T) {
 				}
 				return 401
 			},
-			want: map[string]int{"/healthz": 200, "/readyz": 401, "/livez": 200, "/healthz/etcd": 401, "/api/v1/nodes": 401, login: 200},
+			want: map[string]int{
+				"/healthz": 200, "/readyz": 401, "/livez": 200, "/healthz/etcd": 401, "/api/v1/nodes": 401, login: 200,
+			},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -37,23 +37,26 @@ type decision struct {
 	reason  string
 }
 
-// accessReviewer authorizes by SubjectAccessReview. Equal questions of one user that come at the same time cause one review.
-// Answers are kept for a short time, which is counted from the moment at which the API server was asked.
+// accessReviewer authorizes by SubjectAccessReview. Equal questions of one user that come at the same time cause one
+// review. Answers are kept for a short time, which is counted from the moment at which the API server was asked.
 type accessReviewer struct {
 	post     postReview
 	clock    clock.PassiveClock
 	allowTTL time.Duration
 	denyTTL  time.Duration
 	cache    *cache.LRUExpireCache // decision by the hash of the question
-	// strangers is the same for clients without a user. It is apart, so that a flood of their questions makes the API server be asked
-	// about no user again.
+	// strangers is the same for clients without a user. It is apart, so that a flood of their questions makes the API
+	// server be asked about no user again.
 	strangers *cache.LRUExpireCache
 	flights   reviewFlights[decision]
 	counts    reviewCounts
 }
 
 // Authorize implements authorizer.UnconditionalAuthorizer. The reason that it returns always names this proxy.
-func (r *accessReviewer) Authorize(ctx context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
+func (r *accessReviewer) Authorize(
+	ctx context.Context,
+	attributes authorizer.Attributes,
+) (authorizer.Decision, string, error) {
 	known, pending, err := r.ask(ctx, attributes)
 	if pending != nil {
 		known, err = pending.wait(ctx)
@@ -69,7 +72,10 @@ func madeHere(reason string) string {
 }
 
 // ask returns the decision if it is already known. If it is not, ask queues a review and returns it as pending.
-func (r *accessReviewer) ask(ctx context.Context, attributes authorizer.Attributes) (known decision, pending *reviewFlight[decision], err error) {
+func (r *accessReviewer) ask(
+	ctx context.Context,
+	attributes authorizer.Attributes,
+) (known decision, pending *reviewFlight[decision], err error) {
 	who := attributes.GetUser()
 	switch {
 	case who == nil:
@@ -115,7 +121,11 @@ func (r *accessReviewer) known(key [sha256.Size]byte, verb string) (decision, bo
 	return known, (known.verdict != authorizer.DecisionAllow || !rememberedByAsker(verb))
 }
 
-func (r *accessReviewer) review(ctx context.Context, key [sha256.Size]byte, spec authorizationv1.SubjectAccessReviewSpec) (decision, error) {
+func (r *accessReviewer) review(
+	ctx context.Context,
+	key [sha256.Size]byte,
+	spec authorizationv1.SubjectAccessReviewSpec,
+) (decision, error) {
 	asked := r.clock.Now()
 	result := &authorizationv1.SubjectAccessReview{}
 	err := r.post(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, result)
@@ -141,16 +151,16 @@ func (r *accessReviewer) review(ctx context.Context, key [sha256.Size]byte, spec
 // postReview asks the API server for one review.
 type postReview func(ctx context.Context, review, result runtime.Object) error
 
-// newPostReview returns one that asks once. client-go would by itself ask again when the API server says that it is busy, and sleep
-// in between for as long as it is told to; the client is told instead.
+// newPostReview returns one that asks once. client-go would by itself ask again when the API server says that it is
+// busy, and sleep in between for as long as it is told to; the client is told instead.
 func newPostReview(client rest.Interface, resource string) postReview {
 	return func(ctx context.Context, review, result runtime.Object) error {
 		return client.Post().Resource(resource).MaxRetries(0).Body(review).Do(ctx).Into(result)
 	}
 }
 
-// authorize passes on what the reviewer allows, and answers 403 to the rest. A speculative read is passed on while its review
-// is under way; holdUntilAuthorized then waits for the review.
+// authorize passes on what the reviewer allows, and answers 403 to the rest. A speculative read is passed on while
+// its review is under way; holdUntilAuthorized then waits for the review.
 func authorize(next http.Handler, r *accessReviewer, note decided, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
@@ -191,7 +201,13 @@ func (d decided) tell(ctx context.Context, verdict authorizer.Decision, reason s
 }
 
 // refusal turns a reviewer's decision into the error for the client. It is nil when the request is allowed.
-func refusal(ctx context.Context, asked authorizer.Attributes, verdict authorizer.Decision, reason string, err error) error {
+func refusal(
+	ctx context.Context,
+	asked authorizer.Attributes,
+	verdict authorizer.Decision,
+	reason string,
+	err error,
+) error {
 	switch {
 	case verdict == authorizer.DecisionAllow:
 		return nil
@@ -204,10 +220,12 @@ func refusal(ctx context.Context, asked authorizer.Attributes, verdict authorize
 	return responsewriters.ForbiddenStatusError(asked, reason)
 }
 
-// alsoNeeded returns a second question that has to be allowed too, or nil. Websocket clients run commands in pods with the
-// method GET, for which an old API server only asks whether get is allowed. Here create has to be allowed as well.
+// alsoNeeded returns a second question that has to be allowed too, or nil. Websocket clients run commands in pods
+// with the method GET, for which an old API server only asks whether get is allowed. Here create has to be allowed as
+// well.
 func alsoNeeded(asked authorizer.Attributes) authorizer.Attributes {
-	if asked.GetVerb() == "create" || !asked.IsResourceRequest() || asked.GetAPIGroup() != "" || asked.GetResource() != "pods" {
+	if asked.GetVerb() == "create" || !asked.IsResourceRequest() || asked.GetAPIGroup() != "" ||
+		asked.GetResource() != "pods" {
 		return nil
 	}
 	switch asked.GetSubresource() {

@@ -77,7 +77,8 @@ func TestDenials(t *testing.T) {
 			if err := json.Unmarshal([]byte(got.Body), &status); err != nil {
 				t.Fatal(err)
 			}
-			if got.Code != 403 || status.Code != 403 || status.Reason != metav1.StatusReasonForbidden || status.Kind != "Status" {
+			if got.Code != 403 || status.Code != 403 || status.Reason != metav1.StatusReasonForbidden ||
+				status.Kind != "Status" {
 				t.Errorf("want a Status with 403, got %d: %s", got.Code, got.Body)
 			}
 			if diff := cmp.Diff(test.want, status.Message); diff != "" {
@@ -141,7 +142,8 @@ func TestRunningInPodsNeedsCreate(t *testing.T) {
 			t.Parallel()
 			p := startProxy(t)
 			p.api.set(func() { p.api.allow = allowing("get pods/" + subresource) })
-			request := "GET /api/v1/namespaces/d/pods/x/" + subresource + " HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n\n"
+			request := "GET /api/v1/namespaces/d/pods/x/" + subresource + " HTTP/1.1\nHost: proxy\nConnection: " +
+				"Upgrade\nUpgrade: websocket\n\n"
 			jane := clientCertificate(t, p.signerCA, "jane")
 			res, err := http.ReadResponse(readerOf(p.raw(t, jane, request)), nil)
 			if err != nil {
@@ -168,7 +170,12 @@ func TestReviewsSayEverything(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
 	jane := clientCertificate(t, p.signerCA, "jane", "dev")
-	got := p.get(t, p.client(t, jane), "/apis/apps/v1/namespaces/d/deployments?fieldSelector=metadata.name%3Dx,a!%3Db&labelSelector=a+in+(b,c),d,!e", nil)
+	got := p.get(
+		t,
+		p.client(t, jane),
+		"/apis/apps/v1/namespaces/d/deployments?fieldSelector=metadata.name%3Dx,a!%3Db&labelSelector=a+in+(b,c),d,!e",
+		nil,
+	)
 	if got.Code != 200 {
 		t.Fatalf("want 200, got %d", got.Code)
 	}
@@ -176,7 +183,11 @@ func TestReviewsSayEverything(t *testing.T) {
 	if got.Code != 200 {
 		t.Fatalf("want 200, got %d", got.Code)
 	}
-	who := authorizationv1.SubjectAccessReviewSpec{User: "jane", Groups: []string{"dev", "system:authenticated"}, Extra: p.api.reviews[0].Extra}
+	who := authorizationv1.SubjectAccessReviewSpec{
+		User:   "jane",
+		Groups: []string{"dev", "system:authenticated"},
+		Extra:  p.api.reviews[0].Extra,
+	}
 	one, two := who, who
 	one.ResourceAttributes = &authorizationv1.ResourceAttributes{
 		Namespace: "d", Verb: "list", Group: "apps", Version: "v1", Resource: "deployments", Name: "x",
@@ -201,7 +212,10 @@ func TestReviewsSayEverything(t *testing.T) {
 func TestReviewCache(t *testing.T) {
 	t.Parallel()
 	clock := &steppedClock{}
-	p := startProxy(t, func(_ *proxy, o *Options) { o.Clock, o.AllowTTL, o.DenyTTL = clock, 10*time.Minute, 5*time.Minute })
+	p := startProxy(
+		t,
+		func(_ *proxy, o *Options) { o.Clock, o.AllowTTL, o.DenyTTL = clock, 10*time.Minute, 5*time.Minute },
+	)
 	release := make(chan struct{})
 	p.api.set(func() {
 		p.api.allow = func(authorizationv1.SubjectAccessReviewSpec) (bool, string) { <-release; return true, "" }
@@ -246,7 +260,6 @@ func TestReviewCache(t *testing.T) {
 	}
 }
 
-// TestRevokedPermissionsEnd takes away permissions of every kind that something may remember.
 // TestBoundedCaches puts more into each cache than it holds.
 func TestBoundedCaches(t *testing.T) {
 	t.Parallel()
@@ -278,9 +291,12 @@ func TestRevokedPermissionsEnd(t *testing.T) {
 		allowed []string
 		header  http.Header
 	}{
-		"a request":                 {allowed: []string{"list nodes"}},
-		"impersonation":             {allowed: []string{"impersonate users", "list nodes"}, header: nested},
-		"constrained impersonation": {allowed: []string{"impersonate:user-info users", "impersonate-on:user-info:list nodes", "list nodes"}, header: nested},
+		"a request":     {allowed: []string{"list nodes"}},
+		"impersonation": {allowed: []string{"impersonate users", "list nodes"}, header: nested},
+		"constrained impersonation": {
+			allowed: []string{"impersonate:user-info users", "impersonate-on:user-info:list nodes", "list nodes"},
+			header:  nested,
+		},
 	} {
 		for _, revoked := range test.allowed {
 			t.Run(name+" without "+revoked, func(t *testing.T) {
@@ -370,7 +386,15 @@ func TestNestedImpersonation(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
 	p.api.set(func() {
-		p.api.allow = allowing("impersonate users", "impersonate groups", "impersonate uids", "impersonate userextras/foo", "impersonate userextras/k_k", "impersonate serviceaccounts", "list nodes")
+		p.api.allow = allowing(
+			"impersonate users",
+			"impersonate groups",
+			"impersonate uids",
+			"impersonate userextras/foo",
+			"impersonate userextras/k_k",
+			"impersonate serviceaccounts",
+			"list nodes",
+		)
 	})
 	client := p.as(t, "admin", "ops")
 	const originalHeader = "Impersonate-Extra-Original-User-Info.impersonation-Proxy.concierge.pinniped.dev"
@@ -419,7 +443,9 @@ func TestNestedImpersonation(t *testing.T) {
 			want: map[string][]string{"Impersonate-User": {"system:anonymous"}, "Impersonate-Group": {"system:unauthenticated"}},
 		},
 		{
-			name: "refuses an extra that is not allowed", header: http.Header{"Impersonate-User": {"jane"}, "Impersonate-Extra-Bar": {"1"}},
+			name: "refuses an extra that is not allowed", header: http.Header{
+				"Impersonate-User": {"jane"}, "Impersonate-Extra-Bar": {"1"},
+			},
 			refused: 403, message: `cannot impersonate resource "userextras/bar" in API group "authentication.k8s.io" at the cluster scope: decision made by`,
 		},
 		{
@@ -457,7 +483,8 @@ func TestNestedImpersonation(t *testing.T) {
 			if err := json.Unmarshal([]byte(strings.Join(identity[originalHeader], "")), &original); err != nil {
 				t.Fatalf("reading the original user: %v", err)
 			}
-			if original["username"] != "admin" || !cmp.Equal(original["groups"], []any{"ops", "system:authenticated"}) || original["extra"] == nil {
+			if original["username"] != "admin" || !cmp.Equal(original["groups"], []any{"ops", "system:authenticated"}) ||
+				original["extra"] == nil {
 				t.Errorf("want the original user, got %v", original)
 			}
 			delete(identity, originalHeader)
@@ -494,8 +521,17 @@ func TestConstrainedImpersonation(t *testing.T) {
 		t.Errorf("want 403 with the first check in its text, got %d: %s", got.Code, got.Body)
 	}
 	// What clients of this kind of proxy look for.
-	for user, mode := range map[string]string{"system:serviceaccount:ns:sa": "serviceaccount", "jane": "user-info", "system:node:n": "arbitrary-node"} {
-		got := p.do(t, p.as(t, "stranger"), http.MethodPost, "/apis/identity.concierge.pinniped.dev/v1alpha1/whoamirequests", http.Header{"Impersonate-User": {user}}, "{}")
+	for user, mode := range map[string]string{
+		"system:serviceaccount:ns:sa": "serviceaccount", "jane": "user-info", "system:node:n": "arbitrary-node",
+	} {
+		got := p.do(
+			t,
+			p.as(t, "stranger"),
+			http.MethodPost,
+			"/apis/identity.concierge.pinniped.dev/v1alpha1/whoamirequests",
+			http.Header{"Impersonate-User": {user}},
+			"{}",
+		)
 		want := `whoamirequests.identity.concierge.pinniped.dev is forbidden: User \"stranger\" cannot impersonate-on:` + mode +
 			`:create resource \"whoamirequests\" in API group \"identity.concierge.pinniped.dev\" at the cluster scope: ` + decisionMadeBy
 		if got.Code != 403 || !strings.Contains(got.Body, want) {
@@ -510,7 +546,12 @@ func TestNestedImpersonationOfReservedKey(t *testing.T) {
 	got := p.get(t, p.as(t, "admin"), "/api/v1/nodes", http.Header{
 		"Impersonate-User": {"jane"}, "Impersonate-Extra-Any.impersonation-Proxy.concierge.pinniped.dev": {"x"},
 	})
-	if got.Code != 500 || !strings.Contains(got.Body, `"Internal error occurred: unimplemented functionality - unable to act as current user"`) || len(p.api.requests()) != 0 {
+	if got.Code != 500 ||
+		!strings.Contains(
+			got.Body,
+			`"Internal error occurred: unimplemented functionality - unable to act as current user"`,
+		) ||
+		len(p.api.requests()) != 0 {
 		t.Errorf("want a refusal, got %d: %s", got.Code, got.Body)
 	}
 }

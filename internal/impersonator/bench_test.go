@@ -91,7 +91,10 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 	limits.complete()
 	turns := newAllWork(limits, budget.New(budget.Defaults(), nil))
 	tokens, err := newTokenReviewer(func(_ context.Context, _, result runtime.Object) error {
-		result.(*authenticationv1.TokenReview).Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: benchUser}
+		result.(*authenticationv1.TokenReview).Status = authenticationv1.TokenReviewStatus{
+			Authenticated: true,
+			User:          benchUser,
+		}
 		return nil
 	}, turns.tokens, clock.RealClock{})
 	if err != nil {
@@ -102,15 +105,31 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 	if err != nil {
 		b.Fatal(err)
 	}
-	f := &forwarder{failed: newSampler(""), upstream: &upstream{address: address}, token: &staticToken{token: upstreamToken}, serializer: s}
+	f := &forwarder{
+		failed:     newSampler(""),
+		upstream:   &upstream{address: address},
+		token:      &staticToken{token: upstreamToken},
+		serializer: s,
+	}
 	f.plain = f.proxy(bufferSize)
-	f.plain.Transport = &asUser{token: f.token, passThrough: newTokenPassThrough(&apiVersion{}, tokens), next: answering(body)}
+	f.plain.Transport = &asUser{
+		token:       f.token,
+		passThrough: newTokenPassThrough(&apiVersion{}, tokens),
+		next:        answering(body),
+	}
 	c := &chain{
-		serializer:    s,
-		drain:         newDrain(),
-		metrics:       NewMetrics(),
-		trust:         store,
-		authenticator: newAuthenticator(store, tokens, &anonymousAuthenticator{}, turns.certificates, newSampler(""), clock.RealClock{}),
+		serializer: s,
+		drain:      newDrain(),
+		metrics:    NewMetrics(),
+		trust:      store,
+		authenticator: newAuthenticator(
+			store,
+			tokens,
+			&anonymousAuthenticator{},
+			turns.certificates,
+			newSampler(""),
+			clock.RealClock{},
+		),
 		authorizer: &accessReviewer{
 			post: func(_ context.Context, _, result runtime.Object) error {
 				result.(*authorizationv1.SubjectAccessReview).Status.Allowed = true
@@ -122,7 +141,11 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 			strangers: cache.NewLRUExpireCacheWithClock(maxStrangers, clock.RealClock{}),
 			flights:   reviewFlights[decision]{work: turns.access},
 		},
-		logins: turns.logins, forward: f, clock: clock.RealClock{}, allowTTL: 10 * time.Second, readers: &slowReaders{timeout: writeTimeout},
+		logins:   turns.logins,
+		forward:  f,
+		clock:    clock.RealClock{},
+		allowTTL: 10 * time.Second,
+		readers:  &slowReaders{timeout: writeTimeout},
 	}
 	return c.handler(), &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
 }

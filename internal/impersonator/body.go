@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// boundBody limits the time in which a client has to send its body. Streams have no limit. Without it, net/http waits for ever
-// for a body that was announced and does not come, and in HTTP/1.1 it does so even when the handler reads nothing. A client
-// could hold a connection that way without any credential.
+// boundBody limits the time in which a client has to send its body. Streams have no limit. Without it, net/http waits
+// for ever for a body that was announced and does not come, and in HTTP/1.1 it does so even when the handler reads
+// nothing. A client could hold a connection that way without any credential.
 func boundBody(next http.Handler, patience time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.ContentLength == 0 {
@@ -31,8 +31,9 @@ func boundBody(next http.Handler, patience time.Duration) http.Handler {
 	})
 }
 
-// boundedBody removes the read deadline as soon as the body has been read. In HTTP/1.1 the deadline is one of the whole
-// connection, and net/http goes on reading from the connection to see whether the client leaves.
+// boundedBody removes the read deadline as soon as the body has been read. In HTTP/1.1 the deadline is that of the
+// whole connection, and net/http goes on reading from the connection to notice when the client disconnects. If the
+// deadline stayed, it would end the request's context.
 type boundedBody struct {
 	io.ReadCloser
 	state *requestState
@@ -63,8 +64,8 @@ func (b *boundedBody) unbind() {
 	}
 }
 
-// late is true when the body did not come in time. In HTTP/1.1 net/http ends the request's context when the deadline passes, so
-// a cancelled request may mean that the body is late.
+// late is true when the body did not come in time. In HTTP/1.1 net/http ends the request's context when the deadline
+// passes, so a cancelled request may mean that the body is late.
 func (b *boundedBody) late() bool {
 	if b == nil {
 		return false
@@ -74,8 +75,8 @@ func (b *boundedBody) late() bool {
 	return b.deadline != nil && !time.Now().Before(b.due)
 }
 
-// over is called when the handler returns. The transport may still be reading, but the connection's deadline is now that of the
-// next request.
+// over is called when the handler returns. The transport may still be reading, but the connection's deadline is now
+// that of the next request.
 func (b *boundedBody) over() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

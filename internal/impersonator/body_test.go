@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestSlowBodiesEnd bounds the time that a client has to send what it announced, whoever it is and whatever it is answered.
+// TestSlowBodiesEnd checks that a client must send the body that it has announced in a limited time. That holds for
+// every client and for every answer.
 func TestSlowBodiesEnd(t *testing.T) {
 	t.Parallel()
 	const request = "POST /api/v1/namespaces/d/configmaps HTTP/1.1\nHost: proxy\n"
@@ -23,7 +24,8 @@ func TestSlowBodiesEnd(t *testing.T) {
 		{name: "of a small length", known: true, request: request + "Content-Length: 5\n\nhell", want: "HTTP/1.1 400 "},
 		{name: "of a large length", known: true, request: request + "Content-Length: 500000\n\nhell", want: "HTTP/1.1 400 "},
 		{name: "in chunks", known: true, request: request + "Transfer-Encoding: chunked\n\n4\nhell\n", want: "HTTP/1.1 400 "},
-		{name: "of a stream that is refused", request: "POST /api/v1/namespaces/d/pods/p/proxy/ HTTP/1.1\nHost: proxy\nAuthorization: Bearer x\nContent-Length: 5\n\n", want: "HTTP/1.1 401 "},
+		{name: "of a stream that is refused", request: "POST /api/v1/namespaces/d/pods/p/proxy/ HTTP/1.1\nHost: " +
+			"proxy\nAuthorization: Bearer x\nContent-Length: 5\n\n", want: "HTTP/1.1 401 "},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -45,7 +47,12 @@ func TestSlowBodiesEnd(t *testing.T) {
 		t.Cleanup(func() { _ = end.Close() })
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+p.address+"/api/v1/namespaces/d/configmaps", body)
+		req, err := http.NewRequestWithContext(
+			ctx,
+			http.MethodPost,
+			"https://"+p.address+"/api/v1/namespaces/d/configmaps",
+			body,
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,8 +68,8 @@ func TestSlowBodiesEnd(t *testing.T) {
 	})
 }
 
-// TestBodyTimeoutIsForBodies has everything else take longer than a body may: the answer to one that came in time, and the body of
-// a stream.
+// TestBodyTimeoutIsForBodies has everything else take longer than a body may: the answer to one that came in time,
+// and the body of a stream.
 func TestBodyTimeoutIsForBodies(t *testing.T) {
 	t.Parallel()
 	const patience = 2 * time.Second
@@ -106,7 +113,10 @@ func TestBodyTimeoutIsForBodies(t *testing.T) {
 						t.Fatal(err)
 					}
 					defer func() { _ = res.Body.Close() }()
-					if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK || string(text) != "hello" || res.Proto != protocol {
+					if text, err := io.ReadAll(
+						res.Body,
+					); err != nil || res.StatusCode != http.StatusOK || string(text) != "hello" ||
+						res.Proto != protocol {
 						t.Errorf("want hello over %s, got %s over %s, %q, %v", protocol, res.Status, res.Proto, text, err)
 					}
 				})

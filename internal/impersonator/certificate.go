@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// maxPresented is how many certificates a client may present: its own, and those that lead from it to a CA. It takes as many
-	// signatures to verify, or more, before anything is known about the client.
+	// maxPresented is how many certificates a client may present: its own, and those that lead from it to a CA. It takes
+	// as many signatures to verify, or more, before anything is known about the client.
 	maxPresented = 8
-	// maxOfOneName is how many of them may have the same subject. Each of them could have issued a certificate that names this
-	// subject as its issuer, and all have to be tried.
+	// maxOfOneName is how many of them may have the same subject. Each of them could have issued a certificate that
+	// names this subject as its issuer, and all have to be tried.
 	maxOfOneName = 2
 )
 
@@ -51,7 +51,8 @@ type verifiedCertificate struct {
 	notBefore time.Time
 }
 
-// verifiedBefore returns what was found out about a certificate in this generation of CAs: that it is good, or why it is not.
+// verifiedBefore returns what was found out about a certificate in this generation of CAs: that it is good, or why it
+// is not.
 func (t *trust) verifiedBefore(key certificateKey, now time.Time) (*verifiedCertificate, error) {
 	if found, ok := t.verified.Get(key); ok {
 		if known := found.(*verifiedCertificate); !now.Before(known.notBefore) {
@@ -64,8 +65,8 @@ func (t *trust) verifiedBefore(key certificateKey, now time.Time) (*verifiedCert
 	return nil, nil //nolint:nilnil // nothing is known
 }
 
-// refuse remembers why a certificate is not good. The same certificate can only become good by time, when one of the presented
-// certificates or of the CAs becomes valid: then it is forgotten.
+// refuse remembers why a certificate is not good. The same certificate can only become good by time, when one of the
+// presented certificates or of the CAs becomes valid: then it is forgotten.
 func (t *trust) refuse(key certificateKey, presented []*x509.Certificate, now time.Time, why error) {
 	until := now.Add(refusedFor)
 	begins := slices.Clone(t.begins)
@@ -80,10 +81,15 @@ func (t *trust) refuse(key certificateKey, presented []*x509.Certificate, now ti
 	t.refused.Add(key, why, until.Sub(now))
 }
 
-// verifyOnce returns what verify finds out about the certificates of a request. It is asked once in a generation of CAs, also when it
-// refuses, and a few at a time: until then it is not known who makes us do that work.
+// verifyOnce returns what verify finds out about the certificates of a request. It is asked once in a generation of
+// CAs, also when it refuses, and a few at a time: until then it is not known who makes us do that work.
 func verifyOnce(
-	ctx context.Context, t *trust, verifications *work, what purpose, presented []*x509.Certificate, clk clock.PassiveClock,
+	ctx context.Context,
+	t *trust,
+	verifications *work,
+	what purpose,
+	presented []*x509.Certificate,
+	clk clock.PassiveClock,
 	verify func(now time.Time) (*authenticator.Response, []*x509.Certificate, error),
 ) (*verifiedCertificate, error) {
 	if err := checkPresented(presented); err != nil {
@@ -162,7 +168,10 @@ func (a *certificateAuthenticator) AuthenticateRequest(req *http.Request) (*auth
 }
 
 // userOf returns the user whom a certificate names, with the chain from it to a CA.
-func (t *trust) userOf(presented []*x509.Certificate, now time.Time) (*authenticator.Response, []*x509.Certificate, error) {
+func (t *trust) userOf(
+	presented []*x509.Certificate,
+	now time.Time,
+) (*authenticator.Response, []*x509.Certificate, error) {
 	chain, err := verifyChain(presented, t.clients, now)
 	if err != nil {
 		return nil, nil, err
@@ -208,8 +217,8 @@ func window(chain []*x509.Certificate) (from, until time.Time) {
 	return from, until
 }
 
-// frontProxyAuthenticator believes the X-Remote-* headers of a client that presents the front proxy's certificate. It does not
-// look at the certificate of a request without such headers.
+// frontProxyAuthenticator believes the X-Remote-* headers of a client that presents the front proxy's certificate. It
+// does not look at the certificate of a request without such headers.
 type frontProxyAuthenticator struct {
 	trust *trustStore
 	work  *work

@@ -39,8 +39,8 @@ type chain struct {
 	readers       *slowReaders
 }
 
-// handler puts the filters together. The last line adds the outermost filter: a request goes through them from the bottom to
-// the top.
+// handler puts the filters together. The last line adds the outermost filter: a request goes through them from the
+// bottom to the top.
 func (c *chain) handler() http.Handler {
 	s := c.serializer
 	h, unknown := c.forward, unauthenticated(s)
@@ -102,7 +102,10 @@ func (c *chain) decided() decided {
 
 // newRequestInfoResolver returns the reader of request paths that the API server uses.
 func newRequestInfoResolver() request.RequestInfoResolver {
-	return &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+	return &request.RequestInfoFactory{
+		APIPrefixes:          sets.NewString("api", "apis"),
+		GrouplessAPIPrefixes: sets.NewString("api"),
+	}
 }
 
 // frontProxyHeaderConfig names the headers that are removed when authentication is done.
@@ -142,9 +145,9 @@ func setUp(next http.Handler) http.Handler {
 	})
 }
 
-// recoverPanics answers 500 when a handler panics. Two panics are no bugs and are treated apart: http.ErrAbortHandler, by which
-// a handler tells net/http that an answer broke off, and unansweredPanic, which says that the API server gave no answer about
-// a nested impersonation.
+// recoverPanics answers 500 when a handler panics. Two panics are no bugs and are treated apart:
+// http.ErrAbortHandler, by which a handler tells net/http that an answer broke off, and unansweredPanic, which says
+// that the API server gave no answer about a nested impersonation.
 func recoverPanics(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		defer func() {
@@ -155,7 +158,12 @@ func recoverPanics(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 			case p == http.ErrAbortHandler: //nolint:errorlint // it is the very value
 				panic(p)
 			case ok:
-				writeStatus(w, req, s, statusUnanswered(unanswered.err, "the API server cannot be reached to authorize the impersonation"))
+				writeStatus(
+					w,
+					req,
+					s,
+					statusUnanswered(unanswered.err, "the API server cannot be reached to authorize the impersonation"),
+				)
 			default:
 				klog.FromContext(req.Context()).Error(fmt.Errorf("panic: %v", p), "Recovered from a panic",
 					"method", req.Method, "path", req.URL.Path, "stack", string(debug.Stack()))

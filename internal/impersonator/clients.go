@@ -18,9 +18,9 @@ const idleBeforeEviction = time.Second
 
 // clientConnections knows all connections of clients, and to whom they count.
 //
-// When there are too many, one of them is closed to make room for the newcomer. The first to go are connections without a user.
-// So an attacker without credentials replaces the attacker's own connections, and an honest client has as long as it takes to
-// replace all of them until it needs to have authenticated.
+// When there are too many, one of them is closed to make room for the newcomer. The first to go are connections
+// without a user. So an attacker without credentials replaces the attacker's own connections, and an honest client
+// has as long as it takes to replace all of them until it needs to have authenticated.
 type clientConnections struct {
 	budget  *budget.Budget
 	evicted atomic.Int64
@@ -66,7 +66,8 @@ func (c *clientConn) abort() {
 	_ = c.Close()
 }
 
-// client returns to whom the connection, and a request on it that is not authenticated yet, counts.
+// client returns the client whose share the connection counts against, together with the requests on it that are not
+// authenticated yet.
 func (c *clientConn) client() budget.Client {
 	client := budget.Client{Address: c.address}
 	if user := c.user.Load(); user != nil {
@@ -75,7 +76,8 @@ func (c *clientConn) client() budget.Client {
 	return client
 }
 
-// identify makes the connection that of its first user. Behind an authenticating proxy, later users may be others.
+// identify counts the connection against the share of its first authenticated user. Later calls do nothing: behind
+// an authenticating proxy, other users may follow on the same connection.
 func (c *clientConn) identify(user string) error {
 	if c.user.Load() != nil {
 		return nil
@@ -97,8 +99,8 @@ type clientListener struct {
 	all *clientConnections
 }
 
-// Accept implements net.Listener. A connection for which there is no room is closed before the TLS handshake: an answer in HTTP
-// would cost the handshake.
+// Accept implements net.Listener. A connection for which there is no room is closed before the TLS handshake: an
+// answer in HTTP would cost the handshake.
 func (l *clientListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -146,8 +148,8 @@ func (all *clientConnections) forget(c *clientConn) {
 	delete(all.open, c)
 }
 
-// victim returns the connection that has to make room for one from address, nil when all have a better right. With same, it
-// must come from that address.
+// victim returns the connection that has to make room for one from address, nil when all have a better right. With
+// same, it must come from that address.
 func (all *clientConnections) victim(address string, same bool) *clientConn {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -173,8 +175,8 @@ func (all *clientConnections) victim(address string, same bool) *clientConn {
 	return worst
 }
 
-// rather is true when c has to go before other: connections without a user first, among these the idle ones, then those of the
-// address or user with the most, and then the oldest.
+// rather is true when c has to go before other: connections without a user first, among these the idle ones, then
+// those of the address or user with the most, and then the oldest.
 func (c *clientConn) rather(other *clientConn, byAddress, byUser map[string]int) bool {
 	user, otherUser := c.user.Load(), other.user.Load()
 	if (user == nil) != (otherUser == nil) {

@@ -81,10 +81,14 @@ func (r *realProxy) install(t *testing.T) {
 		}
 	}
 	ctx := t.Context()
-	_, err := r.admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: agentNamespace}}, metav1.CreateOptions{})
+	_, err := r.admin.CoreV1().
+		Namespaces().
+		Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: agentNamespace}}, metav1.CreateOptions{})
 	must(err)
 	for _, name := range []string{agentAccount, proxyAccount} {
-		_, err := r.admin.CoreV1().ServiceAccounts(agentNamespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		_, err := r.admin.CoreV1().
+			ServiceAccounts(agentNamespace).
+			Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		must(err)
 	}
 	_, err = r.admin.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
@@ -97,15 +101,31 @@ func (r *realProxy) install(t *testing.T) {
 	must(err)
 	_, err = r.admin.RbacV1().Roles(agentNamespace).Create(ctx, &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: agentAccount},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: []string{proxyAccount}, Verbs: []string{"create"}}},
+		Rules: []rbacv1.PolicyRule{
+			{
+				APIGroups:     []string{""},
+				Resources:     []string{"serviceaccounts/token"},
+				ResourceNames: []string{proxyAccount},
+				Verbs:         []string{"create"},
+			},
+		},
 	}, metav1.CreateOptions{})
 	must(err)
 	bindCluster := func(account, role string) {
-		must(r.bind(ctx, role+"-"+account, role, rbacv1.Subject{Kind: "ServiceAccount", Namespace: agentNamespace, Name: account}))
+		must(
+			r.bind(
+				ctx,
+				role+"-"+account,
+				role,
+				rbacv1.Subject{Kind: "ServiceAccount", Namespace: agentNamespace, Name: account},
+			),
+		)
 	}
 	bindCluster(proxyAccount, proxyAccount)
 	bindCluster(agentAccount, "system:auth-delegator")
-	for namespace, role := range map[string]string{"kube-system": "extension-apiserver-authentication-reader", agentNamespace: agentAccount} {
+	for namespace, role := range map[string]string{
+		"kube-system": "extension-apiserver-authentication-reader", agentNamespace: agentAccount,
+	} {
 		_, err := r.admin.RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: agentAccount},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role},
@@ -129,7 +149,9 @@ func (r *realProxy) bind(ctx context.Context, name, role string, subject rbacv1.
 func (r *realProxy) waitPermitted(t *testing.T, spec authorizationv1.SubjectAccessReviewSpec) {
 	t.Helper()
 	eventually(t, func() bool {
-		review, err := r.admin.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+		review, err := r.admin.AuthorizationV1().
+			SubjectAccessReviews().
+			Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 		return err == nil && review.Status.Allowed
 	})
 }
@@ -171,7 +193,13 @@ func (r *realProxy) run(t *testing.T, agent *rest.Config, source *ServiceAccount
 		proxyAccount: {Verb: "impersonate", Resource: "users"},
 		agentAccount: {Verb: "create", Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},
 	} {
-		r.waitPermitted(t, authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + agentNamespace + ":" + account, ResourceAttributes: &needs})
+		r.waitPermitted(
+			t,
+			authorizationv1.SubjectAccessReviewSpec{
+				User:               "system:serviceaccount:" + agentNamespace + ":" + account,
+				ResourceAttributes: &needs,
+			},
+		)
 	}
 }
 
@@ -193,7 +221,8 @@ func whoAmI(t *testing.T, config *rest.Config) authenticationv1.UserInfo {
 	return review.Status.UserInfo
 }
 
-const metadataPolicy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- level: Metadata\n"
+const metadataPolicy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- level: " +
+	"Metadata\n"
 
 func TestRealAPIServer(t *testing.T) {
 	t.Parallel()
@@ -209,10 +238,17 @@ func TestRealAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	nested := r.cluster.AdminConfig()
-	nested.Impersonate = rest.ImpersonationConfig{UserName: "joe", UID: "u-1", Groups: []string{"a", "b"}, Extra: map[string][]string{"example.com/k_k": {"1", "é"}}}
+	nested.Impersonate = rest.ImpersonationConfig{
+		UserName: "joe",
+		UID:      "u-1",
+		Groups:   []string{"a", "b"},
+		Extra:    map[string][]string{"example.com/k_k": {"1", "é"}},
+	}
 
 	t.Run("users are who they are without the proxy", func(t *testing.T) {
-		for name, config := range map[string]*rest.Config{"admin": r.cluster.AdminConfig(), "user": jane, "service account": account} {
+		for name, config := range map[string]*rest.Config{
+			"admin": r.cluster.AdminConfig(), "user": jane, "service account": account,
+		} {
 			if diff := cmp.Diff(whoAmI(t, config), whoAmI(t, r.through(config))); diff != "" {
 				t.Errorf("%s (-direct +proxied):\n%s", name, diff)
 			}
@@ -239,8 +275,12 @@ func TestRealAPIServer(t *testing.T) {
 	})
 
 	t.Run("extra keys with capitals arrive as they are", func(t *testing.T) {
-		req, err := http.NewRequestWithContext(t.Context(), "POST", "https://"+r.address+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
-			strings.NewReader(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`))
+		req, err := http.NewRequestWithContext(
+			t.Context(),
+			"POST",
+			"https://"+r.address+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
+			strings.NewReader(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`),
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -277,7 +317,9 @@ func TestRealAPIServer(t *testing.T) {
 				}
 				original := strings.Join(event.ImpersonatedUser.Extra[originalUserExtraKey], "")
 				if event.User.Username == "system:serviceaccount:"+agentNamespace+":"+proxyAccount &&
-					event.ImpersonatedUser.Username == "joe" && strings.Contains(original, whoAmI(t, r.cluster.AdminConfig()).Username) {
+					event.ImpersonatedUser.Username == "joe" && strings.Contains(
+					original, whoAmI(t, r.cluster.AdminConfig()).Username,
+				) {
 					return true
 				}
 			}
@@ -298,12 +340,20 @@ func TestRealAPIServer(t *testing.T) {
 		if !apierrors.IsForbidden(err) || err.Error() != want {
 			t.Fatalf("want %q, got %v", want, err)
 		}
-		if err := r.bind(t.Context(), "pinny", "cluster-admin", rbacv1.Subject{Kind: "User", APIGroup: rbacv1.GroupName, Name: "pinny"}); err != nil {
+		if err := r.bind(
+			t.Context(),
+			"pinny",
+			"cluster-admin",
+			rbacv1.Subject{Kind: "User", APIGroup: rbacv1.GroupName, Name: "pinny"},
+		); err != nil {
 			t.Fatal(err)
 		}
-		r.waitPermitted(t, authorizationv1.SubjectAccessReviewSpec{User: "pinny", ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Namespace: "kube-system", Verb: "list", Resource: "pods",
-		}})
+		r.waitPermitted(
+			t,
+			authorizationv1.SubjectAccessReviewSpec{User: "pinny", ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: "kube-system", Verb: "list", Resource: "pods",
+			}},
+		)
 		granted := time.Now()
 		eventually(t, func() bool {
 			_, err := pinny.CoreV1().Pods("kube-system").List(t.Context(), metav1.ListOptions{})
@@ -330,7 +380,9 @@ func TestRealAPIServer(t *testing.T) {
 	})
 
 	t.Run("discovery, objects and watches", func(t *testing.T) {
-		if groups, resources, err := adminClient.Discovery().ServerGroupsAndResources(); err != nil || len(groups) < 10 || len(resources) < 10 {
+		if groups, resources, err := adminClient.Discovery().
+			ServerGroupsAndResources(); err != nil || len(groups) < 10 ||
+			len(resources) < 10 {
 			t.Errorf("want all APIs, got %d groups, %v", len(groups), err)
 		}
 		maps := adminClient.CoreV1().ConfigMaps("default")
@@ -339,7 +391,11 @@ func TestRealAPIServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer watch.Stop()
-		if _, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, metav1.CreateOptions{}); err != nil {
+		if _, err := maps.Create(
+			t.Context(),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "new"}},
+			metav1.CreateOptions{},
+		); err != nil {
 			t.Fatal(err)
 		}
 		for timeout := time.After(10 * time.Second); ; {
@@ -358,9 +414,13 @@ func TestRealAPIServer(t *testing.T) {
 	})
 
 	t.Run("a watch over websocket", func(t *testing.T) {
-		conn := r.raw(t, clientCertificate(t, r.signerCA, "root", "system:masters"),
-			"GET /api/v1/namespaces/default/configmaps?watch=1 HTTP/1.1\nHost: "+r.address+"\nConnection: Upgrade\nUpgrade: websocket\n"+
-				"Sec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\nOrigin: https://"+r.address+"\n\n")
+		conn := r.raw(
+			t,
+			clientCertificate(t, r.signerCA, "root", "system:masters"),
+			"GET /api/v1/namespaces/default/configmaps?watch=1 HTTP/1.1\nHost: "+r.address+"\nConnection: Upgrade\nUpgrade: "+
+				"websocket\n"+
+				"Sec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\nOrigin: https://"+r.address+"\n\n",
+		)
 		reader := bufio.NewReader(conn)
 		res, err := http.ReadResponse(reader, nil)
 		if err != nil {
@@ -385,7 +445,9 @@ func TestRealAPIServer(t *testing.T) {
 // checkUpstreamCredential takes the binding away and looks at what the API server says then.
 func (r *realProxy) checkUpstreamCredential(t *testing.T) {
 	t.Helper()
-	if err := r.admin.RbacV1().ClusterRoleBindings().Delete(t.Context(), proxyAccount+"-"+proxyAccount, metav1.DeleteOptions{}); err != nil {
+	if err := r.admin.RbacV1().
+		ClusterRoleBindings().
+		Delete(t.Context(), proxyAccount+"-"+proxyAccount, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	client := kubernetes.NewForConfigOrDie(r.through(r.cluster.AdminConfig()))
@@ -407,16 +469,27 @@ func TestRealAPIServerGoesAndComesBack(t *testing.T) {
 	if err := list(); err != nil {
 		t.Fatal(err)
 	}
-	// Anonymous users are not admitted, except to token credential requests: not found, as nobody serves them here.
+	// Anonymous users are not admitted, except to TokenCredentialRequests. Those get 404 here, because the agent's
+	// aggregated APIs are not installed.
 	if got := r.get(t, r.client(t, nil), "/version", nil); got.Code != 401 || got.Body != unauthorizedBody {
 		t.Errorf("want 401, got %d: %s", got.Code, got.Body)
 	}
-	err := r.bind(t.Context(), "login", "cluster-admin", rbacv1.Subject{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "system:unauthenticated"})
+	err := r.bind(
+		t.Context(),
+		"login",
+		"cluster-admin",
+		rbacv1.Subject{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "system:unauthenticated"},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() bool {
-		return r.get(t, r.client(t, nil), "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests", nil).Code == 404
+		return r.get(
+			t,
+			r.client(t, nil),
+			"/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests",
+			nil,
+		).Code == 404
 	})
 
 	var events atomic.Int32

@@ -13,7 +13,8 @@ import (
 // errDraining is the cause of the end of a stream that the proxy ended because it shuts down.
 var errDraining = errors.New("the impersonation proxy is shutting down")
 
-// drain counts the requests that are being served. At shutdown it ends the streams, which would not end by themselves.
+// drain counts the requests that are being served. At shutdown it ends watches and other streams, because they do
+// not end by themselves.
 type drain struct {
 	leaving atomic.Bool
 
@@ -103,7 +104,8 @@ func (d *drain) endStreams() {
 	}
 }
 
-// whenIdle returns a channel that is closed when no request is being served any more. It is called when no new requests come.
+// whenIdle returns a channel that is closed when no request is being served any more. It is called when no new
+// requests come.
 func (d *drain) whenIdle() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -40,7 +40,14 @@ type forwarder struct {
 	plain, stream, watch *httputil.ReverseProxy
 }
 
-func newForwarder(up *upstream, token TokenSource, passThrough *tokenPassThrough, b *budget.Budget, failed *sampler, s runtime.NegotiatedSerializer) *forwarder {
+func newForwarder(
+	up *upstream,
+	token TokenSource,
+	passThrough *tokenPassThrough,
+	b *budget.Budget,
+	failed *sampler,
+	s runtime.NegotiatedSerializer,
+) *forwarder {
 	f := &forwarder{upstream: up, token: token, passThrough: passThrough, budget: b, failed: failed, serializer: s}
 	f.plain, f.stream, f.watch = f.proxy(bufferSize), f.proxy(streamBufferSize), f.proxy(watchBufferSize)
 	// An answer of known length is no stream: it is written when a frame is full, and at its end. ReverseProxy flushes
@@ -51,8 +58,10 @@ func newForwarder(up *upstream, token TokenSource, passThrough *tokenPassThrough
 
 func (f *forwarder) proxy(buffer int) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
-		Rewrite:        f.address,
-		Transport:      holdUntilAuthorized{&asUser{token: f.token, passThrough: f.passThrough, next: holdAnswer{f.upstream, f.budget}}},
+		Rewrite: f.address,
+		Transport: holdUntilAuthorized{
+			&asUser{token: f.token, passThrough: f.passThrough, next: holdAnswer{f.upstream, f.budget}},
+		},
 		FlushInterval:  -1, // watches stream
 		BufferPool:     newBufferPool(buffer),
 		ModifyResponse: f.checkAnswer,
@@ -129,8 +138,8 @@ func (f *forwarder) checkAnswer(res *http.Response) error {
 	return nil
 }
 
-// ownAnswer is true when a 401 can only mean that the API server refused our credential. Behind a proxy subresource there is
-// another program, which may answer 401 about users of its own.
+// ownAnswer is true when a 401 can only mean that the API server refused our credential. Behind a proxy subresource
+// there is another program, which may answer 401 about users of its own.
 func ownAnswer(req *http.Request) bool {
 	info, ok := request.RequestInfoFrom(req.Context())
 	return ok && info.Subresource != "proxy"
@@ -188,7 +197,8 @@ func upstreamStatus(req *http.Request, err error) (upstreamProblem, error) {
 		"the connection to the API server was lost; the request may have been carried out")
 }
 
-// endingBody ends the body of a stream without an error when the proxy shuts down, so that the client sees its regular end.
+// endingBody ends the body of a stream without an error when the proxy shuts down, so that the client sees its
+// regular end.
 type endingBody struct {
 	io.ReadCloser
 	draining func() bool

@@ -20,16 +20,25 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// FuzzRequest sends requests of jane's, who may not impersonate, through the whole chain. What is sent on is jane's, and
-// about what was authorized.
+// FuzzRequest sends requests of jane's, who may not impersonate, through the whole chain. What is sent on is jane's,
+// and about what was authorized.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range hostileHTTP1 {
 		text := strings.NewReplacer("\n", "\r\n", "\x01", "\n").Replace(seed.request)
 		f.Add(text, "")
 	}
-	f.Add("GET /api/v1/namespaces/d/pods/x/exec?command=ls HTTP/1.1\r\nHost: proxy\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", "Impersonate_User")
-	f.Add("GET /api/v1/namespaces/d/services/x/proxy/a%2fb HTTP/1.1\r\nHost: proxy\r\nX-Remote-User: root\r\n\r\n", "impersonate-extra-a")
-	f.Add("DELETE /apis/apps/v1/deployments?fieldSelector=a=b HTTP/1.1\r\nHost: proxy\r\nImpersonate-User: root\r\n\r\n", "Authorization")
+	f.Add(
+		"GET /api/v1/namespaces/d/pods/x/exec?command=ls HTTP/1.1\r\nHost: proxy\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+		"Impersonate_User",
+	)
+	f.Add(
+		"GET /api/v1/namespaces/d/services/x/proxy/a%2fb HTTP/1.1\r\nHost: proxy\r\nX-Remote-User: root\r\n\r\n",
+		"impersonate-extra-a",
+	)
+	f.Add(
+		"DELETE /apis/apps/v1/deployments?fieldSelector=a=b HTTP/1.1\r\nHost: proxy\r\nImpersonate-User: root\r\n\r\n",
+		"Authorization",
+	)
 
 	p := newProxy(f)
 	p.api.allow = noImpersonation
@@ -90,7 +99,9 @@ func FuzzRequest(f *testing.F) {
 			if err != nil {
 				t.Fatalf("%q at the API server: %v", one.URI, err)
 			}
-			info, err := resolver.NewRequestInfo((&http.Request{Method: one.Method, URL: target, Header: one.Header}).WithContext(ctx))
+			info, err := resolver.NewRequestInfo(
+				(&http.Request{Method: one.Method, URL: target, Header: one.Header}).WithContext(ctx),
+			)
 			if err != nil {
 				t.Fatalf("%q at the API server: %v", one.URI, err)
 			}
@@ -103,8 +114,9 @@ func FuzzRequest(f *testing.F) {
 			authorized := false
 			for _, review := range reviews {
 				if r := review.ResourceAttributes; r != nil {
-					authorized = authorized || info.IsResourceRequest && r.Verb == info.Verb && r.Group == info.APIGroup && r.Version == info.APIVersion &&
-						r.Resource == info.Resource && r.Subresource == info.Subresource && r.Namespace == info.Namespace && r.Name == info.Name
+					authorized = authorized ||
+						info.IsResourceRequest && r.Verb == info.Verb && r.Group == info.APIGroup && r.Version == info.APIVersion &&
+							r.Resource == info.Resource && r.Subresource == info.Subresource && r.Namespace == info.Namespace && r.Name == info.Name
 				} else {
 					n := review.NonResourceAttributes
 					authorized = authorized || !info.IsResourceRequest && n.Verb == info.Verb && n.Path == info.Path
@@ -124,9 +136,11 @@ func FuzzTokenProtocols(f *testing.F) {
 	f.Add("v5.channel.k8s.io, "+token, "")
 	f.Add(" ,"+token+" ,a", token)
 	f.Add("Base64url.bearer.authorization.k8s.io.dG9rZW4", "a,,b")
-	everybody := websocket.NewProtocolAuthenticator(authenticator.TokenFunc(func(context.Context, string) (*authenticator.Response, bool, error) {
-		return &authenticator.Response{User: &user.DefaultInfo{Name: "somebody"}}, true, nil
-	}))
+	everybody := websocket.NewProtocolAuthenticator(
+		authenticator.TokenFunc(func(context.Context, string) (*authenticator.Response, bool, error) {
+			return &authenticator.Response{User: &user.DefaultInfo{Name: "somebody"}}, true, nil
+		}),
+	)
 	f.Fuzz(func(t *testing.T, first, second string) {
 		header := http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Protocol": {first, second}}
 		var want []string

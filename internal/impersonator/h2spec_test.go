@@ -38,8 +38,8 @@ var stricterHere = []string{
 	"http2/8.1.2.2: Sends a HEADERS frame that contains the connection-specific header field",
 }
 
-// TestH2Spec runs the conformance tests of HTTP/2 against the proxy. It takes half a minute, so it runs only when H2SPEC names
-// the program h2spec, as `make h2spec` does.
+// TestH2Spec runs the conformance tests of HTTP/2 against the proxy. It takes half a minute, so it runs only when
+// H2SPEC names the program h2spec, as `make h2spec` does.
 func TestH2Spec(t *testing.T) {
 	t.Parallel()
 	tool := os.Getenv("H2SPEC")
@@ -97,7 +97,9 @@ func checkH2Spec(t *testing.T, tool, address string, flags ...string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	reportFile := filepath.Join(t.TempDir(), "report.xml")
-	flags = append([]string{"--strict", "--timeout=5", "--host=" + host, "--port=" + port, "--junit-report=" + reportFile}, flags...)
+	flags = append(
+		[]string{"--strict", "--timeout=5", "--host=" + host, "--port=" + port, "--junit-report=" + reportFile},
+		flags...)
 	output, _ := exec.CommandContext(ctx, tool, flags...).CombinedOutput() // fails when a case does
 	content, err := os.ReadFile(reportFile)
 	if err != nil {

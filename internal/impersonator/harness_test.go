@@ -206,7 +206,10 @@ func (p *proxy) client(t *testing.T, certificate *tls.Certificate) *http.Client 
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: p.clientTLS(certificate), ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }
 
 // as returns a client with a certificate of the signer CA.

@@ -214,7 +214,8 @@ func TestStreamsThatAreNotReadAreBounded(t *testing.T) {
 	}
 }
 
-// TestRequestsInFlightAreBounded fills a share of requests or streams. What does not fit is refused at once, and others do not notice.
+// TestRequestsInFlightAreBounded fills a share of requests or streams. What does not fit is refused at once, and
+// others do not notice.
 func TestRequestsInFlightAreBounded(t *testing.T) {
 	t.Parallel()
 	const fit, asked = 3, 10
@@ -224,12 +225,24 @@ func TestRequestsInFlightAreBounded(t *testing.T) {
 		path   string
 		want   int
 	}{
-		"requests of a user":       {limit(budget.Requests, budget.PerUser, fit), "mallory", "/api/v1/pods/slow", http.StatusTooManyRequests},
-		"watches of a user":        {limit(budget.Streams, budget.PerUser, fit), "mallory", "/api/v1/pods?watch=1&slow", http.StatusTooManyRequests},
-		"requests without a user":  {limit(budget.Requests, budget.Unauthenticated, fit), "", "/api/v1/pods/slow", http.StatusServiceUnavailable},
-		"watches without a user":   {limit(budget.Streams, budget.Unauthenticated, fit), "", "/api/v1/pods?watch=1&slow", http.StatusServiceUnavailable},
-		"requests of one address":  {limit(budget.Requests, budget.PerAddress, fit), "mallory", "/api/v1/pods/slow", http.StatusTooManyRequests},
-		"requests of all together": {limit(budget.Requests, budget.Total, fit), "mallory", "/api/v1/pods/slow", http.StatusServiceUnavailable},
+		"requests of a user": {
+			limit(budget.Requests, budget.PerUser, fit), "mallory", "/api/v1/pods/slow", http.StatusTooManyRequests,
+		},
+		"watches of a user": {
+			limit(budget.Streams, budget.PerUser, fit), "mallory", "/api/v1/pods?watch=1&slow", http.StatusTooManyRequests,
+		},
+		"requests without a user": {
+			limit(budget.Requests, budget.Unauthenticated, fit), "", "/api/v1/pods/slow", http.StatusServiceUnavailable,
+		},
+		"watches without a user": {
+			limit(budget.Streams, budget.Unauthenticated, fit), "", "/api/v1/pods?watch=1&slow", http.StatusServiceUnavailable,
+		},
+		"requests of one address": {
+			limit(budget.Requests, budget.PerAddress, fit), "mallory", "/api/v1/pods/slow", http.StatusTooManyRequests,
+		},
+		"requests of all together": {
+			limit(budget.Requests, budget.Total, fit), "mallory", "/api/v1/pods/slow", http.StatusServiceUnavailable,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -277,7 +290,8 @@ func TestRequestsInFlightAreBounded(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreBounded opens more connections than there is room for. Those without a user go first, the oldest before all.
+// TestConnectionsAreBounded opens more connections than there is room for. Those without a user go first, the oldest
+// before all.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	t.Run("without a user", func(t *testing.T) {
@@ -448,7 +462,9 @@ func TestHeadersCount(t *testing.T) {
 		c.readNothing(t)
 		block := c.block(t, fields...)
 		first := min(len(block), maxFrame)
-		if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:first], EndHeaders: first == len(block), EndStream: true}); err != nil {
+		if err := c.WriteHeaders(
+			http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:first], EndHeaders: first == len(block), EndStream: true},
+		); err != nil {
 			t.Fatal(err)
 		}
 		for rest := block[first:]; len(rest) > 0; {

@@ -143,30 +143,86 @@ func TestHostileHTTP2(t *testing.T) {
 		{name: "an asterisk", fields: pseudo("GET", "*"), want: 400},
 		{name: "CR LF in the method", fields: pseudo("GET /smuggled HTTP/1.1\r\nX: y\r\n\r\nGET", "/a")},
 		{name: "a space in the method", fields: pseudo("GET /smuggled", "/a"), want: 400},
-		{name: "CR LF in the authority", fields: [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "proxy\r\nImpersonate-User: root"}, {":path", "/a"}}},
-		{name: "a path in the authority", fields: [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "proxy/smuggled?"}, {":path", "/a"}}, want: 400},
+		{
+			name: "CR LF in the authority",
+			fields: [][2]string{
+				{":method", "GET"}, {":scheme", "https"}, {":authority", "proxy\r\nImpersonate-User: root"}, {":path", "/a"},
+			},
+		},
+		{
+			name:   "a path in the authority",
+			fields: [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "proxy/smuggled?"}, {":path", "/a"}},
+			want:   400,
+		},
 		{name: "another host", fields: with([2]string{"host", "other"}), want: 200, arrived: []string{"GET /a "}},
-		{name: "another scheme", fields: [][2]string{{":method", "GET"}, {":scheme", "file"}, {":authority", "proxy"}, {":path", "/a"}}},
-		{name: "CR LF in the scheme", fields: [][2]string{{":method", "GET"}, {":scheme", "https://x\r\nImpersonate-User: root"}, {":authority", "proxy"}, {":path", "/a"}}},
+		{
+			name:   "another scheme",
+			fields: [][2]string{{":method", "GET"}, {":scheme", "file"}, {":authority", "proxy"}, {":path", "/a"}},
+		},
+		{
+			name: "CR LF in the scheme",
+			fields: [][2]string{
+				{":method", "GET"}, {":scheme", "https://x\r\nImpersonate-User: root"}, {":authority", "proxy"}, {":path", "/a"},
+			},
+		},
 		{name: "two paths", fields: append(pseudo("GET", "/a"), [2]string{":path", "/smuggled"})},
 		{name: "two methods", fields: append(pseudo("GET", "/a"), [2]string{":method", "DELETE"})},
 		{name: "a pseudo header after others", fields: append([][2]string{{"x", "y"}}, get...)},
-		{name: "Transfer-Encoding", fields: append(pseudo("POST", "/a"), [2]string{"transfer-encoding", "chunked"}), body: "0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n", want: 400},
+		{
+			name: "Transfer-Encoding", fields: append(pseudo("POST", "/a"), [2]string{"transfer-encoding", "chunked"}),
+			body: "0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n", want: 400,
+		},
 		{name: "Connection names who the user is", fields: with([2]string{"connection", "impersonate-user"}), want: 400},
 		{name: "an upgrade", fields: with([2]string{"upgrade", "websocket"}), want: 400},
-		{name: "an upgrade with a method of its own", fields: append([][2]string{{":protocol", "websocket"}}, pseudo("CONNECT", "/a")...)},
+		{
+			name:   "an upgrade with a method of its own",
+			fields: append([][2]string{{":protocol", "websocket"}}, pseudo("CONNECT", "/a")...),
+		},
 		{name: "CONNECT", fields: [][2]string{{":method", "CONNECT"}, {":authority", "other:443"}}, want: 405},
-		{name: "more body than its length", fields: append(pseudo("POST", "/a"), [2]string{"content-length", "1"}), body: "1GET /smuggled HTTP/1.1\r\n\r\n"},
-		{name: "less body than its length", fields: append(pseudo("POST", "/a"), [2]string{"content-length", "50"}), body: "{}"},
-		{name: "two lengths", fields: append(pseudo("POST", "/a"), [2]string{"content-length", "2"}, [2]string{"content-length", "3"}), body: "{}"},
-		{name: "trailers that name us", fields: append(pseudo("POST", "/a"), [2]string{"trailer", "impersonate-user"}), body: "{}", trailers: [][2]string{{"impersonate-user", "root"}}, want: 200, arrived: []string{"POST /a {}"}},
-		{name: "trailers that were not announced", fields: pseudo("POST", "/a"), body: "{}", trailers: [][2]string{{"impersonate-user", "root"}, {"authorization", "Bearer x"}}, want: 200, arrived: []string{"POST /a {}"}},
-		{name: "trailers that are pseudo headers", fields: pseudo("POST", "/a"), body: "{}", trailers: [][2]string{{":path", "/smuggled"}}},
+		{
+			name: "more body than its length", fields: append(pseudo("POST", "/a"), [2]string{"content-length", "1"}),
+			body: "1GET /smuggled HTTP/1.1\r\n\r\n",
+		},
+		{
+			name: "less body than its length", fields: append(pseudo("POST", "/a"), [2]string{"content-length", "50"}),
+			body: "{}",
+		},
+		{
+			name:   "two lengths",
+			fields: append(pseudo("POST", "/a"), [2]string{"content-length", "2"}, [2]string{"content-length", "3"}), body: "{}",
+		},
+		{
+			name: "trailers that name us", fields: append(pseudo("POST", "/a"), [2]string{"trailer", "impersonate-user"}),
+			body: "{}", trailers: [][2]string{{"impersonate-user", "root"}}, want: 200, arrived: []string{"POST /a {}"},
+		},
+		{
+			name: "trailers that were not announced", fields: pseudo("POST", "/a"), body: "{}",
+			trailers: [][2]string{{"impersonate-user", "root"}, {"authorization", "Bearer x"}}, want: 200,
+			arrived: []string{"POST /a {}"},
+		},
+		{
+			name: "trailers that are pseudo headers", fields: pseudo("POST", "/a"), body: "{}",
+			trailers: [][2]string{{":path", "/smuggled"}},
+		},
 		{name: "Impersonate-User", fields: with([2]string{"impersonate-user", "root"}), want: 403},
-		{name: "Impersonate-User twice", fields: with([2]string{"impersonate-user", "jane"}, [2]string{"impersonate-user", "root"}), want: 403},
-		{name: "a twin with an underscore", fields: with([2]string{"impersonate_user", "root"}, [2]string{"x_remote_user", "root"}), want: 200, arrived: []string{"GET /a "}},
-		{name: "claims of a front proxy", fields: with([2]string{"x-remote-user", "root"}, [2]string{"x-remote-group", "system:masters"}), want: 200, arrived: []string{"GET /a "}},
-		{name: "a stranger's token", fields: with([2]string{"authorization", "Bearer of-a-stranger"}), want: 200, arrived: []string{"GET /a "}},
+		{
+			name:   "Impersonate-User twice",
+			fields: with([2]string{"impersonate-user", "jane"}, [2]string{"impersonate-user", "root"}), want: 403,
+		},
+		{
+			name:   "a twin with an underscore",
+			fields: with([2]string{"impersonate_user", "root"}, [2]string{"x_remote_user", "root"}), want: 200,
+			arrived: []string{"GET /a "},
+		},
+		{
+			name:   "claims of a front proxy",
+			fields: with([2]string{"x-remote-user", "root"}, [2]string{"x-remote-group", "system:masters"}), want: 200,
+			arrived: []string{"GET /a "},
+		},
+		{
+			name: "a stranger's token", fields: with([2]string{"authorization", "Bearer of-a-stranger"}), want: 200,
+			arrived: []string{"GET /a "},
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -181,7 +237,14 @@ func TestHostileHTTP2(t *testing.T) {
 				}
 			}
 			if test.trailers != nil {
-				err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.block(t, test.trailers...), EndHeaders: true, EndStream: true})
+				err := c.WriteHeaders(
+					http2.HeadersFrameParam{
+						StreamID:      1,
+						BlockFragment: c.block(t, test.trailers...),
+						EndHeaders:    true,
+						EndStream:     true,
+					},
+				)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -236,7 +299,11 @@ func TestFloods(t *testing.T) {
 			for i := 0; err == nil && i < 100_000; i++ {
 				stream := uint32(2*i + 1)
 				err = errors.Join(
-					c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: c.block(t, pseudo("GET", "/slow")...), EndHeaders: true, EndStream: true}),
+					c.WriteHeaders(
+						http2.HeadersFrameParam{
+							StreamID: stream, BlockFragment: c.block(t, pseudo("GET", "/slow")...), EndHeaders: true, EndStream: true,
+						},
+					),
 					c.WriteRSTStream(stream, http2.ErrCodeCancel))
 			}
 			return err
@@ -244,7 +311,12 @@ func TestFloods(t *testing.T) {
 		{name: "more streams than allowed", lives: true, flood: func(t *testing.T, c *rawHTTP2) (err error) {
 			t.Helper()
 			for i := 0; err == nil && i < 100_000; i++ {
-				err = c.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: c.block(t, pseudo("GET", "/slow")...), EndHeaders: true, EndStream: true})
+				err = c.WriteHeaders(
+					http2.HeadersFrameParam{
+						StreamID: uint32(2*i + 1), BlockFragment: c.block(t, pseudo("GET", "/slow")...), EndHeaders: true,
+						EndStream: true,
+					},
+				)
 			}
 			return err
 		}},
@@ -299,7 +371,8 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// TestWatchesThatEndSoonAreNoFlood has a client that waits for each answer to begin and then has seen enough: its connection stays.
+// TestWatchesThatEndSoonAreNoFlood has a client that waits for each answer to begin and then has seen enough: its
+// connection stays.
 func TestWatchesThatEndSoonAreNoFlood(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)

@@ -20,8 +20,8 @@ import (
 	"k8s.io/klog/v2/ktesting"
 )
 
-// TestBrokenAnswersStayBroken has the API server, or what is behind it, end an answer in the middle. The client must not
-// take what it got for all there is.
+// TestBrokenAnswersStayBroken has the API server, or what is behind it, end an answer in the middle. The client must
+// not take what it got for all there is.
 func TestBrokenAnswersStayBroken(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
@@ -84,7 +84,10 @@ func TestInformationalAnswers(t *testing.T) {
 		}
 	})
 	hints := 0
-	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error { hints++; return nil }})
+	ctx := httptrace.WithClientTrace(
+		t.Context(),
+		&httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error { hints++; return nil }},
+	)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+"/a", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +108,8 @@ func TestInformationalAnswers(t *testing.T) {
 	}
 }
 
-// TestRedirectsAreTheClients checks that our credential follows nobody.
+// TestRedirectsAreTheClients checks that the proxy passes redirects on to the client. It must not follow one,
+// because its upstream credential would go to another server.
 func TestRedirectsAreTheClients(t *testing.T) {
 	t.Parallel()
 	other := newAPIServer(t, "HTTP/2.0")
@@ -115,8 +119,13 @@ func TestRedirectsAreTheClients(t *testing.T) {
 			http.Redirect(w, req, other.URL+"/steal", http.StatusTemporaryRedirect)
 		}
 	})
-	for _, upgrade := range []string{"", "Connection: Upgrade\nUpgrade: SPDY/3.1\n", "Connection: Upgrade\nUpgrade: websocket\n"} {
-		code, _, header := p.exchange(t, clientCertificate(t, p.signerCA, "jane"), "GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\n"+upgrade+"\n")
+	for _, upgrade := range []string{"", "Connection: Upgrade\nUpgrade: SPDY/3.1\n", "Connection: Upgrade\nUpgrade: " +
+		"websocket\n"} {
+		code, _, header := p.exchange(
+			t,
+			clientCertificate(t, p.signerCA, "jane"),
+			"GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\n"+upgrade+"\n",
+		)
 		if code != http.StatusTemporaryRedirect || header.Get("Location") != other.URL+"/steal" {
 			t.Errorf("want the redirect, got %d %v", code, header)
 		}
@@ -170,7 +179,8 @@ func TestEmptyCredentials(t *testing.T) {
 			"", "Authorization:\n", "Authorization: Bearer\n", "Authorization: Bearer \n", "Authorization: Bearer  x\n", "Authorization: Bearer\t\n",
 			"Authorization: Basic Og==\n", "Authorization: Basic\n", "Authorization: \" \"\n", "X-Remote-User: \n", "X-Remote-User: root\n",
 			"Authorization:\nAuthorization: Bearer x\n",
-			"Connection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io., v5.channel.k8s.io\n",
+			"Connection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io., " +
+				"v5.channel.k8s.io\n",
 			"Authorization: Bearer blank\n", "Authorization: Bearer unnamed\n",
 		} {
 			before := len(p.api.requests())
@@ -179,7 +189,8 @@ func TestEmptyCredentials(t *testing.T) {
 			if code == http.StatusUnauthorized && len(arrived) == 0 {
 				continue
 			}
-			if anonymous == 401 || len(arrived) != 1 || arrived[0].Header.Get("Impersonate-User") != "system:anonymous" || len(arrived[0].Header["Impersonate-Group"]) != 1 {
+			if anonymous == 401 || len(arrived) != 1 || arrived[0].Header.Get("Impersonate-User") != "system:anonymous" ||
+				len(arrived[0].Header["Impersonate-Group"]) != 1 {
 				t.Errorf("%q while anonymous users get %d: want nobody, got %d and %+v", header, anonymous, code, arrived)
 			}
 		}
@@ -189,8 +200,8 @@ func TestEmptyCredentials(t *testing.T) {
 	}
 }
 
-// TestStreamsAreNeverIdle sets every timer that concerns idle connections to a fraction of the time for which the streams
-// are silent.
+// TestStreamsAreNeverIdle sets every timer that concerns idle connections to a fraction of the time for which the
+// streams are silent.
 func TestStreamsAreNeverIdle(t *testing.T) {
 	t.Parallel()
 	const timers, silence = 500 * time.Millisecond, 3 * time.Second
@@ -223,7 +234,11 @@ func TestStreamsAreNeverIdle(t *testing.T) {
 	for _, protocol := range []string{"SPDY/3.1", "websocket"} {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
-			conn := p.raw(t, jane, "POST /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: "+protocol+"\nContent-Length: 0\n\n")
+			conn := p.raw(
+				t,
+				jane,
+				"POST /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: "+protocol+"\nContent-Length: 0\n\n",
+			)
 			reader := readerOf(conn)
 			res, err := http.ReadResponse(reader, nil)
 			if err != nil {
@@ -237,7 +252,9 @@ func TestStreamsAreNeverIdle(t *testing.T) {
 			}
 		})
 	}
-	for _, path := range []string{"/api/v1/pods?watch=1", "/api/v1/namespaces/d/pods/x/log?follow=true", "/api/v1/nodes/n/proxy/events"} {
+	for _, path := range []string{
+		"/api/v1/pods?watch=1", "/api/v1/namespaces/d/pods/x/log?follow=true", "/api/v1/nodes/n/proxy/events",
+	} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
 			for _, protocol := range []string{"h2", "http/1.1"} {
@@ -290,10 +307,12 @@ func TestNothingSecretIsLogged(t *testing.T) {
 	p.api.tokens["good-secret"] = authenticationv1.UserInfo{Username: "jane"}
 	p.start(t)
 	for _, header := range []string{
-		"Authorization: Bearer good-secret\n", "Authorization: Bearer bad-secret\n", "Authorization: Basic YmFzaWMtc2VjcmV0\n", "Cookie: a=cookie-secret\n",
+		"Authorization: Bearer good-secret\n", "Authorization: Bearer bad-secret\n", "Authorization: Basic " +
+			"YmFzaWMtc2VjcmV0\n", "Cookie: a=cookie-secret\n",
 		"Authorization: Bearer bad-secret\nImpersonate-User: x\n",
 		"Connection: Upgrade\nUpgrade: websocket\nCookie: a=cookie-secret\n",
-		"Connection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.YmFkLXNlY3JldA\n",
+		"Connection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Protocol: " +
+			"base64url.bearer.authorization.k8s.io.YmFkLXNlY3JldA\n",
 	} {
 		_, body, answered := p.exchange(t, nil, "GET /api/v1/nodes HTTP/1.1\nHost: proxy\n"+header+"\n")
 		said, err := json.Marshal(answered)
@@ -329,7 +348,8 @@ func checkNoSecret(t *testing.T, where, text string) {
 	}
 }
 
-// silentConn is a connection that breaks without a word when silent is closed: nothing arrives any more, on either side.
+// silentConn is a connection that breaks without a word when silent is closed: nothing arrives any more, on either
+// side.
 type silentConn struct {
 	net.Conn
 	silent chan struct{}

@@ -30,9 +30,9 @@ func rememberOriginalUser(next http.Handler) http.Handler {
 	})
 }
 
-// setIdentity writes the headers that make the API server treat the request as one of u. Original is the user who asked to act
-// as u; it is nil without nested impersonation. setIdentity returns a StatusError when headers cannot express the identity
-// exactly. It does not change u, which other requests may share.
+// setIdentity writes the headers that make the API server treat the request as one of u. Original is the user who
+// asked to act as u; it is nil without nested impersonation. setIdentity returns a StatusError when headers cannot
+// express the identity exactly. It does not change u, which other requests may share.
 func setIdentity(h http.Header, u, original user.Info) error {
 	if err := checkIdentity(u); err != nil {
 		return err
@@ -102,8 +102,8 @@ func checkIdentity(u user.Info) error {
 	return nil
 }
 
-// reservedExtraKey returns an extra key of u that only this proxy may set, "" when there is none. Capitals and small letters
-// are the same here, because the API server reads keys in lower case.
+// reservedExtraKey returns an extra key of u that only this proxy may set, "" when there is none. Capitals and small
+// letters are the same here, because the API server reads keys in lower case.
 func reservedExtraKey(u user.Info) string {
 	for key := range u.GetExtra() {
 		if strings.HasSuffix(strings.ToLower(key), reservedExtraSuffix) {
@@ -130,8 +130,9 @@ func extraHeader(key string) string {
 	return http.CanonicalHeaderKey(string(name))
 }
 
-// carriable returns an error unless value arrives unchanged when it is sent in a header. Line ends and other control characters
-// are refused, not escaped. So is space around a value: it would be lost on the way, and two names could become one.
+// carriable returns an error unless value arrives unchanged when it is sent in a header. Line ends and other control
+// characters are refused, not escaped. So is space around a value: it would be lost on the way, and two names could
+// become one.
 func carriable(what, value string) error {
 	if strings.ContainsFunc(value, isControl) {
 		return cannotAct(fmt.Sprintf("a %s contains control characters", what))
@@ -178,8 +179,8 @@ type asUser struct {
 
 var errNoToken = statusUnavailable("the proxy has no credential for the API server yet")
 
-// RoundTrip implements http.RoundTripper. ReverseProxy calls it with a copy of the request whose hop-by-hop headers are already
-// removed. So the header can be changed in place, and no later step removes what is set here.
+// RoundTrip implements http.RoundTripper. ReverseProxy calls it with a copy of the request whose hop-by-hop headers
+// are already removed. So the header can be changed in place, and no later step removes what is set here.
 func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	u, ok := request.UserFrom(ctx)
@@ -241,7 +242,8 @@ func (t *asUser) send(state *requestState, req *http.Request) (*http.Response, e
 // tokenProtocol begins the websocket subprotocol that is a bearer token.
 const tokenProtocol = "base64url.bearer.authorization.k8s.io."
 
-// dropTokenProtocols removes a token from the websocket subprotocols. One is left there when another credential was used.
+// dropTokenProtocols removes a token from the websocket subprotocols. One is left there when another credential was
+// used.
 func dropTokenProtocols(h http.Header) {
 	lines, ok := h["Sec-Websocket-Protocol"]
 	if !ok {

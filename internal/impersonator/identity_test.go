@@ -53,24 +53,56 @@ func TestSetIdentity(t *testing.T) {
 			},
 		},
 		{name: "refuses a user without a name", user: &user.DefaultInfo{UID: "1"}, refused: "the user has no name"},
-		{name: "refuses a line end in the name", user: &user.DefaultInfo{Name: "jane\r\nImpersonate-Group: system:masters"}, refused: "control characters"},
-		{name: "refuses a NUL in the name", user: &user.DefaultInfo{Name: "jane\x00"}, refused: "control characters"},
-		{name: "refuses a name that ends in space", user: &user.DefaultInfo{Name: "jane "}, refused: "begins or ends with space"},
-		{name: "refuses a line end in the UID", user: &user.DefaultInfo{Name: "jane", UID: "a\nb"}, refused: "UID contains control characters"},
-		{name: "refuses a line end in a group", user: &user.DefaultInfo{Name: "jane", Groups: []string{"ok", "a\rb"}}, refused: "group contains control characters"},
-		{name: "refuses a group without a name", user: &user.DefaultInfo{Name: "jane", Groups: []string{""}}, refused: "a group has no name"},
-		{name: "refuses a line end in an extra value and says which", user: &user.DefaultInfo{Name: "jane", Extra: map[string][]string{"k": {"a\nb"}}}, refused: `extra key "k" contains control characters`},
-		{name: "refuses a line end in an extra key and says which", user: &user.DefaultInfo{Name: "jane", Extra: map[string][]string{"a\r\nb": {"v"}}}, refused: `extra key "a\r\nb" contains control characters`},
-		{name: "refuses a NUL in an extra key", user: &user.DefaultInfo{Name: "jane", Extra: map[string][]string{"a\x00": {"v"}}}, refused: "contains control characters"},
-		{name: "refuses an empty extra key", user: &user.DefaultInfo{Name: "jane", Extra: map[string][]string{"": {"v"}}}, refused: "an extra key is empty"},
 		{
-			name:    "refuses a reserved extra key",
-			user:    &user.DefaultInfo{Name: "jane", Extra: map[string][]string{"x.impersonation-proxy.concierge.pinniped.dev": {"v"}}},
+			name: "refuses a line end in the name", user: &user.DefaultInfo{Name: "jane\r\nImpersonate-Group: system:masters"},
+			refused: "control characters",
+		},
+		{name: "refuses a NUL in the name", user: &user.DefaultInfo{Name: "jane\x00"}, refused: "control characters"},
+		{
+			name: "refuses a name that ends in space", user: &user.DefaultInfo{Name: "jane "},
+			refused: "begins or ends with space",
+		},
+		{name: "refuses a line end in the UID", user: &user.DefaultInfo{Name: "jane", UID: "a\nb"}, refused: "UID contains " +
+			"control characters"},
+		{
+			name: "refuses a line end in a group", user: &user.DefaultInfo{Name: "jane", Groups: []string{"ok", "a\rb"}},
+			refused: "group contains control characters",
+		},
+		{
+			name: "refuses a group without a name", user: &user.DefaultInfo{Name: "jane", Groups: []string{""}},
+			refused: "a group has no name",
+		},
+		{
+			name:    "refuses a line end in an extra value and says which",
+			user:    &user.DefaultInfo{Name: "jane", Extra: map[string][]string{"k": {"a\nb"}}},
+			refused: `extra key "k" contains control characters`,
+		},
+		{
+			name:    "refuses a line end in an extra key and says which",
+			user:    &user.DefaultInfo{Name: "jane", Extra: map[string][]string{"a\r\nb": {"v"}}},
+			refused: `extra key "a\r\nb" contains control characters`,
+		},
+		{
+			name:    "refuses a NUL in an extra key",
+			user:    &user.DefaultInfo{Name: "jane", Extra: map[string][]string{"a\x00": {"v"}}},
+			refused: "contains control characters",
+		},
+		{
+			name: "refuses an empty extra key", user: &user.DefaultInfo{Name: "jane", Extra: map[string][]string{"": {"v"}}},
+			refused: "an extra key is empty",
+		},
+		{
+			name: "refuses a reserved extra key",
+			user: &user.DefaultInfo{
+				Name: "jane", Extra: map[string][]string{"x.impersonation-proxy.concierge.pinniped.dev": {"v"}},
+			},
 			refused: "unable to act as current user",
 		},
 		{
-			name:    "refuses a reserved extra key in capitals",
-			user:    &user.DefaultInfo{Name: "jane", Extra: map[string][]string{"Original-User-Info.Impersonation-Proxy.concierge.pinniped.dev": {"v"}}},
+			name: "refuses a reserved extra key in capitals",
+			user: &user.DefaultInfo{
+				Name: "jane", Extra: map[string][]string{"Original-User-Info.Impersonation-Proxy.concierge.pinniped.dev": {"v"}},
+			},
 			refused: "unable to act as current user",
 		},
 		{
@@ -111,7 +143,9 @@ func decodeExtraKey(t *testing.T, header string) string {
 }
 
 func FuzzExtraHeader(f *testing.F) {
-	for _, seed := range []string{"a", "authentication.kubernetes.io/credential-id", "accessKeyId", "a_b", "%2f", "é", " ", "\r\n", "\x00"} {
+	for _, seed := range []string{
+		"a", "authentication.kubernetes.io/credential-id", "accessKeyId", "a_b", "%2f", "é", " ", "\r\n", "\x00",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, key string) {

@@ -28,7 +28,8 @@ func checkUnavailable(t *testing.T, got answer, retry bool) {
 	if err := json.Unmarshal([]byte(got.Body), &status); err != nil {
 		t.Fatalf("want a Status, got %d %q", got.Code, got.Body)
 	}
-	if got.Code != 503 || status.Code != 503 || status.Reason != metav1.StatusReasonServiceUnavailable || status.Message == "" {
+	if got.Code != 503 || status.Code != 503 || status.Reason != metav1.StatusReasonServiceUnavailable ||
+		status.Message == "" {
 		t.Errorf("want 503, got %d: %s", got.Code, got.Body)
 	}
 	if (got.Header.Get("Retry-After") == "1") != retry {
@@ -318,7 +319,9 @@ func TestNoServingCertificate(t *testing.T) {
 	})
 	config := p.clientTLS(nil)
 	config.ClientSessionCache = tls.NewLRUClientSessionCache(4)
-	before, err := (&http.Transport{TLSClientConfig: config, DisableKeepAlives: true}).RoundTrip(httptest.NewRequestWithContext(t.Context(), "GET", "https://"+p.address+"/version", nil))
+	before, err := (&http.Transport{TLSClientConfig: config, DisableKeepAlives: true}).RoundTrip(
+		httptest.NewRequestWithContext(t.Context(), "GET", "https://"+p.address+"/version", nil),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -384,7 +387,11 @@ func TestDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = watch.Body.Close() }()
-	upgraded := p.raw(t, clientCertificate(t, p.signerCA, "jane"), "GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n\n")
+	upgraded := p.raw(
+		t,
+		clientCertificate(t, p.signerCA, "jane"),
+		"GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n\n",
+	)
 	switched, err := http.ReadResponse(readerOf(upgraded), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -438,7 +445,12 @@ func TestNothingIsLostAtShutdown(t *testing.T) {
 		for range 4 {
 			clients.Go(func() {
 				for p.Ready() == nil { // a load balancer that notices at once
-					req, _ := http.NewRequestWithContext(t.Context(), "POST", "https://"+p.address+"/api/v1/namespaces/d/configmaps", bytes.NewReader([]byte("{}")))
+					req, _ := http.NewRequestWithContext(
+						t.Context(),
+						"POST",
+						"https://"+p.address+"/api/v1/namespaces/d/configmaps",
+						bytes.NewReader([]byte("{}")),
+					)
 					if protocol == "http/1.1" {
 						req.GetBody = nil // HTTP/2 says which requests were not looked at; those are sent again
 					}

@@ -29,36 +29,53 @@ func TestLimitsAreDocumented(t *testing.T) {
 		return fmt.Sprintf("%d KiB", n>>10)
 	}
 	o, err := Options{
-		Listener: closedListener(t), Agent: &rest.Config{}, Upstream: &rest.Config{}, Token: &staticToken{}, GroupSuffix: "pinniped.dev",
+		Listener: closedListener(
+			t,
+		),
+		Agent:              &rest.Config{},
+		Upstream:           &rest.Config{},
+		Token:              &staticToken{},
+		GroupSuffix:        "pinniped.dev",
 		ServingCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, nil },
 	}.complete()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for what, limit := range map[string]string{
-		"request header, all lines together":         kib(server.MaxHeaderBytes) + ", then 431",
-		"HTTP/2 streams of one connection at a time": fmt.Sprintf("%d, known client or not", server.HTTP2.MaxConcurrentStreams),
-		"HTTP/2 frame that is read":                  kib(server.HTTP2.MaxReadFrameSize),
-		"body of a request that waits in memory for the API server": kib(server.HTTP2.MaxReceiveBufferPerStream) + " a stream, " +
+		"request header, all lines together": kib(server.MaxHeaderBytes) + ", then 431",
+		"HTTP/2 streams of one connection at a time": fmt.Sprintf(
+			"%d, known client or not", server.HTTP2.MaxConcurrentStreams,
+		),
+		"HTTP/2 frame that is read": kib(server.HTTP2.MaxReadFrameSize),
+		"body of a request that waits in memory for the API server": kib(
+			server.HTTP2.MaxReceiveBufferPerStream,
+		) + " a stream, " +
 			kib(server.HTTP2.MaxReceiveBufferPerConnection) + " a connection",
 		"time for TLS, and then for a request's header":                      seconds(server.ReadHeaderTimeout) + " each",
 		"body of a request that is not a stream, from its header to its end": seconds(o.BodyTimeout) + ", then 400",
-		"connection without a request":                                       seconds(server.IdleTimeout) + ", then it is closed",
+		"connection without a request": seconds(server.IdleTimeout) + ", then it is " +
+			"closed",
 		"HTTP/2 client that does not answer pings": seconds(server.HTTP2.SendPingTimeout) + " until one is sent, " +
 			seconds(server.HTTP2.PingTimeout) + " for its answer, then its streams end",
-		"streams opened only to be reset before an answer begins": fmt.Sprintf("%d on one connection, if they are more than its other requests: then it is closed; `limits.resets` for all of a client's connections", maxResets),
-		"answer that the client does not read":                    seconds(o.WriteTimeout) + " for each 32 KiB; then the answer is broken off",
-		"answer that waits in memory for the client": fmt.Sprintf("%s from the API server and 32 KiB here; of a stream %s and 16 KiB",
+		"streams opened only to be reset before an answer begins": fmt.Sprintf("%d on one connection, if they are more "+
+			"than its other requests: then it is closed; `limits.resets` for all of a client's connections", maxResets),
+		"answer that the client does not read": seconds(o.WriteTimeout) + " for each 32 KiB; then the answer is broken off",
+		"answer that waits in memory for the client": fmt.Sprintf("%s from the API server and 32 KiB here; of a stream %s "+
+			"and 16 KiB",
 			kib(upstreamWindow), kib(streamWindow)),
 		"connection on which a client reads nothing at all": seconds(server.HTTP2.WriteByteTimeout) + ", then it is closed",
 		"connection to the API server":                      seconds(dialTimeout) + ", and " + seconds(handshakeTimeout) + " for TLS; then 503",
 		"answer to a TokenReview or SubjectAccessReview":    seconds(reviewTimeout) + ", then 503",
 		"streams after the proxy was told to stop":          "`shutdownDelay` and " + seconds(o.StreamGrace) + "; other requests `shutdownDelay` and " + seconds(o.DrainTimeout),
-		"answers of reviews kept": fmt.Sprintf("%d about permissions, %d about tokens; apart from them %d about permissions of anonymous users, "+
+		"answers of reviews kept": fmt.Sprintf("%d about permissions, %d about tokens; apart from them %d about "+
+			"permissions of anonymous users, "+
 			"and %d about tokens that are no good", maxDecisions, maxTokens, maxStrangers, maxTokens),
-		"certificates that a client may present":   fmt.Sprintf("%d, and of these %d intermediates with one subject; then 401", maxPresented, maxOfOneName),
-		"certificates refused that are remembered": fmt.Sprintf("%d, for %.0f minute, or until one of them or a CA becomes valid or changes", maxRefused, refusedFor.Minutes()),
-		"body of a TokenCredentialRequest":         kib(maxLogin) + ", then 413",
+		"certificates that a client may present": fmt.Sprintf(
+			"%d, and of these %d intermediates with one subject; then 401", maxPresented, maxOfOneName,
+		),
+		"certificates refused that are remembered": fmt.Sprintf("%d, for %.0f minute, or until one of them or a CA becomes "+
+			"valid or changes", maxRefused, refusedFor.Minutes()),
+		"body of a TokenCredentialRequest": kib(maxLogin) + ", then 413",
 	} {
 		if row := "| " + what + " | " + limit + " |\n"; !strings.Contains(string(content), row) {
 			t.Errorf("docs/reference/agent.md has no row %q", row)

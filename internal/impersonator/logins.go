@@ -15,12 +15,12 @@ import (
 // maxLogin is how long the body of a TokenCredentialRequest may be. A token is much shorter.
 const maxLogin = 64 << 10
 
-// limitLogins bounds how many TokenCredentialRequests are at the API server at a time. Behind each of them a password is compared or
-// a token verified, for a client that may be anybody. Connections and users take turns, so that a client that guesses passwords
-// does not keep others from logging in.
+// limitLogins bounds how many TokenCredentialRequests are at the API server at a time. Behind each of them a password
+// is compared or a token verified, for a client that may be anybody. Connections and users take turns, so that a
+// client that guesses passwords does not keep others from logging in.
 //
-// A turn is for the API server's work alone. The whole body is here before it begins, and it ends when the answer begins: a client
-// that sends or reads slowly holds up only itself.
+// A turn is for the API server's work alone. The whole body is here before it begins, and it ends when the answer
+// begins: a client that sends or reads slowly holds up only itself.
 func limitLogins(next http.Handler, logins *work, group string, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
@@ -48,7 +48,8 @@ func limitLogins(next http.Handler, logins *work, group string, s runtime.Negoti
 
 // isLogin is true for TokenCredentialRequests.
 func isLogin(info *request.RequestInfo, group string) bool {
-	return info.IsResourceRequest && info.APIGroup == group && info.Resource == "tokencredentialrequests" && info.Subresource == ""
+	return info.IsResourceRequest && info.APIGroup == group && info.Resource == "tokencredentialrequests" &&
+		info.Subresource == ""
 }
 
 // readLogin reads the body, and puts what it read into its place.

@@ -11,9 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics is what the proxy measures about itself: a prometheus.Collector. One Metrics serves all Servers that an agent starts and stops,
-// one after the other. No label names a user, an object or an address. Each metric is explained by its help text, and in
-// docs/reference/metrics.md.
+// Metrics is what the proxy measures about itself: a prometheus.Collector. One Metrics serves all Servers that an
+// agent starts and stops, one after the other. No label names a user, an object or an address. Each metric is
+// explained by its help text, and in docs/reference/metrics.md.
 type Metrics struct {
 	requests *prometheus.CounterVec
 	// known are the counters of requests that have been used before. It saves the look-up by name.
@@ -27,7 +27,20 @@ type Metrics struct {
 
 // knownVerbs are the values of the label verb: what the API server calls it, for paths that are no resource the method.
 var knownVerbs = [...]string{
-	"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy", "head", "options", "post", "put", "other",
+	"get",
+	"list",
+	"watch",
+	"create",
+	"update",
+	"patch",
+	"delete",
+	"deletecollection",
+	"proxy",
+	"head",
+	"options",
+	"post",
+	"put",
+	"other",
 }
 
 const (
@@ -45,13 +58,15 @@ func NewMetrics() *Metrics {
 		}, []string{"verb", "code"}),
 		added: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "pinniped_proxy_added_seconds",
-			Help: "What the proxy added to the time until the answer began, for each request that was forwarded: all time outside the upstream " +
+			Help: "What the proxy added to the time until the answer began, for each request that was forwarded: all time " +
+				"outside the upstream " +
 				"round trip, token and access reviews included.",
 			Buckets: []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10},
 		}),
 		upstream: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "pinniped_proxy_upstream_seconds",
-			Help:    "How long the API server took until its answer to a forwarded request began; watches, logs and upgraded connections are left out.",
+			Name: "pinniped_proxy_upstream_seconds",
+			Help: "How long the API server took until its answer to a forwarded request began; watches, logs and upgraded " +
+				"connections are left out.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}),
 		handshakes: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -101,7 +116,7 @@ func (m *Metrics) measure(next http.Handler) http.Handler {
 	})
 }
 
-// measurement is what is measured of one request.
+// measurement holds the measured values of one request.
 type measurement struct {
 	verb   string
 	answer answerWriter
@@ -177,7 +192,8 @@ func (w *answerWriter) note(code int) {
 	}
 }
 
-// Hijack implements http.Hijacker. ReverseProxy takes the connection over only to switch protocols, and writes the 101 itself.
+// Hijack implements http.Hijacker. ReverseProxy takes the connection over only to switch protocols, and writes the
+// 101 itself.
 func (w *answerWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {

@@ -20,12 +20,22 @@ func newBudgetMetrics() budgetMetrics {
 		held: desc("budget_held", "How much of a resource clients hold: all together (share=total), all without a user "+
 			"(share=unauthenticated), and the user who holds most (share=perUser).", "resource", "share"),
 		limit: desc("budget_limit", "The bounds from the configuration; 0 means that a share has none.", "resource", "share"),
-		refused: desc("budget_refused_total", "How often a share was full: a connection was closed, or a request was answered with 429 or 503.",
-			"resource", "share"),
+		refused: desc(
+			"budget_refused_total",
+			"How often a share was full: a connection was closed, or a request was answered with 429 or 503.",
+			"resource",
+			"share",
+		),
 		evicted: desc("connections_evicted_total", "Connections that were closed to make room for new ones."),
-		slowReaders: desc("slow_readers_ended_total", "Answers that were broken off because the client did not read them: ordinary answers that "+
-			"were read too slowly, and streams when too much waited in memory."),
-		badLogins: desc("credentials_refused_total", "Credentials that were presented and not accepted, or could not be checked. Only samples of them are in the log."),
+		slowReaders: desc(
+			"slow_readers_ended_total",
+			"Answers that were broken off because the client did not read them: ordinary answers that "+
+				"were read too slowly, and streams when too much waited in memory.",
+		),
+		badLogins: desc(
+			"credentials_refused_total",
+			"Credentials that were presented and not accepted, or could not be checked. Only samples of them are in the log.",
+		),
 	}
 }
 
@@ -40,7 +50,9 @@ func (m *budgetMetrics) collect(server *Server, to chan<- prometheus.Metric) {
 	for r := range budget.NumResources {
 		for s := range budget.NumShares {
 			to <- prometheus.MustNewConstMetric(m.limit, prometheus.GaugeValue, float64(limits[r][s]), r.String(), s.String())
-			to <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(b.Refused(r, s)), r.String(), s.String())
+			to <- prometheus.MustNewConstMetric(
+				m.refused, prometheus.CounterValue, float64(b.Refused(r, s)), r.String(), s.String(),
+			)
 		}
 		if r == budget.Resets {
 			continue // nothing that is held

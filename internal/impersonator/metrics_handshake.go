@@ -6,7 +6,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// handshakeCauses gives names to the errors of crypto/tls about failed handshakes. The first match counts. Unknown errors are "other".
+// handshakeCauses gives names to the errors of crypto/tls about failed handshakes. The first match counts. Unknown
+// errors are "other".
 var handshakeCauses = []struct{ text, cause string }{
 	// What the client did not accept.
 	{"remote error: tls: unknown certificate authority", "alert_unknown_ca"},
@@ -36,8 +37,8 @@ var handshakeCauses = []struct{ text, cause string }{
 
 const handshakePrefix = "http: TLS handshake error from "
 
-// serverLog gets the messages of net/http about connections. Any client can cause them, so they are logged only at higher levels.
-// Failed handshakes are counted as well, by cause. net/http gives their errors as text only.
+// serverLog gets the messages of net/http about connections. Any client can cause them, so they are logged only at
+// higher levels. Failed handshakes are counted as well, by cause. net/http gives their errors as text only.
 type serverLog struct {
 	logger  klog.Logger
 	metrics *Metrics

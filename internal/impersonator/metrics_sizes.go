@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// sizes are the metrics that are read from the running proxy when they are scraped. The proxy keeps them as plain atomics, which are
-// zero when it starts.
+// sizes are the metrics that are read from the running proxy when they are scraped. The proxy keeps them as plain
+// atomics, which are zero when it starts.
 type sizes struct {
 	inFlight, clients, connections, dials, problems *prometheus.Desc
 	cacheLookups, cacheEntries, reviews             *prometheus.Desc
@@ -20,22 +20,52 @@ func newSizes() sizes {
 		return prometheus.NewDesc("pinniped_proxy_"+name, help, labels, nil)
 	}
 	return sizes{
-		budget:   newBudgetMetrics(),
-		inFlight: desc("requests_in_flight", "What is being served: ordinary requests, and streams (watches, logs, upgraded connections).", "kind"),
-		clients:  desc("client_connections", "Open connections of clients, without those that switched protocols."),
-		connections: desc("upstream_connections", "Open connections to the API server that carry requests: shared ones, and those of one "+
-			"upgraded request each.", "kind"),
+		budget: newBudgetMetrics(),
+		inFlight: desc(
+			"requests_in_flight",
+			"What is being served: ordinary requests, and streams (watches, logs, upgraded connections).",
+			"kind",
+		),
+		clients: desc("client_connections", "Open connections of clients, without those that switched protocols."),
+		connections: desc(
+			"upstream_connections",
+			"Open connections to the API server that carry requests: shared ones, and those of one "+
+				"upgraded request each.",
+			"kind",
+		),
 		dials: desc("upstream_dials_total", "Attempts to connect to the API server for requests, by result.", "result"),
-		problems: desc("upstream_problems_total", "Requests that could not be forwarded or whose answer could not be used, by cause. They were "+
-			"answered with 503, 429, 431 or 500.", "cause"),
-		cacheLookups: desc("review_cache_lookups_total", `Questions whether somebody may do something (review="access") or who a token belongs `+
-			`to (review="token"), by whether a recent answer was known.`, "review", "result"),
+		problems: desc(
+			"upstream_problems_total",
+			"Requests that could not be forwarded or whose answer could not be used, by cause. They were "+
+				"answered with 503, 429, 431 or 500.",
+			"cause",
+		),
+		cacheLookups: desc(
+			"review_cache_lookups_total",
+			`Questions whether somebody may do something (review="access") or who a token belongs `+
+				`to (review="token"), by whether a recent answer was known.`,
+			"review",
+			"result",
+		),
 		cacheEntries: desc("review_cache_entries", "Answers that are kept and have not expired.", "review"),
-		reviews:      desc("reviews_total", "SubjectAccessReviews and TokenReviews that the API server was asked for, by what came of them.", "review", "result"),
-		running:      desc("work_running", "Work that clients cause and of which a few go on at a time: reviews, logins, and certificates that are verified.", "work"),
-		waiting:      desc("work_waiting", "The same work, waiting for its turn.", "work"),
-		begun:        desc("work_total", "The same work, as often as there was any.", "work"),
-		refused:      desc("work_refused_total", "The same work, refused with 429 or 503 because a user or a connection waits for too much of it.", "work"),
+		reviews: desc(
+			"reviews_total",
+			"SubjectAccessReviews and TokenReviews that the API server was asked for, by what came of them.",
+			"review",
+			"result",
+		),
+		running: desc(
+			"work_running",
+			"Work that clients cause and of which a few go on at a time: reviews, logins, and certificates that are verified.",
+			"work",
+		),
+		waiting: desc("work_waiting", "The same work, waiting for its turn.", "work"),
+		begun:   desc("work_total", "The same work, as often as there was any.", "work"),
+		refused: desc(
+			"work_refused_total",
+			"The same work, refused with 429 or 503 because a user or a connection waits for too much of it.",
+			"work",
+		),
 	}
 }
 

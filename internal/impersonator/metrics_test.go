@@ -14,7 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// measured returns what a scrape of the proxy's metrics would show, by "name{label=value,...}". Of a histogram it is the number of observations.
+// measured returns what a scrape of the proxy's metrics would show, by "name{label=value,...}". Of a histogram it is
+// the number of observations.
 func measured(t *testing.T, m *Metrics) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry() // compares what is collected with what is described
@@ -76,7 +77,17 @@ func TestRequestsAreMeasured(t *testing.T) {
 				panic(http.ErrAbortHandler)
 			}
 		}
-		p.api.allow = allowing("get pods", "get pods/exec", "create pods/exec", "list pods", "watch pods", "create pods", "delete pods", "get /version", "brew /version")
+		p.api.allow = allowing(
+			"get pods",
+			"get pods/exec",
+			"create pods/exec",
+			"list pods",
+			"watch pods",
+			"create pods",
+			"delete pods",
+			"get /version",
+			"brew /version",
+		)
 	})
 	client := p.as(t, "jane")
 	const pods = "/api/v1/namespaces/d/pods"
@@ -128,7 +139,11 @@ func TestRequestsAreMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"), "GET "+pods+"/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n\n")
+	conn := p.raw(
+		t,
+		clientCertificate(t, p.signerCA, "jane"),
+		"GET "+pods+"/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n\n",
+	)
 	switched, err := http.ReadResponse(readerOf(conn), nil)
 	if err != nil || switched.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("want the protocol switched, got %v, %v", switched, err)
@@ -170,7 +185,8 @@ func TestConnectionsAreMeasured(t *testing.T) {
 	client := p.as(t, "jane")
 	p.get(t, client, "/api/v1/nodes", nil)
 	got := measured(t, metrics)
-	if got["client_connections{}"] != 1 || got["upstream_connections{kind=shared}"] < 1 || got["upstream_dials_total{result=ok}"] < 1 {
+	if got["client_connections{}"] != 1 || got["upstream_connections{kind=shared}"] < 1 ||
+		got["upstream_dials_total{result=ok}"] < 1 {
 		t.Errorf("want one connection here and at least one there, got %v", got)
 	}
 	away.Store(true)
@@ -223,8 +239,14 @@ func TestHandshakeFailuresAreCounted(t *testing.T) {
 			config.NextProtos = []string{"imap"}
 			handshake(t, p, config)
 		}},
-		{"a client that sends HTTP", "not_tls", func(t *testing.T, p *proxy) { t.Helper(); write(t, p, "GET / HTTP/1.1\r\nHost: x\r\n\r\n") }},
-		{"a client that sends something else", "not_tls", func(t *testing.T, p *proxy) { t.Helper(); write(t, p, "EHLO example.com\r\n") }},
+		{
+			"a client that sends HTTP", "not_tls",
+			func(t *testing.T, p *proxy) { t.Helper(); write(t, p, "GET / HTTP/1.1\r\nHost: x\r\n\r\n") },
+		},
+		{
+			"a client that sends something else", "not_tls",
+			func(t *testing.T, p *proxy) { t.Helper(); write(t, p, "EHLO example.com\r\n") },
+		},
 		{"a client that only connects", "client_left", func(t *testing.T, p *proxy) { t.Helper(); write(t, p, "") }},
 		{"a proxy without a certificate", "no_serving_certificate", func(t *testing.T, p *proxy) {
 			t.Helper()
@@ -291,7 +313,9 @@ func write(t *testing.T, p *proxy, text string) {
 func TestRequestCounters(t *testing.T) {
 	t.Parallel()
 	m := NewMetrics()
-	for verb, code := range map[string]int{"get": 200, "deletecollection": 504, "approve": 200, "": 400, "list": 1000, "watch": codeNone} {
+	for verb, code := range map[string]int{
+		"get": 200, "deletecollection": 504, "approve": 200, "": 400, "list": 1000, "watch": codeNone,
+	} {
 		m.counter(verb, code).Inc()
 		m.counter(verb, code).Inc() // the second time it is known
 	}

@@ -15,9 +15,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// nestedImpersonation is the API server's own filter for nested impersonation. That filter caches what it allowed, without a
-// limit and with a lifetime that cannot be set. So a new filter is made after each lifetime of an allowed access review. A
-// permission to impersonate that is taken away then ends as soon as any other permission.
+// nestedImpersonation is the API server's own filter for nested impersonation. That filter caches what it allowed,
+// without a limit and with a lifetime that cannot be set. So a new filter is made after each lifetime of an allowed
+// access review. A permission to impersonate that is taken away then ends as soon as any other permission.
 type nestedImpersonation struct {
 	next       http.Handler
 	authorizer authorizer.UnconditionalAuthorizer
@@ -54,14 +54,15 @@ func (n *nestedImpersonation) current() http.Handler {
 	return filter
 }
 
-// rememberedByAsker is true for the verbs of constrained impersonation. The filter caches these permissions itself. If they were
-// cached here as well, they would live twice as long.
+// rememberedByAsker is true for the verbs of constrained impersonation. The filter caches these permissions itself.
+// If they were cached here as well, they would live twice as long.
 func rememberedByAsker(verb string) bool {
 	return strings.HasPrefix(verb, "impersonate:") || strings.HasPrefix(verb, "impersonate-on:")
 }
 
-// nestedAuthorizer authorizes nested impersonation. The filter that calls it can only allow or answer 403. An API server that
-// cannot be reached has denied nothing, so in that case nestedAuthorizer leaves the filter with unansweredPanic.
+// nestedAuthorizer authorizes nested impersonation. The filter that calls it can only allow or answer 403. An API
+// server that cannot be reached has denied nothing, so in that case nestedAuthorizer leaves the filter with
+// unansweredPanic.
 type nestedAuthorizer struct {
 	authorizer.UnconditionalAuthorizer
 }
@@ -69,7 +70,10 @@ type nestedAuthorizer struct {
 // unansweredPanic is recovered by the outermost filter, which answers that nothing was decided, because of err.
 type unansweredPanic struct{ err error }
 
-func (a nestedAuthorizer) Authorize(ctx context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
+func (a nestedAuthorizer) Authorize(
+	ctx context.Context,
+	attributes authorizer.Attributes,
+) (authorizer.Decision, string, error) {
 	verdict, reason, err := a.UnconditionalAuthorizer.Authorize(ctx, attributes)
 	switch {
 	case err == nil || verdict == authorizer.DecisionAllow:

@@ -75,8 +75,8 @@ type Options struct {
 	Metrics *Metrics
 	// Audit is the log of requests. Without it, requests are not logged.
 	Audit *AuditLog
-	// BearerTokens, if set, returns what authenticates bearer tokens in place of the cluster, which it is given and may ask. An error with a
-	// method Unavailable() bool that returns true is answered with 503, any other with 401.
+	// BearerTokens, if set, returns what authenticates bearer tokens in place of the cluster, which it is given and may
+	// ask. An error with a method Unavailable() bool that returns true is answered with 503, any other with 401.
 	BearerTokens func(cluster authenticator.Token) authenticator.Token
 	// Clock is the real clock by default.
 	Clock clock.WithTicker

@@ -20,8 +20,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// tokenPassThrough decides whether a request is sent on with the client's own bearer token. That is so when the user has a
-// UID and the API server is too old to impersonate one (before 1.22). In all other cases the user is impersonated.
+// tokenPassThrough decides whether a request is sent on with the client's own bearer token. That is so when the user
+// has a UID and the API server is too old to impersonate one (before 1.22). In all other cases the user is
+// impersonated.
 type tokenPassThrough struct {
 	version *apiVersion
 	proof   authenticator.Request // says whose a bearer token is, when it is the only credential
@@ -36,8 +37,8 @@ func tokenAlone(tokens authenticator.Token) authenticator.Request {
 	return namedUsers{group.NewAuthenticatedGroupAdder(bearertoken.New(tokens))}
 }
 
-// token returns the client's token when the request must be sent with it, and "" when u is to be impersonated. It returns
-// an error when u can be sent in neither way.
+// token returns the client's token when the request must be sent with it, and "" when u is to be impersonated. It
+// returns an error when u can be sent in neither way.
 func (p *tokenPassThrough) token(ctx context.Context, u user.Info, state *requestState) (string, error) {
 	if u.GetUID() == "" {
 		return "", nil
@@ -72,16 +73,16 @@ func sameUser(a, b user.Info) bool {
 		equality.Semantic.DeepEqual(a.GetExtra(), b.GetExtra())
 }
 
-// apiVersion knows from the API server's version what the API server is able to do. The version is read when it is first
-// needed, and read again from time to time, because API servers are upgraded while the proxy runs.
+// apiVersion knows from the API server's version what the API server is able to do. The version is read when it is
+// first needed, and read again from time to time, because API servers are upgraded while the proxy runs.
 type apiVersion struct {
 	client  rest.Interface
 	uids    atomic.Pointer[bool]
 	flights singleflight.Group
 }
 
-// impersonatesUIDs is true when the API server understands Impersonate-Uid. An older one ignores it, and takes the user for
-// one without a UID.
+// impersonatesUIDs is true when the API server understands Impersonate-Uid. An older one ignores it, and takes the
+// user for one without a UID.
 func (v *apiVersion) impersonatesUIDs(ctx context.Context) (bool, error) {
 	if known := v.uids.Load(); known != nil {
 		return *known, nil

@@ -32,35 +32,53 @@ func TestUIDs(t *testing.T) {
 		"Impersonate-Extra-K": {"v"},
 	}
 	passed := map[string][]string{"Authorization": {"Bearer account"}}
-	websocketToken := "Connection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Protocol: v5.channel.k8s.io, base64url.bearer.authorization.k8s.io." +
-		base64.RawURLEncoding.EncodeToString([]byte("account")) + "\n"
+	websocketToken := "Connection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Protocol: v5.channel.k8s.io, " +
+		"base64url.bearer.authorization.k8s.io." +
+		base64.RawURLEncoding.EncodeToString(
+			[]byte("account"),
+		) + "\n"
 	for _, test := range []struct {
 		name, version, header string
 		certificate           bool // of jane, who has no UID
 		want                  map[string][]string
 		refused               int
 	}{
-		{name: "impersonates the UID of a token's user", version: current, header: "Authorization: Bearer account\n", want: asAccount},
+		{
+			name: "impersonates the UID of a token's user", version: current, header: "Authorization: Bearer account\n",
+			want: asAccount,
+		},
 		{name: "impersonates the UID of a websocket token's user", version: current, header: websocketToken, want: asAccount},
 		{
-			name: "impersonates a nested UID", version: current, certificate: true, header: "Impersonate-User: joe\nImpersonate-Uid: u-2\n",
+			name: "impersonates a nested UID", version: current, certificate: true, header: "Impersonate-User: " +
+				"joe\nImpersonate-Uid: u-2\n",
 			want: map[string][]string{
 				"Authorization": {"Bearer " + upstreamToken}, "Impersonate-User": {"joe"}, "Impersonate-Uid": {"u-2"}, "Impersonate-Group": {"system:authenticated"},
 			},
 		},
-		{name: "passes the token through to an old one", version: old, header: "Authorization: Bearer account\n", want: passed},
+		{
+			name: "passes the token through to an old one", version: old, header: "Authorization: Bearer account\n",
+			want: passed,
+		},
 		{name: "passes the token of a websocket through to an old one", version: old, header: websocketToken, want: passed},
-		{name: "passes no stranger's token beside a certificate", version: old, certificate: true, header: "Authorization: Bearer account\n", want: map[string][]string{
+		{name: "passes no stranger's token beside a certificate", version: old, certificate: true, header: "Authorization: " +
+			"Bearer account\n", want: map[string][]string{
 			"Authorization": {"Bearer " + upstreamToken}, "Impersonate-User": {"jane"}, "Impersonate-Group": {"system:authenticated"},
 		}},
 		{name: "impersonates a user without a UID at an old one", version: old, header: "Authorization: Bearer joe\n", want: map[string][]string{
 			"Authorization": {"Bearer " + upstreamToken}, "Impersonate-User": {"joe"}, "Impersonate-Group": {"system:authenticated"},
 		}},
-		{name: "refuses a nested UID at an old one", version: old, certificate: true, header: "Impersonate-User: joe\nImpersonate-Uid: u-2\n", refused: 500},
-		{name: "refuses a nested UID at an old one, also of a token's user", version: old, header: "Authorization: Bearer account\nImpersonate-User: joe\nImpersonate-Uid: u-2\n", refused: 500},
-		{name: "refuses the headers of a token's user who acts as himself", version: old, header: "Authorization: Bearer account\nImpersonate-User: system:serviceaccount:ns:sa\nImpersonate-Uid: u-1\n", refused: 500},
-		{name: "guesses nothing when the version is not known", version: "", header: "Authorization: Bearer account\n", refused: 503},
-		{name: "guesses nothing when the version cannot be read", version: "latest", header: "Authorization: Bearer account\n", refused: 503},
+		{name: "refuses a nested UID at an old one", version: old, certificate: true, header: "Impersonate-User: " +
+			"joe\nImpersonate-Uid: u-2\n", refused: 500},
+		{name: "refuses a nested UID at an old one, also of a token's user", version: old, header: "Authorization: Bearer " +
+			"account\nImpersonate-User: joe\nImpersonate-Uid: u-2\n", refused: 500},
+		{name: "refuses the headers of a token's user who acts as himself", version: old, header: "Authorization: Bearer " +
+			"account\nImpersonate-User: system:serviceaccount:ns:sa\nImpersonate-Uid: u-1\n", refused: 500},
+		{
+			name: "guesses nothing when the version is not known", version: "", header: "Authorization: Bearer account\n",
+			refused: 503,
+		},
+		{name: "guesses nothing when the version cannot be read", version: "latest", header: "Authorization: Bearer " +
+			"account\n", refused: 503},
 		{name: "needs no version for users without a UID", version: "", header: "Authorization: Bearer joe\n", want: map[string][]string{
 			"Authorization": {"Bearer " + upstreamToken}, "Impersonate-User": {"joe"}, "Impersonate-Group": {"system:authenticated"},
 		}},
@@ -75,13 +93,18 @@ func TestUIDs(t *testing.T) {
 			if !test.certificate {
 				certificate = nil
 			}
-			code, body, header := p.exchange(t, certificate, "GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\n"+test.header+"\n")
+			code, body, header := p.exchange(
+				t,
+				certificate,
+				"GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\n"+test.header+"\n",
+			)
 			arrived := p.api.requests()
 			if test.refused != 0 {
 				if code != test.refused || len(arrived) != 0 {
 					t.Fatalf("want %d and nothing sent on, got %d and %d requests", test.refused, code, len(arrived))
 				}
-				if code == 500 && (!strings.Contains(body, exactRefusal) || !strings.Contains(header.Get("Warning"), "too old to impersonate")) {
+				if code == 500 &&
+					(!strings.Contains(body, exactRefusal) || !strings.Contains(header.Get("Warning"), "too old to impersonate")) {
 					t.Errorf("want the text that clients know, and the reason in a warning, got %s and %v", body, header)
 				}
 				return
@@ -123,7 +146,12 @@ func TestFrontProxyUIDAtAnOldAPIServer(t *testing.T) {
 // TestPassedTokenMustStillBeTheUser changes whom a token belongs to between authentication and sending.
 func TestPassedTokenMustStillBeTheUser(t *testing.T) {
 	t.Parallel()
-	who := authenticationv1.UserInfo{Username: "jane", UID: "u-1", Groups: []string{"a"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}}}
+	who := authenticationv1.UserInfo{
+		Username: "jane",
+		UID:      "u-1",
+		Groups:   []string{"a"},
+		Extra:    map[string]authenticationv1.ExtraValue{"k": {"v"}},
+	}
 	for name, change := range map[string]func(*authenticationv1.UserInfo){
 		"another name":  func(u *authenticationv1.UserInfo) { u.Username = "joe" },
 		"another UID":   func(u *authenticationv1.UserInfo) { u.UID = "u-2" },

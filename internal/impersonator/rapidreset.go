@@ -16,12 +16,13 @@ const (
 	maxResets = 500
 )
 
-// limitRapidReset closes connections whose clients open streams only to reset them (CVE-2023-44487). net/http limits how many
-// streams are open at a time, but each of them costs an authentication, an access review and a request to the API server.
+// limitRapidReset closes connections whose clients open streams only to reset them (CVE-2023-44487). net/http limits
+// how many streams are open at a time, but each of them costs an authentication, an access review and a request to
+// the API server.
 //
 // Resets count for the client's address and user, whatever connection they are on. When a share is used up, the next
-// connection that has more resets than other requests is closed. A stream whose answer has begun is not counted: clients often
-// end a watch as soon as they have seen what they wait for.
+// connection that has more resets than other requests is closed. A stream whose answer has begun is not counted:
+// clients often end a watch as soon as they have seen what they wait for.
 func limitRapidReset(next http.Handler, b *budget.Budget) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
@@ -41,7 +42,9 @@ func limitRapidReset(next http.Handler, b *budget.Budget) http.Handler {
 			resets := conn.resets.Add(1)
 			exceeded := b.Reset(state.client)
 			if resets > conn.served.Load() && (exceeded != nil || resets >= maxResets) {
-				klog.FromContext(ctx).V(2).Info("Closed a connection that opened streams only to reset them", "client", req.RemoteAddr)
+				klog.FromContext(ctx).
+					V(2).
+					Info("Closed a connection that opened streams only to reset them", "client", req.RemoteAddr)
 				conn.abort()
 			}
 		}()

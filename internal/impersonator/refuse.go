@@ -17,8 +17,8 @@ import (
 // maxShown is how much of what a client sent is repeated in an error.
 const maxShown = 128
 
-// refuseHostile refuses methods and upgrades that must not reach the API server. It removes headers that the API server could
-// take for ours or for those of another program on the way.
+// refuseHostile refuses methods and upgrades that must not reach the API server. It removes headers that the API
+// server could take for ours or for those of another program on the way.
 func refuseHostile(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		state := stateFrom(req.Context())
@@ -52,8 +52,8 @@ func refuseHostile(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 	})
 }
 
-// checkFraming refuses methods, hosts and lengths that HTTP/2 allows and that another program could read in another way. In
-// HTTP/1.1 net/http refuses most of them itself.
+// checkFraming refuses methods, hosts and lengths that HTTP/2 allows and that another program could read in another
+// way. In HTTP/1.1 net/http refuses most of them itself.
 func checkFraming(req *http.Request) error {
 	switch {
 	case !httpguts.ValidHeaderFieldName(req.Method): // both are tokens
@@ -77,21 +77,21 @@ func notInHost(r rune) bool {
 	return true
 }
 
-// endIsInDoubt is true for requests whose end another program on the way may have seen elsewhere. RFC 9112, section 6.1, says that
-// the connection has to be closed after a request with both a length and chunks (CL.TE, TE.CL), and after chunks in HTTP/1.0.
-// net/http removes the header that it does not use before we can see it. So every request with chunks counts, and every one
-// over HTTP/1.0.
+// endIsInDoubt is true for requests whose end another program on the way may have seen elsewhere. RFC 9112, section
+// 6.1, says that the connection has to be closed after a request with both a length and chunks (CL.TE, TE.CL), and
+// after chunks in HTTP/1.0. net/http removes the header that it does not use before we can see it. So every request
+// with chunks counts, and every one over HTTP/1.0.
 func endIsInDoubt(req *http.Request) bool {
 	return req.ProtoMajor == 1 && (req.ProtoMinor == 0 || len(req.TransferEncoding) > 0)
 }
 
-// closeAfterwards closes the client's connection after the answer. It is also used for requests to switch protocols: the client
-// may already be speaking the other protocol, and what it sends must not be read as a request.
+// closeAfterwards closes the client's connection after the answer. It is also used for requests to switch protocols:
+// the client may already be speaking the other protocol, and what it sends must not be read as a request.
 func closeAfterwards(h http.Header) { h["Connection"] = []string{"close"} }
 
-// cleanHeader removes headers about other hops, because the client can write anything there. It also removes headers that a
-// program between here and the API server could take for one of ours because it reads "_" as "-". HTTP2-Settings belongs to
-// h2c, which is not supported.
+// cleanHeader removes headers about other hops, because the client can write anything there. It also removes headers
+// that a program between here and the API server could take for one of ours because it reads "_" as "-".
+// HTTP2-Settings belongs to h2c, which is not supported.
 func cleanHeader(h http.Header) {
 	for name := range h {
 		if name == "" {
@@ -114,8 +114,8 @@ func cleanHeader(h http.Header) {
 	}
 }
 
-// isTwin is true for names that become the name of one of our headers when "_" is read as "-". The part after Impersonate-Extra-
-// is a key that the user chose, and may contain "_".
+// isTwin is true for names that become the name of one of our headers when "_" is read as "-". The part after
+// Impersonate-Extra- is a key that the user chose, and may contain "_".
 func isTwin(name, folded string) bool {
 	if !strings.Contains(name, "_") || !oursOnly(folded) {
 		return false
@@ -129,7 +129,7 @@ func oursOnly(folded string) bool {
 	return strings.HasPrefix(folded, "impersonate-") || strings.HasPrefix(folded, "x-remote-") || folded == "authorization"
 }
 
-// fold makes look-alikes of a header name equal.
+// fold brings header names that look alike into the same form, for comparisons.
 func fold(name string) string {
 	return strings.ReplaceAll(strings.ToLower(name), "_", "-")
 }
@@ -168,8 +168,8 @@ func wantsUpgrade(h http.Header) bool {
 	return false
 }
 
-// checkBrowser refuses a websocket that a page of some other site may have opened: browsers send cookies and client
-// certificates along, and ask nobody.
+// checkBrowser refuses a websocket that a page of another site may have opened: browsers send cookies and client
+// certificates along, without a preflight request and without asking the user.
 func checkBrowser(req *http.Request) error {
 	refuse := func(why string) error {
 		return statusError(http.StatusForbidden, metav1.StatusReasonForbidden, "refused a websocket "+why)
@@ -189,8 +189,8 @@ func checkBrowser(req *http.Request) error {
 
 func withoutDefaultPort(host string) string { return strings.TrimSuffix(host, ":443") }
 
-// readRequest finds out from the path what the request is about, as the API server does. It refuses paths that two programs
-// could read in two ways.
+// readRequest finds out from the path what the request is about, as the API server does. It refuses paths that two
+// programs could read in two ways.
 func readRequest(next http.Handler, resolver request.RequestInfoResolver, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if err := checkPathStart(req.URL); err != nil {
@@ -235,8 +235,8 @@ func proxiedFrom(info *request.RequestInfo) int {
 	return 0
 }
 
-// checkPath refuses empty segments, dots and encoded slashes in an escaped path. When kubernetes is not zero, only so many
-// segments belong to Kubernetes. The rest is the path of another program, and only dots are refused there.
+// checkPath refuses empty segments, dots and encoded slashes in an escaped path. When kubernetes is not zero, only so
+// many segments belong to Kubernetes. The rest is the path of another program, and only dots are refused there.
 func checkPath(escaped string, kubernetes int) error {
 	segments := strings.Split(strings.TrimPrefix(escaped, "/"), "/")
 	last := len(segments) - 1
@@ -276,8 +276,9 @@ func isLongRunning(info *request.RequestInfo) bool {
 	return false
 }
 
-// refuseLeftovers refuses requests that still have an Impersonate- header after nested impersonation. The filter leaves headers
-// that it does not know, and headers without a value. They must not reach the API server together with ours.
+// refuseLeftovers refuses requests that still have an Impersonate- header after nested impersonation. The filter
+// leaves headers that it does not know, and headers without a value. They must not reach the API server together with
+// ours.
 func refuseLeftovers(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if name := leftover(req.Header); name != "" {

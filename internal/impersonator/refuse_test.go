@@ -41,13 +41,18 @@ func TestNothingSpoofedArrives(t *testing.T) {
 		{name: "refuses an unknown one", header: "Impersonate-Something: 1\n", refused: 400},
 		{name: "refuses an unknown one in lower case", header: "impersonate-something: 1\n", refused: 400},
 		{name: "refuses an empty extra prefix", header: "Impersonate-: 1\n", refused: 400},
-		{name: "removes twins with an underscore", header: "Impersonate_User: root\nimpersonate-extra_foo: 1\nIMPERSONATE_GROUP: system:masters\nX_Remote_User: root\nx-remote_group: system:masters\n"},
-		{name: "removes front proxy headers", header: "X-Remote-User: root\nX-Remote-Group: system:masters\nX-Remote-Uid: 0\nX-Remote-Extra-Foo: 1\n"},
-		{name: "keeps identity when Connection names it", header: "Connection: Impersonate-User, Impersonate-Group, Authorization, keep-alive\n"},
-		{name: "keeps identity when Connection names it in lower case", header: "connection: impersonate-user\nconnection: impersonate-group\n"},
+		{name: "removes twins with an underscore", header: "Impersonate_User: root\nimpersonate-extra_foo: " +
+			"1\nIMPERSONATE_GROUP: system:masters\nX_Remote_User: root\nx-remote_group: system:masters\n"},
+		{name: "removes front proxy headers", header: "X-Remote-User: root\nX-Remote-Group: system:masters\nX-Remote-Uid: " +
+			"0\nX-Remote-Extra-Foo: 1\n"},
+		{name: "keeps identity when Connection names it", header: "Connection: Impersonate-User, Impersonate-Group, " +
+			"Authorization, keep-alive\n"},
+		{name: "keeps identity when Connection names it in lower case", header: "connection: impersonate-user\nconnection: " +
+			"impersonate-group\n"},
 		{name: "removes basic credentials", header: "Authorization: Basic cm9vdDpyb290\n"},
 		{name: "prefers the certificate to a token", header: "Authorization: Bearer of-a-stranger\n"},
-		{name: "prefers the certificate to a second Authorization", header: "Authorization: Basic cm9vdDpyb290\nAuthorization: Bearer of-a-stranger\n"},
+		{name: "prefers the certificate to a second Authorization", header: "Authorization: Basic " +
+			"cm9vdDpyb290\nAuthorization: Bearer of-a-stranger\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			before := len(p.api.requests())
@@ -106,7 +111,9 @@ func TestForeignHopsAreRemoved(t *testing.T) {
 			}
 		}
 	}
-	for name, want := range map[string]string{"X-Forwarded-For": "127.0.0.1", "User-Agent": "mine", "Accept-Language": "fr"} {
+	for name, want := range map[string]string{
+		"X-Forwarded-For": "127.0.0.1", "User-Agent": "mine", "Accept-Language": "fr",
+	} {
 		if got := arrived.Header.Get(name); got != want {
 			t.Errorf("want %s %q, got %q", name, want, got)
 		}
@@ -122,9 +129,13 @@ func TestForeignHopsAreRemoved(t *testing.T) {
 func TestTrailersStayHere(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
-	conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"),
-		"POST /api/v1/namespaces/default/pods HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\nTrailer: Impersonate-User\n\n"+
-			"2\n{}\n0\nImpersonate-User: root\n\n")
+	conn := p.raw(
+		t,
+		clientCertificate(t, p.signerCA, "jane"),
+		"POST /api/v1/namespaces/default/pods HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\nTrailer: "+
+			"Impersonate-User\n\n"+
+			"2\n{}\n0\nImpersonate-User: root\n\n",
+	)
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +172,8 @@ func TestHostileRequestsAreRefused(t *testing.T) {
 		{"refuses a websocket of a foreign page", upgrade + "Upgrade: websocket\nOrigin: https://evil.example\n\n", 403},
 		{"refuses a websocket of another port", upgrade + "Upgrade: websocket\nOrigin: https://proxy:8443\n\n", 403},
 		{"refuses a websocket of no page", upgrade + "Upgrade: websocket\nOrigin: null\n\n", 403},
-		{"refuses CL.TE", "POST /api HTTP/1.1\nHost: proxy\nContent-Length: 6\nTransfer-Encoding: chunked, identity\n\n0\n\nG", 501},
+		{"refuses CL.TE", "POST /api HTTP/1.1\nHost: proxy\nContent-Length: 6\nTransfer-Encoding: chunked, " +
+			"identity\n\n0\n\nG", 501},
 		{"refuses two lengths", "POST /api HTTP/1.1\nHost: proxy\nContent-Length: 6\nContent-Length: 5\n\n123456", 400},
 		{"refuses space before the colon", "GET /api HTTP/1.1\nHost: proxy\nImpersonate-User : root\n\n", 400},
 		{"refuses a folded line", "GET /api HTTP/1.1\nHost: proxy\n Impersonate-User: root\n\n", 400},
@@ -257,10 +269,12 @@ func TestUncarriableIdentitiesAreRefused(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
 	for name, who := range map[string]authenticationv1.UserInfo{
-		"line end in name":    {Username: "jane\r\nImpersonate-Group: system:masters"},
-		"NUL in group":        {Username: "jane", Groups: []string{"a\x00"}},
-		"line end in extra":   {Username: "jane", Extra: map[string]authenticationv1.ExtraValue{"k": {"a\nb"}}},
-		"reserved extra":      {Username: "jane", Extra: map[string]authenticationv1.ExtraValue{originalUserExtraKey: {"{}"}}},
+		"line end in name":  {Username: "jane\r\nImpersonate-Group: system:masters"},
+		"NUL in group":      {Username: "jane", Groups: []string{"a\x00"}},
+		"line end in extra": {Username: "jane", Extra: map[string]authenticationv1.ExtraValue{"k": {"a\nb"}}},
+		"reserved extra": {
+			Username: "jane", Extra: map[string]authenticationv1.ExtraValue{originalUserExtraKey: {"{}"}},
+		},
 		"space around a name": {Username: " jane"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -280,7 +294,10 @@ func TestReservedKeyIsNamedInAWarning(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
 	p.api.set(func() {
-		p.api.tokens["t"] = authenticationv1.UserInfo{Username: "jane", Extra: map[string]authenticationv1.ExtraValue{originalUserExtraKey: {"{}"}}}
+		p.api.tokens["t"] = authenticationv1.UserInfo{
+			Username: "jane",
+			Extra:    map[string]authenticationv1.ExtraValue{originalUserExtraKey: {"{}"}},
+		}
 	})
 	got := p.get(t, p.client(t, nil), "/api/v1/nodes", http.Header{"Authorization": {"Bearer t"}})
 	const want = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",` +

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// Of each kind of message that clients can cause, samplesPerPeriod are logged in each samplePeriod. The others are counted,
-	// and their number is logged at the end of the period.
+	// Of each kind of message that clients can cause, samplesPerPeriod are logged in each samplePeriod. The others are
+	// counted, and their number is logged at the end of the period.
 	samplePeriod     = 10 * time.Second
 	samplesPerPeriod = 5
 )

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestSecurityDocumentNamesTests checks that what docs/security.md says is shown by a test is at least looked at by one.
+// TestSecurityDocumentNamesTests checks that what docs/security.md says is shown by a test is at least looked at by
+// one.
 func TestSecurityDocumentNamesTests(t *testing.T) {
 	t.Parallel()
 	const root = "../.."
@@ -47,7 +48,9 @@ func TestSecurityDocumentNamesTests(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| rule") && !strings.HasPrefix(line, "| limit") && !strings.Contains(line, "`Test") && !strings.Contains(line, "`Fuzz") {
+		if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| rule") && !strings.HasPrefix(line, "| limit") &&
+			!strings.Contains(line, "`Test") &&
+			!strings.Contains(line, "`Fuzz") {
 			t.Errorf("a rule without a test: %s", line)
 		}
 	}

@@ -30,10 +30,12 @@ const (
 	idleTimeout       = 90 * time.Second
 	writeTimeout      = 30 * time.Second // for what fits into the client's buffers, or else a write of 16 or 32 KiB
 	maxStreams        = 100              // of one HTTP/2 connection at a time, as the API server; clients open another one
-	// Most request bodies are smaller; larger ones wait for the API server to take them.
+	// The HTTP/2 receive windows of one stream and of one connection. Most request bodies fit. The client of a
+	// larger one has to wait until the API server takes what was sent before.
 	bodyWindow     = 128 << 10
 	connectionBody = 256 << 10
-	maxFrame       = 16 << 10 // the smallest limit that HTTP/2 allows; a whole frame is in memory before the client is known
+	// the smallest limit that HTTP/2 allows; a whole frame is in memory before the client is known
+	maxFrame = 16 << 10
 )
 
 // Server is the impersonation proxy.
@@ -191,7 +193,7 @@ func newHTTPServer(handler http.Handler, config *tls.Config, said io.Writer) *ht
 		ErrorLog:          log.New(said, "", 0),
 		ConnContext:       withConnection,
 		Protocols:         new(http.Protocols),
-		// "OPTIONS *" goes the way of all requests.
+		// "OPTIONS *" passes through the filters like every other request, and is not answered by net/http.
 		DisableGeneralOptionsHandler: true,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          maxStreams,

@@ -9,14 +9,15 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
 )
 
-// slowAfter is how long a client may take to read what is written to a stream before the stream counts as one that is not read.
+// slowAfter is how long a client may take to read what is written to a stream before the stream counts as one that is
+// not read.
 const slowAfter = 2 * time.Second
 
 // slowReaders ends answers that clients do not read.
 //
-// An ordinary answer has a deadline for each write, so a client has to read it at a minimum speed. A stream may stand still as long
-// as the client likes, like logs in a pager. But what waits in memory for the client counts as the client's, and the stream ends
-// when that is too much.
+// An ordinary answer has a deadline for each write, so a client has to read it at a minimum speed. A stream may stand
+// still as long as the client likes, like logs in a pager. But what waits in memory for the client counts as the
+// client's, and the stream ends when that is too much.
 type slowReaders struct {
 	budget  *budget.Budget
 	timeout time.Duration // of each write of an ordinary answer
@@ -26,7 +27,12 @@ type slowReaders struct {
 // bound gives requests a writer that knows how long each write takes.
 func (r *slowReaders) bound(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		one := &boundedWriter{ResponseWriter: w, control: http.NewResponseController(w), readers: r, state: stateFrom(req.Context())}
+		one := &boundedWriter{
+			ResponseWriter: w,
+			control:        http.NewResponseController(w),
+			readers:        r,
+			state:          stateFrom(req.Context()),
+		}
 		if req.ProtoMajor == 1 {
 			_ = one.control.SetWriteDeadline(time.Time{}) // that of the request before
 		}

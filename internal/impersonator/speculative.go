@@ -9,14 +9,15 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// A speculative read is sent to the API server while its access review is still under way. The API server's answer is held
-// back until the review allows it. This is safe because a plain read changes nothing in the cluster, and the API server
-// authorizes it once more as the same user. A client that is denied gets our own 403, and nothing of the API server's answer.
+// A speculative read is sent to the API server while its access review is still under way. The API server's answer is
+// held back until the review allows it. This is safe because a plain read changes nothing in the cluster, and the API
+// server authorizes it once more as the same user. A client that is denied gets our own 403, and nothing of the API
+// server's answer.
 
 // maySpeculate is true for requests that may be sent before their access review is answered: get, list and watch of
-// resources. Subresources are left out, because some of them act when they are read (exec, proxy, portforward), and so are
-// switches of protocols. Users with a UID who came with a token are left out too: an old API server gets that token itself
-// (see tokenPassThrough), and it has to be checked once more after everything else.
+// resources. Subresources are left out, because some of them act when they are read (exec, proxy, portforward), and
+// so are switches of protocols. Users with a UID who came with a token are left out too: an old API server gets that
+// token itself (see tokenPassThrough), and it has to be checked once more after everything else.
 func maySpeculate(req *http.Request, state *requestState) bool {
 	info, ok := request.RequestInfoFrom(req.Context())
 	if !ok || !info.IsResourceRequest || info.Subresource != "" || state.upgrade != "" {
@@ -50,8 +51,9 @@ func (r *pendingReview) refusal(ctx context.Context) error {
 	return refusal(ctx, r.attributes, verdict, reason, err)
 }
 
-// holdUntilAuthorized holds the answer to a speculative read back until the access review allows it. It is the outermost
-// RoundTripper. So a client that is denied gets a 403 even when the request failed for another reason as well.
+// holdUntilAuthorized holds the answer to a speculative read back until the access review allows it. It is the
+// outermost RoundTripper. So a client that is denied gets a 403 even when the request failed for another reason as
+// well.
 type holdUntilAuthorized struct {
 	next http.RoundTripper
 }
@@ -86,8 +88,8 @@ func (t holdUntilAuthorized) RoundTrip(req *http.Request) (*http.Response, error
 	return response, err
 }
 
-// untraced hides the hook by which ReverseProxy learns of informational answers (1xx). ReverseProxy would pass them on to the
-// client before the review has allowed anything.
+// untraced hides the hook by which ReverseProxy learns of informational answers (1xx). ReverseProxy would pass them
+// on to the client before the review has allowed anything.
 type untraced struct {
 	context.Context //nolint:containedctx // it is a context
 }

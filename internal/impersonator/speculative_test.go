@@ -166,7 +166,8 @@ func TestDeniedReadShowsNothing(t *testing.T) {
 	}
 }
 
-// TestDenialBeforeEveryOtherRefusal gives a user who cannot be impersonated first of all what is said to every denied one.
+// TestDenialBeforeEveryOtherRefusal gives a user who cannot be impersonated first of all what is said to every denied
+// one.
 func TestDenialBeforeEveryOtherRefusal(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -192,7 +193,12 @@ func TestSpeculativeWatch(t *testing.T) {
 			_, _ = io.WriteString(w, "second\n")
 		}
 	})
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.address+"/api/v1/configmaps?watch=1", nil)
+	req, err := http.NewRequestWithContext(
+		t.Context(),
+		http.MethodGet,
+		"https://"+p.address+"/api/v1/configmaps?watch=1",
+		nil,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
 )
 
-// requestState is what the filters tell each other about one request. Only the goroutine that serves the request uses it,
-// except where a field says otherwise.
+// requestState is what the filters tell each other about one request. Only the goroutine that serves the request uses
+// it, except where a field says otherwise.
 type requestState struct {
 	// header is the header of the answer to the client. It is kept here because ReverseProxy does not give it to
 	// ModifyResponse.

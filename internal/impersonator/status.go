@@ -41,8 +41,8 @@ func (e *unavailableError) Unwrap() error { return e.cause }
 // Unavailable tells other packages what kind of error this is.
 func (e *unavailableError) Unavailable() bool { return true }
 
-// asUnavailable wraps the error of a call to the API server in an unavailableError. It does not when the API server answered with
-// an error that trying again will not change.
+// asUnavailable wraps the error of a call to the API server in an unavailableError. It does not when the API server
+// answered with an error that trying again will not change.
 func asUnavailable(doing string, err error) error {
 	var answered apierrors.APIStatus
 	if errors.As(err, &answered) {
@@ -55,8 +55,8 @@ func asUnavailable(doing string, err error) error {
 	return &unavailableError{doing: doing, cause: err}
 }
 
-// isUnavailable is true when err is no decision: the API server gave none, or it was not asked because the client causes too
-// much work. See statusUnanswered for what the client is told.
+// isUnavailable is true when err is no decision: the API server gave none, or it was not asked because the client
+// causes too much work. See statusUnanswered for what the client is told.
 func isUnavailable(err error) bool {
 	var unavailable interface{ Unavailable() bool } // of other packages, too
 	return errors.As(err, &unavailable) && unavailable.Unavailable()

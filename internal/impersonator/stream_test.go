@@ -98,7 +98,10 @@ func echo(protocol string) http.HandlerFunc {
 			panic(err)
 		}
 		defer func() { _ = conn.Close() }()
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+protocol+"\r\nX-Stream: yes\r\n\r\n")
+		_, _ = io.WriteString(
+			conn,
+			"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+protocol+"\r\nX-Stream: yes\r\n\r\n",
+		)
 		for {
 			line, err := buffered.ReadString('\n')
 			if err != nil {
@@ -117,8 +120,12 @@ func TestUpgrades(t *testing.T) {
 			t.Parallel()
 			p := startProxy(t)
 			p.api.set(func() { p.api.serve = echo(protocol) })
-			conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"),
-				"POST /api/v1/namespaces/d/pods/x/exec?command=ls HTTP/1.1\nHost: proxy\nConnection: upgrade, x\nX: gone\nUpgrade: "+protocol+"\nContent-Length: 0\n\n")
+			conn := p.raw(
+				t,
+				clientCertificate(t, p.signerCA, "jane"),
+				"POST /api/v1/namespaces/d/pods/x/exec?command=ls HTTP/1.1\nHost: proxy\nConnection: upgrade, x\nX: "+
+					"gone\nUpgrade: "+protocol+"\nContent-Length: 0\n\n",
+			)
 			reader := readerOf(conn)
 			res, err := http.ReadResponse(reader, nil)
 			if err != nil {
@@ -158,15 +165,22 @@ func switchToSPDY(w http.ResponseWriter, words string) net.Conn {
 	if err != nil {
 		panic(err)
 	}
-	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"+words)
+	_, _ = io.WriteString(
+		conn,
+		"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"+words,
+	)
 	return conn
 }
 
 // exec opens a stream as a client does, and reads the head of the answer.
 func (p *proxy) exec(t *testing.T) (*tls.Conn, *bufio.Reader) {
 	t.Helper()
-	conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"),
-		"POST /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: SPDY/3.1\nContent-Length: 0\n\n")
+	conn := p.raw(
+		t,
+		clientCertificate(t, p.signerCA, "jane"),
+		"POST /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: "+
+			"SPDY/3.1\nContent-Length: 0\n\n",
+	)
 	reader := readerOf(conn)
 	res, err := http.ReadResponse(reader, nil)
 	if err != nil {
@@ -308,9 +322,11 @@ func TestAnswersToUpgradesThatAreNo101(t *testing.T) {
 			w.Header().Set("Location", "https://127.0.0.1:1/steal")
 			w.WriteHeader(302)
 		}, 302},
-		{"refuses another protocol", upgrade, raw("HTTP/1.1 101 Switching Protocols\nConnection: Upgrade\nUpgrade: websocket\n\n"), 500},
+		{"refuses another protocol", upgrade, raw("HTTP/1.1 101 Switching Protocols\nConnection: Upgrade\nUpgrade: " +
+			"websocket\n\n"), 500},
 		{"refuses no protocol", upgrade, raw("HTTP/1.1 101 Switching Protocols\n\n"), 500},
-		{"refuses 200 with a protocol", upgrade, raw("HTTP/1.1 200 OK\nConnection: Upgrade\nUpgrade: SPDY/3.1\nContent-Length: 0\n\n"), 200},
+		{"refuses 200 with a protocol", upgrade, raw("HTTP/1.1 200 OK\nConnection: Upgrade\nUpgrade: " +
+			"SPDY/3.1\nContent-Length: 0\n\n"), 200},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -367,7 +383,11 @@ func TestNoStreamLeavesAnythingBehind(t *testing.T) {
 			_ = res.Body.Close()
 			return
 		}
-		conn := p.raw(t, jane, "GET /api/v1/namespaces/d/pods/x/attach HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n\n")
+		conn := p.raw(
+			t,
+			jane,
+			"GET /api/v1/namespaces/d/pods/x/attach HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n\n",
+		)
 		res, err := http.ReadResponse(readerOf(conn), nil)
 		if err != nil {
 			t.Fatal(err)

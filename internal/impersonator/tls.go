@@ -15,9 +15,9 @@ import (
 // ticketLifetime is how long one key encrypts session tickets.
 const ticketLifetime = 24 * time.Hour
 
-// tlsConfigs makes the TLS configuration for handshakes. It makes a new one, with a new session ticket key, when the client CAs or the
-// serving certificate change, and once a day. Sessions from before such a change cannot be resumed. That matters because a resumed
-// handshake does not ask for a client certificate again.
+// tlsConfigs makes the TLS configuration for handshakes. It makes a new one, with a new session ticket key, when the
+// client CAs or the serving certificate change, and once a day. Sessions from before such a change cannot be resumed.
+// That matters because a resumed handshake does not ask for a client certificate again.
 type tlsConfigs struct {
 	certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	trust       *trustStore

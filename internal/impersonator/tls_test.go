@@ -66,7 +66,11 @@ func TestTicketKeysRotateDaily(t *testing.T) {
 	logger, _ := ktesting.NewTestContext(t)
 	clk := clocktesting.NewFakePassiveClock(time.Now())
 	certificate := &tls.Certificate{Certificate: [][]byte{{1}}}
-	configs := &tlsConfigs{certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil }, trust: newTrustStore(func() *CABundle { return nil }, clk, logger), clock: clk}
+	configs := &tlsConfigs{
+		certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil },
+		trust:       newTrustStore(func() *CABundle { return nil }, clk, logger),
+		clock:       clk,
+	}
 	get := func() *tls.Config {
 		config, err := configs.forClient(nil)
 		if err != nil {

@@ -24,8 +24,8 @@ const (
 	rejectPause = 5 * time.Second
 )
 
-// ServiceAccountToken is a TokenSource: the bound token of one service account. It is requested for 24 hours, renewed when four
-// fifths of its life are over, and kept in memory only. There is no token until Run has received the first.
+// ServiceAccountToken is a TokenSource: the bound token of one service account. It is requested for 24 hours, renewed
+// when four fifths of its life are over, and kept in memory only. There is no token until Run has received the first.
 type ServiceAccountToken struct {
 	serviceAccounts corev1client.ServiceAccountInterface
 	name            string
@@ -40,7 +40,11 @@ type ServiceAccountToken struct {
 
 // NewServiceAccountToken makes the token source of service account namespace/name. Agent must be allowed to create the
 // subresource serviceaccounts/token there. A nil clock is the real one.
-func NewServiceAccountToken(agent *rest.Config, namespace, name string, clk clock.WithTicker) (*ServiceAccountToken, error) {
+func NewServiceAccountToken(
+	agent *rest.Config,
+	namespace, name string,
+	clk clock.WithTicker,
+) (*ServiceAccountToken, error) {
 	client, err := corev1client.NewForConfig(agent)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for service account tokens: %w", err)

@@ -30,8 +30,8 @@ const (
 	maxReplayed = 64 << 10
 )
 
-// upstream sends requests to the API server. It adds no credential. Ordinary requests are spread over several HTTP/2 connections.
-// A request to switch protocols gets an HTTP/1.1 connection of its own.
+// upstream sends requests to the API server. It adds no credential. Ordinary requests are spread over several HTTP/2
+// connections. A request to switch protocols gets an HTTP/1.1 connection of its own.
 type upstream struct {
 	address *url.URL
 	plain   []*http.Transport
@@ -132,8 +132,8 @@ type clientBodyError struct{ cause error }
 func (e *clientBodyError) Error() string { return "reading the request body: " + e.cause.Error() }
 func (e *clientBodyError) Unwrap() error { return e.cause }
 
-// clientBody notes why a body could not be read from the client. The error that the transport returns then may look like that of
-// a broken connection to the API server.
+// clientBody notes why a body could not be read from the client. The error that the transport returns then may look
+// like that of a broken connection to the API server.
 type clientBody struct {
 	io.ReadCloser
 	state *requestState

@@ -27,7 +27,11 @@ func TestSmallBodiesCanBeSentAgain(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			req := &http.Request{Header: http.Header{}, ContentLength: test.length, Body: io.NopCloser(strings.NewReader("hello"))}
+			req := &http.Request{
+				Header:        http.Header{},
+				ContentLength: test.length,
+				Body:          io.NopCloser(strings.NewReader("hello")),
+			}
 			if test.expect != "" {
 				req.Header.Set("Expect", test.expect)
 			}
@@ -76,8 +80,10 @@ func TestUpstreamStatus(t *testing.T) {
 		{"also when TLS takes too long", "POST", errors.New("net/http: TLS handshake timeout"), 503, 1, problemUnreachable},
 		{"a lost read can be made again", "GET", io.ErrUnexpectedEOF, 503, 1, problemLost},
 		{"a lost write must not be made again by itself", "POST", io.ErrUnexpectedEOF, 503, 0, problemLost},
-		{"GOAWAY with the body gone is for the client to try again", "PUT", errors.New("http2: Transport: cannot retry err [x] after Request.Body was written"), 429, 1, problemRefusedStream},
-		{"an identity too large is nobody's outage", "GET", errors.New("http2: request header list larger than peer's advertised limit"), 431, 0, problemTooLarge},
+		{"GOAWAY with the body gone is for the client to try again", "PUT", errors.New("http2: Transport: cannot retry err " +
+			"[x] after Request.Body was written"), 429, 1, problemRefusedStream},
+		{"an identity too large is nobody's outage", "GET", errors.New("http2: request header list larger than peer's " +
+			"advertised limit"), 431, 0, problemTooLarge},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -27,8 +27,8 @@ const (
 	refusedFor = time.Minute
 )
 
-// trust holds everything that decides whether a client certificate is believed. It is never changed. When a CA changes, a new
-// trust is made, with an empty cache of verified certificates.
+// trust holds everything that decides whether a client certificate is believed. It is never changed. When a CA
+// changes, a new trust is made, with an empty cache of verified certificates.
 type trust struct {
 	clients    *x509.CertPool // the CAs of users: the signer CA and the cluster's client CA
 	named      *x509.CertPool // all CAs, front proxy included, to be named in the TLS handshake
@@ -56,7 +56,8 @@ type clusterTrust struct {
 	frontProxyRoot []*x509.Certificate
 }
 
-// trustStore combines the signer CA with the CAs and settings that the cluster publishes. It parses PEM only after a change.
+// trustStore combines the signer CA with the CAs and settings that the cluster publishes. It parses PEM only after a
+// change.
 type trustStore struct {
 	signer  func() *CABundle
 	cluster atomic.Pointer[clusterTrust]
@@ -151,8 +152,8 @@ func (s *trustStore) build(signer *CABundle, cluster *clusterTrust) *trust {
 	return t
 }
 
-// setCluster takes over the data of the ConfigMap. A part that cannot be parsed keeps its last good value. A part that is gone is no
-// longer trusted.
+// setCluster takes over the data of the ConfigMap. A part that cannot be parsed keeps its last good value. A part
+// that is gone is no longer trusted.
 func (s *trustStore) setCluster(data map[string]string) error {
 	last := s.cluster.Load()
 	next, err := parseClusterTrust(data, last)
@@ -165,8 +166,12 @@ func (s *trustStore) setCluster(data map[string]string) error {
 }
 
 func (c *clusterTrust) equal(o *clusterTrust) bool {
-	as, _ := json.Marshal([][]string{c.allowedNames, c.headers.usernames, c.headers.uids, c.headers.groups, c.headers.extraPrefixes})
-	bs, _ := json.Marshal([][]string{o.allowedNames, o.headers.usernames, o.headers.uids, o.headers.groups, o.headers.extraPrefixes})
+	as, _ := json.Marshal(
+		[][]string{c.allowedNames, c.headers.usernames, c.headers.uids, c.headers.groups, c.headers.extraPrefixes},
+	)
+	bs, _ := json.Marshal(
+		[][]string{o.allowedNames, o.headers.usernames, o.headers.uids, o.headers.groups, o.headers.extraPrefixes},
+	)
 	return bytes.Equal(c.clientCA, o.clientCA) && bytes.Equal(c.frontProxyCA, o.frontProxyCA) && bytes.Equal(as, bs)
 }
 
@@ -222,7 +227,8 @@ func (c *clusterTrust) parseFrontProxy(data map[string]string) error {
 	return nil
 }
 
-// parseBundle reads all certificates of a PEM file. Like the API server, it ignores other blocks and the text between them.
+// parseBundle reads all certificates of a PEM file. Like the API server, it ignores other blocks and the text between
+// them.
 func parseBundle(data []byte) ([]*x509.Certificate, error) {
 	if len(data) > maxBundleBytes {
 		return nil, fmt.Errorf("a CA bundle of %d bytes is larger than %d", len(data), maxBundleBytes)

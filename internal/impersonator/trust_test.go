@@ -53,7 +53,9 @@ func TestFrontProxySettingsAreAllOrNothing(t *testing.T) {
 	t.Parallel()
 	ca := string(newCA(t, "front").CertPEM())
 	last, err := parseClusterTrust(map[string]string{
-		"requestheader-client-ca-file": ca, "requestheader-allowed-names": `["a"]`, "requestheader-username-headers": `["X-Remote-User"]`,
+		"requestheader-client-ca-file":   ca,
+		"requestheader-allowed-names":    `["a"]`,
+		"requestheader-username-headers": `["X-Remote-User"]`,
 	}, &clusterTrust{})
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +82,10 @@ func FuzzParseBundle(f *testing.F) {
 
 func TestParseBundleLimits(t *testing.T) {
 	t.Parallel()
-	if _, err := parseBundle([]byte(strings.Repeat("x", maxBundleBytes+1))); err == nil || !strings.Contains(err.Error(), "larger than") {
+	if _, err := parseBundle(
+		[]byte(strings.Repeat("x", maxBundleBytes+1)),
+	); err == nil ||
+		!strings.Contains(err.Error(), "larger than") {
 		t.Errorf("want too many bytes refused, got %v", err)
 	}
 	one := string(newCA(t, "ca").CertPEM())

@@ -10,14 +10,15 @@ import (
 	"time"
 )
 
-// lingerAfterEnd is how long the client may take to close an upgraded connection after the API server has closed its side. If the
-// proxy closed it at once while the client still sends, the client could lose what it has not read yet, such as an exit code.
+// lingerAfterEnd is how long the client may take to close an upgraded connection after the API server has closed its
+// side. If the proxy closed it at once while the client still sends, the client could lose what it has not read yet,
+// such as an exit code.
 const lingerAfterEnd = 5 * time.Second
 
 var errUpstreamEnded = errors.New("the API server ended the stream")
 
-// upgradable closes the client's connection when ctx ends after a switch of protocols. ReverseProxy would close only the
-// connection to the API server, and wait for the client.
+// upgradable closes the client's connection when ctx ends after a switch of protocols. ReverseProxy would close only
+// the connection to the API server, and wait for the client.
 type upgradable struct {
 	http.ResponseWriter
 	ctx context.Context //nolint:containedctx // it lives as long as this one request
@@ -36,9 +37,9 @@ func (w *upgradable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buffered, err
 }
 
-// upgradedBody is the API server's side of an upgraded connection. The stream ends a while after it. A write that fails means that
-// the API server reads no more, but data from it may still be on its way. ReverseProxy would drop that data if it saw the
-// failed write, so Write hides the failure.
+// upgradedBody is the API server's side of an upgraded connection. The stream ends a while after it. A write that
+// fails means that the API server reads no more, but data from it may still be on its way. ReverseProxy would drop
+// that data if it saw the failed write, so Write hides the failure.
 type upgradedBody struct {
 	io.ReadWriteCloser
 	end  func(error)
@@ -49,7 +50,8 @@ func (b *upgradedBody) endSoon() {
 	time.AfterFunc(lingerAfterEnd, func() { b.end(errUpstreamEnded) })
 }
 
-// Read implements io.Reader. Any end is io.EOF: ReverseProxy would close the client's connection at once after another error.
+// Read implements io.Reader. Any end is io.EOF: ReverseProxy would close the client's connection at once after
+// another error.
 func (b *upgradedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadWriteCloser.Read(p)
 	if err != nil {

@@ -50,7 +50,8 @@ func listen(t *testing.T, behave func(net.Conn)) (address string) {
 	return listener.Addr().String()
 }
 
-// startLed runs a proxy, and returns how to lead what it forwards elsewhere. The agent's own questions are answered as ever.
+// startLed runs a proxy, and returns how to lead what it forwards elsewhere. The agent's own questions are answered
+// as ever.
 func startLed(t *testing.T) (p *proxy, lead func(dialFunc)) {
 	t.Helper()
 	var to atomic.Pointer[dialFunc]
@@ -68,8 +69,9 @@ func startLed(t *testing.T) (p *proxy, lead func(dialFunc)) {
 	}
 }
 
-// TestUpstreamMisbehaves has something in the place of the API server that is none, or that breaks off. The client always gets a Status which says
-// whether to try again: never an empty answer, and never half an answer that looks like a whole one.
+// TestUpstreamMisbehaves replaces the API server by a server that sends something else, or that breaks off. The
+// client always gets a Status which says whether to try again. It never gets an empty answer, or part of an answer
+// that looks complete.
 func TestUpstreamMisbehaves(t *testing.T) {
 	t.Parallel()
 	reset := func(conn net.Conn) {
@@ -107,8 +109,14 @@ func TestUpstreamMisbehaves(t *testing.T) {
 			}
 		}, true, true},
 		{"breaks off after the request", func(p *proxy) func(net.Conn) { return over(p, "") }, true, false},
-		{"breaks off in the header", func(p *proxy) func(net.Conn) { return over(p, "HTTP/1.1 200 OK\r\nContent-Ty") }, true, false},
-		{"answers with something else than HTTP", func(p *proxy) func(net.Conn) { return over(p, "+OK\r\n\r\n") }, true, false},
+		{
+			"breaks off in the header", func(p *proxy) func(net.Conn) { return over(p, "HTTP/1.1 200 OK\r\nContent-Ty") }, true,
+			false,
+		},
+		{
+			"answers with something else than HTTP", func(p *proxy) func(net.Conn) { return over(p, "+OK\r\n\r\n") }, true,
+			false,
+		},
 		{"answers with a header of no end", func(p *proxy) func(net.Conn) {
 			return over(p, "HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 12<<20))
 		}, true, false},
@@ -127,7 +135,8 @@ func TestUpstreamMisbehaves(t *testing.T) {
 	}
 }
 
-// TestUnavailableInTheClientsEncoding: an error has the form that the client asked for, and one it can read when it asked for something else.
+// TestUnavailableInTheClientsEncoding: an error has the form that the client asked for, and one it can read when it
+// asked for something else.
 func TestUnavailableInTheClientsEncoding(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -155,8 +164,15 @@ func TestUnavailableInTheClientsEncoding(t *testing.T) {
 		}
 		got := p.get(t, client, "/api/v1/nodes", header)
 		contentType, _, _ := strings.Cut(got.Header.Get("Content-Type"), ";")
-		if got.Code != http.StatusServiceUnavailable || got.Header.Get("Retry-After") != "1" || contentType != test.contentType {
-			t.Errorf("%q: got %d, Retry-After %q, %q", test.accept, got.Code, got.Header.Get("Retry-After"), got.Header.Get("Content-Type"))
+		if got.Code != http.StatusServiceUnavailable || got.Header.Get("Retry-After") != "1" ||
+			contentType != test.contentType {
+			t.Errorf(
+				"%q: got %d, Retry-After %q, %q",
+				test.accept,
+				got.Code,
+				got.Header.Get("Retry-After"),
+				got.Header.Get("Content-Type"),
+			)
 			continue
 		}
 		serializer := newStatusSerializer()
@@ -169,7 +185,8 @@ func TestUnavailableInTheClientsEncoding(t *testing.T) {
 				}
 			}
 		}
-		if status, ok := decoded.(*metav1.Status); !ok || status.Message != message || status.Kind != "Status" || status.Code != 503 {
+		if status, ok := decoded.(*metav1.Status); !ok || status.Message != message || status.Kind != "Status" ||
+			status.Code != 503 {
 			t.Errorf("%q: got %s", test.accept, cmp.Diff(message, decoded))
 		}
 	}

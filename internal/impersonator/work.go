@@ -19,8 +19,8 @@ import (
 
 // WorkLimits say how much of the work that clients cause goes on at a time. Zero is the default.
 type WorkLimits struct {
-	// AccessReviews and TokenReviews are how many reviews the API server is asked for at a time: 32 and 16 by default. They are
-	// apart, so that bearer tokens of strangers do not delay the requests of users who are known.
+	// AccessReviews and TokenReviews are how many reviews the API server is asked for at a time: 32 and 16 by default.
+	// They are apart, so that bearer tokens of strangers do not delay the requests of users who are known.
 	AccessReviews, TokenReviews int
 	// Logins are how many TokenCredentialRequests are at the API server at a time, 8 by default.
 	Logins int
@@ -109,8 +109,8 @@ func (w *work) begin(who asker) (*turn, error) {
 	return &turn{ticket, holding}, nil
 }
 
-// hold takes a piece of work out of the budget. The first one of a user or a connection always fits, so that others who have used
-// up a share cannot shut it out.
+// hold takes a piece of work out of the budget. The first one of a user or a connection always fits, so that others
+// who have used up a share cannot shut it out.
 func (w *work) hold(who asker, first bool) (*budget.Holding, error) {
 	switch {
 	case w.budget == nil:
@@ -127,8 +127,8 @@ type asker struct {
 	conn   *clientConn // nil for requests that came over none
 }
 
-// askerOf returns for whom work is done: the user who made the request, before nested impersonation, or else the connection that
-// it came on. An anonymous user is no user here.
+// askerOf returns for whom work is done: the user who made the request, before nested impersonation, or else the
+// connection that it came on. An anonymous user is no user here.
 func askerOf(ctx context.Context) asker {
 	var who asker
 	if conn := connectionFrom(ctx); conn != nil {
@@ -141,8 +141,8 @@ func askerOf(ctx context.Context) asker {
 	return who
 }
 
-// owner is one user over all connections, or one connection of an address. Users and addresses cannot have the same name, as
-// the first letter differs.
+// owner is one user over all connections, or one connection of an address. Users and addresses cannot have the same
+// name, as the first letter differs.
 func (a asker) owner() fairqueue.Owner {
 	if a.client.User != "" {
 		return fairqueue.Owner{Name: "u" + a.client.User}
@@ -169,8 +169,8 @@ func (e *tooManyError) Unwrap() error { return e.cause }
 // Unavailable implements what isUnavailable looks for.
 func (e *tooManyError) Unavailable() bool { return true }
 
-// statusUnanswered is the answer when err, an error for which isUnavailable is true, kept something from being decided: 429
-// for a client that causes too much work, and otherwise 503 with the message.
+// statusUnanswered is the answer when err, an error for which isUnavailable is true, kept something from being
+// decided: 429 for a client that causes too much work, and otherwise 503 with the message.
 func statusUnanswered(err error, message string) *apierrors.StatusError {
 	tooMany, ok := errors.AsType[*tooManyError](err)
 	if !ok {
@@ -179,13 +179,17 @@ func statusUnanswered(err error, message string) *apierrors.StatusError {
 	if tooMany.everybody {
 		return statusUnavailable("too many " + tooMany.what + " at the moment, please try again")
 	}
-	status := statusError(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "too many "+tooMany.what+" at once, please try again")
+	status := statusError(
+		http.StatusTooManyRequests,
+		metav1.StatusReasonTooManyRequests,
+		"too many "+tooMany.what+" at once, please try again",
+	)
 	status.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfterSeconds}
 	return status
 }
 
-// reviewFlights are the reviews that wait or go on, by what is asked. Equal questions of one asker are one review. It ends when
-// the last request that wants to know its answer has ended.
+// reviewFlights are the reviews that wait or go on, by what is asked. Equal questions of one asker are one review. It
+// ends when the last request that wants to know its answer has ended.
 type reviewFlights[T any] struct {
 	work *work
 
@@ -209,8 +213,13 @@ type reviewFlight[T any] struct {
 
 var errNobodyWaits = errors.New("the client has left")
 
-// ask joins a review of the question, or begins one. It does not wait for the answer: wait does. The error is a *tooManyError.
-func (f *reviewFlights[T]) ask(ctx context.Context, question [32]byte, review func(context.Context) (T, error)) (*reviewFlight[T], error) {
+// ask joins a review of the question, or begins one. It does not wait for the answer: wait does. The error is a
+// *tooManyError.
+func (f *reviewFlights[T]) ask(
+	ctx context.Context,
+	question [32]byte,
+	review func(context.Context) (T, error),
+) (*reviewFlight[T], error) {
 	who := askerOf(ctx)
 	key := flightKey{question, who.owner()}
 	f.mu.Lock()
@@ -235,7 +244,12 @@ func (f *reviewFlights[T]) ask(ctx context.Context, question [32]byte, review fu
 	return flight, nil
 }
 
-func (f *reviewFlights[T]) fly(life context.Context, key flightKey, flight *reviewFlight[T], review func(context.Context) (T, error)) {
+func (f *reviewFlights[T]) fly(
+	life context.Context,
+	key flightKey,
+	flight *reviewFlight[T],
+	review func(context.Context) (T, error),
+) {
 	defer flight.cancel(nil)
 	ctx, cancel := context.WithTimeout(life, reviewTimeout)
 	defer cancel()

@@ -59,7 +59,13 @@ func (p *proxy) block(about func(string) bool) *blocked {
 func is(name string) func(string) bool { return func(one string) bool { return one == name } }
 
 // begin sends a request in the background, whose answer goes to a channel. Zero is an answer that did not come.
-func (p *proxy) begin(ctx context.Context, client *http.Client, method, path string, header http.Header, body io.Reader) <-chan *answer {
+func (p *proxy) begin(
+	ctx context.Context,
+	client *http.Client,
+	method, path string,
+	header http.Header,
+	body io.Reader,
+) <-chan *answer {
 	got := make(chan *answer, 1)
 	go func() {
 		req, err := http.NewRequestWithContext(ctx, method, "https://"+p.address+path, body)
@@ -91,8 +97,9 @@ func codes(all []<-chan *answer) map[int]int {
 	return got
 }
 
-// TestReviewsAreBounded has one user ask many new questions whose reviews take long. Few are at the API server at a time, the reads that wait for
-// theirs are not sent on, and another user's one question is not delayed by any of them.
+// TestReviewsAreBounded has one user ask many new questions whose reviews take long. Few are at the API server at a
+// time, the reads that wait for theirs are not sent on, and another user's one question is not delayed by any of
+// them.
 func TestReviewsAreBounded(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t, func(_ *proxy, o *Options) { o.Work.AccessReviews = 8 })
@@ -174,7 +181,8 @@ func TestTooManyReviewsAreRefused(t *testing.T) {
 	}
 	eventually(t, func() bool { return p.work.access.refused.Load() == 20 })
 	got := p.get(t, greedy, "/a/refused", nil)
-	if got.Code != 429 || got.Header.Get("Retry-After") != "1" || !strings.Contains(got.Body, `"reason":"TooManyRequests"`) {
+	if got.Code != 429 || got.Header.Get("Retry-After") != "1" ||
+		!strings.Contains(got.Body, `"reason":"TooManyRequests"`) {
 		t.Errorf("want a Status with 429 and Retry-After, got %d, %v, %s", got.Code, got.Header, got.Body)
 	}
 	nested := p.get(t, greedy, "/a/nested", http.Header{"Impersonate-User": {"jane"}})
@@ -254,8 +262,8 @@ func TestReviewsAreNotRepeated(t *testing.T) {
 	}
 }
 
-// TestTokensOfStrangers floods the proxy with bearer tokens whose reviews take long. A connection waits for a bounded number of them;
-// neither known users nor another connection's good token are delayed.
+// TestTokensOfStrangers floods the proxy with bearer tokens whose reviews take long. A connection waits for a bounded
+// number of them; neither known users nor another connection's good token are delayed.
 func TestTokensOfStrangers(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -265,7 +273,10 @@ func TestTokensOfStrangers(t *testing.T) {
 	_ = p.get(t, stranger, "/healthz", nil) // one connection for all that follow
 	var all []<-chan *answer
 	for i := range 60 {
-		all = append(all, p.begin(t.Context(), stranger, "GET", "/a", http.Header{"Authorization": {fmt.Sprintf("Bearer bad-%d", i)}}, nil))
+		all = append(
+			all,
+			p.begin(t.Context(), stranger, "GET", "/a", http.Header{"Authorization": {fmt.Sprintf("Bearer bad-%d", i)}}, nil),
+		)
 	}
 	eventually(t, func() bool { return b.now.Load() > 0 && p.work.tokens.refused.Load() > 0 })
 	if got := p.get(t, p.as(t, "joe"), "/b", nil); got.Code != 200 {
@@ -331,8 +342,8 @@ func TestATokenThatBecomesGood(t *testing.T) {
 
 const loginPath = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests"
 
-// TestLoginsAreBounded floods the proxy with logins that take long. Few are at the API server at a time, one connection waits for a bounded number,
-// and a login on another connection has its turn.
+// TestLoginsAreBounded floods the proxy with logins that take long. Few are at the API server at a time, one
+// connection waits for a bounded number, and a login on another connection has its turn.
 func TestLoginsAreBounded(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t, func(_ *proxy, o *Options) { o.Work.Logins = 4 })
@@ -405,7 +416,8 @@ func TestSlowLoginsHoldNoTurn(t *testing.T) {
 	}
 }
 
-// TestLoginsNeedLittleMemory has little left of the unauthenticated share of bytes: a flood of logins must not use it up for others.
+// TestLoginsNeedLittleMemory has little left of the unauthenticated share of bytes: a flood of logins must not use it
+// up for others.
 func TestLoginsNeedLittleMemory(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t, func(_ *proxy, o *Options) {
@@ -431,7 +443,12 @@ func badChain(t *testing.T, intermediates int, subject func(i int) string, notBe
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: notBefore, NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true}
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		NotBefore:             notBefore,
+		NotAfter:              time.Now().Add(time.Hour),
+		BasicConstraintsValid: true,
+	}
 	issue := func(name string, ca bool) []byte {
 		one := *template
 		one.Subject, one.IsCA = pkix.Name{CommonName: name}, ca
@@ -453,7 +470,8 @@ func badChain(t *testing.T, intermediates int, subject func(i int) string, notBe
 func different(i int) string { return fmt.Sprint("ca-", i) }
 func same(int) string        { return "unknown" }
 
-// TestCostlyChains presents certificates that are much work to verify. They are refused before any of it; others are verified once.
+// TestCostlyChains presents certificates that are much work to verify. They are refused before any of it; others are
+// verified once.
 func TestCostlyChains(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -493,7 +511,8 @@ func TestCostlyChains(t *testing.T) {
 	}
 }
 
-// TestCertificatesBecomeGood presents certificates that are refused at first: a refusal is forgotten when it could be another one.
+// TestCertificatesBecomeGood presents certificates that are refused at first: a refusal is forgotten when it could be
+// another one.
 func TestCertificatesBecomeGood(t *testing.T) {
 	t.Parallel()
 	clock := &steppedClock{}

@@ -45,7 +45,13 @@ type ByName[T Object] struct {
 // New returns an informer for one resource, such as "secrets", of the API group that client speaks. All watches end
 // with ctx. changed is called after an object was created, changed or deleted, by several goroutines; it must not
 // block.
-func New[T Object](ctx context.Context, client rest.Interface, resource string, example T, changed func(types.NamespacedName)) *ByName[T] {
+func New[T Object](
+	ctx context.Context,
+	client rest.Interface,
+	resource string,
+	example T,
+	changed func(types.NamespacedName),
+) *ByName[T] {
 	return &ByName[T]{
 		ctx: ctx, client: client, resource: resource, example: example, changed: changed,
 		watches: map[types.NamespacedName]*entry[T]{},
@@ -103,7 +109,12 @@ func (w *ByName[T]) follow(name types.NamespacedName) *entry[T] {
 		}
 	}}
 	w.watches[name] = e
-	from := cache.NewListWatchFromClient(w.client, w.resource, name.Namespace, fields.OneTermEqualSelector("metadata.name", name.Name))
+	from := cache.NewListWatchFromClient(
+		w.client,
+		w.resource,
+		name.Namespace,
+		fields.OneTermEqualSelector("metadata.name", name.Name),
+	)
 	reflector := cache.NewReflectorWithOptions(e.remembering(from), w.example, e, cache.ReflectorOptions{
 		Name: w.resource + " " + text(name),
 		// After an outage a renewed certificate should not wait for half a minute, which is the library's default.

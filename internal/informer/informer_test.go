@@ -38,7 +38,11 @@ func TestWatcher(t *testing.T) {
 
 	secrets := client.Secrets("default")
 	for _, name := range []string{"watched", "neighbour"} {
-		if _, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{"a": "1"}}, metav1.CreateOptions{}); err != nil {
+		if _, err := secrets.Create(
+			t.Context(),
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{"a": "1"}},
+			metav1.CreateOptions{},
+		); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -61,7 +65,11 @@ func TestWatcher(t *testing.T) {
 	testkit.Eventually(t, 5*time.Second, holds("1"))
 	set := func(value string) {
 		t.Helper()
-		if _, err := secrets.Update(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "watched"}, StringData: map[string]string{"a": value}}, metav1.UpdateOptions{}); err != nil {
+		if _, err := secrets.Update(
+			t.Context(),
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "watched"}, StringData: map[string]string{"a": value}},
+			metav1.UpdateOptions{},
+		); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -37,8 +37,8 @@ type Succession struct {
 	// Previous is the key of the Secret under which the earlier CA certificates are stored, until they expire. What they
 	// signed is still accepted.
 	Previous string
-	// Announcement is how long the next CA is trusted before it signs anything. It is stored under the keys Next until
-	// then. When Announcement is zero, a new CA signs at once.
+	// Announcement is how long the next CA is trusted before it signs anything. Until then the next CA is stored
+	// under the keys in Next. With a zero Announcement, a new CA signs at once.
 	Announcement time.Duration
 	Next         Keys
 }
@@ -46,7 +46,7 @@ type Succession struct {
 // announced reports whether the next CA is trusted for a while before it is used.
 func (c *CAPolicy) announced() bool { return c.Succession != nil && c.Succession.Announcement > 0 }
 
-// margin is how long before its end a CA is replaced at once. After that there is no time left to announce the next
+// margin is how long before its end a CA is replaced at once, because there is no time left to announce the next
 // one.
 func (c *CAPolicy) margin() time.Duration {
 	if c.announced() {

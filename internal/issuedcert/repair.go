@@ -65,8 +65,8 @@ func (s *State) Restore(v *Verdict, seen *State) *State {
 	return restored
 }
 
-// replaceCA makes a new CA, which is used at once. What was signed by the CAs of before is still accepted, if the
-// policy has a place for them.
+// replaceCA makes a new CA, which signs at once. Certificates of the previous CAs are still accepted, if the policy
+// has a key of the Secret for these CAs.
 func (s *State) replaceCA(before *State) (*State, error) {
 	ca, err := s.newCA()
 	if err != nil {

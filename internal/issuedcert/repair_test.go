@@ -45,8 +45,14 @@ func TestRestore(t *testing.T) {
 		{name: "puts a damaged CA back", secret: damaged, seen: seen, reason: Damaged, restored: true},
 		{name: "puts a deleted CA back", restoreDeleted: true, seen: seen, reason: Missing, restored: true},
 		{name: "does not put it back where deleting asks for a new one", seen: seen, reason: Missing},
-		{name: "puts a CA back in place of one that expired", secret: &corev1.Secret{Data: other.Data()}, seen: seen, after: year, reason: Expired, restored: true},
-		{name: "makes a new one when the one that was seen expired too", secret: &corev1.Secret{Data: other.Data()}, seen: other, after: year, reason: Expired},
+		{
+			name: "puts a CA back in place of one that expired", secret: &corev1.Secret{Data: other.Data()}, seen: seen,
+			after: year, reason: Expired, restored: true,
+		},
+		{
+			name: "makes a new one when the one that was seen expired too", secret: &corev1.Secret{Data: other.Data()},
+			seen: other, after: year, reason: Expired,
+		},
 		{name: "makes a new one when none was seen", secret: damaged, reason: Damaged},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -56,7 +62,11 @@ func TestRestore(t *testing.T) {
 			if verdict == nil || verdict.Reason != test.reason || verdict.Part != PartCA {
 				t.Fatalf("the verdict is %+v", verdict)
 			}
-			if restored := state.Restore(verdict, test.seen); (restored != nil) != test.restored || test.restored && !restored.SameCA(test.seen) {
+			if restored := state.Restore(
+				verdict,
+				test.seen,
+			); (restored != nil) != test.restored ||
+				test.restored && !restored.SameCA(test.seen) {
 				t.Errorf("it restored %+v", restored)
 			}
 			repaired, err := state.Repair(verdict, test.seen)
@@ -85,7 +95,11 @@ func TestForeignCA(t *testing.T) {
 	if verdict := missing.Verdict(); verdict.Reason != Missing || verdict.Part != PartCertificate {
 		t.Fatalf("the verdict is %+v", verdict)
 	}
-	if next, err := missing.Repair(missing.Verdict(), nil); err == nil || next != nil || !strings.HasPrefix(err.Error(), "issuing the certificate: ") {
+	if next, err := missing.Repair(
+		missing.Verdict(),
+		nil,
+	); err == nil || next != nil ||
+		!strings.HasPrefix(err.Error(), "issuing the certificate: ") {
 		t.Errorf("a CA that expired issued %+v, %v", next, err)
 	}
 	inTime := InspectUnder(ca, policy, nil, testNow.Add(-36*time.Hour))
@@ -94,7 +108,13 @@ func TestForeignCA(t *testing.T) {
 		t.Fatalf("%+v, %v", made, err)
 	}
 	// It ends with its CA, so there is nothing to gain by renewing it.
-	if late := InspectUnder(ca, policy, &corev1.Secret{Data: made.Data()}, testNow.Add(-25*time.Hour)); late.Verdict() != nil || !late.Due().After(testNow.Add(-25*time.Hour)) {
+	if late := InspectUnder(
+		ca,
+		policy,
+		&corev1.Secret{Data: made.Data()},
+		testNow.Add(-25*time.Hour),
+	); late.Verdict() != nil ||
+		!late.Due().After(testNow.Add(-25*time.Hour)) {
 		t.Errorf("the verdict is %+v, and it is looked at again at %s", late.Verdict(), late.Due())
 	}
 }

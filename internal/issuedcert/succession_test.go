@@ -42,8 +42,14 @@ func announcing() Policy {
 	return Policy{
 		Name: "serving certificate",
 		CA: &CAPolicy{
-			CommonName: caName, Life: 4 * testLife, Keys: Keys{keyCACertificate, keyCAKey},
-			Succession: &Succession{Previous: keyPreviousCAs, Announcement: 5 * time.Minute, Next: Keys{keyNextCACertificate, keyNextCAKey}},
+			CommonName: caName,
+			Life:       4 * testLife,
+			Keys:       Keys{keyCACertificate, keyCAKey},
+			Succession: &Succession{
+				Previous:     keyPreviousCAs,
+				Announcement: 5 * time.Minute,
+				Next:         Keys{keyNextCACertificate, keyNextCAKey},
+			},
 		},
 		Certificate: &CertificatePolicy{
 			Names: certs.SANs{DNSNames: testNames}, MoreNames: true, Life: testLife, Keys: Keys{keyCertificate, keyPrivateKey},
@@ -125,18 +131,37 @@ func TestReasons(t *testing.T) {
 		{"leaves it alone until two thirds of its life are over", good, 19 * day, nil},
 		{"renews it then", good, 21 * day, []string{"certificate Expiring"}},
 		{"replaces an expired one", good, 31 * day, []string{"certificate Expired"}},
-		{"announces a CA when two thirds of its life are over", good, 85 * day, []string{"certificate Expired", "CA Expiring"}},
+		{
+			"announces a CA when two thirds of its life are over", good, 85 * day,
+			[]string{"certificate Expired", "CA Expiring"},
+		},
 		{"replaces a CA at once when it is about to end", good, 120*day - time.Minute, []string{"CA Expired"}},
 		{"replaces a CA that is over", good, 200 * day, []string{"CA Expired"}},
 		{"makes the first one", nil, 0, []string{"CA Missing"}},
-		{"repairs an unreadable certificate", with(good, map[string][]byte{keyCertificate: []byte("x")}), 0, []string{"certificate Damaged"}},
-		{"repairs a key of another certificate", with(good, map[string][]byte{keyPrivateKey: other[keyPrivateKey]}), 0, []string{"certificate Damaged"}},
-		{"repairs a certificate of another CA", with(good, map[string][]byte{keyCertificate: other[keyCertificate], keyPrivateKey: other[keyPrivateKey]}), 0, []string{"certificate NotVerified"}},
+		{
+			"repairs an unreadable certificate", with(good, map[string][]byte{keyCertificate: []byte("x")}), 0,
+			[]string{"certificate Damaged"},
+		},
+		{
+			"repairs a key of another certificate", with(good, map[string][]byte{keyPrivateKey: other[keyPrivateKey]}), 0,
+			[]string{"certificate Damaged"},
+		},
+		{
+			"repairs a certificate of another CA",
+			with(good, map[string][]byte{keyCertificate: other[keyCertificate], keyPrivateKey: other[keyPrivateKey]}), 0,
+			[]string{"certificate NotVerified"},
+		},
 		{"repairs another name", servedBy(t, testNames[:1], testNow), 0, []string{"certificate SANMismatch"}},
 		{"repairs a lost CA key", with(good, map[string][]byte{keyCAKey: nil}), 0, []string{"CA Damaged"}},
-		{"repairs a CA key of another CA", with(good, map[string][]byte{keyCAKey: other[keyCAKey]}), 0, []string{"CA Damaged"}},
+		{
+			"repairs a CA key of another CA", with(good, map[string][]byte{keyCAKey: other[keyCAKey]}), 0,
+			[]string{"CA Damaged"},
+		},
 		{"takes over a Secret of Pinniped's", servedBy(t, testNames, testNow), 0, nil},
-		{"passes over a broken CA to come", with(good, map[string][]byte{keyNextCACertificate: []byte("x"), keyNextCAKey: []byte("y")}), 0, nil},
+		{
+			"passes over a broken CA to come",
+			with(good, map[string][]byte{keyNextCACertificate: []byte("x"), keyNextCAKey: []byte("y")}), 0, nil,
+		},
 		{"is not fooled by a clock that was early", fresh(t), -time.Hour, []string{"CA NotYetValid"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -176,8 +201,12 @@ func TestLife(t *testing.T) {
 		}
 		next := read(after, now)
 		for name, pair := range map[string]struct{ bundle, cert []byte }{
-			"old bundle, old certificate": {before.Bundle(), before.Data()[keyCertificate]}, "old bundle, new certificate": {before.Bundle(), next.Data()[keyCertificate]},
-			"new bundle, old certificate": {next.Bundle(), before.Data()[keyCertificate]}, "new bundle, new certificate": {next.Bundle(), next.Data()[keyCertificate]},
+			"old bundle, old certificate": {
+				before.Bundle(), before.Data()[keyCertificate],
+			}, "old bundle, new certificate": {before.Bundle(), next.Data()[keyCertificate]},
+			"new bundle, old certificate": {
+				next.Bundle(), before.Data()[keyCertificate],
+			}, "new bundle, new certificate": {next.Bundle(), next.Data()[keyCertificate]},
 		} {
 			if err := verifies(pair.bundle, pair.cert, now); err != nil {
 				t.Fatalf("after %s (%v), %s: %v", at, reasons, name, err)

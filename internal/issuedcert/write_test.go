@@ -91,11 +91,22 @@ func TestWrite(t *testing.T) {
 
 	// The type of a Secret cannot change, so another type stays.
 	target.Name.Name = "opaque"
-	opaque, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "opaque"}, Type: corev1.SecretTypeOpaque}, metav1.CreateOptions{})
+	opaque, err := secrets.Create(
+		ctx,
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "opaque"}, Type: corev1.SecretTypeOpaque},
+		metav1.CreateOptions{},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if repaired, err := Write(ctx, secrets, target, first, opaque); err != nil || repaired.Type != corev1.SecretTypeOpaque {
+	if repaired, err := Write(
+		ctx,
+		secrets,
+		target,
+		first,
+		opaque,
+	); err != nil ||
+		repaired.Type != corev1.SecretTypeOpaque {
 		t.Errorf("got %+v, %v", repaired, err)
 	}
 	holds(first)

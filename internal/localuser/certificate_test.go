@@ -71,7 +71,14 @@ func (s *secretStore) Create(_ context.Context, secret *corev1.Secret, _ metav1.
 	return s.secret, nil
 }
 
-func (s *secretStore) Patch(_ context.Context, name string, kind types.PatchType, body []byte, options metav1.PatchOptions, _ ...string) (*corev1.Secret, error) {
+func (s *secretStore) Patch(
+	_ context.Context,
+	name string,
+	kind types.PatchType,
+	body []byte,
+	options metav1.PatchOptions,
+	_ ...string,
+) (*corev1.Secret, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fail != nil {
@@ -100,7 +107,12 @@ func (s *secretStore) Patch(_ context.Context, name string, kind types.PatchType
 	return s.secret, nil
 }
 
-func newTestCertificate(t *testing.T, store *secretStore, clock *clocktesting.FakeClock, names ...string) *servingCertificate {
+func newTestCertificate(
+	t *testing.T,
+	store *secretStore,
+	clock *clocktesting.FakeClock,
+	names ...string,
+) *servingCertificate {
 	t.Helper()
 	o, err := (Options{RestConfig: &rest.Config{}, ServingNames: names, Clock: clock}).complete()
 	if err != nil {
@@ -129,7 +141,9 @@ func served(t *testing.T, c *servingCertificate, bundle []byte, host string) *x5
 	if !roots.AppendCertsFromPEM(bundle) {
 		t.Fatalf("no CA bundle in %q", bundle)
 	}
-	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: host, CurrentTime: c.clock.Now()}); err != nil {
+	if _, err := pair.Leaf.Verify(
+		x509.VerifyOptions{Roots: roots, DNSName: host, CurrentTime: c.clock.Now()},
+	); err != nil {
 		t.Fatalf("a client refuses the served certificate: %v", err)
 	}
 	return pair.Leaf
@@ -258,13 +272,27 @@ func damages() []damage {
 		return store.read().Data
 	}
 	return []damage{
-		{name: "keeps a good one", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s }, keepsCA: true, keepsCA2: true},
+		{
+			name:     "keeps a good one",
+			damage:   func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s },
+			keepsCA:  true,
+			keepsCA2: true,
+		},
 		{name: "keeps one that others labelled", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret {
 			s.Labels["backup"] = "no"
 			return s
 		}, keepsCA: true, keepsCA2: true},
-		{name: "makes all anew when it is gone", damage: func(*testing.T, *corev1.Secret) *corev1.Secret { return nil }, want: "CA Missing"},
-		{name: "refills an empty one", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { s.Data = nil; return s }, want: "CA Damaged", keepsCA: true},
+		{
+			name:   "makes all anew when it is gone",
+			damage: func(*testing.T, *corev1.Secret) *corev1.Secret { return nil },
+			want:   "CA Missing",
+		},
+		{
+			name:    "refills an empty one",
+			damage:  func(_ *testing.T, s *corev1.Secret) *corev1.Secret { s.Data = nil; return s },
+			want:    "CA Damaged",
+			keepsCA: true,
+		},
 		{name: "replaces a missing CA", damage: drop(caCertificateKey), want: "CA Damaged", keepsCA: true},
 		{name: "replaces a CA that is no PEM", damage: set(caCertificateKey, "hello"), want: "CA Damaged", keepsCA: true},
 		{name: "replaces a missing CA key", damage: drop(caPrivateKeyKey), want: "CA Damaged", keepsCA: true},
@@ -273,10 +301,33 @@ func damages() []damage {
 			s.Data[caPrivateKeyKey] = other(t)[caPrivateKeyKey]
 			return s
 		}, want: "CA Damaged", keepsCA: true},
-		{name: "replaces a CA that expired", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s }, after: caLife, want: "CA Expired"},
-		{name: "replaces a missing certificate", damage: drop(certificateChainKey), want: "certificate Damaged", keepsCA: true, keepsCA2: true},
-		{name: "replaces a missing key", damage: drop(privateKeyKey), want: "certificate Damaged", keepsCA: true, keepsCA2: true},
-		{name: "replaces a certificate that is no PEM", damage: set(certificateChainKey, "hello"), want: "certificate Damaged", keepsCA: true, keepsCA2: true},
+		{
+			name:   "replaces a CA that expired",
+			damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s },
+			after:  caLife,
+			want:   "CA Expired",
+		},
+		{
+			name:     "replaces a missing certificate",
+			damage:   drop(certificateChainKey),
+			want:     "certificate Damaged",
+			keepsCA:  true,
+			keepsCA2: true,
+		},
+		{
+			name:     "replaces a missing key",
+			damage:   drop(privateKeyKey),
+			want:     "certificate Damaged",
+			keepsCA:  true,
+			keepsCA2: true,
+		},
+		{
+			name:     "replaces a certificate that is no PEM",
+			damage:   set(certificateChainKey, "hello"),
+			want:     "certificate Damaged",
+			keepsCA:  true,
+			keepsCA2: true,
+		},
 		{name: "replaces a certificate whose key is another's", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
 			t.Helper()
 			s.Data[privateKeyKey] = other(t)[privateKeyKey]
@@ -309,15 +360,23 @@ func damages() []damage {
 		}, want: "certificate SANMismatch", keepsCA: true, keepsCA2: true},
 		{name: "replaces a certificate that is not valid yet", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
 			t.Helper()
-			return reissue(t, s, certs.SANs{DNSNames: []string{serviceHost, serviceHost + ".cluster.local"}}, start.Add(time.Hour))
+			return reissue(
+				t,
+				s,
+				certs.SANs{DNSNames: []string{serviceHost, serviceHost + ".cluster.local"}},
+				start.Add(time.Hour),
+			)
 		}, want: "certificate NotVerified", keepsCA: true, keepsCA2: true},
 		{name: "keeps names in another order", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
 			t.Helper()
 			return reissue(t, s, certs.SANs{DNSNames: []string{serviceHost + ".cluster.local", serviceHost}}, start)
 		}, keepsCA: true, keepsCA2: true},
 		{
-			name: "keeps a CA that is not valid yet, as our clock may be late", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s },
-			after: -time.Hour, keepsCA: true, keepsCA2: true,
+			name:     "keeps a CA that is not valid yet, as our clock may be late",
+			damage:   func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s },
+			after:    -time.Hour,
+			keepsCA:  true,
+			keepsCA2: true,
 		},
 		{name: "follows one that somebody else made", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
 			t.Helper()

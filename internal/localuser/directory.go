@@ -62,8 +62,8 @@ func (d *directory) lookup(name string) *user {
 	return d.users[name]
 }
 
-// costOf returns the cost of the password hash of one of the users, the pick-th by cost. For equally spread picks the costs come up
-// as often as they do among the users. Without users it is bcrypt's default.
+// costOf returns the cost of the password hash of one of the users, the pick-th by cost. For equally spread picks the
+// costs come up as often as they do among the users. Without users it is bcrypt's default.
 func (d *directory) costOf(pick uint64) int {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

@@ -36,7 +36,8 @@ func startCluster(t *testing.T) *devcluster.Cluster {
 	return testkit.Cluster(t, devcluster.Options{}, filepath.Join("..", "..", "deploy", "local-user-authenticator"))
 }
 
-// run starts the webhook with the rights of its own service account, and returns its address and a function that stops it.
+// run starts the webhook with the rights of its own service account, and returns its address and a function that
+// stops it.
 func run(t *testing.T, cluster *devcluster.Cluster) (address string, stop func() error) {
 	t.Helper()
 	config, err := cluster.ServiceAccountConfig(t.Context(), namespace, "local-user-authenticator")
@@ -50,7 +51,9 @@ func run(t *testing.T, cluster *devcluster.Cluster) (address string, stop func()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- localuser.Run(ctx, localuser.Options{RestConfig: config, Listener: listener, ServingNames: []string{"localhost", "127.0.0.1"}})
+		ended <- localuser.Run(
+			ctx, localuser.Options{RestConfig: config, Listener: listener, ServingNames: []string{"localhost", "127.0.0.1"}},
+		)
 	}()
 	stopped := false
 	stop = func() error {
@@ -70,7 +73,12 @@ func run(t *testing.T, cluster *devcluster.Cluster) (address string, stop func()
 }
 
 // login asks the webhook as a client would that knows the CA bundle.
-func login(ctx context.Context, address string, bundle []byte, token string) (*authenticationv1beta1.TokenReviewStatus, error) {
+func login(
+	ctx context.Context,
+	address string,
+	bundle []byte,
+	token string,
+) (*authenticationv1beta1.TokenReviewStatus, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(bundle) {
 		return nil, errors.New("no CA bundle")
@@ -83,13 +91,21 @@ func login(ctx context.Context, address string, bundle []byte, token string) (*a
 	if err != nil {
 		return nil, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+address+"/authenticate", bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(
+		ctx,
+		http.MethodPost,
+		"https://"+address+"/authenticate",
+		bytes.NewReader(body),
+	)
 	if err != nil {
 		return nil, err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", "application/json, */*")
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true}
+	transport := &http.Transport{
+		TLSClientConfig:   &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		ForceAttemptHTTP2: true,
+	}
 	defer transport.CloseIdleConnections()
 	response, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Do(request)
 	if err != nil {
@@ -209,8 +225,15 @@ func followsUsers(t *testing.T, cluster *devcluster.Cluster) {
 	})
 
 	// A damaged Secret is put right, under the same CA; nothing that others put there is lost.
-	if _, err := secrets.Patch(t.Context(), localuser.ServingSecretName, "application/merge-patch+json",
-		[]byte(`{"metadata":{"labels":{"mine":"yes"}},"data":{"tlsPrivateKey":null,"caCertificatePrivateKey":"aGVsbG8="}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := secrets.Patch(
+		t.Context(),
+		localuser.ServingSecretName,
+		"application/merge-patch+json",
+		[]byte(
+			`{"metadata":{"labels":{"mine":"yes"}},"data":{"tlsPrivateKey":null,"caCertificatePrivateKey":"aGVsbG8="}}`,
+		),
+		metav1.PatchOptions{},
+	); err != nil {
 		t.Fatal(err)
 	}
 	within(t, 10*time.Second, func() error {
@@ -221,7 +244,8 @@ func followsUsers(t *testing.T, cluster *devcluster.Cluster) {
 		if _, err := tls.X509KeyPair(got.Data["tlsCertificateChain"], got.Data["tlsPrivateKey"]); err != nil {
 			return err
 		}
-		if !bytes.Equal(got.Data["caCertificate"], bundle) || got.Labels["mine"] != "yes" || got.Labels["app"] != "local-user-authenticator" {
+		if !bytes.Equal(got.Data["caCertificate"], bundle) || got.Labels["mine"] != "yes" ||
+			got.Labels["app"] != "local-user-authenticator" {
 			return fmt.Errorf("the CA or a label was lost: labels %v", got.Labels)
 		}
 		return nil

@@ -83,7 +83,11 @@ func servingNames(namespace string, extra []string) (certs.SANs, error) {
 		}
 		dns := strings.ToLower(name)
 		if problems := validation.IsDNS1123Subdomain(dns); len(problems) > 0 {
-			return certs.SANs{}, fmt.Errorf("serving name %q is neither an IP address nor a DNS name: %s", name, strings.Join(problems, "; "))
+			return certs.SANs{}, fmt.Errorf(
+				"serving name %q is neither an IP address nor a DNS name: %s",
+				name,
+				strings.Join(problems, "; "),
+			)
 		}
 		if !slices.Contains(names.DNSNames, dns) {
 			names.DNSNames = append(names.DNSNames, dns)

@@ -27,8 +27,8 @@ import (
 // shutdownPatience is how long requests that are being answered may take after Run was told to stop.
 const shutdownPatience = 10 * time.Second
 
-// Run serves the webhook until ctx is done, then finishes the requests it has and returns nil. It waits for an API server that is
-// away; it returns an error when the options make no sense or the port cannot be opened.
+// Run serves the webhook until ctx is done, then finishes the requests it has and returns nil. It waits for an API
+// server that is away; it returns an error when the options make no sense or the port cannot be opened.
 func Run(ctx context.Context, options Options) error {
 	o, err := options.complete()
 	if err != nil {
@@ -43,7 +43,12 @@ func Run(ctx context.Context, options Options) error {
 	}
 	logger := klog.FromContext(ctx)
 	users := newDirectory(logger)
-	verify, err := newVerifier(users, bcrypt.CompareHashAndPassword, comparisonsAtOnce(goruntime.GOMAXPROCS(0)), rand.Reader)
+	verify, err := newVerifier(
+		users,
+		bcrypt.CompareHashAndPassword,
+		comparisonsAtOnce(goruntime.GOMAXPROCS(0)),
+		rand.Reader,
+	)
 	if err != nil {
 		return fmt.Errorf("preparing to compare passwords: %w", err)
 	}
@@ -129,7 +134,13 @@ func follow(users *directory, serving *servingCertificate) cache.ResourceEventHa
 }
 
 // serve answers until ctx is done.
-func serve(ctx context.Context, o *completed, serving *servingCertificate, handler http.Handler, logger logr.Logger) error {
+func serve(
+	ctx context.Context,
+	o *completed,
+	serving *servingCertificate,
+	handler http.Handler,
+	logger logr.Logger,
+) error {
 	listener := o.Listener
 	if listener == nil {
 		var err error

@@ -35,8 +35,8 @@ type user struct {
 	groupsErr error
 }
 
-// parseUser reads a user from a Secret. It returns nil, nil for a Secret that does not define one, and an error, which never holds
-// the password hash, for one that does and must not count.
+// parseUser reads a user from a Secret. It returns nil, nil for a Secret that does not define one, and an error,
+// which never holds the password hash, for one that does and must not count.
 func parseUser(secret *corev1.Secret) (*user, error) {
 	hash := bytes.TrimSpace(secret.Data[passwordHashKey])
 	if secret.Name == ServingSecretName || len(hash) == 0 {

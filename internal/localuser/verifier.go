@@ -18,10 +18,11 @@ import (
 var errBusy = errors.New("too many logins at once")
 
 // bcryptAlphabet is the base64 of bcrypt hashes.
-var bcryptAlphabet = base64.NewEncoding("./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789").WithPadding(base64.NoPadding)
+var bcryptAlphabet = base64.NewEncoding("./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789").
+	WithPadding(base64.NoPadding)
 
-// verifier compares passwords. An attempt costs the same work whether or not there is such a user, and the work of all attempts
-// together is bounded, so that a flood of them cannot take every CPU or pile up.
+// verifier compares passwords. An attempt costs the same work whether or not there is such a user, and the work of
+// all attempts together is bounded, so that a flood of them cannot take every CPU or pile up.
 type verifier struct {
 	users   *directory
 	compare func(hash, password []byte) error // bcrypt.CompareHashAndPassword
@@ -35,11 +36,17 @@ type verifier struct {
 	patience  time.Duration
 }
 
-// comparisonsAtOnce is how many passwords are compared at a time on a number of cores. Anybody can cause a comparison, so half of the
-// cores are left to everything else on the node, TLS with clients that wait for their turn included.
+// comparisonsAtOnce is how many passwords are compared at a time on a number of cores. Anybody can cause a
+// comparison, so half of the cores are left to everything else on the node, TLS with clients that wait for their turn
+// included.
 func comparisonsAtOnce(cores int) int { return max(1, cores/2) }
 
-func newVerifier(users *directory, compare func(hash, password []byte) error, parallel int, random io.Reader) (*verifier, error) {
+func newVerifier(
+	users *directory,
+	compare func(hash, password []byte) error,
+	parallel int,
+	random io.Reader,
+) (*verifier, error) {
 	secret := make([]byte, 32+16+23)
 	if _, err := io.ReadFull(random, secret); err != nil {
 		return nil, fmt.Errorf("reading random numbers: %w", err)
@@ -55,8 +62,9 @@ func newVerifier(users *directory, compare func(hash, password []byte) error, pa
 	}, nil
 }
 
-// verify returns the user when the password is theirs, and nil when it is not or there is no such user. It returns errBusy when
-// it had no time for an answer, and the user together with an error when the user's Secret cannot be used.
+// verify returns the user when the password is theirs, and nil when it is not or there is no such user. It returns
+// errBusy when it had no time for an answer, and the user together with an error when the user's Secret cannot be
+// used.
 func (v *verifier) verify(ctx context.Context, name, password string) (*user, error) {
 	// These are refused for every username, so the answer does not tell which users exist.
 	if name == "" || strings.TrimSpace(password) == "" {

@@ -34,7 +34,8 @@ func directoryWithCosts(costs ...int) *directory {
 	return users
 }
 
-// An attempt must cost the same work whoever it names. The work is counted, as time depends on the machine.
+// An attempt must cost the same work for a known and for an unknown user. The work is counted, because time depends
+// on the machine.
 func TestVerifyWorksEquallyHardForUnknownUsers(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -45,11 +46,33 @@ func TestVerifyWorksEquallyHardForUnknownUsers(t *testing.T) {
 		want     []int // the costs that a comparison may have; none when there must be none
 	}{
 		{name: "compares once for a known user", costs: []int{12}, username: "user0", password: "x", want: []int{12}},
-		{name: "compares once at the same cost for an unknown user", costs: []int{12}, username: "nobody", password: "x", want: []int{12}},
-		{name: "compares at one of the costs there are", costs: []int{5, 12, 12}, username: "nobody", password: "x", want: []int{5, 12}},
-		{name: "compares at the default cost without users", username: "nobody", password: "x", want: []int{bcrypt.DefaultCost}},
+		{
+			name:     "compares once at the same cost for an unknown user",
+			costs:    []int{12},
+			username: "nobody",
+			password: "x",
+			want:     []int{12},
+		},
+		{
+			name:     "compares at one of the costs there are",
+			costs:    []int{5, 12, 12},
+			username: "nobody",
+			password: "x",
+			want:     []int{5, 12},
+		},
+		{
+			name:     "compares at the default cost without users",
+			username: "nobody",
+			password: "x",
+			want:     []int{bcrypt.DefaultCost},
+		},
 		{name: "compares nothing for a blank password of a known user", costs: []int{12}, username: "user0", password: " "},
-		{name: "compares nothing for a blank password of an unknown user", costs: []int{12}, username: "nobody", password: " "},
+		{
+			name:     "compares nothing for a blank password of an unknown user",
+			costs:    []int{12},
+			username: "nobody",
+			password: " ",
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -130,7 +153,9 @@ func TestDirectoryCountsCosts(t *testing.T) {
 	if diff := cmp.Diff([]int{5, 12, 12, 5, 12, 12}, costs()); diff != "" {
 		t.Errorf("costs (-want +got):\n%s", diff)
 	}
-	users.set(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "user0"}, Data: map[string][]byte{passwordHashKey: fakeHash(7)}})
+	users.set(
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "user0"}, Data: map[string][]byte{passwordHashKey: fakeHash(7)}},
+	)
 	users.remove("user1")
 	users.remove("never-there")
 	if diff := cmp.Diff([]int{7, 12, 7, 12, 7, 12}, costs()); diff != "" {

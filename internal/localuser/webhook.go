@@ -36,8 +36,8 @@ type refusal struct {
 	reason string
 }
 
-// ServeHTTP answers a TokenReview of version v1 or v1beta1 with one of the same version. What is no such request is answered with a
-// status code and an empty body.
+// ServeHTTP answers a TokenReview of version v1 or v1beta1 with one of the same version. What is no such request is
+// answered with a status code and an empty body.
 func (h *webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer, refused := h.review(w, r)
 	if refused != nil {
@@ -105,7 +105,8 @@ func checkRequest(r *http.Request) *refusal {
 	return nil
 }
 
-// names tells whether a header that lists media types names one of the wanted ones. Parameters, such as a charset, do not count.
+// names tells whether a header that lists media types names one of the wanted ones. Parameters, such as a charset, do
+// not count.
 func names(headers []string, wanted ...string) bool {
 	for _, header := range headers {
 		for item := range strings.SplitSeq(header, ",") {
@@ -117,7 +118,8 @@ func names(headers []string, wanted ...string) bool {
 	return false
 }
 
-// readReview reads a TokenReview as the API server would. Versions v1 and v1beta1 have the same fields, so one type serves both.
+// readReview reads a TokenReview as the API server would. Versions v1 and v1beta1 have the same fields, so one type
+// serves both.
 func readReview(w http.ResponseWriter, r *http.Request) (*authenticationv1.TokenReview, *refusal) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {

@@ -66,7 +66,13 @@ func TestWebhook(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 72)
 	secrets := []*corev1.Secret{
-		userSecret(t, "pinny", "password123", bcrypt.MinCost, new(" group-for-mtls , two words,,\"with,comma\"\nsecond,line")),
+		userSecret(
+			t,
+			"pinny",
+			"password123",
+			bcrypt.MinCost,
+			new(" group-for-mtls , two words,,\"with,comma\"\nsecond,line"),
+		),
 		userSecret(t, "alone", "pass:with:colons", bcrypt.MinCost, nil),
 		userSecret(t, "nogroups", "password123", bcrypt.MinCost, new("")),
 		userSecret(t, "blankgroups", "password123", bcrypt.MinCost, new("\n")),
@@ -81,7 +87,12 @@ func TestWebhook(t *testing.T) {
 		}},
 		// As htpasswd writes it.
 		{ObjectMeta: metav1.ObjectMeta{Name: "htpasswd"}, Data: map[string][]byte{
-			passwordHashKey: bytes.Replace(userSecret(t, "x", "password123", bcrypt.MinCost, nil).Data[passwordHashKey], []byte("$2a$"), []byte("$2y$"), 1),
+			passwordHashKey: bytes.Replace(
+				userSecret(t, "x", "password123", bcrypt.MinCost, nil).Data[passwordHashKey],
+				[]byte("$2a$"),
+				[]byte("$2y$"),
+				1,
+			),
 		}},
 		// Its own certificate is no user, not even with a password in it.
 		userSecret(t, ServingSecretName, "password123", bcrypt.MinCost, nil),
@@ -112,29 +123,58 @@ func TestWebhook(t *testing.T) {
 		{name: "answers 405 for GET", method: "GET", token: "pinny:password123", want: 405},
 		{name: "answers 405 for PUT", method: "PUT", token: "pinny:password123", want: 405},
 		{name: "answers 405 before 415", method: "PUT", header: http.Header{"Content-Type": {"text/plain"}}, want: 405},
-		{name: "answers 415 for another content type", header: http.Header{"Content-Type": {"application/xml"}}, token: "pinny:password123", want: 415},
+		{
+			name:   "answers 415 for another content type",
+			header: http.Header{"Content-Type": {"application/xml"}},
+			token:  "pinny:password123",
+			want:   415,
+		},
 		{name: "answers 415 without a content type", drop: "Content-Type", token: "pinny:password123", want: 415},
-		{name: "answers 415 to a client that takes only XML", header: http.Header{"Accept": {"application/xml"}}, token: "pinny:password123", want: 415},
+		{
+			name:   "answers 415 to a client that takes only XML",
+			header: http.Header{"Accept": {"application/xml"}},
+			token:  "pinny:password123",
+			want:   415,
+		},
 		{name: "answers 415 without Accept", drop: "Accept", token: "pinny:password123", want: 415},
 		{name: "answers 415 before 400", header: http.Header{"Accept": {"application/xml"}}, body: "{", want: 415},
 		{name: "answers 400 to what is no JSON", body: "token", want: 400},
 		{name: "answers 400 to half an object", body: `{"kind":"TokenReview"`, want: 400},
-		{name: "answers 400 to fields of other types", body: `{"apiVersion":"` + beta + `","kind":"TokenReview","spec":{"token":7}}`, want: 400},
+		{
+			name: "answers 400 to fields of other types",
+			body: `{"apiVersion":"` + beta + `","kind":"TokenReview","spec":{"token":7}}`,
+			want: 400,
+		},
 		{name: "answers 400 to no body", body: " ", want: 400},
 		{name: "answers 400 to a list", body: "[]", want: 400},
 		{name: "answers 400 to another version", version: "authentication.k8s.io/v9", token: "pinny:password123", want: 400},
 		{name: "answers 400 to another group", version: "v1", token: "pinny:password123", want: 400},
 		{name: "answers 400 to another kind", kind: "SubjectAccessReview", token: "pinny:password123", want: 400},
-		{name: "answers 400 to a field in other case", body: `{"apiVersion":"` + beta + `","Kind":"TokenReview","spec":{"token":"pinny:password123"}}`, want: 400},
+		{
+			name: "answers 400 to a field in other case",
+			body: `{"apiVersion":"` + beta + `","Kind":"TokenReview","spec":{"token":"pinny:password123"}}`,
+			want: 400,
+		},
 		{name: "answers 400 to a token without a colon", token: "pinny", want: 400},
 		{name: "answers 400 to an empty token", token: "", want: 400},
 		{name: "answers 413 to a huge body", token: "pinny:" + strings.Repeat("x", maxBody), want: 413},
 		{name: "answers 500 for unreadable groups", token: "badcsv:password123", want: 500},
 
-		{name: "does not tell that groups are unreadable without the password", token: "badcsv:wrong", want: 200, answer: refused(beta)},
+		{
+			name:   "does not tell that groups are unreadable without the password",
+			token:  "badcsv:wrong",
+			want:   200,
+			answer: refused(beta),
+		},
 		{name: "refuses an unknown user", token: "nobody:password123", want: 200, answer: refused(beta)},
 		{name: "refuses a wrong password", token: "pinny:password124", want: 200, answer: refused(beta)},
-		{name: "refuses a wrong password of version v1", version: v1, token: "pinny:password124", want: 200, answer: refused(v1)},
+		{
+			name:    "refuses a wrong password of version v1",
+			version: v1,
+			token:   "pinny:password124",
+			want:    200,
+			answer:  refused(v1),
+		},
 		{name: "refuses an empty password", token: "pinny:", want: 200, answer: refused(beta)},
 		{name: "refuses a blank password", token: "pinny: ", want: 200, answer: refused(beta)},
 		{name: "refuses an empty username", token: ":password123", want: 200, answer: refused(beta)},
@@ -142,9 +182,19 @@ func TestWebhook(t *testing.T) {
 		{name: "refuses a username in other case", token: "Pinny:password123", want: 200, answer: refused(beta)},
 		{name: "refuses a system username", token: "system:masters:password123", want: 200, answer: refused(beta)},
 		{name: "refuses a user with a system group", token: "master:password123", want: 200, answer: refused(beta)},
-		{name: "refuses a user with a control character in a group", token: "odd:password123", want: 200, answer: refused(beta)},
+		{
+			name:   "refuses a user with a control character in a group",
+			token:  "odd:password123",
+			want:   200,
+			answer: refused(beta),
+		},
 		{name: "refuses a user without a hash", token: "hashless:password123", want: 200, answer: refused(beta)},
-		{name: "refuses a user with a plain password for a hash", token: "badhash:password123", want: 200, answer: refused(beta)},
+		{
+			name:   "refuses a user with a plain password for a hash",
+			token:  "badhash:password123",
+			want:   200,
+			answer: refused(beta),
+		},
 		{name: "refuses its own Secret", token: ServingSecretName + ":password123", want: 200, answer: refused(beta)},
 		{
 			name: "accepts a user with groups", token: "pinny:password123", want: 200,
@@ -154,40 +204,89 @@ func TestWebhook(t *testing.T) {
 			name: "accepts a user of version v1", version: v1, token: "pinny:password123", want: 200,
 			answer: accepted(v1, `{"username":"pinny","groups":["group-for-mtls","two words","with,comma"]}`),
 		},
-		{name: "accepts a password with colons, and no groups", token: "alone:pass:with:colons", want: 200, answer: accepted(beta, `{"username":"alone"}`)},
-		{name: "accepts a user with empty groups", token: "nogroups:password123", want: 200, answer: accepted(beta, `{"username":"nogroups"}`)},
-		{name: "accepts a user with a line break for groups", token: "blankgroups:password123", want: 200, answer: accepted(beta, `{"username":"blankgroups"}`)},
-		{name: "accepts the longest password", token: "longest:" + long, want: 200, answer: accepted(beta, `{"username":"longest"}`)},
-		{name: "accepts a hash with a line break after it", token: "newline:password123", want: 200, answer: accepted(beta, `{"username":"newline"}`)},
-		{name: "accepts a hash of htpasswd", token: "htpasswd:password123", want: 200, answer: accepted(beta, `{"username":"htpasswd"}`)},
 		{
-			name: "accepts a charset in the content type", header: http.Header{"Content-Type": {"application/json; charset=utf-8"}}, token: "alone:pass:with:colons",
-			want: 200, answer: accepted(beta, `{"username":"alone"}`),
+			name:   "accepts a password with colons, and no groups",
+			token:  "alone:pass:with:colons",
+			want:   200,
+			answer: accepted(beta, `{"username":"alone"}`),
 		},
 		{
-			name: "accepts application/* and parameters", header: http.Header{"Accept": {"text/html, application/*;q=0.8"}}, token: "alone:pass:with:colons",
-			want: 200, answer: accepted(beta, `{"username":"alone"}`),
+			name:   "accepts a user with empty groups",
+			token:  "nogroups:password123",
+			want:   200,
+			answer: accepted(beta, `{"username":"nogroups"}`),
 		},
 		{
-			name: "accepts */* in a second header line", header: http.Header{"Accept": {"text/html", "*/*"}}, token: "alone:pass:with:colons",
-			want: 200, answer: accepted(beta, `{"username":"alone"}`),
+			name:   "accepts a user with a line break for groups",
+			token:  "blankgroups:password123",
+			want:   200,
+			answer: accepted(beta, `{"username":"blankgroups"}`),
 		},
 		{
-			name: "ignores unknown fields", body: `{"apiVersion":"` + v1 + `","kind":"TokenReview","new":1,"spec":{"token":"alone:pass:with:colons","audiences":["a"]}}`,
-			want: 200, answer: accepted(v1, `{"username":"alone"}`),
+			name:   "accepts the longest password",
+			token:  "longest:" + long,
+			want:   200,
+			answer: accepted(beta, `{"username":"longest"}`),
+		},
+		{
+			name:   "accepts a hash with a line break after it",
+			token:  "newline:password123",
+			want:   200,
+			answer: accepted(beta, `{"username":"newline"}`),
+		},
+		{
+			name:   "accepts a hash of htpasswd",
+			token:  "htpasswd:password123",
+			want:   200,
+			answer: accepted(beta, `{"username":"htpasswd"}`),
+		},
+		{
+			name:   "accepts a charset in the content type",
+			header: http.Header{"Content-Type": {"application/json; charset=utf-8"}},
+			token:  "alone:pass:with:colons",
+			want:   200,
+			answer: accepted(beta, `{"username":"alone"}`),
+		},
+		{
+			name:   "accepts application/* and parameters",
+			header: http.Header{"Accept": {"text/html, application/*;q=0.8"}},
+			token:  "alone:pass:with:colons",
+			want:   200,
+			answer: accepted(beta, `{"username":"alone"}`),
+		},
+		{
+			name:   "accepts */* in a second header line",
+			header: http.Header{"Accept": {"text/html", "*/*"}},
+			token:  "alone:pass:with:colons",
+			want:   200,
+			answer: accepted(beta, `{"username":"alone"}`),
+		},
+		{
+			name:   "ignores unknown fields",
+			body:   `{"apiVersion":"` + v1 + `","kind":"TokenReview","new":1,"spec":{"token":"alone:pass:with:colons","audiences":["a"]}}`,
+			want:   200,
+			answer: accepted(v1, `{"username":"alone"}`),
 		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			logged := new(bytes.Buffer)
-			log := funcr.New(func(prefix, args string) { logged.WriteString(prefix + args + "\n") }, funcr.Options{Verbosity: 10})
+			log := funcr.New(
+				func(prefix, args string) { logged.WriteString(prefix + args + "\n") },
+				funcr.Options{Verbosity: 10},
+			)
 			v, _ := newTestVerifier(t, log, secrets...)
 			body := test.body
 			if body == "" {
 				body = reviewBody(or(test.version, beta), or(test.kind, "TokenReview"), test.token)
 			}
-			request := httptest.NewRequestWithContext(t.Context(), or(test.method, "POST"), or(test.path, "/authenticate"), strings.NewReader(body))
+			request := httptest.NewRequestWithContext(
+				t.Context(),
+				or(test.method, "POST"),
+				or(test.path, "/authenticate"),
+				strings.NewReader(body),
+			)
 			request.Header.Set("Content-Type", "application/json")
 			request.Header.Set("Accept", "application/json, */*")
 			for key, values := range test.header {
@@ -222,13 +321,24 @@ func TestWebhookTellsBusyClientsToComeBack(t *testing.T) {
 	v.slots = make(chan struct{}, 1)
 	v.slots <- struct{}{} // somebody is at it
 	v.maxQueued = 0
-	request := httptest.NewRequestWithContext(t.Context(), "POST", "/authenticate", strings.NewReader(reviewBody(beta, "TokenReview", "pinny:password123")))
+	request := httptest.NewRequestWithContext(
+		t.Context(),
+		"POST",
+		"/authenticate",
+		strings.NewReader(reviewBody(beta, "TokenReview", "pinny:password123")),
+	)
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", "*/*")
 	recorder := httptest.NewRecorder()
 	(&webhook{verifier: v, log: logr.Discard()}).ServeHTTP(recorder, request)
-	if recorder.Code != http.StatusServiceUnavailable || recorder.Header().Get("Retry-After") == "" || recorder.Body.Len() > 0 {
-		t.Errorf("want an empty 503 with Retry-After, got %d, headers %v, body %q", recorder.Code, recorder.Header(), recorder.Body)
+	if recorder.Code != http.StatusServiceUnavailable || recorder.Header().Get("Retry-After") == "" ||
+		recorder.Body.Len() > 0 {
+		t.Errorf(
+			"want an empty 503 with Retry-After, got %d, headers %v, body %q",
+			recorder.Code,
+			recorder.Header(),
+			recorder.Body,
+		)
 	}
 	if calls.Load() != 0 {
 		t.Error("a password was compared all the same")

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Profiling says who gets the profiles of the process.
+// Profiling says which clients may read the profiles (pprof) of the process.
 type Profiling string
 
 // The values of Profiling.
@@ -25,7 +25,7 @@ const (
 	ProfilingAnyone   Profiling = "anyone"   // every client that reaches the port
 )
 
-// AddressOff is the address at which nothing is served.
+// AddressOff is the Address with which no metrics are served.
 const AddressOff = "off"
 
 const (
@@ -124,7 +124,7 @@ func (s *Server) Handler() http.Handler {
 	return mux
 }
 
-// admit keeps profiles from clients elsewhere unless they are for anyone.
+// admit refuses profiles to clients on other machines, unless Profiling permits them to every client.
 func (s *Server) admit(next http.Handler) http.Handler {
 	if s.Profiling == ProfilingAnyone {
 		return next

@@ -18,7 +18,9 @@ import (
 
 func registry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "answer", Help: "of everything"}, func() float64 { return 42 }))
+	r.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "answer", Help: "of everything"}, func() float64 { return 42 }),
+	)
 	return r
 }
 
@@ -37,8 +39,14 @@ func TestWhoGetsWhat(t *testing.T) {
 		{"has no profiles by default", ProfilingDisabled, pod, "/debug/pprof/", 404, ""},
 		{"has no profiles when it was told nothing", "", pod, "/debug/pprof/heap", 404, ""},
 		{"gives profiles to the same machine", ProfilingLocal, pod, "/debug/pprof/", 200, "goroutine"},
-		{"gives profiles to the same machine over IPv6", ProfilingLocal, "[::1]:4711", "/debug/pprof/goroutine?debug=1", 200, "goroutine profile"},
-		{"gives profiles to the same machine in IPv4's IPv6 form", ProfilingLocal, "[::ffff:127.0.0.1]:4711", "/debug/pprof/cmdline", 200, ""},
+		{
+			"gives profiles to the same machine over IPv6", ProfilingLocal, "[::1]:4711", "/debug/pprof/goroutine?debug=1", 200,
+			"goroutine profile",
+		},
+		{
+			"gives profiles to the same machine in IPv4's IPv6 form", ProfilingLocal, "[::ffff:127.0.0.1]:4711",
+			"/debug/pprof/cmdline", 200, "",
+		},
 		{"keeps profiles from other machines", ProfilingLocal, elsewhere, "/debug/pprof/", 403, ""},
 		{"keeps named profiles from other machines", ProfilingLocal, elsewhere, "/debug/pprof/heap", 403, ""},
 		{"keeps CPU profiles from other machines", ProfilingLocal, elsewhere, "/debug/pprof/profile?seconds=1", 403, ""},
@@ -73,7 +81,8 @@ func TestOnlyReads(t *testing.T) {
 	}
 }
 
-// TestServesUntilTheEnd waits for the port when somebody else has it, serves, and ends with its context.
+// TestServesUntilTheEnd checks that Run serves until its context ends, and that it waits for a port that another
+// program uses.
 func TestServesUntilTheEnd(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -135,5 +144,7 @@ func TestServesUntilTheEnd(t *testing.T) {
 
 func TestOff(t *testing.T) {
 	t.Parallel()
-	(&Server{Address: AddressOff, Gatherer: registry(), listening: func(net.Addr) { t.Error("it listens") }}).Run(t.Context())
+	(&Server{Address: AddressOff, Gatherer: registry(), listening: func(net.Addr) { t.Error("it listens") }}).Run(
+		t.Context(),
+	)
 }

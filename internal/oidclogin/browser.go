@@ -45,7 +45,11 @@ func (a *authorization) address(l *Login, extra ...oauth2.AuthCodeOption) string
 		oauth2.AccessTypeOffline, oauth2.SetAuthURLParam("nonce", a.nonce), oauth2.S256ChallengeOption(a.verifier),
 	}, extra...)
 	if l.UpstreamName != "" {
-		options = append(options, oauth2.SetAuthURLParam(upstreamNameParameter, l.UpstreamName), oauth2.SetAuthURLParam(upstreamTypeParameter, l.UpstreamType))
+		options = append(
+			options,
+			oauth2.SetAuthURLParam(upstreamNameParameter, l.UpstreamName),
+			oauth2.SetAuthURLParam(upstreamTypeParameter, l.UpstreamType),
+		)
 	}
 	return a.config.AuthCodeURL(a.state, options...)
 }
@@ -65,8 +69,10 @@ func (p *provider) codeFrom(a *authorization, answer url.Values) (string, error)
 	case answer.Get("state") != a.state:
 		return "", errNotOurs
 	case p.metadata.NamesItself && answer.Get("iss") == "", answer.Get("iss") != "" && answer.Get("iss") != p.login.Issuer:
-		return "", withHint(fmt.Errorf("the answer comes from issuer %q, not from %q", printable(answer.Get("iss")), p.login.Issuer),
-			"somebody may have mixed up two logins on purpose: run the command again, and follow its link only")
+		return "", withHint(
+			fmt.Errorf("the answer comes from issuer %q, not from %q", printable(answer.Get("iss")), p.login.Issuer),
+			"somebody may have mixed up two logins on purpose: run the command again, and follow its link only",
+		)
 	case answer.Get("error") != "":
 		return "", fmt.Errorf("logging in at issuer %q: %w", p.login.Issuer,
 			&refusal{code: printable(answer.Get("error")), description: printable(answer.Get("error_description"))})
@@ -79,8 +85,8 @@ func (p *provider) codeFrom(a *authorization, answer url.Values) (string, error)
 // errNotOurs is an answer to another authorization request, or a made-up one.
 var errNotOurs = errors.New("this is not the answer to the login that is going on")
 
-// logInWithBrowser sends the person to the issuer in a browser. The browser brings the code to a listener on loopback, or
-// the person copies it.
+// logInWithBrowser sends the person to the issuer in a browser. The browser brings the code to a listener on
+// loopback, or the person copies it.
 func (p *provider) logInWithBrowser(ctx context.Context, before *sessioncache.Tokens) (*sessioncache.Tokens, error) {
 	l := p.login
 	listener, listenErr := l.listen(ctx)
@@ -139,7 +145,13 @@ func (p *provider) logInWithBrowser(ctx context.Context, before *sessioncache.To
 }
 
 // showLink lets the person do what no browser here does.
-func (p *provider) showLink(ctx context.Context, a *authorization, address string, listening bool, answers chan<- answer) {
+func (p *provider) showLink(
+	ctx context.Context,
+	a *authorization,
+	address string,
+	listening bool,
+	answers chan<- answer,
+) {
 	terminal := p.login.Terminal
 	terminal.Print("Log in by visiting this link:\n\n    " + address + "\n\n")
 	if terminal.Interactive() {
@@ -162,7 +174,8 @@ func (p *provider) conclude(ctx context.Context, a *authorization, got answer) (
 	return tokens, nil
 }
 
-// listen returns nil if it should or can not listen, and then why.
+// listen opens the listener for the browser's redirect. Without a listener, the error says why: the user does not
+// want one, or no port could be opened.
 func (l *Login) listen(ctx context.Context) (net.Listener, error) {
 	if l.SkipListen {
 		return nil, errors.New("there is no listener (--skip-listen)")
@@ -207,7 +220,11 @@ func (p *provider) readPasted(ctx context.Context, a *authorization, optional bo
 		line, err := p.login.Terminal.ReadLine(ctx, prompt)
 		if err != nil {
 			if !optional && ctx.Err() == nil {
-				deliver(ctx, answers, answer{err: withHint(fmt.Errorf("reading the authorization code: %w", err), "run the command in a terminal")})
+				deliver(
+					ctx,
+					answers,
+					answer{err: withHint(fmt.Errorf("reading the authorization code: %w", err), "run the command in a terminal")},
+				)
 			}
 			return
 		}
@@ -215,7 +232,10 @@ func (p *provider) readPasted(ctx context.Context, a *authorization, optional bo
 		if line == "" {
 			continue
 		}
-		if pasted, err := url.Parse(line); err == nil && (pasted.Scheme == "http" || pasted.Scheme == "https") && pasted.Query().Has("state") {
+		if pasted, err := url.Parse(
+			line,
+		); err == nil && (pasted.Scheme == "http" || pasted.Scheme == "https") &&
+			pasted.Query().Has("state") {
 			code, err := p.codeFrom(a, pasted.Query())
 			if errors.Is(err, errNotOurs) {
 				p.login.Terminal.Print("That address belongs to another login.\n")

@@ -17,11 +17,19 @@ const maxForm = 64 << 10
 // callbackServer waits on loopback for the browser, which brings the issuer's answer.
 type callbackServer struct{ http *http.Server }
 
-// serve begins to wait. What belongs to a is delivered to answers; everything else is refused, and ends nothing: any page
-// in the browser, and any program on this computer, can send requests here.
-func (p *provider) serve(ctx context.Context, listener net.Listener, a *authorization, answers chan<- answer) *callbackServer {
+// serve begins to wait. What belongs to a is delivered to answers; everything else is refused, and ends nothing: any
+// page in the browser, and any program on this computer, can send requests here.
+func (p *provider) serve(
+	ctx context.Context,
+	listener net.Listener,
+	a *authorization,
+	answers chan<- answer,
+) *callbackServer {
 	mux := http.NewServeMux()
-	mux.HandleFunc(callbackPath, func(w http.ResponseWriter, r *http.Request) { p.callback(ctx, w, r, listener, a, answers) })
+	mux.HandleFunc(
+		callbackPath,
+		func(w http.ResponseWriter, r *http.Request) { p.callback(ctx, w, r, listener, a, answers) },
+	)
 	server := &http.Server{
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, MaxHeaderBytes: maxForm,
 		ErrorLog: log.New(io.Discard, "", 0),
@@ -39,7 +47,14 @@ func (s *callbackServer) close() {
 	}
 }
 
-func (p *provider) callback(ctx context.Context, w http.ResponseWriter, r *http.Request, listener net.Listener, a *authorization, answers chan<- answer) {
+func (p *provider) callback(
+	ctx context.Context,
+	w http.ResponseWriter,
+	r *http.Request,
+	listener net.Listener,
+	a *authorization,
+	answers chan<- answer,
+) {
 	if !forUs(r.Host, listener.Addr()) {
 		http.Error(w, "this is not the host of a login", http.StatusForbidden) // another name that leads to loopback
 		return

@@ -15,8 +15,11 @@ import (
 func (p *provider) logInWithDeviceCode(ctx context.Context) (*sessioncache.Tokens, error) {
 	l := p.login
 	if p.metadata.DeviceEndpoint == "" {
-		return nil, withHint(fmt.Errorf("issuer %q offers no login with a device code", l.Issuer),
-			"log in with a browser (--upstream-identity-provider-flow=browser_authcode), on a computer without one by --skip-browser")
+		return nil, withHint(
+			fmt.Errorf("issuer %q offers no login with a device code", l.Issuer),
+			"log in with a browser (--upstream-identity-provider-flow=browser_authcode), on a computer without one by "+
+				"--skip-browser",
+		)
 	}
 	verifier := oauth2.GenerateVerifier() // not in the RFC, but some issuers ask for it, and others pass over it
 	device, err := p.config.DeviceAuth(p.context(ctx), oauth2.S256ChallengeOption(verifier))
@@ -24,17 +27,26 @@ func (p *provider) logInWithDeviceCode(ctx context.Context) (*sessioncache.Token
 		return nil, fmt.Errorf("asking issuer %q for a device code: %w", l.Issuer, l.explain(err))
 	}
 	if device.DeviceCode == "" || device.UserCode == "" || device.VerificationURI == "" {
-		return nil, withHint(fmt.Errorf("asking issuer %q for a device code: its answer has none", l.Issuer), "tell the issuer's administrator")
+		return nil, withHint(
+			fmt.Errorf("asking issuer %q for a device code: its answer has none", l.Issuer),
+			"tell the issuer's administrator",
+		)
 	}
 	if device.Interval < 1 {
 		device.Interval = 5 // as the RFC says; a negative one would panic
 	}
 	for _, link := range []string{device.VerificationURI, device.VerificationURIComplete} {
 		if parsed, err := url.Parse(link); link != "" && (err != nil || parsed.Scheme != "https" || printable(link) != link) {
-			return nil, withHint(fmt.Errorf("issuer %q sends people to %q, which is not an https URL", l.Issuer, printable(link)), "tell the issuer's administrator")
+			return nil, withHint(
+				fmt.Errorf("issuer %q sends people to %q, which is not an https URL", l.Issuer, printable(link)),
+				"tell the issuer's administrator",
+			)
 		}
 	}
-	text := "Log in by visiting this link, on any device:\n\n    " + device.VerificationURI + "\n\nand enter this code:\n\n    " + printable(device.UserCode) + "\n\n"
+	text := "Log in by visiting this link, on any device:\n\n    " + device.VerificationURI + "\n\nand enter this " +
+		"code:\n\n    " + printable(
+		device.UserCode,
+	) + "\n\n"
 	if device.VerificationURIComplete != "" {
 		text += "or visit this link, which has the code already:\n\n    " + device.VerificationURIComplete + "\n\n"
 	}

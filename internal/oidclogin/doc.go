@@ -4,7 +4,7 @@
 // the browser, by a device code, or with name and password at a Supervisor; Renew when a cluster refused the token that
 // Token gave. Logout ends sessions. The package knows no command line: what is printed and asked goes through Terminal.
 //
-// What it trusts: the issuer at its https address, verified with the CA bundle. What an issuer, a browser or a program on
-// this computer sends is checked before it is used: state, nonce, PKCE, issuer, audience and signature. Requests that
-// carry a secret follow no redirect. No token, code or password is in an error or on the screen.
+// What it trusts: the issuer at its https address, verified with the CA bundle. What an issuer, a browser or a
+// program on this computer sends is checked before it is used: state, nonce, PKCE, issuer, audience and signature.
+// Requests that carry a secret follow no redirect. No token, code or password is in an error or on the screen.
 package oidclogin

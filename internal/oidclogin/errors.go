@@ -27,7 +27,8 @@ func withHint(err error, format string, args ...any) error {
 	return &hinted{error: err, hint: fmt.Sprintf(format, args...)}
 }
 
-// refusal is the issuer's answer that it does not do what we asked: asking again is of no use, logging in anew may be.
+// refusal is the issuer's answer that it does not do what was asked. The same request would be refused again; a new
+// login may help.
 type refusal struct {
 	code, description string
 	status            int // of HTTP; zero if the refusal came through the browser
@@ -48,15 +49,18 @@ func (r *refusal) Error() string {
 func (r *refusal) Hint() string {
 	switch r.code {
 	case "invalid_client", "unauthorized_client":
-		return "the issuer does not permit this client to log in like this: ask its administrator to register the client of --client-id for it, as a public one"
+		return "the issuer does not permit this client to log in like this: ask its administrator to register the client " +
+			"of --client-id for it, as a public one"
 	case "invalid_scope":
-		return "the issuer does not give one of the scopes: choose others with --scopes (\"pinniped get kubeconfig --oidc-scopes\")"
+		return "the issuer does not give one of the scopes: choose others with --scopes (\"pinniped get kubeconfig " +
+			"--oidc-scopes\")"
 	case "access_denied":
 		return "the login was cancelled, or the issuer does not let this user in: run the command again to try once more"
 	case "expired_token":
 		return "the code was not entered in time: run the command again for a new one"
 	case "login_required", "interaction_required", "consent_required":
-		return "the issuer wants to ask something in the browser: run the command again without --skip-browser, or open the printed link"
+		return "the issuer wants to ask something in the browser: run the command again without --skip-browser, or open " +
+			"the printed link"
 	case "invalid_grant":
 		return "the login took too long, or was used before: run the command again"
 	case "server_error", "temporarily_unavailable":
@@ -65,8 +69,8 @@ func (r *refusal) Hint() string {
 	return "tell the issuer's administrator, or ask for a new kubeconfig"
 }
 
-// asRefusal returns err as a refusal, if the issuer answered that it does not do what was asked. Answers that say the
-// issuer has a problem of its own are none.
+// asRefusal returns err as a refusal if the issuer answered that it does not do what was asked. Answers about a
+// temporary problem of the issuer are not refusals.
 func asRefusal(err error) (*refusal, bool) {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		return r, true
@@ -82,7 +86,11 @@ func asRefusal(err error) (*refusal, bool) {
 	if status < 400 || status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout {
 		return nil, false
 	}
-	return &refusal{code: printable(retrieve.ErrorCode), description: printable(retrieve.ErrorDescription), status: status}, true
+	return &refusal{
+		code:        printable(retrieve.ErrorCode),
+		description: printable(retrieve.ErrorDescription),
+		status:      status,
+	}, true
 }
 
 // explain drops from err what must not be printed (bodies of answers) or need not (our own URL), and adds a hint.
@@ -94,7 +102,12 @@ func (l *Login) explain(err error) error {
 		status := retrieve.Response.StatusCode
 		text := fmt.Errorf("the issuer answered %d %s", status, http.StatusText(status))
 		if retrieve.ErrorCode != "" {
-			text = fmt.Errorf("the issuer answered %d: %s: %s", status, printable(retrieve.ErrorCode), printable(retrieve.ErrorDescription))
+			text = fmt.Errorf(
+				"the issuer answered %d: %s: %s",
+				status,
+				printable(retrieve.ErrorCode),
+				printable(retrieve.ErrorDescription),
+			)
 		}
 		if status >= 300 && status < 400 {
 			return withHint(text, "something in front of the issuer redirects requests; secrets are not sent along")
@@ -111,7 +124,11 @@ func (l *Login) explain(err error) error {
 	}
 	var verification *tls.CertificateVerificationError
 	if errors.As(err, &verification) {
-		return withHint(err, "the issuer's certificate does not fit: give its CA bundle with --ca-bundle, or ask for a new kubeconfig (\"pinniped get kubeconfig --oidc-ca-bundle\")")
+		return withHint(
+			err,
+			"the issuer's certificate does not fit: give its CA bundle with --ca-bundle, or ask for a new kubeconfig "+
+				"(\"pinniped get kubeconfig --oidc-ca-bundle\")",
+		)
 	}
 	return withHint(err, "see whether %s can be reached from here, also whether it needs a proxy (HTTPS_PROXY)", l.Issuer)
 }

@@ -23,7 +23,11 @@ const (
 func (p *provider) exchange(ctx context.Context, tokens *sessioncache.Tokens) (*Token, error) {
 	l := p.login
 	if tokens.Access == nil || tokens.Access.Token == "" {
-		return nil, fmt.Errorf("asking issuer %q for a token for audience %q: there is no access token to exchange", l.Issuer, l.RequestAudience)
+		return nil, fmt.Errorf(
+			"asking issuer %q for a token for audience %q: there is no access token to exchange",
+			l.Issuer,
+			l.RequestAudience,
+		)
 	}
 	l.debugf("asking for a token for audience %q", l.RequestAudience)
 	var got struct {
@@ -32,8 +36,14 @@ func (p *provider) exchange(ctx context.Context, tokens *sessioncache.Tokens) (*
 		IssuedType string `json:"issued_token_type"`
 	}
 	err := p.postForm(ctx, p.metadata.TokenEndpoint, url.Values{
-		"grant_type": {grantTypeExchange}, "client_id": {l.ClientID}, "audience": {l.RequestAudience},
-		"subject_token": {tokens.Access.Token}, "subject_token_type": {tokenTypeAccessToken}, "requested_token_type": {tokenTypeJWT},
+		"grant_type": {grantTypeExchange},
+		"client_id":  {l.ClientID},
+		"audience":   {l.RequestAudience},
+		"subject_token": {
+			tokens.Access.Token,
+		},
+		"subject_token_type":   {tokenTypeAccessToken},
+		"requested_token_type": {tokenTypeJWT},
 	}, &got)
 	switch {
 	case err != nil:
@@ -43,7 +53,12 @@ func (p *provider) exchange(ctx context.Context, tokens *sessioncache.Tokens) (*
 		err = fmt.Errorf("got a token of issued_token_type %q, not %s", printable(got.IssuedType), tokenTypeJWT)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("asking issuer %q for a token for audience %q: %w", l.Issuer, l.RequestAudience, l.explain(err))
+		return nil, fmt.Errorf(
+			"asking issuer %q for a token for audience %q: %w",
+			l.Issuer,
+			l.RequestAudience,
+			l.explain(err),
+		)
 	}
 	id, _, err := p.verify(ctx, got.Token, l.RequestAudience)
 	if err != nil {
@@ -52,8 +67,8 @@ func (p *provider) exchange(ctx context.Context, tokens *sessioncache.Tokens) (*
 	return &Token{Raw: id.Token, Expiry: id.Expiry.Time}, nil
 }
 
-// postForm sends a form to an endpoint of the issuer, and decodes the answer into a value that is not nil. An answer that
-// refuses is a *refusal.
+// postForm sends a form to an endpoint of the issuer, and decodes the answer into a value that is not nil. An answer
+// that refuses is a *refusal.
 func (p *provider) postForm(ctx context.Context, endpoint string, form url.Values, into any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, strings.NewReader(form.Encode()))
 	if err != nil {
@@ -76,7 +91,11 @@ func (p *provider) postForm(ctx context.Context, endpoint string, form url.Value
 			Description string `json:"error_description"`
 		}
 		_ = json.Unmarshal(body, &problem) // an answer that is not JSON has a status code at least
-		refused := &refusal{code: printable(problem.Code), description: printable(problem.Description), status: response.StatusCode}
+		refused := &refusal{
+			code:        printable(problem.Code),
+			description: printable(problem.Description),
+			status:      response.StatusCode,
+		}
 		if status := response.StatusCode; status >= 400 && status < 500 && status != http.StatusTooManyRequests {
 			return refused
 		}

@@ -48,7 +48,8 @@ type Terminal interface {
 	ReadSecret(ctx context.Context, prompt string) (string, error)
 }
 
-// Login says how to log in. Its zero values mean what the comments say; Issuer, ClientID, Sessions and Terminal are needed.
+// Login says how to log in. Its zero values mean what the comments say; Issuer, ClientID, Sessions and Terminal are
+// needed.
 type Login struct {
 	Issuer   string // https URL
 	ClientID string
@@ -108,8 +109,8 @@ func (l *Login) Token(ctx context.Context) (*Token, error) {
 	return l.renewed(ctx, nil)
 }
 
-// Renew returns a token other than the last one given, which a cluster has refused: by a refresh, or if that is refused,
-// by a new login.
+// Renew returns a token other than the last one given, which a cluster has refused: by a refresh, or if that is
+// refused, by a new login.
 func (l *Login) Renew(ctx context.Context) (*Token, error) {
 	l.debugf("the token of the session was refused, getting a new one")
 	return l.renewed(ctx, l.used)
@@ -180,7 +181,8 @@ func (p *provider) refresh(ctx context.Context, tokens *sessioncache.Tokens) (*s
 	return p.accept(ctx, token, "", tokens)
 }
 
-// give returns the token for the cluster that is in tokens, or that the issuer exchanges for what is in them. p may be nil.
+// give returns the token for the cluster that is in tokens, or that the issuer exchanges for what is in them. p may
+// be nil.
 func (l *Login) give(ctx context.Context, p *provider, tokens *sessioncache.Tokens, cached bool) (*Token, error) {
 	l.used = tokens
 	if !l.needsExchange(tokens) {

@@ -93,9 +93,17 @@ func setUp(t *testing.T) *situation {
 // another is a login of another process.
 func (s *situation) another(sessions string) *oidclogin.Login {
 	return &oidclogin.Login{
-		Issuer: s.URL, ClientID: oidctest.ClientID, CABundle: s.CA.CertPEM(),
+		Issuer:   s.URL,
+		ClientID: oidctest.ClientID,
+		CABundle: s.CA.CertPEM(),
 		Scopes:   []string{"offline_access", "openid", "pinniped:request-audience", "username", "groups"},
-		Sessions: &sessioncache.Cache{Path: sessions, Now: time.Now}, Terminal: s.person, OpenBrowser: s.open, Cluster: "cluster.example.com",
+		Sessions: &sessioncache.Cache{
+			Path: sessions,
+			Now:  time.Now,
+		},
+		Terminal:    s.person,
+		OpenBrowser: s.open,
+		Cluster:     "cluster.example.com",
 	}
 }
 
@@ -184,12 +192,16 @@ func TestBrowser(t *testing.T) {
 			if token.Cached || time.Until(token.Expiry) < 50*time.Minute {
 				t.Errorf("want a new token for an hour, got %v until %s", token.Cached, token.Expiry)
 			}
-			for _, want := range []string{"<strong>ann</strong>, you have been logged in and may now close this tab", "<dd>cluster.example.com</dd>", "<dd>" + s.URL + "</dd>"} {
+			for _, want := range []string{
+				"<strong>ann</strong>, you have been logged in and may now close this tab", "<dd>cluster.example.com</dd>",
+				"<dd>" + s.URL + "</dd>",
+			} {
 				if !strings.Contains(s.page(), want) {
 					t.Errorf("the page has no %q:\n%s", want, s.page())
 				}
 			}
-			if !strings.Contains(s.person.screen(), "Log in by visiting this link:\n\n    "+s.URL+"/authorize?") || strings.Contains(s.person.screen(), "paste") {
+			if !strings.Contains(s.person.screen(), "Log in by visiting this link:\n\n    "+s.URL+"/authorize?") ||
+				strings.Contains(s.person.screen(), "paste") {
 				t.Errorf("want the link, and no prompt without a terminal:\n%s", s.person.screen())
 			}
 			if strings.Contains(s.person.screen(), "form_post") != s.FormPost {
@@ -212,21 +224,27 @@ func TestSession(t *testing.T) {
 	token := s.must(t, s.login)
 	session := s.login.Sessions.Sessions()[0]
 	want := sessioncache.Key{
-		Issuer: s.URL, ClientID: "pinniped-cli", Scopes: []string{"groups", "offline_access", "openid", "pinniped:request-audience", "username"},
-		RedirectURI: "http://localhost:0/callback", UpstreamProviderName: "corporate",
+		Issuer:               s.URL,
+		ClientID:             "pinniped-cli",
+		Scopes:               []string{"groups", "offline_access", "openid", "pinniped:request-audience", "username"},
+		RedirectURI:          "http://localhost:0/callback",
+		UpstreamProviderName: "corporate",
 	}
 	if diff := cmp.Diff(want, session.Key); diff != "" {
 		t.Errorf("key (-want +got):\n%s", diff)
 	}
-	if session.Tokens.ID.Token != token.Raw || session.Tokens.ID.Claims["username"] != "ann" || session.Tokens.Refresh.Token == "" || session.Tokens.Access.Token == "" {
+	if session.Tokens.ID.Token != token.Raw || session.Tokens.ID.Claims["username"] != "ann" ||
+		session.Tokens.Refresh.Token == "" ||
+		session.Tokens.Access.Token == "" {
 		t.Error("want all tokens, with the claims")
 	}
-	if link := s.person.screen(); !strings.Contains(link, "pinniped_idp_name=corporate&pinniped_idp_type=oidc") || !strings.Contains(link, "code_challenge_method=S256") {
+	if link := s.person.screen(); !strings.Contains(link, "pinniped_idp_name=corporate&pinniped_idp_type=oidc") ||
+		!strings.Contains(link, "code_challenge_method=S256") {
 		t.Errorf("want the identity provider and PKCE in %s", link)
 	}
 }
 
-// TestRenewal has sessions that are not what they were.
+// TestRenewal logs in with sessions in the cache that are stale, or that the issuer does not know any more.
 func TestRenewal(t *testing.T) {
 	t.Parallel()
 	stale := func(tokens *sessioncache.Tokens) {
@@ -241,7 +259,10 @@ func TestRenewal(t *testing.T) {
 		wantNewerThanLast bool
 	}{
 		{name: "uses what is still good", codes: 1},
-		{name: "refreshes what soon expires", codes: 1, refreshes: 1, prepare: func(t *testing.T, s *situation) { t.Helper(); s.change(t, stale) }},
+		{
+			name: "refreshes what soon expires", codes: 1, refreshes: 1,
+			prepare: func(t *testing.T, s *situation) { t.Helper(); s.change(t, stale) },
+		},
 		{name: "logs in anew without a refresh token", codes: 2, prepare: func(t *testing.T, s *situation) {
 			t.Helper()
 			s.change(t, func(tokens *sessioncache.Tokens) { stale(tokens); tokens.Refresh = nil })
@@ -256,12 +277,18 @@ func TestRenewal(t *testing.T) {
 			s.change(t, func(tokens *sessioncache.Tokens) { stale(tokens); tokens.ID.Claims["sub"] = "somebody else" })
 		}},
 		{name: "exchanges a good access token", audience: "cluster", codes: 1},
-		{name: "refreshes an access token that expired", audience: "cluster", codes: 1, refreshes: 1, prepare: func(t *testing.T, s *situation) { t.Helper(); s.change(t, stale) }},
+		{
+			name: "refreshes an access token that expired", audience: "cluster", codes: 1, refreshes: 1,
+			prepare: func(t *testing.T, s *situation) { t.Helper(); s.change(t, stale) },
+		},
 		{name: "refreshes an access token that was revoked", audience: "cluster", codes: 1, refreshes: 1, prepare: func(t *testing.T, s *situation) {
 			t.Helper()
 			s.change(t, func(tokens *sessioncache.Tokens) { tokens.Access.Token = "revoked" })
 		}},
-		{name: "logs in anew when all was revoked", audience: "cluster", codes: 2, refreshes: 1, prepare: func(t *testing.T, s *situation) { t.Helper(); s.EndSessions() }},
+		{
+			name: "logs in anew when all was revoked", audience: "cluster", codes: 2, refreshes: 1,
+			prepare: func(t *testing.T, s *situation) { t.Helper(); s.EndSessions() },
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -344,7 +371,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestPasted has a person without a browser on this computer, who brings the code over.
+// TestPasted logs in with a browser on another computer: the user copies the code into the terminal.
 func TestPasted(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -352,7 +379,10 @@ func TestPasted(t *testing.T) {
 		types func(code, address string) []string
 	}{
 		{name: "takes the code", types: func(code, _ string) []string { return []string{"", "  " + code + " "} }},
-		{name: "takes the address that could not be opened", types: func(_, address string) []string { return []string{address} }},
+		{
+			name:  "takes the address that could not be opened",
+			types: func(_, address string) []string { return []string{address} },
+		},
 		{name: "asks again after an address of another login", types: func(_, address string) []string {
 			return []string{"http://127.0.0.1:0/callback?code=x&state=other", address}
 		}},
@@ -428,11 +458,24 @@ func TestPassword(t *testing.T) {
 		says, hint  string
 	}{
 		{name: "asks for both", types: []string{"ann", "password123"}},
-		{name: "takes both from the environment", environment: map[string]string{"PINNIPED_USERNAME": "ann", "PINNIPED_PASSWORD": "password123"}, noTerminal: true},
-		{name: "asks for what is missing", environment: map[string]string{"PINNIPED_USERNAME": "ann"}, types: []string{"password123"}},
-		{name: "says that they are not accepted", types: []string{"ann", "wrong"}, says: "access_denied: ", hint: "run the command again"},
-		{name: "needs a terminal", noTerminal: true, says: "there is no terminal", hint: "set PINNIPED_USERNAME and PINNIPED_PASSWORD"},
-		{name: "sends them to no other issuer", types: []string{"ann", "password123"}, notSuper: true, says: "is not a Pinniped Supervisor", hint: "browser_authcode"},
+		{
+			name:        "takes both from the environment",
+			environment: map[string]string{"PINNIPED_USERNAME": "ann", "PINNIPED_PASSWORD": "password123"}, noTerminal: true,
+		},
+		{
+			name: "asks for what is missing", environment: map[string]string{"PINNIPED_USERNAME": "ann"},
+			types: []string{"password123"},
+		},
+		{
+			name: "says that they are not accepted", types: []string{"ann", "wrong"}, says: "access_denied: ",
+			hint: "run the command again",
+		},
+		{name: "needs a terminal", noTerminal: true, says: "there is no terminal", hint: "set PINNIPED_USERNAME and " +
+			"PINNIPED_PASSWORD"},
+		{
+			name: "sends them to no other issuer", types: []string{"ann", "password123"}, notSuper: true,
+			says: "is not a Pinniped Supervisor", hint: "browser_authcode",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -454,14 +497,16 @@ func TestPassword(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.Contains(hintOf(err), test.hint) {
 				t.Errorf("want an error that says %q with hint %q, got %v, %q", test.says, test.hint, err, hintOf(err))
 			}
-			if strings.Contains(err.Error()+hintOf(err)+s.person.screen(), "wrong") || test.notSuper && s.Count("/authorize") != 0 {
+			if strings.Contains(err.Error()+hintOf(err)+s.person.screen(), "wrong") ||
+				test.notSuper && s.Count("/authorize") != 0 {
 				t.Errorf("the password went somewhere: %v", s.Requests())
 			}
 		})
 	}
 }
 
-// TestQuiet has a program that owns the screen.
+// TestQuiet logs in with Quiet, which is for programs that draw on the whole terminal: once a browser is open,
+// nothing may be printed.
 func TestQuiet(t *testing.T) {
 	t.Parallel()
 	s := setUp(t)
@@ -561,7 +606,8 @@ func TestFaults(t *testing.T) {
 		prepare    func(*testing.T, *situation)
 		says, hint string
 	}{
-		{name: "wrong nonce", prepare: func(_ *testing.T, s *situation) { s.Nonce = "another login's" }, says: "its nonce is not the one of this login", hint: "run the command again"},
+		{name: "wrong nonce", prepare: func(_ *testing.T, s *situation) { s.Nonce = "another login's" }, says: "its nonce " +
+			"is not the one of this login", hint: "run the command again"},
 		{name: "slow", prepare: func(t *testing.T, s *situation) {
 			t.Helper()
 			s.login.RequestTimeout = 50 * time.Millisecond
@@ -590,13 +636,20 @@ func TestFaults(t *testing.T) {
 				}
 			}
 		}), says: "fetching the discovery document"},
-		{name: "another name", prepare: metadata("issuer", "https://other.example.com\x1b[2J"), says: `it calls itself "https://other.example.com`, hint: "--oidc-issuer"},
-		{name: "an endpoint without TLS", prepare: metadata("token_endpoint", "http://127.0.0.1/token"), says: `"http://127.0.0.1/token", which is not an https URL`, hint: "only sent over TLS"},
+		{
+			name: "another name", prepare: metadata("issuer", "https://other.example.com\x1b[2J"),
+			says: `it calls itself "https://other.example.com`, hint: "--oidc-issuer",
+		},
+		{
+			name: "an endpoint without TLS", prepare: metadata("token_endpoint", "http://127.0.0.1/token"),
+			says: `"http://127.0.0.1/token", which is not an https URL`, hint: "only sent over TLS",
+		},
 		{name: "keys without TLS", prepare: metadata("jwks_uri", "http://127.0.0.1/jwks"), says: "not an https URL"},
 		{name: "a discovery document elsewhere without TLS", prepare: at("/.well-known/openid-configuration", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
 		}), says: "which is not https"},
-		{name: "a token endpoint that redirects", prepare: redirect("/token"), says: "answered 307", hint: "secrets are not sent along"},
+		{name: "a token endpoint that redirects", prepare: redirect("/token"), says: "answered 307", hint: "secrets are " +
+			"not sent along"},
 		{name: "a login with a password that redirects", prepare: func(t *testing.T, s *situation) {
 			t.Helper()
 			redirect("/authorize")(t, s)
@@ -622,7 +675,11 @@ func TestFaults(t *testing.T) {
 					return false
 				}
 				w.Header().Set("Content-Type", "application/json")
-				_, _ = w.Write([]byte(`{"device_code":"unknown","user_code":"x","verification_uri":"https://x.example.com","interval":1,"expires_in":60}`))
+				_, _ = w.Write(
+					[]byte(
+						`{"device_code":"unknown","user_code":"x","verification_uri":"https://x.example.com","interval":1,"expires_in":60}`,
+					),
+				)
 				return true
 			}
 		}, says: "expired_token", hint: "for a new one"},
@@ -646,8 +703,12 @@ func TestFaults(t *testing.T) {
 			w.WriteHeader(http.StatusBadGateway)
 			_, _ = w.Write([]byte("secret of the gateway"))
 		}), says: "the issuer answered 502 Bad Gateway", hint: "try again later"},
-		{name: "an unknown CA", prepare: func(_ *testing.T, s *situation) { s.login.CABundle = nil }, says: "certificate signed by unknown authority", hint: "--ca-bundle"},
-		{name: "an issuer without TLS", prepare: func(_ *testing.T, s *situation) { s.login.Issuer = "http://127.0.0.1" }, says: "is not an https URL"},
+		{name: "an unknown CA", prepare: func(_ *testing.T, s *situation) { s.login.CABundle = nil }, says: "certificate " +
+			"signed by unknown authority", hint: "--ca-bundle"},
+		{
+			name: "an issuer without TLS", prepare: func(_ *testing.T, s *situation) { s.login.Issuer = "http://127.0.0.1" },
+			says: "is not an https URL",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -659,7 +720,10 @@ func TestFaults(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.Contains(hintOf(err), test.hint) {
 				t.Fatalf("want an error that says %q with hint %q, got %v, %q", test.says, test.hint, err, hintOf(err))
 			}
-			if text := err.Error() + hintOf(err) + s.person.screen(); strings.ContainsAny(text, "\x1b") || strings.Contains(text, "secret of") {
+			if text := err.Error() + hintOf(
+				err,
+			) + s.person.screen(); strings.ContainsAny(text, "\x1b") ||
+				strings.Contains(text, "secret of") {
 				t.Errorf("unsafe to print: %q", text)
 			}
 			if sessions := s.login.Sessions.Sessions(); len(sessions) > 0 {
@@ -698,7 +762,10 @@ func TestRefreshNeedsTheIssuer(t *testing.T) {
 		}
 		return r.URL.Path == "/token"
 	}
-	if _, err := s.login.Token(t.Context()); err == nil || !strings.Contains(err.Error(), "refreshing the session at issuer") || s.Count("/authorize") != 1 {
+	if _, err := s.login.Token(
+		t.Context(),
+	); err == nil || !strings.Contains(err.Error(), "refreshing the session at issuer") ||
+		s.Count("/authorize") != 1 {
 		t.Errorf("want an error and no new login, got %v: %v", err, s.Requests())
 	}
 	s.Fault = nil
@@ -729,9 +796,15 @@ func TestStrangers(t *testing.T) {
 			{method: http.MethodGet, query: "?error=access_denied", status: http.StatusForbidden},
 			{method: http.MethodPost, query: "?code=stolen&state=" + state, status: http.StatusForbidden}, // only a form counts
 			{method: http.MethodPut, status: http.StatusMethodNotAllowed},
-			{method: http.MethodGet, host: "attacker.example.com", query: "?code=stolen&state=" + state, status: http.StatusForbidden},
+			{
+				method: http.MethodGet, host: "attacker.example.com", query: "?code=stolen&state=" + state,
+				status: http.StatusForbidden,
+			},
 			{method: http.MethodOptions, status: http.StatusBadRequest},
-			{method: http.MethodOptions, header: http.Header{"Origin": {"https://attacker.example.com"}}, status: http.StatusNoContent},
+			{
+				method: http.MethodOptions, header: http.Header{"Origin": {"https://attacker.example.com"}},
+				status: http.StatusNoContent,
+			},
 		} {
 			request, err := http.NewRequestWithContext(ctx, stranger.method, callback+stranger.query, nil)
 			if err != nil {
@@ -747,10 +820,16 @@ func TestStrangers(t *testing.T) {
 			if response.StatusCode != stranger.status {
 				t.Errorf("%+v: want status %d, got %d", stranger, stranger.status, response.StatusCode)
 			}
-			if origin := response.Header.Get("Access-Control-Allow-Origin"); stranger.method == http.MethodOptions && stranger.header != nil && origin != s.URL {
+			if origin := response.Header.Get(
+				"Access-Control-Allow-Origin",
+			); stranger.method == http.MethodOptions && stranger.header != nil &&
+				origin != s.URL {
 				t.Errorf("want only the issuer's pages to post, got %q", origin)
 			}
-			if policy := response.Header.Get("Content-Security-Policy"); stranger.method == http.MethodGet && stranger.host == "" && !strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") {
+			if policy := response.Header.Get(
+				"Content-Security-Policy",
+			); stranger.method == http.MethodGet && stranger.host == "" &&
+				!strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") {
 				t.Errorf("policy %q", policy)
 			}
 		}
@@ -759,7 +838,7 @@ func TestStrangers(t *testing.T) {
 	s.must(t, s.login)
 }
 
-// TestMixUp has the answer of another issuer (RFC 9207).
+// TestMixUp checks that an answer of another issuer is refused (RFC 9207).
 func TestMixUp(t *testing.T) {
 	t.Parallel()
 	for _, iss := range []string{"https://other.example.com", ""} {
@@ -775,11 +854,18 @@ func TestMixUp(t *testing.T) {
 				query.Set("iss", iss)
 			}
 			s.wait.Go(func() {
-				_, _ = oidctest.Browse(context.WithoutCancel(ctx), s.CA.CertPEM(), link.Query().Get("redirect_uri")+"?"+query.Encode())
+				_, _ = oidctest.Browse(
+					context.WithoutCancel(ctx),
+					s.CA.CertPEM(),
+					link.Query().Get("redirect_uri")+"?"+query.Encode(),
+				)
 			})
 			return nil
 		}
-		if _, err := s.login.Token(t.Context()); err == nil || !strings.Contains(err.Error(), "the answer comes from issuer") || s.Count(codes) != 0 {
+		if _, err := s.login.Token(
+			t.Context(),
+		); err == nil || !strings.Contains(err.Error(), "the answer comes from issuer") ||
+			s.Count(codes) != 0 {
 			t.Errorf("iss %q: want a refusal before the code is used, got %v: %v", iss, err, s.Requests())
 		}
 	}

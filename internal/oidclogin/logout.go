@@ -19,15 +19,16 @@ const (
 	NothingToDo Revocation = "nothing to revoke"
 )
 
-// Revoke makes the issuer forget the tokens (RFC 7009), where it offers that. Issuer and ClientID are needed, and what it
-// takes to reach the issuer.
+// Revoke makes the issuer forget the tokens (RFC 7009), where it offers that. Issuer and ClientID are needed, and
+// what it takes to reach the issuer.
 func (l *Login) Revoke(ctx context.Context, tokens *sessioncache.Tokens) (Revocation, error) {
 	type token struct{ value, hint string }
 	var all []token
 	if tokens.Refresh != nil && tokens.Refresh.Token != "" {
 		all = append(all, token{tokens.Refresh.Token, "refresh_token"})
 	}
-	if tokens.Access != nil && tokens.Access.Token != "" && (tokens.Access.Expiry.IsZero() || tokens.Access.Expiry.After(l.now())) {
+	if tokens.Access != nil && tokens.Access.Token != "" &&
+		(tokens.Access.Expiry.IsZero() || tokens.Access.Expiry.After(l.now())) {
 		all = append(all, token{tokens.Access.Token, "access_token"})
 	}
 	if len(all) == 0 {

@@ -15,7 +15,8 @@ type page struct {
 	problem               error // if the login failed
 }
 
-// pageStyle has no external resource: the browser may be offline but for the issuer, and nothing may learn of the login.
+// pageStyle has no external resource: the browser may be offline but for the issuer, and nothing may learn of the
+// login.
 const pageStyle = `:root{color-scheme:light dark;--back:#f4f6f8;--card:#fff;--text:#1c2733;--faint:#5b6b7b;--line:#dde3e9;--good:#1a7f4b;--bad:#b3261e}
 @media (prefers-color-scheme:dark){:root{--back:#11161c;--card:#1a222c;--text:#e6ebf0;--faint:#9fb0c0;--line:#2c3947;--good:#4fc98a;--bad:#ff8a80}}
 *{box-sizing:border-box}
@@ -34,13 +35,18 @@ const (
 	cross = `<svg viewBox="0 0 48 48" aria-hidden="true"><circle cx="24" cy="24" r="21"/><path d="M17 17l14 14M31 17L17 31"/></svg>`
 )
 
-// writePage answers the browser. html/template would make the linker keep every exported method in the program, a quarter
-// of its size; the few values of this page are escaped by hand.
+// writePage answers the browser. html/template would make the linker keep every exported method in the program, a
+// quarter of its size; the few values of this page are escaped by hand.
 func writePage(w http.ResponseWriter, status int, p page) {
 	hash := sha256.Sum256([]byte(pageStyle))
 	header := w.Header()
 	header.Set("Content-Type", "text/html; charset=utf-8")
-	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(hash[:])+"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	header.Set(
+		"Content-Security-Policy",
+		"default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(
+			hash[:],
+		)+"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+	)
 	header.Set("Cache-Control", "no-store")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("X-Content-Type-Options", "nosniff")

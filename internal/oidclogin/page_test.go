@@ -33,13 +33,19 @@ func chromium(t *testing.T) string {
 	return ""
 }
 
-// TestPageInBrowser shows the pages in headless Chromium, and compares what is to be seen with pictures. UPDATE_GOLDEN=1
-// takes new ones.
+// TestPageInBrowser shows the pages in headless Chromium, and compares what is to be seen with pictures.
+// UPDATE_GOLDEN=1 takes new ones.
 func TestPageInBrowser(t *testing.T) {
 	t.Parallel()
 	browser := chromium(t)
 	good := page{user: "ann@example.com", cluster: "proxy.example.com", issuer: "https://issuer.example.com"}
-	bad := page{problem: fmt.Errorf("logging in at issuer %q: %w", "https://issuer.example.com", &refusal{code: "access_denied", description: "<script>alert(1)</script>"})}
+	bad := page{
+		problem: fmt.Errorf(
+			"logging in at issuer %q: %w",
+			"https://issuer.example.com",
+			&refusal{code: "access_denied", description: "<script>alert(1)</script>"},
+		),
+	}
 	for _, test := range []struct {
 		name  string
 		page  page
@@ -70,7 +76,13 @@ func TestPageInBrowser(t *testing.T) {
 			if test.dark {
 				scheme = "0"
 			}
-			dom, log := browse(t, browser, server.URL+callbackPath, "--screenshot="+shot, "--blink-settings=preferredColorScheme="+scheme)
+			dom, log := browse(
+				t,
+				browser,
+				server.URL+callbackPath,
+				"--screenshot="+shot,
+				"--blink-settings=preferredColorScheme="+scheme,
+			)
 			if strings.Contains(log, "Content Security Policy") || strings.Contains(log, "Refused to") {
 				t.Errorf("the browser complains:\n%s", log)
 			}
@@ -95,9 +107,19 @@ func browse(t *testing.T, browser, address string, args ...string) (dom, log str
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // the machine may be busy
 	defer cancel()
 	common := []string{
-		"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--force-device-scale-factor=1",
-		"--window-size=800,700", "--user-data-dir=" + t.TempDir(), "--no-first-run", "--disable-extensions", "--disable-background-networking",
-		"--enable-logging=stderr", "--v=0",
+		"--headless=new",
+		"--no-sandbox",
+		"--disable-gpu",
+		"--disable-dev-shm-usage",
+		"--hide-scrollbars",
+		"--force-device-scale-factor=1",
+		"--window-size=800,700",
+		"--user-data-dir=" + t.TempDir(),
+		"--no-first-run",
+		"--disable-extensions",
+		"--disable-background-networking",
+		"--enable-logging=stderr",
+		"--v=0",
 	}
 	command := exec.CommandContext(ctx, browser, append(append(common, args...), address)...)
 	command.WaitDelay = 5 * time.Second

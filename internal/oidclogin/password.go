@@ -22,8 +22,13 @@ const (
 func (p *provider) logInWithPassword(ctx context.Context) (*sessioncache.Tokens, error) {
 	l := p.login
 	if !p.isSupervisor() {
-		return nil, withHint(fmt.Errorf("issuer %q is not a Pinniped Supervisor, and only those take a name and password from a command line", l.Issuer),
-			"log in with a browser: --upstream-identity-provider-flow=browser_authcode")
+		return nil, withHint(
+			fmt.Errorf(
+				"issuer %q is not a Pinniped Supervisor, and only those take a name and password from a command line",
+				l.Issuer,
+			),
+			"log in with a browser: --upstream-identity-provider-flow=browser_authcode",
+		)
 	}
 	username, password, err := l.askPassword(ctx)
 	if err != nil {
@@ -51,17 +56,32 @@ func (p *provider) logInWithPassword(ctx context.Context) (*sessioncache.Tokens,
 
 func (p *provider) codeOfRedirect(a *authorization, response *http.Response) (string, error) {
 	if response.StatusCode != http.StatusFound && response.StatusCode != http.StatusSeeOther {
-		err := fmt.Errorf("logging in at issuer %q: it answered %d instead of sending us on", p.login.Issuer, response.StatusCode)
+		err := fmt.Errorf(
+			"logging in at issuer %q: it answered %d instead of sending us on",
+			p.login.Issuer,
+			response.StatusCode,
+		)
 		return "", withHint(err, "is --upstream-identity-provider-name right? tell the Supervisor's administrator otherwise")
 	}
 	location, err := response.Location()
 	if err != nil {
-		return "", fmt.Errorf("logging in at issuer %q: %w", p.login.Issuer, errors.New("its answer does not say where to go on"))
+		return "", fmt.Errorf(
+			"logging in at issuer %q: %w",
+			p.login.Issuer,
+			errors.New("its answer does not say where to go on"),
+		)
 	}
 	expected, err := url.Parse(a.config.RedirectURL)
-	if err != nil || location.Scheme != expected.Scheme || location.Host != expected.Host || location.Path != expected.Path {
-		return "", withHint(fmt.Errorf("logging in at issuer %q: it sends us to %q, not back here", p.login.Issuer, printable(location.Redacted())),
-			"the identity provider wants a browser: --upstream-identity-provider-flow=browser_authcode")
+	if err != nil || location.Scheme != expected.Scheme || location.Host != expected.Host ||
+		location.Path != expected.Path {
+		return "", withHint(
+			fmt.Errorf(
+				"logging in at issuer %q: it sends us to %q, not back here",
+				p.login.Issuer,
+				printable(location.Redacted()),
+			),
+			"the identity provider wants a browser: --upstream-identity-provider-flow=browser_authcode",
+		)
 	}
 	return p.codeFrom(a, location.Query())
 }

@@ -58,7 +58,10 @@ type metadata struct {
 func (l *Login) discover(ctx context.Context) (*provider, error) {
 	issuer, err := url.Parse(l.Issuer)
 	if err != nil || issuer.Scheme != "https" || issuer.Host == "" {
-		return nil, withHint(fmt.Errorf("the issuer %q is not an https URL", printable(l.Issuer)), "give another one with --issuer")
+		return nil, withHint(
+			fmt.Errorf("the issuer %q is not an https URL", printable(l.Issuer)),
+			"give another one with --issuer",
+		)
 	}
 	p := &provider{login: l}
 	p.client = l.client(p)
@@ -79,8 +82,10 @@ func (l *Login) discover(ctx context.Context) (*provider, error) {
 			continue
 		}
 		if parsed, err := url.Parse(endpoint); err != nil || parsed.Scheme != "https" || parsed.Host == "" {
-			return nil, withHint(fmt.Errorf("the %s of issuer %q is %q, which is not an https URL", name, l.Issuer, printable(endpoint)),
-				"tell the issuer's administrator: secrets are only sent over TLS")
+			return nil, withHint(
+				fmt.Errorf("the %s of issuer %q is %q, which is not an https URL", name, l.Issuer, printable(endpoint)),
+				"tell the issuer's administrator: secrets are only sent over TLS",
+			)
 		}
 	}
 	p.config = oauth2.Config{ClientID: l.ClientID, Endpoint: found.Endpoint(), Scopes: l.Scopes}
@@ -90,13 +95,20 @@ func (l *Login) discover(ctx context.Context) (*provider, error) {
 
 func (l *Login) explainDiscovery(err error) error {
 	if mismatch, ok := errors.AsType[*oidc.IssuerMismatchError](err); ok {
-		return withHint(fmt.Errorf("it calls itself %q, which must be the same", printable(mismatch.Discovered)),
-			"make a kubeconfig with the issuer's own name for itself, a slash at the end included (\"pinniped get kubeconfig --oidc-issuer\")")
+		return withHint(
+			fmt.Errorf("it calls itself %q, which must be the same", printable(mismatch.Discovered)),
+			"make a kubeconfig with the issuer's own name for itself, a slash at the end included (\"pinniped get kubeconfig "+
+				"--oidc-issuer\")",
+		)
 	}
 	if _, ok := errors.AsType[*url.Error](err); ok {
 		return l.explain(err)
 	}
-	return withHint(errors.New(printable(err.Error())), "see whether %s is an OpenID Connect issuer, and whether it works", l.Issuer)
+	return withHint(
+		errors.New(printable(err.Error())),
+		"see whether %s is an OpenID Connect issuer, and whether it works",
+		l.Issuer,
+	)
 }
 
 // isSupervisor reports whether the issuer is a Pinniped Supervisor.
@@ -118,7 +130,10 @@ func (l *Login) client(p *provider) *http.Client {
 		Timeout: l.requestTimeout(),
 		Transport: &transport{
 			base: &http.Transport{
-				Proxy: http.ProxyFromEnvironment, TLSClientConfig: tlsConfig, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true,
+				Proxy:               http.ProxyFromEnvironment,
+				TLSClientConfig:     tlsConfig,
+				TLSHandshakeTimeout: 10 * time.Second,
+				ForceAttemptHTTP2:   true,
 			},
 			skew: &p.skew, now: l.now,
 		},
@@ -169,19 +184,29 @@ func (p *provider) verify(ctx context.Context, raw, audience string) (*sessionca
 		if _, ok := errors.AsType[*url.Error](err); ok {
 			return nil, nil, fmt.Errorf("fetching the keys of issuer %q: %w", p.login.Issuer, p.login.explain(err))
 		}
-		return nil, nil, withHint(fmt.Errorf("verifying the ID token: %s", printable(strings.TrimPrefix(err.Error(), "oidc: "))),
-			"the issuer gave a token that does not fit: tell its administrator")
+		return nil, nil, withHint(
+			fmt.Errorf("verifying the ID token: %s", printable(strings.TrimPrefix(err.Error(), "oidc: "))),
+			"the issuer gave a token that does not fit: tell its administrator",
+		)
 	}
 	var claims map[string]any
 	if err := verified.Claims(&claims); err != nil {
 		return nil, nil, fmt.Errorf("decoding the ID token: %w", err)
 	}
 	if expired := p.login.now().Sub(verified.Expiry); expired > clockLeeway {
-		return nil, nil, p.clockHint(fmt.Errorf("verifying the ID token: it expired %s ago, at %s", expired.Round(time.Second), verified.Expiry.UTC().Format(time.RFC3339)))
+		return nil, nil, p.clockHint(
+			fmt.Errorf(
+				"verifying the ID token: it expired %s ago, at %s",
+				expired.Round(time.Second),
+				verified.Expiry.UTC().Format(time.RFC3339),
+			),
+		)
 	}
 	if notBefore, ok := claims["nbf"].(float64); ok {
 		if early := time.Unix(int64(notBefore), 0).Sub(p.login.now()); early > clockLeeway {
-			return nil, nil, p.clockHint(fmt.Errorf("verifying the ID token: it becomes valid in %s only", early.Round(time.Second)))
+			return nil, nil, p.clockHint(
+				fmt.Errorf("verifying the ID token: it becomes valid in %s only", early.Round(time.Second)),
+			)
 		}
 	}
 	return &sessioncache.IDToken{Token: raw, Expiry: metav1.NewTime(verified.Expiry), Claims: claims}, verified, nil
@@ -201,10 +226,19 @@ func (p *provider) clockHint(err error) error {
 
 // accept turns the answer of the token endpoint into tokens for the cache. nonce is empty where the flow has none;
 // before is the session that was refreshed, or nil.
-func (p *provider) accept(ctx context.Context, token *oauth2.Token, nonce string, before *sessioncache.Tokens) (*sessioncache.Tokens, error) {
+func (p *provider) accept(
+	ctx context.Context,
+	token *oauth2.Token,
+	nonce string,
+	before *sessioncache.Tokens,
+) (*sessioncache.Tokens, error) {
 	tokens := &sessioncache.Tokens{}
 	if token.AccessToken != "" {
-		tokens.Access = &sessioncache.AccessToken{Token: token.AccessToken, Type: token.TokenType, Expiry: metav1.NewTime(token.Expiry)}
+		tokens.Access = &sessioncache.AccessToken{
+			Token:  token.AccessToken,
+			Type:   token.TokenType,
+			Expiry: metav1.NewTime(token.Expiry),
+		}
 	}
 	if token.RefreshToken != "" {
 		tokens.Refresh = &sessioncache.RefreshToken{Token: token.RefreshToken}

@@ -34,12 +34,13 @@ type Excess struct {
 // Report is the outcome of one check.
 type Report struct {
 	Excess []Excess
-	// Incomplete is true when the API server could not list all rules, as with an authorization webhook. Then only the worst
-	// permissions were asked for, one by one.
+	// Incomplete is true when the API server could not list all rules, as with an authorization webhook. Then only the
+	// worst permissions were asked for, one by one.
 	Incomplete bool
 }
 
-// String names in one sentence what the credential may do too much, and which binding permits it; "" when there is nothing.
+// String names in one sentence what the credential may do too much, and which binding permits it; "" when there is
+// nothing.
 func (r Report) String() string {
 	if len(r.Excess) == 0 {
 		return ""
@@ -119,9 +120,17 @@ func (c *check) rules(ctx context.Context, namespace string) error {
 		if len(paths) == 0 || len(rule.Verbs) == 0 || c.seen(strings.Join(rule.Verbs, ",")+short(paths)) {
 			continue
 		}
-		if err := c.ask(ctx, strings.Join(rule.Verbs, ",")+" "+short(paths), true, authorizationv1.SelfSubjectAccessReviewSpec{
-			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: strings.TrimSuffix(paths[0], "*"), Verb: rule.Verbs[0]},
-		}); err != nil {
+		if err := c.ask(
+			ctx,
+			strings.Join(rule.Verbs, ",")+" "+short(paths),
+			true,
+			authorizationv1.SelfSubjectAccessReviewSpec{
+				NonResourceAttributes: &authorizationv1.NonResourceAttributes{
+					Path: strings.TrimSuffix(paths[0], "*"),
+					Verb: rule.Verbs[0],
+				},
+			},
+		); err != nil {
 			return err
 		}
 	}
@@ -152,13 +161,18 @@ func sample(rule authorizationv1.ResourceRule, namespace string) authorizationv1
 	}}
 }
 
-// questions asks for the worst permissions one by one. It also works with authorizers that cannot list what they permit.
+// questions asks for the worst permissions one by one. It also works with authorizers that cannot list what they
+// permit.
 func (c *check) questions(ctx context.Context) error {
 	if len(c.report.Excess) > 0 && !c.report.Incomplete {
 		return nil // the rules have told already what is too much
 	}
 	type question struct{ namespace, verb, group, resource, subresource string }
-	questions := []question{{"", "*", "*", "*", ""}, {"", "list", "", "secrets", ""}, {"", "escalate", "rbac.authorization.k8s.io", "clusterroles", ""}}
+	questions := []question{
+		{"", "*", "*", "*", ""},
+		{"", "list", "", "secrets", ""},
+		{"", "escalate", "rbac.authorization.k8s.io", "clusterroles", ""},
+	}
 	for _, namespace := range c.Namespaces {
 		questions = append(questions,
 			question{namespace, "get", "", "secrets", ""}, question{namespace, "list", "", "secrets", ""},
@@ -175,9 +189,14 @@ func (c *check) questions(ctx context.Context) error {
 		if q.namespace != "" {
 			what += " in " + q.namespace
 		}
-		err := c.ask(ctx, what, false, authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Namespace: q.namespace, Verb: q.verb, Group: q.group, Resource: q.resource, Subresource: q.subresource,
-		}})
+		err := c.ask(
+			ctx,
+			what,
+			false,
+			authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: q.namespace, Verb: q.verb, Group: q.group, Resource: q.resource, Subresource: q.subresource,
+			}},
+		)
 		if err != nil {
 			return err
 		}
@@ -185,13 +204,19 @@ func (c *check) questions(ctx context.Context) error {
 	return nil
 }
 
-// ask asks whether the credential may do one thing. If it may, that is an excess. When certain is true, the excess is known
-// already, and the answer is only read for its reason.
-func (c *check) ask(ctx context.Context, what string, certain bool, spec authorizationv1.SelfSubjectAccessReviewSpec) error {
+// ask asks whether the credential may do one thing. If it may, that is an excess. When certain is true, the excess is
+// known already, and the answer is only read for its reason.
+func (c *check) ask(
+	ctx context.Context,
+	what string,
+	certain bool,
+	spec authorizationv1.SelfSubjectAccessReviewSpec,
+) error {
 	if len(c.report.Excess) >= maxExcess {
 		return nil
 	}
-	review, err := c.client.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	review, err := c.client.SelfSubjectAccessReviews().
+		Create(ctx, &authorizationv1.SelfSubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("asking whether it may %s: %w", what, err)
 	}

@@ -25,7 +25,11 @@ func TestExcessive(t *testing.T) {
 	t.Parallel()
 	checker := &Checker{OpenGroups: []string{"login.concierge.pinniped.dev", "identity.concierge.pinniped.dev"}}
 	rule := func(verbs, groups, resources string) authorizationv1.ResourceRule {
-		return authorizationv1.ResourceRule{Verbs: strings.Split(verbs, ","), APIGroups: strings.Split(groups, ","), Resources: strings.Split(resources, ",")}
+		return authorizationv1.ResourceRule{
+			Verbs:     strings.Split(verbs, ","),
+			APIGroups: strings.Split(groups, ","),
+			Resources: strings.Split(resources, ","),
+		}
 	}
 	for _, test := range []struct {
 		name string
@@ -34,13 +38,25 @@ func TestExcessive(t *testing.T) {
 	}{
 		{"lets impersonation pass", rule("impersonate", "", "users,groups,serviceaccounts"), false},
 		{"lets impersonation of everything pass", rule("impersonate", "*", "*"), false},
-		{"lets constrained impersonation pass", rule("impersonate:user-info,impersonate-on:user-info:list", "authentication.k8s.io", "users"), false},
-		{"lets questions about oneself pass", rule("create", "authorization.k8s.io", "selfsubjectaccessreviews,selfsubjectrulesreviews"), false},
+		{
+			"lets constrained impersonation pass",
+			rule("impersonate:user-info,impersonate-on:user-info:list", "authentication.k8s.io", "users"), false,
+		},
+		{
+			"lets questions about oneself pass",
+			rule("create", "authorization.k8s.io", "selfsubjectaccessreviews,selfsubjectrulesreviews"), false,
+		},
 		{"lets logins pass", rule("create,list", "login.concierge.pinniped.dev", "tokencredentialrequests"), false},
-		{"finds logins of another product", rule("create,list", "login.concierge.example.com", "tokencredentialrequests"), true},
+		{
+			"finds logins of another product", rule("create,list", "login.concierge.example.com", "tokencredentialrequests"),
+			true,
+		},
 		{"finds all verbs", rule("*", "", "users"), true},
 		{"finds a verb beside impersonate", rule("impersonate,get", "", "users"), true},
-		{"finds reviews about others", rule("create", "authorization.k8s.io", "selfsubjectaccessreviews,subjectaccessreviews"), true},
+		{
+			"finds reviews about others",
+			rule("create", "authorization.k8s.io", "selfsubjectaccessreviews,subjectaccessreviews"), true,
+		},
 		{"finds everything", rule("*", "*", "*"), true},
 		{"finds secrets", rule("get", "", "secrets"), true},
 		{"finds to watch logins", rule("create,list,watch", "login.concierge.pinniped.dev", "tokencredentialrequests"), true},
@@ -62,8 +78,21 @@ func TestExcessivePaths(t *testing.T) {
 		paths []string
 		want  []string
 	}{
-		{"lets discovery pass", []string{"get"}, []string{"/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version", "/version/"}, nil},
-		{"lets the keys of the token issuer pass", []string{"get"}, []string{"/.well-known/openid-configuration", "/openid/v1/jwks"}, nil},
+		{
+			"lets discovery pass",
+			[]string{"get"},
+			[]string{
+				"/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version",
+				"/version/",
+			},
+			nil,
+		},
+		{
+			"lets the keys of the token issuer pass",
+			[]string{"get"},
+			[]string{"/.well-known/openid-configuration", "/openid/v1/jwks"},
+			nil,
+		},
 		{"finds metrics among others", []string{"get"}, []string{"/api", "/metrics"}, []string{"/metrics"}},
 		{"finds all paths", []string{"get"}, []string{"*"}, []string{"*"}},
 		{"finds more than reading", []string{"get", "post"}, []string{"/healthz"}, []string{"/healthz"}},
@@ -84,7 +113,15 @@ func TestReportIsOneSentence(t *testing.T) {
 	if got := (Report{}).String(); got != "" {
 		t.Errorf("nothing to tell, got %q", got)
 	}
-	report := Report{Excess: []Excess{{"get a", "binding x"}, {"get b", "binding x"}, {"get c", ""}, {"get d", "binding x"}, {"get e", "binding x"}}}
+	report := Report{
+		Excess: []Excess{
+			{"get a", "binding x"},
+			{"get b", "binding x"},
+			{"get c", ""},
+			{"get d", "binding x"},
+			{"get e", "binding x"},
+		},
+	}
 	if got, want := report.String(), "get a; get b; get d and 1 more (binding x); get c"; got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
@@ -108,14 +145,27 @@ func TestOnARealAPIServer(t *testing.T) {
 	admin := kubernetes.NewForConfigOrDie(cluster.AdminConfig())
 	w := &realWorld{admin: admin}
 	w.must(t, func() error {
-		_, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+		_, err := admin.CoreV1().
+			Namespaces().
+			Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 		return err
 	})
 	w.must(t, func() error {
-		_, err := admin.CoreV1().ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
+		_, err := admin.CoreV1().
+			ServiceAccounts(namespace).
+			Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
 		return err
 	})
-	w.grant(ctx, t, "impersonate", rbacv1.PolicyRule{APIGroups: []string{"", "authentication.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"impersonate"}})
+	w.grant(
+		ctx,
+		t,
+		"impersonate",
+		rbacv1.PolicyRule{
+			APIGroups: []string{"", "authentication.k8s.io"},
+			Resources: []string{"*"},
+			Verbs:     []string{"impersonate"},
+		},
+	)
 	config, err := cluster.ServiceAccountConfig(ctx, namespace, account)
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +187,10 @@ func TestOnARealAPIServer(t *testing.T) {
 			`* *.* in agents (RBAC: allowed by ClusterRoleBinding "extra" of ClusterRole "extra" to ServiceAccount "impersonator/agents")`,
 		},
 		{
-			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods/exec"}, Verbs: []string{"create"}, ResourceNames: []string{"a", "b"}},
+			rbacv1.PolicyRule{
+				APIGroups: []string{""}, Resources: []string{"pods/exec"}, Verbs: []string{"create"},
+				ResourceNames: []string{"a", "b"},
+			},
 			`create pods/exec named a,b in agents (RBAC: allowed by ClusterRoleBinding "extra" of ClusterRole "extra" to ServiceAccount "impersonator/agents")`,
 		},
 		{
@@ -151,11 +204,13 @@ func TestOnARealAPIServer(t *testing.T) {
 		w.expect(t, "")
 	}
 
-	// A role in one of the namespaces only, by way of a group that all service accounts belong to.
+	// A Role in only one of the namespaces, granted to a group that has all service accounts as members.
 	w.must(t, func() error {
 		_, err := admin.RbacV1().Roles("kube-system").Create(ctx, &rbacv1.Role{
 			ObjectMeta: metav1.ObjectMeta{Name: "peek"},
-			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list"}}},
+			Rules: []rbacv1.PolicyRule{
+				{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list"}},
+			},
 		}, metav1.CreateOptions{})
 		return err
 	})
@@ -167,7 +222,10 @@ func TestOnARealAPIServer(t *testing.T) {
 		}, metav1.CreateOptions{})
 		return err
 	})
-	w.expect(t, `list configmaps in kube-system (RBAC: allowed by RoleBinding "peek/kube-system" of Role "peek" to Group "system:serviceaccounts")`)
+	w.expect(
+		t,
+		`list configmaps in kube-system (RBAC: allowed by RoleBinding "peek/kube-system" of Role "peek" to Group "system:serviceaccounts")`,
+	)
 
 	// A credential that the API server does not take gives no report.
 	stranger := rest.AnonymousClientConfig(config)
@@ -197,7 +255,12 @@ func (w *realWorld) checker() *Checker {
 func (w *realWorld) grant(ctx context.Context, t *testing.T, name string, rule rbacv1.PolicyRule) {
 	t.Helper()
 	w.must(t, func() error {
-		_, err := w.admin.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}}, metav1.CreateOptions{})
+		_, err := w.admin.RbacV1().
+			ClusterRoles().
+			Create(
+				ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}},
+				metav1.CreateOptions{},
+			)
 		return err
 	})
 	w.must(t, func() error {
@@ -232,14 +295,16 @@ func (w *realWorld) expect(t *testing.T, want string) {
 	}
 }
 
-// TestAuthorizersThatCannotListAreAsked has an API server where, besides RBAC, a webhook authorizes: the list is incomplete.
+// TestAuthorizersThatCannotListAreAsked has an API server where, besides RBAC, a webhook authorizes: the list is
+// incomplete.
 func TestAuthorizersThatCannotListAreAsked(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if strings.HasSuffix(req.URL.Path, "/selfsubjectrulesreviews") {
 			w.WriteHeader(http.StatusCreated)
-			_ = json.NewEncoder(w).Encode(authorizationv1.SelfSubjectRulesReview{Status: authorizationv1.SubjectRulesReviewStatus{Incomplete: true}})
+			_ = json.NewEncoder(w).
+				Encode(authorizationv1.SelfSubjectRulesReview{Status: authorizationv1.SubjectRulesReviewStatus{Incomplete: true}})
 			return
 		}
 		var review authorizationv1.SelfSubjectAccessReview
@@ -247,18 +312,25 @@ func TestAuthorizersThatCannotListAreAsked(t *testing.T) {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
-		if asked := review.Spec.ResourceAttributes; asked.Verb == "list" && asked.Resource == "secrets" && asked.Namespace == "kube-system" {
+		if asked := review.Spec.ResourceAttributes; asked.Verb == "list" && asked.Resource == "secrets" &&
+			asked.Namespace == "kube-system" {
 			review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: strings.Repeat("x", 1000)}
 		}
 		w.WriteHeader(http.StatusCreated)
 		_ = json.NewEncoder(w).Encode(review)
 	}))
 	t.Cleanup(server.Close)
-	report, err := (&Checker{Namespaces: []string{namespace, "kube-system"}}).Check(t.Context(), &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
+	report, err := (&Checker{Namespaces: []string{namespace, "kube-system"}}).Check(
+		t.Context(),
+		&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Report{Incomplete: true, Excess: []Excess{{What: "list secrets in kube-system", Why: strings.Repeat("x", maxReason) + "..."}}}
+	want := Report{
+		Incomplete: true,
+		Excess:     []Excess{{What: "list secrets in kube-system", Why: strings.Repeat("x", maxReason) + "..."}},
+	}
 	if diff := cmp.Diff(want, report); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -7,8 +7,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// everybodysPaths are the paths that every service account may read: versions, discovery, health, and the keys of the token
-// issuer. A "*" at the end stands for all paths that begin like that.
+// everybodysPaths are the paths that every service account may read: versions, discovery, health, and the keys of the
+// token issuer. A "*" at the end stands for all paths that begin like that.
 var everybodysPaths = []string{
 	"/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/",
 	"/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/version", "/version/",
@@ -20,11 +20,13 @@ func (c *Checker) excessive(rule authorizationv1.ResourceRule) bool {
 	if every(rule.Verbs, isImpersonation) {
 		return false
 	}
-	if every(rule.Verbs, is("create")) && every(rule.Resources, is("selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews")) &&
+	if every(rule.Verbs, is("create")) &&
+		every(rule.Resources, is("selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews")) &&
 		every(rule.APIGroups, is("authentication.k8s.io", "authorization.k8s.io")) {
 		return false
 	}
-	login := every(rule.Verbs, is("create", "list")) && every(rule.Resources, is("tokencredentialrequests", "whoamirequests")) &&
+	login := every(rule.Verbs, is("create", "list")) &&
+		every(rule.Resources, is("tokencredentialrequests", "whoamirequests")) &&
 		every(rule.APIGroups, is(c.OpenGroups...))
 	return !login
 }

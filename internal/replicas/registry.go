@@ -214,7 +214,11 @@ func (r *Registry) write(ctx context.Context, report Report) error {
 			WithHolderIdentity(r.options.Name).
 			WithLeaseDurationSeconds(int32(goneAfter / time.Second)).
 			WithRenewTime(metav1.NewMicroTime(r.options.Clock.Now())))
-	if _, err := r.options.Leases.Apply(ctx, lease, metav1.ApplyOptions{FieldManager: fieldManager, Force: true}); err != nil {
+	if _, err := r.options.Leases.Apply(
+		ctx,
+		lease,
+		metav1.ApplyOptions{FieldManager: fieldManager, Force: true},
+	); err != nil {
 		return fmt.Errorf("applying Lease %q: %w", r.lease, err)
 	}
 	return nil
@@ -231,7 +235,9 @@ func (r *Registry) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := r.options.Leases.Delete(ctx, r.lease, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		klog.FromContext(ctx).V(2).Info("Could not remove the Lease of this replica", "lease", r.lease, "problem", err.Error())
+		klog.FromContext(ctx).
+			V(2).
+			Info("Could not remove the Lease of this replica", "lease", r.lease, "problem", err.Error())
 	}
 }
 
@@ -242,7 +248,11 @@ func (r *Registry) cleanUp(ctx context.Context) {
 	}
 	for _, lease := range r.abandoned() {
 		uid, version := lease.UID, lease.ResourceVersion
-		err := r.options.Leases.Delete(ctx, lease.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
+		err := r.options.Leases.Delete(
+			ctx,
+			lease.Name,
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}},
+		)
 		if err == nil {
 			klog.FromContext(ctx).Info("Removed the Lease of a replica that is gone", "lease", klog.KObj(lease))
 		}

@@ -36,7 +36,9 @@ func TestLive(t *testing.T) {
 	theirs := start.Add(-3 * time.Hour) // another replica's clock may be wrong
 	now := clocktesting.NewFakeClock(start)
 	told := 0
-	b := New(Options{Group: "agent", Name: "b", IsLeader: func() bool { return true }, Changed: func() { told++ }, Clock: now})
+	b := New(
+		Options{Group: "agent", Name: "b", IsLeader: func() bool { return true }, Changed: func() { told++ }, Clock: now},
+	)
 	b.Publish(Report{SHA256: "1"})
 	into := (*store)(b)
 	must := func(err error) {
@@ -51,10 +53,24 @@ func TestLive(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
 		}
 	}
-	own, a, c := Report{Name: "b", SHA256: "1"}, Report{Name: "a", SHA256: "1"}, Report{Name: "c", Problem: "KeyMismatch: x"}
+	own, a, c := Report{
+		Name:   "b",
+		SHA256: "1",
+	}, Report{
+		Name:   "a",
+		SHA256: "1",
+	}, Report{
+		Name:    "c",
+		Problem: "KeyMismatch: x",
+	}
 
 	expect("alone", own)
-	must(into.Replace([]any{leaseOf("a", `{"sha256":"1"}`, theirs), leaseOf("c", `{"problem":"KeyMismatch: x"}`, theirs)}, "1"))
+	must(
+		into.Replace(
+			[]any{leaseOf("a", `{"sha256":"1"}`, theirs), leaseOf("c", `{"problem":"KeyMismatch: x"}`, theirs)},
+			"1",
+		),
+	)
 	expect("it takes no notice of anybody's clock", a, own, c)
 	if told != 1 {
 		t.Errorf("told %d times, want 1", told)
@@ -64,7 +80,7 @@ func TestLive(t *testing.T) {
 		t.Error("it tells of a renewal that changes nothing")
 	}
 
-	// Nobody can renew while the API server is away.
+	// No replica can renew while the API server is away.
 	now.Step(time.Hour)
 	expect("it misses nobody while its own renewals fail", a, own, c)
 	b.aliveSince = now.Now()
@@ -83,7 +99,11 @@ func TestLive(t *testing.T) {
 	}
 
 	must(into.Update(leaseOf("a", `nonsense`, theirs.Add(4*time.Second))))
-	expect("it counts who reports in another way", Report{Name: "a", Problem: "it reports in a way that this version of the agent cannot read"}, own)
+	expect(
+		"it counts who reports in another way",
+		Report{Name: "a", Problem: "it reports in a way that this version of the agent cannot read"},
+		own,
+	)
 	must(into.Delete(leaseOf("a", "", theirs)))
 	expect("it forgets who left", own)
 	if err := into.Add("x"); err == nil {
@@ -153,7 +173,9 @@ func TestRegistries(t *testing.T) {
 	see(two, Report{Name: "one", SHA256: "1"}, Report{Name: "two", SHA256: "1"})
 
 	var leases *coordinationv1.LeaseList
-	if leases, err = client.Leases("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=x"}); err != nil || len(leases.Items) != 2 {
+	if leases, err = client.Leases("default").
+		List(t.Context(), metav1.ListOptions{LabelSelector: "app=x"}); err != nil ||
+		len(leases.Items) != 2 {
 		t.Errorf("the Leases are %+v (%v)", leases, err)
 	}
 	stopTwo()
@@ -193,7 +215,11 @@ type counted struct {
 	writes *atomic.Int64
 }
 
-func (c counted) Apply(ctx context.Context, lease *coordinationv1ac.LeaseApplyConfiguration, options metav1.ApplyOptions) (*coordinationv1.Lease, error) {
+func (c counted) Apply(
+	ctx context.Context,
+	lease *coordinationv1ac.LeaseApplyConfiguration,
+	options metav1.ApplyOptions,
+) (*coordinationv1.Lease, error) {
 	c.writes.Add(1)
 	return c.LeaseInterface.Apply(ctx, lease, options)
 }

@@ -36,7 +36,7 @@ func (r *Registry) watch(ctx context.Context) {
 	}).RunWithContext(ctx)
 }
 
-// store is the Registry as the reflector sees it.
+// store makes the Registry a cache.ReflectorStore.
 type store Registry
 
 var _ cache.ReflectorStore = &store{}

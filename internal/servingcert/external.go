@@ -117,7 +117,7 @@ func Bundle(spec configv1alpha1.ImpersonationProxyTLSSpec, secret *corev1.Secret
 	return bundle, nil
 }
 
-// outcome is what an error means to a running agent.
+// outcome says what the agent does with a certificate that has a certain error.
 type outcome int
 
 const (
@@ -126,11 +126,11 @@ const (
 	passed          // this process cannot judge it
 )
 
-// outcomeOf says what an error of the catalogue means here. Nearly all of them refuse.
+// outcomeOf returns the outcome of an error in the list of checks. Nearly all of them refuse.
 func outcomeOf(code certs.Code, verification configv1alpha1.TLSVerification, advertised bool) outcome {
 	switch code { //nolint:exhaustive // all others refuse
 	case certs.ExpiresSoon:
-		// Whatever was served before is hardly younger, and its maker renews this one.
+		// The previous certificate probably expires no later, and the owner of this one will renew it.
 		return warned
 	case certs.NameNotCovered:
 		if verification != configv1alpha1.VerificationEnforce {

@@ -47,7 +47,12 @@ func GeneratedServing(names certs.SANs) issuedcert.Policy {
 
 // FromGenerated returns the generated certificate of the Secret called name for serving.
 func FromGenerated(state *issuedcert.State, name types.NamespacedName) *ServingCertificate {
-	return &ServingCertificate{Certificate: *state.Certificate, Source: SourceGenerated, Secret: name, Bundle: state.CA.CertPEM()}
+	return &ServingCertificate{
+		Certificate: *state.Certificate,
+		Source:      SourceGenerated,
+		Secret:      name,
+		Bundle:      state.CA.CertPEM(),
+	}
 }
 
 // StillGenerated returns the certificate in secret if caSecret holds the generated CA that issued it, whatever its

@@ -26,7 +26,12 @@ func TestLastGood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := &ServingCertificate{Certificate: certificate, Source: SourceExternal, Secret: types.NamespacedName{Namespace: "ns", Name: "theirs"}, Bundle: ca.CertPEM()}
+	served := &ServingCertificate{
+		Certificate: certificate,
+		Source:      SourceExternal,
+		Secret:      types.NamespacedName{Namespace: "ns", Name: "theirs"},
+		Bundle:      ca.CertPEM(),
+	}
 	data, err := LastGoodData(served)
 	if err != nil {
 		t.Fatal(err)
@@ -42,8 +47,12 @@ func TestLastGood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(served.Certificate.Certificate, got.Certificate.Certificate); diff != "" || got.SHA256() != served.SHA256() ||
-		got.Secret != served.Secret || got.Source != SourceExternal || string(got.Bundle) != string(served.Bundle) {
+	if diff := cmp.Diff(
+		served.Certificate.Certificate,
+		got.Certificate.Certificate,
+	); diff != "" || got.SHA256() != served.SHA256() ||
+		got.Secret != served.Secret || got.Source != SourceExternal ||
+		string(got.Bundle) != string(served.Bundle) {
 		t.Errorf("it came back as %+v %s", got, diff)
 	}
 
@@ -62,7 +71,9 @@ func TestLastGood(t *testing.T) {
 	}
 	for name, secret := range map[string]*corev1.Secret{
 		"of somebody else": {Data: map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM}},
-		"damaged":          {Data: map[string][]byte{"tls.crt": []byte("x"), "tls.key": pair.KeyPEM, lastGoodNameKey: []byte("s")}},
+		"damaged": {
+			Data: map[string][]byte{"tls.crt": []byte("x"), "tls.key": pair.KeyPEM, lastGoodNameKey: []byte("s")},
+		},
 	} {
 		if got, err := LastGood(secret); err == nil {
 			t.Errorf("a copy that is %s is used: %+v", name, got)

@@ -33,7 +33,10 @@ func ClientNames(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Ser
 			return names // a cluster IP is of no use outside the cluster
 		}
 		for _, ip := range ClusterIPs(service) {
-			names = append(names, certs.Name{Value: ip, Source: fmt.Sprintf("Service %s/%s spec.clusterIPs", service.Namespace, service.Name)})
+			names = append(
+				names,
+				certs.Name{Value: ip, Source: fmt.Sprintf("Service %s/%s spec.clusterIPs", service.Namespace, service.Name)},
+			)
 		}
 	default: // also "", whose default it is
 		source := fmt.Sprintf("Service %s/%s status.loadBalancer.ingress", service.Namespace, service.Name)

@@ -37,16 +37,24 @@ func TestClientNames(t *testing.T) {
 			{Value: "lb.example.com", Source: ingressSource}, {Value: "192.0.2.1", Source: ingressSource},
 		}},
 		{name: "only warns of the load balancer's addresses behind an endpoint", kind: "LoadBalancer", endpoint: "a.example", service: service, want: []certs.Name{
-			{Value: "lb.example.com", Source: ingressSource, Advisory: true}, {Value: "192.0.2.1", Source: ingressSource, Advisory: true},
+			{
+				Value: "lb.example.com", Source: ingressSource, Advisory: true,
+			}, {Value: "192.0.2.1", Source: ingressSource, Advisory: true},
 		}},
 		{name: "only warns of the load balancer IP behind an endpoint, too", kind: "LoadBalancer", ip: "192.0.2.1", endpoint: "a.example", service: service, want: []certs.Name{
-			{Value: "192.0.2.1", Source: ipSource, Advisory: true}, {Value: "lb.example.com", Source: ingressSource, Advisory: true},
+			{Value: "192.0.2.1", Source: ipSource, Advisory: true}, {
+				Value: "lb.example.com", Source: ingressSource, Advisory: true,
+			},
 		}},
 		{name: "takes cluster IPs without an endpoint", kind: "ClusterIP", service: service, want: []certs.Name{
-			{Value: "10.0.0.1", Source: "Service ns/s spec.clusterIPs"}, {Value: "fd00::1", Source: "Service ns/s spec.clusterIPs"},
+			{Value: "10.0.0.1", Source: "Service ns/s spec.clusterIPs"}, {Value: "fd00::1", Source: "Service ns/s " +
+				"spec.clusterIPs"},
 		}},
 		{name: "leaves cluster IPs out behind an endpoint", kind: "ClusterIP", endpoint: "a.example", service: service},
-		{name: "takes the load balancer IP whatever the type is", kind: "None", ip: "192.0.2.9", want: []certs.Name{{Value: "192.0.2.9", Source: ipSource}}},
+		{
+			name: "takes the load balancer IP whatever the type is", kind: "None", ip: "192.0.2.9",
+			want: []certs.Name{{Value: "192.0.2.9", Source: ipSource}},
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

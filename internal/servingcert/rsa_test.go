@@ -18,8 +18,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// TestRSAOnlyClients connects with a client that knows RSA only: it needs an external certificate with an RSA key, which
-// the agent takes like any other.
+// TestRSAOnlyClients connects with a client that knows RSA only: it needs an external certificate with an RSA key,
+// which the agent takes like any other.
 func TestRSAOnlyClients(t *testing.T) {
 	t.Parallel()
 	ca := newCA(t)
@@ -36,8 +36,14 @@ func TestRSAOnlyClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(7), NotBefore: noon.Add(-time.Hour), NotAfter: noon.Add(90 * day), DNSNames: []string{"proxy.example.com"},
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		SerialNumber: big.NewInt(
+			7,
+		),
+		NotBefore:   noon.Add(-time.Hour),
+		NotAfter:    noon.Add(90 * day),
+		DNSNames:    []string{"proxy.example.com"},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, ca.Certificate(), key.Public(), signer.PrivateKey)
 	if err != nil {
@@ -51,7 +57,9 @@ func TestRSAOnlyClients(t *testing.T) {
 	}{
 		{
 			name: "connects to an RSA certificate", cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-			key: pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}), connects: true,
+			key: pem.EncodeToMemory(
+				&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)},
+			), connects: true,
 		},
 		{name: "does not connect to an ECDSA certificate", cert: ecdsa.CertPEM, key: ecdsa.KeyPEM},
 	} {
@@ -70,7 +78,10 @@ func TestRSAOnlyClients(t *testing.T) {
 			roots := x509.NewCertPool()
 			roots.AddCert(ca.Certificate())
 			serverEnd, clientEnd := net.Pipe()
-			server := tls.Server(serverEnd, &tls.Config{Certificates: []tls.Certificate{got.Certificate.Certificate}, MinVersion: tls.VersionTLS12})
+			server := tls.Server(
+				serverEnd,
+				&tls.Config{Certificates: []tls.Certificate{got.Certificate.Certificate}, MinVersion: tls.VersionTLS12},
+			)
 			go func() {
 				_ = server.HandshakeContext(context.Background()) // the client tells
 				_ = serverEnd.Close()

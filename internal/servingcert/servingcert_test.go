@@ -68,7 +68,10 @@ func TestExternal(t *testing.T) {
 		bundle  []byte
 	}{
 		{name: "serves a good one with the bundle of ca.crt", in: in{ca: ca.CertPEM()}, bundle: ca.CertPEM()},
-		{name: "prefers the spec's bundle", in: in{ca: stranger.CertPEM(), spec: base64.StdEncoding.EncodeToString(ca.CertPEM())}, bundle: ca.CertPEM()},
+		{
+			name: "prefers the spec's bundle",
+			in:   in{ca: stranger.CertPEM(), spec: base64.StdEncoding.EncodeToString(ca.CertPEM())}, bundle: ca.CertPEM(),
+		},
 		{name: "serves without any bundle", in: in{}},
 		{name: "serves an Opaque Secret", in: in{kind: corev1.SecretTypeOpaque, ca: ca.CertPEM()}, bundle: ca.CertPEM()},
 		{name: "waits for a missing Secret", in: in{missing: true}, code: certs.SecretNotFound, pending: true},
@@ -77,13 +80,23 @@ func TestExternal(t *testing.T) {
 		{name: "refuses another certificate's key", in: in{key: other.KeyPEM}, code: certs.KeyMismatch},
 		{name: "refuses a bundle that does not verify it", in: in{ca: stranger.CertPEM()}, code: certs.BundleDoesNotVerify},
 		{name: "refuses a bundle that is not base64", in: in{spec: "%%%"}, code: certs.NotACertificate},
-		{name: "refuses a bundle with a private key", in: in{ca: append(ca.CertPEM(), good.KeyPEM...)}, code: certs.NotACertificate},
-		{name: "warns of a name that is not covered", in: in{ca: ca.CertPEM(), names: elsewhere}, warning: certs.NameNotCovered, bundle: ca.CertPEM()},
+		{
+			name: "refuses a bundle with a private key", in: in{ca: append(ca.CertPEM(), good.KeyPEM...)},
+			code: certs.NotACertificate,
+		},
+		{
+			name: "warns of a name that is not covered", in: in{ca: ca.CertPEM(), names: elsewhere},
+			warning: certs.NameNotCovered, bundle: ca.CertPEM(),
+		},
 		{name: "serves behind a load balancer whose own name it does not cover", in: in{
 			ca: ca.CertPEM(), verification: configv1alpha1.VerificationEnforce,
 			names: append([]certs.Name{{Value: "lb.cloud.example.com", Source: "Service", Advisory: true}}, endpoint...),
 		}, warning: certs.NameNotCovered, bundle: ca.CertPEM()},
-		{name: "refuses a name that is not covered when told to", in: in{ca: ca.CertPEM(), names: elsewhere, verification: configv1alpha1.VerificationEnforce}, code: certs.NameNotCovered},
+		{
+			name: "refuses a name that is not covered when told to",
+			in:   in{ca: ca.CertPEM(), names: elsewhere, verification: configv1alpha1.VerificationEnforce},
+			code: certs.NameNotCovered,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -117,9 +130,16 @@ func TestExternal(t *testing.T) {
 					t.Fatalf("it was not refused")
 				}
 				if got.Refusal.Finding.Code != test.code || got.Refusal.Finding.Pending != test.pending {
-					t.Errorf("refused as %s (pending %v), want %s (pending %v)", got.Refusal, got.Refusal.Finding.Pending, test.code, test.pending)
+					t.Errorf(
+						"refused as %s (pending %v), want %s (pending %v)",
+						got.Refusal,
+						got.Refusal.Finding.Pending,
+						test.code,
+						test.pending,
+					)
 				}
-				if !strings.HasPrefix(got.Refusal.Error(), string(test.code)+": ") || strings.Contains(got.Refusal.Error(), "PRIVATE") && strings.Contains(got.Refusal.Error(), "MII") {
+				if !strings.HasPrefix(got.Refusal.Error(), string(test.code)+": ") ||
+					strings.Contains(got.Refusal.Error(), "PRIVATE") && strings.Contains(got.Refusal.Error(), "MII") {
 					t.Errorf("the refusal reads %q", got.Refusal)
 				}
 				return
@@ -127,7 +147,8 @@ func TestExternal(t *testing.T) {
 			if got.Refusal != nil {
 				t.Fatalf("refused: %v", got.Refusal)
 			}
-			if string(got.Certificate.Bundle) != string(test.bundle) || got.Certificate.Source != SourceExternal || got.Certificate.Secret != name {
+			if string(got.Certificate.Bundle) != string(test.bundle) || got.Certificate.Source != SourceExternal ||
+				got.Certificate.Secret != name {
 				t.Errorf("bundle %q, source %s, Secret %s", got.Certificate.Bundle, got.Certificate.Source, got.Certificate.Secret)
 			}
 			warned := false
@@ -161,8 +182,11 @@ func TestExternalDates(t *testing.T) {
 			}
 			pair := issue(t, old, test.issued, test.ttl)
 			got := External(ExternalInput{
-				Secret: &corev1.Secret{Type: corev1.SecretTypeTLS, Data: map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": old.CertPEM()}},
-				Now:    noon,
+				Secret: &corev1.Secret{
+					Type: corev1.SecretTypeTLS,
+					Data: map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": old.CertPEM()},
+				},
+				Now: noon,
 			})
 			switch {
 			case test.code == "" && got.Refusal != nil:
@@ -204,7 +228,10 @@ func TestGeneratedCA(t *testing.T) {
 		{"keeps one of fifty years", "", &corev1.Secret{Data: data}, noon.Add(50 * 365 * day)},
 		{"keeps one of ninety-nine years", "", &corev1.Secret{Data: data}, noon.Add(99 * 365 * day)},
 		{"makes a missing one", issuedcert.Missing, nil, noon},
-		{"repairs a damaged one", issuedcert.Damaged, &corev1.Secret{Data: map[string][]byte{"ca.crt": data["ca.crt"], "ca.key": []byte("x")}}, noon},
+		{
+			"repairs a damaged one", issuedcert.Damaged,
+			&corev1.Secret{Data: map[string][]byte{"ca.crt": data["ca.crt"], "ca.key": []byte("x")}}, noon,
+		},
 		{"replaces an expired one", issuedcert.Expired, &corev1.Secret{Data: data}, noon.Add(101 * 365 * day)},
 	} {
 		if got := reasonOf(issuedcert.Inspect(GeneratedCA(), test.secret, test.now)); got != test.want {
@@ -239,7 +266,9 @@ func TestGeneratedServing(t *testing.T) {
 	}
 	name := types.NamespacedName{Namespace: "ns", Name: "generated"}
 	if served := FromGenerated(kept, name); served.Secret != name || string(served.Bundle) != string(ca.CertPEM()) ||
-		served.Source != SourceGenerated || string(served.Certificate.Certificate[0]) != string(kept.Certificate.Certificate[0]) {
+		served.Source != SourceGenerated || string(
+		served.Certificate.Certificate[0],
+	) != string(kept.Certificate.Certificate[0]) {
 		t.Errorf("what is served is %+v", served)
 	}
 	damaged := secret.DeepCopy()
@@ -255,7 +284,11 @@ func TestGeneratedServing(t *testing.T) {
 		{"makes a missing one", issuedcert.Missing, nil, ca, names, noon},
 		{"replaces a damaged one", issuedcert.Damaged, damaged, ca, names, noon},
 		{"replaces one of another CA", issuedcert.NotVerified, secret, newCA(t), names, noon},
-		{"replaces one for other names", issuedcert.SANMismatch, secret, ca, certs.SANs{DNSNames: []string{"a.example"}}, noon},
+		{
+			"replaces one for other names", issuedcert.SANMismatch, secret, ca,
+			certs.SANs{DNSNames: []string{"a.example"}},
+			noon,
+		},
 		{"renews an old one", issuedcert.Expiring, secret, ca, names, noon.Add(250 * day)},
 		{"replaces an expired one", issuedcert.Expired, secret, ca, names, noon.Add(366 * day)},
 	} {
@@ -282,7 +315,8 @@ func TestStillGenerated(t *testing.T) {
 	if served := StillGenerated(ours, caSecret); served == nil || string(served.Bundle) != string(ca.CertPEM()) {
 		t.Errorf("what the CA issued does not count as generated: %+v", served)
 	}
-	if StillGenerated(theirs, caSecret) != nil || StillGenerated(ours, &corev1.Secret{}) != nil || StillGenerated(&corev1.Secret{}, caSecret) != nil {
+	if StillGenerated(theirs, caSecret) != nil || StillGenerated(ours, &corev1.Secret{}) != nil ||
+		StillGenerated(&corev1.Secret{}, caSecret) != nil {
 		t.Error("what the CA did not issue counts as generated")
 	}
 }
@@ -317,7 +351,11 @@ func TestHolder(t *testing.T) {
 		want   bool
 	}{
 		{"revokes a delegated one", ServingCertificate{Secret: shared, Delegated: true}, true},
-		{"leaves one of another Secret", ServingCertificate{Secret: types.NamespacedName{Namespace: "shared", Name: "other"}, Delegated: true}, false},
+		{
+			"leaves one of another Secret",
+			ServingCertificate{Secret: types.NamespacedName{Namespace: "shared", Name: "other"}, Delegated: true},
+			false,
+		},
 		{"leaves what is our own", ServingCertificate{Secret: shared}, false},
 	} {
 		holder.Serve(&test.served)

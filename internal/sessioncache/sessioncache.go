@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// unusedLifetime is how long a session stays in the file that no login uses.
+	// unusedLifetime is how long a session stays in the file after its last use by a login.
 	unusedLifetime = 90 * 24 * time.Hour
 	// touchInterval is how old the time of last use may get before it is written again: a login that finds all it needs
 	// writes nothing.
@@ -31,7 +31,7 @@ type Key struct {
 	Issuer   string   `json:"issuer"`
 	ClientID string   `json:"clientID"`
 	Scopes   []string `json:"scopes"` // sorted
-	// RedirectURI has the port that was asked for, and not the one that the login got.
+	// RedirectURI has the port that was configured, and not the free port on which the login listened.
 	RedirectURI string `json:"redirect_uri"`
 	// UpstreamProviderName is the name of a Supervisor's identity provider.
 	UpstreamProviderName string `json:"upstream_provider_name,omitempty"`
@@ -82,7 +82,7 @@ type file struct {
 	Sessions        []Session `json:"sessions"`
 }
 
-// Cache is a session file. One with an empty path keeps nothing.
+// Cache is a session file. With an empty Path it stores nothing.
 // It is safe for concurrent use by goroutines and by processes.
 type Cache struct {
 	// Path of the file. It and its directory are made when they are needed.

@@ -16,7 +16,12 @@ import (
 )
 
 func key(issuer string) sessioncache.Key {
-	return sessioncache.Key{Issuer: issuer, ClientID: "pinniped-cli", Scopes: []string{"groups", "openid"}, RedirectURI: "http://localhost:0/callback"}
+	return sessioncache.Key{
+		Issuer:      issuer,
+		ClientID:    "pinniped-cli",
+		Scopes:      []string{"groups", "openid"},
+		RedirectURI: "http://localhost:0/callback",
+	}
 }
 
 // theirs is a file as Pinniped's CLI v0.47 writes it.
@@ -71,7 +76,9 @@ func TestFormat(t *testing.T) {
 		Access:  &sessioncache.AccessToken{Token: "access", Type: "Bearer", Expiry: metav1.NewTime(now.Add(2 * time.Minute))},
 		Refresh: &sessioncache.RefreshToken{Token: "refresh"},
 		ID: &sessioncache.IDToken{
-			Token: "id", Expiry: metav1.NewTime(now.Add(90 * time.Minute)), Claims: map[string]any{"exp": float64(1795263000), "sub": "ann"},
+			Token:  "id",
+			Expiry: metav1.NewTime(now.Add(90 * time.Minute)),
+			Claims: map[string]any{"exp": float64(1795263000), "sub": "ann"},
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -83,7 +90,11 @@ func TestFormat(t *testing.T) {
 
 	second := key("https://second.example.com")
 	second.UpstreamProviderName = "corporate"
-	if err := cache.Put(t.Context(), second, sessioncache.Tokens{Refresh: &sessioncache.RefreshToken{Token: "r"}}); err != nil {
+	if err := cache.Put(
+		t.Context(),
+		second,
+		sessioncache.Tokens{Refresh: &sessioncache.RefreshToken{Token: "r"}},
+	); err != nil {
 		t.Fatal(err)
 	}
 	kept := theirs[strings.Index(theirs, `- creationTimestamp: "2026-11-21T10`):]
@@ -116,7 +127,10 @@ sessions:
 func TestUse(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	cache := &sessioncache.Cache{Path: filepath.Join(t.TempDir(), "pinniped", "s.yaml"), Now: func() time.Time { return now }}
+	cache := &sessioncache.Cache{
+		Path: filepath.Join(t.TempDir(), "pinniped", "s.yaml"),
+		Now:  func() time.Time { return now },
+	}
 	if err := cache.Put(t.Context(), key("a"), sessioncache.Tokens{}); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +162,8 @@ func TestUse(t *testing.T) {
 func TestSpoiled(t *testing.T) {
 	t.Parallel()
 	for name, content := range map[string]string{
-		"not YAML": "sessions: [{", "another kind": "apiVersion: config.supervisor.pinniped.dev/v1alpha1\nkind: CredentialCache\nsessions: [{key: {issuer: a}}]",
+		"not YAML": "sessions: [{", "another kind": "apiVersion: config.supervisor.pinniped.dev/v1alpha1\nkind: " +
+			"CredentialCache\nsessions: [{key: {issuer: a}}]",
 		"another version": "apiVersion: v2\nkind: SessionCache\nsessions: [{key: {issuer: a}}]", "empty": "",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -160,7 +175,12 @@ func TestSpoiled(t *testing.T) {
 			if sessions := cache.Sessions(); len(sessions) != 0 {
 				t.Errorf("want a miss, got %+v", sessions)
 			}
-			if err := cache.Put(t.Context(), key("a"), sessioncache.Tokens{}); err != nil || cache.Get(t.Context(), key("a")) == nil {
+			if err := cache.Put(
+				t.Context(),
+				key("a"),
+				sessioncache.Tokens{},
+			); err != nil ||
+				cache.Get(t.Context(), key("a")) == nil {
 				t.Errorf("want a new file, got %v", err)
 			}
 		})
@@ -170,7 +190,12 @@ func TestSpoiled(t *testing.T) {
 func TestWithoutFile(t *testing.T) {
 	t.Parallel()
 	cache := &sessioncache.Cache{Now: time.Now}
-	if err := cache.Put(t.Context(), key("a"), sessioncache.Tokens{}); err != nil || cache.Get(t.Context(), key("a")) != nil || cache.Sessions() != nil {
+	if err := cache.Put(
+		t.Context(),
+		key("a"),
+		sessioncache.Tokens{},
+	); err != nil || cache.Get(t.Context(), key("a")) != nil ||
+		cache.Sessions() != nil {
 		t.Errorf("want nothing kept, got %v", err)
 	}
 	unlock, err := cache.Alone(t.Context(), key("a"))

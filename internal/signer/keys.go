@@ -10,15 +10,15 @@ import (
 // stock is how many keys are made in advance: enough for the logins of a team that starts work at the same moment.
 const stock = 64
 
-// keyStock holds keys that nobody has used yet, so that a login does not wait until one is made. They are in memory only, and each is given away
-// once. The zero value is empty.
+// keyStock holds unused keys, so that a login does not wait until one is made. They are in memory only, and each is
+// given away once. The zero value is empty.
 type keyStock struct {
 	mu        sync.Mutex
 	keys      []*ecdsa.PrivateKey
 	refilling bool
 }
 
-// take returns a key that nobody else has or gets.
+// take returns a key that is given away once.
 func (k *keyStock) take() (*ecdsa.PrivateKey, error) {
 	k.mu.Lock()
 	var key *ecdsa.PrivateKey

@@ -32,8 +32,8 @@ type Generation struct {
 	bundle []byte
 }
 
-// Bundle returns the PEM certificates of every CA whose client certificates are to be accepted: the one that signs, and those that
-// signed before it. The caller must not change it.
+// Bundle returns the PEM certificates of every CA whose client certificates are to be accepted: the one that signs,
+// and those that signed before it. The caller must not change it.
 func (g *Generation) Bundle() []byte { return g.bundle }
 
 // Load makes ca the signing CA and goes on accepting what the CAs in previous (PEM) have signed.
@@ -54,8 +54,13 @@ func (s *Signer) Clear() bool { return s.current.Swap(nil) != nil }
 // Current returns the state in force, or nil while there is none. The pointer is the same until the state changes.
 func (s *Signer) Current() *Generation { return s.current.Load() }
 
-// IssueClientCertificate issues a client certificate that is valid for ttl. It returns ErrNotLoaded while there is no CA.
-func (s *Signer) IssueClientCertificate(username string, groups, organizationalUnits []string, ttl time.Duration) (*certs.KeyPair, error) {
+// IssueClientCertificate issues a client certificate that is valid for ttl. It returns ErrNotLoaded while there is no
+// CA.
+func (s *Signer) IssueClientCertificate(
+	username string,
+	groups, organizationalUnits []string,
+	ttl time.Duration,
+) (*certs.KeyPair, error) {
 	generation := s.current.Load()
 	if generation == nil {
 		return nil, ErrNotLoaded

@@ -50,7 +50,8 @@ func TestSigner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if leaf.Subject.CommonName != "ann" || len(leaf.Subject.Organization) != 2 || leaf.Subject.OrganizationalUnit[0] != "k=v" {
+	if leaf.Subject.CommonName != "ann" || len(leaf.Subject.Organization) != 2 ||
+		leaf.Subject.OrganizationalUnit[0] != "k=v" {
 		t.Errorf("subject is %v", leaf.Subject)
 	}
 	if !leaf.NotAfter.Equal(noon.Add(5*time.Minute)) || !leaf.NotBefore.Equal(noon.Add(-certs.Backdate)) {

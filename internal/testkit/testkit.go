@@ -11,11 +11,11 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 )
 
-// startTimeout is how long a control plane may take to come up, on a machine on which others do so, too.
+// startTimeout is how long a control plane may take to start, while other tests on the same machine start theirs.
 const startTimeout = 4 * time.Minute
 
-// Cluster starts a real etcd and kube-apiserver until the end of the test, with manifests (files or kustomize folders) on it.
-// With -short the test is skipped.
+// Cluster starts a real etcd and kube-apiserver until the end of the test, with manifests (files or kustomize
+// folders) on it. With -short the test is skipped.
 func Cluster(t *testing.T, options devcluster.Options, manifests ...string) *devcluster.Cluster {
 	t.Helper()
 	if testing.Short() {

@@ -1,7 +1,7 @@
 // Package apis holds the Kubernetes API of the product: Pinniped's Concierge API groups, at version v1alpha1.
 //
-// The four groups are config.concierge, authentication.concierge, login.concierge and identity.concierge, each followed
-// by an API group suffix. The suffix is DefaultGroupSuffix unless whoever installed the agent chose another one.
+// The four groups are config.concierge, authentication.concierge, login.concierge and identity.concierge, each
+// followed by an API group suffix. The suffix is DefaultGroupSuffix unless the installation uses another one.
 // NewScheme returns a scheme for one suffix; clients made with it need no further translation.
 package apis
 

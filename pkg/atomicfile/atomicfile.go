@@ -1,8 +1,8 @@
-// Package atomicfile replaces files as a whole: a program that reads the file sees the old content or the new content, never a
-// part of either.
+// Package atomicfile replaces files as a whole: a program that reads the file sees the old content or the new
+// content, never a part of either.
 //
-// The library google/renameio does not work on Windows, and keeps the permissions of the old file. A file with credentials
-// must not be readable for others only because the file before it was.
+// The library google/renameio does not work on Windows, and keeps the permissions of the old file. A file with
+// credentials must not be readable for others only because the file before it was.
 package atomicfile
 
 import (
@@ -30,9 +30,9 @@ func Write(path string, data []byte) error {
 	return replace(target, data, func(*os.File) error { return nil })
 }
 
-// Update replaces the content of a file that another program has made, such as a user's kubeconfig. It works as Write does,
-// with two differences: the file must exist and be a regular file, or a link to one; and the file keeps its permissions and,
-// on Unix, its owner.
+// Update replaces the content of a file that another program has made, such as a user's kubeconfig. It works as Write
+// does, with two differences: the file must exist and be a regular file, or a link to one; and the file keeps its
+// permissions and, on Unix, its owner.
 func Update(path string, data []byte) error {
 	target, err := resolve(path)
 	if err != nil {
@@ -53,7 +53,8 @@ func Update(path string, data []byte) error {
 	})
 }
 
-// replace writes a new file beside target and then renames it to target. It calls prepare with the new file while that is empty.
+// replace writes a new file beside target and then renames it to target. It calls prepare with the new file while
+// that is empty.
 func replace(target string, data []byte, prepare func(*os.File) error) error {
 	temp, err := os.CreateTemp(filepath.Dir(target), "."+filepath.Base(target)+".*.tmp")
 	if err != nil {

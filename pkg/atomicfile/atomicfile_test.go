@@ -36,7 +36,10 @@ func TestWrite(t *testing.T) {
 			return link(t, "loop", filepath.Join(dir, "loop"))
 		}},
 		{name: "refuses a directory", fails: true, prepare: func(_ *testing.T, dir string) string { return dir }},
-		{name: "refuses a missing directory", fails: true, prepare: func(_ *testing.T, dir string) string { return filepath.Join(dir, "a", "b") }},
+		{
+			name: "refuses a missing directory", fails: true,
+			prepare: func(_ *testing.T, dir string) string { return filepath.Join(dir, "a", "b") },
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

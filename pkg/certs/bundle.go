@@ -29,7 +29,8 @@ func (r *run) checkBundle(v verdict) []Finding {
 		}
 		seen[print] = member.number
 		found = append(found, r.checkMember(member, leaf, v)...)
-		if other, same := subjects[string(member.RawSubject)]; same && !bytes.Equal(other.RawSubjectPublicKeyInfo, member.RawSubjectPublicKeyInfo) {
+		if other, same := subjects[string(member.RawSubject)]; same &&
+			!bytes.Equal(other.RawSubjectPublicKeyInfo, member.RawSubjectPublicKeyInfo) {
 			found = append(found, r.namesake(member, other))
 		} else if !same {
 			subjects[string(member.RawSubject)] = member
@@ -38,25 +39,38 @@ func (r *run) checkBundle(v verdict) []Finding {
 	return append(found, r.endsEarly(v)...)
 }
 
-// namesake reports two members that have the same name and different keys. Go tries both keys. Other clients tell the two
-// apart by their key identifiers only: without these they try one of them, and give up when it is the wrong one.
+// namesake reports two members that have the same name and different keys. Go tries both keys. Other clients tell the
+// two apart by their key identifiers only: without these they try one of them, and give up when it is the wrong one.
 func (r *run) namesake(member, other numbered) Finding {
 	unclear := slices.ContainsFunc(r.chain, func(c numbered) bool {
 		return bytes.Equal(c.RawIssuer, member.RawSubject) && len(c.AuthorityKeyId) == 0 && !selfIssued(c.Certificate)
 	})
 	if unclear || bytes.Equal(member.SubjectKeyId, other.SubjectKeyId) {
-		return finding(BundleMember, "leave out the one that is not needed, or have certificates issued with key identifiers",
-			"%s has the same name as block %d and another key, and no key identifiers say which of them is meant: OpenSSL and GnuTLS may try the wrong one only",
-			member.where(), other.number)
+		return finding(
+			BundleMember,
+			"leave out the one that is not needed, or have certificates issued with key identifiers",
+			"%s has the same name as block %d and another key, and no key identifiers say which of them is meant: OpenSSL and "+
+				"GnuTLS may try the wrong one only",
+			member.where(),
+			other.number,
+		)
 	}
-	f := finding(BundleMember, "", "%s has the same name as block %d, but another key; that is right while a CA changes its key",
-		member.where(), other.number)
+	f := finding(
+		BundleMember,
+		"",
+		"%s has the same name as block %d, but another key; that is right while a CA changes its key",
+		member.where(),
+		other.number,
+	)
 	return f.withSeverity(SeverityInfo)
 }
 
 func (r *run) bundleEmpty() Finding {
-	f := finding(BundleEmpty, "if clients are to verify with another CA, give --ca-bundle FILE or put ca.crt into the Secret",
-		"no CA bundle will be advertised: clients verify the certificate with their system roots")
+	f := finding(
+		BundleEmpty,
+		"if clients are to verify with another CA, give --ca-bundle FILE or put ca.crt into the Secret",
+		"no CA bundle will be advertised: clients verify the certificate with their system roots",
+	)
 	if r.anchor.unknown {
 		f.Message += "; this was not tried, as there are no system roots here"
 	}
@@ -74,13 +88,20 @@ func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []
 	case !root && member.Equal(leaf):
 		hint := "advertise the certificate of the CA that issued it instead"
 		if !selfIssued(leaf) {
-			return warn(hint, "is the serving certificate itself (a pin): every renewal will break clients, and OpenSSL does not accept it as it is not self-signed")
+			return warn(
+				hint,
+				"is the serving certificate itself (a pin): every renewal will break clients, and OpenSSL does not accept it as "+
+					"it is not self-signed",
+			)
 		}
 		return warn(hint, "is the serving certificate itself (a pin): every renewal will break clients")
 	case !root:
 		return warn("leave it out", "is not a CA certificate: it verifies nothing")
 	case hasUsage && member.KeyUsage&x509.KeyUsageCertSign == 0:
-		return warn("leave it out, or have it issued again with keyCertSign", "may not sign certificates: its key usage lacks keyCertSign")
+		return warn(
+			"leave it out, or have it issued again with keyCertSign",
+			"may not sign certificates: its key usage lacks keyCertSign",
+		)
 	case r.Now.After(member.NotAfter):
 		return warn("leave it out", "expired on %s", date(member.NotAfter))
 	case member.NotBefore.After(r.Now):
@@ -106,8 +127,9 @@ func (r *run) otherwise(member numbered, at time.Time) verdict {
 	return r.verifyAt(poolOf(rest), poolOf(r.chain[1:]), at)
 }
 
-// endsEarly reports the members that expire before the serving certificate. It is a warning when no other member verifies
-// the certificate until its end. Otherwise it is information: during a change of CA, the old root stands beside the new one.
+// endsEarly reports the members that expire before the serving certificate. It is a warning when no other member
+// verifies the certificate until its end. Otherwise it is information: during a change of CA, the old root stands
+// beside the new one.
 func (r *run) endsEarly(v verdict) []Finding {
 	leaf := r.chain[0].Certificate
 	if v.err != nil || r.Now.After(leaf.NotAfter) {
@@ -116,7 +138,8 @@ func (r *run) endsEarly(v verdict) []Finding {
 	lasts := r.verifyAt(r.anchor.pool, poolOf(r.chain[1:]), leaf.NotAfter.Add(-time.Second)).err == nil
 	var early []string
 	for _, member := range r.bundle {
-		if member.NotAfter.Before(leaf.NotAfter) && v.uses(member.Certificate) && !member.Equal(leaf) && r.Now.Before(member.NotAfter) {
+		if member.NotAfter.Before(leaf.NotAfter) && v.uses(member.Certificate) && !member.Equal(leaf) &&
+			r.Now.Before(member.NotAfter) {
 			early = append(early, fmt.Sprintf("%s on %s", member.where(), date(member.NotAfter)))
 		}
 	}
@@ -124,7 +147,12 @@ func (r *run) endsEarly(v verdict) []Finding {
 		return nil
 	}
 	if lasts {
-		f := finding(BundleMember, "", "expires before the serving certificate does, which another member verifies to its end: %s", joined(early))
+		f := finding(
+			BundleMember,
+			"",
+			"expires before the serving certificate does, which another member verifies to its end: %s",
+			joined(early),
+		)
 		return []Finding{f.withSeverity(SeverityInfo)}
 	}
 	return []Finding{finding(BundleMember, "advertise the CA's new certificate beside it in good time",
@@ -150,12 +178,23 @@ func (r *run) checkOldClients() []Finding {
 	}
 	why, _ := r.whyNot(old, v)
 	if r.Previous.Generated {
-		return []Finding{finding(OldClientsBreak, "hand out new kubeconfigs afterwards: pinniped get kubeconfig",
-			"until now the agent's generated certificate was served: kubeconfigs handed out so far trust its CA only and must be made anew (%s)", why).withSeverity(SeverityWarning)}
+		return []Finding{finding(
+			OldClientsBreak,
+			"hand out new kubeconfigs afterwards: pinniped get kubeconfig",
+			"until now the agent's generated certificate was served: kubeconfigs handed out so far trust its CA only and must "+
+				"be made anew (%s)",
+			why,
+		).withSeverity(SeverityWarning)}
 	}
-	return []Finding{finding(OldClientsBreak,
-		`change the CA in steps with "pinniped ip-tls rotate": it advertises the old and the new one together, waits until kubeconfigs are made anew, and only then changes the certificate`,
-		"every kubeconfig handed out so far stops working: %s not verify the new certificate: %s", old.does(), why)}
+	return []Finding{
+		finding(
+			OldClientsBreak,
+			`change the CA in steps with "pinniped ip-tls rotate": it advertises the old and the new one together, waits until kubeconfigs are made anew, and only then changes the certificate`,
+			"every kubeconfig handed out so far stops working: %s not verify the new certificate: %s",
+			old.does(),
+			why,
+		),
+	}
 }
 
 func sameTrust(a, b []byte) bool {

@@ -146,8 +146,13 @@ func (ca *CA) IssueClient(identity ClientIdentity, now time.Time, ttl time.Durat
 	return ca.IssueClientFor(key, identity, now, ttl)
 }
 
-// IssueClientFor is IssueClient with a key that exists already, and that nobody else has.
-func (ca *CA) IssueClientFor(key *ecdsa.PrivateKey, identity ClientIdentity, now time.Time, ttl time.Duration) (*KeyPair, error) {
+// IssueClientFor is IssueClient with a key that exists already and is used for nothing else.
+func (ca *CA) IssueClientFor(
+	key *ecdsa.PrivateKey,
+	identity ClientIdentity,
+	now time.Time,
+	ttl time.Duration,
+) (*KeyPair, error) {
 	if identity.Username == "" {
 		return nil, errors.New("a client certificate needs a username")
 	}
@@ -161,7 +166,12 @@ func (ca *CA) IssueClientFor(key *ecdsa.PrivateKey, identity ClientIdentity, now
 	}, now, ttl)
 }
 
-func (ca *CA) issue(key *ecdsa.PrivateKey, template *x509.Certificate, now time.Time, ttl time.Duration) (*KeyPair, error) {
+func (ca *CA) issue(
+	key *ecdsa.PrivateKey,
+	template *x509.Certificate,
+	now time.Time,
+	ttl time.Duration,
+) (*KeyPair, error) {
 	serial, err := newSerial()
 	if err != nil {
 		return nil, err

@@ -32,7 +32,11 @@ func parsePair(t *testing.T, pair *KeyPair) *x509.Certificate {
 func TestCAIssuesWhatChecksAccept(t *testing.T) {
 	t.Parallel()
 	ca := newTestCA(t)
-	pair, err := ca.IssueServing(SANs{DNSNames: []string{testName}, IPAddresses: []net.IP{net.IPv4(203, 0, 113, 7).To4()}}, testNow(), 90*day)
+	pair, err := ca.IssueServing(
+		SANs{DNSNames: []string{testName}, IPAddresses: []net.IP{net.IPv4(203, 0, 113, 7).To4()}},
+		testNow(),
+		90*day,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,13 +55,20 @@ func TestCAIssuesWhatChecksAccept(t *testing.T) {
 func TestCAIssueClient(t *testing.T) {
 	t.Parallel()
 	ca := newTestCA(t)
-	pair, err := ca.IssueClient(ClientIdentity{Username: "pinny", Groups: []string{"b", "a"}, OrganizationalUnits: []string{"k=v"}}, testNow(), 5*time.Minute)
+	pair, err := ca.IssueClient(
+		ClientIdentity{Username: "pinny", Groups: []string{"b", "a"}, OrganizationalUnits: []string{"k=v"}},
+		testNow(),
+		5*time.Minute,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cert := parsePair(t, pair)
-	if cert.Subject.CommonName != "pinny" || !slices.Equal(slices.Sorted(slices.Values(cert.Subject.Organization)), []string{"a", "b"}) ||
-		!slices.Equal(cert.Subject.OrganizationalUnit, []string{"k=v"}) || !slices.Equal(cert.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}) {
+	if cert.Subject.CommonName != "pinny" || !slices.Equal(
+		slices.Sorted(slices.Values(cert.Subject.Organization)), []string{"a", "b"},
+	) ||
+		!slices.Equal(cert.Subject.OrganizationalUnit, []string{"k=v"}) ||
+		!slices.Equal(cert.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}) {
 		t.Errorf("subject %s, usage %v", cert.Subject, cert.ExtKeyUsage)
 	}
 	if got := cert.NotAfter.Sub(cert.NotBefore); got != 10*time.Minute {
@@ -65,7 +76,9 @@ func TestCAIssueClient(t *testing.T) {
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(ca.Certificate())
-	if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: testNow(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+	if _, err := cert.Verify(
+		x509.VerifyOptions{Roots: roots, CurrentTime: testNow(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
+	); err != nil {
 		t.Error(err)
 	}
 }
@@ -120,9 +133,11 @@ func TestLoadCA(t *testing.T) {
 		{name: "refuses the key of another CA", cert: ca.CertPEM(), key: otherKey, fails: "does not belong"},
 		{name: "refuses a certificate that is no CA", cert: leaf.CertPEM, key: leaf.KeyPEM, fails: "is not a CA"},
 		{name: "refuses what is not PEM", cert: []byte("x"), key: key, fails: "not PEM"},
-		{name: "refuses a damaged certificate", cert: block("CERTIFICATE", []byte("x")), key: key, fails: "parsing the CA certificate"},
+		{name: "refuses a damaged certificate", cert: block("CERTIFICATE", []byte("x")), key: key, fails: "parsing the CA " +
+			"certificate"},
 		{name: "refuses a missing key", cert: ca.CertPEM(), fails: "no private key"},
-		{name: "refuses a damaged key", cert: ca.CertPEM(), key: block("PRIVATE KEY", []byte("x")), fails: "parsing the private key"},
+		{name: "refuses a damaged key", cert: ca.CertPEM(), key: block("PRIVATE KEY", []byte("x")), fails: "parsing the " +
+			"private key"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// chains checks the certificates in tls.crt as a chain, the members of the CA bundle, and that the bundle verifies the chain.
+// chains checks the certificates in tls.crt as a chain, the members of the CA bundle, and that the bundle verifies
+// the chain.
 func (r *run) chains() {
 	r.path = buildPath(r.chain)
 	r.anchor = r.anchors()
@@ -42,8 +43,8 @@ func tooCostly(cert *x509.Certificate) bool {
 	return ok && key.N.BitLen() > maxVerifiableRSA
 }
 
-// signedBy says whether parent's key signed child, and child names parent as its issuer. It does not say whether parent may
-// issue certificates: intermediateProblems does.
+// signedBy says whether parent's key signed child, and child names parent as its issuer. It does not say whether
+// parent may issue certificates: intermediateProblems does.
 func signedBy(child, parent *x509.Certificate) bool {
 	if !bytes.Equal(child.RawIssuer, parent.RawSubject) || tooCostly(parent) {
 		return false
@@ -100,8 +101,8 @@ func related(chain []numbered) []bool {
 	return in
 }
 
-// checkOrder wants each certificate to have signed one that stands before it. Clients pass over a root wherever it stands,
-// so that is for checkExtra to say.
+// checkOrder wants each certificate to have signed one that stands before it. Clients pass over a root wherever it
+// stands, so that is for checkExtra to say.
 func checkOrder(chain, path []numbered) []Finding {
 	in := related(chain)
 	for i := 1; i < len(chain); i++ {
@@ -124,8 +125,8 @@ func checkOrder(chain, path []numbered) []Finding {
 	return nil
 }
 
-// checkExtra names what does not belong into tls.crt. When the chain is incomplete, a CA that seems to be a stranger may stand
-// above the one that is missing.
+// checkExtra names what does not belong into tls.crt. When the chain is incomplete, a CA that seems to be a stranger
+// may stand above the one that is missing.
 func checkExtra(chain []numbered, incomplete bool) []Finding {
 	const fix = "leave it out; it costs bytes in every handshake"
 	in := related(chain)
@@ -137,8 +138,11 @@ func checkExtra(chain []numbered, incomplete bool) []Finding {
 			found = append(found, finding(ChainExtra, fix, "%s is there twice", cert.where()))
 		case !in[i] && incomplete && isCA(cert.Certificate):
 		case !in[i]:
-			found = append(found, finding(ChainExtra, fix, "%s has signed none of the other certificates that lead to the serving certificate",
-				cert.where()))
+			found = append(
+				found,
+				finding(ChainExtra, fix, "%s has signed none of the other certificates that lead to the serving certificate",
+					cert.where()),
+			)
 		case selfIssued(cert.Certificate):
 			found = append(found, finding(ChainExtra, "leave it out; clients have the root already, in their CA bundle",
 				"%s is a root", cert.where()))
@@ -241,7 +245,8 @@ func (r *run) verifyAt(roots, intermediates *x509.CertPool, at time.Time) verdic
 // top is the last certificate to which the signatures in tls.crt lead.
 func (r *run) top() numbered { return r.path[len(r.path)-1] }
 
-// anchored says whether the signatures lead from tls.crt into the bundle, whatever else may be wrong.
+// anchored says whether the signatures lead from tls.crt to a certificate in the bundle. Other errors, such as wrong
+// dates, do not count.
 func (r *run) anchored(a anchors) bool {
 	in := related(r.chain)
 	for i, cert := range r.chain {
@@ -257,9 +262,10 @@ func (r *run) anchored(a anchors) bool {
 	return false
 }
 
-// checkIncomplete looks for a certificate missing between tls.crt and what clients trust. An issuer that is in neither may be
-// a missing intermediate or a root that is not trusted, and nothing in a certificate tells which. It is reported here when
-// something speaks for an intermediate, and else as BundleDoesNotVerify, so that one cause is one finding.
+// checkIncomplete looks for a certificate missing between tls.crt and what clients trust. An issuer that is in
+// neither may be a missing intermediate or a root that is not trusted, and nothing in a certificate tells which. It
+// is reported here when something speaks for an intermediate, and else as BundleDoesNotVerify, so that one cause is
+// one finding.
 func (r *run) checkIncomplete(v verdict) []Finding {
 	top := r.top()
 	if v.err == nil {
@@ -287,13 +293,14 @@ func (r *run) completeFix() string {
 		"(many CAs call such a file fullchain); if it is the root, clients need it in the CA bundle", r.Sources.Certificate)
 }
 
-// aboveTheGap says whether tls.crt holds a CA that clients trust and from which no signature leads to the serving
-// certificate: then one between the two is missing.
+// aboveTheGap says whether an intermediate certificate is missing: tls.crt holds a CA that clients trust, but the
+// signatures do not lead from it to the serving certificate.
 func (r *run) aboveTheGap() bool {
 	in := related(r.chain)
 	return slices.ContainsFunc(r.anchor.members, func(member numbered) bool {
 		for i, cert := range r.chain {
-			if !in[i] && isCA(cert.Certificate) && (cert.Equal(member.Certificate) || signedBy(cert.Certificate, member.Certificate)) {
+			if !in[i] && isCA(cert.Certificate) &&
+				(cert.Equal(member.Certificate) || signedBy(cert.Certificate, member.Certificate)) {
 				return true
 			}
 		}
@@ -314,7 +321,10 @@ func (r *run) onlyInBundle(v verdict) []Finding {
 		return nil
 	}
 	return []Finding{finding(ChainIncomplete, fmt.Sprintf(
-		"append the missing certificates of the CA to %s, each behind the one that it signed; many CAs call such a file fullchain", r.Sources.Certificate),
+		"append the missing certificates of the CA to %s, each behind the one that it signed; many CAs call such a file "+
+			"fullchain",
+		r.Sources.Certificate,
+	),
 		"the issuer of %s, %s, is in the CA bundle but not in %s: clients that trust the root alone cannot verify it",
 		r.top().where(), issuer(r.top().Certificate), r.Sources.Certificate).withSeverity(SeverityWarning)}
 }
@@ -366,27 +376,49 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 		where := subject(invalid.Cert)
 		switch {
 		case invalid.Reason == x509.Expired && v.at.After(invalid.Cert.NotAfter):
-			return fmt.Sprintf("%s expired on %s", where, date(invalid.Cert.NotAfter)), "advertise a CA certificate that is valid, or have the certificate issued by another CA"
+			return fmt.Sprintf(
+				"%s expired on %s",
+				where,
+				date(invalid.Cert.NotAfter),
+			), "advertise a CA certificate that is valid, or have the certificate issued by another CA"
 		case invalid.Reason == x509.Expired:
-			return fmt.Sprintf("%s is not valid before %s", where, date(invalid.Cert.NotBefore)), "wait until then, or advertise a CA certificate that is valid now"
+			return fmt.Sprintf(
+				"%s is not valid before %s",
+				where,
+				date(invalid.Cert.NotBefore),
+			), "wait until then, or advertise a CA certificate that is valid now"
 		case invalid.Reason == x509.IncompatibleUsage:
-			return fmt.Sprintf("%s may not stand for TLS servers (extended key usage)", where), "use a CA that may issue certificates for servers"
+			return fmt.Sprintf(
+				"%s may not stand for TLS servers (extended key usage)",
+				where,
+			), "use a CA that may issue certificates for servers"
 		case invalid.Reason == x509.TooManyIntermediates:
-			return fmt.Sprintf("%s allows fewer CAs below it than there are (path length)", where), "use a CA with a larger path length, or fewer intermediates"
+			return fmt.Sprintf(
+				"%s allows fewer CAs below it than there are (path length)",
+				where,
+			), "use a CA with a larger path length, or fewer intermediates"
 		case invalid.Reason == x509.CANotAuthorizedForThisName:
 			if why := r.constrained(a); why != "" {
 				return why, constraintsFix
 			}
 			return "a CA above it may not issue for its names (name constraints): " + quote(invalid.Detail), constraintsFix
 		case invalid.Reason == x509.NoValidChains:
-			return "a CA above it demands certificate policies that it lacks (policy constraints)", "have it issued with the policies that the CA demands"
+			return "a CA above it demands certificate policies that it lacks (policy constraints)", "have it issued with the " +
+				"policies that the CA demands"
 		default:
 			return quote(strings.TrimPrefix(v.err.Error(), "x509: ")), hint
 		}
 	}
-	for _, certificate := range slices.Concat(r.path, slices.DeleteFunc(slices.Clone(a.members), func(m numbered) bool { return !bytes.Equal(m.RawSubject, top.RawIssuer) })) {
+	for _, certificate := range slices.Concat(
+		r.path,
+		slices.DeleteFunc(
+			slices.Clone(a.members), func(m numbered) bool { return !bytes.Equal(m.RawSubject, top.RawIssuer) },
+		),
+	) {
 		if problem := unhandled(certificate.Certificate); problem != "" {
-			return subject(certificate.Certificate) + " " + problem, "have it issued again without the extension, or with it not marked critical"
+			return subject(
+				certificate.Certificate,
+			) + " " + problem, "have it issued again without the extension, or with it not marked critical"
 		}
 	}
 	if a.system {
@@ -399,24 +431,34 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 		case member.Version == 3 && !member.IsCA:
 			return where + " is not a CA certificate (CA:FALSE)", hint
 		case member.KeyUsage != 0 && member.KeyUsage&x509.KeyUsageCertSign == 0:
-			return where + " may not sign certificates: its key usage lacks keyCertSign", "have the CA certificate issued again with keyCertSign"
+			return where + " may not sign certificates: its key usage lacks keyCertSign", "have the CA certificate issued " +
+				"again with keyCertSign"
 		case !signedBy(top.Certificate, member.Certificate):
 			return fmt.Sprintf("%s has the name of the issuer, but another key: it did not sign %s", where, top.where()),
 				"advertise the CA certificate that signed it; the CA may have been made anew under the same name"
 		}
 	}
 	if member := encodedDifferently(a.members, top.Certificate); member != nil {
-		return fmt.Sprintf("%s has the issuer's name in another encoding, which Go programs such as kubectl do not match", member.where()),
+		return fmt.Sprintf(
+				"%s has the issuer's name in another encoding, which Go programs such as kubectl do not match",
+				member.where(),
+			),
 			"have the certificate issued again, with the issuer's name copied byte by byte"
 	}
 	if len(r.path) == 1 && !selfIssued(top.Certificate) {
-		return fmt.Sprintf("%s is issued by %s, which is neither in %s nor in it", top.where(), issuer(top.Certificate), r.Sources.Certificate),
+		return fmt.Sprintf(
+				"%s is issued by %s, which is neither in %s nor in it",
+				top.where(),
+				issuer(top.Certificate),
+				r.Sources.Certificate,
+			),
 			r.completeFix()
 	}
 	return fmt.Sprintf("%s is issued by %s, which is not in it", top.where(), issuer(top.Certificate)), hint
 }
 
-// constrained names the CA above the serving certificate whose name constraints forbid one of its names, and the constraint.
+// constrained names the CA above the serving certificate whose name constraints forbid one of its names, and the
+// constraint.
 func (r *run) constrained(a anchors) string {
 	for _, ca := range slices.Concat(r.path[1:], a.members) {
 		if !bytes.Equal(ca.RawSubject, r.top().RawIssuer) && !containsCert(r.path[1:], ca.Certificate) {
@@ -442,8 +484,16 @@ func (r *run) checkOutlives(v verdict) []Finding {
 		if issuer == nil {
 			return nil
 		}
-		return []Finding{finding(OutlivesIssuer, fix, "the serving certificate is valid until %s, but its issuer %s only until %s: clients refuse it from then on",
-			date(leaf.NotAfter), subject(issuer), date(issuer.NotAfter))}
+		return []Finding{
+			finding(
+				OutlivesIssuer,
+				fix,
+				"the serving certificate is valid until %s, but its issuer %s only until %s: clients refuse it from then on",
+				date(leaf.NotAfter),
+				subject(issuer),
+				date(issuer.NotAfter),
+			),
+		}
 	}
 	for _, issuer := range r.path[1:] {
 		if issuer.NotAfter.Before(leaf.NotAfter) {

@@ -39,11 +39,26 @@ func TestChain(t *testing.T) {
 			name: "names an intermediate in the first place", leaf: p.leaf, cert: chainOf(p.inter, p.leaf),
 			want: []string{"error ChainOrder"}, message: "must come first",
 		},
-		{name: "warns of the root", leaf: p.leaf, cert: chainOf(p.leaf, p.inter, p.root), want: []string{"warning ChainExtra"}, message: "is a root"},
-		{name: "warns of the root in the middle", leaf: p.leaf, cert: chainOf(p.leaf, p.root, p.inter), want: []string{"warning ChainExtra"}, message: "is a root"},
-		{name: "warns of a stranger in the middle", leaf: p.leaf, cert: chainOf(p.leaf, stranger, p.inter), want: []string{"warning ChainExtra"}, message: "has signed none"},
-		{name: "warns of a stranger", leaf: p.leaf, cert: chainOf(p.leaf, p.inter, stranger), want: []string{"warning ChainExtra"}, message: "has signed none"},
-		{name: "warns of a repetition", leaf: p.leaf, cert: chainOf(p.leaf, p.inter, p.inter), want: []string{"warning ChainExtra"}, message: "there twice"},
+		{
+			name: "warns of the root", leaf: p.leaf, cert: chainOf(p.leaf, p.inter, p.root),
+			want: []string{"warning ChainExtra"}, message: "is a root",
+		},
+		{
+			name: "warns of the root in the middle", leaf: p.leaf, cert: chainOf(p.leaf, p.root, p.inter),
+			want: []string{"warning ChainExtra"}, message: "is a root",
+		},
+		{
+			name: "warns of a stranger in the middle", leaf: p.leaf, cert: chainOf(p.leaf, stranger, p.inter),
+			want: []string{"warning ChainExtra"}, message: "has signed none",
+		},
+		{
+			name: "warns of a stranger", leaf: p.leaf, cert: chainOf(p.leaf, p.inter, stranger),
+			want: []string{"warning ChainExtra"}, message: "has signed none",
+		},
+		{
+			name: "warns of a repetition", leaf: p.leaf, cert: chainOf(p.leaf, p.inter, p.inter),
+			want: []string{"warning ChainExtra"}, message: "there twice",
+		},
 		{
 			name: "refuses a missing intermediate", leaf: p.leaf, cert: chainOf(p.leaf),
 			want: []string{"error BundleDoesNotVerify"}, message: "is neither in tls.crt",
@@ -108,22 +123,43 @@ func TestIntermediateInvalid(t *testing.T) {
 		want    []string
 		message string
 	}{
-		{name: "refuses one that is no CA", ca: func(c *x509.Certificate) { c.IsCA, c.SubjectKeyId = false, []byte{1, 2, 3} }, want: []string{"error IntermediateInvalid"}, message: "CA:FALSE"},
+		{
+			name: "refuses one that is no CA", ca: func(c *x509.Certificate) { c.IsCA, c.SubjectKeyId = false, []byte{1, 2, 3} },
+			want: []string{"error IntermediateInvalid"}, message: "CA:FALSE",
+		},
 		{
 			name: "refuses one without keyCertSign", ca: func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature },
 			want: []string{"error IntermediateInvalid"}, message: "keyCertSign",
 		},
-		{name: "refuses an expired one", ca: validity(-100*day, -day), want: []string{"error IntermediateInvalid", "warning OutlivesIssuer"}, message: "expired"},
-		{name: "refuses one of tomorrow", ca: validity(day, 1000*day), want: []string{"error IntermediateInvalid"}, message: "not valid before"},
+		{
+			name: "refuses an expired one", ca: validity(-100*day, -day),
+			want: []string{"error IntermediateInvalid", "warning OutlivesIssuer"}, message: "expired",
+		},
+		{
+			name: "refuses one of tomorrow", ca: validity(day, 1000*day), want: []string{"error IntermediateInvalid"},
+			message: "not valid before",
+		},
 		{
 			name: "warns of one that begins within the skew", ca: validity(2*time.Minute, 1000*day),
 			want: []string{"warning IntermediateInvalid"}, message: "until then",
 		},
-		{name: "refuses one for clients", ca: usages(x509.ExtKeyUsageClientAuth), want: []string{"error IntermediateInvalid"}, message: "extended key usage"},
+		{
+			name: "refuses one for clients", ca: usages(x509.ExtKeyUsageClientAuth), want: []string{"error IntermediateInvalid"},
+			message: "extended key usage",
+		},
 		{name: "takes one for servers", ca: usages(x509.ExtKeyUsageServerAuth)},
-		{name: "warns of any usage, which OpenSSL refuses", ca: usages(x509.ExtKeyUsageAny), want: []string{"warning IntermediateInvalid"}, message: "OpenSSL"},
-		{name: "takes a permitted DNS name", ca: func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"example.com"} }},
-		{name: "takes a wildcard below a permitted domain", ca: func(c *x509.Certificate) { c.PermittedDNSDomains = []string{".example.com"} }, leaf: sans("*.example.com")},
+		{
+			name: "warns of any usage, which OpenSSL refuses", ca: usages(x509.ExtKeyUsageAny),
+			want: []string{"warning IntermediateInvalid"}, message: "OpenSSL",
+		},
+		{
+			name: "takes a permitted DNS name",
+			ca:   func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"example.com"} },
+		},
+		{
+			name: "takes a wildcard below a permitted domain",
+			ca:   func(c *x509.Certificate) { c.PermittedDNSDomains = []string{".example.com"} }, leaf: sans("*.example.com"),
+		},
 		{
 			name: "refuses a DNS name outside", ca: func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"example.org"} },
 			want: []string{"error IntermediateInvalid"}, message: `may not issue for the DNS name "proxy.example.com": its name constraints permit only "example.org"`,
@@ -146,14 +182,23 @@ func TestIntermediateInvalid(t *testing.T) {
 			name: "refuses an IP address outside", ca: func(c *x509.Certificate) { c.PermittedIPRanges = []*net.IPNet{block10} },
 			leaf: sans(testName, "203.0.113.7"), want: []string{"error IntermediateInvalid"}, message: `the IP address "203.0.113.7": its name constraints permit only "10.0.0.0/8"`,
 		},
-		{name: "takes an IP address within", ca: func(c *x509.Certificate) { c.PermittedIPRanges = []*net.IPNet{block10} }, leaf: sans(testName, "10.1.2.3")},
+		{
+			name: "takes an IP address within", ca: func(c *x509.Certificate) { c.PermittedIPRanges = []*net.IPNet{block10} },
+			leaf: sans(testName, "10.1.2.3"),
+		},
 		{
 			name: "warns of an IP address under constraints for DNS names only", ca: func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"example.com"} },
 			leaf: sans(testName, "10.1.2.3"), want: []string{"warning IntermediateInvalid"}, message: "hardly meant so",
 		},
-		{name: "warns when the leaf outlives it", ca: validity(-day, 50*day), want: []string{"warning OutlivesIssuer"}, message: "from then on"},
+		{
+			name: "warns when the leaf outlives it", ca: validity(-day, 50*day), want: []string{"warning OutlivesIssuer"},
+			message: "from then on",
+		},
 		{name: "takes an equal end", ca: validity(-100*day, 80*day)},
-		{name: "warns of one that strict clients refuse", ca: func(c *x509.Certificate) { c.KeyUsage = 0 }, want: []string{"warning StrictClients"}, message: "without key usage"},
+		{
+			name: "warns of one that strict clients refuse", ca: func(c *x509.Certificate) { c.KeyUsage = 0 },
+			want: []string{"warning StrictClients"}, message: "without key usage",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -177,12 +222,17 @@ func TestIntermediateInvalid(t *testing.T) {
 	})
 	t.Run("names the name constraint of a root, and how to go on", func(t *testing.T) {
 		t.Parallel()
-		limited := newRoot(t, "Limited", func(c *x509.Certificate) { c.ExcludedDNSDomains = []string{"example.org", "example.com"} })
+		limited := newRoot(
+			t,
+			"Limited",
+			func(c *x509.Certificate) { c.ExcludedDNSDomains = []string{"example.org", "example.com"} },
+		)
 		inter := limited.newCA(t, "Intermediate")
 		in := inputFor(t, limited, inter.newLeaf(t), inter)
 		first := wantFindings(t, in, "error BundleDoesNotVerify").Findings[0]
 		const want = `may not issue for the DNS name "proxy.example.com": its name constraints exclude "example.com"`
-		if !strings.Contains(first.Message, "block 1 of the CA bundle") || !strings.Contains(first.Message, want) || first.Hint != constraintsFix {
+		if !strings.Contains(first.Message, "block 1 of the CA bundle") || !strings.Contains(first.Message, want) ||
+			first.Hint != constraintsFix {
 			t.Error(first.Message, first.Hint)
 		}
 		in.Bundle, in.Roots = nil, poolOf([]numbered{{limited.Certificate, 1, ""}})
@@ -207,7 +257,11 @@ func TestBundle(t *testing.T) {
 	p := newPKI(t)
 	old := newRoot(t, "Old Root", validity(-1000*day, -day))
 	next := newRoot(t, "Root")
-	noSign := newRoot(t, "Root without keyCertSign", func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature })
+	noSign := newRoot(
+		t,
+		"Root without keyCertSign",
+		func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature },
+	)
 	for _, tt := range []struct {
 		name   string
 		bundle []byte
@@ -215,8 +269,13 @@ func TestBundle(t *testing.T) {
 	}{
 		{"takes comments", concat([]byte("# our root\n"), p.root.pem()), nil},
 		{"warns of an expired member", chainOf(p.root, old), []string{"warning BundleMember"}},
-		{"refuses when only an expired one is left", old.pem(), []string{"error BundleDoesNotVerify", "warning BundleMember"}},
-		{"warns of one that begins within the skew", chainOf(p.root, newRoot(t, "Tomorrow", validity(time.Minute, day))), []string{"warning BundleMember"}},
+		{
+			"refuses when only an expired one is left", old.pem(), []string{"error BundleDoesNotVerify", "warning BundleMember"},
+		},
+		{
+			"warns of one that begins within the skew", chainOf(p.root, newRoot(t, "Tomorrow", validity(time.Minute, day))),
+			[]string{"warning BundleMember"},
+		},
 		{"warns of a repetition", chainOf(p.root, p.root), []string{"warning BundleMember"}},
 		{"notes a root of the same name", chainOf(p.root, next), []string{"info BundleMember"}},
 		{"warns of a member that is no CA", chainOf(p.root, selfSignedLeaf(t)), []string{"warning BundleMember"}},
@@ -240,7 +299,13 @@ func TestBundle(t *testing.T) {
 	t.Run("names an issuer in another encoding", func(t *testing.T) {
 		t.Parallel()
 		utf8 := newRoot(t, "unused", func(c *x509.Certificate) { c.RawSubject = rawName(t, asn1.TagUTF8String, "Encoded") })
-		printable := entity{Certificate: &x509.Certificate{RawSubject: rawName(t, asn1.TagPrintableString, "Encoded"), SubjectKeyId: utf8.SubjectKeyId}, key: utf8.key}
+		printable := entity{
+			Certificate: &x509.Certificate{
+				RawSubject:   rawName(t, asn1.TagPrintableString, "Encoded"),
+				SubjectKeyId: utf8.SubjectKeyId,
+			},
+			key: utf8.key,
+		}
 		leaf := printable.newLeaf(t)
 		report := wantFindings(t, inputFor(t, utf8, leaf), "error BundleDoesNotVerify")
 		if !strings.Contains(report.Findings[0].Message, "another encoding") {
@@ -292,11 +357,23 @@ func TestOldClients(t *testing.T) {
 	}{
 		{name: "is silent when nothing was advertised"},
 		{name: "is silent for the same bundle", previous: Previous{Advertised: true, Bundle: p.root.pem()}},
-		{name: "is silent when the old bundle verifies", bundle: chainOf(p.root, old), previous: Previous{Advertised: true, Bundle: concat([]byte("#\n"), p.root.pem())}},
-		{name: "refuses another CA", previous: Previous{Advertised: true, Bundle: old.pem()}, want: []string{"error OldClientsBreak"}},
+		{
+			name: "is silent when the old bundle verifies", bundle: chainOf(p.root, old),
+			previous: Previous{Advertised: true, Bundle: concat([]byte("#\n"), p.root.pem())},
+		},
+		{
+			name: "refuses another CA", previous: Previous{Advertised: true, Bundle: old.pem()},
+			want: []string{"error OldClientsBreak"},
+		},
 		{name: "takes the overlap", previous: Previous{Advertised: true, Bundle: chainOf(old, p.root)}},
-		{name: "warns when the generated certificate is left", previous: Previous{Advertised: true, Bundle: old.pem(), Generated: true}, want: []string{"warning OldClientsBreak"}},
-		{name: "refuses when clients used their system roots", previous: Previous{Advertised: true}, want: []string{"error OldClientsBreak"}},
+		{
+			name:     "warns when the generated certificate is left",
+			previous: Previous{Advertised: true, Bundle: old.pem(), Generated: true}, want: []string{"warning OldClientsBreak"},
+		},
+		{
+			name: "refuses when clients used their system roots", previous: Previous{Advertised: true},
+			want: []string{"error OldClientsBreak"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -332,7 +409,10 @@ func TestMustStayGreen(t *testing.T) {
 		t.Parallel()
 		old := newRoot(t, "Old Root", validity(-3000*day, 30*day))
 		p := newPKI(t)
-		bridge := entity{signWith(t, caTemplate("Root", validity(-100*day, 29*day)), old.Certificate, p.root.key.Public(), old.key), p.root.key}
+		bridge := entity{
+			signWith(t, caTemplate("Root", validity(-100*day, 29*day)), old.Certificate, p.root.key.Public(), old.key),
+			p.root.key,
+		}
 		for _, bundle := range [][]byte{p.root.pem(), chainOf(old, p.root)} {
 			in := inputFor(t, p.root, p.leaf, p.inter, bridge)
 			in.Bundle = bundle
@@ -346,7 +426,10 @@ func TestMustStayGreen(t *testing.T) {
 		t.Parallel()
 		old := newRoot(t, "Old Root", validity(-3000*day, -day))
 		p := newPKI(t)
-		bridge := entity{signWith(t, caTemplate("Root", validity(-100*day, -day)), old.Certificate, p.root.key.Public(), old.key), p.root.key}
+		bridge := entity{
+			signWith(t, caTemplate("Root", validity(-100*day, -day)), old.Certificate, p.root.key.Public(), old.key),
+			p.root.key,
+		}
 		wantFindings(t, inputFor(t, p.root, p.leaf, p.inter, bridge), "warning IntermediateInvalid")
 	})
 }

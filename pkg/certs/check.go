@@ -17,8 +17,8 @@ type Name struct {
 	Value string `json:"value"`
 	// Source is for messages: "spec.impersonationProxy.externalEndpoint".
 	Source string `json:"source"`
-	// Advisory is true for a name that the endpoint has but that clients are not told to use, such as the address of a load
-	// balancer behind an external endpoint. That it is not covered is a warning.
+	// Advisory is true for a name that the endpoint has but that clients are not told to use, such as the address of a
+	// load balancer behind an external endpoint. That it is not covered is a warning.
 	Advisory bool `json:"advisory,omitempty"`
 }
 
@@ -57,7 +57,8 @@ func (l Limits) withDefaults() Limits {
 }
 
 // Sources is how messages call the parts of an Input, so that they name what their reader can change: the flags of a
-// command, for example. Where a field is empty, messages speak of the keys of a Secret and of the CredentialIssuer's spec.
+// command, for example. Where a field is empty, messages speak of the keys of a Secret and of the CredentialIssuer's
+// spec.
 type Sources struct {
 	Certificate string // instead of "tls.crt"
 	Key         string // instead of "tls.key"
@@ -84,8 +85,8 @@ type Previous struct {
 	Advertised bool
 	// Bundle is the CA bundle that was advertised. When it is empty, clients used their system roots.
 	Bundle []byte
-	// Generated is true when the certificate served until now was the agent's own. Its CA necessarily goes with it, so
-	// that kubeconfigs break is then a warning and not an error.
+	// Generated is true when the certificate served until now was the agent's own. Its CA is always replaced
+	// together with the certificate. So kubeconfigs that stop working are then a warning and not an error.
 	Generated bool
 }
 
@@ -94,8 +95,8 @@ type Input struct {
 	// CertPEM and KeyPEM are tls.crt and tls.key.
 	CertPEM []byte
 	KeyPEM  []byte
-	// NoKey is true when the caller does not have the private key, for example because it has seen the chain in a handshake.
-	// Check then ignores KeyPEM, says nothing about the private key, and rehearses no handshake.
+	// NoKey is true when the caller does not have the private key, for example because it has seen the chain in a
+	// handshake. Check then ignores KeyPEM, says nothing about the private key, and rehearses no handshake.
 	NoKey bool
 	// SecretType is the type of the Secret that they come from; empty means: not from a Secret.
 	SecretType string
@@ -150,7 +151,9 @@ func (r Report) Errors() []Finding { return r.filter(Finding.Refuses) }
 
 // Warnings returns the findings of severity warning and the errors that were allowed.
 func (r Report) Warnings() []Finding {
-	return r.filter(func(f Finding) bool { return f.Severity == SeverityWarning || f.Severity == SeverityError && f.Allowed })
+	return r.filter(
+		func(f Finding) bool { return f.Severity == SeverityWarning || f.Severity == SeverityError && f.Allowed },
+	)
 }
 
 // First returns the finding to show where there is room for one: the first that refuses, else the first warning. It is
@@ -235,7 +238,11 @@ func (r *run) files() {
 		r.chain, list = readChain(r.CertPEM, r.Limits, r.Sources.Certificate)
 		if exchanged(r.CertPEM, r.KeyPEM, r.Limits) {
 			for i := range list {
-				list[i].Hint = fmt.Sprintf("%s and %s hold each other's content: exchange them", r.Sources.Certificate, r.Sources.Key)
+				list[i].Hint = fmt.Sprintf(
+					"%s and %s hold each other's content: exchange them",
+					r.Sources.Certificate,
+					r.Sources.Key,
+				)
 			}
 		}
 		r.found.addAll(list)
@@ -258,8 +265,8 @@ func (r *run) files() {
 	}
 }
 
-// lead puts the certificate at place in front, as that is the one which was meant, and adds what was found about that. What
-// follows is then said of the right certificate; the file's order is refused already.
+// lead puts the certificate at place in front, as that is the one which was meant, and adds what was found about
+// that. What follows is then said of the right certificate; the file's order is refused already.
 func (r *run) lead(place int, list []Finding) {
 	if place > 0 {
 		leaf := r.chain[place]
@@ -293,8 +300,16 @@ func (r *run) facts() {
 func checkComplete(in Input) []Finding {
 	var list []Finding
 	if t := in.SecretType; t != "" && t != "kubernetes.io/tls" && t != "Opaque" {
-		list = append(list, finding(SecretIncomplete, "make a Secret of type kubernetes.io/tls: kubectl create secret tls NAME --namespace=NAMESPACE --cert=FILE --key=FILE",
-			"the Secret is of type %s; kubernetes.io/tls or Opaque is needed", quote(t)))
+		list = append(
+			list,
+			finding(
+				SecretIncomplete,
+				"make a Secret of type kubernetes.io/tls: kubectl create secret tls NAME --namespace=NAMESPACE --cert=FILE "+
+					"--key=FILE",
+				"the Secret is of type %s; kubernetes.io/tls or Opaque is needed",
+				quote(t),
+			),
+		)
 	}
 	const wait = "wait until the issuer has filled the Secret; if nobody does, put the PEM data there yourself"
 	for _, key := range []struct {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// checkStrict reports what Python 3.13 and later and OpenSSL with -x509_strict refuse, and what Go accepts while every OpenSSL
-// or GnuTLS refuses it. Where several chains verify, the chain with the fewest problems counts.
+// checkStrict reports what Python 3.13 and later and OpenSSL with -x509_strict refuse, and what Go accepts while
+// every OpenSSL or GnuTLS refuses it. Where several chains verify, the chain with the fewest problems counts.
 func (r *run) checkStrict(v verdict) []Finding {
 	chains := v.chains
 	if len(chains) == 0 {
@@ -41,8 +41,17 @@ func (r *run) checkStrict(v verdict) []Finding {
 		best = append(best, *f)
 	}
 	if len(r.chain) > gnuTLSMost {
-		best = append(best, finding(StrictClients, "leave out what is not needed, or have the certificate issued by a CA nearer to the root",
-			"%s holds %d certificates: GnuTLS refuses a server that sends more than %d", r.Sources.Certificate, len(r.chain), gnuTLSMost))
+		best = append(
+			best,
+			finding(
+				StrictClients,
+				"leave out what is not needed, or have the certificate issued by a CA nearer to the root",
+				"%s holds %d certificates: GnuTLS refuses a server that sends more than %d",
+				r.Sources.Certificate,
+				len(r.chain),
+				gnuTLSMost,
+			),
+		)
 	}
 	return best
 }
@@ -92,7 +101,8 @@ func strictProblems(cert, parent *x509.Certificate) []string {
 	return problems
 }
 
-// misfits lists what in a certificate contradicts something else in it. That an issuer is no CA is another check's matter.
+// misfits lists what in a certificate contradicts something else in it. That an issuer is no CA is another check's
+// matter.
 func misfits(cert *x509.Certificate, isLeaf bool) []string {
 	var problems []string
 	certSign := cert.KeyUsage&x509.KeyUsageCertSign != 0
@@ -120,13 +130,20 @@ func (r *run) partialChain(v verdict) *Finding {
 	if v.err != nil || r.anchor.system || r.anchor.pins(r.chain[0].Certificate) {
 		return nil
 	}
-	roots := slices.DeleteFunc(slices.Clone(r.bundle), func(m numbered) bool { return !selfIssued(m.Certificate) && !signedBy(m.Certificate, m.Certificate) })
+	roots := slices.DeleteFunc(
+		slices.Clone(r.bundle),
+		func(m numbered) bool { return !selfIssued(m.Certificate) && !signedBy(m.Certificate, m.Certificate) },
+	)
 	all := slices.Concat(r.chain[1:], r.bundle)
 	if r.verifyAt(poolOf(roots), poolOf(all), v.at).err == nil {
 		return nil
 	}
-	f := finding(StrictClients, "advertise the root CA as well",
-		"the CA bundle verifies the certificate by an intermediate CA only: programs built on OpenSSL, such as curl and Python, want the root too")
+	f := finding(
+		StrictClients,
+		"advertise the root CA as well",
+		"the CA bundle verifies the certificate by an intermediate CA only: programs built on OpenSSL, such as curl and "+
+			"Python, want the root too",
+	)
 	return &f
 }
 
@@ -149,9 +166,15 @@ func (r *run) clients() {
 	for _, name := range r.rehearsalNames() {
 		for _, version := range []uint16{tls.VersionTLS13, tls.VersionTLS12} {
 			if err := rehearse(pair, r.anchor.pool, name, version, v.at); err != nil {
-				r.found.add(finding(HandshakeFailed, "",
-					"a %s client that verifies with %s could not connect to %s: %s", tls.VersionName(version), r.anchor.name, quote(name),
-					quote(strings.TrimPrefix(err.Error(), "tls: "))))
+				r.found.add(finding(
+					HandshakeFailed,
+					"",
+					"a %s client that verifies with %s could not connect to %s: %s",
+					tls.VersionName(version),
+					r.anchor.name,
+					quote(name),
+					quote(strings.TrimPrefix(err.Error(), "tls: ")),
+				))
 				return
 			}
 		}

@@ -16,8 +16,14 @@ func checkDates(leaf *x509.Certificate, now, server time.Time, skew time.Duratio
 	}{{"", now}}
 	if !server.IsZero() {
 		if apart := server.Sub(now).Abs(); apart > skew && apart > 0 {
-			list = append(list, finding(ClocksDiffer, "set both clocks by NTP",
-				"the clocks differ by %s: this machine's reads %s, the API server's %s", span(now, server), date(now), date(server)))
+			list = append(list, finding(
+				ClocksDiffer,
+				"set both clocks by NTP",
+				"the clocks differ by %s: this machine's reads %s, the API server's %s",
+				span(now, server),
+				date(now),
+				date(server),
+			))
 			clocks[0].name = " by this machine's clock"
 			clocks = append(clocks, struct {
 				name string
@@ -38,8 +44,10 @@ func checkDates(leaf *x509.Certificate, now, server time.Time, skew time.Duratio
 func dateFindings(leaf *x509.Certificate, now time.Time, skew time.Duration, clock string) []Finding {
 	const reissue = "have the certificate issued again"
 	if leaf.NotAfter.Before(leaf.NotBefore) {
-		return []Finding{finding(Expired, reissue, "the serving certificate is never valid: it ends (%s) before it begins (%s)",
-			date(leaf.NotAfter), date(leaf.NotBefore))}
+		return []Finding{
+			finding(Expired, reissue, "the serving certificate is never valid: it ends (%s) before it begins (%s)",
+				date(leaf.NotAfter), date(leaf.NotBefore)),
+		}
 	}
 	switch {
 	case now.After(leaf.NotAfter):

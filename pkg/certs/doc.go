@@ -1,11 +1,11 @@
 // Package certs issues certificates, checks certificates that others issued, and repairs their files.
 //
-// Issuing: NewCA makes a certificate authority, and LoadCA reads one back. The methods IssueServing and IssueClient issue
-// certificates.
+// Issuing: NewCA makes a certificate authority, and LoadCA reads one back. The methods IssueServing and IssueClient
+// issue certificates.
 //
-// Checking: Check runs a catalogue of checks on a serving certificate, together with its key, the names that clients use
-// and the CA bundle that they verify with. It returns a Report with every finding. Timeline tells what Check will find
-// later. Explain describes a code of the catalogue.
+// Checking: Check runs a catalogue of checks on a serving certificate, together with its key, the names that clients
+// use and the CA bundle that they verify with. It returns a Report with every finding. Timeline tells what Check will
+// find later. Explain describes a code of the catalogue.
 //
 // Repairing: Repair writes a broken file of certificates, or of a private key, again as PEM.
 //

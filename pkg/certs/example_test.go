@@ -31,8 +31,8 @@ func Example() {
 	for _, finding := range report.Errors() {
 		fmt.Println(finding)
 	}
-	// Output:
-	// NameNotCovered: the serving certificate is not valid for "203.0.113.7" (the Service's ingress): it has no IP address, only DNS names "proxy.example.com"
+	// Output: NameNotCovered: the serving certificate is not valid for "203.0.113.7" (the Service's ingress): it has no
+	// IP address, only DNS names "proxy.example.com"
 }
 
 func ExampleExplain() {
@@ -64,7 +64,9 @@ func ExampleTimeline() {
 		fmt.Println(err)
 		return
 	}
-	for _, event := range certs.Timeline(certs.Input{CertPEM: pair.CertPEM, KeyPEM: pair.KeyPEM, Bundle: ca.CertPEM(), Now: now}) {
+	for _, event := range certs.Timeline(
+		certs.Input{CertPEM: pair.CertPEM, KeyPEM: pair.KeyPEM, Bundle: ca.CertPEM(), Now: now},
+	) {
 		for _, finding := range event.Findings {
 			fmt.Println(event.At.Format(time.DateOnly), finding.Code, "breaks:", event.Breaks)
 		}

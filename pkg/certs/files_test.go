@@ -38,10 +38,15 @@ func TestSecretIncomplete(t *testing.T) {
 	}{
 		{"accepts type kubernetes.io/tls", func(in *Input) { in.SecretType = "kubernetes.io/tls" }, nil},
 		{"accepts type Opaque", func(in *Input) { in.SecretType = "Opaque" }, nil},
-		{"refuses another type", func(in *Input) { in.SecretType = "helm.sh/release.v1" }, []string{"error SecretIncomplete"}},
+		{
+			"refuses another type", func(in *Input) { in.SecretType = "helm.sh/release.v1" }, []string{"error SecretIncomplete"},
+		},
 		{"refuses an empty key", func(in *Input) { in.KeyPEM = nil }, []string{"error SecretIncomplete"}},
 		{"refuses a blank certificate", func(in *Input) { in.CertPEM = []byte(" \n") }, []string{"error SecretIncomplete"}},
-		{"refuses both empty", func(in *Input) { in.CertPEM, in.KeyPEM = nil, nil }, []string{"error SecretIncomplete", "error SecretIncomplete"}},
+		{
+			"refuses both empty", func(in *Input) { in.CertPEM, in.KeyPEM = nil, nil },
+			[]string{"error SecretIncomplete", "error SecretIncomplete"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -69,13 +74,32 @@ func TestTooLarge(t *testing.T) {
 		set  func(*Input)
 		want []string
 	}{
-		{"refuses a chain over the limit", func(in *Input) { in.CertPEM = concat(filler, in.CertPEM) }, []string{"error TooLarge"}},
-		{"refuses a key over the limit", func(in *Input) { in.KeyPEM = concat(filler, in.KeyPEM) }, []string{"error TooLarge"}},
-		{"refuses a bundle over the limit", func(in *Input) { in.Bundle = concat(filler, in.Bundle) }, []string{"error TooLarge"}},
-		{"refuses a leaf over the limit", func(in *Input) { in.CertPEM, in.KeyPEM = big.pem(), big.keyPEM(t) }, []string{"error TooLarge"}},
-		{"refuses too many blocks in the chain", func(in *Input) { in.CertPEM = concat(in.CertPEM, bytes.Repeat(p.root.pem(), 20)) }, []string{"error TooLarge"}},
+		{
+			"refuses a chain over the limit", func(in *Input) { in.CertPEM = concat(filler, in.CertPEM) },
+			[]string{"error TooLarge"},
+		},
+		{
+			"refuses a key over the limit", func(in *Input) { in.KeyPEM = concat(filler, in.KeyPEM) },
+			[]string{"error TooLarge"},
+		},
+		{
+			"refuses a bundle over the limit", func(in *Input) { in.Bundle = concat(filler, in.Bundle) },
+			[]string{"error TooLarge"},
+		},
+		{
+			"refuses a leaf over the limit", func(in *Input) { in.CertPEM, in.KeyPEM = big.pem(), big.keyPEM(t) },
+			[]string{"error TooLarge"},
+		},
+		{
+			"refuses too many blocks in the chain",
+			func(in *Input) { in.CertPEM = concat(in.CertPEM, bytes.Repeat(p.root.pem(), 20)) },
+			[]string{"error TooLarge"},
+		},
 		{"refuses over a limit of the caller's", func(in *Input) { in.Limits.ChainBytes = 100 }, []string{"error TooLarge"}},
-		{"says what a key should weigh, not a chain", func(in *Input) { in.KeyPEM = concat(filler, in.KeyPEM) }, []string{"error TooLarge"}},
+		{
+			"says what a key should weigh, not a chain", func(in *Input) { in.KeyPEM = concat(filler, in.KeyPEM) },
+			[]string{"error TooLarge"},
+		},
 		{"takes a comment of moderate size", func(in *Input) { in.CertPEM = concat(filler[:20_000], in.CertPEM) }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -84,10 +108,15 @@ func TestTooLarge(t *testing.T) {
 			tt.set(&in)
 			in.Allow = []Code{TooLarge} // has no effect
 			report := wantFindings(t, in, tt.want...)
-			if first, ok := report.First(); ok && strings.Contains(first.Message, "tls.key") == strings.Contains(first.Hint, "certificate") {
+			if first, ok := report.First(); ok &&
+				strings.Contains(first.Message, "tls.key") == strings.Contains(first.Hint, "certificate") {
 				t.Errorf("%s: %s", first.Message, first.Hint)
 			}
-			if size := fmt.Sprintf("has %d bytes", len(big.pem())); strings.Contains(tt.name, "leaf") && !strings.Contains(report.Findings[0].Message, size) {
+			if size := fmt.Sprintf(
+				"has %d bytes",
+				len(big.pem()),
+			); strings.Contains(tt.name, "leaf") &&
+				!strings.Contains(report.Findings[0].Message, size) {
 				t.Errorf("%q does not tell the true size, %s", report.Findings[0].Message, size)
 			}
 		})
@@ -107,7 +136,9 @@ func TestNotACertificate(t *testing.T) {
 	p := newPKI(t)
 	good := p.leaf.pem()
 	twice := []byte(base64.StdEncoding.EncodeToString([]byte(base64.StdEncoding.EncodeToString(good))))
-	headers := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"X-Note": "hello"}, Bytes: p.leaf.Raw})
+	headers := pem.EncodeToMemory(
+		&pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"X-Note": "hello"}, Bytes: p.leaf.Raw},
+	)
 	for _, tt := range []struct {
 		name    string
 		cert    []byte
@@ -115,29 +146,66 @@ func TestNotACertificate(t *testing.T) {
 		message string // part of the message
 	}{
 		{name: "takes Windows line ends", cert: bytes.ReplaceAll(good, []byte("\n"), []byte("\r\n"))},
-		{name: "takes prose before and between blocks", cert: concat([]byte("subject=CN=proxy\n"), good, []byte("\nissuer\n"), p.inter.pem())},
+		{
+			name: "takes prose before and between blocks",
+			cert: concat([]byte("subject=CN=proxy\n"), good, []byte("\nissuer\n"), p.inter.pem()),
+		},
 		{name: "takes a byte order mark on a comment", cert: concat([]byte("\xef\xbb\xbf# my chain\n"), good, p.inter.pem())},
 		{name: "takes a file without the last line break", cert: bytes.TrimSpace(good)},
-		{name: "warns of prose after the last block", cert: concat(good, []byte("that is all\n")), want: "warning", message: "on line"},
+		{
+			name: "warns of prose after the last block", cert: concat(good, []byte("that is all\n")), want: "warning",
+			message: "on line",
+		},
 		{name: "names DER", cert: p.leaf.Raw, want: "error", message: "binary DER"},
-		{name: "names base64 of PEM", cert: []byte(base64.StdEncoding.EncodeToString(good)), want: "error", message: "encoded once more as base64"},
+		{
+			name: "names base64 of PEM", cert: []byte(base64.StdEncoding.EncodeToString(good)), want: "error",
+			message: "encoded once more as base64",
+		},
 		{name: "names base64 of base64", cert: twice, want: "error", message: "encoded twice more as base64"},
-		{name: "names bare base64", cert: []byte(base64.StdEncoding.EncodeToString(p.leaf.Raw)), want: "error", message: "without the BEGIN and END lines"},
+		{
+			name: "names bare base64", cert: []byte(base64.StdEncoding.EncodeToString(p.leaf.Raw)), want: "error",
+			message: "without the BEGIN and END lines",
+		},
 		{name: "names UTF-16", cert: utf16LE(good), want: "error", message: "UTF-16"},
-		{name: "names a byte order mark", cert: concat([]byte("\xef\xbb\xbf"), good), want: "error", message: "byte order mark"},
-		{name: "names lost line breaks", cert: bytes.ReplaceAll(good, []byte("\n"), []byte(" ")), want: "error", message: "line breaks are lost"},
-		{name: "names escaped line breaks", cert: bytes.ReplaceAll(good, []byte("\n"), []byte(`\n`)), want: "error", message: "line breaks are lost"},
-		{name: "names indentation", cert: bytes.ReplaceAll(good, []byte("-----BEGIN"), []byte("  -----BEGIN")), want: "error", message: "indented"},
+		{
+			name: "names a byte order mark", cert: concat([]byte("\xef\xbb\xbf"), good), want: "error",
+			message: "byte order mark",
+		},
+		{
+			name: "names lost line breaks", cert: bytes.ReplaceAll(good, []byte("\n"), []byte(" ")), want: "error",
+			message: "line breaks are lost",
+		},
+		{
+			name: "names escaped line breaks", cert: bytes.ReplaceAll(good, []byte("\n"), []byte(`\n`)), want: "error",
+			message: "line breaks are lost",
+		},
+		{
+			name: "names indentation", cert: bytes.ReplaceAll(good, []byte("-----BEGIN"), []byte("  -----BEGIN")), want: "error",
+			message: "indented",
+		},
 		{name: "names a missing END", cert: good[:len(good)/2], want: "error", message: "no END line"},
 		{name: "names a damaged BEGIN", cert: good[1:], want: "error", message: "BEGIN line is damaged"},
-		{name: "names broken base64", cert: bytes.Replace(good, []byte("MII"), []byte("M*I"), 1), want: "error", message: "not base64"},
+		{
+			name: "names broken base64", cert: bytes.Replace(good, []byte("MII"), []byte("M*I"), 1), want: "error",
+			message: "not base64",
+		},
 		{name: "names PEM headers", cert: headers, want: "error", message: "PEM headers"},
-		{name: "names junk after the certificate", cert: block("CERTIFICATE", concat(p.leaf.Raw, []byte("junk"))), want: "error", message: "4 bytes of junk"},
-		{name: "names a certificate cut short", cert: block("CERTIFICATE", p.leaf.Raw[:200]), want: "error", message: "cut short"},
-		{name: "names a request", cert: block("CERTIFICATE REQUEST", p.leaf.Raw), want: "error", message: "CERTIFICATE REQUEST"},
+		{
+			name: "names junk after the certificate", cert: block("CERTIFICATE", concat(p.leaf.Raw, []byte("junk"))),
+			want: "error", message: "4 bytes of junk",
+		},
+		{
+			name: "names a certificate cut short", cert: block("CERTIFICATE", p.leaf.Raw[:200]), want: "error",
+			message: "cut short",
+		},
+		{name: "names a request", cert: block("CERTIFICATE REQUEST", p.leaf.Raw), want: "error", message: "CERTIFICATE " +
+			"REQUEST"},
 		{name: "names an old label", cert: block("X509 CERTIFICATE", p.leaf.Raw), want: "error", message: "X509 CERTIFICATE"},
 		{name: "names a private key", cert: concat(p.leaf.keyPEM(t), good), want: "error", message: "is a private key"},
-		{name: "names a missing line break between blocks", cert: concat(bytes.TrimSpace(good), p.inter.pem()), want: "error", message: "line break between"},
+		{
+			name: "names a missing line break between blocks", cert: concat(bytes.TrimSpace(good), p.inter.pem()), want: "error",
+			message: "line break between",
+		},
 		{name: "names text that is nothing", cert: []byte("hello"), want: "error", message: "no PEM"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -191,12 +259,18 @@ func TestBadSerial(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			root := newRoot(t, "Root")
-			wantFindings(t, inputFor(t, root, root.newLeaf(t, func(c *x509.Certificate) { c.SerialNumber = tt.serial })), tt.want...)
+			wantFindings(
+				t,
+				inputFor(t, root, root.newLeaf(t, func(c *x509.Certificate) { c.SerialNumber = tt.serial })),
+				tt.want...)
 		})
 	}
 	// Go's x509 does not make these, so the encoded serial number is replaced; the signature is then wrong, which
 	// parsing does not look at.
-	base := newRoot(t, "Root").newLeaf(t, func(c *x509.Certificate) { c.SerialNumber = new(big.Int).Lsh(big.NewInt(0x41), 8*15) })
+	base := newRoot(
+		t,
+		"Root",
+	).newLeaf(t, func(c *x509.Certificate) { c.SerialNumber = new(big.Int).Lsh(big.NewInt(0x41), 8*15) })
 	old := append([]byte{2, 16, 0x41}, make([]byte, 15)...)
 	for _, tt := range []struct {
 		name, want string
@@ -267,22 +341,52 @@ func TestKeys(t *testing.T) {
 		key  []byte
 		want []string
 	}{
-		{name: "refuses a certificate that was made with its CA's key", leaf: madeByCA, key: madeByCA.keyPEM(t), want: []string{"error KeyIsCAKey"}},
+		{
+			name: "refuses a certificate that was made with its CA's key", leaf: madeByCA, key: madeByCA.keyPEM(t),
+			want: []string{"error KeyIsCAKey"},
+		},
 		{name: "takes PKCS#8", leaf: p.leaf, key: p.leaf.keyPEM(t)},
 		{name: "takes SEC 1", leaf: p.leaf, key: block("EC PRIVATE KEY", sec1)},
-		{name: "takes SEC 1 after EC PARAMETERS", leaf: p.leaf, key: concat(block("EC PARAMETERS", p256OID), block("EC PRIVATE KEY", sec1))},
+		{
+			name: "takes SEC 1 after EC PARAMETERS", leaf: p.leaf,
+			key: concat(block("EC PARAMETERS", p256OID), block("EC PRIVATE KEY", sec1)),
+		},
 		{name: "takes PKCS#1", leaf: rsaPair, key: block("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(rsa2048))},
-		{name: "takes Ed25519, and tells who does not", leaf: edPair, key: edPair.keyPEM(t), want: []string{"info RSAOnlyClients"}},
-		{name: "warns of a second key", leaf: p.leaf, key: concat(p.leaf.keyPEM(t), rsaPair.keyPEM(t)), want: []string{"warning KeyUnreadable"}},
-		{name: "refuses the key of another certificate", leaf: p.leaf, key: rsaPair.keyPEM(t), want: []string{"error KeyMismatch"}},
+		{
+			name: "takes Ed25519, and tells who does not", leaf: edPair, key: edPair.keyPEM(t),
+			want: []string{"info RSAOnlyClients"},
+		},
+		{
+			name: "warns of a second key", leaf: p.leaf, key: concat(p.leaf.keyPEM(t), rsaPair.keyPEM(t)),
+			want: []string{"warning KeyUnreadable"},
+		},
+		{
+			name: "refuses the key of another certificate", leaf: p.leaf, key: rsaPair.keyPEM(t),
+			want: []string{"error KeyMismatch"},
+		},
 		{name: "refuses the CA's key", leaf: p.leaf, key: p.inter.keyPEM(t), want: []string{"error KeyIsCAKey"}},
-		{name: "refuses the key of a CA in the bundle", leaf: p.leaf, key: p.root.keyPEM(t), want: []string{"error KeyIsCAKey"}},
-		{name: "names a passphrase in PKCS#8", leaf: p.leaf, key: block("ENCRYPTED PRIVATE KEY", sec1), want: []string{"error KeyEncrypted"}},
+		{
+			name: "refuses the key of a CA in the bundle", leaf: p.leaf, key: p.root.keyPEM(t),
+			want: []string{"error KeyIsCAKey"},
+		},
+		{
+			name: "names a passphrase in PKCS#8", leaf: p.leaf, key: block("ENCRYPTED PRIVATE KEY", sec1),
+			want: []string{"error KeyEncrypted"},
+		},
 		{name: "names a passphrase in the old form", leaf: p.leaf, key: legacy, want: []string{"error KeyEncrypted"}},
-		{name: "names OpenSSH's form", leaf: p.leaf, key: block("OPENSSH PRIVATE KEY", []byte("openssh-key-v1")), want: []string{"error KeyUnreadable"}},
-		{name: "names a certificate in place of the key", leaf: p.leaf, key: p.leaf.pem(), want: []string{"error KeyUnreadable"}},
+		{
+			name: "names OpenSSH's form", leaf: p.leaf, key: block("OPENSSH PRIVATE KEY", []byte("openssh-key-v1")),
+			want: []string{"error KeyUnreadable"},
+		},
+		{
+			name: "names a certificate in place of the key", leaf: p.leaf, key: p.leaf.pem(),
+			want: []string{"error KeyUnreadable"},
+		},
 		{name: "names DER", leaf: p.leaf, key: sec1, want: []string{"error KeyUnreadable"}},
-		{name: "names a damaged key", leaf: p.leaf, key: block("PRIVATE KEY", sec1[:40]), want: []string{"error KeyUnreadable"}},
+		{
+			name: "names a damaged key", leaf: p.leaf, key: block("PRIVATE KEY", sec1[:40]),
+			want: []string{"error KeyUnreadable"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -347,7 +451,9 @@ func TestSources(t *testing.T) {
 	for _, f := range Check(in).Findings {
 		fmt.Fprintln(&all, f)
 	}
-	for _, want := range []string{"--key (ECDSA P-256) is not", "block 1 of --cert", "block 2 of --ca-bundle", "--external-endpoint is not valid"} {
+	for _, want := range []string{
+		"--key (ECDSA P-256) is not", "block 1 of --cert", "block 2 of --ca-bundle", "--external-endpoint is not valid",
+	} {
 		if !strings.Contains(all.String(), want) {
 			t.Errorf("%q is not in:\n%s", want, all.String())
 		}
@@ -380,9 +486,14 @@ func TestHintsOfFiles(t *testing.T) {
 		cert, key []byte
 		want      string // in the message and hint of the first finding
 	}{
-		{"converts a DER key of an elliptic curve, which is short", p.leaf.pem(), sec1, "it is binary DER: write the key again: pinniped ip-tls repair FILE --private-key"},
-		{"tells files that were exchanged", p.leaf.keyPEM(t), p.leaf.pem(), "is a private key; only certificates belong there: tls.crt and tls.key hold each other's content"},
-		{"alarms about a key beside the certificate", concat(p.leaf.keyPEM(t), p.leaf.pem()), p.leaf.keyPEM(t), "remove the key from there at once"},
+		{"converts a DER key of an elliptic curve, which is short", p.leaf.pem(), sec1, "it is binary DER: write the key " +
+			"again: pinniped ip-tls repair FILE --private-key"},
+		{"tells files that were exchanged", p.leaf.keyPEM(t), p.leaf.pem(), "is a private key; only certificates belong " +
+			"there: tls.crt and tls.key hold each other's content"},
+		{
+			"alarms about a key beside the certificate", concat(p.leaf.keyPEM(t), p.leaf.pem()), p.leaf.keyPEM(t),
+			"remove the key from there at once",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -417,8 +528,14 @@ func TestWeakKey(t *testing.T) {
 	}{
 		{"takes P-384", inputFor(t, p.root, p.inter.leafFor(t, p384, &p384.PublicKey), p.inter), nil},
 		{"refuses P-224", inputFor(t, p.root, p.inter.leafFor(t, p224, &p224.PublicKey), p.inter), []string{"error WeakKey"}},
-		{"refuses RSA 1024", inputFor(t, p.root, p.inter.leafFor(t, small, &small.PublicKey), p.inter), []string{"error WeakKey"}},
-		{"refuses a root with RSA 1024 where no other verifies", inputFor(t, smallRoot, smallRoot.newLeaf(t)), []string{"error WeakKey"}},
+		{
+			"refuses RSA 1024", inputFor(t, p.root, p.inter.leafFor(t, small, &small.PublicKey), p.inter),
+			[]string{"error WeakKey"},
+		},
+		{
+			"refuses a root with RSA 1024 where no other verifies", inputFor(t, smallRoot, smallRoot.newLeaf(t)),
+			[]string{"error WeakKey"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -449,7 +566,10 @@ func TestSameBundle(t *testing.T) {
 		want bool
 	}{
 		{"is the same in another order", chainOf(a, b), chainOf(b, a), true},
-		{"is the same with comments and CRLF", a.pem(), bytes.ReplaceAll(concat([]byte("# A\n"), a.pem()), []byte("\n"), []byte("\r\n")), true},
+		{
+			"is the same with comments and CRLF", a.pem(),
+			bytes.ReplaceAll(concat([]byte("# A\n"), a.pem()), []byte("\n"), []byte("\r\n")), true,
+		},
 		{"differs by a member", chainOf(a, b), a.pem(), false},
 		{"differs from none", a.pem(), nil, false},
 		{"is the same when both are empty", nil, []byte("\n"), true},

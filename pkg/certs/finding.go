@@ -10,7 +10,7 @@ type Severity int
 
 // The severities. Only an error refuses a certificate.
 const (
-	// SeverityInfo is worth knowing and asks for nothing.
+	// SeverityInfo informs, and asks for no action.
 	SeverityInfo Severity = iota
 	// SeverityWarning goes on: some clients have trouble, or all of them will later.
 	SeverityWarning
@@ -61,8 +61,8 @@ type Finding struct {
 	// Pending is true when waiting may mend it: an issuer has not finished the Secret yet.
 	Pending bool `json:"pending,omitempty"`
 
-	// Presented is true for a finding of CheckServed about an address that presents the expected certificate: only what clients verify it
-	// with, or the name under which they connect, does not fit it.
+	// Presented is true for a finding of CheckServed about an address that presents the expected certificate: only what
+	// clients verify it with, or the name under which they connect, does not fit it.
 	Presented bool `json:"-"`
 
 	// final findings cannot be allowed: what they are about cannot be served, or must not be published.

@@ -144,7 +144,11 @@ func FuzzLoadCA(f *testing.F) {
 			}
 			return
 		}
-		pair, err := ca.IssueClient(ClientIdentity{Username: "jane"}, ca.Certificate().NotBefore.Add(time.Minute), time.Minute)
+		pair, err := ca.IssueClient(
+			ClientIdentity{Username: "jane"},
+			ca.Certificate().NotBefore.Add(time.Minute),
+			time.Minute,
+		)
 		if err != nil {
 			return // a CA may be too old to issue anything
 		}

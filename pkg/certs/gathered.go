@@ -33,12 +33,14 @@ type Expected struct {
 	Now   time.Time
 }
 
-// CheckServed checks what the caller saw at the endpoint's addresses. It returns an EndpointServesOther finding for each
-// address that does not present the expected certificate in a way that clients can verify, and one when there is no
-// address at all.
+// CheckServed checks what the caller saw at the endpoint's addresses. It returns an EndpointServesOther finding for
+// each address that does not present the expected certificate in a way that clients can verify, and one when there is
+// no address at all.
 func CheckServed(want Expected, seen []Served) []Finding {
 	if len(seen) == 0 {
-		return []Finding{finding(EndpointServesOther, "make a DNS record for it", "%s resolves to no address", quote(want.Host))}
+		return []Finding{
+			finding(EndpointServesOther, "make a DNS record for it", "%s resolves to no address", quote(want.Host)),
+		}
 	}
 	members, _ := ParseBundle(want.Bundle)
 	pool := x509.NewCertPool()
@@ -72,8 +74,15 @@ func servedProblem(want Expected, pool *x509.CertPool, served Served) (problem, 
 	if want.SHA256 == "" {
 		presents = "presents a certificate"
 	} else if got := Fingerprint(leaf.Raw); got != want.SHA256 {
-		return fmt.Sprintf("presents another certificate: %s, SHA-256 %s, issued by %s, valid until %s", subject(leaf), got[:16], issuer(leaf), date(leaf.NotAfter)),
-			"wait until every replica has taken it over; if that lasts, something in front of the agent ends TLS itself, or the address is somebody else's"
+		return fmt.Sprintf(
+				"presents another certificate: %s, SHA-256 %s, issued by %s, valid until %s",
+				subject(leaf),
+				got[:16],
+				issuer(leaf),
+				date(leaf.NotAfter),
+			),
+			"wait until every replica has taken it over; if that lasts, something in front of the agent ends TLS itself, or " +
+				"the address is somebody else's"
 	}
 	intermediates := x509.NewCertPool()
 	for _, cert := range served.Chain[1:] {

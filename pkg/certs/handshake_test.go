@@ -29,7 +29,10 @@ func TestRehearse(t *testing.T) {
 	}{
 		{name: "connects", host: testName, roots: good, at: testNow()},
 		{name: "connects to a name with a dot at its end", host: testName + ".", roots: good, at: testNow()},
-		{name: "fails for another name", host: "other.example.com", roots: good, at: testNow(), fails: "not other.example.com"},
+		{
+			name: "fails for another name", host: "other.example.com", roots: good, at: testNow(),
+			fails: "not other.example.com",
+		},
 		{name: "fails for an address", host: "203.0.113.7", roots: good, at: testNow(), fails: "IP SANs"},
 		{name: "fails with another bundle", host: testName, roots: foreign, at: testNow(), fails: "unknown authority"},
 		{name: "fails at another time", host: testName, roots: good, at: testNow().Add(100 * day), fails: "expired"},
@@ -82,8 +85,12 @@ func TestCheckServed(t *testing.T) {
 			seen: []Served{{Address: "203.0.113.7:443", Chain: chain}, {Address: "203.0.113.8:443", Chain: chain}},
 		},
 		{
-			name: "names the address that presents another one", want: want, number: 1, message: "203.0.113.8:443 presents another certificate",
-			seen: []Served{{Address: "203.0.113.7:443", Chain: chain}, {Address: "203.0.113.8:443", Chain: []*x509.Certificate{other.leaf.Certificate}}},
+			name: "names the address that presents another one", want: want, number: 1, message: "203.0.113.8:443 presents " +
+				"another certificate",
+			seen: []Served{
+				{Address: "203.0.113.7:443", Chain: chain},
+				{Address: "203.0.113.8:443", Chain: []*x509.Certificate{other.leaf.Certificate}},
+			},
 		},
 		{
 			name: "names the address that does not answer", want: want, number: 1, message: "connection refused",
@@ -94,11 +101,15 @@ func TestCheckServed(t *testing.T) {
 			seen: []Served{{Address: "203.0.113.7:443", Chain: chain[:1]}},
 		},
 		{
-			name: "wants the host's name", want: with(func(e *Expected) { e.Host = "other.example.com" }), number: 1, message: "not valid for",
+			name: "wants the host's name", want: with(
+				func(e *Expected) { e.Host = "other.example.com" },
+			), number: 1, message: "not valid for",
 			seen: []Served{{Address: "203.0.113.7:443", Chain: chain}},
 		},
 		{
-			name: "uses the system roots without a bundle", want: with(func(e *Expected) { e.Bundle, e.Roots = nil, x509.NewCertPool() }), number: 1,
+			name: "uses the system roots without a bundle", want: with(
+				func(e *Expected) { e.Bundle, e.Roots = nil, x509.NewCertPool() },
+			), number: 1,
 			message: "does not verify it", seen: []Served{{Address: "203.0.113.7:443", Chain: chain}},
 		},
 		{
@@ -115,7 +126,8 @@ func TestCheckServed(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			got := CheckServed(tt.want, tt.seen)
-			if len(got) != tt.number || len(got) > 0 && (got[0].Code != EndpointServesOther || !strings.Contains(got[0].Message, tt.message)) {
+			if len(got) != tt.number ||
+				len(got) > 0 && (got[0].Code != EndpointServesOther || !strings.Contains(got[0].Message, tt.message)) {
 				t.Errorf("got %v, want %d with %q", got, tt.number, tt.message)
 			}
 		})
@@ -158,7 +170,8 @@ func TestReport(t *testing.T) {
 	if first, ok := report.First(); !ok || first.Code != NameNotCovered {
 		t.Errorf("First = %v, %v", first, ok)
 	}
-	if report.SHA256 != Fingerprint(p.leaf.Raw) || report.Leaf == nil || !report.NotAfter.Equal(p.leaf.NotAfter) || report.Key != "ECDSA P-256" {
+	if report.SHA256 != Fingerprint(p.leaf.Raw) || report.Leaf == nil || !report.NotAfter.Equal(p.leaf.NotAfter) ||
+		report.Key != "ECDSA P-256" {
 		t.Errorf("facts: %+v", report)
 	}
 	in.Allow = []Code{NameNotCovered}

@@ -56,9 +56,15 @@ func intermediateProblems(cert *x509.Certificate, below int, now time.Time, skew
 	case cert.Version == 3 && !cert.IsCA:
 		problems = append(problems, "issued a certificate, but is not a CA (CA:FALSE)")
 	case cert.Version != 3 && !selfIssued(cert):
-		problems = append(problems, fmt.Sprintf("is a certificate of version %d, which cannot be that of an intermediate CA", cert.Version))
+		problems = append(
+			problems,
+			fmt.Sprintf("is a certificate of version %d, which cannot be that of an intermediate CA", cert.Version),
+		)
 	case hasUsage && cert.KeyUsage&x509.KeyUsageCertSign == 0:
-		problems = append(problems, fmt.Sprintf("may not sign certificates: its key usage is %s, without keyCertSign", keyUsageNames(cert.KeyUsage)))
+		problems = append(
+			problems,
+			fmt.Sprintf("may not sign certificates: its key usage is %s, without keyCertSign", keyUsageNames(cert.KeyUsage)),
+		)
 	}
 	if limit := cert.MaxPathLen; cert.IsCA && (limit > 0 || limit == 0 && cert.MaxPathLenZero) && below > limit {
 		problems = append(problems, fmt.Sprintf("allows %d CAs below it (path length), but there are %d", limit, below))
@@ -75,7 +81,10 @@ func intermediateProblems(cert *x509.Certificate, below int, now time.Time, skew
 	usages := cert.ExtKeyUsage
 	if len(usages)+len(cert.UnknownExtKeyUsage) > 0 && !slices.Contains(usages, x509.ExtKeyUsageServerAuth) &&
 		!slices.Contains(usages, x509.ExtKeyUsageAny) {
-		problems = append(problems, fmt.Sprintf("may not issue certificates for TLS servers: its extended key usage is %s", usageNames(cert)))
+		problems = append(
+			problems,
+			fmt.Sprintf("may not issue certificates for TLS servers: its extended key usage is %s", usageNames(cert)),
+		)
 	}
 	return problems
 }
@@ -94,17 +103,29 @@ func unhandled(cert *x509.Certificate) string {
 	case "1.3.6.1.5.5.7.1.24":
 		what += ", TLS feature"
 	}
-	return fmt.Sprintf("has a critical extension that Go programs such as kubectl do not know (%s), so that they refuse it", what)
+	return fmt.Sprintf(
+		"has a critical extension that Go programs such as kubectl do not know (%s), so that they refuse it",
+		what,
+	)
 }
 
 // intermediateDoubts lists what Go lets through and others do not, or what is probably not meant.
 func intermediateDoubts(cert, leaf *x509.Certificate) []string {
 	var doubts []string
-	if slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny) && !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageServerAuth) {
-		doubts = append(doubts, "has the extended key usage anyExtendedKeyUsage without serverAuth: Go accepts that, OpenSSL refuses it")
+	if slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny) &&
+		!slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageServerAuth) {
+		doubts = append(
+			doubts,
+			"has the extended key usage anyExtendedKeyUsage without serverAuth: Go accepts that, OpenSSL refuses it",
+		)
 	}
-	if len(cert.PermittedDNSDomains) > 0 && len(leaf.IPAddresses) > 0 && len(cert.PermittedIPRanges) == 0 && len(cert.ExcludedIPRanges) == 0 {
-		doubts = append(doubts, "is limited to DNS names by its name constraints, and the serving certificate has IP addresses: nothing forbids them, but it was hardly meant so")
+	if len(cert.PermittedDNSDomains) > 0 && len(leaf.IPAddresses) > 0 && len(cert.PermittedIPRanges) == 0 &&
+		len(cert.ExcludedIPRanges) == 0 {
+		doubts = append(
+			doubts,
+			"is limited to DNS names by its name constraints, and the serving certificate has IP addresses: nothing forbids "+
+				"them, but it was hardly meant so",
+		)
 	}
 	return doubts
 }
@@ -165,7 +186,8 @@ func inNetwork(address, network string) bool {
 	return err == nil && ip != nil && (ip.To4() != nil) == (len(parsed.IP) == net.IPv4len) && parsed.Contains(ip)
 }
 
-// mailWithin applies RFC 5280, section 4.2.1.10: a constraint is one address, one host, or with a dot all hosts below it.
+// mailWithin applies RFC 5280, section 4.2.1.10: a constraint is one address, one host, or with a dot all hosts below
+// it.
 func mailWithin(address, constraint string) bool {
 	if strings.Contains(constraint, "@") {
 		return strings.EqualFold(address, constraint)

@@ -30,7 +30,15 @@ func readKey(data []byte, limits Limits, sources Sources) (crypto.Signer, []Find
 	}
 	file := readPEM(data)
 	if len(file.blocks) == 0 {
-		return nil, []Finding{finding(KeyUnreadable, disguisedKeyHint(data, file.disguise)+encodedTwice(file.disguise), "%s holds no PEM private key: it is %s", name, file.disguise)}
+		return nil, []Finding{
+			finding(
+				KeyUnreadable,
+				disguisedKeyHint(data, file.disguise)+encodedTwice(file.disguise),
+				"%s holds no PEM private key: it is %s",
+				name,
+				file.disguise,
+			),
+		}
 	}
 	var key *pemBlock
 	count := 0
@@ -59,13 +67,26 @@ func readKey(data []byte, limits Limits, sources Sources) (crypto.Signer, []Find
 func noKeyAmong(data []byte, blocks []pemBlock, sources Sources) Finding {
 	first := blocks[0]
 	if first.problem != "" && first.label == "" {
-		return finding(KeyUnreadable, keyHint(data, "copy the key again from where it was made"), "%s cannot be read: in line %d, %s", sources.Key, first.line, first.problem)
+		return finding(
+			KeyUnreadable,
+			keyHint(data, "copy the key again from where it was made"),
+			"%s cannot be read: in line %d, %s",
+			sources.Key,
+			first.line,
+			first.problem,
+		)
 	}
 	hint := "put the private key that the certificate was requested with there"
 	if first.label == "CERTIFICATE" {
 		hint = fmt.Sprintf("%s and %s may have been exchanged", sources.Certificate, sources.Key)
 	}
-	return finding(KeyUnreadable, hint, "%s holds no private key: its first block is labelled %s", sources.Key, quote(first.label))
+	return finding(
+		KeyUnreadable,
+		hint,
+		"%s holds no private key: its first block is labelled %s",
+		sources.Key,
+		quote(first.label),
+	)
 }
 
 func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, *Finding) {
@@ -78,21 +99,42 @@ func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, *Fin
 		if block.problem != "" { // OpenSSL cannot read it, either
 			hint = keyHint(data, hint)
 		}
-		return fail(KeyEncrypted, hint, "the private key in %s is encrypted with a passphrase, and a server has nobody who could type it", name)
+		return fail(
+			KeyEncrypted,
+			hint,
+			"the private key in %s is encrypted with a passphrase, and a server has no one who could type it",
+			name,
+		)
 	}
 	if block.problem != "" {
-		return fail(KeyUnreadable, keyHint(data, "copy the key again from where it was made; what is missing cannot be made up"),
-			"the private key in %s (line %d) cannot be read: %s", name, block.line, block.problem)
+		return fail(
+			KeyUnreadable,
+			keyHint(data, "copy the key again from where it was made; what is missing cannot be made up"),
+			"the private key in %s (line %d) cannot be read: %s",
+			name,
+			block.line,
+			block.problem,
+		)
 	}
 	if block.label == labelOpenSSH {
-		return fail(KeyUnreadable, keyHint(data, "take its passphrase away with ssh-keygen -p -f FILE, then "+keyRepairCommand),
-			"%s is a key in OpenSSH's own format", name)
+		return fail(
+			KeyUnreadable,
+			keyHint(data, "take its passphrase away with ssh-keygen -p -f FILE, then "+keyRepairCommand),
+			"%s is a key in OpenSSH's own format",
+			name,
+		)
 	}
 	key, err := parseKey(block.bytes)
 	if err != nil {
-		return fail(KeyUnreadable, keyHint(data, "use a key of type RSA, ECDSA or Ed25519 in PKCS#8, PKCS#1 or SEC 1 form"),
-			"the private key in %s (%d bytes, labelled %s) cannot be parsed: damaged, or of a type that TLS servers here do not support",
-			name, len(block.bytes), quote(block.label))
+		return fail(
+			KeyUnreadable,
+			keyHint(data, "use a key of type RSA, ECDSA or Ed25519 in PKCS#8, PKCS#1 or SEC 1 form"),
+			"the private key in %s (%d bytes, labelled %s) cannot be parsed: damaged, or of a type that TLS servers here do "+
+				"not support",
+			name,
+			len(block.bytes),
+			quote(block.label),
+		)
 	}
 	signer, ok := key.(crypto.Signer)
 	if !ok {
@@ -100,7 +142,13 @@ func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, *Fin
 		if _, dh := key.(*ecdh.PrivateKey); dh {
 			what = "X25519, which is for key exchange only"
 		}
-		return fail(KeyUnreadable, "use a key of type RSA, ECDSA or Ed25519", "the private key in %s cannot sign: %s", name, what)
+		return fail(
+			KeyUnreadable,
+			"use a key of type RSA, ECDSA or Ed25519",
+			"the private key in %s cannot sign: %s",
+			name,
+			what,
+		)
 	}
 	return signer, nil
 }
@@ -155,22 +203,43 @@ func checkKeyPair(key crypto.Signer, chain, bundle []numbered, name string) (int
 		if isCA(cert.Certificate) {
 			return -1, []Finding{isCAKey(name, cert)}
 		}
-		return i + 1, []Finding{finding(ChainOrder, orderFix,
-			"the serving certificate, to which %s belongs, is %s; it must come first, before %s; TLS libraries report this as a private key that does not match",
-			name, cert.where(), subject(chain[0].Certificate)).asFinal()}
+		return i + 1, []Finding{finding(
+			ChainOrder,
+			orderFix,
+			"the serving certificate, to which %s belongs, is %s; it must come first, before %s; TLS libraries report this as "+
+				"a private key that does not match",
+			name,
+			cert.where(),
+			subject(chain[0].Certificate),
+		).asFinal()}
 	}
 	for _, cert := range bundle {
 		if isCA(cert.Certificate) && belongs(key, cert.Certificate) {
 			return -1, []Finding{isCAKey(name, cert)}
 		}
 	}
-	return -1, []Finding{finding(KeyMismatch, "put the key there that this certificate was requested with; when both were just replaced, the Secret may be half written",
-		"%s (%s) is not the private key of %s (%s)", name, describeKey(key.Public()), chain[0].where(), describeKey(chain[0].PublicKey))}
+	return -1, []Finding{
+		finding(
+			KeyMismatch,
+			"put the key there that this certificate was requested with; when both were just replaced, the Secret may be half "+
+				"written",
+			"%s (%s) is not the private key of %s (%s)",
+			name,
+			describeKey(key.Public()),
+			chain[0].where(),
+			describeKey(chain[0].PublicKey),
+		),
+	}
 }
 
 func isCAKey(name string, ca numbered) Finding {
-	return finding(KeyIsCAKey, "put the serving certificate's own key there; the key of a CA never belongs into a cluster's Secret for serving",
-		"%s is the private key of a CA, %s, not of the serving certificate", name, ca.where())
+	return finding(
+		KeyIsCAKey,
+		"put the serving certificate's own key there; the key of a CA never belongs into a cluster's Secret for serving",
+		"%s is the private key of a CA, %s, not of the serving certificate",
+		name,
+		ca.where(),
+	)
 }
 
 // checkCAKey compares the serving certificate's key with that of every CA in the chain and in the bundle. It needs no
@@ -184,10 +253,17 @@ func (r *run) checkCAKey() []Finding {
 	for _, ca := range slices.Concat(r.chain[1:], r.bundle) {
 		own := ca.Equal(leaf.Certificate) || leaf.IsCA && bytes.Equal(ca.RawSubject, leaf.RawSubject)
 		if isCA(ca.Certificate) && !own && sameKey(leaf.PublicKey, ca.PublicKey) {
-			return []Finding{finding(KeyIsCAKey,
-				"make a new key for the serving certificate and have the certificate issued for that; replace the CA if its key has already been on servers",
-				"the serving certificate, %s, was made with the key of a CA, %s: whoever gets hold of the server's key can issue certificates for any name",
-				leaf.where(), ca.where())}
+			return []Finding{
+				finding(
+					KeyIsCAKey,
+					"make a new key for the serving certificate and have the certificate issued for that; replace the CA if its key "+
+						"has already been on servers",
+					"the serving certificate, %s, was made with the key of a CA, %s: an attacker who gets hold of the server's key "+
+						"can issue certificates for any name",
+					leaf.where(),
+					ca.where(),
+				),
+			}
 		}
 	}
 	return nil
@@ -195,8 +271,9 @@ func (r *run) checkCAKey() []Finding {
 
 const orderFix = "put the serving certificate first, then each certificate that signed the one before it"
 
-// checkFirst looks for the serving certificate without its key: a CA without any name in the first place is not meant when a
-// certificate that it may have issued follows. It returns the place of that one, or -1.
+// checkFirst finds the serving certificate in a chain when the key is not known. It returns 0 when the first
+// certificate can be one. When it cannot, but a later certificate that is not of a CA can, it returns the index of
+// that one and a finding about the order. Otherwise it returns -1.
 func checkFirst(chain []numbered) (int, []Finding) {
 	if first := (foundCertificate{cert: chain[0].Certificate}); first.serves() {
 		return 0, nil
@@ -248,7 +325,10 @@ func weakKey(public crypto.PublicKey) string {
 		case elliptic.P256(), elliptic.P384(), elliptic.P521():
 			return ""
 		}
-		return fmt.Sprintf("has a key on the elliptic curve %s; TLS 1.3 clients know P-256, P-384 and P-521", key.Params().Name)
+		return fmt.Sprintf(
+			"has a key on the elliptic curve %s; TLS 1.3 clients know P-256, P-384 and P-521",
+			key.Params().Name,
+		)
 	case ed25519.PublicKey:
 		return ""
 	case *dsa.PublicKey:

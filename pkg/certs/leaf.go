@@ -27,14 +27,21 @@ func (r *run) certificate() {
 	r.found.addAll(checkDates(leaf.Certificate, r.Now, r.ServerTime, r.Skew))
 }
 
-// checkKeyType tells of a key that many clients do not know. Of ECDSA it says nothing: only clients that know RSA alone, which
-// are rare by now, refuse that. The explanation of the code speaks of them.
+// checkKeyType tells of a key that many clients do not know. Of ECDSA it says nothing: only clients that know RSA
+// alone, which are rare by now, refuse that. The explanation of the code speaks of them.
 func checkKeyType(leaf numbered) []Finding {
 	if _, ok := leaf.PublicKey.(ed25519.PublicKey); !ok {
 		return nil
 	}
-	return []Finding{finding(RSAOnlyClients, "use an ECDSA or RSA key if other clients than kubectl connect",
-		"%s has an Ed25519 key: kubectl and current OpenSSL take that, browsers, Windows and clients that know RSA only do not", leaf.where())}
+	return []Finding{
+		finding(
+			RSAOnlyClients,
+			"use an ECDSA or RSA key if other clients than kubectl connect",
+			"%s has an Ed25519 key: kubectl and current OpenSSL take that, browsers, Windows and clients that know RSA only "+
+				"do not",
+			leaf.where(),
+		),
+	}
 }
 
 func oids() (keyUsage, basicConstraints, mustStaple, subjectAltName asn1.ObjectIdentifier) {
@@ -62,8 +69,8 @@ func selfIssued(cert *x509.Certificate) bool {
 		string(cert.AuthorityKeyId) == string(cert.SubjectKeyId)
 }
 
-// checkWeakSignature looks at the signature under a certificate. Clients do not verify the one under a certificate that they
-// trust themselves: there it is a warning, and under a root it is nothing.
+// checkWeakSignature looks at the signature under a certificate. Clients do not verify the one under a certificate
+// that they trust themselves: there it is a warning, and under a root it is nothing.
 func (r *run) checkWeakSignature(cert numbered) []Finding {
 	trusted := selfIssued(cert.Certificate) || containsCert(r.bundle, cert.Certificate)
 	if selfIssued(cert.Certificate) && !cert.Equal(r.chain[0].Certificate) {
@@ -75,7 +82,10 @@ func (r *run) checkWeakSignature(cert numbered) []Finding {
 	case x509.MD2WithRSA, x509.MD5WithRSA, x509.SHA1WithRSA, x509.DSAWithSHA1, x509.DSAWithSHA256, x509.ECDSAWithSHA1:
 		what = fmt.Sprintf("is signed with %s, which clients refuse", cert.SignatureAlgorithm)
 	case x509.UnknownSignatureAlgorithm:
-		what = fmt.Sprintf("is signed with an algorithm%s that Go programs such as kubectl do not know", signatureOID(cert.Certificate))
+		what = fmt.Sprintf(
+			"is signed with an algorithm%s that Go programs such as kubectl do not know",
+			signatureOID(cert.Certificate),
+		)
 	default:
 		return nil
 	}
@@ -101,8 +111,11 @@ func signatureOID(cert *x509.Certificate) string {
 	}
 	id := clip(outer.Algorithm.ID.String(), maxName)
 	names := map[string]string{
-		"1.2.840.113549.1.1.14": "SHA-224 with RSA", "1.2.840.10045.4.3.1": "ECDSA with SHA-224",
-		"1.3.101.113": "Ed448", "1.2.840.113549.1.1.10": "RSA-PSS with unusual parameters, such as another length of the salt than that of the hash", "2.16.840.1.101.3.4.3.10": "ECDSA with SHA3-256",
+		"1.2.840.113549.1.1.14":   "SHA-224 with RSA",
+		"1.2.840.10045.4.3.1":     "ECDSA with SHA-224",
+		"1.3.101.113":             "Ed448",
+		"1.2.840.113549.1.1.10":   "RSA-PSS with unusual parameters, such as another length of the salt than that of the hash",
+		"2.16.840.1.101.3.4.3.10": "ECDSA with SHA3-256",
 	}
 	if name, ok := names[id]; ok {
 		return " (" + name + ")"
@@ -114,31 +127,49 @@ func checkLeafIsCA(leaf numbered) []Finding {
 	if !leaf.IsCA {
 		return nil
 	}
-	return []Finding{finding(LeafIsCA,
-		`make one that is not a CA: openssl req -x509 ... -addext basicConstraints=critical,CA:FALSE -addext extendedKeyUsage=serverAuth -addext keyUsage=digitalSignature`,
-		"the serving certificate, %s, is a CA certificate (CA:TRUE): whoever has its key can issue certificates that clients of this cluster trust",
-		leaf.where())}
+	return []Finding{
+		finding(
+			LeafIsCA,
+			`make one that is not a CA: openssl req -x509 ... -addext basicConstraints=critical,CA:FALSE -addext extendedKeyUsage=serverAuth -addext keyUsage=digitalSignature`,
+			"the serving certificate, %s, is a CA certificate (CA:TRUE): an attacker who has its key can issue certificates "+
+				"that clients of this cluster trust",
+			leaf.where(),
+		),
+	}
 }
 
 func checkServerAuth(leaf numbered) []Finding {
-	const fix = "have it issued with the extended key usage serverAuth (cert-manager: usages: [digital signature, server auth])"
+	const fix = "have it issued with the extended key usage serverAuth (cert-manager: usages: [digital signature, " +
+		"server auth])"
 	usages := leaf.ExtKeyUsage
 	_, _, present := extension(leaf.Certificate, asn1.ObjectIdentifier{2, 5, 29, 37})
 	switch {
 	case slices.Contains(usages, x509.ExtKeyUsageServerAuth):
 		return nil
 	case len(usages) == 0 && len(leaf.UnknownExtKeyUsage) == 0 && present:
-		return []Finding{finding(NoServerAuth, fix, "%s has an extended key usage that is empty: Go accepts that, OpenSSL refuses it",
-			leaf.where()).withSeverity(SeverityWarning)}
+		return []Finding{
+			finding(NoServerAuth, fix, "%s has an extended key usage that is empty: Go accepts that, OpenSSL refuses it",
+				leaf.where()).withSeverity(SeverityWarning),
+		}
 	case len(usages) == 0 && len(leaf.UnknownExtKeyUsage) == 0:
-		return []Finding{finding(NoServerAuth, fix, "%s has no extended key usage: most clients accept that, strict ones want serverAuth",
-			leaf.where()).withSeverity(SeverityWarning)}
+		return []Finding{
+			finding(NoServerAuth, fix, "%s has no extended key usage: most clients accept that, strict ones want serverAuth",
+				leaf.where()).withSeverity(SeverityWarning),
+		}
 	case slices.Contains(usages, x509.ExtKeyUsageAny):
-		return []Finding{finding(NoServerAuth, fix, "%s has the extended key usage anyExtendedKeyUsage without serverAuth: Go accepts that, OpenSSL refuses it",
-			leaf.where()).withSeverity(SeverityWarning)}
+		return []Finding{
+			finding(
+				NoServerAuth,
+				fix,
+				"%s has the extended key usage anyExtendedKeyUsage without serverAuth: Go accepts that, OpenSSL refuses it",
+				leaf.where(),
+			).withSeverity(SeverityWarning),
+		}
 	default:
-		return []Finding{finding(NoServerAuth, fix, "%s may not be used by a TLS server: its extended key usage is %s, without serverAuth",
-			leaf.where(), usageNames(leaf.Certificate))}
+		return []Finding{
+			finding(NoServerAuth, fix, "%s may not be used by a TLS server: its extended key usage is %s, without serverAuth",
+				leaf.where(), usageNames(leaf.Certificate)),
+		}
 	}
 }
 
@@ -155,11 +186,22 @@ func usageNames(cert *x509.Certificate) string {
 
 func checkKeyUsage(leaf numbered) []Finding {
 	keyUsage, _, _, _ := oids()
-	if _, _, present := extension(leaf.Certificate, keyUsage); !present || leaf.KeyUsage&x509.KeyUsageDigitalSignature != 0 {
+	if _, _, present := extension(
+		leaf.Certificate,
+		keyUsage,
+	); !present ||
+		leaf.KeyUsage&x509.KeyUsageDigitalSignature != 0 {
 		return nil
 	}
-	return []Finding{finding(KeyUsage, "have it issued with the key usage digitalSignature",
-		"%s may not sign: its key usage is %s, without digitalSignature, which TLS 1.3 needs", leaf.where(), keyUsageNames(leaf.KeyUsage))}
+	return []Finding{
+		finding(
+			KeyUsage,
+			"have it issued with the key usage digitalSignature",
+			"%s may not sign: its key usage is %s, without digitalSignature, which TLS 1.3 needs",
+			leaf.where(),
+			keyUsageNames(leaf.KeyUsage),
+		),
+	}
 }
 
 func keyUsageNames(usage x509.KeyUsage) string {
@@ -187,9 +229,19 @@ func checkMustStaple(leaf numbered) []Finding {
 	}
 	const statusRequest = 5 // RFC 7633 lists TLS extensions; this one is OCSP stapling
 	var features []int
-	if rest, err := asn1.Unmarshal(value, &features); err != nil || len(rest) > 0 || !slices.Contains(features, statusRequest) {
+	if rest, err := asn1.Unmarshal(
+		value,
+		&features,
+	); err != nil || len(rest) > 0 ||
+		!slices.Contains(features, statusRequest) {
 		return nil
 	}
-	return []Finding{finding(MustStaple, "have it issued without the TLS feature status_request (OCSP must-staple)",
-		"%s demands a stapled OCSP answer, which the impersonation proxy does not send: clients that insist on it refuse", leaf.where())}
+	return []Finding{
+		finding(
+			MustStaple,
+			"have it issued without the TLS feature status_request (OCSP must-staple)",
+			"%s demands a stapled OCSP answer, which the impersonation proxy does not send: clients that insist on it refuse",
+			leaf.where(),
+		),
+	}
 }

@@ -39,8 +39,14 @@ func TestLeaf(t *testing.T) {
 			c.KeyUsage = x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment
 		}, nil},
 		{"takes a certificate without key usage", func(c *x509.Certificate) { c.KeyUsage = 0 }, nil},
-		{"refuses keyAgreement alone", func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyAgreement }, []string{"error KeyUsage"}},
-		{"refuses keyEncipherment alone", func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyEncipherment }, []string{"error KeyUsage"}},
+		{
+			"refuses keyAgreement alone", func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyAgreement },
+			[]string{"error KeyUsage"},
+		},
+		{
+			"refuses keyEncipherment alone", func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyEncipherment },
+			[]string{"error KeyUsage"},
+		},
 		{"warns of must-staple", withExtension(mustStaple, false, []byte{0x30, 3, 2, 1, 5}), []string{"warning MustStaple"}},
 		{"takes another TLS feature", withExtension(mustStaple, false, []byte{0x30, 3, 2, 1, 17}), nil},
 		{"refuses a common name without SANs", sans(), []string{"error NoNames"}},
@@ -99,7 +105,10 @@ func TestDates(t *testing.T) {
 		{name: "refuses an expired one", from: -90 * day, to: -time.Second, want: []string{"error Expired"}},
 		{name: "takes the very last second", from: -time.Second, to: 0, want: []string{"error ExpiresSoon"}},
 		{name: "refuses one of tomorrow", from: day, to: 90 * day, want: []string{"error NotYetValid"}},
-		{name: "warns of one that begins within the skew", from: 4 * time.Minute, to: 90 * day, want: []string{"warning NotYetValid"}},
+		{
+			name: "warns of one that begins within the skew", from: 4 * time.Minute, to: 90 * day,
+			want: []string{"warning NotYetValid"},
+		},
 		{
 			name: "refuses it when no skew is granted", from: 4 * time.Minute, to: 90 * day,
 			set: func(in *Input) { in.Skew = -1 }, want: []string{"error NotYetValid"},
@@ -114,7 +123,9 @@ func TestDates(t *testing.T) {
 		},
 		{
 			name: "refuses what has expired by the API server's clock", from: -90 * day, to: 30 * day,
-			set: func(in *Input) { in.ServerTime = in.Now.Add(31 * day) }, want: []string{"warning ClocksDiffer", "error Expired"},
+			set: func(in *Input) { in.ServerTime = in.Now.Add(31 * day) }, want: []string{
+				"warning ClocksDiffer", "error Expired",
+			},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -259,7 +270,9 @@ func TestNames(t *testing.T) {
 			names: []string{"a.example.com", "c.example.com"}, want: []string{"error NameNotCovered", "error NameNotCovered"},
 		},
 		{
-			name: "says a name once", change: sans("a.example.com"), endpoint: "b.example.com", names: []string{"b.example.com", "B.example.com"},
+			name: "says a name once", change: sans("a.example.com"), endpoint: "b.example.com", names: []string{
+				"b.example.com", "B.example.com",
+			},
 			want: []string{"error NameNotCovered"},
 		},
 		{

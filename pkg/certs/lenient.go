@@ -24,7 +24,9 @@ const (
 func lenientRemarks(chain []*x509.Certificate, i int) []remark {
 	cert := chain[i]
 	var found []remark
-	if root := i > 0 && i == len(chain)-1; root && slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny) && !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageServerAuth) {
+	if root := i > 0 &&
+		i == len(chain)-1; root && slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny) &&
+		!slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageServerAuth) {
 		found = append(found, remark{
 			"has the extended key usage anyExtendedKeyUsage without serverAuth: OpenSSL refuses it",
 			"advertise a root without extended key usage, or with serverAuth",
@@ -36,8 +38,8 @@ func lenientRemarks(chain []*x509.Certificate, i int) []remark {
 	return append(found, constraintRemarks(cert, chain[0])...)
 }
 
-// issuerRemarks is about how a certificate points to its issuer. Go tries every certificate of the issuer's name; OpenSSL
-// only those to which the authority key identifier points with all its parts.
+// issuerRemarks is about how a certificate points to its issuer. Go tries every certificate of the issuer's name;
+// OpenSSL only those to which the authority key identifier points with all its parts.
 func issuerRemarks(chain []*x509.Certificate, i int) []remark {
 	cert, parent := chain[i], chain[i]
 	consequence := "than its own: OpenSSL does not take it for a root"
@@ -49,16 +51,21 @@ func issuerRemarks(chain []*x509.Certificate, i int) []remark {
 	}
 	issuer, serial := authority(cert)
 	switch {
-	case len(cert.AuthorityKeyId) > 0 && len(parent.SubjectKeyId) > 0 && !bytes.Equal(cert.AuthorityKeyId, parent.SubjectKeyId):
+	case len(cert.AuthorityKeyId) > 0 && len(parent.SubjectKeyId) > 0 && !bytes.Equal(
+		cert.AuthorityKeyId, parent.SubjectKeyId,
+	):
 		return []remark{{
 			"names another key of its issuer (authority key identifier) " + consequence,
 			"have it issued again with the identifier of its issuer's key",
 		}}
 	case serial != nil && serial.Cmp(parent.SerialNumber) != 0 || issuer != nil && !bytes.Equal(issuer, parent.RawIssuer):
-		return []remark{{
-			"names another issuer and serial number of its issuer's certificate (authority key identifier) " + consequence,
-			"the CA's certificate was probably renewed: have it issued again with that one, or without issuer and serial number in the authority key identifier",
-		}}
+		return []remark{
+			{
+				"names another issuer and serial number of its issuer's certificate (authority key identifier) " + consequence,
+				"the CA's certificate was probably renewed: have it issued again with that one, or without issuer and serial " +
+					"number in the authority key identifier",
+			},
+		}
 	case cert != parent && selfIssued(cert) && !bytes.Equal(cert.RawSubjectPublicKeyInfo, parent.RawSubjectPublicKeyInfo):
 		return []remark{{
 			"has the name of its issuer, and lacks key identifiers that tell them apart: OpenSSL takes it for self-signed",
@@ -68,7 +75,8 @@ func issuerRemarks(chain []*x509.Certificate, i int) []remark {
 	return nil
 }
 
-// authority returns the issuer's own issuer and serial number from the authority key identifier; nil where they are not given.
+// authority returns the issuer's own issuer and serial number from the authority key identifier; nil where they are
+// not given.
 func authority(cert *x509.Certificate) (issuer []byte, serial *big.Int) {
 	var identifier struct {
 		Key    []byte        `asn1:"optional,tag:0"`
@@ -123,7 +131,16 @@ func timeRemarks(cert *x509.Certificate) []remark {
 			form = "YYYYMMDDhhmmssZ"
 		}
 		if len(written.Bytes) != len(form) || !bytes.HasSuffix(written.Bytes, []byte("Z")) {
-			return []remark{{fmt.Sprintf("has a date that is not written as %s, but as %s: OpenSSL cannot read it", form, quote(string(written.Bytes))), reissueFix}}
+			return []remark{
+				{
+					fmt.Sprintf(
+						"has a date that is not written as %s, but as %s: OpenSSL cannot read it",
+						form,
+						quote(string(written.Bytes)),
+					),
+					reissueFix,
+				},
+			}
 		}
 	}
 	return nil
@@ -137,22 +154,37 @@ func extensionRemarks(cert *x509.Certificate, isIssuer bool) []remark {
 	}
 	for _, e := range cert.Extensions {
 		id := e.Id.String()
-		standard := slices.ContainsFunc([]string{"2.5.29.", "1.3.6.1.5.5.7.1.", "2.16.840.1.113730.1."}, func(prefix string) bool {
-			return strings.HasPrefix(id, prefix)
-		})
+		standard := slices.ContainsFunc(
+			[]string{"2.5.29.", "1.3.6.1.5.5.7.1.", "2.16.840.1.113730.1."},
+			func(prefix string) bool {
+				return strings.HasPrefix(id, prefix)
+			},
+		)
 		var content asn1.RawValue
 		if rest, err := asn1.Unmarshal(e.Value, &content); standard && (err != nil || len(rest) > 0) {
-			note(reissueFix, "has a damaged extension (%s): Go passes over that, OpenSSL and GnuTLS often refuse it", clip(id, maxName))
+			note(
+				reissueFix,
+				"has a damaged extension (%s): Go passes over that, OpenSSL and GnuTLS often refuse it",
+				clip(id, maxName),
+			)
 			continue
 		}
 		switch id {
 		case "2.5.29.17":
 			if kind := oddName(content.Bytes); kind != "" {
-				note("have it issued again with DNS names and IP addresses only", "has %s among its alternative names: GnuTLS cannot read it", kind)
+				note(
+					"have it issued again with DNS names and IP addresses only",
+					"has %s among its alternative names: GnuTLS cannot read it",
+					kind,
+				)
 			}
 		case "2.5.29.18":
 			if kind := oddName(content.Bytes); kind != "" {
-				note("have it issued again without the alternative names of its issuer", "has %s among the alternative names of its issuer: GnuTLS cannot read it", kind)
+				note(
+					"have it issued again without the alternative names of its issuer",
+					"has %s among the alternative names of its issuer: GnuTLS cannot read it",
+					kind,
+				)
 			}
 		case "2.5.29.31":
 			if slices.ContainsFunc(elements(content.Bytes), func(point asn1.RawValue) bool { return len(point.Bytes) == 0 }) {
@@ -164,16 +196,26 @@ func extensionRemarks(cert *x509.Certificate, isIssuer bool) []remark {
 					"has a critical extension about certificate policies (%s), which GnuTLS does not know, so that it refuses it", id)
 			}
 		case "1.3.6.1.5.5.7.1.14":
-			note("have it issued again without that extension", "says that it is a proxy certificate (proxyCertInfo): OpenSSL refuses it")
+			note(
+				"have it issued again without that extension",
+				"says that it is a proxy certificate (proxyCertInfo): OpenSSL refuses it",
+			)
 		case "1.3.6.1.5.5.7.1.24":
 			if isIssuer {
-				note("use a CA without that extension", "demands a TLS feature such as OCSP stapling of what it issues: GnuTLS refuses a certificate or a server without it")
+				note(
+					"use a CA without that extension",
+					"demands a TLS feature such as OCSP stapling of what it issues: GnuTLS refuses a certificate or a server "+
+						"without it",
+				)
 			}
 		case "2.16.840.1.113730.1.1":
 			const sslServer = 1
 			var types asn1.BitString
 			if _, err := asn1.Unmarshal(e.Value, &types); !isIssuer && (err != nil || types.At(sslServer) == 0) {
-				note("have it issued again without that extension", "has a Netscape certificate type that is not that of a TLS server: OpenSSL refuses it")
+				note(
+					"have it issued again without that extension",
+					"has a Netscape certificate type that is not that of a TLS server: OpenSSL refuses it",
+				)
 			}
 		}
 	}
@@ -234,27 +276,44 @@ func constraintRemarks(ca, leaf *x509.Certificate) []remark {
 	if slices.ContainsFunc(subtrees, func(s subtree) bool { return s.Min != 0 || len(s.Max.FullBytes) > 0 }) {
 		found = append(found, remark{"has name constraints with a minimum or a maximum: OpenSSL refuses them", fix})
 	}
-	known := []int{1, 2, 6, 7}                                                                                           // e-mail address, DNS name, URI, IP address
-	if !critical && slices.ContainsFunc(subtrees, func(s subtree) bool { return !slices.Contains(known, s.Base.Tag) }) { // critical ones Go refuses
-		found = append(found, remark{"has name constraints for something else than DNS names, IP addresses, e-mail addresses and URIs: Go does not look at them, " +
-			"but OpenSSL and GnuTLS refuse what they do not permit", "try it with these programs; if they refuse, have the certificate issued by another CA"})
+	// e-mail address, DNS name, URI, IP address
+	known := []int{1, 2, 6, 7}
+	// critical ones Go refuses
+	if !critical && slices.ContainsFunc(subtrees, func(s subtree) bool { return !slices.Contains(known, s.Base.Tag) }) {
+		found = append(
+			found,
+			remark{
+				"has name constraints for something else than DNS names, IP addresses, e-mail addresses and URIs: Go does not " +
+					"look at them, " +
+					"but OpenSSL and GnuTLS refuse what they do not permit",
+				"try it with these programs; if they refuse, have the certificate issued by another CA",
+			},
+		)
 	}
 	for _, address := range subjectMail(leaf) {
 		within := func(constraint string) bool { return mailWithin(address, constraint) }
 		if ca != leaf && (slices.ContainsFunc(ca.ExcludedEmailAddresses, within) ||
 			len(ca.PermittedEmailAddresses) > 0 && !slices.ContainsFunc(ca.PermittedEmailAddresses, within)) {
 			found = append(found, remark{
-				fmt.Sprintf("may not issue for %s, the e-mail address in the subject of the serving certificate: OpenSSL and GnuTLS apply name constraints to that, too", quote(address)),
+				fmt.Sprintf(
+					"may not issue for %s, the e-mail address in the subject of the serving certificate: OpenSSL and GnuTLS apply "+
+						"name constraints to that, too",
+					quote(address),
+				),
 				"have the certificate issued without an e-mail address in its subject",
 			})
 		}
 	}
 	within := func(domain string) bool { return inDomain(leaf.Subject.CommonName, domain) }
-	if ca != leaf && len(leaf.DNSNames) == 0 && leaf.Subject.CommonName != "" && (slices.ContainsFunc(ca.ExcludedDNSDomains, within) ||
-		len(ca.PermittedDNSDomains) > 0 && !slices.ContainsFunc(ca.PermittedDNSDomains, within)) {
+	if ca != leaf && len(leaf.DNSNames) == 0 && leaf.Subject.CommonName != "" &&
+		(slices.ContainsFunc(ca.ExcludedDNSDomains, within) ||
+			len(ca.PermittedDNSDomains) > 0 && !slices.ContainsFunc(ca.PermittedDNSDomains, within)) {
 		found = append(found, remark{
-			fmt.Sprintf("may not issue for %s, the common name of the serving certificate: where there is no DNS name, GnuTLS and OpenSSL apply name constraints to that",
-				quote(leaf.Subject.CommonName)),
+			fmt.Sprintf(
+				"may not issue for %s, the common name of the serving certificate: where there is no DNS name, GnuTLS and "+
+					"OpenSSL apply name constraints to that",
+				quote(leaf.Subject.CommonName),
+			),
 			"have the certificate issued without a common name, or with a DNS name that the CA may issue for",
 		})
 	}

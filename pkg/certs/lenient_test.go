@@ -113,9 +113,20 @@ func TestLenient(t *testing.T) {
 	}
 	subjectMailOf := func(address string) change {
 		return func(c *x509.Certificate) {
-			c.Subject.ExtraNames = []pkix.AttributeTypeAndValue{{
-				Type: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 1}, Value: asn1.RawValue{Tag: asn1.TagIA5String, Bytes: []byte(address)},
-			}}
+			c.Subject.ExtraNames = []pkix.AttributeTypeAndValue{
+				{
+					Type: asn1.ObjectIdentifier{
+						1,
+						2,
+						840,
+						113549,
+						1,
+						9,
+						1,
+					},
+					Value: asn1.RawValue{Tag: asn1.TagIA5String, Bytes: []byte(address)},
+				},
+			}
 		}
 	}
 	noIDs := func(c *x509.Certificate) { c.SubjectKeyId = []byte{} }
@@ -158,10 +169,24 @@ func TestLenient(t *testing.T) {
 		in      Input
 		message string // of a warning; empty when all clients accept
 	}{
-		{name: "takes issuer and serial number of the issuer's certificate", in: leafWith(pointingTo(t, p.inter.SubjectKeyId, p.inter.Certificate, p.inter.SerialNumber))},
-		{name: "warns of the serial number of another one", in: leafWith(pointingTo(t, p.inter.SubjectKeyId, p.inter.Certificate, serial)), message: "OpenSSL does not find the issuer"},
-		{name: "warns of the issuer of another one", in: leafWith(pointingTo(t, p.inter.SubjectKeyId, newRoot(t, "Other").Certificate, p.inter.SerialNumber)), message: "OpenSSL does not find the issuer"},
-		{name: "warns of a root that points elsewhere", in: underRoot(pointingTo(t, nil, p.root.Certificate, serial)), message: "does not take it for a root"},
+		{
+			name: "takes issuer and serial number of the issuer's certificate",
+			in:   leafWith(pointingTo(t, p.inter.SubjectKeyId, p.inter.Certificate, p.inter.SerialNumber)),
+		},
+		{
+			name:    "warns of the serial number of another one",
+			in:      leafWith(pointingTo(t, p.inter.SubjectKeyId, p.inter.Certificate, serial)),
+			message: "OpenSSL does not find the issuer",
+		},
+		{
+			name:    "warns of the issuer of another one",
+			in:      leafWith(pointingTo(t, p.inter.SubjectKeyId, newRoot(t, "Other").Certificate, p.inter.SerialNumber)),
+			message: "OpenSSL does not find the issuer",
+		},
+		{
+			name: "warns of a root that points elsewhere", in: underRoot(pointingTo(t, nil, p.root.Certificate, serial)),
+			message: "does not take it for a root",
+		},
 		{name: "warns of a leaf that looks self-signed", in: func() Input {
 			root := newRoot(t, "Same", noIDs)
 			return inputFor(t, root, root.newLeaf(t, named("Same")))
@@ -169,36 +194,124 @@ func TestLenient(t *testing.T) {
 
 		{name: "takes dates as they should be", in: asWritten(asn1.TagUTCTime, "060102150405Z")},
 		{name: "takes generalised dates before 2050", in: asWritten(asn1.TagGeneralizedTime, "20060102150405Z")},
-		{name: "warns of dates without seconds", in: asWritten(asn1.TagUTCTime, "0601021504Z"), message: "OpenSSL cannot read it"},
-		{name: "warns of dates with an offset", in: asWritten(asn1.TagUTCTime, "060102150405+0100"), message: "OpenSSL cannot read it"},
+		{name: "warns of dates without seconds", in: asWritten(asn1.TagUTCTime, "0601021504Z"), message: "OpenSSL cannot " +
+			"read it"},
+		{
+			name: "warns of dates with an offset", in: asWritten(asn1.TagUTCTime, "060102150405+0100"),
+			message: "OpenSSL cannot read it",
+		},
 
 		{name: "takes a server by Netscape's type", in: leafWith(with(netscape, false, []byte{3, 2, 6, 0x40}))},
-		{name: "warns of a client by Netscape's type", in: leafWith(with(netscape, false, []byte{3, 2, 7, 0x80})), message: "Netscape certificate type"},
-		{name: "warns of a proxy certificate", in: leafWith(with(asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 1, 14}, false, []byte{0x30, 0})), message: "proxyCertInfo"},
-		{name: "warns of junk in an extension", in: leafWith(with(altNames, false, append(marshal(t, []asn1.RawValue{dns}), 0, 0))), message: "damaged extension (2.5.29.17)"},
-		{name: "takes a registered ID beside the DNS name", in: leafWith(with(altNames, false, marshal(t, []asn1.RawValue{tagged(8, false, []byte{42, 3}), dns})))},
-		{name: "warns of an EDI party name", in: leafWith(with(altNames, false, marshal(t, []asn1.RawValue{tagged(5, true, nil), dns}))), message: "an EDI party name"},
-		{name: "warns of what is no name", in: leafWith(with(altNames, false, marshal(t, []asn1.RawValue{{Tag: asn1.TagIA5String, Bytes: []byte("x")}, dns}))), message: "something that is no name"},
-		{name: "warns of an empty name of the issuer", in: leafWith(with(asn1.ObjectIdentifier{2, 5, 29, 18}, false, marshal(t, []asn1.RawValue{tagged(2, false, nil)}))), message: "an empty DNS name among the alternative names of its issuer"},
-		{name: "warns of an empty extended key usage", in: leafWith(with(asn1.ObjectIdentifier{2, 5, 29, 37}, false, []byte{0x30, 0})), message: "is empty: Go accepts that"},
-		{name: "warns of an empty distribution point", in: leafWith(with(asn1.ObjectIdentifier{2, 5, 29, 31}, false, []byte{0x30, 2, 0x30, 0})), message: "CRL distribution point"},
+		{
+			name: "warns of a client by Netscape's type", in: leafWith(with(netscape, false, []byte{3, 2, 7, 0x80})),
+			message: "Netscape certificate type",
+		},
+		{
+			name:    "warns of a proxy certificate",
+			in:      leafWith(with(asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 1, 14}, false, []byte{0x30, 0})),
+			message: "proxyCertInfo",
+		},
+		{
+			name:    "warns of junk in an extension",
+			in:      leafWith(with(altNames, false, append(marshal(t, []asn1.RawValue{dns}), 0, 0))),
+			message: "damaged extension (2.5.29.17)",
+		},
+		{
+			name: "takes a registered ID beside the DNS name",
+			in:   leafWith(with(altNames, false, marshal(t, []asn1.RawValue{tagged(8, false, []byte{42, 3}), dns}))),
+		},
+		{
+			name:    "warns of an EDI party name",
+			in:      leafWith(with(altNames, false, marshal(t, []asn1.RawValue{tagged(5, true, nil), dns}))),
+			message: "an EDI party name",
+		},
+		{
+			name: "warns of what is no name",
+			in: leafWith(
+				with(altNames, false, marshal(t, []asn1.RawValue{{Tag: asn1.TagIA5String, Bytes: []byte("x")}, dns})),
+			),
+			message: "something that is no name",
+		},
+		{
+			name: "warns of an empty name of the issuer",
+			in: leafWith(
+				with(asn1.ObjectIdentifier{2, 5, 29, 18}, false, marshal(t, []asn1.RawValue{tagged(2, false, nil)})),
+			),
+			message: "an empty DNS name among the alternative names of its issuer",
+		},
+		{
+			name:    "warns of an empty extended key usage",
+			in:      leafWith(with(asn1.ObjectIdentifier{2, 5, 29, 37}, false, []byte{0x30, 0})),
+			message: "is empty: Go accepts that",
+		},
+		{
+			name:    "warns of an empty distribution point",
+			in:      leafWith(with(asn1.ObjectIdentifier{2, 5, 29, 31}, false, []byte{0x30, 2, 0x30, 0})),
+			message: "CRL distribution point",
+		},
 		{name: "takes policy mappings", in: through(with(asn1.ObjectIdentifier{2, 5, 29, 33}, false, policyMapping))},
-		{name: "warns of critical policy mappings", in: through(with(asn1.ObjectIdentifier{2, 5, 29, 33}, true, policyMapping)), message: "GnuTLS does not know"},
-		{name: "warns of a CA that demands stapling", in: through(with(tlsFeature, false, []byte{0x30, 3, 2, 1, 5})), message: "demands a TLS feature"},
+		{
+			name: "warns of critical policy mappings",
+			in:   through(with(asn1.ObjectIdentifier{2, 5, 29, 33}, true, policyMapping)), message: "GnuTLS does not know",
+		},
+		{
+			name: "warns of a CA that demands stapling", in: through(with(tlsFeature, false, []byte{0x30, 3, 2, 1, 5})),
+			message: "demands a TLS feature",
+		},
 
-		{name: "takes a common name that is permitted", in: addresses(through(within("example.com"), named(testName), sans("203.0.113.7"))), message: "nothing forbids them"},
-		{name: "warns of a common name that is not permitted", in: addresses(through(within("example.com"), sans("203.0.113.7"))), message: `may not issue for "proxy", the common name`},
+		{
+			name: "takes a common name that is permitted",
+			in: addresses(
+				through(within("example.com"), named(testName), sans("203.0.113.7")),
+			), message: "nothing forbids them",
+		},
+		{
+			name:    "warns of a common name that is not permitted",
+			in:      addresses(through(within("example.com"), sans("203.0.113.7"))),
+			message: `may not issue for "proxy", the common name`,
+		},
 		{name: "takes a common name beside a DNS name", in: through(within("example.com"), named("proxy.example.org"))},
-		{name: "takes an e-mail address in the subject that is permitted", in: through(mailOf("example.com"), subjectMailOf("a@example.com"))},
-		{name: "warns of an e-mail address in the subject that is not permitted", in: through(mailOf("example.org"), subjectMailOf("a@example.com")), message: `may not issue for "a@example.com", the e-mail address in the subject`},
-		{name: "warns of name constraints with a maximum", in: through(constraining(t, true, append(forDNS, 0x81, 1, 5))), message: "a maximum"},
-		{name: "warns of such name constraints in the serving certificate", in: leafWith(constraining(t, false, forDirectory)), message: "Go does not look at them"},
-		{name: "warns of name constraints for directory names", in: through(constraining(t, false, forDirectory)), message: "Go does not look at them"},
+		{
+			name: "takes an e-mail address in the subject that is permitted",
+			in:   through(mailOf("example.com"), subjectMailOf("a@example.com")),
+		},
+		{
+			name:    "warns of an e-mail address in the subject that is not permitted",
+			in:      through(mailOf("example.org"), subjectMailOf("a@example.com")),
+			message: `may not issue for "a@example.com", the e-mail address in the subject`,
+		},
+		{
+			name: "warns of name constraints with a maximum", in: through(constraining(t, true, append(forDNS, 0x81, 1, 5))),
+			message: "a maximum",
+		},
+		{
+			name: "warns of such name constraints in the serving certificate",
+			in:   leafWith(constraining(t, false, forDirectory)), message: "Go does not look at them",
+		},
+		{
+			name: "warns of name constraints for directory names", in: through(constraining(t, false, forDirectory)),
+			message: "Go does not look at them",
+		},
 
-		{name: "warns of keyCertSign without a CA", in: leafWith(with(asn1.ObjectIdentifier{2, 5, 29, 15}, true, []byte{3, 2, 2, 0x84})), message: "but is not a CA: Python 3.13"},
-		{name: "warns of a path length without a CA", in: leafWith(with(asn1.ObjectIdentifier{2, 5, 29, 19}, true, []byte{0x30, 3, 2, 1, 0})), message: "has a path length, but is not a CA: Python 3.13"},
-		{name: "warns of a path length without keyCertSign", in: leafWith(with(asn1.ObjectIdentifier{2, 5, 29, 19}, true, []byte{0x30, 6, 1, 1, 0xff, 2, 1, 0})), message: "has a path length, but not the key usage keyCertSign"},
-		{name: "warns of a CA without a name", in: underRoot(func(c *x509.Certificate) { c.Subject = pkix.Name{} }), message: "is a CA with an empty subject"},
+		{
+			name:    "warns of keyCertSign without a CA",
+			in:      leafWith(with(asn1.ObjectIdentifier{2, 5, 29, 15}, true, []byte{3, 2, 2, 0x84})),
+			message: "but is not a CA: Python 3.13",
+		},
+		{
+			name:    "warns of a path length without a CA",
+			in:      leafWith(with(asn1.ObjectIdentifier{2, 5, 29, 19}, true, []byte{0x30, 3, 2, 1, 0})),
+			message: "has a path length, but is not a CA: Python 3.13",
+		},
+		{
+			name:    "warns of a path length without keyCertSign",
+			in:      leafWith(with(asn1.ObjectIdentifier{2, 5, 29, 19}, true, []byte{0x30, 6, 1, 1, 0xff, 2, 1, 0})),
+			message: "has a path length, but not the key usage keyCertSign",
+		},
+		{
+			name: "warns of a CA without a name", in: underRoot(func(c *x509.Certificate) { c.Subject = pkix.Name{} }),
+			message: "is a CA with an empty subject",
+		},
 
 		{name: "takes sixteen certificates", in: long(gnuTLSMost - 1)},
 		{name: "warns of seventeen", in: long(gnuTLSMost), message: "GnuTLS refuses a server that sends more than 16"},
@@ -211,7 +324,13 @@ func TestLenient(t *testing.T) {
 			in.Bundle = append(in.Bundle, newRoot(t, "Same", func(c *x509.Certificate) { c.SubjectKeyId = []byte{2} }).pem()...)
 			return in
 		}(), message: "may try the wrong one"},
-		{name: "warns of a root that may do nothing", in: underRoot(func(c *x509.Certificate) { c.KeyUsage = 0 }, with(asn1.ObjectIdentifier{2, 5, 29, 15}, true, []byte{3, 1, 0})), message: "lacks keyCertSign"},
+		{
+			name: "warns of a root that may do nothing",
+			in: underRoot(
+				func(c *x509.Certificate) { c.KeyUsage = 0 }, with(asn1.ObjectIdentifier{2, 5, 29, 15}, true, []byte{3, 1, 0}),
+			),
+			message: "lacks keyCertSign",
+		},
 		{name: "warns of a name that ends in a dot", in: func() Input {
 			in := p.input(t)
 			in.Names[0].Value += "."

@@ -42,7 +42,10 @@ func splitEndpoint(endpoint string) (typed, host, port string, err error) {
 		typed, bracketed = strings.TrimSuffix(inner, "]"), true
 	} else if strings.Contains(endpoint, ":") {
 		if typed, port, err = net.SplitHostPort(endpoint); err != nil {
-			return "", "", "", fmt.Errorf("endpoint %s is not HOST or HOST:PORT (an IPv6 address with a port needs brackets)", shown)
+			return "", "", "", fmt.Errorf(
+				"endpoint %s is not HOST or HOST:PORT (an IPv6 address with a port needs brackets)",
+				shown,
+			)
 		}
 		if err = checkPort(port); err != nil {
 			return "", "", "", fmt.Errorf("endpoint %s: %w", shown, err)
@@ -121,7 +124,9 @@ func asciiName(name string) (string, error) {
 	}
 	last := labels[len(labels)-1]
 	if strings.Trim(last, "0123456789") == "" || strings.HasPrefix(strings.ToLower(last), "0x") {
-		return "", errors.New("it ends in a number, as IP addresses do, but is none (four numbers from 0 to 255, no leading zeros)")
+		return "", errors.New(
+			"it ends in a number, as IP addresses do, but is none (four numbers from 0 to 255, no leading zeros)",
+		)
 	}
 	return name, nil
 }
@@ -133,8 +138,10 @@ func (r *run) names() {
 	if r.Endpoint != "" {
 		host, _, _, err := splitEndpoint(r.Endpoint)
 		if err != nil {
-			r.found.add(finding(EndpointInvalid, "write a DNS name or an IP address, and a port if it is not 443: proxy.example.com:8443",
-				"%s is not valid: %s", r.Sources.Endpoint, err))
+			r.found.add(
+				finding(EndpointInvalid, "write a DNS name or an IP address, and a port if it is not 443: proxy.example.com:8443",
+					"%s is not valid: %s", r.Sources.Endpoint, err),
+			)
 		} else {
 			names = append(names, Name{Value: host, Source: r.Sources.Endpoint})
 		}
@@ -197,8 +204,10 @@ func oddlyWritten(name string) (trouble, hint string) {
 	addr, err := netip.ParseAddr(strings.Trim(name, "[]"))
 	switch {
 	case err == nil && addr.Is4In6():
-		return "is an IPv4 address in the form of an IPv6 address: clients built on OpenSSL or GnuTLS do not find it in a certificate",
-			"write " + addr.Unmap().String()
+		return "is an IPv4 address in the form of an IPv6 address: clients built on OpenSSL or GnuTLS do not find it in a " +
+				"certificate",
+			"write " + addr.Unmap().
+				String()
 	case strings.HasSuffix(name, "."):
 		return "ends in a dot: clients built on OpenSSL send it along in the handshake, which a Go server then refuses",
 			"leave out the dot at the end"
@@ -227,16 +236,28 @@ func shownName(name Name) string {
 func checkName(leaf *x509.Certificate, name Name) []Finding {
 	where := shownName(name)
 	if !covers(leaf, name.Value) && name.Advisory {
-		return []Finding{finding(NameNotCovered, "that is fine as long as nobody connects to it by this name",
-			"the serving certificate is not valid for %s, which clients are not told to use: %s", where, whyNotCovered(leaf, name.Value)).withSeverity(SeverityWarning)}
+		return []Finding{finding(
+			NameNotCovered,
+			"that is fine as long as nobody connects to it by this name",
+			"the serving certificate is not valid for %s, which clients are not told to use: %s",
+			where,
+			whyNotCovered(leaf, name.Value),
+		).withSeverity(SeverityWarning)}
 	}
 	if !covers(leaf, name.Value) {
-		return []Finding{finding(NameNotCovered, "have the certificate issued for this name too, or change the name that clients use",
-			"the serving certificate is not valid for %s: %s", where, whyNotCovered(leaf, name.Value))}
+		return []Finding{
+			finding(NameNotCovered, "have the certificate issued for this name too, or change the name that clients use",
+				"the serving certificate is not valid for %s: %s", where, whyNotCovered(leaf, name.Value)),
+		}
 	}
 	if trouble := goOnly(leaf, name.Value); trouble != "" {
-		return []Finding{finding(NameNotCovered, "have the certificate issued with this very name",
-			"the serving certificate covers %s for Go programs such as kubectl only: %s", where, trouble).withSeverity(SeverityWarning)}
+		return []Finding{finding(
+			NameNotCovered,
+			"have the certificate issued with this very name",
+			"the serving certificate covers %s for Go programs such as kubectl only: %s",
+			where,
+			trouble,
+		).withSeverity(SeverityWarning)}
 	}
 	return nil
 }
@@ -317,7 +338,8 @@ func goOnly(leaf *x509.Certificate, name string) string {
 	lower := strings.ToLower(strings.TrimSuffix(ascii, "."))
 	for _, dns := range leaf.DNSNames {
 		dns = strings.ToLower(dns)
-		if !strings.HasPrefix(dns, "*.") && dns == lower || strings.HasPrefix(dns, "*.") && strings.Count(dns, ".") > 1 && leafCovers(dns, lower) {
+		if !strings.HasPrefix(dns, "*.") && dns == lower ||
+			strings.HasPrefix(dns, "*.") && strings.Count(dns, ".") > 1 && leafCovers(dns, lower) {
 			return ""
 		}
 	}

@@ -47,23 +47,33 @@ func TestOdd(t *testing.T) {
 	}{
 		{
 			name: "names a critical extension of the serving certificate that nobody knows",
-			in:   inputFor(t, p.root, p.inter.newLeaf(t, unknown), p.inter), want: []string{"error BundleDoesNotVerify"}, message: "do not know (1.2.3.4.5)",
+			in: inputFor(
+				t, p.root, p.inter.newLeaf(t, unknown), p.inter,
+			), want: []string{"error BundleDoesNotVerify"}, message: "do not know (1.2.3.4.5)",
 		},
 		{
 			name: "names name constraints that Go does not understand",
-			in:   inputFor(t, p.root, directory.newLeaf(t), directory), want: []string{"error IntermediateInvalid"}, message: "2.5.29.30, name constraints",
+			in: inputFor(
+				t, p.root, directory.newLeaf(t), directory,
+			), want: []string{"error IntermediateInvalid"}, message: "2.5.29.30, name constraints",
 		},
 		{
 			name: "names policies that a CA demands",
-			in:   inputFor(t, p.root, demanding.newLeaf(t), demanding), want: []string{"error BundleDoesNotVerify", "warning StrictClients"}, message: "demands certificate policies",
+			in:   inputFor(t, p.root, demanding.newLeaf(t), demanding), want: []string{
+				"error BundleDoesNotVerify", "warning StrictClients",
+			}, message: "demands certificate policies",
 		},
 		{
 			name: "warns of a root for any usage",
-			in:   inputFor(t, anyRoot, anyRoot.newLeaf(t)), want: []string{"warning StrictClients"}, message: "anyExtendedKeyUsage without serverAuth: OpenSSL",
+			in: inputFor(
+				t, anyRoot, anyRoot.newLeaf(t),
+			), want: []string{"warning StrictClients"}, message: "anyExtendedKeyUsage without serverAuth: OpenSSL",
 		},
 		{
 			name: "warns of an empty name",
-			in:   inputFor(t, p.root, p.inter.newLeaf(t, sans(testName, "")), p.inter), want: []string{"warning StrictClients"}, message: "GnuTLS cannot read it",
+			in: inputFor(
+				t, p.root, p.inter.newLeaf(t, sans(testName, "")), p.inter,
+			), want: []string{"warning StrictClients"}, message: "GnuTLS cannot read it",
 		},
 		{
 			name: "warns of an empty line in the bundle",

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// These tests need the program openssl, which makes what Go's x509 does not make. Without it they count as skipped.
+// These tests use the program openssl to make files that Go's x509 package cannot make. Without it they count as
+// skipped.
 
 type openssl struct {
 	t   *testing.T
@@ -59,7 +60,8 @@ func (o openssl) run(line string) {
 func (o openssl) root(extra string) {
 	o.t.Helper()
 	o.run("req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 3650 -subj /CN=Root " +
-		"-addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign,cRLSign -addext subjectKeyIdentifier=hash " + extra)
+		"-addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign,cRLSign -addext " +
+		"subjectKeyIdentifier=hash " + extra)
 }
 
 // leaf makes tls.crt and tls.key, signed by ca.pem; extensions are lines of a configuration file.
@@ -103,48 +105,80 @@ func TestOpenSSLCertificates(t *testing.T) {
 	}{
 		{name: "takes a good one", key: p256, sign: "-sha256"},
 		{name: "takes RSA", key: rsa2048, sign: "-sha384"},
-		{name: "takes Ed25519, and tells who does not", key: "-algorithm ED25519", sign: "-sha256", want: []string{"info RSAOnlyClients"}},
+		{
+			name: "takes Ed25519, and tells who does not", key: "-algorithm ED25519", sign: "-sha256",
+			want: []string{"info RSAOnlyClients"},
+		},
 		{name: "takes a SHA-1 root", root: "-sha1", key: p256, sign: "-sha256"},
 		{name: "refuses SHA-1", key: p256, sign: "-sha1", want: []string{"error WeakSignature"}, message: "SHA1"},
 		{name: "refuses MD5", key: rsa2048, sign: "-md5", want: []string{"error WeakSignature"}, message: "MD5"},
-		{name: "refuses SHA-224, which Go does not know", key: p256, sign: "-sha224", want: []string{"error WeakSignature"}, message: "SHA-224"},
-		{name: "refuses RSA 1024", key: "-algorithm RSA -pkeyopt rsa_keygen_bits:1024", sign: "-sha256", want: []string{"error WeakKey"}, message: "1024 bits"},
+		{
+			name: "refuses SHA-224, which Go does not know", key: p256, sign: "-sha224", want: []string{"error WeakSignature"},
+			message: "SHA-224",
+		},
+		{
+			name: "refuses RSA 1024", key: "-algorithm RSA -pkeyopt rsa_keygen_bits:1024", sign: "-sha256",
+			want: []string{"error WeakKey"}, message: "1024 bits",
+		},
 		{
 			name: "refuses secp256k1", key: "-algorithm EC -pkeyopt ec_paramgen_curve:secp256k1", sign: "-sha256",
 			want: []string{"error WeakKey", "error KeyUnreadable"}, message: "elliptic curve",
 		},
-		{name: "refuses Ed448", key: "-algorithm ED448", sign: "-sha256", want: []string{"error KeyUnreadable", "error WeakKey"}, message: "cannot be parsed"},
-		{name: "refuses a negative serial", key: p256, sign: "-sha256 -set_serial -5", want: []string{"error BadSerial"}, message: "negative"},
-		{name: "refuses serial zero", key: p256, sign: "-sha256 -set_serial 0", want: []string{"error BadSerial"}, message: "zero"},
-		{name: "takes a serial of 20 octets", key: p256, sign: "-sha256 -set_serial 0x7f00000000000000000000000000000000000001"},
 		{
-			name: "refuses a serial of 21 octets", key: p256, sign: "-sha256 -set_serial 0x01ff00000000000000000000000000000000000001",
+			name: "refuses Ed448", key: "-algorithm ED448", sign: "-sha256",
+			want: []string{"error KeyUnreadable", "error WeakKey"}, message: "cannot be parsed",
+		},
+		{
+			name: "refuses a negative serial", key: p256, sign: "-sha256 -set_serial -5", want: []string{"error BadSerial"},
+			message: "negative",
+		},
+		{
+			name: "refuses serial zero", key: p256, sign: "-sha256 -set_serial 0", want: []string{"error BadSerial"},
+			message: "zero",
+		},
+		{name: "takes a serial of 20 octets", key: p256, sign: "-sha256 -set_serial " +
+			"0x7f00000000000000000000000000000000000001"},
+		{
+			name: "refuses a serial of 21 octets", key: p256, sign: "-sha256 -set_serial " +
+				"0x01ff00000000000000000000000000000000000001",
 			want: []string{"error BadSerial"}, message: "longer than 20 octets",
 		},
 		{
 			name: "refuses a critical AKI, which Go does not parse", key: p256, sign: "-sha256",
-			extensions: []string{"subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=serverAuth", "authorityKeyIdentifier=critical,keyid"},
-			want:       []string{"error NotACertificate"}, message: "critical",
+			extensions: []string{
+				"subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=serverAuth", "authorityKeyIdentifier=critical,keyid",
+			},
+			want: []string{"error NotACertificate"}, message: "critical",
 		},
 		{
 			name: "warns of a missing AKI", key: p256, sign: "-sha256",
-			extensions: []string{"subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=serverAuth", "authorityKeyIdentifier=none"},
-			want:       []string{"warning StrictClients"}, message: "Python 3.13",
+			extensions: []string{
+				"subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=serverAuth", "authorityKeyIdentifier=none",
+			},
+			want: []string{"warning StrictClients"}, message: "Python 3.13",
 		},
 		{
 			name: "warns of must-staple", key: p256, sign: "-sha256",
-			extensions: []string{"subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=serverAuth", "authorityKeyIdentifier=keyid", "tlsfeature=status_request"},
-			want:       []string{"warning MustStaple"}, message: "OCSP",
+			extensions: []string{
+				"subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=serverAuth", "authorityKeyIdentifier=keyid",
+				"tlsfeature=status_request",
+			},
+			want: []string{"warning MustStaple"}, message: "OCSP",
 		},
 		{
 			name: "refuses a certificate for mail", key: p256, sign: "-sha256",
-			extensions: []string{"subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=emailProtection", "authorityKeyIdentifier=keyid"},
-			want:       []string{"error NoServerAuth"}, message: "without serverAuth",
+			extensions: []string{
+				"subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=emailProtection", "authorityKeyIdentifier=keyid",
+			},
+			want: []string{"error NoServerAuth"}, message: "without serverAuth",
 		},
 		{
 			name: "refuses a key that may only sign documents", key: p256, sign: "-sha256",
-			extensions: []string{"subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=serverAuth", "authorityKeyIdentifier=keyid", "keyUsage=nonRepudiation"},
-			want:       []string{"error KeyUsage"}, message: "nonRepudiation",
+			extensions: []string{
+				"subjectAltName=DNS:proxy.example.com", "extendedKeyUsage=serverAuth", "authorityKeyIdentifier=keyid",
+				"keyUsage=nonRepudiation",
+			},
+			want: []string{"error KeyUsage"}, message: "nonRepudiation",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -165,7 +199,10 @@ func TestOpenSSLWeakAnchors(t *testing.T) {
 	t.Parallel()
 	o := withOpenSSL(t)
 	o.root("")
-	o.file("ca.ext", "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n")
+	o.file(
+		"ca.ext",
+		"basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n",
+	)
 	o.run("genpkey " + p256 + " -out inter.key")
 	o.run("req -new -key inter.key -subj /CN=Intermediate -out inter.csr")
 	o.run("x509 -req -in inter.csr -CA ca.pem -CAkey ca.key -days 900 -extfile ca.ext -out inter.pem -sha1")
@@ -174,8 +211,10 @@ func TestOpenSSLWeakAnchors(t *testing.T) {
 	o.file("ca.pem", string(o.read("inter.pem")))
 	o.leaf(p256, "-sha256")
 	inter, leaf := o.read("inter.pem"), o.read("tls.crt")
-	o.run("req -x509 -key tls.key -out self.crt -days 90 -subj /CN=proxy -sha1 -addext basicConstraints=critical,CA:FALSE " +
-		"-addext subjectAltName=DNS:proxy.example.com -addext extendedKeyUsage=serverAuth -addext keyUsage=digitalSignature")
+	o.run(
+		"req -x509 -key tls.key -out self.crt -days 90 -subj /CN=proxy -sha1 -addext basicConstraints=critical,CA:FALSE " +
+			"-addext subjectAltName=DNS:proxy.example.com -addext extendedKeyUsage=serverAuth -addext keyUsage=digitalSignature",
+	)
 	self := o.read("self.crt")
 	for _, tt := range []struct {
 		name          string
@@ -183,7 +222,10 @@ func TestOpenSSLWeakAnchors(t *testing.T) {
 		want          string
 	}{
 		{"refuses an intermediate", concat(leaf, inter), root, "error WeakSignature"},
-		{"warns of an intermediate that is in the bundle as well", concat(leaf, inter), concat(root, inter), "warning WeakSignature"},
+		{
+			"warns of an intermediate that is in the bundle as well", concat(leaf, inter), concat(root, inter),
+			"warning WeakSignature",
+		},
 		{"warns of an intermediate that is in the bundle only", leaf, inter, "warning WeakSignature"},
 		{"warns of a self-signed serving certificate", self, self, "warning WeakSignature"},
 	} {
@@ -192,7 +234,10 @@ func TestOpenSSLWeakAnchors(t *testing.T) {
 			in := o.input()
 			in.CertPEM, in.Bundle = tt.chain, tt.bundle
 			report := Check(in)
-			if got := verdictOf(report.Findings); !slices.Contains(got, tt.want) || report.OK() == strings.HasPrefix(tt.want, "error") {
+			if got := verdictOf(
+				report.Findings,
+			); !slices.Contains(got, tt.want) ||
+				report.OK() == strings.HasPrefix(tt.want, "error") {
 				t.Errorf("got %v", report.Findings)
 			}
 		})
@@ -203,7 +248,10 @@ func TestOpenSSLSelfSigned(t *testing.T) {
 	t.Parallel()
 	o := withOpenSSL(t)
 	// What people do; the configuration of the distribution would add CA:TRUE, as is done here.
-	o.run("req -x509 -newkey rsa:2048 -nodes -keyout tls.key -out tls.crt -days 90 -subj /CN=proxy.example.com -addext basicConstraints=critical,CA:TRUE -addext subjectAltName=DNS:proxy.example.com -addext subjectKeyIdentifier=hash")
+	o.run(
+		"req -x509 -newkey rsa:2048 -nodes -keyout tls.key -out tls.crt -days 90 -subj /CN=proxy.example.com -addext " +
+			"basicConstraints=critical,CA:TRUE -addext subjectAltName=DNS:proxy.example.com -addext subjectKeyIdentifier=hash",
+	)
 	o.file("ca.pem", string(o.read("tls.crt")))
 	wantFindings(t, o.input(), "warning LeafIsCA", "warning NoServerAuth", "warning StrictClients")
 }
@@ -228,13 +276,37 @@ func TestOpenSSLFiles(t *testing.T) {
 		message string
 	}{
 		{"takes the text form before the block", func(in *Input) { in.CertPEM = o.read("text.crt") }, nil, ""},
-		{"names PKCS#12 as certificate", func(in *Input) { in.CertPEM = o.read("tls.p12") }, []string{"error NotACertificate"}, "PKCS#12"},
-		{"names PKCS#12 as key", func(in *Input) { in.KeyPEM = o.read("tls.p12") }, []string{"error KeyUnreadable"}, "PKCS#12"},
+		{
+			"names PKCS#12 as certificate", func(in *Input) { in.CertPEM = o.read("tls.p12") },
+			[]string{"error NotACertificate"},
+			"PKCS#12",
+		},
+		{
+			"names PKCS#12 as key", func(in *Input) { in.KeyPEM = o.read("tls.p12") },
+			[]string{"error KeyUnreadable"},
+			"PKCS#12",
+		},
 		{"names PKCS#7", func(in *Input) { in.CertPEM = o.read("tls.p7b") }, []string{"error NotACertificate"}, "PKCS7"},
-		{"names a trusted certificate", func(in *Input) { in.CertPEM = o.read("trusted.crt") }, []string{"error NotACertificate"}, "TRUSTED CERTIFICATE"},
-		{"names an encrypted key", func(in *Input) { in.KeyPEM = o.read("encrypted.key") }, []string{"error KeyEncrypted"}, "passphrase"},
-		{"names an encrypted key in the old form", func(in *Input) { in.KeyPEM = o.read("legacy.key") }, []string{"error KeyEncrypted"}, "passphrase"},
-		{"reads EC PARAMETERS before the key", func(in *Input) { in.KeyPEM = o.read("params.key") }, []string{"error KeyMismatch"}, "not the private key"},
+		{
+			"names a trusted certificate", func(in *Input) { in.CertPEM = o.read("trusted.crt") },
+			[]string{"error NotACertificate"},
+			"TRUSTED CERTIFICATE",
+		},
+		{
+			"names an encrypted key", func(in *Input) { in.KeyPEM = o.read("encrypted.key") },
+			[]string{"error KeyEncrypted"},
+			"passphrase",
+		},
+		{
+			"names an encrypted key in the old form", func(in *Input) { in.KeyPEM = o.read("legacy.key") },
+			[]string{"error KeyEncrypted"},
+			"passphrase",
+		},
+		{
+			"reads EC PARAMETERS before the key", func(in *Input) { in.KeyPEM = o.read("params.key") },
+			[]string{"error KeyMismatch"},
+			"not the private key",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -20,7 +20,13 @@ type numbered struct {
 
 // where names the certificate for a message: its place, its subject, and enough of its SHA-256 to recognise it.
 func (n numbered) where() string {
-	return fmt.Sprintf("block %d of %s (%s, SHA-256 %s)", n.number, n.file, subject(n.Certificate), shortPrint(n.Certificate))
+	return fmt.Sprintf(
+		"block %d of %s (%s, SHA-256 %s)",
+		n.number,
+		n.file,
+		subject(n.Certificate),
+		shortPrint(n.Certificate),
+	)
 }
 
 // ParseBundle reads a CA bundle: PEM, CERTIFICATE blocks only. It returns every certificate that can be read, and a
@@ -98,8 +104,10 @@ func tooLarge(name string, size, limit int, usual string) Finding {
 func parseCertificates(data []byte, name string, most int) ([]numbered, []Finding) {
 	file := readPEM(data)
 	if len(file.blocks) == 0 {
-		return nil, []Finding{finding(NotACertificate, certificateHint(data, most, hintFor(file.disguise))+encodedTwice(file.disguise),
-			"%s holds no PEM certificate: it is %s", name, file.disguise)}
+		return nil, []Finding{
+			finding(NotACertificate, certificateHint(data, most, hintFor(file.disguise))+encodedTwice(file.disguise),
+				"%s holds no PEM certificate: it is %s", name, file.disguise),
+		}
 	}
 	if len(file.blocks) > most {
 		return nil, []Finding{finding(TooLarge, "leave out the certificates that are not needed",
@@ -172,8 +180,15 @@ func parseBlock(block pemBlock, name string) (*x509.Certificate, *Finding) {
 			"(%s) has PEM headers; many programs skip it in silence", subject(cert))
 	}
 	if block.blank > 0 {
-		f := finding(NotACertificate, "remove the empty line", "block %d of %s (%s) has an empty line in it, line %d: OpenSSL, and so curl and Python, cannot read the file",
-			block.number, name, subject(cert), block.blank).withSeverity(SeverityWarning)
+		f := finding(
+			NotACertificate,
+			"remove the empty line",
+			"block %d of %s (%s) has an empty line in it, line %d: OpenSSL, and so curl and Python, cannot read the file",
+			block.number,
+			name,
+			subject(cert),
+			block.blank,
+		).withSeverity(SeverityWarning)
 		return cert, &f
 	}
 	return cert, nil
@@ -288,7 +303,8 @@ func encodedTwice(disguise string) string {
 // hintFor is the hint for data without any PEM block that no repair can mend.
 func hintFor(disguise string) string {
 	if disguise == disguisePKCS12 {
-		return "convert it: openssl pkcs12 -in FILE -nokeys -out fullchain.pem for the certificates, openssl pkcs12 -in FILE -nocerts -nodes -out key.pem for the key"
+		return "convert it: openssl pkcs12 -in FILE -nokeys -out fullchain.pem for the certificates, openssl pkcs12 -in " +
+			"FILE -nocerts -nodes -out key.pem for the key"
 	}
 	return "put a PEM file there, with lines from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----"
 }

@@ -17,7 +17,8 @@ type pemBlock struct {
 	label   string // "CERTIFICATE"
 	bytes   []byte // the content; nil when problem is set
 	headers bool   // "Name: value" lines before the content
-	blank   int    // the line of an empty line within the content, which OpenSSL takes for the end of headers; 0 when there is none
+	// the line of an empty line within the content, which OpenSSL takes for the end of headers; 0 when there is none
+	blank   int
 	skipped bool   // readers that take PEM literally pass over it in silence (a BOM, text before BEGIN)
 	problem string // why it cannot be read; empty when it can
 }
@@ -171,8 +172,8 @@ func misplaced(before string) string {
 	}
 }
 
-// blankLine returns the index of the first empty line within a block, 0 when there is none. One right behind BEGIN does no
-// harm.
+// blankLine returns the index of the first empty line within a block, 0 when there is none. One right behind BEGIN
+// does no harm.
 func blankLine(lines [][]byte) int {
 	for i, line := range lines {
 		if i > 1 && len(bytes.TrimSpace(line)) == 0 {
@@ -200,7 +201,7 @@ func decodeBlock(lines [][]byte, label string) (content []byte, headers bool, pr
 	return block.Bytes, len(block.Headers) > 0, ""
 }
 
-// disguise says what data without any PEM block seems to be.
+// disguise names the format that data without a PEM block seems to have.
 func disguise(data []byte) string {
 	trimmed := bytes.TrimSpace(data)
 	switch {

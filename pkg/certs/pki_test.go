@@ -57,7 +57,12 @@ func ecKey(tb testing.TB) crypto.Signer {
 // change alters a template before it is signed.
 type change func(*x509.Certificate)
 
-func signWith(tb testing.TB, template, parent *x509.Certificate, public crypto.PublicKey, signer crypto.Signer) *x509.Certificate {
+func signWith(
+	tb testing.TB,
+	template, parent *x509.Certificate,
+	public crypto.PublicKey,
+	signer crypto.Signer,
+) *x509.Certificate {
 	tb.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, signer)
 	if err != nil {

@@ -24,8 +24,8 @@ const (
 
 // Repaired is a file as it should have been.
 type Repaired struct {
-	// PEM holds the certificates, the serving certificate first, then each one that signed the one before it; or one private
-	// key. Where the file holds no serving certificate, as a CA bundle does, the order is that of the file.
+	// PEM holds the certificates, the serving certificate first, then each one that signed the one before it; or one
+	// private key. Where the file holds no serving certificate, as a CA bundle does, the order is that of the file.
 	PEM []byte
 	// Certificates is how many certificates PEM holds; 0 means that it holds a private key.
 	Certificates int
@@ -315,7 +315,10 @@ func (r *repairer) chain(order bool) (*Repaired, error) {
 	}
 	var unique []foundCertificate
 	for _, one := range r.certificates {
-		if first := slices.IndexFunc(unique, func(u foundCertificate) bool { return bytes.Equal(u.der, one.der) }); first >= 0 {
+		if first := slices.IndexFunc(
+			unique,
+			func(u foundCertificate) bool { return bytes.Equal(u.der, one.der) },
+		); first >= 0 {
 			r.did("left out %s, which is the same certificate as %s", one.name, unique[first].name)
 			continue
 		}
@@ -419,7 +422,8 @@ func (r *run) orderHint(hint string) string {
 		return hint
 	}
 	chain, list := readChain(repaired.PEM, r.Limits, r.Sources.Certificate)
-	if len(list) > 0 || len(chain) == 0 || !chain[0].Equal(r.chain[0].Certificate) || len(checkOrder(chain, buildPath(chain))) > 0 {
+	if len(list) > 0 || len(chain) == 0 || !chain[0].Equal(r.chain[0].Certificate) ||
+		len(checkOrder(chain, buildPath(chain))) > 0 {
 		return hint
 	}
 	return hint + ": pinniped ip-tls repair FILE -o NEW"

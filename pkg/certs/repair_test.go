@@ -45,11 +45,20 @@ func brokenChains(tb testing.TB, p pki) []brokenFile {
 	leaf, inter, root := p.leaf.pem(), p.inter.pem(), p.root.pem()
 	both := []entity{p.leaf, p.inter}
 	chain := chainOf(both...)
-	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: p.leaf.Subject}, p.leaf.key)
+	request, err := x509.CreateCertificateRequest(
+		rand.Reader,
+		&x509.CertificateRequest{Subject: p.leaf.Subject},
+		p.leaf.key,
+	)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	list, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{Number: p.root.SerialNumber, ThisUpdate: testNow(), NextUpdate: testNow()}, p.root.Certificate, p.root.key)
+	list, err := x509.CreateRevocationList(
+		rand.Reader,
+		&x509.RevocationList{Number: p.root.SerialNumber, ThisUpdate: testNow(), NextUpdate: testNow()},
+		p.root.Certificate,
+		p.root.key,
+	)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -89,7 +98,11 @@ func brokenChains(tb testing.TB, p pki) []brokenFile {
 		{"lower case", replaced(chain, "BEGIN CERTIFICATE", "Begin Certificate", "END CERTIFICATE", "End Certificate"), both},
 		{"a missing line break between blocks", concat(bytes.TrimSpace(leaf), inter), both},
 		{"an empty line in a block", replaced(chain, "\n-----END", "\n\n-----END"), both},
-		{"prose around", concat([]byte("subject=CN=proxy\n"), leaf, []byte("\nissuer\n"), inter, []byte("that is all\n")), both},
+		{
+			"prose around",
+			concat([]byte("subject=CN=proxy\n"), leaf, []byte("\nissuer\n"), inter, []byte("that is all\n")),
+			both,
+		},
 		{"PEM headers", concat(with("CERTIFICATE", map[string]string{"X-Note": "hello"}, p.leaf.Raw), inter), both},
 		{"an old label", concat(with("X509 CERTIFICATE", nil, p.leaf.Raw), inter), both},
 		{"a trusted certificate", concat(with("TRUSTED CERTIFICATE", nil, concat(p.leaf.Raw, aux)), inter), both},
@@ -144,7 +157,11 @@ func TestRepair(t *testing.T) {
 			if same == (len(repaired.Done) > 0) {
 				t.Errorf("says that it has done %q", repaired.Done)
 			}
-			if again, err := Repair(repaired.PEM, PartAny); err != nil || !bytes.Equal(again.PEM, repaired.PEM) || len(again.Done) > 0 {
+			if again, err := Repair(
+				repaired.PEM,
+				PartAny,
+			); err != nil || !bytes.Equal(again.PEM, repaired.PEM) ||
+				len(again.Done) > 0 {
 				t.Errorf("a second repair does something: %v, %v", again, err)
 			}
 		})
@@ -201,7 +218,14 @@ func brokenKeys(tb testing.TB, p pki) map[string][]byte {
 		"OpenSSH's format":                   pem.EncodeToMemory(openSSH),
 		"the certificate in front":           concat(p.leaf.pem(), good),
 		"the certificate in front, indented": concat([]byte("  "), replaced(concat(p.leaf.pem(), good), "\n", "\n  ")),
-		"parameters in front, indented":      concat([]byte("  "), replaced(concat(block("EC PARAMETERS", []byte{6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7}), block("EC PRIVATE KEY", ec)), "\n", "\n  ")),
+		"parameters in front, indented": concat(
+			[]byte("  "),
+			replaced(
+				concat(block("EC PARAMETERS", []byte{6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7}), block("EC PRIVATE KEY", ec)),
+				"\n",
+				"\n  ",
+			),
+		),
 	}
 }
 
@@ -243,14 +267,21 @@ func TestRepairKey(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, list := readKey(repaired.PEM, DefaultLimits(), Sources{}); len(list) > 0 || !sameKey(got.Public(), key.Public()) {
+			if got, list := readKey(
+				repaired.PEM,
+				DefaultLimits(),
+				Sources{},
+			); len(list) > 0 ||
+				!sameKey(got.Public(), key.Public()) {
 				t.Errorf("%T: %v", key, list)
 			}
 		}
 	}
 	other := rsaKey(t, 2048)
 	for name, data := range map[string][]byte{
-		"no key": p.leaf.pem(), "nothing": nil, "two keys": concat(p.leaf.keyPEM(t), block("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(other))),
+		"no key": p.leaf.pem(), "nothing": nil, "two keys": concat(
+			p.leaf.keyPEM(t), block("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(other)),
+		),
 		"half a key": p.leaf.keyPEM(t)[:100],
 	} {
 		if repaired, err := Repair(data, PartKey); err == nil {
@@ -259,8 +290,8 @@ func TestRepairKey(t *testing.T) {
 	}
 }
 
-// TestHintsRepair runs what a hint says to run, on every broken file that gets the hint, and checks the outcome: a hint is
-// a command that repairs.
+// TestHintsRepair runs what a hint says to run, on every broken file that gets the hint, and checks the outcome: a
+// hint is a command that repairs.
 func TestHintsRepair(t *testing.T) {
 	t.Parallel()
 	o := withOpenSSL(t)
@@ -279,9 +310,15 @@ func TestHintsRepair(t *testing.T) {
 	for _, name := range []string{"tls.p12", "tls.p7b", "der.p7b"} {
 		files = append(files, brokenFile{name, o.read(name), []entity{p.leaf, p.inter}})
 	}
-	files = append(files,
+	files = append(
+		files,
 		brokenFile{"base64 of PKCS#7", base64Of(o.read("der.p7b")), []entity{p.leaf, p.inter}},
-		brokenFile{"trusted certificates of OpenSSL", concat(o.read("trusted.crt"), p.inter.pem()), []entity{p.leaf, p.inter}})
+		brokenFile{
+			"trusted certificates of OpenSSL",
+			concat(o.read("trusted.crt"), p.inter.pem()),
+			[]entity{p.leaf, p.inter},
+		},
+	)
 	ran := 0
 	for _, file := range files {
 		in := good
@@ -333,8 +370,8 @@ func TestHintsRepair(t *testing.T) {
 	}
 }
 
-// follow runs the commands in a hint on a file, one after the other, and returns what they make of it. ok is false where
-// the hint has no command, and where one fails.
+// follow runs the commands in a hint on a file, one after the other, and returns what they make of it. ok is false
+// where the hint has no command, and where one fails.
 func (o openssl) follow(name, hint string, data []byte) (fixed []byte, ok bool) {
 	o.t.Helper()
 	for _, word := range strings.Split(strings.ReplaceAll(hint, "; ", ", "), ", ") {
@@ -371,8 +408,8 @@ func (o openssl) follow(name, hint string, data []byte) (fixed []byte, ok bool) 
 	return data, ok
 }
 
-// FuzzRepair holds Repair to its promises on hostile input: it never loses a certificate that Go finds in the file, gives
-// a file that needs no further repair, and shows nothing of a key.
+// FuzzRepair holds Repair to its promises on hostile input: it never loses a certificate that Go finds in the file,
+// gives a file that needs no further repair, and shows nothing of a key.
 func FuzzRepair(f *testing.F) {
 	p := newPKI(f)
 	for _, file := range brokenChains(f, p) {

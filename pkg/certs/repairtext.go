@@ -21,8 +21,8 @@ type asn1Element = asn1.RawValue
 
 const classContext = asn1.ClassContextSpecific
 
-// marker recognises BEGIN and END lines also where they are damaged: with too few dashes, in the middle of a line, or one
-// right behind the other.
+// marker recognises BEGIN and END lines also where they are damaged: with too few dashes, in the middle of a line, or
+// one right behind the other.
 func marker() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)-{2,5} ?(BEGIN|END) ([A-Z0-9][A-Z0-9 ]{0,40}?) ?-{2,5}`)
 }
@@ -125,7 +125,10 @@ func (r *repairer) readBlock(content []byte, name, label string) {
 		key, problem := parseOpenSSH(der)
 		if problem != "" {
 			r.lose("%s is a key in OpenSSH's own format %s", name, problem)
-			r.hint = "take its passphrase away with ssh-keygen -p -f FILE, then: " + strings.TrimPrefix(keyRepairCommand, "write the key again: ")
+			r.hint = "take its passphrase away with ssh-keygen -p -f FILE, then: " + strings.TrimPrefix(
+				keyRepairCommand,
+				"write the key again: ",
+			)
 			return
 		}
 		r.takeKey(key, name, label)
@@ -149,8 +152,9 @@ func splitHeaders(content []byte) (headers map[string]string, body []byte) {
 	}
 }
 
-// unbase64Loose decodes base64 up to its end or to the first character that cannot be part of it. It passes over white
-// space and over what mail programs and JSON put around lines. The length that DER has within tells whether all is there.
+// unbase64Loose decodes base64 up to its end or to the first character that cannot be part of it. It passes over
+// white space and over what mail programs and JSON put around lines. The length that DER has within tells whether all
+// is there.
 func unbase64Loose(text []byte) []byte {
 	around := func(c rune) bool { return strings.ContainsRune(" \t\n\v\f\\\"',>|", c) }
 	end := bytes.IndexFunc(text, func(c rune) bool { return !isBase64(c) && !around(c) }) // "=" or damage

@@ -70,8 +70,8 @@ func shortPrint(cert *x509.Certificate) string { return Fingerprint(cert.Raw)[:1
 
 func date(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }
 
-// span shows how far apart two times are, in the unit a person would choose. It counts in seconds, as a time.Duration ends
-// after 292 years and certificates do not.
+// span shows how far apart two times are, in the unit a person would choose. It counts in seconds, as a time.Duration
+// ends after 292 years and certificates do not.
 func span(a, b time.Time) string {
 	seconds := b.Unix() - a.Unix()
 	if seconds < 0 {
@@ -95,11 +95,12 @@ func span(a, b time.Time) string {
 	}
 }
 
-// lastInstant is the last one that can be written as RFC 3339 and JSON want it. In a certificate it stands for "no end".
+// lastInstant is the last one that can be written as RFC 3339 and JSON want it. In a certificate it stands for "no
+// end".
 func lastInstant() time.Time { return time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC) }
 
-// writable returns t in UTC, moved into the years that JSON can hold: a certificate whose dates have an offset may leave
-// them by some hours.
+// writable returns t in UTC, moved into the years that JSON can hold: a certificate whose dates have an offset may
+// leave them by some hours.
 func writable(t time.Time) time.Time {
 	t = t.UTC()
 	switch {

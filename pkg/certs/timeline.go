@@ -20,9 +20,9 @@ type Event struct {
 // maxInstants bounds what a hostile bundle can cost: each instant is a run of all checks.
 const maxInstants = 200
 
-// Timeline returns what will go wrong with a certificate that is not renewed, in the order of time. There is an Event for
-// each time after in.Now at which Check finds something new, until the serving certificate has expired. What Check finds
-// at in.Now is not repeated. in.ServerTime is ignored.
+// Timeline returns what will go wrong with a certificate that is not renewed, in the order of time. There is an Event
+// for each time after in.Now at which Check finds something new, until the serving certificate has expired. What
+// Check finds at in.Now is not repeated. in.ServerTime is ignored.
 func Timeline(in Input) []Event {
 	in.ServerTime = time.Time{}
 	before := Check(in).Findings
@@ -46,8 +46,9 @@ func Timeline(in Input) []Event {
 	return events
 }
 
-// sameMatter says whether a finding was there before, with the same severity or a higher one. Messages are compared, except
-// those about the serving certificate's dates: they tell how much time is left, so that they differ every day.
+// sameMatter says whether now repeats the finding before: it has the same code and no higher severity. The messages
+// must be the same, too, except for findings about the dates of the serving certificate, whose messages tell the
+// time left and so differ every day.
 func sameMatter(before, now Finding) bool {
 	if before.Code != now.Code || before.Severity < now.Severity {
 		return false

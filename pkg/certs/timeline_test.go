@@ -45,7 +45,10 @@ func TestTimeline(t *testing.T) {
 				inter := root.newCA(t, "Intermediate", ends(10*day))
 				return inputFor(t, root, inter.newLeaf(t, lives(0, 90*day)), inter)
 			},
-			want: []string{"10d1s IntermediateInvalid error OutlivesIssuer warning breaks", "60d1s ExpiresSoon warning", "81d1s ExpiresSoon error", "90d1s Expired error breaks"},
+			want: []string{
+				"10d1s IntermediateInvalid error OutlivesIssuer warning breaks", "60d1s ExpiresSoon warning",
+				"81d1s ExpiresSoon error", "90d1s Expired error breaks",
+			},
 		},
 		{
 			name: "takes the beginning for no trouble",

@@ -26,7 +26,11 @@ func TestUnionBundle(t *testing.T) {
 	}{
 		{"puts one after the other", [][]byte{pems[0], pems[1]}, join(pems[0], pems[1])},
 		{"has each once", [][]byte{join(pems[0], pems[1], pems[0]), join(pems[2], pems[1])}, join(pems[0], pems[1], pems[2])},
-		{"leaves out text, and what is no certificate", [][]byte{join([]byte("the old one\n"), pems[0]), []byte("nothing"), nil}, pems[0]},
+		{
+			"leaves out text, and what is no certificate",
+			[][]byte{join([]byte("the old one\n"), pems[0]), []byte("nothing"), nil},
+			pems[0],
+		},
 		{"is empty without any", nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,6 +1,6 @@
 // Package kubeconfig builds and writes kubeconfigs that log in with the pinniped CLI. It never contacts a cluster.
 //
 // Select picks the context of an existing kubeconfig that the new one is for; Build makes the new one, with an exec
-// credential plugin that runs "pinniped login"; Write and WriteFile put it out. Rotate and RotateFile put a new CA bundle
-// into kubeconfigs that users have already.
+// credential plugin that runs "pinniped login"; Write and WriteFile put it out. Rotate and RotateFile put a new CA
+// bundle into kubeconfigs that users have already.
 package kubeconfig

@@ -49,7 +49,10 @@ func entryChange(content []byte, lines []int, root *yaml.Node, entry planned, en
 		_, exec := field(body, "exec")
 		_, args := field(exec, "args")
 		if args == nil || entry.argument >= len(args.Content) {
-			return change{}, errors.New("finding the arguments of its credential plugin in the file: they are a YAML alias; write them out, or make the kubeconfig anew")
+			return change{}, errors.New(
+				"finding the arguments of its credential plugin in the file: they are a YAML alias; write them out, or make the " +
+					"kubeconfig anew",
+			)
 		}
 		return replace(content, lines, args.Content[entry.argument], entry.prefix+encoded)
 	}
@@ -104,7 +107,11 @@ func replace(content []byte, lines []int, scalar *yaml.Node, value string) (chan
 	}
 	old := quote + scalar.Value + quote
 	if !bytes.HasPrefix(content[at:], []byte(old)) {
-		return change{}, fmt.Errorf("line %d: the value has a YAML anchor or is spread over several lines; write it out on one, or make the kubeconfig anew", scalar.Line)
+		return change{}, fmt.Errorf(
+			"line %d: the value has a YAML anchor or is spread over several lines; write it out on one, or make the "+
+				"kubeconfig anew",
+			scalar.Line,
+		)
 	}
 	if value == "" {
 		quote = `"`

@@ -11,15 +11,16 @@ import (
 // Endpoint is a server under all of its names.
 type Endpoint struct {
 	URL string // https://host[:port], as it is advertised
-	// Names are further names and addresses of the same server, each HOST or HOST:PORT. Without a port, the port of URL counts. A
-	// wildcard such as *.example.com, from a certificate, stands for names that may also be those of other servers.
+	// Names are further names and addresses of the same server, each HOST or HOST:PORT. Without a port, the port of URL
+	// counts. A wildcard such as *.example.com, from a certificate, stands for names that may also be those of other
+	// servers.
 	Names []string
-	// SameServer is asked about a host that only a wildcard covers: whether it is this server, and whether that could be found
-	// out. It may be nil.
+	// SameServer is asked about a host that only a wildcard covers: whether it is this server, and whether that could be
+	// found out. It may be nil.
 	SameServer func(host string) (same, known bool)
 }
 
-// lead says whether an address leads to an endpoint.
+// lead says whether an address is one of an endpoint: yes, no or perhaps.
 type lead int
 
 const (
@@ -33,8 +34,8 @@ func SameEndpoint(a, b string) bool {
 	return Endpoint{URL: b}.leads(a, "") == leadsHere
 }
 
-// leads says whether server, a URL, leads to the endpoint. serverName is the name that a client expects in the certificate, if it is another
-// one than the host of the URL.
+// leads says whether server, a URL, leads to the endpoint. serverName is the name that a client expects in the
+// certificate, if it is another one than the host of the URL.
 func (e Endpoint) leads(server, serverName string) lead {
 	at, ok := parseServer(server)
 	if !ok {
@@ -60,7 +61,11 @@ func (e Endpoint) leads(server, serverName string) lead {
 		suffix, wildcard := strings.CutPrefix(host, "*.")
 		switch {
 		case wildcard:
-			if label, rest, found := strings.Cut(at.host, "."); found && label != "" && rest == suffix && at.port == port && best == leadsElsewhere {
+			if label, rest, found := strings.Cut(
+				at.host,
+				".",
+			); found && label != "" && rest == suffix && at.port == port &&
+				best == leadsElsewhere {
 				best = e.ask(at.host)
 			}
 		case at.host == host && at.port == port, serverName != "" && serverName == host:

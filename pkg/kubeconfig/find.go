@@ -24,14 +24,16 @@ type Found struct {
 // ErrDangling means that a symbolic link leads to a file that does not exist.
 var ErrDangling = errors.New("it is a symbolic link that leads nowhere")
 
-// passing are the names of files that are not there to stay: kubectl's locks, those of editors, and what atomicfile is about to rename.
+// passing matches the names of temporary files: kubectl's locks, the locks of editors, and files that atomicfile has
+// not renamed yet.
 var passing = regexp.MustCompile(`\.lock$|^\.#|^\..+\.[0-9]+\.tmp$`)
 
-// Find returns the files that paths stand for, each once, in order: a folder stands for every file in it and in the folders below.
-// Symbolic links are followed, and what several of them lead to is returned once. Locks and temporary files are left out. A folder whose
-// name begins with a dot, such as .git, is returned as Hidden and not looked into, except .kube and what the caller names; the
-// folders that Kubernetes makes in its volumes, whose names begin with two dots, are not even returned. What cannot be read is returned
-// with its error. Find itself fails only when ctx is over.
+// Find returns the files that paths stand for, each once, in order: a folder stands for every file in it and in the
+// folders below. Symbolic links are followed, and what several of them lead to is returned once. Locks and temporary
+// files are left out. A folder whose name begins with a dot, such as .git, is returned as Hidden and not looked into,
+// except .kube and what the caller names; the folders that Kubernetes makes in its volumes, whose names begin with
+// two dots, are not even returned. What cannot be read is returned with its error. Find itself fails only when ctx is
+// over.
 func Find(ctx context.Context, paths []string) ([]Found, error) {
 	f := finder{seen: map[string]bool{}}
 	for _, path := range paths {

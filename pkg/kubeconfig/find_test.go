@@ -46,8 +46,29 @@ func TestFind(t *testing.T) {
 		return files
 	}
 	named := func(path string) kubeconfig.Found { return kubeconfig.Found{Path: path, Named: true} }
-	below := in(".git", ".hidden.yaml", ".kube/config", ".tmp", "a.yaml", "c.yaml", "dangling", "more/b.yaml", "more/notes.tmp", "to-folder/d.yaml")
-	missing, link, file := filepath.Join(folder, "missing"), filepath.Join(folder, "c.yaml"), filepath.Join(folder, "more", "b.yaml")
+	below := in(
+		".git",
+		".hidden.yaml",
+		".kube/config",
+		".tmp",
+		"a.yaml",
+		"c.yaml",
+		"dangling",
+		"more/b.yaml",
+		"more/notes.tmp",
+		"to-folder/d.yaml",
+	)
+	missing, link, file := filepath.Join(
+		folder,
+		"missing",
+	), filepath.Join(
+		folder,
+		"c.yaml",
+	), filepath.Join(
+		folder,
+		"more",
+		"b.yaml",
+	)
 	for _, test := range []struct {
 		name  string
 		paths []string
@@ -55,12 +76,22 @@ func TestFind(t *testing.T) {
 	}{
 		{"goes through a folder", []string{folder}, below},
 		{"takes a folder with a slash behind it for the same", []string{folder + "/", folder}, below},
-		{"has a file that is named and found once", []string{file, filepath.Join(folder, "more")}, append([]kubeconfig.Found{named(file)}, in("more/notes.tmp")...)},
+		{
+			"has a file that is named and found once",
+			[]string{file, filepath.Join(folder, "more")},
+			append([]kubeconfig.Found{named(file)}, in("more/notes.tmp")...),
+		},
 		{"goes into a hidden folder that is named", []string{filepath.Join(folder, ".git")}, in(".git/config")},
-		{"goes into it also behind the folder that it is in", []string{folder, filepath.Join(folder, ".git")}, append(slices.Clone(below), in(".git/config")...)},
+		{
+			"goes into it also behind the folder that it is in",
+			[]string{folder, filepath.Join(folder, ".git")},
+			append(slices.Clone(below), in(".git/config")...),
+		},
 		{"has a file and a link to it once", []string{filepath.Join(folder, "to-a"), folder}, append(
 			[]kubeconfig.Found{named(filepath.Join(folder, "to-a"))},
-			slices.DeleteFunc(slices.Clone(below), func(f kubeconfig.Found) bool { return filepath.Base(f.Path) == "a.yaml" })...)},
+			slices.DeleteFunc(
+				slices.Clone(below), func(f kubeconfig.Found) bool { return filepath.Base(f.Path) == "a.yaml" },
+			)...)},
 		{"keeps what is not there for the caller to find out", []string{missing}, []kubeconfig.Found{named(missing)}},
 		{"takes a link that is named for a file", []string{link}, []kubeconfig.Found{named(link)}},
 		{"finds nothing without paths", nil, nil},

@@ -12,13 +12,25 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// FuzzRotate rotates files as nobody writes them. A file is refused, or afterwards it is a kubeconfig in which nothing but
-// the trust in the endpoint changed, and which needs no second rotation.
+// FuzzRotate rotates unusual and malformed files. Rotate either refuses a file, or returns a kubeconfig in which
+// only the trust in the endpoint has changed and which a second rotation leaves as it is.
 func FuzzRotate(f *testing.F) {
 	f.Add([]byte(strings.ReplaceAll(userFile, "${OLD}", oldData)))
-	f.Add([]byte("clusters:\n- name: a\n  cluster: {server: https://proxy.example.com}\n- name: a\n  cluster: {server: https://proxy.example.com}\n"))
-	f.Add([]byte(`{"kind":"Config","apiVersion":"v1","clusters":[{"name":"a","cluster":{"server":"https://proxy.example.com:443","certificate-authority-data":""}}]}`))
-	f.Add([]byte("clusters: &c\n- name: a\n  cluster: &d {server: https://proxy.example.com}\n- {name: b, cluster: *d}\nusers: *c\n"))
+	f.Add(
+		[]byte(
+			"clusters:\n- name: a\n  cluster: {server: https://proxy.example.com}\n- name: a\n  cluster: {server: https://proxy.example.com}\n",
+		),
+	)
+	f.Add(
+		[]byte(
+			`{"kind":"Config","apiVersion":"v1","clusters":[{"name":"a","cluster":{"server":"https://proxy.example.com:443","certificate-authority-data":""}}]}`,
+		),
+	)
+	f.Add(
+		[]byte(
+			"clusters: &c\n- name: a\n  cluster: &d {server: https://proxy.example.com}\n- {name: b, cluster: *d}\nusers: *c\n",
+		),
+	)
 	f.Add([]byte("---\nkind: Config\n---\nkind: Config\n"))
 	f.Add([]byte("\xef\xbb\xbfkind: Config\r\nclusters:\r\n"))
 	trusted := bundle(f)
@@ -69,8 +81,8 @@ func FuzzRotate(f *testing.F) {
 	})
 }
 
-// FuzzTrusts shows that Rotate changes what Trusts finds: afterwards there is nothing but the new bundle, or the result names the entry as
-// not rotated.
+// FuzzTrusts shows that Rotate changes what Trusts finds: afterwards there is nothing but the new bundle, or the
+// result names the entry as not rotated.
 func FuzzTrusts(f *testing.F) {
 	f.Add([]byte(strings.ReplaceAll(userFile, "${OLD}", oldData)), "10.1.2.3", false)
 	for _, args := range []string{
@@ -81,13 +93,30 @@ func FuzzTrusts(f *testing.F) {
 		`[-c, "pinniped login static --concierge-endpoint=https://proxy.example.com --concierge-ca-bundle-data=T0xE"]`,
 		"[exchange-credential]\n    env: [{name: PINNIPED_K8S_API_ENDPOINT, value: 'https://proxy.example.com'}, {name: PINNIPED_CA_BUNDLE, value: x}]",
 	} {
-		f.Add([]byte("kind: Config\nusers:\n- name: a\n  user:\n   exec:\n    command: pinniped\n    args: "+args+"\n"), "*.example.com", true)
+		f.Add(
+			[]byte("kind: Config\nusers:\n- name: a\n  user:\n   exec:\n    command: pinniped\n    args: "+args+"\n"),
+			"*.example.com",
+			true,
+		)
 	}
-	f.Add([]byte("clusters:\n- name: a\n  cluster: {server: https://10.1.2.3, certificate-authority-data: T0xE, certificate-authority: /x}\n"), "10.1.2.3", true)
-	f.Add([]byte("clusters:\n- name: a\n  cluster: {server: https://b.example.com, tls-server-name: proxy.example.com}\n"), "*.example.com", false)
+	f.Add(
+		[]byte(
+			"clusters:\n- name: a\n  cluster: {server: https://10.1.2.3, certificate-authority-data: T0xE, certificate-authority: /x}\n",
+		),
+		"10.1.2.3",
+		true,
+	)
+	f.Add(
+		[]byte("clusters:\n- name: a\n  cluster: {server: https://b.example.com, tls-server-name: proxy.example.com}\n"),
+		"*.example.com",
+		false,
+	)
 	trusted := bundle(f)
 	f.Fuzz(func(t *testing.T, content []byte, name string, system bool) {
-		to := kubeconfig.Target{Endpoint: kubeconfig.Endpoint{URL: "https://proxy.example.com", Names: []string{name}}, CABundle: trusted}
+		to := kubeconfig.Target{
+			Endpoint: kubeconfig.Endpoint{URL: "https://proxy.example.com", Names: []string{name}},
+			CABundle: trusted,
+		}
 		if system {
 			to.CABundle = nil
 		}

@@ -34,8 +34,12 @@ func TestBuild(t *testing.T) {
 	cache, none := "/tmp/credentials.yaml", ""
 	source := func(change func(*clientcmdapi.Cluster)) *kubeconfig.Source {
 		cluster := &clientcmdapi.Cluster{
-			Server: "https://kube.example.com:6443", CertificateAuthorityData: bundle(t), LocationOfOrigin: "/home/ann/.kube/config",
-			ProxyURL: "http://proxy.example.com:3128", TLSServerName: "kube.internal", DisableCompression: true,
+			Server:                   "https://kube.example.com:6443",
+			CertificateAuthorityData: bundle(t),
+			LocationOfOrigin:         "/home/ann/.kube/config",
+			ProxyURL:                 "http://proxy.example.com:3128",
+			TLSServerName:            "kube.internal",
+			DisableCompression:       true,
 		}
 		if change != nil {
 			change(cluster)
@@ -93,7 +97,9 @@ func TestBuild(t *testing.T) {
 			Source: source(nil), Server: "https://proxy.example.com", CABundle: bundle(t),
 			Exec: with(func(e *kubeconfig.Exec) {
 				e.Concierge = concierge
-				e.OIDC = &kubeconfig.OIDC{Issuer: "https://issuer.example.com", ClientID: "pinniped-cli", Scopes: []string{"openid", "groups"}}
+				e.OIDC = &kubeconfig.OIDC{
+					Issuer: "https://issuer.example.com", ClientID: "pinniped-cli", Scopes: []string{"openid", "groups"},
+				}
 			}),
 		}},
 		{name: "oidc-all-flags", input: kubeconfig.Input{
@@ -157,14 +163,20 @@ func TestBuildRefusesBadBundles(t *testing.T) {
 		bundle []byte
 		says   string
 	}{
-		"text":                      {bundle: []byte("hello"), says: "no PEM certificates found"},
-		"a private key":             {bundle: append(ca.CertPEM(), key...), says: `block 2 is a "PRIVATE KEY", not a certificate`},
+		"text": {bundle: []byte("hello"), says: "no PEM certificates found"},
+		"a private key": {
+			bundle: append(ca.CertPEM(), key...), says: `block 2 is a "PRIVATE KEY", not a certificate`,
+		},
 		"an unparsable certificate": {bundle: append(ca.CertPEM(), broken...), says: "block 2: "},
 	} {
 		t.Run("refuses "+name, func(t *testing.T) {
 			t.Parallel()
 			_, err := kubeconfig.Build(kubeconfig.Input{
-				Source: &kubeconfig.Source{Cluster: &clientcmdapi.Cluster{Server: "https://a"}}, Server: "https://b", CABundle: test.bundle,
+				Source: &kubeconfig.Source{
+					Cluster: &clientcmdapi.Cluster{Server: "https://a"},
+				},
+				Server:   "https://b",
+				CABundle: test.bundle,
 			})
 			if err == nil || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "MIG") {
 				t.Errorf("want an error that says %q without the content, got %v", test.says, err)
@@ -189,7 +201,10 @@ func TestSelect(t *testing.T) {
 	}{
 		{name: "takes the current context"},
 		{name: "takes a named context", context: "good"},
-		{name: "lists the contexts there are", context: "bad", says: `no such context "bad" (its contexts: good, no-cluster, no-server, no-user)`},
+		{
+			name: "lists the contexts there are", context: "bad",
+			says: `no such context "bad" (its contexts: good, no-cluster, no-server, no-user)`,
+		},
 		{name: "needs the cluster", context: "no-cluster", says: `no such cluster "x", which context "no-cluster" refers to`},
 		{name: "needs the user", context: "no-user", says: `no such user "x", which context "no-user" refers to`},
 		{name: "needs a server", context: "no-server", says: `cluster "empty" has no server`},
@@ -208,7 +223,11 @@ func TestSelect(t *testing.T) {
 			}
 		})
 	}
-	if _, err := kubeconfig.Select(clientcmdapi.NewConfig(), ""); err == nil || !strings.Contains(err.Error(), "no current-context") {
+	if _, err := kubeconfig.Select(
+		clientcmdapi.NewConfig(),
+		"",
+	); err == nil ||
+		!strings.Contains(err.Error(), "no current-context") {
 		t.Errorf("want an error about the current context, got %v", err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Load reads the kubeconfig at path, as RotateFile would. Relative paths in it become absolute. What is not a kubeconfig gives ErrNotKubeconfig,
-// one that cannot be read ErrDamaged.
+// Load reads the kubeconfig at path, as RotateFile would. Relative paths in it become absolute. What is not a
+// kubeconfig gives ErrNotKubeconfig, one that cannot be read ErrDamaged.
 func Load(path string) (*clientcmdapi.Config, error) {
 	content, err := readBounded(path)
 	if err != nil {

@@ -11,20 +11,22 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// The flags of "pinniped login", of this CLI and of Pinniped's, that say where the credential is exchanged. They have had these names from the
-// beginning; other programs that embed Pinniped's login have them, too.
+// The flags of "pinniped login", of this CLI and of Pinniped's, that say where the credential is exchanged. They have
+// had these names from the beginning; other programs that embed Pinniped's login have them, too.
 const (
 	endpointFlag = "--concierge-endpoint"
 	bundleFlag   = "--concierge-ca-bundle-data"
 )
 
-// The environment variables of "pinniped exchange-credential", which was the credential plugin before there was "pinniped login".
+// The environment variables of "pinniped exchange-credential", which was the credential plugin before there was
+// "pinniped login".
 const (
 	endpointVariable = "PINNIPED_K8S_API_ENDPOINT"
 	bundleVariable   = "PINNIPED_CA_BUNDLE"
 )
 
-// place is a cluster or a user of a kubeconfig that leads to an endpoint. It is the one reading of a kubeconfig: Trusts tells it, Rotate changes it.
+// place is a cluster or a user of a kubeconfig that leads to an endpoint. It is the one reading of a kubeconfig:
+// Trusts tells it, Rotate changes it.
 type place struct {
 	kind, name string // kind is kindCluster or kindUser
 	host       string // the name that the certificate must cover
@@ -35,8 +37,8 @@ type place struct {
 	insecure bool
 	err      error // why the bundle is not known
 
-	// For Rotate, of a user: which argument holds the bundle (-1: none), and what stands before it in the same argument. fixed says why the
-	// bundle is not ours to change.
+	// For Rotate, of a user: which argument holds the bundle (-1: none), and what stands before it in the same argument.
+	// fixed says why the bundle is not ours to change.
 	argument int
 	prefix   string
 	fixed    string
@@ -47,7 +49,8 @@ const (
 	kindUser    = "user"
 )
 
-// places returns all that leads to the endpoint, or may lead there, in the order of the names, clusters first. It reads no file.
+// places returns all that leads to the endpoint, or may lead there, in the order of the names, clusters first. It
+// reads no file.
 func places(config *clientcmdapi.Config, endpoint Endpoint) []place {
 	var found []place
 	for _, name := range names(config.Clusters) {
@@ -83,7 +86,14 @@ func places(config *clientcmdapi.Config, endpoint Endpoint) []place {
 
 func clusterPlace(name string, cluster *clientcmdapi.Cluster, lead lead) place {
 	at, _ := parseServer(cluster.Server)
-	one := place{kind: kindCluster, name: name, host: at.host, lead: lead, bundle: cluster.CertificateAuthorityData, insecure: cluster.InsecureSkipTLSVerify}
+	one := place{
+		kind:     kindCluster,
+		name:     name,
+		host:     at.host,
+		lead:     lead,
+		bundle:   cluster.CertificateAuthorityData,
+		insecure: cluster.InsecureSkipTLSVerify,
+	}
 	if cluster.TLSServerName != "" {
 		one.host = cluster.TLSServerName
 	}
@@ -93,8 +103,8 @@ func clusterPlace(name string, cluster *clientcmdapi.Cluster, lead lead) place {
 	return one
 }
 
-// pluginPlace reads the arguments of a credential plugin, or the environment of a very old one. It returns nil for a plugin that exchanges
-// nothing, and where the plugin exchanges otherwise.
+// pluginPlace reads the arguments of a credential plugin, or the environment of a very old one. It returns nil for a
+// plugin that exchanges nothing, and where the plugin exchanges otherwise.
 func pluginPlace(plugin *clientcmdapi.ExecConfig) (one *place, server string) {
 	flags := parseFlags(plugin.Args)
 	if at, ok := flags[endpointFlag]; ok {
@@ -115,7 +125,10 @@ func pluginPlace(plugin *clientcmdapi.ExecConfig) (one *place, server string) {
 	if !slices.Contains(plugin.Args, "exchange-credential") {
 		return nil, ""
 	}
-	one = &place{argument: -1, fixed: "its credential plugin is that of a very old Pinniped, which gets its CA bundle from " + bundleVariable + "; make the kubeconfig anew"}
+	one = &place{
+		argument: -1,
+		fixed:    "its credential plugin is that of a very old Pinniped, which gets its CA bundle from " + bundleVariable + "; make the kubeconfig anew",
+	}
 	for _, variable := range plugin.Env {
 		switch variable.Name {
 		case endpointVariable:
@@ -127,7 +140,8 @@ func pluginPlace(plugin *clientcmdapi.ExecConfig) (one *place, server string) {
 	return one, server
 }
 
-// hiddenPlace finds a plugin whose flags stand within one argument, such as the command line of a shell. What it trusts cannot be read there.
+// hiddenPlace finds a plugin whose flags stand within one argument, such as the command line of a shell. What it
+// trusts cannot be read there.
 func hiddenPlace(plugin *clientcmdapi.ExecConfig, endpoint Endpoint) (one *place, server string) {
 	for _, argument := range plugin.Args {
 		_, rest, found := strings.Cut(argument, endpointFlag)
@@ -164,16 +178,33 @@ type flagValue struct {
 var (
 	withoutValue = []string{"--enable-concierge", "--skip-browser", "--skip-listen", "--debug-session-cache", "--help"}
 	withValue    = []string{
-		endpointFlag, bundleFlag, "--concierge-api-group-suffix", "--concierge-authenticator-name", "--concierge-authenticator-type",
-		"--concierge-mode", "--concierge-namespace", "--credential-cache", "--token", "--token-env", "--issuer", "--client-id", "--scopes",
-		"--listen-port", "--ca-bundle", "--ca-bundle-data", "--session-cache", "--request-audience", "--upstream-identity-provider-name",
-		"--upstream-identity-provider-type", "--upstream-identity-provider-flow",
+		endpointFlag,
+		bundleFlag,
+		"--concierge-api-group-suffix",
+		"--concierge-authenticator-name",
+		"--concierge-authenticator-type",
+		"--concierge-mode",
+		"--concierge-namespace",
+		"--credential-cache",
+		"--token",
+		"--token-env",
+		"--issuer",
+		"--client-id",
+		"--scopes",
+		"--listen-port",
+		"--ca-bundle",
+		"--ca-bundle-data",
+		"--session-cache",
+		"--request-audience",
+		"--upstream-identity-provider-name",
+		"--upstream-identity-provider-type",
+		"--upstream-identity-provider-flow",
 	}
 )
 
-// parseFlags reads arguments as pflag does: --flag=value or --flag value, of several the last one counts, and "--" ends them. A program
-// may stand in front of "login", with flags and a "--" of its own. Of a flag that is not known, the next argument is the value unless it looks like
-// a flag.
+// parseFlags reads arguments as pflag does: --flag=value or --flag value, of several the last one counts, and "--"
+// ends them. A program may stand in front of "login", with flags and a "--" of its own. Of a flag that is not known,
+// the next argument is the value unless it looks like a flag.
 func parseFlags(args []string) map[string]flagValue {
 	found := map[string]flagValue{}
 	start := 0
@@ -202,14 +233,14 @@ func parseFlags(args []string) map[string]flagValue {
 	return found
 }
 
-// planned is an entry, and where its bundle stands when it is to be rotated.
+// planned is the result entry of a place and, when it is to be rotated, the argument in which its bundle is.
 type planned struct {
 	Entry
 	argument int
 	prefix   string
 }
 
-// plan says what has to be done with a place so that it trusts the bundle, and does it in config.
+// plan decides what has to be done with a place so that it trusts the bundle, and changes config accordingly.
 func (p place) plan(config *clientcmdapi.Config, bundle []byte) planned {
 	made := planned{Entry: Entry{Kind: p.kind, Name: p.name, Outcome: Rotated}, argument: p.argument, prefix: p.prefix}
 	skip := func(code SkipCode, format string, args ...any) planned {
@@ -218,7 +249,12 @@ func (p place) plan(config *clientcmdapi.Config, bundle []byte) planned {
 	}
 	switch {
 	case p.lead == perhapsHere:
-		return skip(SkipUncertain, "%q is covered by a wildcard of the certificate only, and may be another endpoint; if it is this one, name it with --endpoint", p.host)
+		return skip(
+			SkipUncertain,
+			"%q is covered by a wildcard of the certificate only, and may be another endpoint; if it is this one, name it "+
+				"with --endpoint",
+			p.host,
+		)
 	case p.insecure:
 		return skip(SkipInsecure, "it has insecure-skip-tls-verify")
 	case p.fixed != "" && (p.err != nil || !bytes.Equal(p.bundle, bundle)):

@@ -21,8 +21,8 @@ type Target struct {
 // ErrNotKubeconfig means that a file is something else.
 var ErrNotKubeconfig = errors.New("this is not a kubeconfig")
 
-// ErrDamaged means that a file looks like a kubeconfig and cannot be read as one, with merge markers in it for example. Clients
-// that use it will need the CA bundle when it has been mended.
+// ErrDamaged means that a file looks like a kubeconfig and cannot be read as one, with merge markers in it for
+// example. Clients that use it will need the CA bundle when it has been mended.
 var ErrDamaged = errors.New("this looks like a kubeconfig, but cannot be read")
 
 // maxSize bounds what is parsed: a kubeconfig of a thousand clusters has a tenth of it.
@@ -70,10 +70,11 @@ func (r *Rotation) Changed() bool {
 	return slices.ContainsFunc(r.Entries, func(e Entry) bool { return e.Outcome == Rotated })
 }
 
-// Rotate puts the target's CA bundle into all that leads to the target's endpoint: clusters with that server, and users
-// whose credential plugin is "pinniped login" with that --concierge-endpoint. These are the places that Trusts returns, and each of them
-// is an entry of the result. Everything else stays as it is, comments and the order of the file included; before the result is
-// returned, it is read again and compared, and a difference anywhere else is an error.
+// Rotate puts the target's CA bundle into all that leads to the target's endpoint: clusters with that server, and
+// users whose credential plugin is "pinniped login" with that --concierge-endpoint. These are the places that Trusts
+// returns, and each of them is an entry of the result. Everything else stays as it is, comments and the order of the
+// file included; before the result is returned, it is read again and compared, and a difference anywhere else is an
+// error.
 //
 // What is not a kubeconfig gives ErrNotKubeconfig, one that cannot be read ErrDamaged.
 func Rotate(content []byte, to Target) (*Rotation, error) {
@@ -107,7 +108,9 @@ func Rotate(content []byte, to Target) (*Rotation, error) {
 		return nil, fmt.Errorf("reading the changed kubeconfig again: %w", err)
 	}
 	if !equality.Semantic.DeepEqual(wanted, written) {
-		return nil, errors.New("changing only the CA bundle: the file is written in a way that this program cannot edit; make the kubeconfig anew")
+		return nil, errors.New(
+			"changing only the CA bundle: the file is written in a way that this program cannot edit; make the kubeconfig anew",
+		)
 	}
 	rotation.Content = after
 	return rotation, nil
@@ -149,8 +152,8 @@ func rotateConfig(before *clientcmdapi.Config, to Target) (*clientcmdapi.Config,
 	return after, entries
 }
 
-// parts are what a kubeconfig has at the beginning of a line, or in JSON behind other parts. foreign is what shows that a file with them is a
-// text about kubeconfigs, a script that writes one, or a template for one.
+// parts are what a kubeconfig has at the beginning of a line, or in JSON behind other parts. foreign is what shows
+// that a file with them is a text about kubeconfigs, a script that writes one, or a template for one.
 var (
 	parts   = regexp.MustCompile(`(?m)(?:^|[{,])\s*"?(clusters|contexts|users|current-context)"?\s*:`)
 	foreign = regexp.MustCompile("(?m)\\A#!|^\\s*```|\\{\\{")

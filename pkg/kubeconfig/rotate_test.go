@@ -81,7 +81,9 @@ func TestRotate(t *testing.T) {
 	}{
 		{
 			name: "changes the bundle and keeps every other byte", content: strings.ReplaceAll(userFile, "${OLD}", oldData),
-			want: strings.ReplaceAll(userFile, "${OLD}", newData), entries: []kubeconfig.Entry{rotated("cluster", "quoted"), rotated("cluster", "ünïcode"), rotated("user", "ann")},
+			want: strings.ReplaceAll(userFile, "${OLD}", newData), entries: []kubeconfig.Entry{
+				rotated("cluster", "quoted"), rotated("cluster", "ünïcode"), rotated("user", "ann"),
+			},
 		},
 		{
 			name: "leaves a current file as it is", content: strings.ReplaceAll(userFile, "${OLD}", newData), want: strings.ReplaceAll(userFile, "${OLD}", newData),
@@ -92,36 +94,55 @@ func TestRotate(t *testing.T) {
 			},
 		},
 		{
-			name: "leaves a file for other clusters as it is", content: cluster("    server: https://proxy.example.com:8443\n    certificate-authority-data: T0xE\n"),
+			name: "leaves a file for other clusters as it is", content: cluster("    server: https://proxy.example.com:8443\n " +
+				"   certificate-authority-data: T0xE\n"),
 			want: cluster("    server: https://proxy.example.com:8443\n    certificate-authority-data: T0xE\n"),
 		},
 		{
-			name: "keeps Windows line ends", content: strings.ReplaceAll(cluster("    server: https://proxy.example.com\n    certificate-authority-data: T0xE\n"), "\n", "\r\n"),
-			want: strings.ReplaceAll(cluster("    server: https://proxy.example.com\n    certificate-authority-data: "+newData+"\n"), "\n", "\r\n"), entries: []kubeconfig.Entry{rotated("cluster", "a")},
+			name: "keeps Windows line ends", content: strings.ReplaceAll(cluster("    server: https://proxy.example.com\n    "+
+				"certificate-authority-data: T0xE\n"), "\n", "\r\n"),
+			want: strings.ReplaceAll(
+				cluster("    server: https://proxy.example.com\n    certificate-authority-data: "+newData+"\n"), "\n", "\r\n",
+			), entries: []kubeconfig.Entry{rotated("cluster", "a")},
 		},
 		{
-			name: "adds a bundle where the system roots were used", content: cluster("    server: https://proxy.example.com # x\n    proxy-url: http://p\n"),
-			want: cluster("    certificate-authority-data: " + newData + "\n    server: https://proxy.example.com # x\n    proxy-url: http://p\n"), entries: []kubeconfig.Entry{rotated("cluster", "a")},
+			name: "adds a bundle where the system roots were used", content: cluster("    server: https://proxy.example.com # " +
+				"x\n    proxy-url: http://p\n"),
+			want: cluster("    certificate-authority-data: " + newData + "\n    server: https://proxy.example.com # x\n    " +
+				"proxy-url: http://p\n"), entries: []kubeconfig.Entry{rotated("cluster", "a")},
 		},
 		{
-			name: "adds one with Windows line ends", content: "kind: Config\r\nclusters:\r\n- name: a\r\n  cluster:\r\n    server: https://proxy.example.com\r\n",
+			name: "adds one with Windows line ends", content: "kind: Config\r\nclusters:\r\n- name: a\r\n  cluster:\r\n    " +
+				"server: https://proxy.example.com\r\n",
 			want: "kind: Config\r\nclusters:\r\n- name: a\r\n  cluster:\r\n    certificate-authority-data: " + newData + "\r\n    server: https://proxy.example.com\r\n", entries: []kubeconfig.Entry{rotated("cluster", "a")},
 		},
 		{
-			name: "fills in an empty one", content: cluster("    certificate-authority-data: \"\"\n    server: https://proxy.example.com\n"),
-			want: cluster("    certificate-authority-data: \"" + newData + "\"\n    server: https://proxy.example.com\n"), entries: []kubeconfig.Entry{rotated("cluster", "a")},
+			name: "fills in an empty one", content: cluster("    certificate-authority-data: \"\"\n    server: " +
+				"https://proxy.example.com\n"),
+			want: cluster(
+				"    certificate-authority-data: \"" + newData + "\"\n    server: https://proxy.example.com\n",
+			), entries: []kubeconfig.Entry{rotated("cluster", "a")},
 		},
 		{
-			name: "fills in a missing value", content: cluster("    certificate-authority-data:\n    server: https://proxy.example.com\n"),
-			want: cluster("    certificate-authority-data: " + newData + "\n    server: https://proxy.example.com\n"), entries: []kubeconfig.Entry{rotated("cluster", "a")},
+			name: "fills in a missing value", content: cluster("    certificate-authority-data:\n    server: " +
+				"https://proxy.example.com\n"),
+			want: cluster(
+				"    certificate-authority-data: " + newData + "\n    server: https://proxy.example.com\n",
+			), entries: []kubeconfig.Entry{rotated("cluster", "a")},
 		},
 		{
-			name: "fills in null", content: cluster("    certificate-authority-data: null\n    server: https://proxy.example.com\n"),
-			want: cluster("    certificate-authority-data:  " + newData + "\n    server: https://proxy.example.com\n"), entries: []kubeconfig.Entry{rotated("cluster", "a")},
+			name: "fills in null", content: cluster("    certificate-authority-data: null\n    server: " +
+				"https://proxy.example.com\n"),
+			want: cluster(
+				"    certificate-authority-data:  " + newData + "\n    server: https://proxy.example.com\n",
+			), entries: []kubeconfig.Entry{rotated("cluster", "a")},
 		},
 		{
-			name: "empties it for the system roots", system: true, content: cluster("    server: https://proxy.example.com\n    certificate-authority-data: T0xE\n"),
-			want: cluster("    server: https://proxy.example.com\n    certificate-authority-data: \"\"\n"), entries: []kubeconfig.Entry{rotated("cluster", "a")},
+			name: "empties it for the system roots", system: true, content: cluster("    server: https://proxy.example.com\n  " +
+				"  certificate-authority-data: T0xE\n"),
+			want: cluster(
+				"    server: https://proxy.example.com\n    certificate-authority-data: \"\"\n",
+			), entries: []kubeconfig.Entry{rotated("cluster", "a")},
 		},
 		{
 			name: "edits JSON", content: `{"kind":"Config","clusters":[{"name":"a","cluster":{"server":"https://proxy.example.com","certificate-authority-data":"T0xE"}}]}`,
@@ -132,12 +153,19 @@ func TestRotate(t *testing.T) {
 			want: `{"kind":"Config","clusters":[{"name":"a","cluster":{"certificate-authority-data": "` + newData + `", "server":"https://proxy.example.com"}}]}`, entries: []kubeconfig.Entry{rotated("cluster", "a")},
 		},
 		{
-			name: "leaves a cluster that is not verified alone", content: cluster("    server: https://proxy.example.com\n    insecure-skip-tls-verify: true\n"),
-			want:    cluster("    server: https://proxy.example.com\n    insecure-skip-tls-verify: true\n"),
-			entries: []kubeconfig.Entry{{Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipInsecure, Reason: "it has insecure-skip-tls-verify"}},
+			name: "leaves a cluster that is not verified alone", content: cluster("    server: https://proxy.example.com\n    " +
+				"insecure-skip-tls-verify: true\n"),
+			want: cluster("    server: https://proxy.example.com\n    insecure-skip-tls-verify: true\n"),
+			entries: []kubeconfig.Entry{
+				{
+					Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipInsecure,
+					Reason: "it has insecure-skip-tls-verify",
+				},
+			},
 		},
 		{
-			name: "leaves a cluster with a CA file alone", content: cluster("    server: https://proxy.example.com\n    certificate-authority: /etc/ca.pem\n"),
+			name: "leaves a cluster with a CA file alone", content: cluster("    server: https://proxy.example.com\n    " +
+				"certificate-authority: /etc/ca.pem\n"),
 			want: cluster("    server: https://proxy.example.com\n    certificate-authority: /etc/ca.pem\n"),
 			entries: []kubeconfig.Entry{{
 				Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipCAFile, Reason: `it takes its CA bundle from the file "/etc/ca.pem", which may be others' as well`,
@@ -145,73 +173,111 @@ func TestRotate(t *testing.T) {
 		},
 		{
 			name: "refuses what it cannot edit: a value on several lines", err: "spread over several lines",
-			content: cluster("    server: https://proxy.example.com\n    certificate-authority-data: |\n      T0xE\n      T0xE\n"),
+			content: cluster("    server: https://proxy.example.com\n    certificate-authority-data: |\n      T0xE\n      " +
+				"T0xE\n"),
 		},
 		{
 			name: "refuses what it cannot edit: an anchor that others use", err: "has a YAML anchor",
-			content: "kind: Config\nclusters:\n- name: a\n  cluster: {server: https://proxy.example.com, certificate-authority-data: &ca T0xE}\n" +
+			content: "kind: Config\nclusters:\n- name: a\n  cluster: {server: https://proxy.example.com, " +
+				"certificate-authority-data: &ca T0xE}\n" +
 				"- name: b\n  cluster: {server: https://other.example.com, certificate-authority-data: *ca}\n",
 		},
 		{
 			name: "refuses what it cannot edit: an alias", err: "is a YAML alias",
-			content: "kind: Config\nclusters:\n- name: b\n  cluster: {server: https://other.example.com, certificate-authority-data: &ca T0xE}\n" +
+			content: "kind: Config\nclusters:\n- name: b\n  cluster: {server: https://other.example.com, " +
+				"certificate-authority-data: &ca T0xE}\n" +
 				"- name: a\n  cluster: {server: https://proxy.example.com, certificate-authority-data: *ca}\n",
 		},
 		{
-			name: "changes two-argument flags", content: plugin(`[login, oidc, --concierge-endpoint, "https://proxy.example.com", --concierge-ca-bundle-data, T0xE, --skip-browser]`),
-			want: plugin(`[login, oidc, --concierge-endpoint, "https://proxy.example.com", --concierge-ca-bundle-data, ` + newData + `, --skip-browser]`), entries: []kubeconfig.Entry{rotated("user", "a")},
+			name: "changes two-argument flags", content: plugin(
+				`[login, oidc, --concierge-endpoint, "https://proxy.example.com", --concierge-ca-bundle-data, T0xE, --skip-browser]`,
+			),
+			want: plugin(
+				`[login, oidc, --concierge-endpoint, "https://proxy.example.com", --concierge-ca-bundle-data, ` + newData + `, --skip-browser]`,
+			), entries: []kubeconfig.Entry{rotated("user", "a")},
 		},
 		{
-			name: "changes the last of several", content: plugin(`[login, static, --concierge-endpoint=https://proxy.example.com, --concierge-ca-bundle-data=T0xE, --concierge-ca-bundle-data, T0xF]`),
-			want: plugin(`[login, static, --concierge-endpoint=https://proxy.example.com, --concierge-ca-bundle-data=T0xE, --concierge-ca-bundle-data, ` + newData + `]`), entries: []kubeconfig.Entry{rotated("user", "a")},
+			name: "changes the last of several", content: plugin(
+				`[login, static, --concierge-endpoint=https://proxy.example.com, --concierge-ca-bundle-data=T0xE, --concierge-ca-bundle-data, T0xF]`,
+			),
+			want: plugin(
+				`[login, static, --concierge-endpoint=https://proxy.example.com, --concierge-ca-bundle-data=T0xE, --concierge-ca-bundle-data, ` + newData + `]`,
+			), entries: []kubeconfig.Entry{rotated("user", "a")},
 		},
 		{
-			name: "leaves alone what goes elsewhere in the end", content: plugin(`[login, static, --concierge-endpoint=https://proxy.example.com, --concierge-endpoint, "https://x.example", --concierge-ca-bundle-data=T0xE]`),
-			want: plugin(`[login, static, --concierge-endpoint=https://proxy.example.com, --concierge-endpoint, "https://x.example", --concierge-ca-bundle-data=T0xE]`),
+			name: "leaves alone what goes elsewhere in the end", content: plugin(
+				`[login, static, --concierge-endpoint=https://proxy.example.com, --concierge-endpoint, "https://x.example", --concierge-ca-bundle-data=T0xE]`,
+			),
+			want: plugin(
+				`[login, static, --concierge-endpoint=https://proxy.example.com, --concierge-endpoint, "https://x.example", --concierge-ca-bundle-data=T0xE]`,
+			),
 		},
 		{
-			name: "takes a value that looks like a flag for a value", content: plugin(`[login, static, --concierge-endpoint, "https://proxy.example.com", --token, --concierge-ca-bundle-data=T0xE]`),
-			want: plugin(`[login, static, --concierge-endpoint, "https://proxy.example.com", --token, --concierge-ca-bundle-data=T0xE]`),
+			name: "takes a value that looks like a flag for a value", content: plugin(
+				`[login, static, --concierge-endpoint, "https://proxy.example.com", --token, --concierge-ca-bundle-data=T0xE]`,
+			),
+			want: plugin(
+				`[login, static, --concierge-endpoint, "https://proxy.example.com", --token, --concierge-ca-bundle-data=T0xE]`,
+			),
 			entries: []kubeconfig.Entry{{
-				Kind: "user", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipPlugin, Reason: "its credential plugin has no --concierge-ca-bundle-data; make the kubeconfig anew",
+				Kind: "user", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipPlugin, Reason: "its credential " +
+					"plugin has no --concierge-ca-bundle-data; make the kubeconfig anew",
 			}},
 		},
 		{
-			name: "changes plugins that embed Pinniped's, behind other programs", content: plugin(`[exec, prod, --, pinniped-auth, login, --concierge-endpoint=https://proxy.example.com, --concierge-ca-bundle-data=T0xE]`),
-			want: plugin(`[exec, prod, --, pinniped-auth, login, --concierge-endpoint=https://proxy.example.com, --concierge-ca-bundle-data=` + newData + `]`), entries: []kubeconfig.Entry{rotated("user", "a")},
+			name: "changes plugins that embed Pinniped's, behind other programs", content: plugin(
+				`[exec, prod, --, pinniped-auth, login, --concierge-endpoint=https://proxy.example.com, --concierge-ca-bundle-data=T0xE]`,
+			),
+			want: plugin(
+				`[exec, prod, --, pinniped-auth, login, --concierge-endpoint=https://proxy.example.com, --concierge-ca-bundle-data=` + newData + `]`,
+			), entries: []kubeconfig.Entry{rotated("user", "a")},
 		},
 		{
-			name: "says that it cannot change a shell's command", content: plugin(`[-c, "exec pinniped login static --concierge-endpoint='https://proxy.example.com' --token x"]`),
+			name: "says that it cannot change a shell's command", content: plugin(
+				`[-c, "exec pinniped login static --concierge-endpoint='https://proxy.example.com' --token x"]`,
+			),
 			want: plugin(`[-c, "exec pinniped login static --concierge-endpoint='https://proxy.example.com' --token x"]`),
 			entries: []kubeconfig.Entry{{
-				Kind: "user", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipPlugin, Reason: "the flags of its credential plugin stand within one argument of another program; change that by hand",
+				Kind: "user", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipPlugin, Reason: "the flags of its " +
+					"credential plugin stand within one argument of another program; change that by hand",
 			}},
 		},
 		{
-			name:    "says that it cannot change a very old plugin",
-			content: plugin(`[exchange-credential]` + "\n        env: [{name: PINNIPED_K8S_API_ENDPOINT, value: 'https://proxy.example.com'}, {name: PINNIPED_CA_BUNDLE, value: x}]"),
-			want:    plugin(`[exchange-credential]` + "\n        env: [{name: PINNIPED_K8S_API_ENDPOINT, value: 'https://proxy.example.com'}, {name: PINNIPED_CA_BUNDLE, value: x}]"),
+			name: "says that it cannot change a very old plugin",
+			content: plugin(`[exchange-credential]` + "\n        env: [{name: PINNIPED_K8S_API_ENDPOINT, value: " +
+				"'https://proxy.example.com'}, {name: PINNIPED_CA_BUNDLE, value: x}]"),
+			want: plugin(`[exchange-credential]` + "\n        env: [{name: PINNIPED_K8S_API_ENDPOINT, value: " +
+				"'https://proxy.example.com'}, {name: PINNIPED_CA_BUNDLE, value: x}]"),
 			entries: []kubeconfig.Entry{{
-				Kind: "user", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipPlugin, Reason: "its credential plugin is that of a very old Pinniped, which gets its CA bundle from PINNIPED_CA_BUNDLE; make the kubeconfig anew",
+				Kind: "user", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipPlugin, Reason: "its credential " +
+					"plugin is that of a very old Pinniped, which gets its CA bundle from PINNIPED_CA_BUNDLE; make the kubeconfig anew",
 			}},
 		},
 		{
 			name: "refuses what it cannot edit: arguments that others use", err: "they are a YAML alias",
-			content: "kind: Config\nusers:\n- name: b\n  user: {exec: {command: x, args: &a [login, static, '--concierge-endpoint=https://proxy.example.com', --concierge-ca-bundle-data=T0xE]}}\n" +
+			content: "kind: Config\nusers:\n- name: b\n  user: {exec: {command: x, args: &a [login, static, " +
+				"'--concierge-endpoint=https://proxy.example.com', --concierge-ca-bundle-data=T0xE]}}\n" +
 				"- name: c\n  user: {exec: {command: x, args: *a}}\n",
 		},
 		{
 			name: "goes by the other names of the endpoint", names: []string{"10.1.2.3", "other.example.com:8443"},
-			content: cluster("    server: https://10.1.2.3\n    certificate-authority-data: T0xE\n- name: b\n  cluster: {server: 'https://OTHER.example.com.:8443'}\n- name: c\n  cluster: {server: 'https://other.example.com'}\n"),
-			want:    cluster("    server: https://10.1.2.3\n    certificate-authority-data: " + newData + "\n- name: b\n  cluster: {\"certificate-authority-data\": \"" + newData + "\", server: 'https://OTHER.example.com.:8443'}\n- name: c\n  cluster: {server: 'https://other.example.com'}\n"),
+			content: cluster("    server: https://10.1.2.3\n    certificate-authority-data: T0xE\n- name: b\n  cluster: " +
+				"{server: 'https://OTHER.example.com.:8443'}\n- name: c\n  cluster: {server: 'https://other.example.com'}\n"),
+			want: cluster("    server: https://10.1.2.3\n    certificate-authority-data: " + newData + "\n- name: b\n  " +
+				"cluster: {\"certificate-authority-data\": \"" + newData + "\", server: 'https://OTHER.example.com.:8443'}\n- " +
+				"name: c\n  cluster: {server: 'https://other.example.com'}\n"),
 			entries: []kubeconfig.Entry{rotated("cluster", "a"), rotated("cluster", "b")},
 		},
 		{
-			name: "goes by the name that is expected in the certificate", content: cluster("    server: https://127.0.0.1:9443\n    tls-server-name: proxy.example.com\n    certificate-authority-data: T0xE\n"),
-			want: cluster("    server: https://127.0.0.1:9443\n    tls-server-name: proxy.example.com\n    certificate-authority-data: " + newData + "\n"), entries: []kubeconfig.Entry{rotated("cluster", "a")},
+			name: "goes by the name that is expected in the certificate", content: cluster("    server: " +
+				"https://127.0.0.1:9443\n    tls-server-name: proxy.example.com\n    certificate-authority-data: T0xE\n"),
+			want: cluster("    server: https://127.0.0.1:9443\n    tls-server-name: proxy.example.com\n    " +
+				"certificate-authority-data: " + newData + "\n"), entries: []kubeconfig.Entry{rotated("cluster", "a")},
 		},
 		{
-			name: "does not change what a wildcard alone covers", names: []string{"*.example.com"}, content: cluster("    server: https://b.example.com\n    certificate-authority-data: T0xE\n"),
+			name: "does not change what a wildcard alone covers", names: []string{"*.example.com"}, content: cluster(
+				"    server: https://b.example.com\n    certificate-authority-data: T0xE\n",
+			),
 			want: cluster("    server: https://b.example.com\n    certificate-authority-data: T0xE\n"),
 			entries: []kubeconfig.Entry{{
 				Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped,
@@ -219,23 +285,37 @@ func TestRotate(t *testing.T) {
 			}},
 		},
 		{
-			name: "does not give way to a CA file", system: true, content: cluster("    server: https://proxy.example.com\n    certificate-authority-data: T0xE\n    certificate-authority: /etc/ca.pem\n"),
-			want: cluster("    server: https://proxy.example.com\n    certificate-authority-data: T0xE\n    certificate-authority: /etc/ca.pem\n"),
+			name: "does not give way to a CA file", system: true, content: cluster("    server: https://proxy.example.com\n   " +
+				" certificate-authority-data: T0xE\n    certificate-authority: /etc/ca.pem\n"),
+			want: cluster("    server: https://proxy.example.com\n    certificate-authority-data: T0xE\n    " +
+				"certificate-authority: /etc/ca.pem\n"),
 			entries: []kubeconfig.Entry{{
 				Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipCAFile, Reason: `without its CA bundle it would take that of the file "/etc/ca.pem"`,
 			}},
 		},
-		{name: "tells a kubeconfig with merge markers from other files", damaged: true, err: "looks like a kubeconfig", content: "<<<<<<< HEAD\n" + userFile + "=======\n>>>>>>> x\n"},
-		{name: "tells one in JSON, too", damaged: true, err: "looks like a kubeconfig", content: `{"kind":"Config","clusters":[],"users":[}`},
-		{name: "takes a text about kubeconfigs for a text", notKubeconfig: true, err: "not a kubeconfig", content: "# How to\n```\nclusters: []\nusers: []\n```\n"},
-		{name: "takes a template for a template", notKubeconfig: true, err: "not a kubeconfig", content: "{{- range .Clusters }}\nclusters: []\nusers: []\n"},
-		{name: "takes a script for a script", notKubeconfig: true, err: "not a kubeconfig", content: "#!/bin/sh\ncat <<EOF\nclusters: []\nusers: [\n"},
+		{
+			name: "tells a kubeconfig with merge markers from other files", damaged: true, err: "looks like a kubeconfig",
+			content: "<<<<<<< HEAD\n" + userFile + "=======\n>>>>>>> x\n",
+		},
+		{
+			name: "tells one in JSON, too", damaged: true, err: "looks like a kubeconfig",
+			content: `{"kind":"Config","clusters":[],"users":[}`,
+		},
+		{
+			name: "takes a text about kubeconfigs for a text", notKubeconfig: true, err: "not a kubeconfig",
+			content: "# How to\n```\nclusters: []\nusers: []\n```\n",
+		},
+		{name: "takes a template for a template", notKubeconfig: true, err: "not a kubeconfig", content: "{{- range " +
+			".Clusters }}\nclusters: []\nusers: []\n"},
+		{name: "takes a script for a script", notKubeconfig: true, err: "not a kubeconfig", content: "#!/bin/sh\ncat " +
+			"<<EOF\nclusters: []\nusers: [\n"},
 		{name: "takes notes for notes", notKubeconfig: true, err: "not a kubeconfig", content: "users: [\n"},
 		{name: "refuses what is no YAML", content: "\t{", notKubeconfig: true, err: "not a kubeconfig"},
 		{name: "refuses another kind", content: "kind: Pod\nclusters: []", notKubeconfig: true, err: "not a kubeconfig"},
 		{name: "refuses a file without a kind", content: "a: b", notKubeconfig: true, err: "not a kubeconfig"},
 		{name: "refuses an empty file", notKubeconfig: true, err: "not a kubeconfig"},
-		{name: "refuses two clusters with one name", damaged: true, err: "duplicate name", content: cluster("    server: https://proxy.example.com\n- name: a\n  cluster: {}\n")},
+		{name: "refuses two clusters with one name", damaged: true, err: "duplicate name", content: cluster("    server: " +
+			"https://proxy.example.com\n- name: a\n  cluster: {}\n")},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -246,7 +326,8 @@ func TestRotate(t *testing.T) {
 			}
 			got, err := kubeconfig.Rotate([]byte(test.content), to)
 			if test.err != "" {
-				if err == nil || !strings.Contains(err.Error(), test.err) || errors.Is(err, kubeconfig.ErrNotKubeconfig) != test.notKubeconfig ||
+				if err == nil || !strings.Contains(err.Error(), test.err) ||
+					errors.Is(err, kubeconfig.ErrNotKubeconfig) != test.notKubeconfig ||
 					errors.Is(err, kubeconfig.ErrDamaged) != test.damaged {
 					t.Fatalf("want an error with %q, got %v", test.err, err)
 				}
@@ -275,7 +356,10 @@ func TestRotateRefusesABadBundle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = kubeconfig.Rotate([]byte(userFile), kubeconfig.Target{Endpoint: kubeconfig.Endpoint{URL: "https://proxy.example.com"}, CABundle: key})
+	_, err = kubeconfig.Rotate(
+		[]byte(userFile),
+		kubeconfig.Target{Endpoint: kubeconfig.Endpoint{URL: "https://proxy.example.com"}, CABundle: key},
+	)
 	if err == nil || !strings.Contains(err.Error(), "not a certificate") {
 		t.Errorf("a private key as CA bundle: %v", err)
 	}
@@ -299,7 +383,8 @@ func TestRotateFile(t *testing.T) {
 			t.Helper()
 			write(t, path+".lock", "")
 		}},
-		{name: "leaves a file alone that kubectl is changing", want: before, err: "one was killed while it did: remove that file", prepare: func(t *testing.T, path string) {
+		{name: "leaves a file alone that kubectl is changing", want: before, err: "one was killed while it did: remove " +
+			"that file", prepare: func(t *testing.T, path string) {
 			t.Helper()
 			write(t, path+".lock", "")
 		}},

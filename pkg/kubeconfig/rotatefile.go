@@ -48,9 +48,11 @@ func readAndRotate(path string, to Target) (*Rotation, error) {
 	return rotation, lookIntoCAFiles(path, to, rotation)
 }
 
-// lookIntoCAFiles makes entries current whose CA file, which Rotate does not read, has all of the target's CA bundle already.
+// lookIntoCAFiles makes entries current whose CA file, which Rotate does not read, has all of the target's CA bundle
+// already.
 func lookIntoCAFiles(path string, to Target, rotation *Rotation) error {
-	if len(to.CABundle) == 0 || !slices.ContainsFunc(rotation.Entries, func(e Entry) bool { return e.Code == SkipCAFile }) {
+	if len(to.CABundle) == 0 ||
+		!slices.ContainsFunc(rotation.Entries, func(e Entry) bool { return e.Code == SkipCAFile }) {
 		return nil
 	}
 	config, err := Load(path)
@@ -58,7 +60,10 @@ func lookIntoCAFiles(path string, to Target, rotation *Rotation) error {
 		return err
 	}
 	for _, trust := range Trusts(config, to.Endpoint) {
-		at := slices.IndexFunc(rotation.Entries, func(e Entry) bool { return e.Kind == trust.Kind && e.Name == trust.Name && e.Code == SkipCAFile })
+		at := slices.IndexFunc(
+			rotation.Entries,
+			func(e Entry) bool { return e.Kind == trust.Kind && e.Name == trust.Name && e.Code == SkipCAFile },
+		)
 		if at >= 0 && trust.Err == nil && hasAll(trust.CABundle, to.CABundle) {
 			rotation.Entries[at] = Entry{Kind: trust.Kind, Name: trust.Name, Outcome: Current}
 		}
@@ -101,7 +106,12 @@ type lockedError struct {
 }
 
 func (e *lockedError) Error() string {
-	return fmt.Sprintf("locking kubeconfig %q: %q exists: another program is changing the kubeconfig; if none is, one was killed while it did: remove that file", e.path, e.lock)
+	return fmt.Sprintf(
+		"locking kubeconfig %q: %q exists: another program is changing the kubeconfig; if none is, one was killed while it "+
+			"did: remove that file",
+		e.path,
+		e.lock,
+	)
 }
 
 func (e *lockedError) Unwrap() error { return e.cause }

@@ -24,7 +24,10 @@ func Select(config *clientcmdapi.Config, contextName string) (*Source, error) {
 		contextName = config.CurrentContext
 	}
 	if contextName == "" {
-		return nil, fmt.Errorf("no context chosen: the kubeconfig has no current-context%s", listed("contexts", names(config.Contexts)))
+		return nil, fmt.Errorf(
+			"no context chosen: the kubeconfig has no current-context%s",
+			listed("contexts", names(config.Contexts)),
+		)
 	}
 	kubeContext, ok := config.Contexts[contextName]
 	if !ok || kubeContext == nil {

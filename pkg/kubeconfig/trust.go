@@ -15,8 +15,8 @@ type Trust struct {
 	Kind, Name string
 	// Host is the name that the server's certificate must cover.
 	Host string
-	// Uncertain is true when it is not known whether the place leads to the endpoint: a wildcard of the certificate covers its name, and
-	// other servers may have such a name as well.
+	// Uncertain is true when it is not known whether the place leads to the endpoint: a wildcard of the certificate
+	// covers its name, and other servers may have such a name as well.
 	Uncertain bool
 	// CABundle is PEM; when it is empty, the system roots count.
 	CABundle []byte
@@ -26,9 +26,9 @@ type Trust struct {
 	Err error
 }
 
-// Trusts returns every place of config that leads to endpoint: clusters with its address, and users whose credential plugin is a "pinniped
-// login" that goes there, in the order of their names. Rotate changes exactly these. Files that config refers to are read; their
-// paths must be absolute, or relative to the working directory.
+// Trusts returns every place of config that leads to endpoint: clusters with its address, and users whose credential
+// plugin is a "pinniped login" that goes there, in the order of their names. Rotate changes exactly these. Files that
+// config refers to are read; their paths must be absolute, or relative to the working directory.
 func Trusts(config *clientcmdapi.Config, endpoint Endpoint) []Trust {
 	var found []Trust
 	for _, one := range places(config, endpoint) {

@@ -66,14 +66,15 @@ func TestTrusts(t *testing.T) {
 		t.Fatalf("%d places, want %d: %+v", len(got), len(want), got)
 	}
 	for i, place := range got {
-		if w := want[i]; place.Where != w.where || string(place.CABundle) != w.bundle || place.Insecure != w.insecure || (place.Err != nil) != w.err {
+		if w := want[i]; place.Where != w.where || string(place.CABundle) != w.bundle || place.Insecure != w.insecure ||
+			(place.Err != nil) != w.err {
 			t.Errorf("place %d is %+v, want %+v", i, place, w)
 		}
 	}
 }
 
-// TestTwoArguments rotates a kubeconfig whose credential plugins have their flags as two arguments each: in such a file the plugin's CA bundle
-// must not stay behind the cluster's, or its user is locked out when the old CA goes.
+// TestTwoArguments rotates a kubeconfig whose credential plugins have their flags as two arguments each: in such a
+// file the plugin's CA bundle must not stay behind the cluster's, or its user is locked out when the old CA goes.
 func TestTwoArguments(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(filepath.Join("testdata", "two-arguments.yaml"))
@@ -105,7 +106,12 @@ func TestTwoArguments(t *testing.T) {
 		}
 	}
 	trusts([]byte("of the old CA"))
-	rotation, err := kubeconfig.RotateFile(t.Context(), path, kubeconfig.Target{Endpoint: endpoint, CABundle: bundle(t)}, false)
+	rotation, err := kubeconfig.RotateFile(
+		t.Context(),
+		path,
+		kubeconfig.Target{Endpoint: endpoint, CABundle: bundle(t)},
+		false,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +130,8 @@ func TestLoad(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	for name, content := range map[string]string{
-		"good":    "kind: Config\nclusters:\n- name: a\n  cluster: {server: https://a.example, certificate-authority: ca.pem}\n",
+		"good": "kind: Config\nclusters:\n- name: a\n  cluster: {server: https://a.example, certificate-authority: " +
+			"ca.pem}\n",
 		"damaged": "kind: Config\nclusters:\n- name: a\n<<<<<<< HEAD\nusers: []\n",
 		"other":   "kind: Pod\n",
 	} {
@@ -134,7 +141,9 @@ func TestLoad(t *testing.T) {
 	if err != nil || config.Clusters["a"].CertificateAuthority != filepath.Join(folder, "ca.pem") {
 		t.Errorf("%+v, %v", config, err)
 	}
-	for name, want := range map[string]error{"damaged": kubeconfig.ErrDamaged, "other": kubeconfig.ErrNotKubeconfig, "missing": fs.ErrNotExist} {
+	for name, want := range map[string]error{
+		"damaged": kubeconfig.ErrDamaged, "other": kubeconfig.ErrNotKubeconfig, "missing": fs.ErrNotExist,
+	} {
 		if _, err := kubeconfig.Load(filepath.Join(folder, name)); !errors.Is(err, want) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -191,7 +200,12 @@ func TestCAFile(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	path := filepath.Join(folder, "config")
-	write(t, path, "kind: Config\nclusters:\n- name: a\n  cluster: {server: 'https://proxy.example.com', certificate-authority: ca.pem}\n")
+	write(
+		t,
+		path,
+		"kind: Config\nclusters:\n- name: a\n  cluster: {server: 'https://proxy.example.com', certificate-authority: "+
+			"ca.pem}\n",
+	)
 	to := kubeconfig.Target{Endpoint: kubeconfig.Endpoint{URL: "https://proxy.example.com"}, CABundle: bundle(t)}
 	for _, test := range []struct {
 		file string

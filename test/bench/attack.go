@@ -17,16 +17,17 @@ import (
 	"time"
 )
 
-// attackVariable is set in the environment of an attacker: this same program, started again so that its processor time can be told from
-// that of the honest users.
+// attackVariable is set in the environment of an attacker: this same program, started again so that its processor
+// time can be told from that of the honest users.
 const attackVariable = "PINNIPED_BENCH_ATTACKER"
 
 // order says what an attacker is to do. It reads it from its standard input.
 type order struct {
-	Attack      string
-	Address     string // of the proxy
-	CA          []byte // of the proxy
-	Certificate []byte // of a user who may read, or what the attack presents instead; none for attackers without credentials
+	Attack  string
+	Address string // of the proxy
+	CA      []byte // of the proxy
+	// of a user who may read, or what the attack presents instead; none for attackers without credentials
+	Certificate []byte
 	Key         []byte
 	Connections int
 	Seconds     float64
@@ -44,8 +45,12 @@ type tally struct {
 
 func (t *tally) toll() toll {
 	return toll{
-		Connections: t.connections.Load(), Requests: t.requests.Load(), Answered: t.answered.Load(), Refused: t.refused.Load(),
-		Closed: t.closed.Load(), Failed: t.failed.Load(),
+		Connections: t.connections.Load(),
+		Requests:    t.requests.Load(),
+		Answered:    t.answered.Load(),
+		Refused:     t.refused.Load(),
+		Closed:      t.closed.Load(),
+		Failed:      t.failed.Load(),
 	}
 }
 
@@ -70,7 +75,12 @@ func attacks() []attack {
 	return []attack{
 		{"unread", "streams of a large answer that is never read", userCertificate, unread},
 		{"reset", "streams reset at once, below the limit of a connection, over many connections", nothing, reset},
-		{"chain", "a certificate chain that costs much to verify, presented once and asked with again and again", costlyChain, askAgain("/version", nil)},
+		{
+			"chain",
+			"a certificate chain that costs much to verify, presented once and asked with again and again",
+			costlyChain,
+			askAgain("/version", nil),
+		},
 		{"questions", "questions that were never asked before", userCertificate, questions},
 		{"tokens", "bearer tokens that are no good", nothing, tokens},
 		{"logins", "logins with wrong passwords", nothing, logins},

@@ -45,7 +45,12 @@ func (a *attacker) open(ctx context.Context, settings ...http2.Setting) (*frames
 		return nil, err
 	}
 	f := &frames{
-		attacker: a, conn: conn, framer: http2.NewFramer(conn, conn), stream: ^uint32(0), free: make(chan struct{}, attackStreams), closed: make(chan struct{}),
+		attacker: a,
+		conn:     conn,
+		framer:   http2.NewFramer(conn, conn),
+		stream:   ^uint32(0),
+		free:     make(chan struct{}, attackStreams),
+		closed:   make(chan struct{}),
 	}
 	f.framer.AllowIllegalWrites = true
 	f.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
@@ -136,7 +141,14 @@ func (f *frames) request(method, path string, body []byte, fields ...field) (uin
 		block = block[len(part):]
 		var err error
 		if first {
-			err = f.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: f.stream, BlockFragment: part, EndHeaders: len(block) == 0, EndStream: body == nil})
+			err = f.framer.WriteHeaders(
+				http2.HeadersFrameParam{
+					StreamID:      f.stream,
+					BlockFragment: part,
+					EndHeaders:    len(block) == 0,
+					EndStream:     body == nil,
+				},
+			)
 		} else {
 			err = f.framer.WriteContinuation(f.stream, len(block) == 0, part)
 		}
@@ -262,7 +274,12 @@ func logins(ctx context.Context, a *attacker) {
 		}
 		defer f.conn.Close() //nolint:errcheck // it is given up
 		return f.flood(ctx, func() error {
-			_, err := f.request("POST", credentialRequests, []byte(loginBody(passwordAuthenticator, "pinny:"+random())), field{"content-type", "application/json"})
+			_, err := f.request(
+				"POST",
+				credentialRequests,
+				[]byte(loginBody(passwordAuthenticator, "pinny:"+random())),
+				field{"content-type", "application/json"},
+			)
 			return err
 		})
 	})
@@ -309,7 +326,8 @@ func idleConnections(ctx context.Context, a *attacker) {
 	})
 }
 
-// slow has three kinds of connections: one that sends a header byte by byte, one that sends a body so, and one that reads so.
+// slow has three kinds of connections: one that sends a header byte by byte, one that sends a body so, and one that
+// reads so.
 func slow(ctx context.Context, a *attacker) {
 	const many, pause = 50, 500 * time.Millisecond
 	bytewise := func(conn net.Conn, head, rest string) error {
@@ -340,7 +358,15 @@ func slow(ctx context.Context, a *attacker) {
 			if worker%3 == 0 {
 				return bytewise(conn, "GET / HTTP/1.1\r\nHost: proxy\r\nA: ", long)
 			}
-			return bytewise(conn, fmt.Sprintf("POST %s HTTP/1.1\r\nHost: proxy\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", configMaps, len(long)), long)
+			return bytewise(
+				conn,
+				fmt.Sprintf(
+					"POST %s HTTP/1.1\r\nHost: proxy\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n",
+					configMaps,
+					len(long),
+				),
+				long,
+			)
 		}
 		f, err := a.open(ctx, windowOfNothing())
 		if err != nil {

@@ -20,7 +20,16 @@ func measureSizes(_ context.Context, w *world, r *report) error {
 		if err != nil {
 			return err
 		}
-		r.addFigure("size", proxied, figure{name: "size of the " + program.name + "'s program", unit: "MB", value: float64(info.Size()) / 1e6, atMost: program.atMost})
+		r.addFigure(
+			"size",
+			proxied,
+			figure{
+				name:   "size of the " + program.name + "'s program",
+				unit:   "MB",
+				value:  float64(info.Size()) / 1e6,
+				atMost: program.atMost,
+			},
+		)
 	}
 	return nil
 }
@@ -55,9 +64,18 @@ func measureCLI(ctx context.Context, w *world, r *report) error {
 	}
 	cache := w.file("credentials.yaml")
 	login := []string{
-		w.options.CLI, "login", "static", "--enable-concierge", "--concierge-endpoint=https://" + w.agent.ProxyAddress(),
-		"--concierge-ca-bundle-data=" + base64.StdEncoding.EncodeToString(w.proxyCA), "--concierge-authenticator-type=webhook",
-		"--concierge-authenticator-name=" + authenticatorName, "--token=" + staticToken, "--credential-cache=" + cache,
+		w.options.CLI,
+		"login",
+		"static",
+		"--enable-concierge",
+		"--concierge-endpoint=https://" + w.agent.ProxyAddress(),
+		"--concierge-ca-bundle-data=" + base64.StdEncoding.EncodeToString(
+			w.proxyCA,
+		),
+		"--concierge-authenticator-type=webhook",
+		"--concierge-authenticator-name=" + authenticatorName,
+		"--token=" + staticToken,
+		"--credential-cache=" + cache,
 	}
 	commands := []command{
 		{name: "true (what any program costs)", args: []string{"true"}},

@@ -28,7 +28,10 @@ func execLoad(ctx context.Context, w *world, r *report) (err error) {
 			err = closeErr
 		}
 	}()
-	if err := node.Run(ctx, kubelet.Pod{Namespace: namespace, Name: pod, Command: []string{"sleep", "3600"}, Dir: w.dir}); err != nil {
+	if err := node.Run(
+		ctx,
+		kubelet.Pod{Namespace: namespace, Name: pod, Command: []string{"sleep", "3600"}, Dir: w.dir},
+	); err != nil {
 		return err
 	}
 	configs, err := w.newUser(group)

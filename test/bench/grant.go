@@ -18,8 +18,26 @@ func measureGrant(ctx context.Context, w *world, r *report) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", way, err)
 		}
-		r.addFigure("grant", way, figure{name: "a permission just granted works after", unit: "ms", value: milliseconds([]time.Duration{granted})[0], atMost: 1000})
-		r.addFigure("grant", way, figure{name: "a permission just revoked is gone after", unit: "ms", value: milliseconds([]time.Duration{revoked})[0], atMost: 10_500})
+		r.addFigure(
+			"grant",
+			way,
+			figure{
+				name:   "a permission just granted works after",
+				unit:   "ms",
+				value:  milliseconds([]time.Duration{granted})[0],
+				atMost: 1000,
+			},
+		)
+		r.addFigure(
+			"grant",
+			way,
+			figure{
+				name:   "a permission just revoked is gone after",
+				unit:   "ms",
+				value:  milliseconds([]time.Duration{revoked})[0],
+				atMost: 10_500,
+			},
+		)
 	}
 	return nil
 }

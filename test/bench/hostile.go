@@ -39,8 +39,8 @@ const (
 	chainLength = 100
 )
 
-// measureHostile attacks an agent that has the shipped limits, while honest users go on. All come from one address, as behind a load balancer
-// that hides them. Each attack meets a fresh agent.
+// measureHostile attacks an agent that has the shipped limits, while honest users go on. All come from one address,
+// as behind a load balancer that hides them. Each attack meets a fresh agent.
 func measureHostile(ctx context.Context, w *world, r *report) (err error) {
 	usual := w.agent
 	defer func() {
@@ -143,11 +143,17 @@ func underAttack(ctx context.Context, w *world, r *report, one attack, what orde
 	}
 	w.say("%s: %+v", one.name, did)
 	add := func(name, unit string, value, atMost float64) {
-		r.addFigure("hostile", proxied, figure{name: one.name + ": " + name, unit: unit, value: value, atMost: atMost, goal: atMost >= 0})
+		r.addFigure(
+			"hostile",
+			proxied,
+			figure{name: one.name + ": " + name, unit: unit, value: value, atMost: atMost, goal: atMost >= 0},
+		)
 	}
 	const noGoal = -1
 	ours := (beside.cpu.proxy - quiet.cpu.proxy).Seconds()
-	quietP99, besideP99 := milliseconds([]time.Duration{quantile(quiet.latencies, 0.99)})[0], milliseconds([]time.Duration{quantile(beside.latencies, 0.99)})[0]
+	quietP99, besideP99 := milliseconds([]time.Duration{quantile(quiet.latencies, 0.99)})[0], milliseconds(
+		[]time.Duration{quantile(beside.latencies, 0.99)},
+	)[0]
 	add("honest requests", "requests", float64(beside.requests), noGoal)
 	add("honest requests that failed", "requests", float64(beside.failed), 0)
 	add("honest p99 when it is quiet", "ms", quietP99, noGoal)
@@ -167,7 +173,8 @@ func peakOf(agent *devinstall.Agent) int64 {
 	return m.peak
 }
 
-// openPasswordLogin starts the local-user-authenticator with one user, whose password costs as much to compare as it does by default.
+// openPasswordLogin starts the local-user-authenticator with one user, whose password costs as much to compare as it
+// does by default.
 func (w *world) openPasswordLogin(ctx context.Context) error {
 	users, err := w.StartLocalUsers(ctx)
 	if err != nil {
@@ -179,7 +186,10 @@ func (w *world) openPasswordLogin(ctx context.Context) error {
 	}
 	secrets := w.admin.CoreV1().Secrets(devinstall.LocalUserNamespace)
 	_, err = secrets.Create(ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "pinny"}, StringData: map[string]string{"passwordHash": string(hash), "groups": group},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "pinny",
+		},
+		StringData: map[string]string{"passwordHash": string(hash), "groups": group},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("making a user with a password: %w", err)
@@ -188,13 +198,19 @@ func (w *world) openPasswordLogin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the CA of the local-user-authenticator: %w", err)
 	}
-	resource := schema.GroupVersionResource{Group: "authentication.concierge.pinniped.dev", Version: "v1alpha1", Resource: "webhookauthenticators"}
+	resource := schema.GroupVersionResource{
+		Group:    "authentication.concierge.pinniped.dev",
+		Version:  "v1alpha1",
+		Resource: "webhookauthenticators",
+	}
 	err = w.create(ctx, resource, map[string]any{
 		"apiVersion": resource.GroupVersion().String(), "kind": "WebhookAuthenticator",
 		"metadata": map[string]any{"name": passwordAuthenticator},
 		"spec": map[string]any{
 			"endpoint": users.Endpoint(),
-			"tls":      map[string]any{"certificateAuthorityData": base64.StdEncoding.EncodeToString(serving.Data["caCertificate"])},
+			"tls": map[string]any{
+				"certificateAuthorityData": base64.StdEncoding.EncodeToString(serving.Data["caCertificate"]),
+			},
 		},
 	})
 	if err != nil {
@@ -266,8 +282,8 @@ type pacedSample struct {
 	first  error
 }
 
-// newHonest makes users: most keep a connection and read what they read before, something new and lists, and write; some connect for each request, as
-// kubectl does; some log in.
+// newHonest makes users: most keep a connection and read what they read before, something new and lists, and write;
+// some connect for each request, as kubectl does; some log in.
 func (w *world) newHonest() (*honest, error) {
 	all := &honest{}
 	for i := range honestUsers {

@@ -84,7 +84,11 @@ func (w *world) openLogin(ctx context.Context) error {
 	if w.webhook, err = startWebhook(ctx); err != nil {
 		return fmt.Errorf("starting a webhook: %w", err)
 	}
-	resource := schema.GroupVersionResource{Group: "authentication.concierge.pinniped.dev", Version: "v1alpha1", Resource: "webhookauthenticators"}
+	resource := schema.GroupVersionResource{
+		Group:    "authentication.concierge.pinniped.dev",
+		Version:  "v1alpha1",
+		Resource: "webhookauthenticators",
+	}
 	err = w.create(ctx, resource, map[string]any{
 		"apiVersion": resource.GroupVersion().String(), "kind": "WebhookAuthenticator",
 		"metadata": map[string]any{"name": authenticatorName},
@@ -120,12 +124,20 @@ func logIn(ctx context.Context, c *client, connection int) error {
 
 // loginBody asks an authenticator for a credential.
 func loginBody(authenticator, token string) string {
-	return fmt.Sprintf(`{"apiVersion":"login.concierge.pinniped.dev/v1alpha1","kind":"TokenCredentialRequest","spec":{"token":%q,`+
-		`"authenticator":{"apiGroup":"authentication.concierge.pinniped.dev","kind":"WebhookAuthenticator","name":%q}}}`, token, authenticator)
+	return fmt.Sprintf(
+		`{"apiVersion":"login.concierge.pinniped.dev/v1alpha1","kind":"TokenCredentialRequest","spec":{"token":%q,`+
+			`"authenticator":{"apiGroup":"authentication.concierge.pinniped.dev","kind":"WebhookAuthenticator","name":%q}}}`,
+		token,
+		authenticator,
+	)
 }
 
 func logInAs(ctx context.Context, c *client, connection int, body string) error {
-	answer, err := c.open(ctx, connection, request{method: http.MethodPost, path: credentialRequests, body: []byte(body), want: http.StatusCreated})
+	answer, err := c.open(
+		ctx,
+		connection,
+		request{method: http.MethodPost, path: credentialRequests, body: []byte(body), want: http.StatusCreated},
+	)
 	if err != nil {
 		return err
 	}
@@ -174,7 +186,20 @@ func measureLogin(ctx context.Context, w *world, r *report) error {
 			all = append(all, time.Since(began))
 		}
 	}
-	r.addFigure("login", proxied, figure{name: "TokenCredentialRequest, one after the other, each", unit: "ms", value: median(milliseconds(single)), atMost: 4})
-	r.addFigure("login", proxied, figure{name: "TokenCredentialRequest, 20 at once, all", unit: "ms", value: median(milliseconds(all)), atMost: 40})
+	r.addFigure(
+		"login",
+		proxied,
+		figure{
+			name:   "TokenCredentialRequest, one after the other, each",
+			unit:   "ms",
+			value:  median(milliseconds(single)),
+			atMost: 4,
+		},
+	)
+	r.addFigure(
+		"login",
+		proxied,
+		figure{name: "TokenCredentialRequest, 20 at once, all", unit: "ms", value: median(milliseconds(all)), atMost: 40},
+	)
 	return nil
 }

@@ -1,6 +1,6 @@
-// Command bench measures the impersonation proxy on a local control plane: the same requests direct and proxied in turn, in one run, with
-// the processor time of the proxy for each. Ratios hold from one machine to another, absolute figures do not. Every request goes to
-// 127.0.0.1, and nothing is left behind.
+// Command bench measures the impersonation proxy on a local control plane: the same requests direct and proxied in
+// turn, in one run, with the processor time of the proxy for each. Ratios hold from one machine to another, absolute
+// figures do not. Every request goes to 127.0.0.1, and nothing is left behind.
 //
 // It is run by `make bench`, which builds the programs first. docs/performance.md tells what the figures mean.
 package main

@@ -33,8 +33,21 @@ func TestBench(t *testing.T) {
 	}
 	programs := t.TempDir()
 	args := []string{
-		"-deploy=" + filepath.Join(root, "deploy"), "-o=json", "-rounds=1", "-seconds=0.05", "-objects=20", "-watches=20", "-watchers=5", "-idle=5", "-held=30", "-hostile=0.2",
-		"-loads=size,get,names-1,list,create,connect,idle,watches,held,events,login,exec,hostile", "-timeout=5m",
+		"-deploy=" + filepath.Join(
+			root,
+			"deploy",
+		),
+		"-o=json",
+		"-rounds=1",
+		"-seconds=0.05",
+		"-objects=20",
+		"-watches=20",
+		"-watchers=5",
+		"-idle=5",
+		"-held=30",
+		"-hostile=0.2",
+		"-loads=size,get,names-1,list,create,connect,idle,watches,held,events,login,exec,hostile",
+		"-timeout=5m",
 	}
 	for flag, source := range map[string]string{"cli": "./cmd/pinniped", "agent": "./cmd/agent"} {
 		path := filepath.Join(programs, flag)
@@ -173,7 +186,7 @@ func TestReadProcess(t *testing.T) {
 	t.Error("processor time did not grow while it was used")
 }
 
-// TestAttackersStayOnThisMachine shows that an attacker takes no order against anything but loopback.
+// TestAttackersStayOnThisMachine shows that an attacker refuses every address that is not loopback.
 func TestAttackersStayOnThisMachine(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"192.0.2.1:443", "example.com:443", "[2001:db8::1]:443"} {

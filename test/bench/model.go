@@ -16,7 +16,8 @@ func (m model) String() string {
 	return fmt.Sprintf("cores = %.3g·requests/s + %.3g·execs/s + %.3g·bytes/s", m.Request, m.Exec, m.Byte)
 }
 
-// costModel takes a from get, b from exec, and c from what a list costs above a get. Nil when one of the three was not measured.
+// costModel takes a from get, b from exec, and c from what a list costs above a get. Nil when one of the three was
+// not measured.
 func costModel(results []requestResult) *model {
 	found := map[string]wayResult{}
 	for _, result := range results {

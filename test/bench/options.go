@@ -63,22 +63,42 @@ func parseOptions(args []string, errOut io.Writer) (*options, error) {
 	flags.StringVar(&names, "loads", "all", "loads to run, separated by commas: "+strings.Join(loadNames(), ","))
 	flags.IntVar(&o.Rounds, "rounds", 0, "how often direct and proxied take turns (default: the preset's)")
 	flags.Float64Var(&o.Seconds, "seconds", 0, "how long one turn takes (default: the preset's)")
-	flags.IntVar(&o.Workers, "workers", 16, "workers of the loads with many, each waiting for its answer before it asks again")
+	flags.IntVar(
+		&o.Workers,
+		"workers",
+		16,
+		"workers of the loads with many, each waiting for its answer before it asks again",
+	)
 	flags.IntVar(&o.Clients, "clients", 4, "HTTP/2 connections that the workers share")
 	flags.IntVar(&o.Objects, "objects", 1000, "ConfigMaps of 1 kB")
 	flags.IntVar(&o.Watches, "watches", 1000, "watches opened at once")
 	flags.IntVar(&o.Held, "held", 10000, "watches held by one replica")
 	flags.IntVar(&o.Watcher, "watchers", 300, "watchers of the delay of events")
 	flags.IntVar(&o.Idle, "idle", 1000, "idle TLS connections held")
-	flags.Float64Var(&o.Hostile, "hostile", 0, "seconds of each attack, and of the quiet before it (default: the preset's)")
-	flags.StringVar(&attackList, "attacks", "all", "attacks of the load hostile, separated by commas: "+strings.Join(namesOfAttacks(), ","))
+	flags.Float64Var(
+		&o.Hostile,
+		"hostile",
+		0,
+		"seconds of each attack, and of the quiet before it (default: the preset's)",
+	)
+	flags.StringVar(
+		&attackList,
+		"attacks",
+		"all",
+		"attacks of the load hostile, separated by commas: "+strings.Join(namesOfAttacks(), ","),
+	)
 	flags.IntVar(&o.Attackers, "attackers", 3, "connections of each attack")
 	flags.StringVar(&o.Output, "o", outputText, "text or json")
 	flags.StringVar(&o.Agent, "agent", "bin/pinniped-agent", "the agent's program")
 	flags.StringVar(&o.CLI, "cli", "bin/pinniped", "the CLI's program")
 	flags.StringVar(&o.Deploy, "deploy", "deploy", "folder of the manifests")
 	flags.StringVar(&agentArgs, "agent-args", "", "more arguments for the agent, separated by spaces")
-	flags.StringVar(&o.Keep, "keep", "", "a new directory for the cluster's files and logs, which stay there (default: a temporary one)")
+	flags.StringVar(
+		&o.Keep,
+		"keep",
+		"",
+		"a new directory for the cluster's files and logs, which stay there (default: a temporary one)",
+	)
 	flags.DurationVar(&o.Timeout, "timeout", 0, "give up after this long (default: the preset's)")
 	if err := flags.Parse(args); err != nil {
 		return nil, err

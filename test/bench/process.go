@@ -35,7 +35,8 @@ func readProcess(pid int) (time.Duration, error) {
 	return time.Duration(user+system) * clockTick, nil
 }
 
-// memory is what of a process is in memory, in bytes. Files are mostly the program itself, which replicas on one node share.
+// memory is the resident memory of a process, in bytes. Most of files is the program itself, which replicas on one
+// node share.
 type memory struct{ all, anonymous, files, peak int64 }
 
 func readMemory(pid int) (memory, error) {

@@ -79,8 +79,16 @@ type figureResult struct {
 
 func newReport(o *options) *report {
 	return &report{
-		Date: time.Now().UTC().Truncate(time.Second), Preset: o.Preset, Rounds: o.Rounds, Seconds: o.Seconds,
-		Machine: machine{Processor: processorName(), Cores: runtime.NumCPU(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version()},
+		Date:    time.Now().UTC().Truncate(time.Second),
+		Preset:  o.Preset,
+		Rounds:  o.Rounds,
+		Seconds: o.Seconds,
+		Machine: machine{
+			Processor: processorName(),
+			Cores:     runtime.NumCPU(),
+			Platform:  runtime.GOOS + "/" + runtime.GOARCH,
+			Go:        runtime.Version(),
+		},
 	}
 }
 
@@ -128,13 +136,32 @@ func (r *report) addRequests(name string, aims goals, samples map[string][]sampl
 	result.AddedLatency = (result.Proxied.P50 - result.Direct.P50) / result.Direct.P50
 	result.Quotient = result.Proxied.ProxyCPU / result.Direct.APIServerCPU
 	if aims.ratio > 0 {
-		result.Goals = append(result.Goals, goal{Of: "ratio", Aim: fmt.Sprintf("≥ %.2f", aims.ratio), Met: result.Ratio >= aims.ratio, Got: result.Ratio})
+		result.Goals = append(
+			result.Goals,
+			goal{Of: "ratio", Aim: fmt.Sprintf("≥ %.2f", aims.ratio), Met: result.Ratio >= aims.ratio, Got: result.Ratio},
+		)
 	}
 	if aims.addedLatency > 0 {
-		result.Goals = append(result.Goals, goal{Of: "added latency", Aim: fmt.Sprintf("≤ %.2f", aims.addedLatency), Met: result.AddedLatency <= aims.addedLatency, Got: result.AddedLatency})
+		result.Goals = append(
+			result.Goals,
+			goal{
+				Of:  "added latency",
+				Aim: fmt.Sprintf("≤ %.2f", aims.addedLatency),
+				Met: result.AddedLatency <= aims.addedLatency,
+				Got: result.AddedLatency,
+			},
+		)
 	}
 	if aims.quotient > 0 {
-		result.Goals = append(result.Goals, goal{Of: "CPU quotient", Aim: fmt.Sprintf("≤ %.2f", aims.quotient), Met: result.Quotient <= aims.quotient, Got: result.Quotient})
+		result.Goals = append(
+			result.Goals,
+			goal{
+				Of:  "CPU quotient",
+				Aim: fmt.Sprintf("≤ %.2f", aims.quotient),
+				Met: result.Quotient <= aims.quotient,
+				Got: result.Quotient,
+			},
+		)
 	}
 	r.Requests = append(r.Requests, result)
 }

@@ -19,7 +19,14 @@ type goals struct {
 }
 
 // inTurn measures both ways in turn, after a turn of each that does not count.
-func inTurn(ctx context.Context, w *world, r *report, name string, goal goals, turn func(ctx context.Context, way string, d time.Duration) (sample, error)) error {
+func inTurn(
+	ctx context.Context,
+	w *world,
+	r *report,
+	name string,
+	goal goals,
+	turn func(ctx context.Context, way string, d time.Duration) (sample, error),
+) error {
 	samples := map[string][]sample{}
 	for round := range w.options.Rounds + 1 {
 		for _, way := range ways() {
@@ -144,11 +151,18 @@ func connectLoad(ctx context.Context, w *world, r *report) error {
 		}
 	}
 	what := get(configMaps + "/" + objectName(0))
-	return inTurn(ctx, w, r, "connect", goals{ratio: 0.85, quotient: 2.15}, func(ctx context.Context, way string, d time.Duration) (sample, error) {
-		return loop{workers: w.options.Workers, call: func(ctx context.Context, worker, _ int) (int64, error) {
-			return clients[way].do(ctx, worker, what)
-		}}.run(ctx, w, d)
-	})
+	return inTurn(
+		ctx,
+		w,
+		r,
+		"connect",
+		goals{ratio: 0.85, quotient: 2.15},
+		func(ctx context.Context, way string, d time.Duration) (sample, error) {
+			return loop{workers: w.options.Workers, call: func(ctx context.Context, worker, _ int) (int64, error) {
+				return clients[way].do(ctx, worker, what)
+			}}.run(ctx, w, d)
+		},
+	)
 }
 
 // durations of one kind, in milliseconds.

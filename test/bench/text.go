@@ -13,15 +13,37 @@ import (
 func (r *report) writeText(out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	p := &printer{out: table}
-	p.line("%s, %d cores, %s, %s, %s", r.Machine.Processor, r.Machine.Cores, r.Machine.Platform, r.Machine.Go, r.Date.Format("2006-01-02 15:04"))
+	p.line(
+		"%s, %d cores, %s, %s, %s",
+		r.Machine.Processor,
+		r.Machine.Cores,
+		r.Machine.Platform,
+		r.Machine.Go,
+		r.Date.Format("2006-01-02 15:04"),
+	)
 	p.line("%d rounds of %gs direct and proxied in turn; medians; CPU is a request's", r.Rounds, r.Seconds)
 	if len(r.Requests) > 0 {
 		p.line("")
-		p.line("LOAD\tDIRECT\tPROXIED\tRATIO\tDIRECT P50\tPROXIED P50\tP99\tADDED\tPROXY CPU\tAPI SERVER CPU\tQUOTIENT\tGOALS")
+		p.line(
+			"LOAD\tDIRECT\tPROXIED\tRATIO\tDIRECT P50\tPROXIED P50\tP99\tADDED\tPROXY CPU\tAPI SERVER CPU\tQUOTIENT\tGOALS",
+		)
 	}
 	for _, l := range r.Requests {
-		p.line("%s\t%.0f/s\t%.0f/s\t%.2f\t%.2f ms\t%.2f ms\t%.1f ms\t%+.0f%%\t%.0f µs\t%.0f µs\t%.2f\t%s", l.Name, l.Direct.Rate, l.Proxied.Rate, l.Ratio,
-			l.Direct.P50, l.Proxied.P50, l.Proxied.P99, 100*l.AddedLatency, l.Proxied.ProxyCPU, l.Direct.APIServerCPU, l.Quotient, verdicts(l.Goals))
+		p.line(
+			"%s\t%.0f/s\t%.0f/s\t%.2f\t%.2f ms\t%.2f ms\t%.1f ms\t%+.0f%%\t%.0f µs\t%.0f µs\t%.2f\t%s",
+			l.Name,
+			l.Direct.Rate,
+			l.Proxied.Rate,
+			l.Ratio,
+			l.Direct.P50,
+			l.Proxied.P50,
+			l.Proxied.P99,
+			100*l.AddedLatency,
+			l.Proxied.ProxyCPU,
+			l.Direct.APIServerCPU,
+			l.Quotient,
+			verdicts(l.Goals),
+		)
 	}
 	if len(r.Figures) > 0 {
 		p.line("")

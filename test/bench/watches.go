@@ -66,7 +66,8 @@ func (o *watching) close() {
 	o.client.close()
 }
 
-// openWatches opens n watches at once, spread over connections. It returns those that were opened, with the first error.
+// openWatches opens n watches at once, spread over connections. It returns those that were opened, with the first
+// error.
 func openWatches(ctx context.Context, c *client, path string, n int, each func(io.Reader)) (*watching, error) {
 	o := newWatching(ctx, c, each)
 	failed := make(chan error, n)
@@ -172,14 +173,34 @@ func watchesOf(ctx context.Context, w *world, r *report, way, path string) error
 	if err != nil {
 		return err
 	}
-	r.addFigure("watches", way, figure{name: fmt.Sprintf("of %d watches opened", n), unit: "watches", value: float64(len(open.bodies)), atLeast: float64(n)})
+	r.addFigure(
+		"watches",
+		way,
+		figure{
+			name:    fmt.Sprintf("of %d watches opened", n),
+			unit:    "watches",
+			value:   float64(len(open.bodies)),
+			atLeast: float64(n),
+		},
+	)
 	r.addFigure("watches", way, figure{name: "all of them opened after", unit: "s", value: took.Seconds()})
 	r.addFigure("watches", way, figure{name: "another user's get before, p99", unit: "ms", value: waited(calm)})
-	r.addFigure("watches", way, figure{name: "another user's get while they open, p99", unit: "ms", value: waited(disturbed.sample)})
-	r.addFigure("watches", way, figure{name: "another user's get while they are held, p99", unit: "ms", value: waited(held)})
+	r.addFigure(
+		"watches",
+		way,
+		figure{name: "another user's get while they open, p99", unit: "ms", value: waited(disturbed.sample)},
+	)
+	r.addFigure(
+		"watches",
+		way,
+		figure{name: "another user's get while they are held, p99", unit: "ms", value: waited(held)},
+	)
 	if way == proxied {
 		r.addFigure("watches", way, figure{
-			name: "memory of the agent for each", unit: "kB", value: float64(after.all-before.all) / float64(len(open.bodies)) / 1024, atMost: 30,
+			name:   "memory of the agent for each",
+			unit:   "kB",
+			value:  float64(after.all-before.all) / float64(len(open.bodies)) / 1024,
+			atMost: 30,
 		})
 	}
 	return nil
@@ -209,8 +230,8 @@ const (
 	heldPause   = time.Second // before a watch is tried again, as clients do that are told to come back later
 )
 
-// measureHeld opens very many watches through the proxy, a few at a time, as fast as the API server takes them, has one event reach all of them, and
-// looks at what holding them costs.
+// measureHeld opens very many watches through the proxy, a few at a time, as fast as the API server takes them, has
+// one event reach all of them, and looks at what holding them costs.
 func measureHeld(ctx context.Context, w *world, r *report) error {
 	const name = "held"
 	there, err := w.admin.CoreV1().ConfigMaps(namespace).Create(ctx, configMap(name), metav1.CreateOptions{})
@@ -268,7 +289,9 @@ func measureHeld(ctx context.Context, w *world, r *report) error {
 		return err
 	}
 	changed := time.Now()
-	if _, err := w.admin.CoreV1().ConfigMaps(namespace).Patch(ctx, name, types.MergePatchType, []byte(`{"data":{"change":"1"}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := w.admin.CoreV1().
+		ConfigMaps(namespace).
+		Patch(ctx, name, types.MergePatchType, []byte(`{"data":{"change":"1"}}`), metav1.PatchOptions{}); err != nil {
 		return err
 	}
 	var last time.Time
@@ -281,13 +304,41 @@ func measureHeld(ctx context.Context, w *world, r *report) error {
 		}
 		break
 	}
-	r.addFigure("held", proxied, figure{name: fmt.Sprintf("of %d watches held, that got an event", n), unit: "watches", value: float64(reached), atLeast: float64(n)})
-	r.addFigure("held", proxied, figure{name: "the last of them got it after", unit: "ms", value: float64(last.Sub(changed).Milliseconds())})
-	r.addFigure("held", proxied, figure{name: fmt.Sprintf("all of them opened, %d at a time, after", heldWorkers), unit: "s", value: took.Seconds()})
-	r.addFigure("held", proxied, figure{name: "attempts that failed meanwhile, and were repeated", unit: "", value: float64(again.Load())})
-	r.addFigure("held", proxied, figure{name: "another user's get while they are held, p99", unit: "ms", value: waited(calm)})
+	r.addFigure(
+		"held",
+		proxied,
+		figure{
+			name:    fmt.Sprintf("of %d watches held, that got an event", n),
+			unit:    "watches",
+			value:   float64(reached),
+			atLeast: float64(n),
+		},
+	)
+	r.addFigure(
+		"held",
+		proxied,
+		figure{name: "the last of them got it after", unit: "ms", value: float64(last.Sub(changed).Milliseconds())},
+	)
+	r.addFigure(
+		"held",
+		proxied,
+		figure{name: fmt.Sprintf("all of them opened, %d at a time, after", heldWorkers), unit: "s", value: took.Seconds()},
+	)
+	r.addFigure(
+		"held",
+		proxied,
+		figure{name: "attempts that failed meanwhile, and were repeated", unit: "", value: float64(again.Load())},
+	)
+	r.addFigure(
+		"held",
+		proxied,
+		figure{name: "another user's get while they are held, p99", unit: "ms", value: waited(calm)},
+	)
 	r.addFigure("held", proxied, figure{
-		name: "memory of the agent for each", unit: "kB", value: float64(after.all-before.all) / float64(n) / 1024, atMost: 30,
+		name:   "memory of the agent for each",
+		unit:   "kB",
+		value:  float64(after.all-before.all) / float64(n) / 1024,
+		atMost: 30,
 	})
 	return nil
 }
@@ -324,7 +375,11 @@ func measureEvents(ctx context.Context, w *world, r *report) error {
 	}{{"p50", 0.5}, {"p99", 0.99}} {
 		before := quantile(delays[direct], q.value)
 		r.addFigure("events", direct, figure{name: "delay, " + q.name, unit: "ms", value: before})
-		r.addFigure("events", proxied, figure{name: "delay, " + q.name, unit: "ms", value: quantile(delays[proxied], q.value), atMost: 1.2 * before})
+		r.addFigure(
+			"events",
+			proxied,
+			figure{name: "delay, " + q.name, unit: "ms", value: quantile(delays[proxied], q.value), atMost: 1.2 * before},
+		)
 	}
 	return nil
 }
@@ -339,9 +394,15 @@ func eventDelays(ctx context.Context, w *world, way, name string, changes int) (
 		return nil, err
 	}
 	arrived := make(chan time.Time, w.options.Watcher)
-	open, err := openWatches(ctx, clients[way], watchPath(name, there.ResourceVersion), w.options.Watcher, func(body io.Reader) {
-		reportLines(body, arrived)
-	})
+	open, err := openWatches(
+		ctx,
+		clients[way],
+		watchPath(name, there.ResourceVersion),
+		w.options.Watcher,
+		func(body io.Reader) {
+			reportLines(body, arrived)
+		},
+	)
 	defer open.close()
 	if err != nil {
 		return nil, err
@@ -353,7 +414,9 @@ func eventDelays(ctx context.Context, w *world, way, name string, changes int) (
 		}
 		patch := fmt.Sprintf(`{"data":{"change":"%d"}}`, change+int(time.Now().UnixMilli()))
 		changed := time.Now()
-		if _, err := w.admin.CoreV1().ConfigMaps(namespace).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		if _, err := w.admin.CoreV1().
+			ConfigMaps(namespace).
+			Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 			return nil, err
 		}
 		for range w.options.Watcher {
@@ -361,7 +424,12 @@ func eventDelays(ctx context.Context, w *world, way, name string, changes int) (
 			case at := <-arrived:
 				delays = append(delays, at.Sub(changed))
 			case <-time.After(openTimeout):
-				return nil, fmt.Errorf("after %s, %d of %d events have arrived", openTimeout, len(delays)%w.options.Watcher, w.options.Watcher)
+				return nil, fmt.Errorf(
+					"after %s, %d of %d events have arrived",
+					openTimeout,
+					len(delays)%w.options.Watcher,
+					w.options.Watcher,
+				)
 			}
 		}
 	}
@@ -434,7 +502,15 @@ func measureMemory(ctx context.Context, w *world, r *report) error {
 		return err
 	}
 	const mega = 1 << 20
-	r.addFigure("memory", proxied, figure{name: "resident memory, idle", unit: "MB", value: float64(m.all) / mega, atMost: 40})
-	r.addFigure("memory", proxied, figure{name: "of it the program's own pages", unit: "MB", value: float64(m.files) / mega})
+	r.addFigure(
+		"memory",
+		proxied,
+		figure{name: "resident memory, idle", unit: "MB", value: float64(m.all) / mega, atMost: 40},
+	)
+	r.addFigure(
+		"memory",
+		proxied,
+		figure{name: "of it the program's own pages", unit: "MB", value: float64(m.files) / mega},
+	)
 	return nil
 }

@@ -112,9 +112,24 @@ func tail(path string) string {
 
 // startProxy switches the impersonation proxy on, with a generated certificate, and waits for it.
 func (w *world) startProxy(ctx context.Context) error {
-	issuers := w.dynamic.Resource(schema.GroupVersionResource{Group: "config.concierge.pinniped.dev", Version: "v1alpha1", Resource: "credentialissuers"})
-	spec := fmt.Sprintf(`{"spec":{"impersonationProxy":{"mode":"enabled","service":{"type":"None"},"externalEndpoint":%q}}}`, w.agent.ProxyAddress())
-	if _, err := issuers.Patch(ctx, devinstall.CredentialIssuer, types.MergePatchType, []byte(spec), metav1.PatchOptions{}); err != nil {
+	issuers := w.dynamic.Resource(
+		schema.GroupVersionResource{
+			Group:    "config.concierge.pinniped.dev",
+			Version:  "v1alpha1",
+			Resource: "credentialissuers",
+		},
+	)
+	spec := fmt.Sprintf(
+		`{"spec":{"impersonationProxy":{"mode":"enabled","service":{"type":"None"},"externalEndpoint":%q}}}`,
+		w.agent.ProxyAddress(),
+	)
+	if _, err := issuers.Patch(
+		ctx,
+		devinstall.CredentialIssuer,
+		types.MergePatchType,
+		[]byte(spec),
+		metav1.PatchOptions{},
+	); err != nil {
 		return fmt.Errorf("switching the proxy on: %w", err)
 	}
 	if err := w.WaitAvailable(ctx); err != nil {
@@ -141,11 +156,17 @@ func (w *world) startProxy(ctx context.Context) error {
 
 // fill makes the objects that requests are for, and permits the group bench to handle them.
 func (w *world) fill(ctx context.Context) error {
-	if _, err := w.admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+	if _, err := w.admin.CoreV1().
+		Namespaces().
+		Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("making the namespace: %w", err)
 	}
 	rules := []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch", "create", "update"}},
+		{
+			APIGroups: []string{""},
+			Resources: []string{"configmaps"},
+			Verbs:     []string{"get", "list", "watch", "create", "update"},
+		},
 		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "list"}},
 		{APIGroups: []string{""}, Resources: []string{"pods", "pods/exec"}, Verbs: []string{"get", "create"}},
 	}
@@ -176,9 +197,13 @@ func (w *world) fill(ctx context.Context) error {
 // mayList returns nil if the group bench may list the objects.
 func (w *world) mayList(ctx context.Context) error {
 	review, err := w.admin.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
-		Spec: authorizationv1.SubjectAccessReviewSpec{User: "anybody", Groups: []string{group}, ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Namespace: namespace, Verb: "list", Resource: "configmaps",
-		}},
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:   "anybody",
+			Groups: []string{group},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: namespace, Verb: "list", Resource: "configmaps",
+			},
+		},
 	}, metav1.CreateOptions{})
 	if err == nil && !review.Status.Allowed {
 		err = errors.New(review.Status.Reason)
@@ -205,8 +230,8 @@ const (
 
 func ways() []string { return []string{direct, proxied} }
 
-// newUser returns the configurations of a user nobody has seen yet, by way. The user has a client certificate of the cluster's CA,
-// which both ways take, and is in the group bench.
+// newUser makes a user that the proxy has not seen yet, and returns its configurations by way: direct and proxied.
+// The user has a client certificate of the cluster's CA, which both ways accept, and is in the group bench.
 func (w *world) newUser(groups ...string) (map[string]*rest.Config, error) {
 	w.users++
 	config, err := w.Cluster.User(fmt.Sprintf("user-%d", w.users), groups...)

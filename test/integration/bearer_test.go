@@ -51,7 +51,8 @@ func (w *world) trust(t *testing.T, name string, idp *issuer.Issuer) *authentica
 	return object
 }
 
-// exchange sends a TokenCredentialRequest by way of the API server and returns the message of its answer, "" when it holds a certificate.
+// exchange sends a TokenCredentialRequest by way of the API server and returns the message of its answer, "" when it
+// holds a certificate.
 func (w *world) exchange(t *testing.T, kind, name, token string) string {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{
@@ -68,7 +69,14 @@ func (w *world) exchange(t *testing.T, kind, name, token string) string {
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "create", "--output=json", "--filename="+path)
+	out := w.succeed(
+		t,
+		w.kubectl,
+		"--kubeconfig="+w.Cluster.AdminKubeconfig(),
+		"create",
+		"--output=json",
+		"--filename="+path,
+	)
 	var answer struct {
 		Status struct {
 			Message    string
@@ -91,7 +99,8 @@ func (w *world) acceptTokensOf(t *testing.T, names ...string) {
 	})
 }
 
-// TestTokensOfAnIssuer logs in with tokens of an OpenID Connect issuer: by an exchange for a certificate, and straight at the proxy.
+// TestTokensOfAnIssuer logs in with tokens of an OpenID Connect issuer: by an exchange for a certificate, and
+// straight at the proxy.
 func TestTokensOfAnIssuer(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "corporate-cert", pairData(w.issue(t, "localhost")))
@@ -100,7 +109,8 @@ func TestTokensOfAnIssuer(t *testing.T) {
 	good := idp.Claims(audience, map[string]any{"jti": "42"})
 
 	const failed = "authentication failed"
-	testkit.Eventually(t, 20*time.Second, func() error { // a replica may be later than the leader, and each gets some of the requests
+	// a replica may be later than the leader, and each gets some of the requests
+	testkit.Eventually(t, 20*time.Second, func() error {
 		for range 4 {
 			if got := w.exchange(t, "JWTAuthenticator", "ci", idp.Token(t, good)); got != "" {
 				return fmt.Errorf("a good token: %s", got)
@@ -139,8 +149,16 @@ func TestTokensOfAnIssuer(t *testing.T) {
 		t.Fatalf("get kubeconfig: %d %s", got.code, got.errOut)
 	}
 	whoAmI := func(agent *devinstall.Agent) result {
-		return w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "--server=https://"+agent.ProxyAddress(), "--tls-server-name=localhost",
-			"auth", "whoami", "--output=json")
+		return w.run(
+			t,
+			w.kubectl,
+			"--kubeconfig="+kubeconfig,
+			"--server=https://"+agent.ProxyAddress(),
+			"--tls-server-name=localhost",
+			"auth",
+			"whoami",
+			"--output=json",
+		)
 	}
 	present(idp.Token(t, good))
 	for _, agent := range w.agents {
@@ -163,7 +181,10 @@ func TestTokensOfAnIssuer(t *testing.T) {
 		"a webhook's, not named": "pinny:password123",
 	} {
 		present(token)
-		if got := whoAmI(w.agents[0]); got.code == 0 || !strings.Contains(got.errOut, "Unauthorized") && !strings.Contains(got.errOut, "must be logged in") {
+		if got := whoAmI(
+			w.agents[0],
+		); got.code == 0 ||
+			!strings.Contains(got.errOut, "Unauthorized") && !strings.Contains(got.errOut, "must be logged in") {
 			t.Errorf("%s: %d %s%s", name, got.code, got.out, got.errOut)
 		}
 	}
@@ -180,7 +201,11 @@ func TestTokensOfAnIssuer(t *testing.T) {
 		})
 	}
 	// What the cluster knows itself goes on working.
-	account, err := w.Cluster.ServiceAccountConfig(t.Context(), devinstall.Namespace, "pinniped-concierge-impersonation-proxy")
+	account, err := w.Cluster.ServiceAccountConfig(
+		t.Context(),
+		devinstall.Namespace,
+		"pinniped-concierge-impersonation-proxy",
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +214,7 @@ func TestTokensOfAnIssuer(t *testing.T) {
 		t.Errorf("a service account's token: %d %s", got.code, got.errOut)
 	}
 
-	// Switched off, within seconds.
+	// Without authenticators in the configuration, the token is refused within seconds.
 	present(idp.Token(t, good))
 	w.acceptTokensOf(t)
 	testkit.Eventually(t, 10*time.Second, func() error {
@@ -219,12 +244,21 @@ func TestTokensOfAWebhook(t *testing.T) {
 		t.Fatal(err)
 	}
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if got := w.asAdmin(t, "get", "kubeconfig", "--login=bearer", "--token-file="+tokenFile, "--output="+kubeconfig); got.code != 0 {
+	if got := w.asAdmin(
+		t,
+		"get",
+		"kubeconfig",
+		"--login=bearer",
+		"--token-file="+tokenFile,
+		"--output="+kubeconfig,
+	); got.code != 0 {
 		t.Fatalf("get kubeconfig: %d %s", got.code, got.errOut)
 	}
 	testkit.Eventually(t, 10*time.Second, func() error {
 		got := w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "auth", "whoami", "--output=json")
-		for _, want := range []string{`"username": "temporary"`, `"contractors"`, `"WebhookAuthenticator/local-user-authenticator"`} {
+		for _, want := range []string{
+			`"username": "temporary"`, `"contractors"`, `"WebhookAuthenticator/local-user-authenticator"`,
+		} {
 			if !strings.Contains(got.out, want) {
 				return fmt.Errorf("no %s in %s%s", want, got.out, got.errOut)
 			}

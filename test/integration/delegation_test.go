@@ -36,8 +36,8 @@ const (
 	withdrawal = 5 * time.Second
 )
 
-// TestDelegation lives through a Secret of another namespace, with the shipped manifests and the agent's own rights: not permitted, permitted by
-// half, permitted, renewed, and withdrawn piece by piece, under traffic.
+// TestDelegation lives through a Secret of another namespace, with the shipped manifests and the agent's own rights:
+// not permitted, permitted by half, permitted, renewed, and withdrawn piece by piece, under traffic.
 func TestDelegation(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
@@ -51,7 +51,12 @@ func TestDelegation(t *testing.T) {
 	t.Cleanup(func() { w.endSharing(t) })
 	kubectl := func(args ...string) string {
 		t.Helper()
-		return w.succeed(t, w.kubectl, append([]string{"--kubeconfig=" + w.Cluster.AdminKubeconfig(), "--cache-dir=" + t.TempDir(), "--namespace=" + owners}, args...)...)
+		return w.succeed(
+			t,
+			w.kubectl,
+			append(
+				[]string{"--kubeconfig=" + w.Cluster.AdminKubeconfig(), "--cache-dir=" + t.TempDir(), "--namespace=" + owners},
+				args...)...)
 	}
 
 	// Not permitted, and not even possible. Everything is the same with and without the Secret.
@@ -84,7 +89,18 @@ func TestDelegation(t *testing.T) {
 		t.Errorf("the explanation is %+v", explained)
 	}
 	manifest, half := filepath.Join(t.TempDir(), "delegation.yaml"), filepath.Join(t.TempDir(), "half.yaml")
-	printed := w.succeed(t, w.cli, "ip-tls", "delegate", sharedTLS, "--to", devinstall.Namespace, "--dry-run", "-o", "yaml")
+	printed := w.succeed(
+		t,
+		w.cli,
+		"ip-tls",
+		"delegate",
+		sharedTLS,
+		"--to",
+		devinstall.Namespace,
+		"--dry-run",
+		"-o",
+		"yaml",
+	)
 	if printed != explained.Manifest {
 		t.Errorf("explain and delegate print different objects:\n%s\n%s", explained.Manifest, printed)
 	}
@@ -98,7 +114,13 @@ func TestDelegation(t *testing.T) {
 		t.Fatal(err)
 	}
 	kubectl("apply", "--filename="+half)
-	kubectl("patch", "tlscertificatedelegation", grantName, "--type=json", `--patch=[{"op":"replace","path":"/spec/delegations/0/targetNamespaces","value":["*","other"]}]`)
+	kubectl(
+		"patch",
+		"tlscertificatedelegation",
+		grantName,
+		"--type=json",
+		`--patch=[{"op":"replace","path":"/spec/delegations/0/targetNamespaces","value":["*","other"]}]`,
+	)
 	if got := w.explain(t, 3); len(got.NearMisses) != 1 || got.NearMisses[0].Kind != delegation.MissAsteriskMixed {
 		t.Errorf("the near misses are %+v", got.NearMisses)
 	}
@@ -152,16 +174,26 @@ func TestDelegation(t *testing.T) {
 	}{
 		{"the RoleBinding", func() { kubectl("delete", "rolebinding", grantName) }, "RBAC does not let"},
 		{"the Role", func() { kubectl("delete", "role", grantName) }, "RBAC does not let"},
-		{"the delegation", func() { kubectl("delete", "tlscertificatedelegation", grantName) }, "no TLSCertificateDelegation"},
+		{
+			"the delegation", func() { kubectl("delete", "tlscertificatedelegation", grantName) }, "no TLSCertificateDelegation",
+		},
 		{"the Secret in the delegation", func() {
-			kubectl("patch", "tlscertificatedelegation", grantName, "--type=json", `--patch=[{"op":"replace","path":"/spec/delegations/0/secretName","value":"other"}]`)
+			kubectl(
+				"patch", "tlscertificatedelegation", grantName, "--type=json",
+				`--patch=[{"op":"replace","path":"/spec/delegations/0/secretName","value":"other"}]`,
+			)
 		}, "no TLSCertificateDelegation"},
 		{"everything, by the command", func() {
-			if got := w.asAdmin(t, "ip-tls", "delegate", sharedTLS, "--revoke"); got.code != 0 || strings.Count(got.out, "removed") != 3 {
+			if got := w.asAdmin(
+				t, "ip-tls", "delegate", sharedTLS, "--revoke",
+			); got.code != 0 || strings.Count(got.out, "removed") != 3 {
 				t.Errorf("revoke: %+v", got)
 			}
 		}, "no TLSCertificateDelegation"},
-		{"the kind", func() { kubectl("delete", "customresourcedefinition", delegation.Plural+"."+delegation.Group) }, "the cluster has no TLSCertificateDelegations"},
+		{
+			"the kind", func() { kubectl("delete", "customresourcedefinition", delegation.Plural+"."+delegation.Group) },
+			"the cluster has no TLSCertificateDelegations",
+		},
 	} {
 		kubectl("apply", "--server-side", "--force-conflicts", "--filename="+manifest)
 		w.bothPresent(t, 20*time.Second, second)
@@ -187,7 +219,8 @@ func TestDelegation(t *testing.T) {
 	}
 }
 
-// endSharing removes everything that belongs to the shared Secret. The cluster has nobody who deletes what is in a deleted namespace.
+// endSharing removes everything that belongs to the shared Secret, object by object: the cluster has no controller
+// that deletes the objects of a deleted namespace.
 func (w *world) endSharing(t *testing.T) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -210,7 +243,11 @@ func (w *world) putShared(t *testing.T, pair *certs.KeyPair) {
 	t.Helper()
 	data := pairData(pair)
 	data["ca.crt"] = w.pki.CertPEM()
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: owners, Name: sharedName}, Type: corev1.SecretTypeTLS, Data: data}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: owners, Name: sharedName},
+		Type:       corev1.SecretTypeTLS,
+		Data:       data,
+	}
 	err := w.admin.Create(t.Context(), secret)
 	if apierrors.IsAlreadyExists(err) {
 		err = w.admin.Update(t.Context(), secret)
@@ -279,7 +316,9 @@ func (w *world) mayReadThisAlone(t *testing.T) {
 			FieldSelector: "metadata.name=" + sharedName,
 		})),
 		"all namespaces": second(core.Secrets("").List(t.Context(), metav1.ListOptions{})),
-		"deleting it":    core.Secrets(owners).Delete(t.Context(), sharedName, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}),
+		"deleting it": core.Secrets(owners).Delete(
+			t.Context(), sharedName, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
+		),
 	} {
 		if !apierrors.IsForbidden(err) {
 			t.Errorf("%s: %v, want Forbidden", what, err)
@@ -307,7 +346,8 @@ func (w *world) askedForSecrets(t *testing.T) []string {
 			continue // the line that is being written
 		}
 		agent := "system:serviceaccount:" + devinstall.Namespace + ":" + devinstall.AgentAccount
-		if event.User.Username == agent && event.ObjectRef.Resource == "secrets" && event.ObjectRef.Namespace != devinstall.Namespace {
+		if event.User.Username == agent && event.ObjectRef.Resource == "secrets" &&
+			event.ObjectRef.Namespace != devinstall.Namespace {
 			asked = append(asked, event.Verb+" "+event.ObjectRef.Namespace+"/"+event.ObjectRef.Name)
 		}
 	}

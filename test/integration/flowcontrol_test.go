@@ -19,8 +19,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
-// TestReviewsHaveAQueueOfTheirOwn has the API server say in which queue it puts the agent's requests: reviews, which strangers cause, apart
-// from Leases and tokens, and both apart from other service accounts.
+// TestReviewsHaveAQueueOfTheirOwn has the API server say in which queue it puts the agent's requests: reviews, which
+// strangers cause, apart from Leases and tokens, and both apart from other service accounts.
 func TestReviewsHaveAQueueOfTheirOwn(t *testing.T) {
 	w := needsCluster(t)
 	schemas, levels := map[string]string{}, map[string]string{}
@@ -59,7 +59,10 @@ func TestReviewsHaveAQueueOfTheirOwn(t *testing.T) {
 			"puts token reviews with reviews", http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews",
 			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"none"}}`, reviews,
 		},
-		{"puts Leases elsewhere", http.MethodGet, "/apis/coordination.k8s.io/v1" + inNamespace + "/leases/pinniped-concierge", "", own},
+		{
+			"puts Leases elsewhere", http.MethodGet, "/apis/coordination.k8s.io/v1" + inNamespace + "/leases/pinniped-concierge",
+			"", own,
+		},
 		{
 			"puts tokens elsewhere", http.MethodPost, "/api/v1" + inNamespace + "/serviceaccounts/pinniped-concierge-impersonation-proxy/token",
 			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":600}}`, own,
@@ -71,7 +74,12 @@ func TestReviewsHaveAQueueOfTheirOwn(t *testing.T) {
 		{"puts paths that are no resource elsewhere", http.MethodGet, "/version", "", own},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			request, err := http.NewRequestWithContext(t.Context(), test.method, config.Host+test.path, bytes.NewReader([]byte(test.body)))
+			request, err := http.NewRequestWithContext(
+				t.Context(),
+				test.method,
+				config.Host+test.path,
+				bytes.NewReader([]byte(test.body)),
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,7 +104,9 @@ func TestReviewsHaveAQueueOfTheirOwn(t *testing.T) {
 	t.Run("counts the running agents there", func(t *testing.T) {
 		testkit.Eventually(t, time.Minute, func() error {
 			metrics := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "get", "--raw=/metrics")
-			leases := regexp.MustCompile(`(?m)^apiserver_flowcontrol_dispatched_requests_total\{flow_schema="` + own + `",priority_level="` + own + `"\} \d{2,}`)
+			leases := regexp.MustCompile(
+				`(?m)^apiserver_flowcontrol_dispatched_requests_total\{flow_schema="` + own + `",priority_level="` + own + `"\} \d{2,}`,
+			)
 			if !leases.MatchString(metrics) {
 				return fmt.Errorf("the agents' own requests are not counted for %s", own)
 			}
@@ -105,7 +115,8 @@ func TestReviewsHaveAQueueOfTheirOwn(t *testing.T) {
 	})
 }
 
-// TestFlowControlCanBeLeftOut shows that the component takes away all that clusters without FlowSchemas refuse, and nothing else.
+// TestFlowControlCanBeLeftOut shows that the component takes away all that clusters without FlowSchemas refuse, and
+// nothing else.
 func TestFlowControlCanBeLeftOut(t *testing.T) {
 	w := needsCluster(t)
 	overlay := t.TempDir()
@@ -113,7 +124,10 @@ func TestFlowControlCanBeLeftOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	content := fmt.Sprintf("resources: [%[1]s/concierge]\ncomponents: [%[1]s/withoutflowcontrol]\n", filepath.ToSlash(deploy))
+	content := fmt.Sprintf(
+		"resources: [%[1]s/concierge]\ncomponents: [%[1]s/withoutflowcontrol]\n",
+		filepath.ToSlash(deploy),
+	)
 	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// turn is a rotation about to begin: what is in service, and the certificate of another CA in Secret rotate-new.
+// turn is a world before a rotation: a certificate is in service, and Secret rotate-new has a certificate of another
+// CA.
 type turn struct {
 	*world
 	newCA     *certs.CA
@@ -62,7 +63,14 @@ func newTurn(t *testing.T, generated bool) *turn {
 func (w *world) forgetAfterwards(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
-		command := exec.CommandContext(context.WithoutCancel(t.Context()), w.cli, "ip-tls", "rotate", "--forget", "--kubeconfig="+w.Cluster.AdminKubeconfig())
+		command := exec.CommandContext(
+			context.WithoutCancel(t.Context()),
+			w.cli,
+			"ip-tls",
+			"rotate",
+			"--forget",
+			"--kubeconfig="+w.Cluster.AdminKubeconfig(),
+		)
 		if output, err := command.CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, output)
 		}
@@ -73,7 +81,14 @@ func (w *turn) rotate(t *testing.T, code int, flags ...string) result {
 	t.Helper()
 	got := w.asAdmin(t, append([]string{"ip-tls", "rotate", "--timeout=40s"}, flags...)...)
 	if got.code != code {
-		t.Fatalf("rotate %s ended with %d, want %d\nstdout: %s\nstderr: %s", strings.Join(flags, " "), got.code, code, got.out, got.errOut)
+		t.Fatalf(
+			"rotate %s ended with %d, want %d\nstdout: %s\nstderr: %s",
+			strings.Join(flags, " "),
+			got.code,
+			code,
+			got.out,
+			got.errOut,
+		)
 	}
 	return got
 }
@@ -120,7 +135,11 @@ func (w *turn) client(t *testing.T, name string) *caller {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(trusted(t, path))
 	transport := &http.Transport{
-		TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{w.identity}, MinVersion: tls.VersionTLS12},
+		TLSClientConfig: &tls.Config{
+			RootCAs:      roots,
+			Certificates: []tls.Certificate{w.identity},
+			MinVersion:   tls.VersionTLS12,
+		},
 		DisableKeepAlives: true,
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -183,7 +202,15 @@ func (c *caller) locksOut(t *testing.T) {
 // kubectl shows that a kubeconfig leads through: the answer about missing permissions comes from behind the proxy.
 func (w *turn) leadsThrough(t *testing.T, c *caller) {
 	t.Helper()
-	if got := w.run(t, w.kubectl, "--kubeconfig="+c.path, "auth", "whoami", "--output=jsonpath={.status.userInfo.username}"); got.code != 0 || got.out != "pinny" {
+	if got := w.run(
+		t,
+		w.kubectl,
+		"--kubeconfig="+c.path,
+		"auth",
+		"whoami",
+		"--output=jsonpath={.status.userInfo.username}",
+	); got.code != 0 ||
+		got.out != "pinny" {
 		t.Errorf("kubectl with the kubeconfig of %s ended with %d: %s%s", c.name, got.code, got.out, got.errOut)
 	}
 }
@@ -243,7 +270,12 @@ func TestRotationUnderTraffic(t *testing.T) {
 			if !strings.Contains(unchanged.out, "unchanged") {
 				t.Errorf("after the end: %s", unchanged.out)
 			}
-			t.Logf("requests: before %d, during %d, after %d", before.requests.Load(), during.requests.Load(), after.requests.Load())
+			t.Logf(
+				"requests: before %d, during %d, after %d",
+				before.requests.Load(),
+				during.requests.Load(),
+				after.requests.Load(),
+			)
 		})
 	}
 }
@@ -254,7 +286,15 @@ func TestRotationKilled(t *testing.T) {
 	w.forward(t, 0, "--step=1")
 	during := w.client(t, "during")
 	during.works(t)
-	args := []string{"ip-tls", "rotate", "--secret=rotate-new", "--ca-bundle=" + w.newBundle, "--continue", "--timeout=40s", "--kubeconfig=" + w.Cluster.AdminKubeconfig()}
+	args := []string{
+		"ip-tls",
+		"rotate",
+		"--secret=rotate-new",
+		"--ca-bundle=" + w.newBundle,
+		"--continue",
+		"--timeout=40s",
+		"--kubeconfig=" + w.Cluster.AdminKubeconfig(),
+	}
 	killed := 0
 	for delay := 20 * time.Millisecond; ; delay += 20 * time.Millisecond {
 		command := exec.CommandContext(t.Context(), w.cli, args...)
@@ -311,7 +351,10 @@ func TestRotationAborted(t *testing.T) {
 				if got := w.advertised(t); !certs.SameBundle(got, oldBundle) {
 					t.Errorf("after going back, %s is advertised", got)
 				}
-				if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; (tls == nil) != generated || tls != nil && *tls != *oldSpec.ImpersonationProxy.TLS {
+				if tls := w.issuer(
+					t,
+				).Spec.ImpersonationProxy.TLS; (tls == nil) != generated ||
+					tls != nil && *tls != *oldSpec.ImpersonationProxy.TLS {
 					t.Errorf("after going back, the tls block is %+v", tls)
 				}
 			}
@@ -339,7 +382,10 @@ func TestRotationToTheGeneratedCertificate(t *testing.T) {
 	during.works(t)
 	w.rotate(t, 0, "--to-generated", "--continue")
 	for _, agent := range w.agents {
-		if certificate, err := presented(agent.ProxyAddress()); err != nil || certificate.Issuer.CommonName != "Pinniped Impersonation Proxy Serving CA" {
+		if certificate, err := presented(
+			agent.ProxyAddress(),
+		); err != nil ||
+			certificate.Issuer.CommonName != "Pinniped Impersonation Proxy Serving CA" {
 			t.Errorf("after the end, %s presents %v, %v", agent.ProxyAddress(), certificate, err)
 		}
 	}
@@ -350,7 +396,11 @@ func TestRotationToTheGeneratedCertificate(t *testing.T) {
 	}
 	after := w.client(t, "after")
 	after.works(t)
-	if got := trusted(t, after.path); !certs.SameBundle(certs.UnionBundle(oldBundle, got), both) || certs.SameBundle(got, both) {
+	if got := trusted(
+		t,
+		after.path,
+	); !certs.SameBundle(certs.UnionBundle(oldBundle, got), both) ||
+		certs.SameBundle(got, both) {
 		t.Errorf("a kubeconfig made after the rotation trusts %s", got)
 	}
 	w.leadsThrough(t, after)
@@ -400,8 +450,16 @@ func TestUndo(t *testing.T) {
 	if got := w.asAdmin(t, "ip-tls", "set", "--secret=undone-cert-2", "--timeout=40s"); got.code != 0 {
 		t.Fatalf("set: %+v", got)
 	}
-	w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "patch", "credentialissuer", w.issuer(t).Name, "--type=merge",
-		`--patch={"spec":{"impersonationProxy":{"tls":{"secretName":"undone-cert"}}}}`)
+	w.succeed(
+		t,
+		w.kubectl,
+		"--kubeconfig="+w.Cluster.AdminKubeconfig(),
+		"patch",
+		"credentialissuer",
+		w.issuer(t).Name,
+		"--type=merge",
+		`--patch={"spec":{"impersonationProxy":{"tls":{"secretName":"undone-cert"}}}}`,
+	)
 	if got := undo(3); !strings.Contains(got.errOut, "spec.impersonationProxy.tls.secretName (managed by kubectl-patch)") {
 		t.Errorf("after somebody else's change: %s", got.errOut)
 	}
@@ -436,7 +494,16 @@ func TestApply(t *testing.T) {
 	w.putSecret(t, "planned-cert-2", pairData(renewed))
 	apply(3, `Secret "planned-cert-2" has changed`)
 	plan()
-	w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "annotate", "credentialissuer", w.issuer(t).Name, "moved=yes", "--overwrite")
+	w.succeed(
+		t,
+		w.kubectl,
+		"--kubeconfig="+w.Cluster.AdminKubeconfig(),
+		"annotate",
+		"credentialissuer",
+		w.issuer(t).Name,
+		"moved=yes",
+		"--overwrite",
+	)
 	apply(3, "is at resourceVersion")
 	plan()
 	apply(0, "configured")

@@ -36,13 +36,25 @@ func TestCheck(t *testing.T) {
 	}
 	var inCluster, atEndpoint, later checked
 	decoded(t, w.asAdmin(t, "ip-tls", "check", "--timeline", "-o", "json"), 0, &inCluster)
-	decoded(t, w.run(t, w.cli, "ip-tls", "check", "--endpoint", w.endpoint(), "--ca-bundle", bundle, "-o", "json"), 0, &atEndpoint)
+	decoded(
+		t,
+		w.run(t, w.cli, "ip-tls", "check", "--endpoint", w.endpoint(), "--ca-bundle", bundle, "-o", "json"),
+		0,
+		&atEndpoint,
+	)
 	if !inCluster.OK || !atEndpoint.OK || inCluster.Certificates[0].BreaksAt == "" ||
 		inCluster.Certificates[0].Certificate.SHA256 != atEndpoint.Certificates[0].Certificate.SHA256 {
 		t.Errorf("in the cluster %+v, at the endpoint %+v", inCluster, atEndpoint)
 	}
 	decoded(t, w.asAdmin(t, "ip-tls", "check", "--at", "2099-01-01", "-o", "json"), 3, &later)
-	if got := w.asAdmin(t, "ip-tls", "check", "--secret", "nowhere"); got.code != 3 || !strings.Contains(got.out, "SecretNotFound") {
+	if got := w.asAdmin(
+		t,
+		"ip-tls",
+		"check",
+		"--secret",
+		"nowhere",
+	); got.code != 3 ||
+		!strings.Contains(got.out, "SecretNotFound") {
 		t.Errorf("with a Secret that does not exist it ended with %d: %s%s", got.code, got.out, got.errOut)
 	}
 	if after := w.issuer(t); later.OK || after.Generation != before.Generation {

@@ -20,8 +20,8 @@ import (
 
 const lastGoodSecret = "pinniped-concierge-impersonation-proxy-last-good-certificate"
 
-// TestARestartWhileTheSecretIsBad kills replicas while the Secret is bad. What starts serves the last good certificate; with nothing good to
-// serve it is not ready, and when the Secret is mended, all is well without a hand.
+// TestARestartWhileTheSecretIsBad kills replicas while the Secret is bad. What starts serves the last good
+// certificate; with nothing good to serve it is not ready, and when the Secret is mended, all is well without a hand.
 func TestARestartWhileTheSecretIsBad(t *testing.T) {
 	w := needsCluster(t)
 	good := w.issue(t, "localhost")
@@ -62,7 +62,10 @@ func TestARestartWhileTheSecretIsBad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := w.admin.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: lastGoodSecret}}); err != nil {
+	if err := w.admin.Delete(
+		t.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: lastGoodSecret}},
+	); err != nil {
 		t.Fatal(err)
 	}
 	for _, agent := range w.agents {

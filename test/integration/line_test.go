@@ -89,13 +89,28 @@ func TestTheWholeLine(t *testing.T) {
 	t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), binding) })
 	// A permission just granted must work within a second.
 	testkit.Eventually(t, 2*time.Second, func() error {
-		if allowed := w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "namespaces", "--output=name"); allowed.code != 0 {
+		if allowed := w.run(
+			t,
+			w.kubectl,
+			"--kubeconfig="+kubeconfig,
+			"get",
+			"namespaces",
+			"--output=name",
+		); allowed.code != 0 {
 			return fmt.Errorf("kubectl with permission: %s", allowed.errOut)
 		}
 		return nil
 	})
 	w.succeed(t, w.kubectl, "--kubeconfig="+kubeconfig, "create", "configmap", "from-pinny", "--from-literal=a=b")
-	if got := w.succeed(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "configmap", "from-pinny", "--output=jsonpath={.data.a}"); got != "b" {
+	if got := w.succeed(
+		t,
+		w.kubectl,
+		"--kubeconfig="+kubeconfig,
+		"get",
+		"configmap",
+		"from-pinny",
+		"--output=jsonpath={.data.a}",
+	); got != "b" {
 		t.Errorf("the ConfigMap holds %q", got)
 	}
 	w.succeed(t, w.kubectl, "--kubeconfig="+kubeconfig, "explain", "tokencredentialrequest.spec.token")
@@ -113,7 +128,9 @@ func TestTheWholeLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	inKubeconfig := config.Clusters[config.Contexts[config.CurrentContext].Cluster].CertificateAuthorityData
-	inStatus, err := base64.StdEncoding.DecodeString(w.strategy(t).Frontend.ImpersonationProxyInfo.CertificateAuthorityData)
+	inStatus, err := base64.StdEncoding.DecodeString(
+		w.strategy(t).Frontend.ImpersonationProxyInfo.CertificateAuthorityData,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,9 +151,24 @@ func TestCredentialsOfTheClusterItself(t *testing.T) {
 	through := func(name string, change func(path string)) string {
 		path := filepath.Join(t.TempDir(), name)
 		change(path)
-		w.succeed(t, w.kubectl, "--kubeconfig="+path, "config", "set-cluster", currentCluster(t, path), "--server=https://"+w.endpoint())
-		w.succeed(t, w.kubectl, "--kubeconfig="+path, "config", "set", "clusters."+currentCluster(t, path)+".certificate-authority-data",
-			base64.StdEncoding.EncodeToString(w.pki.CertPEM()))
+		w.succeed(
+			t,
+			w.kubectl,
+			"--kubeconfig="+path,
+			"config",
+			"set-cluster",
+			currentCluster(t, path),
+			"--server=https://"+w.endpoint(),
+		)
+		w.succeed(
+			t,
+			w.kubectl,
+			"--kubeconfig="+path,
+			"config",
+			"set",
+			"clusters."+currentCluster(t, path)+".certificate-authority-data",
+			base64.StdEncoding.EncodeToString(w.pki.CertPEM()),
+		)
 		return path
 	}
 	whoAmI := func(kubeconfig string) string {
@@ -157,7 +189,11 @@ func TestCredentialsOfTheClusterItself(t *testing.T) {
 	}
 
 	account := through("account", func(path string) {
-		identity, err := w.Cluster.ServiceAccountConfig(t.Context(), "pinniped-concierge", "pinniped-concierge-impersonation-proxy")
+		identity, err := w.Cluster.ServiceAccountConfig(
+			t.Context(),
+			"pinniped-concierge",
+			"pinniped-concierge-impersonation-proxy",
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +201,12 @@ func TestCredentialsOfTheClusterItself(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if got := whoAmI(account); !strings.Contains(got, `"username": "system:serviceaccount:pinniped-concierge:pinniped-concierge-impersonation-proxy"`) || !strings.Contains(got, `"uid"`) {
+	if got := whoAmI(
+		account,
+	); !strings.Contains(
+		got, `"username": "system:serviceaccount:pinniped-concierge:pinniped-concierge-impersonation-proxy"`,
+	) ||
+		!strings.Contains(got, `"uid"`) {
 		t.Errorf("a service account's token: %s", got)
 	}
 	nested := w.run(t, w.kubectl, "--kubeconfig="+certificate, "--as=bob", "get", "--raw=/api/v1/namespaces/default")
@@ -183,15 +224,17 @@ func currentCluster(t *testing.T, path string) string {
 	return config.Contexts[config.CurrentContext].Cluster
 }
 
-// TestRenewalUnderAWatch renews the certificate while kubectl watches: the watch goes on, new connections get the new one within two
-// seconds, on every replica.
+// TestRenewalUnderAWatch renews the certificate while kubectl watches: the watch goes on, new connections get the new
+// one within two seconds, on every replica.
 func TestRenewalUnderAWatch(t *testing.T) {
 	w := needsCluster(t)
 	first := w.issue(t, "localhost")
 	w.external(t, "corporate-cert", pairData(first))
 	role := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "watchers"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}}},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}},
+		},
 	}
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "watchers"},
@@ -214,7 +257,15 @@ func TestRenewalUnderAWatch(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	watch := exec.CommandContext(ctx, w.kubectl, "--kubeconfig="+kubeconfig, "get", "configmaps", "--watch-only", "--output=name")
+	watch := exec.CommandContext(
+		ctx,
+		w.kubectl,
+		"--kubeconfig="+kubeconfig,
+		"get",
+		"configmaps",
+		"--watch-only",
+		"--output=name",
+	)
 	watch.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
 	out, err := watch.StdoutPipe()
 	if err != nil {
@@ -278,7 +329,14 @@ func TestTokenCredentialRequestThroughTheAPIServer(t *testing.T) {
 	if err := os.WriteFile(path, []byte(request), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "create", "--output=json", "--filename="+path)
+	out := w.succeed(
+		t,
+		w.kubectl,
+		"--kubeconfig="+w.Cluster.AdminKubeconfig(),
+		"create",
+		"--output=json",
+		"--filename="+path,
+	)
 	var answer struct {
 		Spec   struct{ Token string }
 		Status struct {
@@ -289,7 +347,8 @@ func TestTokenCredentialRequestThroughTheAPIServer(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &answer); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(answer.Status.Credential.ClientCertificateData, "-----BEGIN CERTIFICATE-----") || answer.Status.Message != "" {
+	if !strings.HasPrefix(answer.Status.Credential.ClientCertificateData, "-----BEGIN CERTIFICATE-----") ||
+		answer.Status.Message != "" {
 		t.Errorf("no certificate; the message is %q", answer.Status.Message)
 	}
 	if answer.Spec.Token != "" {
@@ -309,7 +368,8 @@ func TestPublicCertificate(t *testing.T) {
 	testkit.Eventually(t, 10*time.Second, func() error { return presents(w.agents[0].ProxyAddress(), pair) })
 	testkit.Eventually(t, 10*time.Second, func() error {
 		strategy := w.strategy(t)
-		if strategy.Status != configv1alpha1.StrategySuccess || strategy.Frontend.ImpersonationProxyInfo.CertificateAuthorityData != "" {
+		if strategy.Status != configv1alpha1.StrategySuccess ||
+			strategy.Frontend.ImpersonationProxyInfo.CertificateAuthorityData != "" {
 			return fmt.Errorf("the status is %+v", strategy)
 		}
 		return nil
@@ -319,8 +379,18 @@ func TestPublicCertificate(t *testing.T) {
 	if err := os.WriteFile(bundle, w.pki.CertPEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got := w.runWith(t, []string{"SSL_CERT_FILE=" + bundle}, nil, w.cli, "get", "kubeconfig", "--kubeconfig="+w.Cluster.AdminKubeconfig(),
-		"--static-token=pinny:password123", "--concierge-mode=ImpersonationProxy", "--output="+path)
+	got := w.runWith(
+		t,
+		[]string{"SSL_CERT_FILE=" + bundle},
+		nil,
+		w.cli,
+		"get",
+		"kubeconfig",
+		"--kubeconfig="+w.Cluster.AdminKubeconfig(),
+		"--static-token=pinny:password123",
+		"--concierge-mode=ImpersonationProxy",
+		"--output="+path,
+	)
 	if got.code != 0 {
 		t.Fatalf("get kubeconfig ended with %d: %s", got.code, got.errOut)
 	}
@@ -328,7 +398,8 @@ func TestPublicCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cluster := config.Clusters[currentCluster(t, path)]; len(cluster.CertificateAuthorityData) > 0 || cluster.InsecureSkipTLSVerify {
+	if cluster := config.Clusters[currentCluster(t, path)]; len(cluster.CertificateAuthorityData) > 0 ||
+		cluster.InsecureSkipTLSVerify {
 		t.Errorf("the cluster is %+v", cluster)
 	}
 	whoami := w.runWith(t, []string{"SSL_CERT_FILE=" + bundle}, nil, w.cli, "whoami", "--kubeconfig="+path)

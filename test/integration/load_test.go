@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// traffic is load on the proxies of both replicas: of each four clients, two keep their connection and two make a new one for each request.
+// traffic is load on the proxies of both replicas: of each four clients, two keep their connection and two make a new
+// one for each request.
 type traffic struct {
 	cancel   context.CancelFunc
 	clients  sync.WaitGroup
@@ -42,8 +43,13 @@ func (w *world) load(t *testing.T, roots *x509.CertPool) *traffic {
 		keep := i%2 == 0
 		url := fmt.Sprintf("https://localhost:%d/version", w.agents[i/2%len(w.agents)].ProxyPort)
 		transport := &http.Transport{
-			TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{identity}, MinVersion: tls.VersionTLS12},
-			ForceAttemptHTTP2: true, DisableKeepAlives: !keep,
+			TLSClientConfig: &tls.Config{
+				RootCAs:      roots,
+				Certificates: []tls.Certificate{identity},
+				MinVersion:   tls.VersionTLS12,
+			},
+			ForceAttemptHTTP2: true,
+			DisableKeepAlives: !keep,
 			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 				if keep {
 					l.dials.Add(1)

@@ -1,5 +1,6 @@
-// Package integration tests the whole line on a real API server: certificate, Secret, `pinniped ip-tls set`, the agent, `pinniped get
-// kubeconfig`, kubectl. Everything runs as a user runs it: programs as processes, with the shipped manifests.
+// Package integration tests the whole line on a real API server: certificate, Secret, `pinniped ip-tls set`, the
+// agent, `pinniped get kubeconfig`, kubectl. Everything runs as a user runs it: programs as processes, with the
+// shipped manifests.
 package integration
 
 import (
@@ -30,7 +31,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// world is what all tests share: one cluster with the product installed, two replicas of the agent, a webhook with user pinny.
+// world is what all tests share: one cluster with the product installed, two replicas of the agent, a webhook with
+// user pinny.
 type world struct {
 	*devinstall.Installation
 	admin   client.Client
@@ -111,7 +113,9 @@ func newWorld(ctx context.Context, directory string) (*world, error) {
 		}
 	}
 	cluster, err := devcluster.Start(ctx, devcluster.Options{
-		AuditPolicy: []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\nomitStages: [RequestReceived]\n"),
+		AuditPolicy: []byte(
+			"apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\nomitStages: [RequestReceived]\n",
+		),
 	})
 	if err != nil {
 		return nil, err
@@ -201,7 +205,14 @@ func (w *world) succeed(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	got := w.run(t, program, args...)
 	if got.code != 0 {
-		t.Fatalf("%s %s ended with %d\nstdout: %s\nstderr: %s", filepath.Base(program), strings.Join(args, " "), got.code, got.out, got.errOut)
+		t.Fatalf(
+			"%s %s ended with %d\nstdout: %s\nstderr: %s",
+			filepath.Base(program),
+			strings.Join(args, " "),
+			got.code,
+			got.out,
+			got.errOut,
+		)
 	}
 	return got.out
 }

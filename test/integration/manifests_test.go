@@ -33,7 +33,8 @@ func TestMonitoringIsAccepted(t *testing.T) {
 	// The rest is applied already, and the Service of the Concierge APIs leads elsewhere in this world.
 	var changed []string
 	for document := range strings.SplitSeq(w.succeed(t, w.kubectl, "kustomize", overlay), "\n---\n") {
-		for _, kind := range []string{"\nkind: Deployment\n", "\nkind: NetworkPolicy\n", "\n  name: pinniped-concierge-metrics\n"} {
+		for _, kind := range []string{"\nkind: Deployment\n", "\nkind: NetworkPolicy\n", "\n  name: " +
+			"pinniped-concierge-metrics\n"} {
 			if strings.Contains("\n"+document, kind) {
 				changed = append(changed, document)
 			}
@@ -43,21 +44,35 @@ func TestMonitoringIsAccepted(t *testing.T) {
 	if err := os.WriteFile(file, []byte(strings.Join(changed, "\n---\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	applied := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "apply", "--server-side", "--force-conflicts", "--dry-run=server",
-		"--filename="+file, "--output=yaml")
-	for _, want := range []string{"name: pinniped-concierge-metrics", "kind: NetworkPolicy", `value: :8446`, "name: metrics"} {
+	applied := w.succeed(
+		t,
+		w.kubectl,
+		"--kubeconfig="+w.Cluster.AdminKubeconfig(),
+		"apply",
+		"--server-side",
+		"--force-conflicts",
+		"--dry-run=server",
+		"--filename="+file,
+		"--output=yaml",
+	)
+	for _, want := range []string{
+		"name: pinniped-concierge-metrics", "kind: NetworkPolicy", `value: :8446`, "name: metrics",
+	} {
 		if !strings.Contains(applied, want) {
 			t.Errorf("there is no %q in what the API server would have", want)
 		}
 	}
 }
 
-// TestAnUpgradeKeepsTheConfiguration shows that the manifests of an upgrade are those of an installation without the CredentialIssuer, which
-// administrators have changed by then.
+// TestAnUpgradeKeepsTheConfiguration shows that the manifests of an upgrade are those of an installation without the
+// CredentialIssuer, which administrators have changed by then.
 func TestAnUpgradeKeepsTheConfiguration(t *testing.T) {
 	w := needsCluster(t)
 	documents := func(folder string) []string {
-		all := strings.Split(strings.TrimSpace(w.succeed(t, w.kubectl, "kustomize", filepath.Join(w.Deploy, folder))), "\n---\n")
+		all := strings.Split(
+			strings.TrimSpace(w.succeed(t, w.kubectl, "kustomize", filepath.Join(w.Deploy, folder))),
+			"\n---\n",
+		)
 		return slices.DeleteFunc(all, func(document string) bool {
 			return folder == "concierge" && strings.Contains("\n"+document, "\nkind: CredentialIssuer\n")
 		})
@@ -66,13 +81,17 @@ func TestAnUpgradeKeepsTheConfiguration(t *testing.T) {
 	if diff := cmp.Diff(documents("concierge"), upgrade); diff != "" {
 		t.Errorf("an upgrade differs from the installation without its CredentialIssuer (-want +got):\n%s", diff)
 	}
-	if all := strings.Join(upgrade, "\n"); strings.Contains("\n"+all, "\nkind: CredentialIssuer\n") || !strings.Contains(all, "kind: Deployment") {
+	if all := strings.Join(
+		upgrade,
+		"\n",
+	); strings.Contains("\n"+all, "\nkind: CredentialIssuer\n") ||
+		!strings.Contains(all, "kind: Deployment") {
 		t.Error("an upgrade has a CredentialIssuer, or no Deployment")
 	}
 }
 
-// TestThePodsAreAdmitted asks the API server to admit the pods of the shipped Deployments in their namespaces, which enforce the restricted pod
-// security standard, and one that is privileged, which must be refused.
+// TestThePodsAreAdmitted asks the API server to admit the pods of the shipped Deployments in their namespaces, which
+// enforce the restricted pod security standard, and one that is privileged, which must be refused.
 func TestThePodsAreAdmitted(t *testing.T) {
 	w := needsCluster(t)
 	for _, name := range []types.NamespacedName{

@@ -23,10 +23,17 @@ import (
 
 // otherNames are flags of the agent that give every object another name.
 var otherNames = []string{
-	"--name-serving-certificate-secret=own-api-certificate", "--name-credential-issuer=own", "--name-api-service=own-api",
-	"--name-load-balancer-service=own-balancer", "--name-cluster-ip-service=own-inside", "--name-tls-certificate-secret=own-leaf",
-	"--name-ca-certificate-secret=own-ca", "--name-signer-secret=own-signer", "--name-last-good-secret=own-copy",
-	"--name-impersonation-proxy-service-account=own-impersonator", "--name-leader-election-lease=own-leader",
+	"--name-serving-certificate-secret=own-api-certificate",
+	"--name-credential-issuer=own",
+	"--name-api-service=own-api",
+	"--name-load-balancer-service=own-balancer",
+	"--name-cluster-ip-service=own-inside",
+	"--name-tls-certificate-secret=own-leaf",
+	"--name-ca-certificate-secret=own-ca",
+	"--name-signer-secret=own-signer",
+	"--name-last-good-secret=own-copy",
+	"--name-impersonation-proxy-service-account=own-impersonator",
+	"--name-leader-election-lease=own-leader",
 }
 
 // renamed is a world of its own, in which the agent's objects have other names than the shipped ones.
@@ -50,7 +57,10 @@ func renamed(t *testing.T) *world {
 	// The shipped rights are for the shipped names.
 	bind := func(name, role, account string) client.Object {
 		return &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			ObjectMeta: metav1.ObjectMeta{
+				Name: name,
+			},
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: devinstall.Namespace, Name: account}},
 		}
 	}
@@ -61,7 +71,9 @@ func renamed(t *testing.T) *world {
 		&configv1alpha1.CredentialIssuer{
 			ObjectMeta: metav1.ObjectMeta{Name: "own"},
 			Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
-				Mode: configv1alpha1.ImpersonationProxyModeDisabled, Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: configv1alpha1.ServiceTypeLoadBalancer},
+				Mode: configv1alpha1.ImpersonationProxyModeDisabled, Service: configv1alpha1.ImpersonationProxyServiceSpec{
+					Type: configv1alpha1.ServiceTypeLoadBalancer,
+				},
 			}},
 		},
 	} {
@@ -69,7 +81,10 @@ func renamed(t *testing.T) *world {
 			t.Fatal(err)
 		}
 	}
-	if err := w.admin.Delete(t.Context(), &configv1alpha1.CredentialIssuer{ObjectMeta: metav1.ObjectMeta{Name: devinstall.CredentialIssuer}}); err != nil {
+	if err := w.admin.Delete(
+		t.Context(),
+		&configv1alpha1.CredentialIssuer{ObjectMeta: metav1.ObjectMeta{Name: devinstall.CredentialIssuer}},
+	); err != nil {
 		t.Fatal(err)
 	}
 	w.APIService = "own-api"
@@ -100,7 +115,11 @@ func (w *world) balance(t *testing.T, hostname string) {
 	t.Helper()
 	testkit.Eventually(t, 20*time.Second, func() error {
 		var service corev1.Service
-		if err := w.admin.Get(t.Context(), types.NamespacedName{Namespace: devinstall.Namespace, Name: "own-balancer"}, &service); err != nil {
+		if err := w.admin.Get(
+			t.Context(),
+			types.NamespacedName{Namespace: devinstall.Namespace, Name: "own-balancer"},
+			&service,
+		); err != nil {
 			return err
 		}
 		service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{Hostname: hostname}}
@@ -108,7 +127,8 @@ func (w *world) balance(t *testing.T, hostname string) {
 	})
 }
 
-// TestOtherNames shows that the CLI works with an agent none of whose objects has its usual name: it reads the names, and guesses none.
+// TestOtherNames shows that the CLI works with an agent none of whose objects has its usual name: it reads the names,
+// and guesses none.
 func TestOtherNames(t *testing.T) {
 	w := renamed(t)
 	issuer := w.ownIssuer(t)
@@ -120,13 +140,18 @@ func TestOtherNames(t *testing.T) {
 	testkit.Eventually(t, 30*time.Second, func() error {
 		issuer := w.ownIssuer(t)
 		want := configv1alpha1.ObjectNames{
-			Namespace: devinstall.Namespace, LoadBalancerService: "own-balancer", ClusterIPService: "own-inside", GeneratedCertificateSecret: "own-leaf",
-			GeneratedCASecret: "own-ca", LastGoodCertificateSecret: "own-copy",
+			Namespace:                  devinstall.Namespace,
+			LoadBalancerService:        "own-balancer",
+			ClusterIPService:           "own-inside",
+			GeneratedCertificateSecret: "own-leaf",
+			GeneratedCASecret:          "own-ca",
+			LastGoodCertificateSecret:  "own-copy",
 		}
 		if issuer.Status.Objects == nil || *issuer.Status.Objects != want {
 			return fmt.Errorf("the status names %+v", issuer.Status.Objects)
 		}
-		if serving := issuer.Status.ServingCertificate; serving == nil || serving.Source != configv1alpha1.ServingCertificateGenerated {
+		if serving := issuer.Status.ServingCertificate; serving == nil ||
+			serving.Source != configv1alpha1.ServingCertificateGenerated {
 			return fmt.Errorf("the status says %+v", serving)
 		}
 		return nil
@@ -153,20 +178,34 @@ func TestOtherNames(t *testing.T) {
 	w.putSecret(t, "corporate", pairData(w.issue(t, "localhost")))
 	expect(w.asAdmin(t, "ip-tls", "status"), 0, "localhost")
 
-	// From the generated certificate, whose Secret has another name, and with the load balancer's name, which only the Service tells.
+	// From the generated certificate, whose Secret has another name, and with the load balancer's name, which only the
+	// Service tells.
 	expect(w.asAdmin(t, "ip-tls", "rotate", "--secret=corporate", "--ca-bundle="+bundle, "--continue", "--timeout=60s"), 0)
 	expect(w.asAdmin(t, "ip-tls", "check"), 0, "lb.cloud.example.com")
 	user := w.userKubeconfig(t, "pinny:password123")
 	w.works(t, user)
 
-	// Back to the generated one, whose CA is read from a Secret with another name; the user's kubeconfig is rotated in between.
+	// Back to the generated one, whose CA is read from a Secret with another name; the user's kubeconfig is rotated in
+	// between.
 	expect(w.asAdmin(t, "ip-tls", "rotate", "--to-generated", "--timeout=60s"), 6)
 	expect(w.asAdmin(t, "kubeconfig", "rotate", user), 0, "rotated")
 	expect(w.asAdmin(t, "ip-tls", "rotate", "--to-generated", "--kubeconfigs="+user, "--timeout=60s"), 0)
 	w.works(t, user)
 
 	// The copy that the agent keeps is known by its name, and so is the Service again.
-	expect(w.asAdmin(t, "ip-tls", "set", "--secret=corporate", "--ca-bundle="+bundle, "--allow=OldClientsBreak", "--timeout=60s"), 0, "lb.cloud.example.com")
+	expect(
+		w.asAdmin(
+			t,
+			"ip-tls",
+			"set",
+			"--secret=corporate",
+			"--ca-bundle="+bundle,
+			"--allow=OldClientsBreak",
+			"--timeout=60s",
+		),
+		0,
+		"lb.cloud.example.com",
+	)
 	expect(w.asAdmin(t, "ip-tls", "set", "--secret=own-copy"), 2, "the copy that the agent itself keeps")
 	expect(w.asAdmin(t, "ip-tls", "status", "--kubeconfigs-from="+user), 0, user)
 }

@@ -35,7 +35,10 @@ func (w *world) createUser(ctx context.Context, name, hash, groups string) error
 // story takes it from.
 func (w *world) createWebhookAuthenticator(ctx context.Context) error {
 	var secret corev1.Secret
-	name := types.NamespacedName{Namespace: devinstall.LocalUserNamespace, Name: "local-user-authenticator-tls-serving-certificate"}
+	name := types.NamespacedName{
+		Namespace: devinstall.LocalUserNamespace,
+		Name:      "local-user-authenticator-tls-serving-certificate",
+	}
 	if err := w.admin.Get(ctx, name, &secret); err != nil {
 		return err
 	}
@@ -43,7 +46,9 @@ func (w *world) createWebhookAuthenticator(ctx context.Context) error {
 		ObjectMeta: metav1.ObjectMeta{Name: "local-user-authenticator"},
 		Spec: authenticationv1alpha1.WebhookAuthenticatorSpec{
 			Endpoint: w.users.Endpoint(),
-			TLS:      &authenticationv1alpha1.TLSSpec{CertificateAuthorityData: base64.StdEncoding.EncodeToString(secret.Data["caCertificate"])},
+			TLS: &authenticationv1alpha1.TLSSpec{
+				CertificateAuthorityData: base64.StdEncoding.EncodeToString(secret.Data["caCertificate"]),
+			},
 		},
 	})
 }
@@ -75,11 +80,19 @@ func newCA(t *testing.T, name string, at time.Time) *certs.CA {
 // putSecret creates or replaces a TLS Secret in the agent's namespace.
 func (w *world) putSecret(t *testing.T, name string, data map[string][]byte) {
 	t.Helper()
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: name}, Type: corev1.SecretTypeTLS, Data: data}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: name},
+		Type:       corev1.SecretTypeTLS,
+		Data:       data,
+	}
 	err := w.admin.Create(t.Context(), secret)
 	if apierrors.IsAlreadyExists(err) {
 		var there corev1.Secret
-		if err = w.admin.Get(t.Context(), types.NamespacedName{Namespace: devinstall.Namespace, Name: name}, &there); err == nil {
+		if err = w.admin.Get(
+			t.Context(),
+			types.NamespacedName{Namespace: devinstall.Namespace, Name: name},
+			&there,
+		); err == nil {
 			there.Data = data
 			err = w.admin.Update(t.Context(), &there)
 		}
@@ -112,8 +125,8 @@ func (w *world) configure(t *testing.T, change func(*configv1alpha1.Impersonatio
 	})
 }
 
-// generatedOnly puts the CredentialIssuer into the state from which most tests start: the proxy on, no Service, generated
-// certificate, reachable as localhost at the first replica's port.
+// generatedOnly puts the CredentialIssuer into the state from which most tests start: the proxy on, no Service,
+// generated certificate, reachable as localhost at the first replica's port.
 func (w *world) generatedOnly(t *testing.T) {
 	t.Helper()
 	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
@@ -134,13 +147,18 @@ func (w *world) generatedOnly(t *testing.T) {
 	}
 	testkit.Eventually(t, 10*time.Second, func() error {
 		var generated corev1.Secret
-		name := types.NamespacedName{Namespace: devinstall.Namespace, Name: "pinniped-concierge-impersonation-proxy-ca-certificate"}
+		name := types.NamespacedName{
+			Namespace: devinstall.Namespace,
+			Name:      "pinniped-concierge-impersonation-proxy-ca-certificate",
+		}
 		if err := w.admin.Get(t.Context(), name, &generated); err != nil {
 			return err
 		}
 		strategy := w.strategy(t)
 		if strategy.Status != configv1alpha1.StrategySuccess ||
-			strategy.Frontend.ImpersonationProxyInfo.CertificateAuthorityData != base64.StdEncoding.EncodeToString(generated.Data["ca.crt"]) {
+			strategy.Frontend.ImpersonationProxyInfo.CertificateAuthorityData != base64.StdEncoding.EncodeToString(
+				generated.Data["ca.crt"],
+			) {
 			return fmt.Errorf("the status is %+v", strategy)
 		}
 		return nil
@@ -160,7 +178,11 @@ func (w *world) strategy(t *testing.T) configv1alpha1.CredentialIssuerStrategy {
 	return configv1alpha1.CredentialIssuerStrategy{}
 }
 
-func (w *world) waitForStatus(t *testing.T, reason configv1alpha1.StrategyReason, text string) configv1alpha1.CredentialIssuerStrategy {
+func (w *world) waitForStatus(
+	t *testing.T,
+	reason configv1alpha1.StrategyReason,
+	text string,
+) configv1alpha1.CredentialIssuerStrategy {
 	t.Helper()
 	var strategy configv1alpha1.CredentialIssuerStrategy
 	testkit.Eventually(t, 20*time.Second, func() error {
@@ -175,7 +197,12 @@ func (w *world) waitForStatus(t *testing.T, reason configv1alpha1.StrategyReason
 
 // handshake connects to address, whatever it presents. A proxy that starts may listen a while before it answers.
 func handshake(address string) (*tls.Conn, error) {
-	return tls.DialWithDialer(&net.Dialer{Timeout: 2 * time.Second}, "tcp", address, &tls.Config{InsecureSkipVerify: true, ServerName: "localhost"})
+	return tls.DialWithDialer(
+		&net.Dialer{Timeout: 2 * time.Second},
+		"tcp",
+		address,
+		&tls.Config{InsecureSkipVerify: true, ServerName: "localhost"},
+	)
 }
 
 // presented is the certificate that a new connection to address gets.

@@ -16,8 +16,8 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// TestSwapUnderLoad replaces the certificate again and again while clients call: some keep their connections, some make a new one for each
-// request. No request fails, and no kept connection is dropped.
+// TestSwapUnderLoad replaces the certificate again and again while clients call: some keep their connections, some
+// make a new one for each request. No request fails, and no kept connection is dropped.
 func TestSwapUnderLoad(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "loaded-cert", pairData(w.issue(t, "localhost")))
@@ -57,7 +57,8 @@ func fetch(transport http.RoundTripper, url string) error {
 	return nil
 }
 
-// TestSwitchedOffAndOn stops listening when the proxy is disabled, refuses logins whose certificates nobody would accept, and comes back.
+// TestSwitchedOffAndOn disables the proxy and enables it again. While it is disabled, it does not listen, and logins
+// are refused, because no server would accept the client certificates.
 func TestSwitchedOffAndOn(t *testing.T) {
 	w := needsCluster(t)
 	pair := w.issue(t, "localhost")
@@ -65,7 +66,10 @@ func TestSwitchedOffAndOn(t *testing.T) {
 	kubeconfig := w.userKubeconfig(t, "pinny:password123")
 	w.succeed(t, w.cli, "whoami", "--kubeconfig="+kubeconfig)
 
-	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.Mode = configv1alpha1.ImpersonationProxyModeDisabled })
+	w.configure(
+		t,
+		func(s *configv1alpha1.ImpersonationProxySpec) { s.Mode = configv1alpha1.ImpersonationProxyModeDisabled },
+	)
 	w.waitForStatus(t, "Disabled", "explicitly disabled")
 	for _, agent := range w.agents {
 		testkit.Eventually(t, 10*time.Second, func() error {
@@ -76,14 +80,17 @@ func TestSwitchedOffAndOn(t *testing.T) {
 		})
 	}
 
-	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.Mode = configv1alpha1.ImpersonationProxyModeEnabled })
+	w.configure(
+		t,
+		func(s *configv1alpha1.ImpersonationProxySpec) { s.Mode = configv1alpha1.ImpersonationProxyModeEnabled },
+	)
 	w.waitForStatus(t, "Listening", "")
 	testkit.Eventually(t, 10*time.Second, func() error { return presents(w.agents[0].ProxyAddress(), pair) })
 	w.succeed(t, w.cli, "whoami", "--kubeconfig="+kubeconfig)
 }
 
-// TestTheAPIServerGoesAway takes the API server away for longer than a Lease lasts. The replicas serve on (with 503 while there is nothing to ask),
-// and come back by themselves.
+// TestTheAPIServerGoesAway takes the API server away for longer than a Lease lasts. The replicas serve on (with 503
+// while there is nothing to ask), and come back by themselves.
 func TestTheAPIServerGoesAway(t *testing.T) {
 	w := needsCluster(t)
 	pair := w.issue(t, "localhost")
@@ -96,13 +103,18 @@ func TestTheAPIServerGoesAway(t *testing.T) {
 	gone := time.Now()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(w.pki.CertPEM())
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true}
+	transport := &http.Transport{
+		TLSClientConfig:   &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		ForceAttemptHTTP2: true,
+	}
 	defer transport.CloseIdleConnections()
 	err := fetch(transport, "https://"+w.endpoint()+"/version")
-	if err == nil || !strings.Contains(err.Error(), "503") || !strings.Contains(err.Error(), `"kind":"Status"`) && !strings.Contains(err.Error(), `"kind": "Status"`) {
+	if err == nil || !strings.Contains(err.Error(), "503") ||
+		!strings.Contains(err.Error(), `"kind":"Status"`) && !strings.Contains(err.Error(), `"kind": "Status"`) {
 		t.Errorf("without an API server: %v", err)
 	}
-	// The kubelet must neither restart the replicas for it nor take them out of the Service: all are as badly off, and 503 is an answer.
+	// The kubelet must neither restart the replicas for it nor take them out of the Service: all are as badly off, and
+	// 503 is an answer.
 	for ; time.Since(gone) < 12*time.Second; time.Sleep(500 * time.Millisecond) {
 		for i, agent := range w.agents {
 			if err := agent.Live(t.Context()); err != nil {
@@ -143,7 +155,8 @@ func TestTheAPIServerGoesAway(t *testing.T) {
 	})
 }
 
-// TestACleanStopHandsOver stops the leader as a rollout does: requests in flight finish, the process ends, and the other replica leads at once.
+// TestACleanStopHandsOver stops the leader as a rollout does: requests in flight finish, the process ends, and the
+// other replica leads at once.
 func TestACleanStopHandsOver(t *testing.T) {
 	w := needsCluster(t)
 	good := w.issue(t, "localhost")
@@ -174,8 +187,10 @@ func TestACleanStopHandsOver(t *testing.T) {
 func (w *world) leader(t *testing.T) (leader, other *devinstall.Agent) {
 	t.Helper()
 	testkit.Eventually(t, 20*time.Second, func() error {
-		holder := strings.TrimSpace(w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "--namespace="+devinstall.Namespace,
-			"get", "lease", "pinniped-concierge", "--output=jsonpath={.spec.holderIdentity}"))
+		holder := strings.TrimSpace(
+			w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "--namespace="+devinstall.Namespace,
+				"get", "lease", "pinniped-concierge", "--output=jsonpath={.spec.holderIdentity}"),
+		)
 		for i, name := range []string{"agent-a", "agent-b"} {
 			if name == holder {
 				leader, other = w.agents[i], w.agents[1-i]
@@ -203,13 +218,27 @@ func TestABodyTooLarge(t *testing.T) {
 	roots.AppendCertsFromPEM(w.pki.CertPEM())
 	for _, protocol := range []string{"h2", "http/1.1"} {
 		transport := &http.Transport{
-			TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{identity}, MinVersion: tls.VersionTLS12, NextProtos: []string{protocol}},
+			TLSClientConfig: &tls.Config{
+				RootCAs:      roots,
+				Certificates: []tls.Certificate{identity},
+				MinVersion:   tls.VersionTLS12,
+				NextProtos:   []string{protocol},
+			},
 			ForceAttemptHTTP2: protocol == "h2",
 		}
-		body := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"large"},"data":{"x":"` + strings.Repeat("x", 4<<20) + `"}}`
-		err := call(transport, http.MethodPost, "https://"+w.endpoint()+"/api/v1/namespaces/default/configmaps?dryRun=All", body)
+		body := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"large"},"data":{"x":"` + strings.Repeat(
+			"x",
+			4<<20,
+		) + `"}}`
+		err := call(
+			transport,
+			http.MethodPost,
+			"https://"+w.endpoint()+"/api/v1/namespaces/default/configmaps?dryRun=All",
+			body,
+		)
 		transport.CloseIdleConnections()
-		if err == nil || !strings.Contains(err.Error(), "413") || !strings.Contains(err.Error(), `"reason":"RequestEntityTooLarge"`) {
+		if err == nil || !strings.Contains(err.Error(), "413") ||
+			!strings.Contains(err.Error(), `"reason":"RequestEntityTooLarge"`) {
 			t.Errorf("%s: got %v", protocol, err)
 		}
 	}

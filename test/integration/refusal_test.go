@@ -36,12 +36,30 @@ func (w *world) badCertificates(t *testing.T) []badCertificate {
 	return []badCertificate{
 		{"wrong SAN", certs.NameNotCovered, pairData(w.issue(t, "elsewhere.example.com")), corporate, false},
 		{"expired", certs.Expired, pairData(issueAt(t, old, now.Add(-20*day), 10*day, "localhost")), old.CertPEM(), false},
-		{"not yet valid", certs.NotYetValid, pairData(issueAt(t, w.pki, now.Add(2*day), 10*day, "localhost")), corporate, false},
-		{"key of another certificate", certs.KeyMismatch, map[string][]byte{"tls.crt": good.CertPEM, "tls.key": other.KeyPEM}, corporate, false},
+		{
+			"not yet valid",
+			certs.NotYetValid,
+			pairData(issueAt(t, w.pki, now.Add(2*day), 10*day, "localhost")),
+			corporate,
+			false,
+		},
+		{
+			"key of another certificate",
+			certs.KeyMismatch,
+			map[string][]byte{"tls.crt": good.CertPEM, "tls.key": other.KeyPEM},
+			corporate,
+			false,
+		},
 		{"CA that does not verify it", certs.BundleDoesNotVerify, pairData(good), newCA(t, "Stranger", now).CertPEM(), false},
 		{"private key in the bundle", certs.NotACertificate, pairData(good), append(w.pki.CertPEM(), good.KeyPEM...), false},
 		{"half-made", certs.SecretIncomplete, map[string][]byte{"tls.crt": good.CertPEM, "tls.key": {}}, corporate, true},
-		{"no PEM", certs.NotACertificate, map[string][]byte{"tls.crt": []byte("hello"), "tls.key": good.KeyPEM}, corporate, false},
+		{
+			"no PEM",
+			certs.NotACertificate,
+			map[string][]byte{"tls.crt": []byte("hello"), "tls.key": good.KeyPEM},
+			corporate,
+			false,
+		},
 		{"missing", certs.SecretNotFound, nil, corporate, true},
 	}
 }
@@ -77,8 +95,8 @@ func TestTheCLIRefuses(t *testing.T) {
 	}
 }
 
-// TestTheAgentKeepsTheLastGoodOne replaces a good Secret by every bad one in turn: what is served stays, and the status says why. Then
-// the Secret is mended, and everything is as before, without a hand.
+// TestTheAgentKeepsTheLastGoodOne replaces a good Secret by every bad one in turn: what is served stays, and the
+// status says why. Then the Secret is mended, and everything is as before, without a hand.
 func TestTheAgentKeepsTheLastGoodOne(t *testing.T) {
 	w := needsCluster(t)
 	good := w.issue(t, "localhost")
@@ -93,7 +111,10 @@ func TestTheAgentKeepsTheLastGoodOne(t *testing.T) {
 		}
 		t.Run(bad.name, func(t *testing.T) {
 			if bad.data == nil {
-				if err := w.admin.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "kept-cert"}}); err != nil {
+				if err := w.admin.Delete(
+					t.Context(),
+					&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "kept-cert"}},
+				); err != nil {
 					t.Fatal(err)
 				}
 			} else {
@@ -118,7 +139,8 @@ func TestTheAgentKeepsTheLastGoodOne(t *testing.T) {
 	}
 }
 
-// TestTheGeneratedCertificateComesBack goes from generated to external and back: nobody who had a kubeconfig before is locked out.
+// TestTheGeneratedCertificateComesBack goes from the generated certificate to an external one and back. Afterwards
+// the kubeconfigs from before work again.
 func TestTheGeneratedCertificateComesBack(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
@@ -143,7 +165,11 @@ func TestTheGeneratedCertificateComesBack(t *testing.T) {
 // TestTheUpstreamCredentialCanOnlyImpersonate asks the API server what the proxy's service account may do.
 func TestTheUpstreamCredentialCanOnlyImpersonate(t *testing.T) {
 	w := needsCluster(t)
-	identity, err := w.Cluster.ServiceAccountConfig(t.Context(), devinstall.Namespace, "pinniped-concierge-impersonation-proxy")
+	identity, err := w.Cluster.ServiceAccountConfig(
+		t.Context(),
+		devinstall.Namespace,
+		"pinniped-concierge-impersonation-proxy",
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,13 +177,25 @@ func TestTheUpstreamCredentialCanOnlyImpersonate(t *testing.T) {
 	if err := w.Cluster.WriteKubeconfig(path, identity); err != nil {
 		t.Fatal(err)
 	}
-	for _, question := range [][]string{{"get", "secrets"}, {"create", "pods"}, {"list", "nodes"}, {"create", "tokenreviews.authentication.k8s.io"}} {
+	for _, question := range [][]string{
+		{"get", "secrets"}, {"create", "pods"}, {"list", "nodes"}, {"create", "tokenreviews.authentication.k8s.io"},
+	} {
 		got := w.run(t, w.kubectl, append([]string{"--kubeconfig=" + path, "auth", "can-i"}, question...)...)
 		if strings.TrimSpace(got.out) != "no" {
 			t.Errorf("%v: %s", question, got.out)
 		}
 	}
-	if got := w.run(t, w.kubectl, "--kubeconfig="+path, "auth", "can-i", "impersonate", "users"); strings.TrimSpace(got.out) != "yes" {
+	if got := w.run(
+		t,
+		w.kubectl,
+		"--kubeconfig="+path,
+		"auth",
+		"can-i",
+		"impersonate",
+		"users",
+	); strings.TrimSpace(
+		got.out,
+	) != "yes" {
 		t.Errorf("impersonate users: %s", got.out)
 	}
 }
@@ -184,7 +222,8 @@ func TestAuditLogNamesEverybody(t *testing.T) {
 			if err := json.Unmarshal([]byte(line), &event); err != nil || !strings.Contains(event.RequestURI, "asked-by=pinny") {
 				continue
 			}
-			if event.User.Username != "system:serviceaccount:pinniped-concierge:pinniped-concierge-impersonation-proxy" || event.ImpersonatedUser.Username != "pinny" {
+			if event.User.Username != "system:serviceaccount:pinniped-concierge:pinniped-concierge-impersonation-proxy" ||
+				event.ImpersonatedUser.Username != "pinny" {
 				t.Fatalf("the audit log names %+v", event)
 			}
 			return nil
@@ -193,7 +232,8 @@ func TestAuditLogNamesEverybody(t *testing.T) {
 	})
 }
 
-// TestLeadershipMoves kills the replica that leads: the other one takes over within 20 seconds, and serves all the while.
+// TestLeadershipMoves kills the replica that leads: the other one takes over within 20 seconds, and serves all the
+// while.
 func TestLeadershipMoves(t *testing.T) {
 	w := needsCluster(t)
 	good := w.issue(t, "localhost")

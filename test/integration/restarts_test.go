@@ -10,8 +10,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
-// TestRestartsInAnyOrder takes the programs of the cluster and a replica away and brings them back in several orders. Each time, people log in
-// again without anybody's help, and a renewed certificate is followed.
+// TestRestartsInAnyOrder stops etcd, the API server and a replica, and starts them again in several orders. Each
+// time, users can log in again without manual repair, and the replica serves a renewed certificate.
 func TestRestartsInAnyOrder(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "restarts-cert", pairData(w.issue(t, "localhost")))

@@ -23,8 +23,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
-// balancer is a Service and its kubelet in one: it asks the replicas whether they are ready, and leads each new connection to one that is. A
-// connection that exists stays where it is.
+// balancer is a Service and its kubelet in one: it asks the replicas whether they are ready, and leads each new
+// connection to one that is. A connection that exists stays where it is.
 type balancer struct {
 	listener net.Listener
 	replicas []*devinstall.Agent
@@ -98,8 +98,8 @@ func pass(to, from net.Conn) {
 	_ = to.(*net.TCPConn).CloseWrite()
 }
 
-// TestARollingRestartLosesNothing restarts two replicas in turn, several times, under the load of clients that keep their connections. Not one
-// request fails: neither of those that may be sent again, nor of those that may not.
+// TestARollingRestartLosesNothing restarts two replicas in turn, several times, under the load of clients that keep
+// their connections. Not one request fails: neither of those that may be sent again, nor of those that may not.
 func TestARollingRestartLosesNothing(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "rollout-cert", pairData(w.issue(t, "localhost")))
@@ -122,7 +122,11 @@ func TestARollingRestartLosesNothing(t *testing.T) {
 	}()
 	// They also keep an audit log, of which no line may be missing afterwards.
 	policy := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"), 0o600); err != nil {
+	if err := os.WriteFile(
+		policy,
+		[]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"),
+		0o600,
+	); err != nil {
 		t.Fatal(err)
 	}
 	logs := make([]string, 2)
@@ -169,7 +173,13 @@ func TestARollingRestartLosesNothing(t *testing.T) {
 		}
 	}
 	load.stop()
-	t.Logf("%d requests on %d connections during %d restarts, %d failed", load.requests.Load(), load.dials.Load(), restarts, load.failed.Load())
+	t.Logf(
+		"%d requests on %d connections during %d restarts, %d failed",
+		load.requests.Load(),
+		load.dials.Load(),
+		restarts,
+		load.failed.Load(),
+	)
 	if load.failed.Load() != 0 {
 		t.Errorf("%d requests failed", load.failed.Load())
 	}

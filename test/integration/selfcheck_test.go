@@ -25,7 +25,12 @@ import (
 // scrape returns what a replica measures, by name{label="value",...} as it stands there.
 func scrape(t *testing.T, agent *devinstall.Agent) map[string]float64 {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+agent.MetricsAddress()+"/metrics", nil)
+	request, err := http.NewRequestWithContext(
+		t.Context(),
+		http.MethodGet,
+		"http://"+agent.MetricsAddress()+"/metrics",
+		nil,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +76,10 @@ func TestWhatReplicasMeasure(t *testing.T) {
 		if in := time.Until(time.Unix(int64(expiry), 0)); in < 89*24*time.Hour || in > 91*24*time.Hour {
 			t.Errorf("the certificate runs out in %s", in)
 		}
-		for _, name := range []string{"process_resident_memory_bytes", "go_goroutines", `controller_runtime_reconcile_total{controller="credentialissuer",result="requeue_after"}`} {
+		for _, name := range []string{
+			"process_resident_memory_bytes", "go_goroutines",
+			`controller_runtime_reconcile_total{controller="credentialissuer",result="requeue_after"}`,
+		} {
 			if got[name] == 0 {
 				t.Errorf("there is no %s", name)
 			}
@@ -99,13 +107,14 @@ func TestWhatReplicasMeasure(t *testing.T) {
 		t.Errorf("%v replicas lead", leaders)
 	}
 	got := scrape(t, w.agents[0])
-	if got[`pinniped_proxy_requests_total{code="201",verb="create"}`] < 1 || got["pinniped_proxy_added_seconds_count"] < 1 {
+	if got[`pinniped_proxy_requests_total{code="201",verb="create"}`] < 1 ||
+		got["pinniped_proxy_added_seconds_count"] < 1 {
 		t.Errorf("the requests of whoami were not counted: %v", got)
 	}
 }
 
-// TestTheUpstreamCredentialIsWatched grants the proxy's own credential what it must not have. The agent says so everywhere an admin looks, names
-// the binding, goes on serving, and takes it back when the grant is gone.
+// TestTheUpstreamCredentialIsWatched grants the proxy's own credential what it must not have. The agent says so
+// everywhere an admin looks, names the binding, goes on serving, and takes it back when the grant is gone.
 func TestTheUpstreamCredentialIsWatched(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "watched-cert", pairData(w.issue(t, "localhost")))
@@ -122,8 +131,11 @@ func TestTheUpstreamCredentialIsWatched(t *testing.T) {
 
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "well-meant"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:aggregate-to-view"}, // the role view itself is filled by a controller that does not run here
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:serviceaccounts:" + devinstall.Namespace}},
+		// the role view itself is filled by a controller that does not run here
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:aggregate-to-view"},
+		Subjects: []rbacv1.Subject{
+			{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:serviceaccounts:" + devinstall.Namespace},
+		},
 	}
 	if err := w.admin.Create(t.Context(), binding); err != nil {
 		t.Fatal(err)
@@ -139,7 +151,12 @@ func TestTheUpstreamCredentialIsWatched(t *testing.T) {
 	}
 	t.Cleanup(remove)
 	w.waitForStatus(t, "Listening", "the proxy's own credential may do more than impersonate")
-	if message := w.strategy(t).Message; !strings.Contains(message, `ClusterRoleBinding "well-meant" of ClusterRole "system:aggregate-to-view"`) {
+	if message := w.strategy(
+		t,
+	).Message; !strings.Contains(
+		message,
+		`ClusterRoleBinding "well-meant" of ClusterRole "system:aggregate-to-view"`,
+	) {
 		t.Errorf("the status does not name the binding: %s", message)
 	}
 	for _, agent := range w.agents {
@@ -148,7 +165,8 @@ func TestTheUpstreamCredentialIsWatched(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if rules := scrape(t, agent)[metric]; rules == 0 || !strings.Contains(string(log), `"level":"WARN","msg":"Found that the upstream credential may do more`) {
+			if rules := scrape(t, agent)[metric]; rules == 0 ||
+				!strings.Contains(string(log), `"level":"WARN","msg":"Found that the upstream credential may do more`) {
 				return fmt.Errorf("%v rules, or nothing in the log", rules)
 			}
 			return agent.Ready(t.Context())
@@ -164,7 +182,8 @@ func TestTheUpstreamCredentialIsWatched(t *testing.T) {
 	})
 }
 
-// TestReadyMeansWithACredential restarts a replica that may not get its upstream credential: it listens, and is not Ready until it may.
+// TestReadyMeansWithACredential restarts a replica that may not get its upstream credential: it listens, and is not
+// Ready until it may.
 func TestReadyMeansWithACredential(t *testing.T) {
 	w := needsCluster(t)
 	good := w.issue(t, "localhost")
@@ -174,7 +193,11 @@ func TestReadyMeansWithACredential(t *testing.T) {
 		t.Helper()
 		testkit.Eventually(t, 10*time.Second, func() error {
 			var role rbacv1.Role
-			if err := w.admin.Get(ctx, types.NamespacedName{Namespace: devinstall.Namespace, Name: "pinniped-concierge-aggregated-api-server"}, &role); err != nil {
+			if err := w.admin.Get(
+				ctx,
+				types.NamespacedName{Namespace: devinstall.Namespace, Name: "pinniped-concierge-aggregated-api-server"},
+				&role,
+			); err != nil {
 				return err
 			}
 			found := false
@@ -193,7 +216,11 @@ func TestReadyMeansWithACredential(t *testing.T) {
 			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 				User: "system:serviceaccount:" + devinstall.Namespace + ":" + devinstall.AgentAccount,
 				ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Namespace: devinstall.Namespace, Verb: "create", Resource: "serviceaccounts", Subresource: "token", Name: "pinniped-concierge-impersonation-proxy",
+					Namespace:   devinstall.Namespace,
+					Verb:        "create",
+					Resource:    "serviceaccounts",
+					Subresource: "token",
+					Name:        "pinniped-concierge-impersonation-proxy",
 				},
 			}}
 			if err := w.admin.Create(ctx, review); err != nil {

@@ -18,7 +18,12 @@ import (
 )
 
 // waitForServed waits until the status says that a certificate is served, by as many replicas as are said.
-func (w *world) waitForServed(t *testing.T, timeout time.Duration, pair *certs.KeyPair, replicas, serving int32) *configv1alpha1.ServingCertificateStatus {
+func (w *world) waitForServed(
+	t *testing.T,
+	timeout time.Duration,
+	pair *certs.KeyPair,
+	replicas, serving int32,
+) *configv1alpha1.ServingCertificateStatus {
 	t.Helper()
 	var served *configv1alpha1.ServingCertificateStatus
 	testkit.Eventually(t, timeout, func() error {
@@ -40,7 +45,9 @@ func TestTheStatusTellsWhatIsServed(t *testing.T) {
 	good := w.issue(t, "localhost")
 	w.external(t, "told-cert", pairData(good))
 	served := w.waitForServed(t, 20*time.Second, good, 2, 2)
-	if served.Source != configv1alpha1.ServingCertificateSecret || served.SecretName != "told-cert" || len(served.DNSNames) != 1 || served.DNSNames[0] != "localhost" {
+	if served.Source != configv1alpha1.ServingCertificateSecret || served.SecretName != "told-cert" ||
+		len(served.DNSNames) != 1 ||
+		served.DNSNames[0] != "localhost" {
 		t.Errorf("the status says %+v", served)
 	}
 
@@ -50,12 +57,19 @@ func TestTheStatusTellsWhatIsServed(t *testing.T) {
 	w.waitForServed(t, 20*time.Second, good, 2, 2)
 	testkit.Eventually(t, 20*time.Second, func() error {
 		var events corev1.EventList
-		if err := w.admin.List(t.Context(), &events, client.InNamespace("default"), client.MatchingFields{"involvedObject.kind": "CredentialIssuer"}); err != nil {
+		if err := w.admin.List(
+			t.Context(),
+			&events,
+			client.InNamespace("default"),
+			client.MatchingFields{"involvedObject.kind": "CredentialIssuer"},
+		); err != nil {
 			return err
 		}
 		for _, event := range events.Items {
-			if event.Reason == string(certs.KeyMismatch) && event.Type == "Warning" && event.InvolvedObject.Name == devinstall.CredentialIssuer &&
-				strings.HasPrefix(event.Message, "KeyMismatch: ") && strings.Contains(event.Message, "told-cert") {
+			if event.Reason == string(certs.KeyMismatch) && event.Type == "Warning" &&
+				event.InvolvedObject.Name == devinstall.CredentialIssuer &&
+				strings.HasPrefix(event.Message, "KeyMismatch: ") &&
+				strings.Contains(event.Message, "told-cert") {
 				if event.Count > 1 {
 					t.Errorf("one transition was told %d times", event.Count)
 				}

@@ -19,8 +19,8 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// TestMemoryDoesNotGrowWithTheCluster fills the cluster with nodes, and the agent's own namespace with Secrets, that are none of its business. Then
-// one node is a control plane's: mode auto follows, there and back.
+// TestMemoryDoesNotGrowWithTheCluster fills the cluster with nodes, and the agent's own namespace with Secrets, that
+// are none of its business. Then one node is a control plane's: mode auto follows, there and back.
 func TestMemoryDoesNotGrowWithTheCluster(t *testing.T) {
 	w := needsCluster(t)
 	const nodes, secrets, secretSize = 500, 1000, 20 << 10
@@ -72,7 +72,12 @@ func TestMemoryDoesNotGrowWithTheCluster(t *testing.T) {
 	auto := func(s *configv1alpha1.ImpersonationProxySpec) { s.Mode = configv1alpha1.ImpersonationProxyModeAuto }
 	w.configure(t, auto)
 	w.waitForStatus(t, "Listening", "ready to accept")
-	plane := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "filler-plane", Labels: map[string]string{"filler": "x", "node-role.kubernetes.io/control-plane": ""}}}
+	plane := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   "filler-plane",
+			Labels: map[string]string{"filler": "x", "node-role.kubernetes.io/control-plane": ""},
+		},
+	}
 	if err := w.admin.Create(t.Context(), plane); err != nil {
 		t.Fatal(err)
 	}
@@ -101,14 +106,26 @@ func TestMemoryDoesNotGrowWithTheCluster(t *testing.T) {
 			}
 			return nil
 		})
-		t.Logf("replica %d: heap of %d kB before, %d kB with %d nodes and %d Secrets", i, before[i]>>10, after>>10, nodes, secrets)
+		t.Logf(
+			"replica %d: heap of %d kB before, %d kB with %d nodes and %d Secrets",
+			i,
+			before[i]>>10,
+			after>>10,
+			nodes,
+			secrets,
+		)
 	}
 }
 
 // heap is how much memory an agent's objects take, after a garbage collection.
 func heap(t *testing.T, agent *devinstall.Agent) int64 {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+agent.MetricsAddress()+"/debug/pprof/heap?gc=1", nil)
+	request, err := http.NewRequestWithContext(
+		t.Context(),
+		http.MethodGet,
+		"http://"+agent.MetricsAddress()+"/debug/pprof/heap?gc=1",
+		nil,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

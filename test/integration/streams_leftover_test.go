@@ -17,8 +17,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
-// TestStreamsLeaveNothingBehind ends two thousand streams in every abrupt way, and looks at what the agent, the API server and the node
-// still hold.
+// TestStreamsLeaveNothingBehind ends two thousand streams in every abrupt way, and looks at what the agent, the API
+// server and the node still hold.
 func TestStreamsLeaveNothingBehind(t *testing.T) {
 	s := startStreams(t)
 	if _, err := os.Stat("/proc/self/fd"); err != nil {
@@ -76,8 +76,8 @@ func TestStreamsLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// abandon opens streams of all kinds at once. Then the node drops them, or else the client goes away: by a reset, without a word, or
-// closing its half only, in turn.
+// abandon opens streams of all kinds at once. Then the node drops them, or else the client goes away: by a reset,
+// without a word, or closing its half only, in turn.
 func (s *streams) abandon(t *testing.T, config *rest.Config, pod string, count int, byNode bool) {
 	t.Helper()
 	asks := []struct{ method, path, upgrade string }{
@@ -100,7 +100,8 @@ func (s *streams) abandon(t *testing.T, config *rest.Config, pod string, count i
 				return
 			}
 			connections[i] = connection
-			response, err := requestStream(connection, ask.method, pod+ask.path, ask.upgrade) //nolint:bodyclose // it would wait for the end of the log
+			//nolint:bodyclose // closing it would wait for the end of the log
+			response, err := requestStream(connection, ask.method, pod+ask.path, ask.upgrade)
 			if err != nil {
 				t.Errorf("%s %s: %v", ask.method, ask.path, err)
 				return

@@ -18,8 +18,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
-// TestStreamsNeedPermission asks for streams as users who may do less and less. kubectl tries SPDY by itself when a websocket is
-// refused, so each protocol is also asked for without kubectl.
+// TestStreamsNeedPermission asks for streams as users who may do less and less. kubectl tries SPDY by itself when a
+// websocket is refused, so each protocol is also asked for without kubectl.
 func TestStreamsNeedPermission(t *testing.T) {
 	s := startStreams(t)
 	const pod = "guarded"
@@ -54,8 +54,13 @@ func TestStreamsNeedPermission(t *testing.T) {
 					{"GET", websocketHeaders(subresource), test.websocket},
 					{"POST", spdyHeaders(subresource), test.spdy},
 				} {
-					want := fmt.Sprintf(`pods "%s" is forbidden: User "%s" cannot %s resource "pods/%s" in API group "" in the namespace "default"`,
-						pod, test.user, test.lacks[ask.method], subresource)
+					want := fmt.Sprintf(
+						`pods "%s" is forbidden: User "%s" cannot %s resource "pods/%s" in API group "" in the namespace "default"`,
+						pod,
+						test.user,
+						test.lacks[ask.method],
+						subresource,
+					)
 					testkit.Eventually(t, 5*time.Second, func() error { // permissions take effect in a moment
 						said, err := askForStream(t, s, config, ask.method, pod+"/"+path, ask.upgrade)
 						switch {
@@ -74,14 +79,29 @@ func TestStreamsNeedPermission(t *testing.T) {
 				}
 			}
 			for _, protocol := range streamProtocols {
-				got := s.runWith(t, protocol.environment, nil, s.world.kubectl, "--kubeconfig="+kubeconfig, "exec", pod, "--", "echo", "in")
+				got := s.runWith(
+					t,
+					protocol.environment,
+					nil,
+					s.world.kubectl,
+					"--kubeconfig="+kubeconfig,
+					"exec",
+					pod,
+					"--",
+					"echo",
+					"in",
+				)
 				if test.spdy { // over websocket, or when that is refused over SPDY
 					if got.code != 0 || got.out != "in\n" {
 						t.Errorf("kubectl exec by %s ended with %d: %s", protocol.name, got.code, got.errOut)
 					}
 					continue
 				}
-				want := fmt.Sprintf(`Error from server (Forbidden): pods "%s" is forbidden: User "%s" cannot create resource "pods/exec"`, pod, test.user)
+				want := fmt.Sprintf(
+					`Error from server (Forbidden): pods "%s" is forbidden: User "%s" cannot create resource "pods/exec"`,
+					pod,
+					test.user,
+				)
 				if got.code != 1 || got.out != "" || !strings.HasPrefix(got.errOut, want) {
 					t.Errorf("kubectl exec by %s ended with %d, out %q, err %q", protocol.name, got.code, got.out, got.errOut)
 				}
@@ -95,7 +115,8 @@ func websocketHeaders(subresource string) string {
 	if subresource == "portforward" {
 		protocol = "SPDY/3.1+portforward.k8s.io"
 	}
-	return "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n" +
+	return "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " +
+		"dGhlIHNhbXBsZSBub25jZQ==\r\n" +
 		"Sec-WebSocket-Protocol: " + protocol + "\r\n"
 }
 
@@ -153,10 +174,16 @@ func (w *world) dial(config *rest.Config, address string) (*tls.Conn, error) {
 	}), nil
 }
 
-// requestStream sends a request to switch protocols, and reads the head of the answer. Nothing of the stream is lost: the server
-// says nothing before the client has.
+// requestStream sends a request to switch protocols, and reads the head of the answer. Nothing of the stream is lost:
+// the server says nothing before the client has.
 func requestStream(connection net.Conn, method, path, upgrade string) (*http.Response, error) {
-	if _, err := fmt.Fprintf(connection, "%s /api/v1/namespaces/default/pods/%s HTTP/1.1\r\nHost: localhost\r\n%s\r\n", method, path, upgrade); err != nil {
+	if _, err := fmt.Fprintf(
+		connection,
+		"%s /api/v1/namespaces/default/pods/%s HTTP/1.1\r\nHost: localhost\r\n%s\r\n",
+		method,
+		path,
+		upgrade,
+	); err != nil {
 		return nil, err
 	}
 	return http.ReadResponse(bufio.NewReader(connection), &http.Request{Method: method})

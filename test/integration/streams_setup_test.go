@@ -88,13 +88,20 @@ func (s *streams) over(environment []string) *streams {
 func (s *streams) run(t *testing.T, name, script string) string {
 	t.Helper()
 	directory := t.TempDir()
-	if err := s.node.Run(t.Context(), kubelet.Pod{Namespace: "default", Name: name, Command: []string{"sh", "-c", script}, Dir: directory}); err != nil {
+	if err := s.node.Run(
+		t.Context(),
+		kubelet.Pod{Namespace: "default", Name: name, Command: []string{"sh", "-c", script}, Dir: directory},
+	); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		now := int64(0)
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
-		if err := s.admin.Delete(context.WithoutCancel(t.Context()), pod, &client.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+		if err := s.admin.Delete(
+			context.WithoutCancel(t.Context()),
+			pod,
+			&client.DeleteOptions{GracePeriodSeconds: &now},
+		); err != nil {
 			t.Errorf("deleting the pod: %v", err)
 		}
 	})
@@ -103,14 +110,20 @@ func (s *streams) run(t *testing.T, name, script string) string {
 
 func (s *streams) environment() []string { return append([]string{"HOME=" + s.home}, s.protocol...) }
 
-// emptyMessage is what kubectl says when the empty message, with which an API server begins to speak over a websocket, arrives before
-// kubectl has opened its side of the stream. It says so without the proxy, too. Had it thrown away more than that, the output would lack it.
+// emptyMessage is what kubectl says when the empty message, with which an API server begins to speak over a
+// websocket, arrives before kubectl has opened its side of the stream. It says so without the proxy, too. Had it
+// thrown away more than that, the output would lack it.
 var emptyMessage = regexp.MustCompile(`(?m)^E\d{4} .* Unknown stream id 1, discarding message\r?(\n|$)`)
 
 // kubectl runs kubectl as user pinny through the proxy.
 func (s *streams) kubectl(t *testing.T, stdin io.Reader, args ...string) result {
 	t.Helper()
-	got := s.runWith(t, s.environment(), stdin, s.world.kubectl, append([]string{"--kubeconfig=" + s.kubeconfig}, args...)...)
+	got := s.runWith(
+		t,
+		s.environment(),
+		stdin,
+		s.world.kubectl,
+		append([]string{"--kubeconfig=" + s.kubeconfig}, args...)...)
 	got.errOut = emptyMessage.ReplaceAllString(got.errOut, "")
 	return got
 }
@@ -125,7 +138,10 @@ type background struct {
 
 func (s *streams) start(t *testing.T, args ...string) *background {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), s.world.kubectl, append([]string{"--kubeconfig=" + s.kubeconfig}, args...)...)
+	command := exec.CommandContext(
+		t.Context(),
+		s.world.kubectl,
+		append([]string{"--kubeconfig=" + s.kubeconfig}, args...)...)
 	command.Env = append([]string{"PATH=" + os.Getenv("PATH")}, s.environment()...)
 	b := &background{Cmd: command, lines: make(chan string, 1000), errOut: &testkit.Buffer{}}
 	command.Stderr = b.errOut
@@ -205,7 +221,8 @@ func (w *world) permit(t *testing.T, user, verb string, resources ...string) {
 	}
 }
 
-// user makes a client configuration and a kubeconfig for a user with a certificate of the cluster's CA, through the proxy.
+// user makes a client configuration and a kubeconfig for a user with a certificate of the cluster's CA, through the
+// proxy.
 func (w *world) user(t *testing.T, name string) (*rest.Config, string) {
 	t.Helper()
 	config, err := w.Cluster.User(name)

@@ -38,7 +38,12 @@ func TestStreams(t *testing.T) {
 			for _, subresource := range []string{"exec", "portforward", "attach"} {
 				// kubectl goes over to SPDY by itself when websockets do not work: look at what the API server saw.
 				want := protocol.method + " by pinny"
-				if verbs := s.audited(t, pod, subresource); len(verbs) == 0 || slices.ContainsFunc(verbs, func(v string) bool { return v != want }) {
+				if verbs := s.audited(
+					t,
+					pod,
+					subresource,
+				); len(verbs) == 0 ||
+					slices.ContainsFunc(verbs, func(v string) bool { return v != want }) {
 					t.Errorf("the API server saw %q for %s, want only %q", verbs, subresource, want)
 				}
 			}
@@ -51,13 +56,31 @@ func execStreams(t *testing.T, s *streams, pod string) {
 	payload := randomBytes(1 << 20)
 	got := s.kubectl(t, bytes.NewReader(payload), "exec", "-i", pod, "--", "cat")
 	if got.code != 0 || got.out != string(payload) {
-		t.Errorf("cat ended with %d and gave %d bytes, of %d and %t the same: %s", got.code, len(got.out), len(payload), got.out == string(payload), got.errOut)
+		t.Errorf(
+			"cat ended with %d and gave %d bytes, of %d and %t the same: %s",
+			got.code,
+			len(got.out),
+			len(payload),
+			got.out == string(payload),
+			got.errOut,
+		)
 	}
 	got = s.kubectl(t, nil, "exec", pod, "--", "sh", "-c", "echo to out; echo to err >&2; exit 42")
 	if got.code != 42 || got.out != "to out\n" || !strings.HasPrefix(got.errOut, "to err\n") {
 		t.Errorf("it ended with %d, out %q, err %q", got.code, got.out, got.errOut)
 	}
-	got = s.kubectl(t, strings.NewReader("first\nsecond\n"), "exec", "-i", pod, "--", "sh", "-c", "read a; echo got $a; exit 3") // before its input ends
+	// before its input ends
+	got = s.kubectl(
+		t,
+		strings.NewReader("first\nsecond\n"),
+		"exec",
+		"-i",
+		pod,
+		"--",
+		"sh",
+		"-c",
+		"read a; echo got $a; exit 3",
+	)
 	if got.code != 3 || got.out != "got first\n" {
 		t.Errorf("it ended with %d, out %q, err %q", got.code, got.out, got.errOut)
 	}
@@ -65,8 +88,18 @@ func execStreams(t *testing.T, s *streams, pod string) {
 
 func terminalStreams(t *testing.T, s *streams, pod string) {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), s.world.kubectl, "--kubeconfig="+s.kubeconfig, "exec", "-it", pod, "--", "sh", "-c",
-		`trap "stty size; exit 7" WINCH; stty size; tty >/dev/null && echo terminal; while :; do sleep 0.02; done`)
+	command := exec.CommandContext(
+		t.Context(),
+		s.world.kubectl,
+		"--kubeconfig="+s.kubeconfig,
+		"exec",
+		"-it",
+		pod,
+		"--",
+		"sh",
+		"-c",
+		`trap "stty size; exit 7" WINCH; stty size; tty >/dev/null && echo terminal; while :; do sleep 0.02; done`,
+	)
 	command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "TERM=xterm"}, s.environment()...)
 	terminal, err := pty.StartWithSize(command, &pty.Winsize{Rows: 31, Cols: 101})
 	if err != nil {
@@ -129,7 +162,14 @@ func portForwardStreams(t *testing.T, s *streams, pod string) {
 	go answerAfterwards(afterwards)
 
 	port := func(address net.Addr) string { return strconv.Itoa(address.(*net.TCPAddr).Port) }
-	forward := s.start(t, "port-forward", "--address=127.0.0.1", "pod/"+pod, ":"+port(web.Listener.Addr()), ":"+port(afterwards.Addr()))
+	forward := s.start(
+		t,
+		"port-forward",
+		"--address=127.0.0.1",
+		"pod/"+pod,
+		":"+port(web.Listener.Addr()),
+		":"+port(afterwards.Addr()),
+	)
 	local := map[string]string{}
 	for range 2 { // Forwarding from 127.0.0.1:45617 -> 8080
 		words := strings.Fields(forward.next(t))
@@ -143,7 +183,11 @@ func portForwardStreams(t *testing.T, s *streams, pod string) {
 	httpClient := &http.Client{Timeout: 15 * time.Second, Transport: &http.Transport{}}
 	defer httpClient.CloseIdleConnections()
 	for range 3 {
-		response, err := httpClient.Post("http://"+local[port(web.Listener.Addr())]+"/path", "application/octet-stream", bytes.NewReader(payload))
+		response, err := httpClient.Post(
+			"http://"+local[port(web.Listener.Addr())]+"/path",
+			"application/octet-stream",
+			bytes.NewReader(payload),
+		)
 		if err != nil {
 			t.Fatalf("%v: %s", err, forward.errOut)
 		}

@@ -32,8 +32,8 @@ import (
 
 const generatedSecret = "pinniped-concierge-impersonation-proxy-tls-serving-certificate"
 
-// TestTransitions goes through every change of the serving certificate, under load on both replicas, half of which makes a new connection for
-// each request: no request fails, and no kept connection is dropped.
+// TestTransitions goes through every change of the serving certificate, under load on both replicas, half of which
+// makes a new connection for each request: no request fails, and no kept connection is dropped.
 func TestTransitions(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
@@ -58,7 +58,10 @@ func TestTransitions(t *testing.T) {
 	use := func(secret string) {
 		t.Helper()
 		w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
-			s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: secret, Verification: configv1alpha1.VerificationEnforce}
+			s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{
+				SecretName:   secret,
+				Verification: configv1alpha1.VerificationEnforce,
+			}
 		})
 	}
 	served := func(pair *certs.KeyPair, bundle []byte) {
@@ -111,14 +114,22 @@ func TestTransitions(t *testing.T) {
 		served(b, other.CertPEM())
 	})
 	step("the Secret is corrupted, and mended", func() {
-		w.putSecret(t, "transition-b", map[string][]byte{"tls.crt": b.CertPEM[:len(b.CertPEM)/2], "tls.key": b.KeyPEM, "ca.crt": other.CertPEM()})
+		w.putSecret(
+			t,
+			"transition-b",
+			map[string][]byte{"tls.crt": b.CertPEM[:len(b.CertPEM)/2], "tls.key": b.KeyPEM, "ca.crt": other.CertPEM()},
+		)
 		refused("ErrorDuringSetup", certs.NotACertificate, b)
 		w.putSecret(t, "transition-b", withCA(b, other.CertPEM()))
 		served(b, other.CertPEM())
 	})
 	step("the key first, the certificate later", func() {
 		next := issueAt(t, other, time.Now(), 90*24*time.Hour, "localhost")
-		w.putSecret(t, "transition-b", map[string][]byte{"tls.crt": b.CertPEM, "tls.key": next.KeyPEM, "ca.crt": other.CertPEM()})
+		w.putSecret(
+			t,
+			"transition-b",
+			map[string][]byte{"tls.crt": b.CertPEM, "tls.key": next.KeyPEM, "ca.crt": other.CertPEM()},
+		)
 		refused("ErrorDuringSetup", certs.KeyMismatch, b)
 		w.putSecret(t, "transition-b", withCA(next, other.CertPEM()))
 		served(next, other.CertPEM())
@@ -190,7 +201,8 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// TestExpiryWhileServing lets a certificate expire in service: it is told at once, and what is served stays until there is a better one.
+// TestExpiryWhileServing lets a certificate expire in service: it is told at once, and what is served stays until
+// there is a better one.
 func TestExpiryWhileServing(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "expiring-cert", pairData(w.issue(t, "localhost")))
@@ -219,8 +231,8 @@ func TestExpiryWhileServing(t *testing.T) {
 	w.waitForStatus(t, "Listening", "ready to accept")
 }
 
-// TestFreshInstallWithAnExternalCertificate starts a replica of another installation, with names of its own, that has an external certificate from
-// its first moment: the audit log knows of no attempt to make a generated one.
+// TestFreshInstallWithAnExternalCertificate starts a replica of another installation, with names of its own, that has
+// an external certificate from its first moment: the audit log knows of no attempt to make a generated one.
 func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 	w := needsCluster(t)
 	pair := w.issue(t, "localhost")
@@ -230,17 +242,27 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 	issuer := &configv1alpha1.CredentialIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: "fresh-config"},
 		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
-			Mode: configv1alpha1.ImpersonationProxyModeEnabled, Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: configv1alpha1.ServiceTypeNone},
-			ExternalEndpoint: "localhost:8443", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "fresh-external"},
+			Mode:             configv1alpha1.ImpersonationProxyModeEnabled,
+			Service:          configv1alpha1.ImpersonationProxyServiceSpec{Type: configv1alpha1.ServiceTypeNone},
+			ExternalEndpoint: "localhost:8443",
+			TLS:              &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "fresh-external"},
 		}},
 	}
 	if err := w.admin.Create(t.Context(), issuer); err != nil {
 		t.Fatal(err)
 	}
-	agent, err := w.StartAgent(t.Context(), "fresh",
-		"--name-credential-issuer=fresh-config", "--name-leader-election-lease=fresh", "--name-tls-certificate-secret=fresh-tls",
-		"--name-ca-certificate-secret=fresh-ca", "--name-signer-secret=fresh-signer", "--name-last-good-secret=fresh-last-good",
-		"--name-load-balancer-service=fresh-lb", "--name-cluster-ip-service=fresh-ip")
+	agent, err := w.StartAgent(
+		t.Context(),
+		"fresh",
+		"--name-credential-issuer=fresh-config",
+		"--name-leader-election-lease=fresh",
+		"--name-tls-certificate-secret=fresh-tls",
+		"--name-ca-certificate-secret=fresh-ca",
+		"--name-signer-secret=fresh-signer",
+		"--name-last-good-secret=fresh-last-good",
+		"--name-load-balancer-service=fresh-lb",
+		"--name-cluster-ip-service=fresh-ip",
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +306,8 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 	})
 }
 
-// writtenSecrets returns the names of Secrets in the agent's namespace that the agent tried to create or change, from the audit log.
+// writtenSecrets returns the names of Secrets in the agent's namespace that the agent tried to create or change, from
+// the audit log.
 func (w *world) writtenSecrets(t *testing.T) []string {
 	t.Helper()
 	content, err := os.ReadFile(w.Cluster.AuditLog())
@@ -331,12 +354,16 @@ func (w *world) waitForNoSecret(t *testing.T, name string) {
 
 func (w *world) deleteSecret(t *testing.T, name string) {
 	t.Helper()
-	if err := w.admin.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: name}}); err != nil {
+	if err := w.admin.Delete(
+		t.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: name}},
+	); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// logFrom returns a function that finds the lines with all of some texts that an agent has logged since now, by their numbers.
+// logFrom returns a function that finds the lines with all of some texts that an agent has logged since now, by their
+// numbers.
 func (*world) logFrom(t *testing.T, agent *devinstall.Agent) func(parts ...string) []int {
 	t.Helper()
 	read := func() string {
@@ -375,7 +402,8 @@ func presentsChain(address string, chainPEM []byte) error {
 	return nil
 }
 
-// line is a leaf of an intermediate CA, whose certificate can be issued again and again.
+// line is a serving certificate of an intermediate CA. The certificate of the intermediate CA can be issued again,
+// for the same key.
 type line struct {
 	root    *x509.Certificate
 	rootKey crypto.PrivateKey

@@ -1,5 +1,5 @@
-// Package oidcprovider_test logs in with oidc-provider, an OpenID-certified issuer that node runs, as a user does: with the
-// whole command, and a browser that fills in the issuer's forms.
+// Package oidcprovider_test logs in with oidc-provider, an OpenID-certified issuer that node runs, as a user does:
+// with the whole command, and a browser that fills in the issuer's forms.
 //
 // It needs node, and its packages, which "make test" installs as testdata/node/package-lock.json pins them.
 package oidcprovider_test
@@ -120,8 +120,11 @@ func (i *issuer) run(t *testing.T, environment map[string]string, args ...string
 				return
 			case <-time.After(10 * time.Millisecond):
 			}
-			// The link that has the code already, where there is one.
-			if links := regexp.MustCompile(`(?m)^    (https://\S+\?\S+)$`).FindAllStringSubmatch(errOut.String(), -1); len(links) > 0 {
+			// Only links with a query are looked for: in the device flow, that is the link with the code in it.
+			if links := regexp.MustCompile(`(?m)^    (https://\S+\?\S+)$`).
+				FindAllStringSubmatch(errOut.String(), -1); len(
+				links,
+			) > 0 {
 				browsed <- i.browse(ctx, links[0][1])
 				return
 			}
@@ -143,7 +146,10 @@ func (i *issuer) browse(ctx context.Context, link string) error {
 	if err != nil {
 		return err
 	}
-	client := &http.Client{Jar: jar, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
+	client := &http.Client{
+		Jar:       jar,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}},
+	}
 	defer client.CloseIdleConnections()
 	method, form := http.MethodGet, url.Values{}
 	for range 10 {
@@ -177,7 +183,10 @@ func (i *issuer) browse(ctx context.Context, link string) error {
 		}
 		method, link, form = http.MethodPost, target.String(), url.Values{}
 		for _, input := range regexp.MustCompile(`<input[^>]*>`).FindAllString(page, -1) {
-			name, value := regexp.MustCompile(`name="([^"]*)"`).FindStringSubmatch(input), regexp.MustCompile(`value="([^"]*)"`).FindStringSubmatch(input)
+			name, value := regexp.MustCompile(`name="([^"]*)"`).
+				FindStringSubmatch(input),
+				regexp.MustCompile(`value="([^"]*)"`).
+					FindStringSubmatch(input)
 			switch {
 			case name == nil:
 			case value != nil:
@@ -192,12 +201,23 @@ func (i *issuer) browse(ctx context.Context, link string) error {
 
 func (i *issuer) login(args ...string) []string {
 	return append([]string{
-		"login", "oidc", "--issuer", i.url, "--ca-bundle-data", base64.StdEncoding.EncodeToString(i.ca.CertPEM()), "--credential-cache=", "--skip-browser",
+		"login",
+		"oidc",
+		"--issuer",
+		i.url,
+		"--ca-bundle-data",
+		base64.StdEncoding.EncodeToString(i.ca.CertPEM()),
+		"--credential-cache=",
+		"--skip-browser",
 	}, args...)
 }
 
 // token runs a login that must go well, and returns the claims of its token.
-func (i *issuer) token(t *testing.T, environment map[string]string, args ...string) (claims map[string]any, stderr string) {
+func (i *issuer) token(
+	t *testing.T,
+	environment map[string]string,
+	args ...string,
+) (claims map[string]any, stderr string) {
 	t.Helper()
 	stdout, stderr, code := i.run(t, environment, i.login(args...)...)
 	if code != 0 {
@@ -234,7 +254,7 @@ func (i *issuer) age(t *testing.T) {
 	}
 }
 
-// TestWholeStory is a user's: a login in the browser, a session that is used, exchanged and refreshed, and its end.
+// TestWholeStory follows one session: login in the browser, use, token exchange, refresh, and end.
 func TestWholeStory(t *testing.T) {
 	t.Parallel()
 	i := start(t)
@@ -250,7 +270,7 @@ func TestWholeStory(t *testing.T) {
 		t.Errorf("want a token for the audience, in silence: %v\n%s", exchanged, stderr)
 	}
 
-	// This issuer gives a refresh token to those only who ask the user for consent: so the second login does.
+	// This issuer gives a refresh token only to a login that asks the user for consent. The second login does.
 	i.age(t)
 	if _, stderr := i.token(t, nil); !strings.Contains(stderr, "&prompt=consent&") {
 		t.Errorf("want a login that asks for consent: %s", stderr)
@@ -282,7 +302,8 @@ func TestWholeStory(t *testing.T) {
 
 	session = i.sessions().Sessions()[0]
 	_, stderr, code := i.run(t, nil, "logout", "--issuer", i.url, "--ca-bundle", writeCA(t, i))
-	if code != 0 || !strings.Contains(stderr, "ended the session of ann at issuer "+i.url+", which has revoked its tokens") {
+	if code != 0 ||
+		!strings.Contains(stderr, "ended the session of ann at issuer "+i.url+", which has revoked its tokens") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	if err := i.sessions().Put(t.Context(), session.Key, session.Tokens); err != nil { // a copy that somebody kept
@@ -318,8 +339,12 @@ func TestDeviceCode(t *testing.T) {
 func TestUnknownClient(t *testing.T) {
 	t.Parallel()
 	i := start(t)
-	_, stderr, code := i.run(t, map[string]string{"PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW": "device_code"}, i.login("--client-id", "stranger")...)
-	if code != 1 || !strings.Contains(stderr, "invalid_client") || !strings.Contains(stderr, "hint: the issuer does not permit this client") {
+	_, stderr, code := i.run(
+		t,
+		map[string]string{"PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW": "device_code"},
+		i.login("--client-id", "stranger")...)
+	if code != 1 || !strings.Contains(stderr, "invalid_client") ||
+		!strings.Contains(stderr, "hint: the issuer does not permit this client") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }

@@ -19,8 +19,9 @@ import (
 
 const requestTimeout = 10 * time.Second
 
-// NewClient returns a client that connects as cluster says; a nil cluster has no special wishes. An empty CA bundle
-// means the system roots. Requests carry no credential, and redirects are not followed.
+// NewClient returns a client that connects as cluster says: its TLS server name, its proxy, and whether it verifies
+// certificates. A nil cluster means the defaults. An empty CA bundle means the system roots. Requests carry no
+// credential, and redirects are not followed.
 func NewClient(cluster *clientcmdapi.Cluster, caBundle []byte) (*http.Client, error) {
 	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12}
 	if len(caBundle) > 0 {
@@ -34,7 +35,8 @@ func NewClient(cluster *clientcmdapi.Cluster, caBundle []byte) (*http.Client, er
 	}
 	if cluster != nil {
 		tlsConfig.ServerName = cluster.TLSServerName
-		tlsConfig.InsecureSkipVerify = cluster.InsecureSkipTLSVerify // as the user's own kubeconfig says, and as kubectl will do
+		// as the user's own kubeconfig says, and as kubectl will do
+		tlsConfig.InsecureSkipVerify = cluster.InsecureSkipTLSVerify
 		if cluster.ProxyURL != "" {
 			proxy, err := url.Parse(cluster.ProxyURL)
 			if err != nil {
@@ -50,7 +52,8 @@ func NewClient(cluster *clientcmdapi.Cluster, caBundle []byte) (*http.Client, er
 	}, nil
 }
 
-// Try asks for the address itself. Any answer from something that can serve us will do: 401 and 403 are usual.
+// Try sends a GET request to address. Every answer below status code 500 counts as success; 401 and 403 are usual,
+// because the request has no credential.
 func Try(ctx context.Context, client *http.Client, address string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -68,26 +71,36 @@ func Try(ctx context.Context, client *http.Client, address string) error {
 	return nil
 }
 
-// Certain reports whether err cannot go away by waiting: the other end presented a certificate, and it does not fit;
-// or it does not speak TLS at all.
+// Certain reports whether err is permanent, so that it is of no use to try again: the server's certificate was not
+// accepted, or the server does not speak TLS.
 func Certain(err error) bool {
 	var verification *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
 	return errors.As(err, &verification) || errors.As(err, &record) || errors.Is(err, http.ErrSchemeMismatch)
 }
 
-// Explain gives err, of a connection whose certificate did not fit, a hint about what to do.
+// Explain adds a hint about what to do to err, the error of a connection whose serving certificate was not accepted.
 func Explain(err error) error {
 	var expired x509.CertificateInvalidError
 	var hostname x509.HostnameError
 	var unknown x509.UnknownAuthorityError
 	switch {
 	case errors.As(err, &hostname):
-		return ui.WithHint(err, "the serving certificate is not valid for this host: replace it, or give this command an endpoint with a name that it has")
+		return ui.WithHint(
+			err,
+			"the serving certificate is not valid for this host: replace it, or give this command an endpoint with a name "+
+				"that it has",
+		)
 	case errors.As(err, &expired) && expired.Reason == x509.Expired:
-		return ui.WithHint(err, "the serving certificate is expired or not yet valid: renew it, or correct this computer's clock")
+		return ui.WithHint(
+			err,
+			"the serving certificate is expired or not yet valid: renew it, or correct this computer's clock",
+		)
 	case errors.As(err, &unknown):
-		return ui.WithHint(err, "the CA bundle does not verify the serving certificate: advertise the right one, or give it to this command")
+		return ui.WithHint(
+			err,
+			"the CA bundle does not verify the serving certificate: advertise the right one, or give it to this command",
+		)
 	}
 	return ui.WithHint(err, "look at what answers at this address; --skip-validation goes on all the same")
 }

@@ -8,7 +8,8 @@ import (
 	"slices"
 )
 
-// Resolve returns the addresses of a host, as the resolver of this machine knows them. An IP address is its own.
+// Resolve returns the addresses of a host, from the resolver of this machine. When host is an IP address, that is
+// the result.
 func Resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{addr.Unmap()}, nil
@@ -18,9 +19,13 @@ func Resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 }
 
-// SameServer returns a function that says whether a host has an address of the server at address, a URL, and whether that could be found out.
-// It asks for each host once.
-func SameServer(ctx context.Context, resolve func(context.Context, string) ([]netip.Addr, error), address string) func(host string) (same, known bool) {
+// SameServer returns a function that compares a host with the server at address, a URL. same is true when both
+// resolve to a common IP address; known is false when one of them does not resolve. Each host is resolved once.
+func SameServer(
+	ctx context.Context,
+	resolve func(context.Context, string) ([]netip.Addr, error),
+	address string,
+) func(host string) (same, known bool) {
 	seen := map[string][]netip.Addr{}
 	addresses := func(host string) []netip.Addr {
 		found, done := seen[host]

@@ -12,7 +12,11 @@ import (
 func TestSameServer(t *testing.T) {
 	t.Parallel()
 	asked := map[string]int{}
-	hosts := map[string]string{"proxy.example.com": "192.0.2.1", "alias.example.com": "::ffff:192.0.2.1", "other.example.com": "192.0.2.2"}
+	hosts := map[string]string{
+		"proxy.example.com": "192.0.2.1",
+		"alias.example.com": "::ffff:192.0.2.1",
+		"other.example.com": "192.0.2.2",
+	}
 	resolve := func(_ context.Context, host string) ([]netip.Addr, error) {
 		asked[host]++
 		if addr, ok := hosts[host]; ok {
@@ -22,7 +26,9 @@ func TestSameServer(t *testing.T) {
 	}
 	same := endpoint.SameServer(t.Context(), resolve, "https://proxy.example.com:8443")
 	for range 2 {
-		for host, want := range map[string][2]bool{"alias.example.com": {true, true}, "other.example.com": {false, true}, "gone.example.com": {false, false}} {
+		for host, want := range map[string][2]bool{
+			"alias.example.com": {true, true}, "other.example.com": {false, true}, "gone.example.com": {false, false},
+		} {
 			if is, known := same(host); is != want[0] || known != want[1] {
 				t.Errorf("%s: same %v, known %v", host, is, known)
 			}
@@ -33,7 +39,14 @@ func TestSameServer(t *testing.T) {
 			t.Errorf("%s was asked for %d times", host, times)
 		}
 	}
-	if is, known := endpoint.SameServer(t.Context(), resolve, "https://gone.example.com")("alias.example.com"); is || known {
+	if is, known := endpoint.SameServer(
+		t.Context(),
+		resolve,
+		"https://gone.example.com",
+	)(
+		"alias.example.com",
+	); is ||
+		known {
 		t.Errorf("of a server without an address: same %v, known %v", is, known)
 	}
 }

@@ -25,7 +25,12 @@ type ClusterFlags struct {
 
 // AddFlags adds --kubeconfig and --kubeconfig-context.
 func (c *ClusterFlags) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&c.Kubeconfig, "kubeconfig", c.Kubeconfig, "path of the kubeconfig (default: $KUBECONFIG, which may be a list, or else ~/.kube/config)")
+	flags.StringVar(
+		&c.Kubeconfig,
+		"kubeconfig",
+		c.Kubeconfig,
+		"path of the kubeconfig (default: $KUBECONFIG, which may be a list, or else ~/.kube/config)",
+	)
 	flags.StringVar(&c.Context, "kubeconfig-context", c.Context, "context of the kubeconfig (default: the current one)")
 	Bind(flags, "kubeconfig", KeyKubeconfig)
 	Bind(flags, "kubeconfig-context", KeyKubeconfigContext)
@@ -60,7 +65,8 @@ func (f *Factory) Cluster(flags ClusterFlags) (*Cluster, error) {
 	if err != nil {
 		return nil, ui.WithHint(fmt.Errorf("loading %s: %w", where, err), "choose a context with --kubeconfig-context")
 	}
-	config, err := clientcmd.NewNonInteractiveClientConfig(*raw, source.ContextName, &clientcmd.ConfigOverrides{}, rules).ClientConfig()
+	config, err := clientcmd.NewNonInteractiveClientConfig(*raw, source.ContextName, &clientcmd.ConfigOverrides{}, rules).
+		ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("loading %s: %w", where, err)
 	}

@@ -55,7 +55,11 @@ func (f *Factory) CompleteContexts(flags *ClusterFlags) cobra.CompletionFunc {
 
 // CompleteFromCluster completes what list finds in the cluster that flags name, under the API group suffix. Without an
 // answer in time it completes nothing.
-func (f *Factory) CompleteFromCluster(flags *ClusterFlags, suffix *string, list func(context.Context, *discovery.Client) ([]string, error)) cobra.CompletionFunc {
+func (f *Factory) CompleteFromCluster(
+	flags *ClusterFlags,
+	suffix *string,
+	list func(context.Context, *discovery.Client) ([]string, error),
+) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		ctx := cmd.Context()
 		if ctx == nil {
@@ -80,8 +84,9 @@ func (f *Factory) CompleteFromCluster(flags *ClusterFlags, suffix *string, list 
 	}
 }
 
-// CompleteSecrets completes the names of the Secrets of type kubernetes.io/tls in the agent's namespace: the one given, else the
-// one that the cluster tells, else usual. Their data is not asked for, and the agent's own are left out.
+// CompleteSecrets completes the names of the Secrets of type kubernetes.io/tls in the agent's namespace: the one
+// given, else the one that the cluster tells, else usual. Their data is not asked for, and the agent's own are left
+// out.
 func (f *Factory) CompleteSecrets(flags *ClusterFlags, suffix, namespace *string, usual string) cobra.CompletionFunc {
 	return f.CompleteFromCluster(flags, suffix, func(ctx context.Context, client *discovery.Client) ([]string, error) {
 		in := *namespace
@@ -97,7 +102,8 @@ func (f *Factory) CompleteSecrets(flags *ClusterFlags, suffix, namespace *string
 	})
 }
 
-// ofTheAgents returns the names of the Secrets that agents make for themselves in a namespace: none of them is a certificate to configure.
+// ofTheAgents returns the names of the Secrets that agents make for themselves in a namespace: none of them is a
+// certificate to configure.
 func ofTheAgents(ctx context.Context, client *discovery.Client, namespace string) []string {
 	issuers, err := client.CredentialIssuers(ctx)
 	if err != nil { // completing too much is better than not at all; these are the usual ones

@@ -179,7 +179,11 @@ func unknownKeys(path string, unknown []string) error {
 	if len(near) > 0 {
 		hint = fmt.Sprintf("did you mean %s? %s", strings.Join(slices.Compact(near), ", "), hint)
 	}
-	return ui.WithHint(fmt.Errorf("reading the configuration %q: unknown key %s", path, strings.Join(quoted, ", ")), "%s", hint)
+	return ui.WithHint(
+		fmt.Errorf("reading the configuration %q: unknown key %s", path, strings.Join(quoted, ", ")),
+		"%s",
+		hint,
+	)
 }
 
 // wrongValue says which key has a value of the wrong type.
@@ -194,7 +198,11 @@ func (f *Factory) wrongValue(v *viper.Viper, err error) error {
 	case []any, map[string]any:
 		return fmt.Errorf("reading the configuration: the value of %q in %s must be a single one", key, f.origin(v, key))
 	default: // every text will do for the keys that are no duration
-		return fmt.Errorf("reading the configuration: invalid value %q for %q in %s: it must be a duration, such as 30s or 10m",
-			fmt.Sprint(value), key, f.origin(v, key))
+		return fmt.Errorf(
+			"reading the configuration: invalid value %q for %q in %s: it must be a duration, such as 30s or 10m",
+			fmt.Sprint(value),
+			key,
+			f.origin(v, key),
+		)
 	}
 }

@@ -84,8 +84,8 @@ func WithTimeout(ctx context.Context, timeout time.Duration) (context.Context, c
 	return context.WithTimeoutCause(ctx, timeout, context.DeadlineExceeded)
 }
 
-// Over is ctx.Err, and context.DeadlineExceeded as soon as the deadline is past: connections end at the deadline by their own clocks,
-// which may be a moment before ctx says so.
+// Over is ctx.Err, and context.DeadlineExceeded as soon as the deadline is past: connections end at the deadline by
+// their own clocks, which may be a moment before ctx says so.
 func Over(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(deadline) {
 		return context.DeadlineExceeded

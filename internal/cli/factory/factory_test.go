@@ -56,14 +56,29 @@ func TestApplyConfig(t *testing.T) {
 	}{
 		{name: "keeps the flag's default", want: time.Minute},
 		{name: "takes the file over the default", file: "timeout: 2m", want: 2 * time.Minute},
-		{name: "takes the environment over the file", file: "timeout: 2m", env: map[string]string{"PINNIPED_TIMEOUT": "3m"}, want: 3 * time.Minute},
-		{name: "takes the flag over all", file: "timeout: 2m", env: map[string]string{"PINNIPED_TIMEOUT": "3m"}, args: []string{"--timeout=4m"}, want: 4 * time.Minute},
-		{name: "passes over an empty variable", file: "timeout: 2m", env: map[string]string{"PINNIPED_TIMEOUT": ""}, want: 2 * time.Minute},
-		{name: "passes over other variables of this prefix", env: map[string]string{"PINNIPED_DEBUG": "true", "PINNIPED_PASSWORD": "x"}, want: time.Minute},
+		{
+			name: "takes the environment over the file", file: "timeout: 2m", env: map[string]string{"PINNIPED_TIMEOUT": "3m"},
+			want: 3 * time.Minute,
+		},
+		{
+			name: "takes the flag over all", file: "timeout: 2m", env: map[string]string{"PINNIPED_TIMEOUT": "3m"},
+			args: []string{"--timeout=4m"}, want: 4 * time.Minute,
+		},
+		{
+			name: "passes over an empty variable", file: "timeout: 2m", env: map[string]string{"PINNIPED_TIMEOUT": ""},
+			want: 2 * time.Minute,
+		},
+		{
+			name: "passes over other variables of this prefix",
+			env:  map[string]string{"PINNIPED_DEBUG": "true", "PINNIPED_PASSWORD": "x"}, want: time.Minute,
+		},
 		{name: "refuses unknown keys", file: "timeuot: 2m\nkube: x", says: `unknown key "kube", "timeuot"`},
 		{name: "refuses a wrong value in the file", file: "timeout: soon", says: `invalid value "soon" for "timeout" in`},
 		{name: "refuses a list for one value", file: "kubeconfig: [a, b]", says: `the value of "kubeconfig" in`},
-		{name: "refuses a wrong value in the environment", env: map[string]string{"PINNIPED_TIMEOUT": "later"}, says: `invalid value "later" for "timeout" in the environment variable PINNIPED_TIMEOUT`},
+		{
+			name: "refuses a wrong value in the environment", env: map[string]string{"PINNIPED_TIMEOUT": "later"},
+			says: `invalid value "later" for "timeout" in the environment variable PINNIPED_TIMEOUT`,
+		},
 		{name: "refuses a file that is not YAML", file: "a: [", says: "config.yaml"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -118,10 +133,22 @@ func TestWithoutConfigCoversSubcommands(t *testing.T) {
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	contexts := write(t, filepath.Join(dir, "contexts.yaml"), `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}, {name: b, context: {cluster: b, user: a}}], users: [{name: a, user: {token: t}}]}`)
-	clusters := write(t, filepath.Join(dir, "sub", "clusters.yaml"), `{apiVersion: v1, kind: Config, clusters: [{name: a, cluster: {server: "https://a.example.com", certificate-authority: ca.pem}}, {name: b, cluster: {server: "https://b.example.com"}}]}`)
+	contexts := write(
+		t,
+		filepath.Join(dir, "contexts.yaml"),
+		`{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}, {name: b, context: {cluster: b, user: a}}], users: [{name: a, user: {token: t}}]}`,
+	)
+	clusters := write(
+		t,
+		filepath.Join(dir, "sub", "clusters.yaml"),
+		`{apiVersion: v1, kind: Config, clusters: [{name: a, cluster: {server: "https://a.example.com", certificate-authority: ca.pem}}, {name: b, cluster: {server: "https://b.example.com"}}]}`,
+	)
 	write(t, filepath.Join(dir, "sub", "ca.pem"), "the CA")
-	whole := write(t, filepath.Join(dir, "home", ".kube", "config"), `{apiVersion: v1, kind: Config, current-context: h, contexts: [{name: h, context: {cluster: h, user: h}}], users: [{name: h, user: {}}], clusters: [{name: h, cluster: {server: "https://h.example.com"}}]}`)
+	whole := write(
+		t,
+		filepath.Join(dir, "home", ".kube", "config"),
+		`{apiVersion: v1, kind: Config, current-context: h, contexts: [{name: h, context: {cluster: h, user: h}}], users: [{name: h, user: {}}], clusters: [{name: h, cluster: {server: "https://h.example.com"}}]}`,
+	)
 	broken := write(t, filepath.Join(dir, "broken.yaml"), "apiVersion: [")
 	list := strings.Join([]string{filepath.Join(dir, "missing.yaml"), contexts, clusters}, string(os.PathListSeparator))
 	for _, test := range []struct {
@@ -133,14 +160,27 @@ func TestCluster(t *testing.T) {
 		bundle string
 		says   string
 	}{
-		{name: "reads a list in KUBECONFIG, with files beside them", env: list, server: "https://a.example.com", bundle: "the CA"},
+		{
+			name: "reads a list in KUBECONFIG, with files beside them", env: list, server: "https://a.example.com",
+			bundle: "the CA",
+		},
 		{name: "takes the context", env: list, flags: factory.ClusterFlags{Context: "b"}, server: "https://b.example.com"},
 		{name: "reads the usual file", home: filepath.Join(dir, "home"), server: "https://h.example.com"},
-		{name: "prefers the flag", env: list, flags: factory.ClusterFlags{Kubeconfig: whole}, server: "https://h.example.com"},
-		{name: "misses the flag's file", flags: factory.ClusterFlags{Kubeconfig: filepath.Join(dir, "nope")}, says: "no such file"},
-		{name: "finds nothing in a list of missing files", env: filepath.Join(dir, "nope"), says: "there is no cluster in it"},
+		{
+			name: "prefers the flag", env: list, flags: factory.ClusterFlags{Kubeconfig: whole}, server: "https://h.example.com",
+		},
+		{
+			name: "misses the flag's file", flags: factory.ClusterFlags{Kubeconfig: filepath.Join(dir, "nope")},
+			says: "no such file",
+		},
+		{
+			name: "finds nothing in a list of missing files", env: filepath.Join(dir, "nope"), says: "there is no cluster in it",
+		},
 		{name: "names a file that is not a kubeconfig", flags: factory.ClusterFlags{Kubeconfig: broken}, says: "broken.yaml"},
-		{name: "misses the context", env: list, flags: factory.ClusterFlags{Context: "x"}, says: `no such context "x" (its contexts: a, b)`},
+		{
+			name: "misses the context", env: list, flags: factory.ClusterFlags{Context: "x"},
+			says: `no such context "x" (its contexts: a, b)`,
+		},
 		{name: "needs a home directory for the usual file", says: "finding the kubeconfig"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -156,7 +196,8 @@ func TestCluster(t *testing.T) {
 				t.Fatal(err)
 			}
 			bundle, err := cluster.Source.CABundle()
-			if err != nil || cluster.Source.Cluster.Server != test.server || cluster.REST.Host != test.server || string(bundle) != test.bundle {
+			if err != nil || cluster.Source.Cluster.Server != test.server || cluster.REST.Host != test.server ||
+				string(bundle) != test.bundle {
 				t.Errorf("want %s with %q, got %+v with %q, %v", test.server, test.bundle, cluster.Source.Cluster, bundle, err)
 			}
 		})
@@ -195,7 +236,7 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// lagging is a context whose deadline is past, and which has not noticed.
+// lagging is a context whose deadline has passed, but whose Done and Err do not report that yet.
 type lagging struct{ context.Context } //nolint:containedctx // it is one
 
 func (lagging) Deadline() (time.Time, bool) { return time.Now().Add(-time.Nanosecond), true }

@@ -59,7 +59,8 @@ func (o *Options) discoverBearer(ctx context.Context, cluster Discoverer, input 
 	return o.connection(frontend, input)
 }
 
-// checkBearer returns an error when the CredentialIssuer does not let the chosen authenticator's tokens in, or those of none.
+// checkBearer returns an error when the CredentialIssuer does not let the chosen authenticator's tokens in, or those
+// of none.
 func (o *Options) checkBearer() error {
 	const field = "spec.impersonationProxy.bearerTokens.authenticators"
 	var accepted []string
@@ -71,7 +72,11 @@ func (o *Options) checkBearer() error {
 	case len(accepted) == 0:
 		err = errors.New("the impersonation proxy accepts no tokens of authenticators")
 	case o.AuthenticatorName != "" && !slices.Contains(accepted, o.AuthenticatorName):
-		err = fmt.Errorf("the impersonation proxy accepts no tokens of authenticator %q, only of %s", o.AuthenticatorName, strings.Join(accepted, ", "))
+		err = fmt.Errorf(
+			"the impersonation proxy accepts no tokens of authenticator %q, only of %s",
+			o.AuthenticatorName,
+			strings.Join(accepted, ", "),
+		)
 	}
 	if err != nil {
 		return ui.WithHint(err, "name the authenticator in %s of CredentialIssuer %q", field, o.issuer.Name)

@@ -14,7 +14,8 @@ import (
 )
 
 // tryConnection connects to the cluster of the new kubeconfig as kubectl will, without a credential. What may be a
-// cluster that is still coming up is tried again until the timeout; a certificate that does not fit is an error at once.
+// cluster that is still coming up is tried again until the timeout; a certificate that does not fit is an error at
+// once.
 func (o *Options) tryConnection(ctx context.Context, config *clientcmdapi.Config) error {
 	cluster := config.Clusters[config.Contexts[config.CurrentContext].Cluster]
 	client, err := endpoint.NewClient(cluster, cluster.CertificateAuthorityData)
@@ -46,7 +47,10 @@ func (o *Options) tryConnection(ctx context.Context, config *clientcmdapi.Config
 			return o.gaveUp(over, cluster.Server, cause)
 		}
 		if task == nil {
-			task = o.Progress.Start("could not immediately connect to the cluster but it may be initializing, will retry until timeout: %v", err)
+			task = o.Progress.Start(
+				"could not immediately connect to the cluster but it may be initializing, will retry until timeout: %v",
+				err,
+			)
 		} else {
 			task.Update("could not connect to cluster, retrying: %v", err)
 		}
@@ -64,5 +68,8 @@ func (o *Options) gaveUp(over error, server string, cause error) error {
 		return fmt.Errorf("validating the connection to %q: %w", server, over)
 	}
 	err := fmt.Errorf("validating the connection to %q (--timeout %s): %w: %w", server, o.Timeout, over, cause)
-	return ui.WithHint(err, "see whether this address can be reached from here; --skip-validation makes the kubeconfig without trying it")
+	return ui.WithHint(
+		err,
+		"see whether this address can be reached from here; --skip-validation makes the kubeconfig without trying it",
+	)
 }

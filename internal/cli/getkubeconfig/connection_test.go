@@ -73,12 +73,25 @@ func TestCertainFailures(t *testing.T) {
 		bundle     []byte
 		says, hint string
 	}{
-		{name: "names a CA bundle that does not verify", server: good.URL, bundle: stranger.CertPEM(), says: "unknown authority", hint: "CA bundle does not verify"},
+		{
+			name: "names a CA bundle that does not verify", server: good.URL, bundle: stranger.CertPEM(),
+			says: "unknown authority", hint: "CA bundle does not verify",
+		},
 		{name: "names missing system roots", server: good.URL, says: "unknown authority", hint: "CA bundle does not verify"},
-		{name: "names a wrong host", server: wrongName.URL, bundle: wrongName.CA.CertPEM(), says: "doesn't contain any IP SANs", hint: "not valid for this host"},
-		{name: "names an expired certificate", server: expired.URL, bundle: expired.CA.CertPEM(), says: "expired or is not yet valid", hint: "renew it"},
-		{name: "names a certificate that is not yet valid", server: early.URL, bundle: early.CA.CertPEM(), says: "expired or is not yet valid", hint: "clock"},
-		{name: "names a server without TLS", server: "https://" + listener.Addr().String(), bundle: good.CA.CertPEM(), says: "server gave HTTP response", hint: "look at what answers"},
+		{
+			name: "names a wrong host", server: wrongName.URL, bundle: wrongName.CA.CertPEM(),
+			says: "doesn't contain any IP SANs", hint: "not valid for this host",
+		},
+		{name: "names an expired certificate", server: expired.URL, bundle: expired.CA.CertPEM(), says: "expired or is not " +
+			"yet valid", hint: "renew it"},
+		{
+			name: "names a certificate that is not yet valid", server: early.URL, bundle: early.CA.CertPEM(),
+			says: "expired or is not yet valid", hint: "clock",
+		},
+		{
+			name: "names a server without TLS", server: "https://" + listener.Addr().String(), bundle: good.CA.CertPEM(),
+			says: "server gave HTTP response", hint: "look at what answers",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -119,10 +132,15 @@ func TestWaitsForAnEndpoint(t *testing.T) {
 	}()
 	var stderr bytes.Buffer
 	o := &Options{Progress: &ui.Progress{Out: &stderr}, PollInterval: time.Millisecond, Timeout: time.Minute}
-	if err := o.tryConnection(t.Context(), clusterAt("https://"+listener.Addr().String(), server.CA.CertPEM())); err != nil {
+	if err := o.tryConnection(
+		t.Context(),
+		clusterAt("https://"+listener.Addr().String(), server.CA.CertPEM()),
+	); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"could not immediately connect to the cluster but it may be initializing", "✓ validated connection to the cluster"} {
+	for _, want := range []string{
+		"could not immediately connect to the cluster but it may be initializing", "✓ validated connection to the cluster",
+	} {
 		if !strings.Contains(stderr.String(), want) {
 			t.Errorf("want progress that says %q, got:\n%s", want, &stderr)
 		}
@@ -144,7 +162,8 @@ func TestGivesUpWithTheCause(t *testing.T) {
 	defer cancel()
 	o := &Options{Progress: &ui.Progress{}, PollInterval: 50 * time.Millisecond, Timeout: limit}
 	err = o.tryConnection(ctx, clusterAt("https://"+listener.Addr().String(), nil))
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "connection refused") || ui.ExitCodeOf(err) != ui.ExitTimedOut {
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "connection refused") ||
+		ui.ExitCodeOf(err) != ui.ExitTimedOut {
 		t.Errorf("want a passed deadline with the cause, got %v", err)
 	}
 }

@@ -23,7 +23,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-const defaultInstallHint = "The pinniped CLI does not appear to be installed.  See https://get.pinniped.dev/cli for more details"
+const defaultInstallHint = "The pinniped CLI does not appear to be installed.  See https://get.pinniped.dev/cli for " +
+	"more details"
 
 // Discoverer reads what the command needs from a cluster.
 type Discoverer interface {
@@ -127,30 +128,92 @@ impersonation proxy, which accepts those of the authenticators in the Credential
 	flags.StringVar(&o.StaticToken, "static-token", "", "log in with this token, which is then part of the kubeconfig")
 	flags.StringVar(&o.StaticTokenEnv, "static-token-env", "", "log in with the token in this environment variable")
 
-	flags.Var(loginFlag{&o.Login}, "login", `how clients log in: "plugin" (they run the pinniped CLI) or "bearer" (they present the token in --token-file)`)
-	flags.StringVar(&o.TokenFile, "token-file", "", "file on the clients' computers with their token, for --login bearer; a relative path begins at the kubeconfig")
+	flags.Var(
+		loginFlag{&o.Login},
+		"login",
+		`how clients log in: "plugin" (they run the pinniped CLI) or "bearer" (they present the token in --token-file)`,
+	)
+	flags.StringVar(
+		&o.TokenFile,
+		"token-file",
+		"",
+		"file on the clients' computers with their token, for --login bearer; a relative path begins at the kubeconfig",
+	)
 
-	flags.BoolVar(&o.NoConcierge, "no-concierge", false, "send the credential straight to the cluster, without an exchange")
+	flags.BoolVar(
+		&o.NoConcierge,
+		"no-concierge",
+		false,
+		"send the credential straight to the cluster, without an exchange",
+	)
 	flags.String("concierge-namespace", "pinniped-concierge", "not needed any more")
 	flags.Lookup("concierge-namespace").Hidden = true
-	flags.StringVar(&o.CredentialIssuer, "concierge-credential-issuer", "", "name of the CredentialIssuer (default: the only one)")
-	flags.Var(authenticatorTypeFlag{&o.AuthenticatorType}, "concierge-authenticator-type", `type of the authenticator, "webhook" or "jwt" (default: found out)`)
-	flags.StringVar(&o.AuthenticatorName, "concierge-authenticator-name", "", "name of the authenticator (default: the only one)")
-	flags.StringVar(&o.Suffix, "concierge-api-group-suffix", apis.DefaultGroupSuffix, "API group suffix of the installation")
+	flags.StringVar(
+		&o.CredentialIssuer,
+		"concierge-credential-issuer",
+		"",
+		"name of the CredentialIssuer (default: the only one)",
+	)
+	flags.Var(
+		authenticatorTypeFlag{&o.AuthenticatorType},
+		"concierge-authenticator-type",
+		`type of the authenticator, "webhook" or "jwt" (default: found out)`,
+	)
+	flags.StringVar(
+		&o.AuthenticatorName,
+		"concierge-authenticator-name",
+		"",
+		"name of the authenticator (default: the only one)",
+	)
+	flags.StringVar(
+		&o.Suffix,
+		"concierge-api-group-suffix",
+		apis.DefaultGroupSuffix,
+		"API group suffix of the installation",
+	)
 	flags.BoolVar(&o.SkipWait, "concierge-skip-wait", false, "do not wait for strategies that are still pending")
-	flags.Var(&caBundle, "concierge-ca-bundle", "PEM file with the endpoint's CA bundle, repeatable (default: the advertised one)")
+	flags.Var(
+		&caBundle,
+		"concierge-ca-bundle",
+		"PEM file with the endpoint's CA bundle, repeatable (default: the advertised one)",
+	)
 	flags.StringVar(&o.Endpoint, "concierge-endpoint", "", "address of the endpoint (default: the advertised one)")
-	flags.Var(modeFlag{&o.Mode}, "concierge-mode", "TokenCredentialRequestAPI or ImpersonationProxy (default: the first that works)")
+	flags.Var(
+		modeFlag{&o.Mode},
+		"concierge-mode",
+		"TokenCredentialRequestAPI or ImpersonationProxy (default: the first that works)",
+	)
 
 	o.OIDC.addFlags(flags, &oidcCABundle)
 
 	o.Cluster.AddFlags(flags)
 	flags.BoolVar(&o.SkipValidation, "skip-validation", false, "do not try the connection")
 	flags.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "how long discovery and validation may take (0: no limit)")
-	flags.StringVarP(&o.Output, "output", "o", "", "file for the kubeconfig, replaced as a whole or not at all (default: stdout)")
-	flags.StringVar(&o.NameSuffix, "generated-name-suffix", "-pinniped", "appended to the names of context, cluster and user")
-	flags.StringVar(&credentialCache, "credential-cache", "", "file in which users' credentials are kept; empty switches that off (default: the plugin's own)")
-	flags.StringVar(&o.CLIPath, "pinniped-cli-path", "", "path of the pinniped CLI on users' computers (default: this one's)")
+	flags.StringVarP(
+		&o.Output,
+		"output",
+		"o",
+		"",
+		"file for the kubeconfig, replaced as a whole or not at all (default: stdout)",
+	)
+	flags.StringVar(
+		&o.NameSuffix,
+		"generated-name-suffix",
+		"-pinniped",
+		"appended to the names of context, cluster and user",
+	)
+	flags.StringVar(
+		&credentialCache,
+		"credential-cache",
+		"",
+		"file in which users' credentials are kept; empty switches that off (default: the plugin's own)",
+	)
+	flags.StringVar(
+		&o.CLIPath,
+		"pinniped-cli-path",
+		"",
+		"path of the pinniped CLI on users' computers (default: this one's)",
+	)
 	flags.StringVar(&o.InstallHint, "install-hint", defaultInstallHint, "what kubectl says when there is no pinniped CLI")
 
 	factory.Bind(flags, "concierge-credential-issuer", factory.KeyCredentialIssuer)

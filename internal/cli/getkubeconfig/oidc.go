@@ -44,16 +44,50 @@ func (o *OIDCOptions) addFlags(flags *pflag.FlagSet, caBundle *bundleFlag) {
 	flags.StringVar(&o.Issuer, "oidc-issuer", "", "OpenID Connect issuer (default: the JWTAuthenticator's)")
 	flags.StringVar(&o.ClientID, "oidc-client-id", "pinniped-cli", "OpenID Connect client ID")
 	flags.Uint16Var(&o.ListenPort, "oidc-listen-port", 0, "port on localhost for the browser's answer (0: any free one)")
-	flags.StringSliceVar(&o.Scopes, "oidc-scopes", []string{"offline_access", "openid", "pinniped:request-audience", "username", "groups"}, "OpenID Connect scopes to request")
+	flags.StringSliceVar(
+		&o.Scopes,
+		"oidc-scopes",
+		[]string{"offline_access", "openid", "pinniped:request-audience", "username", "groups"},
+		"OpenID Connect scopes to request",
+	)
 	flags.BoolVar(&o.SkipBrowser, "oidc-skip-browser", false, "do not open a browser at login, only print the link")
 	flags.BoolVar(&o.SkipListen, "oidc-skip-listen", false, "do not listen on localhost at login")
-	flags.StringVar(&o.SessionCache, "oidc-session-cache", "", "file in which users' sessions are kept (default: the plugin's own)")
-	flags.Var(caBundle, "oidc-ca-bundle", "PEM file with the issuer's CA bundle, repeatable (default: the JWTAuthenticator's)")
-	flags.BoolVar(&o.DebugSessionCache, "oidc-debug-session-cache", false, "print what happens in the session cache at login")
-	flags.StringVar(&o.RequestAudience, "oidc-request-audience", "", "audience to request by token exchange (default: the JWTAuthenticator's)")
+	flags.StringVar(
+		&o.SessionCache,
+		"oidc-session-cache",
+		"",
+		"file in which users' sessions are kept (default: the plugin's own)",
+	)
+	flags.Var(
+		caBundle,
+		"oidc-ca-bundle",
+		"PEM file with the issuer's CA bundle, repeatable (default: the JWTAuthenticator's)",
+	)
+	flags.BoolVar(
+		&o.DebugSessionCache,
+		"oidc-debug-session-cache",
+		false,
+		"print what happens in the session cache at login",
+	)
+	flags.StringVar(
+		&o.RequestAudience,
+		"oidc-request-audience",
+		"",
+		"audience to request by token exchange (default: the JWTAuthenticator's)",
+	)
 	flags.StringVar(&o.UpstreamName, "upstream-identity-provider-name", "", "name of the Supervisor's identity provider")
-	flags.StringVar(&o.UpstreamType, "upstream-identity-provider-type", "", "type of the Supervisor's identity provider: "+strings.Join(upstreamTypes(), ", "))
-	flags.StringVar(&o.UpstreamFlow, "upstream-identity-provider-flow", "", "how users log in: "+strings.Join(upstreamFlows(), ", "))
+	flags.StringVar(
+		&o.UpstreamType,
+		"upstream-identity-provider-type",
+		"",
+		"type of the Supervisor's identity provider: "+strings.Join(upstreamTypes(), ", "),
+	)
+	flags.StringVar(
+		&o.UpstreamFlow,
+		"upstream-identity-provider-flow",
+		"",
+		"how users log in: "+strings.Join(upstreamFlows(), ", "),
+	)
 	flags.Lookup("oidc-skip-listen").Hidden = true
 	flags.Lookup("oidc-debug-session-cache").Hidden = true
 }
@@ -74,7 +108,11 @@ func (o *OIDCOptions) validate() error {
 }
 
 // fromAuthenticator takes what the flags left open from the JWTAuthenticator.
-func (o *OIDCOptions) fromAuthenticator(ctx context.Context, cluster Discoverer, authenticator *discovery.Authenticator) error {
+func (o *OIDCOptions) fromAuthenticator(
+	ctx context.Context,
+	cluster Discoverer,
+	authenticator *discovery.Authenticator,
+) error {
 	spec := &authenticator.JWT.Spec
 	o.Issuer = orElse(o.Issuer, spec.Issuer)
 	o.RequestAudience = orElse(o.RequestAudience, spec.Audience)
@@ -88,8 +126,14 @@ func (o *OIDCOptions) fromAuthenticator(ctx context.Context, cluster Discoverer,
 		_, err = kubeconfig.CountCertificates(bundle)
 	}
 	if err != nil {
-		return ui.WithHint(fmt.Errorf("tried to autodiscover --oidc-ca-bundle, but JWTAuthenticator %q has none that can be used: %w", authenticator.Name, err),
-			"give the issuer's CA bundle with --oidc-ca-bundle")
+		return ui.WithHint(
+			fmt.Errorf(
+				"tried to autodiscover --oidc-ca-bundle, but JWTAuthenticator %q has none that can be used: %w",
+				authenticator.Name,
+				err,
+			),
+			"give the issuer's CA bundle with --oidc-ca-bundle",
+		)
 	}
 	o.CABundle = bundle
 	return nil
@@ -105,7 +149,9 @@ func (o OIDCOptions) discover(ctx context.Context, progress *ui.Progress) (*kube
 		return nil, err
 	}
 	if strings.Contains(o.RequestAudience, ".pinniped.dev") {
-		return nil, ui.Usage(fmt.Errorf("request audience is not allowed to include the substring '.pinniped.dev': %s", o.RequestAudience))
+		return nil, ui.Usage(
+			fmt.Errorf("request audience is not allowed to include the substring '.pinniped.dev': %s", o.RequestAudience),
+		)
 	}
 	return &kubeconfig.OIDC{
 		Issuer: o.Issuer, ClientID: o.ClientID, Scopes: o.Scopes,
@@ -129,23 +175,39 @@ func (o *OIDCOptions) askIssuer(ctx context.Context, progress *ui.Progress) erro
 			IdentityProviders string `json:"pinniped_identity_providers_endpoint"`
 		} `json:"discovery.supervisor.pinniped.dev/v1alpha1"`
 	}
-	if err := getJSON(ctx, client, strings.TrimSuffix(o.Issuer, "/")+"/.well-known/openid-configuration", &metadata); err != nil {
+	if err := getJSON(
+		ctx,
+		client,
+		strings.TrimSuffix(o.Issuer, "/")+"/.well-known/openid-configuration",
+		&metadata,
+	); err != nil {
 		return fmt.Errorf("fetching OIDC discovery data from issuer %q: %w", o.Issuer, err)
 	}
 	if metadata.Issuer != o.Issuer {
-		return fmt.Errorf("fetching OIDC discovery data from issuer %q: it calls itself %q, which must be the same", o.Issuer, metadata.Issuer)
+		return fmt.Errorf(
+			"fetching OIDC discovery data from issuer %q: it calls itself %q, which must be the same",
+			o.Issuer,
+			metadata.Issuer,
+		)
 	}
 	if metadata.Supervisor.IdentityProviders == "" {
 		return nil
 	}
 	if !slices.Contains(metadata.ScopesSupported, "username") || !slices.Contains(metadata.ScopesSupported, "groups") {
-		o.Scopes = slices.DeleteFunc(slices.Clone(o.Scopes), func(scope string) bool { return scope == "username" || scope == "groups" })
+		o.Scopes = slices.DeleteFunc(
+			slices.Clone(o.Scopes),
+			func(scope string) bool { return scope == "username" || scope == "groups" },
+		)
 	}
 	if o.UpstreamName != "" && o.UpstreamType != "" && o.UpstreamFlow != "" {
 		return nil
 	}
 	if endpoint, err := url.Parse(metadata.Supervisor.IdentityProviders); err != nil || endpoint.Scheme != "https" {
-		return fmt.Errorf("fetching the identity providers of Supervisor %q: %q is not an https URL", o.Issuer, metadata.Supervisor.IdentityProviders)
+		return fmt.Errorf(
+			"fetching the identity providers of Supervisor %q: %q is not an https URL",
+			o.Issuer,
+			metadata.Supervisor.IdentityProviders,
+		)
 	}
 	var list struct {
 		Providers []upstream `json:"pinniped_identity_providers"`
@@ -187,21 +249,42 @@ func (o *OIDCOptions) chooseUpstream(all []upstream, progress *ui.Progress) erro
 	}
 	switch len(fitting) {
 	case 0:
-		return ui.Usage(fmt.Errorf("no Supervisor upstream identity providers%s were found. Found these upstreams: %s", wanted, found))
+		return ui.Usage(
+			fmt.Errorf("no Supervisor upstream identity providers%s were found. Found these upstreams: %s", wanted, found),
+		)
 	case 1:
 	default:
-		return ui.Usage(fmt.Errorf("multiple Supervisor upstream identity providers%s were found, so the --upstream-identity-provider-name/--upstream-identity-provider-type flags must be specified. Found these upstreams: %s", wanted, found))
+		return ui.Usage(
+			fmt.Errorf(
+				"multiple Supervisor upstream identity providers%s were found, so the "+
+					"--upstream-identity-provider-name/--upstream-identity-provider-type flags must be specified. Found these "+
+					"upstreams: %s",
+				wanted,
+				found,
+			),
+		)
 	}
 	chosen := fitting[0]
 	o.UpstreamName, o.UpstreamType = chosen.Name, chosen.Type
 	switch {
 	case o.UpstreamFlow != "" && len(chosen.Flows) > 0 && !slices.Contains(chosen.Flows, o.UpstreamFlow):
-		return ui.Usage(fmt.Errorf("no client flow %q for Supervisor upstream identity provider %q of type %q were found. Found these flows: %q",
-			o.UpstreamFlow, chosen.Name, chosen.Type, chosen.Flows))
+		return ui.Usage(
+			fmt.Errorf(
+				"no client flow %q for Supervisor upstream identity provider %q of type %q were found. Found these flows: %q",
+				o.UpstreamFlow,
+				chosen.Name,
+				chosen.Type,
+				chosen.Flows,
+			),
+		)
 	case o.UpstreamFlow == "" && len(chosen.Flows) > 0:
 		o.UpstreamFlow = chosen.Flows[0]
 		if len(chosen.Flows) > 1 {
-			progress.Info("identity provider %q has several flows %q, taking the first: choose with --upstream-identity-provider-flow", chosen.Name, chosen.Flows)
+			progress.Info(
+				"identity provider %q has several flows %q, taking the first: choose with --upstream-identity-provider-flow",
+				chosen.Name,
+				chosen.Flows,
+			)
 		}
 	}
 	progress.Done("discovered Supervisor upstream identity provider %q of type %q", chosen.Name, chosen.Type)

@@ -20,8 +20,8 @@ import (
 const (
 	// lookupTimeout bounds one request to the cluster.
 	lookupTimeout = 20 * time.Second
-	// emptyStatusWait is how long an agent that has not reported anything yet is waited for: it may just be starting,
-	// or not run at all.
+	// emptyStatusWait is how long the command waits for an agent that has not reported anything yet: the agent may
+	// be starting, or may not run at all.
 	emptyStatusWait = 30 * time.Second
 )
 
@@ -91,7 +91,11 @@ func (o *Options) write(config *clientcmdapi.Config) error {
 }
 
 // discoverConcierge finds out where and how users get in, and completes input with it.
-func (o *Options) discoverConcierge(ctx context.Context, cluster Discoverer, input *kubeconfig.Input) (*discovery.Authenticator, error) {
+func (o *Options) discoverConcierge(
+	ctx context.Context,
+	cluster Discoverer,
+	input *kubeconfig.Input,
+) (*discovery.Authenticator, error) {
 	frontend, err := o.discoverFrontend(ctx, cluster)
 	if err != nil {
 		return nil, err
@@ -103,7 +107,8 @@ func (o *Options) discoverConcierge(ctx context.Context, cluster Discoverer, inp
 		return nil, fmt.Errorf("choosing the authenticator: %w", err)
 	}
 	o.Progress.Done("discovered %s %q", authenticator.Type.Kind(), authenticator.Name)
-	if authenticator.Phase == authenticationv1alpha1.PhaseError || authenticator.Phase == authenticationv1alpha1.PhasePending {
+	if authenticator.Phase == authenticationv1alpha1.PhaseError ||
+		authenticator.Phase == authenticationv1alpha1.PhasePending {
 		o.Progress.Warn("%s %q is not ready, logins will fail until it is: %s", authenticator.Type.Kind(), authenticator.Name,
 			orElse(authenticator.Problem, "its phase is "+string(authenticator.Phase)))
 	}
@@ -134,7 +139,9 @@ func (o *Options) connection(frontend *discovery.Frontend, input *kubeconfig.Inp
 		if forLogin = bundle; source.Cluster.InsecureSkipTLSVerify && len(bundle) == 0 && len(o.CABundle) == 0 {
 			// Tokens are only ever sent over verified connections.
 			forLogin = frontend.CABundle
-			o.Progress.Warn("the kubeconfig skips TLS verification; so will kubectl, but logins are verified with the advertised CA bundle")
+			o.Progress.Warn(
+				"the kubeconfig skips TLS verification; so will kubectl, but logins are verified with the advertised CA bundle",
+			)
 		}
 	case configv1alpha1.FrontendImpersonationProxy:
 		o.Progress.Done("discovered Concierge operating in impersonation proxy mode")
@@ -146,8 +153,10 @@ func (o *Options) connection(frontend *discovery.Frontend, input *kubeconfig.Inp
 		bundle, forLogin = o.CABundle, o.CABundle
 	}
 	if !strings.HasPrefix(endpoint, "https://") {
-		return ui.WithHint(fmt.Errorf("the endpoint %q does not begin with \"https://\", and tokens are only sent over TLS", endpoint),
-			"give another one with --concierge-endpoint")
+		return ui.WithHint(
+			fmt.Errorf("the endpoint %q does not begin with \"https://\", and tokens are only sent over TLS", endpoint),
+			"give another one with --concierge-endpoint",
+		)
 	}
 	o.Progress.Done("discovered Concierge endpoint %s", endpoint)
 	if len(forLogin) == 0 {
@@ -155,7 +164,10 @@ func (o *Options) connection(frontend *discovery.Frontend, input *kubeconfig.Inp
 	} else {
 		roots, err := kubeconfig.CountCertificates(forLogin)
 		if err != nil {
-			return ui.WithHint(fmt.Errorf("checking the CA bundle of the endpoint: %w", err), "give a good one with --concierge-ca-bundle")
+			return ui.WithHint(
+				fmt.Errorf("checking the CA bundle of the endpoint: %w", err),
+				"give a good one with --concierge-ca-bundle",
+			)
 		}
 		o.Progress.Done("discovered Concierge certificate authority bundle with %d %s", roots, plural(roots, "certificate"))
 	}
@@ -210,7 +222,11 @@ func (o *Options) discoverFrontend(ctx context.Context, cluster Discoverer) (*di
 }
 
 // readIssuer reads the CredentialIssuer; once one is known, that very one.
-func (o *Options) readIssuer(ctx context.Context, cluster Discoverer, known *configv1alpha1.CredentialIssuer) (*configv1alpha1.CredentialIssuer, error) {
+func (o *Options) readIssuer(
+	ctx context.Context,
+	cluster Discoverer,
+	known *configv1alpha1.CredentialIssuer,
+) (*configv1alpha1.CredentialIssuer, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	name := o.CredentialIssuer

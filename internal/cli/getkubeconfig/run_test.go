@@ -71,7 +71,11 @@ func testCA(t *testing.T) []byte {
 }
 
 // options returns Options for a run without a network.
-func options(t *testing.T, cluster *clientcmdapi.Cluster, discoverer Discoverer) (*Options, *bytes.Buffer, *bytes.Buffer) {
+func options(
+	t *testing.T,
+	cluster *clientcmdapi.Cluster,
+	discoverer Discoverer,
+) (*Options, *bytes.Buffer, *bytes.Buffer) {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	return &Options{
@@ -85,7 +89,7 @@ func options(t *testing.T, cluster *clientcmdapi.Cluster, discoverer Discoverer)
 	}, &out, &errOut
 }
 
-// made returns the cluster and the plugin's arguments of a printed kubeconfig.
+// made parses a printed kubeconfig, and returns its cluster and the arguments of its credential plugin.
 func made(t *testing.T, text []byte) (*clientcmdapi.Cluster, []string) {
 	t.Helper()
 	config, err := clientcmd.Load(text)
@@ -110,19 +114,27 @@ func TestConnections(t *testing.T) {
 		says             string
 	}{
 		{
-			name: "goes to the proxy with its CA bundle", cluster: clientcmdapi.Cluster{Server: kube, CertificateAuthorityData: kubeCA},
+			name: "goes to the proxy with its CA bundle", cluster: clientcmdapi.Cluster{
+				Server: kube, CertificateAuthorityData: kubeCA,
+			},
 			strategy: discoverytest.ProxyStrategy(proxy, proxyCA), server: proxy, endpoint: proxy, bundle: proxyCA, login: proxyCA,
 		},
 		{
-			name: "goes to a proxy with a public certificate", cluster: clientcmdapi.Cluster{Server: kube, CertificateAuthorityData: kubeCA},
+			name: "goes to a proxy with a public certificate", cluster: clientcmdapi.Cluster{
+				Server: kube, CertificateAuthorityData: kubeCA,
+			},
 			strategy: discoverytest.ProxyStrategy(proxy, nil), server: proxy, endpoint: proxy,
 		},
 		{
-			name: "verifies the proxy although the kubeconfig verifies nothing", cluster: clientcmdapi.Cluster{Server: kube, InsecureSkipTLSVerify: true},
+			name: "verifies the proxy although the kubeconfig verifies nothing", cluster: clientcmdapi.Cluster{
+				Server: kube, InsecureSkipTLSVerify: true,
+			},
 			strategy: discoverytest.ProxyStrategy(proxy, proxyCA), server: proxy, endpoint: proxy, bundle: proxyCA, login: proxyCA,
 		},
 		{
-			name: "goes to the API server as the kubeconfig does", cluster: clientcmdapi.Cluster{Server: kube, CertificateAuthorityData: kubeCA},
+			name: "goes to the API server as the kubeconfig does", cluster: clientcmdapi.Cluster{
+				Server: kube, CertificateAuthorityData: kubeCA,
+			},
 			strategy: discoverytest.TokenStrategy(other, proxyCA), server: kube, endpoint: kube, bundle: kubeCA, login: kubeCA,
 		},
 		{
@@ -130,7 +142,9 @@ func TestConnections(t *testing.T) {
 			strategy: discoverytest.TokenStrategy(kube, proxyCA), server: kube, endpoint: kube,
 		},
 		{
-			name: "verifies logins although the kubeconfig verifies nothing", cluster: clientcmdapi.Cluster{Server: kube, InsecureSkipTLSVerify: true},
+			name: "verifies logins although the kubeconfig verifies nothing", cluster: clientcmdapi.Cluster{
+				Server: kube, InsecureSkipTLSVerify: true,
+			},
 			strategy: discoverytest.TokenStrategy(kube, kubeCA), server: kube, endpoint: kube, login: kubeCA, insecure: true,
 		},
 		{
@@ -139,12 +153,16 @@ func TestConnections(t *testing.T) {
 			change: func(o *Options) { o.Endpoint, o.CABundle = other, flagCA },
 		},
 		{
-			name: "takes the flag for the endpoint alone", cluster: clientcmdapi.Cluster{Server: kube, CertificateAuthorityData: kubeCA},
+			name: "takes the flag for the endpoint alone", cluster: clientcmdapi.Cluster{
+				Server: kube, CertificateAuthorityData: kubeCA,
+			},
 			strategy: discoverytest.ProxyStrategy(proxy, proxyCA), server: other, endpoint: other, bundle: proxyCA, login: proxyCA,
 			change: func(o *Options) { o.Endpoint = other },
 		},
 		{
-			name: "takes the flag for the CA bundle alone, for an insecure cluster too", cluster: clientcmdapi.Cluster{Server: kube, InsecureSkipTLSVerify: true},
+			name: "takes the flag for the CA bundle alone, for an insecure cluster too", cluster: clientcmdapi.Cluster{
+				Server: kube, InsecureSkipTLSVerify: true,
+			},
 			strategy: discoverytest.TokenStrategy(kube, kubeCA), server: kube, endpoint: kube, bundle: flagCA, login: flagCA,
 			change: func(o *Options) { o.CABundle = flagCA },
 		},
@@ -154,7 +172,8 @@ func TestConnections(t *testing.T) {
 		},
 		{
 			name: "refuses an advertised bundle that is none", cluster: clientcmdapi.Cluster{Server: kube},
-			strategy: discoverytest.ProxyStrategy(proxy, []byte("hello")), says: "checking the CA bundle of the endpoint: no PEM certificates found",
+			strategy: discoverytest.ProxyStrategy(proxy, []byte("hello")), says: "checking the CA bundle of the endpoint: no " +
+				"PEM certificates found",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -178,13 +197,17 @@ func TestConnections(t *testing.T) {
 			}
 			cluster, args := made(t, out.Bytes())
 			want := (&kubeconfig.Exec{
-				Concierge: &kubeconfig.Concierge{APIGroupSuffix: suffix, AuthenticatorName: "local", AuthenticatorType: "webhook", Endpoint: test.endpoint, CABundle: test.login},
-				Static:    &kubeconfig.Static{TokenEnv: "TOKEN"},
+				Concierge: &kubeconfig.Concierge{
+					APIGroupSuffix: suffix, AuthenticatorName: "local", AuthenticatorType: "webhook", Endpoint: test.endpoint,
+					CABundle: test.login,
+				},
+				Static: &kubeconfig.Static{TokenEnv: "TOKEN"},
 			}).Args()
 			if diff := cmp.Diff(want, args); diff != "" {
 				t.Errorf("arguments (-want +got):\n%s", diff)
 			}
-			if cluster.Server != test.server || !bytes.Equal(cluster.CertificateAuthorityData, test.bundle) || cluster.InsecureSkipTLSVerify != test.insecure {
+			if cluster.Server != test.server || !bytes.Equal(cluster.CertificateAuthorityData, test.bundle) ||
+				cluster.InsecureSkipTLSVerify != test.insecure {
 				t.Errorf("got %+v", cluster)
 			}
 		})
@@ -196,8 +219,20 @@ func TestWaitsForPendingStrategies(t *testing.T) {
 	issuer := func(strategies ...configv1alpha1.CredentialIssuerStrategy) *configv1alpha1.CredentialIssuer {
 		return discoverytest.Issuer(suffix, "issuer", strategies...)
 	}
-	pending := issuer(discoverytest.FailedStrategy(configv1alpha1.StrategyImpersonationProxy, configv1alpha1.ReasonPending, "no address yet"))
-	failed := issuer(discoverytest.FailedStrategy(configv1alpha1.StrategyImpersonationProxy, configv1alpha1.ReasonErrorDuringSetup, "bad certificate"))
+	pending := issuer(
+		discoverytest.FailedStrategy(
+			configv1alpha1.StrategyImpersonationProxy,
+			configv1alpha1.ReasonPending,
+			"no address yet",
+		),
+	)
+	failed := issuer(
+		discoverytest.FailedStrategy(
+			configv1alpha1.StrategyImpersonationProxy,
+			configv1alpha1.ReasonErrorDuringSetup,
+			"bad certificate",
+		),
+	)
 	ready := issuer(discoverytest.ProxyStrategy("https://proxy.example.com", nil))
 	hiccup := errors.New("etcd leader changed")
 	for _, test := range []struct {
@@ -211,14 +246,20 @@ func TestWaitsForPendingStrategies(t *testing.T) {
 		{name: "waits while it is pending", answers: []any{pending, pending, ready}, looks: 3},
 		{name: "waits for the first report", answers: []any{issuer(), ready}, looks: 2},
 		{name: "passes over a hiccup while it waits", answers: []any{pending, hiccup, ready}, looks: 3},
-		{name: "ends when it is forbidden while it waits", answers: []any{pending, discovery.ErrForbidden, ready}, looks: 2, says: "forbidden"},
+		{
+			name: "ends when it is forbidden while it waits", answers: []any{pending, discovery.ErrForbidden, ready}, looks: 2,
+			says: "forbidden",
+		},
 		{name: "ends when waiting was in vain", answers: []any{pending, failed}, looks: 2, says: "bad certificate"},
 		{name: "ends when the first look fails", answers: []any{hiccup, ready}, looks: 1, says: "etcd leader changed"},
 		{name: "does not wait when told so", answers: []any{pending, ready}, skip: true, looks: 1, says: "no address yet"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			discoverer := &fake{issuers: test.answers, authenticator: &discovery.Authenticator{Type: discovery.Webhook, Name: "local"}}
+			discoverer := &fake{
+				issuers:       test.answers,
+				authenticator: &discovery.Authenticator{Type: discovery.Webhook, Name: "local"},
+			}
 			o, out, errOut := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, discoverer)
 			o.SkipWait = test.skip
 			err := o.Run(t.Context())
@@ -231,7 +272,8 @@ func TestWaitsForPendingStrategies(t *testing.T) {
 			if discoverer.looks != test.looks {
 				t.Errorf("want %d looks, got %d", test.looks, discoverer.looks)
 			}
-			if test.looks > 1 && !strings.Contains(errOut.String(), "waiting for CredentialIssuer pending strategies to finish") {
+			if test.looks > 1 &&
+				!strings.Contains(errOut.String(), "waiting for CredentialIssuer pending strategies to finish") {
 				t.Errorf("want a line that says what is waited for, got:\n%s", errOut)
 			}
 		})
@@ -241,10 +283,23 @@ func TestWaitsForPendingStrategies(t *testing.T) {
 func TestWarnsAboutAnAuthenticatorThatIsNotReady(t *testing.T) {
 	t.Parallel()
 	o, _, errOut := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, &fake{
-		issuers:       []any{discoverytest.Issuer(suffix, "issuer", discoverytest.ProxyStrategy("https://proxy.example.com", nil))},
-		authenticator: &discovery.Authenticator{Type: discovery.Webhook, Name: "local", Phase: "Error", Problem: "cannot dial"},
+		issuers: []any{
+			discoverytest.Issuer(suffix, "issuer", discoverytest.ProxyStrategy("https://proxy.example.com", nil)),
+		},
+		authenticator: &discovery.Authenticator{
+			Type:    discovery.Webhook,
+			Name:    "local",
+			Phase:   "Error",
+			Problem: "cannot dial",
+		},
 	})
-	if err := o.Run(t.Context()); err != nil || !strings.Contains(errOut.String(), `! WebhookAuthenticator "local" is not ready, logins will fail until it is: cannot dial`) {
+	if err := o.Run(
+		t.Context(),
+	); err != nil ||
+		!strings.Contains(
+			errOut.String(),
+			`! WebhookAuthenticator "local" is not ready, logins will fail until it is: cannot dial`,
+		) {
 		t.Errorf("want a warning, got %v:\n%s", err, errOut)
 	}
 }
@@ -255,7 +310,11 @@ func TestFailureLeavesTheFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte("good"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o, _, _ := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, &fake{issuers: []any{discovery.ErrNotInstalled}})
+	o, _, _ := options(
+		t,
+		&clientcmdapi.Cluster{Server: "https://kube.example.com"},
+		&fake{issuers: []any{discovery.ErrNotInstalled}},
+	)
 	o.Output = path
 	if err := o.Run(t.Context()); !errors.Is(err, discovery.ErrNotInstalled) {
 		t.Errorf("want ErrNotInstalled, got %v", err)
@@ -302,27 +361,78 @@ func TestOIDC(t *testing.T) {
 		not                 []string // and must not
 		says                string
 	}{
-		{name: "takes issuer, audience and CA bundle of the JWTAuthenticator", want: []string{"--client-id=pinniped-cli", "--scopes=openid,username,groups", "--request-audience=cluster-1"}, not: []string{"--upstream-identity-provider-name="}},
-		{name: "takes the flags instead", change: func(o *OIDCOptions) { o.RequestAudience = "mine" }, want: []string{"--request-audience=mine"}},
-		{name: "takes the only identity provider and its first flow", metadata: supervisor, providers: one, want: []string{"--scopes=openid,username,groups", "--upstream-identity-provider-name=corp", "--upstream-identity-provider-type=ldap", "--upstream-identity-provider-flow=cli_password"}},
-		{name: "asks an old Supervisor for no new scopes", metadata: oldSupervisor, providers: one, want: []string{"--scopes=openid"}},
-		{name: "takes the flow that is asked for", metadata: supervisor, providers: one, change: func(o *OIDCOptions) { o.UpstreamFlow = "browser_authcode" }, want: []string{"--upstream-identity-provider-flow=browser_authcode"}},
-		{name: "refuses a flow that there is not", metadata: supervisor, providers: two, change: func(o *OIDCOptions) { o.UpstreamName, o.UpstreamFlow = "hub", "cli_password" }, says: `no client flow "cli_password" for Supervisor upstream identity provider "hub" of type "github" were found`},
-		{name: "refuses a choice", metadata: supervisor, providers: two, says: "multiple Supervisor upstream identity providers were found, so the --upstream-identity-provider-name/--upstream-identity-provider-type flags must be specified"},
-		{name: "chooses by type", metadata: supervisor, providers: two, change: func(o *OIDCOptions) { o.UpstreamType = "github" }, want: []string{"--upstream-identity-provider-name=hub"}},
-		{name: "finds none of the name", metadata: supervisor, providers: two, change: func(o *OIDCOptions) { o.UpstreamName = "x" }, says: `no Supervisor upstream identity providers with name "x" were found`},
-		{name: "adds nothing without identity providers", metadata: supervisor, providers: `{}`, not: []string{"--upstream-identity-provider-name="}},
-		{name: "refuses a Supervisor's own audience", change: func(o *OIDCOptions) { o.RequestAudience = "client.oauth.pinniped.dev-x" }, says: "request audience is not allowed to include the substring '.pinniped.dev'"},
-		{name: "names an issuer that is none", change: func(o *OIDCOptions) { o.Issuer += "/nope" }, says: "unexpected status code 404"},
-		{name: "names a CA bundle that cannot be read", bundleErr: errors.New("no such Secret"), says: "tried to autodiscover --oidc-ca-bundle, but"},
+		{
+			name: "takes issuer, audience and CA bundle of the JWTAuthenticator",
+			want: []string{"--client-id=pinniped-cli", "--scopes=openid,username,groups", "--request-audience=cluster-1"},
+			not:  []string{"--upstream-identity-provider-name="},
+		},
+		{
+			name: "takes the flags instead", change: func(o *OIDCOptions) { o.RequestAudience = "mine" },
+			want: []string{"--request-audience=mine"},
+		},
+		{
+			name: "takes the only identity provider and its first flow", metadata: supervisor, providers: one,
+			want: []string{
+				"--scopes=openid,username,groups", "--upstream-identity-provider-name=corp",
+				"--upstream-identity-provider-type=ldap", "--upstream-identity-provider-flow=cli_password",
+			},
+		},
+		{
+			name: "asks an old Supervisor for no new scopes", metadata: oldSupervisor, providers: one,
+			want: []string{"--scopes=openid"},
+		},
+		{
+			name: "takes the flow that is asked for", metadata: supervisor, providers: one,
+			change: func(o *OIDCOptions) { o.UpstreamFlow = "browser_authcode" },
+			want:   []string{"--upstream-identity-provider-flow=browser_authcode"},
+		},
+		{
+			name: "refuses a flow that there is not", metadata: supervisor, providers: two,
+			change: func(o *OIDCOptions) { o.UpstreamName, o.UpstreamFlow = "hub", "cli_password" },
+			says:   `no client flow "cli_password" for Supervisor upstream identity provider "hub" of type "github" were found`,
+		},
+		{name: "refuses a choice", metadata: supervisor, providers: two, says: "multiple Supervisor upstream identity " +
+			"providers were found, so the --upstream-identity-provider-name/--upstream-identity-provider-type flags must be " +
+			"specified"},
+		{
+			name: "chooses by type", metadata: supervisor, providers: two,
+			change: func(o *OIDCOptions) { o.UpstreamType = "github" }, want: []string{"--upstream-identity-provider-name=hub"},
+		},
+		{
+			name: "finds none of the name", metadata: supervisor, providers: two,
+			change: func(o *OIDCOptions) { o.UpstreamName = "x" },
+			says:   `no Supervisor upstream identity providers with name "x" were found`,
+		},
+		{
+			name: "adds nothing without identity providers", metadata: supervisor, providers: `{}`,
+			not: []string{"--upstream-identity-provider-name="},
+		},
+		{
+			name:   "refuses a Supervisor's own audience",
+			change: func(o *OIDCOptions) { o.RequestAudience = "client.oauth.pinniped.dev-x" },
+			says:   "request audience is not allowed to include the substring '.pinniped.dev'",
+		},
+		{name: "names an issuer that is none", change: func(o *OIDCOptions) { o.Issuer += "/nope" }, says: "unexpected " +
+			"status code 404"},
+		{
+			name: "names a CA bundle that cannot be read", bundleErr: errors.New("no such Secret"),
+			says: "tried to autodiscover --oidc-ca-bundle, but",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			issuer, bundle := issuerServer(t, test.metadata, test.providers)
 			o, out, _ := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, &fake{
-				issuers:       []any{discoverytest.Issuer(suffix, "issuer", discoverytest.ProxyStrategy("https://proxy.example.com", nil))},
-				authenticator: &discovery.Authenticator{Type: discovery.JWT, Name: "corp", JWT: discoverytest.JWT(suffix, "corp", issuer, "cluster-1")},
-				bundle:        bundle, bundleErr: test.bundleErr,
+				issuers: []any{
+					discoverytest.Issuer(suffix, "issuer", discoverytest.ProxyStrategy("https://proxy.example.com", nil)),
+				},
+				authenticator: &discovery.Authenticator{
+					Type: discovery.JWT,
+					Name: "corp",
+					JWT:  discoverytest.JWT(suffix, "corp", issuer, "cluster-1"),
+				},
+				bundle:    bundle,
+				bundleErr: test.bundleErr,
 			})
 			o.StaticTokenEnv = ""
 			o.OIDC = OIDCOptions{ClientID: "pinniped-cli", Scopes: []string{"openid", "username", "groups"}}
@@ -341,7 +451,8 @@ func TestOIDC(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, args := made(t, out.Bytes())
-			if args[1] != "oidc" || !slices.Contains(args, "--issuer="+issuer) || !slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--ca-bundle-data=LS0t") }) {
+			if args[1] != "oidc" || !slices.Contains(args, "--issuer="+issuer) ||
+				!slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--ca-bundle-data=LS0t") }) {
 				t.Errorf("want login oidc with issuer and CA bundle, got %q", args)
 			}
 			for _, arg := range test.want {
@@ -362,14 +473,24 @@ func TestOIDC(t *testing.T) {
 func TestStaticTokenForJWTAuthenticator(t *testing.T) {
 	t.Parallel()
 	o, out, _ := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, &fake{
-		issuers:       []any{discoverytest.Issuer(suffix, "issuer", discoverytest.ProxyStrategy("https://proxy.example.com", nil))},
-		authenticator: &discovery.Authenticator{Type: discovery.JWT, Name: "corp", JWT: discoverytest.JWT(suffix, "corp", "https://unreachable.invalid", "a")},
-		bundleErr:     errors.New("must not be asked for"),
+		issuers: []any{
+			discoverytest.Issuer(suffix, "issuer", discoverytest.ProxyStrategy("https://proxy.example.com", nil)),
+		},
+		authenticator: &discovery.Authenticator{
+			Type: discovery.JWT,
+			Name: "corp",
+			JWT:  discoverytest.JWT(suffix, "corp", "https://unreachable.invalid", "a"),
+		},
+		bundleErr: errors.New("must not be asked for"),
 	})
 	if err := o.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, args := made(t, out.Bytes()); args[1] != "static" || !slices.Contains(args, "--concierge-authenticator-type=jwt") {
+	if _, args := made(
+		t,
+		out.Bytes(),
+	); args[1] != "static" ||
+		!slices.Contains(args, "--concierge-authenticator-type=jwt") {
 		t.Errorf("want login static with a jwt authenticator, got %q", args)
 	}
 }
@@ -385,17 +506,33 @@ func TestBearer(t *testing.T) {
 		err      string
 	}{
 		{name: "makes a kubeconfig without a plugin", accepted: []string{"ci", "other"}},
-		{name: "takes the authenticator that is accepted", accepted: []string{"ci"}, change: func(o *Options) { o.AuthenticatorName = "ci" }},
+		{
+			name: "takes the authenticator that is accepted", accepted: []string{"ci"},
+			change: func(o *Options) { o.AuthenticatorName = "ci" },
+		},
 		{name: "says that no tokens are accepted", err: "accepts no tokens of authenticators"},
-		{name: "says that this one's are not", accepted: []string{"ci"}, change: func(o *Options) { o.AuthenticatorName = "x" }, err: `no tokens of authenticator "x", only of ci`},
+		{
+			name: "says that this one's are not", accepted: []string{"ci"},
+			change: func(o *Options) { o.AuthenticatorName = "x" }, err: `no tokens of authenticator "x", only of ci`,
+		},
 		{name: "needs a file", change: func(o *Options) { o.TokenFile = "" }, err: "--login bearer needs --token-file"},
-		{name: "has no use for a static token", change: func(o *Options) { o.StaticToken = "x" }, err: "--static-token has no meaning with --login bearer"},
-		{name: "needs the proxy", change: func(o *Options) { o.Mode = configv1alpha1.FrontendTokenCredentialRequestAPI }, err: "needs the impersonation proxy"},
-		{name: "is what the file is for", change: func(o *Options) { o.Login = LoginPlugin }, err: "--token-file has no meaning without"},
+		{name: "has no use for a static token", change: func(o *Options) { o.StaticToken = "x" }, err: "--static-token has " +
+			"no meaning with --login bearer"},
+		{
+			name: "needs the proxy", change: func(o *Options) { o.Mode = configv1alpha1.FrontendTokenCredentialRequestAPI },
+			err: "needs the impersonation proxy",
+		},
+		{name: "is what the file is for", change: func(o *Options) { o.Login = LoginPlugin }, err: "--token-file has no " +
+			"meaning without"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			object := discoverytest.Issuer(suffix, "i", discoverytest.TokenStrategy(kube, ca), discoverytest.ProxyStrategy(proxy, ca))
+			object := discoverytest.Issuer(
+				suffix,
+				"i",
+				discoverytest.TokenStrategy(kube, ca),
+				discoverytest.ProxyStrategy(proxy, ca),
+			)
 			object.Spec.ImpersonationProxy = &configv1alpha1.ImpersonationProxySpec{}
 			if test.accepted != nil {
 				object.Spec.ImpersonationProxy.BearerTokens = &configv1alpha1.BearerTokensSpec{Authenticators: test.accepted}
@@ -422,7 +559,10 @@ func TestBearer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(&clientcmdapi.AuthInfo{TokenFile: "/var/run/token", Extensions: config.AuthInfos["u"].Extensions}, config.AuthInfos["u"]); diff != "" {
+			if diff := cmp.Diff(
+				&clientcmdapi.AuthInfo{TokenFile: "/var/run/token", Extensions: config.AuthInfos["u"].Extensions},
+				config.AuthInfos["u"],
+			); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if cluster := config.Clusters["c"]; cluster.Server != proxy || !bytes.Equal(cluster.CertificateAuthorityData, ca) {

@@ -48,8 +48,8 @@ type decision struct {
 // otherWords is the name of the environment variable in which the inner test gets the path for its decisions.
 const otherWords = "PINNIPED_TEST_OTHER_WORDS"
 
-// TestSentencesDecideNothing runs commands a second time with a pkg/certs in which every sentence of the catalogue is
-// another one, and wants the same decisions.
+// TestSentencesDecideNothing shows that commands decide by codes and not by the texts of messages. It runs them a
+// second time, with a pkg/certs in which every message has another text, and expects the same decisions.
 func TestSentencesDecideNothing(t *testing.T) {
 	t.Parallel()
 	if path := os.Getenv(otherWords); path != "" {
@@ -70,7 +70,17 @@ func TestSentencesDecideNothing(t *testing.T) {
 		t.Skipf("it builds a second pkg/certs: %v", err)
 	}
 	path := filepath.Join(t.TempDir(), "decisions.json")
-	inner := exec.CommandContext(t.Context(), tool, "test", "-count=1", "-overlay", overlay(t), "-run", "^"+t.Name()+"$", ".")
+	inner := exec.CommandContext(
+		t.Context(),
+		tool,
+		"test",
+		"-count=1",
+		"-overlay",
+		overlay(t),
+		"-run",
+		"^"+t.Name()+"$",
+		".",
+	)
 	inner.Env = append(os.Environ(), otherWords+"="+path)
 	if out, err := inner.CombinedOutput(); err != nil {
 		t.Fatalf("with other sentences: %v\n%s", err, out)
@@ -88,7 +98,8 @@ func TestSentencesDecideNothing(t *testing.T) {
 	}
 }
 
-// overlay writes a pkg/certs with other sentences, and the file that tells the go tool of it.
+// overlay writes a copy of pkg/certs with other messages. It returns the path of the JSON file that `go test
+// -overlay` takes.
 func overlay(t *testing.T) string {
 	t.Helper()
 	sources, err := filepath.Glob("../../../pkg/certs/*.go")
@@ -177,7 +188,7 @@ func inOtherWords(text string) string {
 	return listed
 }
 
-// agentSays is a sentence of the agent, which is another one in the inner test.
+// agentSays returns text, as a message of the agent. In the inner test it returns another text instead.
 func agentSays(text string) string {
 	if os.Getenv(otherWords) != "" {
 		return "quite something else"
@@ -185,14 +196,16 @@ func agentSays(text string) string {
 	return text
 }
 
-// short is a --timeout for what never comes true.
+// short is the --timeout of commands that wait for something that never happens.
 const short = 2 * time.Second
 
 func flags() change.Flags { return change.Flags{DryRun: session.DryRunNone, Wait: true} }
 
 func set(s *session.Session, secret string, allow ...string) *change.SetOptions {
 	return &change.SetOptions{
-		Session: s, Flags: flags(), Certificate: session.CertificateFlags{Secret: secret, Allow: allow, Changed: iptlstest.Given()},
+		Session:     s,
+		Flags:       flags(),
+		Certificate: session.CertificateFlags{Secret: secret, Allow: allow, Changed: iptlstest.Given()},
 	}
 }
 
@@ -248,7 +261,9 @@ func decisions(t *testing.T) map[string]decision {
 		return &status.Options{Session: s, Interval: time.Second, KubeconfigsFrom: []string{nowhere}}
 	}
 	fails := func(w *iptlstest.World, reason configv1alpha1.StrategyReason) {
-		w.Cluster.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{iptlstest.FailedReport(reason, agentSays("disk full"))}
+		w.Cluster.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{
+			iptlstest.FailedReport(reason, agentSays("disk full")),
+		}
 	}
 	found := map[string]decision{}
 	worlds := []struct {
@@ -262,9 +277,21 @@ func decisions(t *testing.T) map[string]decision {
 			func(s *session.Session) factory.Command { return set(s, "proxy-tls") },
 		}},
 		{"set of no Secret", fresh, []command{func(s *session.Session) factory.Command { return set(s, "nothing") }}},
-		{"set of another name", with(otherName), []command{func(s *session.Session) factory.Command { return set(s, "proxy-tls") }}},
-		{"set of another name, allowed", with(otherName), []command{func(s *session.Session) factory.Command { return set(s, "proxy-tls", "NameNotCovered") }}},
-		{"set of another CA", with(otherCA), []command{func(s *session.Session) factory.Command { return set(s, "proxy-tls") }}},
+		{
+			"set of another name",
+			with(otherName),
+			[]command{func(s *session.Session) factory.Command { return set(s, "proxy-tls") }},
+		},
+		{
+			"set of another name, allowed",
+			with(otherName),
+			[]command{func(s *session.Session) factory.Command { return set(s, "proxy-tls", "NameNotCovered") }},
+		},
+		{
+			"set of another CA",
+			with(otherCA),
+			[]command{func(s *session.Session) factory.Command { return set(s, "proxy-tls") }},
+		},
 		{"set of another CA, allowed", with(otherCA), []command{
 			func(s *session.Session) factory.Command { return set(s, "proxy-tls", "BundleDoesNotVerify") },
 		}},
@@ -277,7 +304,11 @@ func decisions(t *testing.T) map[string]decision {
 		{"set that the agent refuses", with(func(_ *testing.T, w *iptlstest.World) {
 			w.Cluster.AfterApply = func(*iptlstest.Cluster) { fails(w, configv1alpha1.ReasonErrorDuringSetup) }
 		}), []command{func(s *session.Session) factory.Command { s.Timeout = short; return set(s, "proxy-tls") }}},
-		{"set of another namespace", fresh, []command{func(s *session.Session) factory.Command { return set(s, "shared/proxy-tls") }}},
+		{
+			"set of another namespace",
+			fresh,
+			[]command{func(s *session.Session) factory.Command { return set(s, "shared/proxy-tls") }},
+		},
 		{"unset and undo", external, []command{
 			func(s *session.Session) factory.Command { return &change.UnsetOptions{Session: s, Flags: flags()} },
 			func(s *session.Session) factory.Command { return &change.UndoOptions{Session: s, Flags: flags()} },
@@ -286,9 +317,16 @@ func decisions(t *testing.T) map[string]decision {
 			rotating(func(*rotate.Options) {}), rotating(func(o *rotate.Options) { o.After = time.Hour }),
 			rotating(func(o *rotate.Options) { o.Continue = true }), rotating(func(*rotate.Options) {}),
 		}},
-		{"rotate and abort", next, []command{
-			rotating(func(o *rotate.Options) { o.Step = "1" }), rotating(func(o *rotate.Options) { o.Secret, o.Abort = "", true }),
-		}},
+		{
+			"rotate and abort",
+			next,
+			[]command{
+				rotating(
+					func(o *rotate.Options) { o.Step = "1" },
+				),
+				rotating(func(o *rotate.Options) { o.Secret, o.Abort = "", true }),
+			},
+		},
 		{"rotate to an expired certificate", func(t *testing.T) *iptlstest.World {
 			t.Helper()
 			w := external(t)
@@ -300,10 +338,22 @@ func decisions(t *testing.T) map[string]decision {
 			return w
 		}, []command{rotating(func(*rotate.Options) {})}},
 		{"status", external, []command{look}},
-		{"status of a failure", with(func(_ *testing.T, w *iptlstest.World) { fails(w, configv1alpha1.ReasonErrorDuringSetup) }), []command{look}},
-		{"status of a proxy that is off", with(func(_ *testing.T, w *iptlstest.World) { fails(w, configv1alpha1.ReasonDisabled) }), []command{look}},
+		{
+			"status of a failure",
+			with(func(_ *testing.T, w *iptlstest.World) { fails(w, configv1alpha1.ReasonErrorDuringSetup) }),
+			[]command{look},
+		},
+		{
+			"status of a proxy that is off",
+			with(func(_ *testing.T, w *iptlstest.World) { fails(w, configv1alpha1.ReasonDisabled) }),
+			[]command{look},
+		},
 		{"check", with(otherName), []command{func(s *session.Session) factory.Command {
-			return &check.Options{Session: s, Certificate: session.CertificateFlags{Secret: "proxy-tls", Changed: iptlstest.Given("secret")}, Timeline: true}
+			return &check.Options{
+				Session:     s,
+				Certificate: session.CertificateFlags{Secret: "proxy-tls", Changed: iptlstest.Given("secret")},
+				Timeline:    true,
+			}
 		}}},
 		{"explain", fresh, []command{func(s *session.Session) factory.Command {
 			return &delegate.ExplainOptions{Session: s, Grant: delegate.Grant{Secret: "shared/proxy-tls"}}
@@ -327,8 +377,13 @@ func decisions(t *testing.T) map[string]decision {
 	return found
 }
 
-// decide runs a command, and keeps of what it says what is no sentence.
-func decide(ctx context.Context, t *testing.T, w *iptlstest.World, command func(*session.Session) factory.Command) decision {
+// decide runs a command, and returns the parts of its result that are not texts of messages.
+func decide(
+	ctx context.Context,
+	t *testing.T,
+	w *iptlstest.World,
+	command func(*session.Session) factory.Command,
+) decision {
 	t.Helper()
 	r := sessiontest.Run(ctx, w, func(s *session.Session) factory.Command {
 		s.Output = "json"

@@ -1,4 +1,4 @@
-// Package kubeconfig implements `pinniped kubeconfig`: what is done to kubeconfigs that users have already.
+// Package kubeconfig implements `pinniped kubeconfig`: commands that change kubeconfigs which users already have.
 package kubeconfig
 
 import (

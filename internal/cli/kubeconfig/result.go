@@ -18,7 +18,7 @@ type Result struct {
 	Files    []File   `json:"files"`
 }
 
-// File is what became of one kubeconfig.
+// File is the outcome for one kubeconfig.
 type File struct {
 	Path    string             `json:"path"`
 	Outcome string             `json:"outcome"` // rotated, current, skipped, unrelated or failed
@@ -26,8 +26,9 @@ type File struct {
 	Error   string             `json:"error,omitempty"`
 }
 
-// Trusting counts the files whose clients verify the endpoint with the CA bundle now, or do not verify it at all, and names the others
-// that lead to the endpoint, or of which that is not known.
+// Trusting counts the files whose clients now verify the endpoint with the CA bundle, or do not verify it at all. It
+// returns the paths of the other files that lead to the endpoint. A file that could not be evaluated counts as one
+// of these. Files that do not lead to the endpoint are left out.
 func (r *Result) Trusting() (count int, without []string) {
 	for _, file := range r.Files {
 		left := func(e kubeconfig.Entry) bool {
@@ -55,7 +56,8 @@ func (f File) failed(err error) File {
 	return f
 }
 
-// fileOutcome is rotated if anything was, else skipped if anything was, else current.
+// fileOutcome returns rotated if an entry was rotated, else skipped if an entry was skipped, else current. Without
+// entries it returns unrelated.
 func fileOutcome(entries []kubeconfig.Entry) string {
 	if len(entries) == 0 {
 		return outcomeUnrelated

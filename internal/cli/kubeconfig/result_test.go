@@ -8,7 +8,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// TestTrusting shows what a report counts as done: a rotation takes its last step by it.
+// TestTrusting shows which files count as done. `pinniped ip-tls rotate` reads such reports to decide whether its
+// last step may be taken.
 func TestTrusting(t *testing.T) {
 	t.Parallel()
 	rotated := kubeconfig.Entry{Kind: "cluster", Name: "a", Outcome: kubeconfig.Rotated}
@@ -19,8 +20,16 @@ func TestTrusting(t *testing.T) {
 		return File{Path: path, Entries: entries, Outcome: fileOutcome(entries)}
 	}
 	result := &Result{Files: []File{
-		file("done", rotated), file("elsewhere"), file("insecure", skipped(kubeconfig.SkipInsecure)),
-		file("half", rotated, skipped(kubeconfig.SkipPlugin)), file("file", skipped(kubeconfig.SkipCAFile)), file("perhaps", skipped(kubeconfig.SkipUncertain)),
+		file("done", rotated),
+		file("elsewhere"),
+		file("insecure", skipped(kubeconfig.SkipInsecure)),
+		file(
+			"half",
+			rotated,
+			skipped(kubeconfig.SkipPlugin),
+		),
+		file("file", skipped(kubeconfig.SkipCAFile)),
+		file("perhaps", skipped(kubeconfig.SkipUncertain)),
 		{Path: "damaged", Outcome: outcomeFailed, Error: "x"},
 		{Path: "dangling", Outcome: string(kubeconfig.Skipped), Error: "x"},
 	}}

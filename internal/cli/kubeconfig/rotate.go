@@ -100,7 +100,10 @@ out, 130 interrupted. Entries that are skipped are no failure; the result names 
   pinniped kubeconfig rotate user.yaml --endpoint https://proxy.example.com --ca-bundle ca.pem`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return ui.WithHint(ui.Usage(errors.New("no kubeconfig given")), `name files or folders, for example "pinniped kubeconfig rotate ~/.kube/config"`)
+				return ui.WithHint(
+					ui.Usage(errors.New("no kubeconfig given")),
+					`name files or folders, for example "pinniped kubeconfig rotate ~/.kube/config"`,
+				)
 			}
 			return nil
 		},
@@ -114,8 +117,18 @@ out, 130 interrupted. Entries that are skipped are no failure; the result names 
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.Endpoint, "endpoint", "", "address of the endpoint (default: the advertised one)")
-	flags.StringVar(&o.CABundle, "ca-bundle", "", `PEM file with the CA bundle, "-" for stdin (default: the advertised one)`)
-	flags.BoolVar(&o.SkipValidation, "skip-validation", false, "do not try whether the bundle verifies what the endpoint presents")
+	flags.StringVar(
+		&o.CABundle,
+		"ca-bundle",
+		"",
+		`PEM file with the CA bundle, "-" for stdin (default: the advertised one)`,
+	)
+	flags.BoolVar(
+		&o.SkipValidation,
+		"skip-validation",
+		false,
+		"do not try whether the bundle verifies what the endpoint presents",
+	)
 	flags.BoolVar(&o.DryRun, "dry-run", false, "only say what would change")
 	flags.StringVarP(&o.Output, "output", "o", "text", "output format: text, json or yaml")
 	flags.DurationVar(&o.Timeout, "timeout", 2*time.Minute, "how long it may take in all (0: no limit)")
@@ -166,7 +179,10 @@ func (o *RotateOptions) Run(ctx context.Context) error {
 	files = o.withoutHidden(files)
 	for _, file := range files {
 		if err := ctx.Err(); err != nil {
-			return errors.Join(o.print(result), fmt.Errorf("rotating kubeconfigs: %d of %d are left: %w", len(files)-len(result.Files), len(files), err))
+			return errors.Join(
+				o.print(result),
+				fmt.Errorf("rotating kubeconfigs: %d of %d are left: %w", len(files)-len(result.Files), len(files), err),
+			)
 		}
 		if one, ok := o.rotate(ctx, file, target); ok {
 			result.Files = append(result.Files, one)
@@ -226,11 +242,19 @@ func (o *RotateOptions) target(ctx context.Context) (kubeconfig.Target, error) {
 }
 
 // names returns the endpoint under all of its names, and warns of those that could not be found out.
-func (o *RotateOptions) names(ctx context.Context, client Discoverer, issuer *configv1alpha1.CredentialIssuer, url string) (kubeconfig.Endpoint, error) {
+func (o *RotateOptions) names(
+	ctx context.Context,
+	client Discoverer,
+	issuer *configv1alpha1.CredentialIssuer,
+	url string,
+) (kubeconfig.Endpoint, error) {
 	service, missing, err := discovery.FindService(ctx, client, issuer, "")
 	switch {
 	case errors.Is(err, discovery.ErrForbidden):
-		o.progress.Warn("reading the Service in front of the impersonation proxy: %v; kubeconfigs that use one of its addresses are not found", err)
+		o.progress.Warn(
+			"reading the Service in front of the impersonation proxy: %v; kubeconfigs that use one of its addresses are not found",
+			err,
+		)
 	case err != nil:
 		return kubeconfig.Endpoint{}, fmt.Errorf("reading the Service in front of the impersonation proxy: %w", err)
 	case missing != "":
@@ -241,7 +265,7 @@ func (o *RotateOptions) names(ctx context.Context, client Discoverer, issuer *co
 	return all, nil
 }
 
-// withoutHidden leaves out folders that were not looked into, and says so.
+// withoutHidden removes the hidden folders, which were not searched, and prints a line about each.
 func (o *RotateOptions) withoutHidden(files []kubeconfig.Found) []kubeconfig.Found {
 	return slices.DeleteFunc(files, func(file kubeconfig.Found) bool {
 		if file.Hidden {
@@ -267,7 +291,7 @@ func (o *RotateOptions) readBundle() ([]byte, error) {
 	return os.ReadFile(o.CABundle)
 }
 
-// tryTarget connects as the rotated kubeconfigs will.
+// tryTarget connects to the endpoint with the CA bundle, as the kubeconfigs will after their rotation.
 func (o *RotateOptions) tryTarget(ctx context.Context, target kubeconfig.Target) error {
 	client, err := endpoint.NewClient(&clientcmdapi.Cluster{Server: target.URL}, target.CABundle)
 	if err != nil {

@@ -32,19 +32,28 @@ type cluster struct {
 func (c cluster) CredentialIssuer(context.Context, string) (*configv1alpha1.CredentialIssuer, error) {
 	return &configv1alpha1.CredentialIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: "x"},
-		Spec:       configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{Mode: "enabled"}},
+		Spec: configv1alpha1.CredentialIssuerSpec{
+			ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{Mode: "enabled"},
+		},
 		Status: configv1alpha1.CredentialIssuerStatus{
-			Strategies: []configv1alpha1.CredentialIssuerStrategy{{
-				Type: configv1alpha1.StrategyImpersonationProxy, Status: configv1alpha1.StrategySuccess, Reason: configv1alpha1.ReasonListening,
-				Frontend: &configv1alpha1.CredentialIssuerFrontend{
-					Type: configv1alpha1.FrontendImpersonationProxy,
-					ImpersonationProxyInfo: &configv1alpha1.ImpersonationProxyInfo{
-						Endpoint: "https://localhost:8443", CertificateAuthorityData: base64.StdEncoding.EncodeToString(c.bundle),
+			Strategies: []configv1alpha1.CredentialIssuerStrategy{
+				{
+					Type:   configv1alpha1.StrategyImpersonationProxy,
+					Status: configv1alpha1.StrategySuccess,
+					Reason: configv1alpha1.ReasonListening,
+					Frontend: &configv1alpha1.CredentialIssuerFrontend{
+						Type: configv1alpha1.FrontendImpersonationProxy,
+						ImpersonationProxyInfo: &configv1alpha1.ImpersonationProxyInfo{
+							Endpoint: "https://localhost:8443", CertificateAuthorityData: base64.StdEncoding.EncodeToString(c.bundle),
+						},
 					},
 				},
-			}},
-			ServingCertificate: &configv1alpha1.ServingCertificateStatus{DNSNames: []string{"localhost", "*.example.com"}, IPAddresses: []string{"127.0.0.1"}},
-			Objects:            &configv1alpha1.ObjectNames{Namespace: "ns", LoadBalancerService: "lb"},
+			},
+			ServingCertificate: &configv1alpha1.ServingCertificateStatus{
+				DNSNames:    []string{"localhost", "*.example.com"},
+				IPAddresses: []string{"127.0.0.1"},
+			},
+			Objects: &configv1alpha1.ObjectNames{Namespace: "ns", LoadBalancerService: "lb"},
 		},
 	}, nil
 }
@@ -57,8 +66,10 @@ func (c cluster) Service(_ context.Context, namespace, name string) (*corev1.Ser
 		return nil, errors.New("another Service was asked for")
 	}
 	return &corev1.Service{
-		Spec:   corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer},
-		Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: "192.0.2.7"}}}},
+		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer},
+		Status: corev1.ServiceStatus{
+			LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: "192.0.2.7"}}},
+		},
 	}, nil
 }
 
@@ -123,7 +134,9 @@ func TestRotateFindsAll(t *testing.T) {
 			},
 		},
 		{
-			name: "and says which it does not know", cluster: cluster{bundle: ca.CertPEM(), serviceErr: discovery.ErrForbidden}, stderr: "kubeconfigs that use one of its addresses are not found",
+			name: "and says which it does not know", cluster: cluster{
+				bundle: ca.CertPEM(), serviceErr: discovery.ErrForbidden,
+			}, stderr: "kubeconfigs that use one of its addresses are not found",
 			want: map[string]string{
 				"advertised": "rotated", "covered": "rotated", "service": "unrelated", "wildcard": "rotated", ".kube/home": "rotated", "link/linked": "rotated",
 				"elsewhere": "unrelated", "another": "unrelated", "unknown": "skipped", "damaged": "failed", "dangling": "skipped",
@@ -141,11 +154,23 @@ func TestRotateFindsAll(t *testing.T) {
 			t.Parallel()
 			streams, _, out, errOut := genericiooptions.NewTestIOStreams()
 			o := &RotateOptions{
-				IOStreams: streams, Progress: func() *ui.Progress { return ui.NewProgress(errOut, func(string) string { return "" }, false) }, Resolve: resolve,
-				Connect: func(factory.ClusterFlags, string) (Discoverer, error) { return test.cluster, nil },
-				Paths:   []string{filepath.Join(folder, "fleet")}, Endpoint: test.endpoint, SkipValidation: true, DryRun: true, Output: "text", LockTimeout: time.Second,
+				IOStreams: streams,
+				Progress:  func() *ui.Progress { return ui.NewProgress(errOut, func(string) string { return "" }, false) },
+				Resolve:   resolve,
+				Connect:   func(factory.ClusterFlags, string) (Discoverer, error) { return test.cluster, nil },
+				Paths: []string{
+					filepath.Join(folder, "fleet"),
+				},
+				Endpoint:       test.endpoint,
+				SkipValidation: true,
+				DryRun:         true,
+				Output:         "text",
+				LockTimeout:    time.Second,
 			}
-			if err := o.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "1 of 11 kubeconfigs could not be rotated") {
+			if err := o.Run(
+				t.Context(),
+			); err == nil ||
+				!strings.Contains(err.Error(), "1 of 11 kubeconfigs could not be rotated") {
 				t.Errorf("the error is %v", err)
 			}
 			got := map[string]string{}

@@ -12,7 +12,8 @@ import (
 // browser opens addresses in the user's browser.
 type browser struct{ getenv func(string) string }
 
-// settle is how long a program that opens browsers may take to fail. One that runs longer is taken for the browser itself.
+// settle is how long a program that opens browsers may take to fail. One that runs longer is taken for the browser
+// itself.
 const settle = 2 * time.Second
 
 func (b browser) open(ctx context.Context, address string) error {

@@ -26,11 +26,26 @@ type concierge struct {
 
 func (c *concierge) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&c.Enabled, "enable-concierge", false, "exchange the token for a credential of the cluster")
-	flags.StringVar(&c.AuthenticatorType, "concierge-authenticator-type", "", `type of the authenticator: "webhook" or "jwt"`)
+	flags.StringVar(
+		&c.AuthenticatorType,
+		"concierge-authenticator-type",
+		"",
+		`type of the authenticator: "webhook" or "jwt"`,
+	)
 	flags.StringVar(&c.AuthenticatorName, "concierge-authenticator-name", "", "name of the authenticator")
 	flags.StringVar(&c.Endpoint, "concierge-endpoint", "", "address of the exchange (https://host[:port])")
-	flags.StringVar(&c.CABundleData, "concierge-ca-bundle-data", "", "CA bundle of the endpoint, base64 of PEM (default: the system roots)")
-	flags.StringVar(&c.APIGroupSuffix, "concierge-api-group-suffix", apis.DefaultGroupSuffix, "API group suffix of the installation")
+	flags.StringVar(
+		&c.CABundleData,
+		"concierge-ca-bundle-data",
+		"",
+		"CA bundle of the endpoint, base64 of PEM (default: the system roots)",
+	)
+	flags.StringVar(
+		&c.APIGroupSuffix,
+		"concierge-api-group-suffix",
+		apis.DefaultGroupSuffix,
+		"API group suffix of the installation",
+	)
 	flags.String("concierge-namespace", "", "not needed any more")
 	deprecate(flags, "concierge-namespace")
 }

@@ -140,7 +140,12 @@ func (e *exchange) post(ctx context.Context, client *http.Client, body []byte) (
 		return nil, fmt.Errorf("reading the answer of %q: %w", e.endpoint, err)
 	}
 	return &answer{
-		status: response.StatusCode, header: response.Header, body: content, request: target, group: e.groups.Login.Group, authenticator: e.authenticator,
+		status:        response.StatusCode,
+		header:        response.Header,
+		body:          content,
+		request:       target,
+		group:         e.groups.Login.Group,
+		authenticator: e.authenticator,
 	}, nil
 }
 
@@ -157,11 +162,22 @@ func (e *exchange) explain(err error) error {
 	var verification *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &unknown):
-		return ui.WithHint(err, "this kubeconfig was made before the cluster's CA changed: run \"pinniped kubeconfig rotate FILE\" on it, or ask for a new one")
+		return ui.WithHint(
+			err,
+			"this kubeconfig was made before the cluster's CA changed: run \"pinniped kubeconfig rotate FILE\" on it, or ask "+
+				"for a new one",
+		)
 	case errors.As(err, &hostname):
-		return ui.WithHint(err, "the cluster's serving certificate is not for this address: ask for a new kubeconfig, or tell the cluster's administrator")
+		return ui.WithHint(
+			err,
+			"the cluster's serving certificate is not for this address: ask for a new kubeconfig, or tell the cluster's "+
+				"administrator",
+		)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return ui.WithHint(err, "the cluster's serving certificate has expired, or this computer's clock is wrong: tell the cluster's administrator")
+		return ui.WithHint(
+			err,
+			"the cluster's serving certificate has expired, or this computer's clock is wrong: tell the cluster's administrator",
+		)
 	case errors.As(err, &verification):
 		return ui.WithHint(err, "the cluster's serving certificate is not one to trust: tell the cluster's administrator")
 	}
@@ -193,11 +209,20 @@ func (a *answer) credential() (*clientauthenticationv1beta1.ExecCredentialStatus
 	switch {
 	case credential != nil && (credential.Token != "" || credential.ClientCertificateData != "" && credential.ClientKeyData != ""):
 	case result.Status.Message != nil && *result.Status.Message != "":
-		return nil, ui.WithHint(&refusedError{*result.Status.Message + a.why()},
-			"the cluster did not accept the token, or it has no %s %q that is ready: log in with another token, or ask for a new kubeconfig; the cluster's administrator finds the reason in the agent's log%s",
-			a.authenticator.Kind, a.authenticator.Name, a.auditID())
+		return nil, ui.WithHint(
+			&refusedError{*result.Status.Message + a.why()},
+			"the cluster did not accept the token, or it has no %s %q that is ready: log in with another token, or ask for a "+
+				"new kubeconfig; the cluster's administrator finds the reason in the agent's log%s",
+			a.authenticator.Kind,
+			a.authenticator.Name,
+			a.auditID(),
+		)
 	default:
-		return nil, ui.WithHint(errors.New("login failed: unknown cause"), "the cluster's administrator finds the reason in the agent's log%s", a.auditID())
+		return nil, ui.WithHint(
+			errors.New("login failed: unknown cause"),
+			"the cluster's administrator finds the reason in the agent's log%s",
+			a.auditID(),
+		)
 	}
 	status := &clientauthenticationv1beta1.ExecCredentialStatus{
 		Token:                 credential.Token,
@@ -230,7 +255,11 @@ func (a *answer) failure() error {
 	err := fmt.Errorf("the cluster at %q answered %d: %s", a.request.Host, a.status, text)
 	switch {
 	case a.status == http.StatusNotFound:
-		return ui.WithHint(err, "the cluster does not serve API group %s: is the agent installed there under this API group suffix?", a.group)
+		return ui.WithHint(
+			err,
+			"the cluster does not serve API group %s: is the agent installed there under this API group suffix?",
+			a.group,
+		)
 	case a.status >= 300 && a.status < 400:
 		return ui.WithHint(err, "something in front of the cluster redirects requests; tokens are not sent along")
 	case a.auditID() != "":

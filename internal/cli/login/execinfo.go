@@ -20,8 +20,8 @@ type execInfo struct {
 // forbidsInput reports whether the caller keeps the terminal's input to itself.
 func (i *execInfo) forbidsInput() bool { return i.APIVersion != "" && !i.Spec.Interactive }
 
-// parseExecInfo reads KUBERNETES_EXEC_INFO. A caller that gives none, or one we do not understand, is answered as
-// v1beta1 without a cluster.
+// parseExecInfo reads KUBERNETES_EXEC_INFO. When it is empty or cannot be decoded, the answer is in version v1beta1,
+// and the cluster is not known.
 func parseExecInfo(text string) execInfo {
 	var info execInfo
 	if text == "" || json.Unmarshal([]byte(text), &info) != nil {

@@ -20,7 +20,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// flowVariable overrides --upstream-identity-provider-flow: who runs kubectl knows best whether there is a browser.
+// flowVariable overrides --upstream-identity-provider-flow: the user who runs kubectl knows better than the
+// kubeconfig whether there is a browser.
 const flowVariable = "PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW"
 
 // OIDCOptions is everything `login oidc` needs; a test fills it directly.
@@ -95,19 +96,49 @@ func (o *OIDCOptions) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
 	flags.StringVar(&o.Issuer, "issuer", "", "OpenID Connect issuer (needed)")
 	flags.StringVar(&o.ClientID, "client-id", "pinniped-cli", "OpenID Connect client ID")
 	flags.Uint16Var(&o.ListenPort, "listen-port", 0, "port on localhost for the browser's answer (0: any free one)")
-	flags.StringSliceVar(&o.Scopes, "scopes", []string{"offline_access", "openid", "pinniped:request-audience", "username", "groups"}, "OpenID Connect scopes to request")
+	flags.StringSliceVar(
+		&o.Scopes,
+		"scopes",
+		[]string{"offline_access", "openid", "pinniped:request-audience", "username", "groups"},
+		"OpenID Connect scopes to request",
+	)
 	flags.BoolVar(&o.SkipBrowser, "skip-browser", false, "do not open a browser, only print the link")
-	flags.BoolVar(&o.SkipListen, "skip-listen", false, "do not listen on localhost; the code is pasted")
+	flags.BoolVar(
+		&o.SkipListen,
+		"skip-listen",
+		false,
+		"do not listen on localhost; paste the code into the terminal instead",
+	)
 	flags.Lookup("skip-listen").Hidden = true
-	flags.StringVar(&o.SessionCache, "session-cache", DefaultPath(f, SessionsFile), "file in which sessions are kept (empty: none)")
-	flags.StringSliceVar(&o.CABundlePaths, "ca-bundle", nil, "PEM file with the issuer's CA bundle, repeatable (default: the system roots)")
+	flags.StringVar(
+		&o.SessionCache,
+		"session-cache",
+		DefaultPath(f, SessionsFile),
+		"file in which sessions are kept (empty: none)",
+	)
+	flags.StringSliceVar(
+		&o.CABundlePaths,
+		"ca-bundle",
+		nil,
+		"PEM file with the issuer's CA bundle, repeatable (default: the system roots)",
+	)
 	flags.StringSliceVar(&o.CABundleData, "ca-bundle-data", nil, "the issuer's CA bundle, base64 of PEM, repeatable")
 	flags.BoolVar(&o.DebugSessions, "debug-session-cache", false, "print what happens in the session cache")
 	flags.Lookup("debug-session-cache").Hidden = true
 	flags.StringVar(&o.RequestAudience, "request-audience", "", "audience to ask for by token exchange")
 	flags.StringVar(&o.UpstreamName, "upstream-identity-provider-name", "", "name of the Supervisor's identity provider")
-	flags.StringVar(&o.UpstreamType, "upstream-identity-provider-type", "oidc", "type of the Supervisor's identity provider: "+strings.Join(upstreamTypes(), ", "))
-	flags.StringVar(&o.UpstreamFlow, "upstream-identity-provider-flow", "", "how to log in: "+strings.Join(oidclogin.Flows(), ", ")+" (default: as the type of the identity provider has it)")
+	flags.StringVar(
+		&o.UpstreamType,
+		"upstream-identity-provider-type",
+		"oidc",
+		"type of the Supervisor's identity provider: "+strings.Join(upstreamTypes(), ", "),
+	)
+	flags.StringVar(
+		&o.UpstreamFlow,
+		"upstream-identity-provider-flow",
+		"",
+		"how to log in: "+strings.Join(oidclogin.Flows(), ", ")+" (default: as the type of the identity provider has it)",
+	)
 	o.Plugin.addFlags(f, flags)
 }
 
@@ -116,7 +147,10 @@ func upstreamTypes() []string { return []string{"oidc", "ldap", "activedirectory
 // Complete reads what the environment says.
 func (o *OIDCOptions) Complete() error {
 	if o.Issuer == "" {
-		return ui.WithHint(ui.Usage(errors.New(`required flag(s) "issuer" not set`)), "\"pinniped get kubeconfig --oidc-issuer\" makes kubeconfigs that have it")
+		return ui.WithHint(
+			ui.Usage(errors.New(`required flag(s) "issuer" not set`)),
+			"\"pinniped get kubeconfig --oidc-issuer\" makes kubeconfigs that have it",
+		)
 	}
 	if flow, set := o.LookupEnv(flowVariable); set {
 		o.UpstreamFlow = flow
@@ -144,12 +178,24 @@ func (o *OIDCOptions) Validate() error {
 	}
 	quiet, _ := o.LookupEnv("PINNIPED_SKIP_PRINT_LOGIN_URL")
 	o.login = &oidclogin.Login{
-		Issuer: o.Issuer, ClientID: o.ClientID, Scopes: o.Scopes, CABundle: bundle, RequestAudience: o.RequestAudience,
-		UpstreamName: o.UpstreamName, UpstreamType: o.UpstreamType, Flow: flow,
-		ListenPort: o.ListenPort, SkipListen: o.SkipListen, SkipBrowser: o.SkipBrowser, Quiet: quiet == "true", Cluster: o.cluster(),
-		Sessions:    &sessioncache.Cache{Path: o.SessionCache, Now: o.Plugin.Now},
-		Terminal:    &ui.Terminal{In: o.Plugin.In, Out: o.Plugin.ErrOut, NoInput: o.Plugin.info.forbidsInput()},
-		OpenBrowser: o.OpenBrowser, Now: o.Plugin.Now, Debugf: o.Plugin.debugf,
+		Issuer:          o.Issuer,
+		ClientID:        o.ClientID,
+		Scopes:          o.Scopes,
+		CABundle:        bundle,
+		RequestAudience: o.RequestAudience,
+		UpstreamName:    o.UpstreamName,
+		UpstreamType:    o.UpstreamType,
+		Flow:            flow,
+		ListenPort:      o.ListenPort,
+		SkipListen:      o.SkipListen,
+		SkipBrowser:     o.SkipBrowser,
+		Quiet:           quiet == "true",
+		Cluster:         o.cluster(),
+		Sessions:        &sessioncache.Cache{Path: o.SessionCache, Now: o.Plugin.Now},
+		Terminal:        &ui.Terminal{In: o.Plugin.In, Out: o.Plugin.ErrOut, NoInput: o.Plugin.info.forbidsInput()},
+		OpenBrowser:     o.OpenBrowser,
+		Now:             o.Plugin.Now,
+		Debugf:          o.Plugin.debugf,
 		Getenv: func(name string) string {
 			value, _ := o.LookupEnv(name)
 			return value
@@ -158,10 +204,15 @@ func (o *OIDCOptions) Validate() error {
 	return nil
 }
 
-// chooseFlow returns the flow that is asked for, or else the one that fits the type of a Supervisor's identity provider.
+// chooseFlow returns the flow that is asked for, or else the one that fits the type of a Supervisor's identity
+// provider.
 func chooseFlow(upstreamType, flow string) (oidclogin.Flow, error) {
 	if !slices.Contains(upstreamTypes(), upstreamType) {
-		return "", fmt.Errorf("--upstream-identity-provider-type value not recognized: %s (supported values: %s)", upstreamType, strings.Join(upstreamTypes(), ", "))
+		return "", fmt.Errorf(
+			"--upstream-identity-provider-type value not recognized: %s (supported values: %s)",
+			upstreamType,
+			strings.Join(upstreamTypes(), ", "),
+		)
 	}
 	byPassword := upstreamType == "ldap" || upstreamType == "activedirectory"
 	supported := oidclogin.Flows()
@@ -176,8 +227,14 @@ func chooseFlow(upstreamType, flow string) (oidclogin.Flow, error) {
 	case slices.Contains(supported, flow):
 		return oidclogin.Flow(flow), nil
 	}
-	return "", fmt.Errorf("--upstream-identity-provider-flow (or %s) value not recognized for identity provider type %q: %s (supported values: %s)",
-		flowVariable, upstreamType, flow, strings.Join(supported, ", "))
+	return "", fmt.Errorf(
+		"--upstream-identity-provider-flow (or %s) value not recognized for identity provider type %q: %s (supported "+
+			"values: %s)",
+		flowVariable,
+		upstreamType,
+		flow,
+		strings.Join(supported, ", "),
+	)
 }
 
 // ReadBundles joins the CA bundles of --ca-bundle (paths) and --ca-bundle-data (base64).
@@ -189,7 +246,10 @@ func ReadBundles(paths, data []string) ([]byte, error) {
 			_, err = kubeconfig.CountCertificates(content)
 		}
 		if err != nil {
-			return nil, ui.WithHint(fmt.Errorf("could not read --ca-bundle: %w", err), "name a file with certificates in PEM format")
+			return nil, ui.WithHint(
+				fmt.Errorf("could not read --ca-bundle: %w", err),
+				"name a file with certificates in PEM format",
+			)
 		}
 		bundles = append(bundles, content)
 	}
@@ -199,7 +259,10 @@ func ReadBundles(paths, data []string) ([]byte, error) {
 			_, err = kubeconfig.CountCertificates(content)
 		}
 		if err != nil {
-			return nil, ui.WithHint(ui.Usage(fmt.Errorf("could not read --ca-bundle-data: %w", err)), "give the base64 of certificates in PEM format")
+			return nil, ui.WithHint(
+				ui.Usage(fmt.Errorf("could not read --ca-bundle-data: %w", err)),
+				"give the base64 of certificates in PEM format",
+			)
 		}
 		bundles = append(bundles, content)
 	}

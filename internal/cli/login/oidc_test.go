@@ -37,13 +37,22 @@ func TestOIDCFlags(t *testing.T) {
 	t.Parallel()
 	server := cluster(t)
 	environment := map[string]string{
-		"PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW": "device_code", "PINNIPED_SKIP_PRINT_LOGIN_URL": "true", "PINNIPED_USERNAME": "ann",
+		"PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW": "device_code",
+		"PINNIPED_SKIP_PRINT_LOGIN_URL":            "true",
+		"PINNIPED_USERNAME":                        "ann",
 	}
 	o := &OIDCOptions{
-		Issuer: "https://issuer.example.com", ClientID: "c", Scopes: []string{"openid", "a"}, ListenPort: 1234, UpstreamName: "n", UpstreamType: "oidc",
-		UpstreamFlow: "browser_authcode", RequestAudience: "aud", CABundleData: []string{server.CAData(), server.CAData()},
-		LookupEnv:   func(name string) (string, bool) { value, set := environment[name]; return value, set },
-		OpenBrowser: func(context.Context, string) error { return nil },
+		Issuer:          "https://issuer.example.com",
+		ClientID:        "c",
+		Scopes:          []string{"openid", "a"},
+		ListenPort:      1234,
+		UpstreamName:    "n",
+		UpstreamType:    "oidc",
+		UpstreamFlow:    "browser_authcode",
+		RequestAudience: "aud",
+		CABundleData:    []string{server.CAData(), server.CAData()},
+		LookupEnv:       func(name string) (string, bool) { value, set := environment[name]; return value, set },
+		OpenBrowser:     func(context.Context, string) error { return nil },
 	}
 	o.Plugin.ExecInfo = `{"apiVersion":"client.authentication.k8s.io/v1","spec":{"interactive":true,"cluster":{"server":"https://kube.example.com/"}}}`
 	if err := o.Complete(); err != nil {
@@ -57,13 +66,15 @@ func TestOIDCFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if login.Flow != oidclogin.DeviceCode || !login.Quiet || login.Getenv("PINNIPED_USERNAME") != "ann" || login.Cluster != "kube.example.com" {
+	if login.Flow != oidclogin.DeviceCode || !login.Quiet || login.Getenv("PINNIPED_USERNAME") != "ann" ||
+		login.Cluster != "kube.example.com" {
 		t.Errorf("flow %q, quiet %v, cluster %q", login.Flow, login.Quiet, login.Cluster)
 	}
 	if string(login.CABundle) != string(pem)+"\n"+string(pem) {
 		t.Errorf("CA bundle %s", login.CABundle)
 	}
-	if key := login.Key(); key.RedirectURI != "http://localhost:1234/callback" || key.UpstreamProviderName != "n" || key.Scopes[0] != "a" {
+	if key := login.Key(); key.RedirectURI != "http://localhost:1234/callback" || key.UpstreamProviderName != "n" ||
+		key.Scopes[0] != "a" {
 		t.Errorf("key %+v", key)
 	}
 	environment["PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW"] = "" // set, but empty: it clears the flag

@@ -41,7 +41,12 @@ func newPlugin(f *factory.Factory) Plugin {
 }
 
 func (p *Plugin) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
-	flags.StringVar(&p.CachePath, "credential-cache", DefaultPath(f, CredentialsFile), "file in which credentials of clusters are kept (empty: none)")
+	flags.StringVar(
+		&p.CachePath,
+		"credential-cache",
+		DefaultPath(f, CredentialsFile),
+		"file in which credentials of clusters are kept (empty: none)",
+	)
 	p.concierge.addFlags(flags)
 }
 
@@ -107,7 +112,8 @@ func (p *Plugin) run(ctx context.Context, staticToken string, from source) error
 	if cached := cache.Get(key); cached != nil {
 		return p.answerCached(cached)
 	}
-	// The token comes first: a person may take minutes to log in, and exchanges for other clusters must not wait for that.
+	// Get the token before taking the lock: a login in the browser may take minutes, and exchanges for other
+	// clusters that share the lock must not wait for it.
 	given, err := from.token(ctx)
 	if err != nil {
 		return err
@@ -130,7 +136,8 @@ func (p *Plugin) run(ctx context.Context, staticToken string, from source) error
 	return nil
 }
 
-// alone waits for exchanges of other processes. Where that takes too long, it goes on: a cache never fails a login.
+// alone takes the lock of an exchange, so that other processes wait for its result. When the lock is not free in
+// time, alone goes on without it: a cache never fails a login.
 func (p *Plugin) alone(ctx context.Context, cache *credentialcache.Cache, key string) (unlock func()) {
 	ctx, cancel := context.WithTimeout(ctx, aloneTimeout)
 	defer cancel()
@@ -144,7 +151,11 @@ func (p *Plugin) alone(ctx context.Context, cache *credentialcache.Cache, key st
 
 // credential turns a token into what kubectl sends to the cluster. A cached token that the cluster refuses is renewed,
 // once: the issuer may have new keys, or the user new groups.
-func (p *Plugin) credential(ctx context.Context, given token, from source) (*clientauthenticationv1beta1.ExecCredentialStatus, error) {
+func (p *Plugin) credential(
+	ctx context.Context,
+	given token,
+	from source,
+) (*clientauthenticationv1beta1.ExecCredentialStatus, error) {
 	if p.exchange == nil {
 		credential := &clientauthenticationv1beta1.ExecCredentialStatus{Token: given.raw}
 		if !given.expiry.IsZero() {

@@ -97,8 +97,14 @@ func SavedBy(f *factory.Factory, args []string, cluster *clientauthenticationv1b
 		return &Saved{
 			CredentialCache: o.Plugin.CachePath, CredentialKey: key, Endpoint: o.Plugin.concierge.Endpoint, Sessions: sessions,
 			Login: &oidclogin.Login{
-				Issuer: o.Issuer, ClientID: o.ClientID, Scopes: o.Scopes, CABundle: bundle, UpstreamName: o.UpstreamName, ListenPort: o.ListenPort,
-				Sessions: sessions, Now: f.Now,
+				Issuer:       o.Issuer,
+				ClientID:     o.ClientID,
+				Scopes:       o.Scopes,
+				CABundle:     bundle,
+				UpstreamName: o.UpstreamName,
+				ListenPort:   o.ListenPort,
+				Sessions:     sessions,
+				Now:          f.Now,
 			},
 		}, err
 	}

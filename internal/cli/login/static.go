@@ -62,9 +62,17 @@ func (o *StaticOptions) Complete() error {
 		token, set := o.LookupEnv(o.TokenEnv)
 		switch {
 		case !set:
-			return ui.WithHint(fmt.Errorf("--token-env variable %q is not set", o.TokenEnv), "export %s with your token before you run kubectl", o.TokenEnv)
+			return ui.WithHint(
+				fmt.Errorf("--token-env variable %q is not set", o.TokenEnv),
+				"export %s with your token before you run kubectl",
+				o.TokenEnv,
+			)
 		case token == "":
-			return ui.WithHint(fmt.Errorf("--token-env variable %q is empty", o.TokenEnv), "export %s with your token before you run kubectl", o.TokenEnv)
+			return ui.WithHint(
+				fmt.Errorf("--token-env variable %q is empty", o.TokenEnv),
+				"export %s with your token before you run kubectl",
+				o.TokenEnv,
+			)
 		}
 		o.Token = token
 	}

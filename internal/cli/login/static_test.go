@@ -38,7 +38,12 @@ func options(t *testing.T, endpoint, caData string) (*StaticOptions, *bytes.Buff
 		LookupEnv: func(string) (string, bool) { return "", false },
 	}
 	o.Plugin.concierge = concierge{
-		Enabled: true, AuthenticatorType: "webhook", AuthenticatorName: "local", Endpoint: endpoint, CABundleData: caData, APIGroupSuffix: suffix,
+		Enabled:           true,
+		AuthenticatorType: "webhook",
+		AuthenticatorName: "local",
+		Endpoint:          endpoint,
+		CABundleData:      caData,
+		APIGroupSuffix:    suffix,
 	}
 	return o, &out
 }
@@ -75,16 +80,24 @@ func TestRequest(t *testing.T) {
 	if err := run(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	want := []discoverytest.Request{{
-		Method: "POST", Path: "/apis/login.concierge.walrus.example.com/v1alpha1/tokencredentialrequests", ContentType: "application/json",
-		Body: `{"kind":"TokenCredentialRequest","apiVersion":"login.concierge.walrus.example.com/v1alpha1","metadata":{},` +
-			`"spec":{"token":"token","authenticator":{"apiGroup":"authentication.concierge.walrus.example.com","kind":"WebhookAuthenticator","name":"local"}},"status":{}}`,
-	}}
+	want := []discoverytest.Request{
+		{
+			Method:      "POST",
+			Path:        "/apis/login.concierge.walrus.example.com/v1alpha1/tokencredentialrequests",
+			ContentType: "application/json",
+			Body: `{"kind":"TokenCredentialRequest","apiVersion":"login.concierge.walrus.example.com/v1alpha1","metadata":{},` +
+				`"spec":{"token":"token","authenticator":{"apiGroup":"authentication.concierge.walrus.example.com","kind":"WebhookAuthenticator","name":"local"}},"status":{}}`,
+		},
+	}
 	if diff := cmp.Diff(want, server.Requests()); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 	var answer clientauthenticationv1beta1.ExecCredential
-	if err := json.Unmarshal(out.Bytes(), &answer); err != nil || answer.Status.ExpirationTimestamp == nil || !strings.Contains(answer.Status.ClientKeyData, "PRIVATE KEY") {
+	if err := json.Unmarshal(
+		out.Bytes(),
+		&answer,
+	); err != nil || answer.Status.ExpirationTimestamp == nil ||
+		!strings.Contains(answer.Status.ClientKeyData, "PRIVATE KEY") {
 		t.Errorf("want a credential with expiry, got %+v, %v", answer, err)
 	}
 }
@@ -125,8 +138,11 @@ func TestRetries(t *testing.T) {
 		says      string
 	}{
 		{name: "comes again when the cluster is busy", failures: []int{429, 503}, exchanges: 3},
-		{name: "comes again three times at most", failures: []int{503, 503, 503, 503}, exchanges: 3, says: "answered 503: try again"},
-		{name: "does not come again after another error", failures: []int{500}, exchanges: 1, says: "answered 500: try again"},
+		{name: "comes again three times at most", failures: []int{503, 503, 503, 503}, exchanges: 3, says: "answered 503: " +
+			"try again"},
+		{
+			name: "does not come again after another error", failures: []int{500}, exchanges: 1, says: "answered 500: try again",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -134,7 +150,8 @@ func TestRetries(t *testing.T) {
 			server.FailExchanges(test.failures...)
 			o, out := options(t, server.URL, server.CAData())
 			err := run(t.Context(), o)
-			if test.says == "" && err != nil || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says) || out.Len() > 0) {
+			if test.says == "" && err != nil ||
+				test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says) || out.Len() > 0) {
 				t.Errorf("want an error that says %q, got %v", test.says, err)
 			}
 			if test.says != "" && !strings.Contains(ui.HintOf(err), `audit ID "audit-1"`) {
@@ -157,13 +174,25 @@ func TestAnswers(t *testing.T) {
 		says   string
 		hint   string
 	}{
-		{name: "passes on the message", status: 201, body: `{"status":{"message":"authentication failed"}}`, says: "login failed: authentication failed", hint: "did not accept the token"},
+		{
+			name: "passes on the message", status: 201, body: `{"status":{"message":"authentication failed"}}`,
+			says: "login failed: authentication failed", hint: "did not accept the token",
+		},
 		{name: "knows no cause", status: 201, body: `{"status":{}}`, says: "login failed: unknown cause"},
-		{name: "refuses half a credential", status: 201, body: `{"status":{"credential":{"clientCertificateData":"x"}}}`, says: "login failed: unknown cause"},
+		{
+			name: "refuses half a credential", status: 201, body: `{"status":{"credential":{"clientCertificateData":"x"}}}`,
+			says: "login failed: unknown cause",
+		},
 		{name: "refuses what is not JSON", status: 200, body: `<html>`, says: "decoding the answer"},
-		{name: "names the API error", status: 422, body: `{"kind":"Status","message":"spec.token.value: Required value"}`, says: "answered 422: spec.token.value: Required value"},
+		{
+			name: "names the API error", status: 422, body: `{"kind":"Status","message":"spec.token.value: Required value"}`,
+			says: "answered 422: spec.token.value: Required value",
+		},
 		{name: "names a gateway's error", status: 502, body: `<html>`, says: "answered 502: Bad Gateway"},
-		{name: "says that the agent may be missing", status: 404, body: `404 page not found`, says: "answered 404: Not Found", hint: "login.concierge.walrus.example.com"},
+		{
+			name: "says that the agent may be missing", status: 404, body: `404 page not found`, says: "answered 404: Not Found",
+			hint: "login.concierge.walrus.example.com",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -174,8 +203,16 @@ func TestAnswers(t *testing.T) {
 			t.Cleanup(server.Close)
 			o, out := options(t, server.URL, caData(server))
 			err := run(t.Context(), o)
-			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.Contains(ui.HintOf(err), test.hint) || out.Len() > 0 {
-				t.Errorf("want an error that says %q with hint %q and no output, got %v, hint %q, %q", test.says, test.hint, err, ui.HintOf(err), out)
+			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.Contains(ui.HintOf(err), test.hint) ||
+				out.Len() > 0 {
+				t.Errorf(
+					"want an error that says %q with hint %q and no output, got %v, hint %q, %q",
+					test.says,
+					test.hint,
+					err,
+					ui.HintOf(err),
+					out,
+				)
 			}
 		})
 	}
@@ -197,7 +234,8 @@ func TestNeverFollowsRedirects(t *testing.T) {
 	}
 }
 
-// TestClusterInfo: what kubectl says about the endpoint's TLS server name and proxy is used, but only for that endpoint.
+// TestClusterInfo: what kubectl says about the endpoint's TLS server name and proxy is used, but only for that
+// endpoint.
 func TestClusterInfo(t *testing.T) {
 	t.Parallel()
 	server := cluster(t)
@@ -207,8 +245,11 @@ func TestClusterInfo(t *testing.T) {
 	}
 	info := func(endpoint, serverName, proxy string) string {
 		text, err := json.Marshal(map[string]any{
-			"apiVersion": "client.authentication.k8s.io/v1beta1", "kind": "ExecCredential",
-			"spec": map[string]any{"cluster": map[string]any{"server": endpoint, "tls-server-name": serverName, "proxy-url": proxy}},
+			"apiVersion": "client.authentication.k8s.io/v1beta1",
+			"kind":       "ExecCredential",
+			"spec": map[string]any{
+				"cluster": map[string]any{"server": endpoint, "tls-server-name": serverName, "proxy-url": proxy},
+			},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -219,7 +260,8 @@ func TestClusterInfo(t *testing.T) {
 		name, info, says string
 	}{
 		{name: "uses the server name", info: info(server.URL+"/", "cluster.test", "")},
-		{name: "verifies it", info: info(server.URL, "other.test", ""), says: "certificate is valid for localhost, cluster.test, not other.test"},
+		{name: "verifies it", info: info(server.URL, "other.test", ""), says: "certificate is valid for localhost, " +
+			"cluster.test, not other.test"},
 		{name: "ignores another cluster's", info: info("https://127.0.0.1:1", "other.test", "http://127.0.0.1:1")},
 		{name: "uses the proxy", info: info(server.URL, "", "http://127.0.0.1:1"), says: "proxyconnect tcp"},
 	} {
@@ -248,7 +290,9 @@ func TestSecretsStayOut(t *testing.T) {
 }
 
 func caData(server *httptest.Server) string {
-	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	return base64.StdEncoding.EncodeToString(
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+	)
 }
 
 // TestOneExchange has many commands that need the same credential at once, with a cold cache.

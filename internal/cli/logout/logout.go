@@ -18,7 +18,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
 )
 
-// aloneTimeout is how long a login that is going on for the same session is waited for.
+// aloneTimeout is how long logout waits for a running login to the same session.
 const aloneTimeout = 10 * time.Second
 
 // Options is everything the command needs; a test fills it directly.
@@ -52,8 +52,9 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "logout",
-		Short: "End sessions: forget what logins have kept, and have the issuer revoke it",
-		Long: `End sessions: forget what logins have kept on this computer, and have the issuer revoke it, where it offers that.
+		Short: "Log out: remove cached sessions and credentials, and revoke their tokens",
+		Long: `Log out: remove the sessions and credentials that logins have cached on this computer, and have the issuer
+revoke their tokens, where it offers that (RFC 7009).
 
 Without --issuer or --all it is the login of one cluster: the context of the kubeconfig. Its session at the issuer may be
 that of other clusters, too, and then ends for all of them. With --issuer or --all, the credentials of all clusters are
@@ -79,9 +80,26 @@ forgotten as well: they live for minutes, and it is not known from which session
 	o.Cluster.AddFlags(flags)
 	flags.StringVar(&o.Issuer, "issuer", "", "end all sessions at this issuer")
 	flags.BoolVar(&o.All, "all", false, "end all sessions")
-	flags.StringVar(&o.SessionCache, "session-cache", login.DefaultPath(f, login.SessionsFile), "file in which sessions are kept; for one cluster, the one in its kubeconfig counts")
-	flags.StringVar(&o.CredentialCache, "credential-cache", login.DefaultPath(f, login.CredentialsFile), "file in which credentials of clusters are kept; for one cluster, the one in its kubeconfig counts")
-	flags.StringSliceVar(&o.CABundlePaths, "ca-bundle", nil, "PEM file with the issuer's CA bundle, repeatable (default: the one in the kubeconfig, or the system roots)")
+	flags.StringVar(
+		&o.SessionCache,
+		"session-cache",
+		login.DefaultPath(f, login.SessionsFile),
+		"cache file of sessions (ignored when logging out of one cluster: "+
+			"its kubeconfig names the file)",
+	)
+	flags.StringVar(
+		&o.CredentialCache,
+		"credential-cache",
+		login.DefaultPath(f, login.CredentialsFile),
+		"cache file of cluster credentials (ignored when logging out of one cluster: "+
+			"its kubeconfig names the file)",
+	)
+	flags.StringSliceVar(
+		&o.CABundlePaths,
+		"ca-bundle",
+		nil,
+		"PEM file with the issuer's CA bundle, repeatable (default: the one in the kubeconfig, or the system roots)",
+	)
 	flags.StringSliceVar(&o.CABundleData, "ca-bundle-data", nil, "the issuer's CA bundle, base64 of PEM, repeatable")
 	flags.DurationVar(&o.Timeout, "timeout", time.Minute, "how long revoking may take (0: no limit)")
 	factory.Bind(flags, "timeout", factory.KeyTimeout)
@@ -99,14 +117,15 @@ func (o *Options) Validate() error {
 	return err
 }
 
-// ending is a session that is to end.
+// ending is a session that logout ends at its issuer.
 type ending struct {
 	cache   *sessioncache.Cache
 	session sessioncache.Session
 	bundle  []byte
 }
 
-// Run forgets, and then revokes: what is on this computer is gone also when the issuer cannot be reached.
+// Run first removes credentials and sessions from this computer, and then revokes the tokens at the issuer. So they
+// are gone here also when the issuer cannot be reached.
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Timeout)
 	defer cancel()
@@ -127,7 +146,10 @@ func (o *Options) Run(ctx context.Context) error {
 		o.Progress.Info("there is no session to end")
 	}
 	if len(problems) > 0 {
-		return ui.WithHint(errors.Join(problems...), "the sessions are forgotten here, but a copy of their tokens works until they expire: end them at the issuer, too")
+		return ui.WithHint(
+			errors.Join(problems...),
+			"the sessions are forgotten here, but a copy of their tokens works until they expire: end them at the issuer, too",
+		)
 	}
 	return nil
 }
@@ -225,7 +247,8 @@ func savedBy(f *factory.Factory, flags factory.ClusterFlags) (*login.Saved, erro
 	return saved, nil
 }
 
-// knownBundles collects the CA bundles of issuers in the kubeconfig: sessions have none. Without a kubeconfig there are none.
+// knownBundles collects the CA bundles of issuers in the kubeconfig: sessions have none. Without a kubeconfig there
+// are none.
 func knownBundles(f *factory.Factory, flags factory.ClusterFlags) map[string][]byte {
 	bundles := map[string][]byte{}
 	cluster, err := f.Cluster(flags)

@@ -126,7 +126,8 @@ func (t *Task) spin() {
 	}
 }
 
-// Update changes what the step says it is doing. Where nothing is overwritten, it prints a line if the text is new.
+// Update changes what the step says it is doing. Where lines are not overwritten, because the output is no terminal,
+// it prints another line if the text is new.
 func (t *Task) Update(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	t.progress.mu.Lock()

@@ -31,15 +31,27 @@ func TestErrors(t *testing.T) {
 	}{
 		{name: "is done without an error", code: ui.ExitDone},
 		{name: "fails with 1", err: leaf, code: ui.ExitFailed},
-		{name: "finds a hint below", err: fmt.Errorf("doing: %w", ui.WithHint(leaf, "try %d", 2)), hint: "try 2", code: ui.ExitFailed},
-		{name: "takes the outermost hint", err: ui.WithHint(ui.WithHint(leaf, "inner"), "outer"), hint: "outer", code: ui.ExitFailed},
+		{
+			name: "finds a hint below", err: fmt.Errorf("doing: %w", ui.WithHint(leaf, "try %d", 2)), hint: "try 2",
+			code: ui.ExitFailed,
+		},
+		{
+			name: "takes the outermost hint", err: ui.WithHint(ui.WithHint(leaf, "inner"), "outer"), hint: "outer",
+			code: ui.ExitFailed,
+		},
 		{name: "passes over an empty hint", err: ui.WithHint(hinter{"below"}, ""), hint: "below", code: ui.ExitFailed},
-		{name: "takes hints of other packages", err: fmt.Errorf("doing: %w", hinter{"theirs"}), hint: "theirs", code: ui.ExitFailed},
+		{
+			name: "takes hints of other packages", err: fmt.Errorf("doing: %w", hinter{"theirs"}), hint: "theirs",
+			code: ui.ExitFailed,
+		},
 		{name: "is wrong usage", err: ui.WithHint(ui.Usage(leaf), "h"), hint: "h", code: ui.ExitUsage},
 		{name: "takes the outermost code", err: ui.WithExitCode(ui.Usage(leaf), ui.ExitRefused), code: ui.ExitRefused},
 		{name: "timed out", err: fmt.Errorf("waiting: %w", context.DeadlineExceeded), code: ui.ExitTimedOut},
 		{name: "was interrupted", err: fmt.Errorf("waiting: %w", context.Canceled), code: ui.ExitInterrupted},
-		{name: "prefers an attached code to a timeout", err: ui.WithExitCode(context.DeadlineExceeded, ui.ExitNotConverged), code: ui.ExitNotConverged},
+		{
+			name: "prefers an attached code to a timeout", err: ui.WithExitCode(context.DeadlineExceeded, ui.ExitNotConverged),
+			code: ui.ExitNotConverged,
+		},
 		{name: "stays nil", err: ui.Usage(ui.WithHint(nil, "nothing")), code: ui.ExitDone},
 	} {
 		t.Run(test.name, func(t *testing.T) {

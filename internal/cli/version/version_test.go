@@ -14,7 +14,12 @@ func TestDescribe(t *testing.T) {
 	built := &debug.BuildInfo{
 		Main: debug.Module{Version: "v0.9.1-0.20261121100000-abcdefabcdef"},
 		Settings: []debug.BuildSetting{
-			{Key: "vcs.revision", Value: "abcdef"}, {Key: "vcs.time", Value: "2026-11-21T10:00:00Z"}, {Key: "vcs.modified", Value: "true"},
+			{
+				Key:   "vcs.revision",
+				Value: "abcdef",
+			},
+			{Key: "vcs.time", Value: "2026-11-21T10:00:00Z"},
+			{Key: "vcs.modified", Value: "true"},
 		},
 	}
 	for _, test := range []struct {
@@ -23,11 +28,35 @@ func TestDescribe(t *testing.T) {
 		build  *debug.BuildInfo
 		want   Info
 	}{
-		{name: "prefers the linker's version", linked: "v1.2.3", build: built, want: Info{Major: "1", Minor: "2", GitVersion: "v1.2.3", GitCommit: "abcdef", GitTreeState: "dirty", BuildDate: "2026-11-21T10:00:00Z"}},
-		{name: "takes the toolchain's", build: built, want: Info{Major: "0", Minor: "9", GitVersion: "v0.9.1-0.20261121100000-abcdefabcdef", GitCommit: "abcdef", GitTreeState: "dirty", BuildDate: "2026-11-21T10:00:00Z"}},
-		{name: "knows a clean tree", build: &debug.BuildInfo{Main: debug.Module{Version: "v2.0.0"}, Settings: []debug.BuildSetting{{Key: "vcs.modified", Value: "false"}}}, want: Info{Major: "2", Minor: "0", GitVersion: "v2.0.0", GitTreeState: "clean", BuildDate: "1970-01-01T00:00:00Z"}},
-		{name: "has something to say without either", build: &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}}, want: Info{Major: "0", Minor: "0", GitVersion: "v0.0.0-devel", BuildDate: "1970-01-01T00:00:00Z"}},
-		{name: "needs no build information", want: Info{Major: "0", Minor: "0", GitVersion: "v0.0.0-devel", BuildDate: "1970-01-01T00:00:00Z"}},
+		{
+			name: "prefers the linker's version", linked: "v1.2.3", build: built,
+			want: Info{
+				Major: "1", Minor: "2", GitVersion: "v1.2.3", GitCommit: "abcdef", GitTreeState: "dirty",
+				BuildDate: "2026-11-21T10:00:00Z",
+			},
+		},
+		{
+			name: "takes the toolchain's", build: built,
+			want: Info{
+				Major: "0", Minor: "9", GitVersion: "v0.9.1-0.20261121100000-abcdefabcdef", GitCommit: "abcdef",
+				GitTreeState: "dirty", BuildDate: "2026-11-21T10:00:00Z",
+			},
+		},
+		{
+			name: "knows a clean tree",
+			build: &debug.BuildInfo{
+				Main: debug.Module{Version: "v2.0.0"}, Settings: []debug.BuildSetting{{Key: "vcs.modified", Value: "false"}},
+			},
+			want: Info{Major: "2", Minor: "0", GitVersion: "v2.0.0", GitTreeState: "clean", BuildDate: "1970-01-01T00:00:00Z"},
+		},
+		{
+			name: "has something to say without either", build: &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}},
+			want: Info{Major: "0", Minor: "0", GitVersion: "v0.0.0-devel", BuildDate: "1970-01-01T00:00:00Z"},
+		},
+		{
+			name: "needs no build information",
+			want: Info{Major: "0", Minor: "0", GitVersion: "v0.0.0-devel", BuildDate: "1970-01-01T00:00:00Z"},
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -60,7 +89,8 @@ func TestFormats(t *testing.T) {
   "platform": "linux/amd64"
 }
 `,
-		"yaml": "buildDate: \"\"\ncompiler: \"\"\ngitCommit: \"\"\ngitTreeState: \"\"\ngitVersion: v1.2.3\ngoVersion: \"\"\nmajor: \"1\"\nminor: \"2\"\nplatform: linux/amd64\n",
+		"yaml": "buildDate: \"\"\ncompiler: \"\"\ngitCommit: \"\"\ngitTreeState: \"\"\ngitVersion: v1.2.3\ngoVersion: " +
+			"\"\"\nmajor: \"1\"\nminor: \"2\"\nplatform: linux/amd64\n",
 	} {
 		t.Run("prints "+output, func(t *testing.T) {
 			t.Parallel()

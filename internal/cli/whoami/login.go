@@ -20,7 +20,8 @@ import (
 // strategyTimeout bounds the look at the CredentialIssuers, which most users may not read.
 const strategyTimeout = 5 * time.Second
 
-// describe finds out how the user got in, from the kubeconfig, the credential cache, and the cluster if it permits that.
+// describe finds out how the user got in, from the kubeconfig, the credential cache, and the cluster if it permits
+// that.
 func describe(ctx context.Context, f *factory.Factory, cluster *factory.Cluster, client *discovery.Client) Login {
 	found := credentialOf(f, cluster)
 	ctx, cancel := context.WithTimeout(ctx, strategyTimeout)
@@ -101,10 +102,20 @@ func certificateExpiry(text []byte) time.Time {
 	return certificate.NotAfter
 }
 
-// tokenExpiry returns what a token says about itself, if it is a JWT. The cluster has verified the token, so that it is not verified here.
+// tokenExpiry returns what a token says about itself, if it is a JWT. The cluster has verified the token, so that it
+// is not verified here.
 func tokenExpiry(token string) time.Time {
 	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{
-		jose.RS256, jose.RS384, jose.RS512, jose.ES256, jose.ES384, jose.ES512, jose.PS256, jose.PS384, jose.PS512, jose.EdDSA,
+		jose.RS256,
+		jose.RS384,
+		jose.RS512,
+		jose.ES256,
+		jose.ES384,
+		jose.ES512,
+		jose.PS256,
+		jose.PS384,
+		jose.PS512,
+		jose.EdDSA,
 	})
 	var claims jwt.Claims
 	if err != nil || parsed.UnsafeClaimsWithoutVerification(&claims) != nil || claims.Expiry == nil {

@@ -92,7 +92,12 @@ UID and extras; and as text also how the user got in, and how long the credentia
 	flags := cmd.Flags()
 	flags.StringVarP(&o.Output, "output", "o", "text", "output format: text, json or yaml")
 	flags.StringVar(&o.Suffix, "api-group-suffix", apis.DefaultGroupSuffix, "API group suffix of the installation")
-	flags.DurationVar(&o.Timeout, "timeout", 0, "how long it may take in all, including an interactive login (0: no limit)")
+	flags.DurationVar(
+		&o.Timeout,
+		"timeout",
+		0,
+		"how long it may take in all, including an interactive login (0: no limit)",
+	)
 	o.Cluster.AddFlags(flags)
 	factory.Bind(flags, "api-group-suffix", factory.KeyAPIGroupSuffix)
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
@@ -123,7 +128,11 @@ func (o *Options) Run(ctx context.Context) error {
 	answer, err := connection.Asker.WhoAmI(ctx)
 	if err != nil {
 		if errors.Is(err, discovery.ErrNotInstalled) {
-			err = ui.WithHint(err, "is the WhoAmI API of the agent running and healthy, and is %q its API group suffix?", o.Suffix)
+			err = ui.WithHint(
+				err,
+				"is the WhoAmI API of the agent running and healthy, and is %q its API group suffix?",
+				o.Suffix,
+			)
 		}
 		return fmt.Errorf("asking the cluster who we are: %w", err)
 	}
@@ -137,7 +146,11 @@ func (o *Options) Run(ctx context.Context) error {
 	return nil
 }
 
-func (o *Options) format(ctx context.Context, connection *Connection, answer *identityv1alpha1.WhoAmIRequest) ([]byte, error) {
+func (o *Options) format(
+	ctx context.Context,
+	connection *Connection,
+	answer *identityv1alpha1.WhoAmIRequest,
+) ([]byte, error) {
 	switch o.Output {
 	case "json":
 		text, err := json.MarshalIndent(answer, "", "  ")
@@ -146,8 +159,14 @@ func (o *Options) format(ctx context.Context, connection *Connection, answer *id
 		return yaml.Marshal(answer)
 	}
 	user := answer.Status.KubernetesUserInfo.User
-	text := fmt.Appendf(nil, "Current cluster info:\n\nName: %s\nURL: %s\n\nCurrent user info:\n\nUsername: %s\nGroups: %s\n",
-		connection.Name, connection.Server, user.Username, strings.Join(user.Groups, ", "))
+	text := fmt.Appendf(
+		nil,
+		"Current cluster info:\n\nName: %s\nURL: %s\n\nCurrent user info:\n\nUsername: %s\nGroups: %s\n",
+		connection.Name,
+		connection.Server,
+		user.Username,
+		strings.Join(user.Groups, ", "),
+	)
 	// Pinniped's CLI prints so much; what follows is more.
 	if user.UID != "" {
 		text = fmt.Appendf(text, "UID: %s\n", user.UID)
@@ -167,7 +186,11 @@ func (o *Options) format(ctx context.Context, connection *Connection, answer *id
 func (o *Options) formatLogin(login Login) string {
 	expires := ""
 	if !login.Expiry.IsZero() {
-		expires = fmt.Sprintf("in %s (%s)", login.Expiry.Sub(o.Now()).Round(time.Second), login.Expiry.UTC().Format(time.RFC3339))
+		expires = fmt.Sprintf(
+			"in %s (%s)",
+			login.Expiry.Sub(o.Now()).Round(time.Second),
+			login.Expiry.UTC().Format(time.RFC3339),
+		)
 	}
 	var lines strings.Builder
 	for _, line := range []struct{ name, value string }{

@@ -43,10 +43,21 @@ func TestRun(t *testing.T) {
 		says  string
 		hint  string
 	}{
-		{name: "prints name and groups", user: identityv1alpha1.UserInfo{Username: "jane", Groups: []string{"a", "b"}}, wants: "Username: jane\nGroups: a, b\n"},
-		{name: "prints UID and extras", user: identityv1alpha1.UserInfo{Username: "jane", UID: "1", Extra: map[string]identityv1alpha1.ExtraValue{"b": {"x", "y"}, "a": {"z"}}}, wants: "Username: jane\nGroups: \nUID: 1\nExtra:\n  a: z\n  b: x, y\n"},
-		{name: "prints a user without groups", user: identityv1alpha1.UserInfo{Username: "jane"}, wants: "Username: jane\nGroups: \n"},
-		{name: "hints at a missing agent", err: &discovery.NotInstalledError{What: "API"}, says: "asking the cluster who we are: the pinniped agent is not installed", hint: `"pinniped.dev"`},
+		{
+			name: "prints name and groups", user: identityv1alpha1.UserInfo{Username: "jane", Groups: []string{"a", "b"}},
+			wants: "Username: jane\nGroups: a, b\n",
+		},
+		{
+			name: "prints UID and extras",
+			user: identityv1alpha1.UserInfo{
+				Username: "jane", UID: "1", Extra: map[string]identityv1alpha1.ExtraValue{"b": {"x", "y"}, "a": {"z"}},
+			},
+			wants: "Username: jane\nGroups: \nUID: 1\nExtra:\n  a: z\n  b: x, y\n",
+		},
+		{name: "prints a user without groups", user: identityv1alpha1.UserInfo{Username: "jane"}, wants: "Username: " +
+			"jane\nGroups: \n"},
+		{name: "hints at a missing agent", err: &discovery.NotInstalledError{What: "API"}, says: "asking the cluster who " +
+			"we are: the pinniped agent is not installed", hint: `"pinniped.dev"`},
 		{name: "passes on other errors", err: errors.New("boom"), says: "asking the cluster who we are: boom"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -58,12 +69,15 @@ func TestRun(t *testing.T) {
 			})
 			err := o.Run(t.Context())
 			if test.says != "" {
-				if err == nil || err.Error() != test.says && !strings.HasPrefix(err.Error(), test.says) || !strings.Contains(ui.HintOf(err), test.hint) || out.Len() > 0 {
+				if err == nil || err.Error() != test.says && !strings.HasPrefix(err.Error(), test.says) ||
+					!strings.Contains(ui.HintOf(err), test.hint) ||
+					out.Len() > 0 {
 					t.Errorf("want %q with hint %q, got %v, %q", test.says, test.hint, err, ui.HintOf(err))
 				}
 				return
 			}
-			if err != nil || !strings.HasSuffix(out.String(), test.wants) || !strings.Contains(out.String(), "Name: kind\nURL: https://kube.example.com\n") {
+			if err != nil || !strings.HasSuffix(out.String(), test.wants) ||
+				!strings.Contains(out.String(), "Name: kind\nURL: https://kube.example.com\n") {
 				t.Errorf("want %q, got %q, %v", test.wants, out, err)
 			}
 		})
@@ -90,10 +104,15 @@ func TestLogin(t *testing.T) {
 		wants string
 	}{
 		{
-			name: "prints all", login: Login{Strategy: "ImpersonationProxy", Endpoint: "https://proxy.example.com", Credential: "token", Expiry: now.Add(4*time.Minute + 12*time.Second)},
-			wants: "Groups: \n\nCurrent login info:\n\nStrategy: ImpersonationProxy\nEndpoint: https://proxy.example.com\nCredential: token\nExpires: in 4m12s (2026-11-21T12:04:12Z)\n",
+			name: "prints all", login: Login{
+				Strategy: "ImpersonationProxy", Endpoint: "https://proxy.example.com", Credential: "token",
+				Expiry: now.Add(4*time.Minute + 12*time.Second),
+			},
+			wants: "Groups: \n\nCurrent login info:\n\nStrategy: ImpersonationProxy\nEndpoint: " +
+				"https://proxy.example.com\nCredential: token\nExpires: in 4m12s (2026-11-21T12:04:12Z)\n",
 		},
-		{name: "leaves out what is not known", login: Login{Credential: "token"}, wants: "Groups: \n\nCurrent login info:\n\nCredential: token\n"},
+		{name: "leaves out what is not known", login: Login{Credential: "token"}, wants: "Groups: \n\nCurrent login " +
+			"info:\n\nCredential: token\n"},
 		{name: "prints nothing for nothing", wants: "Groups: \n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

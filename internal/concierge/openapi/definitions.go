@@ -11,8 +11,9 @@ import (
 // typedLocalObjectReference is how the generated definitions refer to the one type of the core API that they use.
 const typedLocalObjectReference = "k8s.io/api/core/v1.TypedLocalObjectReference"
 
-// Definitions returns the definition of every type that the aggregated APIs use. The core API is a thousand types of which one is
-// needed: that one is written down here, so that the others take up no memory.
+// Definitions returns the definition of every type that the aggregated APIs use. They use one type of the core API.
+// It is defined here by hand, because the generated definitions of the core API, about a thousand, would take up
+// memory.
 func Definitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	definitions := GetOpenAPIDefinitions(ref)
 	definitions[typedLocalObjectReference] = common.OpenAPIDefinition{Schema: spec.Schema{
@@ -21,9 +22,11 @@ func Definitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefiniti
 			Type:        []string{"object"},
 			Required:    []string{"kind", "name"},
 			Properties: map[string]spec.Schema{
-				"apiGroup": text("apiGroup is the API group of the object. For an authenticator it begins with \"authentication.concierge.\"."),
-				"kind":     text("kind of the object."),
-				"name":     text("name of the object."),
+				"apiGroup": text(
+					"apiGroup is the API group of the object. For an authenticator it begins with \"authentication.concierge.\".",
+				),
+				"kind": text("kind of the object."),
+				"name": text("name of the object."),
 			},
 		},
 		VendorExtensible: spec.VendorExtensible{Extensions: spec.Extensions{"x-kubernetes-map-type": "atomic"}},
@@ -31,8 +34,8 @@ func Definitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefiniti
 	return definitions
 }
 
-// DocumentedName returns the name under which a definition stands in the documents. The generator names types by the path of their Go
-// package, which is no name for a document, except those that bring a name of their own.
+// DocumentedName returns the name of a definition in the OpenAPI documents. The generator names most types by the
+// path of their Go package, which is converted here. A type that defines a name of its own keeps it.
 func DocumentedName(definition string) string {
 	if strings.Contains(definition, "/") {
 		return util.ToRESTFriendlyName(definition)

@@ -12,7 +12,8 @@ type Certificate struct {
 	listeners []func()
 }
 
-// CertKeyPEM returns the certificate chain and the private key, or nothing while there are none. The caller must not change them.
+// CertKeyPEM returns the certificate chain and the private key, or nothing while there are none. The caller must not
+// change them.
 func (c *Certificate) CertKeyPEM() (certPEM, keyPEM []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// announcement is how long a new CA stands in the APIServices before it is used: time for every API server to
-	// have seen it.
+	// announcement is how long a new CA is in the APIServices before it signs, so that every API server has seen it
+	// by then.
 	announcement = 5 * time.Minute
 	// caLifetimes is the lifetime of a CA, in lifetimes of a certificate.
 	caLifetimes = 4
@@ -31,8 +31,8 @@ const (
 	keyPreviousCAs       = "previousCACertificates" // still trusted
 )
 
-// policy is the policy of the Secret that holds the serving certificate of the aggregated APIs, and its CA. Only the API server
-// knows the CA, and it is told of a new one. So the CA is renewed like the certificate.
+// policy is the policy of the Secret that holds the serving certificate of the aggregated APIs, and its CA. Only the
+// API server knows the CA, and it is told of a new one. So the CA is renewed like the certificate.
 func policy(dnsNames []string, life time.Duration) issuedcert.Policy {
 	return issuedcert.Policy{
 		Name: "serving certificate",
@@ -52,7 +52,7 @@ func policy(dnsNames []string, life time.Duration) issuedcert.Policy {
 	}
 }
 
-// requeueAfter is how long a Secret can be left alone that was in order at now.
+// requeueAfter returns how long the next check of the Secret can wait. state was in order at now.
 func requeueAfter(state *issuedcert.State, now time.Time) time.Duration {
 	return min(max(state.Due().Sub(now), minRequeue), maxRequeue)
 }

@@ -63,7 +63,8 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// TestPinnipedsSecret shows that a Secret of Pinniped's is taken over as it is: with its CA, also when its certificate has more names.
+// TestPinnipedsSecret shows that a Secret of Pinniped's is taken over as it is: with its CA, also when its
+// certificate has more names.
 func TestPinnipedsSecret(t *testing.T) {
 	t.Parallel()
 	ca, err := certs.NewCA("Pinniped Aggregation CA", testNow, 365*day)
@@ -74,12 +75,19 @@ func TestPinnipedsSecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pair, err := ca.IssueServing(certs.SANs{DNSNames: append([]string{"more.example.com"}, testNames...)}, testNow, 365*day)
+	pair, err := ca.IssueServing(
+		certs.SANs{DNSNames: append([]string{"more.example.com"}, testNames...)},
+		testNow,
+		365*day,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	state := inspect(map[string][]byte{
-		"caCertificate": ca.CertPEM(), "caCertificatePrivateKey": key, "tlsCertificateChain": pair.CertPEM, "tlsPrivateKey": pair.KeyPEM,
+		"caCertificate":           ca.CertPEM(),
+		"caCertificatePrivateKey": key,
+		"tlsCertificateChain":     pair.CertPEM,
+		"tlsPrivateKey":           pair.KeyPEM,
 	}, testNow.Add(day))
 	if verdict := state.Verdict(); verdict != nil || state.Certificate == nil {
 		t.Errorf("it is not taken over: %+v", verdict)
@@ -89,7 +97,9 @@ func TestPinnipedsSecret(t *testing.T) {
 func TestRequeueAfter(t *testing.T) {
 	t.Parallel()
 	data := fresh(t)
-	for at, want := range map[time.Duration]time.Duration{0: time.Hour, 20*day - 10*time.Minute: 8*time.Minute + 20*time.Second} {
+	for at, want := range map[time.Duration]time.Duration{
+		0: time.Hour, 20*day - 10*time.Minute: 8*time.Minute + 20*time.Second,
+	} {
 		now := testNow.Add(at)
 		if got := requeueAfter(inspect(data, now), now); got != want {
 			t.Errorf("after %s: want %s, got %s", at, want, got)

@@ -40,8 +40,8 @@ type Getter[T client.Object] interface {
 	Get(ctx context.Context, name types.NamespacedName) (T, bool, error)
 }
 
-// Reconciler keeps the Secret, the APIServices and the certificate that this replica serves. Its exported fields are set before
-// SetupWithManager.
+// Reconciler keeps the Secret, the APIServices and the certificate that this replica serves. Its exported fields are
+// set before SetupWithManager.
 type Reconciler struct {
 	Client client.Client // writes the APIServices
 	Live   client.Reader // reads the Secret from the API server before it is written
@@ -102,8 +102,8 @@ func (r *Reconciler) dnsNames() []string {
 	return []string{name, name + ".cluster.local"}
 }
 
-// Reconcile puts what the Secret holds into service. The leader first replaces what has to be replaced in the Secret, and
-// tells the APIServices.
+// Reconcile puts what the Secret holds into service. The leader first replaces what has to be replaced in the Secret,
+// and tells the APIServices.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	secret, _, err := r.Secrets.Get(ctx, r.secretName())
 	if err != nil {
@@ -143,7 +143,11 @@ func (r *Reconciler) policy() issuedcert.Policy {
 // serve puts the certificate into service. While it cannot be read, the last good one stays.
 func (r *Reconciler) serve(ctx context.Context, state *issuedcert.State) {
 	if state.Certificate == nil {
-		log.FromContext(ctx).Info("Waited for a serving certificate of the aggregated APIs", "secret", r.secretName(), "reason", state.Verdict().Reason)
+		log.FromContext(ctx).
+			Info(
+				"Waited for a serving certificate of the aggregated APIs", "secret", r.secretName(), "reason",
+				state.Verdict().Reason,
+			)
 		return
 	}
 	if r.Certificate.set(state.Data()[keyCertificate], state.Data()[keyPrivateKey]) {
@@ -151,8 +155,8 @@ func (r *Reconciler) serve(ctx context.Context, state *issuedcert.State) {
 	}
 }
 
-// renew changes the Secret as often as there is a reason to, and returns what it holds then. It starts from the Secret as it
-// is in the cluster: what is known in memory may be from before an earlier renewal.
+// renew repairs the Secret until nothing is wrong with it, and returns its state. It reads the Secret from the API
+// server, because the informer's copy may be older than the last renewal.
 func (r *Reconciler) renew(ctx context.Context, now time.Time) (*issuedcert.State, error) {
 	secret := &corev1.Secret{}
 	switch err := r.Live.Get(ctx, r.secretName(), secret); {
@@ -173,12 +177,18 @@ func (r *Reconciler) renew(ctx context.Context, now time.Time) (*issuedcert.Stat
 			return nil, fmt.Errorf("renewing the serving certificate: %w", err)
 		}
 		if !next.SameCA(state) {
-			// Trust comes before use here too. An API server that was not told in time at least hears of the CA before it is served.
+			// The APIServices get the new CA before its certificate is served, also when there was no time to
+			// announce it.
 			if err := r.trust(ctx, next.Bundle()); err != nil {
 				return nil, err
 			}
 		}
-		target := issuedcert.Target{Name: r.secretName(), Type: corev1.SecretTypeOpaque, Labels: r.Labels, FieldManager: FieldManager}
+		target := issuedcert.Target{
+			Name:         r.secretName(),
+			Type:         corev1.SecretTypeOpaque,
+			Labels:       r.Labels,
+			FieldManager: FieldManager,
+		}
 		if secret, err = issuedcert.Write(ctx, r.SecretWriter, target, next.Data(), secret); err != nil {
 			return nil, err
 		}
@@ -188,7 +198,8 @@ func (r *Reconciler) renew(ctx context.Context, now time.Time) (*issuedcert.Stat
 	return nil, errors.New("renewing the serving certificate: what was made is not accepted; is the clock right?")
 }
 
-// trust sets the CA bundle of the APIServices that have another one. They are the installation's: a missing one is not made.
+// trust sets the CA bundle of the APIServices that have another one. They are the installation's: a missing one is
+// not made.
 func (r *Reconciler) trust(ctx context.Context, bundle []byte) error {
 	var problems []error
 	for _, name := range r.APIServiceNames {
@@ -218,7 +229,12 @@ func (r *Reconciler) trustOne(ctx context.Context, name string, bundle []byte) e
 	if err := unstructured.SetNestedMap(patch.Object, spec, "spec"); err != nil {
 		return err
 	}
-	if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(patch), client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
+	if err := r.Client.Apply(
+		ctx,
+		client.ApplyConfigurationFromUnstructured(patch),
+		client.FieldOwner(FieldManager),
+		client.ForceOwnership,
+	); err != nil {
 		return err
 	}
 	log.FromContext(ctx).Info("Updated the CA bundle of an APIService", "apiService", name)

@@ -73,7 +73,11 @@ func newFixture(t *testing.T, leader bool) *fixture {
 	}
 	f := &fixture{}
 	service := &apiregistrationv1.APIService{
-		ObjectMeta: metav1.ObjectMeta{Name: testService, UID: "u"}, Spec: apiregistrationv1.APIServiceSpec{Group: "g", CABundle: []byte("old")},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: testService,
+			UID:  "u",
+		},
+		Spec: apiregistrationv1.APIServiceSpec{Group: "g", CABundle: []byte("old")},
 	}
 	fakeClient := fake.NewClientBuilder().WithScheme(scheme).WithObjects(service).WithInterceptorFuncs(interceptor.Funcs{
 		Apply: func(ctx context.Context, c client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
@@ -85,12 +89,24 @@ func newFixture(t *testing.T, leader bool) *fixture {
 		},
 	}).Build()
 	f.Reconciler = &Reconciler{
-		Client: fakeClient, Live: fakeClient, SecretWriter: secretWriter{f, fakeClient},
-		Secrets:     liveGetter[*corev1.Secret]{fakeClient, func() *corev1.Secret { return &corev1.Secret{} }, false},
-		APIServices: liveGetter[*apiregistrationv1.APIService]{fakeClient, func() *apiregistrationv1.APIService { return &apiregistrationv1.APIService{} }, false},
-		IsLeader:    func() bool { return leader }, Certificate: &Certificate{},
-		Namespace: "ns", Secret: "tls", Service: "api", APIServiceNames: []string{testService},
-		Labels: map[string]string{"app": "x"}, Life: testLife, Clock: clocktesting.NewFakePassiveClock(testNow),
+		Client:       fakeClient,
+		Live:         fakeClient,
+		SecretWriter: secretWriter{f, fakeClient},
+		Secrets:      liveGetter[*corev1.Secret]{fakeClient, func() *corev1.Secret { return &corev1.Secret{} }, false},
+		APIServices: liveGetter[*apiregistrationv1.APIService]{
+			fakeClient,
+			func() *apiregistrationv1.APIService { return &apiregistrationv1.APIService{} },
+			false,
+		},
+		IsLeader:        func() bool { return leader },
+		Certificate:     &Certificate{},
+		Namespace:       "ns",
+		Secret:          "tls",
+		Service:         "api",
+		APIServiceNames: []string{testService},
+		Labels:          map[string]string{"app": "x"},
+		Life:            testLife,
+		Clock:           clocktesting.NewFakePassiveClock(testNow),
 	}
 	return f
 }
@@ -101,7 +117,11 @@ type secretWriter struct {
 	client client.Client
 }
 
-func (w secretWriter) Create(ctx context.Context, secret *corev1.Secret, options metav1.CreateOptions) (*corev1.Secret, error) {
+func (w secretWriter) Create(
+	ctx context.Context,
+	secret *corev1.Secret,
+	options metav1.CreateOptions,
+) (*corev1.Secret, error) {
 	if w.fail != nil {
 		return nil, w.fail
 	}
@@ -109,7 +129,14 @@ func (w secretWriter) Create(ctx context.Context, secret *corev1.Secret, options
 	return secret, w.client.Create(ctx, secret, client.FieldOwner(options.FieldManager))
 }
 
-func (w secretWriter) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, options metav1.PatchOptions, _ ...string) (*corev1.Secret, error) {
+func (w secretWriter) Patch(
+	ctx context.Context,
+	name string,
+	kind types.PatchType,
+	data []byte,
+	options metav1.PatchOptions,
+	_ ...string,
+) (*corev1.Secret, error) {
 	if w.fail != nil {
 		return nil, w.fail
 	}

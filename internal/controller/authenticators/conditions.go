@@ -29,8 +29,9 @@ const (
 	reasonTLS      = "InvalidTLSConfig"
 	messageUnknown = "unable to validate; see other conditions for details"
 
-	messageTLSBundle        = "spec.tls is valid: using configured CA bundle"
-	messageTLSSystemRoots   = "spec.tls is valid: no TLS configuration provided: using default root CA bundle from container image"
+	messageTLSBundle      = "spec.tls is valid: using configured CA bundle"
+	messageTLSSystemRoots = "spec.tls is valid: no TLS configuration provided: using default root CA bundle from " +
+		"container image"
 	messagePEMMustBeginWith = `(PEM certificates must begin with "-----BEGIN CERTIFICATE-----")`
 
 	// MessageAuthenticator is the message of a good condition of type TypeAuthenticator.
@@ -55,7 +56,10 @@ func Unknown(kind string) metav1.Condition {
 // summed adds the condition that sums up the others.
 func summed(kind string, conditions []metav1.Condition) []metav1.Condition {
 	if slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return c.Status != metav1.ConditionTrue }) {
-		return append(conditions, Bad(TypeReady, reasonNotReady, "the "+kind+" is not ready: see other conditions for details"))
+		return append(
+			conditions,
+			Bad(TypeReady, reasonNotReady, "the "+kind+" is not ready: see other conditions for details"),
+		)
 	}
 	return append(conditions, Good(TypeReady, "the "+kind+" is ready"))
 }
@@ -76,7 +80,8 @@ func DescribeURLError(err error) string {
 	return err.Error()
 }
 
-// Describe words a failed probe so that the same failure has the same text each time: the status is only written when it changes.
+// Describe words a failed probe so that the same failure has the same text each time: the status is only written when
+// it changes.
 func Describe(err error) string {
 	var expired x509.CertificateInvalidError
 	if errors.As(err, &expired) && expired.Reason == x509.Expired && expired.Cert != nil {

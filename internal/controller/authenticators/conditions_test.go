@@ -36,7 +36,11 @@ func inline(bundle string) *authenticationv1alpha1.TLSSpec {
 
 func fromSource(kind authenticationv1alpha1.CertificateAuthorityDataSourceKind) *authenticationv1alpha1.TLSSpec {
 	return &authenticationv1alpha1.TLSSpec{
-		CertificateAuthorityDataSource: &authenticationv1alpha1.CertificateAuthorityDataSourceSpec{Kind: kind, Name: "n", Key: "k"},
+		CertificateAuthorityDataSource: &authenticationv1alpha1.CertificateAuthorityDataSourceSpec{
+			Kind: kind,
+			Name: "n",
+			Key:  "k",
+		},
 	}
 }
 
@@ -58,20 +62,63 @@ func TestCheckTLS(t *testing.T) {
 		{"takes the system's roots without a spec", nil, nil, "", messageTLSSystemRoots},
 		{"takes them with an empty spec", &authenticationv1alpha1.TLSSpec{}, nil, "", messageTLSSystemRoots},
 		{"takes an inline bundle", inline(bundle), nil, bundle, "spec.tls is valid: using configured CA bundle"},
-		{"takes that of a Secret", fromSource("Secret"), &origin{name: name, found: true, secretType: "Opaque", hasKey: true, value: []byte(bundle)}, bundle, "spec.tls is valid: using configured CA bundle"},
-		{"takes that of a TLS Secret", fromSource("Secret"), &origin{name: name, found: true, secretType: corev1.SecretTypeTLS, hasKey: true, value: []byte(bundle)}, bundle, "spec.tls is valid: using configured CA bundle"},
-		{"takes that of a ConfigMap", fromSource("ConfigMap"), &origin{name: name, found: true, hasKey: true, value: []byte(bundle)}, bundle, "spec.tls is valid: using configured CA bundle"},
-		{"refuses two sources", both, nil, "", "spec.tls is invalid: both tls.certificateAuthorityDataSource and tls.certificateAuthorityData provided"},
-		{"refuses what is not base64", &authenticationv1alpha1.TLSSpec{CertificateAuthorityData: "x!"}, nil, "", "spec.tls.certificateAuthorityData is invalid: illegal base64 data at input byte 1"},
-		{"refuses what is not PEM", &authenticationv1alpha1.TLSSpec{CertificateAuthorityData: "bm90IFBFTQ=="}, nil, "", "spec.tls.certificateAuthorityData is invalid: no base64-encoded PEM certificates found in 12 bytes of data " + begin},
-		{"refuses a missing Secret", fromSource("Secret"), &origin{name: name}, "", source + `failed to get secret "ns/n": secret "n" not found`},
-		{"refuses a missing ConfigMap", fromSource("ConfigMap"), &origin{name: name}, "", source + `failed to get configmap "ns/n": configmap "n" not found`},
-		{"refuses a Secret of another type", fromSource("Secret"), &origin{name: name, found: true, secretType: "kubernetes.io/dockercfg", hasKey: true, value: []byte(bundle)}, "", source + `secret "ns/n" of type "kubernetes.io/dockercfg" cannot be used as a certificate authority data source`},
-		{"refuses a missing key", fromSource("Secret"), &origin{name: name, found: true, secretType: "Opaque"}, "", source + `key "k" not found in secret "ns/n"`},
-		{"refuses an empty value", fromSource("ConfigMap"), &origin{name: name, found: true, hasKey: true}, "", source + `key "k" has empty value in configmap "ns/n"`},
-		{"refuses a private key", fromSource("Secret"), &origin{name: name, found: true, secretType: "Opaque", hasKey: true, value: []byte("secret")}, "", source + `key "k" with 6 bytes of data in secret "ns/n" is not a PEM-encoded certificate ` + begin},
-		{"refuses another kind", fromSource("Pod"), &origin{name: name}, "", source + "unsupported CA bundle source kind: Pod"},
-		{"refuses too much", inline(strings.Repeat(bundle, 1+maxBundleSize/len(bundle))), nil, "", "no base64-encoded PEM certificates found"},
+		{
+			"takes that of a Secret", fromSource("Secret"),
+			&origin{name: name, found: true, secretType: "Opaque", hasKey: true, value: []byte(bundle)}, bundle,
+			"spec.tls is valid: using configured CA bundle",
+		},
+		{
+			"takes that of a TLS Secret", fromSource("Secret"),
+			&origin{name: name, found: true, secretType: corev1.SecretTypeTLS, hasKey: true, value: []byte(bundle)}, bundle,
+			"spec.tls is valid: using configured CA bundle",
+		},
+		{
+			"takes that of a ConfigMap", fromSource("ConfigMap"),
+			&origin{name: name, found: true, hasKey: true, value: []byte(bundle)}, bundle,
+			"spec.tls is valid: using configured CA bundle",
+		},
+		{"refuses two sources", both, nil, "", "spec.tls is invalid: both tls.certificateAuthorityDataSource and " +
+			"tls.certificateAuthorityData provided"},
+		{
+			"refuses what is not base64", &authenticationv1alpha1.TLSSpec{CertificateAuthorityData: "x!"}, nil, "",
+			"spec.tls.certificateAuthorityData is invalid: illegal base64 data at input byte 1",
+		},
+		{
+			"refuses what is not PEM", &authenticationv1alpha1.TLSSpec{CertificateAuthorityData: "bm90IFBFTQ=="}, nil, "",
+			"spec.tls.certificateAuthorityData is invalid: no base64-encoded PEM certificates found in 12 bytes of data " + begin,
+		},
+		{
+			"refuses a missing Secret", fromSource("Secret"), &origin{name: name}, "",
+			source + `failed to get secret "ns/n": secret "n" not found`,
+		},
+		{
+			"refuses a missing ConfigMap", fromSource("ConfigMap"), &origin{name: name}, "",
+			source + `failed to get configmap "ns/n": configmap "n" not found`,
+		},
+		{
+			"refuses a Secret of another type", fromSource("Secret"),
+			&origin{name: name, found: true, secretType: "kubernetes.io/dockercfg", hasKey: true, value: []byte(bundle)}, "",
+			source + `secret "ns/n" of type "kubernetes.io/dockercfg" cannot be used as a certificate authority data source`,
+		},
+		{
+			"refuses a missing key", fromSource("Secret"), &origin{name: name, found: true, secretType: "Opaque"}, "",
+			source + `key "k" not found in secret "ns/n"`,
+		},
+		{
+			"refuses an empty value", fromSource("ConfigMap"), &origin{name: name, found: true, hasKey: true}, "",
+			source + `key "k" has empty value in configmap "ns/n"`,
+		},
+		{
+			"refuses a private key", fromSource("Secret"),
+			&origin{name: name, found: true, secretType: "Opaque", hasKey: true, value: []byte("secret")}, "",
+			source + `key "k" with 6 bytes of data in secret "ns/n" is not a PEM-encoded certificate ` + begin,
+		},
+		{
+			"refuses another kind", fromSource("Pod"), &origin{name: name}, "",
+			source + "unsupported CA bundle source kind: Pod",
+		},
+		{"refuses too much", inline(strings.Repeat(bundle, 1+maxBundleSize/len(bundle))), nil, "", "no base64-encoded PEM " +
+			"certificates found"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -94,11 +141,22 @@ func TestDescribe(t *testing.T) {
 	t.Parallel()
 	refusal := func(port int) error {
 		return &net.OpError{
-			Op: "read", Net: "tcp", Source: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port},
-			Addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 443}, Err: os.NewSyscallError("read", errors.New("connection reset")),
+			Op:     "read",
+			Net:    "tcp",
+			Source: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port},
+			Addr: &net.TCPAddr{
+				IP:   net.IPv4(127, 0, 0, 1),
+				Port: 443,
+			},
+			Err: os.NewSyscallError("read", errors.New("connection reset")),
 		}
 	}
-	if one, other := Describe(refusal(1)), Describe(refusal(2)); one != other || one != "read tcp 127.0.0.1:443: read: connection reset" {
+	if one, other := Describe(
+		refusal(1),
+	), Describe(
+		refusal(2),
+	); one != other ||
+		one != "read tcp 127.0.0.1:443: read: connection reset" {
 		t.Errorf("got %q and %q", one, other)
 	}
 	ca, err := certs.NewCA("x", testNow, time.Hour)
@@ -109,7 +167,12 @@ func TestDescribe(t *testing.T) {
 		_, err := ca.Certificate().Verify(x509.VerifyOptions{CurrentTime: testNow.Add(after), Roots: x509.NewCertPool()})
 		return err
 	}
-	if one, other := Describe(late(2*time.Hour)), Describe(late(3*time.Hour)); one != other || one != "the server's certificate is valid from 2026-11-21T11:55:00Z to 2026-11-21T13:00:00Z" {
+	if one, other := Describe(
+		late(2*time.Hour),
+	), Describe(
+		late(3*time.Hour),
+	); one != other ||
+		one != "the server's certificate is valid from 2026-11-21T11:55:00Z to 2026-11-21T13:00:00Z" {
 		t.Errorf("got %q and %q", one, other)
 	}
 	if text := Describe(errors.New(strings.Repeat("x", 5000))); len(text) > 1100 {
@@ -128,9 +191,30 @@ func TestDesiredStatus(t *testing.T) {
 	got := desiredStatus(before, 3, summed("WebhookAuthenticator", found), testNow)
 	now := metav1.NewTime(testNow)
 	want := Status{Phase: "Error", Conditions: []metav1.Condition{
-		{Type: "EndpointURLValid", Status: "False", Reason: "InvalidEndpointURL", Message: "bad", ObservedGeneration: 3, LastTransitionTime: now},
-		{Type: "Ready", Status: "False", Reason: "NotReady", Message: "the WebhookAuthenticator is not ready: see other conditions for details", ObservedGeneration: 3, LastTransitionTime: now},
-		{Type: "TLSConfigurationValid", Status: "True", Reason: "Success", Message: "fine", ObservedGeneration: 3, LastTransitionTime: then},
+		{
+			Type:               "EndpointURLValid",
+			Status:             "False",
+			Reason:             "InvalidEndpointURL",
+			Message:            "bad",
+			ObservedGeneration: 3,
+			LastTransitionTime: now,
+		},
+		{
+			Type:               "Ready",
+			Status:             "False",
+			Reason:             "NotReady",
+			Message:            "the WebhookAuthenticator is not ready: see other conditions for details",
+			ObservedGeneration: 3,
+			LastTransitionTime: now,
+		},
+		{
+			Type:               "TLSConfigurationValid",
+			Status:             "True",
+			Reason:             "Success",
+			Message:            "fine",
+			ObservedGeneration: 3,
+			LastTransitionTime: then,
+		},
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

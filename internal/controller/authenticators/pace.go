@@ -11,7 +11,8 @@ const (
 	probeSoon = time.Second // after a first failure; doubled after each further one
 )
 
-// Pace says when to probe next: now and then while the other side answers, soon when it does not, and less often the longer it does not.
+// Pace says when to probe next: now and then while the other side answers, soon when it does not, and less often the
+// longer it does not.
 type Pace struct {
 	at       time.Time
 	failures int

@@ -62,7 +62,7 @@ type Cache interface {
 
 // Kind is what differs from one kind of authenticator to another.
 type Kind struct {
-	// Name of the kind, such as "WebhookAuthenticator", under which authenticators stand in the cache.
+	// Name of the kind, such as "WebhookAuthenticator". It is also the key of its authenticators in the cache.
 	Name string
 	// New returns an empty object, NewList an empty list of them.
 	New     func() client.Object
@@ -70,7 +70,8 @@ type Kind struct {
 	// TLS and Status return these parts of an object.
 	TLS    func(client.Object) *authenticationv1alpha1.TLSSpec
 	Status func(client.Object) Status
-	// Evaluate finds out what an object is worth. before is what was known of it, or nil.
+	// Evaluate checks an object, and returns its conditions and whether its authenticator can be used. before is
+	// what the last evaluation returned as Known, or nil.
 	Evaluate func(ctx context.Context, object client.Object, bundle CABundle, before Known) Finding
 }
 
@@ -80,13 +81,13 @@ type Status struct {
 	Phase      authenticationv1alpha1.AuthenticatorPhase `json:"phase,omitempty"`
 }
 
-// CABundle is what verifies the other side.
+// CABundle is the CA bundle with which the agent verifies a webhook or an issuer.
 type CABundle struct {
 	PEM       []byte           // nil for the system's roots
 	Condition metav1.Condition // whether PEM can be used
 }
 
-// Usable is true when there is something to verify the other side with.
+// Usable is true when PEM can be used.
 func (b CABundle) Usable() bool { return b.Condition.Status == metav1.ConditionTrue }
 
 // Pool returns the bundle's certificates; nil means the system's roots.
@@ -99,14 +100,14 @@ func (b CABundle) Pool() *x509.CertPool {
 	return roots
 }
 
-// Sum stands for the bundle where two of them are compared; that of the system's roots is the sum of nothing.
+// Sum returns a hash of the bundle, for comparisons. The system's roots are hashed as an empty bundle.
 func (b CABundle) Sum() [sha256.Size]byte { return sha256.Sum256(b.PEM) }
 
 // Known is what a replica remembers of one object from one evaluation to the next.
 type Known interface {
 	// InUse returns the authenticator that is to be in the cache, or nil.
 	InUse() authenticator.Token
-	// Release gives back what next, which may be nil, does not go on using.
+	// Release closes what this evaluation has opened and next does not use any more. next may be nil.
 	Release(next Known)
 }
 
@@ -117,8 +118,8 @@ type Finding struct {
 	RequeueAfter time.Duration
 }
 
-// Reconciler evaluates the objects of one kind. Its exported fields are set before SetupWithManager. Secrets and ConfigMaps are its own:
-// it forgets what no object of the kind names any more.
+// Reconciler evaluates the objects of one kind. Its exported fields are set before SetupWithManager. Secrets and
+// ConfigMaps are its own: it forgets what no object of the kind names any more.
 type Reconciler struct {
 	Kind       Kind
 	Client     client.Client // objects of the kind from its cache; writes their status
@@ -244,7 +245,12 @@ func release(k, next Known) {
 }
 
 // publish makes the authenticator usable, or takes it out of use.
-func (r *Reconciler) publish(ctx context.Context, name string, before, after authenticator.Token, conditions []metav1.Condition) {
+func (r *Reconciler) publish(
+	ctx context.Context,
+	name string,
+	before, after authenticator.Token,
+	conditions []metav1.Condition,
+) {
 	switch {
 	case after == nil:
 		if r.Cache.Suspend(r.Kind.Name, name, problem(conditions)) {
@@ -331,8 +337,8 @@ func (r *Reconciler) remember(name string, k Known) {
 	r.known[name] = k
 }
 
-// follow notes from which object an authenticator takes its CA bundle, before that is read, and stops following Secrets and
-// ConfigMaps that none names any more.
+// follow notes from which object an authenticator takes its CA bundle, before that is read, and stops following
+// Secrets and ConfigMaps that none names any more.
 func (r *Reconciler) follow(name string, spec *authenticationv1alpha1.TLSSpec) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

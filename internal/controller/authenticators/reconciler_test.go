@@ -24,7 +24,7 @@ import (
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 )
 
-// shelf is the cache of authenticators.
+// shelf is a fake Cache that records what was put into it.
 type shelf struct {
 	mu      sync.Mutex
 	names   []string
@@ -87,7 +87,7 @@ func (d *drawer[T]) Forget(keep func(types.NamespacedName) bool) {
 	}
 }
 
-// found is what an evaluation of this test's kind remembers.
+// found is the Known of the test's kind. It counts how often it was released.
 type found struct {
 	authenticator.Token
 	released *int
@@ -155,7 +155,10 @@ func newFixture(t *testing.T) *fixture {
 	object := func(name string) *authenticationv1alpha1.WebhookAuthenticator {
 		return &authenticationv1alpha1.WebhookAuthenticator{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1, UID: types.UID(name)},
-			Spec:       authenticationv1alpha1.WebhookAuthenticatorSpec{Endpoint: "https://" + name + ".example.com", TLS: source(name)},
+			Spec: authenticationv1alpha1.WebhookAuthenticatorSpec{
+				Endpoint: "https://" + name + ".example.com",
+				TLS:      source(name),
+			},
 		}
 	}
 	fakeClient := fake.NewClientBuilder().WithScheme(scheme).
@@ -254,7 +257,10 @@ func TestReconcile(t *testing.T) {
 		if f.released != 1 || !strings.Contains(f.cache.problem, "spec.tls.certificateAuthorityDataSource is invalid") {
 			t.Errorf("released %d, problem %q", f.released, f.cache.problem)
 		}
-		if err := f.Client.Delete(t.Context(), &authenticationv1alpha1.WebhookAuthenticator{ObjectMeta: metav1.ObjectMeta{Name: "b"}}); err != nil {
+		if err := f.Client.Delete(
+			t.Context(),
+			&authenticationv1alpha1.WebhookAuthenticator{ObjectMeta: metav1.ObjectMeta{Name: "b"}},
+		); err != nil {
 			t.Fatal(err)
 		}
 		if err := f.run(t, "b"); err != nil {

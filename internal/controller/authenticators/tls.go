@@ -63,7 +63,9 @@ func checkTLS(spec *authenticationv1alpha1.TLSSpec, from *origin) ([]byte, metav
 	case spec == nil || spec.CertificateAuthorityData == "" && spec.CertificateAuthorityDataSource == nil:
 		return nil, Good(TypeTLS, messageTLSSystemRoots)
 	case spec.CertificateAuthorityData != "" && spec.CertificateAuthorityDataSource != nil:
-		return nil, invalidTLS("spec.tls is invalid: both tls.certificateAuthorityDataSource and tls.certificateAuthorityData provided")
+		return nil, invalidTLS(
+			"spec.tls is invalid: both tls.certificateAuthorityDataSource and tls.certificateAuthorityData provided",
+		)
 	case spec.CertificateAuthorityDataSource != nil:
 		return checkSource(spec.CertificateAuthorityDataSource, from)
 	}
@@ -79,7 +81,10 @@ func checkTLS(spec *authenticationv1alpha1.TLSSpec, from *origin) ([]byte, metav
 	return bundle, Good(TypeTLS, messageTLSBundle)
 }
 
-func checkSource(spec *authenticationv1alpha1.CertificateAuthorityDataSourceSpec, from *origin) ([]byte, metav1.Condition) {
+func checkSource(
+	spec *authenticationv1alpha1.CertificateAuthorityDataSourceSpec,
+	from *origin,
+) ([]byte, metav1.Condition) {
 	const field = "spec.tls.certificateAuthorityDataSource is invalid: "
 	kind := "secret"
 	switch spec.Kind {
@@ -89,19 +94,31 @@ func checkSource(spec *authenticationv1alpha1.CertificateAuthorityDataSourceSpec
 	default:
 		return nil, invalidTLS(field + fmt.Sprintf("unsupported CA bundle source kind: %s", spec.Kind))
 	}
-	usable := from.secretType == corev1.SecretTypeOpaque || from.secretType == corev1.SecretTypeTLS || from.secretType == ""
+	usable := from.secretType == corev1.SecretTypeOpaque || from.secretType == corev1.SecretTypeTLS ||
+		from.secretType == ""
 	switch {
 	case !from.found:
-		return nil, invalidTLS(field + fmt.Sprintf("failed to get %s %q: %s %q not found", kind, from.name, kind, from.name.Name))
+		return nil, invalidTLS(
+			field + fmt.Sprintf("failed to get %s %q: %s %q not found", kind, from.name, kind, from.name.Name),
+		)
 	case !usable:
-		return nil, invalidTLS(field + fmt.Sprintf("%s %q of type %q cannot be used as a certificate authority data source", kind, from.name, from.secretType))
+		return nil, invalidTLS(
+			field + fmt.Sprintf(
+				"%s %q of type %q cannot be used as a certificate authority data source",
+				kind,
+				from.name,
+				from.secretType,
+			),
+		)
 	case !from.hasKey:
 		return nil, invalidTLS(field + fmt.Sprintf("key %q not found in %s %q", spec.Key, kind, from.name))
 	case len(from.value) == 0:
 		return nil, invalidTLS(field + fmt.Sprintf("key %q has empty value in %s %q", spec.Key, kind, from.name))
 	case !isBundle(from.value):
-		return nil, invalidTLS(field + fmt.Sprintf("key %q with %d bytes of data in %s %q is not a PEM-encoded certificate %s",
-			spec.Key, len(from.value), kind, from.name, messagePEMMustBeginWith))
+		return nil, invalidTLS(
+			field + fmt.Sprintf("key %q with %d bytes of data in %s %q is not a PEM-encoded certificate %s",
+				spec.Key, len(from.value), kind, from.name, messagePEMMustBeginWith),
+		)
 	}
 	return from.value, Good(TypeTLS, messageTLSBundle)
 }

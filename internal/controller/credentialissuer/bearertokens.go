@@ -26,7 +26,8 @@ func (r *Reconciler) useBearerTokens(ctx context.Context, spec configv1alpha1.Im
 	r.bearerProblem = r.unknownAuthenticators(ctx, names)
 }
 
-// unknownAuthenticators says which of these authenticators do not exist, nil when all do. One that is made later is seen at the next look.
+// unknownAuthenticators says which of these authenticators do not exist, nil when all do. One that is made later is
+// seen at the next look.
 func (r *Reconciler) unknownAuthenticators(ctx context.Context, names []string) *configv1alpha1.StrategyFinding {
 	var unknown []string
 	for _, name := range names {

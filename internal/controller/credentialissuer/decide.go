@@ -78,7 +78,10 @@ func decide(spec configv1alpha1.ImpersonationProxySpec, s seen) decision {
 
 // chooseCertificate adds the actions that put the right certificate into service, and returns the certificate that
 // is in service when they succeed, or nil.
-func (s *seen) chooseCertificate(spec configv1alpha1.ImpersonationProxySpec, d *decision) *servingcert.ServingCertificate {
+func (s *seen) chooseCertificate(
+	spec configv1alpha1.ImpersonationProxySpec,
+	d *decision,
+) *servingcert.ServingCertificate {
 	if spec.TLS == nil {
 		if d.addressErr != nil {
 			return s.serving
@@ -136,9 +139,16 @@ func (s *seen) serveGenerated(d *decision, names certs.SANs) *servingcert.Servin
 		state.state = issuedcert.InspectUnder(ca, servingcert.GeneratedServing(names), read.secret, s.now)
 	}
 	serving := s.serving
-	s.maintain(d, stepLoad, stepRenewCertificate, s.names.generatedServing(), state, func(state *issuedcert.State, at step) {
-		serving = put(state, at)
-	})
+	s.maintain(
+		d,
+		stepLoad,
+		stepRenewCertificate,
+		s.names.generatedServing(),
+		state,
+		func(state *issuedcert.State, at step) {
+			serving = put(state, at)
+		},
+	)
 	return serving
 }
 

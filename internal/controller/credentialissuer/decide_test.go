@@ -63,7 +63,9 @@ func (w world) everything() seen {
 }
 
 func (s *seen) put(name string, data map[string][]byte) {
-	s.secrets[name] = ownSecret{secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}, Data: data}}
+	s.secrets[name] = ownSecret{
+		secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}, Data: data},
+	}
 }
 
 func refusal(code certs.Code) servingcert.Evaluation {
@@ -270,8 +272,10 @@ func TestDecide(t *testing.T) {
 		// A certificate of another namespace.
 		{
 			name: "keeps no copy of it", spec: spec{ExternalEndpoint: named, TLS: tls},
-			see:  func(s *seen) { s.evaluation.Certificate = &delegated },
-			want: lines(signer, "serve external shared/external", "start proxy", "remember generated-ca", "remove generated-tls"),
+			see: func(s *seen) { s.evaluation.Certificate = &delegated },
+			want: lines(
+				signer, "serve external shared/external", "start proxy", "remember generated-ca", "remove generated-tls",
+			),
 		},
 		{
 			name: "serves the generated one while it is not permitted", spec: spec{ExternalEndpoint: named, TLS: tls},
@@ -279,10 +283,15 @@ func TestDecide(t *testing.T) {
 				s.evaluation = refusal(certs.SecretNotPermitted)
 				s.secrets = map[string]ownSecret{testNames.SignerSecret: s.secrets[testNames.SignerSecret]}
 			},
-			want: lines(signer, "write generated-ca (CA Missing)", "write generated-tls (certificate Missing)", serveGenerated, "start proxy"),
+			want: lines(
+				signer, "write generated-ca (CA Missing)", "write generated-tls (certificate Missing)", serveGenerated,
+				"start proxy",
+			),
 		},
 		{
-			name: "leaves another external one in service while it is not permitted", spec: spec{ExternalEndpoint: named, TLS: tls},
+			name: "leaves another external one in service while it is not permitted", spec: spec{
+				ExternalEndpoint: named, TLS: tls,
+			},
 			see: func(s *seen) {
 				s.evaluation, s.serving = refusal(certs.SecretNotPermitted), w.external
 				s.put(testNames.LastGoodSecret, copyOf)
@@ -357,7 +366,10 @@ func TestDecideOff(t *testing.T) {
 		want []string
 	}{
 		{"removes the generated certificate", func(*seen) {}, []string{"stop proxy", "remove generated-tls"}},
-		{"removes the copy", func(s *seen) { s.put(testNames.LastGoodSecret, copyOf) }, []string{"stop proxy", "remove generated-tls", "remove last-good"}},
+		{
+			"removes the copy", func(s *seen) { s.put(testNames.LastGoodSecret, copyOf) },
+			[]string{"stop proxy", "remove generated-tls", "remove last-good"},
+		},
 		{"removes nothing that it did not make", func(s *seen) {
 			s.put(testNames.TLSSecret, copyOf)
 			s.put(testNames.LastGoodSecret, w.leaf.Data())
@@ -383,7 +395,10 @@ func TestStrategy(t *testing.T) {
 	w := newWorld(t)
 	failure := errors.New("it failed")
 	at := spec{ExternalEndpoint: "proxy.example.com"}
-	tls := spec{ExternalEndpoint: "proxy.example.com", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"}}
+	tls := spec{
+		ExternalEndpoint: "proxy.example.com",
+		TLS:              &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"},
+	}
 	delegated := *w.external
 	delegated.Delegated = true
 	for _, test := range []struct {
@@ -413,7 +428,9 @@ func TestStrategy(t *testing.T) {
 		},
 		{
 			name: "tells of a Service that fails before it tells of the signer", spec: at, serving: w.generated, serviceErr: failure,
-			failed: map[step]error{stepSigner: errors.New("another")}, reason: "ErrorDuringSetup", message: "it failed; ", frontend: true, retries: true,
+			failed: map[step]error{
+				stepSigner: errors.New("another"),
+			}, reason: "ErrorDuringSetup", message: "it failed; ", frontend: true, retries: true,
 		},
 		{
 			name: "tells of the signer", spec: at, serving: w.generated, failed: map[step]error{stepSigner: failure},
@@ -421,13 +438,18 @@ func TestStrategy(t *testing.T) {
 		},
 		{
 			name: "does not tell that a renewal failed", spec: at, serving: w.generated,
-			failed: map[step]error{stepRenewSigner: failure, stepRenewCertificate: failure}, reason: "Listening", message: messageListening, frontend: true,
+			failed: map[step]error{
+				stepRenewSigner: failure, stepRenewCertificate: failure,
+			}, reason: "Listening", message: messageListening, frontend: true,
 		},
 		{
 			name: "tells of what could not be cleaned up", spec: at, serving: w.generated, failed: map[step]error{stepTidy: failure},
 			reason: "ErrorDuringSetup", message: "it failed; ", frontend: true, retries: true,
 		},
-		{name: "tells that the address is waited for", spec: spec{Service: svc{Type: "LoadBalancer"}}, reason: "Pending", message: errPending.Error()},
+		{
+			name: "tells that the address is waited for", spec: spec{Service: svc{Type: "LoadBalancer"}}, reason: "Pending",
+			message: errPending.Error(),
+		},
 		{
 			name: "tells that a certificate is refused", spec: tls, serving: w.generated, see: func(s *seen) { s.evaluation = refusal(certs.KeyMismatch) },
 			reason: "ErrorDuringSetup", message: "KeyMismatch: m", frontend: true,
@@ -452,7 +474,14 @@ func TestStrategy(t *testing.T) {
 				test.see(&s)
 			}
 			done := result{
-				decision: decide(test.spec, s), failed: test.failed, serviceErr: test.serviceErr, serving: test.serving, listens: true,
+				decision: decide(
+					test.spec,
+					s,
+				),
+				failed:     test.failed,
+				serviceErr: test.serviceErr,
+				serving:    test.serving,
+				listens:    true,
 			}
 			got, err := done.strategy(s)
 			if got.Reason != test.reason || !strings.HasPrefix(got.Message, test.message) {

@@ -28,7 +28,9 @@ type Permissions interface {
 }
 
 // externalSecret returns the Secret that a valid spec names, and whether it is of another namespace.
-func (r *Reconciler) externalSecret(tls *configv1alpha1.ImpersonationProxyTLSSpec) (name types.NamespacedName, delegated bool, err error) {
+func (r *Reconciler) externalSecret(
+	tls *configv1alpha1.ImpersonationProxyTLSSpec,
+) (name types.NamespacedName, delegated bool, err error) {
 	name, err = delegation.SecretName(tls.SecretName, r.Namespace)
 	return name, name.Namespace != r.Namespace, err
 }

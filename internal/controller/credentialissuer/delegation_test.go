@@ -113,14 +113,19 @@ func startSharing(t *testing.T, cluster *devcluster.Cluster) (*sharing, *replica
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := leader.live.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shared.Namespace}}); err != nil {
+	if err := leader.live.Create(
+		t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shared.Namespace}},
+	); err != nil {
 		t.Fatal(err)
 	}
 	err = leader.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
 		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
-			Mode: "enabled", Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: "None"}, ExternalEndpoint: "proxy.example.com",
-			TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: shared.String()},
+			Mode:             "enabled",
+			Service:          configv1alpha1.ImpersonationProxyServiceSpec{Type: "None"},
+			ExternalEndpoint: "proxy.example.com",
+			TLS:              &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: shared.String()},
 		}},
 	})
 	if err != nil {
@@ -158,11 +163,17 @@ func TestDelegatedCertificate(t *testing.T) {
 	if err := cluster.Install(t.Context(), kindManifests); err != nil {
 		t.Fatal(err)
 	}
-	leader.waitFor(t, "ErrorDuringSetup", `no TLSCertificateDelegation in namespace "shared" names it for namespace "default"`)
+	leader.waitFor(
+		t,
+		"ErrorDuringSetup",
+		`no TLSCertificateDelegation in namespace "shared" names it for namespace "default"`,
+	)
 	leader.permit(t)
 	serves(t, appears, first, both...)
 	listening := leader.waitFor(t, "Listening", messageListening)
-	if got := listening.Frontend.ImpersonationProxyInfo.CertificateAuthorityData; got != base64.StdEncoding.EncodeToString(leader.pki.CertPEM()) {
+	if got := listening.Frontend.ImpersonationProxyInfo.CertificateAuthorityData; got != base64.StdEncoding.EncodeToString(
+		leader.pki.CertPEM(),
+	) {
 		t.Error("the bundle of ca.crt is not advertised")
 	}
 	testkit.Eventually(t, waitLimit, func() error {
@@ -175,7 +186,10 @@ func TestDelegatedCertificate(t *testing.T) {
 	// A renewal is followed. A Secret that is gone, with the permission still there, changes nothing.
 	second := leader.put(t)
 	serves(t, withdrawal, second, both...)
-	if err := leader.live.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: shared.Namespace, Name: shared.Name}}); err != nil {
+	if err := leader.live.Delete(
+		t.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: shared.Namespace, Name: shared.Name}},
+	); err != nil {
 		t.Fatal(err)
 	}
 	leader.waitFor(t, "Pending", "SecretNotFound")
@@ -212,10 +226,19 @@ func TestDelegatedCertificate(t *testing.T) {
 		t.Error("for a moment there was no certificate")
 	}
 	generated := leader.Holder.Current()
-	if want := fmt.Sprintf("the generated certificate of Secret %s (SHA-256 %s) is served instead", generated.Secret, generated.SHA256()); !containsText(withdrawn.Message, want) {
+	if want := fmt.Sprintf(
+		"the generated certificate of Secret %s (SHA-256 %s) is served instead",
+		generated.Secret,
+		generated.SHA256(),
+	); !containsText(
+		withdrawn.Message,
+		want,
+	) {
 		t.Errorf("the status says %q, not %q", withdrawn.Message, want)
 	}
-	if got := withdrawn.Frontend.ImpersonationProxyInfo.CertificateAuthorityData; got != base64.StdEncoding.EncodeToString(generated.Bundle) {
+	if got := withdrawn.Frontend.ImpersonationProxyInfo.CertificateAuthorityData; got != base64.StdEncoding.EncodeToString(
+		generated.Bundle,
+	) {
 		t.Error("the generated CA is not advertised")
 	}
 

@@ -24,18 +24,28 @@ type told struct {
 	strategy, secret string
 }
 
-// tell makes events of what has changed in the status: at most one about the strategy, which is nil when it has not changed,
-// and one about the certificate. The leader calls it after it has written the status. So there is one event for each
-// transition, also when another replica becomes the leader.
-func (r *Reconciler) tell(issuer *configv1alpha1.CredentialIssuer, strategy *configv1alpha1.CredentialIssuerStrategy, served *configv1alpha1.ServingCertificateStatus) {
+// tell makes events of what has changed in the status: at most one about the strategy, which is nil when it has not
+// changed, and one about the certificate. The leader calls it after it has written the status. So there is one event
+// for each transition, also when another replica becomes the leader.
+func (r *Reconciler) tell(
+	issuer *configv1alpha1.CredentialIssuer,
+	strategy *configv1alpha1.CredentialIssuerStrategy,
+	served *configv1alpha1.ServingCertificateStatus,
+) {
 	last := r.lastTold
 	if had := issuer.Status.ServingCertificate; served != nil && (had == nil || !sameServed(had, served)) &&
 		(last.served != served.SHA256 || last.secret != served.SecretName) {
 		r.lastTold.served, r.lastTold.secret = served.SHA256, served.SecretName
-		r.Events.Event(issuer, corev1.EventTypeNormal, reasonServed, clip(fmt.Sprintf("serves the certificate of Secret %q (SHA-256 %s), valid until %s",
-			served.SecretName, served.SHA256, served.NotAfter.UTC().Format(time.RFC3339))))
+		r.Events.Event(
+			issuer,
+			corev1.EventTypeNormal,
+			reasonServed,
+			clip(fmt.Sprintf("serves the certificate of Secret %q (SHA-256 %s), valid until %s",
+				served.SecretName, served.SHA256, served.NotAfter.UTC().Format(time.RFC3339))),
+		)
 	}
-	if strategy == nil || last.status == strategy.Status && last.reason == strategy.Reason && last.strategy == strategy.Message {
+	if strategy == nil ||
+		last.status == strategy.Status && last.reason == strategy.Reason && last.strategy == strategy.Message {
 		return
 	}
 	r.lastTold.status, r.lastTold.reason, r.lastTold.strategy = strategy.Status, strategy.Reason, strategy.Message

@@ -86,7 +86,10 @@ func codeOf(err error) string {
 
 // besides returns what there is to say about the certificate that the spec asks for, whatever decides the
 // strategy's status, and what others warn of; nil is nothing.
-func besides(evaluation servingcert.Evaluation, others ...*configv1alpha1.StrategyFinding) []configv1alpha1.StrategyFinding {
+func besides(
+	evaluation servingcert.Evaluation,
+	others ...*configv1alpha1.StrategyFinding,
+) []configv1alpha1.StrategyFinding {
 	var all []configv1alpha1.StrategyFinding
 	if evaluation.Refusal != nil {
 		all = findingsOf(evaluation.Refusal)
@@ -106,14 +109,20 @@ func besides(evaluation servingcert.Evaluation, others ...*configv1alpha1.Strate
 }
 
 // withFindings adds findings to a strategy: each once, the most severe first, not more than the CRD allows.
-func withFindings(strategy configv1alpha1.CredentialIssuerStrategy, more ...configv1alpha1.StrategyFinding) configv1alpha1.CredentialIssuerStrategy {
+func withFindings(
+	strategy configv1alpha1.CredentialIssuerStrategy,
+	more ...configv1alpha1.StrategyFinding,
+) configv1alpha1.CredentialIssuerStrategy {
 	var all []configv1alpha1.StrategyFinding
 	for _, finding := range append(slices.Clone(strategy.Findings), more...) {
 		if !slices.Contains(all, finding) {
 			all = append(all, finding)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b configv1alpha1.StrategyFinding) int { return cmp.Compare(rank(a.Severity), rank(b.Severity)) })
+	slices.SortStableFunc(
+		all,
+		func(a, b configv1alpha1.StrategyFinding) int { return cmp.Compare(rank(a.Severity), rank(b.Severity)) },
+	)
 	if omitted := len(all) - maxFindings + 1; omitted > 1 {
 		all = append(all[:maxFindings-1], newFinding(configv1alpha1.CodeFindingsOmitted, configv1alpha1.FindingInfo,
 			fmt.Sprintf("%d more findings are not listed", omitted)))

@@ -92,7 +92,11 @@ type countingStatus struct {
 	attempts *atomic.Int64
 }
 
-func (c *countingStatus) Apply(ctx context.Context, object runtime.ApplyConfiguration, options ...client.SubResourceApplyOption) error {
+func (c *countingStatus) Apply(
+	ctx context.Context,
+	object runtime.ApplyConfiguration,
+	options ...client.SubResourceApplyOption,
+) error {
 	c.attempts.Add(1)
 	return c.SubResourceWriter.Apply(ctx, object, options...)
 }
@@ -118,7 +122,9 @@ func TestOlderCRD(t *testing.T) {
 			err := leader.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
 				ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
 				Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
-					Mode: "enabled", Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: "None"}, ExternalEndpoint: "proxy.example.com",
+					Mode:             "enabled",
+					Service:          configv1alpha1.ImpersonationProxyServiceSpec{Type: "None"},
+					ExternalEndpoint: "proxy.example.com",
 				}},
 			})
 			if err != nil {
@@ -126,7 +132,11 @@ func TestOlderCRD(t *testing.T) {
 			}
 			read := func() *configv1alpha1.CredentialIssuer {
 				var issuer configv1alpha1.CredentialIssuer
-				if err := leader.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
+				if err := leader.live.Get(
+					t.Context(),
+					types.NamespacedName{Name: testNames.CredentialIssuer},
+					&issuer,
+				); err != nil {
 					t.Fatal(err)
 				}
 				return &issuer
@@ -191,19 +201,33 @@ func TestFindingsOf(t *testing.T) {
 	}{
 		{name: "has nothing to say of no error"},
 		{name: "takes the catalogue's code", err: refused(certs.KeyMismatch), want: []string{"KeyMismatch: m (h)"}},
-		{name: "takes the code of an error", err: fmt.Errorf("a: %w", coded("X", errors.New("b"))), want: []string{"X: a: b"}},
-		{name: "takes the outermost code", err: coded("Y", fmt.Errorf("a: %w", coded("X", errors.New("b")))), want: []string{"Y: a: b"}},
 		{
-			name: "takes joined errors apart", err: errors.Join(coded("X", errors.New("a")), errors.Join(refused(certs.Expired), errors.New("b"))),
+			name: "takes the code of an error", err: fmt.Errorf("a: %w", coded("X", errors.New("b"))), want: []string{"X: a: b"},
+		},
+		{
+			name: "takes the outermost code", err: coded("Y", fmt.Errorf("a: %w", coded("X", errors.New("b")))),
+			want: []string{"Y: a: b"},
+		},
+		{
+			name: "takes joined errors apart", err: errors.Join(
+				coded("X", errors.New("a")), errors.Join(refused(certs.Expired), errors.New("b")),
+			),
 			want: []string{"X: a", "Expired: m (h)", "SetupFailed: b"},
 		},
-		{name: "does not take apart what one error wraps", err: coded("X", fmt.Errorf("a: %w: %w", errRevoked, errNotLeader)), want: []string{
+		{name: "does not take apart what one error wraps", err: coded(
+			"X", fmt.Errorf("a: %w: %w", errRevoked, errNotLeader),
+		), want: []string{
 			"WaitingForLeader: a: " + errRevoked.Error() + ": " + errNotLeader.Error(),
 		}},
-		{name: "tells a conflict from what was about to be written", err: coded("X", fmt.Errorf("a: %w", conflict)), want: []string{
+		{name: "tells a conflict from what was about to be written", err: coded(
+			"X", fmt.Errorf("a: %w", conflict),
+		), want: []string{
 			"WriteConflict: a: " + conflict.Error(),
 		}},
-		{name: "tells that an address is waited for", err: errPending, want: []string{"ServiceAddressPending: " + errPending.Error()}},
+		{
+			name: "tells that an address is waited for", err: errPending,
+			want: []string{"ServiceAddressPending: " + errPending.Error()},
+		},
 		{name: "writes nothing that JSON would change", err: errors.New("a\xffb"), want: []string{"SetupFailed: ab"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -252,7 +276,8 @@ func TestWithFindings(t *testing.T) {
 		t.Errorf("as many as fit give %d, the last %+v", len(exact.Findings), exact.Findings[len(exact.Findings)-1])
 	}
 	clipped := withFindings(configv1alpha1.CredentialIssuerStrategy{}, many...)
-	if last := clipped.Findings[len(clipped.Findings)-1]; len(clipped.Findings) != maxFindings || last.Message != "6 more findings are not listed" {
+	if last := clipped.Findings[len(clipped.Findings)-1]; len(clipped.Findings) != maxFindings ||
+		last.Message != "6 more findings are not listed" {
 		t.Errorf("too many give %d, the last %+v", len(clipped.Findings), last)
 	}
 	if long := newFinding("X", configv1alpha1.FindingInfo, strings.Repeat("ä", maxEvent)); len(long.Message) > maxEvent {

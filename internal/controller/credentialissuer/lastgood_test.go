@@ -36,7 +36,7 @@ func TestLastGood(t *testing.T) {
 	good, other := issue(), issue()
 	mixed := &certs.KeyPair{CertPEM: good.CertPEM, KeyPEM: other.KeyPEM}
 
-	// Nothing good was ever there: nothing is served, and nobody is ready.
+	// There has never been a good certificate: nothing is served, and no replica is ready.
 	leader.putSecret(t, "external", mixed, pki.CertPEM())
 	leader.create(t, spec{
 		Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com",
@@ -74,12 +74,19 @@ func TestLastGood(t *testing.T) {
 	}
 	lastGood := leader.Holder.Current()
 	serves(second, lastGood.SHA256())
-	if got := second.Holder.Current(); got.Secret != lastGood.Secret || string(got.Bundle) != string(lastGood.Bundle) || got.Source != lastGood.Source {
-		t.Errorf("it serves %s %s, want %s %s, with the same bundle", got.Source, got.Secret, lastGood.Source, lastGood.Secret)
+	if got := second.Holder.Current(); got.Secret != lastGood.Secret || string(got.Bundle) != string(lastGood.Bundle) ||
+		got.Source != lastGood.Source {
+		t.Errorf(
+			"it serves %s %s, want %s %s, with the same bundle",
+			got.Source,
+			got.Secret,
+			lastGood.Source,
+			lastGood.Secret,
+		)
 	}
 	leader.waitForServed(t, lastGood.SHA256(), 2, 2)
 
-	// The copy is made anew when somebody removes it, even while the Secret is bad.
+	// The leader restores the copy when it was deleted, even while the configured Secret is bad.
 	if err := leader.live.Delete(ctx, mustSecret(t, leader, testNames.LastGoodSecret)); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +102,10 @@ func TestLastGood(t *testing.T) {
 	second.leading.Store(true)
 	second.notify()
 	strategy := second.waitFor(t, "ErrorDuringSetup", "the certificate of Secret default/external")
-	if strategy.Frontend == nil || strategy.Frontend.ImpersonationProxyInfo.CertificateAuthorityData != base64.StdEncoding.EncodeToString(pki.CertPEM()) {
+	if strategy.Frontend == nil ||
+		strategy.Frontend.ImpersonationProxyInfo.CertificateAuthorityData != base64.StdEncoding.EncodeToString(
+			pki.CertPEM(),
+		) {
 		t.Errorf("the frontend is %+v", strategy.Frontend)
 	}
 
@@ -117,7 +127,8 @@ func TestLastGood(t *testing.T) {
 		t.Error("it does not know the generated certificate as such")
 	}
 
-	// A Service that cannot be made is told, and keeps nobody from serving, not even a leader that has just started.
+	// A Service that cannot be applied is reported, and stops no replica from serving, not even a leader that has
+	// just started.
 	second.putSecret(t, "external", good, pki.CertPEM())
 	second.configure(t, func(s *spec) {
 		s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"}

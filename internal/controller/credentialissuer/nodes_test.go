@@ -28,9 +28,13 @@ func TestTurnedOff(t *testing.T) {
 		off *configv1alpha1.StrategyFinding
 		err error
 	}{
-		configv1alpha1.ImpersonationProxyModeDisabled: {off: &configv1alpha1.StrategyFinding{Code: configv1alpha1.CodeDisabledBySpec, Severity: "Info", Message: messageDisabled}},
-		configv1alpha1.ImpersonationProxyModeEnabled:  {},
-		configv1alpha1.ImpersonationProxyModeAuto:     {err: errForbidden},
+		configv1alpha1.ImpersonationProxyModeDisabled: {
+			off: &configv1alpha1.StrategyFinding{
+				Code: configv1alpha1.CodeDisabledBySpec, Severity: "Info", Message: messageDisabled,
+			},
+		},
+		configv1alpha1.ImpersonationProxyModeEnabled: {},
+		configv1alpha1.ImpersonationProxyModeAuto:    {err: errForbidden},
 	} {
 		off, err := r.turnedOff(t.Context(), spec{Mode: mode})
 		if !cmp.Equal(off, want.off) || !errors.Is(err, want.err) {

@@ -122,7 +122,8 @@ func listening(warnings []certs.Finding, others ...*configv1alpha1.StrategyFindi
 func broken(err error) configv1alpha1.CredentialIssuerStrategy {
 	strategy := proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonErrorDuringSetup, err.Error())
 	var refusal *servingcert.Refusal
-	if errors.As(err, &refusal) && refusal.Finding.Pending || errors.Is(err, errNotLeader) || issuedcert.ChangedMeanwhile(err) {
+	if errors.As(err, &refusal) && refusal.Finding.Pending || errors.Is(err, errNotLeader) ||
+		issuedcert.ChangedMeanwhile(err) {
 		strategy.Reason = configv1alpha1.ReasonPending
 	}
 	return withFindings(strategy, findingsOf(err)...)

@@ -230,7 +230,8 @@ func (r *Reconciler) converge(
 		err = r.refuseOwnCopy(spec)
 	}
 	if err != nil {
-		return broken(coded(configv1alpha1.CodeSpecInvalid, err)), nil // only a change of the spec can mend it, and that wakes us
+		// only a change of the spec can mend it, and that wakes us
+		return broken(coded(configv1alpha1.CodeSpecInvalid, err)), nil
 	}
 	r.forgetUnused(spec)
 	r.useBearerTokens(ctx, spec)
@@ -263,7 +264,10 @@ func (r *Reconciler) converge(
 }
 
 // turnedOff returns why the proxy is not to run, or nil.
-func (r *Reconciler) turnedOff(ctx context.Context, spec configv1alpha1.ImpersonationProxySpec) (*configv1alpha1.StrategyFinding, error) {
+func (r *Reconciler) turnedOff(
+	ctx context.Context,
+	spec configv1alpha1.ImpersonationProxySpec,
+) (*configv1alpha1.StrategyFinding, error) {
 	because := func(code, message string) *configv1alpha1.StrategyFinding {
 		finding := newFinding(code, configv1alpha1.FindingInfo, message)
 		return &finding

@@ -112,7 +112,13 @@ func startNamedReplica(t *testing.T, cluster *devcluster.Cluster, namespace, nam
 }
 
 // startReplicaWith starts a replica after change has been applied to it.
-func startReplicaWith(t *testing.T, cluster *devcluster.Cluster, namespace, name string, leading bool, change func(*Reconciler)) *replica {
+func startReplicaWith(
+	t *testing.T,
+	cluster *devcluster.Cluster,
+	namespace, name string,
+	leading bool,
+	change func(*Reconciler),
+) *replica {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
@@ -201,14 +207,19 @@ func (r *replica) strategy(ctx context.Context) (configv1alpha1.CredentialIssuer
 	if err := r.live.Get(ctx, types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
 		return configv1alpha1.CredentialIssuerStrategy{}, err
 	}
-	if len(issuer.Status.Strategies) != 2 || issuer.Status.Strategies[0].Type != configv1alpha1.StrategyKubeClusterSigningCertificate {
+	if len(issuer.Status.Strategies) != 2 ||
+		issuer.Status.Strategies[0].Type != configv1alpha1.StrategyKubeClusterSigningCertificate {
 		return configv1alpha1.CredentialIssuerStrategy{}, fmt.Errorf("the strategies are %+v", issuer.Status.Strategies)
 	}
 	return issuer.Status.Strategies[1], nil
 }
 
 // waitFor waits until the status has a reason and a text in its message.
-func (r *replica) waitFor(t *testing.T, reason configv1alpha1.StrategyReason, text string) configv1alpha1.CredentialIssuerStrategy {
+func (r *replica) waitFor(
+	t *testing.T,
+	reason configv1alpha1.StrategyReason,
+	text string,
+) configv1alpha1.CredentialIssuerStrategy {
 	t.Helper()
 	var last configv1alpha1.CredentialIssuerStrategy
 	testkit.Eventually(t, waitLimit, func() error {
@@ -225,7 +236,12 @@ func (r *replica) waitFor(t *testing.T, reason configv1alpha1.StrategyReason, te
 }
 
 // waitForCodes is waitFor, and checks the codes of the findings, errors first.
-func (r *replica) waitForCodes(t *testing.T, reason configv1alpha1.StrategyReason, text string, codes ...string) configv1alpha1.CredentialIssuerStrategy {
+func (r *replica) waitForCodes(
+	t *testing.T,
+	reason configv1alpha1.StrategyReason,
+	text string,
+	codes ...string,
+) configv1alpha1.CredentialIssuerStrategy {
 	t.Helper()
 	strategy := r.waitFor(t, reason, text)
 	var got []string
@@ -239,7 +255,11 @@ func (r *replica) waitForCodes(t *testing.T, reason configv1alpha1.StrategyReaso
 }
 
 // waitForServed waits until the status says what is served (any certificate if sha256 is empty), and by how many.
-func (r *replica) waitForServed(t *testing.T, sha256 string, replicas, serving int32) *configv1alpha1.ServingCertificateStatus {
+func (r *replica) waitForServed(
+	t *testing.T,
+	sha256 string,
+	replicas, serving int32,
+) *configv1alpha1.ServingCertificateStatus {
 	t.Helper()
 	var last *configv1alpha1.ServingCertificateStatus
 	testkit.Eventually(t, waitLimit, func() error {
@@ -248,7 +268,8 @@ func (r *replica) waitForServed(t *testing.T, sha256 string, replicas, serving i
 			return err
 		}
 		last = issuer.Status.ServingCertificate
-		if last == nil || sha256 != "" && last.SHA256 != sha256 || last.Replicas != replicas || last.ServingReplicas != serving {
+		if last == nil || sha256 != "" && last.SHA256 != sha256 || last.Replicas != replicas ||
+			last.ServingReplicas != serving {
 			return fmt.Errorf("the status says %+v", last)
 		}
 		return nil
@@ -278,7 +299,8 @@ func (r *replica) expectEvents(t *testing.T) {
 				times += count
 			}
 		}
-		if times == 0 || strings.HasPrefix(want, "Warning SecretNotFound") && times != 1 || strings.HasPrefix(want, "Warning NameNotCovered") && times != 1 {
+		if times == 0 || strings.HasPrefix(want, "Warning SecretNotFound") && times != 1 ||
+			strings.HasPrefix(want, "Warning NameNotCovered") && times != 1 {
 			t.Errorf("event %q came %d times; all: %q", want, times, slices.Collect(maps.Keys(seen)))
 		}
 	}
@@ -357,7 +379,9 @@ func TestReconciler(t *testing.T) {
 	}
 	leader.waitForCodes(t, "ErrorDuringSetup", "no nodes found", "NodesUnreadable")
 
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"node-role.kubernetes.io/control-plane": ""}}}
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"node-role.kubernetes.io/control-plane": ""}},
+	}
 	if err := leader.live.Create(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
@@ -408,7 +432,10 @@ func TestReconciler(t *testing.T) {
 		service.Annotations["other"] = "x"
 		return leader.live.Update(t.Context(), &service)
 	})
-	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.Service.Annotations = map[string]string{"b": "3"} })
+	leader.configure(
+		t,
+		func(s *configv1alpha1.ImpersonationProxySpec) { s.Service.Annotations = map[string]string{"b": "3"} },
+	)
 	testkit.Eventually(t, waitLimit, func() error {
 		var service corev1.Service
 		if err := leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); err != nil {
@@ -431,19 +458,29 @@ func TestReconciler(t *testing.T) {
 	})
 	testkit.Eventually(t, waitLimit, func() error {
 		current := leader.Holder.Current()
-		if current == nil || len(current.Certificate.Leaf.DNSNames) != 1 || current.Certificate.Leaf.DNSNames[0] != "proxy.example.com" {
+		if current == nil || len(current.Certificate.Leaf.DNSNames) != 1 ||
+			current.Certificate.Leaf.DNSNames[0] != "proxy.example.com" {
 			return errors.New("no certificate for the new name")
 		}
 		var service corev1.Service
-		if err := leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); !apierrors.IsNotFound(err) {
+		if err := leader.live.Get(
+			t.Context(),
+			types.NamespacedName{Namespace: namespace, Name: "lb"},
+			&service,
+		); !apierrors.IsNotFound(
+			err,
+		) {
 			return fmt.Errorf("the load balancer is still there: %w", err)
 		}
 		return leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "ip"}, &service)
 	})
 	oldCA := leader.Holder.Current().Bundle
 	served := leader.waitForServed(t, "", 2, 2)
-	if served.Source != configv1alpha1.ServingCertificateGenerated || served.SecretName != testNames.TLSSecret || len(served.DNSNames) != 1 ||
-		served.DNSNames[0] != "proxy.example.com" || len(served.OtherReplicas) != 0 || served.NotAfter.Before(&served.ServedSince) {
+	if served.Source != configv1alpha1.ServingCertificateGenerated || served.SecretName != testNames.TLSSecret ||
+		len(served.DNSNames) != 1 ||
+		served.DNSNames[0] != "proxy.example.com" ||
+		len(served.OtherReplicas) != 0 ||
+		served.NotAfter.Before(&served.ServedSince) {
 		t.Errorf("what is served is told as %+v", served)
 	}
 
@@ -458,10 +495,14 @@ func TestReconciler(t *testing.T) {
 		t.Fatal(err)
 	}
 	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
-		s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external", Verification: configv1alpha1.VerificationEnforce}
+		s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{
+			SecretName:   "external",
+			Verification: configv1alpha1.VerificationEnforce,
+		}
 	})
 	pendingStrategy := leader.waitForCodes(t, "Pending", "SecretNotFound", "SecretNotFound", "LastGoodCertificateServed")
-	if info := pendingStrategy.Frontend; info == nil || info.ImpersonationProxyInfo.CertificateAuthorityData != base64.StdEncoding.EncodeToString(oldCA) {
+	if info := pendingStrategy.Frontend; info == nil ||
+		info.ImpersonationProxyInfo.CertificateAuthorityData != base64.StdEncoding.EncodeToString(oldCA) {
 		t.Errorf("what is still being served is not told: %+v", info)
 	}
 	wrong, err := pki.IssueServing(certs.SANs{DNSNames: []string{"elsewhere.example.com"}}, time.Now(), 20*time.Hour)
@@ -476,12 +517,20 @@ func TestReconciler(t *testing.T) {
 	if _, there := leader.secret(t, testNames.TLSSecret); !there {
 		t.Fatal("the generated Secret was removed before the external certificate was served")
 	}
-	if got := leader.waitForServed(t, served.SHA256, 2, 2); got.SecretName != testNames.TLSSecret || !got.ServedSince.Equal(&served.ServedSince) {
+	if got := leader.waitForServed(
+		t,
+		served.SHA256,
+		2,
+		2,
+	); got.SecretName != testNames.TLSSecret ||
+		!got.ServedSince.Equal(&served.ServedSince) {
 		t.Errorf("the last good one is told as %+v", got)
 	}
 	leader.putSecret(t, "external", good, pki.CertPEM())
 	external := leader.waitFor(t, "Listening", messageListening)
-	if got := external.Frontend.ImpersonationProxyInfo.CertificateAuthorityData; got != base64.StdEncoding.EncodeToString(pki.CertPEM()) {
+	if got := external.Frontend.ImpersonationProxyInfo.CertificateAuthorityData; got != base64.StdEncoding.EncodeToString(
+		pki.CertPEM(),
+	) {
 		t.Error("the bundle of ca.crt is not advertised")
 	}
 	testkit.Eventually(t, waitLimit, func() error {
@@ -504,7 +553,10 @@ func TestReconciler(t *testing.T) {
 	follower.notify()
 	testkit.Eventually(t, waitLimit, func() error {
 		served = leader.waitForServed(t, served.SHA256, 2, 1)
-		if diff := cmp.Diff([]configv1alpha1.OtherReplica{{Name: "leader-false", Message: "starting the impersonation proxy: port in use"}}, served.OtherReplicas); diff != "" {
+		if diff := cmp.Diff(
+			[]configv1alpha1.OtherReplica{{Name: "leader-false", Message: "starting the impersonation proxy: port in use"}},
+			served.OtherReplicas,
+		); diff != "" {
 			return fmt.Errorf("other replicas (-want +got):\n%s", diff)
 		}
 		return nil
@@ -517,7 +569,8 @@ func TestReconciler(t *testing.T) {
 	leader.putSecret(t, "external", good, nil)
 	testkit.Eventually(t, waitLimit, func() error {
 		strategy, err := leader.strategy(t.Context())
-		if err == nil && (strategy.Status != "Success" || strategy.Frontend.ImpersonationProxyInfo.CertificateAuthorityData != "") {
+		if err == nil &&
+			(strategy.Status != "Success" || strategy.Frontend.ImpersonationProxyInfo.CertificateAuthorityData != "") {
 			err = fmt.Errorf("the status is %+v", strategy)
 		}
 		return err
@@ -540,7 +593,8 @@ func TestReconciler(t *testing.T) {
 	// Back to generated: with the old CA, so that old kubeconfigs work again.
 	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS = nil })
 	testkit.Eventually(t, waitLimit, func() error {
-		if current := leader.Holder.Current(); current.Source != servingcert.SourceGenerated || string(current.Bundle) != string(oldCA) {
+		if current := leader.Holder.Current(); current.Source != servingcert.SourceGenerated ||
+			string(current.Bundle) != string(oldCA) {
 			return fmt.Errorf("it serves the %s certificate", current.Source)
 		}
 		return nil
@@ -555,7 +609,8 @@ func TestReconciler(t *testing.T) {
 	follower.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.Mode = "disabled" })
 	follower.waitForCodes(t, "Disabled", messageDisabled, "DisabledBySpec")
 	testkit.Eventually(t, waitLimit, func() error {
-		if leader.proxy.Serving() || follower.proxy.Serving() || follower.Signer.Current() != nil || follower.Holder.Current() != nil {
+		if leader.proxy.Serving() || follower.proxy.Serving() || follower.Signer.Current() != nil ||
+			follower.Holder.Current() != nil {
 			return errors.New("something still runs")
 		}
 		if _, there := follower.secret(t, testNames.TLSSecret); there {
@@ -567,7 +622,13 @@ func TestReconciler(t *testing.T) {
 			}
 		}
 		var service corev1.Service
-		if err := leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "ip"}, &service); !apierrors.IsNotFound(err) {
+		if err := leader.live.Get(
+			t.Context(),
+			types.NamespacedName{Namespace: namespace, Name: "ip"},
+			&service,
+		); !apierrors.IsNotFound(
+			err,
+		) {
 			return fmt.Errorf("the Service is still there: %w", err)
 		}
 		return nil
@@ -592,7 +653,9 @@ func TestFreshInstallWithExternalCertificate(t *testing.T) {
 	err = leader.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
 		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
-			Mode: "enabled", Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: "None"}, ExternalEndpoint: "proxy.example.com",
+			Mode:             "enabled",
+			Service:          configv1alpha1.ImpersonationProxyServiceSpec{Type: "None"},
+			ExternalEndpoint: "proxy.example.com",
 			TLS: &configv1alpha1.ImpersonationProxyTLSSpec{
 				SecretName: "external", CertificateAuthorityData: base64.StdEncoding.EncodeToString(pki.CertPEM()),
 			},

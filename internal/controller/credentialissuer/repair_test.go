@@ -86,7 +86,7 @@ func TestGeneratedSecretsAreRepaired(t *testing.T) {
 	}
 	restored(testNames.CASecret, "ca.crt", ca)
 
-	// Whoever deletes the signer means it: what it signed is accepted no more.
+	// Deleting the signer's Secret asks for a new CA: what the old CA signed is not accepted any more.
 	if err := r.live.Delete(t.Context(), mustSecret(t, r, testNames.SignerSecret)); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,8 @@ func TestTheYearsGoBy(t *testing.T) {
 	}
 	pass(200)
 	time.Sleep(500 * time.Millisecond) // nothing is to happen in this time
-	if leader.Holder.Current().SHA256() != before.SHA256() || !bytes.Equal(leader.Signer.Current().Bundle(), signerBefore) {
+	if leader.Holder.Current().SHA256() != before.SHA256() ||
+		!bytes.Equal(leader.Signer.Current().Bundle(), signerBefore) {
 		t.Fatal("it renewed what is not two thirds through its life")
 	}
 	pass(50)
@@ -130,7 +131,9 @@ func TestTheYearsGoBy(t *testing.T) {
 			if current.SHA256() == before.SHA256() || current.SHA256() != leader.Holder.Current().SHA256() {
 				return errors.New("the serving certificate was not renewed")
 			}
-			if bundle := r.Signer.Current().Bundle(); bytes.Equal(bundle, signerBefore) || !bytes.Contains(bundle, signerBefore) {
+			if bundle := r.Signer.Current().
+				Bundle(); bytes.Equal(bundle, signerBefore) ||
+				!bytes.Contains(bundle, signerBefore) {
 				return errors.New("the signer did not rotate, or forgot what it signed")
 			}
 			if !bytes.Equal(current.Bundle, ca) {
@@ -140,7 +143,7 @@ func TestTheYearsGoBy(t *testing.T) {
 		})
 	}
 
-	// The old signer goes on signing for a while, until nobody can have missed the new one.
+	// The old CA goes on signing until every replica must have loaded the new one.
 	signs := func(ca []byte) func() error {
 		return func() error {
 			for _, r := range []*replica{leader, follower} {
@@ -171,12 +174,20 @@ func TestTheYearsGoBy(t *testing.T) {
 	leader.configure(t, func(s *spec) { s.ExternalEndpoint = "other.example.com" })
 	testkit.Eventually(t, waitLimit, func() error {
 		current := leader.Holder.Current()
-		_, err := current.Certificate.Leaf.Verify(x509.VerifyOptions{Roots: pool(ca), DNSName: "other.example.com", CurrentTime: now.Now()})
+		_, err := current.Certificate.Leaf.Verify(
+			x509.VerifyOptions{Roots: pool(ca), DNSName: "other.example.com", CurrentTime: now.Now()},
+		)
 		return err
 	})
 }
 
-func startReplicaAt(t *testing.T, cluster *devcluster.Cluster, namespace, name string, leading bool, now clock.PassiveClock) *replica {
+func startReplicaAt(
+	t *testing.T,
+	cluster *devcluster.Cluster,
+	namespace, name string,
+	leading bool,
+	now clock.PassiveClock,
+) *replica {
 	t.Helper()
 	return startReplicaWith(t, cluster, namespace, name, leading, func(r *Reconciler) { r.Clock = now })
 }

@@ -66,8 +66,9 @@ func (r *Reconciler) knownSchema() statusSchema {
 // learnSchema remembers with which schema the status was written, or needed no writing.
 func (r *Reconciler) learnSchema(ctx context.Context, schema statusSchema) {
 	if schema != r.schema {
-		log.FromContext(ctx).Info("Found out which fields the CRD of CredentialIssuer has", "findings", schema < schemaNoFindings,
-			"objects", schema < schemaNoFindings, "servingCertificate", schema < schemaPinniped)
+		log.FromContext(ctx).
+			Info("Found out which fields the CRD of CredentialIssuer has", "findings", schema < schemaNoFindings,
+				"objects", schema < schemaNoFindings, "servingCertificate", schema < schemaPinniped)
 	}
 	if schema != r.schema || r.knownSchema() != schema {
 		r.schema, r.schemaSeen = schema, r.Clock.Now()

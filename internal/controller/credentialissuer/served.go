@@ -22,7 +22,7 @@ type Replicas interface {
 // maxOtherReplicas is how many replicas that serve something else are listed in the status.
 const maxOtherReplicas = 20
 
-// publish tells the other replicas what this one serves, and if that is not what it should, why.
+// publish reports to the other replicas which certificate this one serves and, unless all is well, the problem.
 func (r *Reconciler) publish(strategy configv1alpha1.CredentialIssuerStrategy) {
 	report := replicas.Report{}
 	if serving := r.Holder.Current(); serving != nil && r.Proxy.Serving() {
@@ -36,8 +36,12 @@ func (r *Reconciler) publish(strategy configv1alpha1.CredentialIssuerStrategy) {
 
 // servedStatus says what this replica serves and who else does, or nil when it serves nothing. have is what the
 // status says so far.
-func servedStatus(have *configv1alpha1.ServingCertificateStatus, serving *servingcert.ServingCertificate, namespace string,
-	live []replicas.Report, now metav1.Time,
+func servedStatus(
+	have *configv1alpha1.ServingCertificateStatus,
+	serving *servingcert.ServingCertificate,
+	namespace string,
+	live []replicas.Report,
+	now metav1.Time,
 ) *configv1alpha1.ServingCertificateStatus {
 	if serving == nil {
 		return nil
@@ -88,7 +92,11 @@ func other(replica replicas.Report) configv1alpha1.OtherReplica {
 	default:
 		message = "it has not taken over this certificate yet"
 	}
-	return configv1alpha1.OtherReplica{Name: replica.Name, SHA256: replica.SHA256, Message: strings.ToValidUTF8(message, "")}
+	return configv1alpha1.OtherReplica{
+		Name:    replica.Name,
+		SHA256:  replica.SHA256,
+		Message: strings.ToValidUTF8(message, ""),
+	}
 }
 
 // sameStatus compares without regard to what the API does not keep: fractions of seconds, empty instead of absent

@@ -27,7 +27,11 @@ func TestServedStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pair, err := ca.IssueServing(certs.SANs{DNSNames: []string{"a.example"}, IPAddresses: []net.IP{net.ParseIP("fd00::1")}}, noon, 30*time.Minute)
+	pair, err := ca.IssueServing(
+		certs.SANs{DNSNames: []string{"a.example"}, IPAddresses: []net.IP{net.ParseIP("fd00::1")}},
+		noon,
+		30*time.Minute,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,13 +40,25 @@ func TestServedStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	served := func(namespace string, source servingcert.Source) *servingcert.ServingCertificate {
-		return &servingcert.ServingCertificate{Certificate: certificate, Source: source, Secret: types.NamespacedName{Namespace: namespace, Name: "s"}}
+		return &servingcert.ServingCertificate{
+			Certificate: certificate,
+			Source:      source,
+			Secret:      types.NamespacedName{Namespace: namespace, Name: "s"},
+		}
 	}
 	sha := served("", "").SHA256()
 	status := func(change func(*configv1alpha1.ServingCertificateStatus)) *configv1alpha1.ServingCertificateStatus {
 		s := &configv1alpha1.ServingCertificateStatus{
-			Source: "Secret", SecretName: "s", SHA256: sha, NotBefore: metav1.NewTime(pair.NotBefore), NotAfter: metav1.NewTime(pair.NotAfter),
-			DNSNames: []string{"a.example"}, IPAddresses: []string{"fd00::1"}, ServedSince: now, Replicas: 1, ServingReplicas: 1,
+			Source:          "Secret",
+			SecretName:      "s",
+			SHA256:          sha,
+			NotBefore:       metav1.NewTime(pair.NotBefore),
+			NotAfter:        metav1.NewTime(pair.NotAfter),
+			DNSNames:        []string{"a.example"},
+			IPAddresses:     []string{"fd00::1"},
+			ServedSince:     now,
+			Replicas:        1,
+			ServingReplicas: 1,
 		}
 		change(s)
 		return s
@@ -65,17 +81,23 @@ func TestServedStatus(t *testing.T) {
 			want: status(func(*configv1alpha1.ServingCertificateStatus) {}),
 		},
 		{
-			name: "names the namespace of a delegated one", of: served("theirs", servingcert.SourceExternal), live: []replicas.Report{me},
+			name: "names the namespace of a delegated one", of: served(
+				"theirs", servingcert.SourceExternal,
+			), live: []replicas.Report{me},
 			want: status(func(s *configv1alpha1.ServingCertificateStatus) { s.SecretName = "theirs/s" }),
 		},
 		{
-			name: "keeps the time of what was served before", of: served("ns", servingcert.SourceGenerated), live: []replicas.Report{me},
+			name: "keeps the time of what was served before", of: served(
+				"ns", servingcert.SourceGenerated,
+			), live: []replicas.Report{me},
 			have: &configv1alpha1.ServingCertificateStatus{Source: "Generated", SecretName: "s", SHA256: sha, ServedSince: then},
 			want: status(func(s *configv1alpha1.ServingCertificateStatus) { s.Source, s.ServedSince = "Generated", then }),
 		},
 		{
 			name: "forgets the time of another one", of: served("ns", servingcert.SourceExternal), live: []replicas.Report{me},
-			have: &configv1alpha1.ServingCertificateStatus{Source: "Secret", SecretName: "before", SHA256: sha, ServedSince: then},
+			have: &configv1alpha1.ServingCertificateStatus{
+				Source: "Secret", SecretName: "before", SHA256: sha, ServedSince: then,
+			},
 			want: status(func(*configv1alpha1.ServingCertificateStatus) {}),
 		},
 		{
@@ -98,7 +120,14 @@ func TestServedStatus(t *testing.T) {
 			}
 		})
 	}
-	if got := servedStatus(nil, served("ns", servingcert.SourceExternal), "ns", many, now); got.Replicas != 31 || len(got.OtherReplicas) != maxOtherReplicas {
+	if got := servedStatus(
+		nil,
+		served("ns", servingcert.SourceExternal),
+		"ns",
+		many,
+		now,
+	); got.Replicas != 31 ||
+		len(got.OtherReplicas) != maxOtherReplicas {
 		t.Errorf("of 31 replicas %d are counted and %d listed", got.Replicas, len(got.OtherReplicas))
 	}
 }
@@ -108,7 +137,10 @@ func TestClip(t *testing.T) {
 	if got := clip("short"); got != "short" {
 		t.Errorf("got %q", got)
 	}
-	if got := clip(strings.Repeat("ä", maxEvent)); len(got) > maxEvent || !utf8.ValidString(got) || !strings.HasSuffix(got, "…") {
+	if got := clip(
+		strings.Repeat("ä", maxEvent),
+	); len(got) > maxEvent || !utf8.ValidString(got) ||
+		!strings.HasSuffix(got, "…") {
 		t.Errorf("a long one has %d bytes, valid %v", len(got), utf8.ValidString(got))
 	}
 }

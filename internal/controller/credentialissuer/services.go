@@ -41,7 +41,10 @@ func (r *Reconciler) serviceName(spec configv1alpha1.ImpersonationProxySpec) str
 
 // desiredService is what the agent wants to own of the Service that a spec asks for. Fields that others set stay
 // theirs. present is the Service as it is, or nil.
-func (r *Reconciler) desiredService(spec configv1alpha1.ImpersonationProxySpec, present *corev1.Service) *corev1ac.ServiceApplyConfiguration {
+func (r *Reconciler) desiredService(
+	spec configv1alpha1.ImpersonationProxySpec,
+	present *corev1.Service,
+) *corev1ac.ServiceApplyConfiguration {
 	serviceSpec := corev1ac.ServiceSpec().
 		WithType(corev1.ServiceType(spec.Service.Type)).
 		WithSelector(map[string]string{"app": r.AppLabel}).
@@ -84,7 +87,11 @@ func withKeys(annotations, labels map[string]string) map[string]string {
 
 // reconcileServices makes the one Service that spec asks for and removes the other. It returns the Service as it is
 // in the cluster, or nil when there is none. Replicas that do not lead only look.
-func (r *Reconciler) reconcileServices(ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, wanted bool) (*corev1.Service, error) {
+func (r *Reconciler) reconcileServices(
+	ctx context.Context,
+	spec configv1alpha1.ImpersonationProxySpec,
+	wanted bool,
+) (*corev1.Service, error) {
 	keep := ""
 	if wanted {
 		keep = r.serviceName(spec)
@@ -111,7 +118,12 @@ func (r *Reconciler) reconcileServices(ctx context.Context, spec configv1alpha1.
 		desired := r.desiredService(spec, service)
 		if !found || !equality.Semantic.DeepEqual(desired, r.appliedService) || !serviceHas(service, desired) {
 			// Apply overwrites what it is given with the answer, which could not be compared with the next wish.
-			if err := r.Client.Apply(ctx, r.desiredService(spec, service), client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
+			if err := r.Client.Apply(
+				ctx,
+				r.desiredService(spec, service),
+				client.FieldOwner(FieldManager),
+				client.ForceOwnership,
+			); err != nil {
 				return service, coded(configv1alpha1.CodeServiceNotApplied, fmt.Errorf("applying Service %s: %w", name, err))
 			}
 			r.appliedService = desired
@@ -140,7 +152,8 @@ func classToApply(wanted string, present *corev1.Service) *string {
 // come in, would be lost. A class that the cluster gave to a Service for which none was asked is no problem.
 func classProblem(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) *configv1alpha1.StrategyFinding {
 	wanted := spec.Service.LoadBalancerClass
-	if wanted == "" || service == nil || spec.Service.Type != configv1alpha1.ServiceTypeLoadBalancer || service.Spec.Type != corev1.ServiceTypeLoadBalancer {
+	if wanted == "" || service == nil || spec.Service.Type != configv1alpha1.ServiceTypeLoadBalancer ||
+		service.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return nil
 	}
 	has := ptr.Deref(service.Spec.LoadBalancerClass, "")
@@ -148,9 +161,16 @@ func classProblem(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Se
 		return nil
 	}
 	return &configv1alpha1.StrategyFinding{
-		Code: configv1alpha1.CodeServiceClassDiffers, Severity: configv1alpha1.FindingWarning,
-		Message: fmt.Sprintf("Service %q has loadBalancerClass %q instead of %q, and Kubernetes does not let it change (delete the Service: the agent makes it "+
-			"anew with the new class, perhaps at another address)", service.Namespace+"/"+service.Name, has, wanted),
+		Code:     configv1alpha1.CodeServiceClassDiffers,
+		Severity: configv1alpha1.FindingWarning,
+		Message: fmt.Sprintf(
+			"Service %q has loadBalancerClass %q instead of %q, and Kubernetes does not let it change (delete the Service: "+
+				"the agent makes it "+
+				"anew with the new class, perhaps at another address)",
+			service.Namespace+"/"+service.Name,
+			has,
+			wanted,
+		),
 	}
 }
 
@@ -159,7 +179,9 @@ func serviceHas(service *corev1.Service, desired *corev1ac.ServiceApplyConfigura
 	spec := desired.Spec
 	return service.Spec.Type == *spec.Type &&
 		(spec.LoadBalancerIP == nil || service.Spec.LoadBalancerIP == *spec.LoadBalancerIP) &&
-		(len(spec.LoadBalancerSourceRanges) == 0 || slices.Equal(service.Spec.LoadBalancerSourceRanges, spec.LoadBalancerSourceRanges)) &&
+		(len(spec.LoadBalancerSourceRanges) == 0 || slices.Equal(
+			service.Spec.LoadBalancerSourceRanges, spec.LoadBalancerSourceRanges,
+		)) &&
 		(spec.IPFamilyPolicy == nil || ptr.Deref(service.Spec.IPFamilyPolicy, "") == *spec.IPFamilyPolicy) &&
 		maps.Equal(service.Spec.Selector, spec.Selector) &&
 		containsAll(service.Labels, desired.Labels) &&
@@ -201,8 +223,12 @@ func (r *Reconciler) remove(ctx context.Context, kind string, object client.Obje
 		return nil
 	}
 	if err != nil {
-		return coded(configv1alpha1.CodeCleanupFailed, fmt.Errorf("removing %s %s: %w", kind, client.ObjectKeyFromObject(object), err))
+		return coded(
+			configv1alpha1.CodeCleanupFailed,
+			fmt.Errorf("removing %s %s: %w", kind, client.ObjectKeyFromObject(object), err),
+		)
 	}
-	log.FromContext(ctx).Info("Removed what the configuration no longer needs", "kind", kind, "object", client.ObjectKeyFromObject(object))
+	log.FromContext(ctx).
+		Info("Removed what the configuration no longer needs", "kind", kind, "object", client.ObjectKeyFromObject(object))
 	return nil
 }

@@ -41,7 +41,12 @@ func (r *replica) service(t *testing.T, name string) (*corev1.Service, error) {
 	return &service, err
 }
 
-func (r *replica) changeService(t *testing.T, name string, change func(*corev1.Service), write func(*corev1.Service) error) {
+func (r *replica) changeService(
+	t *testing.T,
+	name string,
+	change func(*corev1.Service),
+	write func(*corev1.Service) error,
+) {
 	t.Helper()
 	testkit.Eventually(t, waitLimit, func() error {
 		service, err := r.service(t, name)
@@ -56,14 +61,19 @@ func (r *replica) changeService(t *testing.T, name string, change func(*corev1.S
 // TestServices goes through what the agent owns of its Services, on a real API server with IPv4 and IPv6.
 func TestServices(t *testing.T) {
 	t.Parallel()
-	cluster := startClusterWith(t, devcluster.Options{ExtraAPIServerArgs: []string{"--service-cluster-ip-range=10.11.0.0/24,fd11::/112"}})
+	cluster := startClusterWith(
+		t,
+		devcluster.Options{ExtraAPIServerArgs: []string{"--service-cluster-ip-range=10.11.0.0/24,fd11::/112"}},
+	)
 	r := startReplica(t, cluster, "default", true)
 	ctx := t.Context()
 	update := func(s *corev1.Service) error { return r.live.Update(ctx, s) }
 	updateStatus := func(s *corev1.Service) error { return r.live.Status().Update(ctx, s) }
 
 	r.create(t, spec{Mode: "enabled", Service: svc{
-		Type: "LoadBalancer", LoadBalancerSourceRanges: []string{"192.0.2.0/24", "2001:db8::/32"}, LoadBalancerClass: "example.com/internal",
+		Type:                     "LoadBalancer",
+		LoadBalancerSourceRanges: []string{"192.0.2.0/24", "2001:db8::/32"},
+		LoadBalancerClass:        "example.com/internal",
 	}})
 	r.waitFor(t, "Pending", errPending.Error())
 	// Somebody else's fields, and the addresses, of both families.
@@ -75,7 +85,11 @@ func TestServices(t *testing.T) {
 	r.changeService(t, "lb", func(s *corev1.Service) {
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "2001:db8::7"}, {IP: "192.0.2.7"}}
 	}, updateStatus)
-	if got := r.waitFor(t, "Listening", messageListening).Frontend.ImpersonationProxyInfo.Endpoint; got != "https://[2001:db8::7]" {
+	if got := r.waitFor(
+		t,
+		"Listening",
+		messageListening,
+	).Frontend.ImpersonationProxyInfo.Endpoint; got != "https://[2001:db8::7]" {
 		t.Errorf("the endpoint is %s", got)
 	}
 	for _, name := range []string{"2001:db8::7", "192.0.2.7"} {
@@ -87,7 +101,8 @@ func TestServices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ptr.Deref(before.Spec.LoadBalancerClass, "") != "example.com/internal" || len(before.Spec.LoadBalancerSourceRanges) != 2 {
+	if ptr.Deref(before.Spec.LoadBalancerClass, "") != "example.com/internal" ||
+		len(before.Spec.LoadBalancerSourceRanges) != 2 {
 		t.Errorf("the Service is %+v", before.Spec)
 	}
 
@@ -145,13 +160,14 @@ func TestServices(t *testing.T) {
 	if after.UID != before.UID || !slices.Equal(after.Spec.LoadBalancerSourceRanges, []string{"203.0.113.0/24"}) {
 		t.Errorf("the Service was made anew, or not changed: %+v", after.Spec)
 	}
-	// An admin deletes the Service: now it has the new class.
+	// When an administrator deletes the Service, it is created again with the new class.
 	if err := r.live.Delete(ctx, after); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, waitLimit, func() error {
 		service, err := r.service(t, "lb")
-		if err == nil && (service.UID == before.UID || ptr.Deref(service.Spec.LoadBalancerClass, "") != "example.com/public") {
+		if err == nil &&
+			(service.UID == before.UID || ptr.Deref(service.Spec.LoadBalancerClass, "") != "example.com/public") {
 			err = fmt.Errorf("the Service is %+v", service.Spec)
 		}
 		return err
@@ -163,7 +179,8 @@ func TestServices(t *testing.T) {
 	r.configure(t, func(s *spec) { s.Service = svc{Type: "LoadBalancer"} })
 	testkit.Eventually(t, waitLimit, func() error {
 		strategy, err := r.strategy(ctx)
-		if err == nil && (strategy.Message != messageListening || strategy.Frontend.ImpersonationProxyInfo.Endpoint != "https://lb.example.com") {
+		if err == nil &&
+			(strategy.Message != messageListening || strategy.Frontend.ImpersonationProxyInfo.Endpoint != "https://lb.example.com") {
 			err = fmt.Errorf("the status is %+v", strategy)
 		}
 		return err
@@ -203,7 +220,8 @@ func TestServices(t *testing.T) {
 			return errors.New("a Service is still there")
 		}
 		strategy, err := r.strategy(ctx)
-		if err == nil && (strategy.Frontend == nil || strategy.Frontend.ImpersonationProxyInfo.Endpoint != "https://[2001:db8::9]:8443") {
+		if err == nil &&
+			(strategy.Frontend == nil || strategy.Frontend.ImpersonationProxyInfo.Endpoint != "https://[2001:db8::9]:8443") {
 			err = fmt.Errorf("the status is %+v", strategy)
 		}
 		return err
@@ -216,7 +234,11 @@ type countingClient struct {
 	applied atomic.Int32
 }
 
-func (c *countingClient) Apply(ctx context.Context, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+func (c *countingClient) Apply(
+	ctx context.Context,
+	object runtime.ApplyConfiguration,
+	options ...client.ApplyOption,
+) error {
 	if _, ok := object.(*corev1ac.ServiceApplyConfiguration); ok {
 		c.applied.Add(1)
 	}
@@ -233,7 +255,9 @@ func TestServiceThatIsAsDesired(t *testing.T) {
 		r.Client = counting
 	})
 	r.create(t, configv1alpha1.ImpersonationProxySpec{
-		Mode: "enabled", ExternalEndpoint: "a.example.com", Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: "ClusterIP"},
+		Mode:             "enabled",
+		ExternalEndpoint: "a.example.com",
+		Service:          configv1alpha1.ImpersonationProxyServiceSpec{Type: "ClusterIP"},
 	})
 	r.waitFor(t, "Listening", messageListening)
 	before := counting.applied.Load()
@@ -243,7 +267,11 @@ func TestServiceThatIsAsDesired(t *testing.T) {
 	for _, name := range []string{"b.example.com", "c.example.com", "d.example.com"} {
 		r.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.ExternalEndpoint = name })
 		testkit.Eventually(t, waitLimit, func() error {
-			if got := r.waitFor(t, "Listening", messageListening).Frontend.ImpersonationProxyInfo.Endpoint; got != "https://"+name {
+			if got := r.waitFor(
+				t,
+				"Listening",
+				messageListening,
+			).Frontend.ImpersonationProxyInfo.Endpoint; got != "https://"+name {
 				return fmt.Errorf("the endpoint is %s", got)
 			}
 			return nil

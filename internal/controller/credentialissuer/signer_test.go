@@ -38,7 +38,9 @@ func TestSignerPolicy(t *testing.T) {
 		usable bool
 	}{
 		{"makes a missing one", nil, noon, "Missing", false},
-		{"repairs a damaged one", &corev1.Secret{Data: map[string][]byte{signerCertKey: []byte("x")}}, noon, "Damaged", false},
+		{
+			"repairs a damaged one", &corev1.Secret{Data: map[string][]byte{signerCertKey: []byte("x")}}, noon, "Damaged", false,
+		},
 		{"keeps a young one", secret, noon.Add(200 * day), "", true},
 		{"replaces an old one, and uses it until then", secret, noon.Add(250 * day), "Expiring", true},
 		{"replaces an expired one", secret, noon.Add(366 * day), "Expired", false},
@@ -72,12 +74,21 @@ func TestSignerIsReplaced(t *testing.T) {
 		previous *issuedcert.State
 	}{
 		{name: "makes the first one", reason: "Missing", now: noon},
-		{name: "puts back one that was damaged", secret: damaged, known: known, reason: "Damaged", now: noon.Add(day), restored: true},
-		{name: "replaces a damaged one that is old, and accepts what it signed", secret: damaged, known: known, reason: "Damaged", now: noon.Add(300 * day), previous: known},
+		{
+			name: "puts back one that was damaged", secret: damaged, known: known, reason: "Damaged", now: noon.Add(day),
+			restored: true,
+		},
+		{
+			name: "replaces a damaged one that is old, and accepts what it signed", secret: damaged, known: known,
+			reason: "Damaged", now: noon.Add(300 * day), previous: known,
+		},
 		{name: "replaces a damaged one that nobody knows", secret: damaged, reason: "Damaged", now: noon.Add(day)},
 		{name: "does not accept a CA whose key is lost", secret: keyLost, reason: "Damaged", now: noon.Add(day)},
 		{name: "makes one without overlap when somebody deleted it", known: known, reason: "Missing", now: noon.Add(day)},
-		{name: "rotates with overlap", secret: good, known: known, reason: "Expiring", now: noon.Add(250 * day), previous: known},
+		{
+			name: "rotates with overlap", secret: good, known: known, reason: "Expiring", now: noon.Add(250 * day),
+			previous: known,
+		},
 		{name: "does not accept one that expired", secret: good, known: known, reason: "Expired", now: noon.Add(366 * day)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -101,7 +112,11 @@ func TestSignerIsReplaced(t *testing.T) {
 			if string(next.Data()[signerPreviousKey]) != string(previous) {
 				t.Errorf("what is accepted besides is %q", next.Data()[signerPreviousKey])
 			}
-			if read := inspectSigner(&corev1.Secret{Data: next.Data()}, test.now.Add(day)); read.Verdict() != nil || !read.SameCA(next) ||
+			if read := inspectSigner(
+				&corev1.Secret{Data: next.Data()},
+				test.now.Add(day),
+			); read.Verdict() != nil ||
+				!read.SameCA(next) ||
 				string(read.PreviousBundle()) != string(previous) {
 				t.Errorf("what was written cannot be read: %v", read.Verdict())
 			}
@@ -130,7 +145,10 @@ func TestChooseSigner(t *testing.T) {
 		accepts []*issuedcert.State
 	}{
 		{"signs with the CA of the Secret when it starts", nil, rotated, second, []*issuedcert.State{first}},
-		{"goes on with the previous one for a moment", first.CA, rotated.Add(30 * time.Second), first, []*issuedcert.State{second, first}},
+		{
+			"goes on with the previous one for a moment", first.CA, rotated.Add(30 * time.Second), first,
+			[]*issuedcert.State{second, first},
+		},
 		{"then uses the new one", first.CA, rotated.Add(2 * time.Minute), second, []*issuedcert.State{first}},
 		{"leaves a CA at once that the Secret does not know", stranger, rotated, second, []*issuedcert.State{first}},
 		{"forgets a CA that expired", second.CA, noon.Add(366 * day), second, nil},

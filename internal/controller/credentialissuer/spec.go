@@ -29,7 +29,9 @@ func withDefaults(spec configv1alpha1.ImpersonationProxySpec) configv1alpha1.Imp
 // else.
 func validate(issuer *configv1alpha1.CredentialIssuer) (configv1alpha1.ImpersonationProxySpec, error) {
 	if issuer.Spec.ImpersonationProxy == nil {
-		return configv1alpha1.ImpersonationProxySpec{}, errors.New("could not load CredentialIssuer: spec.impersonationProxy is nil")
+		return configv1alpha1.ImpersonationProxySpec{}, errors.New(
+			"could not load CredentialIssuer: spec.impersonationProxy is nil",
+		)
 	}
 	spec := withDefaults(*issuer.Spec.ImpersonationProxy)
 	if err := validateProxy(spec); err != nil {
@@ -83,10 +85,20 @@ func validateLoadBalancer(service configv1alpha1.ImpersonationProxyServiceSpec) 
 	for i, text := range service.LoadBalancerSourceRanges {
 		network, err := netip.ParsePrefix(text)
 		if err != nil {
-			return fmt.Errorf("invalid service.loadBalancerSourceRanges[%d] %q: write a network as ADDRESS/BITS, such as 192.0.2.0/24 or 2001:db8::/32", i, text)
+			return fmt.Errorf(
+				"invalid service.loadBalancerSourceRanges[%d] %q: write a network as ADDRESS/BITS, such as 192.0.2.0/24 or "+
+					"2001:db8::/32",
+				i,
+				text,
+			)
 		}
 		if masked := network.Masked(); masked != network {
-			return fmt.Errorf("invalid service.loadBalancerSourceRanges[%d] %q: that is an address within a network (write %q for the network)", i, text, masked)
+			return fmt.Errorf(
+				"invalid service.loadBalancerSourceRanges[%d] %q: that is an address within a network (write %q for the network)",
+				i,
+				text,
+				masked,
+			)
 		}
 	}
 	if class := service.LoadBalancerClass; class != "" {
@@ -165,8 +177,14 @@ func chooseEndpoint(spec configv1alpha1.ImpersonationProxySpec, service *corev1.
 	if len(ingresses) == 0 || ingresses[0].IP == "" {
 		return endpoint{}, errPending
 	}
-	return endpoint{}, coded(configv1alpha1.CodeServiceAddressInvalid,
-		fmt.Errorf("could not find valid IP addresses or hostnames from load balancer %s/%s", service.Namespace, service.Name))
+	return endpoint{}, coded(
+		configv1alpha1.CodeServiceAddressInvalid,
+		fmt.Errorf(
+			"could not find valid IP addresses or hostnames from load balancer %s/%s",
+			service.Namespace,
+			service.Name,
+		),
+	)
 }
 
 // generatedSANs returns the names of the generated certificate: those of the endpoint, and when that is one of a

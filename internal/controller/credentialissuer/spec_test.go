@@ -34,24 +34,68 @@ func TestValidate(t *testing.T) {
 		{"ignores all else when disabled", &spec{Mode: "disabled", ExternalEndpoint: "https://x"}, ""},
 		{"defaults the Service's type", &spec{Mode: "auto"}, ""},
 		{"refuses unknown modes", &spec{Mode: "x"}, prefix + `invalid proxy mode "x" (expected auto, disabled, or enabled)`},
-		{"refuses unknown Service types", &spec{Mode: "enabled", Service: service("x", "")}, prefix + `invalid service type "x" (expected None, LoadBalancer, or ClusterIP)`},
-		{"refuses load balancer addresses that are none", &spec{Mode: "enabled", Service: service("ClusterIP", "1.2.3")}, prefix + `invalid LoadBalancerIP "1.2.3"`},
+		{
+			"refuses unknown Service types", &spec{Mode: "enabled", Service: service("x", "")},
+			prefix + `invalid service type "x" (expected None, LoadBalancer, or ClusterIP)`,
+		},
+		{
+			"refuses load balancer addresses that are none", &spec{Mode: "enabled", Service: service("ClusterIP", "1.2.3")},
+			prefix + `invalid LoadBalancerIP "1.2.3"`,
+		},
 		{"takes IPv6 load balancer addresses", &spec{Mode: "enabled", Service: service("LoadBalancer", "fd00::1")}, ""},
-		{"refuses networks that are none", &spec{Mode: "enabled", Service: svc{LoadBalancerSourceRanges: []string{"10.0.0.0/8", "10.0.0.0"}}}, prefix + `invalid service.loadBalancerSourceRanges[1] "10.0.0.0": write a network as ADDRESS/BITS`},
-		{"refuses networks with leading zeros", &spec{Mode: "enabled", Service: svc{LoadBalancerSourceRanges: []string{"010.0.0.0/8"}}}, prefix + `invalid service.loadBalancerSourceRanges[0] "010.0.0.0/8"`},
-		{"refuses an address within a network", &spec{Mode: "enabled", Service: svc{LoadBalancerSourceRanges: []string{"10.1.2.3/8"}}}, prefix + `invalid service.loadBalancerSourceRanges[0] "10.1.2.3/8": that is an address within a network (write "10.0.0.0/8" for the network)`},
-		{"takes IPv6 networks", &spec{Mode: "enabled", Service: svc{LoadBalancerSourceRanges: []string{"2001:db8::/32"}}}, ""},
-		{"refuses load balancer classes that are none", &spec{Mode: "enabled", Service: svc{LoadBalancerClass: "a b"}}, prefix + `invalid service.loadBalancerClass "a b"`},
-		{"needs an endpoint without a Service", &spec{Mode: "enabled", Service: service("None", "")}, prefix + "externalEndpoint must be set when service.type is None"},
-		{"refuses URLs", &spec{Mode: "enabled", ExternalEndpoint: "https://1.2.3.4:5678"}, prefix + `invalid ExternalEndpoint "https://1.2.3.4:5678": endpoint "https://1.2.3.4:5678" is a URL`},
-		{"refuses ports that are none", &spec{Mode: "enabled", ExternalEndpoint: "a.example:0"}, prefix + `invalid ExternalEndpoint "a.example:0": endpoint "a.example:0": port "0" is not a number`},
-		{"refuses hosts that are none", &spec{Mode: "enabled", ExternalEndpoint: "a_b:1"}, prefix + `invalid ExternalEndpoint "a_b:1": endpoint "a_b:1": host "a_b" is not a valid DNS name or IP address`},
-		{"needs a Secret in tls", &spec{Mode: "enabled", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{}}, prefix + "tls.secretName must be set when tls is set"},
-		{"refuses Secrets that are none", &spec{Mode: "enabled", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "a/b/c"}}, prefix + `invalid tls.secretName: "a/b/c" is not NAMESPACE/NAME: "b/c" cannot be the name of a Secret`},
+		{
+			"refuses networks that are none",
+			&spec{Mode: "enabled", Service: svc{LoadBalancerSourceRanges: []string{"10.0.0.0/8", "10.0.0.0"}}},
+			prefix + `invalid service.loadBalancerSourceRanges[1] "10.0.0.0": write a network as ADDRESS/BITS`,
+		},
+		{
+			"refuses networks with leading zeros",
+			&spec{Mode: "enabled", Service: svc{LoadBalancerSourceRanges: []string{"010.0.0.0/8"}}},
+			prefix + `invalid service.loadBalancerSourceRanges[0] "010.0.0.0/8"`,
+		},
+		{
+			"refuses an address within a network",
+			&spec{Mode: "enabled", Service: svc{LoadBalancerSourceRanges: []string{"10.1.2.3/8"}}},
+			prefix + `invalid service.loadBalancerSourceRanges[0] "10.1.2.3/8": that is an address within a network (write "10.0.0.0/8" for the network)`,
+		},
+		{
+			"takes IPv6 networks", &spec{Mode: "enabled", Service: svc{LoadBalancerSourceRanges: []string{"2001:db8::/32"}}}, "",
+		},
+		{
+			"refuses load balancer classes that are none", &spec{Mode: "enabled", Service: svc{LoadBalancerClass: "a b"}},
+			prefix + `invalid service.loadBalancerClass "a b"`,
+		},
+		{
+			"needs an endpoint without a Service", &spec{Mode: "enabled", Service: service("None", "")},
+			prefix + "externalEndpoint must be set when service.type is None",
+		},
+		{
+			"refuses URLs", &spec{Mode: "enabled", ExternalEndpoint: "https://1.2.3.4:5678"},
+			prefix + `invalid ExternalEndpoint "https://1.2.3.4:5678": endpoint "https://1.2.3.4:5678" is a URL`,
+		},
+		{
+			"refuses ports that are none", &spec{Mode: "enabled", ExternalEndpoint: "a.example:0"},
+			prefix + `invalid ExternalEndpoint "a.example:0": endpoint "a.example:0": port "0" is not a number`,
+		},
+		{
+			"refuses hosts that are none", &spec{Mode: "enabled", ExternalEndpoint: "a_b:1"},
+			prefix + `invalid ExternalEndpoint "a_b:1": endpoint "a_b:1": host "a_b" is not a valid DNS name or IP address`,
+		},
+		{
+			"needs a Secret in tls", &spec{Mode: "enabled", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{}},
+			prefix + "tls.secretName must be set when tls is set",
+		},
+		{
+			"refuses Secrets that are none",
+			&spec{Mode: "enabled", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "a/b/c"}},
+			prefix + `invalid tls.secretName: "a/b/c" is not NAMESPACE/NAME: "b/c" cannot be the name of a Secret`,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := validate(&configv1alpha1.CredentialIssuer{Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: test.spec}})
+			_, err := validate(
+				&configv1alpha1.CredentialIssuer{Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: test.spec}},
+			)
 			switch {
 			case test.want == "" && err != nil:
 				t.Errorf("got %v, want none", err)
@@ -70,7 +114,10 @@ func loadBalancer(ingress ...corev1.LoadBalancerIngress) *corev1.Service {
 }
 
 func clusterIP(ips ...string) *corev1.Service {
-	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "ip"}, Spec: corev1.ServiceSpec{ClusterIPs: ips}}
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "ip"},
+		Spec:       corev1.ServiceSpec{ClusterIPs: ips},
+	}
 }
 
 func TestChooseEndpoint(t *testing.T) {
@@ -86,20 +133,63 @@ func TestChooseEndpoint(t *testing.T) {
 		sans    certs.SANs
 		err     string
 	}{
-		{name: "takes the external endpoint before the Service", spec: external("a.example"), service: loadBalancer(corev1.LoadBalancerIngress{IP: "1.2.3.4"}), url: "https://a.example", sans: certs.SANs{DNSNames: []string{"a.example"}}},
-		{name: "keeps a port", spec: external("a.example:8443"), url: "https://a.example:8443", sans: certs.SANs{DNSNames: []string{"a.example"}}},
-		{name: "leaves out port 443", spec: external("a.example:443"), url: "https://a.example", sans: certs.SANs{DNSNames: []string{"a.example"}}},
-		{name: "brackets IPv6", spec: external("fd00::1"), url: "https://[fd00::1]", sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::1")}}},
-		{name: "brackets IPv6 with a port", spec: external("[fd00::1]:99"), url: "https://[fd00::1]:99", sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::1")}}},
-		{name: "prefers a hostname anywhere in the ingresses", spec: lb, service: loadBalancer(corev1.LoadBalancerIngress{IP: "1.2.3.4"}, corev1.LoadBalancerIngress{Hostname: "lb.example"}), url: "https://lb.example", sans: certs.SANs{DNSNames: []string{"lb.example"}}},
-		{name: "takes the first valid IP", spec: lb, service: loadBalancer(corev1.LoadBalancerIngress{IP: "x"}, corev1.LoadBalancerIngress{IP: "fd00::2"}), url: "https://[fd00::2]", sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::2")}}},
-		{name: "takes all addresses of a dual-stack load balancer", spec: lb, service: loadBalancer(corev1.LoadBalancerIngress{IP: "fd00::2"}, corev1.LoadBalancerIngress{IP: "1.2.3.4"}, corev1.LoadBalancerIngress{IP: "1.2.3.4"}), url: "https://[fd00::2]", sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::2"), net.ParseIP("1.2.3.4")}}},
-		{name: "brackets an IPv6 cluster IP", spec: ip, service: clusterIP("fd00::7"), url: "https://[fd00::7]", sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::7")}}},
+		{
+			name: "takes the external endpoint before the Service", spec: external("a.example"),
+			service: loadBalancer(corev1.LoadBalancerIngress{IP: "1.2.3.4"}), url: "https://a.example",
+			sans: certs.SANs{DNSNames: []string{"a.example"}},
+		},
+		{
+			name: "keeps a port", spec: external("a.example:8443"), url: "https://a.example:8443",
+			sans: certs.SANs{DNSNames: []string{"a.example"}},
+		},
+		{
+			name: "leaves out port 443", spec: external("a.example:443"), url: "https://a.example",
+			sans: certs.SANs{DNSNames: []string{"a.example"}},
+		},
+		{
+			name: "brackets IPv6", spec: external("fd00::1"), url: "https://[fd00::1]",
+			sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::1")}},
+		},
+		{
+			name: "brackets IPv6 with a port", spec: external("[fd00::1]:99"), url: "https://[fd00::1]:99",
+			sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::1")}},
+		},
+		{
+			name: "prefers a hostname anywhere in the ingresses", spec: lb,
+			service: loadBalancer(corev1.LoadBalancerIngress{IP: "1.2.3.4"}, corev1.LoadBalancerIngress{Hostname: "lb.example"}),
+			url:     "https://lb.example", sans: certs.SANs{DNSNames: []string{"lb.example"}},
+		},
+		{
+			name: "takes the first valid IP", spec: lb,
+			service: loadBalancer(corev1.LoadBalancerIngress{IP: "x"}, corev1.LoadBalancerIngress{IP: "fd00::2"}),
+			url:     "https://[fd00::2]", sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::2")}},
+		},
+		{
+			name: "takes all addresses of a dual-stack load balancer", spec: lb,
+			service: loadBalancer(
+				corev1.LoadBalancerIngress{IP: "fd00::2"}, corev1.LoadBalancerIngress{IP: "1.2.3.4"},
+				corev1.LoadBalancerIngress{IP: "1.2.3.4"},
+			),
+			url: "https://[fd00::2]", sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::2"), net.ParseIP("1.2.3.4")}},
+		},
+		{
+			name: "brackets an IPv6 cluster IP", spec: ip, service: clusterIP("fd00::7"), url: "https://[fd00::7]",
+			sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::7")}},
+		},
 		{name: "waits without a Service", spec: lb, err: errPending.Error()},
 		{name: "waits without an ingress", spec: lb, service: loadBalancer(), err: errPending.Error()},
-		{name: "waits for an empty ingress", spec: lb, service: loadBalancer(corev1.LoadBalancerIngress{}), err: errPending.Error()},
-		{name: "says that no ingress is usable", spec: lb, service: loadBalancer(corev1.LoadBalancerIngress{IP: "x"}), err: "could not find valid IP addresses or hostnames from load balancer ns/lb"},
-		{name: "takes all cluster IPs of a dual-stack Service", spec: ip, service: clusterIP("10.0.0.1", "fd00::1"), url: "https://10.0.0.1", sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("10.0.0.1"), net.ParseIP("fd00::1")}}},
+		{
+			name: "waits for an empty ingress", spec: lb, service: loadBalancer(corev1.LoadBalancerIngress{}),
+			err: errPending.Error(),
+		},
+		{
+			name: "says that no ingress is usable", spec: lb, service: loadBalancer(corev1.LoadBalancerIngress{IP: "x"}),
+			err: "could not find valid IP addresses or hostnames from load balancer ns/lb",
+		},
+		{
+			name: "takes all cluster IPs of a dual-stack Service", spec: ip, service: clusterIP("10.0.0.1", "fd00::1"),
+			url: "https://10.0.0.1", sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("10.0.0.1"), net.ParseIP("fd00::1")}},
+		},
 		{name: "waits for a cluster IP", spec: ip, service: clusterIP("None"), err: errPending.Error()},
 	} {
 		t.Run(test.name, func(t *testing.T) {

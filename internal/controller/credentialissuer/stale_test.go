@@ -13,7 +13,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// behind is what watches know that have not shown the agent's own writes yet.
+// behind is an informer that has not seen the agent's own writes yet: it finds no object.
 type behind struct{}
 
 func (behind) Get(context.Context, types.NamespacedName) (*corev1.Secret, bool, error) {
@@ -31,7 +31,9 @@ func TestWatchesThatAreBehind(t *testing.T) {
 	err := first.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
 		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
-			Mode: "enabled", Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: "None"}, ExternalEndpoint: "proxy.example.com",
+			Mode:             "enabled",
+			Service:          configv1alpha1.ImpersonationProxyServiceSpec{Type: "None"},
+			ExternalEndpoint: "proxy.example.com",
 		}},
 	})
 	if err != nil {

@@ -23,7 +23,8 @@ const (
 
 	// The agent runs no pod on control-plane nodes to fetch the cluster's signing key, so this strategy is always
 	// reported in the way that Pinniped reports it on managed clusters.
-	messageNoClusterKey = "could not find a healthy kube-controller-manager pod (0 candidates): note that this error is the expected " +
+	messageNoClusterKey = "could not find a healthy kube-controller-manager pod (0 candidates): note that this error is " +
+		"the expected " +
 		"behavior for some cluster types, including most cloud provider clusters (e.g. GKE, AKS, EKS)"
 )
 
@@ -45,7 +46,11 @@ func disabled(why configv1alpha1.StrategyFinding) configv1alpha1.CredentialIssue
 	return withFindings(proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonDisabled, why.Message), why)
 }
 
-func proxyStrategy(status configv1alpha1.StrategyStatus, reason configv1alpha1.StrategyReason, message string) configv1alpha1.CredentialIssuerStrategy {
+func proxyStrategy(
+	status configv1alpha1.StrategyStatus,
+	reason configv1alpha1.StrategyReason,
+	message string,
+) configv1alpha1.CredentialIssuerStrategy {
 	return configv1alpha1.CredentialIssuerStrategy{
 		Type: configv1alpha1.StrategyImpersonationProxy, Status: status, Reason: reason, Message: message,
 	}
@@ -64,7 +69,10 @@ func frontend(at endpoint, bundle []byte) *configv1alpha1.CredentialIssuerFronte
 
 // mergeStrategies returns the strategies to be written: the wanted ones, each with the time of its last change. It
 // reports whether that differs from what is there.
-func mergeStrategies(have, want []configv1alpha1.CredentialIssuerStrategy, now metav1.Time) ([]configv1alpha1.CredentialIssuerStrategy, bool) {
+func mergeStrategies(
+	have, want []configv1alpha1.CredentialIssuerStrategy,
+	now metav1.Time,
+) ([]configv1alpha1.CredentialIssuerStrategy, bool) {
 	changed := false
 	merged := make([]configv1alpha1.CredentialIssuerStrategy, 0, len(want))
 	for _, strategy := range want {
@@ -101,7 +109,11 @@ func (r *Reconciler) objects() *configv1alpha1.ObjectNames {
 // report writes the status, by server-side apply, if it differs from what is there, and makes events of what has
 // changed. Strategies of other writers stay. A CRD that is older than the agent refuses a status with a field that
 // it does not declare, so less is written then.
-func (r *Reconciler) report(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, proxy configv1alpha1.CredentialIssuerStrategy) error {
+func (r *Reconciler) report(
+	ctx context.Context,
+	issuer *configv1alpha1.CredentialIssuer,
+	proxy configv1alpha1.CredentialIssuerStrategy,
+) error {
 	// The API keeps seconds only; a finer time would look like a change each time.
 	now := metav1.NewTime(r.Clock.Now()).Rfc3339Copy()
 	serving := r.Holder.Current()
@@ -138,18 +150,27 @@ func (r *Reconciler) report(ctx context.Context, issuer *configv1alpha1.Credenti
 }
 
 // announce makes events and a log line of what was written.
-func (r *Reconciler) announce(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, proxy configv1alpha1.CredentialIssuerStrategy,
-	served *configv1alpha1.ServingCertificateStatus, changed bool,
+func (r *Reconciler) announce(
+	ctx context.Context,
+	issuer *configv1alpha1.CredentialIssuer,
+	proxy configv1alpha1.CredentialIssuerStrategy,
+	served *configv1alpha1.ServingCertificateStatus,
+	changed bool,
 ) {
 	if !changed {
 		r.tell(issuer, nil, served)
 		return
 	}
 	r.tell(issuer, &proxy, served)
-	log.FromContext(ctx).Info("Reported how clients get in", "status", proxy.Status, "reason", proxy.Reason, "message", proxy.Message)
+	log.FromContext(ctx).
+		Info("Reported how clients get in", "status", proxy.Status, "reason", proxy.Reason, "message", proxy.Message)
 }
 
-func (r *Reconciler) writeStatus(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, status configv1alpha1.CredentialIssuerStatus) error {
+func (r *Reconciler) writeStatus(
+	ctx context.Context,
+	issuer *configv1alpha1.CredentialIssuer,
+	status configv1alpha1.CredentialIssuerStatus,
+) error {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
 	if err != nil {
 		return fmt.Errorf("encoding the CredentialIssuer status: %w", err)

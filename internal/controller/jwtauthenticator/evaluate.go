@@ -16,17 +16,17 @@ import (
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 )
 
-// Kind is the kind under which these authenticators stand in the cache.
+// Kind is the key of these authenticators in the cache.
 const Kind = authenticator.KindJWT
 
-// Evaluator finds out what a JWTAuthenticator is worth.
+// Evaluator checks JWTAuthenticators: whether tokens can be verified with them, and which conditions say so.
 type Evaluator struct {
-	// Proxy tells the HTTP proxy for a request, as http.ProxyFromEnvironment does; nil means none.
+	// Proxy returns the HTTP proxy for a request, as http.ProxyFromEnvironment does; nil means none.
 	Proxy func(*http.Request) (*url.URL, error)
 	Clock clock.PassiveClock
 }
 
-// Kind tells the shared reconciler what is special about JWTAuthenticators.
+// Kind returns what the shared reconciler needs to know about JWTAuthenticators.
 func (e *Evaluator) Kind() authenticators.Kind {
 	typed := func(object client.Object) *authenticationv1alpha1.JWTAuthenticator {
 		return object.(*authenticationv1alpha1.JWTAuthenticator)
@@ -46,13 +46,14 @@ func (e *Evaluator) Kind() authenticators.Kind {
 	}
 }
 
-// target is what a provider was made for. Another target needs another provider, and a probe of its own.
+// target identifies what a provider connects to. When it changes, a new provider is made and probed.
 type target struct {
 	issuer string
 	bundle [sha256.Size]byte
 }
 
-// known is what a replica remembers of one JWTAuthenticator from one evaluation to the next. It is not changed once it is returned.
+// known is what a replica remembers of one JWTAuthenticator from one evaluation to the next. It is not changed once
+// it is returned.
 type known struct {
 	target   target
 	provider *authenticator.Provider
@@ -84,12 +85,16 @@ func (k *known) Release(next authenticators.Known) {
 	}
 }
 
-// evaluate finds out what a spec is worth. before is what was known of the object, or nil. Only the probe leaves the process.
+// evaluate checks a spec. before is the result of the last evaluation of the object, or nil. Only the probe uses the
+// network.
 func (e *Evaluator) evaluate(
 	ctx context.Context, spec *authenticationv1alpha1.JWTAuthenticatorSpec, bundle authenticators.CABundle, before *known,
 ) authenticators.Finding {
 	issuer := checkIssuer(spec.Issuer)
-	f := authenticators.Finding{Conditions: []metav1.Condition{bundle.Condition, issuer}, RequeueAfter: authenticators.ProbeEvery}
+	f := authenticators.Finding{
+		Conditions:   []metav1.Condition{bundle.Condition, issuer},
+		RequeueAfter: authenticators.ProbeEvery,
+	}
 	if !bundle.Usable() || issuer.Status != metav1.ConditionTrue {
 		f.Conditions = append(f.Conditions, authenticators.Unknown(typeDiscovery), authenticators.Unknown(typeKeysURL),
 			authenticators.Unknown(typeKeys), authenticators.Unknown(authenticators.TypeAuthenticator))
@@ -108,9 +113,14 @@ func (e *Evaluator) evaluate(
 	return f
 }
 
-// prepare returns what is remembered, with a provider and an authenticator for this spec. A change of claims or rules keeps the provider, and so
-// its keys: it takes effect while the issuer is away, too.
-func (e *Evaluator) prepare(spec *authenticationv1alpha1.JWTAuthenticatorSpec, bundle authenticators.CABundle, before *known) *known {
+// prepare returns a known with a provider and an authenticator for this spec. When only claims or rules have
+// changed, it keeps the provider with its keys. So such a change takes effect even while the issuer cannot be
+// reached.
+func (e *Evaluator) prepare(
+	spec *authenticationv1alpha1.JWTAuthenticatorSpec,
+	bundle authenticators.CABundle,
+	before *known,
+) *known {
 	k := &known{}
 	if before != nil {
 		*k = *before
@@ -119,8 +129,10 @@ func (e *Evaluator) prepare(spec *authenticationv1alpha1.JWTAuthenticatorSpec, b
 	fresh := before == nil || before.target != aim
 	if fresh {
 		k = &known{
-			target:   aim,
-			provider: authenticator.NewProvider(authenticator.ProviderOptions{Issuer: spec.Issuer, Roots: bundle.Pool(), Proxy: e.Proxy, Clock: e.Clock}),
+			target: aim,
+			provider: authenticator.NewProvider(
+				authenticator.ProviderOptions{Issuer: spec.Issuer, Roots: bundle.Pool(), Proxy: e.Proxy, Clock: e.Clock},
+			),
 		}
 	}
 	if sum := sumOf(spec); fresh || sum != k.spec {
@@ -145,7 +157,13 @@ func probe(ctx context.Context, provider *authenticator.Provider) []metav1.Condi
 	if err != nil {
 		problem := "could not perform oidc discovery on provider issuer: " + authenticators.Describe(err)
 		return []metav1.Condition{
-			authenticators.Bad(typeDiscovery, reasonDiscovery, problem), authenticators.Unknown(typeKeysURL), authenticators.Unknown(typeKeys),
+			authenticators.Bad(
+				typeDiscovery,
+				reasonDiscovery,
+				problem,
+			),
+			authenticators.Unknown(typeKeysURL),
+			authenticators.Unknown(typeKeys),
 		}
 	}
 	found := []metav1.Condition{authenticators.Good(typeDiscovery, messageDiscovery), checkKeysURL(keysURL)}
@@ -159,7 +177,8 @@ func probe(ctx context.Context, provider *authenticator.Provider) []metav1.Condi
 	return append(found, authenticators.Good(typeKeys, messageKeys))
 }
 
-// authenticatorCondition says whether tokens can be verified. It can be known that they never will be before the issuer has answered.
+// authenticatorCondition says whether tokens can be verified. A spec that can never work is reported before the
+// issuer has answered.
 func authenticatorCondition(k *known) metav1.Condition {
 	switch {
 	case k.problem != nil:

@@ -20,11 +20,19 @@ func TestCheckIssuer(t *testing.T) {
 	for _, test := range []struct{ issuer, reason, message string }{
 		{"https://issuer.example.com", "Success", "issuer is a valid URL"},
 		{"https://issuer.example.com:8443/path/", "Success", "issuer is a valid URL"},
-		{"http://issuer.example.com", "InvalidIssuerURLScheme", "spec.issuer http://issuer.example.com has invalid scheme, require 'https'"},
-		{"https://issuer.example.com/a/.well-known/openid-configuration", "InvalidIssuerURLContainsWellKnownEndpoint", "spec.issuer https://issuer.example.com/a/.well-known/openid-configuration cannot include path '/.well-known/openid-configuration'"},
-		{"https://issuer.example.com?a=b", "InvalidIssuerURLContainsQueryParams", "spec.issuer https://issuer.example.com?a=b cannot include query params"},
-		{"https://issuer.example.com#x", "InvalidIssuerURLContainsFragment", "spec.issuer https://issuer.example.com#x cannot include fragment"},
-		{"https://ann:secret@issuer.example.com", "InvalidIssuerURL", "spec.issuer URL is invalid: it contains a username or a password"},
+		{"http://issuer.example.com", "InvalidIssuerURLScheme", "spec.issuer http://issuer.example.com has invalid scheme, " +
+			"require 'https'"},
+		{
+			"https://issuer.example.com/a/.well-known/openid-configuration", "InvalidIssuerURLContainsWellKnownEndpoint",
+			"spec.issuer https://issuer.example.com/a/.well-known/openid-configuration cannot include path " +
+				"'/.well-known/openid-configuration'",
+		},
+		{"https://issuer.example.com?a=b", "InvalidIssuerURLContainsQueryParams", "spec.issuer " +
+			"https://issuer.example.com?a=b cannot include query params"},
+		{"https://issuer.example.com#x", "InvalidIssuerURLContainsFragment", "spec.issuer https://issuer.example.com#x " +
+			"cannot include fragment"},
+		{"https://ann:secret@issuer.example.com", "InvalidIssuerURL", "spec.issuer URL is invalid: it contains a username " +
+			"or a password"},
 		{"https://ann:secret@[::1", "InvalidIssuerURL", "spec.issuer URL is invalid: missing ']' in host"},
 		{"https://", "InvalidIssuerURL", "spec.issuer URL is invalid: it has no host"},
 	} {
@@ -46,9 +54,13 @@ func TestCheckKeysURL(t *testing.T) {
 		{"", "InvalidProviderJWKSURL", "has no jwks_uri"},
 		{"https://%", "InvalidProviderJWKSURL", "could not parse provider jwks_uri: "},
 		{"https:///keys", "InvalidProviderJWKSURL", "no host"},
-		{"http://issuer.example.com/keys", "InvalidProviderJWKSURLScheme", "jwks_uri http://issuer.example.com/keys has invalid scheme, require 'https'"},
+		{"http://issuer.example.com/keys", "InvalidProviderJWKSURLScheme", "jwks_uri http://issuer.example.com/keys has " +
+			"invalid scheme, require 'https'"},
 	} {
-		if got := checkKeysURL(test.url); got.Reason != test.reason || !strings.Contains(got.Message, test.message) || got.Type != "JWKSURLValid" {
+		if got := checkKeysURL(
+			test.url,
+		); got.Reason != test.reason || !strings.Contains(got.Message, test.message) ||
+			got.Type != "JWKSURLValid" {
 			t.Errorf("%s: got %+v", test.url, got)
 		}
 	}
@@ -66,15 +78,18 @@ func summary(f authenticators.Finding) string {
 func TestEvaluate(t *testing.T) {
 	t.Parallel()
 	const (
-		ready    = "[Success Success Success Success Success Success] usable=true"
-		away     = "[Success Success InvalidDiscoveryProbe UnableToValidate UnableToValidate UnableToValidate] usable=false"
-		lost     = "[Success Success InvalidDiscoveryProbe UnableToValidate UnableToValidate Success] usable=true"
-		noKeys   = "[Success Success Success Success InvalidCouldNotFetchJWKS UnableToValidate] usable=false"
-		noURL    = "[Success Success Success InvalidProviderJWKSURLScheme UnableToValidate UnableToValidate] usable=false"
-		badCEL   = "[Success Success Success Success Success InvalidAuthenticator] usable=false"
-		awayCEL  = "[Success Success InvalidDiscoveryProbe UnableToValidate UnableToValidate InvalidAuthenticator] usable=false"
-		badSpec  = "[Success InvalidIssuerURLContainsFragment UnableToValidate UnableToValidate UnableToValidate UnableToValidate] usable=false"
-		badRoots = "[InvalidTLSConfig Success UnableToValidate UnableToValidate UnableToValidate UnableToValidate] usable=false"
+		ready   = "[Success Success Success Success Success Success] usable=true"
+		away    = "[Success Success InvalidDiscoveryProbe UnableToValidate UnableToValidate UnableToValidate] usable=false"
+		lost    = "[Success Success InvalidDiscoveryProbe UnableToValidate UnableToValidate Success] usable=true"
+		noKeys  = "[Success Success Success Success InvalidCouldNotFetchJWKS UnableToValidate] usable=false"
+		noURL   = "[Success Success Success InvalidProviderJWKSURLScheme UnableToValidate UnableToValidate] usable=false"
+		badCEL  = "[Success Success Success Success Success InvalidAuthenticator] usable=false"
+		awayCEL = "[Success Success InvalidDiscoveryProbe UnableToValidate UnableToValidate InvalidAuthenticator] " +
+			"usable=false"
+		badSpec = "[Success InvalidIssuerURLContainsFragment UnableToValidate UnableToValidate UnableToValidate " +
+			"UnableToValidate] usable=false"
+		badRoots = "[InvalidTLSConfig Success UnableToValidate UnableToValidate UnableToValidate UnableToValidate] " +
+			"usable=false"
 	)
 	idp := issuer.New(t)
 	clock := clocktesting.NewFakeClock(time.Now())
@@ -108,23 +123,42 @@ func TestEvaluate(t *testing.T) {
 		jwt      bool // is kept
 	}{
 		{"is not usable before the issuer ever answered", 0, gone, plain, good, away, 1, time.Second, false, false},
-		{"is not asked before its time", 500 * time.Millisecond, present, plain, good, away, 0, 500 * time.Millisecond, true, true},
+		{
+			"is not asked before its time", 500 * time.Millisecond, present, plain, good, away, 0, 500 * time.Millisecond, true,
+			true,
+		},
 		{"waits longer after each failure", time.Second, gone, plain, good, away, 1, 2 * time.Second, true, true},
-		{"says that the keys cannot be fetched", 2 * time.Second, func() { present(); idp.SetKeySet([]byte("{}")) }, plain, good, noKeys, 1, 4 * time.Second, true, true},
+		{
+			"says that the keys cannot be fetched", 2 * time.Second, func() { present(); idp.SetKeySet([]byte("{}")) }, plain,
+			good, noKeys, 1, 4 * time.Second, true, true,
+		},
 		{"says that the keys are nowhere", 4 * time.Second, func() {
 			idp.SetDocument(map[string]any{"issuer": idp.URL, "jwks_uri": "http://x"})
 		}, plain, good, noURL, 1, 8 * time.Second, true, true},
-		{"is usable when the issuer answers", 8 * time.Second, present, plain, good, ready, 1, authenticators.ProbeEvery, true, true},
+		{
+			"is usable when the issuer answers", 8 * time.Second, present, plain, good, ready, 1, authenticators.ProbeEvery,
+			true, true,
+		},
 		{"is left alone then", time.Minute, gone, plain, good, ready, 0, time.Minute, true, true},
-		{"stays usable when the issuer is away, and that is said", time.Minute, gone, plain, good, lost, 1, time.Second, true, true},
+		{
+			"stays usable when the issuer is away, and that is said", time.Minute, gone, plain, good, lost, 1, time.Second, true,
+			true,
+		},
 		{"takes up other claims while the issuer is away", 0, gone, other, good, lost, 0, time.Second, true, false},
 		{"is not usable with claims that make no sense", 0, gone, invalid, good, awayCEL, 0, time.Second, true, false},
-		{"says so when the issuer is back", time.Hour, present, invalid, good, badCEL, 1, authenticators.ProbeEvery, true, true},
+		{
+			"says so when the issuer is back", time.Hour, present, invalid, good, badCEL, 1, authenticators.ProbeEvery, true,
+			true,
+		},
 		{"is usable with others", 0, present, plain, good, ready, 0, authenticators.ProbeEvery, true, false},
 		{"is nothing with a bad issuer", 0, present, fragment, good, badSpec, 0, authenticators.ProbeEvery, false, false},
 		{"is nothing with a bad CA bundle", 0, present, plain, bad, badRoots, 0, authenticators.ProbeEvery, false, false},
 		{"is another one again", 0, present, plain, good, ready, 1, authenticators.ProbeEvery, false, false},
-		{"is another one with the system's roots", 0, present, plain, authenticators.CABundle{Condition: good.Condition}, away, 0, time.Second, false, false},
+		{
+			"is another one with the system's roots", 0, present, plain,
+			authenticators.CABundle{Condition: good.Condition},
+			away, 0, time.Second, false, false,
+		},
 	} {
 		clock.Step(step.wait)
 		step.prepare()
@@ -188,5 +222,9 @@ func TestMessages(t *testing.T) {
 	spec.Claims.UsernameExpression = "claims."
 	f = e.evaluate(t.Context(), spec, bundle, nil)
 	check(f, "DiscoveryURLValid", "False: could not perform oidc discovery on provider issuer: ")
-	check(f, "AuthenticatorValid", "False: could not initialize jwt authenticator: claims.usernameExpression: Invalid value: ")
+	check(
+		f,
+		"AuthenticatorValid",
+		"False: could not initialize jwt authenticator: claims.usernameExpression: Invalid value: ",
+	)
 }

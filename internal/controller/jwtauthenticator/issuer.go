@@ -10,7 +10,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/controller/authenticators"
 )
 
-// The types of the conditions that only this kind has. Each needs those before it: TLS, issuer, discovery, keys' URL, keys, authenticator.
+// The types of the conditions that only this kind has. Each needs those before it: TLS, issuer, discovery, keys' URL,
+// keys, authenticator.
 const (
 	typeIssuer    = "IssuerURLValid"
 	typeDiscovery = "DiscoveryURLValid"
@@ -40,10 +41,18 @@ func checkIssuer(text string) metav1.Condition {
 	const wellKnown = "/.well-known/openid-configuration"
 	issuer, err := url.Parse(text)
 	if err != nil {
-		return authenticators.Bad(typeIssuer, reasonIssuer, "spec.issuer URL is invalid: "+authenticators.DescribeURLError(err))
+		return authenticators.Bad(
+			typeIssuer,
+			reasonIssuer,
+			"spec.issuer URL is invalid: "+authenticators.DescribeURLError(err),
+		)
 	}
 	if issuer.User != nil {
-		return authenticators.Bad(typeIssuer, reasonIssuer, "spec.issuer URL is invalid: it contains a username or a password")
+		return authenticators.Bad(
+			typeIssuer,
+			reasonIssuer,
+			"spec.issuer URL is invalid: it contains a username or a password",
+		)
 	}
 	refuse := func(reason, why string) metav1.Condition {
 		return authenticators.Bad(typeIssuer, reason, fmt.Sprintf("spec.issuer %s %s", text, why))
@@ -71,9 +80,17 @@ func checkKeysURL(text string) metav1.Condition {
 	keys, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return authenticators.Bad(typeKeysURL, reasonKeysURL, "could not parse provider jwks_uri: "+authenticators.DescribeURLError(err))
+		return authenticators.Bad(
+			typeKeysURL,
+			reasonKeysURL,
+			"could not parse provider jwks_uri: "+authenticators.DescribeURLError(err),
+		)
 	case keys.Scheme != "https":
-		return authenticators.Bad(typeKeysURL, reasonKeysURLScheme, fmt.Sprintf("jwks_uri %s has invalid scheme, require 'https'", keys.Redacted()))
+		return authenticators.Bad(
+			typeKeysURL,
+			reasonKeysURLScheme,
+			fmt.Sprintf("jwks_uri %s has invalid scheme, require 'https'", keys.Redacted()),
+		)
 	case keys.Hostname() == "":
 		return authenticators.Bad(typeKeysURL, reasonKeysURL, "jwks_uri has no host")
 	}

@@ -16,14 +16,19 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/controller/authenticators"
 )
 
-// ProxyFunc tells the HTTP proxy for a request, as http.ProxyFromEnvironment does.
+// ProxyFunc returns the HTTP proxy for a request, as http.ProxyFromEnvironment does.
 type ProxyFunc func(*http.Request) (*url.URL, error)
 
-// checkEndpoint returns the endpoint's URL, and whether a proxy stands before it. Without a URL the endpoint is not usable.
+// checkEndpoint returns the URL of the endpoint and whether it is reached through a proxy. The URL is nil when the
+// endpoint cannot be used.
 func checkEndpoint(text string, proxy ProxyFunc) (endpoint *url.URL, proxied bool, condition metav1.Condition) {
 	endpoint, err := url.Parse(text)
 	if err != nil {
-		return nil, false, authenticators.Bad(typeEndpoint, reasonEndpoint, "spec.endpoint URL is invalid: "+authenticators.DescribeURLError(err))
+		return nil, false, authenticators.Bad(
+			typeEndpoint,
+			reasonEndpoint,
+			"spec.endpoint URL is invalid: "+authenticators.DescribeURLError(err),
+		)
 	}
 	if endpoint.Scheme != "https" {
 		return nil, false, authenticators.Bad(typeEndpoint, reasonEndpointScheme,
@@ -35,7 +40,11 @@ func checkEndpoint(text string, proxy ProxyFunc) (endpoint *url.URL, proxied boo
 	if proxy != nil {
 		via, err := proxy(&http.Request{URL: endpoint})
 		if err != nil {
-			return nil, false, authenticators.Bad(typeEndpoint, reasonEndpointProxy, "spec.endpoint URL error: unable to determine if HTTPS_PROXY applies to it")
+			return nil, false, authenticators.Bad(
+				typeEndpoint,
+				reasonEndpointProxy,
+				"spec.endpoint URL error: unable to determine if HTTPS_PROXY applies to it",
+			)
 		}
 		proxied = via != nil
 	}

@@ -15,10 +15,10 @@ import (
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 )
 
-// Kind is the kind under which these authenticators stand in the cache.
+// Kind is the key of these authenticators in the cache.
 const Kind = authenticator.KindWebhook
 
-// Evaluator finds out what a WebhookAuthenticator is worth.
+// Evaluator checks WebhookAuthenticators: whether tokens can be verified with them, and which conditions say so.
 type Evaluator struct {
 	Proxy ProxyFunc // nil: none
 	// Dial makes a TLS connection to a webhook and closes it; the function Dial, except in tests.
@@ -26,7 +26,7 @@ type Evaluator struct {
 	Clock clock.PassiveClock
 }
 
-// Kind tells the shared reconciler what is special about WebhookAuthenticators.
+// Kind returns what the shared reconciler needs to know about WebhookAuthenticators.
 func (e *Evaluator) Kind() authenticators.Kind {
 	typed := func(object client.Object) *authenticationv1alpha1.WebhookAuthenticator {
 		return object.(*authenticationv1alpha1.WebhookAuthenticator)
@@ -77,19 +77,34 @@ func (k *known) Release(next authenticators.Known) {
 	}
 }
 
-// evaluate finds out what a spec is worth. before is what was known of the object, or nil. Only the probe leaves the process.
-func (e *Evaluator) evaluate(ctx context.Context, spec *authenticationv1alpha1.WebhookAuthenticatorSpec, bundle authenticators.CABundle, before *known) authenticators.Finding {
+// evaluate checks a spec. before is the result of the last evaluation of the object, or nil. Only the probe uses the
+// network.
+func (e *Evaluator) evaluate(
+	ctx context.Context,
+	spec *authenticationv1alpha1.WebhookAuthenticatorSpec,
+	bundle authenticators.CABundle,
+	before *known,
+) authenticators.Finding {
 	endpoint, proxied, endpointCondition := checkEndpoint(spec.Endpoint, e.Proxy)
-	f := authenticators.Finding{Conditions: []metav1.Condition{bundle.Condition, endpointCondition}, RequeueAfter: authenticators.ProbeEvery}
+	f := authenticators.Finding{
+		Conditions:   []metav1.Condition{bundle.Condition, endpointCondition},
+		RequeueAfter: authenticators.ProbeEvery,
+	}
 	if !bundle.Usable() || endpoint == nil {
-		f.Conditions = append(f.Conditions, authenticators.Unknown(typeConnection), authenticators.Unknown(authenticators.TypeAuthenticator))
+		f.Conditions = append(
+			f.Conditions,
+			authenticators.Unknown(typeConnection),
+			authenticators.Unknown(authenticators.TypeAuthenticator),
+		)
 		return f
 	}
 	roots := bundle.Pool()
 	aim := target{endpoint: endpoint.String(), proxied: proxied, bundle: bundle.Sum()}
 	k := before
 	if k == nil || k.target != aim {
-		webhook, err := authenticator.NewWebhook(authenticator.WebhookOptions{Endpoint: endpoint, Roots: roots, Proxy: e.Proxy})
+		webhook, err := authenticator.NewWebhook(
+			authenticator.WebhookOptions{Endpoint: endpoint, Roots: roots, Proxy: e.Proxy},
+		)
 		if err != nil {
 			f.Conditions = append(f.Conditions, authenticators.Unknown(typeConnection),
 				authenticators.Bad(authenticators.TypeAuthenticator, reasonInstantiate, err.Error()))
@@ -105,15 +120,18 @@ func (e *Evaluator) evaluate(ctx context.Context, spec *authenticationv1alpha1.W
 	f.RequeueAfter = k.pace.Wait(e.Clock.Now())
 	f.Conditions = append(f.Conditions, connectionCondition(k))
 	if k.proven {
-		f.Conditions = append(f.Conditions, authenticators.Good(authenticators.TypeAuthenticator, authenticators.MessageAuthenticator))
+		f.Conditions = append(
+			f.Conditions,
+			authenticators.Good(authenticators.TypeAuthenticator, authenticators.MessageAuthenticator),
+		)
 	} else {
 		f.Conditions = append(f.Conditions, authenticators.Unknown(authenticators.TypeAuthenticator))
 	}
 	return f
 }
 
-// probe dials the webhook and returns what is known then. One that answered before stays proven: it is the same one, and whether it is
-// away for a moment or for long, each login finds out by itself.
+// probe dials the webhook and returns what is known then. One that answered before stays proven: it is the same one,
+// and whether it is away for a moment or for long, each login finds out by itself.
 func (e *Evaluator) probe(ctx context.Context, endpoint *url.URL, roots *x509.CertPool, k known) *known {
 	if !k.target.proxied {
 		k.problem = e.Dial(ctx, address(endpoint), roots)

@@ -50,20 +50,33 @@ func TestCheckEndpoint(t *testing.T) {
 		endpoint, reason, message, address string
 		proxied                            bool
 	}{
-		{endpoint: "https://x.example.com/a?b=c", reason: "Success", message: "spec.endpoint is a valid URL", address: "x.example.com:443"},
-		{endpoint: "https://x.example.com:8443", reason: "Success", message: "spec.endpoint is a valid URL", address: "x.example.com:8443"},
+		{
+			endpoint: "https://x.example.com/a?b=c", reason: "Success", message: "spec.endpoint is a valid URL",
+			address: "x.example.com:443",
+		},
+		{
+			endpoint: "https://x.example.com:8443", reason: "Success", message: "spec.endpoint is a valid URL",
+			address: "x.example.com:8443",
+		},
 		{endpoint: "https://[fd00::1]", reason: "Success", message: "spec.endpoint is a valid URL", address: "[fd00::1]:443"},
-		{endpoint: "https://proxied.example.com", reason: "Success", message: "spec.endpoint is a valid URL", address: "proxied.example.com:443", proxied: true},
+		{
+			endpoint: "https://proxied.example.com", reason: "Success", message: "spec.endpoint is a valid URL",
+			address: "proxied.example.com:443", proxied: true,
+		},
 		{endpoint: "https://bad.example.com", reason: "InvalidEndpointCannotDetermineProxy", message: "unable to determine"},
-		{endpoint: "http://x.example.com", reason: "InvalidEndpointURLScheme", message: "spec.endpoint URL http://x.example.com has invalid scheme, require 'https'"},
-		{endpoint: "https://ann:secret@[::1", reason: "InvalidEndpointURL", message: "spec.endpoint URL is invalid: missing ']' in host"},
+		{endpoint: "http://x.example.com", reason: "InvalidEndpointURLScheme", message: "spec.endpoint URL " +
+			"http://x.example.com has invalid scheme, require 'https'"},
+		{endpoint: "https://ann:secret@[::1", reason: "InvalidEndpointURL", message: "spec.endpoint URL is invalid: " +
+			"missing ']' in host"},
 		{endpoint: "https://", reason: "InvalidEndpointURL", message: "it has no host"},
 		{endpoint: "https://:443", reason: "InvalidEndpointURL", message: "it has no host"},
 	} {
 		t.Run(test.endpoint, func(t *testing.T) {
 			t.Parallel()
 			parsed, proxied, condition := checkEndpoint(test.endpoint, proxy)
-			if condition.Reason != test.reason || !strings.Contains(condition.Message, test.message) || strings.Contains(condition.Message, "secret") || proxied != test.proxied {
+			if condition.Reason != test.reason || !strings.Contains(condition.Message, test.message) ||
+				strings.Contains(condition.Message, "secret") ||
+				proxied != test.proxied {
 				t.Errorf("got %+v, proxied %v", condition, proxied)
 			}
 			if (parsed != nil) != (test.address != "") {
@@ -129,7 +142,8 @@ func TestEvaluate(t *testing.T) {
 		{"is ready when it is back", time.Hour, spec, bundle, nil, ready, 1, authenticators.ProbeEvery, true},
 		{"is another one with another CA bundle", 0, spec, other, refused, away, 1, time.Second, false},
 		{"is another one again", 0, spec, bundle, nil, ready, 1, authenticators.ProbeEvery, false},
-		{"is nothing with a bad spec", 0, invalid, bundle, nil, "[Success InvalidEndpointURLScheme UnableToValidate UnableToValidate] usable=false", 0, authenticators.ProbeEvery, false},
+		{"is nothing with a bad spec", 0, invalid, bundle, nil, "[Success InvalidEndpointURLScheme UnableToValidate " +
+			"UnableToValidate] usable=false", 0, authenticators.ProbeEvery, false},
 	} {
 		clock.Step(step.wait)
 		network.err, network.calls = step.network, 0
@@ -152,12 +166,17 @@ func TestEvaluate(t *testing.T) {
 
 	t.Run("does not dial where a proxy stands before it", func(t *testing.T) {
 		dials := &dialer{err: refused}
-		r := &Evaluator{Dial: dials.dial, Clock: clock, Proxy: func(*http.Request) (*url.URL, error) { return &url.URL{Host: "proxy"}, nil }}
+		r := &Evaluator{
+			Dial:  dials.dial,
+			Clock: clock,
+			Proxy: func(*http.Request) (*url.URL, error) { return &url.URL{Host: "proxy"}, nil },
+		}
 		found := r.evaluate(t.Context(), spec, bundle, nil)
 		if diff := cmp.Diff(ready, summary(found)); diff != "" || dials.calls != 0 {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		if message := found.Conditions[2].Message; message != "skipped dialing connection probe because HTTPS_PROXY is configured for use with the specified host" {
+		if message := found.Conditions[2].Message; message != "skipped dialing connection probe because HTTPS_PROXY is "+
+			"configured for use with the specified host" {
 			t.Errorf("got %q", message)
 		}
 	})
@@ -168,7 +187,14 @@ func TestEvaluate(t *testing.T) {
 			k = r.evaluate(t.Context(), spec, bundle, k).Known.(*known)
 			clock.Step(k.pace.Wait(clock.Now()))
 		}
-		if found := r.evaluate(t.Context(), spec, bundle, k); found.RequeueAfter.Truncate(time.Second) != authenticators.ProbeLate {
+		if found := r.evaluate(
+			t.Context(),
+			spec,
+			bundle,
+			k,
+		); found.RequeueAfter.Truncate(
+			time.Second,
+		) != authenticators.ProbeLate {
 			t.Errorf("got %s", found.RequeueAfter)
 		}
 	})

@@ -42,7 +42,9 @@ func startReconciler(t *testing.T, cluster *devcluster.Cluster, cache authentica
 	scheme := runtime.NewScheme()
 	apis.AddToScheme(scheme, apis.DefaultGroupSuffix)
 	manager, err := ctrl.NewManager(cluster.AdminConfig(), ctrl.Options{
-		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: ptr.To(true)},
+		Scheme:     scheme,
+		Metrics:    metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +84,11 @@ func startReconciler(t *testing.T, cluster *devcluster.Cluster, cache authentica
 
 // inUse is true when authenticator w can be used.
 func inUse(cache *authenticator.Cache) bool {
-	reference := corev1.TypedLocalObjectReference{APIGroup: ptr.To("authentication.concierge.pinniped.dev"), Kind: Kind, Name: "w"}
+	reference := corev1.TypedLocalObjectReference{
+		APIGroup: ptr.To("authentication.concierge.pinniped.dev"),
+		Kind:     Kind,
+		Name:     "w",
+	}
 	_, _, err := cache.AuthenticateToken(context.Background(), reference, " ")
 	return err == nil
 }
@@ -109,7 +115,11 @@ func TestOnAPIServer(t *testing.T) {
 	object := &authenticationv1alpha1.WebhookAuthenticator{
 		ObjectMeta: metav1.ObjectMeta{Name: "w"},
 		Spec: authenticationv1alpha1.WebhookAuthenticatorSpec{Endpoint: webhook.URL, TLS: &authenticationv1alpha1.TLSSpec{
-			CertificateAuthorityDataSource: &authenticationv1alpha1.CertificateAuthorityDataSourceSpec{Kind: "Secret", Name: "n", Key: "k"},
+			CertificateAuthorityDataSource: &authenticationv1alpha1.CertificateAuthorityDataSourceSpec{
+				Kind: "Secret",
+				Name: "n",
+				Key:  "k",
+			},
 		}},
 	}
 	expect := func(step, phase, condition, reason string, usable bool) {
@@ -147,7 +157,10 @@ func TestOnAPIServer(t *testing.T) {
 	}
 	must(admin.Create(t.Context(), object))
 	expect("no Secret yet", "Error", authenticators.TypeTLS, "InvalidTLSConfig", false)
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "n"}, Data: map[string][]byte{"k": newBundle(t)}}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "n"},
+		Data:       map[string][]byte{"k": newBundle(t)},
+	}
 	must(admin.Create(t.Context(), secret))
 	expect("another CA", "Error", typeConnection, reasonDial, false)
 	secret.Data["k"] = good

@@ -1,6 +1,7 @@
 package webhookauthenticator
 
-// The types of the conditions that only this kind has. Each needs those before it: TLS, endpoint, connection, authenticator.
+// The types of the conditions that only this kind has. Each needs those before it: TLS, endpoint, connection,
+// authenticator.
 const (
 	typeEndpoint   = "EndpointURLValid"
 	typeConnection = "WebhookConnectionValid"
@@ -12,7 +13,8 @@ const (
 	reasonEndpointProxy  = "InvalidEndpointCannotDetermineProxy"
 	reasonDial           = "UnableToDialServer"
 	reasonInstantiate    = "UnableToInstantiateWebhook"
-	messageSkippedBehind = "skipped dialing connection probe because HTTPS_PROXY is configured for use with the specified host"
-	messageDialed        = "successfully dialed webhook server"
-	messageEndpoint      = "spec.endpoint is a valid URL"
+	messageSkippedBehind = "skipped dialing connection probe because HTTPS_PROXY is configured for use with the " +
+		"specified host"
+	messageDialed   = "successfully dialed webhook server"
+	messageEndpoint = "spec.endpoint is a valid URL"
 )

@@ -14,8 +14,8 @@ import (
 // lingerAfterClose bounds how long the API server may take to close a connection that the node has ended.
 const lingerAfterClose = 5 * time.Second
 
-// listenerWithContexts gives each connection a context that ends when the other side is gone. The request's own context does not,
-// once the connection was upgraded.
+// listenerWithContexts gives each connection a context that ends when the other side is gone. The request's own
+// context does not, once the connection was upgraded.
 type listenerWithContexts struct {
 	net.Listener
 	parent context.Context //nolint:containedctx // the parent of all connections' contexts
@@ -75,8 +75,9 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the connection gently: our half at once, the whole when the API server has closed its own, or after lingerAfterClose.
-// An API server that cannot write here any more drops what it has not passed on to the client yet, such as an exit code.
+// Close ends the connection gently: our half at once, the whole when the API server has closed its own, or after
+// lingerAfterClose. An API server that cannot write here any more drops what it has not passed on to the client yet,
+// such as an exit code.
 func (c *connection) Close() error {
 	tcp, ok := c.Conn.(*net.TCPConn)
 	if !ok || tcp.CloseWrite() != nil {

@@ -18,10 +18,17 @@ import (
 // sizeDelay is how long a program that wants a terminal waits for its size.
 const sizeDelay = 5 * time.Second
 
-// ExecInContainer implements remotecommand.Executor: it runs a program beside the container's own. The names in the arguments are not
-// used, as c is the container. The program is killed when the client's connection ends.
-func (c *container) ExecInContainer(ctx context.Context, _, _, _ string, args []string, in io.Reader, out, errOut io.WriteCloser,
-	tty bool, resize <-chan remotecommand.TerminalSize, _ time.Duration,
+// ExecInContainer implements remotecommand.Executor: it runs a program beside the container's own. The names in the
+// arguments are not used, as c is the container. The program is killed when the client's connection ends.
+func (c *container) ExecInContainer(
+	ctx context.Context,
+	_, _, _ string,
+	args []string,
+	in io.Reader,
+	out, errOut io.WriteCloser,
+	tty bool,
+	resize <-chan remotecommand.TerminalSize,
+	_ time.Duration,
 ) error {
 	if len(args) == 0 {
 		return errors.New("no command")

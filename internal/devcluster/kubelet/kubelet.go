@@ -80,9 +80,11 @@ func (k *Kubelet) register(ctx context.Context, port int) error {
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: k.node, Labels: map[string]string{corev1.LabelHostname: k.node}},
 		Status: corev1.NodeStatus{
-			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: devcluster.KubeletHostname}},
-			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(port)}}, //nolint:gosec // a port
-			Conditions:      []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "StandIn"}},
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: devcluster.KubeletHostname}},
+			DaemonEndpoints: corev1.NodeDaemonEndpoints{
+				KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(port)}, //nolint:gosec // a port
+			},
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "StandIn"}},
 		},
 	}
 	if _, err := k.client.Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// serveLogs sends what the container has written, standard output and error together. It knows follow and tailLines, and refuses
-// what would have to change the output.
+// serveLogs sends what the container has written, standard output and error together. It knows follow and tailLines,
+// and refuses what would have to change the output.
 func (k *Kubelet) serveLogs(w http.ResponseWriter, req *http.Request) {
 	container := k.container(w, req)
 	if container == nil {

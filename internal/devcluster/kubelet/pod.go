@@ -138,7 +138,8 @@ func (t *transcript) size() int {
 	return len(t.written)
 }
 
-// after returns what was written from an offset on, whether that was all there will be, and a channel for the next change.
+// after returns what was written from an offset on, whether that was all there will be, and a channel for the next
+// change.
 func (t *transcript) after(offset int) (more []byte, done bool, changed <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,7 +8,8 @@ import (
 	"strconv"
 )
 
-// PortForward implements portforward.PortForwarder: it joins a stream and a port of this machine. Each side may close its half first.
+// PortForward implements portforward.PortForwarder: it joins a stream and a port of this machine. Each side may close
+// its half first.
 func (c *container) PortForward(ctx context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {
 	dialed, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
 	if err != nil {

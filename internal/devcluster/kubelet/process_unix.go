@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// asGroup puts a process into a group of its own, and has that killed with it.
+// asGroup starts the process in a process group of its own. Cancelling the command kills the whole group.
 func asGroup(command *exec.Cmd) {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }

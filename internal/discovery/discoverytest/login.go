@@ -36,7 +36,9 @@ func (s *Server) exchange(w http.ResponseWriter, body []byte) {
 	if reference.APIGroup != nil {
 		group = *reference.APIGroup
 	}
-	path := "/apis/" + group + "/" + s.groups.Authentication.Version + "/" + strings.ToLower(reference.Kind) + "s/" + reference.Name
+	path := "/apis/" + group + "/" + s.groups.Authentication.Version + "/" + strings.ToLower(
+		reference.Kind,
+	) + "s/" + reference.Name
 	user, known := s.Users[request.Spec.Token]
 	if !known && s.Login != nil {
 		user, known = s.Login(request.Spec.Token)
@@ -48,7 +50,11 @@ func (s *Server) exchange(w http.ResponseWriter, body []byte) {
 		answer(w, http.StatusCreated, request)
 		return
 	}
-	pair, err := s.signer.IssueClient(certs.ClientIdentity{Username: user.Name, Groups: user.Groups}, time.Now(), s.lifetime)
+	pair, err := s.signer.IssueClient(
+		certs.ClientIdentity{Username: user.Name, Groups: user.Groups},
+		time.Now(),
+		s.lifetime,
+	)
 	if err != nil {
 		fail(w, http.StatusInternalServerError, "InternalError", err.Error(), nil)
 		return

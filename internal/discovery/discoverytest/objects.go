@@ -11,7 +11,10 @@ import (
 )
 
 // Issuer returns a CredentialIssuer with the strategies.
-func Issuer(suffix, name string, strategies ...configv1alpha1.CredentialIssuerStrategy) *configv1alpha1.CredentialIssuer {
+func Issuer(
+	suffix, name string,
+	strategies ...configv1alpha1.CredentialIssuerStrategy,
+) *configv1alpha1.CredentialIssuer {
 	return &configv1alpha1.CredentialIssuer{
 		TypeMeta:   metav1.TypeMeta{APIVersion: apis.GroupsFor(suffix).Config.String(), Kind: "CredentialIssuer"},
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -25,7 +28,9 @@ func Issuer(suffix, name string, strategies ...configv1alpha1.CredentialIssuerSt
 // ProxyStrategy returns a successful impersonation proxy at endpoint, with the CA bundle (PEM) advertised.
 func ProxyStrategy(endpoint string, caBundle []byte) configv1alpha1.CredentialIssuerStrategy {
 	return configv1alpha1.CredentialIssuerStrategy{
-		Type: configv1alpha1.StrategyImpersonationProxy, Status: configv1alpha1.StrategySuccess, Reason: configv1alpha1.ReasonListening,
+		Type:    configv1alpha1.StrategyImpersonationProxy,
+		Status:  configv1alpha1.StrategySuccess,
+		Reason:  configv1alpha1.ReasonListening,
 		Message: "impersonation proxy is ready to accept client connections",
 		Frontend: &configv1alpha1.CredentialIssuerFrontend{
 			Type: configv1alpha1.FrontendImpersonationProxy,
@@ -39,7 +44,9 @@ func ProxyStrategy(endpoint string, caBundle []byte) configv1alpha1.CredentialIs
 // TokenStrategy returns a successful TokenCredentialRequest API at server.
 func TokenStrategy(server string, caBundle []byte) configv1alpha1.CredentialIssuerStrategy {
 	return configv1alpha1.CredentialIssuerStrategy{
-		Type: configv1alpha1.StrategyKubeClusterSigningCertificate, Status: configv1alpha1.StrategySuccess, Reason: configv1alpha1.ReasonFetchedKey,
+		Type:    configv1alpha1.StrategyKubeClusterSigningCertificate,
+		Status:  configv1alpha1.StrategySuccess,
+		Reason:  configv1alpha1.ReasonFetchedKey,
 		Message: "key was fetched successfully",
 		Frontend: &configv1alpha1.CredentialIssuerFrontend{
 			Type: configv1alpha1.FrontendTokenCredentialRequestAPI,
@@ -51,8 +58,17 @@ func TokenStrategy(server string, caBundle []byte) configv1alpha1.CredentialIssu
 }
 
 // FailedStrategy returns a strategy that did not work.
-func FailedStrategy(kind configv1alpha1.StrategyType, reason configv1alpha1.StrategyReason, message string) configv1alpha1.CredentialIssuerStrategy {
-	return configv1alpha1.CredentialIssuerStrategy{Type: kind, Status: configv1alpha1.StrategyError, Reason: reason, Message: message}
+func FailedStrategy(
+	kind configv1alpha1.StrategyType,
+	reason configv1alpha1.StrategyReason,
+	message string,
+) configv1alpha1.CredentialIssuerStrategy {
+	return configv1alpha1.CredentialIssuerStrategy{
+		Type:    kind,
+		Status:  configv1alpha1.StrategyError,
+		Reason:  reason,
+		Message: message,
+	}
 }
 
 // Webhook returns a WebhookAuthenticator.

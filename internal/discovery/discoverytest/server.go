@@ -1,8 +1,8 @@
 // Package discoverytest is an API server for tests: TLS on loopback, speaking as much of the Kubernetes API as the CLI
 // uses, and recording what was asked.
 //
-// It keeps objects by path, answers get, list, server-side apply, merge patches and delete, exchanges tokens in TokenCredentialRequests for
-// client certificates that it then accepts, and answers WhoAmIRequests.
+// It keeps objects by path, answers get, list, server-side apply, merge patches and delete, exchanges tokens in
+// TokenCredentialRequests for client certificates that it then accepts, and answers WhoAmIRequests.
 package discoverytest
 
 import (
@@ -106,7 +106,12 @@ func NewServing(suffix string, ca *certs.CA, serving *certs.KeyPair) (*Server, e
 	clientCAs.AddCert(signer.Certificate())
 	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
 	s.http.TLS = &tls.Config{
-		Certificates: []tls.Certificate{pair}, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: clientCAs, MinVersion: tls.VersionTLS12,
+		Certificates: []tls.Certificate{
+			pair,
+		},
+		ClientAuth: tls.VerifyClientCertIfGiven,
+		ClientCAs:  clientCAs,
+		MinVersion: tls.VersionTLS12,
 	}
 	s.http.Config.ErrorLog = discardLog()
 	s.http.StartTLS()
@@ -166,7 +171,9 @@ func (s *Server) Delete(path string) {
 func (s *Server) Uninstall() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, gv := range []string{s.groups.Config.String(), s.groups.Authentication.String(), s.groups.Login.String(), s.groups.Identity.String()} {
+	for _, gv := range []string{
+		s.groups.Config.String(), s.groups.Authentication.String(), s.groups.Login.String(), s.groups.Identity.String(),
+	} {
 		s.absent = append(s.absent, "/apis/"+gv+"/")
 	}
 	s.absent = append(s.absent, "/apis/apiregistration.k8s.io/v1/apiservices/")
@@ -271,7 +278,13 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, body []byte) {
 	case r.Method == http.MethodPost && r.URL.Path == "/apis/authorization.k8s.io/v1/subjectaccessreviews":
 		s.review(w, body)
 	case r.Header.Get("Authorization") != "Bearer "+Admin:
-		fail(w, http.StatusForbidden, "Forbidden", fmt.Sprintf("forbidden: User %q cannot get path %q", s.identify(r).Name, r.URL.Path), nil)
+		fail(
+			w,
+			http.StatusForbidden,
+			"Forbidden",
+			fmt.Sprintf("forbidden: User %q cannot get path %q", s.identify(r).Name, r.URL.Path),
+			nil,
+		)
 	default:
 		s.object(w, r, body)
 	}
@@ -289,7 +302,13 @@ func (s *Server) object(w http.ResponseWriter, r *http.Request, body []byte) {
 	details := map[string]any{"name": parts[len(parts)-1], "kind": resource}
 	switch {
 	case s.forbid[verb+" "+resource]:
-		fail(w, http.StatusForbidden, "Forbidden", fmt.Sprintf("%s is forbidden: User \"jane\" cannot %s resource %q", resource, verb, resource), details)
+		fail(
+			w,
+			http.StatusForbidden,
+			"Forbidden",
+			fmt.Sprintf("%s is forbidden: User \"jane\" cannot %s resource %q", resource, verb, resource),
+			details,
+		)
 	case verb == "list":
 		s.list(w, r.URL.Path+"/")
 	case !exists && (verb != "patch" || !slices.Contains(parts, "namespaces")): // server-side apply makes what is not there
@@ -360,9 +379,18 @@ func (s *Server) review(w http.ResponseWriter, body []byte) {
 // except the one called "conflict", which always has a conflict unless it forces.
 func (s *Server) apply(w http.ResponseWriter, r *http.Request, object map[string]any, body []byte) {
 	var applied map[string]any
-	known := slices.Contains([]string{"application/apply-patch+yaml", "application/merge-patch+json"}, r.Header.Get("Content-Type"))
+	known := slices.Contains(
+		[]string{"application/apply-patch+yaml", "application/merge-patch+json"},
+		r.Header.Get("Content-Type"),
+	)
 	if !known || json.Unmarshal(body, &applied) != nil {
-		fail(w, http.StatusUnsupportedMediaType, "UnsupportedMediaType", "only server-side apply and merge patches are supported", nil)
+		fail(
+			w,
+			http.StatusUnsupportedMediaType,
+			"UnsupportedMediaType",
+			"only server-side apply and merge patches are supported",
+			nil,
+		)
 		return
 	}
 	if r.URL.Query().Get("fieldManager") == "conflict" && r.URL.Query().Get("force") != "true" {

@@ -1,9 +1,9 @@
 // Package budget counts what clients make the impersonation proxy hold, and refuses what would be too much.
 //
-// Each thing that a client can make the proxy hold is a Resource. What is held counts for several shares at once: for all
-// clients together, for the client's address, and for the user. As long as the user is not known, it counts for all
-// unauthenticated clients together instead. Connections cost an attacker nothing, so a bound for each connection would bound
-// nothing; that is why every share belongs to an address or a user.
+// Each thing that a client can make the proxy hold is a Resource. What is held counts for several shares at once: for
+// all clients together, for the client's address, and for the user. As long as the user is not known, it counts for
+// all unauthenticated clients together instead. Connections cost an attacker nothing, so a bound for each connection
+// would bound nothing; that is why every share belongs to an address or a user.
 //
 // Nothing waits here. What does not fit is refused at once, and the caller answers 429 or 503.
 package budget
@@ -66,8 +66,9 @@ type Limits [NumResources][NumShares]int64
 
 // Defaults returns the bounds for an agent with 512 MiB of memory, as it is shipped.
 //
-// The bounds of one address are close to those of all clients. Behind a load balancer that hides addresses, and behind NAT, many
-// honest users come from one address, and a low bound would hurt them. The users' shares keep them apart from each other.
+// The bounds of one address are close to those of all clients. Behind a load balancer that hides addresses, and
+// behind NAT, many honest users come from one address, and a low bound would hurt them. The users' shares keep them
+// apart from each other.
 func Defaults() Limits {
 	const mib = 1 << 20
 	return Limits{
@@ -81,7 +82,7 @@ func Defaults() Limits {
 	}
 }
 
-// Client is to whom something belongs.
+// Client identifies the client whose shares something counts against.
 type Client struct {
 	// Address is the IP address of the client, without a port.
 	Address string
@@ -145,8 +146,8 @@ type Holding struct {
 	released bool   // changed under budget.mu
 }
 
-// Acquire takes n of a resource for a client. It returns an *Exceeded, and takes nothing, when that does not fit into every
-// share that it counts for.
+// Acquire takes n of a resource for a client. It returns an *Exceeded, and takes nothing, when that does not fit into
+// every share that it counts for.
 func (b *Budget) Acquire(c Client, r Resource, n int64) (*Holding, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -162,8 +163,8 @@ func (b *Budget) Acquire(c Client, r Resource, n int64) (*Holding, error) {
 	return b.take(c, r, n), nil
 }
 
-// Force takes n of a resource for a client without looking at the bounds. It is for the little that each connection may always
-// have, so that a full share does not shut every newcomer out.
+// Force takes n of a resource for a client without looking at the bounds. It is for the little that each connection
+// may always have, so that a full share does not shut every newcomer out.
 func (b *Budget) Force(c Client, r Resource, n int64) *Holding {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -202,8 +203,8 @@ func (b *Budget) add(o owner, r Resource, n int64) {
 	}
 }
 
-// Identify makes the holding that of a user, who was not known before or was another one. It returns an *Exceeded, and changes
-// nothing, when the user's share is full.
+// Identify sets the user of the holding, or replaces it by another user. When the share of that user is full, it
+// returns an *Exceeded and changes nothing.
 func (h *Holding) Identify(user string) error {
 	if h == nil {
 		return nil

@@ -19,7 +19,12 @@ var (
 // small returns a budget with small bounds for requests.
 func small() *budget.Budget {
 	var limits budget.Limits
-	limits[budget.Requests] = [budget.NumShares]int64{budget.Total: 6, budget.PerAddress: 5, budget.PerUser: 3, budget.Unauthenticated: 2}
+	limits[budget.Requests] = [budget.NumShares]int64{
+		budget.Total:           6,
+		budget.PerAddress:      5,
+		budget.PerUser:         3,
+		budget.Unauthenticated: 2,
+	}
 	limits[budget.Resets] = [budget.NumShares]int64{budget.PerAddress: 100, budget.PerUser: 10, budget.Unauthenticated: 10}
 	return budget.New(limits, nil)
 }
@@ -37,9 +42,18 @@ func TestAcquire(t *testing.T) {
 		{name: "gives what fits", held: []budget.Client{jane, jane}, next: jane, fits: true},
 		{name: "refuses a user's fourth", held: []budget.Client{jane, jane, jane}, next: jane, want: budget.PerUser},
 		{name: "gives to another user meanwhile", held: []budget.Client{jane, jane, jane}, next: joe, fits: true},
-		{name: "refuses a third without a user", held: []budget.Client{nobody, nobody}, next: budget.Client{Address: "10.9.9.9"}, want: budget.Unauthenticated},
-		{name: "refuses an address's sixth", held: []budget.Client{jane, jane, jane, other, other}, next: other, want: budget.PerAddress},
-		{name: "refuses a seventh of all", held: []budget.Client{jane, jane, jane, joe, joe, joe}, next: budget.Client{Address: "10.0.0.3", User: "jim"}, want: budget.Total},
+		{
+			name: "refuses a third without a user", held: []budget.Client{nobody, nobody},
+			next: budget.Client{Address: "10.9.9.9"}, want: budget.Unauthenticated,
+		},
+		{
+			name: "refuses an address's sixth", held: []budget.Client{jane, jane, jane, other, other}, next: other,
+			want: budget.PerAddress,
+		},
+		{
+			name: "refuses a seventh of all", held: []budget.Client{jane, jane, jane, joe, joe, joe},
+			next: budget.Client{Address: "10.0.0.3", User: "jim"}, want: budget.Total,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -73,7 +87,11 @@ func TestHolding(t *testing.T) {
 	if err := h.Identify("jane"); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.HeldByUser(budget.Requests, "jane"); got != 2 || b.HeldUnauthenticated(budget.Requests) != 0 || b.Largest(budget.Requests) != 2 {
+	if got := b.HeldByUser(
+		budget.Requests,
+		"jane",
+	); got != 2 || b.HeldUnauthenticated(budget.Requests) != 0 ||
+		b.Largest(budget.Requests) != 2 {
 		t.Errorf("want 2 moved to the user, got %d", got)
 	}
 	second, err := b.Acquire(nobody, budget.Requests, 2)

@@ -13,8 +13,8 @@ const (
 	maxMeters = 8192
 )
 
-// meters hold a level for each address and user, and for all unauthenticated clients. A reset raises the level by one, any other
-// request lowers it by one, and it falls to zero within resetPeriod by itself.
+// meters hold a level for each address and user, and for all unauthenticated clients. A reset raises the level by
+// one, any other request lowers it by one, and it falls to zero within resetPeriod by itself.
 type meters struct {
 	now   func() time.Time
 	count atomic.Int64 // of levels, so that most requests need no lock

@@ -1,8 +1,9 @@
-// Package fairqueue bounds how much work goes on at a time, and shares what there is fairly between those who want it.
+// Package fairqueue bounds how much work goes on at a time, and shares the slots fairly among the owners of the
+// work.
 //
-// Work belongs to an owner, such as a user or an address. Owners take turns, however much each of them waits for: one user's
-// thousand questions do not delay another user's one. Within an owner, members take turns in the same way, such as the
-// connections from one address.
+// Work belongs to an owner, such as a user or an address. Owners take turns, however much work each of them has
+// waiting: a thousand requests of one user do not delay the single request of another. Within an owner, members take
+// turns in the same way, such as the connections from one address.
 package fairqueue
 
 import (
@@ -13,22 +14,22 @@ import (
 
 // Owner says to whom work belongs.
 type Owner struct {
-	// Name is that of the user or the address.
+	// Name is the user name or the address.
 	Name string
 	// Member tells apart those who share the name. It is comparable.
 	Member any
 }
 
-// Limits are the bounds of a queue. Zero is no bound, but for Slots.
+// Limits are the bounds of a queue. Slots must be set; in every other field zero means no bound.
 type Limits struct {
-	// Slots is how much goes on at a time.
+	// Slots is how much work runs at a time.
 	Slots int
-	// SlotsOfMember is how much of it one member may have, so that work that takes long leaves something to the others.
+	// SlotsOfMember is how many slots one member may have, so that its long-running work leaves slots to others.
 	SlotsOfMember int
-	// OfMember is how much one member may have going on and waiting.
+	// OfMember is how much work of one member may be in the queue, running and waiting together.
 	OfMember int
-	// Waiting is how much may wait. A member that has nothing in the queue may always wait with one piece of work, so that others
-	// cannot shut it out.
+	// Waiting is how much work may wait. A member with nothing in the queue may exceed it with one piece of work, so
+	// that other members cannot lock it out.
 	Waiting int
 }
 
@@ -44,14 +45,14 @@ type Queue struct {
 	turns []*owner
 }
 
-// owner is one that has something in the queue.
+// owner holds the state of an Owner that has work in the queue.
 type owner struct {
 	name    string
 	members map[any]*member
 	turns   []*member // those for whom something waits, the next one first
 }
 
-// member is one that has something in the queue.
+// member holds the state of a member that has work in the queue.
 type member struct {
 	key     any
 	held    int
@@ -59,7 +60,7 @@ type member struct {
 	waiting []*Ticket // in the order in which they came
 }
 
-// Ticket is a place in the queue, and then a slot.
+// Ticket is a piece of work: first it has a place in the queue, and later a slot.
 type Ticket struct {
 	queue  *Queue
 	owner  *owner
@@ -75,7 +76,8 @@ func New(limits Limits) *Queue {
 	return &Queue{limits: limits, owners: map[string]*owner{}}
 }
 
-// Join takes a slot if one is free, and a place in the queue if none is. It does not wait. It returns nil when a bound is reached.
+// Join takes a slot if one is free, and a place in the queue if none is. It does not wait. It returns nil when a
+// bound is reached.
 func (q *Queue) Join(who Owner) *Ticket {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -84,7 +86,8 @@ func (q *Queue) Join(who Owner) *Ticket {
 	if o != nil {
 		m = o.members[who.Member]
 	}
-	if m != nil && (q.limits.OfMember > 0 && m.held >= q.limits.OfMember || q.limits.Waiting > 0 && q.waiting >= q.limits.Waiting) {
+	if m != nil &&
+		(q.limits.OfMember > 0 && m.held >= q.limits.OfMember || q.limits.Waiting > 0 && q.waiting >= q.limits.Waiting) {
 		return nil
 	}
 	if o == nil {
@@ -113,7 +116,7 @@ func (q *Queue) wait(t *Ticket) {
 	t.member.waiting = append(t.member.waiting, t)
 }
 
-// hand gives free slots to those whose turn it is.
+// hand gives free slots to the owners and members whose turn it is.
 func (q *Queue) hand() {
 	for i := 0; i < len(q.turns) && q.running < q.limits.Slots; {
 		o := q.turns[i]
@@ -209,14 +212,14 @@ func (q *Queue) leave(t *Ticket) {
 	}
 }
 
-// Running returns how much goes on.
+// Running returns how much work has a slot.
 func (q *Queue) Running() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.running
 }
 
-// Waiting returns how much waits.
+// Waiting returns how much work waits for a slot.
 func (q *Queue) Waiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

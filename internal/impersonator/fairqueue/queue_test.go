@@ -57,7 +57,11 @@ func TestTurns(t *testing.T) {
 		want  []string
 	}{
 		{"takes one owner's in the order in which they came", []string{"a/1", "a/1", "a/1"}, []string{"a/1", "a/1", "a/1"}},
-		{"lets another owner's one go before the rest of many", []string{"a", "a", "a", "a", "b"}, []string{"a", "a", "b", "a", "a"}},
+		{
+			"lets another owner's one go before the rest of many",
+			[]string{"a", "a", "a", "a", "b"},
+			[]string{"a", "a", "b", "a", "a"},
+		},
 		{"gives each owner the same", []string{"a", "a", "a", "b", "b", "c"}, []string{"a", "a", "b", "c", "a", "b"}},
 		{"lets members of an owner take turns", []string{"a/1", "a/1", "a/1", "a/2"}, []string{"a/1", "a/1", "a/2", "a/1"}},
 		{
@@ -116,7 +120,13 @@ func TestLimits(t *testing.T) {
 func TestLeaving(t *testing.T) {
 	t.Parallel()
 	q := fairqueue.New(fairqueue.Limits{Slots: 1})
-	first, second, third := q.Join(fairqueue.Owner{Name: "a"}), q.Join(fairqueue.Owner{Name: "a"}), q.Join(fairqueue.Owner{Name: "b"})
+	first, second, third := q.Join(
+		fairqueue.Owner{Name: "a"},
+	), q.Join(
+		fairqueue.Owner{Name: "a"},
+	), q.Join(
+		fairqueue.Owner{Name: "b"},
+	)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("gone")
 	cancel(gone)

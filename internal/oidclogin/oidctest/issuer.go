@@ -54,11 +54,11 @@ type Issuer struct {
 	IDLifetime time.Duration
 	// Now is the issuer's clock; nil means the computer's.
 	Now func() time.Time
-	// Metadata is laid over the discovery document; a nil value removes one.
+	// Metadata overrides fields of the discovery document; a nil value removes a field.
 	Metadata map[string]any
 	// Fault, if not nil, may answer a request before the issuer does, and then returns true.
 	Fault func(w http.ResponseWriter, r *http.Request) bool
-	// Nonce, if not empty, is in ID tokens in place of the right one.
+	// Nonce, if not empty, replaces the nonce of the request in ID tokens.
 	Nonce string
 
 	http     *httptest.Server
@@ -78,7 +78,11 @@ func New() (*Issuer, error) {
 	if err != nil {
 		return nil, err
 	}
-	serving, err := ca.IssueServing(certs.SANs{DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, time.Now(), 12*time.Hour)
+	serving, err := ca.IssueServing(
+		certs.SANs{DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}},
+		time.Now(),
+		12*time.Hour,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +97,11 @@ func New() (*Issuer, error) {
 			GrantTypes: []string{"authorization_code", "refresh_token"}, ResponseTypes: []string{"code"},
 			Scopes: []string{"openid", "offline_access", "pinniped:request-audience", "username", "groups"},
 		},
-		ResponseModes: []fosite.ResponseModeType{fosite.ResponseModeDefault, fosite.ResponseModeQuery, fosite.ResponseModeFormPost},
+		ResponseModes: []fosite.ResponseModeType{
+			fosite.ResponseModeDefault,
+			fosite.ResponseModeQuery,
+			fosite.ResponseModeFormPost,
+		},
 	}
 	if err := i.RotateKeys(); err != nil {
 		return nil, err
@@ -109,14 +117,21 @@ func New() (*Issuer, error) {
 		ScopeStrategy: fosite.ExactScopeStrategy, SendDebugMessagesToClients: true,
 	}
 	signingKey := func(context.Context) (any, error) { return i.signingKey(), nil }
-	i.provider = compose.Compose(config, i.store,
+	i.provider = compose.Compose(
+		config,
+		i.store,
 		&compose.CommonStrategy{
 			CoreStrategy:               compose.NewOAuth2HMACStrategy(config),
 			OpenIDConnectTokenStrategy: compose.NewOpenIDConnectStrategy(signingKey, config),
 			Signer:                     &jwt.DefaultSigner{GetPrivateKey: signingKey},
 		},
-		compose.OAuth2AuthorizeExplicitFactory, compose.OAuth2RefreshTokenGrantFactory, compose.OAuth2TokenRevocationFactory,
-		compose.OAuth2TokenIntrospectionFactory, compose.OpenIDConnectExplicitFactory, compose.OpenIDConnectRefreshFactory, compose.OAuth2PKCEFactory,
+		compose.OAuth2AuthorizeExplicitFactory,
+		compose.OAuth2RefreshTokenGrantFactory,
+		compose.OAuth2TokenRevocationFactory,
+		compose.OAuth2TokenIntrospectionFactory,
+		compose.OpenIDConnectExplicitFactory,
+		compose.OpenIDConnectRefreshFactory,
+		compose.OAuth2PKCEFactory,
 	)
 	return i, nil
 }
@@ -136,7 +151,7 @@ func (i *Issuer) RotateKeys() error {
 	return nil
 }
 
-// EndSessions makes all refresh tokens and access tokens of before worthless.
+// EndSessions revokes all refresh tokens and access tokens that were issued so far.
 func (i *Issuer) EndSessions() {
 	fresh := storage.NewMemoryStore()
 	i.store.RefreshTokens, i.store.AccessTokens = fresh.RefreshTokens, fresh.AccessTokens
@@ -177,7 +192,8 @@ func (i *Issuer) Accepts(token, audience string) bool {
 		return false
 	}
 	var claims josejwt.Claims
-	return parsed.Claims(&i.signingKey().PublicKey, &claims) == nil && claims.Issuer == i.URL && claims.Audience.Contains(audience)
+	return parsed.Claims(&i.signingKey().PublicKey, &claims) == nil && claims.Issuer == i.URL &&
+		claims.Audience.Contains(audience)
 }
 
 func (i *Issuer) signingKey() *rsa.PrivateKey {
@@ -237,16 +253,26 @@ func (i *Issuer) serve(w http.ResponseWriter, r *http.Request) {
 
 func (i *Issuer) discovery(w http.ResponseWriter) {
 	document := map[string]any{
-		"issuer": i.URL, "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token", "jwks_uri": i.URL + "/jwks",
-		"device_authorization_endpoint": i.URL + "/device", "revocation_endpoint": i.URL + "/revoke",
-		"id_token_signing_alg_values_supported": []string{"RS256"}, "response_types_supported": []string{"code"},
-		"subject_types_supported": []string{"public"}, "scopes_supported": []string{"openid", "offline_access", "username", "groups", "pinniped:request-audience"},
+		"issuer":                                i.URL,
+		"authorization_endpoint":                i.URL + "/authorize",
+		"token_endpoint":                        i.URL + "/token",
+		"jwks_uri":                              i.URL + "/jwks",
+		"device_authorization_endpoint":         i.URL + "/device",
+		"revocation_endpoint":                   i.URL + "/revoke",
+		"id_token_signing_alg_values_supported": []string{"RS256"},
+		"response_types_supported":              []string{"code"},
+		"subject_types_supported": []string{
+			"public",
+		},
+		"scopes_supported": []string{"openid", "offline_access", "username", "groups", "pinniped:request-audience"},
 	}
 	if i.FormPost {
 		document["response_modes_supported"] = []string{"query", "form_post"}
 	}
 	if i.Supervisor {
-		document["discovery.supervisor.pinniped.dev/v1alpha1"] = map[string]any{"pinniped_identity_providers_endpoint": i.URL + "/identity-providers"}
+		document["discovery.supervisor.pinniped.dev/v1alpha1"] = map[string]any{
+			"pinniped_identity_providers_endpoint": i.URL + "/identity-providers",
+		}
 	}
 	for name, value := range i.Metadata {
 		if document[name] = value; value == nil {
@@ -259,7 +285,11 @@ func (i *Issuer) discovery(w http.ResponseWriter) {
 func (i *Issuer) keys(w http.ResponseWriter) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	answer(w, http.StatusOK, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &i.key.PublicKey, KeyID: i.keyID, Algorithm: "RS256", Use: "sig"}}})
+	answer(
+		w,
+		http.StatusOK,
+		jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &i.key.PublicKey, KeyID: i.keyID, Algorithm: "RS256", Use: "sig"}}},
+	)
 }
 
 // authorize asks nothing: every browser is the user's. Names and passwords are checked.
@@ -270,8 +300,16 @@ func (i *Issuer) authorize(w http.ResponseWriter, r *http.Request) {
 		i.provider.WriteAuthorizeError(ctx, w, request, err)
 		return
 	}
-	if name := r.Header.Get("Pinniped-Username"); name != "" && (!i.Supervisor || name != i.User || r.Header.Get("Pinniped-Password") != i.Password) {
-		i.provider.WriteAuthorizeError(ctx, w, request, fosite.ErrAccessDenied.WithHint("Username/password not accepted by LDAP provider."))
+	if name := r.Header.Get(
+		"Pinniped-Username",
+	); name != "" &&
+		(!i.Supervisor || name != i.User || r.Header.Get("Pinniped-Password") != i.Password) {
+		i.provider.WriteAuthorizeError(
+			ctx,
+			w,
+			request,
+			fosite.ErrAccessDenied.WithHint("Username/password not accepted by LDAP provider."),
+		)
 		return
 	}
 	for _, scope := range request.GetRequestedScopes() {
@@ -290,8 +328,13 @@ func (i *Issuer) session(nonce string) *openid.DefaultSession {
 	session.Subject = "subject-of-" + i.User
 	now := time.Now().UTC()
 	session.Claims = &jwt.IDTokenClaims{
-		Subject: session.Subject, Nonce: nonce, RequestedAt: now, IssuedAt: now, AuthTime: now, ExpiresAt: now.Add(i.idLifetime()),
-		Extra: map[string]any{"username": i.User, "groups": []string{"developers"}},
+		Subject:     session.Subject,
+		Nonce:       nonce,
+		RequestedAt: now,
+		IssuedAt:    now,
+		AuthTime:    now,
+		ExpiresAt:   now.Add(i.idLifetime()),
+		Extra:       map[string]any{"username": i.User, "groups": []string{"developers"}},
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -342,11 +385,18 @@ func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
 // exchange is the Supervisor's token exchange.
 func (i *Issuer) exchange(w http.ResponseWriter, r *http.Request) {
 	form := r.PostForm
-	if form.Get("requested_token_type") != "urn:ietf:params:oauth:token-type:jwt" || form.Get("subject_token_type") != "urn:ietf:params:oauth:token-type:access_token" {
+	if form.Get("requested_token_type") != "urn:ietf:params:oauth:token-type:jwt" ||
+		form.Get("subject_token_type") != "urn:ietf:params:oauth:token-type:access_token" {
 		problem(w, "invalid_request", "wrong token type")
 		return
 	}
-	if _, _, err := i.provider.IntrospectToken(r.Context(), form.Get("subject_token"), fosite.AccessToken, openid.NewDefaultSession(), "pinniped:request-audience"); err != nil {
+	if _, _, err := i.provider.IntrospectToken(
+		r.Context(),
+		form.Get("subject_token"),
+		fosite.AccessToken,
+		openid.NewDefaultSession(),
+		"pinniped:request-audience",
+	); err != nil {
 		problem(w, "invalid_grant", "the subject token is not valid")
 		return
 	}
@@ -408,7 +458,11 @@ func (i *Issuer) deviceToken(w http.ResponseWriter, r *http.Request) {
 		problem(w, "server_error", err.Error())
 		return
 	}
-	answer(w, http.StatusOK, map[string]any{"access_token": rand.Text(), "token_type": "Bearer", "expires_in": 300, "id_token": token})
+	answer(
+		w,
+		http.StatusOK,
+		map[string]any{"access_token": rand.Text(), "token_type": "Bearer", "expires_in": 300, "id_token": token},
+	)
 }
 
 func answer(w http.ResponseWriter, code int, value any) {
@@ -427,7 +481,10 @@ func Browse(ctx context.Context, caBundle []byte, address string) (string, error
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(caBundle)
 	client := &http.Client{
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}, Timeout: 30 * time.Second,
+		Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		},
+		Timeout: 30 * time.Second,
 	}
 	defer client.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)

@@ -1,4 +1,5 @@
-// Package issuer is an OpenID Connect issuer inside of a test: discovery, keys that can be changed, and tokens, good ones and hostile ones.
+// Package issuer is an OpenID Connect issuer inside of a test: discovery, keys that can be changed, and tokens, good
+// ones and hostile ones.
 package issuer
 
 import (
@@ -151,7 +152,10 @@ func (i *Issuer) Token(t *testing.T, claims map[string]any) string {
 // Sign returns a token with these claims.
 func (k Key) Sign(t *testing.T, claims map[string]any) string {
 	t.Helper()
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: k.Algorithm, Key: jose.JSONWebKey{Key: k.Signer, KeyID: k.ID}}, nil)
+	signer, err := jose.NewSigner(
+		jose.SigningKey{Algorithm: k.Algorithm, Key: jose.JSONWebKey{Key: k.Signer, KeyID: k.ID}},
+		nil,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +211,10 @@ func (i *Issuer) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		var set jose.JSONWebKeySet
 		for _, key := range i.keys {
-			set.Keys = append(set.Keys, jose.JSONWebKey{Key: key.Signer.Public(), KeyID: key.ID, Use: "sig", Algorithm: string(key.Algorithm)})
+			set.Keys = append(
+				set.Keys,
+				jose.JSONWebKey{Key: key.Signer.Public(), KeyID: key.ID, Use: "sig", Algorithm: string(key.Algorithm)},
+			)
 		}
 		_ = json.NewEncoder(w).Encode(set)
 	default:

@@ -34,7 +34,7 @@ func NewApplyCommand(f *factory.Factory) *cobra.Command {
 	o := &ApplyOptions{Session: session.New(f)}
 	cmd := &cobra.Command{
 		Use:   "apply -f PLAN",
-		Short: "Do what a dry run has planned, if nothing has moved since",
+		Short: "Apply a plan file, if the cluster has not changed since",
 		Long: `Do what a dry run of "ip-tls set", "unset" or "undo" has planned. The dry run's result, with -o yaml or
 -o json, is the plan: it names the CredentialIssuer with its resourceVersion, the Secret with the hash of its
 certificate, the CA bundle, and the configuration that is wanted; it holds no key. So it can be reviewed and merged

@@ -41,15 +41,21 @@ func TestApplyOnARealAPIServer(t *testing.T) {
 			before: map[string]any{"mode": "enabled", "service": map[string]any{"type": "ClusterIP"}},
 			req:    plan.Request{Secret: "a", Endpoint: &endpoint},
 			change: func(spec *configv1alpha1.ImpersonationProxySpec) {
-				spec.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "a", CertificateAuthorityData: "QQ==", Verification: "Enforce"}
+				spec.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{
+					SecretName:               "a",
+					CertificateAuthorityData: "QQ==",
+					Verification:             "Enforce",
+				}
 				spec.ExternalEndpoint = endpoint
 			},
 		},
 		{
 			name: "external-of-another-manager",
 			before: map[string]any{
-				"mode": "enabled", "service": map[string]any{"type": "LoadBalancer", "loadBalancerIP": "203.0.113.1"}, "externalEndpoint": "old.example.com",
-				"tls": map[string]any{"secretName": "old", "certificateAuthorityData": "Qg=="},
+				"mode":             "enabled",
+				"service":          map[string]any{"type": "LoadBalancer", "loadBalancerIP": "203.0.113.1"},
+				"externalEndpoint": "old.example.com",
+				"tls":              map[string]any{"secretName": "old", "certificateAuthorityData": "Qg=="},
 			},
 			req: plan.Request{Secret: "a", Endpoint: &endpoint, LoadBalancerIP: &endpoint, BundleFromSecret: true},
 			change: func(spec *configv1alpha1.ImpersonationProxySpec) {
@@ -61,8 +67,10 @@ func TestApplyOnARealAPIServer(t *testing.T) {
 		{
 			name: "only-the-secret",
 			before: map[string]any{
-				"mode": "auto", "service": map[string]any{"type": "ClusterIP", "annotations": map[string]any{"k": "v"}}, "externalEndpoint": "old.example.com",
-				"tls": map[string]any{"secretName": "old", "certificateAuthorityData": "Qg=="},
+				"mode":             "auto",
+				"service":          map[string]any{"type": "ClusterIP", "annotations": map[string]any{"k": "v"}},
+				"externalEndpoint": "old.example.com",
+				"tls":              map[string]any{"secretName": "old", "certificateAuthorityData": "Qg=="},
 			},
 			req: plan.Request{Secret: "a"},
 			change: func(spec *configv1alpha1.ImpersonationProxySpec) {
@@ -73,7 +81,13 @@ func TestApplyOnARealAPIServer(t *testing.T) {
 	for _, tt := range cases {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			before := apply(t, client, tt.name, map[string]any{"spec": map[string]any{"impersonationProxy": tt.before}}, "gitops")
+			before := apply(
+				t,
+				client,
+				tt.name,
+				map[string]any{"spec": map[string]any{"impersonationProxy": tt.before}},
+				"gitops",
+			)
 			wanted := *before.Spec.ImpersonationProxy.DeepCopy()
 			tt.change(&wanted)
 
@@ -81,11 +95,22 @@ func TestApplyOnARealAPIServer(t *testing.T) {
 			if diff := cmp.Diff(&wanted, changed.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after applying (-want +got):\n%s", diff)
 			}
-			again := apply(t, client, tt.name, plan.ApplyObject(changed, wanted, plan.Request{Secret: tt.req.Secret}), plan.FieldManager)
+			again := apply(
+				t,
+				client,
+				tt.name,
+				plan.ApplyObject(changed, wanted, plan.Request{Secret: tt.req.Secret}),
+				plan.FieldManager,
+			)
 			if diff := cmp.Diff(&wanted, again.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after a second run without the other flags (-want +got):\n%s", diff)
 			}
-			_, err := client.ApplyCredentialIssuer(t.Context(), tt.name, plan.ApplyObject(before, wanted, tt.req), discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: true})
+			_, err := client.ApplyCredentialIssuer(
+				t.Context(),
+				tt.name,
+				plan.ApplyObject(before, wanted, tt.req),
+				discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: true},
+			)
 			if !errors.Is(err, discovery.ErrConflict) {
 				t.Errorf("applying to what was read long ago: %v, want a conflict", err)
 			}
@@ -97,8 +122,8 @@ func TestApplyOnARealAPIServer(t *testing.T) {
 	}
 }
 
-// TestUnsetOnARealAPIServer shows that the tls block goes, whoever owns it, that a rollback brings it back, and that set
-// can own it again.
+// TestUnsetOnARealAPIServer shows that unset removes the tls block even when another field manager owns it, that a
+// rollback restores the block, and that set can own it again.
 func TestUnsetOnARealAPIServer(t *testing.T) {
 	t.Parallel()
 	client := startCluster(t, crds)
@@ -106,7 +131,11 @@ func TestUnsetOnARealAPIServer(t *testing.T) {
 	spec := func(proxy map[string]any) map[string]any {
 		return map[string]any{"spec": map[string]any{"impersonationProxy": proxy}}
 	}
-	bare := map[string]any{"mode": "enabled", "service": map[string]any{"type": "None"}, "externalEndpoint": "proxy.example.com"}
+	bare := map[string]any{
+		"mode":             "enabled",
+		"service":          map[string]any{"type": "None"},
+		"externalEndpoint": "proxy.example.com",
+	}
 	for _, tt := range []struct {
 		name   string
 		create func(t *testing.T, name string) *configv1alpha1.CredentialIssuer
@@ -114,7 +143,9 @@ func TestUnsetOnARealAPIServer(t *testing.T) {
 		{name: "of-kubectl-edit", create: func(t *testing.T, name string) *configv1alpha1.CredentialIssuer {
 			t.Helper()
 			apply(t, client, name, spec(bare), "gitops")
-			issuer, err := client.MergeCredentialIssuer(t.Context(), name, spec(map[string]any{"tls": block}), discovery.ApplyOptions{FieldManager: "kubectl-edit"})
+			issuer, err := client.MergeCredentialIssuer(
+				t.Context(), name, spec(map[string]any{"tls": block}), discovery.ApplyOptions{FieldManager: "kubectl-edit"},
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -122,7 +153,15 @@ func TestUnsetOnARealAPIServer(t *testing.T) {
 		}},
 		{name: "of-a-tool-that-applies", create: func(t *testing.T, name string) *configv1alpha1.CredentialIssuer {
 			t.Helper()
-			return apply(t, client, name, spec(map[string]any{"mode": "enabled", "service": bare["service"], "externalEndpoint": "proxy.example.com", "tls": block}), "gitops")
+			return apply(
+				t, client, name,
+				spec(
+					map[string]any{
+						"mode": "enabled", "service": bare["service"], "externalEndpoint": "proxy.example.com", "tls": block,
+					},
+				),
+				"gitops",
+			)
 		}},
 		{name: "of-set-itself", create: func(t *testing.T, name string) *configv1alpha1.CredentialIssuer {
 			t.Helper()
@@ -155,7 +194,15 @@ func TestUnsetOnARealAPIServer(t *testing.T) {
 			if diff := cmp.Diff(&wanted, changed.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after removing (-want +got):\n%s", diff)
 			}
-			if _, err := client.MergeCredentialIssuer(t.Context(), tt.name, patch, options); !errors.Is(err, discovery.ErrConflict) {
+			if _, err := client.MergeCredentialIssuer(
+				t.Context(),
+				tt.name,
+				patch,
+				options,
+			); !errors.Is(
+				err,
+				discovery.ErrConflict,
+			) {
 				t.Errorf("removing from what was read long ago: %v, want a conflict", err)
 			}
 			back := mergeAs(t, client, changed, func() (map[string]any, error) { return plan.RollbackPatch(changed, before) })
@@ -165,8 +212,19 @@ func TestUnsetOnARealAPIServer(t *testing.T) {
 			if len(back.Annotations) > 0 {
 				t.Errorf("after putting it back, the annotations are %v", back.Annotations)
 			}
-			set := apply(t, client, tt.name, plan.ApplyObject(back, *before.Spec.ImpersonationProxy, plan.Request{}), plan.FieldManager)
-			again := mergeAs(t, client, set, func() (map[string]any, error) { return plan.MergePatch(set, plan.TargetOf(&wanted), nil) })
+			set := apply(
+				t,
+				client,
+				tt.name,
+				plan.ApplyObject(back, *before.Spec.ImpersonationProxy, plan.Request{}),
+				plan.FieldManager,
+			)
+			again := mergeAs(
+				t,
+				client,
+				set,
+				func() (map[string]any, error) { return plan.MergePatch(set, plan.TargetOf(&wanted), nil) },
+			)
 			if diff := cmp.Diff(&wanted, again.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after removing it again (-want +got):\n%s", diff)
 			}
@@ -202,9 +260,15 @@ func TestSetWithoutVerification(t *testing.T) {
 	t.Parallel()
 	client := startCluster(t, crdsWithoutVerification(t))
 	w := iptlstest.New(t)
-	apply(t, client, "pinniped-concierge-config", map[string]any{"spec": map[string]any{"impersonationProxy": map[string]any{
-		"mode": "enabled", "service": map[string]any{"type": "None"}, "externalEndpoint": w.Proxy.Endpoint(),
-	}}}, "gitops")
+	apply(
+		t,
+		client,
+		"pinniped-concierge-config",
+		map[string]any{"spec": map[string]any{"impersonationProxy": map[string]any{
+			"mode": "enabled", "service": map[string]any{"type": "None"}, "externalEndpoint": w.Proxy.Endpoint(),
+		}}},
+		"gitops",
+	)
 	for _, want := range []string{"configured", "unchanged"} {
 		runSet(t.Context(), w, func(o *SetOptions) {
 			o.Flags.Wait = false
@@ -260,22 +324,43 @@ func removeKey(value any, key string) bool {
 	return found
 }
 
-func apply(t *testing.T, client *discovery.Client, name string, object map[string]any, manager string) *configv1alpha1.CredentialIssuer {
+func apply(
+	t *testing.T,
+	client *discovery.Client,
+	name string,
+	object map[string]any,
+	manager string,
+) *configv1alpha1.CredentialIssuer {
 	t.Helper()
-	issuer, err := client.ApplyCredentialIssuer(t.Context(), name, object, discovery.ApplyOptions{FieldManager: manager, Force: true})
+	issuer, err := client.ApplyCredentialIssuer(
+		t.Context(),
+		name,
+		object,
+		discovery.ApplyOptions{FieldManager: manager, Force: true},
+	)
 	if err != nil {
 		t.Fatalf("applying as %q: %v", manager, err)
 	}
 	return issuer
 }
 
-func mergeAs(t *testing.T, client *discovery.Client, issuer *configv1alpha1.CredentialIssuer, patch func() (map[string]any, error)) *configv1alpha1.CredentialIssuer {
+func mergeAs(
+	t *testing.T,
+	client *discovery.Client,
+	issuer *configv1alpha1.CredentialIssuer,
+	patch func() (map[string]any, error),
+) *configv1alpha1.CredentialIssuer {
 	t.Helper()
 	fields, err := patch()
 	if err != nil {
 		t.Fatal(err)
 	}
-	changed, err := client.MergeCredentialIssuer(t.Context(), issuer.Name, fields, discovery.ApplyOptions{FieldManager: plan.FieldManager})
+	changed, err := client.MergeCredentialIssuer(
+		t.Context(),
+		issuer.Name,
+		fields,
+		discovery.ApplyOptions{FieldManager: plan.FieldManager},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,12 @@ func TestApply(t *testing.T) {
 		if err := os.WriteFile(path, []byte(plan), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		runApply(t, one, "", func(o *ApplyOptions) { o.Filename = path }).Check(t, 0, "configured", `the plan of "ip-tls set"`, "presents the certificate at 1 of 1 addresses")
+		runApply(
+			t,
+			one,
+			"",
+			func(o *ApplyOptions) { o.Filename = path },
+		).Check(t, 0, "configured", `the plan of "ip-tls set"`, "presents the certificate at 1 of 1 addresses")
 
 		r := &iptlstest.Run{}
 		o := optionsFor(other, r, "ca-bundle", "external-endpoint")
@@ -99,7 +104,12 @@ func TestApply(t *testing.T) {
 	t.Run("changes nothing in a dry run of its own", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
-		runApply(t, w, planOf(t, w, nil), func(o *ApplyOptions) { o.Flags.DryRun = session.DryRunServer }).Check(t, 0, "configured (server dry run)")
+		runApply(
+			t,
+			w,
+			planOf(t, w, nil),
+			func(o *ApplyOptions) { o.Flags.DryRun = session.DryRunServer },
+		).Check(t, 0, "configured (server dry run)")
 		if len(w.Cluster.Applied) > 0 {
 			t.Error("something was stored")
 		}
@@ -107,7 +117,12 @@ func TestApply(t *testing.T) {
 	t.Run("goes back when it does not take effect", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
-		runApply(t, w, planOf(t, w, nil), func(o *ApplyOptions) { o.Session.Timeout = iptlstest.TooShort }).Check(t, 5, "was put back")
+		runApply(
+			t,
+			w,
+			planOf(t, w, nil),
+			func(o *ApplyOptions) { o.Session.Timeout = iptlstest.TooShort },
+		).Check(t, 5, "was put back")
 		if SpecOf(w).TLS != nil || len(w.Cluster.Issuer.Annotations) > 0 {
 			t.Errorf("it is %+v, %v", SpecOf(w), w.Cluster.Issuer.Annotations)
 		}
@@ -121,20 +136,31 @@ func TestApplyRefusesWhatHasMoved(t *testing.T) {
 		change func(*testing.T, *iptlstest.World)
 		says   string
 	}{
-		{"a status that changed", func(_ *testing.T, w *iptlstest.World) { w.Cluster.Bump() }, "only its status or its metadata has changed"},
+		{"a status that changed", func(_ *testing.T, w *iptlstest.World) { w.Cluster.Bump() }, "only its status or its " +
+			"metadata has changed"},
 		{"a configuration that changed", func(_ *testing.T, w *iptlstest.World) {
 			w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = "else.example.com"
 			w.Cluster.Issuer.Generation++
 			w.Cluster.Bump()
 		}, "its configuration has changed"},
-		{"a CredentialIssuer that was made anew", func(_ *testing.T, w *iptlstest.World) { w.Cluster.Issuer.UID = "another" }, "is another object"},
+		{
+			"a CredentialIssuer that was made anew", func(_ *testing.T, w *iptlstest.World) { w.Cluster.Issuer.UID = "another" },
+			"is another object",
+		},
 		{"a certificate that was renewed", func(t *testing.T, w *iptlstest.World) {
 			t.Helper()
 			pair := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
 			w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
 		}, "its certificate has SHA-256"},
-		{"a Secret's CA that changed", func(_ *testing.T, w *iptlstest.World) { w.Cluster.TLSSecret.Data["ca.crt"] = w.Generated.CertPEM() }, "its chain or ca.crt is another one"},
-		{"a Secret that was emptied", func(_ *testing.T, w *iptlstest.World) { w.Cluster.TLSSecret.Data["tls.crt"] = nil }, "there is no certificate in it"},
+		{
+			"a Secret's CA that changed",
+			func(_ *testing.T, w *iptlstest.World) { w.Cluster.TLSSecret.Data["ca.crt"] = w.Generated.CertPEM() },
+			"its chain or ca.crt is another one",
+		},
+		{
+			"a Secret that was emptied", func(_ *testing.T, w *iptlstest.World) { w.Cluster.TLSSecret.Data["tls.crt"] = nil },
+			"there is no certificate in it",
+		},
 		{"a Secret that is gone", func(_ *testing.T, w *iptlstest.World) { w.Cluster.TLSSecret = nil }, "SecretNotFound"},
 		{"a CredentialIssuer that changes at the last moment", func(_ *testing.T, w *iptlstest.World) {
 			w.Cluster.BeforeApply = (*iptlstest.Cluster).Bump
@@ -198,12 +224,16 @@ func TestPlanFiles(t *testing.T) {
 		{"no YAML", "a: [", "yaml"},
 		{"no mapping", "- a", "reading the plan"},
 		{"another kind", "apiVersion: v1\nkind: Secret\n", `it is of kind "Secret", not "Plan"`},
-		{"another version", replaced("/v1alpha1\n", "/v2\n"), `it has apiVersion "ip-tls.pinniped.dev/v2", and this program knows "ip-tls.pinniped.dev/v1alpha1"`},
+		{
+			"another version", replaced("/v1alpha1\n", "/v2\n"),
+			`it has apiVersion "ip-tls.pinniped.dev/v2", and this program knows "ip-tls.pinniped.dev/v1alpha1"`,
+		},
 		{"an unknown field", replaced("plan:\n", "plan:\n  more: true\n"), `unknown field`},
 		{"a field twice", plan + "kind: Plan\n", "already set"},
 		{"no plan in it", "apiVersion: ip-tls.pinniped.dev/v1alpha1\nkind: Plan\n", "it has no plan"},
 		{"no resourceVersion", replaced("    resourceVersion:", "    uid:"), "already set"},
-		{"half a plan", "apiVersion: ip-tls.pinniped.dev/v1alpha1\nkind: Plan\nplan: {namespace: x}\n", "does not name the CredentialIssuer"},
+		{"half a plan", "apiVersion: ip-tls.pinniped.dev/v1alpha1\nkind: Plan\nplan: {namespace: x}\n", "does not name the " +
+			"CredentialIssuer"},
 		{"another Secret", replaced("secretName: proxy-tls", "secretName: other"), `does not say what is in Secret "other"`},
 		{"a plan that was refused", refused.Out.String(), "SecretNotFound"},
 		{"a result that is no plan", "action: configured\n", `it is of kind ""`},
@@ -222,5 +252,10 @@ func TestPlanFiles(t *testing.T) {
 	runApply(t, w, plan, func(o *ApplyOptions) { o.Filename = "" }).Check(t, 2, "--filename is missing")
 	runApply(t, w, plan, func(o *ApplyOptions) { o.Filename = "/nowhere/plan.yaml" }).Check(t, 2, "no such file")
 	runApply(t, w, plan, func(o *ApplyOptions) { o.Session.CredentialIssuer = "other" }).Check(t, 2, "not for")
-	runApply(t, w, plan, func(o *ApplyOptions) { o.Session.Namespace = "other" }).Check(t, 2, `the agent's namespace is "other"`)
+	runApply(
+		t,
+		w,
+		plan,
+		func(o *ApplyOptions) { o.Session.Namespace = "other" },
+	).Check(t, 2, `the agent's namespace is "other"`)
 }

@@ -41,7 +41,11 @@ func TestBadInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{DNSNames: []string{"proxy.example.com"}}, key)
+	request, err := x509.CreateCertificateRequest(
+		rand.Reader,
+		&x509.CertificateRequest{DNSNames: []string{"proxy.example.com"}},
+		key,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,20 +58,38 @@ func TestBadInput(t *testing.T) {
 		{"Windows line ends", func(_ *iptlstest.World, p *certs.KeyPair) {
 			p.CertPEM, p.KeyPEM = windows(p.CertPEM), windows(p.KeyPEM)
 		}, 0, []string{"configured"}},
-		{"DER", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM = der(p.CertPEM) }, 3, []string{"it is binary DER", "pinniped ip-tls repair FILE -o NEW"}},
-		{"a key in DER", func(_ *iptlstest.World, p *certs.KeyPair) { p.KeyPEM = der(p.KeyPEM) }, 3, []string{"it is binary DER", "pinniped ip-tls repair FILE --private-key -o NEW"}},
+		{
+			"DER", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM = der(p.CertPEM) }, 3,
+			[]string{"it is binary DER", "pinniped ip-tls repair FILE -o NEW"},
+		},
+		{
+			"a key in DER", func(_ *iptlstest.World, p *certs.KeyPair) { p.KeyPEM = der(p.KeyPEM) }, 3,
+			[]string{"it is binary DER", "pinniped ip-tls repair FILE --private-key -o NEW"},
+		},
 		{"PKCS#12", func(_ *iptlstest.World, p *certs.KeyPair) {
 			p.CertPEM = append([]byte{0x30, 0x82, 0x0a, 0x47, 0x02, 0x01, 0x03, 0x30, 0x82, 0x0a, 0x0d}, make([]byte, 2600)...)
 		}, 3, []string{"it is PKCS#12", "openssl pkcs12 -in FILE -nokeys"}},
-		{"base64 of PEM", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM = again(p.CertPEM) }, 3, []string{"encoded once more as base64", "pinniped ip-tls repair FILE -o NEW; `data` of a Secret is base64 already"}},
-		{"base64 of base64 of PEM", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM = again(again(p.CertPEM)) }, 3, []string{"encoded twice more as base64"}},
-		{"the chain in the wrong order", func(w *iptlstest.World, p *certs.KeyPair) { p.CertPEM = append(w.CA.CertPEM(), p.CertPEM...) }, 3, []string{"ChainOrder", "it must come first"}},
+		{
+			"base64 of PEM", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM = again(p.CertPEM) }, 3,
+			[]string{"encoded once more as base64", "pinniped ip-tls repair FILE -o NEW; `data` of a Secret is base64 already"},
+		},
+		{
+			"base64 of base64 of PEM", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM = again(again(p.CertPEM)) }, 3,
+			[]string{"encoded twice more as base64"},
+		},
+		{
+			"the chain in the wrong order",
+			func(w *iptlstest.World, p *certs.KeyPair) { p.CertPEM = append(w.CA.CertPEM(), p.CertPEM...) }, 3,
+			[]string{"ChainOrder", "it must come first"},
+		},
 		{"a key with a passphrase", func(_ *iptlstest.World, p *certs.KeyPair) {
 			p.KeyPEM = pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY", Bytes: der(p.KeyPEM)})
 		}, 3, []string{"KeyEncrypted", "openssl pkey -in FILE -out NEW"}},
 		{"an old key with a passphrase", func(_ *iptlstest.World, p *certs.KeyPair) {
 			p.KeyPEM = pem.EncodeToMemory(&pem.Block{
-				Type: "RSA PRIVATE KEY", Headers: map[string]string{"Proc-Type": "4,ENCRYPTED", "DEK-Info": "AES-256-CBC,00"}, Bytes: der(p.KeyPEM),
+				Type: "RSA PRIVATE KEY", Headers: map[string]string{
+					"Proc-Type": "4,ENCRYPTED", "DEK-Info": "AES-256-CBC,00",
+				}, Bytes: der(p.KeyPEM),
 			})
 		}, 3, []string{"KeyEncrypted"}},
 		{"an expired intermediate", func(_ *iptlstest.World, p *certs.KeyPair) {
@@ -77,8 +99,15 @@ func TestBadInput(t *testing.T) {
 			}
 			p.CertPEM, p.KeyPEM = append(issued.CertPEM, old.CertPEM()...), issued.KeyPEM
 		}, 3, []string{"expired on "}},
-		{"certificate and key exchanged", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM, p.KeyPEM = p.KeyPEM, p.CertPEM }, 3, []string{"is a private key", "may have been exchanged"}},
-		{"an empty file", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM = []byte("\n") }, 2, []string{"the certificate in ", " is empty"}},
+		{
+			"certificate and key exchanged",
+			func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM, p.KeyPEM = p.KeyPEM, p.CertPEM }, 3,
+			[]string{"is a private key", "may have been exchanged"},
+		},
+		{
+			"an empty file", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM = []byte("\n") }, 2,
+			[]string{"the certificate in ", " is empty"},
+		},
 		{"a request", func(_ *iptlstest.World, p *certs.KeyPair) {
 			p.CertPEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request})
 		}, 3, []string{`is labelled "CERTIFICATE REQUEST"`, "the certificate that the CA returned"}},
@@ -95,7 +124,8 @@ func TestBadInput(t *testing.T) {
 			if (w.Cluster.TLSSecret != nil) != (tt.code == 0) {
 				t.Errorf("the Secret is there: %v", w.Cluster.TLSSecret != nil)
 			}
-			if all := r.Out.String() + r.ErrOut.String(); strings.Contains(all, "PRIVATE KEY-----") || strings.Contains(all, base64.StdEncoding.EncodeToString(der(w.Pair.KeyPEM))[:40]) {
+			if all := r.Out.String() + r.ErrOut.String(); strings.Contains(all, "PRIVATE KEY-----") ||
+				strings.Contains(all, base64.StdEncoding.EncodeToString(der(w.Pair.KeyPEM))[:40]) {
 				t.Error("the key is printed")
 			}
 		})
@@ -143,13 +173,17 @@ func TestBadEndpoint(t *testing.T) {
 		network func(*testing.T, *iptlstest.World) answering
 		says    []string
 	}{
-		{"resolves to nothing", func(*testing.T, *iptlstest.World) answering { return answering{} }, []string{`"proxy.example.com" resolves to no address`}},
+		{
+			"resolves to nothing", func(*testing.T, *iptlstest.World) answering { return answering{} },
+			[]string{`"proxy.example.com" resolves to no address`},
+		},
 		{"is not known", func(*testing.T, *iptlstest.World) answering {
 			return answering{err: &net.DNSError{Err: "no such host", Name: "proxy.example.com", IsNotFound: true}}
 		}, []string{`resolving "proxy.example.com": lookup proxy.example.com: no such host`}},
 		{"is somebody else's", func(_ *testing.T, _ *iptlstest.World) answering {
 			return answering{addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}
-		}, []string{"presents another certificate", `issued by "CN=Somebody Else"`, "something in front of the agent ends TLS itself, or the address is somebody else's"}},
+		}, []string{"presents another certificate", `issued by "CN=Somebody Else"`, "something in front of the agent ends " +
+			"TLS itself, or the address is somebody else's"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

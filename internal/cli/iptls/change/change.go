@@ -36,7 +36,7 @@ type Proposal struct {
 	Action string
 	// Annotations are written together with the changes: a string, or nil to remove one.
 	Annotations map[string]any
-	// Moved says what is no longer as a plan file has it.
+	// Moved names what has changed in the cluster since the plan file was written.
 	Moved []string
 	// PutBack undoes what Apply has changed besides the CredentialIssuer; nil when it has changed nothing else.
 	PutBack func(context.Context) error

@@ -22,17 +22,30 @@ func TestSetOfAnotherNamespace(t *testing.T) {
 	}{
 		{
 			name: "sets what is permitted", world: func(w *iptlstest.World) { w.Share("proxy-tls", "pinniped-concierge") },
-			says: []string{"configured", `Read Secret "proxy-tls" in namespace "shared"`, "presents the certificate"}, read: true,
+			says: []string{
+				"configured", `Read Secret "proxy-tls" in namespace "shared"`, "presents the certificate",
+			}, read: true,
 		},
-		{name: "sets what everybody may use", world: func(w *iptlstest.World) { w.Share("proxy-tls", "*") }, says: []string{"configured"}, read: true},
+		{
+			name: "sets what everybody may use", world: func(w *iptlstest.World) { w.Share("proxy-tls", "*") },
+			says: []string{"configured"}, read: true,
+		},
 		{
 			name: "refuses what is not delegated", code: 3,
 			says: []string{"SecretNotPermitted", `"pinniped ip-tls explain shared/proxy-tls"`, "nothing was changed"},
 		},
-		{name: "refuses what is delegated to others", world: func(w *iptlstest.World) { w.Share("proxy-tls", "other") }, code: 3, says: []string{"SecretNotPermitted"}},
-		{name: "refuses when another Secret is delegated", world: func(w *iptlstest.World) { w.Share("other", "*") }, code: 3, says: []string{"SecretNotPermitted"}},
 		{
-			name: "refuses where nothing can be delegated", code: 3, says: []string{"SecretNotPermitted", "has no TLSCertificateDelegations"},
+			name: "refuses what is delegated to others", world: func(w *iptlstest.World) { w.Share("proxy-tls", "other") },
+			code: 3, says: []string{"SecretNotPermitted"},
+		},
+		{
+			name: "refuses when another Secret is delegated", world: func(w *iptlstest.World) { w.Share("other", "*") }, code: 3,
+			says: []string{"SecretNotPermitted"},
+		},
+		{
+			name: "refuses where nothing can be delegated", code: 3, says: []string{
+				"SecretNotPermitted", "has no TLSCertificateDelegations",
+			},
 			world: func(w *iptlstest.World) { w.Cluster.DelegationsErr = fmt.Errorf("x: %w", discovery.ErrNotFound) },
 		},
 		{
@@ -40,7 +53,9 @@ func TestSetOfAnotherNamespace(t *testing.T) {
 			world: func(w *iptlstest.World) { w.Share("proxy-tls", "*"); w.Cluster.MayRead = false },
 		},
 		{
-			name: "says that it could not ask about RBAC", says: []string{"configured", "you may not ask whether RBAC"}, read: true,
+			name: "says that it could not ask about RBAC", says: []string{
+				"configured", "you may not ask whether RBAC",
+			}, read: true,
 			world: func(w *iptlstest.World) { w.Share("proxy-tls", "*"); w.Cluster.MayReadErr = discovery.ErrForbidden },
 		},
 		{
@@ -96,7 +111,8 @@ func TestSetOfAnotherNamespace(t *testing.T) {
 	}
 }
 
-// TestApplyOfAnotherNamespace shows that a plan with such a Secret can be applied, unless the permission has gone since.
+// TestApplyOfAnotherNamespace shows that a plan with such a Secret can be applied, unless the permission has gone
+// since.
 func TestApplyOfAnotherNamespace(t *testing.T) {
 	t.Parallel()
 	for _, permitted := range []bool{true, false} {

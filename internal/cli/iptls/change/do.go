@@ -30,7 +30,7 @@ func doAndPrint(ctx context.Context, req *plan.Request, c Change) error {
 	return errors.Join(c.print(result), err)
 }
 
-// Do checks, applies and waits. A result beside an error is worth printing.
+// Do checks, applies and waits. It may return a result together with an error; the caller then prints both.
 func Do(ctx context.Context, c Change) (*Result, error) {
 	p, applied, err := c.applyChecked(ctx)
 	if p == nil {

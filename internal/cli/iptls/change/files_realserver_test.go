@@ -12,8 +12,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 )
 
-// TestSecretOnARealAPIServer shows that a Secret is made, overwritten, put back and removed as files.go says, and that a
-// change in between is noticed: only a real API server knows.
+// TestSecretOnARealAPIServer shows that a Secret is made, overwritten, put back and removed as files.go says, and
+// that a change in between is noticed: only a real API server knows.
 func TestSecretOnARealAPIServer(t *testing.T) {
 	t.Parallel()
 	client := startCluster(t, crds)
@@ -49,14 +49,33 @@ func TestSecretOnARealAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	holds("made", "made", made.Data)
-	if names, err := client.SecretNames(t.Context(), namespace, corev1.SecretTypeTLS); err != nil || !cmp.Equal(names, []string{"made"}) {
+	if names, err := client.SecretNames(
+		t.Context(),
+		namespace,
+		corev1.SecretTypeTLS,
+	); err != nil ||
+		!cmp.Equal(names, []string{"made"}) {
 		t.Errorf("the Secrets of type kubernetes.io/tls are %q, %v", names, err)
 	}
-	if _, err := client.ApplySecret(t.Context(), namespace, "theirs", secretFields(made, []string{"tls.crt", "tls.key"}, ""),
-		discovery.ApplyOptions{FieldManager: "somebody"}); err != nil {
+	if _, err := client.ApplySecret(
+		t.Context(),
+		namespace,
+		"theirs",
+		secretFields(made, []string{"tls.crt", "tls.key"}, ""),
+		discovery.ApplyOptions{FieldManager: "somebody"},
+	); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := writeSecret(t.Context(), client, nil, renewed.intended(nil, namespace, "theirs", false), false); !errors.Is(err, discovery.ErrConflict) {
+	if _, err := writeSecret(
+		t.Context(),
+		client,
+		nil,
+		renewed.intended(nil, namespace, "theirs", false),
+		false,
+	); !errors.Is(
+		err,
+		discovery.ErrConflict,
+	) {
 		t.Errorf("making what somebody else has made meanwhile: %v, want a conflict", err)
 	}
 

@@ -31,7 +31,13 @@ func pemFiles(t *testing.T, pair *certs.KeyPair) (cert, key string) {
 }
 
 // fromFiles runs set with a certificate from files, and a CA bundle from a file.
-func setFromFiles(t *testing.T, w *iptlstest.World, pair *certs.KeyPair, change func(*SetOptions), changed ...string) *iptlstest.Run {
+func setFromFiles(
+	t *testing.T,
+	w *iptlstest.World,
+	pair *certs.KeyPair,
+	change func(*SetOptions),
+	changed ...string,
+) *iptlstest.Run {
 	t.Helper()
 	cert, key := pemFiles(t, pair)
 	bundle := filepath.Join(t.TempDir(), "ca.pem")
@@ -54,8 +60,15 @@ func TestSetFromFiles(t *testing.T) {
 		w.Cluster.TLSSecret = nil
 		w.Served(t)
 		r := setFromFiles(t, w, w.Pair, nil)
-		r.Check(t, 0, "credentialissuer/pinniped-concierge-config configured", `Wrote the certificate and its key into Secret "proxy-tls"`,
-			"secret/proxy-tls tls.key", "(not shown)", "presents the certificate at 1 of 1 addresses")
+		r.Check(
+			t,
+			0,
+			"credentialissuer/pinniped-concierge-config configured",
+			`Wrote the certificate and its key into Secret "proxy-tls"`,
+			"secret/proxy-tls tls.key",
+			"(not shown)",
+			"presents the certificate at 1 of 1 addresses",
+		)
 		w.SecretHas(t, w.Pair)
 		if got := w.Cluster.TLSSecret.Type; got != corev1.SecretTypeTLS {
 			t.Errorf("its type is %q", got)
@@ -101,7 +114,12 @@ func TestSetFromFiles(t *testing.T) {
 		w := iptlstest.New(t)
 		w.Cluster.TLSSecret = nil
 		w.Served(t)
-		setFromFiles(t, w, w.Pair, func(o *SetOptions) { o.Key, o.Session.In = "-", strings.NewReader(string(w.Pair.KeyPEM)) }).Check(t, 0, "configured")
+		setFromFiles(
+			t,
+			w,
+			w.Pair,
+			func(o *SetOptions) { o.Key, o.Session.In = "-", strings.NewReader(string(w.Pair.KeyPEM)) },
+		).Check(t, 0, "configured")
 		w.SecretHas(t, w.Pair)
 	})
 	t.Run("advertises nothing with the system roots, although the Secret had a CA", func(t *testing.T) {
@@ -110,7 +128,8 @@ func TestSetFromFiles(t *testing.T) {
 		cert, key := pemFiles(t, w.Pair)
 		r := runSet(t.Context(), w, func(o *SetOptions) {
 			o.Cert, o.Key, o.Certificate.SystemRoots = cert, key, true
-			o.Certificate.Allow, o.Flags.Wait = []string{"BundleDoesNotVerify", "ChainIncomplete"}, false // no system knows the Company CA
+			// no system knows the Company CA
+			o.Certificate.Allow, o.Flags.Wait = []string{"BundleDoesNotVerify", "ChainIncomplete"}, false
 		})
 		r.Check(t, 0, "configured", "CA bundle: none: clients use their system roots", "secret/proxy-tls ca.crt")
 		if got := w.Cluster.TLSSecret.Data["ca.crt"]; len(got) > 0 {
@@ -146,14 +165,20 @@ func TestSetFromFilesWritesNothing(t *testing.T) {
 		{name: "over a Secret of another type", says: `of type "kubernetes.io/dockercfg", which never changes`, overwrite: true, secret: func(s *corev1.Secret) {
 			s.Type = corev1.SecretTypeDockercfg
 		}},
-		{name: "over an immutable Secret", says: "marked immutable", overwrite: true, secret: func(s *corev1.Secret) { s.Immutable = &yes }},
+		{
+			name: "over an immutable Secret", says: "marked immutable", overwrite: true,
+			secret: func(s *corev1.Secret) { s.Immutable = &yes },
+		},
 		{name: "over a Secret that is going", says: "being deleted", overwrite: true, secret: func(s *corev1.Secret) {
 			s.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 		}},
 		{name: "over a Secret of the agent", says: "it is the agent's own", overwrite: true, secret: func(s *corev1.Secret) {
 			s.ManagedFields = []metav1.ManagedFieldsEntry{apply("pinniped-agent", metav1.ManagedFieldsOperationUpdate)}
 		}},
-		{name: "over a CA", says: "it is the agent's own", overwrite: true, secret: func(s *corev1.Secret) { s.Data["ca.key"] = []byte("x") }},
+		{
+			name: "over a CA", says: "it is the agent's own", overwrite: true,
+			secret: func(s *corev1.Secret) { s.Data["ca.key"] = []byte("x") },
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -197,7 +222,12 @@ func TestSetFromFilesWritesNothing(t *testing.T) {
 			t.Parallel()
 			w := iptlstest.New(t)
 			renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
-			setFromFiles(t, w, renewed, func(o *SetOptions) { o.Flags.DryRun = kind }).Check(t, 0, "configured ("+kind+" dry run)", "secret/proxy-tls tls.crt")
+			setFromFiles(
+				t,
+				w,
+				renewed,
+				func(o *SetOptions) { o.Flags.DryRun = kind },
+			).Check(t, 0, "configured ("+kind+" dry run)", "secret/proxy-tls tls.crt")
 			w.SecretHas(t, w.Pair)
 		})
 	}
@@ -215,7 +245,12 @@ func TestSetFromFilesPutsTheSecretBack(t *testing.T) {
 			if !tt.present {
 				w.Cluster.TLSSecret = nil
 			}
-			r := setFromFiles(t, w, iptlstest.Serving(t, w.CA, iptlstest.Loopback()), func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort })
+			r := setFromFiles(
+				t,
+				w,
+				iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
+				func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort },
+			)
 			r.Check(t, 5, "did not take effect", "Put the previous configuration back")
 			if w.Cluster.Issuer.Spec.ImpersonationProxy.TLS != nil {
 				t.Error("the CredentialIssuer was not put back")
@@ -233,7 +268,12 @@ func TestSetFromFilesPutsTheSecretBack(t *testing.T) {
 				w.Cluster.TLSSecret = nil
 			}
 			w.Cluster.ApplyErr = &discovery.ForbiddenError{Verb: "patch"}
-			setFromFiles(t, w, iptlstest.Serving(t, w.CA, iptlstest.Loopback()), nil).Check(t, 4, "changing CredentialIssuer", "not permitted to patch")
+			setFromFiles(
+				t,
+				w,
+				iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
+				nil,
+			).Check(t, 4, "changing CredentialIssuer", "not permitted to patch")
 			if tt.present {
 				w.SecretHas(t, w.Pair)
 			} else if w.Cluster.TLSSecret != nil {
@@ -245,7 +285,12 @@ func TestSetFromFilesPutsTheSecretBack(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
 		renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
-		setFromFiles(t, w, renewed, func(o *SetOptions) { o.Session.Timeout, o.Flags.NoRollback = iptlstest.TooShort, true }).Check(t, 5, "--no-rollback")
+		setFromFiles(
+			t,
+			w,
+			renewed,
+			func(o *SetOptions) { o.Session.Timeout, o.Flags.NoRollback = iptlstest.TooShort, true },
+		).Check(t, 5, "--no-rollback")
 		w.SecretHas(t, renewed)
 	})
 	t.Run("unless somebody has changed it meanwhile", func(t *testing.T) {
@@ -256,7 +301,12 @@ func TestSetFromFilesPutsTheSecretBack(t *testing.T) {
 			c.TLSSecret.Data["tls.crt"], c.TLSSecret.Data["tls.key"] = theirs.CertPEM, theirs.KeyPEM
 			c.BumpSecret()
 		}
-		setFromFiles(t, w, iptlstest.Serving(t, w.CA, iptlstest.Loopback()), func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort }).Check(t, 5, "somebody else has changed it meanwhile")
+		setFromFiles(
+			t,
+			w,
+			iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
+			func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort },
+		).Check(t, 5, "somebody else has changed it meanwhile")
 		w.SecretHas(t, theirs)
 	})
 }
@@ -275,7 +325,12 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 				c.BumpSecret()
 			}
 		}
-		setFromFiles(t, w, iptlstest.Serving(t, w.CA, iptlstest.Loopback()), nil).Check(t, 3, `Secret "pinniped-concierge/proxy-tls" has changed meanwhile`, "cert-manager")
+		setFromFiles(
+			t,
+			w,
+			iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
+			nil,
+		).Check(t, 3, `Secret "pinniped-concierge/proxy-tls" has changed meanwhile`, "cert-manager")
 		w.SecretHas(t, w.Pair)
 	})
 	t.Run("a Secret that somebody makes while it is being made", func(t *testing.T) {
@@ -286,23 +341,36 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 		theirs.Type = "example.com/other"
 		w.Cluster.TLSSecret = nil
 		w.Cluster.BeforeSecret = func(c *iptlstest.Cluster) { c.TLSSecret = theirs }
-		setFromFiles(t, w, iptlstest.Serving(t, w.CA, iptlstest.Loopback()), nil).Check(t, 3, "has changed meanwhile", "example.com/other")
+		setFromFiles(
+			t,
+			w,
+			iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
+			nil,
+		).Check(t, 3, "has changed meanwhile", "example.com/other")
 		w.SecretHas(t, w.Pair)
 	})
-	t.Run("in the CredentialIssuer after the Secret is written, and takes that back when a check refuses", func(t *testing.T) {
-		t.Parallel()
-		w := iptlstest.New(t)
-		once := false
-		w.Cluster.BeforeApply = func(c *iptlstest.Cluster) {
-			if !once {
-				once = true
-				c.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = "elsewhere.example.com"
-				c.Bump()
+	t.Run(
+		"in the CredentialIssuer after the Secret is written, and takes that back when a check refuses",
+		func(t *testing.T) {
+			t.Parallel()
+			w := iptlstest.New(t)
+			once := false
+			w.Cluster.BeforeApply = func(c *iptlstest.Cluster) {
+				if !once {
+					once = true
+					c.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = "elsewhere.example.com"
+					c.Bump()
+				}
 			}
-		}
-		setFromFiles(t, w, iptlstest.Serving(t, w.CA, iptlstest.Loopback()), nil).Check(t, 3, "NameNotCovered", `Put Secret "proxy-tls" back`)
-		w.SecretHas(t, w.Pair)
-	})
+			setFromFiles(
+				t,
+				w,
+				iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
+				nil,
+			).Check(t, 3, "NameNotCovered", `Put Secret "proxy-tls" back`)
+			w.SecretHas(t, w.Pair)
+		},
+	)
 	t.Run("and writes the Secret once when only the status has changed", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
@@ -362,12 +430,27 @@ func TestSetSources(t *testing.T) {
 	}{
 		{"a certificate without a key", func(o *SetOptions) { o.Cert = "x.pem" }, nil, 2, "--cert needs --key"},
 		{"a key without a certificate", func(o *SetOptions) { o.Key = "x.pem" }, nil, 2, "--key needs --cert"},
-		{"consent without a certificate", func(o *SetOptions) { o.OverwriteSecret = true }, nil, 2, "--overwrite-secret needs --cert"},
-		{"a file and the system roots", func(o *SetOptions) { o.Certificate.SystemRoots = true }, []string{"ca-bundle"}, 2, "--ca-bundle and --system-roots exclude each other"},
-		{"the Secret's CA and the system roots", func(o *SetOptions) { o.Certificate.SystemRoots, o.Certificate.CAFromSecret = true, true }, nil, 2, "--ca-from-secret and --system-roots exclude each other"},
-		{"two files from stdin", func(o *SetOptions) { o.Cert, o.Key = "-", "-" }, nil, 2, "only one of --cert and --key can be read from stdin"},
-		{"a file that is not there", func(o *SetOptions) { o.Cert, o.Key = "/nowhere/x", "-" }, nil, 2, "reading the certificate: open /nowhere/x"},
-		{"the system roots while the Secret has a CA", func(o *SetOptions) { o.Certificate.SystemRoots = true }, nil, 3, `"op":"remove","path":"/data/ca.crt"`},
+		{"consent without a certificate", func(o *SetOptions) { o.OverwriteSecret = true }, nil, 2, "--overwrite-secret " +
+			"needs --cert"},
+		{
+			"a file and the system roots", func(o *SetOptions) { o.Certificate.SystemRoots = true },
+			[]string{"ca-bundle"},
+			2,
+			"--ca-bundle and --system-roots exclude each other",
+		},
+		{
+			"the Secret's CA and the system roots",
+			func(o *SetOptions) { o.Certificate.SystemRoots, o.Certificate.CAFromSecret = true, true }, nil, 2,
+			"--ca-from-secret and --system-roots exclude each other",
+		},
+		{"two files from stdin", func(o *SetOptions) { o.Cert, o.Key = "-", "-" }, nil, 2, "only one of --cert and --key " +
+			"can be read from stdin"},
+		{"a file that is not there", func(o *SetOptions) { o.Cert, o.Key = "/nowhere/x", "-" }, nil, 2, "reading the " +
+			"certificate: open /nowhere/x"},
+		{
+			"the system roots while the Secret has a CA", func(o *SetOptions) { o.Certificate.SystemRoots = true }, nil, 3,
+			`"op":"remove","path":"/data/ca.crt"`,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -382,7 +465,11 @@ func TestSetSources(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
 		delete(w.Cluster.TLSSecret.Data, "ca.crt")
-		runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.CAFromSecret = true }).Check(t, 3, "has no ca.crt", "--system-roots")
+		runSet(
+			t.Context(),
+			w,
+			func(o *SetOptions) { o.Certificate.CAFromSecret = true },
+		).Check(t, 3, "has no ca.crt", "--system-roots")
 	})
 	t.Run("the system roots after a CA bundle in the spec", func(t *testing.T) {
 		t.Parallel()
@@ -390,7 +477,10 @@ func TestSetSources(t *testing.T) {
 		w.Obey(t)
 		delete(w.Cluster.TLSSecret.Data, "ca.crt")
 		r := runSet(t.Context(), w, func(o *SetOptions) {
-			o.Certificate.SystemRoots, o.Certificate.Allow, o.Flags.Wait, o.Session.Output = true, []string{"BundleDoesNotVerify", "ChainIncomplete"}, false, "json"
+			o.Certificate.SystemRoots, o.Certificate.Allow, o.Flags.Wait, o.Session.Output = true, []string{
+				"BundleDoesNotVerify",
+				"ChainIncomplete",
+			}, false, "json"
 		})
 		r.Check(t, 0)
 		var result Result

@@ -140,7 +140,8 @@ func secretFields(secret *corev1.Secret, keys []string, resourceVersion string) 
 	return map[string]any{"metadata": metadata, "type": string(secret.Type), "data": data}
 }
 
-// writeSecret writes wanted in place of before, if that is still what is there: else it returns ErrConflict.
+// writeSecret replaces the Secret before by wanted. It returns ErrConflict when the Secret in the cluster is no
+// longer the one in before.
 func writeSecret(ctx context.Context, cluster session.Cluster, before, wanted *corev1.Secret,
 	dryRun bool,
 ) (*corev1.Secret, error) {

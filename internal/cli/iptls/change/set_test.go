@@ -26,16 +26,30 @@ func TestSet(t *testing.T) {
 	w := iptlstest.New(t)
 	w.Obey(t)
 	first := runSet(t.Context(), w, nil)
-	first.Check(t, 0, "credentialissuer/pinniped-concierge-config configured", "OldClientsBreak", "presents the certificate at 1 of 1 addresses",
-		"tls.secretName", w.Proxy.URL())
-	want := []map[string]any{{
-		"metadata": map[string]any{"resourceVersion": "1"},
-		"spec":     map[string]any{"impersonationProxy": map[string]any{"tls": map[string]any{"secretName": "proxy-tls", "verification": "Enforce"}}},
-	}}
+	first.Check(
+		t,
+		0,
+		"credentialissuer/pinniped-concierge-config configured",
+		"OldClientsBreak",
+		"presents the certificate at 1 of 1 addresses",
+		"tls.secretName",
+		w.Proxy.URL(),
+	)
+	want := []map[string]any{
+		{
+			"metadata": map[string]any{"resourceVersion": "1"},
+			"spec": map[string]any{
+				"impersonationProxy": map[string]any{"tls": map[string]any{"secretName": "proxy-tls", "verification": "Enforce"}},
+			},
+		},
+	}
 	if diff := cmp.Diff(want, w.Cluster.WithoutRecords()); diff != "" {
 		t.Errorf("applied (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]discovery.ApplyOptions{{FieldManager: "pinniped-cli", Force: true}}, w.Cluster.Options); diff != "" {
+	if diff := cmp.Diff(
+		[]discovery.ApplyOptions{{FieldManager: "pinniped-cli", Force: true}},
+		w.Cluster.Options,
+	); diff != "" {
 		t.Errorf("options (-want +got):\n%s", diff)
 	}
 
@@ -54,15 +68,23 @@ func TestSetJSON(t *testing.T) {
 	if err := os.WriteFile(bundle, w.CA.CertPEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := runSet(t.Context(), w, func(o *SetOptions) { o.Session.Output, o.Certificate.CABundle = "json", bundle }, "ca-bundle")
+	r := runSet(
+		t.Context(),
+		w,
+		func(o *SetOptions) { o.Session.Output, o.Certificate.CABundle = "json", bundle },
+		"ca-bundle",
+	)
 	r.Check(t, 0)
 	var result Result
 	if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil {
 		t.Fatalf("%v in %s", err, r.Out.String())
 	}
 	leaf, _ := certs.ParseBundle(w.Pair.CertPEM)
-	if result.Action != "configured" || result.Certificate.SHA256 != certs.Fingerprint(leaf[0].Raw) || len(result.Changes) != 3 ||
-		len(result.Addresses) != 1 || result.Addresses[0].Problem != "" || !strings.Contains(result.CABundle, "Company CA") {
+	if result.Action != "configured" || result.Certificate.SHA256 != certs.Fingerprint(leaf[0].Raw) ||
+		len(result.Changes) != 3 ||
+		len(result.Addresses) != 1 ||
+		result.Addresses[0].Problem != "" ||
+		!strings.Contains(result.CABundle, "Company CA") {
 		t.Errorf("got %+v", result)
 	}
 	if strings.Contains(r.Out.String()+r.ErrOut.String(), "PRIVATE KEY") {
@@ -79,7 +101,10 @@ func TestSetBundleFromStdin(t *testing.T) {
 		o.Certificate.CABundle, o.Session.In = "-", strings.NewReader(string(w.CA.CertPEM()))
 	}, "ca-bundle")
 	r.Check(t, 0, "configured")
-	if got := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.CertificateAuthorityData; !plan.SameBase64(got, w.CA.CertPEM()) {
+	if got := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.CertificateAuthorityData; !plan.SameBase64(
+		got,
+		w.CA.CertPEM(),
+	) {
 		t.Errorf("certificateAuthorityData is %q", got)
 	}
 }
@@ -95,9 +120,18 @@ func TestSetRefuses(t *testing.T) {
 		change func(*testing.T, *iptlstest.World)
 		code   string
 	}{
-		{"a Secret that does not exist", func(_ *testing.T, w *iptlstest.World) { w.Cluster.TLSSecret = nil }, "SecretNotFound"},
-		{"a half-made Secret", func(_ *testing.T, w *iptlstest.World) { w.Cluster.TLSSecret.Data["tls.crt"] = nil }, "SecretIncomplete"},
-		{"a Secret of another type", func(_ *testing.T, w *iptlstest.World) { w.Cluster.TLSSecret.Type = "example.com/other" }, "SecretIncomplete"},
+		{
+			"a Secret that does not exist", func(_ *testing.T, w *iptlstest.World) { w.Cluster.TLSSecret = nil },
+			"SecretNotFound",
+		},
+		{
+			"a half-made Secret", func(_ *testing.T, w *iptlstest.World) { w.Cluster.TLSSecret.Data["tls.crt"] = nil },
+			"SecretIncomplete",
+		},
+		{
+			"a Secret of another type",
+			func(_ *testing.T, w *iptlstest.World) { w.Cluster.TLSSecret.Type = "example.com/other" }, "SecretIncomplete",
+		},
 		{"another certificate's key", func(t *testing.T, w *iptlstest.World) {
 			t.Helper()
 			w.Cluster.TLSSecret.Data["tls.key"] = other(t, w).KeyPEM
@@ -131,7 +165,9 @@ func TestSetRefuses(t *testing.T) {
 			w.Cluster.TLSSecret.Data["ca.crt"] = append(w.Cluster.TLSSecret.Data["ca.crt"], w.Pair.KeyPEM...)
 		}, "NotACertificate"},
 		{"a bundle in the spec that is not base64", func(_ *testing.T, w *iptlstest.World) {
-			w.Cluster.Issuer.Spec.ImpersonationProxy.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "x", CertificateAuthorityData: "*"}
+			w.Cluster.Issuer.Spec.ImpersonationProxy.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{
+				SecretName: "x", CertificateAuthorityData: "*",
+			}
 		}, "NotACertificate"},
 		{"breaking old clients of an external certificate", func(t *testing.T, w *iptlstest.World) {
 			t.Helper()
@@ -146,7 +182,11 @@ func TestSetRefuses(t *testing.T) {
 			r := runSet(t.Context(), w, func(o *SetOptions) { o.Session.Output = "json" })
 			r.Check(t, 3, tt.code+":", "nothing was changed")
 			var result Result
-			if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil || result.Action != "refused" || !result.Certificate.Has(certs.Code(tt.code)) {
+			if err := json.Unmarshal(
+				r.Out.Bytes(),
+				&result,
+			); err != nil || result.Action != "refused" ||
+				!result.Certificate.Has(certs.Code(tt.code)) {
 				t.Errorf("result %+v, %v", result, err)
 			}
 			if len(w.Cluster.Options) > 0 {
@@ -179,11 +219,19 @@ func TestSetDryRun(t *testing.T) {
 			t.Parallel()
 			w := iptlstest.New(t)
 			r := runSet(t.Context(), w, func(o *SetOptions) { o.Flags.DryRun, o.Flags.Diff = kind, true })
-			r.Check(t, 0, "configured ("+kind+" dry run)", "- spec.impersonationProxy.tls.secretName: (none)\n+ spec.impersonationProxy.tls.secretName: proxy-tls")
+			r.Check(
+				t,
+				0,
+				"configured ("+kind+" dry run)",
+				"- spec.impersonationProxy.tls.secretName: (none)\n+ spec.impersonationProxy.tls.secretName: proxy-tls",
+			)
 			if len(w.Cluster.Applied) > 0 {
 				t.Error("something was stored")
 			}
-			if got := len(w.Cluster.Options); kind == "client" && got != 0 || kind == "server" && (got != 1 || !w.Cluster.Options[0].DryRun) {
+			if got := len(
+				w.Cluster.Options,
+			); kind == "client" && got != 0 ||
+				kind == "server" && (got != 1 || !w.Cluster.Options[0].DryRun) {
 				t.Errorf("asked the API server %d times: %+v", got, w.Cluster.Options)
 			}
 		})
@@ -234,7 +282,11 @@ func TestSetNoticesChanges(t *testing.T) {
 			w.Proxy.Serve(t, renewed)
 		}
 		leaf, _ := certs.ParseBundle(renewed.CertPEM)
-		runSet(t.Context(), w, nil).Check(t, 0, "has changed meanwhile", "certificate: SHA-256 "+certs.Fingerprint(leaf[0].Raw))
+		runSet(
+			t.Context(),
+			w,
+			nil,
+		).Check(t, 0, "has changed meanwhile", "certificate: SHA-256 "+certs.Fingerprint(leaf[0].Raw))
 	})
 	t.Run("stops when somebody changes the configuration while waiting", func(t *testing.T) {
 		t.Parallel()
@@ -259,7 +311,9 @@ func TestSetNotConverged(t *testing.T) {
 	}{
 		{"says what the agent reports", func(*testing.T, *iptlstest.World) func(*iptlstest.Cluster) {
 			return func(c *iptlstest.Cluster) {
-				c.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{iptlstest.FailedReport(configv1alpha1.ReasonErrorDuringSetup, "disk full")}
+				c.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{
+					iptlstest.FailedReport(configv1alpha1.ReasonErrorDuringSetup, "disk full"),
+				}
 			}
 		}, "the agent reports ErrorDuringSetup: disk full"},
 		{"says that another bundle is advertised", func(*testing.T, *iptlstest.World) func(*iptlstest.Cluster) {
@@ -290,7 +344,12 @@ func TestSetNotConverged(t *testing.T) {
 		w := iptlstest.New(t)
 		nowhere := "127.0.0.1:1"
 		w.Cluster.AfterApply = func(c *iptlstest.Cluster) { c.Report("https://"+nowhere, w.CA.CertPEM()) }
-		r := runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.ExternalEndpoint, o.Session.Timeout = nowhere, iptlstest.TooShort }, "external-endpoint")
+		r := runSet(
+			t.Context(),
+			w,
+			func(o *SetOptions) { o.Certificate.ExternalEndpoint, o.Session.Timeout = nowhere, iptlstest.TooShort },
+			"external-endpoint",
+		)
 		r.Check(t, 5, "127.0.0.1:1 could not be asked", "connection refused")
 		if got := w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint; got != w.Proxy.Endpoint() {
 			t.Errorf("the previous endpoint was not put back: %q", got)
@@ -304,7 +363,11 @@ func TestSetNotConverged(t *testing.T) {
 		})
 		r.Check(t, 5, "--no-rollback")
 		var result Result
-		if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil || result.Action != "not converged" || result.RolledBack || len(result.Problems) == 0 {
+		if err := json.Unmarshal(
+			r.Out.Bytes(),
+			&result,
+		); err != nil || result.Action != "not converged" || result.RolledBack ||
+			len(result.Problems) == 0 {
 			t.Errorf("result %+v, %v", result, err)
 		}
 		if w.Cluster.Issuer.Spec.ImpersonationProxy.TLS == nil {
@@ -319,7 +382,9 @@ func TestSetNotConverged(t *testing.T) {
 	t.Run("does not wait for a proxy that is switched off", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
-		w.Cluster.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{iptlstest.FailedReport(configv1alpha1.ReasonDisabled, "switched off")}
+		w.Cluster.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{
+			iptlstest.FailedReport(configv1alpha1.ReasonDisabled, "switched off"),
+		}
 		runSet(t.Context(), w, nil).Check(t, 0, "configured", "nothing to wait for: switched off")
 	})
 	t.Run("ends when it is interrupted, and says where things stand", func(t *testing.T) {
@@ -365,14 +430,27 @@ func TestSetErrors(t *testing.T) {
 	t.Run("a Secret of another namespace", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
-		runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.Secret = "elsewhere/a/b" }).Check(t, 2, "is not NAMESPACE/NAME")
+		runSet(
+			t.Context(),
+			w,
+			func(o *SetOptions) { o.Certificate.Secret = "elsewhere/a/b" },
+		).Check(t, 2, "is not NAMESPACE/NAME")
 		w.Obey(t)
-		runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.Secret = "pinniped-concierge/proxy-tls" }).Check(t, 0, "configured")
+		runSet(
+			t.Context(),
+			w,
+			func(o *SetOptions) { o.Certificate.Secret = "pinniped-concierge/proxy-tls" },
+		).Check(t, 0, "configured")
 	})
 	t.Run("a load balancer address without a load balancer", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
-		runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.LoadBalancerIP = "203.0.113.7" }, "load-balancer-ip").Check(t, 2, "type None")
+		runSet(
+			t.Context(),
+			w,
+			func(o *SetOptions) { o.Certificate.LoadBalancerIP = "203.0.113.7" },
+			"load-balancer-ip",
+		).Check(t, 2, "type None")
 	})
 }
 
@@ -386,17 +464,50 @@ func TestValidate(t *testing.T) {
 	}{
 		{name: "takes the least", change: func(*SetOptions) {}},
 		{name: "needs a Secret", change: func(o *SetOptions) { o.Certificate.Secret = "" }, says: "--secret is missing"},
-		{name: "says what the Secret is for", change: func(o *SetOptions) { o.Certificate.Secret, o.Cert, o.Key = "", "x.pem", "y.pem" }, says: "write the certificate into"},
-		{name: "knows its formats", change: func(o *SetOptions) { o.Session.Output = "xml" }, says: `invalid value "xml" for --output`},
-		{name: "knows its dry runs", change: func(o *SetOptions) { o.Flags.DryRun = "yes" }, says: `invalid value "yes" for --dry-run`},
-		{name: "refuses unknown codes", change: func(o *SetOptions) { o.Certificate.Allow = []string{"Nothing"} }, says: "there is no such code"},
-		{name: "refuses codes that cannot be allowed", change: func(o *SetOptions) { o.Certificate.Allow = []string{"KeyMismatch"} }, says: "cannot be let through"},
-		{name: "refuses a URL", change: func(o *SetOptions) { o.Certificate.ExternalEndpoint = "https://x" }, says: "EndpointInvalid"},
-		{name: "refuses what is no address", change: func(o *SetOptions) { o.Certificate.LoadBalancerIP = "1.2.3" }, changed: []string{"load-balancer-ip"}, says: "not an IP address"},
-		{name: "refuses two sources of the bundle", change: func(o *SetOptions) { o.Certificate.CAFromSecret = true }, changed: []string{"ca-bundle"}, says: "exclude each other"},
-		{name: "refuses a bad suffix", change: func(o *SetOptions) { o.Session.Suffix = "x" }, says: "invalid API group suffix"},
-		{name: "refuses a bundle that is not there", change: func(o *SetOptions) { o.Certificate.CABundle = "/nowhere/ca.pem" }, changed: []string{"ca-bundle"}, says: "no such file"},
-		{name: "refuses an empty bundle", change: func(o *SetOptions) { o.Certificate.CABundle = "-" }, changed: []string{"ca-bundle"}, says: "is empty"},
+		{
+			name:   "says what the Secret is for",
+			change: func(o *SetOptions) { o.Certificate.Secret, o.Cert, o.Key = "", "x.pem", "y.pem" },
+			says:   "write the certificate into",
+		},
+		{
+			name: "knows its formats", change: func(o *SetOptions) { o.Session.Output = "xml" },
+			says: `invalid value "xml" for --output`,
+		},
+		{
+			name: "knows its dry runs", change: func(o *SetOptions) { o.Flags.DryRun = "yes" },
+			says: `invalid value "yes" for --dry-run`,
+		},
+		{
+			name: "refuses unknown codes", change: func(o *SetOptions) { o.Certificate.Allow = []string{"Nothing"} },
+			says: "there is no such code",
+		},
+		{
+			name:   "refuses codes that cannot be allowed",
+			change: func(o *SetOptions) { o.Certificate.Allow = []string{"KeyMismatch"} }, says: "cannot be let through",
+		},
+		{
+			name: "refuses a URL", change: func(o *SetOptions) { o.Certificate.ExternalEndpoint = "https://x" },
+			says: "EndpointInvalid",
+		},
+		{
+			name: "refuses what is no address", change: func(o *SetOptions) { o.Certificate.LoadBalancerIP = "1.2.3" },
+			changed: []string{"load-balancer-ip"}, says: "not an IP address",
+		},
+		{
+			name: "refuses two sources of the bundle", change: func(o *SetOptions) { o.Certificate.CAFromSecret = true },
+			changed: []string{"ca-bundle"}, says: "exclude each other",
+		},
+		{name: "refuses a bad suffix", change: func(o *SetOptions) { o.Session.Suffix = "x" }, says: "invalid API group " +
+			"suffix"},
+		{
+			name:   "refuses a bundle that is not there",
+			change: func(o *SetOptions) { o.Certificate.CABundle = "/nowhere/ca.pem" }, changed: []string{"ca-bundle"},
+			says: "no such file",
+		},
+		{
+			name: "refuses an empty bundle", change: func(o *SetOptions) { o.Certificate.CABundle = "-" },
+			changed: []string{"ca-bundle"}, says: "is empty",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

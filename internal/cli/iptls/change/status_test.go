@@ -16,8 +16,12 @@ import (
 func runStatus(ctx context.Context, w *iptlstest.World, network session.Network) *iptlstest.Run {
 	return sessiontest.Run(ctx, w, func(s *session.Session) factory.Command {
 		s.Network = network
-		return &status.Options{Session: s, Interval: time.Second, Current: func(factory.ClusterFlags) (*factory.Cluster, error) {
-			return &factory.Cluster{Raw: clientcmdapi.NewConfig()}, nil
-		}}
+		return &status.Options{
+			Session:  s,
+			Interval: time.Second,
+			Current: func(factory.ClusterFlags) (*factory.Cluster, error) {
+				return &factory.Cluster{Raw: clientcmdapi.NewConfig()}, nil
+			},
+		}
 	})
 }

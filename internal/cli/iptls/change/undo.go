@@ -32,7 +32,7 @@ func NewUndoCommand(f *factory.Factory) *cobra.Command {
 	o := &UndoOptions{Session: session.New(f)}
 	cmd := &cobra.Command{
 		Use:   "undo",
-		Short: "Take the last change back",
+		Short: "Undo the last change of ip-tls",
 		Long: `Take back the last change that "ip-tls set", "unset", "apply", "rotate" or "undo" itself made: an undo
 of an undo does the change again.
 
@@ -64,7 +64,10 @@ timed out before anything was changed, 130 interrupted.`,
 	flags.BoolVar(&o.Force, "force", false, "undo also what somebody else has changed in the same fields since")
 	flags.StringArrayVar(&o.Allow, "allow", nil, `let through what the check with this code refuses (repeatable), `+
 		`for example OldClientsBreak`)
-	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"allow": factory.CompleteValues(session.Explained(session.Allowable())...)})
+	factory.CompleteFlags(
+		cmd,
+		map[string]cobra.CompletionFunc{"allow": factory.CompleteValues(session.Explained(session.Allowable())...)},
+	)
 	o.Flags.AddFlags(cmd, f, o.Session)
 	return cmd
 }

@@ -39,7 +39,11 @@ func TestUndo(t *testing.T) {
 		runSet(t.Context(), w, nil).Check(t, 0, "configured")
 		after := SpecOf(w)
 		for i, want := range []plan.Target{before, after, before} {
-			runUndo(t, w, nil).Check(t, 0, "credentialissuer/pinniped-concierge-config undone", "presents the certificate at 1 of 1 addresses")
+			runUndo(
+				t,
+				w,
+				nil,
+			).Check(t, 0, "credentialissuer/pinniped-concierge-config undone", "presents the certificate at 1 of 1 addresses")
 			if diff := cmp.Diff(want, SpecOf(w)); diff != "" {
 				t.Errorf("after undo %d (-want +got):\n%s", i+1, diff)
 			}
@@ -62,7 +66,12 @@ func TestUndo(t *testing.T) {
 		w.Obey(t)
 		w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = ""
 		w.Cluster.Bump()
-		runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.ExternalEndpoint = w.Proxy.Endpoint() }, "external-endpoint").Check(t, 0)
+		runSet(
+			t.Context(),
+			w,
+			func(o *SetOptions) { o.Certificate.ExternalEndpoint = w.Proxy.Endpoint() },
+			"external-endpoint",
+		).Check(t, 0)
 		runUndo(t, w, nil).Check(t, 0, "undone", "externalEndpoint")
 		if got := SpecOf(w); got.ExternalEndpoint != "" || got.TLS != nil {
 			t.Errorf("the configuration is %+v", got)
@@ -74,7 +83,11 @@ func TestUndo(t *testing.T) {
 		w.Obey(t)
 		runSet(t.Context(), w, nil).Check(t, 0)
 		after := SpecOf(w)
-		runUndo(t, w, func(o *UndoOptions) { o.Flags.DryRun, o.Flags.Diff = session.DryRunServer, true }).Check(t, 0, "undone (server dry run)", "- spec.impersonationProxy.tls.secretName: proxy-tls")
+		runUndo(
+			t,
+			w,
+			func(o *UndoOptions) { o.Flags.DryRun, o.Flags.Diff = session.DryRunServer, true },
+		).Check(t, 0, "undone (server dry run)", "- spec.impersonationProxy.tls.secretName: proxy-tls")
 		if diff := cmp.Diff(after, SpecOf(w)); diff != "" {
 			t.Errorf("after a dry run (-want +got):\n%s", diff)
 		}
@@ -148,7 +161,12 @@ func TestUndoRefuses(t *testing.T) {
 		w := iptlstest.New(t)
 		w.Obey(t)
 		runSet(t.Context(), w, nil).Check(t, 0)
-		w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = strings.Replace(w.Proxy.Endpoint(), "127.0.0.1", "[::ffff:127.0.0.1]", 1)
+		w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = strings.Replace(
+			w.Proxy.Endpoint(),
+			"127.0.0.1",
+			"[::ffff:127.0.0.1]",
+			1,
+		)
 		w.Cluster.Bump()
 		theirs := SpecOf(w).ExternalEndpoint
 		runUndo(t, w, nil).Check(t, 0, "undone")

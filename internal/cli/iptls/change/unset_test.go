@@ -29,7 +29,11 @@ func TestUnset(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.NewExternalWorld(t)
 	w.Obey(t)
-	runUnset(t, w, nil).Check(t, 0, "credentialissuer/pinniped-concierge-config unset", `OldClientsBreak: kubeconfigs that trust "Company CA"`,
+	runUnset(
+		t,
+		w,
+		nil,
+	).Check(t, 0, "credentialissuer/pinniped-concierge-config unset", `OldClientsBreak: kubeconfigs that trust "Company CA"`,
 		"stop working", "presents the certificate at 1 of 1 addresses", "tls.secretName", "CA bundle: \""+plan.GeneratedCAName)
 	want := []map[string]any{{
 		"metadata": map[string]any{"resourceVersion": "2"},
@@ -58,8 +62,10 @@ func TestUnsetJSON(t *testing.T) {
 	if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil {
 		t.Fatalf("%v in %s", err, r.Out.String())
 	}
-	if result.Action != "unset" || result.Secret.Name != "proxy-tls" || len(result.Addresses) != 1 || result.Addresses[0].SHA256 == "" ||
-		!result.Certificate.Has(certs.OldClientsBreak) || !strings.Contains(result.CABundle, plan.GeneratedCAName) {
+	if result.Action != "unset" || result.Secret.Name != "proxy-tls" || len(result.Addresses) != 1 ||
+		result.Addresses[0].SHA256 == "" ||
+		!result.Certificate.Has(certs.OldClientsBreak) ||
+		!strings.Contains(result.CABundle, plan.GeneratedCAName) {
 		t.Errorf("got %+v", result)
 	}
 	if strings.Contains(r.Out.String()+r.ErrOut.String(), "PRIVATE KEY") {
@@ -74,16 +80,28 @@ func TestUnsetOldClients(t *testing.T) {
 		change func(*iptlstest.World)
 		says   string // empty: nobody is locked out
 	}{
-		{name: "names the CA that is no longer advertised", change: func(*iptlstest.World) {}, says: `kubeconfigs that trust "Company CA"`},
+		{
+			name: "names the CA that is no longer advertised", change: func(*iptlstest.World) {},
+			says: `kubeconfigs that trust "Company CA"`,
+		},
 		{name: "is silent when the agent's CA was advertised as well", change: func(w *iptlstest.World) {
 			w.Cluster.Report(w.Proxy.URL(), append(w.CA.CertPEM(), w.Generated.CertPEM()...))
 		}},
 		{name: "is silent when the agent's own was served all the time", change: func(w *iptlstest.World) {
 			w.Cluster.Report(w.Proxy.URL(), w.Generated.CertPEM())
 		}},
-		{name: "is silent when nothing was advertised", change: func(w *iptlstest.World) { w.Cluster.Issuer.Status.Strategies = nil }},
-		{name: "names the system roots", change: func(w *iptlstest.World) { w.Cluster.Report(w.Proxy.URL(), nil) }, says: "which use their system roots, stop working"},
-		{name: "says that the CA will be a new one", change: func(w *iptlstest.World) { w.Cluster.CASecret = nil }, says: "of a CA that the agent makes itself"},
+		{
+			name:   "is silent when nothing was advertised",
+			change: func(w *iptlstest.World) { w.Cluster.Issuer.Status.Strategies = nil },
+		},
+		{
+			name: "names the system roots", change: func(w *iptlstest.World) { w.Cluster.Report(w.Proxy.URL(), nil) },
+			says: "which use their system roots, stop working",
+		},
+		{
+			name: "says that the CA will be a new one", change: func(w *iptlstest.World) { w.Cluster.CASecret = nil },
+			says: "of a CA that the agent makes itself",
+		},
 		{name: "says so when it may not be read", change: func(w *iptlstest.World) {
 			w.Cluster.CASecretErr = &discovery.ForbiddenError{Verb: "get"}
 		}, says: "may not be read"},
@@ -93,7 +111,13 @@ func TestUnsetOldClients(t *testing.T) {
 			w := iptlstest.NewExternalWorld(t)
 			tt.change(w)
 			r := runUnset(t, w, func(o *UnsetOptions) { o.Flags.DryRun, o.Flags.Diff = session.DryRunClient, true })
-			r.Check(t, 0, "unset (client dry run)", "- spec.impersonationProxy.tls.secretName: proxy-tls\n+ spec.impersonationProxy.tls.secretName: (none)", tt.says)
+			r.Check(
+				t,
+				0,
+				"unset (client dry run)",
+				"- spec.impersonationProxy.tls.secretName: proxy-tls\n+ spec.impersonationProxy.tls.secretName: (none)",
+				tt.says,
+			)
 			if tt.says == "" && strings.Contains(r.ErrOut.String(), "OldClientsBreak") {
 				t.Errorf("somebody is said to be locked out: %s", r.ErrOut.String())
 			}
@@ -127,15 +151,18 @@ func TestUnsetWaits(t *testing.T) {
 			agent: func(*testing.T, *iptlstest.World, *iptlstest.Cluster) {},
 		},
 		{
-			name: "goes back when the old bundle stays and no other is known", code: 5, says: "still advertises another CA bundle",
+			name: "goes back when the old bundle stays and no other is known", code: 5, says: "still advertises another CA " +
+				"bundle",
 			agent: func(*testing.T, *iptlstest.World, *iptlstest.Cluster) {},
 		},
 		{
-			name: "goes back when nothing is advertised that it could verify with", code: 5, says: "does not advertise its own CA yet",
+			name: "goes back when nothing is advertised that it could verify with", code: 5, says: "does not advertise its " +
+				"own CA yet",
 			agent: func(_ *testing.T, w *iptlstest.World, c *iptlstest.Cluster) { c.Report(w.Proxy.URL(), nil) },
 		},
 		{
-			name: "goes back when the old certificate is still presented", known: true, code: 5, says: "presents a certificate, but the advertised CA bundle does not verify it",
+			name: "goes back when the old certificate is still presented", known: true, code: 5, says: "presents a " +
+				"certificate, but the advertised CA bundle does not verify it",
 			agent: func(_ *testing.T, w *iptlstest.World, c *iptlstest.Cluster) {
 				c.Report(w.Proxy.URL(), w.Generated.CertPEM())
 			},

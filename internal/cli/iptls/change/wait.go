@@ -33,7 +33,7 @@ func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *config
 	task := c.Session.Progress.Start("Waiting for the impersonation proxy to present the certificate")
 	started := c.Session.Now()
 	seen, err := c.await(ctx, p, task)
-	// of a Secret that was renewed meanwhile
+	// Not set before the wait: the Secret may have been renewed during it.
 	result.Certificate, result.CABundle = p.Plan.Report, describeAdvertised(p.Plan)
 	if err == nil {
 		switch {

@@ -16,8 +16,11 @@ func TestWaitForReplicas(t *testing.T) {
 	obeyed := w.Cluster.AfterApply
 	leaf, _ := certs.ParseBundle(w.Pair.CertPEM)
 	serving := &configv1alpha1.ServingCertificateStatus{
-		Source: configv1alpha1.ServingCertificateSecret, SHA256: certs.Fingerprint(leaf[0].Raw), Replicas: 2, ServingReplicas: 1,
-		OtherReplicas: []configv1alpha1.OtherReplica{{Name: "agent-x", Message: "it has not seen the Secret yet"}},
+		Source:          configv1alpha1.ServingCertificateSecret,
+		SHA256:          certs.Fingerprint(leaf[0].Raw),
+		Replicas:        2,
+		ServingReplicas: 1,
+		OtherReplicas:   []configv1alpha1.OtherReplica{{Name: "agent-x", Message: "it has not seen the Secret yet"}},
 	}
 	w.Cluster.AfterApply = func(c *iptlstest.Cluster) {
 		obeyed(c)
@@ -28,10 +31,15 @@ func TestWaitForReplicas(t *testing.T) {
 	serving.ServingReplicas, serving.OtherReplicas = 2, nil
 	runSet(t.Context(), w, nil).Check(t, 0, "unchanged", "presents the certificate")
 	serving.SHA256 = strings.Repeat("0", 64)
-	runSet(t.Context(), w, func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort }).Check(t, 5, "the agent still serves another certificate, SHA-256 0000000000000000")
+	runSet(
+		t.Context(),
+		w,
+		func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort },
+	).Check(t, 5, "the agent still serves another certificate, SHA-256 0000000000000000")
 }
 
-// TestSetTellsTheAgentsFindings shows that findings are told by their codes, and that the sentence of an agent that lists none is told whole.
+// TestSetTellsTheAgentsFindings shows that findings are told by their codes, and that the sentence of an agent that
+// lists none is told whole.
 func TestSetTellsTheAgentsFindings(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -45,7 +53,9 @@ func TestSetTellsTheAgentsFindings(t *testing.T) {
 			report: func(i *configv1alpha1.CredentialIssuer) {
 				i.Status.Objects = &configv1alpha1.ObjectNames{}
 				i.Status.Strategies[0].Message = "ready, but: not quite"
-				i.Status.Strategies[0].Findings = []configv1alpha1.StrategyFinding{{Code: "ExpiresSoon", Severity: configv1alpha1.FindingWarning, Message: "in a week"}}
+				i.Status.Strategies[0].Findings = []configv1alpha1.StrategyFinding{
+					{Code: "ExpiresSoon", Severity: configv1alpha1.FindingWarning, Message: "in a week"},
+				}
 			},
 			says: "the agent reports: ExpiresSoon: in a week", not: "not quite",
 		},

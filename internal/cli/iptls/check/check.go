@@ -343,7 +343,8 @@ func (o *Options) checkAddresses(ctx context.Context, at plan.Endpoint, bundle [
 	return result, nil
 }
 
-// checkServed checks one chain that some addresses present, or says why they present none.
+// checkServed checks the certificate chain that the addresses in same present. When they present none, the findings
+// say why.
 func (o *Options) checkServed(at plan.Endpoint, bundle []byte, same []certs.Served) Subject {
 	addresses := make([]string, len(same))
 	for i, one := range same {

@@ -22,7 +22,10 @@ import (
 func runCheck(t *testing.T, w *iptlstest.World, change func(*Options), changed ...string) (*iptlstest.Run, Result) {
 	t.Helper()
 	r := &iptlstest.Run{}
-	o := &Options{Session: sessiontest.New(w, r), Certificate: session.CertificateFlags{Changed: iptlstest.Given(changed...)}}
+	o := &Options{
+		Session:     sessiontest.New(w, r),
+		Certificate: session.CertificateFlags{Changed: iptlstest.Given(changed...)},
+	}
 	o.Session.Output = "json"
 	if change != nil {
 		change(o)
@@ -53,7 +56,10 @@ func TestCheckCluster(t *testing.T) {
 		says   string
 		source string
 	}{
-		{name: "judges the configured certificate", world: configured, says: `"name": "Secret pinniped-concierge/proxy-tls"`, source: "cluster"},
+		{
+			name: "judges the configured certificate", world: configured, says: `"name": "Secret pinniped-concierge/proxy-tls"`,
+			source: "cluster",
+		},
 		{
 			name: "says what set would say of another Secret", change: func(o *Options) { o.Certificate.Secret = "proxy-tls" },
 			says: `"code": "OldClientsBreak"`, source: "cluster",
@@ -140,8 +146,14 @@ func TestCheckFiles(t *testing.T) {
 	}{
 		{name: "takes a good one", key: key, names: []string{"proxy.example.com", "127.0.0.1"}, notChecked: 1},
 		{name: "says what it cannot check", notChecked: 3},
-		{name: "refuses another name", names: []string{"other.example.com"}, code: 3, finds: certs.NameNotCovered, notChecked: 2},
-		{name: "refuses another key", key: other, names: []string{"proxy.example.com"}, code: 3, finds: certs.KeyMismatch, notChecked: 1},
+		{
+			name: "refuses another name", names: []string{"other.example.com"}, code: 3, finds: certs.NameNotCovered,
+			notChecked: 2,
+		},
+		{
+			name: "refuses another key", key: other, names: []string{"proxy.example.com"}, code: 3, finds: certs.KeyMismatch,
+			notChecked: 1,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -165,11 +177,19 @@ func TestCheckFiles(t *testing.T) {
 	t.Run("writes JUnit", func(t *testing.T) {
 		t.Parallel()
 		r, _ := runCheck(t, w, func(o *Options) {
-			o.Cert, o.Certificate.CABundle, o.Names, o.Session.Output, o.Certificate.Allow = cert, ca, []string{"other.example.com"}, "junit", []string{"NameNotCovered"}
+			o.Cert, o.Certificate.CABundle, o.Names, o.Session.Output, o.Certificate.Allow = cert, ca, []string{
+				"other.example.com",
+			}, "junit", []string{
+				"NameNotCovered",
+			}
 		}, "cert", "ca-bundle")
 		r.Check(t, 0)
 		var suites junitSuites
-		if err := xml.Unmarshal(r.Out.Bytes(), &suites); err != nil || suites.Failures != 0 || suites.Tests != 4 || suites.Suites[1].Skipped != 2 {
+		if err := xml.Unmarshal(
+			r.Out.Bytes(),
+			&suites,
+		); err != nil || suites.Failures != 0 || suites.Tests != 4 ||
+			suites.Suites[1].Skipped != 2 {
 			t.Errorf("got %+v, %v", suites, err)
 		}
 	})
@@ -201,15 +221,22 @@ func TestCheckEndpoint(t *testing.T) {
 	}{
 		{
 			name: "puts alike ones together", subjects: 1,
-			network: iptlstest.Network{Addresses: addresses, Chains: map[string][]*x509.Certificate{"203.0.113.7:8443": one, "203.0.113.8:8443": one}},
+			network: iptlstest.Network{
+				Addresses: addresses, Chains: map[string][]*x509.Certificate{"203.0.113.7:8443": one, "203.0.113.8:8443": one},
+			},
 		},
 		{
 			name: "warns of different ones", subjects: 2, finds: certs.EndpointServesOther,
-			network: iptlstest.Network{Addresses: addresses, Chains: map[string][]*x509.Certificate{"203.0.113.7:8443": one, "203.0.113.8:8443": two}},
+			network: iptlstest.Network{
+				Addresses: addresses, Chains: map[string][]*x509.Certificate{"203.0.113.7:8443": one, "203.0.113.8:8443": two},
+			},
 		},
 		{
 			name: "refuses where one does not answer", subjects: 2, finds: certs.EndpointServesOther, code: 3,
-			network: iptlstest.Network{Addresses: addresses, Chains: map[string][]*x509.Certificate{"203.0.113.7:8443": one}, Errs: map[string]error{"203.0.113.8:8443": os.ErrDeadlineExceeded}},
+			network: iptlstest.Network{
+				Addresses: addresses, Chains: map[string][]*x509.Certificate{"203.0.113.7:8443": one},
+				Errs: map[string]error{"203.0.113.8:8443": os.ErrDeadlineExceeded},
+			},
 		},
 		{name: "refuses a host without addresses", subjects: 1, finds: certs.EndpointServesOther, code: 3},
 	} {

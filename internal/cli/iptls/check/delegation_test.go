@@ -23,7 +23,10 @@ func TestNoOracle(t *testing.T) {
 		}
 		r := runSet(t.Context(), w, "shared/proxy-tls")
 		c, _ := runCheck(t, w, func(o *Options) { o.Certificate.Secret, o.Session.Output = "shared/proxy-tls", "text" })
-		outputs = append(outputs, fmt.Sprint(r.Out.String(), r.ErrOut.String(), r.Err, ui.HintOf(r.Err), c.Out.String(), c.ErrOut.String(), c.Err))
+		outputs = append(
+			outputs,
+			fmt.Sprint(r.Out.String(), r.ErrOut.String(), r.Err, ui.HintOf(r.Err), c.Out.String(), c.ErrOut.String(), c.Err),
+		)
 	}
 	if diff := cmp.Diff(outputs[0], outputs[1]); diff != "" || !strings.Contains(outputs[0], "SecretNotPermitted") {
 		t.Errorf("with the Secret and without (-with +without):\n%s\n%s", diff, outputs[0])
@@ -34,7 +37,9 @@ func TestCheckOfAnotherNamespace(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.New(t)
 	w.Share("proxy-tls", "pinniped-concierge")
-	w.Cluster.Issuer.Spec.ImpersonationProxy.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "shared/proxy-tls"}
+	w.Cluster.Issuer.Spec.ImpersonationProxy.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{
+		SecretName: "shared/proxy-tls",
+	}
 	r, result := runCheck(t, w, nil)
 	r.Check(t, 0)
 	if len(result.Subjects) != 1 || result.Subjects[0].Name != "Secret shared/proxy-tls" || !result.OK {

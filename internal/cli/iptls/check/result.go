@@ -21,7 +21,7 @@ type Result struct {
 	CredentialIssuer string `json:"credentialIssuer,omitempty"`
 	// At is the time for which the certificates were checked.
 	At time.Time `json:"at"`
-	// OK is true when nothing refuses any of the certificates.
+	// OK is true when no finding refuses a certificate.
 	OK bool `json:"ok"`
 	// CABundle describes what clients verify with; empty when they use their system roots.
 	CABundle string    `json:"caBundle"`
@@ -82,7 +82,8 @@ func (r *Result) findings() []certs.Finding {
 	return all
 }
 
-// reported writes a result that says why there is none, for programs that read one, and returns the error.
+// reported prints err as a Result when the output format is one for programs and nothing was printed yet. It returns
+// err.
 func (o *Options) reported(err error) error {
 	if err == nil || o.printed || !slices.Contains([]string{"json", "yaml", "junit"}, o.Session.Output) {
 		return err
@@ -181,7 +182,7 @@ func (o *Options) writeSubject(out *strings.Builder, s Subject, bundle string, a
 	}
 }
 
-// mark is one character for how grave a finding is.
+// mark returns the character that shows the severity of a finding.
 func (o *Options) mark(f certs.Finding) string {
 	switch {
 	case f.Refuses():

@@ -106,8 +106,11 @@ func (o *Options) Run(ctx context.Context) error {
 		return session.WithCodes(err)
 	}
 	if agent.Namespace == o.Grant.secret.Namespace {
-		return ui.WithHint(ui.Usage(fmt.Errorf("the Secret %q is in the agent's own namespace, where it needs no delegation", o.Grant.secret)),
-			"use it with: pinniped ip-tls set --secret %s", o.Grant.secret.Name)
+		return ui.WithHint(
+			ui.Usage(fmt.Errorf("the Secret %q is in the agent's own namespace, where it needs no delegation", o.Grant.secret)),
+			"use it with: pinniped ip-tls set --secret %s",
+			o.Grant.secret.Name,
+		)
 	}
 	objects := delegation.Grant{
 		Secret: o.Grant.secret, Namespace: agent.Namespace,
@@ -135,8 +138,8 @@ const (
 	actionKept    = "unchanged"
 )
 
-// apply makes the objects, and tells what it did with each. That the kind is missing is found out before anything is
-// made.
+// apply creates or updates the objects, and returns what it did with each. First it checks that the cluster knows
+// the kind TLSCertificateDelegation, so that otherwise nothing is written.
 func (o *Options) apply(ctx context.Context, objects []map[string]any) (map[string]string, error) {
 	if err := o.kindIsThere(ctx); err != nil {
 		return nil, err

@@ -38,19 +38,52 @@ func TestDelegate(t *testing.T) {
 		says   []string
 		grants int
 	}{
-		{name: "makes all three", says: []string{"role.rbac", "rolebinding.rbac", "tlscertificatedelegation.projectcontour.io", "pinniped ip-tls set --secret shared/proxy-tls"}, grants: 3},
+		{
+			name: "makes all three",
+			says: []string{
+				"role.rbac", "rolebinding.rbac", "tlscertificatedelegation.projectcontour.io",
+				"pinniped ip-tls set --secret shared/proxy-tls",
+			},
+			grants: 3,
+		},
 		{name: "asks no cluster for a dry run", change: offline, says: []string{"proxy-tls-to-agents", "(client dry run)"}},
-		{name: "lets the API server look", change: func(o *Options) { o.DryRun = session.DryRunServer }, says: []string{"(server dry run)"}},
-		{name: "says how to get the kind", world: func(w *iptlstest.World) { w.Cluster.DelegationsErr = discovery.ErrNotFound }, code: 1, says: []string{"has no TLSCertificateDelegations", "deploy/tlscertificatedelegation"}},
-		{name: "goes on when it may not list", world: func(w *iptlstest.World) { w.Cluster.DelegationsErr = discovery.ErrForbidden }, grants: 3},
-		{name: "tells what is not permitted", world: func(w *iptlstest.World) { w.Cluster.GrantErr = discovery.ErrForbidden }, code: 4, says: []string{"role.rbac.authorization.k8s.io/proxy-tls-to-pinniped-concierge"}, grants: 1},
-		{name: "tells that there is no such namespace", world: func(w *iptlstest.World) { w.Cluster.GrantErr = discovery.ErrNotFound }, code: 1, says: []string{`is there a namespace "shared"?`}, grants: 1},
-		{name: "needs nothing in the agent's namespace", change: func(o *Options) { o.Grant.Secret = "pinniped-concierge/x" }, code: 2, says: []string{"needs no delegation"}},
-		{name: "wants a namespace", change: func(o *Options) { o.Grant.Secret = "proxy-tls" }, code: 2, says: []string{"write NAMESPACE/NAME"}},
-		{name: "wants a name", change: func(o *Options) { o.Grant.Secret = "shared/" }, code: 2, says: []string{"cannot be the name of a Secret"}},
+		{
+			name: "lets the API server look", change: func(o *Options) { o.DryRun = session.DryRunServer },
+			says: []string{"(server dry run)"},
+		},
+		{
+			name:  "says how to get the kind",
+			world: func(w *iptlstest.World) { w.Cluster.DelegationsErr = discovery.ErrNotFound }, code: 1,
+			says: []string{"has no TLSCertificateDelegations", "deploy/tlscertificatedelegation"},
+		},
+		{
+			name:  "goes on when it may not list",
+			world: func(w *iptlstest.World) { w.Cluster.DelegationsErr = discovery.ErrForbidden }, grants: 3,
+		},
+		{
+			name: "tells what is not permitted", world: func(w *iptlstest.World) { w.Cluster.GrantErr = discovery.ErrForbidden },
+			code: 4, says: []string{"role.rbac.authorization.k8s.io/proxy-tls-to-pinniped-concierge"}, grants: 1,
+		},
+		{
+			name:  "tells that there is no such namespace",
+			world: func(w *iptlstest.World) { w.Cluster.GrantErr = discovery.ErrNotFound }, code: 1,
+			says: []string{`is there a namespace "shared"?`}, grants: 1,
+		},
+		{
+			name: "needs nothing in the agent's namespace", change: func(o *Options) { o.Grant.Secret = "pinniped-concierge/x" },
+			code: 2, says: []string{"needs no delegation"},
+		},
+		{
+			name: "wants a namespace", change: func(o *Options) { o.Grant.Secret = "proxy-tls" }, code: 2,
+			says: []string{"write NAMESPACE/NAME"},
+		},
+		{name: "wants a name", change: func(o *Options) { o.Grant.Secret = "shared/" }, code: 2, says: []string{"cannot be " +
+			"the name of a Secret"}},
 		{name: "wants one namespace", change: func(o *Options) { o.Grant.To = "*" }, code: 2, says: []string{"--to"}},
 		{name: "wants a known dry run", change: func(o *Options) { o.DryRun = "yes" }, code: 2, says: []string{"--dry-run"}},
-		{name: "revokes what is not there", change: func(o *Options) { o.Revoke = true }, says: []string{"nothing to remove"}},
+		{
+			name: "revokes what is not there", change: func(o *Options) { o.Revoke = true }, says: []string{"nothing to remove"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -76,7 +109,13 @@ func TestDelegatePrintsWhatItMakes(t *testing.T) {
 	printed := runDelegate(t, w, func(o *Options) {
 		o.DryRun, o.Grant.To, o.Grant.ServiceAccount, o.Session.Output, o.Session.Connect = session.DryRunClient, "agents", "agent", "yaml", nil
 	})
-	want, err := delegation.YAML(delegation.Grant{Secret: types.NamespacedName{Namespace: "shared", Name: "proxy-tls"}, Namespace: "agents", ServiceAccount: "agent"}.Objects())
+	want, err := delegation.YAML(
+		delegation.Grant{
+			Secret:         types.NamespacedName{Namespace: "shared", Name: "proxy-tls"},
+			Namespace:      "agents",
+			ServiceAccount: "agent",
+		}.Objects(),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,21 +24,65 @@ func TestExplain(t *testing.T) {
 		answers string // of delegation, rbac, secret
 		says    []string
 	}{
-		{name: "explains a permission", world: func(w *iptlstest.World) { w.Share("proxy-tls", "*") }, outcome: delegation.Permitted, answers: "yes yes yes", says: []string{`TLSCertificateDelegation \"shared/d\" names it`}},
-		{name: "explains a permission without the Secret", world: func(w *iptlstest.World) { w.Share("proxy-tls", "*"); missing(w) }, outcome: delegation.Permitted, answers: "yes yes no", says: []string{"does not exist"}},
-		{name: "explains that nothing is there", code: 3, outcome: delegation.NotDelegated, answers: "no no yes", says: []string{"kind: TLSCertificateDelegation"}},
-		{name: "shows a forgotten namespace", world: func(w *iptlstest.World) { w.Share("proxy-tls", "other") }, code: 3, outcome: delegation.NotDelegated, answers: "no yes yes", says: []string{"NamespaceNotListed"}},
+		{
+			name: "explains a permission", world: func(w *iptlstest.World) { w.Share("proxy-tls", "*") },
+			outcome: delegation.Permitted, answers: "yes yes yes",
+			says: []string{`TLSCertificateDelegation \"shared/d\" names it`},
+		},
+		{
+			name:  "explains a permission without the Secret",
+			world: func(w *iptlstest.World) { w.Share("proxy-tls", "*"); missing(w) }, outcome: delegation.Permitted,
+			answers: "yes yes no", says: []string{"does not exist"},
+		},
+		{
+			name: "explains that nothing is there", code: 3, outcome: delegation.NotDelegated, answers: "no no yes",
+			says: []string{"kind: TLSCertificateDelegation"},
+		},
+		{
+			name: "shows a forgotten namespace", world: func(w *iptlstest.World) { w.Share("proxy-tls", "other") }, code: 3,
+			outcome: delegation.NotDelegated, answers: "no yes yes", says: []string{"NamespaceNotListed"},
+		},
 		{name: "shows a delegation elsewhere", code: 3, outcome: delegation.NotDelegated, answers: "no no yes", says: []string{"DelegationElsewhere"}, world: func(w *iptlstest.World) {
-			w.Cluster.Delegated = []delegation.Delegation{{Namespace: "pinniped-concierge", Name: "d", Entries: []delegation.Entry{{SecretName: "proxy-tls", Targets: []string{"*"}}}}}
+			w.Cluster.Delegated = []delegation.Delegation{
+				{
+					Namespace: "pinniped-concierge", Name: "d",
+					Entries: []delegation.Entry{{SecretName: "proxy-tls", Targets: []string{"*"}}},
+				},
+			}
 		}},
-		{name: "names RBAC as the cause", world: func(w *iptlstest.World) { w.Share("proxy-tls", "*"); w.Cluster.MayRead = false }, code: 3, outcome: delegation.NotReadable, answers: "yes no yes", says: []string{"kind: RoleBinding"}},
-		{name: "names the missing kind", world: func(w *iptlstest.World) { w.Cluster.DelegationsErr = discovery.ErrNotFound }, code: 3, outcome: delegation.NoDelegations, answers: "no no yes", says: []string{"deploy/tlscertificatedelegation"}},
-		{name: "says what it may not look at", world: func(w *iptlstest.World) { w.Share("proxy-tls", "*"); w.Cluster.MayReadErr = discovery.ErrForbidden }, code: 4, answers: "yes unknown yes", says: []string{"SubjectAccessReview"}},
-		{name: "says no although it may not look at all", world: func(w *iptlstest.World) { w.Cluster.MayReadErr = discovery.ErrForbidden }, code: 3, outcome: delegation.NotDelegated, answers: "no unknown yes"},
-		{name: "says no to RBAC although delegations are unknown", world: func(w *iptlstest.World) { w.Cluster.DelegationsErr = discovery.ErrForbidden }, code: 3, outcome: delegation.NotReadable, answers: "unknown no yes"},
-		{name: "needs nothing in the agent's namespace", secret: "pinniped-concierge/proxy-tls", outcome: delegation.Permitted, answers: "yes yes"},
+		{
+			name:  "names RBAC as the cause",
+			world: func(w *iptlstest.World) { w.Share("proxy-tls", "*"); w.Cluster.MayRead = false }, code: 3,
+			outcome: delegation.NotReadable, answers: "yes no yes", says: []string{"kind: RoleBinding"},
+		},
+		{
+			name: "names the missing kind", world: func(w *iptlstest.World) { w.Cluster.DelegationsErr = discovery.ErrNotFound },
+			code: 3, outcome: delegation.NoDelegations, answers: "no no yes", says: []string{"deploy/tlscertificatedelegation"},
+		},
+		{
+			name:  "says what it may not look at",
+			world: func(w *iptlstest.World) { w.Share("proxy-tls", "*"); w.Cluster.MayReadErr = discovery.ErrForbidden },
+			code:  4, answers: "yes unknown yes", says: []string{"SubjectAccessReview"},
+		},
+		{
+			name:  "says no although it may not look at all",
+			world: func(w *iptlstest.World) { w.Cluster.MayReadErr = discovery.ErrForbidden }, code: 3,
+			outcome: delegation.NotDelegated, answers: "no unknown yes",
+		},
+		{
+			name:  "says no to RBAC although delegations are unknown",
+			world: func(w *iptlstest.World) { w.Cluster.DelegationsErr = discovery.ErrForbidden }, code: 3,
+			outcome: delegation.NotReadable, answers: "unknown no yes",
+		},
+		{
+			name: "needs nothing in the agent's namespace", secret: "pinniped-concierge/proxy-tls",
+			outcome: delegation.Permitted, answers: "yes yes",
+		},
 		{name: "wants a namespace", secret: "proxy-tls", code: 2, says: []string{"write NAMESPACE/NAME"}},
-		{name: "fails when it cannot look", world: func(w *iptlstest.World) { w.Cluster.DelegationsErr = discovery.ErrUnreachable }, code: 1},
+		{
+			name:  "fails when it cannot look",
+			world: func(w *iptlstest.World) { w.Cluster.DelegationsErr = discovery.ErrUnreachable }, code: 1,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -48,7 +92,10 @@ func TestExplain(t *testing.T) {
 			}
 			for _, format := range explainFormats() {
 				r := &iptlstest.Run{}
-				o := &ExplainOptions{Session: sessiontest.New(w, r), Grant: Grant{Secret: iptlstest.OrElse(tt.secret, "shared/proxy-tls")}}
+				o := &ExplainOptions{
+					Session: sessiontest.New(w, r),
+					Grant:   Grant{Secret: iptlstest.OrElse(tt.secret, "shared/proxy-tls")},
+				}
 				o.Session.Output = format
 				r.Do(t.Context(), o)
 				if format == "text" || format == "table" {

@@ -66,12 +66,11 @@ type Cluster struct {
 	Reviewed, SecretsRead      []string
 	Grants                     map[string]map[string]any
 	GrantErr                   error
-	// beforeSecret and afterSecret are as beforeApply and afterApply, for the Secret.
+	// BeforeSecret and AfterSecret are like BeforeApply and AfterApply, for changes of the Secret.
 	BeforeSecret, AfterSecret func(*Cluster)
 }
 
 // BumpSecret gives the Secret a new resource version, as every change does.
-// Bump gives the CredentialIssuer a new resource version, as every change does.
 func (c *Cluster) BumpSecret() {
 	c.version++
 	c.TLSSecret.ResourceVersion = strconv.Itoa(c.version)
@@ -154,7 +153,7 @@ func (c *Cluster) Bump() {
 	c.Issuer.ResourceVersion = strconv.Itoa(c.version)
 }
 
-// CredentialIssuer returns a copy of the only one.
+// CredentialIssuer returns a copy of the only CredentialIssuer, whatever name was asked for.
 func (c *Cluster) CredentialIssuer(_ context.Context, _ string) (*configv1alpha1.CredentialIssuer, error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
@@ -390,7 +389,7 @@ func (c *Cluster) DeleteGrant(_ context.Context, found map[string]any, dryRun bo
 	return c.GrantErr
 }
 
-// AgentNamespace is the usual one.
+// AgentNamespace returns the default namespace of the agent.
 func (c *Cluster) AgentNamespace(context.Context) (string, error) {
 	return "pinniped-concierge", c.NamespaceErr
 }
@@ -547,7 +546,8 @@ func New(t *testing.T) *World {
 	return w
 }
 
-// Obey makes the agent do what the CredentialIssuer says.
+// Obey simulates the agent: after each change of the CredentialIssuer, the proxy presents the configured certificate
+// and the status reports its CA bundle.
 func (w *World) Obey(t *testing.T) {
 	t.Helper()
 	w.Cluster.AfterApply = func(c *Cluster) {
@@ -616,7 +616,7 @@ func (r *Run) Do(ctx context.Context, o factory.Command) *Run {
 	return r
 }
 
-// Network answers from memory.
+// Network resolves names and presents certificates from memory, without connections.
 type Network struct {
 	Addresses []netip.Addr
 	Chains    map[string][]*x509.Certificate

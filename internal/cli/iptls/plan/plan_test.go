@@ -20,7 +20,10 @@ type (
 	tlsSpec     = configv1alpha1.ImpersonationProxyTLSSpec
 )
 
-func issuerWith(spec proxySpec, strategies ...configv1alpha1.CredentialIssuerStrategy) *configv1alpha1.CredentialIssuer {
+func issuerWith(
+	spec proxySpec,
+	strategies ...configv1alpha1.CredentialIssuerStrategy,
+) *configv1alpha1.CredentialIssuer {
 	return &configv1alpha1.CredentialIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: "pinniped-concierge-config", ResourceVersion: "7"},
 		Spec:       configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &spec},
@@ -36,7 +39,10 @@ func TestClientNames(t *testing.T) {
 			{IP: "203.0.113.1"}, {Hostname: "lb.example.com", IP: "203.0.113.2"},
 		}}},
 	}
-	cluster := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "ip"}, Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.0.0.1", "fd00::1"}}}
+	cluster := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "ip"},
+		Spec:       corev1.ServiceSpec{ClusterIPs: []string{"10.0.0.1", "fd00::1"}},
+	}
 	headless := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIPs: []string{corev1.ClusterIPNone}}}
 	external := iptlstest.ProxyReport("https://old.example.com:8443", []byte("x"))
 	for _, tt := range []struct {
@@ -47,30 +53,53 @@ func TestClientNames(t *testing.T) {
 		strategy []configv1alpha1.CredentialIssuerStrategy
 		want     []string
 	}{
-		{name: "takes every ingress of the load balancer", spec: proxySpec{}, service: balancer, want: []string{"203.0.113.1", "lb.example.com", "203.0.113.2"}},
 		{
-			name: "takes the ingress also beside an external endpoint", spec: proxySpec{ExternalEndpoint: "a.example.com"}, service: balancer,
+			name: "takes every ingress of the load balancer", spec: proxySpec{}, service: balancer,
 			want: []string{"203.0.113.1", "lb.example.com", "203.0.113.2"},
 		},
-		{name: "takes the wanted load balancer IP", spec: proxySpec{Service: serviceSpec{LoadBalancerIP: "203.0.113.9"}}, want: []string{"203.0.113.9"}},
+		{
+			name: "takes the ingress also beside an external endpoint", spec: proxySpec{
+				ExternalEndpoint: "a.example.com",
+			}, service: balancer,
+			want: []string{"203.0.113.1", "lb.example.com", "203.0.113.2"},
+		},
+		{
+			name: "takes the wanted load balancer IP", spec: proxySpec{Service: serviceSpec{LoadBalancerIP: "203.0.113.9"}},
+			want: []string{"203.0.113.9"},
+		},
 		{
 			name: "leaves out the ingress that a new load balancer IP replaces", spec: proxySpec{}, service: balancer,
 			change: func(s *proxySpec) { s.Service.LoadBalancerIP = "203.0.113.9" }, want: []string{"203.0.113.9"},
 		},
-		{name: "takes the cluster IPs", spec: proxySpec{Service: serviceSpec{Type: "ClusterIP"}}, service: cluster, want: []string{"10.0.0.1", "fd00::1"}},
-		{name: "leaves out cluster IPs beside an external endpoint", spec: proxySpec{ExternalEndpoint: "a.example.com", Service: serviceSpec{Type: "ClusterIP"}}, service: cluster},
-		{name: "knows headless Services", spec: proxySpec{Service: serviceSpec{Type: "ClusterIP"}}, service: headless},
-		{name: "takes a load balancer IP whatever the type is", spec: proxySpec{Service: serviceSpec{Type: "None", LoadBalancerIP: "203.0.113.9"}}, want: []string{"203.0.113.9"}},
 		{
-			name: "takes the advertised name", spec: proxySpec{Service: serviceSpec{Type: "None"}, TLS: &tlsSpec{}, ExternalEndpoint: "old.example.com:8443"},
+			name: "takes the cluster IPs", spec: proxySpec{Service: serviceSpec{Type: "ClusterIP"}}, service: cluster,
+			want: []string{"10.0.0.1", "fd00::1"},
+		},
+		{
+			name: "leaves out cluster IPs beside an external endpoint",
+			spec: proxySpec{ExternalEndpoint: "a.example.com", Service: serviceSpec{Type: "ClusterIP"}}, service: cluster,
+		},
+		{name: "knows headless Services", spec: proxySpec{Service: serviceSpec{Type: "ClusterIP"}}, service: headless},
+		{
+			name: "takes a load balancer IP whatever the type is",
+			spec: proxySpec{Service: serviceSpec{Type: "None", LoadBalancerIP: "203.0.113.9"}}, want: []string{"203.0.113.9"},
+		},
+		{
+			name: "takes the advertised name", spec: proxySpec{
+				Service: serviceSpec{Type: "None"}, TLS: &tlsSpec{}, ExternalEndpoint: "old.example.com:8443",
+			},
 			strategy: []configv1alpha1.CredentialIssuerStrategy{external}, want: []string{"old.example.com"},
 		},
 		{
-			name: "takes the advertised name also when the endpoint changes", spec: proxySpec{Service: serviceSpec{Type: "None"}, TLS: &tlsSpec{}, ExternalEndpoint: "old.example.com:8443"},
+			name: "takes the advertised name also when the endpoint changes", spec: proxySpec{
+				Service: serviceSpec{Type: "None"}, TLS: &tlsSpec{}, ExternalEndpoint: "old.example.com:8443",
+			},
 			change: func(s *proxySpec) { s.ExternalEndpoint = "new.example.com" }, strategy: []configv1alpha1.CredentialIssuerStrategy{external}, want: []string{"old.example.com"},
 		},
 		{
-			name: "leaves it out when its kubeconfigs must be made anew anyway", spec: proxySpec{Service: serviceSpec{Type: "None"}, ExternalEndpoint: "old.example.com:8443"},
+			name: "leaves it out when its kubeconfigs must be made anew anyway", spec: proxySpec{
+				Service: serviceSpec{Type: "None"}, ExternalEndpoint: "old.example.com:8443",
+			},
 			change: func(s *proxySpec) { s.ExternalEndpoint = "new.example.com" }, strategy: []configv1alpha1.CredentialIssuerStrategy{external},
 		},
 	} {
@@ -81,7 +110,9 @@ func TestClientNames(t *testing.T) {
 				tt.change(&wanted)
 			}
 			var got []string
-			for _, name := range clientNames(&Snapshot{Issuer: issuerWith(tt.spec, tt.strategy...), Service: tt.service}, wanted) {
+			for _, name := range clientNames(
+				&Snapshot{Issuer: issuerWith(tt.spec, tt.strategy...), Service: tt.service}, wanted,
+			) {
 				got = append(got, name.Value)
 				if name.Source == "" {
 					t.Errorf("%s has no source", name.Value)
@@ -109,10 +140,22 @@ func TestPrevious(t *testing.T) {
 	}{
 		{name: "knows nothing before the first report"},
 		{name: "knows nothing without a frontend", strategy: ptr(iptlstest.FailedReport(configv1alpha1.ReasonPending, "x"))},
-		{name: "knows the generated certificate", strategy: ptr(iptlstest.ProxyReport("https://a", generated)), want: certs.Previous{Advertised: true, Bundle: generated, Generated: true}},
-		{name: "knows an external one", tls: &tlsSpec{}, strategy: ptr(iptlstest.ProxyReport("https://a", company)), want: certs.Previous{Advertised: true, Bundle: company}},
-		{name: "knows an external one without a bundle", tls: &tlsSpec{}, strategy: ptr(iptlstest.ProxyReport("https://a", nil)), want: certs.Previous{Advertised: true, Bundle: []byte{}}},
-		{name: "knows the generated one that stays after a refusal", tls: &tlsSpec{}, strategy: &refused, want: certs.Previous{Advertised: true, Bundle: generated, Generated: true}},
+		{
+			name: "knows the generated certificate", strategy: ptr(iptlstest.ProxyReport("https://a", generated)),
+			want: certs.Previous{Advertised: true, Bundle: generated, Generated: true},
+		},
+		{
+			name: "knows an external one", tls: &tlsSpec{}, strategy: ptr(iptlstest.ProxyReport("https://a", company)),
+			want: certs.Previous{Advertised: true, Bundle: company},
+		},
+		{
+			name: "knows an external one without a bundle", tls: &tlsSpec{},
+			strategy: ptr(iptlstest.ProxyReport("https://a", nil)), want: certs.Previous{Advertised: true, Bundle: []byte{}},
+		},
+		{
+			name: "knows the generated one that stays after a refusal", tls: &tlsSpec{}, strategy: &refused,
+			want: certs.Previous{Advertised: true, Bundle: generated, Generated: true},
+		},
 		{name: "takes no bundle that is not base64", strategy: &broken},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -132,7 +175,12 @@ func ptr[T any](value T) *T { return &value }
 
 func TestDecideBundle(t *testing.T) {
 	t.Parallel()
-	flag, inSpec, inSecret := iptlstest.NewCA(t, "flag").CertPEM(), iptlstest.NewCA(t, "spec").CertPEM(), iptlstest.NewCA(t, "secret").CertPEM()
+	flag, inSpec, inSecret := iptlstest.NewCA(t, "flag").
+		CertPEM(),
+		iptlstest.NewCA(t, "spec").
+			CertPEM(),
+		iptlstest.NewCA(t, "secret").
+			CertPEM()
 	encoded := base64.StdEncoding.EncodeToString(inSpec)
 	for _, tt := range []struct {
 		name   string
@@ -142,12 +190,26 @@ func TestDecideBundle(t *testing.T) {
 		want   []byte
 		stored string
 	}{
-		{name: "takes the flag first", req: Request{Bundle: flag, BundleGiven: true}, spec: &tlsSpec{CertificateAuthorityData: encoded}, secret: inSecret, want: flag, stored: base64.StdEncoding.EncodeToString(flag)},
-		{name: "keeps what the spec has", spec: &tlsSpec{CertificateAuthorityData: encoded}, secret: inSecret, want: inSpec, stored: encoded},
+		{
+			name: "takes the flag first", req: Request{Bundle: flag, BundleGiven: true},
+			spec: &tlsSpec{CertificateAuthorityData: encoded}, secret: inSecret, want: flag,
+			stored: base64.StdEncoding.EncodeToString(flag),
+		},
+		{
+			name: "keeps what the spec has", spec: &tlsSpec{CertificateAuthorityData: encoded}, secret: inSecret, want: inSpec,
+			stored: encoded,
+		},
 		{name: "takes the Secret's", secret: inSecret, want: inSecret},
 		{name: "takes none", want: nil},
-		{name: "takes the Secret's before the spec's when told so", req: Request{BundleFromSecret: true}, spec: &tlsSpec{CertificateAuthorityData: encoded}, secret: inSecret, want: inSecret},
-		{name: "does not rewrite the same bundle", req: Request{Bundle: append([]byte("# x\n"), inSpec...), BundleGiven: true}, spec: &tlsSpec{CertificateAuthorityData: encoded}, want: inSpec, stored: encoded},
+		{
+			name: "takes the Secret's before the spec's when told so", req: Request{BundleFromSecret: true},
+			spec: &tlsSpec{CertificateAuthorityData: encoded}, secret: inSecret, want: inSecret,
+		},
+		{
+			name: "does not rewrite the same bundle",
+			req:  Request{Bundle: append([]byte("# x\n"), inSpec...), BundleGiven: true},
+			spec: &tlsSpec{CertificateAuthorityData: encoded}, want: inSpec, stored: encoded,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -171,7 +233,9 @@ func TestReadStatus(t *testing.T) {
 	bundle := iptlstest.NewCA(t, "CA").CertPEM()
 	warned := iptlstest.ProxyReport("https://a.example.com", bundle)
 	warned.Message += ", but: ExpiresSoon: tomorrow"
-	warned.Findings = []configv1alpha1.StrategyFinding{{Code: "ExpiresSoon", Severity: configv1alpha1.FindingWarning, Message: "tomorrow"}}
+	warned.Findings = []configv1alpha1.StrategyFinding{
+		{Code: "ExpiresSoon", Severity: configv1alpha1.FindingWarning, Message: "tomorrow"},
+	}
 	unlisted := warned
 	unlisted.Findings = nil
 	for _, tt := range []struct {
@@ -181,25 +245,43 @@ func TestReadStatus(t *testing.T) {
 		pinniped bool // an agent that publishes neither names nor findings
 		want     AgentView
 	}{
-		{name: "waits for the first report", want: AgentView{Problem: "the agent has not reported anything about the impersonation proxy yet"}},
-		{name: "tells what is wrong", strategy: ptr(iptlstest.FailedReport("Pending", "wait")), want: AgentView{Problem: "the agent reports Pending: wait"}},
-		{name: "knows a proxy that is off", strategy: ptr(iptlstest.FailedReport("Disabled", "off")), want: AgentView{Disabled: true, Problem: "off"}},
-		{name: "takes a success", strategy: ptr(iptlstest.ProxyReport("https://a.example.com", bundle)), want: AgentView{At: Endpoint{"https://a.example.com", "a.example.com", "443"}}},
+		{name: "waits for the first report", want: AgentView{Problem: "the agent has not reported anything about the " +
+			"impersonation proxy yet"}},
 		{
-			name: "takes the external endpoint in another form", external: "A.example.com:443", strategy: ptr(iptlstest.ProxyReport("https://a.example.com", bundle)),
+			name: "tells what is wrong", strategy: ptr(iptlstest.FailedReport("Pending", "wait")),
+			want: AgentView{Problem: "the agent reports Pending: wait"},
+		},
+		{
+			name: "knows a proxy that is off", strategy: ptr(iptlstest.FailedReport("Disabled", "off")),
+			want: AgentView{Disabled: true, Problem: "off"},
+		},
+		{
+			name: "takes a success", strategy: ptr(iptlstest.ProxyReport("https://a.example.com", bundle)),
 			want: AgentView{At: Endpoint{"https://a.example.com", "a.example.com", "443"}},
 		},
 		{
-			name: "takes IPv6", external: "[2001:db8::7]:8443", strategy: ptr(iptlstest.ProxyReport("https://[2001:db8:0::7]:8443", bundle)),
+			name: "takes the external endpoint in another form", external: "A.example.com:443", strategy: ptr(
+				iptlstest.ProxyReport("https://a.example.com", bundle),
+			),
+			want: AgentView{At: Endpoint{"https://a.example.com", "a.example.com", "443"}},
+		},
+		{
+			name: "takes IPv6", external: "[2001:db8::7]:8443", strategy: ptr(
+				iptlstest.ProxyReport("https://[2001:db8:0::7]:8443", bundle),
+			),
 			want: AgentView{At: Endpoint{"https://[2001:db8:0::7]:8443", "2001:db8:0::7", "8443"}},
 		},
 		{
-			name: "wants the port", external: "a.example.com:8443", strategy: ptr(iptlstest.ProxyReport("https://a.example.com", bundle)),
-			want: AgentView{At: Endpoint{"https://a.example.com", "a.example.com", "443"}, Problem: "the agent still advertises the endpoint https://a.example.com"},
+			name: "wants the port", external: "a.example.com:8443", strategy: ptr(
+				iptlstest.ProxyReport("https://a.example.com", bundle),
+			),
+			want: AgentView{At: Endpoint{"https://a.example.com", "a.example.com", "443"}, Problem: "the agent still " +
+				"advertises the endpoint https://a.example.com"},
 		},
 		{
 			name: "wants the bundle", strategy: ptr(iptlstest.ProxyReport("https://a.example.com", nil)),
-			want: AgentView{At: Endpoint{"https://a.example.com", "a.example.com", "443"}, Problem: "the agent still advertises another CA bundle: (none)"},
+			want: AgentView{At: Endpoint{"https://a.example.com", "a.example.com", "443"}, Problem: "the agent still " +
+				"advertises another CA bundle: (none)"},
 		},
 		{
 			name: "passes findings on", strategy: &warned,
@@ -213,7 +295,10 @@ func TestReadStatus(t *testing.T) {
 			name: "takes no findings for none where the agent lists them", strategy: &unlisted,
 			want: AgentView{At: Endpoint{"https://a.example.com", "a.example.com", "443"}},
 		},
-		{name: "refuses what is no URL", strategy: ptr(iptlstest.ProxyReport("a.example.com", bundle)), want: AgentView{Problem: `the advertised endpoint "a.example.com" is not an https URL`}},
+		{
+			name: "refuses what is no URL", strategy: ptr(iptlstest.ProxyReport("a.example.com", bundle)),
+			want: AgentView{Problem: `the advertised endpoint "a.example.com" is not an https URL`},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -241,11 +326,21 @@ func TestOtherManagers(t *testing.T) {
 		{Manager: FieldManager, Operation: metav1.ManagedFieldsOperationApply, FieldsV1: endpointFields},
 		{Manager: "argocd-controller", Operation: metav1.ManagedFieldsOperationApply, FieldsV1: endpointFields},
 		{Manager: "kubectl-edit", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: endpointFields},
-		{Manager: "helm", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: fields(`{"f:spec":{"f:impersonationProxy":{"f:mode":{}}}}`)},
+		{
+			Manager:   "helm",
+			Operation: metav1.ManagedFieldsOperationUpdate,
+			FieldsV1:  fields(`{"f:spec":{"f:impersonationProxy":{"f:mode":{}}}}`),
+		},
 		{Manager: "agent", Operation: metav1.ManagedFieldsOperationApply, Subresource: "status", FieldsV1: endpointFields},
 		{Manager: "broken", Operation: metav1.ManagedFieldsOperationApply, FieldsV1: fields("{")},
 	}
-	if got := OtherManagers(issuer, []FieldChange{{Field: fieldEndpoint}}); !cmp.Equal(got, []string{"argocd-controller"}) {
+	if got := OtherManagers(
+		issuer,
+		[]FieldChange{{Field: fieldEndpoint}},
+	); !cmp.Equal(
+		got,
+		[]string{"argocd-controller"},
+	) {
 		t.Errorf("for the endpoint: %q", got)
 	}
 	if got := OtherManagers(issuer, []FieldChange{{Field: FieldSecret}}); len(got) > 0 {

@@ -9,7 +9,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Target is the part of a configuration that these commands change. Records and plans keep it, so its JSON is a format.
+// Target holds the fields of the configuration that these commands change. Records and plan files store it, so its
+// JSON form must stay compatible.
 type Target struct {
 	TLS              *configv1alpha1.ImpersonationProxyTLSSpec `json:"tls"`
 	ExternalEndpoint string                                    `json:"externalEndpoint"`
@@ -25,7 +26,7 @@ func TargetOf(spec *configv1alpha1.ImpersonationProxySpec) Target {
 	}
 }
 
-// In returns spec with the target's values.
+// In returns a copy of spec with the fields of the target.
 func (t Target) In(spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.ImpersonationProxySpec {
 	changed := spec.DeepCopy()
 	changed.TLS, changed.ExternalEndpoint, changed.Service.LoadBalancerIP = t.TLS.DeepCopy(), t.ExternalEndpoint,

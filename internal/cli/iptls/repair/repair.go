@@ -34,7 +34,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	o := &Options{IOStreams: f.IOStreams, Progress: f.Progress}
 	cmd := &cobra.Command{
 		Use:   "repair FILE -o NEW",
-		Short: "Write a broken file of certificates, or of a private key, again as it should be",
+		Short: "Repair a damaged file of certificates or of a private key",
 		Long: `Write the certificates in a file again as every program reads them: PEM, the serving certificate first,
 then each one that signed the one before it, and nothing else around them. In a CA bundle the order stays.
 
@@ -66,7 +66,7 @@ Exit codes: 0 done, 1 failed or not to be repaired, 2 wrong usage, 130 interrupt
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&o.Output, "output", "o", "", "file for the result, written as a whole or not at all "+
+	flags.StringVarP(&o.Output, "output", "o", "", "file for the result, replaced atomically "+
 		"(default: stdout)")
 	flags.BoolVar(&o.PrivateKey, "private-key", false, "write the private key in the file, and leave its "+
 		"certificates out")
@@ -87,7 +87,7 @@ func (o *Options) toStdout() bool { return o.Output == "" || o.Output == "-" }
 // Complete has nothing to look up.
 func (o *Options) Complete() error { return nil }
 
-// Validate finds out that the result cannot be written before the file is read.
+// Validate checks that --output can be written. It does so before the file is read.
 func (o *Options) Validate() error {
 	if o.toStdout() {
 		return nil

@@ -37,19 +37,31 @@ func TestRepair(t *testing.T) {
 		out    []byte   // on stdout
 		wrote  []byte   // to "new"
 	}{
-		{name: "writes a file", file: broken, says: []string{"byte order mark", "Wrote 1 certificate to"}, wrote: pair.CertPEM},
+		{
+			name: "writes a file", file: broken, says: []string{"byte order mark", "Wrote 1 certificate to"},
+			wrote: pair.CertPEM,
+		},
 		{
 			name: "writes to stdout", file: broken, out: pair.CertPEM, change: func(o *Options, _ string) { o.Output = "-" },
 			says: []string{"byte order mark"},
 		},
 		{name: "reads stdin", stdin: broken, wrote: pair.CertPEM, change: func(o *Options, _ string) { o.File = "-" }},
-		{name: "writes what was right already", file: pair.CertPEM, says: []string{"There was nothing to repair"}, wrote: pair.CertPEM},
+		{
+			name: "writes what was right already", file: pair.CertPEM, says: []string{"There was nothing to repair"},
+			wrote: pair.CertPEM,
+		},
 		{
 			name: "brings out the key of a file that holds both", file: append(broken, pair.KeyPEM...), wrote: pair.KeyPEM,
 			change: func(o *Options, _ string) { o.PrivateKey = true }, says: []string{"Wrote the private key to"},
 		},
-		{name: "warns of a key beside a certificate", file: append(broken, pair.KeyPEM...), wrote: pair.CertPEM, says: []string{"left out a private key"}},
-		{name: "writes nothing when something is missing", file: pair.CertPEM[:200], code: 1, says: []string{"cut short", "nothing was written"}},
+		{
+			name: "warns of a key beside a certificate", file: append(broken, pair.KeyPEM...), wrote: pair.CertPEM,
+			says: []string{"left out a private key"},
+		},
+		{
+			name: "writes nothing when something is missing", file: pair.CertPEM[:200], code: 1,
+			says: []string{"cut short", "nothing was written"},
+		},
 		{name: "wants a file", code: 2, says: []string{"reading the file"}},
 		{name: "wants something in it", file: []byte("\n"), code: 2, says: []string{"is empty"}},
 		{
@@ -60,7 +72,10 @@ func TestRepair(t *testing.T) {
 			name: "replaces a file when asked to", file: broken, wrote: nil, says: []string{"Wrote 1 certificate"},
 			change: func(o *Options, _ string) { o.Output, o.Overwrite = o.File, true },
 		},
-		{name: "refuses a directory", file: broken, code: 2, says: []string{"is a directory"}, change: func(o *Options, dir string) { o.Output = dir }},
+		{
+			name: "refuses a directory", file: broken, code: 2, says: []string{"is a directory"},
+			change: func(o *Options, dir string) { o.Output = dir },
+		},
 		{
 			name: "refuses a path without a directory", file: broken, code: 2, says: []string{"there is no directory"},
 			change: func(o *Options, dir string) { o.Output = filepath.Join(dir, "a", "b") },

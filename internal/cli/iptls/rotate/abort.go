@@ -27,8 +27,11 @@ func (o *Options) abort(ctx context.Context, issuer *configv1alpha1.CredentialIs
 		o.Session.Progress.Done("The rotation to %s is aborted already", r.Destination())
 		return nil
 	case rotation.PhaseDone:
-		return o.refuse(fmt.Sprintf("rotate in the other direction: pinniped ip-tls rotate --secret %s", r.OldSecret),
-			"the rotation to %s is done: there may be kubeconfigs with the new CA alone, which going back would break", r.Destination())
+		return o.refuse(
+			fmt.Sprintf("rotate in the other direction: pinniped ip-tls rotate --secret %s", r.OldSecret),
+			"the rotation to %s is done: there may be kubeconfigs with the new CA alone, which going back would break",
+			r.Destination(),
+		)
 	case rotation.PhaseAdvertised, rotation.PhaseSwitched:
 	}
 	if err := o.untouched(r, issuer); err != nil {

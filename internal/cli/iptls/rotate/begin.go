@@ -63,9 +63,12 @@ func (o *Options) leadsTo(r *rotation.Record) bool {
 func (o *Options) fillOld(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record) error {
 	now := plan.Previous(issuer)
 	if !now.Advertised {
-		return ui.WithHint(fmt.Errorf("CredentialIssuer %q does not advertise the impersonation proxy, so that "+
-			"there is nothing to rotate", issuer.Name),
-			`see why: kubectl get credentialissuer %s -o yaml; a first certificate is put in front with "pinniped ip-tls set"`, issuer.Name)
+		return ui.WithHint(
+			fmt.Errorf("CredentialIssuer %q does not advertise the impersonation proxy, so that "+
+				"there is nothing to rotate", issuer.Name),
+			`see why: kubectl get credentialissuer %s -o yaml; a first certificate is put in front with "pinniped ip-tls set"`,
+			issuer.Name,
+		)
 	}
 	objects, _ := discovery.Objects(issuer, o.request.Namespace)
 	r.OldSecret = objects.GeneratedCertificateSecret
@@ -133,7 +136,10 @@ func (o *Options) fillSecret(ctx context.Context, issuer *configv1alpha1.Credent
 		bundle = o.request.Bundle
 		r.To.CertificateAuthorityData = base64.StdEncoding.EncodeToString(bundle)
 	case o.SystemRoots && len(inSecret) > 0:
-		return ui.WithHint(ui.Usage(fmt.Errorf("--system-roots: Secret %q has ca.crt, which the agent would advertise", name)), "leave out --system-roots, or remove ca.crt from the Secret")
+		return ui.WithHint(
+			ui.Usage(fmt.Errorf("--system-roots: Secret %q has ca.crt, which the agent would advertise", name)),
+			"leave out --system-roots, or remove ca.crt from the Secret",
+		)
 	case !o.SystemRoots && len(inSecret) == 0:
 		return ui.WithHint(ui.Usage(fmt.Errorf("the CA of the new certificate is missing: Secret %q has no ca.crt",
 			name)),

@@ -24,8 +24,8 @@ type KubeconfigTrust struct {
 	Elsewhere bool `json:"elsewhere,omitempty"`
 }
 
-// kubeconfigs says whether all kubeconfigs that lead to the endpoint verify the new certificate. There must be at
-// least one.
+// kubeconfigs reads the files of --kubeconfigs, and reports whether every kubeconfig that leads to the endpoint
+// verifies the new certificate. It is also false when no kubeconfig leads there.
 func (o *Options) kubeconfigs(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record,
 	chain []byte, result *Result,
 ) (bool, error) {
@@ -82,7 +82,10 @@ func evaluateKubeconfig(file session.Kubeconfig, endpoint kubeconfig.Endpoint, r
 		problem := ""
 		switch {
 		case place.Uncertain:
-			problem = fmt.Sprintf("goes to %q, which a wildcard of the certificate covers, and may be another endpoint", place.Host)
+			problem = fmt.Sprintf(
+				"goes to %q, which a wildcard of the certificate covers, and may be another endpoint",
+				place.Host,
+			)
 		case place.Insecure:
 		case place.Err != nil:
 			problem = place.Err.Error()

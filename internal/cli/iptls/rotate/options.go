@@ -51,7 +51,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	o := &Options{Session: session.New(f)}
 	cmd := &cobra.Command{
 		Use:   "rotate --secret NEW",
-		Short: "Change to a certificate of another CA without locking anybody out",
+		Short: "Change to a certificate of another CA while existing kubeconfigs keep working",
 		Long: `Change to the certificate in another Secret, of another CA, without locking anybody out who gets a new
 kubeconfig in time:
 

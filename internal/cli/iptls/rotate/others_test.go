@@ -34,7 +34,11 @@ func runUnset(ctx context.Context, w *iptlstest.World) *iptlstest.Run {
 }
 
 func runUndo(ctx context.Context, w *iptlstest.World) *iptlstest.Run {
-	return sessiontest.Run(ctx, w, func(s *session.Session) factory.Command { return &change.UndoOptions{Session: s, Flags: flags()} })
+	return sessiontest.Run(
+		ctx,
+		w,
+		func(s *session.Session) factory.Command { return &change.UndoOptions{Session: s, Flags: flags()} },
+	)
 }
 
 func runApply(ctx context.Context, w *iptlstest.World, plan string) *iptlstest.Run {
@@ -46,9 +50,13 @@ func runApply(ctx context.Context, w *iptlstest.World, plan string) *iptlstest.R
 
 func runStatus(ctx context.Context, w *iptlstest.World) *iptlstest.Run {
 	return sessiontest.Run(ctx, w, func(s *session.Session) factory.Command {
-		return &status.Options{Session: s, Interval: time.Second, Current: func(factory.ClusterFlags) (*factory.Cluster, error) {
-			return &factory.Cluster{Raw: clientcmdapi.NewConfig()}, nil
-		}}
+		return &status.Options{
+			Session:  s,
+			Interval: time.Second,
+			Current: func(factory.ClusterFlags) (*factory.Cluster, error) {
+				return &factory.Cluster{Raw: clientcmdapi.NewConfig()}, nil
+			},
+		}
 	})
 }
 

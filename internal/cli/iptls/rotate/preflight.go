@@ -71,8 +71,8 @@ func (s *step) preflight(st *plan.Snapshot, p *plan.Plan, secret *corev1.Secret,
 	}
 }
 
-// warnOldClients names the kubeconfigs that stop working in step 3: in step 1 as information, and in step 3 as a
-// warning. chain is nil for a generated certificate.
+// warnOldClients says which kubeconfigs stop working in step 3: in step 1 it informs, in step 3 it warns. chain is
+// nil for a generated certificate.
 func (s *step) warnOldClients(p *plan.Plan, chain []byte) {
 	if s.to == rotation.PhaseAborted || s.aborting ||
 		s.from.Accepts([]byte(s.from.OldCA), chain, s.options.Session.Now()) {

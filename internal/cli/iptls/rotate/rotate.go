@@ -139,7 +139,8 @@ func (o *Options) forward(ctx context.Context, issuer *configv1alpha1.Credential
 	return nil
 }
 
-// isTime says whether step 3 may be done now. If not, or if --step 2 only asked, the command ends here.
+// isTime says whether step 3 may be done now. If not, it returns an error. With --step 2 it only reports that step 3
+// may be done, and returns false, so that the command ends.
 func (o *Options) isTime(ctx context.Context, r *rotation.Record, result *Result) (bool, error) {
 	issuer, err := o.Session.ReadIssuer(ctx)
 	if err != nil {

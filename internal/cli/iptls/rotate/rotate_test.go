@@ -29,7 +29,8 @@ import (
 
 const generatedSecret = "pinniped-concierge-impersonation-proxy-tls-serving-certificate"
 
-// rotating is a world in which a certificate of the Company CA is in service and one of the Next CA waits in Secret next-tls.
+// rotating is a world in which a certificate of the Company CA is in service and one of the Next CA waits in Secret
+// next-tls.
 type rotating struct {
 	*iptlstest.World
 	next *certs.CA
@@ -71,7 +72,13 @@ func (w *rotating) rotate(t *testing.T, adapt func(*Options), changed ...string)
 func (w *rotating) rotateIn(ctx context.Context, adapt func(*Options), changed ...string) *iptlstest.Run {
 	r := &iptlstest.Run{}
 	o := &Options{
-		Session: sessiontest.New(w.World, r), Flags: change.Flags{DryRun: session.DryRunNone, Wait: true}, Secret: "next-tls", Changed: iptlstest.Given(changed...),
+		Session: sessiontest.New(
+			w.World,
+			r,
+		),
+		Flags:   change.Flags{DryRun: session.DryRunNone, Wait: true},
+		Secret:  "next-tls",
+		Changed: iptlstest.Given(changed...),
 	}
 	if adapt != nil {
 		adapt(o)
@@ -123,7 +130,11 @@ func TestRotate(t *testing.T) {
 			old := plan.Previous(w.Cluster.Issuer).Bundle
 			both := certs.UnionBundle(old, w.next.CertPEM())
 
-			w.rotate(t, nil).Check(t, 6, "it is not time for step 3 yet", "--after DURATION", "will stop working", "credentialissuer/pinniped-concierge-config waiting")
+			w.rotate(t, nil).
+				Check(
+					t, 6, "it is not time for step 3 yet", "--after DURATION", "will stop working",
+					"credentialissuer/pinniped-concierge-config waiting",
+				)
 			w.want(t, oldSecret, both)
 			for range 2 { // in a pipeline, again and again
 				changes := len(w.Cluster.Applied)
@@ -162,7 +173,8 @@ func TestRotateToGenerated(t *testing.T) {
 	w.rotate(t, func(o *Options) { to(o); o.Continue = true }).Check(t, 0, "finished")
 	w.want(t, "", w.Generated.CertPEM())
 	w.rotate(t, to).Check(t, 0, "unchanged")
-	w.rotate(t, func(o *Options) { o.Abort, o.Secret = true, "" }).Check(t, 3, "the rotation to the agent's generated certificate is done", "--secret proxy-tls")
+	w.rotate(t, func(o *Options) { o.Abort, o.Secret = true, "" }).
+		Check(t, 3, "the rotation to the agent's generated certificate is done", "--secret proxy-tls")
 
 	unknown := newRotating(t, false)
 	unknown.Cluster.CASecretErr = &discovery.ForbiddenError{Verb: "get"}
@@ -219,7 +231,9 @@ func TestRotateKubeconfigs(t *testing.T) {
 		config := clientcmdapi.NewConfig()
 		config.Clusters["c"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: bundle}
 		if len(exec) > 0 {
-			config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{Command: "pinniped", APIVersion: "client.authentication.k8s.io/v1", Args: exec}}
+			config.AuthInfos["u"] = &clientcmdapi.AuthInfo{
+				Exec: &clientcmdapi.ExecConfig{Command: "pinniped", APIVersion: "client.authentication.k8s.io/v1", Args: exec},
+			}
 		}
 		path := filepath.Join(directory, name)
 		if err := clientcmd.WriteToFile(*config, path); err != nil {
@@ -239,11 +253,30 @@ func TestRotateKubeconfigs(t *testing.T) {
 	write("good", w.Proxy.URL(), both)
 	old := write("old", w.Proxy.URL()+"/", w.CA.CertPEM())
 	run().Check(t, 6, "1 of 2 kubeconfigs to be made anew", old, "which does not verify the new certificate")
-	write("old", w.Proxy.URL(), both, "login", "static", "--concierge-endpoint="+w.Proxy.URL(), "--concierge-ca-bundle-data="+base64.StdEncoding.EncodeToString(w.CA.CertPEM()))
+	write(
+		"old",
+		w.Proxy.URL(),
+		both,
+		"login",
+		"static",
+		"--concierge-endpoint="+w.Proxy.URL(),
+		"--concierge-ca-bundle-data="+base64.StdEncoding.EncodeToString(w.CA.CertPEM()),
+	)
 	run().Check(t, 6, `user \"u\"`)
-	write("old", w.Proxy.URL(), both, "login", "static", "--concierge-endpoint", w.Proxy.URL(), "--concierge-ca-bundle-data", base64.StdEncoding.EncodeToString(both))
+	write(
+		"old",
+		w.Proxy.URL(),
+		both,
+		"login",
+		"static",
+		"--concierge-endpoint",
+		w.Proxy.URL(),
+		"--concierge-ca-bundle-data",
+		base64.StdEncoding.EncodeToString(both),
+	)
 
-	// A kubeconfig that cannot be read keeps the rotation from its last step, and so does one that goes to another name of the proxy.
+	// A kubeconfig that cannot be read keeps the rotation from its last step, and so does one that goes to another name
+	// of the proxy.
 	damaged := filepath.Join(directory, "damaged")
 	if err := os.WriteFile(damaged, []byte("<<<<<<< HEAD\nclusters: []\nusers: []\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -273,10 +306,15 @@ func TestRotateKubeconfigs(t *testing.T) {
 	r := run()
 	r.Check(t, 0, "All 2 kubeconfigs")
 	var result Result
-	if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil || result.Action != "finished" || len(result.Kubeconfigs) != 3 || len(result.Changes) != 2 {
+	if err := json.Unmarshal(
+		r.Out.Bytes(),
+		&result,
+	); err != nil || result.Action != "finished" || len(result.Kubeconfigs) != 3 ||
+		len(result.Changes) != 2 {
 		t.Errorf("result %+v, %v", result, err)
 	}
-	w.rotate(t, func(o *Options) { o.Kubeconfigs, o.Secret = []string{"/nowhere"}, "proxy-tls" }).Check(t, 2, "no such file")
+	w.rotate(t, func(o *Options) { o.Kubeconfigs, o.Secret = []string{"/nowhere"}, "proxy-tls" }).
+		Check(t, 2, "no such file")
 	w.want(t, "next-tls", w.next.CertPEM())
 }
 
@@ -327,7 +365,8 @@ func TestRotateAborts(t *testing.T) {
 	w.want(t, "proxy-tls", w.CA.CertPEM())
 }
 
-// TestRotateInterrupted ends every run right after a change, before it is seen to take effect, until one ends by itself.
+// TestRotateInterrupted ends every run right after a change, before it is seen to take effect, until one ends by
+// itself.
 func TestRotateInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -390,7 +429,8 @@ func TestRotateComesBackFromAStepThatFails(t *testing.T) {
 	once()
 	w.rotate(t, func(o *Options) { o.Session.Timeout = iptlstest.TooShort }).Check(t, 5, "was put back")
 	w.want(t, "proxy-tls", w.CA.CertPEM())
-	if w.Cluster.Issuer.Annotations[plan.RotationAnnotation] != "" || w.Cluster.Issuer.Annotations[plan.UndoAnnotation] != "" {
+	if w.Cluster.Issuer.Annotations[plan.RotationAnnotation] != "" ||
+		w.Cluster.Issuer.Annotations[plan.UndoAnnotation] != "" {
 		t.Errorf("records stay: %v", w.Cluster.Issuer.Annotations)
 	}
 	w.Cluster.AfterApply = agent
@@ -411,10 +451,23 @@ func TestRotateRefuses(t *testing.T) {
 		code   int
 		says   []string
 	}{
-		{name: "a Secret that is not there", flags: func(o *Options) { o.Secret = "nowhere" }, code: 3, says: []string{"SecretNotFound"}},
-		{name: "an old Secret that is gone", change: func(_ *testing.T, w *rotating) { w.Cluster.TLSSecret = nil }, code: 3, says: []string{"SecretNotFound", "proxy-tls"}},
-		{name: "the Secret that is in service", flags: func(o *Options) { o.Secret = "proxy-tls" }, code: 2, says: []string{"in service now"}},
-		{name: "a certificate without a CA", change: func(_ *testing.T, w *rotating) { delete(w.Cluster.Others["next-tls"].Data, "ca.crt") }, code: 2, says: []string{"--ca-bundle FILE", "--system-roots"}},
+		{
+			name: "a Secret that is not there", flags: func(o *Options) { o.Secret = "nowhere" }, code: 3,
+			says: []string{"SecretNotFound"},
+		},
+		{
+			name: "an old Secret that is gone", change: func(_ *testing.T, w *rotating) { w.Cluster.TLSSecret = nil }, code: 3,
+			says: []string{"SecretNotFound", "proxy-tls"},
+		},
+		{
+			name: "the Secret that is in service", flags: func(o *Options) { o.Secret = "proxy-tls" }, code: 2,
+			says: []string{"in service now"},
+		},
+		{
+			name:   "a certificate without a CA",
+			change: func(_ *testing.T, w *rotating) { delete(w.Cluster.Others["next-tls"].Data, "ca.crt") }, code: 2,
+			says: []string{"--ca-bundle FILE", "--system-roots"},
+		},
 		{
 			name: "a certificate of another CA than the one given", code: 3, says: []string{"BundleDoesNotVerify"},
 			change: func(t *testing.T, w *rotating) {
@@ -429,28 +482,48 @@ func TestRotateRefuses(t *testing.T) {
 				w.Put("next-tls", iptlstest.Serving(t, w.next, certs.SANs{DNSNames: []string{"x.example.com"}}), w.next.CertPEM())
 			},
 		},
-		{name: "public roots beside ca.crt", flags: func(o *Options) { o.SystemRoots = true }, code: 2, says: []string{"has ca.crt"}},
+		{
+			name: "public roots beside ca.crt", flags: func(o *Options) { o.SystemRoots = true }, code: 2,
+			says: []string{"has ca.crt"},
+		},
 		{
 			name: "a certificate that is not of the public CAs", flags: func(o *Options) { o.SystemRoots = true }, code: 3,
-			change: func(_ *testing.T, w *rotating) { delete(w.Cluster.Others["next-tls"].Data, "ca.crt") }, says: []string{"system roots"},
+			change: func(_ *testing.T, w *rotating) {
+				delete(
+					w.Cluster.Others["next-tls"].Data, "ca.crt",
+				)
+			}, says: []string{"system roots"},
 		},
 		{
 			name: "what is not advertised", code: 1, says: []string{"does not advertise the impersonation proxy"},
 			change: func(_ *testing.T, w *rotating) { w.Cluster.Issuer.Status.Strategies = nil },
 		},
 		{
-			name: "what is configured but not advertised yet", code: 3, says: []string{"does not advertise the CA bundle that is configured"},
+			name: "what is configured but not advertised yet", code: 3, says: []string{"does not advertise the CA bundle that " +
+				"is configured"},
 			change: func(t *testing.T, w *rotating) {
 				t.Helper()
 				w.Cluster.Report(w.Proxy.URL(), iptlstest.NewCA(t, "Other CA").CertPEM())
 			},
 		},
 		{name: "no destination", flags: func(o *Options) { o.Secret = "" }, code: 2, says: []string{"--secret is missing"}},
-		{name: "two destinations", flags: func(o *Options) { o.ToGenerated = true }, code: 2, says: []string{"exclude each other"}},
-		{name: "two modes", flags: func(o *Options) { o.Abort, o.Status = true, true }, code: 2, says: []string{"--abort and --status exclude each other"}},
-		{name: "an unknown step", flags: func(o *Options) { o.Step = "5" }, code: 2, says: []string{`invalid value "5" for --step`}},
+		{
+			name: "two destinations", flags: func(o *Options) { o.ToGenerated = true }, code: 2,
+			says: []string{"exclude each other"},
+		},
+		{
+			name: "two modes", flags: func(o *Options) { o.Abort, o.Status = true, true }, code: 2,
+			says: []string{"--abort and --status exclude each other"},
+		},
+		{
+			name: "an unknown step", flags: func(o *Options) { o.Step = "5" }, code: 2,
+			says: []string{`invalid value "5" for --step`},
+		},
 		{name: "a negative time", flags: func(o *Options) { o.After = -1 }, code: 2, says: []string{"--after"}},
-		{name: "an unknown code", flags: func(o *Options) { o.Allow = []string{"X"} }, code: 2, says: []string{"no such code"}},
+		{
+			name: "an unknown code", flags: func(o *Options) { o.Allow = []string{"X"} }, code: 2,
+			says: []string{"no such code"},
+		},
 		{
 			name: "a record that it does not know", code: 1, says: []string{"its version is 7", "--forget"},
 			change: func(_ *testing.T, w *rotating) {
@@ -489,11 +562,22 @@ func TestRotateNoticesOthers(t *testing.T) {
 	for _, flags := range []func(*Options){
 		func(o *Options) { o.Continue = true }, func(o *Options) { o.Abort, o.Secret = true, "" },
 	} {
-		w.rotate(t, flags).Check(t, 3, "somebody else has changed CredentialIssuer", plan.FieldSecret, `step 1 has left Secret "proxy-tls"`, "--forget")
+		w.rotate(t, flags).
+			Check(
+				t, 3, "somebody else has changed CredentialIssuer", plan.FieldSecret, `step 1 has left Secret "proxy-tls"`,
+				"--forget",
+			)
 	}
-	w.rotate(t, func(o *Options) { o.Status, o.Secret = true, "" }).Check(t, 0, "rotation advertised", "somebody else has changed")
+	w.rotate(t, func(o *Options) { o.Status, o.Secret = true, "" }).
+		Check(t, 0, "rotation advertised", "somebody else has changed")
 	w.Cluster.Issuer.Spec.ImpersonationProxy.TLS = ours
-	w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = strings.Replace(w.Proxy.Endpoint(), "127.0.0.1", "[::ffff:127.0.0.1]", 1) // not ours
+	// not ours
+	w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = strings.Replace(
+		w.Proxy.Endpoint(),
+		"127.0.0.1",
+		"[::ffff:127.0.0.1]",
+		1,
+	)
 	w.Cluster.Bump()
 	w.rotate(t, func(o *Options) { o.Continue, o.Step = true, "3" }).Check(t, 0, "switched")
 
@@ -502,7 +586,10 @@ func TestRotateNoticesOthers(t *testing.T) {
 	theirs := specOf(w.World)
 	w.rotate(t, func(o *Options) { o.Forget, o.Secret = true, "" }).Check(t, 0, "forgotten")
 	w.rotate(t, func(o *Options) { o.Forget, o.Secret = true, "" }).Check(t, 0, "unchanged")
-	if got := specOf(w.World); got.TLS.SecretName != theirs.TLS.SecretName || w.Cluster.Issuer.Annotations[plan.RotationAnnotation] != "" {
+	if got := specOf(
+		w.World,
+	); got.TLS.SecretName != theirs.TLS.SecretName ||
+		w.Cluster.Issuer.Annotations[plan.RotationAnnotation] != "" {
 		t.Errorf("it is %+v, %v", got, w.Cluster.Issuer.Annotations)
 	}
 }
@@ -515,8 +602,12 @@ func TestRotateNoticesAnotherRun(t *testing.T) {
 		if once { // another pipeline was quicker
 			once = false
 			r := rotation.Record{
-				Version: 1, Phase: rotation.PhaseAdvertised, Started: time.Unix(1, 0), From: c.Issuer.Spec.ImpersonationProxy.TLS.DeepCopy(),
-				To: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "next-tls"}, OldSecret: "proxy-tls",
+				Version:   1,
+				Phase:     rotation.PhaseAdvertised,
+				Started:   time.Unix(1, 0),
+				From:      c.Issuer.Spec.ImpersonationProxy.TLS.DeepCopy(),
+				To:        &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "next-tls"},
+				OldSecret: "proxy-tls",
 			}
 			text, _, err := plan.EncodeRecord(r)
 			if err != nil {
@@ -562,8 +653,10 @@ func TestRotateStatus(t *testing.T) {
 		{"4", "done", "done,done,done,done", 0},
 	} {
 		w.rotate(t, func(o *Options) { o.Step, o.Continue = tt.step, true }).Check(t, 0)
-		if got := read(); got.Phase != tt.phase || states(got) != tt.states || got.NextStep != tt.next || got.NewSecret != "next-tls" ||
-			slices.Contains(got.WaitsFor, "") || (tt.step == "1") != (len(got.WaitsFor) > 0) {
+		if got := read(); got.Phase != tt.phase || states(got) != tt.states || got.NextStep != tt.next ||
+			got.NewSecret != "next-tls" ||
+			slices.Contains(got.WaitsFor, "") ||
+			(tt.step == "1") != (len(got.WaitsFor) > 0) {
 			t.Errorf("after step %s: %+v", tt.step, got)
 		}
 	}
@@ -594,11 +687,23 @@ func TestRotateReports(t *testing.T) {
 		{"nothing", "", 2, "reading the report from stdin"},
 		{"something else", `{"a":1}`, 2, "it names no endpoint"},
 		{"a dry run", report(w.Proxy.URL(), prints, `"dryRun":true,`+good), 6, "it is of a dry run"},
-		{"another endpoint", report("https://elsewhere.example.com", prints, good), 6, "it is about https://elsewhere.example.com"},
+		{"another endpoint", report("https://elsewhere.example.com", prints, good), 6, "it is about " +
+			"https://elsewhere.example.com"},
 		{"a bundle from before", report(w.Proxy.URL(), prints[:1], good), 6, "lacks the new CA"},
-		{"one that failed", report(w.Proxy.URL(), prints, `"files":[{"path":"a","outcome":"rotated"},{"path":"b","outcome":"failed"}]`), 6, "1 kubeconfigs have no new CA bundle: b"},
-		{"one that was skipped", report(w.Proxy.URL(), prints, `"files":[{"path":"a","outcome":"rotated"},{"path":"b","outcome":"skipped"}]`), 6, "no new CA bundle: b"},
-		{"none that leads there", report(w.Proxy.URL(), prints, `"files":[{"path":"c","outcome":"unrelated"}]`), 6, "no kubeconfig in it leads to the endpoint"},
+		{
+			"one that failed",
+			report(w.Proxy.URL(), prints, `"files":[{"path":"a","outcome":"rotated"},{"path":"b","outcome":"failed"}]`), 6,
+			"1 kubeconfigs have no new CA bundle: b",
+		},
+		{
+			"one that was skipped",
+			report(w.Proxy.URL(), prints, `"files":[{"path":"a","outcome":"rotated"},{"path":"b","outcome":"skipped"}]`), 6,
+			"no new CA bundle: b",
+		},
+		{
+			"none that leads there", report(w.Proxy.URL(), prints, `"files":[{"path":"c","outcome":"unrelated"}]`), 6,
+			"no kubeconfig in it leads to the endpoint",
+		},
 		{"all have it", report(w.Proxy.URL()+"/", prints, good), 0, "says that 2 kubeconfigs have the new CA"},
 	} {
 		w.rotate(t, func(o *Options) {
@@ -611,7 +716,7 @@ func TestRotateReports(t *testing.T) {
 	w.want(t, "next-tls", w.next.CertPEM())
 }
 
-// TestStatusTellsOfARotation looks at `ip-tls status` in the middle of one.
+// TestStatusTellsOfARotation runs `ip-tls status` between the steps of a rotation.
 func TestStatusTellsOfARotation(t *testing.T) {
 	t.Parallel()
 	w := newRotating(t, false)
@@ -631,8 +736,13 @@ func TestStatusTellsOfARotation(t *testing.T) {
 	w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.SecretName = "proxy-tls"
 	says("somebody else has changed " + plan.FieldSecret)
 	w.Cluster.Issuer.Spec.ImpersonationProxy.TLS = ours
-	w.rotate(t, func(o *Options) { o.Flags.DryRun, o.Session.Output = session.DryRunClient, "yaml" }).Check(t, 0, "action: finished")
-	runApply(t.Context(), w.World, w.rotate(t, func(o *Options) { o.Flags.DryRun, o.Session.Output = session.DryRunClient, "yaml" }).Out.String()).Check(t, 2, `it is of kind "", not "Plan"`)
+	w.rotate(t, func(o *Options) { o.Flags.DryRun, o.Session.Output = session.DryRunClient, "yaml" }).
+		Check(t, 0, "action: finished")
+	runApply(
+		t.Context(),
+		w.World,
+		w.rotate(t, func(o *Options) { o.Flags.DryRun, o.Session.Output = session.DryRunClient, "yaml" }).Out.String(),
+	).Check(t, 2, `it is of kind "", not "Plan"`)
 	w.rotate(t, nil).Check(t, 0, "finished")
 	says("")
 	w.Cluster.Issuer.Annotations[plan.RotationAnnotation] = "nonsense"

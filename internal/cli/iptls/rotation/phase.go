@@ -1,6 +1,6 @@
 package rotation
 
-// The steps of a rotation. Step 2 changes nothing: it is the time in which kubeconfigs are made anew.
+// The steps of a rotation. Step 2 changes nothing: it is the time in which users get new kubeconfigs.
 const (
 	StepAdvertise = 1
 	StepWait      = 2
@@ -8,7 +8,7 @@ const (
 	StepDrop      = 4
 )
 
-// Phase is where a rotation is, which is what its last change has left.
+// Phase is the state of a rotation after its last change.
 type Phase string
 
 // The phases of a rotation.

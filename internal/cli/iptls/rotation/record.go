@@ -29,7 +29,8 @@ type Record struct {
 	// From is the tls block before, To the one in the end. Nil stands for the agent's generated certificate.
 	From *configv1alpha1.ImpersonationProxyTLSSpec `json:"from"`
 	To   *configv1alpha1.ImpersonationProxyTLSSpec `json:"to"`
-	// OldSecret holds the old certificate: From's Secret, or the one with the generated certificate.
+	// OldSecret names the Secret with the old certificate. It is the Secret of From or, when From is nil, the Secret
+	// of the generated certificate.
 	OldSecret string `json:"oldSecret"`
 	// OldCA and NewCA are what clients verify the old and the new certificate with, PEM.
 	OldCA string `json:"oldCA"`
@@ -71,7 +72,7 @@ func (r *Record) Current() Phase {
 	return r.Phase
 }
 
-// Union is what clients are given while both certificates may be served.
+// Union returns the CA bundle with the old and the new CA. It is advertised while either certificate may be served.
 func (r *Record) Union() []byte { return certs.UnionBundle([]byte(r.OldCA), []byte(r.NewCA)) }
 
 // Block returns the tls block of a phase.
@@ -124,8 +125,8 @@ func (r *Record) At(p Phase, now time.Time) *Record {
 	return &next
 }
 
-// Edited names the fields of the tls block that are not as the rotation left them. The field verification may be
-// missing: not every CredentialIssuer has it.
+// Edited names the fields of the tls block that were changed since the last step of the rotation. A missing
+// verification is no change, because not every installed CredentialIssuer CRD has that field.
 func (r *Record) Edited(spec *configv1alpha1.ImpersonationProxySpec) []string {
 	left, now := plan.Target{TLS: r.Block(r.Phase)}, plan.Target{TLS: spec.TLS.DeepCopy()}
 	if left.TLS != nil && now.TLS != nil && now.TLS.Verification == "" {

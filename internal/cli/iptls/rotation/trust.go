@@ -11,7 +11,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// TrustOf returns what clients verify chain with: the CA bundle that they have, else the root among their system roots.
+// TrustOf returns the CA certificates (PEM) with which clients verify chain. That is bundle or, when bundle is
+// empty, the root of chain among the system roots of this machine.
 func TrustOf(bundle, chain []byte, now time.Time) ([]byte, error) {
 	if members, _ := certs.ParseBundle(bundle); len(members) > 0 {
 		return certs.UnionBundle(bundle), nil
@@ -57,8 +58,8 @@ func pool(certificates []*x509.Certificate) *x509.CertPool {
 	return p
 }
 
-// Accepts says whether clients with a CA bundle will verify the new certificate. Where the agent makes that only later,
-// its CA must be in the bundle.
+// Accepts says whether clients with a CA bundle will verify the new certificate. A new generated certificate does
+// not exist yet, so there the bundle must contain its CA.
 func (r *Record) Accepts(bundle, chain []byte, now time.Time) bool {
 	if r.To != nil {
 		return Verifies(bundle, chain, now)

@@ -12,7 +12,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Explained returns codes as a shell shows them: each with its cause.
+// Explained adds to each code its cause, as the description that a shell shows in completions. It changes codes in
+// place.
 func Explained(codes []string) []string {
 	for i, code := range codes {
 		if e, ok := certs.Explain(certs.Code(code)); ok {

@@ -119,7 +119,7 @@ func (s *Session) ReadIssuer(ctx context.Context) (*configv1alpha1.CredentialIss
 	name := s.CredentialIssuer
 	issuer, err := s.Cluster.CredentialIssuer(ctx, name)
 	if name == "" && errors.Is(err, discovery.ErrForbidden) {
-		// A user who may not list CredentialIssuers may still be permitted to read the usual one.
+		// A user who may not list CredentialIssuers may still be permitted to read the one with the default name.
 		if usual, again := s.Cluster.CredentialIssuer(ctx, discovery.DefaultAppName+"-config"); again == nil {
 			issuer, err = usual, nil
 		}

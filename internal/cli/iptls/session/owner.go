@@ -10,12 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Renewer is who fills a Secret and renews what is in it.
+// Renewer is the controller that writes a Secret and renews the certificate in it.
 type Renewer struct {
-	// Kind and Name are the object behind it: a Certificate of cert-manager, or another controller's object.
+	// Kind and Name identify the controller's object: a Certificate of cert-manager, or an object of another
+	// controller.
 	Kind string `json:"kind"`
 	Name string `json:"name"`
-	// Issuer is who signs, as cert-manager names it: "ClusterIssuer my-ca".
+	// Issuer names the cert-manager issuer of the certificate, with its kind: "ClusterIssuer my-ca".
 	Issuer string `json:"issuer,omitempty"`
 	// RenewalTime is when cert-manager says that it will renew the certificate.
 	RenewalTime *time.Time `json:"renewalTime,omitempty"`

@@ -25,7 +25,8 @@ func TestLook(t *testing.T) {
 		Errs:      map[string]error{"[2001:db8::7]:8443": unreachable},
 	}
 	seen, skipped, err := Probe(t.Context(), n, at)
-	if err != nil || len(seen) != 1 || seen[0].Address != "203.0.113.7:8443" || len(skipped) != 1 || skipped[0] != "[2001:db8::7]:8443" {
+	if err != nil || len(seen) != 1 || seen[0].Address != "203.0.113.7:8443" || len(skipped) != 1 ||
+		skipped[0] != "[2001:db8::7]:8443" {
 		t.Errorf("without a route to one family: %v, %v, %v", seen, skipped, err)
 	}
 	n.Chains, n.Errs["203.0.113.7:8443"] = nil, errors.New("refused")

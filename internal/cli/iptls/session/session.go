@@ -60,7 +60,7 @@ func New(f *factory.Factory) *Session {
 	}
 }
 
-// AddFlags adds the flags that all commands have. The formats are those of --output.
+// AddFlags adds the flags that all ip-tls commands have. formats are the values that --output accepts.
 func (s *Session) AddFlags(cmd *cobra.Command, f *factory.Factory, timeout time.Duration, formats ...string) {
 	flags := cmd.Flags()
 	last := len(formats) - 1
@@ -102,7 +102,8 @@ func (s *Session) Validate(formats ...string) error {
 	return ui.Usage(factory.ValidateSuffix(s.Suffix))
 }
 
-// Write writes the result of a command to stdout. text makes it where no data is asked for.
+// Write prints the result of a command to stdout: as JSON or YAML when --output says so, and otherwise as text
+// returns it.
 func (s *Session) Write(result any, text func() ([]byte, error)) error {
 	var encoded []byte
 	var err error

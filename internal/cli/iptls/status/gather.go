@@ -21,7 +21,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// look is one look at everything that the status shows.
+// look is one snapshot of everything that the status shows.
 type look struct {
 	*Result
 	issuer *configv1alpha1.CredentialIssuer

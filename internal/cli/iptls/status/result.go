@@ -78,10 +78,10 @@ type CertificateStatus struct {
 type ReplicaStatus struct {
 	Total   int32 `json:"total"`
 	Serving int32 `json:"serving"`
-	// SHA256 is of the certificate that these serve: another one than the configured one, while that is refused or
-	// missing.
+	// SHA256 is the fingerprint of the certificate that the Serving replicas present. It differs from that of the
+	// configured certificate while that one is refused or missing.
 	SHA256 string `json:"sha256,omitempty"`
-	// Others are those that do not, each with the reason.
+	// Others names the replicas that serve something else, each with the reason.
 	Others []string `json:"others,omitempty"`
 }
 
@@ -96,7 +96,7 @@ type AddressStatus struct {
 	Skipped bool `json:"skipped,omitempty"`
 }
 
-// What becomes of a kubeconfig.
+// The values of KubeconfigStatus.Verdict.
 const (
 	kubeconfigWorks     = "works"
 	kubeconfigOutdated  = "outdated"

@@ -36,7 +36,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	o := &Options{Session: session.New(f), Current: f.Cluster}
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show the certificate in front of the impersonation proxy, and who trusts it",
+		Short: "Show the certificate in front of the impersonation proxy, and which kubeconfigs trust it",
 		Long: `Show what is configured, what the agent reports and advertises, what each address of the endpoint
 presents right now, how long the certificate lasts, who renews it, and which kubeconfigs work with it. Nothing is
 changed.
@@ -76,8 +76,8 @@ something else or does not answer; 124 timed out; 130 interrupted, which is also
 	flags := cmd.Flags()
 	flags.StringArrayVar(&o.KubeconfigsFrom, "kubeconfigs-from", nil,
 		"file or folder with kubeconfigs to check (repeatable; default: the current kubeconfig)")
-	flags.BoolVarP(&o.Watch, "watch", "w", false, "go on looking, until interrupted")
-	flags.DurationVar(&o.Interval, "interval", 2*time.Second, "with --watch, the time between two looks")
+	flags.BoolVarP(&o.Watch, "watch", "w", false, "repeat until interrupted")
+	flags.DurationVar(&o.Interval, "interval", 2*time.Second, "with --watch, the polling interval")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"interval": cobra.NoFileCompletions})
 	o.Session.AddFlags(cmd, f, 30*time.Second, statusFormats()...)
 	cmd.Flags().Lookup("timeout").Usage = "how long one look may take (0: no limit)"
@@ -134,7 +134,7 @@ func (o *Options) Run(ctx context.Context) error {
 		`run "pinniped ip-tls check" to see whether a check refuses the certificate`), ui.ExitNotConverged)
 }
 
-// look looks once, within the time for one look.
+// look gathers the status once, within the time limit of one poll.
 func (o *Options) look(ctx context.Context) (*Result, error) {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()

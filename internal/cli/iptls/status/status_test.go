@@ -28,7 +28,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// kubeconfig returns one with a context for each CA bundle, named as in the map; server is where they all lead.
+// kubeconfigOf returns a kubeconfig for server, with a context for each CA bundle. The keys of bundles are the names
+// of the contexts.
 func kubeconfigOf(server string, bundles map[string][]byte) *clientcmdapi.Config {
 	config := clientcmdapi.NewConfig()
 	for name, bundle := range bundles {
@@ -39,7 +40,8 @@ func kubeconfigOf(server string, bundles map[string][]byte) *clientcmdapi.Config
 	return config
 }
 
-// status runs the command; the current kubeconfig is a former one of the endpoint, with the generated CA.
+// runStatus runs the command. Its current kubeconfig is an older one for the endpoint, which trusts the generated
+// CA.
 func runStatus(ctx context.Context, w *iptlstest.World, change func(*Options)) *iptlstest.Run {
 	r := &iptlstest.Run{}
 	o := &Options{Session: sessiontest.New(w, r), Interval: 100 * time.Millisecond}
@@ -69,8 +71,17 @@ func TestStatus(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
 		r := runStatus(t.Context(), w, nil)
-		r.Check(t, 0, "credentialissuer/pinniped-concierge-config: in effect", "a certificate that the agent generates", "renewed by:  the agent itself",
-			w.Proxy.URL(), "89 days left (99%)", "as it should be", "(current)    mine      ✓ works")
+		r.Check(
+			t,
+			0,
+			"credentialissuer/pinniped-concierge-config: in effect",
+			"a certificate that the agent generates",
+			"renewed by:  the agent itself",
+			w.Proxy.URL(),
+			"89 days left (99%)",
+			"as it should be",
+			"(current)    mine      ✓ works",
+		)
 		if strings.Contains(r.Out.String(), "▕") || strings.Contains(r.Out.String(), "\x1b") {
 			t.Errorf("drawn although this is no terminal:\n%s", r.Out.String())
 		}
@@ -81,15 +92,21 @@ func TestStatus(t *testing.T) {
 		w.Obey(t)
 		runSet(t.Context(), w, nil).Check(t, 0)
 		next := time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
-		w.Cluster.TLSSecret.Annotations = map[string]string{"cert-manager.io/certificate-name": "proxy", "cert-manager.io/issuer-name": "old"}
+		w.Cluster.TLSSecret.Annotations = map[string]string{
+			"cert-manager.io/certificate-name": "proxy",
+			"cert-manager.io/issuer-name":      "old",
+		}
 		w.Cluster.CertManager = &discovery.Certificate{Issuer: "ClusterIssuer my-ca", RenewalTime: next, Ready: true}
 		runStatus(t.Context(), w, nil).Check(t, 0, "in effect", "Secret pinniped-concierge/proxy-tls, verification Enforce",
 			`cert-manager, Certificate "proxy", from ClusterIssuer my-ca, next at 2027-01-02T03:04:05Z`,
 			"✗ broken: it trusts \""+plan.GeneratedCAName)
 		result := statusOf(t, runStatus(t.Context(), w, asJSON))
 		leaf, _ := certs.ParseBundle(w.Pair.CertPEM)
-		if !result.InEffect || result.Certificate.SHA256 != certs.Fingerprint(leaf[0].Raw) || result.Certificate.From != "secret" ||
-			len(result.Addresses) != 1 || result.Addresses[0].SHA256 != result.Certificate.SHA256 || !result.RenewedBy.RenewalTime.Equal(next) {
+		if !result.InEffect || result.Certificate.SHA256 != certs.Fingerprint(leaf[0].Raw) ||
+			result.Certificate.From != "secret" ||
+			len(result.Addresses) != 1 ||
+			result.Addresses[0].SHA256 != result.Certificate.SHA256 ||
+			!result.RenewedBy.RenewalTime.Equal(next) {
 			t.Errorf("got %+v", result)
 		}
 		w.Cluster.CertManager.Ready, w.Cluster.CertManager.Message = false, "the order failed"
@@ -103,7 +120,11 @@ func TestStatus(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
 		runSet(t.Context(), w, func(o *change.SetOptions) { o.Flags.Wait = false }).Check(t, 0)
-		runStatus(t.Context(), w, nil).Check(t, 5, "not in effect", "still advertises another CA bundle", "presents another certificate",
+		runStatus(
+			t.Context(),
+			w,
+			nil,
+		).Check(t, 5, "not in effect", "still advertises another CA bundle", "presents another certificate",
 			"✗ will break: it trusts", `run "pinniped ip-tls check"`)
 	})
 	t.Run("of an endpoint that does not answer", func(t *testing.T) {
@@ -111,12 +132,21 @@ func TestStatus(t *testing.T) {
 		w := iptlstest.New(t)
 		w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = "127.0.0.1:1"
 		w.Cluster.Report("https://127.0.0.1:1", w.Generated.CertPEM())
-		runStatus(t.Context(), w, nil).Check(t, 5, "127.0.0.1:1 could not be asked", "127.0.0.1:1   (none)     -       ✗ could not be asked", "connection refused")
+		runStatus(
+			t.Context(),
+			w,
+			nil,
+		).Check(
+			t, 5, "127.0.0.1:1 could not be asked", "127.0.0.1:1   (none)     -       ✗ could not be asked",
+			"connection refused",
+		)
 	})
 	t.Run("of an agent that reports an error", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
-		w.Cluster.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{iptlstest.FailedReport(configv1alpha1.ReasonErrorDuringSetup, "disk full")}
+		w.Cluster.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{
+			iptlstest.FailedReport(configv1alpha1.ReasonErrorDuringSetup, "disk full"),
+		}
 		runStatus(t.Context(), w, nil).Check(t, 5, "the agent reports ErrorDuringSetup: disk full")
 	})
 	t.Run("of an agent that has not reported", func(t *testing.T) {
@@ -128,7 +158,9 @@ func TestStatus(t *testing.T) {
 	t.Run("of a proxy that is switched off", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
-		w.Cluster.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{iptlstest.FailedReport(configv1alpha1.ReasonDisabled, "switched off")}
+		w.Cluster.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{
+			iptlstest.FailedReport(configv1alpha1.ReasonDisabled, "switched off"),
+		}
 		runStatus(t.Context(), w, nil).Check(t, 0, "Disabled: switched off")
 	})
 	t.Run("of replicas that serve something else", func(t *testing.T) {
@@ -138,7 +170,11 @@ func TestStatus(t *testing.T) {
 			Source: configv1alpha1.ServingCertificateGenerated, Replicas: 3, ServingReplicas: 2,
 			OtherReplicas: []configv1alpha1.OtherReplica{{Name: "agent-x", Message: "KeyMismatch: no"}},
 		}
-		runStatus(t.Context(), w, nil).Check(t, 5, "2 of 3 replicas", "replicas:    2 of 3 serve it", "✗ agent-x: KeyMismatch: no")
+		runStatus(
+			t.Context(),
+			w,
+			nil,
+		).Check(t, 5, "2 of 3 replicas", "replicas:    2 of 3 serve it", "✗ agent-x: KeyMismatch: no")
 	})
 	t.Run("of replicas that serve the last good certificate", func(t *testing.T) {
 		t.Parallel()
@@ -159,8 +195,17 @@ func TestStatus(t *testing.T) {
 		w.Obey(t)
 		runSet(t.Context(), w, nil).Check(t, 0)
 		w.Cluster.ReadErr = &discovery.ForbiddenError{Verb: "get", Name: "proxy-tls"}
-		runStatus(t.Context(), w, nil).Check(t, 0, "in effect", "not known:\n", "the certificate in Secret \"pinniped-concierge/proxy-tls\", and who renews it: not permitted to get")
-		if result := statusOf(t, runStatus(t.Context(), w, asJSON)); result.Certificate == nil || result.Certificate.From != "endpoint" {
+		runStatus(
+			t.Context(),
+			w,
+			nil,
+		).Check(t, 0, "in effect", "not known:\n", "the certificate in Secret \"pinniped-concierge/proxy-tls\", and who "+
+			"renews it: not permitted to get")
+		if result := statusOf(
+			t,
+			runStatus(t.Context(), w, asJSON),
+		); result.Certificate == nil ||
+			result.Certificate.From != "endpoint" {
 			t.Errorf("what is presented is not shown: %+v", result.Certificate)
 		}
 	})
@@ -194,18 +239,35 @@ func TestStatusKubeconfigs(t *testing.T) {
 
 	dir := t.TempDir()
 	config := kubeconfigOf(w.Proxy.URL(), map[string][]byte{
-		"1-same": bundle, "2-part": w.CA.CertPEM(), "3-more": append(append([]byte{}, bundle...), old.CertPEM()...), "4-old": old.CertPEM(), "5-none": nil,
+		"1-same": bundle,
+		"2-part": w.CA.CertPEM(),
+		"3-more": append(append([]byte{}, bundle...), old.CertPEM()...),
+		"4-old":  old.CertPEM(),
+		"5-none": nil,
 	})
 	config.Clusters["6-insecure"] = &clientcmdapi.Cluster{Server: w.Proxy.URL(), InsecureSkipTLSVerify: true}
-	config.Clusters["7-other"] = &clientcmdapi.Cluster{Server: "https://api.example.com:6443", CertificateAuthorityData: old.CertPEM()}
+	config.Clusters["7-other"] = &clientcmdapi.Cluster{
+		Server:                   "https://api.example.com:6443",
+		CertificateAuthorityData: old.CertPEM(),
+	}
 	config.Clusters["8-plugin"] = &clientcmdapi.Cluster{Server: w.Proxy.URL(), CertificateAuthorityData: bundle}
 	config.Clusters["9-file"] = &clientcmdapi.Cluster{Server: w.Proxy.URL(), CertificateAuthority: "missing.pem"}
 	for _, name := range []string{"6-insecure", "7-other", "8-plugin", "9-file"} {
 		config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	}
-	config.AuthInfos["8-plugin"] = &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1", Command: "/does/not/run", InteractiveMode: "Never", Args: []string{
-		"login", "static", "--concierge-endpoint=" + w.Proxy.URL(), "--concierge-ca-bundle-data=" + base64.StdEncoding.EncodeToString(old.CertPEM()),
-	}}}
+	config.AuthInfos["8-plugin"] = &clientcmdapi.AuthInfo{
+		Exec: &clientcmdapi.ExecConfig{
+			APIVersion:      "client.authentication.k8s.io/v1",
+			Command:         "/does/not/run",
+			InteractiveMode: "Never",
+			Args: []string{
+				"login",
+				"static",
+				"--concierge-endpoint=" + w.Proxy.URL(),
+				"--concierge-ca-bundle-data=" + base64.StdEncoding.EncodeToString(old.CertPEM()),
+			},
+		},
+	}
 	for _, sub := range []string{"a.yaml", filepath.Join("deeper", "b.yaml")} {
 		if err := clientcmd.WriteToFile(*config, filepath.Join(dir, sub)); err != nil {
 			t.Fatal(err)
@@ -218,19 +280,30 @@ func TestStatusKubeconfigs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Cluster.Issuer.Status.ServingCertificate = &configv1alpha1.ServingCertificateStatus{DNSNames: []string{"proxy.example.com"}}
+	w.Cluster.Issuer.Status.ServingCertificate = &configv1alpha1.ServingCertificateStatus{
+		DNSNames: []string{"proxy.example.com"},
+	}
 	more := t.TempDir()
 	other := clientcmdapi.NewConfig()
-	other.Clusters["name"] = &clientcmdapi.Cluster{Server: "https://proxy.example.com:" + at.Port(), CertificateAuthorityData: old.CertPEM()}
+	other.Clusters["name"] = &clientcmdapi.Cluster{
+		Server:                   "https://proxy.example.com:" + at.Port(),
+		CertificateAuthorityData: old.CertPEM(),
+	}
 	other.Contexts["name"] = &clientcmdapi.Context{Cluster: "name"}
 	if err := clientcmd.WriteToFile(*other, filepath.Join(more, "other-name")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(more, "damaged"), []byte("<<<<<<< HEAD\nclusters: []\nusers: []\n"), 0o600); err != nil {
+	if err := os.WriteFile(
+		filepath.Join(more, "damaged"),
+		[]byte("<<<<<<< HEAD\nclusters: []\nusers: []\n"),
+		0o600,
+	); err != nil {
 		t.Fatal(err)
 	}
 	found := map[string]string{}
-	for _, one := range statusOf(t, runStatus(t.Context(), w, func(o *Options) { o.Session.Output, o.KubeconfigsFrom = "json", []string{more} })).Kubeconfigs {
+	for _, one := range statusOf(
+		t, runStatus(t.Context(), w, func(o *Options) { o.Session.Output, o.KubeconfigsFrom = "json", []string{more} }),
+	).Kubeconfigs {
 		found[filepath.Base(one.File)] = one.Verdict
 	}
 	if diff := cmp.Diff(map[string]string{"other-name": "broken", "damaged": "not known"}, found); diff != "" {
@@ -253,7 +326,8 @@ func TestStatusKubeconfigs(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("verdicts (-want +got):\n%s", diff)
 	}
-	if len(result.Kubeconfigs) != 2*len(want) || !strings.Contains(strings.Join(result.NotKnown, "\n"), "2 contexts in the kubeconfigs lead elsewhere") {
+	if len(result.Kubeconfigs) != 2*len(want) ||
+		!strings.Contains(strings.Join(result.NotKnown, "\n"), "2 contexts in the kubeconfigs lead elsewhere") {
 		t.Errorf("%d verdicts, not known %q", len(result.Kubeconfigs), result.NotKnown)
 	}
 	for name, says := range map[string]string{
@@ -293,7 +367,8 @@ func TestStatusWatch(t *testing.T) {
 		output        string
 		first, second string
 	}{
-		{"prints a line a change", false, "text", "agent: Success, Listening: ", " agent: Error, ErrorDuringSetup: disk full\n"},
+		{"prints a line a change", false, "text", "agent: Success, Listening: ", " agent: Error, ErrorDuringSetup: disk " +
+			"full\n"},
 		{"prints a document a line", false, "json", `"inEffect":true`, `"inEffect":false`},
 		{"prints documents of YAML", false, "yaml", "---\naddresses:", "inEffect: false"},
 		{"draws on a terminal", true, "text", "\x1b[H\x1b[2J", "disk full"},
@@ -312,7 +387,9 @@ func TestStatusWatch(t *testing.T) {
 			}()
 			eventually(t, out, tt.first)
 			w.Cluster.Mu.Lock()
-			w.Cluster.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{iptlstest.FailedReport(configv1alpha1.ReasonErrorDuringSetup, "disk full")}
+			w.Cluster.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{
+				iptlstest.FailedReport(configv1alpha1.ReasonErrorDuringSetup, "disk full"),
+			}
 			w.Cluster.Mu.Unlock()
 			eventually(t, out, tt.second)
 			cancel()
@@ -343,11 +420,23 @@ func TestValidity(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			c := &CertificateStatus{NotBefore: at.Add(tt.from), NotAfter: at.Add(tt.to)}
-			want := fmt.Sprintf("%s to %s  %s, %s", c.NotBefore.Format(time.RFC3339), c.NotAfter.Format(time.RFC3339), tt.bar, tt.remains)
+			want := fmt.Sprintf(
+				"%s to %s  %s, %s",
+				c.NotBefore.Format(time.RFC3339),
+				c.NotAfter.Format(time.RFC3339),
+				tt.bar,
+				tt.remains,
+			)
 			if got := (&Options{Terminal: true}).validity(c, at); got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
-			if got := (&Options{Terminal: true, Style: ui.Style{Colour: true}}).validity(c, at); !strings.Contains(got, "\x1b[") {
+			if got := (&Options{Terminal: true, Style: ui.Style{Colour: true}}).validity(
+				c,
+				at,
+			); !strings.Contains(
+				got,
+				"\x1b[",
+			) {
 				t.Errorf("without colour: %q", got)
 			}
 		})

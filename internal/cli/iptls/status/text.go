@@ -231,7 +231,8 @@ func roughly(d time.Duration) string {
 	}
 }
 
-// replicasText says how many replicas serve the certificate that is shown, or which other one they serve.
+// replicasText says how many replicas serve the certificate that is shown. When they serve another one, it gives the
+// fingerprint of that one.
 func replicasText(r *Result) string {
 	count := fmt.Sprintf("%d of %d serve ", r.Replicas.Serving, r.Replicas.Total)
 	if r.Certificate != nil && r.Replicas.SHA256 != "" && r.Replicas.SHA256 != r.Certificate.SHA256 {

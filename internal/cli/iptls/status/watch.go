@@ -112,7 +112,7 @@ func (o *Options) printChange(result *Result, failed error, before, lines []stri
 	return nil
 }
 
-// watch prints the first picture, and then what changes.
+// watch prints the status once, and from then on only what has changed.
 func (o *Options) watch(ctx context.Context) error {
 	var before []string
 	first := true

@@ -15,7 +15,7 @@ type JWTAuthenticator struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec says which issuer and which of its tokens.
+	// spec names an issuer, and says which of its tokens are accepted.
 	Spec JWTAuthenticatorSpec `json:"spec"`
 
 	// status is what the agent reports.
@@ -33,7 +33,7 @@ type JWTAuthenticatorList struct {
 	Items []JWTAuthenticator `json:"items"`
 }
 
-// JWTAuthenticatorSpec says which issuer and which of its tokens.
+// JWTAuthenticatorSpec names an issuer, and says which of its tokens are accepted.
 type JWTAuthenticatorSpec struct {
 	// issuer is the OpenID Connect issuer's URL, which also stands in the tokens' "iss" claim.
 	//

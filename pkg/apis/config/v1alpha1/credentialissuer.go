@@ -152,17 +152,20 @@ type ImpersonationProxySpec struct {
 	// +optional
 	TLS *ImpersonationProxyTLSSpec `json:"tls,omitempty"`
 
-	// bearerTokens lets clients present tokens of authenticators straight to the impersonation proxy, as bearer tokens, without a plugin
-	// that exchanges them for a certificate. If it is absent, only the cluster's own bearer tokens are accepted.
+	// bearerTokens lets clients present tokens of authenticators straight to the impersonation proxy, as bearer tokens,
+	// without a plugin that exchanges them for a certificate. If it is absent, only the cluster's own bearer tokens are
+	// accepted.
 	//
 	// +optional
 	BearerTokens *BearerTokensSpec `json:"bearerTokens,omitempty"`
 }
 
-// BearerTokensSpec says which tokens clients may present to the impersonation proxy as bearer tokens, beside those of the cluster itself.
+// BearerTokensSpec says which tokens clients may present to the impersonation proxy as bearer tokens, beside those of
+// the cluster itself.
 type BearerTokensSpec struct {
-	// authenticators names JWTAuthenticators and WebhookAuthenticators. A token of a JWTAuthenticator's issuer and audience is verified by that
-	// one alone. Any other is shown to the cluster, and if the cluster refuses it, to the webhooks, in this order.
+	// authenticators names JWTAuthenticators and WebhookAuthenticators. A token of a JWTAuthenticator's issuer and
+	// audience is verified by that one alone. Any other is shown to the cluster, and if the cluster refuses it, to the
+	// webhooks, in this order.
 	//
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MinLength=1
@@ -192,8 +195,8 @@ type ImpersonationProxyServiceSpec struct {
 	// +optional
 	Annotations map[string]string `json:"annotations,omitempty"`
 
-	// loadBalancerSourceRanges are the networks from which the Service of type LoadBalancer lets clients in, each as a CIDR such as
-	// "192.0.2.0/24" or "2001:db8::/32". Empty means everywhere. Not every cloud supports it.
+	// loadBalancerSourceRanges are the networks from which the Service of type LoadBalancer lets clients in, each as a
+	// CIDR such as "192.0.2.0/24" or "2001:db8::/32". Empty means everywhere. Not every cloud supports it.
 	//
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MinLength=1
@@ -202,16 +205,16 @@ type ImpersonationProxyServiceSpec struct {
 	// +optional
 	LoadBalancerSourceRanges []string `json:"loadBalancerSourceRanges,omitempty"`
 
-	// loadBalancerClass says which load balancer implementation takes care of the Service of type LoadBalancer. Empty means the cluster's
-	// default. Kubernetes does not let it change while the Service exists: a change here is reported, and takes effect when
-	// the Service is deleted, which the agent then makes anew.
+	// loadBalancerClass says which load balancer implementation takes care of the Service of type LoadBalancer. Empty
+	// means the cluster's default. Kubernetes does not let it change while the Service exists: a change here is
+	// reported, and takes effect when the Service is deleted: the agent then creates it again.
 	//
 	// +kubebuilder:validation:MaxLength=317
 	// +optional
 	LoadBalancerClass string `json:"loadBalancerClass,omitempty"`
 
-	// ipFamilyPolicy asks for IPv4 and IPv6 on the Service, of either type, as spec.ipFamilyPolicy of a Service does. Empty leaves it to
-	// the cluster, and to whoever else sets it on the Service.
+	// ipFamilyPolicy asks for IPv4 and IPv6 on the Service, of either type, as spec.ipFamilyPolicy of a Service does.
+	// Empty leaves it to the cluster, and to other clients that set it on the Service.
 	//
 	// +kubebuilder:validation:Enum=SingleStack;PreferDualStack;RequireDualStack
 	// +optional
@@ -228,11 +231,11 @@ type ImpersonationProxyTLSSpec struct {
 	// +optional
 	CertificateAuthorityData string `json:"certificateAuthorityData,omitempty"`
 
-	// secretName names the Secret that holds the certificate chain (key "tls.crt"), its private key (key "tls.key")
-	// and perhaps the CA bundle (key "ca.crt"), of type kubernetes.io/tls or Opaque: NAME in the agent's own namespace, or
-	// NAMESPACE/NAME. One of another namespace is used only while a TLSCertificateDelegation (projectcontour.io/v1) of that
-	// namespace names it and the agent's namespace, and RBAC lets the agent read it. When that is withdrawn, the agent goes
-	// back to the certificate that it generates.
+	// secretName names the Secret that holds the certificate chain (key "tls.crt"), its private key (key "tls.key") and
+	// perhaps the CA bundle (key "ca.crt"), of type kubernetes.io/tls or Opaque: NAME in the agent's own namespace, or
+	// NAMESPACE/NAME. One of another namespace is used only while a TLSCertificateDelegation (projectcontour.io/v1) of
+	// that namespace names it and the agent's namespace, and RBAC lets the agent read it. When that is withdrawn, the
+	// agent goes back to the certificate that it generates.
 	//
 	// +kubebuilder:validation:MinLength=1
 	SecretName string `json:"secretName,omitempty"`
@@ -252,20 +255,22 @@ type CredentialIssuerStatus struct {
 	// +listMapKey=type
 	Strategies []CredentialIssuerStrategy `json:"strategies"`
 
-	// servingCertificate says which certificate the impersonation proxy serves, and which replicas of the agent do. It is absent while
-	// the proxy is off or has no certificate, and in a CredentialIssuer that another program than this agent reports to.
+	// servingCertificate says which certificate the impersonation proxy serves, and which replicas of the agent do. It
+	// is absent while the proxy is off or has no certificate, and in a CredentialIssuer that another program than this
+	// agent reports to.
 	//
 	// +optional
 	ServingCertificate *ServingCertificateStatus `json:"servingCertificate,omitempty"`
 
-	// objects names the objects that the agent makes and reads, as its configuration names them, so that clients need not guess. It is
-	// absent in a CredentialIssuer that another program than this agent reports to.
+	// objects names the objects that the agent makes and reads, as its configuration names them, so that clients need
+	// not guess. It is absent in a CredentialIssuer that another program than this agent reports to.
 	//
 	// +optional
 	Objects *ObjectNames `json:"objects,omitempty"`
 }
 
-// ObjectNames names the agent's objects. All of them are in one namespace, and each may be missing while it is not needed.
+// ObjectNames names the agent's objects. All of them are in one namespace, and each may be missing while it is not
+// needed.
 type ObjectNames struct {
 	// namespace is the namespace of the agent and of its objects.
 	//
@@ -306,17 +311,20 @@ type ServingCertificateSource string
 const (
 	// ServingCertificateGenerated is the agent's own certificate, of its own CA.
 	ServingCertificateGenerated ServingCertificateSource = "Generated"
-	// ServingCertificateSecret is a certificate that an admin brought, in the Secret that spec.impersonationProxy.tls.secretName named.
+	// ServingCertificateSecret is a certificate that an admin brought, in the Secret that
+	// spec.impersonationProxy.tls.secretName named.
 	ServingCertificateSecret ServingCertificateSource = "Secret"
 )
 
-// ServingCertificateStatus says which certificate the leading replica serves, and which replicas serve the same one. While what
-// the spec asks for is refused, this is the last good certificate, which stays in service; the strategy's message says what is wrong.
+// ServingCertificateStatus says which certificate the leading replica serves, and which replicas serve the same one.
+// While what the spec asks for is refused, this is the last good certificate, which stays in service; the strategy's
+// message says what is wrong.
 type ServingCertificateStatus struct {
 	// source is "Generated" or "Secret".
 	Source ServingCertificateSource `json:"source"`
 
-	// secretName names the Secret that the certificate came from: NAME in the agent's own namespace, NAMESPACE/NAME in another one.
+	// secretName names the Secret that the certificate came from: NAME in the agent's own namespace, NAMESPACE/NAME in
+	// another one.
 	//
 	// +kubebuilder:validation:MinLength=1
 	SecretName string `json:"secretName"`
@@ -396,7 +404,8 @@ type CredentialIssuerStrategy struct {
 	// +kubebuilder:validation:MinLength=1
 	Message string `json:"message"`
 
-	// findings are what is wrong or worth knowing, the most severe first. message tells people the same; programs read the codes here.
+	// findings are what is wrong or worth knowing, the most severe first. message tells people the same; programs read
+	// the codes here.
 	//
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
@@ -422,13 +431,14 @@ const (
 	FindingError FindingSeverity = "Error"
 	// FindingWarning means that it does, and that some clients are hurt, or will be.
 	FindingWarning FindingSeverity = "Warning"
-	// FindingInfo means that it is worth knowing.
+	// FindingInfo means that the finding asks for no action.
 	FindingInfo FindingSeverity = "Info"
 )
 
 // StrategyFinding is one thing that is wrong with a strategy, or worth knowing about it.
 type StrategyFinding struct {
-	// code is a stable CamelCase word. `pinniped explain CODE` tells cause, consequence and mending of those about certificates.
+	// code is a stable CamelCase word. `pinniped explain CODE` tells cause, consequence and mending of those about
+	// certificates.
 	//
 	// +kubebuilder:validation:MinLength=1
 	Code string `json:"code"`

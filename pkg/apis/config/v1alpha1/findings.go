@@ -1,6 +1,7 @@
 package v1alpha1
 
-// The codes of findings that are not about a certificate. Those about certificates are in the catalogue that `pinniped explain` prints.
+// The codes of findings that are not about a certificate. Those about certificates are in the catalogue that
+// `pinniped explain` prints.
 const (
 	// CodeSpecInvalid: the spec contradicts itself, or has a value that cannot be meant.
 	CodeSpecInvalid = "SpecInvalid"
@@ -12,7 +13,8 @@ const (
 	CodeDisabledByNodes = "DisabledByNodes"
 	// CodeServiceNotApplied: the Service in front of the proxy could not be made or changed.
 	CodeServiceNotApplied = "ServiceNotApplied"
-	// CodeServiceClassDiffers: the Service has another loadBalancerClass than the spec asks for, and Kubernetes does not let it change.
+	// CodeServiceClassDiffers: the Service has another loadBalancerClass than the spec asks for, and Kubernetes does not
+	// let it change.
 	CodeServiceClassDiffers = "ServiceClassDiffers"
 	// CodeServiceAddressPending: the Service has no address yet.
 	CodeServiceAddressPending = "ServiceAddressPending"
@@ -24,7 +26,8 @@ const (
 	CodeSecretUnreadable = "SecretUnreadable"
 	// CodePermissionUnknown: whether a Secret of another namespace may be used could not be found out.
 	CodePermissionUnknown = "PermissionUnknown"
-	// CodePermissionWithdrawn: a certificate of another namespace must leave service, and what is to replace it is not there yet.
+	// CodePermissionWithdrawn: a certificate of another namespace must leave service, and what is to replace it is not
+	// there yet.
 	CodePermissionWithdrawn = "PermissionWithdrawn"
 	// CodeGeneratedCertificateUnavailable: the agent could not make its own certificate or CA.
 	CodeGeneratedCertificateUnavailable = "GeneratedCertificateUnavailable"
@@ -46,7 +49,8 @@ const (
 	CodeUpstreamCredentialExcess = "UpstreamCredentialExcess"
 	// CodeAuthenticatorUnknown: spec.impersonationProxy.bearerTokens names authenticators that do not exist.
 	CodeAuthenticatorUnknown = "AuthenticatorUnknown"
-	// CodeLastGoodCertificateServed: what the spec asks for does not take effect, and the last good certificate stays in service.
+	// CodeLastGoodCertificateServed: what the spec asks for does not take effect, and the last good certificate stays in
+	// service.
 	CodeLastGoodCertificateServed = "LastGoodCertificateServed"
 	// CodeGeneratedCertificateServed: the generated certificate is served instead of one that may not be used.
 	CodeGeneratedCertificateServed = "GeneratedCertificateServed"

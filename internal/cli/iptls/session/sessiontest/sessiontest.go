@@ -14,7 +14,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// New returns a session whose cluster is the world's, and whose output goes into r.
+// New returns a session that talks to the cluster of w and prints into r.
 func New(w *iptlstest.World, r *iptlstest.Run) *session.Session {
 	return &session.Session{
 		IOStreams: genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &r.Out, ErrOut: &r.ErrOut},
