@@ -20,6 +20,7 @@ type LimitsConfig struct {
 	Bytes       SharesConfig `json:"bytes" mapstructure:"bytes"`
 	Resets      SharesConfig `json:"resets" mapstructure:"resets"`
 	Reviews     SharesConfig `json:"reviews" mapstructure:"reviews"`
+	Unread      SharesConfig `json:"unread" mapstructure:"unread"`
 }
 
 // SharesConfig bounds one resource: for all clients together, for one address, for one user, and for all clients
@@ -39,6 +40,7 @@ var limitTexts = [budget.NumResources]string{
 	budget.Bytes:       "bytes in memory",
 	budget.Resets:      "streams reset before their answer, more than other requests, in a minute",
 	budget.Reviews:     "TokenReviews and SubjectAccessReviews at a time",
+	budget.Unread:      "answers, other than streams, that the client has not read for a second",
 }
 
 var shareTexts = [budget.NumShares]struct{ flag, usage string }{
@@ -82,7 +84,7 @@ func quantity(n int64) string {
 func (c *LimitsConfig) shares() [budget.NumResources]SharesConfig {
 	return [budget.NumResources]SharesConfig{
 		budget.Connections: c.Connections, budget.Requests: c.Requests, budget.Streams: c.Streams,
-		budget.Bytes: c.Bytes, budget.Resets: c.Resets, budget.Reviews: c.Reviews,
+		budget.Bytes: c.Bytes, budget.Resets: c.Resets, budget.Reviews: c.Reviews, budget.Unread: c.Unread,
 	}
 }
 

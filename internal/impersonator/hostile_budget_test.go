@@ -100,6 +100,40 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	}
 }
 
+// TestFewAnswersStayUnread has a user ask for more answers than the share and read none of them. Those beyond the share
+// end long before their deadline, so the API server is done with them.
+func TestFewAnswersStayUnread(t *testing.T) {
+	t.Parallel()
+	const share, asked = 2, 6
+	p := startProxy(t, limit(budget.Unread, budget.PerUser, share), func(_ *proxy, o *Options) { o.WriteTimeout = time.Hour })
+	var sent, serving atomic.Int64
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+			serving.Add(1)
+			defer serving.Add(-1)
+			pour(&sent)(w, req)
+		}
+	})
+	c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "mallory"))
+	c.readNothing(t)
+	for i := range uint32(asked) {
+		c.request(t, 2*i+1, false, false, pseudo("GET", "/openapi/v2")...)
+	}
+	for reset := 0; reset < asked-share; {
+		frame, err := c.ReadFrame()
+		if err != nil {
+			t.Fatalf("want %d streams reset, got %d and %v", asked-share, reset, err)
+		}
+		if _, ok := frame.(*http2.RSTStreamFrame); ok {
+			reset++
+		}
+	}
+	eventually(t, func() bool { return serving.Load() == share })
+	if got := p.budget.HeldByUser(budget.Unread, "mallory"); got != share {
+		t.Errorf("want %d answers of the user unread, got %d", share, got)
+	}
+}
+
 // TestAnswersThatAreNotReadEnd checks that an answer has a deadline, small or large, known client or not.
 func TestAnswersThatAreNotReadEnd(t *testing.T) {
 	t.Parallel()

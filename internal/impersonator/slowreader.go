@@ -9,15 +9,21 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
 )
 
-// slowAfter is how long a client may take to read what is written to a stream before the stream counts as one that is
-// not read.
-const slowAfter = 2 * time.Second
+const (
+	// slowAfter is how long a client may take to read what is written to a stream before the stream counts as one that
+	// is not read.
+	slowAfter = 2 * time.Second
+	// unreadAfter is the same for an ordinary answer. It is short, as the API server goes on with such a request until
+	// all of its answer is taken, and has room for few of them at a time.
+	unreadAfter = time.Second
+)
 
 // slowReaders ends answers that clients do not read.
 //
-// An ordinary answer has a deadline for each write, so a client has to read it at a minimum speed. A stream may stand
-// still as long as the client likes, like logs in a pager. But what waits in memory for the client counts as the
-// client's, and the stream ends when that is too much.
+// An ordinary answer has a deadline for each write, so a client has to read it at a minimum speed. A client may be that
+// slow with a few answers at a time only; one more ends after unreadAfter. A stream may stand still as long as the
+// client likes, like logs in a pager. But what waits in memory for the client counts as the client's, and the stream
+// ends when that is too much.
 type slowReaders struct {
 	budget  *budget.Budget
 	timeout time.Duration // of each write of an ordinary answer
@@ -52,7 +58,7 @@ type boundedWriter struct {
 	mu      sync.Mutex
 	writing bool
 	over    bool            // the handler has returned
-	waiting *budget.Holding // of a stream that is not read
+	waiting *budget.Holding // of an answer that is not read
 }
 
 // Unwrap lets http.ResponseController find what the wrapped writer can do.
@@ -75,9 +81,9 @@ func (w *boundedWriter) FlushError() error {
 func (w *boundedWriter) isStream() bool { return w.state.longRunning || w.state.upgrade != "" }
 
 func (w *boundedWriter) begin() {
-	patience := w.readers.timeout
+	patience := min(unreadAfter, w.readers.timeout)
 	if w.isStream() {
-		patience = min(slowAfter, patience)
+		patience = min(slowAfter, w.readers.timeout)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,16 +111,31 @@ func (w *boundedWriter) late() {
 	if !w.writing || w.over {
 		return
 	}
-	if w.isStream() {
-		waiting, err := w.readers.budget.Acquire(w.state.client, budget.Bytes, streamBytes)
-		if err == nil {
-			w.waiting = waiting
-			return
-		}
+	if w.mayWait() {
+		return
 	}
 	w.readers.ended.Add(1)
 	// The write fails at once. In HTTP/2 only this stream ends.
 	_ = w.control.SetWriteDeadline(time.Unix(1, 0))
+}
+
+// mayWait reports whether the client may leave the answer unread for longer.
+func (w *boundedWriter) mayWait() bool {
+	resource, n, rest := budget.Unread, int64(1), w.readers.timeout-unreadAfter
+	if w.isStream() {
+		resource, n = budget.Bytes, streamBytes
+	} else if w.waiting != nil || rest <= 0 {
+		return false // it has waited
+	}
+	waiting, err := w.readers.budget.Acquire(w.state.client, resource, n)
+	if err != nil {
+		return false
+	}
+	w.waiting = waiting
+	if !w.isStream() {
+		w.timer.Reset(rest)
+	}
+	return true
 }
 
 // finish is called when the handler returns. net/http may still have the end of the answer to write then.

@@ -31,13 +31,15 @@ const (
 	Resets
 	// Reviews are TokenReviews and SubjectAccessReviews that the API server has not answered yet.
 	Reviews
+	// Unread are ordinary answers that the client has stopped reading. Each keeps a request busy at the API server.
+	Unread
 	// NumResources is the number of resources.
 	NumResources
 )
 
 // String returns the name of the resource in the configuration and in metrics.
 func (r Resource) String() string {
-	return [...]string{"connections", "requests", "streams", "bytes", "resets", "reviews"}[r]
+	return [...]string{"connections", "requests", "streams", "bytes", "resets", "reviews", "unread"}[r]
 }
 
 // Share says for whom a bound holds.
@@ -79,6 +81,7 @@ func Defaults() Limits {
 		Bytes:       {128 * mib, 96 * mib, 48 * mib, 24 * mib},
 		Resets:      {0, 2000, 500, 500},
 		Reviews:     {2048, 2048, 256, 256},
+		Unread:      {128, 96, 8, 8},
 	}
 }
 
