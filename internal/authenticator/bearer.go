@@ -59,13 +59,13 @@ type Bearer struct {
 
 // verdict is what an authenticator said about a token. It is remembered for as long as that authenticator is in use.
 type verdict struct {
-	by       vouching
+	by       bearerAuthenticator
 	response *authenticator.Response // nil: refused
 	err      error
 }
 
-// vouching is an authenticator whose tokens are accepted as bearer tokens, together with its kind and name.
-type vouching struct {
+// bearerAuthenticator is an authenticator whose tokens are accepted as bearer tokens, together with its kind and name.
+type bearerAuthenticator struct {
 	kind, name string
 	token      Token
 }
@@ -137,7 +137,7 @@ func (v *verdict) answer(ctx context.Context) (*authenticator.Response, bool, er
 }
 
 // byIssuer asks the authenticators whose issuer and audience the token has, and returns false when there is none.
-func (b *Bearer) byIssuer(ctx context.Context, names []string, token string, said Said) (*verdict, bool) {
+func (b *Bearer) byIssuer(ctx context.Context, names []string, token string, said UnverifiedClaims) (*verdict, bool) {
 	var last *verdict
 	for _, name := range names {
 		found, _ := b.cache.get(KindJWT, name)
@@ -145,7 +145,7 @@ func (b *Bearer) byIssuer(ctx context.Context, names []string, token string, sai
 		if !ok || !jwt.Handles(said) {
 			continue
 		}
-		by := vouching{KindJWT, name, jwt}
+		by := bearerAuthenticator{KindJWT, name, jwt}
 		key := b.key(token + "\x00" + name)
 		for _, cache := range []*utilcache.LRUExpireCache{b.good, b.bad} {
 			if known, ok := b.recall(cache, key, names); ok && known.by == by {
@@ -189,7 +189,7 @@ func (b *Bearer) byWebhook(ctx context.Context, names []string, token, key strin
 			if found.authenticator == nil {
 				continue
 			}
-			answer := b.ask(ctx, vouching{KindWebhook, name, found.authenticator}, token)
+			answer := b.ask(ctx, bearerAuthenticator{KindWebhook, name, found.authenticator}, token)
 			if last == nil || answer.response != nil || !isUnavailable(last.err) {
 				last = answer // that one could not be asked is more than that others say no
 			}
@@ -212,7 +212,7 @@ func (b *Bearer) byWebhook(ctx context.Context, names []string, token, key strin
 
 // ask lets one authenticator verify the token, and refuses a user that CheckUser does not accept, whichever
 // authenticator vouches for it.
-func (b *Bearer) ask(ctx context.Context, by vouching, token string) *verdict {
+func (b *Bearer) ask(ctx context.Context, by bearerAuthenticator, token string) *verdict {
 	info, ok, err := by.token.AuthenticateToken(ctx, token)
 	var refusal *Refusal
 	switch {

@@ -125,7 +125,7 @@ func inTermsOfSpec(problems field.ErrorList) error {
 func (j *JWT) Close() { j.end() }
 
 // Handles is true when the token says that it is of this issuer and for this audience. Nothing of that is verified.
-func (j *JWT) Handles(said Said) bool {
+func (j *JWT) Handles(said UnverifiedClaims) bool {
 	return said.Issuer == j.issuer && slices.Contains(said.Audiences, j.audience)
 }
 
@@ -187,23 +187,23 @@ func (j *JWT) refusal(token string, cause error, now time.Time) error {
 	return r
 }
 
-// Said holds claims of a token that were read and not verified.
-type Said struct {
+// UnverifiedClaims holds claims of a token that were read and not verified.
+type UnverifiedClaims struct {
 	Issuer, Subject    string
 	Audiences          []string
 	Expires, NotBefore time.Time // zero when it does not say
 }
 
 // Read returns what a token says of itself, and false when it is no JSON web token.
-func Read(token string) (Said, bool) {
+func Read(token string) (UnverifiedClaims, bool) {
 	if len(token) > maxTokenSize || strings.Count(token, ".") != 2 {
-		return Said{}, false
+		return UnverifiedClaims{}, false
 	}
 	_, rest, _ := strings.Cut(token, ".")
 	text, _, _ := strings.Cut(rest, ".")
 	payload, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil {
-		return Said{}, false
+		return UnverifiedClaims{}, false
 	}
 	var claims struct {
 		Issuer    string          `json:"iss"`
@@ -213,9 +213,9 @@ func Read(token string) (Said, bool) {
 		NotBefore float64         `json:"nbf"`
 	}
 	if err := json.Unmarshal(payload, &claims); err != nil {
-		return Said{}, false
+		return UnverifiedClaims{}, false
 	}
-	said := Said{Issuer: claims.Issuer, Expires: instant(claims.Expires), NotBefore: instant(claims.NotBefore)}
+	said := UnverifiedClaims{Issuer: claims.Issuer, Expires: instant(claims.Expires), NotBefore: instant(claims.NotBefore)}
 	_ = json.Unmarshal(claims.Subject, &said.Subject) // a subject that is no text is none
 	if json.Unmarshal(claims.Audiences, &said.Audiences) != nil {
 		var one string

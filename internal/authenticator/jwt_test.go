@@ -627,15 +627,15 @@ func TestRead(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		change map[string]any
-		want   Said
+		want   UnverifiedClaims
 	}{
-		{"all", nil, Said{Issuer: idp.URL, Subject: "s", Audiences: []string{"a", "b"}, Expires: exp}},
+		{"all", nil, UnverifiedClaims{Issuer: idp.URL, Subject: "s", Audiences: []string{"a", "b"}, Expires: exp}},
 		{
 			"one audience",
 			map[string]any{"aud": "a"},
-			Said{Issuer: idp.URL, Subject: "s", Audiences: []string{"a"}, Expires: exp},
+			UnverifiedClaims{Issuer: idp.URL, Subject: "s", Audiences: []string{"a"}, Expires: exp},
 		},
-		{"odd ones", map[string]any{"aud": 7, "sub": 7, "exp": 1e300}, Said{Issuer: idp.URL}},
+		{"odd ones", map[string]any{"aud": 7, "sub": 7, "exp": 1e300}, UnverifiedClaims{Issuer: idp.URL}},
 	} {
 		claims := maps.Clone(base)
 		maps.Copy(claims, test.change)

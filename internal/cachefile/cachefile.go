@@ -76,10 +76,10 @@ func (f File) Lock(ctx context.Context) (unlock func(), err error) {
 	return f.lock(ctx, f.Path+".lock")
 }
 
-// LockFor takes a lock for the operation called name, so that only one process at a time performs it. An example is
-// a login: the processes that waited then find its result in the file. LockFor waits until ctx ends. Pinniped's own
+// LockOperation takes a lock for the operation called name, so that only one process at a time performs it. An example is
+// a login: the processes that waited then find its result in the file. LockOperation waits until ctx ends. Pinniped's own
 // CLI does not take this lock.
-func (f File) LockFor(ctx context.Context, name string) (unlock func(), err error) {
+func (f File) LockOperation(ctx context.Context, name string) (unlock func(), err error) {
 	return f.lock(ctx, f.Path+"."+name+".lock")
 }
 

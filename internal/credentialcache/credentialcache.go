@@ -136,7 +136,7 @@ func (c *Cache) Alone(ctx context.Context, key string) (unlock func(), err error
 	}
 	// The first digit of the key chooses one of sixteen lock files. Keys change with every token, so a lock file for
 	// each key would leave ever more files behind.
-	return c.file().LockFor(ctx, "exchange-"+key[:1])
+	return c.file().LockOperation(ctx, "exchange-"+key[:1])
 }
 
 func (c *Cache) file() cachefile.File { return cachefile.File{Path: c.Path, Kind: "CredentialCache"} }

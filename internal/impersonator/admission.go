@@ -40,7 +40,7 @@ func admit(next http.Handler, b *budget.Budget, s runtime.NegotiatedSerializer) 
 			conn.used.Store(time.Now().UnixNano())
 		})
 		if err := admitRequest(b, conn, state, req, others); err != nil {
-			shed(w, req, s, state, err)
+			refuseExceeded(w, req, s, state, err)
 			return
 		}
 		next.ServeHTTP(w, req)
@@ -86,7 +86,7 @@ func admitRequest(b *budget.Budget, conn *clientConn, state *requestState, req *
 		request = b.Force(state.client, budget.Requests, 1)
 	}
 	state.hold(request)
-	if n := weight(req); n > 0 {
+	if n := memoryNeeded(req); n > 0 {
 		held, err := b.Acquire(state.client, budget.Bytes, n)
 		if err != nil {
 			return err
@@ -103,9 +103,9 @@ func shareOf(c budget.Client) budget.Share {
 	return budget.PerUser
 }
 
-// weight returns the bytes of memory that a request needs: for a large header, and for the part of its body that is
+// memoryNeeded returns the bytes of memory that a request needs: for a large header, and for the part of its body that is
 // read before the API server takes it.
-func weight(req *http.Request) int64 {
+func memoryNeeded(req *http.Request) int64 {
 	var header int64
 	for name, values := range req.Header {
 		for _, value := range values {
@@ -132,7 +132,7 @@ func identify(next http.Handler, b *budget.Budget, s runtime.NegotiatedSerialize
 			return
 		}
 		if err := identifyRequest(b, conn, state, req); err != nil {
-			shed(w, req, s, state, err)
+			refuseExceeded(w, req, s, state, err)
 			return
 		}
 		next.ServeHTTP(w, req)
@@ -171,19 +171,25 @@ func isAnonymous(who user.Info) bool {
 	return who.GetName() == user.Anonymous || slices.Contains(who.GetGroups(), user.AllUnauthenticated)
 }
 
-// shed refuses a request for which there is no room in a share. The connection is closed too when the request has no
+// refuseExceeded refuses a request for which there is no room in a share. The connection is closed too when the request has no
 // user, or when the share of connections is full.
-func shed(w http.ResponseWriter, req *http.Request, s runtime.NegotiatedSerializer, state *requestState, err error) {
+func refuseExceeded(
+	w http.ResponseWriter,
+	req *http.Request,
+	s runtime.NegotiatedSerializer,
+	state *requestState,
+	err error,
+) {
 	exceeded, _ := errors.AsType[*budget.Exceeded](err)
 	if state.client.User == "" || exceeded != nil && exceeded.Resource == budget.Connections {
 		closeAfterwards(w.Header())
 	}
-	writeStatus(w, req, s, tooMuch(err))
+	writeStatus(w, req, s, exceededStatus(err))
 }
 
-// tooMuch turns an error of the budget into an answer that says when to try again: 429 when the client itself holds
+// exceededStatus turns an error of the budget into an answer that says when to try again: 429 when the client itself holds
 // too much, and 503 when all clients together do.
-func tooMuch(err error) *apierrors.StatusError {
+func exceededStatus(err error) *apierrors.StatusError {
 	exceeded, ok := errors.AsType[*budget.Exceeded](err)
 	if !ok || exceeded.Share == budget.Total || exceeded.Share == budget.Unauthenticated {
 		return statusUnavailable("the proxy is busy: " + err.Error())

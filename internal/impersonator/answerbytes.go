@@ -40,7 +40,7 @@ func (t holdAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
 	held, err := t.budget.Acquire(state.client, budget.Bytes, n)
 	if err != nil {
 		_ = res.Body.Close()
-		return nil, tooMuch(err)
+		return nil, exceededStatus(err)
 	}
 	state.hold(held)
 	return res, nil

@@ -105,7 +105,11 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 func TestFewAnswersStayUnread(t *testing.T) {
 	t.Parallel()
 	const share, asked = 2, 6
-	p := startProxy(t, limit(budget.Unread, budget.PerUser, share), func(_ *proxy, o *Options) { o.WriteTimeout = time.Hour })
+	p := startProxy(
+		t,
+		limit(budget.Unread, budget.PerUser, share),
+		func(_ *proxy, o *Options) { o.WriteTimeout = time.Hour },
+	)
 	var sent, serving atomic.Int64
 	p.api.set(func() {
 		p.api.serve = func(w http.ResponseWriter, req *http.Request) {

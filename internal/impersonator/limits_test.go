@@ -59,7 +59,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 			seconds(server.HTTP2.PingTimeout) + " for its answer, then its streams end",
 		"streams opened only to be reset before an answer begins": fmt.Sprintf("%d on one connection, if they are more "+
 			"than its other requests: then it is closed; `limits.resets` for all of a client's connections", maxResets),
-		"answer that the client does not read": seconds(o.WriteTimeout) + " for each 32 KiB; then the answer is broken "+
+		"answer that the client does not read": seconds(o.WriteTimeout) + " for each 32 KiB; then the answer is broken " +
 			"off; " + seconds(unreadAfter) + " when `limits.unread` is reached",
 		"answer that waits in memory for the client": fmt.Sprintf("%s from the API server and 32 KiB here; of a stream %s "+
 			"and 16 KiB",

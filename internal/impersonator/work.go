@@ -63,17 +63,20 @@ type allWork struct {
 func newAllWork(limits WorkLimits, b *budget.Budget) allWork {
 	return allWork{
 		access: &work{what: "access reviews", budget: b, queue: fairqueue.New(fairqueue.Limits{
-			Slots: limits.AccessReviews, SlotsOfMember: half(limits.AccessReviews),
+			Slots: limits.AccessReviews, MaxSlotsPerMember: half(limits.AccessReviews),
 		})},
 		tokens: &work{what: "token reviews", budget: b, queue: fairqueue.New(fairqueue.Limits{
-			Slots: limits.TokenReviews, SlotsOfMember: half(limits.TokenReviews), OfMember: limits.PerConnection,
+			Slots: limits.TokenReviews, MaxSlotsPerMember: half(limits.TokenReviews), MaxPerMember: limits.PerConnection,
 		})},
 		logins: &work{what: "logins", queue: fairqueue.New(fairqueue.Limits{
-			Slots: limits.Logins, SlotsOfMember: half(limits.Logins), OfMember: limits.PerConnection, Waiting: maxWaitingLogins,
+			Slots:             limits.Logins,
+			MaxSlotsPerMember: half(limits.Logins),
+			MaxPerMember:      limits.PerConnection,
+			MaxWaiting:        maxWaitingLogins,
 		})},
 		// Most cores are for users whose certificate is known.
 		certificates: &work{what: "certificates", queue: fairqueue.New(fairqueue.Limits{
-			Slots: half(runtime.GOMAXPROCS(0)), Waiting: maxWaitingCertificates,
+			Slots: half(runtime.GOMAXPROCS(0)), MaxWaiting: maxWaitingCertificates,
 		})},
 	}
 }

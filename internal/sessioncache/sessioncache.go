@@ -150,7 +150,7 @@ func (c *Cache) Alone(ctx context.Context, key Key) (unlock func(), err error) {
 		return nil, err
 	}
 	hash := sha256.Sum256(text)
-	return c.file().LockFor(ctx, "login-"+hex.EncodeToString(hash[:6]))
+	return c.file().LockOperation(ctx, "login-"+hex.EncodeToString(hash[:6]))
 }
 
 func (c *Cache) change(ctx context.Context, change func([]Session) []Session) error {

@@ -31,7 +31,7 @@ func (r *run) checkBundle(v verdict) []Finding {
 		found = append(found, r.checkMember(member, leaf, v)...)
 		if other, same := subjects[string(member.RawSubject)]; same &&
 			!bytes.Equal(other.RawSubjectPublicKeyInfo, member.RawSubjectPublicKeyInfo) {
-			found = append(found, r.namesake(member, other))
+			found = append(found, r.sameNameFinding(member, other))
 		} else if !same {
 			subjects[string(member.RawSubject)] = member
 		}
@@ -39,9 +39,9 @@ func (r *run) checkBundle(v verdict) []Finding {
 	return append(found, r.endsEarly(v)...)
 }
 
-// namesake reports two members that have the same name and different keys. Go tries both keys. Other clients tell the
+// sameNameFinding reports two members that have the same name and different keys. Go tries both keys. Other clients tell the
 // two apart by their key identifiers only: without these they try one of them, and give up when it is the wrong one.
-func (r *run) namesake(member, other numbered) Finding {
+func (r *run) sameNameFinding(member, other numbered) Finding {
 	unclear := slices.ContainsFunc(r.chain, func(c numbered) bool {
 		return bytes.Equal(c.RawIssuer, member.RawSubject) && len(c.AuthorityKeyId) == 0 && !selfIssued(c.Certificate)
 	})

@@ -279,7 +279,7 @@ func (r *run) checkIncomplete(v verdict) []Finding {
 		if len(r.path) > 1 || !errors.As(v.err, &unknown) {
 			return nil // an intermediate is there; its root is not a system root
 		}
-	} else if !r.aboveTheGap() {
+	} else if !r.intermediateMissing() {
 		return nil
 	}
 	return []Finding{finding(ChainIncomplete, r.completeFix(),
@@ -293,9 +293,9 @@ func (r *run) completeFix() string {
 		"(many CAs call such a file fullchain); if it is the root, clients need it in the CA bundle", r.Sources.Certificate)
 }
 
-// aboveTheGap says whether an intermediate certificate is missing: tls.crt holds a CA that clients trust, but the
+// intermediateMissing says whether an intermediate certificate is missing: tls.crt holds a CA that clients trust, but the
 // signatures do not lead from it to the serving certificate.
-func (r *run) aboveTheGap() bool {
+func (r *run) intermediateMissing() bool {
 	in := related(r.chain)
 	return slices.ContainsFunc(r.anchor.members, func(member numbered) bool {
 		for i, cert := range r.chain {

@@ -31,8 +31,7 @@ func Example() {
 	for _, finding := range report.Errors() {
 		fmt.Println(finding)
 	}
-	// Output: NameNotCovered: the serving certificate is not valid for "203.0.113.7" (the Service's ingress): it has no
-	// IP address, only DNS names "proxy.example.com"
+	// Output: NameNotCovered: the serving certificate is not valid for "203.0.113.7" (the Service's ingress): it has no IP address, only DNS names "proxy.example.com"
 }
 
 func ExampleExplain() {

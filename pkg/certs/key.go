@@ -33,10 +33,10 @@ func readKey(data []byte, limits Limits, sources Sources) (crypto.Signer, []Find
 		return nil, []Finding{
 			finding(
 				KeyUnreadable,
-				disguisedKeyHint(data, file.disguise)+encodedTwice(file.disguise),
+				disguisedKeyHint(data, file.likelyFormat)+encodedTwice(file.likelyFormat),
 				"%s holds no PEM private key: it is %s",
 				name,
-				file.disguise,
+				file.likelyFormat,
 			),
 		}
 	}
@@ -172,9 +172,9 @@ func parseKey(der []byte) (any, error) {
 }
 
 // disguisedKeyHint is the hint for a file without any PEM block that should hold a key.
-func disguisedKeyHint(data []byte, disguise string) string {
+func disguisedKeyHint(data []byte, likelyFormat string) string {
 	hint := "put a PEM file there, with lines from -----BEGIN PRIVATE KEY----- to -----END PRIVATE KEY-----"
-	if disguise == disguisePKCS12 {
+	if likelyFormat == disguisePKCS12 {
 		hint = "convert it: openssl pkcs12 -in FILE -nocerts -nodes -out NEW"
 	}
 	return keyHint(data, hint)

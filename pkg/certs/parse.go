@@ -105,8 +105,8 @@ func parseCertificates(data []byte, name string, most int) ([]numbered, []Findin
 	file := readPEM(data)
 	if len(file.blocks) == 0 {
 		return nil, []Finding{
-			finding(NotACertificate, certificateHint(data, most, hintFor(file.disguise))+encodedTwice(file.disguise),
-				"%s holds no PEM certificate: it is %s", name, file.disguise),
+			finding(NotACertificate, certificateHint(data, most, hintFor(file.likelyFormat))+encodedTwice(file.likelyFormat),
+				"%s holds no PEM certificate: it is %s", name, file.likelyFormat),
 		}
 	}
 	if len(file.blocks) > most {
@@ -293,16 +293,16 @@ func labelHint(label string) string {
 }
 
 // encodedTwice adds to a hint how base64 of base64 comes about.
-func encodedTwice(disguise string) string {
-	if !strings.HasPrefix(disguise, "PEM, encoded") {
+func encodedTwice(likelyFormat string) string {
+	if !strings.HasPrefix(likelyFormat, "PEM, encoded") {
 		return ""
 	}
 	return "; `data` of a Secret is base64 already, `stringData` is not"
 }
 
 // hintFor is the hint for data without any PEM block that no repair can mend.
-func hintFor(disguise string) string {
-	if disguise == disguisePKCS12 {
+func hintFor(likelyFormat string) string {
+	if likelyFormat == disguisePKCS12 {
 		return "convert it: openssl pkcs12 -in FILE -nokeys -out fullchain.pem for the certificates, openssl pkcs12 -in " +
 			"FILE -nocerts -nodes -out key.pem for the key"
 	}

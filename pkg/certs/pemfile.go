@@ -26,8 +26,8 @@ type pemBlock struct {
 // pemFile is what a PEM file holds.
 type pemFile struct {
 	blocks []pemBlock
-	// disguise says what the data is when it holds no PEM block: "DER", "PKCS#12", ...
-	disguise string
+	// likelyFormat says what the data is when it holds no PEM block: "DER", "PKCS#12", ...
+	likelyFormat string
 	// junkAfter is the line of the first text after the last block, 0 when there is none.
 	junkAfter int
 }
@@ -74,7 +74,7 @@ func readPEM(data []byte) pemFile {
 		lastEnd = end + 1
 	}
 	if len(file.blocks) == 0 {
-		file.disguise = disguise(data)
+		file.likelyFormat = likelyFormat(data)
 		return file
 	}
 	for i := lastEnd; i < len(lines); i++ {
@@ -201,8 +201,8 @@ func decodeBlock(lines [][]byte, label string) (content []byte, headers bool, pr
 	return block.Bytes, len(block.Headers) > 0, ""
 }
 
-// disguise names the format that data without a PEM block seems to have.
-func disguise(data []byte) string {
+// likelyFormat names the format that data without a PEM block seems to have.
+func likelyFormat(data []byte) string {
 	trimmed := bytes.TrimSpace(data)
 	switch {
 	case len(trimmed) == 0:

@@ -126,7 +126,7 @@ func (r *repairer) read(data []byte) {
 			r.did("converted it from UTF-16")
 			data = text
 		}
-		what := disguise(data)
+		what := likelyFormat(data)
 		switch {
 		case hasMarker(data):
 			r.readText(data)
@@ -136,7 +136,7 @@ func (r *repairer) read(data []byte) {
 			r.readDER(data, "the file", "")
 			return
 		case strings.Contains(what, "base64"):
-			decoded, _ := unbase64(bytes.TrimSpace(data)) // what has a disguise of base64 can be decoded
+			decoded, _ := unbase64(bytes.TrimSpace(data)) // what has a likelyFormat of base64 can be decoded
 			r.did("decoded the base64 around it")
 			data = decoded
 		default:

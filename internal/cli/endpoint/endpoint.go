@@ -71,9 +71,9 @@ func Try(ctx context.Context, client *http.Client, address string) error {
 	return nil
 }
 
-// Certain reports whether err is permanent, so that it is of no use to try again: the server's certificate was not
+// Permanent reports whether err is permanent, so that it is of no use to try again: the server's certificate was not
 // accepted, or the server does not speak TLS.
-func Certain(err error) bool {
+func Permanent(err error) bool {
 	var verification *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
 	return errors.As(err, &verification) || errors.As(err, &record) || errors.Is(err, http.ErrSchemeMismatch)

@@ -37,7 +37,7 @@ func (o *Options) tryConnection(ctx context.Context, config *clientcmdapi.Config
 			return nil
 		}
 		over := factory.Over(ctx)
-		if over == nil && endpoint.Certain(err) {
+		if over == nil && endpoint.Permanent(err) {
 			return endpoint.Explain(fmt.Errorf("validating the connection to %q: %w", cluster.Server, err))
 		}
 		if over == nil || cause == nil {

@@ -300,7 +300,7 @@ func (o *RotateOptions) tryTarget(ctx context.Context, target kubeconfig.Target)
 	defer client.CloseIdleConnections()
 	if err := endpoint.Try(ctx, client, target.URL); err != nil {
 		err = fmt.Errorf("connecting to %q with the CA bundle: %w", target.URL, err)
-		if ctx.Err() == nil && endpoint.Certain(err) {
+		if ctx.Err() == nil && endpoint.Permanent(err) {
 			return ui.WithExitCode(endpoint.Explain(err), ui.ExitRefused)
 		}
 		return ui.WithHint(err, "no file was changed; --skip-validation goes on without trying the endpoint")

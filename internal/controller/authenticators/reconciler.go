@@ -72,7 +72,7 @@ type Kind struct {
 	Status func(client.Object) Status
 	// Evaluate checks an object, and returns its conditions and whether its authenticator can be used. before is
 	// what the last evaluation returned as Known, or nil.
-	Evaluate func(ctx context.Context, object client.Object, bundle CABundle, before Known) Finding
+	Evaluate func(ctx context.Context, object client.Object, bundle CABundle, before Known) Evaluation
 }
 
 // Status is what both kinds report.
@@ -111,8 +111,8 @@ type Known interface {
 	Release(next Known)
 }
 
-// Finding is the outcome of an evaluation.
-type Finding struct {
+// Evaluation is the outcome of an evaluation.
+type Evaluation struct {
 	Conditions   []metav1.Condition // without the one of type Ready
 	Known        Known              // nil: there is nothing that could be used
 	RequeueAfter time.Duration

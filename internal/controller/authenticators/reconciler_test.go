@@ -109,9 +109,11 @@ func (f *fixture) testKind() Kind {
 		Status: func(object client.Object) Status {
 			return Status(object.(*authenticationv1alpha1.WebhookAuthenticator).Status)
 		},
-		Evaluate: func(_ context.Context, _ client.Object, bundle CABundle, before Known) Finding {
+		Evaluate: func(_ context.Context, _ client.Object, bundle CABundle, before Known) Evaluation {
 			f.evaluations++
-			finding := Finding{Conditions: []metav1.Condition{bundle.Condition, Good(TypeAuthenticator, MessageAuthenticator)}}
+			finding := Evaluation{
+				Conditions: []metav1.Condition{bundle.Condition, Good(TypeAuthenticator, MessageAuthenticator)},
+			}
 			switch {
 			case !bundle.Usable():
 				finding.Conditions[1] = Unknown(TypeAuthenticator)

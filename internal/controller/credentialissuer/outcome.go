@@ -65,7 +65,7 @@ func (r *result) strategy(s seen) (configv1alpha1.CredentialIssuerStrategy, erro
 		problem = r.errorOf(stepSigner)
 	}
 	if err := r.errorOf(stepSwitch); err != nil {
-		return broken(err), err
+		return errorStrategy(err), err
 	}
 	if err := r.loadErr(); err != nil {
 		return withFindings(r.brokenButServing(err), besides(s.evaluation)...), err
@@ -91,9 +91,9 @@ func (r *result) running(evaluation servingcert.Evaluation, problem error) confi
 		pending := proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonPending, r.addressErr.Error())
 		return withFindings(pending, findingsOf(r.addressErr)...)
 	case r.addressErr != nil:
-		return broken(r.addressErr)
+		return errorStrategy(r.addressErr)
 	case r.serving == nil: // it was withdrawn a moment ago, and that wakes us
-		return broken(servingcert.ErrNoCertificate)
+		return errorStrategy(servingcert.ErrNoCertificate)
 	}
 	strategy := proxyStrategy(configv1alpha1.StrategySuccess, configv1alpha1.ReasonListening,
 		listening(evaluation.Warnings, r.warnings...))
@@ -118,8 +118,8 @@ func listening(warnings []certs.Finding, others ...*configv1alpha1.StrategyFindi
 	return messageListening + ", but: " + strings.Join(told, "; ")
 }
 
-// broken reports an error.
-func broken(err error) configv1alpha1.CredentialIssuerStrategy {
+// errorStrategy reports an error.
+func errorStrategy(err error) configv1alpha1.CredentialIssuerStrategy {
 	strategy := proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonErrorDuringSetup, err.Error())
 	var refusal *servingcert.Refusal
 	if errors.As(err, &refusal) && refusal.Finding.Pending || errors.Is(err, errNotLeader) ||
@@ -132,7 +132,7 @@ func broken(err error) configv1alpha1.CredentialIssuerStrategy {
 // brokenButServing reports an error. While a certificate is still in service at a known address, clients are told
 // where, although somebody has to mend the strategy.
 func (r *result) brokenButServing(err error) configv1alpha1.CredentialIssuerStrategy {
-	strategy := broken(err)
+	strategy := errorStrategy(err)
 	if r.serving == nil || r.addressErr != nil || !r.listens || errors.Is(err, errRevoked) {
 		return strategy
 	}

@@ -231,14 +231,14 @@ func (r *Reconciler) converge(
 	}
 	if err != nil {
 		// only a change of the spec can mend it, and that wakes us
-		return broken(coded(configv1alpha1.CodeSpecInvalid, err)), nil
+		return errorStrategy(coded(configv1alpha1.CodeSpecInvalid, err)), nil
 	}
 	r.forgetUnused(spec)
 	r.useBearerTokens(ctx, spec)
 
 	off, err := r.turnedOff(ctx, spec)
 	if err != nil {
-		return broken(err), err
+		return errorStrategy(err), err
 	}
 	service, serviceErr := r.reconcileServices(ctx, spec, off == nil)
 	s := r.look(ctx, spec, service, off == nil)
@@ -246,7 +246,7 @@ func (r *Reconciler) converge(
 		d := decideOff(s)
 		r.phase.Store(d.phase)
 		if err := errors.Join(serviceErr, d.failure(r.apply(ctx, d))); err != nil {
-			return broken(err), err
+			return errorStrategy(err), err
 		}
 		return disabled(*off), nil
 	}

@@ -39,7 +39,7 @@ func (e *Evaluator) Kind() authenticators.Kind {
 		Status: func(object client.Object) authenticators.Status {
 			return authenticators.Status(typed(object).Status)
 		},
-		Evaluate: func(ctx context.Context, object client.Object, bundle authenticators.CABundle, before authenticators.Known) authenticators.Finding {
+		Evaluate: func(ctx context.Context, object client.Object, bundle authenticators.CABundle, before authenticators.Known) authenticators.Evaluation {
 			k, _ := before.(*known)
 			return e.evaluate(ctx, &typed(object).Spec, bundle, k)
 		},
@@ -89,9 +89,9 @@ func (k *known) Release(next authenticators.Known) {
 // network.
 func (e *Evaluator) evaluate(
 	ctx context.Context, spec *authenticationv1alpha1.JWTAuthenticatorSpec, bundle authenticators.CABundle, before *known,
-) authenticators.Finding {
+) authenticators.Evaluation {
 	issuer := checkIssuer(spec.Issuer)
-	f := authenticators.Finding{
+	f := authenticators.Evaluation{
 		Conditions:   []metav1.Condition{bundle.Condition, issuer},
 		RequeueAfter: authenticators.ProbeEvery,
 	}

@@ -67,7 +67,7 @@ func TestCheckKeysURL(t *testing.T) {
 }
 
 // summary is what matters of a finding: the reasons, in order.
-func summary(f authenticators.Finding) string {
+func summary(f authenticators.Evaluation) string {
 	var reasons []string
 	for _, condition := range f.Conditions {
 		reasons = append(reasons, condition.Reason)
@@ -192,7 +192,7 @@ func TestMessages(t *testing.T) {
 	idp := issuer.New(t)
 	e := &Evaluator{Clock: clocktesting.NewFakeClock(time.Now())}
 	bundle := authenticators.CABundle{PEM: idp.CA, Condition: authenticators.Good(authenticators.TypeTLS, "fine")}
-	message := func(f authenticators.Finding, kind string) string {
+	message := func(f authenticators.Evaluation, kind string) string {
 		for _, condition := range f.Conditions {
 			if condition.Type == kind {
 				return string(condition.Status) + ": " + condition.Message
@@ -200,7 +200,7 @@ func TestMessages(t *testing.T) {
 		}
 		return ""
 	}
-	check := func(f authenticators.Finding, kind, want string) {
+	check := func(f authenticators.Evaluation, kind, want string) {
 		t.Helper()
 		if got := message(f, kind); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: want %q, got %q", kind, want, got)

@@ -39,7 +39,7 @@ func (e *Evaluator) Kind() authenticators.Kind {
 		Status: func(object client.Object) authenticators.Status {
 			return authenticators.Status(typed(object).Status)
 		},
-		Evaluate: func(ctx context.Context, object client.Object, bundle authenticators.CABundle, before authenticators.Known) authenticators.Finding {
+		Evaluate: func(ctx context.Context, object client.Object, bundle authenticators.CABundle, before authenticators.Known) authenticators.Evaluation {
 			k, _ := before.(*known)
 			return e.evaluate(ctx, &typed(object).Spec, bundle, k)
 		},
@@ -84,9 +84,9 @@ func (e *Evaluator) evaluate(
 	spec *authenticationv1alpha1.WebhookAuthenticatorSpec,
 	bundle authenticators.CABundle,
 	before *known,
-) authenticators.Finding {
+) authenticators.Evaluation {
 	endpoint, proxied, endpointCondition := checkEndpoint(spec.Endpoint, e.Proxy)
-	f := authenticators.Finding{
+	f := authenticators.Evaluation{
 		Conditions:   []metav1.Condition{bundle.Condition, endpointCondition},
 		RequeueAfter: authenticators.ProbeEvery,
 	}

@@ -98,7 +98,7 @@ type dialer struct {
 func (d *dialer) dial(context.Context, string, *x509.CertPool) error { d.calls++; return d.err }
 
 // summary is what matters of conditions: the reasons, in order.
-func summary(f authenticators.Finding) string {
+func summary(f authenticators.Evaluation) string {
 	var reasons []string
 	for _, condition := range f.Conditions {
 		reasons = append(reasons, condition.Reason)

@@ -24,13 +24,13 @@ type Owner struct {
 type Limits struct {
 	// Slots is how much work runs at a time.
 	Slots int
-	// SlotsOfMember is how many slots one member may have, so that its long-running work leaves slots to others.
-	SlotsOfMember int
-	// OfMember is how much work of one member may be in the queue, running and waiting together.
-	OfMember int
-	// Waiting is how much work may wait. A member with nothing in the queue may exceed it with one piece of work, so
+	// MaxSlotsPerMember is how many slots one member may have, so that its long-running work leaves slots to others.
+	MaxSlotsPerMember int
+	// MaxPerMember is how much work of one member may be in the queue, running and waiting together.
+	MaxPerMember int
+	// MaxWaiting is how much work may wait. A member with nothing in the queue may exceed it with one piece of work, so
 	// that other members cannot lock it out.
-	Waiting int
+	MaxWaiting int
 }
 
 // Queue is a number of slots and what waits for them. It is safe for concurrent use.
@@ -87,7 +87,7 @@ func (q *Queue) Join(who Owner) *Ticket {
 		m = o.members[who.Member]
 	}
 	if m != nil &&
-		(q.limits.OfMember > 0 && m.held >= q.limits.OfMember || q.limits.Waiting > 0 && q.waiting >= q.limits.Waiting) {
+		(q.limits.MaxPerMember > 0 && m.held >= q.limits.MaxPerMember || q.limits.MaxWaiting > 0 && q.waiting >= q.limits.MaxWaiting) {
 		return nil
 	}
 	if o == nil {
@@ -101,7 +101,7 @@ func (q *Queue) Join(who Owner) *Ticket {
 	m.held++
 	t := &Ticket{queue: q, owner: o, member: m, begin: make(chan struct{}), first: m.held == 1}
 	q.wait(t)
-	q.hand()
+	q.dispatch()
 	return t
 }
 
@@ -116,12 +116,12 @@ func (q *Queue) wait(t *Ticket) {
 	t.member.waiting = append(t.member.waiting, t)
 }
 
-// hand gives free slots to the owners and members whose turn it is.
-func (q *Queue) hand() {
+// dispatch gives free slots to the owners and members whose turn it is.
+func (q *Queue) dispatch() {
 	for i := 0; i < len(q.turns) && q.running < q.limits.Slots; {
 		o := q.turns[i]
 		j := slices.IndexFunc(o.turns, func(m *member) bool {
-			return q.limits.SlotsOfMember == 0 || m.running < q.limits.SlotsOfMember
+			return q.limits.MaxSlotsPerMember == 0 || m.running < q.limits.MaxSlotsPerMember
 		})
 		if j < 0 {
 			i++ // it keeps its place for when it has fewer
@@ -196,7 +196,7 @@ func (t *Ticket) Done() {
 	if len(t.owner.members) == 0 {
 		delete(q.owners, t.owner.name)
 	}
-	q.hand()
+	q.dispatch()
 }
 
 func (q *Queue) leave(t *Ticket) {

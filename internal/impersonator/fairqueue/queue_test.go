@@ -85,7 +85,7 @@ func TestTurns(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	t.Parallel()
-	q := fairqueue.New(fairqueue.Limits{Slots: 4, SlotsOfMember: 2, OfMember: 3, Waiting: 2})
+	q := fairqueue.New(fairqueue.Limits{Slots: 4, MaxSlotsPerMember: 2, MaxPerMember: 3, MaxWaiting: 2})
 	of := func(owner string, member int) fairqueue.Owner { return fairqueue.Owner{Name: owner, Member: member} }
 	for range 3 {
 		q.Join(of("a", 1))
@@ -152,7 +152,7 @@ func TestLeaving(t *testing.T) {
 
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
-	q := fairqueue.New(fairqueue.Limits{Slots: 3, SlotsOfMember: 2, Waiting: 50})
+	q := fairqueue.New(fairqueue.Limits{Slots: 3, MaxSlotsPerMember: 2, MaxWaiting: 50})
 	var group sync.WaitGroup
 	for i := range 200 {
 		group.Go(func() {

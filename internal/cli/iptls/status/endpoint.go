@@ -9,7 +9,7 @@ import (
 )
 
 // expectedSHA256 is the fingerprint of what must be presented; empty when any certificate will do that verifies.
-func (l *look) expectedSHA256() string {
+func (l *snapshot) expectedSHA256() string {
 	switch serving := l.issuer.Status.ServingCertificate; {
 	case len(l.chain) > 0:
 		return certs.Fingerprint(l.chain[0].Raw)
@@ -21,7 +21,7 @@ func (l *look) expectedSHA256() string {
 }
 
 // lookAtEndpoint asks each address what it presents.
-func (o *Options) lookAtEndpoint(ctx context.Context, l *look) {
+func (o *Options) lookAtEndpoint(ctx context.Context, l *snapshot) {
 	at := l.view.At
 	if at.Host == "" || l.view.Disabled {
 		return

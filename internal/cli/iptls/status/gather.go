@@ -21,8 +21,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// look is one snapshot of everything that the status shows.
-type look struct {
+// snapshot is everything that the status shows.
+type snapshot struct {
 	*Result
 	issuer *configv1alpha1.CredentialIssuer
 	spec   configv1alpha1.ImpersonationProxySpec
@@ -44,7 +44,7 @@ func (o *Options) gatherStatus(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &look{
+	l := &snapshot{
 		Result: &Result{CredentialIssuer: issuer.Name, At: o.Session.Now().UTC()},
 		issuer: issuer, spec: *issuer.Spec.ImpersonationProxy,
 	}
@@ -66,16 +66,16 @@ func (o *Options) gatherStatus(ctx context.Context) (*Result, error) {
 	return l.Result, nil
 }
 
-func (l *look) notKnown(format string, args ...any) {
+func (l *snapshot) notKnown(format string, args ...any) {
 	l.NotKnown = append(l.NotKnown, fmt.Sprintf(format, args...))
 }
 
-func (l *look) problem(format string, args ...any) {
+func (l *snapshot) problem(format string, args ...any) {
 	l.Problems = append(l.Problems, fmt.Sprintf(format, args...))
 }
 
 // configured fills in what the spec says.
-func (l *look) configured(namespace string) {
+func (l *snapshot) configured(namespace string) {
 	l.Configured = ConfiguredStatus{
 		Mode: string(l.spec.Mode), Source: string(configv1alpha1.ServingCertificateGenerated),
 		ExternalEndpoint: l.spec.ExternalEndpoint, LoadBalancerIP: l.spec.Service.LoadBalancerIP,
@@ -94,7 +94,7 @@ func (l *look) configured(namespace string) {
 }
 
 // readSecret reads the configured Secret, and who renews it. Only a cluster that is away is an error.
-func (o *Options) readSecret(ctx context.Context, l *look) error {
+func (o *Options) readSecret(ctx context.Context, l *snapshot) error {
 	ref := l.Configured.Secret
 	if ref == nil {
 		return nil
@@ -140,7 +140,7 @@ func (o *Options) readSecret(ctx context.Context, l *look) error {
 }
 
 // reported fills in what the agent says, and compares it with the spec.
-func (l *look) reported() {
+func (l *snapshot) reported() {
 	if strategy := plan.ProxyStrategy(l.issuer); strategy != nil {
 		l.Agent = &AgentStatus{
 			Status: string(strategy.Status), Reason: string(strategy.Reason),
@@ -182,7 +182,7 @@ func (l *look) reported() {
 
 // certificate fills in the certificate to show: the configured one, else what is presented, else what the agent
 // reports.
-func (l *look) certificate() {
+func (l *snapshot) certificate() {
 	from, leaf := "secret", (*x509.Certificate)(nil)
 	if len(l.chain) > 0 {
 		leaf = l.chain[0]
@@ -220,7 +220,7 @@ func (l *look) certificate() {
 const renewedByAgent = "pinniped-agent"
 
 // evaluateKubeconfigs says which kubeconfigs work with what is presented and with what is configured.
-func (o *Options) evaluateKubeconfigs(ctx context.Context, namespace string, l *look) error {
+func (o *Options) evaluateKubeconfigs(ctx context.Context, namespace string, l *snapshot) error {
 	if l.view.At.Host == "" || len(o.kubeconfigs) == 0 {
 		return nil
 	}
@@ -249,7 +249,7 @@ func (o *Options) evaluateKubeconfigs(ctx context.Context, namespace string, l *
 }
 
 // rotation notes a rotation that is under way.
-func (l *look) rotation() {
+func (l *snapshot) rotation() {
 	r, err := rotation.Read(l.issuer)
 	if err != nil {
 		l.NotKnown = append(l.NotKnown, err.Error())

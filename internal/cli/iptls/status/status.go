@@ -119,7 +119,7 @@ func (o *Options) Run(ctx context.Context) error {
 	if o.Watch {
 		return o.watch(ctx)
 	}
-	result, err := o.look(ctx)
+	result, err := o.gather(ctx)
 	if err != nil {
 		return err
 	}
@@ -134,8 +134,8 @@ func (o *Options) Run(ctx context.Context) error {
 		`run "pinniped ip-tls check" to see whether a check refuses the certificate`), ui.ExitNotConverged)
 }
 
-// look gathers the status once, within the time limit of one poll.
-func (o *Options) look(ctx context.Context) (*Result, error) {
+// gather reads the status once, within the time limit of one poll.
+func (o *Options) gather(ctx context.Context) (*Result, error) {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()
 	return o.gatherStatus(ctx)

@@ -117,7 +117,7 @@ func (o *Options) watch(ctx context.Context) error {
 	var before []string
 	first := true
 	for {
-		result, err := o.look(ctx)
+		result, err := o.gather(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
