@@ -111,7 +111,7 @@ func TestRunWithoutACluster(t *testing.T) {
 	}
 }
 
-// TestWaitsForTheAPIServer starts the agent's wait where nobody answers: it says so once, and ends with the
+// TestWaitsForTheAPIServer starts the agent's wait while no API server answers: it says so once, and ends with the
 // context. It is not run beside others, as Run sets the loggers of the whole process.
 func TestWaitsForTheAPIServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
