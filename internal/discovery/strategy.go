@@ -36,8 +36,8 @@ type Frontend struct {
 	CABundle []byte // PEM; empty means the system roots
 }
 
-// ChooseStrategy returns the frontend of the first successful strategy of issuer that has one for mode.
-// Otherwise it returns a *NoStrategyError. An advertised CA bundle that is not base64 is an error of its own, as no
+// ChooseStrategy returns the frontend of the first successful strategy of issuer that has one for mode: strategies
+// stand in the order in which clients should try them. Otherwise it returns a *NoStrategyError. An advertised CA bundle that is not base64 is an error of its own, as no
 // other strategy was meant.
 func ChooseStrategy(issuer *configv1alpha1.CredentialIssuer, mode Mode) (*Frontend, error) {
 	for i := range issuer.Status.Strategies {
@@ -108,17 +108,38 @@ func (e *NoStrategyError) Hint() string {
 	)
 }
 
+// PendingBefore returns the first strategy that clients should prefer to the one that ChooseStrategy returns, and
+// that is not finished yet; nil when there is none. The agent decides within seconds whether it works.
+func PendingBefore(issuer *configv1alpha1.CredentialIssuer, mode Mode) *configv1alpha1.CredentialIssuerStrategy {
+	for i := range issuer.Status.Strategies {
+		strategy := &issuer.Status.Strategies[i]
+		if strategy.Reason == configv1alpha1.ReasonPending && (mode == "" || offers(strategy.Type) == mode) {
+			return strategy
+		}
+		if strategy.Status == configv1alpha1.StrategySuccess && strategy.Frontend != nil &&
+			(mode == "" || strategy.Frontend.Type == mode) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// offers returns the mode that a strategy lets clients in under, or "" for a strategy that is not known here.
+func offers(strategy configv1alpha1.StrategyType) Mode {
+	switch strategy {
+	case configv1alpha1.StrategyImpersonationProxy:
+		return configv1alpha1.FrontendImpersonationProxy
+	case configv1alpha1.StrategyKubeClusterSigningCertificate:
+		return configv1alpha1.FrontendTokenCredentialRequestAPI
+	}
+	return ""
+}
+
 // Pending reports whether waiting may help: a strategy that could serve mode says that it is not finished, or the
 // agent has not reported any strategy yet.
 func (e *NoStrategyError) Pending() bool {
 	for _, s := range e.Strategies {
-		if s.Reason != configv1alpha1.ReasonPending {
-			continue
-		}
-		switch {
-		case e.Mode == "",
-			e.Mode == configv1alpha1.FrontendImpersonationProxy && s.Type == configv1alpha1.StrategyImpersonationProxy,
-			e.Mode == configv1alpha1.FrontendTokenCredentialRequestAPI && s.Type == configv1alpha1.StrategyKubeClusterSigningCertificate:
+		if s.Reason == configv1alpha1.ReasonPending && (e.Mode == "" || offers(s.Type) == e.Mode) {
 			return true
 		}
 	}

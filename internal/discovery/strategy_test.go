@@ -136,6 +136,51 @@ func TestChooseStrategy(t *testing.T) {
 	}
 }
 
+func TestPendingBefore(t *testing.T) {
+	t.Parallel()
+	const tokenMode, proxyMode = configv1alpha1.FrontendTokenCredentialRequestAPI, configv1alpha1.FrontendImpersonationProxy
+	token := discoverytest.TokenStrategy("https://kube.example.com", []byte("kube CA"))
+	proxy := discoverytest.ProxyStrategy("https://proxy.example.com", []byte("proxy CA"))
+	onTrial := discoverytest.FailedStrategy(
+		configv1alpha1.StrategyKubeClusterSigningCertificate, configv1alpha1.ReasonPending, "asking the signer",
+	)
+	noAddress := discoverytest.FailedStrategy(
+		configv1alpha1.StrategyImpersonationProxy, configv1alpha1.ReasonPending, "waiting for load balancer",
+	)
+	for _, test := range []struct {
+		name       string
+		strategies []configv1alpha1.CredentialIssuerStrategy
+		mode       discovery.Mode
+		want       configv1alpha1.StrategyType
+	}{
+		{
+			name: "waits for the preferred one", strategies: []configv1alpha1.CredentialIssuerStrategy{onTrial, proxy},
+			want: configv1alpha1.StrategyKubeClusterSigningCertificate,
+		},
+		{
+			name:       "does not wait for one that nobody asked for",
+			strategies: []configv1alpha1.CredentialIssuerStrategy{onTrial, proxy}, mode: proxyMode,
+		},
+		{
+			name:       "does not wait for a worse one",
+			strategies: []configv1alpha1.CredentialIssuerStrategy{token, noAddress},
+		},
+		{
+			name:       "waits for the wanted one",
+			strategies: []configv1alpha1.CredentialIssuerStrategy{onTrial, proxy}, mode: tokenMode,
+			want: configv1alpha1.StrategyKubeClusterSigningCertificate,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			got := discovery.PendingBefore(discoverytest.Issuer("pinniped.dev", "issuer", test.strategies...), test.mode)
+			if got == nil && test.want != "" || got != nil && got.Type != test.want {
+				t.Errorf("want %q, got %+v", test.want, got)
+			}
+		})
+	}
+}
+
 func TestParse(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]discovery.Mode{

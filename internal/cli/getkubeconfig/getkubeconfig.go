@@ -72,6 +72,9 @@ type Options struct {
 
 	// PollInterval is the time between two looks at something that is coming up.
 	PollInterval time.Duration
+	// StatusWait is how long the command waits for an agent that has not reported anything yet, as it may be starting or
+	// may not run at all, and for a strategy that is better than one that works.
+	StatusWait time.Duration
 }
 
 // NewCommand returns the command.
@@ -79,6 +82,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	o := &Options{
 		IOStreams:    f.IOStreams,
 		PollInterval: 2 * time.Second,
+		StatusWait:   30 * time.Second,
 		Connect: func(flags factory.ClusterFlags, suffix string) (*kubeconfig.Source, Discoverer, error) {
 			cluster, err := f.Cluster(flags)
 			if err != nil {

@@ -17,13 +17,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-const (
-	// lookupTimeout bounds one request to the cluster.
-	lookupTimeout = 20 * time.Second
-	// emptyStatusWait is how long the command waits for an agent that has not reported anything yet: the agent may
-	// be starting, or may not run at all.
-	emptyStatusWait = 30 * time.Second
-)
+// lookupTimeout bounds one request to the cluster.
+const lookupTimeout = 20 * time.Second
 
 // Run makes the kubeconfig. Nothing is written unless all went well.
 func (o *Options) Run(ctx context.Context) error {
@@ -176,7 +171,8 @@ func (o *Options) connection(frontend *discovery.Frontend, input *kubeconfig.Inp
 	return nil
 }
 
-// discoverFrontend reads the CredentialIssuer and chooses a strategy, waiting for one that is pending.
+// discoverFrontend reads the CredentialIssuer and chooses a strategy. It waits while none works and one is pending,
+// and, not so long, while one is pending that the cluster prefers to those that work.
 func (o *Options) discoverFrontend(ctx context.Context, cluster Discoverer) (*discovery.Frontend, error) {
 	var task *ui.Task
 	defer func() {
@@ -198,18 +194,24 @@ func (o *Options) discoverFrontend(ctx context.Context, cluster Discoverer) (*di
 			issuer = latest // otherwise a hiccup while waiting: look again
 		}
 		o.issuer = issuer
+		longEnough := o.SkipWait || time.Since(started) > o.StatusWait
 		frontend, err := discovery.ChooseStrategy(issuer, o.Mode)
 		none, ok := errors.AsType[*discovery.NoStrategyError](err)
-		if !ok {
+		better := discovery.PendingBefore(issuer, o.Mode)
+		switch {
+		case !ok && (err != nil || better == nil):
 			return frontend, err
-		}
-		if o.SkipWait || !none.Pending() || len(none.Strategies) == 0 && time.Since(started) > emptyStatusWait {
+		case !ok && longEnough:
+			o.Progress.Warn("strategy %s, which the cluster prefers, is not finished (%s): it is passed over",
+				better.Type, better.Message)
+			return frontend, nil
+		case ok && (o.SkipWait || !none.Pending() || len(none.Strategies) == 0 && longEnough):
 			return nil, err
 		}
 		if task == nil {
 			task = o.Progress.Start("waiting for CredentialIssuer pending strategies to finish")
 		}
-		task.Update("waiting: %s", pendingMessage(none))
+		task.Update("waiting: %s", pendingMessage(issuer))
 		select {
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.Canceled) {
@@ -242,8 +244,8 @@ func permanent(err error) bool {
 		errors.Is(err, discovery.ErrForbidden) || errors.Is(err, discovery.ErrUnauthorized)
 }
 
-func pendingMessage(none *discovery.NoStrategyError) string {
-	for _, s := range none.Strategies {
+func pendingMessage(issuer *configv1alpha1.CredentialIssuer) string {
+	for _, s := range issuer.Status.Strategies {
 		if s.Reason == configv1alpha1.ReasonPending {
 			return fmt.Sprintf("strategy %s is pending: %s", s.Type, s.Message)
 		}

@@ -85,7 +85,7 @@ func options(
 			return &kubeconfig.Source{ContextName: "x", ClusterName: "c", UserName: "u", Cluster: cluster}, discoverer, nil
 		},
 		StaticTokenEnv: "TOKEN", Suffix: suffix, SkipValidation: true, Timeout: time.Minute,
-		CLIPath: "pinniped", PollInterval: time.Millisecond,
+		CLIPath: "pinniped", PollInterval: time.Millisecond, StatusWait: time.Minute,
 	}, &out, &errOut
 }
 
@@ -234,14 +234,26 @@ func TestWaitsForPendingStrategies(t *testing.T) {
 		),
 	)
 	ready := issuer(discoverytest.ProxyStrategy("https://proxy.example.com", nil))
+	onTrial := issuer(
+		discoverytest.FailedStrategy(
+			configv1alpha1.StrategyKubeClusterSigningCertificate,
+			configv1alpha1.ReasonPending,
+			"asking the signer",
+		),
+		discoverytest.ProxyStrategy("https://proxy.example.com", nil),
+	)
 	hiccup := errors.New("etcd leader changed")
 	for _, test := range []struct {
 		name    string
 		answers []any
 		skip    bool
+		short   bool // it waits for a moment only
 		looks   int
 		says    string
 	}{
+		{name: "waits for a better one", answers: []any{onTrial, onTrial, ready}, looks: 3},
+		{name: "passes over a better one that takes long", answers: []any{onTrial, ready}, short: true, looks: 1},
+		{name: "does not wait for a better one when told so", answers: []any{onTrial, ready}, skip: true, looks: 1},
 		{name: "takes a ready one at once", answers: []any{ready}, looks: 1},
 		{name: "waits while it is pending", answers: []any{pending, pending, ready}, looks: 3},
 		{name: "waits for the first report", answers: []any{issuer(), ready}, looks: 2},
@@ -262,6 +274,9 @@ func TestWaitsForPendingStrategies(t *testing.T) {
 			}
 			o, out, errOut := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, discoverer)
 			o.SkipWait = test.skip
+			if test.short {
+				o.StatusWait = -1
+			}
 			err := o.Run(t.Context())
 			switch {
 			case test.says == "" && (err != nil || out.Len() == 0):
@@ -271,6 +286,9 @@ func TestWaitsForPendingStrategies(t *testing.T) {
 			}
 			if discoverer.looks != test.looks {
 				t.Errorf("want %d looks, got %d", test.looks, discoverer.looks)
+			}
+			if test.short && !strings.Contains(errOut.String(), "it is passed over") {
+				t.Errorf("want a line that says what is passed over, got:\n%s", errOut)
 			}
 			if test.looks > 1 &&
 				!strings.Contains(errOut.String(), "waiting for CredentialIssuer pending strategies to finish") {

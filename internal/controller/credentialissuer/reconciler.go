@@ -90,6 +90,9 @@ type Reconciler struct {
 	// Warning, if set, returns what an admin should know besides, or nil.
 	Warning func() *configv1alpha1.StrategyFinding
 
+	// OtherStrategies are the ways in beside the proxy, in any order.
+	OtherStrategies []OtherStrategy
+
 	// BearerTokens, if set, is told the names of the authenticators whose tokens the proxy accepts as bearer tokens.
 	BearerTokens func(authenticators []string)
 
@@ -106,7 +109,8 @@ type Reconciler struct {
 	appliedService any
 	lastProblem    string
 	lastTold       told
-	schema         statusSchema // of the CRD, as far as it is known
+	toldOthers     map[configv1alpha1.StrategyType]strategyState // what the latest events said
+	schema         statusSchema                                  // of the CRD, as far as it is known
 	schemaSeen     time.Time
 	known          map[string]*issuedcert.State // what own Secrets held when there was last nothing wrong with them
 	signing        *certs.CA                    // the CA that signs client certificates

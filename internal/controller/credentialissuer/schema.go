@@ -18,9 +18,10 @@ import (
 type statusSchema int
 
 const (
-	schemaFull       statusSchema = iota
-	schemaNoFindings              // as it was before the status had findings and names of objects
-	schemaPinniped                // Pinniped's own, which has strategies only
+	schemaFull          statusSchema = iota
+	schemaTwoStrategies              // as it was while there were the two strategies of Pinniped only
+	schemaNoFindings                 // as it was before the status had findings and names of objects
+	schemaPinniped                   // Pinniped's own, which has strategies only
 )
 
 // retrySchema is how long the agent believes that the CRD is an older one. Then it tries everything again.
@@ -28,9 +29,17 @@ const retrySchema = 5 * time.Minute
 
 // reduce leaves out of a status what the CRD does not declare.
 func (s statusSchema) reduce(status configv1alpha1.CredentialIssuerStatus) configv1alpha1.CredentialIssuerStatus {
+	if s >= schemaTwoStrategies {
+		status.Strategies = slices.DeleteFunc(
+			slices.Clone(status.Strategies),
+			func(s configv1alpha1.CredentialIssuerStrategy) bool {
+				return s.Type != configv1alpha1.StrategyKubeClusterSigningCertificate &&
+					s.Type != configv1alpha1.StrategyImpersonationProxy
+			},
+		)
+	}
 	if s >= schemaNoFindings {
 		status.Objects = nil
-		status.Strategies = slices.Clone(status.Strategies)
 		for i := range status.Strategies {
 			status.Strategies[i].Findings = nil
 		}

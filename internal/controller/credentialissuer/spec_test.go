@@ -220,7 +220,7 @@ func TestChooseEndpoint(t *testing.T) {
 func TestMergeStrategies(t *testing.T) {
 	t.Parallel()
 	then, now := metav1.Unix(1000, 0), metav1.Unix(2000, 0)
-	want := []configv1alpha1.CredentialIssuerStrategy{clusterSigningStrategy(), proxyStrategy("Success", "Listening", "m")}
+	want := []configv1alpha1.CredentialIssuerStrategy{clusterSigningOff(), proxyStrategy("Success", "Listening", "m")}
 
 	first, changed := mergeStrategies(nil, want, then)
 	if !changed || len(first) != 2 || !first[1].LastUpdateTime.Equal(&then) {

@@ -21,15 +21,15 @@ const (
 	messageDisabled  = "impersonation proxy was explicitly disabled by configuration"
 	messageAutoOff   = "automatically determined that impersonation proxy should be disabled"
 
-	// The agent runs no pod on control-plane nodes to fetch the cluster's signing key, so this strategy is always
-	// reported in the way that Pinniped reports it on managed clusters.
+	// The agent runs no pod on control-plane nodes to fetch the cluster's signing key. While the cluster's signer is not
+	// used, this strategy is reported in the way that Pinniped reports it on managed clusters.
 	messageNoClusterKey = "could not find a healthy kube-controller-manager pod (0 candidates): note that this error is " +
 		"the expected " +
 		"behavior for some cluster types, including most cloud provider clusters (e.g. GKE, AKS, EKS)"
 )
 
-// clusterSigningStrategy reports that the cluster's own signing key is not used.
-func clusterSigningStrategy() configv1alpha1.CredentialIssuerStrategy {
+// clusterSigningOff reports that the cluster's own signer is not used, because the agent is not configured for it.
+func clusterSigningOff() configv1alpha1.CredentialIssuerStrategy {
 	return configv1alpha1.CredentialIssuerStrategy{
 		Type:    configv1alpha1.StrategyKubeClusterSigningCertificate,
 		Status:  configv1alpha1.StrategyError,
@@ -121,7 +121,7 @@ func (r *Reconciler) report(
 		serving = nil
 	}
 	full := configv1alpha1.CredentialIssuerStatus{
-		Strategies:         []configv1alpha1.CredentialIssuerStrategy{clusterSigningStrategy(), proxy},
+		Strategies:         r.strategies(ctx, proxy),
 		ServingCertificate: servedStatus(issuer.Status.ServingCertificate, serving, r.Namespace, r.Replicas.Live(), now),
 		Objects:            r.objects(),
 	}
@@ -140,6 +140,7 @@ func (r *Reconciler) report(
 		if err == nil {
 			r.learnSchema(ctx, schema)
 			r.announce(ctx, issuer, proxy, status.ServingCertificate, changed)
+			r.tellOthers(issuer, status.Strategies)
 			return nil
 		}
 		if refused = err; !mayBeSchema(err) {

@@ -1,0 +1,100 @@
+package credentialissuer
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// OtherStrategy is a way into the cluster beside the impersonation proxy.
+type OtherStrategy interface {
+	// Type is always the same.
+	Type() configv1alpha1.StrategyType
+	// Report returns what the status is to say, from memory: it contacts nothing. When that changes, the strategy
+	// wakes the reconciler, by Wake. It need not set LastUpdateTime.
+	Report(ctx context.Context) configv1alpha1.CredentialIssuerStrategy
+}
+
+// strategyOrder is the order in which clients should try the strategies. They stand in the status in this order, and
+// clients take the first one that is a success. The first two are always there: Pinniped's clients expect that.
+func strategyOrder() []configv1alpha1.StrategyType {
+	return []configv1alpha1.StrategyType{
+		configv1alpha1.StrategyKubeClusterSigningCertificate,
+		configv1alpha1.StrategyImpersonationProxy,
+	}
+}
+
+// strategies returns all that is to be reported, in the order of strategyOrder.
+func (r *Reconciler) strategies(
+	ctx context.Context,
+	proxy configv1alpha1.CredentialIssuerStrategy,
+) []configv1alpha1.CredentialIssuerStrategy {
+	all := []configv1alpha1.CredentialIssuerStrategy{proxy}
+	for _, other := range r.OtherStrategies {
+		all = append(all, other.Report(ctx))
+	}
+	is := func(kind configv1alpha1.StrategyType) func(configv1alpha1.CredentialIssuerStrategy) bool {
+		return func(s configv1alpha1.CredentialIssuerStrategy) bool { return s.Type == kind }
+	}
+	if !slices.ContainsFunc(all, is(configv1alpha1.StrategyKubeClusterSigningCertificate)) {
+		all = append(all, clusterSigningOff())
+	}
+	slices.SortStableFunc(all, func(a, b configv1alpha1.CredentialIssuerStrategy) int {
+		return slices.Index(strategyOrder(), a.Type) - slices.Index(strategyOrder(), b.Type)
+	})
+	return all
+}
+
+// tellOthers makes one event of each strategy beside the proxy whose state has changed. The leader calls it after it
+// has written the status. A strategy that is off as far as its status goes back is not worth an event.
+func (r *Reconciler) tellOthers(
+	issuer *configv1alpha1.CredentialIssuer,
+	written []configv1alpha1.CredentialIssuerStrategy,
+) {
+	for _, other := range r.OtherStrategies {
+		for _, now := range written {
+			if now.Type != other.Type() {
+				continue
+			}
+			key := strategyState{now.Status, now.Reason, now.Message}
+			before, told := r.toldOthers[now.Type]
+			if !told {
+				before = stateOf(issuer.Status.Strategies, now.Type)
+			}
+			if r.toldOthers == nil {
+				r.toldOthers = map[configv1alpha1.StrategyType]strategyState{}
+			}
+			r.toldOthers[now.Type] = key
+			if before == key || now.Reason == configv1alpha1.ReasonPending {
+				continue
+			}
+			kind := corev1.EventTypeWarning
+			if now.Status == configv1alpha1.StrategySuccess {
+				kind = corev1.EventTypeNormal
+			}
+			r.Events.Event(issuer, kind, string(now.Reason), clip(string(now.Type)+": "+now.Message))
+		}
+	}
+}
+
+// strategyState is what of a strategy an event tells.
+type strategyState struct {
+	status  configv1alpha1.StrategyStatus
+	reason  configv1alpha1.StrategyReason
+	message string
+}
+
+func stateOf(
+	all []configv1alpha1.CredentialIssuerStrategy,
+	kind configv1alpha1.StrategyType,
+) strategyState {
+	for _, s := range all {
+		if s.Type == kind {
+			return strategyState{s.Status, s.Reason, s.Message}
+		}
+	}
+	return strategyState{}
+}
