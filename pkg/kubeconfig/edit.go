@@ -19,16 +19,17 @@ type change struct {
 	text     string
 }
 
-// edit returns content with the CA bundle of the entries to rotate.
-func edit(content []byte, root *yaml.Node, entries []planned, to Target) ([]byte, error) {
-	encoded := base64.StdEncoding.EncodeToString(to.CABundle)
+// edit returns content with the new CA bundle of the entries to rotate. It notes in entries which of them had no place
+// for a CA bundle before.
+func edit(content []byte, root *yaml.Node, entries []planned) ([]byte, error) {
 	lines := lineStarts(content)
 	var changes []change
-	for _, entry := range entries {
+	for i := range entries {
+		entry := &entries[i]
 		if entry.Outcome != Rotated {
 			continue
 		}
-		made, err := entryChange(content, lines, root, entry, encoded)
+		made, err := entryChange(content, lines, root, entry)
 		if err != nil {
 			return nil, fmt.Errorf("changing %s %q: %w", entry.Kind, entry.Name, err)
 		}
@@ -42,7 +43,8 @@ func edit(content []byte, root *yaml.Node, entries []planned, to Target) ([]byte
 	return result, nil
 }
 
-func entryChange(content []byte, lines []int, root *yaml.Node, entry planned, encoded string) (change, error) {
+func entryChange(content []byte, lines []int, root *yaml.Node, entry *planned) (change, error) {
+	encoded := base64.StdEncoding.EncodeToString(entry.to)
 	item := named(root, entry.Kind+"s", entry.Name)
 	_, body := field(item, entry.Kind)
 	if entry.Kind == kindUser {
@@ -56,14 +58,44 @@ func entryChange(content []byte, lines []int, root *yaml.Node, entry planned, en
 		}
 		return replace(content, lines, args.Content[entry.argument], entry.prefix+encoded)
 	}
-	if _, data := field(body, "certificate-authority-data"); data != nil {
+	if key, data := field(body, caDataField); data != nil {
+		if next := following(body, key); entry.absent && next != nil {
+			return remove(content, lines, key, next)
+		}
+		entry.absent = false
 		return replace(content, lines, data, encoded)
 	}
+	entry.absent = true
 	key, server := field(body, "server")
 	if server == nil {
 		return change{}, errors.New("finding its server in the file")
 	}
 	return insertBeside(content, lines, body, key, encoded)
+}
+
+const caDataField = "certificate-authority-data"
+
+// following returns the key after key in a mapping; nil when key is the last one.
+func following(mapping, key *yaml.Node) *yaml.Node {
+	for i := 0; i+2 < len(mapping.Content); i += 2 {
+		if mapping.Content[i] == key {
+			return mapping.Content[i+2]
+		}
+	}
+	return nil
+}
+
+// remove takes a key and its value out of a mapping: all that stands before the next key.
+func remove(content []byte, lines []int, key, next *yaml.Node) (change, error) {
+	from, err := position(content, lines, key)
+	if err != nil {
+		return change{}, err
+	}
+	to, err := position(content, lines, next)
+	if err != nil {
+		return change{}, err
+	}
+	return change{from: from, to: to}, nil
 }
 
 // insertBeside adds certificate-authority-data in front of a key of the same mapping.
@@ -73,7 +105,7 @@ func insertBeside(content []byte, lines []int, mapping, key *yaml.Node, encoded 
 		return change{}, err
 	}
 	if mapping.Style&yaml.FlowStyle != 0 {
-		return change{at, at, fmt.Sprintf("%q: %q, ", "certificate-authority-data", encoded)}, nil
+		return change{at, at, fmt.Sprintf("%q: %q, ", caDataField, encoded)}, nil
 	}
 	start := lines[key.Line-1]
 	indent := strings.Repeat(" ", utf8.RuneCount(content[start:at])) // the first key of a mapping may stand behind a dash
@@ -81,7 +113,7 @@ func insertBeside(content []byte, lines []int, mapping, key *yaml.Node, encoded 
 	if next := bytes.IndexByte(content[at:], '\n'); next > 0 && content[at+next-1] == '\r' {
 		end = "\r\n"
 	}
-	return change{at, at, "certificate-authority-data: " + encoded + end + indent}, nil
+	return change{at, at, caDataField + ": " + encoded + end + indent}, nil
 }
 
 // replace gives a scalar another value, in the style that it has. The value needs no escaping in any style.

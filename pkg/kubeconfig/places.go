@@ -29,6 +29,9 @@ const (
 // Trusts tells it, Rotate changes it.
 type place struct {
 	kind, name string // kind is kindCluster or kindUser
+	server     string // its URL
+	serverName string // the name that the client expects in the certificate, if it is not the host of server
+	proxy      string // URL of the HTTP proxy on the way; empty for that of the environment
 	host       string // the name that the certificate must cover
 	lead       lead
 
@@ -53,13 +56,28 @@ const (
 // reads no file.
 func places(config *clientcmdapi.Config, endpoint Endpoint) []place {
 	var found []place
-	for _, name := range names(config.Clusters) {
-		cluster := config.Clusters[name]
-		if cluster == nil {
+	for _, one := range allPlaces(config) {
+		if one.lead = endpoint.leads(one.server, one.serverName); one.lead == leadsElsewhere {
 			continue
 		}
-		if lead := endpoint.leads(cluster.Server, cluster.TLSServerName); lead != leadsElsewhere {
-			found = append(found, clusterPlace(name, cluster, lead))
+		if len(found) > 0 && one.same(found[len(found)-1]) {
+			continue // another address in the command line of the same plugin
+		}
+		found = append(found, one)
+	}
+	return found
+}
+
+// same says whether both places are the same cluster or user.
+func (p place) same(other place) bool { return p.kind == other.kind && p.name == other.name }
+
+// allPlaces returns all that leads to a server, in the order of the names, clusters first. A user may be there several
+// times, if its plugin is a command line with several addresses. allPlaces reads no file.
+func allPlaces(config *clientcmdapi.Config) []place {
+	var found []place
+	for _, name := range names(config.Clusters) {
+		if cluster := config.Clusters[name]; cluster != nil {
+			found = append(found, clusterPlace(name, cluster))
 		}
 	}
 	for _, name := range names(config.AuthInfos) {
@@ -67,32 +85,30 @@ func places(config *clientcmdapi.Config, endpoint Endpoint) []place {
 		if user == nil || user.Exec == nil {
 			continue
 		}
-		one, server := pluginPlace(user.Exec)
-		if one == nil {
-			one, server = hiddenPlace(user.Exec, endpoint)
+		all := hiddenPlaces(user.Exec)
+		if one := pluginPlace(user.Exec); one != nil {
+			all = []place{*one}
 		}
-		if one == nil {
-			continue
+		for _, one := range all {
+			at, _ := parseServer(one.server)
+			one.kind, one.name, one.host = kindUser, name, at.host
+			found = append(found, one)
 		}
-		if one.lead = endpoint.leads(server, ""); one.lead == leadsElsewhere {
-			continue
-		}
-		at, _ := parseServer(server)
-		one.kind, one.name, one.host = kindUser, name, at.host
-		found = append(found, *one)
 	}
 	return found
 }
 
-func clusterPlace(name string, cluster *clientcmdapi.Cluster, lead lead) place {
+func clusterPlace(name string, cluster *clientcmdapi.Cluster) place {
 	at, _ := parseServer(cluster.Server)
 	one := place{
-		kind:     kindCluster,
-		name:     name,
-		host:     at.host,
-		lead:     lead,
-		bundle:   cluster.CertificateAuthorityData,
-		insecure: cluster.InsecureSkipTLSVerify,
+		kind:       kindCluster,
+		name:       name,
+		server:     cluster.Server,
+		serverName: cluster.TLSServerName,
+		proxy:      cluster.ProxyURL,
+		host:       at.host,
+		bundle:     cluster.CertificateAuthorityData,
+		insecure:   cluster.InsecureSkipTLSVerify,
 	}
 	if cluster.TLSServerName != "" {
 		one.host = cluster.TLSServerName
@@ -104,11 +120,11 @@ func clusterPlace(name string, cluster *clientcmdapi.Cluster, lead lead) place {
 }
 
 // pluginPlace reads the arguments of a credential plugin, or the environment of a very old one. It returns nil for a
-// plugin that exchanges nothing, and where the plugin exchanges otherwise.
-func pluginPlace(plugin *clientcmdapi.ExecConfig) (one *place, server string) {
+// plugin that exchanges nothing.
+func pluginPlace(plugin *clientcmdapi.ExecConfig) *place {
 	flags := parseFlags(plugin.Args)
 	if at, ok := flags[endpointFlag]; ok {
-		one = &place{argument: -1}
+		one := &place{server: at.value, argument: -1}
 		data, given := flags[bundleFlag]
 		switch {
 		case given && data.index < 0:
@@ -120,43 +136,44 @@ func pluginPlace(plugin *clientcmdapi.ExecConfig) (one *place, server string) {
 		default:
 			one.fixed = "its credential plugin has no " + bundleFlag + "; make the kubeconfig anew"
 		}
-		return one, at.value
+		return one
 	}
 	if !slices.Contains(plugin.Args, "exchange-credential") {
-		return nil, ""
+		return nil
 	}
-	one = &place{
+	one := &place{
 		argument: -1,
 		fixed:    "its credential plugin is that of a very old Pinniped, which gets its CA bundle from " + bundleVariable + "; make the kubeconfig anew",
 	}
 	for _, variable := range plugin.Env {
 		switch variable.Name {
 		case endpointVariable:
-			server = variable.Value
+			one.server = variable.Value
 		case bundleVariable:
 			one.bundle = []byte(variable.Value)
 		}
 	}
-	return one, server
+	return one
 }
 
-// hiddenPlace finds a plugin whose flags stand within one argument, such as the command line of a shell. What it
-// trusts cannot be read there.
-func hiddenPlace(plugin *clientcmdapi.ExecConfig, endpoint Endpoint) (one *place, server string) {
+// hiddenPlaces finds the addresses of a plugin whose flags stand within one argument, such as the command line of a
+// shell. What it trusts cannot be read there.
+func hiddenPlaces(plugin *clientcmdapi.ExecConfig) []place {
+	var found []place
 	for _, argument := range plugin.Args {
-		_, rest, found := strings.Cut(argument, endpointFlag)
-		if !found {
+		_, rest, ok := strings.Cut(argument, endpointFlag)
+		if !ok {
 			continue
 		}
 		words := strings.FieldsFunc(rest, func(r rune) bool { return strings.ContainsRune(" \t\n='\";&|", r) })
-		if len(words) > 0 && endpoint.leads(words[0], "") != leadsElsewhere {
-			return &place{
-				argument: -1, err: errors.New("its flags stand within one argument of another program"),
+		if len(words) > 0 {
+			found = append(found, place{
+				server: words[0], argument: -1, err: errors.New("its flags stand within one argument of another program"),
 				fixed: "the flags of its credential plugin stand within one argument of another program; change that by hand",
-			}, words[0]
+			})
 		}
 	}
-	return nil, ""
+	return found
 }
 
 func decode(data string) ([]byte, error) {
@@ -233,16 +250,24 @@ func parseFlags(args []string) map[string]flagValue {
 	return found
 }
 
-// planned is the result entry of a place and, when it is to be rotated, the argument in which its bundle is.
+// planned is the result entry of a place and, when it is to be changed, what it gets.
 type planned struct {
 	Entry
-	argument int
+	argument int // of a user: the argument in which its bundle is, and what stands before it there
 	prefix   string
+	server   string
+	from, to []byte // the CA bundle before and after
+	// absent is true when the key is to be removed, to undo that it was added.
+	absent bool
 }
 
 // plan decides what has to be done with a place so that it trusts the bundle, and changes config accordingly.
-func (p place) plan(config *clientcmdapi.Config, bundle []byte) planned {
-	made := planned{Entry: Entry{Kind: p.kind, Name: p.name, Outcome: Rotated}, argument: p.argument, prefix: p.prefix}
+func (p place) plan(config *clientcmdapi.Config, target Target) planned {
+	bundle := target.CABundle
+	made := planned{
+		Entry:    Entry{Kind: p.kind, Name: p.name, Outcome: Rotated},
+		argument: p.argument, prefix: p.prefix, server: p.server, from: p.bundle, to: bundle,
+	}
 	skip := func(code SkipCode, format string, args ...any) planned {
 		made.Outcome, made.Code, made.Reason = Skipped, code, fmt.Sprintf(format, args...)
 		return made
@@ -261,23 +286,23 @@ func (p place) plan(config *clientcmdapi.Config, bundle []byte) planned {
 		return skip(SkipPlugin, "%s", p.fixed)
 	case p.file != "":
 		return skip(SkipCAFile, "it takes its CA bundle from the file %q, which may be others' as well", p.file)
+	case p.err == nil && bytes.Equal(p.bundle, bundle):
+		made.Outcome = Current
+		return made
+	}
+	if target.Accepts != nil {
+		if err := target.Accepts(p.trust()); err != nil {
+			return skip(SkipNotAccepted, "%s", err.Error())
+		}
 	}
 	if p.kind == kindUser {
-		if p.err == nil && bytes.Equal(p.bundle, bundle) {
-			made.Outcome = Current
-			return made
-		}
 		config.AuthInfos[p.name].Exec.Args[p.argument] = p.prefix + base64.StdEncoding.EncodeToString(bundle)
 		return made
 	}
 	cluster := config.Clusters[p.name]
-	switch {
-	case bytes.Equal(p.bundle, bundle):
-		made.Outcome = Current
-	case len(bundle) == 0 && cluster.CertificateAuthority != "":
+	if len(bundle) == 0 && cluster.CertificateAuthority != "" {
 		return skip(SkipCAFile, "without its CA bundle it would take that of the file %q", cluster.CertificateAuthority)
-	default:
-		cluster.CertificateAuthorityData = nilIfEmpty(bundle)
 	}
+	cluster.CertificateAuthorityData = nilIfEmpty(bundle)
 	return made
 }

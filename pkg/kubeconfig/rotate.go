@@ -16,6 +16,8 @@ import (
 type Target struct {
 	Endpoint
 	CABundle []byte // PEM; empty means the system roots
+	// Accepts, if set, is asked before a place gets the CA bundle. Its error becomes the reason why the place is skipped.
+	Accepts func(Trust) error
 }
 
 // ErrNotKubeconfig means that a file is something else.
@@ -57,12 +59,18 @@ const (
 	SkipCAFile    SkipCode = "CAFile"    // the CA bundle is in a file
 	SkipPlugin    SkipCode = "Plugin"    // the arguments of the credential plugin cannot be changed
 	SkipUncertain SkipCode = "Uncertain" // it may lead elsewhere
+	// SkipNotAccepted means that Target.Accepts returned an error.
+	SkipNotAccepted SkipCode = "NotAccepted"
+	// SkipChanged means that Restore found another CA bundle than the one to be taken back.
+	SkipChanged SkipCode = "Changed"
 )
 
 // Rotation is a kubeconfig whose clients of the target trust the target's CA bundle.
 type Rotation struct {
 	Content []byte  // what the file must hold
 	Entries []Entry // those that lead to the target, in the order of their names, clusters first
+	// Changes are the rotated entries. Restore takes them back.
+	Changes []Change
 }
 
 // Changed reports whether any entry was rotated.
@@ -76,30 +84,54 @@ func (r *Rotation) Changed() bool {
 // file included; before the result is returned, it is read again and compared, and a difference anywhere else is an
 // error.
 //
+// There may be several targets. A place that leads to more than one of them gets the CA bundle of the first.
+//
 // What is not a kubeconfig gives ErrNotKubeconfig, one that cannot be read ErrDamaged.
-func Rotate(content []byte, to Target) (*Rotation, error) {
-	if len(to.CABundle) > 0 {
-		if _, err := CountCertificates(to.CABundle); err != nil {
+func Rotate(content []byte, to ...Target) (*Rotation, error) {
+	return RotateOnly(content, nil, to...)
+}
+
+// RotateOnly is Rotate for the clusters and users of some contexts: those for which include returns true. A nil include
+// includes everything.
+func RotateOnly(content []byte, include func(Trust) bool, to ...Target) (*Rotation, error) {
+	for _, target := range to {
+		if len(target.CABundle) == 0 {
+			continue
+		}
+		if _, err := CountCertificates(target.CABundle); err != nil {
 			return nil, fmt.Errorf("checking the CA bundle: %w", err)
 		}
 	}
-	document, err := parse(content)
+	document, before, err := read(content)
 	if err != nil {
 		return nil, err
 	}
-	before, err := clientcmd.Load(content)
+	wanted, entries := rotateConfig(before, include, to)
+	return apply(content, document, wanted, entries)
+}
+
+func read(content []byte) (*yaml.Node, *clientcmdapi.Config, error) {
+	document, err := parse(content)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+		return nil, nil, err
 	}
-	wanted, entries := rotateConfig(before, to)
+	config, err := clientcmd.Load(content)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return document, config, nil
+}
+
+// apply changes what entries say, and reads the result again: it must be what is wanted, and nothing else.
+func apply(content []byte, document *yaml.Node, wanted *clientcmdapi.Config, entries []planned) (*Rotation, error) {
 	rotation := &Rotation{Content: content}
-	for _, entry := range entries {
-		rotation.Entries = append(rotation.Entries, entry.Entry)
+	for i := range entries {
+		rotation.Entries = append(rotation.Entries, entries[i].Entry)
 	}
 	if !rotation.Changed() {
 		return rotation, nil
 	}
-	after, err := edit(content, document, entries, to)
+	after, err := edit(content, document, entries)
 	if err != nil {
 		return nil, err
 	}
@@ -113,6 +145,11 @@ func Rotate(content []byte, to Target) (*Rotation, error) {
 		)
 	}
 	rotation.Content = after
+	for i := range entries {
+		if entries[i].Outcome == Rotated {
+			rotation.Changes = append(rotation.Changes, entries[i].change())
+		}
+	}
 	return rotation, nil
 }
 
@@ -143,11 +180,30 @@ func parse(content []byte) (*yaml.Node, error) {
 }
 
 // rotateConfig returns what the kubeconfig must say in the end, and what has to be done for it.
-func rotateConfig(before *clientcmdapi.Config, to Target) (*clientcmdapi.Config, []planned) {
+func rotateConfig(
+	before *clientcmdapi.Config,
+	include func(Trust) bool,
+	to []Target,
+) (*clientcmdapi.Config, []planned) {
 	after := before.DeepCopy()
+	type claim struct {
+		place
+		target Target
+	}
+	claims := map[string]claim{}
+	for _, target := range to {
+		for _, one := range places(before, target.Endpoint) {
+			id := one.kind + "/" + one.name
+			other, claimed := claims[id]
+			better := !claimed || other.lead == perhapsHere && one.lead == leadsHere
+			if better && (include == nil || include(one.trust())) {
+				claims[id] = claim{one, target}
+			}
+		}
+	}
 	var entries []planned
-	for _, one := range places(before, to.Endpoint) {
-		entries = append(entries, one.plan(after, to.CABundle))
+	for _, id := range names(claims) { // clusters come before users
+		entries = append(entries, claims[id].plan(after, claims[id].target))
 	}
 	return after, entries
 }

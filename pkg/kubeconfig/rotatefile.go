@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/pem"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
-	"time"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
@@ -18,17 +17,48 @@ import (
 // owner. While it works it holds the lock that kubectl takes (path with ".lock" appended), for which it waits until ctx
 // ends. With dryRun it only says what it would do.
 func RotateFile(ctx context.Context, path string, to Target, dryRun bool) (*Rotation, error) {
-	rotation, err := readAndRotate(path, to) // most files of a fleet need no lock: there is nothing to do
-	if err != nil || dryRun || !rotation.Changed() {
+	return UpdateFile(ctx, path, FileUpdate{DryRun: dryRun, Change: func(content []byte) (*Rotation, error) {
+		rotation, err := Rotate(content, to)
+		if err != nil {
+			return nil, err
+		}
+		return rotation, LookIntoCAFiles(path, rotation, to)
+	}})
+}
+
+// FileUpdate says how UpdateFile changes a file.
+type FileUpdate struct {
+	// Change returns what is to become of the content. It is called twice: once to find out whether there is anything to
+	// do, and again while the file is locked.
+	Change func(content []byte) (*Rotation, error)
+	DryRun bool // the file is left alone
+	// Before is called with the result of Change just before the file is replaced. When it returns an error, the file is
+	// not touched. It may be nil.
+	Before func(content []byte, made *Rotation) error
+	// Owner, one line of text, is written into the lock, so that a lock which a killed process has left behind can be
+	// told from those of other programs. It may be empty.
+	Owner string
+}
+
+// UpdateFile changes the kubeconfig at path in the way of RotateFile.
+func UpdateFile(ctx context.Context, path string, update FileUpdate) (*Rotation, error) {
+	rotation, _, err := readAndChange(path, update.Change) // most files of a fleet need no lock: there is nothing to do
+	if err != nil || update.DryRun || !rotation.Changed() {
 		return rotation, err
 	}
-	unlock, err := lock(ctx, path)
+	unlock, err := lockAs(ctx, path, update.Owner)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if rotation, err = readAndRotate(path, to); err != nil || !rotation.Changed() {
+	rotation, content, err := readAndChange(path, update.Change)
+	if err != nil || !rotation.Changed() {
 		return rotation, err
+	}
+	if update.Before != nil {
+		if err := update.Before(content, rotation); err != nil {
+			return nil, err
+		}
 	}
 	if err := atomicfile.Update(path, rotation.Content); err != nil {
 		return nil, fmt.Errorf("writing kubeconfig %q: %w", path, err)
@@ -36,29 +66,37 @@ func RotateFile(ctx context.Context, path string, to Target, dryRun bool) (*Rota
 	return rotation, nil
 }
 
-func readAndRotate(path string, to Target) (*Rotation, error) {
+func readAndChange(path string, change func([]byte) (*Rotation, error)) (*Rotation, []byte, error) {
 	content, err := readBounded(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading kubeconfig %q: %w", path, err)
+		return nil, nil, fmt.Errorf("reading kubeconfig %q: %w", path, err)
 	}
-	rotation, err := Rotate(content, to)
+	rotation, err := change(content)
 	if err != nil {
-		return nil, fmt.Errorf("rotating kubeconfig %q: %w", path, err)
+		return nil, nil, fmt.Errorf("rotating kubeconfig %q: %w", path, err)
 	}
-	return rotation, lookIntoCAFiles(path, to, rotation)
+	return rotation, content, nil
 }
 
-// lookIntoCAFiles makes entries current whose CA file, which Rotate does not read, has all of the target's CA bundle
-// already.
-func lookIntoCAFiles(path string, to Target, rotation *Rotation) error {
-	if len(to.CABundle) == 0 ||
-		!slices.ContainsFunc(rotation.Entries, func(e Entry) bool { return e.Code == SkipCAFile }) {
+// LookIntoCAFiles makes entries of a rotation of the file at path current whose CA file, which Rotate does not read,
+// has all of a target's CA bundle already.
+func LookIntoCAFiles(path string, rotation *Rotation, to ...Target) error {
+	if !slices.ContainsFunc(rotation.Entries, func(e Entry) bool { return e.Code == SkipCAFile }) {
 		return nil
 	}
 	config, err := Load(path)
 	if err != nil {
 		return err
 	}
+	for _, target := range to {
+		if len(target.CABundle) > 0 {
+			lookIntoCAFiles(config, rotation, target)
+		}
+	}
+	return nil
+}
+
+func lookIntoCAFiles(config *clientcmdapi.Config, rotation *Rotation, to Target) {
 	for _, trust := range Trusts(config, to.Endpoint) {
 		at := slices.IndexFunc(
 			rotation.Entries,
@@ -68,7 +106,6 @@ func lookIntoCAFiles(path string, to Target, rotation *Rotation) error {
 			rotation.Entries[at] = Entry{Kind: trust.Kind, Name: trust.Name, Outcome: Current}
 		}
 	}
-	return nil
 }
 
 // hasAll says whether every certificate of some is in bundle.
@@ -97,43 +134,4 @@ func readBounded(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%w: it has %d bytes", ErrNotKubeconfig, info.Size())
 	}
 	return os.ReadFile(path)
-}
-
-// lockedError says who is in the way. Why waiting for it ended matters to programs, and not to people.
-type lockedError struct {
-	path, lock string
-	cause      error
-}
-
-func (e *lockedError) Error() string {
-	return fmt.Sprintf(
-		"locking kubeconfig %q: %q exists: another program is changing the kubeconfig; if none is, one was killed while it "+
-			"did: remove that file",
-		e.path,
-		e.lock,
-	)
-}
-
-func (e *lockedError) Unwrap() error { return e.cause }
-
-const lockPoll = 20 * time.Millisecond
-
-// lock is clientcmd's: a file that only one can create.
-func lock(ctx context.Context, path string) (unlock func(), err error) {
-	name := path + ".lock"
-	for {
-		file, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL, 0)
-		if err == nil {
-			_ = file.Close()
-			return func() { _ = os.Remove(name) }, nil
-		}
-		if !errors.Is(err, fs.ErrExist) {
-			return nil, fmt.Errorf("locking kubeconfig %q: %w", path, err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil, &lockedError{path: path, lock: name, cause: ctx.Err()}
-		case <-time.After(lockPoll):
-		}
-	}
 }

@@ -13,8 +13,12 @@ type Trust struct {
 	Where string
 	// Kind is "cluster" or "user", and Name the name of that entry in the kubeconfig.
 	Kind, Name string
+	// Server is the URL that the place leads to.
+	Server string
 	// Host is the name that the server's certificate must cover.
 	Host string
+	// ProxyURL is the HTTP proxy that a cluster names for the way there.
+	ProxyURL string
 	// Uncertain is true when it is not known whether the place leads to the endpoint: a wildcard of the certificate
 	// covers its name, and other servers may have such a name as well.
 	Uncertain bool
@@ -30,12 +34,17 @@ type Trust struct {
 // plugin is a "pinniped login" that goes there, in the order of their names. Rotate changes exactly these. Files that
 // config refers to are read; their paths must be absolute, or relative to the working directory.
 func Trusts(config *clientcmdapi.Config, endpoint Endpoint) []Trust {
+	return trusts(places(config, endpoint))
+}
+
+// AllTrusts is Trusts for every server: all clusters, and all users whose credential plugin is a "pinniped login" that
+// exchanges its credential.
+func AllTrusts(config *clientcmdapi.Config) []Trust { return trusts(allPlaces(config)) }
+
+func trusts(places []place) []Trust {
 	var found []Trust
-	for _, one := range places(config, endpoint) {
-		trust := Trust{
-			Where: fmt.Sprintf("%s %q", one.kind, one.name), Kind: one.kind, Name: one.name, Host: one.host,
-			Uncertain: one.lead == perhapsHere, CABundle: one.bundle, Insecure: one.insecure, Err: one.err,
-		}
+	for _, one := range places {
+		trust := one.trust()
 		if one.file != "" {
 			if trust.CABundle, trust.Err = os.ReadFile(one.file); trust.Err != nil {
 				trust.Err = fmt.Errorf("reading the CA bundle of %s: %w", trust.Where, trust.Err)
@@ -44,4 +53,12 @@ func Trusts(config *clientcmdapi.Config, endpoint Endpoint) []Trust {
 		found = append(found, trust)
 	}
 	return found
+}
+
+// trust returns what is known of a place without reading a file.
+func (p place) trust() Trust {
+	return Trust{
+		Where: fmt.Sprintf("%s %q", p.kind, p.name), Kind: p.kind, Name: p.name, Server: p.server, Host: p.host,
+		ProxyURL: p.proxy, Uncertain: p.lead == perhapsHere, CABundle: p.bundle, Insecure: p.insecure, Err: p.err,
+	}
 }
