@@ -15,6 +15,30 @@ build: ## Build bin/pinniped (the CLI) and bin/pinniped-agent (in the cluster), 
 	$(GO_BUILD) -o bin/pinniped ./cmd/pinniped
 	$(GO_BUILD) -o bin/pinniped-agent ./cmd/agent
 
+# The name of the agent's image, and the platforms that it is for. REGISTRY puts it somewhere else: make image-push REGISTRY=ghcr.io/me
+REGISTRY ?= ghcr.io/pinniped-toolkit
+IMAGE ?= $(REGISTRY)/pinniped-agent
+PLATFORMS ?= linux/amd64 linux/arm64
+AGENTS := $(foreach platform,$(PLATFORMS),bin/$(platform)/pinniped-agent)
+
+.PHONY: agents
+agents:
+	@$(foreach platform,$(PLATFORMS),echo "Building the agent for $(platform)" && \
+	  GOOS=$(word 1,$(subst /, ,$(platform))) GOARCH=$(word 2,$(subst /, ,$(platform))) $(GO_BUILD) -o bin/$(platform)/pinniped-agent ./cmd/agent &&) true
+
+.PHONY: image
+image: agents ## Make the agent's image without Docker: bin/image (OCI layout) and bin/pinniped-agent.tar (kind, containerd)
+	@go run ./hack/image -name $(IMAGE) -version '$(VERSION)' -layout bin/image -tar bin/pinniped-agent.tar $(AGENTS)
+
+.PHONY: image-push
+image-push: agents ## Push the agent's image: make image-push REGISTRY=ghcr.io/me
+	@go run ./hack/image -name $(IMAGE) -version '$(VERSION)' -push $(AGENTS) | tee bin/image.pushed
+
+.PHONY: install
+install: ## Push the image and install the agent, or bring a new version of it: make install REGISTRY=ghcr.io/me
+	@$(MAKE) --no-print-directory image-push
+	@hack/install.sh "$$(cat bin/image.pushed)"
+
 .PHONY: demo
 demo: build controlplane ## Run the whole story on a local control plane, from nothing to kubectl (KEEP=1 leaves it running)
 	go build -o bin/demo ./hack/demo

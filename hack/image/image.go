@@ -1,0 +1,157 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/pinniped-toolkit/pinniped/hack/sbom/spdx"
+)
+
+const (
+	user     = "65532:65532" // as deploy/concierge/deployment.yaml
+	spdxJSON = types.MediaType("application/spdx+json")
+	source   = "https://github.com/pinniped-toolkit/pinniped"
+)
+
+// built is an image of one platform, and its list of modules.
+type built struct {
+	platform v1.Platform
+	image    v1.Image
+	sbom     v1.Image // refers to image as its subject (OCI 1.1)
+}
+
+// build packs one program into an image from scratch. Equal programs give equal images: the times in it are those of the
+// commit, and nothing of this machine goes in.
+func build(program *spdx.Program) (*built, error) {
+	created := time.Unix(0, 0).UTC()
+	if at := program.Setting("vcs.time"); at != "" {
+		var err error
+		if created, err = time.Parse(time.RFC3339, at); err != nil {
+			return nil, fmt.Errorf("reading the time of the commit in %q: %w", program.Path, err)
+		}
+	}
+	platform := v1.Platform{OS: program.Setting("GOOS"), Architecture: program.Setting("GOARCH")}
+	name := filepath.Base(program.Path)
+	layer, err := layerOf(program.Path, "/"+name, created)
+	if err != nil {
+		return nil, err
+	}
+	image, err := mutate.Append(
+		mutate.MediaType(mutate.ConfigMediaType(empty.Image, types.OCIConfigJSON), types.OCIManifestSchema1),
+		mutate.Addendum{
+			Layer:   layer,
+			History: v1.History{Created: v1.Time{Time: created}, CreatedBy: "hack/image", Comment: name},
+		},
+	)
+	if err != nil {
+		return nil, fmt.Errorf("adding the layer of %q: %w", program.Path, err)
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture = platform.OS, platform.Architecture
+	config.Created = v1.Time{Time: created}
+	config.Config = v1.Config{User: user, Entrypoint: []string{"/" + name}, WorkingDir: "/", Labels: map[string]string{
+		"org.opencontainers.image.title":    name,
+		"org.opencontainers.image.version":  program.Version,
+		"org.opencontainers.image.revision": program.Setting("vcs.revision"),
+		"org.opencontainers.image.source":   source,
+		"org.opencontainers.image.licenses": "Apache-2.0",
+	}}
+	if image, err = mutate.ConfigFile(image, config); err != nil {
+		return nil, fmt.Errorf("writing the configuration of the image of %q: %w", program.Path, err)
+	}
+	document, err := program.Document()
+	if err != nil {
+		return nil, err
+	}
+	sbom, err := referrer(image, document)
+	if err != nil {
+		return nil, fmt.Errorf("attaching the SPDX document of %q: %w", program.Path, err)
+	}
+	return &built{platform: platform, image: image, sbom: sbom}, nil
+}
+
+// layerOf is a layer with one file. A program as User 65532 needs no more: it reads no users, no certificates and no
+// time zones of the image.
+func layerOf(path, as string, modified time.Time) (v1.Layer, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	header := &tar.Header{Name: as[1:], Mode: 0o555, Size: int64(len(content)), ModTime: modified, Format: tar.FormatPAX}
+	if err := w.WriteHeader(header); err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(content); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(out.Bytes())), nil
+	}, tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.BestCompression))
+}
+
+// referrer is an artifact whose subject is the image: registries list it under the image's referrers.
+func referrer(image v1.Image, document []byte) (v1.Image, error) {
+	subject, err := descriptor(image)
+	if err != nil {
+		return nil, err
+	}
+	artifact, err := mutate.AppendLayers(
+		mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), spdxJSON),
+		static.NewLayer(document, spdxJSON),
+	)
+	if err != nil {
+		return nil, err
+	}
+	return mutate.Subject(artifact, *subject).(v1.Image), nil
+}
+
+func descriptor(image v1.Image) (*v1.Descriptor, error) {
+	digest, err := image.Digest()
+	if err != nil {
+		return nil, err
+	}
+	size, err := image.Size()
+	if err != nil {
+		return nil, err
+	}
+	mediaType, err := image.MediaType()
+	if err != nil {
+		return nil, err
+	}
+	return &v1.Descriptor{MediaType: mediaType, Digest: digest, Size: size}, nil
+}
+
+// indexOf is the index that a registry serves for a tag: a node takes the image of its platform from it.
+func indexOf(images []*built) v1.ImageIndex {
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, b := range images {
+		platform := b.platform
+		index = mutate.AppendManifests(
+			index,
+			mutate.IndexAddendum{Add: b.image, Descriptor: v1.Descriptor{Platform: &platform}},
+		)
+	}
+	return index
+}

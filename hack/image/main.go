@@ -1,0 +1,167 @@
+// Command image packs the agent's programs into a container image, without a Docker daemon.
+//
+//	image -name REGISTRY/pinniped-agent -version V -layout DIR -tar FILE PROGRAM...
+//	image -name REGISTRY/pinniped-agent -version V -push PROGRAM...
+//
+// Each PROGRAM is for another platform, which stands in the program itself. It prints the image's name with its digest.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/pinniped-toolkit/pinniped/hack/sbom/spdx"
+)
+
+type options struct {
+	name, version string
+	layout, tar   string
+	push          bool
+	programs      []string
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.name, "name", "", "name of the image, with its registry and without a tag")
+	flag.StringVar(&o.version, "version", "", "version of the product, and the image's tag")
+	flag.StringVar(&o.layout, "layout", "", "folder for the image in the layout of OCI, all platforms")
+	flag.StringVar(
+		&o.tar,
+		"tar",
+		"",
+		"file for the image of this machine's architecture, as `kind load image-archive` and `ctr images import` take it",
+	)
+	flag.BoolVar(&o.push, "push", false, "push the image, all platforms, with the credentials of ~/.docker/config.json")
+	flag.Parse()
+	o.programs = flag.Args()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := o.run(ctx, os.Stdout); err != nil {
+		stop()
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1) //nolint:gocritic // stop was called
+	}
+}
+
+func (o *options) run(ctx context.Context, out io.Writer) error {
+	if len(o.programs) == 0 {
+		return fmt.Errorf("no PROGRAM named")
+	}
+	// A tag holds no plus sign, which versions between two releases have. Helm writes an underscore for it, too.
+	tag, err := name.NewTag(o.name + ":" + strings.ReplaceAll(o.version, "+", "_"))
+	if err != nil {
+		return fmt.Errorf("reading -name and -version: %w", err)
+	}
+	var images []*built
+	for _, path := range o.programs {
+		program, err := spdx.Read(path, o.version)
+		if err != nil {
+			return err
+		}
+		b, err := build(program)
+		if err != nil {
+			return err
+		}
+		images = append(images, b)
+	}
+	index := indexOf(images)
+	if o.layout != "" {
+		if err := writeLayout(o.layout, tag, index, images); err != nil {
+			return fmt.Errorf("writing %q: %w", o.layout, err)
+		}
+	}
+	if o.tar != "" {
+		if err := writeTar(o.tar, tag, images); err != nil {
+			return fmt.Errorf("writing %q: %w", o.tar, err)
+		}
+	}
+	if o.push {
+		if err := push(ctx, tag, index, images); err != nil {
+			return fmt.Errorf("pushing %s: %w", tag, err)
+		}
+	}
+	digest, err := index.Digest()
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s@%s\n", tag.Context().Name(), digest)
+	return err
+}
+
+// writeLayout replaces what was in the folder, so that it never holds images of two builds.
+func writeLayout(folder string, tag name.Tag, index v1.ImageIndex, images []*built) error {
+	if _, err := os.Stat(folder); err == nil {
+		if _, err := layout.FromPath(folder); err != nil {
+			return fmt.Errorf("the folder is there and holds no image: remove it, or name another")
+		}
+		if err := os.RemoveAll(folder); err != nil {
+			return err
+		}
+	}
+	path, err := layout.Write(folder, empty.Index)
+	if err != nil {
+		return err
+	}
+	named := layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": tag.TagStr()})
+	if err := path.AppendIndex(index, named); err != nil {
+		return err
+	}
+	for _, b := range images {
+		if err := path.AppendImage(b.sbom); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeTar writes the image of this machine's architecture. A file is in its place only when it is complete.
+func writeTar(file string, tag name.Tag, images []*built) error {
+	for _, b := range images {
+		if b.platform.Architecture != runtime.GOARCH {
+			continue
+		}
+		latest := tag.Context().Tag("latest")
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		unfinished := file + ".unfinished"
+		defer os.Remove(unfinished) //nolint:errcheck // it is gone when all went well
+		if err := tarball.MultiWriteToFile(unfinished, map[name.Tag]v1.Image{tag: b.image, latest: b.image}); err != nil {
+			return err
+		}
+		return os.Rename(unfinished, file)
+	}
+	return fmt.Errorf("no program for linux/%s among those to pack", runtime.GOARCH)
+}
+
+func push(ctx context.Context, tag name.Tag, index v1.ImageIndex, images []*built) error {
+	with := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
+	if err := remote.WriteIndex(tag, index, with...); err != nil {
+		return err
+	}
+	for _, b := range images {
+		digest, err := b.sbom.Digest()
+		if err != nil {
+			return err
+		}
+		if err := remote.Write(tag.Context().Digest(digest.String()), b.sbom, with...); err != nil {
+			return fmt.Errorf("pushing its list of modules: %w", err)
+		}
+	}
+	return nil
+}
