@@ -25,6 +25,7 @@ const (
 const (
 	reasonSuccess  = "Success"
 	reasonUnknown  = "UnableToValidate"
+	reasonChecking = "BeingChecked"
 	reasonNotReady = "NotReady"
 	reasonTLS      = "InvalidTLSConfig"
 	messageUnknown = "unable to validate; see other conditions for details"
@@ -53,8 +54,20 @@ func Unknown(kind string) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: reasonUnknown, Message: messageUnknown}
 }
 
+// Checking returns a condition that is being checked at this moment.
+func Checking(kind string) metav1.Condition {
+	return metav1.Condition{
+		Type: kind, Status: metav1.ConditionUnknown, Reason: reasonChecking, Message: "being checked: there is no answer yet",
+	}
+}
+
 // summed adds the condition that sums up the others.
 func summed(kind string, conditions []metav1.Condition) []metav1.Condition {
+	if slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return c.Reason == reasonChecking }) {
+		ready := Checking(TypeReady)
+		ready.Message = "the " + kind + " is being checked: see other conditions for details"
+		return append(conditions, ready)
+	}
 	if slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return c.Status != metav1.ConditionTrue }) {
 		return append(
 			conditions,
@@ -65,10 +78,14 @@ func summed(kind string, conditions []metav1.Condition) []metav1.Condition {
 }
 
 func phase(conditions []metav1.Condition) authenticationv1alpha1.AuthenticatorPhase {
-	if meta.IsStatusConditionTrue(conditions, TypeReady) {
+	switch ready := meta.FindStatusCondition(conditions, TypeReady); {
+	case ready == nil || ready.Status == metav1.ConditionFalse:
+		return authenticationv1alpha1.PhaseError
+	case ready.Status == metav1.ConditionTrue:
 		return authenticationv1alpha1.PhaseReady
+	default:
+		return authenticationv1alpha1.PhasePending
 	}
-	return authenticationv1alpha1.PhaseError
 }
 
 // DescribeURLError words why a URL cannot be read, without repeating the URL, in which a password may stand.

@@ -23,14 +23,12 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -43,6 +41,9 @@ const FieldManager = "pinniped-agent"
 
 // workers is how many objects are evaluated at once; a probe of a dead address takes seconds.
 const workers = 4
+
+// patience is how long an evaluation may take before the status tells of it.
+const patience = 300 * time.Millisecond
 
 // Getter reads single objects by name, from memory once they are known, until they are forgotten.
 type Getter[T client.Object] interface {
@@ -73,6 +74,8 @@ type Kind struct {
 	// Evaluate checks an object, and returns its conditions and whether its authenticator can be used. before is
 	// what the last evaluation returned as Known, or nil.
 	Evaluate func(ctx context.Context, object client.Object, bundle CABundle, before Known) Evaluation
+	// Checking returns the conditions to report while Evaluate waits for the network.
+	Checking func(object client.Object, bundle CABundle) []metav1.Condition
 }
 
 // Status is what both kinds report.
@@ -133,9 +136,16 @@ type Reconciler struct {
 	Namespace string // of the Secrets and ConfigMaps
 	Clock     clock.PassiveClock
 
-	mu      sync.Mutex
-	known   map[string]Known
-	sources map[string]reference
+	mu       sync.Mutex
+	known    map[string]Known
+	sources  map[string]reference
+	verdicts map[string]verdict
+}
+
+// verdict is what the last evaluation of an object found.
+type verdict struct {
+	generation int64
+	conditions []metav1.Condition // with the one of type Ready
 }
 
 // reference is the object that an authenticator takes its CA bundle from.
@@ -152,7 +162,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(strings.ToLower(r.Kind.Name)).
-		For(r.Kind.New(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(r.Kind.New()). // also when only its status changed: what somebody else wrote there is mended at once
 		WatchesRawSource(source.Channel(r.Wake, handler.EnqueueRequestsFromMapFunc(r.all))).
 		WithLogConstructor(func(request *reconcile.Request) logr.Logger {
 			if request == nil {
@@ -198,7 +208,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	} else if err != nil || object.GetDeletionTimestamp() != nil {
 		before := r.recall(request.Name)
 		r.follow(request.Name, nil)
-		r.remember(request.Name, nil)
+		r.remember(request.Name, nil, verdict{})
 		if r.Cache.Remove(r.Kind.Name, request.Name) {
 			log.FromContext(ctx).Info("Took the authenticator out of use")
 		}
@@ -215,12 +225,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	var bundle CABundle
 	bundle.PEM, bundle.Condition = checkTLS(spec, from)
 	before := r.recall(request.Name)
-	found := r.Kind.Evaluate(ctx, object, bundle, before)
+	found := r.evaluate(ctx, object, bundle, before)
 	if ctx.Err() != nil {
 		return ctrl.Result{}, ctx.Err() // the agent stops; a probe that was broken off says nothing
 	}
 	conditions := summed(r.Kind.Name, found.Conditions)
-	r.remember(request.Name, found.Known)
+	r.remember(request.Name, found.Known, verdict{object.GetGeneration(), conditions})
 	r.publish(ctx, request.Name, inUse(before), inUse(found.Known), conditions)
 	release(before, found.Known)
 	if r.IsLeader() {
@@ -229,6 +239,51 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		}
 	}
 	return ctrl.Result{RequeueAfter: found.RequeueAfter}, nil
+}
+
+// evaluate checks an object. While that takes long, because the other side does not answer, the status says what is
+// known so far, and is mended when somebody else changes it.
+func (r *Reconciler) evaluate(ctx context.Context, object client.Object, bundle CABundle, before Known) Evaluation {
+	done := make(chan Evaluation, 1)
+	go func() { done <- r.Kind.Evaluate(ctx, object, bundle, before) }()
+	for {
+		select {
+		case found := <-done:
+			return found
+		case <-time.After(patience):
+		}
+		if !r.IsLeader() {
+			continue
+		}
+		if err := r.reportMeanwhile(ctx, object, bundle); err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).V(2).Info("Could not report that the authenticator is being checked", "problem", err.Error())
+		}
+	}
+}
+
+// reportMeanwhile writes what is known of an object that is being evaluated: what the last evaluation found, or, when
+// nothing has been found for this generation, that it is being checked.
+func (r *Reconciler) reportMeanwhile(ctx context.Context, evaluated client.Object, bundle CABundle) error {
+	object := r.Kind.New()
+	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(evaluated), object); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	generation := object.GetGeneration()
+	if generation != evaluated.GetGeneration() || object.GetUID() != evaluated.GetUID() {
+		return nil // its own evaluation comes next
+	}
+	r.mu.Lock()
+	last, known := r.verdicts[object.GetName()]
+	r.mu.Unlock()
+	switch {
+	case known && last.generation == generation:
+		return r.report(ctx, object, last.conditions)
+	case slices.ContainsFunc(r.Kind.Status(object).Conditions, func(c metav1.Condition) bool {
+		return c.Type == TypeReady && c.ObservedGeneration == generation && c.Reason != reasonChecking
+	}):
+		return nil // an earlier leader found that; it stays until there is something newer
+	}
+	return r.report(ctx, object, summed(r.Kind.Name, r.Kind.Checking(object, bundle)))
 }
 
 func inUse(k Known) authenticator.Token {
@@ -324,17 +379,19 @@ func (r *Reconciler) recall(name string) Known {
 	return r.known[name]
 }
 
-func (r *Reconciler) remember(name string, k Known) {
+// remember keeps what an evaluation has found. An empty verdict is that of an object which was deleted.
+func (r *Reconciler) remember(name string, k Known, v verdict) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if k == nil {
-		delete(r.known, name)
-		return
-	}
 	if r.known == nil {
-		r.known = map[string]Known{}
+		r.known, r.verdicts = map[string]Known{}, map[string]verdict{}
 	}
-	r.known[name] = k
+	if r.known[name] = k; k == nil {
+		delete(r.known, name)
+	}
+	if r.verdicts[name] = v; v.conditions == nil {
+		delete(r.verdicts, name)
+	}
 }
 
 // follow notes from which object an authenticator takes its CA bundle, before that is read, and stops following

@@ -43,6 +43,13 @@ func (e *Evaluator) Kind() authenticators.Kind {
 			k, _ := before.(*known)
 			return e.evaluate(ctx, &typed(object).Spec, bundle, k)
 		},
+		Checking: func(object client.Object, bundle authenticators.CABundle) []metav1.Condition {
+			conditions := []metav1.Condition{bundle.Condition, checkIssuer(typed(object).Spec.Issuer)}
+			for _, kind := range []string{typeDiscovery, typeKeysURL, typeKeys, authenticators.TypeAuthenticator} {
+				conditions = append(conditions, authenticators.Checking(kind))
+			}
+			return conditions
+		},
 	}
 }
 

@@ -43,6 +43,13 @@ func (e *Evaluator) Kind() authenticators.Kind {
 			k, _ := before.(*known)
 			return e.evaluate(ctx, &typed(object).Spec, bundle, k)
 		},
+		Checking: func(object client.Object, bundle authenticators.CABundle) []metav1.Condition {
+			_, _, endpoint := checkEndpoint(typed(object).Spec.Endpoint, e.Proxy)
+			return []metav1.Condition{
+				bundle.Condition, endpoint,
+				authenticators.Checking(typeConnection), authenticators.Checking(authenticators.TypeAuthenticator),
+			}
+		},
 	}
 }
 
