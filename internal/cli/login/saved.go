@@ -36,14 +36,19 @@ func SavedFor(f *factory.Factory, cluster *factory.Cluster) (*Saved, error) {
 	if exec == nil {
 		return nil, ErrNotALogin
 	}
-	var info *clientauthenticationv1beta1.Cluster
-	if exec.ProvideClusterInfo {
-		var err error
-		if info, err = clusterInfo(cluster.REST); err != nil {
-			return nil, err
-		}
+	info, err := givenCluster(cluster.REST)
+	if err != nil {
+		return nil, err
 	}
 	return SavedBy(f, exec.Args, info)
+}
+
+// givenCluster is what kubectl tells the credential plugin of config about the cluster: nil if it tells nothing.
+func givenCluster(config *rest.Config) (*clientauthenticationv1beta1.Cluster, error) {
+	if !config.ExecProvider.ProvideClusterInfo {
+		return nil, nil //nolint:nilnil // nil is what is told
+	}
+	return clusterInfo(config)
 }
 
 // clusterInfo is what kubectl tells a credential plugin about the cluster: it is a part of the credential's key.
