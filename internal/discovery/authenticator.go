@@ -58,8 +58,8 @@ func (c *Client) Authenticator(ctx context.Context, kind AuthenticatorType, name
 	for _, k := range kinds {
 		some, err := c.authenticators(ctx, k, name)
 		switch {
-		case err != nil && name != "" && len(kinds) > 1 && errors.Is(err, ErrNotFound):
-			// The other kind may have it.
+		case err != nil && name != "" && errors.Is(err, ErrNotFound):
+			// The other kind may have it; otherwise the error names those that there are.
 		case err != nil:
 			return nil, err
 		}
@@ -67,7 +67,7 @@ func (c *Client) Authenticator(ctx context.Context, kind AuthenticatorType, name
 	}
 	switch len(found) {
 	case 0:
-		return nil, noAuthenticator(kind, name)
+		return nil, c.noAuthenticator(ctx, kind, name)
 	case 1:
 		return &found[0], nil
 	}
@@ -94,15 +94,45 @@ func (c *Client) Authenticators(ctx context.Context) ([]Authenticator, error) {
 	return append(webhooks, jwts...), nil
 }
 
-func noAuthenticator(kind AuthenticatorType, name string) error {
+func (c *Client) noAuthenticator(ctx context.Context, kind AuthenticatorType, name string) error {
 	what := "authenticator"
 	if kind != "" {
 		what = kind.Kind()
 	}
-	if name != "" {
-		return &failure{doing: fmt.Sprintf("reading %s %q", what, name), kind: ErrNotFound, cause: ErrNotFound}
+	if name == "" {
+		return &missing{what: what}
 	}
-	return &missing{what: what}
+	others, err := c.Authenticators(ctx)
+	if err != nil {
+		others = nil // they are for the hint only
+	}
+	return &wrongNameError{what: what, name: name, others: others}
+}
+
+// wrongNameError is the error when the cluster has no authenticator of a name.
+type wrongNameError struct {
+	what, name string
+	others     []Authenticator
+}
+
+func (e *wrongNameError) Error() string {
+	return fmt.Sprintf("reading %s %q: not found", e.what, e.name)
+}
+func (e *wrongNameError) Is(target error) bool { return target == ErrNotFound }
+
+// Hint gives the flags of the authenticators that there are.
+func (e *wrongNameError) Hint() string {
+	if len(e.others) == 0 {
+		return ""
+	}
+	flags := make([]string, 0, len(e.others))
+	for _, other := range e.others {
+		flags = append(
+			flags,
+			fmt.Sprintf("--concierge-authenticator-type %s --concierge-authenticator-name %s", other.Type, other.Name),
+		)
+	}
+	return "the cluster has: " + strings.Join(flags, "; ")
 }
 
 // missing is the error when the cluster has no object of a kind.

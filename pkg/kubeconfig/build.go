@@ -1,6 +1,7 @@
 package kubeconfig
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -13,6 +14,7 @@ import (
 type Input struct {
 	Source *Source // whose names and connection settings are taken over
 	Suffix string  // appended to the source's names of context, cluster and user
+	Names  Names   // replace the source's names, suffix included
 
 	// Server and CABundle replace the source's when Server is set. An empty CABundle means the system roots.
 	Server   string
@@ -21,6 +23,18 @@ type Input struct {
 	// TokenFile, if set, is the file from which clients read a bearer token, instead of running Exec.
 	TokenFile string
 	Exec      Exec
+}
+
+// Names are those of a context, its cluster and its user. Empty ones are not chosen.
+type Names struct{ Context, Cluster, User string }
+
+// names returns the names of the new entries.
+func (in *Input) names() Names {
+	return Names{
+		Context: cmp.Or(in.Names.Context, in.Source.ContextName+in.Suffix),
+		Cluster: cmp.Or(in.Names.Cluster, in.Source.ClusterName+in.Suffix),
+		User:    cmp.Or(in.Names.User, in.Source.UserName+in.Suffix),
+	}
 }
 
 // Build returns a kubeconfig with one cluster, one user and one context, which is the current one.
@@ -53,11 +67,11 @@ func Build(in Input) (*clientcmdapi.Config, error) {
 	}
 
 	config := clientcmdapi.NewConfig()
-	clusterName, userName, contextName := in.Source.ClusterName+in.Suffix, in.Source.UserName+in.Suffix, in.Source.ContextName+in.Suffix
-	config.Clusters[clusterName] = cluster
-	config.AuthInfos[userName] = in.authInfo()
-	config.Contexts[contextName] = &clientcmdapi.Context{Cluster: clusterName, AuthInfo: userName}
-	config.CurrentContext = contextName
+	names := in.names()
+	config.Clusters[names.Cluster] = cluster
+	config.AuthInfos[names.User] = in.authInfo()
+	config.Contexts[names.Context] = &clientcmdapi.Context{Cluster: names.Cluster, AuthInfo: names.User}
+	config.CurrentContext = names.Context
 	return config, nil
 }
 

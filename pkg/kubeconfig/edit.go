@@ -167,11 +167,18 @@ func position(content []byte, lines []int, node *yaml.Node) (int, error) {
 	return at, nil
 }
 
+// lineStarts returns where lines begin. Lines end where they do for the parser, which numbers them: at a line feed, at
+// a carriage return, and at three rare characters of Unicode.
 func lineStarts(content []byte) []int {
 	starts := []int{0}
-	for i, b := range content {
-		if b == '\n' {
-			starts = append(starts, i+1)
+	for i := 0; i < len(content); {
+		r, size := utf8.DecodeRune(content[i:])
+		if r == '\r' && i+1 < len(content) && content[i+1] == '\n' {
+			size = 2
+		}
+		i += size
+		if slices.Contains([]rune{'\n', '\r', '\u0085', '\u2028', '\u2029'}, r) {
+			starts = append(starts, i)
 		}
 	}
 	return starts

@@ -52,9 +52,11 @@ type OIDC struct {
 	UpstreamFlow      string
 }
 
+const execAPIVersion = "client.authentication.k8s.io/v1beta1"
+
 func (e *Exec) config() *clientcmdapi.ExecConfig {
 	return &clientcmdapi.ExecConfig{
-		APIVersion:         "client.authentication.k8s.io/v1beta1",
+		APIVersion:         execAPIVersion,
 		Command:            e.Command,
 		Args:               e.Args(),
 		Env:                []clientcmdapi.ExecEnvVar{},

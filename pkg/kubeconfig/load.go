@@ -7,9 +7,9 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Load reads the kubeconfig at path, as RotateFile would. Relative paths in it become absolute. What is not a
-// kubeconfig gives ErrNotKubeconfig, one that cannot be read ErrDamaged.
-func Load(path string) (*clientcmdapi.Config, error) {
+// LoadAsWritten reads the kubeconfig at path. Relative paths in it stay relative. What is not a kubeconfig gives
+// ErrNotKubeconfig, one that cannot be read ErrDamaged.
+func LoadAsWritten(path string) (*clientcmdapi.Config, error) {
 	content, err := readBounded(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading kubeconfig %q: %w", path, err)
@@ -20,6 +20,15 @@ func Load(path string) (*clientcmdapi.Config, error) {
 	config, err := clientcmd.Load(content)
 	if err != nil {
 		return nil, fmt.Errorf("reading kubeconfig %q: %w: %w", path, ErrDamaged, err)
+	}
+	return config, nil
+}
+
+// Load is LoadAsWritten with relative paths made absolute.
+func Load(path string) (*clientcmdapi.Config, error) {
+	config, err := LoadAsWritten(path)
+	if err != nil {
+		return nil, err
 	}
 	for _, cluster := range config.Clusters {
 		if cluster != nil {
@@ -35,4 +44,13 @@ func Load(path string) (*clientcmdapi.Config, error) {
 		return nil, fmt.Errorf("reading kubeconfig %q: %w", path, err)
 	}
 	return config, nil
+}
+
+// WithDefaults returns config as readers of its text get it: Build leaves out what is the default.
+func WithDefaults(config *clientcmdapi.Config) (*clientcmdapi.Config, error) {
+	text, err := clientcmd.Write(*config)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the kubeconfig: %w", err)
+	}
+	return clientcmd.Load(text)
 }

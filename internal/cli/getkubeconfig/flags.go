@@ -85,3 +85,23 @@ func (l loginFlag) String() string {
 	return string(*l.login)
 }
 func (l loginFlag) Type() string { return "login" }
+
+// validationFlag is --validate.
+type validationFlag struct{ validation *Validation }
+
+func (v validationFlag) Set(text string) error {
+	switch validation := Validation(strings.ToLower(text)); validation {
+	case ValidateConnection, ValidateLogin, ValidateNothing:
+		*v.validation = validation
+		return nil
+	}
+	return fmt.Errorf("supported values are %q, %q and %q", ValidateConnection, ValidateLogin, ValidateNothing)
+}
+
+func (v validationFlag) String() string {
+	if v.validation == nil || *v.validation == "" {
+		return string(ValidateConnection)
+	}
+	return string(*v.validation)
+}
+func (v validationFlag) Type() string { return "what" }

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
+	"os/exec"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
@@ -60,16 +60,23 @@ type Options struct {
 
 	OIDC OIDCOptions
 
-	SkipValidation  bool
+	Validation      Validation
 	Timeout         time.Duration
-	Output          string // file; empty or "-" means Out
+	Destination     Destination
 	NameSuffix      string
-	CredentialCache *string // nil unless the flag was given
+	Names           kubeconfig.Names // replace those with the suffix
+	CredentialCache *string          // nil unless the flag was given
 	CLIPath         string
 	InstallHint     string
 
 	issuer *configv1alpha1.CredentialIssuer // set when it was discovered
+	mode   discovery.Mode                   // of the frontend that was chosen
+	tried  [][2]string                      // what ValidateLogin found out, for the summary
 
+	// Executable returns the path of this program, and ConnectAs a client for a cluster with a credential.
+	Executable func() (string, error)
+	ConnectAs  func(*rest.Config, string) (*discovery.Client, error)
+	Now        func() time.Time
 	// PollInterval is the time between two looks at something that is coming up.
 	PollInterval time.Duration
 	// StatusWait is how long the command waits for an agent that has not reported anything yet, as it may be starting or
@@ -83,6 +90,9 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 		IOStreams:    f.IOStreams,
 		PollInterval: 2 * time.Second,
 		StatusWait:   30 * time.Second,
+		Destination:  Destination{LockTimeout: 15 * time.Second},
+		ConnectAs:    discovery.Connect,
+		Executable:   f.Executable, Now: f.Now,
 		Connect: func(flags factory.ClusterFlags, suffix string) (*kubeconfig.Source, Discoverer, error) {
 			cluster, err := f.Cluster(flags)
 			if err != nil {
@@ -97,15 +107,34 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	}
 	var caBundle, oidcCABundle bundleFlag
 	var credentialCache string
+	var skipValidation bool
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Make a kubeconfig with which users log in to a cluster",
 		Long: `Make a kubeconfig with which users log in to a cluster. With the kubeconfig of an administrator, it finds out how the
 agent in the cluster lets users in, tries the connection, and prints a kubeconfig that holds no administrator's credential:
 its credential plugin is "pinniped login". With --login bearer it has no plugin: clients present a token from a file to the
-impersonation proxy, which accepts those of the authenticators in the CredentialIssuer's spec.impersonationProxy.bearerTokens.`,
+impersonation proxy, which accepts those of the authenticators in the CredentialIssuer's spec.impersonationProxy.bearerTokens.
+
+With --merge-into FILE, context, cluster and user go into a kubeconfig that has others: all else in it stays as it is, comments and layout
+included. Entries of these names that this command has not made are refused. The current context changes with --set-current only.
+kubectl's lock is held meanwhile, so that many may merge into one file at once.
+
+--check compares what would be written with what is in the file (-o or --merge-into), by its meaning, and writes nothing; --diff also prints
+what is different. Secrets are not printed.
+
+The plugin's command is "pinniped" if that is this very program on the PATH, otherwise this program's path, which is said. Give
+--pinniped-cli-path where users have it elsewhere.
+
+Exit codes: 0 done, or no difference, 1 failed, 2 wrong usage, 6 there is a difference (--check, --diff), 124 timed out, 130 interrupted.`,
 		Example: `  # users who have a token in the environment variable TOKEN
   pinniped get kubeconfig --static-token-env TOKEN -o user.yaml
+
+  # into the kubeconfig with all clusters
+  pinniped get kubeconfig --oidc-client-id my-client --context-name dev --merge-into ~/.kube/config --set-current
+
+  # is the kubeconfig that users have still right?
+  pinniped get kubeconfig --static-token-env TOKEN -o user.yaml --diff
 
   # clients that have a token of an authenticator in a file, such as CI jobs, and no pinniped CLI
   pinniped get kubeconfig --login bearer --token-file /var/run/secrets/tokens/cluster -o ci.yaml
@@ -119,7 +148,13 @@ impersonation proxy, which accepts those of the authenticators in the Credential
 			if cmd.Flags().Changed("credential-cache") {
 				o.CredentialCache = &credentialCache
 			}
-			if err := o.Complete(f.Executable); err != nil {
+			if skipValidation && cmd.Flags().Changed("validate") && o.Validation != ValidateNothing {
+				return ui.Usage(errors.New("--skip-validation and --validate say different things: give one of them"))
+			}
+			if skipValidation {
+				o.Validation = ValidateNothing
+			}
+			if err := o.Complete(exec.LookPath); err != nil {
 				return err
 			}
 			if err := o.Validate(); err != nil {
@@ -191,21 +226,33 @@ impersonation proxy, which accepts those of the authenticators in the Credential
 	o.OIDC.addFlags(flags, &oidcCABundle)
 
 	o.Cluster.AddFlags(flags)
-	flags.BoolVar(&o.SkipValidation, "skip-validation", false, "do not try the connection")
-	flags.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "how long discovery and validation may take (0: no limit)")
-	flags.StringVarP(
-		&o.Output,
-		"output",
-		"o",
-		"",
-		"file for the kubeconfig, replaced as a whole or not at all (default: stdout)",
+	flags.BoolVar(&skipValidation, "skip-validation", false, "do not try the connection (as --validate=none)")
+	flags.Var(
+		validationFlag{&o.Validation},
+		"validate",
+		`what to try first: "connection", "login" (run the credential plugin, and ask the cluster who that is) or "none"`,
 	)
+	flags.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "how long discovery and validation may take (0: no limit)")
+	o.Destination.addFlags(flags)
 	flags.StringVar(
 		&o.NameSuffix,
 		"generated-name-suffix",
 		"-pinniped",
 		"appended to the names of context, cluster and user",
 	)
+	flags.StringVar(
+		&o.Names.Context,
+		"context-name",
+		"",
+		"name of the context (default: the given one's, with the suffix)",
+	)
+	flags.StringVar(
+		&o.Names.Cluster,
+		"cluster-name",
+		"",
+		"name of the cluster (default: the given one's, with the suffix)",
+	)
+	flags.StringVar(&o.Names.User, "user-name", "", "name of the user (default: the given one's, with the suffix)")
 	flags.StringVar(
 		&credentialCache,
 		"credential-cache",
@@ -216,7 +263,7 @@ impersonation proxy, which accepts those of the authenticators in the Credential
 		&o.CLIPath,
 		"pinniped-cli-path",
 		"",
-		"path of the pinniped CLI on users' computers (default: this one's)",
+		`command with which users run the pinniped CLI (default: "pinniped" if that runs this one, else its path)`,
 	)
 	flags.StringVar(&o.InstallHint, "install-hint", defaultInstallHint, "what kubectl says when there is no pinniped CLI")
 
@@ -233,6 +280,7 @@ impersonation proxy, which accepts those of the authenticators in the Credential
 // complete registers shell completion.
 func (o *Options) complete(cmd *cobra.Command, f *factory.Factory) {
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
+		"validate":                        factory.CompleteValues("connection", "login", "none"),
 		"login":                           factory.CompleteValues(string(LoginPlugin), string(LoginBearer)),
 		"concierge-mode":                  factory.CompleteValues("TokenCredentialRequestAPI", "ImpersonationProxy"),
 		"concierge-authenticator-type":    factory.CompleteValues("webhook", "jwt"),
@@ -254,17 +302,41 @@ func (o *Options) complete(cmd *cobra.Command, f *factory.Factory) {
 	})
 }
 
-// Complete fills in the path of the CLI.
-func (o *Options) Complete(executable func() (string, error)) error {
+// Complete decides how users run the CLI. "pinniped" alone works on every computer that has it on the PATH; it is
+// taken only if it is this program here, which may be the administrator's only one.
+func (o *Options) Complete(lookPath func(string) (string, error)) error {
 	if o.CLIPath != "" {
 		return nil
 	}
-	path, err := executable()
+	path, err := o.Executable()
 	if err != nil {
 		return fmt.Errorf("finding the path of this program for the kubeconfig: %w", err)
 	}
+	if found, err := lookPath(commandName); err == nil && sameFile(found, path) {
+		o.CLIPath = commandName
+		return nil
+	}
 	o.CLIPath = path
+	if o.Login != LoginBearer {
+		o.Progress.Info(
+			"the kubeconfig runs %s: give --pinniped-cli-path %s if users have it on their PATH",
+			path,
+			commandName,
+		)
+	}
 	return nil
+}
+
+// commandName is how the CLI is called where it is on the PATH.
+const commandName = "pinniped"
+
+func sameFile(a, b string) bool {
+	first, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	second, err := os.Stat(b)
+	return err == nil && os.SameFile(first, second)
 }
 
 // Validate checks the flags, without a network.
@@ -293,21 +365,5 @@ func (o *Options) Validate() error {
 	if err := errors.Join(o.validateLogin(), o.OIDC.validate()); err != nil {
 		return ui.Usage(err)
 	}
-	return o.validateOutput()
+	return o.Destination.validate()
 }
-
-// validateOutput finds out now, and not after minutes of waiting, that the file cannot be written.
-func (o *Options) validateOutput() error {
-	if o.toStdout() {
-		return nil
-	}
-	if info, err := os.Stat(o.Output); err == nil && info.IsDir() {
-		return ui.Usage(fmt.Errorf("invalid --output %q: it is a directory", o.Output))
-	}
-	if info, err := os.Stat(filepath.Dir(o.Output)); err != nil || !info.IsDir() {
-		return ui.Usage(fmt.Errorf("invalid --output %q: there is no directory %q", o.Output, filepath.Dir(o.Output)))
-	}
-	return nil
-}
-
-func (o *Options) toStdout() bool { return slices.Contains([]string{"", "-"}, o.Output) }

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
@@ -29,7 +27,7 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	input := kubeconfig.Input{Source: source, Suffix: o.NameSuffix, Exec: kubeconfig.Exec{
+	input := kubeconfig.Input{Source: source, Suffix: o.NameSuffix, Names: o.Names, Exec: kubeconfig.Exec{
 		Command: o.CLIPath, InstallHint: o.InstallHint, CredentialCache: o.CredentialCache,
 	}}
 	oidc := o.OIDC
@@ -64,26 +62,20 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("building the kubeconfig: %w", err)
 	}
-	if !o.SkipValidation {
+	if o.Validation != ValidateNothing {
 		if err := o.tryConnection(ctx, config); err != nil {
 			return err
 		}
 	}
-	return o.write(config)
+	if o.Validation == ValidateLogin {
+		if err := o.tryLogin(ctx, config); err != nil {
+			return err
+		}
+	}
+	return o.deliver(ctx, config, &input)
 }
 
 func (o *Options) static() bool { return o.StaticToken != "" || o.StaticTokenEnv != "" }
-
-func (o *Options) write(config *clientcmdapi.Config) error {
-	if o.toStdout() {
-		return kubeconfig.Write(o.Out, config)
-	}
-	if err := kubeconfig.WriteFile(o.Output, config); err != nil {
-		return err
-	}
-	o.Progress.Done("wrote %q", o.Output)
-	return nil
-}
 
 // discoverConcierge finds out where and how users get in, and completes input with it.
 func (o *Options) discoverConcierge(
@@ -104,8 +96,11 @@ func (o *Options) discoverConcierge(
 	o.Progress.Done("discovered %s %q", authenticator.Type.Kind(), authenticator.Name)
 	if authenticator.Phase == authenticationv1alpha1.PhaseError ||
 		authenticator.Phase == authenticationv1alpha1.PhasePending {
-		o.Progress.Warn("%s %q is not ready, logins will fail until it is: %s", authenticator.Type.Kind(), authenticator.Name,
+		kind := authenticator.Type.Kind()
+		o.Progress.Warn("%s %q is not ready, logins will fail until it is: %s", kind, authenticator.Name,
 			orElse(authenticator.Problem, "its phase is "+string(authenticator.Phase)))
+		o.Progress.Info("see all of its conditions: kubectl describe %s.authentication.concierge.%s %s",
+			strings.ToLower(kind), o.Suffix, authenticator.Name)
 	}
 
 	if err := o.connection(frontend, input); err != nil {
@@ -122,6 +117,7 @@ func (o *Options) connection(frontend *discovery.Frontend, input *kubeconfig.Inp
 	source := input.Source
 	endpoint, bundle := frontend.Endpoint, frontend.CABundle
 	forLogin := bundle
+	o.mode = frontend.Mode
 	switch frontend.Mode {
 	case configv1alpha1.FrontendTokenCredentialRequestAPI:
 		// The administrator's own kubeconfig says best how this cluster is reached from here.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -84,7 +85,7 @@ func options(
 		Connect: func(factory.ClusterFlags, string) (*kubeconfig.Source, Discoverer, error) {
 			return &kubeconfig.Source{ContextName: "x", ClusterName: "c", UserName: "u", Cluster: cluster}, discoverer, nil
 		},
-		StaticTokenEnv: "TOKEN", Suffix: suffix, SkipValidation: true, Timeout: time.Minute,
+		StaticTokenEnv: "TOKEN", Suffix: suffix, Validation: ValidateNothing, Timeout: time.Minute,
 		CLIPath: "pinniped", PollInterval: time.Millisecond, StatusWait: time.Minute,
 	}, &out, &errOut
 }
@@ -333,7 +334,7 @@ func TestFailureLeavesTheFile(t *testing.T) {
 		&clientcmdapi.Cluster{Server: "https://kube.example.com"},
 		&fake{issuers: []any{discovery.ErrNotInstalled}},
 	)
-	o.Output = path
+	o.Destination.Output = path
 	if err := o.Run(t.Context()); !errors.Is(err, discovery.ErrNotInstalled) {
 		t.Errorf("want ErrNotInstalled, got %v", err)
 	}
@@ -585,6 +586,45 @@ func TestBearer(t *testing.T) {
 			}
 			if cluster := config.Clusters["c"]; cluster.Server != proxy || !bytes.Equal(cluster.CertificateAuthorityData, ca) {
 				t.Errorf("got %+v", cluster)
+			}
+		})
+	}
+}
+
+// TestCommand decides how users run the CLI.
+func TestCommand(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	this, other := filepath.Join(dir, "this"), filepath.Join(dir, "other")
+	for _, path := range []string{this, other} {
+		if err := os.WriteFile(path, []byte(path), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(this, filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ name, onPath, flag, want, says string }{
+		{name: "is the name where that runs this program", onPath: this, want: "pinniped"},
+		{name: "is the name where a link leads to this program", onPath: filepath.Join(dir, "link"), want: "pinniped"},
+		{name: "is the path where the name runs another program", onPath: other, want: this, says: "the kubeconfig runs " + this},
+		{name: "is the path where there is no such name", want: this, says: "give --pinniped-cli-path pinniped if users have it"},
+		{name: "is what was asked for", onPath: this, flag: "/opt/pinniped", want: "/opt/pinniped"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			o, _, errOut := options(t, &clientcmdapi.Cluster{}, nil)
+			o.CLIPath, o.Executable = test.flag, func() (string, error) { return this, nil }
+			if err := o.Complete(func(string) (string, error) {
+				if test.onPath == "" {
+					return "", exec.ErrNotFound
+				}
+				return test.onPath, nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if o.CLIPath != test.want || !strings.Contains(errOut.String(), test.says) || test.says == "" && errOut.Len() > 0 {
+				t.Errorf("want %q, got %q, saying %q", test.want, o.CLIPath, errOut)
 			}
 		})
 	}

@@ -40,6 +40,9 @@ type exchange struct {
 	groups        apis.Groups
 	authenticator corev1.TypedLocalObjectReference
 
+	// kubeconfig returns the file from which kubectl runs this program, as a word of a command line.
+	kubeconfig func() string
+
 	// cluster is what kubectl says about the very endpoint: TLS server name and proxy. Nil if it says nothing.
 	cluster *clientauthenticationv1beta1.Cluster
 }
@@ -164,8 +167,8 @@ func (e *exchange) explain(err error) error {
 	case errors.As(err, &unknown):
 		return ui.WithHint(
 			err,
-			"this kubeconfig was made before the cluster's CA changed: run \"pinniped kubeconfig rotate FILE\" on it, or ask "+
-				"for a new one",
+			"this kubeconfig was made before the cluster's CA changed: run \"pinniped kubeconfig rotate %s\", or ask for a new one",
+			e.kubeconfig(),
 		)
 	case errors.As(err, &hostname):
 		return ui.WithHint(

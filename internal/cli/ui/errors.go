@@ -15,6 +15,7 @@ const (
 	ExitNotPermitted = 4   // the cluster does not permit the request
 	ExitNotConverged = 5   // the change was made, but was not seen to take effect in time
 	ExitNotDue       = 6   // it is not time for the next step yet: the same command again, later, goes on
+	ExitDiffers      = 6   // what is there is not what the command would make
 	ExitTimedOut     = 124 // --timeout passed
 	ExitInterrupted  = 130 // interrupted by a signal
 )
@@ -97,12 +98,3 @@ func ExitCodeOf(err error) int {
 	}
 	return ExitFailed
 }
-
-// Ended says how a program that a command ran has ended. The process ends with the same code, and prints nothing: the
-// program has said what there is to say.
-type Ended struct{ Code int }
-
-func (e *Ended) Error() string { return fmt.Sprintf("the program ended with code %d", e.Code) }
-
-// ExitCode is the program's.
-func (e *Ended) ExitCode() int { return e.Code }

@@ -71,11 +71,7 @@ func (s *Session) GatherTarget(ctx context.Context, issuer *configv1alpha1.Crede
 		}
 		return st, err
 	}
-	offered := s.offered(ctx)
-	if !offered.tls {
-		return nil, errNoTLS(issuer.Name)
-	}
-	st := &plan.Snapshot{Issuer: issuer, WithoutVerification: !offered.verification}
+	st := &plan.Snapshot{Issuer: issuer}
 	if err := gatherSecret(ctx, s.Cluster, st, namespace, wanted.TLS.SecretName); err != nil {
 		return nil, err
 	}
@@ -105,11 +101,7 @@ func gatherSecret(ctx context.Context, cluster Cluster, st *plan.Snapshot, names
 	if err != nil {
 		return ui.Usage(err)
 	}
-	switch {
-	case name.Namespace == namespace:
-	case st.WithoutVerification:
-		st.Permission = ownNamespaceOnly(name, namespace)
-	default:
+	if name.Namespace != namespace {
 		if st.Permission, err = mayUse(ctx, cluster, name, agentAccount(namespace, st.Issuer)); err != nil {
 			return err
 		}

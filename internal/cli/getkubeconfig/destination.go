@@ -1,0 +1,198 @@
+package getkubeconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+// Destination is what becomes of the kubeconfig.
+type Destination struct {
+	Output      string // file; empty or "-" means stdout, formSummary a summary there
+	MergeInto   string // file with other entries
+	SetCurrent  bool
+	Check, Diff bool          // compare with the file, and write nothing
+	LockTimeout time.Duration // how long to wait for a file that another program is changing
+}
+
+// formSummary is the value of --output that stands for a summary. A file of that name is given as "./summary".
+const formSummary = "summary"
+
+func (d *Destination) addFlags(flags *pflag.FlagSet) {
+	flags.StringVarP(
+		&d.Output,
+		"output",
+		"o",
+		"",
+		`file for the kubeconfig, replaced as a whole or not at all (default: stdout); "summary" prints a summary instead`,
+	)
+	flags.StringVar(&d.MergeInto, "merge-into", "", "file into which context, cluster and user go; all else in it stays")
+	flags.BoolVar(&d.SetCurrent, "set-current", false, "make the context the current one of the file of --merge-into")
+	flags.BoolVar(&d.Check, "check", false, "only compare with the file of --output or --merge-into: exit code 0 or 6")
+	flags.BoolVar(&d.Diff, "diff", false, "as --check, and print what is different")
+}
+
+func (d *Destination) compares() bool { return d.Check || d.Diff }
+
+// file is where the kubeconfig goes; empty for stdout and for a summary alone.
+func (d *Destination) file() string {
+	if d.MergeInto != "" {
+		return d.MergeInto
+	}
+	if slices.Contains([]string{"", "-", formSummary}, d.Output) {
+		return ""
+	}
+	return d.Output
+}
+
+// validate finds out now, and not after minutes of waiting, what cannot be done.
+func (d *Destination) validate() error {
+	file := d.file()
+	switch {
+	case d.MergeInto != "" && !slices.Contains([]string{"", formSummary}, d.Output):
+		return ui.Usage(errors.New("--merge-into and --output name two places for the kubeconfig: give one of them"))
+	case d.SetCurrent && d.MergeInto == "":
+		return ui.Usage(errors.New("--set-current has no meaning without --merge-into"))
+	case d.compares() && file == "":
+		return ui.WithHint(
+			ui.Usage(errors.New("--check and --diff need a file to compare with")),
+			"name it with --output or --merge-into",
+		)
+	case file == "":
+		return nil
+	}
+	flag := "output"
+	if d.MergeInto != "" {
+		flag = "merge-into"
+	}
+	if info, err := os.Stat(file); err == nil && info.IsDir() {
+		return ui.Usage(fmt.Errorf("invalid --%s %q: it is a directory", flag, file))
+	}
+	if d.MergeInto != "" {
+		return nil // its folder is made
+	}
+	if info, err := os.Stat(filepath.Dir(file)); err != nil || !info.IsDir() {
+		return ui.Usage(fmt.Errorf("invalid --%s %q: there is no directory %q", flag, file, filepath.Dir(file)))
+	}
+	return nil
+}
+
+// deliver writes the kubeconfig, or compares it.
+func (o *Options) deliver(ctx context.Context, config *clientcmdapi.Config, input *kubeconfig.Input) error {
+	d := &o.Destination
+	switch {
+	case d.compares():
+		return o.compare(config)
+	case d.MergeInto != "":
+		if err := o.merge(ctx, config); err != nil {
+			return err
+		}
+	case d.file() != "":
+		if err := kubeconfig.WriteFile(d.Output, config); err != nil {
+			return err
+		}
+		o.Progress.Done("wrote %q", d.Output)
+	case d.Output != formSummary:
+		return kubeconfig.Write(o.Out, config)
+	}
+	if d.Output == formSummary {
+		return o.summarise(config, input)
+	}
+	return nil
+}
+
+func (o *Options) merge(ctx context.Context, config *clientcmdapi.Config) error {
+	d := &o.Destination
+	ctx, cancel := context.WithTimeout(ctx, d.LockTimeout)
+	defer cancel()
+	merged, err := kubeconfig.MergeFile(ctx, d.MergeInto, config, d.SetCurrent)
+	if err != nil {
+		return explainMerge(err)
+	}
+	if !merged.Changed() {
+		o.Progress.Done("%q is up to date", d.MergeInto)
+	}
+	for _, entry := range merged.Entries {
+		if entry.Outcome != kubeconfig.Current {
+			o.Progress.Done("%s %s %q in %q", entry.Outcome, entry.Kind, entry.Name, d.MergeInto)
+		}
+	}
+	switch {
+	case merged.CurrentContext != merged.CurrentContextBefore:
+		o.Progress.Done("made %q the current context", merged.CurrentContext)
+	case merged.CurrentContext != config.CurrentContext:
+		o.Progress.Info(
+			"the current context of %q is still %q: use this one with kubectl --context %s, or give --set-current",
+			d.MergeInto,
+			merged.CurrentContext,
+			ui.ShellWord(config.CurrentContext),
+		)
+	}
+	return nil
+}
+
+// explainMerge says what to do about a file into which nothing can be merged.
+func explainMerge(err error) error {
+	var foreign *kubeconfig.ForeignEntryError
+	switch {
+	case errors.As(err, &foreign):
+		return ui.WithHint(err, "give this one another name with --%s-name", foreign.Kind)
+	case errors.Is(err, kubeconfig.ErrDamaged):
+		return ui.WithHint(err, "mend the file first; nothing was written")
+	}
+	return err
+}
+
+// compare compares the kubeconfig with what is in the file.
+func (o *Options) compare(config *clientcmdapi.Config) error {
+	d := &o.Destination
+	differences, err := d.differences(config)
+	if err != nil {
+		return explainMerge(err)
+	}
+	if len(differences) == 0 {
+		o.Progress.Done("%q is up to date", d.file())
+		return nil
+	}
+	if d.Diff {
+		if _, err := fmt.Fprintf(o.Out, "--- %s\n+++ what the cluster has now\n%s", d.file(),
+			strings.Join(differences, "")); err != nil {
+			return fmt.Errorf("writing the differences: %w", err)
+		}
+	}
+	hint := "the same command with --diff in place of --check shows what is different, and without either writes it"
+	if d.Diff {
+		hint = "the same command without --diff writes it"
+	}
+	return ui.WithHint(
+		ui.WithExitCode(fmt.Errorf("%q is not what it would be if it was made now", d.file()), ui.ExitDiffers), "%s", hint,
+	)
+}
+
+func (d *Destination) differences(config *clientcmdapi.Config) ([]string, error) {
+	if d.MergeInto != "" {
+		merged, err := kubeconfig.PreviewMerge(d.MergeInto, config, d.SetCurrent)
+		if err != nil {
+			return nil, err
+		}
+		return kubeconfig.Differences(merged.Before, merged.After), nil
+	}
+	have := clientcmdapi.NewConfig()
+	if _, err := os.Stat(d.Output); err == nil {
+		if have, err = kubeconfig.LoadAsWritten(d.Output); err != nil {
+			return nil, err
+		}
+	}
+	return kubeconfig.Differences(have, config), nil
+}

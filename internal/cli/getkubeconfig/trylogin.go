@@ -1,0 +1,153 @@
+package getkubeconfig
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/login"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+// Validation is what the command tries before it gives the kubeconfig away.
+type Validation string
+
+// What can be tried.
+const (
+	ValidateConnection Validation = "connection" // connect as kubectl will, without a credential; the default
+	ValidateLogin      Validation = "login"      // and log in, as kubectl will
+	ValidateNothing    Validation = "none"
+)
+
+// tryLogin runs the credential plugin as kubectl would, and asks the cluster who its credential is.
+func (o *Options) tryLogin(ctx context.Context, config *clientcmdapi.Config) error {
+	config, err := kubeconfig.WithDefaults(config)
+	if err != nil {
+		return err
+	}
+	connection, err := clientcmd.NewDefaultClientConfig(*config, nil).ClientConfig()
+	if err != nil {
+		return fmt.Errorf("reading the new kubeconfig: %w", err)
+	}
+	connection.UserAgent = "pinniped"
+	expiry := time.Time{}
+	if plugin := connection.ExecProvider; plugin != nil {
+		o.Progress.Info(
+			"logging in as kubectl will, with %q",
+			strings.Join(append([]string{plugin.Command}, plugin.Args[:2]...), " "),
+		)
+		credential, err := o.runPlugin(ctx, plugin, connection)
+		if err != nil {
+			return err
+		}
+		connection.ExecProvider = nil
+		connection.BearerToken = credential.Token
+		connection.CertData, connection.KeyData = []byte(credential.ClientCertificateData), []byte(credential.ClientKeyData)
+		if credential.ExpirationTimestamp != nil {
+			expiry = credential.ExpirationTimestamp.Time
+		}
+	}
+	who, err := o.whoAmI(ctx, connection)
+	if err != nil {
+		return err
+	}
+	life := "it does not say when it expires"
+	if !expiry.IsZero() {
+		life = fmt.Sprintf(
+			"it lives for %s, until %s",
+			expiry.Sub(o.Now()).Round(time.Second),
+			expiry.UTC().Format(time.RFC3339),
+		)
+	}
+	o.tried = append(o.tried, [2]string{"Logged in as", who}, [2]string{"Credential", life})
+	o.Progress.Done("logged in as %s", who)
+	o.Progress.Done("the credential: %s", life)
+	return nil
+}
+
+// whoAmI asks the cluster who the credential of connection is.
+func (o *Options) whoAmI(ctx context.Context, connection *rest.Config) (string, error) {
+	client, err := o.ConnectAs(connection, o.Suffix)
+	if err != nil {
+		return "", fmt.Errorf("using the credential: %w", err)
+	}
+	answer, err := client.WhoAmI(ctx)
+	switch {
+	case errors.Is(err, discovery.ErrUnauthorized):
+		return "", ui.WithHint(
+			fmt.Errorf("logging in: %s does not accept the credential: %w", connection.Host, err),
+			"the login itself went well, so that the API server or the proxy at this address does not trust what the agent signs: "+
+				"the agent's log says more; --validate=connection makes the kubeconfig all the same",
+		)
+	case errors.Is(err, discovery.ErrNotInstalled), errors.Is(err, discovery.ErrForbidden):
+		return "a user whom the cluster does not name (it has no WhoAmI API)", nil
+	case err != nil:
+		return "", fmt.Errorf("asking the cluster who we are: %w", err)
+	}
+	user := answer.Status.KubernetesUserInfo.User
+	if len(user.Groups) == 0 {
+		return fmt.Sprintf("%q", user.Username), nil
+	}
+	return fmt.Sprintf("%q, in the groups %s", user.Username, strings.Join(user.Groups, ", ")), nil
+}
+
+// runPlugin runs an exec credential plugin and returns its credential.
+func (o *Options) runPlugin(
+	ctx context.Context,
+	plugin *clientcmdapi.ExecConfig,
+	connection *rest.Config,
+) (*clientauthenticationv1beta1.ExecCredentialStatus, error) {
+	command := plugin.Command
+	if _, err := exec.LookPath(command); err != nil {
+		if command, err = o.Executable(); err != nil {
+			return nil, fmt.Errorf("finding a program to log in with: %w", err)
+		}
+		o.Progress.Warn("there is no %q on this computer: logging in with this program, %s", plugin.Command, command)
+	}
+	cluster, err := login.ClusterInfo(connection)
+	if err != nil {
+		return nil, fmt.Errorf("describing the cluster to the credential plugin: %w", err)
+	}
+	var request clientauthenticationv1beta1.ExecCredential
+	request.APIVersion, request.Kind = plugin.APIVersion, "ExecCredential"
+	request.Spec.Interactive, request.Spec.Cluster = ui.IsTerminal(o.In), cluster
+	info, err := json.Marshal(request)
+	if err != nil {
+		return nil, fmt.Errorf("describing the cluster to the credential plugin: %w", err)
+	}
+	var out bytes.Buffer
+	process := exec.CommandContext(ctx, command, plugin.Args...)
+	process.Env = append(os.Environ(), "KUBERNETES_EXEC_INFO="+string(info))
+	process.Stdin, process.Stdout, process.Stderr = o.In, &out, o.ErrOut
+	if err := process.Run(); err != nil {
+		if over := factory.Over(ctx); over != nil {
+			err = over
+		}
+		return nil, ui.WithHint(
+			fmt.Errorf("logging in with the new kubeconfig, which was not written: its credential plugin failed: %w", err),
+			"what it says stands above; --validate=connection makes the kubeconfig without logging in",
+		)
+	}
+	var answer clientauthenticationv1beta1.ExecCredential
+	if err := json.Unmarshal(out.Bytes(), &answer); err != nil || answer.Status == nil {
+		return nil, ui.WithHint(
+			fmt.Errorf("logging in with the new kubeconfig: %q did not print an ExecCredential", command),
+			"is it a pinniped CLI? name that with --pinniped-cli-path",
+		)
+	}
+	return answer.Status, nil
+}

@@ -1,0 +1,231 @@
+package kubeconfig
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Outcomes of Merge; Current is one as well.
+const (
+	Added   Outcome = "added"   // the file did not have it
+	Updated Outcome = "updated" // the file had an older one of ours
+)
+
+const kindContext = "context"
+
+// Merged is a kubeconfig into which the entries of another one were put.
+type Merged struct {
+	Content []byte  // what the file must hold
+	Entries []Entry // the entries that were put in: clusters, users, contexts, each in the order of their names
+	// CurrentContext is the file's current context now, and CurrentContextBefore the one that it had.
+	CurrentContext, CurrentContextBefore string
+	// Before and After are our entries alone, and the current context.
+	Before, After *clientcmdapi.Config
+}
+
+// Changed reports whether the content is another one than before.
+func (m *Merged) Changed() bool {
+	return m.CurrentContext != m.CurrentContextBefore ||
+		slices.ContainsFunc(m.Entries, func(e Entry) bool { return e.Outcome != Current })
+}
+
+// ForeignEntryError means that a kubeconfig has an entry with a name of ours that was not made by this program.
+type ForeignEntryError struct {
+	Kind, Name string
+	Reason     string
+}
+
+func (e *ForeignEntryError) Error() string {
+	return fmt.Sprintf("the %s %q there is another one, and is left alone: %s", e.Kind, e.Name, e.Reason)
+}
+
+// Merge puts the clusters, users and contexts of made into a kubeconfig, each under its name. Everything else stays as it
+// is, byte for byte: the other entries, comments, and the order of all. With setCurrent the current context becomes
+// that of made; otherwise it stays.
+//
+// An entry of the same name is replaced if it is one that Build made: a user that runs "pinniped login" or reads the
+// same token file, a context of such a user, a cluster that only such contexts use. Any other one is a
+// ForeignEntryError. What people set in our entries is kept: a context's namespace and extensions, a plugin's
+// environment. What is equal already is not touched.
+//
+// What is not a kubeconfig gives ErrNotKubeconfig, one that cannot be read ErrDamaged. Empty content is an empty
+// kubeconfig.
+func Merge(content []byte, made *clientcmdapi.Config, setCurrent bool) (*Merged, error) {
+	made, err := WithDefaults(made)
+	if err != nil {
+		return nil, err
+	}
+	if blank(content) {
+		content = append(endLine(bytes.Clone(content)), "apiVersion: v1\nkind: Config\n"...)
+	}
+	root, err := parse(content)
+	if err != nil {
+		return nil, err
+	}
+	before, err := clientcmd.Load(content)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if err := refuseForeign(before, made); err != nil {
+		return nil, err
+	}
+	wanted, entries := mergeConfig(before, made, setCurrent)
+	merged := &Merged{
+		Content: content, Entries: entries,
+		CurrentContext: wanted.CurrentContext, CurrentContextBefore: before.CurrentContext,
+		Before: only(before, made), After: only(wanted, made),
+	}
+	if !merged.Changed() {
+		return merged, nil
+	}
+	after, err := put(content, root, wanted, merged)
+	if err != nil {
+		return nil, err
+	}
+	written, err := clientcmd.Load(after)
+	if err != nil {
+		return nil, fmt.Errorf("reading the merged kubeconfig again: %w", err)
+	}
+	if !equality.Semantic.DeepEqual(wanted, written) {
+		return nil, errors.New(
+			"merging: the file is written in a way that this program cannot edit (YAML anchors and aliases, for example)",
+		)
+	}
+	merged.Content = after
+	return merged, nil
+}
+
+// mergeConfig returns what the kubeconfig must say in the end, and what has to be done for it.
+func mergeConfig(before, made *clientcmdapi.Config, setCurrent bool) (*clientcmdapi.Config, []Entry) {
+	after := before.DeepCopy()
+	var entries []Entry
+	note := func(kind, name string, had, equal bool) {
+		entry := Entry{Kind: kind, Name: name, Outcome: Added}
+		switch {
+		case had && equal:
+			entry.Outcome = Current
+		case had:
+			entry.Outcome = Updated
+		}
+		entries = append(entries, entry)
+	}
+	for _, name := range names(made.Clusters) {
+		old, had := before.Clusters[name]
+		wanted := made.Clusters[name].DeepCopy()
+		note(kindCluster, name, had, had && equality.Semantic.DeepEqual(old, wanted))
+		after.Clusters[name] = wanted
+	}
+	for _, name := range names(made.AuthInfos) {
+		old, had := before.AuthInfos[name]
+		wanted := made.AuthInfos[name].DeepCopy()
+		if had && old.Exec != nil && wanted.Exec != nil && len(old.Exec.Env) > 0 && len(wanted.Exec.Env) == 0 {
+			wanted.Exec.Env = old.Exec.Env
+		}
+		note(kindUser, name, had, had && equality.Semantic.DeepEqual(old, wanted))
+		after.AuthInfos[name] = wanted
+	}
+	for _, name := range names(made.Contexts) {
+		old, had := before.Contexts[name]
+		wanted := made.Contexts[name].DeepCopy()
+		if had {
+			if wanted.Namespace == "" {
+				wanted.Namespace = old.Namespace
+			}
+			if len(wanted.Extensions) == 0 {
+				wanted.Extensions = old.Extensions
+			}
+		}
+		note(kindContext, name, had, had && equality.Semantic.DeepEqual(old, wanted))
+		after.Contexts[name] = wanted
+	}
+	if setCurrent {
+		after.CurrentContext = made.CurrentContext
+	}
+	return after, entries
+}
+
+// only returns the entries of config that made has as well.
+func only(config, made *clientcmdapi.Config) *clientcmdapi.Config {
+	some := config.DeepCopy()
+	maps.DeleteFunc(some.Clusters, func(name string, _ *clientcmdapi.Cluster) bool { return made.Clusters[name] == nil })
+	maps.DeleteFunc(
+		some.AuthInfos,
+		func(name string, _ *clientcmdapi.AuthInfo) bool { return made.AuthInfos[name] == nil },
+	)
+	maps.DeleteFunc(some.Contexts, func(name string, _ *clientcmdapi.Context) bool { return made.Contexts[name] == nil })
+	return some
+}
+
+func blank(content []byte) bool {
+	for line := range bytes.Lines(content) {
+		if text := bytes.TrimSpace(line); len(text) > 0 && text[0] != '#' {
+			return false
+		}
+	}
+	return true
+}
+
+// refuseForeign returns an error if a name of made is that of an entry which Build has not made.
+func refuseForeign(before, made *clientcmdapi.Config) error {
+	for _, name := range names(made.AuthInfos) {
+		if old, ok := before.AuthInfos[name]; ok && !ours(old, made.AuthInfos[name]) {
+			return &ForeignEntryError{Kind: kindUser, Name: name, Reason: "it does not log in with \"pinniped login\""}
+		}
+	}
+	for _, name := range names(made.Contexts) {
+		old, wanted := before.Contexts[name], made.Contexts[name]
+		if old == nil || old.AuthInfo == wanted.AuthInfo && old.Cluster == wanted.Cluster {
+			continue
+		}
+		if user := before.AuthInfos[old.AuthInfo]; user != nil && !ours(user, made.AuthInfos[wanted.AuthInfo]) {
+			return &ForeignEntryError{
+				Kind: kindContext, Name: name,
+				Reason: fmt.Sprintf("its user %q does not log in with \"pinniped login\"", old.AuthInfo),
+			}
+		}
+	}
+	for _, name := range names(made.Clusters) {
+		old := before.Clusters[name]
+		if old == nil || SameEndpoint(old.Server, made.Clusters[name].Server) {
+			continue
+		}
+		for _, contextName := range slices.Sorted(maps.Keys(before.Contexts)) {
+			other := before.Contexts[contextName]
+			if other == nil || other.Cluster != name || made.Contexts[contextName] != nil {
+				continue
+			}
+			if user := before.AuthInfos[other.AuthInfo]; user == nil || !RunsPinniped(user) {
+				return &ForeignEntryError{
+					Kind: kindCluster, Name: name,
+					Reason: fmt.Sprintf("context %q uses it, and leads to %s", contextName, old.Server),
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// ours reports whether Build may have made a user that stands where wanted is to stand.
+func ours(user, wanted *clientcmdapi.AuthInfo) bool {
+	if user == nil || RunsPinniped(user) {
+		return true
+	}
+	return wanted != nil && wanted.TokenFile != "" && user.TokenFile == wanted.TokenFile
+}
+
+// RunsPinniped reports whether a user's credential plugin is "pinniped login", of this program or of Pinniped.
+func RunsPinniped(user *clientcmdapi.AuthInfo) bool {
+	if user.Exec == nil {
+		return false
+	}
+	args := user.Exec.Args
+	at := slices.Index(args, "login")
+	return at >= 0 && at+1 < len(args) && (args[at+1] == "static" || args[at+1] == "oidc")
+}
