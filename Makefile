@@ -4,7 +4,9 @@ SHELL := bash
 
 VERSION ?= $(shell git describe --tags --dirty 2>/dev/null || echo v0.0.0-devel+$$(git rev-parse --short HEAD 2>/dev/null))
 # grpcnotrace: gRPC's request tracing page pulls in html/template, and with it a quarter of the agent's size.
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=auto -tags grpcnotrace -ldflags '-s -w -X main.version=$(VERSION)'
+GO_TAGS := grpcnotrace
+GO_LDFLAGS := -s -w -X main.version=$(VERSION)
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=auto -tags $(GO_TAGS) -ldflags '$(GO_LDFLAGS)'
 
 .PHONY: help
 help: ## List the targets
@@ -28,16 +30,36 @@ agents:
 
 .PHONY: image
 image: agents ## Make the agent's image without Docker: bin/image (OCI layout) and bin/pinniped-agent.tar (kind, containerd)
-	@go run ./hack/image -name $(IMAGE) -version '$(VERSION)' -layout bin/image -tar bin/pinniped-agent.tar $(AGENTS)
+	@go run ./hack/image -name $(IMAGE) -version '$(VERSION)' -layout bin/image -tar bin/pinniped-agent.tar $(AGENTS) | tee bin/image.name
 
 .PHONY: image-push
 image-push: agents ## Push the agent's image: make image-push REGISTRY=ghcr.io/me
-	@go run ./hack/image -name $(IMAGE) -version '$(VERSION)' -push $(AGENTS) | tee bin/image.pushed
+	@go run ./hack/image -name $(IMAGE) -version '$(VERSION)' -push $(AGENTS) | tee bin/image.name
 
 .PHONY: install
 install: ## Push the image and install the agent, or bring a new version of it: make install REGISTRY=ghcr.io/me
 	@$(MAKE) --no-print-directory image-push
-	@hack/install.sh "$$(cat bin/image.pushed)"
+	@hack/install.sh "$$(cat bin/image.name)"
+
+.PHONY: completions
+completions: build
+	@rm -rf bin/completions && mkdir -p bin/completions
+	bin/pinniped completion bash >bin/completions/pinniped.bash
+	bin/pinniped completion zsh >bin/completions/_pinniped
+	bin/pinniped completion fish >bin/completions/pinniped.fish
+	bin/pinniped completion powershell >bin/completions/pinniped.ps1
+
+.PHONY: manifests
+manifests: image ## Write the manifests of an installation into bin/manifests, with the image's digest
+	@hack/manifests.sh bin/manifests "$$(cat bin/image.name)"
+
+.PHONY: release
+release: bin/goreleaser man completions manifests ## Make a release in bin/release: archives, checksums, SPDX, Krew, Homebrew (PUBLISH=1 on a tag: and publish it)
+	GO_TAGS='$(GO_TAGS)' GO_LDFLAGS='$(GO_LDFLAGS)' TAP_TOKEN="$$TAP_TOKEN" bin/goreleaser release --clean \
+	  $(if $(PUBLISH),,--skip=publish $(if $(shell git describe --tags --exact-match 2>/dev/null),,--snapshot))
+
+bin/goreleaser: hack/release/go.mod
+	cd hack/release && CGO_ENABLED=0 go build -o ../../bin/goreleaser github.com/goreleaser/goreleaser/v2
 
 .PHONY: demo
 demo: build controlplane ## Run the whole story on a local control plane, from nothing to kubectl (KEEP=1 leaves it running)
@@ -51,6 +73,10 @@ test: controlplane build node-modules ## Run every test, those on a real API ser
 .PHONY: test-unit
 test-unit: ## Run the quick tests only
 	go test -short ./...
+
+.PHONY: test-cli
+test-cli: ## Run the tests of the CLI that need no API server, on any system
+	go test -short ./cmd/pinniped/... ./internal/cli/... ./pkg/...
 
 .PHONY: test-race
 test-race: controlplane node-modules ## Run every test with the race detector
@@ -101,6 +127,11 @@ lint: bin/golangci-lint ## Run the linters
 
 bin/golangci-lint: hack/lint/go.mod
 	cd hack/lint && CGO_ENABLED=0 go build -o ../../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+.PHONY: vulncheck
+vulncheck: ## Look for known vulnerabilities in what is called (asks vuln.go.dev)
+	cd hack/lint && CGO_ENABLED=0 go build -o ../../bin/govulncheck golang.org/x/vuln/cmd/govulncheck
+	bin/govulncheck ./...
 
 .PHONY: verify
 verify: lint ## Check that generated files, go.mod and the CLI's dependencies are up to date, and run the linters

@@ -10,30 +10,15 @@ if [ $# != 1 ] || [ -z "$1" ]; then
 	echo 'hint: "make install REGISTRY=ghcr.io/me" builds it, pushes it and comes here' >&2
 	exit 2
 fi
-image=$1
-case $image in
-*@*) pinned="digest: ${image##*@}" name=${image%@*} ;;
-*:*) pinned="newTag: \"${image##*:}\"" name=${image%:*} ;;
-*) pinned='newTag: latest' name=$image ;;
-esac
+hack/manifests.sh bin/manifests "$1"
 
-kubectl apply --server-side -k deploy/crds
-kubectl wait --for=condition=Established --timeout=60s -f deploy/crds/config.concierge.pinniped.dev_credentialissuers.yaml
-whole=concierge
+kubectl apply --server-side -f bin/manifests/crds.yaml
+kubectl wait --for=condition=Established --timeout=60s -f bin/manifests/crds.yaml
+manifests=install
 if [ -n "$(kubectl get credentialissuers.config.concierge.pinniped.dev pinniped-concierge-config --ignore-not-found -o name)" ]; then
-	whole=upgrade
+	manifests=upgrade
 fi
-
-mkdir -p bin/install
-cat >bin/install/kustomization.yaml <<END
-# Made by hack/install.sh, to be kept or thrown away: kubectl apply --server-side -k bin/install
-apiVersion: kustomize.config.k8s.io/v1beta1
-kind: Kustomization
-resources: [../../deploy/$whole]
-images:
-- {name: ghcr.io/pinniped-toolkit/pinniped-agent, newName: $name, $pinned}
-END
-kubectl apply --server-side -k bin/install
+kubectl apply --server-side -f "bin/manifests/$manifests.yaml"
 if [ "${TIMEOUT:-3m}" != 0 ]; then
 	kubectl rollout status --namespace pinniped-concierge deployment/pinniped-concierge --timeout "${TIMEOUT:-3m}"
 fi

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Writes the manifests of deploy/ with an image's name into FOLDER: crds.yaml, install.yaml (all), upgrade.yaml (without the CredentialIssuer).
+# Usage: hack/manifests.sh FOLDER IMAGE   IMAGE: REGISTRY/pinniped-agent@sha256:…, or with a tag
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+
+if [ $# != 2 ] || [ -z "$2" ]; then
+	echo "error: two arguments wanted, a folder and the image with its digest or tag" >&2
+	exit 2
+fi
+folder=$1
+case $2 in
+*@*) name=${2%@*} pinned="digest: ${2##*@}" ;;
+*:*) name=${2%:*} pinned="newTag: \"${2##*:}\"" ;;
+*)
+	echo "error: \"$2\" has neither digest nor tag" >&2
+	exit 2
+	;;
+esac
+
+kubectl=$(command -v kubectl) || kubectl=$root/bin/controlplane/kubectl
+mkdir -p "$folder"
+overlay=$(mktemp -d "$root/bin/overlay.XXXXXX") # kustomize takes no absolute paths
+trap 'rm -rf "$overlay"' EXIT
+"$kubectl" kustomize "$root/deploy/crds" >"$folder/crds.yaml"
+for kind in install:concierge upgrade:upgrade; do
+	cat >"$overlay/kustomization.yaml" <<-END
+		apiVersion: kustomize.config.k8s.io/v1beta1
+		kind: Kustomization
+		resources: [../../deploy/${kind#*:}]
+		images:
+		- {name: ghcr.io/pinniped-toolkit/pinniped-agent, newName: $name, $pinned}
+	END
+	"$kubectl" kustomize "$overlay" >"$folder/${kind%:*}.yaml"
+done
