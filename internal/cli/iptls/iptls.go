@@ -12,6 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/change"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/check"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/delegate"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/manifest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/repair"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotate"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/status"
@@ -30,7 +31,7 @@ from a Secret of the agent's namespace, or of another one whose owner permits th
 	cmd.AddCommand(
 		change.NewSetCommand(f), change.NewUnsetCommand(f), change.NewUndoCommand(f), change.NewApplyCommand(f),
 		check.NewCommand(f), status.NewCommand(f), rotate.NewCommand(f),
-		delegate.NewCommand(f), delegate.NewExplainCommand(f), repair.NewCommand(f),
+		delegate.NewCommand(f), delegate.NewExplainCommand(f), repair.NewCommand(f), manifest.NewCommand(f),
 	)
 	return cmd
 }

@@ -70,6 +70,9 @@ type Cluster struct {
 	BeforeSecret, AfterSecret func(*Cluster)
 }
 
+// PutService makes a Service, or replaces it.
+func (c *Cluster) PutService(service *corev1.Service) { c.services[service.Name] = service }
+
 // BumpSecret gives the Secret a new resource version, as every change does.
 func (c *Cluster) BumpSecret() {
 	c.version++

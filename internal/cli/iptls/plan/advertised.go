@@ -76,6 +76,20 @@ func IsGenerated(bundle []byte) bool {
 	return len(members) == 1 && members[0].Subject.CommonName == GeneratedCAName
 }
 
+// Names returns every name under which clients will reach the proxy when the request is carried out, the external
+// endpoint first, each with where it comes from.
+func Names(req Request, st *Snapshot) []certs.Name {
+	wanted := *st.Issuer.Spec.ImpersonationProxy
+	if req.Endpoint != nil {
+		wanted.ExternalEndpoint = *req.Endpoint
+	}
+	var names []certs.Name
+	if host, _, err := certs.ParseEndpoint(wanted.ExternalEndpoint); err == nil {
+		names = append(names, certs.Name{Value: host, Source: "spec.impersonationProxy.externalEndpoint"})
+	}
+	return append(names, clientNames(st, wanted)...)
+}
+
 // clientNames returns every name that clients use besides the external endpoint, each with where it comes from.
 func clientNames(st *Snapshot, wanted configv1alpha1.ImpersonationProxySpec) []certs.Name {
 	service := st.Service

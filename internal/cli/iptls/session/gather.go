@@ -60,6 +60,25 @@ func (s *Session) Gather(ctx context.Context, req plan.Request) (*plan.Snapshot,
 	return s.GatherTarget(ctx, issuer, req.Namespace, wanted)
 }
 
+// GatherNames reads what tells the names of the endpoint: the CredentialIssuer and the Service in front of the proxy. It
+// reads no Secret.
+func (s *Session) GatherNames(ctx context.Context) (*plan.Snapshot, error) {
+	issuer, err := s.ReadIssuer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	namespace, err := FindNamespace(ctx, s.Cluster, s.Namespace, s.CredentialIssuer)
+	if err != nil {
+		return nil, WithCodes(err)
+	}
+	st := &plan.Snapshot{Issuer: issuer}
+	if st.Service, err = s.readService(ctx, issuer, namespace); err != nil {
+		return nil, err
+	}
+	s.Stamp(st)
+	return st, nil
+}
+
 // GatherTarget reads what decides whether a configuration can be had that is wanted as it is.
 func (s *Session) GatherTarget(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string,
 	wanted plan.Target,

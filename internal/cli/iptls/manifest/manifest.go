@@ -1,0 +1,269 @@
+package manifest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// The values of --for.
+const (
+	forCertManager  = "cert-manager"
+	forContour      = "contour"
+	forGatewayAPI   = "gateway-api"
+	forIngressNginx = "ingress-nginx"
+)
+
+// The values of --key-algorithm.
+const (
+	algorithmECDSA = "ecdsa"
+	algorithmRSA   = "rsa"
+)
+
+// defaultSecret is where cert-manager puts the certificate when no Secret is configured or named.
+const defaultSecret = "proxy-tls"
+
+// Options is everything `pinniped ip-tls manifest` needs; a test fills it directly.
+type Options struct {
+	Session          *session.Session
+	For              string
+	Issuer           string // KIND/NAME, or KIND.GROUP/NAME
+	Secret           string
+	ExternalEndpoint string
+	KeyAlgorithm     string
+	Gateway          string // [NAMESPACE/]NAME
+
+	issuer issuerRef
+}
+
+// NewCommand returns `pinniped ip-tls manifest`.
+func NewCommand(f *factory.Factory) *cobra.Command {
+	o := &Options{Session: session.New(f)}
+	targets := []string{forCertManager, forContour, forGatewayAPI, forIngressNginx}
+	cmd := &cobra.Command{
+		Use:   "manifest",
+		Short: "Print a manifest that fits the CredentialIssuer: a Certificate, or a route through an ingress",
+		Long: `Print a manifest that fits the CredentialIssuer, for "kubectl apply" or GitOps. Nothing is changed. --for says
+which one:
+
+  - cert-manager: a Certificate with every name that clients use, for the issuer of --issuer. Its Secret is the
+    configured one, or that of --secret
+  - contour: an HTTPProxy, gateway-api: a TLSRoute, ingress-nginx: an Ingress, each of which passes TLS through to the
+    impersonation proxy, so that client certificates reach it. They lead to the Service of type ClusterIP that the agent
+    makes when spec.impersonationProxy.service.type is ClusterIP
+
+Addresses of a load balancer behind an external endpoint are left out of a Certificate: clients are not told to use
+them, and a public CA would not sign them.
+
+Exit codes: 0 printed, 1 failed, 2 wrong usage, 4 not permitted by the cluster, 124 timed out, 130 interrupted.`,
+		Example: `  # A certificate by cert-manager
+  pinniped ip-tls manifest --issuer ClusterIssuer/company-ca --external-endpoint proxy.example.com | kubectl apply -f -
+  pinniped ip-tls set --secret proxy-tls --external-endpoint proxy.example.com
+
+  # A route through Contour to a proxy without a load balancer of its own
+  pinniped ip-tls manifest --for contour --external-endpoint proxy.example.com | kubectl apply -f -`,
+		Args: factory.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return factory.Execute(cmd.Context(), o) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.For, "for", forCertManager, "what to print: "+strings.Join(targets, ", "))
+	flags.StringVar(
+		&o.Issuer,
+		"issuer",
+		"",
+		"cert-manager's issuer: Issuer/NAME, ClusterIssuer/NAME, or KIND.GROUP/NAME of another controller",
+	)
+	flags.StringVar(
+		&o.Secret,
+		"secret",
+		"",
+		"Secret for the certificate: NAME in the agent's namespace, or NAMESPACE/NAME "+
+			"(default: the configured one, else "+defaultSecret+")",
+	)
+	flags.StringVar(&o.ExternalEndpoint, "external-endpoint", "",
+		"where clients will reach the impersonation proxy: HOST or HOST:PORT (default: as configured)")
+	flags.StringVar(
+		&o.KeyAlgorithm,
+		"key-algorithm",
+		algorithmECDSA,
+		"of the certificate: "+algorithmECDSA+", or "+algorithmRSA+" for clients that know nothing else",
+	)
+	flags.StringVar(&o.Gateway, "gateway", "", "with --for "+forGatewayAPI+": the Gateway, [NAMESPACE/]NAME")
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
+		"for":               factory.CompleteValues(targets...),
+		"key-algorithm":     factory.CompleteValues(algorithmECDSA, algorithmRSA),
+		"issuer":            cobra.NoFileCompletions,
+		"external-endpoint": cobra.NoFileCompletions,
+		"gateway":           cobra.NoFileCompletions,
+	})
+	o.Session.AddFlags(cmd, f, 30*time.Second, "yaml", "json")
+	o.Session.CompleteSecrets(cmd, f)
+	cmd.Flags().Lookup("output").DefValue = "yaml"
+	o.Session.Output = "yaml"
+	return cmd
+}
+
+// Validate checks the flags before anything is read.
+func (o *Options) Validate() error {
+	if err := o.Session.Validate("yaml", "json"); err != nil {
+		return err
+	}
+	if err := factory.CheckOneOf("for", o.For, forCertManager, forContour, forGatewayAPI, forIngressNginx); err != nil {
+		return err
+	}
+	if err := factory.CheckOneOf("key-algorithm", o.KeyAlgorithm, algorithmECDSA, algorithmRSA); err != nil {
+		return err
+	}
+	if err := session.ValidateEndpoint("external-endpoint", o.ExternalEndpoint); err != nil {
+		return err
+	}
+	switch {
+	case o.For == forCertManager && o.Issuer == "":
+		return ui.WithHint(ui.Usage(errors.New("--issuer is missing")),
+			"name the issuer that is to sign the certificate: --issuer ClusterIssuer/NAME "+
+				`("kubectl get issuers,clusterissuers --all-namespaces" lists them)`)
+	case o.For != forCertManager && o.Issuer != "":
+		return ui.Usage(fmt.Errorf("--issuer is for --for %s", forCertManager))
+	case o.For == forGatewayAPI && o.Gateway == "":
+		return ui.WithHint(ui.Usage(errors.New("--gateway is missing")),
+			"name the Gateway that clients reach: --gateway NAMESPACE/NAME")
+	case o.For != forGatewayAPI && o.Gateway != "":
+		return ui.Usage(fmt.Errorf("--gateway is for --for %s", forGatewayAPI))
+	}
+	var err error
+	o.issuer, err = parseIssuer(o.Issuer)
+	return err
+}
+
+// parseIssuer reads KIND/NAME. The kinds of cert-manager itself may be written in small letters.
+func parseIssuer(text string) (issuerRef, error) {
+	if text == "" {
+		return issuerRef{}, nil
+	}
+	kind, name, found := strings.Cut(text, "/")
+	kind, group, foreign := strings.Cut(kind, ".")
+	if !found || kind == "" || name == "" || strings.Contains(name, "/") || foreign && group == "" {
+		return issuerRef{}, ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --issuer", text)),
+			"write Issuer/NAME, ClusterIssuer/NAME, or KIND.GROUP/NAME of another controller")
+	}
+	if foreign {
+		return issuerRef{Kind: kind, Name: name, Group: group}, nil
+	}
+	for _, known := range []string{"Issuer", "ClusterIssuer"} {
+		if strings.EqualFold(kind, known) {
+			return issuerRef{Kind: known, Name: name, Group: "cert-manager.io"}, nil
+		}
+	}
+	return issuerRef{}, ui.WithHint(
+		ui.Usage(fmt.Errorf("invalid value %q for --issuer: cert-manager has no kind %q", text, kind)),
+		"write Issuer/NAME or ClusterIssuer/NAME; a kind of another controller needs its API group: %s.GROUP/%s", kind, name)
+}
+
+// Complete loads the kubeconfig.
+func (o *Options) Complete() error { return o.Session.Open() }
+
+// Run reads the CredentialIssuer and prints the manifest.
+func (o *Options) Run(ctx context.Context) error {
+	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
+	defer cancel()
+	request := plan.Request{Secret: o.Secret}
+	if o.ExternalEndpoint != "" {
+		request.Endpoint = &o.ExternalEndpoint
+	}
+	if err := o.Session.Locate(ctx, &request); err != nil {
+		return session.WithCodes(err)
+	}
+	st, err := o.Session.GatherNames(ctx)
+	if err != nil {
+		return err
+	}
+	made, err := o.make(request, st)
+	if err != nil {
+		return err
+	}
+	return o.Session.Write(made, nil)
+}
+
+func (o *Options) make(request plan.Request, st *plan.Snapshot) (map[string]any, error) {
+	spec := st.Issuer.Spec.ImpersonationProxy
+	if o.For != forCertManager {
+		return o.route(request, st)
+	}
+	names, left := required(plan.Names(request, st))
+	if len(names) == 0 {
+		return nil, ui.WithHint(errors.New("there is no name yet under which clients reach the impersonation proxy"),
+			"say which one it will be: --external-endpoint proxy.example.com")
+	}
+	for _, name := range left {
+		o.Session.Progress.Info("Left out %s (%s): clients are told to use %s", name.Value, name.Source,
+			cmp.Or(o.ExternalEndpoint, spec.ExternalEndpoint))
+	}
+	configured := ""
+	if spec.TLS != nil {
+		configured = spec.TLS.SecretName
+	}
+	secret, err := delegation.SecretName(cmp.Or(request.Secret, configured, defaultSecret), request.Namespace)
+	if err != nil {
+		return nil, ui.Usage(fmt.Errorf("invalid value for --secret: %w", err))
+	}
+	return certificate(secret, names, o.issuer, o.KeyAlgorithm), nil
+}
+
+func (o *Options) route(request plan.Request, st *plan.Snapshot) (map[string]any, error) {
+	spec := st.Issuer.Spec.ImpersonationProxy
+	endpoint := cmp.Or(o.ExternalEndpoint, spec.ExternalEndpoint)
+	host, _, err := certs.ParseEndpoint(endpoint)
+	if err != nil {
+		return nil, ui.WithHint(errors.New("the CredentialIssuer has no external endpoint, which is what the route is for"),
+			"say which one it will be: --external-endpoint proxy.example.com")
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return nil, ui.WithHint(
+			fmt.Errorf("the external endpoint %q is an IP address: an ingress tells its routes apart by names", endpoint),
+			"give a name that leads to the ingress: --external-endpoint proxy.example.com",
+		)
+	}
+	if plan.ServiceType(spec) != configv1alpha1.ServiceTypeClusterIP {
+		o.Session.Progress.Warn(
+			"spec.impersonationProxy.service.type is %s: the route has nothing to lead to before it is ClusterIP. "+
+				`Change it: kubectl patch credentialissuers.config.concierge.%s %s --type=merge `+
+				`-p '{"spec":{"impersonationProxy":{"mode":"enabled","service":{"type":"ClusterIP"}}}}'`,
+			plan.ServiceType(spec),
+			o.Session.Suffix,
+			st.Issuer.Name,
+		)
+	}
+	objects, _ := discovery.Objects(st.Issuer, request.Namespace)
+	to := backend{
+		service: types.NamespacedName{Namespace: objects.Namespace, Name: objects.ClusterIPService},
+		port:    443,
+	}
+	switch o.For {
+	case forContour:
+		return httpProxy(host, to), nil
+	case forGatewayAPI:
+		namespace, name, found := strings.Cut(o.Gateway, "/")
+		if !found {
+			namespace, name = "", o.Gateway
+		}
+		return tlsRoute(host, to, types.NamespacedName{Namespace: namespace, Name: name}), nil
+	default:
+		return ingress(host, to), nil
+	}
+}

@@ -1,0 +1,218 @@
+package manifest
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session/sessiontest"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+func run(t *testing.T, w *iptlstest.World, change func(*Options)) *iptlstest.Run {
+	t.Helper()
+	r := &iptlstest.Run{}
+	o := &Options{Session: sessiontest.New(w, r), For: forCertManager, KeyAlgorithm: algorithmECDSA}
+	o.Session.Output = "yaml"
+	change(o)
+	return r.Do(t.Context(), o)
+}
+
+const certificateOfNames = `
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata: {name: proxy-tls, namespace: pinniped-concierge}
+spec:
+  secretName: proxy-tls
+  dnsNames: [xn--mnchen-3ya.example.com]
+  duration: 2160h
+  renewBefore: 720h
+  privateKey: {algorithm: ECDSA, size: 256, rotationPolicy: Always}
+  usages: [digital signature, server auth]
+  issuerRef: {group: cert-manager.io, kind: ClusterIssuer, name: company-ca}
+`
+
+const certificateOfAddresses = `
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata: {name: wildcard, namespace: shared}
+spec:
+  secretName: wildcard
+  dnsNames: [lb.example.com]
+  ipAddresses: [192.0.2.1, "2001:db8::1"]
+  duration: 2160h
+  renewBefore: 720h
+  privateKey: {algorithm: RSA, size: 3072, rotationPolicy: Always}
+  usages: [digital signature, key encipherment, server auth]
+  issuerRef: {group: awspca.cert-manager.io, kind: AWSPCAClusterIssuer, name: pca}
+`
+
+const routeByContour = `
+apiVersion: projectcontour.io/v1
+kind: HTTPProxy
+metadata: {name: impersonation-proxy, namespace: pinniped-concierge}
+spec:
+  virtualhost: {fqdn: proxy.example.com, tls: {passthrough: true}}
+  tcpproxy:
+    services: [{name: the-cluster-ip, port: 443}]
+`
+
+const routeByGateway = `
+apiVersion: gateway.networking.k8s.io/v1
+kind: TLSRoute
+metadata: {name: impersonation-proxy, namespace: pinniped-concierge}
+spec:
+  parentRefs: [{name: public, namespace: gateways}]
+  hostnames: [proxy.example.com]
+  rules:
+  - backendRefs: [{name: the-cluster-ip, port: 443}]
+`
+
+const routeByNginx = `
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata:
+  name: impersonation-proxy
+  namespace: pinniped-concierge
+  annotations:
+    nginx.ingress.kubernetes.io/ssl-passthrough: "true"
+    nginx.ingress.kubernetes.io/backend-protocol: HTTPS
+spec:
+  ingressClassName: nginx
+  rules:
+  - host: proxy.example.com
+    http:
+      paths:
+      - path: /
+        pathType: Prefix
+        backend: {service: {name: the-cluster-ip, port: {number: 443}}}
+`
+
+func TestManifest(t *testing.T) {
+	t.Parallel()
+	spec := func(w *iptlstest.World) *configv1alpha1.ImpersonationProxySpec {
+		return w.Cluster.Issuer.Spec.ImpersonationProxy
+	}
+	behindIngress := func(w *iptlstest.World) {
+		spec(w).ExternalEndpoint, spec(w).Service.Type = "proxy.example.com", configv1alpha1.ServiceTypeClusterIP
+		w.Cluster.Issuer.Status.Objects = &configv1alpha1.ObjectNames{
+			Namespace: "pinniped-concierge", ClusterIPService: "the-cluster-ip",
+		}
+	}
+	balanced := func(w *iptlstest.World, external string) {
+		spec(w).ExternalEndpoint, spec(w).Service.Type = external, configv1alpha1.ServiceTypeLoadBalancer
+		w.Cluster.Issuer.Status.Strategies = nil
+		w.Cluster.PutService(&corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: "pinniped-concierge-impersonation-proxy-load-balancer"},
+			Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{
+				{Hostname: "lb.example.com"}, {IP: "192.0.2.1"}, {IP: "2001:db8::1"},
+			}}},
+		})
+	}
+	for _, tt := range []struct {
+		name   string
+		world  func(*iptlstest.World)
+		change func(*Options)
+		want   string
+		says   []string
+	}{
+		{
+			name:  "a Certificate has the external endpoint in the form of the wire, and not the load balancer behind it",
+			world: func(w *iptlstest.World) { balanced(w, "") },
+			change: func(o *Options) {
+				o.Issuer, o.ExternalEndpoint = "clusterissuer/company-ca", "münchen.example.com:8443"
+			},
+			want: certificateOfNames, says: []string{"Left out lb.example.com", "münchen.example.com:8443"},
+		},
+		{
+			name:  "a Certificate has every address of the load balancer that clients use",
+			world: func(w *iptlstest.World) { balanced(w, "") },
+			change: func(o *Options) {
+				o.Issuer, o.Secret, o.KeyAlgorithm = "AWSPCAClusterIssuer.awspca.cert-manager.io/pca", "shared/wildcard", algorithmRSA
+			},
+			want: certificateOfAddresses,
+		},
+		{name: "a route by Contour", world: behindIngress, change: func(o *Options) { o.For = forContour }, want: routeByContour},
+		{
+			name: "a route by the Gateway API", world: behindIngress,
+			change: func(o *Options) { o.For, o.Gateway = forGatewayAPI, "gateways/public" }, want: routeByGateway,
+		},
+		{name: "a route by ingress-nginx", world: behindIngress, change: func(o *Options) { o.For = forIngressNginx }, want: routeByNginx},
+		{
+			name: "a route says that its Service is still missing",
+			world: func(w *iptlstest.World) {
+				behindIngress(w)
+				spec(w).Service.Type = configv1alpha1.ServiceTypeNone
+			},
+			change: func(o *Options) { o.For = forContour }, want: routeByContour,
+			says: []string{"is None", "kubectl patch credentialissuers.config.concierge.pinniped.dev"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := iptlstest.New(t)
+			spec(w).TLS = nil
+			tt.world(w)
+			r := run(t, w, tt.change)
+			r.Check(t, 0, tt.says...)
+			var got, want map[string]any
+			if err := yaml.Unmarshal(r.Out.Bytes(), &got); err != nil {
+				t.Fatal(err)
+			}
+			if err := yaml.Unmarshal([]byte(tt.want), &want); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			if len(w.Cluster.SecretsRead) > 0 {
+				t.Errorf("it has read Secrets: %q", w.Cluster.SecretsRead)
+			}
+		})
+	}
+}
+
+func TestManifestRefuses(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		change func(*Options)
+		code   int
+		says   []string
+	}{
+		{name: "no issuer", change: func(*Options) {}, code: 2, says: []string{"--issuer is missing", "kubectl get issuers,clusterissuers"}},
+		{name: "an issuer without a kind", change: func(o *Options) { o.Issuer = "company-ca" }, code: 2, says: []string{"Issuer/NAME"}},
+		{name: "an unknown kind", change: func(o *Options) { o.Issuer = "CA/x" }, code: 2, says: []string{`no kind "CA"`, "CA.GROUP/x"}},
+		{name: "an unknown target", change: func(o *Options) { o.For = "traefik" }, code: 2, says: []string{"--for", "contour"}},
+		{name: "an issuer of a route", change: func(o *Options) { o.For, o.Issuer = forContour, "Issuer/x" }, code: 2, says: []string{"--issuer"}},
+		{name: "no Gateway", change: func(o *Options) { o.For = forGatewayAPI }, code: 2, says: []string{"--gateway is missing"}},
+		{name: "a Gateway of Contour", change: func(o *Options) { o.For, o.Gateway = forContour, "x" }, code: 2, says: []string{"--gateway"}},
+		{
+			name: "a URL as endpoint", change: func(o *Options) { o.For, o.ExternalEndpoint = forContour, "https://x" }, code: 2,
+			says: []string{"--external-endpoint"},
+		},
+		{name: "a route without a name", change: func(o *Options) { o.For = forContour }, code: 1, says: []string{"--external-endpoint proxy"}},
+		{
+			name: "a route for an address", change: func(o *Options) { o.For, o.ExternalEndpoint = forContour, "192.0.2.1" }, code: 1,
+			says: []string{"is an IP address"},
+		},
+		{name: "a Certificate without names", change: func(o *Options) { o.Issuer = "Issuer/x" }, code: 1, says: []string{"no name yet"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := iptlstest.New(t)
+			proxy := w.Cluster.Issuer.Spec.ImpersonationProxy
+			proxy.TLS, proxy.ExternalEndpoint, proxy.Service.Type = nil, "", configv1alpha1.ServiceTypeNone
+			w.Cluster.Issuer.Status.Strategies = nil
+			r := run(t, w, tt.change)
+			r.Check(t, tt.code, tt.says...)
+			if r.Out.Len() > 0 {
+				t.Errorf("it has printed %q", r.Out.String())
+			}
+		})
+	}
+}

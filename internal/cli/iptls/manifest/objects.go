@@ -1,0 +1,148 @@
+package manifest
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// issuerRef names the cert-manager issuer that is to sign the certificate.
+type issuerRef struct {
+	Kind, Name, Group string
+}
+
+// renewal is how long a certificate lives, and how long before its end it is renewed. Issuers of ACME choose the
+// lifetime themselves, and cert-manager then renews after two thirds of it.
+const (
+	duration    = "2160h" // 90 days
+	renewBefore = "720h"  // 30 days: four weeks to notice that a renewal fails
+)
+
+// certificate is cert-manager's Certificate for these names. A client of the proxy needs server auth and digital signature;
+// key encipherment is for RSA keys alone.
+func certificate(secret types.NamespacedName, names []certs.Name, issuer issuerRef, algorithm string) map[string]any {
+	dns, ips := []any{}, []any{}
+	for _, name := range names {
+		if _, err := netip.ParseAddr(name.Value); err == nil {
+			ips = append(ips, name.Value)
+			continue
+		}
+		dns = append(dns, name.Value)
+	}
+	key := map[string]any{"algorithm": "ECDSA", "size": int64(256), "rotationPolicy": "Always"}
+	usages := []any{"digital signature", "server auth"}
+	if algorithm == algorithmRSA {
+		key["algorithm"], key["size"] = "RSA", int64(3072)
+		usages = []any{"digital signature", "key encipherment", "server auth"}
+	}
+	spec := map[string]any{
+		"secretName":  secret.Name,
+		"duration":    duration,
+		"renewBefore": renewBefore,
+		"privateKey":  key,
+		"usages":      usages,
+		"issuerRef":   map[string]any{"group": issuer.Group, "kind": issuer.Kind, "name": issuer.Name},
+	}
+	if len(dns) > 0 {
+		spec["dnsNames"] = dns
+	}
+	if len(ips) > 0 {
+		spec["ipAddresses"] = ips
+	}
+	return object("cert-manager.io/v1", "Certificate", secret, spec)
+}
+
+// backend is the Service that a route leads to.
+type backend struct {
+	service types.NamespacedName
+	port    int64
+}
+
+// routeName is the name of all routes.
+const routeName = "impersonation-proxy"
+
+// httpProxy is Contour's. Only tcpproxy passes TLS through to the proxy, so that client certificates reach it.
+func httpProxy(host string, to backend) map[string]any {
+	return object(
+		"projectcontour.io/v1",
+		"HTTPProxy",
+		types.NamespacedName{Namespace: to.service.Namespace, Name: routeName},
+		map[string]any{
+			"virtualhost": map[string]any{"fqdn": host, "tls": map[string]any{"passthrough": true}},
+			"tcpproxy": map[string]any{
+				"services": []any{map[string]any{"name": to.service.Name, "port": to.port}},
+			},
+		},
+	)
+}
+
+// tlsRoute is that of the Gateway API. The Gateway needs a listener of protocol TLS and mode Passthrough.
+func tlsRoute(host string, to backend, gateway types.NamespacedName) map[string]any {
+	parent := map[string]any{"name": gateway.Name}
+	if gateway.Namespace != "" && gateway.Namespace != to.service.Namespace {
+		parent["namespace"] = gateway.Namespace
+	}
+	return object("gateway.networking.k8s.io/v1", "TLSRoute",
+		types.NamespacedName{Namespace: to.service.Namespace, Name: routeName},
+		map[string]any{
+			"parentRefs": []any{parent},
+			"hostnames":  []any{host},
+			"rules": []any{map[string]any{
+				"backendRefs": []any{map[string]any{"name": to.service.Name, "port": to.port}},
+			}},
+		})
+}
+
+// ingress is for ingress-nginx, which passes TLS through when its controller runs with --enable-ssl-passthrough.
+func ingress(host string, to backend) map[string]any {
+	made := object(
+		"networking.k8s.io/v1",
+		"Ingress",
+		types.NamespacedName{Namespace: to.service.Namespace, Name: routeName},
+		map[string]any{
+			"ingressClassName": "nginx",
+			"rules": []any{map[string]any{
+				"host": host,
+				"http": map[string]any{"paths": []any{map[string]any{
+					"path": "/", "pathType": "Prefix",
+					"backend": map[string]any{"service": map[string]any{
+						"name": to.service.Name, "port": map[string]any{"number": to.port},
+					}},
+				}}},
+			}},
+		},
+	)
+	metadata, _ := made["metadata"].(map[string]any)
+	metadata["annotations"] = map[string]any{
+		"nginx.ingress.kubernetes.io/ssl-passthrough":  "true",
+		"nginx.ingress.kubernetes.io/backend-protocol": "HTTPS",
+	}
+	return made
+}
+
+func object(apiVersion, kind string, name types.NamespacedName, spec map[string]any) map[string]any {
+	return map[string]any{
+		"apiVersion": apiVersion, "kind": kind,
+		"metadata": map[string]any{"name": name.Name, "namespace": name.Namespace},
+		"spec":     spec,
+	}
+}
+
+// required leaves out the names that clients are not told to use, and names that come twice.
+func required(names []certs.Name) (kept, left []certs.Name) {
+	for _, name := range names {
+		same := func(n certs.Name) bool { return strings.EqualFold(n.Value, name.Value) }
+		switch {
+		case slices.ContainsFunc(kept, same), slices.ContainsFunc(left, same):
+		case name.Advisory:
+			left = append(left, name)
+		default:
+			kept = append(kept, name)
+		}
+	}
+	return kept, left
+}
