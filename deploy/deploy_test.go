@@ -1,0 +1,129 @@
+// Package deploy tests the manifests beside it as what they become: the objects that kustomize makes of them.
+package deploy
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	psaapi "k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+)
+
+// folders returns the folders beside this file that hold a kustomization of one of the kinds.
+func folders(t *testing.T, kind string) []string {
+	t.Helper()
+	all, err := filepath.Glob("*/kustomization.yaml")
+	if err != nil || len(all) == 0 {
+		t.Fatalf("found no kustomization: %v", err)
+	}
+	var found []string
+	for _, file := range all {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var head struct{ Kind string }
+		if err := yaml.Unmarshal(content, &head); err != nil {
+			t.Fatal(err)
+		}
+		if head.Kind == kind {
+			found = append(found, filepath.Dir(file))
+		}
+	}
+	return found
+}
+
+// rendered returns the objects of a kustomization.
+func rendered(t *testing.T, folder string) []map[string]any {
+	t.Helper()
+	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
+	if err != nil {
+		t.Fatalf("%s: %v", folder, err)
+	}
+	var objects []map[string]any
+	for _, resource := range made.Resources() {
+		object, err := resource.Map()
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, object)
+	}
+	return objects
+}
+
+func deployments(t *testing.T, folder string) []*appsv1.Deployment {
+	t.Helper()
+	var found []*appsv1.Deployment
+	for _, object := range rendered(t, folder) {
+		if object["kind"] != "Deployment" {
+			continue
+		}
+		deployment := &appsv1.Deployment{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object, deployment, true); err != nil {
+			t.Fatalf("%s: %v", folder, err)
+		}
+		found = append(found, deployment)
+	}
+	return found
+}
+
+// TestPodSecurity has Pod Security admission judge every pod that is shipped, at its level "restricted".
+func TestPodSecurity(t *testing.T) {
+	t.Parallel()
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restricted := psaapi.LevelVersion{Level: psaapi.LevelRestricted, Version: psaapi.LatestVersion()}
+	judged := 0
+	for _, folder := range folders(t, "Kustomization") {
+		for _, deployment := range deployments(t, folder) {
+			template := deployment.Spec.Template
+			result := policy.AggregateCheckResults(evaluator.EvaluatePod(restricted, &template.ObjectMeta, &template.Spec))
+			if !result.Allowed {
+				t.Errorf("%s: Deployment %s: %s", folder, deployment.Name, result.ForbiddenDetail())
+			}
+			judged++
+		}
+	}
+	if judged < 2 {
+		t.Errorf("judged %d Deployments, want that of the agent and that of the local-user-authenticator at least", judged)
+	}
+}
+
+// TestContainers checks what Pod Security does not: a CPU limit would throttle TLS handshakes, and a container that can
+// write its own file system, or takes all memory of its node, is no thin agent.
+func TestContainers(t *testing.T) {
+	t.Parallel()
+	for _, folder := range folders(t, "Kustomization") {
+		for _, deployment := range deployments(t, folder) {
+			spec := deployment.Spec.Template.Spec
+			for _, container := range spec.Containers {
+				name := folder + ": " + deployment.Name + "/" + container.Name
+				if !container.Resources.Limits.Cpu().IsZero() {
+					t.Errorf("%s has a CPU limit", name)
+				}
+				if container.Resources.Limits.Memory().IsZero() || container.Resources.Requests.Memory().IsZero() {
+					t.Errorf("%s has no request and limit of memory", name)
+				}
+				if security := container.SecurityContext; security == nil || security.ReadOnlyRootFilesystem == nil ||
+					!*security.ReadOnlyRootFilesystem {
+					t.Errorf("%s may write its file system", name)
+				}
+				if container.ReadinessProbe == nil || container.LivenessProbe == nil {
+					t.Errorf("%s lacks a probe", name)
+				}
+				if !strings.HasPrefix(container.Image, "ghcr.io/pinniped-toolkit/pinniped-agent:") {
+					t.Errorf("%s runs image %q, which make image does not make", name, container.Image)
+				}
+			}
+		}
+	}
+}
