@@ -133,11 +133,11 @@ func (d *demo) setCertificate(ctx context.Context) error {
 			"need to trust it. The external " +
 			"endpoint is the name under which users reach the proxy: a load balancer, an ingress that passes TLS through or, " +
 			"as here, a port of this machine. " +
-			"(It warns that kubeconfigs made before will not trust the new certificate. There are none yet.)",
+			"(Kubeconfigs made before will not trust the new certificate. There are none yet, and the command is told so.)",
 	)
 	if _, err := d.shell.run(ctx, "pinniped ip-tls set --secret "+servingSecret+` \
     --ca-bundle `+caFile+` \
-    --external-endpoint `+d.endpoint()); err != nil {
+    --allow OldClientsBreak --external-endpoint `+d.endpoint()); err != nil {
 		return err
 	}
 	if err := d.pki.presents(ctx, d.endpoint(), d.certificate); err != nil {

@@ -108,6 +108,7 @@ type agent struct {
 	events   record.EventRecorder // about the CredentialIssuer
 
 	holder         *servingcert.Holder     // what the proxy serves
+	advertised     advertised              // what clients are told to verify that with
 	signer         *signer.Signer          // of client certificates
 	authenticators *authenticator.Cache    // behind TokenCredentialRequests
 	bearer         *authenticator.Bearer   // tokens of authenticators, straight at the proxy
@@ -177,6 +178,7 @@ func (a *agent) run(ctx context.Context) error {
 			Metrics:            proxyMetrics,
 			Audit:              a.audit,
 			BearerTokens:       a.bearer.Beside,
+			Advertised:         a.handedOver(),
 		},
 	}
 	manager, err := a.newManager()

@@ -33,6 +33,7 @@ type Config struct {
 	ShutdownDelay                              string            `json:"shutdownDelay" mapstructure:"shutdownDelay"`
 	Work                                       WorkConfig        `json:"work" mapstructure:"work"`
 	SelfCheckInterval                          string            `json:"selfCheckInterval" mapstructure:"selfCheckInterval"`
+	CABundleHandOver                           string            `json:"caBundleHandOver" mapstructure:"caBundleHandOver"` // enabled or disabled
 	CredentialLifetime                         string            `json:"credentialLifetime" mapstructure:"credentialLifetime"`
 	AccessReviews                              ReviewConfig      `json:"accessReviews" mapstructure:"accessReviews"`
 	Limits                                     LimitsConfig      `json:"limits" mapstructure:"limits"`
@@ -171,6 +172,12 @@ var knobs = append([]knob{
 		"work-per-connection",
 		"how many TokenReviews, and how many TokenCredentialRequests, one connection may wait for, 1 to 1000",
 		"16",
+	},
+	{
+		"caBundleHandOver",
+		"ca-bundle-hand-over",
+		"enabled or disabled: whether the proxy shows everybody the CA bundle that it is advertised with, for \"pinniped kubeconfig rotate --fleet\"",
+		"enabled",
 	},
 	{
 		"credentialLifetime",
@@ -420,6 +427,12 @@ func (c *Config) validate() error {
 		problems = append(
 			problems,
 			fmt.Errorf("credentialLifetime is %q: write a duration from 1m to 24h, such as 5m", c.CredentialLifetime),
+		)
+	}
+	if !slices.Contains([]string{enabled, disabled}, c.CABundleHandOver) {
+		problems = append(
+			problems,
+			fmt.Errorf("caBundleHandOver is %q: use %s or %s", c.CABundleHandOver, enabled, disabled),
 		)
 	}
 	if interval, err := time.ParseDuration(c.SelfCheckInterval); err != nil || interval < time.Second {

@@ -116,6 +116,7 @@ func TestLoadConfigRefuses(t *testing.T) {
 		{"an audit policy without a log", "audit: {policyFile: /p}\n", "audit.policyFile and audit.logPath"},
 		{"audit logs of no size", "audit: {logMaxSize: 0}\n", "audit.logMaxSize is 0"},
 		{"audit logs kept for less than a day", "audit: {logMaxAge: -1}\n", "audit.logMaxAge is -1"},
+		{"a hand-over that is neither on nor off", "caBundleHandOver: maybe\n", "caBundleHandOver"},
 		{"certificates that are over at once", "credentialLifetime: 59s\n", "credentialLifetime"},
 		{"certificates that live for days", "credentialLifetime: 25h\n", "credentialLifetime"},
 		{"self checks without pause", "selfCheckInterval: 0s\n", "selfCheckInterval"},

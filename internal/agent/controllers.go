@@ -119,6 +119,7 @@ func (a *agent) addCredentialIssuer(
 			LastGoodSecret:      names.ImpersonationLastGoodSecret,
 		},
 		BearerTokens: a.bearer.Use,
+		Advertised:   a.advertised.set,
 		Namespace:    a.options.Namespace,
 		Labels:       a.config.Labels,
 		AppLabel:     a.config.AppLabel(),

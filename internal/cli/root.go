@@ -18,6 +18,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/kubeconfig"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/login"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/logout"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/run"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/version"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/whoami"
@@ -69,6 +70,8 @@ underscores) and in ~/.config/pinniped/config.yaml.`,
 		kubeconfig.NewCommand(f),
 		login.NewCommand(f),
 		logout.NewCommand(f),
+		run.NewCommand(f),
+		run.NewKubectlCommand(f),
 		whoami.NewCommand(f),
 		version.NewCommand(f),
 	)
@@ -90,6 +93,9 @@ func Main(ctx context.Context, f *factory.Factory) int {
 	err := New(f).ExecuteContext(ctx)
 	if err == nil {
 		return ui.ExitDone
+	}
+	if ended, ok := errors.AsType[*ui.Ended](err); ok {
+		return ended.Code
 	}
 	style := f.Style(f.ErrOut)
 	interrupted, hint := ctx.Err() != nil, ui.HintOf(err)

@@ -37,6 +37,7 @@ type chain struct {
 	bodyTimeout   time.Duration
 	budget        *budget.Budget
 	readers       *slowReaders
+	advertised    func() *CABundle // nil: not shown
 }
 
 // handler puts the filters together. The last line adds the outermost filter: a request goes through them from the
@@ -62,6 +63,10 @@ func (c *chain) handler() http.Handler {
 	}
 	// Who is it? 401; consumes Authorization and X-Remote-*.
 	h = filters.WithAuthentication(h, c.authenticator, unknown, nil, frontProxyHeaderConfig(c.trust))
+	if c.advertised != nil {
+		// Shows everybody the CA bundle that is advertised.
+		h = handOver(h, c.advertised, c.budget, s)
+	}
 	// Lets the filters above warn the client.
 	h = filters.WithWarningRecorder(h)
 	// Streams end when the proxy shuts down.

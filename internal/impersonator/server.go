@@ -140,6 +140,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		forward:       newForwarder(up, o.Token, newTokenPassThrough(s.version, tokens), s.budget, s.failed, serializer),
 		budget:        s.budget,
 		readers:       s.readers,
+		advertised:    o.Advertised,
 		clock:         o.Clock,
 		allowTTL:      o.AllowTTL,
 		bodyTimeout:   o.BodyTimeout,

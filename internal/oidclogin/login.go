@@ -37,6 +37,9 @@ const (
 // Flows lists the flows.
 func Flows() []string { return []string{string(Browser), string(Password), string(DeviceCode)} }
 
+// ErrPersonNeeded means that the session at the issuer is over, and that a person has to log in again.
+var ErrPersonNeeded = errors.New("the session is over: a person has to log in again")
+
 // Terminal is how a Login talks to a person.
 type Terminal interface {
 	// Interactive reports whether ReadLine and ReadSecret can be answered.
@@ -68,6 +71,8 @@ type Login struct {
 	// Quiet prints nothing, and reads nothing from the terminal, once a browser is open: a program such as k9s owns the
 	// screen.
 	Quiet bool
+	// Unattended says that no person can log in: where that is needed, the login fails with ErrPersonNeeded.
+	Unattended bool
 	// Cluster is what the page in the browser calls the cluster. It may be empty.
 	Cluster string
 
@@ -159,6 +164,9 @@ func (l *Login) renewed(ctx context.Context, refused *sessioncache.Tokens) (*Tok
 // logIn lets a person log in. before is the session that is over, or nil.
 func (p *provider) logIn(ctx context.Context, before *sessioncache.Tokens) (*sessioncache.Tokens, error) {
 	l := p.login
+	if l.Unattended {
+		return nil, ErrPersonNeeded
+	}
 	ctx, cancel := context.WithTimeout(ctx, maxLogin)
 	defer cancel()
 	switch l.Flow {

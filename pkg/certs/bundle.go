@@ -177,24 +177,18 @@ func (r *run) checkOldClients() []Finding {
 		return nil // nothing is wrong, or its cause is named already
 	}
 	why, _ := r.whyNot(old, v)
+	message := fmt.Sprintf("every kubeconfig handed out so far stops working: %s not verify the new certificate: %s",
+		old.does(), why)
 	if r.Previous.Generated {
-		return []Finding{finding(
-			OldClientsBreak,
-			"hand out new kubeconfigs afterwards: pinniped get kubeconfig",
-			"until now the agent's generated certificate was served: kubeconfigs handed out so far trust its CA only and must "+
-				"be made anew (%s)",
-			why,
-		).withSeverity(SeverityWarning)}
+		message = fmt.Sprintf("until now the agent's generated certificate was served, and kubeconfigs handed out so far "+
+			"trust its CA only: they stop working (%s)", why)
 	}
-	return []Finding{
-		finding(
-			OldClientsBreak,
-			`change the CA in steps with "pinniped ip-tls rotate": it advertises the old and the new one together, waits until kubeconfigs are made anew, and only then changes the certificate`,
-			"every kubeconfig handed out so far stops working: %s not verify the new certificate: %s",
-			old.does(),
-			why,
-		),
-	}
+	return []Finding{finding(
+		OldClientsBreak,
+		`change the CA in steps with "pinniped ip-tls rotate": it advertises the old and the new one together, `+
+			`waits until kubeconfigs are made anew, and only then changes the certificate`,
+		"%s", message,
+	)}
 }
 
 func sameTrust(a, b []byte) bool {

@@ -367,8 +367,8 @@ func TestOldClients(t *testing.T) {
 		},
 		{name: "takes the overlap", previous: Previous{Advertised: true, Bundle: chainOf(old, p.root)}},
 		{
-			name:     "warns when the generated certificate is left",
-			previous: Previous{Advertised: true, Bundle: old.pem(), Generated: true}, want: []string{"warning OldClientsBreak"},
+			name:     "refuses when the generated certificate is left",
+			previous: Previous{Advertised: true, Bundle: old.pem(), Generated: true}, want: []string{"error OldClientsBreak"},
 		},
 		{
 			name: "refuses when clients used their system roots", previous: Previous{Advertised: true},

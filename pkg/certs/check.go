@@ -85,8 +85,7 @@ type Previous struct {
 	Advertised bool
 	// Bundle is the CA bundle that was advertised. When it is empty, clients used their system roots.
 	Bundle []byte
-	// Generated is true when the certificate served until now was the agent's own. Its CA is always replaced
-	// together with the certificate. So kubeconfigs that stop working are then a warning and not an error.
+	// Generated is true when the certificate served until now was the agent's own. Messages say so.
 	Generated bool
 }
 

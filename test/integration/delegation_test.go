@@ -155,7 +155,17 @@ func TestDelegation(t *testing.T) {
 		t.Error("the audit log does not show how the agent reads the Secret")
 	}
 	w.mayReadThisAlone(t)
-	if got := w.asAdmin(t, "ip-tls", "set", "--secret", sharedTLS, "--timeout", "60s"); got.code != 0 {
+	if got := w.asAdmin(
+		t,
+		"ip-tls",
+		"set",
+		"--secret",
+		sharedTLS,
+		"--timeout",
+		"60s",
+		"--allow",
+		"OldClientsBreak",
+	); got.code != 0 {
 		t.Fatalf("set: %+v", got)
 	}
 	if got := w.asAdmin(t, "ip-tls", "check"); got.code != 0 || !strings.Contains(got.out, "Secret "+sharedTLS) {

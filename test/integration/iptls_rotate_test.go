@@ -418,7 +418,7 @@ func TestUndo(t *testing.T) {
 	w.external(t, "undone-cert", pairData(pair))
 	undo := func(code int) result {
 		t.Helper()
-		got := w.asAdmin(t, "ip-tls", "undo", "--timeout=40s")
+		got := w.asAdmin(t, "ip-tls", "undo", "--timeout=40s", "--allow=OldClientsBreak")
 		if got.code != code {
 			t.Fatalf("undo ended with %d\nstdout: %s\nstderr: %s", got.code, got.out, got.errOut)
 		}
@@ -438,7 +438,15 @@ func TestUndo(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got := w.asAdmin(t, "ip-tls", "unset", "--timeout=40s"); got.code != 0 {
+	refused := w.asAdmin(t, "ip-tls", "unset", "--timeout=40s", "-q")
+	if refused.code != 3 || !strings.Contains(refused.errOut, "OldClientsBreak") ||
+		!strings.Contains(refused.errOut, "pinniped ip-tls rotate --to-generated") {
+		t.Errorf("unset, which locks users out: %+v", refused)
+	}
+	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || *tls != *configured {
+		t.Errorf("the refused unset has left %+v, want %+v", tls, configured)
+	}
+	if got := w.asAdmin(t, "ip-tls", "unset", "--timeout=40s", "--allow=OldClientsBreak"); got.code != 0 {
 		t.Fatalf("unset: %+v", got)
 	}
 	undo(0)
@@ -494,18 +502,16 @@ func TestApply(t *testing.T) {
 	w.putSecret(t, "planned-cert-2", pairData(renewed))
 	apply(3, `Secret "planned-cert-2" has changed`)
 	plan()
-	w.succeed(
-		t,
-		w.kubectl,
-		"--kubeconfig="+w.Cluster.AdminKubeconfig(),
-		"annotate",
-		"credentialissuer",
-		w.issuer(t).Name,
-		"moved=yes",
-		"--overwrite",
-	)
-	apply(3, "is at resourceVersion")
+	kubectl := func(args ...string) {
+		t.Helper()
+		w.succeed(t, w.kubectl, append([]string{"--kubeconfig=" + w.Cluster.AdminKubeconfig()}, args...)...)
+	}
+	kubectl("patch", "credentialissuer", w.issuer(t).Name, "--type=merge",
+		`--patch={"spec":{"impersonationProxy":{"tls":{"verification":"Warn"}}}}`)
+	apply(3, "is at generation")
 	plan()
+	// what does not change the spec does not make the plan invalid
+	kubectl("annotate", "credentialissuer", w.issuer(t).Name, "moved=yes", "--overwrite")
 	apply(0, "configured")
 	if err := presents(w.agents[0].ProxyAddress(), renewed); err != nil {
 		t.Error(err)

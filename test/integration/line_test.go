@@ -48,7 +48,8 @@ func (w *world) external(t *testing.T, secret string, pair map[string][]byte) {
 	if err := os.WriteFile(bundle, w.pki.CertPEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got := w.asAdmin(t, "ip-tls", "set", "--secret="+secret, "--ca-bundle="+bundle, "--timeout=30s")
+	got := w.asAdmin(t, "ip-tls", "set", "--secret="+secret, "--ca-bundle="+bundle, "--timeout=30s",
+		"--allow=OldClientsBreak")
 	if got.code != 0 {
 		t.Fatalf("ip-tls set ended with %d\nstdout: %s\nstderr: %s", got.code, got.out, got.errOut)
 	}

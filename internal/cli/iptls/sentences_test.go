@@ -203,9 +203,11 @@ func flags() change.Flags { return change.Flags{DryRun: session.DryRunNone, Wait
 
 func set(s *session.Session, secret string, allow ...string) *change.SetOptions {
 	return &change.SetOptions{
-		Session:     s,
-		Flags:       flags(),
-		Certificate: session.CertificateFlags{Secret: secret, Allow: allow, Changed: iptlstest.Given()},
+		Session: s,
+		Flags:   flags(),
+		Certificate: session.CertificateFlags{
+			Secret: secret, Allow: append(allow, "OldClientsBreak"), Changed: iptlstest.Given(),
+		},
 	}
 }
 

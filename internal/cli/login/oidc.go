@@ -152,12 +152,17 @@ func (o *OIDCOptions) Complete() error {
 			"\"pinniped get kubeconfig --oidc-issuer\" makes kubeconfigs that have it",
 		)
 	}
+	o.Plugin.complete()
+	o.resolve()
+	return nil
+}
+
+// resolve takes what the environment says over what the kubeconfig says.
+func (o *OIDCOptions) resolve() {
 	if flow, set := o.LookupEnv(flowVariable); set {
 		o.UpstreamFlow = flow
 	}
-	o.Plugin.complete()
 	o.Plugin.Debug = o.Plugin.Debug || o.DebugSessions
-	return nil
 }
 
 // Validate checks the flags, without a network.

@@ -9,9 +9,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// origin returns the kubeconfig that runs this program with these arguments, as a word of a command line, and FILE if it
+// origin returns the kubeconfig that runs a login with these arguments, as a word of a command line, and FILE if it
 // cannot be found out: kubectl does not say, and one that kubectl got with --kubeconfig is not known here.
-func origin(f *factory.Factory) string {
+func origin(f *factory.Factory, args []string) string {
 	paths := filepath.SplitList(f.Getenv("KUBECONFIG"))
 	if len(paths) == 0 {
 		home, err := f.HomeDir()
@@ -26,7 +26,7 @@ func origin(f *factory.Factory) string {
 			continue
 		}
 		for _, user := range config.AuthInfos {
-			if user != nil && user.Exec != nil && slices.Equal(user.Exec.Args, f.Args) {
+			if user != nil && user.Exec != nil && slices.Equal(user.Exec.Args, args) {
 				return ui.ShellWord(path)
 			}
 		}

@@ -30,7 +30,8 @@ type Plugin struct {
 	ExecInfo string   // KUBERNETES_EXEC_INFO
 	Now      func() time.Time
 	Debug    bool
-	Origin   func() string // the kubeconfig from which this program is run, for a hint
+	// Origin returns the kubeconfig from which a login with these arguments is run, for a hint.
+	Origin func(args []string) string
 
 	concierge concierge
 	info      execInfo
@@ -38,7 +39,12 @@ type Plugin struct {
 }
 
 func newPlugin(f *factory.Factory) Plugin {
-	return Plugin{IOStreams: f.IOStreams, Args: f.Args, Now: f.Now, Origin: func() string { return origin(f) }}
+	return Plugin{
+		IOStreams: f.IOStreams,
+		Args:      f.Args,
+		Now:       f.Now,
+		Origin:    func(args []string) string { return origin(f, args) },
+	}
 }
 
 func (p *Plugin) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
@@ -84,7 +90,7 @@ func (p *Plugin) validate() error {
 		return ui.WithHint(ui.Usage(fmt.Errorf("invalid Concierge parameters: %w", err)),
 			"ask for a new kubeconfig, as \"pinniped get kubeconfig\" makes it")
 	}
-	p.exchange.kubeconfig = p.Origin
+	p.exchange.kubeconfig = func() string { return p.Origin(p.Args) }
 	p.exchange.cluster = p.info.clusterAt(p.concierge.Endpoint)
 	return nil
 }
@@ -103,39 +109,67 @@ type source interface {
 	renew(ctx context.Context) (token, error)
 }
 
-// run answers with the credential in the cache, or with a new one for a token of the source. Many processes that need
-// the same credential at once make one exchange.
+// run answers with the credential in the cache, or with a new one for a token of the source.
 func (p *Plugin) run(ctx context.Context, staticToken string, from source) error {
-	cache := &credentialcache.Cache{Path: p.CachePath, Now: p.Now}
-	key, err := credentialcache.Key(p.Args, staticToken, p.info.Spec.Cluster)
+	credential, keep, err := p.obtain(ctx, staticToken, from, 0)
 	if err != nil {
 		return err
 	}
-	if cached := cache.Get(key); cached != nil {
-		return p.answerCached(cached)
+	defer keep()
+	return p.answer(credential)
+}
+
+// obtain returns the credential in the cache, if it is good for at least left, or a new one for a token of the source,
+// which keep puts into the cache. Many processes that need the same credential at once make one exchange.
+func (p *Plugin) obtain(
+	ctx context.Context,
+	staticToken string,
+	from source,
+	left time.Duration,
+) (credential *clientauthenticationv1beta1.ExecCredentialStatus, keep func(), err error) {
+	cache := &credentialcache.Cache{Path: p.CachePath, Now: p.Now}
+	key, err := credentialcache.Key(p.Args, staticToken, p.info.Spec.Cluster)
+	if err != nil {
+		return nil, nil, err
+	}
+	if cached := p.cached(cache, key, left); cached != nil {
+		return cached, func() {}, nil
 	}
 	// Get the token before taking the lock: a login in the browser may take minutes, and exchanges for other
 	// clusters that share the lock must not wait for it.
 	given, err := from.token(ctx)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	unlock := p.alone(ctx, cache, key)
-	defer unlock()
-	if cached := cache.Get(key); cached != nil {
-		return p.answerCached(cached)
+	if cached := p.cached(cache, key, left); cached != nil {
+		unlock()
+		return cached, func() {}, nil
 	}
-	credential, err := p.credential(ctx, given, from)
-	if err != nil {
-		return err
+	if credential, err = p.credential(ctx, given, from); err != nil {
+		unlock()
+		return nil, nil, err
 	}
-	if err := p.answer(credential); err != nil {
-		return err
+	return credential, func() {
+		defer unlock()
+		if err := cache.Put(ctx, key, credential); err != nil {
+			p.debugf("not cached: %v", err)
+		}
+	}, nil
+}
+
+// cached returns the credential in the cache if it is good for at least left.
+func (p *Plugin) cached(
+	cache *credentialcache.Cache,
+	key string,
+	left time.Duration,
+) *clientauthenticationv1beta1.ExecCredentialStatus {
+	cached := cache.Get(key)
+	if cached == nil || cached.ExpirationTimestamp.Sub(p.Now()) < left {
+		return nil
 	}
-	if err := cache.Put(ctx, key, credential); err != nil {
-		p.debugf("not cached: %v", err)
-	}
-	return nil
+	p.debugf("using the cached credential, which expires at %s", cached.ExpirationTimestamp.Format(time.RFC3339))
+	return cached
 }
 
 // alone takes the lock of an exchange, so that other processes wait for its result. When the lock is not free in
@@ -179,11 +213,6 @@ func (p *Plugin) credential(
 		return nil, fmt.Errorf("exchanging the token for a credential of the cluster: %w", err)
 	}
 	return credential, nil
-}
-
-func (p *Plugin) answerCached(cached *clientauthenticationv1beta1.ExecCredentialStatus) error {
-	p.debugf("using the cached credential, which expires at %s", cached.ExpirationTimestamp.Format(time.RFC3339))
-	return p.answer(cached)
 }
 
 func (p *Plugin) answer(credential *clientauthenticationv1beta1.ExecCredentialStatus) error {

@@ -36,17 +36,22 @@ func SavedFor(f *factory.Factory, cluster *factory.Cluster) (*Saved, error) {
 	if exec == nil {
 		return nil, ErrNotALogin
 	}
-	var info *clientauthenticationv1beta1.Cluster
-	if exec.ProvideClusterInfo {
-		var err error
-		if info, err = ClusterInfo(cluster.REST); err != nil {
-			return nil, err
-		}
+	info, err := givenCluster(cluster.REST)
+	if err != nil {
+		return nil, err
 	}
 	return SavedBy(f, exec.Args, info)
 }
 
-// ClusterInfo returns what kubectl tells a credential plugin about the cluster; it is a part of the credential's key.
+// givenCluster is what kubectl tells the credential plugin of config about the cluster: nil if it tells nothing.
+func givenCluster(config *rest.Config) (*clientauthenticationv1beta1.Cluster, error) {
+	if !config.ExecProvider.ProvideClusterInfo {
+		return nil, nil //nolint:nilnil // nil is what is told
+	}
+	return ClusterInfo(config)
+}
+
+// ClusterInfo returns what kubectl tells a credential plugin about the cluster. It is a part of the credential's key.
 func ClusterInfo(config *rest.Config) (*clientauthenticationv1beta1.Cluster, error) {
 	c, err := rest.ConfigToExecCluster(config)
 	if err != nil {

@@ -58,6 +58,11 @@ func (o *StaticOptions) Complete() error {
 		return ui.Usage(errors.New("one of --token or --token-env must be set"))
 	}
 	o.Plugin.complete()
+	return o.resolve()
+}
+
+// resolve reads the token from the environment, if it is there.
+func (o *StaticOptions) resolve() error {
 	if o.TokenEnv != "" {
 		token, set := o.LookupEnv(o.TokenEnv)
 		switch {

@@ -33,7 +33,7 @@ func options(t *testing.T, endpoint, caData string) (*StaticOptions, *bytes.Buff
 		Plugin: Plugin{
 			IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &bytes.Buffer{}},
 			CachePath: filepath.Join(t.TempDir(), "credentials.yaml"), Now: time.Now,
-			Origin: func() string { return "FILE" },
+			Origin: func([]string) string { return "FILE" },
 		},
 		Token:     "token",
 		LookupEnv: func(string) (string, bool) { return "", false },

@@ -98,3 +98,12 @@ func ExitCodeOf(err error) int {
 	}
 	return ExitFailed
 }
+
+// Ended says how a program that a command ran has ended. The process ends with the same code, and prints nothing: the
+// program has said what there is to say.
+type Ended struct{ Code int }
+
+func (e *Ended) Error() string { return fmt.Sprintf("the program ended with code %d", e.Code) }
+
+// ExitCode is the program's.
+func (e *Ended) ExitCode() int { return e.Code }

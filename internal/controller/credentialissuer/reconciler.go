@@ -96,6 +96,10 @@ type Reconciler struct {
 	// BearerTokens, if set, is told the names of the authenticators whose tokens the proxy accepts as bearer tokens.
 	BearerTokens func(authenticators []string)
 
+	// Advertised, if set, is told the CA bundle that the status advertises, whichever replica wrote that; found is false
+	// while none is advertised.
+	Advertised func(bundle []byte, found bool)
+
 	Names     Names
 	Namespace string
 	Labels    map[string]string // of everything that is made
@@ -171,6 +175,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		// It may have been deleted to be created anew. Until then, the proxy goes on serving.
 		r.logProblem(ctx, fmt.Sprintf("there is no CredentialIssuer %q", req.Name))
 		return ctrl.Result{RequeueAfter: recheck}, nil
+	}
+	if r.Advertised != nil {
+		r.Advertised(advertisedBundle(issuer))
 	}
 	strategy, err := r.converge(ctx, issuer)
 	r.publish(strategy)

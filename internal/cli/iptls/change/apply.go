@@ -36,13 +36,13 @@ func NewApplyCommand(f *factory.Factory) *cobra.Command {
 		Use:   "apply -f PLAN",
 		Short: "Apply a plan file, if the cluster has not changed since",
 		Long: `Do what a dry run of "ip-tls set", "unset" or "undo" has planned. The dry run's result, with -o yaml or
--o json, is the plan: it names the CredentialIssuer with its resourceVersion, the Secret with the hash of its
+-o json, is the plan: it names the CredentialIssuer with the generation of its spec, the Secret with the hash of its
 certificate, the CA bundle, and the configuration that is wanted; it holds no key. So it can be reviewed and merged
 before it is applied.
 
-Nothing is changed when the CredentialIssuer has another resourceVersion than in the plan, or the Secret another
-certificate: the command says what has moved and ends with exit code 3; then plan again. Otherwise all is checked
-anew, as time has passed, and the command goes on as "ip-tls set" does: it waits until the endpoint presents the
+Nothing is changed when the spec of the CredentialIssuer is not the one that the plan was made for, or the Secret has
+another certificate: the command says what has moved and ends with exit code 3; then plan again. What the agent
+reports in the status meanwhile does not make a plan invalid. Otherwise all is checked anew, as time has passed, and the command goes on as "ip-tls set" does: it waits until the endpoint presents the
 certificate, and goes back when that does not happen.
 
 When the CredentialIssuer is configured like this already, and the Secret is the planned one, the command says
@@ -130,7 +130,7 @@ func (o *ApplyOptions) Evaluate(ctx context.Context, first bool) (*Proposal, err
 	}
 	moved := o.planned.moved(st)
 	if already := reflect.DeepEqual(plan.TargetOf(issuer.Spec.ImpersonationProxy), o.planned.Wanted); already {
-		moved = o.planned.secretMoved(st.Secret) // its own change has moved the resourceVersion
+		moved = o.planned.secretMoved(st.Secret) // its own change has moved the generation
 	}
 	if len(moved) > 0 {
 		p.Moved = moved

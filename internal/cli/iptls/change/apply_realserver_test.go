@@ -269,14 +269,39 @@ func TestSetWithoutVerification(t *testing.T) {
 		}}},
 		"gitops",
 	)
+	for { // the API server publishes the schema a moment after it serves the API
+		if _, err := client.TLSFields(t.Context()); err == nil {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	connect := func(factory.ClusterFlags, string) (session.Cluster, func(time.Time) time.Time, error) {
+		return clusterWithSecret{client, w}, func(time.Time) time.Time { return time.Time{} }, nil
+	}
 	for _, want := range []string{"configured", "unchanged"} {
 		runSet(t.Context(), w, func(o *SetOptions) {
-			o.Flags.Wait = false
-			o.Session.Connect = func(factory.ClusterFlags, string) (session.Cluster, func(time.Time) time.Time, error) {
-				return clusterWithSecret{client, w}, func(time.Time) time.Time { return time.Time{} }, nil
-			}
+			o.Flags.Wait, o.Session.Connect = false, connect
 		}).Check(t, 0, "credentialissuer/pinniped-concierge-config "+want)
 	}
+	before, err := client.CredentialIssuer(t.Context(), "pinniped-concierge-config")
+	if err != nil {
+		t.Fatal(err)
+	}
+	runSet(t.Context(), w, func(o *SetOptions) {
+		o.Certificate.Secret, o.Session.Connect = "shared/wildcard-tls", connect
+	}).Check(t, 3, "SecretNotPermitted", `takes Secrets of its own namespace "pinniped-concierge" only`, "Pinniped's")
+	after, err := client.CredentialIssuer(t.Context(), "pinniped-concierge-config")
+	if err != nil || after.ResourceVersion != before.ResourceVersion || w.HasRead("shared/wildcard-tls") {
+		t.Errorf("the Secret was tried: %v", err)
+	}
+}
+
+// TestSetWithoutTLS asks an agent that is so old that it cannot be given a certificate.
+func TestSetWithoutTLS(t *testing.T) {
+	t.Parallel()
+	w := iptlstest.New(t)
+	w.Cluster.Fields = []string{}
+	runSet(t.Context(), w, nil).Check(t, 3, "its API has no field spec.impersonationProxy.tls")
 }
 
 // crdsWithoutVerification writes our resource definitions without the field verification.

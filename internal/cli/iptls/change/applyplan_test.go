@@ -136,13 +136,11 @@ func TestApplyRefusesWhatHasMoved(t *testing.T) {
 		change func(*testing.T, *iptlstest.World)
 		says   string
 	}{
-		{"a status that changed", func(_ *testing.T, w *iptlstest.World) { w.Cluster.Bump() }, "only its status or its " +
-			"metadata has changed"},
 		{"a configuration that changed", func(_ *testing.T, w *iptlstest.World) {
 			w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = "else.example.com"
 			w.Cluster.Issuer.Generation++
 			w.Cluster.Bump()
-		}, "its configuration has changed"},
+		}, "the configuration in CredentialIssuer \"pinniped-concierge-config\" has changed: it is at generation 1"},
 		{
 			"a CredentialIssuer that was made anew", func(_ *testing.T, w *iptlstest.World) { w.Cluster.Issuer.UID = "another" },
 			"is another object",
@@ -162,9 +160,12 @@ func TestApplyRefusesWhatHasMoved(t *testing.T) {
 			"there is no certificate in it",
 		},
 		{"a Secret that is gone", func(_ *testing.T, w *iptlstest.World) { w.Cluster.TLSSecret = nil }, "SecretNotFound"},
-		{"a CredentialIssuer that changes at the last moment", func(_ *testing.T, w *iptlstest.World) {
-			w.Cluster.BeforeApply = (*iptlstest.Cluster).Bump
-		}, "only its status"},
+		{"a configuration that changes at the last moment", func(_ *testing.T, w *iptlstest.World) {
+			w.Cluster.BeforeApply = func(c *iptlstest.Cluster) {
+				c.Issuer.Generation++
+				c.Bump()
+			}
+		}, "it is at generation 1, the plan is for 0"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -183,6 +184,20 @@ func TestApplyRefusesWhatHasMoved(t *testing.T) {
 			}
 		})
 	}
+	t.Run("not a status or metadata that changed, also at the last moment", func(t *testing.T) {
+		t.Parallel()
+		w := iptlstest.New(t)
+		w.Obey(t)
+		plan := planOf(t, w, nil)
+		w.Cluster.Bump()
+		times := 0
+		w.Cluster.BeforeApply = func(c *iptlstest.Cluster) {
+			if times++; times == 1 {
+				c.Bump()
+			}
+		}
+		runApply(t, w, plan, nil).Check(t, 0, "configured", "has changed meanwhile: looking again")
+	})
 	t.Run("a renewal after it was applied", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)

@@ -2,7 +2,6 @@ package change
 
 import (
 	"context"
-	"errors"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
@@ -24,7 +23,7 @@ type Verb interface {
 	Name() string
 	// Evaluate gathers, decides, and tells what was found. With a proposal, an error refuses it.
 	Evaluate(ctx context.Context, first bool) (*Proposal, error)
-	// Apply does it, if nothing has changed since. It may return errEvaluateAgain.
+	// Apply does it, if nothing has changed since.
 	Apply(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error)
 }
 
@@ -41,6 +40,3 @@ type Proposal struct {
 	// PutBack undoes what Apply has changed besides the CredentialIssuer; nil when it has changed nothing else.
 	PutBack func(context.Context) error
 }
-
-// errEvaluateAgain means that the proposal does not fit this cluster, and that the verb must evaluate again.
-var errEvaluateAgain = errors.New("evaluate again")

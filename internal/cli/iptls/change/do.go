@@ -89,7 +89,6 @@ func (c *Change) applyChecked(ctx context.Context) (*Proposal, *configv1alpha1.C
 				c.Session.Progress.Done("Changed CredentialIssuer %q", issuer.Name)
 			}
 			return p, applied, nil
-		case errors.Is(err, errEvaluateAgain):
 		case errors.Is(err, discovery.ErrConflict) && attempt < Attempts:
 			c.Session.Progress.Info("%s has changed meanwhile: looking again", culprit(err, issuer))
 		default:

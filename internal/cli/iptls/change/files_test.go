@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -129,7 +130,9 @@ func TestSetFromFiles(t *testing.T) {
 		r := runSet(t.Context(), w, func(o *SetOptions) {
 			o.Cert, o.Key, o.Certificate.SystemRoots = cert, key, true
 			// no system knows the Company CA
-			o.Certificate.Allow, o.Flags.Wait = []string{"BundleDoesNotVerify", "ChainIncomplete"}, false
+			o.Certificate.Allow, o.Flags.Wait = []string{
+				"BundleDoesNotVerify", "ChainIncomplete", "OldClientsBreak",
+			}, false
 		})
 		r.Check(t, 0, "configured", "CA bundle: none: clients use their system roots", "secret/proxy-tls ca.crt")
 		if got := w.Cluster.TLSSecret.Data["ca.crt"]; len(got) > 0 {
@@ -216,6 +219,21 @@ func TestSetFromFilesWritesNothing(t *testing.T) {
 		wrong := iptlstest.Serving(t, w.CA, certs.SANs{DNSNames: []string{"other.example.com"}})
 		setFromFiles(t, w, wrong, nil).Check(t, 3, "NameNotCovered", "nothing was changed")
 		w.SecretHas(t, w.Pair)
+	})
+	t.Run("and names the flags, not the fields of objects", func(t *testing.T) {
+		t.Parallel()
+		w := iptlstest.New(t)
+		cert, _ := pemFiles(t, iptlstest.Serving(t, w.CA, certs.SANs{DNSNames: []string{"other.example.com"}}))
+		_, key := pemFiles(t, iptlstest.Serving(t, w.CA, iptlstest.Loopback()))
+		r := setFromFiles(t, w, w.Pair, func(o *SetOptions) {
+			o.Cert, o.Key, o.Certificate.ExternalEndpoint = cert, key, "third.example.com"
+		}, "external-endpoint")
+		r.Check(t, 3, "KeyMismatch", "--key", "block 1 of --cert", `"third.example.com" (--external-endpoint)`)
+		for _, field := range []string{"tls.crt", "tls.key", "spec.impersonationProxy"} {
+			if strings.Contains(r.ErrOut.String()+r.Err.Error()+ui.HintOf(r.Err), field) {
+				t.Errorf("it speaks of %s", field)
+			}
+		}
 	})
 	for _, kind := range []string{"client", "server"} {
 		t.Run("in a "+kind+" dry run", func(t *testing.T) {
@@ -410,7 +428,9 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 		cert, key := pemFiles(t, w.Pair)
 		w.Cluster.TLSSecret = nil
 		runSet(ctx, w, func(o *SetOptions) {
-			o.Cert, o.Key, o.Certificate.Allow = cert, key, []string{"BundleDoesNotVerify", "ChainIncomplete"}
+			o.Cert, o.Key, o.Certificate.Allow = cert, key, []string{
+				"BundleDoesNotVerify", "ChainIncomplete", "OldClientsBreak",
+			}
 		}).Check(t, 130, `Secret "proxy-tls" and the CredentialIssuer are changed`)
 		w.SecretHas(t, w.Pair)
 		if tls := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != "proxy-tls" {
@@ -478,6 +498,7 @@ func TestSetSources(t *testing.T) {
 		delete(w.Cluster.TLSSecret.Data, "ca.crt")
 		r := runSet(t.Context(), w, func(o *SetOptions) {
 			o.Certificate.SystemRoots, o.Certificate.Allow, o.Flags.Wait, o.Session.Output = true, []string{
+				"OldClientsBreak",
 				"BundleDoesNotVerify",
 				"ChainIncomplete",
 			}, false, "json"

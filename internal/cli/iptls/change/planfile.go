@@ -117,13 +117,9 @@ func (p *Plan) moved(st *plan.Snapshot) []string {
 	case then.UID != now.UID:
 		moved = append(moved, fmt.Sprintf("CredentialIssuer %q is another object: it was deleted and made anew",
 			now.Name))
-	case then.ResourceVersion != now.ResourceVersion:
-		what := "its configuration has changed"
-		if then.Generation == now.Generation {
-			what = "only its status or its metadata has changed"
-		}
-		moved = append(moved, fmt.Sprintf("CredentialIssuer %q is at resourceVersion %s, the plan is for %s (%s)",
-			now.Name, now.ResourceVersion, then.ResourceVersion, what))
+	case then.Generation != now.Generation: // unlike the resourceVersion, only a change of the spec moves it
+		moved = append(moved, fmt.Sprintf("the configuration in CredentialIssuer %q has changed: it is at generation "+
+			"%d, the plan is for %d", now.Name, now.Generation, then.Generation))
 	}
 	return append(moved, p.secretMoved(st.Secret)...)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -131,6 +130,9 @@ func (o *SetOptions) Complete() error {
 	if o.files, err = o.readKeyPair(); err != nil {
 		return err
 	}
+	if o.request.WritesSecret = o.files != nil; o.request.WritesSecret {
+		o.request.Sources.Certificate, o.request.Sources.Key = "--cert", "--key"
+	}
 	return o.Session.Open()
 }
 
@@ -205,28 +207,16 @@ func (o *SetOptions) undoWritten() func(context.Context) error {
 
 // applyIssuer changes the CredentialIssuer by server-side apply.
 func (o *SetOptions) applyIssuer(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error) {
-	applied, err := o.Session.Cluster.ApplyCredentialIssuer(ctx, p.Snapshot.Issuer.Name,
+	return o.Session.Cluster.ApplyCredentialIssuer(ctx, p.Snapshot.Issuer.Name,
 		plan.Annotated(plan.ApplyObject(p.Snapshot.Issuer, p.Plan.Wanted, o.request), p.Annotations),
 		discovery.ApplyOptions{
 			FieldManager: plan.FieldManager, Force: true,
 			DryRun: o.Flags.DryRun == session.DryRunServer,
 		})
-	if err != nil && unknownVerification(err) && !o.request.WithoutVerification {
-		o.Session.Progress.Info("CredentialIssuer %q has no field %q: this agent does not verify the certificate's "+
-			"names itself", p.Snapshot.Issuer.Name, "verification")
-		o.request.WithoutVerification = true
-		return nil, errEvaluateAgain
-	}
-	return applied, err
 }
 
 // Name is what records call the command.
 func (o *SetOptions) Name() string { return "set" }
-
-// unknownVerification recognises the answer of an API server whose CredentialIssuers have no field verification.
-func unknownVerification(err error) bool {
-	return strings.Contains(err.Error(), "tls.verification: field not declared in schema")
-}
 
 // Evaluate gathers and decides.
 func (o *SetOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error) {
@@ -268,6 +258,10 @@ func (o *SetOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error
 			o.Session.Progress.Done("Read Secret %q in namespace %q and CredentialIssuer %q", name.Name,
 				name.Namespace, st.Issuer.Name)
 		}
+	}
+	if first && st.WithoutVerification {
+		o.Session.Progress.Info("CredentialIssuer %q has no field %q: this agent does not verify the certificate's "+
+			"names itself", st.Issuer.Name, "verification")
 	}
 	Say(o.Session.Progress, st, p)
 	return &Proposal{Snapshot: st, Plan: p}, nil

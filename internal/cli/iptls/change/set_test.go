@@ -179,7 +179,7 @@ func TestSetRefuses(t *testing.T) {
 			t.Parallel()
 			w := iptlstest.New(t)
 			tt.change(t, w)
-			r := runSet(t.Context(), w, func(o *SetOptions) { o.Session.Output = "json" })
+			r := runSet(t.Context(), w, func(o *SetOptions) { o.Session.Output, o.Certificate.Allow = "json", nil })
 			r.Check(t, 3, tt.code+":", "nothing was changed")
 			var result Result
 			if err := json.Unmarshal(
@@ -205,7 +205,11 @@ func TestSetAllow(t *testing.T) {
 	w.Obey(t)
 	pair := iptlstest.Serving(t, w.CA, certs.SANs{DNSNames: []string{"other.example.com"}})
 	w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
-	r := runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.Allow = []string{"NameNotCovered"} })
+	r := runSet(
+		t.Context(),
+		w,
+		func(o *SetOptions) { o.Certificate.Allow = []string{"NameNotCovered", "OldClientsBreak"} },
+	)
 	r.Check(t, 0, "configured", "allowed: NameNotCovered")
 	if got := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.Verification; got != configv1alpha1.VerificationWarn {
 		t.Errorf("verification is %q, so the agent would refuse what was allowed", got)
@@ -539,10 +543,13 @@ func TestSetOfTheAgentsOwnCopy(t *testing.T) {
 	}
 }
 
+// optionsFor returns options for a first certificate, whose administrator has consented to the change of CA.
 func optionsFor(w *iptlstest.World, r *iptlstest.Run, changed ...string) *SetOptions {
 	return &SetOptions{
 		Session: sessiontest.New(w, r), Flags: Flags{DryRun: session.DryRunNone, Wait: true},
-		Certificate: session.CertificateFlags{Secret: "proxy-tls", Changed: iptlstest.Given(changed...)},
+		Certificate: session.CertificateFlags{
+			Secret: "proxy-tls", Allow: []string{"OldClientsBreak"}, Changed: iptlstest.Given(changed...),
+		},
 	}
 }
 

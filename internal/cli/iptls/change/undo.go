@@ -60,14 +60,8 @@ timed out before anything was changed, 130 interrupted.`,
 			return factory.Execute(cmd.Context(), o)
 		},
 	}
-	flags := cmd.Flags()
-	flags.BoolVar(&o.Force, "force", false, "undo also what somebody else has changed in the same fields since")
-	flags.StringArrayVar(&o.Allow, "allow", nil, `let through what the check with this code refuses (repeatable), `+
-		`for example OldClientsBreak`)
-	factory.CompleteFlags(
-		cmd,
-		map[string]cobra.CompletionFunc{"allow": factory.CompleteValues(session.Explained(session.Allowable())...)},
-	)
+	cmd.Flags().BoolVar(&o.Force, "force", false, "undo also what somebody else has changed in the same fields since")
+	session.AddAllowFlag(cmd, &o.Allow, "OldClientsBreak")
 	o.Flags.AddFlags(cmd, f, o.Session)
 	return cmd
 }

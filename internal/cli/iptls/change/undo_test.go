@@ -17,7 +17,10 @@ import (
 func runUndo(t *testing.T, w *iptlstest.World, change func(*UndoOptions)) *iptlstest.Run {
 	t.Helper()
 	r := &iptlstest.Run{}
-	o := &UndoOptions{Session: sessiontest.New(w, r), Flags: Flags{DryRun: session.DryRunNone, Wait: true}}
+	o := &UndoOptions{
+		Session: sessiontest.New(w, r), Flags: Flags{DryRun: session.DryRunNone, Wait: true},
+		Allow: []string{"OldClientsBreak"},
+	}
 	if change != nil {
 		change(o)
 	}
@@ -102,7 +105,7 @@ func TestUndo(t *testing.T) {
 			o.Certificate.Secret, o.Certificate.Allow = "other-tls", []string{"OldClientsBreak"}
 		}).Check(t, 0)
 		after := SpecOf(w)
-		runUndo(t, w, nil).Check(t, 3, "OldClientsBreak", "nothing was changed")
+		runUndo(t, w, func(o *UndoOptions) { o.Allow = nil }).Check(t, 3, "OldClientsBreak", "nothing was changed")
 		if diff := cmp.Diff(after, SpecOf(w)); diff != "" {
 			t.Errorf("after a refusal (-want +got):\n%s", diff)
 		}

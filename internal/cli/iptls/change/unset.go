@@ -16,6 +16,8 @@ type UnsetOptions struct {
 	Session *session.Session
 	Flags   Flags
 
+	Allow []string
+
 	request plan.Request
 }
 
@@ -29,19 +31,23 @@ func NewUnsetCommand(f *factory.Factory) *cobra.Command {
 CredentialIssuer, no matter who set it. The Secret stays, and so do the external endpoint and the rest of the
 configuration.
 
-The agent's own CA takes the place of the CA bundle that is advertised now. Kubeconfigs that do not trust it stop
-working, and the command says so before it changes anything (--dry-run changes nothing at all). Kubeconfigs from the
-time before "ip-tls set" work again, as the agent keeps its CA.
+The agent's own CA takes the place of the CA bundle that is advertised now. When kubeconfigs handed out so far do not
+trust it, they would stop working: the command refuses, and changes nothing. "pinniped ip-tls rotate --to-generated"
+goes there without an outage; --allow OldClientsBreak goes there at once. Kubeconfigs from the time before "ip-tls
+set" work again, as the agent keeps its CA.
 
 Then the command waits until the agent reports that CA and every address of the endpoint presents a certificate which
 the CA verifies. If that does not happen in time, the previous configuration is put back.
 
-Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 4 not permitted by the cluster, 5 did not take effect in time,
-124 timed out before anything was changed, 130 interrupted.`,
+Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check, 4 not permitted by the cluster,
+5 did not take effect in time, 124 timed out before anything was changed, 130 interrupted.`,
 		Example: `  # Who would have to get a new kubeconfig?
   pinniped ip-tls unset --dry-run --diff
 
   pinniped ip-tls unset
+
+  # All of them will get a new one afterwards
+  pinniped ip-tls unset --allow OldClientsBreak
 
   # In a script
   pinniped ip-tls unset --timeout 5m -o json`,
@@ -50,12 +56,20 @@ Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 4 not permitted by the
 			return factory.Execute(cmd.Context(), o)
 		},
 	}
+	session.AddAllowFlag(cmd, &o.Allow, "OldClientsBreak")
 	o.Flags.AddFlags(cmd, f, o.Session)
 	return cmd
 }
 
 // Validate checks the flags before anything is read.
-func (o *UnsetOptions) Validate() error { return o.Flags.Validate(o.Session) }
+func (o *UnsetOptions) Validate() error {
+	if err := o.Flags.Validate(o.Session); err != nil {
+		return err
+	}
+	var err error
+	o.request.Allow, err = session.AllowedCodes(o.Allow)
+	return err
+}
 
 // Complete loads the kubeconfig.
 func (o *UnsetOptions) Complete() error { return o.Session.Open() }

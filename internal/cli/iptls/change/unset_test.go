@@ -11,6 +11,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session/sessiontest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -18,7 +19,10 @@ import (
 func runUnset(t *testing.T, w *iptlstest.World, change func(*UnsetOptions)) *iptlstest.Run {
 	t.Helper()
 	r := &iptlstest.Run{}
-	o := &UnsetOptions{Session: sessiontest.New(w, r), Flags: Flags{DryRun: session.DryRunNone, Wait: true}}
+	o := &UnsetOptions{
+		Session: sessiontest.New(w, r), Flags: Flags{DryRun: session.DryRunNone, Wait: true},
+		Allow: []string{"OldClientsBreak"},
+	}
 	if change != nil {
 		change(o)
 	}
@@ -110,6 +114,10 @@ func TestUnsetOldClients(t *testing.T) {
 			t.Parallel()
 			w := iptlstest.NewExternalWorld(t)
 			tt.change(w)
+			strict := runUnset(t, w, func(o *UnsetOptions) { o.Flags.DryRun, o.Allow = session.DryRunClient, nil })
+			if refused := ui.ExitCodeOf(strict.Err) == ui.ExitRefused; refused != (tt.says != "") {
+				t.Errorf("without --allow, it ended with %v", strict.Err)
+			}
 			r := runUnset(t, w, func(o *UnsetOptions) { o.Flags.DryRun, o.Flags.Diff = session.DryRunClient, true })
 			r.Check(
 				t,

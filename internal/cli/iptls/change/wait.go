@@ -218,9 +218,12 @@ func (c *Change) askEndpoint(ctx context.Context, p *plan.Plan, bundle []byte, s
 }
 
 // withoutAllowed drops the findings that follow from an error which --allow lets through: the right certificate is
-// presented, but clients cannot verify it.
+// presented, but clients cannot verify it. OldClientsBreak is about the previous CA bundle only: clients with the new
+// one must be able to verify the certificate.
 func withoutAllowed(problems []certs.Finding, report certs.Report) []certs.Finding {
-	if !slices.ContainsFunc(report.Findings, func(f certs.Finding) bool { return f.Allowed }) {
+	if !slices.ContainsFunc(report.Findings, func(f certs.Finding) bool {
+		return f.Allowed && f.Code != certs.OldClientsBreak
+	}) {
 		return problems
 	}
 	return slices.DeleteFunc(problems, func(f certs.Finding) bool { return f.Presented })

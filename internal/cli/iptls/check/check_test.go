@@ -62,7 +62,7 @@ func TestCheckCluster(t *testing.T) {
 		},
 		{
 			name: "says what set would say of another Secret", change: func(o *Options) { o.Certificate.Secret = "proxy-tls" },
-			says: `"code": "OldClientsBreak"`, source: "cluster",
+			says: `"code": "OldClientsBreak"`, source: "cluster", code: 3,
 		},
 		{
 			name: "finds the error in the configured certificate", code: 3, says: "KeyUnreadable", source: "cluster",

@@ -12,7 +12,9 @@ import (
 
 func runSet(ctx context.Context, w *iptlstest.World, secret string) *iptlstest.Run {
 	return sessiontest.Run(ctx, w, func(s *session.Session) factory.Command {
-		certificate := session.CertificateFlags{Secret: secret, Changed: iptlstest.Given()}
+		certificate := session.CertificateFlags{
+			Secret: secret, Allow: []string{"OldClientsBreak"}, Changed: iptlstest.Given(),
+		}
 		return &change.SetOptions{
 			Session:     s,
 			Flags:       change.Flags{DryRun: session.DryRunNone, Wait: true},

@@ -66,6 +66,8 @@ type Cluster struct {
 	Reviewed, SecretsRead      []string
 	Grants                     map[string]map[string]any
 	GrantErr                   error
+	// Fields are those of spec.impersonationProxy.tls; nil means that the API does not tell.
+	Fields []string
 	// BeforeSecret and AfterSecret are like BeforeApply and AfterApply, for changes of the Secret.
 	BeforeSecret, AfterSecret func(*Cluster)
 }
@@ -390,6 +392,14 @@ func (c *Cluster) DeleteGrant(_ context.Context, found map[string]any, dryRun bo
 		delete(c.Grants, grantKey(found))
 	}
 	return c.GrantErr
+}
+
+// TLSFields returns the field Fields.
+func (c *Cluster) TLSFields(context.Context) ([]string, error) {
+	if c.Fields == nil {
+		return nil, discovery.ErrNotFound
+	}
+	return c.Fields, nil
 }
 
 // AgentNamespace returns the default namespace of the agent.

@@ -22,8 +22,10 @@ type Request struct {
 	Endpoint         *string // --external-endpoint
 	LoadBalancerIP   *string // --load-balancer-ip
 	Allow            []certs.Code
-	// WithoutVerification is set for a CredentialIssuer without the field verification, such as Pinniped's.
-	WithoutVerification bool
+	// Sources are how messages call what the flags bring; empty where the Secret and the spec have it.
+	Sources certs.Sources
+	// WritesSecret is true when the certificate comes from files and is to be written into the Secret.
+	WritesSecret bool
 }
 
 // SecretName returns the Secret that the request names. Session.Locate has checked it.

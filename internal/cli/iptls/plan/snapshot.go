@@ -22,9 +22,11 @@ type Snapshot struct {
 	// GeneratedCA is the CA of the agent's generated certificate, as PEM. It is nil when it is not known or not needed.
 	GeneratedCA []byte
 	// Clients is what clients verify with before the change. Nil means: what the status advertises.
-	Clients    *certs.Previous
-	Now        time.Time
-	ServerTime time.Time
+	Clients *certs.Previous
+	// WithoutVerification is true where CredentialIssuers have no field verification, as Pinniped's have none.
+	WithoutVerification bool
+	Now                 time.Time
+	ServerTime          time.Time
 }
 
 // NotPermitted says whether the Secret is of another namespace and may not be used.

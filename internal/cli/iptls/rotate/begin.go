@@ -125,7 +125,10 @@ func (o *Options) fillSecret(ctx context.Context, issuer *configv1alpha1.Credent
 			missing.Name, missing.Namespace)
 	}
 	r.To = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: name, Verification: configv1alpha1.VerificationEnforce}
-	if slices.Contains(o.request.Allow, certs.NameNotCovered) {
+	switch {
+	case !o.Session.Verifies(ctx):
+		r.To.Verification = ""
+	case slices.Contains(o.request.Allow, certs.NameNotCovered):
 		// with Enforce, the agent would refuse what the administrator allows
 		r.To.Verification = configv1alpha1.VerificationWarn
 	}
@@ -166,7 +169,8 @@ func (o *Options) fillGenerated(ctx context.Context, issuer *configv1alpha1.Cred
 		return err
 	}
 	if ca == nil {
-		return o.refuse(`"pinniped ip-tls unset" goes back at once, with an outage for kubeconfigs made so far`,
+		return o.refuse(`"pinniped ip-tls unset --allow OldClientsBreak" goes back at once, with an outage for `+
+			`kubeconfigs made so far`,
 			"the CA of the agent is not known, so that it cannot be advertised beforehand")
 	}
 	r.NewCA = string(ca)

@@ -131,8 +131,7 @@ func (o *Options) addOwnFlags(cmd *cobra.Command) {
 	flags.BoolVar(&o.SystemRoots, "system-roots", false, "the new certificate is of a public CA: advertise no CA "+
 		"bundle in the end")
 	flags.BoolVar(&o.ToGenerated, "to-generated", false, "rotate to the certificate that the agent generates")
-	flags.StringArrayVar(&o.Allow, "allow", nil, "let through what the check with this code refuses (repeatable), "+
-		"for example NameNotCovered")
+	session.AddAllowFlag(cmd, &o.Allow, "NameNotCovered")
 	flags.DurationVar(&o.After, "after", 0,
 		"go on to step 3 when so much time has passed since step 1, for example 168h")
 	flags.StringArrayVar(&o.Kubeconfigs, "kubeconfigs", nil,
@@ -146,7 +145,6 @@ func (o *Options) addOwnFlags(cmd *cobra.Command) {
 	flags.BoolVar(&o.Abort, "abort", false, "go back to the old certificate and its CA")
 	flags.BoolVar(&o.Forget, "forget", false, "give the rotation up and leave the configuration as it is")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
-		"allow": factory.CompleteValues(session.Allowable()...),
 		"step":  factory.CompleteValues("1", "2", "3", "4", stepNext),
 		"after": cobra.NoFileCompletions,
 	})

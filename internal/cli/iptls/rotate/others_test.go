@@ -20,25 +20,26 @@ import (
 
 func flags() change.Flags { return change.Flags{DryRun: session.DryRunNone, Wait: true} }
 
+// oldClientsMayBreak is the consent to a change of CA at once.
+func oldClientsMayBreak() []string { return []string{"OldClientsBreak"} }
+
 func runSet(ctx context.Context, w *iptlstest.World, secret string) *iptlstest.Run {
 	return sessiontest.Run(ctx, w, func(s *session.Session) factory.Command {
-		certificate := session.CertificateFlags{Secret: secret, Changed: iptlstest.Given()}
+		certificate := session.CertificateFlags{Secret: secret, Allow: oldClientsMayBreak(), Changed: iptlstest.Given()}
 		return &change.SetOptions{Session: s, Flags: flags(), Certificate: certificate}
 	})
 }
 
 func runUnset(ctx context.Context, w *iptlstest.World) *iptlstest.Run {
 	return sessiontest.Run(ctx, w, func(s *session.Session) factory.Command {
-		return &change.UnsetOptions{Session: s, Flags: flags()}
+		return &change.UnsetOptions{Session: s, Flags: flags(), Allow: oldClientsMayBreak()}
 	})
 }
 
 func runUndo(ctx context.Context, w *iptlstest.World) *iptlstest.Run {
-	return sessiontest.Run(
-		ctx,
-		w,
-		func(s *session.Session) factory.Command { return &change.UndoOptions{Session: s, Flags: flags()} },
-	)
+	return sessiontest.Run(ctx, w, func(s *session.Session) factory.Command {
+		return &change.UndoOptions{Session: s, Flags: flags(), Allow: oldClientsMayBreak()}
+	})
 }
 
 func runApply(ctx context.Context, w *iptlstest.World, plan string) *iptlstest.Run {

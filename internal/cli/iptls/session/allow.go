@@ -12,6 +12,15 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
+// AddAllowFlag adds --allow to a command. example is a code that its help names.
+func AddAllowFlag(cmd *cobra.Command, into *[]string, example string) {
+	cmd.Flags().StringArrayVar(into, "allow", nil,
+		"let through what the check with this code refuses (repeatable), for example "+example)
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
+		"allow": factory.CompleteValues(Explained(Allowable())...),
+	})
+}
+
 // Explained adds to each code its cause, as the description that a shell shows in completions. It changes codes in
 // place.
 func Explained(codes []string) []string {

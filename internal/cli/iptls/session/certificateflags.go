@@ -42,10 +42,8 @@ func (c *CertificateFlags) AddFlags(cmd *cobra.Command, secretUsage, bundleUsage
 		`where clients reach the impersonation proxy: HOST or HOST:PORT (default: as it is)`)
 	flags.StringVar(&c.LoadBalancerIP, "load-balancer-ip", "",
 		"IP address that the Service of type LoadBalancer asks for (default: as it is)")
-	flags.StringArrayVar(&c.Allow, "allow", nil, `let through what the check with this code refuses (repeatable), `+
-		`for example NameNotCovered`)
+	AddAllowFlag(cmd, &c.Allow, "NameNotCovered")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
-		"allow":             factory.CompleteValues(Explained(Allowable())...),
 		"external-endpoint": cobra.NoFileCompletions,
 		"load-balancer-ip":  cobra.NoFileCompletions,
 	})
@@ -101,6 +99,7 @@ func (c *CertificateFlags) Request(stdin io.Reader) (plan.Request, error) {
 	}
 	if c.Changed("external-endpoint") {
 		req.Endpoint = &c.ExternalEndpoint
+		req.Sources.Endpoint = "--external-endpoint"
 	}
 	if c.Changed("load-balancer-ip") {
 		req.LoadBalancerIP = &c.LoadBalancerIP
@@ -116,6 +115,7 @@ func (c *CertificateFlags) Request(stdin io.Reader) (plan.Request, error) {
 					"give --ca-from-secret for ca.crt of the Secret, or --system-roots for the system roots of clients")
 		}
 		req.Bundle, req.BundleGiven = bundle, true
+		req.Sources.Bundle = "the CA bundle of --ca-bundle"
 	}
 	return req, nil
 }

@@ -90,7 +90,11 @@ func (s *Session) GatherTarget(ctx context.Context, issuer *configv1alpha1.Crede
 		}
 		return st, err
 	}
-	st := &plan.Snapshot{Issuer: issuer}
+	offered := s.offered(ctx)
+	if !offered.tls {
+		return nil, errNoTLS(issuer.Name)
+	}
+	st := &plan.Snapshot{Issuer: issuer, WithoutVerification: !offered.verification}
 	if err := gatherSecret(ctx, s.Cluster, st, namespace, wanted.TLS.SecretName); err != nil {
 		return nil, err
 	}
@@ -120,7 +124,11 @@ func gatherSecret(ctx context.Context, cluster Cluster, st *plan.Snapshot, names
 	if err != nil {
 		return ui.Usage(err)
 	}
-	if name.Namespace != namespace {
+	switch {
+	case name.Namespace == namespace:
+	case st.WithoutVerification:
+		st.Permission = ownNamespaceOnly(name, namespace)
+	default:
 		if st.Permission, err = mayUse(ctx, cluster, name, agentAccount(namespace, st.Issuer)); err != nil {
 			return err
 		}

@@ -59,7 +59,7 @@ func mayUse(ctx context.Context, cluster Permissions, secret, account types.Name
 func (s *Session) PermittedSecret(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace,
 	secretName string,
 ) (*corev1.Secret, error) {
-	st := &plan.Snapshot{Issuer: issuer}
+	st := &plan.Snapshot{Issuer: issuer, WithoutVerification: !s.offered(ctx).verification}
 	if err := gatherSecret(ctx, s.Cluster, st, namespace, secretName); err != nil {
 		return nil, err
 	}

@@ -40,6 +40,7 @@ type Session struct {
 	Cluster    Cluster
 	Progress   *ui.Progress
 	serverTime func(time.Time) time.Time
+	offers     *offers // nil until it is asked for
 }
 
 // New returns the Session of a real process, without the values of flags.

@@ -14,9 +14,11 @@ import (
 func runSet(ctx context.Context, w *iptlstest.World, adapt func(*change.SetOptions), changed ...string) *iptlstest.Run {
 	return sessiontest.Run(ctx, w, func(s *session.Session) factory.Command {
 		o := &change.SetOptions{
-			Session:     s,
-			Flags:       change.Flags{DryRun: session.DryRunNone, Wait: true},
-			Certificate: session.CertificateFlags{Secret: "proxy-tls", Changed: iptlstest.Given(changed...)},
+			Session: s,
+			Flags:   change.Flags{DryRun: session.DryRunNone, Wait: true},
+			Certificate: session.CertificateFlags{
+				Secret: "proxy-tls", Allow: []string{"OldClientsBreak"}, Changed: iptlstest.Given(changed...),
+			},
 		}
 		if adapt != nil {
 			adapt(o)

@@ -1,0 +1,219 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/pinniped-toolkit/pinniped/internal/discovery/discoverytest"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+)
+
+// runner starts `pinniped run` with a cluster that needs no login.
+type runner struct{ program, home, kubeconfig string }
+
+func newRunner(t *testing.T) *runner {
+	t.Helper()
+	program, err := exec.LookPath("pinniped")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := discoverytest.New(apis.DefaultGroupSuffix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	home := t.TempDir()
+	r := &runner{program, home, filepath.Join(home, "admin.yaml")}
+	if err := clientcmd.WriteToFile(*server.Kubeconfig(), r.kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *runner) environ() []string {
+	return append(os.Environ(), "HOME="+r.home, "XDG_RUNTIME_DIR=", "KUBECONFIG="+r.kubeconfig)
+}
+
+// leftovers are the directories of runs.
+func (r *runner) leftovers(t *testing.T) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(r.home, ".config/pinniped/run/run-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// start starts a script in a session of its own, without a terminal, and returns when it has printed a line.
+func (r *runner) start(t *testing.T, script string) (*exec.Cmd, *bufio.Reader) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), r.program, "run", "--", "sh", "-c", script)
+	command.Env, command.SysProcAttr = r.environ(), &syscall.SysProcAttr{Setsid: true}
+	out, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	reader := bufio.NewReader(out)
+	if line, err := reader.ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatalf("the program said %q, %v", line, err)
+	}
+	return command, reader
+}
+
+// TestRunPassesSignalsOn sends signals to `pinniped run`: the program gets each once, decides, and nothing is left.
+func TestRunPassesSignalsOn(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		signal syscall.Signal
+		trap   string
+		code   int
+	}{
+		{syscall.SIGTERM, `trap 'echo got; exit 9' TERM`, 9},
+		{syscall.SIGINT, `trap 'echo got; exit 8' INT`, 8},
+		{syscall.SIGHUP, `trap 'echo got; exit 7' HUP`, 7},
+		{syscall.SIGUSR1, `trap 'echo got; exit 6' USR1`, 6},
+		{syscall.SIGTERM, `:`, 128 + 15},
+	} {
+		t.Run(test.signal.String()+" "+test.trap, func(t *testing.T) {
+			t.Parallel()
+			r := newRunner(t)
+			command, out := r.start(t, test.trap+`; echo ready; while :; do sleep 0.05; done`)
+			if err := command.Process.Signal(test.signal); err != nil {
+				t.Fatal(err)
+			}
+			var text strings.Builder
+			_, _ = out.WriteTo(&text) // ends with the program
+			_ = command.Wait()        // the exit code is looked at below
+			if code := command.ProcessState.ExitCode(); code != test.code {
+				t.Errorf("got code %d, want %d", code, test.code)
+			}
+			if got := strings.Count(text.String(), "got"); test.code < 128 && got != 1 {
+				t.Errorf("the program got the signal %d times", got)
+			}
+			if left := r.leftovers(t); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+// TestRunIsKilled kills `pinniped run` in a way that leaves it no time to delete its files: the next run does so.
+func TestRunIsKilled(t *testing.T) {
+	t.Parallel()
+	r := newRunner(t)
+	command, out := r.start(t, `echo ready; echo $$; exec sleep 600`)
+	pid, err := out.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = command.Wait() // it was killed
+	if left := r.leftovers(t); len(left) != 1 {
+		t.Fatalf("want one directory left behind, got %v", left)
+	}
+	next := exec.CommandContext(t.Context(), r.program, "run", "--", "kill", "-KILL", strings.TrimSpace(pid))
+	next.Env = r.environ()
+	if output, err := next.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	if left := r.leftovers(t); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestRunOnATerminal does what a person does in a shell: Ctrl-Z stops the program and pinniped together, fg continues
+// both, and Ctrl-C reaches the program once.
+func TestRunOnATerminal(t *testing.T) {
+	t.Parallel()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("needs bash, for its job control: ", err)
+	}
+	r := newRunner(t)
+	shell := exec.CommandContext(t.Context(), bash, "--norc", "--noprofile", "-i")
+	shell.Env = append(r.environ(), "PS1=prompt ", "TERM=dumb", "PROGRAM="+r.program, "HISTFILE=")
+	terminal, err := pty.Start(shell)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close() //nolint:errcheck // the shell has ended
+	screen := &screen{lines: make(chan string)}
+	go screen.read(terminal)
+	send := func(keys string) {
+		t.Helper()
+		if _, err := terminal.WriteString(keys); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(`"$PROGRAM" run -- sh -c 'n=0; trap "n=\$((n+1)); echo interrupt-\$n" INT; echo re""ady; read line; ` +
+		`echo line-$line; while [ $n = 0 ]; do sleep 0.1; done; sleep 0.3; echo end-$n; exit 5'` + "\n")
+	screen.wait(t, "ready")
+	send("\x1a")
+	screen.wait(t, "Stopped")
+	send("fg\n")
+	send("typed\n")
+	screen.wait(t, "line-typed")
+	send("\x03")
+	screen.wait(t, "end-1")
+	send("echo co\"\"de-$?\n")
+	screen.wait(t, "code-5")
+	send("exit\n")
+	_ = shell.Wait() // its code is the last command's
+	if left := r.leftovers(t); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// screen is what a terminal shows.
+type screen struct {
+	lines chan string
+	seen  strings.Builder
+}
+
+func (s *screen) read(from *os.File) {
+	defer close(s.lines)
+	buffer := make([]byte, 4096)
+	for {
+		n, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		s.lines <- string(buffer[:n])
+	}
+}
+
+// wait waits until text is shown, and forgets what was shown before.
+func (s *screen) wait(t *testing.T, text string) {
+	t.Helper()
+	limit := time.After(time.Minute)
+	for !strings.Contains(s.seen.String(), text) {
+		select {
+		case more, open := <-s.lines:
+			if !open {
+				t.Fatalf("the terminal was closed before it showed %q:\n%s", text, &s.seen)
+			}
+			s.seen.WriteString(more)
+		case <-limit:
+			t.Fatalf("the terminal does not show %q:\n%s", text, &s.seen)
+		}
+	}
+	_, rest, _ := strings.Cut(s.seen.String(), text)
+	s.seen.Reset()
+	s.seen.WriteString(rest)
+}

@@ -1,0 +1,53 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// offers is what the CredentialIssuers of this cluster can hold, which tells agents apart.
+type offers struct {
+	tls          bool // spec.impersonationProxy.tls
+	verification bool // spec.impersonationProxy.tls.verification, which Pinniped's do not have
+}
+
+// offered asks the API once. A cluster that does not tell is taken to be one of ours.
+func (s *Session) offered(ctx context.Context) offers {
+	if s.offers == nil {
+		all := offers{tls: true, verification: true}
+		if fields, err := s.Cluster.TLSFields(ctx); err == nil {
+			all = offers{tls: len(fields) > 0, verification: slices.Contains(fields, "verification")}
+		}
+		s.offers = &all
+	}
+	return *s.offers
+}
+
+// Verifies says whether the CredentialIssuers of this cluster have the field verification.
+func (s *Session) Verifies(ctx context.Context) bool { return s.offered(ctx).verification }
+
+// errNoTLS refuses an agent that cannot be given a certificate.
+func errNoTLS(issuer string) error {
+	return ui.WithExitCode(ui.WithHint(
+		fmt.Errorf("the agent of CredentialIssuer %q cannot be given a certificate: its API has no field "+
+			"spec.impersonationProxy.tls", issuer),
+		"it is a Pinniped from before version 0.23, or its CustomResourceDefinitions are older than the agent: apply "+
+			"those of the agent's version"), ui.ExitRefused)
+}
+
+// ownNamespaceOnly refuses a Secret of another namespace to an agent that takes only those of its own, as Pinniped's.
+func ownNamespaceOnly(secret types.NamespacedName, namespace string) []certs.Finding {
+	refused := certs.NewFinding(certs.SecretNotPermitted, fmt.Sprintf("Secret %q is of another namespace, and this "+
+		"agent takes Secrets of its own namespace %q only: its API has no field "+
+		"spec.impersonationProxy.tls.verification, so it is Pinniped's, or one from before Secrets could be shared",
+		secret, namespace))
+	refused.Hint = fmt.Sprintf("put the certificate into a Secret of namespace %q, for example with --cert and --key",
+		namespace)
+	return []certs.Finding{refused}
+}

@@ -1,0 +1,131 @@
+package login
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/pflag"
+	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
+)
+
+// Credential is what a login gives to a client.
+type Credential struct {
+	Token                 string
+	ClientCertificateData string // PEM; with ClientKeyData, instead of Token
+	ClientKeyData         string
+	Expiry                time.Time // zero if it is not known
+}
+
+// Session is the login of a kubeconfig's context, carried out in this process instead of by kubectl.
+type Session struct {
+	plugin *Plugin
+	static string // the token of `login static`
+	from   source
+	oidc   *oidclogin.Login // of `login oidc`, else nil
+}
+
+// NewSession reads the login of a kubeconfig's context. It contacts nothing. A context that does not log in with
+// "pinniped login" is ErrNotALogin.
+func NewSession(f *factory.Factory, cluster *factory.Cluster) (*Session, error) {
+	exec := cluster.REST.ExecProvider
+	if exec == nil || len(exec.Args) < 2 || exec.Args[0] != "login" {
+		return nil, ErrNotALogin
+	}
+	info, err := givenCluster(cluster.REST)
+	if err != nil {
+		return nil, err
+	}
+	lookup := lookupWith(exec.Env, f.LookupEnv)
+	flags := pflag.NewFlagSet("login", pflag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	parse := func(plugin *Plugin) error {
+		plugin.Args = exec.Args
+		plugin.info.Spec.Cluster = info
+		debug, _ := lookup("PINNIPED_DEBUG")
+		plugin.Debug = debug == "true"
+		if err := flags.Parse(exec.Args[2:]); err != nil {
+			return fmt.Errorf("reading the arguments of the login: %w", err)
+		}
+		return nil
+	}
+	switch exec.Args[1] {
+	case "static":
+		o := &StaticOptions{Plugin: newPlugin(f), LookupEnv: lookup}
+		o.addFlags(f, flags)
+		if err := parse(&o.Plugin); err != nil {
+			return nil, err
+		}
+		if err := o.resolve(); err != nil {
+			return nil, err
+		}
+		if err := o.Validate(); err != nil {
+			return nil, err
+		}
+		return &Session{plugin: &o.Plugin, static: o.Token, from: fixed(o.Token)}, nil
+	case "oidc":
+		getenv := func(name string) string { value, _ := lookup(name); return value }
+		o := &OIDCOptions{Plugin: newPlugin(f), LookupEnv: lookup, OpenBrowser: browser{getenv: getenv}.open}
+		o.addFlags(f, flags)
+		if err := parse(&o.Plugin); err != nil {
+			return nil, err
+		}
+		o.resolve()
+		if err := o.Validate(); err != nil {
+			return nil, err
+		}
+		return &Session{plugin: &o.Plugin, from: session{o.login}, oidc: o.login}, nil
+	}
+	return nil, ErrNotALogin
+}
+
+// lookupWith looks in the environment that a kubeconfig gives its plugin, then in the process's own.
+func lookupWith(given []clientcmdapi.ExecEnvVar, lookup func(string) (string, bool)) func(string) (string, bool) {
+	own := make(map[string]string, len(given))
+	for _, variable := range given {
+		own[variable.Name] = variable.Value
+	}
+	return func(name string) (string, bool) {
+		if value, ok := own[name]; ok {
+			return value, true
+		}
+		return lookup(name)
+	}
+}
+
+// Unattended has later logins fail where a person would be needed, because another program has the terminal.
+func (s *Session) Unattended() {
+	if s.oidc != nil {
+		s.oidc.Unattended, s.oidc.Quiet = true, true
+	}
+}
+
+// Credential logs in, and returns a credential that is good for at least left, or as long as a new one is.
+func (s *Session) Credential(ctx context.Context, left time.Duration) (*Credential, error) {
+	if s.plugin.exchange == nil && s.static != "" {
+		return &Credential{Token: s.static}, nil
+	}
+	status, keep, err := s.plugin.obtain(ctx, s.static, s.from, left)
+	if err != nil {
+		return nil, err
+	}
+	keep()
+	return newCredential(status), nil
+}
+
+func newCredential(status *clientauthenticationv1beta1.ExecCredentialStatus) *Credential {
+	credential := &Credential{
+		Token:                 status.Token,
+		ClientCertificateData: status.ClientCertificateData,
+		ClientKeyData:         status.ClientKeyData,
+	}
+	if status.ExpirationTimestamp != nil {
+		credential.Expiry = status.ExpirationTimestamp.Time
+	}
+	return credential
+}

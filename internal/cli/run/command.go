@@ -1,0 +1,241 @@
+// Package run implements `pinniped run` and `pinniped kubectl`: any client of a cluster, with a kubeconfig of its own
+// whose credential is kept fresh while the client runs.
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/login"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+)
+
+// Session logs in, as the kubeconfig's context says.
+type Session interface {
+	// Credential returns a credential that is good for at least left, or as long as a new one is.
+	Credential(ctx context.Context, left time.Duration) (*login.Credential, error)
+	// Unattended has later calls of Credential fail where a person would have to log in.
+	Unattended()
+}
+
+// Options is everything the commands need; a test fills it directly.
+type Options struct {
+	genericiooptions.IOStreams
+	Progress *ui.Progress
+
+	Cluster factory.ClusterFlags
+	Command []string // the program, and its arguments
+
+	// Connect loads the kubeconfig. Its Session is nil for a context that does not log in with "pinniped login".
+	Connect    func(factory.ClusterFlags) (*factory.Cluster, Session, error)
+	Executable func() (string, error)
+	Environ    func() []string
+	// Directory returns where the directories of runs are kept.
+	Directory func() (string, error)
+	Now       func() time.Time
+	// RetryInterval is the time between two tries to renew the credential.
+	RetryInterval time.Duration
+}
+
+func newOptions(f *factory.Factory) *Options {
+	return &Options{
+		IOStreams: f.IOStreams,
+		Connect: func(flags factory.ClusterFlags) (*factory.Cluster, Session, error) {
+			cluster, err := f.Cluster(flags)
+			if err != nil {
+				return nil, nil, err
+			}
+			session, err := login.NewSession(f, cluster)
+			if errors.Is(err, login.ErrNotALogin) {
+				return cluster, nil, nil
+			}
+			return cluster, session, err
+		},
+		Executable:    f.Executable,
+		Environ:       os.Environ,
+		Directory:     func() (string, error) { return runsDirectory(f) },
+		Now:           f.Now,
+		RetryInterval: 10 * time.Second,
+	}
+}
+
+// runsDirectory is a directory that only this user can write to, which a shared directory for temporary files is not.
+func runsDirectory(f *factory.Factory) (string, error) {
+	if dir := f.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return filepath.Join(dir, "pinniped"), nil
+	}
+	dir, err := f.ConfigDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, "run"), nil
+}
+
+// NewCommand returns `pinniped run`.
+func NewCommand(f *factory.Factory) *cobra.Command {
+	o := newOptions(f)
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- PROGRAM [ARGUMENT...]",
+		Short: "Run a client of the cluster, with a credential that is kept fresh",
+		Long: `Run a client of the cluster, with a credential that is kept fresh. It logs in as the kubeconfig's context says, and puts a
+kubeconfig for this run alone into the program's KUBECONFIG: with the credential in a file that is renewed while the
+program runs, and with the identity to act as where the cluster gives tokens of service accounts. So programs can be used
+that know no credential plugins, and kubectl needs no --as flags. The files can be read by their owner only, and are
+deleted when the program ends. Contexts that do not log in with "pinniped login" are handed on as they are.
+
+A client certificate that lives for less than 12 minutes is not put into a file: programs that use client-go look at such
+a file every 5 minutes only. The program then runs "pinniped login" as its credential plugin.
+
+Signals are passed on to the program. The exit code is the program's, or 128 and the number of the signal that ended it;
+126 if the program cannot be run, 127 if there is none of that name.`,
+		Example: `  pinniped run -- k9s
+  pinniped run --kubeconfig user.yaml -- helm list --all-namespaces
+  pinniped run -- python3 report.py
+
+  # a shell in which every client is logged in
+  pinniped run -- bash`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return nil
+			}
+			return ui.WithHint(ui.Usage(errors.New("no program to run")), "run %q", cmd.CommandPath()+" --help")
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Progress, o.Command = f.Progress(), args
+			return o.Run(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false) // what follows the program's name is the program's
+	o.Cluster.AddFlags(flags)
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"kubeconfig-context": f.CompleteContexts(&o.Cluster)})
+	return cmd
+}
+
+// NewKubectlCommand returns `pinniped kubectl`.
+func NewKubectlCommand(f *factory.Factory) *cobra.Command {
+	o := newOptions(f)
+	return &cobra.Command{
+		Use:   "kubectl [ARGUMENT...]",
+		Short: "Run kubectl, with a credential that is kept fresh",
+		Long: `Run kubectl, with a credential that is kept fresh: as "pinniped run -- kubectl" does. All arguments are kubectl's, and it is
+kubectl that explains them: "pinniped kubectl --help" is its help. Its flags --kubeconfig and --context choose the context
+to log in with. "pinniped kubectl config" changes your own kubeconfig, without a login.`,
+		Example: `  pinniped kubectl get pods --all-namespaces
+  pinniped kubectl --context staging logs --follow deployment/web`,
+		DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Progress = f.Progress()
+			if verb(args) == "config" {
+				return execute(o, append([]string{"kubectl"}, args...), o.Environ())
+			}
+			o.Command = append([]string{"kubectl"}, o.takeClusterFlags(args)...)
+			return o.Run(cmd.Context())
+		},
+	}
+}
+
+// takeClusterFlags takes kubectl's flags that choose a context out of args: the kubeconfig of the run has one context.
+func (o *Options) takeClusterFlags(args []string) []string {
+	targets := map[string]*string{"--kubeconfig": &o.Cluster.Kubeconfig, "--context": &o.Cluster.Context}
+	var rest []string
+	for i := 0; i < len(args); i++ {
+		if args[i] == "--" {
+			return append(rest, args[i:]...) // what follows is for a program in a container
+		}
+		name, value, inline := strings.Cut(args[i], "=")
+		target, known := targets[name]
+		switch {
+		case known && inline:
+			*target = value
+		case known && i+1 < len(args):
+			i++
+			*target = args[i]
+		default:
+			rest = append(rest, args[i])
+		}
+	}
+	return rest
+}
+
+// verb is kubectl's subcommand: the first argument that is no flag. Flags with a separate value before it are taken for
+// none, which only matters for "config".
+func verb(args []string) string {
+	for _, arg := range args {
+		if !strings.HasPrefix(arg, "-") {
+			return arg
+		}
+	}
+	return ""
+}
+
+// Run logs in, runs the program, and returns how it ended.
+func (o *Options) Run(ctx context.Context) error {
+	cluster, session, err := o.Connect(o.Cluster)
+	if err != nil {
+		return err
+	}
+	var credential *login.Credential
+	if session != nil {
+		if credential, err = o.logIn(ctx, session); err != nil {
+			return fmt.Errorf("logging in to cluster %q: %w", cluster.Source.ClusterName, err)
+		}
+		session.Unattended()
+	}
+	base, err := o.Directory()
+	if err != nil {
+		return err
+	}
+	files, err := newFiles(base, o.Now)
+	if err != nil {
+		return fmt.Errorf("making a directory for the kubeconfig: %w", err)
+	}
+	defer files.remove()
+	plugin, err := o.Executable()
+	if err != nil {
+		return fmt.Errorf("finding the path of this program for the kubeconfig: %w", err)
+	}
+	writer := &writer{files: files, cluster: cluster, plugin: plugin}
+	if err := writer.write(credential); err != nil {
+		return err
+	}
+	// From now on signals are the program's: they end the program, and its end ends the run.
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	if session != nil {
+		renewed := make(chan struct{})
+		keeper := &keeper{session: session, writer: writer, now: o.Now, retry: o.RetryInterval, warn: o.Progress.Warn}
+		go func() { defer close(renewed); keeper.run(ctx, credential) }()
+		defer func() { stop(); <-renewed }() // before the files go
+	}
+	return execute(o, o.Command, withKubeconfig(o.Environ(), files.path(kubeconfigName)))
+}
+
+// logIn returns a credential that is good for long enough to be put into a file.
+func (o *Options) logIn(ctx context.Context, session Session) (*login.Credential, error) {
+	credential, err := session.Credential(ctx, minimumLeft)
+	if err == nil && inFile(credential) && credential.Expiry.Sub(o.Now()) < leastCertificateLeft {
+		return session.Credential(ctx, leastCertificateLeft)
+	}
+	return credential, err
+}
+
+// withKubeconfig returns environ with KUBECONFIG set to path.
+func withKubeconfig(environ []string, path string) []string {
+	result := make([]string, 0, len(environ)+1)
+	for _, variable := range environ {
+		if !strings.HasPrefix(variable, "KUBECONFIG=") {
+			result = append(result, variable)
+		}
+	}
+	return append(result, "KUBECONFIG="+path)
+}
