@@ -1,0 +1,113 @@
+package satoken
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	"k8s.io/client-go/rest"
+)
+
+// Errors of Check.
+var (
+	// ErrNotPermitted means that the overlay in deploy/ is not installed, or not for this agent.
+	ErrNotPermitted = errors.New("the agent may not manage service accounts of users: apply the overlay in " +
+		"deploy/serviceaccounttokens")
+	// ErrUnguarded means that the manager may write any ClusterRole, which is never needed.
+	ErrUnguarded = errors.New("no ValidatingAdmissionPolicy limits which ClusterRoles the agent may write: apply the " +
+		"overlay in deploy/serviceaccounttokens")
+)
+
+// probeUser is who Check impersonates. The account that may do so is used for nothing else, and its tokens never leave
+// the agent.
+const (
+	probeUser            = "pinniped-probe"
+	probeUserConstrained = "pinniped-probe-constrained"
+)
+
+// Check goes the whole way once, and reports whether the cluster has constrained impersonation. server is how clients
+// reach the API server, without a credential.
+func (a *Accounts) Check(ctx context.Context, server *rest.Config) (constrained bool, err error) {
+	if err := a.checkGuard(ctx); err != nil {
+		return false, err
+	}
+	probe := Identity{Username: probeUser}
+	name := probe.name(a.Namespace)
+	a.locks.LockKey(name)
+	defer func() { _ = a.locks.UnlockKey(name) }() // it only ever returns nil
+	owner, err := a.account(ctx, probe)
+	if err != nil {
+		return false, explain(err)
+	}
+	// One role for both kinds of impersonation, of different users: when the one works that every cluster has, the API
+	// server knows the role, and what the other one shows is final.
+	both := role(owner, probe, false)
+	both.Rules = append(both.Rules, constrainedRules(Identity{Username: probeUserConstrained})...)
+	if err := a.permit(ctx, owner, both); err != nil {
+		return false, explain(err)
+	}
+	credential, err := a.token(ctx, owner, probe.headers())
+	if err != nil {
+		return false, explain(err)
+	}
+	return tryImpersonation(ctx, server, credential.Token)
+}
+
+// checkGuard tries to write a ClusterRole that is never needed, as a dry run. The admission policy has to refuse it.
+func (a *Accounts) checkGuard(ctx context.Context) error {
+	masters := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: NamePrefix + "guard-check", Labels: labels(a.Namespace)},
+		Rules:      identityRules(Identity{Username: probeUser, Groups: []string{"system:masters"}}, verbImpersonate, ""),
+	}
+	_, err := a.Manager.RbacV1().ClusterRoles().Create(ctx, masters, metav1.CreateOptions{
+		DryRun: []string{metav1.DryRunAll},
+	})
+	switch {
+	case err == nil:
+		return ErrUnguarded
+	case apierrors.IsInvalid(err): // as the policy has it
+		return nil
+	}
+	return explain(err)
+}
+
+func explain(err error) error {
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		return fmt.Errorf("%w: %w", ErrNotPermitted, err)
+	}
+	return err
+}
+
+// tryImpersonation reports whether the token can impersonate by constrained impersonation.
+func tryImpersonation(ctx context.Context, server *rest.Config, token string) (bool, error) {
+	ask := func(ctx context.Context, username string) error {
+		config := rest.AnonymousClientConfig(server)
+		config.BearerToken = token
+		config.Impersonate = rest.ImpersonationConfig{UserName: username}
+		client, err := authenticationv1client.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		_, err = client.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		return err
+	}
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, effectInterval, effectTimeout, true, func(ctx context.Context) (bool, error) {
+		last = ask(ctx, probeUser)
+		return last == nil, nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("impersonating a user with a token of a service account: %w", errors.Join(last, ctx.Err()))
+	}
+	err = ask(ctx, probeUserConstrained)
+	if apierrors.IsForbidden(err) {
+		return false, nil
+	}
+	return err == nil, err
+}

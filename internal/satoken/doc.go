@@ -1,0 +1,19 @@
+// Package satoken lets users in with tokens of service accounts, on clusters without a signer for users and without a
+// way to the impersonation proxy.
+//
+// Each user gets a service account of their own, in a namespace that holds nothing else, and a ClusterRole that lets
+// this account impersonate exactly this user: the name, the UID, the groups, the extras. A login is answered with a
+// short-lived token of the account and the headers with which a client acts as the user. The API server sees, and
+// logs, both.
+//
+// What keeps this safe:
+//
+//   - Objects are named by a hash of user and UID, so that one user's objects can never be another's.
+//   - Order: the account, its ClusterRole, its binding, and the token last. When groups were removed, the role has lost
+//     them, and the API server has noticed, before a new token is given; older tokens of the user lose them at the same
+//     moment, because the role is the same one.
+//   - The account says until when tokens of it may live. That is written before a token is requested, and the
+//     collector deletes only later than that, and only what has not changed since it looked.
+//   - The agent does all this as a service account of its own. A ValidatingAdmissionPolicy limits what that one may
+//     write to objects of this shape; without the policy, nothing is issued.
+package satoken

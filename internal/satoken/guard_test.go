@@ -1,0 +1,163 @@
+package satoken
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+)
+
+// testGuard does with the manager's token what an attacker who has it would try. It takes the policy away in the end.
+func (r *real) testGuard(t *testing.T) {
+	t.Helper()
+	manager := r.accounts.Manager
+	roles, bindings := manager.RbacV1().ClusterRoles(), manager.RbacV1().ClusterRoleBindings()
+	ours := metav1.ObjectMeta{Name: NamePrefix + "x", Labels: labels(accountsNamespace)}
+	everything := []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}
+	named := func(verb, resource string, names ...string) []rbacv1.PolicyRule {
+		return []rbacv1.PolicyRule{
+			{Verbs: []string{verb}, APIGroups: []string{""}, Resources: []string{resource}, ResourceNames: names},
+		}
+	}
+	attempts := map[string]error{}
+	write := func(what string, meta metav1.ObjectMeta, rules []rbacv1.PolicyRule) {
+		_, attempts[what] = roles.Create(
+			t.Context(),
+			&rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules},
+			metav1.CreateOptions{},
+		)
+	}
+	write(
+		"a role of another name",
+		metav1.ObjectMeta{Name: "x", Labels: ours.Labels},
+		legacyRules(Identity{Username: "x"}),
+	)
+	write("a role without the label", metav1.ObjectMeta{Name: ours.Name}, legacyRules(Identity{Username: "x"}))
+	write("a role for everything", ours, everything)
+	write("a role to impersonate everybody", ours, named("impersonate", "users"))
+	write("a role to impersonate *", ours, named("impersonate", "users", "*"))
+	write("a role to impersonate system:masters", ours, named("impersonate", "groups", "dev", "system:masters"))
+	write("a role to impersonate System:Masters", ours, named("impersonate", "groups", "System:Masters"))
+	write("a role to impersonate service accounts", ours, named("impersonate", "serviceaccounts", "default"))
+	write("a role to impersonate in a second verb", ours, []rbacv1.PolicyRule{
+		{
+			Verbs: []string{
+				"impersonate",
+				"get",
+			},
+			APIGroups:     []string{""},
+			Resources:     []string{"users"},
+			ResourceNames: []string{"x"},
+		},
+	})
+	write("a role to impersonate a second resource", ours, []rbacv1.PolicyRule{
+		{
+			Verbs: []string{
+				"impersonate",
+			},
+			APIGroups:     []string{""},
+			Resources:     []string{"users", "secrets"},
+			ResourceNames: []string{"x"},
+		},
+	})
+	write("a role to impersonate every extra", ours, []rbacv1.PolicyRule{
+		{
+			Verbs: []string{
+				"impersonate",
+			},
+			APIGroups:     []string{authenticationGroup},
+			Resources:     []string{"userextras/*"},
+			ResourceNames: []string{"x"},
+		},
+	})
+	write("a role to impersonate nodes", ours, []rbacv1.PolicyRule{
+		{
+			Verbs: []string{
+				"impersonate:arbitrary-node",
+			},
+			APIGroups:     []string{authenticationGroup},
+			Resources:     []string{"nodes"},
+			ResourceNames: []string{"x"},
+		},
+	})
+	_, attempts["a role that collects others' rules"] = roles.Create(t.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: ours, AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{}}},
+	}, metav1.CreateOptions{})
+	self := rbacv1.Subject{Kind: "ServiceAccount", Name: managerName, Namespace: managerNamespace}
+	own := rbacv1.Subject{Kind: "ServiceAccount", Name: ours.Name, Namespace: accountsNamespace}
+	bind := func(what, role string, subjects ...rbacv1.Subject) {
+		_, attempts[what] = bindings.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+			ObjectMeta: ours,
+			Subjects:   subjects,
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		}, metav1.CreateOptions{})
+	}
+	bind("itself to cluster-admin", "cluster-admin", self)
+	bind("an account to cluster-admin", "cluster-admin", own)
+	bind("itself to a user's role", ours.Name, self)
+	bind("two accounts to a user's role", ours.Name, own, self)
+	bind(
+		"everybody to a user's role",
+		ours.Name,
+		rbacv1.Subject{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "system:authenticated"},
+	)
+	admin, err := roles.Get(t.Context(), "view", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin.Rules = everything
+	_, attempts["another role changed"] = roles.Update(t.Context(), admin, metav1.UpdateOptions{})
+	admin.Labels = labels(accountsNamespace)
+	_, attempts["another role taken over"] = roles.Update(t.Context(), admin, metav1.UpdateOptions{})
+	attempts["another role deleted"] = roles.Delete(t.Context(), "view", metav1.DeleteOptions{})
+	attempts["another binding deleted"] = bindings.Delete(t.Context(), "cluster-admin", metav1.DeleteOptions{})
+	for what, err := range attempts {
+		if !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
+			t.Errorf("the manager can write %s: %v", what, err)
+		}
+	}
+	_, attempts["Secrets"] = manager.CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{})
+	_, attempts["a ServiceAccount elsewhere"] = manager.CoreV1().
+		ServiceAccounts("default").
+		Get(t.Context(), "default", metav1.GetOptions{})
+	for _, what := range []string{"Secrets", "a ServiceAccount elsewhere"} {
+		if !apierrors.IsForbidden(attempts[what]) {
+			t.Errorf("the manager can read %s: %v", what, attempts[what])
+		}
+	}
+
+	if err := r.admin.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().
+		Delete(t.Context(), managerName, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, time.Minute, func() error {
+		if _, err := r.accounts.Check(t.Context(), r.AdminConfig()); !errors.Is(err, ErrUnguarded) {
+			return fmt.Errorf("without the policy: %w", err)
+		}
+		return nil
+	})
+	stranger, err := r.User("agent-without-overlay")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.withManager(t, stranger).Check(t.Context(), r.AdminConfig()); !errors.Is(err, ErrNotPermitted) {
+		t.Errorf("without the overlay: %v", err)
+	}
+}
+
+func (r *real) withManager(t *testing.T, config *rest.Config) *Accounts {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(client, r.admin, accountsNamespace, 1000)
+}

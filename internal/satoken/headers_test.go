@@ -1,0 +1,62 @@
+package satoken
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/transport"
+)
+
+type headerTripper struct {
+	headers map[string][]string
+	next    http.RoundTripper
+}
+
+func withHeaders(headers map[string][]string) transport.WrapperFunc {
+	return func(next http.RoundTripper) http.RoundTripper { return &headerTripper{headers, next} }
+}
+
+func (h *headerTripper) RoundTrip(request *http.Request) (*http.Response, error) {
+	request = request.Clone(request.Context())
+	for name, values := range h.headers {
+		request.Header[http.CanonicalHeaderKey(name)] = values
+	}
+	return h.next.RoundTrip(request)
+}
+
+func TestNamesOfObjects(t *testing.T) {
+	t.Parallel()
+	seen := map[string]Identity{}
+	for _, id := range []Identity{
+		{Username: "ann"},
+		{Username: "Ann"},
+		{Username: "ann "},
+		{Username: "an", UID: "n"},
+		{Username: "ann", UID: "1"},
+		{Username: "ann\x00"},
+		{Username: strings.Repeat("a", 10000)},
+	} {
+		name := id.name("users")
+		if other, taken := seen[name]; taken {
+			t.Errorf("%+v and %+v have the same name", id, other)
+		}
+		seen[name] = id
+		if len(name) > 100 || !strings.HasPrefix(name, NamePrefix) {
+			t.Errorf("got name %q", name)
+		}
+	}
+	if (Identity{Username: "ann"}).name("a") == (Identity{Username: "ann"}).name("b") {
+		t.Error("two installations share objects")
+	}
+	if (Identity{Username: "ann", Groups: []string{"a"}}).name("a") != (Identity{Username: "ann"}).name("a") {
+		t.Error("the name depends on the groups")
+	}
+	for _, bad := range []Identity{
+		{}, {Username: "ann", Groups: []string{""}}, {Username: "ann", Extra: map[string][]string{"a": {""}}},
+	} {
+		if _, err := bad.normal(); err == nil {
+			t.Errorf("%+v is carried", bad)
+		}
+	}
+}

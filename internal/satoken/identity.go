@@ -1,0 +1,94 @@
+package satoken
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Identity is a user, as an authenticator vouches for it.
+type Identity struct {
+	Username string
+	UID      string
+	Groups   []string
+	Extra    map[string][]string
+}
+
+// NamePrefix begins the names of all objects of this package. The admission policy in deploy/ knows it too.
+const NamePrefix = "pinniped-user-"
+
+// normal returns the identity in the form in which the API server reads it from headers, or an error when headers
+// cannot carry it.
+func (i Identity) normal() (Identity, error) {
+	if i.Username == "" {
+		return i, errors.New("the username is empty")
+	}
+	if slices.Contains(i.Groups, "") {
+		return i, errors.New("the name of a group is empty")
+	}
+	groups := slices.Clone(i.Groups)
+	slices.Sort(groups)
+	extra := map[string][]string{}
+	for key, values := range i.Extra {
+		if slices.Contains(values, "") {
+			return i, fmt.Errorf("a value of extra key %q is empty", key)
+		}
+		if len(values) > 0 {
+			lower := strings.ToLower(key) // headers have no case
+			extra[lower] = append(extra[lower], values...)
+		}
+	}
+	for key, values := range extra {
+		slices.Sort(values)
+		extra[key] = slices.Compact(values)
+	}
+	return Identity{Username: i.Username, UID: i.UID, Groups: slices.Compact(groups), Extra: extra}, nil
+}
+
+// name returns what the user's objects are called. The namespace is part of it, because ClusterRoles of several
+// installations share one space of names. Lengths stand before the texts, so that no two identities give the same
+// input.
+func (i Identity) name(namespace string) string {
+	hash := sha256.New()
+	for _, text := range []string{namespace, i.Username, i.UID} {
+		var length [8]byte
+		binary.BigEndian.PutUint64(length[:], uint64(len(text)))
+		hash.Write(length[:])
+		hash.Write([]byte(text))
+	}
+	return NamePrefix + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(hash.Sum(nil)))
+}
+
+// headers returns the request headers with which the account's token acts as the user.
+func (i Identity) headers() map[string][]string {
+	headers := map[string][]string{"Impersonate-User": {i.Username}}
+	if i.UID != "" {
+		headers["Impersonate-Uid"] = []string{i.UID}
+	}
+	if len(i.Groups) > 0 {
+		headers["Impersonate-Group"] = i.Groups
+	}
+	for _, key := range slices.Sorted(maps.Keys(i.Extra)) {
+		headers["Impersonate-Extra-"+escapeKey(key)] = i.Extra[key]
+	}
+	return headers
+}
+
+// escapeKey percent-encodes what may not stand in the name of a header. The API server decodes it.
+func escapeKey(key string) string {
+	var escaped strings.Builder
+	for _, b := range []byte(key) {
+		letter := b >= 'a' && b <= 'z' || b >= '0' && b <= '9'
+		if letter || strings.IndexByte("!#$&'*+-.^_`|~", b) >= 0 {
+			escaped.WriteByte(b)
+			continue
+		}
+		fmt.Fprintf(&escaped, "%%%02X", b)
+	}
+	return escaped.String()
+}

@@ -1,0 +1,314 @@
+package satoken
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+)
+
+const (
+	accountsNamespace = "pinniped-concierge-users"
+	managerNamespace  = "pinniped-concierge"
+	managerName       = "pinniped-concierge-user-accounts"
+)
+
+func startReal(t *testing.T, args ...string) *real {
+	t.Helper()
+	cluster := testkit.Cluster(t, devcluster.Options{
+		AuditPolicy: []byte(
+			"apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\nomitStages: [RequestReceived]\n",
+		),
+		ExtraAPIServerArgs: args,
+	})
+	admin, err := kubernetes.NewForConfig(cluster.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: managerNamespace}}
+	if _, err := admin.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := cluster.Install(t.Context(), "../../deploy/serviceaccounttokens"); err != nil {
+		t.Fatal(err)
+	}
+	manager, err := cluster.ServiceAccountConfig(t.Context(), managerNamespace, managerName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &real{Cluster: cluster, admin: admin, manager: manager}
+	r.accounts = r.replica(t)
+	testkit.Eventually(t, time.Minute, func() error { // the API server compiles the policy in the background
+		_, err := r.accounts.Check(t.Context(), cluster.AdminConfig())
+		return err
+	})
+	return r
+}
+
+// replica is the Accounts of another replica.
+func (r *real) replica(t *testing.T) *Accounts {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(r.manager)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(client, r.admin, accountsNamespace, 1000)
+}
+
+// as is a client that has a credential, and sends these headers.
+func (r *real) as(t *testing.T, token string, headers map[string][]string) kubernetes.Interface {
+	t.Helper()
+	config := rest.AnonymousClientConfig(r.AdminConfig())
+	config.BearerToken = token
+	config.Wrap(withHeaders(headers))
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func whoAmI(ctx context.Context, client kubernetes.Interface) (*authenticationv1.UserInfo, error) {
+	answer, err := client.AuthenticationV1().SelfSubjectReviews().
+		Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return &answer.Status.UserInfo, nil
+}
+
+// TestOnARealAPIServer goes through the life of users' accounts, with and without constrained impersonation.
+func TestOnARealAPIServer(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []struct {
+		name        string
+		args        []string
+		constrained bool
+	}{
+		{name: "constrained impersonation", constrained: true},
+		{name: "impersonation of older clusters", args: []string{"--feature-gates=ConstrainedImpersonation=false"}},
+	} {
+		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
+			r := startReal(t, kind.args...)
+			constrained, err := r.accounts.Check(t.Context(), r.AdminConfig())
+			if err != nil || constrained != kind.constrained {
+				t.Fatalf("Check says constrained %v, %v", constrained, err)
+			}
+			t.Run("a token acts as the user", func(t *testing.T) { r.testActsAs(t, constrained) })
+			t.Run("a token is good for nothing else", func(t *testing.T) { r.testStolen(t, constrained) })
+			t.Run("groups that are removed are gone", func(t *testing.T) { r.testGroups(t, constrained) })
+			t.Run("many groups", func(t *testing.T) { r.testManyGroups(t, constrained) })
+			t.Run("logins at once", func(t *testing.T) { r.testAtOnce(t, constrained) })
+			t.Run("what was tampered with is put right", func(t *testing.T) { r.testTampering(t, constrained) })
+			t.Run("the collector", func(t *testing.T) { r.testCollector(t, constrained) })
+			t.Run("a flood of users", func(t *testing.T) { r.testFlood(t, constrained) })
+			t.Run("the manager's limits", r.testGuard)
+		})
+	}
+}
+
+func (r *real) testActsAs(t *testing.T, constrained bool) {
+	t.Helper()
+	user := Identity{
+		Username: "ann@example.com", UID: "ann-1", Groups: []string{"web", "dev", "web", "a/b c:d"},
+		Extra: map[string][]string{"example.com/Team%": {"blue", "red"}},
+	}
+	credential, err := r.accounts.Issue(t.Context(), user, constrained)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := time.Until(credential.Expiry); left > TokenLife || left < TokenLife-time.Minute {
+		t.Errorf("the token lives for %s", left)
+	}
+	// at once: there is no time in which the token does not work yet
+	got, err := whoAmI(t.Context(), r.as(t, credential.Token, credential.Headers))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &authenticationv1.UserInfo{
+		Username: "ann@example.com", UID: "ann-1", Groups: []string{"a/b c:d", "dev", "web", "system:authenticated"},
+		Extra: map[string]authenticationv1.ExtraValue{"example.com/team%": {"blue", "red"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	id, _ := user.normal()
+	account := "system:serviceaccount:" + accountsNamespace + ":" + id.name(accountsNamespace)
+	if event := r.auditEvent(t, account); event.ImpersonatedUser.Username != user.Username {
+		t.Errorf("the audit log has %+v", event)
+	}
+	// the same once more writes nothing
+	before := r.versions(t)
+	if _, err := r.accounts.Issue(t.Context(), user, constrained); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, r.versions(t)); diff != "" {
+		t.Errorf("the next login writes (-before +after):\n%s", diff)
+	}
+	// the same name with another UID is another user
+	user.UID = "ann-2"
+	second, err := r.accounts.Issue(t.Context(), user, constrained)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := whoAmI(t.Context(), r.as(t, second.Token, credential.Headers)); !apierrors.IsForbidden(err) {
+		t.Errorf("a user of the same name acts with the UID of another one: %v", err)
+	}
+}
+
+type auditEvent struct {
+	User             struct{ Username string }
+	ImpersonatedUser struct{ Username string }
+}
+
+// auditEvent returns a request of a service account that impersonates.
+func (r *real) auditEvent(t *testing.T, account string) auditEvent {
+	t.Helper()
+	log, err := os.ReadFile(r.AuditLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(log) {
+		var event auditEvent
+		if err := json.Unmarshal(line, &event); err == nil && event.User.Username == account &&
+			event.ImpersonatedUser.Username != "" {
+			return event
+		}
+	}
+	t.Fatalf("the audit log has no impersonation by %s", account)
+	return auditEvent{}
+}
+
+// versions are the resource versions of all objects.
+func (r *real) versions(t *testing.T) map[string]string {
+	t.Helper()
+	versions := map[string]string{}
+	accounts, err := r.admin.CoreV1().ServiceAccounts(accountsNamespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, item := range accounts.Items {
+		versions["account "+item.Name] = item.ResourceVersion
+	}
+	roles, bindings, err := r.accounts.grants(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, item := range roles {
+		versions["role "+name] = item.GetResourceVersion()
+	}
+	for name, item := range bindings {
+		versions["binding "+name] = item.GetResourceVersion()
+	}
+	return versions
+}
+
+func (r *real) testGroups(t *testing.T, constrained bool) {
+	t.Helper()
+	user := Identity{Username: "bea", Groups: []string{"dev", "ops"}}
+	before, err := r.accounts.Issue(t.Context(), user, constrained)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user.Groups = []string{"dev"}
+	after, err := r.accounts.Issue(t.Context(), user, constrained)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// from the moment of the login on
+	if got, err := whoAmI(t.Context(), r.as(t, before.Token, before.Headers)); !apierrors.IsForbidden(err) {
+		t.Errorf("the older token still has the group: %+v, %v", got, err)
+	}
+	got, err := whoAmI(t.Context(), r.as(t, before.Token, after.Headers))
+	if err != nil || !slices.Equal(got.Groups, []string{"dev", "system:authenticated"}) {
+		t.Errorf("the older token with the groups of now: %+v, %v", got, err)
+	}
+	// One that is in use: the API server remembers constrained impersonation for ten seconds.
+	user.Groups = []string{"dev", "ops"}
+	again, err := r.accounts.Issue(t.Context(), user, constrained)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := whoAmI(t.Context(), r.as(t, again.Token, again.Headers)); err != nil {
+		t.Fatal(err)
+	}
+	user.Groups = nil
+	if _, err := r.accounts.Issue(t.Context(), user, constrained); err != nil {
+		t.Fatal(err)
+	}
+	start, limit := time.Now(), time.Second
+	if constrained {
+		limit = 12 * time.Second
+	}
+	testkit.Eventually(t, limit, func() error {
+		if _, err := whoAmI(t.Context(), r.as(t, again.Token, again.Headers)); !apierrors.IsForbidden(err) {
+			return fmt.Errorf("the groups are still there: %w", err)
+		}
+		return nil
+	})
+	t.Logf("a token in use lost its groups %s after the login", time.Since(start).Round(time.Millisecond))
+}
+
+func (r *real) testManyGroups(t *testing.T, constrained bool) {
+	t.Helper()
+	for _, count := range []int{1, 50, 1000} {
+		user := Identity{Username: fmt.Sprintf("user-of-%d", count)}
+		for i := range count {
+			user.Groups = append(user.Groups, fmt.Sprintf("example.com/departments/department-%04d", i))
+		}
+		start := time.Now()
+		credential, err := r.accounts.Issue(t.Context(), user, constrained)
+		if err != nil {
+			t.Fatalf("%d groups: %v", count, err)
+		}
+		took := time.Since(start)
+		client := r.as(t, credential.Token, credential.Headers)
+		start = time.Now()
+		got, err := whoAmI(t.Context(), client)
+		if err != nil || len(got.Groups) != count+1 {
+			t.Fatalf("%d groups: got %+v, %v", count, got, err)
+		}
+		first := time.Since(start)
+		start = time.Now()
+		const requests = 20
+		for range requests {
+			if _, err := whoAmI(t.Context(), client); err != nil {
+				t.Fatal(err)
+			}
+		}
+		id, _ := user.normal()
+		role, err := r.admin.RbacV1().ClusterRoles().Get(t.Context(), id.name(accountsNamespace), metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%4d groups: login %s, first request %s, then %s; the role has %d bytes, the headers have %d", count,
+			took.Round(time.Millisecond), first.Round(time.Millisecond), (time.Since(start) / requests).Round(time.Microsecond),
+			role.Size(), size(credential.Headers))
+	}
+}
+
+func size(headers map[string][]string) int {
+	total := 0
+	for name, values := range headers {
+		for _, value := range values {
+			total += len(name) + len(": ") + len(value) + len("\r\n")
+		}
+	}
+	return total
+}
