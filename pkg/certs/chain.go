@@ -282,9 +282,18 @@ func (r *run) checkIncomplete(v verdict) []Finding {
 	} else if !r.intermediateMissing() {
 		return nil
 	}
-	return []Finding{finding(ChainIncomplete, r.completeFix(),
+	return []Finding{r.ofAnchor(finding(ChainIncomplete, r.completeFix(),
 		"clients cannot verify the serving certificate: the issuer of %s, %s, is neither in %s nor in %s",
-		top.where(), issuer(top.Certificate), r.Sources.Certificate, r.anchor.name)}
+		top.where(), issuer(top.Certificate), r.Sources.Certificate, r.anchor.name))}
+}
+
+// ofAnchor makes a finding about an advertised CA bundle final. About system roots, an administrator may know better:
+// clients have others than this machine.
+func (r *run) ofAnchor(f Finding) Finding {
+	if r.anchor.system {
+		return f
+	}
+	return f.asFinal()
 }
 
 // completeFix is the hint for an issuer that is nowhere.
@@ -364,7 +373,9 @@ func (r *run) checkVerifies(v verdict) []Finding {
 		return nil // never valid, as the checks of the dates have said
 	}
 	why, hint := r.whyNot(r.anchor, v)
-	return []Finding{finding(BundleDoesNotVerify, hint, "%s not verify the serving certificate: %s", r.anchor.does(), why)}
+	return []Finding{r.ofAnchor(
+		finding(BundleDoesNotVerify, hint, "%s not verify the serving certificate: %s", r.anchor.does(), why),
+	)}
 }
 
 // whyNot finds the true cause behind x509's answer.

@@ -78,15 +78,16 @@ func Codes() []Code {
 	return codes
 }
 
-// Allowable says whether an error with this code can be let through by name. What cannot be served at all, or must
-// never be published, cannot be allowed. Warnings and unknown codes are not allowable: there is nothing to allow.
+// Allowable says whether an error with this code can be let through by name: it is one that the agent does not refuse, or
+// does not when it is told so. Anything else the agent keeps out of service whatever an administrator wants, so there is
+// nothing to allow. A single finding may still not be allowed: what an advertised CA bundle does not verify, the agent
+// refuses.
 func Allowable(code Code) bool {
 	switch code {
-	case SecretNotFound, SecretNotPermitted, SecretIncomplete, TooLarge, NotACertificate,
-		KeyMismatch, KeyEncrypted, KeyUnreadable, KeyIsCAKey, EndpointInvalid, EndpointServesOther:
-		return false
+	case ExpiresSoon, NameNotCovered, ChainIncomplete, BundleDoesNotVerify, OldClientsBreak:
+		return true
 	default:
-		return code.severity() == SeverityError
+		return false
 	}
 }
 

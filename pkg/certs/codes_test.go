@@ -30,7 +30,7 @@ func TestAllowable(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[Code]bool{
 		KeyMismatch: false, NotACertificate: false, TooLarge: false, SecretIncomplete: false,
-		NameNotCovered: true, Expired: true, OldClientsBreak: true, BundleDoesNotVerify: true,
+		NameNotCovered: true, Expired: false, ExpiresSoon: true, OldClientsBreak: true, BundleDoesNotVerify: true,
 		MustStaple: false, "NoSuchCode": false,
 	} {
 		if got := Allowable(code); got != want {

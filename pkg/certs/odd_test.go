@@ -130,13 +130,22 @@ func TestCanBeAllowed(t *testing.T) {
 	leafSecond.CertPEM = chainOf(p.inter, p.leaf)
 	expired := p.input(t)
 	expired.Now = p.leaf.NotAfter.Add(day)
+	wrongName := p.input(t)
+	wrongName.Names = []Name{{Value: "other.example.com", Source: "test"}}
+	wrongBundle := p.input(t)
+	wrongBundle.Bundle = newRoot(t, "Other").pem()
+	system := p.input(t)
+	system.Bundle, system.Roots = nil, x509.NewCertPool()
 	for _, tt := range []struct {
 		name string
 		in   Input
 		want bool
 	}{
 		{"says no where TLS libraries would refuse to serve it, whatever the code", leafSecond, false},
-		{"says yes where only the code decides", expired, true},
+		{"says no where the agent would refuse it", expired, false},
+		{"says yes where the agent can be told to serve it", wrongName, true},
+		{"says no of an advertised bundle, as the agent judges by it", wrongBundle, false},
+		{"says yes of system roots, which the agent does not know", system, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

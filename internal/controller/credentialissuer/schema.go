@@ -19,7 +19,7 @@ type statusSchema int
 
 const (
 	schemaFull          statusSchema = iota
-	schemaTwoStrategies              // as it was while there were the two strategies of Pinniped only
+	schemaTwoStrategies              // before observedGeneration, with the two strategies of Pinniped only
 	schemaNoFindings                 // as it was before the status had findings and names of objects
 	schemaPinniped                   // Pinniped's own, which has strategies only
 )
@@ -30,6 +30,7 @@ const retrySchema = 5 * time.Minute
 // reduce leaves out of a status what the CRD does not declare.
 func (s statusSchema) reduce(status configv1alpha1.CredentialIssuerStatus) configv1alpha1.CredentialIssuerStatus {
 	if s >= schemaTwoStrategies {
+		status.ObservedGeneration = 0
 		status.Strategies = slices.DeleteFunc(
 			slices.Clone(status.Strategies),
 			func(s configv1alpha1.CredentialIssuerStrategy) bool {
@@ -76,7 +77,8 @@ func (r *Reconciler) knownSchema() statusSchema {
 func (r *Reconciler) learnSchema(ctx context.Context, schema statusSchema) {
 	if schema != r.schema {
 		log.FromContext(ctx).
-			Info("Found out which fields the CRD of CredentialIssuer has", "findings", schema < schemaNoFindings,
+			Info("Found out which fields the CRD of CredentialIssuer has",
+				"observedGeneration", schema < schemaTwoStrategies, "findings", schema < schemaNoFindings,
 				"objects", schema < schemaNoFindings, "servingCertificate", schema < schemaPinniped)
 	}
 	if schema != r.schema || r.knownSchema() != schema {

@@ -124,6 +124,7 @@ func (r *Reconciler) report(
 		Strategies:         r.strategies(ctx, proxy),
 		ServingCertificate: servedStatus(issuer.Status.ServingCertificate, serving, r.Namespace, r.Replicas.Live(), now),
 		Objects:            r.objects(),
+		ObservedGeneration: issuer.Generation,
 	}
 	var refused error
 	for schema := r.knownSchema(); schema <= schemaPinniped; schema++ {
@@ -131,7 +132,8 @@ func (r *Reconciler) report(
 		var changed bool
 		status.Strategies, changed = mergeStrategies(issuer.Status.Strategies, status.Strategies, now)
 		write := changed || !sameStatus(issuer.Status.ServingCertificate, status.ServingCertificate) ||
-			!equality.Semantic.DeepEqual(issuer.Status.Objects, status.Objects)
+			!equality.Semantic.DeepEqual(issuer.Status.Objects, status.Objects) ||
+			issuer.Status.ObservedGeneration != status.ObservedGeneration
 		if !write {
 			r.learnSchema(ctx, schema)
 			return nil

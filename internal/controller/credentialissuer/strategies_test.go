@@ -62,14 +62,14 @@ func TestOldCRDsGetOnlyStrategiesThatTheyKnow(t *testing.T) {
 		Strategies: []configv1alpha1.CredentialIssuerStrategy{
 			clusterSigningOff(), proxyStrategy("Success", "Listening", "m"), {Type: "Third"},
 		},
-		Objects: &configv1alpha1.ObjectNames{},
+		Objects: &configv1alpha1.ObjectNames{}, ObservedGeneration: 7,
 	}
-	if got := schemaFull.reduce(status); len(got.Strategies) != 3 {
+	if got := schemaFull.reduce(status); len(got.Strategies) != 3 || got.ObservedGeneration != 7 {
 		t.Errorf("a new CRD gets %+v", got.Strategies)
 	}
 	got := schemaTwoStrategies.reduce(status)
 	if len(got.Strategies) != 2 || got.Strategies[1].Type != configv1alpha1.StrategyImpersonationProxy ||
-		got.Strategies[0].Findings == nil || got.Objects == nil {
+		got.Strategies[0].Findings == nil || got.Objects == nil || got.ObservedGeneration != 0 {
 		t.Errorf("a CRD with two strategies gets %+v", got)
 	}
 	if len(status.Strategies) != 3 || status.Strategies[2].Type != "Third" {

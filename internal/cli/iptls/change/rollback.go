@@ -12,11 +12,16 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// notConverged reports what was seen, and puts the previous configuration back.
+// notConverged reports what was seen, and puts the previous configuration back. final is true when the agent refuses
+// the new one.
 func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv1alpha1.CredentialIssuer,
-	result *Result, seen observation,
+	result *Result, seen observation, final bool,
 ) error {
-	c.Session.Progress.Fail("The certificate was not seen at the endpoint within %s", c.Session.Timeout)
+	if final {
+		c.Session.Progress.Fail("The agent refuses the new configuration: waiting does not help")
+	} else {
+		c.Session.Progress.Fail("The certificate was not seen at the endpoint within %s", c.Session.Timeout)
+	}
 	for _, problem := range seen.problems {
 		c.Session.Progress.Fail("%s", problem)
 	}
@@ -27,6 +32,11 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 		cause = seen.problems[0]
 	}
 	failed := fmt.Errorf("the change did not take effect within %s: %s", c.Session.Timeout, cause)
+	mend := "mend the cause, or give more time with --timeout"
+	if final {
+		failed = fmt.Errorf("the change does not take effect: %s", cause)
+		mend = fmt.Sprintf("run %q for more", "pinniped explain "+seen.view.Refused.Code)
+	}
 	hint := ""
 	switch {
 	case applied == nil:
@@ -39,7 +49,7 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 			hint = "look at the CredentialIssuer: kubectl get credentialissuer " + p.Snapshot.Issuer.Name + " -o yaml"
 		} else {
 			result.RolledBack = true
-			hint = "the previous configuration was put back; mend the cause, or give more time with --timeout"
+			hint = "the previous configuration was put back; " + mend
 		}
 	}
 	if seen.hint != "" {

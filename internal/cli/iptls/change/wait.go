@@ -56,10 +56,10 @@ func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *config
 		c.Session.Progress.Warn("interrupted: %s", interruptedHint(p.Plan, applied))
 		return fmt.Errorf("waiting for the impersonation proxy to present the certificate: %w", err)
 	}
-	if !errors.Is(err, context.DeadlineExceeded) {
+	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errFinal) {
 		return err
 	}
-	return c.notConverged(ctx, p, applied, result, seen)
+	return c.notConverged(ctx, p, applied, result, seen, errors.Is(err, errFinal))
 }
 
 // sayFindings tells what the agent reports beside its success.
@@ -90,10 +90,18 @@ func interruptedHint(p *plan.Plan, applied *configv1alpha1.CredentialIssuer) str
 	return changed + "; run the command again to see whether the change has taken effect"
 }
 
-// await looks until everything is as it should be, or ctx is over; then it returns the last look.
+// errFinal means that the agent refuses the configuration for good, so that waiting on is of no use.
+var errFinal = errors.New("the agent refuses it")
+
+// finalPolls is for how many looks the agent must say the same before it is believed to be its last word. It may have
+// seen the new configuration before the new content of the Secret.
+const finalPolls = 10
+
+// await looks until everything is as it should be, the agent refuses it for good, or ctx is over; then it returns the
+// last look.
 func (c *Change) await(ctx context.Context, p *Proposal, task *ui.Task) (observation, error) {
 	var last observation
-	for {
+	for refusals := 0; ; {
 		seen, err := c.observe(ctx, p)
 		if err != nil {
 			return last, err
@@ -107,6 +115,12 @@ func (c *Change) await(ctx context.Context, p *Proposal, task *ui.Task) (observa
 		}
 		if last = seen; len(seen.problems) == 0 || seen.view.Disabled {
 			return seen, nil
+		}
+		if refusals++; seen.view.Refused == nil {
+			refusals = 0
+		}
+		if refusals == finalPolls {
+			return seen, errFinal
 		}
 		if err := c.followSecret(ctx, p); err != nil {
 			return last, err

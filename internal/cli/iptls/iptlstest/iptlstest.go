@@ -32,6 +32,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -586,6 +587,37 @@ func (w *World) Obey(t *testing.T) {
 	}
 }
 
+// Judge simulates an agent that also judges, with the code of the real one: what it refuses is not served, and the
+// status tells the findings.
+func (w *World) Judge(t *testing.T) {
+	t.Helper()
+	w.Obey(t)
+	obey := w.Cluster.AfterApply
+	w.Cluster.AfterApply = func(c *Cluster) {
+		spec := c.Issuer.Spec.ImpersonationProxy
+		c.Issuer.Generation++
+		defer func() { c.Issuer.Status.ObservedGeneration = c.Issuer.Generation }()
+		if spec.TLS == nil {
+			obey(c)
+			return
+		}
+		name := types.NamespacedName{Namespace: "pinniped-concierge", Name: spec.TLS.SecretName}
+		judged := servingcert.External(servingcert.ExternalInput{
+			Name: name, Secret: c.TLSSecret, Spec: *spec.TLS, Endpoint: spec.ExternalEndpoint, Now: time.Now(),
+		})
+		if judged.Refusal == nil {
+			obey(c)
+			return
+		}
+		failed := FailedReport(configv1alpha1.ReasonErrorDuringSetup, judged.Refusal.Error())
+		failed.Findings = []configv1alpha1.StrategyFinding{{
+			Code: string(judged.Refusal.Finding.Code), Severity: configv1alpha1.FindingError, Message: "refused",
+		}}
+		c.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{failed}
+		c.Bump()
+	}
+}
+
 // Put adds a Secret with a pair and, unless it is empty, a CA bundle.
 func (w *World) Put(name string, pair *certs.KeyPair, bundle []byte) {
 	if w.Cluster.Others == nil {
@@ -662,6 +694,18 @@ func (r *Run) Check(t *testing.T, code int, parts ...string) {
 	if t.Failed() {
 		t.Logf("stdout:\n%s\nstderr:\n%s\nerror: %v\nhint: %s", r.Out.String(), r.ErrOut.String(), r.Err,
 			ui.HintOf(r.Err))
+	}
+}
+
+// Lacks looks whether a part is in nothing that was printed.
+func (r *Run) Lacks(t *testing.T, part string) {
+	t.Helper()
+	all := r.ErrOut.String() + r.Out.String()
+	if r.Err != nil {
+		all += r.Err.Error() + "\n" + ui.HintOf(r.Err)
+	}
+	if strings.Contains(all, part) {
+		t.Errorf("something says %q:\n%s", part, all)
 	}
 }
 

@@ -15,6 +15,9 @@ type AgentView struct {
 	Disabled bool   // the proxy is switched off: nothing will be served
 	// Findings are what the agent reports beside its success.
 	Findings []configv1alpha1.StrategyFinding
+	// Refused is the finding by which the agent refuses this very configuration for good: waiting does not help. It is
+	// nil otherwise.
+	Refused *configv1alpha1.StrategyFinding
 	// Message is the whole message of an agent that does not list findings, such as Pinniped's. It is empty for other
 	// agents.
 	Message string
@@ -31,7 +34,10 @@ func ReadStatus(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.I
 	case strategy.Reason == configv1alpha1.ReasonDisabled:
 		return AgentView{Disabled: true, Problem: strategy.Message}
 	case strategy.Status != configv1alpha1.StrategySuccess:
-		return AgentView{Problem: fmt.Sprintf("the agent reports %s: %s", strategy.Reason, strategy.Message)}
+		return AgentView{
+			Problem: fmt.Sprintf("the agent reports %s: %s", strategy.Reason, strategy.Message),
+			Refused: finalVerdict(issuer, strategy),
+		}
 	}
 	info := ProxyInfo(issuer)
 	if info == nil {
@@ -56,6 +62,32 @@ func ReadStatus(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.I
 			OrNone(DescribePEMOrNone(reported)))
 	}
 	return view
+}
+
+// finalVerdict returns the finding by which the agent refuses the spec for good, or nil. What the agent said about an
+// earlier spec does not count, nor does what somebody else may mend in the meantime: an issuer that has not filled the
+// Secret yet, or an owner who is about to permit its use.
+func finalVerdict(issuer *configv1alpha1.CredentialIssuer,
+	strategy *configv1alpha1.CredentialIssuerStrategy,
+) *configv1alpha1.StrategyFinding {
+	if seen := issuer.Status.ObservedGeneration; seen == 0 || seen != issuer.Generation ||
+		strategy.Reason != configv1alpha1.ReasonErrorDuringSetup {
+		return nil
+	}
+	for i, finding := range strategy.Findings {
+		if finding.Severity != configv1alpha1.FindingError {
+			continue
+		}
+		_, ofCertificate := certs.Explain(certs.Code(finding.Code))
+		switch certs.Code(finding.Code) { //nolint:exhaustive // all others are final
+		case certs.SecretNotFound, certs.SecretNotPermitted, certs.SecretIncomplete:
+			continue
+		}
+		if ofCertificate || finding.Code == configv1alpha1.CodeSpecInvalid {
+			return &strategy.Findings[i]
+		}
+	}
+	return nil
 }
 
 // ReplicaProblem says which replicas do not serve the certificate, as the agent reports it. It is empty when all of

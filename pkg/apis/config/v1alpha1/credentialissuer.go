@@ -267,6 +267,13 @@ type CredentialIssuerStatus struct {
 	//
 	// +optional
 	Objects *ObjectNames `json:"objects,omitempty"`
+
+	// observedGeneration is the metadata.generation of the spec that strategies tell about. While it is smaller than
+	// the current one, the agent has not looked at the spec yet. It is absent in a CredentialIssuer that another program
+	// than this agent reports to.
+	//
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
 // ObjectNames names the agent's objects. All of them are in one namespace, and each may be missing while it is not
