@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result/resulttest"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery/discoverytest"
 	"github.com/pinniped-toolkit/pinniped/internal/oidclogin/oidctest"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
@@ -49,6 +50,7 @@ func TestScripts(t *testing.T) {
 			"envsubst": envsubstCommand,
 			"issuer":   issuerCommand,
 			"timeless": timelessCommand,
+			"valid":    validCommand,
 		},
 	})
 }
@@ -105,6 +107,8 @@ func setUp(env *testscript.Env) error {
 		"CA_SHA256="+certs.Fingerprint(
 			server.CA.Certificate().Raw,
 		),
+		"CA_NOT_BEFORE="+server.CA.Certificate().NotBefore.UTC().Format(time.RFC3339),
+		"CA_NOT_AFTER="+server.CA.Certificate().NotAfter.UTC().Format(time.RFC3339),
 		"OTHER_CA_DATA="+base64.StdEncoding.EncodeToString(other.CertPEM()),
 	)
 	return os.MkdirAll(home, 0o700)
@@ -159,6 +163,17 @@ func codeCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if got != args[0] {
 		ts.Fatalf("want exit code %s, got %s", args[0], got)
+	}
+}
+
+// validCommand checks that a file, or stdout, is output for programs as docs/reference/output.schema.json has it.
+func validCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: valid stdout|FILE")
+	}
+	text := ts.ReadFile(args[0])
+	if err := resulttest.Validate([]byte(text)); err != nil {
+		ts.Fatalf("%v:\n%s", err, text)
 	}
 }
 

@@ -66,7 +66,17 @@ func write(folder string) error {
 	if err := writeCommand(folder, tree()); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(folder, "checks.md"), checks(), 0o644)
+	if err := os.WriteFile(filepath.Join(folder, "checks.md"), checks(), 0o644); err != nil {
+		return err
+	}
+	schema, page, err := outputDocs()
+	if err != nil {
+		return fmt.Errorf("describing the output for programs: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "../output.schema.json"), schema, 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(folder, "../output.md"), page, 0o644)
 }
 
 func writeCommand(folder string, command *cobra.Command) error {

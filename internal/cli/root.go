@@ -18,6 +18,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/kubeconfig"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/login"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/logout"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/run"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/version"
@@ -90,7 +91,7 @@ func Main(ctx context.Context, f *factory.Factory) int {
 	if f.Args == nil {
 		f.Args = []string{} // for cobra, nil means the arguments of the process
 	}
-	err := New(f).ExecuteContext(ctx)
+	cmd, err := New(f).ExecuteContextC(ctx)
 	if err == nil {
 		return ui.ExitDone
 	}
@@ -108,7 +109,19 @@ func Main(ctx context.Context, f *factory.Factory) int {
 		_, _ = fmt.Fprintf(f.ErrOut, "%s %s\n", style.Caution("hint:"), hint)
 	}
 	if interrupted {
-		return ui.ExitInterrupted
+		err = ui.WithExitCode(err, ui.ExitInterrupted)
 	}
+	printFailure(f, cmd, err)
 	return ui.ExitCodeOf(err)
+}
+
+// printFailure prints an object for programs, unless the command has printed one that tells of err.
+func printFailure(f *factory.Factory, cmd *cobra.Command, err error) {
+	format := factory.OutputOf(cmd, f.Args)
+	if !result.Machine(format) || result.Printed(err) {
+		return
+	}
+	if encoded, failed := result.Encode(format, result.NewFailure(err)); failed == nil {
+		_, _ = f.Out.Write(encoded) // the exit code says the rest
+	}
 }

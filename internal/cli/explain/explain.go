@@ -2,16 +2,15 @@
 package explain
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"sigs.k8s.io/yaml"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -58,8 +57,7 @@ Without a code, list all codes.`,
 			return o.Run()
 		},
 	}
-	cmd.Flags().StringVarP(&o.Output, "output", "o", "text", "output format: text, json or yaml")
-	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"output": factory.CompleteValues("text", "json", "yaml")})
+	factory.AddOutput(cmd, &o.Output, "text", "json", "yaml")
 	return factory.WithoutConfig(cmd) // it explains also when the configuration is broken
 }
 
@@ -107,42 +105,29 @@ func (o *Options) Validate() error {
 
 // Run prints one explanation, or all of them.
 func (o *Options) Run() error {
-	var text []byte
-	var err error
-	if explanation, ok := certs.Explain(certs.Code(o.Code)); ok {
-		text, err = o.one(explanation)
-	} else {
-		text, err = o.all()
+	if e, ok := certs.Explain(certs.Code(o.Code)); ok {
+		one := &result.CodeExplanation{Explanation: e}
+		return result.Print(o.Out, o.Output, one, nil, func() ([]byte, error) { return o.one(e), nil })
 	}
-	if err != nil {
-		return fmt.Errorf("encoding the explanation: %w", err)
+	all := &result.CodeExplanationList{}
+	for _, code := range certs.Codes() {
+		e, _ := certs.Explain(code)
+		all.Items = append(all.Items, e)
 	}
-	if _, err := o.Out.Write(text); err != nil {
-		return fmt.Errorf("writing the explanation: %w", err)
-	}
-	return nil
+	return result.Print(o.Out, o.Output, all, nil, func() ([]byte, error) { return o.all(all.Items) })
 }
 
-func (o *Options) all() ([]byte, error) {
-	var explanations []certs.Explanation
+func (o *Options) all(explanations []certs.Explanation) ([]byte, error) {
 	var rows [][]string
-	for _, code := range certs.Codes() {
-		explanation, _ := certs.Explain(code)
-		explanations = append(explanations, explanation)
-		rows = append(rows, []string{string(code), o.severity(explanation.Severity), explanation.Cause})
-	}
-	if o.Output != "text" {
-		return o.encode(explanations)
+	for _, e := range explanations {
+		rows = append(rows, []string{string(e.Code), o.severity(e.Severity), e.Cause})
 	}
 	var out strings.Builder
 	err := ui.Table(&out, []string{"code", "severity", "cause"}, rows)
 	return []byte(out.String()), err
 }
 
-func (o *Options) one(e certs.Explanation) ([]byte, error) {
-	if o.Output != "text" {
-		return o.encode(e)
-	}
+func (o *Options) one(e certs.Explanation) []byte {
 	var out strings.Builder
 	allow := ""
 	if e.Allowable {
@@ -155,7 +140,7 @@ func (o *Options) one(e certs.Explanation) ([]byte, error) {
 	if e.Example != "" {
 		fmt.Fprintf(&out, "\nExample:\n  %s\n", strings.ReplaceAll(e.Example, "\n", "\n  "))
 	}
-	return []byte(out.String()), nil
+	return []byte(out.String())
 }
 
 func (o *Options) severity(s certs.Severity) string {
@@ -167,12 +152,4 @@ func (o *Options) severity(s certs.Severity) string {
 	default:
 		return s.String()
 	}
-}
-
-func (o *Options) encode(value any) ([]byte, error) {
-	if o.Output == "yaml" {
-		return yaml.Marshal(value)
-	}
-	text, err := json.MarshalIndent(value, "", "  ")
-	return append(text, '\n'), err
 }

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -54,8 +55,8 @@ func TestListAsJSON(t *testing.T) {
 	if err := o.Run(); err != nil {
 		t.Fatal(err)
 	}
-	var all []certs.Explanation
-	if err := json.Unmarshal(out.Bytes(), &all); err != nil || len(all) != len(certs.Codes()) {
-		t.Errorf("%d explanations, %v", len(all), err)
+	var all result.CodeExplanationList
+	if err := json.Unmarshal(out.Bytes(), &all); err != nil || len(all.Items) != len(certs.Codes()) {
+		t.Errorf("%d explanations, %v", len(all.Items), err)
 	}
 }

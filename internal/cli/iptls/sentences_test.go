@@ -416,7 +416,7 @@ func (d *decision) read(value any) {
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(value)) {
 			switch inner := value[key]; key {
-			case "action", "permitted", "outcome", "verdict", "answer", "inEffect", "phase", "nextStep", "breaks", "ok":
+			case "permitted", "outcome", "answer", "inEffect", "phase", "nextStep", "breaks", "ok", "exitCode":
 				d.Action += fmt.Sprintf("%s=%v ", key, inner)
 			case "code":
 				d.Codes = append(d.Codes, fmt.Sprintf("%v %v %v", inner, value["severity"], value["allowed"]))

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
@@ -16,10 +17,11 @@ func TestTrusting(t *testing.T) {
 	skipped := func(code kubeconfig.SkipCode) kubeconfig.Entry {
 		return kubeconfig.Entry{Kind: "user", Name: "b", Outcome: kubeconfig.Skipped, Code: code}
 	}
-	file := func(path string, entries ...kubeconfig.Entry) File {
-		return File{Path: path, Entries: entries, Outcome: fileOutcome(entries)}
+	file := func(path string, entries ...kubeconfig.Entry) result.File {
+		all := entriesOf(entries)
+		return result.File{Path: path, Entries: all, Outcome: fileOutcome(all)}
 	}
-	result := &Result{Files: []File{
+	rotation := &Result{Files: []result.File{
 		file("done", rotated),
 		file("elsewhere"),
 		file("insecure", skipped(kubeconfig.SkipInsecure)),
@@ -30,10 +32,10 @@ func TestTrusting(t *testing.T) {
 		),
 		file("file", skipped(kubeconfig.SkipCAFile)),
 		file("perhaps", skipped(kubeconfig.SkipUncertain)),
-		{Path: "damaged", Outcome: outcomeFailed, Error: "x"},
-		{Path: "dangling", Outcome: string(kubeconfig.Skipped), Error: "x"},
+		{Path: "damaged", Outcome: result.FileFailed, Reason: "x"},
+		{Path: "dangling", Outcome: result.FileSkipped, Reason: "x"},
 	}}
-	count, without := result.Trusting()
+	count, without := rotation.Trusting()
 	if diff := cmp.Diff([]string{"half", "file", "perhaps", "damaged", "dangling"}, without); diff != "" || count != 2 {
 		t.Errorf("%d are done; not done are (-want +got):\n%s", count, diff)
 	}

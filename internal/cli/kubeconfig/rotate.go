@@ -18,11 +18,11 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
-	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
@@ -130,7 +130,7 @@ out, 130 interrupted. Entries that are skipped are no failure; the result names 
 		"do not try whether the bundle verifies what the endpoint presents",
 	)
 	flags.BoolVar(&o.DryRun, "dry-run", false, "only say what would change")
-	flags.StringVarP(&o.Output, "output", "o", "text", "output format: text, json or yaml")
+	factory.AddOutput(cmd, &o.Output, "text", "json", "yaml")
 	flags.DurationVar(&o.Timeout, "timeout", 2*time.Minute, "how long it may take in all (0: no limit)")
 	flags.StringVar(&o.CredentialIssuer, "credential-issuer", "", "name of the CredentialIssuer (default: the only one)")
 	flags.StringVar(&o.Suffix, "api-group-suffix", apis.DefaultGroupSuffix, "API group suffix of the installation")
@@ -139,7 +139,6 @@ out, 130 interrupted. Entries that are skipped are no failure; the result names 
 	factory.Bind(flags, "credential-issuer", factory.KeyCredentialIssuer)
 	factory.Bind(flags, "api-group-suffix", factory.KeyAPIGroupSuffix)
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
-		"output":             factory.CompleteValues("text", "json", "yaml"),
 		"credential-issuer":  f.CompleteCredentialIssuers(&o.Cluster, &o.Suffix),
 		"kubeconfig-context": f.CompleteContexts(&o.Cluster),
 	})
@@ -175,23 +174,20 @@ func (o *RotateOptions) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	result := &Result{Endpoint: target.URL, CABundle: fingerprints(target.CABundle), DryRun: o.DryRun, Files: []File{}}
+	rotation := &Result{
+		Endpoint: target.URL, CABundle: result.BundleOf(target.CABundle), DryRun: o.DryRun, Files: []result.File{},
+	}
 	files = o.withoutHidden(files)
 	for _, file := range files {
 		if err := ctx.Err(); err != nil {
-			return errors.Join(
-				o.print(result),
-				fmt.Errorf("rotating kubeconfigs: %d of %d are left: %w", len(files)-len(result.Files), len(files), err),
-			)
+			return o.print(rotation,
+				fmt.Errorf("rotating kubeconfigs: %d of %d are left: %w", len(files)-len(rotation.Files), len(files), err))
 		}
 		if one, ok := o.rotate(ctx, file, target); ok {
-			result.Files = append(result.Files, one)
+			rotation.Files = append(rotation.Files, one)
 		}
 	}
-	if err := o.print(result); err != nil {
-		return err
-	}
-	return o.summarise(result)
+	return o.print(rotation, o.summarise(rotation))
 }
 
 // target returns where clients connect, and what they must trust there.
@@ -275,15 +271,6 @@ func (o *RotateOptions) withoutHidden(files []kubeconfig.Found) []kubeconfig.Fou
 	})
 }
 
-func fingerprints(bundle []byte) []string {
-	prints := []string{}
-	members, _ := certs.ParseBundle(bundle)
-	for _, member := range members {
-		prints = append(prints, certs.Fingerprint(member.Raw))
-	}
-	return prints
-}
-
 func (o *RotateOptions) readBundle() ([]byte, error) {
 	if o.CABundle == "-" {
 		return io.ReadAll(o.In)
@@ -310,24 +297,31 @@ func (o *RotateOptions) tryTarget(ctx context.Context, target kubeconfig.Target)
 }
 
 // rotate does one file. It reports false for a file of a folder that is no kubeconfig.
-func (o *RotateOptions) rotate(ctx context.Context, file kubeconfig.Found, target kubeconfig.Target) (File, bool) {
-	result := File{Path: file.Path}
+func (o *RotateOptions) rotate(
+	ctx context.Context,
+	file kubeconfig.Found,
+	target kubeconfig.Target,
+) (result.File, bool) {
+	one := result.File{Path: file.Path}
 	switch {
 	case errors.Is(file.Err, kubeconfig.ErrDangling): // what is not there cannot be used either
-		result.Outcome, result.Error = string(kubeconfig.Skipped), file.Err.Error()
-		return result, true
+		one.Outcome, one.Reason = result.FileSkipped, file.Err.Error()
+		return one, true
 	case file.Err != nil:
-		return result.failed(file.Err), true
+		one.Outcome, one.Reason = result.FileFailed, file.Err.Error()
+		return one, true
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.LockTimeout)
 	defer cancel()
 	rotation, err := kubeconfig.RotateFile(ctx, file.Path, target, o.DryRun)
 	switch {
 	case errors.Is(err, kubeconfig.ErrNotKubeconfig) && !file.Named:
-		return result, false
+		return one, false
 	case err != nil:
-		return result.failed(err), true
+		one.Outcome, one.Reason = result.FileFailed, err.Error()
+		return one, true
 	}
-	result.Entries, result.Outcome = rotation.Entries, fileOutcome(rotation.Entries)
-	return result, true
+	one.Entries = entriesOf(rotation.Entries)
+	one.Outcome = fileOutcome(one.Entries)
+	return one, true
 }

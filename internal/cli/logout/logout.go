@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/login"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/credentialcache"
 	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
@@ -34,6 +36,8 @@ type Options struct {
 	CABundlePaths   []string
 	CABundleData    []string
 	Timeout         time.Duration
+	Output          string
+	Out             io.Writer
 
 	// Login returns what the login of the kubeconfig's context keeps.
 	Login func(factory.ClusterFlags) (*login.Saved, error)
@@ -46,7 +50,7 @@ type Options struct {
 // NewCommand returns the command.
 func NewCommand(f *factory.Factory) *cobra.Command {
 	o := &Options{
-		Now:          f.Now,
+		Now: f.Now, Out: f.Out,
 		Login:        func(flags factory.ClusterFlags) (*login.Saved, error) { return savedBy(f, flags) },
 		KnownBundles: func(flags factory.ClusterFlags) map[string][]byte { return knownBundles(f, flags) },
 	}
@@ -77,6 +81,7 @@ forgotten as well: they live for minutes, and it is not known from which session
 		},
 	}
 	flags := cmd.Flags()
+	factory.AddOutput(cmd, &o.Output, "text", "json", "yaml")
 	o.Cluster.AddFlags(flags)
 	flags.StringVar(&o.Issuer, "issuer", "", "end all sessions at this issuer")
 	flags.BoolVar(&o.All, "all", false, "end all sessions")
@@ -109,6 +114,9 @@ forgotten as well: they live for minutes, and it is not known from which session
 
 // Validate checks the flags.
 func (o *Options) Validate() error {
+	if err := factory.CheckOneOf("output", o.Output, "text", "json", "yaml"); err != nil {
+		return err
+	}
 	if o.All && o.Issuer != "" {
 		return ui.Usage(errors.New("only one of --issuer and --all can be specified"))
 	}
@@ -136,22 +144,23 @@ func (o *Options) Run(ctx context.Context) error {
 	if forgotten > 0 {
 		o.Progress.Done("forgot %d %s of clusters", forgotten, plural(forgotten, "credential"))
 	}
+	done := &result.Logout{Credentials: forgotten, Sessions: []result.EndedSession{}}
 	var problems []error
 	for _, e := range endings {
-		if err := o.end(ctx, e); err != nil {
+		ended, err := o.end(ctx, e)
+		if err != nil {
 			problems = append(problems, err)
+			ended.Problem = err.Error()
 		}
+		done.Sessions = append(done.Sessions, ended)
 	}
 	if len(endings) == 0 && forgotten == 0 {
 		o.Progress.Info("there is no session to end")
 	}
-	if len(problems) > 0 {
-		return ui.WithHint(
-			errors.Join(problems...),
-			"the sessions are forgotten here, but a copy of their tokens works until they expire: end them at the issuer, too",
-		)
-	}
-	return nil
+	// ui.WithHint leaves nil as it is.
+	err = ui.WithHint(errors.Join(problems...),
+		"the sessions are forgotten here, but a copy of their tokens works until they expire: end them at the issuer, too")
+	return result.Print(o.Out, o.Output, done, err, func() ([]byte, error) { return nil, nil }) // stderr has said it all
 }
 
 // forget removes credentials, and returns the sessions that are to end.
@@ -195,35 +204,40 @@ func (o *Options) forget(ctx context.Context) (endings []ending, credentials int
 	return endings, credentials, nil
 }
 
-func (o *Options) end(ctx context.Context, e ending) error {
+// end forgets a session and revokes its tokens. The session that it returns tells what is true also after an error.
+func (o *Options) end(ctx context.Context, e ending) (result.EndedSession, error) {
+	issuer, user := e.session.Key.Issuer, oidclogin.UserOf(&e.session.Tokens)
+	ended := result.EndedSession{Issuer: issuer, User: user, Revocation: result.RevocationFailed}
 	waiting, cancel := context.WithTimeout(ctx, aloneTimeout)
 	defer cancel()
 	if unlock, err := e.cache.Alone(waiting, e.session.Key); err == nil { // a refresh would bring the session back
 		defer unlock()
 	}
 	if err := e.cache.Delete(ctx, e.session.Key); err != nil {
-		return err
+		return ended, err
 	}
 	whose := ""
-	if user := oidclogin.UserOf(&e.session.Tokens); user != "" {
+	if user != "" {
 		whose = " of " + user
 	}
-	issuer := e.session.Key.Issuer
 	revoker := &oidclogin.Login{Issuer: issuer, ClientID: e.session.Key.ClientID, CABundle: e.bundle, Now: o.Now}
-	result, err := revoker.Revoke(ctx, &e.session.Tokens)
+	revoked, err := revoker.Revoke(ctx, &e.session.Tokens)
 	if err != nil {
 		o.Progress.Warn("ended the session%s at issuer %s here only", whose, issuer)
-		return err
+		return ended, err
 	}
-	switch result {
+	switch revoked {
 	case oidclogin.NotOffered:
+		ended.Revocation = result.RevocationNotOffered
 		o.Progress.Done("ended the session%s at issuer %s here; the issuer offers no revocation", whose, issuer)
 	case oidclogin.Revoked:
+		ended.Revocation = result.RevocationDone
 		o.Progress.Done("ended the session%s at issuer %s, which has revoked its tokens", whose, issuer)
 	case oidclogin.NothingToDo:
+		ended.Revocation = result.RevocationNotNeeded
 		o.Progress.Done("ended the session%s at issuer %s", whose, issuer)
 	}
-	return nil
+	return ended, nil
 }
 
 func plural(n int, noun string) string {

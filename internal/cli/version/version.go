@@ -2,8 +2,6 @@
 package version
 
 import (
-	"encoding/json"
-	"fmt"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -11,29 +9,16 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"sigs.k8s.io/yaml"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 )
-
-// Info describes a build. The fields are those of Kubernetes' own version answer.
-type Info struct {
-	Major        string `json:"major"`
-	Minor        string `json:"minor"`
-	GitVersion   string `json:"gitVersion"`
-	GitCommit    string `json:"gitCommit"`
-	GitTreeState string `json:"gitTreeState"`
-	BuildDate    string `json:"buildDate"`
-	GoVersion    string `json:"goVersion"`
-	Compiler     string `json:"compiler"`
-	Platform     string `json:"platform"`
-}
 
 // Options is everything the command needs.
 type Options struct {
 	genericiooptions.IOStreams
 	Output string // "", json or yaml
-	Info   Info
+	Info   result.Version
 }
 
 // NewCommand returns the command.
@@ -53,8 +38,14 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 			return o.Run()
 		},
 	})
-	cmd.Flags().StringVarP(&o.Output, "output", "o", "", "output format: json or yaml (default: the version alone)")
-	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"output": factory.CompleteValues("json", "yaml")})
+	factory.AddOutputWithUsage(
+		cmd,
+		&o.Output,
+		"",
+		"output format: json or yaml (default: the version alone)",
+		"json",
+		"yaml",
+	)
 	return cmd
 }
 
@@ -75,30 +66,14 @@ func (o *Options) Complete(f *factory.Factory) {
 
 // Run prints the version.
 func (o *Options) Run() error {
-	var text []byte
-	var err error
-	switch o.Output {
-	case "json":
-		if text, err = json.MarshalIndent(o.Info, "", "  "); err == nil {
-			text = append(text, '\n')
-		}
-	case "yaml":
-		text, err = yaml.Marshal(o.Info)
-	default:
-		text = []byte(o.Info.GitVersion + "\n")
-	}
-	if err != nil {
-		return fmt.Errorf("encoding the version: %w", err)
-	}
-	if _, err := o.Out.Write(text); err != nil {
-		return fmt.Errorf("writing the version: %w", err)
-	}
-	return nil
+	return result.Print(o.Out, o.Output, &o.Info, nil, func() ([]byte, error) {
+		return []byte(o.Info.GitVersion + "\n"), nil
+	})
 }
 
 // describe joins the version given to the linker, which may be empty, with the toolchain's record, which may be nil.
-func describe(linked string, build *debug.BuildInfo) Info {
-	info := Info{
+func describe(linked string, build *debug.BuildInfo) result.Version {
+	info := result.Version{
 		GitVersion: linked,
 		GoVersion:  runtime.Version(),
 		Compiler:   runtime.Compiler,

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 )
 
 func TestDescribe(t *testing.T) {
@@ -26,18 +28,18 @@ func TestDescribe(t *testing.T) {
 		name   string
 		linked string
 		build  *debug.BuildInfo
-		want   Info
+		want   result.Version
 	}{
 		{
 			name: "prefers the linker's version", linked: "v1.2.3", build: built,
-			want: Info{
+			want: result.Version{
 				Major: "1", Minor: "2", GitVersion: "v1.2.3", GitCommit: "abcdef", GitTreeState: "dirty",
 				BuildDate: "2026-11-21T10:00:00Z",
 			},
 		},
 		{
 			name: "takes the toolchain's", build: built,
-			want: Info{
+			want: result.Version{
 				Major: "0", Minor: "9", GitVersion: "v0.9.1-0.20261121100000-abcdefabcdef", GitCommit: "abcdef",
 				GitTreeState: "dirty", BuildDate: "2026-11-21T10:00:00Z",
 			},
@@ -47,15 +49,15 @@ func TestDescribe(t *testing.T) {
 			build: &debug.BuildInfo{
 				Main: debug.Module{Version: "v2.0.0"}, Settings: []debug.BuildSetting{{Key: "vcs.modified", Value: "false"}},
 			},
-			want: Info{Major: "2", Minor: "0", GitVersion: "v2.0.0", GitTreeState: "clean", BuildDate: "1970-01-01T00:00:00Z"},
+			want: result.Version{Major: "2", Minor: "0", GitVersion: "v2.0.0", GitTreeState: "clean", BuildDate: "1970-01-01T00:00:00Z"},
 		},
 		{
 			name: "has something to say without either", build: &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}},
-			want: Info{Major: "0", Minor: "0", GitVersion: "v0.0.0-devel", BuildDate: "1970-01-01T00:00:00Z"},
+			want: result.Version{Major: "0", Minor: "0", GitVersion: "v0.0.0-devel", BuildDate: "1970-01-01T00:00:00Z"},
 		},
 		{
 			name: "needs no build information",
-			want: Info{Major: "0", Minor: "0", GitVersion: "v0.0.0-devel", BuildDate: "1970-01-01T00:00:00Z"},
+			want: result.Version{Major: "0", Minor: "0", GitVersion: "v0.0.0-devel", BuildDate: "1970-01-01T00:00:00Z"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -74,10 +76,12 @@ func TestDescribe(t *testing.T) {
 
 func TestFormats(t *testing.T) {
 	t.Parallel()
-	info := Info{Major: "1", Minor: "2", GitVersion: "v1.2.3", Platform: "linux/amd64"}
+	info := result.Version{Major: "1", Minor: "2", GitVersion: "v1.2.3", Platform: "linux/amd64"}
 	for output, want := range map[string]string{
 		"": "v1.2.3\n",
 		"json": `{
+  "apiVersion": "cli.pinniped.dev/v1",
+  "kind": "Version",
   "major": "1",
   "minor": "2",
   "gitVersion": "v1.2.3",
@@ -89,8 +93,8 @@ func TestFormats(t *testing.T) {
   "platform": "linux/amd64"
 }
 `,
-		"yaml": "buildDate: \"\"\ncompiler: \"\"\ngitCommit: \"\"\ngitTreeState: \"\"\ngitVersion: v1.2.3\ngoVersion: " +
-			"\"\"\nmajor: \"1\"\nminor: \"2\"\nplatform: linux/amd64\n",
+		"yaml": "apiVersion: cli.pinniped.dev/v1\nbuildDate: \"\"\ncompiler: \"\"\ngitCommit: \"\"\ngitTreeState: \"\"\ngitVersion: v1.2.3\ngoVersion: " +
+			"\"\"\nkind: Version\nmajor: \"1\"\nminor: \"2\"\nplatform: linux/amd64\n",
 	} {
 		t.Run("prints "+output, func(t *testing.T) {
 			t.Parallel()

@@ -90,7 +90,7 @@ UID and extras; and as text also how the user got in, and how long the credentia
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&o.Output, "output", "o", "text", "output format: text, json or yaml")
+	factory.AddOutput(cmd, &o.Output, "text", "json", "yaml")
 	flags.StringVar(&o.Suffix, "api-group-suffix", apis.DefaultGroupSuffix, "API group suffix of the installation")
 	flags.DurationVar(
 		&o.Timeout,
@@ -101,7 +101,6 @@ UID and extras; and as text also how the user got in, and how long the credentia
 	o.Cluster.AddFlags(flags)
 	factory.Bind(flags, "api-group-suffix", factory.KeyAPIGroupSuffix)
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
-		"output":             factory.CompleteValues("text", "json", "yaml"),
 		"kubeconfig-context": f.CompleteContexts(&o.Cluster),
 	})
 	return cmd

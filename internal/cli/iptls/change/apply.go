@@ -84,7 +84,7 @@ func (o *ApplyOptions) Complete() error {
 	if err != nil {
 		return err
 	}
-	o.planned = file.Plan
+	o.planned = (*Plan)(file.Plan)
 	if name := o.planned.CredentialIssuer.Name; o.Session.CredentialIssuer != "" && o.Session.CredentialIssuer != name {
 		return ui.Usage(fmt.Errorf("the plan is for CredentialIssuer %q, not for %q", name, o.Session.CredentialIssuer))
 	}
@@ -115,21 +115,22 @@ func (o *ApplyOptions) Evaluate(ctx context.Context, first bool) (*Proposal, err
 	if err != nil {
 		return nil, err
 	}
-	st, err := o.Session.GatherTarget(ctx, issuer, o.request.Namespace, o.planned.Wanted)
+	wanted := plan.Target(o.planned.Wanted)
+	st, err := o.Session.GatherTarget(ctx, issuer, o.request.Namespace, wanted)
 	if err != nil {
 		return nil, err
 	}
 	p := &Proposal{
 		Snapshot: st,
-		Plan:     plan.EvaluateTarget(o.request, st, o.planned.Wanted.In(issuer.Spec.ImpersonationProxy)),
+		Plan:     plan.EvaluateTarget(o.request, st, wanted.In(issuer.Spec.ImpersonationProxy)),
 	}
-	nameWanted(p.Plan, o.planned.Wanted, issuer)
+	nameWanted(p.Plan, wanted, issuer)
 	if first {
 		o.Session.Progress.Done("Read the plan of \"ip-tls %s\" of %s", o.planned.Command,
 			o.planned.At.Format(time.RFC3339))
 	}
 	moved := o.planned.moved(st)
-	if already := reflect.DeepEqual(plan.TargetOf(issuer.Spec.ImpersonationProxy), o.planned.Wanted); already {
+	if already := reflect.DeepEqual(plan.TargetOf(issuer.Spec.ImpersonationProxy), wanted); already {
 		moved = o.planned.secretMoved(st.Secret) // its own change has moved the generation
 	}
 	if len(moved) > 0 {

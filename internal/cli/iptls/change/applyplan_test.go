@@ -176,7 +176,7 @@ func TestApplyRefusesWhatHasMoved(t *testing.T) {
 			r := runApply(t, w, plan, func(o *ApplyOptions) { o.Session.Output = "json" })
 			r.Check(t, 3, tt.says, "nothing was changed")
 			var result Result
-			if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil || result.Action != "refused" {
+			if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil || result.Outcome != "refused" {
 				t.Errorf("result %+v, %v", result, err)
 			}
 			if diff := cmp.Diff(before, SpecOf(w)); diff != "" || len(w.Cluster.Applied) > 0 {
@@ -240,14 +240,14 @@ func TestPlanFiles(t *testing.T) {
 		{"no mapping", "- a", "reading the plan"},
 		{"another kind", "apiVersion: v1\nkind: Secret\n", `it is of kind "Secret", not "Plan"`},
 		{
-			"another version", replaced("/v1alpha1\n", "/v2\n"),
-			`it has apiVersion "ip-tls.pinniped.dev/v2", and this program knows "ip-tls.pinniped.dev/v1alpha1"`,
+			"another version", replaced("/v1\n", "/v2\n"),
+			`it has apiVersion "cli.pinniped.dev/v2", and this program knows "cli.pinniped.dev/v1"`,
 		},
 		{"an unknown field", replaced("plan:\n", "plan:\n  more: true\n"), `unknown field`},
 		{"a field twice", plan + "kind: Plan\n", "already set"},
-		{"no plan in it", "apiVersion: ip-tls.pinniped.dev/v1alpha1\nkind: Plan\n", "it has no plan"},
+		{"no plan in it", "apiVersion: cli.pinniped.dev/v1\nkind: Plan\n", "it has no plan"},
 		{"no resourceVersion", replaced("    resourceVersion:", "    uid:"), "already set"},
-		{"half a plan", "apiVersion: ip-tls.pinniped.dev/v1alpha1\nkind: Plan\nplan: {namespace: x}\n", "does not name the " +
+		{"half a plan", "apiVersion: cli.pinniped.dev/v1\nkind: Plan\nplan: {namespace: x}\n", "does not name the " +
 			"CredentialIssuer"},
 		{"another Secret", replaced("secretName: proxy-tls", "secretName: other"), `does not say what is in Secret "other"`},
 		{"a plan that was refused", refused.Out.String(), "SecretNotFound"},

@@ -5,6 +5,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -31,8 +32,8 @@ type Verb interface {
 type Proposal struct {
 	Snapshot *plan.Snapshot
 	Plan     *plan.Plan
-	// Action is what the result calls it; empty for what follows from the changes.
-	Action string
+	// Outcome is what the result calls it; empty for what follows from the changes.
+	Outcome result.Outcome
 	// Annotations are written together with the changes: a string, or nil to remove one.
 	Annotations map[string]any
 	// Moved names what has changed in the cluster since the plan file was written.

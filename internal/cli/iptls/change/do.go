@@ -9,6 +9,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
@@ -27,7 +28,7 @@ func doAndPrint(ctx context.Context, req *plan.Request, c Change) error {
 	if result == nil {
 		return err
 	}
-	return errors.Join(c.print(result), err)
+	return c.print(result, err)
 }
 
 // Do checks, applies and waits. It may return a result together with an error; the caller then prints both.
@@ -36,20 +37,20 @@ func Do(ctx context.Context, c Change) (*Result, error) {
 	if p == nil {
 		return nil, err
 	}
-	result := c.newResult(p)
+	done := c.newResult(p)
 	if err != nil {
-		result.Action = ActionRefused
-		return result, err
+		done.Outcome = result.OutcomeRefused
+		return done, err
 	}
 	if c.Flags.DryRun == session.DryRunNone && c.Flags.Wait {
-		if err := c.waitAndReport(ctx, p, applied, result); err != nil {
-			if result.Action != ActionNotConverged {
+		if err := c.waitAndReport(ctx, p, applied, done); err != nil {
+			if done.Outcome != result.OutcomeNotConverged {
 				return nil, err
 			}
-			return result, err
+			return done, err
 		}
 	}
-	return result, nil
+	return done, nil
 }
 
 // applyChecked gathers, decides and applies. When the CredentialIssuer has changed between reading and applying, it

@@ -505,8 +505,8 @@ func TestSetSources(t *testing.T) {
 		})
 		r.Check(t, 0)
 		var result Result
-		if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil || result.CABundle != "" {
-			t.Errorf("%v, CA bundle %q", err, result.CABundle)
+		if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil || result.CABundle == nil || len(result.CABundle) > 0 {
+			t.Errorf("%v, CA bundle %v", err, result.CABundle)
 		}
 	})
 }

@@ -13,61 +13,30 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// The type of the file that a dry run prints and `ip-tls apply` reads. Another format gets another version.
-const (
-	planAPIVersion = "ip-tls.pinniped.dev/v1alpha1"
-	planKind       = "Plan"
-)
-
 // maxPlan bounds the file that is read: two CA bundles, as text and as base64, and what was found.
 const maxPlan = 2 << 20
 
-// Plan is the part of a dry run's result that `ip-tls apply` reads: what is to be done, and the objects for which it
-// was planned.
-type Plan struct {
-	// Command is the command whose dry run it is: "set", "unset" or "undo".
-	Command string    `json:"command"`
-	At      time.Time `json:"at"`
-	// Namespace is the agent's.
-	Namespace        string        `json:"namespace"`
-	CredentialIssuer PlannedObject `json:"credentialIssuer"`
-	// Secret holds the certificate; nil when the agent is to generate one.
-	Secret *PlannedSecret `json:"secret,omitempty"`
-	Wanted plan.Target    `json:"wanted"`
-	// CABundle is what clients will be given, PEM; empty for their system roots, or for a CA that the agent makes.
-	CABundle string `json:"caBundle,omitempty"`
-	// Allow are the codes of errors that were let through.
-	Allow []certs.Code `json:"allow,omitempty"`
-}
-
-// PlannedObject is one object as it was when the plan was made.
-type PlannedObject struct {
-	Name            string `json:"name"`
-	UID             string `json:"uid"`
-	ResourceVersion string `json:"resourceVersion"`
-	Generation      int64  `json:"generation,omitempty"`
-}
-
-// PlannedSecret is a Secret as it was when the plan was made. No hash covers its key.
-type PlannedSecret struct {
-	PlannedObject `json:",inline"`
-	// SHA256 is the fingerprint of the serving certificate.
-	SHA256 string `json:"sha256"`
-	// ContentSHA256 covers all of tls.crt and ca.crt.
-	ContentSHA256 string `json:"contentSHA256"`
-}
+// Plan is the part of a dry run's result that `ip-tls apply` reads.
+type Plan result.Plan
 
 func newPlan(command string, st *plan.Snapshot, p *plan.Plan) *Plan {
 	planned := &Plan{
-		Command: command, At: st.Now.UTC().Truncate(time.Second), Namespace: p.Request.Namespace,
-		CredentialIssuer: plannedIssuer(st.Issuer), Wanted: plan.TargetOf(&p.Wanted), CABundle: string(p.Bundle),
-		Allow: p.Request.Allow,
+		Command:   command,
+		At:        st.Now.UTC().Truncate(time.Second),
+		Namespace: p.Request.Namespace,
+		CredentialIssuer: plannedIssuer(
+			st.Issuer,
+		),
+		Wanted:      result.Target(plan.TargetOf(&p.Wanted)),
+		CABundlePEM: string(p.Bundle),
+		Allow:       p.Request.Allow,
 	}
 	if p.Wanted.TLS != nil && st.Secret != nil {
 		planned.Secret = plannedSecret(st.Secret, p.Report.SHA256)
@@ -75,8 +44,8 @@ func newPlan(command string, st *plan.Snapshot, p *plan.Plan) *Plan {
 	return planned
 }
 
-func plannedIssuer(issuer *configv1alpha1.CredentialIssuer) PlannedObject {
-	return PlannedObject{
+func plannedIssuer(issuer *configv1alpha1.CredentialIssuer) result.PlannedObject {
+	return result.PlannedObject{
 		Name: issuer.Name, UID: string(issuer.UID), ResourceVersion: issuer.ResourceVersion,
 		Generation: issuer.Generation,
 	}
@@ -88,9 +57,9 @@ func (p *Plan) wantedSecret() types.NamespacedName {
 	return name
 }
 
-func plannedSecret(secret *corev1.Secret, fingerprint string) *PlannedSecret {
-	return &PlannedSecret{
-		PlannedObject: PlannedObject{
+func plannedSecret(secret *corev1.Secret, fingerprint string) *result.PlannedSecret {
+	return &result.PlannedSecret{
+		PlannedObject: result.PlannedObject{
 			Name: secret.Name, UID: string(secret.UID),
 			ResourceVersion: secret.ResourceVersion,
 		},
@@ -152,35 +121,32 @@ func readPlan(content []byte, name string) (*Result, error) {
 	if strings.TrimSpace(string(content)) == "" {
 		return nil, wrong(fmt.Errorf("it is empty"), "did the command that makes it fail? "+how)
 	}
-	var kind struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"`
-	}
-	if err := yaml.Unmarshal(content, &kind); err != nil {
+	var head result.Head
+	if err := yaml.Unmarshal(content, &head); err != nil {
 		return nil, wrong(err, how)
 	}
-	if kind.Kind != planKind {
-		return nil, wrong(fmt.Errorf("it is of kind %q, not %q", kind.Kind, planKind), how)
+	if head.Kind != result.KindPlan {
+		return nil, wrong(fmt.Errorf("it is of kind %q, not %q", head.Kind, result.KindPlan), how)
 	}
-	if kind.APIVersion != planAPIVersion {
-		return nil, wrong(fmt.Errorf("it has apiVersion %q, and this program knows %q", kind.APIVersion,
-			planAPIVersion),
+	if head.APIVersion != result.APIVersion {
+		return nil, wrong(fmt.Errorf("it has apiVersion %q, and this program knows %q", head.APIVersion,
+			result.APIVersion),
 			"make and apply a plan with the same version of pinniped")
 	}
 	var file Result
 	if err := yaml.UnmarshalStrict(content, &file); err != nil {
 		return nil, wrong(err, "a plan is not meant to be edited; make a new one")
 	}
-	return &file, file.check(wrong)
+	return &file, checkPlan(&file, wrong)
 }
 
-// check says whether the file is a plan that can be applied at all.
-func (r *Result) check(wrong func(error, string) error) error {
+// checkPlan says whether the file is a plan that can be applied at all.
+func checkPlan(r *Result, wrong func(error, string) error) error {
 	const again = "make a new one"
-	switch p := r.Plan; {
+	switch p := (*Plan)(r.Plan); {
 	case p == nil:
 		return wrong(fmt.Errorf("it has no plan"), again)
-	case r.Action == ActionRefused || !r.Certificate.OK():
+	case r.Outcome == result.OutcomeRefused || !r.Certificate.OK():
 		reason := "its dry run was refused"
 		if first, found := r.Certificate.First(); found {
 			reason += ": " + first.String()

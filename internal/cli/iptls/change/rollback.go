@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -15,7 +16,7 @@ import (
 // notConverged reports what was seen, and puts the previous configuration back. final is true when the agent refuses
 // the new one.
 func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv1alpha1.CredentialIssuer,
-	result *Result, seen observation, final bool,
+	done *Result, seen observation, final bool,
 ) error {
 	if final {
 		c.Session.Progress.Fail("The agent refuses the new configuration: waiting does not help")
@@ -25,8 +26,8 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 	for _, problem := range seen.problems {
 		c.Session.Progress.Fail("%s", problem)
 	}
-	result.Action = ActionNotConverged
-	result.Endpoint, result.Addresses, result.Problems = seen.view.At.URL, seen.addresses, seen.problems
+	done.Outcome = result.OutcomeNotConverged
+	done.Endpoint, done.Addresses, done.Problems = seen.view.At.URL, seen.addresses, seen.problems
 	cause := "no answer"
 	if len(seen.problems) > 0 {
 		cause = seen.problems[0]
@@ -48,7 +49,7 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 			failed = fmt.Errorf("%w; %w", failed, err)
 			hint = "look at the CredentialIssuer: kubectl get credentialissuer " + p.Snapshot.Issuer.Name + " -o yaml"
 		} else {
-			result.RolledBack = true
+			done.RolledBack = true
 			hint = "the previous configuration was put back; " + mend
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 )
@@ -69,7 +70,7 @@ func changesOfSecret(before, wanted *corev1.Secret) []plan.FieldChange {
 	for _, key := range writtenKeys(before, wanted) {
 		changes = append(changes,
 			plan.FieldChange{
-				Field: plan.SecretField + wanted.Name + " " + key, From: describe(before, key),
+				Field: result.SecretField + wanted.Name + " " + key, From: describe(before, key),
 				To: describe(wanted, key),
 			})
 	}

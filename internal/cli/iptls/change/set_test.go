@@ -80,11 +80,11 @@ func TestSetJSON(t *testing.T) {
 		t.Fatalf("%v in %s", err, r.Out.String())
 	}
 	leaf, _ := certs.ParseBundle(w.Pair.CertPEM)
-	if result.Action != "configured" || result.Certificate.SHA256 != certs.Fingerprint(leaf[0].Raw) ||
+	if result.Outcome != "configured" || result.Certificate.SHA256 != certs.Fingerprint(leaf[0].Raw) ||
 		len(result.Changes) != 3 ||
 		len(result.Addresses) != 1 ||
 		result.Addresses[0].Problem != "" ||
-		!strings.Contains(result.CABundle, "Company CA") {
+		!strings.Contains(result.CABundle.String(), "Company CA") {
 		t.Errorf("got %+v", result)
 	}
 	if strings.Contains(r.Out.String()+r.ErrOut.String(), "PRIVATE KEY") {
@@ -185,7 +185,7 @@ func TestSetRefuses(t *testing.T) {
 			if err := json.Unmarshal(
 				r.Out.Bytes(),
 				&result,
-			); err != nil || result.Action != "refused" ||
+			); err != nil || result.Outcome != "refused" ||
 				!result.Certificate.Has(certs.Code(tt.code)) {
 				t.Errorf("result %+v, %v", result, err)
 			}
@@ -370,7 +370,7 @@ func TestSetNotConverged(t *testing.T) {
 		if err := json.Unmarshal(
 			r.Out.Bytes(),
 			&result,
-		); err != nil || result.Action != "not converged" || result.RolledBack ||
+		); err != nil || result.Outcome != "notConverged" || result.RolledBack ||
 			len(result.Problems) == 0 {
 			t.Errorf("result %+v, %v", result, err)
 		}

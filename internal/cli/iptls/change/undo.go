@@ -12,6 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
@@ -118,7 +119,7 @@ func (o *UndoOptions) Evaluate(ctx context.Context, first bool) (*Proposal, erro
 	}
 	p := &Proposal{
 		Snapshot: st, Plan: plan.EvaluateTarget(o.request, st, back.In(issuer.Spec.ImpersonationProxy)),
-		Action: actionUndone,
+		Outcome: result.OutcomeUndone,
 	}
 	if first {
 		o.Session.Progress.Done("The last change of CredentialIssuer %q by pinniped was \"ip-tls %s\" at %s",

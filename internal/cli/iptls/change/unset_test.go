@@ -66,10 +66,10 @@ func TestUnsetJSON(t *testing.T) {
 	if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil {
 		t.Fatalf("%v in %s", err, r.Out.String())
 	}
-	if result.Action != "unset" || result.Secret.Name != "proxy-tls" || len(result.Addresses) != 1 ||
+	if result.Outcome != "unset" || result.Secret.Name != "proxy-tls" || len(result.Addresses) != 1 ||
 		result.Addresses[0].SHA256 == "" ||
 		!result.Certificate.Has(certs.OldClientsBreak) ||
-		!strings.Contains(result.CABundle, plan.GeneratedCAName) {
+		!strings.Contains(result.CABundle.String(), plan.GeneratedCAName) {
 		t.Errorf("got %+v", result)
 	}
 	if strings.Contains(r.Out.String()+r.ErrOut.String(), "PRIVATE KEY") {

@@ -10,6 +10,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -19,7 +20,7 @@ import (
 // observation is what one look at cluster and endpoint showed.
 type observation struct {
 	view      plan.AgentView
-	addresses []Address
+	addresses []result.Address
 	skipped   []string
 	hint      string   // what to do about what an address presents
 	problems  []string // why the configuration is not in effect; empty when it is
@@ -28,13 +29,13 @@ type observation struct {
 // waitAndReport waits until the configuration is in effect, and fills the result with what was seen. When that does not
 // happen in time, it puts the previous configuration back.
 func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *configv1alpha1.CredentialIssuer,
-	result *Result,
+	done *Result,
 ) error {
 	task := c.Session.Progress.Start("Waiting for the impersonation proxy to present the certificate")
 	started := c.Session.Now()
 	seen, err := c.await(ctx, p, task)
 	// Not set before the wait: the Secret may have been renewed during it.
-	result.Certificate, result.CABundle = p.Plan.Report, describeAdvertised(p.Plan)
+	done.Certificate, done.CABundle = p.Plan.Report, advertised(p.Plan)
 	if err == nil {
 		switch {
 		case seen.view.Disabled:
@@ -48,7 +49,7 @@ func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *config
 			c.Session.Progress.Warn("%s was not looked at: there is no route to it from here", address)
 		}
 		c.sayFindings(seen.view)
-		result.Endpoint, result.Addresses = seen.view.At.URL, seen.addresses
+		done.Endpoint, done.Addresses = seen.view.At.URL, seen.addresses
 		return nil
 	}
 	task.Stop()
@@ -59,7 +60,7 @@ func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *config
 	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errFinal) {
 		return err
 	}
-	return c.notConverged(ctx, p, applied, result, seen, errors.Is(err, errFinal))
+	return c.notConverged(ctx, p, applied, done, seen, errors.Is(err, errFinal))
 }
 
 // sayFindings tells what the agent reports beside its success.
@@ -213,9 +214,10 @@ func (c *Change) askEndpoint(ctx context.Context, p *plan.Plan, bundle []byte, s
 	seen.skipped = skipped
 	want := certs.Expected{SHA256: p.Report.SHA256, Host: seen.view.At.Host, Bundle: bundle, Now: c.Session.Now()}
 	for _, one := range served {
-		address := Address{Address: one.Address}
+		address := result.Address{Address: one.Address}
 		if len(one.Chain) > 0 {
-			address.SHA256 = certs.Fingerprint(one.Chain[0].Raw)
+			until := one.Chain[0].NotAfter.UTC()
+			address.SHA256, address.NotAfter = certs.Fingerprint(one.Chain[0].Raw), &until
 		}
 		problems := certs.CheckServed(want, []certs.Served{one})
 		problems = withoutAllowed(problems, p.Report)

@@ -18,6 +18,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -84,7 +85,7 @@ the cluster, 124 timed out, 130 interrupted.`,
 		},
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		o.Session.Output = askedFormat(f.Args) // parsing has ended at the bad flag
+		o.Session.Output = factory.OutputOf(cmd, f.Args) // parsing has ended at the bad flag
 		return o.reported(cmd.Parent().FlagErrorFunc()(cmd, err))
 	})
 	flags := cmd.Flags()
@@ -209,25 +210,22 @@ func (o *Options) Complete() error {
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()
-	var result *Result
+	var checked *result.Check
 	var err error
 	switch {
 	case o.Certificate.Changed("cert"):
-		result, err = o.checkFiles()
+		checked, err = o.checkFiles()
 	case o.Certificate.Changed("endpoint"):
-		result, err = o.checkEndpoint(ctx)
+		checked, err = o.checkEndpoint(ctx)
 	default:
-		result, err = o.checkCluster(ctx)
+		checked, err = o.checkCluster(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	result.conclude(o.Timeline)
-	if err := o.print(result); err != nil {
-		return err
-	}
+	conclude(checked, o.Timeline)
 	o.printed = true
-	return plan.Refusal(certs.Report{Findings: result.findings()}, "")
+	return o.print(checked, plan.Refusal(certs.Report{Findings: findings(checked)}, ""))
 }
 
 // now is the time for which the certificate is checked.
@@ -239,7 +237,7 @@ func (o *Options) now() time.Time {
 }
 
 // checkCluster checks what is configured, or what the flags would configure.
-func (o *Options) checkCluster(ctx context.Context) (*Result, error) {
+func (o *Options) checkCluster(ctx context.Context) (*result.Check, error) {
 	req := o.request
 	if err := o.Session.Locate(ctx, &req); err != nil {
 		return nil, err
@@ -262,18 +260,18 @@ func (o *Options) checkCluster(ctx context.Context) (*Result, error) {
 		st.Now, st.ServerTime = o.at, time.Time{}
 	}
 	p := plan.Evaluate(req, st)
-	result := o.newResult("cluster", p.Bundle)
-	result.CredentialIssuer = st.Issuer.Name
-	subject := Subject{Name: fmt.Sprintf("Secret %s", req.SecretName()), Certificate: p.Report}
+	checked := o.newResult(result.SourceCluster, p.Bundle)
+	checked.CredentialIssuer = st.Issuer.Name
+	subject := result.CheckedCertificate{Name: fmt.Sprintf("Secret %s", req.SecretName()), Certificate: p.Report}
 	if st.Secret != nil {
 		subject.Timeline = o.timeline(p.Input(st))
 	}
-	result.Subjects = []Subject{subject}
-	return result, nil
+	checked.Subjects = []result.CheckedCertificate{subject}
+	return checked, nil
 }
 
-func (o *Options) newResult(source string, bundle []byte) *Result {
-	return &Result{Source: source, At: o.now().UTC(), CABundle: plan.DescribePEMOrNone(bundle)}
+func (o *Options) newResult(source result.Source, bundle []byte) *result.Check {
+	return &result.Check{Source: source, At: o.now().UTC(), CABundle: result.BundleOf(bundle)}
 }
 
 func (o *Options) timeline(in certs.Input) []certs.Event {
@@ -284,7 +282,7 @@ func (o *Options) timeline(in certs.Input) []certs.Event {
 }
 
 // checkGenerated checks what the endpoint presents while the agent serves a certificate that it has generated.
-func (o *Options) checkGenerated(ctx context.Context, st *plan.Snapshot) (*Result, error) {
+func (o *Options) checkGenerated(ctx context.Context, st *plan.Snapshot) (*result.Check, error) {
 	info := plan.ProxyInfo(st.Issuer)
 	if info == nil {
 		return nil, ui.WithHint(fmt.Errorf("CredentialIssuer %q names no certificate, and the agent advertises no "+
@@ -295,15 +293,15 @@ func (o *Options) checkGenerated(ctx context.Context, st *plan.Snapshot) (*Resul
 	if err != nil {
 		return nil, err
 	}
-	result, err := o.checkAddresses(ctx, at, plan.Previous(st.Issuer).Bundle)
+	checked, err := o.checkAddresses(ctx, at, plan.Previous(st.Issuer).Bundle)
 	if err == nil {
-		result.CredentialIssuer = st.Issuer.Name
+		checked.CredentialIssuer = st.Issuer.Name
 	}
-	return result, err
+	return checked, err
 }
 
 // checkEndpoint checks what the addresses of --endpoint present.
-func (o *Options) checkEndpoint(ctx context.Context) (*Result, error) {
+func (o *Options) checkEndpoint(ctx context.Context) (*result.Check, error) {
 	host, port, err := certs.ParseEndpoint(o.Endpoint)
 	if err != nil {
 		return nil, ui.Usage(err)
@@ -311,9 +309,9 @@ func (o *Options) checkEndpoint(ctx context.Context) (*Result, error) {
 	return o.checkAddresses(ctx, plan.Endpoint{Host: host, Port: cmp.Or(port, "443")}, o.request.Bundle)
 }
 
-func (o *Options) checkAddresses(ctx context.Context, at plan.Endpoint, bundle []byte) (*Result, error) {
-	result := o.newResult("endpoint", bundle)
-	result.NotChecked = []string{"the private key: only the server has it"}
+func (o *Options) checkAddresses(ctx context.Context, at plan.Endpoint, bundle []byte) (*result.Check, error) {
+	checked := o.newResult(result.SourceEndpoint, bundle)
+	checked.NotChecked = []string{"the private key: only the server has it"}
 	served, skipped, err := session.Probe(ctx, o.Session.Network, at)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("looking at %s: %w", at, ctx.Err())
@@ -322,35 +320,35 @@ func (o *Options) checkAddresses(ctx context.Context, at plan.Endpoint, bundle [
 		served = []certs.Served{{Address: at.String(), Err: err}}
 	}
 	for _, address := range skipped {
-		result.NotChecked = append(result.NotChecked, address+": there is no route to it from here")
+		checked.NotChecked = append(checked.NotChecked, address+": there is no route to it from here")
 	}
 	if len(served) == 0 {
-		result.Subjects = []Subject{{
+		checked.Subjects = []result.CheckedCertificate{{
 			Name:        at.String(),
 			Certificate: certs.Report{Findings: certs.CheckServed(certs.Expected{Host: at.Host}, nil)},
 		}}
 	}
 	for _, same := range alike(served) {
-		result.Subjects = append(result.Subjects, o.checkServed(at, bundle, same))
+		checked.Subjects = append(checked.Subjects, o.checkServed(at, bundle, same))
 	}
 	if leaves := distinctLeaves(served); leaves > 1 {
 		f := certs.NewFinding(certs.EndpointServesOther,
 			fmt.Sprintf("the addresses of %s present %d different certificates", at, leaves))
 		f.Severity = certs.SeverityWarning // while a new one is being rolled out, that is as it should be
-		last := &result.Subjects[len(result.Subjects)-1].Certificate
+		last := &checked.Subjects[len(checked.Subjects)-1].Certificate
 		last.Findings = append(last.Findings, f)
 	}
-	return result, nil
+	return checked, nil
 }
 
 // checkServed checks the certificate chain that the addresses in same present. When they present none, the findings
 // say why.
-func (o *Options) checkServed(at plan.Endpoint, bundle []byte, same []certs.Served) Subject {
+func (o *Options) checkServed(at plan.Endpoint, bundle []byte, same []certs.Served) result.CheckedCertificate {
 	addresses := make([]string, len(same))
 	for i, one := range same {
 		addresses[i] = one.Address
 	}
-	subject := Subject{Name: strings.Join(addresses, ", ")}
+	subject := result.CheckedCertificate{Name: strings.Join(addresses, ", ")}
 	if len(same[0].Chain) == 0 {
 		subject.Certificate.Findings = certs.CheckServed(certs.Expected{Host: at.Host, Now: o.now()}, same)
 		return subject
@@ -395,7 +393,7 @@ func distinctLeaves(served []certs.Served) int {
 }
 
 // checkFiles checks files, and asks no cluster.
-func (o *Options) checkFiles() (*Result, error) {
+func (o *Options) checkFiles() (*result.Check, error) {
 	chain, err := session.ReadPEMFile("the certificate", o.Cert, o.Session.In)
 	if err != nil {
 		return nil, err
@@ -409,9 +407,9 @@ func (o *Options) checkFiles() (*Result, error) {
 			Endpoint: "--external-endpoint",
 		},
 	}
-	result := o.newResult("files", in.Bundle)
+	checked := o.newResult(result.SourceFile, in.Bundle)
 	if in.NoKey {
-		result.NotChecked = append(result.NotChecked, "the private key, and a handshake with it: give it with --key")
+		checked.NotChecked = append(checked.NotChecked, "the private key, and a handshake with it: give it with --key")
 	} else if in.KeyPEM, err = session.ReadPEMFile("the private key", o.Key, o.Session.In); err != nil {
 		return nil, err
 	}
@@ -419,10 +417,10 @@ func (o *Options) checkFiles() (*Result, error) {
 		in.Names = append(in.Names, certs.Name{Value: name, Source: "--name"})
 	}
 	if len(in.Names) == 0 && in.Endpoint == "" {
-		result.NotChecked = append(result.NotChecked, "the names under which clients connect: give each with --name")
+		checked.NotChecked = append(checked.NotChecked, "the names under which clients connect: give each with --name")
 	}
-	result.NotChecked = append(result.NotChecked,
+	checked.NotChecked = append(checked.NotChecked,
 		"kubeconfigs handed out so far: only the cluster knows their CA bundle")
-	result.Subjects = []Subject{{Name: o.Cert, Certificate: certs.Check(in), Timeline: o.timeline(in)}}
-	return result, nil
+	checked.Subjects = []result.CheckedCertificate{{Name: o.Cert, Certificate: certs.Check(in), Timeline: o.timeline(in)}}
+	return checked, nil
 }

@@ -15,11 +15,17 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session/sessiontest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-func runCheck(t *testing.T, w *iptlstest.World, change func(*Options), changed ...string) (*iptlstest.Run, Result) {
+func runCheck(
+	t *testing.T,
+	w *iptlstest.World,
+	change func(*Options),
+	changed ...string,
+) (*iptlstest.Run, result.Check) {
 	t.Helper()
 	r := &iptlstest.Run{}
 	o := &Options{
@@ -31,16 +37,16 @@ func runCheck(t *testing.T, w *iptlstest.World, change func(*Options), changed .
 		change(o)
 	}
 	r.Do(t.Context(), o)
-	var result Result
+	var checked result.Check
 	if o.Session.Output == "json" && r.Out.Len() > 0 {
-		if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil {
+		if err := json.Unmarshal(r.Out.Bytes(), &checked); err != nil {
 			t.Fatalf("%v in %s", err, r.Out.String())
 		}
 	}
 	if strings.Contains(r.Out.String()+r.ErrOut.String(), "PRIVATE KEY-----\n") {
 		t.Error("a private key is printed")
 	}
-	return r, result
+	return r, checked
 }
 
 func TestCheckCluster(t *testing.T) {
@@ -54,7 +60,7 @@ func TestCheckCluster(t *testing.T) {
 		change func(*Options)
 		code   int
 		says   string
-		source string
+		source result.Source
 	}{
 		{
 			name: "judges the configured certificate", world: configured, says: `"name": "Secret pinniped-concierge/proxy-tls"`,
@@ -91,10 +97,10 @@ func TestCheckCluster(t *testing.T) {
 			if tt.world != nil {
 				tt.world(w)
 			}
-			r, result := runCheck(t, w, tt.change)
+			r, checked := runCheck(t, w, tt.change)
 			r.Check(t, tt.code, tt.says)
-			if result.Source != tt.source || tt.source != "" && result.OK != (tt.code == 0) {
-				t.Errorf("source %q, ok %v", result.Source, result.OK)
+			if checked.Source != tt.source || tt.source != "" && checked.OK != (tt.code == 0) {
+				t.Errorf("source %q, ok %v", checked.Source, checked.OK)
 			}
 			if len(w.Cluster.Options) > 0 {
 				t.Error("something was applied")

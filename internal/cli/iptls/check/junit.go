@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -49,10 +50,10 @@ type (
 // junit has a suite for each certificate, in it a case for the certificate as a whole and one for each finding. With
 // --timeline a second suite lists what will go wrong, and when; that fails nothing today. What was not checked is a
 // skipped case, and a check that could not be made is a case with an error.
-func junit(result *Result) ([]byte, error) {
+func junit(checked *result.Check) ([]byte, error) {
 	all := junitSuites{Name: "pinniped ip-tls check"}
-	for _, s := range result.Subjects {
-		suite := junitSuite{Name: s.Name, Time: result.At.Format("2006-01-02T15:04:05")}
+	for _, s := range checked.Subjects {
+		suite := junitSuite{Name: s.Name, Time: checked.At.Format("2006-01-02T15:04:05")}
 		whole := junitCase{Class: s.Name, Name: "the certificate is good"}
 		if errs := s.Certificate.Errors(); len(errs) > 0 {
 			whole.Failure = &junitFailure{Type: string(errs[0].Code), Message: errs[0].Message, Text: lines(errs)}
@@ -73,20 +74,20 @@ func junit(result *Result) ([]byte, error) {
 			all.Suites = append(all.Suites, timelineSuite(s, suite.Time))
 		}
 	}
-	if result.Error != nil {
-		suite := junitSuite{Name: all.Name, Time: result.At.Format("2006-01-02T15:04:05"), Cases: []junitCase{{
+	if checked.Error != nil {
+		suite := junitSuite{Name: all.Name, Time: checked.At.Format("2006-01-02T15:04:05"), Cases: []junitCase{{
 			Class: all.Name, Name: "the check can be made",
 			Error: &junitFailure{
-				Type:    fmt.Sprintf("exit code %d", result.Error.ExitCode),
-				Message: result.Error.Message, Text: result.Error.Hint,
+				Type:    fmt.Sprintf("exit code %d", checked.Error.ExitCode),
+				Message: checked.Error.Message, Text: checked.Error.Hint,
 			},
 		}}}
 		suite.count()
 		all.Suites = append(all.Suites, suite)
 	}
-	if len(result.NotChecked) > 0 {
-		suite := junitSuite{Name: "not checked", Time: result.At.Format("2006-01-02T15:04:05")}
-		for _, what := range result.NotChecked {
+	if len(checked.NotChecked) > 0 {
+		suite := junitSuite{Name: "not checked", Time: checked.At.Format("2006-01-02T15:04:05")}
+		for _, what := range checked.NotChecked {
 			suite.Cases = append(suite.Cases,
 				junitCase{Class: suite.Name, Name: what, Skipped: &junitSkipped{Message: what}})
 		}
@@ -102,7 +103,7 @@ func junit(result *Result) ([]byte, error) {
 }
 
 // timelineSuite has a case for each thing that will go wrong.
-func timelineSuite(s Subject, at string) junitSuite {
+func timelineSuite(s result.CheckedCertificate, at string) junitSuite {
 	suite := junitSuite{Name: s.Name + " in time to come", Time: at}
 	for _, event := range s.Timeline {
 		for _, f := range event.Findings {

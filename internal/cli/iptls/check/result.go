@@ -7,51 +7,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Result is what `ip-tls check` prints with `-o json` and `-o yaml`. Scripts rely on its fields.
-type Result struct {
-	// Source is "cluster", "files" or "endpoint".
-	Source           string `json:"source"`
-	CredentialIssuer string `json:"credentialIssuer,omitempty"`
-	// At is the time for which the certificates were checked.
-	At time.Time `json:"at"`
-	// OK is true when no finding refuses a certificate.
-	OK bool `json:"ok"`
-	// CABundle describes what clients verify with; empty when they use their system roots.
-	CABundle string    `json:"caBundle"`
-	Subjects []Subject `json:"certificates"`
-	// NotChecked names what could not be checked, each with the reason.
-	NotChecked []string `json:"notChecked,omitempty"`
-	// Error says why nothing could be checked at all.
-	Error *Failure `json:"error,omitempty"`
-}
-
-// Failure is what went wrong before there was a result.
-type Failure struct {
-	Message  string `json:"message"`
-	Hint     string `json:"hint,omitempty"`
-	ExitCode int    `json:"exitCode"`
-}
-
-// Subject is one certificate that was checked.
-type Subject struct {
-	// Name says where it is: a Secret, a file, or the addresses that present it.
-	Name        string       `json:"name"`
-	Certificate certs.Report `json:"certificate"`
-	// Timeline is what will go wrong if nothing is renewed, with --timeline.
-	Timeline []certs.Event `json:"timeline,omitempty"`
-	// BreaksAt is the first instant at which something is broken, with --timeline; At itself when something is already.
-	BreaksAt *time.Time `json:"breaksAt,omitempty"`
-}
-
 // conclude fills in what follows from the rest.
-func (r *Result) conclude(timeline bool) {
+func conclude(r *result.Check, timeline bool) {
 	r.OK = true
 	for i := range r.Subjects {
 		s := &r.Subjects[i]
@@ -74,7 +36,7 @@ func (r *Result) conclude(timeline bool) {
 	}
 }
 
-func (r *Result) findings() []certs.Finding {
+func findings(r *result.Check) []certs.Finding {
 	var all []certs.Finding
 	for _, s := range r.Subjects {
 		all = append(all, s.Certificate.Findings...)
@@ -82,54 +44,46 @@ func (r *Result) findings() []certs.Finding {
 	return all
 }
 
-// reported prints err as a Result when the output format is one for programs and nothing was printed yet. It returns
-// err.
+// reported prints err as JUnit when that is asked for and nothing was printed yet. It returns err. For json and yaml, the
+// root command does so.
 func (o *Options) reported(err error) error {
-	if err == nil || o.printed || !slices.Contains([]string{"json", "yaml", "junit"}, o.Session.Output) {
+	if err == nil || o.printed || o.Session.Output != "junit" {
 		return err
 	}
-	failed := &Result{
-		At: o.now().UTC(), Subjects: []Subject{},
-		Error: &Failure{Message: strings.TrimSpace(err.Error()), Hint: ui.HintOf(err), ExitCode: ui.ExitCodeOf(err)},
+	failed := &result.Check{Head: result.NewFailure(err).Head, At: o.now().UTC()}
+	text, printing := junit(failed)
+	if printing == nil {
+		_, printing = o.Session.Out.Write(text)
 	}
-	if printing := o.print(failed); printing != nil {
-		return errors.Join(err, printing)
+	if printing != nil {
+		return errors.Join(err, fmt.Errorf("writing the result: %w", printing))
 	}
 	return err
 }
 
-// askedFormat finds --output in a command line that cannot be parsed as a whole.
-func askedFormat(args []string) string {
-	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	flags.ParseErrorsAllowlist.UnknownFlags = true
-	flags.Usage = func() {}
-	format := flags.StringP("output", "o", "text", "")
-	_ = flags.Parse(args) // what else is wrong is told by the command itself
-	return *format
-}
-
-func (o *Options) print(result *Result) error {
-	return o.Session.Write(result, func() ([]byte, error) {
+// print writes the result to stdout, and returns err.
+func (o *Options) print(checked *result.Check, err error) error {
+	return o.Session.Print(checked, err, func() ([]byte, error) {
 		if o.Session.Output == "junit" {
-			return junit(result)
+			return junit(checked)
 		}
-		return o.text(result), nil
+		return o.text(checked), nil
 	})
 }
 
-func (o *Options) text(result *Result) []byte {
+func (o *Options) text(checked *result.Check) []byte {
 	var out strings.Builder
-	bundle := result.CABundle
+	bundle := checked.CABundle.String()
 	if bundle == "" {
 		bundle = "none: clients use their system roots"
 	}
-	for i, s := range result.Subjects {
+	for i, s := range checked.Subjects {
 		if i > 0 {
 			out.WriteString("\n")
 		}
-		o.writeSubject(&out, s, bundle, result.At)
+		o.writeSubject(&out, s, bundle, checked.At)
 	}
-	for i, what := range result.NotChecked {
+	for i, what := range checked.NotChecked {
 		if i == 0 {
 			out.WriteString("\nnot checked:\n")
 		}
@@ -138,7 +92,7 @@ func (o *Options) text(result *Result) []byte {
 	return []byte(out.String())
 }
 
-func (o *Options) writeSubject(out *strings.Builder, s Subject, bundle string, at time.Time) {
+func (o *Options) writeSubject(out *strings.Builder, s result.CheckedCertificate, bundle string, at time.Time) {
 	verdict := o.Style.Good("good")
 	if errs, warnings := len(s.Certificate.Errors()), len(s.Certificate.Warnings()); errs > 0 {
 		verdict = o.Style.Bad("refused")

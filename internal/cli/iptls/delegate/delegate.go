@@ -257,23 +257,26 @@ func describe(object map[string]any) string {
 
 // print writes the objects to stdout, as kubectl takes them, or what was done with them.
 func (o *Options) print(objects []map[string]any, done func(object map[string]any) string) error {
-	if o.Session.Output == "json" {
-		return o.Session.Write(map[string]any{"apiVersion": "v1", "kind": "List", "items": objects}, nil)
-	}
-	format := o.Session.Output
-	o.Session.Output = "text" // a list is no stream of documents
-	return o.Session.Write(objects, func() ([]byte, error) {
-		if format == "yaml" {
-			return delegation.YAML(objects)
+	var text []byte
+	var err error
+	switch o.Session.Output {
+	case "json":
+		return ui.PrintAs(o.Session.Out, "json", map[string]any{"apiVersion": "v1", "kind": "List", "items": objects})
+	case "yaml": // a list is no stream of documents
+		if text, err = delegation.YAML(objects); err != nil {
+			return err
 		}
+	default:
 		suffix := ""
 		if o.DryRun != session.DryRunNone {
 			suffix = fmt.Sprintf(" (%s dry run)", o.DryRun)
 		}
-		var out strings.Builder
 		for _, object := range objects {
-			fmt.Fprintf(&out, "%s %s%s\n", describe(object), done(object), suffix)
+			text = fmt.Appendf(text, "%s %s%s\n", describe(object), done(object), suffix)
 		}
-		return []byte(out.String()), nil
-	})
+	}
+	if _, err := o.Session.Out.Write(text); err != nil {
+		return fmt.Errorf("writing the result: %w", err)
+	}
+	return nil
 }

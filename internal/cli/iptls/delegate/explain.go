@@ -12,19 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
-)
-
-// Answers of a check of `ip-tls explain`.
-const (
-	answerYes     = "yes"
-	answerNo      = "no"
-	answerUnknown = "unknown"
 )
 
 // The checks.
@@ -34,28 +27,8 @@ const (
 	checkSecret     = "secret" // decides nothing
 )
 
-// Explanation is what `ip-tls explain` prints with `-o json` and `-o yaml`. Scripts rely on its fields.
-type Explanation struct {
-	Secret plan.SecretRef `json:"secret"`
-	// Agent is the agent's service account.
-	Agent plan.SecretRef `json:"serviceAccount"`
-	// Permitted is "yes", "no" or "unknown": whether that agent may use that Secret.
-	Permitted string `json:"permitted"`
-	// Outcome is the reason in one word; empty when it is not known.
-	Outcome delegation.Outcome `json:"outcome,omitempty"`
-	Checks  []ExplainedCheck   `json:"checks"`
-	// NearMisses are delegations that look as if they were meant to permit it.
-	NearMisses []delegation.NearMiss `json:"nearMisses,omitempty"`
-	// Manifest is the YAML to ask the owner for; empty when nothing is missing.
-	Manifest string `json:"manifest,omitempty"`
-}
-
-// ExplainedCheck is one condition, and whether it holds.
-type ExplainedCheck struct {
-	Name    string `json:"check"`
-	Answer  string `json:"answer"`
-	Message string `json:"message"`
-}
+// explanation collects what is found out.
+type explanation struct{ result.DelegationExplanation }
 
 // ExplainOptions is everything `pinniped ip-tls explain` needs; a test fills it directly.
 type ExplainOptions struct {
@@ -119,20 +92,24 @@ func (o *ExplainOptions) Run(ctx context.Context) error {
 	if err != nil {
 		return session.WithCodes(err)
 	}
-	explanation, err := o.explain(ctx, agent)
+	found, err := o.explain(ctx, agent)
 	if err != nil {
 		return session.WithCodes(err)
 	}
-	if err := o.Session.Write(explanation, func() ([]byte, error) { return o.table(explanation) }); err != nil {
-		return err
-	}
-	switch explanation.Permitted {
-	case answerYes:
+	return o.Session.Print(&found.DelegationExplanation, o.verdict(found, agent), func() ([]byte, error) {
+		return o.table(found)
+	})
+}
+
+// verdict returns an error unless it is permitted.
+func (o *ExplainOptions) verdict(found *explanation, agent types.NamespacedName) error {
+	switch found.Permitted {
+	case result.AnswerYes:
 		return nil
-	case answerNo:
+	case result.AnswerNo:
 		err := fmt.Errorf("%s: Secret %q may not be used from namespace %q: %s", certs.SecretNotPermitted,
-			o.Grant.secret, agent.Namespace, explanation.missing())
-		return ui.WithExitCode(ui.WithHint(err, "%s", o.hint(explanation)), ui.ExitRefused)
+			o.Grant.secret, agent.Namespace, found.missing())
+		return ui.WithExitCode(ui.WithHint(err, "%s", o.hint(found)), ui.ExitRefused)
 	default:
 		return ui.WithExitCode(ui.WithHint(errors.New("whether it is permitted is not known"),
 			"ask the owner of namespace %q to run the same command", o.Grant.secret.Namespace), ui.ExitNotPermitted)
@@ -140,32 +117,38 @@ func (o *ExplainOptions) Run(ctx context.Context) error {
 }
 
 // missing tells in one line what a permission lacks.
-func (e *Explanation) missing() string {
+func (e *explanation) missing() string {
 	var all []string
 	for _, check := range e.Checks {
-		if check.Name != checkSecret && check.Answer == answerNo {
+		if check.Name != checkSecret && check.Answer == result.AnswerNo {
 			all = append(all, check.Message)
 		}
 	}
 	return strings.Join(all, "; ")
 }
 
-func (o *ExplainOptions) hint(explanation *Explanation) string {
-	if explanation.Outcome == delegation.NoDelegations {
+func (o *ExplainOptions) hint(found *explanation) string {
+	if found.Reason == delegation.NoDelegations {
 		return kindHint
 	}
 	return fmt.Sprintf("ask the owner of namespace %q for the objects above, or to run: pinniped ip-tls delegate "+
-		"%s --to %s", o.Grant.secret.Namespace, o.Grant.secret, explanation.Agent.Namespace)
+		"%s --to %s", o.Grant.secret.Namespace, o.Grant.secret, found.Agent.Namespace)
 }
 
 // explain finds out all that the caller may see.
-func (o *ExplainOptions) explain(ctx context.Context, agent types.NamespacedName) (*Explanation, error) {
-	e := &Explanation{
-		Secret: plan.SecretRef(o.Grant.secret), Agent: plan.SecretRef(agent), Permitted: answerYes,
-		Outcome: delegation.Permitted,
+func (o *ExplainOptions) explain(ctx context.Context, agent types.NamespacedName) (*explanation, error) {
+	e := &explanation{
+		result.DelegationExplanation{
+			Secret: result.Ref(
+				o.Grant.secret,
+			),
+			Agent:     result.Ref(agent),
+			Permitted: result.AnswerYes,
+			Reason:    delegation.Permitted,
+		},
 	}
 	if agent.Namespace == o.Grant.secret.Namespace {
-		e.add(checkDelegation, answerYes, "none is needed: it is the agent's own namespace")
+		e.add(checkDelegation, result.AnswerYes, "none is needed: it is the agent's own namespace")
 		return e, o.addSecret(ctx, e)
 	}
 	if err := o.addDelegation(ctx, e); err != nil {
@@ -174,7 +157,7 @@ func (o *ExplainOptions) explain(ctx context.Context, agent types.NamespacedName
 	if err := o.addRBAC(ctx, e, agent); err != nil {
 		return nil, err
 	}
-	if e.Permitted != answerYes {
+	if e.Permitted != result.AnswerYes {
 		objects := delegation.Grant{
 			Secret: o.Grant.secret, Namespace: agent.Namespace,
 			ServiceAccount: agent.Name,
@@ -188,37 +171,37 @@ func (o *ExplainOptions) explain(ctx context.Context, agent types.NamespacedName
 	return e, o.addSecret(ctx, e)
 }
 
-func (e *Explanation) add(name, answer, format string, args ...any) {
-	e.Checks = append(e.Checks, ExplainedCheck{Name: name, Answer: answer, Message: fmt.Sprintf(format, args...)})
+func (e *explanation) add(name string, answer result.Answer, format string, args ...any) {
+	e.Checks = append(e.Checks, result.DelegationCheck{Name: name, Answer: answer, Message: fmt.Sprintf(format, args...)})
 }
 
 // deny notes that something is missing. The first reason stays, and a "no" replaces an "unknown".
-func (e *Explanation) deny(outcome delegation.Outcome) {
-	if e.Permitted != answerNo {
-		e.Permitted, e.Outcome = answerNo, outcome
+func (e *explanation) deny(outcome delegation.Outcome) {
+	if e.Permitted != result.AnswerNo {
+		e.Permitted, e.Reason = result.AnswerNo, outcome
 	}
 }
 
-func (e *Explanation) doubt() {
-	if e.Permitted == answerYes {
-		e.Permitted, e.Outcome = answerUnknown, ""
+func (e *explanation) doubt() {
+	if e.Permitted == result.AnswerYes {
+		e.Permitted, e.Reason = result.AnswerUnknown, ""
 	}
 }
 
 // addDelegation looks in all namespaces, for near misses, or else in the Secret's.
-func (o *ExplainOptions) addDelegation(ctx context.Context, e *Explanation) error {
+func (o *ExplainOptions) addDelegation(ctx context.Context, e *explanation) error {
 	all, err := o.Session.Cluster.Delegations(ctx, "")
 	if errors.Is(err, discovery.ErrForbidden) {
 		all, err = o.Session.Cluster.Delegations(ctx, o.Grant.secret.Namespace)
 	}
 	switch {
 	case errors.Is(err, discovery.ErrNotFound):
-		e.add(checkDelegation, answerNo, "the cluster has no %ss (%s/%s)", delegation.Kind, delegation.Group,
+		e.add(checkDelegation, result.AnswerNo, "the cluster has no %ss (%s/%s)", delegation.Kind, delegation.Group,
 			delegation.Version)
 		e.deny(delegation.NoDelegations)
 		return nil
 	case errors.Is(err, discovery.ErrForbidden):
-		e.add(checkDelegation, answerUnknown, "you may not list %ss in namespace %q", delegation.Kind,
+		e.add(checkDelegation, result.AnswerUnknown, "you may not list %ss in namespace %q", delegation.Kind,
 			o.Grant.secret.Namespace)
 		e.doubt()
 		return nil
@@ -227,54 +210,54 @@ func (o *ExplainOptions) addDelegation(ctx context.Context, e *Explanation) erro
 	}
 	decision := delegation.Decide(o.Grant.secret, e.Agent.Namespace, all)
 	if decision.Permitted {
-		e.add(checkDelegation, answerYes, "%s %q names it for namespace %q", delegation.Kind, decision.By,
+		e.add(checkDelegation, result.AnswerYes, "%s %q names it for namespace %q", delegation.Kind, decision.By,
 			e.Agent.Namespace)
 		return nil
 	}
 	e.NearMisses = decision.NearMisses
-	e.add(checkDelegation, answerNo, "no %s in namespace %q names it for namespace %q", delegation.Kind,
+	e.add(checkDelegation, result.AnswerNo, "no %s in namespace %q names it for namespace %q", delegation.Kind,
 		o.Grant.secret.Namespace, e.Agent.Namespace)
 	e.deny(delegation.NotDelegated)
 	return nil
 }
 
-func (o *ExplainOptions) addRBAC(ctx context.Context, e *Explanation, agent types.NamespacedName) error {
+func (o *ExplainOptions) addRBAC(ctx context.Context, e *explanation, agent types.NamespacedName) error {
 	allowed, err := o.Session.Cluster.MayReadSecret(ctx, agent, o.Grant.secret)
 	switch {
 	case errors.Is(err, discovery.ErrForbidden):
-		e.add(checkRBAC, answerUnknown, "you may not ask what service account %q may do (SubjectAccessReview)", agent)
+		e.add(checkRBAC, result.AnswerUnknown, "you may not ask what service account %q may do (SubjectAccessReview)", agent)
 		e.doubt()
 	case err != nil:
 		return err
 	case allowed:
-		e.add(checkRBAC, answerYes, "service account %q may list and watch the Secret of this name", agent)
+		e.add(checkRBAC, result.AnswerYes, "service account %q may list and watch the Secret of this name", agent)
 	default:
-		e.add(checkRBAC, answerNo, "service account %q may not list and watch the Secret of this name", agent)
+		e.add(checkRBAC, result.AnswerNo, "service account %q may not list and watch the Secret of this name", agent)
 		e.deny(delegation.NotReadable)
 	}
 	return nil
 }
 
 // addSecret tells about the Secret what the caller may read. It decides nothing.
-func (o *ExplainOptions) addSecret(ctx context.Context, e *Explanation) error {
+func (o *ExplainOptions) addSecret(ctx context.Context, e *explanation) error {
 	secret, err := o.Session.Cluster.Secret(ctx, o.Grant.secret.Namespace, o.Grant.secret.Name)
 	switch {
 	case errors.Is(err, discovery.ErrForbidden):
-		e.add(checkSecret, answerUnknown, "you may not read it yourself, so that nothing is said about it")
+		e.add(checkSecret, result.AnswerUnknown, "you may not read it yourself, so that nothing is said about it")
 	case errors.Is(err, discovery.ErrNotFound):
-		e.add(checkSecret, answerNo, "it does not exist")
+		e.add(checkSecret, result.AnswerNo, "it does not exist")
 	case err != nil:
 		return err
 	case len(secret.Data[corev1.TLSCertKey]) == 0 || len(secret.Data[corev1.TLSPrivateKeyKey]) == 0:
-		e.add(checkSecret, answerNo, "it exists, of type %s, but has no tls.crt or no tls.key", secret.Type)
+		e.add(checkSecret, result.AnswerNo, "it exists, of type %s, but has no tls.crt or no tls.key", secret.Type)
 	default:
-		e.add(checkSecret, answerYes, "it exists, of type %s; see also: pinniped ip-tls check --secret %s",
+		e.add(checkSecret, result.AnswerYes, "it exists, of type %s; see also: pinniped ip-tls check --secret %s",
 			secret.Type, o.Grant.secret)
 	}
 	return nil
 }
 
-func (o *ExplainOptions) table(e *Explanation) ([]byte, error) {
+func (o *ExplainOptions) table(e *explanation) ([]byte, error) {
 	var out strings.Builder
 	rows := make([][]string, 0, len(e.Checks))
 	for _, check := range e.Checks {
@@ -296,13 +279,13 @@ func (o *ExplainOptions) table(e *Explanation) ([]byte, error) {
 	return []byte(out.String()), nil
 }
 
-func (o *ExplainOptions) colour(answer string) string {
+func (o *ExplainOptions) colour(answer result.Answer) string {
 	switch answer {
-	case answerYes:
-		return o.Style.Good(answer)
-	case answerNo:
-		return o.Style.Bad(answer)
+	case result.AnswerYes:
+		return o.Style.Good(string(answer))
+	case result.AnswerNo:
+		return o.Style.Bad(string(answer))
 	default:
-		return o.Style.Caution(answer)
+		return o.Style.Caution(string(answer))
 	}
 }

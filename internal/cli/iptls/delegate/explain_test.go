@@ -8,6 +8,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session/sessiontest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 )
@@ -108,18 +109,18 @@ func TestExplain(t *testing.T) {
 				if tt.answers == "" {
 					continue
 				}
-				var got Explanation
+				var got result.DelegationExplanation
 				if err := yaml.Unmarshal(r.Out.Bytes(), &got); err != nil { // JSON is YAML, too
 					t.Fatal(err)
 				}
 				var answers []string
 				for _, check := range got.Checks {
-					answers = append(answers, check.Answer)
+					answers = append(answers, string(check.Answer))
 				}
-				if strings.Join(answers, " ") != tt.answers || got.Outcome != tt.outcome {
-					t.Errorf("%s: the answers are %v, %s; want %s, %s", format, answers, got.Outcome, tt.answers, tt.outcome)
+				if strings.Join(answers, " ") != tt.answers || got.Reason != tt.outcome {
+					t.Errorf("%s: the answers are %v, %s; want %s, %s", format, answers, got.Reason, tt.answers, tt.outcome)
 				}
-				if (got.Manifest == "") != (got.Permitted == answerYes) {
+				if (got.Manifest == "") != (got.Permitted == result.AnswerYes) {
 					t.Errorf("permitted is %s, with the manifest %q", got.Permitted, got.Manifest)
 				}
 			}

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result/resulttest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
@@ -677,8 +678,12 @@ func (n Network) Presented(_ context.Context, at, _ string) ([]*x509.Certificate
 }
 
 // Check compares the exit code, and looks for the parts in all that was printed, the error and its hint.
+// Output for programs must be as the schema has it.
 func (r *Run) Check(t *testing.T, code int, parts ...string) {
 	t.Helper()
+	if out := r.Out.String(); strings.HasPrefix(out, "{") || strings.HasPrefix(out, "apiVersion: cli.") {
+		resulttest.Valid(t, r.Out.Bytes())
+	}
 	if got := ui.ExitCodeOf(r.Err); got != code {
 		t.Errorf("exit code %d (%v), want %d", got, r.Err, code)
 	}

@@ -114,8 +114,6 @@ Exit codes: 0 printed, 1 failed, 2 wrong usage, 4 not permitted by the cluster, 
 	})
 	o.Session.AddFlags(cmd, f, 30*time.Second, "yaml", "json")
 	o.Session.CompleteSecrets(cmd, f)
-	cmd.Flags().Lookup("output").DefValue = "yaml"
-	o.Session.Output = "yaml"
 	return cmd
 }
 
@@ -197,7 +195,7 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return o.Session.Write(made, nil)
+	return ui.PrintAs(o.Session.Out, o.Session.Output, made)
 }
 
 func (o *Options) make(request plan.Request, st *plan.Snapshot) (map[string]any, error) {

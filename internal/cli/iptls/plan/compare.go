@@ -1,17 +1,12 @@
 package plan
 
 import (
-	"strings"
-
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
 // FieldChange is one field that changes. A CA bundle is described in it, not shown.
-type FieldChange struct {
-	Field string `json:"field"`
-	From  string `json:"from"`
-	To    string `json:"to"`
-}
+type FieldChange = result.FieldChange
 
 // ChangesBetween lists the fields that differ.
 func ChangesBetween(from, to configv1alpha1.ImpersonationProxySpec) []FieldChange {
@@ -40,9 +35,3 @@ func ChangesBetween(from, to configv1alpha1.ImpersonationProxySpec) []FieldChang
 	add(fieldLoadBalancerIP, from.Service.LoadBalancerIP, to.Service.LoadBalancerIP)
 	return changes
 }
-
-// SecretField begins the Field of a change in a Secret.
-const SecretField = "secret/"
-
-// OfSecret says whether it is a key of the Secret that changes.
-func (c FieldChange) OfSecret() bool { return strings.HasPrefix(c.Field, SecretField) }

@@ -58,9 +58,3 @@ func FitsSecret(r Request, secret *corev1.Secret) error {
 	}
 	return nil
 }
-
-// SecretRef names a Secret.
-type SecretRef struct {
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-}

@@ -9,6 +9,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -16,14 +17,14 @@ import (
 
 // abort goes back to where the rotation began.
 func (o *Options) abort(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record,
-	result *Result,
+	done *Result,
 ) error {
 	switch r.Current() {
 	case rotation.PhaseNone:
 		return ui.WithHint(errors.New("there is no rotation to abort"),
 			`take back another change with "pinniped ip-tls undo"`)
 	case rotation.PhaseAborted:
-		result.Action = change.ActionUnchanged
+		done.Outcome = result.OutcomeUnchanged
 		o.Session.Progress.Done("The rotation to %s is aborted already", r.Destination())
 		return nil
 	case rotation.PhaseDone:
@@ -50,16 +51,16 @@ func (o *Options) abort(ctx context.Context, issuer *configv1alpha1.CredentialIs
 		o.Session.Progress.Info("%s", what)
 		next, one, err := o.do(ctx, s)
 		if one != nil {
-			result.Changes = append(result.Changes, one)
+			done.Changes = append(done.Changes, one)
 		}
 		if err != nil {
-			result.recordFailure(err, one)
+			done.recordFailure(err, one)
 			return err
 		}
 		if o.Flags.DryRun == session.DryRunNone {
-			result.show(next)
+			done.show(next)
 		}
-		result.Action = actionAborted
+		done.Outcome = result.OutcomeAborted
 		if o.Flags.DryRun != session.DryRunNone {
 			return nil
 		}
@@ -69,9 +70,9 @@ func (o *Options) abort(ctx context.Context, issuer *configv1alpha1.CredentialIs
 }
 
 // forget drops the record, even one that cannot be read.
-func (o *Options) forget(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, result *Result) error {
+func (o *Options) forget(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, done *Result) error {
 	if issuer.Annotations[plan.RotationAnnotation] == "" {
-		result.Action = change.ActionUnchanged
+		done.Outcome = result.OutcomeUnchanged
 		o.Session.Progress.Done("There is no rotation to give up")
 		return nil
 	}
@@ -87,7 +88,7 @@ func (o *Options) forget(ctx context.Context, issuer *configv1alpha1.CredentialI
 		}
 		switch {
 		case err == nil:
-			result.Action = actionForgotten
+			done.Outcome = result.OutcomeForgotten
 			return nil
 		case !errors.Is(err, discovery.ErrConflict) || attempt == change.Attempts:
 			return session.WithCodes(fmt.Errorf("giving up the rotation: %w", err))

@@ -9,25 +9,15 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// KubeconfigTrust says whether one kubeconfig will work with the new certificate.
-type KubeconfigTrust struct {
-	File string `json:"file"`
-	// Trusts is true when everything in it that leads to the endpoint verifies the new certificate.
-	Trusts bool `json:"trusts"`
-	// Problem says why not.
-	Problem string `json:"problem,omitempty"`
-	// Elsewhere is true when nothing in it leads to the endpoint.
-	Elsewhere bool `json:"elsewhere,omitempty"`
-}
-
 // kubeconfigs reads the files of --kubeconfigs, and reports whether every kubeconfig that leads to the endpoint
 // verifies the new certificate. It is also false when no kubeconfig leads there.
 func (o *Options) kubeconfigs(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record,
-	chain []byte, result *Result,
+	chain []byte, done *Result,
 ) (bool, error) {
 	info := plan.ProxyInfo(issuer)
 	if info == nil {
@@ -47,21 +37,21 @@ func (o *Options) kubeconfigs(ctx context.Context, issuer *configv1alpha1.Creden
 	good, bad := 0, 0
 	for _, file := range files {
 		one := evaluateKubeconfig(file, endpoint, r, chain, o.Session.Now())
-		result.Kubeconfigs = append(result.Kubeconfigs, one)
-		switch {
-		case one.Elsewhere:
-		case one.Trusts:
+		done.Kubeconfigs = append(done.Kubeconfigs, one)
+		switch one.Outcome {
+		case result.FileUnrelated:
+		case result.FileWorks:
 			good++
 		default:
 			bad++
-			o.Session.Progress.Warn("kubeconfig %q: %s", one.File, one.Problem)
+			o.Session.Progress.Warn("kubeconfig %q: %s", one.Path, one.Reason)
 		}
 	}
 	switch {
 	case bad > 0:
-		result.waits("%d of %d kubeconfigs to be made anew: they do not verify the new certificate", bad, good+bad)
+		done.waits("%d of %d kubeconfigs to be made anew: they do not verify the new certificate", bad, good+bad)
 	case good == 0:
-		result.waits("a kubeconfig for %s: there is none in what --kubeconfigs names", info.Endpoint)
+		done.waits("a kubeconfig for %s: there is none in what --kubeconfigs names", info.Endpoint)
 	default:
 		o.Session.Progress.Done("All %d kubeconfigs for %s verify the new certificate", good, info.Endpoint)
 	}
@@ -71,30 +61,32 @@ func (o *Options) kubeconfigs(ctx context.Context, issuer *configv1alpha1.Creden
 // evaluateKubeconfig says whether everything in a kubeconfig that leads to the endpoint verifies the new certificate.
 func evaluateKubeconfig(file session.Kubeconfig, endpoint kubeconfig.Endpoint, r *rotation.Record, chain []byte,
 	now time.Time,
-) KubeconfigTrust {
+) result.File {
+	one := result.File{Path: file.File, Outcome: result.FileWorks}
 	if file.Err != nil {
-		return KubeconfigTrust{File: file.File, Problem: file.Err.Error()}
+		one.Outcome, one.Reason = result.FileFailed, file.Err.Error()
+		return one
 	}
-	one := KubeconfigTrust{File: file.File, Trusts: true}
 	places := kubeconfig.Trusts(file.Config, endpoint)
-	one.Elsewhere = len(places) == 0
+	if len(places) == 0 {
+		one.Outcome = result.FileUnrelated
+	}
 	for _, place := range places {
-		problem := ""
+		entry := result.Entry{Kind: result.EntryKind(place.Kind), Name: place.Name, Outcome: result.FileWorks}
 		switch {
 		case place.Uncertain:
-			problem = fmt.Sprintf(
-				"goes to %q, which a wildcard of the certificate covers, and may be another endpoint",
-				place.Host,
-			)
+			entry.Outcome, entry.Reason = result.FileNotKnown, fmt.Sprintf(
+				"goes to %q, which a wildcard of the certificate covers, and may be another endpoint", place.Host)
 		case place.Insecure:
 		case place.Err != nil:
-			problem = place.Err.Error()
+			entry.Outcome, entry.Reason = result.FileBroken, place.Err.Error()
 		case !r.Accepts(place.CABundle, chain, now):
-			problem = "trusts " + describeTrust(place.CABundle) + ", which does not verify the new certificate"
+			entry.Outcome = result.FileWillBreak
+			entry.Reason = "trusts " + describeTrust(place.CABundle) + ", which does not verify the new certificate"
 		}
-		if problem != "" {
-			one.Trusts, one.Problem = false, place.Where+" "+problem
-			return one
+		one.Entries = append(one.Entries, entry)
+		if entry.Reason != "" && one.Reason == "" {
+			one.Outcome, one.Reason = entry.Outcome, place.Where+" "+entry.Reason
 		}
 	}
 	return one

@@ -16,7 +16,7 @@ import (
 
 // preconditions says whether the preconditions of step 3 hold, and lists in the result those that do not.
 func (o *Options) preconditions(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record,
-	result *Result,
+	done *Result,
 ) (bool, error) {
 	chain, err := o.newChain(ctx, issuer, r)
 	if err != nil {
@@ -31,25 +31,25 @@ func (o *Options) preconditions(ctx context.Context, issuer *configv1alpha1.Cred
 		return true, nil
 	}
 	if o.After == 0 && len(o.Kubeconfigs) == 0 && len(o.reports) == 0 {
-		result.waits("kubeconfigs to be made anew: go on with --continue when they are, or let --after DURATION, " +
+		done.waits("kubeconfigs to be made anew: go on with --continue when they are, or let --after DURATION, " +
 			"--kubeconfigs PATH or --report FILE tell")
 		return false, nil
 	}
 	due := true
 	if at := r.Advertised.Add(o.After); o.After > 0 && o.Session.Now().Before(at) {
-		due, result.DueAt = false, &at
-		result.waits("%s to have passed since step 1: that is at %s, in %s", o.After, at.Format(time.RFC3339),
+		due, done.DueAt = false, &at
+		done.waits("%s to have passed since step 1: that is at %s, in %s", o.After, at.Format(time.RFC3339),
 			at.Sub(o.Session.Now()).Round(time.Second))
 	}
 	if len(o.Kubeconfigs) > 0 {
-		trusted, err := o.kubeconfigs(ctx, issuer, r, chain, result)
+		trusted, err := o.kubeconfigs(ctx, issuer, r, chain, done)
 		if err != nil {
 			return false, err
 		}
 		due = due && trusted
 	}
 	if len(o.reports) > 0 {
-		reported, err := o.reported(issuer, r, result)
+		reported, err := o.reported(issuer, r, done)
 		if err != nil {
 			return false, err
 		}

@@ -4,13 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/kubeconfig"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -23,7 +22,7 @@ const maxReport = 64 << 20
 // report is what `pinniped kubeconfig rotate -o json` has printed.
 type report struct {
 	name string
-	kubeconfig.Result
+	result.KubeconfigRotation
 }
 
 // readReports reads the files of --report.
@@ -35,7 +34,13 @@ func (o *Options) readReports() ([]report, error) {
 			return nil, err
 		}
 		one := report{name: session.NameOf(path)}
-		if err = json.Unmarshal(content, &one.Result); err == nil && (one.Endpoint == "" || one.Files == nil) {
+		err = json.Unmarshal(content, &one.KubeconfigRotation)
+		switch {
+		case err != nil:
+		case one.Kind != result.KindKubeconfigRotation || one.APIVersion != result.APIVersion:
+			err = fmt.Errorf("it is %s %q, not %s %q", one.APIVersion, one.Kind, result.APIVersion,
+				result.KindKubeconfigRotation)
+		case one.Endpoint == "" || one.Files == nil:
 			err = errors.New("it names no endpoint or no files")
 		}
 		if err != nil {
@@ -48,7 +53,7 @@ func (o *Options) readReports() ([]report, error) {
 }
 
 // reported says whether every report shows that all kubeconfigs have the new CA.
-func (o *Options) reported(issuer *configv1alpha1.CredentialIssuer, r *rotation.Record, result *Result) (bool, error) {
+func (o *Options) reported(issuer *configv1alpha1.CredentialIssuer, r *rotation.Record, done *Result) (bool, error) {
 	info := plan.ProxyInfo(issuer)
 	if info == nil {
 		return false, errors.New("no endpoint is advertised, so that a report cannot be compared with it")
@@ -57,7 +62,7 @@ func (o *Options) reported(issuer *configv1alpha1.CredentialIssuer, r *rotation.
 	for _, one := range o.reports {
 		if problem := one.problem(info.Endpoint, r); problem != "" {
 			good = false
-			result.waits("a better report than %s: %s", one.name, problem)
+			done.waits("a better report than %s: %s", one.name, problem)
 			continue
 		}
 		count, _ := one.Trusting()
@@ -81,7 +86,7 @@ func (one *report) problem(endpoint string, r *rotation.Record) string {
 		return "no kubeconfig in it leads to the endpoint"
 	}
 	for _, member := range wanted {
-		if !slices.Contains(one.CABundle, certs.Fingerprint(member.Raw)) {
+		if !one.CABundle.Has(certs.Fingerprint(member.Raw)) {
 			return "the CA bundle that it tells of lacks the new CA: it was made before step 1, or for another rotation"
 		}
 	}

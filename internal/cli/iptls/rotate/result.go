@@ -6,21 +6,11 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/change"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
-)
-
-// The actions of `ip-tls rotate`, besides those of package change.
-const (
-	actionAdvertised = "advertised"
-	actionSwitched   = "switched"
-	actionFinished   = "finished"
-	actionWaiting    = "waiting"
-	actionAborted    = "aborted"
-	actionForgotten  = "forgotten"
-	actionStatus     = "status"
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 )
 
 var stepNames = map[int]string{
@@ -30,48 +20,20 @@ var stepNames = map[int]string{
 	rotation.StepDrop:      "advertise the old CA no more",
 }
 
-// Result is what `ip-tls rotate` prints with `-o json` and `-o yaml`. Scripts rely on its fields.
-type Result struct {
-	// Action is "advertised", "switched", "finished", "waiting", "unchanged", "aborted", "forgotten", "status",
-	// "refused" or "not converged".
-	Action           string `json:"action"`
-	DryRun           string `json:"dryRun,omitempty"`
-	CredentialIssuer string `json:"credentialIssuer"`
-	// Phase is "advertised", "switched", "done" or "aborted"; empty when no rotation was begun.
-	Phase string `json:"phase"`
-	// Aborting is true on the way back.
-	Aborting bool `json:"aborting,omitempty"`
-	// NextStep is the step that comes next; 0 when there is none.
-	NextStep int    `json:"nextStep"`
-	Steps    []Step `json:"steps"`
-	// OldSecret and NewSecret hold the certificates; NewSecret is empty for the agent's generated one.
-	OldSecret string `json:"oldSecret,omitempty"`
-	NewSecret string `json:"newSecret,omitempty"`
-	// OldCA and NewCA describe what clients verify them with.
-	OldCA string `json:"oldCA,omitempty"`
-	NewCA string `json:"newCA,omitempty"`
-	// WaitsFor lists the preconditions of step 3 that do not hold yet. DueAt is when --after has passed.
-	WaitsFor    []string          `json:"waitsFor,omitempty"`
-	DueAt       *time.Time        `json:"dueAt,omitempty"`
-	Kubeconfigs []KubeconfigTrust `json:"kubeconfigs,omitempty"`
-	// Edited are the fields that somebody else has changed.
-	Edited []string `json:"edited,omitempty"`
-	// Changes are the results of the steps that this run did, in their order.
-	Changes []*change.Result `json:"changes,omitempty"`
+// stateNames are the states of steps, for people.
+var stateNames = map[result.StepState]string{
+	result.StepDone: "done", result.StepNext: "next", result.StepToCome: "to come",
 }
 
-// Step is one step of a rotation.
-type Step struct {
-	Number int    `json:"number"`
-	Name   string `json:"name"`
-	// State is "done", "next" or "to come".
-	State string    `json:"state"`
-	At    time.Time `json:"at,omitzero"`
+// Result is what `ip-tls rotate` prints for programs. The methods here fill it in.
+type Result struct {
+	result.Rotation
+	namespace string // the agent's
 }
 
 // show fills in the phase and the steps of a rotation.
 func (r *Result) show(record *rotation.Record) {
-	r.Phase, r.Steps = string(record.Current()), nil
+	r.Phase, r.Steps = result.Phase(record.Current()), nil
 	if record == nil {
 		return
 	}
@@ -83,10 +45,10 @@ func (r *Result) show(record *rotation.Record) {
 	if record.Phase == rotation.PhaseAborted || record.Aborting {
 		r.NextStep = 0
 	}
-	r.OldSecret, r.OldCA, r.NewCA = record.OldSecret, plan.DescribePEM([]byte(record.OldCA)),
-		plan.DescribePEM([]byte(record.NewCA))
+	r.OldCA, r.NewCA = result.BundleOf([]byte(record.OldCA)), result.BundleOf([]byte(record.NewCA))
+	r.OldSecret, r.NewSecret = r.secret(record.OldSecret), nil
 	if record.To != nil {
-		r.NewSecret = record.To.SecretName
+		r.NewSecret = r.secret(record.To.SecretName)
 	}
 	at := map[int]time.Time{
 		rotation.StepAdvertise: record.Advertised, rotation.StepWait: record.Switched,
@@ -96,15 +58,25 @@ func (r *Result) show(record *rotation.Record) {
 		at[rotation.StepDrop] = record.Ended
 	}
 	for number := rotation.StepAdvertise; number <= rotation.StepDrop; number++ {
-		step := Step{Number: number, Name: stepNames[number], State: "to come", At: at[number]}
+		step := result.Step{Number: number, Name: stepNames[number], State: result.StepToCome, At: at[number]}
 		switch {
 		case !at[number].IsZero():
-			step.State = "done"
+			step.State = result.StepDone
 		case number == r.NextStep:
-			step.State = "next"
+			step.State = result.StepNext
 		}
 		r.Steps = append(r.Steps, step)
 	}
+}
+
+// secret returns the name of a Secret that a spec or a record holds; nil for none.
+func (r *Result) secret(name string) *result.ObjectRef {
+	full, err := delegation.SecretName(name, r.namespace)
+	if err != nil || name == "" {
+		return nil
+	}
+	ref := result.Ref(full)
+	return &ref
 }
 
 // recordStep puts a step that is done into the result.
@@ -112,9 +84,9 @@ func (r *Result) recordStep(next *rotation.Record, dryRun string) {
 	if dryRun == session.DryRunNone {
 		r.show(next)
 	}
-	r.Action = map[rotation.Phase]string{
-		rotation.PhaseAdvertised: actionAdvertised,
-		rotation.PhaseSwitched:   actionSwitched, rotation.PhaseDone: actionFinished,
+	r.Outcome = map[rotation.Phase]result.Outcome{
+		rotation.PhaseAdvertised: result.OutcomeAdvertised,
+		rotation.PhaseSwitched:   result.OutcomeSwitched, rotation.PhaseDone: result.OutcomeFinished,
 	}[next.Phase]
 }
 
@@ -122,9 +94,9 @@ func (r *Result) recordStep(next *rotation.Record, dryRun string) {
 func (r *Result) recordFailure(err error, one *change.Result) {
 	switch {
 	case one != nil:
-		r.Action = one.Action
+		r.Outcome = one.Outcome
 	case ui.ExitCodeOf(err) == ui.ExitNotConverged:
-		r.Action = change.ActionNotConverged
+		r.Outcome = result.OutcomeNotConverged
 	}
 }
 
@@ -132,57 +104,70 @@ func (r *Result) waits(format string, args ...any) {
 	r.WaitsFor = append(r.WaitsFor, fmt.Sprintf(format, args...))
 }
 
-func (o *Options) printRotation(result *Result) error {
-	if result.Steps == nil {
-		result.Steps = []Step{}
+// printRotation writes the result to stdout, and returns err.
+func (o *Options) printRotation(done *Result, err error) error {
+	if done.Steps == nil {
+		done.Steps = []result.Step{}
 	}
-	return o.Session.Write(result, func() ([]byte, error) { return o.rotationText(result) })
+	return o.Session.Print(&done.Rotation, err, func() ([]byte, error) { return o.rotationText(done) })
 }
 
-func (o *Options) rotationText(result *Result) ([]byte, error) {
-	if result.Action == change.ActionRefused || result.Action == change.ActionNotConverged {
+func (o *Options) rotationText(done *Result) ([]byte, error) {
+	if done.Outcome == result.OutcomeRefused || done.Outcome == result.OutcomeNotConverged {
 		return nil, nil // the step lines and the error have said it all
 	}
 	var out strings.Builder
-	state := result.Action
+	state := string(done.Outcome)
 	switch {
-	case result.Action == actionStatus && result.Phase == "":
+	case done.Outcome == result.OutcomeShown && done.Phase == "":
 		state = "no rotation"
-	case result.Action == actionStatus && result.Aborting:
+	case done.Outcome == result.OutcomeShown && done.Aborting:
 		state = "rotation on its way back"
-	case result.Action == actionStatus:
-		state = "rotation " + result.Phase
+	case done.Outcome == result.OutcomeShown:
+		state = "rotation " + string(done.Phase)
 	}
-	if result.DryRun != "" {
-		state += fmt.Sprintf(" (%s dry run)", result.DryRun)
+	if done.DryRun != "" {
+		state += fmt.Sprintf(" (%s dry run)", done.DryRun)
 	}
-	fmt.Fprintf(&out, "credentialissuer/%s %s\n", result.CredentialIssuer, state)
-	if len(result.Steps) == 0 {
+	fmt.Fprintf(&out, "credentialissuer/%s %s\n", done.CredentialIssuer, state)
+	if len(done.Steps) == 0 {
 		return []byte(out.String()), nil
 	}
-	rows := make([][]string, 0, len(result.Steps))
-	for _, step := range result.Steps {
+	rows := make([][]string, 0, len(done.Steps))
+	for _, step := range done.Steps {
 		at := ""
 		if !step.At.IsZero() {
 			at = step.At.Format(time.RFC3339)
 		}
-		rows = append(rows, []string{fmt.Sprint(step.Number), step.Name, step.State, at})
+		rows = append(rows, []string{fmt.Sprint(step.Number), step.Name, stateNames[step.State], at})
 	}
 	if err := ui.Table(&out, []string{"step", "what", "state", "at"}, rows); err != nil {
 		return nil, err
 	}
-	for _, one := range result.Changes {
-		if o.Flags.Diff || result.DryRun != "" {
+	for _, one := range done.Changes {
+		if o.Flags.Diff || done.DryRun != "" {
 			change.WriteDiff(&out, one.Changes)
 		}
 	}
 	to := "the agent's generated certificate"
-	if result.NewSecret != "" {
-		to = fmt.Sprintf("Secret %q", result.NewSecret)
+	if done.NewSecret != nil {
+		to = done.secretText(done.NewSecret)
 	}
-	fmt.Fprintf(&out, "from: Secret %q, CA %s\nto: %s, CA %s\n", result.OldSecret, result.OldCA, to, result.NewCA)
-	for _, what := range result.WaitsFor {
+	fmt.Fprintf(&out, "from: %s, CA %s\nto: %s, CA %s\n", done.secretText(done.OldSecret), done.OldCA, to, done.NewCA)
+	for _, what := range done.WaitsFor {
 		fmt.Fprintf(&out, "waits for %s\n", what)
 	}
 	return []byte(out.String()), nil
+}
+
+// secretText names a Secret as a spec does: without the namespace when that is the agent's.
+func (r *Result) secretText(ref *result.ObjectRef) string {
+	switch {
+	case ref == nil:
+		return `Secret ""`
+	case ref.Namespace == r.namespace:
+		return fmt.Sprintf("Secret %q", ref.Name)
+	default:
+		return fmt.Sprintf("Secret %q", ref.Namespace+"/"+ref.Name)
+	}
 }

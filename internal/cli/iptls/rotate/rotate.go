@@ -2,16 +2,15 @@ package rotate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/change"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -24,60 +23,60 @@ func (o *Options) Run(ctx context.Context) error {
 	if err := o.Session.Locate(ctx, &o.request); err != nil {
 		return err
 	}
-	result := &Result{}
+	done := &Result{namespace: o.request.Namespace}
 	if o.Flags.DryRun != session.DryRunNone {
-		result.DryRun = o.Flags.DryRun
+		done.DryRun = result.DryRun(o.Flags.DryRun)
 	}
-	err := o.rotate(ctx, result)
-	if result.Action == "" && ui.ExitCodeOf(err) == ui.ExitRefused {
-		result.Action = change.ActionRefused
+	err := o.rotate(ctx, done)
+	if done.Outcome == "" && ui.ExitCodeOf(err) == ui.ExitRefused {
+		done.Outcome = result.OutcomeRefused
 	}
-	if result.Action == "" {
+	if done.Outcome == "" {
 		return err
 	}
-	return errors.Join(o.printRotation(result), err)
+	return o.printRotation(done, err)
 }
 
-func (o *Options) rotate(ctx context.Context, result *Result) error {
+func (o *Options) rotate(ctx context.Context, done *Result) error {
 	issuer, err := o.Session.ReadIssuer(ctx)
 	if err != nil {
 		return err
 	}
-	o.Session.CredentialIssuer, result.CredentialIssuer = issuer.Name, issuer.Name
+	o.Session.CredentialIssuer, done.CredentialIssuer = issuer.Name, issuer.Name
 	if o.Forget {
-		return o.forget(ctx, issuer, result)
+		return o.forget(ctx, issuer, done)
 	}
 	r, err := rotation.Read(issuer)
 	if err != nil {
 		return ui.WithHint(err, "it was written by another version of pinniped, or changed by hand; --forget gives "+
 			"the rotation up and leaves the configuration as it is")
 	}
-	result.show(r)
+	done.show(r)
 	switch {
 	case o.Status:
-		return o.showStatus(ctx, issuer, r, result)
+		return o.showStatus(ctx, issuer, r, done)
 	case o.Abort:
-		return o.abort(ctx, issuer, r, result)
+		return o.abort(ctx, issuer, r, done)
 	default:
-		return o.forward(ctx, issuer, r, result)
+		return o.forward(ctx, issuer, r, done)
 	}
 }
 
 // showStatus fills in the result of --status.
 func (o *Options) showStatus(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record,
-	result *Result,
+	done *Result,
 ) error {
-	result.Action = actionStatus
+	done.Outcome = result.OutcomeShown
 	if r == nil {
 		return nil
 	}
 	if r.Active() {
 		if fields := r.Edited(issuer.Spec.ImpersonationProxy); len(fields) > 0 {
-			result.Edited = fields
+			done.Edited = fields
 			o.Session.Progress.Warn("somebody else has changed %s since", strings.Join(fields, ", "))
 		}
 		if r.Phase == rotation.PhaseAdvertised && !r.Aborting {
-			_, err := o.preconditions(ctx, issuer, r, result)
+			_, err := o.preconditions(ctx, issuer, r, done)
 			return err
 		}
 	}
@@ -86,7 +85,7 @@ func (o *Options) showStatus(ctx context.Context, issuer *configv1alpha1.Credent
 
 // forward does the steps that are due.
 func (o *Options) forward(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record,
-	result *Result,
+	done *Result,
 ) error {
 	r, begun, err := o.begin(ctx, issuer, r)
 	if err != nil {
@@ -97,8 +96,8 @@ func (o *Options) forward(ctx context.Context, issuer *configv1alpha1.Credential
 			return err
 		}
 	}
-	result.show(r)
-	if done, err := o.chosen(r, result); done || err != nil {
+	done.show(r)
+	if already, err := o.chosen(r, done); already || err != nil {
 		return err
 	}
 	confirmed := !r.Active()
@@ -106,24 +105,24 @@ func (o *Options) forward(ctx context.Context, issuer *configv1alpha1.Credential
 		step := r.Next()
 		if !confirmed {
 			if err := o.confirm(ctx, r); err != nil {
-				result.recordFailure(err, nil)
+				done.recordFailure(err, nil)
 				return err
 			}
 		}
 		if step == rotation.StepSwitch {
-			if ready, err := o.isTime(ctx, r, result); !ready || err != nil {
+			if ready, err := o.isTime(ctx, r, done); !ready || err != nil {
 				return err
 			}
 		}
 		next, one, err := o.step(ctx, r, step)
 		if one != nil {
-			result.Changes = append(result.Changes, one)
+			done.Changes = append(done.Changes, one)
 		}
 		if err != nil {
-			result.recordFailure(err, one)
+			done.recordFailure(err, one)
 			return err
 		}
-		result.recordStep(next, o.Flags.DryRun)
+		done.recordStep(next, o.Flags.DryRun)
 		if o.Flags.DryRun != session.DryRunNone {
 			return nil
 		}
@@ -132,8 +131,8 @@ func (o *Options) forward(ctx context.Context, issuer *configv1alpha1.Credential
 			return nil
 		}
 	}
-	if result.Action == "" {
-		result.Action = change.ActionUnchanged
+	if done.Outcome == "" {
+		done.Outcome = result.OutcomeUnchanged
 		o.Session.Progress.Done("The rotation to %s is done already", r.Destination())
 	}
 	return nil
@@ -141,24 +140,24 @@ func (o *Options) forward(ctx context.Context, issuer *configv1alpha1.Credential
 
 // isTime says whether step 3 may be done now. If not, it returns an error. With --step 2 it only reports that step 3
 // may be done, and returns false, so that the command ends.
-func (o *Options) isTime(ctx context.Context, r *rotation.Record, result *Result) (bool, error) {
+func (o *Options) isTime(ctx context.Context, r *rotation.Record, done *Result) (bool, error) {
 	issuer, err := o.Session.ReadIssuer(ctx)
 	if err != nil {
 		return false, err
 	}
-	ready, err := o.preconditions(ctx, issuer, r, result)
+	ready, err := o.preconditions(ctx, issuer, r, done)
 	if err != nil {
 		return false, err
 	}
 	if !ready {
-		result.Action = actionWaiting
+		done.Outcome = result.OutcomeWaiting
 		return false, ui.WithExitCode(ui.WithHint(fmt.Errorf("it is not time for step 3 yet: waiting for %s",
-			strings.Join(result.WaitsFor, "; and for ")),
+			strings.Join(done.WaitsFor, "; and for ")),
 			"run the same command again later; make kubeconfigs anew with \"pinniped kubeconfig rotate\" or "+
 				"\"pinniped get kubeconfig\"; --continue goes on at once"), ui.ExitNotDue)
 	}
 	if o.Step == strconv.Itoa(rotation.StepWait) {
-		result.Action = change.ActionUnchanged
+		done.Outcome = result.OutcomeUnchanged
 		o.Session.Progress.Done("It is time for step 3")
 		return false, nil
 	}
@@ -166,7 +165,7 @@ func (o *Options) isTime(ctx context.Context, r *rotation.Record, result *Result
 }
 
 // chosen compares --step with the step that comes next. It returns true when the step of --step is done already.
-func (o *Options) chosen(r *rotation.Record, result *Result) (done bool, err error) {
+func (o *Options) chosen(r *rotation.Record, done *Result) (already bool, err error) {
 	if o.Step == "" || o.Step == stepNext {
 		return false, nil
 	}
@@ -179,7 +178,7 @@ func (o *Options) chosen(r *rotation.Record, result *Result) (done bool, err err
 		return false, nil
 	}
 	if next == 0 || number < next {
-		result.Action = change.ActionUnchanged
+		done.Outcome = result.OutcomeUnchanged
 		o.Session.Progress.Done("Step %d is done already", number)
 		return true, nil
 	}

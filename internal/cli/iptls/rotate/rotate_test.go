@@ -21,6 +21,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session/sessiontest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -309,7 +310,7 @@ func TestRotateKubeconfigs(t *testing.T) {
 	if err := json.Unmarshal(
 		r.Out.Bytes(),
 		&result,
-	); err != nil || result.Action != "finished" || len(result.Kubeconfigs) != 3 ||
+	); err != nil || result.Outcome != "finished" || len(result.Kubeconfigs) != 3 ||
 		len(result.Changes) != 2 {
 		t.Errorf("result %+v, %v", result, err)
 	}
@@ -629,15 +630,15 @@ func TestRotateStatus(t *testing.T) {
 		r := w.rotate(t, status)
 		r.Check(t, 0)
 		var result Result
-		if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil || result.Action != "status" {
+		if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil || result.Outcome != "shown" {
 			t.Fatalf("%v: %s", err, r.Out.String())
 		}
 		return result
 	}
-	states := func(result Result) string {
+	states := func(got Result) string {
 		var all []string
-		for _, step := range result.Steps {
-			all = append(all, step.State)
+		for _, step := range got.Steps {
+			all = append(all, string(step.State))
 		}
 		return strings.Join(all, ",")
 	}
@@ -648,13 +649,13 @@ func TestRotateStatus(t *testing.T) {
 		step, phase, states string
 		next                int
 	}{
-		{"1", "advertised", "done,next,to come,to come", 2},
+		{"1", "advertised", "done,next,toCome,toCome", 2},
 		{"3", "switched", "done,done,done,next", 4},
 		{"4", "done", "done,done,done,done", 0},
 	} {
 		w.rotate(t, func(o *Options) { o.Step, o.Continue = tt.step, true }).Check(t, 0)
-		if got := read(); got.Phase != tt.phase || states(got) != tt.states || got.NextStep != tt.next ||
-			got.NewSecret != "next-tls" ||
+		if got := read(); got.Phase != result.Phase(tt.phase) || states(got) != tt.states || got.NextStep != tt.next ||
+			*got.NewSecret != (result.ObjectRef{Namespace: "pinniped-concierge", Name: "next-tls"}) ||
 			slices.Contains(got.WaitsFor, "") ||
 			(tt.step == "1") != (len(got.WaitsFor) > 0) {
 			t.Errorf("after step %s: %+v", tt.step, got)
@@ -673,10 +674,13 @@ func TestRotateReports(t *testing.T) {
 	w.rotate(t, func(o *Options) { o.Step = "1" }).Check(t, 0)
 	var prints []string
 	for _, ca := range []*certs.CA{w.CA, w.next} {
-		prints = append(prints, `"`+certs.Fingerprint(ca.Certificate().Raw)+`"`)
+		prints = append(prints, `{"sha256":"`+certs.Fingerprint(ca.Certificate().Raw)+`"}`)
 	}
 	report := func(endpoint string, prints []string, more string) string {
-		return `{"endpoint":"` + endpoint + `","caBundle":[` + strings.Join(prints, ",") + `],` + more + `}`
+		return `{"apiVersion":"cli.pinniped.dev/v1","kind":"KubeconfigRotation","endpoint":"` + endpoint + `","caBundle":[` + strings.Join(
+			prints,
+			",",
+		) + `],` + more + `}`
 	}
 	const good = `"files":[{"path":"a","outcome":"rotated"},{"path":"b","outcome":"current"},{"path":"c","outcome":"unrelated"}]`
 	for _, tt := range []struct {
@@ -685,7 +689,8 @@ func TestRotateReports(t *testing.T) {
 		says         string
 	}{
 		{"nothing", "", 2, "reading the report from stdin"},
-		{"something else", `{"a":1}`, 2, "it names no endpoint"},
+		{"something else", `{"a":1}`, 2, `it is  "", not cli.pinniped.dev/v1 "KubeconfigRotation"`},
+		{"nothing in it", report("", nil, `"files":[]`), 2, "it names no endpoint"},
 		{"a dry run", report(w.Proxy.URL(), prints, `"dryRun":true,`+good), 6, "it is of a dry run"},
 		{"another endpoint", report("https://elsewhere.example.com", prints, good), 6, "it is about " +
 			"https://elsewhere.example.com"},
@@ -737,12 +742,12 @@ func TestStatusTellsOfARotation(t *testing.T) {
 	says("somebody else has changed " + plan.FieldSecret)
 	w.Cluster.Issuer.Spec.ImpersonationProxy.TLS = ours
 	w.rotate(t, func(o *Options) { o.Flags.DryRun, o.Session.Output = session.DryRunClient, "yaml" }).
-		Check(t, 0, "action: finished")
+		Check(t, 0, "outcome: finished")
 	runApply(
 		t.Context(),
 		w.World,
 		w.rotate(t, func(o *Options) { o.Flags.DryRun, o.Session.Output = session.DryRunClient, "yaml" }).Out.String(),
-	).Check(t, 2, `it is of kind "", not "Plan"`)
+	).Check(t, 2, `it is of kind "Rotation", not "Plan"`)
 	w.rotate(t, nil).Check(t, 0, "finished")
 	says("")
 	w.Cluster.Issuer.Annotations[plan.RotationAnnotation] = "nonsense"

@@ -2,18 +2,15 @@ package session
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"sigs.k8s.io/yaml"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
@@ -64,12 +61,7 @@ func New(f *factory.Factory) *Session {
 // AddFlags adds the flags that all ip-tls commands have. formats are the values that --output accepts.
 func (s *Session) AddFlags(cmd *cobra.Command, f *factory.Factory, timeout time.Duration, formats ...string) {
 	flags := cmd.Flags()
-	last := len(formats) - 1
-	usage := "output format: " + strings.Join(formats[:last], ", ") + " or " + formats[last]
-	if slices.Contains(formats, "table") {
-		usage += ` (text and table are the same)`
-	}
-	flags.StringVarP(&s.Output, "output", "o", "text", usage)
+	factory.AddOutput(cmd, &s.Output, formats...)
 	flags.DurationVar(&s.Timeout, "timeout", timeout, "how long it may take in all (0: no limit)")
 	flags.StringVar(&s.CredentialIssuer, "credential-issuer", "",
 		"name of the CredentialIssuer (default: the only one)")
@@ -82,7 +74,6 @@ func (s *Session) AddFlags(cmd *cobra.Command, f *factory.Factory, timeout time.
 	factory.Bind(flags, "namespace", factory.KeyNamespace)
 	factory.Bind(flags, "api-group-suffix", factory.KeyAPIGroupSuffix)
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
-		"output":             factory.CompleteValues(formats...),
 		"credential-issuer":  f.CompleteCredentialIssuers(&s.ClusterFlags, &s.Suffix),
 		"kubeconfig-context": f.CompleteContexts(&s.ClusterFlags),
 	})
@@ -103,27 +94,10 @@ func (s *Session) Validate(formats ...string) error {
 	return ui.Usage(factory.ValidateSuffix(s.Suffix))
 }
 
-// Write prints the result of a command to stdout: as JSON or YAML when --output says so, and otherwise as text
-// returns it.
-func (s *Session) Write(result any, text func() ([]byte, error)) error {
-	var encoded []byte
-	var err error
-	switch s.Output {
-	case "json":
-		encoded, err = json.MarshalIndent(result, "", "  ")
-		encoded = append(encoded, '\n')
-	case "yaml":
-		encoded, err = yaml.Marshal(result)
-	default:
-		encoded, err = text()
-	}
-	if err != nil {
-		return fmt.Errorf("encoding the result: %w", err)
-	}
-	if _, err := s.Out.Write(encoded); err != nil {
-		return fmt.Errorf("writing the result: %w", err)
-	}
-	return nil
+// Print prints the result of a command to stdout, and returns err, with which the command ends: as JSON or YAML when
+// --output says so, and otherwise as text returns it.
+func (s *Session) Print(object result.Object, err error, text func() ([]byte, error)) error {
+	return result.Print(s.Out, s.Output, object, err, text)
 }
 
 // Open loads the kubeconfig. It contacts nothing.

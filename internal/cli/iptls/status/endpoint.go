@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -13,7 +14,7 @@ func (l *snapshot) expectedSHA256() string {
 	switch serving := l.issuer.Status.ServingCertificate; {
 	case len(l.chain) > 0:
 		return certs.Fingerprint(l.chain[0].Raw)
-	case serving != nil && l.Configured.Source == string(serving.Source):
+	case serving != nil && strings.EqualFold(string(l.Configured.Source), string(serving.Source)):
 		return serving.SHA256
 	default:
 		return ""
@@ -37,7 +38,7 @@ func (o *Options) lookAtEndpoint(ctx context.Context, l *snapshot) {
 	l.served = served
 	want := certs.Expected{SHA256: l.expectedSHA256(), Host: at.Host, Bundle: l.bundle, Now: l.At}
 	for _, one := range served {
-		address := AddressStatus{Address: one.Address}
+		address := result.Address{Address: one.Address}
 		if len(one.Chain) > 0 {
 			until := one.Chain[0].NotAfter.UTC()
 			address.SHA256, address.NotAfter = certs.Fingerprint(one.Chain[0].Raw), &until
@@ -50,6 +51,6 @@ func (o *Options) lookAtEndpoint(ctx context.Context, l *snapshot) {
 	}
 	for _, address := range skipped {
 		l.Addresses = append(l.Addresses,
-			AddressStatus{Address: address, Skipped: true, Problem: "there is no route to it from here"})
+			result.Address{Address: address, Skipped: true, Problem: "there is no route to it from here"})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -23,7 +25,7 @@ import (
 
 // snapshot is everything that the status shows.
 type snapshot struct {
-	*Result
+	*result.Status
 	issuer *configv1alpha1.CredentialIssuer
 	spec   configv1alpha1.ImpersonationProxySpec
 	secret *corev1.Secret
@@ -35,7 +37,7 @@ type snapshot struct {
 }
 
 // gatherStatus reads what may be read, looks at the endpoint, and puts the picture together.
-func (o *Options) gatherStatus(ctx context.Context) (*Result, error) {
+func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
 	namespace, err := session.FindNamespace(ctx, o.Session.Cluster, o.Session.Namespace, o.Session.CredentialIssuer)
 	if err != nil {
 		return nil, err
@@ -45,7 +47,7 @@ func (o *Options) gatherStatus(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	l := &snapshot{
-		Result: &Result{CredentialIssuer: issuer.Name, At: o.Session.Now().UTC()},
+		Status: &result.Status{CredentialIssuer: issuer.Name, At: o.Session.Now().UTC()},
 		issuer: issuer, spec: *issuer.Spec.ImpersonationProxy,
 	}
 	l.configured(namespace)
@@ -63,7 +65,7 @@ func (o *Options) gatherStatus(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	l.InEffect = len(l.Problems) == 0
-	return l.Result, nil
+	return l.Status, nil
 }
 
 func (l *snapshot) notKnown(format string, args ...any) {
@@ -76,21 +78,24 @@ func (l *snapshot) problem(format string, args ...any) {
 
 // configured fills in what the spec says.
 func (l *snapshot) configured(namespace string) {
-	l.Configured = ConfiguredStatus{
-		Mode: string(l.spec.Mode), Source: string(configv1alpha1.ServingCertificateGenerated),
+	l.Configured = result.ConfiguredStatus{
+		Mode: string(l.spec.Mode), Source: result.SourceGenerated,
 		ExternalEndpoint: l.spec.ExternalEndpoint, LoadBalancerIP: l.spec.Service.LoadBalancerIP,
 	}
 	tls := l.spec.TLS
 	if tls == nil || tls.SecretName == "" {
 		return
 	}
-	ref := plan.SecretRef{Namespace: namespace, Name: tls.SecretName}
+	ref := result.ObjectRef{Namespace: namespace, Name: tls.SecretName}
 	if other, name, ok := strings.Cut(tls.SecretName, "/"); ok {
-		ref = plan.SecretRef{Namespace: other, Name: name}
+		ref = result.ObjectRef{Namespace: other, Name: name}
 	}
-	l.Configured.Source, l.Configured.Secret = string(configv1alpha1.ServingCertificateSecret), &ref
-	l.Configured.Verification, l.Configured.CABundle = tls.Verification,
-		plan.DescribeBundle(tls.CertificateAuthorityData)
+	l.Configured.Source, l.Configured.Secret = result.SourceSecret, &ref
+	l.Configured.Verification = tls.Verification
+	if tls.CertificateAuthorityData != "" {
+		bundle, _ := base64.StdEncoding.DecodeString(tls.CertificateAuthorityData) // what cannot be read is a problem below
+		l.Configured.CABundle = result.BundleOf(bundle)
+	}
 }
 
 // readSecret reads the configured Secret, and who renews it. Only a cluster that is away is an error.
@@ -117,7 +122,7 @@ func (o *Options) readSecret(ctx context.Context, l *snapshot) error {
 		l.problem("Secret %q holds no certificate that can be read", name)
 	}
 	l.RenewedBy = session.IssuedBy(secret)
-	if l.RenewedBy == nil || l.RenewedBy.Kind != session.CertManagerCertificate {
+	if l.RenewedBy == nil || l.RenewedBy.Kind != result.CertManagerCertificate {
 		return nil
 	}
 	certificate, err := o.Session.Cluster.Certificate(ctx, ref.Namespace, l.RenewedBy.Name)
@@ -142,7 +147,7 @@ func (o *Options) readSecret(ctx context.Context, l *snapshot) error {
 // reported fills in what the agent says, and compares it with the spec.
 func (l *snapshot) reported() {
 	if strategy := plan.ProxyStrategy(l.issuer); strategy != nil {
-		l.Agent = &AgentStatus{
+		l.Agent = &result.AgentStatus{
 			Status: string(strategy.Status), Reason: string(strategy.Reason),
 			Message: strategy.Message,
 		}
@@ -150,7 +155,7 @@ func (l *snapshot) reported() {
 	info := plan.ProxyInfo(l.issuer)
 	if info != nil {
 		l.bundle = plan.Previous(l.issuer).Bundle
-		l.Advertised = &AdvertisedStatus{Endpoint: info.Endpoint, CABundle: plan.DescribePEMOrNone(l.bundle)}
+		l.Advertised = &result.AdvertisedStatus{Endpoint: info.Endpoint, CABundle: result.BundleOf(l.bundle)}
 	}
 	expected := l.bundle
 	if l.spec.TLS != nil && (l.secret != nil || l.spec.TLS.CertificateAuthorityData != "") {
@@ -171,9 +176,9 @@ func (l *snapshot) reported() {
 	if serving == nil {
 		return
 	}
-	l.Replicas = &ReplicaStatus{Total: serving.Replicas, Serving: serving.ServingReplicas, SHA256: serving.SHA256}
+	l.Replicas = &result.ReplicaStatus{Total: serving.Replicas, Serving: serving.ServingReplicas, SHA256: serving.SHA256}
 	for _, other := range serving.OtherReplicas {
-		l.Replicas.Others = append(l.Replicas.Others, fmt.Sprintf("%s: %s", other.Name, other.Message))
+		l.Replicas.Others = append(l.Replicas.Others, result.OtherReplica{Name: other.Name, Message: other.Message})
 	}
 	if problem := plan.ReplicaProblem(serving, ""); problem != "" && !l.view.Disabled {
 		l.problem("%s", problem)
@@ -183,19 +188,19 @@ func (l *snapshot) reported() {
 // certificate fills in the certificate to show: the configured one, else what is presented, else what the agent
 // reports.
 func (l *snapshot) certificate() {
-	from, leaf := "secret", (*x509.Certificate)(nil)
+	from, leaf := result.SourceSecret, (*x509.Certificate)(nil)
 	if len(l.chain) > 0 {
 		leaf = l.chain[0]
 	}
 	for _, one := range l.served {
 		if leaf == nil && len(one.Chain) > 0 {
-			from, leaf = "endpoint", one.Chain[0]
+			from, leaf = result.SourceEndpoint, one.Chain[0]
 		}
 	}
 	switch serving := l.issuer.Status.ServingCertificate; {
 	case leaf != nil:
-		shown := &CertificateStatus{
-			From: from, SHA256: certs.Fingerprint(leaf.Raw), DNSNames: leaf.DNSNames, Issuer: leaf.Issuer.String(),
+		shown := &result.CertificateStatus{
+			Source: from, SHA256: certs.Fingerprint(leaf.Raw), DNSNames: leaf.DNSNames, Issuer: leaf.Issuer.String(),
 			NotBefore: leaf.NotBefore.UTC(), NotAfter: leaf.NotAfter.UTC(),
 		}
 		for _, ip := range leaf.IPAddresses {
@@ -203,16 +208,16 @@ func (l *snapshot) certificate() {
 		}
 		l.Certificate = shown
 	case serving != nil:
-		l.Certificate = &CertificateStatus{
-			From: "agent", SHA256: serving.SHA256, DNSNames: serving.DNSNames, IPAddresses: serving.IPAddresses,
+		l.Certificate = &result.CertificateStatus{
+			Source: result.SourceAgent, SHA256: serving.SHA256, DNSNames: serving.DNSNames, IPAddresses: serving.IPAddresses,
 			NotBefore: serving.NotBefore.UTC(), NotAfter: serving.NotAfter.UTC(),
 		}
 	default:
 		return
 	}
 	l.Certificate.SecondsLeft = int64(l.Certificate.NotAfter.Sub(l.At).Seconds())
-	if l.RenewedBy == nil && from == "endpoint" && l.Configured.Secret == nil && plan.IsGenerated(l.bundle) {
-		l.RenewedBy = &session.Renewer{Kind: renewedByAgent, Name: l.CredentialIssuer}
+	if l.RenewedBy == nil && from == result.SourceEndpoint && l.Configured.Secret == nil && plan.IsGenerated(l.bundle) {
+		l.RenewedBy = &result.Renewer{Kind: renewedByAgent, Name: l.CredentialIssuer}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
@@ -29,29 +31,41 @@ type presented struct {
 }
 
 // evaluateKubeconfigs looks at every context that leads to the endpoint. others is how many do not.
-func (s *presented) evaluateKubeconfigs(all []session.Kubeconfig) (judged []KubeconfigStatus, others int) {
+func (s *presented) evaluateKubeconfigs(all []session.Kubeconfig) (judged []result.File, others int) {
 	for _, one := range all {
+		file := result.File{Path: one.File, Outcome: result.FileWorks}
 		if one.Err != nil {
-			judged = append(judged,
-				KubeconfigStatus{File: one.File, Verdict: kubeconfigNotKnown, Reason: one.Err.Error()})
+			file.Outcome, file.Reason = result.FileNotKnown, one.Err.Error()
+			judged = append(judged, file)
 			continue
 		}
 		trusts := kubeconfig.Trusts(one.Config, s.at)
-		names := make([]string, 0, len(one.Config.Contexts))
-		for name := range one.Config.Contexts {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		for _, name := range names {
+		for _, name := range slices.Sorted(maps.Keys(one.Config.Contexts)) {
 			of := trustsOf(trusts, one.Config.Contexts[name])
 			if len(of) == 0 {
 				others++
 				continue
 			}
-			judged = append(judged, s.evaluateContext(one.File, name, of))
+			entry := s.evaluateContext(name, of)
+			file.Entries = append(file.Entries, entry)
+			file.Outcome = worse(file.Outcome, entry.Outcome)
+		}
+		if len(file.Entries) > 0 {
+			judged = append(judged, file)
 		}
 	}
 	return judged, others
+}
+
+// worse returns the outcome that matters more.
+func worse(a, b result.FileOutcome) result.FileOutcome {
+	rank := []result.FileOutcome{
+		result.FileWorks, result.FileOutdated, result.FileNotKnown, result.FileWillBreak, result.FileBroken,
+	}
+	if slices.Index(rank, b) > slices.Index(rank, a) {
+		return b
+	}
+	return a
 }
 
 // trust is one CA bundle in a kubeconfig with which the endpoint is verified.
@@ -75,27 +89,26 @@ func trustsOf(all []kubeconfig.Trust, kubeContext *clientcmdapi.Context) []trust
 	return trusts
 }
 
-func (s *presented) evaluateContext(file, name string, trusts []trust) KubeconfigStatus {
-	status := KubeconfigStatus{File: file, Context: name, Verdict: kubeconfigWorks}
-	rank := []string{kubeconfigWorks, kubeconfigOutdated, kubeconfigNotKnown, kubeconfigWillBreak, kubeconfigBroken}
+func (s *presented) evaluateContext(name string, trusts []trust) result.Entry {
+	entry := result.Entry{Kind: result.EntryContext, Name: name, Outcome: result.FileWorks}
 	for _, one := range trusts {
-		verdict, reason := s.evaluateTrust(one)
-		if slices.Index(rank, verdict) > slices.Index(rank, status.Verdict) || status.Reason == "" {
-			status.Verdict, status.Reason = verdict, reason
+		outcome, reason := s.evaluateTrust(one)
+		if worse(entry.Outcome, outcome) != entry.Outcome || entry.Reason == "" {
+			entry.Outcome, entry.Reason = outcome, reason
 		}
 	}
-	return status
+	return entry
 }
 
-func (s *presented) evaluateTrust(one trust) (verdict, reason string) {
+func (s *presented) evaluateTrust(one trust) (outcome result.FileOutcome, reason string) {
 	switch {
 	case one.Uncertain:
-		return kubeconfigNotKnown,
+		return result.FileNotKnown,
 			fmt.Sprintf("%q is covered by a wildcard of the certificate, and may be another endpoint", one.Host)
 	case one.Err != nil:
-		return kubeconfigBroken, one.what + " cannot be read: " + one.Err.Error()
+		return result.FileBroken, one.what + " cannot be read: " + one.Err.Error()
 	case one.Insecure:
-		return kubeconfigWorks, "it verifies nothing (insecure-skip-tls-verify): anybody can pretend to be the cluster"
+		return result.FileWorks, "it verifies nothing (insecure-skip-tls-verify): anybody can pretend to be the cluster"
 	}
 	trusts := "it trusts " + plan.DescribePEM(one.CABundle)
 	if len(bytes.TrimSpace(one.CABundle)) == 0 {
@@ -103,23 +116,23 @@ func (s *presented) evaluateTrust(one trust) (verdict, reason string) {
 	}
 	for _, chain := range s.chains {
 		if err := s.verify(one, chain); err != nil {
-			return kubeconfigBroken,
+			return result.FileBroken,
 				fmt.Sprintf("%s in %s, which does not verify what is presented: %s", trusts, one.what, err)
 		}
 	}
 	if s.configured != nil {
 		if err := s.verify(one, s.configured); err != nil {
-			return kubeconfigWillBreak,
+			return result.FileWillBreak,
 				fmt.Sprintf("%s in %s, which does not verify the configured certificate: %s", trusts, one.what, err)
 		}
 	}
 	if len(s.chains) == 0 {
-		return kubeconfigNotKnown, "nothing is presented that could be verified"
+		return result.FileNotKnown, "nothing is presented that could be verified"
 	}
 	if difference := differs(one.CABundle, s.bundle); difference != "" {
-		return kubeconfigOutdated, fmt.Sprintf("%s %s: make it anew before the CA changes", one.what, difference)
+		return result.FileOutdated, fmt.Sprintf("%s %s: make it anew before the CA changes", one.what, difference)
 	}
-	return kubeconfigWorks, ""
+	return result.FileWorks, ""
 }
 
 // differs says how a bundle differs from the advertised one; empty when it does not.

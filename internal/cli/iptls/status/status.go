@@ -9,6 +9,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
@@ -119,23 +120,20 @@ func (o *Options) Run(ctx context.Context) error {
 	if o.Watch {
 		return o.watch(ctx)
 	}
-	result, err := o.gather(ctx)
+	status, err := o.gather(ctx)
 	if err != nil {
 		return err
 	}
-	if err := o.print(result); err != nil {
-		return err
+	if !status.InEffect {
+		err = fmt.Errorf("what is configured is not in effect: %s", status.Problems[0])
+		err = ui.WithExitCode(ui.WithHint(err,
+			`run "pinniped ip-tls check" to see whether a check refuses the certificate`), ui.ExitNotConverged)
 	}
-	if result.InEffect {
-		return nil
-	}
-	err = fmt.Errorf("what is configured is not in effect: %s", result.Problems[0])
-	return ui.WithExitCode(ui.WithHint(err,
-		`run "pinniped ip-tls check" to see whether a check refuses the certificate`), ui.ExitNotConverged)
+	return o.Session.Print(status, err, func() ([]byte, error) { return o.text(status) })
 }
 
 // gather reads the status once, within the time limit of one poll.
-func (o *Options) gather(ctx context.Context) (*Result, error) {
+func (o *Options) gather(ctx context.Context) (*result.Status, error) {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()
 	return o.gatherStatus(ctx)

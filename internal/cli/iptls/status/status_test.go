@@ -21,6 +21,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session/sessiontest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
@@ -54,13 +55,13 @@ func runStatus(ctx context.Context, w *iptlstest.World, change func(*Options)) *
 	return r.Do(ctx, o)
 }
 
-func statusOf(t *testing.T, r *iptlstest.Run) Result {
+func statusOf(t *testing.T, r *iptlstest.Run) result.Status {
 	t.Helper()
-	var result Result
-	if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil {
+	var status result.Status
+	if err := json.Unmarshal(r.Out.Bytes(), &status); err != nil {
 		t.Fatalf("%v in %s", err, r.Out.String())
 	}
-	return result
+	return status
 }
 
 func asJSON(o *Options) { o.Session.Output = "json" }
@@ -103,7 +104,7 @@ func TestStatus(t *testing.T) {
 		result := statusOf(t, runStatus(t.Context(), w, asJSON))
 		leaf, _ := certs.ParseBundle(w.Pair.CertPEM)
 		if !result.InEffect || result.Certificate.SHA256 != certs.Fingerprint(leaf[0].Raw) ||
-			result.Certificate.From != "secret" ||
+			result.Certificate.Source != "secret" ||
 			len(result.Addresses) != 1 ||
 			result.Addresses[0].SHA256 != result.Certificate.SHA256 ||
 			!result.RenewedBy.RenewalTime.Equal(next) {
@@ -205,7 +206,7 @@ func TestStatus(t *testing.T) {
 			t,
 			runStatus(t.Context(), w, asJSON),
 		); result.Certificate == nil ||
-			result.Certificate.From != "endpoint" {
+			result.Certificate.Source != "endpoint" {
 			t.Errorf("what is presented is not shown: %+v", result.Certificate)
 		}
 	})
@@ -300,42 +301,43 @@ func TestStatusKubeconfigs(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	found := map[string]string{}
+	found := map[string]result.FileOutcome{}
 	for _, one := range statusOf(
 		t, runStatus(t.Context(), w, func(o *Options) { o.Session.Output, o.KubeconfigsFrom = "json", []string{more} }),
 	).Kubeconfigs {
-		found[filepath.Base(one.File)] = one.Verdict
+		found[filepath.Base(one.Path)] = one.Outcome
 	}
-	if diff := cmp.Diff(map[string]string{"other-name": "broken", "damaged": "not known"}, found); diff != "" {
+	if diff := cmp.Diff(map[string]result.FileOutcome{"other-name": "broken", "damaged": "notKnown"}, found); diff != "" {
 		t.Errorf("another name of the proxy, and a file that cannot be read (-want +got):\n%s", diff)
 	}
 
 	r := runStatus(t.Context(), w, func(o *Options) { o.Session.Output, o.KubeconfigsFrom = "json", []string{dir} })
 	r.Check(t, 0)
-	result := statusOf(t, r)
-	got := map[string]string{}
-	for _, one := range result.Kubeconfigs {
-		if one.File == filepath.Join(dir, "a.yaml") {
-			got[one.Context] = one.Verdict
-		}
+	status := statusOf(t, r)
+	got := map[string]result.FileOutcome{}
+	for _, one := range status.Kubeconfigs[0].Entries {
+		got[one.Name] = one.Outcome
 	}
-	want := map[string]string{
+	want := map[string]result.FileOutcome{
 		"1-same": "works", "2-part": "outdated", "3-more": "outdated", "4-old": "broken", "5-none": "broken",
 		"6-insecure": "works", "8-plugin": "broken", "9-file": "broken",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("verdicts (-want +got):\n%s", diff)
 	}
-	if len(result.Kubeconfigs) != 2*len(want) ||
-		!strings.Contains(strings.Join(result.NotKnown, "\n"), "2 contexts in the kubeconfigs lead elsewhere") {
-		t.Errorf("%d verdicts, not known %q", len(result.Kubeconfigs), result.NotKnown)
+	if first := status.Kubeconfigs[0]; first.Path != filepath.Join(dir, "a.yaml") || first.Outcome != "broken" {
+		t.Errorf("the file is %+v", first)
+	}
+	if len(status.Kubeconfigs) != 2 || len(status.Kubeconfigs[1].Entries) != len(want) ||
+		!strings.Contains(strings.Join(status.NotKnown, "\n"), "2 contexts in the kubeconfigs lead elsewhere") {
+		t.Errorf("%d files, not known %q", len(status.Kubeconfigs), status.NotKnown)
 	}
 	for name, says := range map[string]string{
 		"2-part": `lacks "Next CA"`, "3-more": `has "Old CA"`, "5-none": "system roots", "6-insecure": "verifies nothing", "8-plugin": "--concierge-ca-bundle-data",
 	} {
 		reason := ""
-		for _, one := range result.Kubeconfigs {
-			if one.Context == name {
+		for _, one := range status.Kubeconfigs[0].Entries {
+			if one.Name == name {
 				reason = one.Reason
 			}
 		}
@@ -419,7 +421,7 @@ func TestValidity(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			c := &CertificateStatus{NotBefore: at.Add(tt.from), NotAfter: at.Add(tt.to)}
+			c := &result.CertificateStatus{NotBefore: at.Add(tt.from), NotAfter: at.Add(tt.to)}
 			want := fmt.Sprintf(
 				"%s to %s  %s, %s",
 				c.NotBefore.Format(time.RFC3339),

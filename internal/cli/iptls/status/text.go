@@ -7,16 +7,12 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-func (o *Options) print(result *Result) error {
-	return o.Session.Write(result, func() ([]byte, error) { return o.text(result) })
-}
-
 // text draws the picture.
-func (o *Options) text(r *Result) ([]byte, error) {
+func (o *Options) text(r *result.Status) ([]byte, error) {
 	var out strings.Builder
 	verdict := o.Style.Good("in effect")
 	if !r.InEffect {
@@ -50,14 +46,15 @@ func (o *Options) text(r *Result) ([]byte, error) {
 	}
 	if r.RenewedBy != nil {
 		line("renewed by", "%s", o.renewerText(r.RenewedBy))
-	} else if r.Configured.Source == "Secret" && r.Certificate != nil && r.Certificate.From == "secret" {
+	} else if r.Configured.Source == result.SourceSecret && r.Certificate != nil &&
+		r.Certificate.Source == result.SourceSecret {
 		line("renewed by", "%s", o.Style.Caution("nobody is known to: somebody has to put the next certificate "+
 			"into the Secret"))
 	}
 	if r.Replicas != nil {
 		line("replicas", "%s", replicasText(r))
 		for _, other := range r.Replicas.Others {
-			fmt.Fprintf(&out, "               %s %s\n", o.Style.Bad("✗"), other)
+			fmt.Fprintf(&out, "               %s %s: %s\n", o.Style.Bad("✗"), other.Name, other.Message)
 		}
 	}
 	if err := o.tables(&out, r); err != nil {
@@ -72,7 +69,7 @@ func (o *Options) text(r *Result) ([]byte, error) {
 	return []byte(out.String()), nil
 }
 
-func (o *Options) tables(out *strings.Builder, r *Result) error {
+func (o *Options) tables(out *strings.Builder, r *result.Status) error {
 	if len(r.Addresses) > 0 {
 		var rows [][]string
 		for _, a := range r.Addresses {
@@ -86,12 +83,14 @@ func (o *Options) tables(out *strings.Builder, r *Result) error {
 	}
 	if len(r.Kubeconfigs) > 0 {
 		var rows [][]string
-		for _, k := range r.Kubeconfigs {
-			verdict := o.kubeconfigMark(k) + " " + k.Verdict
-			if k.Reason != "" {
-				verdict += ": " + k.Reason
+		for _, file := range r.Kubeconfigs {
+			for _, k := range entriesOf(file) {
+				verdict := o.kubeconfigMark(k) + " " + outcomeText(k.Outcome)
+				if k.Reason != "" {
+					verdict += ": " + k.Reason
+				}
+				rows = append(rows, []string{file.Path, k.Name, verdict})
 			}
-			rows = append(rows, []string{k.File, k.Context, verdict})
 		}
 		out.WriteString("\n")
 		return ui.Table(out, []string{"kubeconfig", "context", "verdict"}, rows)
@@ -101,14 +100,14 @@ func (o *Options) tables(out *strings.Builder, r *Result) error {
 
 func shortHash(sha256 string) string { return sha256[:min(len(sha256), 16)] }
 
-func untilText(a AddressStatus) string {
+func untilText(a result.Address) string {
 	if a.NotAfter == nil {
 		return "-"
 	}
 	return a.NotAfter.Format(time.RFC3339)
 }
 
-func (o *Options) addressVerdict(a AddressStatus) string {
+func (o *Options) addressVerdict(a result.Address) string {
 	switch {
 	case a.Skipped:
 		return "• " + a.Problem
@@ -119,23 +118,23 @@ func (o *Options) addressVerdict(a AddressStatus) string {
 	}
 }
 
-func (o *Options) kubeconfigMark(k KubeconfigStatus) string {
-	switch k.Verdict {
-	case kubeconfigWorks:
+func (o *Options) kubeconfigMark(k result.Entry) string {
+	switch k.Outcome {
+	case result.FileWorks:
 		if k.Reason != "" {
 			return o.Style.Caution("!")
 		}
 		return o.Style.Good("✓")
-	case kubeconfigBroken, kubeconfigWillBreak:
+	case result.FileBroken, result.FileWillBreak, result.FileFailed:
 		return o.Style.Bad("✗")
-	case kubeconfigOutdated:
+	case result.FileOutdated:
 		return o.Style.Caution("!")
 	default:
 		return "•"
 	}
 }
 
-func configuredText(c ConfiguredStatus) string {
+func configuredText(c result.ConfiguredStatus) string {
 	if c.Secret == nil {
 		return fmt.Sprintf("a certificate that the agent generates (mode %s)", c.Mode)
 	}
@@ -146,19 +145,39 @@ func configuredText(c ConfiguredStatus) string {
 	return text + fmt.Sprintf(" (mode %s)", c.Mode)
 }
 
-func bundleText(bundle string) string {
-	if bundle == "" {
+func bundleText(bundle result.CABundle) string {
+	if len(bundle) == 0 {
 		return "none: clients use their system roots"
 	}
-	return bundle
+	return bundle.String()
 }
 
-func (o *Options) renewerText(r *session.Renewer) string {
+// entriesOf returns the contexts of a kubeconfig; for one that cannot be read, the file itself.
+func entriesOf(file result.File) []result.Entry {
+	if len(file.Entries) == 0 {
+		return []result.Entry{{Outcome: file.Outcome, Reason: file.Reason}}
+	}
+	return file.Entries
+}
+
+// outcomeText is an outcome in words.
+func outcomeText(outcome result.FileOutcome) string {
+	switch outcome {
+	case result.FileWillBreak:
+		return "will break"
+	case result.FileNotKnown:
+		return "not known"
+	default:
+		return string(outcome)
+	}
+}
+
+func (o *Options) renewerText(r *result.Renewer) string {
 	var text string
 	switch r.Kind {
 	case renewedByAgent:
 		return "the agent itself"
-	case session.CertManagerCertificate:
+	case result.CertManagerCertificate:
 		text = fmt.Sprintf("cert-manager, Certificate %q", r.Name)
 	default:
 		text = fmt.Sprintf("%s %q", r.Kind, r.Name)
@@ -176,7 +195,7 @@ func (o *Options) renewerText(r *session.Renewer) string {
 }
 
 // validity tells the dates and the time left, and on a terminal draws how much of the lifetime is over.
-func (o *Options) validity(c *CertificateStatus, at time.Time) string {
+func (o *Options) validity(c *result.CertificateStatus, at time.Time) string {
 	text := fmt.Sprintf("%s to %s", c.NotBefore.Format(time.RFC3339), c.NotAfter.Format(time.RFC3339))
 	left, lifetime := c.NotAfter.Sub(at), c.NotAfter.Sub(c.NotBefore)
 	var remaining string
@@ -233,7 +252,7 @@ func roughly(d time.Duration) string {
 
 // replicasText says how many replicas serve the certificate that is shown. When they serve another one, it gives the
 // fingerprint of that one.
-func replicasText(r *Result) string {
+func replicasText(r *result.Status) string {
 	count := fmt.Sprintf("%d of %d serve ", r.Replicas.Serving, r.Replicas.Total)
 	if r.Certificate != nil && r.Replicas.SHA256 != "" && r.Replicas.SHA256 != r.Certificate.SHA256 {
 		return count + "another one, SHA-256 " + r.Replicas.SHA256

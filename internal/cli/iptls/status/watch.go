@@ -2,7 +2,6 @@ package status
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,11 +9,12 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
 // linesOf says in lines that stand by themselves what the picture shows; what passes with time alone is not among them.
-func linesOf(r *Result, err error) []string {
+func linesOf(r *result.Status, err error) []string {
 	if err != nil {
 		return []string{"status: " + err.Error()}
 	}
@@ -44,8 +44,10 @@ func linesOf(r *Result, err error) []string {
 		}
 		lines = append(lines, fmt.Sprintf("address %s: %s", a.Address, text))
 	}
-	for _, k := range r.Kubeconfigs {
-		lines = append(lines, fmt.Sprintf("kubeconfig %s, context %s: %s", k.File, k.Context, k.Verdict))
+	for _, file := range r.Kubeconfigs {
+		for _, k := range entriesOf(file) {
+			lines = append(lines, fmt.Sprintf("kubeconfig %s, context %s: %s", file.Path, k.Name, outcomeText(k.Outcome)))
+		}
 	}
 	for _, what := range r.NotKnown {
 		lines = append(lines, "not known: "+what)
@@ -55,35 +57,31 @@ func linesOf(r *Result, err error) []string {
 
 // printChange prints one look of a watch: on a terminal the whole picture, in place of the one before; else what is
 // new.
-func (o *Options) printChange(result *Result, failed error, before, lines []string) error {
+func (o *Options) printChange(status *result.Status, failed error, before, lines []string) error {
 	var text []byte
 	switch {
 	case o.Session.Output == "json":
 		if slices.Equal(before, lines) {
 			return nil
 		}
-		var document any = result
-		if failed != nil {
-			document = map[string]any{"at": o.Session.Now().UTC(), "error": failed.Error()}
+		var err error
+		if text, err = result.EncodeLine(document(status, failed)); err != nil {
+			return fmt.Errorf("encoding the status: %w", err)
 		}
-		encoded, err := json.Marshal(document)
+	case o.Session.Output == "yaml":
+		if slices.Equal(before, lines) {
+			return nil
+		}
+		encoded, err := result.Encode("yaml", document(status, failed))
 		if err != nil {
 			return fmt.Errorf("encoding the status: %w", err)
 		}
-		text = append(encoded, '\n')
-	case o.Session.Output == "yaml":
-		if slices.Equal(before, lines) || result == nil {
-			return nil
-		}
-		if _, err := o.Session.Out.Write([]byte("---\n")); err != nil {
-			return fmt.Errorf("writing the result: %w", err)
-		}
-		return o.print(result)
+		text = append([]byte("---\n"), encoded...)
 	case o.Terminal:
 		picture := []byte(o.Style.Bad("error: ") + strings.Join(lines, "\n") + "\n")
 		if failed == nil {
 			var err error
-			if picture, err = o.text(result); err != nil {
+			if picture, err = o.text(status); err != nil {
 				return err
 			}
 		}
@@ -112,12 +110,20 @@ func (o *Options) printChange(result *Result, failed error, before, lines []stri
 	return nil
 }
 
+// document is what a program gets of one look.
+func document(status *result.Status, failed error) result.Object {
+	if failed != nil {
+		return result.NewFailure(failed)
+	}
+	return status
+}
+
 // watch prints the status once, and from then on only what has changed.
 func (o *Options) watch(ctx context.Context) error {
 	var before []string
 	first := true
 	for {
-		result, err := o.gather(ctx)
+		status, err := o.gather(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -125,8 +131,8 @@ func (o *Options) watch(ctx context.Context) error {
 			return err
 		}
 		first = false
-		lines := linesOf(result, err)
-		if err := o.printChange(result, err, before, lines); err != nil {
+		lines := linesOf(status, err)
+		if err := o.printChange(status, err, before, lines); err != nil {
 			return err
 		}
 		before = lines

@@ -1,0 +1,106 @@
+package result
+
+import (
+	"strings"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+)
+
+// APIVersion is the version of all objects. Within a version, fields and values of enums are added, but none is removed
+// or gets another meaning.
+const APIVersion = "cli.pinniped.dev/v1"
+
+// Head is how every object begins.
+type Head struct {
+	// APIVersion is the version of the shape.
+	APIVersion string `json:"apiVersion"`
+	// Kind names the shape.
+	Kind Kind `json:"kind"`
+	// Error says why the command has failed, or why it does not end with exit code 0. It is absent when all is well.
+	Error *Error `json:"error,omitempty"`
+}
+
+func (h *Head) head() *Head { return h }
+
+// Object is what a command prints: a struct that embeds Head.
+type Object interface{ head() *Head }
+
+// Error is why a command did not end with exit code 0.
+type Error struct {
+	// Reason is the class of the error, one for each exit code.
+	Reason ErrorReason `json:"reason"`
+	// Message is what the command says on stderr.
+	Message string `json:"message"`
+	// Hint says what to do about it.
+	Hint string `json:"hint,omitempty"`
+	// ExitCode is that of the process.
+	ExitCode int `json:"exitCode"`
+}
+
+// ErrorReason is the class of an error.
+type ErrorReason string
+
+// The reasons.
+const (
+	ReasonFailed       ErrorReason = "failed"
+	ReasonUsage        ErrorReason = "usage"
+	ReasonRefused      ErrorReason = "refused"
+	ReasonNotPermitted ErrorReason = "notPermitted"
+	ReasonNotInEffect  ErrorReason = "notInEffect"
+	ReasonNotDue       ErrorReason = "notDue"
+	ReasonTimedOut     ErrorReason = "timedOut"
+	ReasonInterrupted  ErrorReason = "interrupted"
+	// ReasonOther is that of an exit code which other commands do not have; their help tells its meaning.
+	ReasonOther ErrorReason = "other"
+)
+
+// Enum lists the reasons.
+func (ErrorReason) Enum() []string {
+	return []string{
+		string(ReasonFailed), string(ReasonUsage), string(ReasonRefused), string(ReasonNotPermitted),
+		string(ReasonNotInEffect), string(ReasonNotDue), string(ReasonTimedOut), string(ReasonInterrupted),
+		string(ReasonOther),
+	}
+}
+
+// ErrorOf returns what there is to print about err; nil for nil.
+func ErrorOf(err error) *Error {
+	if err == nil {
+		return nil
+	}
+	code := ui.ExitCodeOf(err)
+	return &Error{
+		Reason: reasonOf(code), Message: strings.TrimSpace(err.Error()), Hint: ui.HintOf(err), ExitCode: code,
+	}
+}
+
+func reasonOf(exitCode int) ErrorReason {
+	switch exitCode {
+	case ui.ExitFailed:
+		return ReasonFailed
+	case ui.ExitUsage:
+		return ReasonUsage
+	case ui.ExitRefused:
+		return ReasonRefused
+	case ui.ExitNotPermitted:
+		return ReasonNotPermitted
+	case ui.ExitNotConverged:
+		return ReasonNotInEffect
+	case ui.ExitNotDue:
+		return ReasonNotDue
+	case ui.ExitTimedOut:
+		return ReasonTimedOut
+	case ui.ExitInterrupted:
+		return ReasonInterrupted
+	default:
+		return ReasonOther
+	}
+}
+
+// Failure is printed by a command that failed before it had anything else to print.
+type Failure struct {
+	Head
+}
+
+// NewFailure returns the object for err.
+func NewFailure(err error) *Failure { return &Failure{Head{Error: ErrorOf(err)}} }

@@ -1,0 +1,59 @@
+package result
+
+// Kind names the shape of an object.
+type Kind string
+
+// The kinds.
+const (
+	KindChange                Kind = "Change"
+	KindCheck                 Kind = "Check"
+	KindCodeExplanation       Kind = "CodeExplanation"
+	KindCodeExplanationList   Kind = "CodeExplanationList"
+	KindDelegationExplanation Kind = "DelegationExplanation"
+	KindFailure               Kind = "Failure"
+	KindKubeconfigRotation    Kind = "KubeconfigRotation"
+	KindLogout                Kind = "Logout"
+	KindPlan                  Kind = "Plan"
+	KindRotation              Kind = "Rotation"
+	KindStatus                Kind = "Status"
+	KindVersion               Kind = "Version"
+)
+
+// Known is a kind that a command prints.
+type Known struct {
+	Kind Kind
+	// Commands names the commands that print it, without "pinniped".
+	Commands []string
+	Object   Object
+}
+
+// Kinds returns all kinds, in the order of their names.
+func Kinds() []Known {
+	return []Known{
+		{KindChange, []string{"ip-tls set", "ip-tls unset", "ip-tls undo", "ip-tls apply"}, &Change{}},
+		{KindCheck, []string{"ip-tls check"}, &Check{}},
+		{KindCodeExplanation, []string{"explain CODE"}, &CodeExplanation{}},
+		{KindCodeExplanationList, []string{"explain"}, &CodeExplanationList{}},
+		{KindDelegationExplanation, []string{"ip-tls explain"}, &DelegationExplanation{}},
+		{KindFailure, []string{"every command that fails before it has another result"}, &Failure{}},
+		{KindKubeconfigRotation, []string{"kubeconfig rotate"}, &KubeconfigRotation{}},
+		{KindLogout, []string{"logout"}, &Logout{}},
+		{
+			KindPlan,
+			[]string{"ip-tls set --dry-run", "ip-tls unset --dry-run", "ip-tls undo --dry-run", "ip-tls apply --dry-run"},
+			&Change{},
+		},
+		{KindRotation, []string{"ip-tls rotate"}, &Rotation{}},
+		{KindStatus, []string{"ip-tls status"}, &Status{}},
+		{KindVersion, []string{"version"}, &Version{}},
+	}
+}
+
+// Enum lists the kinds.
+func (Kind) Enum() []string {
+	var all []string
+	for _, known := range Kinds() {
+		all = append(all, string(known.Kind))
+	}
+	return all
+}

@@ -1,0 +1,103 @@
+package result
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Print writes the object to w, and returns err. With format json or yaml that is the object with err in it, otherwise
+// what text returns.
+func Print(w io.Writer, format string, object Object, err error, text func() ([]byte, error)) error {
+	var encoded []byte
+	var failed error
+	if Machine(format) {
+		object.head().Error = ErrorOf(err)
+		encoded, failed = Encode(format, object)
+	} else {
+		encoded, failed = text()
+	}
+	if failed != nil {
+		return join(err, fmt.Errorf("encoding the result: %w", failed))
+	}
+	if len(encoded) == 0 {
+		return err
+	}
+	if _, failed := w.Write(encoded); failed != nil {
+		return join(err, fmt.Errorf("writing the result: %w", failed))
+	}
+	if err == nil {
+		return nil
+	}
+	return &printed{err}
+}
+
+// printed is an error that stands in an object which was printed.
+type printed struct{ error }
+
+func (p *printed) Unwrap() error { return p.error }
+
+// Printed says whether there is an object on stdout already that tells of err.
+func Printed(err error) bool {
+	_, ok := errors.AsType[*printed](err)
+	return ok
+}
+
+// join is errors.Join, without another error around a single one.
+func join(err, other error) error {
+	if err == nil {
+		return other
+	}
+	return errors.Join(err, other)
+}
+
+// Machine says whether a format is one for programs.
+func Machine(format string) bool { return format == "json" || format == "yaml" }
+
+// Encode returns the object as JSON or YAML.
+func Encode(format string, object Object) ([]byte, error) {
+	if err := complete(object); err != nil {
+		return nil, err
+	}
+	if format == "yaml" {
+		return yaml.Marshal(object)
+	}
+	encoded, err := json.MarshalIndent(object, "", "  ")
+	return append(encoded, '\n'), err
+}
+
+// EncodeLine returns the object as one line of JSON.
+func EncodeLine(object Object) ([]byte, error) {
+	if err := complete(object); err != nil {
+		return nil, err
+	}
+	encoded, err := json.Marshal(object)
+	return append(encoded, '\n'), err
+}
+
+// complete fills in the version and the kind, where the command has not chosen among several kinds.
+func complete(object Object) error {
+	if rotation, ok := object.(*Rotation); ok {
+		for _, change := range rotation.Changes {
+			if err := complete(change); err != nil {
+				return err
+			}
+		}
+	}
+	head := object.head()
+	head.APIVersion = APIVersion
+	if head.Kind != "" {
+		return nil
+	}
+	for _, known := range Kinds() {
+		if reflect.TypeOf(known.Object) == reflect.TypeOf(object) {
+			head.Kind = known.Kind
+			return nil
+		}
+	}
+	return fmt.Errorf("%T is not among result.Kinds", object)
+}
