@@ -62,7 +62,7 @@ bin/goreleaser: hack/release/go.mod
 	cd hack/release && CGO_ENABLED=0 go build -o ../../bin/goreleaser github.com/goreleaser/goreleaser/v2
 
 .PHONY: demo
-demo: build controlplane ## Run the whole story on a local control plane, from nothing to kubectl (KEEP=1 leaves it running)
+demo: build demo-controlplane ## Run the whole story on a local control plane, from nothing to kubectl (KEEP=1 leaves it running)
 	go build -o bin/demo ./hack/demo
 	@bin/demo
 
@@ -109,8 +109,13 @@ $(NODE)/node_modules/.package-lock.json: $(NODE)/package-lock.json
 	@touch $@
 
 .PHONY: controlplane
-controlplane: ## Build etcd and kube-apiserver for tests and the demo (several minutes the first time)
+controlplane: ## Build etcd, kube-apiserver and kube-controller-manager for tests and the demo (several minutes the first time)
 	@if [ -z "$$KUBEBUILDER_ASSETS" ]; then hack/controlplane/build.sh; fi
+	@command -v kubectl >/dev/null || hack/controlplane/build.sh kubectl
+
+.PHONY: demo-controlplane
+demo-controlplane: # the demo needs no kube-controller-manager, which takes a minute to build
+	@if [ -z "$$KUBEBUILDER_ASSETS" ]; then hack/controlplane/build.sh etcd kube-apiserver; fi
 	@command -v kubectl >/dev/null || hack/controlplane/build.sh kubectl
 
 .PHONY: generate

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds the programs of the local control plane into bin/controlplane, from Go modules alone.
-# Usage: hack/controlplane/build.sh [PROGRAM...]   (default: etcd kube-apiserver)
+# Usage: hack/controlplane/build.sh [PROGRAM...]   (default: etcd kube-apiserver kube-controller-manager)
 # Programs: etcd kube-apiserver kube-controller-manager kubectl
 #
-# A first build takes about six minutes on two cores, so each program shows how far it is. A program whose sources
+# A first build takes about seven minutes on two cores, so each program shows how far it is. A program whose sources
 # have not changed since it was built is not built again; nor is one that stands in the folder KUBEBUILDER_ASSETS.
 # OUT names another folder for the programs. Builds at the same time wait for each other, and an interrupted one
 # leaves the programs as they were.
@@ -119,7 +119,7 @@ build() { # NAME DIR PACKAGE LDFLAGS
 	echo "Built $out/$exe in $((SECONDS - began)) s" >&2
 }
 
-[ $# -gt 0 ] || set -- etcd kube-apiserver
+[ $# -gt 0 ] || set -- etcd kube-apiserver kube-controller-manager
 for program in "$@"; do
 	case $program in
 	etcd | kube-apiserver | kube-controller-manager | kubectl) ;;

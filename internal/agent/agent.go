@@ -110,6 +110,7 @@ type agent struct {
 	holder         *servingcert.Holder     // what the proxy serves
 	advertised     advertised              // what clients are told to verify that with
 	signer         *signer.Signer          // of client certificates
+	clusterSigner  *signer.Cluster         // the cluster's own; nil unless it is to be used
 	authenticators *authenticator.Cache    // behind TokenCredentialRequests
 	bearer         *authenticator.Bearer   // tokens of authenticators, straight at the proxy
 	apiCertificate *apiservice.Certificate // what the aggregated APIs serve
@@ -140,6 +141,13 @@ func (a *agent) run(ctx context.Context) error {
 	)
 	if err != nil {
 		return err
+	}
+	if a.config.ClusterSigner == enabled {
+		if a.clusterSigner, err = signer.NewCluster(signer.ClusterOptions{
+			Agent: a.rest, Server: a.config.Discovery.URL, Labels: a.config.Labels, Changed: a.triggers.fireAll,
+		}); err != nil {
+			return err
+		}
 	}
 	token, err := impersonator.NewServiceAccountToken(
 		a.rest,
@@ -192,6 +200,9 @@ func (a *agent) run(ctx context.Context) error {
 
 	group.Go(func() error { token.Run(ctx); return nil })
 	group.Go(func() error { credential.run(ctx); return nil })
+	if a.clusterSigner != nil {
+		group.Go(func() error { a.clusterSigner.Run(ctx); return nil })
+	}
 	group.Go(func() error { a.leader.run(ctx); return nil })
 	group.Go(func() error { a.replicas.Run(ctx); return nil })
 	group.Go(func() error {

@@ -24,6 +24,10 @@ func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready f
 	}); err != nil {
 		return nil
 	}
+	var clusterSigner concierge.ClusterSigner
+	if a.clusterSigner != nil {
+		clusterSigner = a.clusterSigner
+	}
 	told := ""
 	for {
 		server, err := concierge.New(ctx, concierge.Options{
@@ -34,6 +38,7 @@ func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready f
 			DisableAdmissionPlugins:    a.config.AggregatedAPIServerDisableAdmissionPlugins,
 			Authenticator:              a.authenticators,
 			Issuer:                     a.signer,
+			ClusterSigner:              clusterSigner,
 			CredentialLife:             a.config.credentialLifetime(),
 			Ready:                      ready,
 			ShutdownDelay:              a.config.shutdownDelay(),

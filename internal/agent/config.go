@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -35,6 +36,8 @@ type Config struct {
 	SelfCheckInterval                          string            `json:"selfCheckInterval" mapstructure:"selfCheckInterval"`
 	CABundleHandOver                           string            `json:"caBundleHandOver" mapstructure:"caBundleHandOver"` // enabled or disabled
 	CredentialLifetime                         string            `json:"credentialLifetime" mapstructure:"credentialLifetime"`
+	ClusterSigner                              string            `json:"clusterSigner" mapstructure:"clusterSigner"` // enabled or disabled
+	Discovery                                  DiscoveryConfig   `json:"discovery" mapstructure:"discovery"`
 	AccessReviews                              ReviewConfig      `json:"accessReviews" mapstructure:"accessReviews"`
 	Limits                                     LimitsConfig      `json:"limits" mapstructure:"limits"`
 }
@@ -90,6 +93,11 @@ type WorkConfig struct {
 type ReviewConfig struct {
 	AllowTTL string `json:"allowTTL" mapstructure:"allowTTL"`
 	DenyTTL  string `json:"denyTTL" mapstructure:"denyTTL"`
+}
+
+// DiscoveryConfig says how clients reach the API server.
+type DiscoveryConfig struct {
+	URL string `json:"url,omitempty" mapstructure:"url"`
 }
 
 // DefaultAppName begins the names of all objects unless the configuration says otherwise.
@@ -186,6 +194,20 @@ var knobs = append([]knob{
 		"5m",
 	},
 	{
+		"clusterSigner",
+		"cluster-signer",
+		"enabled or disabled: whether users get certificates from the cluster's own signer where it answers; needs the " +
+			"rights of deploy/clustersigner",
+		"disabled",
+	},
+	{
+		"discovery.url",
+		"discovery-url",
+		"URL of the API server for clients that log in with certificates of the cluster's own signer; empty for what " +
+			"ConfigMap cluster-info in namespace kube-public says",
+		"",
+	},
+	{
 		"selfCheckInterval",
 		"self-check-interval",
 		"how often to check that the upstream credential can do nothing but impersonate, such as 10m",
@@ -254,7 +276,7 @@ type knob struct{ key, flag, usage, value string }
 // ignoredKeys are keys of Pinniped's file for parts that this agent does not have: it runs no pods on control-plane
 // nodes, renews its own certificates by fractions of their life, and always offers the same TLS ciphers.
 var ignoredKeys = []string{
-	"api", "discovery", "kubecertagent", "tls",
+	"api", "kubecertagent", "tls",
 	"names.agentserviceaccount", "names.impersonationproxylegacysecret",
 }
 
@@ -433,6 +455,21 @@ func (c *Config) validate() error {
 		problems = append(
 			problems,
 			fmt.Errorf("caBundleHandOver is %q: use %s or %s", c.CABundleHandOver, enabled, disabled),
+		)
+	}
+	if !slices.Contains([]string{enabled, disabled}, c.ClusterSigner) {
+		problems = append(
+			problems,
+			fmt.Errorf("clusterSigner is %q: use %s or %s", c.ClusterSigner, enabled, disabled),
+		)
+	}
+	if at, err := url.Parse(
+		c.Discovery.URL,
+	); c.Discovery.URL != "" &&
+		(err != nil || at.Scheme != "https" || at.Host == "") {
+		problems = append(
+			problems,
+			fmt.Errorf("discovery.url is %q: write a URL such as https://kube.example.com:6443", c.Discovery.URL),
 		)
 	}
 	if interval, err := time.ParseDuration(c.SelfCheckInterval); err != nil || interval < time.Second {

@@ -126,6 +126,12 @@ func (a *agent) addCredentialIssuer(
 		ProxyPort:    a.config.ImpersonationProxyServerPort,
 		Clock:        clock.RealClock{},
 	}
+	if a.clusterSigner != nil {
+		reconciler.OtherStrategies = append(
+			reconciler.OtherStrategies,
+			credentialissuer.ClusterSigning{State: a.clusterSigner.State},
+		)
+	}
 	return reconciler, reconciler.SetupWithManager(manager)
 }
 

@@ -40,22 +40,12 @@ type TokenAuthenticator interface {
 	) (user.Info, bool, error)
 }
 
-// ClientCertificateIssuer issues client certificates that the cluster, or the impersonation proxy before it, accepts.
-// It returns an error while it cannot.
-type ClientCertificateIssuer interface {
-	IssueClientCertificate(
-		username string,
-		groups, organizationalUnits []string,
-		ttl time.Duration,
-	) (*certs.KeyPair, error)
-}
-
 // credentialRequests answers TokenCredentialRequests.
 type credentialRequests struct {
 	virtual
 
 	authenticator TokenAuthenticator
-	issuer        ClientCertificateIssuer
+	issuers       issuers
 	life          time.Duration // of what is issued
 	audit         auditLog
 }
@@ -71,7 +61,7 @@ var _ interface {
 
 func newCredentialRequests(
 	authenticator TokenAuthenticator,
-	issuer ClientCertificateIssuer,
+	issuers issuers,
 	life time.Duration,
 	audit auditLog,
 ) *credentialRequests {
@@ -92,7 +82,7 @@ func newCredentialRequests(
 			},
 		),
 		authenticator: authenticator,
-		issuer:        issuer,
+		issuers:       issuers,
 		life:          life,
 		audit:         audit,
 	}
@@ -170,12 +160,11 @@ func (c *credentialRequests) exchange(
 			append(asked, "reason", "unsupported value in userInfo returned by authenticator", "err", err.Error())...)
 		return failed(ctx, "the authenticator vouches for a user, a group or an extra that nobody may log in with here")
 	}
-	pair, err := c.issuer.IssueClientCertificate(
-		claimed.GetName(),
-		claimed.GetGroups(),
-		organizationalUnits(claimed.GetExtra()),
-		c.life,
-	)
+	pair, by, err := c.issuers.issue(ctx, certs.ClientIdentity{
+		Username:            claimed.GetName(),
+		Groups:              claimed.GetGroups(),
+		OrganizationalUnits: organizationalUnits(claimed.GetExtra()),
+	}, c.life)
 	if err != nil {
 		c.audit.event(
 			ctx,
@@ -185,7 +174,7 @@ func (c *credentialRequests) exchange(
 	}
 	expires := metav1.NewTime(pair.NotAfter.UTC())
 	c.audit.event(ctx, "TokenCredentialRequest Authenticated User",
-		append(append(asked, c.audit.names(claimed)...), "expires", expires.Format(time.RFC3339))...)
+		append(append(asked, c.audit.names(claimed)...), "expires", expires.Format(time.RFC3339), "signer", by)...)
 	return &loginv1alpha1.TokenCredentialRequest{
 		Status: loginv1alpha1.TokenCredentialRequestStatus{
 			Credential: &loginv1alpha1.ClusterCredential{

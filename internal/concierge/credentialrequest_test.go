@@ -136,7 +136,7 @@ func TestTokenCredentialRequest(t *testing.T) {
 			var log bytes.Buffer
 			storage := newCredentialRequests(
 				&test.answer,
-				&test.signer,
+				issuers{agent: &test.signer},
 				0,
 				auditLog{logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))},
 			)
@@ -216,7 +216,7 @@ func TestTokenCredentialRequestRefusals(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			answer := &vouching{}
-			storage := newCredentialRequests(answer, &issuing{}, 0, auditLog{})
+			storage := newCredentialRequests(answer, issuers{agent: &issuing{}}, 0, auditLog{})
 			ctx := test.ctx
 			if ctx == nil {
 				ctx = t.Context()
@@ -245,7 +245,7 @@ func TestAuditLogShowsNamesWhenTold(t *testing.T) {
 	audit := auditLog{logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))), showNames: true}
 	storage := newCredentialRequests(
 		&vouching{user: &user.DefaultInfo{Name: "ann", Groups: []string{"g1"}}, ok: true},
-		&issuing{},
+		issuers{agent: &issuing{}},
 		0,
 		audit,
 	)
@@ -324,7 +324,7 @@ func TestUsersLearnWhyALoginFailed(t *testing.T) {
 		var warnings said
 		storage := newCredentialRequests(
 			cache,
-			&issuing{},
+			issuers{agent: &issuing{}},
 			0,
 			auditLog{logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))},
 		)
@@ -365,7 +365,7 @@ func TestCredentialLifetime(t *testing.T) {
 	signer := &issuing{}
 	storage := newCredentialRequests(
 		&vouching{user: &user.DefaultInfo{Name: "ann"}, ok: true},
-		signer,
+		issuers{agent: signer},
 		12*time.Hour,
 		auditLog{},
 	)

@@ -57,6 +57,8 @@ type Options struct {
 
 	Authenticator TokenAuthenticator
 	Issuer        ClientCertificateIssuer
+	// ClusterSigner, if set, issues certificates for logins at the API server itself.
+	ClusterSigner ClusterSigner
 	// CredentialLife is how long issued client certificates work; zero means DefaultCredentialLife.
 	CredentialLife time.Duration
 
@@ -157,7 +159,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		scheme,
 		codecs,
 		groups,
-		newCredentialRequests(options.Authenticator, options.Issuer, options.CredentialLife, audit),
+		newCredentialRequests(options.Authenticator, newIssuers(options, groups), options.CredentialLife, audit),
 	); err != nil {
 		return nil, err
 	}

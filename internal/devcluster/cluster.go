@@ -270,6 +270,10 @@ func (c *Cluster) StopAPIServer() error { return c.apiServer.stop() }
 // is called. It does nothing if etcd does not run.
 func (c *Cluster) StopEtcd() error { return c.etcd.stop() }
 
+// StopControllerManager stops the kube-controller-manager, which must be one of the options. The cluster then signs
+// nothing any more.
+func (c *Cluster) StopControllerManager() error { return c.controllerManager.stop() }
+
 // RestartAPIServer stops the API server if it runs, starts it on the same port, and returns when it is ready.
 // Certificates and data stay as they are.
 func (c *Cluster) RestartAPIServer(ctx context.Context) error {

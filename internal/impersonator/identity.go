@@ -13,6 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/pinniped-toolkit/pinniped/internal/signer"
 )
 
 const (
@@ -218,6 +220,10 @@ func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 			warning.AddWarning(ctx, "", fmt.Sprintf("extra key %q is reserved", shown(key)))
 		}
 		return nil, err
+	}
+	if state.login != nil {
+		// The agent then need not ask the cluster's own signer for a certificate.
+		req.Header[extraHeader(signer.AtProxyKey)] = []string{state.loginGroup}
 	}
 	token, err := t.token.Token()
 	if err != nil || token == "" {

@@ -41,7 +41,8 @@ func limitLogins(next http.Handler, logins *work, group string, s runtime.Negoti
 		if err := turn.Wait(ctx); err != nil {
 			return // the client has left
 		}
-		stateFrom(ctx).login = turn
+		state := stateFrom(ctx)
+		state.login, state.loginGroup = turn, group
 		next.ServeHTTP(w, req)
 	})
 }

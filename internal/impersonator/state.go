@@ -47,6 +47,8 @@ type requestState struct {
 	unavailable error
 	// login is the turn of a TokenCredentialRequest, nil for other requests.
 	login *turn
+	// loginGroup is the API group of that TokenCredentialRequest.
+	loginGroup string
 	// review is the access review that goes on while the request is already sent, nil when there is none.
 	review *pendingReview
 

@@ -13,6 +13,7 @@ import (
 	"io"
 	"math/big"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -561,5 +562,28 @@ func TestVerificationsTakeTurns(t *testing.T) {
 	all.Wait()
 	if got := p.work.certificates.begun.Load(); got != 40 {
 		t.Errorf("want each verified once, got %d verifications", got)
+	}
+}
+
+// TestLoginsSayWhereTheyCome shows what the API server hears of a login: that it goes through this proxy. Of other
+// requests it hears no such thing, and clients cannot claim it.
+func TestLoginsSayWhereTheyCome(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	header := http.CanonicalHeaderKey("Impersonate-Extra-Login.impersonation-Proxy.concierge.pinniped.dev")
+	other := strings.Replace(loginPath, "pinniped.dev", "other.example.com", 1)
+	for _, path := range []string{loginPath, other, "/apis/x/v1/things"} {
+		p.do(t, p.as(t, "jane"), "POST", path, nil, "{}")
+	}
+	var said []string
+	for _, request := range p.api.requests() {
+		said = append(said, strings.Join(request.Header[header], ","))
+	}
+	if !slices.Equal(said, []string{"login.concierge.pinniped.dev", "", ""}) {
+		t.Errorf("want it said of the login alone, got %q", said)
+	}
+	claim := http.Header{"Impersonate-User": {"jane"}, header: {"login.concierge.pinniped.dev"}}
+	if got := p.do(t, p.as(t, "jane"), "POST", loginPath, claim, "{}"); got.Code < 400 {
+		t.Errorf("want a client refused that claims it, got %d", got.Code)
 	}
 }

@@ -1,5 +1,7 @@
-// Package signer holds the CA that signs the short-lived client certificates with which users log in at the
-// impersonation proxy. Every replica loads it from the same Secret, so that each accepts what any other issued.
+// Package signer issues the short-lived client certificates with which users log in.
+//
+// Signer signs by a CA of the agent's own, for the impersonation proxy. Every replica loads it from the same Secret, so
+// that each accepts what any other issued. Cluster has the cluster's own signer issue them, for the API server itself.
 package signer
 
 import (
@@ -12,6 +14,10 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
+
+// AtProxyKey is the extra key by which the impersonation proxy says of a login that it goes through it. The value is
+// the API group of the login. Users cannot set the key at the proxy: its suffix is reserved.
+const AtProxyKey = "login.impersonation-proxy.concierge.pinniped.dev"
 
 // ErrNotLoaded is returned while there is no CA to sign with: at start, and while the impersonation proxy is disabled.
 // Nothing is signed then, because the proxy would not accept it.

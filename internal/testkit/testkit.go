@@ -4,6 +4,7 @@ package testkit
 import (
 	"bytes"
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -15,7 +16,8 @@ import (
 const startTimeout = 4 * time.Minute
 
 // Cluster starts a real etcd and kube-apiserver until the end of the test, with manifests (files or kustomize
-// folders) on it. With -short the test is skipped.
+// folders) on it. With -short the test is skipped, and so is one that needs a kube-controller-manager where none is
+// built.
 func Cluster(t *testing.T, options devcluster.Options, manifests ...string) *devcluster.Cluster {
 	t.Helper()
 	if testing.Short() {
@@ -28,6 +30,7 @@ func Cluster(t *testing.T, options devcluster.Options, manifests ...string) *dev
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	cluster, err := devcluster.Start(ctx, options)
+	SkipWithoutControllerManager(t, err)
 	if err != nil {
 		t.Fatalf("starting a control plane: %v\n%s", err, steps.String())
 	}
@@ -42,6 +45,16 @@ func Cluster(t *testing.T, options devcluster.Options, manifests ...string) *dev
 		}
 	}
 	return cluster
+}
+
+// SkipWithoutControllerManager skips the test when err says that there is no kube-controller-manager: KUBEBUILDER_ASSETS
+// may name a folder that has none.
+func SkipWithoutControllerManager(t *testing.T, err error) {
+	t.Helper()
+	var missing *devcluster.MissingProgramError
+	if errors.As(err, &missing) && missing.Program == "kube-controller-manager" {
+		t.Skip(err)
+	}
 }
 
 // Eventually waits until check returns no error. After the timeout, the test fails with the last one.

@@ -99,6 +99,15 @@ func showTail(path string) {
 
 // newWorld builds the programs and starts a cluster. Nothing is installed yet.
 func newWorld(ctx context.Context, directory string) (*world, error) {
+	return newWorldOn(ctx, directory, devcluster.Options{
+		AuditPolicy: []byte(
+			"apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\nomitStages: [RequestReceived]\n",
+		),
+	})
+}
+
+// newWorldOn is newWorld with a cluster of another kind.
+func newWorldOn(ctx context.Context, directory string, options devcluster.Options) (*world, error) {
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		return nil, err
@@ -112,11 +121,7 @@ func newWorld(ctx context.Context, directory string) (*world, error) {
 			return nil, fmt.Errorf("building %s: %w\n%s", build[1], err, output)
 		}
 	}
-	cluster, err := devcluster.Start(ctx, devcluster.Options{
-		AuditPolicy: []byte(
-			"apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\nomitStages: [RequestReceived]\n",
-		),
-	})
+	cluster, err := devcluster.Start(ctx, options)
 	if err != nil {
 		return nil, err
 	}

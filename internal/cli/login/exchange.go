@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,6 +43,9 @@ type exchange struct {
 
 	// kubeconfig returns the file from which kubectl runs this program, as a word of a command line.
 	kubeconfig func() string
+
+	// tell shows the user what the cluster says about a login that succeeds, line by line.
+	tell func(string)
 
 	// cluster is what kubectl says about the very endpoint: TLS server name and proxy. Nil if it says nothing.
 	cluster *clientauthenticationv1beta1.Cluster
@@ -76,7 +80,13 @@ func (e *exchange) do(ctx context.Context, token string) (*clientauthenticationv
 				continue
 			}
 		}
-		return answer.credential()
+		credential, err := answer.credential()
+		if err == nil {
+			for _, warning := range answer.warnings() {
+				e.tell(warning)
+			}
+		}
+		return credential, err
 	}
 }
 
@@ -240,13 +250,27 @@ func (a *answer) credential() (*clientauthenticationv1beta1.ExecCredentialStatus
 
 // why returns what the agent says about a failed login besides, in a Warning header; "" for nothing.
 func (a *answer) why() string {
-	warnings, _ := utilnet.ParseWarningHeaders(a.header["Warning"]) // what cannot be read is left out
-	for _, warning := range warnings {
-		if why, ok := strings.CutPrefix(warning.Text, "login failed: "); ok {
+	for _, warning := range a.warnings() {
+		if why, ok := strings.CutPrefix(warning, "login failed: "); ok {
 			return ": " + why
 		}
 	}
 	return ""
+}
+
+// warnings returns the texts of the Warning headers, without what could confuse a terminal.
+func (a *answer) warnings() []string {
+	parsed, _ := utilnet.ParseWarningHeaders(a.header["Warning"]) // what cannot be read is left out
+	texts := make([]string, 0, len(parsed))
+	for _, warning := range parsed {
+		texts = append(texts, strings.Map(func(r rune) rune {
+			if !unicode.IsPrint(r) {
+				return -1
+			}
+			return r
+		}, warning.Text))
+	}
+	return texts
 }
 
 func (a *answer) failure() error {

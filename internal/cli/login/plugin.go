@@ -91,6 +91,7 @@ func (p *Plugin) validate() error {
 			"ask for a new kubeconfig, as \"pinniped get kubeconfig\" makes it")
 	}
 	p.exchange.kubeconfig = func() string { return p.Origin(p.Args) }
+	p.exchange.tell = func(text string) { _, _ = fmt.Fprintln(p.ErrOut, "warning: "+text) }
 	p.exchange.cluster = p.info.clusterAt(p.concierge.Endpoint)
 	return nil
 }

@@ -49,7 +49,7 @@ func (r *Reconciler) strategies(
 }
 
 // tellOthers makes one event of each strategy beside the proxy whose state has changed. The leader calls it after it
-// has written the status. A strategy that is off as far as its status goes back is not worth an event.
+// has written the status. What is Pending is about to be decided, and not worth an event.
 func (r *Reconciler) tellOthers(
 	issuer *configv1alpha1.CredentialIssuer,
 	written []configv1alpha1.CredentialIssuerStrategy,

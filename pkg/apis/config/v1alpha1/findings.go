@@ -56,6 +56,14 @@ const (
 	CodeGeneratedCertificateServed = "GeneratedCertificateServed"
 	// CodeClusterKeyUnavailable: the strategy that uses the cluster's own signing key is not available.
 	CodeClusterKeyUnavailable = "ClusterKeyUnavailable"
+	// CodeClusterSignerUsed: users get certificates from the cluster's own signer.
+	CodeClusterSignerUsed = "ClusterSignerUsed"
+	// CodeClusterSignerUnavailable: the agent is configured to use the cluster's own signer, which gives no certificates
+	// that can be used.
+	CodeClusterSignerUnavailable = "ClusterSignerUnavailable"
+	// CodeClusterInfoUnavailable: the cluster's own signer can be used, but where clients reach the API server is not
+	// known.
+	CodeClusterInfoUnavailable = "ClusterInfoUnavailable"
 	// CodeFindingsOmitted: there are more findings than the status lists.
 	CodeFindingsOmitted = "FindingsOmitted"
 )

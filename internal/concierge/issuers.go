@@ -1,0 +1,95 @@
+package concierge
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/klog/v2"
+
+	"github.com/pinniped-toolkit/pinniped/internal/signer"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// ClientCertificateIssuer issues client certificates that the impersonation proxy accepts. It returns an error while
+// it cannot.
+type ClientCertificateIssuer interface {
+	IssueClientCertificate(
+		username string,
+		groups, organizationalUnits []string,
+		ttl time.Duration,
+	) (*certs.KeyPair, error)
+}
+
+// ClusterSigner issues client certificates that the API server accepts, and so does the impersonation proxy. It takes
+// longer than a ClientCertificateIssuer, and returns an error while it cannot.
+type ClusterSigner interface {
+	IssueClientCertificate(
+		ctx context.Context,
+		identity certs.ClientIdentity,
+		ttl time.Duration,
+	) (*certs.KeyPair, error)
+}
+
+// Who signed a certificate, as the audit log says it.
+const (
+	signedByAgent   = "agent"
+	signedByCluster = "cluster"
+)
+
+// issuers choose who issues a certificate.
+type issuers struct {
+	agent   ClientCertificateIssuer
+	cluster ClusterSigner // nil for none
+	group   string        // that of TokenCredentialRequests
+}
+
+func newIssuers(options Options, groups apis.Groups) issuers {
+	return issuers{agent: options.Issuer, cluster: options.ClusterSigner, group: groups.Login.Group}
+}
+
+// issue returns a certificate, and who signed it. A client that logs in at the API server gets one of the cluster's
+// signer, which is good there and at the proxy. When that signer gives no answer, the agent signs: its certificate is
+// good at the proxy alone, which the client is told. A client that logs in at the proxy gets it at once.
+func (i issuers) issue(
+	ctx context.Context,
+	identity certs.ClientIdentity,
+	life time.Duration,
+) (*certs.KeyPair, string, error) {
+	var clusterErr error
+	if i.cluster != nil && !i.atProxy(ctx) {
+		pair, err := i.cluster.IssueClientCertificate(ctx, identity, life)
+		if err == nil {
+			return pair, signedByCluster, nil
+		}
+		if errors.Is(err, signer.ErrRefused) || ctx.Err() != nil {
+			return nil, "", err
+		}
+		klog.FromContext(ctx).V(2).Info("Got no certificate from the cluster's own signer", "problem", err.Error())
+		clusterErr = err
+	}
+	pair, err := i.agent.IssueClientCertificate(
+		identity.Username,
+		identity.Groups,
+		identity.OrganizationalUnits,
+		life,
+	)
+	if err != nil {
+		return nil, "", errors.Join(clusterErr, err)
+	}
+	if clusterErr != nil {
+		warning.AddWarning(ctx, "", "the cluster's own signer issues no certificates at the moment: this login is good at "+
+			"the impersonation proxy, but not at the API server itself")
+	}
+	return pair, signedByAgent, nil
+}
+
+// atProxy reports whether the client logs in at the impersonation proxy of this installation.
+func (i issuers) atProxy(ctx context.Context) bool {
+	who, ok := genericapirequest.UserFrom(ctx)
+	return ok && slices.Contains(who.GetExtra()[signer.AtProxyKey], i.group)
+}

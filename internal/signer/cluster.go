@@ -1,0 +1,251 @@
+package signer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+const (
+	// clusterInFlight is how many certificates are asked for at a time. Each needs about five requests to the API server.
+	clusterInFlight = 8
+	// clusterTimeout is how long a signer may take. A login that has waited in vain can still be served otherwise.
+	clusterTimeout = 10 * time.Second
+	// A signer that works is tested from time to time, and one that does not, more and more seldom.
+	testInterval = 5 * time.Minute
+	firstRetry   = 5 * time.Second
+)
+
+// ErrNotTested is returned while it is not known whether the cluster's signer answers.
+var ErrNotTested = errors.New("the cluster's signer was not tested yet")
+
+// Cluster issues client certificates by the cluster's own signer, kubernetes.io/kube-apiserver-client. The API server
+// itself accepts them, so clients need no impersonation proxy. It needs no access to the cluster's signing key, and no
+// pod on a control-plane node: it makes CertificateSigningRequests, and approves them. NewCluster makes one.
+type Cluster struct {
+	options  ClusterOptions
+	config   *rest.Config
+	requests requester
+	core     corev1client.CoreV1Interface
+
+	slots chan struct{} // one for each certificate that is asked for at the moment
+	test  chan struct{} // asks for a self-test at once
+	state atomic.Pointer[ClusterState]
+	keys  keyStock
+}
+
+// ClusterOptions is everything a Cluster needs.
+type ClusterOptions struct {
+	// Agent is how the agent reaches the API server.
+	Agent *rest.Config
+	// Server, if set, is the URL of the API server for clients, instead of what the cluster says of itself.
+	Server string
+	// Labels are set on the CertificateSigningRequests.
+	Labels map[string]string
+	// Changed, if set, is called when State is another.
+	Changed func()
+	// Timeout, TestInterval and FirstRetry are ten seconds, five minutes and five seconds unless set.
+	Timeout, TestInterval, FirstRetry time.Duration
+}
+
+// ClusterState is what is known about the cluster's signer. It is never changed.
+type ClusterState struct {
+	// Tested is false until the first self-test has ended.
+	Tested bool
+	// Err says why the signer cannot be used; nil when it can.
+	Err error
+	// Server and CABundle (PEM) are how clients reach the API server, unless InfoErr says why that is not known.
+	Server   string
+	CABundle []byte
+	InfoErr  error
+}
+
+func (s ClusterState) equal(other ClusterState) bool {
+	same := func(a, b error) bool { return a == nil && b == nil || a != nil && b != nil && a.Error() == b.Error() }
+	return s.Tested == other.Tested && same(s.Err, other.Err) && same(s.InfoErr, other.InfoErr) &&
+		s.Server == other.Server && string(s.CABundle) == string(other.CABundle)
+}
+
+// NewCluster returns a Cluster. Until Run has tested the signer, it issues nothing.
+func NewCluster(options ClusterOptions) (*Cluster, error) {
+	for _, length := range []struct {
+		value    *time.Duration
+		standard time.Duration
+	}{
+		{&options.Timeout, clusterTimeout}, {&options.TestInterval, testInterval}, {&options.FirstRetry, firstRetry},
+	} {
+		if *length.value == 0 {
+			*length.value = length.standard
+		}
+	}
+	if options.Changed == nil {
+		options.Changed = func() {}
+	}
+	config := rest.CopyConfig(options.Agent)
+	config.QPS = -1 // the slots bound how much is asked for
+	client, err := certificatesv1client.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for CertificateSigningRequests: %w", err)
+	}
+	core, err := corev1client.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for ConfigMaps: %w", err)
+	}
+	c := &Cluster{
+		options:  options,
+		config:   config,
+		requests: requester{requests: client.CertificateSigningRequests(), labels: options.Labels, now: time.Now},
+		core:     core,
+		slots:    make(chan struct{}, clusterInFlight),
+		test:     make(chan struct{}, 1),
+	}
+	c.state.Store(&ClusterState{})
+	return c, nil
+}
+
+// State returns what is known about the signer.
+func (c *Cluster) State() ClusterState { return *c.state.Load() }
+
+// Run tests the signer from time to time until ctx ends.
+func (c *Cluster) Run(ctx context.Context) {
+	c.keys.refill()
+	wait := c.options.FirstRetry
+	for {
+		state := ClusterState{Tested: true, Err: c.selfTest(ctx)}
+		state.Server, state.CABundle, state.InfoErr = c.clusterInfo(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		c.set(ctx, state)
+		next := c.options.TestInterval
+		if state.Err != nil || state.InfoErr != nil {
+			next, wait = min(wait, next), min(2*wait, c.options.TestInterval)
+		} else {
+			wait = c.options.FirstRetry
+		}
+		next += rand.N(next/5 + 1) //nolint:gosec // so that replicas do not all test at once
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(next):
+		case <-c.test:
+			select {
+			case <-ctx.Done():
+			case <-time.After(c.options.FirstRetry): // however many logins ask for it
+			}
+		}
+	}
+}
+
+func (c *Cluster) set(ctx context.Context, state ClusterState) {
+	before := c.state.Swap(&state)
+	if before.equal(state) {
+		return
+	}
+	logger := logr.FromContextOrDiscard(ctx)
+	switch {
+	case state.Err != nil:
+		logger.Info("Found that the cluster's own signer cannot be used", "problem", state.Err.Error())
+	case state.InfoErr != nil:
+		logger.Info("Found no address of the API server for clients", "problem", state.InfoErr.Error())
+	default:
+		logger.Info("Found that the cluster's own signer answers", "server", state.Server)
+	}
+	c.options.Changed()
+}
+
+// IssueClientCertificate returns a certificate from the cluster's signer that is valid for about ttl, at least for ten
+// minutes. It returns an error at once while the signer does not answer. One that does not answer a login is not
+// asked by others before it has answered a self-test. Any other error is that of one user, until a self-test says more.
+func (c *Cluster) IssueClientCertificate(
+	ctx context.Context,
+	identity certs.ClientIdentity,
+	ttl time.Duration,
+) (*certs.KeyPair, error) {
+	switch state := c.State(); {
+	case !state.Tested:
+		return nil, ErrNotTested
+	case state.Err != nil:
+		return nil, state.Err
+	}
+	pair, err := c.issue(ctx, identity, ttl)
+	if err == nil || ctx.Err() != nil || errors.Is(err, ErrRefused) || errors.Is(err, errBusy) {
+		return pair, err
+	}
+	if errors.Is(err, errNoAnswer) {
+		broken := c.State()
+		broken.Err = err
+		c.set(ctx, broken)
+	}
+	select {
+	case c.test <- struct{}{}:
+	default: // it is asked for already
+	}
+	return pair, err
+}
+
+// errNoAnswer is the cause when the signer has taken too long.
+var errNoAnswer = errors.New("no answer")
+
+// errBusy is returned when as many certificates are asked for as may be, and none is issued in time.
+var errBusy = errors.New("too many certificates are asked for at the moment")
+
+// issue gets one certificate, when it is its turn.
+func (c *Cluster) issue(
+	ctx context.Context,
+	identity certs.ClientIdentity,
+	ttl time.Duration,
+) (*certs.KeyPair, error) {
+	ctx, cancel := c.withTimeout(ctx)
+	defer cancel()
+	select {
+	case c.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, errBusy
+	}
+	done := func() { <-c.slots }
+	key, err := c.keys.take()
+	if err != nil {
+		done()
+		return nil, err
+	}
+	pair, err := c.requests.get(ctx, key, identity, max(ttl, minClusterLife), done)
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errNoAnswer) && !errors.Is(err, errNoAnswer) {
+		err = fmt.Errorf("%w: %w", cause, err) // it was the API server that took too long
+	}
+	return pair, explain(err)
+}
+
+func (c *Cluster) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	cause := fmt.Errorf("%w within %s", errNoAnswer, c.options.Timeout)
+	return context.WithTimeoutCause(ctx, c.options.Timeout, cause)
+}
+
+// explain adds to an error what can be done about it.
+func explain(err error) error {
+	switch {
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w: the agent needs the rights of deploy/clustersigner", err)
+	case isCode(err, http.StatusNotFound):
+		return fmt.Errorf("%w: the API server does not serve %s", err, certificatesv1.SchemeGroupVersion)
+	}
+	return err
+}
+
+func isCode(err error, code int32) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code == code
+}

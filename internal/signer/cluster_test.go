@@ -1,0 +1,406 @@
+package signer_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/signer"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+const (
+	namespace = "pinniped-concierge"
+	account   = "pinniped-concierge"
+	waitLimit = 2 * time.Minute
+)
+
+// world is a control plane on which the agent's account has the rights of deploy/clustersigner.
+type world struct {
+	*devcluster.Cluster
+	admin kubernetes.Interface
+	agent *rest.Config
+}
+
+func startWorld(t *testing.T, withSigner bool) *world {
+	t.Helper()
+	cluster := testkit.Cluster(t, devcluster.Options{ControllerManager: withSigner})
+	admin, err := kubernetes.NewForConfig(cluster.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	if _, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.CoreV1().ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{
+		ObjectMeta: metav1.ObjectMeta{Name: account},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	agent, err := cluster.ServiceAccountConfig(ctx, namespace, account)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &world{Cluster: cluster, admin: admin, agent: agent}
+}
+
+// grant applies the rights of the overlay.
+func (w *world) grant(t *testing.T) {
+	t.Helper()
+	if err := w.Install(t.Context(), filepath.Join("..", "..", "deploy", "clustersigner", "rbac.yaml")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// publish makes the ConfigMap cluster-info with a server, as kubeadm does.
+func (w *world) publish(t *testing.T, server string) {
+	t.Helper()
+	content, err := clientcmd.Write(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{
+		"": {Server: server, CertificateAuthorityData: w.AdminConfig().CAData},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.admin.CoreV1().ConfigMaps(metav1.NamespacePublic).Create(t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "cluster-info"}, Data: map[string]string{"kubeconfig": string(content)},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start runs a Cluster until the end of the test.
+func (w *world) start(t *testing.T, options signer.ClusterOptions) *signer.Cluster {
+	t.Helper()
+	options.Agent = w.agent
+	c, err := signer.NewCluster(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); c.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	return c
+}
+
+// waitForState waits until the signer was tested, and says why it cannot be used, or nothing.
+func waitForState(t *testing.T, c *signer.Cluster, problem string) signer.ClusterState {
+	t.Helper()
+	var state signer.ClusterState
+	testkit.Eventually(t, waitLimit, func() error {
+		state = c.State()
+		switch {
+		case !state.Tested:
+			return signer.ErrNotTested
+		case problem == "" && state.Err != nil:
+			return state.Err
+		case problem != "" && (state.Err == nil || !strings.Contains(state.Err.Error(), problem)):
+			return fmt.Errorf("want a problem with %q, got %w", problem, state.Err)
+		}
+		return nil
+	})
+	return state
+}
+
+// requests returns how many CertificateSigningRequests there are.
+func (w *world) requests(t *testing.T) int {
+	t.Helper()
+	list, err := w.admin.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list.Items)
+}
+
+// whoIs returns whom the API server takes the owner of a certificate for.
+func (w *world) whoIs(ctx context.Context, pair *certs.KeyPair) (authenticationv1.UserInfo, error) {
+	config := rest.AnonymousClientConfig(w.AdminConfig())
+	config.CertData, config.KeyData = pair.CertPEM, pair.KeyPEM
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return authenticationv1.UserInfo{}, err
+	}
+	review, err := client.AuthenticationV1().SelfSubjectReviews().
+		Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		return authenticationv1.UserInfo{}, err
+	}
+	return review.Status.UserInfo, nil
+}
+
+// TestTheClustersOwnSigner gets certificates from the kube-controller-manager, with the rights of the overlay.
+func TestTheClustersOwnSigner(t *testing.T) {
+	t.Parallel()
+	w := startWorld(t, true)
+	var changes atomic.Int32
+	c := w.start(t, signer.ClusterOptions{
+		Labels: map[string]string{"app": "x"}, FirstRetry: 200 * time.Millisecond,
+		Changed: func() { changes.Add(1) },
+	})
+	ann := certs.ClientIdentity{
+		Username: "ann", Groups: []string{"dev", "ops"}, OrganizationalUnits: []string{"example.com/team=blue"},
+	}
+
+	waitForState(t, c, "cannot create resource \"certificatesigningrequests\"")
+	if err := c.State().Err; !strings.Contains(err.Error(), "deploy/clustersigner") {
+		t.Errorf("the problem does not say what is missing: %v", err)
+	}
+	if _, err := c.IssueClientCertificate(t.Context(), ann, time.Minute); err == nil {
+		t.Error("got a certificate without the right to ask for one")
+	}
+
+	w.grant(t)
+	state := waitForState(t, c, "")
+	if state.InfoErr == nil || !strings.Contains(state.InfoErr.Error(), "cluster-info") {
+		t.Errorf("without the ConfigMap cluster-info, want an error about it, got %v", state.InfoErr)
+	}
+	w.publish(t, "https://kube.example.com:6443")
+	testkit.Eventually(t, waitLimit, func() error { return c.State().InfoErr })
+	if state := c.State(); state.Server != "https://kube.example.com:6443" ||
+		string(state.CABundle) != string(w.AdminConfig().CAData) {
+		t.Errorf("clients reach the API server at %s with %s", state.Server, state.CABundle)
+	}
+	if n := changes.Load(); n < 3 {
+		t.Errorf("told %d changes, want one for each of three", n)
+	}
+	if other := w.start(t, signer.ClusterOptions{Server: "https://public.example.com"}); other != nil {
+		if got := waitForState(t, other, "").Server; got != "https://public.example.com" {
+			t.Errorf("the configured server is not taken: %s", got)
+		}
+	}
+
+	before := time.Now()
+	pair, err := c.IssueClientCertificate(t.Context(), ann, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if life := pair.NotAfter.Sub(
+		before,
+	); life < 9*time.Minute || life > 11*time.Minute ||
+		!leaf.Leaf.NotAfter.Equal(pair.NotAfter) {
+		t.Errorf("it works for %s, want about ten minutes, the shortest that can be asked for", life)
+	}
+	if diff := cmp.Diff(ann.OrganizationalUnits, leaf.Leaf.Subject.OrganizationalUnit); diff != "" {
+		t.Errorf("extras (-want +got):\n%s", diff)
+	}
+	who, err := w.whoIs(t.Context(), pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(
+		[]string{"ann", "dev", "ops", "system:authenticated"},
+		append([]string{who.Username}, who.Groups...),
+	); diff != "" {
+		t.Errorf("the API server sees (-want +got):\n%s", diff)
+	}
+	longer, err := c.IssueClientCertificate(t.Context(), certs.ClientIdentity{Username: "bob"}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if life := time.Until(longer.NotAfter); life < 59*time.Minute || life > 61*time.Minute {
+		t.Errorf("it works for %s, want about an hour", life)
+	}
+	testkit.Eventually(t, waitLimit, func() error {
+		if n := w.requests(t); n != 0 {
+			return fmt.Errorf("%d CertificateSigningRequests are left", n)
+		}
+		return nil
+	})
+
+	t.Run("serves many logins at once", func(t *testing.T) { manyLogins(t, w, c) })
+	t.Run("may approve for no other signer", func(t *testing.T) { w.otherSigner(t) })
+	t.Run("cannot have system:masters", func(t *testing.T) {
+		_, err := c.IssueClientCertificate(
+			t.Context(), certs.ClientIdentity{Username: "eve", Groups: []string{"system:masters"}}, time.Minute)
+		if err == nil || !strings.Contains(err.Error(), "system:masters") {
+			t.Errorf("got %v", err)
+		}
+		if err := c.State().Err; err != nil {
+			t.Errorf("one user who is refused makes the signer unusable for all: %v", err)
+		}
+	})
+}
+
+// manyLogins has more users log in than certificates are asked for at a time, and counts the requests meanwhile.
+func manyLogins(t *testing.T, w *world, c *signer.Cluster) { //nolint:thelper // a subtest
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	events, err := w.admin.CertificatesV1().CertificateSigningRequests().Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const logins = 24
+	most := make(chan int)
+	go func() {
+		there, peak, gone := 0, 0, 0
+		for event := range events.ResultChan() {
+			if event.Type == watch.Added {
+				there++
+			}
+			if event.Type == watch.Deleted {
+				there--
+				gone++
+			}
+			peak = max(peak, there)
+			if gone == logins {
+				break
+			}
+		}
+		most <- peak
+	}()
+	var group sync.WaitGroup
+	for i := range logins {
+		group.Go(func() {
+			name := fmt.Sprintf("user-%d", i)
+			pair, err := c.IssueClientCertificate(ctx, certs.ClientIdentity{Username: name}, time.Minute)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if who, err := w.whoIs(ctx, pair); err != nil || who.Username != name {
+				t.Errorf("the API server takes the owner of the certificate of %s for %q, %v", name, who.Username, err)
+			}
+		})
+	}
+	group.Wait()
+	if got := <-most; got > 8 {
+		t.Errorf("there were %d CertificateSigningRequests at a time, want 8 at the most", got)
+	}
+}
+
+// otherSigner shows the limit by the signer's name: the agent's account may ask another signer, but not approve that.
+func (w *world) otherSigner(t *testing.T) {
+	t.Helper()
+	agent, err := kubernetes.NewForConfig(w.agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := certs.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests := agent.CertificatesV1().CertificateSigningRequests()
+	made, err := requests.Create(t.Context(), &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: "kubelet"},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request: requestFor(
+				t,
+				key,
+				"system:node:n1",
+				"system:nodes",
+			),
+			SignerName: "kubernetes.io/kube-apiserver-client-kubelet",
+			Usages:     []certificatesv1.KeyUsage{"digital signature", "client auth"},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
+		{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "x"},
+	}
+	if _, err := requests.UpdateApproval(t.Context(), made.Name, made, metav1.UpdateOptions{}); err == nil {
+		t.Error("it may approve what a kubelet asks for")
+	}
+}
+
+// TestNoSignerAnswers is a cluster as EKS is: requests may be made and approved, and are never signed.
+func TestNoSignerAnswers(t *testing.T) {
+	t.Parallel()
+	w := startWorld(t, false)
+	w.grant(t)
+	c := w.start(t, signer.ClusterOptions{Timeout: 2 * time.Second, FirstRetry: 100 * time.Millisecond})
+	waitForState(t, c, "waiting for signer kubernetes.io/kube-apiserver-client: no answer within 2s")
+	began := time.Now()
+	if _, err := c.IssueClientCertificate(t.Context(), certs.ClientIdentity{Username: "ann"}, time.Minute); err == nil {
+		t.Error("got a certificate from nowhere")
+	}
+	if waited := time.Since(began); waited > time.Second {
+		t.Errorf("a login waited for %s for a signer that is known not to answer", waited)
+	}
+
+	// Another program answers: it denies what is approved already, as a policy engine may.
+	denied := w.answer(t, func(request *certificatesv1.CertificateSigningRequest) {
+		request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "Policy", Message: "not here",
+		})
+	})
+	waitForState(t, c, "the request was refused: Failed (Policy: not here)")
+	denied()
+
+	// A signer that issues for longer than it was asked, as before Kubernetes 1.22.
+	ca, err := certs.NewCA("other", time.Now(), 365*24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forYears := w.answer(t, func(request *certificatesv1.CertificateSigningRequest) {
+		request.Status.Certificate = signAs(t, ca, request, 300*24*time.Hour)
+	})
+	waitForState(t, c, "the signer ignores expirationSeconds")
+	forYears()
+
+	// A signer that the API server does not trust.
+	foreign := w.answer(t, func(request *certificatesv1.CertificateSigningRequest) {
+		request.Status.Certificate = signAs(t, ca, request, 10*time.Minute)
+	})
+	waitForState(t, c, "trying a certificate of the cluster's signer at the API server")
+	foreign()
+}
+
+// TestASignerThatGoesAway shows that one login in vain is enough: later ones do not wait.
+func TestASignerThatGoesAway(t *testing.T) {
+	t.Parallel()
+	w := startWorld(t, false)
+	w.grant(t)
+	c := w.start(t, signer.ClusterOptions{Timeout: 2 * time.Second, FirstRetry: 100 * time.Millisecond})
+	client := w.ClientCA() // by which the API server knows its users
+	stop := w.answer(t, func(request *certificatesv1.CertificateSigningRequest) {
+		request.Status.Certificate = signAs(t, client, request, 10*time.Minute)
+	})
+	waitForState(t, c, "")
+	ann := certs.ClientIdentity{Username: "ann"}
+	if _, err := c.IssueClientCertificate(t.Context(), ann, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	left, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.IssueClientCertificate(left, ann, time.Minute); err == nil || c.State().Err != nil {
+		t.Errorf("a client that leaves is no reason to doubt the signer: %v, %v", err, c.State().Err)
+	}
+	if _, err := c.IssueClientCertificate(t.Context(), ann, time.Minute); !errors.Is(err, c.State().Err) || err == nil {
+		t.Errorf("got %v, while the state says %v", err, c.State().Err)
+	}
+	stop = w.answer(t, func(request *certificatesv1.CertificateSigningRequest) {
+		request.Status.Certificate = signAs(t, client, request, 10*time.Minute)
+	})
+	defer stop()
+	waitForState(t, c, "")
+}

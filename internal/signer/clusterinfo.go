@@ -1,0 +1,65 @@
+package signer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// The ConfigMap in which a cluster says, in a kubeconfig without users, how clients reach its API server.
+const (
+	infoNamespace = metav1.NamespacePublic
+	infoConfigMap = "cluster-info"
+	infoKey       = "kubeconfig"
+)
+
+// clusterInfo returns how clients reach the API server.
+func (c *Cluster) clusterInfo(ctx context.Context) (server string, caBundle []byte, err error) {
+	ctx, cancel := c.withTimeout(ctx)
+	defer cancel()
+	configMap, err := c.core.ConfigMaps(infoNamespace).Get(ctx, infoConfigMap, metav1.GetOptions{})
+	if err != nil {
+		return "", nil, fmt.Errorf("reading ConfigMap %s/%s, in which the cluster says how clients reach its API server: %w",
+			infoNamespace, infoConfigMap, err)
+	}
+	server, caBundle, err = parseClusterInfo(configMap.Data[infoKey])
+	if err != nil {
+		return "", nil, fmt.Errorf("reading ConfigMap %s/%s: %w", infoNamespace, infoConfigMap, err)
+	}
+	if c.options.Server != "" {
+		server = c.options.Server
+	}
+	return server, caBundle, nil
+}
+
+func parseClusterInfo(content string) (server string, caBundle []byte, err error) {
+	if content == "" {
+		return "", nil, fmt.Errorf("it has no key %q", infoKey)
+	}
+	config, err := clientcmd.Load([]byte(content))
+	if err != nil {
+		return "", nil, fmt.Errorf("parsing the kubeconfig in it: %w", err)
+	}
+	if len(config.Clusters) != 1 {
+		return "", nil, fmt.Errorf("the kubeconfig in it has %d clusters, not one", len(config.Clusters))
+	}
+	for _, cluster := range config.Clusters {
+		server, caBundle = cluster.Server, cluster.CertificateAuthorityData
+	}
+	switch {
+	case !strings.HasPrefix(server, "https://"):
+		return "", nil, fmt.Errorf("the server %q in it does not begin with \"https://\"", server)
+	case len(caBundle) == 0:
+		return "", nil, errors.New("the kubeconfig in it has no certificate-authority-data")
+	}
+	if found, _ := certs.ParseBundle(caBundle); len(found) == 0 {
+		return "", nil, errors.New("the certificate-authority-data in it has no certificate")
+	}
+	return server, caBundle, nil
+}

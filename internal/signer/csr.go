@@ -1,0 +1,286 @@
+package signer
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+const (
+	// minClusterLife is the shortest lifetime that a CertificateSigningRequest may ask for.
+	minClusterLife = 10 * time.Minute
+	// approvalReason stands in the condition by which the agent approves a request.
+	approvalReason = "PinnipedLogin"
+	// deleteTimeout bounds how long the agent tries to delete a request that it has made.
+	deleteTimeout = 5 * time.Second
+	// approvalTries is how often the agent approves a request that others change at the same time.
+	approvalTries = 3
+)
+
+// ErrRefused is returned when the request for this user was denied, or refused by the signer. That says nothing about
+// other users.
+var ErrRefused = errors.New("the request was refused")
+
+// requester gets certificates by CertificateSigningRequests. Each request is made, approved and deleted by the agent.
+type requester struct {
+	requests certificatesv1client.CertificateSigningRequestInterface
+	labels   map[string]string
+	now      func() time.Time
+}
+
+// get returns a certificate for identity and key, which is valid for about ttl. It calls done once, perhaps later, when
+// nothing of the request is left in the cluster.
+func (r *requester) get(
+	ctx context.Context,
+	key *ecdsa.PrivateKey,
+	identity certs.ClientIdentity,
+	ttl time.Duration,
+	done func(),
+) (*certs.KeyPair, error) {
+	request, err := r.create(ctx, key, identity, ttl)
+	if err != nil {
+		done()
+		return nil, err
+	}
+	defer func(made *certificatesv1.CertificateSigningRequest) {
+		go func() { // the login need not wait for that
+			defer done()
+			r.remove(ctx, made)
+		}()
+	}(request)
+	if request, err = r.approve(ctx, request); err != nil {
+		return nil, fmt.Errorf("approving a CertificateSigningRequest for signer %s: %w",
+			certificatesv1.KubeAPIServerClientSignerName, err)
+	}
+	signed, err := r.wait(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	return keyPair(signed, key, identity, r.now(), ttl)
+}
+
+func (r *requester) create(
+	ctx context.Context,
+	key *ecdsa.PrivateKey,
+	identity certs.ClientIdentity,
+	ttl time.Duration,
+) (*certificatesv1.CertificateSigningRequest, error) {
+	subject := pkix.Name{
+		CommonName:         identity.Username,
+		Organization:       identity.Groups,
+		OrganizationalUnit: identity.OrganizationalUnits,
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject}, key)
+	if err != nil {
+		return nil, fmt.Errorf("making a certificate request: %w", err)
+	}
+	request, err := r.requests.Create(ctx, &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "pinniped-login-", Labels: r.labels},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request:           pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+			SignerName:        certificatesv1.KubeAPIServerClientSignerName,
+			ExpirationSeconds: ptr.To(int32(ttl / time.Second)), //nolint:gosec // a day at the most
+			Usages:            []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("creating a CertificateSigningRequest: %w", err)
+	}
+	return request, nil
+}
+
+// approve marks the request as approved. It begins again when somebody else has changed it meanwhile.
+func (r *requester) approve(
+	ctx context.Context,
+	request *certificatesv1.CertificateSigningRequest,
+) (*certificatesv1.CertificateSigningRequest, error) {
+	for try := 1; ; try++ {
+		request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+			Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue,
+			Reason: approvalReason, Message: "an authenticator has vouched for this user",
+		})
+		approved, err := r.requests.UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{})
+		if err == nil {
+			return approved, nil
+		}
+		if !apierrors.IsConflict(err) || try == approvalTries {
+			return nil, err
+		}
+		if request, err = r.requests.Get(ctx, request.Name, metav1.GetOptions{}); err != nil {
+			return nil, err
+		}
+		if _, err := outcome(request); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// wait returns what the signer issued, in PEM.
+func (r *requester) wait(ctx context.Context, request *certificatesv1.CertificateSigningRequest) ([]byte, error) {
+	signed, err := outcome(request)
+	for signed == nil && err == nil {
+		request, err = r.next(ctx, request)
+		if err == nil {
+			signed, err = outcome(request)
+		}
+	}
+	if err != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("waiting for signer %s: %w", certificatesv1.KubeAPIServerClientSignerName, context.Cause(ctx))
+	}
+	return signed, err
+}
+
+// next returns a later state of the request.
+func (r *requester) next(
+	ctx context.Context,
+	request *certificatesv1.CertificateSigningRequest,
+) (*certificatesv1.CertificateSigningRequest, error) {
+	events, err := r.requests.Watch(ctx, metav1.ListOptions{
+		FieldSelector:   fields.OneTermEqualSelector("metadata.name", request.Name).String(),
+		ResourceVersion: request.ResourceVersion,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watching a CertificateSigningRequest: %w", err)
+	}
+	defer events.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case event, open := <-events.ResultChan():
+			changed, ok := event.Object.(*certificatesv1.CertificateSigningRequest)
+			switch {
+			case open && event.Type == watch.Deleted:
+				return nil, errors.New("the CertificateSigningRequest was deleted before it was signed")
+			case open && ok && event.Type == watch.Modified:
+				return changed, nil
+			case open && event.Type != watch.Error:
+				continue
+			}
+			return r.lookAgain(ctx, request.Name)
+		}
+	}
+}
+
+// lookAgain reads a request whose watch has ended, after a moment: the API server may be about to restart.
+func (r *requester) lookAgain(ctx context.Context, name string) (*certificatesv1.CertificateSigningRequest, error) {
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-time.After(100 * time.Millisecond):
+	}
+	request, err := r.requests.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("reading a CertificateSigningRequest: %w", err)
+	}
+	return request, nil
+}
+
+// outcome returns what the signer issued, nothing while it has not, or why it will not.
+func outcome(request *certificatesv1.CertificateSigningRequest) ([]byte, error) {
+	for _, condition := range request.Status.Conditions {
+		if condition.Type == certificatesv1.CertificateDenied || condition.Type == certificatesv1.CertificateFailed {
+			return nil, fmt.Errorf("%w: %s (%s: %s)", ErrRefused, condition.Type, condition.Reason, condition.Message)
+		}
+	}
+	if len(request.Status.Certificate) == 0 {
+		return nil, nil
+	}
+	return request.Status.Certificate, nil
+}
+
+// remove deletes the request: it has the user's name and groups in it, and is of no use any more. When that fails, the
+// cluster deletes it after an hour.
+func (r *requester) remove(ctx context.Context, request *certificatesv1.CertificateSigningRequest) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
+	defer cancel()
+	_ = r.requests.Delete(
+		ctx,
+		request.Name,
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(request.UID))},
+	)
+}
+
+// keyPair checks what the signer issued, and returns it with its key.
+func keyPair(
+	signed []byte,
+	key *ecdsa.PrivateKey,
+	identity certs.ClientIdentity,
+	now time.Time,
+	ttl time.Duration,
+) (*certs.KeyPair, error) {
+	var chain []byte
+	var leaf *x509.Certificate
+	for block, rest := pem.Decode(signed); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		if leaf == nil {
+			var err error
+			if leaf, err = x509.ParseCertificate(block.Bytes); err != nil {
+				return nil, fmt.Errorf("reading the certificate that the cluster's signer issued: %w", err)
+			}
+		}
+		chain = append(chain, pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})...)
+	}
+	if leaf == nil {
+		return nil, errors.New("the cluster's signer issued no certificate")
+	}
+	if err := checkIssued(leaf, key, identity, now, ttl); err != nil {
+		return nil, fmt.Errorf("the cluster's signer issued a certificate that cannot be used: %w", err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the private key: %w", err)
+	}
+	return &certs.KeyPair{
+		CertPEM:   chain,
+		KeyPEM:    pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
+		NotBefore: leaf.NotBefore,
+		NotAfter:  leaf.NotAfter,
+	}, nil
+}
+
+// checkIssued returns an error unless the certificate is for this key and exactly this user, and ends when it should.
+func checkIssued(
+	leaf *x509.Certificate,
+	key *ecdsa.PrivateKey,
+	identity certs.ClientIdentity,
+	now time.Time,
+	ttl time.Duration,
+) error {
+	sorted := func(names []string) []string { return slices.Sorted(slices.Values(names)) }
+	switch public, ok := leaf.PublicKey.(*ecdsa.PublicKey); {
+	case !ok || !public.Equal(key.Public()):
+		return errors.New("it is for another key")
+	case leaf.Subject.CommonName != identity.Username,
+		!slices.Equal(sorted(leaf.Subject.Organization), sorted(identity.Groups)):
+		return errors.New("it is for another user")
+	case !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth):
+		return errors.New("it is not for client authentication")
+	case !leaf.NotAfter.After(now):
+		return fmt.Errorf("it has expired already, at %s", leaf.NotAfter.UTC().Format(time.RFC3339))
+	case leaf.NotAfter.After(now.Add(2 * ttl)):
+		return fmt.Errorf("it is valid until %s, though %s were asked for: the signer ignores expirationSeconds",
+			leaf.NotAfter.UTC().Format(time.RFC3339), ttl)
+	}
+	return nil
+}

@@ -1,0 +1,217 @@
+package integration
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// signing is a world of its own: a cluster with a kube-controller-manager, and the agent with deploy/clustersigner.
+func signing(t *testing.T) *world {
+	t.Helper()
+	needsCluster(t)
+	w, err := newWorldOn(t.Context(), t.TempDir(), devcluster.Options{ControllerManager: true})
+	if w != nil && w.Installation != nil {
+		t.Cleanup(func() {
+			if err := w.Cluster.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	testkit.SkipWithoutControllerManager(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay := t.TempDir()
+	deploy, err := filepath.Rel(overlay, w.Deploy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := fmt.Sprintf(
+		"resources: [%[1]s/concierge, %[1]s/local-user-authenticator]\ncomponents: [%[1]s/clustersigner]\n",
+		filepath.ToSlash(deploy),
+	)
+	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Cluster.Install(t.Context(), overlay); err != nil {
+		t.Fatal(err)
+	}
+	// The agent is no pod here: it gets what the overlay gives to the Deployment.
+	variable := w.succeed(
+		t,
+		w.kubectl,
+		"--kubeconfig="+w.Cluster.AdminKubeconfig(),
+		"--namespace="+devinstall.Namespace,
+		"get",
+		"deployment",
+		"pinniped-concierge",
+		`--output=jsonpath={.spec.template.spec.containers[0].env[?(@.name=="PINNIPED_AGENT_CLUSTER_SIGNER")]['name','value']}`,
+	)
+	name, value, _ := strings.Cut(variable, " ")
+	w.AgentEnv = append(w.AgentEnv, name+"="+value)
+
+	info, err := clientcmd.Write(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{
+		"": {Server: w.Cluster.URL(), CertificateAuthorityData: w.Cluster.CABundle()},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.admin.Create(t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: "cluster-info"},
+		Data:       map[string]string{"kubeconfig": string(info)},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	if err := w.startAll(ctx, nil, "agent-signing"); err != nil {
+		t.Fatal(err)
+	}
+	issuer := w.signingIssuer(t)
+	issuer.Spec.ImpersonationProxy.Mode = configv1alpha1.ImpersonationProxyModeEnabled
+	issuer.Spec.ImpersonationProxy.Service.Type = configv1alpha1.ServiceTypeNone
+	issuer.Spec.ImpersonationProxy.ExternalEndpoint = w.agents[0].ProxyAddress()
+	if err := w.admin.Update(t.Context(), issuer); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) signingIssuer(t *testing.T) *configv1alpha1.CredentialIssuer {
+	t.Helper()
+	var issuer configv1alpha1.CredentialIssuer
+	if err := w.admin.Get(t.Context(), types.NamespacedName{Name: devinstall.CredentialIssuer}, &issuer); err != nil {
+		t.Fatal(err)
+	}
+	return &issuer
+}
+
+// waitForStrategies waits until both strategies have these reasons, and returns them.
+func (w *world) waitForStrategies(
+	t *testing.T,
+	cluster, proxy configv1alpha1.StrategyReason,
+) []configv1alpha1.CredentialIssuerStrategy {
+	t.Helper()
+	var found []configv1alpha1.CredentialIssuerStrategy
+	testkit.Eventually(t, time.Minute, func() error {
+		found = w.signingIssuer(t).Status.Strategies
+		if len(found) != 2 || found[0].Type != configv1alpha1.StrategyKubeClusterSigningCertificate ||
+			found[0].Reason != cluster || found[1].Reason != proxy {
+			return fmt.Errorf("the strategies are %+v", found)
+		}
+		return nil
+	})
+	return found
+}
+
+// TestLoginsByTheClustersOwnSigner lets users in at the API server, with certificates of the real
+// kube-controller-manager, and at the proxy when that is gone.
+func TestLoginsByTheClustersOwnSigner(t *testing.T) {
+	w := signing(t)
+	const pinny = "pinny"
+	strategies := w.waitForStrategies(t, configv1alpha1.ReasonFetchedKey, configv1alpha1.ReasonListening)
+	if info := strategies[0].Frontend.TokenCredentialRequestAPIInfo; info == nil || info.Server != w.Cluster.URL() ||
+		info.CertificateAuthorityData != base64.StdEncoding.EncodeToString(w.Cluster.CABundle()) {
+		t.Errorf("clients are told %+v", info)
+	}
+	newKubeconfig := func(args ...string) string {
+		path := filepath.Join(t.TempDir(), "user.kubeconfig")
+		got := w.asAdmin(t, append([]string{
+			"get", "kubeconfig", "--static-token=pinny:password123", "--output=" + path,
+		}, args...)...)
+		if got.code != 0 {
+			t.Fatalf("get kubeconfig ended with %d: %s", got.code, got.errOut)
+		}
+		return path
+	}
+	server := func(path string) string {
+		config, err := clientcmd.LoadFromFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return config.Clusters[config.Contexts[config.CurrentContext].Cluster].Server
+	}
+	whoAmI := func(path string, args ...string) result {
+		return w.run(t, w.kubectl, append([]string{"--kubeconfig=" + path, "auth", "whoami", "--output=name"}, args...)...)
+	}
+	signed := func(by string) int {
+		log, err := os.ReadFile(w.agents[0].Log())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(log), fmt.Sprintf(`"signer":%q`, by))
+	}
+
+	direct := newKubeconfig()
+	if at := server(direct); at != w.Cluster.URL() {
+		t.Errorf("get kubeconfig chose %s, not the API server", at)
+	}
+	if got := whoAmI(direct, "--output=jsonpath={.status.userInfo.username}"); got.code != 0 || got.out != pinny {
+		t.Fatalf("at the API server: %d %s%s", got.code, got.out, got.errOut)
+	}
+	if signed("cluster") != 1 || signed("agent") != 0 {
+		t.Error("the cluster's signer did not sign the login at the API server")
+	}
+	proxyCA := filepath.Join(t.TempDir(), "proxy-ca.crt")
+	bundle, err := base64.StdEncoding.DecodeString(strategies[1].Frontend.ImpersonationProxyInfo.CertificateAuthorityData)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(proxyCA, bundle, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := whoAmI(direct, "--output=jsonpath={.status.userInfo.username}",
+		"--server="+strategies[1].Frontend.ImpersonationProxyInfo.Endpoint, "--certificate-authority="+proxyCA,
+	); got.code != 0 || got.out != pinny {
+		t.Errorf("the proxy does not accept the cluster's certificate: %d %s%s", got.code, got.out, got.errOut)
+	}
+
+	before := signed("cluster")
+	through := newKubeconfig("--concierge-mode=ImpersonationProxy")
+	if got := whoAmI(through, "--output=jsonpath={.status.userInfo.username}"); got.code != 0 || got.out != pinny {
+		t.Errorf("at the proxy: %d %s%s", got.code, got.out, got.errOut)
+	}
+	if signed("cluster") != before || signed("agent") != 1 {
+		t.Error("a login at the proxy made a CertificateSigningRequest")
+	}
+
+	if err := w.Cluster.StopControllerManager(); err != nil {
+		t.Fatal(err)
+	}
+	if got := whoAmI(direct); got.code == 0 ||
+		!strings.Contains(got.errOut, "the cluster's own signer issues no certificates at the moment") {
+		t.Errorf("without a signer, at the API server: %d %s%s", got.code, got.out, got.errOut)
+	}
+	strategies = w.waitForStrategies(t, configv1alpha1.ReasonCouldNotFetchKey, configv1alpha1.ReasonListening)
+	if !strings.Contains(strategies[0].Message, "no answer within 10s") || strategies[0].Frontend != nil {
+		t.Errorf("the status says %+v", strategies[0])
+	}
+	fallback := newKubeconfig()
+	if at := server(fallback); at != strategies[1].Frontend.ImpersonationProxyInfo.Endpoint {
+		t.Errorf("get kubeconfig chose %s, not the proxy", at)
+	}
+	began := time.Now()
+	if got := whoAmI(fallback, "--output=jsonpath={.status.userInfo.username}"); got.code != 0 || got.out != pinny {
+		t.Errorf("at the proxy, without a signer: %d %s%s", got.code, got.out, got.errOut)
+	}
+	if took := time.Since(began); took > 8*time.Second {
+		t.Errorf("a login at the proxy waited for the cluster's signer: %s", took)
+	}
+}
