@@ -5,8 +5,10 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -61,9 +63,15 @@ func NewCA(commonName string, now time.Time, ttl time.Duration) (*CA, error) {
 	if err != nil {
 		return nil, err
 	}
+	id, err := keyID(key.Public())
+	if err != nil {
+		return nil, err
+	}
 	template := &x509.Certificate{
 		SerialNumber:          serial,
 		Subject:               pkix.Name{CommonName: commonName},
+		SubjectKeyId:          id,
+		AuthorityKeyId:        id, // strict clients, such as Python's, want it in a root as well
 		NotBefore:             now.Add(-Backdate),
 		NotAfter:              now.Add(ttl),
 		IsCA:                  true,
@@ -207,6 +215,23 @@ func NewKey() (*ecdsa.PrivateKey, error) {
 		return nil, fmt.Errorf("generating a private key: %w", err)
 	}
 	return key, nil
+}
+
+// keyID identifies a key, by method 1 of RFC 7093.
+func keyID(key crypto.PublicKey) ([]byte, error) {
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the public key: %w", err)
+	}
+	var info struct {
+		Algorithm pkix.AlgorithmIdentifier
+		Key       asn1.BitString
+	}
+	if _, err := asn1.Unmarshal(der, &info); err != nil {
+		return nil, fmt.Errorf("decoding the public key: %w", err)
+	}
+	sum := sha256.Sum256(info.Key.Bytes)
+	return sum[:20], nil
 }
 
 // newSerial returns a random positive serial number of at most 20 octets, as RFC 5280 section 4.1.2.2 asks for.
