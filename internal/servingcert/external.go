@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,6 +43,44 @@ type Evaluation struct {
 	Warnings    []certs.Finding
 	Refusal     *Refusal
 	Further     []certs.Finding // what would refuse it besides Refusal
+
+	// tolerated are those of the Warnings with which Certificate is served only for want of a better one.
+	tolerated []certs.Finding
+	wanted    []certs.Name // the names that clients use
+}
+
+// Unless refuses a certificate that would be served only for want of a better one, if instead is better: it is valid
+// now, and covers every name that clients use. instead may be nil.
+func (e Evaluation) Unless(instead *ServingCertificate, now time.Time) Evaluation {
+	if e.Certificate == nil || len(e.tolerated) == 0 || instead == nil || !instead.serves(e.wanted, now) {
+		return e
+	}
+	refusal := e.tolerated[0]
+	refusal.Hint = strings.TrimPrefix(refusal.Hint+"; "+hintWarn, "; ")
+	isTolerated := func(warning certs.Finding) bool {
+		return slices.ContainsFunc(
+			e.tolerated,
+			func(f certs.Finding) bool { return f.Code == warning.Code && f.Message == warning.Message },
+		)
+	}
+	return Evaluation{
+		Refusal: &Refusal{Finding: refusal}, Further: slices.Clone(e.tolerated[1:]),
+		Warnings: slices.DeleteFunc(slices.Clone(e.Warnings), isTolerated),
+	}
+}
+
+// hintWarn is how an admin has a certificate served that does not cover a name.
+const hintWarn = "to serve it all the same, set spec.impersonationProxy.tls.verification to Warn"
+
+// serves reports whether clients that use these names accept the certificate, as far as its names and dates go.
+func (m *ServingCertificate) serves(wanted []certs.Name, now time.Time) bool {
+	leaf := m.Certificate.Leaf
+	if now.Before(leaf.NotBefore) || !now.Before(leaf.NotAfter) {
+		return false
+	}
+	return !slices.ContainsFunc(wanted, func(name certs.Name) bool {
+		return !name.Advisory && leaf.VerifyHostname(name.Value) != nil
+	})
 }
 
 // ExternalInput is what External judges.
@@ -77,7 +116,10 @@ func External(in ExternalInput) Evaluation {
 		CertPEM: certPEM, KeyPEM: keyPEM, SecretType: string(in.Secret.Type),
 		Bundle: bundle, Endpoint: in.Endpoint, Names: in.Names, Now: in.Now,
 	})
-	evaluation := Evaluation{Warnings: report.Warnings()}
+	evaluation := Evaluation{Warnings: report.Warnings(), wanted: in.Names}
+	if host, _, err := certs.ParseEndpoint(in.Endpoint); err == nil {
+		evaluation.wanted = append([]certs.Name{{Value: host}}, in.Names...)
+	}
 	for _, finding := range report.Errors() {
 		switch outcomeOf(finding.Code, in.Spec.Verification, len(bundle) > 0) {
 		case refused:
@@ -88,6 +130,9 @@ func External(in ExternalInput) Evaluation {
 			}
 		case warned:
 			evaluation.Warnings = append(evaluation.Warnings, finding)
+		case tolerated:
+			evaluation.Warnings = append(evaluation.Warnings, finding)
+			evaluation.tolerated = append(evaluation.tolerated, finding)
 		case passed:
 		}
 	}
@@ -121,9 +166,10 @@ func Bundle(spec configv1alpha1.ImpersonationProxyTLSSpec, secret *corev1.Secret
 type outcome int
 
 const (
-	refused outcome = iota
-	warned          // it is served, and the status tells
-	passed          // this process cannot judge it
+	refused   outcome = iota
+	warned            // it is served, and the status tells
+	tolerated         // the same, unless there is a better one to serve: see Unless
+	passed            // this process cannot judge it
 )
 
 // outcomeOf returns the outcome of an error in the list of checks. Nearly all of them refuse.
@@ -133,8 +179,12 @@ func outcomeOf(code certs.Code, verification configv1alpha1.TLSVerification, adv
 		// The previous certificate probably expires no later, and the owner of this one will renew it.
 		return warned
 	case certs.NameNotCovered:
-		if verification != configv1alpha1.VerificationEnforce {
+		switch verification {
+		case configv1alpha1.VerificationWarn:
 			return warned
+		case configv1alpha1.VerificationEnforce:
+		default:
+			return tolerated
 		}
 	case certs.BundleDoesNotVerify, certs.ChainIncomplete:
 		// Without a bundle the clients' system roots count, and the agent's image has none.

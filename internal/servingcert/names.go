@@ -2,7 +2,10 @@ package servingcert
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -15,7 +18,8 @@ import (
 // the Service is.
 //
 // When there is an external endpoint, clients are told to use that. The addresses of the load balancer behind it,
-// and loadBalancerIP, are then advisory: a public CA would never put them into a certificate.
+// and loadBalancerIP, are then advisory: a public CA would never put them into a certificate. A generated certificate
+// covers them as well: see GeneratedNames.
 func ClientNames(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) []certs.Name {
 	var names []certs.Name
 	if ip := spec.Service.LoadBalancerIP; ip != "" {
@@ -41,11 +45,37 @@ func ClientNames(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Ser
 	default: // also "", whose default it is
 		source := fmt.Sprintf("Service %s/%s status.loadBalancer.ingress", service.Namespace, service.Name)
 		for _, ingress := range service.Status.LoadBalancer.Ingress {
-			for _, value := range []string{ingress.Hostname, ingress.IP} {
+			address := ingress.IP
+			if _, err := netip.ParseAddr(address); err != nil {
+				address = "" // a cloud may tell one that is none, and no client can use it
+			}
+			for _, value := range []string{ingress.Hostname, address} {
 				if value != "" && value != spec.Service.LoadBalancerIP {
 					names = append(names, certs.Name{Value: value, Source: source, Advisory: spec.ExternalEndpoint != ""})
 				}
 			}
+		}
+	}
+	return names
+}
+
+// GeneratedNames returns the names of the generated certificate: host, where clients are told to connect, and all the
+// names that an external certificate is judged against.
+func GeneratedNames(
+	host string, spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service,
+) certs.SANs {
+	var names certs.SANs
+	for _, name := range append([]certs.Name{{Value: host}}, ClientNames(spec, service)...) {
+		value, _, err := certs.ParseEndpoint(name.Value)
+		if err != nil {
+			continue // no client can use it
+		}
+		if ip := net.ParseIP(value); ip == nil {
+			if value = strings.ToLower(strings.TrimSuffix(value, ".")); !slices.Contains(names.DNSNames, value) {
+				names.DNSNames = append(names.DNSNames, value)
+			}
+		} else if !slices.ContainsFunc(names.IPAddresses, ip.Equal) {
+			names.IPAddresses = append(names.IPAddresses, ip)
 		}
 	}
 	return names

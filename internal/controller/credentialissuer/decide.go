@@ -76,6 +76,44 @@ func decide(spec configv1alpha1.ImpersonationProxySpec, s seen) decision {
 	return d
 }
 
+// judge says what comes of the certificate that the spec names in the light of what could be served instead: what is in
+// service, and on a replica that has just started what the other replicas serve.
+func (s *seen) judge() {
+	instead := s.serving
+	switch {
+	case instead != nil && s.withdrawn != nil:
+		return // it has to go
+	case instead == nil:
+		instead = s.lastGood()
+	}
+	if instead == nil {
+		instead = s.stillGenerated()
+	}
+	s.evaluation = s.evaluation.Unless(instead, s.now)
+}
+
+// lastGood returns the last good certificate, of which there is a copy, or nil.
+func (s *seen) lastGood() *servingcert.ServingCertificate {
+	kept := s.secrets[s.names.LastGoodSecret]
+	if kept.secret == nil {
+		return nil
+	}
+	certificate, err := servingcert.LastGood(kept.secret)
+	if err != nil {
+		return nil
+	}
+	return certificate
+}
+
+// stillGenerated returns the generated certificate as it is, or nil.
+func (s *seen) stillGenerated() *servingcert.ServingCertificate {
+	generated, ca := s.secrets[s.names.TLSSecret], s.secrets[s.names.CASecret]
+	if generated.secret == nil || ca.secret == nil {
+		return nil
+	}
+	return servingcert.StillGenerated(generated.secret, ca.secret)
+}
+
 // chooseCertificate adds the actions that put the right certificate into service, and returns the certificate that
 // is in service when they succeed, or nil.
 func (s *seen) chooseCertificate(
@@ -86,7 +124,7 @@ func (s *seen) chooseCertificate(
 		if d.addressErr != nil {
 			return s.serving
 		}
-		return s.serveGenerated(d, generatedSANs(spec, d.at, s.service))
+		return s.serveGenerated(d, servingcert.GeneratedNames(d.at.host, spec, s.service))
 	}
 	d.fail(stepLoad, s.evaluationErr)
 	serving := s.serving
@@ -98,7 +136,7 @@ func (s *seen) chooseCertificate(
 		serving = s.serveLastGood(d)
 	}
 	if d.addressErr == nil && s.needsFallback(d, serving) {
-		serving = s.serveGenerated(d, generatedSANs(spec, d.at, s.service))
+		serving = s.serveGenerated(d, servingcert.GeneratedNames(d.at.host, spec, s.service))
 	}
 	return serving
 }
@@ -139,6 +177,12 @@ func (s *seen) serveGenerated(d *decision, names certs.SANs) *servingcert.Servin
 		state.state = issuedcert.InspectUnder(ca, servingcert.GeneratedServing(names), read.secret, s.now)
 	}
 	serving := s.serving
+	if still := s.stillGenerated(); serving == nil && still != nil && state.faultIs(issuedcert.SANMismatch) {
+		// A replica that has just started serves what the others still serve. The leader may be of another version, and
+		// find nothing wrong with these names.
+		s.serve(d, stepLoad, serve{certificate: still})
+		serving = still
+	}
 	s.maintain(
 		d,
 		stepLoad,
@@ -170,11 +214,11 @@ func (s *seen) serveLastGood(d *decision) *servingcert.ServingCertificate {
 		d.add(tellUnusableCopy{s.local(s.names.LastGoodSecret), err})
 	}
 	generated, ca := s.secrets[s.names.TLSSecret], s.secrets[s.names.CASecret]
-	if err := errors.Join(generated.err, ca.err); err != nil || generated.secret == nil || ca.secret == nil {
+	if err := errors.Join(generated.err, ca.err); err != nil {
 		d.fail(stepLoad, err)
 		return nil
 	}
-	certificate := servingcert.StillGenerated(generated.secret, ca.secret)
+	certificate := s.stillGenerated()
 	if certificate != nil {
 		s.serve(d, stepLoad, serve{certificate: certificate})
 	}
@@ -207,6 +251,15 @@ type inspected struct {
 	secret *corev1.Secret
 	state  *issuedcert.State
 	err    error // that kept it from being read
+}
+
+// faultIs reports whether reason is the most urgent one to change the Secret.
+func (i inspected) faultIs(reason issuedcert.Reason) bool {
+	if i.state == nil {
+		return false
+	}
+	verdict := i.state.Verdict()
+	return verdict != nil && verdict.Reason == reason
 }
 
 func (s *seen) inspectCA() inspected {
@@ -322,7 +375,7 @@ func (s *seen) removeGenerated(d *decision) {
 		d.fail(stepTidy, fmt.Errorf("removing the generated serving certificate: %w", err))
 		return
 	}
-	if generated.secret != nil && ca.secret != nil && servingcert.StillGenerated(generated.secret, ca.secret) != nil {
+	if s.stillGenerated() != nil {
 		d.add(removeSecret{generated.secret})
 	}
 }

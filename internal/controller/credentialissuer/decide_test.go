@@ -115,6 +115,17 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		{
+			name: "serves a certificate with other names until the leader has made another", spec: spec{ExternalEndpoint: "new.example.com"},
+			see:  func(s *seen) { s.leads = false },
+			want: lines(signer, "remember generated-ca", serveGenerated, "start proxy"),
+			errs: map[step]string{stepLoad: errNotLeader.Error()},
+		},
+		{
+			name: "serves it until it has made another itself", spec: spec{ExternalEndpoint: "new.example.com"},
+			want: lines(signer, "remember generated-ca", serveGenerated, "write generated-tls (certificate SANMismatch)",
+				serveGenerated, "start proxy"),
+		},
+		{
 			name: "waits for the leader on a fresh install", spec: spec{ExternalEndpoint: named},
 			see:  func(s *seen) { s.secrets, s.leads = nil, false },
 			errs: map[step]string{stepSigner: errNotLeader.Error(), stepLoad: errNotLeader.Error()},
@@ -350,6 +361,54 @@ func TestDecide(t *testing.T) {
 				t.Errorf("idle: %v, want %v", idle, test.idle)
 			}
 		})
+	}
+}
+
+// TestJudge shows with what a certificate is compared that does not cover a name.
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	copyOf, err := servingcert.LastGoodData(w.external)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pki, err := certs.NewCA("pki", decideNoon, 100*decideDay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := pki.IssueServing(certs.SANs{DNSNames: []string{"elsewhere.example.com"}}, decideNoon, 10*decideDay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	evaluation := servingcert.External(servingcert.ExternalInput{
+		Name: types.NamespacedName{Namespace: "ns", Name: "external"},
+		Secret: &corev1.Secret{Type: corev1.SecretTypeTLS, Data: map[string][]byte{
+			"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": pki.CertPEM(),
+		}},
+		Endpoint: "proxy.example.com", Now: decideNoon.Add(decideDay),
+	})
+	nothing := func(s *seen) { s.secrets = map[string]ownSecret{} }
+	for _, test := range []struct {
+		name    string
+		see     func(s *seen)
+		refused bool
+	}{
+		{"serves it where there is nothing else", nothing, false},
+		{"keeps the one in service", func(s *seen) { nothing(s); s.serving = w.external }, true},
+		{"keeps the generated one in service", func(s *seen) { nothing(s); s.serving = w.generated }, true},
+		{"serves the last good one after a restart", func(s *seen) { nothing(s); s.put(testNames.LastGoodSecret, copyOf) }, true},
+		{"serves the generated one after a restart", func(*seen) {}, true},
+		{"serves it in the place of one that has to go", func(s *seen) {
+			s.serving, s.withdrawn = w.external, refusal(certs.SecretNotPermitted).Refusal
+		}, false},
+	} {
+		s := w.everything()
+		s.evaluation = evaluation
+		test.see(&s)
+		s.judge()
+		if refused := s.evaluation.Refusal != nil; refused != test.refused {
+			t.Errorf("it %s: refused %v, want %v", test.name, refused, test.refused)
+		}
 	}
 }
 

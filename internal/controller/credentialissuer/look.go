@@ -63,6 +63,7 @@ func (r *Reconciler) look(
 		secret, err := r.secretOrNil(ctx, r.local(name))
 		s.secrets[name] = ownSecret{secret, err}
 	}
+	s.judge()
 	return s
 }
 

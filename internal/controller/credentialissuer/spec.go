@@ -3,7 +3,6 @@ package credentialissuer
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -127,14 +126,6 @@ func (e endpoint) URL() string {
 	return "https://" + host + ":" + e.port
 }
 
-// SANs returns the names that a generated certificate for the endpoint has.
-func (e endpoint) SANs() certs.SANs {
-	if ip := net.ParseIP(e.host); ip != nil {
-		return certs.SANs{IPAddresses: []net.IP{ip}}
-	}
-	return certs.SANs{DNSNames: []string{e.host}}
-}
-
 // parseEndpoint reads HOST or HOST:PORT.
 func parseEndpoint(text string) (endpoint, error) {
 	host, port, err := certs.ParseEndpoint(text)
@@ -185,23 +176,6 @@ func chooseEndpoint(spec configv1alpha1.ImpersonationProxySpec, service *corev1.
 			service.Name,
 		),
 	)
-}
-
-// generatedSANs returns the names of the generated certificate: those of the endpoint, and when that is one of a
-// Service's IP addresses, all of them (dual stack).
-func generatedSANs(spec configv1alpha1.ImpersonationProxySpec, at endpoint, service *corev1.Service) certs.SANs {
-	if spec.ExternalEndpoint != "" || service == nil || net.ParseIP(at.host) == nil {
-		return at.SANs()
-	}
-	all := servingcert.ClusterIPs(service)
-	if spec.Service.Type != configv1alpha1.ServiceTypeClusterIP {
-		all = ingressIPs(service)
-	}
-	var names certs.SANs
-	for _, ip := range all {
-		names.IPAddresses = append(names.IPAddresses, net.ParseIP(ip))
-	}
-	return names
 }
 
 // ingressIPs returns the valid IP addresses of a load balancer, each once, in the order in which its cloud tells them.

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -135,8 +136,9 @@ func TestChooseEndpoint(t *testing.T) {
 	}{
 		{
 			name: "takes the external endpoint before the Service", spec: external("a.example"),
-			service: loadBalancer(corev1.LoadBalancerIngress{IP: "1.2.3.4"}), url: "https://a.example",
-			sans: certs.SANs{DNSNames: []string{"a.example"}},
+			service: loadBalancer(corev1.LoadBalancerIngress{IP: "1.2.3.4"}, corev1.LoadBalancerIngress{Hostname: "LB.example."}),
+			url:     "https://a.example",
+			sans:    certs.SANs{DNSNames: []string{"a.example", "lb.example"}, IPAddresses: []net.IP{net.ParseIP("1.2.3.4")}},
 		},
 		{
 			name: "keeps a port", spec: external("a.example:8443"), url: "https://a.example:8443",
@@ -157,7 +159,8 @@ func TestChooseEndpoint(t *testing.T) {
 		{
 			name: "prefers a hostname anywhere in the ingresses", spec: lb,
 			service: loadBalancer(corev1.LoadBalancerIngress{IP: "1.2.3.4"}, corev1.LoadBalancerIngress{Hostname: "lb.example"}),
-			url:     "https://lb.example", sans: certs.SANs{DNSNames: []string{"lb.example"}},
+			url:     "https://lb.example",
+			sans:    certs.SANs{DNSNames: []string{"lb.example"}, IPAddresses: []net.IP{net.ParseIP("1.2.3.4")}},
 		},
 		{
 			name: "takes the first valid IP", spec: lb,
@@ -171,6 +174,12 @@ func TestChooseEndpoint(t *testing.T) {
 				corev1.LoadBalancerIngress{IP: "1.2.3.4"},
 			),
 			url: "https://[fd00::2]", sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::2"), net.ParseIP("1.2.3.4")}},
+		},
+		{
+			name: "has the address that the load balancer is to get", service: loadBalancer(),
+			spec: func() spec { s := external("a.example"); s.Service.LoadBalancerIP = "192.0.2.1"; return s }(),
+			url:  "https://a.example",
+			sans: certs.SANs{DNSNames: []string{"a.example"}, IPAddresses: []net.IP{net.ParseIP("192.0.2.1")}},
 		},
 		{
 			name: "brackets an IPv6 cluster IP", spec: ip, service: clusterIP("fd00::7"), url: "https://[fd00::7]",
@@ -210,7 +219,7 @@ func TestChooseEndpoint(t *testing.T) {
 			if at.URL() != test.url {
 				t.Errorf("got URL %s, want %s", at.URL(), test.url)
 			}
-			if diff := cmp.Diff(test.sans, generatedSANs(test.spec, at, test.service)); diff != "" {
+			if diff := cmp.Diff(test.sans, servingcert.GeneratedNames(at.host, test.spec, test.service)); diff != "" {
 				t.Errorf("SANs (-want +got):\n%s", diff)
 			}
 		})

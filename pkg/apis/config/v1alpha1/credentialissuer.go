@@ -240,8 +240,10 @@ type ImpersonationProxyTLSSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	SecretName string `json:"secretName,omitempty"`
 
-	// verification says what happens when the certificate does not cover a name that clients use: "Enforce" keeps
-	// the last good certificate in service, "Warn" serves the new one and says so in the status. Absent means "Warn".
+	// verification says what happens when the certificate does not cover a name that clients use: "Enforce" refuses it,
+	// and the last good certificate stays in service; "Warn" serves it and says so in the status. If it is absent, such
+	// a certificate is refused while another is in service that is valid and covers all those names, and served with a
+	// warning where there is no better one.
 	//
 	// +optional
 	Verification TLSVerification `json:"verification,omitempty"`

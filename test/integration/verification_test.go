@@ -1,0 +1,68 @@
+package integration
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// TestAWrongNameWithoutVerification writes spec.impersonationProxy.tls as somebody with kubectl does, or as an object for
+// Pinniped has it: without verification. A certificate for another name does not replace a good one, neither the
+// generated one nor an external one, also not on a replica that starts. Clients notice nothing. Told to, the agent
+// serves it all the same.
+func TestAWrongNameWithoutVerification(t *testing.T) {
+	w := needsCluster(t)
+	w.generatedOnly(t)
+	good, wrong := w.issue(t, "localhost"), w.issue(t, "elsewhere.example.com")
+	w.putSecret(t, "unverified-good", withBundle(w, good))
+	w.putSecret(t, "unverified-wrong", withBundle(w, wrong))
+	use := func(secret string, verification configv1alpha1.TLSVerification) {
+		t.Helper()
+		w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
+			s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: secret, Verification: verification}
+		})
+	}
+
+	generated, err := presented(w.agents[0].ProxyAddress())
+	if err != nil {
+		t.Fatal(err)
+	}
+	use("unverified-wrong", "")
+	w.waitForStatus(t, "ErrorDuringSetup", string(certs.NameNotCovered))
+	for _, agent := range w.agents {
+		if now, err := presented(agent.ProxyAddress()); err != nil || !now.Equal(generated) {
+			t.Errorf("the generated certificate was replaced: %v", err)
+		}
+	}
+
+	use("unverified-good", "")
+	w.waitForServed(t, 20*time.Second, good, 2, 2)
+	use("unverified-wrong", "")
+	w.waitForStatus(t, "ErrorDuringSetup", string(certs.NameNotCovered))
+	_, follower := w.leader(t)
+	if err := follower.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := follower.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, agent := range w.agents {
+		testkit.Eventually(t, 30*time.Second, func() error { return presents(agent.ProxyAddress(), good) })
+	}
+
+	use("unverified-wrong", configv1alpha1.VerificationWarn)
+	w.waitForServed(t, 60*time.Second, wrong, 2, 2)
+	w.waitForStatus(t, "Listening", string(certs.NameNotCovered))
+	use("unverified-wrong", "") // there is nothing better any more
+	w.waitForStatus(t, "Listening", string(certs.NameNotCovered))
+	w.generatedOnly(t)
+}
+
+func withBundle(w *world, pair *certs.KeyPair) map[string][]byte {
+	data := pairData(pair)
+	data["ca.crt"] = w.pki.CertPEM()
+	return data
+}
