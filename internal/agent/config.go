@@ -53,6 +53,7 @@ type NamesConfig struct {
 	ImpersonationCACertificateSecret  string `json:"impersonationCACertificateSecret" mapstructure:"impersonationCACertificateSecret"`
 	ImpersonationSignerSecret         string `json:"impersonationSignerSecret" mapstructure:"impersonationSignerSecret"`
 	ImpersonationLastGoodSecret       string `json:"impersonationLastGoodSecret" mapstructure:"impersonationLastGoodSecret"`
+	CredentialIssuerRecordSecret      string `json:"credentialIssuerRecordSecret" mapstructure:"credentialIssuerRecordSecret"`
 	ImpersonationProxyServiceAccount  string `json:"impersonationProxyServiceAccount" mapstructure:"impersonationProxyServiceAccount"`
 	LeaderElectionLease               string `json:"leaderElectionLease" mapstructure:"leaderElectionLease"`
 }
@@ -256,6 +257,12 @@ var knobs = append([]knob{
 		"name-last-good-secret",
 		"Secret for a copy of the external certificate in service",
 		DefaultAppName + "-impersonation-proxy-last-good-certificate",
+	},
+	{
+		"names.credentialIssuerRecordSecret",
+		"name-credential-issuer-record-secret",
+		"Secret for the CredentialIssuer as it was last, from which a deleted one is made again",
+		DefaultAppName + "-credential-issuer-record",
 	},
 	{
 		"names.impersonationProxyServiceAccount",

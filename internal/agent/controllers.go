@@ -117,6 +117,7 @@ func (a *agent) addCredentialIssuer(
 			CASecret:            names.ImpersonationCACertificateSecret,
 			SignerSecret:        names.ImpersonationSignerSecret,
 			LastGoodSecret:      names.ImpersonationLastGoodSecret,
+			RecordSecret:        names.CredentialIssuerRecordSecret,
 		},
 		BearerTokens: a.bearer.Use,
 		Advertised:   a.advertised.set,

@@ -19,7 +19,8 @@ var (
 	// ErrNoCredentialIssuer means that the API is installed, but has no object.
 	ErrNoCredentialIssuer error = hinted{
 		"no CredentialIssuer in the cluster",
-		"the agent makes its CredentialIssuer when it starts: see whether its pods are running",
+		"the agent makes one that was deleted again within half a minute: see whether its pods are running, and what their " +
+			"log says; docs/howto/certificate-trouble.md tells how to make it by hand",
 	}
 	// ErrNotFound means that an object which was asked for by name does not exist.
 	ErrNotFound = errors.New("not found")

@@ -76,6 +76,23 @@ func decide(spec configv1alpha1.ImpersonationProxySpec, s seen) decision {
 	return d
 }
 
+// decideWithoutSpec says what is to be done while nothing says what is wanted: a replica goes on, or, when it has just
+// started, serves what was served last.
+func decideWithoutSpec(s seen) decision {
+	d := decision{errs: map[step]error{}, phase: phaseOn}
+	serving := s.serving
+	if serving == nil {
+		serving = s.serveLastGood(&d)
+	}
+	if serving == nil {
+		d.phase = phaseLost
+		return d
+	}
+	s.loadSigner(&d)
+	d.add(startProxy{})
+	return d
+}
+
 // judge says what comes of the certificate that the spec names in the light of what could be served instead: what is in
 // service, and on a replica that has just started what the other replicas serve.
 func (s *seen) judge() {

@@ -37,6 +37,15 @@ func newFinding(code string, severity configv1alpha1.FindingSeverity, message st
 	return configv1alpha1.StrategyFinding{Code: code, Severity: severity, Message: clip(strings.ToValidUTF8(message, ""))}
 }
 
+// findingOf returns a warning that tells err, or nil for no error.
+func findingOf(code string, err error) *configv1alpha1.StrategyFinding {
+	if err == nil {
+		return nil
+	}
+	finding := newFinding(code, configv1alpha1.FindingWarning, err.Error())
+	return &finding
+}
+
 // certificateFinding returns a finding of the catalogue as the status tells it. Where it stands decides its
 // severity: an error of the catalogue that does not keep the certificate out of service is a warning here.
 func certificateFinding(f certs.Finding, severity configv1alpha1.FindingSeverity) configv1alpha1.StrategyFinding {

@@ -46,6 +46,7 @@ type Names struct {
 	CASecret            string // generated serving CA
 	SignerSecret        string // CA of client certificates
 	LastGoodSecret      string // copy of the external certificate in service
+	RecordSecret        string // the CredentialIssuer as it was last
 }
 
 // Getter reads single objects by name, from memory once they are known.
@@ -109,6 +110,8 @@ type Reconciler struct {
 
 	phase          atomic.Int32
 	bearerProblem  *configv1alpha1.StrategyFinding // of the spec's bearerTokens; nil for none
+	recordProblem  *configv1alpha1.StrategyFinding // why the record of the CredentialIssuer is not kept; nil if it is
+	missingSince   time.Time                       // when the CredentialIssuer was first found missing; zero while it is there
 	retries        atomic.Int32
 	appliedService any
 	lastProblem    string
@@ -125,6 +128,7 @@ const (
 	phaseUnknown int32 = iota // nothing was decided yet
 	phaseIdle                 // the proxy is off, or has no address yet to serve at
 	phaseOn                   // the proxy is to serve
+	phaseLost                 // there is no CredentialIssuer, no record of one, and nothing to serve
 )
 
 // SetupWithManager makes mgr run the reconciler on every replica: once at the start, and whenever it is woken.
@@ -159,6 +163,8 @@ func (r *Reconciler) Ready() error {
 			return servingcert.ErrNoCertificate
 		}
 		return r.Proxy.Ready()
+	case phaseLost:
+		return errNoRecord
 	default:
 		return errors.New("the CredentialIssuer has not been read yet")
 	}
@@ -172,14 +178,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{RequeueAfter: r.retryAfter()}, nil
 	}
 	if !found {
-		// It may have been deleted to be created anew. Until then, the proxy goes on serving.
-		r.logProblem(ctx, fmt.Sprintf("there is no CredentialIssuer %q", req.Name))
-		return ctrl.Result{RequeueAfter: recheck}, nil
+		return r.withoutIssuer(ctx)
 	}
 	if r.Advertised != nil {
 		r.Advertised(advertisedBundle(issuer))
 	}
+	r.missingSince = time.Time{}
+	recordErr := r.record(ctx, issuer)
+	r.recordProblem = findingOf(configv1alpha1.CodeRecordNotKept, recordErr)
 	strategy, err := r.converge(ctx, issuer)
+	if err == nil {
+		err = recordErr
+	}
 	r.publish(strategy)
 	if strategy.Status == configv1alpha1.StrategySuccess || strategy.Reason == configv1alpha1.ReasonDisabled {
 		r.lastProblem = ""
@@ -270,7 +280,12 @@ func (r *Reconciler) converge(
 	r.Holder.Note(s.evaluation)
 	done := result{decision: d, serviceErr: serviceErr, failed: r.apply(ctx, d)}
 	done.serving, done.listens = r.Holder.Current(), r.Proxy.Serving()
-	done.warnings = []*configv1alpha1.StrategyFinding{classProblem(spec, service), r.warning(), r.bearerProblem}
+	done.warnings = []*configv1alpha1.StrategyFinding{
+		classProblem(spec, service),
+		r.warning(),
+		r.bearerProblem,
+		r.recordProblem,
+	}
 	return done.strategy(s)
 }
 
@@ -312,7 +327,7 @@ func (r *Reconciler) forgetUnused(spec configv1alpha1.ImpersonationProxySpec) {
 	}
 	r.Secrets.Forget(func(name types.NamespacedName) bool {
 		switch name.Name {
-		case r.Names.TLSSecret, r.Names.CASecret, r.Names.SignerSecret, r.Names.LastGoodSecret:
+		case r.Names.TLSSecret, r.Names.CASecret, r.Names.SignerSecret, r.Names.LastGoodSecret, r.Names.RecordSecret:
 			if name.Namespace == r.Namespace {
 				return true
 			}

@@ -33,6 +33,9 @@ const (
 	CodeGeneratedCertificateUnavailable = "GeneratedCertificateUnavailable"
 	// CodeLastGoodNotKept: the copy of the certificate in service could not be read, written or removed.
 	CodeLastGoodNotKept = "LastGoodNotKept"
+	// CodeRecordNotKept: the record, from which the agent makes a deleted CredentialIssuer again, could not be read or
+	// written.
+	CodeRecordNotKept = "RecordNotKept"
 	// CodeCleanupFailed: an object that is not needed any more could not be removed.
 	CodeCleanupFailed = "CleanupFailed"
 	// CodeProxyNotStarted: the proxy cannot listen.
