@@ -87,6 +87,8 @@ type WorkConfig struct {
 	TokenReviews  int `json:"tokenReviews" mapstructure:"tokenReviews"`
 	Logins        int `json:"logins" mapstructure:"logins"`
 	PerConnection int `json:"perConnection" mapstructure:"perConnection"`
+	// RequestsPerUser is about requests that are at the API server, and no streams.
+	RequestsPerUser int `json:"requestsPerUser" mapstructure:"requestsPerUser"`
 }
 
 // ReviewConfig says for how long the impersonation proxy uses an answer of the API server about a user's permission
@@ -187,6 +189,12 @@ var knobs = append([]knob{
 		"ca-bundle-hand-over",
 		"enabled or disabled: whether the proxy shows everybody the CA bundle that it is advertised with, for \"pinniped kubeconfig rotate --fleet\"",
 		"enabled",
+	},
+	{
+		"work.requestsPerUser",
+		"work-requests-per-user",
+		"how many requests of one user, streams apart, the proxy sends on at a time, 1 to 1000; the others wait",
+		"16",
 	},
 	{
 		"credentialLifetime",
@@ -441,6 +449,7 @@ func (c *Config) validate() error {
 	for key, n := range map[string]int{
 		"work.accessReviews": c.Work.AccessReviews, "work.tokenReviews": c.Work.TokenReviews,
 		"work.logins": c.Work.Logins, "work.perConnection": c.Work.PerConnection,
+		"work.requestsPerUser": c.Work.RequestsPerUser,
 	} {
 		if n < 1 || n > 1000 {
 			problems = append(problems, fmt.Errorf("%s is %d: must be within range 1 to 1000", key, n))

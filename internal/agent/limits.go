@@ -38,9 +38,9 @@ var limitTexts = [budget.NumResources]string{
 	budget.Requests:    "requests at a time",
 	budget.Streams:     "watches, logs and upgraded connections at a time",
 	budget.Bytes:       "bytes in memory",
-	budget.Resets:      "streams reset before their answer, more than other requests, in a minute",
+	budget.Resets:      "streams reset before their answer, and refusals of clients without a user, more than other requests, in a minute",
 	budget.Reviews:     "TokenReviews and SubjectAccessReviews at a time",
-	budget.Unread:      "answers, other than streams, that the client has not read for a second",
+	budget.Unread:      "answers, other than streams, that the client has not read for a second and that are too large to be held here",
 }
 
 var shareTexts = [budget.NumShares]struct{ flag, usage string }{

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -16,8 +14,9 @@ import (
 )
 
 const (
-	// Headers of ordinary size are not counted one by one: the bounds on requests bound them.
-	smallHeader = 8 << 10
+	// Headers and bodies of ordinary size are not counted one by one: the bounds on requests bound them. So a login is
+	// not refused because others have used up the bytes.
+	small = 8 << 10
 	// fieldOverhead is about what a header field takes in memory beside its name and its value.
 	fieldOverhead = 112
 )
@@ -38,8 +37,9 @@ func admit(next http.Handler, b *budget.Budget, s runtime.NegotiatedSerializer) 
 			state.releaseAll()
 			conn.serving.Add(-1)
 			conn.used.Store(time.Now().UnixNano())
+			conn.closeIfShut()
 		})
-		if err := admitRequest(b, conn, state, req, others); err != nil {
+		if err := admitRequest(b, state, req, others); err != nil {
 			refuseExceeded(w, req, s, state, err)
 			return
 		}
@@ -72,10 +72,7 @@ func afterAnswer(w http.ResponseWriter, req *http.Request, end func()) {
 	end()
 }
 
-func admitRequest(b *budget.Budget, conn *clientConn, state *requestState, req *http.Request, others int64) error {
-	if others > 0 && conn.served.Load() == 0 && b.Resetting(state.client) {
-		return &budget.Exceeded{Resource: budget.Resets, Share: shareOf(state.client)}
-	}
+func admitRequest(b *budget.Budget, state *requestState, req *http.Request, others int64) error {
 	request, err := b.Acquire(state.client, budget.Requests, 1)
 	if err != nil {
 		if others > 0 {
@@ -96,30 +93,30 @@ func admitRequest(b *budget.Budget, conn *clientConn, state *requestState, req *
 	return nil
 }
 
-func shareOf(c budget.Client) budget.Share {
-	if c.User == "" {
-		return budget.Unauthenticated
+// memoryNeeded returns the bytes of memory that a request needs: for a large header, and for the part of its body that
+// waits here until the API server takes it. What is small is not counted one by one.
+func memoryNeeded(req *http.Request) int64 {
+	var needed int64
+	if header := memoryOfHeader(req.Header); header > small {
+		needed = header
 	}
-	return budget.PerUser
+	switch body := req.ContentLength; {
+	case body > maxHeldBody, body < 0:
+		needed += maxHeldBody + bodyWindow
+	case body > small:
+		needed += body
+	}
+	return needed
 }
 
-// memoryNeeded returns the bytes of memory that a request needs: for a large header, and for the part of its body that is
-// read before the API server takes it.
-func memoryNeeded(req *http.Request) int64 {
-	var header int64
-	for name, values := range req.Header {
+func memoryOfHeader(h http.Header) int64 {
+	var size int64
+	for name, values := range h {
 		for _, value := range values {
-			header += int64(len(name) + len(value) + fieldOverhead)
+			size += int64(len(name) + len(value) + fieldOverhead)
 		}
 	}
-	if header <= smallHeader {
-		header = 0
-	}
-	body := req.ContentLength
-	if body < 0 || body > bodyWindow {
-		body = bodyWindow
-	}
-	return header + body
+	return size
 }
 
 // identify makes the request, and its connection if it had no user yet, that of the authenticated user. Streams are
@@ -148,9 +145,6 @@ func identifyRequest(b *budget.Budget, conn *clientConn, state *requestState, re
 		}
 	}
 	state.client.User = name
-	if conn.serving.Load() > 1 && conn.served.Load() == 0 && b.Resetting(state.client) {
-		return &budget.Exceeded{Resource: budget.Resets, Share: shareOf(state.client)}
-	}
 	if state.longRunning || state.upgrade != "" {
 		stream, err := b.Acquire(state.client, budget.Streams, 1)
 		if err != nil {
@@ -184,17 +178,5 @@ func refuseExceeded(
 	if state.client.User == "" || exceeded != nil && exceeded.Resource == budget.Connections {
 		closeAfterwards(w.Header())
 	}
-	writeStatus(w, req, s, exceededStatus(err))
-}
-
-// exceededStatus turns an error of the budget into an answer that says when to try again: 429 when the client itself holds
-// too much, and 503 when all clients together do.
-func exceededStatus(err error) *apierrors.StatusError {
-	exceeded, ok := errors.AsType[*budget.Exceeded](err)
-	if !ok || exceeded.Share == budget.Total || exceeded.Share == budget.Unauthenticated {
-		return statusUnavailable("the proxy is busy: " + err.Error())
-	}
-	answer := statusError(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, err.Error())
-	answer.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfterSeconds}
-	return answer
+	writeStatus(w, req, s, tooMany(err).status())
 }

@@ -15,8 +15,6 @@ const (
 	streamBytes = streamWindow + streamBufferSize
 	// upgradedBytes is how much an upgraded connection holds: the buffers of both directions.
 	upgradedBytes = 2 * (32 << 10)
-	// loginBytes is how much the answer to a TokenCredentialRequest holds: a certificate and a key, or a message.
-	loginBytes = 16 << 10
 )
 
 // holdAnswer takes the memory that an answer may need from the budget before anything is done with it. Streams hold
@@ -33,16 +31,15 @@ func (t holdAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil || t.budget == nil || state == nil {
 		return res, err
 	}
-	n := answerBytes(res, state)
-	if n == 0 {
-		return res, nil
+	if n := answerBytes(res, state); n > 0 {
+		held, err := t.budget.Acquire(state.client, budget.Bytes, n)
+		if err != nil {
+			_ = res.Body.Close()
+			return nil, tooMany(err).status()
+		}
+		state.hold(held)
 	}
-	held, err := t.budget.Acquire(state.client, budget.Bytes, n)
-	if err != nil {
-		_ = res.Body.Close()
-		return nil, exceededStatus(err)
-	}
-	state.hold(held)
+	t.readAhead(res, state)
 	return res, nil
 }
 
@@ -53,7 +50,7 @@ func answerBytes(res *http.Response, state *requestState) int64 {
 	case state.longRunning || res.Body == nil || res.Body == http.NoBody:
 		return 0
 	case state.login != nil:
-		return loginBytes
+		return 0 // a certificate and a key, or a message: so that no other client's bytes keep a user from logging in
 	case res.ContentLength >= 0:
 		return min(res.ContentLength, upstreamWindow) + bufferSize
 	}

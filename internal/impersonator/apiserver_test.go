@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -45,6 +46,8 @@ type apiServer struct {
 	reviewed  []string // tokens
 	failing   int      // status of all reviews, when not zero; a 429 asks to be tried again
 	asked     int      // reviews, failing ones included
+
+	arrived atomic.Int64 // requests that the proxy sent on, whose body may still be on its way
 }
 
 // recorded is one request as it arrived.
@@ -113,6 +116,7 @@ func (a *apiServer) handle(w http.ResponseWriter, req *http.Request) {
 	case "Bearer " + agentToken:
 		a.answerAgent(w, req)
 	default:
+		a.arrived.Add(1)
 		one := &recorded{
 			Method: req.Method, URI: req.RequestURI, Host: req.Host, Proto: req.Proto, Header: req.Header.Clone(),
 		}

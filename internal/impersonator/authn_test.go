@@ -247,17 +247,7 @@ func TestWebsocketToken(t *testing.T) {
 	p := startProxy(t)
 	p.api.tokens["good"] = authenticationv1.UserInfo{Username: "jane", UID: "u-1"}
 	protocol := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("good"))
-	got, err := http.ReadResponse(
-		readerOf(
-			p.raw(
-				t,
-				nil,
-				"GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n"+
-					"Sec-WebSocket-Protocol: "+protocol+", v5.channel.k8s.io\n\n",
-			),
-		),
-		nil,
-	)
+	got, err := http.ReadResponse(readerOf(p.raw(t, nil, execWith(protocol+", v5.channel.k8s.io"))), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,15 +274,12 @@ func TestWebsocketTokenOfAStrangerStaysHere(t *testing.T) {
 	p := startProxy(t)
 	p.api.tokens["other"] = authenticationv1.UserInfo{Username: "joe"}
 	token := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("other"))
-	for _, protocols := range []string{token, "v5.channel.k8s.io," + token, token + "\nSec-WebSocket-Protocol: " +
-		"v5.channel.k8s.io"} {
+	for _, protocols := range []string{
+		token, "v5.channel.k8s.io," + token, token + "\nSec-WebSocket-Protocol: v5.channel.k8s.io",
+	} {
 		before := len(p.api.requests())
-		got, err := http.ReadResponse(readerOf(p.raw(
-			t,
-			clientCertificate(t, p.signerCA, "jane"),
-			"GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: "+
-				"websocket\nSec-WebSocket-Protocol: "+protocols+"\n\n",
-		)), nil)
+		conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"), execWith(protocols))
+		got, err := http.ReadResponse(readerOf(conn), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -358,17 +345,7 @@ func TestOtherBearerTokens(t *testing.T) {
 		}
 	}
 	protocol := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("ours"))
-	if got, err := http.ReadResponse(
-		readerOf(
-			p.raw(
-				t,
-				nil,
-				"GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n"+
-					"Sec-WebSocket-Protocol: "+protocol+", v5.channel.k8s.io\n\n",
-			),
-		),
-		nil,
-	); err != nil {
+	if got, err := http.ReadResponse(readerOf(p.raw(t, nil, execWith(protocol+", v5.channel.k8s.io"))), nil); err != nil {
 		t.Error(err)
 	} else {
 		_ = got.Body.Close()
@@ -530,4 +507,10 @@ func TestNewNeedsToKnowAboutAnonymous(t *testing.T) {
 			t.Errorf("want error %q, got %v", want, err)
 		}
 	}
+}
+
+// execWith returns a request to run a command over a websocket with these subprotocols.
+func execWith(protocols string) string {
+	return "GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n" +
+		"Sec-WebSocket-Protocol: " + protocols + "\n\n"
 }

@@ -55,7 +55,11 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// unbind removes the deadline. A nil body has none.
 func (b *boundedBody) unbind() {
+	if b == nil {
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.deadline != nil {

@@ -113,10 +113,8 @@ func TestBodyTimeoutIsForBodies(t *testing.T) {
 						t.Fatal(err)
 					}
 					defer func() { _ = res.Body.Close() }()
-					if text, err := io.ReadAll(
-						res.Body,
-					); err != nil || res.StatusCode != http.StatusOK || string(text) != "hello" ||
-						res.Proto != protocol {
+					text, err := io.ReadAll(res.Body)
+					if err != nil || res.StatusCode != http.StatusOK || string(text) != "hello" || res.Proto != protocol {
 						t.Errorf("want hello over %s, got %s over %s, %q, %v", protocol, res.Status, res.Proto, text, err)
 					}
 				})

@@ -30,6 +30,7 @@ type chain struct {
 	authenticator authenticator.Request
 	authorizer    *accessReviewer
 	logins        *work
+	forwarded     *work
 	loginGroup    string
 	forward       http.Handler
 	clock         clock.PassiveClock
@@ -45,6 +46,8 @@ type chain struct {
 func (c *chain) handler() http.Handler {
 	s := c.serializer
 	h, unknown := c.forward, unauthenticated(s)
+	// Is it that user's turn at the API server? Reads the body before.
+	h = limitForwarded(h, c.forwarded, s)
 	// Is it a login's turn? 429 for a client that wants too many at once.
 	h = limitLogins(h, c.logins, c.loginGroup, s)
 	// May that user do this? 403 by SubjectAccessReview; a plain read is sent before the review is answered.
@@ -77,10 +80,10 @@ func (c *chain) handler() http.Handler {
 	h = refuseHostile(h, s)
 	// Ends the wait for a body that does not come.
 	h = boundBody(h, c.bodyTimeout)
-	// Closes connections that open streams only to reset them.
-	h = limitRapidReset(h, c.budget)
 	// Is there room for it? 429 or 503 before anything is done.
 	h = admit(h, c.budget, s)
+	// Closes connections whose requests come to nothing: reset or refused.
+	h = limitMisuse(h, c.budget)
 	// Ends answers that the client does not read.
 	h = c.readers.bound(h)
 	if c.audit != nil {

@@ -23,7 +23,8 @@ const idleBeforeEviction = time.Second
 // has as long as it takes to replace all of them until it needs to have authenticated.
 type clientConnections struct {
 	budget  *budget.Budget
-	evicted atomic.Int64
+	evicted atomic.Int64 // to make room for others
+	misused atomic.Int64 // closed because most of their requests came to nothing
 
 	mu   sync.Mutex
 	open map[*clientConn]struct{}
@@ -45,13 +46,36 @@ type clientConn struct {
 	user    atomic.Pointer[string] // who authenticated first on it; nil as long as there is none
 	serving atomic.Int64           // requests that are being served
 	used    atomic.Int64           // when the last of them ended, in Unix nanoseconds
-	served  atomic.Int64           // requests that the client did not reset
+	served  atomic.Int64           // requests that were answered, and not refused
+	refused atomic.Int64           // requests that were refused
 	resets  atomic.Int64           // streams that the client reset before their answer began
+	shut    atomic.Bool            // because of the last two: no further request is served
+	end     atomic.Pointer[time.Timer]
+	// readSince is how many bytes were read since it was shut. The one goroutine that reads uses it.
+	readSince int
+	gone      chan struct{} // closed with the connection
+}
+
+// Read implements net.Conn. On a connection that is shut it waits for the end, after a little more.
+func (c *clientConn) Read(p []byte) (int, error) {
+	if c.shut.Load() && c.readSince > readWhenShut {
+		<-c.gone
+		return 0, net.ErrClosed
+	}
+	n, err := c.Conn.Read(p)
+	if c.shut.Load() {
+		c.readSince += n
+	}
+	return n, err
 }
 
 // Close implements net.Conn.
 func (c *clientConn) Close() error {
 	c.closing.Do(func() {
+		close(c.gone)
+		if end := c.end.Load(); end != nil {
+			end.Stop()
+		}
 		c.all.forget(c)
 		c.holding.Release()
 	})
@@ -115,7 +139,9 @@ func (l *clientListener) Accept() (net.Conn, error) {
 
 // admit returns the connection, or closes it and returns nil.
 func (all *clientConnections) admit(conn net.Conn) *clientConn {
-	one := &clientConn{Conn: conn, all: all, address: hostOf(conn.RemoteAddr().String()), accepted: time.Now()}
+	one := &clientConn{
+		Conn: conn, all: all, address: hostOf(conn.RemoteAddr().String()), accepted: time.Now(), gone: make(chan struct{}),
+	}
 	one.used.Store(one.accepted.UnixNano())
 	for {
 		holding, err := all.budget.Acquire(budget.Client{Address: one.address}, budget.Connections, 1)

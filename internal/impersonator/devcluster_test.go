@@ -340,12 +340,8 @@ func TestRealAPIServer(t *testing.T) {
 		if !apierrors.IsForbidden(err) || err.Error() != want {
 			t.Fatalf("want %q, got %v", want, err)
 		}
-		if err := r.bind(
-			t.Context(),
-			"pinny",
-			"cluster-admin",
-			rbacv1.Subject{Kind: "User", APIGroup: rbacv1.GroupName, Name: "pinny"},
-		); err != nil {
+		bound := rbacv1.Subject{Kind: "User", APIGroup: rbacv1.GroupName, Name: "pinny"}
+		if err := r.bind(t.Context(), "pinny", "cluster-admin", bound); err != nil {
 			t.Fatal(err)
 		}
 		r.waitPermitted(
@@ -391,11 +387,8 @@ func TestRealAPIServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer watch.Stop()
-		if _, err := maps.Create(
-			t.Context(),
-			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "new"}},
-			metav1.CreateOptions{},
-		); err != nil {
+		added := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "new"}}
+		if _, err := maps.Create(t.Context(), added, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		for timeout := time.After(10 * time.Second); ; {
@@ -484,12 +477,7 @@ func TestRealAPIServerGoesAndComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, func() bool {
-		return r.get(
-			t,
-			r.client(t, nil),
-			"/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests",
-			nil,
-		).Code == 404
+		return r.get(t, r.client(t, nil), loginPath, nil).Code == http.StatusNotFound
 	})
 
 	var events atomic.Int32

@@ -155,7 +155,7 @@ func (f *forwarder) writeError(w http.ResponseWriter, req *http.Request, err err
 			f.upstream.counts.problem(problemNoCredential)
 		}
 	case errors.As(err, &body), stateFrom(req.Context()).bodyError.Load() != nil, stateFrom(req.Context()).body.late():
-		err = apierrors.NewBadRequest("the request body could not be read")
+		err = errUnreadableBody
 	case errors.Is(err, errOurCredential):
 		f.upstream.counts.problem(problemCredential)
 		err = statusUnavailable("the API server did not accept the proxy's credential; it is being renewed")

@@ -416,7 +416,7 @@ func TestResetsCountOnAllConnections(t *testing.T) {
 			if share == budget.Unauthenticated {
 				certificate = nil
 			}
-			const connections, batch = 8, 20
+			const connections, batch = 16, 20
 			closed := 0
 			for range connections {
 				c := p.rawHTTP2(t, certificate)
@@ -460,7 +460,7 @@ func TestResetsCountOnAllConnections(t *testing.T) {
 			if closed < connections-1 {
 				t.Errorf("want all connections closed but perhaps the first, got %d of %d", closed, connections)
 			}
-			if got := arrived.Load(); got > fit+2*connections*batch {
+			if got := arrived.Load(); got > fit+connections*batch {
 				t.Errorf("want little forwarded after the share was used up, got %d requests", got)
 			}
 			if p.budget.Refused(budget.Resets, share) == 0 {

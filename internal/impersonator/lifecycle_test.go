@@ -259,7 +259,7 @@ func TestBodies(t *testing.T) {
 	p.api.set(func() {
 		p.api.serve = func(w http.ResponseWriter, req *http.Request) { _, _ = io.Copy(w, req.Body) }
 	})
-	for _, size := range []int{1, maxReplayed, maxReplayed + 1, 3 << 20} {
+	for _, size := range []int{1, maxHeldBody, maxHeldBody + 1, 3 << 20} {
 		body := strings.Repeat("x", size)
 		got := p.do(t, p.as(t, "jane"), "POST", "/api/v1/namespaces/d/configmaps", nil, body)
 		if got.Code != 200 || got.Body != body {

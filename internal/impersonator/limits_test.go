@@ -29,9 +29,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 		return fmt.Sprintf("%d KiB", n>>10)
 	}
 	o, err := Options{
-		Listener: closedListener(
-			t,
-		),
+		Listener:           closedListener(t),
 		Agent:              &rest.Config{},
 		Upstream:           &rest.Config{},
 		Token:              &staticToken{},
@@ -43,27 +41,29 @@ func TestLimitsAreDocumented(t *testing.T) {
 	}
 	for what, limit := range map[string]string{
 		"request header, all lines together": kib(server.MaxHeaderBytes) + ", then 431",
-		"HTTP/2 streams of one connection at a time": fmt.Sprintf(
-			"%d, known client or not", server.HTTP2.MaxConcurrentStreams,
-		),
+		"HTTP/2 streams of one connection at a time": fmt.Sprintf("%d, known client or not",
+			server.HTTP2.MaxConcurrentStreams),
 		"HTTP/2 frame that is read": kib(server.HTTP2.MaxReadFrameSize),
-		"body of a request that waits in memory for the API server": kib(
-			server.HTTP2.MaxReceiveBufferPerStream,
-		) + " a stream, " +
-			kib(server.HTTP2.MaxReceiveBufferPerConnection) + " a connection",
+		"body of a request that waits in memory for the API server": fmt.Sprintf(
+			"%s before it is sent on, and of a larger one %s a stream, %s a connection", kib(maxHeldBody),
+			kib(server.HTTP2.MaxReceiveBufferPerStream), kib(server.HTTP2.MaxReceiveBufferPerConnection),
+		),
+		"requests refused (401, 429; without a user 400 and more) or, without a user, reset, if they are more than the others " +
+			"on one connection": fmt.Sprintf("after %d the next answer ends the connection; without a user, HTTP/2 is closed "+
+			"after %d, after %d while `limits.resets` is reached; %s of header count as one more",
+			maxRefusals, maxMisused, misusedUnderAttack, kib(heavyHeader)),
 		"time for TLS, and then for a request's header":                      seconds(server.ReadHeaderTimeout) + " each",
 		"body of a request that is not a stream, from its header to its end": seconds(o.BodyTimeout) + ", then 400",
-		"connection without a request": seconds(server.IdleTimeout) + ", then it is " +
-			"closed",
+		"connection without a request":                                       seconds(server.IdleTimeout) + ", then it is closed",
 		"HTTP/2 client that does not answer pings": seconds(server.HTTP2.SendPingTimeout) + " until one is sent, " +
 			seconds(server.HTTP2.PingTimeout) + " for its answer, then its streams end",
 		"streams opened only to be reset before an answer begins": fmt.Sprintf("%d on one connection, if they are more "+
 			"than its other requests: then it is closed; `limits.resets` for all of a client's connections", maxResets),
 		"answer that the client does not read": seconds(o.WriteTimeout) + " for each 32 KiB; then the answer is broken " +
 			"off; " + seconds(unreadAfter) + " when `limits.unread` is reached",
-		"answer that waits in memory for the client": fmt.Sprintf("%s from the API server and 32 KiB here; of a stream %s "+
-			"and 16 KiB",
-			kib(upstreamWindow), kib(streamWindow)),
+		"answer that waits in memory for the client": fmt.Sprintf("up to %s of one that is not read for %d ms, if "+
+			"`limits.bytes` allows; else %s from the API server and 32 KiB here; of a stream %s and 16 KiB",
+			kib(maxAhead), aheadAfter.Milliseconds(), kib(upstreamWindow), kib(streamWindow)),
 		"connection on which a client reads nothing at all": seconds(server.HTTP2.WriteByteTimeout) + ", then it is closed",
 		"connection to the API server":                      seconds(dialTimeout) + ", and " + seconds(handshakeTimeout) + " for TLS; then 503",
 		"answer to a TokenReview or SubjectAccessReview":    seconds(reviewTimeout) + ", then 503",

@@ -8,8 +8,9 @@ import (
 
 // budgetMetrics show how much of the budget is used, and what was refused because of it.
 type budgetMetrics struct {
-	held, limit, refused            *prometheus.Desc
-	evicted, slowReaders, badLogins *prometheus.Desc
+	held, limit, refused   *prometheus.Desc
+	evicted, misused       *prometheus.Desc
+	slowReaders, badLogins *prometheus.Desc
 }
 
 func newBudgetMetrics() budgetMetrics {
@@ -27,6 +28,10 @@ func newBudgetMetrics() budgetMetrics {
 			"share",
 		),
 		evicted: desc("connections_evicted_total", "Connections that were closed to make room for new ones."),
+		misused: desc(
+			"connections_misused_total",
+			"Connections that were closed because most requests on them were reset by the client, or refused.",
+		),
 		slowReaders: desc(
 			"slow_readers_ended_total",
 			"Answers that were broken off because the client did not read them: ordinary answers that "+
@@ -40,7 +45,7 @@ func newBudgetMetrics() budgetMetrics {
 }
 
 func (m *budgetMetrics) describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{m.held, m.limit, m.refused, m.evicted, m.slowReaders, m.badLogins} {
+	for _, desc := range []*prometheus.Desc{m.held, m.limit, m.refused, m.evicted, m.misused, m.slowReaders, m.badLogins} {
 		to <- desc
 	}
 }
@@ -64,6 +69,7 @@ func (m *budgetMetrics) collect(server *Server, to chan<- prometheus.Metric) {
 		}
 	}
 	to <- prometheus.MustNewConstMetric(m.evicted, prometheus.CounterValue, float64(server.open.evicted.Load()))
+	to <- prometheus.MustNewConstMetric(m.misused, prometheus.CounterValue, float64(server.open.misused.Load()))
 	to <- prometheus.MustNewConstMetric(m.slowReaders, prometheus.CounterValue, float64(server.readers.ended.Load()))
 	to <- prometheus.MustNewConstMetric(m.badLogins, prometheus.CounterValue, float64(server.refused.total.Load()))
 }

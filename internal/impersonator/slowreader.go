@@ -1,6 +1,7 @@
 package impersonator
 
 import (
+	"math"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -16,12 +17,16 @@ const (
 	// unreadAfter is the same for an ordinary answer. It is short, as the API server goes on with such a request until
 	// all of its answer is taken, and has room for few of them at a time.
 	unreadAfter = time.Second
+	// aheadAfter is when the proxy begins to take the rest of an ordinary answer from the API server, so that the API server
+	// need not wait for the client.
+	aheadAfter = 20 * time.Millisecond
 )
 
 // slowReaders ends answers that clients do not read.
 //
 // An ordinary answer has a deadline for each write, so a client has to read it at a minimum speed. A client may be that
-// slow with a few answers at a time only; one more ends after unreadAfter. A stream may stand still as long as the
+// slow with what the proxy can take into memory (aheadBody), and with a few larger answers at a time; one more ends after
+// unreadAfter. A stream may stand still as long as the
 // client likes, like logs in a pager. But what waits in memory for the client counts as the client's, and the stream
 // ends when that is too much.
 type slowReaders struct {
@@ -57,6 +62,7 @@ type boundedWriter struct {
 
 	mu      sync.Mutex
 	writing bool
+	delay   delay           // of the write that goes on
 	over    bool            // the handler has returned
 	waiting *budget.Holding // of an answer that is not read
 }
@@ -80,14 +86,24 @@ func (w *boundedWriter) FlushError() error {
 
 func (w *boundedWriter) isStream() bool { return w.state.longRunning || w.state.upgrade != "" }
 
+// delay says how long a write of an ordinary answer has taken already.
+type delay int
+
+const (
+	delayShort  delay = iota
+	delayAhead        // the rest of the answer is being taken into memory
+	delayUnread       // the answer is counted as unread, or waits in memory as a whole
+)
+
 func (w *boundedWriter) begin() {
-	patience := min(unreadAfter, w.readers.timeout)
+	patience := aheadAfter
 	if w.isStream() {
-		patience = min(slowAfter, w.readers.timeout)
+		patience = slowAfter
 	}
+	patience = min(patience, w.readers.timeout)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.writing = true
+	w.writing, w.delay = true, delayShort
 	if w.timer == nil {
 		w.timer = time.AfterFunc(patience, w.late)
 		return
@@ -111,7 +127,8 @@ func (w *boundedWriter) late() {
 	if !w.writing || w.over {
 		return
 	}
-	if w.mayWait() {
+	if more := w.mayWait(); more > 0 {
+		w.timer.Reset(more)
 		return
 	}
 	w.readers.ended.Add(1)
@@ -119,23 +136,47 @@ func (w *boundedWriter) late() {
 	_ = w.control.SetWriteDeadline(time.Unix(1, 0))
 }
 
-// mayWait reports whether the client may leave the answer unread for longer.
-func (w *boundedWriter) mayWait() bool {
-	resource, n, rest := budget.Unread, int64(1), w.readers.timeout-unreadAfter
+// mayWait returns for how much longer the client may leave the answer unread.
+func (w *boundedWriter) mayWait() time.Duration {
 	if w.isStream() {
-		resource, n = budget.Bytes, streamBytes
-	} else if w.waiting != nil || rest <= 0 {
-		return false // it has waited
+		if w.waiting == nil {
+			w.waiting = w.readers.acquire(w.state.client, budget.Bytes, streamBytes)
+		}
+		if w.waiting == nil {
+			return 0
+		}
+		return math.MaxInt64
 	}
-	waiting, err := w.readers.budget.Acquire(w.state.client, resource, n)
+	before := [...]time.Duration{delayShort: aheadAfter, delayAhead: unreadAfter, delayUnread: w.readers.timeout}
+	waited := w.delay
+	if w.delay < delayUnread {
+		w.delay++
+	}
+	switch waited {
+	case delayShort:
+		if w.state.answer != nil {
+			w.state.answer.readAhead()
+		}
+	case delayAhead:
+		if !w.state.answerFits && (w.state.answer == nil || !w.state.answer.whole()) {
+			w.waiting = w.readers.acquire(w.state.client, budget.Unread, 1)
+			if w.waiting == nil {
+				return 0
+			}
+		}
+	case delayUnread:
+		return 0
+	}
+	return min(before[w.delay], w.readers.timeout) - before[waited]
+}
+
+// acquire returns nil when there is no room.
+func (r *slowReaders) acquire(c budget.Client, resource budget.Resource, n int64) *budget.Holding {
+	holding, err := r.budget.Acquire(c, resource, n)
 	if err != nil {
-		return false
+		return nil
 	}
-	w.waiting = waiting
-	if !w.isStream() {
-		w.timer.Reset(rest)
-	}
-	return true
+	return holding
 }
 
 // finish is called when the handler returns. net/http may still have the end of the answer to write then.

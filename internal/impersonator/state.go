@@ -52,6 +52,11 @@ type requestState struct {
 	// review is the access review that goes on while the request is already sent, nil when there is none.
 	review *pendingReview
 
+	// answer is the body of the API server's answer, nil when it is a stream or short. answerFits is true when it is short:
+	// the API server is done with it, however slowly the client reads.
+	answer     *aheadBody
+	answerFits bool
+
 	// body is the client's body, nil when there is none.
 	body *boundedBody
 	// bodyError says why the client's body could not be read to its end. The goroutine of the transport sets it.

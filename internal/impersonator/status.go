@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
 )
 
 // retryAfterSeconds is what a client is told to wait when the API server cannot be reached.
@@ -60,6 +62,56 @@ func asUnavailable(doing string, err error) error {
 func isUnavailable(err error) bool {
 	var unavailable interface{ Unavailable() bool } // of other packages, too
 	return errors.As(err, &unavailable) && unavailable.Unavailable()
+}
+
+// tooManyError says that a client holds or causes more than it may, or that all clients together do.
+type tooManyError struct {
+	what      string
+	limit     string // the key of the bound in the configuration, if it has one
+	everybody bool   // the bound is that of all clients together, or of all that have no user
+}
+
+// tooMany makes one of an error of the budget. Another error is an unknown bound of everybody.
+func tooMany(err error) *tooManyError {
+	exceeded, ok := errors.AsType[*budget.Exceeded](err)
+	if !ok {
+		return &tooManyError{what: "requests", everybody: true}
+	}
+	return &tooManyError{
+		what:      exceeded.Resource.String(),
+		limit:     "limits." + exceeded.Resource.String() + "." + exceeded.Share.String(),
+		everybody: exceeded.Share == budget.Total || exceeded.Share == budget.Unauthenticated,
+	}
+}
+
+func (e *tooManyError) Error() string {
+	if e.limit == "" {
+		return "too many " + e.what
+	}
+	return fmt.Sprintf("too many %s: %s is reached", e.what, e.limit)
+}
+
+// Unavailable implements what isUnavailable looks for.
+func (e *tooManyError) Unavailable() bool { return true }
+
+// status is the answer, which says when to try again: 429 when the client itself is the cause, and 503 when all clients
+// together are.
+func (e *tooManyError) status() *apierrors.StatusError {
+	if e.everybody {
+		return statusUnavailable("the proxy is busy: " + e.Error())
+	}
+	answer := statusError(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, e.Error())
+	answer.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfterSeconds}
+	return answer
+}
+
+// statusUnanswered is the answer when err, an error for which isUnavailable is true, kept something from being
+// decided: that of a tooManyError, and otherwise 503 with the message.
+func statusUnanswered(err error, message string) *apierrors.StatusError {
+	if tooMany, ok := errors.AsType[*tooManyError](err); ok {
+		return tooMany.status()
+	}
+	return statusUnavailable(message)
 }
 
 // statusUnavailable is the answer while the API server cannot be reached: the request was not carried out.

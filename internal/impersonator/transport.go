@@ -1,7 +1,6 @@
 package impersonator
 
 import (
-	"bytes"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -25,9 +24,6 @@ const (
 	// A dead connection is noticed after idle time and ping time, 45 s together.
 	pingAfter = 30 * time.Second
 	pingWait  = 15 * time.Second
-	// maxReplayed is the size up to which request bodies are kept in memory. Such a request can be sent again on another
-	// connection when the API server has not processed it (GOAWAY).
-	maxReplayed = 64 << 10
 )
 
 // upstream sends requests to the API server. It adds no credential. Ordinary requests are spread over several HTTP/2
@@ -105,9 +101,6 @@ func (u *upstream) RoundTrip(req *http.Request) (*http.Response, error) {
 	if state != nil && state.upgrade != "" {
 		return u.upgrade.RoundTrip(req)
 	}
-	if err := makeReplayable(req); err != nil {
-		return nil, err
-	}
 	if state != nil && req.GetBody == nil && req.Body != nil && req.Body != http.NoBody {
 		req.Body = &clientBody{ReadCloser: req.Body, state: state}
 	}
@@ -146,19 +139,6 @@ func (b *clientBody) Read(p []byte) (int, error) {
 		b.state.bodyError.Store(&clientBodyError{err})
 	}
 	return n, err
-}
-
-func makeReplayable(req *http.Request) error {
-	if req.Body == nil || req.ContentLength <= 0 || req.ContentLength > maxReplayed || req.Header.Get("Expect") != "" {
-		return nil
-	}
-	body := make([]byte, req.ContentLength)
-	if _, err := io.ReadFull(req.Body, body); err != nil {
-		return &clientBodyError{err}
-	}
-	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-	req.Body, _ = req.GetBody()
-	return nil
 }
 
 // neverSent is true when err means that the API server has not seen the request, so that it can be made again.

@@ -3,14 +3,10 @@ package impersonator
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/http"
 	"runtime"
 	"sync"
 	"sync/atomic"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
@@ -26,13 +22,15 @@ type WorkLimits struct {
 	Logins int
 	// PerConnection is how many token reviews, and how many logins, one connection may wait for: 16 by default.
 	PerConnection int
+	// RequestsPerUser is how many ordinary requests of one user are at the API server at a time: 16 by default.
+	RequestsPerUser int
 }
 
 func (l *WorkLimits) complete() {
 	for _, limit := range []struct {
 		value    *int
 		standard int
-	}{{&l.AccessReviews, 32}, {&l.TokenReviews, 16}, {&l.Logins, 8}, {&l.PerConnection, 16}} {
+	}{{&l.AccessReviews, 32}, {&l.TokenReviews, 16}, {&l.Logins, 8}, {&l.PerConnection, 16}, {&l.RequestsPerUser, 16}} {
 		if *limit.value == 0 {
 			*limit.value = limit.standard
 		}
@@ -49,6 +47,7 @@ const (
 // work is one kind of work that clients cause. How much of it goes on at a time is bounded, and clients take turns.
 type work struct {
 	what    string // for the error that a client gets
+	limit   string // for the same: the key of the bound on what one connection may have in the queue, if there is one
 	queue   *fairqueue.Queue
 	budget  *budget.Budget // nil when the work is no resource of the budget
 	begun   atomic.Int64
@@ -57,7 +56,7 @@ type work struct {
 
 // allWork are the kinds of work.
 type allWork struct {
-	access, tokens, logins, certificates *work
+	access, tokens, logins, certificates, forwarded *work
 }
 
 func newAllWork(limits WorkLimits, b *budget.Budget) allWork {
@@ -65,10 +64,10 @@ func newAllWork(limits WorkLimits, b *budget.Budget) allWork {
 		access: &work{what: "access reviews", budget: b, queue: fairqueue.New(fairqueue.Limits{
 			Slots: limits.AccessReviews, MaxSlotsPerMember: half(limits.AccessReviews),
 		})},
-		tokens: &work{what: "token reviews", budget: b, queue: fairqueue.New(fairqueue.Limits{
+		tokens: &work{what: "token reviews", limit: "work.perConnection", budget: b, queue: fairqueue.New(fairqueue.Limits{
 			Slots: limits.TokenReviews, MaxSlotsPerMember: half(limits.TokenReviews), MaxPerMember: limits.PerConnection,
 		})},
-		logins: &work{what: "logins", queue: fairqueue.New(fairqueue.Limits{
+		logins: &work{what: "logins", limit: "work.perConnection", queue: fairqueue.New(fairqueue.Limits{
 			Slots:             limits.Logins,
 			MaxSlotsPerMember: half(limits.Logins),
 			MaxPerMember:      limits.PerConnection,
@@ -78,6 +77,8 @@ func newAllWork(limits WorkLimits, b *budget.Budget) allWork {
 		certificates: &work{what: "certificates", queue: fairqueue.New(fairqueue.Limits{
 			Slots: half(runtime.GOMAXPROCS(0)), MaxWaiting: maxWaitingCertificates,
 		})},
+		// How many wait is bounded by the budget of requests.
+		forwarded: &work{what: "requests", queue: fairqueue.New(fairqueue.Limits{MaxSlotsPerOwner: limits.RequestsPerUser})},
 	}
 }
 
@@ -99,17 +100,22 @@ func (w *work) begin(who asker) (*turn, error) {
 	ticket := w.queue.Join(who.owner())
 	if ticket == nil {
 		w.refused.Add(1)
-		return nil, &tooManyError{what: w.what}
+		return nil, &tooManyError{what: w.what, limit: w.limit}
 	}
 	holding, err := w.hold(who, ticket.First())
 	if err != nil {
 		ticket.Done()
 		w.refused.Add(1)
-		exceeded, ok := errors.AsType[*budget.Exceeded](err)
-		return nil, &tooManyError{what: w.what, cause: err, everybody: ok && exceeded.Share == budget.Total}
+		return nil, tooMany(err)
 	}
 	w.begun.Add(1)
 	return &turn{ticket, holding}, nil
+}
+
+// join queues a piece of work of which any amount may wait.
+func (w *work) join(owner fairqueue.Owner) *fairqueue.Ticket {
+	w.begun.Add(1)
+	return w.queue.Join(owner)
 }
 
 // hold takes a piece of work out of the budget. The first one of a user or a connection always fits, so that others
@@ -151,44 +157,6 @@ func (a asker) owner() fairqueue.Owner {
 		return fairqueue.Owner{Name: "u" + a.client.User}
 	}
 	return fairqueue.Owner{Name: "a" + a.client.Address, Member: a.conn}
-}
-
-// tooManyError says that a client causes more work than it may.
-type tooManyError struct {
-	what      string
-	cause     error // nil when the queue refused
-	everybody bool  // all clients together cause too much
-}
-
-func (e *tooManyError) Error() string {
-	if e.cause != nil {
-		return fmt.Sprintf("too many %s: %v", e.what, e.cause)
-	}
-	return "too many " + e.what
-}
-
-func (e *tooManyError) Unwrap() error { return e.cause }
-
-// Unavailable implements what isUnavailable looks for.
-func (e *tooManyError) Unavailable() bool { return true }
-
-// statusUnanswered is the answer when err, an error for which isUnavailable is true, kept something from being
-// decided: 429 for a client that causes too much work, and otherwise 503 with the message.
-func statusUnanswered(err error, message string) *apierrors.StatusError {
-	tooMany, ok := errors.AsType[*tooManyError](err)
-	if !ok {
-		return statusUnavailable(message)
-	}
-	if tooMany.everybody {
-		return statusUnavailable("too many " + tooMany.what + " at the moment, please try again")
-	}
-	status := statusError(
-		http.StatusTooManyRequests,
-		metav1.StatusReasonTooManyRequests,
-		"too many "+tooMany.what+" at once, please try again",
-	)
-	status.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfterSeconds}
-	return status
 }
 
 // reviewFlights are the reviews that wait or go on, by what is asked. Equal questions of one asker are one review. It

@@ -151,9 +151,8 @@ func underAttack(ctx context.Context, w *world, r *report, one attack, what orde
 	}
 	const noGoal = -1
 	ours := (beside.cpu.proxy - quiet.cpu.proxy).Seconds()
-	quietP99, besideP99 := milliseconds([]time.Duration{quantile(quiet.latencies, 0.99)})[0], milliseconds(
-		[]time.Duration{quantile(beside.latencies, 0.99)},
-	)[0]
+	p99 := func(s pacedSample) float64 { return milliseconds([]time.Duration{quantile(s.latencies, 0.99)})[0] }
+	quietP99, besideP99 := p99(quiet), p99(beside)
 	add("honest requests", "requests", float64(beside.requests), noGoal)
 	add("honest requests that failed", "requests", float64(beside.failed), 0)
 	add("honest p99 when it is quiet", "ms", quietP99, noGoal)

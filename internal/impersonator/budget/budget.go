@@ -31,7 +31,8 @@ const (
 	Resets
 	// Reviews are TokenReviews and SubjectAccessReviews that the API server has not answered yet.
 	Reviews
-	// Unread are ordinary answers that the client has stopped reading. Each keeps a request busy at the API server.
+	// Unread are ordinary answers that the client has stopped reading, and that are too large to be taken from the API
+	// server meanwhile. Each keeps a request busy there.
 	Unread
 	// NumResources is the number of resources.
 	NumResources
@@ -81,7 +82,7 @@ func Defaults() Limits {
 		Bytes:       {128 * mib, 96 * mib, 48 * mib, 24 * mib},
 		Resets:      {0, 2000, 500, 500},
 		Reviews:     {2048, 2048, 256, 256},
-		Unread:      {128, 96, 8, 8},
+		Unread:      {128, 96, 4, 4},
 	}
 }
 
@@ -164,6 +165,23 @@ func (b *Budget) Acquire(c Client, r Resource, n int64) (*Holding, error) {
 		return nil, b.refuse(r, Total)
 	}
 	return b.take(c, r, n), nil
+}
+
+// Spare takes n of a resource for a client, but leaves a quarter of each share for what cannot wait. It returns nil
+// when there is not that much to spare.
+func (b *Budget) Spare(c Client, r Resource, n int64) *Holding {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	fits := func(limit, held int64) bool { return limit <= 0 || held+n <= limit-limit/4 }
+	for _, o := range c.owners() {
+		if !fits(b.limits[r][o.share], b.held(o, r)) {
+			return nil
+		}
+	}
+	if !fits(b.limits[r][Total], b.total[r]) {
+		return nil
+	}
+	return b.take(c, r, n)
 }
 
 // Force takes n of a resource for a client without looking at the bounds. It is for the little that each connection

@@ -137,36 +137,33 @@ func TestResets(t *testing.T) {
 	var limits budget.Limits
 	limits[budget.Resets] = [budget.NumShares]int64{budget.PerAddress: 100, budget.PerUser: 10, budget.Unauthenticated: 10}
 	b := budget.New(limits, func() time.Time { return now })
-	resets := func(c budget.Client, n int) (err error) {
-		for range n {
-			err = b.Reset(c)
-		}
-		return err
+	if b.Misused(jane, 9) {
+		t.Error("want 9 let pass")
 	}
-	if err := resets(jane, 9); err != nil {
-		t.Errorf("want 9 let pass, got %v", err)
+	if !b.Misused(jane, 1) {
+		t.Error("want the tenth to be too much, whatever connection it is on")
 	}
-	if err := resets(jane, 1); err == nil {
-		t.Error("want the tenth refused, whatever connection it is on")
-	}
-	if err := resets(joe, 1); err != nil {
-		t.Errorf("want others not to notice, got %v", err)
+	if b.Misused(joe, 1) {
+		t.Error("want others not to notice")
 	}
 	now = now.Add(30 * time.Second)
-	if err := resets(jane, 4); err != nil {
-		t.Errorf("want half forgiven after half the time, got %v", err)
+	if b.Misused(jane, 4) {
+		t.Error("want half forgiven after half the time")
 	}
 	for range 5 {
 		b.Served(jane)
 	}
-	if err := resets(jane, 4); err != nil {
-		t.Errorf("want other requests to make up for resets, got %v", err)
+	if b.Misused(jane, 4) {
+		t.Error("want other requests to make up for these")
 	}
 	for i := range 9 {
-		_ = b.Reset(budget.Client{Address: fmt.Sprint(i)})
+		b.Misused(budget.Client{Address: fmt.Sprint(i)}, 1)
 	}
-	if err := b.Reset(budget.Client{Address: "10"}); err == nil {
+	if !b.Misused(budget.Client{Address: "10"}, 1) {
 		t.Error("want all clients without a user to have one share")
+	}
+	if b.Refused(budget.Resets, budget.PerUser) != 1 || b.Refused(budget.Resets, budget.Unauthenticated) != 1 {
+		t.Error("want each full share counted")
 	}
 }
 
@@ -174,16 +171,14 @@ func TestRememberedResetsAreBounded(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	b := budget.New(budget.Defaults(), func() time.Time { return now })
-	for range 500 {
-		_ = b.Reset(jane)
-	}
+	b.Misused(jane, 500)
 	for i := range 50_000 {
-		_ = b.Reset(budget.Client{Address: fmt.Sprint(i), User: fmt.Sprint(i)})
+		b.Misused(budget.Client{Address: fmt.Sprint(i), User: fmt.Sprint(i)}, 1)
 	}
 	if got := b.Remembered(); got > 10_000 {
 		t.Errorf("want few owners remembered, got %d", got)
 	}
-	if b.Reset(jane) == nil {
+	if !b.Misused(jane, 1) {
 		t.Error("want the worst not to be forgotten")
 	}
 }
@@ -223,5 +218,37 @@ func TestDefaultsAreInOrder(t *testing.T) {
 				t.Errorf("%v.%v: %d is more than all have together", budget.Resource(r), budget.Share(s), limit)
 			}
 		}
+	}
+}
+
+// TestSpare checks that what can wait leaves a quarter of each share for what cannot.
+func TestSpare(t *testing.T) {
+	t.Parallel()
+	for name, bounded := range map[string]budget.Share{
+		"of all": budget.Total, "of an address": budget.PerAddress, "of a user": budget.PerUser,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var limits budget.Limits
+			limits[budget.Bytes][bounded] = 100
+			b := budget.New(limits, nil)
+			held := b.Spare(jane, budget.Bytes, 75)
+			if held == nil {
+				t.Fatal("want three quarters given")
+			}
+			if b.Spare(jane, budget.Bytes, 1) != nil {
+				t.Error("want the rest kept")
+			}
+			if _, err := b.Acquire(jane, budget.Bytes, 25); err != nil {
+				t.Errorf("want the rest given to what cannot wait, got %v", err)
+			}
+			if b.Refused(budget.Bytes, bounded) != 0 {
+				t.Error("want it not counted as a refusal")
+			}
+			held.Release()
+			if got := b.Held(budget.Bytes); got != 25 {
+				t.Errorf("want it given back, got %d", got)
+			}
+		})
 	}
 }

@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// A share of Resets is so many resets more than other requests, within about this time.
+	// A share of Resets is so many of them more than other requests, within about this time.
 	resetPeriod = time.Minute
 	// maxMeters is how many owners are remembered. Beyond it those are forgotten that have the least.
 	maxMeters = 8192
 )
 
-// meters hold a level for each address and user, and for all unauthenticated clients. A reset raises the level by
-// one, any other request lowers it by one, and it falls to zero within resetPeriod by itself.
+// meters hold a level for each address and user, and for all unauthenticated clients. A reset or refusal raises the
+// level by one, any other request lowers it by one, and it falls to zero within resetPeriod by itself.
 type meters struct {
 	now   func() time.Time
 	count atomic.Int64 // of levels, so that most requests need no lock
@@ -28,43 +28,27 @@ type level struct {
 	at    time.Time
 }
 
-// Reset counts a stream that c reset before its answer began. It returns an *Exceeded when c has reset so many that the
-// connection should be closed.
-func (b *Budget) Reset(c Client) error {
+// Misused counts n requests of c that were reset before their answer began, or refused. It returns true when c has so
+// many of them that its connections deserve no patience.
+func (b *Budget) Misused(c Client, n int64) bool {
 	m := &b.resets
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var exceeded error
+	exceeded := false
 	for _, o := range c.owners() {
 		limit := b.limits[Resets][o.share]
 		if limit <= 0 {
 			continue
 		}
-		if next := m.add(o, limit, 1); next >= float64(limit) && exceeded == nil {
-			exceeded = b.refuse(Resets, o.share)
+		if next := m.add(o, limit, float64(n)); next >= float64(limit) && !exceeded {
+			exceeded = true
+			b.refused[Resets][o.share].Add(1)
 		}
 	}
 	return exceeded
 }
 
-// Resetting is true while c has reset so many streams that new connections of c deserve no trust.
-func (b *Budget) Resetting(c Client) bool {
-	m := &b.resets
-	if m.count.Load() == 0 {
-		return false
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, o := range c.owners() {
-		limit := b.limits[Resets][o.share]
-		if l, known := m.levels[o]; known && limit > 0 && m.current(l, limit, m.now()) >= float64(limit)-1 {
-			return true
-		}
-	}
-	return false
-}
-
-// Served counts a request of c that was not reset.
+// Served counts a request of c that was neither reset nor refused.
 func (b *Budget) Served(c Client) {
 	m := &b.resets
 	if m.count.Load() == 0 {

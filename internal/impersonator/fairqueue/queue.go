@@ -20,10 +20,12 @@ type Owner struct {
 	Member any
 }
 
-// Limits are the bounds of a queue. Slots must be set; in every other field zero means no bound.
+// Limits are the bounds of a queue. Zero means no bound.
 type Limits struct {
 	// Slots is how much work runs at a time.
 	Slots int
+	// MaxSlotsPerOwner is how many slots one owner may have, all of its members together.
+	MaxSlotsPerOwner int
 	// MaxSlotsPerMember is how many slots one member may have, so that its long-running work leaves slots to others.
 	MaxSlotsPerMember int
 	// MaxPerMember is how much work of one member may be in the queue, running and waiting together.
@@ -50,6 +52,7 @@ type owner struct {
 	name    string
 	members map[any]*member
 	turns   []*member // those for whom something waits, the next one first
+	running int
 }
 
 // member holds the state of a member that has work in the queue.
@@ -65,7 +68,7 @@ type Ticket struct {
 	queue  *Queue
 	owner  *owner
 	member *member
-	begin  chan struct{} // closed when the work may begin
+	begin  chan struct{} // closed when the work may begin; nil when it could begin at once
 
 	first       bool
 	begun, done bool // under queue.mu
@@ -99,10 +102,35 @@ func (q *Queue) Join(who Owner) *Ticket {
 		o.members[who.Member] = m
 	}
 	m.held++
-	t := &Ticket{queue: q, owner: o, member: m, begin: make(chan struct{}), first: m.held == 1}
+	t := &Ticket{queue: q, owner: o, member: m, first: m.held == 1}
+	if q.waiting == 0 && q.free() && q.mayBegin(o) && q.mayRun(m) {
+		q.start(t)
+		return t
+	}
+	t.begin = make(chan struct{})
 	q.wait(t)
 	q.dispatch()
 	return t
+}
+
+// free is true when there is a slot.
+func (q *Queue) free() bool { return q.limits.Slots == 0 || q.running < q.limits.Slots }
+
+// mayBegin is true when the owner may have one more slot.
+func (q *Queue) mayBegin(o *owner) bool {
+	return q.limits.MaxSlotsPerOwner == 0 || o.running < q.limits.MaxSlotsPerOwner
+}
+
+// mayRun is true when the member may have one more slot.
+func (q *Queue) mayRun(m *member) bool {
+	return q.limits.MaxSlotsPerMember == 0 || m.running < q.limits.MaxSlotsPerMember
+}
+
+func (q *Queue) start(t *Ticket) {
+	q.running++
+	t.owner.running++
+	t.member.running++
+	t.begun = true
 }
 
 func (q *Queue) wait(t *Ticket) {
@@ -118,11 +146,12 @@ func (q *Queue) wait(t *Ticket) {
 
 // dispatch gives free slots to the owners and members whose turn it is.
 func (q *Queue) dispatch() {
-	for i := 0; i < len(q.turns) && q.running < q.limits.Slots; {
+	for i := 0; i < len(q.turns) && q.free(); {
 		o := q.turns[i]
-		j := slices.IndexFunc(o.turns, func(m *member) bool {
-			return q.limits.MaxSlotsPerMember == 0 || m.running < q.limits.MaxSlotsPerMember
-		})
+		j := -1
+		if q.mayBegin(o) {
+			j = slices.IndexFunc(o.turns, q.mayRun)
+		}
 		if j < 0 {
 			i++ // it keeps its place for when it has fewer
 			continue
@@ -139,9 +168,7 @@ func (q *Queue) dispatch() {
 			q.turns = append(q.turns, o)
 		}
 		q.waiting--
-		q.running++
-		m.running++
-		t.begun = true
+		q.start(t)
 		close(t.begin)
 	}
 }
@@ -151,6 +178,9 @@ func (t *Ticket) First() bool { return t.first }
 
 // Begun is true when the ticket has a slot.
 func (t *Ticket) Begun() bool {
+	if t.begin == nil {
+		return true
+	}
 	select {
 	case <-t.begin:
 		return true
@@ -161,10 +191,8 @@ func (t *Ticket) Begun() bool {
 
 // Wait returns when the ticket has a slot, or with an error when ctx ends before. Done is still to be called.
 func (t *Ticket) Wait(ctx context.Context) error {
-	select {
-	case <-t.begin:
+	if t.Begun() {
 		return nil
-	default:
 	}
 	select {
 	case <-t.begin:
@@ -185,6 +213,7 @@ func (t *Ticket) Done() {
 	t.done = true
 	if t.begun {
 		q.running--
+		t.owner.running--
 		t.member.running--
 	} else {
 		q.leave(t)

@@ -120,13 +120,8 @@ func TestLimits(t *testing.T) {
 func TestLeaving(t *testing.T) {
 	t.Parallel()
 	q := fairqueue.New(fairqueue.Limits{Slots: 1})
-	first, second, third := q.Join(
-		fairqueue.Owner{Name: "a"},
-	), q.Join(
-		fairqueue.Owner{Name: "a"},
-	), q.Join(
-		fairqueue.Owner{Name: "b"},
-	)
+	a, b := fairqueue.Owner{Name: "a"}, fairqueue.Owner{Name: "b"}
+	first, second, third := q.Join(a), q.Join(a), q.Join(b)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("gone")
 	cancel(gone)
@@ -172,6 +167,32 @@ func TestManyAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
+	if q.Running() != 0 || q.Waiting() != 0 || q.Owners() != 0 {
+		t.Errorf("want nothing left, got %d running, %d waiting, %d owners", q.Running(), q.Waiting(), q.Owners())
+	}
+}
+
+// TestSlotsOfAnOwner checks the bound on all members of an owner together, in a queue without any other.
+func TestSlotsOfAnOwner(t *testing.T) {
+	t.Parallel()
+	q := fairqueue.New(fairqueue.Limits{MaxSlotsPerOwner: 2})
+	places := join(t, q, "a/1", "a/1", "a/1", "a/1", "a/2", "b/1", "b/2")
+	want := func(what string, want ...bool) {
+		t.Helper()
+		var began []bool
+		for _, one := range places {
+			began = append(began, one.ticket.Begun())
+		}
+		if diff := cmp.Diff(want, began); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	want("at once", true, true, false, false, false, true, true)
+	places[0].ticket.Done()
+	want("one that waits", true, true, true, false, false, true, true)
+	places[1].ticket.Done()
+	want("one of the other member", true, true, true, false, true, true, true)
+	_ = order(places)
 	if q.Running() != 0 || q.Waiting() != 0 || q.Owners() != 0 {
 		t.Errorf("want nothing left, got %d running, %d waiting, %d owners", q.Running(), q.Waiting(), q.Owners())
 	}
