@@ -160,7 +160,10 @@ func (a *agent) run(ctx context.Context) error {
 	}
 
 	proxyMetrics := impersonator.NewMetrics()
-	credential := a.newSelfCheck(token)
+	credential, err := a.newSelfCheck(token)
+	if err != nil {
+		return err
+	}
 	defer a.serveMetrics(ctx, proxyMetrics, credential)()
 	allowTTL, denyTTL := a.config.AccessReviews.ttls()
 	limits, err := a.config.Limits.limits()

@@ -2,12 +2,14 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
@@ -33,17 +35,22 @@ type selfCheck struct {
 	last atomic.Pointer[privilege.Report] // nil until it is known
 }
 
-func (a *agent) newSelfCheck(token impersonator.TokenSource) *selfCheck {
+func (a *agent) newSelfCheck(token impersonator.TokenSource) (*selfCheck, error) {
+	reviews, err := authorizationv1client.NewForConfig(a.rest)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for access reviews: %w", err)
+	}
 	return &selfCheck{
 		config: rest.AnonymousClientConfig(a.rest),
 		token:  token,
 		checker: privilege.Checker{
 			Namespaces: []string{a.options.Namespace, "kube-system"},
 			OpenGroups: []string{a.groups.Login.Group, a.groups.Identity.Group},
+			Reviews:    reviews.SubjectAccessReviews(),
 		},
 		interval: a.config.selfCheckInterval(),
 		changed:  a.triggers.fireAll,
-	}
+	}, nil
 }
 
 // run checks until ctx ends.

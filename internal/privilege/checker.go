@@ -21,8 +21,12 @@ const (
 type Checker struct {
 	// Namespaces are the namespaces whose own rules are looked at, besides those of the whole cluster.
 	Namespaces []string
-	// OpenGroups are the API groups in which everybody may create TokenCredentialRequests and WhoAmIRequests.
+	// OpenGroups are the API groups in which everybody may create TokenCredentialRequests and WhoAmIRequests. They are
+	// known, so nothing is asked about them.
 	OpenGroups []string
+	// Reviews, if set, asks what every authenticated user may do, which is no excess. It acts for the agent, not with the
+	// credential that is checked.
+	Reviews authorizationv1client.SubjectAccessReviewInterface
 }
 
 // Excess is something that the credential may do and should not.
@@ -95,7 +99,7 @@ type check struct {
 	*Checker
 	client authorizationv1client.AuthorizationV1Interface
 	report Report
-	known  map[string]bool // rules that were looked at; those of the whole cluster are listed again in each namespace
+	known  map[string]bool // rules that are an excess; those of the whole cluster are listed again in each namespace
 }
 
 // rules looks at everything that the API server can list.
@@ -108,42 +112,51 @@ func (c *check) rules(ctx context.Context, namespace string) error {
 	}
 	c.report.Incomplete = c.report.Incomplete || review.Status.Incomplete
 	for _, rule := range review.Status.ResourceRules {
-		if !c.excessive(rule) || c.seen(describe(rule, "")) {
+		if !c.excessive(rule) || c.known[describe(rule, "")] {
 			continue
 		}
+		if open, err := c.openToAll(ctx, allOf(rule, namespace)); err != nil || open {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		c.note(describe(rule, ""))
 		if err := c.ask(ctx, describe(rule, namespace), true, sample(rule, namespace)); err != nil {
 			return err
 		}
 	}
 	for _, rule := range review.Status.NonResourceRules {
 		paths := excessivePaths(rule)
-		if len(paths) == 0 || len(rule.Verbs) == 0 || c.seen(strings.Join(rule.Verbs, ",")+short(paths)) {
+		what := strings.Join(rule.Verbs, ",") + " " + short(paths)
+		if len(paths) == 0 || len(rule.Verbs) == 0 || c.known[what] {
 			continue
 		}
-		if err := c.ask(
-			ctx,
-			strings.Join(rule.Verbs, ",")+" "+short(paths),
-			true,
-			authorizationv1.SelfSubjectAccessReviewSpec{
-				NonResourceAttributes: &authorizationv1.NonResourceAttributes{
-					Path: strings.TrimSuffix(paths[0], "*"),
-					Verb: rule.Verbs[0],
-				},
+		if open, err := c.openToAll(ctx, allPaths(rule.Verbs, paths)); err != nil || open {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		c.note(what)
+		if err := c.ask(ctx, what, true, authorizationv1.SelfSubjectAccessReviewSpec{
+			NonResourceAttributes: &authorizationv1.NonResourceAttributes{
+				Path: strings.TrimSuffix(paths[0], "*"),
+				Verb: rule.Verbs[0],
 			},
-		); err != nil {
+		}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *check) seen(rule string) bool {
+// note remembers an excess.
+func (c *check) note(rule string) {
 	if c.known == nil {
 		c.known = map[string]bool{}
 	}
-	before := c.known[rule]
 	c.known[rule] = true
-	return before
 }
 
 // sample returns a question to which rule makes the API server answer yes. The answer names the binding.
@@ -154,10 +167,20 @@ func sample(rule authorizationv1.ResourceRule, namespace string) authorizationv1
 		}
 		return some[0]
 	}
-	resource, subresource, _ := strings.Cut(first(rule.Resources), "/")
+	return question(
+		namespace,
+		first(rule.Verbs),
+		first(rule.APIGroups),
+		first(rule.Resources),
+		first(rule.ResourceNames),
+	)
+}
+
+// question asks for one permission. The resource may have a subresource after a slash.
+func question(namespace, verb, group, resource, name string) authorizationv1.SelfSubjectAccessReviewSpec {
+	resource, subresource, _ := strings.Cut(resource, "/")
 	return authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-		Namespace: namespace, Verb: first(rule.Verbs), Group: first(rule.APIGroups),
-		Resource: resource, Subresource: subresource, Name: first(rule.ResourceNames),
+		Namespace: namespace, Verb: verb, Group: group, Resource: resource, Subresource: subresource, Name: name,
 	}}
 }
 
@@ -167,37 +190,29 @@ func (c *check) questions(ctx context.Context) error {
 	if len(c.report.Excess) > 0 && !c.report.Incomplete {
 		return nil // the rules have told already what is too much
 	}
-	type question struct{ namespace, verb, group, resource, subresource string }
-	questions := []question{
-		{"", "*", "*", "*", ""},
-		{"", "list", "", "secrets", ""},
-		{"", "escalate", "rbac.authorization.k8s.io", "clusterroles", ""},
+	worst := []authorizationv1.SelfSubjectAccessReviewSpec{
+		question("", "*", "*", "*", ""),
+		question("", "list", "", "secrets", ""),
+		question("", "escalate", "rbac.authorization.k8s.io", "clusterroles", ""),
 	}
 	for _, namespace := range c.Namespaces {
-		questions = append(questions,
-			question{namespace, "get", "", "secrets", ""}, question{namespace, "list", "", "secrets", ""},
-			question{namespace, "create", "", "pods", ""}, question{namespace, "create", "", "serviceaccounts", "token"})
+		worst = append(worst,
+			question(namespace, "get", "", "secrets", ""), question(namespace, "list", "", "secrets", ""),
+			question(namespace, "create", "", "pods", ""), question(namespace, "create", "", "serviceaccounts/token", ""))
 	}
-	for _, q := range questions {
-		what := q.verb + " " + q.resource
-		if q.subresource != "" {
-			what += "/" + q.subresource
+	for _, one := range worst {
+		asked := one.ResourceAttributes
+		what := asked.Verb + " " + asked.Resource
+		if asked.Subresource != "" {
+			what += "/" + asked.Subresource
 		}
-		if q.group != "" {
-			what += "." + q.group
+		if asked.Group != "" {
+			what += "." + asked.Group
 		}
-		if q.namespace != "" {
-			what += " in " + q.namespace
+		if asked.Namespace != "" {
+			what += " in " + asked.Namespace
 		}
-		err := c.ask(
-			ctx,
-			what,
-			false,
-			authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Namespace: q.namespace, Verb: q.verb, Group: q.group, Resource: q.resource, Subresource: q.subresource,
-			}},
-		)
-		if err != nil {
+		if err := c.ask(ctx, what, false, one); err != nil {
 			return err
 		}
 	}
@@ -219,6 +234,12 @@ func (c *check) ask(
 		Create(ctx, &authorizationv1.SelfSubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("asking whether it may %s: %w", what, err)
+	}
+	if review.Status.Allowed && !certain {
+		open, err := c.openToAll(ctx, []authorizationv1.SelfSubjectAccessReviewSpec{spec})
+		if err != nil || open {
+			return err
+		}
 	}
 	if review.Status.Allowed || certain {
 		reason := review.Status.Reason

@@ -3,5 +3,5 @@
 //
 // The proxy's upstream credential must not be good for anything else. Then a request that has lost its impersonation
 // headers by some mistake can do nothing. An admin who grants it more takes that safety away, perhaps without
-// noticing: a binding for all service accounts is enough.
+// noticing: a binding for all service accounts is enough. What every authenticated user may do is not counted.
 package privilege

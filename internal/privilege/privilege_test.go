@@ -3,6 +3,8 @@ package privilege
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -227,6 +229,12 @@ func TestOnARealAPIServer(t *testing.T) {
 		`list configmaps in kube-system (RBAC: allowed by RoleBinding "peek/kube-system" of Role "peek" to Group "system:serviceaccounts")`,
 	)
 
+	w.must(t, func() error {
+		return admin.RbacV1().RoleBindings("kube-system").Delete(ctx, "peek", metav1.DeleteOptions{})
+	})
+	w.expect(t, "")
+	w.othersInTheCluster(ctx, t)
+
 	// A credential that the API server does not take gives no report.
 	stranger := rest.AnonymousClientConfig(config)
 	stranger.BearerToken = "nobody's"
@@ -248,17 +256,128 @@ func (w *realWorld) must(t *testing.T, do func() error) {
 }
 
 func (w *realWorld) checker() *Checker {
-	return &Checker{Namespaces: []string{namespace, "kube-system"}}
+	return &Checker{
+		Namespaces: []string{namespace, "kube-system"},
+		OpenGroups: []string{"login.concierge.pinniped.dev", "identity.concierge.pinniped.dev"},
+		Reviews:    w.admin.AuthorizationV1().SubjectAccessReviews(),
+	}
+}
+
+// othersInTheCluster has a second installation, under another group suffix, and Pinniped beside this one. What they
+// let every authenticated user do is no excess, and hides none.
+func (w *realWorld) othersInTheCluster(ctx context.Context, t *testing.T) {
+	t.Helper()
+	everybody := []rbacv1.Subject{
+		{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:authenticated"},
+		{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:unauthenticated"},
+	}
+	for _, suffix := range []string{"other.example.com", "pinniped.dev"} {
+		w.grantTo(ctx, t, suffix+"-pre-authn-apis", everybody,
+			rbacv1.PolicyRule{
+				APIGroups: []string{"login.concierge." + suffix}, Resources: []string{"tokencredentialrequests"},
+				Verbs: []string{"create", "list"},
+			},
+			rbacv1.PolicyRule{
+				APIGroups: []string{"identity.concierge." + suffix}, Resources: []string{"whoamirequests"},
+				Verbs: []string{"create", "list"},
+			},
+		)
+	}
+	w.grantTo(
+		ctx,
+		t,
+		"public-page",
+		everybody,
+		rbacv1.PolicyRule{NonResourceURLs: []string{"/public"}, Verbs: []string{"get"}},
+	)
+	w.grantTo(ctx, t, "public-maps", everybody, rbacv1.PolicyRule{
+		APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get"},
+	})
+	w.waitUntilAllowed(
+		ctx,
+		t,
+		"other.example.com-pre-authn-apis",
+		"create",
+		"login.concierge.other.example.com",
+		"tokencredentialrequests",
+	)
+	w.waitUntilAllowed(ctx, t, "public-maps", "get", "", "configmaps")
+	w.expect(t, "")
+
+	// The account alone may do the same and more: the first question of this rule would get everybody's yes.
+	w.grant(ctx, t, "extra", rbacv1.PolicyRule{
+		APIGroups: []string{""}, Resources: []string{"configmaps", "secrets"}, Verbs: []string{"get"},
+	})
+	report := w.waitForExcess(t)
+	if len(report.Excess) != 1 || !strings.HasPrefix(report.Excess[0].What, "get configmaps,secrets") {
+		t.Errorf("got %+v", report)
+	}
+	w.revoke(ctx, t, "extra")
+	w.expect(t, "")
+
+	// All service accounts are not everybody.
+	w.grantTo(ctx, t, "extra", []rbacv1.Subject{
+		{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:serviceaccounts"},
+	}, rbacv1.PolicyRule{
+		APIGroups: []string{"login.concierge.third.example.com"}, Resources: []string{"tokencredentialrequests"},
+		Verbs: []string{"create"},
+	})
+	if report := w.waitForExcess(t); len(report.Excess) != 1 {
+		t.Errorf("got %+v", report)
+	}
+	w.revoke(ctx, t, "extra")
+	w.expect(t, "")
+}
+
+func (w *realWorld) waitForExcess(t *testing.T) Report {
+	t.Helper()
+	var report Report
+	testkit.Eventually(t, 20*time.Second, func() error {
+		var err error
+		if report, err = w.checker().Check(t.Context(), w.config); err == nil && len(report.Excess) == 0 {
+			err = errors.New("no excess is found")
+		}
+		return err
+	})
+	return report
+}
+
+// waitUntilAllowed waits until the API server has learnt of a binding, and the account may do what it grants.
+func (w *realWorld) waitUntilAllowed(ctx context.Context, t *testing.T, binding, verb, group, resource string) {
+	t.Helper()
+	client := kubernetes.NewForConfigOrDie(w.config)
+	testkit.Eventually(t, 20*time.Second, func() error {
+		review, err := client.AuthorizationV1().
+			SelfSubjectAccessReviews().
+			Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+				Spec: question("", verb, group, resource, ""),
+			}, metav1.CreateOptions{})
+		if err == nil && !strings.Contains(review.Status.Reason, binding) {
+			err = fmt.Errorf("the API server says %+v", review.Status)
+		}
+		return err
+	})
 }
 
 // grant lets the account do what rule says, in the whole cluster.
 func (w *realWorld) grant(ctx context.Context, t *testing.T, name string, rule rbacv1.PolicyRule) {
 	t.Helper()
+	w.grantTo(ctx, t, name, []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: account}}, rule)
+}
+
+func (w *realWorld) grantTo(
+	ctx context.Context,
+	t *testing.T,
+	name string,
+	subjects []rbacv1.Subject,
+	rules ...rbacv1.PolicyRule,
+) {
+	t.Helper()
 	w.must(t, func() error {
 		_, err := w.admin.RbacV1().
 			ClusterRoles().
 			Create(
-				ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}},
+				ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules},
 				metav1.CreateOptions{},
 			)
 		return err
@@ -267,7 +386,7 @@ func (w *realWorld) grant(ctx context.Context, t *testing.T, name string, rule r
 		_, err := w.admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-			Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: account}},
+			Subjects:   subjects,
 		}, metav1.CreateOptions{})
 		return err
 	})
