@@ -25,7 +25,7 @@ AGENTS := $(foreach platform,$(PLATFORMS),bin/$(platform)/pinniped-agent)
 
 .PHONY: agents
 agents:
-	@$(foreach platform,$(PLATFORMS),echo "Building the agent for $(platform)" && \
+	@$(foreach platform,$(PLATFORMS),echo "Building the agent for $(platform)" >&2 && \
 	  GOOS=$(word 1,$(subst /, ,$(platform))) GOARCH=$(word 2,$(subst /, ,$(platform))) $(GO_BUILD) -o bin/$(platform)/pinniped-agent ./cmd/agent &&) true
 
 .PHONY: image

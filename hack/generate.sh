@@ -13,3 +13,4 @@ go tool openapi-gen --go-header-file hack/boilerplate.go.txt --output-dir "$open
 	k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/version
 
 go run ./hack/reference docs/reference/cli
+(cd hack/helm && go run . ../../deploy/concierge ../../deploy/helm)

@@ -15,6 +15,7 @@ git init -q && git add -A && git -c user.name=verify -c user.email=verify@localh
 hack/generate.sh
 go mod tidy
 go vet ./...
+(cd hack/helm && go vet ./... && go test ./...)
 if [ -n "$(git status --porcelain)" ]; then
 	git --no-pager diff
 	git status --short

@@ -1,0 +1,346 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	k8syaml "sigs.k8s.io/yaml"
+)
+
+const chartYAML = `# Made by hack/helm from deploy/concierge.
+apiVersion: v2
+name: pinniped-concierge
+description: Puts a Kubernetes API behind your own certificate, and logs people in to it
+type: application
+version: 0.0.0-devel
+appVersion: latest
+home: https://github.com/pinniped-toolkit/pinniped
+sources: [https://github.com/pinniped-toolkit/pinniped]
+`
+
+// value is something that the chart's user may set.
+type value struct {
+	name     string // in values.yaml, with dots
+	comment  string
+	at       string // where it stands in the object, with dots; empty for a switch of the chart
+	kind     string // of JSON Schema
+	block    bool   // it is written as YAML over several lines
+	optional bool   // without it, the field is left out
+	text     bool   // YAML in a text field
+	fallback any    // default of a field that the object lacks
+}
+
+const (
+	container = "spec.template.spec.containers.0."
+	pod       = "spec.template.spec."
+)
+
+// valuesOf lists what may be set in an object.
+func valuesOf(kind, name string) []value {
+	switch {
+	case kind == "Deployment":
+		return []value{
+			{
+				name:    "replicas",
+				comment: "How many agents run. Each serves; one of them leads.",
+				at:      "spec.replicas",
+				kind:    "integer",
+			},
+			{
+				name:    "image",
+				comment: "The agent's image, as `make image-push` prints it: with its digest, or with a tag.",
+				at:      container + "image",
+				kind:    "string",
+			},
+			{
+				name:    "imagePullPolicy",
+				comment: "IfNotPresent, Always or Never.",
+				at:      container + "imagePullPolicy",
+				kind:    "string",
+			},
+			{
+				name:     "imagePullSecrets",
+				comment:  "Secrets to pull it with: [{name: registry}].",
+				at:       pod + "imagePullSecrets",
+				kind:     "array",
+				block:    true,
+				optional: true,
+				fallback: []any{},
+			},
+			{
+				name:    "resources",
+				comment: "Of each agent. A CPU limit would throttle TLS handshakes; GOMEMLIMIT in env fits the memory limit.",
+				at:      container + "resources",
+				kind:    "object",
+				block:   true,
+			},
+			{
+				name:    "env",
+				comment: "Environment of the agent. The first two tell it where it runs.",
+				at:      container + "env",
+				kind:    "array",
+				block:   true,
+			},
+			{
+				name:    "tolerations",
+				comment: "Taints of nodes that it may run on.",
+				at:      pod + "tolerations",
+				kind:    "array",
+				block:   true,
+			},
+			{
+				name:    "affinity",
+				comment: "Where it runs: by default on different nodes, where that is possible.",
+				at:      pod + "affinity",
+				kind:    "object",
+				block:   true,
+			},
+			{
+				name:     "nodeSelector",
+				comment:  "Labels of nodes that it runs on.",
+				at:       pod + "nodeSelector",
+				kind:     "object",
+				block:    true,
+				optional: true,
+				fallback: map[string]any{},
+			},
+			{
+				name:     "priorityClassName",
+				comment:  "PriorityClass of its pods.",
+				at:       pod + "priorityClassName",
+				kind:     "string",
+				optional: true,
+				fallback: "",
+			},
+		}
+	case kind == "ConfigMap" && strings.HasSuffix(name, "-config"):
+		return []value{
+			{
+				name:    "config",
+				comment: "Configuration of the agent: docs/reference/agent.md.",
+				at:      "data.pinniped\\.yaml",
+				kind:    "object",
+				block:   true,
+				text:    true,
+			},
+		}
+	case kind == "CredentialIssuer":
+		return []value{
+			{
+				name:    "credentialIssuer.spec",
+				at:      "spec",
+				kind:    "object",
+				block:   true,
+				comment: "How clients get in, of the first installation. Later, `pinniped ip-tls` or kubectl change it, and Helm leaves it alone.",
+			},
+		}
+	}
+	return nil
+}
+
+// switches are values that decide which objects there are.
+func switches() []value {
+	return []value{
+		{
+			name:     "namespace.create",
+			comment:  "Make the namespace, with Pod Security's level restricted. --create-namespace makes one without.",
+			kind:     "boolean",
+			fallback: false,
+		},
+		{
+			name:     "crds.install",
+			comment:  "Install the CRDs. They are kept when the release is uninstalled, and so is the configuration.",
+			kind:     "boolean",
+			fallback: true,
+		},
+		{
+			name:     "credentialIssuer.create",
+			comment:  "Make the CredentialIssuer if there is none. It is kept when the release is uninstalled.",
+			kind:     "boolean",
+			fallback: true,
+		},
+		{
+			name:     "flowControl.enabled",
+			comment:  "Give the agent's requests priority levels of their own at the API server.",
+			kind:     "boolean",
+			fallback: true,
+		},
+	}
+}
+
+// conditionOf says when an object is rendered; empty is always.
+func conditionOf(kind, name string) string {
+	switch kind {
+	case "Namespace":
+		return ".Values.namespace.create"
+	case "CustomResourceDefinition":
+		return ".Values.crds.install"
+	case "FlowSchema", "PriorityLevelConfiguration":
+		return ".Values.flowControl.enabled"
+	case "CredentialIssuer":
+		return `and .Values.credentialIssuer.create (not (lookup "config.concierge.pinniped.dev/v1alpha1" "CredentialIssuer" "" "` + name + `"))`
+	}
+	return ""
+}
+
+// take puts a placeholder in a value's place, and returns what stood there.
+func (t *template) take(v value) any {
+	path := strings.Split(strings.ReplaceAll(v.at, `\.`, "\x00"), ".")
+	for i := range path {
+		path[i] = strings.ReplaceAll(path[i], "\x00", ".")
+	}
+	var node any = t.object
+	for _, key := range path[:len(path)-1] {
+		node = child(node, key)
+	}
+	last := path[len(path)-1]
+	parent, ok := node.(map[string]any)
+	if !ok {
+		return nil
+	}
+	found, there := parent[last]
+	ref := ".Values." + v.name
+	switch {
+	case v.text:
+		var decoded any
+		if err := k8syaml.Unmarshal([]byte(fmt.Sprint(found)), &decoded); err != nil {
+			return nil
+		}
+		found = decoded
+		parent[last] = t.placeholder("BLOCK", " |{{ toYaml "+ref+" | nindent %d }}")
+	case v.optional:
+		// The whole field depends on it: with replaces its line.
+		parent[last] = t.placeholder("BLOCK", "{{ with "+ref+" }}{{ toYaml . | nindent %d }}{{ else }}"+empty(v)+"{{ end }}")
+	case v.block:
+		parent[last] = t.placeholder("BLOCK", "{{ toYaml "+ref+" | nindent %d }}")
+	case v.kind == "string":
+		parent[last] = t.placeholder("INLINE", "{{ "+ref+" | quote }}")
+	default:
+		parent[last] = t.placeholder("INLINE", "{{ "+ref+" }}")
+	}
+	if !there {
+		return nil
+	}
+	return found
+}
+
+// empty is how an optional field is written that is not set.
+func empty(v value) string {
+	switch v.kind {
+	case "array":
+		return " []"
+	case "object":
+		return " {}"
+	}
+	return ` ""`
+}
+
+func child(node any, key string) any {
+	switch node := node.(type) {
+	case map[string]any:
+		return node[key]
+	case []any:
+		if i, err := strconv.Atoi(key); err == nil && i < len(node) {
+			return node[i]
+		}
+	}
+	return nil
+}
+
+// documented is a default with the comment that stands above it in values.yaml.
+type documented struct {
+	comment string
+	value   any
+}
+
+// set puts a value's default into the values, and its type into the schema.
+func set(values, schema map[string]any, v value, found any) {
+	if found == nil {
+		found = v.fallback
+	}
+	path := strings.Split(v.name, ".")
+	for _, key := range path[:len(path)-1] {
+		if values[key] == nil {
+			values[key] = map[string]any{}
+		}
+		values, _ = values[key].(map[string]any)
+		properties, _ := schema["properties"].(map[string]any)
+		if properties[key] == nil {
+			properties[key] = objectSchema()
+		}
+		schema, _ = properties[key].(map[string]any)
+	}
+	last := path[len(path)-1]
+	values[last] = documented{comment: v.comment, value: found}
+	properties, _ := schema["properties"].(map[string]any)
+	property := map[string]any{"type": v.kind, "description": v.comment}
+	switch v.name {
+	case "replicas":
+		property["minimum"] = 1
+	case "imagePullPolicy":
+		property["enum"] = []string{"IfNotPresent", "Always", "Never"}
+	case "image":
+		property["pattern"] = "^[^:]+.*[:@][^/]+$" // a tag or a digest
+	}
+	properties[last] = property
+}
+
+func objectSchema() map[string]any {
+	return map[string]any{"type": "object", "additionalProperties": false, "properties": map[string]any{}}
+}
+
+func schemaJSON(schema map[string]any) ([]byte, error) {
+	schema["$schema"] = "http://json-schema.org/draft-07/schema#"
+	properties, _ := schema["properties"].(map[string]any)
+	properties["global"] = map[string]any{"type": "object"} // Helm hands it to every chart that is part of another
+	encoded, err := json.MarshalIndent(schema, "", "  ")
+	return append(encoded, '\n'), err
+}
+
+// valuesYAML writes the defaults with their comments, in alphabetical order.
+func valuesYAML(values map[string]any) ([]byte, error) {
+	var out bytes.Buffer
+	out.WriteString("# Made by hack/helm from deploy/concierge. The defaults are what kustomize renders.\n")
+	encoder := yaml.NewEncoder(&out)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(nodeOf(values)); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), encoder.Close()
+}
+
+func nodeOf(values map[string]any) *yaml.Node {
+	node := &yaml.Node{Kind: yaml.MappingNode}
+	var names []string
+	for name := range values {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		key, value := &yaml.Node{Kind: yaml.ScalarNode, Value: name}, &yaml.Node{}
+		switch v := values[name].(type) {
+		case documented:
+			key.HeadComment = v.comment
+			if err := value.Encode(v.value); err != nil {
+				panic(err) // it was decoded from YAML
+			}
+		case map[string]any:
+			value = nodeOf(v)
+		}
+		node.Content = append(node.Content, key, value)
+	}
+	return node
+}
+
+func atoi(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		panic(err) // a regular expression has found digits
+	}
+	return n
+}
