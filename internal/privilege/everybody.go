@@ -6,8 +6,10 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authentication/user"
 )
+
+// allAuthenticated is the group of every user who is known to the cluster.
+const allAuthenticated = "system:authenticated"
 
 // maxQuestions is how many questions are asked about one rule. A rule that permits more is not looked into.
 const maxQuestions = 100
@@ -26,7 +28,7 @@ func (c *check) openToAll(ctx context.Context, questions []authorizationv1.SelfS
 				ResourceAttributes:    question.ResourceAttributes,
 				NonResourceAttributes: question.NonResourceAttributes,
 				// No user and no other group: not that of all service accounts, either.
-				Groups: []string{user.AllAuthenticated},
+				Groups: []string{allAuthenticated},
 			}},
 			metav1.CreateOptions{},
 		)
