@@ -121,10 +121,12 @@ func setUp(env *testscript.Env) error {
 //	cluster uninstall          makes all our APIs unknown
 //	cluster forbid VERB RESOURCE
 //	cluster exchanges N        checks how many TokenCredentialRequests there were
+//	cluster revoke             refuses the credentials issued so far
+//	cluster requests N PATH    checks how many requests for a path there were
 func clusterCommand(ts *testscript.TestScript, neg bool, args []string) {
 	server, _ := ts.Value(serverKey{}).(*discoverytest.Server)
 	if neg || len(args) == 0 {
-		ts.Fatalf("usage: cluster put|delete|uninstall|forbid|exchanges")
+		ts.Fatalf("usage: cluster put|delete|uninstall|forbid|exchanges|revoke|requests")
 	}
 	switch args[0] {
 	case "put":
@@ -138,6 +140,18 @@ func clusterCommand(ts *testscript.TestScript, neg bool, args []string) {
 		server.Uninstall()
 	case "forbid":
 		server.Forbid(args[1], args[2])
+	case "revoke":
+		server.Revoke()
+	case "requests":
+		n := 0
+		for _, request := range server.Requests() {
+			if request.Path == args[2] {
+				n++
+			}
+		}
+		if got := fmt.Sprint(n); got != args[1] {
+			ts.Fatalf("want %s requests for %s, got %s", args[1], args[2], got)
+		}
 	case "exchanges":
 		if got := fmt.Sprint(server.Exchanges()); got != args[1] {
 			ts.Fatalf("want %s TokenCredentialRequests, got %s", args[1], got)

@@ -41,6 +41,8 @@ type exchange struct {
 	groups        apis.Groups
 	authenticator corev1.TypedLocalObjectReference
 
+	// now is the clock of this computer, by which kubectl judges credentials.
+	now func() time.Time
 	// kubeconfig returns the file from which kubectl runs this program, as a word of a command line.
 	kubeconfig func() string
 
@@ -90,8 +92,8 @@ func (e *exchange) do(ctx context.Context, token string) (*clientauthenticationv
 	}
 }
 
-func (e *exchange) client() (*http.Client, error) {
-	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12}
+func (e *exchange) client(certificates ...tls.Certificate) (*http.Client, error) {
+	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: certificates}
 	if len(e.caBundle) > 0 {
 		tlsConfig.RootCAs = x509.NewCertPool()
 		tlsConfig.RootCAs.AppendCertsFromPEM(e.caBundle)
@@ -126,6 +128,8 @@ type answer struct {
 	request *url.URL
 	group   string // that was asked for
 
+	received time.Time // by the clock of this computer
+
 	authenticator corev1.TypedLocalObjectReference
 }
 
@@ -159,6 +163,7 @@ func (e *exchange) post(ctx context.Context, client *http.Client, body []byte) (
 		request:       target,
 		group:         e.groups.Login.Group,
 		authenticator: e.authenticator,
+		received:      e.now(),
 	}, nil
 }
 
@@ -243,7 +248,8 @@ func (a *answer) credential() (*clientauthenticationv1beta1.ExecCredentialStatus
 		ClientKeyData:         credential.ClientKeyData,
 	}
 	if !credential.ExpirationTimestamp.IsZero() {
-		status.ExpirationTimestamp = &credential.ExpirationTimestamp
+		expiry := metav1.NewTime(credential.ExpirationTimestamp.Add(a.skew()))
+		status.ExpirationTimestamp = &expiry
 	}
 	return status, nil
 }
@@ -271,6 +277,22 @@ func (a *answer) warnings() []string {
 		}, warning.Text))
 	}
 	return texts
+}
+
+// smallSkew is a difference between two clocks that does not matter.
+const smallSkew = 10 * time.Second
+
+// skew returns by how much the clock of this computer is ahead of the cluster's. By a clock that is minutes ahead, a
+// credential of minutes has expired before it arrives; by one that is behind, it is good for longer than it is.
+func (a *answer) skew() time.Duration {
+	date, err := http.ParseTime(a.header.Get("Date"))
+	if err != nil {
+		return 0
+	}
+	if ahead := a.received.Sub(date); ahead.Abs() > smallSkew {
+		return ahead.Round(time.Second)
+	}
+	return 0
 }
 
 func (a *answer) failure() error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -32,6 +33,7 @@ type Plugin struct {
 	Debug    bool
 	// Origin returns the kubeconfig from which a login with these arguments is run, for a hint.
 	Origin func(args []string) string
+	Parent func() int // the process that asks, which is kubectl; nil if that is this process itself
 
 	concierge concierge
 	info      execInfo
@@ -74,6 +76,7 @@ func DefaultPath(f *factory.Factory, name string) string {
 
 // readEnvironment takes what kubectl and the user say there.
 func (p *Plugin) readEnvironment(f *factory.Factory) {
+	p.Parent = os.Getppid
 	p.ExecInfo, p.Debug = f.Getenv("KUBERNETES_EXEC_INFO"), f.Getenv("PINNIPED_DEBUG") == "true"
 }
 
@@ -90,6 +93,7 @@ func (p *Plugin) validate() error {
 		return ui.WithHint(ui.Usage(fmt.Errorf("invalid Concierge parameters: %w", err)),
 			"ask for a new kubeconfig, as \"pinniped get kubeconfig\" makes it")
 	}
+	p.exchange.now = p.Now
 	p.exchange.kubeconfig = func() string { return p.Origin(p.Args) }
 	p.exchange.tell = func(text string) { _, _ = fmt.Fprintln(p.ErrOut, "warning: "+text) }
 	p.exchange.cluster = p.info.clusterAt(p.concierge.Endpoint)
@@ -112,38 +116,65 @@ type source interface {
 
 // run answers with the credential in the cache, or with a new one for a token of the source.
 func (p *Plugin) run(ctx context.Context, staticToken string, from source) error {
-	credential, keep, err := p.obtain(ctx, staticToken, from, 0)
+	cache, key, err := p.cacheEntry(staticToken)
 	if err != nil {
 		return err
 	}
-	defer keep()
-	return p.answer(credential)
+	cached, refused := p.look(ctx, cache, key)
+	want := wanted{}
+	if refused {
+		want.not = cached
+	}
+	credential, keep, err := p.obtain(ctx, staticToken, from, want)
+	if err != nil {
+		return err
+	}
+	err = p.answer(credential)
+	keep()
+	if p.Parent != nil && !sameCredential(credential, cached) {
+		cache.Asked(key, p.Parent(), credential)
+	}
+	return err
 }
 
-// obtain returns the credential in the cache, if it is good for at least left, or a new one for a token of the source,
-// which keep puts into the cache. Many processes that need the same credential at once make one exchange.
+// cacheEntry returns the cache, and the key of this login there.
+func (p *Plugin) cacheEntry(staticToken string) (*credentialcache.Cache, string, error) {
+	key, err := credentialcache.Key(p.Args, staticToken, p.info.Spec.Cluster)
+	return &credentialcache.Cache{Path: p.CachePath, Now: p.Now}, key, err
+}
+
+// wanted is what a credential in the cache must be like.
+type wanted struct {
+	left time.Duration                                     // for so long it must be good
+	not  *clientauthenticationv1beta1.ExecCredentialStatus // another one than this, which the cluster refuses
+}
+
+// obtain returns the credential in the cache, if it is as wanted, or a new one for a token of the source, which keep
+// puts into the cache. Many processes that need the same credential at once make one exchange.
 func (p *Plugin) obtain(
 	ctx context.Context,
 	staticToken string,
 	from source,
-	left time.Duration,
+	want wanted,
 ) (credential *clientauthenticationv1beta1.ExecCredentialStatus, keep func(), err error) {
-	cache := &credentialcache.Cache{Path: p.CachePath, Now: p.Now}
-	key, err := credentialcache.Key(p.Args, staticToken, p.info.Spec.Cluster)
+	cache, key, err := p.cacheEntry(staticToken)
 	if err != nil {
 		return nil, nil, err
 	}
-	if cached := p.cached(cache, key, left); cached != nil {
+	if cached := p.cached(cache, key, want); cached != nil {
 		return cached, func() {}, nil
 	}
 	// Get the token before taking the lock: a login in the browser may take minutes, and exchanges for other
 	// clusters that share the lock must not wait for it.
 	given, err := from.token(ctx)
+	if err == nil && want.not != nil && given.raw == want.not.Token {
+		given, err = from.renew(ctx) // the token itself is what the cluster refuses
+	}
 	if err != nil {
 		return nil, nil, err
 	}
 	unlock := p.alone(ctx, cache, key)
-	if cached := p.cached(cache, key, left); cached != nil {
+	if cached := p.cached(cache, key, want); cached != nil {
 		unlock()
 		return cached, func() {}, nil
 	}
@@ -159,14 +190,14 @@ func (p *Plugin) obtain(
 	}, nil
 }
 
-// cached returns the credential in the cache if it is good for at least left.
+// cached returns the credential in the cache if it is as wanted.
 func (p *Plugin) cached(
 	cache *credentialcache.Cache,
 	key string,
-	left time.Duration,
+	want wanted,
 ) *clientauthenticationv1beta1.ExecCredentialStatus {
 	cached := cache.Get(key)
-	if cached == nil || cached.ExpirationTimestamp.Sub(p.Now()) < left {
+	if cached == nil || cached.ExpirationTimestamp.Sub(p.Now()) < want.left || sameCredential(cached, want.not) {
 		return nil
 	}
 	p.debugf("using the cached credential, which expires at %s", cached.ExpirationTimestamp.Format(time.RFC3339))

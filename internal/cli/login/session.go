@@ -110,7 +110,7 @@ func (s *Session) Credential(ctx context.Context, left time.Duration) (*Credenti
 	if s.plugin.exchange == nil && s.static != "" {
 		return &Credential{Token: s.static}, nil
 	}
-	status, keep, err := s.plugin.obtain(ctx, s.static, s.from, left)
+	status, keep, err := s.plugin.obtain(ctx, s.static, s.from, wanted{left: left})
 	if err != nil {
 		return nil, err
 	}

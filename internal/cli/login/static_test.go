@@ -130,6 +130,34 @@ func TestCachedUntilShortlyBeforeExpiry(t *testing.T) {
 	}
 }
 
+// TestWrongClock has a computer whose clock is wrong: a credential is good for as long as it is by the cluster's clock.
+func TestWrongClock(t *testing.T) {
+	t.Parallel()
+	for _, skew := range []time.Duration{-20 * time.Minute, 20 * time.Minute} {
+		t.Run(skew.String(), func(t *testing.T) {
+			t.Parallel()
+			server := cluster(t)
+			o, out := options(t, server.URL, server.CAData())
+			o.Plugin.Args = []string{"login", "static"}
+			var later time.Duration
+			o.Plugin.Now = func() time.Time { return time.Now().Add(skew + later) }
+			for _, step := range []struct {
+				after     time.Duration
+				exchanges int
+			}{{0, 1}, {4 * time.Minute, 1}, {6 * time.Minute, 2}} {
+				later = step.after
+				out.Reset()
+				if err := run(t.Context(), o); err != nil {
+					t.Fatal(err)
+				}
+				if got := server.Exchanges(); got != step.exchanges {
+					t.Errorf("after %s: want %d exchanges, got %d", step.after, step.exchanges, got)
+				}
+			}
+		})
+	}
+}
+
 func TestRetries(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

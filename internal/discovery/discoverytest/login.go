@@ -1,7 +1,9 @@
 package discoverytest
 
 import (
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"io"
 	"log"
 	"net/http"
@@ -58,6 +60,11 @@ func (s *Server) exchange(w http.ResponseWriter, body []byte) {
 	if err != nil {
 		fail(w, http.StatusInternalServerError, "InternalError", err.Error(), nil)
 		return
+	}
+	if block, _ := pem.Decode(pair.CertPEM); block != nil {
+		if certificate, err := x509.ParseCertificate(block.Bytes); err == nil {
+			s.issued = append(s.issued, certificate.SerialNumber.String())
+		}
 	}
 	request.Status.Credential = &loginv1alpha1.ClusterCredential{
 		ExpirationTimestamp:   metav1.NewTime(pair.NotAfter),

@@ -68,7 +68,9 @@ type Server struct {
 	forbid   map[string]bool           // "verb resource"
 	requests []Request
 	lifetime time.Duration
-	failures []int // status codes for the next TokenCredentialRequests
+	revoked  map[string]bool // serial numbers of credentials that are accepted no longer
+	issued   []string        // serial numbers of all credentials
+	failures []int           // status codes for the next TokenCredentialRequests
 	slow     time.Duration
 }
 
@@ -99,8 +101,14 @@ func NewServing(suffix string, ca *certs.CA, serving *certs.KeyPair) (*Server, e
 		return nil, err
 	}
 	s := &Server{
-		CA: ca, Users: map[string]User{}, groups: apis.GroupsFor(suffix), signer: signer,
-		objects: map[string]map[string]any{}, forbid: map[string]bool{}, lifetime: 5 * time.Minute,
+		CA:       ca,
+		Users:    map[string]User{},
+		groups:   apis.GroupsFor(suffix),
+		signer:   signer,
+		objects:  map[string]map[string]any{},
+		forbid:   map[string]bool{},
+		revoked:  map[string]bool{},
+		lifetime: 5 * time.Minute,
 	}
 	clientCAs := x509.NewCertPool()
 	clientCAs.AddCert(signer.Certificate())
@@ -193,6 +201,15 @@ func (s *Server) IssueFor(lifetime time.Duration) {
 	s.lifetime = lifetime
 }
 
+// Revoke has the server answer 401 to every credential that it has issued.
+func (s *Server) Revoke() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, serial := range s.issued {
+		s.revoked[serial] = true
+	}
+}
+
 // SlowDown makes every request that changes an object take that long.
 func (s *Server) SlowDown(by time.Duration) {
 	s.mu.Lock()
@@ -269,6 +286,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, body []byte) {
 		Authorization: r.Header.Get("Authorization"), ContentType: r.Header.Get("Content-Type"), Body: string(body),
 	})
 	switch {
+	case len(r.TLS.PeerCertificates) > 0 && s.revoked[r.TLS.PeerCertificates[0].SerialNumber.String()]:
+		fail(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized", nil)
 	case slices.ContainsFunc(s.absent, func(prefix string) bool { return strings.HasPrefix(r.URL.Path+"/", prefix) }):
 		fail(w, http.StatusNotFound, "NotFound", "the server could not find the requested resource", nil)
 	case r.Method == http.MethodPost && r.URL.Path == "/apis/"+s.groups.Login.String()+"/tokencredentialrequests":

@@ -1,0 +1,93 @@
+package login
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/credentialcache"
+)
+
+// probeTimeout bounds the question whether a cluster accepts a credential.
+const probeTimeout = 5 * time.Second
+
+// look returns the credential in the cache, and whether the cluster refuses it. kubectl does not tell its plugin that it
+// was answered with 401, but runs it a second time then. So when the same process asks again for what it has got
+// already, the cluster is asked whether the credential is still good. When that cannot be found out, it counts as good.
+func (p *Plugin) look(
+	ctx context.Context,
+	cache *credentialcache.Cache,
+	key string,
+) (cached *clientauthenticationv1beta1.ExecCredentialStatus, refused bool) {
+	cached = cache.Get(key)
+	if p.Parent == nil || cached == nil || !cache.Asked(key, p.Parent(), cached) {
+		return cached, false
+	}
+	p.debugf("asked for the cached credential a second time: trying whether the cluster still accepts it")
+	if refused = p.unauthorized(ctx, cached); refused {
+		p.debugf("the cluster does not accept the cached credential: getting a new one")
+	}
+	return cached, refused
+}
+
+// unauthorized reports whether the cluster answers a request with this credential with 401.
+func (p *Plugin) unauthorized(ctx context.Context, credential *clientauthenticationv1beta1.ExecCredentialStatus) bool {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	at := p.cluster()
+	if at == nil {
+		return false
+	}
+	var certificates []tls.Certificate
+	if credential.ClientCertificateData != "" {
+		pair, err := tls.X509KeyPair([]byte(credential.ClientCertificateData), []byte(credential.ClientKeyData))
+		if err != nil {
+			return true // nothing accepts that
+		}
+		certificates = append(certificates, pair)
+	}
+	client, err := at.client(certificates...)
+	if err != nil {
+		return false
+	}
+	defer client.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.endpoint.JoinPath("version").String(), nil)
+	if err != nil {
+		return false
+	}
+	request.Header.Set("User-Agent", "pinniped")
+	if credential.Token != "" {
+		request.Header.Set("Authorization", "Bearer "+credential.Token)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		p.debugf("that could not be found out: %v", err)
+		return false
+	}
+	defer func() { _ = response.Body.Close() }()
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswer))
+	return response.StatusCode == http.StatusUnauthorized
+}
+
+// cluster returns where kubectl sends the credential: nil if that is not known, or not verified.
+func (p *Plugin) cluster() *exchange {
+	told := p.info.Spec.Cluster
+	if told == nil {
+		return p.exchange
+	}
+	endpoint, err := url.Parse(told.Server)
+	if err != nil || endpoint.Scheme != "https" || told.InsecureSkipTLSVerify {
+		return nil
+	}
+	return &exchange{endpoint: endpoint, caBundle: told.CertificateAuthorityData, cluster: told}
+}
+
+// sameCredential reports whether a and b are the same.
+func sameCredential(a, b *clientauthenticationv1beta1.ExecCredentialStatus) bool {
+	return a != nil && b != nil && a.Token == b.Token && a.ClientCertificateData == b.ClientCertificateData
+}

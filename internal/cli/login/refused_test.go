@@ -1,0 +1,104 @@
+package login
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
+)
+
+// twoTokens gives one token from its session, and another one when that is renewed.
+type twoTokens struct{ renewals int }
+
+func (s *twoTokens) token(context.Context) (token, error) {
+	return token{raw: "first", expiry: time.Now().Add(time.Hour), cached: true}, nil
+}
+
+func (s *twoTokens) renew(context.Context) (token, error) {
+	s.renewals++
+	return token{raw: "second", expiry: time.Now().Add(time.Hour)}, nil
+}
+
+// TestRefusedToken has an issuer's token that goes to the cluster as it is, and that the cluster answers with a status.
+func TestRefusedToken(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name     string
+		status   int // 0 for a cluster that does not answer
+		insecure bool
+		other    bool // whether another process asks the second time
+		want     string
+		probes   int
+	}{
+		{name: "is renewed", status: http.StatusUnauthorized, want: "second", probes: 1},
+		{name: "is kept when the cluster accepts it", status: http.StatusOK, want: "first", probes: 1},
+		{name: "is kept when the user may not see the version", status: http.StatusForbidden, want: "first", probes: 1},
+		{name: "is kept when the cluster is down", want: "first"},
+		{name: "is not tried where the server is not verified", status: http.StatusUnauthorized, insecure: true, want: "first"},
+		{name: "is not tried when another process asks", status: http.StatusUnauthorized, other: true, want: "first"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			probes := 0
+			server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				probes++
+				if r.Header.Get("Authorization") != "Bearer first" || r.URL.Path != "/version" {
+					t.Errorf("unexpected request %s with %q", r.URL, r.Header)
+				}
+				w.WriteHeader(max(test.status, http.StatusOK))
+			}))
+			defer server.Close()
+			bundle := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+			var request clientauthenticationv1beta1.ExecCredential
+			request.Spec.Cluster = &clientauthenticationv1beta1.Cluster{
+				Server: server.URL, CertificateAuthorityData: bundle, InsecureSkipTLSVerify: test.insecure,
+			}
+			if test.insecure {
+				request.Spec.Cluster.CertificateAuthorityData = nil
+			}
+			info, err := json.Marshal(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.status == 0 {
+				server.Close()
+			}
+			var out bytes.Buffer
+			parent := 100
+			p := &Plugin{
+				IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &bytes.Buffer{}}, ExecInfo: string(info), Now: time.Now,
+				CachePath: filepath.Join(t.TempDir(), "credentials.yaml"), Args: []string{"login", "oidc"},
+				Parent: func() int { return parent },
+			}
+			p.complete()
+			from := &twoTokens{}
+			for range 2 {
+				out.Reset()
+				if err := p.run(t.Context(), "", from); err != nil {
+					t.Fatal(err)
+				}
+				if test.other {
+					parent++
+				}
+			}
+			if !strings.Contains(out.String(), `"token":"`+test.want+`"`) || probes != test.probes {
+				t.Errorf("want the %s token after %d probes, got %s after %d", test.want, test.probes, &out, probes)
+			}
+			// A third time, with what was renewed: another process has it, too.
+			parent = 200
+			out.Reset()
+			if err := p.run(t.Context(), "", from); err != nil || !strings.Contains(out.String(), test.want) {
+				t.Errorf("want the %s token in the cache, got %s, %v", test.want, &out, err)
+			}
+		})
+	}
+}
