@@ -172,12 +172,13 @@ func TestClearLeftovers(t *testing.T) {
 	write(".a[1].lock.5.tmp", "half", 0o600)
 	write(".b.123.tmp", "of another file", 0o600)
 	write("a[1].lock", "run 1\n", 0o600)
+	is := func(dead string) func(string) bool { return func(owner string) bool { return owner == dead } }
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Millisecond)
 	defer cancel()
-	if err := kubeconfig.ClearLeftovers(ctx, path, "run 2"); !errors.Is(err, context.DeadlineExceeded) {
+	if err := kubeconfig.ClearLeftovers(ctx, path, is("run 2")); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("with the lock of another run the error is %v", err)
 	}
-	if err := kubeconfig.ClearLeftovers(t.Context(), path, "run 1"); err != nil {
+	if err := kubeconfig.ClearLeftovers(t.Context(), path, is("run 1")); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(folder)

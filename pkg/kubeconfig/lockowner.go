@@ -46,37 +46,51 @@ func createLock(name, owner string) error {
 	return errors.Join(err, file.Close())
 }
 
-// ClearLeftovers removes what a process that was killed while it changed the kubeconfig at path has left behind: its
-// lock, which is known by its owner, and temporary files, which have parts of the kubeconfig in them. A lock of another
-// program stays, and is waited for until ctx ends.
-func ClearLeftovers(ctx context.Context, path, owner string) error {
+// ClearLeftovers removes what processes that were killed while they changed the kubeconfig at path have left behind:
+// a lock whose owner dead knows, and temporary files, which have parts of the kubeconfig in them. A lock of another
+// program stays. If there are temporary files, it is waited for until ctx ends, as they may be in use.
+func ClearLeftovers(ctx context.Context, path string, dead func(owner string) bool) error {
 	name := path + ".lock"
-	if owner != "" && lockOwner(name) == owner {
+	if owner := lockOwner(name); owner != "" && dead(owner) {
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	unlock, err := lockAs(ctx, path, owner) // temporary files of a process that holds the lock are not left over
+	left, err := temporaryFiles(path)
+	if err != nil || len(left) == 0 {
+		return err
+	}
+	unlock, err := lock(ctx, path)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	actual := path // the temporary file is beside the file itself, and not beside a link to it
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		actual = target
+	if left, err = temporaryFiles(path); err != nil {
+		return err
 	}
-	for _, base := range []string{actual, name} {
-		left, err := filepath.Glob(filepath.Join(globbed(filepath.Dir(base)), "."+globbed(filepath.Base(base))+".*.tmp"))
-		if err != nil {
+	for _, file := range left {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
-		}
-		for _, file := range left {
-			if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
 		}
 	}
 	return nil
+}
+
+// temporaryFiles returns the files that a change of the kubeconfig at path makes and renames, and those of its lock.
+func temporaryFiles(path string) ([]string, error) {
+	actual := path // they are beside the file itself, and not beside a link to it
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		actual = target
+	}
+	var all []string
+	for _, base := range []string{actual, path + ".lock"} {
+		found, err := filepath.Glob(filepath.Join(globbed(filepath.Dir(base)), "."+globbed(filepath.Base(base))+".*.tmp"))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
 }
 
 // lockOwner returns what is in a lock; empty for locks of kubectl, which nobody can read, and when there is none.

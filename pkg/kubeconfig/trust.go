@@ -62,3 +62,13 @@ func (p place) trust() Trust {
 		ProxyURL: p.proxy, Uncertain: p.lead == perhapsHere, CABundle: p.bundle, Insecure: p.insecure, Err: p.err,
 	}
 }
+
+// Leads says whether a place certainly leads to the endpoint.
+func (e Endpoint) Leads(trust Trust) bool {
+	at, _ := parseServer(trust.Server)
+	serverName := trust.Host
+	if canonicalHost(serverName) == at.host {
+		serverName = ""
+	}
+	return e.leads(trust.Server, serverName) == leadsHere
+}

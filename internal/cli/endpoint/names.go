@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"sync"
 )
 
 // Resolve returns the addresses of a host, from the resolver of this machine. When host is an IP address, that is
@@ -20,14 +21,18 @@ func Resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 }
 
 // SameServer returns a function that compares a host with the server at address, a URL. same is true when both
-// resolve to a common IP address; known is false when one of them does not resolve. Each host is resolved once.
+// resolve to a common IP address; known is false when one of them does not resolve. Each host is resolved once. The
+// function is safe for concurrent use.
 func SameServer(
 	ctx context.Context,
 	resolve func(context.Context, string) ([]netip.Addr, error),
 	address string,
 ) func(host string) (same, known bool) {
+	var mu sync.Mutex
 	seen := map[string][]netip.Addr{}
 	addresses := func(host string) []netip.Addr {
+		mu.Lock()
+		defer mu.Unlock()
 		found, done := seen[host]
 		if !done {
 			all, _ := resolve(ctx, host) // without an answer, nothing is known

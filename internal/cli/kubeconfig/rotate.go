@@ -12,26 +12,22 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/pinniped-toolkit/pinniped/internal/cli/advertised"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
-	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
 // Discoverer reads what the command needs from a cluster.
-type Discoverer interface {
-	CredentialIssuer(ctx context.Context, name string) (*configv1alpha1.CredentialIssuer, error)
-	Service(ctx context.Context, namespace, name string) (*corev1.Service, error)
-	AgentNamespace(ctx context.Context) (string, error)
-}
+type Discoverer = advertised.Discoverer
 
 // RotateOptions is everything `pinniped kubeconfig rotate` needs; a test fills it directly.
 type RotateOptions struct {
@@ -43,8 +39,12 @@ type RotateOptions struct {
 	Suffix           string
 	// Connect loads the kubeconfig and returns a client. It contacts nothing.
 	Connect func(factory.ClusterFlags, string) (Discoverer, error)
+	// Manage says how to reach the management cluster that has kubeconfigs in Secrets.
+	Manage Management
 	// Resolve returns the addresses of a host.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
+
+	FleetOptions
 
 	Paths          []string // files and folders
 	Endpoint       string   // replaces the advertised one
@@ -58,8 +58,10 @@ type RotateOptions struct {
 	progress *ui.Progress
 }
 
-func newRotateCommand(f *factory.Factory) *cobra.Command {
-	o := &RotateOptions{
+func newRotateCommand(f *factory.Factory) *cobra.Command { return newRotateOptions(f).command(f) }
+
+func newRotateOptions(f *factory.Factory) *RotateOptions {
+	return &RotateOptions{
 		IOStreams: f.IOStreams, Progress: f.Progress, LockTimeout: 5 * time.Second, Resolve: endpoint.Resolve,
 		Connect: func(flags factory.ClusterFlags, suffix string) (Discoverer, error) {
 			cluster, err := f.Cluster(flags)
@@ -68,9 +70,13 @@ func newRotateCommand(f *factory.Factory) *cobra.Command {
 			}
 			return f.Connect(cluster, suffix)
 		},
+		Manage: func(flags factory.ClusterFlags) (*rest.Config, error) { return managementCluster(f, flags) },
 	}
+}
+
+func (o *RotateOptions) command(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "rotate FILE|FOLDER...",
+		Use:   "rotate [FILE|FOLDER...]",
 		Short: "Put the CA bundle that a cluster advertises into existing kubeconfigs",
 		Long: `Put the CA bundle that a cluster advertises now into existing kubeconfigs: into every cluster whose server is the impersonation proxy, and
 into every "pinniped login" that goes there. Nothing else in the files changes, comments and layout included.
@@ -87,19 +93,32 @@ several lead to is done once. Folders whose name begins with a dot are left out,
 as a whole or not at all, under the lock that kubectl uses, and keeps its permissions and owner. A file that cannot be rotated, as
 merge markers are in it for example, does not keep the others from it.
 
+A fleet: with --fleet, --admin-kubeconfig or --from, entries are sorted by clusters, and each cluster is asked once what it advertises. Without an
+administrator's kubeconfig it is asked at its own endpoint, over a connection that the kubeconfig's own CA bundle verifies: trust is handed
+on, and never made from nothing. A kubeconfig whose CA bundle does not verify its cluster any more, a cluster of Pinniped, and one that has
+this switched off need --admin-kubeconfig. After the leak of a key, use that, or --expect-ca. One cluster that does not answer stops no other.
+
+With --journal, a run that was interrupted, or killed, goes on where it ended, and --undo takes it back. Secrets are changed by a patch with
+their resourceVersion, so that nothing is overwritten that somebody else writes.
+
 Exit codes: 0 every file that leads to the endpoint has the bundle (or would have, with --dry-run), 1 a file failed or the endpoint
 cannot be reached, 2 wrong usage, 3 the bundle does not verify what the endpoint presents, 4 not permitted by the cluster, 124 timed
-out, 130 interrupted. Entries that are skipped are no failure; the result names them.`,
+out, 130 interrupted. Entries that are skipped are no failure; the result names them. Of a fleet it is 1 if a cluster could not be
+asked, or an entry did not get what its cluster advertises.`,
 		Example: `  # What would change?
   pinniped kubeconfig rotate ~/.kube/config --dry-run
 
-  # A fleet of kubeconfigs, in CI
-  pinniped kubeconfig rotate --kubeconfig admin.yaml kubeconfigs/ -o json > report.json
+  # All clusters that kubeconfigs in a folder lead to, in CI
+  pinniped kubeconfig rotate --fleet kubeconfigs/ --journal rotate.journal --junit report.xml
+  pinniped kubeconfig rotate --undo rotate.journal
+
+  # The cluster Secrets of Argo CD
+  pinniped kubeconfig rotate --from argocd --namespace argocd
 
   # Without access to the cluster
   pinniped kubeconfig rotate user.yaml --endpoint https://proxy.example.com --ca-bundle ca.pem`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
+			if len(args) == 0 && len(o.From) == 0 && o.Undo == "" {
 				return ui.WithHint(
 					ui.Usage(errors.New("no kubeconfig given")),
 					`name files or folders, for example "pinniped kubeconfig rotate ~/.kube/config"`,
@@ -111,6 +130,9 @@ out, 130 interrupted. Entries that are skipped are no failure; the result names 
 			o.Paths = args
 			if err := o.Validate(); err != nil {
 				return err
+			}
+			if o.asked() {
+				return o.runFleet(cmd.Context())
 			}
 			return o.Run(cmd.Context())
 		},
@@ -130,7 +152,8 @@ out, 130 interrupted. Entries that are skipped are no failure; the result names 
 		"do not try whether the bundle verifies what the endpoint presents",
 	)
 	flags.BoolVar(&o.DryRun, "dry-run", false, "only say what would change")
-	factory.AddOutput(cmd, &o.Output, "text", "json", "yaml")
+	factory.AddOutput(cmd, &o.Output, "text", "json", "yaml", "junit")
+	o.addFlags(flags)
 	flags.DurationVar(&o.Timeout, "timeout", 2*time.Minute, "how long it may take in all (0: no limit)")
 	flags.StringVar(&o.CredentialIssuer, "credential-issuer", "", "name of the CredentialIssuer (default: the only one)")
 	flags.StringVar(&o.Suffix, "api-group-suffix", apis.DefaultGroupSuffix, "API group suffix of the installation")
@@ -147,7 +170,16 @@ out, 130 interrupted. Entries that are skipped are no failure; the result names 
 
 // Validate checks the flags before anything is contacted.
 func (o *RotateOptions) Validate() error {
-	if formats := []string{"text", "json", "yaml"}; !slices.Contains(formats, o.Output) {
+	formats := []string{"text", "json", "yaml"}
+	if o.asked() {
+		formats = append(formats, "junit")
+		if err := o.validateFleet(); err != nil {
+			return err
+		}
+	} else if flag := o.forFleet(); flag != "" {
+		return ui.WithHint(ui.Usage(fmt.Errorf("%s is for a fleet", flag)), "add --fleet, --admin-kubeconfig or --from")
+	}
+	if !slices.Contains(formats, o.Output) {
 		return factory.OneOf("output", o.Output, formats...)
 	}
 	if o.Endpoint != "" && !strings.HasPrefix(o.Endpoint, "https://") {
@@ -198,21 +230,22 @@ func (o *RotateOptions) target(ctx context.Context) (kubeconfig.Target, error) {
 		if err != nil {
 			return target, err
 		}
-		issuer, err := client.CredentialIssuer(ctx, o.CredentialIssuer)
+		issuer, frontend, err := advertised.Frontend(ctx, client, o.CredentialIssuer)
 		if err != nil {
-			err = fmt.Errorf("finding the CredentialIssuer: %w", err)
 			if errors.Is(err, discovery.ErrForbidden) {
-				err = ui.WithExitCode(err, ui.ExitNotPermitted)
+				err = ui.WithHint(ui.WithExitCode(err, ui.ExitNotPermitted),
+					"it needs an administrator's kubeconfig (--kubeconfig); with --fleet the endpoint itself is asked, without one")
 			}
-			return target, err
-		}
-		frontend, err := discovery.ChooseStrategy(issuer, configv1alpha1.FrontendImpersonationProxy)
-		if err != nil {
 			return target, err
 		}
 		target.CABundle = frontend.CABundle
 		if o.Endpoint == "" {
-			if target.Endpoint, err = o.names(ctx, client, issuer, frontend.Endpoint); err != nil {
+			var warnings []string
+			target.Endpoint, warnings, err = advertised.Names(ctx, client, issuer, frontend.Endpoint, o.Resolve)
+			for _, warning := range warnings {
+				o.progress.Warn("%s", warning)
+			}
+			if err != nil {
 				return target, err
 			}
 		}
@@ -237,38 +270,18 @@ func (o *RotateOptions) target(ctx context.Context) (kubeconfig.Target, error) {
 	return target, nil
 }
 
-// names returns the endpoint under all of its names, and warns of those that could not be found out.
-func (o *RotateOptions) names(
-	ctx context.Context,
-	client Discoverer,
-	issuer *configv1alpha1.CredentialIssuer,
-	url string,
-) (kubeconfig.Endpoint, error) {
-	service, missing, err := discovery.FindService(ctx, client, issuer, "")
-	switch {
-	case errors.Is(err, discovery.ErrForbidden):
-		o.progress.Warn(
-			"reading the Service in front of the impersonation proxy: %v; kubeconfigs that use one of its addresses are not found",
-			err,
-		)
-	case err != nil:
-		return kubeconfig.Endpoint{}, fmt.Errorf("reading the Service in front of the impersonation proxy: %w", err)
-	case missing != "":
-		o.progress.Warn("%s: kubeconfigs that use one of them are not found", missing)
-	}
-	all := discovery.Endpoint(issuer, service, url)
-	all.SameServer = endpoint.SameServer(ctx, o.Resolve, url)
-	return all, nil
-}
-
 // withoutHidden removes the hidden folders, which were not searched, and prints a line about each.
 func (o *RotateOptions) withoutHidden(files []kubeconfig.Found) []kubeconfig.Found {
 	return slices.DeleteFunc(files, func(file kubeconfig.Found) bool {
 		if file.Hidden {
-			o.progress.Info("Did not look into %q, whose name begins with a dot: name it if kubeconfigs are there", file.Path)
+			o.hidden(file.Path)
 		}
 		return file.Hidden
 	})
+}
+
+func (o *RotateOptions) hidden(path string) {
+	o.progress.Info("Did not look into %q, whose name begins with a dot: name it if kubeconfigs are there", path)
 }
 
 func (o *RotateOptions) readBundle() ([]byte, error) {

@@ -12,6 +12,7 @@ const (
 	KindDelegationExplanation Kind = "DelegationExplanation"
 	KindFailure               Kind = "Failure"
 	KindKubeconfigRotation    Kind = "KubeconfigRotation"
+	KindFleetRotation         Kind = "FleetRotation"
 	KindLogout                Kind = "Logout"
 	KindPlan                  Kind = "Plan"
 	KindRotation              Kind = "Rotation"
@@ -36,6 +37,7 @@ func Kinds() []Known {
 		{KindCodeExplanationList, []string{"explain"}, &CodeExplanationList{}},
 		{KindDelegationExplanation, []string{"ip-tls explain"}, &DelegationExplanation{}},
 		{KindFailure, []string{"every command that fails before it has another result"}, &Failure{}},
+		{KindFleetRotation, []string{"kubeconfig rotate --fleet"}, &FleetRotation{}},
 		{KindKubeconfigRotation, []string{"kubeconfig rotate"}, &KubeconfigRotation{}},
 		{KindLogout, []string{"logout"}, &Logout{}},
 		{

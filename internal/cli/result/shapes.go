@@ -158,13 +158,14 @@ func (EntryKind) Enum() []string {
 // the most important one of its entries.
 type FileOutcome string
 
-// The outcomes. The first five say what a command has done, the others what it has found.
+// The outcomes. The first six say what a command has done, the others what it has found.
 const (
 	FileRotated   FileOutcome = "rotated"   // it has the new CA bundle now
 	FileCurrent   FileOutcome = "current"   // it had the CA bundle already
 	FileSkipped   FileOutcome = "skipped"   // it leads to the endpoint, and was left alone
 	FileUnrelated FileOutcome = "unrelated" // nothing in it leads to the endpoint
 	FileFailed    FileOutcome = "failed"    // it could not be read or written
+	FileNotDone   FileOutcome = "notDone"   // the command ended before its turn
 	FileWorks     FileOutcome = "works"     // it verifies what is presented
 	FileOutdated  FileOutcome = "outdated"  // it works, with another CA bundle than the one that is advertised
 	FileWillBreak FileOutcome = "willBreak" // it does not verify what is configured and not yet presented
@@ -176,7 +177,8 @@ const (
 func (FileOutcome) Enum() []string {
 	return []string{
 		string(FileRotated), string(FileCurrent), string(FileSkipped), string(FileUnrelated), string(FileFailed),
-		string(FileWorks), string(FileOutdated), string(FileWillBreak), string(FileBroken), string(FileNotKnown),
+		string(FileNotDone), string(FileWorks), string(FileOutdated), string(FileWillBreak), string(FileBroken),
+		string(FileNotKnown),
 	}
 }
 

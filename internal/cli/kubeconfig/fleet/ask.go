@@ -1,0 +1,219 @@
+package fleet
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
+	"github.com/pinniped-toolkit/pinniped/internal/handover"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+const (
+	maxHeader  = 64 << 10
+	firstPause = 200 * time.Millisecond
+	// leastTry is how long a try may take at least, if the deadline of the cluster allows it.
+	leastTry = time.Second
+)
+
+// errNotHandedOn means that a server answers, and does not show its CA bundle: a Pinniped, an agent that has this
+// switched off, or no impersonation proxy at all.
+var errNotHandedOn = errors.New("it does not hand on its CA bundle; use --admin-kubeconfig for it")
+
+// pauseError is an answer that asks to be tried again.
+type pauseError struct {
+	status string
+	after  time.Duration
+}
+
+func (e *pauseError) Error() string { return fmt.Sprintf("it answered %.60q", e.status) }
+
+// asker asks clusters at their own endpoints.
+type asker struct {
+	policy
+	deadline time.Duration // for all tries of a cluster together
+	retries  int
+	sleep    func(context.Context, time.Duration)
+}
+
+// ask finds out what the cluster advertises, and fills in the rest of it.
+func (a asker) ask(ctx context.Context, c *Cluster) {
+	c.Source = SourceEndpoint
+	var handed *handing
+	started := a.now()
+	err := a.again(ctx, &c.Tries, func(ctx context.Context) error {
+		var err error
+		handed, err = a.once(ctx, c)
+		return err
+	})
+	c.Took = a.now().Sub(started)
+	switch {
+	case err == nil:
+		c.Outcome, c.CABundle = ClusterAsked, handed.bundle
+		c.target = &kubeconfig.Target{
+			Endpoint: kubeconfig.Endpoint{URL: c.Server}, CABundle: handed.bundle, Accepts: handed.accepts,
+		}
+	case errors.Is(err, errNotHandedOn) && !c.login:
+		c.Outcome = ClusterUnrelated
+	default:
+		c.Outcome, c.Err = ClusterFailed, err
+	}
+}
+
+// again tries until it works, is of no use, or the deadline of the cluster is over. A try may use half of the time that
+// is left, so that one which hangs does not keep the next one from its chance.
+func (a asker) again(ctx context.Context, tries *int, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, a.deadline)
+	defer cancel()
+	pause := firstPause
+	for {
+		*tries++
+		limit := a.deadline
+		if end, ok := ctx.Deadline(); ok && *tries <= a.retries {
+			limit = max(time.Until(end)/2, leastTry)
+		}
+		once, done := context.WithTimeout(ctx, limit)
+		err := try(once)
+		done()
+		if err == nil || *tries > a.retries || ctx.Err() != nil || endpoint.Permanent(err) || permanent(err) {
+			return a.tell(ctx, err)
+		}
+		wait := pause/2 + rand.N(pause) //nolint:gosec // so that many do not come back at the same moment
+		if asked := (*pauseError)(nil); errors.As(err, &asked) {
+			wait = max(wait, asked.after)
+		}
+		if end, ok := ctx.Deadline(); ok && time.Until(end) <= wait {
+			return a.tell(ctx, err)
+		}
+		a.sleep(ctx, wait)
+		pause *= 2
+	}
+}
+
+// tell says what the deadline was when that is why a try has failed.
+func (a asker) tell(ctx context.Context, err error) error {
+	if err != nil && errors.Is(err, context.DeadlineExceeded) {
+		err = errors.New("it gave no answer in time")
+		if ctx.Err() != nil {
+			err = fmt.Errorf("it gave no answer within %s", a.deadline)
+		}
+	}
+	return err
+}
+
+// refusedError is permanent: another try would end in the same way.
+type refusedError struct{ error }
+
+func (e *refusedError) Unwrap() error { return e.error }
+
+func permanent(err error) bool {
+	var refused *refusedError
+	return errors.As(err, &refused) || errors.Is(err, errNotHandedOn)
+}
+
+// once sends one request. The connection is one that at least one entry of the cluster would make, too.
+func (a asker) once(ctx context.Context, c *Cluster) (*handing, error) {
+	var chain presented
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		ServerName: c.trusts[0].Host,
+		// VerifyConnection verifies, by the CA bundles of all entries: one connection serves entries that are of different age.
+		InsecureSkipVerify: true, //nolint:gosec // see above
+		VerifyConnection: func(state tls.ConnectionState) error {
+			var first error
+			for _, trust := range c.trusts {
+				err := a.verifies(state.PeerCertificates, trust.Host, trust.CABundle)
+				if err == nil {
+					chain = state.PeerCertificates
+					return nil
+				}
+				if first == nil {
+					first = err
+				}
+			}
+			return first
+		},
+	}
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, DisableKeepAlives: true, DisableCompression: true,
+		MaxResponseHeaderBytes: maxHeader,
+	}
+	if c.proxy != "" {
+		proxy, err := url.Parse(c.proxy)
+		if err != nil {
+			return nil, &refusedError{fmt.Errorf("reading the proxy-url of its kubeconfig: %w", err)}
+		}
+		transport.Proxy = http.ProxyURL(proxy)
+	}
+	defer transport.CloseIdleConnections()
+	address := strings.TrimSuffix(strings.TrimSpace(c.Server), "/") + handover.Path
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, &refusedError{err}
+	}
+	request.Header.Set("User-Agent", "pinniped")
+	response, err := transport.RoundTrip(request) // it follows no redirect
+	if err != nil {
+		return nil, endpoint.WithoutURL(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if err := checkStatus(response); err != nil {
+		return nil, err
+	}
+	bundle, err := handover.Decode(response.Body)
+	switch {
+	case errors.Is(err, handover.ErrNoDocument):
+		return nil, errNotHandedOn
+	case err != nil && ctx.Err() != nil, err != nil && isNetwork(err):
+		return nil, err
+	case err != nil:
+		return nil, &refusedError{err}
+	}
+	return a.offer(c, chain, bundle)
+}
+
+func isNetwork(err error) bool {
+	var network interface{ Timeout() bool }
+	return errors.As(err, &network)
+}
+
+func checkStatus(response *http.Response) error {
+	code := response.StatusCode
+	switch {
+	case code == http.StatusOK:
+		return nil
+	case code == http.StatusTooManyRequests, code >= http.StatusInternalServerError && code != http.StatusNotImplemented:
+		seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
+		return &pauseError{response.Status, time.Duration(min(max(seconds, 0), 60)) * time.Second}
+	}
+	return errNotHandedOn
+}
+
+// offer checks the bundle for the cluster as a whole. Each entry is decided later, by itself.
+func (a asker) offer(c *Cluster, chain presented, bundle []byte) (*handing, error) {
+	if err := a.unexpected(bundle); err != nil {
+		return nil, &refusedError{err}
+	}
+	handed := &handing{policy: a.policy, chain: chain, bundle: bundle}
+	var first error
+	for _, trust := range c.trusts {
+		err := a.verifies(chain, trust.Host, bundle)
+		if err == nil {
+			return handed, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, &refusedError{
+		fmt.Errorf("the CA bundle that it advertises does not verify what it presents: %w", first),
+	}
+}

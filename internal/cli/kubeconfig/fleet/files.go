@@ -1,0 +1,95 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"path"
+	"path/filepath"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+const kindFile = "file"
+
+// Files are kubeconfigs in files and folders.
+type Files struct {
+	Paths []string
+	// Contexts are patterns such as "prod-*": only what the contexts with these names use is rotated. Empty: everything.
+	Contexts []string
+	// LockTimeout is how long to wait for a kubeconfig that another program is changing.
+	LockTimeout time.Duration
+	// Hidden is told about each folder that was left out because its name begins with a dot.
+	Hidden func(path string)
+}
+
+// List implements Place.
+func (f *Files) List(ctx context.Context) ([]*Item, error) {
+	found, err := kubeconfig.Find(ctx, f.Paths)
+	if err != nil {
+		return nil, err
+	}
+	var items []*Item
+	for _, file := range found {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if file.Hidden {
+			f.Hidden(file.Path)
+			continue
+		}
+		item := &Item{
+			Kind: kindFile, Shown: file.Path, Name: f.name(file.Path), place: f, Err: file.Err,
+			Missing: errors.Is(file.Err, kubeconfig.ErrDangling),
+		}
+		if item.ID, err = filepath.Abs(file.Path); err != nil {
+			return nil, err
+		}
+		if item.Err == nil {
+			item.Err = f.read(item)
+		}
+		if errors.Is(item.Err, kubeconfig.ErrNotKubeconfig) && !file.Named {
+			continue
+		}
+		items = append(items, item)
+	}
+	return items, nil
+}
+
+func (f *Files) read(item *Item) error {
+	config, err := kubeconfig.Load(item.ID)
+	if err != nil {
+		return err
+	}
+	trusts := kubeconfig.AllTrusts(config)
+	include, err := contextFilter(config, f.Contexts)
+	if err != nil {
+		return err
+	}
+	for _, trust := range trusts {
+		if include == nil || include(trust) {
+			item.trusts = append(item.trusts, trust)
+		}
+	}
+	return nil
+}
+
+// name returns the path below the folder that was named, with slashes.
+func (f *Files) name(file string) string {
+	for _, folder := range f.Paths {
+		relative, err := filepath.Rel(folder, file)
+		if err == nil && relative != "." && filepath.IsLocal(relative) {
+			return path.Clean(filepath.ToSlash(relative))
+		}
+	}
+	return filepath.Base(file)
+}
+
+// Update implements Place.
+func (f *Files) Update(ctx context.Context, item *Item, update Update) (*kubeconfig.Rotation, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.LockTimeout)
+	defer cancel()
+	return kubeconfig.UpdateFile(ctx, item.ID, kubeconfig.FileUpdate{
+		Change: update.Change, Before: update.Before, DryRun: update.DryRun, Owner: update.Owner,
+	})
+}

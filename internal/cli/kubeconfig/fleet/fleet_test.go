@@ -1,0 +1,505 @@
+package fleet
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/handover"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// proxy is a server that hands on a CA bundle.
+type proxy struct {
+	*httptest.Server
+	old, new *certs.CA
+	asked    atomic.Int64
+}
+
+func newCA(t *testing.T, name string, at time.Time) *certs.CA {
+	t.Helper()
+	ca, err := certs.NewCA(name, at, 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
+
+// serve starts a server on loopback whose certificate ca has issued.
+func serve(t *testing.T, ca *certs.CA, handler http.Handler) *httptest.Server {
+	t.Helper()
+	server := httptest.NewUnstartedServer(handler)
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{servingCertificate(t, ca)}}
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return server
+}
+
+func servingCertificate(t *testing.T, ca *certs.CA) tls.Certificate {
+	t.Helper()
+	pair, err := ca.IssueServing(certs.SANs{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificate
+}
+
+// newProxy serves with the old CA and advertises both, as in the first step of a rotation.
+func newProxy(t *testing.T) *proxy {
+	t.Helper()
+	p := &proxy{old: newCA(t, "old", time.Now().Add(-time.Hour)), new: newCA(t, "new", time.Now())}
+	p.Server = serve(t, p.old, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		p.asked.Add(1)
+		answer(w, req, p.both())
+	}))
+	return p
+}
+
+func (p *proxy) both() []byte { return append(p.old.CertPEM(), p.new.CertPEM()...) }
+
+func answer(w http.ResponseWriter, req *http.Request, bundle []byte) {
+	if req.URL.Path != handover.Path || req.Header.Get("Authorization") != "" {
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	document, _ := handover.Encode(bundle)
+	_, _ = w.Write(document)
+}
+
+// login is a kubeconfig whose user logs in through a proxy.
+func login(server string, bundle []byte) string {
+	data := base64.StdEncoding.EncodeToString(bundle)
+	return fmt.Sprintf(`kind: Config
+apiVersion: v1
+# a comment
+clusters:
+- name: proxy
+  cluster: {server: %q, certificate-authority-data: %q}
+contexts:
+- {name: c, context: {cluster: proxy, user: ann}}
+users:
+- name: ann
+  user:
+    exec:
+      apiVersion: client.authentication.k8s.io/v1beta1
+      command: pinniped
+      args: [login, static, --concierge-endpoint=%s, --concierge-ca-bundle-data=%s]
+`, server, data, server, data)
+}
+
+func write(t *testing.T, path, content string) string {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+func options(paths ...string) Options {
+	return Options{
+		Places:      []Place{&Files{Paths: paths, LockTimeout: 5 * time.Second, Hidden: func(string) {}}},
+		Concurrency: 32, ClusterTimeout: 20 * time.Second, Retries: 2, Progress: &ui.Progress{}, Now: time.Now,
+	}
+}
+
+// outcomes returns what became of the files, by their names.
+func outcomes(result *Result) map[string]string {
+	all := map[string]string{}
+	for _, item := range result.Items {
+		text := string(item.Outcome)
+		for _, entry := range item.Entries {
+			if entry.Code != "" {
+				text += " " + entry.Name + ":" + string(entry.Code)
+			}
+		}
+		all[filepath.Base(item.Item.Shown)] = text
+	}
+	return all
+}
+
+func clusterOutcomes(result *Result) map[ClusterOutcome]int {
+	counts := map[ClusterOutcome]int{}
+	for _, cluster := range result.Clusters {
+		counts[cluster.Outcome]++
+	}
+	return counts
+}
+
+// TestTrustIsHandedOn shows who gets the CA bundle: entries whose own verifies the endpoint, and no others.
+func TestTrustIsHandedOn(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t)
+	other := newCA(t, "other", time.Now())
+	folder := t.TempDir()
+	for name, content := range map[string]string{
+		"ann":      login(p.URL, p.old.CertPEM()),
+		"ben":      login(p.URL, p.both()),
+		"newest":   login(p.URL, append(p.old.CertPEM(), newCA(t, "newer", time.Now().Add(time.Hour)).CertPEM()...)),
+		"foreign":  login(p.URL, other.CertPEM()),
+		"insecure": fmt.Sprintf("kind: Config\nclusters:\n- name: proxy\n  cluster: {server: %q, insecure-skip-tls-verify: true}\n", p.URL),
+		"http":     "kind: Config\nclusters:\n- name: proxy\n  cluster: {server: 'http://127.0.0.1:1'}\n",
+		"notes":    "nothing",
+	} {
+		write(t, filepath.Join(folder, name), content)
+	}
+	result, err := Run(t.Context(), options(folder))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{
+		"ann": "rotated", "ben": "current",
+		"newest":  "skipped proxy:NotAccepted ann:NotAccepted",
+		"foreign": "skipped proxy:NotAccepted ann:NotAccepted", "insecure": "skipped proxy:Insecure", "http": "unrelated",
+	}, outcomes(result)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := read(t, filepath.Join(folder, "ann")); got != login(p.URL, p.both()) {
+		t.Errorf("rotated to\n%s", got)
+	}
+	if n := p.asked.Load(); n != 1 {
+		t.Errorf("the cluster was asked %d times", n)
+	}
+	o := options(folder)
+	o.AllowOlder = true
+	if result, err = Run(t.Context(), o); err != nil || outcomes(result)["newest"] != "rotated" {
+		t.Errorf("with --allow-older: %v, %v", outcomes(result), err)
+	}
+}
+
+// TestExpectedCA shows that after a leak only bundles are taken that an administrator names.
+func TestExpectedCA(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t)
+	path := write(t, filepath.Join(t.TempDir(), "ann"), login(p.URL, p.old.CertPEM()))
+	prints := func(cas ...*certs.CA) (all []string) {
+		for _, ca := range cas {
+			members, _ := certs.ParseBundle(ca.CertPEM())
+			all = append(all, certs.Fingerprint(members[0].Raw))
+		}
+		return all
+	}
+	o := options(path)
+	o.ExpectedCAs = prints(p.new)
+	result, err := Run(t.Context(), o)
+	if err != nil || result.Clusters[0].Outcome != ClusterFailed || read(t, path) != login(p.URL, p.old.CertPEM()) {
+		t.Errorf("a bundle with another CA: %+v, %v", result.Clusters[0], err)
+	}
+	o.ExpectedCAs = prints(p.new, p.old)
+	if result, err = Run(t.Context(), o); err != nil || outcomes(result)["ann"] != "rotated" {
+		t.Errorf("a bundle with these CAs: %v, %v", outcomes(result), err)
+	}
+}
+
+// TestHostileAnswers shows that no answer of one cluster changes a kubeconfig, costs much, or keeps the others from
+// being rotated.
+func TestHostileAnswers(t *testing.T) {
+	t.Parallel()
+	good, ca := newProxy(t), newCA(t, "ca", time.Now().Add(-time.Hour))
+	other := newCA(t, "attacker", time.Now())
+	elsewhere := serve(
+		t,
+		ca,
+		http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { answer(w, req, ca.CertPEM()) }),
+	)
+	document, err := handover.Encode(append(ca.CertPEM(), other.CertPEM()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := func(f func(http.ResponseWriter)) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { f(w) })
+	}
+	forever := func(w http.ResponseWriter, piece string) {
+		for {
+			if _, err := io.WriteString(w, piece); err != nil {
+				return
+			}
+		}
+	}
+	for name, test := range map[string]struct {
+		handler http.Handler
+		issuer  *certs.CA
+		says    string
+	}{
+		"endless body":    {handler: handler(func(w http.ResponseWriter) { forever(w, strings.Repeat("x", 1<<16)) }), says: "does not hand on"},
+		"endless nesting": {handler: handler(func(w http.ResponseWriter) { forever(w, strings.Repeat("[", 1<<16)) }), says: "does not hand on"},
+		"a redirect": {handler: handler(func(w http.ResponseWriter) {
+			w.Header().Set("Location", elsewhere.URL+handover.Path)
+			w.WriteHeader(http.StatusTemporaryRedirect)
+		}), says: "does not hand on"},
+		"a page":    {handler: handler(func(w http.ResponseWriter) { _, _ = io.WriteString(w, "<html>\x1b[2J") }), says: "does not hand on"},
+		"not found": {handler: http.NotFoundHandler(), says: "does not hand on"},
+		"closed":    {handler: handler(func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }), says: "does not hand on"},
+		"large header": {handler: handler(func(w http.ResponseWriter) {
+			w.Header().Set("X", strings.Repeat("x", 1<<20))
+			_, _ = w.Write(document)
+		}), says: "exceeded"},
+		"gzip without being asked": {handler: handler(func(w http.ResponseWriter) {
+			w.Header().Set("Content-Encoding", "gzip")
+			_, _ = io.WriteString(w, "\x1f\x8b\x08\x00")
+		}), says: "does not hand on"},
+		"a bundle that does not verify it": {handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			answer(w, req, other.CertPEM())
+		}), says: "does not verify what it presents"},
+		"no bundle, for system roots that do not verify it": {handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			answer(w, req, nil)
+		}), says: "does not verify what it presents"},
+		"another certificate": {handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			answer(w, req, append(ca.CertPEM(), other.CertPEM()...))
+		}), issuer: other, says: "unknown authority"},
+		"a broken body": {handler: handler(func(w http.ResponseWriter) {
+			w.Header().Set("Content-Length", "1000")
+			_, _ = w.Write(document[:100])
+		}), says: "EOF"},
+		"errors": {handler: handler(func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) }), says: "502"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			issuer := test.issuer
+			if issuer == nil {
+				issuer = ca
+			}
+			server := serve(t, issuer, test.handler)
+			folder := t.TempDir()
+			bad := write(t, filepath.Join(folder, "bad"), login(server.URL, ca.CertPEM()))
+			write(t, filepath.Join(folder, "good"), login(good.URL, good.old.CertPEM()))
+			o := options(folder)
+			o.Sleep = func(context.Context, time.Duration) {}
+			result, err := Run(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(map[string]string{
+				"bad": "skipped proxy:ClusterFailed ann:ClusterFailed", "good": "rotated",
+			}, outcomes(result)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if failed := result.Clusters[0]; failed.Err == nil || !strings.Contains(failed.Err.Error(), test.says) ||
+				strings.Contains(failed.Err.Error(), "\x1b") {
+				t.Errorf("the cluster's error is %v", failed.Err)
+			}
+			if read(t, bad) != login(server.URL, ca.CertPEM()) {
+				t.Error("the kubeconfig was changed")
+			}
+		})
+	}
+}
+
+// TestNoProxiesAtAll shows that servers which are no impersonation proxies fail nothing, if no login leads there.
+func TestNoProxiesAtAll(t *testing.T) {
+	t.Parallel()
+	ca := newCA(t, "ca", time.Now())
+	server := serve(t, ca, http.NotFoundHandler())
+	path := write(t, filepath.Join(t.TempDir(), "admin"), fmt.Sprintf(
+		"kind: Config\nclusters:\n- name: c\n  cluster: {server: %q, certificate-authority-data: %q}\n",
+		server.URL, base64.StdEncoding.EncodeToString(ca.CertPEM())))
+	result, err := Run(t.Context(), options(path))
+	if err != nil || outcomes(result)["admin"] != "unrelated" || result.Clusters[0].Outcome != ClusterUnrelated {
+		t.Errorf("%v, %+v, %v", outcomes(result), result.Clusters[0], err)
+	}
+}
+
+// TestRetries shows that a cluster which fails at first is tried again, with a pause, and not without end.
+func TestRetries(t *testing.T) {
+	t.Parallel()
+	p := &proxy{old: newCA(t, "old", time.Now().Add(-time.Hour)), new: newCA(t, "new", time.Now())}
+	var fail atomic.Int64
+	p.Server = serve(t, p.old, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		p.asked.Add(1)
+		if fail.Add(-1) >= 0 {
+			w.Header().Set("Retry-After", "3")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		answer(w, req, p.both())
+	}))
+	path := write(t, filepath.Join(t.TempDir(), "ann"), login(p.URL, p.old.CertPEM()))
+	o := options(path)
+	o.DryRun = true
+	var slept time.Duration
+	o.Sleep = func(_ context.Context, d time.Duration) { slept += d }
+	fail.Store(2)
+	result, err := Run(t.Context(), o)
+	if err != nil || outcomes(result)["ann"] != "rotated" || result.Clusters[0].Tries != 3 || slept < 6*time.Second {
+		t.Errorf("%v after %d tries and %s, %v", outcomes(result), result.Clusters[0].Tries, slept, err)
+	}
+	fail.Store(3)
+	result, err = Run(t.Context(), o)
+	if err != nil || result.Clusters[0].Outcome != ClusterFailed || result.Clusters[0].Tries != 3 {
+		t.Errorf("%v after %d tries, %v", outcomes(result), result.Clusters[0].Tries, err)
+	}
+	if read(t, path) != login(p.URL, p.old.CertPEM()) {
+		t.Error("a dry run changed the kubeconfig")
+	}
+}
+
+// TestMaxFailures shows that a run which meets too many dead clusters changes nothing.
+func TestMaxFailures(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t)
+	ca := newCA(t, "ca", time.Now())
+	folder := t.TempDir()
+	good := write(t, filepath.Join(folder, "a"), login(p.URL, p.old.CertPEM()))
+	for i := range 6 {
+		server := serve(t, ca, http.NotFoundHandler())
+		write(t, filepath.Join(folder, fmt.Sprint("dead", i)), login(server.URL, ca.CertPEM()))
+	}
+	o := options(folder)
+	o.Concurrency, o.MaxFailures = 1, 2
+	result, err := Run(t.Context(), o)
+	tooMany, ok := err.(*TooManyError) //nolint:errorlint // it is the very error
+	if !ok || !tooMany.Untouched || tooMany.Failures != 3 {
+		t.Fatalf("the error is %v", err)
+	}
+	if diff := cmp.Diff(
+		map[ClusterOutcome]int{ClusterAsked: 1, ClusterFailed: 3, ClusterNotAsked: 3},
+		clusterOutcomes(result),
+	); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if read(t, good) != login(p.URL, p.old.CertPEM()) {
+		t.Error("a kubeconfig was changed")
+	}
+	o.MaxFailures = 6
+	if result, err = Run(t.Context(), o); err != nil || outcomes(result)["a"] != "rotated" {
+		t.Errorf("with as many as may fail: %v, %v", outcomes(result), err)
+	}
+}
+
+// TestContexts shows that only what the chosen contexts use is rotated, in one big file, and that --into leaves the
+// original alone.
+func TestContexts(t *testing.T) {
+	t.Parallel()
+	east, west := newProxy(t), newProxy(t)
+	entry := func(name string, p *proxy, bundle []byte) string {
+		return fmt.Sprintf("- name: %s\n  cluster: {server: %q, certificate-authority-data: %q}\n",
+			name, p.URL, base64.StdEncoding.EncodeToString(bundle))
+	}
+	big := func(eastBundle, westBundle []byte) string {
+		return "kind: Config\ncontexts:\n- {name: prod/east, context: {cluster: east}}\n- {name: test/west, context: {cluster: west}}\n" +
+			"clusters:\n" + entry(
+			"east",
+			east,
+			eastBundle,
+		) + entry(
+			"west",
+			west,
+			westBundle,
+		)
+	}
+	before := big(east.old.CertPEM(), west.old.CertPEM())
+	path := write(t, filepath.Join(t.TempDir(), "big"), before)
+	o := options(path)
+	o.Contexts = []string{"prod*"}
+	o.Places[0].(*Files).Contexts = o.Contexts
+	o.Into = IntoFolder{filepath.Join(t.TempDir(), "new")}
+	result, err := Run(t.Context(), o)
+	if err != nil || outcomes(result)["big"] != "rotated" || west.asked.Load() != 0 {
+		t.Fatalf("%v, %v; west was asked %d times", outcomes(result), err, west.asked.Load())
+	}
+	if read(t, path) != before {
+		t.Error("the original was changed")
+	}
+	if got := read(t, filepath.Join(o.Into.(IntoFolder).Path, "big")); got != big(east.both(), west.old.CertPEM()) {
+		t.Errorf("the copy is\n%s", got)
+	}
+}
+
+func restored(t *testing.T, journal string) *Result {
+	t.Helper()
+	j, err := OpenJournal(journal, false, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = j.Close() }()
+	o := options()
+	o.Journal = j
+	result, err := Undo(t.Context(), o, func(string) (Place, error) {
+		return &Files{LockTimeout: time.Second, Hidden: func(string) {}}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// TestUndo takes a rotation back byte for byte, what was changed since excepted.
+func TestUndo(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t)
+	folder, journal := t.TempDir(), filepath.Join(t.TempDir(), "journal")
+	before := login(p.URL, p.old.CertPEM())
+	for _, name := range []string{"a", "b", "c"} {
+		write(t, filepath.Join(folder, name), before)
+	}
+	j, err := OpenJournal(journal, true, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := options(folder)
+	o.Journal = j
+	if _, err := Run(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenJournal(journal, true, time.Now); err == nil || !strings.Contains(err.Error(), "another run") {
+		t.Errorf("opened twice: %v", err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if content := read(t, journal); strings.Contains(content, "exec") || !strings.Contains(content, journalVersion) {
+		t.Errorf("the journal has more than CA bundles:\n%s", content)
+	}
+	// One was changed by its owner, in another place; another has a newer bundle.
+	write(t, filepath.Join(folder, "b"), strings.Replace(login(p.URL, p.both()), "# a comment", "# mine", 1))
+	write(t, filepath.Join(folder, "c"), login(p.URL, p.new.CertPEM()))
+	if diff := cmp.Diff(map[string]string{
+		"a": "rotated", "b": "rotated", "c": "skipped proxy:Changed ann:Changed",
+	}, outcomes(restored(t, journal))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for name, content := range map[string]string{
+		"a": before, "b": strings.Replace(before, "# a comment", "# mine", 1), "c": login(p.URL, p.new.CertPEM()),
+	} {
+		if read(t, filepath.Join(folder, name)) != content {
+			t.Errorf("%s is now\n%s", name, read(t, filepath.Join(folder, name)))
+		}
+	}
+	if again := restored(t, journal); len(again.Items) != 0 {
+		t.Errorf("a second undo did %v", outcomes(again))
+	}
+}

@@ -1,0 +1,46 @@
+package fleet
+
+import (
+	"context"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+// Place is where a fleet keeps kubeconfigs.
+type Place interface {
+	// List returns what is there. It changes nothing.
+	List(ctx context.Context) ([]*Item, error)
+	// Update changes one of the items that List has returned, or that the journal names. See Update.
+	Update(ctx context.Context, item *Item, update Update) (*kubeconfig.Rotation, error)
+}
+
+// Update says what happens to an item. Nothing is written when Change says that there is nothing to do, when another
+// program changes the item at the same time, or when DryRun is set.
+type Update struct {
+	Change func(content []byte) (*kubeconfig.Rotation, error)
+	// Before is called just before the item is written. It may be nil.
+	Before func(content []byte, made *kubeconfig.Rotation) error
+	DryRun bool
+	// Owner names this run, in locks.
+	Owner string
+}
+
+// Item is one kubeconfig.
+type Item struct {
+	// Kind is that of the place: file, capi, argocd or flux.
+	Kind string
+	// ID names the item in the place: an absolute path, or NAMESPACE/NAME or NAMESPACE/NAME/KEY of a Secret.
+	ID string
+	// Shown is what people read: the path as they gave it, or the Secret.
+	Shown string
+	// Name is what a file with the kubeconfig is called by --into.
+	Name string
+	// Err says why the item cannot be read. Missing is true when it is none to be rotated either.
+	Err     error
+	Missing bool
+
+	place  Place
+	trusts []kubeconfig.Trust
+	done   bool // by a run before this one, which was interrupted
+	secret *secretItem
+}

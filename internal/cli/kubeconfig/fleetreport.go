@@ -1,0 +1,236 @@
+package kubeconfig
+
+import (
+	"encoding/xml"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/kubeconfig/fleet"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+// fleetResult is the result as it is printed for programs.
+func fleetResult(done *fleet.Result) *result.FleetRotation {
+	all := &result.FleetRotation{
+		DryRun: done.DryRun, Resumed: done.Resumed,
+		Clusters: []result.FleetCluster{}, Kubeconfigs: []result.FleetKubeconfig{},
+	}
+	for _, cluster := range done.Clusters {
+		one := result.FleetCluster{
+			Server: cluster.Server, Outcome: result.FleetClusterOutcome(cluster.Outcome), Kubeconfigs: cluster.Items(),
+			Tries: cluster.Tries, Milliseconds: int(cluster.Took.Milliseconds()),
+		}
+		if cluster.Tries > 0 {
+			one.Source = result.FleetSource(cluster.Source)
+		}
+		if cluster.Outcome == fleet.ClusterAsked && cluster.Tries > 0 {
+			one.CABundle = result.BundleOf(cluster.CABundle)
+		}
+		if cluster.Err != nil {
+			one.Reason = cluster.Err.Error()
+		}
+		if cluster.Outcome == fleet.ClusterFailed {
+			all.Summary.ClustersFailed++
+		}
+		all.Clusters = append(all.Clusters, one)
+	}
+	sum := &all.Summary
+	for _, item := range done.Items {
+		one := result.FleetKubeconfig{
+			Where: item.Item.Shown, Outcome: result.FileOutcome(item.Outcome), Entries: entriesOf(item.Entries),
+		}
+		if item.Err != nil {
+			one.Reason = item.Err.Error()
+		}
+		*map[fleet.Outcome]*int{
+			fleet.Rotated: &sum.Rotated, fleet.Current: &sum.Current, fleet.Skipped: &sum.Skipped,
+			fleet.Unrelated: &sum.Unrelated, fleet.Failed: &sum.Failed, fleet.NotDone: &sum.NotDone,
+		}[item.Outcome]++
+		all.Kubeconfigs = append(all.Kubeconfigs, one)
+	}
+	sum.Clusters, sum.Kubeconfigs = len(all.Clusters), len(all.Kubeconfigs)
+	sum.Milliseconds = int(done.Took.Milliseconds())
+	return all
+}
+
+// withoutTrust counts the kubeconfigs in which an entry did not get what its cluster advertises.
+func withoutTrust(done *fleet.Result) int {
+	count := 0
+	for _, item := range done.Items {
+		for _, entry := range item.Entries {
+			if entry.Code == kubeconfig.SkipNotAccepted || entry.Code == fleet.CodeClusterFailed {
+				count++
+				break
+			}
+		}
+	}
+	return count
+}
+
+// fleetText is a table of what needs attention: clusters that failed, and kubeconfigs that are not as they should be.
+func fleetText(done *result.FleetRotation) ([]byte, error) {
+	var out strings.Builder
+	var rows [][]string
+	for _, cluster := range done.Clusters {
+		if cluster.Outcome == "failed" || cluster.Outcome == "notAsked" {
+			rows = append(rows, []string{
+				cluster.Server, string(cluster.Outcome), fmt.Sprint(cluster.Kubeconfigs), cluster.Reason,
+			})
+		}
+	}
+	if len(rows) > 0 {
+		if err := ui.Table(&out, []string{"cluster", "result", "kubeconfigs", "reason"}, rows); err != nil {
+			return nil, err
+		}
+		out.WriteString("\n")
+	}
+	rows = nil
+	for _, one := range done.Kubeconfigs {
+		outcome := string(one.Outcome)
+		if done.DryRun && one.Outcome == result.FileRotated {
+			outcome = "would be rotated"
+		}
+		if one.Outcome != result.FileUnrelated {
+			rows = append(rows, []string{one.Where, outcome, detail(result.File{Reason: one.Reason, Entries: one.Entries})})
+		}
+	}
+	if len(rows) == 0 {
+		return []byte(out.String()), nil
+	}
+	err := ui.Table(&out, []string{"kubeconfig", "result", "entries"}, rows)
+	return []byte(out.String()), err
+}
+
+// sum is one sentence about the numbers.
+func sum(done *result.FleetRotation) string {
+	s := done.Summary
+	var parts []string
+	for _, one := range []struct {
+		count int
+		what  string
+	}{
+		{s.Rotated, "rotated"},
+		{s.Current, "current"},
+		{s.Skipped, "left alone"},
+		{s.Unrelated, "unrelated"},
+		{s.Failed, "failed"},
+		{s.NotDone, "not done"},
+	} {
+		if one.count > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", one.count, one.what))
+		}
+	}
+	if len(parts) == 0 {
+		parts = []string{"none"}
+	}
+	text := fmt.Sprintf("Kubeconfigs: %s", strings.Join(parts, ", "))
+	if s.Clusters > 0 {
+		text += fmt.Sprintf("; clusters: %d, %d failed", s.Clusters, s.ClustersFailed)
+	}
+	return text + fmt.Sprintf("; %s", (time.Duration(s.Milliseconds)*time.Millisecond).Round(100*time.Millisecond))
+}
+
+// The parts of the JUnit format that CI systems read.
+type (
+	junitSuites struct {
+		XMLName  xml.Name     `xml:"testsuites"`
+		Name     string       `xml:"name,attr"`
+		Tests    int          `xml:"tests,attr"`
+		Failures int          `xml:"failures,attr"`
+		Suites   []junitSuite `xml:"testsuite"`
+	}
+	junitSuite struct {
+		Name     string      `xml:"name,attr"`
+		Tests    int         `xml:"tests,attr"`
+		Failures int         `xml:"failures,attr"`
+		Skipped  int         `xml:"skipped,attr"`
+		Cases    []junitCase `xml:"testcase"`
+	}
+	junitCase struct {
+		Class   string        `xml:"classname,attr"`
+		Name    string        `xml:"name,attr"`
+		Seconds string        `xml:"time,attr,omitempty"`
+		Failure *junitMessage `xml:"failure"`
+		Skipped *junitMessage `xml:"skipped"`
+	}
+	junitMessage struct {
+		Message string `xml:"message,attr"`
+	}
+)
+
+// fleetJUnit has a suite of clusters and one of kubeconfigs. A kubeconfig that has not what its cluster advertises is a
+// failure; what was not reached, or is not to be rotated, is skipped.
+func fleetJUnit(done *result.FleetRotation) ([]byte, error) {
+	clusters, files := junitSuite{Name: "clusters"}, junitSuite{Name: "kubeconfigs"}
+	for _, one := range done.Clusters {
+		made := junitCase{
+			Class:   clusters.Name,
+			Name:    one.Server,
+			Seconds: fmt.Sprintf("%.3f", float64(one.Milliseconds)/1000),
+		}
+		switch one.Outcome {
+		case "failed":
+			made.Failure = &junitMessage{one.Reason}
+		case "notAsked":
+			made.Skipped = &junitMessage{"the command ended before its turn"}
+		case "unrelated":
+			made.Skipped = &junitMessage{"it is no impersonation proxy"}
+		}
+		clusters.add(made)
+	}
+	for _, one := range done.Kubeconfigs {
+		made := junitCase{Class: files.Name, Name: one.Where}
+		said := detail(result.File{Reason: one.Reason, Entries: one.Entries})
+		switch one.Outcome {
+		case result.FileFailed:
+			made.Failure = &junitMessage{said}
+		case result.FileNotDone:
+			made.Skipped = &junitMessage{"the command ended before its turn"}
+		case result.FileUnrelated:
+			made.Skipped = &junitMessage{"nothing in it leads to an impersonation proxy"}
+		default:
+			for _, entry := range one.Entries {
+				if entry.Code == string(kubeconfig.SkipNotAccepted) || entry.Code == string(fleet.CodeClusterFailed) {
+					made.Failure = &junitMessage{said}
+				}
+			}
+			if made.Failure == nil && one.Outcome == result.FileSkipped {
+				made.Skipped = &junitMessage{said}
+			}
+		}
+		files.add(made)
+	}
+	all := junitSuites{Name: "pinniped kubeconfig rotate", Suites: []junitSuite{clusters, files}}
+	for _, suite := range all.Suites {
+		all.Tests, all.Failures = all.Tests+suite.Tests, all.Failures+suite.Failures
+	}
+	text, err := xml.MarshalIndent(all, "", "  ")
+	return append([]byte(xml.Header), append(text, '\n')...), err
+}
+
+func (s *junitSuite) add(one junitCase) {
+	s.Cases = append(s.Cases, one)
+	s.Tests++
+	if one.Failure != nil {
+		s.Failures++
+	}
+	if one.Skipped != nil {
+		s.Skipped++
+	}
+}
+
+// writeJUnit writes the report into a file.
+func writeJUnit(path string, done *result.FleetRotation) error {
+	text, err := fleetJUnit(done)
+	if err == nil {
+		err = os.WriteFile(path, text, 0o644) //nolint:gosec // a report is for everybody
+	}
+	if err != nil {
+		return fmt.Errorf("writing the JUnit report: %w", err)
+	}
+	return nil
+}

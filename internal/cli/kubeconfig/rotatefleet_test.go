@@ -1,0 +1,237 @@
+package kubeconfig
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result/resulttest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/handover"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// handing is a proxy that serves a certificate of the old CA and advertises both CAs.
+type handing struct {
+	*httptest.Server
+	old, both []byte
+}
+
+func newHanding(t *testing.T, show bool) *handing {
+	t.Helper()
+	old, err := certs.NewCA("old", time.Now().Add(-time.Hour), 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := certs.NewCA("new", time.Now(), 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := old.IssueServing(certs.SANs{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &handing{old: old.CertPEM(), both: append(old.CertPEM(), next.CertPEM()...)}
+	h.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if !show || req.URL.Path != handover.Path {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		document, _ := handover.Encode(h.both)
+		_, _ = w.Write(document)
+	}))
+	h.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
+	h.StartTLS()
+	t.Cleanup(h.Close)
+	return h
+}
+
+// file writes a kubeconfig whose user logs in through the proxy.
+func (h *handing) file(t *testing.T, path string) {
+	t.Helper()
+	data := base64.StdEncoding.EncodeToString(h.old)
+	content := fmt.Sprintf(
+		"kind: Config\nclusters:\n- name: proxy\n  cluster: {server: %q, certificate-authority-data: %q}\n"+
+			"users:\n- name: ann\n  user:\n    exec:\n      apiVersion: client.authentication.k8s.io/v1beta1\n      command: pinniped\n"+
+			"      args: [login, static, --concierge-endpoint=%s, --concierge-ca-bundle-data=%s]\n",
+		h.URL,
+		data,
+		h.URL,
+		data,
+	)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// admin is the administrator's view of a proxy.
+type admin struct{ of *handing }
+
+func (a admin) CredentialIssuer(ctx context.Context, name string) (*configv1alpha1.CredentialIssuer, error) {
+	issuer, err := cluster{bundle: a.of.both}.CredentialIssuer(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	issuer.Status.Strategies[0].Frontend.ImpersonationProxyInfo.Endpoint = a.of.URL
+	return issuer, nil
+}
+
+func (a admin) Service(context.Context, string, string) (*corev1.Service, error) {
+	return &corev1.Service{}, nil
+}
+func (a admin) AgentNamespace(context.Context) (string, error) { return "ns", nil }
+
+type fleetRun struct {
+	out, errOut string
+	err         error
+}
+
+func runRotate(t *testing.T, admins map[string]*handing, args ...string) fleetRun {
+	t.Helper()
+	streams, _, out, errOut := genericiooptions.NewTestIOStreams()
+	f := &factory.Factory{
+		IOStreams: streams, Getenv: func(string) string { return "" }, Now: time.Now,
+		HomeDir: func() (string, error) { return t.TempDir(), nil },
+	}
+	o := newRotateOptions(f)
+	o.Connect = func(flags factory.ClusterFlags, _ string) (Discoverer, error) {
+		if of := admins[flags.Context]; of != nil {
+			return admin{of}, nil
+		}
+		return nil, errors.New("no such cluster")
+	}
+	cmd := o.command(f)
+	cmd.SetArgs(args)
+	cmd.SetOut(out)
+	cmd.SetErr(errOut)
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	err := cmd.ExecuteContext(t.Context())
+	return fleetRun{out.String(), errOut.String(), err}
+}
+
+// TestFleet rotates what leads to three clusters: one hands its CA bundle on, one is asked as an administrator, and one
+// is closed. It reports that for people, programs and CI systems, and takes it back.
+func TestFleet(t *testing.T) {
+	t.Parallel()
+	open, pinniped, closed := newHanding(t, true), newHanding(t, false), newHanding(t, false)
+	folder := t.TempDir()
+	for name, of := range map[string]*handing{"ann": open, "ben": pinniped, "eve": closed} {
+		of.file(t, filepath.Join(folder, name))
+	}
+	admins := filepath.Join(t.TempDir(), "admins")
+	if err := os.WriteFile(admins, []byte("kind: Config\ncontexts:\n- {name: p, context: {cluster: c, user: u}}\n"+
+		"clusters:\n- {name: c, cluster: {server: 'https://127.0.0.1:1'}}\nusers:\n- {name: u, user: {}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := map[string]string{}
+	for _, name := range []string{"ann", "ben", "eve"} {
+		content, err := os.ReadFile(filepath.Join(folder, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before[name] = string(content)
+	}
+	journal, report := filepath.Join(t.TempDir(), "journal"), filepath.Join(t.TempDir(), "report.xml")
+	ran := runRotate(t, map[string]*handing{"p": pinniped}, folder, "--admin-kubeconfig", admins,
+		"--journal", journal, "--junit", report, "-o", "json")
+	if ui.ExitCodeOf(ran.err) != 1 || !strings.Contains(ran.err.Error(), "1 of 3 kubeconfigs did not get") ||
+		!strings.Contains(ui.HintOf(ran.err), "--admin-kubeconfig") {
+		t.Errorf("the error is %v (%s)", ran.err, ui.HintOf(ran.err))
+	}
+	var shown result.FleetRotation
+	if err := json.Unmarshal([]byte(ran.out), &shown); err != nil {
+		t.Fatal(err)
+	}
+	resulttest.Valid(t, []byte(ran.out))
+	s := shown.Summary
+	if shown.Kind != "FleetRotation" || s.Clusters != 3 || s.ClustersFailed != 1 || s.Rotated != 2 || s.Skipped != 1 {
+		t.Errorf("%+v", shown)
+	}
+	sources := map[string]string{}
+	for _, one := range shown.Clusters {
+		sources[one.Server] = string(one.Source) + " " + string(one.Outcome)
+	}
+	if sources[open.URL] != "endpoint asked" || sources[pinniped.URL] != "admin asked" ||
+		sources[closed.URL] != "endpoint failed" {
+		t.Errorf("clusters: %v", sources)
+	}
+	if !strings.Contains(ran.errOut, "Kubeconfigs: 2 rotated, 1 left alone; clusters: 3, 1 failed") {
+		t.Errorf("stderr:\n%s", ran.errOut)
+	}
+	var suites junitSuites
+	content, err := os.ReadFile(report)
+	if err != nil || xml.Unmarshal(content, &suites) != nil || suites.Tests != 6 || suites.Failures != 2 {
+		t.Errorf("JUnit: %v\n%s", err, content)
+	}
+	for name, of := range map[string]*handing{"ann": open, "ben": pinniped} {
+		content, err := os.ReadFile(filepath.Join(folder, name))
+		want := strings.ReplaceAll(
+			before[name],
+			base64.StdEncoding.EncodeToString(of.old),
+			base64.StdEncoding.EncodeToString(of.both),
+		)
+		if err != nil || string(content) != want {
+			t.Errorf("%s: %v\n%s", name, err, content)
+		}
+	}
+	ran = runRotate(t, nil, "--undo", journal)
+	if ran.err != nil || !strings.Contains(ran.errOut, "Kubeconfigs: 2 rotated") {
+		t.Errorf("undo: %v\n%s", ran.err, ran.errOut)
+	}
+	for name, want := range before {
+		if content, err := os.ReadFile(filepath.Join(folder, name)); err != nil || string(content) != want {
+			t.Errorf("%s after undo: %v\n%s", name, err, content)
+		}
+	}
+	ran = runRotate(t, nil, "--fleet", filepath.Join(folder, "ann"), "--dry-run")
+	if ran.err != nil || !strings.Contains(ran.out, `would be rotated   cluster "proxy", user "ann"`) {
+		t.Errorf("dry run: %v\n%s", ran.err, ran.out)
+	}
+}
+
+func TestFleetUsage(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"x", "--fleet", "--endpoint", "https://x"},
+		{"x", "--fleet", "--concurrency", "0"},
+		{"x", "--fleet", "--cluster-timeout", "0s"},
+		{"x", "--fleet", "--expect-ca", "abc"},
+		{"x", "--fleet", "--contexts", "["},
+		{"x", "--fleet", "--into", "capi:x"},
+		{"x", "--fleet", "--dry-run", "--journal", "j"},
+		{"x", "--undo", "j"},
+		{"--from", "vault"},
+		{"--from", "capi:x"},
+		{"--from", "contexts"},
+		{"x", "--junit", "report.xml"},
+		{"x", "-o", "junit"},
+		{"x", "--contexts", "a"},
+		{},
+	} {
+		if ran := runRotate(t, nil, args...); ui.ExitCodeOf(ran.err) != ui.ExitUsage {
+			t.Errorf("%v: %v", args, ran.err)
+		}
+	}
+}

@@ -1,0 +1,317 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// overlap is a world in the middle of a rotation: the corporate CA's certificate is in service, and the next CA is
+// advertised beside it.
+type overlap struct {
+	*world
+	both []byte
+	old  []byte // a user's kubeconfig from before
+}
+
+func newOverlap(t *testing.T) *overlap {
+	t.Helper()
+	w := needsCluster(t)
+	w.forgetAfterwards(t)
+	w.external(t, "fleet-tls", pairData(w.issue(t, "localhost")))
+	old, err := os.ReadFile(w.userKubeconfig(t, "pinny:password123"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := certs.NewCA("Next Corporate CA", time.Now().Add(time.Second), 100*24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &overlap{world: w, both: append(bytes.Clone(w.pki.CertPEM()), next.CertPEM()...), old: old}
+	bundle := filepath.Join(t.TempDir(), "both.pem")
+	if err := os.WriteFile(bundle, o.both, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.asAdmin(t, "ip-tls", "set", "--secret=fleet-tls", "--ca-bundle="+bundle, "--timeout=30s"); got.code != 0 {
+		t.Fatalf("ip-tls set ended with %d\n%s", got.code, got.errOut)
+	}
+	return o
+}
+
+// repository makes a git repository with a kubeconfig, as CI checks it out, and another one that it is pushed to.
+func (o *overlap) repository(t *testing.T) (work, remote string) {
+	t.Helper()
+	remote, work = filepath.Join(t.TempDir(), "remote.git"), filepath.Join(t.TempDir(), "work")
+	o.shell(
+		t,
+		t.TempDir(),
+		nil,
+		"git init -q --bare -b main '"+remote+"' && git clone -q '"+remote+"' '"+work+"' && mkdir '"+work+"/kubeconfigs'",
+	)
+	if err := os.WriteFile(filepath.Join(work, "kubeconfigs", "pinny.yaml"), o.old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.shell(
+		t,
+		work,
+		nil,
+		"git checkout -q -B main && git add . && git -c user.name=a -c user.email=a@b commit -qm first && git push -q origin HEAD:main",
+	)
+	return work, remote
+}
+
+// shell runs a script as CI systems do, with the CLI on the PATH.
+func (o *overlap) shell(t *testing.T, folder string, environment []string, script string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	command := exec.CommandContext(ctx, "bash", "-eo", "pipefail", "-c", script)
+	command.Dir = folder
+	command.Env = append(
+		[]string{"PATH=" + filepath.Dir(o.cli) + ":" + os.Getenv("PATH"), "HOME=" + t.TempDir()},
+		environment...)
+	output, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, script, output)
+	}
+	return string(output)
+}
+
+// yamlBlocks returns the YAML blocks of a document.
+func yamlBlocks(t *testing.T, document string) []string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "howto", document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var blocks []string
+	for _, match := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(string(content), -1) {
+		blocks = append(blocks, match[1])
+	}
+	return blocks
+}
+
+func blockWith(t *testing.T, document, text string, into any) string {
+	t.Helper()
+	for _, block := range yamlBlocks(t, document) {
+		if !strings.Contains(block, text) {
+			continue
+		}
+		if into != nil {
+			if err := yaml.Unmarshal([]byte(block), into); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return block
+	}
+	t.Fatalf("no block of %s has %q", document, text)
+	return ""
+}
+
+// TestFleetFollowsWithoutAnAdministrator rotates a user's kubeconfig by what the real proxy shows to everybody.
+func TestFleetFollowsWithoutAnAdministrator(t *testing.T) {
+	o := newOverlap(t)
+	path := filepath.Join(t.TempDir(), "pinny")
+	if err := os.WriteFile(path, o.old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := o.run(t, o.cli, "kubeconfig", "rotate", "--fleet", path)
+	if got.code != 0 || !strings.Contains(got.out, "rotated") {
+		t.Fatalf("it ended with %d\n%s\n%s", got.code, got.out, got.errOut)
+	}
+	if !bytes.Equal(trusted(t, path), o.both) {
+		t.Error("the kubeconfig has another CA bundle than the one that is advertised")
+	}
+	if who := o.run(t, o.cli, "whoami", "--kubeconfig="+path); who.code != 0 || !strings.Contains(who.out, "pinny") {
+		t.Errorf("whoami: %+v", who)
+	}
+	// A kubeconfig that does not verify the proxy gets nothing.
+	foreign := filepath.Join(t.TempDir(), "foreign")
+	config, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := certs.NewCA("other", time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range config.Clusters {
+		one.CertificateAuthorityData = other.CertPEM()
+	}
+	config.AuthInfos = nil
+	if err := clientcmd.WriteToFile(*config, foreign); err != nil {
+		t.Fatal(err)
+	}
+	if got := o.run(
+		t,
+		o.cli,
+		"kubeconfig",
+		"rotate",
+		"--fleet",
+		foreign,
+	); got.code != 1 ||
+		!strings.Contains(got.out, "unknown authority") {
+		t.Errorf("with a foreign CA it ended with %d\n%s", got.code, got.out)
+	}
+}
+
+// TestRotateInCI runs what docs/howto/rotate-in-ci.md shows: the steps of the jobs as scripts, and the CronJob's
+// manifests and command, with no more rights than they give.
+func TestRotateInCI(t *testing.T) {
+	o := newOverlap(t)
+	t.Run("GitHub Actions", func(t *testing.T) {
+		var workflow struct {
+			Jobs map[string]struct {
+				Steps []struct {
+					Run string `json:"run"`
+				} `json:"steps"`
+			} `json:"jobs"`
+		}
+		blockWith(t, "rotate-in-ci.md", "runs-on:", &workflow)
+		work, remote := o.repository(t)
+		o.twice(t, work, remote, func() {
+			ran := 0
+			for _, step := range workflow.Jobs["rotate"].Steps {
+				if step.Run != "" {
+					o.shell(t, work, nil, step.Run)
+					ran++
+				}
+			}
+			if ran != 2 {
+				t.Errorf("ran %d steps", ran)
+			}
+		})
+	})
+	t.Run("GitLab CI", func(t *testing.T) {
+		var pipeline map[string]struct {
+			Script []string `json:"script"`
+		}
+		blockWith(t, "rotate-in-ci.md", "CI_PIPELINE_SOURCE", &pipeline)
+		work, remote := o.repository(t)
+		o.twice(t, work, remote, func() {
+			script := strings.Join(pipeline["rotate"].Script, "\n")
+			o.shell(t, work, []string{"CI_COMMIT_REF_NAME=main"}, script)
+		})
+	})
+	t.Run("CronJob", o.cronJob)
+}
+
+// twice runs a job, and checks that what it has done is pushed; a second run finds nothing to do.
+func (o *overlap) twice(t *testing.T, work, remote string, job func()) {
+	t.Helper()
+	log := func() string { return o.shell(t, remote, nil, "git log --format=%s main") }
+	for range 2 {
+		job()
+		if got := log(); got != "kubeconfigs: follow the CAs of their clusters\nfirst\n" {
+			t.Errorf("the log of what was pushed:\n%s", got)
+		}
+	}
+	if !bytes.Equal(trusted(t, filepath.Join(work, "kubeconfigs", "pinny.yaml")), o.both) {
+		t.Error("the kubeconfig has another CA bundle than the one that is advertised")
+	}
+	report, err := os.ReadFile(filepath.Join(work, "report.xml"))
+	if err != nil || !strings.Contains(string(report), `tests="2" failures="0"`) {
+		t.Errorf("the report: %v\n%s", err, report)
+	}
+}
+
+func (o *overlap) cronJob(t *testing.T) {
+	block := blockWith(t, "rotate-in-ci.md", "kind: CronJob", nil)
+	manifest := filepath.Join(t.TempDir(), "cronjob.yaml")
+	if err := os.WriteFile(manifest, []byte(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kubectl := func(args ...string) string {
+		return o.succeed(t, o.kubectl, append(args, "--kubeconfig="+o.Cluster.AdminKubeconfig())...)
+	}
+	kubectl("create", "namespace", "clusters")
+	kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", manifest)
+	kubectl("apply", "--server-side", "-f", manifest)
+	secret := &corev1.Secret{Type: "cluster.x-k8s.io/secret", Data: map[string][]byte{"value": o.old}}
+	secret.Namespace, secret.Name = "clusters", "prod-kubeconfig"
+	secret.Labels = map[string]string{"cluster.x-k8s.io/cluster-name": "prod"}
+	if err := o.admin.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	var job struct {
+		Spec struct {
+			JobTemplate struct {
+				Spec struct {
+					Template struct {
+						Spec corev1.PodSpec `json:"spec"`
+					} `json:"template"`
+				} `json:"spec"`
+			} `json:"jobTemplate"`
+		} `json:"spec"`
+	}
+	documents := strings.Split(block, "\n---\n")
+	if err := yaml.Unmarshal([]byte(documents[len(documents)-1]), &job); err != nil {
+		t.Fatal(err)
+	}
+	pod := job.Spec.JobTemplate.Spec.Template.Spec
+	container := pod.Containers[0]
+	if container.Command[0] != "pinniped" {
+		t.Fatalf("it runs %v", container.Command)
+	}
+	got := o.runWith(
+		t,
+		[]string{"KUBECONFIG=" + o.serviceAccount(t, "clusters", pod.ServiceAccountName)},
+		nil,
+		o.cli,
+		container.Args...)
+	if got.code != 0 || !strings.Contains(got.out, `"rotated": 1`) {
+		t.Fatalf("it ended with %d\n%s\n%s", got.code, got.out, got.errOut)
+	}
+	if err := o.admin.Get(
+		t.Context(),
+		types.NamespacedName{Namespace: "clusters", Name: "prod-kubeconfig"},
+		secret,
+	); err != nil {
+		t.Fatal(err)
+	}
+	after := filepath.Join(t.TempDir(), "after")
+	if err := os.WriteFile(after, secret.Data["value"], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(trusted(t, after), o.both) {
+		t.Error("the Secret has another CA bundle than the one that is advertised")
+	}
+}
+
+// serviceAccount makes a kubeconfig for a service account, as a pod has it.
+func (o *overlap) serviceAccount(t *testing.T, namespace, name string) string {
+	t.Helper()
+	account, token := &corev1.ServiceAccount{}, &authenticationv1.TokenRequest{}
+	account.Namespace, account.Name = namespace, name
+	if err := o.admin.SubResource("token").
+		Create(t.Context(), account, token, &client.SubResourceCreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	rest := o.Cluster.AdminConfig()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: rest.Host, CertificateAuthorityData: rest.CAData}
+	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
+	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	config.CurrentContext = "x"
+	path := filepath.Join(t.TempDir(), "account")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
