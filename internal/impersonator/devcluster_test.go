@@ -42,9 +42,10 @@ type realProxy struct {
 	*proxy
 	cluster *devcluster.Cluster
 	admin   kubernetes.Interface // straight to the API server
+	audit   *AuditLog            // of the proxy, nil for none
 }
 
-func startReal(t *testing.T, options devcluster.Options) *realProxy {
+func startReal(t *testing.T, options devcluster.Options, changes ...func(*realProxy)) *realProxy {
 	t.Helper()
 	cluster := testkit.Cluster(t, options)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -67,6 +68,9 @@ func startReal(t *testing.T, options devcluster.Options) *realProxy {
 	}
 	r.signer.Store(&CABundle{PEM: r.signerCA.CertPEM()})
 	r.renewServing(t)
+	for _, change := range changes {
+		change(r)
+	}
 	r.run(t, agent, source)
 	return r
 }
@@ -177,6 +181,7 @@ func (r *realProxy) run(t *testing.T, agent *rest.Config, source *ServiceAccount
 			GroupSuffix:        "pinniped.dev",
 			StreamGrace:        50 * time.Millisecond,
 			ProbeInterval:      time.Second,
+			Audit:              r.audit,
 		})
 		return err == nil
 	})

@@ -73,19 +73,14 @@ const (
 // attacks are those that were tried on the proxy once and hurt.
 func attacks() []attack {
 	return []attack{
-		{"unread", "streams of a large answer that is never read", userCertificate, unread},
-		{"reset", "streams reset at once, below the limit of a connection, over many connections", nothing, reset},
-		{
-			"chain",
-			"a certificate chain that costs much to verify, presented once and asked with again and again",
-			costlyChain,
-			askAgain("/version", nil),
-		},
-		{"questions", "questions that were never asked before", userCertificate, questions},
-		{"tokens", "bearer tokens that are no good", nothing, tokens},
-		{"logins", "logins with wrong passwords", nothing, logins},
-		{"headers", "very many small headers, and an answer that is never read", nothing, manyHeaders},
-		{"idle", "connections without requests", nothing, idleConnections},
+		{"unread", "unread answers, window 0", userCertificate, unread},
+		{"reset", "rapid reset, on many connections", nothing, reset},
+		{"chain", "101 P-521 certificates", costlyChain, askAgain("/version", nil)},
+		{"questions", "new questions of one user", userCertificate, questions},
+		{"tokens", "bad bearer tokens", nothing, tokens},
+		{"logins", "wrong passwords", nothing, logins},
+		{"headers", "many small headers, window 0", nothing, manyHeaders},
+		{"idle", "idle connections", nothing, idleConnections},
 		{"slow", "headers, bodies and windows byte by byte", userCertificate, slow},
 	}
 }

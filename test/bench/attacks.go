@@ -326,8 +326,8 @@ func idleConnections(ctx context.Context, a *attacker) {
 	})
 }
 
-// slow has three kinds of connections: one that sends a header byte by byte, one that sends a body so, and one that
-// reads so.
+// slow has four kinds of connections: one that sends a header byte by byte, two that send a body so, of a length and in
+// chunks, and one that reads so.
 func slow(ctx context.Context, a *attacker) {
 	const many, pause = 50, 500 * time.Millisecond
 	bytewise := func(conn net.Conn, head, rest string) error {
@@ -348,25 +348,20 @@ func slow(ctx context.Context, a *attacker) {
 	}
 	long := string(bytes.Repeat([]byte("a"), 1<<16))
 	a.each(ctx, a.Connections*many, func(worker int) error {
-		switch worker % 3 {
-		case 0, 1:
+		const post = "POST " + configMaps + " HTTP/1.1\r\nHost: proxy\r\nContent-Type: application/json\r\n"
+		if kind := worker % 4; kind < 3 {
 			conn, err := a.dial(ctx, "http/1.1")
 			if err != nil {
 				return err
 			}
 			defer conn.Close() //nolint:errcheck // it is given up
-			if worker%3 == 0 {
+			switch kind {
+			case 0:
 				return bytewise(conn, "GET / HTTP/1.1\r\nHost: proxy\r\nA: ", long)
+			case 1:
+				return bytewise(conn, fmt.Sprintf("%sContent-Length: %d\r\n\r\n", post, len(long)), long)
 			}
-			return bytewise(
-				conn,
-				fmt.Sprintf(
-					"POST %s HTTP/1.1\r\nHost: proxy\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n",
-					configMaps,
-					len(long),
-				),
-				long,
-			)
+			return bytewise(conn, fmt.Sprintf("%sTransfer-Encoding: chunked\r\n\r\n%x\r\n", post, len(long)), long)
 		}
 		f, err := a.open(ctx, windowOfNothing())
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"math/big"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,13 +44,17 @@ const (
 // as behind a load balancer that hides them. Each attack meets a fresh agent.
 func measureHostile(ctx context.Context, w *world, r *report) (err error) {
 	usual := w.agent
+	bounded, noGroup := newMemoryGroup(shippedLimit)
+	if noGroup != nil {
+		w.say("The agent's memory is not bounded, only its peak is measured: %v", noGroup)
+	}
 	defer func() {
 		hostile := w.agent
 		w.agent, w.AgentEnv = usual, nil
 		if hostile != usual {
 			err = errors.Join(err, hostile.Stop())
 		}
-		err = errors.Join(err, w.PointAt(ctx, usual))
+		err = errors.Join(err, bounded.close(), w.PointAt(ctx, usual))
 	}()
 	w.AgentEnv = []string{"GOMEMLIMIT=" + shippedSoftLimit}
 	if w.agent, err = w.StartAgent(ctx, "attacked", w.options.Args...); err != nil {
@@ -86,7 +91,7 @@ func measureHostile(ctx context.Context, w *world, r *report) (err error) {
 			what.Certificate, what.Key = chain, key
 		case nothing:
 		}
-		if err := underAttack(ctx, w, r, one, what); err != nil {
+		if err := underAttack(ctx, w, r, one, what, bounded); err != nil {
 			return fmt.Errorf("%s: %w", one.name, err)
 		}
 	}
@@ -101,8 +106,13 @@ func pairOf(config *rest.Config) ([2][]byte, error) {
 }
 
 // underAttack measures the honest users quiet, and then beside the attack.
-func underAttack(ctx context.Context, w *world, r *report, one attack, what order) error {
+func underAttack(
+	ctx context.Context, w *world, r *report, one attack, what order, bounded *memoryGroup,
+) error {
 	if err := w.agent.Restart(ctx); err != nil {
+		return err
+	}
+	if err := bounded.add(w.agent.PID()); err != nil {
 		return err
 	}
 	ready, cancel := context.WithTimeout(ctx, time.Minute)
@@ -153,15 +163,67 @@ func underAttack(ctx context.Context, w *world, r *report, one attack, what orde
 	ours := (beside.cpu.proxy - quiet.cpu.proxy).Seconds()
 	p99 := func(s pacedSample) float64 { return milliseconds([]time.Duration{quantile(s.latencies, 0.99)})[0] }
 	quietP99, besideP99 := p99(quiet), p99(beside)
-	add("honest requests", "requests", float64(beside.requests), noGoal)
-	add("honest requests that failed", "requests", float64(beside.failed), 0)
-	add("honest p99 when it is quiet", "ms", quietP99, noGoal)
-	add("honest p99 beside the attack", "ms", besideP99, 3*quietP99)
-	add("memory of the agent at most", "MiB", float64(peakOf(w.agent))/(1<<20), shippedLimit>>20)
+	add(figureRequests, "requests", float64(beside.requests), noGoal)
+	add(figureFailed, "requests", float64(beside.failed), 0)
+	add(figureQuiet, "ms", quietP99, noGoal)
+	add(figureBeside, "ms", besideP99, 3*quietP99)
+	add(figureMemory, "MiB", float64(peakOf(w.agent))/(1<<20), shippedLimit>>20)
 	add("requests of the attacker", "requests", float64(did.Requests), noGoal)
-	add("CPU of the attacker", "s", cost.Seconds(), noGoal)
-	add("CPU of the agent for the attack", "s", max(0, ours), cost.Seconds())
+	add(figureTheirs, "s", cost.Seconds(), noGoal)
+	add(figureOurs, "s", max(0, ours), cost.Seconds())
 	return nil
+}
+
+// The figures of an attack that are in its row of the table.
+const (
+	figureRequests = "honest requests"
+	figureFailed   = "honest requests that failed"
+	figureQuiet    = "honest p99 when it is quiet"
+	figureBeside   = "honest p99 beside the attack"
+	figureMemory   = "memory of the agent at most"
+	figureTheirs   = "CPU of the attacker"
+	figureOurs     = "CPU of the agent for the attack"
+)
+
+// hostileTable returns the table of attacks in docs/performance.md, "" when none was measured.
+func (r *report) hostileTable() string {
+	found := map[string]figureResult{}
+	for _, one := range r.Figures {
+		if one.Load == "hostile" {
+			found[one.Name] = one
+		}
+	}
+	if len(found) == 0 {
+		return ""
+	}
+	var table strings.Builder
+	table.WriteString("| attack | honest requests that failed (goal 0) | honest p99, quiet → beside it (goal ≤ 3 ×) " +
+		"| peak memory (goal < 512 MiB) | CPU of attacker : ours (goal: ours less) |\n|---|---|---|---|---|\n")
+	for _, one := range attacks() {
+		get := func(name string) (float64, string) {
+			f := found[one.name+": "+name]
+			switch {
+			case f.Goal == nil:
+				return f.Value, ""
+			case f.Goal.Met:
+				return f.Value, ": met"
+			}
+			return f.Value, ": missed"
+		}
+		requests, _ := get(figureRequests)
+		if requests == 0 {
+			continue
+		}
+		failed, noneFailed := get(figureFailed)
+		quiet, _ := get(figureQuiet)
+		beside, inTime := get(figureBeside)
+		peak, fits := get(figureMemory)
+		theirs, _ := get(figureTheirs)
+		ours, cheaper := get(figureOurs)
+		fmt.Fprintf(&table, "| %s | %.0f of %.0f%s | %.0f → %.0f ms%s | %.0f MiB%s | %.2f : %.2f s%s |\n", one.about,
+			failed, requests, noneFailed, quiet, beside, inTime, peak, fits, theirs, ours, cheaper)
+	}
+	return table.String()
 }
 
 func peakOf(agent *devinstall.Agent) int64 {

@@ -64,7 +64,15 @@ func (r *report) writeText(out io.Writer) error {
 	if p.err != nil {
 		return fmt.Errorf("printing the report: %w", p.err)
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return fmt.Errorf("printing the report: %w", err)
+	}
+	if attacked := r.hostileTable(); attacked != "" {
+		if _, err := io.WriteString(out, "\nFor docs/performance.md:\n\n"+attacked); err != nil {
+			return fmt.Errorf("printing the report: %w", err)
+		}
+	}
+	return nil
 }
 
 func verdicts(goals []goal) string {
