@@ -1,4 +1,4 @@
-// Package kubeconfig implements `pinniped kubeconfig`: commands that change kubeconfigs which users already have.
+// Package kubeconfig implements `pinniped kubeconfig`: commands about kubeconfigs that users already have.
 package kubeconfig
 
 import (
@@ -11,9 +11,9 @@ import (
 func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := factory.Group(&cobra.Command{
 		Use:     "kubeconfig",
-		Short:   "Keep existing kubeconfigs in step with a cluster",
-		Example: "  pinniped kubeconfig rotate ~/.kube/config",
+		Short:   "See what is in existing kubeconfigs, and keep them in step with a cluster",
+		Example: "  pinniped kubeconfig ls\n  pinniped kubeconfig rotate ~/.kube/config",
 	})
-	cmd.AddCommand(newRotateCommand(f))
+	cmd.AddCommand(newListCommand(f), newRotateCommand(f))
 	return cmd
 }

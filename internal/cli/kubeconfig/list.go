@@ -1,0 +1,292 @@
+package kubeconfig
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+// ListOptions is everything `pinniped kubeconfig ls` needs; a test fills it directly.
+type ListOptions struct {
+	genericiooptions.IOStreams
+	Progress func() *ui.Progress
+	Now      func() time.Time
+	LookPath func(string) (string, error)
+
+	Paths         []string // files, folders and patterns
+	Connect       bool
+	ExpiresWithin time.Duration
+	Output        string
+	Timeout       time.Duration
+}
+
+func newListCommand(f *factory.Factory) *cobra.Command {
+	o := &ListOptions{IOStreams: f.IOStreams, Progress: f.Progress, Now: f.Now, LookPath: lookPath}
+	cmd := &cobra.Command{
+		Use:     "ls [FILE|FOLDER|PATTERN...]",
+		Aliases: []string{"list"},
+		Short:   "List the contexts of kubeconfigs, and whether they are fit for use",
+		Long: `List the contexts of kubeconfigs: cluster, endpoint, who logs in and how, the CA that is trusted, and a verdict. Without arguments it
+looks at what kubectl uses: the files in KUBECONFIG, or else ~/.kube/config. A FOLDER stands for all kubeconfigs in it and in the folders
+below; a PATTERN such as 'clusters/*.yaml' for what matches it.
+
+No cluster is contacted, and no secret is printed. With --connect, each endpoint is asked for its certificate, as kubectl will, without a credential:
+a CA bundle that does not verify it is outdated.
+
+Verdicts: unreadable, incomplete (a cluster or user is missing), outdated, expired (a CA or client certificate), unreachable, noPlugin (the program that
+logs in is not on this computer), expiring (within --expires-within), insecure (nothing is verified), ok. The text below the table says why, and
+what to do.
+
+Exit codes: 0 listed, whatever the verdicts, 1 a file that was named cannot be read, 2 wrong usage, 124 timed out, 130 interrupted.`,
+		Example: `  pinniped kubeconfig ls
+  pinniped kubeconfig ls kubeconfigs/ --connect
+
+  # the files that need a new CA bundle
+  pinniped kubeconfig ls 'clusters/*.yaml' --connect -o json | jq -r '.contexts[] | select(.verdict == "outdated") | .path'`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.Paths = args; len(args) == 0 {
+				o.Paths = defaultPaths(f)
+			}
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			return o.Run(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&o.Connect, "connect", false, "ask each endpoint for its certificate")
+	flags.DurationVar(&o.ExpiresWithin, "expires-within", 30*24*time.Hour, "from when on a certificate is said to be expiring")
+	flags.DurationVar(&o.Timeout, "timeout", 30*time.Second, "how long --connect may take in all (0: no limit)")
+	factory.AddOutput(cmd, &o.Output, "text", "json", "yaml")
+	return cmd
+}
+
+// defaultPaths returns the files that kubectl uses.
+func defaultPaths(f *factory.Factory) []string {
+	if paths := filepath.SplitList(f.Getenv("KUBECONFIG")); len(paths) > 0 {
+		return slices.DeleteFunc(paths, func(path string) bool { _, err := os.Stat(path); return err != nil })
+	}
+	home, err := f.HomeDir()
+	if err != nil {
+		return nil
+	}
+	path := filepath.Join(home, ".kube", "config")
+	if _, err := os.Stat(path); err != nil {
+		return nil
+	}
+	return []string{path}
+}
+
+// Validate checks the flags before anything is read.
+func (o *ListOptions) Validate() error {
+	if formats := []string{"text", "json", "yaml"}; !slices.Contains(formats, o.Output) {
+		return factory.OneOf("output", o.Output, formats...)
+	}
+	if len(o.Paths) == 0 {
+		return ui.WithHint(errors.New("there is no kubeconfig here"),
+			"name files or folders, for example \"pinniped kubeconfig ls .\", or make one with \"pinniped get kubeconfig\"")
+	}
+	return nil
+}
+
+// Run reads the files, and asks the endpoints.
+func (o *ListOptions) Run(ctx context.Context) error {
+	ctx, cancel := factory.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	files, err := kubeconfig.Find(ctx, expand(o.Paths))
+	if err != nil {
+		return err
+	}
+	list := &result.KubeconfigList{At: o.Now().UTC(), Contexts: []result.KubeconfigContext{}}
+	var failed error
+	var clusters []*clientcmdapi.Cluster // of the contexts, in their order
+	for _, file := range files {
+		contexts, of, err := o.read(file)
+		if err != nil && file.Named && failed == nil {
+			failed = err
+		}
+		list.Contexts, clusters = append(list.Contexts, contexts...), append(clusters, of...)
+	}
+	if o.Connect {
+		o.connect(ctx, list.Contexts, clusters)
+	}
+	if failed != nil {
+		failed = ui.WithHint(failed, "name kubeconfigs, or folders in which they are")
+	}
+	return result.Print(o.Out, o.Output, list, failed, func() ([]byte, error) { return textOf(list) })
+}
+
+// expand replaces patterns by what matches them. What matches nothing stays, so that it is reported as missing.
+func expand(paths []string) []string {
+	var all []string
+	for _, path := range paths {
+		matches, err := filepath.Glob(path)
+		if _, missing := os.Stat(path); missing == nil || err != nil || len(matches) == 0 {
+			matches = []string{path}
+		}
+		all = append(all, matches...)
+	}
+	return all
+}
+
+// read returns the contexts of a file, and their clusters. A file of a folder that is no kubeconfig has none.
+func (o *ListOptions) read(file kubeconfig.Found) ([]result.KubeconfigContext, []*clientcmdapi.Cluster, error) {
+	if file.Hidden {
+		o.Progress().Info("Did not look into %q, whose name begins with a dot: name it if kubeconfigs are there", file.Path)
+		return nil, nil, nil
+	}
+	err := file.Err
+	var config *clientcmdapi.Config
+	if err == nil {
+		config, err = kubeconfig.Load(file.Path)
+	}
+	switch {
+	case errors.Is(err, kubeconfig.ErrNotKubeconfig) && !file.Named:
+		return nil, nil, nil
+	case err != nil:
+		row := result.KubeconfigContext{Path: file.Path, Verdict: result.VerdictUnreadable, Problems: []string{err.Error()}}
+		return []result.KubeconfigContext{row}, []*clientcmdapi.Cluster{nil}, err
+	case len(config.Contexts) == 0:
+		row := result.KubeconfigContext{Path: file.Path, Verdict: result.VerdictIncomplete, Problems: []string{"it has no context"}}
+		return []result.KubeconfigContext{row}, []*clientcmdapi.Cluster{nil}, nil
+	}
+	var rows []result.KubeconfigContext
+	var clusters []*clientcmdapi.Cluster
+	for _, name := range slices.Sorted(maps.Keys(config.Contexts)) {
+		row := o.describe(config, name)
+		row.Path, row.Context, row.Current = file.Path, name, name == config.CurrentContext
+		rows = append(rows, row)
+		clusters = append(clusters, config.Clusters[row.Cluster])
+	}
+	return rows, clusters, nil
+}
+
+// connect asks every endpoint once for each CA bundle, several at a time.
+func (o *ListOptions) connect(ctx context.Context, rows []result.KubeconfigContext, clusters []*clientcmdapi.Cluster) {
+	type target struct{ server, name, proxy, bundle string }
+	answers := map[target]func() error{}
+	turns := make(chan struct{}, 8)
+	targets := make([]func() error, len(rows))
+	for i, cluster := range clusters {
+		if cluster == nil || cluster.InsecureSkipTLSVerify || cluster.Server == "" || rows[i].CABundle == nil {
+			continue
+		}
+		bundle, err := bundleOf(cluster)
+		if err != nil {
+			continue
+		}
+		at := target{cluster.Server, cluster.TLSServerName, cluster.ProxyURL, string(bundle)}
+		if answers[at] == nil {
+			answers[at] = sync.OnceValue(func() error {
+				client, err := endpoint.NewClient(cluster, bundle)
+				if err != nil {
+					return err
+				}
+				defer client.CloseIdleConnections()
+				return endpoint.Try(ctx, client, cluster.Server)
+			})
+		}
+		targets[i] = answers[at]
+	}
+	var group sync.WaitGroup
+	for _, ask := range answers {
+		group.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			_ = ask() // the answer is kept
+		})
+	}
+	group.Wait()
+	for i, ask := range targets {
+		if ask == nil {
+			continue
+		}
+		err := ask()
+		switch {
+		case err == nil:
+		case endpoint.Permanent(err):
+			blame(&rows[i], result.VerdictOutdated, "the CA bundle does not verify what the endpoint presents: "+err.Error())
+			rows[i].Fix = "pinniped kubeconfig rotate " + ui.ShellWord(rows[i].Path)
+		default:
+			blame(&rows[i], result.VerdictUnreachable, "the endpoint does not answer: "+err.Error())
+		}
+	}
+}
+
+// blame notes a problem. The worst one makes the verdict, and comes first.
+func blame(row *result.KubeconfigContext, verdict result.Verdict, problem string) {
+	order := result.Verdict("").Enum()
+	if row.Verdict == "" || slices.Index(order, string(verdict)) < slices.Index(order, string(row.Verdict)) {
+		row.Verdict, row.Problems = verdict, slices.Insert(row.Problems, 0, problem)
+		return
+	}
+	row.Problems = append(row.Problems, problem)
+}
+
+func textOf(list *result.KubeconfigList) ([]byte, error) {
+	var rows [][]string
+	var notes strings.Builder
+	for _, c := range list.Contexts {
+		name := c.Context
+		if c.Current {
+			name += " *"
+		}
+		rows = append(rows, []string{c.Path, name, c.Cluster, c.Endpoint, c.Login, bundleText(c), string(c.Verdict)})
+		for _, problem := range c.Problems {
+			where := c.Path
+			if c.Context != "" {
+				where += ", context " + c.Context
+			}
+			fmt.Fprintf(&notes, "%s: %s: %s\n", where, c.Verdict, problem)
+		}
+		if c.Fix != "" {
+			fmt.Fprintf(&notes, "  run: %s\n", c.Fix)
+		}
+	}
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	var out bytes.Buffer
+	header := []string{"kubeconfig", "context", "cluster", "endpoint", "login", "CA", "verdict"}
+	if err := ui.Table(&out, header, rows); err != nil {
+		return nil, err
+	}
+	if notes.Len() > 0 {
+		out.WriteString("\n" + notes.String())
+	}
+	return out.Bytes(), nil
+}
+
+// bundleText names the CA that expires first.
+func bundleText(c result.KubeconfigContext) string {
+	switch {
+	case c.CABundle == nil:
+		return "-"
+	case len(c.CABundle) == 0:
+		return "system roots"
+	}
+	first := slices.MinFunc(c.CABundle, func(a, b result.CACertificate) int { return a.NotAfter.Compare(b.NotAfter) })
+	text := fmt.Sprintf("%.40s until %s", first.Subject, first.NotAfter.Format("2006-01-02"))
+	if more := len(c.CABundle) - 1; more > 0 {
+		text += fmt.Sprintf(" (and %d more)", more)
+	}
+	return text
+}
