@@ -82,7 +82,11 @@ func (o *ListOptions) judgeUser(row *result.KubeconfigContext, user *clientcmdap
 	case user.Exec != nil:
 		row.Login = pluginText(user)
 		if _, err := o.LookPath(user.Exec.Command); err != nil {
-			blame(row, result.VerdictNoPlugin, fmt.Sprintf("it logs in with %q, which is not on this computer", user.Exec.Command))
+			blame(
+				row,
+				result.VerdictNoPlugin,
+				fmt.Sprintf("it logs in with %q, which is not on this computer", user.Exec.Command),
+			)
 		}
 	case user.AuthProvider != nil:
 		row.Login = "auth provider " + user.AuthProvider.Name

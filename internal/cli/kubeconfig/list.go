@@ -73,7 +73,12 @@ Exit codes: 0 listed, whatever the verdicts, 1 a file that was named cannot be r
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&o.Connect, "connect", false, "ask each endpoint for its certificate")
-	flags.DurationVar(&o.ExpiresWithin, "expires-within", 30*24*time.Hour, "from when on a certificate is said to be expiring")
+	flags.DurationVar(
+		&o.ExpiresWithin,
+		"expires-within",
+		30*24*time.Hour,
+		"from when on a certificate is said to be expiring",
+	)
 	flags.DurationVar(&o.Timeout, "timeout", 30*time.Second, "how long --connect may take in all (0: no limit)")
 	factory.AddOutput(cmd, &o.Output, "text", "json", "yaml")
 	return cmd
@@ -165,7 +170,11 @@ func (o *ListOptions) read(file kubeconfig.Found) ([]result.KubeconfigContext, [
 		row := result.KubeconfigContext{Path: file.Path, Verdict: result.VerdictUnreadable, Problems: []string{err.Error()}}
 		return []result.KubeconfigContext{row}, []*clientcmdapi.Cluster{nil}, err
 	case len(config.Contexts) == 0:
-		row := result.KubeconfigContext{Path: file.Path, Verdict: result.VerdictIncomplete, Problems: []string{"it has no context"}}
+		row := result.KubeconfigContext{
+			Path:     file.Path,
+			Verdict:  result.VerdictIncomplete,
+			Problems: []string{"it has no context"},
+		}
 		return []result.KubeconfigContext{row}, []*clientcmdapi.Cluster{nil}, nil
 	}
 	var rows []result.KubeconfigContext

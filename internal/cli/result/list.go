@@ -49,7 +49,16 @@ const (
 // Enum lists the verdicts.
 func (Verdict) Enum() []string {
 	return []string{
-		string(VerdictUnreadable), string(VerdictIncomplete), string(VerdictOutdated), string(VerdictExpired),
-		string(VerdictUnreachable), string(VerdictNoPlugin), string(VerdictExpiring), string(VerdictInsecure), string(VerdictOK),
+		string(VerdictUnreadable),
+		string(VerdictIncomplete),
+		string(VerdictOutdated),
+		string(VerdictExpired),
+		string(
+			VerdictUnreachable,
+		),
+		string(VerdictNoPlugin),
+		string(VerdictExpiring),
+		string(VerdictInsecure),
+		string(VerdictOK),
 	}
 }
