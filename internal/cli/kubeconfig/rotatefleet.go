@@ -65,13 +65,18 @@ func (o *FleetOptions) addFlags(flags *pflag.FlagSet) {
 		nil,
 		"where more kubeconfigs are: file:PATH, contexts:FILE, or Secrets of a management cluster: capi, argocd, flux (repeatable)",
 	)
-	flags.StringVar(&o.Into, "into", "", "file:FOLDER: write the rotated kubeconfigs there, and leave the originals alone")
+	flags.StringVar(
+		&o.Into,
+		"into",
+		"",
+		"leave these kubeconfigs alone, and write into file:FOLDER, contexts:FILE, or the CA bundles into Secrets: capi, argocd or flux",
+	)
 	flags.StringSliceVarP(&o.Namespaces, "namespace", "n", nil,
 		"namespaces of the management cluster with such Secrets (default: all)")
 	flags.StringVarP(&o.Selector, "selector", "l", "", "label selector for such Secrets")
 	flags.StringSliceVar(&o.Contexts, "contexts", nil,
 		`only what contexts with these names use, such as "prod-*" (default: everything)`)
-	flags.IntVar(&o.Concurrency, "concurrency", 32, "how many clusters are asked at a time")
+	flags.IntVar(&o.Concurrency, "concurrency", 64, "how many clusters are asked at a time")
 	flags.DurationVar(
 		&o.ClusterTimeout,
 		"cluster-timeout",
@@ -123,8 +128,8 @@ func (o *RotateOptions) validateFleet() error {
 		return ui.Usage(
 			errors.New("--undo takes back what its journal says; no files, --journal or --into can be given beside it"),
 		)
-	case f.Journal != "" && (o.DryRun || f.Into != ""):
-		return ui.Usage(errors.New("--journal is for changes; with --dry-run or --into there are none"))
+	case f.Journal != "" && (o.DryRun || strings.Contains(f.Into, ":")):
+		return ui.Usage(errors.New("--journal is for changes; with --dry-run or --into FILES there are none"))
 	}
 	for i, print := range f.ExpectedCAs {
 		f.ExpectedCAs[i] = strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(print, "sha256:"), ":", ""))
@@ -137,20 +142,26 @@ func (o *RotateOptions) validateFleet() error {
 			return ui.Usage(fmt.Errorf("invalid --contexts %q: %w", pattern, err))
 		}
 	}
-	if kind, folder, _ := strings.Cut(f.Into, ":"); f.Into != "" && (kind != kindFiles || folder == "") {
-		return ui.Usage(fmt.Errorf("invalid --into %q: it must be file:FOLDER", f.Into))
+	if f.Into != "" && !isPlace(f.Into) {
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid --into %q", f.Into)),
+			"use file:FOLDER, contexts:FILE, capi, argocd or flux; -n and -l choose Secrets")
 	}
 	for _, from := range f.From {
-		kind, where, _ := strings.Cut(from, ":")
-		_, secrets := fleet.FormatOf(kind)
-		switch {
-		case secrets && where == "", !secrets && (kind == kindFiles || kind == kindContexts) && where != "":
-		default:
+		if !isPlace(from) {
 			return ui.WithHint(ui.Usage(fmt.Errorf("invalid --from %q", from)),
 				"use file:PATH, contexts:FILE, capi, argocd or flux; -n and -l choose Secrets, --contexts contexts")
 		}
 	}
 	return nil
+}
+
+// isPlace says whether the value of --from or --into names a place: a kind of Secrets, or a kind of files and a path.
+func isPlace(value string) bool {
+	kind, where, _ := strings.Cut(value, ":")
+	if _, secrets := fleet.FormatOf(kind); secrets {
+		return where == ""
+	}
+	return (kind == kindFiles || kind == kindContexts) && where != ""
 }
 
 // runFleet rotates kubeconfigs of many clusters, or takes that back.
@@ -192,8 +203,16 @@ func (o *RotateOptions) rotateFleet(ctx context.Context, options fleet.Options) 
 	if options.Admins, err = o.admins(ctx); err != nil {
 		return nil, err
 	}
-	if _, folder, ok := strings.Cut(o.Into, ":"); ok {
-		options.Into = fleet.IntoFolder{Path: folder}
+	switch kind, path, _ := strings.Cut(o.Into, ":"); kind {
+	case "":
+	case kindFiles:
+		options.Into = fleet.IntoFolder{Path: path}
+	case kindContexts:
+		options.Into = &fleet.IntoContexts{Path: path}
+	default:
+		if options.IntoPlace, err = o.place(kind); err != nil {
+			return nil, err
+		}
 	}
 	return fleet.Run(ctx, options)
 }

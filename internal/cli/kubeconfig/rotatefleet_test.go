@@ -220,6 +220,8 @@ func TestFleetUsage(t *testing.T) {
 		{"x", "--fleet", "--expect-ca", "abc"},
 		{"x", "--fleet", "--contexts", "["},
 		{"x", "--fleet", "--into", "capi:x"},
+		{"x", "--fleet", "--into", "contexts"},
+		{"x", "--fleet", "--into", "file:x", "--journal", "j"},
 		{"x", "--fleet", "--dry-run", "--journal", "j"},
 		{"x", "--undo", "j"},
 		{"--from", "vault"},

@@ -20,10 +20,13 @@ import (
 
 // Options say what Run does.
 type Options struct {
-	Places   []Place
-	Into     Destination // nil: items are changed where they are
-	Contexts []string    // see Files.Contexts
-	Admins   []Admin
+	Places []Place
+	Into   Destination // nil: items are changed where they are
+	// IntoPlace, if set, is changed instead of Places: what leads there to a cluster of Places gets its CA bundle, whatever
+	// it trusts now. Trust comes from the kubeconfigs in Places.
+	IntoPlace Place
+	Contexts  []string // see Files.Contexts
+	Admins    []Admin
 	// CredentialIssuer is the name of the CredentialIssuers that admins read; empty for the only one.
 	CredentialIssuer string
 	Resolve          func(ctx context.Context, host string) ([]netip.Addr, error)
@@ -135,7 +138,16 @@ func (r *run) run(ctx context.Context) error {
 	if err := r.askAll(ctx); err != nil {
 		return err
 	}
-	return r.changeAll(ctx)
+	targets := r.targets()
+	if r.IntoPlace != nil {
+		items, err := r.IntoPlace.List(ctx)
+		if err != nil {
+			return err
+		}
+		targets = r.targetsFor(items)
+		r.items = items
+	}
+	return r.changeAll(ctx, targets)
 }
 
 // resume marks what an interrupted run has finished, and removes what it has left behind.
@@ -260,8 +272,7 @@ func (r *run) over(ctx context.Context, untouched bool) error {
 }
 
 // changeAll changes the items.
-func (r *run) changeAll(ctx context.Context) error {
-	targets := r.targets()
+func (r *run) changeAll(ctx context.Context, targets [][]kubeconfig.Target) error {
 	results := make([]*ItemResult, len(r.items))
 	ctx2, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -318,6 +329,32 @@ func (r *run) targets() [][]kubeconfig.Target {
 				all[m.item] = append(all[m.item], *cluster.target)
 			}
 		}
+	}
+	return all
+}
+
+// targetsFor returns what the entries of items may get that are not those from which trust comes: the CA bundle of
+// every cluster which at least one kubeconfig in Places verifies.
+func (r *run) targetsFor(items []*Item) [][]kubeconfig.Target {
+	var proven []kubeconfig.Target
+	for _, admin := range r.admins {
+		if admin.Outcome == ClusterAsked {
+			proven = append(proven, *admin.target)
+		}
+	}
+	for _, cluster := range r.clusters {
+		if cluster.target == nil {
+			continue
+		}
+		if slices.ContainsFunc(cluster.trusts, func(t kubeconfig.Trust) bool { return cluster.target.Accepts(t) == nil }) {
+			target := *cluster.target
+			target.Accepts = nil
+			proven = append(proven, target)
+		}
+	}
+	all := make([][]kubeconfig.Target, len(items))
+	for i := range all {
+		all[i] = proven
 	}
 	return all
 }

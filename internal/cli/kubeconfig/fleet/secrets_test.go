@@ -228,7 +228,37 @@ func TestSecrets(t *testing.T) {
 	if err != nil || len(some) != 1 || some[0].ID != "west/two-kubeconfig/value" {
 		t.Errorf("by label and namespace: %+v, %v", some, err)
 	}
+	m.into(t, p)
 	m.guarded(t, p)
+}
+
+// into shows that trust of a file is handed on to Secrets that are too old to verify the cluster themselves.
+func (m *management) into(t *testing.T, p *proxy) {
+	t.Helper()
+	stale := login(p.URL, newCA(t, "stale", time.Now()).CertPEM())
+	m.create(t, "west", "three-kubeconfig", clusterAPIType, map[string]string{clusterAPILabel: "three", "team": "three"},
+		map[string]string{"value": stale})
+	run := func(bundle []byte) (*Result, string) {
+		o := options(write(t, filepath.Join(t.TempDir(), "mine"), login(p.URL, bundle)))
+		o.IntoPlace = m.place(t, "capi", "team=three", "west")
+		result, err := Run(t.Context(), o)
+		if err != nil || len(result.Items) != 1 {
+			t.Fatalf("%+v, %v", result, err)
+		}
+		if got := read(t, o.Places[0].(*Files).Paths[0]); got != login(p.URL, bundle) {
+			t.Error("the file that trust comes from was changed")
+		}
+		return result, string(m.get(t, "west", "three-kubeconfig").Data["value"])
+	}
+	if result, got := run(
+		newCA(t, "other", time.Now()).CertPEM(),
+	); got != stale ||
+		result.Clusters[0].Outcome != ClusterFailed {
+		t.Errorf("without trust the Secret became\n%s", got)
+	}
+	if result, got := run(p.old.CertPEM()); got != login(p.URL, p.both()) || result.Items[0].Outcome != Rotated {
+		t.Errorf("%s: the Secret became\n%s", result.Items[0].Outcome, got)
+	}
 }
 
 // guarded shows that nothing is overwritten that somebody else writes at the same time, and nothing made that somebody
