@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
+	"github.com/pinniped-toolkit/pinniped/internal/concierge"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/apiservice"
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
 	"github.com/pinniped-toolkit/pinniped/internal/replicas"
@@ -71,6 +72,7 @@ func Run(ctx context.Context, options Options, config *Config) error {
 		holder:         &servingcert.Holder{},
 		signer:         &signer.Signer{},
 		apiCertificate: &apiservice.Certificate{},
+		logins:         concierge.NewLoginLimits(),
 		audit:          auditLog,
 	}
 	a.authenticators = authenticator.NewCache(a.groups.Authentication.Group)
@@ -114,6 +116,7 @@ type agent struct {
 	authenticators *authenticator.Cache    // behind TokenCredentialRequests
 	bearer         *authenticator.Bearer   // tokens of authenticators, straight at the proxy
 	apiCertificate *apiservice.Certificate // what the aggregated APIs serve
+	logins         *concierge.LoginLimits  // at the aggregated APIs
 	audit          *impersonator.AuditLog  // of requests to the proxy; nil for none
 }
 
@@ -164,7 +167,7 @@ func (a *agent) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer a.serveMetrics(ctx, proxyMetrics, credential)()
+	defer a.serveMetrics(ctx, proxyMetrics, a.logins, credential)()
 	allowTTL, denyTTL := a.config.AccessReviews.ttls()
 	limits, err := a.config.Limits.limits()
 	if err != nil {

@@ -39,6 +39,7 @@ func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready f
 			Authenticator:              a.authenticators,
 			Issuer:                     a.signer,
 			ClusterSigner:              clusterSigner,
+			Logins:                     a.logins,
 			CredentialLife:             a.config.credentialLifetime(),
 			Ready:                      ready,
 			ShutdownDelay:              a.config.shutdownDelay(),

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pinniped-toolkit/pinniped/internal/concierge"
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
 	"github.com/pinniped-toolkit/pinniped/internal/privilege"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
@@ -30,7 +31,7 @@ var described = regexp.MustCompile(
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	a := &agent{options: Options{Version: "v1"}, holder: &servingcert.Holder{}, leader: &leadership{}}
-	registry := a.newRegistry([]prometheus.Collector{impersonator.NewMetrics(), &selfCheck{}})
+	registry := a.newRegistry([]prometheus.Collector{impersonator.NewMetrics(), concierge.NewLoginLimits(), &selfCheck{}})
 	descriptions := make(chan *prometheus.Desc)
 	go func() {
 		defer close(descriptions)

@@ -59,6 +59,8 @@ type Options struct {
 	Issuer        ClientCertificateIssuer
 	// ClusterSigner, if set, issues certificates for logins at the API server itself.
 	ClusterSigner ClusterSigner
+	// Logins bound how many TokenCredentialRequests go on at a time; nil means limits of the server's own.
+	Logins *LoginLimits
 	// CredentialLife is how long issued client certificates work; zero means DefaultCredentialLife.
 	CredentialLife time.Duration
 
@@ -130,7 +132,12 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	config.ShutdownDelayDuration = options.ShutdownDelay
 	config.SecureServing = secureServing(options, trusted)
 	describeAPI(config, newWireScheme(groups))
+	logins := options.Logins
+	if logins == nil {
+		logins = NewLoginLimits()
+	}
 	config.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
+		handler = logins.apply(handler, groups.Login, codecs)
 		return keepFrontProxyConnection(rememberSourceIPs(genericapiserver.DefaultBuildHandlerChain(handler, c)))
 	}
 

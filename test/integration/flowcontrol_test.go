@@ -141,10 +141,10 @@ func TestFlowControlCanBeLeftOut(t *testing.T) {
 		}
 		return kept, flowControl
 	}
-	all, four := documents(filepath.Join(w.Deploy, "concierge"))
+	all, six := documents(filepath.Join(w.Deploy, "concierge"))
 	without, none := documents(overlay)
-	if four != 4 || none != 0 {
-		t.Errorf("want 4 objects of flow control with the manifests and none with the component, got %d and %d", four, none)
+	if six != 6 || none != 0 {
+		t.Errorf("want 6 objects of flow control with the manifests and none with the component, got %d and %d", six, none)
 	}
 	if strings.Join(all, "\n") != strings.Join(without, "\n") {
 		t.Error("the component changes more than flow control")

@@ -1,0 +1,173 @@
+package concierge
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/fairqueue"
+)
+
+const (
+	// loginSlots is how many logins go on at a time. Most of that time they wait for a webhook or a signer.
+	loginSlots = 24
+	// maxLoginsPerSource is how many logins of one address may go on and wait. It gets half of the slots at the most.
+	maxLoginsPerSource = 24
+	// maxWaitingLogins is how many logins wait at most, but for the first one of each address.
+	maxWaitingLogins = 16
+	// maxLogins is how many logins there are at a time in all, however many addresses they come from. The API server waits
+	// for each of them, and has about 50 places for all that ordinary users ask for, unless it has others for logins.
+	maxLogins = 40
+	// maxLoginBody is how long the body of a TokenCredentialRequest may be, as at the impersonation proxy.
+	maxLoginBody = 64 << 10
+	// tellAgain is how long refusals must have ended before the next one is logged.
+	tellAgain = time.Minute
+)
+
+// LoginLimits bound how many logins go on at a time. Anybody may try to log in, known to the cluster or not, and each
+// try makes a webhook compare a password, or a token be verified. Addresses take turns. A login beyond the bounds is
+// refused at once, so that a flood does not hold up the API server, which waits for each answer.
+type LoginLimits struct {
+	queue       *fairqueue.Queue
+	held        atomic.Int64
+	refused     atomic.Int64
+	lastRefused atomic.Int64 // in Unix nanoseconds
+}
+
+// NewLoginLimits returns limits with nothing in them.
+func NewLoginLimits() *LoginLimits {
+	return &LoginLimits{queue: fairqueue.New(fairqueue.Limits{
+		Slots: loginSlots, MaxSlotsPerMember: loginSlots / 2, MaxPerMember: maxLoginsPerSource, MaxWaiting: maxWaitingLogins,
+	})}
+}
+
+// apply bounds the logins that go to next. It stands behind authentication and authorization.
+func (l *LoginLimits) apply(next http.Handler, group schema.GroupVersion, s runtime.NegotiatedSerializer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		info, ok := genericapirequest.RequestInfoFrom(req.Context())
+		if !ok || !info.IsResourceRequest || info.APIGroup != group.Group || info.Verb != "create" ||
+			info.Resource != "tokencredentialrequests" {
+			next.ServeHTTP(w, req)
+			return
+		}
+		if err := readLogin(w, req); err != nil { // before its turn: a client that sends slowly holds up only itself
+			responsewriters.ErrorNegotiated(err, s, group, w, req)
+			return
+		}
+		ticket := l.join(source(req))
+		if ticket == nil {
+			l.tell(req)
+			err := apierrors.NewTooManyRequests("too many logins at once, please try again", 1)
+			responsewriters.ErrorNegotiated(err, s, group, w, req)
+			return
+		}
+		defer l.held.Add(-1)
+		defer ticket.Done()
+		if ticket.Wait(req.Context()) == nil { // else the client has left
+			next.ServeHTTP(w, req)
+		}
+	})
+}
+
+// join returns nil when there are too many.
+func (l *LoginLimits) join(from string) *fairqueue.Ticket {
+	if l.held.Add(1) > maxLogins {
+		l.held.Add(-1)
+		return nil
+	}
+	ticket := l.queue.Join(fairqueue.Owner{Name: from})
+	if ticket == nil {
+		l.held.Add(-1)
+	}
+	return ticket
+}
+
+// tell counts a refusal, and logs the first one of many.
+func (l *LoginLimits) tell(req *http.Request) {
+	l.refused.Add(1)
+	now := time.Now().UnixNano()
+	if last := l.lastRefused.Swap(now); time.Duration(now-last) > tellAgain {
+		klog.FromContext(req.Context()).Info("Refused logins, as there are too many at once; this is logged once while it "+
+			"goes on", "source", source(req), "running", l.queue.Running(), "waiting", l.queue.Waiting())
+	}
+}
+
+// source returns the network that a login comes from. The API server, known by its client certificate, appends the
+// address of its own client; what stands before that may be made up.
+func source(req *http.Request) string {
+	host, _, err := net.SplitHostPort(req.RemoteAddr)
+	if err != nil {
+		host = req.RemoteAddr
+	}
+	if req.TLS != nil && len(req.TLS.PeerCertificates) > 0 {
+		if lines := req.Header.Values("X-Forwarded-For"); len(lines) > 0 {
+			all := strings.Split(lines[len(lines)-1], ",")
+			host = strings.TrimSpace(all[len(all)-1])
+		}
+	}
+	address, err := netip.ParseAddr(host)
+	if err != nil {
+		return "unknown" // all of them together
+	}
+	address = address.Unmap().WithZone("")
+	if address.Is6() { // one machine has many of them
+		if network, err := address.Prefix(64); err == nil {
+			return network.String()
+		}
+	}
+	return address.String()
+}
+
+// readLogin reads the body, and puts what it read into its place.
+func readLogin(w http.ResponseWriter, req *http.Request) error {
+	if req.Body == nil || req.Body == http.NoBody {
+		return nil
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxLoginBody))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return apierrors.NewRequestEntityTooLargeError(
+			fmt.Sprintf("a TokenCredentialRequest may have %d bytes", maxLoginBody))
+	case err != nil:
+		return apierrors.NewBadRequest("reading the request body: " + bounded(err.Error()))
+	}
+	req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return nil
+}
+
+var (
+	loginsDesc = prometheus.NewDesc("pinniped_agent_logins",
+		"How many TokenCredentialRequests are at the Concierge APIs, by whether they are going on or wait.",
+		[]string{"state"}, nil)
+	loginsRefusedDesc = prometheus.NewDesc("pinniped_agent_logins_refused_total",
+		"TokenCredentialRequests that the Concierge APIs refused with 429, because there were too many.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (l *LoginLimits) Describe(to chan<- *prometheus.Desc) {
+	to <- loginsDesc
+	to <- loginsRefusedDesc
+}
+
+// Collect implements prometheus.Collector.
+func (l *LoginLimits) Collect(to chan<- prometheus.Metric) {
+	to <- prometheus.MustNewConstMetric(loginsDesc, prometheus.GaugeValue, float64(l.queue.Running()), "running")
+	to <- prometheus.MustNewConstMetric(loginsDesc, prometheus.GaugeValue, float64(l.queue.Waiting()), "waiting")
+	to <- prometheus.MustNewConstMetric(loginsRefusedDesc, prometheus.CounterValue, float64(l.refused.Load()))
+}

@@ -1,0 +1,168 @@
+package concierge
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+)
+
+// flood is a handler with login limits whose logins do not end before release is closed.
+type flood struct {
+	*LoginLimits
+	handler   http.Handler
+	release   chan struct{}
+	now, most atomic.Int64
+	log       testkit.Buffer
+}
+
+func newFlood() *flood {
+	f := &flood{LoginLimits: NewLoginLimits(), release: make(chan struct{})}
+	f.handler = f.apply(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		if bytes.Equal(body, []byte("slow")) {
+			if n := f.now.Add(1); n > f.most.Load() {
+				f.most.Store(n)
+			}
+			<-f.release
+			f.now.Add(-1)
+		}
+		w.WriteHeader(http.StatusCreated)
+	}), defaultGroups.Login, serializer.NewCodecFactory(runtime.NewScheme()))
+	return f
+}
+
+// send sends a request from an address, by way of the API server.
+func (f *flood) send(ctx context.Context, resource, from, body string) *httptest.ResponseRecorder {
+	group := defaultGroups.Login.Group
+	if resource == "whoamirequests" {
+		group = defaultGroups.Identity.Group
+	}
+	ctx = genericapirequest.WithRequestInfo(ctx, &genericapirequest.RequestInfo{
+		IsResourceRequest: true, APIGroup: group, APIVersion: "v1alpha1", Resource: resource, Verb: "create",
+	})
+	ctx = klog.NewContext(ctx, textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&f.log))))
+	req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(body))
+	req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{}}}
+	req.Header.Set("X-Forwarded-For", "made.up, "+from)
+	answer := httptest.NewRecorder()
+	f.handler.ServeHTTP(answer, req)
+	return answer
+}
+
+// TestAFloodOfLogins sends logins that take long: from one address, and then from very many.
+func TestAFloodOfLogins(t *testing.T) {
+	t.Parallel()
+	f := newFlood()
+	var group sync.WaitGroup
+	var codes sync.Map
+	count := func(code int) int64 {
+		n, _ := codes.LoadOrStore(code, new(atomic.Int64))
+		return n.(*atomic.Int64).Load()
+	}
+	begin := func(from string) {
+		group.Go(func() {
+			answer := f.send(t.Context(), "tokencredentialrequests", from, "slow")
+			n, _ := codes.LoadOrStore(answer.Code, new(atomic.Int64))
+			n.(*atomic.Int64).Add(1)
+			if answer.Code == http.StatusTooManyRequests && answer.Header().Get("Retry-After") != "1" {
+				t.Errorf("a refused client is not told when to come again: %v", answer.Header())
+			}
+		})
+	}
+	for range 200 {
+		begin("192.0.2.1")
+	}
+	testkit.Eventually(t, time.Minute, func() error {
+		if got := count(429); got != 200-maxLoginsPerSource || f.now.Load() != loginSlots/2 {
+			return fmt.Errorf("%d are refused, %d go on", got, f.now.Load())
+		}
+		return nil
+	})
+	if answer := f.send(t.Context(), "tokencredentialrequests", "192.0.2.2", "quick"); answer.Code != 201 {
+		t.Errorf("a login from elsewhere: %d", answer.Code)
+	}
+	for range 50 {
+		if answer := f.send(t.Context(), "whoamirequests", "192.0.2.1", ""); answer.Code != 201 {
+			t.Fatalf("a request that is no login: %d", answer.Code)
+		}
+	}
+	for i := range 1000 {
+		begin(fmt.Sprintf("198.18.%d.%d", i/250, i%250))
+	}
+	testkit.Eventually(t, time.Minute, func() error {
+		if got := count(429); got != 1200-maxLogins || f.now.Load() != loginSlots || f.held.Load() != maxLogins {
+			return fmt.Errorf("%d are refused, %d go on, %d are there", got, f.now.Load(), f.held.Load())
+		}
+		return nil
+	})
+	close(f.release)
+	group.Wait()
+	if count(201) != maxLogins || f.most.Load() > loginSlots || f.held.Load() != 0 ||
+		f.queue.Waiting()+f.queue.Running() != 0 {
+		t.Errorf("%d were answered, %d at a time, and %d are left", count(201), f.most.Load(), f.held.Load())
+	}
+	if got := strings.Count(f.log.String(), "Refused logins"); got != 1 {
+		t.Errorf("it is logged %d times", got)
+	}
+	if f.refused.Load() != 1200-maxLogins {
+		t.Errorf("%d are counted", f.refused.Load())
+	}
+	if answer := f.send(
+		t.Context(),
+		"tokencredentialrequests",
+		"192.0.2.1",
+		strings.Repeat("a", maxLoginBody+1),
+	); answer.Code != 413 {
+		t.Errorf("a login that is too long: %d", answer.Code)
+	}
+}
+
+func TestSourceOfALogin(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, remote string
+		certificate  bool
+		forwarded    []string
+		want         string
+	}{
+		{"is what the API server appended", "10.0.0.1:1", true, []string{"1.1.1.1, 192.0.2.7"}, "192.0.2.7"},
+		{"is in the last of several headers", "10.0.0.1:1", true, []string{"192.0.2.7", "192.0.2.8"}, "192.0.2.8"},
+		{"is the connection's without a certificate", "10.0.0.1:1", false, []string{"192.0.2.7"}, "10.0.0.1"},
+		{"is the connection's without a header", "10.0.0.1:1", true, nil, "10.0.0.1"},
+		{"is a network with IPv6", "10.0.0.1:1", true, []string{"2001:db8:1:2:3::4"}, "2001:db8:1:2::/64"},
+		{"is the same in both notations", "10.0.0.1:1", true, []string{"::ffff:192.0.2.7"}, "192.0.2.7"},
+		{"is one for all that make no sense", "10.0.0.1:1", true, []string{"x"}, "unknown"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
+			req.RemoteAddr = test.remote
+			if test.certificate {
+				req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{}}}
+			}
+			req.Header["X-Forwarded-For"] = test.forwarded
+			if diff := cmp.Diff(test.want, source(req)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
