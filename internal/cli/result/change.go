@@ -30,6 +30,10 @@ type Change struct {
 	Addresses  []Address `json:"addresses,omitempty"`
 	Problems   []string  `json:"problems,omitempty"`
 	RolledBack bool      `json:"rolledBack,omitempty"`
+	// SwitchedOff is true when the proxy is off, so that nobody is served.
+	SwitchedOff bool `json:"switchedOff,omitempty"`
+	// Overwrites is another user's change that may not have taken effect yet, and that this one replaces.
+	Overwrites *NotedChange `json:"overwrites,omitempty"`
 	// Moved says what is no longer as it was when a plan was made.
 	Moved []string `json:"moved,omitempty"`
 	// Plan is what `ip-tls apply` goes by; absent when it was not a dry run.
@@ -54,6 +58,8 @@ type Target struct {
 	TLS              *configv1alpha1.ImpersonationProxyTLSSpec `json:"tls"`
 	ExternalEndpoint string                                    `json:"externalEndpoint"`
 	LoadBalancerIP   string                                    `json:"loadBalancerIP"`
+	// Mode stays as it is when it is absent.
+	Mode configv1alpha1.ImpersonationProxyMode `json:"mode,omitempty"`
 }
 
 // DryRun says who was asked in a dry run.

@@ -50,6 +50,8 @@ const (
 	ReasonNotDue       ErrorReason = "notDue"
 	ReasonTimedOut     ErrorReason = "timedOut"
 	ReasonInterrupted  ErrorReason = "interrupted"
+	// ReasonSwitchedOff means that what was done serves nobody, because the proxy is off.
+	ReasonSwitchedOff ErrorReason = "switchedOff"
 	// ReasonOther is that of an exit code which other commands do not have; their help tells its meaning.
 	ReasonOther ErrorReason = "other"
 )
@@ -57,8 +59,17 @@ const (
 // Enum lists the reasons.
 func (ErrorReason) Enum() []string {
 	return []string{
-		string(ReasonFailed), string(ReasonUsage), string(ReasonRefused), string(ReasonNotPermitted),
-		string(ReasonNotInEffect), string(ReasonNotDue), string(ReasonTimedOut), string(ReasonInterrupted),
+		string(ReasonFailed),
+		string(ReasonUsage),
+		string(ReasonRefused),
+		string(ReasonNotPermitted),
+		string(
+			ReasonNotInEffect,
+		),
+		string(ReasonNotDue),
+		string(ReasonSwitchedOff),
+		string(ReasonTimedOut),
+		string(ReasonInterrupted),
 		string(ReasonOther),
 	}
 }
@@ -88,6 +99,8 @@ func reasonOf(exitCode int) ErrorReason {
 		return ReasonNotInEffect
 	case ui.ExitNotDue:
 		return ReasonNotDue
+	case ui.ExitSwitchedOff:
+		return ReasonSwitchedOff
 	case ui.ExitTimedOut:
 		return ReasonTimedOut
 	case ui.ExitInterrupted:

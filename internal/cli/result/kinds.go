@@ -11,6 +11,7 @@ const (
 	KindCodeExplanationList   Kind = "CodeExplanationList"
 	KindDelegationExplanation Kind = "DelegationExplanation"
 	KindFailure               Kind = "Failure"
+	KindHistory               Kind = "History"
 	KindKubeconfigList        Kind = "KubeconfigList"
 	KindKubeconfigRotation    Kind = "KubeconfigRotation"
 	KindFleetRotation         Kind = "FleetRotation"
@@ -39,6 +40,7 @@ func Kinds() []Known {
 		{KindDelegationExplanation, []string{"ip-tls explain"}, &DelegationExplanation{}},
 		{KindFailure, []string{"every command that fails before it has another result"}, &Failure{}},
 		{KindFleetRotation, []string{"kubeconfig rotate --fleet"}, &FleetRotation{}},
+		{KindHistory, []string{"ip-tls history"}, &History{}},
 		{KindKubeconfigList, []string{"kubeconfig ls"}, &KubeconfigList{}},
 		{KindKubeconfigRotation, []string{"kubeconfig rotate"}, &KubeconfigRotation{}},
 		{KindLogout, []string{"logout"}, &Logout{}},

@@ -16,6 +16,7 @@ const (
 	ExitNotConverged = 5   // the change was made, but was not seen to take effect in time
 	ExitNotDue       = 6   // it is not time for the next step yet: the same command again, later, goes on
 	ExitDiffers      = 6   // what is there is not what the command would make
+	ExitSwitchedOff  = 7   // the change was made, but the proxy that it is about is switched off
 	ExitTimedOut     = 124 // --timeout passed
 	ExitInterrupted  = 130 // interrupted by a signal
 )

@@ -294,6 +294,11 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, body []byte) {
 		s.exchange(w, body)
 	case r.Method == http.MethodPost && r.URL.Path == "/apis/"+s.groups.Identity.String()+"/whoamirequests":
 		s.whoAmI(w, r)
+	case r.Method == http.MethodPost && r.URL.Path == "/apis/authentication.k8s.io/v1/selfsubjectreviews":
+		answer(w, http.StatusCreated, map[string]any{
+			"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview",
+			"status": map[string]any{"userInfo": map[string]any{"username": "admin"}},
+		})
 	case r.Method == http.MethodPost && r.URL.Path == "/apis/authorization.k8s.io/v1/subjectaccessreviews":
 		s.review(w, body)
 	case r.Header.Get("Authorization") != "Bearer "+Admin:

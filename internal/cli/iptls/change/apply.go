@@ -152,6 +152,9 @@ func nameWanted(p *plan.Plan, wanted plan.Target, issuer *configv1alpha1.Credent
 	if wanted.ExternalEndpoint != now.ExternalEndpoint {
 		p.Request.Endpoint = &wanted.ExternalEndpoint
 	}
+	if wanted.Mode != now.Mode {
+		p.Request.Mode = wanted.Mode
+	}
 	if wanted.LoadBalancerIP != now.LoadBalancerIP {
 		p.Request.LoadBalancerIP = &wanted.LoadBalancerIP
 	}

@@ -11,8 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session/sessiontest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 )
 
 // planned runs a dry run of set and returns what it printed.
@@ -123,7 +125,9 @@ func TestApply(t *testing.T) {
 			planOf(t, w, nil),
 			func(o *ApplyOptions) { o.Session.Timeout = iptlstest.TooShort },
 		).Check(t, 5, "was put back")
-		if SpecOf(w).TLS != nil || len(w.Cluster.Issuer.Annotations) > 0 {
+		history, err := plan.ReadHistory(w.Cluster.Issuer)
+		if SpecOf(w).TLS != nil || w.Cluster.Issuer.Annotations[plan.UndoAnnotation] != "" || err != nil ||
+			history.Newest().Outcome != result.ChangePutBack {
 			t.Errorf("it is %+v, %v", SpecOf(w), w.Cluster.Issuer.Annotations)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
@@ -50,17 +51,44 @@ func Do(ctx context.Context, c Change) (*Result, error) {
 			return done, err
 		}
 	}
-	return done, nil
+	return done, c.switchedOff(p, done)
+}
+
+// switchedOff returns an error when the configuration that was made serves nobody, because the proxy is off.
+func (c *Change) switchedOff(p *Proposal, done *Result) error {
+	mode := p.Plan.Wanted.Mode
+	if mode != configv1alpha1.ImpersonationProxyModeDisabled && !done.SwitchedOff {
+		return nil
+	}
+	done.SwitchedOff = true
+	cause := fmt.Sprintf("mode is %q", mode)
+	if mode == configv1alpha1.ImpersonationProxyModeAuto {
+		cause = "mode \"auto\" turns it off in this cluster, which shows control-plane nodes"
+	}
+	err := fmt.Errorf("the impersonation proxy of CredentialIssuer %q is switched off, and serves nobody: %s",
+		p.Snapshot.Issuer.Name, cause)
+	hint := fmt.Sprintf("switch it on: pinniped ip-tls set --secret %s --mode enabled", p.Plan.Request.Secret)
+	if p.Plan.Wanted.TLS == nil {
+		hint = `switch it on: set spec.impersonationProxy.mode to "enabled"`
+	}
+	return ui.WithExitCode(ui.WithHint(err, "%s", hint), ui.ExitSwitchedOff)
 }
 
 // applyChecked gathers, decides and applies. When the CredentialIssuer has changed between reading and applying, it
 // starts over, so that what is applied was checked against what is there. applied is nil when nothing had to change.
 func (c *Change) applyChecked(ctx context.Context) (*Proposal, *configv1alpha1.CredentialIssuer, error) {
+	var before *Proposal
 	for attempt := 1; ; attempt++ {
 		p, err := c.Verb.Evaluate(ctx, attempt == 1)
 		if err != nil {
 			return p, nil, err
 		}
+		if before != nil && !c.OfRotation {
+			if err := overwrites(before, p.Snapshot.Issuer); err != nil {
+				return p, nil, err
+			}
+		}
+		before = p
 		if err := plan.Refusal(p.Plan.Report, plan.NothingChanged); err != nil {
 			return p, nil, err
 		}
@@ -71,7 +99,10 @@ func (c *Change) applyChecked(ctx context.Context) (*Proposal, *configv1alpha1.C
 					return p, nil, err
 				}
 			}
-			if err := c.remember(p); err != nil {
+			if attempt == 1 {
+				c.sayOverwritten(ctx, p)
+			}
+			if err := c.remember(ctx, p); err != nil {
 				return nil, nil, err
 			}
 		}

@@ -24,6 +24,10 @@ func (c *Change) newResult(proposal *Proposal) *Result {
 		Changes:          p.Changes,
 		Moved:            proposal.Moved,
 	}
+	if other := proposal.Overwrites; other != nil {
+		noted := printed(*other, p.Request.Namespace)
+		done.Overwrites = &noted
+	}
 	if secret := p.Request.SecretName(); secret.Name != "" {
 		ref := result.Ref(secret)
 		done.Secret = &ref

@@ -25,6 +25,7 @@ type SetOptions struct {
 
 	Cert, Key       string // paths, or "-" for stdin: what goes into the Secret
 	OverwriteSecret bool
+	Mode            string // of the proxy; empty: as it is
 
 	request plan.Request
 	files   *keyPair       // nil without --cert
@@ -55,8 +56,12 @@ Then the CredentialIssuer is changed (by server-side apply, as field manager "pi
 until the agent reports the CA bundle and every address of the endpoint presents this very certificate. If that does
 not happen in time, the previous configuration is put back, and so is what was in the Secret.
 
-Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check, 4 not permitted by the cluster,
-5 did not take effect in time, 124 timed out before anything was changed, 130 interrupted.`,
+A proxy that is switched off ("mode: disabled", or "auto" in a cluster that shows control-plane nodes) serves nobody:
+the change is made, and the command ends with exit code 7. --mode enabled switches it on.
+
+Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check or because somebody else has changed
+the same meanwhile, 4 not permitted by the cluster, 5 did not take effect in time, 7 done, but the impersonation proxy
+is switched off, 124 timed out before anything was changed, 130 interrupted.`,
 		Example: `  # The certificate and its CA come from cert-manager, which puts the CA into ca.crt of the Secret
   pinniped ip-tls set --secret proxy-tls --external-endpoint proxy.example.com
 
@@ -84,6 +89,9 @@ Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check, 
 	flags.StringVar(&o.Key, "key", "", `file with the private key of --cert, in PEM ("-" for stdin)`)
 	flags.BoolVar(&o.OverwriteSecret, "overwrite-secret", false,
 		"with --cert, also overwrite a Secret that cert-manager or another program looks after")
+	flags.StringVar(&o.Mode, "mode", "", `when the impersonation proxy runs: "enabled", "auto" or "disabled" `+
+		`(default: as it is)`)
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"mode": factory.CompleteValues(modes()...)})
 	o.Certificate.AddFlags(cmd, "Secret with the certificate: NAME in the agent's namespace, or NAMESPACE/NAME "+
 		"(required)",
 		`CA bundle to advertise to clients: a PEM file, or "-" for stdin (default: what the CredentialIssuer has, `+
@@ -91,6 +99,14 @@ Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check, 
 	o.Flags.AddFlags(cmd, f, o.Session)
 	o.Session.CompleteSecrets(cmd, f)
 	return cmd
+}
+
+// modes are the values of --mode.
+func modes() []string {
+	return []string{
+		string(configv1alpha1.ImpersonationProxyModeEnabled), string(configv1alpha1.ImpersonationProxyModeAuto),
+		string(configv1alpha1.ImpersonationProxyModeDisabled),
+	}
 }
 
 // Validate checks the flags before anything is read.
@@ -115,6 +131,11 @@ func (o *SetOptions) Validate() error {
 	if err := o.Flags.Validate(o.Session); err != nil {
 		return err
 	}
+	if o.Mode != "" {
+		if err := factory.CheckOneOf("mode", o.Mode, modes()...); err != nil {
+			return err
+		}
+	}
 	return o.Certificate.Validate()
 }
 
@@ -127,6 +148,7 @@ func (o *SetOptions) Complete() error {
 	if o.request, err = o.Certificate.Request(o.Session.In); err != nil {
 		return err
 	}
+	o.request.Mode = configv1alpha1.ImpersonationProxyMode(o.Mode)
 	if o.files, err = o.readKeyPair(); err != nil {
 		return err
 	}

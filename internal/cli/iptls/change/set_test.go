@@ -16,6 +16,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session/sessiontest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -389,7 +390,23 @@ func TestSetNotConverged(t *testing.T) {
 		w.Cluster.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{
 			iptlstest.FailedReport(configv1alpha1.ReasonDisabled, "switched off"),
 		}
-		runSet(t.Context(), w, nil).Check(t, 0, "configured", "nothing to wait for: switched off")
+		w.Cluster.Issuer.Spec.ImpersonationProxy.Mode = configv1alpha1.ImpersonationProxyModeAuto
+		r := runSet(t.Context(), w, func(o *SetOptions) { o.Session.Output = "json" })
+		r.Check(t, ui.ExitSwitchedOff, "nothing to wait for: switched off", "serves nobody", `"switchedOff": true`,
+			`mode "auto" turns it off`, "pinniped ip-tls set --secret proxy-tls --mode enabled")
+		if SpecOf(w).TLS == nil {
+			t.Error("it was not configured")
+		}
+		runSet(t.Context(), w, func(o *SetOptions) { o.Flags.Wait, o.Mode = false, "disabled" }).
+			Check(t, ui.ExitSwitchedOff, `mode is "disabled"`)
+		w.Obey(t)
+		runSet(t.Context(), w, func(o *SetOptions) { o.Mode = "enabled" }).
+			Check(t, 0, "configured", "presents the certificate", "mode")
+		runUndo(t, w, nil).Check(t, ui.ExitSwitchedOff)
+		if got := SpecOf(w).Mode; got != "disabled" {
+			t.Errorf("undo has left mode %q", got)
+		}
+		runSet(t.Context(), w, func(o *SetOptions) { o.Mode = "off" }).Check(t, 2, "--mode")
 	})
 	t.Run("ends when it is interrupted, and says where things stand", func(t *testing.T) {
 		t.Parallel()

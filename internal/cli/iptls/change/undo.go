@@ -33,13 +33,14 @@ func NewUndoCommand(f *factory.Factory) *cobra.Command {
 	o := &UndoOptions{Session: session.New(f)}
 	cmd := &cobra.Command{
 		Use:   "undo",
-		Short: "Undo the last change of ip-tls",
+		Short: "Go back to the last configuration that was in effect",
 		Long: `Take back the last change that "ip-tls set", "unset", "apply", "rotate" or "undo" itself made: an undo
-of an undo does the change again.
+of an undo does the change again. What never took effect, such as a name with a typo, is not gone back to: then it is
+the configuration before that. "pinniped ip-tls history" shows the last changes.
 
 Each change keeps the configuration before it in the annotation "` + plan.UndoAnnotation + `" of the CredentialIssuer: the tls block, the
 external endpoint and the load balancer's address, never a key: what "ip-tls set --cert" has replaced in a Secret does
-not come back. The fields that the change changed get their old values back, with the
+not come back, and a Secret that it has made stays, and is named. The fields that the change changed get their old values back, with the
 same care as "ip-tls set" has: every check of the certificate, the kubeconfigs that are out there, waiting until the
 endpoint presents the certificate, and going back when that does not happen in time. The other fields stay as they are.
 
@@ -132,8 +133,28 @@ func (o *UndoOptions) Evaluate(ctx context.Context, first bool) (*Proposal, erro
 		o.Session.Progress.Warn("\"ip-tls %s\" has also replaced what was in Secret %q: that was not kept, and "+
 			"stays as it is", record.Command, record.SecretReplaced)
 	}
+	if len(record.SecretsMade) > 0 && first {
+		o.Session.Progress.Info("\"ip-tls set --cert\" has made %s: that stays; when it is not needed any more, remove it "+
+			"with \"kubectl delete secret --namespace %s %s\"", named("Secret", record.SecretsMade), o.request.Namespace,
+			strings.Join(record.SecretsMade, " "))
+	}
+	if len(p.Plan.Changes) == 0 {
+		o.Session.Progress.Info("The configuration is the last one that was in effect already")
+	}
 	Say(o.Session.Progress, st, p.Plan)
 	return p, nil
+}
+
+// named lists names after what they name.
+func named(what string, names []string) string {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = fmt.Sprintf("%q", name)
+	}
+	if len(names) > 1 {
+		what += "s"
+	}
+	return what + " " + strings.Join(quoted, ", ")
 }
 
 func (o *UndoOptions) changedSince(issuer *configv1alpha1.CredentialIssuer, record *plan.UndoRecord,

@@ -212,7 +212,12 @@ func TestUnsetNoticesChanges(t *testing.T) {
 			c.Bump()
 		}
 	}
-	runUnset(t, w, nil).Check(t, 0, "has changed meanwhile", "theirs")
+	runUnset(t, w, nil).Check(t, 3, "somebody else has changed", "tls.secretName from proxy-tls to theirs",
+		"the same command again replaces that change")
+	if SpecOf(w).TLS == nil {
+		t.Error("their change was overwritten")
+	}
+	runUnset(t, w, nil).Check(t, 0, "unset", "theirs")
 	if len(w.Cluster.Applied) != 1 || times != 2 {
 		t.Errorf("%d of %d attempts were stored", len(w.Cluster.Applied), times)
 	}

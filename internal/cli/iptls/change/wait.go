@@ -39,7 +39,10 @@ func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *config
 	if err == nil {
 		switch {
 		case seen.view.Disabled:
-			task.Done("The impersonation proxy is switched off, so there is nothing to wait for: %s", seen.view.Problem)
+			task.Stop()
+			c.Session.Progress.Warn("the impersonation proxy is switched off, so there is nothing to wait for: %s",
+				seen.view.Problem)
+			done.SwitchedOff = true
 		default:
 			task.Done("%s presents the certificate at %d of %d addresses after %s", seen.view.At.URL,
 				len(seen.addresses), len(seen.addresses)+len(seen.skipped),
@@ -50,11 +53,14 @@ func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *config
 		}
 		c.sayFindings(seen.view)
 		done.Endpoint, done.Addresses = seen.view.At.URL, seen.addresses
+		if !seen.view.Disabled {
+			c.noteOutcome(ctx, p, applied, result.ChangeInEffect)
+		}
 		return nil
 	}
 	task.Stop()
 	if errors.Is(err, context.Canceled) {
-		c.Session.Progress.Warn("interrupted: %s", interruptedHint(p.Plan, applied))
+		c.Session.Progress.Warn("interrupted: %s", interruptedHint(p.Plan, applied, c.OfRotation))
 		return fmt.Errorf("waiting for the impersonation proxy to present the certificate: %w", err)
 	}
 	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errFinal) {
@@ -77,7 +83,7 @@ func (c *Change) sayFindings(view plan.AgentView) {
 	}
 }
 
-func interruptedHint(p *plan.Plan, applied *configv1alpha1.CredentialIssuer) string {
+func interruptedHint(p *plan.Plan, applied *configv1alpha1.CredentialIssuer, ofRotation bool) string {
 	if applied == nil {
 		return "nothing was changed"
 	}
@@ -88,7 +94,12 @@ func interruptedHint(p *plan.Plan, applied *configv1alpha1.CredentialIssuer) str
 	} else if len(others) < len(p.Changes) {
 		changed = fmt.Sprintf("Secret %q and the CredentialIssuer are changed", p.Request.Secret)
 	}
-	return changed + "; run the command again to see whether the change has taken effect"
+	back := "pinniped ip-tls undo"
+	if ofRotation {
+		back = "pinniped ip-tls rotate --abort"
+	}
+	return changed + fmt.Sprintf("; run the command again to see whether the change has taken effect, or take it back "+
+		"with %q", back)
 }
 
 // errFinal means that the agent refuses the configuration for good, so that waiting on is of no use.

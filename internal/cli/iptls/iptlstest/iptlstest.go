@@ -68,6 +68,8 @@ type Cluster struct {
 	Reviewed, SecretsRead      []string
 	Grants                     map[string]map[string]any
 	GrantErr                   error
+	// User is the name of the user who runs the commands; empty means that the cluster does not tell.
+	User string
 	// Fields are those of spec.impersonationProxy.tls; nil means that the API does not tell.
 	Fields []string
 	// BeforeSecret and AfterSecret are like BeforeApply and AfterApply, for changes of the Secret.
@@ -210,6 +212,9 @@ func (c *Cluster) ApplyCredentialIssuer(_ context.Context, _ string, object any,
 	c.Applied = append(c.Applied, plain(object))
 	spec, want := c.Issuer.Spec.ImpersonationProxy, fields.Spec.ImpersonationProxy
 	spec.TLS, spec.ExternalEndpoint = want.TLS, OrElse(want.ExternalEndpoint, spec.ExternalEndpoint)
+	if want.Mode != "" {
+		spec.Mode = want.Mode
+	}
 	spec.Service.LoadBalancerIP = OrElse(want.Service.LoadBalancerIP, spec.Service.LoadBalancerIP)
 	for key, value := range fields.Metadata.Annotations {
 		metav1.SetMetaDataAnnotation(&c.Issuer.ObjectMeta, key, value)
@@ -221,12 +226,33 @@ func (c *Cluster) ApplyCredentialIssuer(_ context.Context, _ string, object any,
 	return c.Issuer.DeepCopy(), nil
 }
 
+// annotate stores a merge patch of the annotations alone: nothing that an agent reacts to.
+func (c *Cluster) annotate(fields map[string]any) (*configv1alpha1.CredentialIssuer, error) {
+	if fields["metadata"].(map[string]any)["resourceVersion"] != c.Issuer.ResourceVersion {
+		return nil, fmt.Errorf("the object has been modified: %w", discovery.ErrConflict)
+	}
+	annotations, _ := fields["metadata"].(map[string]any)["annotations"].(map[string]any)
+	for key, value := range annotations {
+		if text, isText := value.(string); isText {
+			metav1.SetMetaDataAnnotation(&c.Issuer.ObjectMeta, key, text)
+		} else {
+			delete(c.Issuer.Annotations, key)
+		}
+	}
+	c.Bump()
+	return c.Issuer.DeepCopy(), nil
+}
+
 // MergeCredentialIssuer stores a merge patch, unless the resource version is an old one.
 func (c *Cluster) MergeCredentialIssuer(_ context.Context, _ string, patch any,
 	opts discovery.ApplyOptions,
 ) (*configv1alpha1.CredentialIssuer, error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
+	fields := plain(patch)
+	if _, changes := fields["spec"]; !changes && !opts.DryRun {
+		return c.annotate(fields)
+	}
 	c.Options = append(c.Options, opts)
 	if c.ApplyErr != nil {
 		return nil, c.ApplyErr
@@ -234,7 +260,6 @@ func (c *Cluster) MergeCredentialIssuer(_ context.Context, _ string, patch any,
 	if c.BeforeApply != nil {
 		c.BeforeApply(c)
 	}
-	fields := plain(patch)
 	if fields["metadata"].(map[string]any)["resourceVersion"] != c.Issuer.ResourceVersion {
 		return nil, fmt.Errorf("the object has been modified: %w", discovery.ErrConflict)
 	}
@@ -394,6 +419,14 @@ func (c *Cluster) DeleteGrant(_ context.Context, found map[string]any, dryRun bo
 		delete(c.Grants, grantKey(found))
 	}
 	return c.GrantErr
+}
+
+// Username returns the field User.
+func (c *Cluster) Username(context.Context) (string, error) {
+	if c.User == "" {
+		return "", discovery.ErrNotFound
+	}
+	return c.User, nil
 }
 
 // TLSFields returns the field Fields.

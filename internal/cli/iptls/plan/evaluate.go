@@ -22,6 +22,7 @@ const (
 	FieldSecret         = "spec.impersonationProxy.tls.secretName"
 	FieldBundle         = "spec.impersonationProxy.tls.certificateAuthorityData"
 	fieldVerification   = "spec.impersonationProxy.tls.verification"
+	fieldMode           = "spec.impersonationProxy.mode"
 	fieldEndpoint       = "spec.impersonationProxy.externalEndpoint"
 	fieldLoadBalancerIP = "spec.impersonationProxy.service.loadBalancerIP"
 )
@@ -68,6 +69,9 @@ func Evaluate(req Request, st *Snapshot) *Plan {
 	}
 	if req.Endpoint != nil {
 		p.Wanted.ExternalEndpoint = *req.Endpoint
+	}
+	if req.Mode != "" {
+		p.Wanted.Mode = req.Mode
 	}
 	if req.LoadBalancerIP != nil {
 		p.Wanted.Service.LoadBalancerIP = *req.LoadBalancerIP

@@ -73,6 +73,8 @@ func pathOf(field string) []string {
 	switch field {
 	case fieldEndpoint:
 		return endpointPath()
+	case fieldMode:
+		return modePath()
 	case fieldLoadBalancerIP:
 		return loadBalancerIPPath()
 	default:

@@ -10,6 +10,7 @@ const FieldManager = "pinniped-cli"
 // paths of the fields that the command may own.
 func tlsPath() []string      { return []string{"spec", "impersonationProxy", "tls"} }
 func endpointPath() []string { return []string{"spec", "impersonationProxy", "externalEndpoint"} }
+func modePath() []string     { return []string{"spec", "impersonationProxy", "mode"} }
 func loadBalancerIPPath() []string {
 	return []string{"spec", "impersonationProxy", "service", "loadBalancerIP"}
 }
@@ -38,6 +39,9 @@ func ApplyObject(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.
 	if req.Endpoint != nil || ownsField(issuer, endpointPath()) && wanted.ExternalEndpoint != "" {
 		proxy["externalEndpoint"] = wanted.ExternalEndpoint
 	}
+	if req.Mode != "" || ownsField(issuer, modePath()) {
+		proxy["mode"] = string(wanted.Mode)
+	}
 	if ip := wanted.Service.LoadBalancerIP; ip != "" &&
 		(req.LoadBalancerIP != nil || ownsField(issuer, loadBalancerIPPath())) {
 		proxy["service"] = map[string]any{"loadBalancerIP": ip}
@@ -62,6 +66,17 @@ func Annotated(object, annotations map[string]any) map[string]any {
 	}
 	object["metadata"].(map[string]any)["annotations"] = texts
 	return object
+}
+
+// Annotate adds an annotation to a merge patch.
+func Annotate(patch map[string]any, key, value string) {
+	metadata := patch["metadata"].(map[string]any)
+	annotations, there := metadata["annotations"].(map[string]any)
+	if !there {
+		annotations = map[string]any{}
+		metadata["annotations"] = annotations
+	}
+	annotations[key] = value
 }
 
 // RollbackPatch is a merge patch that gives the object changed the configuration and the records of the object before.

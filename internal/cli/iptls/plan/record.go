@@ -35,16 +35,26 @@ type UndoRecord struct {
 	Left Target `json:"left"`
 	// SecretReplaced names a Secret whose content the command replaced as well. That is not kept.
 	SecretReplaced string `json:"secretReplaced,omitempty"`
+	// SecretsMade names Secrets that the command, and those before it that Previous skips, have made.
+	SecretsMade []string `json:"secretsMade,omitempty"`
 }
 
-// NewUndoRecord returns the record of a change to the wanted configuration.
+// NewUndoRecord returns the record of a change to the wanted configuration. An undo of it leads to the last
+// configuration that was in effect. So a record of how to undo the configuration that issuer has now is taken over where
+// that one, a typo for example, never was in effect.
 func NewUndoRecord(command string, at time.Time, issuer *configv1alpha1.CredentialIssuer,
 	wanted configv1alpha1.ImpersonationProxySpec,
 ) UndoRecord {
-	return UndoRecord{
+	record := UndoRecord{
 		Version: undoVersion, Command: command, At: at.UTC().Truncate(time.Second),
 		Previous: TargetOf(issuer.Spec.ImpersonationProxy), Left: TargetOf(&wanted).Digested(),
 	}
+	earlier, err := ReadUndoRecord(issuer)
+	if err == nil && earlier != nil && reflect.DeepEqual(earlier.Left, record.Previous.Digested()) &&
+		!WasInEffect(issuer) {
+		record.Previous, record.SecretsMade = earlier.Previous, earlier.SecretsMade
+	}
+	return record
 }
 
 // ReadUndoRecord returns nil when there is none.
@@ -104,6 +114,12 @@ func (r *UndoRecord) Undone(now Target) (wanted Target, changedSince []string) {
 		wanted.ExternalEndpoint = r.Previous.ExternalEndpoint
 		if seen.ExternalEndpoint != left.ExternalEndpoint {
 			changedSince = append(changedSince, fieldEndpoint)
+		}
+	}
+	if before.Mode != left.Mode {
+		wanted.Mode = r.Previous.Mode
+		if seen.Mode != left.Mode {
+			changedSince = append(changedSince, fieldMode)
 		}
 	}
 	if before.LoadBalancerIP != left.LoadBalancerIP {

@@ -8,19 +8,21 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 // Request is what the flags ask for.
 type Request struct {
-	Namespace        string  // the agent's
-	Secret           string  // NAME, or NAMESPACE/NAME of another namespace, as the spec has it
-	Bundle           []byte  // of --ca-bundle
-	BundleGiven      bool    // --ca-bundle
-	BundleFromSecret bool    // --ca-from-secret
-	SystemRoots      bool    // --system-roots
-	Endpoint         *string // --external-endpoint
-	LoadBalancerIP   *string // --load-balancer-ip
+	Namespace        string                                // the agent's
+	Secret           string                                // NAME, or NAMESPACE/NAME of another namespace, as the spec has it
+	Bundle           []byte                                // of --ca-bundle
+	BundleGiven      bool                                  // --ca-bundle
+	BundleFromSecret bool                                  // --ca-from-secret
+	SystemRoots      bool                                  // --system-roots
+	Endpoint         *string                               // --external-endpoint
+	LoadBalancerIP   *string                               // --load-balancer-ip
+	Mode             configv1alpha1.ImpersonationProxyMode // --mode; empty: as it is
 	Allow            []certs.Code
 	// Sources are how messages call what the flags bring; empty where the Secret and the spec have it.
 	Sources certs.Sources

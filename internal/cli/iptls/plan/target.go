@@ -15,6 +15,8 @@ type Target struct {
 	TLS              *configv1alpha1.ImpersonationProxyTLSSpec `json:"tls"`
 	ExternalEndpoint string                                    `json:"externalEndpoint"`
 	LoadBalancerIP   string                                    `json:"loadBalancerIP"`
+	// Mode is empty in what was recorded before it could be changed. Then it stays as it is.
+	Mode configv1alpha1.ImpersonationProxyMode `json:"mode,omitempty"`
 }
 
 // TargetOf returns the part of spec that these commands change.
@@ -22,7 +24,7 @@ func TargetOf(spec *configv1alpha1.ImpersonationProxySpec) Target {
 	copied := spec.DeepCopy()
 	return Target{
 		TLS: copied.TLS, ExternalEndpoint: copied.ExternalEndpoint,
-		LoadBalancerIP: copied.Service.LoadBalancerIP,
+		LoadBalancerIP: copied.Service.LoadBalancerIP, Mode: copied.Mode,
 	}
 }
 
@@ -31,6 +33,9 @@ func (t Target) In(spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.I
 	changed := spec.DeepCopy()
 	changed.TLS, changed.ExternalEndpoint, changed.Service.LoadBalancerIP = t.TLS.DeepCopy(), t.ExternalEndpoint,
 		t.LoadBalancerIP
+	if t.Mode != "" {
+		changed.Mode = t.Mode
+	}
 	return *changed
 }
 
@@ -41,6 +46,18 @@ func (t Target) Digested() Target {
 		t.TLS.CertificateAuthorityData = "sha256:" + certs.Fingerprint([]byte(t.TLS.CertificateAuthorityData))
 	}
 	return t
+}
+
+// Describe says in a few words which certificate and which endpoint a target is about.
+func (t Target) Describe() string {
+	text := "the agent's generated certificate"
+	if t.TLS != nil {
+		text = fmt.Sprintf("Secret %q", t.TLS.SecretName)
+	}
+	if t.ExternalEndpoint != "" {
+		text += " at " + t.ExternalEndpoint
+	}
+	return text
 }
 
 // MergePatch is a merge patch that gives issuer the values of t, no matter which manager owns the fields, and sets
@@ -61,6 +78,9 @@ func MergePatch(issuer *configv1alpha1.CredentialIssuer, t Target, annotations m
 	}
 	if now.LoadBalancerIP != t.LoadBalancerIP {
 		proxy["service"] = map[string]any{"loadBalancerIP": orNull(t.LoadBalancerIP)}
+	}
+	if t.Mode != "" && now.Mode != t.Mode {
+		proxy["mode"] = string(t.Mode)
 	}
 	metadata := map[string]any{"resourceVersion": issuer.ResourceVersion}
 	if len(annotations) > 0 {
