@@ -21,8 +21,8 @@ func TestRun(t *testing.T) {
 		want               string
 	}{
 		{name: "explains a code in any case", code: "mustSTAPLE", output: "text", want: "MustStaple (warning)"},
-		{name: "says what can be allowed", code: "Expired", output: "text", want: "(error, can be let through with --allow " +
-			"Expired)"},
+		{name: "says what can be allowed", code: "NameNotCovered", output: "text", want: "(error, can be let through with " +
+			"--allow NameNotCovered)"},
 		{name: "lists all", output: "text", want: "HandshakeFailed"},
 		{name: "writes YAML", code: "Expired", output: "yaml", want: "code: Expired"},
 		{name: "refuses unknown codes", code: "x", output: "text", fails: true},

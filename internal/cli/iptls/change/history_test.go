@@ -29,10 +29,11 @@ func historyOf(t *testing.T, w *iptlstest.World) []string {
 	}
 	var got []string
 	for _, change := range done.Changes {
-		got = append(
-			got,
-			strings.Join([]string{change.By, change.Command, change.Left.Describe(), string(change.Outcome)}, ", "),
-		)
+		secret := "generated"
+		if change.Secret != nil {
+			secret = change.Secret.Name
+		}
+		got = append(got, strings.Join([]string{change.By, change.Command, secret, string(change.Outcome)}, ", "))
 	}
 	return got
 }
