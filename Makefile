@@ -86,6 +86,10 @@ test-race: controlplane node-modules ## Run every test with the race detector
 bench: build controlplane ## Measure the proxy on a local control plane: BENCH="-preset full -o json -loads get,list" for more
 	go run ./test/bench $(BENCH)
 
+.PHONY: bench-login
+bench-login: ## Compare logins with a warm cache with a program that does nothing, and tell the size of the CLI
+	go test -run '^$$' -bench WarmLogin -benchtime 20x ./cmd/pinniped
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (10s) each
 	hack/fuzz.sh $(or $(FUZZTIME),10s)
