@@ -93,7 +93,7 @@ func temporaryFiles(path string) ([]string, error) {
 	return all, nil
 }
 
-// lockOwner returns what is in a lock; empty for locks of kubectl, which nobody can read, and when there is none.
+// lockOwner returns what is in a lock. It is empty for locks of kubectl, which have no permissions, and without a lock.
 func lockOwner(name string) string {
 	file, err := os.Open(name)
 	if err != nil {

@@ -296,7 +296,7 @@ func (r *run) changeAll(ctx context.Context, targets [][]kubeconfig.Target) erro
 			}
 			results[i] = one
 			bar.Step(one.Outcome == Failed)
-			if one.Err != nil && r.failed() {
+			if one.Outcome == Failed && r.failed() {
 				cancel()
 			}
 			return nil
