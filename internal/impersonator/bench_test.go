@@ -141,11 +141,12 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 			strangers: cache.NewLRUExpireCacheWithClock(maxStrangers, clock.RealClock{}),
 			flights:   reviewFlights[decision]{work: turns.access},
 		},
-		logins:   turns.logins,
-		forward:  f,
-		clock:    clock.RealClock{},
-		allowTTL: 10 * time.Second,
-		readers:  &slowReaders{timeout: writeTimeout},
+		logins:    turns.logins,
+		forwarded: turns.forwarded,
+		forward:   f,
+		clock:     clock.RealClock{},
+		allowTTL:  10 * time.Second,
+		readers:   &slowReaders{timeout: writeTimeout},
 	}
 	return c.handler(), &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
 }

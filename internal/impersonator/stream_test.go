@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
 )
 
 func TestAnswersStreamAtOnce(t *testing.T) {
@@ -352,6 +354,67 @@ func TestAnswersToUpgradesThatAreNo101(t *testing.T) {
 				t.Errorf("want nothing more sent on, got %d requests", n)
 			}
 		})
+	}
+}
+
+// TestManySessions has one user hold a hundred sessions in pods and hundreds of watches at a time. All of them live, and
+// another user does not notice.
+func TestManySessions(t *testing.T) {
+	t.Parallel()
+	const sessions, watches = 100, 400
+	p := startProxy(t)
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+			switch {
+			case req.Header.Get("Upgrade") != "":
+				echo(req.Header.Get("Upgrade"))(w, req)
+			case strings.Contains(req.RequestURI, "watch"):
+				_ = http.NewResponseController(w).Flush()
+				<-req.Context().Done()
+			}
+		}
+	})
+	certificate := clientCertificate(t, p.signerCA, "jane")
+	client := p.client(t, certificate)
+	for range watches {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.address+"/api/v1/pods?watch=1", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := client.Do(req)
+		if err != nil || res.StatusCode != http.StatusOK {
+			t.Fatalf("want a watch, got %v, %v", res, err)
+		}
+		defer func() { _ = res.Body.Close() }()
+	}
+	open := map[net.Conn]*bufio.Reader{}
+	for range sessions {
+		conn := p.raw(t, certificate, execWith("v5.channel.k8s.io"))
+		answers := readerOf(conn)
+		res, err := http.ReadResponse(answers, nil)
+		if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
+			t.Fatalf("want a session, got %v, %v", res, err)
+		}
+		_ = res.Body.Close()
+		open[conn] = answers
+	}
+	if got := p.budget.HeldByUser(budget.Streams, "jane"); got != sessions+watches {
+		t.Errorf("want %d streams at a time, got %d", sessions+watches, got)
+	}
+	if got := p.work.forwarded.queue.Waiting(); got != 0 {
+		t.Errorf("want no stream to wait for a turn, got %d", got)
+	}
+	if got := p.get(t, p.as(t, "joe"), "/api/v1/nodes", nil); got.Code != http.StatusOK {
+		t.Errorf("want another user served meanwhile, got %d", got.Code)
+	}
+	for conn, answers := range open {
+		said := make([]byte, 6)
+		if _, err := io.WriteString(conn, "hello\n"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(answers, said); err != nil || string(said) != "HELLO\n" {
+			t.Fatalf("want every session to live, got %q, %v", said, err)
+		}
 	}
 }
 

@@ -45,7 +45,12 @@ type Queue struct {
 	owners  map[string]*owner
 	// turns are the owners for whom something waits. The first is the next to get a slot.
 	turns []*owner
+	// spare are owners that have left the queue, to be used again: most requests find a free slot, and must cost little.
+	spare []*owner
 }
+
+// maxSpare bounds what is kept for later.
+const maxSpare = 64
 
 // owner holds the state of an Owner that has work in the queue.
 type owner struct {
@@ -53,6 +58,7 @@ type owner struct {
 	members map[any]*member
 	turns   []*member // those for whom something waits, the next one first
 	running int
+	spare   *member // as Queue.spare
 }
 
 // member holds the state of a member that has work in the queue.
@@ -94,11 +100,13 @@ func (q *Queue) Join(who Owner) *Ticket {
 		return nil
 	}
 	if o == nil {
-		o = &owner{name: who.Name, members: map[any]*member{}}
+		o = q.newOwner()
+		o.name = who.Name
 		q.owners[who.Name] = o
 	}
 	if m == nil {
-		m = &member{key: who.Member}
+		m = o.newMember()
+		m.key = who.Member
 		o.members[who.Member] = m
 	}
 	m.held++
@@ -111,6 +119,24 @@ func (q *Queue) Join(who Owner) *Ticket {
 	q.wait(t)
 	q.dispatch()
 	return t
+}
+
+func (q *Queue) newOwner() *owner {
+	last := len(q.spare) - 1
+	if last < 0 {
+		return &owner{members: map[any]*member{}}
+	}
+	o := q.spare[last]
+	q.spare = q.spare[:last]
+	return o
+}
+
+func (o *owner) newMember() *member {
+	if m := o.spare; m != nil {
+		o.spare = nil
+		return m
+	}
+	return &member{}
 }
 
 // free is true when there is a slot.
@@ -219,11 +245,15 @@ func (t *Ticket) Done() {
 		q.leave(t)
 	}
 	t.member.held--
-	if t.member.held == 0 {
+	if t.member.held == 0 { // no other ticket knows the member
 		delete(t.owner.members, t.member.key)
+		t.member.key, t.owner.spare = nil, t.member
 	}
 	if len(t.owner.members) == 0 {
 		delete(q.owners, t.owner.name)
+		if len(q.spare) < maxSpare {
+			q.spare = append(q.spare, t.owner)
+		}
 	}
 	q.dispatch()
 }

@@ -197,3 +197,12 @@ func TestSlotsOfAnOwner(t *testing.T) {
 		t.Errorf("want nothing left, got %d running, %d waiting, %d owners", q.Running(), q.Waiting(), q.Owners())
 	}
 }
+
+// TestFreeSlotsCostLittle counts the allocations of work that need not wait.
+func TestFreeSlotsCostLittle(t *testing.T) {
+	q := fairqueue.New(fairqueue.Limits{MaxSlotsPerOwner: 2})
+	jane := fairqueue.Owner{Name: "jane"}
+	if got := testing.AllocsPerRun(100, func() { q.Join(jane).Done() }); got > 1 {
+		t.Errorf("want the ticket allocated and nothing else, got %v allocations", got)
+	}
+}
