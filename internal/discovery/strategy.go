@@ -3,6 +3,7 @@ package discovery
 import (
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
 
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -34,22 +35,39 @@ type Frontend struct {
 	Mode     Mode
 	Endpoint string // https://host[:port]
 	CABundle []byte // PEM; empty means the system roots
+	// Trouble says why the configuration is not in effect, while the last good certificate serves. It is empty when all
+	// is well.
+	Trouble string
 }
 
-// ChooseStrategy returns the frontend of the first successful strategy of issuer that has one for mode: strategies
-// stand in the order in which clients should try them. Otherwise it returns a *NoStrategyError. An advertised CA bundle that is not base64 is an error of its own, as no
-// other strategy was meant.
+// usable says whether clients can use the frontend of a strategy: it works, or the agent says that the last good
+// certificate, or its own, stays in service until the configuration is mended.
+func usable(strategy *configv1alpha1.CredentialIssuerStrategy) bool {
+	return strategy.Frontend != nil && (strategy.Status == configv1alpha1.StrategySuccess ||
+		slices.ContainsFunc(strategy.Findings, func(f configv1alpha1.StrategyFinding) bool {
+			return f.Code == configv1alpha1.CodeLastGoodCertificateServed ||
+				f.Code == configv1alpha1.CodeGeneratedCertificateServed
+		}))
+}
+
+// ChooseStrategy returns the frontend of the first usable strategy of issuer that has one for mode: strategies stand in
+// the order in which clients should try them. Otherwise it returns a *NoStrategyError. An advertised CA bundle that is
+// not base64 is an error of its own, as no other strategy was meant.
 func ChooseStrategy(issuer *configv1alpha1.CredentialIssuer, mode Mode) (*Frontend, error) {
 	for i := range issuer.Status.Strategies {
 		strategy := &issuer.Status.Strategies[i]
 		frontend := strategy.Frontend
-		if strategy.Status != configv1alpha1.StrategySuccess || frontend == nil || mode != "" && frontend.Type != mode {
+		if !usable(strategy) || mode != "" && frontend.Type != mode {
 			continue
 		}
 		switch {
 		case frontend.Type == configv1alpha1.FrontendImpersonationProxy && frontend.ImpersonationProxyInfo != nil:
 			info := frontend.ImpersonationProxyInfo
-			return newFrontend(frontend.Type, info.Endpoint, info.CertificateAuthorityData)
+			chosen, err := newFrontend(frontend.Type, info.Endpoint, info.CertificateAuthorityData)
+			if err == nil && strategy.Status != configv1alpha1.StrategySuccess {
+				chosen.Trouble = strategy.Message
+			}
+			return chosen, err
 		case frontend.Type == configv1alpha1.FrontendTokenCredentialRequestAPI && frontend.TokenCredentialRequestAPIInfo != nil:
 			info := frontend.TokenCredentialRequestAPIInfo
 			return newFrontend(frontend.Type, info.Server, info.CertificateAuthorityData)
@@ -113,11 +131,11 @@ func (e *NoStrategyError) Hint() string {
 func PendingBefore(issuer *configv1alpha1.CredentialIssuer, mode Mode) *configv1alpha1.CredentialIssuerStrategy {
 	for i := range issuer.Status.Strategies {
 		strategy := &issuer.Status.Strategies[i]
-		if strategy.Reason == configv1alpha1.ReasonPending && (mode == "" || offers(strategy.Type) == mode) {
+		if strategy.Reason == configv1alpha1.ReasonPending && !usable(strategy) &&
+			(mode == "" || offers(strategy.Type) == mode) {
 			return strategy
 		}
-		if strategy.Status == configv1alpha1.StrategySuccess && strategy.Frontend != nil &&
-			(mode == "" || strategy.Frontend.Type == mode) {
+		if usable(strategy) && (mode == "" || strategy.Frontend.Type == mode) {
 			return nil
 		}
 	}

@@ -30,6 +30,9 @@ func TestChooseStrategy(t *testing.T) {
 	)
 	failedWithFrontend := proxy
 	failedWithFrontend.Status = configv1alpha1.StrategyError
+	lastGood := failedWithFrontend
+	lastGood.Message = "Expired: so it is"
+	lastGood.Findings = []configv1alpha1.StrategyFinding{{Code: configv1alpha1.CodeLastGoodCertificateServed}}
 	noFrontend := proxy
 	noFrontend.Frontend = nil
 	emptyFrontend := proxy
@@ -69,6 +72,14 @@ func TestChooseStrategy(t *testing.T) {
 		{
 			name: "passes over one that failed", strategies: []configv1alpha1.CredentialIssuerStrategy{noKey, proxy},
 			want: proxyFrontend,
+		},
+		{
+			name:       "takes the proxy while the last good certificate serves, and says so",
+			strategies: []configv1alpha1.CredentialIssuerStrategy{noKey, lastGood},
+			want: &discovery.Frontend{
+				Mode: proxyFrontend.Mode, Endpoint: proxyFrontend.Endpoint, CABundle: proxyFrontend.CABundle,
+				Trouble: "Expired: so it is",
+			},
 		},
 		{
 			name: "takes the wanted mode", strategies: []configv1alpha1.CredentialIssuerStrategy{token, proxy}, mode: proxyMode,

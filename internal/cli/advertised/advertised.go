@@ -40,6 +40,10 @@ func Target(
 	}
 	target.CABundle = frontend.CABundle
 	target.Endpoint, warnings, err = Names(ctx, client, found, frontend.Endpoint, resolve)
+	if frontend.Trouble != "" {
+		warnings = append(warnings, "the configuration of the impersonation proxy is not in effect; this is about what "+
+			"serves now: "+frontend.Trouble)
+	}
 	if err != nil {
 		return target, warnings, err
 	}

@@ -196,6 +196,10 @@ func (o *Options) discoverFrontend(ctx context.Context, cluster Discoverer) (*di
 		better := discovery.PendingBefore(issuer, o.Mode)
 		switch {
 		case !ok && (err != nil || better == nil):
+			if err == nil && frontend.Trouble != "" {
+				o.Progress.Warn("the configuration of the impersonation proxy is not in effect; the kubeconfig is for what "+
+					"serves now: %s", frontend.Trouble)
+			}
 			return frontend, err
 		case !ok && longEnough:
 			o.Progress.Warn("strategy %s, which the cluster prefers, is not finished (%s): it is passed over",

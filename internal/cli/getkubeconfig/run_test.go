@@ -323,6 +323,28 @@ func TestWarnsAboutAnAuthenticatorThatIsNotReady(t *testing.T) {
 	}
 }
 
+// TestWhileTheLastGoodCertificateServes makes a kubeconfig although the configuration of the proxy is not in effect.
+func TestWhileTheLastGoodCertificateServes(t *testing.T) {
+	t.Parallel()
+	strategy := discoverytest.ProxyStrategy("https://proxy.example.com", nil)
+	strategy.Status, strategy.Reason = configv1alpha1.StrategyError, configv1alpha1.ReasonErrorDuringSetup
+	strategy.Message = "Expired: the new one has expired"
+	strategy.Findings = []configv1alpha1.StrategyFinding{{Code: configv1alpha1.CodeLastGoodCertificateServed}}
+	o, out, errOut := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, &fake{
+		issuers:       []any{discoverytest.Issuer(suffix, "issuer", strategy)},
+		authenticator: &discovery.Authenticator{Type: discovery.Webhook, Name: "local", Phase: "Ready"},
+	})
+	if err := o.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if cluster, _ := made(t, out.Bytes()); cluster.Server != "https://proxy.example.com" {
+		t.Errorf("it leads to %s", cluster.Server)
+	}
+	if !strings.Contains(errOut.String(), "is not in effect") || !strings.Contains(errOut.String(), strategy.Message) {
+		t.Errorf("it does not warn: %s", errOut)
+	}
+}
+
 func TestFailureLeavesTheFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "user.yaml")

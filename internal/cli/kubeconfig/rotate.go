@@ -239,6 +239,10 @@ func (o *RotateOptions) target(ctx context.Context) (kubeconfig.Target, error) {
 			return target, err
 		}
 		target.CABundle = frontend.CABundle
+		if frontend.Trouble != "" {
+			o.progress.Warn("the configuration of the impersonation proxy is not in effect; kubeconfigs get the CA bundle "+
+				"of what serves now: %s", frontend.Trouble)
+		}
 		if o.Endpoint == "" {
 			var warnings []string
 			target.Endpoint, warnings, err = advertised.Names(ctx, client, issuer, frontend.Endpoint, o.Resolve)

@@ -27,10 +27,11 @@ import (
 type cluster struct {
 	bundle     []byte
 	serviceErr error
+	trouble    string // while the last good certificate serves
 }
 
 func (c cluster) CredentialIssuer(context.Context, string) (*configv1alpha1.CredentialIssuer, error) {
-	return &configv1alpha1.CredentialIssuer{
+	issuer := &configv1alpha1.CredentialIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: "x"},
 		Spec: configv1alpha1.CredentialIssuerSpec{
 			ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{Mode: "enabled"},
@@ -55,7 +56,14 @@ func (c cluster) CredentialIssuer(context.Context, string) (*configv1alpha1.Cred
 			},
 			Objects: &configv1alpha1.ObjectNames{Namespace: "ns", LoadBalancerService: "lb"},
 		},
-	}, nil
+	}
+	if c.trouble != "" {
+		proxy := &issuer.Status.Strategies[len(issuer.Status.Strategies)-1]
+		proxy.Status, proxy.Reason = configv1alpha1.StrategyError, configv1alpha1.ReasonErrorDuringSetup
+		proxy.Message = c.trouble
+		proxy.Findings = []configv1alpha1.StrategyFinding{{Code: configv1alpha1.CodeLastGoodCertificateServed}}
+	}
+	return issuer, nil
 }
 
 func (c cluster) Service(_ context.Context, namespace, name string) (*corev1.Service, error) {
@@ -128,6 +136,15 @@ func TestRotateFindsAll(t *testing.T) {
 	}{
 		{
 			name: "by all names", cluster: cluster{bundle: ca.CertPEM()}, stderr: ".cache",
+			want: map[string]string{
+				"advertised": "rotated", "covered": "rotated", "service": "rotated", "wildcard": "rotated", ".kube/home": "rotated", "link/linked": "rotated",
+				"elsewhere": "unrelated", "another": "unrelated", "unknown": "skipped", "damaged": "failed", "dangling": "skipped",
+			},
+		},
+		{
+			name: "while the last good certificate serves, and says so", cluster: cluster{
+				bundle: ca.CertPEM(), trouble: "Expired: the new one has expired",
+			}, stderr: "is not in effect; kubeconfigs get the CA bundle of what serves now: Expired: the new one has expired",
 			want: map[string]string{
 				"advertised": "rotated", "covered": "rotated", "service": "rotated", "wildcard": "rotated", ".kube/home": "rotated", "link/linked": "rotated",
 				"elsewhere": "unrelated", "another": "unrelated", "unknown": "skipped", "damaged": "failed", "dangling": "skipped",
