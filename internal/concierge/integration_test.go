@@ -61,6 +61,8 @@ func TestAggregatedAPIs(t *testing.T) {
 	)
 	t.Run("tells callers who they are", func(t *testing.T) { a.testWhoAmI(t) })
 	t.Run("describes itself", func(t *testing.T) { a.testOpenAPI(t) })
+	t.Run("explains every field", func(t *testing.T) { a.testExplain(t) })
+	t.Run("is found by its categories", func(t *testing.T) { a.testCategories(t) })
 	t.Run("honours admission that does not see the token", func(t *testing.T) { a.testAdmission(t, anonymous) })
 	t.Run("disconnects unknown clients that connect directly", func(t *testing.T) { a.testDirect(t) })
 	t.Run("says when it is ready", func(t *testing.T) { a.testReadiness(t) })

@@ -6,7 +6,9 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 //
 // +kubebuilder:object:root=true
 type WhoAmIRequest struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata is the usual metadata of an object. Nothing is stored, so it is not used.
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// spec is empty.
@@ -22,6 +24,8 @@ type WhoAmIRequest struct {
 // +kubebuilder:object:root=true
 type WhoAmIRequestList struct {
 	metav1.TypeMeta `json:",inline"`
+
+	// metadata is the usual metadata of a list, which is always empty.
 	metav1.ListMeta `json:"metadata,omitempty"`
 
 	Items []WhoAmIRequest `json:"items"`

@@ -9,7 +9,9 @@ import (
 //
 // +kubebuilder:object:root=true
 type TokenCredentialRequest struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata is the usual metadata of an object. Nothing is stored, so it is not used.
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// spec holds the token and names its authenticator.
@@ -25,6 +27,8 @@ type TokenCredentialRequest struct {
 // +kubebuilder:object:root=true
 type TokenCredentialRequestList struct {
 	metav1.TypeMeta `json:",inline"`
+
+	// metadata is the usual metadata of a list, which is always empty.
 	metav1.ListMeta `json:"metadata,omitempty"`
 
 	Items []TokenCredentialRequest `json:"items"`
