@@ -11,8 +11,9 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// argoCD reads and writes the cluster Secrets of Argo CD: the server under "server", and JSON under "config" with the CA
-// bundle, and possibly a credential plugin. They are shown to the rest of the package as kubeconfigs with one cluster.
+// argoCD reads and writes the cluster Secrets of Argo CD: the server under "server", and JSON under "config" with
+// the CA bundle, and possibly a credential plugin. They are shown to the rest of the package as kubeconfigs with
+// one cluster.
 type argoCD struct{}
 
 const (

@@ -125,7 +125,8 @@ func (a asker) once(ctx context.Context, c *Cluster) (*handing, error) {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		ServerName: c.trusts[0].Host,
-		// VerifyConnection verifies, by the CA bundles of all entries: one connection serves entries that are of different age.
+		// VerifyConnection verifies, by the CA bundles of all entries: one connection serves entries that are of
+		// different age.
 		InsecureSkipVerify: true, //nolint:gosec // see above
 		VerifyConnection: func(state tls.ConnectionState) error {
 			var first error

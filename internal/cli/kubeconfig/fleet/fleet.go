@@ -22,8 +22,8 @@ import (
 type Options struct {
 	Places []Place
 	Into   Destination // nil: items are changed where they are
-	// IntoPlace, if set, is changed instead of Places: what leads there to a cluster of Places gets its CA bundle, whatever
-	// it trusts now. Trust comes from the kubeconfigs in Places.
+	// IntoPlace, if set, is changed instead of Places: what leads there to a cluster of Places gets its CA bundle,
+	// whatever it trusts now. Trust comes from the kubeconfigs in Places.
 	IntoPlace Place
 	Contexts  []string // see Files.Contexts
 	Admins    []Admin

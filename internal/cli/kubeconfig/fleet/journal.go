@@ -62,7 +62,8 @@ type Journal struct {
 	mu sync.Mutex
 }
 
-// OpenJournal opens the journal at path and begins a run in it. The file is made if it does not exist and create is set.
+// OpenJournal opens the journal at path and begins a run in it. The file is made if it does not exist and create
+// is set.
 func OpenJournal(path string, create bool, now func() time.Time) (*Journal, error) {
 	j := &Journal{now: now, lock: flock.New(path + ".lock")}
 	locked, err := j.lock.TryLock()

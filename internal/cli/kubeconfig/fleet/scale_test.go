@@ -195,8 +195,8 @@ func (f *bigFleet) check(t *testing.T) {
 	}
 }
 
-// TestBigFleet rotates a thousand kubeconfigs of two hundred clusters, a fifth of them dead, slow or hostile. It counts;
-// how long it takes is said by
+// TestBigFleet rotates a thousand kubeconfigs of two hundred clusters, a fifth of them dead, slow or hostile. It
+// counts; how long it takes is said by
 //
 //	PINNIPED_FLEET_TIME=1 go test ./internal/cli/kubeconfig/fleet -run TestBigFleet -v
 //

@@ -84,7 +84,8 @@ func (h *handing) accepts(trust kubeconfig.Trust) error {
 func (h *handing) decide(trust kubeconfig.Trust) error {
 	if err := h.verifies(h.chain, trust.Host, trust.CABundle); err != nil {
 		return fmt.Errorf(
-			"its own CA bundle does not verify what the endpoint presents, so nothing can be handed on (--admin-kubeconfig helps): %w",
+			"its own CA bundle does not verify what the endpoint presents, so nothing can be handed on "+
+				"(--admin-kubeconfig helps): %w",
 			err,
 		)
 	}
@@ -98,7 +99,8 @@ func (h *handing) decide(trust kubeconfig.Trust) error {
 	); !h.allowOlder && len(h.bundle) > 0 &&
 		offered.Before(old) {
 		return fmt.Errorf(
-			"the endpoint advertises an older CA bundle (of %s) than it has (of %s); if that is right, use --allow-older or --admin-kubeconfig",
+			"the endpoint advertises an older CA bundle (of %s) than it has (of %s); if that is right, use --allow-older "+
+				"or --admin-kubeconfig",
 			offered.UTC().Format(time.DateOnly),
 			old.UTC().Format(time.DateOnly),
 		)
