@@ -140,6 +140,7 @@ func (a *agent) run(ctx context.Context) error {
 		a.options.Namespace,
 		a.config.Names.LeaderElectionLease,
 		a.options.PodName,
+		a.config.Labels,
 		a.triggers.fireAll,
 	)
 	if err != nil {

@@ -33,7 +33,9 @@ type leadership struct {
 
 // newLeadership competes for Lease namespace/name as identity. changed is called when this replica begins or ceases
 // to lead.
-func newLeadership(config *rest.Config, namespace, name, identity string, changed func()) (*leadership, error) {
+func newLeadership(
+	config *rest.Config, namespace, name, identity string, labels map[string]string, changed func(),
+) (*leadership, error) {
 	client, err := coordinationv1client.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for Leases: %w", err)
@@ -44,6 +46,7 @@ func newLeadership(config *rest.Config, namespace, name, identity string, change
 			LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name},
 			Client:     client,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+			Labels:     labels,
 		},
 		LeaseDuration:   leaseDuration,
 		RenewDeadline:   renewDeadline,

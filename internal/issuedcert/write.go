@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,8 +39,11 @@ func Write(
 ) (*corev1.Secret, error) {
 	if read == nil {
 		created, err := w.Create(ctx, &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: target.Name.Namespace, Name: target.Name.Name, Labels: target.Labels},
-			Type:       target.Type, Data: data,
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: target.Name.Namespace, Name: target.Name.Name, Labels: target.Labels,
+				Annotations: map[string]string{labelKeys: keysOf(target.Labels)},
+			},
+			Type: target.Type, Data: data,
 		}, metav1.CreateOptions{FieldManager: target.FieldManager})
 		if err != nil {
 			return nil, fmt.Errorf("creating Secret %s: %w", target.Name, err)
@@ -48,7 +54,12 @@ func Write(
 	if err != nil {
 		return nil, fmt.Errorf("encoding Secret %s: %w", target.Name, err)
 	}
-	// A server-side apply would not do. It creates a Secret that was deleted, and leaves keys that Create wrote.
+	return patch(ctx, w, target, body)
+}
+
+// patch changes a Secret. A server-side apply would not do: it creates a Secret that was deleted, and leaves keys that
+// Create wrote.
+func patch(ctx context.Context, w Writer, target Target, body []byte) (*corev1.Secret, error) {
 	patched, err := w.Patch(ctx, target.Name.Name, types.MergePatchType, body,
 		metav1.PatchOptions{FieldManager: target.FieldManager})
 	if apierrors.IsNotFound(err) {
@@ -58,6 +69,54 @@ func Write(
 		return nil, fmt.Errorf("changing Secret %s: %w", target.Name, err)
 	}
 	return patched, nil
+}
+
+// labelKeys is the annotation that says which labels on a Secret are ours: a label that is no longer configured is
+// removed by it.
+const labelKeys = "credentialissuer.pinniped.dev/label-keys"
+
+// HasLabels reports whether a Secret has the labels that are configured, and none of ours besides.
+func HasLabels(secret *corev1.Secret, labels map[string]string) bool {
+	change := labelChange(secret, labels)
+	return len(change) == 0 && secret.Annotations[labelKeys] == keysOf(labels)
+}
+
+// labelChange returns what a merge patch has to say about the labels of a Secret: nil removes one.
+func labelChange(secret *corev1.Secret, labels map[string]string) map[string]any {
+	change := map[string]any{}
+	for key, value := range labels {
+		if has, found := secret.Labels[key]; !found || has != value {
+			change[key] = value
+		}
+	}
+	for key := range strings.SplitSeq(secret.Annotations[labelKeys], ",") {
+		if _, wanted := labels[key]; key != "" && !wanted {
+			change[key] = nil
+		}
+	}
+	return change
+}
+
+func keysOf(labels map[string]string) string {
+	return strings.Join(slices.Sorted(maps.Keys(labels)), ",")
+}
+
+// Relabel gives a Secret the labels that are configured, unless it has changed since it was read: see ChangedMeanwhile.
+func Relabel(ctx context.Context, w Writer, target Target, read *corev1.Secret) error {
+	body, err := json.Marshal(map[string]any{"metadata": labelPatch(target, read)})
+	if err != nil {
+		return fmt.Errorf("encoding the labels of Secret %s: %w", target.Name, err)
+	}
+	_, err = patch(ctx, w, target, body)
+	return err
+}
+
+func labelPatch(target Target, read *corev1.Secret) map[string]any {
+	return map[string]any{
+		"uid": read.UID, "resourceVersion": read.ResourceVersion,
+		"labels":      labelChange(read, target.Labels),
+		"annotations": map[string]any{labelKeys: keysOf(target.Labels)},
+	}
 }
 
 // ChangedMeanwhile reports whether Write failed because the Secret is no longer as it was read.
@@ -76,7 +135,7 @@ func mergePatch(target Target, data map[string][]byte, read *corev1.Secret) map[
 		content[key] = value
 	}
 	return map[string]any{
-		"metadata": map[string]any{"uid": read.UID, "resourceVersion": read.ResourceVersion, "labels": target.Labels},
+		"metadata": labelPatch(target, read),
 		"data":     content,
 	}
 }

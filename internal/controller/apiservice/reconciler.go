@@ -123,6 +123,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 			return ctrl.Result{}, err
 		}
 	}
+	if err := r.relabel(ctx); err != nil {
+		log.FromContext(ctx).Info("Could not change the labels of a Secret", "secret", r.secretName(), "problem", err.Error())
+	}
 	// First trusted, then served.
 	err = r.trust(ctx, state.Bundle())
 	r.serve(ctx, state)
@@ -196,6 +199,19 @@ func (r *Reconciler) renew(ctx context.Context, now time.Time) (*issuedcert.Stat
 			"secret", r.secretName(), "part", verdict.Part, "reason", verdict.Reason, "message", verdict.Message)
 	}
 	return nil, errors.New("renewing the serving certificate: what was made is not accepted; is the clock right?")
+}
+
+// relabel gives the Secret the labels that are configured.
+func (r *Reconciler) relabel(ctx context.Context) error {
+	secret, found, err := r.Secrets.Get(ctx, r.secretName())
+	if err != nil || !found || issuedcert.HasLabels(secret, r.Labels) {
+		return err
+	}
+	target := issuedcert.Target{Name: r.secretName(), Labels: r.Labels, FieldManager: FieldManager}
+	if err := issuedcert.Relabel(ctx, r.SecretWriter, target, secret); err != nil && !issuedcert.ChangedMeanwhile(err) {
+		return err
+	}
+	return nil
 }
 
 // trust sets the CA bundle of the APIServices that have another one. They are the installation's: a missing one is

@@ -2,6 +2,7 @@ package credentialissuer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +26,7 @@ const (
 	stepRenewCertificate
 	stepSwitch // the proxy on or off; when that fails, nothing after it is done
 	stepTidy   // not done unless the right certificate is in service
+	stepLabels // the next look tries again
 )
 
 // action is one thing to do. String is for tests.
@@ -45,6 +47,9 @@ func (r *Reconciler) apply(ctx context.Context, d decision) map[step]error {
 		if err := a.do(ctx, r); err != nil {
 			failed[at] = err
 		}
+	}
+	if err := failed[stepLabels]; err != nil {
+		log.FromContext(ctx).Info("Could not change the labels of a Secret", "problem", err.Error())
 	}
 	for _, at := range []step{stepRenewSigner, stepRenewCertificate} {
 		if err := failed[at]; err != nil {
@@ -251,6 +256,34 @@ func (a removeSecret) do(ctx context.Context, r *Reconciler) error {
 	return r.remove(ctx, "Secret", &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 		Namespace: a.secret.Namespace, Name: a.secret.Name, UID: a.secret.UID, ResourceVersion: a.secret.ResourceVersion,
 	}})
+}
+
+// relabel gives Secrets of the agent's own the labels that are configured.
+type relabel struct{ secrets []*corev1.Secret }
+
+func (relabel) step() step { return stepLabels }
+
+func (a relabel) String() string {
+	text := "relabel"
+	for _, secret := range a.secrets {
+		text += " " + secret.Name
+	}
+	return text
+}
+
+func (a relabel) do(ctx context.Context, r *Reconciler) error {
+	var all error
+	for _, secret := range a.secrets {
+		target := issuedcert.Target{Name: r.local(secret.Name), Labels: r.Labels, FieldManager: FieldManager}
+		switch err := issuedcert.Relabel(ctx, r.SecretWriter, target, secret); {
+		case issuedcert.ChangedMeanwhile(err): // its watch wakes us
+		case err != nil:
+			all = errors.Join(all, err)
+		default:
+			log.FromContext(ctx).Info("Changed the labels of a Secret to those of the configuration", "secret", target.Name)
+		}
+	}
+	return all
 }
 
 // writeSecret writes a Secret of the agent's own, unless it has changed since it was read.

@@ -3,9 +3,12 @@ package credentialissuer
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -49,6 +52,7 @@ func decideOff(s seen) decision {
 	d.add(stopProxy{})
 	s.removeGenerated(&d)
 	s.keepLastGood(&d, nil)
+	s.relabel(configv1alpha1.ImpersonationProxySpec{}, &d)
 	return d
 }
 
@@ -62,6 +66,7 @@ func decide(spec configv1alpha1.ImpersonationProxySpec, s seen) decision {
 		d.phase = phaseIdle // there is no address yet that a certificate could be made for
 	}
 	if serving == nil {
+		s.relabel(spec, &d)
 		return d
 	}
 	d.add(startProxy{})
@@ -73,6 +78,7 @@ func decide(spec configv1alpha1.ImpersonationProxySpec, s seen) decision {
 			s.removeGenerated(&d)
 		}
 	}
+	s.relabel(spec, &d)
 	return d
 }
 
@@ -331,6 +337,52 @@ func (s *seen) maintain(d *decision, at, renew step, issued issuedSecret, has in
 	})
 	use(next, at)
 	return next.CA
+}
+
+// relabel adds what gives the agent's own Secrets the labels that are configured. A Secret that the other actions write
+// or remove is left to them, and one that an admin brought to its owner.
+func (s *seen) relabel(spec configv1alpha1.ImpersonationProxySpec, d *decision) {
+	if !s.leads {
+		return
+	}
+	touched := map[string]bool{}
+	for _, a := range d.actions {
+		switch a := a.(type) {
+		case writeIssued:
+			touched[a.issued.name] = true
+		case writeCopy:
+			touched[a.name.Name] = true
+		case removeSecret:
+			touched[a.secret.Name] = true
+		}
+	}
+	var wrong []*corev1.Secret
+	for _, name := range slices.Sorted(maps.Keys(s.secrets)) {
+		secret := s.secrets[name].secret
+		if secret != nil && !touched[name] && s.ours(spec, secret) && !issuedcert.HasLabels(secret, s.labels) {
+			wrong = append(wrong, secret)
+		}
+	}
+	if len(wrong) > 0 {
+		d.add(relabel{wrong})
+	}
+}
+
+// ours reports whether a Secret with one of our names holds what we put there.
+func (s *seen) ours(spec configv1alpha1.ImpersonationProxySpec, secret *corev1.Secret) bool {
+	if spec.TLS != nil {
+		external, err := delegation.SecretName(spec.TLS.SecretName, s.namespace)
+		if err != nil || external == s.local(secret.Name) {
+			return false
+		}
+	}
+	switch secret.Name {
+	case s.names.TLSSecret:
+		return s.stillGenerated() != nil
+	case s.names.LastGoodSecret:
+		return servingcert.IsLastGood(secret)
+	}
+	return true
 }
 
 // keepCA adds what lets the generated CA survive a time in which another certificate is served. It makes none.

@@ -20,6 +20,7 @@ import (
 type seen struct {
 	namespace string
 	names     Names
+	labels    map[string]string // of everything that the agent makes
 	leads     bool
 	now       time.Time
 
@@ -50,7 +51,7 @@ func (r *Reconciler) look(
 	ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service, on bool,
 ) seen {
 	s := seen{
-		namespace: r.Namespace, names: r.Names, leads: r.IsLeader(), now: r.Clock.Now(), service: service,
+		namespace: r.Namespace, names: r.Names, labels: r.Labels, leads: r.IsLeader(), now: r.Clock.Now(), service: service,
 		secrets: map[string]ownSecret{}, known: maps.Clone(r.known), signing: r.signing, serving: r.Holder.Current(),
 	}
 	if on && spec.TLS != nil {
@@ -59,7 +60,9 @@ func (r *Reconciler) look(
 	if s.serving != nil && s.serving.Delegated {
 		s.withdrawn, s.withdrawnErr = r.mayUse(ctx, s.serving.Secret)
 	}
-	for _, name := range []string{r.Names.SignerSecret, r.Names.CASecret, r.Names.TLSSecret, r.Names.LastGoodSecret} {
+	for _, name := range []string{
+		r.Names.SignerSecret, r.Names.CASecret, r.Names.TLSSecret, r.Names.LastGoodSecret, r.Names.RecordSecret,
+	} {
 		secret, err := r.secretOrNil(ctx, r.local(name))
 		s.secrets[name] = ownSecret{secret, err}
 	}

@@ -1,0 +1,106 @@
+package credentialissuer
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// TestOtherLabels starts an agent that is configured with other labels: everything that the agent made gets them.
+func TestOtherLabels(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	with := func(labels map[string]string) func(*Reconciler) {
+		return func(r *Reconciler) { r.Labels = labels }
+	}
+	before := startReplicaWith(t, cluster, "default", "before", true, with(map[string]string{"app": "x", "old": "1"}))
+	before.create(t, spec{Mode: "enabled", Service: svc{Type: "ClusterIP"}, ExternalEndpoint: "proxy.example.com"})
+	before.waitFor(t, "Listening", messageListening)
+	names := []string{testNames.SignerSecret, testNames.CASecret, testNames.TLSSecret, testNames.RecordSecret}
+	have := func(r *replica, want map[string]string) {
+		t.Helper()
+		testkit.Eventually(t, waitLimit, func() error {
+			for _, name := range names {
+				secret, there := r.secret(t, name)
+				if !there {
+					return fmt.Errorf("there is no Secret %s", name)
+				}
+				if diff := cmp.Diff(want, secret.Labels); diff != "" {
+					return fmt.Errorf("labels of Secret %s (-want +got):\n%s", name, diff)
+				}
+			}
+			service, err := r.service(t, testNames.ClusterIPService)
+			if err != nil {
+				return err
+			}
+			if got := maps.Clone(
+				service.Labels,
+			); !maps.Equal(
+				got,
+				map[string]string{"app": want["app"], "team": want["team"]},
+			) &&
+				want["old"] == "" {
+				return fmt.Errorf("labels of the Service: %v", got)
+			}
+			return nil
+		})
+	}
+	have(before, map[string]string{"app": "x", "old": "1"})
+	for _, name := range names { // somebody else has a label there
+		var secret corev1.Secret
+		testkit.Eventually(t, waitLimit, func() error {
+			if err := before.live.Get(t.Context(), types.NamespacedName{Namespace: "default", Name: name}, &secret); err != nil {
+				return err
+			}
+			secret.Labels["backup"] = "no"
+			return before.live.Update(t.Context(), &secret)
+		})
+	}
+	before.leading.Store(false)
+	after := startReplicaWith(t, cluster, "default", "after", true, with(map[string]string{"app": "y", "team": "blue"}))
+	have(after, map[string]string{"app": "y", "team": "blue", "backup": "no"})
+}
+
+func TestDecideLabels(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, test := range []struct {
+		name string
+		see  func(s *seen)
+		spec spec
+		want string
+	}{
+		{"relabels what is there", func(*seen) {}, spec{ExternalEndpoint: "proxy.example.com"}, "relabel generated-ca generated-tls signer"},
+		{"leaves it to the leader", func(s *seen) { s.leads = false }, spec{ExternalEndpoint: "proxy.example.com"}, ""},
+		{
+			"leaves alone what an admin named", func(s *seen) { s.evaluation, s.serving = refusal("X"), w.external },
+			spec{ExternalEndpoint: "proxy.example.com", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "generated-tls"}},
+			"relabel generated-ca signer",
+		},
+		{
+			"leaves alone what it did not make", func(s *seen) { s.put(testNames.LastGoodSecret, w.leaf.Data()) },
+			spec{ExternalEndpoint: "proxy.example.com"},
+			"relabel generated-ca generated-tls signer",
+		},
+	} {
+		s := w.everything()
+		s.labels = map[string]string{"team": "blue"}
+		test.see(&s)
+		got := ""
+		for _, a := range decide(test.spec, s).actions {
+			if a.step() == stepLabels {
+				got = a.String()
+			}
+		}
+		if got != test.want {
+			t.Errorf("it %s: got %q, want %q", test.name, got, test.want)
+		}
+	}
+}
