@@ -24,6 +24,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/concierge"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/apiservice"
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/replicas"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
@@ -237,7 +238,6 @@ func (a *agent) address(port int32) string {
 // waitForAPI waits until the API server answers and knows the API groups, so that the agent may be started before
 // both, or until ctx ends.
 func (a *agent) waitForAPI(ctx context.Context) error {
-	logger := logr.FromContextOrDiscard(ctx)
 	live, err := client.New(a.rest, client.Options{Scheme: a.scheme})
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
@@ -251,7 +251,7 @@ func (a *agent) waitForAPI(ctx context.Context) error {
 		}
 		if text := err.Error(); text != told && ctx.Err() == nil {
 			told = text
-			logger.Info("Waited for the API server to serve CredentialIssuers", "problem", text)
+			logs.Warn(ctx, "Waited for the API server to serve CredentialIssuers", "problem", text)
 		}
 		return false, nil
 	})

@@ -6,18 +6,17 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/pinniped-toolkit/pinniped/internal/concierge"
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 )
 
 // newConcierge makes the server of the aggregated APIs, and tries again while the API server is away. It returns
 // nil when ctx ended first.
 func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready func() error) *concierge.Server {
-	logger := logr.FromContextOrDiscard(ctx)
 	if err := wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) {
 		certificate, _ := a.apiCertificate.CertKeyPEM()
 		return len(certificate) > 0, nil // until then no client could connect
@@ -50,7 +49,7 @@ func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready f
 		}
 		if problem := err.Error(); problem != told {
 			told = problem
-			logger.Info("Could not start the Concierge APIs yet", "problem", problem)
+			logs.Warn(ctx, "Could not start the Concierge APIs yet", "problem", problem)
 		}
 		select {
 		case <-ctx.Done():

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,6 +25,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/controller/webhookauthenticator"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/informer"
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -142,12 +142,12 @@ func (a *agent) newPermissions(ctx context.Context, changed func(types.Namespace
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	logger := logr.FromContextOrDiscard(ctx)
 	return delegation.NewPoller(ctx, delegation.PollerOptions{
 		Client: client.RESTClient(), Namespace: a.options.Namespace, Changed: changed, Clock: clock.RealClock{},
 		Revoke: func(secret types.NamespacedName) {
 			if a.holder.Revoke(secret) {
-				logger.Info(
+				logs.Warn(
+					ctx,
 					"Stopped serving a certificate whose permission was withdrawn, with none to take its place",
 					"secret",
 					secret,

@@ -12,6 +12,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
+
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
 )
 
 // Leadership moves at once when the leader stops, and within 20 seconds when it dies. A candidate looks every
@@ -29,6 +31,7 @@ const (
 type leadership struct {
 	elector *leaderelection.LeaderElector
 	leading atomic.Bool
+	life    context.Context //nolint:containedctx // of run, which the election's callback is not given
 }
 
 // newLeadership competes for Lease namespace/name as identity. changed is called when this replica begins or ceases
@@ -60,7 +63,9 @@ func newLeadership(
 				changed()
 			},
 			OnStoppedLeading: func() {
-				l.leading.Store(false)
+				if led := l.leading.Swap(false); led && l.life != nil && l.life.Err() == nil {
+					logs.Warn(l.life, "Lost leadership: the Lease could not be renewed", "lease", klog.KRef(namespace, name))
+				}
 				changed()
 			},
 		},
@@ -76,6 +81,7 @@ func (l *leadership) Leading() bool { return l.leading.Load() }
 
 // run competes until ctx ends, and then gives the Lease back at once.
 func (l *leadership) run(ctx context.Context) {
+	l.life = ctx
 	for ctx.Err() == nil {
 		l.elector.Run(ctx)
 	}

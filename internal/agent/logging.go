@@ -9,10 +9,12 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
 )
 
-// libraryLevel is the verbosity at which the information of libraries is shown: with log level debug. Their errors
-// are always shown.
+// libraryLevel is the verbosity at which the information of libraries is shown: with log level debug. Which of their
+// errors are shown is for package logs to say.
 const libraryLevel = 2
 
 // allLevel is the verbosity of log level all. From 8 on, client-go logs the bodies of requests and answers: tokens,
@@ -28,6 +30,7 @@ func setUpLogging(config LogConfig, out io.Writer) (logr.Logger, error) {
 	if config.Format == "text" {
 		handler = slog.NewTextHandler(out, options)
 	}
+	handler = logs.NewHandler(handler, -libraryLevel)
 	logger := logr.FromSlogHandler(handler)
 	ctrl.SetLogger(logger)
 	slog.SetDefault(slog.New(handler)) // what libraries print through package log goes the same way

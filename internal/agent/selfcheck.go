@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/privilege"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
@@ -89,10 +89,8 @@ func (s *selfCheck) check(ctx context.Context) error {
 	case before != nil && before.String() == report.String():
 		return nil
 	case len(report.Excess) > 0:
-		// Not fatal, and not for every day either: logr has no level for that, slog has.
-		slog.New(logr.ToSlogHandler(logger)).
-			WarnContext(ctx, "Found that the upstream credential may do more than impersonate",
-				"rules", len(report.Excess), "excess", report.String())
+		logs.Warn(ctx, "Found that the upstream credential may do more than impersonate",
+			"rules", len(report.Excess), "excess", report.String())
 	default:
 		logger.Info("Found that the upstream credential may impersonate and nothing else", "listComplete", !report.Incomplete)
 	}

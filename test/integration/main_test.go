@@ -41,6 +41,8 @@ type world struct {
 	cli     string // bin/pinniped
 	kubectl string
 	pki     *certs.CA
+	// freshLog is what the replicas logged until the tests began.
+	freshLog []string
 }
 
 var shared *world
@@ -174,7 +176,11 @@ func (w *world) startAll(ctx context.Context, flags []string, replicas ...string
 	if err := w.createUser(ctx, "pinny", string(hash), "group-for-mtls"); err != nil {
 		return err
 	}
-	return w.createWebhookAuthenticator(ctx)
+	if err := w.createWebhookAuthenticator(ctx); err != nil {
+		return err
+	}
+	w.freshLog, _, err = w.logLines(nil)
+	return err
 }
 
 // result is how a command ended.

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
 )
 
 // FieldManager is the name under which the agent writes.
@@ -124,7 +125,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		}
 	}
 	if err := r.relabel(ctx); err != nil {
-		log.FromContext(ctx).Info("Could not change the labels of a Secret", "secret", r.secretName(), "problem", err.Error())
+		logs.Warn(ctx, "Could not change the labels of a Secret", "secret", r.secretName(), "problem", err.Error())
 	}
 	// First trusted, then served.
 	err = r.trust(ctx, state.Bundle())

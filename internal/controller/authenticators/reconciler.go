@@ -33,6 +33,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 )
 
@@ -309,7 +310,7 @@ func (r *Reconciler) publish(
 	switch {
 	case after == nil:
 		if r.Cache.Suspend(r.Kind.Name, name, problem(conditions)) {
-			log.FromContext(ctx).Info("Took the authenticator out of use")
+			logs.Warn(ctx, "Took the authenticator out of use", "problem", problem(conditions))
 		}
 	case before != after:
 		r.Cache.Put(r.Kind.Name, name, after)

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -49,11 +50,11 @@ func (r *Reconciler) apply(ctx context.Context, d decision) map[step]error {
 		}
 	}
 	if err := failed[stepLabels]; err != nil {
-		log.FromContext(ctx).Info("Could not change the labels of a Secret", "problem", err.Error())
+		logs.Warn(ctx, "Could not change the labels of a Secret", "problem", err.Error())
 	}
 	for _, at := range []step{stepRenewSigner, stepRenewCertificate} {
 		if err := failed[at]; err != nil {
-			log.FromContext(ctx).Info("Could not renew what is still good; it stays in use", "problem", err.Error())
+			logs.Warn(ctx, "Could not renew what is still good; it stays in use", "problem", err.Error())
 		}
 	}
 	return failed
@@ -163,14 +164,14 @@ func (a serve) String() string {
 func (a serve) do(ctx context.Context, r *Reconciler) error {
 	logger := log.FromContext(ctx)
 	if a.keptIn != "" {
-		logger.Info("Went back to the last good certificate", "secret", a.certificate.Secret, "keptIn", r.local(a.keptIn))
+		logs.Warn(ctx, "Went back to the last good certificate", "secret", a.certificate.Secret, "keptIn", r.local(a.keptIn))
 	}
 	if before := r.Holder.Serve(a.certificate); !sameCertificate(before, a.certificate) {
 		logger.Info("Put serving certificate into service", "source", a.certificate.Source, "secret", a.certificate.Secret,
 			"sha256", a.certificate.SHA256(), "notAfter", a.certificate.Certificate.Leaf.NotAfter)
 	}
 	if a.instead != nil {
-		logger.Info("Stopped serving a certificate whose permission was withdrawn", "secret", a.instead.Secret,
+		logs.Warn(ctx, "Stopped serving a certificate whose permission was withdrawn", "secret", a.instead.Secret,
 			"sha256", a.instead.SHA256(), "cause", a.cause.Finding.Message)
 	}
 	return nil
@@ -186,7 +187,7 @@ func (tellUnusableCopy) step() step     { return stepLoad }
 func (tellUnusableCopy) String() string { return "tell that the last good certificate cannot be used" }
 
 func (a tellUnusableCopy) do(ctx context.Context, _ *Reconciler) error {
-	log.FromContext(ctx).Info("Could not use the last good certificate", "secret", a.name, "problem", a.err.Error())
+	logs.Warn(ctx, "Could not use the last good certificate", "secret", a.name, "problem", a.err.Error())
 	return nil
 }
 

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -191,11 +192,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		err = recordErr
 	}
 	r.publish(strategy)
-	if strategy.Status == configv1alpha1.StrategySuccess || strategy.Reason == configv1alpha1.ReasonDisabled {
-		r.lastProblem = ""
-	} else {
-		r.logProblem(ctx, strategy.Message)
-	}
+	r.logStrategy(ctx, strategy)
 	if r.IsLeader() {
 		if reportErr := r.report(ctx, issuer, strategy); reportErr != nil {
 			r.logProblem(ctx, reportErr.Error())
@@ -233,11 +230,33 @@ func (r *Reconciler) retryAfter() time.Duration {
 	return 50 * time.Millisecond << min(r.retries.Add(1), 8)
 }
 
-// logProblem logs what is wrong once, not each time it is seen.
+// logProblem logs what is wrong once, not each time it is seen. It is an error where users are refused for it.
 func (r *Reconciler) logProblem(ctx context.Context, problem string) {
+	logAt := logs.Warn
+	if phase := r.phase.Load(); phase == phaseLost ||
+		phase == phaseOn && (r.Holder.Current() == nil || !r.Proxy.Serving()) {
+		logAt = logs.Error
+	}
+	r.logOnce(ctx, logAt, problem)
+}
+
+func (r *Reconciler) logOnce(ctx context.Context, logAt func(context.Context, string, ...any), problem string) {
 	if r.lastProblem != problem {
 		r.lastProblem = problem
-		log.FromContext(ctx).Info("Could not do what the CredentialIssuer asks for", "problem", problem)
+		logAt(ctx, "Could not do what the CredentialIssuer asks for", "problem", problem)
+	}
+}
+
+// logStrategy logs what the strategy says, unless all is well. An installation waits for a while for what others make:
+// that is no error.
+func (r *Reconciler) logStrategy(ctx context.Context, strategy configv1alpha1.CredentialIssuerStrategy) {
+	switch {
+	case strategy.Status == configv1alpha1.StrategySuccess || strategy.Reason == configv1alpha1.ReasonDisabled:
+		r.lastProblem = ""
+	case strategy.Reason == configv1alpha1.ReasonPending:
+		r.logOnce(ctx, logs.Warn, strategy.Message)
+	default:
+		r.logProblem(ctx, strategy.Message)
 	}
 }
 

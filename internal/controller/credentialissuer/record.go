@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
@@ -196,8 +197,7 @@ func (r *Reconciler) remake(ctx context.Context, issuer *configv1alpha1.Credenti
 	if err != nil {
 		return err
 	}
-	log.FromContext(ctx).
-		Info("Made the CredentialIssuer again, which somebody had deleted", "record", r.local(record.Name))
+	logs.Warn(ctx, "Made the CredentialIssuer again, which somebody had deleted", "record", r.local(record.Name))
 	r.Events.Event(made, corev1.EventTypeWarning, reasonRestored,
 		"the CredentialIssuer was deleted; it was made again as it was last")
 	var managers []metav1.ManagedFieldsEntry
@@ -208,7 +208,7 @@ func (r *Reconciler) remake(ctx context.Context, issuer *configv1alpha1.Credenti
 	made.ManagedFields = managers
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Patch(ctx, made, patch, client.FieldOwner(FieldManager)); err != nil {
-		log.FromContext(ctx).Info("Could not give the fields of the CredentialIssuer back to the tools that owned them",
+		logs.Warn(ctx, "Could not give the fields of the CredentialIssuer back to the tools that owned them",
 			"problem", err.Error())
 	}
 	return nil
