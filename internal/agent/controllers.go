@@ -122,10 +122,13 @@ func (a *agent) addCredentialIssuer(
 		BearerTokens: a.bearer.Use,
 		Advertised:   a.advertised.set,
 		Namespace:    a.options.Namespace,
-		Labels:       a.config.Labels,
-		AppLabel:     a.config.AppLabel(),
-		ProxyPort:    a.config.ImpersonationProxyServerPort,
-		Clock:        clock.RealClock{},
+
+		ServiceAccount: a.serviceAccount(ctx),
+
+		Labels:    a.config.Labels,
+		AppLabel:  a.config.AppLabel(),
+		ProxyPort: a.config.ImpersonationProxyServerPort,
+		Clock:     clock.RealClock{},
 	}
 	if a.clusterSigner != nil {
 		reconciler.OtherStrategies = append(

@@ -45,7 +45,8 @@ func noErrors(t *testing.T, lines []string) {
 		if err := json.Unmarshal([]byte(line), &entry); err != nil {
 			t.Errorf("%v: %s", err, line)
 		}
-		if entry.Level == "ERROR" || strings.Contains(entry.Msg, "Unhandled Error") || strings.Contains(line, `{"Namespace"`) {
+		if entry.Level == "ERROR" || strings.Contains(entry.Msg, "Unhandled Error") ||
+			strings.Contains(line, `{"Namespace"`) {
 			t.Errorf("logged: %s", line)
 		}
 	}
@@ -76,7 +77,8 @@ func TestARestartOfTheAPIServerLogsNoError(t *testing.T) {
 	}
 	testkit.Eventually(t, 40*time.Second, func() error {
 		lines, _, err := w.logLines(from)
-		if err == nil && !slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, "Became the leader") }) {
+		if err == nil &&
+			!slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, "Became the leader") }) {
 			err = errors.New("nobody leads")
 		}
 		return err

@@ -115,3 +115,33 @@ func TestThePodsAreAdmitted(t *testing.T) {
 		}
 	}
 }
+
+// TestTheDeploymentNoticesSoon shows how the API server understands the shipped Deployment: how soon a replica that hangs
+// gets no new connections, how long a rollout waits, and that replicas are spread without being held back.
+func TestTheDeploymentNoticesSoon(t *testing.T) {
+	w := needsCluster(t)
+	var deployment appsv1.Deployment
+	name := types.NamespacedName{Namespace: devinstall.Namespace, Name: "pinniped-concierge"}
+	if err := w.admin.Get(t.Context(), name, &deployment); err != nil {
+		t.Fatal(err)
+	}
+	spec := deployment.Spec.Template.Spec
+	ready := spec.Containers[0].ReadinessProbe
+	if noticed := ready.PeriodSeconds*ready.FailureThreshold + ready.TimeoutSeconds; noticed > 8 ||
+		ready.FailureThreshold < 3 {
+		t.Errorf("a replica that hangs is noticed after %d s and %d failures", noticed, ready.FailureThreshold)
+	}
+	if deployment.Spec.MinReadySeconds < 1 || deployment.Spec.MinReadySeconds > 10 {
+		t.Errorf("minReadySeconds is %d", deployment.Spec.MinReadySeconds)
+	}
+	keys := map[string]bool{}
+	for _, constraint := range spec.TopologySpreadConstraints {
+		keys[constraint.TopologyKey] = constraint.WhenUnsatisfiable == corev1.ScheduleAnyway && constraint.MaxSkew == 1
+		if !cmp.Equal(constraint.LabelSelector.MatchLabels, map[string]string{"deployment.pinniped.dev": "concierge"}) {
+			t.Errorf("it spreads %v", constraint.LabelSelector)
+		}
+	}
+	if diff := cmp.Diff(map[string]bool{corev1.LabelHostname: true, corev1.LabelTopologyZone: true}, keys); diff != "" {
+		t.Errorf("spread over (-want +got):\n%s", diff)
+	}
+}

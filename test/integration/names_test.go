@@ -146,6 +146,7 @@ func TestOtherNames(t *testing.T) {
 			GeneratedCertificateSecret: "own-leaf",
 			GeneratedCASecret:          "own-ca",
 			LastGoodCertificateSecret:  "own-copy",
+			ServiceAccount:             devinstall.AgentAccount,
 		}
 		if issuer.Status.Objects == nil || *issuer.Status.Objects != want {
 			return fmt.Errorf("the status names %+v", issuer.Status.Objects)

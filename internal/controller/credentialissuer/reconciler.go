@@ -103,10 +103,12 @@ type Reconciler struct {
 
 	Names     Names
 	Namespace string
-	Labels    map[string]string // of everything that is made
-	AppLabel  string            // value of the label "app" on the agent's pods
-	ProxyPort int32
-	Clock     clock.PassiveClock
+	// ServiceAccount is as which ServiceAccount of Namespace the agent runs; "" when that is not known.
+	ServiceAccount string
+	Labels         map[string]string // of everything that is made
+	AppLabel       string            // value of the label "app" on the agent's pods
+	ProxyPort      int32
+	Clock          clock.PassiveClock
 
 	phase          atomic.Int32
 	bearerProblem  *configv1alpha1.StrategyFinding // of the spec's bearerTokens; nil for none

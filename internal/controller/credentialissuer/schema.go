@@ -30,6 +30,11 @@ const retrySchema = 5 * time.Minute
 // reduce leaves out of a status what the CRD does not declare.
 func (s statusSchema) reduce(status configv1alpha1.CredentialIssuerStatus) configv1alpha1.CredentialIssuerStatus {
 	if s >= schemaTwoStrategies {
+		if status.Objects != nil {
+			objects := *status.Objects
+			objects.ServiceAccount = ""
+			status.Objects = &objects
+		}
 		status.ObservedGeneration = 0
 		status.Strategies = slices.DeleteFunc(
 			slices.Clone(status.Strategies),

@@ -103,6 +103,7 @@ func (r *Reconciler) objects() *configv1alpha1.ObjectNames {
 		GeneratedCertificateSecret: r.Names.TLSSecret,
 		GeneratedCASecret:          r.Names.CASecret,
 		LastGoodCertificateSecret:  r.Names.LastGoodSecret,
+		ServiceAccount:             r.ServiceAccount,
 	}
 }
 

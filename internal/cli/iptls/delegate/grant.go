@@ -30,7 +30,8 @@ func (g *Grant) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&g.To, "to", "", "the agent's namespace, which is to use the Secret (default: as --namespace)")
 	flags.StringVar(&g.ServiceAccount, "service-account", "",
-		"the agent's service account (default: named as the installation, "+discovery.DefaultAppName+")")
+		"the agent's service account (default: the one in the status of the CredentialIssuer, else named as the installation, "+
+			discovery.DefaultAppName+")")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"to": cobra.NoFileCompletions, "service-account": cobra.NoFileCompletions,
 	})
@@ -80,6 +81,9 @@ func (g *Grant) agent(ctx context.Context, s *session.Session) (types.Namespaced
 		switch {
 		case err == nil:
 			account.Name = discovery.AppName(issuer.Name)
+			if published := issuer.Status.Objects; published != nil && published.ServiceAccount != "" {
+				account.Name = published.ServiceAccount
+			}
 		case errors.Is(err, discovery.ErrUnreachable), errors.Is(err, discovery.ErrUnauthorized), ctx.Err() != nil:
 			return account, err
 		}

@@ -99,6 +99,9 @@ const (
 // +kubebuilder:resource:categories=pinniped,scope=Cluster
 // +kubebuilder:printcolumn:name="ProxyMode",type=string,JSONPath=`.spec.impersonationProxy.mode`
 // +kubebuilder:printcolumn:name="DefaultStrategy",type=string,JSONPath=`.status.strategies[?(@.status == "Success")].type`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.strategies[?(@.type == "ImpersonationProxy")].reason`
+// +kubebuilder:printcolumn:name="Endpoint",type=string,priority=1,JSONPath=`.status.strategies[?(@.type == "ImpersonationProxy")].frontend.impersonationProxyInfo.endpoint`
+// +kubebuilder:printcolumn:name="Expires",type=string,priority=1,JSONPath=`.status.servingCertificate.notAfter`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:subresource:status
 type CredentialIssuer struct {
@@ -310,6 +313,12 @@ type ObjectNames struct {
 	//
 	// +kubebuilder:validation:MinLength=1
 	LastGoodCertificateSecret string `json:"lastGoodCertificateSecret"`
+
+	// serviceAccount is as which ServiceAccount of that namespace the agent reads Secrets. It is absent when the agent
+	// runs as somebody else.
+	//
+	// +optional
+	ServiceAccount string `json:"serviceAccount,omitempty"`
 }
 
 // ServingCertificateSource names where a serving certificate comes from.

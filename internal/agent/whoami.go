@@ -1,0 +1,39 @@
+package agent
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
+)
+
+// serviceAccount returns as which ServiceAccount of its own namespace the agent runs. It is "" when the agent runs as
+// somebody else, or when the API server does not say: before Kubernetes 1.28 it cannot.
+func (a *agent) serviceAccount(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	client, err := authenticationv1client.NewForConfig(a.rest)
+	if err != nil {
+		return ""
+	}
+	review, err := client.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		logs.Warn(ctx, "Could not ask as which ServiceAccount the agent runs", "problem", err.Error())
+		return ""
+	}
+	return accountIn(a.options.Namespace, review.Status.UserInfo.Username)
+}
+
+// accountIn returns the name of the ServiceAccount of a namespace that has this username, or "".
+func accountIn(namespace, username string) string {
+	name, _ := strings.CutPrefix(username, "system:serviceaccount:"+namespace+":")
+	if name == username {
+		return ""
+	}
+	return name
+}
