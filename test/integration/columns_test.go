@@ -28,7 +28,10 @@ func TestTheColumnsOfKubectlGet(t *testing.T) {
 		t.Errorf("the row is %q", row)
 	}
 	header, row = get("--output=wide")
-	if diff := cmp.Diff([]string{"NAME", "PROXYMODE", "DEFAULTSTRATEGY", "REASON", "ENDPOINT", "EXPIRES", "AGE"}, header); diff != "" {
+	if diff := cmp.Diff(
+		[]string{"NAME", "PROXYMODE", "DEFAULTSTRATEGY", "REASON", "ENDPOINT", "EXPIRES", "AGE"},
+		header,
+	); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}
 	serving := w.issuer(t).Status.ServingCertificate

@@ -48,7 +48,7 @@ func TestTheHowToOnLocalUsers(t *testing.T) {
 		filepath.Join(programs, "htpasswd"),
 		[]byte(stub),
 		0o700,
-	); err != nil { //nolint:gosec // a program
+	); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Symlink(w.kubectl, filepath.Join(programs, "kubectl")); err != nil {

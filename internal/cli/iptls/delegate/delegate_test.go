@@ -13,6 +13,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session/sessiontest"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
 func runDelegate(t *testing.T, w *iptlstest.World, change func(*Options)) *iptlstest.Run {
@@ -133,6 +134,19 @@ func TestDelegatePrintsWhatItMakes(t *testing.T) {
 	subjects := list.Items[1]["subjects"].([]any)[0].(map[string]any)
 	if subjects["name"] != "pinniped-concierge" || subjects["namespace"] != "pinniped-concierge" {
 		t.Errorf("the subject is %v", subjects)
+	}
+}
+
+// TestDelegateReadsTheServiceAccount delegates to an agent whose CredentialIssuer has an unusual name.
+func TestDelegateReadsTheServiceAccount(t *testing.T) {
+	t.Parallel()
+	w := iptlstest.New(t)
+	w.Cluster.Issuer.Status.Objects = &configv1alpha1.ObjectNames{
+		Namespace: "pinniped-concierge", ServiceAccount: "unusual-account",
+	}
+	printed := runDelegate(t, w, func(o *Options) { o.Session.Output = "yaml" })
+	if !strings.Contains(printed.Out.String(), "name: unusual-account") {
+		t.Errorf("it does not delegate to the published account:\n%s", printed.Out.String())
 	}
 }
 

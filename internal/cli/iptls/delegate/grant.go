@@ -29,9 +29,13 @@ type Grant struct {
 func (g *Grant) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&g.To, "to", "", "the agent's namespace, which is to use the Secret (default: as --namespace)")
-	flags.StringVar(&g.ServiceAccount, "service-account", "",
+	flags.StringVar(
+		&g.ServiceAccount,
+		"service-account",
+		"",
 		"the agent's service account (default: the one in the status of the CredentialIssuer, else named as the installation, "+
-			discovery.DefaultAppName+")")
+			discovery.DefaultAppName+")",
+	)
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"to": cobra.NoFileCompletions, "service-account": cobra.NoFileCompletions,
 	})
