@@ -28,6 +28,17 @@ const audience = "this-cluster"
 // trust makes a JWTAuthenticator for the length of the test, and waits until it is ready.
 func (w *world) trust(t *testing.T, name string, idp *issuer.Issuer) *authenticationv1alpha1.JWTAuthenticator {
 	t.Helper()
+	return w.trustFor(t, name, idp, audience)
+}
+
+// trustFor is trust, for another audience.
+func (w *world) trustFor(
+	t *testing.T,
+	name string,
+	idp *issuer.Issuer,
+	audience string,
+) *authenticationv1alpha1.JWTAuthenticator {
+	t.Helper()
 	object := &authenticationv1alpha1.JWTAuthenticator{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: authenticationv1alpha1.JWTAuthenticatorSpec{

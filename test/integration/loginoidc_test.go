@@ -1,0 +1,78 @@
+package integration
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/oidclogin/oidctest"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit/issuer"
+)
+
+// TestLoginOIDC goes the whole way: a person logs in at an issuer in the browser, the agent's JWTAuthenticator takes
+// the token, and kubectl is that person at a real API server. The person is asked once.
+func TestLoginOIDC(t *testing.T) {
+	w := needsCluster(t)
+	w.generatedOnly(t)
+	idp, err := oidctest.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(idp.Close)
+	authenticator := w.trustFor(t, "people", &issuer.Issuer{URL: idp.URL, CA: idp.CA.CertPEM()}, oidctest.ClientID)
+
+	home := t.TempDir()
+	// The "browser" leaves the link in a file, and a person opens it.
+	link, program, file := filepath.Join(home, "link"), filepath.Join(home, "browser"), filepath.Join(home, "ann.yaml")
+	script := "#!/bin/sh\nprintf %s \"$1\" > " + link + ".new && mv " + link + ".new " + link + "\n"
+	if err := os.WriteFile(program, []byte(script), 0o700); err != nil { //nolint:gosec // it must be executable
+		t.Fatal(err)
+	}
+	environment := []string{"HOME=" + home, "BROWSER=" + program, "PATH=" + filepath.Dir(w.cli) + ":" + os.Getenv("PATH")}
+	got := w.runWith(t, environment, nil, w.cli, "get", "kubeconfig", "--kubeconfig="+w.Cluster.AdminKubeconfig(),
+		"--concierge-authenticator-type=jwt", "--concierge-authenticator-name="+authenticator.Name, "-o", file)
+	if got.code != 0 {
+		t.Fatalf("get kubeconfig: %s", got.errOut)
+	}
+	if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), "command: pinniped\n") {
+		t.Errorf("want the command that is on the PATH, got %s, %v", text, err)
+	}
+
+	opened := make(chan error, 1)
+	go func() {
+		deadline := time.Now().Add(time.Minute)
+		for time.Now().Before(deadline) {
+			if address, err := os.ReadFile(link); err == nil {
+				_, err := oidctest.Browse(t.Context(), idp.CA.CertPEM(), string(address))
+				opened <- err
+				return
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		opened <- os.ErrDeadlineExceeded
+	}()
+	whoAmI := func() result {
+		return w.runWith(
+			t,
+			environment,
+			nil,
+			w.kubectl,
+			"--kubeconfig="+file,
+			"auth",
+			"whoami",
+			"-o",
+			"jsonpath={.status.userInfo.username}",
+		)
+	}
+	if got := whoAmI(); got.code != 0 || got.out != idp.User {
+		t.Fatalf("want user %q, got %q, %s", idp.User, got.out, got.errOut)
+	}
+	if err := <-opened; err != nil {
+		t.Fatalf("browser: %v", err)
+	}
+	if got := whoAmI(); got.code != 0 || idp.Count("/authorize") != 1 {
+		t.Errorf("want the person asked once, got %d, %s", idp.Count("/authorize"), got.errOut)
+	}
+}
