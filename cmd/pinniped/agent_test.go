@@ -194,5 +194,12 @@ func (a *scriptAgent) obey(issuer *configv1alpha1.CredentialIssuer) error {
 			LastGoodCertificateSecret: strings.Replace(caSecret, "ca-certificate", "last-good-certificate", 1),
 		},
 	}
+	if err := a.server.Put(map[string]any{
+		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+		"metadata": map[string]any{"name": "replica", "namespace": agentNamespace},
+		"spec":     map[string]any{"leaseDurationSeconds": 3600, "renewTime": time.Now().UTC().Format(metav1.RFC3339Micro)},
+	}); err != nil {
+		return err
+	}
 	return a.server.Put(issuer)
 }

@@ -69,6 +69,9 @@ func write(folder string) error {
 	if err := os.WriteFile(filepath.Join(folder, "checks.md"), checks(), 0o644); err != nil {
 		return err
 	}
+	if err := writeExitCodes(filepath.Join(folder, "../exit-codes.md")); err != nil {
+		return err
+	}
 	schema, page, err := outputDocs()
 	if err != nil {
 		return fmt.Errorf("describing the output for programs: %w", err)

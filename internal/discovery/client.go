@@ -64,7 +64,7 @@ func Connect(config *rest.Config, suffix string) (*Client, error) {
 	}
 	for _, gv := range []schema.GroupVersion{
 		c.groups.Config, c.groups.Authentication, c.groups.Identity, corev1.SchemeGroupVersion, apiRegistration, certManager,
-		rbacGroup, authorizationGroup, authenticationGroup, delegation.Resource().GroupVersion(),
+		rbacGroup, authorizationGroup, authenticationGroup, delegation.Resource().GroupVersion(), coordination,
 	} {
 		if c.rest[gv], err = restClient(shared, gv, httpClient); err != nil {
 			return nil, fmt.Errorf("preparing the client for API group %q: %w", gv.Group, err)

@@ -41,6 +41,7 @@ const (
 	OldClientsBreak      Code = "OldClientsBreak"
 	StrictClients        Code = "StrictClients"
 	HandshakeFailed      Code = "HandshakeFailed"
+	EndpointUnreachable  Code = "EndpointUnreachable"
 	EndpointServesOther  Code = "EndpointServesOther"
 )
 
@@ -101,7 +102,8 @@ func (c Code) severity() Severity {
 	case SecretNotFound, SecretNotPermitted, SecretIncomplete, TooLarge, NotACertificate, BadSerial, KeyMismatch,
 		KeyEncrypted, KeyUnreadable, KeyIsCAKey, WeakKey, WeakSignature, NoServerAuth, KeyUsage, NotYetValid, Expired,
 		ExpiresSoon, NoNames, EndpointInvalid, NameNotCovered, ChainOrder, ChainIncomplete, IntermediateInvalid,
-		BundleDoesNotVerify, OldClientsBreak, HandshakeFailed, EndpointServesOther:
+		BundleDoesNotVerify, OldClientsBreak, HandshakeFailed, EndpointUnreachable,
+		EndpointServesOther:
 		return SeverityError
 	default:
 		return SeverityInfo

@@ -292,9 +292,16 @@ func catalogue() []Explanation {
 			Fix:         "see the message; have certificate and key made anew when it does not help",
 		},
 		{
-			Code: EndpointServesOther,
-			Cause: "An address of the endpoint presents another certificate than the one that was set, cannot be " +
-				"reached, or is not verified by the advertised CA bundle.",
+			Code:        EndpointUnreachable,
+			Cause:       "The endpoint, or one of its addresses, does not answer, presents no certificate, or has no address at all.",
+			Consequence: "Clients that are led there fail; what they would be given is not known.",
+			Fix: "look at the way there, in this order: does the agent run, has its Service an address and endpoints, does " +
+				"DNS lead to it, does a firewall let it through",
+			Example: "pinniped ip-tls status\nkubectl get pods,services,endpointslices --namespace=pinniped-concierge",
+		},
+		{
+			Code:        EndpointServesOther,
+			Cause:       "An address of the endpoint presents another certificate than the one that was set.",
 			Consequence: "Clients that are led to this address fail, or reach somebody else.",
 			Fix: "look at what stands between: DNS, load balancer, an ingress that ends TLS itself, a replica that " +
 				"has not caught up",

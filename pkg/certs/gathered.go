@@ -33,13 +33,14 @@ type Expected struct {
 	Now   time.Time
 }
 
-// CheckServed checks what the caller saw at the endpoint's addresses. It returns an EndpointServesOther finding for
-// each address that does not present the expected certificate in a way that clients can verify, and one when there is
-// no address at all.
+// CheckServed checks what the caller saw at the endpoint's addresses. It returns a finding for each address that does
+// not present the expected certificate in a way that clients can verify: EndpointUnreachable, EndpointServesOther, or
+// the code of what clients object to (Expired, NotYetValid, NameNotCovered, BundleDoesNotVerify). When there is no
+// address at all, there is one finding.
 func CheckServed(want Expected, seen []Served) []Finding {
 	if len(seen) == 0 {
 		return []Finding{
-			finding(EndpointServesOther, "make a DNS record for it", "%s resolves to no address", quote(want.Host)),
+			finding(EndpointUnreachable, "make a DNS record for it", "%s resolves to no address", quote(want.Host)),
 		}
 	}
 	members, _ := ParseBundle(want.Bundle)
@@ -52,8 +53,8 @@ func CheckServed(want Expected, seen []Served) []Finding {
 	}
 	found := newFindings(nil)
 	for _, served := range seen {
-		if problem, hint := servedProblem(want, pool, served); problem != "" {
-			f := finding(EndpointServesOther, hint, "%s %s", clip(served.Address, maxName), problem)
+		if code, problem, hint := servedProblem(want, pool, served); problem != "" {
+			f := finding(code, hint, "%s %s", clip(served.Address, maxName), problem)
 			f.Presented = len(served.Chain) > 0 && want.SHA256 != "" && Fingerprint(served.Chain[0].Raw) == want.SHA256
 			found.add(f)
 		}
@@ -61,20 +62,22 @@ func CheckServed(want Expected, seen []Served) []Finding {
 	return found.result()
 }
 
-func servedProblem(want Expected, pool *x509.CertPool, served Served) (problem, hint string) {
+func servedProblem(want Expected, pool *x509.CertPool, served Served) (
+	code Code, problem, hint string,
+) {
 	if served.Err != nil || len(served.Chain) == 0 {
 		why := "it presented no certificate"
 		if served.Err != nil {
 			why = clip(served.Err.Error(), 2*maxName)
 		}
-		return "could not be asked: " + why, "check that clients reach it: DNS, load balancer, firewall"
+		return EndpointUnreachable, "could not be asked: " + why, "check that clients reach it: DNS, load balancer, firewall"
 	}
 	leaf := served.Chain[0]
 	presents := "presents the right certificate"
 	if want.SHA256 == "" {
 		presents = "presents a certificate"
 	} else if got := Fingerprint(leaf.Raw); got != want.SHA256 {
-		return fmt.Sprintf(
+		return EndpointServesOther, fmt.Sprintf(
 				"presents another certificate: %s, SHA-256 %s, issued by %s, valid until %s",
 				subject(leaf),
 				got[:16],
@@ -92,13 +95,25 @@ func servedProblem(want Expected, pool *x509.CertPool, served Served) (problem, 
 		Roots: pool, Intermediates: intermediates, CurrentTime: want.Now,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}); err != nil {
-		return presents + ", but the advertised CA bundle does not verify it: " +
-			quote(strings.TrimPrefix(err.Error(), "x509: ")), "see which intermediates it sends along"
+		return refusalOf(leaf, want.Now, presents, err)
 	}
 	if !covers(leaf, want.Host) {
-		return fmt.Sprintf("%s, which is not valid for %s", presents, quote(want.Host)), ""
+		return NameNotCovered, fmt.Sprintf("%s, which is not valid for %s", presents, quote(want.Host)), ""
 	}
-	return "", ""
+	return "", "", ""
+}
+
+// refusalOf says why clients do not accept a certificate that does not verify.
+func refusalOf(leaf *x509.Certificate, now time.Time, presents string, err error) (code Code, problem, hint string) {
+	switch {
+	case now.After(leaf.NotAfter):
+		return Expired, fmt.Sprintf("%s, which expired on %s", presents, date(leaf.NotAfter)), "have it issued again"
+	case now.Before(leaf.NotBefore):
+		return NotYetValid, fmt.Sprintf("%s, which is not valid before %s", presents, date(leaf.NotBefore)),
+			"wait until then, or check the clocks"
+	}
+	return BundleDoesNotVerify, presents + ", but the advertised CA bundle does not verify it: " +
+		quote(strings.TrimPrefix(err.Error(), "x509: ")), "see which intermediates it sends along"
 }
 
 // CheckLoadBalancerIP warns when the external endpoint's host does not lead to the address that the load balancer was

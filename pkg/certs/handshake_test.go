@@ -79,13 +79,14 @@ func TestCheckServed(t *testing.T) {
 		seen    []Served
 		message string
 		number  int
+		code    Code
 	}{
 		{
 			name: "takes the expected certificate at every address", want: want,
 			seen: []Served{{Address: "203.0.113.7:443", Chain: chain}, {Address: "203.0.113.8:443", Chain: chain}},
 		},
 		{
-			name: "names the address that presents another one", want: want, number: 1, message: "203.0.113.8:443 presents " +
+			name: "names the address that presents another one", want: want, number: 1, code: EndpointServesOther, message: "203.0.113.8:443 presents " +
 				"another certificate",
 			seen: []Served{
 				{Address: "203.0.113.7:443", Chain: chain},
@@ -93,23 +94,23 @@ func TestCheckServed(t *testing.T) {
 			},
 		},
 		{
-			name: "names the address that does not answer", want: want, number: 1, message: "connection refused",
+			name: "names the address that does not answer", want: want, number: 1, code: EndpointUnreachable, message: "connection refused",
 			seen: []Served{{Address: "203.0.113.7:443", Err: errors.New("connection refused")}},
 		},
 		{
-			name: "wants the intermediates", want: want, number: 1, message: "does not verify it",
+			name: "wants the intermediates", want: want, number: 1, code: BundleDoesNotVerify, message: "does not verify it",
 			seen: []Served{{Address: "203.0.113.7:443", Chain: chain[:1]}},
 		},
 		{
 			name: "wants the host's name", want: with(
 				func(e *Expected) { e.Host = "other.example.com" },
-			), number: 1, message: "not valid for",
+			), number: 1, code: NameNotCovered, message: "not valid for",
 			seen: []Served{{Address: "203.0.113.7:443", Chain: chain}},
 		},
 		{
 			name: "uses the system roots without a bundle", want: with(
 				func(e *Expected) { e.Bundle, e.Roots = nil, x509.NewCertPool() },
-			), number: 1,
+			), number: 1, code: BundleDoesNotVerify,
 			message: "does not verify it", seen: []Served{{Address: "203.0.113.7:443", Chain: chain}},
 		},
 		{
@@ -117,17 +118,27 @@ func TestCheckServed(t *testing.T) {
 			seen: []Served{{Address: "203.0.113.7:443", Chain: chain}},
 		},
 		{
-			name: "takes none that they cannot verify", want: with(func(e *Expected) { e.SHA256 = "" }), number: 1,
+			name: "takes none that they cannot verify", want: with(func(e *Expected) { e.SHA256 = "" }), number: 1, code: BundleDoesNotVerify,
 			message: "presents a certificate, but the advertised CA bundle does not verify it",
 			seen:    []Served{{Address: "203.0.113.7:443", Chain: []*x509.Certificate{other.leaf.Certificate}}},
 		},
-		{name: "wants an address", want: want, number: 1, message: "resolves to no address"},
+		{
+			name: "tells an expired one from one that nothing verifies", number: 1, code: Expired, message: "which expired on",
+			want: with(func(e *Expected) { e.Now = p.leaf.NotAfter.Add(time.Hour) }),
+			seen: []Served{{Address: "203.0.113.7:443", Chain: chain}},
+		},
+		{
+			name: "tells one that is not valid yet", number: 1, code: NotYetValid, message: "which is not valid before",
+			want: with(func(e *Expected) { e.Now = p.leaf.NotBefore.Add(-time.Hour) }),
+			seen: []Served{{Address: "203.0.113.7:443", Chain: chain}},
+		},
+		{name: "wants an address", want: want, number: 1, code: EndpointUnreachable, message: "resolves to no address"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			got := CheckServed(tt.want, tt.seen)
 			if len(got) != tt.number ||
-				len(got) > 0 && (got[0].Code != EndpointServesOther || !strings.Contains(got[0].Message, tt.message)) {
+				len(got) > 0 && (got[0].Code != tt.code || !strings.Contains(got[0].Message, tt.message)) {
 				t.Errorf("got %v, want %d with %q", got, tt.number, tt.message)
 			}
 		})

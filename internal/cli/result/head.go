@@ -40,38 +40,18 @@ type Error struct {
 // ErrorReason is the class of an error.
 type ErrorReason string
 
-// The reasons.
-const (
-	ReasonFailed       ErrorReason = "failed"
-	ReasonUsage        ErrorReason = "usage"
-	ReasonRefused      ErrorReason = "refused"
-	ReasonNotPermitted ErrorReason = "notPermitted"
-	ReasonNotInEffect  ErrorReason = "notInEffect"
-	ReasonNotDue       ErrorReason = "notDue"
-	ReasonTimedOut     ErrorReason = "timedOut"
-	ReasonInterrupted  ErrorReason = "interrupted"
-	// ReasonSwitchedOff means that what was done serves nobody, because the proxy is off.
-	ReasonSwitchedOff ErrorReason = "switchedOff"
-	// ReasonOther is that of an exit code which other commands do not have; their help tells its meaning.
-	ReasonOther ErrorReason = "other"
-)
+// ReasonOther is that of an exit code which other commands do not have; their help tells its meaning.
+const ReasonOther ErrorReason = "other"
 
 // Enum lists the reasons.
 func (ErrorReason) Enum() []string {
-	return []string{
-		string(ReasonFailed),
-		string(ReasonUsage),
-		string(ReasonRefused),
-		string(ReasonNotPermitted),
-		string(
-			ReasonNotInEffect,
-		),
-		string(ReasonNotDue),
-		string(ReasonSwitchedOff),
-		string(ReasonTimedOut),
-		string(ReasonInterrupted),
-		string(ReasonOther),
+	var all []string
+	for _, known := range ui.ExitCodes() {
+		if known.Reason != "" {
+			all = append(all, known.Reason)
+		}
 	}
+	return append(all, string(ReasonOther))
 }
 
 // ErrorOf returns what there is to print about err; nil for nil.
@@ -86,28 +66,12 @@ func ErrorOf(err error) *Error {
 }
 
 func reasonOf(exitCode int) ErrorReason {
-	switch exitCode {
-	case ui.ExitFailed:
-		return ReasonFailed
-	case ui.ExitUsage:
-		return ReasonUsage
-	case ui.ExitRefused:
-		return ReasonRefused
-	case ui.ExitNotPermitted:
-		return ReasonNotPermitted
-	case ui.ExitNotConverged:
-		return ReasonNotInEffect
-	case ui.ExitNotDue:
-		return ReasonNotDue
-	case ui.ExitSwitchedOff:
-		return ReasonSwitchedOff
-	case ui.ExitTimedOut:
-		return ReasonTimedOut
-	case ui.ExitInterrupted:
-		return ReasonInterrupted
-	default:
-		return ReasonOther
+	for _, known := range ui.ExitCodes() {
+		if known.Code == exitCode {
+			return ErrorReason(known.Reason)
+		}
 	}
+	return ReasonOther
 }
 
 // Failure is printed by a command that failed before it had anything else to print.

@@ -111,8 +111,9 @@ type Address struct {
 	// SHA256 is the fingerprint of the certificate that it presents; absent when it presents none.
 	SHA256   string     `json:"sha256,omitempty"`
 	NotAfter *time.Time `json:"notAfter,omitempty"`
-	// Problem says why this is not what it should be; absent when all is well.
-	Problem string `json:"problem,omitempty"`
+	// Code is a code of the checks, and Problem says why this is not what it should be; absent when all is well.
+	Code    certs.Code `json:"code,omitempty"`
+	Problem string     `json:"problem,omitempty"`
 	// Skipped is true when there is no route to the address from here, so that nothing is known about it.
 	Skipped bool `json:"skipped,omitempty"`
 }

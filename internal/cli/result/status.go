@@ -10,13 +10,17 @@ import (
 // Status is the certificate in front of the impersonation proxy: what is configured, reported and presented.
 type Status struct {
 	Head
-	CredentialIssuer string    `json:"credentialIssuer"`
+	// CredentialIssuer is absent when the cluster could not be asked.
+	CredentialIssuer string    `json:"credentialIssuer,omitempty"`
 	At               time.Time `json:"at"`
+	// Users says how the users of the endpoint fare, which is what matters most.
+	Users Users `json:"users"`
 	// InEffect is true when what is configured is what the agent reports and every address presents.
 	InEffect bool `json:"inEffect"`
-	// Problems say why it is not, the most telling one first.
-	Problems   []string          `json:"problems,omitempty"`
-	Configured ConfiguredStatus  `json:"configured"`
+	// Problems say why it is not, the most telling one first. Each cause is there once.
+	Problems []Problem `json:"problems,omitempty"`
+	// Configured is absent when the cluster could not be asked.
+	Configured *ConfiguredStatus `json:"configured,omitempty"`
 	Agent      *AgentStatus      `json:"agent,omitempty"`
 	Advertised *AdvertisedStatus `json:"advertised,omitempty"`
 	// Rotation says where a rotation is that is under way.
@@ -31,6 +35,48 @@ type Status struct {
 	Kubeconfigs []File `json:"kubeconfigs,omitempty"`
 	// NotKnown names what could not be found out, each with the reason.
 	NotKnown []string `json:"notKnown,omitempty"`
+}
+
+// Users says how users fare at the endpoint right now.
+type Users struct {
+	State UsersState `json:"state"`
+	// Since is when they began to be refused, where that is known.
+	Since *time.Time `json:"since,omitempty"`
+	// Until is when the first certificate that is presented now expires.
+	Until *time.Time `json:"until,omitempty"`
+	// Code is the reason in one word, where there is one: a code of the checks, or of a finding of the agent.
+	Code string `json:"code,omitempty"`
+	// Message is the sentence that the first line of the text shows.
+	Message string `json:"message"`
+	// Next are commands: what to type now.
+	Next []string `json:"next,omitempty"`
+}
+
+// UsersState is how users fare.
+type UsersState string
+
+// The states.
+const (
+	UsersNotAffected UsersState = "notAffected"
+	UsersSomeRefused UsersState = "someRefused" // at some addresses, or with some of the kubeconfigs
+	UsersAllRefused  UsersState = "allRefused"
+	UsersSwitchedOff UsersState = "switchedOff" // the impersonation proxy is not to run
+	UsersNotKnown    UsersState = "notKnown"
+)
+
+// Enum lists the states.
+func (UsersState) Enum() []string {
+	return []string{
+		string(UsersNotAffected), string(UsersSomeRefused), string(UsersAllRefused), string(UsersSwitchedOff),
+		string(UsersNotKnown),
+	}
+}
+
+// Problem is one thing that is wrong.
+type Problem struct {
+	// Code is a code of the checks, or of a finding of the agent; absent when there is none.
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message"`
 }
 
 // ConfiguredStatus is what the spec of the CredentialIssuer says.
@@ -53,6 +99,10 @@ type AgentStatus struct {
 	Status  string `json:"status"`
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
+	// Running says whether a replica of the agent lives, by the Leases that replicas renew.
+	Running Answer `json:"running"`
+	// LastSeen is the last sign of life of any replica.
+	LastSeen *time.Time `json:"lastSeen,omitempty"`
 }
 
 // AdvertisedStatus is what clients are told.

@@ -17,9 +17,62 @@ const (
 	ExitNotDue       = 6   // it is not time for the next step yet: the same command again, later, goes on
 	ExitDiffers      = 6   // what is there is not what the command would make
 	ExitSwitchedOff  = 7   // the change was made, but the proxy that it is about is switched off
+	ExitKubeconfigs  = 8   // kubeconfigs do not work, or will not
 	ExitTimedOut     = 124 // --timeout passed
 	ExitInterrupted  = 130 // interrupted by a signal
 )
+
+// ExitCode says what an exit code means.
+type ExitCode struct {
+	Code int
+	// Reason is the meaning in one word, as objects for programs have it; empty for 0.
+	Reason string
+	// Meaning and Example are for people, in Markdown.
+	Meaning, Example string
+}
+
+// ExitCodes lists the exit codes. It is the one source of docs/reference/exit-codes.md and of the reasons in objects.
+func ExitCodes() []ExitCode {
+	return []ExitCode{
+		{ExitDone, "", "done, or nothing had to be done (`unchanged`)", "`ip-tls set` twice"},
+		{ExitFailed, "failed", "failed", "the cluster cannot be reached"},
+		{
+			ExitUsage,
+			"usage",
+			"wrong usage: an argument, a flag, a file that a flag names (other than a kubeconfig) and that " +
+				"cannot be read, the configuration file",
+			"`--output xml`",
+		},
+		{
+			ExitRefused, "refused", "refused, by a check or because somebody else has changed what it is about; nothing was " +
+				"changed", "a certificate that does not cover the endpoint; a plan whose Secret was renewed since",
+		},
+		{
+			ExitNotPermitted, "notPermitted", "not permitted by the cluster; the hint names verb and resource (`get " +
+				"kubeconfig`, `whoami` and `login`: 1, as with Pinniped)", "no `get` on Secrets",
+		},
+		{
+			ExitNotConverged, "notInEffect", "did not take effect in time, or (`ip-tls status`) is not in effect",
+			"an address presents another certificate",
+		},
+		{
+			ExitNotDue, "notDue", "not time for the next step of `ip-tls rotate` yet: the same command, later, goes on; (`get " +
+				"kubeconfig --check`, `--diff`) the file is not what it would be if it was made now",
+			"kubeconfigs with the old CA are still out there; the cluster has another CA",
+		},
+		{
+			ExitSwitchedOff, "switchedOff", "done, but the impersonation proxy is switched off, so that nobody is served: " +
+				"`ip-tls set --mode enabled` switches it on",
+			"`mode: disabled`; `auto` in a cluster that shows control-plane nodes",
+		},
+		{
+			ExitKubeconfigs, "kubeconfigsBreak", "`ip-tls status --kubeconfigs-from`: what is configured is in effect, and " +
+				"kubeconfigs do not work with it, or will not", "a kubeconfig with the CA of before",
+		},
+		{ExitTimedOut, "timedOut", "`--timeout` passed before anything was changed", "a cluster that does not answer"},
+		{ExitInterrupted, "interrupted", "interrupted by SIGINT or SIGTERM", "Ctrl-C"},
+	}
+}
 
 // Hinter is an error that knows what its reader can do about it. Packages below internal/cli implement it to give a
 // hint without importing this package.

@@ -225,7 +225,23 @@ func (o *Options) Run(ctx context.Context) error {
 	}
 	conclude(checked, o.Timeline)
 	o.printed = true
-	return o.print(checked, plan.Refusal(certs.Report{Findings: findings(checked)}, ""))
+	return o.print(checked, refusal(findings(checked)))
+}
+
+// refusal returns the error for findings that refuse. An endpoint that cannot be reached is no verdict on a certificate:
+// when nothing else is wrong, the check has failed.
+func refusal(all []certs.Finding) error {
+	err := plan.Refusal(certs.Report{Findings: all}, "")
+	for _, f := range all {
+		if f.Refuses() && f.Code != certs.EndpointUnreachable {
+			return err
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	first, _ := certs.Report{Findings: all}.First()
+	return ui.WithHint(fmt.Errorf("not every address could be asked: %s", first), "%s", first.Hint)
 }
 
 // now is the time for which the certificate is checked.

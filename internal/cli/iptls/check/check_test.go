@@ -238,13 +238,13 @@ func TestCheckEndpoint(t *testing.T) {
 			},
 		},
 		{
-			name: "refuses where one does not answer", subjects: 2, finds: certs.EndpointServesOther, code: 3,
+			name: "refuses where one does not answer", subjects: 2, finds: certs.EndpointUnreachable, code: 1,
 			network: iptlstest.Network{
 				Addresses: addresses, Chains: map[string][]*x509.Certificate{"203.0.113.7:8443": one},
 				Errs: map[string]error{"203.0.113.8:8443": os.ErrDeadlineExceeded},
 			},
 		},
-		{name: "refuses a host without addresses", subjects: 1, finds: certs.EndpointServesOther, code: 3},
+		{name: "refuses a host without addresses", subjects: 1, finds: certs.EndpointUnreachable, code: 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -70,6 +70,9 @@ type Cluster struct {
 	GrantErr                   error
 	// User is the name of the user who runs the commands; empty means that the cluster does not tell.
 	User string
+	// Leases are those of the agent's replicas; nil means that one has just renewed its own.
+	Leases    []discovery.ReplicaLease
+	LeasesErr error
 	// Fields are those of spec.impersonationProxy.tls; nil means that the API does not tell.
 	Fields []string
 	// BeforeSecret and AfterSecret are like BeforeApply and AfterApply, for changes of the Secret.
@@ -427,6 +430,16 @@ func (c *Cluster) Username(context.Context) (string, error) {
 		return "", discovery.ErrNotFound
 	}
 	return c.User, nil
+}
+
+// ReplicaLeases returns the field Leases.
+func (c *Cluster) ReplicaLeases(context.Context, string) ([]discovery.ReplicaLease, error) {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	if c.Leases == nil {
+		return []discovery.ReplicaLease{{Renewed: time.Now(), Lasts: 40 * time.Second}}, c.LeasesErr
+	}
+	return c.Leases, c.LeasesErr
 }
 
 // TLSFields returns the field Fields.

@@ -27,6 +27,7 @@ type Cluster interface {
 	AgentNamespace(ctx context.Context) (string, error)
 	Username(ctx context.Context) (string, error)
 	TLSFields(ctx context.Context) ([]string, error)
+	ReplicaLeases(ctx context.Context, namespace string) ([]discovery.ReplicaLease, error)
 	Permissions
 	Grants
 }

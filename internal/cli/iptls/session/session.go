@@ -138,6 +138,15 @@ func (s *Session) Locate(ctx context.Context, req *plan.Request) error {
 	return nil
 }
 
+// ServerNow is what the API server's clock reads; this machine's where that is not known.
+func (s *Session) ServerNow() time.Time {
+	now := s.Now()
+	if at := s.serverTime(now); !at.IsZero() {
+		return at
+	}
+	return now
+}
+
 // Stamp notes what the clocks read.
 func (s *Session) Stamp(st *plan.Snapshot) {
 	st.Now = s.Now()

@@ -14,7 +14,7 @@ func (l *snapshot) expectedSHA256() string {
 	switch serving := l.issuer.Status.ServingCertificate; {
 	case len(l.chain) > 0:
 		return certs.Fingerprint(l.chain[0].Raw)
-	case serving != nil && strings.EqualFold(string(l.Configured.Source), string(serving.Source)):
+	case serving != nil && l.Configured != nil && strings.EqualFold(string(l.Configured.Source), string(serving.Source)):
 		return serving.SHA256
 	default:
 		return ""
@@ -29,23 +29,29 @@ func (o *Options) lookAtEndpoint(ctx context.Context, l *snapshot) {
 	}
 	served, skipped, err := session.Probe(ctx, o.Session.Network, at)
 	if err != nil {
-		l.problem("resolving %q: %s", at.Host, err)
+		l.problem(string(certs.EndpointUnreachable), "resolving %q: %s", at.Host, err)
 		return
 	}
-	if len(served) == 0 {
-		l.problem("%q resolves to no address", at.Host)
+	if len(served)+len(skipped) == 0 {
+		l.problem(string(certs.EndpointUnreachable), "%q resolves to no address", at.Host)
 	}
-	l.served = served
 	want := certs.Expected{SHA256: l.expectedSHA256(), Host: at.Host, Bundle: l.bundle, Now: l.At}
+	any := want
+	any.SHA256 = "" // clients do not know which certificate it should be
 	for _, one := range served {
+		found := seen{Served: one}
+		if problems := certs.CheckServed(any, []certs.Served{one}); len(problems) > 0 {
+			found.refused = &problems[0]
+		}
+		l.seen = append(l.seen, found)
 		address := result.Address{Address: one.Address}
 		if len(one.Chain) > 0 {
 			until := one.Chain[0].NotAfter.UTC()
 			address.SHA256, address.NotAfter = certs.Fingerprint(one.Chain[0].Raw), &until
 		}
 		if problems := certs.CheckServed(want, []certs.Served{one}); len(problems) > 0 {
+			address.Code = problems[0].Code
 			address.Problem = strings.TrimPrefix(problems[0].Message, one.Address+" ")
-			l.problem("%s", problems[0].Message)
 		}
 		l.Addresses = append(l.Addresses, address)
 	}

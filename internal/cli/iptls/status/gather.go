@@ -33,7 +33,10 @@ type snapshot struct {
 	// bundle is what clients verify with: what is advertised.
 	bundle []byte
 	chain  []*x509.Certificate // of the Secret
-	served []certs.Served
+	seen   []seen              // at the endpoint
+	// namespace is the agent's; paths are the kubeconfigs that were looked at.
+	namespace string
+	paths     []string
 }
 
 // gatherStatus reads what may be read, looks at the endpoint, and puts the picture together.
@@ -48,11 +51,15 @@ func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
 	}
 	l := &snapshot{
 		Status: &result.Status{CredentialIssuer: issuer.Name, At: o.Session.Now().UTC()},
-		issuer: issuer, spec: *issuer.Spec.ImpersonationProxy,
+		issuer: issuer, spec: *issuer.Spec.ImpersonationProxy, namespace: namespace, paths: o.KubeconfigsFrom,
 	}
 	l.configured(namespace)
 	l.rotation()
 	if err := o.readSecret(ctx, l); err != nil {
+		return nil, err
+	}
+	l.readAgent()
+	if err := o.readLife(ctx, namespace, l); err != nil {
 		return nil, err
 	}
 	l.reported()
@@ -60,10 +67,12 @@ func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("looking at the endpoint: %w", ctx.Err())
 	}
+	l.endpointProblems()
 	l.certificate()
 	if err := o.evaluateKubeconfigs(ctx, namespace, l); err != nil {
 		return nil, err
 	}
+	l.concludeUsers()
 	l.InEffect = len(l.Problems) == 0
 	return l.Status, nil
 }
@@ -72,13 +81,20 @@ func (l *snapshot) notKnown(format string, args ...any) {
 	l.NotKnown = append(l.NotKnown, fmt.Sprintf(format, args...))
 }
 
-func (l *snapshot) problem(format string, args ...any) {
-	l.Problems = append(l.Problems, fmt.Sprintf(format, args...))
+// problem adds a problem, unless one with the same code is there already: the first names the cause best.
+func (l *snapshot) problem(code, format string, args ...any) {
+	if code == "" || !l.hasProblem(code) {
+		l.Problems = append(l.Problems, result.Problem{Code: code, Message: fmt.Sprintf(format, args...)})
+	}
+}
+
+func (l *snapshot) hasProblem(code string) bool {
+	return slices.ContainsFunc(l.Problems, func(p result.Problem) bool { return p.Code == code })
 }
 
 // configured fills in what the spec says.
 func (l *snapshot) configured(namespace string) {
-	l.Configured = result.ConfiguredStatus{
+	l.Configured = &result.ConfiguredStatus{
 		Mode: string(l.spec.Mode), Source: result.SourceGenerated,
 		ExternalEndpoint: l.spec.ExternalEndpoint, LoadBalancerIP: l.spec.Service.LoadBalancerIP,
 	}
@@ -113,13 +129,13 @@ func (o *Options) readSecret(ctx context.Context, l *snapshot) error {
 		l.notKnown("the certificate in Secret %q, and who renews it: %s", name, err)
 		return nil
 	case secret == nil:
-		l.problem("there is no Secret %q", name)
+		l.problem(string(certs.SecretNotFound), "there is no Secret %q", name)
 		return nil
 	}
 	l.secret = secret
 	l.chain, _ = certs.ParseBundle(secret.Data[corev1.TLSCertKey])
 	if len(l.chain) == 0 {
-		l.problem("Secret %q holds no certificate that can be read", name)
+		l.problem(string(certs.NotACertificate), "Secret %q holds no certificate that can be read", name)
 	}
 	l.RenewedBy = session.IssuedBy(secret)
 	if l.RenewedBy == nil || l.RenewedBy.Kind != result.CertManagerCertificate {
@@ -144,14 +160,19 @@ func (o *Options) readSecret(ctx context.Context, l *snapshot) error {
 	return nil
 }
 
-// reported fills in what the agent says, and compares it with the spec.
-func (l *snapshot) reported() {
+// readAgent fills in what the agent says of the proxy.
+func (l *snapshot) readAgent() {
 	if strategy := plan.ProxyStrategy(l.issuer); strategy != nil {
 		l.Agent = &result.AgentStatus{
 			Status: string(strategy.Status), Reason: string(strategy.Reason),
 			Message: strategy.Message,
 		}
 	}
+	l.view.Disabled = l.Agent != nil && l.Agent.Reason == string(configv1alpha1.ReasonDisabled)
+}
+
+// reported compares what the agent says with the spec.
+func (l *snapshot) reported() {
 	info := plan.ProxyInfo(l.issuer)
 	if info != nil {
 		l.bundle = plan.Previous(l.issuer).Bundle
@@ -160,14 +181,15 @@ func (l *snapshot) reported() {
 	expected := l.bundle
 	if l.spec.TLS != nil && (l.secret != nil || l.spec.TLS.CertificateAuthorityData != "") {
 		if bundle, err := plan.AdvertisedBundle(*l.spec.TLS, l.secret); err != nil {
-			l.problem("%s", err)
+			l.problem(string(certs.NotACertificate), "%s", err)
 		} else {
 			expected = bundle
 		}
 	}
 	l.view = plan.ReadStatus(l.issuer, l.spec, expected)
+	l.otherCA()
 	if l.view.Problem != "" && !l.view.Disabled {
-		l.problem("%s", l.view.Problem)
+		l.agentProblem()
 	}
 	if l.view.At.URL == "" && info != nil { // of a strategy that has failed
 		l.view.At, _ = plan.ParseAdvertised(info.Endpoint)
@@ -180,8 +202,8 @@ func (l *snapshot) reported() {
 	for _, other := range serving.OtherReplicas {
 		l.Replicas.Others = append(l.Replicas.Others, result.OtherReplica{Name: other.Name, Message: other.Message})
 	}
-	if problem := plan.ReplicaProblem(serving, ""); problem != "" && !l.view.Disabled {
-		l.problem("%s", problem)
+	if serving.ServingReplicas < serving.Replicas && !l.view.Disabled {
+		l.problem("", "%d of %d replicas of the agent serve the certificate", serving.ServingReplicas, serving.Replicas)
 	}
 }
 
@@ -192,7 +214,7 @@ func (l *snapshot) certificate() {
 	if len(l.chain) > 0 {
 		leaf = l.chain[0]
 	}
-	for _, one := range l.served {
+	for _, one := range l.seen {
 		if leaf == nil && len(one.Chain) > 0 {
 			from, leaf = result.SourceEndpoint, one.Chain[0]
 		}
@@ -216,7 +238,8 @@ func (l *snapshot) certificate() {
 		return
 	}
 	l.Certificate.SecondsLeft = int64(l.Certificate.NotAfter.Sub(l.At).Seconds())
-	if l.RenewedBy == nil && from == result.SourceEndpoint && l.Configured.Secret == nil && plan.IsGenerated(l.bundle) {
+	if l.RenewedBy == nil && from == result.SourceEndpoint && l.Configured != nil && l.Configured.Secret == nil &&
+		plan.IsGenerated(l.bundle) {
 		l.RenewedBy = &result.Renewer{Kind: renewedByAgent, Name: l.CredentialIssuer}
 	}
 }
@@ -238,7 +261,7 @@ func (o *Options) evaluateKubeconfigs(ctx context.Context, namespace string, l *
 		l.notKnown("%s", missing)
 	}
 	now := &presented{at: at, configured: l.chain, bundle: l.bundle, now: l.At}
-	for _, one := range l.served {
+	for _, one := range l.seen {
 		now.at.Names = append(now.at.Names, one.Address)
 		if len(one.Chain) > 0 && !slices.ContainsFunc(now.chains,
 			func(c []*x509.Certificate) bool { return bytes.Equal(c[0].Raw, one.Chain[0].Raw) }) {

@@ -2,6 +2,7 @@ package status
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,6 +19,7 @@ type Options struct {
 	Session *session.Session
 
 	KubeconfigsFrom []string
+	Endpoint        string // HOST or HOST:PORT, for when the cluster does not answer
 	Watch           bool
 	Interval        time.Duration // between two looks
 	Style           ui.Style
@@ -38,7 +40,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the certificate in front of the impersonation proxy, and which kubeconfigs trust it",
-		Long: `Show what is configured, what the agent reports and advertises, what each address of the endpoint
+		Long: `Show first how the users fare (USERS: not affected, or refused since when and why) and what to type, then what is configured, what the agent reports and advertises, what each address of the endpoint
 presents right now, how long the certificate lasts, who renews it, and which kubeconfigs work with it. Nothing is
 changed.
 
@@ -51,13 +53,16 @@ Each context that leads to the endpoint gets a verdict:
   broken       it does not verify what is presented
   not known    nothing is presented right now
 
-What may not be read, or does not answer, is listed with the reason; the rest is shown all the same. --watch goes on
+What may not be read, or does not answer, is listed with the reason; the rest is shown all the same. When the cluster
+itself does not answer, the endpoint is asked alone: the one of --endpoint, or where the kubeconfigs log in. --watch goes on
 looking: on a terminal it draws the picture again, elsewhere it prints a line for every change (with -o json, a
 document a line).
 
-Exit codes: 0 shown, and what is configured is in effect; 1 failed; 2 wrong usage; 4 the CredentialIssuer may not be
-read; 5 shown, but what is configured is not in effect: the agent reports something else, or an address presents
-something else or does not answer; 124 timed out; 130 interrupted, which is also how --watch ends.`,
+Exit codes: 0 shown, and what is configured is in effect; 1 failed, or the cluster does not answer and only the endpoint
+was asked; 2 wrong usage; 4 the CredentialIssuer may not be read; 5 shown, but what is configured is not in effect: the
+agent reports something else or does not run, or an address presents something else or does not answer; 8 in effect, but
+kubeconfigs of --kubeconfigs-from are broken or will break; 124 timed out; 130 interrupted, which is also how --watch
+ends.`,
 		Example: `  pinniped ip-tls status
 
   # Which kubeconfigs does it lock out?
@@ -77,9 +82,13 @@ something else or does not answer; 124 timed out; 130 interrupted, which is also
 	flags := cmd.Flags()
 	flags.StringArrayVar(&o.KubeconfigsFrom, "kubeconfigs-from", nil,
 		"file or folder with kubeconfigs to check (repeatable; default: the current kubeconfig)")
+	flags.StringVar(&o.Endpoint, "endpoint", "",
+		"HOST or HOST:PORT to look at when the cluster does not answer (default: where kubeconfigs log in)")
 	flags.BoolVarP(&o.Watch, "watch", "w", false, "repeat until interrupted")
 	flags.DurationVar(&o.Interval, "interval", 2*time.Second, "with --watch, the polling interval")
-	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"interval": cobra.NoFileCompletions})
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
+		"interval": cobra.NoFileCompletions, "endpoint": cobra.NoFileCompletions,
+	})
 	o.Session.AddFlags(cmd, f, 30*time.Second, statusFormats()...)
 	cmd.Flags().Lookup("timeout").Usage = "how long one look may take (0: no limit)"
 	return cmd
@@ -89,6 +98,9 @@ something else or does not answer; 124 timed out; 130 interrupted, which is also
 func (o *Options) Validate() error {
 	if o.Interval < 100*time.Millisecond {
 		return ui.Usage(fmt.Errorf("invalid value %q for --interval: it must be at least 100ms", o.Interval))
+	}
+	if err := session.ValidateEndpoint("endpoint", o.Endpoint); err != nil {
+		return err
 	}
 	return o.Session.Validate(statusFormats()...)
 }
@@ -121,20 +133,55 @@ func (o *Options) Run(ctx context.Context) error {
 		return o.watch(ctx)
 	}
 	status, err := o.gather(ctx)
-	if err != nil {
+	if status == nil {
 		return err
 	}
-	if !status.InEffect {
-		err = fmt.Errorf("what is configured is not in effect: %s", status.Problems[0])
-		err = ui.WithExitCode(ui.WithHint(err,
-			`run "pinniped ip-tls check" to see whether a check refuses the certificate`), ui.ExitNotConverged)
+	if err == nil {
+		err = o.verdict(status)
 	}
 	return o.Session.Print(status, err, func() ([]byte, error) { return o.text(status) })
 }
 
-// gather reads the status once, within the time limit of one poll.
+// verdict returns the error with which the command ends. The result tells the reasons, so the error does not repeat them.
+func (o *Options) verdict(status *result.Status) error {
+	if status.InEffect {
+		return o.kubeconfigVerdict(status)
+	}
+	text := "what is configured is not in effect"
+	if code := status.Problems[0].Code; code != "" {
+		text += " (" + code + ")"
+	}
+	return ui.WithExitCode(errors.New(text), ui.ExitNotConverged)
+}
+
+// kubeconfigVerdict returns an error when a kubeconfig of --kubeconfigs-from does not work, or will not.
+func (o *Options) kubeconfigVerdict(status *result.Status) error {
+	if len(o.KubeconfigsFrom) == 0 {
+		return nil
+	}
+	bad := 0
+	for _, file := range status.Kubeconfigs {
+		if file.Outcome == result.FileBroken || file.Outcome == result.FileWillBreak {
+			bad++
+		}
+	}
+	if bad == 0 {
+		return nil
+	}
+	return ui.WithExitCode(fmt.Errorf("%d of %d kubeconfigs are broken or will break", bad, len(status.Kubeconfigs)),
+		ui.ExitKubeconfigs)
+}
+
+// gather reads the status once, within the time limit of one poll. When the cluster does not answer, the last third of
+// that time is for the endpoint alone; the status then comes together with an error.
 func (o *Options) gather(ctx context.Context) (*result.Status, error) {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()
-	return o.gatherStatus(ctx)
+	asking, done := factory.WithTimeout(ctx, o.Session.Timeout*2/3)
+	defer done()
+	status, err := o.gatherStatus(asking)
+	if err != nil && away(err) && ctx.Err() == nil {
+		return o.gatherAway(ctx, err)
+	}
+	return status, err
 }

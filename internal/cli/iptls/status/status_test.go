@@ -126,7 +126,7 @@ func TestStatus(t *testing.T) {
 			w,
 			nil,
 		).Check(t, 5, "not in effect", "still advertises another CA bundle", "presents another certificate",
-			"✗ will break: it trusts", `run "pinniped ip-tls check"`)
+			"✗ will break: it trusts", "type: pinniped ip-tls check\n")
 	})
 	t.Run("of an endpoint that does not answer", func(t *testing.T) {
 		t.Parallel()
@@ -138,7 +138,7 @@ func TestStatus(t *testing.T) {
 			w,
 			nil,
 		).Check(
-			t, 5, "127.0.0.1:1 could not be asked", "127.0.0.1:1   (none)     -       ✗ could not be asked",
+			t, 5, "127.0.0.1:1 could not be asked", "127.0.0.1:1   (none)     -       ✗ EndpointUnreachable",
 			"connection refused",
 		)
 	})
@@ -312,7 +312,7 @@ func TestStatusKubeconfigs(t *testing.T) {
 	}
 
 	r := runStatus(t.Context(), w, func(o *Options) { o.Session.Output, o.KubeconfigsFrom = "json", []string{dir} })
-	r.Check(t, 0)
+	r.Check(t, 8, "2 of 2 kubeconfigs are broken or will break")
 	status := statusOf(t, r)
 	got := map[string]result.FileOutcome{}
 	for _, one := range status.Kubeconfigs[0].Entries {
@@ -369,8 +369,8 @@ func TestStatusWatch(t *testing.T) {
 		output        string
 		first, second string
 	}{
-		{"prints a line a change", false, "text", "agent: Success, Listening: ", " agent: Error, ErrorDuringSetup: disk " +
-			"full\n"},
+		{"prints a line a change", false, "text", "agent: Success, Listening: ", " problem: the agent reports ErrorDuringSetup: " +
+			"disk full\n"},
 		{"prints a document a line", false, "json", `"inEffect":true`, `"inEffect":false`},
 		{"prints documents of YAML", false, "yaml", "---\naddresses:", "inEffect: false"},
 		{"draws on a terminal", true, "text", "\x1b[H\x1b[2J", "disk full"},

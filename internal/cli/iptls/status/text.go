@@ -18,41 +18,49 @@ func (o *Options) text(r *result.Status) ([]byte, error) {
 	if !r.InEffect {
 		verdict = o.Style.Bad("not in effect")
 	}
-	fmt.Fprintf(&out, "%s: %s\n", o.Style.Bold("credentialissuer/"+r.CredentialIssuer), verdict)
+	fmt.Fprintf(&out, "USERS: %s\n", o.usersMark(r.Users.State)(r.Users.Message))
+	for _, command := range r.Users.Next {
+		fmt.Fprintf(&out, "  type: %s\n", command)
+	}
+	if r.CredentialIssuer != "" {
+		fmt.Fprintf(&out, "%s: %s\n", o.Style.Bold("credentialissuer/"+r.CredentialIssuer), verdict)
+	}
 	for _, problem := range r.Problems {
-		fmt.Fprintf(&out, "  %s %s\n", o.Style.Bad("✗"), problem)
+		fmt.Fprintf(&out, "  %s %s\n", o.Style.Bad("✗"), problem.Message)
 	}
-	line := func(label, format string, args ...any) {
-		fmt.Fprintf(&out, "  %-13s%s\n", label+":", fmt.Sprintf(format, args...))
+	line := func(label, text string) {
+		fmt.Fprintf(&out, "  %-13s%s\n", label+":", text)
 	}
-	line("configured", "%s", configuredText(r.Configured))
+	if r.Configured != nil {
+		line("configured", configuredText(*r.Configured))
+	}
 	if r.Agent != nil {
-		line("agent", "%s, %s: %s", r.Agent.Status, r.Agent.Reason, r.Agent.Message)
+		line("agent", agentText(r))
 	}
 	if r.Advertised != nil {
-		line("endpoint", "%s", r.Advertised.Endpoint)
-		line("CA bundle", "%s", bundleText(r.Advertised.CABundle))
+		line("endpoint", r.Advertised.Endpoint)
+		line("CA bundle", bundleText(r.Advertised.CABundle))
 	}
 	if r.Rotation != "" {
-		line("rotation", "%s", o.Style.Caution(r.Rotation))
+		line("rotation", o.Style.Caution(r.Rotation))
 	}
 	if c := r.Certificate; c != nil {
-		line("certificate", "%s", plan.OrNone(strings.Join(slices.Concat(c.DNSNames, c.IPAddresses), ", ")))
-		line("SHA-256", "%s", c.SHA256)
+		line("certificate", plan.OrNone(strings.Join(slices.Concat(c.DNSNames, c.IPAddresses), ", ")))
+		line("SHA-256", c.SHA256)
 		if c.Issuer != "" {
-			line("issued by", "%s", c.Issuer)
+			line("issued by", c.Issuer)
 		}
-		line("valid", "%s", o.validity(c, r.At))
+		line("valid", o.validity(c, r.At))
 	}
 	if r.RenewedBy != nil {
-		line("renewed by", "%s", o.renewerText(r.RenewedBy))
-	} else if r.Configured.Source == result.SourceSecret && r.Certificate != nil &&
+		line("renewed by", o.renewerText(r.RenewedBy))
+	} else if r.Configured != nil && r.Configured.Source == result.SourceSecret && r.Certificate != nil &&
 		r.Certificate.Source == result.SourceSecret {
-		line("renewed by", "%s", o.Style.Caution("nobody is known to: somebody has to put the next certificate "+
+		line("renewed by", o.Style.Caution("nobody is known to: somebody has to put the next certificate "+
 			"into the Secret"))
 	}
 	if r.Replicas != nil {
-		line("replicas", "%s", replicasText(r))
+		line("replicas", replicasText(r))
 		for _, other := range r.Replicas.Others {
 			fmt.Fprintf(&out, "               %s %s: %s\n", o.Style.Bad("✗"), other.Name, other.Message)
 		}
@@ -98,6 +106,30 @@ func (o *Options) tables(out *strings.Builder, r *result.Status) error {
 	return nil
 }
 
+// usersMark paints the first line.
+func (o *Options) usersMark(state result.UsersState) func(string) string {
+	switch state {
+	case result.UsersNotAffected:
+		return o.Style.Good
+	case result.UsersAllRefused:
+		return o.Style.Bad
+	default:
+		return o.Style.Caution
+	}
+}
+
+// agentText says what the agent reports, without the message when a problem tells it.
+func agentText(r *result.Status) string {
+	text := r.Agent.Status + ", " + r.Agent.Reason
+	if r.Agent.Running == result.AnswerNo {
+		text = "does not run; it reported " + text
+	}
+	if len(r.Problems) == 0 {
+		text += ": " + r.Agent.Message
+	}
+	return text
+}
+
 func shortHash(sha256 string) string { return sha256[:min(len(sha256), 16)] }
 
 func untilText(a result.Address) string {
@@ -112,7 +144,7 @@ func (o *Options) addressVerdict(a result.Address) string {
 	case a.Skipped:
 		return "• " + a.Problem
 	case a.Problem != "":
-		return o.Style.Bad("✗") + " " + a.Problem
+		return o.Style.Bad("✗") + " " + string(a.Code)
 	default:
 		return o.Style.Good("✓") + " as it should be"
 	}

@@ -22,9 +22,15 @@ func linesOf(r *result.Status, err error) []string {
 	if !r.InEffect {
 		verdict = "not in effect"
 	}
-	lines := []string{"configuration: " + configuredText(r.Configured) + ", " + verdict}
+	lines := []string{"users: " + r.Users.Message}
+	if r.Configured != nil {
+		lines = append(lines, "configuration: "+configuredText(*r.Configured)+", "+verdict)
+	}
+	for _, problem := range r.Problems {
+		lines = append(lines, "problem: "+problem.Message)
+	}
 	if r.Agent != nil {
-		lines = append(lines, fmt.Sprintf("agent: %s, %s: %s", r.Agent.Status, r.Agent.Reason, r.Agent.Message))
+		lines = append(lines, "agent: "+agentText(r))
 	}
 	if r.Advertised != nil {
 		lines = append(lines, fmt.Sprintf("advertised: %s, CA bundle %s", r.Advertised.Endpoint,
@@ -40,7 +46,7 @@ func linesOf(r *result.Status, err error) []string {
 	for _, a := range r.Addresses {
 		text := "presents " + plan.OrNone(shortHash(a.SHA256))
 		if a.Problem != "" {
-			text = a.Problem
+			text = plan.OrNone(string(a.Code))
 		}
 		lines = append(lines, fmt.Sprintf("address %s: %s", a.Address, text))
 	}
@@ -124,6 +130,9 @@ func (o *Options) watch(ctx context.Context) error {
 	first := true
 	for {
 		status, err := o.gather(ctx)
+		if status != nil {
+			err = nil // it tells itself that the cluster does not answer
+		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

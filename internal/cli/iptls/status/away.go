@@ -1,0 +1,93 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+// away says whether an error means that the cluster does not answer, so that only the endpoint can still be asked.
+func away(err error) bool {
+	return errors.Is(err, discovery.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// gatherAway looks at the endpoint alone, when the cluster does not answer. Where the endpoint is, and what clients trust
+// there, is known from --endpoint and from kubeconfigs. It returns the status together with an error.
+func (o *Options) gatherAway(ctx context.Context, cause error) (*result.Status, error) {
+	url, bundle := o.knownEndpoint()
+	if url == "" {
+		return nil, ui.WithHint(cause, "to look at the endpoint all the same, name it with --endpoint, or kubeconfigs of "+
+			"users with --kubeconfigs-from")
+	}
+	at, err := plan.ParseAdvertised(url)
+	if err != nil {
+		return nil, cause
+	}
+	l := &snapshot{
+		Status: &result.Status{At: o.Session.Now().UTC()},
+		issuer: &configv1alpha1.CredentialIssuer{}, bundle: bundle, paths: o.KubeconfigsFrom,
+		view: plan.AgentView{At: at},
+	}
+	l.notKnown("what is configured, and what the agent reports: %s", cause)
+	o.lookAtEndpoint(ctx, l)
+	l.certificate()
+	judge := &presented{
+		at: kubeconfig.Endpoint{URL: "https://" + net.JoinHostPort(at.Host, at.Port)}, bundle: bundle, now: l.At,
+	}
+	for _, one := range l.seen {
+		if len(one.Chain) > 0 {
+			judge.chains = append(judge.chains, one.Chain)
+		}
+	}
+	l.Kubeconfigs, _ = judge.evaluateKubeconfigs(o.kubeconfigs)
+	l.Users = l.usersAtEndpoint()
+	return l.Status, fmt.Errorf("the cluster does not answer, so only the endpoint was asked: %w", cause)
+}
+
+// knownEndpoint returns the endpoint without asking the cluster: that of --endpoint, else the one to which the credential
+// plugin of a kubeconfig goes, else the server of a kubeconfig of --kubeconfigs-from. The CA bundle is that of the same
+// kubeconfig; it is empty for the system roots.
+func (o *Options) knownEndpoint() (url string, bundle []byte) {
+	var found []kubeconfig.Trust
+	for _, kind := range []string{"user", "cluster"} {
+		for _, one := range o.kubeconfigs {
+			if one.Err != nil || kind == "cluster" && len(o.KubeconfigsFrom) == 0 && o.Endpoint == "" {
+				continue // the server of the administrator's own kubeconfig is the API server that does not answer
+			}
+			for _, place := range kubeconfig.AllTrusts(one.Config) {
+				if place.Kind == kind && place.Err == nil {
+					found = append(found, place)
+				}
+			}
+		}
+	}
+	if o.Endpoint == "" {
+		if len(found) == 0 {
+			return "", nil
+		}
+		return found[0].Server, found[0].CABundle
+	}
+	host, port, err := certs.ParseEndpoint(o.Endpoint)
+	if err != nil {
+		return "", nil // Validate has refused it
+	}
+	if port == "" {
+		port = "443"
+	}
+	url = "https://" + net.JoinHostPort(host, port)
+	for _, place := range found {
+		if kubeconfig.SameEndpoint(place.Server, url) {
+			return url, place.CABundle
+		}
+	}
+	return url, nil
+}

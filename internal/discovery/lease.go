@@ -1,0 +1,53 @@
+package discovery
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var coordination = schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}
+
+// ReplicaLabel is the label of the Lease by which a replica of the agent shows that it lives.
+const ReplicaLabel = "credentialissuer.pinniped.dev/replica-of"
+
+// ReplicaLease is the sign of life of one replica.
+type ReplicaLease struct {
+	// Renewed is when it was last renewed, and Lasts how long that counts.
+	Renewed time.Time
+	Lasts   time.Duration
+}
+
+// Lives says whether the replica has renewed its Lease in time.
+func (l ReplicaLease) Lives(now time.Time) bool { return now.Before(l.Renewed.Add(l.Lasts)) }
+
+// ReplicaLeases returns the Leases of the agent's replicas in a namespace.
+func (c *Client) ReplicaLeases(ctx context.Context, namespace string) ([]ReplicaLease, error) {
+	op := operation{verb: "list", resource: coordination.WithResource("leases"), namespace: namespace}
+	raw, err := c.request(op).Param("labelSelector", ReplicaLabel).Do(ctx).Raw()
+	if err != nil {
+		return nil, c.explain(ctx, op, err)
+	}
+	var list struct {
+		Items []struct {
+			Spec struct {
+				LeaseDurationSeconds int
+				RenewTime            metav1.MicroTime
+			}
+		}
+	}
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, fmt.Errorf("decoding the Leases of the agent's replicas: %w", err)
+	}
+	leases := make([]ReplicaLease, 0, len(list.Items))
+	for _, item := range list.Items {
+		leases = append(leases, ReplicaLease{
+			Renewed: item.Spec.RenewTime.Time, Lasts: time.Duration(item.Spec.LeaseDurationSeconds) * time.Second,
+		})
+	}
+	return leases, nil
+}
