@@ -27,7 +27,7 @@ func TestLoginOIDC(t *testing.T) {
 	// The "browser" leaves the link in a file, and a person opens it.
 	link, program, file := filepath.Join(home, "link"), filepath.Join(home, "browser"), filepath.Join(home, "ann.yaml")
 	script := "#!/bin/sh\nprintf %s \"$1\" > " + link + ".new && mv " + link + ".new " + link + "\n"
-	if err := os.WriteFile(program, []byte(script), 0o700); err != nil { //nolint:gosec // it must be executable
+	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	environment := []string{"HOME=" + home, "BROWSER=" + program, "PATH=" + filepath.Dir(w.cli) + ":" + os.Getenv("PATH")}
