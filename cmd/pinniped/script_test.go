@@ -120,13 +120,14 @@ func setUp(env *testscript.Env) error {
 //	cluster delete PATH        removes one
 //	cluster uninstall          makes all our APIs unknown
 //	cluster forbid VERB RESOURCE
+//	cluster groups GROUP...    puts pinny into other groups
 //	cluster exchanges N        checks how many TokenCredentialRequests there were
 //	cluster revoke             refuses the credentials issued so far
 //	cluster requests N PATH    checks how many requests for a path there were
 func clusterCommand(ts *testscript.TestScript, neg bool, args []string) {
 	server, _ := ts.Value(serverKey{}).(*discoverytest.Server)
 	if neg || len(args) == 0 {
-		ts.Fatalf("usage: cluster put|delete|uninstall|forbid|exchanges|revoke|requests")
+		ts.Fatalf("usage: cluster put|delete|uninstall|forbid|groups|exchanges|revoke|requests")
 	}
 	switch args[0] {
 	case "put":
@@ -152,6 +153,8 @@ func clusterCommand(ts *testscript.TestScript, neg bool, args []string) {
 		if got := fmt.Sprint(n); got != args[1] {
 			ts.Fatalf("want %s requests for %s, got %s", args[1], args[2], got)
 		}
+	case "groups":
+		server.SetUser("pinny:password123", discoverytest.User{Name: "pinny", Groups: args[1:]})
 	case "exchanges":
 		if got := fmt.Sprint(server.Exchanges()); got != args[1] {
 			ts.Fatalf("want %s TokenCredentialRequests, got %s", args[1], got)

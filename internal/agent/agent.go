@@ -26,6 +26,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/replicas"
+	"github.com/pinniped-toolkit/pinniped/internal/satoken"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
@@ -114,6 +115,7 @@ type agent struct {
 	advertised     advertised              // what clients are told to verify that with
 	signer         *signer.Signer          // of client certificates
 	clusterSigner  *signer.Cluster         // the cluster's own; nil unless it is to be used
+	userTokens     *satoken.Backend        // tokens of users' service accounts
 	authenticators *authenticator.Cache    // behind TokenCredentialRequests
 	bearer         *authenticator.Bearer   // tokens of authenticators, straight at the proxy
 	apiCertificate *apiservice.Certificate // what the aggregated APIs serve
@@ -142,7 +144,10 @@ func (a *agent) run(ctx context.Context) error {
 		a.config.Names.LeaderElectionLease,
 		a.options.PodName,
 		a.config.Labels,
-		a.triggers.fireAll,
+		func() {
+			a.userTokens.Wake() // the leader deletes what is not used any more
+			a.triggers.fireAll()
+		},
 	)
 	if err != nil {
 		return err
@@ -153,6 +158,9 @@ func (a *agent) run(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
+	}
+	if a.userTokens, err = a.newUserTokens(); err != nil {
+		return err
 	}
 	token, err := impersonator.NewServiceAccountToken(
 		a.rest,
@@ -207,6 +215,7 @@ func (a *agent) run(ctx context.Context) error {
 	}
 
 	group.Go(func() error { token.Run(ctx); return nil })
+	group.Go(func() error { a.userTokens.Run(ctx); return nil })
 	group.Go(func() error { credential.run(ctx); return nil })
 	if a.clusterSigner != nil {
 		group.Go(func() error { a.clusterSigner.Run(ctx); return nil })

@@ -36,6 +36,7 @@ type Config struct {
 	SelfCheckInterval                          string            `json:"selfCheckInterval" mapstructure:"selfCheckInterval"`
 	CABundleHandOver                           string            `json:"caBundleHandOver" mapstructure:"caBundleHandOver"` // enabled or disabled
 	CredentialLifetime                         string            `json:"credentialLifetime" mapstructure:"credentialLifetime"`
+	UserAccountsNamespace                      string            `json:"userAccountsNamespace" mapstructure:"userAccountsNamespace"`
 	ClusterSigner                              string            `json:"clusterSigner" mapstructure:"clusterSigner"` // enabled or disabled
 	Discovery                                  DiscoveryConfig   `json:"discovery" mapstructure:"discovery"`
 	AccessReviews                              ReviewConfig      `json:"accessReviews" mapstructure:"accessReviews"`
@@ -56,6 +57,7 @@ type NamesConfig struct {
 	CredentialIssuerRecordSecret      string `json:"credentialIssuerRecordSecret" mapstructure:"credentialIssuerRecordSecret"`
 	ImpersonationProxyServiceAccount  string `json:"impersonationProxyServiceAccount" mapstructure:"impersonationProxyServiceAccount"`
 	LeaderElectionLease               string `json:"leaderElectionLease" mapstructure:"leaderElectionLease"`
+	UserAccountsServiceAccount        string `json:"userAccountsServiceAccount" mapstructure:"userAccountsServiceAccount"`
 }
 
 // LogConfig says what is logged, and how.
@@ -217,6 +219,12 @@ var knobs = append([]knob{
 		"",
 	},
 	{
+		"userAccountsNamespace",
+		"user-accounts-namespace",
+		"namespace of users' service accounts, for the strategy ServiceAccountToken: as deploy/serviceaccounttokens makes it",
+		DefaultAppName + "-users",
+	},
+	{
 		"selfCheckInterval",
 		"self-check-interval",
 		"how often to check that the upstream credential can do nothing but impersonate, such as 10m",
@@ -283,6 +291,12 @@ var knobs = append([]knob{
 		"name-leader-election-lease",
 		"Lease by which the leading replica is chosen",
 		DefaultAppName,
+	},
+	{
+		"names.userAccountsServiceAccount",
+		"name-user-accounts-service-account",
+		"ServiceAccount that manages users' service accounts",
+		DefaultAppName + "-user-accounts",
 	},
 }, limitKnobs()...)
 

@@ -136,6 +136,11 @@ func (a *agent) addCredentialIssuer(
 			credentialissuer.ClusterSigning{State: a.clusterSigner.State},
 		)
 	}
+	reconciler.UserTokens = a.userTokens
+	reconciler.OtherStrategies = append(
+		reconciler.OtherStrategies,
+		credentialissuer.ServiceAccountTokens{Tokens: a.userTokens},
+	)
 	return reconciler, reconciler.SetupWithManager(manager)
 }
 

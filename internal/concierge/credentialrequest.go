@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
+	"github.com/pinniped-toolkit/pinniped/internal/signer"
 	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -46,7 +47,7 @@ type credentialRequests struct {
 
 	authenticator TokenAuthenticator
 	issuers       issuers
-	life          time.Duration // of what is issued
+	life          time.Duration // of certificates
 	audit         auditLog
 }
 
@@ -112,14 +113,14 @@ func (c *credentialRequests) Create(
 			return nil, err
 		}
 	}
-	return c.exchange(ctx, request.Spec.Authenticator, request.Spec.Token), nil
+	return c.exchange(ctx, request.Spec), nil
 }
 
 func (c *credentialRequests) exchange(
 	ctx context.Context,
-	reference corev1.TypedLocalObjectReference,
-	token string,
+	spec loginv1alpha1.TokenCredentialRequestSpec,
 ) *loginv1alpha1.TokenCredentialRequest {
+	reference, token := spec.Authenticator, spec.Token
 	c.audit.event(ctx, "TokenCredentialRequest Token Received", "tokenID", tokenID(token))
 	asked := []any{
 		"authenticator",
@@ -153,6 +154,9 @@ func (c *credentialRequests) exchange(
 			append(asked, "reason", "auth rejected by authenticator")...)
 		return failed(ctx, "the authenticator refuses the token")
 	}
+	if wantsToken(spec.Strategy) {
+		return c.exchangeForToken(ctx, claimed, asked)
+	}
 	if err := checkCarriable(claimed); err != nil {
 		c.audit.event(
 			ctx,
@@ -165,6 +169,9 @@ func (c *credentialRequests) exchange(
 		Groups:              claimed.GetGroups(),
 		OrganizationalUnits: organizationalUnits(claimed.GetExtra()),
 	}, c.life)
+	if c.issuers.tokens != nil && errors.Is(err, signer.ErrNotLoaded) {
+		return c.exchangeForToken(ctx, claimed, asked) // there is nobody to sign
+	}
 	if err != nil {
 		c.audit.event(
 			ctx,

@@ -45,11 +45,17 @@ const (
 type issuers struct {
 	agent   ClientCertificateIssuer
 	cluster ClusterSigner // nil for none
+	tokens  UserTokens    // nil for none
 	group   string        // that of TokenCredentialRequests
 }
 
 func newIssuers(options Options, groups apis.Groups) issuers {
-	return issuers{agent: options.Issuer, cluster: options.ClusterSigner, group: groups.Login.Group}
+	return issuers{
+		agent:   options.Issuer,
+		cluster: options.ClusterSigner,
+		tokens:  options.UserTokens,
+		group:   groups.Login.Group,
+	}
 }
 
 // issue returns a certificate, and who signed it. A client that logs in at the API server gets one of the cluster's

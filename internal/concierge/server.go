@@ -61,6 +61,8 @@ type Options struct {
 	ClusterSigner ClusterSigner
 	// Logins bound how many TokenCredentialRequests go on at a time; nil means limits of the server's own.
 	Logins *LoginLimits
+	// UserTokens, if set, issues tokens of service accounts.
+	UserTokens UserTokens
 	// CredentialLife is how long issued client certificates work; zero means DefaultCredentialLife.
 	CredentialLife time.Duration
 
@@ -166,7 +168,12 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		scheme,
 		codecs,
 		groups,
-		newCredentialRequests(options.Authenticator, newIssuers(options, groups), options.CredentialLife, audit),
+		newCredentialRequests(
+			options.Authenticator,
+			newIssuers(options, groups),
+			options.CredentialLife,
+			audit,
+		),
 	); err != nil {
 		return nil, err
 	}

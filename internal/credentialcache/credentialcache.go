@@ -46,6 +46,8 @@ type entry struct {
 	CreationTimestamp metav1.Time                                       `json:"creationTimestamp"`
 	LastUsedTimestamp metav1.Time                                       `json:"lastUsedTimestamp"`
 	Credential        *clientauthenticationv1beta1.ExecCredentialStatus `json:"credential"`
+	// RequestHeaders belong to the credential. Pinniped's CLI knows of none, and drops them when it writes the file.
+	RequestHeaders map[string][]string `json:"requestHeaders,omitempty"`
 }
 
 // Key returns the key of a login: of its arguments, its token if it has a static one, and the cluster that the caller
@@ -67,15 +69,23 @@ func Key(args []string, token string, cluster *clientauthenticationv1beta1.Clust
 // Get returns the credential kept under key, or nil if there is none that will still be good for a while.
 // It takes no lock and writes nothing: the file is only ever replaced as a whole.
 func (c *Cache) Get(key string) *clientauthenticationv1beta1.ExecCredentialStatus {
+	credential, _ := c.GetWithHeaders(key)
+	return credential
+}
+
+// GetWithHeaders is Get, and returns also the headers that belong to the credential.
+func (c *Cache) GetWithHeaders(
+	key string,
+) (credential *clientauthenticationv1beta1.ExecCredentialStatus, headers map[string][]string) {
 	if c.Path == "" {
-		return nil
+		return nil, nil
 	}
 	for _, e := range c.read().Credentials {
 		if e.Key == key && e.usable(c.Now()) {
-			return e.Credential
+			return e.Credential, e.RequestHeaders
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // Put keeps credential under key, and drops what is no longer good. A credential without expiry is not kept.
@@ -84,6 +94,16 @@ func (c *Cache) Put(
 	ctx context.Context,
 	key string,
 	credential *clientauthenticationv1beta1.ExecCredentialStatus,
+) error {
+	return c.PutWithHeaders(ctx, key, credential, nil)
+}
+
+// PutWithHeaders is Put for a credential to which headers belong.
+func (c *Cache) PutWithHeaders(
+	ctx context.Context,
+	key string,
+	credential *clientauthenticationv1beta1.ExecCredentialStatus,
+	headers map[string][]string,
 ) error {
 	if c.Path == "" || credential == nil || credential.ExpirationTimestamp == nil {
 		return nil
@@ -100,7 +120,7 @@ func (c *Cache) Put(
 		return e.Key == key || !e.usable(now.Time)
 	})
 	cached.Credentials = append(cached.Credentials, entry{
-		Key: key, CreationTimestamp: now, LastUsedTimestamp: now, Credential: credential,
+		Key: key, CreationTimestamp: now, LastUsedTimestamp: now, Credential: credential, RequestHeaders: headers,
 	})
 	slices.SortStableFunc(cached.Credentials, func(a, b entry) int {
 		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)

@@ -12,9 +12,15 @@ import (
 // Mode is the way a client gets in. Empty means any.
 type Mode = configv1alpha1.FrontendType
 
-// ParseMode reads a mode in any case. Empty stays empty.
+// ServiceAccountToken is a mode that is a strategy, not a frontend: its frontend is that of another strategy, too.
+const ServiceAccountToken = Mode(configv1alpha1.StrategyServiceAccountToken)
+
+// Auto is what a person writes for any mode.
+const Auto = "auto"
+
+// ParseMode reads a mode in any case. Empty stays empty, and is what "auto" means.
 func ParseMode(text string) (Mode, error) {
-	if text == "" {
+	if text == "" || strings.EqualFold(text, Auto) {
 		return "", nil
 	}
 	for _, mode := range Modes() {
@@ -22,16 +28,21 @@ func ParseMode(text string) (Mode, error) {
 			return mode, nil
 		}
 	}
-	return "", fmt.Errorf("invalid mode %q, valid modes are %s and %s", text, Modes()[0], Modes()[1])
+	return "", fmt.Errorf("invalid mode %q, valid modes are auto, %s, %s and %s", text, Modes()[0], Modes()[1], Modes()[2])
 }
 
 // Modes returns the modes that exist.
 func Modes() []Mode {
-	return []Mode{configv1alpha1.FrontendTokenCredentialRequestAPI, configv1alpha1.FrontendImpersonationProxy}
+	return []Mode{
+		configv1alpha1.FrontendTokenCredentialRequestAPI,
+		configv1alpha1.FrontendImpersonationProxy,
+		ServiceAccountToken,
+	}
 }
 
 // Frontend is how a client connects under the chosen strategy.
 type Frontend struct {
+	Strategy configv1alpha1.StrategyType
 	Mode     Mode
 	Endpoint string // https://host[:port]
 	CABundle []byte // PEM; empty means the system roots
@@ -57,31 +68,40 @@ func ChooseStrategy(issuer *configv1alpha1.CredentialIssuer, mode Mode) (*Fronte
 	for i := range issuer.Status.Strategies {
 		strategy := &issuer.Status.Strategies[i]
 		frontend := strategy.Frontend
-		if !usable(strategy) || mode != "" && frontend.Type != mode {
+		if !usable(strategy) || !serves(strategy, mode) {
 			continue
 		}
 		switch {
 		case frontend.Type == configv1alpha1.FrontendImpersonationProxy && frontend.ImpersonationProxyInfo != nil:
 			info := frontend.ImpersonationProxyInfo
-			chosen, err := newFrontend(frontend.Type, info.Endpoint, info.CertificateAuthorityData)
+			chosen, err := newFrontend(strategy, info.Endpoint, info.CertificateAuthorityData)
 			if err == nil && strategy.Status != configv1alpha1.StrategySuccess {
 				chosen.Trouble = strategy.Message
 			}
 			return chosen, err
 		case frontend.Type == configv1alpha1.FrontendTokenCredentialRequestAPI && frontend.TokenCredentialRequestAPIInfo != nil:
 			info := frontend.TokenCredentialRequestAPIInfo
-			return newFrontend(frontend.Type, info.Server, info.CertificateAuthorityData)
+			return newFrontend(strategy, info.Server, info.CertificateAuthorityData)
 		}
 	}
 	return nil, &NoStrategyError{Mode: mode, Issuer: issuer.Name, Strategies: issuer.Status.Strategies}
 }
 
-func newFrontend(mode Mode, endpoint, caData string) (*Frontend, error) {
+func newFrontend(
+	strategy *configv1alpha1.CredentialIssuerStrategy,
+	endpoint, caData string,
+) (*Frontend, error) {
 	bundle, err := base64.StdEncoding.DecodeString(caData)
 	if err != nil {
-		return nil, fmt.Errorf("decoding the CA bundle that strategy %s advertises: %w", mode, err)
+		return nil, fmt.Errorf("decoding the CA bundle that strategy %s advertises: %w", strategy.Frontend.Type, err)
 	}
-	return &Frontend{Mode: mode, Endpoint: endpoint, CABundle: bundle}, nil
+	return &Frontend{Strategy: strategy.Type, Mode: strategy.Frontend.Type, Endpoint: endpoint, CABundle: bundle}, nil
+}
+
+// serves reports whether a strategy with a frontend lets clients in under mode.
+func serves(strategy *configv1alpha1.CredentialIssuerStrategy, mode Mode) bool {
+	return mode == "" || strategy.Frontend.Type == mode ||
+		Mode(strategy.Type) == ServiceAccountToken && mode == ServiceAccountToken
 }
 
 // NoStrategyError means that no strategy of the CredentialIssuer lets clients in under the wanted mode.
@@ -111,7 +131,11 @@ func (e *NoStrategyError) Hint() string {
 	var available []string
 	for _, s := range e.Strategies {
 		if s.Status == configv1alpha1.StrategySuccess && s.Frontend != nil {
-			available = append(available, string(s.Frontend.Type))
+			mode := string(s.Frontend.Type)
+			if s.Type == configv1alpha1.StrategyServiceAccountToken {
+				mode = string(ServiceAccountToken)
+			}
+			available = append(available, mode)
 		}
 	}
 	switch {
@@ -135,7 +159,7 @@ func PendingBefore(issuer *configv1alpha1.CredentialIssuer, mode Mode) *configv1
 			(mode == "" || offers(strategy.Type) == mode) {
 			return strategy
 		}
-		if usable(strategy) && (mode == "" || strategy.Frontend.Type == mode) {
+		if usable(strategy) && serves(strategy, mode) {
 			return nil
 		}
 	}
@@ -149,6 +173,8 @@ func offers(strategy configv1alpha1.StrategyType) Mode {
 		return configv1alpha1.FrontendImpersonationProxy
 	case configv1alpha1.StrategyKubeClusterSigningCertificate:
 		return configv1alpha1.FrontendTokenCredentialRequestAPI
+	case configv1alpha1.StrategyServiceAccountToken:
+		return ServiceAccountToken
 	}
 	return ""
 }

@@ -47,12 +47,21 @@ func TestChooseStrategy(t *testing.T) {
 		},
 	}
 
+	account := discoverytest.AccountStrategy("https://kube.example.com", []byte("kube CA"))
+	accountFrontend := &discovery.Frontend{
+		Strategy: configv1alpha1.StrategyServiceAccountToken,
+		Mode:     tokenMode,
+		Endpoint: "https://kube.example.com",
+		CABundle: []byte("kube CA"),
+	}
 	tokenFrontend := &discovery.Frontend{
+		Strategy: configv1alpha1.StrategyKubeClusterSigningCertificate,
 		Mode:     tokenMode,
 		Endpoint: "https://kube.example.com",
 		CABundle: []byte("kube CA"),
 	}
 	proxyFrontend := &discovery.Frontend{
+		Strategy: configv1alpha1.StrategyImpersonationProxy,
 		Mode:     proxyMode,
 		Endpoint: "https://proxy.example.com",
 		CABundle: []byte("proxy CA"),
@@ -77,7 +86,8 @@ func TestChooseStrategy(t *testing.T) {
 			name:       "takes the proxy while the last good certificate serves, and says so",
 			strategies: []configv1alpha1.CredentialIssuerStrategy{noKey, lastGood},
 			want: &discovery.Frontend{
-				Mode: proxyFrontend.Mode, Endpoint: proxyFrontend.Endpoint, CABundle: proxyFrontend.CABundle,
+				Strategy: configv1alpha1.StrategyImpersonationProxy,
+				Mode:     proxyFrontend.Mode, Endpoint: proxyFrontend.Endpoint, CABundle: proxyFrontend.CABundle,
 				Trouble: "Expired: so it is",
 			},
 		},
@@ -87,7 +97,22 @@ func TestChooseStrategy(t *testing.T) {
 		},
 		{
 			name: "takes no CA bundle for the system roots", strategies: []configv1alpha1.CredentialIssuerStrategy{noKey, public},
-			want: &discovery.Frontend{Mode: proxyMode, Endpoint: "https://proxy.example.com", CABundle: []byte{}},
+			want: &discovery.Frontend{
+				Strategy: configv1alpha1.StrategyImpersonationProxy,
+				Mode:     proxyMode, Endpoint: "https://proxy.example.com", CABundle: []byte{},
+			},
+		},
+		{
+			name: "takes a token of a service account last", strategies: []configv1alpha1.CredentialIssuerStrategy{noKey, account},
+			want: accountFrontend,
+		},
+		{
+			name: "takes a token of a service account when asked", mode: discovery.ServiceAccountToken,
+			strategies: []configv1alpha1.CredentialIssuerStrategy{token, proxy, account}, want: accountFrontend,
+		},
+		{
+			name: "does not take a certificate for a token of a service account", mode: discovery.ServiceAccountToken,
+			strategies: []configv1alpha1.CredentialIssuerStrategy{token, proxy}, says: "for mode ServiceAccountToken",
 		},
 		{
 			name:       "takes a working one while another is pending",
@@ -195,7 +220,8 @@ func TestPendingBefore(t *testing.T) {
 func TestParse(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]discovery.Mode{
-		"": "", "impersonationproxy": "ImpersonationProxy", "TOKENCREDENTIALREQUESTAPI": "TokenCredentialRequestAPI",
+		"": "", "Auto": "", "impersonationproxy": "ImpersonationProxy", "TOKENCREDENTIALREQUESTAPI": "TokenCredentialRequestAPI",
+		"serviceaccounttoken": discovery.ServiceAccountToken,
 	} {
 		if got, err := discovery.ParseMode(text); err != nil || got != want {
 			t.Errorf("mode %q: want %q, got %q, %v", text, want, got, err)
@@ -204,7 +230,7 @@ func TestParse(t *testing.T) {
 	if _, err := discovery.ParseMode(
 		"bad",
 	); err == nil ||
-		err.Error() != `invalid mode "bad", valid modes are TokenCredentialRequestAPI and ImpersonationProxy` {
+		err.Error() != `invalid mode "bad", valid modes are auto, TokenCredentialRequestAPI, ImpersonationProxy and ServiceAccountToken` {
 		t.Errorf("got %v", err)
 	}
 	for text, want := range map[string]discovery.AuthenticatorType{"": "", "WebHook": "webhook", "JWT": "jwt"} {

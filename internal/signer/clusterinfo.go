@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -23,7 +24,16 @@ const (
 func (c *Cluster) clusterInfo(ctx context.Context) (server string, caBundle []byte, err error) {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
-	configMap, err := c.core.ConfigMaps(infoNamespace).Get(ctx, infoConfigMap, metav1.GetOptions{})
+	return ClusterInfo(ctx, c.core, c.options.Server)
+}
+
+// ClusterInfo returns how clients reach the API server, as the cluster says; with a URL, that instead of the address.
+func ClusterInfo(
+	ctx context.Context,
+	core corev1client.ConfigMapsGetter,
+	serverURL string,
+) (server string, caBundle []byte, err error) {
+	configMap, err := core.ConfigMaps(infoNamespace).Get(ctx, infoConfigMap, metav1.GetOptions{})
 	if err != nil {
 		return "", nil, fmt.Errorf("reading ConfigMap %s/%s, in which the cluster says how clients reach its API server: %w",
 			infoNamespace, infoConfigMap, err)
@@ -32,8 +42,8 @@ func (c *Cluster) clusterInfo(ctx context.Context) (server string, caBundle []by
 	if err != nil {
 		return "", nil, fmt.Errorf("reading ConfigMap %s/%s: %w", infoNamespace, infoConfigMap, err)
 	}
-	if c.options.Server != "" {
-		server = c.options.Server
+	if serverURL != "" {
+		server = serverURL
 	}
 	return server, caBundle, nil
 }

@@ -23,6 +23,8 @@ type Input struct {
 	// TokenFile, if set, is the file from which clients read a bearer token, instead of running Exec.
 	TokenFile string
 	Exec      Exec
+	// Impersonate, if set, is as whom clients act beside their credential.
+	Impersonate *Impersonation
 }
 
 // Names are those of a context, its cluster and its user. Empty ones are not chosen.
@@ -79,7 +81,11 @@ func (in *Input) authInfo() *clientcmdapi.AuthInfo {
 	if in.TokenFile != "" {
 		return &clientcmdapi.AuthInfo{TokenFile: in.TokenFile}
 	}
-	return &clientcmdapi.AuthInfo{Exec: in.Exec.config()}
+	user := &clientcmdapi.AuthInfo{Exec: in.Exec.config()}
+	if in.Impersonate != nil {
+		in.Impersonate.SetOn(user)
+	}
+	return user
 }
 
 // CountCertificates returns how many certificates a CA bundle (PEM) has. A bundle without any, with a block that is not

@@ -27,7 +27,17 @@ type Concierge struct {
 	AuthenticatorType string
 	Endpoint          string
 	CABundle          []byte
+	// Strategy, if set, is the strategy whose kind of credential the plugin asks for.
+	Strategy string
+	// Identity, if set, is the digest of the Impersonation beside the plugin, so that the plugin notices when it is old.
+	Identity string
 }
+
+// Arguments of the plugin for a credential that comes with an Impersonation.
+const (
+	StrategyArgument = "--concierge-strategy="
+	IdentityArgument = "--concierge-identity="
+)
 
 // Static is a login with a static token: the token itself, or the name of the environment variable that holds it.
 type Static struct {
@@ -80,6 +90,12 @@ func (e *Exec) Args() []string {
 			"--concierge-endpoint="+c.Endpoint,
 			"--concierge-ca-bundle-data="+base64.StdEncoding.EncodeToString(c.CABundle),
 		)
+		if c.Strategy != "" {
+			args = append(args, StrategyArgument+c.Strategy)
+		}
+		if c.Identity != "" {
+			args = append(args, IdentityArgument+c.Identity)
+		}
 	}
 	if e.CredentialCache != nil {
 		args = append(args, "--credential-cache="+*e.CredentialCache)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
@@ -39,7 +40,7 @@ func (o *Options) validateLogin() error {
 			return fmt.Errorf("--%s has no meaning with --login bearer", flag)
 		}
 	}
-	if o.Mode == configv1alpha1.FrontendTokenCredentialRequestAPI {
+	if o.Mode == configv1alpha1.FrontendTokenCredentialRequestAPI || o.Mode == discovery.ServiceAccountToken {
 		return errors.New("--login bearer needs the impersonation proxy: leave out --concierge-mode")
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/login"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
@@ -57,6 +58,11 @@ type Options struct {
 	CABundle          []byte // replaces the discovered one
 	Endpoint          string // replaces the discovered one
 	Mode              discovery.Mode
+	Auto              bool // no mode was asked for in so many words
+	// NoImpersonation makes a kubeconfig for all users under strategy ServiceAccountToken.
+	NoImpersonation bool
+	// LogIn logs in with the plugin of a connection.
+	LogIn func(ctx context.Context, connection *rest.Config) (*login.Credential, error)
 
 	OIDC OIDCOptions
 
@@ -93,6 +99,13 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 		Destination:  Destination{LockTimeout: 15 * time.Second},
 		ConnectAs:    discovery.Connect,
 		Executable:   f.Executable, Now: f.Now,
+		LogIn: func(ctx context.Context, connection *rest.Config) (*login.Credential, error) {
+			session, err := login.NewSession(f, &factory.Cluster{REST: connection})
+			if err != nil {
+				return nil, err
+			}
+			return session.Credential(ctx, 0)
+		},
 		Connect: func(flags factory.ClusterFlags, suffix string) (*kubeconfig.Source, Discoverer, error) {
 			cluster, err := f.Cluster(flags)
 			if err != nil {
@@ -144,6 +157,7 @@ Exit codes: 0 done, or no difference, 1 failed, 2 wrong usage, 6 there is a diff
     --concierge-authenticator-type webhook --concierge-authenticator-name local-user-authenticator > user.yaml`,
 		Args: factory.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Auto = cmd.Flags().Changed("concierge-mode") && o.Mode == ""
 			o.Progress, o.CABundle, o.OIDC.CABundle = f.Progress(), caBundle.pem, oidcCABundle.pem
 			if cmd.Flags().Changed("credential-cache") {
 				o.CredentialCache = &credentialCache
@@ -220,7 +234,14 @@ Exit codes: 0 done, or no difference, 1 failed, 2 wrong usage, 6 there is a diff
 	flags.Var(
 		modeFlag{&o.Mode},
 		"concierge-mode",
-		"TokenCredentialRequestAPI or ImpersonationProxy (default: the first that works)",
+		"TokenCredentialRequestAPI, ImpersonationProxy, ServiceAccountToken, or auto: the first that works, in the order of "+
+			"the CredentialIssuer's status",
+	)
+	flags.BoolVar(
+		&o.NoImpersonation,
+		"no-impersonation",
+		false,
+		"mode ServiceAccountToken: make a kubeconfig for all users, who use it with \"pinniped run\", without logging in",
 	)
 
 	o.OIDC.addFlags(flags, &oidcCABundle)
@@ -282,7 +303,7 @@ func (o *Options) complete(cmd *cobra.Command, f *factory.Factory) {
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"validate":                        factory.CompleteValues("connection", "login", "none"),
 		"login":                           factory.CompleteValues(string(LoginPlugin), string(LoginBearer)),
-		"concierge-mode":                  factory.CompleteValues("TokenCredentialRequestAPI", "ImpersonationProxy"),
+		"concierge-mode":                  factory.CompleteValues(modes()...),
 		"concierge-authenticator-type":    factory.CompleteValues("webhook", "jwt"),
 		"concierge-credential-issuer":     f.CompleteCredentialIssuers(&o.Cluster, &o.Suffix),
 		"kubeconfig-context":              f.CompleteContexts(&o.Cluster),
@@ -300,6 +321,15 @@ func (o *Options) complete(cmd *cobra.Command, f *factory.Factory) {
 				return found, err
 			}),
 	})
+}
+
+// modes are the values of --concierge-mode.
+func modes() []string {
+	values := []string{discovery.Auto}
+	for _, mode := range discovery.Modes() {
+		values = append(values, string(mode))
+	}
+	return values
 }
 
 // Complete decides how users run the CLI. "pinniped" alone works on every computer that has it on the PATH; it is

@@ -58,6 +58,9 @@ func (o *Options) Run(ctx context.Context) error {
 		}
 	}
 
+	if err := o.actAsUser(ctx, &input); err != nil {
+		return err
+	}
 	config, err := kubeconfig.Build(input)
 	if err != nil {
 		return fmt.Errorf("building the kubeconfig: %w", err)
@@ -106,6 +109,7 @@ func (o *Options) discoverConcierge(
 	if err := o.connection(frontend, input); err != nil {
 		return nil, err
 	}
+	o.useStrategy(frontend, input)
 	exec := input.Exec.Concierge
 	exec.APIGroupSuffix = o.Suffix
 	exec.AuthenticatorName, exec.AuthenticatorType = authenticator.Name, string(authenticator.Type)

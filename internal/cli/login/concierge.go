@@ -22,6 +22,9 @@ type concierge struct {
 	Endpoint          string
 	CABundleData      string // base64 of PEM; empty means the system roots
 	APIGroupSuffix    string
+	Strategy          string // empty means the cluster's choice
+	Identity          string // digest of the user that the kubeconfig acts as
+	UpdateKubeconfig  bool
 }
 
 func (c *concierge) addFlags(flags *pflag.FlagSet) {
@@ -45,6 +48,24 @@ func (c *concierge) addFlags(flags *pflag.FlagSet) {
 		"concierge-api-group-suffix",
 		apis.DefaultGroupSuffix,
 		"API group suffix of the installation",
+	)
+	flags.StringVar(
+		&c.Strategy,
+		"concierge-strategy",
+		"",
+		`"ServiceAccountToken" asks for the token of a service account (default: what the cluster prefers)`,
+	)
+	flags.StringVar(
+		&c.Identity,
+		"concierge-identity",
+		"",
+		"digest of the user and the groups that the kubeconfig acts as, by which a change of them is noticed",
+	)
+	flags.BoolVar(
+		&c.UpdateKubeconfig,
+		"update-kubeconfig",
+		false,
+		"change the kubeconfig when your groups have changed ("+updateVariable+"=true: for one command)",
 	)
 	flags.String("concierge-namespace", "", "not needed any more")
 	deprecate(flags, "concierge-namespace")
@@ -82,8 +103,12 @@ func (c *concierge) exchange() (*exchange, error) {
 			return nil, fmt.Errorf("invalid CA bundle data: %w", err)
 		}
 	}
+	if c.Strategy != "" && c.Strategy != serviceAccountToken {
+		return nil, fmt.Errorf("invalid strategy %q, the supported value is %q", c.Strategy, serviceAccountToken)
+	}
 	groups := apis.GroupsFor(c.APIGroupSuffix)
 	return &exchange{
+		strategy: c.Strategy,
 		endpoint: endpoint,
 		caBundle: bundle,
 		groups:   groups,

@@ -23,6 +23,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
 )
 
@@ -40,6 +41,10 @@ type exchange struct {
 	caBundle      []byte // PEM; empty means the system roots
 	groups        apis.Groups
 	authenticator corev1.TypedLocalObjectReference
+	strategy      string // whose kind of credential is wanted; empty means the cluster's choice
+
+	// headers belong to the latest credential.
+	headers map[string][]string
 
 	// now is the clock of this computer, by which kubectl judges credentials.
 	now func() time.Time
@@ -59,7 +64,9 @@ func (e *exchange) do(ctx context.Context, token string) (*clientauthenticationv
 	defer cancel()
 	body, err := json.Marshal(loginv1alpha1.TokenCredentialRequest{
 		TypeMeta: metav1.TypeMeta{APIVersion: e.groups.Login.String(), Kind: "TokenCredentialRequest"},
-		Spec:     loginv1alpha1.TokenCredentialRequestSpec{Token: token, Authenticator: e.authenticator},
+		Spec: loginv1alpha1.TokenCredentialRequestSpec{
+			Token: token, Authenticator: e.authenticator, Strategy: e.strategy,
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encoding the request: %w", err)
@@ -82,15 +89,24 @@ func (e *exchange) do(ctx context.Context, token string) (*clientauthenticationv
 				continue
 			}
 		}
-		credential, err := answer.credential()
+		credential, headers, err := answer.credential()
 		if err == nil {
 			for _, warning := range answer.warnings() {
 				e.tell(warning)
 			}
 		}
+		if err == nil && e.strategy == serviceAccountToken && len(headers) == 0 {
+			return nil, ui.WithHint(
+				errors.New("the cluster answered with another kind of credential than the token of a service account"),
+				"its agent may be older than this CLI, or the strategy is off: ask for a new kubeconfig",
+			)
+		}
+		e.headers = headers
 		return credential, err
 	}
 }
+
+const serviceAccountToken = string(configv1alpha1.StrategyServiceAccountToken)
 
 func (e *exchange) client(certificates ...tls.Certificate) (*http.Client, error) {
 	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: certificates}
@@ -215,19 +231,23 @@ func (a *answer) retryAfter() (time.Duration, bool) {
 	return wait, wait <= maxRetryAfter
 }
 
-func (a *answer) credential() (*clientauthenticationv1beta1.ExecCredentialStatus, error) {
+func (a *answer) credential() (
+	status *clientauthenticationv1beta1.ExecCredentialStatus,
+	headers map[string][]string,
+	err error,
+) {
 	if a.status != http.StatusCreated && a.status != http.StatusOK {
-		return nil, a.failure()
+		return nil, nil, a.failure()
 	}
 	var result loginv1alpha1.TokenCredentialRequest
 	if err := json.Unmarshal(a.body, &result); err != nil {
-		return nil, fmt.Errorf("decoding the answer of %q: %w", a.request.Host, err)
+		return nil, nil, fmt.Errorf("decoding the answer of %q: %w", a.request.Host, err)
 	}
 	credential := result.Status.Credential
 	switch {
 	case credential != nil && (credential.Token != "" || credential.ClientCertificateData != "" && credential.ClientKeyData != ""):
 	case result.Status.Message != nil && *result.Status.Message != "":
-		return nil, ui.WithHint(
+		return nil, nil, ui.WithHint(
 			&refusedError{*result.Status.Message + a.why()},
 			"the cluster did not accept the token, or it has no %s %q that is ready: log in with another token, or ask for a "+
 				"new kubeconfig; the cluster's administrator finds the reason in the agent's log%s",
@@ -236,13 +256,13 @@ func (a *answer) credential() (*clientauthenticationv1beta1.ExecCredentialStatus
 			a.auditID(),
 		)
 	default:
-		return nil, ui.WithHint(
+		return nil, nil, ui.WithHint(
 			errors.New("login failed: unknown cause"),
 			"the cluster's administrator finds the reason in the agent's log%s",
 			a.auditID(),
 		)
 	}
-	status := &clientauthenticationv1beta1.ExecCredentialStatus{
+	status = &clientauthenticationv1beta1.ExecCredentialStatus{
 		Token:                 credential.Token,
 		ClientCertificateData: credential.ClientCertificateData,
 		ClientKeyData:         credential.ClientKeyData,
@@ -251,7 +271,7 @@ func (a *answer) credential() (*clientauthenticationv1beta1.ExecCredentialStatus
 		expiry := metav1.NewTime(credential.ExpirationTimestamp.Add(a.skew()))
 		status.ExpirationTimestamp = &expiry
 	}
-	return status, nil
+	return status, credential.RequestHeaders, nil
 }
 
 // why returns what the agent says about a failed login besides, in a Warning header; "" for nothing.

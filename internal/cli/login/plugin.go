@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
@@ -34,6 +35,12 @@ type Plugin struct {
 	// Origin returns the kubeconfig from which a login with these arguments is run, for a hint.
 	Origin func(args []string) string
 	Parent func() int // the process that asks, which is kubectl; nil if that is this process itself
+	// Find returns the kubeconfig from which such a login is run, and its user; nil if they are not known.
+	Find func(args []string) (path, name string, user *clientcmdapi.AuthInfo)
+
+	// headers belong to the credential that was obtained last. outdated says that the kubeconfig does not send them.
+	headers  map[string][]string
+	outdated bool
 
 	concierge concierge
 	info      execInfo
@@ -46,6 +53,9 @@ func newPlugin(f *factory.Factory) Plugin {
 		Args:      f.Args,
 		Now:       f.Now,
 		Origin:    func(args []string) string { return origin(f, args) },
+		Find: func(args []string) (path, name string, user *clientcmdapi.AuthInfo) {
+			return findUser(f, args)
+		},
 	}
 }
 
@@ -77,6 +87,7 @@ func DefaultPath(f *factory.Factory, name string) string {
 // readEnvironment takes what kubectl and the user say there.
 func (p *Plugin) readEnvironment(f *factory.Factory) {
 	p.Parent = os.Getppid
+	p.concierge.UpdateKubeconfig = p.concierge.UpdateKubeconfig || f.Getenv(updateVariable) == "true"
 	p.ExecInfo, p.Debug = f.Getenv("KUBERNETES_EXEC_INFO"), f.Getenv("PINNIPED_DEBUG") == "true"
 }
 
@@ -129,7 +140,12 @@ func (p *Plugin) run(ctx context.Context, staticToken string, from source) error
 	if err != nil {
 		return err
 	}
-	err = p.answer(credential)
+	// A credential that does not fit the kubeconfig is not kept, so that the next command says so again.
+	current, err := p.checkIdentity(ctx, p.headers)
+	p.outdated = !current
+	if err == nil {
+		err = p.answer(credential)
+	}
 	keep()
 	if p.Parent != nil && !sameCredential(credential, cached) {
 		cache.Asked(key, p.Parent(), credential)
@@ -182,9 +198,16 @@ func (p *Plugin) obtain(
 		unlock()
 		return nil, nil, err
 	}
+	p.headers = nil
+	if p.exchange != nil {
+		p.headers = p.exchange.headers
+	}
 	return credential, func() {
 		defer unlock()
-		if err := cache.Put(ctx, key, credential); err != nil {
+		if p.outdated {
+			return
+		}
+		if err := cache.PutWithHeaders(ctx, key, credential, p.headers); err != nil {
 			p.debugf("not cached: %v", err)
 		}
 	}, nil
@@ -196,10 +219,14 @@ func (p *Plugin) cached(
 	key string,
 	want wanted,
 ) *clientauthenticationv1beta1.ExecCredentialStatus {
-	cached := cache.Get(key)
+	cached, headers := cache.GetWithHeaders(key)
 	if cached == nil || cached.ExpirationTimestamp.Sub(p.Now()) < want.left || sameCredential(cached, want.not) {
 		return nil
 	}
+	if p.concierge.Strategy == serviceAccountToken && len(headers) == 0 {
+		return nil // another program has written the cache, and dropped them
+	}
+	p.headers = headers
 	p.debugf("using the cached credential, which expires at %s", cached.ExpirationTimestamp.Format(time.RFC3339))
 	return cached
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
 // Credential is what a login gives to a client.
@@ -20,6 +21,8 @@ type Credential struct {
 	ClientCertificateData string // PEM; with ClientKeyData, instead of Token
 	ClientKeyData         string
 	Expiry                time.Time // zero if it is not known
+	// Impersonate is the user as whom a client with this credential has to act; nil if the credential says it itself.
+	Impersonate *kubeconfig.Impersonation
 }
 
 // Session is the login of a kubeconfig's context, carried out in this process instead of by kubectl.
@@ -115,10 +118,13 @@ func (s *Session) Credential(ctx context.Context, left time.Duration) (*Credenti
 		return nil, err
 	}
 	keep()
-	return newCredential(status), nil
+	return newCredential(status, s.plugin.headers)
 }
 
-func newCredential(status *clientauthenticationv1beta1.ExecCredentialStatus) *Credential {
+func newCredential(
+	status *clientauthenticationv1beta1.ExecCredentialStatus,
+	headers map[string][]string,
+) (*Credential, error) {
 	credential := &Credential{
 		Token:                 status.Token,
 		ClientCertificateData: status.ClientCertificateData,
@@ -127,5 +133,11 @@ func newCredential(status *clientauthenticationv1beta1.ExecCredentialStatus) *Cr
 	if status.ExpirationTimestamp != nil {
 		credential.Expiry = status.ExpirationTimestamp.Time
 	}
-	return credential
+	if len(headers) > 0 {
+		var err error
+		if credential.Impersonate, err = kubeconfig.ParseImpersonation(headers); err != nil {
+			return nil, err
+		}
+	}
+	return credential, nil
 }

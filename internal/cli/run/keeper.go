@@ -56,8 +56,19 @@ func (k *keeper) run(ctx context.Context, credential *login.Credential) {
 			if failing {
 				k.warn("the login is renewed")
 			}
+			k.tell(credential, renewed)
 			failing, credential = false, renewed
 		}
+	}
+}
+
+// tell says when the user is another one than before: programs that have read the kubeconfig act as before.
+func (k *keeper) tell(before, now *login.Credential) {
+	if before.Impersonate == nil || now.Impersonate == nil {
+		return
+	}
+	if what, _ := before.Impersonate.Changed(now.Impersonate); what != "" {
+		k.warn("%s: start the program again, so that it acts so", what)
 	}
 }
 

@@ -73,6 +73,9 @@ func (w *writer) kubeconfig(credential *login.Credential) *clientcmdapi.Config {
 	case credential == nil:
 	case credential.Token != "":
 		user.Exec, user.TokenFile = nil, w.files.path(tokenName)
+		if credential.Impersonate != nil {
+			credential.Impersonate.SetOn(user)
+		}
 	case inFile(credential):
 		user.Exec = nil
 		user.ClientCertificate, user.ClientKey = w.files.path(certificateName), w.files.path(certificateName)

@@ -355,6 +355,28 @@ func schema_pkg_apis_login_v1alpha1_ClusterCredential(ref common.ReferenceCallba
 							Format:      "",
 						},
 					},
+					"requestHeaders": {
+						SchemaProps: spec.SchemaProps{
+							Description: "requestHeaders are headers that a client sends with every request beside the credential, such as Impersonate-User. They are absent for credentials that say themselves who the user is.",
+							Type:        []string{"object"},
+							AdditionalProperties: &spec.SchemaOrBool{
+								Allows: true,
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type: []string{"array"},
+										Items: &spec.SchemaOrArray{
+											Schema: &spec.Schema{
+												SchemaProps: spec.SchemaProps{
+													Type:   []string{"string"},
+													Format: "",
+												},
+											},
+										},
+									},
+								},
+							},
+						},
+					},
 				},
 			},
 		},
@@ -482,6 +504,13 @@ func schema_pkg_apis_login_v1alpha1_TokenCredentialRequestSpec(ref common.Refere
 							Description: "authenticator names the WebhookAuthenticator or JWTAuthenticator that vouches for the token.",
 							Default:     map[string]interface{}{},
 							Ref:         ref("k8s.io/api/core/v1.TypedLocalObjectReference"),
+						},
+					},
+					"strategy": {
+						SchemaProps: spec.SchemaProps{
+							Description: "strategy names the strategy of the CredentialIssuer whose kind of credential is wanted. ServiceAccountToken is one that has to be asked for while another strategy works. Absent means: of the first strategy that works.",
+							Type:        []string{"string"},
+							Format:      "",
 						},
 					},
 				},

@@ -93,6 +93,8 @@ type Reconciler struct {
 
 	// OtherStrategies are the ways in beside the proxy, in any order.
 	OtherStrategies []OtherStrategy
+	// UserTokens, if set, is told whether the strategy ServiceAccountToken is on.
+	UserTokens UserTokens
 
 	// BearerTokens, if set, is told the names of the authenticators whose tokens the proxy accepts as bearer tokens.
 	BearerTokens func(authenticators []string)
@@ -188,6 +190,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	r.missingSince = time.Time{}
 	recordErr := r.record(ctx, issuer)
 	r.recordProblem = findingOf(configv1alpha1.CodeRecordNotKept, recordErr)
+	r.useServiceAccountTokens(issuer)
 	strategy, err := r.converge(ctx, issuer)
 	if err == nil {
 		err = recordErr

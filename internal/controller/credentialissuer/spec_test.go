@@ -243,4 +243,12 @@ func TestMergeStrategies(t *testing.T) {
 	if !changed || !second[1].LastUpdateTime.Equal(&now) || !second[0].LastUpdateTime.Equal(&then) {
 		t.Errorf("one changed: changed %v, %+v", changed, second)
 	}
+	third := append(second, configv1alpha1.CredentialIssuerStrategy{Type: configv1alpha1.StrategyServiceAccountToken})
+	if got, changed := mergeStrategies(third, want, now); !changed || len(got) != 2 {
+		t.Errorf("one gone: changed %v, %+v", changed, got)
+	}
+	third[2].Type = "of another writer"
+	if got, changed := mergeStrategies(third, want, now); changed {
+		t.Errorf("one of another writer: %+v", got)
+	}
 }

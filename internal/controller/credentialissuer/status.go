@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -68,7 +69,7 @@ func frontend(at endpoint, bundle []byte) *configv1alpha1.CredentialIssuerFronte
 }
 
 // mergeStrategies returns the strategies to be written: the wanted ones, each with the time of its last change. It
-// reports whether that differs from what is there.
+// reports whether that differs from what is there, also by a strategy of ours that is not wanted any more.
 func mergeStrategies(
 	have, want []configv1alpha1.CredentialIssuerStrategy,
 	now metav1.Time,
@@ -90,6 +91,13 @@ func mergeStrategies(
 		}
 		changed = changed || !same
 		merged = append(merged, strategy)
+	}
+	for _, old := range have {
+		wanted := slices.ContainsFunc(
+			want,
+			func(s configv1alpha1.CredentialIssuerStrategy) bool { return s.Type == old.Type },
+		)
+		changed = changed || !wanted && slices.Contains(strategyOrder(), old.Type)
 	}
 	return merged, changed
 }

@@ -14,7 +14,7 @@ type OtherStrategy interface {
 	// Type is always the same.
 	Type() configv1alpha1.StrategyType
 	// Report returns what the status is to say, from memory: it contacts nothing. When that changes, the strategy
-	// wakes the reconciler, by Wake. It need not set LastUpdateTime.
+	// wakes the reconciler, by Wake. It need not set LastUpdateTime. A strategy without a type is not listed.
 	Report(ctx context.Context) configv1alpha1.CredentialIssuerStrategy
 }
 
@@ -24,6 +24,7 @@ func strategyOrder() []configv1alpha1.StrategyType {
 	return []configv1alpha1.StrategyType{
 		configv1alpha1.StrategyKubeClusterSigningCertificate,
 		configv1alpha1.StrategyImpersonationProxy,
+		configv1alpha1.StrategyServiceAccountToken,
 	}
 }
 
@@ -34,7 +35,9 @@ func (r *Reconciler) strategies(
 ) []configv1alpha1.CredentialIssuerStrategy {
 	all := []configv1alpha1.CredentialIssuerStrategy{proxy}
 	for _, other := range r.OtherStrategies {
-		all = append(all, other.Report(ctx))
+		if strategy := other.Report(ctx); strategy.Type != "" {
+			all = append(all, strategy)
+		}
 	}
 	is := func(kind configv1alpha1.StrategyType) func(configv1alpha1.CredentialIssuerStrategy) bool {
 		return func(s configv1alpha1.CredentialIssuerStrategy) bool { return s.Type == kind }

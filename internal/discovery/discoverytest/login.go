@@ -13,10 +13,14 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	identityv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/identity/v1alpha1"
 	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
+
+// accountToken begins the token of a user's service account.
+const accountToken = "token-of-service-account:"
 
 // exchange answers a TokenCredentialRequest: a client certificate for a token in Users, if the authenticator exists.
 func (s *Server) exchange(w http.ResponseWriter, body []byte) {
@@ -42,6 +46,7 @@ func (s *Server) exchange(w http.ResponseWriter, body []byte) {
 		reference.Kind,
 	) + "s/" + reference.Name
 	user, known := s.Users[request.Spec.Token]
+	strategy := request.Spec.Strategy
 	if !known && s.Login != nil {
 		user, known = s.Login(request.Spec.Token)
 	}
@@ -49,6 +54,15 @@ func (s *Server) exchange(w http.ResponseWriter, body []byte) {
 	if _, exists := s.objects[path]; !known || !exists || group != s.groups.Authentication.Group {
 		message := "authentication failed"
 		request.Status.Message = &message
+		answer(w, http.StatusCreated, request)
+		return
+	}
+	if strategy == string(configv1alpha1.StrategyServiceAccountToken) {
+		request.Status.Credential = &loginv1alpha1.ClusterCredential{
+			ExpirationTimestamp: metav1.NewTime(time.Now().Add(10 * time.Minute)),
+			Token:               accountToken + user.Name,
+			RequestHeaders:      map[string][]string{"Impersonate-User": {user.Name}, "Impersonate-Group": user.Groups},
+		}
 		answer(w, http.StatusCreated, request)
 		return
 	}
@@ -92,6 +106,12 @@ func (s *Server) identify(r *http.Request) User {
 	if certificates := r.TLS.PeerCertificates; len(certificates) > 0 {
 		subject := certificates[0].Subject
 		return User{Name: subject.CommonName, Groups: append(subject.Organization, "system:authenticated")}
+	}
+	if account, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "+accountToken); ok {
+		if r.Header.Get("Impersonate-User") != account {
+			return User{Name: "system:serviceaccount:users:" + account, Groups: []string{"system:serviceaccounts"}}
+		}
+		return User{Name: account, Groups: append(r.Header.Values("Impersonate-Group"), "system:authenticated")}
 	}
 	if r.Header.Get("Authorization") == "Bearer "+Admin {
 		return User{Name: "admin", Groups: []string{"system:masters", "system:authenticated"}}

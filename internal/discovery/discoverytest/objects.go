@@ -57,6 +57,14 @@ func TokenStrategy(server string, caBundle []byte) configv1alpha1.CredentialIssu
 	}
 }
 
+// AccountStrategy returns a successful strategy ServiceAccountToken at server.
+func AccountStrategy(server string, caBundle []byte) configv1alpha1.CredentialIssuerStrategy {
+	strategy := TokenStrategy(server, caBundle)
+	strategy.Type, strategy.Reason = configv1alpha1.StrategyServiceAccountToken, configv1alpha1.ReasonIssuingTokens
+	strategy.Message = "users get tokens of service accounts"
+	return strategy
+}
+
 // FailedStrategy returns a strategy that did not work.
 func FailedStrategy(
 	kind configv1alpha1.StrategyType,

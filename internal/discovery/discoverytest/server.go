@@ -451,3 +451,10 @@ func merge(into, from map[string]any) map[string]any {
 	}
 	return merged
 }
+
+// SetUser says whom a token is of, from now on.
+func (s *Server) SetUser(token string, user User) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Users[token] = user
+}

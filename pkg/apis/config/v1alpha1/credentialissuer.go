@@ -3,15 +3,18 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // StrategyType names one way in which the agent tries to give clients access to the cluster.
-// +kubebuilder:validation:Enum=KubeClusterSigningCertificate;ImpersonationProxy
+// +kubebuilder:validation:Enum=KubeClusterSigningCertificate;ImpersonationProxy;ServiceAccountToken
 type StrategyType string
 
-// The strategies. A CredentialIssuer always lists both of them, in this order.
+// The strategies. A CredentialIssuer always lists the first two, and all of them in this order.
 const (
 	// StrategyKubeClusterSigningCertificate issues certificates from the cluster's own signer.
 	StrategyKubeClusterSigningCertificate StrategyType = "KubeClusterSigningCertificate"
 	// StrategyImpersonationProxy serves the Kubernetes API through the agent's impersonation proxy.
 	StrategyImpersonationProxy StrategyType = "ImpersonationProxy"
+	// StrategyServiceAccountToken gives each user the token of a service account that may impersonate that user alone. It
+	// is listed only while it is switched on.
+	StrategyServiceAccountToken StrategyType = "ServiceAccountToken"
 )
 
 // FrontendType names how a client connects under a strategy.
@@ -39,7 +42,7 @@ const (
 )
 
 // StrategyReason says in one word why a strategy has its status.
-// +kubebuilder:validation:Enum=Listening;Pending;Disabled;ErrorDuringSetup;CouldNotFetchKey;CouldNotGetClusterInfo;FetchedKey
+// +kubebuilder:validation:Enum=Listening;Pending;Disabled;ErrorDuringSetup;CouldNotFetchKey;CouldNotGetClusterInfo;FetchedKey;IssuingTokens
 type StrategyReason string
 
 // The reasons.
@@ -51,6 +54,7 @@ const (
 	ReasonCouldNotFetchKey       StrategyReason = "CouldNotFetchKey"
 	ReasonCouldNotGetClusterInfo StrategyReason = "CouldNotGetClusterInfo"
 	ReasonFetchedKey             StrategyReason = "FetchedKey"
+	ReasonIssuingTokens          StrategyReason = "IssuingTokens"
 )
 
 // ImpersonationProxyMode says when the impersonation proxy runs.
@@ -130,6 +134,44 @@ type CredentialIssuerList struct {
 type CredentialIssuerSpec struct {
 	// impersonationProxy configures the impersonation proxy.
 	ImpersonationProxy *ImpersonationProxySpec `json:"impersonationProxy"`
+
+	// serviceAccountTokens lets users in with tokens of service accounts, at the cluster's own API server, without an
+	// impersonation proxy and without a signer. It is for clusters that have no load balancer. If it is absent, it is
+	// off.
+	//
+	// +optional
+	ServiceAccountTokens *ServiceAccountTokensSpec `json:"serviceAccountTokens,omitempty"`
+}
+
+// ServiceAccountTokensMode says whether users get tokens of service accounts.
+// +kubebuilder:validation:Enum=enabled;disabled
+type ServiceAccountTokensMode string
+
+// The modes.
+const (
+	// ServiceAccountTokensModeEnabled gives tokens of service accounts to users who ask for them, and to all users while
+	// no other strategy works.
+	ServiceAccountTokensModeEnabled ServiceAccountTokensMode = "enabled"
+	// ServiceAccountTokensModeDisabled gives none, and deletes the service accounts that were made.
+	ServiceAccountTokensModeDisabled ServiceAccountTokensMode = "disabled"
+)
+
+// ServiceAccountTokensSpec configures the strategy ServiceAccountToken.
+type ServiceAccountTokensSpec struct {
+	// mode is "enabled" or "disabled". The agent needs the rights in deploy/serviceaccounttokens for it.
+	//
+	// +kubebuilder:default=disabled
+	// +optional
+	Mode ServiceAccountTokensMode `json:"mode,omitempty"`
+
+	// maxUsers is how many users may have a service account at a time; a service account is deleted an hour or two after
+	// its last login. Each is a ClusterRoleBinding, which the API server looks at for every request.
+	//
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=10000
+	// +kubebuilder:default=1000
+	// +optional
+	MaxUsers int32 `json:"maxUsers,omitempty"`
 }
 
 // ImpersonationProxySpec configures the impersonation proxy.

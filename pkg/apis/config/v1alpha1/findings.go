@@ -67,6 +67,14 @@ const (
 	// CodeClusterInfoUnavailable: the cluster's own signer can be used, but where clients reach the API server is not
 	// known.
 	CodeClusterInfoUnavailable = "ClusterInfoUnavailable"
+	// CodeUserAccountsNotPermitted: the agent may not manage users' service accounts.
+	CodeUserAccountsNotPermitted = "UserAccountsNotPermitted"
+	// CodeUserAccountsUnguarded: no admission policy limits what the agent may write for users' service accounts.
+	CodeUserAccountsUnguarded = "UserAccountsUnguarded"
+	// CodeUserAccountsUnavailable: a token of a service account did not work in a test.
+	CodeUserAccountsUnavailable = "UserAccountsUnavailable"
+	// CodeUserAccountsUsed: users get tokens of service accounts.
+	CodeUserAccountsUsed = "UserAccountsUsed"
 	// CodeFindingsOmitted: there are more findings than the status lists.
 	CodeFindingsOmitted = "FindingsOmitted"
 )

@@ -41,6 +41,11 @@ type TokenCredentialRequestSpec struct {
 
 	// authenticator names the WebhookAuthenticator or JWTAuthenticator that vouches for the token.
 	Authenticator corev1.TypedLocalObjectReference `json:"authenticator"`
+
+	// strategy names the strategy of the CredentialIssuer whose kind of credential is wanted. ServiceAccountToken is one
+	// that has to be asked for while another strategy works. Absent means: of the first strategy that works.
+	// +optional
+	Strategy string `json:"strategy,omitempty"`
 }
 
 // TokenCredentialRequestStatus holds the credential, or says why there is none.
@@ -67,4 +72,9 @@ type ClusterCredential struct {
 
 	// clientKeyData is the client certificate's private key: PEM.
 	ClientKeyData string `json:"clientKeyData,omitempty"`
+
+	// requestHeaders are headers that a client sends with every request beside the credential, such as
+	// Impersonate-User. They are absent for credentials that say themselves who the user is.
+	// +optional
+	RequestHeaders map[string][]string `json:"requestHeaders,omitempty"`
 }

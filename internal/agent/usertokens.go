@@ -1,0 +1,57 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/pinniped-toolkit/pinniped/internal/satoken"
+	"github.com/pinniped-toolkit/pinniped/internal/signer"
+)
+
+// newUserTokens sets up the strategy ServiceAccountToken, which is off until the CredentialIssuer switches it on.
+// Nothing is requested before.
+func (a *agent) newUserTokens() (*satoken.Backend, error) {
+	manager, err := satoken.ManagerClient(a.rest, a.options.Namespace, a.config.Names.UserAccountsServiceAccount)
+	if err != nil {
+		return nil, err
+	}
+	reviewer, err := kubernetes.NewForConfig(a.rest)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for access reviews: %w", err)
+	}
+	return satoken.NewBackend(satoken.BackendOptions{
+		Manager:   manager,
+		Reviewer:  reviewer,
+		Namespace: a.config.UserAccountsNamespace,
+		Server:    a.rest,
+		Info:      a.apiServerInfo(reviewer.CoreV1()),
+		IsLeader:  func() bool { return a.leader.Leading() },
+		Changed:   a.triggers.fireAll,
+	}), nil
+}
+
+// apiServerInfo returns how clients reach the API server: as the configuration says, else as the cluster says, else, on
+// clusters that do not say it, as the agent reaches it. The CLI takes the address in the administrator's kubeconfig.
+func (a *agent) apiServerInfo(
+	core corev1client.ConfigMapsGetter,
+) func(context.Context) (server string, caBundle []byte, err error) {
+	return func(ctx context.Context) (string, []byte, error) {
+		server, caBundle, err := signer.ClusterInfo(ctx, core, a.config.Discovery.URL)
+		if err == nil {
+			return server, caBundle, nil
+		}
+		own := rest.CopyConfig(a.rest)
+		if loadErr := rest.LoadTLSFiles(own); loadErr != nil {
+			return "", nil, fmt.Errorf("%w; reading the agent's own CA bundle: %w", err, loadErr)
+		}
+		server = own.Host
+		if a.config.Discovery.URL != "" {
+			server = a.config.Discovery.URL
+		}
+		return server, own.CAData, nil
+	}
+}

@@ -1,0 +1,80 @@
+package getkubeconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+// useStrategy completes input for the chosen strategy. A token of a service account does not say who the user is, so
+// that the plugin has to ask for that kind of credential.
+func (o *Options) useStrategy(frontend *discovery.Frontend, input *kubeconfig.Input) {
+	if o.Auto {
+		o.sayWhy(frontend)
+	}
+	if frontend.Strategy == configv1alpha1.StrategyServiceAccountToken {
+		input.Exec.Concierge.Strategy = string(frontend.Strategy)
+		o.Progress.Done("discovered that users get tokens of service accounts, and act as themselves by impersonation")
+	}
+}
+
+// sayWhy tells which strategy was chosen, and what is wrong with those that come before it.
+func (o *Options) sayWhy(frontend *discovery.Frontend) {
+	for _, strategy := range o.issuer.Status.Strategies {
+		if strategy.Type == frontend.Strategy {
+			o.Progress.Info("chose strategy %s: it is the first one that works", strategy.Type)
+			return
+		}
+		o.Progress.Info("strategy %s does not work: %s", strategy.Type, strategy.Message)
+	}
+}
+
+// actAsUser logs in, and has the kubeconfig act as the user that the cluster names: kubectl cannot learn that from the
+// plugin.
+func (o *Options) actAsUser(ctx context.Context, input *kubeconfig.Input) error {
+	concierge := input.Exec.Concierge
+	if concierge == nil || concierge.Strategy == "" {
+		if o.NoImpersonation {
+			return ui.Usage(errors.New("--no-impersonation has no meaning for a credential that says who the user is"))
+		}
+		return nil
+	}
+	if o.NoImpersonation {
+		o.Progress.Warn(
+			"the kubeconfig is for no user in particular: it works with \"pinniped run\" and \"pinniped kubectl\" only",
+		)
+		return nil
+	}
+	config, err := kubeconfig.Build(*input)
+	if err != nil {
+		return fmt.Errorf("building the kubeconfig: %w", err)
+	}
+	if config, err = kubeconfig.WithDefaults(config); err != nil {
+		return err
+	}
+	connection, err := clientcmd.NewDefaultClientConfig(*config, nil).ClientConfig()
+	if err != nil {
+		return fmt.Errorf("reading the new kubeconfig: %w", err)
+	}
+	const hint = "log in as the user of the kubeconfig, or make one for all users with --no-impersonation, which works with " +
+		"\"pinniped run\" only"
+	credential, err := o.LogIn(ctx, connection)
+	if err != nil {
+		return ui.WithHint(fmt.Errorf("logging in, to know as whom the kubeconfig has to act: %w", err), hint)
+	}
+	if credential.Impersonate == nil {
+		return ui.WithHint(errors.New("the cluster does not say as whom the kubeconfig has to act"), hint)
+	}
+	input.Impersonate = credential.Impersonate
+	concierge.Identity = credential.Impersonate.Digest()
+	o.Progress.Done("logged in: the kubeconfig acts as %q, with %d %s", credential.Impersonate.User,
+		len(credential.Impersonate.Groups), plural(len(credential.Impersonate.Groups), "group"))
+	return nil
+}

@@ -1,0 +1,129 @@
+package login
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+// updateVariable is --update-kubeconfig for a single command.
+const updateVariable = "PINNIPED_UPDATE_KUBECONFIG"
+
+// updateTimeout is how long to wait for a kubeconfig that another program is changing.
+const updateTimeout = 10 * time.Second
+
+// checkIdentity compares the user that the cluster has just said with the user that the kubeconfig acts as. The API of
+// exec credential plugins has no place for headers, so that only the kubeconfig can tell kubectl to send them. It
+// returns an error when kubectl would be refused. It reports whether the kubeconfig is as it should be.
+func (p *Plugin) checkIdentity(ctx context.Context, headers map[string][]string) (current bool, err error) {
+	if len(headers) == 0 {
+		return true, nil
+	}
+	now, err := kubeconfig.ParseImpersonation(headers)
+	if err != nil {
+		return false, err
+	}
+	switch p.concierge.Identity {
+	case now.Digest():
+		return true, nil
+	case "":
+		return false, ui.WithHint(
+			errors.New("the cluster gives tokens of service accounts, and this kubeconfig does not say to act as their user"),
+			"run the command as %q, or ask for a kubeconfig made with \"pinniped get kubeconfig --concierge-mode "+
+				"ServiceAccountToken\"",
+			"pinniped run -- COMMAND",
+		)
+	}
+	path, name, user := p.Find(p.Args)
+	what, lost := "the groups of the kubeconfig are not yours any more", true
+	if before := kubeconfig.ImpersonationOf(user); before != nil {
+		if text, refused := before.Changed(now); text != "" {
+			what, lost = text, refused
+		}
+	}
+	problem := errors.New("your kubeconfig is out of date: " + what)
+	if user == nil {
+		return false, ui.WithHint(
+			problem,
+			"ask for a new kubeconfig, or make it with \"pinniped get kubeconfig --concierge-mode "+
+				"ServiceAccountToken\"; \"pinniped run\" always acts as you are now",
+		)
+	}
+	if p.concierge.UpdateKubeconfig {
+		if err := p.update(ctx, path, name, user, now); err != nil {
+			return false, fmt.Errorf("updating kubeconfig %q, because %s: %w", path, what, err)
+		}
+		if lost {
+			return false, ui.WithHint(errors.New(what), "kubeconfig %q is up to date now: run the command again", path)
+		}
+		p.say("%s; kubeconfig %q is up to date now", what, path)
+		return false, nil
+	}
+	way := fmt.Sprintf("run the command once with %s=true to update kubeconfig %s", updateVariable, ui.ShellWord(path))
+	if lost {
+		return false, ui.WithHint(problem, "%s", way)
+	}
+	p.say("%s: %s", what, way)
+	return false, nil
+}
+
+func (p *Plugin) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(p.ErrOut, "pinniped: "+format+"\n", args...)
+}
+
+// update has the kubeconfig's user act as now. All else in the file stays.
+func (p *Plugin) update(
+	ctx context.Context,
+	path, name string,
+	user *clientcmdapi.AuthInfo,
+	now *kubeconfig.Impersonation,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, updateTimeout)
+	defer cancel()
+	changed := user.DeepCopy()
+	now.SetOn(changed)
+	for i, argument := range changed.Exec.Args {
+		if strings.HasPrefix(argument, kubeconfig.IdentityArgument) {
+			changed.Exec.Args[i] = kubeconfig.IdentityArgument + now.Digest()
+		}
+	}
+	made := clientcmdapi.NewConfig()
+	made.AuthInfos[name] = changed
+	_, err := kubeconfig.MergeFile(ctx, path, made, false)
+	return err
+}
+
+// findUser returns the kubeconfig that runs a login with these arguments, and its user: nil if it cannot be found out.
+// kubectl does not say, and one that kubectl got with --kubeconfig is not known here.
+func findUser(f *factory.Factory, args []string) (path, name string, user *clientcmdapi.AuthInfo) {
+	paths := filepath.SplitList(f.Getenv("KUBECONFIG"))
+	if len(paths) == 0 {
+		home, err := f.HomeDir()
+		if err != nil {
+			return "", "", nil
+		}
+		paths = []string{filepath.Join(home, ".kube", "config")}
+	}
+	for _, path := range paths {
+		config, err := kubeconfig.LoadAsWritten(path)
+		if err != nil {
+			continue
+		}
+		for name, user := range config.AuthInfos {
+			if user != nil && user.Exec != nil && slices.Equal(user.Exec.Args, args) {
+				return path, name, user
+			}
+		}
+	}
+	return "", "", nil
+}

@@ -1,0 +1,85 @@
+package concierge
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
+	"github.com/pinniped-toolkit/pinniped/internal/satoken"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
+)
+
+// UserTokens issues tokens of service accounts. It returns satoken.ErrOff while the strategy is off.
+type UserTokens interface {
+	Issue(ctx context.Context, user satoken.Identity) (*satoken.Credential, error)
+}
+
+// wantsToken reports whether a request asks for the token of a service account.
+func wantsToken(strategy string) bool {
+	return strategy == string(configv1alpha1.StrategyServiceAccountToken)
+}
+
+// exchangeForToken answers with the token of the service account of a user whom an authenticator vouches for. asked is
+// what the audit log says about the request.
+func (c *credentialRequests) exchangeForToken(
+	ctx context.Context,
+	claimed user.Info,
+	asked []any,
+) *loginv1alpha1.TokenCredentialRequest {
+	// Headers can carry a UID, which a certificate cannot.
+	if err := authenticator.CheckUser(claimed); err != nil {
+		c.audit.event(
+			ctx,
+			"TokenCredentialRequest Unsupported UserInfo",
+			append(asked, "reason", "unsupported value in userInfo returned by authenticator", "err", err.Error())...)
+		return failed(ctx, "the authenticator vouches for a user, a group or an extra that nobody may log in with here")
+	}
+	issued, err := c.issueToken(ctx, claimed)
+	if err != nil {
+		c.audit.event(
+			ctx,
+			"TokenCredentialRequest Unexpected Error",
+			append(asked, "reason", "failed to issue the token of a service account", "err", err.Error())...)
+		return failed(ctx, whyNoToken(err))
+	}
+	expires := metav1.NewTime(issued.Expiry.UTC())
+	c.audit.event(ctx, "TokenCredentialRequest Authenticated User", append(append(asked, c.audit.names(claimed)...),
+		"expires", expires.Format(time.RFC3339), "strategy", string(configv1alpha1.StrategyServiceAccountToken))...)
+	return &loginv1alpha1.TokenCredentialRequest{
+		Status: loginv1alpha1.TokenCredentialRequestStatus{
+			Credential: &loginv1alpha1.ClusterCredential{
+				ExpirationTimestamp: expires,
+				Token:               issued.Token,
+				RequestHeaders:      issued.Headers,
+			},
+		},
+	}
+}
+
+func (c *credentialRequests) issueToken(ctx context.Context, claimed user.Info) (*satoken.Credential, error) {
+	if c.issuers.tokens == nil {
+		return nil, satoken.ErrOff
+	}
+	return c.issuers.tokens.Issue(ctx, satoken.Identity{
+		Username: claimed.GetName(),
+		UID:      claimed.GetUID(),
+		Groups:   claimed.GetGroups(),
+		Extra:    claimed.GetExtra(),
+	})
+}
+
+// whyNoToken returns what the user may know of an error of issueToken.
+func whyNoToken(err error) string {
+	switch {
+	case errors.Is(err, satoken.ErrOff):
+		return satoken.ErrOff.Error()
+	case errors.Is(err, satoken.ErrFull):
+		return satoken.ErrFull.Error()
+	}
+	return "no token of a service account can be issued at the moment"
+}

@@ -1,0 +1,230 @@
+package satoken
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	checkInterval = 10 * time.Minute
+	firstRetry    = 2 * time.Second
+	// maxInFlight is how many logins are served at a time. Each needs about five requests to the API server.
+	maxInFlight = 16
+)
+
+// DefaultMax is how many users may have an account at a time, unless it is configured otherwise. Each is one more
+// ClusterRoleBinding, and the API server looks at all of them for every request.
+const DefaultMax = 1000
+
+// ErrOff is returned while the strategy is off, or does not work.
+var ErrOff = errors.New("this cluster gives no tokens of service accounts")
+
+// Settings are what an administrator decides.
+type Settings struct {
+	Enabled bool
+	Max     int
+	// Used says that the strategy was on before, so that there may be accounts to delete when it is off.
+	Used bool
+}
+
+// State is what is known of the strategy. It is never changed.
+type State struct {
+	Enabled bool
+	// Checked is false until it is known whether the strategy works.
+	Checked bool
+	Err     error
+	// Constrained says that the cluster has constrained impersonation.
+	Constrained bool
+	// Server and CABundle (PEM) are how clients reach the API server, unless InfoErr says why that is not known.
+	Server   string
+	CABundle []byte
+	InfoErr  error
+	// Cleaning says that the strategy is off, and that its accounts are being deleted.
+	Cleaning bool
+}
+
+// BackendOptions is everything a Backend needs.
+type BackendOptions struct {
+	Manager   kubernetes.Interface // see Accounts
+	Reviewer  kubernetes.Interface
+	Namespace string
+	// Server is how the agent reaches the API server; no credential of it is used.
+	Server *rest.Config
+	// Info returns how clients reach the API server.
+	Info func(ctx context.Context) (server string, caBundle []byte, err error)
+	// IsLeader says whether this replica deletes what is not used any more.
+	IsLeader func() bool
+	// Changed is called when State is another.
+	Changed func()
+}
+
+// Backend is the strategy at work, on one replica.
+type Backend struct {
+	options  BackendOptions
+	accounts *Accounts
+	slots    chan struct{}
+	woken    chan struct{}
+	state    atomic.Pointer[State]
+
+	mu       sync.Mutex
+	settings Settings
+}
+
+// NewBackend returns a Backend that is off until Configure switches it on.
+func NewBackend(options BackendOptions) *Backend {
+	b := &Backend{
+		options:  options,
+		accounts: New(options.Manager, options.Reviewer, options.Namespace, DefaultMax),
+		slots:    make(chan struct{}, maxInFlight),
+		woken:    make(chan struct{}, 1),
+	}
+	b.state.Store(&State{})
+	return b
+}
+
+// Configure changes the settings. From the moment in which it returns, nothing is issued while the strategy is off.
+func (b *Backend) Configure(settings Settings) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if settings.Max == 0 {
+		settings.Max = DefaultMax
+	}
+	settings.Used = settings.Used || b.settings.Enabled || b.settings.Used && !b.state.Load().done()
+	if settings == b.settings {
+		return
+	}
+	switched := settings.Enabled != b.settings.Enabled || settings.Used != b.settings.Used
+	b.settings = settings
+	if switched {
+		b.state.Store(&State{Enabled: settings.Enabled, Cleaning: !settings.Enabled && settings.Used})
+	}
+	b.Wake()
+}
+
+// done reports whether nothing is left to delete.
+func (s *State) done() bool { return !s.Enabled && !s.Cleaning }
+
+// Wake has the strategy look again at once: this replica may lead now.
+func (b *Backend) Wake() {
+	select {
+	case b.woken <- struct{}{}:
+	default:
+	}
+}
+
+// State returns what is known.
+func (b *Backend) State() State { return *b.state.Load() }
+
+// Issue returns a credential for a user. The caller vouches for the identity.
+func (b *Backend) Issue(ctx context.Context, user Identity) (*Credential, error) {
+	select {
+	case b.slots <- struct{}{}:
+		defer func() { <-b.slots }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	state := b.state.Load()
+	if !state.Enabled || !state.Checked || state.Err != nil {
+		return nil, ErrOff
+	}
+	return b.limited().Issue(ctx, user, state.Constrained)
+}
+
+// limited returns the accounts with the limit of now.
+func (b *Backend) limited() *Accounts {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	accounts := *b.accounts
+	accounts.Max = b.settings.Max
+	return &accounts
+}
+
+// Run checks and collects until ctx ends.
+func (b *Backend) Run(ctx context.Context) {
+	retryAfter := firstRetry
+	for {
+		wait := checkInterval
+		if err := b.look(ctx); err != nil {
+			logr.FromContextOrDiscard(ctx).Info("Could not do all for users' service accounts", "problem", err.Error())
+			wait, retryAfter = retryAfter, min(2*retryAfter, checkInterval)
+		} else {
+			retryAfter = firstRetry
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-b.woken:
+			timer.Stop()
+		case <-timer.C:
+		}
+	}
+}
+
+// look checks the strategy if it is on, and deletes what is not used any more if this replica leads.
+func (b *Backend) look(ctx context.Context) error {
+	b.mu.Lock()
+	settings := b.settings
+	b.mu.Unlock()
+	if !settings.Enabled {
+		return b.clean(ctx, settings)
+	}
+	state := State{Enabled: true, Checked: true}
+	state.Constrained, state.Err = b.accounts.Check(ctx, b.options.Server)
+	state.Server, state.CABundle, state.InfoErr = b.options.Info(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	b.set(settings, state)
+	if state.Err == nil && b.options.IsLeader() {
+		return b.accounts.Collect(ctx, false)
+	}
+	return state.Err
+}
+
+// clean deletes all accounts after the strategy was switched off.
+func (b *Backend) clean(ctx context.Context, settings Settings) error {
+	if !settings.Used || !b.options.IsLeader() || b.state.Load().done() {
+		return nil
+	}
+	// Without the overlay there is nothing that could be deleted by us.
+	if err := explain(b.accounts.Collect(ctx, true)); err != nil && !errors.Is(err, ErrNotPermitted) {
+		return err
+	}
+	b.set(settings, State{})
+	return nil
+}
+
+// set makes state known, unless the settings have changed since it was found out.
+func (b *Backend) set(settings Settings, state State) {
+	b.mu.Lock()
+	if b.settings.Enabled != settings.Enabled {
+		b.mu.Unlock()
+		return
+	}
+	before := b.state.Swap(&state)
+	b.mu.Unlock()
+	if !before.equal(&state) {
+		b.options.Changed()
+	}
+}
+
+func (s *State) equal(other *State) bool {
+	text := func(err error) string {
+		if err == nil {
+			return ""
+		}
+		return err.Error()
+	}
+	return s.Enabled == other.Enabled && s.Checked == other.Checked && s.Cleaning == other.Cleaning &&
+		s.Constrained == other.Constrained && text(s.Err) == text(other.Err) && s.Server == other.Server &&
+		string(s.CABundle) == string(other.CABundle) && text(s.InfoErr) == text(other.InfoErr)
+}

@@ -1,0 +1,57 @@
+package satoken
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/oauth2"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+	"k8s.io/utils/ptr"
+)
+
+const managerTimeout = 10 * time.Second
+
+// ManagerClient returns a client as the service account that manages users' accounts. The agent requests a token of it
+// when the client is used, and again when that expires.
+func ManagerClient(agent *rest.Config, namespace, name string) (kubernetes.Interface, error) {
+	core, err := corev1client.NewForConfig(agent)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for service account tokens: %w", err)
+	}
+	config := rest.AnonymousClientConfig(agent)
+	config.UserAgent = agent.UserAgent
+	config.QPS = -1 // the number of logins at a time is bounded
+	source := transport.NewCachedTokenSource(&managerToken{core.ServiceAccounts(namespace), name})
+	config.Wrap(transport.ResettableTokenSourceWrapTransport(source))
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for users' service accounts: %w", err)
+	}
+	return client, nil
+}
+
+// managerToken requests tokens of the manager.
+type managerToken struct {
+	accounts corev1client.ServiceAccountInterface
+	name     string
+}
+
+func (m *managerToken) Token() (*oauth2.Token, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), managerTimeout)
+	defer cancel()
+	answer, err := m.accounts.CreateToken(ctx, m.name, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(time.Hour.Seconds()))},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("requesting a token of service account %q: %w", m.name, err)
+	}
+	return &oauth2.Token{
+		AccessToken: answer.Status.Token, Expiry: answer.Status.ExpirationTimestamp.Add(-time.Minute),
+	}, nil
+}

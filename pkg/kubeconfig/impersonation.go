@@ -1,0 +1,151 @@
+package kubeconfig
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Impersonation is the user as whom a client acts, beside its credential: the fields as, as-uid, as-groups and
+// as-user-extra of a kubeconfig's user.
+type Impersonation struct {
+	User   string              `json:"user"`
+	UID    string              `json:"uid,omitempty"`
+	Groups []string            `json:"groups,omitempty"`
+	Extra  map[string][]string `json:"extra,omitempty"`
+}
+
+const extraHeader = "impersonate-extra-"
+
+// ParseImpersonation reads the headers that a cluster wants with every request. A header that is not about
+// impersonation is an error, because a kubeconfig cannot say it.
+func ParseImpersonation(headers map[string][]string) (*Impersonation, error) {
+	i := &Impersonation{}
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		values := headers[name]
+		lower := strings.ToLower(name)
+		key, extra := strings.CutPrefix(lower, extraHeader)
+		switch {
+		case len(values) == 0:
+		case lower == "impersonate-user":
+			i.User = values[0]
+		case lower == "impersonate-uid":
+			i.UID = values[0]
+		case lower == "impersonate-group":
+			i.Groups = slices.Sorted(slices.Values(values))
+		case extra:
+			decoded, err := url.PathUnescape(key)
+			if err != nil {
+				return nil, fmt.Errorf("reading the name of header %q: %w", name, err)
+			}
+			if i.Extra == nil {
+				i.Extra = map[string][]string{}
+			}
+			i.Extra[decoded] = slices.Sorted(slices.Values(values))
+		default:
+			return nil, fmt.Errorf("the cluster wants a header %q with every request, which a kubeconfig cannot say", name)
+		}
+	}
+	if i.User == "" {
+		return nil, errors.New("the cluster does not say as whom to act")
+	}
+	return i, nil
+}
+
+// ImpersonationOf returns as whom a kubeconfig's user acts, or nil.
+func ImpersonationOf(user *clientcmdapi.AuthInfo) *Impersonation {
+	if user == nil || user.Impersonate == "" {
+		return nil
+	}
+	i := &Impersonation{
+		User: user.Impersonate, UID: user.ImpersonateUID, Groups: slices.Sorted(slices.Values(user.ImpersonateGroups)),
+	}
+	for key, values := range user.ImpersonateUserExtra {
+		if i.Extra == nil {
+			i.Extra = map[string][]string{}
+		}
+		i.Extra[key] = slices.Sorted(slices.Values(values))
+	}
+	return i
+}
+
+// SetOn makes a kubeconfig's user act so. What it said before about that is gone.
+func (i *Impersonation) SetOn(user *clientcmdapi.AuthInfo) {
+	user.Impersonate, user.ImpersonateUID = i.User, i.UID
+	user.ImpersonateGroups, user.ImpersonateUserExtra = i.Groups, i.Extra
+}
+
+// Digest is a short text that is another one for another user, or other groups.
+func (i *Impersonation) Digest() string {
+	text, err := json.Marshal(i) // sorts the keys of maps; the values are sorted already
+	if err != nil {
+		panic(err) // texts can always be encoded
+	}
+	sum := sha256.Sum256(text)
+	return base64.RawURLEncoding.EncodeToString(sum[:16])
+}
+
+// Changed describes how now differs from i, for a person. lost is true when a client that acts as i is refused by the
+// cluster as it is now, because it claims what the user has not.
+func (i *Impersonation) Changed(now *Impersonation) (description string, lost bool) {
+	if i.User != now.User {
+		return fmt.Sprintf("it is for user %q, and you are %q", i.User, now.User), true
+	}
+	var parts []string
+	gone, added := differ(i.Groups, now.Groups)
+	if len(gone) > 0 {
+		parts, lost = append(parts, "without the groups "+some(gone)), true
+	}
+	if len(added) > 0 {
+		parts = append(parts, "with the new groups "+some(added))
+	}
+	if i.UID != now.UID {
+		parts, lost = append(parts, "with another UID"), lost || i.UID != ""
+	}
+	gone, added = differ(flat(i.Extra), flat(now.Extra))
+	if len(gone)+len(added) > 0 {
+		parts, lost = append(parts, "with other extras"), lost || len(gone) > 0
+	}
+	if len(parts) == 0 {
+		return "", false
+	}
+	return "you are now " + strings.Join(parts, ", "), lost
+}
+
+func differ(before, after []string) (gone, added []string) {
+	gone = slices.DeleteFunc(slices.Clone(before), func(s string) bool { return slices.Contains(after, s) })
+	added = slices.DeleteFunc(slices.Clone(after), func(s string) bool { return slices.Contains(before, s) })
+	return gone, added
+}
+
+func flat(extra map[string][]string) []string {
+	var all []string
+	for _, key := range slices.Sorted(maps.Keys(extra)) {
+		for _, value := range extra[key] {
+			all = append(all, key+"="+value)
+		}
+	}
+	return all
+}
+
+// some names the first few.
+func some(names []string) string {
+	const limit = 5
+	quoted := make([]string, 0, limit)
+	for _, name := range names[:min(limit, len(names))] {
+		quoted = append(quoted, fmt.Sprintf("%q", name))
+	}
+	text := strings.Join(quoted, ", ")
+	if more := len(names) - limit; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}

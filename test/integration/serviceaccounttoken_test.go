@@ -1,0 +1,328 @@
+package integration
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+const userAccounts = "pinniped-concierge-users"
+
+// accountTokens is a world of its own: a cluster with no load balancer, no signer and no proxy.
+func accountTokens(t *testing.T) *world {
+	t.Helper()
+	needsCluster(t)
+	w, err := newWorldOn(t.Context(), t.TempDir(), devcluster.Options{
+		AuditPolicy: []byte(
+			"apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\nomitStages: [RequestReceived]\n",
+		),
+	})
+	if w != nil && w.Installation != nil {
+		t.Cleanup(func() {
+			if err := w.Cluster.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Install(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	if err := w.startAll(ctx, nil, "agent-tokens"); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// setTokens switches the strategy.
+func (w *world) setTokens(t *testing.T, mode configv1alpha1.ServiceAccountTokensMode) {
+	t.Helper()
+	issuer := w.signingIssuer(t)
+	issuer.Spec.ImpersonationProxy.Mode = configv1alpha1.ImpersonationProxyModeDisabled
+	issuer.Spec.ServiceAccountTokens = &configv1alpha1.ServiceAccountTokensSpec{Mode: mode}
+	if err := w.admin.Update(t.Context(), issuer); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waitForTokens waits until the strategy has this reason, "" for not listed, and returns it.
+func (w *world) waitForTokens(
+	t *testing.T,
+	reason configv1alpha1.StrategyReason,
+) (strategy configv1alpha1.CredentialIssuerStrategy) {
+	t.Helper()
+	testkit.Eventually(t, time.Minute, func() error {
+		strategy = configv1alpha1.CredentialIssuerStrategy{}
+		for _, listed := range w.signingIssuer(t).Status.Strategies {
+			if listed.Type == configv1alpha1.StrategyServiceAccountToken {
+				strategy = listed
+			}
+		}
+		if strategy.Reason != reason {
+			return fmt.Errorf("the strategy is %+v", strategy)
+		}
+		return nil
+	})
+	return strategy
+}
+
+// setGroups puts pinny into other groups.
+func (w *world) setGroups(t *testing.T, groups string) {
+	t.Helper()
+	var secret corev1.Secret
+	key := types.NamespacedName{Namespace: devinstall.LocalUserNamespace, Name: "pinny"}
+	if err := w.admin.Get(t.Context(), key, &secret); err != nil {
+		t.Fatal(err)
+	}
+	secret.Data["groups"] = []byte(groups)
+	if err := w.admin.Update(t.Context(), &secret); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const pythonClient = `
+import json, os, ssl, subprocess, urllib.request
+text = subprocess.check_output(["kubectl", "config", "view", "--raw", "--output=json"])
+config = json.loads(text)
+cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+import base64
+trust = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
+request = urllib.request.Request(cluster["server"] + "/api/v1/namespaces/default/configmaps")
+request.add_header("Authorization", "Bearer " + open(user["tokenFile"]).read())
+request.add_header("Impersonate-User", user["as"])
+request.add_header("Impersonate-Group", ",".join(user["as-groups"])) # there is one
+print("configmaps:", len(json.load(urllib.request.urlopen(request, context=trust))["items"]))
+`
+
+// TestLoginsByTokensOfServiceAccounts lets users in on a cluster with no load balancer, no proxy and no signer.
+func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
+	w := accountTokens(t)
+	w.setTokens(t, configv1alpha1.ServiceAccountTokensModeEnabled)
+	strategy := w.waitForTokens(t, configv1alpha1.ReasonErrorDuringSetup)
+	if len(strategy.Findings) != 1 || strategy.Findings[0].Code != configv1alpha1.CodeUserAccountsNotPermitted {
+		t.Errorf("without the overlay, the status says %+v", strategy)
+	}
+	if err := w.Cluster.Install(t.Context(), filepath.Join(w.Deploy, "serviceaccounttokens")); err != nil {
+		t.Fatal(err)
+	}
+	strategy = w.waitForTokens(t, configv1alpha1.ReasonIssuingTokens)
+	if !strings.Contains(strategy.Message, "constrained impersonation") ||
+		strategy.Frontend.TokenCredentialRequestAPIInfo.Server == "" {
+		t.Errorf("the status says %+v", strategy)
+	}
+	for _, object := range []client.Object{
+		&rbacv1.Role{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "views"},
+			Rules:      []rbacv1.PolicyRule{{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}},
+		},
+		&rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "group-views"},
+			Subjects:   []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "group-for-mtls"}},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "views"},
+		},
+	} {
+		if err := w.admin.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := t.TempDir()
+	user := filepath.Join(dir, "user.yaml")
+	got := w.asAdmin(t, "get", "kubeconfig", "--static-token=pinny:password123", "--concierge-mode=auto", "--output="+user)
+	if got.code != 0 || !strings.Contains(got.errOut, "chose strategy ServiceAccountToken") {
+		t.Fatalf("get kubeconfig ended with %d: %s", got.code, got.errOut)
+	}
+
+	t.Run("stock kubectl", func(t *testing.T) {
+		if out := w.succeed(t, w.kubectl, "--kubeconfig="+user, "auth", "whoami", "--output=json"); !strings.Contains(
+			out, `"username": "pinny"`) || !strings.Contains(out, `"group-for-mtls"`) {
+			t.Errorf("kubectl is %s", out)
+		}
+		w.succeed(t, w.kubectl, "--kubeconfig="+user, "get", "configmaps", "--namespace=default")
+		if denied := w.run(t, w.kubectl, "--kubeconfig="+user, "get", "secrets"); denied.code == 0 ||
+			!strings.Contains(denied.errOut, `User "pinny" cannot list resource "secrets"`) {
+			t.Errorf("kubectl reads Secrets: %+v", denied)
+		}
+	})
+	t.Run("the audit log names the account and the user", func(t *testing.T) {
+		if !w.auditedAs(t, "system:serviceaccount:"+userAccounts+":pinniped-user-", "pinny") {
+			t.Error("no request of a user's service account as pinny is in the audit log")
+		}
+	})
+	t.Run("any client", func(t *testing.T) {
+		everybody := filepath.Join(dir, "everybody.yaml")
+		if got := w.asAdmin(t, "get", "kubeconfig", "--static-token-env=TOKEN", "--concierge-mode=ServiceAccountToken",
+			"--no-impersonation", "--output="+everybody); got.code != 0 {
+			t.Fatal(got.errOut)
+		}
+		for name, command := range map[string][]string{
+			"kubectl": {"kubectl", "get", "configmaps", "--namespace=default"},
+			"python":  {"python3", "-c", pythonClient},
+		} {
+			if _, err := exec.LookPath(command[0]); err != nil {
+				t.Logf("there is no %s here: %v", name, err)
+				continue
+			}
+			run := append([]string{"run", "--kubeconfig=" + everybody, "--"}, command...)
+			environment := []string{"TOKEN=pinny:password123"}
+			if got := w.runWith(t, environment, nil, w.cli, run...); got.code != 0 {
+				t.Errorf("%s: %+v", name, got)
+			}
+		}
+		got := w.runWith(t, []string{"TOKEN=pinny:password123"}, nil, w.cli,
+			"kubectl", "--kubeconfig", everybody, "auth", "whoami", "--output=jsonpath={.status.userInfo.username}")
+		if got.code != 0 || got.out != "pinny" {
+			t.Errorf("pinniped kubectl: %+v", got)
+		}
+	})
+	t.Run("a group that is gone", func(t *testing.T) {
+		w.setGroups(t, "other")
+		got := w.run(t, w.kubectl, "--kubeconfig="+user, "get", "configmaps")
+		if got.code == 0 || !strings.Contains(got.errOut, "your kubeconfig is out of date") {
+			t.Errorf("kubectl: %+v", got)
+		}
+		environment := []string{"KUBECONFIG=" + user, "PINNIPED_UPDATE_KUBECONFIG=true"}
+		if got := w.runWith(t, environment, nil, w.kubectl, "get", "configmaps"); got.code == 0 ||
+			!strings.Contains(got.errOut, "is up to date now: run the command again") {
+			t.Errorf("kubectl that updates its kubeconfig: %+v", got)
+		}
+		out := w.succeed(t, w.kubectl, "--kubeconfig="+user, "auth", "whoami", "--output=jsonpath={.status.userInfo.groups}")
+		if strings.Contains(out, "group-for-mtls") || !strings.Contains(out, "other") {
+			t.Errorf("the groups are %s", out)
+		}
+		w.setGroups(t, "group-for-mtls")
+	})
+	t.Run("switched off", func(t *testing.T) {
+		w.setTokens(t, configv1alpha1.ServiceAccountTokensModeDisabled)
+		w.waitForTokens(t, "")
+		var accounts corev1.ServiceAccountList
+		var roles rbacv1.ClusterRoleList
+		if err := w.admin.List(t.Context(), &accounts, client.InNamespace(userAccounts)); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.admin.List(t.Context(), &roles, client.HasLabels{"concierge.pinniped.dev/user-accounts"}); err != nil {
+			t.Fatal(err)
+		}
+		if len(accounts.Items)+len(roles.Items) > 0 {
+			t.Errorf("left: %d service accounts, %d ClusterRoles", len(accounts.Items), len(roles.Items))
+		}
+		if got := w.run(t, w.kubectl, "--kubeconfig="+user, "get", "configmaps"); got.code == 0 ||
+			!strings.Contains(got.errOut, "this cluster gives no tokens of service accounts") {
+			t.Errorf("kubectl: %+v", got)
+		}
+		w.setTokens(t, configv1alpha1.ServiceAccountTokensModeEnabled)
+		w.waitForTokens(t, configv1alpha1.ReasonIssuingTokens)
+	})
+	t.Run("a user who is removed in the middle", w.testRemoval)
+}
+
+// testRemoval removes the user and the account while a program runs: logins end at once, the token a few seconds later.
+func (w *world) testRemoval(t *testing.T) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "pinny.yaml")
+	if got := w.asAdmin(t, "get", "kubeconfig", "--static-token=pinny:password123", "--output="+path); got.code != 0 {
+		t.Fatal(got.errOut)
+	}
+	command := exec.CommandContext(t.Context(), w.cli, "run", "--kubeconfig="+path, "--", "sh", "-c",
+		`while read line; do kubectl auth whoami --output=name >/dev/null 2>&1; echo $?; done`)
+	command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
+	in, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	answers := bufio.NewReader(out)
+	ask := func() string {
+		t.Helper()
+		if _, err := io.WriteString(in, "\n"); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := answers.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(answer)
+	}
+	if got := ask(); got != "0" {
+		t.Fatalf("kubectl ended with %s", got)
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.LocalUserNamespace, Name: "pinny"}}
+	if err := w.admin.Delete(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.run(t, w.kubectl, "--kubeconfig="+path, "auth", "whoami"); got.code == 0 {
+		t.Error("a user who is removed logs in")
+	}
+	var accounts corev1.ServiceAccountList
+	if err := w.admin.List(t.Context(), &accounts, client.InNamespace(userAccounts)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range accounts.Items {
+		if accounts.Items[i].Annotations["concierge.pinniped.dev/username"] == "pinny" {
+			if err := w.admin.Delete(t.Context(), &accounts.Items[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	testkit.Eventually(t, 30*time.Second, func() error { // the API server remembers for ten seconds what it accepted
+		if ask() == "0" {
+			return fmt.Errorf("the token of a deleted service account works")
+		}
+		return nil
+	})
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// auditedAs reports whether the API server has logged a request of a user, whose name begins so, as another one.
+func (w *world) auditedAs(t *testing.T, userPrefix, as string) bool {
+	t.Helper()
+	log, err := os.ReadFile(w.Cluster.AuditLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(log) {
+		var event struct {
+			User             struct{ Username string }
+			ImpersonatedUser struct{ Username string }
+		}
+		if json.Unmarshal(line, &event) == nil && strings.HasPrefix(event.User.Username, userPrefix) &&
+			event.ImpersonatedUser.Username == as {
+			return true
+		}
+	}
+	return false
+}
