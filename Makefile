@@ -90,6 +90,15 @@ bench: build controlplane ## Measure the proxy on a local control plane: BENCH="
 bench-login: ## Compare logins with a warm cache with a program that does nothing, and tell the size of the CLI
 	go test -run '^$$' -bench WarmLogin -benchtime 20x ./cmd/pinniped
 
+.PHONY: alerts
+alerts: bin/promtool ## Test the alerts of deploy/monitoring with promtool
+	bin/promtool check rules deploy/monitoring/alerts.yaml
+	bin/promtool test rules deploy/monitoring/alerts_test.yaml
+
+# Without the clients of a dozen clouds, which promtool needs for nothing here.
+bin/promtool: hack/prometheus/go.mod
+	cd hack/prometheus && CGO_ENABLED=0 go build -tags remove_all_sd -o ../../bin/promtool github.com/prometheus/prometheus/cmd/promtool
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (10s) each
 	hack/fuzz.sh $(or $(FUZZTIME),10s)

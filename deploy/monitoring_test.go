@@ -1,0 +1,83 @@
+package deploy
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// TestMetricsExist looks up every metric that an alert or a panel asks for in the reference, which is made from what the agent serves.
+func TestMetricsExist(t *testing.T) {
+	t.Parallel()
+	reference, err := os.ReadFile("../docs/reference/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	expressions := append(alertExpressions(t), panelExpressions(t)...)
+	if len(expressions) < 20 {
+		t.Fatalf("found %d expressions only", len(expressions))
+	}
+	named := regexp.MustCompile(`pinniped_[a-z_]+`)
+	for _, expression := range expressions {
+		for _, metric := range named.FindAllString(expression, -1) {
+			metric = strings.TrimSuffix(metric, "_bucket")
+			if !strings.Contains(string(reference), "| `"+metric+"` |") {
+				t.Errorf("%s: the agent has no metric %s", expression, metric)
+			}
+		}
+	}
+}
+
+func alertExpressions(t *testing.T) []string {
+	t.Helper()
+	content, err := os.ReadFile("monitoring/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Groups []struct {
+			Rules []struct {
+				Expr        string
+				Annotations struct{ Runbook string }
+			}
+		}
+	}
+	if err := yaml.Unmarshal(content, &file); err != nil {
+		t.Fatal(err)
+	}
+	var expressions []string
+	for _, group := range file.Groups {
+		for _, rule := range group.Rules {
+			expressions = append(expressions, rule.Expr)
+			if _, err := os.Stat("../" + rule.Annotations.Runbook); err != nil || rule.Annotations.Runbook == "" {
+				t.Errorf("%s: its runbook: %v", rule.Expr, err)
+			}
+		}
+	}
+	return expressions
+}
+
+func panelExpressions(t *testing.T) []string {
+	t.Helper()
+	content, err := os.ReadFile("monitoring/dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		Panels []struct{ Targets []struct{ Expr string } }
+	}
+	if err := json.Unmarshal(content, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	var expressions []string
+	for _, panel := range dashboard.Panels {
+		for _, target := range panel.Targets {
+			expressions = append(expressions, target.Expr)
+		}
+	}
+	return expressions
+}
