@@ -66,6 +66,7 @@ func TestAggregatedAPIs(t *testing.T) {
 	t.Run("honours admission that does not see the token", func(t *testing.T) { a.testAdmission(t, anonymous) })
 	t.Run("disconnects unknown clients that connect directly", func(t *testing.T) { a.testDirect(t) })
 	t.Run("says when it is ready", func(t *testing.T) { a.testReadiness(t) })
+	t.Run("renews its certificate while requests go on", func(t *testing.T) { a.testRenewalUnderRequests(t, anonymous) })
 	t.Run("gets a new certificate without a restart", func(t *testing.T) { a.testRenewal(t, anonymous) })
 	t.Run("ends when told to", func(t *testing.T) {
 		if err := a.stop(); err != nil {
@@ -541,5 +542,80 @@ func (a *agent) testRenewal(t *testing.T, anonymous *rest.Config) { //nolint:the
 	})
 	if bytes.Equal(before.Data["tlsCertificateChain"], after.Data["tlsCertificateChain"]) {
 		t.Error("the certificate is the same as before")
+	}
+}
+
+// testRenewalUnderRequests puts a certificate of the same CA into the Secret whose life is nearly over. The agent renews it,
+// and no request fails meanwhile.
+func (a *agent) testRenewalUnderRequests(t *testing.T, anonymous *rest.Config) { //nolint:thelper // a subtest
+	name := types.NamespacedName{Namespace: namespace, Name: servingCert}
+	var secret corev1.Secret
+	if err := a.admin.Get(t.Context(), name, &secret); err != nil {
+		t.Fatal(err)
+	}
+	ca, err := certs.LoadCA(secret.Data["caCertificate"], secret.Data["caCertificatePrivateKey"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(secret.Data["tlsCertificateChain"])
+	served, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := ca.IssueServing(certs.SANs{DNSNames: served.DNSNames}, time.Now().Add(-10*time.Hour), 11*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	renewed := make(chan struct{})
+	failures := make(chan error, 1)
+	var requests int
+	go func() {
+		defer close(failures)
+		for last := false; ; {
+			if err := exchanged(t.Context(), anonymous, tokenRequest("", "good-token", "webhook")); err != nil {
+				failures <- fmt.Errorf("after %d requests: %w", requests, err)
+				return
+			}
+			if requests++; last {
+				return
+			}
+			select {
+			case <-renewed:
+				last = true // one more, with the new certificate
+			default:
+			}
+		}
+	}()
+	before := secret.DeepCopy()
+	secret.Data["tlsCertificateChain"], secret.Data["tlsPrivateKey"] = old.CertPEM, old.KeyPEM
+	if err := a.admin.Patch(t.Context(), &secret, client.MergeFrom(before)); err != nil {
+		t.Error(err)
+	}
+	testkit.Eventually(t, time.Minute, func() error {
+		if err := a.admin.Get(t.Context(), name, &secret); err != nil {
+			return err
+		}
+		now := secret.Data["tlsCertificateChain"]
+		if bytes.Equal(now, old.CertPEM) {
+			return errors.New("the certificate that ends soon is still there")
+		}
+		connection, err := tls.Dial("tcp", a.address, &tls.Config{InsecureSkipVerify: true}) // it is compared
+		if err != nil {
+			return err
+		}
+		defer connection.Close() //nolint:errcheck // nothing was sent
+		if block, _ := pem.Decode(now); !bytes.Equal(block.Bytes, connection.ConnectionState().PeerCertificates[0].Raw) {
+			return errors.New("the renewed certificate is not served")
+		}
+		return nil
+	})
+	close(renewed)
+	if err := <-failures; err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d requests", requests)
+	if !bytes.Equal(secret.Data["caCertificate"], before.Data["caCertificate"]) {
+		t.Error("the CA was replaced, too")
 	}
 }
