@@ -178,9 +178,11 @@ func TestUsersAreNotCutOff(t *testing.T) {
 			got[frame.PseudoValue("status")]++
 		}
 	}
-	// What came after GOAWAY was sent is for the next connection.
-	if want := (int(last)-1)/2 - fit; want < maxRefusals || got["200"] != fit || got["429"] != want {
-		t.Errorf("want %d answers and %d times 429, got %v", fit, want, got)
+	// What came after GOAWAY was sent is for the next connection. As soon as the slow requests are released, others may
+	// have their places.
+	all := (int(last) - 1) / 2
+	if got["200"] < fit || got["429"] < maxRefusals || got["200"]+got["429"] != all {
+		t.Errorf("want %d answers, at least %d of them 200 and %d of them 429, got %v", all, fit, maxRefusals, got)
 	}
 	if p.open.misused.Load() != 0 {
 		t.Error("want no connection of a user closed before its answers")
