@@ -28,6 +28,7 @@ func (r *run) chains() {
 	r.found.addAll(checkExtra(r.chain, r.found.has(ChainIncomplete)))
 	r.intermediates(v)
 	r.found.addAll(r.checkVerifies(v))
+	r.found.addAll(r.issuersLast(v))
 	r.found.addAll(r.checkOutlives(v))
 	r.found.addAll(r.checkBundle(v))
 	r.found.addAll(r.checkOldClients())

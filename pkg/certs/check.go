@@ -113,6 +113,9 @@ type Input struct {
 	ServerTime time.Time
 	// Skew is how far apart clocks may be; zero means DefaultSkew, negative means none.
 	Skew time.Duration
+	// ExpiresWithin makes it an error (ExpiresSoon) when the certificate, or what clients cannot verify it without, expires
+	// within this time from Now; zero means that only the share of its lifetime counts that is left.
+	ExpiresWithin time.Duration
 	// Roots stand for the system roots; nil means: those of this machine.
 	Roots *x509.CertPool
 	// Limits bound what is read; what is zero in it is as in DefaultLimits.
@@ -138,6 +141,9 @@ type Report struct {
 	IPAddresses []string  `json:"ipAddresses,omitempty"`
 	Key         string    `json:"key,omitempty"`
 
+	// Rehearsed is true when handshakes were tried. They are not without the private key, nor when other findings make
+	// them fail for certain.
+	Rehearsed bool `json:"-"`
 	// Leaf is the serving certificate; nil when it cannot be read.
 	Leaf *x509.Certificate `json:"-"`
 }

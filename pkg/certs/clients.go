@@ -156,6 +156,7 @@ func (r *run) clients() {
 		ChainIncomplete, IntermediateInvalid, BundleDoesNotVerify, KeyMismatch, KeyUnreadable, BadSerial) {
 		return
 	}
+	r.report.Rehearsed = true
 	pair, err := tls.X509KeyPair(r.CertPEM, r.KeyPEM)
 	if err != nil {
 		r.found.add(finding(HandshakeFailed, "have certificate and key written again by one tool",

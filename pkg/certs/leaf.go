@@ -24,7 +24,7 @@ func (r *run) certificate() {
 	} {
 		r.found.addAll(check(leaf))
 	}
-	r.found.addAll(checkDates(leaf.Certificate, r.Now, r.ServerTime, r.Skew))
+	r.found.addAll(r.sooner(checkDates(leaf.Certificate, r.Now, r.ServerTime, r.Skew)))
 }
 
 // checkKeyType tells of a key that many clients do not know. Of ECDSA it says nothing: only clients that know RSA

@@ -22,9 +22,9 @@ const maxInstants = 200
 
 // Timeline returns what will go wrong with a certificate that is not renewed, in the order of time. There is an Event
 // for each time after in.Now at which Check finds something new, until the serving certificate has expired. What
-// Check finds at in.Now is not repeated. in.ServerTime is ignored.
+// Check finds at in.Now is not repeated. in.ServerTime and in.ExpiresWithin are ignored.
 func Timeline(in Input) []Event {
-	in.ServerTime = time.Time{}
+	in.ServerTime, in.ExpiresWithin = time.Time{}, 0
 	before := Check(in).Findings
 	var events []Event
 	for _, at := range instants(in) {

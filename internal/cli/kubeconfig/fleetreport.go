@@ -1,7 +1,6 @@
 package kubeconfig
 
 import (
-	"encoding/xml"
 	"fmt"
 	"os"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/kubeconfig/fleet"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui/junit"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
@@ -134,93 +134,48 @@ func sum(done *result.FleetRotation) string {
 	return text + fmt.Sprintf("; %s", (time.Duration(s.Milliseconds)*time.Millisecond).Round(100*time.Millisecond))
 }
 
-// The parts of the JUnit format that CI systems read.
-type (
-	junitSuites struct {
-		XMLName  xml.Name     `xml:"testsuites"`
-		Name     string       `xml:"name,attr"`
-		Tests    int          `xml:"tests,attr"`
-		Failures int          `xml:"failures,attr"`
-		Suites   []junitSuite `xml:"testsuite"`
-	}
-	junitSuite struct {
-		Name     string      `xml:"name,attr"`
-		Tests    int         `xml:"tests,attr"`
-		Failures int         `xml:"failures,attr"`
-		Skipped  int         `xml:"skipped,attr"`
-		Cases    []junitCase `xml:"testcase"`
-	}
-	junitCase struct {
-		Class   string        `xml:"classname,attr"`
-		Name    string        `xml:"name,attr"`
-		Seconds string        `xml:"time,attr,omitempty"`
-		Failure *junitMessage `xml:"failure"`
-		Skipped *junitMessage `xml:"skipped"`
-	}
-	junitMessage struct {
-		Message string `xml:"message,attr"`
-	}
-)
-
 // fleetJUnit has a suite of clusters and one of kubeconfigs. A kubeconfig that has not what its cluster advertises is a
 // failure; what was not reached, or is not to be rotated, is skipped.
 func fleetJUnit(done *result.FleetRotation) ([]byte, error) {
-	clusters, files := junitSuite{Name: "clusters"}, junitSuite{Name: "kubeconfigs"}
+	clusters, files := junit.Suite{Name: "clusters"}, junit.Suite{Name: "kubeconfigs"}
 	for _, one := range done.Clusters {
-		made := junitCase{
-			Class:   clusters.Name,
+		made := junit.Case{
 			Name:    one.Server,
 			Seconds: fmt.Sprintf("%.3f", float64(one.Milliseconds)/1000),
 		}
 		switch one.Outcome {
 		case "failed":
-			made.Failure = &junitMessage{one.Reason}
+			made.Failure = &junit.Message{Message: one.Reason}
 		case "notAsked":
-			made.Skipped = &junitMessage{"the command ended before its turn"}
+			made.Skipped = &junit.Message{Message: "the command ended before its turn"}
 		case "unrelated":
-			made.Skipped = &junitMessage{"it is no impersonation proxy"}
+			made.Skipped = &junit.Message{Message: "it is no impersonation proxy"}
 		}
-		clusters.add(made)
+		clusters.Add(made)
 	}
 	for _, one := range done.Kubeconfigs {
-		made := junitCase{Class: files.Name, Name: one.Where}
+		made := junit.Case{Name: one.Where}
 		said := detail(result.File{Reason: one.Reason, Entries: one.Entries})
 		switch one.Outcome {
 		case result.FileFailed:
-			made.Failure = &junitMessage{said}
+			made.Failure = &junit.Message{Message: said}
 		case result.FileNotDone:
-			made.Skipped = &junitMessage{"the command ended before its turn"}
+			made.Skipped = &junit.Message{Message: "the command ended before its turn"}
 		case result.FileUnrelated:
-			made.Skipped = &junitMessage{"nothing in it leads to an impersonation proxy"}
+			made.Skipped = &junit.Message{Message: "nothing in it leads to an impersonation proxy"}
 		default:
 			for _, entry := range one.Entries {
 				if entry.Code == string(kubeconfig.SkipNotAccepted) || entry.Code == string(fleet.CodeClusterFailed) {
-					made.Failure = &junitMessage{said}
+					made.Failure = &junit.Message{Message: said}
 				}
 			}
 			if made.Failure == nil && one.Outcome == result.FileSkipped {
-				made.Skipped = &junitMessage{said}
+				made.Skipped = &junit.Message{Message: said}
 			}
 		}
-		files.add(made)
+		files.Add(made)
 	}
-	all := junitSuites{Name: "pinniped kubeconfig rotate", Suites: []junitSuite{clusters, files}}
-	for _, suite := range all.Suites {
-		all.Tests, all.Failures = all.Tests+suite.Tests, all.Failures+suite.Failures
-	}
-	text, err := xml.MarshalIndent(all, "", "  ")
-	return append([]byte(xml.Header), append(text, '\n')...), err
-}
-
-func (s *junitSuite) add(one junitCase) {
-	s.Cases = append(s.Cases, one)
-	s.Tests++
-	if one.Failure != nil {
-		s.Failures++
-	}
-	if one.Skipped != nil {
-		s.Skipped++
-	}
+	return junit.Encode("pinniped kubeconfig rotate", clusters, files)
 }
 
 // writeJUnit writes the report into a file.

@@ -24,6 +24,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result/resulttest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui/junit"
 	"github.com/pinniped-toolkit/pinniped/internal/handover"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -180,7 +181,7 @@ func TestFleet(t *testing.T) {
 	if !strings.Contains(ran.errOut, "Kubeconfigs: 2 rotated, 1 left alone; clusters: 3, 1 failed") {
 		t.Errorf("stderr:\n%s", ran.errOut)
 	}
-	var suites junitSuites
+	var suites junit.Report
 	content, err := os.ReadFile(report)
 	if err != nil || xml.Unmarshal(content, &suites) != nil || suites.Tests != 6 || suites.Failures != 2 {
 		t.Errorf("JUnit: %v\n%s", err, content)

@@ -14,7 +14,7 @@ type Check struct {
 	CredentialIssuer string `json:"credentialIssuer,omitempty"`
 	// At is the time for which the certificates were checked.
 	At time.Time `json:"at"`
-	// OK is true when no finding refuses a certificate.
+	// OK is true when no finding refuses a certificate or, with --fail-on warning, warns of it.
 	OK bool `json:"ok"`
 	// CABundle is what clients verify with.
 	CABundle CABundle             `json:"caBundle"`
@@ -28,8 +28,16 @@ type CheckedCertificate struct {
 	// Name says where it is: a Secret, a file, or the addresses that present it.
 	Name        string       `json:"name"`
 	Certificate certs.Report `json:"certificate"`
+	// NotMade names the checks that were not made on it, each with the reason.
+	NotMade []CheckNotMade `json:"notMade,omitempty"`
 	// Timeline is what will go wrong if nothing is renewed, with --timeline.
 	Timeline []certs.Event `json:"timeline,omitempty"`
 	// BreaksAt is the first instant at which something is broken, with --timeline; At itself when something is already.
 	BreaksAt *time.Time `json:"breaksAt,omitempty"`
+}
+
+// CheckNotMade is a check that was not made.
+type CheckNotMade struct {
+	Code   certs.Code `json:"code"`
+	Reason string     `json:"reason"`
 }

@@ -6,9 +6,7 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -28,20 +26,29 @@ type Options struct {
 	Session     *session.Session
 	Certificate session.CertificateFlags
 
-	Cert, Key string   // paths
+	Cert, Key []string // paths; each key is that of the certificate in the same place
 	Names     []string // beside --cert: names under which clients connect
 	Endpoint  string   // HOST or HOST:PORT to look at
 	At        string
 	Timeline  bool
+	FailOn    string // "error" or "warning"; empty is "error"
+	Within    string // --expires-within: 30d, or as time.ParseDuration has it
 	Style     ui.Style
 
 	request plan.Request
-	at      time.Time // zero: now
-	printed bool      // a result has been written
+	within  time.Duration // --expires-within
+	at      time.Time     // zero: now
+	printed bool          // a result has been written
 }
 
 // checkFormats are the values of --output.
 func checkFormats() []string { return []string{"text", "table", "json", "yaml", "junit"} }
+
+// The values of --fail-on.
+const (
+	failOnError   = "error"
+	failOnWarning = "warning"
+)
 
 // NewCommand returns `pinniped ip-tls check`.
 func NewCommand(f *factory.Factory) *cobra.Command {
@@ -54,23 +61,29 @@ func NewCommand(f *factory.Factory) *cobra.Command {
   - without flags, the one that is configured in the cluster. --secret, --ca-bundle, --external-endpoint and the like
     say what would be if these were given to "ip-tls set".
   - with --cert, the one in a file. No cluster is asked. Without --key or --name, what needs these is left out, and
-    the result says so.
+    the result says so. Several files are checked with several --cert; then there is either no --key, or one for each
+    --cert, in the same order.
   - with --endpoint, the one that each address of a host presents right now. No cluster is asked. It is verified with
     --ca-bundle, else with the system roots of this machine.
 
 --at checks for another time than now. --timeline also tells what will go wrong, and when first, if nothing is renewed.
+--expires-within makes it an error when the certificate expires sooner, or a CA that clients need to verify it.
 
-The output format junit is for CI systems. With json, yaml and junit, a check that could not be made writes a result
-as well, which says why.
+The output format junit is for CI systems: a suite for each certificate, with the same cases in every run, one for each
+code of "pinniped explain". A check that was not made is skipped, with the reason. With json, yaml and junit, a command
+that fails writes a result as well, which says why.
 
-Exit codes: 0 nothing refuses the certificate, 1 failed, 2 wrong usage, 3 a check found an error, 4 not permitted by
-the cluster, 124 timed out, 130 interrupted.`,
+Exit codes: 0 nothing refuses the certificate, 1 failed, 2 wrong usage, 3 a check found an error, or a warning with
+--fail-on warning, 4 not permitted by the cluster, 124 timed out, 130 interrupted.`,
 		Example: `  # What is configured, and what would be with another Secret
   pinniped ip-tls check
   pinniped ip-tls check --secret proxy-tls-new --ca-bundle old-and-new-ca.pem
 
   # Files, in a pipeline before they are merged
   pinniped ip-tls check --cert fullchain.pem --key key.pem --ca-bundle company-ca.pem --name proxy.example.com -o junit
+
+  # All that a repository holds, and none of it may expire within a month or have a warning
+  pinniped ip-tls check --cert east.pem --cert west.pem --ca-bundle company-ca.pem --expires-within 30d --fail-on warning
 
   # What the endpoint presents right now
   pinniped ip-tls check --endpoint proxy.example.com:8443 --ca-bundle company-ca.pem
@@ -93,106 +106,41 @@ the cluster, 124 timed out, 130 interrupted.`,
 		"configured one)",
 		`CA bundle that clients verify with: a PEM file, or "-" for stdin (default: as in the cluster; with --cert `+
 			`and --endpoint, the system roots)`)
-	flags.StringVar(&o.Cert, "cert", "", `file with the certificate, then its intermediates, in PEM ("-" for stdin)`)
-	flags.StringVar(&o.Key, "key", "", `file with the private key, in PEM`)
+	flags.StringArrayVar(&o.Cert, "cert", nil,
+		`file with the certificate, then its intermediates, in PEM ("-" for stdin; repeatable)`)
+	flags.StringArrayVar(&o.Key, "key", nil, `file with the private key, in PEM (one for each --cert, in the same order)`)
 	flags.StringArrayVar(&o.Names, "name", nil, "with --cert: DNS name or IP address under which clients connect "+
 		"(repeatable)")
 	flags.StringVar(&o.Endpoint, "endpoint", "", "HOST or HOST:PORT: check what each of its addresses presents")
 	flags.StringVar(&o.At, "at", "", "check for this time: 2027-01-31 or 2027-01-31T08:00:00Z (default: now)")
 	flags.BoolVar(&o.Timeline, "timeline", false, "also tell what will go wrong, and when first, if nothing is renewed")
+	flags.StringVar(&o.FailOn, "fail-on", failOnError, "what ends with exit code 3: error or warning (and error)")
+	flags.StringVar(&o.Within, "expires-within", "", "make it an error when the certificate, or a CA that clients need, "+
+		"expires sooner: 30d, or 720h")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
-		"name": cobra.NoFileCompletions, "endpoint": cobra.NoFileCompletions, "at": cobra.NoFileCompletions,
+		"fail-on":        factory.CompleteValues(failOnError, failOnWarning),
+		"expires-within": cobra.NoFileCompletions,
+		"name":           cobra.NoFileCompletions, "endpoint": cobra.NoFileCompletions, "at": cobra.NoFileCompletions,
 	})
 	o.Session.AddFlags(cmd, f, 30*time.Second, checkFormats()...)
 	o.Session.CompleteSecrets(cmd, f)
 	return cmd
 }
 
-// Validate checks the flags before anything is read.
-func (o *Options) Validate() error {
-	if err := o.Session.Validate(checkFormats()...); err != nil {
-		return err
-	}
-	if err := o.Certificate.Validate(); err != nil {
-		return err
-	}
-	if err := o.validateSource(); err != nil {
-		return err
-	}
-	if err := session.ValidateEndpoint("endpoint", o.Endpoint); err != nil {
-		return err
-	}
-	for _, name := range o.Names {
-		if err := validateName(name); err != nil {
-			return err
-		}
-	}
-	if o.At == "" {
-		return nil
-	}
-	for _, layout := range []string{time.RFC3339, time.DateOnly} {
-		at, err := time.Parse(layout, o.At)
-		if err == nil {
-			o.at = at
-			return nil
-		}
-	}
-	return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --at: not a time", o.At)),
-		"write 2027-01-31, or 2027-01-31T08:00:00Z")
-}
-
-func validateName(name string) error {
-	if _, err := netip.ParseAddr(name); err == nil {
-		return nil
-	}
-	_, port, err := certs.ParseEndpoint(name)
-	if inner := errors.Unwrap(err); inner != nil {
-		err = inner // without "endpoint", which it is not
-	}
-	if err == nil && port != "" {
-		err = errors.New("it has a port")
-	}
-	if err != nil {
-		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --name: %w", name, err)),
-			"write a DNS name or an IP address, without a port")
-	}
-	return nil
-}
-
-// validateSource wants one source of the certificate, and no flag that has no meaning with it.
-func (o *Options) validateSource() error {
-	for _, source := range []struct {
-		flag     string
-		excluded []string
-	}{
-		{"cert", []string{"endpoint", "secret", "ca-from-secret", "load-balancer-ip"}},
-		{"endpoint", []string{
-			"cert", "key", "secret", "ca-from-secret", "external-endpoint", "load-balancer-ip",
-			"name",
-		}},
-	} {
-		if !o.Certificate.Changed(source.flag) {
-			continue
-		}
-		for _, other := range source.excluded {
-			if o.Certificate.Changed(other) {
-				return ui.Usage(fmt.Errorf("--%s and --%s exclude each other", source.flag, other))
-			}
-		}
-		return nil
-	}
-	for _, flag := range []string{"key", "name"} {
-		if o.Certificate.Changed(flag) {
-			return ui.WithHint(ui.Usage(fmt.Errorf("--%s needs --cert", flag)),
-				"give the file with the certificate, too: --cert fullchain.pem")
-		}
-	}
-	return nil
-}
-
 // Complete turns the flags into a request. It loads the kubeconfig only when the cluster will be asked.
 func (o *Options) Complete() error {
-	err := session.OneFromStdin(map[string]string{"cert": o.Cert, "key": o.Key, "ca-bundle": o.Certificate.CABundle})
+	once := map[string]string{"ca-bundle": o.Certificate.CABundle}
+	for flag, paths := range map[string][]string{"cert": o.Cert, "key": o.Key} {
+		for _, path := range paths {
+			if path == "-" && once[flag] == "-" {
+				return ui.Usage(fmt.Errorf("only one --%s can be read from stdin", flag))
+			}
+			if once[flag] != "-" {
+				once[flag] = path
+			}
+		}
+	}
+	err := session.OneFromStdin(once)
 	if err != nil {
 		return err
 	}
@@ -210,6 +158,7 @@ func (o *Options) Complete() error {
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()
+	o.request.ExpiresWithin = o.within
 	var checked *result.Check
 	var err error
 	switch {
@@ -223,25 +172,48 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	conclude(checked, o.Timeline)
+	o.conclude(checked)
 	o.printed = true
-	return o.print(checked, refusal(findings(checked)))
+	return o.print(checked, o.refusal(checked))
 }
 
-// refusal returns the error for findings that refuse. An endpoint that cannot be reached is no verdict on a certificate:
-// when nothing else is wrong, the check has failed.
-func refusal(all []certs.Finding) error {
-	err := plan.Refusal(certs.Report{Findings: all}, "")
-	for _, f := range all {
-		if f.Refuses() && f.Code != certs.EndpointUnreachable {
-			return err
+// refusal returns the error for findings that make the command fail. An endpoint that cannot be reached is no verdict on
+// a certificate: when nothing else is wrong, the check has failed.
+func (o *Options) refusal(checked *result.Check) error {
+	var unreachable *certs.Finding
+	for _, s := range checked.Subjects {
+		report := s.Certificate
+		if err := plan.Refusal(report, ""); err != nil {
+			reached := slices.IndexFunc(report.Findings, func(f certs.Finding) bool {
+				return f.Refuses() && f.Code != certs.EndpointUnreachable
+			})
+			if reached >= 0 {
+				return o.named(s, err)
+			}
+			if first, _ := report.First(); unreachable == nil {
+				unreachable = &first
+			}
 		}
 	}
-	if err == nil {
-		return nil
+	if unreachable != nil {
+		return ui.WithHint(fmt.Errorf("not every address could be asked: %s", unreachable), "%s", unreachable.Hint)
 	}
-	first, _ := certs.Report{Findings: all}.First()
-	return ui.WithHint(fmt.Errorf("not every address could be asked: %s", first), "%s", first.Hint)
+	for _, s := range checked.Subjects {
+		if first := slices.IndexFunc(s.Certificate.Findings, o.fails); first >= 0 {
+			f := s.Certificate.Findings[first]
+			return o.named(s, ui.WithExitCode(ui.WithHint(fmt.Errorf("there is a warning, and --fail-on warning is given: %s",
+				f), "%s", f.Hint), ui.ExitRefused))
+		}
+	}
+	return nil
+}
+
+// named adds the name of the file to an error, where there are several files.
+func (o *Options) named(s result.CheckedCertificate, err error) error {
+	if len(o.Cert) < 2 {
+		return err
+	}
+	return fmt.Errorf("%s: %w", s.Name, err)
 }
 
 // now is the time for which the certificate is checked.
@@ -376,7 +348,8 @@ func (o *Options) checkServed(at plan.Endpoint, bundle []byte, same []certs.Serv
 	in := certs.Input{
 		CertPEM: chain.Bytes(), NoKey: true, Bundle: bundle,
 		Names: []certs.Name{{Value: at.Host, Source: "the endpoint"}},
-		Now:   o.now(), Allow: o.request.Allow, Sources: certs.Sources{Certificate: "the chain that is presented"},
+		Now:   o.now(), Allow: o.request.Allow, ExpiresWithin: o.request.ExpiresWithin,
+		Sources: certs.Sources{Certificate: "the chain that is presented"},
 	}
 	subject.Certificate, subject.Timeline = certs.Check(in), o.timeline(in)
 	return subject
@@ -410,33 +383,52 @@ func distinctLeaves(served []certs.Served) int {
 
 // checkFiles checks files, and asks no cluster.
 func (o *Options) checkFiles() (*result.Check, error) {
-	chain, err := session.ReadPEMFile("the certificate", o.Cert, o.Session.In)
-	if err != nil {
-		return nil, err
+	checked := o.newResult(result.SourceFile, o.request.Bundle)
+	if len(o.Key) == 0 {
+		checked.NotChecked = append(checked.NotChecked, "the private key, and a handshake with it: give it with --key")
 	}
+	if len(o.Names) == 0 && o.Certificate.ExternalEndpoint == "" {
+		checked.NotChecked = append(checked.NotChecked, "the names under which clients connect: give each with --name")
+	}
+	checked.NotChecked = append(checked.NotChecked,
+		"kubeconfigs handed out so far: only the cluster knows their CA bundle")
+	for i, path := range o.Cert {
+		key := ""
+		if len(o.Key) > 0 {
+			key = o.Key[i]
+		}
+		subject, err := o.checkFile(path, key)
+		if err != nil {
+			return nil, err
+		}
+		checked.Subjects = append(checked.Subjects, subject)
+	}
+	return checked, nil
+}
+
+// checkFile checks the certificate in one file; key is the path of its private key, or empty.
+func (o *Options) checkFile(path, key string) (result.CheckedCertificate, error) {
+	subject := result.CheckedCertificate{Name: path}
 	in := certs.Input{
-		CertPEM: chain, NoKey: !o.Certificate.Changed("key"), Bundle: o.request.Bundle,
-		Endpoint: o.Certificate.ExternalEndpoint,
-		Now:      o.now(), Allow: o.request.Allow,
+		NoKey: key == "", Bundle: o.request.Bundle, Endpoint: o.Certificate.ExternalEndpoint,
+		Now: o.now(), Allow: o.request.Allow, ExpiresWithin: o.request.ExpiresWithin,
 		Sources: certs.Sources{
 			Certificate: "--cert", Key: "--key", Bundle: "--ca-bundle",
 			Endpoint: "--external-endpoint",
 		},
 	}
-	checked := o.newResult(result.SourceFile, in.Bundle)
-	if in.NoKey {
-		checked.NotChecked = append(checked.NotChecked, "the private key, and a handshake with it: give it with --key")
-	} else if in.KeyPEM, err = session.ReadPEMFile("the private key", o.Key, o.Session.In); err != nil {
-		return nil, err
+	var err error
+	if in.CertPEM, err = session.ReadPEMFile("the certificate", path, o.Session.In); err != nil {
+		return subject, err
+	}
+	if !in.NoKey {
+		if in.KeyPEM, err = session.ReadPEMFile("the private key", key, o.Session.In); err != nil {
+			return subject, err
+		}
 	}
 	for _, name := range o.Names {
 		in.Names = append(in.Names, certs.Name{Value: name, Source: "--name"})
 	}
-	if len(in.Names) == 0 && in.Endpoint == "" {
-		checked.NotChecked = append(checked.NotChecked, "the names under which clients connect: give each with --name")
-	}
-	checked.NotChecked = append(checked.NotChecked,
-		"kubeconfigs handed out so far: only the cluster knows their CA bundle")
-	checked.Subjects = []result.CheckedCertificate{{Name: o.Cert, Certificate: certs.Check(in), Timeline: o.timeline(in)}}
-	return checked, nil
+	subject.Certificate, subject.Timeline = certs.Check(in), o.timeline(in)
+	return subject, nil
 }

@@ -13,15 +13,16 @@ import (
 )
 
 // conclude fills in what follows from the rest.
-func conclude(r *result.Check, timeline bool) {
+func (o *Options) conclude(r *result.Check) {
 	r.OK = true
 	for i := range r.Subjects {
 		s := &r.Subjects[i]
 		if s.Certificate.Findings == nil {
 			s.Certificate.Findings = []certs.Finding{}
 		}
-		r.OK = r.OK && s.Certificate.OK()
-		if !timeline {
+		s.NotMade = o.notMade(r.Source)
+		r.OK = r.OK && !slices.ContainsFunc(s.Certificate.Findings, o.fails)
+		if !o.Timeline {
 			continue
 		}
 		for _, f := range s.Certificate.Findings {
@@ -36,12 +37,9 @@ func conclude(r *result.Check, timeline bool) {
 	}
 }
 
-func findings(r *result.Check) []certs.Finding {
-	var all []certs.Finding
-	for _, s := range r.Subjects {
-		all = append(all, s.Certificate.Findings...)
-	}
-	return all
+// fails says whether a finding makes the command fail.
+func (o *Options) fails(f certs.Finding) bool {
+	return f.Refuses() || o.FailOn == failOnWarning && f.Severity == certs.SeverityWarning
 }
 
 // reported prints err as JUnit when that is asked for and nothing was printed yet. It returns err. For json and yaml, the
@@ -51,7 +49,7 @@ func (o *Options) reported(err error) error {
 		return err
 	}
 	failed := &result.Check{Head: result.NewFailure(err).Head, At: o.now().UTC()}
-	text, printing := junit(failed)
+	text, printing := o.junit(failed)
 	if printing == nil {
 		_, printing = o.Session.Out.Write(text)
 	}
@@ -65,7 +63,7 @@ func (o *Options) reported(err error) error {
 func (o *Options) print(checked *result.Check, err error) error {
 	return o.Session.Print(checked, err, func() ([]byte, error) {
 		if o.Session.Output == "junit" {
-			return junit(checked)
+			return o.junit(checked)
 		}
 		return o.text(checked), nil
 	})

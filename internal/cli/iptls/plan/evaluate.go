@@ -183,6 +183,8 @@ func (p *Plan) Input(st *Snapshot) certs.Input {
 		ServerTime: st.ServerTime,
 		Sources:    p.Request.Sources,
 		Allow:      p.Request.Allow,
+
+		ExpiresWithin: p.Request.ExpiresWithin,
 	}
 }
 

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,6 +25,7 @@ type Request struct {
 	LoadBalancerIP   *string                               // --load-balancer-ip
 	Mode             configv1alpha1.ImpersonationProxyMode // --mode; empty: as it is
 	Allow            []certs.Code
+	ExpiresWithin    time.Duration // --expires-within of "ip-tls check"; zero: not asked for
 	// Sources are how messages call what the flags bring; empty where the Secret and the spec have it.
 	Sources certs.Sources
 	// WritesSecret is true when the certificate comes from files and is to be written into the Secret.

@@ -1,0 +1,150 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// Validate checks the flags before anything is read.
+func (o *Options) Validate() error {
+	if err := o.Session.Validate(checkFormats()...); err != nil {
+		return err
+	}
+	if err := o.Certificate.Validate(); err != nil {
+		return err
+	}
+	if err := o.validateSource(); err != nil {
+		return err
+	}
+	if err := session.ValidateEndpoint("endpoint", o.Endpoint); err != nil {
+		return err
+	}
+	for _, name := range o.Names {
+		if err := validateName(name); err != nil {
+			return err
+		}
+	}
+	if err := o.validateStrictness(); err != nil {
+		return err
+	}
+	if o.At == "" {
+		return nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		at, err := time.Parse(layout, o.At)
+		if err == nil {
+			o.at = at
+			return nil
+		}
+	}
+	return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --at: not a time", o.At)),
+		"write 2027-01-31, or 2027-01-31T08:00:00Z")
+}
+
+// validateStrictness checks --fail-on and --expires-within.
+func (o *Options) validateStrictness() error {
+	if o.FailOn != "" && o.FailOn != failOnError && o.FailOn != failOnWarning {
+		return ui.Usage(fmt.Errorf("invalid value %q for --fail-on: supported values are %q and %q", o.FailOn,
+			failOnError, failOnWarning))
+	}
+	if o.Within == "" {
+		return nil
+	}
+	within, err := parseSpan(o.Within)
+	if err != nil {
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --expires-within: %w", o.Within, err)),
+			"write 30d for 30 days, or 12h")
+	}
+	o.within = within
+	return nil
+}
+
+// parseSpan reads a number of days, or what time.ParseDuration reads.
+func parseSpan(text string) (time.Duration, error) {
+	const day = 24 * time.Hour
+	if count, ok := strings.CutSuffix(text, "d"); ok {
+		days, err := strconv.ParseUint(count, 10, 32)
+		if err != nil {
+			return 0, errors.New("not a number of days")
+		}
+		if days == 0 || days > uint64(math.MaxInt64/day) {
+			return 0, errors.New("not a number of days from 1 to 106751")
+		}
+		return time.Duration(days) * day, nil
+	}
+	span, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, errors.New("not a time span")
+	}
+	if span <= 0 {
+		return 0, errors.New("not a time span that is longer than nothing")
+	}
+	return span, nil
+}
+
+func validateName(name string) error {
+	if _, err := netip.ParseAddr(name); err == nil {
+		return nil
+	}
+	_, port, err := certs.ParseEndpoint(name)
+	if inner := errors.Unwrap(err); inner != nil {
+		err = inner // without "endpoint", which it is not
+	}
+	if err == nil && port != "" {
+		err = errors.New("it has a port")
+	}
+	if err != nil {
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --name: %w", name, err)),
+			"write a DNS name or an IP address, without a port")
+	}
+	return nil
+}
+
+// validateSource wants one source of the certificate, and no flag that has no meaning with it.
+func (o *Options) validateSource() error {
+	for _, source := range []struct {
+		flag     string
+		excluded []string
+	}{
+		{"cert", []string{"endpoint", "secret", "ca-from-secret", "load-balancer-ip"}},
+		{"endpoint", []string{
+			"cert", "key", "secret", "ca-from-secret", "external-endpoint", "load-balancer-ip",
+			"name",
+		}},
+	} {
+		if !o.Certificate.Changed(source.flag) {
+			continue
+		}
+		for _, other := range source.excluded {
+			if o.Certificate.Changed(other) {
+				return ui.Usage(fmt.Errorf("--%s and --%s exclude each other", source.flag, other))
+			}
+		}
+		return o.validatePairs()
+	}
+	for _, flag := range []string{"key", "name"} {
+		if o.Certificate.Changed(flag) {
+			return ui.WithHint(ui.Usage(fmt.Errorf("--%s needs --cert", flag)),
+				"give the file with the certificate, too: --cert fullchain.pem")
+		}
+	}
+	return nil
+}
+
+// validatePairs wants either no key, or one for each certificate.
+func (o *Options) validatePairs() error {
+	if len(o.Key) == 0 || len(o.Key) == len(o.Cert) {
+		return nil
+	}
+	return ui.WithHint(ui.Usage(fmt.Errorf("--cert is given %d times, --key %d times", len(o.Cert), len(o.Key))),
+		"give one --key for each --cert, in the same order, or none")
+}

@@ -1,0 +1,58 @@
+package certs
+
+import (
+	"crypto/x509"
+	"slices"
+)
+
+// sooner refuses a serving certificate that expires within Input.ExpiresWithin. list is what checkDates has found; that
+// less of its lifetime is left than usual is not said beside it.
+func (r *run) sooner(list []Finding) []Finding {
+	leaf := r.chain[0].Certificate
+	told := slices.ContainsFunc(list, func(f Finding) bool {
+		return f.Code != ClocksDiffer && f.Severity == SeverityError
+	})
+	if told || !r.endsSooner(leaf) {
+		return list
+	}
+	list = slices.DeleteFunc(list, func(f Finding) bool { return f.Code == ExpiresSoon })
+	return append(list, r.tooSoon(leaf, "renew it now", "the serving certificate"))
+}
+
+// issuersLast refuses a certificate when all that clients can verify it with expires within Input.ExpiresWithin, and
+// names the CA certificates that do. A CA that clients can do without is not among them.
+func (r *run) issuersLast(v verdict) []Finding {
+	if v.err != nil || r.anchor.unknown {
+		return nil // said already
+	}
+	var ending []*x509.Certificate
+	for _, chain := range v.chains {
+		lasts := true
+		for _, ca := range chain[1:] {
+			if r.endsSooner(ca) {
+				lasts = false
+				if !slices.ContainsFunc(ending, ca.Equal) {
+					ending = append(ending, ca)
+				}
+			}
+		}
+		if lasts {
+			return nil
+		}
+	}
+	var list []Finding
+	for _, ca := range ending {
+		list = append(list, r.tooSoon(ca, "renew the CA's certificate; \"pinniped ip-tls rotate\" brings clients to another "+
+			"CA without an outage", "a CA that clients need"))
+	}
+	return list
+}
+
+func (r *run) endsSooner(cert *x509.Certificate) bool {
+	return r.ExpiresWithin > 0 && cert.NotAfter.Before(r.Now.Add(r.ExpiresWithin))
+}
+
+func (r *run) tooSoon(cert *x509.Certificate, hint, what string) Finding {
+	return finding(ExpiresSoon, hint, "%s (%s) expires on %s, in %s: %s are asked for",
+		what, subject(cert), date(cert.NotAfter), span(r.Now, cert.NotAfter), span(r.Now, r.Now.Add(r.ExpiresWithin)))
+}
