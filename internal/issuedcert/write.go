@@ -75,10 +75,21 @@ func patch(ctx context.Context, w Writer, target Target, body []byte) (*corev1.S
 // removed by it.
 const labelKeys = "credentialissuer.pinniped.dev/label-keys"
 
-// HasLabels reports whether a Secret has the labels that are configured, and none of ours besides.
-func HasLabels(secret *corev1.Secret, labels map[string]string) bool {
+// HasMetadata reports whether a Secret has the labels that are configured, none of ours besides, and no Deployment as
+// its owner.
+func HasMetadata(secret *corev1.Secret, labels map[string]string) bool {
 	change := labelChange(secret, labels)
-	return len(change) == 0 && secret.Annotations[labelKeys] == keysOf(labels)
+	kept := WithoutDeployments(secret.OwnerReferences)
+	return len(change) == 0 && secret.Annotations[labelKeys] == keysOf(labels) && len(kept) == len(secret.OwnerReferences)
+}
+
+// WithoutDeployments leaves out owners that are Deployments. Pinniped's agent makes its Deployment the owner of what it
+// writes. When somebody deletes that Deployment after our agent has taken over, the garbage collector would delete the
+// CAs that every kubeconfig trusts, and the Service whose address they have.
+func WithoutDeployments(owners []metav1.OwnerReference) []metav1.OwnerReference {
+	return slices.DeleteFunc(slices.Clone(owners), func(owner metav1.OwnerReference) bool {
+		return owner.Kind == "Deployment" && strings.HasPrefix(owner.APIVersion, "apps/")
+	})
 }
 
 // labelChange returns what a merge patch has to say about the labels of a Secret: nil removes one.
@@ -101,22 +112,26 @@ func keysOf(labels map[string]string) string {
 	return strings.Join(slices.Sorted(maps.Keys(labels)), ",")
 }
 
-// Relabel gives a Secret the labels that are configured, unless it has changed since it was read: see ChangedMeanwhile.
-func Relabel(ctx context.Context, w Writer, target Target, read *corev1.Secret) error {
-	body, err := json.Marshal(map[string]any{"metadata": labelPatch(target, read)})
+// WriteMetadata makes HasMetadata true for a Secret, unless it has changed since it was read: see ChangedMeanwhile.
+func WriteMetadata(ctx context.Context, w Writer, target Target, read *corev1.Secret) error {
+	body, err := json.Marshal(map[string]any{"metadata": metadataPatch(target, read)})
 	if err != nil {
-		return fmt.Errorf("encoding the labels of Secret %s: %w", target.Name, err)
+		return fmt.Errorf("encoding the metadata of Secret %s: %w", target.Name, err)
 	}
 	_, err = patch(ctx, w, target, body)
 	return err
 }
 
-func labelPatch(target Target, read *corev1.Secret) map[string]any {
-	return map[string]any{
+func metadataPatch(target Target, read *corev1.Secret) map[string]any {
+	patch := map[string]any{
 		"uid": read.UID, "resourceVersion": read.ResourceVersion,
 		"labels":      labelChange(read, target.Labels),
 		"annotations": map[string]any{labelKeys: keysOf(target.Labels)},
 	}
+	if kept := WithoutDeployments(read.OwnerReferences); len(kept) < len(read.OwnerReferences) {
+		patch["ownerReferences"] = kept
+	}
+	return patch
 }
 
 // ChangedMeanwhile reports whether Write failed because the Secret is no longer as it was read.
@@ -135,7 +150,7 @@ func mergePatch(target Target, data map[string][]byte, read *corev1.Secret) map[
 		content[key] = value
 	}
 	return map[string]any{
-		"metadata": labelPatch(target, read),
+		"metadata": metadataPatch(target, read),
 		"data":     content,
 	}
 }

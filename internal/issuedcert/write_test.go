@@ -83,19 +83,19 @@ func TestWrite(t *testing.T) {
 
 	// Other labels are configured: ours change, one that is no longer wanted goes, and those of others stay.
 	target.Labels = map[string]string{"team": "blue"}
-	if HasLabels(live(), target.Labels) {
+	if HasMetadata(live(), target.Labels) {
 		t.Error("it takes the labels for right")
 	}
-	if err := Relabel(ctx, secrets, target, created); !ChangedMeanwhile(err) {
+	if err := WriteMetadata(ctx, secrets, target, created); !ChangedMeanwhile(err) {
 		t.Errorf("it changed what it had not read: %v", err)
 	}
-	if err := Relabel(ctx, secrets, target, live()); err != nil {
+	if err := WriteMetadata(ctx, secrets, target, live()); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[string]string{"team": "blue", "backup": "no"}, live().Labels); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
 	}
-	if !HasLabels(live(), target.Labels) {
+	if !HasMetadata(live(), target.Labels) {
 		t.Errorf("it takes the labels for wrong: %+v", live().ObjectMeta)
 	}
 	holds(second)

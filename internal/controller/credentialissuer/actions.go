@@ -259,7 +259,8 @@ func (a removeSecret) do(ctx context.Context, r *Reconciler) error {
 	}})
 }
 
-// relabel gives Secrets of the agent's own the labels that are configured.
+// relabel gives Secrets of the agent's own the labels that are configured, and takes them from a Deployment that owns
+// them.
 type relabel struct{ secrets []*corev1.Secret }
 
 func (relabel) step() step { return stepLabels }
@@ -276,12 +277,12 @@ func (a relabel) do(ctx context.Context, r *Reconciler) error {
 	var all error
 	for _, secret := range a.secrets {
 		target := issuedcert.Target{Name: r.local(secret.Name), Labels: r.Labels, FieldManager: FieldManager}
-		switch err := issuedcert.Relabel(ctx, r.SecretWriter, target, secret); {
+		switch err := issuedcert.WriteMetadata(ctx, r.SecretWriter, target, secret); {
 		case issuedcert.ChangedMeanwhile(err): // its watch wakes us
 		case err != nil:
 			all = errors.Join(all, err)
 		default:
-			log.FromContext(ctx).Info("Changed the labels of a Secret to those of the configuration", "secret", target.Name)
+			log.FromContext(ctx).Info("Changed the labels and owners of a Secret to what they should be", "secret", target.Name)
 		}
 	}
 	return all

@@ -339,7 +339,8 @@ func (s *seen) maintain(d *decision, at, renew step, issued issuedSecret, has in
 	return next.CA
 }
 
-// relabel adds what gives the agent's own Secrets the labels that are configured. A Secret that the other actions write
+// relabel adds what gives the agent's own Secrets the labels that are configured, and takes them from a Deployment that
+// owns them. A Secret that the other actions write
 // or remove is left to them, and one that an admin brought to its owner.
 func (s *seen) relabel(spec configv1alpha1.ImpersonationProxySpec, d *decision) {
 	if !s.leads {
@@ -359,7 +360,7 @@ func (s *seen) relabel(spec configv1alpha1.ImpersonationProxySpec, d *decision) 
 	var wrong []*corev1.Secret
 	for _, name := range slices.Sorted(maps.Keys(s.secrets)) {
 		secret := s.secrets[name].secret
-		if secret != nil && !touched[name] && s.ours(spec, secret) && !issuedcert.HasLabels(secret, s.labels) {
+		if secret != nil && !touched[name] && s.ours(spec, secret) && !issuedcert.HasMetadata(secret, s.labels) {
 			wrong = append(wrong, secret)
 		}
 	}

@@ -7,7 +7,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -102,5 +104,40 @@ func TestDecideLabels(t *testing.T) {
 		if got != test.want {
 			t.Errorf("it %s: got %q, want %q", test.name, got, test.want)
 		}
+	}
+}
+
+// TestOwners makes a Deployment the owner of what the agent needs, as Pinniped's agent does, and another object, too:
+// the Deployment is no owner any more soon, and the other one stays.
+func TestOwners(t *testing.T) {
+	t.Parallel()
+	r := startReplicaWith(t, startCluster(t), "default", "agent", true, func(*Reconciler) {})
+	r.create(t, spec{Mode: "enabled", Service: svc{Type: "ClusterIP"}, ExternalEndpoint: "proxy.example.com"})
+	r.waitFor(t, "Listening", messageListening)
+	deployment := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "pinniped-concierge", UID: "1"}
+	other := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "backup", UID: "2"}
+	objects := map[string]client.Object{testNames.ClusterIPService: &corev1.Service{}}
+	for _, name := range []string{testNames.SignerSecret, testNames.CASecret, testNames.TLSSecret, testNames.RecordSecret} {
+		objects[name] = &corev1.Secret{}
+	}
+	for name, object := range objects {
+		testkit.Eventually(t, waitLimit, func() error {
+			if err := r.live.Get(t.Context(), types.NamespacedName{Namespace: "default", Name: name}, object); err != nil {
+				return err
+			}
+			object.SetOwnerReferences([]metav1.OwnerReference{deployment, other})
+			return r.live.Update(t.Context(), object)
+		})
+	}
+	for name, object := range objects {
+		testkit.Eventually(t, waitLimit, func() error {
+			if err := r.live.Get(t.Context(), types.NamespacedName{Namespace: "default", Name: name}, object); err != nil {
+				return err
+			}
+			if diff := cmp.Diff([]metav1.OwnerReference{other}, object.GetOwnerReferences()); diff != "" {
+				return fmt.Errorf("owners of %s (-want +got):\n%s", name, diff)
+			}
+			return nil
+		})
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -129,10 +130,35 @@ func (r *Reconciler) reconcileServices(
 			r.appliedService = desired
 			log.FromContext(ctx).Info("Applied Service", "service", name, "type", spec.Service.Type)
 		}
+		if found {
+			removeErr = errors.Join(removeErr, r.releaseService(ctx, service))
+		}
 	} else {
 		r.appliedService = nil // the replica that leads now may apply something else
 	}
 	return service, removeErr
+}
+
+// releaseService removes a Deployment from the owners of a Service: see issuedcert.WithoutDeployments.
+func (r *Reconciler) releaseService(ctx context.Context, service *corev1.Service) error {
+	kept := issuedcert.WithoutDeployments(service.OwnerReferences)
+	if len(kept) == len(service.OwnerReferences) {
+		return nil
+	}
+	released := service.DeepCopy()
+	released.OwnerReferences = kept
+	unlessReplaced := client.MergeFromWithOptions(service, client.MergeFromWithOptimisticLock{})
+	err := r.Client.Patch(ctx, released, unlessReplaced, client.FieldOwner(FieldManager))
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // its watch wakes us
+	}
+	if err != nil {
+		return coded(configv1alpha1.CodeServiceNotApplied,
+			fmt.Errorf("taking Service %s from the Deployment that owns it: %w", client.ObjectKeyFromObject(service), err))
+	}
+	log.FromContext(ctx).
+		Info("Took the Service from a Deployment that owned it", "service", client.ObjectKeyFromObject(service))
+	return nil
 }
 
 // classToApply is the loadBalancerClass to apply: the wanted one to a Service that is yet to be made, and to one
