@@ -130,25 +130,16 @@ func (e *ForbiddenError) Role() string {
 	if e.Namespace != "" {
 		kind, where = "Role", ", namespace: "+e.Namespace
 	}
-	rule := func(verbs string, named bool) string {
-		text := fmt.Sprintf("- apiGroups: [%q]\n  resources: [%q]\n", e.Resource.Group, e.Resource.Resource)
-		if named && e.Name != "" {
-			text += fmt.Sprintf("  resourceNames: [%q]\n", e.Name)
-		}
-		return text + "  verbs: [" + verbs + "]\n"
-	}
-	rules := rule(e.Verb, e.Verb != "list" && e.Verb != "create")
-	if e.Verb == "patch" && e.Resource.Resource == "secrets" {
-		// Server-side apply also creates the Secret, which needs "create". Undoing the change deletes a Secret that
-		// was created.
-		rules = rule("get, patch, delete", true) + rule("create", false)
+	rule := fmt.Sprintf("- apiGroups: [%q]\n  resources: [%q]\n", e.Resource.Group, e.Resource.Resource)
+	if e.Name != "" && e.Verb != "list" && e.Verb != "create" {
+		rule += fmt.Sprintf("  resourceNames: [%q]\n", e.Name)
 	}
 	return fmt.Sprintf(
 		"apiVersion: rbac.authorization.k8s.io/v1\nkind: %s\nmetadata: {name: %s%s}\nrules:\n%s",
 		kind,
 		name,
 		where,
-		strings.TrimSuffix(rules, "\n"),
+		rule+"  verbs: ["+e.Verb+"]",
 	)
 }
 

@@ -13,10 +13,12 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rights"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
 // Options is everything `pinniped ip-tls delegate` needs; a test fills it directly.
@@ -71,9 +73,16 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 4 not permitted by the cluster, 124
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"dry-run": factory.CompleteValues(session.DryRunNone, session.DryRunClient, session.DryRunServer),
 	})
+	o.Session.Subject = o.subject
 	o.Grant.addFlags(cmd)
 	o.Session.AddFlags(cmd, f, 30*time.Second, "text", "json", "yaml")
 	return cmd
+}
+
+// subject says what the rights of the command are about.
+func (o *Options) subject(on *rights.Subject, _ *configv1alpha1.CredentialIssuer, args []string) error {
+	on.Revoke = o.Revoke
+	return o.Grant.subject(on, args)
 }
 
 // Validate checks the argument and the flags before anything is read.
