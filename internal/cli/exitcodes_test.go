@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"errors"
 	"regexp"
 	"slices"
 	"strconv"
@@ -22,7 +23,7 @@ func TestExitCodesInHelp(t *testing.T) {
 	for _, one := range ui.ExitCodes() {
 		known[one.Code] = true
 	}
-	if reasons := result.ErrorReason("").Enum(); len(reasons) != len(known) || slices.Contains(reasons, "") {
+	if reasons := result.ErrorReason("").Enum(); len(reasons) != len(ui.ExitCodes()) || slices.Contains(reasons, "") {
 		t.Errorf("the reasons are %q", reasons)
 	}
 	number := regexp.MustCompile(`(?:^|[,;:(] )(\d+) [a-z]`)
@@ -40,4 +41,24 @@ func TestExitCodesInHelp(t *testing.T) {
 		}
 	}
 	walk(cli.New(f))
+}
+
+// TestReasons wants a reason for each error that programs can tell apart, also where two share an exit code.
+func TestReasons(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		err    error
+		reason result.ErrorReason
+		code   int
+	}{
+		{ui.WithExitCode(errors.New("later"), ui.ExitNotDue), "notDue", 6},
+		{ui.WithHint(ui.WithReason(errors.New("other"), ui.ExitDiffers, ui.ReasonDiffers), "write it"), "differs", 6},
+		{ui.Usage(ui.WithReason(errors.New("other"), ui.ExitDiffers, ui.ReasonDiffers)), "usage", 2},
+		{ui.WithExitCode(errors.New("unlisted"), 99), result.ReasonOther, 99},
+		{errors.New("failed"), "failed", 1},
+	} {
+		if got := result.ErrorOf(tt.err); got.Reason != tt.reason || got.ExitCode != tt.code {
+			t.Errorf("got %+v, want %s and %d", got, tt.reason, tt.code)
+		}
+	}
 }

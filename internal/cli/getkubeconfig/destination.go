@@ -176,7 +176,8 @@ func (o *Options) compare(config *clientcmdapi.Config) error {
 		hint = "the same command without --diff writes it"
 	}
 	return ui.WithHint(
-		ui.WithExitCode(fmt.Errorf("%q is not what it would be if it was made now", d.file()), ui.ExitDiffers), "%s", hint,
+		ui.WithReason(fmt.Errorf("%q is not what it would be if it was made now", d.file()), ui.ExitDiffers,
+			ui.ReasonDiffers), "%s", hint,
 	)
 }
 

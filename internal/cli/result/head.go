@@ -27,7 +27,7 @@ type Object interface{ head() *Head }
 
 // Error is why a command did not end with exit code 0.
 type Error struct {
-	// Reason is the class of the error, one for each exit code.
+	// Reason is the class of the error. Each belongs to one exit code.
 	Reason ErrorReason `json:"reason"`
 	// Message is what the command says on stderr.
 	Message string `json:"message"`
@@ -59,19 +59,13 @@ func ErrorOf(err error) *Error {
 	if err == nil {
 		return nil
 	}
-	code := ui.ExitCodeOf(err)
+	reason := ErrorReason(ui.ReasonOf(err))
+	if reason == "" {
+		reason = ReasonOther
+	}
 	return &Error{
-		Reason: reasonOf(code), Message: strings.TrimSpace(err.Error()), Hint: ui.HintOf(err), ExitCode: code,
+		Reason: reason, Message: strings.TrimSpace(err.Error()), Hint: ui.HintOf(err), ExitCode: ui.ExitCodeOf(err),
 	}
-}
-
-func reasonOf(exitCode int) ErrorReason {
-	for _, known := range ui.ExitCodes() {
-		if known.Code == exitCode {
-			return ErrorReason(known.Reason)
-		}
-	}
-	return ReasonOther
 }
 
 // Failure is printed by a command that failed before it had anything else to print.

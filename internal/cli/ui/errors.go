@@ -22,7 +22,10 @@ const (
 	ExitInterrupted  = 130 // interrupted by a signal
 )
 
-// ExitCode says what an exit code means.
+// ReasonDiffers is the reason of ExitDiffers, whose number is also that of ExitNotDue.
+const ReasonDiffers = "differs"
+
+// ExitCode says what an exit code means. A code stands in ExitCodes once for each of its reasons.
 type ExitCode struct {
 	Code int
 	// Reason is the meaning in one word, as objects for programs have it; empty for 0.
@@ -56,9 +59,14 @@ func ExitCodes() []ExitCode {
 			"an address presents another certificate",
 		},
 		{
-			ExitNotDue, "notDue", "not time for the next step of `ip-tls rotate` yet: the same command, later, goes on; (`get " +
-				"kubeconfig --check`, `--diff`) the file is not what it would be if it was made now",
-			"kubeconfigs with the old CA are still out there; the cluster has another CA",
+			ExitNotDue, "notDue", "not time for the next step of `ip-tls rotate` yet: the same command, later, goes on",
+			"kubeconfigs with the old CA are still out there",
+		},
+		{
+			ExitDiffers,
+			ReasonDiffers,
+			"(`get kubeconfig --check`, `--diff`) the file is not what it would be if it was made now",
+			"the cluster has another CA",
 		},
 		{
 			ExitSwitchedOff, "switchedOff", "done, but the impersonation proxy is switched off, so that nobody is served: " +
@@ -115,7 +123,8 @@ func HintOf(err error) string {
 
 type coded struct {
 	error
-	code int
+	code   int
+	reason string
 }
 
 func (e *coded) Unwrap() error { return e.error }
@@ -127,6 +136,28 @@ func WithExitCode(err error, code int) error {
 		return nil
 	}
 	return &coded{error: err, code: code}
+}
+
+// WithReason is WithExitCode for a reason that is not the first one of its code in ExitCodes.
+func WithReason(err error, code int, reason string) error {
+	if err == nil {
+		return nil
+	}
+	return &coded{error: err, code: code, reason: reason}
+}
+
+// ReasonOf returns the reason of err in one word, as ExitCodes has it; empty for an exit code that is not listed.
+func ReasonOf(err error) string {
+	code := ExitCodeOf(err)
+	if c, ok := errors.AsType[*coded](err); ok && c.reason != "" && c.code == code {
+		return c.reason
+	}
+	for _, known := range ExitCodes() {
+		if known.Code == code {
+			return known.Reason
+		}
+	}
+	return ""
 }
 
 // Usage marks err as a mistake on the command line or in the configuration file: the process ends with ExitUsage.
