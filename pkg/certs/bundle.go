@@ -173,7 +173,8 @@ func (r *run) checkOldClients() []Finding {
 		return nil
 	}
 	v := r.verify(old)
-	if v.err == nil || r.found.has(IntermediateInvalid, WeakSignature) || r.found.refusesBy(ChainIncomplete) {
+	if v.err == nil || r.outdated(v) || r.found.has(IntermediateInvalid, WeakSignature) ||
+		r.found.refusesBy(ChainIncomplete) {
 		return nil // nothing is wrong, or its cause is named already
 	}
 	why, _ := r.whyNot(old, v)

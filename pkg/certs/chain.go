@@ -369,14 +369,21 @@ func (r *run) checkVerifies(v verdict) []Finding {
 	if r.found.has(ChainIncomplete) || r.found.has(IntermediateInvalid, WeakSignature, WeakKey) && r.anchored(r.anchor) {
 		return nil // the cause is named already
 	}
-	var invalid x509.CertificateInvalidError
-	if errors.As(v.err, &invalid) && invalid.Reason == x509.Expired && r.chain[0].Equal(invalid.Cert) {
-		return nil // never valid, as the checks of the dates have said
+	if r.outdated(v) {
+		return nil
 	}
 	why, hint := r.whyNot(r.anchor, v)
 	return []Finding{r.ofAnchor(
 		finding(BundleDoesNotVerify, hint, "%s not verify the serving certificate: %s", r.anchor.does(), why),
 	)}
+}
+
+// outdated says whether dates keep the serving certificate from being verified and the checks of the dates have said so:
+// it has expired, or is never valid. When a CA has expired as well, or was made later, a new certificate shows that.
+func (r *run) outdated(v verdict) bool {
+	var invalid x509.CertificateInvalidError
+	return errors.As(v.err, &invalid) && invalid.Reason == x509.Expired &&
+		(r.found.has(Expired) || r.chain[0].Equal(invalid.Cert))
 }
 
 // whyNot finds the true cause behind x509's answer.

@@ -174,8 +174,11 @@ func parseKey(der []byte) (any, error) {
 // disguisedKeyHint is the hint for a file without any PEM block that should hold a key.
 func disguisedKeyHint(data []byte, likelyFormat string) string {
 	hint := "put a PEM file there, with lines from -----BEGIN PRIVATE KEY----- to -----END PRIVATE KEY-----"
-	if likelyFormat == disguisePKCS12 {
+	switch likelyFormat {
+	case disguisePKCS12:
 		hint = "convert it: openssl pkcs12 -in FILE -nocerts -nodes -out NEW"
+	case disguiseJKS:
+		hint = fromJKS + "openssl pkcs12 -in NEW.p12 -nocerts -nodes -out NEW"
 	}
 	return keyHint(data, hint)
 }

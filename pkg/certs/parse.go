@@ -300,11 +300,17 @@ func encodedTwice(likelyFormat string) string {
 	return "; `data` of a Secret is base64 already, `stringData` is not"
 }
 
+// fromJKS makes what openssl reads out of a key store that only Java reads.
+const fromJKS = "convert it: keytool -importkeystore -srckeystore FILE -destkeystore NEW.p12 -deststoretype PKCS12, then "
+
 // hintFor is the hint for data without any PEM block that no repair can mend.
 func hintFor(likelyFormat string) string {
-	if likelyFormat == disguisePKCS12 {
-		return "convert it: openssl pkcs12 -in FILE -nokeys -out fullchain.pem for the certificates, openssl pkcs12 -in " +
-			"FILE -nocerts -nodes -out key.pem for the key"
+	const certificates, key = "-nokeys -out fullchain.pem for the certificates", "-nocerts -nodes -out key.pem for the key"
+	switch likelyFormat {
+	case disguisePKCS12:
+		return "convert it: openssl pkcs12 -in FILE " + certificates + ", openssl pkcs12 -in FILE " + key
+	case disguiseJKS:
+		return fromJKS + "openssl pkcs12 -in NEW.p12 " + certificates + ", openssl pkcs12 -in NEW.p12 " + key
 	}
 	return "put a PEM file there, with lines from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----"
 }

@@ -34,7 +34,8 @@ type pemFile struct {
 
 const (
 	disguiseDER    = "binary DER"
-	disguisePKCS12 = "PKCS#12 (.p12, .pfx)"
+	disguisePKCS12 = "PKCS#12 (.p12, .pfx, and .jks of a newer Java)"
+	disguiseJKS    = "a Java key store"
 
 	utf8BOM  = "\xef\xbb\xbf"
 	pemBegin = "-----BEGIN "
@@ -213,8 +214,8 @@ func likelyFormat(data []byte) string {
 		return disguisePKCS12
 	case isDER(data):
 		return disguiseDER
-	case bytes.HasPrefix(data, []byte{0xfe, 0xed, 0xfe, 0xed}):
-		return "a Java key store"
+	case bytes.HasPrefix(data, []byte{0xfe, 0xed, 0xfe, 0xed}), bytes.HasPrefix(data, []byte{0xce, 0xce, 0xce, 0xce}):
+		return disguiseJKS // of type JKS, or JCEKS
 	case bytes.Contains(data, []byte("-----BEGIN")), bytes.Contains(data, []byte("---BEGIN")):
 		return "damaged PEM"
 	}
