@@ -97,7 +97,8 @@ func catalogue() []Explanation {
 		{
 			Code: RSAOnlyClients,
 			Cause: "The serving certificate has an ECDSA or Ed25519 key, as the agent's generated one and those of many " +
-				"issuers have. Of ECDSA, which all current clients know, a check says nothing.",
+				"issuers have. ECDSA, which all current clients know, is no finding; " +
+				"\"pinniped ip-tls check\" shows it beside the names.",
 			Consequence: "Clients that know RSA only, such as old Java and some scanners, cannot connect. Ed25519 is unknown " +
 				"to browsers and to Windows as well.",
 			Fix: "nothing, as long as no such client is in use; else bring a certificate with an RSA key of 2048 bits or " +

@@ -109,6 +109,10 @@ func (o *Options) writeSubject(out *strings.Builder, s result.CheckedCertificate
 		fmt.Fprintf(out, "  valid:      from %s until %s\n", leaf.NotBefore.Format(time.RFC3339),
 			leaf.NotAfter.Format(time.RFC3339))
 		fmt.Fprintf(out, "  SHA-256:    %s\n", leaf.SHA256)
+		if strings.HasPrefix(leaf.Key, "ECDSA") {
+			// Every current client knows it, so that is no finding. pinniped explain RSAOnlyClients tells the rest.
+			fmt.Fprintf(out, "  key:        %s; clients that know RSA only cannot connect\n", leaf.Key)
+		}
 		fmt.Fprintf(out, "  CA bundle:  %s\n", bundle)
 	}
 	for _, f := range s.Certificate.Findings {
