@@ -66,6 +66,29 @@ func (w *world) trustFor(
 // holds a certificate.
 func (w *world) exchange(t *testing.T, kind, name, token string) string {
 	t.Helper()
+	sent := w.sendLogin(t, kind, name, token)
+	if sent.code != 0 {
+		t.Fatalf("kubectl ended with %d: %s", sent.code, sent.errOut)
+	}
+	out := sent.out
+	var answer struct {
+		Status struct {
+			Message    string
+			Credential *struct{ ClientCertificateData string }
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
+		t.Fatal(err)
+	}
+	if (answer.Status.Credential == nil) == (answer.Status.Message == "") {
+		t.Errorf("got %s", out)
+	}
+	return answer.Status.Message
+}
+
+// sendLogin has kubectl create a TokenCredentialRequest.
+func (w *world) sendLogin(t *testing.T, kind, name, token string) result {
+	t.Helper()
 	text, err := json.Marshal(map[string]any{
 		"apiVersion": "login.concierge.pinniped.dev/v1alpha1", "kind": "TokenCredentialRequest",
 		"spec": map[string]any{
@@ -80,27 +103,7 @@ func (w *world) exchange(t *testing.T, kind, name, token string) string {
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out := w.succeed(
-		t,
-		w.kubectl,
-		"--kubeconfig="+w.Cluster.AdminKubeconfig(),
-		"create",
-		"--output=json",
-		"--filename="+path,
-	)
-	var answer struct {
-		Status struct {
-			Message    string
-			Credential *struct{ ClientCertificateData string }
-		}
-	}
-	if err := json.Unmarshal([]byte(out), &answer); err != nil {
-		t.Fatal(err)
-	}
-	if (answer.Status.Credential == nil) == (answer.Status.Message == "") {
-		t.Errorf("got %s", out)
-	}
-	return answer.Status.Message
+	return w.run(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "create", "--output=json", "--filename="+path)
 }
 
 func (w *world) acceptTokensOf(t *testing.T, names ...string) {
@@ -134,11 +137,17 @@ func TestTokensOfAnIssuer(t *testing.T) {
 		"an administrator": {"username": "system:admin"},
 		"another audience": {"aud": "another-cluster"},
 		"expired":          {"exp": time.Now().Add(-time.Minute).Unix()},
-		"too many groups":  {"groups": manyGroups(20000)},
+		"too many groups":  {"groups": manyGroups(3500)},
 	} {
 		if got := w.exchange(t, "JWTAuthenticator", "ci", idp.Token(t, idp.Claims(audience, claims))); got != failed {
 			t.Errorf("%s: got %q", name, got)
 		}
+	}
+
+	huge := idp.Token(t, idp.Claims(audience, map[string]any{"groups": manyGroups(20000)}))
+	if got := w.sendLogin(t, "JWTAuthenticator", "ci", huge); got.code == 0 ||
+		!strings.Contains(got.errOut, "(RequestEntityTooLarge)") {
+		t.Errorf("a token of %d bytes: got %+v", len(huge), got)
 	}
 
 	// Straight at the proxy: not before it is switched on.
@@ -296,7 +305,7 @@ func TestTokensOfAWebhook(t *testing.T) {
 func manyGroups(number int) []string {
 	groups := make([]string, number)
 	for i := range groups {
-		groups[i] = fmt.Sprintf("group-%044d", i)
+		groups[i] = fmt.Sprintf("g%05d", i)
 	}
 	return groups
 }

@@ -85,7 +85,7 @@ func TestDelegation(t *testing.T) {
 
 	// explain tells what is missing, and what to ask for.
 	explained := w.explain(t, 3)
-	if explained.Outcome != string(delegation.NotDelegated) || len(explained.NearMisses) != 0 {
+	if explained.Reason != string(delegation.NotDelegated) || len(explained.NearMisses) != 0 {
 		t.Errorf("the explanation is %+v", explained)
 	}
 	manifest, half := filepath.Join(t.TempDir(), "delegation.yaml"), filepath.Join(t.TempDir(), "half.yaml")
@@ -126,7 +126,7 @@ func TestDelegation(t *testing.T) {
 	}
 	kubectl("apply", "--filename="+half)
 	w.waitForStatus(t, "ErrorDuringSetup", "RBAC does not let the agent's service account")
-	if got := w.explain(t, 3); got.Outcome != string(delegation.NotReadable) {
+	if got := w.explain(t, 3); got.Reason != string(delegation.NotReadable) {
 		t.Errorf("the explanation is %+v", got)
 	}
 	if asked := w.askedForSecrets(t); len(asked) > 0 {
@@ -270,7 +270,7 @@ func (w *world) putShared(t *testing.T, pair *certs.KeyPair) {
 // explanation is what a script reads of `ip-tls explain`.
 type explanation struct {
 	Permitted  string                `json:"permitted"`
-	Outcome    string                `json:"outcome"`
+	Reason     string                `json:"reason"`
 	NearMisses []delegation.NearMiss `json:"nearMisses"`
 	Manifest   string                `json:"manifest"`
 }
