@@ -55,7 +55,8 @@ manifests: image ## Write the manifests of an installation into bin/manifests, w
 
 .PHONY: release
 release: bin/goreleaser man completions manifests ## Make a release in bin/release: archives, checksums, SPDX, Krew, Homebrew (PUBLISH=1 on a tag: and publish it)
-	GO_TAGS='$(GO_TAGS)' GO_LDFLAGS='$(GO_LDFLAGS)' TAP_TOKEN="$$TAP_TOKEN" bin/goreleaser release --clean \
+	go build -o bin/sbom ./hack/sbom
+	VERSION='$(VERSION)' GO_TAGS='$(GO_TAGS)' GO_LDFLAGS='$(GO_LDFLAGS)' TAP_TOKEN="$$TAP_TOKEN" bin/goreleaser release --clean \
 	  $(if $(PUBLISH),,--skip=publish $(if $(shell git describe --tags --exact-match 2>/dev/null),,--snapshot))
 
 bin/goreleaser: hack/release/go.mod
