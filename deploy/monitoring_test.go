@@ -10,7 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestMetricsExist looks up every metric that an alert or a panel asks for in the reference, which is made from what the agent serves.
+// TestMetricsExist looks up every metric that an alert or a panel asks for in the reference. The reference is made from
+// what the agent serves.
 func TestMetricsExist(t *testing.T) {
 	t.Parallel()
 	reference, err := os.ReadFile("../docs/reference/metrics.md")

@@ -69,7 +69,7 @@ func (d *demo) makeKubeconfig(ctx context.Context) error {
 	d.say(
 		"It holds the address of the proxy, the CA bundle, and the command with which kubectl logs in: pinniped itself. It " +
 			"holds no administrator's " +
-			"credential. The password is in it here, as the demo asks nobody to type; --static-token-env keeps it out of the file.",
+			"credential. The password is in it here, as the demo runs without input; --static-token-env keeps it out of the file.",
 	)
 	if _, err := d.shell.run(ctx, `pinniped get kubeconfig \
     --static-token "pinny:`+password+`" \

@@ -175,7 +175,7 @@ func (t *template) placeholder(kind, replacement string) string {
 	return fmt.Sprintf("%s-%d-", kind, len(t.blocks)-1)
 }
 
-// namespaces puts the release's namespace in place of ours, wherever a field called namespace has it, and as the name of the
+// namespaces puts the release's namespace in place of ours: in every field called namespace, and as the name of the
 // Namespace.
 func (t *template) namespaces(node any) {
 	const ours = "pinniped-concierge"

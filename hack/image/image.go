@@ -33,8 +33,8 @@ type built struct {
 	sbom     v1.Image // refers to image as its subject (OCI 1.1)
 }
 
-// build packs one program into an image from scratch. Equal programs give equal images: the times in it are those of the
-// commit, and nothing of this machine goes in.
+// build packs one program into an image from scratch. Equal programs give equal images: the times in an image are those
+// of the commit, and nothing of this machine goes in.
 func build(program *spdx.Program) (*built, error) {
 	created := time.Unix(0, 0).UTC()
 	if at := program.Setting("vcs.time"); at != "" {

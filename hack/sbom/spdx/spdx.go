@@ -47,9 +47,9 @@ func (p *Program) Setting(key string) string {
 	return ""
 }
 
-// Document is an SPDX 2.3 document in JSON: the program, the Go standard library, and one package for each module that
-// is linked in, with its version and its checksum of go.sum. The same program gives the same bytes: the time in it is that of the
-// commit, and the document's name follows from the program's SHA-256.
+// Document is an SPDX 2.3 document in JSON. It lists the program, the Go standard library, and each module that is linked
+// in, with its version and its checksum of go.sum. The same program gives the same bytes: the time in the document is
+// that of the commit, and its name follows from the program's SHA-256.
 func (p *Program) Document() ([]byte, error) {
 	content, err := os.ReadFile(p.Path)
 	if err != nil {

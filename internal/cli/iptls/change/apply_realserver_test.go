@@ -269,12 +269,11 @@ func TestSetWithoutVerification(t *testing.T) {
 		}}},
 		"gitops",
 	)
-	for { // the API server publishes the schema a moment after it serves the API
-		if _, err := client.TLSFields(t.Context()); err == nil {
-			break
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	// The API server publishes the schema a moment after it serves the API.
+	testkit.Eventually(t, time.Minute, func() error {
+		_, err := client.TLSFields(t.Context())
+		return err
+	})
 	connect := func(factory.ClusterFlags, string) (session.Cluster, func(time.Time) time.Time, error) {
 		return clusterWithSecret{client, w}, func(time.Time) time.Time { return time.Time{} }, nil
 	}
