@@ -29,7 +29,7 @@ func AddOutputWithUsage(cmd *cobra.Command, output *string, value, usage string,
 }
 
 // OutputOf returns the format of the result that a command line asks for, also when the command line cannot be parsed
-// as a whole. It is empty for a command without AddOutput.
+// as a whole. It is empty when the command line asks for none, and for a command without AddOutput.
 func OutputOf(cmd *cobra.Command, args []string) string {
 	flag := cmd.Flags().Lookup("output")
 	if flag == nil || flag.Annotations[resultFlag] == nil {
@@ -41,7 +41,7 @@ func OutputOf(cmd *cobra.Command, args []string) string {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
 	flags.Usage = func() {}
-	format := flags.StringP("output", "o", flag.DefValue, "")
+	format := flags.StringP("output", "o", "", "")
 	_ = flags.Parse(args) // the command itself says what is wrong
 	return *format
 }
