@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Writes the manifests of deploy/ with an image's name into FOLDER: crds.yaml, install.yaml (all), upgrade.yaml (without the CredentialIssuer).
+# Writes the manifests of deploy/ with an image's name into FOLDER: crds.yaml, install.yaml (all), upgrade.yaml (deploy/upgrade).
 # Usage: hack/manifests.sh FOLDER IMAGE   IMAGE: REGISTRY/pinniped-agent@sha256:…, or with a tag
+# SELECTOR: labels, as JSON, that the Deployment's selector and its pods have besides their own
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -18,6 +19,7 @@ case $2 in
 	;;
 esac
 
+labels=${SELECTOR:-"{}"}
 kubectl=$(command -v kubectl) || kubectl=$root/bin/controlplane/kubectl
 mkdir -p "$folder"
 overlay=$(mktemp -d "$root/bin/overlay.XXXXXX") # kustomize takes no absolute paths
@@ -30,6 +32,14 @@ for kind in install:concierge upgrade:upgrade; do
 		resources: [../../deploy/${kind#*:}]
 		images:
 		- {name: ghcr.io/pinniped-toolkit/pinniped-agent, newName: $name, $pinned}
+		patches:
+		- patch: |
+		    apiVersion: apps/v1
+		    kind: Deployment
+		    metadata: {name: pinniped-concierge, namespace: pinniped-concierge}
+		    spec:
+		      selector: {matchLabels: $labels}
+		      template: {metadata: {labels: $labels}}
 	END
 	"$kubectl" kustomize "$overlay" >"$folder/${kind%:*}.yaml"
 done

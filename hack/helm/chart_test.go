@@ -195,7 +195,7 @@ func TestValues(t *testing.T) {
 			t.Errorf("%s was not wanted", name)
 		}
 	}
-	text, err := json.Marshal(objects["ConfigMap pinniped-concierge-config"])
+	text, err := json.Marshal(objects["ConfigMap pinniped-concierge-agent"])
 	if err != nil || !bytes.Contains(text, []byte("level: debug")) || !bytes.Contains(text, []byte("shutdownDelay")) {
 		t.Errorf("got %s (%v), want the level, and the rest as it is", text, err)
 	}

@@ -127,7 +127,7 @@ func valuesOf(kind, name string) []value {
 				fallback: "",
 			},
 		}
-	case kind == "ConfigMap" && strings.HasSuffix(name, "-config"):
+	case kind == "ConfigMap":
 		return []value{
 			{
 				name:    "config",

@@ -195,7 +195,7 @@ func TestReadyMeansWithACredential(t *testing.T) {
 			var role rbacv1.Role
 			if err := w.admin.Get(
 				ctx,
-				types.NamespacedName{Namespace: devinstall.Namespace, Name: "pinniped-concierge-aggregated-api-server"},
+				types.NamespacedName{Namespace: devinstall.Namespace, Name: "pinniped-concierge-agent"},
 				&role,
 			); err != nil {
 				return err
