@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -16,29 +18,55 @@ import (
 // requestTimeout is when an answer is given up.
 const requestTimeout = 60 * time.Second
 
+// accepts are the encodings of objects that clients ask for.
+const (
+	acceptJSON     = "application/json"
+	acceptProtobuf = "application/vnd.kubernetes.protobuf"
+)
+
+// style is how a client asks. The zero style is that of kubectl and of clients of custom resources: JSON, compressed,
+// over HTTP/2.
+type style struct {
+	http1  bool
+	plain  bool   // does not ask for gzip
+	accept string // empty is JSON
+}
+
 // client is a user's connections to one way, several at a time.
 type client struct {
 	url   string
+	token string // of the user, if there is no certificate
+	style style
 	conns []*http.Client
 }
 
-// newClient makes a client with a number of HTTP/2 connections. They are opened when they are used.
+// newClient makes a client with a number of connections, in the zero style. They are opened when they are used.
 func newClient(config *rest.Config, connections int) (*client, error) {
+	return newStyledClient(config, connections, style{})
+}
+
+func newStyledClient(config *rest.Config, connections int, as style) (*client, error) {
 	settings, err := rest.TLSConfigFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	c := &client{url: config.Host}
+	as.accept = cmp.Or(as.accept, acceptJSON)
+	c := &client{url: config.Host, token: config.BearerToken, style: as}
 	for range connections {
-		c.conns = append(c.conns, &http.Client{Transport: newTransport(settings)})
+		c.conns = append(c.conns, &http.Client{Transport: newTransport(settings, as.http1)})
 	}
 	return c, nil
 }
 
-func newTransport(settings *tls.Config) *http.Transport {
+// newTransport leaves compression to client.do, which counts the bytes that came.
+func newTransport(settings *tls.Config, http1 bool) *http.Transport {
 	settings = settings.Clone()
 	settings.NextProtos = nil
-	return &http.Transport{TLSClientConfig: settings, ForceAttemptHTTP2: true, DisableCompression: true}
+	transport := &http.Transport{TLSClientConfig: settings, DisableCompression: true}
+	transport.Protocols = new(http.Protocols)
+	transport.Protocols.SetHTTP1(http1)
+	transport.Protocols.SetHTTP2(!http1)
+	return transport
 }
 
 func (c *client) close() {
@@ -51,14 +79,16 @@ func (c *client) close() {
 type request struct {
 	method, path string
 	body         []byte
-	want         int // status code
+	want         int  // status code
+	large        bool // the API server compresses the answer for clients that ask for it
 }
 
 func get(path string) request {
 	return request{method: http.MethodGet, path: path, want: http.StatusOK}
 }
 
-// do makes a request on one of the connections, reads the whole answer, and returns its length.
+// do makes a request on one of the connections, reads the whole answer as a client does that uses it, and returns how
+// many bytes were sent.
 func (c *client) do(ctx context.Context, connection int, r request) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -67,11 +97,47 @@ func (c *client) do(ctx context.Context, connection int, r request) (int64, erro
 		return 0, err
 	}
 	defer answer.Body.Close() //nolint:errcheck // it was read to its end
-	n, err := io.Copy(io.Discard, answer.Body)
-	if err != nil {
-		return n, fmt.Errorf("reading the answer to %s %s: %w", r.method, r.path, err)
+	sent := &counted{reader: answer.Body}
+	if err := readAnswer(answer, sent); err != nil {
+		return sent.n, fmt.Errorf("reading the answer to %s %s: %w", r.method, r.path, err)
 	}
-	return n, nil
+	if compressed := isCompressed(answer); r.large && compressed == c.style.plain {
+		return sent.n, fmt.Errorf("reading the answer to %s %s: compressed is %t", r.method, r.path, compressed)
+	}
+	return sent.n, nil
+}
+
+// counted counts what is read.
+type counted struct {
+	reader io.Reader
+	n      int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.reader.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// decompressors are used again, as the HTTP client of Go does.
+//
+//nolint:gochecknoglobals // a pool is of use to all clients together
+var decompressors = sync.Pool{New: func() any { return new(gzip.Reader) }}
+
+func isCompressed(answer *http.Response) bool { return answer.Header.Get("Content-Encoding") == "gzip" }
+
+func readAnswer(answer *http.Response, body io.Reader) error {
+	if !isCompressed(answer) {
+		_, err := io.Copy(io.Discard, body)
+		return err
+	}
+	decompressor := decompressors.Get().(*gzip.Reader)
+	defer decompressors.Put(decompressor)
+	if err := decompressor.Reset(body); err != nil {
+		return err
+	}
+	_, err := io.Copy(io.Discard, decompressor)
+	return err
 }
 
 // open makes a request and returns its answer, whose body is still to be read and closed.
@@ -83,7 +149,13 @@ func (c *client) open(ctx context.Context, connection int, r request) (*http.Res
 	if len(r.body) > 0 {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Accept", c.style.accept)
+	if !c.style.plain {
+		req.Header.Set("Accept-Encoding", "gzip")
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
 	answer, err := c.conns[connection%len(c.conns)].Do(req)
 	if err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 
 // measureGrant gives a user a permission that was refused a moment ago, and takes it away again.
 func measureGrant(ctx context.Context, w *world, r *report) error {
-	for _, way := range ways() {
+	for _, way := range w.ways() {
 		granted, revoked, err := grant(ctx, w, way)
 		if err != nil {
 			return fmt.Errorf("%s: %w", way, err)

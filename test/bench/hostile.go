@@ -455,6 +455,6 @@ func (h *honest) measure(ctx context.Context, w *world, d time.Duration, goOn fu
 	if err != nil && w.agent.Running() {
 		return all, err
 	}
-	all.cpu = processorTimes{after.proxy - before.proxy, after.apiServer - before.apiServer}
+	all.cpu = after.minus(before)
 	return all, ctx.Err()
 }

@@ -13,23 +13,71 @@ func loads() []load {
 	return []load{
 		{"size", "sizes of the programs", measureSizes},
 		{"memory", "resident memory of the agent without load", measureMemory},
-		{"get", "get one ConfigMap", getLoad{name: "get", goal: goals{ratio: 0.80, quotient: 0.35}}.run},
+		{
+			"get",
+			"get one ConfigMap",
+			repeated{name: "get", what: getOne(), goal: goals{ratio: 0.80, cpu: 878. / 3 / pinnipedsGet}}.run,
+		},
 		{
 			"get-1",
 			"get one ConfigMap, one worker",
-			getLoad{name: "get-1", single: true, goal: goals{addedLatency: 0.25, quotient: 0.65}}.run,
+			repeated{name: "get-1", single: true, what: getOne(), goal: goals{addedLatency: 0.25}}.run,
+		},
+		{
+			"get-token",
+			"get one ConfigMap, with the bearer token of a service account",
+			repeated{name: "get-token", token: true, what: getOne()}.run,
+		},
+		{
+			"get-http1",
+			"get one ConfigMap, over HTTP/1.1",
+			repeated{name: "get-http1", style: style{http1: true}, what: getOne()}.run,
 		},
 		{
 			"names",
 			"get over many names, each seen for the first time",
-			getLoad{name: "names", names: true, goal: goals{ratio: 0.70, quotient: 0.50}}.run,
+			namesLoad{name: "names", goal: goals{ratio: 0.75, cpu: 1341. / 3 / pinnipedsGet}}.run,
 		},
 		{
 			"names-1",
 			"the same, one worker",
-			getLoad{name: "names-1", names: true, single: true, goal: goals{ratio: 0.60, quotient: 1.15}}.run,
+			namesLoad{name: "names-1", single: true, goal: goals{ratio: 0.68}}.run,
 		},
-		{"list", "list all ConfigMaps", listLoad},
+		{
+			"list",
+			"list many ConfigMaps, compressed, as kubectl and client-go ask",
+			repeated{name: "list", what: listAll(), goal: goals{ratio: 0.90, cpu: 20000. / 4 / pinnipedsGet}}.run,
+		},
+		{
+			"list-1",
+			"the same, one worker",
+			repeated{name: "list-1", single: true, what: listAll()}.run,
+		},
+		{
+			"list-plain",
+			"list many ConfigMaps, not compressed",
+			repeated{
+				name:  "list-plain",
+				style: style{plain: true},
+				what:  listAll(),
+				goal:  goals{ratio: 0.85, cpu: 34700. / 4 / pinnipedsGet},
+			}.run,
+		},
+		{
+			"list-plain-1",
+			"the same, one worker",
+			repeated{name: "list-plain-1", single: true, style: style{plain: true}, what: listAll()}.run,
+		},
+		{
+			"list-protobuf",
+			"list many ConfigMaps as protobuf, compressed, as controllers ask",
+			repeated{name: "list-protobuf", style: style{accept: acceptProtobuf}, what: listAll()}.run,
+		},
+		{
+			"list-http1",
+			"list many ConfigMaps, compressed, over HTTP/1.1",
+			repeated{name: "list-http1", style: style{http1: true}, what: listAll()}.run,
+		},
 		{"create", "create, dry run", createLoad},
 		{"connect", "a new TLS connection for each request", connectLoad},
 		{"idle", "idle TLS connections", measureIdle},

@@ -12,7 +12,7 @@ import (
 type sample struct {
 	requests  int
 	elapsed   time.Duration
-	bytes     int64 // of answers
+	bytes     int64 // of answers, as they were sent
 	latencies []time.Duration
 	cpu       processorTimes
 }
@@ -24,6 +24,7 @@ func (s *sample) add(other sample) {
 	s.bytes += other.bytes
 	s.latencies = append(s.latencies, other.latencies...)
 	s.cpu.proxy += other.cpu.proxy
+	s.cpu.other += other.cpu.other
 	s.cpu.apiServer += other.cpu.apiServer
 }
 
@@ -82,7 +83,7 @@ func (l loop) run(ctx context.Context, w *world, d time.Duration) (sample, error
 	if err != nil {
 		return all, err
 	}
-	all.cpu = processorTimes{after.proxy - before.proxy, after.apiServer - before.apiServer}
+	all.cpu = after.minus(before)
 	for _, result := range results {
 		all.requests += result.requests
 		all.bytes += result.bytes

@@ -78,7 +78,7 @@ func bench(ctx context.Context, o *options, out, errOut io.Writer) (err error) {
 	if err != nil {
 		return fmt.Errorf("setting up: %w", err)
 	}
-	r := newReport(o)
+	r := newReport(ctx, o)
 	for _, l := range loads() {
 		if !o.wants(l.name) {
 			continue

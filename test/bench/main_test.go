@@ -41,12 +41,13 @@ func TestBench(t *testing.T) {
 		"-rounds=1",
 		"-seconds=0.05",
 		"-objects=20",
+		"-listed=60",
 		"-watches=20",
 		"-watchers=5",
 		"-idle=5",
 		"-held=30",
 		"-hostile=0.2",
-		"-loads=size,get,names-1,list,create,connect,idle,watches,held,events,login,exec,hostile",
+		"-loads=size,get,get-token,get-http1,names-1,list,list-plain,list-protobuf,list-http1,create,connect,idle,watches,held,events,login,exec,hostile",
 		"-timeout=5m",
 	}
 	for flag, source := range map[string]string{"cli": "./cmd/pinniped", "agent": "./cmd/agent"} {
@@ -69,11 +70,14 @@ func TestBench(t *testing.T) {
 	var names []string
 	for _, l := range got.Requests {
 		names = append(names, l.Name)
-		if l.Direct.Rate <= 0 || l.Proxied.Rate <= 0 || l.Ratio <= 0 {
+		if l.Ways[direct].Rate.Median <= 0 || l.Ways[proxied].Rate.Median <= 0 || l.Compared[proxied].Ratio.Median <= 0 {
 			t.Errorf("%s: nothing was measured: %+v", l.Name, l)
 		}
 	}
-	if diff := cmp.Diff([]string{"get", "names-1", "list", "create", "connect", "exec"}, names); diff != "" {
+	if diff := cmp.Diff([]string{
+		"get", "get-token", "get-http1", "names-1", "list", "list-plain", "list-protobuf", "list-http1", "create", "connect",
+		"exec",
+	}, names); diff != "" {
 		t.Errorf("loads with requests (-want +got):\n%s", diff)
 	}
 	if got.Model == nil {
@@ -128,16 +132,23 @@ func TestMissingProgram(t *testing.T) {
 	}
 }
 
+func proxiedResult(name string, cpu, bytes float64) requestResult {
+	one := func(value float64) spread { return spreadOf([]float64{value}) }
+	return requestResult{Name: name, Ways: map[string]wayResult{
+		proxied: {Rate: one(1), ProxyCPU: one(cpu), Bytes: one(bytes)},
+	}}
+}
+
 func TestCostModel(t *testing.T) {
 	t.Parallel()
 	results := []requestResult{
-		{Name: "get", Proxied: wayResult{Rate: 1, ProxyCPU: 200, Bytes: 1000}},
-		{Name: "list", Proxied: wayResult{Rate: 1, ProxyCPU: 1200, Bytes: 1_001_000}},
+		proxiedResult("get", 200, 1000),
+		proxiedResult("list-plain", 1200, 1_001_000),
 	}
 	if got := costModel(results); got != nil {
 		t.Errorf("want no model without exec, got %v", got)
 	}
-	results = append(results, requestResult{Name: "exec", Proxied: wayResult{Rate: 1, ProxyCPU: 3000}})
+	results = append(results, proxiedResult("exec", 3000, 0))
 	got := costModel(results)
 	if got == nil {
 		t.Fatal("no model")

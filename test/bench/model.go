@@ -16,21 +16,23 @@ func (m model) String() string {
 	return fmt.Sprintf("cores = %.3g·requests/s + %.3g·execs/s + %.3g·bytes/s", m.Request, m.Exec, m.Byte)
 }
 
-// costModel takes a from get, b from exec, and c from what a list costs above a get. Nil when one of the three was
+// costModel takes a from get, b from exec, and c from what a list that is not compressed costs above
+// a get. Nil when one of the three was
 // not measured.
 func costModel(results []requestResult) *model {
 	found := map[string]wayResult{}
 	for _, result := range results {
-		found[result.Name] = result.Proxied
+		found[result.Name] = result.Ways[proxied]
 	}
-	get, list, exec := found["get"], found["list"], found["exec"]
-	if get.Rate == 0 || list.Rate == 0 || exec.Rate == 0 || list.Bytes <= get.Bytes {
+	get, list, exec := found["get"], found["list-plain"], found["exec"]
+	bytes := list.Bytes.Median - get.Bytes.Median
+	if get.Rate.Median == 0 || list.Rate.Median == 0 || exec.Rate.Median == 0 || bytes <= 0 {
 		return nil
 	}
 	const micro = 1e-6
 	return &model{
-		Request: get.ProxyCPU * micro,
-		Exec:    exec.ProxyCPU * micro,
-		Byte:    max(0, list.ProxyCPU-get.ProxyCPU) * micro / (list.Bytes - get.Bytes),
+		Request: get.ProxyCPU.Median * micro,
+		Exec:    exec.ProxyCPU.Median * micro,
+		Byte:    max(0, list.ProxyCPU.Median-get.ProxyCPU.Median) * micro / bytes,
 	}
 }

@@ -23,6 +23,7 @@ type options struct {
 	Workers   int
 	Clients   int // connections
 	Objects   int // ConfigMaps
+	Listed    int // ConfigMaps of the loads that list
 	Watches   int
 	Watcher   int      // watchers of the delay of events
 	Held      int      // watches held
@@ -32,6 +33,7 @@ type options struct {
 	Attackers int      // connections of each attacker
 	Output    string
 	Agent     string
+	Other     string // another build of the agent
 	CLI       string
 	Deploy    string
 	Args      []string // for the agent
@@ -71,6 +73,7 @@ func parseOptions(args []string, errOut io.Writer) (*options, error) {
 	)
 	flags.IntVar(&o.Clients, "clients", 4, "HTTP/2 connections that the workers share")
 	flags.IntVar(&o.Objects, "objects", 1000, "ConfigMaps of 1 kB")
+	flags.IntVar(&o.Listed, "listed", 480, "ConfigMaps of almost 3 kB, which are listed")
 	flags.IntVar(&o.Watches, "watches", 1000, "watches opened at once")
 	flags.IntVar(&o.Held, "held", 10000, "watches held by one replica")
 	flags.IntVar(&o.Watcher, "watchers", 300, "watchers of the delay of events")
@@ -90,6 +93,7 @@ func parseOptions(args []string, errOut io.Writer) (*options, error) {
 	flags.IntVar(&o.Attackers, "attackers", 3, "connections of each attack")
 	flags.StringVar(&o.Output, "o", outputText, "text or json")
 	flags.StringVar(&o.Agent, "agent", "bin/pinniped-agent", "the agent's program")
+	flags.StringVar(&o.Other, "other", "", "another build of the agent, measured in turn with direct and ours")
 	flags.StringVar(&o.CLI, "cli", "bin/pinniped", "the CLI's program")
 	flags.StringVar(&o.Deploy, "deploy", "deploy", "folder of the manifests")
 	flags.StringVar(&agentArgs, "agent-args", "", "more arguments for the agent, separated by spaces")
@@ -148,7 +152,7 @@ func (o *options) validate() error {
 	}
 	for name, value := range map[string]float64{
 		"rounds": float64(o.Rounds), "seconds": o.Seconds, "workers": float64(o.Workers), "clients": float64(o.Clients),
-		"objects": float64(o.Objects), "watches": float64(o.Watches), "watchers": float64(o.Watcher), "idle": float64(o.Idle), "held": float64(o.Held),
+		"objects": float64(o.Objects), "listed": float64(o.Listed), "watches": float64(o.Watches), "watchers": float64(o.Watcher), "idle": float64(o.Idle), "held": float64(o.Held),
 		"timeout": float64(o.Timeout), "hostile": o.Hostile, "attackers": float64(o.Attackers),
 	} {
 		if value <= 0 {

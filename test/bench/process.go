@@ -81,11 +81,20 @@ func forgetPeak(pid int) error {
 	return nil
 }
 
-// processorTimes are those of the two servers.
-type processorTimes struct{ proxy, apiServer time.Duration }
+// processorTimes are those of the servers. other is zero without another agent.
+type processorTimes struct{ proxy, other, apiServer time.Duration }
+
+func (t processorTimes) minus(before processorTimes) processorTimes {
+	return processorTimes{t.proxy - before.proxy, t.other - before.other, t.apiServer - before.apiServer}
+}
 
 func (w *world) processorTimes() (processorTimes, error) {
-	proxy, err1 := readProcess(w.agent.PID())
-	apiServer, err2 := readProcess(w.Cluster.APIServerPID())
-	return processorTimes{proxy, apiServer}, errors.Join(err1, err2)
+	var t processorTimes
+	var err1, err2, err3 error
+	t.proxy, err1 = readProcess(w.agent.PID())
+	t.apiServer, err2 = readProcess(w.Cluster.APIServerPID())
+	if w.other != nil {
+		t.other, err3 = readProcess(w.other.PID())
+	}
+	return t, errors.Join(err1, err2, err3)
 }

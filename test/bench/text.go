@@ -13,37 +13,20 @@ import (
 func (r *report) writeText(out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	p := &printer{out: table}
-	p.line(
-		"%s, %d cores, %s, %s, %s",
-		r.Machine.Processor,
-		r.Machine.Cores,
-		r.Machine.Platform,
-		r.Machine.Go,
-		r.Date.Format("2006-01-02 15:04"),
-	)
-	p.line("%d rounds of %gs direct and proxied in turn; medians; CPU is a request's", r.Rounds, r.Seconds)
+	p.line("%s, %d cores, %s, %s, %s, network: %s, agent %s", r.Machine.Processor, r.Machine.Cores, r.Machine.Platform,
+		r.Machine.Go, r.Date.Format("2006-01-02 15:04"), r.Network, r.Agent)
+	p.line("%d rounds of %gs in turn; medians, and in parentheses the least and the greatest of the rounds; "+
+		"CPU, user and system, is a request's", r.Rounds, r.Seconds)
 	if len(r.Requests) > 0 {
 		p.line("")
-		p.line(
-			"LOAD\tDIRECT\tPROXIED\tRATIO\tDIRECT P50\tPROXIED P50\tP99\tADDED\tPROXY CPU\tAPI SERVER CPU\tQUOTIENT\tGOALS",
-		)
+		p.line("LOAD\tWAY\tRATE\tRATIO\tP50\tP99\tADDED\tPROXY CPU\tAPI SERVER CPU\tQUOTIENT\tGOALS")
 	}
 	for _, l := range r.Requests {
-		p.line(
-			"%s\t%.0f/s\t%.0f/s\t%.2f\t%.2f ms\t%.2f ms\t%.1f ms\t%+.0f%%\t%.0f µs\t%.0f µs\t%.2f\t%s",
-			l.Name,
-			l.Direct.Rate,
-			l.Proxied.Rate,
-			l.Ratio,
-			l.Direct.P50,
-			l.Proxied.P50,
-			l.Proxied.P99,
-			100*l.AddedLatency,
-			l.Proxied.ProxyCPU,
-			l.Direct.APIServerCPU,
-			l.Quotient,
-			verdicts(l.Goals),
-		)
+		for _, way := range []string{direct, proxied, other} {
+			if _, measured := l.Ways[way]; measured {
+				p.request(l, way)
+			}
+		}
 	}
 	if len(r.Figures) > 0 {
 		p.line("")
@@ -73,6 +56,27 @@ func (r *report) writeText(out io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// request prints what one way of a load gave.
+func (p *printer) request(l requestResult, way string) {
+	got := l.Ways[way]
+	compared := l.Compared[way]
+	ratio, added, quotient, proxy, aims := "", "", "", "", ""
+	if way != direct {
+		ratio = fmt.Sprintf("%.2f (%.2f–%.2f)", compared.Ratio.Median, compared.Ratio.least(), compared.Ratio.greatest())
+		added = fmt.Sprintf("%+.0f%%", 100*compared.AddedLatency.Median)
+		proxy = fmt.Sprintf("%.0f µs", got.ProxyCPU.Median)
+		if len(compared.Quotient.Rounds) > 0 {
+			quotient = fmt.Sprintf("%.2f (%.2f–%.2f)",
+				compared.Quotient.Median, compared.Quotient.least(), compared.Quotient.greatest())
+		}
+	}
+	if way == proxied {
+		aims = verdicts(l.Goals)
+	}
+	p.line("%s\t%s\t%.0f/s\t%s\t%.2f ms\t%.1f ms\t%s\t%s\t%.0f µs\t%s\t%s", l.Name, way, got.Rate.Median, ratio,
+		got.P50.Median, got.P99.Median, added, proxy, got.APIServerCPU.Median, quotient, aims)
 }
 
 func verdicts(goals []goal) string {

@@ -102,7 +102,7 @@ func measureWatches(ctx context.Context, w *world, r *report) error {
 	if err != nil {
 		return err
 	}
-	for _, way := range ways() {
+	for _, way := range w.ways() {
 		if err := watchesOf(ctx, w, r, way, watchPath(objectName(0), there.ResourceVersion)); err != nil {
 			return fmt.Errorf("%s: %w", way, err)
 		}
@@ -125,7 +125,7 @@ func watchesOf(ctx context.Context, w *world, r *report, way, path string) error
 	if err != nil {
 		return err
 	}
-	before, err := readMemory(w.agent.PID())
+	before, err := readMemory(w.agentOf(way).PID())
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func watchesOf(ctx context.Context, w *world, r *report, way, path string) error
 	if err := pause(ctx, settling); err != nil {
 		return err
 	}
-	after, err := readMemory(w.agent.PID())
+	after, err := readMemory(w.agentOf(way).PID())
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func watchesOf(ctx context.Context, w *world, r *report, way, path string) error
 		way,
 		figure{name: "another user's get while they are held, p99", unit: "ms", value: waited(held)},
 	)
-	if way == proxied {
+	if way != direct {
 		r.addFigure("watches", way, figure{
 			name:   "memory of the agent for each",
 			unit:   "kB",
@@ -361,7 +361,7 @@ func measureEvents(ctx context.Context, w *world, r *report) error {
 	delays := map[string][]float64{}
 	changes := max(5, int(2*w.options.Seconds))
 	for range w.options.Rounds {
-		for _, way := range ways() {
+		for _, way := range w.ways() {
 			some, err := eventDelays(ctx, w, way, name, changes)
 			if err != nil {
 				return fmt.Errorf("%s: %w", way, err)
@@ -375,11 +375,13 @@ func measureEvents(ctx context.Context, w *world, r *report) error {
 	}{{"p50", 0.5}, {"p99", 0.99}} {
 		before := quantile(delays[direct], q.value)
 		r.addFigure("events", direct, figure{name: "delay, " + q.name, unit: "ms", value: before})
-		r.addFigure(
-			"events",
-			proxied,
-			figure{name: "delay, " + q.name, unit: "ms", value: quantile(delays[proxied], q.value), atMost: 1.2 * before},
-		)
+		for _, way := range w.ways()[1:] {
+			r.addFigure(
+				"events",
+				way,
+				figure{name: "delay, " + q.name, unit: "ms", value: quantile(delays[way], q.value), atMost: 1.2 * before},
+			)
+		}
 	}
 	return nil
 }
@@ -450,67 +452,4 @@ func reportLines(body io.Reader, arrived chan<- time.Time) {
 			return
 		}
 	}
-}
-
-// measureIdle holds connections over which one request went, and takes the memory that each costs.
-func measureIdle(ctx context.Context, w *world, r *report) error {
-	n := w.options.Idle
-	clients, err := w.bothClients(n)
-	if err != nil {
-		return err
-	}
-	c := clients[proxied]
-	defer c.close()
-	if _, err := c.do(ctx, 0, get(configMaps+"/"+objectName(0))); err != nil {
-		return err
-	}
-	if err := pause(ctx, settling); err != nil {
-		return err
-	}
-	before, err := readMemory(w.agent.PID())
-	if err != nil {
-		return err
-	}
-	err = parallel(ctx, w.options.Workers, n, func(i int) error {
-		_, err := c.do(ctx, i, get(configMaps+"/"+objectName(0)))
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if err := pause(ctx, settling); err != nil {
-		return err
-	}
-	after, err := readMemory(w.agent.PID())
-	if err != nil {
-		return err
-	}
-	r.addFigure("idle", proxied, figure{
-		name: fmt.Sprintf("memory of the agent for each of %d HTTP/2 connections", n), unit: "kB",
-		value: float64(after.all-before.all) / float64(n) / 1024, atMost: 40,
-	})
-	return nil
-}
-
-// measureMemory waits until the agent has done what it does at its start, and looks at its memory.
-func measureMemory(ctx context.Context, w *world, r *report) error {
-	if err := pause(ctx, 5*time.Second); err != nil {
-		return err
-	}
-	m, err := readMemory(w.agent.PID())
-	if err != nil {
-		return err
-	}
-	const mega = 1 << 20
-	r.addFigure(
-		"memory",
-		proxied,
-		figure{name: "resident memory, idle", unit: "MB", value: float64(m.all) / mega, atMost: 40},
-	)
-	r.addFigure(
-		"memory",
-		proxied,
-		figure{name: "of it the program's own pages", unit: "MB", value: float64(m.files) / mega},
-	)
-	return nil
 }

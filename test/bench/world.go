@@ -1,10 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,6 +18,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -29,6 +34,7 @@ import (
 const (
 	namespace = "bench"
 	group     = "bench"
+	account   = "bench" // a service account
 	caSecret  = "pinniped-concierge-impersonation-proxy-ca-certificate"
 )
 
@@ -39,6 +45,7 @@ type world struct {
 	errOut  io.Writer
 	dir     string
 	agent   *devinstall.Agent
+	other   *devinstall.Agent // another build, nil without one
 	admin   kubernetes.Interface
 	dynamic dynamic.Interface
 	proxyCA []byte
@@ -47,7 +54,7 @@ type world struct {
 }
 
 func newWorld(ctx context.Context, o *options, errOut io.Writer) (*world, error) {
-	for _, path := range []string{o.Agent, o.CLI} {
+	for _, path := range []string{o.Agent, o.CLI, cmp.Or(o.Other, o.Agent)} {
 		if _, err := os.Stat(path); err != nil {
 			return nil, fmt.Errorf("looking for the programs, which `make build` builds: %w", err)
 		}
@@ -80,6 +87,9 @@ func newWorld(ctx context.Context, o *options, errOut io.Writer) (*world, error)
 	}
 	if err := w.startProxy(ctx); err != nil {
 		return w, fmt.Errorf("%w; the agent's log says:\n%s", err, tail(w.agent.Log()))
+	}
+	if err := w.startOther(ctx); err != nil {
+		return w, err
 	}
 	return w, w.fill(ctx)
 }
@@ -154,6 +164,31 @@ func (w *world) startProxy(ctx context.Context) error {
 	})
 }
 
+// startOther starts the other build of the agent, if one was given. It serves with the certificate that is there, and
+// the cluster's own calls go on to ours.
+func (w *world) startOther(ctx context.Context) error {
+	if w.options.Other == "" {
+		return nil
+	}
+	usual := w.Binary
+	w.Binary = w.options.Other
+	started, err := w.StartAgent(ctx, "other", w.options.Args...)
+	w.Binary = usual
+	if err != nil {
+		return err
+	}
+	w.other = started
+	if err := w.PointAt(ctx, w.agent); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := w.other.WaitReady(ctx); err != nil {
+		return fmt.Errorf("%w; the other agent's log says:\n%s", err, tail(w.other.Log()))
+	}
+	return nil
+}
+
 // fill makes the objects that requests are for, and permits the group bench to handle them.
 func (w *world) fill(ctx context.Context) error {
 	if _, err := w.admin.CoreV1().
@@ -177,7 +212,10 @@ func (w *world) fill(ctx context.Context) error {
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: group},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: group},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: group}},
+		Subjects: []rbacv1.Subject{
+			{APIGroup: rbacv1.GroupName, Kind: "Group", Name: group},
+			{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account},
+		},
 	}
 	if _, err := w.admin.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("binding the role: %w", err)
@@ -185,8 +223,26 @@ func (w *world) fill(ctx context.Context) error {
 	if err := poll(ctx, "the API server to know the role", func() error { return w.mayList(ctx) }); err != nil {
 		return err
 	}
-	return parallel(ctx, 8, w.options.Objects, func(i int) error {
-		_, err := w.admin.CoreV1().ConfigMaps(namespace).Create(ctx, configMap(objectName(i)), metav1.CreateOptions{})
+	serviceAccount := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account}}
+	if _, err := w.admin.CoreV1().
+		ServiceAccounts(namespace).
+		Create(ctx, serviceAccount, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("making the service account: %w", err)
+	}
+	if err := w.fillWith(ctx, namespace, w.options.Objects, configMap); err != nil {
+		return err
+	}
+	return w.fillWith(ctx, listed, w.options.Listed, listedConfigMap)
+}
+
+func (w *world) fillWith(ctx context.Context, namespace string, n int, object func(string) *corev1.ConfigMap) error {
+	there := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	_, err := w.admin.CoreV1().Namespaces().Create(ctx, there, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("making the namespace: %w", err)
+	}
+	return parallel(ctx, 8, n, func(i int) error {
+		_, err := w.admin.CoreV1().ConfigMaps(namespace).Create(ctx, object(objectName(i)), metav1.CreateOptions{})
 		if err != nil {
 			return fmt.Errorf("making a ConfigMap: %w", err)
 		}
@@ -222,15 +278,44 @@ func configMap(name string) *corev1.ConfigMap {
 	}
 }
 
-// The two ways to the API.
+// listedConfigMap has 2.8 kB as JSON, of which compression leaves three fifths, as of settings and keys.
+func listedConfigMap(name string) *corev1.ConfigMap {
+	const randomBytes, lines = 1600, 8
+	seed := sha256.Sum256([]byte(name))
+	data := make([]byte, randomBytes)
+	_, _ = rand.NewChaCha8(seed).Read(data)
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: listed, Name: name},
+		Data: map[string]string{
+			"key":      base64.StdEncoding.EncodeToString(data),
+			"settings": strings.Repeat("listen: 0.0.0.0:8080\n", lines),
+		},
+	}
+}
+
+// The ways to the API. The last is through another build of the agent, if there is one.
 const (
 	direct  = "direct"
 	proxied = "proxied"
+	other   = "other"
 )
 
-func ways() []string { return []string{direct, proxied} }
+func (w *world) ways() []string {
+	if w.other != nil {
+		return []string{direct, proxied, other}
+	}
+	return []string{direct, proxied}
+}
 
-// newUser makes a user that the proxy has not seen yet, and returns its configurations by way: direct and proxied.
+// agentOf is the agent on a way, of the direct one ours.
+func (w *world) agentOf(way string) *devinstall.Agent {
+	if way == other {
+		return w.other
+	}
+	return w.agent
+}
+
+// newUser makes a user that the proxy has not seen yet, and returns its configurations by way.
 // The user has a client certificate of the cluster's CA, which both ways accept, and is in the group bench.
 func (w *world) newUser(groups ...string) (map[string]*rest.Config, error) {
 	w.users++
@@ -238,12 +323,23 @@ func (w *world) newUser(groups ...string) (map[string]*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string]*rest.Config{direct: config, proxied: w.throughProxy(config)}, nil
+	return w.byWay(config), nil
 }
 
-func (w *world) throughProxy(config *rest.Config) *rest.Config {
+// byWay returns the configurations of a user whom every way accepts.
+func (w *world) byWay(config *rest.Config) map[string]*rest.Config {
+	configs := map[string]*rest.Config{direct: config}
+	for _, way := range w.ways()[1:] {
+		configs[way] = w.through(w.agentOf(way), config)
+	}
+	return configs
+}
+
+func (w *world) throughProxy(config *rest.Config) *rest.Config { return w.through(w.agent, config) }
+
+func (w *world) through(agent *devinstall.Agent, config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
-	config.Host, config.CAData = "https://"+w.agent.ProxyAddress(), w.proxyCA
+	config.Host, config.CAData = "https://"+agent.ProxyAddress(), w.proxyCA
 	return config
 }
 
