@@ -1,54 +1,112 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"time"
 )
 
-// Certificate holds the fields of a cert-manager Certificate that the CLI shows.
+// Certificate holds the fields of a cert-manager Certificate that the CLI needs.
 type Certificate struct {
+	Name string
+	// Secret is the name of the Secret that cert-manager puts the certificate into, in the namespace of the Certificate.
+	Secret string
 	// Issuer names the issuer with its kind: "ClusterIssuer my-ca".
 	Issuer string
 	// RenewalTime is when cert-manager will renew it; zero when it does not say.
 	RenewalTime time.Time
-	// Ready is false when the Certificate's condition Ready is not true. Message is the message of that condition.
-	Ready   bool
-	Message string
+	// Ready is false when the Certificate's condition Ready is not true. Reason and Message are those of that condition.
+	Ready           bool
+	Reason, Message string
+	// Issuing is true while cert-manager issues, and while it has not looked at the Certificate since that was changed.
+	Issuing bool
+	// Failed is what cert-manager says of its last attempt, after which it rests for an hour or more; empty when it has
+	// not failed.
+	Failed string
+}
+
+// certificateObject is a Certificate as the API has it.
+type certificateObject struct {
+	Metadata struct {
+		Name       string
+		Generation int64
+	}
+	Spec struct {
+		SecretName string
+		IssuerRef  struct{ Kind, Name string }
+	}
+	Status struct {
+		RenewalTime     time.Time
+		LastFailureTime time.Time
+		Conditions      []struct {
+			Type, Status, Reason, Message string
+			ObservedGeneration            int64
+		}
+	}
+}
+
+func (o *certificateObject) certificate() Certificate {
+	found := Certificate{
+		Name: o.Metadata.Name, Secret: o.Spec.SecretName, RenewalTime: o.Status.RenewalTime, Ready: true,
+	}
+	if issuer := o.Spec.IssuerRef; issuer.Name != "" {
+		found.Issuer = cmp.Or(issuer.Kind, "Issuer") + " " + issuer.Name
+	}
+	looked := false // since the last change
+	for _, condition := range o.Status.Conditions {
+		current := condition.ObservedGeneration >= o.Metadata.Generation
+		looked = looked || current
+		switch {
+		case condition.Type == "Ready" && condition.Status != "True":
+			found.Ready, found.Reason, found.Message = false, condition.Reason, condition.Message
+		case condition.Type == "Issuing" && condition.Status == "True":
+			found.Issuing = true
+		case condition.Type == "Issuing" && current && !o.Status.LastFailureTime.IsZero():
+			found.Failed = condition.Reason + ": " + condition.Message
+		}
+	}
+	found.Issuing = found.Issuing || !looked
+	return found
+}
+
+func certificateOperation(verb, namespace, name string) operation {
+	return operation{
+		verb: verb, resource: certManager.WithResource("certificates"), namespace: namespace, name: name,
+	}
 }
 
 // Certificate reads a Certificate of cert-manager. It returns ErrNotFound when there is none, and when cert-manager
 // is not installed.
 func (c *Client) Certificate(ctx context.Context, namespace, name string) (*Certificate, error) {
-	op := operation{verb: "get", resource: certManager.WithResource("certificates"), namespace: namespace, name: name}
+	op := certificateOperation("get", namespace, name)
 	raw, err := c.request(op).Do(ctx).Raw()
 	if err != nil {
 		return nil, c.explain(ctx, op, err)
 	}
-	var object struct {
-		Spec struct {
-			IssuerRef struct{ Kind, Name string }
-		}
-		Status struct {
-			RenewalTime time.Time
-			Conditions  []struct{ Type, Status, Message string }
-		}
-	}
+	var object certificateObject
 	if err := json.Unmarshal(raw, &object); err != nil {
 		return nil, fmt.Errorf("decoding Certificate %q: %w", name, err)
 	}
-	found := &Certificate{RenewalTime: object.Status.RenewalTime, Ready: true}
-	if issuer := object.Spec.IssuerRef; issuer.Name != "" {
-		if issuer.Kind == "" {
-			issuer.Kind = "Issuer"
-		}
-		found.Issuer = issuer.Kind + " " + issuer.Name
+	found := object.certificate()
+	return &found, nil
+}
+
+// Certificates returns the Certificates of a namespace. It returns ErrNotFound when cert-manager is not installed.
+func (c *Client) Certificates(ctx context.Context, namespace string) ([]Certificate, error) {
+	op := certificateOperation("list", namespace, "")
+	raw, err := c.request(op).Do(ctx).Raw()
+	if err != nil {
+		return nil, c.explain(ctx, op, err)
 	}
-	for _, condition := range object.Status.Conditions {
-		if condition.Type == "Ready" && condition.Status != "True" {
-			found.Ready, found.Message = false, condition.Message
-		}
+	var list struct{ Items []certificateObject }
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, fmt.Errorf("decoding the Certificates of namespace %q: %w", namespace, err)
 	}
-	return found, nil
+	all := make([]Certificate, 0, len(list.Items))
+	for i := range list.Items {
+		all = append(all, list.Items[i].certificate())
+	}
+	return all, nil
 }

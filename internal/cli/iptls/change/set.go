@@ -33,6 +33,8 @@ type SetOptions struct {
 	present *corev1.Secret // as it was found, with --cert; nil when there was none
 	written *secretChange  // what this run has done to the Secret
 	changed bool           // the CredentialIssuer has been changed, too
+
+	mayNotList bool // Certificates of cert-manager; it has been said
 }
 
 // NewSetCommand returns `pinniped ip-tls set`.
@@ -50,6 +52,10 @@ anything is changed, the certificate is checked: key, dates, names under which c
 that clients will be given, kubeconfigs handed out so far, and more ("pinniped explain CODE" tells about each). A
 certificate that does not fit is refused, and nothing is changed. --allow lets one kind of error through.
 
+A Secret that cert-manager is about to fill, because a Certificate names it in spec.secretName, need not be there yet:
+the command says which Certificate it waits for, and what cert-manager says of it. The same holds while cert-manager
+issues anew and the certificate that is there does not fit. With --dry-run or --wait=false it does not wait.
+
 Clients verify the certificate with the CA bundle of --ca-bundle, with ca.crt of the Secret (--ca-from-secret), or
 with the roots of their system (--system-roots). Without any of these, it stays what it is.
 
@@ -64,6 +70,7 @@ Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check o
 the same meanwhile, 4 not permitted by the cluster, 5 did not take effect in time, 7 done, but the impersonation proxy
 is switched off, 124 timed out before anything was changed, 130 interrupted.`,
 		Example: `  # The certificate and its CA come from cert-manager, which puts the CA into ca.crt of the Secret
+  pinniped ip-tls manifest --issuer ClusterIssuer/my-ca --external-endpoint proxy.example.com | kubectl apply -f -
   pinniped ip-tls set --secret proxy-tls --external-endpoint proxy.example.com
 
   # A certificate of the company's own PKI, from files
@@ -262,24 +269,10 @@ func (o *SetOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error
 			name)),
 			"let its owner write it, or name a Secret of namespace %q", o.request.Namespace)
 	}
-	st, err := o.Session.Gather(ctx, o.request)
+	st, p, err := o.look(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := session.Fits(o.request, st.Issuer); err != nil {
-		return nil, err
-	}
-	if o.files != nil {
-		if err := mayWrite(st.Secret, o.OverwriteSecret); err != nil {
-			return nil, err
-		}
-		o.present = st.Secret
-		st.Secret = o.files.intended(o.present, o.request.Namespace, o.request.Secret, o.request.SystemRoots)
-	}
-	if err := plan.FitsSecret(o.request, st.Secret); err != nil {
-		return nil, err
-	}
-	p := plan.Evaluate(o.request, st)
 	if o.files != nil {
 		before := o.present
 		if o.written != nil {

@@ -59,8 +59,11 @@ type Cluster struct {
 	CASecretErr             error
 	secretErr               error // of writing a Secret
 	CertManager             *discovery.Certificate
-	ReadErr                 error    // of reading the Secret
-	owned                   []string // keys of the Secret that we have applied
+	CertificatesErr         error // of listing them
+	// AfterLook is called after each list of the Certificates, as cert-manager works meanwhile.
+	AfterLook func(*Cluster)
+	ReadErr   error    // of reading the Secret
+	owned     []string // keys of the Secret that we have applied
 
 	// What is permitted about Secrets of other namespaces, and who was asked about, and which Secrets were read.
 	Delegated                  []delegation.Delegation
@@ -147,6 +150,23 @@ func (c *Cluster) Certificate(_ context.Context, _, name string) (*discovery.Cer
 		return nil, fmt.Errorf("reading certificates %q: %w", name, discovery.ErrNotFound)
 	}
 	return c.CertManager, nil
+}
+
+// Certificates returns the Certificate of cert-manager, if there is one.
+func (c *Cluster) Certificates(context.Context, string) ([]discovery.Certificate, error) {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	if c.CertificatesErr != nil {
+		return nil, c.CertificatesErr
+	}
+	if c.CertManager == nil {
+		return nil, fmt.Errorf("listing certificates: %w", discovery.ErrNotFound)
+	}
+	found := *c.CertManager
+	if c.AfterLook != nil {
+		c.AfterLook(c)
+	}
+	return []discovery.Certificate{found}, nil
 }
 
 // DeleteSecret deletes the Secret, unless it has changed.

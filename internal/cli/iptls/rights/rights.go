@@ -66,7 +66,7 @@ func parts() map[string][]part {
 		"manifest": append(slices.Clone(look), readServices),
 		"check":    evaluate,
 		"status":   append(slices.Clone(look), optional(readServices), optional(readSecrets), readCertificates, readLeases),
-		"set":      append(slices.Clone(change), writeSecret),
+		"set":      append(slices.Clone(change), listCertificates, writeSecret),
 		"unset":    append(slices.Clone(look), readServices, readGeneratedCA, writeIssuer), // it reads no certificate
 		"undo":     change,
 		"apply":    change,
@@ -205,6 +205,17 @@ func readCertificates(on Subject) []Rule {
 			Resource: schema.GroupResource{Group: "cert-manager.io", Resource: "certificates"}, Verbs: []string{"get"},
 			Namespace: certificate.Namespace, Names: []string{certificate.Name}, Optional: true,
 			Why: "when cert-manager renews it",
+		})
+	}
+	return rules
+}
+
+func listCertificates(on Subject) []Rule {
+	var rules []Rule
+	for _, secret := range on.Secrets {
+		rules = append(rules, Rule{
+			Resource: schema.GroupResource{Group: "cert-manager.io", Resource: "certificates"}, Verbs: []string{"list"},
+			Namespace: secret.Namespace, Optional: true, Why: "whether cert-manager is about to fill the Secret",
 		})
 	}
 	return rules

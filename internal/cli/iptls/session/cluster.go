@@ -24,6 +24,7 @@ type Cluster interface {
 		error)
 	DeleteSecret(ctx context.Context, secret *corev1.Secret) error
 	Certificate(ctx context.Context, namespace, name string) (*discovery.Certificate, error)
+	Certificates(ctx context.Context, namespace string) ([]discovery.Certificate, error)
 	Service(ctx context.Context, namespace, name string) (*corev1.Service, error)
 	AgentNamespace(ctx context.Context) (string, error)
 	Username(ctx context.Context) (string, error)

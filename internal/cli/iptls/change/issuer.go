@@ -1,0 +1,208 @@
+package change
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// look gathers and decides. Where the Secret is not fit and an issuer is about to fill it, it waits for that.
+func (o *SetOptions) look(ctx context.Context) (*plan.Snapshot, *plan.Plan, error) {
+	for {
+		st, err := o.Session.Gather(ctx, o.request)
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := session.Fits(o.request, st.Issuer); err != nil {
+			return nil, nil, err
+		}
+		if o.files != nil {
+			if err := mayWrite(st.Secret, o.OverwriteSecret); err != nil {
+				return nil, nil, err
+			}
+			o.present = st.Secret
+			st.Secret = o.files.intended(o.present, o.request.Namespace, o.request.Secret, o.request.SystemRoots)
+		}
+		unfit := plan.FitsSecret(o.request, st.Secret)
+		p := plan.Evaluate(o.request, st)
+		if o.files != nil || st.NotPermitted() || unfit == nil && p.Report.OK() {
+			return st, p, unfit
+		}
+		filled, err := o.awaitIssuer(ctx, st, p)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !filled {
+			return st, p, unfit
+		}
+	}
+}
+
+// issuerPolls is how much more time passes between looks at an issuer than at the agent: it needs seconds or minutes.
+const issuerPolls = 5
+
+// filler is what is about to put a certificate into a Secret.
+type filler struct {
+	name        string // cert-manager's Certificate "proxy-tls"
+	state       string // what it says of itself; may be empty
+	certificate string // its name, when it is a Certificate of cert-manager
+	failed      string // why nothing will come of it for now
+}
+
+func (f *filler) String() string {
+	if f.state == "" {
+		return f.name
+	}
+	return f.name + " (" + f.state + ")"
+}
+
+// awaitIssuer waits while the Secret is not fit, and something is about to fill it. It says whether the Secret has
+// changed, so that it must be looked at again.
+func (o *SetOptions) awaitIssuer(ctx context.Context, st *plan.Snapshot, p *plan.Plan) (bool, error) {
+	name := o.request.SecretName()
+	by, err := o.fillerOf(ctx, name, st.Secret)
+	if err != nil || by == nil {
+		return false, err
+	}
+	if o.Flags.DryRun != session.DryRunNone || !o.Flags.Wait {
+		o.sayFiller(p, name, by)
+		return false, nil
+	}
+	task := o.Session.Progress.Start("Waiting for Secret %q, which is filled by %s", name, by)
+	defer task.Stop()
+	started := o.Session.Now()
+	for by != nil && by.failed == "" {
+		task.Update("Waiting for Secret %q, which is filled by %s", name, by)
+		if err := o.pause(ctx, issuerPolls*o.Session.Poll); err != nil {
+			return false, notFilled(name, by, err)
+		}
+		secret, err := session.ReadSecret(ctx, o.Session.Cluster, name.Namespace, name.Name)
+		if err == nil && !sameSecret(st.Secret, secret) {
+			if !incomplete(secret) {
+				task.Done("Secret %q is filled, after %s", name, o.Session.Now().Sub(started).Round(100*time.Millisecond))
+			}
+			return true, nil
+		}
+		next, asked := o.fillerOf(ctx, name, st.Secret)
+		switch {
+		case factory.Over(ctx) != nil:
+			return false, notFilled(name, by, factory.Over(ctx))
+		case err != nil:
+			return false, session.WithCodes(fmt.Errorf("reading the Secret with the certificate: %w", err))
+		case asked != nil:
+			return false, asked
+		}
+		by = next
+	}
+	if by == nil {
+		return false, nil // it has gone, or has done all that it will do
+	}
+	return false, ui.WithHint(
+		fmt.Errorf("%s, which is to fill Secret %q, has failed: %s", by.name, name, by.failed),
+		"mend what it says, and have cert-manager try at once: cmctl renew %s --namespace %s", by.certificate, name.Namespace)
+}
+
+// notFilled is the error of a wait that ended before the Secret was filled.
+func notFilled(name types.NamespacedName, by *filler, cause error) error {
+	err := fmt.Errorf("waiting for Secret %q, which is filled by %s: %w", name, by, cause)
+	if by.certificate == "" || errors.Is(cause, context.Canceled) {
+		return ui.WithHint(err, "nothing was changed")
+	}
+	return ui.WithHint(err, "nothing was changed; see what keeps it: kubectl describe certificates,certificaterequests "+
+		"--namespace %s; or give it more time with --timeout", name.Namespace)
+}
+
+func (o *SetOptions) pause(ctx context.Context, lasts time.Duration) error {
+	timer := time.NewTimer(lasts)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return factory.Over(ctx)
+	}
+}
+
+// sayFiller makes the findings of a run that does not wait tell what to wait for.
+func (o *SetOptions) sayFiller(p *plan.Plan, name types.NamespacedName, by *filler) {
+	said := false
+	for i := range p.Report.Findings {
+		if f := &p.Report.Findings[i]; f.Code == certs.SecretNotFound || f.Code == certs.SecretIncomplete {
+			f.Hint, said = "wait until it is filled by "+by.String(), true
+			if by.certificate != "" {
+				f.Hint += fmt.Sprintf(": kubectl wait --for=condition=Ready certificates/%s --namespace %s", by.certificate,
+					name.Namespace)
+			}
+		}
+	}
+	if !said {
+		o.Session.Progress.Info("Secret %q is about to be filled anew by %s", name, by)
+	}
+}
+
+// fillerOf returns what is about to fill a Secret, nil for nothing. secret is nil when it does not exist.
+func (o *SetOptions) fillerOf(ctx context.Context, name types.NamespacedName, secret *corev1.Secret) (*filler, error) {
+	all, err := o.Session.Cluster.Certificates(ctx, name.Namespace)
+	switch {
+	case err == nil, errors.Is(err, discovery.ErrNotFound):
+	case errors.Is(err, discovery.ErrForbidden) && o.mayNotList:
+	case errors.Is(err, discovery.ErrForbidden):
+		o.mayNotList = true
+		o.Session.Progress.Info("Whether cert-manager is about to fill Secret %q is not known: %s", name, err)
+	default:
+		return nil, session.WithCodes(
+			fmt.Errorf("finding out whether cert-manager is about to fill Secret %q: %w", name, err),
+		)
+	}
+	for _, one := range all {
+		// A certificate that does not fit is worth waiting only while another one is on its way.
+		if one.Secret != name.Name || !incomplete(secret) && !one.Issuing {
+			continue
+		}
+		by := &filler{
+			name: fmt.Sprintf("cert-manager's Certificate %q", one.Name), certificate: one.Name, failed: one.Failed,
+			state: "ready",
+		}
+		switch {
+		case !one.Ready:
+			by.state = one.Reason + ": " + one.Message
+		case one.Issuing:
+			by.state = "not issued yet"
+		}
+		return by, nil
+	}
+	if secret == nil || !incomplete(secret) {
+		return nil, nil
+	}
+	if owner := session.IssuedBy(secret); owner != nil && owner.Kind != result.CertManagerCertificate {
+		return &filler{name: fmt.Sprintf("%s %q", owner.Kind, owner.Name)}, nil
+	}
+	return nil, nil
+}
+
+// incomplete says whether a Secret lacks a certificate or its key; secret is nil when it does not exist.
+func incomplete(secret *corev1.Secret) bool {
+	return secret == nil || len(bytes.TrimSpace(secret.Data[corev1.TLSCertKey])) == 0 ||
+		len(bytes.TrimSpace(secret.Data[corev1.TLSPrivateKeyKey])) == 0
+}
+
+// sameSecret says whether nothing has changed between two looks at a Secret.
+func sameSecret(before, now *corev1.Secret) bool {
+	if before == nil || now == nil {
+		return before == nil && now == nil
+	}
+	return before.UID == now.UID && before.ResourceVersion == now.ResourceVersion
+}
