@@ -29,12 +29,19 @@ type rawHTTP2 struct {
 
 func (p *proxy) rawHTTP2(t *testing.T, certificate *tls.Certificate) *rawHTTP2 {
 	t.Helper()
-	config := p.clientTLS(certificate)
-	config.NextProtos = []string{"h2"}
-	conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", p.address)
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.address)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return p.rawHTTP2Over(t, conn, certificate)
+}
+
+func (p *proxy) rawHTTP2Over(t *testing.T, below net.Conn, certificate *tls.Certificate) *rawHTTP2 {
+	t.Helper()
+	config := p.clientTLS(certificate)
+	config.NextProtos = []string{"h2"}
+	config.ServerName = "127.0.0.1"
+	conn := tls.Client(below, config)
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 	c := &rawHTTP2{Framer: http2.NewFramer(conn, conn), conn: conn}
@@ -259,6 +266,47 @@ func TestHostileHTTP2(t *testing.T) {
 	}
 }
 
+// pipes is a listener that also gets connections without any buffer: what a client does not read is left with the proxy
+// at once. The buffers of the operating system hold several megabytes for a client, and a small one makes TCP stand still.
+type pipes struct {
+	net.Listener
+	accepted chan acceptance
+}
+
+type acceptance struct {
+	conn net.Conn
+	err  error
+}
+
+// acceptPipes makes pipes the listener of a proxy that is to be started.
+func acceptPipes(into *pipes) prepare {
+	return func(_ *proxy, o *Options) {
+		into.Listener, into.accepted = o.Listener, make(chan acceptance, 1)
+		o.Listener = into
+		go func() {
+			for {
+				conn, err := into.Listener.Accept()
+				into.accepted <- acceptance{conn, err}
+				if err != nil {
+					return
+				}
+			}
+		}()
+	}
+}
+
+// Accept implements net.Listener.
+func (l *pipes) Accept() (net.Conn, error) {
+	one := <-l.accepted
+	return one.conn, one.err
+}
+
+func (l *pipes) dial() net.Conn {
+	client, server := net.Pipe()
+	l.accepted <- acceptance{conn: server}
+	return client
+}
+
 // TestFloods lets clients abuse HTTP/2. Their connections end, and others do not notice.
 func TestFloods(t *testing.T) {
 	t.Parallel()
@@ -266,6 +314,7 @@ func TestFloods(t *testing.T) {
 		name  string
 		flood func(t *testing.T, c *rawHTTP2) error // until the connection ends
 		lives bool                                  // it need not end: what is too much is refused, or read and forgotten
+		pipe  bool                                  // what the client does not read is left with the proxy at once
 	}{
 		{name: "headers without an end", flood: func(t *testing.T, c *rawHTTP2) error {
 			t.Helper()
@@ -282,7 +331,7 @@ func TestFloods(t *testing.T) {
 			}
 			return err
 		}},
-		{name: "pings", flood: func(_ *testing.T, c *rawHTTP2) (err error) {
+		{name: "pings", pipe: true, flood: func(_ *testing.T, c *rawHTTP2) (err error) {
 			var many bytes.Buffer
 			for framer := http2.NewFramer(&many, nil); many.Len() < 15<<10; {
 				if err := framer.WritePing(false, [8]byte{1}); err != nil {
@@ -323,7 +372,8 @@ func TestFloods(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			p := startProxy(t)
+			var listener pipes
+			p := startProxy(t, acceptPipes(&listener))
 			var now, most atomic.Int64
 			p.api.set(func() {
 				p.api.serve = func(w http.ResponseWriter, req *http.Request) {
@@ -338,10 +388,14 @@ func TestFloods(t *testing.T) {
 					_, _ = io.WriteString(w, "here you are")
 				}
 			})
-			c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "mallory"))
+			mallory := clientCertificate(t, p.signerCA, "mallory")
+			var c *rawHTTP2
+			if test.pipe {
+				c = p.rawHTTP2Over(t, listener.dial(), mallory)
+			} else {
+				c = p.rawHTTP2(t, mallory)
+			}
 			_ = c.conn.SetDeadline(time.Now().Add(2 * time.Minute))
-			// What the client does not read shall not be held for it for long by the operating system either.
-			_ = c.conn.(*tls.Conn).NetConn().(*net.TCPConn).SetReadBuffer(8 << 10)
 			var flooding sync.WaitGroup
 			flooding.Go(func() {
 				err := test.flood(t, c)
