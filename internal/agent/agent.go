@@ -209,7 +209,7 @@ func (a *agent) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	issuer, err := a.addControllers(ctx, manager, proxy, credential.warning)
+	ready, err := a.addControllers(ctx, manager, proxy, credential.warning)
 	if err != nil {
 		return err
 	}
@@ -229,7 +229,7 @@ func (a *agent) run(ctx context.Context) error {
 		return nil
 	})
 	group.Go(func() error {
-		if server := a.newConcierge(ctx, listener, issuer.Ready); server != nil {
+		if server := a.newConcierge(ctx, listener, ready); server != nil {
 			return server.Run(ctx)
 		}
 		return nil

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -45,13 +46,14 @@ func (a *agent) newManager() (ctrl.Manager, error) {
 	return manager, nil
 }
 
-// addControllers adds every controller to the manager, and returns the one that knows whether this replica is ready.
+// addControllers adds every controller to the manager, and returns what tells whether this replica is ready: it serves
+// what the CredentialIssuer says, and knows the authenticators.
 func (a *agent) addControllers(
 	ctx context.Context,
 	manager ctrl.Manager,
 	proxy *proxyRunner,
 	warning func() *configv1alpha1.StrategyFinding,
-) (*credentialissuer.Reconciler, error) {
+) (ready func() error, err error) {
 	core, err := corev1client.NewForConfig(a.rest)
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
@@ -65,16 +67,25 @@ func (a *agent) addControllers(
 		Clock: clock.RealClock{},
 	}
 	issuers := &jwtauthenticator.Evaluator{Proxy: http.ProxyFromEnvironment, Clock: clock.RealClock{}}
+	var loaders []*authenticators.Reconciler
 	for _, kind := range []authenticators.Kind{webhooks.Kind(), issuers.Kind()} {
-		if err := a.addAuthenticators(ctx, manager, core.RESTClient(), kind); err != nil {
+		reconciler, err := a.addAuthenticators(ctx, manager, core.RESTClient(), kind)
+		if err != nil {
 			return nil, err
 		}
+		loaders = append(loaders, reconciler)
 	}
 	issuer, err := a.addCredentialIssuer(ctx, manager, core, proxy, warning)
 	if err != nil {
 		return nil, fmt.Errorf("setting up the CredentialIssuer controller: %w", err)
 	}
-	return issuer, nil
+	return func() error {
+		problems := []error{issuer.Ready()}
+		for _, reconciler := range loaders {
+			problems = append(problems, reconciler.Loaded(ctx))
+		}
+		return errors.Join(problems...)
+	}, nil
 }
 
 func (a *agent) addCredentialIssuer(
@@ -172,7 +183,7 @@ func (a *agent) addAuthenticators(
 	manager ctrl.Manager,
 	core rest.Interface,
 	kind authenticators.Kind,
-) error {
+) (*authenticators.Reconciler, error) {
 	changed, woken := a.triggers.add()
 	reconciler := &authenticators.Reconciler{
 		Kind:   kind,
@@ -187,9 +198,9 @@ func (a *agent) addAuthenticators(
 		Clock:     clock.RealClock{},
 	}
 	if err := reconciler.SetupWithManager(manager); err != nil {
-		return fmt.Errorf("setting up the %s controller: %w", kind.Name, err)
+		return nil, fmt.Errorf("setting up the %s controller: %w", kind.Name, err)
 	}
-	return nil
+	return reconciler, nil
 }
 
 func (a *agent) addAPIService(ctx context.Context, manager ctrl.Manager, core corev1client.CoreV1Interface) error {

@@ -20,8 +20,8 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/crypto/bcrypt"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run()) // each test says that it is left out
 	}
 	ctrllog.SetLogger(logr.Discard())
-	utilruntime.ErrorHandlers = nil // the node's library complains of every stream that is broken off, and thousands are
+	klog.SetLogger(logr.Discard()) // the node's library complains of every stream that is broken off, and thousands are
 	os.Exit(runAll(m))
 }
 

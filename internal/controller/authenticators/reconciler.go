@@ -141,6 +141,7 @@ type Reconciler struct {
 	known    map[string]Known
 	sources  map[string]reference
 	verdicts map[string]verdict
+	loading  loading
 }
 
 // verdict is what the last evaluation of an object found.
@@ -182,23 +183,28 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 
 // all returns a request for each object.
 func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
-	list := r.Kind.NewList()
-	err := r.Client.List(ctx, list)
-	var requests []reconcile.Request
-	if err == nil {
-		err = meta.EachListItem(list, func(item runtime.Object) error {
-			object, err := meta.Accessor(item)
-			if err == nil {
-				requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: object.GetName()}})
-			}
-			return err
-		})
-	}
+	requests, err := r.list(ctx)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "Could not list authenticators", "kind", r.Kind.Name)
 		return nil
 	}
 	return requests
+}
+
+func (r *Reconciler) list(ctx context.Context) ([]reconcile.Request, error) {
+	list := r.Kind.NewList()
+	if err := r.Client.List(ctx, list); err != nil {
+		return nil, err
+	}
+	var requests []reconcile.Request
+	err := meta.EachListItem(list, func(item runtime.Object) error {
+		object, err := meta.Accessor(item)
+		if err == nil {
+			requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: object.GetName()}})
+		}
+		return err
+	})
+	return requests, err
 }
 
 // Reconcile evaluates one object, makes its authenticator usable or not, and reports, if this replica leads.
@@ -231,8 +237,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, ctx.Err() // the agent stops; a probe that was broken off says nothing
 	}
 	conditions := summed(r.Kind.Name, found.Conditions)
-	r.remember(request.Name, found.Known, verdict{object.GetGeneration(), conditions})
 	r.publish(ctx, request.Name, inUse(before), inUse(found.Known), conditions)
+	r.remember(request.Name, found.Known, verdict{object.GetGeneration(), conditions}) // after it is in use: see Loaded
 	release(before, found.Known)
 	if r.IsLeader() {
 		if err := r.report(ctx, object, conditions); err != nil {
