@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	goruntime "runtime"
 	"strconv"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
 	"github.com/pinniped-toolkit/pinniped/internal/concierge"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/apiservice"
+	"github.com/pinniped-toolkit/pinniped/internal/governor"
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/replicas"
@@ -183,6 +185,7 @@ func (a *agent) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	processors := goruntime.GOMAXPROCS(0) // before the governor changes it
 	group, ctx := errgroup.WithContext(ctx)
 	proxy := &proxyRunner{
 		life:    ctx,
@@ -198,6 +201,7 @@ func (a *agent) run(ctx context.Context) error {
 			AllowTTL:           allowTTL,
 			DenyTTL:            denyTTL,
 			Work:               impersonator.WorkLimits(a.config.Work),
+			Processors:         processors,
 			Limits:             limits,
 			Metrics:            proxyMetrics,
 			Audit:              a.audit,
@@ -214,6 +218,7 @@ func (a *agent) run(ctx context.Context) error {
 		return err
 	}
 
+	group.Go(func() error { governor.Run(ctx); return nil })
 	group.Go(func() error { token.Run(ctx); return nil })
 	group.Go(func() error { a.userTokens.Run(ctx); return nil })
 	group.Go(func() error { credential.run(ctx); return nil })

@@ -89,7 +89,7 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 	store := newTrustStore(func() *CABundle { return bundle }, clock.RealClock{}, klog.Background())
 	var limits WorkLimits
 	limits.complete()
-	turns := newAllWork(limits, budget.New(budget.Defaults(), nil))
+	turns := newAllWork(limits, 2, budget.New(budget.Defaults(), nil))
 	tokens, err := newTokenReviewer(func(_ context.Context, _, result runtime.Object) error {
 		result.(*authenticationv1.TokenReview).Status = authenticationv1.TokenReviewStatus{
 			Authenticated: true,

@@ -191,7 +191,7 @@ func TestUpstreamCertificateIsVerified(t *testing.T) {
 	config := p.api.config("")
 	config.Host = other.URL
 	config.CAData = p.servingCA.CertPEM()
-	up, err := newUpstream(config)
+	up, err := newUpstream(config, 2)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -62,6 +63,8 @@ type Options struct {
 	Limits budget.Limits
 	// Work is how much of the work that clients cause goes on at a time.
 	Work WorkLimits
+	// Processors is how many the agent may use, runtime.GOMAXPROCS(0) by default.
+	Processors int
 	// DrainDelay is how long the proxy goes on as usual, only reporting not ready, after it was told to stop: the time
 	// a load balancer needs to notice. Zero by default.
 	DrainDelay time.Duration
@@ -117,6 +120,9 @@ func (o Options) complete() (completed, error) {
 		o.Limits = budget.Defaults()
 	}
 	o.Work.complete()
+	if o.Processors == 0 {
+		o.Processors = runtime.GOMAXPROCS(0)
+	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}

@@ -79,7 +79,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	up, err := newUpstream(o.Upstream)
+	up, err := newUpstream(o.Upstream, o.Processors)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	}
 	s.open = newClientConnections(s.budget)
 	s.readers = &slowReaders{budget: s.budget, timeout: o.WriteTimeout}
-	s.work = newAllWork(o.Work, s.budget)
+	s.work = newAllWork(o.Work, o.Processors, s.budget)
 	if err := s.trust.prime(ctx); err != nil {
 		return nil, err
 	}

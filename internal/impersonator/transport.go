@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -37,8 +36,9 @@ type upstream struct {
 	counts  upstreamCounts
 }
 
-// newUpstream takes address, CA and dialer from config, and no credentials.
-func newUpstream(config *rest.Config) (*upstream, error) {
+// newUpstream takes address, CA and dialer from config, and no credentials. There are about as many connections as
+// processors.
+func newUpstream(config *rest.Config, processors int) (*upstream, error) {
 	config = rest.AnonymousClientConfig(config)
 	address, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
@@ -88,7 +88,7 @@ func newUpstream(config *rest.Config) (*upstream, error) {
 	u.upgrade = transport(&u.counts.upgraded, upstreamWindow, "http/1.1")
 	// The connection of a request to switch protocols is not used again, whatever the answer was.
 	u.upgrade.DisableKeepAlives = true
-	for range min(max(runtime.GOMAXPROCS(0), 2), 8) {
+	for range min(max(processors, 2), 8) {
 		u.plain = append(u.plain, transport(&u.counts.shared, upstreamWindow, "h2", "http/1.1"))
 		u.streams = append(u.streams, transport(&u.counts.shared, streamWindow, "h2", "http/1.1"))
 	}

@@ -136,7 +136,7 @@ func TestUpstreamTakesNoCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	config.CertData, config.KeyData = pair.CertPEM, pair.KeyPEM
-	up, err := newUpstream(config)
+	up, err := newUpstream(config, 2)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -195,7 +195,7 @@ func TestUnavailableInTheClientsEncoding(t *testing.T) {
 // TestADeadUpstreamIsFoundByPings says how long a connection that is dead without saying so can keep a client waiting.
 func TestADeadUpstreamIsFoundByPings(t *testing.T) {
 	t.Parallel()
-	up, err := newUpstream(newAPIServer(t, "HTTP/2.0").config(""))
+	up, err := newUpstream(newAPIServer(t, "HTTP/2.0").config(""), 2)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package impersonator
 import (
 	"context"
 	"errors"
-	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -59,7 +58,7 @@ type allWork struct {
 	access, tokens, logins, certificates, forwarded *work
 }
 
-func newAllWork(limits WorkLimits, b *budget.Budget) allWork {
+func newAllWork(limits WorkLimits, processors int, b *budget.Budget) allWork {
 	return allWork{
 		access: &work{what: "access reviews", budget: b, queue: fairqueue.New(fairqueue.Limits{
 			Slots: limits.AccessReviews, MaxSlotsPerMember: half(limits.AccessReviews),
@@ -75,7 +74,7 @@ func newAllWork(limits WorkLimits, b *budget.Budget) allWork {
 		})},
 		// Most cores are for users whose certificate is known.
 		certificates: &work{what: "certificates", queue: fairqueue.New(fairqueue.Limits{
-			Slots: half(runtime.GOMAXPROCS(0)), MaxWaiting: maxWaitingCertificates,
+			Slots: half(processors), MaxWaiting: maxWaitingCertificates,
 		})},
 		// How many wait is bounded by the budget of requests.
 		forwarded: &work{what: "requests", queue: fairqueue.New(fairqueue.Limits{MaxSlotsPerOwner: limits.RequestsPerUser})},

@@ -1,0 +1,88 @@
+package governor
+
+import "time"
+
+const (
+	// often is the time between two looks at the use of processors, and seldom the same when there is nothing to do.
+	often, seldom = 100 * time.Millisecond, 500 * time.Millisecond
+	// period is the time between two looks at memory. The number of processors falls only after as long.
+	period = time.Second
+
+	// busyHeap is how far the heap may grow under load before it is collected.
+	busyHeap = 64 << 20
+	// busyRate and quietRate are how many bytes are allocated in a second under load, and when it is quiet.
+	busyRate, quietRate = 16 << 20, 2 << 20
+	// worthReturning is how much unused memory is returned at least.
+	worthReturning = 6 << 20
+	// returnPause is the shortest time between two returns. Each costs a collection.
+	returnPause = 10 * time.Second
+
+	standardPercent = 100
+	// maxPercent bounds how lazy the collector gets when next to nothing is live.
+	maxPercent = 2000
+)
+
+// processors decides how many processors to use.
+type processors struct {
+	most    int
+	now     int
+	peak    float64 // of the use in this period, in processors
+	elapsed time.Duration
+}
+
+// next returns how many processors to use, after a time in which used of them were busy on average.
+func (p *processors) next(used float64, took time.Duration) int {
+	p.peak = max(p.peak, used)
+	p.elapsed += took
+	switch {
+	case used > 0.7*float64(p.now):
+		// All of them at once: what comes may be a flood of work, and one step at a time would be late for it.
+		p.now = p.most
+	case p.elapsed < period:
+		return p.now
+	default:
+		// Half of what is left stays free for what comes until the next look.
+		p.now = min(p.now, max(1, int(p.peak/0.5+0.999)))
+	}
+	p.peak, p.elapsed = 0, 0
+	return p.now
+}
+
+// heap is what there is of memory.
+type heap struct {
+	allocated uint64 // bytes, since the process began
+	live      uint64 // found by the last collection
+	scanned   uint64 // stacks and globals, which count for when to collect
+	unused    uint64 // garbage, and free memory that was not returned
+}
+
+// memory decides how much garbage may gather, and when memory goes back to the system.
+type memory struct {
+	last     heap
+	busy     bool // the last period was
+	returned time.Time
+}
+
+// next returns the percentage for debug.SetGCPercent, and whether to return memory to the system now.
+func (m *memory) next(now heap, at time.Time, took time.Duration) (percent int, give bool) {
+	rate := float64(now.allocated-m.last.allocated) / max(took.Seconds(), 0.001)
+	wasBusy := m.busy
+	m.last, m.busy = now, rate >= busyRate
+	switch {
+	case m.busy && wasBusy:
+		return busyPercent(now), false
+	case rate < quietRate && now.unused >= max(worthReturning, now.live/4) && at.Sub(m.returned) >= returnPause:
+		m.returned = at
+		return standardPercent, true
+	}
+	return standardPercent, false
+}
+
+// busyPercent makes the next collection come when the heap has grown to busyHeap.
+func busyPercent(h heap) int {
+	if h.live == 0 || h.live >= busyHeap/2 {
+		return standardPercent
+	}
+	percent := 100 * (busyHeap - h.live) / (h.live + h.scanned)
+	return int(min(max(percent, standardPercent), maxPercent))
+}
