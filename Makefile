@@ -87,6 +87,14 @@ test-race: controlplane node-modules ## Run every test with the race detector
 bench: build controlplane ## Measure the proxy on a local control plane: BENCH="-preset full -o json -loads get,list" for more
 	go run ./test/bench $(BENCH)
 
+# What `make bench-record` records; testdata/README.md says so, too.
+HELM := helm.sh/helm/v4/cmd/helm@v4.3.0
+
+.PHONY: bench-record
+bench-record: controlplane ## Record again what kubectl, a controller and helm ask for, which the load "mixture" replays
+	GOBIN=$(CURDIR)/bin CGO_ENABLED=0 go install $(HELM)
+	go run ./test/bench/record -helm bin/helm test/bench/testdata/mixture.jsonl
+
 .PHONY: bench-login
 bench-login: ## Compare logins with a warm cache with a program that does nothing, and tell the size of the CLI
 	go test -run '^$$' -bench WarmLogin -benchtime 20x ./cmd/pinniped

@@ -32,6 +32,16 @@ type style struct {
 	accept string // empty is JSON
 }
 
+func (s style) apply(req *http.Request, body bool) {
+	if body {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	req.Header.Set("Accept", s.accept)
+	if !s.plain {
+		req.Header.Set("Accept-Encoding", "gzip")
+	}
+}
+
 // client is a user's connections to one way, several at a time.
 type client struct {
 	url   string
@@ -79,8 +89,12 @@ func (c *client) close() {
 type request struct {
 	method, path string
 	body         []byte
-	want         int  // status code
-	large        bool // the API server compresses the answer for clients that ask for it
+	want         int         // status code
+	orWant       int         // another one, zero for none
+	large        bool        // the API server compresses the answer for clients that ask for it
+	headers      http.Header // instead of those of the client's style
+	until        []byte      // the answer, a stream, is read until this was in it
+	headOnly     bool        // the answer, a stream, is closed when it has begun
 }
 
 func get(path string) request {
@@ -98,7 +112,7 @@ func (c *client) do(ctx context.Context, connection int, r request) (int64, erro
 	}
 	defer answer.Body.Close() //nolint:errcheck // it was read to its end
 	sent := &counted{reader: answer.Body}
-	if err := readAnswer(answer, sent); err != nil {
+	if err := r.read(answer, sent); err != nil {
 		return sent.n, fmt.Errorf("reading the answer to %s %s: %w", r.method, r.path, err)
 	}
 	if compressed := isCompressed(answer); r.large && compressed == c.style.plain {
@@ -126,6 +140,33 @@ var decompressors = sync.Pool{New: func() any { return new(gzip.Reader) }}
 
 func isCompressed(answer *http.Response) bool { return answer.Header.Get("Content-Encoding") == "gzip" }
 
+func (r request) read(answer *http.Response, body io.Reader) error {
+	if r.headOnly {
+		return nil
+	}
+	if len(r.until) > 0 {
+		return readUntil(body, r.until)
+	}
+	return readAnswer(answer, body)
+}
+
+// readUntil reads until what was sent contains the mark.
+func readUntil(body io.Reader, mark []byte) error {
+	var seen []byte
+	buffer := make([]byte, 8<<10)
+	for {
+		n, err := body.Read(buffer)
+		seen = append(seen, buffer[:n]...)
+		if bytes.Contains(seen, mark) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("before %q: %w", mark, err)
+		}
+		seen = seen[max(0, len(seen)-len(mark)):]
+	}
+}
+
 func readAnswer(answer *http.Response, body io.Reader) error {
 	if !isCompressed(answer) {
 		_, err := io.Copy(io.Discard, body)
@@ -146,12 +187,10 @@ func (c *client) open(ctx context.Context, connection int, r request) (*http.Res
 	if err != nil {
 		return nil, err
 	}
-	if len(r.body) > 0 {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	req.Header.Set("Accept", c.style.accept)
-	if !c.style.plain {
-		req.Header.Set("Accept-Encoding", "gzip")
+	if r.headers != nil {
+		req.Header = r.headers.Clone()
+	} else {
+		c.style.apply(req, len(r.body) > 0)
 	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
@@ -160,7 +199,7 @@ func (c *client) open(ctx context.Context, connection int, r request) (*http.Res
 	if err != nil {
 		return nil, err
 	}
-	if answer.StatusCode != r.want {
+	if answer.StatusCode != r.want && answer.StatusCode != r.orWant {
 		defer answer.Body.Close() //nolint:errcheck // an error is returned anyway
 		said, _ := io.ReadAll(io.LimitReader(answer.Body, 512))
 		return nil, &wrongAnswer{request: r, code: answer.StatusCode, said: string(said)}

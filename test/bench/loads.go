@@ -79,6 +79,7 @@ func loads() []load {
 			repeated{name: "list-http1", style: style{http1: true}, what: listAll()}.run,
 		},
 		{"create", "create, dry run", createLoad},
+		{"mixture", "requests recorded from kubectl, a controller and helm", measureMixture},
 		{"connect", "a new TLS connection for each request", connectLoad},
 		{"idle", "idle TLS connections", measureIdle},
 		{"watches", "watches opened at once, and who else notices", measureWatches},

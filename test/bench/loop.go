@@ -38,6 +38,8 @@ type loop struct {
 	workers int
 	// most is how many requests are made at most; zero for as many as fit into the time.
 	most int
+	// whole is a number of requests that belong together: no turn ends in the middle of them. Zero for none.
+	whole int
 	// call makes one request, the i-th of all, and returns the length of its answer.
 	call func(ctx context.Context, worker, i int) (int64, error)
 }
@@ -50,16 +52,19 @@ func (l loop) run(ctx context.Context, w *world, d time.Duration) (sample, error
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var next atomic.Int64
+	var next, end atomic.Int64 // end is the first request that is not made, zero as long as none is known
 	results := make([]sample, l.workers)
 	began := time.Now()
 	var group sync.WaitGroup
 	for worker := range l.workers {
 		group.Go(func() {
 			mine := &results[worker]
-			for once := true; ctx.Err() == nil && (once || time.Since(began) < d); once = false {
+			for ctx.Err() == nil {
 				i := int(next.Add(1)) - 1
-				if l.most > 0 && i >= l.most {
+				if late := time.Since(began) >= d; late && l.mayEnd(i) {
+					end.CompareAndSwap(0, int64(i))
+				}
+				if last := int(end.Load()); last > 0 && i >= last || l.most > 0 && i >= l.most {
 					return
 				}
 				asked := time.Now()
@@ -91,6 +96,9 @@ func (l loop) run(ctx context.Context, w *world, d time.Duration) (sample, error
 	}
 	return all, nil
 }
+
+// mayEnd says whether a turn may end before the i-th request. Each worker makes at least one.
+func (l loop) mayEnd(i int) bool { return i >= l.workers && (l.whole == 0 || i%l.whole == 0) }
 
 // quantile returns the value below which a share q of all lies, zero without any.
 func quantile[T int64 | float64 | time.Duration](values []T, q float64) T {

@@ -47,7 +47,7 @@ func TestBench(t *testing.T) {
 		"-idle=5",
 		"-held=30",
 		"-hostile=0.2",
-		"-loads=size,get,get-token,get-http1,names-1,list,list-plain,list-protobuf,list-http1,create,connect,idle,watches,held,events,login,exec,hostile",
+		"-loads=size,get,get-token,get-http1,names-1,list,list-plain,list-protobuf,list-http1,create,mixture,connect,idle,watches,held,events,login,exec,hostile",
 		"-timeout=5m",
 	}
 	for flag, source := range map[string]string{"cli": "./cmd/pinniped", "agent": "./cmd/agent"} {
@@ -75,8 +75,8 @@ func TestBench(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff([]string{
-		"get", "get-token", "get-http1", "names-1", "list", "list-plain", "list-protobuf", "list-http1", "create", "connect",
-		"exec",
+		"get", "get-token", "get-http1", "names-1", "list", "list-plain", "list-protobuf", "list-http1", "create", "mixture",
+		"connect", "exec",
 	}, names); diff != "" {
 		t.Errorf("loads with requests (-want +got):\n%s", diff)
 	}
