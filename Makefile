@@ -68,8 +68,12 @@ demo: build demo-controlplane ## Run the whole story on a local control plane, f
 	@bin/demo
 
 .PHONY: test
-test: controlplane build node-modules ## Run every test, those on a real API server included
+test: controlplane build node-modules bin/certmanager ## Run every test, those on a real API server included
 	hack/summary.sh go test -timeout 30m ./...
+
+# Built as the tests are, so that they share the packages of Kubernetes in Go's build cache.
+bin/certmanager: hack/certmanager/go.mod hack/certmanager/main.go
+	cd hack/certmanager && go build -ldflags '-s -w' -o ../../bin/certmanager .
 
 .PHONY: test-unit
 test-unit: ## Run the quick tests only
@@ -80,7 +84,7 @@ test-cli: ## Run the tests of the CLI that need no API server, on any system
 	go test -short ./cmd/pinniped/... ./internal/cli/... ./pkg/...
 
 .PHONY: test-race
-test-race: controlplane node-modules ## Run every test with the race detector
+test-race: controlplane node-modules bin/certmanager ## Run every test with the race detector
 	hack/summary.sh go test -race -timeout 60m ./...
 
 .PHONY: bench

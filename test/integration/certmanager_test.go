@@ -1,0 +1,211 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+)
+
+const certManagerIssuer = `apiVersion: cert-manager.io/v1
+kind: Issuer
+metadata: {name: company-ca, namespace: pinniped-concierge}
+spec: {ca: {secretName: company-ca}}
+`
+
+// certManager is cert-manager on the cluster of the tests: its API now, and its controllers when they are started.
+type certManager struct {
+	*world
+	program string
+}
+
+// installCertManager installs cert-manager's API until the end of the test.
+func (w *world) installCertManager(t *testing.T) *certManager {
+	t.Helper()
+	program, err := filepath.Abs("../../bin/certmanager")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(program); errors.Is(err, os.ErrNotExist) {
+		t.Skip("there is no bin/certmanager: run make bin/certmanager")
+	}
+	command := exec.CommandContext(
+		t.Context(),
+		"go",
+		"list",
+		"-m",
+		"-f",
+		"{{.Dir}}",
+		"github.com/cert-manager/cert-manager",
+	)
+	command.Dir = "../../hack/certmanager"
+	folder, err := command.Output()
+	if err != nil {
+		t.Fatalf("finding cert-manager's module: %v", err)
+	}
+	for _, kind := range []string{"certificates", "certificaterequests", "issuers", "clusterissuers"} {
+		crd := filepath.Join(strings.TrimSpace(string(folder)), "deploy", "crds", "cert-manager.io_"+kind+".yaml")
+		if err := w.Cluster.Install(t.Context(), crd); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			remove := exec.CommandContext(context.WithoutCancel(t.Context()), w.kubectl,
+				"--kubeconfig="+w.Cluster.AdminKubeconfig(), "delete", "-f", crd)
+			if output, err := remove.CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, output)
+			}
+		})
+	}
+	return &certManager{world: w, program: program}
+}
+
+// start starts cert-manager's controllers, with an Issuer of the corporate CA.
+func (m *certManager) start(t *testing.T) {
+	t.Helper()
+	key, err := m.pki.KeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.putSecret(t, "company-ca", map[string][]byte{"tls.crt": m.pki.CertPEM(), "tls.key": key})
+	m.apply(t, certManagerIssuer)
+	controllers, err := m.Cluster.StartProgram(t.Context(), devcluster.ProgramOptions{
+		Name: "cert-manager", Path: m.program, Args: []string{"--kubeconfig=" + m.Cluster.AdminKubeconfig()},
+		Ready: func(context.Context) error { return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			showTail(controllers.Log())
+		}
+		if err := controllers.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (m *certManager) apply(t *testing.T, manifest string) {
+	t.Helper()
+	got := m.runWith(t, nil, strings.NewReader(manifest), m.kubectl, "--kubeconfig="+m.Cluster.AdminKubeconfig(),
+		"apply", "--server-side", "-f", "-")
+	if got.code != 0 {
+		t.Fatalf("kubectl apply ended with %d: %s", got.code, got.errOut)
+	}
+}
+
+// renew has cert-manager issue a Certificate again now, in the way of cmctl.
+func (m *certManager) renew(t *testing.T, name string) {
+	t.Helper()
+	certificate := &unstructured.Unstructured{}
+	certificate.SetAPIVersion("cert-manager.io/v1")
+	certificate.SetKind("Certificate")
+	testkit.Eventually(t, 10*time.Second, func() error {
+		key := types.NamespacedName{Namespace: devinstall.Namespace, Name: name}
+		if err := m.admin.Get(t.Context(), key, certificate); err != nil {
+			return err
+		}
+		conditions, _, _ := unstructured.NestedSlice(certificate.Object, "status", "conditions")
+		conditions = append(conditions, map[string]any{
+			"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "by the test",
+			"lastTransitionTime": metav1.Now().UTC().Format(time.RFC3339), "observedGeneration": certificate.GetGeneration(),
+		})
+		if err := unstructured.SetNestedSlice(certificate.Object, conditions, "status", "conditions"); err != nil {
+			return err
+		}
+		return m.admin.Status().Update(t.Context(), certificate)
+	})
+}
+
+// TestCertManager follows a certificate of cert-manager from "ip-tls manifest" to a renewal under load. cert-manager's
+// own controllers issue it.
+func TestCertManager(t *testing.T) {
+	w := needsCluster(t)
+	m := w.installCertManager(t)
+	w.generatedOnly(t)
+	const secret = "by-cert-manager"
+	set := []string{
+		"ip-tls", "set", "--secret=" + secret, "--timeout=60s", "--allow=OldClientsBreak",
+		"--kubeconfig=" + w.Cluster.AdminKubeconfig(),
+	}
+	if got := w.run(t, w.cli, set...); got.code != 3 || !strings.Contains(got.errOut, "SecretNotFound") {
+		t.Errorf("without a Certificate, ip-tls set ended with %d: %s", got.code, got.errOut)
+	}
+	t.Cleanup(func() { // it would be there already in another run
+		_ = w.admin.Delete(context.WithoutCancel(t.Context()), &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: secret},
+		})
+	})
+
+	m.apply(t, w.asAdmin(t, "ip-tls", "manifest", "--issuer=Issuer/company-ca", "--secret="+secret).out)
+	var out, errOut testkit.Buffer
+	running := exec.CommandContext(t.Context(), w.cli, set...)
+	running.Env = []string{"HOME=" + t.TempDir()}
+	running.Stdout, running.Stderr = &out, &errOut
+	if err := running.Start(); err != nil {
+		t.Fatal(err)
+	}
+	const waits = `filled by cert-manager's Certificate "by-cert-manager" (not issued yet)`
+	testkit.Eventually(t, 30*time.Second, func() error {
+		if said := errOut.String(); !strings.Contains(said, waits) {
+			return fmt.Errorf("ip-tls set says %q, not %q", said, waits)
+		}
+		return nil
+	})
+	m.start(t)
+	if err := running.Wait(); err != nil {
+		t.Fatalf("ip-tls set: %v\nstdout: %s\nstderr: %s", err, out.String(), errOut.String())
+	}
+	first, err := presented(w.agents[0].ProxyAddress())
+	if err != nil || first.CheckSignatureFrom(w.pki.Certificate()) != nil {
+		t.Fatalf("presented is a certificate of %v, %v", first.Issuer, err)
+	}
+
+	roots := x509.NewCertPool()
+	roots.AddCert(w.pki.Certificate())
+	for _, agent := range w.agents { // every replica, before the load begins
+		testkit.Eventually(t, 20*time.Second, func() error { return differs(agent, nil, first.Raw) })
+	}
+	load := w.load(t, roots)
+	m.renew(t, secret)
+	for _, agent := range w.agents {
+		testkit.Eventually(t, 30*time.Second, func() error { return differs(agent, first.Raw, nil) })
+	}
+	// Requests on connections with the new certificate, too.
+	before := load.requests.Load()
+	testkit.Eventually(t, 30*time.Second, func() error {
+		if done := load.requests.Load() - before; done < 200 {
+			return fmt.Errorf("%d requests since the renewal", done)
+		}
+		return nil
+	})
+	load.stop(t)
+}
+
+// differs checks that a replica presents the certificate want, or, where that is nil, another one than not.
+func differs(agent *devinstall.Agent, not, want []byte) error {
+	certificate, err := presented(agent.ProxyAddress())
+	switch {
+	case err != nil:
+		return err
+	case want != nil && !bytes.Equal(certificate.Raw, want), not != nil && bytes.Equal(certificate.Raw, not):
+		return fmt.Errorf("it presents the certificate with serial number %s", certificate.SerialNumber)
+	}
+	return nil
+}
