@@ -2,9 +2,7 @@ package impersonator
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -35,6 +33,8 @@ var errNotAuthorizable = errors.New("the request could not be authorized")
 type decision struct {
 	verdict authorizer.Decision
 	reason  string
+	// alone says of a yes that it answers no other question than its own, because a part of it was denied.
+	alone bool
 }
 
 // accessReviewer authorizes by SubjectAccessReview. Equal questions of one user that come at the same time cause one
@@ -48,16 +48,37 @@ type accessReviewer struct {
 	// strangers is the same for clients without a user. It is apart, so that a flood of their questions makes the API
 	// server be asked about no user again.
 	strangers *cache.LRUExpireCache
+	wider     widerQuestions
 	flights   reviewFlights[decision]
 	counts    reviewCounts
 }
 
-// Authorize implements authorizer.UnconditionalAuthorizer. The reason that it returns always names this proxy.
+// newAccessReviewer returns a reviewer that has no answers yet.
+func newAccessReviewer(
+	post postReview,
+	turns *work,
+	clk clock.PassiveClock,
+	allowTTL, denyTTL time.Duration,
+) *accessReviewer {
+	return &accessReviewer{
+		post:      post,
+		clock:     clk,
+		allowTTL:  allowTTL,
+		denyTTL:   denyTTL,
+		cache:     cache.NewLRUExpireCacheWithClock(maxDecisions, clk),
+		strangers: cache.NewLRUExpireCacheWithClock(maxStrangers, clk),
+		wider:     widerQuestions{known: cache.NewLRUExpireCacheWithClock(maxWider, clk), window: allowTTL},
+		flights:   reviewFlights[decision]{work: turns},
+	}
+}
+
+// Authorize implements authorizer.UnconditionalAuthorizer for nested impersonation, about which the API server is asked
+// exactly. The reason that it returns always names this proxy.
 func (r *accessReviewer) Authorize(
 	ctx context.Context,
 	attributes authorizer.Attributes,
 ) (authorizer.Decision, string, error) {
-	known, pending, err := r.ask(ctx, attributes)
+	known, pending, err := r.ask(ctx, attributes, false)
 	if pending != nil {
 		known, err = pending.wait(ctx)
 	}
@@ -71,64 +92,67 @@ func madeHere(reason string) string {
 	return reason + decisionMadeBy
 }
 
-// ask returns the decision if it is already known. If it is not, ask queues a review and returns it as pending.
+// ask returns the decision if it is already known. If it is not, ask queues a review and returns it as pending. A yes to
+// a wider question counts when widen is true.
 func (r *accessReviewer) ask(
 	ctx context.Context,
 	attributes authorizer.Attributes,
+	widen bool,
 ) (known decision, pending *reviewFlight[decision], err error) {
 	who := attributes.GetUser()
 	switch {
 	case who == nil:
 		return decision{verdict: authorizer.DecisionDeny}, nil, errors.New("no user to authorize")
 	case attributes.GetVerb() == "":
-		return decision{authorizer.DecisionDeny, "invalid verb"}, nil, nil
+		return decision{verdict: authorizer.DecisionDeny, reason: "invalid verb"}, nil, nil
 	case slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup):
 		return decision{verdict: authorizer.DecisionAllow}, nil, nil
 	case !attributes.IsResourceRequest() && slices.Contains(healthPaths[:], attributes.GetPath()):
 		return decision{verdict: authorizer.DecisionAllow}, nil, nil
 	}
-	spec := reviewSpec(attributes)
-	// Two specs have the same encoding only if they ask the same question.
-	encoded, err := spec.Marshal()
+	q, err := newQuestion(attributes)
 	if err != nil {
-		return decision{verdict: authorizer.DecisionDeny}, nil, fmt.Errorf("encoding the access review: %w", err)
+		return decision{verdict: authorizer.DecisionDeny}, nil, err
 	}
-	key := sha256.Sum256(encoded)
-	if known, ok := r.known(key, attributes.GetVerb()); ok {
+	q.mayWiden = widen && mayWiden(attributes)
+	if known, ok := r.known(q); ok {
 		r.counts.hits.Add(1)
 		return known, nil, nil
 	}
 	r.counts.misses.Add(1)
-	pending, err = r.flights.ask(ctx, key, func(ctx context.Context) (decision, error) {
-		if known, ok := r.known(key, attributes.GetVerb()); ok { // an equal question was answered in between
+	r.widen(ctx, q)
+	pending, err = r.flights.ask(ctx, q.key, func(ctx context.Context) (decision, error) {
+		if known, ok := r.known(q); ok { // an equal or a wider question was answered in between
 			return known, nil
 		}
-		return r.review(ctx, key, spec)
+		if known, ok := r.widenFirst(ctx, q); ok {
+			return known, nil
+		}
+		return r.review(ctx, q)
 	})
 	return decision{}, pending, err
 }
 
-// known returns the answer to a question that was answered recently.
-func (r *accessReviewer) known(key [sha256.Size]byte, verb string) (decision, bool) {
-	found, ok := r.cache.Get(key)
+// known returns the answer to a question that was answered recently, by itself or as a part of a wider one.
+func (r *accessReviewer) known(q *question) (decision, bool) {
+	found, ok := r.cache.Get(q.key)
 	if !ok {
-		found, ok = r.strangers.Get(key)
+		found, ok = r.strangers.Get(q.key)
 	}
 	if !ok {
-		return decision{}, false
+		return r.knownWider(q)
 	}
 	known := found.(decision)
-	return known, (known.verdict != authorizer.DecisionAllow || !rememberedByAsker(verb))
+	return known, known.verdict != authorizer.DecisionAllow || !rememberedByAsker(q.verb)
 }
 
 func (r *accessReviewer) review(
 	ctx context.Context,
-	key [sha256.Size]byte,
-	spec authorizationv1.SubjectAccessReviewSpec,
+	q *question,
 ) (decision, error) {
 	asked := r.clock.Now()
 	result := &authorizationv1.SubjectAccessReview{}
-	err := r.post(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, result)
+	err := r.post(ctx, &authorizationv1.SubjectAccessReview{Spec: q.spec}, result)
 	r.counts.answered(err == nil && result.Status.Allowed, err)
 	if err != nil {
 		return decision{}, asUnavailable("reviewing access", err)
@@ -141,10 +165,10 @@ func (r *accessReviewer) review(
 		answer.verdict, ttl = authorizer.DecisionAllow, r.allowTTL
 	}
 	answers := r.cache
-	if spec.User == user.Anonymous {
+	if q.spec.User == user.Anonymous {
 		answers = r.strangers
 	}
-	answers.Add(key, answer, ttl-r.clock.Since(asked))
+	r.keep(q, answer, answers, ttl-r.clock.Since(asked))
 	return answer, nil
 }
 
@@ -170,7 +194,7 @@ func authorize(next http.Handler, r *accessReviewer, note decided, s runtime.Neg
 			return
 		}
 		for asked := attributes; asked != nil; asked = alsoNeeded(asked) {
-			known, pending, err := r.ask(ctx, asked)
+			known, pending, err := r.ask(ctx, asked, true)
 			state := stateFrom(ctx)
 			// A read whose review has to wait for its turn waits too: otherwise it would cause the work for which that turn is.
 			if pending != nil && pending.turn.Begun() && maySpeculate(req, state) {

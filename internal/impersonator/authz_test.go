@@ -269,6 +269,7 @@ func TestBoundedCaches(t *testing.T) {
 		most  int
 	}{
 		"access reviews":       {p.access.cache, maxDecisions},
+		"wider questions":      {p.access.wider.known, maxWider},
 		"of strangers":         {p.access.strangers, maxStrangers},
 		"refused tokens":       {p.tokens.refused, maxTokens},
 		"refused certificates": {p.Server.trust.store.current().refused, maxRefused},

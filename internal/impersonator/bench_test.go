@@ -16,7 +16,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -130,17 +129,10 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 			newSampler(""),
 			clock.RealClock{},
 		),
-		authorizer: &accessReviewer{
-			post: func(_ context.Context, _, result runtime.Object) error {
-				result.(*authorizationv1.SubjectAccessReview).Status.Allowed = true
-				return nil
-			},
-			clock:    clock.RealClock{},
-			allowTTL: 10 * time.Second, denyTTL: time.Second,
-			cache:     cache.NewLRUExpireCacheWithClock(maxDecisions, clock.RealClock{}),
-			strangers: cache.NewLRUExpireCacheWithClock(maxStrangers, clock.RealClock{}),
-			flights:   reviewFlights[decision]{work: turns.access},
-		},
+		authorizer: newAccessReviewer(func(_ context.Context, _, result runtime.Object) error {
+			result.(*authorizationv1.SubjectAccessReview).Status.Allowed = true
+			return nil
+		}, turns.access, clock.RealClock{}, 10*time.Second, time.Second),
 		logins:    turns.logins,
 		forwarded: turns.forwarded,
 		forward:   f,

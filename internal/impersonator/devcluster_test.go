@@ -43,6 +43,7 @@ type realProxy struct {
 	cluster *devcluster.Cluster
 	admin   kubernetes.Interface // straight to the API server
 	audit   *AuditLog            // of the proxy, nil for none
+	options func(*Options)       // changes those of the proxy, when not nil
 }
 
 func startReal(t *testing.T, options devcluster.Options, changes ...func(*realProxy)) *realProxy {
@@ -171,7 +172,7 @@ func (r *realProxy) run(t *testing.T, agent *rest.Config, source *ServiceAccount
 	r.address = listener.Addr().String()
 	// The API server may need a moment to learn of the bindings.
 	eventually(t, func() bool {
-		r.Server, err = New(ctx, Options{
+		options := Options{
 			Listener:           listener,
 			ServingCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return r.serving.Load(), nil },
 			SignerCABundle:     r.signer.Load,
@@ -182,7 +183,11 @@ func (r *realProxy) run(t *testing.T, agent *rest.Config, source *ServiceAccount
 			StreamGrace:        50 * time.Millisecond,
 			ProbeInterval:      time.Second,
 			Audit:              r.audit,
-		})
+		}
+		if r.options != nil {
+			r.options(&options)
+		}
+		r.Server, err = New(ctx, options)
 		return err == nil
 	})
 	go source.Run(ctx)

@@ -337,3 +337,22 @@ func (c *steppedClock) Now() time.Time       { return time.Now().Add(time.Durati
 func (c *steppedClock) Since(then time.Time) time.Duration {
 	return c.Now().Sub(then)
 }
+
+// stillClock stands still unless it is stepped. Timers are real.
+type stillClock struct {
+	clock.RealClock
+	start time.Time
+	ahead atomic.Int64
+}
+
+func newStillClock() *stillClock { return &stillClock{start: time.Now()} }
+
+func (c *stillClock) Step(d time.Duration) { c.ahead.Add(int64(d)) }
+func (c *stillClock) Now() time.Time       { return c.start.Add(time.Duration(c.ahead.Load())) }
+
+func (c *stillClock) Since(then time.Time) time.Duration {
+	return c.Now().Sub(then)
+}
+
+// still has the proxy use the clock.
+func still(c *stillClock) prepare { return func(_ *proxy, o *Options) { o.Clock = c } }

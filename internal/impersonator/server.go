@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
@@ -117,15 +116,8 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	if o.BearerTokens != nil {
 		presented = otherTokens{o.BearerTokens(tokens)}
 	}
-	s.access = &accessReviewer{
-		post:      newPostReview(questions.access.RESTClient(), "subjectaccessreviews"),
-		clock:     o.Clock,
-		allowTTL:  o.AllowTTL,
-		denyTTL:   o.DenyTTL,
-		cache:     cache.NewLRUExpireCacheWithClock(maxDecisions, o.Clock),
-		strangers: cache.NewLRUExpireCacheWithClock(maxStrangers, o.Clock),
-		flights:   reviewFlights[decision]{work: s.work.access},
-	}
+	reviews := newPostReview(questions.access.RESTClient(), "subjectaccessreviews")
+	s.access = newAccessReviewer(reviews, s.work.access, o.Clock, o.AllowTTL, o.DenyTTL)
 	serializer := newStatusSerializer()
 	chain := &chain{
 		serializer:    serializer,

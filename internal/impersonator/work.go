@@ -111,6 +111,21 @@ func (w *work) begin(who asker) (*turn, error) {
 	return &turn{ticket, holding}, nil
 }
 
+// beginSpare begins a piece of work of who that can be left out. It returns nil when there is not much room.
+func (w *work) beginSpare(who asker) *turn {
+	ticket := w.queue.JoinSpare(who.owner())
+	if ticket == nil {
+		return nil
+	}
+	holding, err := w.hold(who, false)
+	if err != nil {
+		ticket.Done()
+		return nil
+	}
+	w.begun.Add(1)
+	return &turn{ticket, holding}
+}
+
 // join queues a piece of work of which any amount may wait.
 func (w *work) join(owner fairqueue.Owner) *fairqueue.Ticket {
 	w.begun.Add(1)

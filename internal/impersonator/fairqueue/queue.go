@@ -90,6 +90,27 @@ func New(limits Limits) *Queue {
 func (q *Queue) Join(who Owner) *Ticket {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.join(who)
+}
+
+// JoinSpare takes a slot for work that can be left out. It returns nil unless less than half of the slots are taken,
+// nothing waits, and the work can begin at once. So such work leaves slots to all other work.
+func (q *Queue) JoinSpare(who Owner) *Ticket {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.waiting > 0 || q.limits.Slots > 0 && 2*q.running >= q.limits.Slots {
+		return nil
+	}
+	t := q.join(who)
+	if t != nil && !t.begun {
+		q.done(t)
+		return nil
+	}
+	return t
+}
+
+// join is Join. The caller holds q.mu.
+func (q *Queue) join(who Owner) *Ticket {
 	o := q.owners[who.Name]
 	var m *member
 	if o != nil {
@@ -230,9 +251,13 @@ func (t *Ticket) Wait(ctx context.Context) error {
 
 // Done gives the slot back, or leaves the queue. A second call does nothing.
 func (t *Ticket) Done() {
-	q := t.queue
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	t.queue.mu.Lock()
+	defer t.queue.mu.Unlock()
+	t.queue.done(t)
+}
+
+// done is Ticket.Done. The caller holds q.mu.
+func (q *Queue) done(t *Ticket) {
 	if t.done {
 		return
 	}

@@ -206,3 +206,39 @@ func TestFreeSlotsCostLittle(t *testing.T) {
 		t.Errorf("want the ticket allocated and nothing else, got %v allocations", got)
 	}
 }
+
+// TestSpareSlots takes slots for work that can be left out.
+func TestSpareSlots(t *testing.T) {
+	t.Parallel()
+	q := fairqueue.New(fairqueue.Limits{Slots: 4, MaxSlotsPerMember: 2})
+	spare := func(name string) *fairqueue.Ticket { return q.JoinSpare(fairqueue.Owner{Name: name, Member: ""}) }
+	held := join(t, q, "a")
+	first := spare("a")
+	if first == nil || !first.Begun() {
+		t.Fatal("want a slot while less than half are taken")
+	}
+	if spare("b") != nil {
+		t.Error("want none when half are taken")
+	}
+	first.Done()
+	held[0].ticket.Done()
+
+	q = fairqueue.New(fairqueue.Limits{Slots: 8, MaxSlotsPerMember: 1})
+	held = join(t, q, "a", "b")
+	if spare("a") != nil {
+		t.Error("want none for an owner who would have to wait")
+	}
+	if q.Running() != 2 || q.Waiting() != 0 || q.Owners() != 2 {
+		t.Errorf("want nothing left of it, got %d running, %d waiting, %d owners", q.Running(), q.Waiting(), q.Owners())
+	}
+	held = append(held, join(t, q, "a")...)
+	if spare("c") != nil {
+		t.Error("want none while something waits")
+	}
+	for _, one := range held {
+		one.ticket.Done()
+	}
+	if q.Owners() != 0 {
+		t.Errorf("want an empty queue, got %d owners", q.Owners())
+	}
+}
