@@ -159,6 +159,11 @@ func TestLoginsByTheClustersOwnSigner(t *testing.T) {
 		return strings.Count(string(log), fmt.Sprintf(`"signer":%q`, by))
 	}
 
+	r := w.reader(t)
+	transcript := r.blocks(t, "docs/howto/cluster-signer.md")[0]
+	if printed := r.types(t, transcript); !strings.Contains(transcript.Text, "\n"+printed+"\n") {
+		t.Errorf("%s prints %q", transcript, printed)
+	}
 	direct := newKubeconfig()
 	if at := server(direct); at != w.Cluster.URL() {
 		t.Errorf("get kubeconfig chose %s, not the API server", at)

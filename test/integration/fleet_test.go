@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/pinniped-toolkit/pinniped/internal/testkit/documents"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -93,32 +93,23 @@ func (o *overlap) shell(t *testing.T, folder string, environment []string, scrip
 	return string(output)
 }
 
-// yamlBlocks returns the YAML blocks of a document.
-func yamlBlocks(t *testing.T, document string) []string {
+// blockWith returns the YAML block of a document that contains text, and decodes it.
+func blockWith(t *testing.T, document, text string, into any) string {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "howto", document))
+	blocks, err := documents.Read(filepath.Join("..", ".."), document)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var blocks []string
-	for _, match := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(string(content), -1) {
-		blocks = append(blocks, match[1])
-	}
-	return blocks
-}
-
-func blockWith(t *testing.T, document, text string, into any) string {
-	t.Helper()
-	for _, block := range yamlBlocks(t, document) {
-		if !strings.Contains(block, text) {
+	for _, block := range blocks {
+		if block.Language != "yaml" || !strings.Contains(block.Text, text) {
 			continue
 		}
 		if into != nil {
-			if err := yaml.Unmarshal([]byte(block), into); err != nil {
+			if err := yaml.Unmarshal([]byte(block.Text), into); err != nil {
 				t.Fatal(err)
 			}
 		}
-		return block
+		return block.Text
 	}
 	t.Fatalf("no block of %s has %q", document, text)
 	return ""
@@ -171,6 +162,8 @@ func TestFleetFollowsWithoutAnAdministrator(t *testing.T) {
 	}
 }
 
+const rotateInCI = "docs/howto/rotate-in-ci.md"
+
 // TestRotateInCI runs what docs/howto/rotate-in-ci.md shows: the steps of the jobs as scripts, and the CronJob's
 // manifests and command, with no more rights than they give.
 func TestRotateInCI(t *testing.T) {
@@ -183,7 +176,7 @@ func TestRotateInCI(t *testing.T) {
 				} `json:"steps"`
 			} `json:"jobs"`
 		}
-		blockWith(t, "rotate-in-ci.md", "runs-on:", &workflow)
+		blockWith(t, rotateInCI, "runs-on:", &workflow)
 		work, remote := o.repository(t)
 		o.twice(t, work, remote, func() {
 			ran := 0
@@ -202,7 +195,7 @@ func TestRotateInCI(t *testing.T) {
 		var pipeline map[string]struct {
 			Script []string `json:"script"`
 		}
-		blockWith(t, "rotate-in-ci.md", "CI_PIPELINE_SOURCE", &pipeline)
+		blockWith(t, rotateInCI, "CI_PIPELINE_SOURCE", &pipeline)
 		work, remote := o.repository(t)
 		o.twice(t, work, remote, func() {
 			script := strings.Join(pipeline["rotate"].Script, "\n")
@@ -210,6 +203,19 @@ func TestRotateInCI(t *testing.T) {
 		})
 	})
 	t.Run("CronJob", o.cronJob)
+	t.Run("by hand", func(t *testing.T) {
+		r := o.reader(t)
+		r.file(t, "kubeconfigs/pinny.yaml", o.old)
+		if printed := r.reads(t, rotateInCI, nil); !strings.Contains(printed[0], "1 rotated") {
+			t.Errorf("the dry run says\n%s", printed[0])
+		}
+		if after, err := os.ReadFile(
+			filepath.Join(r.dir, "kubeconfigs", "pinny.yaml"),
+		); err != nil ||
+			!bytes.Equal(after, o.old) {
+			t.Errorf("after --undo, the kubeconfig is another one than before: %v", err)
+		}
+	})
 }
 
 // twice runs a job, and checks that what it has done is pushed; a second run finds nothing to do.
@@ -232,7 +238,7 @@ func (o *overlap) twice(t *testing.T, work, remote string, job func()) {
 }
 
 func (o *overlap) cronJob(t *testing.T) {
-	block := blockWith(t, "rotate-in-ci.md", "kind: CronJob", nil)
+	block := blockWith(t, rotateInCI, "kind: CronJob", nil)
 	manifest := filepath.Join(t.TempDir(), "cronjob.yaml")
 	if err := os.WriteFile(manifest, []byte(block), 0o600); err != nil {
 		t.Fatal(err)

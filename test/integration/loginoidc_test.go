@@ -21,21 +21,30 @@ func TestLoginOIDC(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(idp.Close)
-	authenticator := w.trustFor(t, "people", &issuer.Issuer{URL: idp.URL, CA: idp.CA.CertPEM()}, oidctest.ClientID)
+	w.trustFor(t, "people", &issuer.Issuer{URL: idp.URL, CA: idp.CA.CertPEM()}, oidctest.ClientID)
 
-	home := t.TempDir()
+	r := w.reader(t)
+	r.places = append(r.places, "my-client", oidctest.ClientID, ",email", "") // which this issuer does not offer
+	home := r.dir
 	// The "browser" leaves the link in a file, and a person opens it.
-	link, program, file := filepath.Join(home, "link"), filepath.Join(home, "browser"), filepath.Join(home, "ann.yaml")
+	link, program, file := filepath.Join(
+		home,
+		"link",
+	), filepath.Join(
+		home,
+		"browser",
+	), filepath.Join(
+		home,
+		"developer.yaml",
+	)
 	script := "#!/bin/sh\nprintf %s \"$1\" > " + link + ".new && mv " + link + ".new " + link + "\n"
 	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	environment := []string{"HOME=" + home, "BROWSER=" + program, "PATH=" + filepath.Dir(w.cli) + ":" + os.Getenv("PATH")}
-	got := w.runWith(t, environment, nil, w.cli, "get", "kubeconfig", "--kubeconfig="+w.Cluster.AdminKubeconfig(),
-		"--concierge-authenticator-type=jwt", "--concierge-authenticator-name="+authenticator.Name, "-o", file)
-	if got.code != 0 {
-		t.Fatalf("get kubeconfig: %s", got.errOut)
-	}
+	environment := append(r.environment, "HOME="+home, "BROWSER="+program)
+	r.environment = environment
+	blocks := r.blocks(t, "docs/howto/login-oidc.md")
+	r.types(t, blocks[0])
 	if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), "command: pinniped\n") {
 		t.Errorf("want the command that is on the PATH, got %s, %v", text, err)
 	}
@@ -74,5 +83,12 @@ func TestLoginOIDC(t *testing.T) {
 	}
 	if got := whoAmI(); got.code != 0 || idp.Count("/authorize") != 1 {
 		t.Errorf("want the person asked once, got %d, %s", idp.Count("/authorize"), got.errOut)
+	}
+	if who := r.types(t, blocks[1]); !strings.Contains(who, idp.User) {
+		t.Errorf("whoami says\n%s", who)
+	}
+	r.types(t, blocks[2])
+	if _, err := os.Stat(filepath.Join(home, ".config", "pinniped", "sessions.yaml")); err != nil {
+		t.Error(err)
 	}
 }

@@ -126,9 +126,10 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 	if len(strategy.Findings) != 1 || strategy.Findings[0].Code != configv1alpha1.CodeUserAccountsNotPermitted {
 		t.Errorf("without the overlay, the status says %+v", strategy)
 	}
-	if err := w.Cluster.Install(t.Context(), filepath.Join(w.Deploy, "serviceaccounttokens")); err != nil {
-		t.Fatal(err)
-	}
+	r := w.reader(t)
+	r.places = append(r.places, "ann@example.com", "pinny")
+	blocks := r.blocks(t, "docs/howto/no-load-balancer.md")
+	r.types(t, blocks[0])
 	strategy = w.waitForTokens(t, configv1alpha1.ReasonIssuingTokens)
 	if !strings.Contains(strategy.Message, "constrained impersonation") ||
 		strategy.Frontend.TokenCredentialRequestAPIInfo.Server == "" {
@@ -137,7 +138,7 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 	for _, object := range []client.Object{
 		&rbacv1.Role{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "views"},
-			Rules:      []rbacv1.PolicyRule{{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}},
+			Rules:      []rbacv1.PolicyRule{{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"configmaps", "pods"}}},
 		},
 		&rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "group-views"},
@@ -170,6 +171,15 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 	t.Run("the audit log names the account and the user", func(t *testing.T) {
 		if !w.auditedAs(t, "system:serviceaccount:"+userAccounts+":pinniped-user-", "pinny") {
 			t.Error("no request of a user's service account as pinny is in the audit log")
+		}
+	})
+	t.Run("as the document has it", func(t *testing.T) {
+		r.program(t, "k9s", "exec kubectl get configmaps --namespace=default") // any client will do
+		r.types(t, blocks[1])
+		r.types(t, blocks[2])
+		user := "--kubeconfig=" + filepath.Join(r.dir, "user.yaml")
+		if who := w.runWith(t, r.environment, nil, w.kubectl, user, "auth", "whoami"); !strings.Contains(who.out, "pinny") {
+			t.Errorf("kubectl with user.yaml: %+v", who)
 		}
 	})
 	t.Run("any client", func(t *testing.T) {
@@ -235,6 +245,14 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 		}
 		w.setTokens(t, configv1alpha1.ServiceAccountTokensModeEnabled)
 		w.waitForTokens(t, configv1alpha1.ReasonIssuingTokens)
+		fresh := filepath.Join(t.TempDir(), "fresh.yaml")
+		if got := w.asAdmin(t, "get", "kubeconfig", "--static-token=pinny:password123", "--output="+fresh); got.code != 0 {
+			t.Fatal(got.errOut)
+		}
+		w.succeed(t, w.kubectl, "--kubeconfig="+fresh, "get", "configmaps", "--namespace=default")
+		if out := r.types(t, blocks[3]); !strings.Contains(out, `" deleted`) {
+			t.Errorf("no service account was deleted: %s", out)
+		}
 	})
 	t.Run("a user who is removed in the middle", w.testRemoval)
 }

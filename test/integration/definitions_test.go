@@ -1,0 +1,65 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The modules whose CustomResourceDefinitions the documents need.
+const (
+	certManager = "github.com/cert-manager/cert-manager@v1.21.2"
+	contour     = "github.com/projectcontour/contour@v1.33.8"
+)
+
+// define installs CustomResourceDefinitions by name until the test ends. They are read from a file or folder of a Go
+// module, which `go mod download` gets once.
+func (w *world) define(t *testing.T, module, path string, names ...string) {
+	t.Helper()
+	download := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)
+	download.Dir = t.TempDir() // apart from our go.mod: nothing is built of it
+	output, err := download.Output()
+	var found struct{ Dir, Error string }
+	if jsonErr := json.Unmarshal(output, &found); jsonErr != nil || found.Error != "" {
+		t.Skipf("%s cannot be had here: %v %s", module, err, found.Error)
+	}
+	files := []string{filepath.Join(found.Dir, path)}
+	if inside, err := filepath.Glob(filepath.Join(found.Dir, path, "*.yaml")); err == nil && len(inside) > 0 {
+		files = inside
+	}
+	var wanted []string
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for document := range strings.SplitSeq(string(content), "\n---\n") {
+			for _, name := range names {
+				if strings.Contains(document, "\n  name: "+name+"\n") || strings.Contains(document, "\n  name: \""+name+"\"\n") {
+					wanted = append(wanted, document)
+				}
+			}
+		}
+	}
+	if len(wanted) != len(names) {
+		t.Fatalf("%s has %d of %v", module, len(wanted), names)
+	}
+	manifest := filepath.Join(t.TempDir(), "definitions.yaml")
+	if err := os.WriteFile(manifest, []byte(strings.Join(wanted, "\n---\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Cluster.Install(t.Context(), manifest); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		remove := exec.CommandContext(context.WithoutCancel(t.Context()), w.kubectl, "delete", "--filename="+manifest,
+			"--kubeconfig="+w.Cluster.AdminKubeconfig())
+		if output, err := remove.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, output)
+		}
+	})
+}

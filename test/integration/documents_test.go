@@ -1,0 +1,223 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/testkit/documents"
+)
+
+// reader types the shell blocks of documents into bash, as the administrator of the cluster. Blocks are typed as they
+// stand; only what every cluster has another of is replaced.
+type reader struct {
+	*world
+	// dir is the working directory: the files that the documents name, and deploy.
+	dir         string
+	environment []string
+	places      []string // pairs: what the documents say, and what it is here
+	stdin       string
+}
+
+func (w *world) reader(t *testing.T) *reader {
+	t.Helper()
+	r := &reader{world: w, dir: t.TempDir(), places: []string{
+		// The tests' proxy has no port 443, and no name in DNS.
+		"--name proxy.example.com", "--name localhost",
+		"proxy.example.com", w.endpoint(),
+	}}
+	programs := t.TempDir()
+	links := map[string]string{
+		filepath.Join(programs, "pinniped"): w.cli, filepath.Join(programs, "kubectl"): w.kubectl,
+		filepath.Join(r.dir, "deploy"): w.Deploy,
+	}
+	for link, target := range links {
+		if err := os.Symlink(target, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	home := t.TempDir()
+	r.environment = []string{
+		"PATH=" + programs + string(filepath.ListSeparator) + os.Getenv("PATH"),
+		"HOME=" + home,
+		"KUBECONFIG=" + w.Cluster.AdminKubeconfig(),
+		"TOKEN=pinny:password123",
+	}
+	return r
+}
+
+// file writes a file into the reader's directory.
+func (r *reader) file(t *testing.T, name string, content []byte) {
+	t.Helper()
+	path := filepath.Join(r.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// program puts a shell script onto the reader's PATH, for one that this machine may not have.
+func (r *reader) program(t *testing.T, name, script string) {
+	t.Helper()
+	directory := t.TempDir()
+	if err := os.WriteFile(
+		filepath.Join(directory, name),
+		[]byte("#!/bin/sh\n"+script+"\n"),
+		0o700,
+	); err != nil {
+		t.Fatal(err)
+	}
+	r.environment[0] = strings.Replace(r.environment[0], "PATH=", "PATH="+directory+string(filepath.ListSeparator), 1)
+}
+
+// blocks returns the blocks of a document which say that this test runs them. The document is named from the root of
+// the repository, so that documents.TestEveryShellBlockIsRun finds the name here.
+func (r *reader) blocks(t *testing.T, document string) []documents.Block {
+	t.Helper()
+	all, err := documents.Read(filepath.Join("..", ".."), document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	test, _, _ := strings.Cut(t.Name(), "/")
+	var mine []documents.Block
+	for _, block := range all {
+		if block.RunBy == test {
+			mine = append(mine, block)
+		}
+	}
+	if len(mine) == 0 {
+		t.Fatalf("no block of %s says that %s runs it", document, test)
+	}
+	return mine
+}
+
+// reads types all blocks of a document that this test runs, one after the other, and returns what each printed. A hook
+// is called right before the first block that contains its key.
+func (r *reader) reads(t *testing.T, document string, hooks map[string]func()) []string {
+	t.Helper()
+	called := map[string]bool{}
+	var printed []string
+	for _, block := range r.blocks(t, document) {
+		for key, hook := range hooks {
+			if !called[key] && strings.Contains(block.Text, key) {
+				called[key] = true
+				hook()
+			}
+		}
+		printed = append(printed, r.types(t, block))
+	}
+	for key := range hooks {
+		if !called[key] {
+			t.Errorf("no block of %s contains %q", document, key)
+		}
+	}
+	return printed
+}
+
+// failures makes bash note which line of a block has ended with which code; it goes on, as it does for a person.
+const failures = `trap 'echo "$? $LINENO" >>"$FAILURES"' ERR
+set -o pipefail
+`
+
+var promised = regexp.MustCompile(`#.*exit code (\d+)`)
+
+// types runs one block, and returns what it printed on both streams. Every command must end with 0, or with the exit
+// code that the comment on its line promises.
+func (r *reader) types(t *testing.T, block documents.Block) string {
+	t.Helper()
+	scratch := t.TempDir()
+	prelude, noted, script := filepath.Join(
+		scratch,
+		"prelude",
+	), filepath.Join(
+		scratch,
+		"failures",
+	), filepath.Join(
+		scratch,
+		"block",
+	)
+	text := strings.NewReplacer(r.places...).Replace(block.Text)
+	if block.Language == "console" {
+		text = commandsOf(text)
+	}
+	for path, content := range map[string]string{prelude: failures, script: text} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	bash := exec.CommandContext(ctx, "bash", script)
+	bash.Dir = r.dir
+	bash.Env = append(append([]string{}, r.environment...), "BASH_ENV="+prelude, "FAILURES="+noted)
+	bash.Stdin = strings.NewReader(r.stdin)
+	output, _ := bash.CombinedOutput() // each command counts, not the last
+	if ctx.Err() != nil {
+		t.Fatalf("%s did not end:\n%s%s", block, text, output)
+	}
+	ended := map[int]string{} // by line: the exit code that is not 0
+	if content, err := os.ReadFile(noted); err == nil {
+		for line := range strings.Lines(string(content)) {
+			var code, number int
+			if _, err := fmt.Sscan(line, &code, &number); err != nil {
+				t.Fatal(err)
+			}
+			ended[number] = strconv.Itoa(code)
+		}
+	}
+	first := 1
+	for _, line := range logicalLines(text) {
+		got := "0"
+		for number := first; number < first+strings.Count(line, "\n"); number++ {
+			if code, failed := ended[number]; failed {
+				got = code
+				delete(ended, number)
+			}
+		}
+		first += strings.Count(line, "\n")
+		want := "0"
+		if match := promised.FindStringSubmatch(line); match != nil {
+			want = match[1]
+		}
+		if got != want {
+			t.Errorf("%s: want exit code %s, got %s, of\n%sThe block printed:\n%s", block, want, got, line, output)
+		}
+	}
+	if len(ended) > 0 {
+		t.Errorf("%s: lines %v failed\n%s", block, ended, output)
+	}
+	return string(output)
+}
+
+// logicalLines splits a script where a line does not end with a backslash.
+func logicalLines(text string) []string {
+	var lines []string
+	line := ""
+	for part := range strings.Lines(text) {
+		line += part
+		if !strings.HasSuffix(part, "\\\n") {
+			lines, line = append(lines, line), ""
+		}
+	}
+	return lines
+}
+
+// commandsOf returns what is typed in a transcript.
+func commandsOf(transcript string) string {
+	typed := ""
+	for line := range strings.Lines(transcript) {
+		if rest, found := strings.CutPrefix(line, "$ "); found {
+			typed += rest
+		}
+	}
+	return typed
+}

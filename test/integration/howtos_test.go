@@ -1,0 +1,302 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// administrator is a reader in a folder with a certificate of the company's CA, and a user's kubeconfig.
+func (w *world) administrator(t *testing.T) *reader {
+	t.Helper()
+	r := w.reader(t)
+	pair := w.issue(t, "localhost")
+	r.file(t, "company-ca.pem", w.pki.CertPEM())
+	r.file(t, "ca.pem", w.pki.CertPEM())
+	r.file(t, "fullchain.pem", pair.CertPEM)
+	r.file(t, "key.pem", pair.KeyPEM)
+	return r
+}
+
+// handOut puts a user's kubeconfig into the reader's folder.
+func (r *reader) handOut(t *testing.T, name string) {
+	t.Helper()
+	content, err := os.ReadFile(r.userKubeconfig(t, "pinny:password123"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.file(t, name, content)
+}
+
+// removeAfterwards deletes objects that a document makes.
+func (w *world) removeAfterwards(t *testing.T, objects ...client.Object) {
+	t.Helper()
+	t.Cleanup(func() {
+		for _, object := range objects {
+			if err := w.admin.Delete(context.WithoutCancel(t.Context()), object); client.IgnoreNotFound(err) != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func (w *world) namespace(t *testing.T, name string) {
+	t.Helper()
+	err := w.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	if client.IgnoreAlreadyExists(err) != nil {
+		t.Fatal(err)
+	}
+}
+
+// issueAsCertManager does what cert-manager does for a Certificate of the agent's namespace: it fills the Secret.
+func (w *world) issueAsCertManager(t *testing.T, name string) {
+	t.Helper()
+	certificate := &unstructured.Unstructured{}
+	certificate.SetGroupVersionKind(schema.GroupVersionKind{Group: "cert-manager.io", Version: "v1", Kind: "Certificate"})
+	key := types.NamespacedName{Namespace: devinstall.Namespace, Name: name}
+	if err := w.admin.Get(t.Context(), key, certificate); err != nil {
+		t.Fatal(err)
+	}
+	names, _, _ := unstructured.NestedStringSlice(certificate.Object, "spec", "dnsNames")
+	secret, _, _ := unstructured.NestedString(certificate.Object, "spec", "secretName")
+	data := pairData(w.issue(t, names...))
+	data["ca.crt"] = w.pki.CertPEM()
+	w.putSecret(t, secret, data)
+}
+
+func TestHowToExternalCertificate(t *testing.T) {
+	w := needsCluster(t)
+	w.forgetAfterwards(t)
+	w.define(t, certManager, "deploy/crds", "certificates.cert-manager.io")
+	w.define(t, contour, "examples/contour/01-crds.yaml", "httpproxies.projectcontour.io")
+	w.generatedOnly(t)
+	r := w.administrator(t)
+	webhook := &authenticationv1alpha1.WebhookAuthenticator{}
+	if err := w.admin.Get(t.Context(), types.NamespacedName{Name: "local-user-authenticator"}, webhook); err != nil {
+		t.Fatal(err)
+	}
+	webhook.ObjectMeta = metav1.ObjectMeta{Name: "my-webhook"}
+	if err := w.admin.Create(t.Context(), webhook); err != nil {
+		t.Fatal(err)
+	}
+	binding := metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "pinniped-ip-tls-operator"}
+	w.removeAfterwards(t, webhook, &rbacv1.RoleBinding{ObjectMeta: binding},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: binding.Name}})
+	serves := func(secret string) {
+		t.Helper()
+		if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != secret {
+			t.Errorf("the CredentialIssuer has %+v, want Secret %q", tls, secret)
+		}
+	}
+	r.reads(t, "docs/howto/external-certificate.md", map[string]func(){
+		"ip-tls set --secret": func() { w.issueAsCertManager(t, "proxy-tls") },
+		"ip-tls check": func() {
+			serves("proxy-tls")
+			w.putSecret(t, "proxy-tls-new", pairData(w.issue(t, "localhost")))
+		},
+		"kubeconfig rotate": func() { r.handOut(t, "kubeconfigs/pinny.yaml") },
+		"ip-tls undo": func() { // a change that can be taken back without locking anybody out
+			w.succeed(t, w.cli, "ip-tls", "set", "--secret=proxy-tls-new", "--kubeconfig="+w.Cluster.AdminKubeconfig())
+		},
+		"ip-tls history": func() { serves("proxy-tls") },
+		"ip-tls unset": func() {
+			w.succeed(t, w.cli, "ip-tls", "rotate", "--abort", "--kubeconfig="+w.Cluster.AdminKubeconfig())
+		},
+	})
+	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls != nil {
+		t.Errorf("after unset, the CredentialIssuer has %+v", tls)
+	}
+}
+
+func TestHowToRotateCA(t *testing.T) {
+	w := needsCluster(t)
+	w.forgetAfterwards(t)
+	w.external(t, "proxy-tls", pairData(w.issue(t, "localhost")))
+	next, err := certs.NewCA("Next Corporate CA", time.Now().Add(time.Second), 100*24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := w.administrator(t)
+	pair := issueAt(t, next, time.Now(), 90*24*time.Hour, "localhost")
+	r.file(t, "fullchain.pem", pair.CertPEM)
+	r.file(t, "key.pem", pair.KeyPEM)
+	r.file(t, "ca-2027.pem", next.CertPEM())
+	r.handOut(t, "kubeconfigs/pinny.yaml")
+	w.removeAfterwards(t, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "proxy-tls-2027"},
+	})
+	printed := r.reads(t, "docs/howto/rotate-ca.md", map[string]func(){
+		"--after 168h || ": func() {
+			if err := presents(w.agents[0].ProxyAddress(), pair); err != nil {
+				t.Errorf("after the rotation: %v", err)
+			}
+			path := filepath.Join(r.dir, "kubeconfigs", "pinny.yaml")
+			if who := w.succeed(t, w.cli, "whoami", "--kubeconfig="+path); !strings.Contains(who, "pinny") {
+				t.Errorf("whoami with the rotated kubeconfig:\n%s", who)
+			}
+		},
+		"--abort": func() { // of another rotation: the one before is done
+			got := w.asAdmin(t, "ip-tls", "rotate", "--secret=proxy-tls", "--ca-bundle="+filepath.Join(r.dir, "ca.pem"))
+			if got.code != 6 {
+				t.Fatalf("rotate back ended with %d: %s", got.code, got.errOut)
+			}
+		},
+	})
+	if last := printed[len(printed)-1]; !strings.Contains(last, "aborted") {
+		t.Errorf("abort says\n%s", last)
+	}
+}
+
+func TestHowToCertificateTrouble(t *testing.T) {
+	w := needsCluster(t)
+	w.external(t, "proxy-tls", pairData(w.issue(t, "localhost")))
+	r := w.administrator(t)
+	r.handOut(t, ".kube/config")
+	r.environment = append(r.environment, "HOME="+r.dir)
+	r.reads(t, "docs/howto/certificate-trouble.md", map[string]func(){
+		"ip-tls repair": func() {
+			for from, to := range map[string]string{"fullchain.pem": "received.txt", "key.pem": "proxy.key"} {
+				content, err := os.ReadFile(filepath.Join(r.dir, from))
+				if err == nil {
+					err = os.Remove(filepath.Join(r.dir, from))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.file(t, to, append([]byte("Dear colleague,\n\n"), content...))
+			}
+		},
+		"credential-issuer-record": func() {
+			if err := w.admin.Delete(t.Context(), w.issuer(t)); err != nil {
+				t.Fatal(err)
+			}
+		},
+	})
+	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != "proxy-tls" {
+		t.Errorf("what was made again has %+v", tls)
+	}
+}
+
+func TestHowToKubeconfigs(t *testing.T) {
+	w := needsCluster(t)
+	w.external(t, "proxy-tls", pairData(w.issue(t, "localhost")))
+	r := w.administrator(t)
+	r.handOut(t, "kubeconfigs/pinny.yaml")
+	r.reads(t, "docs/howto/kubeconfigs.md", nil)
+}
+
+func TestHowToSharedWildcard(t *testing.T) {
+	w := needsCluster(t)
+	w.generatedOnly(t)
+	r := w.administrator(t)
+	w.namespace(t, "shared")
+	data := pairData(w.issue(t, "localhost"))
+	data["ca.crt"] = w.pki.CertPEM()
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shared", Name: "wildcard-tls"}, Type: corev1.SecretTypeTLS, Data: data,
+	}
+	if err := w.admin.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	w.removeAfterwards(t, secret)
+	t.Cleanup(func() { w.endSharing(t) })
+	printed := r.reads(t, "docs/howto/shared-wildcard-certificate.md", nil)
+	if explained := printed[len(printed)-2]; strings.Count(explained, " yes ") != 3 {
+		t.Errorf("explain says\n%s", explained)
+	}
+}
+
+func TestHowToOperations(t *testing.T) {
+	w := needsCluster(t)
+	w.external(t, "proxy-tls", pairData(w.issue(t, "localhost")))
+	w.reader(t).reads(t, "docs/howto/operations.md", nil)
+}
+
+func TestHowToCIWithoutSecrets(t *testing.T) {
+	w := needsCluster(t)
+	w.generatedOnly(t)
+	w.namespace(t, "shop")
+	r := w.reader(t)
+	r.file(
+		t,
+		"authenticator.yaml",
+		[]byte(blockWith(t, "docs/howto/ci-without-secrets.md", "kind: JWTAuthenticator", nil)),
+	)
+	r.file(t, "token", []byte("a token"))
+	w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "apply", "--server-side", "--validate=strict",
+		"--filename="+filepath.Join(r.dir, "authenticator.yaml"))
+	w.removeAfterwards(t, &authenticationv1alpha1.JWTAuthenticator{ObjectMeta: metav1.ObjectMeta{Name: "github-actions"}},
+		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "ci"}})
+	r.reads(t, "docs/howto/ci-without-secrets.md", nil)
+	w.generatedOnly(t)
+}
+
+// TestHowToLocalUsers makes a user, and logs in as that user.
+func TestHowToLocalUsers(t *testing.T) {
+	w := needsCluster(t)
+	w.generatedOnly(t)
+	r := w.reader(t)
+	// This machine may have no htpasswd, so the hash is made here, of what the block gives that program to read.
+	const password = "correct horse:battery"
+	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.program(
+		t,
+		"htpasswd",
+		fmt.Sprintf(`[ "$*" = '-niBC 10 ann' ] && [ "$(cat)" = '%s' ] && echo 'ann:%s'`, password, hash),
+	)
+	r.stdin = password + "\n"
+	r.environment = append(r.environment, "TOKEN=ann:"+password)
+	authenticator := &authenticationv1alpha1.WebhookAuthenticator{ObjectMeta: metav1.ObjectMeta{Name: "local-users"}}
+	w.removeAfterwards(t, authenticator, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.LocalUserNamespace, Name: "ann"},
+	})
+	printed := r.reads(t, "docs/howto/local-users.md", map[string]func(){
+		"get kubeconfig": func() { // there is no cluster DNS here, so the webhook is reached where this cluster has it
+			testkit.Eventually(t, 20*time.Second, func() error {
+				if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(authenticator), authenticator); err != nil {
+					return err
+				}
+				authenticator.Spec.Endpoint = w.users.Endpoint()
+				return w.admin.Update(t.Context(), authenticator)
+			})
+			w.waitForWebhook(t, authenticator)
+		},
+	})
+	if who := printed[len(printed)-1]; !strings.Contains(who, "Username: ann\nGroups: admins, developers,") {
+		t.Errorf("whoami says\n%s", who)
+	}
+}
+
+func (w *world) waitForWebhook(t *testing.T, authenticator *authenticationv1alpha1.WebhookAuthenticator) {
+	t.Helper()
+	testkit.Eventually(t, 60*time.Second, func() error {
+		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(authenticator), authenticator); err != nil {
+			return err
+		}
+		if authenticator.Status.Phase != authenticationv1alpha1.PhaseReady {
+			return fmt.Errorf("phase %q: %v", authenticator.Status.Phase, authenticator.Status.Conditions)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,50 @@
+package integration
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestReadme types the transcript of the README, and compares what is printed with what stands there. Only what is
+// another in every run is left out: fingerprints, times, and the address of the tests' proxy.
+func TestReadme(t *testing.T) {
+	w := needsCluster(t)
+	w.define(t, certManager, "deploy/crds", "certificates.cert-manager.io")
+	w.generatedOnly(t)
+	r := w.reader(t)
+	printed := r.reads(t, "README.md", map[string]func(){
+		"ip-tls set": func() { w.issueAsCertManager(t, "proxy-tls") },
+	})
+	for i, block := range r.blocks(t, "README.md") {
+		shown := ""
+		for line := range strings.Lines(block.Text) {
+			if !strings.HasPrefix(line, "$ ") {
+				shown += line
+			}
+		}
+		printed[i] = strings.ReplaceAll(printed[i], w.endpoint(), "proxy.example.com")
+		if diff := cmp.Diff(lasting(shown), lasting(printed[i])); diff != "" {
+			t.Errorf("%s: what the README shows, and what is printed (-README +printed):\n%s\n%s", block, diff, printed[i])
+		}
+	}
+}
+
+var passing = []struct {
+	is *regexp.Regexp
+	as string
+}{
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "TIME"},
+	{regexp.MustCompile(`\b[0-9a-f]{16,64}\b`), "FINGERPRINT"},
+	{regexp.MustCompile(` +`), " "}, // columns are as wide as what is in them
+}
+
+// lasting leaves out of a transcript what is another in every run.
+func lasting(text string) string {
+	for _, one := range passing {
+		text = one.is.ReplaceAllString(text, one.as)
+	}
+	return text
+}
