@@ -12,8 +12,8 @@ import (
 
 // The modules whose CustomResourceDefinitions the documents need.
 const (
-	certManager = "github.com/cert-manager/cert-manager@v1.21.2"
-	contour     = "github.com/projectcontour/contour@v1.33.8"
+	certManagerModule = "github.com/cert-manager/cert-manager@v1.21.2"
+	contourModule     = "github.com/projectcontour/contour@v1.33.8"
 )
 
 // define installs CustomResourceDefinitions by name until the test ends. They are read from a file or folder of a Go

@@ -85,8 +85,8 @@ func (w *world) issueAsCertManager(t *testing.T, name string) {
 func TestHowToExternalCertificate(t *testing.T) {
 	w := needsCluster(t)
 	w.forgetAfterwards(t)
-	w.define(t, certManager, "deploy/crds", "certificates.cert-manager.io")
-	w.define(t, contour, "examples/contour/01-crds.yaml", "httpproxies.projectcontour.io")
+	w.define(t, certManagerModule, "deploy/crds", "certificates.cert-manager.io")
+	w.define(t, contourModule, "examples/contour/01-crds.yaml", "httpproxies.projectcontour.io")
 	w.generatedOnly(t)
 	r := w.administrator(t)
 	webhook := &authenticationv1alpha1.WebhookAuthenticator{}

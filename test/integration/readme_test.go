@@ -12,7 +12,7 @@ import (
 // another in every run is left out: fingerprints, times, and the address of the tests' proxy.
 func TestReadme(t *testing.T) {
 	w := needsCluster(t)
-	w.define(t, certManager, "deploy/crds", "certificates.cert-manager.io")
+	w.define(t, certManagerModule, "deploy/crds", "certificates.cert-manager.io")
 	w.generatedOnly(t)
 	r := w.reader(t)
 	printed := r.reads(t, "README.md", map[string]func(){
