@@ -2,12 +2,17 @@
 package deploy
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	psaapi "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
@@ -125,5 +130,40 @@ func TestContainers(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestNetworkPolicy checks that the policy beside the agent opens every port that its container listens on, and no other.
+func TestNetworkPolicy(t *testing.T) {
+	t.Parallel()
+	agent := deployments(t, "concierge")[0]
+	var listens, opened []string
+	for _, port := range agent.Spec.Template.Spec.Containers[0].Ports {
+		listens = append(listens, fmt.Sprint(port.ContainerPort))
+	}
+	policies := 0
+	for _, object := range rendered(t, "concierge") {
+		if object["kind"] != "NetworkPolicy" {
+			continue
+		}
+		policies++
+		policy := &networkingv1.NetworkPolicy{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object, policy, true); err != nil {
+			t.Fatal(err)
+		}
+		selector, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector)
+		if err != nil || !selector.Matches(labels.Set(agent.Spec.Template.Labels)) {
+			t.Errorf("it is not about the agent's pods: %v, %v", policy.Spec.PodSelector, err)
+		}
+		for _, rule := range policy.Spec.Ingress {
+			for _, port := range rule.Ports {
+				opened = append(opened, port.Port.String())
+			}
+		}
+	}
+	slices.Sort(listens)
+	slices.Sort(opened)
+	if policies != 1 || !slices.Equal(listens, opened) {
+		t.Errorf("%d policies open ports %v, and the agent listens on %v", policies, opened, listens)
 	}
 }

@@ -3,10 +3,14 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/common/util"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
@@ -83,6 +87,72 @@ func TestRendersTheSameObjects(t *testing.T) {
 	}
 }
 
+// TestExtras compares what the chart's switches add with what kustomize makes of the folders.
+func TestExtras(t *testing.T) {
+	t.Parallel()
+	usual := rendered(t, namespace, nil)
+	for _, e := range extras() {
+		name, _, _ := strings.Cut(e.value, ".")
+		got := rendered(t, namespace, map[string]any{name: map[string]any{"enabled": true}})
+		kind := "resources"
+		if e.component {
+			kind = "components"
+		}
+		want := map[string]map[string]any{}
+		for _, object := range combined(t, kind, e.folder) {
+			want[kindOf(object)+" "+nameOf(object)] = object
+		}
+		delete(want, "Namespace "+namespace) // another switch
+		if len(got) <= len(usual) {
+			t.Errorf("%s adds no object", e.value)
+		}
+		for _, objects := range []map[string]map[string]any{want, got} {
+			for _, object := range objects {
+				normalize(t, object)
+			}
+		}
+		sorted := cmpopts.SortSlices(func(a, b any) bool { return fmt.Sprint(child(a, "name")) < fmt.Sprint(child(b, "name")) })
+		if diff := cmp.Diff(want, got, sorted); diff != "" {
+			t.Errorf("%s: -kustomize +helm:\n%s", e.value, diff)
+		}
+	}
+}
+
+// combined are the objects of deploy/concierge with another folder of deploy.
+func combined(t *testing.T, kind, folder string) []map[string]any {
+	t.Helper()
+	deploy, err := filepath.Abs(filepath.Dir(source))
+	if err != nil {
+		t.Fatal(err)
+	}
+	together := t.TempDir()
+	here, err := filepath.EvalSymlinks(together)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := func(name string) string {
+		relative, err := filepath.Rel(here, filepath.Join(deploy, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return relative
+	}
+	list := map[string][]string{"resources": {path("concierge")}}
+	list[kind] = append(list[kind], path(folder))
+	content, err := yaml.Marshal(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(together, "kustomization.yaml"), content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	objects, err := render(together)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
 // normalize makes what means the same equal: the text of the configuration is compared as what it says, fields that are
 // empty are left out, and Helm's own annotations, too.
 func normalize(t *testing.T, object map[string]any) {
@@ -136,12 +206,20 @@ func prune(node any) {
 func TestAnotherNamespace(t *testing.T) {
 	t.Parallel()
 	var walk func(path string, node any)
-	for name, object := range rendered(t, "elsewhere", nil) {
+	everything := map[string]any{"namespace": map[string]any{"create": true}}
+	for _, e := range extras() {
+		name, _, _ := strings.Cut(e.value, ".")
+		everything[name] = map[string]any{"enabled": true}
+	}
+	for name, object := range rendered(t, "elsewhere", everything) {
 		walk = func(path string, node any) {
 			switch node := node.(type) {
 			case map[string]any:
 				for key, child := range node {
 					if key == "namespace" && child == namespace {
+						t.Errorf("%s: %s.%s is %s", name, path, key, child)
+					}
+					if text, ok := child.(string); ok && strings.Contains(text, "serviceaccount:"+namespace+":") {
 						t.Errorf("%s: %s.%s is %s", name, path, key, child)
 					}
 					walk(path+"."+key, child)
@@ -164,6 +242,7 @@ func TestValues(t *testing.T) {
 		"replicas":          3,
 		"crds":              map[string]any{"install": false},
 		"flowControl":       map[string]any{"enabled": false},
+		"networkPolicy":     map[string]any{"enabled": false},
 		"nodeSelector":      map[string]any{"pool": "system"},
 		"imagePullSecrets":  []any{map[string]any{"name": "registry"}},
 		"priorityClassName": "system-cluster-critical",
@@ -191,7 +270,7 @@ func TestValues(t *testing.T) {
 	}
 	for name := range objects {
 		if strings.HasPrefix(name, "CustomResourceDefinition") || strings.HasPrefix(name, "FlowSchema") ||
-			strings.HasPrefix(name, "Namespace") {
+			strings.HasPrefix(name, "NetworkPolicy") || strings.HasPrefix(name, "Namespace") {
 			t.Errorf("%s was not wanted", name)
 		}
 	}

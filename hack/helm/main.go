@@ -1,6 +1,6 @@
 // Command helm writes the Helm chart, from the objects that kustomize makes of deploy/concierge: helm SOURCE CHART
 //
-// The chart has a template for each object. What may be set is listed in values.go, with its default taken from the
+// The chart has a template for each object, and for those of the folders beside SOURCE that extras.go lists. What may be set is listed in values.go, with its default taken from the
 // object, so that there is one source for both ways to install.
 package main
 
@@ -64,10 +64,32 @@ func write(source, chart string) error {
 	}
 	files := map[string][]byte{"Chart.yaml": []byte(chartYAML)}
 	values, schema := map[string]any{}, objectSchema()
+	conditions := map[string]string{} // by kind and name
+	for _, extra := range extras() {
+		more, err := extra.objects(filepath.Dir(source))
+		if err != nil {
+			return fmt.Errorf("rendering %q: %w", extra.folder, err)
+		}
+		for _, object := range more {
+			conditions[kindOf(object)+" "+nameOf(object)] = ".Values." + extra.value
+		}
+		objects = append(objects, more...)
+	}
+	variables, err := environment(filepath.Dir(source))
+	if err != nil {
+		return err
+	}
 	for _, object := range objects {
 		kind, name := kindOf(object), nameOf(object)
-		t := template{object: object}
+		condition, isExtra := conditions[kind+" "+name]
+		if !isExtra {
+			condition = conditionOf(kind, name)
+		}
+		t := template{object: object, condition: condition}
 		for _, value := range valuesOf(kind, name) {
+			if value.name == "env" {
+				value.expression = variables
+			}
 			found := t.take(value)
 			if found == nil && value.fallback == nil {
 				return fmt.Errorf("%s %s has no %s", kind, name, value.at)
@@ -114,8 +136,9 @@ func nameOf(object map[string]any) string {
 
 // template is an object that becomes a template: placeholders stand in it where values will.
 type template struct {
-	object map[string]any
-	blocks []string // what replaces placeholder number i
+	object    map[string]any
+	condition string   // of rendering it; empty is always
+	blocks    []string // what replaces placeholder number i
 }
 
 var (
@@ -143,10 +166,10 @@ func (t *template) text() ([]byte, error) {
 	text = inlinePlaceholder.ReplaceAllStringFunc(text, func(placeholder string) string {
 		return t.blocks[atoi(inlinePlaceholder.FindStringSubmatch(placeholder)[1])]
 	})
-	if condition := conditionOf(kindOf(t.object), nameOf(t.object)); condition != "" {
-		text = "{{- if " + condition + " }}\n" + text + "{{- end }}\n"
+	if t.condition != "" {
+		text = "{{- if " + t.condition + " }}\n" + text + "{{- end }}\n"
 	}
-	return []byte("# Made by hack/helm from deploy/concierge.\n" + text), nil
+	return []byte("# Made by hack/helm from deploy.\n" + text), nil
 }
 
 // annotate adds what only Helm needs: it keeps the configuration and its kinds when the release is uninstalled, and
@@ -175,10 +198,10 @@ func (t *template) placeholder(kind, replacement string) string {
 	return fmt.Sprintf("%s-%d-", kind, len(t.blocks)-1)
 }
 
-// namespaces puts the release's namespace in place of ours: in every field called namespace, and as the name of the
-// Namespace.
+// namespaces puts the release's namespace in place of ours: in every field called namespace, as the name of the
+// Namespace, and in the names of users that are service accounts.
 func (t *template) namespaces(node any) {
-	const ours = "pinniped-concierge"
+	const ours, user = "pinniped-concierge", "system:serviceaccount:"
 	inline := func() string { return t.placeholder("INLINE", "{{ .Release.Namespace }}") }
 	switch node := node.(type) {
 	case map[string]any:
@@ -187,9 +210,12 @@ func (t *template) namespaces(node any) {
 				node[key] = inline()
 				continue
 			}
+			if text, ok := child.(string); ok && strings.Contains(text, user+ours+":") {
+				node[key] = strings.ReplaceAll(text, user+ours+":", user+inline()+":")
+			}
 			t.namespaces(child)
 		}
-		if kindOf(node) == "Namespace" {
+		if kindOf(node) == "Namespace" && nameOf(node) == ours {
 			metadata, _ := node["metadata"].(map[string]any)
 			metadata["name"] = inline()
 		}

@@ -12,7 +12,7 @@ import (
 	k8syaml "sigs.k8s.io/yaml"
 )
 
-const chartYAML = `# Made by hack/helm from deploy/concierge.
+const chartYAML = `# Made by hack/helm from deploy.
 apiVersion: v2
 name: pinniped-concierge
 description: Puts a Kubernetes API behind your own certificate, and logs people in to it
@@ -33,6 +33,8 @@ type value struct {
 	optional bool   // without it, the field is left out
 	text     bool   // YAML in a text field
 	fallback any    // default of a field that the object lacks
+	// expression is what the template says instead of .Values.name.
+	expression string
 }
 
 const (
@@ -154,7 +156,7 @@ func valuesOf(kind, name string) []value {
 
 // switches are values that decide which objects there are.
 func switches() []value {
-	return []value{
+	all := []value{
 		{
 			name:     "namespace.create",
 			comment:  "Make the namespace, with Pod Security's level restricted. --create-namespace makes one without.",
@@ -179,7 +181,17 @@ func switches() []value {
 			kind:     "boolean",
 			fallback: true,
 		},
+		{
+			name:     "networkPolicy.enabled",
+			comment:  "Close every port of the pods but those for clients and for the API server.",
+			kind:     "boolean",
+			fallback: true,
+		},
 	}
+	for _, e := range extras() {
+		all = append(all, value{name: e.value, comment: e.comment, kind: "boolean", fallback: false})
+	}
+	return all
 }
 
 // conditionOf says when an object is rendered; empty is always.
@@ -189,6 +201,8 @@ func conditionOf(kind, name string) string {
 		return ".Values.namespace.create"
 	case "CustomResourceDefinition":
 		return ".Values.crds.install"
+	case "NetworkPolicy":
+		return ".Values.networkPolicy.enabled"
 	case "FlowSchema", "PriorityLevelConfiguration":
 		return ".Values.flowControl.enabled"
 	case "CredentialIssuer":
@@ -214,6 +228,9 @@ func (t *template) take(v value) any {
 	}
 	found, there := parent[last]
 	ref := ".Values." + v.name
+	if v.expression != "" {
+		ref = v.expression
+	}
 	switch {
 	case v.text:
 		var decoded any
@@ -314,7 +331,7 @@ func schemaJSON(schema map[string]any) ([]byte, error) {
 // valuesYAML writes the defaults with their comments, in alphabetical order.
 func valuesYAML(values map[string]any) ([]byte, error) {
 	var out bytes.Buffer
-	out.WriteString("# Made by hack/helm from deploy/concierge. The defaults are what kustomize renders.\n")
+	out.WriteString("# Made by hack/helm from deploy. The defaults are what kustomize renders.\n")
 	encoder := yaml.NewEncoder(&out)
 	encoder.SetIndent(2)
 	if err := encoder.Encode(nodeOf(values)); err != nil {
