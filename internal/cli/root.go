@@ -18,6 +18,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/kubeconfig"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/login"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/logout"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/migrate"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/run"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
@@ -71,6 +72,7 @@ underscores) and in ~/.config/pinniped/config.yaml.`,
 		kubeconfig.NewCommand(f),
 		login.NewCommand(f),
 		logout.NewCommand(f),
+		migrate.NewCommand(f),
 		run.NewCommand(f),
 		run.NewKubectlCommand(f),
 		whoami.NewCommand(f),

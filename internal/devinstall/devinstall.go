@@ -45,6 +45,8 @@ type Installation struct {
 	Deploy string
 	// AgentEnv are variables for the agents that are started from now on, each as NAME=VALUE.
 	AgentEnv []string
+	// Apart leaves the cluster's aggregated APIs alone when agents are started.
+	Apart bool
 	// APIService is the Service in front of the agent's APIs, if it is not the shipped one. The APIServices must name it.
 	APIService string
 }
@@ -105,6 +107,9 @@ func (i *Installation) StartAgent(ctx context.Context, name string, args ...stri
 	})
 	if err != nil {
 		return nil, err
+	}
+	if i.Apart {
+		return agent, nil
 	}
 	return agent, i.PointAt(ctx, agent)
 }

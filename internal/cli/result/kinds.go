@@ -16,6 +16,7 @@ const (
 	KindKubeconfigRotation    Kind = "KubeconfigRotation"
 	KindFleetRotation         Kind = "FleetRotation"
 	KindLogout                Kind = "Logout"
+	KindMigration             Kind = "Migration"
 	KindPlan                  Kind = "Plan"
 	KindRotation              Kind = "Rotation"
 	KindStatus                Kind = "Status"
@@ -44,6 +45,7 @@ func Kinds() []Known {
 		{KindKubeconfigList, []string{"kubeconfig ls"}, &KubeconfigList{}},
 		{KindKubeconfigRotation, []string{"kubeconfig rotate"}, &KubeconfigRotation{}},
 		{KindLogout, []string{"logout"}, &Logout{}},
+		{KindMigration, []string{"migrate check"}, &Migration{}},
 		{
 			KindPlan,
 			[]string{"ip-tls set --dry-run", "ip-tls unset --dry-run", "ip-tls undo --dry-run", "ip-tls apply --dry-run"},

@@ -1,0 +1,129 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+)
+
+// outputCommands is the output format that prints the commands alone, as a script.
+const outputCommands = "commands"
+
+// Options is everything `pinniped migrate check` needs; a test fills it directly.
+type Options struct {
+	genericiooptions.IOStreams
+	Style   ui.Style
+	Cluster factory.ClusterFlags
+	Back    bool
+	Output  string
+	Timeout time.Duration
+	// Connect loads the kubeconfig, without contacting the cluster.
+	Connect func(flags factory.ClusterFlags) (*discovery.Client, error)
+
+	cluster *discovery.Client // set by Complete
+}
+
+// NewCommand returns `pinniped migrate`.
+func NewCommand(f *factory.Factory) *cobra.Command {
+	cmd := factory.Group(&cobra.Command{
+		Use:     "migrate",
+		Short:   "Take over from Pinniped, and go back",
+		Example: "  pinniped migrate check",
+	})
+	cmd.AddCommand(newCheckCommand(f))
+	return cmd
+}
+
+func newCheckCommand(f *factory.Factory) *cobra.Command {
+	o := &Options{IOStreams: f.IOStreams, Connect: func(flags factory.ClusterFlags) (*discovery.Client, error) {
+		cluster, err := f.Cluster(flags)
+		if err != nil {
+			return nil, err
+		}
+		return f.Connect(cluster, apis.DefaultGroupSuffix)
+	}}
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Say what stands in the way of taking over from Pinniped, or of going back, and how to deal with it",
+		Long: `Say what stands in the way of the next step from Pinniped's Concierge to this agent, and print the commands that deal with
+it. Where Pinniped is installed, these are the preparations for "make install"; where the agent serves, they remove what is
+left of Pinniped. With --back it is the other way round. docs/howto/from-pinniped.md goes through it step by step.
+
+Nothing is changed, and no Secret is read but for its name and owners. -o commands prints the commands alone, as a script for
+a POSIX shell: read it, then run it with "sh -eu". They need kubectl, and the rights of a cluster administrator.
+
+Exit codes: 0 nothing stands in the way of the next step, 1 failed, 2 wrong usage, 3 something does, 4 not permitted by the
+cluster, 124 timed out, 130 interrupted.`,
+		Example: `  pinniped migrate check
+  pinniped migrate check -o commands > prepare.sh
+
+  # The way back
+  pinniped migrate check --back`,
+		Args: factory.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Style = f.Style(f.Out)
+			return factory.Execute(cmd.Context(), o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&o.Back, "back", false, "go back to Pinniped")
+	flags.DurationVar(&o.Timeout, "timeout", time.Minute, "how long it may take (0: no limit)")
+	o.Cluster.AddFlags(flags)
+	factory.AddOutput(cmd, &o.Output, "text", outputCommands, "json", "yaml")
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
+		"kubeconfig-context": f.CompleteContexts(&o.Cluster),
+	})
+	return cmd
+}
+
+// Validate checks the flags before anything is read.
+func (o *Options) Validate() error {
+	return factory.CheckOneOf("output", o.Output, "text", outputCommands, "json", "yaml")
+}
+
+// Complete loads the kubeconfig.
+func (o *Options) Complete() error {
+	var err error
+	o.cluster, err = o.Connect(o.Cluster)
+	return err
+}
+
+// Run reads the cluster, and prints what it has found.
+func (o *Options) Run(ctx context.Context) error {
+	ctx, cancel := factory.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	seen, err := gather(ctx, o.cluster)
+	if err != nil {
+		if errors.Is(err, discovery.ErrForbidden) {
+			err = ui.WithExitCode(err, ui.ExitNotPermitted)
+		}
+		return fmt.Errorf("looking at what is installed: %w", err)
+	}
+	migration, err := decide(seen, o.Back, newKubectl(o.Cluster))
+	if err != nil {
+		return err
+	}
+	var refused error
+	if migration.InTheWay {
+		refused = ui.WithHint(
+			ui.WithExitCode(errors.New("something stands in the way of the next step"), ui.ExitRefused),
+			"run the commands that are printed with it, then this one again; docs/howto/from-pinniped.md tells more",
+		)
+	}
+	return result.Print(o.Out, o.Output, migration, refused, func() ([]byte, error) {
+		if o.Output == outputCommands {
+			return script(migration), nil
+		}
+		return o.text(migration), nil
+	})
+}

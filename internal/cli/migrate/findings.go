@@ -1,0 +1,367 @@
+package migrate
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+)
+
+// decide says what is installed, and what stands in the way.
+func decide(s *state, back bool, k kubectl) (*result.Migration, error) {
+	m := &result.Migration{Back: back, Stage: s.stage(), Namespace: namespace, Findings: []result.MigrationFinding{}}
+	if s.deployment == nil {
+		m.Namespace = s.apiNamespace
+	} else {
+		m.Image = s.deployment.container().Image
+	}
+	checks := map[bool]map[result.MigrationStage][]check{
+		false: {
+			result.StageNone: {s.elsewhere},
+			result.StagePinniped: {
+				s.elsewhere, s.appliedByOthers, s.ownedByDeployment, s.fieldsOwned, s.managedByKapp, s.loginsAtAPIServer,
+				s.settingsOfPinniped,
+			},
+			result.StageRollingOut: {s.ownedByDeployment, s.fieldsOwned, s.managedByKapp, s.rollingOut},
+			result.StageAgent:      {s.ownedByDeployment, s.fieldsOwned, s.managedByKapp, s.leftOfPinniped, s.privileged},
+		},
+		true: {
+			result.StagePinniped: {s.unknownStrategies, s.leftOfAgent},
+			result.StageAgent:    {s.settingsOfAgent}, result.StageRollingOut: {s.settingsOfAgent},
+		},
+	}
+	for _, check := range checks[back][m.Stage] {
+		finding, err := check(k)
+		if err != nil {
+			return nil, err
+		}
+		if finding != nil {
+			m.Findings = append(m.Findings, *finding)
+			m.InTheWay = m.InTheWay || finding.InTheWay
+		}
+	}
+	if !m.InTheWay {
+		m.Next = next(m)
+	}
+	return m, nil
+}
+
+// check looks for one thing, and returns nil where there is nothing to say.
+type check func(k kubectl) (*result.MigrationFinding, error)
+
+// next is the next step when nothing stands in the way.
+func next(m *result.Migration) string {
+	left := len(m.Findings) > 0
+	switch {
+	case m.Stage == result.StageNone:
+		return "install the agent: make install"
+	case m.Back && m.Stage == result.StagePinniped && left:
+		return "Pinniped is installed: when it serves, remove what is left of the agent with the commands above"
+	case m.Back && m.Stage == result.StagePinniped:
+		return "nothing: Pinniped is installed, and nothing is left of the agent"
+	case m.Back:
+		return "install Pinniped: kubectl apply --server-side -f install-pinniped-concierge.yaml"
+	case m.Stage == result.StagePinniped:
+		return "install the agent: make install"
+	case left:
+		return "the agent serves: remove what is left of Pinniped with the commands above"
+	}
+	return "nothing: the agent serves, and nothing is left of Pinniped"
+}
+
+// agentProgram is the name of our program in a container's command, and pinnipedProgram that of Pinniped's.
+const (
+	agentProgram    = "pinniped-agent"
+	pinnipedProgram = "pinniped-concierge"
+)
+
+func (d *rollout) container() container {
+	for _, c := range d.Spec.Template.Spec.Containers {
+		if program := c.program(); program == agentProgram || program == pinnipedProgram {
+			return c
+		}
+	}
+	return container{}
+}
+
+func (c container) program() string {
+	if len(c.Command) == 0 {
+		return ""
+	}
+	return path.Base(c.Command[0])
+}
+
+func (s *state) stage() result.MigrationStage {
+	if s.deployment == nil {
+		return result.StageNone
+	}
+	switch s.deployment.container().program() {
+	case pinnipedProgram:
+		return result.StagePinniped
+	case agentProgram:
+		if s.deployment.rolledOut() {
+			return result.StageAgent
+		}
+		return result.StageRollingOut
+	}
+	return result.StageNone
+}
+
+// rolledOut says whether all pods are of the present version, and serve.
+func (d *rollout) rolledOut() bool {
+	wanted := int32(1)
+	if d.Spec.Replicas != nil {
+		wanted = *d.Spec.Replicas
+	}
+	return d.Status.ObservedGeneration >= d.Metadata.Generation && d.Status.Replicas == wanted &&
+		d.Status.UpdatedReplicas == wanted && d.Status.AvailableReplicas == wanted
+}
+
+func (s *state) elsewhere(kubectl) (*result.MigrationFinding, error) {
+	switch {
+	case s.apiNamespace != "" && s.apiNamespace != namespace:
+		return &result.MigrationFinding{
+			Reason: result.MigrationElsewhere, InTheWay: true,
+			Message: fmt.Sprintf("the Concierge APIs lead to namespace %q, and the agent's manifests are for namespace %q: "+
+				"both would claim the same APIs. Install the agent from an overlay with that namespace and those names, "+
+				"or install Pinniped anew under its usual names", s.apiNamespace, namespace),
+		}, nil
+	case s.apiNamespace == "" || s.stage() != result.StageNone:
+		return nil, nil
+	}
+	return &result.MigrationFinding{
+		Reason: result.MigrationElsewhere, InTheWay: true, Objects: []string{describe(deployment)},
+		Message: fmt.Sprintf("the Concierge APIs lead to namespace %q, where Deployment %q is neither Pinniped's nor the "+
+			"agent's: Pinniped may have been installed under another name, which the agent's manifests do not replace",
+			namespace, app),
+	}, nil
+}
+
+func (s *state) ownedByDeployment(k kubectl) (*result.MigrationFinding, error) {
+	finding := &result.MigrationFinding{
+		Reason: result.MigrationOwnedByDeployment,
+		Message: "these belong to a Deployment, and would be deleted with it: the CAs in every kubeconfig, and the load " +
+			"balancer's address. The agent ends that when it takes over; the commands end it before",
+	}
+	for _, object := range s.owned {
+		if !slices.ContainsFunc(object.OwnerReferences, ofDeployment) {
+			continue
+		}
+		line, err := k.patch(object.Ref, release(object))
+		if err != nil {
+			return nil, err
+		}
+		finding.Objects = append(finding.Objects, describe(object.Ref))
+		finding.Commands = append(finding.Commands, line)
+	}
+	return orNone(finding), nil
+}
+
+// orNone returns nil for a finding about no object.
+func orNone(finding *result.MigrationFinding) *result.MigrationFinding {
+	if len(finding.Objects) == 0 {
+		return nil
+	}
+	return finding
+}
+
+// toApply are the objects that are there, and that deploy/upgrade applies.
+func (s *state) toApply() []found {
+	var objects []found
+	for _, ref := range applied() {
+		for _, object := range s.shared {
+			if object.Ref == ref {
+				objects = append(objects, object)
+			}
+		}
+	}
+	return objects
+}
+
+func (s *state) fieldsOwned(k kubectl) (*result.MigrationFinding, error) {
+	finding := &result.MigrationFinding{Reason: result.MigrationFieldsOwned, InTheWay: s.stage() == result.StagePinniped}
+	var managers []string
+	for _, object := range s.toApply() {
+		names := managersOf(object, byInstaller)
+		// Where the agent serves, what people have edited since is theirs.
+		if s.stage() != result.StagePinniped && !slices.Contains(names, "kapp") &&
+			!slices.Contains(names, "kubectl-client-side-apply") {
+			continue
+		}
+		if len(names) == 0 {
+			continue
+		}
+		patch, err := handOver(object)
+		if err != nil {
+			return nil, fmt.Errorf("looking at who owns the fields of %s: %w", describe(object.Ref), err)
+		}
+		line, err := k.patch(object.Ref, patch)
+		if err != nil {
+			return nil, err
+		}
+		managers = append(managers, names...)
+		finding.Objects = append(finding.Objects, describe(object.Ref))
+		finding.Commands = append(finding.Commands, line)
+	}
+	slices.Sort(managers)
+	finding.Message = fmt.Sprintf(
+		"fields of these belong to %s: \"kubectl apply --server-side\" would end in a conflict, or "+
+			"leave settings of Pinniped behind. The commands make it their owner, and change nothing else",
+		strings.Join(slices.Compact(managers), ", "),
+	)
+	return orNone(finding), nil
+}
+
+func (s *state) appliedByOthers(kubectl) (*result.MigrationFinding, error) {
+	finding := &result.MigrationFinding{Reason: result.MigrationAppliedByOthers, InTheWay: true}
+	var managers []string
+	for _, object := range s.toApply() {
+		if names := managersOf(object, byOthers); len(names) > 0 {
+			managers = append(managers, names...)
+			finding.Objects = append(finding.Objects, describe(object.Ref))
+		}
+	}
+	slices.Sort(managers)
+	finding.Message = fmt.Sprintf("these were applied by %s, which would put Pinniped back: have it apply the agent's "+
+		"manifests instead, or stop it first and remove its entries from metadata.managedFields",
+		strings.Join(slices.Compact(managers), ", "))
+	return orNone(finding), nil
+}
+
+// kappPrefix begins the keys of kapp's labels and annotations.
+const kappPrefix = "kapp.k14s.io/"
+
+// kappApp is the label by which kapp finds what belongs to one of its apps.
+const kappApp = kappPrefix + "app"
+
+func (s *state) managedByKapp(k kubectl) (*result.MigrationFinding, error) {
+	finding := &result.MigrationFinding{
+		Reason: result.MigrationManagedByKapp, InTheWay: true,
+		Message: "kapp takes these for its own: \"kapp delete\" would remove them, the agent with them. The commands take " +
+			"kapp's labels off; what is Pinniped's alone keeps them",
+	}
+	var objects []found
+	var labels, annotations []string
+	for _, object := range append(slices.Clone(s.shared), s.authenticators...) {
+		if _, managed := object.Labels[kappApp]; !managed {
+			continue
+		}
+		objects = append(objects, object)
+		finding.Objects = append(finding.Objects, describe(object.Ref))
+		labels = append(labels, kappKeys(object.Labels)...)
+		annotations = append(annotations, kappKeys(object.Annotations)...)
+	}
+	for verb, keys := range map[string]*[]string{"label": &labels, "annotate": &annotations} {
+		slices.Sort(*keys)
+		*keys = slices.Compact(*keys)
+		if len(*keys) == 0 {
+			continue
+		}
+		finding.Commands = append(finding.Commands, k.each(objects, func(names []string) []string {
+			words := append([]string{verb}, names...)
+			for _, key := range *keys {
+				words = append(words, key+"-")
+			}
+			return words
+		})...)
+	}
+	slices.Sort(finding.Commands)
+	return orNone(finding), nil
+}
+
+// kappKeys returns the keys by which kapp knows an object. Rules for kapp, which are no claim, stay.
+func kappKeys(of map[string]string) []string {
+	var keys []string
+	for key := range of {
+		switch strings.TrimPrefix(key, kappPrefix) {
+		case "app", "association", "identity", "original", "original-diff-md5":
+			if strings.HasPrefix(key, kappPrefix) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys
+}
+
+func (s *state) rollingOut(k kubectl) (*result.MigrationFinding, error) {
+	return &result.MigrationFinding{
+		Reason:   result.MigrationRollingOut,
+		InTheWay: true,
+		Objects:  []string{describe(deployment)},
+		Message: "the agent's pods do not all serve yet, and pods of Pinniped may still need what is left of it. Wait, or see " +
+			"why they do not; to go back at once: " + k.line(
+			namespace,
+			"rollout",
+			"undo",
+			kubectlName(deployment),
+		),
+	}, nil
+}
+
+func (s *state) leftOfPinniped(k kubectl) (*result.MigrationFinding, error) {
+	return orNone(&result.MigrationFinding{
+		Reason: result.MigrationLeftOver,
+		Message: "these only Pinniped needs. Without them, the way back needs Pinniped's manifests, which make them again: " +
+			"\"kubectl rollout undo\" does not",
+		Objects: names(s.pinnipeds), Commands: k.remove(s.pinnipeds),
+	}), nil
+}
+
+// enforce is the label of a namespace that says what its pods may do.
+const enforce = "pod-security.kubernetes.io/enforce"
+
+func (s *state) privileged(k kubectl) (*result.MigrationFinding, error) {
+	at := slices.IndexFunc(s.shared, func(object found) bool { return object.Resource == core("namespaces") })
+	if at < 0 || s.shared[at].Labels[enforce] == "restricted" {
+		return nil, nil
+	}
+	line, err := k.restrict(s.shared[at])
+	if err != nil {
+		return nil, err
+	}
+	return &result.MigrationFinding{
+		Reason: result.MigrationPrivileged, Objects: []string{describe(s.shared[at].Ref)},
+		Message: fmt.Sprintf("pods in the namespace may do more (%s: %q) than the agent needs: Pinniped's kube-cert-agent "+
+			"needed it", enforce, s.shared[at].Labels[enforce]),
+		Commands: []string{line},
+	}, nil
+}
+
+// restrict returns the command that lets pods of a namespace do no more than the agent needs. A server-side apply of all
+// labels does it, and not `kubectl label`, so that Pinniped's manifests can be applied without a conflict later.
+func (k kubectl) restrict(namespace found) (string, error) {
+	labels := maps.Clone(namespace.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	delete(labels, "kubernetes.io/metadata.name") // is set by the API server
+	labels[enforce] = "restricted"
+	encoded, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace.Ref.Name, "labels": labels},
+	})
+	if err != nil {
+		return "", fmt.Errorf("encoding the namespace: %w", err)
+	}
+	return "printf %s " + ui.ShellWord(string(encoded)) + " | " +
+		k.line("", "apply", "--server-side", "--force-conflicts", "--filename=-"), nil
+}
+
+func (s *state) leftOfAgent(k kubectl) (*result.MigrationFinding, error) {
+	return orNone(&result.MigrationFinding{
+		Reason: result.MigrationLeftOver, Message: "these only the agent needs", Objects: names(s.agents),
+		Commands: k.remove(s.agents),
+	}), nil
+}
+
+func names(objects []found) []string {
+	var all []string
+	for _, object := range objects {
+		all = append(all, describe(object.Ref))
+	}
+	return all
+}

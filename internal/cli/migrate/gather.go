@@ -1,0 +1,172 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+)
+
+// found is an object that is there.
+type found struct {
+	discovery.Ref
+	metav1.ObjectMeta
+}
+
+// rollout is the Deployment, as far as it matters here.
+type rollout struct {
+	Metadata metav1.ObjectMeta `json:"metadata"`
+	Spec     struct {
+		Replicas *int32 `json:"replicas"`
+		Template struct {
+			Spec struct {
+				Containers []container `json:"containers"`
+			} `json:"spec"`
+		} `json:"template"`
+	} `json:"spec"`
+	Status struct {
+		ObservedGeneration                           int64
+		Replicas, UpdatedReplicas, AvailableReplicas int32
+	} `json:"status"`
+}
+
+type container struct {
+	Image   string   `json:"image"`
+	Command []string `json:"command"`
+	Args    []string `json:"args"`
+	Env     []struct {
+		Name  string `json:"name"`
+		Value string `json:"value"`
+	} `json:"env"`
+}
+
+// state is what was found in the cluster.
+type state struct {
+	// apiNamespace is where the Concierge APIs lead; empty when they are not registered.
+	apiNamespace string
+	deployment   *rollout // nil when there is none
+	issuer       map[string]any
+	config       string // Pinniped's pinniped.yaml
+	shared       []found
+	pinnipeds    []found
+	agents       []found
+	// authenticators say who may log in; users made them, and both Pinniped and the agent need them.
+	authenticators []found
+	// owned are Secrets and Services of the namespace that have an owner.
+	owned []found
+}
+
+// gather reads what there is. It asks for the metadata of most objects only, and so for no key in a Secret.
+func gather(ctx context.Context, cluster *discovery.Client) (*state, error) {
+	s := &state{}
+	var err error
+	if s.apiNamespace, err = cluster.AgentNamespace(ctx); err != nil && !errors.Is(err, discovery.ErrNotInstalled) {
+		return nil, err
+	}
+	var lock sync.Mutex
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(8)
+	read := func(refs []discovery.Ref, into *[]found) {
+		for _, ref := range refs {
+			group.Go(func() error {
+				meta, err := cluster.Metadata(ctx, ref)
+				if errors.Is(err, discovery.ErrNotFound) {
+					return nil
+				}
+				if err != nil {
+					return err
+				}
+				lock.Lock()
+				defer lock.Unlock()
+				*into = append(*into, found{ref, *meta})
+				return nil
+			})
+		}
+	}
+	list := func(ref discovery.Ref, label string, into *[]found, keep func(metav1.ObjectMeta) bool) {
+		group.Go(func() error {
+			all, err := cluster.ListMetadata(ctx, ref.Resource, ref.Namespace, label)
+			if errors.Is(err, discovery.ErrNotFound) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			lock.Lock()
+			defer lock.Unlock()
+			for _, meta := range all {
+				if keep == nil || keep(meta) {
+					*into = append(*into, found{named(ref, meta.Name), meta})
+				}
+			}
+			return nil
+		})
+	}
+	whole := func(ref discovery.Ref, into any) {
+		group.Go(func() error {
+			if err := cluster.Object(ctx, ref, into); err != nil && !errors.Is(err, discovery.ErrNotFound) {
+				return err
+			}
+			return nil
+		})
+	}
+	read(shared(), &s.shared)
+	read(pinnipeds(), &s.pinnipeds)
+	read(agents(), &s.agents)
+	hasOwner := func(meta metav1.ObjectMeta) bool { return len(meta.OwnerReferences) > 0 }
+	list(discovery.Ref{Resource: core("secrets"), Namespace: namespace}, "", &s.owned, hasOwner)
+	list(discovery.Ref{Resource: core("services"), Namespace: namespace}, "", &s.owned, hasOwner)
+	list(discovery.Ref{Resource: v1("coordination.k8s.io", "leases"), Namespace: namespace}, discovery.ReplicaLabel,
+		&s.agents, nil)
+	authentication := apis.GroupsFor(apis.DefaultGroupSuffix).Authentication
+	for _, resource := range []string{"jwtauthenticators", "webhookauthenticators"} {
+		list(discovery.Ref{Resource: authentication.WithResource(resource)}, "", &s.authenticators, nil)
+	}
+	var configMap struct {
+		Data map[string]string `json:"data"`
+	}
+	var running rollout
+	whole(config, &configMap)
+	whole(deployment, &running)
+	whole(issuer, &s.issuer)
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	if running.Metadata.Name != "" {
+		s.deployment = &running
+	}
+	s.config = configMap.Data["pinniped.yaml"]
+	s.sort()
+	return s, nil
+}
+
+// sort puts the objects into the order of the inventory, and what was listed into the order of its names.
+func (s *state) sort() {
+	for all, inventory := range map[*[]found][]discovery.Ref{
+		&s.shared: shared(), &s.pinnipeds: pinnipeds(), &s.agents: agents(), &s.owned: nil, &s.authenticators: nil,
+	} {
+		position := map[discovery.Ref]int{}
+		for i, ref := range inventory {
+			position[ref] = i - len(inventory)
+		}
+		slices.SortFunc(*all, func(a, b found) int {
+			if difference := position[a.Ref] - position[b.Ref]; difference != 0 {
+				return difference
+			}
+			return strings.Compare(describe(a.Ref), describe(b.Ref))
+		})
+	}
+}
+
+// named returns a reference to another object of the same kind and namespace.
+func named(ref discovery.Ref, name string) discovery.Ref {
+	ref.Name = name
+	return ref
+}

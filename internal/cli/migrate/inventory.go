@@ -1,0 +1,125 @@
+package migrate
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+)
+
+// The names with which Pinniped's manifests and the agent's are shipped.
+const (
+	namespace = "pinniped-concierge"
+	app       = "pinniped-concierge"
+)
+
+func core(resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Version: "v1", Resource: resource}
+}
+
+func v1(group, resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}
+}
+
+func rbac(resource string) schema.GroupVersionResource {
+	return v1("rbac.authorization.k8s.io", resource)
+}
+
+// in returns references to objects of one kind.
+func in(namespace string, resource schema.GroupVersionResource, names ...string) []discovery.Ref {
+	refs := make([]discovery.Ref, 0, len(names))
+	for _, name := range names {
+		refs = append(refs, discovery.Ref{Resource: resource, Namespace: namespace, Name: name})
+	}
+	return refs
+}
+
+// granted returns a role and its binding of the same name.
+func granted(namespace string, names ...string) []discovery.Ref {
+	if namespace == "" {
+		return append(in("", rbac("clusterrolebindings"), names...), in("", rbac("clusterroles"), names...)...)
+	}
+	return append(in(namespace, rbac("rolebindings"), names...), in(namespace, rbac("roles"), names...)...)
+}
+
+func concat(all ...[]discovery.Ref) []discovery.Ref {
+	var refs []discovery.Ref
+	for _, some := range all {
+		refs = append(refs, some...)
+	}
+	return refs
+}
+
+var deployment = discovery.Ref{Resource: v1("apps", "deployments"), Namespace: namespace, Name: app}
+
+var issuer = discovery.Ref{
+	Resource: apis.GroupsFor(apis.DefaultGroupSuffix).Config.WithResource("credentialissuers"), Name: app + "-config",
+}
+
+// config is Pinniped's configuration; that of the agent has another name.
+var config = discovery.Ref{Resource: core("configmaps"), Namespace: namespace, Name: app + "-config"}
+
+// applied are the objects that the manifests of both have, and which deploy/upgrade applies.
+func applied() []discovery.Ref {
+	groups := apis.GroupsFor(apis.DefaultGroupSuffix)
+	return concat(
+		in("", v1("apiextensions.k8s.io", "customresourcedefinitions"), "credentialissuers."+groups.Config.Group,
+			"jwtauthenticators."+groups.Authentication.Group, "webhookauthenticators."+groups.Authentication.Group),
+		in("", v1("apiregistration.k8s.io", "apiservices"), groups.Login.Version+"."+groups.Login.Group,
+			groups.Identity.Version+"."+groups.Identity.Group),
+		in("", rbac("clusterrolebindings"), app),
+		granted("", app+"-impersonation-proxy", app+"-pre-authn-apis"),
+		in("kube-system", rbac("rolebindings"), app+"-extension-apiserver-authentication-reader"),
+		in(namespace, core("serviceaccounts"), app, app+"-impersonation-proxy"),
+		in(namespace, core("services"), app+"-api", app+"-proxy"),
+		[]discovery.Ref{deployment},
+	)
+}
+
+// shared are the objects that both need.
+func shared() []discovery.Ref {
+	return concat(in("", core("namespaces"), namespace), []discovery.Ref{issuer}, applied())
+}
+
+// pinnipeds are the objects that only Pinniped needs: those of its manifests, and those that it makes.
+func pinnipeds() []discovery.Ref {
+	return concat(
+		in(namespace, v1("apps", "deployments"), app+"-kube-cert-agent"),
+		granted(namespace, app+"-kube-cert-agent", app+"-aggregated-api-server"),
+		in(namespace, core("serviceaccounts"), app+"-kube-cert-agent"),
+		in(namespace, core("secrets"), app+"-impersonation-proxy"), // a token that earlier versions made
+		[]discovery.Ref{config},
+		granted("kube-system", app+"-kube-system-pod-read"),
+		granted("kube-public", app+"-cluster-info-lister-watcher"),
+		granted("", app+"-aggregated-api-server", app+"-create-token-credential-requests"),
+	)
+}
+
+// agents are the objects that only the agent needs: those of deploy/upgrade, and those that it makes besides the Leases
+// of its replicas.
+func agents() []discovery.Ref {
+	const flowControl = "flowcontrol.apiserver.k8s.io"
+	return concat(
+		in(namespace, v1("policy", "poddisruptionbudgets"), app),
+		granted(namespace, app+"-agent"),
+		in(namespace, core("configmaps"), app+"-agent"),
+		in(namespace, core("secrets"), app+"-impersonation-proxy-last-good-certificate", app+"-credential-issuer-record"),
+		granted("default", app+"-events"),
+		granted("", app+"-agent"),
+		in("", v1(flowControl, "flowschemas"), app, app+"-reviews", app+"-logins"),
+		in("", v1(flowControl, "prioritylevelconfigurations"), app, app+"-reviews", app+"-logins"),
+	)
+}
+
+// kubectlName is what kubectl calls an object: RESOURCE.GROUP/NAME.
+func kubectlName(ref discovery.Ref) string {
+	return ref.Resource.GroupResource().String() + "/" + ref.Name
+}
+
+// describe is kubectlName, with the namespace in front where there is one.
+func describe(ref discovery.Ref) string {
+	if ref.Namespace == "" {
+		return kubectlName(ref)
+	}
+	return ref.Namespace + "/" + kubectlName(ref)
+}

@@ -1,0 +1,201 @@
+package migrate
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// strategies returns the strategies in the CredentialIssuer's status.
+func (s *state) strategies() []configv1alpha1.CredentialIssuerStrategy {
+	var status struct {
+		Status struct {
+			Strategies []configv1alpha1.CredentialIssuerStrategy `json:"strategies"`
+		} `json:"status"`
+	}
+	encoded, err := json.Marshal(s.issuer)
+	if err == nil {
+		err = json.Unmarshal(encoded, &status)
+	}
+	if err != nil { // a status of another shape has nothing that is looked for here
+		return nil
+	}
+	return status.Status.Strategies
+}
+
+// loginsAtAPIServer warns about users who do not use the proxy: Pinniped signs their certificates with the key of the
+// cluster's control plane, which the agent does not take.
+func (s *state) loginsAtAPIServer(kubectl) (*result.MigrationFinding, error) {
+	for _, strategy := range s.strategies() {
+		if strategy.Type == configv1alpha1.StrategyKubeClusterSigningCertificate &&
+			strategy.Status == configv1alpha1.StrategySuccess {
+			return &result.MigrationFinding{
+				Reason:  result.MigrationLoginsAtAPIServer,
+				Objects: []string{describe(issuer)},
+				Message: "users may log in at the API server itself, with certificates that Pinniped signs with the cluster's own " +
+					"key. The agent does so with the component deploy/clustersigner alone; without it, these users need kubeconfigs " +
+					"for the impersonation proxy, which must be switched on",
+			}, nil
+		}
+	}
+	return nil, nil
+}
+
+// carried are the keys of Pinniped's configuration that the agent has, too, with the values that Pinniped ships.
+var carried = map[string]any{
+	"aggregatedAPIServerDisableAdmissionPlugins": []any{},
+	"aggregatedAPIServerPort":                    float64(10250),
+	"apiGroupSuffix":                             "pinniped.dev",
+	"audit.logUsernamesAndGroups":                "disabled",
+	"discovery.url":                              nil,
+	"impersonationProxyServerPort":               float64(8444),
+	"labels":                                     map[string]any{"app": app},
+	"log.level":                                  "",
+}
+
+// settingsOfPinniped names what was configured in Pinniped's ConfigMap and Deployment, and is not taken over by itself.
+func (s *state) settingsOfPinniped(kubectl) (*result.MigrationFinding, error) {
+	var settings map[string]any
+	if err := yaml.Unmarshal([]byte(s.config), &settings); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", describe(config), err)
+	}
+	var said []string
+	for _, key := range slices.Sorted(maps.Keys(carried)) {
+		value, there := at(settings, strings.Split(key, ".")...)
+		if there && !same(value, carried[key]) && !same(value, nil) {
+			said = append(said, fmt.Sprintf("%s: %s", key, inline(value)))
+		}
+	}
+	configured, _ := at(settings, "names")
+	given, _ := configured.(map[string]any)
+	for _, key := range slices.Sorted(maps.Keys(given)) {
+		if name := fmt.Sprint(given[key]); !strings.HasPrefix(name, app) {
+			said = append(said, fmt.Sprintf("names.%s: %s", key, name))
+		}
+	}
+	for _, variable := range s.deployment.container().Env {
+		said = append(said, fmt.Sprintf("%s=%s in the Deployment", variable.Name, variable.Value))
+	}
+	if len(said) == 0 {
+		return nil, nil
+	}
+	return &result.MigrationFinding{
+		Reason:  result.MigrationSettings,
+		Objects: []string{describe(config)},
+		Message: fmt.Sprintf(
+			"these settings of Pinniped are not taken over: %s. Set what you still need in ConfigMap %q, or in "+
+				"the Deployment, after the installation",
+			strings.Join(said, ", "),
+			app+"-agent",
+		),
+	}, nil
+}
+
+// known are the fields of spec.impersonationProxy that Pinniped v0.47 has.
+var known = map[string][]string{
+	"":        {"mode", "externalEndpoint", "service", "tls"},
+	"service": {"type", "loadBalancerIP", "annotations"},
+	"tls":     {"secretName", "certificateAuthorityData"},
+}
+
+// settingsOfAgent names fields of the CredentialIssuer that Pinniped drops, and values that it cannot use.
+func (s *state) settingsOfAgent(kubectl) (*result.MigrationFinding, error) {
+	spec, _ := at(s.issuer, "spec")
+	fields, _ := spec.(map[string]any)
+	var said []string
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		if key != "impersonationProxy" {
+			said = append(said, "spec."+key)
+		}
+	}
+	for _, parent := range slices.Sorted(maps.Keys(known)) {
+		path, name := []string{"impersonationProxy"}, "spec.impersonationProxy."
+		if parent != "" {
+			path, name = append(path, parent), name+parent+"."
+		}
+		value, _ := at(fields, path...)
+		children, _ := value.(map[string]any)
+		for _, key := range slices.Sorted(maps.Keys(children)) {
+			if !slices.Contains(known[parent], key) {
+				said = append(said, name+key)
+			}
+		}
+	}
+	if secret, _ := at(fields, "impersonationProxy", "tls", "secretName"); strings.Contains(fmt.Sprint(secret), "/") {
+		said = append(said, "spec.impersonationProxy.tls.secretName of another namespace")
+	}
+	if len(said) == 0 {
+		return nil, nil
+	}
+	return &result.MigrationFinding{
+		Reason: result.MigrationSettings, Objects: []string{describe(issuer)},
+		Message: "Pinniped does not know these settings, and drops them or does nothing: " + strings.Join(said, ", "),
+	}, nil
+}
+
+// unknownStrategies finds strategies in the status that Pinniped's kind does not permit. As long as one is there, the
+// API server refuses every status that Pinniped writes.
+func (s *state) unknownStrategies(k kubectl) (*result.MigrationFinding, error) {
+	var patch []operation
+	var said []string
+	for i, strategy := range slices.Backward(s.strategies()) {
+		switch strategy.Type {
+		case configv1alpha1.StrategyKubeClusterSigningCertificate, configv1alpha1.StrategyImpersonationProxy:
+			continue
+		case configv1alpha1.StrategyServiceAccountToken:
+		}
+		at := fmt.Sprintf("/status/strategies/%d", i)
+		patch = append(patch, operation{"test", at + "/type", strategy.Type}, operation{"remove", at, nil})
+		said = append(said, string(strategy.Type))
+	}
+	if len(patch) == 0 {
+		return nil, nil
+	}
+	line, err := k.patch(issuer, patch, "--subresource=status")
+	if err != nil {
+		return nil, err
+	}
+	return &result.MigrationFinding{
+		Reason:   result.MigrationUnknownStrategy,
+		InTheWay: true,
+		Objects:  []string{describe(issuer)},
+		Message: fmt.Sprintf(
+			"the status still tells of %s, which Pinniped's kind does not permit, so that Pinniped cannot write "+
+				"its own status",
+			strings.Join(said, ", "),
+		),
+		Commands: []string{line},
+	}, nil
+}
+
+// at returns the value at a path.
+func at(fields map[string]any, path ...string) (any, bool) {
+	var value any = fields
+	for _, key := range path {
+		children, ok := value.(map[string]any)
+		if !ok {
+			return nil, false
+		}
+		if value, ok = children[key]; !ok {
+			return nil, false
+		}
+	}
+	return value, true
+}
+
+func same(a, b any) bool { return inline(a) == inline(b) }
+
+func inline(value any) string {
+	encoded, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Sprint(value)
+	}
+	return string(encoded)
+}

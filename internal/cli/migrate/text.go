@@ -1,0 +1,58 @@
+package migrate
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+)
+
+// installed says what there is, in a sentence.
+func installed(m *result.Migration) string {
+	switch m.Stage {
+	case result.StagePinniped:
+		return fmt.Sprintf("Pinniped is installed in namespace %q (%s).", m.Namespace, m.Image)
+	case result.StageRollingOut:
+		return fmt.Sprintf("The agent is being rolled out in namespace %q (%s).", m.Namespace, m.Image)
+	case result.StageAgent:
+		return fmt.Sprintf("The agent serves in namespace %q (%s).", m.Namespace, m.Image)
+	case result.StageNone:
+	}
+	if m.Namespace != "" {
+		return fmt.Sprintf("The Concierge APIs lead to namespace %q.", m.Namespace)
+	}
+	return "Neither Pinniped nor the agent is installed."
+}
+
+func (o *Options) text(m *result.Migration) []byte {
+	var out strings.Builder
+	fmt.Fprintln(&out, installed(m))
+	for _, finding := range m.Findings {
+		mark := "note"
+		if finding.InTheWay {
+			mark = o.Style.Bad("in the way")
+		}
+		fmt.Fprintf(&out, "\n%s (%s): %s.\n", o.Style.Bold(string(finding.Reason)), mark, finding.Message)
+		for _, object := range finding.Objects {
+			fmt.Fprintf(&out, "  - %s\n", object)
+		}
+		if len(finding.Commands) > 0 {
+			fmt.Fprintf(&out, "\n  %s\n", strings.Join(finding.Commands, "\n  "))
+		}
+	}
+	if m.Next != "" {
+		fmt.Fprintf(&out, "\nNext: %s.\n", m.Next)
+	}
+	return []byte(out.String())
+}
+
+// script returns the commands for a shell, with what they are for.
+func script(m *result.Migration) []byte {
+	var out strings.Builder
+	for _, finding := range m.Findings {
+		if len(finding.Commands) > 0 {
+			fmt.Fprintf(&out, "# %s: %s.\n%s\n", finding.Reason, finding.Message, strings.Join(finding.Commands, "\n"))
+		}
+	}
+	return []byte(out.String())
+}

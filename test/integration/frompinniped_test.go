@@ -1,0 +1,384 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+)
+
+// migration is a cluster with a stand-in of Pinniped on it, and an administrator who reads docs/howto/from-pinniped.md.
+type migration struct {
+	*world
+	dir, programs string
+	installer     string
+	manifests     string // what installs Pinniped
+	blocks        []string
+	secrets       map[string]map[string][]byte // as Pinniped made them
+	kubeconfig    string                       // of a user who got in with Pinniped
+	deployment    appsv1.DeploymentSpec        // as it was installed
+}
+
+const agentImage = "registry.example.com/team/pinniped-agent:v1.0.0"
+
+// TestFromPinniped goes the way of docs/howto/from-pinniped.md, there and back, as somebody who has installed Pinniped
+// with kubectl, and as somebody who has done so with kapp. A user of Pinniped gets in all the time that the agent runs.
+func TestFromPinniped(t *testing.T) {
+	needsCluster(t)
+	for _, installer := range []string{"kubectl", "kapp"} {
+		t.Run(installer, func(t *testing.T) {
+			m := newMigration(t, installer)
+			m.installPinniped(t)
+			m.refuseUnprepared(t)
+
+			m.types(t, 0)
+			if printed := m.read(t, "prepare.sh"); installer == "kapp" != strings.Contains(printed, "kapp.k14s.io/app-") {
+				t.Errorf("the commands for kapp are in the way of %s, or are missing:\n%s", installer, printed)
+			}
+			before := m.deploymentSpec(t)
+			m.types(t, 1)
+			if diff := cmp.Diff(before, m.deploymentSpec(t)); diff != "" {
+				t.Errorf("the preparation has changed the Deployment (-before +after):\n%s", diff)
+			}
+
+			m.types(t, 2)
+			m.isTheAgents(t)
+			agent := m.startAgent(t)
+			m.getsIn(t)
+			if got := m.migrate(t, 3, "check"); !strings.Contains(got, "RollingOut") || strings.Contains(got, "kubectl delete") {
+				t.Errorf("while it is rolled out, it says:\n%s", got)
+			}
+			m.rolledOut(t)
+			printed := m.types(t, 3)
+			for _, left := range []string{
+				"deployments.apps/pinniped-concierge-kube-cert-agent", "serviceaccounts/pinniped-concierge-kube-cert-agent",
+				"configmaps/pinniped-concierge-config", `"pod-security.kubernetes.io/enforce":"restricted"`,
+				"Next: nothing: the agent serves, and nothing is left of Pinniped.",
+			} {
+				if !strings.Contains(printed, left) {
+					t.Errorf("it does not say %q:\n%s", left, printed)
+				}
+			}
+			m.nothingOfKapp(t)
+			m.getsIn(t)
+			if err := agent.Restart(t.Context()); err != nil { // with the rights of the agent's manifests alone
+				t.Fatal(err)
+			}
+			waitReady(t, agent)
+			m.getsIn(t)
+
+			m.types(t, 4)
+			if diff := cmp.Diff(m.deployment, m.deploymentSpec(t)); diff != "" {
+				t.Errorf("the Deployment is not what Pinniped's manifests make (-want +got):\n%s", diff)
+			}
+			m.getsIn(t) // its pods end last
+			if err := agent.Stop(); err != nil {
+				t.Fatal(err)
+			}
+			m.keptSecrets(t)
+			printed = m.types(t, 5)
+			if !strings.Contains(printed, "Next: nothing: Pinniped is installed, and nothing is left of the agent.") {
+				t.Errorf("something is left of the agent:\n%s", printed)
+			}
+			if strings.Contains(printed, "leases.coordination.k8s.io/") {
+				t.Errorf("a replica has left its Lease behind, and would be counted:\n%s", printed)
+			}
+			m.nothingOfTheAgent(t)
+		})
+	}
+}
+
+func newMigration(t *testing.T, installer string) *migration {
+	t.Helper()
+	m := &migration{
+		world: &world{
+			cli:     shared.cli,
+			kubectl: shared.kubectl,
+		},
+		installer: installer,
+		dir:       t.TempDir(),
+		programs:  t.TempDir(),
+	}
+	m.Installation = &devinstall.Installation{
+		Cluster: testkit.Cluster(t, devcluster.Options{}), Binary: shared.Binary, Deploy: shared.Deploy, Apart: true,
+	}
+	var err error
+	if m.admin, err = client.New(m.Cluster.AdminConfig(), client.Options{Scheme: shared.admin.Scheme()}); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{"pinniped": m.cli, "kubectl": m.kubectl} {
+		if err := os.Symlink(target, filepath.Join(m.programs, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// make install builds and pushes the image, and then runs this.
+	make := "#!/bin/sh\n[ \"$*\" = 'install REGISTRY=ghcr.io/me' ] && TIMEOUT=0 exec " + m.install() + " " + agentImage + "\n"
+	if err := os.WriteFile(
+		filepath.Join(m.programs, "make"),
+		[]byte(make),
+		0o700,
+	); err != nil {
+		t.Fatal(err)
+	}
+	document, err := os.ReadFile(filepath.Join("..", "..", "docs/howto/from-pinniped.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)<!-- run by TestFromPinniped -->\n```shell\n(.*?)```")
+	for _, match := range block.FindAllSubmatch(document, -1) {
+		m.blocks = append(m.blocks, string(match[1]))
+	}
+	if len(m.blocks) != 6 {
+		t.Fatalf("the document has %d blocks", len(m.blocks))
+	}
+	return m
+}
+
+func (m *migration) install() string {
+	return filepath.Join(filepath.Dir(m.Deploy), "hack", "install.sh")
+}
+
+// run runs a script in a shell, and returns what it printed.
+func (m *migration) shell(t *testing.T, script string) (string, int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	command := exec.CommandContext(ctx, "sh", "-c", script)
+	command.Dir = m.dir
+	command.Env = []string{
+		"PATH=" + m.programs + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME=" + m.dir,
+		"KUBECONFIG=" + m.Cluster.AdminKubeconfig(),
+	}
+	output, err := command.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("%s: %v", script, err)
+	}
+	return string(output), command.ProcessState.ExitCode()
+}
+
+// kubectl runs kubectl as the administrator. It must succeed.
+func (m *migration) kubectlDoes(t *testing.T, args ...string) string {
+	t.Helper()
+	return m.succeed(t, m.kubectl, append(args, "--kubeconfig="+m.Cluster.AdminKubeconfig())...)
+}
+
+// types runs the lines of a block, each of which must end as the document says, and returns what they printed.
+func (m *migration) types(t *testing.T, block int) string {
+	t.Helper()
+	promised := regexp.MustCompile(`#.*exit code (\d)`)
+	all := ""
+	for line := range strings.Lines(m.blocks[block]) {
+		want := "0"
+		if match := promised.FindStringSubmatch(line); match != nil {
+			want = match[1]
+		}
+		if m.installer == "kapp" && strings.Contains(line, "install-pinniped-concierge.yaml") {
+			m.kappDeploy(t)
+			continue
+		}
+		printed, code := m.shell(t, line)
+		if fmt.Sprint(code) != want {
+			t.Fatalf("%sended with %d:\n%s", line, code, printed)
+		}
+		all += printed
+	}
+	return all
+}
+
+// migrate runs `pinniped migrate`, which must end with an exit code.
+func (m *migration) migrate(t *testing.T, want int, args ...string) string {
+	t.Helper()
+	got := m.asAdmin(t, append([]string{"migrate"}, args...)...)
+	if got.code != want {
+		t.Fatalf("migrate %q ended with %d:\n%s%s", args, got.code, got.out, got.errOut)
+	}
+	return got.out
+}
+
+func (m *migration) read(t *testing.T, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(m.dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// get reads an object of the agent's namespace.
+func (m *migration) get(t *testing.T, name string, into client.Object) {
+	t.Helper()
+	err := m.admin.Get(t.Context(), types.NamespacedName{Namespace: devinstall.Namespace, Name: name}, into)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *migration) deploymentSpec(t *testing.T) appsv1.DeploymentSpec {
+	t.Helper()
+	var deployment appsv1.Deployment
+	m.get(t, "pinniped-concierge", &deployment)
+	return deployment.Spec
+}
+
+// refuseUnprepared installs the agent on Pinniped without any preparation: nothing may change.
+func (m *migration) refuseUnprepared(t *testing.T) {
+	t.Helper()
+	everything := func() string {
+		return m.kubectlDoes(t, "get", "--all-namespaces", "--output="+
+			`jsonpath={range .items[*]}{.kind} {.metadata.name} {.metadata.resourceVersion}{"\n"}{end}`,
+			"clusterroles,clusterrolebindings,roles,rolebindings,configmaps,services,serviceaccounts,secrets,deployments,"+
+				"customresourcedefinitions,credentialissuers,flowschemas,namespaces,poddisruptionbudgets")
+	}
+	before := everything()
+	printed, code := m.shell(t, m.install()+" "+agentImage)
+	if code != 3 || !strings.Contains(printed, "conflict") || !strings.Contains(printed, "pinniped migrate check") {
+		t.Errorf("it ended with %d:\n%s", code, printed)
+	}
+	if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(everything(), "\n")); diff != "" {
+		t.Errorf("an installation that was refused has changed something (-before +after):\n%s", diff)
+	}
+}
+
+// isTheAgents looks for what Pinniped's Deployment must not leave behind in the agent's.
+func (m *migration) isTheAgents(t *testing.T) {
+	t.Helper()
+	spec := m.deploymentSpec(t)
+	container := spec.Template.Spec.Containers[0]
+	if container.Image != agentImage || len(spec.Template.Spec.Containers) != 1 {
+		t.Errorf("the containers are %v", spec.Template.Spec.Containers)
+	}
+	if limit, limited := container.Resources.Limits[corev1.ResourceCPU]; limited {
+		t.Errorf("the CPU is still limited to %s", &limit)
+	}
+	if len(spec.Template.Spec.Volumes) != 1 || spec.Template.Spec.Affinity != nil {
+		t.Errorf("there are volumes %v and affinity %v", spec.Template.Spec.Volumes, spec.Template.Spec.Affinity)
+	}
+	if diff := cmp.Diff(m.deployment.Selector, spec.Selector); diff != "" {
+		t.Errorf("another selector:\n%s", diff)
+	}
+	var config corev1.ConfigMap
+	if m.get(t, "pinniped-concierge-config", &config); !strings.Contains(config.Data["pinniped.yaml"], "kubeCertAgent") {
+		t.Error("Pinniped's configuration is gone, so that a pod of it that starts again falls over")
+	}
+}
+
+// startAgent runs the agent, as the pods of the Deployment would.
+func (m *migration) startAgent(t *testing.T) *devinstall.Agent {
+	t.Helper()
+	agent, err := m.StartAgent(t.Context(), "agent-a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitReady(t, agent)
+	// There is no such name in DNS.
+	kubeconfig := strings.Replace(m.read(t, filepath.Base(m.kubeconfig)), "https://proxy.example.com",
+		"https://"+agent.ProxyAddress(), 1)
+	if err := os.WriteFile(m.kubeconfig, []byte(kubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return agent
+}
+
+// getsIn lets the user of before ask who they are, through the agent's proxy.
+func (m *migration) getsIn(t *testing.T) {
+	t.Helper()
+	said := m.succeed(
+		t,
+		m.kubectl,
+		"--kubeconfig="+m.kubeconfig,
+		"auth",
+		"whoami",
+		"--output=jsonpath={.status.userInfo.username}",
+	)
+	if said != "pinny" {
+		t.Errorf("the user is %q", said)
+	}
+	m.keptSecrets(t)
+}
+
+// keptSecrets compares the Secrets with those that Pinniped made. Nobody owns them, and nothing holds them.
+func (m *migration) keptSecrets(t *testing.T) {
+	t.Helper()
+	for name, data := range m.secrets {
+		var secret corev1.Secret
+		m.get(t, name, &secret)
+		if !maps.EqualFunc(data, secret.Data, bytes.Equal) {
+			t.Errorf("Secret %s has changed", name)
+		}
+		if len(secret.OwnerReferences) > 0 || len(secret.Finalizers) > 0 {
+			t.Errorf("Secret %s has owners %v and finalizers %v", name, secret.OwnerReferences, secret.Finalizers)
+		}
+	}
+}
+
+// rolledOut reports about the pods of the Deployment, of which none can run here, that all of them serve.
+func (m *migration) rolledOut(t *testing.T) {
+	t.Helper()
+	var deployment appsv1.Deployment
+	m.get(t, "pinniped-concierge", &deployment)
+	replicas := ptr.Deref(deployment.Spec.Replicas, 1)
+	deployment.Status = appsv1.DeploymentStatus{
+		ObservedGeneration: deployment.Generation, Replicas: replicas, UpdatedReplicas: replicas, ReadyReplicas: replicas,
+		AvailableReplicas: replicas,
+	}
+	if err := m.admin.Status().Update(t.Context(), &deployment); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// nothingOfKapp looks for labels by which kapp would remove what the agent needs.
+func (m *migration) nothingOfKapp(t *testing.T) {
+	t.Helper()
+	left := m.kubectlDoes(t, "get", "--all-namespaces", "--selector=kapp.k14s.io/app", "--output=name",
+		"clusterroles,clusterrolebindings,roles,rolebindings,configmaps,services,serviceaccounts,secrets,deployments,"+
+			"customresourcedefinitions,credentialissuers,webhookauthenticators,namespaces,apiservices,replicasets")
+	if left != "" {
+		t.Errorf("kapp still takes these for its own:\n%s", left)
+	}
+}
+
+// nothingOfTheAgent looks for what is in the agent's manifests and not in Pinniped's.
+func (m *migration) nothingOfTheAgent(t *testing.T) {
+	t.Helper()
+	rendered := filepath.Join(t.TempDir(), "upgrade.yaml")
+	if err := os.WriteFile(rendered, []byte(m.succeed(t, m.kubectl, "kustomize", filepath.Join(m.Deploy, "upgrade"))),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	names := func(manifests string) []string {
+		said := m.kubectlDoes(t, "create", "--dry-run=client", "--output=name", "--filename="+manifests)
+		return strings.Fields(said)
+	}
+	kept := names(m.manifests)
+	for _, name := range names(rendered) {
+		if slices.Contains(kept, name) || strings.HasPrefix(name, "customresourcedefinition.") {
+			continue
+		}
+		kind, name, _ := strings.Cut(name, "/")
+		if left := m.kubectlDoes(t, "get", "--all-namespaces", "--ignore-not-found", "--output=name",
+			"--field-selector=metadata.name="+name, kind); left != "" {
+			t.Errorf("%s is left: it belongs into internal/cli/migrate/inventory.go", left)
+		}
+	}
+}
