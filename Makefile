@@ -89,7 +89,11 @@ test-race: controlplane node-modules bin/certmanager ## Run every test with the 
 
 .PHONY: bench
 bench: build controlplane ## Measure the proxy on a local control plane: BENCH="-preset full -o json -loads get,list" for more
-	go run ./test/bench $(BENCH)
+	go run ./test/bench -save bin/bench $(BENCH)
+
+.PHONY: bench-compare
+bench-compare: ## Say what got better or worse between two runs: make bench-compare OLD=bin/bench/….json NEW=bin/bench/….json
+	@go run ./test/bench compare '$(OLD)' '$(NEW)'
 
 # What `make bench-record` records; testdata/README.md says so, too.
 HELM := helm.sh/helm/v4/cmd/helm@v4.3.0

@@ -13,6 +13,7 @@ func loads() []load {
 	return []load{
 		{"size", "sizes of the programs", measureSizes},
 		{"memory", "resident memory of the agent without load", measureMemory},
+		{"watch-memory", "memory of idle watches, in an agent that has done little else", measureWatchMemory},
 		{
 			"get",
 			"get one ConfigMap",

@@ -42,6 +42,9 @@ func beAttacker() int {
 }
 
 func run(args []string, out, errOut io.Writer) int {
+	if len(args) > 0 && args[0] == "compare" {
+		return compareFiles(args[1:], out, errOut)
+	}
 	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	o, err := parseOptions(args, errOut)
@@ -94,8 +97,23 @@ func bench(ctx context.Context, o *options, out, errOut io.Writer) (err error) {
 		}
 	}
 	r.finish()
-	if o.Output == outputJSON {
-		return errors.Join(r.writeJSON(out), err)
+	if o.Save != "" {
+		path, saveErr := r.save(o.Save)
+		err = errors.Join(err, saveErr)
+		if saveErr == nil {
+			w.say("The results are kept in %s", path)
+		}
 	}
-	return errors.Join(r.writeText(out), err)
+	return errors.Join(r.write(out, o.Output), err)
+}
+
+func (r *report) write(out io.Writer, form string) error {
+	switch form {
+	case outputJSON:
+		return r.writeJSON(out)
+	case outputMarkdown:
+		return r.writeMarkdown(out)
+	default:
+		return r.writeText(out)
+	}
 }

@@ -47,7 +47,7 @@ func TestBench(t *testing.T) {
 		"-idle=5",
 		"-held=30",
 		"-hostile=0.2",
-		"-loads=size,get,get-token,get-http1,names-1,list,list-plain,list-protobuf,list-http1,create,mixture,connect,idle,watches,held,events,login,exec,hostile",
+		"-loads=size,watch-memory,get,get-token,get-http1,names-1,list,list-plain,list-protobuf,list-http1,create,mixture,connect,idle,watches,held,events,login,exec,hostile",
 		"-timeout=5m",
 	}
 	for flag, source := range map[string]string{"cli": "./cmd/pinniped", "agent": "./cmd/agent"} {
@@ -87,7 +87,7 @@ func TestBench(t *testing.T) {
 	for _, f := range got.Figures {
 		measured[f.Load] = true
 	}
-	for _, name := range []string{"size", "idle", "watches", "held", "events", "login", "hostile"} {
+	for _, name := range []string{"size", "watch-memory", "idle", "watches", "held", "events", "login", "hostile"} {
 		if !measured[name] {
 			t.Errorf("no figure of load %q", name)
 		}
@@ -101,9 +101,9 @@ func TestBadUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"refuses an unknown load", []string{"-loads=get,nothing"}, `unknown load "nothing": use size, memory, get,`},
+		{"refuses an unknown load", []string{"-loads=get,nothing"}, `unknown load "nothing": use size, memory, watch-memory,`},
 		{"refuses an unknown preset", []string{"-preset=slow"}, `-preset is "slow": use quick or full`},
-		{"refuses an unknown output", []string{"-o=yaml"}, `-o is "yaml": use text or json`},
+		{"refuses an unknown output", []string{"-o=yaml"}, `-o is "yaml": use text, json or markdown`},
 		{"refuses an unknown attack", []string{"-attacks=reset,nothing"}, `unknown attack "nothing": use unread, reset,`},
 		{"refuses numbers without sense", []string{"-workers=-1"}, "-workers must be more than zero"},
 		{"refuses arguments", []string{"get"}, `unknown argument "get"`},

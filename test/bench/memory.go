@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // measureIdle holds connections over which one request went, and takes the memory that each costs.
@@ -69,4 +72,51 @@ func measureMemory(ctx context.Context, w *world, r *report) error {
 		)
 	}
 	return nil
+}
+
+// warmWatches are opened first, so that what the first ones cost once is not counted.
+const warmWatches = 10
+
+// measureWatchMemory takes what an idle watch costs an agent that has done little else.
+func measureWatchMemory(ctx context.Context, w *world, r *report) error {
+	there, err := w.admin.CoreV1().ConfigMaps(namespace).Get(ctx, objectName(0), metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	clients, err := w.bothClients(connectionsFor(w.options.Watcher + warmWatches))
+	if err != nil {
+		return err
+	}
+	for _, way := range w.ways()[1:] {
+		each, err := watchMemory(ctx, w, way, clients[way], watchPath(objectName(0), there.ResourceVersion))
+		if err != nil {
+			return fmt.Errorf("%s: %w", way, err)
+		}
+		r.addFigure("watch-memory", way, figure{
+			name: fmt.Sprintf("memory of the agent for each of %d watches", w.options.Watcher), unit: "kB",
+			value: each, atMost: 30,
+		})
+	}
+	return nil
+}
+
+func watchMemory(ctx context.Context, w *world, way string, c *client, path string) (float64, error) {
+	open := newWatching(ctx, c, func(body io.Reader) { _, _ = io.Copy(io.Discard, body) })
+	defer open.close()
+	const atOnce = 8
+	var sizes []memory
+	for _, n := range []int{warmWatches, w.options.Watcher} {
+		if err := parallel(ctx, atOnce, n, func(i int) error { return open.open(i, path) }); err != nil {
+			return 0, err
+		}
+		if err := pause(ctx, settling); err != nil {
+			return 0, err
+		}
+		size, err := readMemory(w.agentOf(way).PID())
+		if err != nil {
+			return 0, err
+		}
+		sizes = append(sizes, size)
+	}
+	return float64(sizes[1].all-sizes[0].all) / float64(w.options.Watcher) / 1024, nil
 }

@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	outputText = "text"
-	outputJSON = "json"
+	outputText     = "text"
+	outputJSON     = "json"
+	outputMarkdown = "markdown"
 )
 
 // options say what is measured, and for how long.
@@ -32,6 +33,7 @@ type options struct {
 	Attacks   []string // none is all
 	Attackers int      // connections of each attacker
 	Output    string
+	Save      string // a directory
 	Agent     string
 	Other     string // another build of the agent
 	CLI       string
@@ -51,8 +53,8 @@ type preset struct {
 
 func presets() map[string]preset {
 	return map[string]preset{
-		"quick": {rounds: 3, seconds: 1, hostile: 5, timeout: 10 * time.Minute},
-		"full":  {rounds: 5, seconds: 4, hostile: 60, timeout: 60 * time.Minute},
+		"quick": {rounds: 6, seconds: 0.5, hostile: 5, timeout: 20 * time.Minute},
+		"full":  {rounds: 10, seconds: 3, hostile: 60, timeout: 90 * time.Minute},
 	}
 }
 
@@ -61,7 +63,7 @@ func parseOptions(args []string, errOut io.Writer) (*options, error) {
 	var names, agentArgs, attackList string
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(errOut)
-	flags.StringVar(&o.Preset, "preset", "quick", "quick (about 5 minutes) or full (about 30)")
+	flags.StringVar(&o.Preset, "preset", "quick", "quick (about 8 minutes) or full (about 45)")
 	flags.StringVar(&names, "loads", "all", "loads to run, separated by commas: "+strings.Join(loadNames(), ","))
 	flags.IntVar(&o.Rounds, "rounds", 0, "how often direct and proxied take turns (default: the preset's)")
 	flags.Float64Var(&o.Seconds, "seconds", 0, "how long one turn takes (default: the preset's)")
@@ -76,7 +78,7 @@ func parseOptions(args []string, errOut io.Writer) (*options, error) {
 	flags.IntVar(&o.Listed, "listed", 480, "ConfigMaps of almost 3 kB, which are listed")
 	flags.IntVar(&o.Watches, "watches", 1000, "watches opened at once")
 	flags.IntVar(&o.Held, "held", 10000, "watches held by one replica")
-	flags.IntVar(&o.Watcher, "watchers", 300, "watchers of the delay of events")
+	flags.IntVar(&o.Watcher, "watchers", 300, "watchers of the delay of events, and of the memory of watches")
 	flags.IntVar(&o.Idle, "idle", 1000, "idle TLS connections held")
 	flags.Float64Var(
 		&o.Hostile,
@@ -91,7 +93,13 @@ func parseOptions(args []string, errOut io.Writer) (*options, error) {
 		"attacks of the load hostile, separated by commas: "+strings.Join(namesOfAttacks(), ","),
 	)
 	flags.IntVar(&o.Attackers, "attackers", 3, "connections of each attack")
-	flags.StringVar(&o.Output, "o", outputText, "text or json")
+	flags.StringVar(&o.Output, "o", outputText, "text, json, or markdown: the tables of docs/performance.md")
+	flags.StringVar(
+		&o.Save,
+		"save",
+		"",
+		"a directory in which the results are kept as JSON, for compare (default: nowhere)",
+	)
 	flags.StringVar(&o.Agent, "agent", "bin/pinniped-agent", "the agent's program")
 	flags.StringVar(&o.Other, "other", "", "another build of the agent, measured in turn with direct and ours")
 	flags.StringVar(&o.CLI, "cli", "bin/pinniped", "the CLI's program")
@@ -114,8 +122,8 @@ func parseOptions(args []string, errOut io.Writer) (*options, error) {
 	if !ok {
 		return nil, fmt.Errorf("-preset is %q: use quick or full", o.Preset)
 	}
-	if o.Output != outputText && o.Output != outputJSON {
-		return nil, fmt.Errorf("-o is %q: use text or json", o.Output)
+	if !slices.Contains([]string{outputText, outputJSON, outputMarkdown}, o.Output) {
+		return nil, fmt.Errorf("-o is %q: use text, json or markdown", o.Output)
 	}
 	if o.Rounds == 0 {
 		o.Rounds = chosen.rounds

@@ -93,6 +93,7 @@ type figure struct {
 	atMost     float64 // zero is no goal
 	atLeast    float64
 	goal       bool // atMost counts even if it is zero
+	rounds     []float64
 }
 
 type figureResult struct {
@@ -102,6 +103,17 @@ type figureResult struct {
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"`
 	Goal  *goal   `json:"goal,omitempty"`
+	More  bool    `json:"moreIsBetter,omitempty"`
+	// Rounds are the values of the rounds, if it was measured in several.
+	Rounds []float64 `json:"rounds,omitempty"`
+}
+
+// values are those of the rounds, or the only one.
+func (f figureResult) values() []float64 {
+	if len(f.Rounds) > 0 {
+		return f.Rounds
+	}
+	return []float64{f.Value}
 }
 
 func newReport(ctx context.Context, o *options) *report {
@@ -212,7 +224,9 @@ func (l *requestResult) judge(get float64) {
 }
 
 func (r *report) addFigure(load, way string, f figure) {
-	result := figureResult{Load: load, Way: way, Name: f.name, Value: f.value, Unit: f.unit}
+	result := figureResult{
+		Load: load, Way: way, Name: f.name, Value: f.value, Unit: f.unit, More: f.atLeast > 0, Rounds: f.rounds,
+	}
 	if f.atMost > 0 || f.goal {
 		result.Goal = &goal{Of: f.name, Aim: "≤ " + digits(f.atMost), Met: f.value <= f.atMost, Got: f.value}
 	}

@@ -358,29 +358,31 @@ func measureEvents(ctx context.Context, w *world, r *report) error {
 	if _, err := w.admin.CoreV1().ConfigMaps(namespace).Create(ctx, configMap(name), metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	delays := map[string][]float64{}
 	changes := max(5, int(2*w.options.Seconds))
+	quantiles := map[string]float64{"p50": 0.5, "p99": 0.99}
+	rounds := map[string]map[string][]float64{} // by quantile and way
+	for q := range quantiles {
+		rounds[q] = map[string][]float64{}
+	}
 	for range w.options.Rounds {
 		for _, way := range w.ways() {
-			some, err := eventDelays(ctx, w, way, name, changes)
+			delays, err := eventDelays(ctx, w, way, name, changes)
 			if err != nil {
 				return fmt.Errorf("%s: %w", way, err)
 			}
-			delays[way] = append(delays[way], some...)
+			for q, share := range quantiles {
+				rounds[q][way] = append(rounds[q][way], quantile(delays, share))
+			}
 		}
 	}
-	for _, q := range []struct {
-		name  string
-		value float64
-	}{{"p50", 0.5}, {"p99", 0.99}} {
-		before := quantile(delays[direct], q.value)
-		r.addFigure("events", direct, figure{name: "delay, " + q.name, unit: "ms", value: before})
-		for _, way := range w.ways()[1:] {
-			r.addFigure(
-				"events",
-				way,
-				figure{name: "delay, " + q.name, unit: "ms", value: quantile(delays[way], q.value), atMost: 1.2 * before},
-			)
+	for _, q := range []string{"p50", "p99"} {
+		before := median(rounds[q][direct])
+		for _, way := range w.ways() {
+			f := figure{name: "delay, " + q, unit: "ms", value: median(rounds[q][way]), rounds: rounds[q][way]}
+			if way != direct {
+				f.atMost = 1.2 * before
+			}
+			r.addFigure("events", way, f)
 		}
 	}
 	return nil
