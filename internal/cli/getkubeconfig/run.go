@@ -184,14 +184,14 @@ func (o *Options) discoverFrontend(ctx context.Context, cluster Discoverer) (*di
 	var issuer *configv1alpha1.CredentialIssuer
 	for {
 		latest, err := o.readIssuer(ctx, cluster, issuer)
-		if err != nil && (issuer == nil || ctx.Err() != nil || permanent(err)) {
+		if err != nil && (issuer == nil || permanent(err)) {
 			return nil, fmt.Errorf("discovering the CredentialIssuer: %w", err)
 		}
 		if issuer == nil {
 			o.Progress.Done("discovered CredentialIssuer %q", latest.Name)
 		}
 		if latest != nil {
-			issuer = latest // otherwise a hiccup while waiting: look again
+			issuer = latest // otherwise a hiccup while waiting, or the end of it: what was seen last says why
 		}
 		o.issuer = issuer
 		longEnough := o.SkipWait || time.Since(started) > o.StatusWait

@@ -299,6 +299,30 @@ func TestWaitsForPendingStrategies(t *testing.T) {
 	}
 }
 
+// late is a Discoverer whose second look is still on its way when the command's time is over.
+type late struct{ *fake }
+
+func (l late) CredentialIssuer(ctx context.Context, name string) (*configv1alpha1.CredentialIssuer, error) {
+	if l.looks > 0 {
+		<-ctx.Done()
+		return nil, fmt.Errorf("no answer in time: %w", ctx.Err())
+	}
+	return l.fake.CredentialIssuer(ctx, name)
+}
+
+func TestTimeIsOverDuringALook(t *testing.T) {
+	t.Parallel()
+	pending := discoverytest.FailedStrategy(
+		configv1alpha1.StrategyImpersonationProxy, configv1alpha1.ReasonPending, "no address yet")
+	first := &fake{issuers: []any{discoverytest.Issuer(suffix, "issuer", pending)}}
+	o, _, _ := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, late{first})
+	o.Timeout = time.Second
+	err := o.Run(t.Context())
+	if ui.ExitCodeOf(err) != ui.ExitTimedOut || !strings.Contains(err.Error(), "no address yet") {
+		t.Errorf("want a passed deadline with what was seen last, got %v", err)
+	}
+}
+
 func TestWarnsAboutAnAuthenticatorThatIsNotReady(t *testing.T) {
 	t.Parallel()
 	o, _, errOut := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, &fake{

@@ -200,22 +200,18 @@ func (f *bigFleet) check(t *testing.T) {
 //
 //	PINNIPED_FLEET_TIME=1 go test ./internal/cli/kubeconfig/fleet -run TestBigFleet -v
 //
-// which gives each cluster ten seconds, as the command does, and wants the whole in a minute and these ten seconds.
+// which wants the whole in a minute and the ten seconds of a dead cluster.
 func TestBigFleet(t *testing.T) {
 	t.Parallel()
 	f := newBigFleet(t, 200)
 	o := options(f.folder)
-	o.ClusterTimeout = 3 * time.Second
-	timed := os.Getenv("PINNIPED_FLEET_TIME") != ""
-	if timed {
-		o.ClusterTimeout = 10 * time.Second
-	}
+	o.ClusterTimeout = 10 * time.Second // as the command gives
 	result, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%d clusters and %d kubeconfigs in %s", len(result.Clusters), len(result.Items), result.Took)
-	if timed && result.Took > time.Minute+o.ClusterTimeout {
+	if os.Getenv("PINNIPED_FLEET_TIME") != "" && result.Took > time.Minute+o.ClusterTimeout {
 		t.Errorf("it took %s", result.Took)
 	}
 	if diff := cmp.Diff(
@@ -231,8 +227,14 @@ func TestBigFleet(t *testing.T) {
 	if diff := cmp.Diff(map[Outcome]int{Rotated: 800, Skipped: 200}, counts); diff != "" {
 		t.Errorf("kubeconfigs (-want +got):\n%s", diff)
 	}
-	if n := f.asked.Load(); n != 160 {
-		t.Errorf("160 clusters were asked %d times", n)
+	tries := 0 // 160, and those that a busy machine was late for
+	for _, cluster := range result.Clusters {
+		if cluster.Outcome == ClusterAsked {
+			tries += cluster.Tries
+		}
+	}
+	if n := int(f.asked.Load()); n < 160 || n > tries {
+		t.Errorf("160 clusters were asked %d times in %d tries", n, tries)
 	}
 	f.check(t)
 }
