@@ -100,6 +100,7 @@ func pinnipeds() []discovery.Ref {
 func agents() []discovery.Ref {
 	const flowControl = "flowcontrol.apiserver.k8s.io"
 	return concat(
+		in(namespace, v1("networking.k8s.io", "networkpolicies"), app),
 		in(namespace, v1("policy", "poddisruptionbudgets"), app),
 		granted(namespace, app+"-agent"),
 		in(namespace, core("configmaps"), app+"-agent"),
