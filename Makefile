@@ -63,9 +63,13 @@ bin/goreleaser: hack/release/go.mod
 	cd hack/release && CGO_ENABLED=0 go build -o ../../bin/goreleaser github.com/goreleaser/goreleaser/v2
 
 .PHONY: demo
-demo: build demo-controlplane ## Run the whole story on a local control plane, from nothing to kubectl (KEEP=1 leaves it running)
-	go build -o bin/demo ./hack/demo
+demo: ## Run the whole story on a local control plane, from nothing to kubectl (KEEP=1 leaves it running)
+	@$(MAKE) --no-print-directory -j2 demo-program demo-controlplane && echo "Everything is built, after $$SECONDS s" >&2
 	@bin/demo
+
+.PHONY: demo-program
+demo-program: # built as the other programs are, so that no package is compiled twice
+	@$(MAKE) --no-print-directory build && $(GO_BUILD) -o bin/demo ./hack/demo && echo "Built our programs in $$SECONDS s" >&2
 
 .PHONY: test
 test: controlplane build node-modules bin/certmanager ## Run every test, those on a real API server included

@@ -33,6 +33,28 @@ func TestMetricsExist(t *testing.T) {
 	}
 }
 
+// TestEveryAlertFires looks for each alert among those that the tests of `make alerts` expect to fire.
+func TestEveryAlertFires(t *testing.T) {
+	t.Parallel()
+	rules, err := os.ReadFile("monitoring/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, err := os.ReadFile("monitoring/alerts_test.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	alerts := regexp.MustCompile(`(?m)^ *- alert: (\w+)$`).FindAllStringSubmatch(string(rules), -1)
+	for _, alert := range alerts {
+		if !strings.Contains(string(tests), `alertname="`+alert[1]+`"`) {
+			t.Errorf("no test makes %s fire", alert[1])
+		}
+	}
+	if len(alerts) < 10 {
+		t.Errorf("found %d alerts only", len(alerts))
+	}
+}
+
 func alertExpressions(t *testing.T) []string {
 	t.Helper()
 	content, err := os.ReadFile("monitoring/alerts.yaml")

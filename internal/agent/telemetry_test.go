@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/pinniped-toolkit/pinniped/internal/concierge"
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
@@ -93,6 +94,21 @@ func kind(name string) string {
 		return "histogram"
 	}
 	return "gauge"
+}
+
+// TestMetricsAreWellNamed has Prometheus' own linter judge names, units and help texts of what we measure.
+func TestMetricsAreWellNamed(t *testing.T) {
+	t.Parallel()
+	a := &agent{options: Options{Version: "v1"}, holder: &servingcert.Holder{}, leader: &leadership{}}
+	metrics := impersonator.NewMetrics()
+	registry := a.newRegistry([]prometheus.Collector{metrics, concierge.NewLoginLimits(), &selfCheck{}})
+	problems, err := testutil.GatherAndLint(registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, problem := range problems {
+		t.Errorf("%s: %s", problem.Metric, problem.Text)
+	}
 }
 
 // TestMetricsOfTheAgent gathers them in each state of what they tell about.

@@ -49,6 +49,7 @@ type credentialRequests struct {
 	issuers       issuers
 	life          time.Duration // of certificates
 	audit         auditLog
+	ended         *loginResults // counts them; may be nil
 }
 
 var _ interface {
@@ -138,21 +139,24 @@ func (c *credentialRequests) exchange(
 	if errors.As(err, &refusal) && refusal.Reason != authenticator.ReasonIssuerAway {
 		c.audit.event(ctx, "TokenCredentialRequest Authentication Failed",
 			append(asked, "reason", "auth rejected by authenticator", "code", string(refusal.Reason), "err", refusal.Error())...)
-		return failed(ctx, refusal.Message())
+		return c.failed(ctx, loginRefused, refusal.Message())
 	}
 	if err != nil {
 		c.audit.event(
 			ctx,
 			"TokenCredentialRequest Unexpected Error",
 			append(asked, "reason", "authenticator returned an error", "err", err.Error())...)
-		return failed(ctx, whyNot(err, reference))
+		if errors.Is(err, authenticator.ErrNoSuchAuthenticator) {
+			return c.failed(ctx, loginRefused, whyNot(err, reference)) // a stranger can name what there is not
+		}
+		return c.failed(ctx, loginFailed, whyNot(err, reference))
 	}
 	if !authenticated || claimed == nil {
 		c.audit.event(
 			ctx,
 			"TokenCredentialRequest Authentication Failed",
 			append(asked, "reason", "auth rejected by authenticator")...)
-		return failed(ctx, "the authenticator refuses the token")
+		return c.failed(ctx, loginRefused, "the authenticator refuses the token")
 	}
 	if wantsToken(spec.Strategy) {
 		return c.exchangeForToken(ctx, claimed, asked)
@@ -162,7 +166,7 @@ func (c *credentialRequests) exchange(
 			ctx,
 			"TokenCredentialRequest Unsupported UserInfo",
 			append(asked, "reason", "unsupported value in userInfo returned by authenticator", "err", err.Error())...)
-		return failed(ctx, "the authenticator vouches for a user, a group or an extra that nobody may log in with here")
+		return c.failed(ctx, loginRefused, unsuitableUser)
 	}
 	pair, by, err := c.issuers.issue(ctx, certs.ClientIdentity{
 		Username:            claimed.GetName(),
@@ -177,8 +181,9 @@ func (c *credentialRequests) exchange(
 			ctx,
 			"TokenCredentialRequest Unexpected Error",
 			append(asked, "reason", "failed to issue certificate", "err", err.Error())...)
-		return failed(ctx, "no certificate can be issued at the moment")
+		return c.failed(ctx, loginFailed, "no certificate can be issued at the moment")
 	}
+	c.ended.note(loginDone)
 	expires := metav1.NewTime(pair.NotAfter.UTC())
 	c.audit.event(ctx, "TokenCredentialRequest Authenticated User",
 		append(append(asked, c.audit.names(claimed)...), "expires", expires.Format(time.RFC3339), "signer", by)...)
@@ -208,8 +213,14 @@ func whyNot(err error, reference corev1.TypedLocalObjectReference) string {
 	return "authenticator " + named + " gives no answer"
 }
 
+// unsuitableUser is why a user whom an authenticator vouches for may not log in.
+const unsuitableUser = "the authenticator vouches for a user, a group or an extra that nobody may log in with here"
+
 // failed is the answer to a failed login. Clients show the warning to the user.
-func failed(ctx context.Context, why string) *loginv1alpha1.TokenCredentialRequest {
+func (c *credentialRequests) failed(
+	ctx context.Context, how loginResult, why string,
+) *loginv1alpha1.TokenCredentialRequest {
+	c.ended.note(how)
 	warning.AddWarning(ctx, "", "login failed: "+why)
 	return &loginv1alpha1.TokenCredentialRequest{
 		Status: loginv1alpha1.TokenCredentialRequestStatus{Message: ptr.To(authenticationFailed)},

@@ -140,6 +140,8 @@ func TestTokenCredentialRequest(t *testing.T) {
 				0,
 				auditLog{logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))},
 			)
+			var ended loginResults
+			storage.ended = &ended
 			got, err := storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
 				ObjectMeta: metav1.ObjectMeta{Name: "given"},
 				Spec:       loginv1alpha1.TokenCredentialRequestSpec{Token: "very-secret", Authenticator: testReference},
@@ -149,6 +151,18 @@ func TestTokenCredentialRequest(t *testing.T) {
 			}
 			if diff := cmp.Diff(runtime.Object(test.want), got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
+			}
+			wantEnded := loginDone
+			switch {
+			case test.want == failed && strings.Contains(strings.Join(test.log, " "), "Unexpected Error"):
+				wantEnded = loginFailed
+			case test.want == failed:
+				wantEnded = loginRefused
+			}
+			for how := range ended {
+				if got := ended[how].Load(); got != 1 && how == int(wantEnded) || got != 0 && how != int(wantEnded) {
+					t.Errorf("counted %d logins with result %d, and it ended with %d", got, how, wantEnded)
+				}
 			}
 			if diff := cmp.Diff([]string{"webhook/very-secret"}, test.answer.asked); diff != "" {
 				t.Errorf("asked (-want +got):\n%s", diff)

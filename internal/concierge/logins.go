@@ -47,6 +47,25 @@ type LoginLimits struct {
 	held        atomic.Int64
 	refused     atomic.Int64
 	lastRefused atomic.Int64 // in Unix nanoseconds
+	ended       loginResults
+}
+
+// loginResult is how a login ended.
+type loginResult int
+
+const (
+	loginDone    loginResult = iota
+	loginRefused             // the token, the user or the request is not good
+	loginFailed              // it cannot be told, or no credential can be issued: an operator must see to it
+)
+
+// loginResults counts logins by how they ended.
+type loginResults [loginFailed + 1]atomic.Int64
+
+func (r *loginResults) note(how loginResult) {
+	if r != nil {
+		r[how].Add(1)
+	}
 }
 
 // NewLoginLimits returns limits with nothing in them.
@@ -157,12 +176,17 @@ var (
 		[]string{"state"}, nil)
 	loginsRefusedDesc = prometheus.NewDesc("pinniped_agent_logins_refused_total",
 		"TokenCredentialRequests that the Concierge APIs refused with 429, because there were too many.", nil, nil)
+	loginsEndedDesc = prometheus.NewDesc("pinniped_agent_logins_ended_total",
+		"TokenCredentialRequests by how they ended: done; refused, because the token, the user or the request is not good; "+
+			"failed, because an authenticator gave no answer or no credential could be issued.",
+		[]string{"result"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (l *LoginLimits) Describe(to chan<- *prometheus.Desc) {
 	to <- loginsDesc
 	to <- loginsRefusedDesc
+	to <- loginsEndedDesc
 }
 
 // Collect implements prometheus.Collector.
@@ -170,4 +194,7 @@ func (l *LoginLimits) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(loginsDesc, prometheus.GaugeValue, float64(l.queue.Running()), "running")
 	to <- prometheus.MustNewConstMetric(loginsDesc, prometheus.GaugeValue, float64(l.queue.Waiting()), "waiting")
 	to <- prometheus.MustNewConstMetric(loginsRefusedDesc, prometheus.CounterValue, float64(l.refused.Load()))
+	for how, result := range [...]string{"done", "refused", "failed"} {
+		to <- prometheus.MustNewConstMetric(loginsEndedDesc, prometheus.CounterValue, float64(l.ended[how].Load()), result)
+	}
 }

@@ -163,18 +163,9 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		return nil, fmt.Errorf("building the aggregated API server: %w", err)
 	}
 	audit := auditLog{logger: klog.FromContext(ctx), showNames: options.AuditLogUsernamesAndGroups}
-	if err := install(
-		generic,
-		scheme,
-		codecs,
-		groups,
-		newCredentialRequests(
-			options.Authenticator,
-			newIssuers(options, groups),
-			options.CredentialLife,
-			audit,
-		),
-	); err != nil {
+	requests := newCredentialRequests(options.Authenticator, newIssuers(options, groups), options.CredentialLife, audit)
+	requests.ended = &logins.ended
+	if err := install(generic, scheme, codecs, groups, requests); err != nil {
 		return nil, err
 	}
 	return &Server{generic: generic, trusted: trusted}, nil

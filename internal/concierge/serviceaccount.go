@@ -37,7 +37,7 @@ func (c *credentialRequests) exchangeForToken(
 			ctx,
 			"TokenCredentialRequest Unsupported UserInfo",
 			append(asked, "reason", "unsupported value in userInfo returned by authenticator", "err", err.Error())...)
-		return failed(ctx, "the authenticator vouches for a user, a group or an extra that nobody may log in with here")
+		return c.failed(ctx, loginRefused, unsuitableUser)
 	}
 	issued, err := c.issueToken(ctx, claimed)
 	if err != nil {
@@ -45,8 +45,12 @@ func (c *credentialRequests) exchangeForToken(
 			ctx,
 			"TokenCredentialRequest Unexpected Error",
 			append(asked, "reason", "failed to issue the token of a service account", "err", err.Error())...)
-		return failed(ctx, whyNoToken(err))
+		if errors.Is(err, satoken.ErrOff) {
+			return c.failed(ctx, loginRefused, whyNoToken(err)) // the client has asked for it
+		}
+		return c.failed(ctx, loginFailed, whyNoToken(err))
 	}
+	c.ended.note(loginDone)
 	expires := metav1.NewTime(issued.Expiry.UTC())
 	c.audit.event(ctx, "TokenCredentialRequest Authenticated User", append(append(asked, c.audit.names(claimed)...),
 		"expires", expires.Format(time.RFC3339), "strategy", string(configv1alpha1.StrategyServiceAccountToken))...)

@@ -65,7 +65,7 @@ func TestMonitoringIsAccepted(t *testing.T) {
 }
 
 // TestAnUpgradeKeepsTheConfiguration shows that the manifests of an upgrade are those of an installation without the
-// CredentialIssuer, which administrators have changed by then.
+// CredentialIssuer, which administrators have changed by then, and without the Namespace, whose labels are theirs.
 func TestAnUpgradeKeepsTheConfiguration(t *testing.T) {
 	w := needsCluster(t)
 	documents := func(folder string) []string {
@@ -74,19 +74,23 @@ func TestAnUpgradeKeepsTheConfiguration(t *testing.T) {
 			"\n---\n",
 		)
 		return slices.DeleteFunc(all, func(document string) bool {
-			return folder == "concierge" && strings.Contains("\n"+document, "\nkind: CredentialIssuer\n")
+			return folder == "concierge" && (strings.Contains("\n"+document, "\nkind: CredentialIssuer\n") ||
+				strings.Contains("\n"+document, "\nkind: Namespace\n"))
 		})
 	}
 	upgrade := documents("upgrade")
 	if diff := cmp.Diff(documents("concierge"), upgrade); diff != "" {
-		t.Errorf("an upgrade differs from the installation without its CredentialIssuer (-want +got):\n%s", diff)
+		t.Errorf(
+			"an upgrade differs from the installation without its CredentialIssuer and Namespace (-want +got):\n%s",
+			diff,
+		)
 	}
 	if all := strings.Join(
 		upgrade,
 		"\n",
-	); strings.Contains("\n"+all, "\nkind: CredentialIssuer\n") ||
+	); strings.Contains("\n"+all, "\nkind: CredentialIssuer\n") || strings.Contains("\n"+all, "\nkind: Namespace\n") ||
 		!strings.Contains(all, "kind: Deployment") {
-		t.Error("an upgrade has a CredentialIssuer, or no Deployment")
+		t.Error("an upgrade has a CredentialIssuer or a Namespace, or no Deployment")
 	}
 }
 
