@@ -33,6 +33,11 @@ func admit(next http.Handler, b *budget.Budget, s runtime.NegotiatedSerializer) 
 		state := stateFrom(req.Context())
 		state.client = conn.client()
 		others := conn.serving.Add(1) - 1
+		conn.handling.Add(1)
+		defer func() {
+			conn.handling.Add(-1)
+			conn.closeIfShut()
+		}()
 		defer afterAnswer(w, req, func() {
 			state.releaseAll()
 			conn.serving.Add(-1)
@@ -146,6 +151,7 @@ func identifyRequest(b *budget.Budget, conn *clientConn, state *requestState, re
 	}
 	state.client.User = name
 	if state.longRunning || state.upgrade != "" {
+		leaveGate(req.Context())
 		stream, err := b.Acquire(state.client, budget.Streams, 1)
 		if err != nil {
 			return err

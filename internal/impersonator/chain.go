@@ -97,7 +97,9 @@ func (c *chain) handler() http.Handler {
 	// How many, how long?
 	h = c.metrics.measure(h)
 	// State of the request, security headers.
-	return setUp(h)
+	h = setUp(h)
+	// Lets requests of strangers wait, and none pass on a connection that is shut.
+	return holdBack(h, c.budget)
 }
 
 // decided returns the function that is called with every decision, nil without an audit log.

@@ -44,13 +44,17 @@ type clientConn struct {
 	closing  sync.Once
 
 	user    atomic.Pointer[string] // who authenticated first on it; nil as long as there is none
+	gate    turnstile              // of requests as long as there is no user
 	serving atomic.Int64           // requests that are being served
-	used    atomic.Int64           // when the last of them ended, in Unix nanoseconds
-	served  atomic.Int64           // requests that were answered, and not refused
-	refused atomic.Int64           // requests that were refused
-	resets  atomic.Int64           // streams that the client reset before their answer began
-	shut    atomic.Bool            // because of the last two: no further request is served
-	end     atomic.Pointer[time.Timer]
+	// handling is how many of them have a handler that has not returned. The answers of the others are being written.
+	handling atomic.Int64
+	hurried  atomic.Bool  // once shut: only such answers are left
+	used     atomic.Int64 // when the last of them ended, in Unix nanoseconds
+	served   atomic.Int64 // requests that were answered, and not refused
+	refused  atomic.Int64 // requests that were refused
+	resets   atomic.Int64 // streams that the client reset before their answer began
+	shut     atomic.Bool  // because of the last two: no further request is served
+	end      atomic.Pointer[time.Timer]
 	// readSince is how many bytes were read since it was shut. The one goroutine that reads uses it.
 	readSince int
 	gone      chan struct{} // closed with the connection
@@ -62,6 +66,7 @@ func (c *clientConn) Read(p []byte) (int, error) {
 		<-c.gone
 		return 0, net.ErrClosed
 	}
+	c.gate.pause(c.gone)
 	n, err := c.Conn.Read(p)
 	if c.shut.Load() {
 		c.readSince += n
@@ -110,6 +115,7 @@ func (c *clientConn) identify(user string) error {
 		return err
 	}
 	c.user.CompareAndSwap(nil, &user)
+	c.gate.unlock()
 	return nil
 }
 

@@ -330,15 +330,6 @@ func TestResetsCountOnAllConnections(t *testing.T) {
 	}
 }
 
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
 // TestHeadersCount sends large headers of many small fields, and does not read the answers that refuse them.
 func TestHeadersCount(t *testing.T) {
 	t.Parallel()

@@ -52,6 +52,9 @@ func TestLimitsAreDocumented(t *testing.T) {
 			"on one connection": fmt.Sprintf("after %d the next answer ends the connection; without a user, HTTP/2 is closed "+
 			"after %d, after %d while `limits.resets` is reached; %s of header count as one more",
 			maxRefusals, maxMisused, misusedUnderAttack, kib(heavyHeader)),
+		"requests of one HTTP/2 connection without a user that are looked at at a time": fmt.Sprintf("%d, the others wait; "+
+			"streams count until they begin; none waits any more once a user has authenticated on the connection",
+			maxUndecided),
 		"time for TLS, and then for a request's header":                      seconds(server.ReadHeaderTimeout) + " each",
 		"body of a request that is not a stream, from its header to its end": seconds(o.BodyTimeout) + ", then 400",
 		"connection without a request":                                       seconds(server.IdleTimeout) + ", then it is closed",

@@ -24,8 +24,10 @@ const (
 	misusedUnderAttack = 4
 	// shutWait is how long requests that were under way on such a connection may take to end.
 	shutWait = reviewTimeout
-	// readWhenShut is how many bytes are still read from it: what was on its way is reset, and does not hang.
-	readWhenShut = 64 << 10
+	// unreadWhenShut is the same for requests whose handler has returned, and whose answer the client does not take.
+	unreadWhenShut = time.Second
+	// readWhenShut is how many bytes are still read from it, for the windows of answers that are under way.
+	readWhenShut = 8 << 10
 	// A request that is refused counts once more for each heavyHeader of its header.
 	heavyHeader = 16 << 10
 )
@@ -44,19 +46,11 @@ func limitMisuse(next http.Handler, b *budget.Budget) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
 		conn := connectionFrom(ctx)
-		switch {
-		case conn == nil:
+		if conn == nil {
 			next.ServeHTTP(w, req)
 			return
-		case conn.shut.Load():
-			panic(http.ErrAbortHandler)
 		}
 		state := stateFrom(ctx)
-		if ctx.Err() != nil { // the client has reset it already
-			state.client = conn.client()
-			conn.reset(ctx, b, state.client)
-			panic(http.ErrAbortHandler)
-		}
 		if refused := conn.refused.Load(); refused >= maxRefusals && refused > conn.served.Load() {
 			state.closeAfterwards = true
 			closeAfterwards(w.Header())
@@ -66,7 +60,12 @@ func limitMisuse(next http.Handler, b *budget.Budget) http.Handler {
 			case ctx.Err() != nil && !state.answeredInTime && time.Since(state.measured.began) <= resetWithin:
 				conn.reset(ctx, b, state.client)
 			case isRefusal(state):
-				conn.refuse(ctx, b, state.client, 1+memoryOfHeader(req.Header)/heavyHeader, req.ProtoMajor)
+				header := memoryOfHeader(req.Header)
+				if header > small && req.ProtoMajor == 2 {
+					// The answer may have to wait for the client, and nothing counts the header that long.
+					clear(req.Header)
+				}
+				conn.refuse(ctx, b, state.client, 1+header/heavyHeader, req.ProtoMajor)
 			default:
 				conn.served.Add(1)
 				b.Served(state.client)
@@ -127,10 +126,17 @@ func (c *clientConn) endMisuse(ctx context.Context, underAttack bool) {
 	c.closeIfShut()
 }
 
-// closeIfShut closes a connection that is shut and on which no request is under way.
+// closeIfShut closes a connection that is shut and on which no request is under way. When there are only answers that
+// the client does not take, it gets a little time for them.
 func (c *clientConn) closeIfShut() {
-	if c.shut.Load() && c.serving.Load() == 0 {
+	switch {
+	case !c.shut.Load():
+	case c.serving.Load() == 0:
 		_ = c.Close()
+	case c.handling.Load() == 0:
+		if end := c.end.Load(); end != nil && !c.hurried.Swap(true) {
+			end.Reset(unreadWhenShut)
+		}
 	}
 }
 

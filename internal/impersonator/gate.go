@@ -1,0 +1,176 @@
+package impersonator
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
+)
+
+const (
+	// maxUndecided is how many requests of an HTTP/2 connection on which no user has authenticated are looked at at a time.
+	maxUndecided = 2 * maxMisused
+	// readPause is how long a connection with more of them waits before the next read.
+	readPause = 50 * time.Millisecond
+)
+
+// turnstile holds back the requests of a connection on which no user has authenticated. It lets a few pass at a time. When they
+// turn out to be no good the connection is shut, and those that wait have cost nothing but their header. As soon as a
+// user has authenticated on the connection, all of them pass.
+type turnstile struct {
+	mu      sync.Mutex
+	open    bool            // a user has authenticated
+	inside  int             // those that passed, until they are answered or turn out to be streams
+	waiting []chan struct{} // the first is the next to pass; each is closed then
+	room    chan struct{}   // closed when nothing waits any more; nil when nothing does
+
+}
+
+// enter returns when the request may pass, with what is to be called when it is done. It returns nil when the request or
+// the connection ends before.
+func (g *turnstile) enter(ctx context.Context, gone <-chan struct{}) (leave func()) {
+	turn := g.join()
+	if turn != nil {
+		select {
+		case <-turn:
+		case <-ctx.Done():
+			g.forget(turn)
+			return nil
+		case <-gone:
+			g.forget(turn)
+			return nil
+		}
+	}
+	return sync.OnceFunc(g.leave)
+}
+
+// join returns nil when the request may pass at once, and otherwise what is closed when it may.
+func (g *turnstile) join() chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open || g.inside < maxUndecided && len(g.waiting) == 0 {
+		g.inside++
+		return nil
+	}
+	turn := make(chan struct{})
+	g.waiting = append(g.waiting, turn)
+	if g.room == nil {
+		g.room = make(chan struct{})
+	}
+	return turn
+}
+
+func (g *turnstile) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inside--
+	g.dispatch()
+}
+
+// forget takes a request that does not wait any more out of the queue.
+func (g *turnstile) forget(turn chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, one := range g.waiting {
+		if one == turn {
+			g.waiting = append(g.waiting[:i], g.waiting[i+1:]...)
+			g.dispatch()
+			return
+		}
+	}
+	g.inside-- // its turn came at the same moment
+	g.dispatch()
+}
+
+// unlock lets all requests pass, also later ones.
+func (g *turnstile) unlock() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.open = true
+	g.dispatch()
+}
+
+// dispatch lets those pass for which there is room. The caller holds g.mu.
+func (g *turnstile) dispatch() {
+	for len(g.waiting) > 0 && (g.open || g.inside < maxUndecided) {
+		close(g.waiting[0])
+		g.waiting = g.waiting[1:]
+		g.inside++
+	}
+	if len(g.waiting) == 0 && g.room != nil {
+		close(g.room)
+		g.room = nil
+	}
+}
+
+// crowded returns what is closed when no request waits any more, nil when none does.
+func (g *turnstile) crowded() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.room
+}
+
+// pause is called before each read of a connection. While requests wait, it is read slowly: what is read becomes further
+// requests, and a header may be very large once it is decoded. It is read nevertheless, as the body of a request that
+// has passed may be on its way.
+func (g *turnstile) pause(gone <-chan struct{}) {
+	room := g.crowded()
+	if room == nil {
+		return
+	}
+	timer := time.NewTimer(readPause)
+	defer timer.Stop()
+	select {
+	case <-room:
+	case <-gone:
+	case <-timer.C:
+	}
+}
+
+// holdBack lets the requests of strangers pass a few at a time, and none when the connection is shut. It is the
+// outermost filter, so that those that do not pass cost little. HTTP/1 has one request of a connection at a time.
+func holdBack(next http.Handler, b *budget.Budget) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		ctx := req.Context()
+		conn := connectionFrom(ctx)
+		if conn == nil || req.ProtoMajor < 2 {
+			next.ServeHTTP(w, req)
+			return
+		}
+		if !conn.shut.Load() && conn.user.Load() == nil {
+			if leave := conn.gate.enter(ctx, conn.gone); leave != nil {
+				defer leave()
+				ctx = context.WithValue(ctx, leaveKey{}, leave)
+				req = req.WithContext(ctx)
+			}
+		}
+		switch {
+		case conn.shut.Load(), isClosed(conn.gone):
+			panic(http.ErrAbortHandler)
+		case ctx.Err() != nil: // the client has reset it already
+			conn.reset(ctx, b, conn.client())
+			panic(http.ErrAbortHandler)
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+type leaveKey struct{}
+
+// leaveGate makes room for another request of the connection: this one is a stream, and may last for long.
+func leaveGate(ctx context.Context) {
+	if leave, ok := ctx.Value(leaveKey{}).(func()); ok {
+		leave()
+	}
+}

@@ -1,0 +1,183 @@
+package impersonator
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
+)
+
+// connection returns the one connection of a client.
+func (p *proxy) connection(t *testing.T) *clientConn {
+	t.Helper()
+	var found *clientConn
+	eventually(t, func() bool {
+		p.open.mu.Lock()
+		defer p.open.mu.Unlock()
+		for one := range p.open.open {
+			found = one
+		}
+		return len(p.open.open) == 1
+	})
+	return found
+}
+
+func (g *turnstile) counts() (inside, waiting int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.inside, len(g.waiting)
+}
+
+// TestStrangersPassAFewAtATime asks with one token many times on a connection. Only a few of the requests are looked at
+// until it is known whether the token is any good. Then all are served, or the others have cost nothing.
+func TestStrangersPassAFewAtATime(t *testing.T) {
+	t.Parallel()
+	const many = 100
+	for name, good := range map[string]bool{"a good token": true, "a bad token": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t)
+			release := make(chan struct{})
+			p.api.set(func() {
+				p.api.during = func(ctx context.Context, what string) {
+					if what == "asked" {
+						select {
+						case <-release:
+						case <-ctx.Done():
+						}
+					}
+				}
+				if good {
+					p.api.tokens["asked"] = authenticationv1.UserInfo{Username: "jane"}
+				}
+			})
+			c := p.rawHTTP2(t, nil)
+			if err := c.flood(t, 0, many, false, func(int) [][2]string {
+				return append(pseudo("GET", "/a"), [2]string{"authorization", "Bearer asked"})
+			}); err != nil {
+				t.Fatal(err)
+			}
+			conn := p.connection(t)
+			eventually(t, func() bool {
+				inside, waiting := conn.gate.counts()
+				return inside == maxUndecided && waiting == many-maxUndecided
+			})
+			if got := p.budget.Held(budget.Requests); got > maxUndecided {
+				t.Errorf("want at most %d requests looked at, got %d", maxUndecided, got)
+			}
+			close(release)
+			if good {
+				eventually(t, func() bool { return p.api.arrived.Load() == many })
+				return
+			}
+			got := c.answers(t)
+			// Each that is refused lets another one pass, until enough were.
+			if got[http.StatusUnauthorized] >= maxUndecided+maxMisused || len(got) > 1 {
+				t.Errorf("want less than %d answers with 401, got %v", maxUndecided+maxMisused, got)
+			}
+			if arrived := p.api.arrived.Load(); arrived != 0 {
+				t.Errorf("want nothing forwarded, got %d", arrived)
+			}
+			eventually(t, func() bool {
+				inside, waiting := conn.gate.counts()
+				return inside == 0 && waiting == 0 && p.budget.Held(budget.Requests) == 0
+			})
+		})
+	}
+}
+
+// TestStreamsLeaveTheGate opens more watches without a user on one connection than may be looked at at a time.
+func TestStreamsLeaveTheGate(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	var open atomic.Int64
+	p.api.set(func() {
+		p.api.serve = func(_ http.ResponseWriter, req *http.Request) {
+			open.Add(1)
+			<-req.Context().Done()
+		}
+	})
+	const many = maxUndecided + 10
+	c := p.rawHTTP2(t, nil)
+	if err := c.flood(t, 0, many, false, func(int) [][2]string { return pseudo("GET", "/api/v1/pods?watch=1") }); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return open.Load() == many })
+}
+
+// TestShutConnectionsDoNotWaitForReaders has a client without a user be refused with a very large header, and read
+// nothing. Neither the connection nor the header is kept for it.
+func TestShutConnectionsDoNotWaitForReaders(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	c := p.rawHTTP2(t, nil)
+	c.readNothing(t)
+	conn := p.connection(t)
+	fields := func(int) [][2]string {
+		fields := badToken(0)
+		for range 3000 {
+			fields = append(fields, [2]string{"a", "b"})
+		}
+		return fields
+	}
+	if err := c.flood(t, 0, 1, false, fields); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return p.budget.Held(budget.Connections) == 0 })
+	if !conn.hurried.Load() {
+		t.Error("want the connection closed because only an answer that is not read is left")
+	}
+}
+
+// TestGate has many requests pass, leave, and give up at the same time.
+func TestGate(t *testing.T) {
+	t.Parallel()
+	var g turnstile
+	var now, most, passed atomic.Int64
+	var group sync.WaitGroup
+	for i := range 20 * maxUndecided {
+		group.Go(func() {
+			ctx, cancel := context.WithCancel(t.Context())
+			if i%3 == 0 {
+				cancel()
+			}
+			defer cancel()
+			leave := g.enter(ctx, nil)
+			if leave == nil {
+				return
+			}
+			passed.Add(1)
+			n := now.Add(1)
+			for last := most.Load(); n > last && !most.CompareAndSwap(last, n); last = most.Load() {
+			}
+			now.Add(-1)
+			leave()
+			leave() // a second time does nothing
+		})
+	}
+	group.Wait()
+	if got := most.Load(); got > maxUndecided {
+		t.Errorf("want at most %d at a time, got %d", maxUndecided, got)
+	}
+	if inside, waiting := g.counts(); inside != 0 || waiting != 0 || g.crowded() != nil {
+		t.Errorf("want nothing left, got %d inside and %d waiting", inside, waiting)
+	}
+	for range maxUndecided {
+		if g.join() != nil {
+			t.Fatal("want room again")
+		}
+	}
+	turn := g.join()
+	if turn == nil || g.crowded() == nil {
+		t.Fatal("want the next to wait")
+	}
+	g.unlock()
+	if !isClosed(turn) || g.crowded() != nil || g.join() != nil {
+		t.Error("want all to pass when there is a user")
+	}
+}
