@@ -16,16 +16,15 @@ const (
 	readPause = 50 * time.Millisecond
 )
 
-// turnstile holds back the requests of a connection on which no user has authenticated. It lets a few pass at a time. When they
-// turn out to be no good the connection is shut, and those that wait have cost nothing but their header. As soon as a
-// user has authenticated on the connection, all of them pass.
+// turnstile holds back the requests of a connection on which no user has authenticated. It lets a few pass at a time.
+// When they turn out to be no good the connection is shut, and those that wait have cost nothing but their header. As
+// soon as a user has authenticated on the connection, all of them pass.
 type turnstile struct {
 	mu      sync.Mutex
 	open    bool            // a user has authenticated
 	inside  int             // those that passed, until they are answered or turn out to be streams
 	waiting []chan struct{} // the first is the next to pass; each is closed then
 	room    chan struct{}   // closed when nothing waits any more; nil when nothing does
-
 }
 
 // enter returns when the request may pass, with what is to be called when it is done. It returns nil when the request or

@@ -104,7 +104,13 @@ func TestStreamsLeaveTheGate(t *testing.T) {
 	})
 	const many = maxUndecided + 10
 	c := p.rawHTTP2(t, nil)
-	if err := c.flood(t, 0, many, false, func(int) [][2]string { return pseudo("GET", "/api/v1/pods?watch=1") }); err != nil {
+	if err := c.flood(
+		t,
+		0,
+		many,
+		false,
+		func(int) [][2]string { return pseudo("GET", "/api/v1/pods?watch=1") },
+	); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() bool { return open.Load() == many })
