@@ -46,7 +46,12 @@ func BenchmarkChain(b *testing.B) {
 					req.Header[k] = v
 				}
 				w := httptest.NewRecorder()
-				h.ServeHTTP(w, req)
+				done := make(chan struct{})
+				go func() { // as net/http does
+					defer close(done)
+					h.ServeHTTP(w, req)
+				}()
+				<-done
 				if w.Code != http.StatusOK {
 					b.Fatalf("want 200, got %d: %s", w.Code, w.Body)
 				}

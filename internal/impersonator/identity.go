@@ -191,6 +191,9 @@ func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, apierrors.NewInternalError(errors.New("no user to impersonate"))
 	}
 	for name := range req.Header {
+		if !mayBeOurs(name) {
+			continue
+		}
 		if folded := fold(name); oursOnly(folded) {
 			if strings.HasPrefix(folded, "x-remote-") {
 				delete(req.Header, name)

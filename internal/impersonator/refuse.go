@@ -129,6 +129,11 @@ func oursOnly(folded string) bool {
 	return strings.HasPrefix(folded, "impersonate-") || strings.HasPrefix(folded, "x-remote-") || folded == "authorization"
 }
 
+// mayBeOurs is false for names that cannot be those of oursOnly, however they are spelled.
+func mayBeOurs(name string) bool {
+	return name != "" && (name[0]|0x20 == 'i' || name[0]|0x20 == 'x' || name[0]|0x20 == 'a')
+}
+
 // fold brings header names that look alike into the same form, for comparisons.
 func fold(name string) string {
 	return strings.ReplaceAll(strings.ToLower(name), "_", "-")

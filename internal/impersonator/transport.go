@@ -67,7 +67,7 @@ func newUpstream(config *rest.Config, processors int) (*upstream, error) {
 	transport := func(open *atomic.Int64, window int, protocols ...string) *http.Transport {
 		t := &http.Transport{
 			Proxy:               proxy,
-			DialContext:         u.counts.dialer(dial, open),
+			DialContext:         inBursts(u.counts.dialer(dial, open)),
 			TLSClientConfig:     tlsConfig.Clone(),
 			TLSHandshakeTimeout: handshakeTimeout,
 			MaxIdleConnsPerHost: 32,
