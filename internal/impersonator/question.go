@@ -3,6 +3,7 @@ package impersonator
 import (
 	"crypto/sha256"
 	"fmt"
+	"slices"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -25,52 +26,69 @@ type question struct {
 }
 
 // newQuestion returns what is asked about the attributes. The keys are made one from the other, so that only one
-// encoding is needed for all three.
+// encoding is needed for all three. It is done for each request, so it takes little from the heap.
 func newQuestion(attributes authorizer.Attributes) (*question, error) {
 	q := &question{spec: reviewSpec(attributes), verb: attributes.GetVerb()}
-	if q.spec.ResourceAttributes == nil {
-		encoded, err := q.spec.Marshal()
-		if err != nil {
-			return nil, fmt.Errorf("encoding the access review: %w", err)
-		}
-		q.key = partKey('p', nil, encoded)
-		q.allNames, q.everywhere = q.key, q.key
-		return q, nil
-	}
-	wide := everywhere(q.spec)
-	encoded, err := wide.Marshal()
-	if err != nil {
-		return nil, fmt.Errorf("encoding the access review: %w", err)
-	}
-	q.everywhere = partKey('r', nil, encoded)
 	about := q.spec.ResourceAttributes
+	if about == nil {
+		var err error
+		q.key, err = specKey('p', &q.spec)
+		q.allNames, q.everywhere = q.key, q.key
+		return q, err
+	}
+	widest := q.spec
+	widest.ResourceAttributes = &authorizationv1.ResourceAttributes{
+		Verb:        about.Verb,
+		Group:       about.Group,
+		Version:     about.Version,
+		Resource:    about.Resource,
+		Subresource: about.Subresource,
+	}
+	var err error
+	if q.everywhere, err = specKey('r', &widest); err != nil {
+		return nil, err
+	}
 	q.allNames = q.everywhere
 	if about.Namespace != "" {
-		q.allNames = partKey('s', &q.everywhere, []byte(about.Namespace))
+		q.allNames = partKey('s', &q.everywhere, about.Namespace)
 	}
-	q.key = q.allNames
-	if about.Name != "" || about.FieldSelector != nil || about.LabelSelector != nil {
-		narrow := authorizationv1.ResourceAttributes{
+	switch {
+	case about.FieldSelector != nil || about.LabelSelector != nil:
+		selected := authorizationv1.ResourceAttributes{
 			Name: about.Name, FieldSelector: about.FieldSelector, LabelSelector: about.LabelSelector,
 		}
-		encoded, err := narrow.Marshal()
+		encoded, err := selected.Marshal()
 		if err != nil {
 			return nil, fmt.Errorf("encoding the access review: %w", err)
 		}
-		q.key = partKey('n', &q.allNames, encoded)
+		q.key = partKey('l', &q.allNames, string(encoded))
+	case about.Name != "":
+		q.key = partKey('n', &q.allNames, about.Name)
+	default:
+		q.key = q.allNames
 	}
 	return q, nil
 }
 
-// partKey hashes a part of a question, and the key of the wider question that it is a part of. The kind keeps the keys of
-// different parts apart.
-func partKey(kind byte, of *questionKey, part []byte) questionKey {
-	text := make([]byte, 0, 1+len(of)+len(part))
-	text = append(text, kind)
-	if of != nil {
-		text = append(text, of[:]...)
+// onStack is how long a part of a question may be to be hashed without memory from the heap.
+const onStack = 512
+
+// partKey hashes a part of a question, and the key of the wider question that it is a part of. The kind keeps the keys
+// of different parts apart.
+func partKey(kind byte, of *questionKey, part string) questionKey {
+	var fixed [onStack]byte
+	return sha256.Sum256(append(append(append(fixed[:0], kind), of[:]...), part...))
+}
+
+// specKey hashes a question that is no part of another one.
+func specKey(kind byte, spec *authorizationv1.SubjectAccessReviewSpec) (questionKey, error) {
+	var fixed [onStack]byte
+	text, size := append(fixed[:0], kind), spec.Size()
+	text = slices.Grow(text, size)[:1+size]
+	if _, err := spec.MarshalToSizedBuffer(text[1:]); err != nil {
+		return questionKey{}, fmt.Errorf("encoding the access review: %w", err)
 	}
-	return sha256.Sum256(append(text, part...))
+	return sha256.Sum256(text), nil
 }
 
 // allNames asks what spec asks, about all objects in the namespace. A selector only narrows what is asked for, so it
