@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -49,6 +50,22 @@ type Installation struct {
 	Apart bool
 	// APIService is the Service in front of the agent's APIs, if it is not the shipped one. The APIServices must name it.
 	APIService string
+	// Place is where agents run that are started from now on. Nil is here, on loopback.
+	Place *Place
+}
+
+// ServerName is a name for which the API server's serving certificate is valid, whatever its address.
+const ServerName = "localhost"
+
+// Place is another network namespace.
+type Place struct {
+	// Address is the agents' own there.
+	Address string
+	// Server is the URL of the API server as it is reached from there.
+	Server string
+	// Enter is the command that starts a program there: its arguments are followed by the program and its arguments. It
+	// becomes the program, with the same process ID.
+	Enter []string
 }
 
 // Install applies the shipped manifests. Nothing runs yet.
@@ -64,25 +81,31 @@ func (i *Installation) Install(ctx context.Context) error {
 type Agent struct {
 	*devcluster.Program
 	APIPort, ProxyPort, MetricsPort int
+
+	address string
 }
 
-// ProxyAddress is where this replica's impersonation proxy listens: 127.0.0.1:PORT.
-func (a *Agent) ProxyAddress() string { return loopback(a.ProxyPort) }
+// ProxyAddress is where this replica's impersonation proxy listens: 127.0.0.1:PORT,
+// unless it has another place.
+func (a *Agent) ProxyAddress() string { return a.at(a.ProxyPort) }
 
 // APIAddress is where this replica's Concierge APIs listen: 127.0.0.1:PORT.
-func (a *Agent) APIAddress() string { return loopback(a.APIPort) }
+func (a *Agent) APIAddress() string { return a.at(a.APIPort) }
 
 // MetricsAddress is where this replica serves its metrics: 127.0.0.1:PORT. In tests it serves profiles there, too.
-func (a *Agent) MetricsAddress() string { return loopback(a.MetricsPort) }
+func (a *Agent) MetricsAddress() string { return a.at(a.MetricsPort) }
+
+func (a *Agent) at(port int) string { return net.JoinHostPort(a.address, strconv.Itoa(port)) }
 
 // StartAgent starts a replica and points the cluster's aggregated APIs at it. It returns when the replica's APIs
 // answer. The replica may become ready later: see WaitReady. Its ports stay the same when the Program is restarted.
 func (i *Installation) StartAgent(ctx context.Context, name string, args ...string) (*Agent, error) {
-	kubeconfig, err := i.accountKubeconfig(ctx, name, Namespace, AgentAccount)
+	place := cmp.Or(i.Place, &Place{Address: loopbackAddress})
+	kubeconfig, err := i.accountKubeconfig(ctx, name, Namespace, AgentAccount, place.Server)
 	if err != nil {
 		return nil, err
 	}
-	agent := &Agent{}
+	agent := &Agent{address: place.Address}
 	for _, port := range []*int{&agent.APIPort, &agent.ProxyPort, &agent.MetricsPort} {
 		if *port, err = i.Cluster.ReservePort(); err != nil {
 			return nil, err
@@ -91,7 +114,7 @@ func (i *Installation) StartAgent(ctx context.Context, name string, args ...stri
 	args = append([]string{
 		"concierge",
 		"--kubeconfig=" + kubeconfig,
-		"--bind-address=127.0.0.1",
+		"--bind-address=" + place.Address,
 		"--namespace=" + Namespace,
 		"--pod-name=" + name,
 		"--aggregated-api-server-port=" + strconv.Itoa(
@@ -101,8 +124,13 @@ func (i *Installation) StartAgent(ctx context.Context, name string, args ...stri
 		"--metrics-address=" + agent.MetricsAddress(),
 		"--metrics-pprof=local",
 	}, args...)
+	program, err := filepath.Abs(i.Binary)
+	if err != nil {
+		return nil, err
+	}
+	command := append(append(slices.Clone(place.Enter), program), args...)
 	agent.Program, err = i.Cluster.StartProgram(ctx, devcluster.ProgramOptions{
-		Name: name, Path: i.Binary, Args: args, Env: i.AgentEnv,
+		Name: name, Path: command[0], Args: command[1:], Env: i.AgentEnv,
 		Ready: func(ctx context.Context) error { return agent.probe(ctx, "/livez") },
 	})
 	if err != nil {
@@ -116,7 +144,12 @@ func (i *Installation) StartAgent(ctx context.Context, name string, args ...stri
 
 // PointAt leads the cluster's aggregated APIs to a replica.
 func (i *Installation) PointAt(ctx context.Context, agent *Agent) error {
-	if err := i.Cluster.PointServiceAt(ctx, Namespace, cmp.Or(i.APIService, APIService), agent.APIPort); err != nil {
+	host := agent.address
+	if host == loopbackAddress {
+		host = "localhost" // the API server calls no address of loopback
+	}
+	service := cmp.Or(i.APIService, APIService)
+	if err := i.Cluster.PointServiceAtHost(ctx, Namespace, service, host, agent.APIPort); err != nil {
 		return err
 	}
 	for _, name := range aggregated {
@@ -217,7 +250,7 @@ func (l *LocalUsers) Endpoint() string {
 // StartLocalUsers starts the local-user-authenticator, reachable as localhost.
 func (i *Installation) StartLocalUsers(ctx context.Context) (*LocalUsers, error) {
 	const name = "local-user-authenticator"
-	kubeconfig, err := i.accountKubeconfig(ctx, name, LocalUserNamespace, name)
+	kubeconfig, err := i.accountKubeconfig(ctx, name, LocalUserNamespace, name, "")
 	if err != nil {
 		return nil, err
 	}
@@ -245,14 +278,22 @@ func (i *Installation) StartLocalUsers(ctx context.Context) (*LocalUsers, error)
 	return &LocalUsers{Program: program, Port: port}, nil
 }
 
-// accountKubeconfig writes a kubeconfig with the identity of a service account.
-func (i *Installation) accountKubeconfig(ctx context.Context, name, namespace, account string) (string, error) {
+// accountKubeconfig writes a kubeconfig with the identity of a service account. server is the API server's URL, if it
+// is not the usual one.
+func (i *Installation) accountKubeconfig(
+	ctx context.Context, name, namespace, account, server string,
+) (string, error) {
 	config, err := i.Cluster.ServiceAccountConfig(ctx, namespace, account)
 	if err != nil {
 		return "", err
+	}
+	if server != "" {
+		config.Host, config.ServerName = server, ServerName
 	}
 	path := filepath.Join(i.Cluster.Dir(), name+".kubeconfig")
 	return path, i.Cluster.WriteKubeconfig(path, config)
 }
 
-func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+const loopbackAddress = "127.0.0.1"
+
+func loopback(port int) string { return net.JoinHostPort(loopbackAddress, strconv.Itoa(port)) }

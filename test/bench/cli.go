@@ -121,7 +121,15 @@ func (w *world) start(ctx context.Context, c command) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	process := exec.CommandContext(ctx, c.args[0], c.args[1:]...)
+	args := c.args
+	if w.network != nil {
+		enter, err := w.network.enter(w.network.client)
+		if err != nil {
+			return 0, err
+		}
+		args = append(enter, args...)
+	}
+	process := exec.CommandContext(ctx, args[0], args[1:]...)
 	process.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir}
 	var errOut bytes.Buffer
 	process.Stderr = &errOut

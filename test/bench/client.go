@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -63,16 +64,18 @@ func newStyledClient(config *rest.Config, connections int, as style) (*client, e
 	as.accept = cmp.Or(as.accept, acceptJSON)
 	c := &client{url: config.Host, token: config.BearerToken, style: as}
 	for range connections {
-		c.conns = append(c.conns, &http.Client{Transport: newTransport(settings, as.http1)})
+		c.conns = append(c.conns, &http.Client{Transport: newTransport(settings, as.http1, config.Dial)})
 	}
 	return c, nil
 }
 
 // newTransport leaves compression to client.do, which counts the bytes that came.
-func newTransport(settings *tls.Config, http1 bool) *http.Transport {
+func newTransport(
+	settings *tls.Config, http1 bool, dial func(ctx context.Context, network, address string) (net.Conn, error),
+) *http.Transport {
 	settings = settings.Clone()
 	settings.NextProtos = nil
-	transport := &http.Transport{TLSClientConfig: settings, DisableCompression: true}
+	transport := &http.Transport{TLSClientConfig: settings, DisableCompression: true, DialContext: dial}
 	transport.Protocols = new(http.Protocols)
 	transport.Protocols.SetHTTP1(http1)
 	transport.Protocols.SetHTTP2(!http1)

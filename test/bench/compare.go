@@ -86,7 +86,7 @@ func readReport(path string) (*report, error) {
 
 // save keeps a report in a directory, and returns the file's path.
 func (r *report) save(dir string) (path string, err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // results are no secret
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("keeping the results: %w", err)
 	}
 	path = filepath.Join(dir, r.Date.Format("20060102-150405")+".json")

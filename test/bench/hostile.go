@@ -43,6 +43,9 @@ const (
 // measureHostile attacks an agent that has the shipped limits, while honest users go on. All come from one address,
 // as behind a load balancer that hides them. Each attack meets a fresh agent.
 func measureHostile(ctx context.Context, w *world, r *report) (err error) {
+	elsewhere := w.network != nil
+	back := w.onLoopback() // attackers call no other address
+	defer back()
 	usual := w.agent
 	bounded, noGroup := newMemoryGroup(shippedLimit)
 	if noGroup != nil {
@@ -55,11 +58,19 @@ func measureHostile(ctx context.Context, w *world, r *report) (err error) {
 			err = errors.Join(err, hostile.Stop())
 		}
 		err = errors.Join(err, bounded.close(), w.PointAt(ctx, usual))
+		if elsewhere {
+			err = errors.Join(err, w.startProxy(ctx)) // with a certificate for its address again
+		}
 	}()
 	w.AgentEnv = []string{"GOMEMLIMIT=" + shippedSoftLimit}
 	if w.agent, err = w.StartAgent(ctx, "attacked", w.options.Args...); err != nil {
 		w.agent = usual
 		return err
+	}
+	if elsewhere { // the certificate is for an address in the network
+		if err := w.startProxy(ctx); err != nil {
+			return err
+		}
 	}
 	if err := w.openPasswordLogin(ctx); err != nil {
 		return err

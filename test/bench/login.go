@@ -33,13 +33,13 @@ type webhook struct {
 	ca     []byte
 }
 
-func startWebhook(ctx context.Context) (*webhook, error) {
+func startWebhook(ctx context.Context, address string) (*webhook, error) {
 	now := time.Now()
 	ca, err := certs.NewCA("bench", now, 24*time.Hour)
 	if err != nil {
 		return nil, err
 	}
-	pair, err := ca.IssueServing(certs.SANs{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, now, 24*time.Hour)
+	pair, err := ca.IssueServing(certs.SANs{IPAddresses: []net.IP{net.ParseIP(address)}}, now, 24*time.Hour)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func startWebhook(ctx context.Context) (*webhook, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (w *world) openLogin(ctx context.Context) error {
 		return nil
 	}
 	var err error
-	if w.webhook, err = startWebhook(ctx); err != nil {
+	if w.webhook, err = startWebhook(ctx, w.network.listenAddress()); err != nil {
 		return fmt.Errorf("starting a webhook: %w", err)
 	}
 	resource := schema.GroupVersionResource{

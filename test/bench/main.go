@@ -55,6 +55,9 @@ func run(args []string, out, errOut io.Writer) int {
 		_, _ = fmt.Fprintln(errOut, "error:", err)
 		return exitUsage
 	}
+	if code, done := elsewhere(o, args, out, errOut); done {
+		return code
+	}
 	ctx, cancel := context.WithTimeout(interrupted, o.Timeout)
 	defer cancel()
 	err = bench(ctx, o, out, errOut)
@@ -72,6 +75,31 @@ func run(args []string, out, errOut io.Writer) int {
 	return exitFailed
 }
 
+// elsewhere runs the program in a network namespace, if it is to run there and does not yet.
+func elsewhere(o *options, args []string, out, errOut io.Writer) (code int, done bool) {
+	if os.Getenv(insideVariable) != "" {
+		o.Network = networkNamespaces
+		return 0, false
+	}
+	if o.Network == networkLoopback {
+		return 0, false
+	}
+	err := mayMakeNamespaces()
+	if err == nil {
+		code, err = rerunInside(args, out, errOut)
+	}
+	if err == nil {
+		return code, true
+	}
+	if o.Network == networkNamespaces {
+		_, _ = fmt.Fprintln(errOut, "error:", err)
+		return exitFailed, true
+	}
+	_, _ = fmt.Fprintf(errOut, "• All parts are on loopback, which flatters: %v\n", err)
+	o.Network = networkLoopback
+	return 0, false
+}
+
 // bench runs the loads that were chosen, and prints what they gave: also when one of them fails, before its error.
 func bench(ctx context.Context, o *options, out, errOut io.Writer) (err error) {
 	w, err := newWorld(ctx, o, errOut)
@@ -82,6 +110,7 @@ func bench(ctx context.Context, o *options, out, errOut io.Writer) (err error) {
 		return fmt.Errorf("setting up: %w", err)
 	}
 	r := newReport(ctx, o)
+	r.Network = w.network.String()
 	for _, l := range loads() {
 		if !o.wants(l.name) {
 			continue

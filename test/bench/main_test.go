@@ -13,10 +13,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestMain lets the test's own program be an attacker, as that of bench is.
+// TestMain lets the test's own program be an attacker, and run in a namespace, as that of bench does.
 func TestMain(m *testing.M) {
 	if isAttacker() {
 		os.Exit(beAttacker())
+	}
+	if os.Getenv(insideVariable) != "" {
+		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
 }
@@ -27,16 +30,8 @@ func TestBench(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a real etcd and kube-apiserver, which -short leaves out")
 	}
-	root, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
-	programs := t.TempDir()
-	args := []string{
-		"-deploy=" + filepath.Join(
-			root,
-			"deploy",
-		),
+	args := append(
+		programFlags(t),
 		"-o=json",
 		"-rounds=1",
 		"-seconds=0.05",
@@ -49,16 +44,7 @@ func TestBench(t *testing.T) {
 		"-hostile=0.2",
 		"-loads=size,watch-memory,get,get-token,get-http1,names-1,list,list-plain,list-protobuf,list-http1,create,mixture,connect,idle,watches,held,events,login,exec,hostile",
 		"-timeout=5m",
-	}
-	for flag, source := range map[string]string{"cli": "./cmd/pinniped", "agent": "./cmd/agent"} {
-		path := filepath.Join(programs, flag)
-		build := exec.CommandContext(t.Context(), "go", "build", "-o", path, source)
-		build.Dir = root
-		if output, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("building %s: %v\n%s", source, err, output)
-		}
-		args = append(args, "-"+flag+"="+path)
-	}
+	)
 	var out, errOut bytes.Buffer
 	if code := run(args, &out, &errOut); code != exitDone {
 		t.Fatalf("it ended with %d: %s", code, errOut.String())
@@ -66,6 +52,14 @@ func TestBench(t *testing.T) {
 	var got report
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 		t.Fatalf("%v: %s", err, out.String())
+	}
+	want := networkNamespaces
+	if err := mayMakeNamespaces(); err != nil {
+		t.Logf("The parts were on loopback, not in namespaces: %v", err)
+		want = networkLoopback
+	}
+	if got.Network != want {
+		t.Errorf("the network was %q, want %q: %s", got.Network, want, errOut.String())
 	}
 	var names []string
 	for _, l := range got.Requests {
@@ -94,6 +88,27 @@ func TestBench(t *testing.T) {
 	}
 }
 
+// programFlags builds the programs that are measured, and says where they are.
+func programFlags(t *testing.T) []string {
+	t.Helper()
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"-deploy=" + filepath.Join(root, "deploy")}
+	programs := t.TempDir()
+	for flag, source := range map[string]string{"cli": "./cmd/pinniped", "agent": "./cmd/agent"} {
+		path := filepath.Join(programs, flag)
+		build := exec.CommandContext(t.Context(), "go", "build", "-o", path, source)
+		build.Dir = root
+		if output, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("building %s: %v\n%s", source, err, output)
+		}
+		args = append(args, "-"+flag+"="+path)
+	}
+	return args
+}
+
 func TestBadUsage(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -104,6 +119,7 @@ func TestBadUsage(t *testing.T) {
 		{"refuses an unknown load", []string{"-loads=get,nothing"}, `unknown load "nothing": use size, memory, watch-memory,`},
 		{"refuses an unknown preset", []string{"-preset=slow"}, `-preset is "slow": use quick or full`},
 		{"refuses an unknown output", []string{"-o=yaml"}, `-o is "yaml": use text, json or markdown`},
+		{"refuses an unknown network", []string{"-network=wan"}, `-network is "wan": use auto, namespaces or loopback`},
 		{"refuses an unknown attack", []string{"-attacks=reset,nothing"}, `unknown attack "nothing": use unread, reset,`},
 		{"refuses numbers without sense", []string{"-workers=-1"}, "-workers must be more than zero"},
 		{"refuses arguments", []string{"get"}, `unknown argument "get"`},
@@ -124,7 +140,11 @@ func TestBadUsage(t *testing.T) {
 func TestMissingProgram(t *testing.T) {
 	t.Parallel()
 	var out, errOut bytes.Buffer
-	if code := run([]string{"-agent=" + filepath.Join(t.TempDir(), "none")}, &out, &errOut); code != exitFailed {
+	if code := run(
+		[]string{"-network=loopback", "-agent=" + filepath.Join(t.TempDir(), "none")},
+		&out,
+		&errOut,
+	); code != exitFailed {
 		t.Errorf("want code %d, got %d", exitFailed, code)
 	}
 	if want := "looking for the programs, which `make build` builds"; !strings.Contains(errOut.String(), want) {

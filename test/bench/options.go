@@ -39,7 +39,8 @@ type options struct {
 	CLI       string
 	Deploy    string
 	Args      []string // for the agent
-	Keep      string   // a directory for the cluster, which is kept
+	Network   string
+	Keep      string // a directory for the cluster, which is kept
 	Timeout   time.Duration
 }
 
@@ -106,6 +107,12 @@ func parseOptions(args []string, errOut io.Writer) (*options, error) {
 	flags.StringVar(&o.Deploy, "deploy", "deploy", "folder of the manifests")
 	flags.StringVar(&agentArgs, "agent-args", "", "more arguments for the agent, separated by spaces")
 	flags.StringVar(
+		&o.Network,
+		"network",
+		networkAuto,
+		"namespaces: client, proxy and API server in network namespaces, which needs root on Linux; loopback; or auto",
+	)
+	flags.StringVar(
 		&o.Keep,
 		"keep",
 		"",
@@ -124,6 +131,9 @@ func parseOptions(args []string, errOut io.Writer) (*options, error) {
 	}
 	if !slices.Contains([]string{outputText, outputJSON, outputMarkdown}, o.Output) {
 		return nil, fmt.Errorf("-o is %q: use text, json or markdown", o.Output)
+	}
+	if !slices.Contains([]string{networkAuto, networkLoopback, networkNamespaces}, o.Network) {
+		return nil, fmt.Errorf("-network is %q: use auto, namespaces or loopback", o.Network)
 	}
 	if o.Rounds == 0 {
 		o.Rounds = chosen.rounds

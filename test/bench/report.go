@@ -120,7 +120,6 @@ func newReport(ctx context.Context, o *options) *report {
 	return &report{
 		Version: shapeVersion,
 		Agent:   versionOf(ctx, o.Agent),
-		Network: "loopback",
 		Date:    time.Now().UTC().Truncate(time.Second),
 		Preset:  o.Preset,
 		Rounds:  o.Rounds,

@@ -123,7 +123,7 @@ func (w *world) accountConfigs(ctx context.Context) (map[string]*rest.Config, er
 	if err != nil {
 		return nil, err
 	}
-	return w.byWay(config), nil
+	return w.byWay(config)
 }
 
 func getOne() request { return get(configMaps + "/" + objectName(0)) }

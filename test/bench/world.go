@@ -4,12 +4,13 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,6 +44,7 @@ type world struct {
 	*devinstall.Installation
 	options *options
 	errOut  io.Writer
+	network *network // nil for loopback
 	dir     string
 	agent   *devinstall.Agent
 	other   *devinstall.Agent // another build, nil without one
@@ -67,12 +69,22 @@ func newWorld(ctx context.Context, o *options, errOut io.Writer) (*world, error)
 	if w.dir, err = os.MkdirTemp("", "pinniped-bench-"); err != nil {
 		return nil, fmt.Errorf("making a temporary directory: %w", err)
 	}
-	w.say("Starting a control plane and the agent")
-	cluster, err := devcluster.Start(ctx, devcluster.Options{Dir: o.Keep})
+	if o.Network == networkNamespaces {
+		if w.network, err = newNetwork(); err != nil {
+			return w, err
+		}
+	}
+	w.say("Starting a control plane and the agent; network: %s", w.network)
+	cluster, err := devcluster.Start(ctx, devcluster.Options{
+		Dir: o.Keep, ExtraAPIServerArgs: w.network.apiServerArgs(),
+	})
 	if err != nil {
 		return w, err
 	}
 	w.Installation = &devinstall.Installation{Cluster: cluster, Binary: o.Agent, Deploy: o.Deploy}
+	if w.Place, err = w.network.place(cluster.URL()); err != nil {
+		return w, err
+	}
 	if w.admin, err = kubernetes.NewForConfig(cluster.AdminConfig()); err != nil {
 		return w, err
 	}
@@ -156,7 +168,10 @@ func (w *world) startProxy(ctx context.Context) error {
 			return err
 		}
 		w.proxyCA = secret.Data["ca.crt"]
-		connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", w.agent.ProxyAddress())
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(w.proxyCA)
+		dialer := &tls.Dialer{Config: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+		connection, err := dialer.DialContext(ctx, "tcp", w.agent.ProxyAddress())
 		if err != nil {
 			return err
 		}
@@ -323,16 +338,17 @@ func (w *world) newUser(groups ...string) (map[string]*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return w.byWay(config), nil
+	return w.byWay(config)
 }
 
 // byWay returns the configurations of a user whom every way accepts.
-func (w *world) byWay(config *rest.Config) map[string]*rest.Config {
-	configs := map[string]*rest.Config{direct: config}
+func (w *world) byWay(config *rest.Config) (map[string]*rest.Config, error) {
+	reached, err := w.network.ofClient(config)
+	configs := map[string]*rest.Config{direct: reached}
 	for _, way := range w.ways()[1:] {
 		configs[way] = w.through(w.agentOf(way), config)
 	}
-	return configs
+	return configs, err
 }
 
 func (w *world) throughProxy(config *rest.Config) *rest.Config { return w.through(w.agent, config) }
@@ -340,7 +356,15 @@ func (w *world) throughProxy(config *rest.Config) *rest.Config { return w.throug
 func (w *world) through(agent *devinstall.Agent, config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Host, config.CAData = "https://"+agent.ProxyAddress(), w.proxyCA
+	config.Dial = w.network.dialer()
 	return config
+}
+
+// onLoopback puts the agents that are started from now on, and their clients, on loopback, until back is called.
+func (w *world) onLoopback() (back func()) {
+	usual, place := w.network, w.Place
+	w.network, w.Place = nil, nil
+	return func() { w.network, w.Place = usual, place }
 }
 
 func (w *world) file(name string) string { return filepath.Join(w.dir, name) }
