@@ -156,6 +156,10 @@ demo-controlplane: # the demo needs no kube-controller-manager, which takes a mi
 generate: ## Regenerate deep copies, CRDs, OpenAPI and the reference documents
 	hack/generate.sh
 
+.PHONY: docs-site
+docs-site: ## Make the website of the documents in bin/site, with search; fails for a link that leads nowhere
+	go run ./hack/site -o bin/site
+
 .PHONY: man
 man: ## Make the manual pages of the CLI, in bin/man (Markdown is in docs/reference/cli)
 	go run ./hack/reference -man bin/man

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -83,13 +84,9 @@ func (r *reader) program(t *testing.T, name, script string) {
 // the repository, so that documents.TestEveryShellBlockIsRun finds the name here.
 func (r *reader) blocks(t *testing.T, document string) []documents.Block {
 	t.Helper()
-	all, err := documents.Read(filepath.Join("..", ".."), document)
-	if err != nil {
-		t.Fatal(err)
-	}
 	test, _, _ := strings.Cut(t.Name(), "/")
 	var mine []documents.Block
-	for _, block := range all {
+	for _, block := range r.all(t, document) {
 		if block.RunBy == test {
 			mine = append(mine, block)
 		}
@@ -98,6 +95,16 @@ func (r *reader) blocks(t *testing.T, document string) []documents.Block {
 		t.Fatalf("no block of %s says that %s runs it", document, test)
 	}
 	return mine
+}
+
+// all returns the blocks of a document that are for a shell.
+func (r *reader) all(t *testing.T, document string) []documents.Block {
+	t.Helper()
+	blocks, err := documents.Read(filepath.Join("..", ".."), document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(blocks, func(b documents.Block) bool { return !b.ForShell() })
 }
 
 // reads types all blocks of a document that this test runs, one after the other, and returns what each printed. A hook

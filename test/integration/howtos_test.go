@@ -272,24 +272,23 @@ func TestHowToLocalUsers(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.LocalUserNamespace, Name: "ann"},
 	})
 	printed := r.reads(t, "docs/howto/local-users.md", map[string]func(){
-		"get kubeconfig": func() { // there is no cluster DNS here, so the webhook is reached where this cluster has it
-			testkit.Eventually(t, 20*time.Second, func() error {
-				if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(authenticator), authenticator); err != nil {
-					return err
-				}
-				authenticator.Spec.Endpoint = w.users.Endpoint()
-				return w.admin.Update(t.Context(), authenticator)
-			})
-			w.waitForWebhook(t, authenticator)
-		},
+		"get kubeconfig": func() { w.reachWebhook(t, authenticator) },
 	})
 	if who := printed[len(printed)-1]; !strings.Contains(who, "Username: ann\nGroups: admins, developers,") {
 		t.Errorf("whoami says\n%s", who)
 	}
 }
 
-func (w *world) waitForWebhook(t *testing.T, authenticator *authenticationv1alpha1.WebhookAuthenticator) {
+// reachWebhook tells where the webhook is here, as there is no cluster DNS, and waits until it is ready.
+func (w *world) reachWebhook(t *testing.T, authenticator *authenticationv1alpha1.WebhookAuthenticator) {
 	t.Helper()
+	testkit.Eventually(t, 20*time.Second, func() error {
+		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(authenticator), authenticator); err != nil {
+			return err
+		}
+		authenticator.Spec.Endpoint = w.users.Endpoint()
+		return w.admin.Update(t.Context(), authenticator)
+	})
 	testkit.Eventually(t, 60*time.Second, func() error {
 		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(authenticator), authenticator); err != nil {
 			return err

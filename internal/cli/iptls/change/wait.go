@@ -194,6 +194,11 @@ func (c *Change) observe(ctx context.Context, proposal *Proposal) (observation, 
 	}
 	bundle := p.Expected(issuer)
 	seen := observation{view: plan.ReadStatus(issuer, p.Wanted, bundle)}
+	if seen.view.Disabled && p.Wanted.Mode == configv1alpha1.ImpersonationProxyModeEnabled {
+		// The report is older than the mode. In mode auto that cannot be told.
+		seen.view.Disabled = false
+		seen.view.Problem = "the agent still reports that it is switched off: " + seen.view.Problem
+	}
 	if p.Generated && len(bundle) == 0 && seen.view.Problem == "" {
 		seen.view.Problem = "the agent does not advertise its own CA yet"
 	}

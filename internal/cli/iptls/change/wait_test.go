@@ -38,6 +38,19 @@ func TestWaitForReplicas(t *testing.T) {
 	).Check(t, 5, "the agent still serves another certificate, SHA-256 0000000000000000")
 }
 
+// TestSetWaitsForAProxyThatItSwitchesOn shows that a report from before the change is not taken for the answer to it.
+func TestSetWaitsForAProxyThatItSwitchesOn(t *testing.T) {
+	t.Parallel()
+	w := iptlstest.New(t)
+	w.Cluster.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{
+		iptlstest.FailedReport(configv1alpha1.ReasonDisabled, "explicitly disabled"),
+	}
+	w.Cluster.Issuer.Spec.ImpersonationProxy.Mode = configv1alpha1.ImpersonationProxyModeDisabled
+	runSet(t.Context(), w, func(o *SetOptions) {
+		o.Mode, o.Session.Timeout, o.Flags.NoRollback = "enabled", iptlstest.TooShort, true
+	}).Check(t, 5, "the agent still reports that it is switched off: explicitly disabled")
+}
+
 // TestSetTellsTheAgentsFindings shows that findings are told by their codes, and that the sentence of an agent that
 // lists none is told whole.
 func TestSetTellsTheAgentsFindings(t *testing.T) {

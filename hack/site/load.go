@@ -1,0 +1,233 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	"github.com/yuin/goldmark/parser"
+	"github.com/yuin/goldmark/text"
+)
+
+// repository is where links lead to files that are no pages.
+const repository = "https://github.com/pinniped-toolkit/pinniped/blob/main/"
+
+var markdown = goldmark.New(
+	goldmark.WithExtensions(extension.GFM),
+	goldmark.WithParserOptions(parser.WithAutoHeadingID()),
+)
+
+// site is all pages, by their path in the repository.
+type site struct {
+	root   string
+	pages  []*page
+	byPath map[string]*page
+	images map[string]bool // pictures that pages show
+}
+
+type page struct {
+	path     string // docs/howto/rotate-ca.md
+	address  string // howto/rotate-ca.html
+	title    string
+	source   []byte
+	document ast.Node
+	anchors  map[string]bool
+	sections []section
+}
+
+// section is what the search finds: a heading, and the text below it.
+type section struct {
+	Page    string `json:"p"` // title of the page
+	Heading string `json:"h"`
+	Address string `json:"a"`
+	Text    string `json:"t"`
+}
+
+func load(root string) (*site, error) {
+	s := &site{root: root, byPath: map[string]*page{}, images: map[string]bool{}}
+	paths := []string{"README.md", "CONTRIBUTING.md"}
+	err := filepath.WalkDir(filepath.Join(root, "docs"), func(file string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(file, ".md") {
+			relative, _ := filepath.Rel(root, file)
+			paths = append(paths, filepath.ToSlash(relative))
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range paths {
+		source, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
+		if err != nil {
+			return nil, err
+		}
+		p := &page{path: name, source: source, address: address(name), anchors: map[string]bool{}}
+		p.document = markdown.Parser().Parse(text.NewReader(source))
+		p.read()
+		s.pages, s.byPath[name] = append(s.pages, p), p
+	}
+	return s, nil
+}
+
+// address is where a page of the site is.
+func address(name string) string {
+	if name == "README.md" {
+		return "index.html"
+	}
+	return strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(name, "docs/"), ".md")) + ".html"
+}
+
+// read collects headings and texts.
+func (p *page) read() {
+	p.title = p.path
+	for node := p.document.FirstChild(); node != nil; node = node.NextSibling() {
+		heading, ok := node.(*ast.Heading)
+		if !ok {
+			if _, comment := node.(*ast.HTMLBlock); len(p.sections) > 0 && !comment {
+				last := &p.sections[len(p.sections)-1]
+				last.Text = strings.TrimSpace(last.Text + " " + plain(node, p.source))
+			}
+			continue
+		}
+		at := p.address
+		if id, ok := heading.AttributeString("id"); ok {
+			name := string(id.([]byte)) //nolint:forcetypeassert // the parser makes it
+			p.anchors[name] = true
+			at += "#" + name
+		}
+		words := plain(heading, p.source)
+		if heading.Level == 1 {
+			p.title, at = words, p.address
+		}
+		p.sections = append(p.sections, section{Page: p.title, Heading: words, Address: at})
+	}
+}
+
+// plain returns the text of a node.
+func plain(node ast.Node, source []byte) string {
+	var words bytes.Buffer
+	_ = ast.Walk(node, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		if !entering {
+			if n.Type() == ast.TypeBlock {
+				words.WriteByte(' ')
+			}
+			return ast.WalkContinue, nil
+		}
+		switch n := n.(type) {
+		case *ast.Text:
+			words.Write(n.Segment.Value(source))
+			if n.SoftLineBreak() || n.HardLineBreak() {
+				words.WriteByte(' ')
+			}
+		case *ast.FencedCodeBlock, *ast.CodeBlock:
+			words.Write(n.Lines().Value(source))
+		}
+		return ast.WalkContinue, nil
+	})
+	return strings.Join(strings.Fields(words.String()), " ")
+}
+
+// link makes links between documents links between pages, and reports those that lead nowhere.
+func (s *site) link() error {
+	var broken []error
+	for _, p := range s.pages {
+		_ = ast.Walk(p.document, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+			if !entering {
+				return ast.WalkContinue, nil
+			}
+			var destination *[]byte
+			image := false
+			switch n := n.(type) {
+			case *ast.Link:
+				destination = &n.Destination
+			case *ast.Image:
+				destination, image = &n.Destination, true
+			default:
+				return ast.WalkContinue, nil
+			}
+			to, err := s.resolve(p, string(*destination), image)
+			if err != nil {
+				broken = append(broken, fmt.Errorf("%s: link to %q: %w", p.path, *destination, err))
+				return ast.WalkContinue, nil
+			}
+			*destination = []byte(to)
+			return ast.WalkContinue, nil
+		})
+	}
+	return errors.Join(broken...)
+}
+
+func (s *site) resolve(from *page, destination string, image bool) (string, error) {
+	to, err := url.Parse(destination)
+	if err != nil || to.IsAbs() {
+		return destination, err
+	}
+	target := from
+	if to.Path != "" {
+		name := path.Join(path.Dir(from.path), to.Path)
+		if target = s.byPath[name]; target == nil {
+			info, err := os.Stat(filepath.Join(s.root, filepath.FromSlash(name)))
+			switch {
+			case err != nil:
+				return "", errors.New("there is no such file")
+			case image:
+				s.images[name] = true
+				return relative(from.address, strings.TrimPrefix(name, "docs/")), nil
+			case name == "docs/adr" && info.IsDir():
+				return relative(from.address, "adr/index.html"), nil
+			}
+			return repository + name, nil
+		}
+	}
+	if to.Fragment != "" && !target.anchors[to.Fragment] {
+		return "", errors.New("there is no such heading")
+	}
+	address := relative(from.address, target.address)
+	if to.Fragment != "" {
+		address += "#" + to.Fragment
+	}
+	return address, nil
+}
+
+// relative is the way from one file of the site to another.
+func relative(from, to string) string {
+	return strings.Repeat("../", strings.Count(from, "/")) + to
+}
+
+// group is one part of the menu.
+type group struct {
+	Title string
+	Pages []*page
+}
+
+func (s *site) menu() []group {
+	groups := []group{{Title: "Start"}, {Title: "How to"}, {Title: "Reference"}, {Title: "Commands"}, {Title: "Decisions"}}
+	for _, p := range s.pages {
+		into := 0
+		switch {
+		case strings.HasPrefix(p.path, "docs/howto/"):
+			into = 1
+		case strings.HasPrefix(p.path, "docs/reference/cli/"):
+			into = 3
+		case strings.HasPrefix(p.path, "docs/reference/"):
+			into = 2
+		case strings.HasPrefix(p.path, "docs/adr/"):
+			into = 4
+		}
+		groups[into].Pages = append(groups[into].Pages, p)
+	}
+	for i := range groups[1:4] {
+		slices.SortFunc(groups[i+1].Pages, func(a, b *page) int { return strings.Compare(a.title, b.title) })
+	}
+	return groups
+}

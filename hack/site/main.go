@@ -1,0 +1,35 @@
+// Command site makes a static website of README.md, CONTRIBUTING.md and docs, with search and without a server: every
+// page and every link in it is a file. It fails for a link that leads nowhere.
+//
+// It is run by `make docs-site`, which writes bin/site.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+)
+
+func main() {
+	root := flag.String("root", ".", "root of the repository")
+	out := flag.String("o", "bin/site", "folder to write, which is made anew")
+	flag.Parse()
+	if err := run(*root, *out); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+func run(root, out string) error {
+	s, err := load(root)
+	if err != nil {
+		return err
+	}
+	if err := s.link(); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(out); err != nil {
+		return err
+	}
+	return s.write(out)
+}

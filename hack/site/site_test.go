@@ -1,0 +1,129 @@
+package main
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestSite makes the website, so it fails for a link between documents that leads nowhere.
+func TestSite(t *testing.T) {
+	t.Parallel()
+	out := t.TempDir()
+	if err := run(filepath.Join("..", ".."), out); err != nil {
+		t.Fatal(err)
+	}
+	// Every link and picture of the finished pages is a file of the site, or elsewhere.
+	reference := regexp.MustCompile(`(?:href|src)="([^"#?]+)`)
+	pages := 0
+	err := filepath.WalkDir(out, func(path string, _ os.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".html") {
+			return err
+		}
+		pages++
+		content, err := os.ReadFile(path)
+		for _, match := range reference.FindAllStringSubmatch(string(content), -1) {
+			if strings.Contains(match[1], "://") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), filepath.FromSlash(match[1]))); err != nil {
+				t.Errorf("%s leads to %q: %v", path, match[1], err)
+			}
+		}
+		return err
+	})
+	if err != nil || pages < 50 {
+		t.Errorf("%d pages, %v", pages, err)
+	}
+	index, err := os.ReadFile(filepath.Join(out, "search-index.js"))
+	if err != nil || !strings.Contains(string(index), `"a":"howto/rotate-ca.html#do-it"`) {
+		t.Errorf("the search does not know a heading: %v", err)
+	}
+}
+
+func TestBrokenLinks(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	for name, content := range map[string]string{
+		"README.md":       "# A\n[good](docs/b.md#two) [no file](docs/c.md) [no heading](docs/b.md#three) [away](https://example.com)\n",
+		"CONTRIBUTING.md": "# C\n![no picture](docs/none.svg)\n",
+		"docs/b.md":       "# B\n## Two\n",
+	} {
+		file := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := run(root, filepath.Join(root, "out"))
+	if err == nil {
+		t.Fatal("no error")
+	}
+	want := "README.md: link to \"docs/c.md\": there is no such file\n" +
+		"README.md: link to \"docs/b.md#three\": there is no such heading\n" +
+		"CONTRIBUTING.md: link to \"docs/none.svg\": there is no such file"
+	if err.Error() != want {
+		t.Errorf("got %q", err)
+	}
+}
+
+// TestContrast computes what WCAG 2 asks for at level AA: 4.5:1 for text, 3:1 for what bounds a control.
+func TestContrast(t *testing.T) {
+	t.Parallel()
+	css, err := assets.ReadFile("assets/site.css")
+	if err != nil {
+		t.Fatal(err)
+	}
+	themes := regexp.MustCompile(`(?s):root \{(.*?)\}`).FindAllStringSubmatch(string(css), -1)
+	if len(themes) != 2 {
+		t.Fatalf("%d themes", len(themes))
+	}
+	for i, theme := range themes {
+		colours := map[string]string{}
+		for _, match := range regexp.MustCompile(`--(\w+): #(\w{6});`).FindAllStringSubmatch(theme[1], -1) {
+			colours[match[1]] = match[2]
+		}
+		for _, back := range []string{"back", "panel", "code"} {
+			for front, least := range map[string]float64{"text": 4.5, "quiet": 4.5, "link": 4.5, "line": 3} {
+				if front == "line" && back != "back" {
+					continue
+				}
+				if got := contrast(t, colours[front], colours[back]); got < least {
+					t.Errorf("theme %d: %s on %s is %.2f:1, want %.1f:1", i, front, back, got, least)
+				}
+			}
+		}
+	}
+}
+
+func contrast(t *testing.T, a, b string) float64 {
+	t.Helper()
+	x, y := luminance(t, a), luminance(t, b)
+	return (max(x, y) + 0.05) / (min(x, y) + 0.05)
+}
+
+// luminance is WCAG's relative luminance of a colour in sRGB.
+func luminance(t *testing.T, colour string) float64 {
+	t.Helper()
+	sum := 0.0
+	for i, weight := range []float64{0.2126, 0.7152, 0.0722} {
+		value, err := strconv.ParseUint(colour[2*i:2*i+2], 16, 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		channel := float64(value) / 255
+		if channel <= 0.04045 {
+			channel /= 12.92
+		} else {
+			channel = math.Pow((channel+0.055)/1.055, 2.4)
+		}
+		sum += weight * channel
+	}
+	return sum
+}
