@@ -8,6 +8,10 @@ const (
 	// period is the time between two looks at memory. The number of processors falls only after as long.
 	period = time.Second
 
+	// manyGoroutines are those of about a hundred watches, beside the agent's own. One event wakes all of them at once, and is over
+	// before the next look.
+	manyGoroutines = 600
+
 	// busyHeap is how far the heap may grow under load before it is collected.
 	busyHeap = 64 << 20
 	// busyRate and quietRate are how many bytes are allocated in a second under load, and when it is quiet.
@@ -30,12 +34,13 @@ type processors struct {
 	elapsed time.Duration
 }
 
-// next returns how many processors to use, after a time in which used of them were busy on average.
-func (p *processors) next(used float64, took time.Duration) int {
+// next returns how many processors to use, after a time in which used of them were busy on average, and with as many
+// goroutines.
+func (p *processors) next(used float64, goroutines int, took time.Duration) int {
 	p.peak = max(p.peak, used)
 	p.elapsed += took
 	switch {
-	case used > 0.7*float64(p.now):
+	case used > 0.7*float64(p.now), goroutines > manyGoroutines:
 		// All of them at once: what comes may be a flood of work, and one step at a time would be late for it.
 		p.now = p.most
 	case p.elapsed < period:

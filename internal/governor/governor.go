@@ -16,6 +16,7 @@ func Run(ctx context.Context) {
 		processors: newProcessors(),
 		memory:     newMemory(),
 		used:       processorTime,
+		goroutines: runtime.NumGoroutine,
 		heap:       newHeapReader(),
 		setPercent: func(percent int) { debug.SetGCPercent(percent) },
 		setMost:    func(n int) { runtime.GOMAXPROCS(n) },
@@ -45,6 +46,7 @@ type governor struct {
 	processors *processors // nil: left alone
 	memory     *memory     // nil: left alone
 	used       func() (time.Duration, bool)
+	goroutines func() int
 	heap       func() heap
 	setPercent func(int)
 	setMost    func(int)
@@ -84,7 +86,7 @@ func (g *governor) run(ctx context.Context) {
 		used := float64(spentNow-spent) / float64(max(took, 1))
 		last, spent = at, spentNow
 		if g.processors != nil {
-			if next := g.processors.next(used, took); next != now {
+			if next := g.processors.next(used, g.goroutines(), took); next != now {
 				now = next
 				g.setMost(now)
 			}

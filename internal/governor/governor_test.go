@@ -17,9 +17,12 @@ func TestProcessors(t *testing.T) {
 		now  int
 		used []float64 // in each tenth of a second
 		want int
+
+		goroutines int
 	}{
 		{name: "stays at one with little to do", now: 1, used: slices.Repeat([]float64{0.4}, 30), want: 1},
 		{name: "uses all at the first look when one is busy", now: 1, used: []float64{0.1, 0.71}, want: 8},
+		{name: "uses all when one event may wake many watches", now: 1, used: []float64{0}, goroutines: 900, want: 8},
 		{name: "does not fall within a second", now: 8, used: slices.Repeat([]float64{0}, 9), want: 8},
 		{name: "falls to one after a quiet second", now: 8, used: slices.Repeat([]float64{0.3}, 10), want: 1},
 		{
@@ -44,7 +47,7 @@ func TestProcessors(t *testing.T) {
 			p := &processors{most: 8, now: test.now}
 			got := 0
 			for _, used := range test.used {
-				got = p.next(used, often)
+				got = p.next(used, test.goroutines, often)
 			}
 			if got != test.want {
 				t.Errorf("want %d processors, got %d", test.want, got)
@@ -140,6 +143,7 @@ func TestRun(t *testing.T) {
 			processors: &processors{most: 4, now: 4},
 			memory:     &memory{},
 			used:       func() (time.Duration, bool) { return loaded() * 3, true },
+			goroutines: func() int { return 300 },
 			heap: func() heap {
 				allocated := uint64(loaded().Seconds() * 100 * mega)
 				return heap{live: 10 * mega, allocated: allocated, unused: allocated % (50 * mega)}
