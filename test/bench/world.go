@@ -295,7 +295,7 @@ func configMap(name string) *corev1.ConfigMap {
 
 // listedConfigMap has 2.8 kB as JSON, of which compression leaves three fifths, as of settings and keys.
 func listedConfigMap(name string) *corev1.ConfigMap {
-	const randomBytes, lines = 1600, 8
+	const randomBytes, lines = 1600, 14
 	seed := sha256.Sum256([]byte(name))
 	data := make([]byte, randomBytes)
 	_, _ = rand.NewChaCha8(seed).Read(data)
