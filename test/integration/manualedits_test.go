@@ -55,7 +55,7 @@ func TestManualEditsOfAStatusHeal(t *testing.T) {
 	if err := w.admin.Create(t.Context(), jwt); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = w.admin.Delete(t.Context(), jwt) })
+	w.removeAfterwards(t, jwt)
 	conditionsOf := func(object client.Object) (*authenticationv1alpha1.AuthenticatorPhase, *[]metav1.Condition) {
 		switch object := object.(type) {
 		case *authenticationv1alpha1.JWTAuthenticator:
@@ -170,7 +170,7 @@ func TestAStatusWhileTheWebhookDoesNotAnswer(t *testing.T) {
 	if err := w.admin.Create(t.Context(), object); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = w.admin.Delete(t.Context(), object) })
+	w.removeAfterwards(t, object)
 	created := time.Now()
 	testkit.Eventually(t, 60*time.Second, func() error { // it says so for the ten seconds that the probe takes
 		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {

@@ -251,6 +251,7 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 	if err := w.admin.Create(t.Context(), issuer); err != nil {
 		t.Fatal(err)
 	}
+	w.removeAfterwards(t, issuer)
 	agent, err := w.StartAgent(
 		t.Context(),
 		"fresh",
