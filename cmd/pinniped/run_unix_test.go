@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/pinniped-toolkit/pinniped/internal/discovery/discoverytest"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
@@ -161,18 +163,31 @@ func TestRunOnATerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	send(`"$PROGRAM" run -- sh -c 'n=0; trap "n=\$((n+1)); echo interrupt-\$n" INT; echo re""ady; read line; ` +
+	screen.wait(t, "prompt ")
+	send(`"$PROGRAM" run -- sh -c 'n=0; trap "n=\$((n+1)); echo interrupt-\$n" INT; echo re""ady-$$-; read line; ` +
 		`echo line-$line; while [ $n = 0 ]; do sleep 0.1; done; sleep 0.3; echo end-$n; exit 5'` + "\n")
-	screen.wait(t, "ready")
+	screen.wait(t, "ready-")
+	program := screen.wait(t, "-")
 	send("\x1a")
 	screen.wait(t, "Stopped")
+	screen.wait(t, "prompt ")
+	// The shell waits for us to stop, and not for the program, which until then takes the next key.
+	testkit.Eventually(t, 10*time.Second, func() error {
+		if state := stateOf(t, program); state != "T" {
+			return fmt.Errorf("the state of process %q is %q", program, state)
+		}
+		return nil
+	})
 	send("fg\n")
+	screen.wait(t, "exit 5'") // fg says what it continues
 	send("typed\n")
 	screen.wait(t, "line-typed")
 	send("\x03")
 	screen.wait(t, "end-1")
+	screen.wait(t, "prompt ")
 	send("echo co\"\"de-$?\n")
 	screen.wait(t, "code-5")
+	screen.wait(t, "prompt ")
 	send("exit\n")
 	_ = shell.Wait() // its code is the last command's
 	if left := r.leftovers(t); len(left) > 0 {
@@ -198,8 +213,8 @@ func (s *screen) read(from *os.File) {
 	}
 }
 
-// wait waits until text is shown, and forgets what was shown before.
-func (s *screen) wait(t *testing.T, text string) {
+// wait waits until text is shown, and returns what was shown before, which it forgets.
+func (s *screen) wait(t *testing.T, text string) string {
 	t.Helper()
 	limit := time.After(time.Minute)
 	for !strings.Contains(s.seen.String(), text) {
@@ -213,7 +228,19 @@ func (s *screen) wait(t *testing.T, text string) {
 			t.Fatalf("the terminal does not show %q:\n%s", text, &s.seen)
 		}
 	}
-	_, rest, _ := strings.Cut(s.seen.String(), text)
+	before, rest, _ := strings.Cut(s.seen.String(), text)
 	s.seen.Reset()
 	s.seen.WriteString(rest)
+	return before
+}
+
+// stateOf returns the state of a process as ps tells it: T is stopped.
+func stateOf(t *testing.T, process string) string {
+	t.Helper()
+	if status, err := os.ReadFile("/proc/" + process + "/stat"); err == nil { // Linux, where ps may be missing
+		_, rest, _ := strings.Cut(string(status), ") ")
+		return rest[:1]
+	}
+	state, _ := exec.CommandContext(t.Context(), "ps", "-o", "stat=", "-p", process).Output()
+	return string(state[:min(1, len(state))])
 }
