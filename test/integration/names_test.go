@@ -177,7 +177,14 @@ func TestOtherNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.putSecret(t, "corporate", pairData(w.issue(t, "localhost")))
-	expect(w.asAdmin(t, "ip-tls", "status"), 0, "localhost")
+	var status result
+	testkit.Eventually(t, 20*time.Second, func() error { // the certificate is generated anew for the load balancer's name
+		if status = w.asAdmin(t, "ip-tls", "status"); status.code != 0 {
+			return errors.New(status.out + status.errOut)
+		}
+		return nil
+	})
+	expect(status, 0, "localhost")
 
 	// From the generated certificate, whose Secret has another name, and with the load balancer's name, which only the
 	// Service tells.
