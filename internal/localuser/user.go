@@ -8,6 +8,7 @@ import (
 	"io"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"unicode"
 
 	"golang.org/x/crypto/bcrypt"
@@ -33,6 +34,8 @@ type user struct {
 	groups []string
 	// groupsErr tells why groups could not be read. The user's right password is then answered with an error.
 	groupsErr error
+	// matched is the password that was compared last and is right, nil when that is long ago. It is all that changes.
+	matched atomic.Pointer[matched]
 }
 
 // parseUser reads a user from a Secret. It returns nil, nil for a Secret that does not define one, and an error,

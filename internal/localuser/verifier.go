@@ -21,13 +21,15 @@ var errBusy = errors.New("too many logins at once")
 var bcryptAlphabet = base64.NewEncoding("./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789").
 	WithPadding(base64.NoPadding)
 
-// verifier compares passwords. An attempt costs the same work whether or not there is such a user, and the work of
-// all attempts together is bounded, so that a flood of them cannot take every CPU or pile up.
+// verifier compares passwords. An attempt that fails costs the same work whether or not there is such a user, and the
+// work of all attempts together is bounded, so that a flood of them cannot take every CPU or pile up. A user whose
+// password matched a short time ago does not wait behind such a flood: it is remembered.
 type verifier struct {
 	users   *directory
 	compare func(hash, password []byte) error // bcrypt.CompareHashAndPassword
 
 	key       []byte // chooses the cost for an unknown username, the same one each time it is tried
+	memoryKey []byte // of what is remembered of passwords
 	dummySalt string // salt and hash of a random password
 
 	slots     chan struct{} // one for each comparison at a time
@@ -47,7 +49,7 @@ func newVerifier(
 	parallel int,
 	random io.Reader,
 ) (*verifier, error) {
-	secret := make([]byte, 32+16+23)
+	secret := make([]byte, 32+32+16+23)
 	if _, err := io.ReadFull(random, secret); err != nil {
 		return nil, fmt.Errorf("reading random numbers: %w", err)
 	}
@@ -55,7 +57,8 @@ func newVerifier(
 		users:     users,
 		compare:   compare,
 		key:       secret[:32],
-		dummySalt: bcryptAlphabet.EncodeToString(secret[32:48]) + bcryptAlphabet.EncodeToString(secret[48:]),
+		memoryKey: secret[32:64],
+		dummySalt: bcryptAlphabet.EncodeToString(secret[64:80]) + bcryptAlphabet.EncodeToString(secret[80:]),
 		slots:     make(chan struct{}, parallel),
 		maxQueued: int64(parallel) * 100,
 		patience:  10 * time.Second,
@@ -75,15 +78,22 @@ func (v *verifier) verify(ctx context.Context, name, password string) (*user, er
 	if found != nil {
 		hash = found.hash
 	}
+	mac := v.macOf(hash, password)
+	if found != nil && found.remembers(mac) {
+		return found, found.groupsErr
+	}
 	release, err := v.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	err = v.compare(hash, []byte(password))
-	release()
-	if found == nil || err != nil {
+	defer release()
+	if found != nil && found.remembers(mac) { // another login of the same user was before it
+		return found, found.groupsErr
+	}
+	if err := v.compare(hash, []byte(password)); found == nil || err != nil {
 		return nil, nil //nolint:nilnil // as above
 	}
+	v.remember(found, mac)
 	return found, found.groupsErr
 }
 
