@@ -29,6 +29,9 @@ func main() {
 	if isAttacker() {
 		os.Exit(beAttacker())
 	}
+	if isFloor() {
+		os.Exit(beFloor())
+	}
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 

@@ -13,10 +13,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestMain lets the test's own program be an attacker, and run in a namespace, as that of bench does.
+// TestMain lets the test's own program be an attacker or the floor, and run in a namespace, as that of bench does.
 func TestMain(m *testing.M) {
 	if isAttacker() {
 		os.Exit(beAttacker())
+	}
+	if isFloor() {
+		os.Exit(beFloor())
 	}
 	if os.Getenv(insideVariable) != "" {
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
@@ -42,6 +45,7 @@ func TestBench(t *testing.T) {
 		"-idle=5",
 		"-held=30",
 		"-hostile=0.2",
+		"-other=floor",
 		"-loads=size,watch-memory,get,get-token,get-http1,names-1,list,list-plain,list-protobuf,list-http1,create,mixture,connect,idle,watches,held,events,login,exec,hostile",
 		"-timeout=5m",
 	)
@@ -64,7 +68,8 @@ func TestBench(t *testing.T) {
 	var names []string
 	for _, l := range got.Requests {
 		names = append(names, l.Name)
-		if l.Ways[direct].Rate.Median <= 0 || l.Ways[proxied].Rate.Median <= 0 || l.Compared[proxied].Ratio.Median <= 0 {
+		if l.Ways[direct].Rate.Median <= 0 || l.Ways[proxied].Rate.Median <= 0 || l.Ways[other].Rate.Median <= 0 ||
+			l.Compared[proxied].Ratio.Median <= 0 {
 			t.Errorf("%s: nothing was measured: %+v", l.Name, l)
 		}
 	}

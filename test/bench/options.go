@@ -102,7 +102,8 @@ func parseOptions(args []string, errOut io.Writer) (*options, error) {
 		"a directory in which the results are kept as JSON, for compare (default: nowhere)",
 	)
 	flags.StringVar(&o.Agent, "agent", "bin/pinniped-agent", "the agent's program")
-	flags.StringVar(&o.Other, "other", "", "another build of the agent, measured in turn with direct and ours")
+	flags.StringVar(&o.Other, "other", "", "another build of the agent, measured in turn with direct and ours; "+
+		floor+" is a reverse proxy of net/http and nothing else")
 	flags.StringVar(&o.CLI, "cli", "bin/pinniped", "the CLI's program")
 	flags.StringVar(&o.Deploy, "deploy", "deploy", "folder of the manifests")
 	flags.StringVar(&agentArgs, "agent-args", "", "more arguments for the agent, separated by spaces")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -47,7 +46,7 @@ type world struct {
 	network *network // nil for loopback
 	dir     string
 	agent   *devinstall.Agent
-	other   *devinstall.Agent // another build, nil without one
+	other   build // another build of the agent or the floor, nil without one
 	admin   kubernetes.Interface
 	dynamic dynamic.Interface
 	proxyCA []byte
@@ -56,7 +55,11 @@ type world struct {
 }
 
 func newWorld(ctx context.Context, o *options, errOut io.Writer) (*world, error) {
-	for _, path := range []string{o.Agent, o.CLI, cmp.Or(o.Other, o.Agent)} {
+	programs := []string{o.Agent, o.CLI}
+	if o.Other != "" && o.Other != floor {
+		programs = append(programs, o.Other)
+	}
+	for _, path := range programs {
 		if _, err := os.Stat(path); err != nil {
 			return nil, fmt.Errorf("looking for the programs, which `make build` builds: %w", err)
 		}
@@ -179,11 +182,18 @@ func (w *world) startProxy(ctx context.Context) error {
 	})
 }
 
-// startOther starts the other build of the agent, if one was given. It serves with the certificate that is there, and
+// startOther starts the other build of the agent, or the floor, if one was given. It serves with the certificate that is there, and
 // the cluster's own calls go on to ours.
 func (w *world) startOther(ctx context.Context) error {
 	if w.options.Other == "" {
 		return nil
+	}
+	if w.options.Other == floor {
+		started, err := w.startFloor(ctx)
+		if err == nil {
+			w.other = started
+		}
+		return err
 	}
 	usual := w.Binary
 	w.Binary = w.options.Other
@@ -198,8 +208,8 @@ func (w *world) startOther(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if err := w.other.WaitReady(ctx); err != nil {
-		return fmt.Errorf("%w; the other agent's log says:\n%s", err, tail(w.other.Log()))
+	if err := started.WaitReady(ctx); err != nil {
+		return fmt.Errorf("%w; the other agent's log says:\n%s", err, tail(started.Log()))
 	}
 	return nil
 }
@@ -322,8 +332,8 @@ func (w *world) ways() []string {
 	return []string{direct, proxied}
 }
 
-// agentOf is the agent on a way, of the direct one ours.
-func (w *world) agentOf(way string) *devinstall.Agent {
+// agentOf is what a way leads through, for the direct one our agent.
+func (w *world) agentOf(way string) build {
 	if way == other {
 		return w.other
 	}
@@ -353,7 +363,7 @@ func (w *world) byWay(config *rest.Config) (map[string]*rest.Config, error) {
 
 func (w *world) throughProxy(config *rest.Config) *rest.Config { return w.through(w.agent, config) }
 
-func (w *world) through(agent *devinstall.Agent, config *rest.Config) *rest.Config {
+func (w *world) through(agent build, config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Host, config.CAData = "https://"+agent.ProxyAddress(), w.proxyCA
 	config.Dial = w.network.dialer()
