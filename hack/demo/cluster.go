@@ -4,26 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/story"
 )
 
 // startCluster starts the control plane, and makes the shell in which the story goes on.
 func (d *demo) startCluster(ctx context.Context) error {
-	d.title("Start a Kubernetes API server")
-	d.say(
+	d.Title("Start a Kubernetes API server")
+	d.Say(
 		"A real etcd and a real kube-apiserver start on this machine's loopback address. That takes neither root nor " +
 			"containers. " +
 			"There are no nodes, so pods are only stored here and never run.",
 	)
-	d.print("\n")
+	d.Print("\n")
 	err := d.building(ctx, func() (err error) {
-		d.cluster, err = devcluster.Start(ctx, devcluster.Options{Dir: filepath.Join(d.dir, "cluster"), Log: d.output()})
+		d.cluster, err = devcluster.Start(ctx, devcluster.Options{Dir: filepath.Join(d.dir, "cluster"), Log: d.Output()})
 		return err
 	})
 	if err != nil {
@@ -41,42 +41,20 @@ func (d *demo) startCluster(ctx context.Context) error {
 		return fmt.Errorf("writing the administrator's kubeconfig: %w", err)
 	}
 	d.openShell(kubectl)
-	d.say("The commands below are run in a shell that was set up like this. You are its administrator.")
-	d.command(strings.Join(d.exports(), "\n"))
-	if _, err := d.shell.run(ctx, "kubectl version"); err != nil {
+	d.Say("The commands below are run in a shell that was set up like this. You are its administrator.")
+	d.Command(strings.Join(d.exports(), "\n"))
+	if _, err := d.shell.Run(ctx, "kubectl version"); err != nil {
 		return err
 	}
 	return nil
 }
 
 func (d *demo) openShell(kubectl string) {
-	path := d.programs
+	programs := []string{d.programs}
 	if found, err := exec.LookPath("kubectl"); err != nil || found != kubectl {
-		path += string(os.PathListSeparator) + filepath.Dir(kubectl)
+		programs = append(programs, filepath.Dir(kubectl))
 	}
-	env := append(os.Environ(),
-		"KUBECONFIG="+filepath.Join(d.dir, adminKubeconfig),
-		"XDG_CONFIG_HOME="+filepath.Join(d.dir, "config"), // where pinniped keeps credentials
-		"KUBECACHEDIR="+filepath.Join(d.dir, "kubecache"),
-		"PATH="+path+string(os.PathListSeparator)+os.Getenv("PATH"),
-	)
-	d.shell = &shell{screen: d.screen, dir: d.dir, env: lastOfEach(env)}
-}
-
-// lastOfEach drops variables that are set again later.
-func lastOfEach(env []string) []string {
-	last := map[string]int{}
-	for i, entry := range env {
-		name, _, _ := strings.Cut(entry, "=")
-		last[name] = i
-	}
-	var kept []string
-	for i, entry := range env {
-		if name, _, _ := strings.Cut(entry, "="); last[name] == i {
-			kept = append(kept, entry)
-		}
-	}
-	return kept
+	d.shell = story.OpenShell(d.Screen, d.dir, filepath.Join(d.dir, adminKubeconfig), programs...)
 }
 
 // building calls try again after it built the programs of the control plane that try misses.
@@ -89,7 +67,7 @@ func (d *demo) building(ctx context.Context, try func() error) error {
 		}
 		built[missing.Program] = true
 		build := exec.CommandContext(ctx, filepath.Join(d.repository, "hack", "controlplane", "build.sh"), missing.Program)
-		build.Stdout, build.Stderr = d.output(), d.output()
+		build.Stdout, build.Stderr = d.Output(), d.Output()
 		if err := build.Run(); err != nil {
 			return fmt.Errorf("building %s: %w", missing.Program, err)
 		}
@@ -100,20 +78,20 @@ func (d *demo) binary(name string) string { return filepath.Join(d.programs, nam
 
 // applyManifests installs what is shipped.
 func (d *demo) applyManifests(ctx context.Context) error {
-	d.title("Install the product")
-	d.say(
+	d.Title("Install the product")
+	d.Say(
 		"These are the manifests that you would apply to your cluster: first the new kinds of object, then the agent, and " +
 			"then the " +
 			"local-user-authenticator. That one is a small identity provider for demonstrations, whose users are Secrets.",
 	)
 	deploy := filepath.Join(d.repository, "deploy")
 	for _, command := range []string{
-		"kubectl apply --server-side -k " + quote(filepath.Join(deploy, "crds")),
+		"kubectl apply --server-side -k " + story.Quote(filepath.Join(deploy, "crds")),
 		"kubectl wait --for=condition=Established --timeout=60s crd --all",
-		"kubectl apply --server-side -k " + quote(filepath.Join(deploy, "concierge")),
-		"kubectl apply --server-side -k " + quote(filepath.Join(deploy, "local-user-authenticator")),
+		"kubectl apply --server-side -k " + story.Quote(filepath.Join(deploy, "concierge")),
+		"kubectl apply --server-side -k " + story.Quote(filepath.Join(deploy, "local-user-authenticator")),
 	} {
-		if _, err := d.shell.run(ctx, command); err != nil {
+		if _, err := d.shell.Run(ctx, command); err != nil {
 			return err
 		}
 	}
@@ -123,8 +101,8 @@ func (d *demo) applyManifests(ctx context.Context) error {
 
 // startPrograms starts what the Deployments would start on a cluster with nodes.
 func (d *demo) startPrograms(ctx context.Context) (err error) {
-	d.title("Run the agent and the local-user-authenticator")
-	d.say(
+	d.Title("Run the agent and the local-user-authenticator")
+	d.Say(
 		"On your cluster the two Deployments have started pods by now. This cluster has no node to run pods on, so the " +
 			"same program is started " +
 			"twice as a process on this machine, with the rights of the service accounts from the manifests and no more. " +
@@ -138,8 +116,8 @@ func (d *demo) startPrograms(ctx context.Context) (err error) {
 		return fmt.Errorf("starting the agent: %w", err)
 	}
 	d.started(d.agent.CommandLine())
-	d.say("The agent serves two APIs of its own through the API server. It is up when the API server has found them.")
-	_, err = d.shell.run(ctx, `kubectl wait --for=condition=Available --timeout=60s apiservice \
+	d.Say("The agent serves two APIs of its own through the API server. It is up when the API server has found them.")
+	_, err = d.shell.Run(ctx, `kubectl wait --for=condition=Available --timeout=60s apiservice \
     v1alpha1.login.concierge.pinniped.dev v1alpha1.identity.concierge.pinniped.dev`)
 	return err
 }
@@ -149,7 +127,7 @@ func (d *demo) started(args []string) {
 	var words []string
 	for _, arg := range args {
 		arg = strings.Replace(arg, d.dir+string(filepath.Separator), "", 1)
-		words = append(words, quote(arg))
+		words = append(words, story.Quote(arg))
 	}
-	d.command(strings.Join(words, " \\\n    ") + " &")
+	d.Command(strings.Join(words, " \\\n    ") + " &")
 }

@@ -14,19 +14,19 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/story"
 )
 
 // The files in the demo's directory.
 const (
 	adminKubeconfig = "admin-kubeconfig.yaml"
 	userKubeconfig  = "pinniped-kubeconfig.yaml"
-	caFile          = "ca.pem"
 )
 
 // demo is the story's state: each step finds here what the ones before it left.
 type demo struct {
-	*screen
-	shell      *shell
+	*story.Screen
+	shell      *story.Shell
 	repository string
 	programs   string // the folder with pinniped and pinniped-agent
 	dir        string // where the demo keeps what it makes
@@ -35,19 +35,19 @@ type demo struct {
 	install *devinstall.Installation
 	agent   *devinstall.Agent
 	users   *devinstall.LocalUsers
-	pki     *pki
+	pki     *story.PKI
 	// certificate is the first one that the PKI issued.
 	certificate *x509.Certificate
 }
 
-func newDemo(s *screen, repository string) *demo {
-	return &demo{screen: s, repository: repository, programs: filepath.Join(repository, "bin")}
+func newDemo(s *story.Screen, repository string) *demo {
+	return &demo{Screen: s, repository: repository, programs: filepath.Join(repository, "bin")}
 }
 
 // tell runs the steps, one after the other. Those after the start of the cluster may take until limit, and none
 // longer than ctx.
 func (d *demo) tell(ctx context.Context, limit time.Duration) error {
-	d.say(
+	d.Say(
 		"This demo puts a Kubernetes API behind a certificate of your own. It starts a real Kubernetes API server here, " +
 			"installs the product, " +
 			"and then does what an administrator and a user called pinny would do. Lines that begin with $ are the commands; " +
@@ -80,7 +80,7 @@ func (d *demo) stop() error {
 	if d.cluster == nil {
 		return nil
 	}
-	d.print("\n")
+	d.Print("\n")
 	if err := d.cluster.Stop(); err != nil {
 		return fmt.Errorf("stopping the control plane: %w", err)
 	}
@@ -121,24 +121,24 @@ func tail(text string, count, width int) string {
 
 // explainKeep says how to use what is left running.
 func (d *demo) explainKeep() {
-	d.say("Everything is left running, until you press Ctrl-C here. In another terminal:")
-	d.command(strings.Join(d.exports(), "\n"))
-	d.say("You are then the administrator. As pinny, add the kubeconfig that pinniped made:")
-	d.command("kubectl get pods -A --kubeconfig " + userKubeconfig + "\npinniped whoami --kubeconfig " + userKubeconfig)
-	d.say("The agent's log is " + d.agent.Log() + " and that of the local-user-authenticator is " + d.users.Log() + ".")
+	d.Say("Everything is left running, until you press Ctrl-C here. In another terminal:")
+	d.Command(strings.Join(d.exports(), "\n"))
+	d.Say("You are then the administrator. As pinny, add the kubeconfig that pinniped made:")
+	d.Command("kubectl get pods -A --kubeconfig " + userKubeconfig + "\npinniped whoami --kubeconfig " + userKubeconfig)
+	d.Say("The agent's log is " + d.agent.Log() + " and that of the local-user-authenticator is " + d.users.Log() + ".")
 }
 
 // exports are the commands that give a shell the demo's environment.
 func (d *demo) exports() []string {
-	lines := []string{"cd " + quote(d.dir)}
-	for _, entry := range d.shell.env {
+	lines := []string{"cd " + story.Quote(d.dir)}
+	for _, entry := range d.shell.Env {
 		name, value, _ := strings.Cut(entry, "=")
 		switch name {
 		case "KUBECONFIG", "XDG_CONFIG_HOME":
-			lines = append(lines, "export "+name+"="+quote(value))
+			lines = append(lines, "export "+name+"="+story.Quote(value))
 		case "PATH":
 			added, _, _ := strings.Cut(value, string(os.PathListSeparator)+os.Getenv("PATH"))
-			lines = append(lines, "export PATH="+quote(added)+`:"$PATH"`)
+			lines = append(lines, "export PATH="+story.Quote(added)+`:"$PATH"`)
 		}
 	}
 	return lines

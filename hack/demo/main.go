@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/pinniped-toolkit/pinniped/internal/story"
 )
 
 // patience bounds the story, without the builds before it. It is generous: the machine may be slow or busy.
@@ -34,17 +36,17 @@ func main() { os.Exit(run(os.Stdout, os.Getenv)) }
 func run(out *os.File, getenv func(string) string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	s := &screen{out: out, colour: wantsColour(out, getenv)}
+	s := &story.Screen{Out: out, Colour: wantsColour(out, getenv)}
 	keep := getenv("KEEP") != "" && getenv("KEEP") != "0"
 	err := tell(ctx, s, keep)
 	switch {
 	case err == nil:
 		return exitDone
 	case ctx.Err() != nil:
-		s.say("Interrupted.")
+		s.Say("Interrupted.")
 		return exitInterrupted
 	}
-	s.failed(err)
+	s.Failed(err)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return exitTimedOut
 	}
@@ -52,7 +54,7 @@ func run(out *os.File, getenv func(string) string) int {
 }
 
 // tell runs the whole story, and clears up behind it.
-func tell(ctx context.Context, s *screen, keep bool) error {
+func tell(ctx context.Context, s *story.Screen, keep bool) error {
 	repository, err := findRepository()
 	if err != nil {
 		return err
@@ -72,19 +74,19 @@ func tell(ctx context.Context, s *screen, keep bool) error {
 	err = d.tell(ctx, patience)
 	worked := fmt.Sprintf("All of it worked, in %.0f seconds.", time.Since(began).Seconds())
 	if err == nil && keep {
-		s.done(worked)
+		s.Done(worked)
 		d.explainKeep()
 		<-ctx.Done()
 	}
 	interrupted := ctx.Err() != nil
 	err = errors.Join(err, d.stop())
 	if keep || err != nil && !interrupted {
-		s.say("What the demo made, and the logs, are in " + dir + ".")
+		s.Say("What the demo made, and the logs, are in " + dir + ".")
 	} else {
 		err = errors.Join(err, os.RemoveAll(dir))
 	}
 	if err == nil && !keep {
-		s.done(worked + " Nothing was left behind.")
+		s.Done(worked + " Nothing was left behind.")
 	}
 	return err
 }

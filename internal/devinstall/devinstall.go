@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -56,6 +57,18 @@ type Installation struct {
 
 // ServerName is a name for which the API server's serving certificate is valid, whatever its address.
 const ServerName = "localhost"
+
+// Build builds bin/pinniped and bin/pinniped-agent of the repository at root into a folder.
+func Build(ctx context.Context, root, folder string) error {
+	for name, source := range map[string]string{"pinniped": "./cmd/pinniped", "pinniped-agent": "./cmd/agent"} {
+		build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(folder, name), source)
+		build.Dir = root
+		if output, err := build.CombinedOutput(); err != nil {
+			return fmt.Errorf("building %s: %w\n%s", source, err, output)
+		}
+	}
+	return nil
+}
 
 // Place is another network namespace.
 type Place struct {

@@ -114,15 +114,11 @@ func newWorldOn(ctx context.Context, directory string, options devcluster.Option
 	if err != nil {
 		return nil, err
 	}
+	if err := devinstall.Build(ctx, root, directory); err != nil {
+		return nil, err
+	}
 	w := &world{cli: filepath.Join(directory, "pinniped")}
 	agentBinary := filepath.Join(directory, "pinniped-agent")
-	for _, build := range [][]string{{w.cli, "./cmd/pinniped"}, {agentBinary, "./cmd/agent"}} {
-		command := exec.CommandContext(ctx, "go", "build", "-o", build[0], build[1])
-		command.Dir = root
-		if output, err := command.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("building %s: %w\n%s", build[1], err, output)
-		}
-	}
 	cluster, err := devcluster.Start(ctx, options)
 	if err != nil {
 		return nil, err

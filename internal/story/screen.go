@@ -1,0 +1,121 @@
+// Package story tells what a person does with the product: it runs shell commands as they are shown, shows what they
+// print, and says what was checked. The demo and the end-to-end test are such stories.
+package story
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+)
+
+const (
+	width  = 96
+	indent = "   "
+)
+
+// Screen shows a story to a human: titles, sentences, commands, their output, and what was checked.
+type Screen struct {
+	Out io.Writer
+	// Colour is for terminals.
+	Colour bool
+
+	mu   sync.Mutex
+	step int
+}
+
+func (s *Screen) paint(code, text string) string {
+	if !s.Colour {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+// Print shows text as it is.
+func (s *Screen) Print(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = io.WriteString(s.Out, text)
+}
+
+// Title begins a step.
+func (s *Screen) Title(text string) {
+	s.step++
+	s.Print("\n" + s.paint("1", fmt.Sprintf("%d. %s", s.step, text)) + "\n")
+}
+
+// Say explains something. Each line of text is a paragraph.
+func (s *Screen) Say(text string) {
+	for paragraph := range strings.SplitSeq(text, "\n") {
+		s.Print("\n")
+		for _, line := range wrap(paragraph, width-len(indent)) {
+			s.Print(indent + line + "\n")
+		}
+	}
+}
+
+// Command shows a command just before it is run.
+func (s *Screen) Command(text string) {
+	lines := strings.Split(text, "\n")
+	s.Print("\n")
+	for i, line := range lines {
+		prompt := "$ "
+		if i > 0 {
+			prompt = "  "
+		}
+		s.Print(indent + s.paint("36", prompt+line) + "\n")
+	}
+}
+
+// Output returns a writer that shows what a command prints.
+func (s *Screen) Output() io.Writer { return &indenter{screen: s, lineStart: true} }
+
+// Checked says what has been proven by a step.
+func (s *Screen) Checked(format string, args ...any) {
+	s.Print("\n" + indent + s.paint("32", "✓ "+fmt.Sprintf(format, args...)) + "\n")
+}
+
+// Done says that all went well.
+func (s *Screen) Done(text string) { s.Print("\n" + s.paint("1;32", text) + "\n") }
+
+// Failed says what went wrong.
+func (s *Screen) Failed(err error) { s.Print("\n" + s.paint("1;31", "error: "+err.Error()) + "\n") }
+
+// indenter indents every line, also when lines arrive in pieces. A command's stdout and stderr may share one.
+type indenter struct {
+	screen    *Screen
+	mu        sync.Mutex
+	lineStart bool
+}
+
+func (w *indenter) Write(data []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var text strings.Builder
+	for line := range strings.Lines(string(data)) {
+		if w.lineStart {
+			text.WriteString(indent)
+		}
+		text.WriteString(line)
+		w.lineStart = strings.HasSuffix(line, "\n")
+	}
+	w.screen.Print(text.String())
+	return len(data), nil
+}
+
+// wrap breaks text between words into lines of at most width columns. A longer word has a line of its own.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && len([]rune(line))+1+len([]rune(word)) > width {
+			lines = append(lines, line)
+			line = ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	return append(lines, line)
+}
