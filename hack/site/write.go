@@ -54,7 +54,7 @@ func (s *site) write(out string) error {
 		if err := markdown.Renderer().Render(&body, p.source, p.document); err != nil {
 			return err
 		}
-		if err := show(p.address, p.title, wideTables(body.Bytes())); err != nil {
+		if err := show(p.address, p.title, scrollable(body.Bytes())); err != nil {
 			return err
 		}
 		index = append(index, p.sections...)
@@ -96,8 +96,10 @@ func (s *site) write(out string) error {
 	return nil
 }
 
-// wideTables lets a table scroll by itself, so that the page does not on a phone.
-func wideTables(body []byte) []byte {
+// scrollable lets tables and code scroll by themselves, so that the page does not on a phone. What scrolls can be reached
+// with the keyboard.
+func scrollable(body []byte) []byte {
 	body = bytes.ReplaceAll(body, []byte("<table>"), []byte(`<div class="wide" tabindex="0"><table>`))
-	return bytes.ReplaceAll(body, []byte("</table>"), []byte("</table></div>"))
+	body = bytes.ReplaceAll(body, []byte("</table>"), []byte("</table></div>"))
+	return bytes.ReplaceAll(body, []byte("<pre>"), []byte(`<pre tabindex="0">`))
 }

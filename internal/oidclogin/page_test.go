@@ -1,7 +1,6 @@
 package oidclogin
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"image"
@@ -10,34 +9,18 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
-)
 
-// chromium returns the browser, or skips the test.
-func chromium(t *testing.T) string {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("-short leaves out what needs a browser")
-	}
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	t.Skip("needs a browser (Debian: apt-get install chromium fonts-dejavu-core)")
-	return ""
-}
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+)
 
 // TestPageInBrowser shows the pages in headless Chromium, and compares what is to be seen with pictures.
 // UPDATE_GOLDEN=1 takes new ones.
 func TestPageInBrowser(t *testing.T) {
 	t.Parallel()
-	browser := chromium(t)
 	good := page{user: "ann@example.com", cluster: "proxy.example.com", issuer: "https://issuer.example.com"}
 	bad := page{
 		problem: fmt.Errorf(
@@ -78,7 +61,6 @@ func TestPageInBrowser(t *testing.T) {
 			}
 			dom, log := browse(
 				t,
-				browser,
 				server.URL+callbackPath,
 				"--screenshot="+shot,
 				"--blink-settings=preferredColorScheme="+scheme,
@@ -102,32 +84,10 @@ func TestPageInBrowser(t *testing.T) {
 }
 
 // browse shows address, and returns the document, and what the browser logged.
-func browse(t *testing.T, browser, address string, args ...string) (dom, log string) {
+func browse(t *testing.T, address string, flags ...string) (dom, log string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // the machine may be busy
-	defer cancel()
-	common := []string{
-		"--headless=new",
-		"--no-sandbox",
-		"--disable-gpu",
-		"--disable-dev-shm-usage",
-		"--hide-scrollbars",
-		"--force-device-scale-factor=1",
-		"--window-size=800,700",
-		"--user-data-dir=" + t.TempDir(),
-		"--no-first-run",
-		"--disable-extensions",
-		"--disable-background-networking",
-		"--enable-logging=stderr",
-		"--v=0",
-	}
-	command := exec.CommandContext(ctx, browser, append(append(common, args...), address)...)
-	command.WaitDelay = 5 * time.Second
-	output, err := command.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, output)
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	out, errOut := testkit.Chromium(t, address, append(flags, "--window-size=800,700")...)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +100,7 @@ func browse(t *testing.T, browser, address string, args ...string) (dom, log str
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text), string(output)
+	return string(text), out + errOut
 }
 
 // compare tolerates other fonts: it compares the mean colours of blocks of 20 by 20 pixels, and a block may differ by a

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"html"
+	"html/template"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+)
+
+var complaints = regexp.MustCompile(`(?s)<pre id="wrong">(.*?)</pre>`)
+
+// TestInBrowser shows every page on phones and desktops, in both themes: no page scrolls sideways, what scrolls by
+// itself can be reached with the keyboard, a finger hits what is meant for it, and text has the contrast of WCAG's AA.
+func TestInBrowser(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("-short leaves out what needs a browser")
+	}
+	out := t.TempDir()
+	if err := run(filepath.Join("..", ".."), out); err != nil {
+		t.Fatal(err)
+	}
+	var pages []string
+	err := filepath.WalkDir(out, func(path string, _ os.DirEntry, err error) error {
+		if page, errRelative := filepath.Rel(out, path); strings.HasSuffix(path, ".html") {
+			pages = append(pages, "/"+filepath.ToSlash(page))
+			return errRelative
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	look := template.Must(template.ParseFiles(filepath.Join("testdata", "look.html")))
+	mux := http.NewServeMux()
+	mux.Handle("/", http.FileServer(http.Dir(out)))
+	mux.HandleFunc("/look", func(w http.ResponseWriter, _ *http.Request) {
+		if err := look.Execute(w, pages); err != nil {
+			t.Error(err)
+		}
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	for scheme, name := range []string{"dark", "light"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			document, log := testkit.Chromium(t, server.URL+"/look", "--dump-dom", "--window-size=1300,1000",
+				"--virtual-time-budget=3600000", fmt.Sprintf("--blink-settings=preferredColorScheme=%d", scheme))
+			if seen := fmt.Sprintf(`data-seen="%d pages, %s"`, len(pages), name); !strings.Contains(document, seen) {
+				t.Fatalf("the browser did not come to the end (%s):\n%s", seen, log)
+			}
+			if wrong := complaints.FindStringSubmatch(document); wrong == nil || wrong[1] != "" {
+				t.Errorf("in a browser:\n%s", html.UnescapeString(fmt.Sprint(wrong)))
+			}
+		})
+	}
+}
