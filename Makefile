@@ -79,6 +79,14 @@ test: controlplane build node-modules bin/certmanager ## Run every test, those o
 bin/certmanager: hack/certmanager/go.mod hack/certmanager/main.go
 	cd hack/certmanager && go build -ldflags '-s -w' -o ../../bin/certmanager .
 
+# The image is pushed only where a cluster is to pull it. kubectl is the user's own, else the one that is built here.
+.PHONY: test-e2e
+test-e2e: build ## Run the whole story on the cluster of KUBECONFIG, and clean up (E2E_IMAGE, or REGISTRY; without KUBECONFIG: on its own)
+	@command -v kubectl >/dev/null || hack/controlplane/build.sh kubectl
+	@$(if $(KUBECONFIG),$(if $(E2E_IMAGE),true,$(MAKE) --no-print-directory image-push),$(MAKE) --no-print-directory controlplane)
+	PATH="$$PATH:$(CURDIR)/bin/controlplane" E2E_KUBECONFIG='$(KUBECONFIG)' E2E_IMAGE="$${E2E_IMAGE:-$$(cat bin/image.name 2>/dev/null)}" \
+	  $(if $(KUBECONFIG),E2E_PROGRAMS='$(CURDIR)/bin') go test -count=1 -v -timeout 90m -run '^TestEndToEnd$$' ./test/e2e
+
 .PHONY: test-unit
 test-unit: ## Run the quick tests only
 	go test -short ./...

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
 )
 
 // ContainerName is the name of the one container in every pod.
@@ -24,6 +25,8 @@ const outputDelay = 5 * time.Second
 // Pod says what runs.
 type Pod struct {
 	Namespace, Name string
+	// Labels are for selectors, such as those of Services.
+	Labels map[string]string
 	// Command is the container's program and its arguments. It runs on this machine.
 	Command []string
 	// Dir is the working directory of all its processes, and their HOME.
@@ -48,10 +51,12 @@ func (k *Kubelet) Run(ctx context.Context, pod Pod) error {
 	k.pods[podKey{pod.Namespace, pod.Name}] = started
 	k.mu.Unlock()
 	object, err := k.client.Pods(pod.Namespace).Create(ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: pod.Name},
+		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Labels: pod.Labels},
 		Spec: corev1.PodSpec{
-			NodeName:   k.node,
-			Containers: []corev1.Container{{Name: ContainerName, Image: "example.com/none", Command: pod.Command, Stdin: true}},
+			NodeName: k.node,
+			Containers: []corev1.Container{{
+				Name: ContainerName, Image: "example.com/none", Command: pod.Command, Stdin: true, SecurityContext: restricted(),
+			}},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -69,6 +74,17 @@ func (k *Kubelet) Run(ctx context.Context, pod Pod) error {
 		_, err := k.client.Pods(pod.Namespace).UpdateStatus(ctx, object, metav1.UpdateOptions{})
 		return err
 	})
+}
+
+// restricted is what namespaces with restricted Pod Security ask for. It says nothing about the process, which runs as
+// this one does.
+func restricted() *corev1.SecurityContext {
+	return &corev1.SecurityContext{
+		AllowPrivilegeEscalation: new(bool),
+		RunAsNonRoot:             ptr.To(true),
+		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}
 }
 
 func (k *Kubelet) start(pod Pod) (*container, error) {

@@ -1,0 +1,219 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster/kubelet"
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+)
+
+// place is what differs from one cluster to the next.
+type place interface {
+	// startUsers makes the local-user-authenticator run, and returns the URL at which the agent reaches it.
+	startUsers(t *testing.T, a *administrator) string
+	// usersImage is the image of the local-user-authenticator.
+	usersImage() string
+	// proxyPort is the port of the agent's pods at which the impersonation proxy listens.
+	proxyPort() int
+	// balance may do what a cloud does for a Service of type LoadBalancer.
+	balance(t *testing.T, a *administrator, service string) error
+}
+
+// cluster is one that runs pods.
+type cluster struct{ image string }
+
+func (c *cluster) usersImage() string { return c.image }
+
+func (c *cluster) proxyPort() int { return 8444 }
+
+func (c *cluster) startUsers(t *testing.T, a *administrator) string {
+	t.Helper()
+	a.does(
+		t,
+		"kubectl rollout status --namespace local-user-authenticator deployment/local-user-authenticator --timeout=5m",
+	)
+	return "https://local-user-authenticator.local-user-authenticator.svc/authenticate"
+}
+
+func (c *cluster) balance(*testing.T, *administrator, string) error { return nil }
+
+// controlPlane is a cluster of this test's own. It runs no pods, so the programs run as processes beside it, with the
+// identities of their service accounts. A pod of a stand-in for a node leads to the agent.
+type controlPlane struct {
+	cluster *devcluster.Cluster
+	node    *kubelet.Kubelet
+	install *devinstall.Installation
+	agent   *devinstall.Agent
+}
+
+func newControlPlane(t *testing.T) *controlPlane {
+	t.Helper()
+	programs := t.TempDir()
+	if err := devinstall.Build(interrupted, filepath.Join("..", ".."), programs); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(programsEnv, programs)
+	// The namespaces of the story end only where controllers run.
+	own := &controlPlane{cluster: testkit.Cluster(t, devcluster.Options{ControllerManager: true})}
+	own.install = &devinstall.Installation{
+		Cluster: own.cluster, Binary: filepath.Join(programs, "pinniped-agent"), Deploy: filepath.Join("..", "..", "deploy"),
+	}
+	var err error
+	if own.node, err = kubelet.Start(t.Context(), own.cluster, "node"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := own.node.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return own
+}
+
+func (own *controlPlane) kubectl(t *testing.T) string {
+	t.Helper()
+	path, err := own.cluster.Kubectl()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func (own *controlPlane) usersImage() string {
+	return "registry.example.com/team/pinniped-agent:v1.0.0"
+}
+
+func (own *controlPlane) proxyPort() int { return own.agent.ProxyPort }
+
+// startAgent makes the agent run until the test ends, and a pod that leads to it.
+func (own *controlPlane) startAgent(t *testing.T, a *administrator) {
+	t.Helper()
+	var err error
+	if own.agent, err = own.install.StartAgent(interrupted, "agent"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := own.agent.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := own.install.WaitAvailable(interrupted); err != nil {
+		t.Fatal(err)
+	}
+	a.does(t, "kubectl wait --for=create --timeout=1m --namespace pinniped-concierge serviceaccount/default")
+	const pod = "agent"
+	a.afterwards(t, "kubectl delete pod --namespace pinniped-concierge --ignore-not-found --force "+pod)
+	err = own.node.Run(interrupted, kubelet.Pod{
+		Namespace: devinstall.Namespace, Name: pod, Dir: a.dir,
+		Labels:  map[string]string{"app": "pinniped-concierge", "deployment.pinniped.dev": "concierge"},
+		Command: []string{"sleep", "3600"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (own *controlPlane) startUsers(t *testing.T, _ *administrator) string {
+	t.Helper()
+	users, err := own.install.StartLocalUsers(interrupted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := users.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return users.Endpoint()
+}
+
+// balance leads port 443 of this machine's loopback address to the Service, if this process may open that port.
+func (own *controlPlane) balance(t *testing.T, a *administrator, service string) error {
+	t.Helper()
+	_, err := a.background(t, "kubectl port-forward --namespace pinniped-concierge --address 127.0.0.1 service/"+service+
+		" 443:443", "Forwarding from")
+	if err != nil {
+		return err
+	}
+	a.does(t, "kubectl patch --namespace pinniped-concierge service/"+service+` --subresource status --type merge \
+    --patch '{"status": {"loadBalancer": {"ingress": [{"ip": "127.0.0.1"}]}}}'`)
+	return nil
+}
+
+// child is this test as another process, on a cluster with a kubeconfig.
+type child struct {
+	command *exec.Cmd
+	printed *testkit.Buffer
+	done    chan struct{}
+}
+
+// child starts the test on this control plane, as `make test-e2e` does on somebody's cluster.
+func (own *controlPlane) child(t *testing.T, a *administrator) *child {
+	t.Helper()
+	c := &child{printed: &testkit.Buffer{}, done: make(chan struct{})}
+	ctx := context.WithoutCancel(t.Context())
+	c.command = exec.CommandContext(ctx, os.Args[0], "-test.run=^TestEndToEnd$", "-test.v", "-test.timeout=10m")
+	c.command.Env = append(
+		slices.Clone(a.shell.Env),
+		kubeconfigEnv+"="+own.cluster.AdminKubeconfig(),
+		imageEnv+"="+own.usersImage(),
+	)
+	c.command.Stdout, c.command.Stderr = c.printed, c.printed
+	c.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a shell does, so that Ctrl-C is for all of it
+	if err := c.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(c.done)
+		_ = c.command.Wait() // its exit code is looked at
+	}()
+	t.Cleanup(func() {
+		_ = c.command.Process.Kill() // if it still runs
+		<-c.done
+	})
+	return c
+}
+
+func (c *child) waitFor(t *testing.T, want string) {
+	t.Helper()
+	testkit.Eventually(t, 2*time.Minute, func() error {
+		select {
+		case <-c.done:
+			t.Fatalf("it ended before it printed %q:\n%s", want, c.printed)
+		default:
+		}
+		if !strings.Contains(c.printed.String(), want) {
+			return errors.New(c.printed.String())
+		}
+		return nil
+	})
+}
+
+// interrupt is Ctrl-C.
+func (c *child) interrupt(t *testing.T) {
+	t.Helper()
+	if err := syscall.Kill(-c.command.Process.Pid, syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *child) ended(t *testing.T) (int, string) {
+	t.Helper()
+	select {
+	case <-c.done:
+	case <-time.After(3 * time.Minute):
+		t.Fatalf("it does not end:\n%s", c.printed)
+	}
+	return c.command.ProcessState.ExitCode(), c.printed.String()
+}
