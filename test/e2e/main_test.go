@@ -1,3 +1,5 @@
+//go:build unix
+
 // Package e2e tells the whole story on a cluster, as an administrator and a user live it: a certificate of a PKI goes in
 // front of the cluster, by a load balancer, behind a proxy that passes TLS through, and at an external endpoint.
 //

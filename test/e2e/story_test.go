@@ -1,3 +1,5 @@
+//go:build unix
+
 package e2e
 
 import (
@@ -166,7 +168,7 @@ func byPassthrough(t *testing.T, a *administrator, _ place) string {
 		"-db",
 		"-f",
 		config,
-	) //nolint:noctx // it has to outlive the test's context: users go on until the end
+	)
 	process.ExtraFiles = []*os.File{socket}
 	log := &strings.Builder{}
 	process.Stdout, process.Stderr = log, log
