@@ -84,6 +84,16 @@ func TestMainPrintsErrorAndHint(t *testing.T) {
 	}
 }
 
+func TestMainNamesACommandOfAGroup(t *testing.T) {
+	t.Parallel()
+	f, _, errOut := newFactory("status")
+	code := cli.Main(t.Context(), f)
+	want := "error: unknown command \"status\" for \"pinniped\"\nhint: did you mean \"pinniped ip-tls status\"?\n"
+	if code != ui.ExitUsage || errOut.String() != want {
+		t.Errorf("want code 2 and %q, got %d, %q", want, code, errOut)
+	}
+}
+
 func TestMainNamesEveryNearCommand(t *testing.T) {
 	t.Parallel()
 	f, _, errOut := newFactory("ip-tls", "stat")

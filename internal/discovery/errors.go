@@ -28,6 +28,8 @@ var (
 	ErrForbidden = errors.New("forbidden")
 	// ErrUnauthorized means that the cluster does not accept the credential in the kubeconfig.
 	ErrUnauthorized = errors.New("unauthorized")
+	// ErrPluginFailed means that the credential plugin in the kubeconfig gave no credential. It is an ErrUnauthorized.
+	ErrPluginFailed = fmt.Errorf("%w: the credential plugin gave no credential", ErrUnauthorized)
 	// ErrUnreachable means that no answer came from the API server at all.
 	ErrUnreachable = errors.New("the cluster cannot be reached")
 	// ErrConflict means that another manager owns a field, or that the object changed in the meantime.
@@ -77,7 +79,7 @@ func (e *SeveralError) Hint() string {
 	if e.hint != "" {
 		return e.hint
 	}
-	return "name one of them with --concierge-credential-issuer"
+	return "name one of them with --credential-issuer"
 }
 
 // ForbiddenError says which request the cluster does not permit. It is an ErrForbidden.
@@ -189,15 +191,16 @@ func (e *failure) Error() string {
 }
 
 // Is makes it findable with errors.Is.
-func (e *failure) Is(target error) bool { return e.kind != nil && target == e.kind }
-func (e *failure) Unwrap() error        { return e.cause }
+func (e *failure) Is(target error) bool {
+	return e.kind != nil && errors.Is(e.kind, target)
+}
+func (e *failure) Unwrap() error { return e.cause }
 
 func (e *failure) Hint() string {
 	switch {
+	case errors.Is(e.kind, ErrPluginFailed):
+		return "the credential plugin in the kubeconfig gave no credential; what it says about the reason stands above"
 	case errors.Is(e.kind, ErrUnauthorized):
-		if strings.HasPrefix(e.cause.Error(), pluginFailed) {
-			return "the credential plugin in the kubeconfig gave no credential; what it says about the reason stands above"
-		}
 		return "the credential in the kubeconfig does not work: it may have expired"
 	case errors.Is(e.kind, ErrNotFound) && e.look != "":
 		return "see which there are: " + e.look
@@ -247,7 +250,7 @@ func (c *Client) explain(ctx context.Context, op operation, err error) error {
 		return missing
 	case errors.As(err, &netErr):
 		if strings.HasPrefix(netErr.Err.Error(), pluginFailed) {
-			return &failure{doing: doing, kind: ErrUnauthorized, cause: netErr.Err}
+			return &failure{doing: doing, kind: ErrPluginFailed, cause: netErr.Err}
 		}
 		return &UnreachableError{Host: c.host, cause: netErr.Err}
 	}

@@ -55,7 +55,8 @@ func TestHintOfACredentialPluginThatFails(t *testing.T) {
 		error
 		Hint() string
 	}](err)
-	if !ok || !errors.Is(err, discovery.ErrUnauthorized) || !strings.HasPrefix(hinter.Hint(), "the credential plugin") {
-		t.Errorf("want ErrUnauthorized with a hint at the plugin, got %v", err)
+	if !ok || !errors.Is(err, discovery.ErrUnauthorized) || !errors.Is(err, discovery.ErrPluginFailed) ||
+		!strings.HasPrefix(hinter.Hint(), "the credential plugin") {
+		t.Errorf("want ErrPluginFailed, which is an ErrUnauthorized, with a hint at the plugin, got %v", err)
 	}
 }

@@ -37,6 +37,17 @@ const (
 // Flows lists the flows.
 func Flows() []string { return []string{string(Browser), string(Password), string(DeviceCode)} }
 
+// DefaultClientID is the OAuth client that every Supervisor of Pinniped knows.
+const DefaultClientID = "pinniped-cli"
+
+// DefaultScopes are the scopes to request: a session that can be refreshed, and name and groups of the user.
+func DefaultScopes() []string {
+	return []string{"offline_access", "openid", "pinniped:request-audience", "username", "groups"}
+}
+
+// UpstreamTypes lists the types of identity providers that a Supervisor can have.
+func UpstreamTypes() []string { return []string{"oidc", "ldap", "activedirectory", "github"} }
+
 // ErrPersonNeeded means that the session at the issuer is over, and that a person has to log in again.
 var ErrPersonNeeded = errors.New("the session is over: a person has to log in again")
 

@@ -164,8 +164,9 @@ func catalogue() []Explanation {
 			Code:        Expired,
 			Cause:       "The certificate's validity is over.",
 			Consequence: "Every client refuses it.",
-			Fix:         "have it issued again",
-			Example:     "openssl x509 -in tls.crt -noout -enddate",
+			Fix: "have it issued again, and put it into the same Secret: the agent serves it within two seconds, without a " +
+				"restart. \"pinniped ip-tls status\" tells who renews it",
+			Example: "pinniped ip-tls set --secret proxy-tls --cert fullchain.pem --key key.pem",
 		},
 		{
 			Code:        ExpiresSoon,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
@@ -54,7 +55,11 @@ func (f *Factory) Cluster(flags ClusterFlags) (*Cluster, error) {
 		return nil, fmt.Errorf("loading %s: %w", where, err)
 	}
 	if len(raw.Contexts) == 0 && len(raw.Clusters) == 0 {
-		return nil, ui.WithHint(fmt.Errorf("loading %s: there is no cluster in it", where),
+		problem := "there is no cluster in it"
+		if !slices.ContainsFunc(rules.GetLoadingPrecedence(), exists) {
+			problem = "there is no such file"
+		}
+		return nil, ui.WithHint(fmt.Errorf("loading %s: %s", where, problem),
 			"give the kubeconfig of the cluster with --kubeconfig or KUBECONFIG")
 	}
 	// Paths inside a kubeconfig are relative to its own directory.
@@ -94,6 +99,11 @@ func (f *Factory) loadingRules(path string) (*clientcmd.ClientConfigLoadingRules
 	}
 	standard := filepath.Join(home, ".kube", "config")
 	return &clientcmd.ClientConfigLoadingRules{Precedence: []string{standard}}, fmt.Sprintf("kubeconfig %q", standard), nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // rootCause drops the operation and path of a file error that is already being named.

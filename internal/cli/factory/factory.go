@@ -111,16 +111,32 @@ func Group(cmd *cobra.Command) *cobra.Command {
 		}
 		err := ui.Usage(fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath()))
 		cmd.SuggestionsMinimumDistance = 2
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			quoted := make([]string, 0, len(near))
-			for _, name := range near {
-				quoted = append(quoted, strconv.Quote(cmd.CommandPath()+" "+name))
-			}
-			return ui.WithHint(err, "did you mean %s?", strings.Join(quoted, " or "))
+		var near []string
+		for _, name := range cmd.SuggestionsFor(args[0]) {
+			near = append(near, strconv.Quote(cmd.CommandPath()+" "+name))
+		}
+		if len(near) == 0 {
+			near = deeper(cmd, args[0])
+		}
+		if len(near) > 0 {
+			return ui.WithHint(err, "did you mean %s?", strings.Join(near, " or "))
 		}
 		return ui.WithHint(err, "run %q for the list of commands", cmd.CommandPath()+" --help")
 	}
 	return cmd
+}
+
+// deeper returns the commands of this name one level below the subcommands of cmd, quoted.
+func deeper(cmd *cobra.Command, name string) []string {
+	var found []string
+	for _, group := range cmd.Commands() {
+		for _, below := range group.Commands() {
+			if below.Name() == name {
+				found = append(found, strconv.Quote(below.CommandPath()))
+			}
+		}
+	}
+	return found
 }
 
 // OneOf returns a usage error that shows the rejected value of a flag with the accepted ones.

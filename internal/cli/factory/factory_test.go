@@ -150,6 +150,7 @@ func TestCluster(t *testing.T) {
 		`{apiVersion: v1, kind: Config, current-context: h, contexts: [{name: h, context: {cluster: h, user: h}}], users: [{name: h, user: {}}], clusters: [{name: h, cluster: {server: "https://h.example.com"}}]}`,
 	)
 	broken := write(t, filepath.Join(dir, "broken.yaml"), "apiVersion: [")
+	empty := write(t, filepath.Join(dir, "empty.yaml"), "")
 	list := strings.Join([]string{filepath.Join(dir, "missing.yaml"), contexts, clusters}, string(os.PathListSeparator))
 	for _, test := range []struct {
 		name   string
@@ -174,7 +175,14 @@ func TestCluster(t *testing.T) {
 			says: "no such file",
 		},
 		{
-			name: "finds nothing in a list of missing files", env: filepath.Join(dir, "nope"), says: "there is no cluster in it",
+			name: "finds nothing in a list of missing files", env: filepath.Join(dir, "nope"), says: "there is no such file",
+		},
+		{
+			name: "misses the usual file", home: filepath.Join(dir, "nobody"), says: `.kube/config": there is no such file`,
+		},
+		{
+			name: "finds no cluster in an empty file", flags: factory.ClusterFlags{Kubeconfig: empty},
+			says: "there is no cluster in it",
 		},
 		{name: "names a file that is not a kubeconfig", flags: factory.ClusterFlags{Kubeconfig: broken}, says: "broken.yaml"},
 		{

@@ -18,6 +18,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/login"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -307,8 +308,8 @@ func (o *Options) complete(cmd *cobra.Command, f *factory.Factory) {
 		"concierge-authenticator-type":    factory.CompleteValues("webhook", "jwt"),
 		"concierge-credential-issuer":     f.CompleteCredentialIssuers(&o.Cluster, &o.Suffix),
 		"kubeconfig-context":              f.CompleteContexts(&o.Cluster),
-		"upstream-identity-provider-type": factory.CompleteValues(upstreamTypes()...),
-		"upstream-identity-provider-flow": factory.CompleteValues(upstreamFlows()...),
+		"upstream-identity-provider-type": factory.CompleteValues(oidclogin.UpstreamTypes()...),
+		"upstream-identity-provider-flow": factory.CompleteValues(oidclogin.Flows()...),
 		"concierge-authenticator-name": f.CompleteFromCluster(&o.Cluster, &o.Suffix,
 			func(ctx context.Context, client *discovery.Client) ([]string, error) {
 				all, err := client.Authenticators(ctx)

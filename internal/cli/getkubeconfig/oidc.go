@@ -37,19 +37,11 @@ type OIDCOptions struct {
 	UpstreamFlow      string
 }
 
-func upstreamTypes() []string { return []string{"oidc", "ldap", "activedirectory", "github"} }
-func upstreamFlows() []string { return oidclogin.Flows() }
-
 func (o *OIDCOptions) addFlags(flags *pflag.FlagSet, caBundle *bundleFlag) {
 	flags.StringVar(&o.Issuer, "oidc-issuer", "", "OpenID Connect issuer (default: the JWTAuthenticator's)")
-	flags.StringVar(&o.ClientID, "oidc-client-id", "pinniped-cli", "OpenID Connect client ID")
+	flags.StringVar(&o.ClientID, "oidc-client-id", oidclogin.DefaultClientID, "OpenID Connect client ID")
 	flags.Uint16Var(&o.ListenPort, "oidc-listen-port", 0, "port on localhost for the browser's answer (0: any free one)")
-	flags.StringSliceVar(
-		&o.Scopes,
-		"oidc-scopes",
-		[]string{"offline_access", "openid", "pinniped:request-audience", "username", "groups"},
-		"OpenID Connect scopes to request",
-	)
+	flags.StringSliceVar(&o.Scopes, "oidc-scopes", oidclogin.DefaultScopes(), "OpenID Connect scopes to request")
 	flags.BoolVar(&o.SkipBrowser, "oidc-skip-browser", false, "do not open a browser at login, only print the link")
 	flags.BoolVar(&o.SkipListen, "oidc-skip-listen", false, "do not listen on localhost at login")
 	flags.StringVar(
@@ -80,13 +72,13 @@ func (o *OIDCOptions) addFlags(flags *pflag.FlagSet, caBundle *bundleFlag) {
 		&o.UpstreamType,
 		"upstream-identity-provider-type",
 		"",
-		"type of the Supervisor's identity provider: "+strings.Join(upstreamTypes(), ", "),
+		"type of the Supervisor's identity provider: "+strings.Join(oidclogin.UpstreamTypes(), ", "),
 	)
 	flags.StringVar(
 		&o.UpstreamFlow,
 		"upstream-identity-provider-flow",
 		"",
-		"how users log in: "+strings.Join(upstreamFlows(), ", "),
+		"how users log in: "+strings.Join(oidclogin.Flows(), ", "),
 	)
 	flags.Lookup("oidc-skip-listen").Hidden = true
 	flags.Lookup("oidc-debug-session-cache").Hidden = true
@@ -97,8 +89,8 @@ func (o *OIDCOptions) validate() error {
 		value    string
 		accepted []string
 	}{
-		"upstream-identity-provider-type": {o.UpstreamType, upstreamTypes()},
-		"upstream-identity-provider-flow": {o.UpstreamFlow, upstreamFlows()},
+		"upstream-identity-provider-type": {o.UpstreamType, oidclogin.UpstreamTypes()},
+		"upstream-identity-provider-flow": {o.UpstreamFlow, oidclogin.Flows()},
 	} {
 		if f.value != "" && !slices.Contains(f.accepted, f.value) {
 			return fmt.Errorf("invalid value %q for --%s, supported values are %q", f.value, flag, f.accepted)

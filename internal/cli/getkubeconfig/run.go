@@ -92,7 +92,7 @@ func (o *Options) discoverConcierge(
 	}
 	lookup, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	authenticator, err := cluster.Authenticator(lookup, o.AuthenticatorType, o.AuthenticatorName)
+	authenticator, err := o.chooseAuthenticator(lookup, cluster)
 	if err != nil {
 		return nil, fmt.Errorf("choosing the authenticator: %w", err)
 	}
@@ -114,6 +114,21 @@ func (o *Options) discoverConcierge(
 	exec.APIGroupSuffix = o.Suffix
 	exec.AuthenticatorName, exec.AuthenticatorType = authenticator.Name, string(authenticator.Type)
 	return authenticator, nil
+}
+
+// chooseAuthenticator returns the authenticator that the flags name, else the only one. Of several, it is the only
+// JWTAuthenticator when users log in with OpenID Connect, unless --oidc-issuer names another issuer than that one's.
+func (o *Options) chooseAuthenticator(ctx context.Context, cluster Discoverer) (*discovery.Authenticator, error) {
+	found, err := cluster.Authenticator(ctx, o.AuthenticatorType, o.AuthenticatorName)
+	_, several := errors.AsType[*discovery.SeveralError](err)
+	if !several || o.static() || o.AuthenticatorType != "" {
+		return found, err
+	}
+	only, jwtErr := cluster.Authenticator(ctx, discovery.JWT, o.AuthenticatorName)
+	if jwtErr != nil || o.OIDC.Issuer != "" && o.OIDC.Issuer != only.JWT.Spec.Issuer {
+		return nil, err
+	}
+	return only, nil
 }
 
 // connection decides to which endpoint, and with which CA bundle, kubectl and the credential plugin connect.
@@ -184,6 +199,9 @@ func (o *Options) discoverFrontend(ctx context.Context, cluster Discoverer) (*di
 	var issuer *configv1alpha1.CredentialIssuer
 	for {
 		latest, err := o.readIssuer(ctx, cluster, issuer)
+		if _, several := errors.AsType[*discovery.SeveralError](err); several {
+			err = ui.WithHint(err, "name one of them with --concierge-credential-issuer")
+		}
 		if err != nil && (issuer == nil || permanent(err)) {
 			return nil, fmt.Errorf("discovering the CredentialIssuer: %w", err)
 		}

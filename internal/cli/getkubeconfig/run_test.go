@@ -36,6 +36,7 @@ type fake struct {
 	issuers       []any // *CredentialIssuer or error
 	looks         int
 	authenticator *discovery.Authenticator
+	several       []string // all authenticators, where only the type tells which one is meant
 	bundle        []byte
 	bundleErr     error
 }
@@ -49,9 +50,16 @@ func (f *fake) CredentialIssuer(context.Context, string) (*configv1alpha1.Creden
 	return answer.(*configv1alpha1.CredentialIssuer), nil
 }
 
-func (f *fake) Authenticator(context.Context, discovery.AuthenticatorType, string) (*discovery.Authenticator, error) {
+func (f *fake) Authenticator(
+	_ context.Context,
+	kind discovery.AuthenticatorType,
+	_ string,
+) (*discovery.Authenticator, error) {
 	if f.authenticator == nil {
 		return nil, discovery.ErrNotFound
+	}
+	if kind == "" && len(f.several) > 0 {
+		return nil, &discovery.SeveralError{Kind: "authenticator", Names: f.several}
 	}
 	return f.authenticator, nil
 }
@@ -529,6 +537,62 @@ func TestOIDC(t *testing.T) {
 				if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, prefix) }) {
 					t.Errorf("want no %q among %q", prefix, args)
 				}
+			}
+		})
+	}
+}
+
+// TestOneJWTAuthenticatorBesideAWebhook: a login with OpenID Connect can only mean the JWTAuthenticator.
+func TestOneJWTAuthenticatorBesideAWebhook(t *testing.T) {
+	t.Parallel()
+	issuer, bundle := issuerServer(t, "", "")
+	for _, test := range []struct {
+		name   string
+		change func(*Options)
+		says   string
+	}{
+		{name: "takes it for OpenID Connect", change: func(o *Options) { o.StaticTokenEnv = "" }},
+		{
+			name:   "takes it for its issuer",
+			change: func(o *Options) { o.StaticTokenEnv, o.OIDC.Issuer = "", issuer },
+		},
+		{
+			name:   "does not take it for another issuer",
+			change: func(o *Options) { o.StaticTokenEnv, o.OIDC.Issuer = "", "https://other.example.com" },
+			says:   "several authenticators in the cluster: webhook/users, jwt/corp",
+		},
+		{
+			name: "does not take it for a token, which may be one of either", change: func(*Options) {},
+			says: "several authenticators in the cluster: webhook/users, jwt/corp",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			o, out, _ := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, &fake{
+				issuers: []any{
+					discoverytest.Issuer(suffix, "issuer", discoverytest.ProxyStrategy("https://proxy.example.com", nil)),
+				},
+				authenticator: &discovery.Authenticator{
+					Type: discovery.JWT, Name: "corp", JWT: discoverytest.JWT(suffix, "corp", issuer, "cluster-1"),
+				},
+				several: []string{"webhook/users", "jwt/corp"},
+				bundle:  bundle,
+			})
+			o.OIDC = OIDCOptions{ClientID: "pinniped-cli", Scopes: []string{"openid"}}
+			test.change(o)
+			err := o.Run(t.Context())
+			if test.says != "" {
+				if err == nil || !strings.Contains(err.Error(), test.says) {
+					t.Errorf("want an error that says %q, got %v", test.says, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, args := made(t, out.Bytes()); !slices.Contains(args, "--concierge-authenticator-name=corp") ||
+				!slices.Contains(args, "--issuer="+issuer) {
+				t.Errorf("want a login with the JWTAuthenticator, got %q", args)
 			}
 		})
 	}

@@ -86,7 +86,7 @@ PINNIPED_DEBUG=true prints what is decided.`,
 	}
 	o.addFlags(f, cmd.Flags())
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
-		"upstream-identity-provider-type": factory.CompleteValues(upstreamTypes()...),
+		"upstream-identity-provider-type": factory.CompleteValues(oidclogin.UpstreamTypes()...),
 		"upstream-identity-provider-flow": factory.CompleteValues(oidclogin.Flows()...),
 	})
 	return cmd
@@ -94,14 +94,9 @@ PINNIPED_DEBUG=true prints what is decided.`,
 
 func (o *OIDCOptions) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
 	flags.StringVar(&o.Issuer, "issuer", "", "OpenID Connect issuer (needed)")
-	flags.StringVar(&o.ClientID, "client-id", "pinniped-cli", "OpenID Connect client ID")
+	flags.StringVar(&o.ClientID, "client-id", oidclogin.DefaultClientID, "OpenID Connect client ID")
 	flags.Uint16Var(&o.ListenPort, "listen-port", 0, "port on localhost for the browser's answer (0: any free one)")
-	flags.StringSliceVar(
-		&o.Scopes,
-		"scopes",
-		[]string{"offline_access", "openid", "pinniped:request-audience", "username", "groups"},
-		"OpenID Connect scopes to request",
-	)
+	flags.StringSliceVar(&o.Scopes, "scopes", oidclogin.DefaultScopes(), "OpenID Connect scopes to request")
 	flags.BoolVar(&o.SkipBrowser, "skip-browser", false, "do not open a browser, only print the link")
 	flags.BoolVar(
 		&o.SkipListen,
@@ -131,7 +126,7 @@ func (o *OIDCOptions) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
 		&o.UpstreamType,
 		"upstream-identity-provider-type",
 		"oidc",
-		"type of the Supervisor's identity provider: "+strings.Join(upstreamTypes(), ", "),
+		"type of the Supervisor's identity provider: "+strings.Join(oidclogin.UpstreamTypes(), ", "),
 	)
 	flags.StringVar(
 		&o.UpstreamFlow,
@@ -141,8 +136,6 @@ func (o *OIDCOptions) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
 	)
 	o.Plugin.addFlags(f, flags)
 }
-
-func upstreamTypes() []string { return []string{"oidc", "ldap", "activedirectory", "github"} }
 
 // Complete reads what the environment says.
 func (o *OIDCOptions) Complete() error {
@@ -212,11 +205,11 @@ func (o *OIDCOptions) Validate() error {
 // chooseFlow returns the flow that is asked for, or else the one that fits the type of a Supervisor's identity
 // provider.
 func chooseFlow(upstreamType, flow string) (oidclogin.Flow, error) {
-	if !slices.Contains(upstreamTypes(), upstreamType) {
+	if !slices.Contains(oidclogin.UpstreamTypes(), upstreamType) {
 		return "", fmt.Errorf(
 			"--upstream-identity-provider-type value not recognized: %s (supported values: %s)",
 			upstreamType,
-			strings.Join(upstreamTypes(), ", "),
+			strings.Join(oidclogin.UpstreamTypes(), ", "),
 		)
 	}
 	byPassword := upstreamType == "ldap" || upstreamType == "activedirectory"

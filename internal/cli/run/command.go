@@ -135,7 +135,7 @@ to log in with. "pinniped kubectl config" changes your own kubeconfig, without a
 		DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Progress = f.Progress()
-			if verb(args) == "config" {
+			if !needsCluster(args) {
 				return execute(o, append([]string{"kubectl"}, args...), o.Environ())
 			}
 			o.Command = append([]string{"kubectl"}, o.takeClusterFlags(args)...)
@@ -167,8 +167,25 @@ func (o *Options) takeClusterFlags(args []string) []string {
 	return rest
 }
 
-// verb is kubectl's subcommand: the first argument that is no flag. Flags with a separate value before it are taken for
-// none, which only matters for "config".
+// needsCluster says whether kubectl will ask a cluster: not for its help, nor to change the user's own kubeconfig.
+func needsCluster(args []string) bool {
+	for _, arg := range args {
+		if arg == "--" {
+			break // what follows is for a program in a container
+		}
+		if arg == "--help" || arg == "-h" {
+			return false
+		}
+	}
+	switch verb(args) {
+	case "", "config", "completion", "help", "options":
+		return false
+	}
+	return true
+}
+
+// verb is kubectl's subcommand: the first argument that is no flag. A value that stands apart from its flag is taken for
+// the subcommand, which matters only where needsCluster says no.
 func verb(args []string) string {
 	for _, arg := range args {
 		if !strings.HasPrefix(arg, "-") {

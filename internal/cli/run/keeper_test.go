@@ -240,7 +240,13 @@ func TestKubectlsArguments(t *testing.T) {
 	if want := (factory.ClusterFlags{Kubeconfig: "user.yaml", Context: "staging"}); o.Cluster != want {
 		t.Errorf("got %+v", o.Cluster)
 	}
-	if got := verb([]string{"--v=3", "config", "view"}); got != "config" {
-		t.Errorf("got verb %q", got)
+	for line, want := range map[string]bool{
+		"get pods": true, "exec pod -- tool --help": true, "version": true,
+		"": false, "--help": false, "get pods -h": false, "help get": false, "completion bash": false,
+		"--v=3 config view": false,
+	} {
+		if got := needsCluster(strings.Fields(line)); got != want {
+			t.Errorf("kubectl %s: got %t, want %t", line, got, want)
+		}
 	}
 }

@@ -185,11 +185,7 @@ func (o *Options) format(
 func (o *Options) formatLogin(login Login) string {
 	expires := ""
 	if !login.Expiry.IsZero() {
-		expires = fmt.Sprintf(
-			"in %s (%s)",
-			login.Expiry.Sub(o.Now()).Round(time.Second),
-			login.Expiry.UTC().Format(time.RFC3339),
-		)
+		expires = fmt.Sprintf("in %s (%s)", ui.Roughly(login.Expiry.Sub(o.Now())), login.Expiry.UTC().Format(time.RFC3339))
 	}
 	var lines strings.Builder
 	for _, line := range []struct{ name, value string }{

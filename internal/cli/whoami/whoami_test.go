@@ -109,7 +109,7 @@ func TestLogin(t *testing.T) {
 				Expiry: now.Add(4*time.Minute + 12*time.Second),
 			},
 			wants: "Groups: \n\nCurrent login info:\n\nStrategy: ImpersonationProxy\nEndpoint: " +
-				"https://proxy.example.com\nCredential: token\nExpires: in 4m12s (2026-11-21T12:04:12Z)\n",
+				"https://proxy.example.com\nCredential: token\nExpires: in 4 minutes (2026-11-21T12:04:12Z)\n",
 		},
 		{name: "leaves out what is not known", login: Login{Credential: "token"}, wants: "Groups: \n\nCurrent login " +
 			"info:\n\nCredential: token\n"},

@@ -85,7 +85,13 @@ is switched off, 124 timed out before anything was changed, 130 interrupted.`,
 
   # In a script
   pinniped ip-tls set --secret proxy-tls --timeout 5m -o json`,
-		Args: factory.NoArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			err := factory.NoArgs(cmd, args)
+			if len(args) == 1 {
+				err = ui.WithHint(err, "name the Secret with a flag: --secret %s", args[0])
+			}
+			return err
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Certificate.Changed = cmd.Flags().Changed
 			return factory.Execute(cmd.Context(), o)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 // Grant says what a permission is about: a Secret of another namespace, and the agent that may use it.
@@ -57,8 +59,11 @@ func oneSecret(cmd *cobra.Command, args []string) error {
 
 func (g *Grant) validate() error {
 	if !strings.Contains(g.Secret, "/") {
-		return ui.WithHint(ui.Usage(fmt.Errorf("%q does not say in which namespace the Secret is", g.Secret)),
-			"write NAMESPACE/NAME")
+		hint := "write NAMESPACE/NAME"
+		if slices.Contains(certs.Codes(), certs.Code(g.Secret)) {
+			hint = fmt.Sprintf("%q is what a check has found: run %q", g.Secret, "pinniped explain "+g.Secret)
+		}
+		return ui.WithHint(ui.Usage(fmt.Errorf("%q does not say in which namespace the Secret is", g.Secret)), "%s", hint)
 	}
 	var err error
 	if g.secret, err = delegation.SecretName(g.Secret, ""); err != nil {

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"strings"
@@ -29,10 +30,7 @@ func DescribePEM(bundle []byte) string {
 	const most = 3
 	var parts []string
 	for _, member := range members[:min(len(members), most)] {
-		name := member.Subject.CommonName
-		if name == "" {
-			name = member.Subject.String()
-		}
+		name := cmp.Or(member.Subject.CommonName, member.Subject.String(), strings.Join(member.DNSNames, ", "))
 		parts = append(parts, fmt.Sprintf("%.60q (SHA-256 %s)", name, certs.Fingerprint(member.Raw)[:16]))
 	}
 	if more := len(members) - most; more > 0 {

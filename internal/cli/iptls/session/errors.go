@@ -7,15 +7,10 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 )
 
-// WithCodes gives errors from the cluster the exit codes that the command documents, and the hints that fit its flags.
+// WithCodes gives errors from the cluster the exit codes that the command documents.
 func WithCodes(err error) error {
-	var several *discovery.SeveralError
-	switch {
-	case errors.Is(err, discovery.ErrForbidden):
+	if errors.Is(err, discovery.ErrForbidden) {
 		return ui.WithExitCode(err, ui.ExitNotPermitted)
-	case errors.As(err, &several):
-		return ui.WithHint(err, "name one of them with --credential-issuer")
-	default:
-		return err
 	}
+	return err
 }

@@ -15,16 +15,22 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// away says whether an error means that the cluster does not answer, so that only the endpoint can still be asked.
+// away says whether an error means that the cluster cannot be asked, so that only the endpoint still can: it does not
+// answer, or no login succeeds, as when the kubeconfig itself leads through the proxy whose certificate has expired.
 func away(err error) bool {
-	return errors.Is(err, discovery.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)
+	return errors.Is(err, discovery.ErrUnreachable) || errors.Is(err, discovery.ErrPluginFailed) ||
+		errors.Is(err, context.DeadlineExceeded)
 }
 
-// gatherAway looks at the endpoint alone, when the cluster does not answer. Where the endpoint is, and what clients trust
+// gatherAway looks at the endpoint alone, when the cluster cannot be asked. Where the endpoint is, and what clients trust
 // there, is known from --endpoint and from kubeconfigs. It returns the status together with an error.
 func (o *Options) gatherAway(ctx context.Context, cause error) (*result.Status, error) {
 	url, bundle := o.knownEndpoint()
-	if url == "" {
+	switch {
+	case url != "":
+	case errors.Is(cause, discovery.ErrPluginFailed):
+		return nil, cause // it is another plugin, which knows better what is wrong
+	default:
 		return nil, ui.WithHint(cause, "to look at the endpoint all the same, name it with --endpoint, or kubeconfigs of "+
 			"users with --kubeconfigs-from")
 	}
@@ -50,7 +56,18 @@ func (o *Options) gatherAway(ctx context.Context, cause error) (*result.Status, 
 	}
 	l.Kubeconfigs, _ = judge.evaluateKubeconfigs(o.kubeconfigs)
 	l.Users = l.usersAtEndpoint()
-	return l.Status, fmt.Errorf("the cluster does not answer, so only the endpoint was asked: %w", cause)
+	if !o.throughEndpoint(url) {
+		return l.Status, fmt.Errorf("the cluster does not answer, so only the endpoint was asked: %w", cause)
+	}
+	return l.Status, ui.WithHint(
+		fmt.Errorf("the kubeconfig leads through the impersonation proxy, so only the endpoint was asked: %w", cause),
+		"to see the rest and to mend it, give a kubeconfig past the proxy with --kubeconfig: that of the cluster's "+
+			"installer or cloud, for example")
+}
+
+// throughEndpoint says whether the administrator's own kubeconfig leads to the endpoint at url.
+func (o *Options) throughEndpoint(url string) bool {
+	return kubeconfig.SameEndpoint(o.server, url)
 }
 
 // knownEndpoint returns the endpoint without asking the cluster: that of --endpoint, else the one to which the credential

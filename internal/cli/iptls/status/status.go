@@ -28,6 +28,7 @@ type Options struct {
 	// Current returns the user's own kubeconfig.
 	Current func(factory.ClusterFlags) (*factory.Cluster, error)
 
+	server      string // where the user's own kubeconfig leads
 	kubeconfigs []session.Kubeconfig
 }
 
@@ -40,9 +41,9 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the certificate in front of the impersonation proxy, and which kubeconfigs trust it",
-		Long: `Show first how the users fare (USERS: not affected, or refused since when and why) and what to type, then what is configured, what the agent reports and advertises, what each address of the endpoint
-presents right now, how long the certificate lasts, who renews it, and which kubeconfigs work with it. Nothing is
-changed.
+		Long: `Show first how the users fare (USERS: not affected, or refused since when and why) and what to type; then what is
+configured, what the agent reports and advertises, what each address of the endpoint presents right now, how long the
+certificate lasts, who renews it, and which kubeconfigs work with it. Nothing is changed.
 
 Kubeconfigs are the current one, or those of --kubeconfigs-from: files, and folders with all kubeconfigs below them.
 Each context that leads to the endpoint gets a verdict:
@@ -54,12 +55,12 @@ Each context that leads to the endpoint gets a verdict:
   not known    nothing is presented right now
 
 What may not be read, or does not answer, is listed with the reason; the rest is shown all the same. When the cluster
-itself does not answer, the endpoint is asked alone: the one of --endpoint, or where the kubeconfigs log in. --watch goes on
-looking: on a terminal it draws the picture again, elsewhere it prints a line for every change (with -o json, a
-document a line).
+itself cannot be asked, as it does not answer or your own kubeconfig leads through the broken proxy, the endpoint is
+asked alone: the one of --endpoint, or where the kubeconfigs log in. --watch goes on looking: on a terminal it draws the
+picture again, elsewhere it prints a line for every change (with -o json, a document a line).
 
-Exit codes: 0 shown, and what is configured is in effect; 1 failed, or the cluster does not answer and only the endpoint
-was asked; 2 wrong usage; 4 the CredentialIssuer may not be read; 5 shown, but what is configured is not in effect: the
+Exit codes: 0 shown, and what is configured is in effect; 1 failed, or the cluster cannot be asked and only the endpoint
+was; 2 wrong usage; 4 the CredentialIssuer may not be read; 5 shown, but what is configured is not in effect: the
 agent reports something else or does not run, or an address presents something else or does not answer; 8 in effect, but
 kubeconfigs of --kubeconfigs-from are broken or will break; 124 timed out; 130 interrupted, which is also how --watch
 ends.`,
@@ -110,12 +111,13 @@ func (o *Options) Complete() error {
 	if err := o.Session.Open(); err != nil {
 		return err
 	}
-	if len(o.KubeconfigsFrom) > 0 {
-		return nil // Run reads them: a big folder takes its time
-	}
 	current, err := o.Current(o.Session.ClusterFlags)
 	if err != nil {
 		return err
+	}
+	o.server = current.Source.Cluster.Server
+	if len(o.KubeconfigsFrom) > 0 {
+		return nil // Run reads them: a big folder takes its time
 	}
 	o.kubeconfigs = []session.Kubeconfig{{File: "(current)", Config: current.Raw}}
 	return nil

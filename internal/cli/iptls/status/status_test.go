@@ -27,6 +27,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
 // kubeconfigOf returns a kubeconfig for server, with a context for each CA bundle. The keys of bundles are the names
@@ -41,13 +42,19 @@ func kubeconfigOf(server string, bundles map[string][]byte) *clientcmdapi.Config
 	return config
 }
 
+// currentOf is the user's own kubeconfig, whose context leads to server.
+func currentOf(server, context string, bundle []byte) *factory.Cluster {
+	raw := kubeconfigOf(server, map[string][]byte{context: bundle})
+	return &factory.Cluster{Raw: raw, Source: &kubeconfig.Source{Cluster: raw.Clusters[context]}}
+}
+
 // runStatus runs the command. Its current kubeconfig is an older one for the endpoint, which trusts the generated
 // CA.
 func runStatus(ctx context.Context, w *iptlstest.World, change func(*Options)) *iptlstest.Run {
 	r := &iptlstest.Run{}
 	o := &Options{Session: sessiontest.New(w, r), Interval: 100 * time.Millisecond}
 	o.Current = func(factory.ClusterFlags) (*factory.Cluster, error) {
-		return &factory.Cluster{Raw: kubeconfigOf(w.Proxy.URL(), map[string][]byte{"mine": w.Generated.CertPEM()})}, nil
+		return currentOf(w.Proxy.URL(), "mine", w.Generated.CertPEM()), nil
 	}
 	if change != nil {
 		change(o)

@@ -234,11 +234,11 @@ func (o *Options) validity(c *result.CertificateStatus, at time.Time) string {
 	paint := o.Style.Good
 	switch {
 	case at.Before(c.NotBefore):
-		remaining, paint = "not valid yet, in "+roughly(c.NotBefore.Sub(at)), o.Style.Bad
+		remaining, paint = "not valid yet, in "+ui.Roughly(c.NotBefore.Sub(at)), o.Style.Bad
 	case left <= 0:
-		remaining, paint = "expired "+roughly(-left)+" ago", o.Style.Bad
+		remaining, paint = "expired "+ui.Roughly(-left)+" ago", o.Style.Bad
 	default:
-		remaining = roughly(left) + " left"
+		remaining = ui.Roughly(left) + " left"
 		if lifetime > 0 {
 			remaining += fmt.Sprintf(" (%d%%)", left*100/lifetime)
 		}
@@ -265,21 +265,6 @@ func bar(from, to, at time.Time) string {
 		}
 	}
 	return "▕" + strings.Repeat("█", over) + strings.Repeat("░", width-over) + "▏"
-}
-
-// roughly tells a duration in the unit that fits it.
-func roughly(d time.Duration) string {
-	const day = 24 * time.Hour
-	switch {
-	case d >= 2*day:
-		return fmt.Sprintf("%d days", d/day)
-	case d >= 2*time.Hour:
-		return fmt.Sprintf("%d hours", d/time.Hour)
-	case d >= 2*time.Minute:
-		return fmt.Sprintf("%d minutes", d/time.Minute)
-	default:
-		return fmt.Sprintf("%d seconds", d/time.Second)
-	}
 }
 
 // replicasText says how many replicas serve the certificate that is shown. When they serve another one, it gives the

@@ -10,6 +10,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -45,6 +46,7 @@ func TestUsers(t *testing.T) {
 		code     string
 		says     string
 		next     string
+		hint     string
 		problems []string // their codes
 	}{
 		{
@@ -131,14 +133,26 @@ func TestUsers(t *testing.T) {
 				t.Helper()
 				w.Cluster.NamespaceErr = discovery.ErrUnreachable
 			},
-			adapt: func(o *Options) {
-				current := o.Current
-				o.Current = func(flags factory.ClusterFlags) (*factory.Cluster, error) {
-					cluster, err := current(flags)
-					o.Endpoint = strings.TrimPrefix(cluster.Raw.Clusters["mine"].Server, "https://")
-					return cluster, err
+			adapt: withEndpoint,
+		},
+		{
+			name: "are looked at when the kubeconfig itself leads through the broken proxy", exit: 1,
+			state: result.UsersAllRefused, code: "Expired", says: "all refused since 20",
+			world: func(t *testing.T, w *iptlstest.World) {
+				t.Helper()
+				pair, err := w.CA.IssueServing(iptlstest.Loopback(), time.Now().Add(-2*time.Hour), time.Hour)
+				if err != nil {
+					t.Fatal(err)
 				}
+				w.Proxy.Serve(t, pair)
+				w.Cluster.NamespaceErr = discovery.ErrPluginFailed
 			},
+			adapt: withEndpoint, hint: "give a kubeconfig past the proxy with --kubeconfig",
+		},
+		{
+			name: "are not known when another credential plugin fails, which says why itself", exit: 1,
+			world: func(_ *testing.T, w *iptlstest.World) { w.Cluster.NamespaceErr = discovery.ErrPluginFailed },
+			says:  discovery.ErrPluginFailed.Error(), adapt: withoutKubeconfig,
 		},
 		{
 			name: "are not known without the cluster and an endpoint", exit: 1,
@@ -159,6 +173,9 @@ func TestUsers(t *testing.T) {
 			}
 			text := run("text")
 			text.Check(t, tt.exit, tt.says)
+			if hint := ui.HintOf(text.Err); !strings.Contains(hint, tt.hint) {
+				t.Errorf("the hint is %q, want %q in it", hint, tt.hint)
+			}
 			if tt.state == "" {
 				return
 			}
@@ -190,9 +207,19 @@ func TestUsers(t *testing.T) {
 	}
 }
 
+// withEndpoint names the endpoint to which the administrator's own kubeconfig leads.
+func withEndpoint(o *Options) {
+	current := o.Current
+	o.Current = func(flags factory.ClusterFlags) (*factory.Cluster, error) {
+		cluster, err := current(flags)
+		o.Endpoint = strings.TrimPrefix(cluster.Raw.Clusters["mine"].Server, "https://")
+		return cluster, err
+	}
+}
+
 // withoutKubeconfig leaves the administrator's old kubeconfig out.
 func withoutKubeconfig(o *Options) {
 	o.Current = func(factory.ClusterFlags) (*factory.Cluster, error) {
-		return &factory.Cluster{Raw: kubeconfigOf("https://elsewhere.example.com", map[string][]byte{"x": nil})}, nil
+		return currentOf("https://elsewhere.example.com", "x", nil), nil
 	}
 }
