@@ -30,6 +30,7 @@ type chain struct {
 	authenticator authenticator.Request
 	authorizer    *accessReviewer
 	logins        *work
+	goodLogins    *goodLogins
 	forwarded     *work
 	loginGroup    string
 	forward       http.Handler
@@ -49,7 +50,7 @@ func (c *chain) handler() http.Handler {
 	// Is it that user's turn at the API server? Reads the body before.
 	h = limitForwarded(h, c.forwarded, s)
 	// Is it a login's turn? 429 for a client that wants too many at once.
-	h = limitLogins(h, c.logins, c.loginGroup, s)
+	h = limitLogins(h, c.logins, c.goodLogins, c.loginGroup, s)
 	// May that user do this? 403 by SubjectAccessReview; a plain read is sent before the review is answered.
 	h = authorize(h, c.authorizer, c.decided(), s)
 	// An Impersonate- header that nested impersonation did not consume is refused.

@@ -54,9 +54,12 @@ type clientConn struct {
 	refused  atomic.Int64 // requests that were refused
 	resets   atomic.Int64 // streams that the client reset before their answer began
 	shut     atomic.Bool  // because of the last two: no further request is served
+	farewell atomic.Bool  // the client was told, or is being told
 	end      atomic.Pointer[time.Timer]
 	// readSince is how many bytes were read since it was shut. The one goroutine that reads uses it.
 	readSince int
+	certified atomic.Bool // the certificates of the client have been read, if it has any
+	received  received
 	gone      chan struct{} // closed with the connection
 }
 
@@ -67,10 +70,12 @@ func (c *clientConn) Read(p []byte) (int, error) {
 		return 0, net.ErrClosed
 	}
 	c.gate.pause(c.gone)
-	n, err := c.Conn.Read(p)
-	if c.shut.Load() {
-		c.readSince += n
+	p, err := c.moderate(p)
+	if err != nil {
+		return 0, err
 	}
+	n, err := c.Conn.Read(p)
+	c.arrived(n)
 	return n, err
 }
 
@@ -149,6 +154,7 @@ func (all *clientConnections) admit(conn net.Conn) *clientConn {
 		Conn: conn, all: all, address: hostOf(conn.RemoteAddr().String()), accepted: time.Now(), gone: make(chan struct{}),
 	}
 	one.used.Store(one.accepted.UnixNano())
+	one.gate.most = one.mayPass
 	for {
 		holding, err := all.budget.Acquire(budget.Client{Address: one.address}, budget.Connections, 1)
 		if err == nil {

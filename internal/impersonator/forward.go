@@ -122,6 +122,9 @@ func (f *forwarder) checkAnswer(res *http.Response) error {
 		f.token.Reject(state.upstreamToken)
 		return errOurCredential
 	}
+	if state.loginEnded != nil {
+		noteLogin(res, state)
+	}
 	if _, ours := state.header[auditIDHeader]; ours {
 		delete(res.Header, auditIDHeader) // it is the same
 	}

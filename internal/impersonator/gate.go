@@ -25,6 +25,25 @@ type turnstile struct {
 	inside  int             // those that passed, until they are answered or turn out to be streams
 	waiting []chan struct{} // the first is the next to pass; each is closed then
 	room    chan struct{}   // closed when nothing waits any more; nil when nothing does
+	most    func() int      // how many may be inside now; nil for maxUndecided
+}
+
+// mayPass is how many requests of a connection without a user are looked at at a time. While the share of refusals is
+// full, it is one, and one more for each that was served.
+func (c *clientConn) mayPass() int {
+	if served := c.served.Load(); served < maxUndecided && c.underAttack() {
+		return 1 + int(served)
+	}
+	return maxUndecided
+}
+
+// mayEnter is true when one more may pass. The caller holds g.mu.
+func (g *turnstile) mayEnter() bool {
+	most := maxUndecided
+	if g.most != nil && !g.open {
+		most = g.most()
+	}
+	return g.open || g.inside < most
 }
 
 // enter returns when the request may pass, with what is to be called when it is done. It returns nil when the request or
@@ -49,7 +68,7 @@ func (g *turnstile) enter(ctx context.Context, gone <-chan struct{}) (leave func
 func (g *turnstile) join() chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.open || g.inside < maxUndecided && len(g.waiting) == 0 {
+	if len(g.waiting) == 0 && g.mayEnter() {
 		g.inside++
 		return nil
 	}
@@ -93,7 +112,7 @@ func (g *turnstile) unlock() {
 
 // dispatch lets those pass for which there is room. The caller holds g.mu.
 func (g *turnstile) dispatch() {
-	for len(g.waiting) > 0 && (g.open || g.inside < maxUndecided) {
+	for len(g.waiting) > 0 && g.mayEnter() {
 		close(g.waiting[0])
 		g.waiting = g.waiting[1:]
 		g.inside++
@@ -146,14 +165,29 @@ func holdBack(next http.Handler, b *budget.Budget) http.Handler {
 			}
 		}
 		switch {
-		case conn.shut.Load(), isClosed(conn.gone):
+		case isClosed(conn.gone):
 			panic(http.ErrAbortHandler)
 		case ctx.Err() != nil: // the client has reset it already
-			conn.reset(ctx, b, conn.client())
+			if !conn.shut.Load() {
+				conn.reset(ctx, b, conn.client())
+			}
+			if conn.shut.Load() && !conn.farewell.Swap(true) {
+				sayGoaway(w)
+				return
+			}
+			panic(http.ErrAbortHandler)
+		case conn.shut.Load():
 			panic(http.ErrAbortHandler)
 		}
 		next.ServeHTTP(w, req)
 	})
+}
+
+// sayGoaway answers a request that is over already. The answer goes nowhere, but net/http says GOAWAY with it, and makes
+// no request any more of what the client has sent meanwhile.
+func sayGoaway(w http.ResponseWriter) {
+	closeAfterwards(w.Header())
+	w.WriteHeader(http.StatusServiceUnavailable)
 }
 
 func isClosed(c <-chan struct{}) bool {

@@ -53,8 +53,12 @@ func TestLimitsAreDocumented(t *testing.T) {
 			"after %d, after %d while `limits.resets` is reached; %s of header count as one more",
 			maxRefusals, maxMisused, misusedUnderAttack, kib(heavyHeader)),
 		"requests of one HTTP/2 connection without a user that are looked at at a time": fmt.Sprintf("%d, the others wait; "+
-			"streams count until they begin; none waits any more once a user has authenticated on the connection",
+			"streams count until they begin; none waits any more once a user has authenticated on the connection; while "+
+			"`limits.resets` is reached one, and one more for each that was served",
 			maxUndecided),
+		"bytes that a client sends until its certificates have been read": kib(maxHandshake) + ", then the connection ends",
+		"reading from a connection without a user while `limits.resets` is reached": fmt.Sprintf(
+			"%s after the handshake, then %d bytes each %s", kib(strangerBurst), strangerPiece, strangerPause),
 		"time for TLS, and then for a request's header":                      seconds(server.ReadHeaderTimeout) + " each",
 		"body of a request that is not a stream, from its header to its end": seconds(o.BodyTimeout) + ", then 400",
 		"connection without a request":                                       seconds(server.IdleTimeout) + ", then it is closed",

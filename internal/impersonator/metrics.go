@@ -167,6 +167,8 @@ type answerWriter struct {
 	http.ResponseWriter
 	code int
 	at   time.Time
+	// before is called before the answer begins; it may be nil.
+	before func(code int)
 }
 
 // Unwrap lets http.ResponseController find what the wrapped writer can do.
@@ -189,6 +191,9 @@ func (w *answerWriter) Write(p []byte) (int, error) {
 func (w *answerWriter) note(code int) {
 	if w.code == codeNone {
 		w.code, w.at = code, time.Now()
+		if w.before != nil {
+			w.before(code)
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ var handshakeCauses = []struct{ text, cause string }{
 	{"remote error: tls: user canceled", "alert_user_canceled"},
 	{"remote error: tls:", "alert_other"},
 	// What we did not accept.
+	{"sent too much before the end of the TLS handshake", "too_large"},
 	{"there is no serving certificate", "no_serving_certificate"},
 	{"client offered only unsupported versions", "no_shared_version"},
 	{"no cipher suite supported by both", "no_shared_cipher"},

@@ -21,13 +21,13 @@ const (
 	// An HTTP/2 connection on which no user has authenticated is shut after maxMisused requests that were refused or reset,
 	// if they are more than the others. While the share of resets is full, misusedUnderAttack are enough.
 	maxMisused         = 16
-	misusedUnderAttack = 4
+	misusedUnderAttack = 1
 	// shutWait is how long requests that were under way on such a connection may take to end.
 	shutWait = reviewTimeout
 	// unreadWhenShut is the same for requests whose handler has returned, and whose answer the client does not take.
 	unreadWhenShut = time.Second
 	// readWhenShut is how many bytes are still read from it, for the windows of answers that are under way.
-	readWhenShut = 8 << 10
+	readWhenShut = 2 << 10
 	// A request that is refused counts once more for each heavyHeader of its header.
 	heavyHeader = 16 << 10
 )
@@ -55,11 +55,19 @@ func limitMisuse(next http.Handler, b *budget.Budget) http.Handler {
 			state.closeAfterwards = true
 			closeAfterwards(w.Header())
 		}
+		if conn.user.Load() == nil { // a client that is refused too often learns with the answer that it is the last one
+			state.measured.answer.before = func(code int) {
+				if state.client.User == "" && isRefusal(state, code) && conn.isEnough(1) {
+					state.closeAfterwards = true
+					closeAfterwards(w.Header())
+				}
+			}
+		}
 		defer func() {
 			switch {
 			case ctx.Err() != nil && !state.answeredInTime && time.Since(state.measured.began) <= resetWithin:
 				conn.reset(ctx, b, state.client)
-			case isRefusal(state):
+			case isRefusal(state, state.measured.answer.code):
 				header := memoryOfHeader(req.Header)
 				if header > small && req.ProtoMajor == 2 {
 					// The answer may have to wait for the client, and nothing counts the header that long.
@@ -75,10 +83,13 @@ func limitMisuse(next http.Handler, b *budget.Budget) http.Handler {
 	})
 }
 
-// isRefusal is true when a request was refused because of who the client is, or because it wants too much. For a client
-// without a user that is every answer that says no.
-func isRefusal(state *requestState) bool {
-	switch code := state.measured.answer.code; code {
+// isRefusal is true when a request was refused because of who the client is, or because it wants too much: a login that
+// failed, too, whose answer is 201. For a client without a user that is every answer that says no.
+func isRefusal(state *requestState, code int) bool {
+	if state.loginFailed {
+		return true
+	}
+	switch code {
 	case http.StatusUnauthorized, http.StatusTooManyRequests:
 		return true
 	default:
@@ -91,7 +102,7 @@ func (c *clientConn) reset(ctx context.Context, b *budget.Budget, client budget.
 	resets := c.resets.Add(1)
 	exceeded := b.Misused(client, 1)
 	if client.User == "" {
-		c.endMisuse(ctx, exceeded)
+		c.endMisuse(ctx)
 		return
 	}
 	if resets > c.served.Load() && (exceeded || resets >= maxResets) && !c.shut.Swap(true) {
@@ -106,24 +117,27 @@ func (c *clientConn) refuse(ctx context.Context, b *budget.Budget, client budget
 	if client.User != "" {
 		return
 	}
-	if exceeded := b.Misused(client, n); protocol == 2 {
-		c.endMisuse(ctx, exceeded)
+	if b.Misused(client, n); protocol == 2 {
+		c.endMisuse(ctx)
 	}
 }
 
 // endMisuse shuts a connection without a user if more than enough on it was refused or reset: it is closed when the
 // requests that are under way have been answered, and others are reset.
-func (c *clientConn) endMisuse(ctx context.Context, underAttack bool) {
-	enough := int64(maxMisused)
-	if underAttack {
-		enough = misusedUnderAttack
-	}
-	if misused := c.resets.Load() + c.refused.Load(); misused < enough || misused <= c.served.Load() || c.shut.Swap(true) {
+func (c *clientConn) endMisuse(ctx context.Context) {
+	if !c.isEnough(0) || c.shut.Swap(true) {
 		return
 	}
 	c.logMisuse(ctx)
 	c.end.Store(time.AfterFunc(shutWait, c.abort))
 	c.closeIfShut()
+}
+
+// isEnough is true when with n more enough on a connection without a user was refused or reset.
+func (c *clientConn) isEnough(n int64) bool {
+	misused := n + c.resets.Load() + c.refused.Load()
+	return misused > c.served.Load() &&
+		(misused >= maxMisused || misused >= misusedUnderAttack && c.underAttack())
 }
 
 // closeIfShut closes a connection that is shut and on which no request is under way. When there are only answers that

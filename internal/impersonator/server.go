@@ -128,6 +128,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		authenticator: newAuthenticator(store, presented, s.anonymous, s.work.certificates, s.refused, o.Clock),
 		authorizer:    s.access,
 		logins:        s.work.logins,
+		goodLogins:    newGoodLogins(o.Clock),
 		forwarded:     s.work.forwarded,
 		loginGroup:    s.anonymous.loginGroup,
 		forward:       newForwarder(up, o.Token, newTokenPassThrough(s.version, tokens), s.budget, s.failed, serializer),

@@ -49,6 +49,10 @@ type requestState struct {
 	login *turn
 	// loginGroup is the API group of that TokenCredentialRequest.
 	loginGroup string
+	// loginEnded is called when the API server has answered it, with whether there is a credential in the answer.
+	loginEnded func(good bool)
+	// loginFailed is true when there is none.
+	loginFailed bool
 	// review is the access review that goes on while the request is already sent, nil when there is none.
 	review *pendingReview
 

@@ -61,6 +61,14 @@ func (c *tlsConfigs) settings() *tls.Config {
 }
 
 func (c *tlsConfigs) forClient(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+	config, err := c.current(hello)
+	if err != nil {
+		return nil, err
+	}
+	return noteCertified(config, hello), nil
+}
+
+func (c *tlsConfigs) current(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	trusted, leaf, now := c.trust.current(), c.leaf(hello), c.clock.Now()
 	if last := c.last.Load(); last.fits(trusted, leaf, now) {
 		return last.config, nil

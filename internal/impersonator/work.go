@@ -68,6 +68,7 @@ func newAllWork(limits WorkLimits, processors int, b *budget.Budget) allWork {
 		})},
 		logins: &work{what: "logins", limit: "work.perConnection", queue: fairqueue.New(fairqueue.Limits{
 			Slots:             limits.Logins,
+			MaxSlotsPerOwner:  max(1, limits.Logins-limits.Logins/4), // the others are for logins that were good before
 			MaxSlotsPerMember: half(limits.Logins),
 			MaxPerMember:      limits.PerConnection,
 			MaxWaiting:        maxWaitingLogins,
@@ -95,8 +96,11 @@ func (t *turn) done() {
 }
 
 // begin queues a piece of work of who. It does not wait, and returns a *tooManyError when who has too much already.
-func (w *work) begin(who asker) (*turn, error) {
-	ticket := w.queue.Join(who.owner())
+func (w *work) begin(who asker) (*turn, error) { return w.beginAs(who.owner(), who) }
+
+// beginAs is begin for work that takes turns with that of owner.
+func (w *work) beginAs(owner fairqueue.Owner, who asker) (*turn, error) {
+	ticket := w.queue.Join(owner)
 	if ticket == nil {
 		w.refused.Add(1)
 		return nil, &tooManyError{what: w.what, limit: w.limit}
@@ -164,8 +168,8 @@ func askerOf(ctx context.Context) asker {
 	return who
 }
 
-// owner is one user over all connections, or one connection of an address. Users and addresses cannot have the same
-// name, as the first letter differs.
+// owner is one user over all connections, or one connection of an address. Users, addresses and good logins cannot have
+// the same name, as the first letter differs.
 func (a asker) owner() fairqueue.Owner {
 	if a.client.User != "" {
 		return fairqueue.Owner{Name: "u" + a.client.User}

@@ -80,7 +80,7 @@ func Defaults() Limits {
 		Requests:    {2048, 1536, 1024, 512},
 		Streams:     {12288, 12288, 10240, 256},
 		Bytes:       {128 * mib, 96 * mib, 48 * mib, 24 * mib},
-		Resets:      {0, 2000, 500, 500},
+		Resets:      {0, 2000, 500, 100},
 		Reviews:     {2048, 2048, 256, 256},
 		Unread:      {128, 96, 4, 4},
 	}

@@ -48,6 +48,25 @@ func (b *Budget) Misused(c Client, n int64) bool {
 	return exceeded
 }
 
+// IsMisused returns true while c has so many requests that were reset or refused that its connections deserve no
+// patience.
+func (b *Budget) IsMisused(c Client) bool {
+	m := &b.resets
+	if m.count.Load() == 0 {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	for _, o := range c.owners() {
+		limit := b.limits[Resets][o.share]
+		if known, ok := m.levels[o]; ok && limit > 0 && m.current(known, limit, now) >= float64(limit) {
+			return true
+		}
+	}
+	return false
+}
+
 // Served counts a request of c that was neither reset nor refused.
 func (b *Budget) Served(c Client) {
 	m := &b.resets

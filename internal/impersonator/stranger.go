@@ -1,0 +1,87 @@
+package impersonator
+
+import (
+	"crypto/tls"
+	"errors"
+	"time"
+)
+
+const (
+	// maxHandshake is how many bytes a client may send until its certificates have been read: eight large ones with RSA
+	// keys of 4096 bits, in a session ticket too, and room. All are parsed before any can be refused.
+	maxHandshake = 32 << 10
+	// While the share of refusals is full, strangerBurst bytes are read at once after the handshake as long as there is no
+	// user, and then strangerPiece after each strangerPause.
+	strangerBurst = 1 << 10
+	strangerPiece = 512
+	strangerPause = time.Millisecond
+)
+
+// The text is what net/http logs, and is known to handshakeCauses.
+var errHandshakeTooLarge = errors.New("the client sent too much before the end of the TLS handshake")
+
+// received is what was read from a connection of which not much is known yet. The one goroutine that reads uses it, but
+// for certified.
+type received struct {
+	handshake int // bytes, until certified
+	since     int // bytes since then that were read under attack
+}
+
+// moderate returns how much of p may be read now. It bounds the handshake. Under attack it lets strangers wait a moment
+// again and again: net/http reads ahead, and would have made a request of everything that has come before the first one is
+// refused. A client that has less to say than the burst, or turns out to be a user, waits for nothing.
+func (c *clientConn) moderate(p []byte) ([]byte, error) {
+	switch {
+	case !c.certified.Load():
+		room := maxHandshake - c.received.handshake
+		if room <= 0 {
+			return nil, errHandshakeTooLarge
+		}
+		return p[:min(len(p), room)], nil
+	case c.user.Load() != nil || !c.underAttack():
+		return p, nil
+	case c.received.since >= strangerBurst:
+		timer := time.NewTimer(strangerPause)
+		defer timer.Stop()
+		select {
+		case <-c.gone:
+		case <-timer.C:
+		}
+	}
+	return p[:min(len(p), strangerPiece)], nil
+}
+
+// arrived counts what was read.
+func (c *clientConn) arrived(n int) {
+	switch {
+	case !c.certified.Load():
+		c.received.handshake += n
+	case c.received.since < strangerBurst:
+		c.received.since += n
+	}
+	if c.shut.Load() {
+		c.readSince += n
+	}
+}
+
+// underAttack is true when so much of what clients without a user ask is refused or reset that none of them deserves
+// patience.
+func (c *clientConn) underAttack() bool { return c.all.budget.IsMisused(c.client()) }
+
+// noteCertified returns a configuration for the handshake of one client that notes when its certificates have been
+// read: what follows in the handshake is short.
+func noteCertified(config *tls.Config, hello *tls.ClientHelloInfo) *tls.Config {
+	if hello == nil {
+		return config
+	}
+	conn, ok := hello.Conn.(*clientConn)
+	if !ok {
+		return config
+	}
+	config = config.Clone()
+	config.VerifyConnection = func(tls.ConnectionState) error {
+		conn.certified.Store(true)
+		return nil
+	}
+	return config
+}
