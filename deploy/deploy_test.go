@@ -103,13 +103,20 @@ func TestPodSecurity(t *testing.T) {
 	}
 }
 
-// TestContainers checks what Pod Security does not: a CPU limit would throttle TLS handshakes, and a container that can
-// write its own file system, or takes all memory of its node, is no thin agent.
+// TestContainers checks what Pod Security does not: a CPU limit would throttle TLS handshakes, and a container that
+// can write its own file system, or takes all memory of its node, is no thin agent.
 func TestContainers(t *testing.T) {
 	t.Parallel()
 	for _, folder := range folders(t, "Kustomization") {
 		for _, deployment := range deployments(t, folder) {
 			spec := deployment.Spec.Template.Spec
+			if spec.EnableServiceLinks == nil || *spec.EnableServiceLinks {
+				t.Errorf(
+					"%s: Services add variables to the environment of %s, which it reads as configuration",
+					folder,
+					deployment.Name,
+				)
+			}
 			for _, container := range spec.Containers {
 				name := folder + ": " + deployment.Name + "/" + container.Name
 				if !container.Resources.Limits.Cpu().IsZero() {
@@ -117,6 +124,9 @@ func TestContainers(t *testing.T) {
 				}
 				if container.Resources.Limits.Memory().IsZero() || container.Resources.Requests.Memory().IsZero() {
 					t.Errorf("%s has no request and limit of memory", name)
+				}
+				if container.Resources.Limits.StorageEphemeral().IsZero() || container.Resources.Requests.Cpu().IsZero() {
+					t.Errorf("%s has no request of CPU, or no limit of ephemeral storage", name)
 				}
 				if security := container.SecurityContext; security == nil || security.ReadOnlyRootFilesystem == nil ||
 					!*security.ReadOnlyRootFilesystem {
@@ -133,37 +143,93 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// TestNetworkPolicy checks that the policy beside the agent opens every port that its container listens on, and no other.
+// TestNetworkPolicy checks that the policy beside each Deployment opens every port that its container listens on, and
+// no other.
 func TestNetworkPolicy(t *testing.T) {
 	t.Parallel()
-	agent := deployments(t, "concierge")[0]
-	var listens, opened []string
-	for _, port := range agent.Spec.Template.Spec.Containers[0].Ports {
-		listens = append(listens, fmt.Sprint(port.ContainerPort))
+	for _, folder := range []string{"concierge", "local-user-authenticator"} {
+		deployment := deployments(t, folder)[0]
+		var listens, opened []string
+		for _, port := range deployment.Spec.Template.Spec.Containers[0].Ports {
+			listens = append(listens, fmt.Sprint(port.ContainerPort))
+		}
+		policies := networkPolicies(t, folder)
+		for _, policy := range policies {
+			selector, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector)
+			if err != nil || !selector.Matches(labels.Set(deployment.Spec.Template.Labels)) {
+				t.Errorf("%s: it is not about the pods: %v, %v", folder, policy.Spec.PodSelector, err)
+			}
+			for _, rule := range policy.Spec.Ingress {
+				for _, port := range rule.Ports {
+					opened = append(opened, port.Port.String())
+				}
+			}
+		}
+		slices.Sort(listens)
+		slices.Sort(opened)
+		if len(policies) != 1 || !slices.Equal(listens, opened) {
+			t.Errorf("%s: %d policies open ports %v, and the container listens on %v", folder, len(policies), opened, listens)
+		}
 	}
-	policies := 0
-	for _, object := range rendered(t, "concierge") {
+}
+
+func networkPolicies(t *testing.T, folder string) []*networkingv1.NetworkPolicy {
+	t.Helper()
+	var found []*networkingv1.NetworkPolicy
+	for _, object := range rendered(t, folder) {
 		if object["kind"] != "NetworkPolicy" {
 			continue
 		}
-		policies++
 		policy := &networkingv1.NetworkPolicy{}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object, policy, true); err != nil {
 			t.Fatal(err)
 		}
-		selector, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector)
-		if err != nil || !selector.Matches(labels.Set(agent.Spec.Template.Labels)) {
-			t.Errorf("it is not about the agent's pods: %v, %v", policy.Spec.PodSelector, err)
+		found = append(found, policy)
+	}
+	return found
+}
+
+// TestTheWebhookTakesAgentsOnly checks that the pods from which the local-user-authenticator takes connections are
+// the agent's.
+func TestTheWebhookTakesAgentsOnly(t *testing.T) {
+	t.Parallel()
+	agent := deployments(t, "concierge")[0].Spec.Template.Labels
+	for _, rule := range networkPolicies(t, "local-user-authenticator")[0].Spec.Ingress {
+		if len(rule.From) == 0 {
+			t.Error("it takes connections from everywhere")
 		}
-		for _, rule := range policy.Spec.Ingress {
-			for _, port := range rule.Ports {
-				opened = append(opened, port.Port.String())
+		for _, from := range rule.From {
+			selector, err := metav1.LabelSelectorAsSelector(from.PodSelector)
+			if err != nil || selector.Empty() || !selector.Matches(labels.Set(agent)) {
+				t.Errorf("it takes connections from %v, and the agent has %v (%v)", from.PodSelector, agent, err)
 			}
 		}
 	}
-	slices.Sort(listens)
-	slices.Sort(opened)
-	if policies != 1 || !slices.Equal(listens, opened) {
-		t.Errorf("%d policies open ports %v, and the agent listens on %v", policies, opened, listens)
+}
+
+// TestTokensAreMounted checks that a pod gets a token of a service account only where it asks for one itself.
+func TestTokensAreMounted(t *testing.T) {
+	t.Parallel()
+	accounts := 0
+	for _, folder := range folders(t, "Kustomization") {
+		for _, object := range rendered(t, folder) {
+			if object["kind"] == "ServiceAccount" {
+				accounts++
+				if object["automountServiceAccountToken"] != false {
+					t.Errorf("%s: a token is mounted into every pod of ServiceAccount %v", folder, object["metadata"])
+				}
+			}
+		}
+		for _, deployment := range deployments(t, folder) {
+			if mounted := deployment.Spec.Template.Spec.AutomountServiceAccountToken; mounted == nil || !*mounted {
+				t.Errorf("%s: Deployment %s gets no token", folder, deployment.Name)
+			}
+		}
+	}
+	if accounts < 4 {
+		t.Errorf(
+			"looked at %d service accounts, want those of agent, proxy, webhook and users' accounts at least",
+			accounts,
+		)
 	}
 }

@@ -76,7 +76,7 @@ func valuesOf(kind, name string) []value {
 			},
 			{
 				name:    "resources",
-				comment: "Of each agent. A CPU limit would throttle TLS handshakes; GOMEMLIMIT in env fits the memory limit.",
+				comment: "Of each agent; what they rest on: docs/reference/manifests.md. A CPU limit would throttle TLS handshakes; GOMEMLIMIT in env fits the memory limit.",
 				at:      container + "resources",
 				kind:    "object",
 				block:   true,
@@ -331,7 +331,13 @@ func schemaJSON(schema map[string]any) ([]byte, error) {
 // valuesYAML writes the defaults with their comments, in alphabetical order.
 func valuesYAML(values map[string]any) ([]byte, error) {
 	var out bytes.Buffer
-	out.WriteString("# Made by hack/helm from deploy. The defaults are what kustomize renders.\n")
+	out.WriteString(`# Made by hack/helm from deploy. The defaults are what kustomize renders.
+#
+# There is no nameOverride, and the names do not follow the release, because an installation is the whole cluster's: its CRDs, APIServices, cluster roles
+# and CredentialIssuer exist once, and documents, alerts and kubeconfigs refer to them. Helm refuses a second release, because the first one owns these
+# objects. The namespace is the release's.
+
+`)
 	encoder := yaml.NewEncoder(&out)
 	encoder.SetIndent(2)
 	if err := encoder.Encode(nodeOf(values)); err != nil {

@@ -14,6 +14,7 @@ import (
 const (
 	certManagerModule = "github.com/cert-manager/cert-manager@v1.21.2"
 	contourModule     = "github.com/projectcontour/contour@v1.33.8"
+	gatewayModule     = "sigs.k8s.io/gateway-api@v1.6.0"
 )
 
 // define installs CustomResourceDefinitions by name until the test ends. They are read from a file or folder of a Go

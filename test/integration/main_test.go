@@ -43,9 +43,19 @@ type world struct {
 	pki     *certs.CA
 	// freshLog is what the replicas logged until the tests began.
 	freshLog []string
+	// ownRights says that the agent has other rights here than the shipped ones.
+	ownRights bool
+	// signs says that the cluster issues certificates: deploy/clustersigner is tested.
+	signs bool
 }
 
 var shared *world
+
+// clusters is the folder of the control planes of all worlds. Their audit logs are read when all tests are done.
+var (
+	clusters string
+	rights   watchedRights
+)
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -63,6 +73,7 @@ func runAll(m *testing.M) int {
 		return complain(err)
 	}
 	defer os.RemoveAll(directory) //nolint:errcheck // a temporary directory
+	clusters = directory
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	shared, err = newWorld(ctx, directory)
@@ -76,6 +87,12 @@ func runAll(m *testing.M) int {
 		return complain(err)
 	}
 	code := m.Run()
+	if code == 0 {
+		if err := rights.check(shared.Deploy, os.Stderr); err != nil {
+			_, _ = fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
 	if code != 0 {
 		for _, agent := range shared.agents {
 			showTail(agent.Log())
@@ -101,12 +118,16 @@ func showTail(path string) {
 
 // newWorld builds the programs and starts a cluster. Nothing is installed yet.
 func newWorld(ctx context.Context, directory string) (*world, error) {
-	return newWorldOn(ctx, directory, devcluster.Options{
-		AuditPolicy: []byte(
-			"apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\nomitStages: [RequestReceived]\n",
-		),
-	})
+	return newWorldOn(ctx, directory, devcluster.Options{})
 }
+
+// auditPolicy has each request logged, without its content.
+const auditPolicy = `
+apiVersion: audit.k8s.io/v1
+kind: Policy
+rules: [{level: Metadata}]
+omitStages: [RequestReceived]
+`
 
 // newWorldOn is newWorld with a cluster of another kind.
 func newWorldOn(ctx context.Context, directory string, options devcluster.Options) (*world, error) {
@@ -117,12 +138,17 @@ func newWorldOn(ctx context.Context, directory string, options devcluster.Option
 	if err := devinstall.Build(ctx, root, directory); err != nil {
 		return nil, err
 	}
-	w := &world{cli: filepath.Join(directory, "pinniped")}
+	w := &world{cli: filepath.Join(directory, "pinniped"), signs: options.ControllerManager}
 	agentBinary := filepath.Join(directory, "pinniped-agent")
+	if options.Dir, err = os.MkdirTemp(clusters, "cluster-"); err != nil {
+		return nil, err
+	}
+	options.AuditPolicy = []byte(auditPolicy)
 	cluster, err := devcluster.Start(ctx, options)
 	if err != nil {
 		return nil, err
 	}
+	rights.worlds = append(rights.worlds, w)
 	w.Installation = &devinstall.Installation{Cluster: cluster, Binary: agentBinary, Deploy: filepath.Join(root, "deploy")}
 	if w.kubectl, err = cluster.Kubectl(); err != nil {
 		return w, err

@@ -18,48 +18,102 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 )
 
-// TestMonitoringIsAccepted has the API server judge the optional manifests for Prometheus on top of the others.
-func TestMonitoringIsAccepted(t *testing.T) {
+// TestEveryManifestIsAccepted has the API server judge, strictly, all that the folders of deploy add to what is
+// installed already: every overlay and every component.
+func TestEveryManifestIsAccepted(t *testing.T) {
 	w := needsCluster(t)
-	overlay := t.TempDir()
-	deploy, err := filepath.Rel(overlay, w.Deploy)
+	all, err := filepath.Glob(filepath.Join(w.Deploy, "*", "kustomization.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	content := fmt.Sprintf("resources: [%[1]s/concierge]\ncomponents: [%[1]s/monitoring]\n", filepath.ToSlash(deploy))
-	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(content), 0o600); err != nil {
-		t.Fatal(err)
+	seen, added := map[string]bool{}, []string{}
+	for _, folder := range []string{"concierge", "local-user-authenticator"} { // they are installed
+		for _, document := range w.kustomized(t, filepath.Join(w.Deploy, folder)) {
+			seen[document] = true
+		}
 	}
-	// The rest is applied already, and the Service of the Concierge APIs leads elsewhere in this world.
-	var changed []string
-	for document := range strings.SplitSeq(w.succeed(t, w.kubectl, "kustomize", overlay), "\n---\n") {
-		for _, kind := range []string{"\nkind: Deployment\n", "\nkind: NetworkPolicy\n", "\n  name: " +
-			"pinniped-concierge-metrics\n"} {
-			if strings.Contains("\n"+document, kind) {
-				changed = append(changed, document)
+	for _, file := range all {
+		folder := filepath.Dir(file)
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(content), "\nkind: Component\n") {
+			folder = w.overlay(t, filepath.Base(folder))
+		}
+		for _, document := range w.kustomized(t, folder) {
+			// That namespace is not there. TestLoginsByTokensOfServiceAccounts installs what is in it.
+			if !seen[document] && !strings.Contains(document, "\n  namespace: "+userAccounts+"\n") {
+				seen[document] = true
+				added = append(added, document)
 			}
 		}
 	}
-	file := filepath.Join(overlay, "changed.yaml")
-	if err := os.WriteFile(file, []byte(strings.Join(changed, "\n---\n")), 0o600); err != nil {
+	file := filepath.Join(t.TempDir(), "added.yaml")
+	if err := os.WriteFile(file, []byte(strings.Join(added, "\n---\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	applied := w.succeed(
-		t,
-		w.kubectl,
-		"--kubeconfig="+w.Cluster.AdminKubeconfig(),
-		"apply",
-		"--server-side",
-		"--force-conflicts",
-		"--dry-run=server",
-		"--filename="+file,
-		"--output=yaml",
-	)
+	accepted := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "apply", "--server-side",
+		"--force-conflicts", "--validate=strict", "--dry-run=server", "--filename="+file, "--output=yaml")
 	for _, want := range []string{
-		"name: pinniped-concierge-metrics", "kind: NetworkPolicy", `value: :8446`, "name: metrics",
+		"name: pinniped-concierge-metrics", "kind: NetworkPolicy", "value: :8446", "name: metrics",
+		"name: PINNIPED_AGENT_CLUSTER_SIGNER", "name: pinniped-concierge-cluster-signer", "name: pinniped-ip-tls-viewer",
+		"kind: ValidatingAdmissionPolicy", "name: " + userAccounts, "name: tlscertificatedelegations.projectcontour.io",
 	} {
-		if !strings.Contains(applied, want) {
+		if !strings.Contains(accepted, want+"\n") {
 			t.Errorf("there is no %q in what the API server would have", want)
+		}
+	}
+}
+
+// kustomized returns what kustomize makes of a folder, by object.
+func (w *world) kustomized(t *testing.T, folder string) []string {
+	t.Helper()
+	return strings.Split(strings.TrimSpace(w.succeed(t, w.kubectl, "kustomize", folder)), "\n---\n")
+}
+
+// overlay returns a folder that adds a component to deploy/concierge.
+func (w *world) overlay(t *testing.T, component string) string {
+	t.Helper()
+	folder := t.TempDir()
+	deploy, err := filepath.Rel(folder, w.Deploy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := fmt.Sprintf(
+		"resources: [%[1]s/concierge]\ncomponents: [%[1]s/%[2]s]\n",
+		filepath.ToSlash(deploy),
+		component,
+	)
+	if err := os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// TestRoutesAreAccepted has the API server judge, strictly, the routes that `pinniped ip-tls manifest` prints, by the
+// definitions of the Gateway API. The documents' tests have Contour's and cert-manager's.
+func TestRoutesAreAccepted(t *testing.T) {
+	w := needsCluster(t)
+	w.define(t, gatewayModule, "config/crd/standard", "tlsroutes.gateway.networking.k8s.io")
+	for kind, arguments := range map[string][]string{
+		"tlsroute.gateway.networking.k8s.io": {"--for=gateway-api", "--gateway=gateways/public"},
+		"ingress.networking.k8s.io":          {"--for=ingress-nginx"},
+	} {
+		printed := w.asAdmin(
+			t,
+			append([]string{"ip-tls", "manifest", "--external-endpoint=proxy.example.com"}, arguments...)...)
+		if printed.code != 0 {
+			t.Fatalf("%v: %d, %s", arguments, printed.code, printed.errOut)
+		}
+		file := filepath.Join(t.TempDir(), "route.yaml")
+		if err := os.WriteFile(file, []byte(printed.out), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		accepted := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "apply", "--server-side",
+			"--validate=strict", "--dry-run=server", "--filename="+file, "--output=name")
+		if want := kind + "/impersonation-proxy\n"; accepted != want {
+			t.Errorf("%v: the API server would take %q, want %q", arguments, accepted, want)
 		}
 	}
 }
@@ -120,8 +174,8 @@ func TestThePodsAreAdmitted(t *testing.T) {
 	}
 }
 
-// TestTheDeploymentNoticesSoon shows how the API server understands the shipped Deployment: how soon a replica that hangs
-// gets no new connections, how long a rollout waits, and that replicas are spread without being held back.
+// TestTheDeploymentNoticesSoon shows how the API server understands the shipped Deployment: how soon a replica that
+// hangs gets no new connections, how long a rollout waits, and that replicas are spread without being held back.
 func TestTheDeploymentNoticesSoon(t *testing.T) {
 	w := needsCluster(t)
 	var deployment appsv1.Deployment

@@ -54,7 +54,7 @@ func renamed(t *testing.T) *world {
 	if err := w.Install(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// The shipped rights are for the shipped names.
+	w.ownRights = true // the shipped ones are for the shipped names
 	bind := func(name, role, account string) client.Object {
 		return &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{

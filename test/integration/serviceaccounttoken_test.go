@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -32,11 +31,7 @@ const userAccounts = "pinniped-concierge-users"
 func accountTokens(t *testing.T) *world {
 	t.Helper()
 	needsCluster(t)
-	w, err := newWorldOn(t.Context(), t.TempDir(), devcluster.Options{
-		AuditPolicy: []byte(
-			"apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\nomitStages: [RequestReceived]\n",
-		),
-	})
+	w, err := newWorld(t.Context(), t.TempDir())
 	if w != nil && w.Installation != nil {
 		t.Cleanup(func() {
 			if err := w.Cluster.Stop(); err != nil {

@@ -1,0 +1,59 @@
+package signer
+
+import (
+	"context"
+	"testing"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
+)
+
+// restless is a cluster in which others change a request, and whose watches end at once.
+type restless struct {
+	certificatesv1client.CertificateSigningRequestInterface
+
+	approvals, reads int
+}
+
+func (r *restless) UpdateApproval(
+	_ context.Context, name string, request *certificatesv1.CertificateSigningRequest, _ metav1.UpdateOptions,
+) (*certificatesv1.CertificateSigningRequest, error) {
+	if r.approvals++; r.approvals == 1 {
+		return nil, apierrors.NewConflict(certificatesv1.Resource("certificatesigningrequests"), name, nil)
+	}
+	return request, nil
+}
+
+func (r *restless) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	ended := watch.NewFake()
+	ended.Stop()
+	return ended, nil
+}
+
+func (r *restless) Get(context.Context, string, metav1.GetOptions) (*certificatesv1.CertificateSigningRequest, error) {
+	r.reads++
+	request := &certificatesv1.CertificateSigningRequest{}
+	if r.approvals == 2 {
+		request.Status.Certificate = []byte("signed")
+	}
+	return request, nil
+}
+
+// TestARequestIsReadAgain shows when the agent reads a request that it has made: after somebody else has changed it,
+// and when the watch for its answer ends.
+func TestARequestIsReadAgain(t *testing.T) {
+	t.Parallel()
+	cluster := &restless{}
+	r := &requester{requests: cluster}
+	request, err := r.approve(t.Context(), &certificatesv1.CertificateSigningRequest{})
+	if err != nil || cluster.approvals != 2 || cluster.reads != 1 || len(request.Status.Conditions) != 1 {
+		t.Fatalf("approving ended with %v after %d tries and %d reads: %+v", err, cluster.approvals, cluster.reads, request)
+	}
+	signed, err := r.wait(t.Context(), request)
+	if err != nil || string(signed) != "signed" || cluster.reads != 2 {
+		t.Errorf("waiting ended with %q, %v after %d reads", signed, err, cluster.reads)
+	}
+}

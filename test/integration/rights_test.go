@@ -1,0 +1,357 @@
+package integration
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// right is what a rule of RBAC lets a service account do: one verb on one resource. An empty namespace stands for all
+// of them and what has none, an empty name for every name.
+type right struct{ account, namespace, group, resource, name, verb string }
+
+func (r right) String() string {
+	text := r.account + ": " + r.verb + " " + r.resource
+	if r.group != "" {
+		text += "." + r.group
+	}
+	if r.name != "" {
+		text += " " + r.name
+	}
+	if r.namespace != "" {
+		text += " in " + r.namespace
+	}
+	return text
+}
+
+// builtIn are the roles of Kubernetes that our bindings refer to, without the rights that an informer has besides.
+func builtIn() map[string][]rbacv1.PolicyRule {
+	create := func(group, resource string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{"create"}}
+	}
+	return map[string][]rbacv1.PolicyRule{
+		"ClusterRole system:auth-delegator": {
+			create("authentication.k8s.io", "tokenreviews"), create("authorization.k8s.io", "subjectaccessreviews"),
+		},
+		"Role extension-apiserver-authentication-reader": {{
+			APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"},
+			ResourceNames: []string{"extension-apiserver-authentication"},
+		}},
+	}
+}
+
+// shippedRights reads the rights that the manifests give to service accounts.
+func shippedRights(manifests io.Reader) (map[right]bool, error) {
+	roles, bindings := builtIn(), []rbacv1.RoleBinding{}
+	for decoder := yaml.NewYAMLOrJSONDecoder(manifests, 4096); ; {
+		var object struct {
+			rbacv1.RoleBinding // a ClusterRoleBinding has the same fields
+			Rules              []rbacv1.PolicyRule
+		}
+		err := decoder.Decode(&object)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		switch object.Kind {
+		case "Role", "ClusterRole":
+			roles[object.Kind+" "+object.Name] = append(roles[object.Kind+" "+object.Name], object.Rules...)
+		case "RoleBinding", "ClusterRoleBinding":
+			bindings = append(bindings, object.RoleBinding)
+		}
+	}
+	rights := map[right]bool{}
+	for _, binding := range bindings {
+		rules, found := roles[binding.RoleRef.Kind+" "+binding.RoleRef.Name]
+		if !found {
+			return nil, fmt.Errorf("%s %s is of an unknown role", binding.Kind, binding.Name)
+		}
+		for _, subject := range binding.Subjects {
+			if subject.Kind == rbacv1.ServiceAccountKind {
+				account := subject.Namespace + ":" + subject.Name
+				for _, rule := range rules {
+					addRights(rights, right{account: account, namespace: binding.Namespace}, rule)
+				}
+			}
+		}
+	}
+	return rights, nil
+}
+
+func addRights(rights map[right]bool, one right, rule rbacv1.PolicyRule) {
+	names := rule.ResourceNames
+	if len(names) == 0 {
+		names = []string{""}
+	}
+	for _, one.group = range rule.APIGroups {
+		for _, one.resource = range rule.Resources {
+			for _, one.verb = range rule.Verbs {
+				for _, one.name = range names {
+					rights[one] = true
+				}
+			}
+		}
+	}
+}
+
+// readShippedRights reads those of the folders of deploy that run something.
+func readShippedRights(deploy string) (map[right]bool, error) {
+	var files []io.Reader
+	for _, folder := range []string{"concierge", "local-user-authenticator", "clustersigner", "serviceaccounttokens"} {
+		found, err := filepath.Glob(filepath.Join(deploy, folder, "rbac*.yaml"))
+		if err != nil {
+			return nil, err
+		}
+		if len(found) == 0 {
+			return nil, fmt.Errorf("deploy/%s has no roles", folder)
+		}
+		for _, path := range found {
+			content, err := os.ReadFile(path)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, strings.NewReader("---\n"+string(content)+"\n"))
+		}
+	}
+	return shippedRights(io.MultiReader(files...))
+}
+
+// rareRights are those that the programs need in cases that these tests cannot bring about at will, and the test that
+// does.
+func rareRights() map[right]string {
+	return map[right]string{
+		{
+			account: "pinniped-concierge:pinniped-concierge", group: "certificates.k8s.io",
+			resource: "certificatesigningrequests", verb: "get",
+		}: "internal/signer/again_test.go: TestARequestIsReadAgain",
+		{
+			account: "pinniped-concierge:pinniped-concierge-user-accounts", namespace: userAccounts,
+			resource: "serviceaccounts", verb: "update",
+		}: "internal/satoken/realserver_test.go: TestOnARealAPIServer", // a login an hour later
+	}
+}
+
+// covers says whether the right is what other needs. An informer lists and watches by one request to an API server
+// that streams lists, and by two to an older one, so whoever watches needs to list.
+func (r right) covers(other right) bool {
+	return r.account == other.account && r.group == other.group &&
+		(r.resource == other.resource || r.resource == "*") &&
+		(r.verb == other.verb || r.verb == "list" && other.verb == "watch") &&
+		(r.namespace == "" || r.namespace == other.namespace) && (r.name == "" || r.name == other.name)
+}
+
+// coveredBy says whether one of the rights is what r needs.
+func (r right) coveredBy(rights map[right]bool) bool {
+	for one := range rights {
+		if one.covers(r) {
+			return true
+		}
+	}
+	return false
+}
+
+// unused are the rights that no request needed.
+func unused(shipped, done map[right]bool) []string {
+	var found []string
+	for one := range shipped {
+		needed := rareRights()[one] != ""
+		for other := range done {
+			needed = needed || one.covers(other)
+		}
+		if !needed {
+			found = append(found, one.String())
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// missing are the rights that were refused and are not shipped. An API server that has just started refuses for a
+// moment what is permitted, and some tests take a right away; so a right that is shipped, or that Kubernetes gives to
+// everybody and that was used at another time, is not missing.
+func missing(shipped, done, refused map[right]bool) []string {
+	var found []string
+	for one := range refused {
+		if !one.coveredBy(shipped) && !done[one] {
+			found = append(found, one.String())
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// watchedRights are the worlds whose audit logs are read after all tests.
+type watchedRights struct{ worlds []*world }
+
+// check compares, after all tests, what the programs did in every world with what the shipped manifests let them do.
+// It says what it did not look at.
+func (w *watchedRights) check(deploy string, out io.Writer) error {
+	done, refused := map[right]bool{}, map[right]bool{}
+	for _, world := range w.worlds {
+		if err := world.readAudit(done, refused); err != nil {
+			return err
+		}
+	}
+	shipped, err := readShippedRights(deploy)
+	if err != nil {
+		return err
+	}
+	var problems []string
+	for _, one := range missing(shipped, done, refused) {
+		problems = append(problems, "refused, and not shipped: "+one)
+	}
+	if reason := w.incomplete(); reason != "" {
+		_, _ = fmt.Fprintf(out, "rights: whether all are needed was NOT looked at, because %s\n", reason)
+	} else {
+		for _, one := range unused(shipped, done) {
+			problems = append(problems, "not needed by any request of any test: "+one)
+		}
+		_, _ = fmt.Fprintf(out, "rights: %d compared with the requests of all tests\n", len(shipped))
+	}
+	if len(problems) > 0 {
+		return fmt.Errorf("rights of the shipped manifests (deploy/*/rbac*.yaml):\n%s", strings.Join(problems, "\n"))
+	}
+	return nil
+}
+
+// incomplete says why what was done is not all that the programs can do, or nothing.
+func (w *watchedRights) incomplete() string {
+	for _, name := range []string{"test.run", "test.skip"} {
+		if value := flag.Lookup(name).Value.String(); value != "" {
+			return fmt.Sprintf("-%s %q leaves tests out", strings.TrimPrefix(name, "test."), value)
+		}
+	}
+	if flag.Lookup("test.list").Value.String() != "" {
+		return "no test ran"
+	}
+	for _, world := range w.worlds {
+		if world.signs {
+			return ""
+		}
+	}
+	return "there is no kube-controller-manager, and deploy/clustersigner was not tested"
+}
+
+// TestRareRights checks that the tests are there which show that a right is needed, and that the right is one of the
+// shipped.
+func TestRareRights(t *testing.T) {
+	t.Parallel()
+	shipped, err := readShippedRights(filepath.Join("..", "..", "deploy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for one, shows := range rareRights() {
+		file, test, _ := strings.Cut(shows, ": ")
+		content, err := os.ReadFile(filepath.Join("..", "..", file))
+		if err != nil || !strings.Contains(string(content), "\nfunc "+test+"(") {
+			t.Errorf("%s: %q has no %s (%v)", one, file, test, err)
+		}
+		if !shipped[one] {
+			t.Errorf("%s is not shipped", one)
+		}
+	}
+}
+
+func TestCompareRights(t *testing.T) {
+	t.Parallel()
+	shipped, err := shippedRights(strings.NewReader(`kind: Role
+metadata: {name: agent, namespace: ours}
+rules:
+- {apiGroups: [""], resources: [secrets], verbs: [list, watch, delete]}
+- {apiGroups: [""], resources: [services], resourceNames: [a], verbs: [get]}
+---
+kind: RoleBinding
+metadata: {name: agent, namespace: ours}
+roleRef: {kind: Role, name: agent}
+subjects: [{kind: ServiceAccount, name: agent, namespace: ours}, {kind: Group, name: everybody}]
+---
+kind: ClusterRole
+metadata: {name: proxy}
+rules: [{apiGroups: [authentication.k8s.io], resources: ["*"], verbs: [impersonate]}]
+---
+kind: ClusterRoleBinding
+metadata: {name: proxy}
+roleRef: {kind: ClusterRole, name: proxy}
+subjects: [{kind: ServiceAccount, name: proxy, namespace: ours}]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	event := func(verb, resource, namespace, name string) string {
+		return fmt.Sprintf(`{"kind":"Event","verb":%q,"userAgent":"pinniped-agent/v1","user":{"username":`+
+			`"system:serviceaccount:ours:agent"},"objectRef":{"resource":%q,"namespace":%q,"name":%q},`+
+			`"responseStatus":{"code":200}}`+"\n", verb, resource, namespace, name)
+	}
+	refused := func(event string) string {
+		return strings.Replace(
+			event,
+			`"code":200}`,
+			`"code":403},"annotations":{"authorization.k8s.io/decision":"forbid"}`,
+			1,
+		)
+	}
+	impersonating := `{"kind":"Event","verb":"get","userAgent":"curl","user":{"username":` +
+		`"system:serviceaccount:ours:proxy"},"impersonatedUser":{"username":"a","extra":{"k":["v"]}}}` + "\n"
+	all := event("watch", "secrets", "ours", "") + event("delete", "secrets", "ours", "b") +
+		event("get", "services", "ours", "a") + impersonating
+	for _, tt := range []struct {
+		name, log       string
+		unused, missing []string
+	}{
+		{name: "finds nothing when all is used", log: all},
+		{
+			name: "tells namespaces and names apart",
+			log: impersonating + event("watch", "secrets", "ours", "") + event("delete", "secrets", "theirs", "b") +
+				event("get", "services", "ours", "b"),
+			unused: []string{"ours:agent: delete secrets in ours", "ours:agent: get services a in ours"},
+		},
+		{
+			name: "counts the agent's own requests only",
+			log: impersonating + event("watch", "secrets", "ours", "") + event("delete", "secrets", "ours", "") +
+				strings.Replace(event("get", "services", "ours", "a"), "pinniped-agent", "curl", 1),
+			unused: []string{"ours:agent: get services a in ours"},
+		},
+		{
+			name: "counts a patch that creates as both",
+			log:  all + strings.Replace(event("patch", "pods", "ours", "a"), "200", "201", 1),
+		},
+		{
+			name: "reads on after a line that was cut off", log: `{"kind":"Event","verb":"wa` + all + `{"kind":"Ev`,
+		},
+		{
+			name:    "finds what was refused",
+			log:     all + refused(event("list", "nodes", "", "")) + refused(event("watch", "secrets", "theirs", "")),
+			missing: []string{"ours:agent: list nodes", "ours:agent: watch secrets in theirs"},
+		},
+		{
+			name: "leaves out what is permitted and was refused for a moment",
+			log: all + refused(event("delete", "secrets", "ours", "b")) + refused(event("create", "reviews", "", "")) +
+				event("create", "reviews", "", ""),
+		},
+		{
+			name: "leaves out what admission refused",
+			log:  all + strings.Replace(refused(event("delete", "pods", "ours", "")), "forbid", "allow", 1),
+		},
+	} {
+		done, denied := map[right]bool{}, map[right]bool{}
+		readAudit([]byte(tt.log), []string{"ours"}, done, denied)
+		if diff := cmp.Diff(tt.unused, unused(shipped, done)); diff != "" {
+			t.Errorf("it %s: unused (-want +got):\n%s", tt.name, diff)
+		}
+		if diff := cmp.Diff(tt.missing, missing(shipped, done, denied)); diff != "" {
+			t.Errorf("it %s: missing (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
