@@ -155,7 +155,7 @@ func checkReferrer(t *testing.T, repository name.Repository, image v1.Image) {
 }
 
 // TestTar reads the file as `kind load image-archive` does: the image has the tag of the version, and the one that
-// deploy/concierge names.
+// deploy/concierge names. Written again, it is the same.
 func TestTar(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "bin", "hello.tar")
@@ -174,6 +174,18 @@ func TestTar(t *testing.T) {
 			t.Fatal(err)
 		}
 		checkImage(t, image, runtime.GOARCH)
+	}
+	first, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if err := o.run(t.Context(), io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := os.ReadFile(file); err != nil || !bytes.Equal(first, again) {
+			t.Fatalf("written again, it is another file (%v)", err)
+		}
 	}
 }
 

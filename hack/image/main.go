@@ -3,11 +3,15 @@
 //	image -name REGISTRY/pinniped-agent -version V -layout DIR -tar FILE PROGRAM...
 //	image -name REGISTRY/pinniped-agent -version V -push PROGRAM...
 //
-// Each PROGRAM is for another platform, which stands in the program itself. It prints the image's name with its digest.
+// Each PROGRAM is for another platform, which stands in the program itself. It prints the image's name with its
+// digest.
 package main
 
 import (
+	"archive/tar"
 	"context"
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -135,18 +139,75 @@ func writeTar(file string, tag name.Tag, images []*built) error {
 		if b.platform.Architecture != runtime.GOARCH {
 			continue
 		}
-		latest := tag.Context().Tag("latest")
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err
 		}
 		unfinished := file + ".unfinished"
 		defer os.Remove(unfinished) //nolint:errcheck // it is gone when all went well
-		if err := tarball.MultiWriteToFile(unfinished, map[name.Tag]v1.Image{tag: b.image, latest: b.image}); err != nil {
+		to, err := os.Create(unfinished)
+		if err != nil {
+			return err
+		}
+		err = archive(to, b.image, tag.Context().Tag("latest").Name(), tag.Name())
+		if err := errors.Join(err, to.Close()); err != nil {
 			return err
 		}
 		return os.Rename(unfinished, file)
 	}
 	return fmt.Errorf("no program for linux/%s among those to pack", runtime.GOARCH)
+}
+
+// archive writes an image as `docker save` does. The library's own writer puts the tags into any order, so that two
+// builds of the same would differ.
+func archive(to io.Writer, image v1.Image, tags ...string) error {
+	out := tar.NewWriter(to)
+	add := func(name string, content []byte) error {
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(content)), Mode: 0o644}
+		if err := out.WriteHeader(header); err != nil {
+			return err
+		}
+		_, err := out.Write(content)
+		return err
+	}
+	config, err := image.ConfigName()
+	if err != nil {
+		return err
+	}
+	raw, err := image.RawConfigFile()
+	if err != nil {
+		return err
+	}
+	if err := add(config.String(), raw); err != nil {
+		return err
+	}
+	layers, err := image.Layers()
+	if err != nil {
+		return err
+	}
+	listed := tarball.Descriptor{Config: config.String(), RepoTags: tags}
+	for _, layer := range layers {
+		digest, err := layer.Digest()
+		if err != nil {
+			return err
+		}
+		packed, err := layer.Compressed()
+		if err != nil {
+			return err
+		}
+		content, err := io.ReadAll(packed)
+		if err := errors.Join(err, packed.Close()); err != nil {
+			return err
+		}
+		listed.Layers = append(listed.Layers, digest.Hex+".tar.gz")
+		if err := add(digest.Hex+".tar.gz", content); err != nil {
+			return err
+		}
+	}
+	manifest, err := json.Marshal(tarball.Manifest{listed})
+	if err != nil {
+		return err
+	}
+	return errors.Join(add("manifest.json", manifest), out.Close())
 }
 
 func push(ctx context.Context, tag name.Tag, index v1.ImageIndex, images []*built) error {
