@@ -87,18 +87,17 @@ func runAll(m *testing.M) int {
 		return complain(err)
 	}
 	code := m.Run()
-	if code == 0 {
-		if err := rights.check(shared.Deploy, os.Stderr); err != nil {
-			_, _ = fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
 	if code != 0 {
 		for _, agent := range shared.agents {
 			showTail(agent.Log())
 		}
+		return code
 	}
-	return code
+	if err := rights.check(shared.Deploy, os.Stderr); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }
 
 func complain(err error) int {
