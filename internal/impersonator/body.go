@@ -23,7 +23,7 @@ func boundBody(next http.Handler, patience time.Duration) http.Handler {
 			due:        time.Now().Add(patience),
 			deadline:   http.NewResponseController(w).SetReadDeadline,
 		}
-		_ = body.deadline(body.due) // it fails only when the connection is gone, and then reading fails too
+		body.bind(req.ProtoMajor, patience)
 		defer body.over()
 		state.body = body
 		req.Body = body // req is a copy: the server needs its own body in its own request
@@ -34,6 +34,9 @@ func boundBody(next http.Handler, patience time.Duration) http.Handler {
 // boundedBody removes the read deadline as soon as the body has been read. In HTTP/1.1 the deadline is that of the
 // whole connection, and net/http goes on reading from the connection to notice when the client disconnects. If the
 // deadline stayed, it would end the request's context.
+//
+// In HTTP/2 each change of a deadline is a message to the goroutine of the connection, which has to wake up for it. So
+// there a timer waits, and the deadline is set only when it has passed.
 type boundedBody struct {
 	io.ReadCloser
 	state *requestState
@@ -41,6 +44,27 @@ type boundedBody struct {
 
 	mu       sync.Mutex
 	deadline func(time.Time) error // nil after the deadline was removed or the request ended
+	timer    *time.Timer           // nil in HTTP/1.1
+}
+
+// bind begins to wait for the body.
+func (b *boundedBody) bind(protocol int, patience time.Duration) {
+	if protocol < 2 {
+		_ = b.deadline(b.due) // it fails only when the connection is gone, and then reading fails too
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.timer = time.AfterFunc(patience, b.expire)
+}
+
+// expire ends the wait for the body in HTTP/2: reading fails at once.
+func (b *boundedBody) expire() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.deadline != nil {
+		_ = b.deadline(time.Unix(1, 0))
+	}
 }
 
 // Read implements io.Reader.
@@ -62,10 +86,15 @@ func (b *boundedBody) unbind() {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.deadline != nil {
+	switch {
+	case b.deadline == nil:
+		return
+	case b.timer != nil:
+		b.timer.Stop()
+	default:
 		_ = b.deadline(time.Time{})
-		b.deadline = nil
 	}
+	b.deadline = nil
 }
 
 // late is true when the body did not come in time. In HTTP/1.1 net/http ends the request's context when the deadline
@@ -84,5 +113,8 @@ func (b *boundedBody) late() bool {
 func (b *boundedBody) over() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.timer != nil {
+		b.timer.Stop()
+	}
 	b.deadline = nil
 }

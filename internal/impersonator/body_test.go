@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -119,6 +120,45 @@ func TestBodyTimeoutIsForBodies(t *testing.T) {
 					}
 				})
 			}
+		})
+	}
+}
+
+// TestDeadlineOfBodyInHTTP2 checks that the deadline costs nothing when the body comes in time: each change of it is a
+// message to the goroutine of the connection. After the request has ended, its writer must not be used.
+func TestDeadlineOfBodyInHTTP2(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		then func(*boundedBody)
+		want int // changes of the deadline
+	}{
+		{"when the body came", (*boundedBody).unbind, 0},
+		{"when the request has ended", (*boundedBody).over, 0},
+		{"when the body is late", func(*boundedBody) {}, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				changes, body := 0, &boundedBody{due: time.Now().Add(time.Second)}
+				body.deadline = func(at time.Time) error {
+					if !at.Before(time.Now()) || at.IsZero() {
+						t.Errorf("want a deadline in the past, got %v", at)
+					}
+					changes++
+					return nil
+				}
+				body.bind(2, time.Second)
+				test.then(body)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if changes != test.want {
+					t.Errorf("want %d changes of the deadline, got %d", test.want, changes)
+				}
+				if late := body.late(); late != (test.want > 0) {
+					t.Errorf("late: %v", late)
+				}
+			})
 		})
 	}
 }
