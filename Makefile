@@ -1,5 +1,7 @@
 # Everything is built from Go modules; nothing is downloaded as a binary.
 SHELL := bash
+# A push that failed must not end in the installation of nothing.
+.SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
 
 VERSION ?= $(shell git describe --tags --dirty 2>/dev/null || echo v0.0.0-devel+$$(git rev-parse --short HEAD 2>/dev/null))
