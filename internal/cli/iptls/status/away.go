@@ -67,7 +67,8 @@ func (o *Options) gatherAway(ctx context.Context, cause error) (*result.Status, 
 
 // throughEndpoint says whether the administrator's own kubeconfig leads to the endpoint at url.
 func (o *Options) throughEndpoint(url string) bool {
-	return kubeconfig.SameEndpoint(o.server, url)
+	current, err := o.Current(o.Session.ClusterFlags)
+	return err == nil && kubeconfig.SameEndpoint(current.Source.Cluster.Server, url)
 }
 
 // knownEndpoint returns the endpoint without asking the cluster: that of --endpoint, else the one to which the credential

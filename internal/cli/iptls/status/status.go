@@ -28,7 +28,6 @@ type Options struct {
 	// Current returns the user's own kubeconfig.
 	Current func(factory.ClusterFlags) (*factory.Cluster, error)
 
-	server      string // where the user's own kubeconfig leads
 	kubeconfigs []session.Kubeconfig
 }
 
@@ -111,13 +110,12 @@ func (o *Options) Complete() error {
 	if err := o.Session.Open(); err != nil {
 		return err
 	}
+	if len(o.KubeconfigsFrom) > 0 {
+		return nil // Run reads them: a big folder takes its time
+	}
 	current, err := o.Current(o.Session.ClusterFlags)
 	if err != nil {
 		return err
-	}
-	o.server = current.Source.Cluster.Server
-	if len(o.KubeconfigsFrom) > 0 {
-		return nil // Run reads them: a big folder takes its time
 	}
 	o.kubeconfigs = []session.Kubeconfig{{File: "(current)", Config: current.Raw}}
 	return nil
