@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/utils/ptr"
@@ -86,6 +85,19 @@ func withKeys(annotations, labels map[string]string) map[string]string {
 	return all
 }
 
+// ownService is one of the agent's own Services as it was read: nil when it does not exist.
+type ownService struct {
+	service *corev1.Service
+	err     error
+}
+
+// serviceChanges is what is to be done with the agent's own Services.
+type serviceChanges struct {
+	apply   *corev1ac.ServiceApplyConfiguration // what the agent wants to own of one; nil when it is so already
+	release *corev1.Service                     // it belongs to a Deployment, and is to belong to none; or nil
+	remove  []*corev1.Service                   // made for an earlier configuration
+}
+
 // reconcileServices makes the one Service that spec asks for and removes the other. It returns the Service as it is
 // in the cluster, or nil when there is none. Replicas that do not lead only look.
 func (r *Reconciler) reconcileServices(
@@ -97,56 +109,92 @@ func (r *Reconciler) reconcileServices(
 	if wanted {
 		keep = r.serviceName(spec)
 	}
-	var removeErr error
+	leads := r.IsLeader()
+	seen := map[string]ownService{}
+	var problems error
 	for _, name := range []string{r.Names.LoadBalancerService, r.Names.ClusterIPService} {
-		if name != keep {
-			removeErr = errors.Join(removeErr, r.removeService(ctx, name))
+		service, found, err := r.Services.Get(ctx, r.local(name))
+		if err != nil || !found {
+			service = nil
+		}
+		seen[name] = ownService{service, err}
+		switch {
+		case err == nil:
+		case name == keep:
+			problems = errors.Join(problems, coded(configv1alpha1.CodeServiceNotApplied, err))
+		case leads:
+			problems = errors.Join(problems, err)
 		}
 	}
-	if keep == "" {
-		r.appliedService = nil
-		return nil, removeErr
+	kept := seen[keep].service // nil when there is to be none
+	if keep == "" || !leads {
+		r.appliedService = nil // by the next time, another replica may have applied something else
 	}
-	name := types.NamespacedName{Namespace: r.Namespace, Name: keep}
-	service, found, err := r.Services.Get(ctx, name)
-	if err != nil {
-		return nil, errors.Join(removeErr, coded(configv1alpha1.CodeServiceNotApplied, err))
+	if leads {
+		changes := r.decideServices(spec, keep, seen)
+		problems = errors.Join(problems, r.changeServices(ctx, spec, kept, changes))
 	}
-	if !found {
-		service = nil
-	}
-	if r.IsLeader() {
-		desired := r.desiredService(spec, service)
-		if !found || !equality.Semantic.DeepEqual(desired, r.appliedService) || !serviceHas(service, desired) {
-			// Apply overwrites what it is given with the answer, which could not be compared with the next wish.
-			if err := r.Client.Apply(
-				ctx,
-				r.desiredService(spec, service),
-				client.FieldOwner(FieldManager),
-				client.ForceOwnership,
-			); err != nil {
-				return service, coded(configv1alpha1.CodeServiceNotApplied, fmt.Errorf("applying Service %s: %w", name, err))
-			}
-			r.appliedService = desired
-			log.FromContext(ctx).Info("Applied Service", "service", name, "type", spec.Service.Type)
+	return kept, problems
+}
+
+// decideServices decides what makes the Service of the name keep what spec asks for, and leaves no other one. keep is
+// empty when there is to be none. A Service that could not be read is left alone.
+func (r *Reconciler) decideServices(
+	spec configv1alpha1.ImpersonationProxySpec, keep string, seen map[string]ownService,
+) serviceChanges {
+	var changes serviceChanges
+	for _, name := range slices.Sorted(maps.Keys(seen)) {
+		if old := seen[name].service; name != keep && old != nil && old.DeletionTimestamp == nil {
+			changes.remove = append(changes.remove, old)
 		}
-		if found {
-			removeErr = errors.Join(removeErr, r.releaseService(ctx, service))
-		}
-	} else {
-		r.appliedService = nil // the replica that leads now may apply something else
 	}
-	return service, removeErr
+	kept := seen[keep]
+	if keep == "" || kept.err != nil {
+		return changes
+	}
+	desired := r.desiredService(spec, kept.service)
+	if kept.service == nil || !equality.Semantic.DeepEqual(desired, r.appliedService) ||
+		!serviceHas(kept.service, desired) {
+		changes.apply = desired
+	}
+	if kept.service != nil && len(issuedcert.WithoutDeployments(kept.service.OwnerReferences)) <
+		len(kept.service.OwnerReferences) {
+		changes.release = kept.service
+	}
+	return changes
+}
+
+// changeServices carries the changes out. present is the Service that is kept, or nil. What fails does not keep the rest
+// from being done, but a Service is released only when it is as it should be.
+func (r *Reconciler) changeServices(
+	ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, present *corev1.Service, changes serviceChanges,
+) error {
+	var problems error
+	for _, old := range changes.remove {
+		problems = errors.Join(problems, r.remove(ctx, "Service", &corev1.Service{ObjectMeta: metav1.ObjectMeta{
+			Namespace: old.Namespace, Name: old.Name, UID: old.UID, ResourceVersion: old.ResourceVersion,
+		}}))
+	}
+	if changes.apply != nil {
+		name := r.local(*changes.apply.Name)
+		if err := r.Client.Apply(ctx, changes.apply, client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
+			return errors.Join(problems,
+				coded(configv1alpha1.CodeServiceNotApplied, fmt.Errorf("applying Service %s: %w", name, err)))
+		}
+		// Apply has overwritten what it was given with the answer, which could not be compared with the next wish.
+		r.appliedService = r.desiredService(spec, present)
+		log.FromContext(ctx).Info("Applied Service", "service", name, "type", spec.Service.Type)
+	}
+	if changes.release != nil {
+		problems = errors.Join(problems, r.releaseService(ctx, changes.release))
+	}
+	return problems
 }
 
 // releaseService removes a Deployment from the owners of a Service: see issuedcert.WithoutDeployments.
 func (r *Reconciler) releaseService(ctx context.Context, service *corev1.Service) error {
-	kept := issuedcert.WithoutDeployments(service.OwnerReferences)
-	if len(kept) == len(service.OwnerReferences) {
-		return nil
-	}
 	released := service.DeepCopy()
-	released.OwnerReferences = kept
+	released.OwnerReferences = issuedcert.WithoutDeployments(service.OwnerReferences)
 	unlessReplaced := client.MergeFromWithOptions(service, client.MergeFromWithOptimisticLock{})
 	err := r.Client.Patch(ctx, released, unlessReplaced, client.FieldOwner(FieldManager))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
@@ -223,21 +271,6 @@ func containsAll(have, want map[string]string) bool {
 		}
 	}
 	return true
-}
-
-// removeService deletes a Service that was made by an earlier configuration, unless it changed since it was read.
-func (r *Reconciler) removeService(ctx context.Context, name string) error {
-	if !r.IsLeader() {
-		return nil
-	}
-	key := types.NamespacedName{Namespace: r.Namespace, Name: name}
-	service, found, err := r.Services.Get(ctx, key)
-	if err != nil || !found || service.DeletionTimestamp != nil {
-		return err
-	}
-	return r.remove(ctx, "Service", &corev1.Service{ObjectMeta: metav1.ObjectMeta{
-		Namespace: service.Namespace, Name: service.Name, UID: service.UID, ResourceVersion: service.ResourceVersion,
-	}})
 }
 
 // remove deletes exactly the object that was read: one that was replaced or changed meanwhile stays, and wakes us

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -280,5 +281,91 @@ func TestServiceThatIsAsDesired(t *testing.T) {
 	// Once more is possible: the first of these may come before the watch has seen the Service.
 	if again := counting.applied.Load() - before; again > 1 {
 		t.Errorf("the Service was applied %d times although it was as desired", again)
+	}
+}
+
+// TestDecideServices decides without a cluster.
+func TestDecideServices(t *testing.T) {
+	t.Parallel()
+	wish := spec{Service: svc{Type: "ClusterIP"}}
+	r := &Reconciler{Names: testNames, Namespace: "ns", AppLabel: "agent"}
+	desired := r.desiredService(wish, nil)
+	asDesired := func(change func(*corev1.Service)) *corev1.Service {
+		service := &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: testNames.ClusterIPService, Annotations: desired.Annotations},
+			Spec: corev1.ServiceSpec{
+				Type: "ClusterIP", Selector: desired.Spec.Selector,
+				Ports: []corev1.ServicePort{{Port: *desired.Spec.Ports[0].Port, TargetPort: *desired.Spec.Ports[0].TargetPort}},
+			},
+		}
+		change(service)
+		return service
+	}
+	owned := func(service *corev1.Service) {
+		service.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "pinniped"}}
+	}
+	old := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: testNames.LoadBalancerService}}
+	for _, test := range []struct {
+		name    string
+		keep    string
+		kept    ownService
+		old     *corev1.Service
+		applied any
+		want    string
+	}{
+		{name: "makes the one that is missing", keep: testNames.ClusterIPService, want: "apply"},
+		{
+			name: "leaves one alone that is as desired", keep: testNames.ClusterIPService, applied: desired,
+			kept: ownService{service: asDesired(func(*corev1.Service) {})},
+		},
+		{
+			name: "applies what nobody has applied yet", keep: testNames.ClusterIPService,
+			kept: ownService{service: asDesired(func(*corev1.Service) {})}, want: "apply",
+		},
+		{
+			name: "mends one that somebody has changed", keep: testNames.ClusterIPService, applied: desired,
+			kept: ownService{service: asDesired(func(s *corev1.Service) { s.Spec.Type = "NodePort" })}, want: "apply",
+		},
+		{
+			name: "takes it from a Deployment", keep: testNames.ClusterIPService, applied: desired,
+			kept: ownService{service: asDesired(owned)}, want: "release",
+		},
+		{
+			name: "removes the other one", keep: testNames.ClusterIPService, applied: desired, old: old,
+			kept: ownService{service: asDesired(func(*corev1.Service) {})}, want: "remove",
+		},
+		{
+			name: "does not write one that could not be read, and removes the other one all the same",
+			keep: testNames.ClusterIPService, kept: ownService{err: errors.New("away")}, old: old, want: "remove",
+		},
+		{
+			name: "removes both when there is to be none", kept: ownService{service: asDesired(owned)}, old: old,
+			want: "remove remove",
+		},
+		{
+			name: "does not remove one that is being deleted",
+			old:  &corev1.Service{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			r := &Reconciler{Names: testNames, Namespace: "ns", AppLabel: "agent", appliedService: test.applied}
+			changes := r.decideServices(wish, test.keep, map[string]ownService{
+				testNames.ClusterIPService: test.kept, testNames.LoadBalancerService: {service: test.old},
+			})
+			var got []string
+			if changes.apply != nil {
+				got = append(got, "apply")
+			}
+			if changes.release != nil {
+				got = append(got, "release")
+			}
+			for range changes.remove {
+				got = append(got, "remove")
+			}
+			if text := strings.Join(got, " "); text != test.want {
+				t.Errorf("want %q, got %q", test.want, text)
+			}
+		})
 	}
 }
