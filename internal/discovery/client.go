@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -128,6 +129,13 @@ func (c *Client) CredentialIssuers(ctx context.Context) ([]configv1alpha1.Creden
 // stamp fills in the kind, which decoding into a typed object drops, so that printed objects are complete.
 func (c *Client) stamp(issuer *configv1alpha1.CredentialIssuer) {
 	issuer.SetGroupVersionKind(c.groups.Config.WithKind("CredentialIssuer"))
+}
+
+// KubectlName returns how kubectl names the CredentialIssuer: RESOURCE.GROUP/NAME. The short name of the resource may be
+// that of an installation with another API group suffix.
+func KubectlName(issuer *configv1alpha1.CredentialIssuer) string {
+	group := cmp.Or(issuer.GroupVersionKind().Group, apis.GroupsFor(apis.DefaultGroupSuffix).Config.Group)
+	return "credentialissuers." + group + "/" + issuer.Name
 }
 
 func onlyIssuer(all []configv1alpha1.CredentialIssuer) (*configv1alpha1.CredentialIssuer, error) {

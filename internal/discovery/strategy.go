@@ -84,7 +84,9 @@ func ChooseStrategy(issuer *configv1alpha1.CredentialIssuer, mode Mode) (*Fronte
 			return newFrontend(strategy, info.Server, info.CertificateAuthorityData)
 		}
 	}
-	return nil, &NoStrategyError{Mode: mode, Issuer: issuer.Name, Strategies: issuer.Status.Strategies}
+	return nil, &NoStrategyError{
+		Mode: mode, Issuer: issuer.Name, Strategies: issuer.Status.Strategies, kubectlName: KubectlName(issuer),
+	}
 }
 
 func newFrontend(
@@ -109,6 +111,8 @@ type NoStrategyError struct {
 	Mode       Mode
 	Issuer     string
 	Strategies []configv1alpha1.CredentialIssuerStrategy
+
+	kubectlName string
 }
 
 func (e *NoStrategyError) Error() string {
@@ -145,8 +149,8 @@ func (e *NoStrategyError) Hint() string {
 		return "this cluster offers --concierge-mode " + strings.Join(available, " or ")
 	}
 	return fmt.Sprintf(
-		"the messages above come from the agent; correct spec.impersonationProxy with \"kubectl edit credentialissuer %s\"",
-		e.Issuer,
+		"the messages above come from the agent; correct spec.impersonationProxy with \"kubectl edit %s\"",
+		e.kubectlName,
 	)
 }
 

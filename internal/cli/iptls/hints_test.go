@@ -47,8 +47,12 @@ func TestNextCommands(t *testing.T) {
 	for _, code := range codes {
 		for _, renewer := range []*result.Renewer{nil, {Kind: result.CertManagerCertificate, Name: "proxy"}} {
 			commands := status.NextCommands(code, status.Place{
-				Namespace: "pinniped-concierge", Issuer: "pinniped-concierge-config", Secret: "shared/proxy-tls",
-				Service: "proxy", Endpoint: "proxy.example.com:443", Renewer: renewer,
+				Namespace: "pinniped-concierge",
+				Issuer:    "credentialissuers.config.concierge.pinniped.dev/pinniped-concierge-config",
+				Secret:    "shared/proxy-tls",
+				Service:   "proxy",
+				Endpoint:  "proxy.example.com:443",
+				Renewer:   renewer,
 			})
 			if len(commands) == 0 {
 				t.Errorf("nothing to type for %q", code)

@@ -48,7 +48,7 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 	default:
 		if err := c.rollBack(ctx, p, applied); err != nil {
 			failed = fmt.Errorf("%w; %w", failed, err)
-			hint = "look at the CredentialIssuer: kubectl get credentialissuer " + p.Snapshot.Issuer.Name + " -o yaml"
+			hint = "look at the CredentialIssuer: kubectl get " + discovery.KubectlName(p.Snapshot.Issuer) + " -o yaml"
 		} else {
 			done.RolledBack = true
 			hint = "the previous configuration was put back; " + mend

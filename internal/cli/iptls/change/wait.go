@@ -190,7 +190,8 @@ func (c *Change) observe(ctx context.Context, proposal *Proposal) (observation, 
 	if spec := issuer.Spec.ImpersonationProxy; spec == nil || len(plan.ChangesBetween(*spec, p.Wanted)) > 0 {
 		return observation{}, ui.WithHint(fmt.Errorf("CredentialIssuer %q was changed by somebody else while waiting",
 			issuerName),
-			"see who it was: kubectl get credentialissuer %s -o yaml --show-managed-fields", issuerName)
+			"see who it was: kubectl get %s -o yaml --show-managed-fields",
+			discovery.KubectlName(issuer))
 	}
 	bundle := p.Expected(issuer)
 	seen := observation{view: plan.ReadStatus(issuer, p.Wanted, bundle)}

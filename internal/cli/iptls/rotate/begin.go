@@ -66,8 +66,8 @@ func (o *Options) fillOld(ctx context.Context, issuer *configv1alpha1.Credential
 		return ui.WithHint(
 			fmt.Errorf("CredentialIssuer %q does not advertise the impersonation proxy, so that "+
 				"there is nothing to rotate", issuer.Name),
-			`see why: kubectl get credentialissuer %s -o yaml; a first certificate is put in front with "pinniped ip-tls set"`,
-			issuer.Name,
+			`see why: kubectl get %s -o yaml; a first certificate is put in front with "pinniped ip-tls set"`,
+			discovery.KubectlName(issuer),
 		)
 	}
 	objects, _ := discovery.Objects(issuer, o.request.Namespace)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -13,7 +14,7 @@ import (
 // Place is what commands that mend something have to name.
 type Place struct {
 	Namespace string // the agent's
-	Issuer    string // the CredentialIssuer
+	Issuer    string // the CredentialIssuer, as kubectl names it
 	Secret    string // as the spec names it: NAME or NAMESPACE/NAME
 	Service   string
 	Endpoint  string // HOST:PORT
@@ -68,7 +69,7 @@ func NextCommands(code string, at Place) []string {
 		configv1alpha1.CodeServiceAddressPending, configv1alpha1.CodeServiceAddressInvalid:
 		return []string{fmt.Sprintf("kubectl describe service %s %s", at.Service, namespace)}
 	case configv1alpha1.CodeSpecInvalid:
-		return []string{"pinniped ip-tls undo", "kubectl edit credentialissuer " + at.Issuer}
+		return []string{"pinniped ip-tls undo", "kubectl edit " + at.Issuer}
 	case configv1alpha1.CodeDisabledBySpec, configv1alpha1.CodeDisabledByNodes:
 		return []string{"pinniped ip-tls set --mode enabled"}
 	}
@@ -81,7 +82,7 @@ func NextCommands(code string, at Place) []string {
 // next returns the commands for a code, with the names of this installation.
 func (l *snapshot) next(code string) []string {
 	at := Place{
-		Namespace: l.namespace, Issuer: l.CredentialIssuer, Endpoint: l.view.At.Host + ":" + l.view.At.Port,
+		Namespace: l.namespace, Issuer: discovery.KubectlName(l.issuer), Endpoint: l.view.At.Host + ":" + l.view.At.Port,
 		Renewer: l.RenewedBy, Kubeconfigs: l.paths, Service: "SERVICE",
 	}
 	if l.spec.TLS != nil {
