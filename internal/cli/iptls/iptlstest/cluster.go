@@ -1,0 +1,314 @@
+package iptlstest
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// Cluster keeps one CredentialIssuer, one Secret and some Services, with resource versions as an API server has.
+type Cluster struct {
+	Mu        sync.Mutex
+	Issuer    *configv1alpha1.CredentialIssuer
+	TLSSecret *corev1.Secret
+	CASecret  *corev1.Secret // of the generated CA; may be nil
+	Others    map[string]*corev1.Secret
+	services  map[string]*corev1.Service
+	version   int
+
+	Applied []map[string]any // that were stored
+	Options []discovery.ApplyOptions
+	// BeforeApply and AfterApply are called around a change: an agent reacts in AfterApply, somebody else interferes
+	// in BeforeApply. They may change the objects.
+	BeforeApply, AfterApply func(*Cluster)
+	afterRead               func(*Cluster)
+	NamespaceErr, ApplyErr  error
+	CASecretErr             error
+	secretErr               error // of writing a Secret
+	CertManager             *discovery.Certificate
+	CertificatesErr         error // of listing them
+	// AfterLook is called after each list of the Certificates, as cert-manager works meanwhile.
+	AfterLook func(*Cluster)
+	ReadErr   error    // of reading the Secret
+	owned     []string // keys of the Secret that we have applied
+
+	// What is permitted about Secrets of other namespaces, and who was asked about, and which Secrets were read.
+	Delegated                  []delegation.Delegation
+	MayRead                    bool
+	DelegationsErr, MayReadErr error
+	Reviewed, SecretsRead      []string
+	Grants                     map[string]map[string]any
+	GrantErr                   error
+	// User is the name of the user who runs the commands; empty means that the cluster does not tell.
+	User string
+	// Leases are those of the agent's replicas; nil means that one has just renewed its own.
+	Leases    []discovery.ReplicaLease
+	LeasesErr error
+	// Fields are those of spec.impersonationProxy.tls; nil means that the API does not tell.
+	Fields []string
+	// BeforeSecret and AfterSecret are like BeforeApply and AfterApply, for changes of the Secret.
+	BeforeSecret, AfterSecret func(*Cluster)
+}
+
+// PutService makes a Service, or replaces it.
+func (c *Cluster) PutService(service *corev1.Service) { c.services[service.Name] = service }
+
+// Bump gives the CredentialIssuer a new resource version, as every change does.
+func (c *Cluster) Bump() {
+	c.version++
+	c.Issuer.ResourceVersion = strconv.Itoa(c.version)
+}
+
+// CredentialIssuer returns a copy of the only CredentialIssuer, whatever name was asked for.
+func (c *Cluster) CredentialIssuer(_ context.Context, _ string) (*configv1alpha1.CredentialIssuer, error) {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	if c.Issuer == nil {
+		return nil, discovery.ErrNoCredentialIssuer
+	}
+	found := c.Issuer.DeepCopy()
+	if c.afterRead != nil {
+		c.afterRead(c)
+	}
+	return found, nil
+}
+
+// ApplyCredentialIssuer stores the fields, unless the resource version is an old one.
+func (c *Cluster) ApplyCredentialIssuer(_ context.Context, _ string, object any,
+	opts discovery.ApplyOptions,
+) (*configv1alpha1.CredentialIssuer, error) {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	c.Options = append(c.Options, opts)
+	if c.ApplyErr != nil {
+		return nil, c.ApplyErr
+	}
+	if c.BeforeApply != nil {
+		c.BeforeApply(c)
+	}
+	encoded, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	var fields struct {
+		Metadata struct {
+			ResourceVersion string
+			Annotations     map[string]string
+		}
+		Spec configv1alpha1.CredentialIssuerSpec
+	}
+	if err := json.Unmarshal(encoded, &fields); err != nil {
+		return nil, err
+	}
+	if fields.Metadata.ResourceVersion != c.Issuer.ResourceVersion {
+		return nil, fmt.Errorf("the object has been modified: %w", discovery.ErrConflict)
+	}
+	if opts.DryRun {
+		return c.Issuer.DeepCopy(), nil
+	}
+	c.Applied = append(c.Applied, plain(object))
+	spec, want := c.Issuer.Spec.ImpersonationProxy, fields.Spec.ImpersonationProxy
+	spec.TLS, spec.ExternalEndpoint = want.TLS, OrElse(want.ExternalEndpoint, spec.ExternalEndpoint)
+	if want.Mode != "" {
+		spec.Mode = want.Mode
+	}
+	spec.Service.LoadBalancerIP = OrElse(want.Service.LoadBalancerIP, spec.Service.LoadBalancerIP)
+	for key, value := range fields.Metadata.Annotations {
+		metav1.SetMetaDataAnnotation(&c.Issuer.ObjectMeta, key, value)
+	}
+	c.Bump()
+	if c.AfterApply != nil {
+		c.AfterApply(c)
+	}
+	return c.Issuer.DeepCopy(), nil
+}
+
+// annotate stores a merge patch of the annotations alone: nothing that an agent reacts to.
+func (c *Cluster) annotate(fields map[string]any) (*configv1alpha1.CredentialIssuer, error) {
+	if fields["metadata"].(map[string]any)["resourceVersion"] != c.Issuer.ResourceVersion {
+		return nil, fmt.Errorf("the object has been modified: %w", discovery.ErrConflict)
+	}
+	annotations, _ := fields["metadata"].(map[string]any)["annotations"].(map[string]any)
+	for key, value := range annotations {
+		if text, isText := value.(string); isText {
+			metav1.SetMetaDataAnnotation(&c.Issuer.ObjectMeta, key, text)
+		} else {
+			delete(c.Issuer.Annotations, key)
+		}
+	}
+	c.Bump()
+	return c.Issuer.DeepCopy(), nil
+}
+
+// MergeCredentialIssuer stores a merge patch, unless the resource version is an old one.
+func (c *Cluster) MergeCredentialIssuer(_ context.Context, _ string, patch any,
+	opts discovery.ApplyOptions,
+) (*configv1alpha1.CredentialIssuer, error) {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	fields := plain(patch)
+	if _, changes := fields["spec"]; !changes && !opts.DryRun {
+		return c.annotate(fields)
+	}
+	c.Options = append(c.Options, opts)
+	if c.ApplyErr != nil {
+		return nil, c.ApplyErr
+	}
+	if c.BeforeApply != nil {
+		c.BeforeApply(c)
+	}
+	if fields["metadata"].(map[string]any)["resourceVersion"] != c.Issuer.ResourceVersion {
+		return nil, fmt.Errorf("the object has been modified: %w", discovery.ErrConflict)
+	}
+	if opts.DryRun {
+		return c.Issuer.DeepCopy(), nil
+	}
+	c.Applied = append(c.Applied, fields)
+	object := plain(c.Issuer)
+	merge(object, fields)
+	encoded, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	c.Issuer = &configv1alpha1.CredentialIssuer{}
+	if err := json.Unmarshal(encoded, c.Issuer); err != nil {
+		return nil, err
+	}
+	c.Bump()
+	if c.AfterApply != nil {
+		c.AfterApply(c)
+	}
+	return c.Issuer.DeepCopy(), nil
+}
+
+// plain returns an object as JSON has it.
+func plain(object any) map[string]any {
+	encoded, err := json.Marshal(object)
+	if err != nil {
+		panic(err)
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(encoded, &fields); err != nil {
+		panic(err)
+	}
+	return fields
+}
+
+// merge is a JSON merge patch.
+func merge(object, patch map[string]any) {
+	for key, value := range patch {
+		into, isObject := value.(map[string]any)
+		switch {
+		case value == nil:
+			delete(object, key)
+		case isObject:
+			inner, there := object[key].(map[string]any)
+			if !there {
+				inner = map[string]any{}
+			}
+			merge(inner, into)
+			object[key] = inner
+		default:
+			object[key] = value
+		}
+	}
+}
+
+// OrElse returns a, or b when a is empty.
+func OrElse(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// Service returns a copy of the Service of this name.
+func (c *Cluster) Service(_ context.Context, _, name string) (*corev1.Service, error) {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	if service, ok := c.services[name]; ok {
+		return service.DeepCopy(), nil
+	}
+	return nil, discovery.ErrNotFound
+}
+
+// Username returns the field User.
+func (c *Cluster) Username(context.Context) (string, error) {
+	if c.User == "" {
+		return "", discovery.ErrNotFound
+	}
+	return c.User, nil
+}
+
+// ReplicaLeases returns the field Leases.
+func (c *Cluster) ReplicaLeases(context.Context, string) ([]discovery.ReplicaLease, error) {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	if c.Leases == nil {
+		return []discovery.ReplicaLease{{Renewed: time.Now(), Lasts: 40 * time.Second}}, c.LeasesErr
+	}
+	return c.Leases, c.LeasesErr
+}
+
+// TLSFields returns the field Fields.
+func (c *Cluster) TLSFields(context.Context) ([]string, error) {
+	if c.Fields == nil {
+		return nil, discovery.ErrNotFound
+	}
+	return c.Fields, nil
+}
+
+// AgentNamespace returns the default namespace of the agent.
+func (c *Cluster) AgentNamespace(context.Context) (string, error) {
+	return "pinniped-concierge", c.NamespaceErr
+}
+
+// Report makes the agent's status say success with this bundle.
+func (c *Cluster) Report(url string, bundle []byte) {
+	c.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{ProxyReport(url, bundle)}
+	c.Bump()
+}
+
+// ProxyReport is the strategy of a proxy that works.
+func ProxyReport(url string, bundle []byte) configv1alpha1.CredentialIssuerStrategy {
+	return configv1alpha1.CredentialIssuerStrategy{
+		Type: configv1alpha1.StrategyImpersonationProxy, Status: configv1alpha1.StrategySuccess,
+		Reason: configv1alpha1.ReasonListening, Message: "impersonation proxy is ready to accept client connections",
+		Frontend: &configv1alpha1.CredentialIssuerFrontend{
+			Type: configv1alpha1.FrontendImpersonationProxy,
+			ImpersonationProxyInfo: &configv1alpha1.ImpersonationProxyInfo{
+				Endpoint: url, CertificateAuthorityData: base64.StdEncoding.EncodeToString(bundle),
+			},
+		},
+	}
+}
+
+// FailedReport is the strategy of a proxy that does not.
+func FailedReport(reason configv1alpha1.StrategyReason, message string) configv1alpha1.CredentialIssuerStrategy {
+	return configv1alpha1.CredentialIssuerStrategy{
+		Type: configv1alpha1.StrategyImpersonationProxy, Status: configv1alpha1.StrategyError, Reason: reason,
+		Message: message,
+	}
+}
+
+// WithoutRecords returns what was stored, without our records in annotations, which hold times.
+func (c *Cluster) WithoutRecords() []map[string]any {
+	var stored []map[string]any
+	for _, object := range c.Applied {
+		copied := plain(object)
+		delete(copied["metadata"].(map[string]any), "annotations")
+		stored = append(stored, copied)
+	}
+	return stored
+}

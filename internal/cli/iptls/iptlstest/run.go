@@ -1,0 +1,67 @@
+package iptlstest
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result/resulttest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+)
+
+// Run is one run of the command in a world.
+type Run struct {
+	Out, ErrOut bytes.Buffer
+	Err         error
+}
+
+// Given is the Changed of a command line with these flags.
+func Given(flags ...string) func(string) bool {
+	return func(flag string) bool { return slices.Contains(flags, flag) }
+}
+
+// Do runs a command as the command line does.
+func (r *Run) Do(ctx context.Context, o factory.Command) *Run {
+	r.Err = factory.Execute(ctx, o)
+	return r
+}
+
+// Check compares the exit code, and looks for the parts in all that was printed, the error and its hint.
+// Output for programs must be as the schema has it.
+func (r *Run) Check(t *testing.T, code int, parts ...string) {
+	t.Helper()
+	if out := r.Out.String(); strings.HasPrefix(out, "{") || strings.HasPrefix(out, "apiVersion: cli.") {
+		resulttest.Valid(t, r.Out.Bytes())
+	}
+	if got := ui.ExitCodeOf(r.Err); got != code {
+		t.Errorf("exit code %d (%v), want %d", got, r.Err, code)
+	}
+	all := r.ErrOut.String() + r.Out.String()
+	if r.Err != nil {
+		all += r.Err.Error() + "\n" + ui.HintOf(r.Err)
+	}
+	for _, part := range parts {
+		if !strings.Contains(all, part) {
+			t.Errorf("nothing says %q", part)
+		}
+	}
+	if t.Failed() {
+		t.Logf("stdout:\n%s\nstderr:\n%s\nerror: %v\nhint: %s", r.Out.String(), r.ErrOut.String(), r.Err,
+			ui.HintOf(r.Err))
+	}
+}
+
+// Lacks looks whether a part is in nothing that was printed.
+func (r *Run) Lacks(t *testing.T, part string) {
+	t.Helper()
+	all := r.ErrOut.String() + r.Out.String()
+	if r.Err != nil {
+		all += r.Err.Error() + "\n" + ui.HintOf(r.Err)
+	}
+	if strings.Contains(all, part) {
+		t.Errorf("something says %q:\n%s", part, all)
+	}
+}

@@ -1,0 +1,149 @@
+package rotate
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+func TestRotateStatus(t *testing.T) {
+	t.Parallel()
+	w := newRotating(t, false)
+	status := func(o *Options) { o.Status, o.Secret, o.Session.Output = true, "", "json" }
+	read := func() Result {
+		t.Helper()
+		r := w.rotate(t, status)
+		r.Check(t, 0)
+		var result Result
+		if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil || result.Outcome != "shown" {
+			t.Fatalf("%v: %s", err, r.Out.String())
+		}
+		return result
+	}
+	states := func(got Result) string {
+		var all []string
+		for _, step := range got.Steps {
+			all = append(all, string(step.State))
+		}
+		return strings.Join(all, ",")
+	}
+	if got := read(); got.Phase != "" || len(got.Steps) != 0 {
+		t.Errorf("before: %+v", got)
+	}
+	for _, tt := range []struct {
+		step, phase, states string
+		next                int
+	}{
+		{"1", "advertised", "done,next,toCome,toCome", 2},
+		{"3", "switched", "done,done,done,next", 4},
+		{"4", "done", "done,done,done,done", 0},
+	} {
+		w.rotate(t, func(o *Options) { o.Step, o.Continue = tt.step, true }).Check(t, 0)
+		if got := read(); got.Phase != result.Phase(tt.phase) || states(got) != tt.states || got.NextStep != tt.next ||
+			*got.NewSecret != (result.ObjectRef{Namespace: "pinniped-concierge", Name: "next-tls"}) ||
+			slices.Contains(got.WaitsFor, "") ||
+			(tt.step == "1") != (len(got.WaitsFor) > 0) {
+			t.Errorf("after step %s: %+v", tt.step, got)
+		}
+	}
+	text := w.rotate(t, func(o *Options) { o.Status = true })
+	text.Check(t, 0, "rotation done", `to: Secret "next-tls", CA "Next CA"`)
+	if all := text.Out.String() + w.Cluster.Issuer.Annotations[plan.RotationAnnotation]; strings.Contains(all, "PRIVATE") {
+		t.Error("a key is shown or kept")
+	}
+}
+
+func TestRotateReports(t *testing.T) {
+	t.Parallel()
+	w := newRotating(t, false)
+	w.rotate(t, func(o *Options) { o.Step = "1" }).Check(t, 0)
+	var prints []string
+	for _, ca := range []*certs.CA{w.CA, w.next} {
+		prints = append(prints, `{"sha256":"`+certs.Fingerprint(ca.Certificate().Raw)+`"}`)
+	}
+	report := func(endpoint string, prints []string, more string) string {
+		return `{"apiVersion":"cli.pinniped.dev/v1","kind":"KubeconfigRotation","endpoint":"` + endpoint + `","caBundle":[` + strings.Join(
+			prints,
+			",",
+		) + `],` + more + `}`
+	}
+	const good = `"files":[{"path":"a","outcome":"rotated"},{"path":"b","outcome":"current"},{"path":"c","outcome":"unrelated"}]`
+	for _, tt := range []struct {
+		name, report string
+		code         int
+		says         string
+	}{
+		{"nothing", "", 2, "reading the report from stdin"},
+		{"something else", `{"a":1}`, 2, `it is  "", not cli.pinniped.dev/v1 "KubeconfigRotation"`},
+		{"nothing in it", report("", nil, `"files":[]`), 2, "it names no endpoint"},
+		{"a dry run", report(w.Proxy.URL(), prints, `"dryRun":true,`+good), 6, "it is of a dry run"},
+		{"another endpoint", report("https://elsewhere.example.com", prints, good), 6, "it is about " +
+			"https://elsewhere.example.com"},
+		{"a bundle from before", report(w.Proxy.URL(), prints[:1], good), 6, "lacks the new CA"},
+		{
+			"one that failed",
+			report(w.Proxy.URL(), prints, `"files":[{"path":"a","outcome":"rotated"},{"path":"b","outcome":"failed"}]`), 6,
+			"1 kubeconfigs have no new CA bundle: b",
+		},
+		{
+			"one that was skipped",
+			report(w.Proxy.URL(), prints, `"files":[{"path":"a","outcome":"rotated"},{"path":"b","outcome":"skipped"}]`), 6,
+			"no new CA bundle: b",
+		},
+		{
+			"none that leads there", report(w.Proxy.URL(), prints, `"files":[{"path":"c","outcome":"unrelated"}]`), 6,
+			"no kubeconfig in it leads to the endpoint",
+		},
+		{"all have it", report(w.Proxy.URL()+"/", prints, good), 0, "says that 2 kubeconfigs have the new CA"},
+	} {
+		w.rotate(t, func(o *Options) {
+			o.Reports, o.Session.In = []string{"-"}, strings.NewReader(tt.report)
+		}).Check(t, tt.code, tt.says)
+		if t.Failed() {
+			t.Fatalf("with %s", tt.name)
+		}
+	}
+	w.want(t, "next-tls", w.next.CertPEM())
+}
+
+// TestStatusTellsOfARotation runs `ip-tls status` between the steps of a rotation.
+func TestStatusTellsOfARotation(t *testing.T) {
+	t.Parallel()
+	w := newRotating(t, false)
+	says := func(text string) {
+		t.Helper()
+		r := runStatus(t.Context(), w.World)
+		if all := r.Out.String(); strings.Contains(all, "rotation:") != (text != "") || !strings.Contains(all, text) {
+			t.Errorf("want %q in:\n%s%s", text, all, r.ErrOut.String())
+		}
+	}
+	says("")
+	w.rotate(t, func(o *Options) { o.Step = "1" }).Check(t, 0)
+	says(`to Secret "next-tls", step 1 of 4 is done`)
+	w.rotate(t, func(o *Options) { o.Step, o.Continue = "3", true }).Check(t, 0)
+	says("step 3 of 4 is done")
+	ours := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.DeepCopy()
+	w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.SecretName = "proxy-tls"
+	says("somebody else has changed " + plan.FieldSecret)
+	w.Cluster.Issuer.Spec.ImpersonationProxy.TLS = ours
+	w.rotate(t, func(o *Options) { o.Flags.DryRun, o.Session.Output = session.DryRunClient, "yaml" }).
+		Check(t, 0, "outcome: finished")
+	runApply(
+		t.Context(),
+		w.World,
+		w.rotate(t, func(o *Options) { o.Flags.DryRun, o.Session.Output = session.DryRunClient, "yaml" }).Out.String(),
+	).Check(t, 2, `it is of kind "Rotation", not "Plan"`)
+	w.rotate(t, nil).Check(t, 0, "finished")
+	says("")
+	w.Cluster.Issuer.Annotations[plan.RotationAnnotation] = "nonsense"
+	r := runStatus(t.Context(), w.World)
+	if !strings.Contains(r.Out.String(), plan.RotationAnnotation) {
+		t.Errorf("nothing is said about a record that cannot be read:\n%s", r.Out.String())
+	}
+}

@@ -1,0 +1,354 @@
+package oidclogin_test
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
+	"github.com/pinniped-toolkit/pinniped/internal/oidclogin/oidctest"
+	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
+)
+
+// TestRefused has a cluster that no longer accepts the token of the session, as after a change of the issuer's keys.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	for _, audience := range []string{"", "cluster"} {
+		t.Run("audience "+audience, func(t *testing.T) {
+			t.Parallel()
+			s := setUp(t)
+			s.login.RequestAudience = audience
+			s.must(t, s.login)
+			other := s.another(s.login.Sessions.Path)
+			other.RequestAudience = audience
+			for _, login := range []*oidclogin.Login{s.login, other} {
+				if token := s.must(t, login); !token.Cached {
+					t.Fatal("want the token of the session")
+				}
+			}
+			if err := s.RotateKeys(); err != nil {
+				t.Fatal(err)
+			}
+			// Two processes notice: the first refreshes, the second finds the new session.
+			for _, login := range []*oidclogin.Login{s.login, other} {
+				token, err := login.Renew(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := oidctest.ClientID; !s.Accepts(token.Raw, want) && !s.Accepts(token.Raw, "cluster") {
+					t.Error("want a token signed with the new key")
+				}
+			}
+			if s.Count(codes) != 1 || s.Count(refreshes) != 1 {
+				t.Errorf("want one refresh: %v", s.Requests())
+			}
+		})
+	}
+}
+
+// TestFaults has issuers that do what they should not.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	thief := make(chan string, 10)
+	redirect := func(path string) func(*testing.T, *situation) {
+		return func(t *testing.T, s *situation) {
+			t.Helper()
+			s.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path == "/thief" {
+					thief <- path + " " + r.PostForm.Encode() + r.Header.Get("Pinniped-Password")
+				}
+				if r.URL.Path != path {
+					return false
+				}
+				http.Redirect(w, r, s.URL+"/thief", http.StatusTemporaryRedirect)
+				return true
+			}
+		}
+	}
+	at := func(path string, answer func(http.ResponseWriter, *http.Request)) func(*testing.T, *situation) {
+		return func(t *testing.T, s *situation) {
+			t.Helper()
+			s.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path == path {
+					answer(w, r)
+					return true
+				}
+				return false
+			}
+		}
+	}
+	metadata := func(name string, value any) func(*testing.T, *situation) {
+		return func(t *testing.T, s *situation) { t.Helper(); s.Metadata = map[string]any{name: value} }
+	}
+	for _, test := range []struct {
+		name       string
+		prepare    func(*testing.T, *situation)
+		says, hint string
+	}{
+		{name: "wrong nonce", prepare: func(_ *testing.T, s *situation) { s.Nonce = "another login's" }, says: "its nonce " +
+			"is not the one of this login", hint: "run the command again"},
+		{name: "slow", prepare: func(t *testing.T, s *situation) {
+			t.Helper()
+			s.login.RequestTimeout = 50 * time.Millisecond
+			at("/token", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })(t, s)
+		}, says: "no answer within 50ms", hint: "can be reached"},
+		{name: "keys that do not fit", prepare: func(t *testing.T, s *situation) {
+			t.Helper()
+			s.Fault = func(_ http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path == "/jwks" {
+					if err := s.RotateKeys(); err != nil {
+						t.Error(err)
+					}
+				}
+				return false
+			}
+		}, says: "verifying the ID token: failed to verify signature", hint: "tell its administrator"},
+		{name: "a clock that is far behind", prepare: func(_ *testing.T, s *situation) {
+			s.Now = func() time.Time { return time.Now().Add(-2 * time.Hour) }
+		}, says: "it expired", hint: "this computer's clock is 2h0m"},
+		{name: "an endless answer", prepare: at("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte(`{"x":"`))
+			for range 64 {
+				if _, err := w.Write([]byte(strings.Repeat("x", 1<<16))); err != nil {
+					return
+				}
+			}
+		}), says: "fetching the discovery document"},
+		{
+			name: "another name", prepare: metadata("issuer", "https://other.example.com\x1b[2J"),
+			says: `it calls itself "https://other.example.com`, hint: "--oidc-issuer",
+		},
+		{
+			name: "an endpoint without TLS", prepare: metadata("token_endpoint", "http://127.0.0.1/token"),
+			says: `"http://127.0.0.1/token", which is not an https URL`, hint: "only sent over TLS",
+		},
+		{name: "keys without TLS", prepare: metadata("jwks_uri", "http://127.0.0.1/jwks"), says: "not an https URL"},
+		{name: "a discovery document elsewhere without TLS", prepare: at("/.well-known/openid-configuration", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
+		}), says: "which is not https"},
+		{name: "a token endpoint that redirects", prepare: redirect("/token"), says: "answered 307", hint: "secrets are " +
+			"not sent along"},
+		{name: "a login with a password that redirects", prepare: func(t *testing.T, s *situation) {
+			t.Helper()
+			redirect("/authorize")(t, s)
+			s.Supervisor, s.login.Flow = true, oidclogin.Password
+			s.login.Getenv = func(string) string { return "secret" }
+		}, says: "it answered 307"},
+		{name: "an unknown client", prepare: func(_ *testing.T, s *situation) {
+			s.login.ClientID, s.login.Flow = "stranger", oidclogin.DeviceCode
+			s.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path != "/device" {
+					return false
+				}
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusUnauthorized)
+				_, _ = w.Write([]byte(`{"error":"invalid_client","error_description":"who\u001b[2J?"}`))
+				return true
+			}
+		}, says: "invalid_client: who[2J?", hint: "register the client"},
+		{name: "a device code that expires", prepare: func(_ *testing.T, s *situation) {
+			s.login.Flow = oidclogin.DeviceCode
+			s.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path != "/device" {
+					return false
+				}
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = w.Write(
+					[]byte(
+						`{"device_code":"unknown","user_code":"x","verification_uri":"https://x.example.com","interval":1,"expires_in":60}`,
+					),
+				)
+				return true
+			}
+		}, says: "expired_token", hint: "for a new one"},
+		{name: "a device link without TLS", prepare: func(_ *testing.T, s *situation) {
+			s.login.Flow = oidclogin.DeviceCode
+			s.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path != "/device" {
+					return false
+				}
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = w.Write([]byte(`{"device_code":"c","user_code":"x","verification_uri":"http://x.example.com"}`))
+				return true
+			}
+		}, says: "which is not an https URL"},
+		{name: "no device codes", prepare: func(t *testing.T, s *situation) {
+			t.Helper()
+			metadata("device_authorization_endpoint", nil)(t, s)
+			s.login.Flow = oidclogin.DeviceCode
+		}, says: "offers no login with a device code", hint: "browser_authcode"},
+		{name: "a broken token endpoint", prepare: at("/token", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusBadGateway)
+			_, _ = w.Write([]byte("secret of the gateway"))
+		}), says: "the issuer answered 502 Bad Gateway", hint: "try again later"},
+		{name: "an unknown CA", prepare: func(_ *testing.T, s *situation) { s.login.CABundle = nil }, says: "certificate " +
+			"signed by unknown authority", hint: "--ca-bundle"},
+		{
+			name: "an issuer without TLS", prepare: func(_ *testing.T, s *situation) { s.login.Issuer = "http://127.0.0.1" },
+			says: "is not an https URL",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := setUp(t)
+			test.prepare(t, s)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			_, err := s.login.Token(ctx)
+			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.Contains(hintOf(err), test.hint) {
+				t.Fatalf("want an error that says %q with hint %q, got %v, %q", test.says, test.hint, err, hintOf(err))
+			}
+			if text := err.Error() + hintOf(
+				err,
+			) + s.person.screen(); strings.ContainsAny(text, "\x1b") ||
+				strings.Contains(text, "secret of") {
+				t.Errorf("unsafe to print: %q", text)
+			}
+			if sessions := s.login.Sessions.Sessions(); len(sessions) > 0 {
+				t.Error("a session is kept")
+			}
+		})
+	}
+	t.Cleanup(func() {
+		close(thief)
+		for got := range thief {
+			t.Errorf("a secret was sent along: %s", got)
+		}
+	})
+}
+
+// TestSmallSkew has a clock that is as wrong as clocks usually are.
+func TestSmallSkew(t *testing.T) {
+	t.Parallel()
+	for _, ahead := range []time.Duration{-4 * time.Minute, 4 * time.Minute} {
+		s := setUp(t)
+		s.IDLifetime = time.Minute
+		s.Now = func() time.Time { return time.Now().Add(-ahead) }
+		s.must(t, s.login)
+	}
+}
+
+// TestRefreshNeedsTheIssuer has an issuer that is down for a moment: no browser opens for that, and the session stays.
+func TestRefreshNeedsTheIssuer(t *testing.T) {
+	t.Parallel()
+	s := setUp(t)
+	s.must(t, s.login)
+	s.change(t, func(tokens *sessioncache.Tokens) { tokens.ID.Expiry.Time = time.Now() })
+	s.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/token" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		return r.URL.Path == "/token"
+	}
+	if _, err := s.login.Token(
+		t.Context(),
+	); err == nil || !strings.Contains(err.Error(), "refreshing the session at issuer") ||
+		s.Count("/authorize") != 1 {
+		t.Errorf("want an error and no new login, got %v: %v", err, s.Requests())
+	}
+	s.Fault = nil
+	s.must(t, s.login)
+	if s.Count("/authorize") != 1 {
+		t.Errorf("want the session refreshed: %v", s.Requests())
+	}
+}
+
+// TestStrangers has other pages and programs on this computer that send requests to the listener.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	s := setUp(t)
+	s.Metadata = map[string]any{"authorization_response_iss_parameter_supported": false}
+	browse := s.open
+	s.login.OpenBrowser = func(ctx context.Context, address string) error {
+		link, err := url.Parse(address)
+		if err != nil {
+			return err
+		}
+		callback, state := link.Query().Get("redirect_uri"), link.Query().Get("state")
+		for _, stranger := range []struct {
+			method, host, query string
+			header              http.Header
+			status              int
+		}{
+			{method: http.MethodGet, query: "?code=stolen&state=guessed", status: http.StatusForbidden},
+			{method: http.MethodGet, query: "?error=access_denied", status: http.StatusForbidden},
+			{method: http.MethodPost, query: "?code=stolen&state=" + state, status: http.StatusForbidden}, // only a form counts
+			{method: http.MethodPut, status: http.StatusMethodNotAllowed},
+			{
+				method: http.MethodGet, host: "attacker.example.com", query: "?code=stolen&state=" + state,
+				status: http.StatusForbidden,
+			},
+			{method: http.MethodOptions, status: http.StatusBadRequest},
+			{
+				method: http.MethodOptions, header: http.Header{"Origin": {"https://attacker.example.com"}},
+				status: http.StatusNoContent,
+			},
+		} {
+			request, err := http.NewRequestWithContext(ctx, stranger.method, callback+stranger.query, nil)
+			if err != nil {
+				return err
+			}
+			request.Host, request.Header = stranger.host, stranger.header
+			response, err := http.DefaultClient.Do(request)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			_ = response.Body.Close()
+			if response.StatusCode != stranger.status {
+				t.Errorf("%+v: want status %d, got %d", stranger, stranger.status, response.StatusCode)
+			}
+			if origin := response.Header.Get(
+				"Access-Control-Allow-Origin",
+			); stranger.method == http.MethodOptions && stranger.header != nil &&
+				origin != s.URL {
+				t.Errorf("want only the issuer's pages to post, got %q", origin)
+			}
+			if policy := response.Header.Get(
+				"Content-Security-Policy",
+			); stranger.method == http.MethodGet && stranger.host == "" &&
+				!strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") {
+				t.Errorf("policy %q", policy)
+			}
+		}
+		return browse(ctx, address)
+	}
+	s.must(t, s.login)
+}
+
+// TestMixUp checks that an answer of another issuer is refused (RFC 9207).
+func TestMixUp(t *testing.T) {
+	t.Parallel()
+	for _, iss := range []string{"https://other.example.com", ""} {
+		s := setUp(t)
+		s.Metadata = map[string]any{"authorization_response_iss_parameter_supported": true}
+		s.login.OpenBrowser = func(ctx context.Context, address string) error {
+			link, err := url.Parse(address)
+			if err != nil {
+				return err
+			}
+			query := url.Values{"code": {"c"}, "state": {link.Query().Get("state")}}
+			if iss != "" {
+				query.Set("iss", iss)
+			}
+			s.wait.Go(func() {
+				_, _ = oidctest.Browse(
+					context.WithoutCancel(ctx),
+					s.CA.CertPEM(),
+					link.Query().Get("redirect_uri")+"?"+query.Encode(),
+				)
+			})
+			return nil
+		}
+		if _, err := s.login.Token(
+			t.Context(),
+		); err == nil || !strings.Contains(err.Error(), "the answer comes from issuer") ||
+			s.Count(codes) != 0 {
+			t.Errorf("iss %q: want a refusal before the code is used, got %v: %v", iss, err, s.Requests())
+		}
+	}
+}

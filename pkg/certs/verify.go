@@ -1,0 +1,349 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// anchors are the certificates that clients trust.
+type anchors struct {
+	name    string // for messages
+	pool    *x509.CertPool
+	members []numbered // nil for the system roots
+	system  bool
+	unknown bool // there is nothing to try with: no system roots on this machine, or an unreadable bundle
+}
+
+// does returns the anchors' name with "do" or "does", for sentences like "the system roots do not verify it".
+func (a anchors) does() string {
+	if a.system {
+		return a.name + " do"
+	}
+	return a.name + " does"
+}
+
+func (r *run) anchors() anchors {
+	return r.anchorsOf(r.Bundle, r.bundle, "the CA bundle that will be advertised")
+}
+
+// anchorsOf makes what clients trust out of a bundle; an empty one stands for the system roots.
+func (r *run) anchorsOf(data []byte, members []numbered, name string) anchors {
+	if len(bytes.TrimSpace(data)) > 0 {
+		// A bundle of which nothing could be read has its own findings; there is nothing to verify with.
+		return anchors{name: name, pool: poolOf(members), members: members, unknown: len(members) == 0}
+	}
+	a := anchors{name: "the system roots", system: true, pool: r.Roots}
+	if a.pool == nil {
+		pool, err := x509.SystemCertPool()
+		if err != nil || pool.Equal(x509.NewCertPool()) {
+			a.unknown = true
+			pool = x509.NewCertPool()
+		}
+		a.pool = pool
+	}
+	return a
+}
+
+func poolOf(members []numbered) *x509.CertPool {
+	pool := x509.NewCertPool()
+	for _, member := range members {
+		if !tooCostly(member.Certificate) {
+			pool.AddCert(member.Certificate)
+		}
+	}
+	return pool
+}
+
+// verdict is what verification said.
+type verdict struct {
+	err    error
+	at     time.Time // the moment that counted
+	chains [][]*x509.Certificate
+}
+
+func (v verdict) uses(cert *x509.Certificate) bool {
+	return slices.ContainsFunc(v.chains, func(chain []*x509.Certificate) bool {
+		return slices.ContainsFunc(chain, cert.Equal)
+	})
+}
+
+// verify does what clients do, with tls.crt's own intermediates only.
+func (r *run) verify(a anchors) verdict {
+	var last verdict
+	for _, at := range moments(r.Now, r.Skew, r.chain[0].Certificate, r.chain, a.members) {
+		if last = r.verifyAt(a.pool, poolOf(r.chain[1:]), at); last.err == nil {
+			return last
+		}
+	}
+	return last
+}
+
+func (r *run) verifyAt(roots, intermediates *x509.CertPool, at time.Time) verdict {
+	usage := x509.ExtKeyUsageServerAuth
+	if r.found.has(NoServerAuth) {
+		usage = x509.ExtKeyUsageAny // said already; look for what else is wrong
+	}
+	leaf := r.chain[0].Certificate
+	if tooCostly(leaf) {
+		return verdict{err: errors.New("its key is too large to be looked at"), at: at}
+	}
+	chains, err := leaf.Verify(x509.VerifyOptions{
+		Roots:         roots,
+		Intermediates: intermediates,
+		CurrentTime:   at,
+		KeyUsages:     []x509.ExtKeyUsage{usage},
+	})
+	return verdict{err: err, at: at, chains: chains}
+}
+
+// top is the last certificate to which the signatures in tls.crt lead.
+func (r *run) top() numbered { return r.path[len(r.path)-1] }
+
+// anchored says whether the signatures lead from tls.crt to a certificate in the bundle. Other errors, such as wrong
+// dates, do not count.
+func (r *run) anchored(a anchors) bool {
+	in := related(r.chain)
+	for i, cert := range r.chain {
+		if !in[i] {
+			continue
+		}
+		for _, member := range a.members {
+			if cert.Equal(member.Certificate) || signedBy(cert.Certificate, member.Certificate) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// checkIncomplete looks for a certificate missing between tls.crt and what clients trust. An issuer that is in
+// neither may be a missing intermediate or a root that is not trusted, and nothing in a certificate tells which. It
+// is reported here when something speaks for an intermediate, and else as BundleDoesNotVerify, so that one cause is
+// one finding.
+func (r *run) checkIncomplete(v verdict) []Finding {
+	top := r.top()
+	if v.err == nil {
+		return r.onlyInBundle(v)
+	}
+	if selfIssued(top.Certificate) || r.anchor.unknown || r.anchored(r.anchor) {
+		return nil
+	}
+	if r.anchor.system {
+		var unknown x509.UnknownAuthorityError
+		if len(r.path) > 1 || !errors.As(v.err, &unknown) {
+			return nil // an intermediate is there; its root is not a system root
+		}
+	} else if !r.intermediateMissing() {
+		return nil
+	}
+	return []Finding{r.ofAnchor(finding(ChainIncomplete, r.completeFix(),
+		"clients cannot verify the serving certificate: the issuer of %s, %s, is neither in %s nor in %s",
+		top.where(), issuer(top.Certificate), r.Sources.Certificate, r.anchor.name))}
+}
+
+// ofAnchor makes a finding about an advertised CA bundle final. About system roots, an administrator may know better:
+// clients have others than this machine.
+func (r *run) ofAnchor(f Finding) Finding {
+	if r.anchor.system {
+		return f
+	}
+	return f.asFinal()
+}
+
+// completeFix is the hint for an issuer that is nowhere.
+func (r *run) completeFix() string {
+	return fmt.Sprintf("if that is an intermediate CA, append its certificate to %s, behind the one that it signed "+
+		"(many CAs call such a file fullchain); if it is the root, clients need it in the CA bundle", r.Sources.Certificate)
+}
+
+// intermediateMissing says whether an intermediate certificate is missing: tls.crt holds a CA that clients trust, but the
+// signatures do not lead from it to the serving certificate.
+func (r *run) intermediateMissing() bool {
+	in := related(r.chain)
+	return slices.ContainsFunc(r.anchor.members, func(member numbered) bool {
+		for i, cert := range r.chain {
+			if !in[i] && isCA(cert.Certificate) &&
+				(cert.Equal(member.Certificate) || signedBy(cert.Certificate, member.Certificate)) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// onlyInBundle warns where an intermediate reaches clients by the bundle only.
+func (r *run) onlyInBundle(v verdict) []Finding {
+	roots := slices.DeleteFunc(slices.Clone(r.anchor.members), func(m numbered) bool { return !selfIssued(m.Certificate) })
+	if r.anchor.system || len(roots) == 0 || r.anchor.pins(r.chain[0].Certificate) {
+		return nil
+	}
+	if r.verifyAt(poolOf(roots), poolOf(r.chain[1:]), v.at).err == nil {
+		return nil
+	}
+	if r.verifyAt(poolOf(roots), poolOf(slices.Concat(r.chain[1:], r.anchor.members)), v.at).err != nil {
+		return nil
+	}
+	return []Finding{finding(ChainIncomplete, fmt.Sprintf(
+		"append the missing certificates of the CA to %s, each behind the one that it signed; many CAs call such a file "+
+			"fullchain",
+		r.Sources.Certificate,
+	),
+		"the issuer of %s, %s, is in the CA bundle but not in %s: clients that trust the root alone cannot verify it",
+		r.top().where(), issuer(r.top().Certificate), r.Sources.Certificate).withSeverity(SeverityWarning)}
+}
+
+func (a anchors) pins(leaf *x509.Certificate) bool { return containsCert(a.members, leaf) }
+
+func named(members []numbered, rawName []byte) *numbered {
+	for i, member := range members {
+		if bytes.Equal(member.RawSubject, rawName) {
+			return &members[i]
+		}
+	}
+	return nil
+}
+
+// encodedDifferently finds the issuer whose name reads the same but is written in another string type, which Go does
+// not match.
+func encodedDifferently(members []numbered, child *x509.Certificate) *numbered {
+	for i, member := range members {
+		if member.Subject.String() == child.Issuer.String() && !bytes.Equal(member.RawSubject, child.RawIssuer) {
+			return &members[i]
+		}
+	}
+	return nil
+}
+
+// checkVerifies says why clients will not trust the certificate.
+func (r *run) checkVerifies(v verdict) []Finding {
+	if v.err == nil || r.anchor.unknown {
+		return nil
+	}
+	if r.found.has(ChainIncomplete) || r.found.has(IntermediateInvalid, WeakSignature, WeakKey) && r.anchored(r.anchor) {
+		return nil // the cause is named already
+	}
+	if r.outdated(v) {
+		return nil
+	}
+	why, hint := r.whyNot(r.anchor, v)
+	return []Finding{r.ofAnchor(
+		finding(BundleDoesNotVerify, hint, "%s not verify the serving certificate: %s", r.anchor.does(), why),
+	)}
+}
+
+// outdated says whether dates keep the serving certificate from being verified and the checks of the dates have said so:
+// it has expired, or is never valid. When a CA has expired as well, or was made later, a new certificate shows that.
+func (r *run) outdated(v verdict) bool {
+	var invalid x509.CertificateInvalidError
+	return errors.As(v.err, &invalid) && invalid.Reason == x509.Expired &&
+		(r.found.has(Expired) || r.chain[0].Equal(invalid.Cert))
+}
+
+// whyNot finds the true cause behind x509's answer.
+func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
+	top := r.top()
+	hint = "advertise the certificate of the CA that issued it"
+	var invalid x509.CertificateInvalidError
+	if errors.As(v.err, &invalid) && invalid.Cert != nil {
+		where := subject(invalid.Cert)
+		switch {
+		case invalid.Reason == x509.Expired && v.at.After(invalid.Cert.NotAfter):
+			return fmt.Sprintf(
+				"%s expired on %s",
+				where,
+				date(invalid.Cert.NotAfter),
+			), "advertise a CA certificate that is valid, or have the certificate issued by another CA"
+		case invalid.Reason == x509.Expired:
+			return fmt.Sprintf(
+				"%s is not valid before %s",
+				where,
+				date(invalid.Cert.NotBefore),
+			), "wait until then, or advertise a CA certificate that is valid now"
+		case invalid.Reason == x509.IncompatibleUsage:
+			return fmt.Sprintf(
+				"%s may not stand for TLS servers (extended key usage)",
+				where,
+			), "use a CA that may issue certificates for servers"
+		case invalid.Reason == x509.TooManyIntermediates:
+			return fmt.Sprintf(
+				"%s allows fewer CAs below it than there are (path length)",
+				where,
+			), "use a CA with a larger path length, or fewer intermediates"
+		case invalid.Reason == x509.CANotAuthorizedForThisName:
+			if why := r.constrained(a); why != "" {
+				return why, constraintsFix
+			}
+			return "a CA above it may not issue for its names (name constraints): " + quote(invalid.Detail), constraintsFix
+		case invalid.Reason == x509.NoValidChains:
+			return "a CA above it demands certificate policies that it lacks (policy constraints)", "have it issued with the " +
+				"policies that the CA demands"
+		default:
+			return quote(strings.TrimPrefix(v.err.Error(), "x509: ")), hint
+		}
+	}
+	for _, certificate := range slices.Concat(
+		r.path,
+		slices.DeleteFunc(
+			slices.Clone(a.members), func(m numbered) bool { return !bytes.Equal(m.RawSubject, top.RawIssuer) },
+		),
+	) {
+		if problem := unhandled(certificate.Certificate); problem != "" {
+			return subject(
+				certificate.Certificate,
+			) + " " + problem, "have it issued again without the extension, or with it not marked critical"
+		}
+	}
+	if a.system {
+		hint = "advertise the CA bundle of the CA that issued it: --ca-bundle FILE, or ca.crt in the Secret"
+		return fmt.Sprintf("they do not know %s", issuer(top.Certificate)), hint
+	}
+	if member := named(a.members, top.RawIssuer); member != nil {
+		where := member.where()
+		switch {
+		case member.Version == 3 && !member.IsCA:
+			return where + " is not a CA certificate (CA:FALSE)", hint
+		case member.KeyUsage != 0 && member.KeyUsage&x509.KeyUsageCertSign == 0:
+			return where + " may not sign certificates: its key usage lacks keyCertSign", "have the CA certificate issued " +
+				"again with keyCertSign"
+		case !signedBy(top.Certificate, member.Certificate):
+			return fmt.Sprintf("%s has the name of the issuer, but another key: it did not sign %s", where, top.where()),
+				"advertise the CA certificate that signed it; the CA may have been made anew under the same name"
+		}
+	}
+	if member := encodedDifferently(a.members, top.Certificate); member != nil {
+		return fmt.Sprintf(
+				"%s has the issuer's name in another encoding, which Go programs such as kubectl do not match",
+				member.where(),
+			),
+			"have the certificate issued again, with the issuer's name copied byte by byte"
+	}
+	if len(r.path) == 1 && !selfIssued(top.Certificate) {
+		return fmt.Sprintf(
+				"%s is issued by %s, which is neither in %s nor in it",
+				top.where(),
+				issuer(top.Certificate),
+				r.Sources.Certificate,
+			),
+			r.completeFix()
+	}
+	return fmt.Sprintf("%s is issued by %s, which is not in it", top.where(), issuer(top.Certificate)), hint
+}
+
+// constrained names the CA above the serving certificate whose name constraints forbid one of its names, and the
+// constraint.
+func (r *run) constrained(a anchors) string {
+	for _, ca := range slices.Concat(r.path[1:], a.members) {
+		if !bytes.Equal(ca.RawSubject, r.top().RawIssuer) && !containsCert(r.path[1:], ca.Certificate) {
+			continue
+		}
+		if problems := constraintProblems(ca.Certificate, r.chain[0].Certificate); len(problems) > 0 {
+			return ca.where() + " " + problems[0]
+		}
+	}
+	return ""
+}
