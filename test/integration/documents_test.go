@@ -29,11 +29,10 @@ type reader struct {
 
 func (w *world) reader(t *testing.T) *reader {
 	t.Helper()
-	r := &reader{world: w, dir: t.TempDir(), places: []string{
-		// The tests' proxy has no port 443, and no name in DNS.
-		"--name proxy.example.com", "--name localhost",
-		"proxy.example.com", w.endpoint(),
-	}}
+	r := &reader{world: w, dir: t.TempDir()}
+	if len(w.agents) > 0 { // the tests' proxy has no port 443, and no name in DNS
+		r.places = []string{"--name proxy.example.com", "--name localhost", "proxy.example.com", w.endpoint()}
+	}
 	programs := t.TempDir()
 	links := map[string]string{
 		filepath.Join(programs, "pinniped"): w.cli, filepath.Join(programs, "kubectl"): w.kubectl,

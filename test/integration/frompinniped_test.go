@@ -2,18 +2,12 @@ package integration
 
 import (
 	"bytes"
-	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -25,18 +19,18 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit/documents"
 )
 
 // migration is a cluster with a stand-in of Pinniped on it, and an administrator who reads docs/howto/from-pinniped.md.
 type migration struct {
-	*world
-	dir, programs string
-	installer     string
-	manifests     string // what installs Pinniped
-	blocks        []string
-	secrets       map[string]map[string][]byte // as Pinniped made them
-	kubeconfig    string                       // of a user who got in with Pinniped
-	deployment    appsv1.DeploymentSpec        // as it was installed
+	*reader
+	installer  string
+	manifests  string // what installs Pinniped
+	steps      []documents.Block
+	secrets    map[string]map[string][]byte // as Pinniped made them
+	kubeconfig string                       // of a user who got in with Pinniped
+	deployment appsv1.DeploymentSpec        // as it was installed
 }
 
 const agentImage = "registry.example.com/team/pinniped-agent:v1.0.0"
@@ -51,17 +45,17 @@ func TestFromPinniped(t *testing.T) {
 			m.installPinniped(t)
 			m.refuseUnprepared(t)
 
-			m.types(t, 0)
+			m.step(t, 0)
 			if printed := m.read(t, "prepare.sh"); installer == "kapp" != strings.Contains(printed, "kapp.k14s.io/app-") {
 				t.Errorf("the commands for kapp are in the way of %s, or are missing:\n%s", installer, printed)
 			}
 			before := m.deploymentSpec(t)
-			m.types(t, 1)
+			m.step(t, 1)
 			if diff := cmp.Diff(before, m.deploymentSpec(t)); diff != "" {
 				t.Errorf("the preparation has changed the Deployment (-before +after):\n%s", diff)
 			}
 
-			m.types(t, 2)
+			m.step(t, 2)
 			m.isTheAgents(t)
 			agent := m.startAgent(t)
 			m.getsIn(t)
@@ -69,7 +63,7 @@ func TestFromPinniped(t *testing.T) {
 				t.Errorf("while it is rolled out, it says:\n%s", got)
 			}
 			m.rolledOut(t)
-			printed := m.types(t, 3)
+			printed := m.step(t, 3)
 			for _, left := range []string{
 				"deployments.apps/pinniped-concierge-kube-cert-agent", "serviceaccounts/pinniped-concierge-kube-cert-agent",
 				"configmaps/pinniped-concierge-config", `"pod-security.kubernetes.io/enforce":"restricted"`,
@@ -87,7 +81,7 @@ func TestFromPinniped(t *testing.T) {
 			waitReady(t, agent)
 			m.getsIn(t)
 
-			m.types(t, 4)
+			m.step(t, 4)
 			if diff := cmp.Diff(m.deployment, m.deploymentSpec(t)); diff != "" {
 				t.Errorf("the Deployment is not what Pinniped's manifests make (-want +got):\n%s", diff)
 			}
@@ -96,7 +90,7 @@ func TestFromPinniped(t *testing.T) {
 				t.Fatal(err)
 			}
 			m.keptSecrets(t)
-			printed = m.types(t, 5)
+			printed = m.step(t, 5)
 			if !strings.Contains(printed, "Next: nothing: Pinniped is installed, and nothing is left of the agent.") {
 				t.Errorf("something is left of the agent:\n%s", printed)
 			}
@@ -110,46 +104,19 @@ func TestFromPinniped(t *testing.T) {
 
 func newMigration(t *testing.T, installer string) *migration {
 	t.Helper()
-	m := &migration{
-		world: &world{
-			cli:     shared.cli,
-			kubectl: shared.kubectl,
-		},
-		installer: installer,
-		dir:       t.TempDir(),
-		programs:  t.TempDir(),
-	}
-	m.Installation = &devinstall.Installation{
+	w := &world{cli: shared.cli, kubectl: shared.kubectl, Installation: &devinstall.Installation{
 		Cluster: testkit.Cluster(t, devcluster.Options{}), Binary: shared.Binary, Deploy: shared.Deploy, Apart: true,
-	}
+	}}
 	var err error
-	if m.admin, err = client.New(m.Cluster.AdminConfig(), client.Options{Scheme: shared.admin.Scheme()}); err != nil {
+	if w.admin, err = client.New(w.Cluster.AdminConfig(), client.Options{Scheme: shared.admin.Scheme()}); err != nil {
 		t.Fatal(err)
 	}
-	for name, target := range map[string]string{"pinniped": m.cli, "kubectl": m.kubectl} {
-		if err := os.Symlink(target, filepath.Join(m.programs, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	m := &migration{reader: w.reader(t), installer: installer}
+	m.environment = append(m.environment, "MANIFESTS="+filepath.Join(m.dir, "manifests"), "TIMEOUT=0")
 	// make install builds and pushes the image, and then runs this.
-	make := "#!/bin/sh\n[ \"$*\" = 'install REGISTRY=ghcr.io/me' ] && TIMEOUT=0 exec " + m.install() + " " + agentImage + "\n"
-	if err := os.WriteFile(
-		filepath.Join(m.programs, "make"),
-		[]byte(make),
-		0o700,
-	); err != nil {
-		t.Fatal(err)
-	}
-	document, err := os.ReadFile(filepath.Join("..", "..", "docs/howto/from-pinniped.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	block := regexp.MustCompile("(?s)<!-- run by TestFromPinniped -->\n```shell\n(.*?)```")
-	for _, match := range block.FindAllSubmatch(document, -1) {
-		m.blocks = append(m.blocks, string(match[1]))
-	}
-	if len(m.blocks) != 6 {
-		t.Fatalf("the document has %d blocks", len(m.blocks))
+	m.program(t, "make", "[ \"$*\" = 'install REGISTRY=ghcr.io/me' ] && exec "+m.install()+" "+agentImage)
+	if m.steps = m.blocks(t, "docs/howto/from-pinniped.md"); len(m.steps) != 6 {
+		t.Fatalf("the document has %d blocks", len(m.steps))
 	}
 	return m
 }
@@ -158,52 +125,26 @@ func (m *migration) install() string {
 	return filepath.Join(filepath.Dir(m.Deploy), "hack", "install.sh")
 }
 
-// run runs a script in a shell, and returns what it printed.
-func (m *migration) shell(t *testing.T, script string) (string, int) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	command := exec.CommandContext(ctx, "sh", "-c", script)
-	command.Dir = m.dir
-	command.Env = []string{
-		"PATH=" + m.programs + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME=" + m.dir,
-		"KUBECONFIG=" + m.Cluster.AdminKubeconfig(),
-	}
-	output, err := command.CombinedOutput()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatalf("%s: %v", script, err)
-	}
-	return string(output), command.ProcessState.ExitCode()
-}
-
 // kubectl runs kubectl as the administrator. It must succeed.
 func (m *migration) kubectlDoes(t *testing.T, args ...string) string {
 	t.Helper()
 	return m.succeed(t, m.kubectl, append(args, "--kubeconfig="+m.Cluster.AdminKubeconfig())...)
 }
 
-// types runs the lines of a block, each of which must end as the document says, and returns what they printed.
-func (m *migration) types(t *testing.T, block int) string {
+// step types a block of the document, and returns what it printed. Where kapp is the installer, that installs Pinniped.
+func (m *migration) step(t *testing.T, number int) string {
 	t.Helper()
-	promised := regexp.MustCompile(`#.*exit code (\d)`)
-	all := ""
-	for line := range strings.Lines(m.blocks[block]) {
-		want := "0"
-		if match := promised.FindStringSubmatch(line); match != nil {
-			want = match[1]
-		}
-		if m.installer == "kapp" && strings.Contains(line, "install-pinniped-concierge.yaml") {
-			m.kappDeploy(t)
-			continue
-		}
-		printed, code := m.shell(t, line)
-		if fmt.Sprint(code) != want {
-			t.Fatalf("%sended with %d:\n%s", line, code, printed)
-		}
-		all += printed
+	block := m.steps[number]
+	const apply = "kubectl apply --server-side -f install-pinniped-concierge.yaml\n"
+	byKapp := m.installer == "kapp" && strings.Contains(block.Text, apply)
+	if byKapp {
+		block.Text = strings.Replace(block.Text, apply, "", 1)
 	}
-	return all
+	printed := m.types(t, block)
+	if byKapp {
+		m.kappDeploy(t)
+	}
+	return printed
 }
 
 // migrate runs `pinniped migrate`, which must end with an exit code.
@@ -251,9 +192,10 @@ func (m *migration) refuseUnprepared(t *testing.T) {
 				"customresourcedefinitions,credentialissuers,flowschemas,namespaces,poddisruptionbudgets")
 	}
 	before := everything()
-	printed, code := m.shell(t, m.install()+" "+agentImage)
-	if code != 3 || !strings.Contains(printed, "conflict") || !strings.Contains(printed, "pinniped migrate check") {
-		t.Errorf("it ended with %d:\n%s", code, printed)
+	got := m.runWith(t, m.environment, nil, m.install(), agentImage)
+	if got.code != 3 || !strings.Contains(got.errOut, "conflict") ||
+		!strings.Contains(got.errOut, "pinniped migrate check") {
+		t.Errorf("it ended with %d:\n%s%s", got.code, got.out, got.errOut)
 	}
 	if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(everything(), "\n")); diff != "" {
 		t.Errorf("an installation that was refused has changed something (-before +after):\n%s", diff)
