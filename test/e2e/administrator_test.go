@@ -30,6 +30,7 @@ type administrator struct {
 	*story.Screen
 	shell      *story.Shell
 	dir        string
+	kubeconfig string
 	repository string
 	manifests  string // the folder for what installs the agent
 }
@@ -41,7 +42,12 @@ func newAdministrator(t *testing.T, kubeconfig, kubectl string) *administrator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &administrator{Screen: &story.Screen{Out: t.Output()}, dir: t.TempDir(), repository: repository}
+	a := &administrator{
+		Screen:     &story.Screen{Out: t.Output()},
+		dir:        t.TempDir(),
+		kubeconfig: kubeconfig,
+		repository: repository,
+	}
 	a.manifests = filepath.Join(a.dir, "manifests")
 	programs := os.Getenv(programsEnv)
 	if programs == "" {

@@ -143,9 +143,7 @@ func (own *controlPlane) startUsers(t *testing.T, _ *administrator) string {
 // balance leads port 443 of this machine's loopback address to the Service, if this process may open that port.
 func (own *controlPlane) balance(t *testing.T, a *administrator, service string) error {
 	t.Helper()
-	_, err := a.background(t, "kubectl port-forward --namespace pinniped-concierge --address 127.0.0.1 service/"+service+
-		" 443:443", "Forwarding from")
-	if err != nil {
+	if _, err := a.toService(t, service).listen(t, a, "127.0.0.1:443"); err != nil {
 		return err
 	}
 	a.does(t, "kubectl patch --namespace pinniped-concierge service/"+service+` --subresource status --type merge \

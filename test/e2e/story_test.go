@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -156,7 +155,10 @@ func byPassthrough(t *testing.T, a *administrator, _ place) string {
 	endpoint := fmt.Sprintf("localhost:%d", port)
 	a.configure(t, "ClusterIP", endpoint)
 	a.does(t, "kubectl wait --for=create --timeout=1m --namespace pinniped-concierge service/"+clusterIPService)
-	backend := a.forward(t, "service/"+clusterIPService, "443")
+	backend, err := a.toService(t, clusterIPService).listen(t, a, "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
 
 	config := filepath.Join(a.dir, "haproxy.cfg")
 	if err := os.WriteFile(config, fmt.Appendf(nil, haproxyConfig, backend), 0o600); err != nil {
@@ -198,22 +200,13 @@ func byPassthrough(t *testing.T, a *administrator, _ place) string {
 // byExternalEndpoint makes clients come by an address of which the cluster knows nothing.
 func byExternalEndpoint(t *testing.T, a *administrator, there place) string {
 	t.Helper()
-	endpoint := "localhost:" + a.forward(t, "deployment/pinniped-concierge", fmt.Sprint(there.proxyPort()))
+	port, err := a.toAgent(t, there.proxyPort()).listen(t, a, "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	endpoint := "localhost:" + port
 	a.configure(t, "None", endpoint)
 	return endpoint
-}
-
-var forwarded = regexp.MustCompile(`Forwarding from 127\.0\.0\.1:(\d+) `)
-
-// forward leads a port of this machine, which it returns, to a port of the cluster.
-func (a *administrator) forward(t *testing.T, to, port string) string {
-	t.Helper()
-	running, err := a.background(t,
-		"kubectl port-forward --namespace pinniped-concierge --address 127.0.0.1 "+to+" :"+port, "Forwarding from")
-	if err != nil {
-		t.Fatal(errors.Join(err, interrupted.Err()))
-	}
-	return forwarded.FindStringSubmatch(running.Text())[1]
 }
 
 // live puts a certificate in front of the cluster at an endpoint, gets in, renews the certificate, and goes back.
