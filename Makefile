@@ -8,7 +8,8 @@ VERSION ?= $(shell git describe --tags --dirty 2>/dev/null || echo v0.0.0-devel+
 # grpcnotrace: gRPC's request tracing page pulls in html/template, and with it a quarter of the agent's size.
 GO_TAGS := grpcnotrace
 GO_LDFLAGS := -s -w -X main.version=$(VERSION)
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=auto -tags $(GO_TAGS) -ldflags '$(GO_LDFLAGS)'
+# -dwarf=false: -s -w throws debugging information away, so the compiler need not make it. That is an eighth of its work.
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=auto -tags $(GO_TAGS) -gcflags all=-dwarf=false -ldflags '$(GO_LDFLAGS)'
 
 .PHONY: help
 help: ## List the targets
