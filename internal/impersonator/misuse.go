@@ -60,6 +60,7 @@ func limitMisuse(next http.Handler, b *budget.Budget) http.Handler {
 				if state.client.User == "" && isRefusal(state, code) && conn.isEnough(1) {
 					state.closeAfterwards = true
 					closeAfterwards(w.Header())
+					conn.hesitate(ctx)
 				}
 			}
 		}

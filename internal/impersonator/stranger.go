@@ -1,6 +1,7 @@
 package impersonator
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"time"
@@ -15,6 +16,9 @@ const (
 	strangerBurst = 1 << 10
 	strangerPiece = 512
 	strangerPause = time.Millisecond
+	// refusalPause is how long the last refusal of such a connection waits then. A client that waits for its answers
+	// cannot come again sooner.
+	refusalPause = 100 * time.Millisecond
 )
 
 // The text is what net/http logs, and is known to handshakeCauses.
@@ -61,6 +65,20 @@ func (c *clientConn) arrived(n int) {
 	}
 	if c.shut.Load() {
 		c.readSince += n
+	}
+}
+
+// hesitate waits before a refusal under attack.
+func (c *clientConn) hesitate(ctx context.Context) {
+	if c.user.Load() != nil || !c.underAttack() {
+		return
+	}
+	timer := time.NewTimer(refusalPause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-c.gone:
+	case <-timer.C:
 	}
 }
 

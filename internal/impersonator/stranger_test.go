@@ -1,6 +1,7 @@
 package impersonator
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -130,6 +131,52 @@ func TestNewcomersUnderAttack(t *testing.T) {
 	eventually(t, func() bool { return p.api.arrived.Load() == many })
 	if got := p.connection(t).refused.Load(); got != 0 {
 		t.Errorf("want nothing refused, got %d", got)
+	}
+}
+
+// TestRefusalsWaitUnderAttack has strangers and users be refused.
+func TestRefusalsWaitUnderAttack(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		attack, user, left, closed bool
+		want                       time.Duration
+	}{
+		"a stranger":                             {},
+		"a stranger under attack":                {attack: true, want: refusalPause},
+		"a user under attack":                    {attack: true, user: true},
+		"a stranger who has left":                {attack: true, left: true},
+		"a stranger whose connection has closed": {attack: true, closed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := budget.New(budget.Defaults(), time.Now)
+				if test.attack {
+					b.Misused(budget.Client{}, 1<<20)
+				}
+				server, _ := net.Pipe()
+				conn := newClientConnections(b).admit(server)
+				if test.user {
+					if err := conn.identify("jane"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if test.left {
+					cancel()
+				}
+				if test.closed {
+					_ = conn.Close()
+				}
+				began := time.Now()
+				conn.hesitate(ctx)
+				if took := time.Since(began); took != test.want {
+					t.Errorf("want to wait %v, got %v", test.want, took)
+				}
+				_ = conn.Close()
+			})
+		})
 	}
 }
 

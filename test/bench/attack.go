@@ -117,7 +117,8 @@ func runAttacker(in io.Reader, out io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("reading the attacker's certificate: %w", err)
 		}
-		a.tls.Certificates = []tls.Certificate{certificate}
+		// Also when it is of none of the CAs that the proxy names: then Go would present nothing.
+		a.tls.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil }
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(a.Seconds*float64(time.Second)))
 	defer cancel()
