@@ -3,6 +3,7 @@ package impersonator
 import (
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -102,7 +103,7 @@ func admitRequest(b *budget.Budget, state *requestState, req *http.Request, othe
 // waits here until the API server takes it. What is small is not counted one by one.
 func memoryNeeded(req *http.Request) int64 {
 	var needed int64
-	if header := memoryOfHeader(req.Header); header > small {
+	if header := memoryOfHead(req); header > small {
 		needed = header
 	}
 	switch body := req.ContentLength; {
@@ -112,6 +113,20 @@ func memoryNeeded(req *http.Request) int64 {
 		needed += body
 	}
 	return needed
+}
+
+// memoryOfHead returns what the request takes in memory without its body. The path is there twice: as it came, and as it
+// is sent on.
+func memoryOfHead(req *http.Request) int64 {
+	return int64(len(req.Method)+len(req.Host)+2*len(req.RequestURI)) + memoryOfHeader(req.Header)
+}
+
+// forgetHead drops what is large of a request whose handler has returned. net/http keeps the request until the client has
+// taken the answer.
+func forgetHead(req *http.Request) {
+	if req.ProtoMajor == 2 && len(req.Method)+len(req.Host)+len(req.RequestURI) > small {
+		req.Method, req.Host, req.RequestURI, req.URL = "", "", "", &url.URL{}
+	}
 }
 
 func memoryOfHeader(h http.Header) int64 {

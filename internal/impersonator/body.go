@@ -20,11 +20,16 @@ func boundBody(next http.Handler, patience time.Duration) http.Handler {
 		body := &boundedBody{
 			ReadCloser: req.Body,
 			state:      state,
+			conn:       connectionFrom(req.Context()),
 			due:        time.Now().Add(patience),
 			deadline:   http.NewResponseController(w).SetReadDeadline,
 		}
 		body.bind(req.ProtoMajor, patience)
 		defer body.over()
+		if body.conn != nil {
+			body.conn.unused.bodies.Add(1)
+			defer body.conn.unused.bodies.Add(-1)
+		}
 		state.body = body
 		req.Body = body // req is a copy: the server needs its own body in its own request
 		next.ServeHTTP(w, req)
@@ -40,6 +45,7 @@ func boundBody(next http.Handler, patience time.Duration) http.Handler {
 type boundedBody struct {
 	io.ReadCloser
 	state *requestState
+	conn  *clientConn // nil when the request came over none of ours
 	due   time.Time
 
 	mu       sync.Mutex
@@ -73,6 +79,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 		b.unbind()
 	}
 	n, err := b.ReadCloser.Read(p)
+	b.conn.useBody(n)
 	if err == io.EOF {
 		b.unbind()
 	}

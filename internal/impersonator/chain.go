@@ -100,7 +100,9 @@ func (c *chain) handler() http.Handler {
 	// State of the request, security headers.
 	h = setUp(h)
 	// Lets requests of strangers wait, and none pass on a connection that is shut.
-	return holdBack(h, c.budget)
+	h = holdBack(h, c.budget)
+	// What the client has sent came to something.
+	return useReceived(h)
 }
 
 // decided returns the function that is called with every decision, nil without an audit log.

@@ -60,6 +60,7 @@ type clientConn struct {
 	readSince int
 	certified atomic.Bool // the certificates of the client have been read, if it has any
 	received  received
+	unused    unused        // what was sent on it and came to nothing yet
 	gone      chan struct{} // closed with the connection
 }
 
@@ -76,6 +77,9 @@ func (c *clientConn) Read(p []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(p)
 	c.arrived(n)
+	if err := c.countUnused(n); err != nil {
+		return 0, err
+	}
 	return n, err
 }
 
@@ -88,6 +92,7 @@ func (c *clientConn) Close() error {
 		}
 		c.all.forget(c)
 		c.holding.Release()
+		c.unused.end()
 	})
 	return c.Conn.Close()
 }
@@ -247,13 +252,19 @@ type connectionKey struct{}
 
 // withConnection puts the connection into the context of its requests. It is the ConnContext of http.Server.
 func withConnection(ctx context.Context, conn net.Conn) context.Context {
-	if secure, ok := conn.(*tls.Conn); ok {
-		conn = secure.NetConn()
-	}
-	if one, ok := conn.(*clientConn); ok {
+	if one := ours(conn); one != nil {
 		return context.WithValue(ctx, connectionKey{}, one)
 	}
 	return ctx
+}
+
+// ours returns the connection below TLS, nil when it is none of ours.
+func ours(conn net.Conn) *clientConn {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	one, _ := conn.(*clientConn)
+	return one
 }
 
 // connectionFrom returns the connection of a request, nil for a request that came over none of ours.

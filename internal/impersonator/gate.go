@@ -47,10 +47,20 @@ func (g *turnstile) mayEnter() bool {
 }
 
 // enter returns when the request may pass, with what is to be called when it is done. It returns nil when the request or
-// the connection ends before.
-func (g *turnstile) enter(ctx context.Context, gone <-chan struct{}) (leave func()) {
+// the connection ends before, or when it would have to wait and hold says that there is no memory for it.
+func (g *turnstile) enter(
+	ctx context.Context,
+	gone <-chan struct{},
+	hold func() (*budget.Holding, bool),
+) (leave func()) {
 	turn := g.join()
 	if turn != nil {
+		holding, ok := hold()
+		if !ok {
+			g.forget(turn)
+			return nil
+		}
+		defer holding.Release()
 		select {
 		case <-turn:
 		case <-ctx.Done():
@@ -158,7 +168,17 @@ func holdBack(next http.Handler, b *budget.Budget) http.Handler {
 			return
 		}
 		if !conn.shut.Load() && conn.user.Load() == nil {
-			if leave := conn.gate.enter(ctx, conn.gone); leave != nil {
+			full := false
+			leave := conn.gate.enter(ctx, conn.gone, func() (*budget.Holding, bool) {
+				holding, err := holdHead(b, conn, req)
+				full = err != nil
+				return holding, err == nil
+			})
+			if full {
+				conn.refuse(ctx, b, conn.client(), 1+memoryOfHead(req)/heavyHeader, req.ProtoMajor)
+				panic(http.ErrAbortHandler)
+			}
+			if leave != nil {
 				defer leave()
 				ctx = context.WithValue(ctx, leaveKey{}, leave)
 				req = req.WithContext(ctx)
@@ -188,6 +208,15 @@ func holdBack(next http.Handler, b *budget.Budget) http.Handler {
 func sayGoaway(w http.ResponseWriter) {
 	closeAfterwards(w.Header())
 	w.WriteHeader(http.StatusServiceUnavailable)
+}
+
+// holdHead takes the memory of a request that has to wait from the budget, if it is large.
+func holdHead(b *budget.Budget, conn *clientConn, req *http.Request) (*budget.Holding, error) {
+	needed := memoryOfHead(req)
+	if needed <= small {
+		return nil, nil //nolint:nilnil // a nil Holding holds nothing
+	}
+	return b.Acquire(conn.client(), budget.Bytes, needed)
 }
 
 func isClosed(c <-chan struct{}) bool {

@@ -153,7 +153,7 @@ func TestGate(t *testing.T) {
 				cancel()
 			}
 			defer cancel()
-			leave := g.enter(ctx, nil)
+			leave := g.enter(ctx, nil, func() (*budget.Holding, bool) { return nil, true })
 			if leave == nil {
 				return
 			}

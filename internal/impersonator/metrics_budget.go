@@ -30,7 +30,8 @@ func newBudgetMetrics() budgetMetrics {
 		evicted: desc("connections_evicted_total", "Connections that were closed to make room for new ones."),
 		misused: desc(
 			"connections_misused_total",
-			"Connections that were closed because most requests on them were reset by the client, or refused.",
+			"Connections that were closed because most requests on them were reset by the client, or refused, or because most of "+
+				"what was sent came to nothing.",
 		),
 		slowReaders: desc(
 			"slow_readers_ended_total",

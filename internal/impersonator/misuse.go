@@ -69,7 +69,7 @@ func limitMisuse(next http.Handler, b *budget.Budget) http.Handler {
 			case ctx.Err() != nil && !state.answeredInTime && time.Since(state.measured.began) <= resetWithin:
 				conn.reset(ctx, b, state.client)
 			case isRefusal(state, state.measured.answer.code):
-				header := memoryOfHeader(req.Header)
+				header := memoryOfHead(req)
 				if header > small && req.ProtoMajor == 2 {
 					// The answer may have to wait for the client, and nothing counts the header that long.
 					clear(req.Header)

@@ -43,6 +43,7 @@ func (r *slowReaders) bound(next http.Handler) http.Handler {
 			control:        http.NewResponseController(w),
 			readers:        r,
 			state:          stateFrom(req.Context()),
+			conn:           connectionFrom(req.Context()),
 		}
 		if req.ProtoMajor == 1 {
 			_ = one.control.SetWriteDeadline(time.Time{}) // that of the request before
@@ -58,6 +59,7 @@ type boundedWriter struct {
 	control *http.ResponseController
 	readers *slowReaders
 	state   *requestState
+	conn    *clientConn // nil when the request came over none of ours
 	timer   *time.Timer // nil before the first write
 
 	mu      sync.Mutex
@@ -72,6 +74,7 @@ func (w *boundedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Write implements http.ResponseWriter.
 func (w *boundedWriter) Write(p []byte) (int, error) {
+	w.conn.useAnswer(len(p))
 	w.begin()
 	defer w.end()
 	return w.ResponseWriter.Write(p)

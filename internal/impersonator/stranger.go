@@ -97,7 +97,8 @@ func noteCertified(config *tls.Config, hello *tls.ClientHelloInfo) *tls.Config {
 		return config
 	}
 	config = config.Clone()
-	config.VerifyConnection = func(tls.ConnectionState) error {
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		conn.unused.http1.Store(state.NegotiatedProtocol != "h2")
 		conn.certified.Store(true)
 		return nil
 	}

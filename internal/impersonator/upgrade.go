@@ -31,6 +31,10 @@ func (w *upgradable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w *upgradable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
+		if one := ours(conn); one != nil {
+			one.unused.upgraded.Store(true)
+			one.unused.useAll()
+		}
 		// The context ends at the latest when the handler returns, and then the connection is done with.
 		context.AfterFunc(w.ctx, func() { _ = conn.Close() })
 	}
