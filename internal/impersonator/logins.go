@@ -63,11 +63,11 @@ func limitLogins(
 			return
 		}
 		who, key := askerOf(ctx), good.keyOf(body)
-		owner := who.owner()
-		if good.has(key) {
-			owner = fairqueue.Owner{Name: "good", Member: key}
+		owners := []fairqueue.Owner{who.owner()}
+		if good.has(key) { // many clients may share a token: those for whom there is no room wait like others
+			owners = []fairqueue.Owner{{Name: "good", Member: key}, who.owner()}
 		}
-		turn, err := logins.beginAs(owner, who)
+		turn, err := logins.beginAs(who, owners...)
 		if err != nil {
 			writeStatus(w, req, s, statusUnanswered(err, "no login is possible"))
 			return

@@ -68,6 +68,44 @@ func TestGoodLoginsDoNotWait(t *testing.T) {
 	}
 }
 
+// TestASharedTokenIsRefusedToNoClient has more clients log in with one token than may wait for a login that was good
+// before, as the jobs of a fleet do.
+func TestASharedTokenIsRefusedToNoClient(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	var slow atomic.Bool
+	release := make(chan struct{})
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+			_, _ = io.Copy(io.Discard, req.Body)
+			if slow.Load() {
+				<-release
+			}
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, credentialAnswer)
+		}
+	})
+	logIn := func() <-chan *answer {
+		return p.begin(t.Context(), p.client(t, nil), "POST", loginPath, nil, strings.NewReader("shared"))
+	}
+	if got := <-logIn(); got == nil || got.Code != http.StatusCreated {
+		t.Fatalf("want a login, got %v", got)
+	}
+	slow.Store(true)
+	var all []<-chan *answer
+	for range 2 * p.Work.PerConnection {
+		all = append(all, logIn())
+	}
+	eventually(t, func() bool {
+		logins := p.work.logins
+		return logins.queue.Running()+logins.queue.Waiting()+int(logins.refused.Load()) == len(all)
+	})
+	close(release)
+	if got := codes(all); got[http.StatusCreated] != len(all) {
+		t.Errorf("want all logged in, got %v", got)
+	}
+}
+
 // TestFailedLoginsCostTheConnection guesses passwords on one connection. Each is answered 201 as the API server does, but
 // counts as refused, and the connection ends.
 func TestFailedLoginsCostTheConnection(t *testing.T) {

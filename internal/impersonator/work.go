@@ -96,11 +96,16 @@ func (t *turn) done() {
 }
 
 // begin queues a piece of work of who. It does not wait, and returns a *tooManyError when who has too much already.
-func (w *work) begin(who asker) (*turn, error) { return w.beginAs(who.owner(), who) }
+func (w *work) begin(who asker) (*turn, error) { return w.beginAs(who, who.owner()) }
 
-// beginAs is begin for work that takes turns with that of owner.
-func (w *work) beginAs(owner fairqueue.Owner, who asker) (*turn, error) {
-	ticket := w.queue.Join(owner)
+// beginAs is begin for work that takes turns with that of the first of owners who has room for it.
+func (w *work) beginAs(who asker, owners ...fairqueue.Owner) (*turn, error) {
+	var ticket *fairqueue.Ticket
+	for _, owner := range owners {
+		if ticket = w.queue.Join(owner); ticket != nil {
+			break
+		}
+	}
 	if ticket == nil {
 		w.refused.Add(1)
 		return nil, &tooManyError{what: w.what, limit: w.limit}
