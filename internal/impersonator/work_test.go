@@ -478,7 +478,7 @@ func same(int) string        { return "unknown" }
 // verified once.
 func TestCostlyChains(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t)
+	p := startProxy(t, limit(budget.Resets, budget.Unauthenticated, 1000)) // more are refused here than strangers may
 	frontProxyCA := newCA(t, "front proxy CA")
 	p.api.changeConfigMap(func(data map[string]string) {
 		data["requestheader-client-ca-file"] = string(frontProxyCA.CertPEM())
