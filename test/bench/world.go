@@ -182,8 +182,8 @@ func (w *world) startProxy(ctx context.Context) error {
 	})
 }
 
-// startOther starts the other build of the agent, or the floor, if one was given. It serves with the certificate that is there, and
-// the cluster's own calls go on to ours.
+// startOther starts the other build of the agent, or the floor, if one was given. It serves with the certificate that is
+// there, and the cluster's own calls go on to ours.
 func (w *world) startOther(ctx context.Context) error {
 	if w.options.Other == "" {
 		return nil
