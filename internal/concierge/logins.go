@@ -35,6 +35,9 @@ const (
 	maxLogins = 40
 	// maxLoginBody is how long the body of a TokenCredentialRequest may be, as at the impersonation proxy.
 	maxLoginBody = 64 << 10
+	// maxOtherBody is the same for all other requests: a WhoAmIRequest says no more than its name. To decode a body in YAML
+	// takes more than a hundred times its length.
+	maxOtherBody = 8 << 10
 	// tellAgain is how long refusals must have ended before the next one is logged.
 	tellAgain = time.Minute
 )
@@ -75,16 +78,22 @@ func NewLoginLimits() *LoginLimits {
 	})}
 }
 
-// apply bounds the logins that go to next. It stands behind authentication and authorization.
+// apply bounds the logins that go to next, and the length of all bodies. It stands behind authentication and
+// authorization.
 func (l *LoginLimits) apply(next http.Handler, group schema.GroupVersion, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		info, ok := genericapirequest.RequestInfoFrom(req.Context())
 		if !ok || !info.IsResourceRequest || info.APIGroup != group.Group || info.Verb != "create" ||
 			info.Resource != "tokencredentialrequests" {
+			if err := readBody(w, req, "the request", maxOtherBody); err != nil {
+				responsewriters.ErrorNegotiated(err, s, group, w, req)
+				return
+			}
 			next.ServeHTTP(w, req)
 			return
 		}
-		if err := readLogin(w, req); err != nil { // before its turn: a client that sends slowly holds up only itself
+		// Before its turn: a client that sends slowly holds up only itself.
+		if err := readBody(w, req, "a TokenCredentialRequest", maxLoginBody); err != nil {
 			responsewriters.ErrorNegotiated(err, s, group, w, req)
 			return
 		}
@@ -152,17 +161,16 @@ func source(req *http.Request) string {
 	return address.String()
 }
 
-// readLogin reads the body, and puts what it read into its place.
-func readLogin(w http.ResponseWriter, req *http.Request) error {
+// readBody reads the body of what, and puts what it read into its place.
+func readBody(w http.ResponseWriter, req *http.Request, what string, most int64) error {
 	if req.Body == nil || req.Body == http.NoBody {
 		return nil
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxLoginBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, most))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return apierrors.NewRequestEntityTooLargeError(
-			fmt.Sprintf("a TokenCredentialRequest may have %d bytes", maxLoginBody))
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("%s may have %d bytes", what, most))
 	case err != nil:
 		return apierrors.NewBadRequest("reading the request body: " + bounded(err.Error()))
 	}

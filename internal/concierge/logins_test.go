@@ -126,13 +126,13 @@ func TestAFloodOfLogins(t *testing.T) {
 	if f.refused.Load() != 1200-maxLogins {
 		t.Errorf("%d are counted", f.refused.Load())
 	}
-	if answer := f.send(
-		t.Context(),
-		"tokencredentialrequests",
-		"192.0.2.1",
-		strings.Repeat("a", maxLoginBody+1),
-	); answer.Code != 413 {
-		t.Errorf("a login that is too long: %d", answer.Code)
+	for kind, most := range map[string]int{"tokencredentialrequests": maxLoginBody, "whoamirequests": maxOtherBody} {
+		if answer := f.send(t.Context(), kind, "192.0.2.1", strings.Repeat("a", most+1)); answer.Code != 413 {
+			t.Errorf("%s with a body that is too long: %d", kind, answer.Code)
+		}
+		if answer := f.send(t.Context(), kind, "192.0.2.1", strings.Repeat("a", most)); answer.Code != 201 {
+			t.Errorf("%s with a long body: %d", kind, answer.Code)
+		}
 	}
 }
 
