@@ -55,6 +55,7 @@ type Server struct {
 	readers   *slowReaders
 	refused   *sampler // credentials
 	failed    *sampler // requests that could not be forwarded
+	unshaken  *sampler // handshakes that were too large
 
 	phase   atomic.Int32
 	clients atomic.Int64 // connections
@@ -94,6 +95,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		budget:    budget.New(o.Limits, o.Clock.Now),
 		refused:   newSampler("Refused credentials"),
 		failed:    newSampler("Could not forward a request"),
+		unshaken:  newSampler("Refused a TLS handshake"),
 	}
 	s.open = newClientConnections(s.budget)
 	s.readers = &slowReaders{budget: s.budget, timeout: o.WriteTimeout}
@@ -140,7 +142,9 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		bodyTimeout:   o.BodyTimeout,
 	}
 	configs := &tlsConfigs{certificate: o.ServingCertificate, trust: store, clock: o.Clock}
-	s.http = newHTTPServer(chain.handler(), configs.base(), serverLog{klog.FromContext(ctx), o.Metrics})
+	s.http = newHTTPServer(chain.handler(), configs.base(), serverLog{
+		logger: klog.FromContext(ctx), metrics: o.Metrics, refused: s.unshaken,
+	})
 	s.http.ConnState = s.countClients
 	return s, nil
 }
@@ -227,6 +231,7 @@ func (s *Server) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	defer s.refused.stop(logger)
 	defer s.failed.stop(logger)
+	defer s.unshaken.stop(logger)
 	logger.Info("Served the impersonation proxy", "address", s.Listener.Addr().String())
 	select {
 	case err := <-failed:
