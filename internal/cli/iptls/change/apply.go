@@ -162,9 +162,6 @@ func (o *ApplyOptions) Evaluate(ctx context.Context, first bool) (*Proposal, err
 	}
 	if len(moved) > 0 {
 		p.Moved = moved
-		for _, one := range moved {
-			o.Session.Progress.Fail("%s", one)
-		}
 		err := fmt.Errorf("%w: %s", errMoved, strings.Join(moved, "; "))
 		return p, ui.WithExitCode(ui.WithHint(err, `%splan again: pinniped ip-tls %s ... --dry-run=server -o yaml `+
 			`> plan.yaml`, plan.NothingChanged, o.planned.Command), ui.ExitRefused)

@@ -23,14 +23,15 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 	} else {
 		c.Session.Progress.Fail("The certificate was not seen at the endpoint within %s", c.Session.Timeout)
 	}
-	for _, problem := range seen.problems {
-		c.Session.Progress.Fail("%s", problem)
-	}
 	done.Outcome = result.OutcomeNotConverged
 	done.Endpoint, done.Addresses, done.Problems = seen.view.At.URL, seen.addresses, seen.problems
 	cause := "no answer"
-	if len(seen.problems) > 0 {
-		cause = seen.problems[0]
+	for i, problem := range seen.problems {
+		if i == 0 {
+			cause = problem // the error says it
+			continue
+		}
+		c.Session.Progress.Fail("%s", problem)
 	}
 	failed := fmt.Errorf("the change did not take effect within %s: %s", c.Session.Timeout, cause)
 	mend := "mend the cause, or give more time with --timeout"

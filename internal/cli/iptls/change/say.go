@@ -10,14 +10,19 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Say prints what the checks have found.
+// Say prints what the checks have found, but for the first finding that refuses: the error of plan.Refusal says that.
 func Say(progress *ui.Progress, st *plan.Snapshot, p *plan.Plan) {
 	if p.Report.Leaf != nil {
 		progress.Info("Certificate for %s, valid until %s, SHA-256 %s",
 			plan.OrNone(strings.Join(slices.Concat(p.Report.DNSNames, p.Report.IPAddresses), ", ")),
 			p.Report.NotAfter.Format(time.RFC3339), p.Report.SHA256)
 	}
+	refused := false
 	for _, finding := range p.Report.Findings {
+		if finding.Refuses() && !refused {
+			refused = true
+			continue
+		}
 		text := finding.String()
 		if finding.Hint != "" {
 			text += " (" + finding.Hint + ")"

@@ -30,7 +30,7 @@ func (r *Run) Do(ctx context.Context, o factory.Command) *Run {
 }
 
 // Check compares the exit code, and looks for the parts in all that was printed, the error and its hint.
-// Output for programs must be as the schema has it.
+// Output for programs must be as the schema has it, and no step may have said what the error says.
 func (r *Run) Check(t *testing.T, code int, parts ...string) {
 	t.Helper()
 	if out := r.Out.String(); strings.HasPrefix(out, "{") || strings.HasPrefix(out, "apiVersion: cli.") {
@@ -43,6 +43,11 @@ func (r *Run) Check(t *testing.T, code int, parts ...string) {
 	if r.Err != nil {
 		all += r.Err.Error() + "\n" + ui.HintOf(r.Err)
 	}
+	for step := range strings.Lines(r.ErrOut.String()) {
+		if cause := causeOf(r.Err); cause != "" && strings.HasPrefix(step, "✗") && strings.Contains(step, cause) {
+			t.Errorf("step %q says %q, and so does the error", step, cause)
+		}
+	}
 	for _, part := range parts {
 		if !strings.Contains(all, part) {
 			t.Errorf("nothing says %q", part)
@@ -52,6 +57,16 @@ func (r *Run) Check(t *testing.T, code int, parts ...string) {
 		t.Logf("stdout:\n%s\nstderr:\n%s\nerror: %v\nhint: %s", r.Out.String(), r.ErrOut.String(), r.Err,
 			ui.HintOf(r.Err))
 	}
+}
+
+// causeOf returns what an error says after its beginning; empty where it has no beginning.
+func causeOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	_, cause, _ := strings.Cut(err.Error(), ": ")
+	cause, _, _ = strings.Cut(cause, " (and ")
+	return cause
 }
 
 // Lacks looks whether a part is in nothing that was printed.
