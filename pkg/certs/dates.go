@@ -2,7 +2,6 @@ package certs
 
 import (
 	"crypto/x509"
-	"fmt"
 	"time"
 )
 
@@ -51,15 +50,17 @@ func dateFindings(leaf *x509.Certificate, now time.Time, skew time.Duration, clo
 	}
 	switch {
 	case now.After(leaf.NotAfter):
-		return []Finding{finding(Expired, reissue, "the serving certificate expired on %s, %s ago%s",
-			date(leaf.NotAfter), span(leaf.NotAfter, now), clock)}
+		return []Finding{
+			finding(Expired, reissue, "the serving certificate expired on %s%s", date(leaf.NotAfter), clock).
+				ago(now, leaf.NotAfter),
+		}
 	case leaf.NotBefore.After(now.Add(skew)):
 		return []Finding{finding(NotYetValid, "wait until then, or check the clock of the machine that issued it",
-			"the serving certificate is not valid before %s, in %s%s", date(leaf.NotBefore), span(now, leaf.NotBefore), clock)}
+			"the serving certificate is not valid before %s%s", date(leaf.NotBefore), clock).within(now, leaf.NotBefore)}
 	case leaf.NotBefore.After(now):
 		return []Finding{finding(NotYetValid, "wait until then; issuers do well to backdate certificates by some minutes",
-			"the serving certificate is not valid before %s, in %s%s; clients refuse it until then",
-			date(leaf.NotBefore), span(now, leaf.NotBefore), clock).withSeverity(SeverityWarning)}
+			"the serving certificate is not valid before %s%s; clients refuse it until then",
+			date(leaf.NotBefore), clock).within(now, leaf.NotBefore).withSeverity(SeverityWarning)}
 	}
 	return expirySoon(leaf, now, clock)
 }
@@ -72,16 +73,21 @@ func expirySoon(leaf *x509.Certificate, now time.Time, clock string) []Finding {
 	}
 	total := leaf.NotAfter.Unix() - leaf.NotBefore.Unix()
 	left := leaf.NotAfter.Unix() - now.Unix()
-	what := func(share string) string {
-		return fmt.Sprintf("the serving certificate expires on %s, in %s%s: less than %s of its lifetime is left",
-			date(leaf.NotAfter), span(now, leaf.NotAfter), clock, share)
+	soon := func(share string) Finding {
+		return finding(
+			ExpiresSoon,
+			"renew it now; an issuer such as cert-manager does so when a third of the lifetime is left",
+			"the serving certificate expires on %s%s: less than %s of its lifetime is left",
+			date(leaf.NotAfter),
+			clock,
+			share,
+		).within(now, leaf.NotAfter)
 	}
-	const hint = "renew it now; an issuer such as cert-manager does so when a third of the lifetime is left"
 	switch {
 	case left*10 < total:
-		return []Finding{finding(ExpiresSoon, hint, "%s", what("a tenth"))}
+		return []Finding{soon("a tenth")}
 	case left*3 < total:
-		return []Finding{finding(ExpiresSoon, hint, "%s", what("a third")).withSeverity(SeverityWarning)}
+		return []Finding{soon("a third").withSeverity(SeverityWarning)}
 	default:
 		return nil
 	}

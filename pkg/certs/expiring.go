@@ -53,6 +53,6 @@ func (r *run) endsSooner(cert *x509.Certificate) bool {
 }
 
 func (r *run) tooSoon(cert *x509.Certificate, hint, what string) Finding {
-	return finding(ExpiresSoon, hint, "%s (%s) expires on %s, in %s: %s are asked for",
-		what, subject(cert), date(cert.NotAfter), span(r.Now, cert.NotAfter), span(r.Now, r.Now.Add(r.ExpiresWithin)))
+	return finding(ExpiresSoon, hint, "%s (%s) expires on %s: %s are asked for",
+		what, subject(cert), date(cert.NotAfter), span(r.Now, r.Now.Add(r.ExpiresWithin))).within(r.Now, cert.NotAfter)
 }

@@ -3,6 +3,8 @@ package certs
 import (
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 )
 
 // Severity says what a finding means for the certificate.
@@ -52,7 +54,8 @@ type Finding struct {
 	// Code is stable: scripts compare it, Explain explains it.
 	Code     Code     `json:"code"`
 	Severity Severity `json:"severity"`
-	// Message names the culprit and what is wrong with it.
+	// Message names the culprit and what is wrong with it. It stays true when it is kept: times in it are dates, and how
+	// far away they are is only in what String returns.
 	Message string `json:"message"`
 	// Hint says what to do about it; it may be empty.
 	Hint string `json:"hint,omitempty"`
@@ -64,6 +67,10 @@ type Finding struct {
 	// Presented is true for a finding of CheckServed about an address that presents the expected certificate: only what
 	// clients verify it with, or the name under which they connect, does not fit it.
 	Presented bool `json:"-"`
+
+	// date is a date in Message, and away how far away that is at the time of the check; both are empty where Message
+	// has none.
+	date, away string
 
 	// final findings cannot be allowed: what they are about cannot be served, or must not be published.
 	final bool
@@ -77,8 +84,26 @@ func (f Finding) CanBeAllowed() bool {
 	return f.Severity == SeverityError && !f.final && Allowable(f.Code)
 }
 
-// String returns the finding in one line: "CODE: message".
-func (f Finding) String() string { return fmt.Sprintf("%s: %s", f.Code, f.Message) }
+// String returns the finding in one line, "CODE: message", for showing at once: how far away a date is stands beside it.
+func (f Finding) String() string {
+	message := f.Message
+	if f.date != "" {
+		message = strings.Replace(message, f.date, f.date+", "+f.away, 1)
+	}
+	return fmt.Sprintf("%s: %s", f.Code, message)
+}
+
+// within has String say how far a date in the message is in the future.
+func (f Finding) within(now, at time.Time) Finding {
+	f.date, f.away = date(at), "in "+span(now, at)
+	return f
+}
+
+// ago has String say how far a date in the message is in the past.
+func (f Finding) ago(now, at time.Time) Finding {
+	f.date, f.away = date(at), span(at, now)+" ago"
+	return f
+}
 
 // maxFindingsPerCode bounds a report: a hostile bundle could otherwise produce thousands of findings.
 const maxFindingsPerCode = 10

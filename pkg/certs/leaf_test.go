@@ -149,8 +149,8 @@ func TestDates(t *testing.T) {
 		in := inputFor(t, root, root.newLeaf(t, long))
 		in.Now = time.Date(4500, 1, 1, 0, 0, 0, 0, time.UTC)
 		report := wantFindings(t, in, "warning ExpiresSoon")
-		if first, _ := report.First(); !strings.Contains(first.Message, "in 500 years: less than a third") {
-			t.Error(first.Message)
+		if first, _ := report.First(); !strings.Contains(first.String(), "in 500 years: less than a third") {
+			t.Error(first)
 		}
 	})
 	t.Run("takes the year 9999", func(t *testing.T) {
