@@ -57,7 +57,7 @@ Without a code, list all codes.`,
 			return o.Run()
 		},
 	}
-	factory.AddOutput(cmd, &o.Output, "text", "json", "yaml")
+	factory.AddOutput(cmd, &o.Output, factory.Formats()...)
 	return factory.WithoutConfig(cmd) // it explains also when the configuration is broken
 }
 
@@ -83,10 +83,8 @@ func codes() []string {
 
 // Validate checks the argument and the flags. The case of the code does not matter.
 func (o *Options) Validate() error {
-	switch o.Output {
-	case "text", "json", "yaml":
-	default:
-		return factory.OneOf("output", o.Output, "text", "json", "yaml")
+	if err := factory.CheckOutput(o.Output, factory.Formats()...); err != nil {
+		return err
 	}
 	if o.Code == "" {
 		return nil

@@ -1,7 +1,6 @@
 package factory
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,21 +10,36 @@ import (
 // resultFlag is the annotation of an --output flag whose value is a format. That of other commands names a file.
 const resultFlag = "pinniped_result_format"
 
+// textFormat is the result for people, the default of every command that has such a result, and tableFormat is another
+// name for it.
+const (
+	textFormat  = "text"
+	tableFormat = "table"
+)
+
+// Formats returns the values of --output: those that nearly all commands have, and others.
+func Formats(others ...string) []string {
+	return append([]string{textFormat, "json", "yaml"}, others...)
+}
+
 // AddOutput adds --output, which chooses the format of the result. The first format is the default.
 func AddOutput(cmd *cobra.Command, output *string, formats ...string) {
 	last := len(formats) - 1
 	usage := "output format: " + strings.Join(formats[:last], ", ") + " or " + formats[last]
-	if slices.Contains(formats, "table") {
-		usage += " (text and table are the same)"
+	if formats[0] == textFormat {
+		usage += " (table is the same as text)"
 	}
-	AddOutputWithUsage(cmd, output, formats[0], usage, formats...)
-}
-
-// AddOutputWithUsage is AddOutput, with a default and a usage of the caller's.
-func AddOutputWithUsage(cmd *cobra.Command, output *string, value, usage string, formats ...string) {
-	cmd.Flags().StringVarP(output, "output", "o", value, usage)
+	cmd.Flags().StringVarP(output, "output", "o", formats[0], usage)
 	cmd.Flags().Lookup("output").Annotations = map[string][]string{resultFlag: {"true"}}
 	CompleteFlags(cmd, map[string]cobra.CompletionFunc{"output": CompleteValues(formats...)})
+}
+
+// CheckOutput refuses a value of --output that is not among the formats that the flag was added with.
+func CheckOutput(value string, formats ...string) error {
+	if value == tableFormat && formats[0] == textFormat {
+		return nil
+	}
+	return CheckOneOf("output", value, formats...)
 }
 
 // OutputOf returns the format of the result that a command line asks for, also when the command line cannot be parsed

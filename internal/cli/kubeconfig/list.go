@@ -80,7 +80,7 @@ Exit codes: 0 listed, whatever the verdicts, 1 a file that was named cannot be r
 		"from when on a certificate is said to be expiring",
 	)
 	flags.DurationVar(&o.Timeout, "timeout", 30*time.Second, "how long --connect may take in all (0: no limit)")
-	factory.AddOutput(cmd, &o.Output, "text", "json", "yaml")
+	factory.AddOutput(cmd, &o.Output, factory.Formats()...)
 	return cmd
 }
 
@@ -102,8 +102,8 @@ func defaultPaths(f *factory.Factory) []string {
 
 // Validate checks the flags before anything is read.
 func (o *ListOptions) Validate() error {
-	if formats := []string{"text", "json", "yaml"}; !slices.Contains(formats, o.Output) {
-		return factory.OneOf("output", o.Output, formats...)
+	if err := factory.CheckOutput(o.Output, factory.Formats()...); err != nil {
+		return err
 	}
 	if len(o.Paths) == 0 {
 		return ui.WithHint(errors.New("there is no kubeconfig here"),

@@ -81,7 +81,7 @@ forgotten as well: they live for minutes, and it is not known from which session
 		},
 	}
 	flags := cmd.Flags()
-	factory.AddOutput(cmd, &o.Output, "text", "json", "yaml")
+	factory.AddOutput(cmd, &o.Output, factory.Formats()...)
 	o.Cluster.AddFlags(flags)
 	flags.StringVar(&o.Issuer, "issuer", "", "end all sessions at this issuer")
 	flags.BoolVar(&o.All, "all", false, "end all sessions")
@@ -114,7 +114,7 @@ forgotten as well: they live for minutes, and it is not known from which session
 
 // Validate checks the flags.
 func (o *Options) Validate() error {
-	if err := factory.CheckOneOf("output", o.Output, "text", "json", "yaml"); err != nil {
+	if err := factory.CheckOutput(o.Output, factory.Formats()...); err != nil {
 		return err
 	}
 	if o.All && o.Issuer != "" {

@@ -79,7 +79,7 @@ cluster, 124 timed out, 130 interrupted.`,
 	flags.BoolVar(&o.Back, "back", false, "go back to Pinniped")
 	flags.DurationVar(&o.Timeout, "timeout", time.Minute, "how long it may take (0: no limit)")
 	o.Cluster.AddFlags(flags)
-	factory.AddOutput(cmd, &o.Output, "text", outputCommands, "json", "yaml")
+	factory.AddOutput(cmd, &o.Output, factory.Formats(outputCommands)...)
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"kubeconfig-context": f.CompleteContexts(&o.Cluster),
 	})
@@ -88,7 +88,7 @@ cluster, 124 timed out, 130 interrupted.`,
 
 // Validate checks the flags before anything is read.
 func (o *Options) Validate() error {
-	return factory.CheckOneOf("output", o.Output, "text", outputCommands, "json", "yaml")
+	return factory.CheckOutput(o.Output, factory.Formats(outputCommands)...)
 }
 
 // Complete loads the kubeconfig.

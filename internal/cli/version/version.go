@@ -17,7 +17,7 @@ import (
 // Options is everything the command needs.
 type Options struct {
 	genericiooptions.IOStreams
-	Output string // "", json or yaml
+	Output string
 	Info   result.Version
 }
 
@@ -38,25 +38,12 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 			return o.Run()
 		},
 	})
-	factory.AddOutputWithUsage(
-		cmd,
-		&o.Output,
-		"",
-		"output format: json or yaml (default: the version alone)",
-		"json",
-		"yaml",
-	)
+	factory.AddOutput(cmd, &o.Output, factory.Formats()...)
 	return cmd
 }
 
 // Validate refuses unknown output formats.
-func (o *Options) Validate() error {
-	switch o.Output {
-	case "", "json", "yaml":
-		return nil
-	}
-	return factory.OneOf("output", o.Output, "json", "yaml")
-}
+func (o *Options) Validate() error { return factory.CheckOutput(o.Output, factory.Formats()...) }
 
 // Complete reads what the linker and the Go toolchain recorded in the binary.
 func (o *Options) Complete(f *factory.Factory) {

@@ -90,7 +90,7 @@ UID and extras; and as text also how the user got in, and how long the credentia
 		},
 	}
 	flags := cmd.Flags()
-	factory.AddOutput(cmd, &o.Output, "text", "json", "yaml")
+	factory.AddOutput(cmd, &o.Output, factory.Formats()...)
 	flags.StringVar(&o.Suffix, "api-group-suffix", apis.DefaultGroupSuffix, "API group suffix of the installation")
 	flags.DurationVar(
 		&o.Timeout,
@@ -108,10 +108,8 @@ UID and extras; and as text also how the user got in, and how long the credentia
 
 // Validate checks the flags before anything is contacted.
 func (o *Options) Validate() error {
-	switch o.Output {
-	case "text", "json", "yaml":
-	default:
-		return factory.OneOf("output", o.Output, "text", "json", "yaml")
+	if err := factory.CheckOutput(o.Output, factory.Formats()...); err != nil {
+		return err
 	}
 	return ui.Usage(factory.ValidateSuffix(o.Suffix))
 }

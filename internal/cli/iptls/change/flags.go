@@ -30,12 +30,12 @@ func (c *Flags) AddFlags(cmd *cobra.Command, f *factory.Factory, s *session.Sess
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"dry-run": factory.CompleteValues(session.DryRunNone, session.DryRunClient, session.DryRunServer),
 	})
-	s.AddFlags(cmd, f, 2*time.Minute, "text", "json", "yaml")
+	s.AddFlags(cmd, f, 2*time.Minute, factory.Formats()...)
 }
 
 // Validate checks the flags of a command, and those of its session.
 func (c *Flags) Validate(s *session.Session) error {
-	if err := s.Validate("text", "json", "yaml"); err != nil {
+	if err := s.Validate(factory.Formats()...); err != nil {
 		return err
 	}
 	return factory.CheckOneOf("dry-run", c.DryRun, session.DryRunNone, session.DryRunClient, session.DryRunServer)

@@ -50,12 +50,12 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 4 not permitted by the cluster, 124
 			return factory.Execute(cmd.Context(), o)
 		},
 	}
-	o.Session.AddFlags(cmd, f, 30*time.Second, "text", "json", "yaml")
+	o.Session.AddFlags(cmd, f, 30*time.Second, factory.Formats()...)
 	return cmd
 }
 
 // Validate checks the flags before anything is read.
-func (o *HistoryOptions) Validate() error { return o.Session.Validate("text", "json", "yaml") }
+func (o *HistoryOptions) Validate() error { return o.Session.Validate(factory.Formats()...) }
 
 // Complete loads the kubeconfig.
 func (o *HistoryOptions) Complete() error { return o.Session.Open() }

@@ -45,7 +45,7 @@ type Options struct {
 }
 
 // checkFormats are the values of --output.
-func checkFormats() []string { return []string{"text", "table", "json", "yaml", "junit"} }
+func checkFormats() []string { return factory.Formats("junit") }
 
 // The values of --fail-on.
 const (

@@ -75,7 +75,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 4 not permitted by the cluster, 124
 	})
 	o.Session.Subject = o.subject
 	o.Grant.addFlags(cmd)
-	o.Session.AddFlags(cmd, f, 30*time.Second, "text", "json", "yaml")
+	o.Session.AddFlags(cmd, f, 30*time.Second, factory.Formats()...)
 	return cmd
 }
 
@@ -87,7 +87,7 @@ func (o *Options) subject(on *rights.Subject, _ *configv1alpha1.CredentialIssuer
 
 // Validate checks the argument and the flags before anything is read.
 func (o *Options) Validate() error {
-	if err := o.Session.Validate("text", "json", "yaml"); err != nil {
+	if err := o.Session.Validate(factory.Formats()...); err != nil {
 		return err
 	}
 	if err := factory.CheckOneOf("dry-run", o.DryRun, session.DryRunNone, session.DryRunClient,

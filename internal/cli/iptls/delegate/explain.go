@@ -76,7 +76,7 @@ Exit codes: 0 permitted, 1 failed, 2 wrong usage, 3 not permitted, 4 not everyth
 	return cmd
 }
 
-func explainFormats() []string { return []string{"text", "table", "json", "yaml"} }
+func explainFormats() []string { return factory.Formats() }
 
 // Validate checks the argument and the flags before anything is read.
 func (o *ExplainOptions) Validate() error {

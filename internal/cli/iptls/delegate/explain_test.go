@@ -99,7 +99,7 @@ func TestExplain(t *testing.T) {
 				}
 				o.Session.Output = format
 				r.Do(t.Context(), o)
-				if format == "text" || format == "table" {
+				if format == "text" {
 					r.Check(t, tt.code)
 					continue
 				}

@@ -100,7 +100,7 @@ func (s *Session) CompleteSecrets(cmd *cobra.Command, f *factory.Factory) {
 
 // Validate checks the flags before anything is read.
 func (s *Session) Validate(formats ...string) error {
-	if err := factory.CheckOneOf("output", s.Output, formats...); err != nil {
+	if err := factory.CheckOutput(s.Output, formats...); err != nil {
 		return err
 	}
 	return ui.Usage(factory.ValidateSuffix(s.Suffix))

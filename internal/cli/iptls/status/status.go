@@ -32,7 +32,7 @@ type Options struct {
 }
 
 // statusFormats are the values of --output.
-func statusFormats() []string { return []string{"text", "table", "json", "yaml"} }
+func statusFormats() []string { return factory.Formats() }
 
 // NewCommand returns `pinniped ip-tls status`.
 func NewCommand(f *factory.Factory) *cobra.Command {
