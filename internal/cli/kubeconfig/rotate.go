@@ -152,7 +152,7 @@ asked, or an entry did not get what its cluster advertises.`,
 		"do not try whether the bundle verifies what the endpoint presents",
 	)
 	flags.BoolVar(&o.DryRun, "dry-run", false, "only say what would change")
-	factory.AddOutput(cmd, &o.Output, "text", "json", "yaml", "junit")
+	factory.AddOutput(cmd, &o.Output, rotateFormats()...)
 	o.addFlags(flags)
 	flags.DurationVar(&o.Timeout, "timeout", 2*time.Minute, "how long it may take in all (0: no limit)")
 	flags.StringVar(&o.CredentialIssuer, "credential-issuer", "", "name of the CredentialIssuer (default: the only one)")
@@ -168,19 +168,23 @@ asked, or an entry did not get what its cluster advertises.`,
 	return cmd
 }
 
+// formatJUnit is the format that fleets have besides those of all commands.
+const formatJUnit = "junit"
+
+// rotateFormats are the values of --output.
+func rotateFormats() []string { return factory.Formats(formatJUnit) }
+
 // Validate checks the flags before anything is contacted.
 func (o *RotateOptions) Validate() error {
-	formats := []string{"text", "json", "yaml"}
+	if err := factory.CheckOutput(o.Output, rotateFormats()...); err != nil {
+		return err
+	}
 	if o.asked() {
-		formats = append(formats, "junit")
 		if err := o.validateFleet(); err != nil {
 			return err
 		}
-	} else if flag := o.forFleet(); flag != "" {
+	} else if flag := o.forFleet(o.Output); flag != "" {
 		return ui.WithHint(ui.Usage(fmt.Errorf("%s is for a fleet", flag)), "add --fleet, --admin-kubeconfig or --from")
-	}
-	if !slices.Contains(formats, o.Output) {
-		return factory.OneOf("output", o.Output, formats...)
 	}
 	if o.Endpoint != "" && !strings.HasPrefix(o.Endpoint, "https://") {
 		return ui.Usage(fmt.Errorf("invalid --endpoint %q: it must begin with \"https://\"", o.Endpoint))
@@ -188,11 +192,19 @@ func (o *RotateOptions) Validate() error {
 	return ui.Usage(factory.ValidateSuffix(o.Suffix))
 }
 
-// Run finds out what clients must trust, tries it, and goes through the files.
+// Run looks at the files, finds out what clients must trust, tries it, and goes through the files.
 func (o *RotateOptions) Run(ctx context.Context) error {
 	o.progress = o.Progress()
 	ctx, cancel := factory.WithTimeout(ctx, o.Timeout)
 	defer cancel()
+	files, err := kubeconfig.Find(ctx, o.Paths)
+	if err != nil {
+		return err
+	}
+	files = o.withoutHidden(files)
+	if err := o.readable(files); err != nil {
+		return err
+	}
 	target, err := o.target(ctx)
 	if err != nil {
 		return err
@@ -202,14 +214,9 @@ func (o *RotateOptions) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	files, err := kubeconfig.Find(ctx, o.Paths)
-	if err != nil {
-		return err
-	}
 	rotation := &Result{
 		Endpoint: target.URL, CABundle: result.BundleOf(target.CABundle), DryRun: o.DryRun, Files: []result.File{},
 	}
-	files = o.withoutHidden(files)
 	for _, file := range files {
 		if err := ctx.Err(); err != nil {
 			return o.print(rotation,
@@ -222,9 +229,34 @@ func (o *RotateOptions) Run(ctx context.Context) error {
 	return o.print(rotation, o.summarise(rotation))
 }
 
+// readable names the files on the command line that cannot be read or are no kubeconfigs, before any cluster is asked.
+// It returns an error when there are no others.
+func (o *RotateOptions) readable(files []kubeconfig.Found) error {
+	var problems []string
+	for _, file := range files {
+		if !file.Named {
+			continue
+		}
+		if _, err := kubeconfig.LoadAsWritten(file.Path); err != nil {
+			problems = append(problems, err.Error())
+		}
+	}
+	if len(problems) < len(files) || len(files) == 0 {
+		for _, problem := range problems {
+			o.progress.Fail("%s", problem)
+		}
+		return nil
+	}
+	return ui.WithHint(errors.New(strings.Join(problems, "; ")), "name kubeconfigs, or folders in which they are")
+}
+
 // target returns where clients connect, and what they must trust there.
 func (o *RotateOptions) target(ctx context.Context) (kubeconfig.Target, error) {
 	target := kubeconfig.Target{Endpoint: kubeconfig.Endpoint{URL: o.Endpoint}}
+	bundle, err := o.readBundle()
+	if err != nil {
+		return target, err
+	}
 	if o.Endpoint == "" || o.CABundle == "" {
 		client, err := o.Connect(o.Cluster, o.Suffix)
 		if err != nil {
@@ -255,10 +287,7 @@ func (o *RotateOptions) target(ctx context.Context) (kubeconfig.Target, error) {
 		}
 	}
 	if o.CABundle != "" {
-		var err error
-		if target.CABundle, err = o.readBundle(); err != nil {
-			return target, fmt.Errorf("reading CA bundle %q: %w", o.CABundle, err)
-		}
+		target.CABundle = bundle
 	}
 	members := "none: clients use their system roots"
 	if len(target.CABundle) > 0 {
@@ -288,11 +317,22 @@ func (o *RotateOptions) hidden(path string) {
 	o.progress.Info("Did not look into %q, whose name begins with a dot: name it if kubeconfigs are there", path)
 }
 
+// readBundle returns the CA bundle of --ca-bundle; none without the flag.
 func (o *RotateOptions) readBundle() ([]byte, error) {
-	if o.CABundle == "-" {
-		return io.ReadAll(o.In)
+	var bundle []byte
+	var err error
+	switch o.CABundle {
+	case "":
+		return nil, nil
+	case "-":
+		bundle, err = io.ReadAll(o.In)
+	default:
+		bundle, err = os.ReadFile(o.CABundle)
 	}
-	return os.ReadFile(o.CABundle)
+	if err != nil {
+		return nil, ui.Usage(fmt.Errorf("reading CA bundle %q: %w", o.CABundle, err))
+	}
+	return bundle, nil
 }
 
 // tryTarget connects to the endpoint with the CA bundle, as the kubeconfigs will after their rotation.

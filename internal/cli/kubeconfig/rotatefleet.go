@@ -328,7 +328,7 @@ func (o *RotateOptions) reportFleet(done *fleet.Result, err error) error {
 			err = errors.Join(err, writing)
 		}
 	}
-	if o.Output == "junit" {
+	if o.Output == formatJUnit {
 		return result.Print(o.Out, "text", shown, err, func() ([]byte, error) { return fleetJUnit(shown) })
 	}
 	return result.Print(o.Out, o.Output, shown, err, func() ([]byte, error) { return fleetText(shown) })
@@ -354,7 +354,7 @@ func managementCluster(f *factory.Factory, flags factory.ClusterFlags) (*rest.Co
 }
 
 // forFleet returns a flag that was given and says something about fleets only; empty for none.
-func (o *FleetOptions) forFleet() string {
+func (o *FleetOptions) forFleet(output string) string {
 	switch {
 	case o.Into != "":
 		return "--into"
@@ -372,6 +372,8 @@ func (o *FleetOptions) forFleet() string {
 		return "--allow-older"
 	case o.JUnit != "":
 		return "--junit"
+	case output == formatJUnit:
+		return "-o " + formatJUnit
 	}
 	return ""
 }

@@ -1,0 +1,71 @@
+package kubeconfig
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+)
+
+// TestRotateNamesLocalMistakesFirst has a cluster that cannot be asked. What is wrong here is said all the same, and where
+// nothing is left to do, nothing is asked.
+func TestRotateNamesLocalMistakesFirst(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	for name, content := range map[string]string{
+		"notes.txt": "Nothing to see here.\n", "good.yaml": "kind: Config\nclusters: []\n",
+	} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		name  string
+		args  []string
+		code  int
+		says  []string // in the error
+		steps string   // before it
+	}{
+		{name: "a file that is not there", args: []string{"nope.yaml"}, code: 1, says: []string{"nope.yaml", "no such file"}},
+		{
+			name: "several files of no use", args: []string{"nope.yaml", "notes.txt"}, code: 1,
+			says: []string{"nope.yaml", "no such file", "notes.txt", "not a kubeconfig"},
+		},
+		{
+			name: "one of several files", args: []string{"nope.yaml", "good.yaml"}, code: 1,
+			says: []string{"no such cluster"}, steps: "nope.yaml",
+		},
+		{
+			name: "a CA bundle that is not there", args: []string{"good.yaml", "--ca-bundle", filepath.Join(folder, "no.pem")},
+			code: ui.ExitUsage, says: []string{"reading CA bundle", "no.pem", "no such file"},
+		},
+		{
+			name: "a file that is not there, in a fleet", args: []string{"--fleet", "nope.yaml"}, code: 1,
+			says: []string{"1 of 1 kubeconfigs could not be rotated"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			args := make([]string, len(test.args))
+			for i, arg := range test.args {
+				if args[i] = arg; !strings.HasPrefix(arg, "-") && filepath.IsLocal(arg) {
+					args[i] = filepath.Join(folder, arg)
+				}
+			}
+			ran := runRotate(t, nil, args...)
+			if ran.err == nil || ui.ExitCodeOf(ran.err) != test.code {
+				t.Fatalf("want code %d, got %v", test.code, ran.err)
+			}
+			for _, part := range test.says {
+				if !strings.Contains(ran.err.Error(), part) {
+					t.Errorf("want %q in the error, got %v", part, ran.err)
+				}
+			}
+			if !strings.Contains(ran.errOut, test.steps) {
+				t.Errorf("want %q in the steps, got %q", test.steps, ran.errOut)
+			}
+		})
+	}
+}

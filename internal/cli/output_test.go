@@ -1,0 +1,79 @@
+package cli_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+)
+
+// TestOutputIsTheSameEverywhere looks at --output of every command that has formats: the same names, text where nothing is
+// asked for, and one text for what is no format.
+func TestOutputIsTheSameEverywhere(t *testing.T) {
+	t.Parallel()
+	others := map[string]string{ // what some commands have besides
+		"pinniped migrate check":     ` "commands"`,
+		"pinniped ip-tls check":      ` "junit"`,
+		"pinniped kubeconfig rotate": ` "junit"`,
+	}
+	needed := map[string][]string{ // without which a command refuses something else first
+		"pinniped ip-tls set":        {"--secret", "s"},
+		"pinniped ip-tls explain":    {"n/s"},
+		"pinniped ip-tls delegate":   {"n/s", "--to", "a"},
+		"pinniped ip-tls apply":      {"-f", "plan.yaml"},
+		"pinniped ip-tls rotate":     {"--secret", "s"},
+		"pinniped kubeconfig rotate": {"a.yaml"},
+		"pinniped kubeconfig ls":     {"a.yaml"},
+		"pinniped logout":            {"--issuer", "https://issuer.example.com"},
+		"pinniped ip-tls manifest":   {"--issuer", "Issuer/i", "--secret", "s", "--external-endpoint", "a.example.com"},
+	}
+	seen := 0
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+		flag, path := cmd.Flags().Lookup("output"), cmd.CommandPath()
+		if flag == nil || !strings.HasPrefix(flag.Usage, "output format: ") {
+			return // it names a file
+		}
+		seen++
+		want := fmt.Sprintf(
+			`error: invalid value "xml" for --output, supported values are ["text" "json" "yaml"%s]`,
+			others[path],
+		)
+		if flag.DefValue == "yaml" { // manifests have no other text
+			want = `error: invalid value "xml" for --output, supported values are ["yaml" "json"]`
+		} else if flag.DefValue != "text" {
+			t.Errorf("%s: the default is %q", path, flag.DefValue)
+		}
+		args := append(strings.Fields(path)[1:], needed[path]...)
+		if cmd.Flags().Lookup("kubeconfig") != nil { // so that no cluster is asked
+			args = append(args, "--kubeconfig", filepath.Join(t.TempDir(), "nowhere.yaml"))
+		}
+		f, _, errOut := newFactory(append(args, "-o", "xml")...)
+		if code := cli.Main(t.Context(), f); code != ui.ExitUsage || !strings.HasPrefix(errOut.String(), want+"\n") {
+			t.Errorf("%s -o xml: want 2 and %q, got %d and %q", path, want, code, errOut)
+		}
+		for _, format := range []string{"text", "table", "json", "yaml"} {
+			if flag.DefValue == "yaml" && (format == "text" || format == "table") {
+				continue
+			}
+			f, _, errOut := newFactory(append(args, "-o", format)...)
+			_ = cli.Main(t.Context(), f) // most of them find no kubeconfig
+			if strings.Contains(errOut.String(), "invalid value") {
+				t.Errorf("%s -o %s is refused: %s", path, format, errOut)
+			}
+		}
+	}
+	f, _, _ := newFactory()
+	walk(cli.New(f))
+	if seen < 15 {
+		t.Errorf("want all commands with results, got %d", seen)
+	}
+}
