@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -114,17 +115,14 @@ type Reconciler struct {
 
 	phase          atomic.Int32
 	bearerProblem  *configv1alpha1.StrategyFinding // of the spec's bearerTokens; nil for none
-	recordProblem  *configv1alpha1.StrategyFinding // why the record of the CredentialIssuer is not kept; nil if it is
 	missingSince   time.Time                       // when the CredentialIssuer was first found missing; zero while it is there
 	retries        atomic.Int32
 	appliedService any
 	lastProblem    string
-	lastTold       told
-	toldOthers     map[configv1alpha1.StrategyType]strategyState // what the latest events said
-	schema         statusSchema                                  // of the CRD, as far as it is known
-	schemaSeen     time.Time
 	known          map[string]*issuedcert.State // what own Secrets held when there was last nothing wrong with them
 	signing        *certs.CA                    // the CA that signs client certificates
+
+	reporting // beside Reconcile: see reports.go
 }
 
 // The phases, for readiness.
@@ -138,15 +136,21 @@ const (
 // SetupWithManager makes mgr run the reconciler on every replica: once at the start, and whenever it is woken.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	request := reconcile.Request{NamespacedName: types.NamespacedName{Name: r.Names.CredentialIssuer}}
+	always := handler.EnqueueRequestsFromMapFunc(
+		func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{request} },
+	)
+	r.reports, r.again = make(chan report, 1), make(chan event.GenericEvent, 1)
+	if err := mgr.Add(manager.RunnableFunc(r.writeReports)); err != nil {
+		return fmt.Errorf("adding what reports on the CredentialIssuer: %w", err)
+	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("credentialissuer").
 		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			queue.Add(request)
 			return nil
 		})).
-		WatchesRawSource(source.Channel(r.Wake, handler.EnqueueRequestsFromMapFunc(
-			func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{request} },
-		))).
+		WatchesRawSource(source.Channel(r.Wake, always)).
+		WatchesRawSource(source.Channel(r.again, always)).
 		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false)}).
 		WithLogConstructor(func(request *reconcile.Request) logr.Logger {
 			if request == nil {
@@ -174,7 +178,8 @@ func (r *Reconciler) Ready() error {
 	}
 }
 
-// Reconcile fetches the CredentialIssuer, makes this replica what it says, and, on the leader, reports what came out.
+// Reconcile fetches the CredentialIssuer, makes this replica what it says, and hands in what came out, for the leader to
+// report.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	issuer, found, err := r.Issuers.Get(ctx, types.NamespacedName{Name: req.Name})
 	if err != nil {
@@ -188,21 +193,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		r.Advertised(advertisedBundle(issuer))
 	}
 	r.missingSince = time.Time{}
-	recordErr := r.record(ctx, issuer)
-	r.recordProblem = findingOf(configv1alpha1.CodeRecordNotKept, recordErr)
 	r.useServiceAccountTokens(issuer)
 	strategy, err := r.converge(ctx, issuer)
-	if err == nil {
-		err = recordErr
-	}
 	r.publish(strategy)
 	r.logStrategy(ctx, strategy)
-	if r.IsLeader() {
-		if reportErr := r.report(ctx, issuer, strategy); reportErr != nil {
-			r.logProblem(ctx, reportErr.Error())
-			err = reportErr
-		}
-	}
+	r.handIn(report{issuer: issuer, proxy: strategy, serving: r.served()})
 	if err == nil || errors.Is(err, errNotLeader) { // what the leader makes wakes us
 		r.retries.Store(0)
 		return ctrl.Result{RequeueAfter: r.nextLook(issuer)}, nil
@@ -229,9 +224,15 @@ func (r *Reconciler) nextLook(issuer *configv1alpha1.CredentialIssuer) time.Dura
 	return wait
 }
 
-// retryAfter is how long to wait after one more failure in a row: from 50 ms to about 13 s.
+// firstRetry and lastRetry bound how long to wait after failures: twice as long each time.
+const (
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = firstRetry << 7
+)
+
+// retryAfter is how long to wait after one more failure in a row.
 func (r *Reconciler) retryAfter() time.Duration {
-	return 50 * time.Millisecond << min(r.retries.Add(1), 8)
+	return min(firstRetry<<min(r.retries.Add(1)-1, 7), lastRetry)
 }
 
 // logProblem logs what is wrong once, not each time it is seen. It is an error where users are refused for it.
@@ -307,7 +308,7 @@ func (r *Reconciler) converge(
 		classProblem(spec, service),
 		r.warning(),
 		r.bearerProblem,
-		r.recordProblem,
+		r.recordProblem.Load(),
 	}
 	return done.strategy(s)
 }

@@ -25,13 +25,21 @@ const maxOtherReplicas = 20
 // publish reports to the other replicas which certificate this one serves and, unless all is well, the problem.
 func (r *Reconciler) publish(strategy configv1alpha1.CredentialIssuerStrategy) {
 	report := replicas.Report{}
-	if serving := r.Holder.Current(); serving != nil && r.Proxy.Serving() {
+	if serving := r.served(); serving != nil {
 		report.SHA256 = serving.SHA256()
 	}
 	if strategy.Status != configv1alpha1.StrategySuccess {
 		report.Problem = strategy.Message
 	}
 	r.Replicas.Publish(report)
+}
+
+// served returns the certificate that clients of this replica get, or nil.
+func (r *Reconciler) served() *servingcert.ServingCertificate {
+	if !r.Proxy.Serving() {
+		return nil
+	}
+	return r.Holder.Current()
 }
 
 // servedStatus says what this replica serves and who else does, or nil when it serves nothing. have is what the

@@ -115,70 +115,74 @@ func (r *Reconciler) objects() *configv1alpha1.ObjectNames {
 	}
 }
 
-// report writes the status, by server-side apply, if it differs from what is there, and makes events of what has
+// writeStatus writes the status, by server-side apply, if it differs from what is there, and makes events of what has
 // changed. Strategies of other writers stay. A CRD that is older than the agent refuses a status with a field that
 // it does not declare, so less is written then.
-func (r *Reconciler) report(
-	ctx context.Context,
-	issuer *configv1alpha1.CredentialIssuer,
-	proxy configv1alpha1.CredentialIssuerStrategy,
-) error {
+func (r *Reconciler) writeStatus(ctx context.Context, of report) error {
 	// The API keeps seconds only; a finer time would look like a change each time.
 	now := metav1.NewTime(r.Clock.Now()).Rfc3339Copy()
-	serving := r.Holder.Current()
-	if !r.Proxy.Serving() {
-		serving = nil
-	}
+	have := of.issuer.Status
 	full := configv1alpha1.CredentialIssuerStatus{
-		Strategies:         r.strategies(ctx, proxy),
-		ServingCertificate: servedStatus(issuer.Status.ServingCertificate, serving, r.Namespace, r.Replicas.Live(), now),
+		Strategies:         r.strategies(ctx, of.proxy),
+		ServingCertificate: servedStatus(have.ServingCertificate, of.serving, r.Namespace, r.Replicas.Live(), now),
 		Objects:            r.objects(),
-		ObservedGeneration: issuer.Generation,
+		ObservedGeneration: of.issuer.Generation,
 	}
+	first := r.knownSchema()
 	var refused error
-	for schema := r.knownSchema(); schema <= schemaPinniped; schema++ {
-		status := schema.reduce(full)
-		var changed bool
-		status.Strategies, changed = mergeStrategies(issuer.Status.Strategies, status.Strategies, now)
-		write := changed || !sameStatus(issuer.Status.ServingCertificate, status.ServingCertificate) ||
-			!equality.Semantic.DeepEqual(issuer.Status.Objects, status.Objects) ||
-			issuer.Status.ObservedGeneration != status.ObservedGeneration
+	for schema := first; schema <= schemaPinniped; schema++ {
+		status, changed, write := schema.merge(have, full, now)
 		if !write {
 			r.learnSchema(ctx, schema)
 			return nil
 		}
-		err := r.writeStatus(ctx, issuer, status)
-		if err == nil {
-			r.learnSchema(ctx, schema)
-			r.announce(ctx, issuer, proxy, status.ServingCertificate, changed)
-			r.tellOthers(issuer, status.Strategies)
-			return nil
+		if err := r.applyStatus(ctx, of.issuer, status); err != nil {
+			if refused = err; !mayBeSchema(err) {
+				break
+			}
+			continue
 		}
-		if refused = err; !mayBeSchema(err) {
-			break
+		if schema > first {
+			// Perhaps it was not the schema for which more was refused, but something that has passed since.
+			more, moreChanged, _ := first.merge(have, full, now)
+			if r.applyStatus(ctx, of.issuer, more) == nil {
+				schema, status, changed = first, more, moreChanged
+			}
 		}
+		r.learnSchema(ctx, schema)
+		r.announce(ctx, of, status.ServingCertificate, changed)
+		r.tellOthers(of.issuer, status.Strategies)
+		return nil
 	}
 	return refused
 }
 
-// announce makes events and a log line of what was written.
-func (r *Reconciler) announce(
-	ctx context.Context,
-	issuer *configv1alpha1.CredentialIssuer,
-	proxy configv1alpha1.CredentialIssuerStrategy,
-	served *configv1alpha1.ServingCertificateStatus,
-	changed bool,
+// merge returns the status to write where the CRD is of this schema. It reports whether the strategies differ from what
+// is there, and whether anything does.
+func (s statusSchema) merge(have, full configv1alpha1.CredentialIssuerStatus, now metav1.Time) (
+	status configv1alpha1.CredentialIssuerStatus, changed, write bool,
 ) {
-	if !changed {
-		r.tell(issuer, nil, served)
-		return
-	}
-	r.tell(issuer, &proxy, served)
-	log.FromContext(ctx).
-		Info("Reported how clients get in", "status", proxy.Status, "reason", proxy.Reason, "message", proxy.Message)
+	status = s.reduce(full)
+	status.Strategies, changed = mergeStrategies(have.Strategies, status.Strategies, now)
+	write = changed || !sameStatus(have.ServingCertificate, status.ServingCertificate) ||
+		!equality.Semantic.DeepEqual(have.Objects, status.Objects) || have.ObservedGeneration != status.ObservedGeneration
+	return status, changed, write
 }
 
-func (r *Reconciler) writeStatus(
+// announce makes events and a log line of what was written.
+func (r *Reconciler) announce(
+	ctx context.Context, of report, served *configv1alpha1.ServingCertificateStatus, changed bool,
+) {
+	if !changed {
+		r.tell(of.issuer, nil, served)
+		return
+	}
+	r.tell(of.issuer, &of.proxy, served)
+	log.FromContext(ctx).Info("Reported how clients get in",
+		"status", of.proxy.Status, "reason", of.proxy.Reason, "message", of.proxy.Message)
+}
+
+func (r *Reconciler) applyStatus(
 	ctx context.Context,
 	issuer *configv1alpha1.CredentialIssuer,
 	status configv1alpha1.CredentialIssuerStatus,

@@ -1,0 +1,95 @@
+package credentialissuer
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// report is what came of one look at the CredentialIssuer, for the status and the record.
+type report struct {
+	issuer  *configv1alpha1.CredentialIssuer
+	proxy   configv1alpha1.CredentialIssuerStrategy
+	serving *servingcert.ServingCertificate // what clients get, or nil
+}
+
+// reporting is what the goroutine that writes reports has of its own. The API server may take long to accept a
+// report, or refuse it, for example because an admission webhook does not answer. No certificate waits for that.
+type reporting struct {
+	reports chan report             // the latest one, until it is written
+	again   chan event.GenericEvent // wakes Reconcile
+
+	// recordProblem is why the record of the CredentialIssuer is not kept; nil if it is.
+	recordProblem atomic.Pointer[configv1alpha1.StrategyFinding]
+
+	lastReportProblem string
+	lastTold          told
+	toldOthers        map[configv1alpha1.StrategyType]strategyState // what the latest events said
+	schema            statusSchema                                  // of the CRD, as far as it is known
+	schemaSeen        time.Time
+}
+
+// handIn leaves a report to be written, instead of one that waits. Only Reconcile calls it, so there is always room.
+func (r *Reconciler) handIn(next report) {
+	select {
+	case <-r.reports:
+	default:
+	}
+	r.reports <- next
+}
+
+// writeReports writes what is handed in, until ctx ends. What fails is tried again until there is something newer.
+func (r *Reconciler) writeReports(ctx context.Context) error {
+	ctx = log.IntoContext(ctx, ctrl.Log.WithValues("credentialIssuer", r.Names.CredentialIssuer))
+	var latest report
+	var retry <-chan time.Time
+	for wait := firstRetry; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case latest = <-r.reports:
+		case <-retry:
+		}
+		retry = nil
+		if r.writeReport(ctx, latest) {
+			wait = firstRetry
+			continue
+		}
+		retry = time.After(wait)
+		wait = min(2*wait, lastRetry)
+	}
+}
+
+// writeReport lets the leader write the record and the status, and returns whether nothing is left to be done.
+func (r *Reconciler) writeReport(ctx context.Context, of report) bool {
+	if !r.IsLeader() {
+		return true
+	}
+	recordErr := r.record(ctx, of.issuer)
+	problem := findingOf(configv1alpha1.CodeRecordNotKept, recordErr)
+	if before := r.recordProblem.Swap(problem); (before == nil) != (problem == nil) {
+		select { // the status is to tell that
+		case r.again <- event.GenericEvent{Object: of.issuer}:
+		default:
+		}
+	}
+	err := client.IgnoreNotFound(r.writeStatus(ctx, of)) // what is made again wakes Reconcile
+	switch {
+	case err == nil:
+		r.lastReportProblem = ""
+	case r.lastReportProblem != err.Error() && ctx.Err() == nil:
+		r.lastReportProblem = err.Error()
+		logs.Warn(ctx, "Could not report on the CredentialIssuer", "problem", err.Error())
+	}
+	return errors.Join(recordErr, err) == nil
+}

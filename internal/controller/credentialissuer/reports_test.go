@@ -1,0 +1,186 @@
+package credentialissuer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// silentServer takes connections and says nothing, until it is closed.
+type silentServer struct {
+	listener net.Listener
+	asked    chan struct{} // somebody has connected
+
+	mu   sync.Mutex
+	open []net.Conn
+}
+
+func startSilentServer(t *testing.T) *silentServer {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &silentServer{listener: listener, asked: make(chan struct{}, 1)}
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			s.mu.Lock()
+			s.open = append(s.open, connection)
+			s.mu.Unlock()
+			select {
+			case s.asked <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	t.Cleanup(s.close)
+	return s
+}
+
+func (s *silentServer) close() {
+	_ = s.listener.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, connection := range s.open {
+		_ = connection.Close()
+	}
+}
+
+// judges makes the API server ask the silent server about each change of a resource, and wait half a minute for an
+// answer.
+func (s *silentServer) judges(t *testing.T, cluster *devcluster.Cluster, group, resource string) (end func()) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := admissionregistrationv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	admin, err := client.New(cluster.AdminConfig(), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hook := &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "silent"},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name: "silent.example.com", AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: ptr.To[int32](30),
+			SideEffects:   ptr.To(admissionregistrationv1.SideEffectClassNone),
+			FailurePolicy: ptr.To(admissionregistrationv1.Fail),
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{
+				URL: ptr.To("https://" + s.listener.Addr().String() + "/"),
+			},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
+				Rule: admissionregistrationv1.Rule{
+					APIGroups: []string{group}, APIVersions: []string{"*"}, Resources: []string{resource},
+				},
+			}},
+		}},
+	}
+	if err := admin.Create(t.Context(), hook); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := admin.Delete(context.WithoutCancel(t.Context()), hook); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestNoCertificateWaitsForAReport renews the certificate while the API server takes no status, because an admission
+// webhook does not answer. Afterwards the status says what it would have said without that.
+func TestNoCertificateWaitsForAReport(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	leader := startReplica(t, cluster, "default", true)
+	pki, err := certs.NewCA("corporate", time.Now(), 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	renew := func() string {
+		t.Helper()
+		pair, err := pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leader.putSecret(t, "external", pair, pki.CertPEM())
+		served := leafSHA256(t, pair)
+		testkit.Eventually(t, waitLimit, func() error { // the webhook has twice as long for one answer
+			if current := leader.Holder.Current(); current == nil || current.SHA256() != served {
+				return errors.New("another certificate is served")
+			}
+			return nil
+		})
+		return served
+	}
+	leader.create(t, spec{
+		Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com",
+		TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"},
+	})
+	leader.waitForServed(t, renew(), 1, 1)
+
+	webhook := startSilentServer(t)
+	answerAgain := webhook.judges(
+		t,
+		cluster,
+		apis.GroupsFor(apis.DefaultGroupSuffix).Config.Group,
+		"credentialissuers/status",
+	)
+	for silent := false; !silent; { // the API server learns of the webhook in its own time
+		served := renew()
+		testkit.Eventually(t, waitLimit, func() error {
+			select {
+			case <-webhook.asked:
+				silent = true
+				return nil
+			default:
+			}
+			var issuer configv1alpha1.CredentialIssuer
+			if err := leader.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
+				return err
+			}
+			if got := issuer.Status.ServingCertificate; got == nil || got.SHA256 != served {
+				return fmt.Errorf("neither asked nor reported: %+v", got)
+			}
+			return nil
+		})
+	}
+	renew()
+	latest := renew()
+
+	answerAgain()
+	webhook.close()
+	leader.waitForServed(t, latest, 1, 1)
+	testkit.Eventually(t, waitLimit, func() error {
+		var issuer configv1alpha1.CredentialIssuer
+		if err := leader.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
+			return err
+		}
+		if issuer.Status.ObservedGeneration != issuer.Generation || issuer.Status.Objects == nil {
+			return fmt.Errorf("a part of the status is missing: %+v", issuer.Status)
+		}
+		return nil
+	})
+	if _, there := leader.secret(t, testNames.RecordSecret); !there {
+		t.Error("there is no record")
+	}
+}
