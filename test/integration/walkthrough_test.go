@@ -100,6 +100,9 @@ func TestHowToClouds(t *testing.T) {
 	w.removeAfterwards(t, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "proxy-corporate"},
 	})
+	w.removeAfterwards(t, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "pinniped-concierge-nonroot"},
+	})
 	r.reads(t, "docs/howto/clouds.md", map[string]func(){
 		"--allow OldClientsBreak": func() { w.issueAsCertManager(t, "proxy-tls") },
 		"ip-tls check": func() { // the corporate PKI signs the request
