@@ -76,7 +76,16 @@ demo-program: # built as the other programs are, so that no package is compiled 
 
 .PHONY: test
 test: controlplane build node-modules bin/certmanager ## Run every test, those on a real API server included
-	hack/summary.sh go test -timeout 30m ./...
+	hack/summary.sh $(MAKE) --no-print-directory -j2 test-waiting test-computing
+
+# test/integration mostly waits for what a cluster does. So it runs beside the others, which mostly compute. What the tests run is not to know of make's jobs.
+GO_TEST = env -u MAKEFLAGS -u MFLAGS go test
+
+.PHONY: test-waiting test-computing
+test-waiting:
+	$(GO_TEST) -timeout 30m $(TESTFLAGS) ./test/integration
+test-computing:
+	$(GO_TEST) -timeout 30m $(TESTFLAGS) $$(go list ./... | grep -v '/test/integration$$')
 
 # Built as the tests are, so that they share the packages of Kubernetes in Go's build cache.
 bin/certmanager: hack/certmanager/go.mod hack/certmanager/main.go
@@ -100,7 +109,7 @@ test-cli: ## Run the tests of the CLI that need no API server, on any system
 
 .PHONY: test-race
 test-race: controlplane node-modules bin/certmanager ## Run every test with the race detector
-	hack/summary.sh go test -race -timeout 60m ./...
+	hack/summary.sh $(MAKE) --no-print-directory -j2 TESTFLAGS='-race -timeout 60m' test-waiting test-computing
 
 .PHONY: bench
 bench: build controlplane ## Measure the proxy on a local control plane: BENCH="-preset full -o json -loads get,list" for more
