@@ -185,8 +185,12 @@ man: ## Make the manual pages of the CLI, in bin/man (Markdown is in docs/refere
 	go run ./hack/reference -man bin/man
 
 .PHONY: lint
-lint: bin/golangci-lint ## Run the linters
+lint: bin/golangci-lint bin/actionlint ## Run the linters
 	bin/golangci-lint run --allow-parallel-runners ./...
+	bin/actionlint .github/workflows/*.yml
+
+bin/actionlint: hack/actionlint/go.mod
+	cd hack/actionlint && CGO_ENABLED=0 go build -o ../../bin/actionlint github.com/rhysd/actionlint/cmd/actionlint
 
 bin/golangci-lint: hack/lint/go.mod
 	cd hack/lint && CGO_ENABLED=0 go build -o ../../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
