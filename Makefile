@@ -80,12 +80,13 @@ test: controlplane build node-modules bin/certmanager ## Run every test, those o
 
 # test/integration mostly waits for what a cluster does. So it runs beside the others, which mostly compute. What the tests run is not to know of make's jobs.
 GO_TEST = env -u MAKEFLAGS -u MFLAGS go test
+TESTFLAGS = -timeout 30m
 
 .PHONY: test-waiting test-computing
 test-waiting:
-	$(GO_TEST) -timeout 30m $(TESTFLAGS) ./test/integration
+	$(GO_TEST) $(TESTFLAGS) ./test/integration
 test-computing:
-	$(GO_TEST) -timeout 30m $(TESTFLAGS) $$(go list ./... | grep -v '/test/integration$$')
+	$(GO_TEST) $(TESTFLAGS) $$(go list ./... | grep -v '/test/integration$$')
 
 # Built as the tests are, so that they share the packages of Kubernetes in Go's build cache.
 bin/certmanager: hack/certmanager/go.mod hack/certmanager/main.go
