@@ -61,7 +61,7 @@ const ServerName = "localhost"
 // Build builds bin/pinniped and bin/pinniped-agent of the repository at root into a folder.
 func Build(ctx context.Context, root, folder string) error {
 	for name, source := range map[string]string{"pinniped": "./cmd/pinniped", "pinniped-agent": "./cmd/agent"} {
-		build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(folder, name), source)
+		build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", filepath.Join(folder, name), source)
 		build.Dir = root
 		if output, err := build.CombinedOutput(); err != nil {
 			return fmt.Errorf("building %s: %w\n%s", source, err, output)

@@ -124,6 +124,7 @@ func (w *world) waitForStrategies(
 // TestLoginsByTheClustersOwnSigner lets users in at the API server, with certificates of the real
 // kube-controller-manager, and at the proxy when that is gone.
 func TestLoginsByTheClustersOwnSigner(t *testing.T) {
+	t.Parallel() // in a world of its own
 	w := signing(t)
 	const pinny = "pinny"
 	strategies := w.waitForStrategies(t, configv1alpha1.ReasonFetchedKey, configv1alpha1.ReasonListening)

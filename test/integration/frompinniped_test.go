@@ -38,9 +38,11 @@ const agentImage = "registry.example.com/team/pinniped-agent:v1.0.0"
 // TestFromPinniped goes the way of docs/howto/from-pinniped.md, there and back, as somebody who has installed Pinniped
 // with kubectl, and as somebody who has done so with kapp. A user of Pinniped gets in all the time that the agent runs.
 func TestFromPinniped(t *testing.T) {
+	t.Parallel() // each installer in a world of its own
 	needsCluster(t)
 	for _, installer := range []string{"kubectl", "kapp"} {
 		t.Run(installer, func(t *testing.T) {
+			t.Parallel()
 			m := newMigration(t, installer)
 			m.installPinniped(t)
 			m.refuseUnprepared(t)

@@ -115,7 +115,7 @@ func showTail(path string) {
 	_, _ = fmt.Fprintf(os.Stderr, "--- the end of %s\n%s\n", path, strings.Join(lines, "\n"))
 }
 
-// newWorld builds the programs and starts a cluster. Nothing is installed yet.
+// newWorld starts a cluster. Nothing is installed yet. The programs are those of the shared world, which builds them.
 func newWorld(ctx context.Context, directory string) (*world, error) {
 	return newWorldOn(ctx, directory, devcluster.Options{})
 }
@@ -134,11 +134,16 @@ func newWorldOn(ctx context.Context, directory string, options devcluster.Option
 	if err != nil {
 		return nil, err
 	}
-	if err := devinstall.Build(ctx, root, directory); err != nil {
-		return nil, err
+	w := &world{signs: options.ControllerManager}
+	var agentBinary string
+	if shared != nil {
+		w.cli, agentBinary = shared.cli, shared.Binary
+	} else {
+		if err := devinstall.Build(ctx, root, directory); err != nil {
+			return nil, err
+		}
+		w.cli, agentBinary = filepath.Join(directory, "pinniped"), filepath.Join(directory, "pinniped-agent")
 	}
-	w := &world{cli: filepath.Join(directory, "pinniped"), signs: options.ControllerManager}
-	agentBinary := filepath.Join(directory, "pinniped-agent")
 	if options.Dir, err = os.MkdirTemp(clusters, "cluster-"); err != nil {
 		return nil, err
 	}
@@ -147,7 +152,7 @@ func newWorldOn(ctx context.Context, directory string, options devcluster.Option
 	if err != nil {
 		return nil, err
 	}
-	rights.worlds = append(rights.worlds, w)
+	rights.watch(w)
 	w.Installation = &devinstall.Installation{Cluster: cluster, Binary: agentBinary, Deploy: filepath.Join(root, "deploy")}
 	if w.kubectl, err = cluster.Kubectl(); err != nil {
 		return w, err

@@ -130,6 +130,7 @@ func (w *world) balance(t *testing.T, hostname string) {
 // TestOtherNames shows that the CLI works with an agent none of whose objects has its usual name: it reads the names,
 // and guesses none.
 func TestOtherNames(t *testing.T) {
+	t.Parallel() // in a world of its own
 	w := renamed(t)
 	issuer := w.ownIssuer(t)
 	issuer.Spec.ImpersonationProxy.Mode, issuer.Spec.ImpersonationProxy.ExternalEndpoint = configv1alpha1.ImpersonationProxyModeEnabled, w.endpoint()

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -193,7 +194,16 @@ func missing(shipped, done, refused map[right]bool) []string {
 }
 
 // watchedRights are the worlds whose audit logs are read after all tests.
-type watchedRights struct{ worlds []*world }
+type watchedRights struct {
+	mu     sync.Mutex
+	worlds []*world
+}
+
+func (w *watchedRights) watch(one *world) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.worlds = append(w.worlds, one)
+}
 
 // check compares, after all tests, what the programs did in every world with what the shipped manifests let them do.
 // It says what it did not look at.

@@ -115,6 +115,7 @@ print("configmaps:", len(json.load(urllib.request.urlopen(request, context=trust
 
 // TestLoginsByTokensOfServiceAccounts lets users in on a cluster with no load balancer, no proxy and no signer.
 func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
+	t.Parallel() // in a world of its own
 	w := accountTokens(t)
 	w.setTokens(t, configv1alpha1.ServiceAccountTokensModeEnabled)
 	strategy := w.waitForTokens(t, configv1alpha1.ReasonErrorDuringSetup)
