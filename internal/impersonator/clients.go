@@ -23,6 +23,7 @@ const idleBeforeEviction = time.Second
 // has as long as it takes to replace all of them until it needs to have authenticated.
 type clientConnections struct {
 	budget  *budget.Budget
+	headers *headers
 	evicted atomic.Int64 // to make room for others
 	misused atomic.Int64 // closed because most of their requests came to nothing
 
@@ -31,7 +32,9 @@ type clientConnections struct {
 }
 
 func newClientConnections(b *budget.Budget) *clientConnections {
-	return &clientConnections{budget: b, open: map[*clientConn]struct{}{}}
+	all := &clientConnections{budget: b, open: map[*clientConn]struct{}{}}
+	all.headers = &headers{all: all, queues: map[headerOwner]*headerQueue{}}
+	return all
 }
 
 // clientConn is the connection of one client, below TLS.
@@ -160,6 +163,7 @@ func (all *clientConnections) admit(conn net.Conn) *clientConn {
 	}
 	one.used.Store(one.accepted.UnixNano())
 	one.gate.most = one.mayPass
+	one.unused.headers = all.headers
 	for {
 		holding, err := all.budget.Acquire(budget.Client{Address: one.address}, budget.Connections, 1)
 		if err == nil {

@@ -22,6 +22,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 	}
 	server := newHTTPServer(nil, nil, io.Discard)
 	seconds := func(d time.Duration) string { return fmt.Sprintf("%d s", int(d.Seconds())) }
+	ms := func(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
 	kib := func(n int) string {
 		if n%(1<<20) == 0 {
 			return fmt.Sprintf("%d MiB", n>>20)
@@ -59,7 +60,10 @@ func TestLimitsAreDocumented(t *testing.T) {
 		"bytes that a client sends until its certificates have been read": kib(maxHandshake) + ", then the connection ends",
 		"reading from a connection without a user while `limits.resets` is reached": fmt.Sprintf(
 			"%s after the handshake, then %d bytes each %s", kib(strangerBurst), strangerPiece, strangerPause),
-		"time for TLS, and then for a request's header":                      seconds(server.ReadHeaderTimeout) + " each",
+		"time for TLS, and then for a request's header": seconds(server.ReadHeaderTimeout) + " each",
+		"header that waits for memory, as others fill a share of `limits.bytes`": fmt.Sprintf("%s, then the connection ends; "+
+			"of the others, those that have had %s (%s for up to %s) are closed, for one header each %s", seconds(maxHeaderWait), ms(headerPatience),
+			seconds(shortPatience), kib(unusedTolerated), ms(evictionPause)),
 		"body of a request that is not a stream, from its header to its end": seconds(o.BodyTimeout) + ", then 400",
 		"connection without a request":                                       seconds(server.IdleTimeout) + ", then it is closed",
 		"HTTP/2 client that does not answer pings": seconds(server.HTTP2.SendPingTimeout) + " until one is sent, " +

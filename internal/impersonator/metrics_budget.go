@@ -10,6 +10,7 @@ import (
 type budgetMetrics struct {
 	held, limit, refused   *prometheus.Desc
 	evicted, misused       *prometheus.Desc
+	waiting                *prometheus.Desc
 	slowReaders, badLogins *prometheus.Desc
 }
 
@@ -27,7 +28,15 @@ func newBudgetMetrics() budgetMetrics {
 			"resource",
 			"share",
 		),
-		evicted: desc("connections_evicted_total", "Connections that were closed to make room for new ones."),
+		evicted: desc(
+			"connections_evicted_total",
+			"Connections that were closed to make room for new ones, or for the headers of others.",
+		),
+		waiting: desc(
+			"connections_waiting",
+			"Connections that are not read until there is memory for their header, because a share of bytes is full of headers "+
+				"that are not complete.",
+		),
 		misused: desc(
 			"connections_misused_total",
 			"Connections that were closed because most requests on them were reset by the client, or refused, or because most of "+
@@ -46,7 +55,9 @@ func newBudgetMetrics() budgetMetrics {
 }
 
 func (m *budgetMetrics) describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{m.held, m.limit, m.refused, m.evicted, m.misused, m.slowReaders, m.badLogins} {
+	for _, desc := range []*prometheus.Desc{
+		m.held, m.limit, m.refused, m.evicted, m.waiting, m.misused, m.slowReaders, m.badLogins,
+	} {
 		to <- desc
 	}
 }
@@ -70,6 +81,7 @@ func (m *budgetMetrics) collect(server *Server, to chan<- prometheus.Metric) {
 		}
 	}
 	to <- prometheus.MustNewConstMetric(m.evicted, prometheus.CounterValue, float64(server.open.evicted.Load()))
+	to <- prometheus.MustNewConstMetric(m.waiting, prometheus.GaugeValue, float64(server.open.headers.waiting.Load()))
 	to <- prometheus.MustNewConstMetric(m.misused, prometheus.CounterValue, float64(server.open.misused.Load()))
 	to <- prometheus.MustNewConstMetric(m.slowReaders, prometheus.CounterValue, float64(server.readers.ended.Load()))
 	to <- prometheus.MustNewConstMetric(m.badLogins, prometheus.CounterValue, float64(server.refused.total.Load()))

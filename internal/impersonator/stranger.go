@@ -42,7 +42,13 @@ func (c *clientConn) moderate(p []byte) ([]byte, error) {
 			return nil, errHandshakeTooLarge
 		}
 		return p[:min(len(p), room)], nil
-	case c.user.Load() != nil || !c.underAttack():
+	case c.user.Load() != nil:
+		return p, nil
+	case !c.underAttack():
+		// What is read has to be decoded, or to wait for memory. As much as is read in any case comes alone.
+		if room := unusedTolerated - c.unused.bytes.Load(); room > 0 {
+			p = p[:min(int64(len(p)), room)]
+		}
 		return p, nil
 	case c.received.since >= strangerBurst:
 		timer := time.NewTimer(strangerPause)

@@ -1,6 +1,7 @@
 package impersonator
 
 import (
+	"container/list"
 	"errors"
 	"net/http"
 	"sync"
@@ -16,8 +17,11 @@ const (
 	// unusedFree is how much a client may have sent without effect before it counts. Most headers are shorter. A TLS
 	// handshake does not count here: see maxHandshake.
 	unusedFree = 1 << 10
-	// unusedTolerated is as much as a client may send without being closed for others: a header with a token.
+	// unusedTolerated is how much of a header is read at once though its share is full: a header with a token.
 	unusedTolerated = 4 << 10
+	// unusedStep: of a longer header, memory is taken for as many bytes at a time. It is a header of 16 KiB with its
+	// frames and TLS records.
+	unusedStep = 20 << 10
 	// unusedPiece is the least memory that is taken from the budget for it at a time.
 	unusedPiece = 64 << 10
 	// unusedPaced is how much of it is read at full speed, and unusedSpeed how much of the rest in a second.
@@ -55,7 +59,9 @@ type unused struct {
 	mu       sync.Mutex
 	over     bool // the connection is closed
 	holdings []*budget.Holding
-	since    time.Time // when the first of them was taken
+	reserved int64         // memory taken from the reserve
+	place    *list.Element // among those with holdings; nil when there are none
+	headers  *headers
 }
 
 var errUnused = errors.New("the client sent too much that came to nothing")
@@ -78,7 +84,9 @@ func (c *clientConn) countUnused(n int) error {
 	if u.bodies.Load() > 0 {
 		most, paced = most+connectionBody, paced+connectionBody
 	}
-	c.holdUnused(now)
+	if err := c.all.headers.hold(c, now); err != nil {
+		return err
+	}
 	switch bytes := u.bytes.Load(); {
 	case bytes > most:
 		c.all.misused.Add(1)
@@ -101,7 +109,7 @@ func (c *clientConn) waitOrGone(d time.Duration) {
 	}
 }
 
-// memory returns about how much memory the bytes take.
+// memory returns about how much memory the bytes take, and those that may be read without asking again.
 func (u *unused) memory() int64 {
 	bytes := u.bytes.Load()
 	switch {
@@ -109,56 +117,14 @@ func (u *unused) memory() int64 {
 		return 0
 	case u.bodies.Load() > 0:
 		return bytes * unusedWithBody
-	case u.http1.Load():
+	}
+	if bytes > unusedTolerated {
+		bytes = (bytes + unusedStep - 1) / unusedStep * unusedStep
+	}
+	if u.http1.Load() {
 		return bytes * unusedHTTP1
 	}
 	return min(bytes*unusedHTTP2, bytes+mostFields)
-}
-
-// holdUnused takes the memory from the budget. When there is not enough, another connection that has held such memory
-// for longer is closed: the header of an honest client is complete soon. When there is none, it gets the memory
-// nevertheless, and is the next to be closed: what is complete is refused with an answer. Connections that have sent only
-// a little are not closed for others.
-func (c *clientConn) holdUnused(now time.Time) {
-	for {
-		exceeded := c.unused.hold(c.all.budget.Acquire, c.client(), now)
-		if exceeded == nil {
-			return
-		}
-		victim := c.all.longestUnused(c, exceeded.Share)
-		if victim == nil {
-			_ = c.unused.hold(func(client budget.Client, r budget.Resource, n int64) (*budget.Holding, error) {
-				return c.all.budget.Force(client, r, n), nil
-			}, c.client(), now)
-			return
-		}
-		c.all.evicted.Add(1)
-		victim.abort()
-	}
-}
-
-// acquire is Acquire or Force of budget.Budget.
-type acquire func(budget.Client, budget.Resource, int64) (*budget.Holding, error)
-
-// hold takes as much memory from the budget as the bytes take, or returns which bound is in the way.
-func (u *unused) hold(acquire acquire, client budget.Client, now time.Time) *budget.Exceeded {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	more := u.memory() - u.held.Load()
-	if more <= 0 || u.over {
-		return nil
-	}
-	more = max(more, unusedPiece)
-	holding, err := acquire(client, budget.Bytes, more)
-	if exceeded, ok := errors.AsType[*budget.Exceeded](err); ok {
-		return exceeded
-	}
-	if len(u.holdings) == 0 {
-		u.since = now
-	}
-	u.holdings = append(u.holdings, holding)
-	u.held.Add(more)
-	return nil
 }
 
 // use says that n bytes that the client sent were of use.
@@ -197,36 +163,9 @@ func (u *unused) release() {
 	for _, holding := range u.holdings {
 		holding.Release()
 	}
-	u.holdings = nil
+	u.headers.forget(u.place, u.reserved)
+	u.holdings, u.place, u.reserved = nil, nil, 0
 	u.held.Store(0)
-}
-
-// longestUnused returns the connection that has held memory for what came to nothing for the longest time, among those
-// that count for the same share as c. Connections with bodies on their way, and c itself, are left alone.
-func (all *clientConnections) longestUnused(c *clientConn, share budget.Share) *clientConn {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	var longest *clientConn
-	var since time.Time
-	mine := c.client()
-	for other := range all.open {
-		if other == c || other.unused.held.Load() == 0 || other.unused.bytes.Load() <= unusedTolerated ||
-			other.unused.bodies.Load() > 0 {
-			continue
-		}
-		theirs := other.client()
-		if share == budget.PerAddress && theirs.Address != mine.Address || theirs.User != mine.User &&
-			(share == budget.PerUser || share == budget.Unauthenticated) {
-			continue
-		}
-		other.unused.mu.Lock()
-		began := other.unused.since
-		other.unused.mu.Unlock()
-		if longest == nil || began.Before(since) {
-			longest, since = other, began
-		}
-	}
-	return longest
 }
 
 // useReceived makes up for what a client sent when a header is complete. It is the outermost filter.

@@ -66,6 +66,10 @@ func TestUnfinishedHeadersCount(t *testing.T) {
 			if got := p.get(t, p.as(t, "jane"), "/a", token); got.Code != http.StatusOK {
 				t.Errorf("want a user served, got %d: %s", got.Code, got.Body)
 			}
+			large := http.Header{"Long": {strings.Repeat("x", 3*unusedTolerated)}}
+			if got := p.get(t, p.as(t, "joe"), "/a", large); got.Code != http.StatusOK {
+				t.Errorf("want a user with a large header served, got %d: %s", got.Code, got.Body)
+			}
 		})
 	}
 }
