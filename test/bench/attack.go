@@ -82,9 +82,11 @@ func attacks() []attack {
 		{"headers", "many small headers, window 0", nothing, manyHeaders},
 		{"idle", "idle connections", nothing, idleConnections},
 		{"slow", "headers, bodies and windows byte by byte", userCertificate, slow},
-		// No attack: what the attackers' own computing costs the others on a machine that all share.
-		{"compute", "none, but one processor is busy", nothing, compute},
+		// No attacks: what the attackers' own computing costs the others on a machine that all share.
+		{"compute", "none, but one processor is busy", nothing, compute(1)},
+		{"compute-2", "none, but two processors are busy", nothing, compute(2)},
 		{"unfinished", "headers without an end, frames without effect", nothing, unfinished},
+		{"begun", "short headers without an end", nothing, begun},
 	}
 }
 

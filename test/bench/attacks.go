@@ -392,52 +392,72 @@ func slow(ctx context.Context, a *attacker) {
 	})
 }
 
-// unfinishedEach is how many connections begin a header for one of an attacker's.
-const unfinishedEach = 100
+const (
+	// unfinishedEach is how many connections begin a header for one of an attacker's.
+	unfinishedEach = 100
+	// begunEach is the same for short headers. Three times as many are as many as clients without a user may have.
+	begunEach = 170
+	// begunSize is as much as the proxy reads of a header in any case, less the frames around it.
+	begunSize = 4<<10 - 200
+)
 
 // unfinished begins a large header of short lines, or of short fields, on many connections. On some it sends frames that
 // nothing follows from instead.
 func unfinished(ctx context.Context, a *attacker) {
 	const size = 1_000_000
 	lines := []byte("GET / HTTP/1.1\r\nHost: proxy\r\n" + strings.Repeat("a:b\r\n", size/len("a:b\r\n")))
-	var header, priority bytes.Buffer
-	header.WriteString(http2.ClientPreface)
-	framer := http2.NewFramer(&header, nil)
-	_ = framer.WriteSettings() // a buffer takes everything
-	var fields bytes.Buffer
-	for encoder := hpack.NewEncoder(&fields); fields.Len() < 16<<10; {
-		_ = encoder.WriteField(hpack.HeaderField{Name: "a", Value: "b"})
-	}
-	_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: fields.Bytes(), EndStream: true})
+	header := beginningOfHeader(16 << 10)
+	var priority bytes.Buffer
 	priority.WriteString(http2.ClientPreface)
-	framer = http2.NewFramer(&priority, nil)
-	for _ = framer.WriteSettings(); priority.Len() < size; {
+	framer := http2.NewFramer(&priority, nil)
+	for _ = framer.WriteSettings(); priority.Len() < size; { // a buffer takes everything
 		_ = framer.WritePriority(1, http2.PriorityParam{Weight: 1})
-	}
-	begin := func(protocol string, content []byte) error {
-		conn, err := a.dial(ctx, protocol)
-		if err != nil {
-			return err
-		}
-		defer conn.Close() //nolint:errcheck // it is given up
-		a.requests.Add(1)
-		if _, err := conn.Write(content); err != nil {
-			a.closed.Add(1)
-			return nil
-		}
-		_, _ = io.Copy(io.Discard, conn)
-		a.closed.Add(1)
-		return nil
 	}
 	a.each(ctx, a.Connections*unfinishedEach, func(worker int) error {
 		switch {
 		case worker < a.Connections:
-			return begin("h2", priority.Bytes())
+			return a.begin(ctx, "h2", priority.Bytes())
 		case worker%2 == 0:
-			return begin("h2", header.Bytes())
+			return a.begin(ctx, "h2", header)
 		}
-		return begin("http/1.1", lines)
+		return a.begin(ctx, "http/1.1", lines)
 	})
+}
+
+// begun begins a short header of short fields on as many connections as there may be.
+func begun(ctx context.Context, a *attacker) {
+	header := beginningOfHeader(begunSize)
+	a.each(ctx, a.Connections*begunEach, func(int) error { return a.begin(ctx, "h2", header) })
+}
+
+// beginningOfHeader is what an HTTP/2 client sends first, and size bytes of a header, of one byte for a field.
+func beginningOfHeader(size int) []byte {
+	var header, fields bytes.Buffer
+	header.WriteString(http2.ClientPreface)
+	framer := http2.NewFramer(&header, nil)
+	_ = framer.WriteSettings() // a buffer takes everything
+	for encoder := hpack.NewEncoder(&fields); fields.Len() < size; {
+		_ = encoder.WriteField(hpack.HeaderField{Name: "a", Value: "b"})
+	}
+	_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: fields.Bytes(), EndStream: true})
+	return header.Bytes()
+}
+
+// begin sends what has no end, and waits for the end of the connection.
+func (a *attacker) begin(ctx context.Context, protocol string, content []byte) error {
+	conn, err := a.dial(ctx, protocol)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // it is given up
+	a.requests.Add(1)
+	if _, err := conn.Write(content); err != nil {
+		a.closed.Add(1)
+		return nil
+	}
+	_, _ = io.Copy(io.Discard, conn)
+	a.closed.Add(1)
+	return nil
 }
 
 // sleep returns false when ctx ends before.
@@ -450,9 +470,17 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// compute keeps one processor busy and asks for nothing.
-func compute(ctx context.Context, _ *attacker) {
-	for sum := [sha256.Size]byte{}; ctx.Err() == nil; {
-		sum = sha256.Sum256(sum[:])
+// compute keeps processors busy and asks for nothing.
+func compute(processors int) func(ctx context.Context, _ *attacker) {
+	return func(ctx context.Context, _ *attacker) {
+		var group sync.WaitGroup
+		for range processors {
+			group.Go(func() {
+				for sum := [sha256.Size]byte{}; ctx.Err() == nil; {
+					sum = sha256.Sum256(sum[:])
+				}
+			})
+		}
+		group.Wait()
 	}
 }

@@ -179,6 +179,9 @@ func underAttack(
 	add(figureQuiet, "ms", quietP99, noGoal)
 	add(figureBeside, "ms", besideP99, 3*quietP99)
 	add(figureMemory, "MiB", float64(peakOf(w.agent))/(1<<20), shippedLimit>>20)
+	wait := func(q runQueue) float64 { return milliseconds([]time.Duration{q.perTurn()})[0] }
+	add("mean wait of the agent's threads for a processor when it is quiet", "ms", wait(quiet.queued), noGoal)
+	add("mean wait of the agent's threads for a processor beside the attack", "ms", wait(beside.queued), noGoal)
 	add("requests of the attacker", "requests", float64(did.Requests), noGoal)
 	add(figureTheirs, "s", cost.Seconds(), noGoal)
 	add(figureOurs, "s", max(0, ours), cost.Seconds())
@@ -352,6 +355,7 @@ type pacedSample struct {
 	sample
 	failed int
 	first  error
+	queued runQueue // of the agent
 }
 
 // newHonest makes users: most keep a connection and read what they read before, something new and lists, and write;
@@ -426,6 +430,7 @@ func (h *honest) measure(ctx context.Context, w *world, d time.Duration, goOn fu
 	if err != nil {
 		return pacedSample{}, err
 	}
+	queued, noQueue := readRunQueue(w.agent.PID()) // which not every kernel tells
 	paced, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	var mu sync.Mutex
@@ -467,5 +472,8 @@ func (h *honest) measure(ctx context.Context, w *world, d time.Duration, goOn fu
 		return all, err
 	}
 	all.cpu = after.minus(before)
+	if now, err := readRunQueue(w.agent.PID()); err == nil && noQueue == nil {
+		all.queued = now.minus(queued)
+	}
 	return all, ctx.Err()
 }
