@@ -293,6 +293,7 @@ func (r *replica) expectEvents(t *testing.T) {
 		"Normal Listening " + messageListening,
 		`Normal ServingCertificateChanged serves the certificate of Secret "external" (SHA-256 `,
 		`Normal ServingCertificateChanged serves the certificate of Secret "generated-tls" (SHA-256 `,
+		`Warning OldClientsBreak OldClientsBreak: `,
 	} {
 		times := 0
 		for event, count := range seen {

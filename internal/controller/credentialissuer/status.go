@@ -174,10 +174,10 @@ func (r *Reconciler) announce(
 	ctx context.Context, of report, served *configv1alpha1.ServingCertificateStatus, changed bool,
 ) {
 	if !changed {
-		r.tell(of.issuer, nil, served)
+		r.tell(ctx, of.issuer, of.serving, nil, served)
 		return
 	}
-	r.tell(of.issuer, &of.proxy, served)
+	r.tell(ctx, of.issuer, of.serving, &of.proxy, served)
 	log.FromContext(ctx).Info("Reported how clients get in",
 		"status", of.proxy.Status, "reason", of.proxy.Reason, "message", of.proxy.Message)
 }
