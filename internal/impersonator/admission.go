@@ -20,6 +20,8 @@ const (
 	small = 8 << 10
 	// fieldOverhead is about what a header field takes in memory beside its name and its value.
 	fieldOverhead = 112
+	// refusalBytes is about what a request takes in memory that was refused and whose answer the client does not take.
+	refusalBytes = 32 << 10
 )
 
 // admit takes what a request holds from the budget before anything is done for it, and gives it back at the end. The
@@ -46,7 +48,7 @@ func admit(next http.Handler, b *budget.Budget, s runtime.NegotiatedSerializer) 
 			conn.closeIfShut()
 		})
 		if err := admitRequest(b, state, req, others); err != nil {
-			refuseExceeded(w, req, s, state, err)
+			refuseExceeded(w, req, s, state, b, err)
 			return
 		}
 		next.ServeHTTP(w, req)
@@ -149,7 +151,7 @@ func identify(next http.Handler, b *budget.Budget, s runtime.NegotiatedSerialize
 			return
 		}
 		if err := identifyRequest(b, conn, state, req); err != nil {
-			refuseExceeded(w, req, s, state, err)
+			refuseExceeded(w, req, s, state, b, err)
 			return
 		}
 		next.ServeHTTP(w, req)
@@ -188,16 +190,31 @@ func isAnonymous(who user.Info) bool {
 
 // refuseExceeded refuses a request for which there is no room in a share. The connection is closed too when the request has no
 // user, or when the share of connections is full.
+//
+// In HTTP/2 the request stays in memory until the client takes the answer. When there is no room for that either, and
+// the connection has other requests, the stream is reset.
 func refuseExceeded(
 	w http.ResponseWriter,
 	req *http.Request,
 	s runtime.NegotiatedSerializer,
 	state *requestState,
+	b *budget.Budget,
 	err error,
 ) {
 	exceeded, _ := errors.AsType[*budget.Exceeded](err)
 	if state.client.User == "" || exceeded != nil && exceeded.Resource == budget.Connections {
 		closeAfterwards(w.Header())
+	}
+	if req.ProtoMajor == 2 {
+		held, full := b.Acquire(state.client, budget.Bytes, refusalBytes)
+		if full != nil {
+			if conn := connectionFrom(req.Context()); conn != nil && conn.serving.Load() > 1 {
+				state.refusedSilently = true
+				panic(http.ErrAbortHandler)
+			}
+			held = b.Force(state.client, budget.Bytes, refusalBytes) // each connection may always have one
+		}
+		state.hold(held)
 	}
 	writeStatus(w, req, s, tooMany(err).status())
 }

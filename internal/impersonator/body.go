@@ -26,7 +26,8 @@ func boundBody(next http.Handler, patience time.Duration) http.Handler {
 		}
 		body.bind(req.ProtoMajor, patience)
 		defer body.over()
-		if body.conn != nil {
+		// What comes beside the body of a stranger may be trailers without an end, which take much more memory.
+		if body.conn != nil && body.conn.user.Load() != nil {
 			body.conn.unused.bodies.Add(1)
 			defer body.conn.unused.bodies.Add(-1)
 		}

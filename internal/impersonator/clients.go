@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -96,6 +97,7 @@ func (c *clientConn) Close() error {
 		c.all.forget(c)
 		c.holding.Release()
 		c.unused.end()
+		c.gate.end()
 	})
 	return c.Conn.Close()
 }
@@ -222,8 +224,9 @@ func (all *clientConnections) victim(address string, same bool) *clientConn {
 	return worst
 }
 
-// rather is true when c has to go before other: connections without a user first, among these the idle ones, then
-// those of the address or user with the most, and then the oldest.
+// rather is true when c has to go before other: connections without a user first, among these those of the address with
+// the most, idle ones and the oldest; then those of the user with the most. An address that has only a few is not told
+// from others: an attacker may have as many addresses as connections, and many honest clients may share one.
 func (c *clientConn) rather(other *clientConn, byAddress, byUser map[string]int) bool {
 	user, otherUser := c.user.Load(), other.user.Load()
 	if (user == nil) != (otherUser == nil) {
@@ -235,8 +238,9 @@ func (c *clientConn) rather(other *clientConn, byAddress, byUser map[string]int)
 		}
 		return c.used.Load() < other.used.Load()
 	}
-	if byAddress[c.address] != byAddress[other.address] {
-		return byAddress[c.address] > byAddress[other.address]
+	few := c.all.fewOfAddress()
+	if mine, theirs := max(few, byAddress[c.address]), max(few, byAddress[other.address]); mine != theirs {
+		return mine > theirs
 	}
 	if idle, otherIdle := c.serving.Load() == 0, other.serving.Load() == 0; idle != otherIdle {
 		return idle
@@ -244,10 +248,23 @@ func (c *clientConn) rather(other *clientConn, byAddress, byUser map[string]int)
 	return c.accepted.Before(other.accepted)
 }
 
+// fewOfAddress is how many connections without a user one address may have without being told from others.
+func (all *clientConnections) fewOfAddress() int {
+	return int(all.budget.Limits()[budget.Connections][budget.Unauthenticated] / 16)
+}
+
+// hostOf returns the address to which a client counts, without its port. One machine has many addresses of IPv6: those
+// of its network (/64) are one.
 func hostOf(address string) string {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return address
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		if ip = ip.Unmap().WithZone(""); ip.Is6() {
+			return netip.PrefixFrom(ip, 64).Masked().String()
+		}
+		return ip.String()
 	}
 	return host
 }

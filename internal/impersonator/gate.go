@@ -2,6 +2,7 @@ package impersonator
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -14,6 +15,8 @@ const (
 	maxUndecided = 2 * maxMisused
 	// readPause is how long a connection with more of them waits before the next read.
 	readPause = 50 * time.Millisecond
+	// waitingBytes is about what a request takes in memory that waits, beside its header.
+	waitingBytes = 8 << 10
 )
 
 // turnstile holds back the requests of a connection on which no user has authenticated. It lets a few pass at a time.
@@ -21,11 +24,19 @@ const (
 // soon as a user has authenticated on the connection, all of them pass.
 type turnstile struct {
 	mu      sync.Mutex
-	open    bool            // a user has authenticated
-	inside  int             // those that passed, until they are answered or turn out to be streams
-	waiting []chan struct{} // the first is the next to pass; each is closed then
-	room    chan struct{}   // closed when nothing waits any more; nil when nothing does
-	most    func() int      // how many may be inside now; nil for maxUndecided
+	open    bool          // a user has authenticated
+	over    bool          // the connection is closed
+	inside  int           // those that passed, until they are answered or turn out to be streams
+	waiting []*waiter     // the first is the next to pass
+	room    chan struct{} // closed when nothing waits any more; nil when nothing does
+	since   time.Time     // when the first of those that wait now, one after the other, came
+	most    func() int    // how many may be inside now; nil for maxUndecided
+}
+
+// waiter is a request that waits.
+type waiter struct {
+	turn    chan struct{}   // closed when it may pass
+	holding *budget.Holding // of what it takes in memory
 }
 
 // mayPass is how many requests of a connection without a user are looked at at a time. While the share of refusals is
@@ -53,41 +64,63 @@ func (g *turnstile) enter(
 	gone <-chan struct{},
 	hold func() (*budget.Holding, bool),
 ) (leave func()) {
-	turn := g.join()
-	if turn != nil {
-		holding, ok := hold()
-		if !ok {
-			g.forget(turn)
-			return nil
-		}
-		defer holding.Release()
-		select {
-		case <-turn:
-		case <-ctx.Done():
-			g.forget(turn)
-			return nil
-		case <-gone:
-			g.forget(turn)
-			return nil
-		}
+	one := g.join()
+	if one == nil {
+		return sync.OnceFunc(g.leave)
+	}
+	holding, ok := hold()
+	if !ok {
+		g.forget(one)
+		return nil
+	}
+	g.keep(one, holding)
+	select {
+	case <-one.turn:
+	case <-ctx.Done():
+		g.forget(one)
+		return nil
+	case <-gone:
+		g.forget(one)
+		return nil
 	}
 	return sync.OnceFunc(g.leave)
 }
 
-// join returns nil when the request may pass at once, and otherwise what is closed when it may.
-func (g *turnstile) join() chan struct{} {
+// join returns nil when the request may pass at once.
+func (g *turnstile) join() *waiter {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.waiting) == 0 && g.mayEnter() {
 		g.inside++
 		return nil
 	}
-	turn := make(chan struct{})
-	g.waiting = append(g.waiting, turn)
+	one := &waiter{turn: make(chan struct{})}
+	g.waiting = append(g.waiting, one)
 	if g.room == nil {
-		g.room = make(chan struct{})
+		g.room, g.since = make(chan struct{}), time.Now()
 	}
-	return turn
+	return one
+}
+
+// keep holds the memory of a request as long as it waits.
+func (g *turnstile) keep(one *waiter, holding *budget.Holding) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.over || isClosed(one.turn) {
+		holding.Release()
+		return
+	}
+	one.holding = holding
+}
+
+// end is called when the connection is closed: what waits gives its memory back at once.
+func (g *turnstile) end() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.over = true
+	for _, one := range g.waiting {
+		one.holding.Release()
+	}
 }
 
 func (g *turnstile) leave() {
@@ -98,11 +131,12 @@ func (g *turnstile) leave() {
 }
 
 // forget takes a request that does not wait any more out of the queue.
-func (g *turnstile) forget(turn chan struct{}) {
+func (g *turnstile) forget(who *waiter) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	who.holding.Release()
 	for i, one := range g.waiting {
-		if one == turn {
+		if one == who {
 			g.waiting = append(g.waiting[:i], g.waiting[i+1:]...)
 			g.dispatch()
 			return
@@ -123,7 +157,8 @@ func (g *turnstile) unlock() {
 // dispatch lets those pass for which there is room. The caller holds g.mu.
 func (g *turnstile) dispatch() {
 	for len(g.waiting) > 0 && g.mayEnter() {
-		close(g.waiting[0])
+		close(g.waiting[0].turn)
+		g.waiting[0].holding.Release()
 		g.waiting = g.waiting[1:]
 		g.inside++
 	}
@@ -138,6 +173,13 @@ func (g *turnstile) crowded() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.room
+}
+
+// waitingSince returns since when requests have waited without a break, false when none does.
+func (g *turnstile) waitingSince() (time.Time, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.since, g.room != nil
 }
 
 // pause is called before each read of a connection. While requests wait, it is read slowly: what is read becomes further
@@ -170,9 +212,9 @@ func holdBack(next http.Handler, b *budget.Budget) http.Handler {
 		if !conn.shut.Load() && conn.user.Load() == nil {
 			full := false
 			leave := conn.gate.enter(ctx, conn.gone, func() (*budget.Holding, bool) {
-				holding, err := holdHead(b, conn, req)
-				full = err != nil
-				return holding, err == nil
+				holding := conn.holdWaiting(b, req)
+				full = holding == nil
+				return holding, !full
 			})
 			if full {
 				conn.refuse(ctx, b, conn.client(), 1+memoryOfHead(req)/heavyHeader, req.ProtoMajor)
@@ -210,13 +252,42 @@ func sayGoaway(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusServiceUnavailable)
 }
 
-// holdHead takes the memory of a request that has to wait from the budget, if it is large.
-func holdHead(b *budget.Budget, conn *clientConn, req *http.Request) (*budget.Holding, error) {
-	needed := memoryOfHead(req)
-	if needed <= small {
-		return nil, nil //nolint:nilnil // a nil Holding holds nothing
+// holdWaiting takes the memory of a request that has to wait from the budget. When there is not enough, the connection
+// of the same share is closed on which requests have waited for the longest time: those of honest clients pass soon. It
+// returns nil when that is c itself.
+func (c *clientConn) holdWaiting(b *budget.Budget, req *http.Request) *budget.Holding {
+	for needed := waitingBytes + memoryOfHead(req); ; {
+		holding, err := b.Acquire(c.client(), budget.Bytes, needed)
+		exceeded, ok := errors.AsType[*budget.Exceeded](err)
+		if !ok {
+			return holding
+		}
+		victim := c.all.longestWaiting(c, exceeded.Share)
+		if victim == nil || victim == c {
+			return nil
+		}
+		c.all.evicted.Add(1)
+		victim.abort()
 	}
-	return b.Acquire(conn.client(), budget.Bytes, needed)
+}
+
+// longestWaiting returns the connection of the same share as c, which may be c, on which requests have waited for the
+// longest time. It returns nil when none wait, or when users hold what there is.
+func (all *clientConnections) longestWaiting(c *clientConn, share budget.Share) *clientConn {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	var longest *clientConn
+	var since time.Time
+	for other := range all.open {
+		if share == budget.PerAddress && other.address != c.address {
+			continue
+		}
+		began, waits := other.gate.waitingSince()
+		if waits && (longest == nil || began.Before(since)) {
+			longest, since = other, began
+		}
+	}
+	return longest
 }
 
 func isClosed(c <-chan struct{}) bool {

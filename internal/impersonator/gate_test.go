@@ -183,7 +183,7 @@ func TestGate(t *testing.T) {
 		t.Fatal("want the next to wait")
 	}
 	g.unlock()
-	if !isClosed(turn) || g.crowded() != nil || g.join() != nil {
+	if !isClosed(turn.turn) || g.crowded() != nil || g.join() != nil {
 		t.Error("want all to pass when there is a user")
 	}
 }

@@ -57,7 +57,7 @@ func handOver(
 		}
 		held, err := b.Acquire(state.client, budget.Bytes, int64(len(now.document)))
 		if err != nil {
-			refuseExceeded(w, req, s, state, err)
+			refuseExceeded(w, req, s, state, b, err)
 			return
 		}
 		state.hold(held)

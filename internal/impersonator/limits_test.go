@@ -53,10 +53,10 @@ func TestLimitsAreDocumented(t *testing.T) {
 			"on one connection": fmt.Sprintf("after %d the next answer ends the connection; without a user, HTTP/2 is closed "+
 			"after %d, after %d while `limits.resets` is reached; %s of header count as one more",
 			maxRefusals, maxMisused, misusedUnderAttack, kib(heavyHeader)),
-		"requests of one HTTP/2 connection without a user that are looked at at a time": fmt.Sprintf("%d, the others wait; "+
-			"streams count until they begin; none waits any more once a user has authenticated on the connection; while "+
+		"requests of one HTTP/2 connection without a user that are looked at at a time": fmt.Sprintf("%d, the others wait, "+
+			"and hold %s and their header of `limits.bytes`; streams count until they begin; none waits any more once a user has authenticated on the connection; while "+
 			"`limits.resets` is reached one, and one more for each that was served",
-			maxUndecided),
+			maxUndecided, kib(waitingBytes)),
 		"bytes that a client sends until its certificates have been read": kib(maxHandshake) + ", then the connection ends",
 		"reading from a connection without a user while `limits.resets` is reached": fmt.Sprintf(
 			"%s after the handshake, then %d bytes each %s", kib(strangerBurst), strangerPiece, strangerPause),

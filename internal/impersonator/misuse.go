@@ -87,7 +87,7 @@ func limitMisuse(next http.Handler, b *budget.Budget) http.Handler {
 // isRefusal is true when a request was refused because of who the client is, or because it wants too much: a login that
 // failed, too, whose answer is 201. For a client without a user that is every answer that says no.
 func isRefusal(state *requestState, code int) bool {
-	if state.loginFailed {
+	if state.loginFailed || state.refusedSilently {
 		return true
 	}
 	switch code {

@@ -30,6 +30,9 @@ type requestState struct {
 	// answeredInTime is true when the client was still waiting when the API server's answer began.
 	answeredInTime bool
 
+	// refusedSilently is true when the stream was reset instead of refused with an answer.
+	refusedSilently bool
+
 	// client is to whom the request counts in the budget: at first as the connection, and then as the authenticated user.
 	client budget.Client
 	// held is what the request holds. The first is the request itself.

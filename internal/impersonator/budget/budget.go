@@ -72,12 +72,15 @@ type Limits [NumResources][NumShares]int64
 // The bounds of one address are close to those of all clients. Behind a load balancer that hides addresses, and
 // behind NAT, many honest users come from one address, and a low bound would hurt them. The users' shares keep them
 // apart from each other.
+//
+// One user and all clients without a user leave something of an address to others: an attacker with credentials can be
+// both.
 func Defaults() Limits {
 	const mib = 1 << 20
 	return Limits{
 		//            all together, one address, one user, unauthenticated
 		Connections: {4096, 3072, 1024, 512},
-		Requests:    {2048, 1536, 1024, 512},
+		Requests:    {2048, 1792, 1024, 512},
 		Streams:     {12288, 12288, 10240, 256},
 		Bytes:       {128 * mib, 96 * mib, 48 * mib, 24 * mib},
 		Resets:      {0, 2000, 500, 100},

@@ -252,3 +252,13 @@ func TestSpare(t *testing.T) {
 		})
 	}
 }
+
+// TestAddressesOutlastOneUser looks at the bounds of an attacker who is one user, and a client without a user as well.
+func TestAddressesOutlastOneUser(t *testing.T) {
+	t.Parallel()
+	for r, limits := range budget.Defaults() {
+		if used := limits[budget.PerUser] + limits[budget.Unauthenticated]; used >= limits[budget.PerAddress] {
+			t.Errorf("want some of %d %s of an address left, got %d used", limits[budget.PerAddress], budget.Resource(r), used)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package impersonator
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
+)
+
+// TestRefusalsThatAreNotReadAreBounded has a user ask for more than fits into the share, and read no answer. Some refusals
+// wait for the user, the other requests are reset.
+func TestRefusalsThatAreNotReadAreBounded(t *testing.T) {
+	t.Parallel()
+	const fit, waiting, more = 2, 3, maxRefusals - 1
+	p := startProxy(t,
+		limit(budget.Requests, budget.PerUser, fit), limit(budget.Bytes, budget.PerUser, waiting*refusalBytes))
+	release := make(chan struct{})
+	p.api.set(func() {
+		p.api.serve = func(_ http.ResponseWriter, req *http.Request) {
+			if req.URL.Path == "/slow" {
+				select {
+				case <-release:
+				case <-req.Context().Done():
+				}
+			}
+		}
+	})
+	c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "mallory"))
+	c.readNothing(t)
+	slow := func(int) [][2]string { return pseudo("GET", "/slow") }
+	for i := range fit {
+		if err := c.flood(t, i, 1, false, slow); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() bool { return p.api.arrived.Load() == int64(i+1) })
+	}
+	if err := c.flood(t, fit, more, false, slow); err != nil {
+		t.Fatal(err)
+	}
+	refused, reset := 0, 0
+	for refused+reset < more {
+		frame, err := c.ReadFrame()
+		if err != nil {
+			t.Fatalf("after %d refusals and %d resets: %v", refused, reset, err)
+		}
+		switch frame := frame.(type) {
+		case *http2.MetaHeadersFrame:
+			if got := frame.PseudoValue("status"); got != "429" {
+				t.Errorf("want 429, got %s", got)
+			}
+			refused++
+		case *http2.RSTStreamFrame:
+			reset++
+		}
+	}
+	if refused != waiting || reset != more-waiting {
+		t.Errorf("want %d refused and %d reset, got %d and %d", waiting, more-waiting, refused, reset)
+	}
+	if got := p.connection(t).refused.Load(); got != more {
+		t.Errorf("want %d counted as refused, got %d", more, got)
+	}
+	if got := p.budget.HeldByUser(budget.Bytes, "mallory"); got != waiting*refusalBytes {
+		t.Errorf("want the refusals that wait counted, got %d bytes", got)
+	}
+	if got := p.get(t, p.as(t, "jane"), "/a", nil); got.Code != http.StatusOK {
+		t.Errorf("want another user served, got %d", got.Code)
+	}
+	close(release)
+	c.readEverything(t)
+	go func() { _ = c.answers(t) }()
+	eventually(t, func() bool { return p.budget.HeldByUser(budget.Bytes, "mallory") == 0 })
+}
+
+// waiting counts the requests that wait at the gates of all connections.
+func (p *proxy) waiting() int {
+	p.open.mu.Lock()
+	defer p.open.mu.Unlock()
+	all := 0
+	for one := range p.open.open {
+		_, waiting := one.gate.counts()
+		all += waiting
+	}
+	return all
+}
+
+// TestWaitingRequestsCount has strangers fill the gates of two connections with requests whose bodies do not come, and
+// others wait behind them. What these take is bounded: the connection on which they have waited longer is closed. A user
+// gets in meanwhile.
+func TestWaitingRequestsCount(t *testing.T) {
+	t.Parallel()
+	const fit, first, second = 15, 10, 20
+	p := startProxy(t, limit(budget.Bytes, budget.Unauthenticated, fit*(waitingBytes+small/8)))
+	wait := func(n int) *rawHTTP2 {
+		c := p.rawHTTP2(t, nil)
+		for i := range uint32(maxUndecided) {
+			c.request(t, 2*i+1, true, false, append(pseudo("POST", loginPath), [2]string{"content-length", "10"})...)
+		}
+		if err := c.flood(t, maxUndecided, n, false, func(int) [][2]string { return pseudo("GET", "/a") }); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _ = c.answers(t) }()
+		return c
+	}
+	_ = wait(first)
+	old := p.connection(t)
+	eventually(t, func() bool { return p.waiting() == first })
+	_ = wait(second)
+	eventually(t, func() bool { return isClosed(old.gone) && p.waiting() >= fit && p.waiting() < second })
+	if held := p.budget.HeldUnauthenticated(budget.Bytes); held < fit*waitingBytes {
+		t.Errorf("want those that wait counted, got %d bytes", held)
+	}
+	if got := p.get(t, p.as(t, "jane"), "/a", nil); got.Code != http.StatusOK {
+		t.Errorf("want a user served, got %d", got.Code)
+	}
+}
+
+// TestTrailersOfStrangersCount sends trailers without an end beside the body of a login.
+func TestTrailersOfStrangersCount(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	c := p.rawHTTP2(t, nil)
+	c.request(t, 1, true, false, append(pseudo("POST", loginPath), [2]string{"content-length", "10"})...)
+	conn := p.connection(t)
+	eventually(t, func() bool { return conn.handling.Load() == 1 })
+	const size = 30_000 // fields of one byte
+	c.begin(t, size)
+	eventually(t, func() bool { return p.budget.HeldUnauthenticated(budget.Bytes) >= size*unusedHTTP2 })
+}
+
+// from is a connection from an address.
+type from struct {
+	deadEnd
+	address string
+}
+
+func (f from) RemoteAddr() net.Addr {
+	return &net.TCPAddr{IP: net.ParseIP(f.address), Port: 1}
+}
+
+// TestManyAddresses has a newcomer from each of many addresses. They replace each other, and not the few connections of
+// another address. An address with many of them comes first.
+func TestManyAddresses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const room, few = 64, 64 / 16
+		limits := budget.Defaults()
+		limits[budget.Connections][budget.Unauthenticated] = room
+		all := newClientConnections(budget.New(limits, nil))
+		next := 0
+		attack := func(n int) {
+			for range n {
+				next++
+				_ = all.admit(from{address: fmt.Sprintf("198.18.%d.%d", next/250, next%250)})
+				time.Sleep(time.Millisecond)
+			}
+		}
+		alive := func(some []*clientConn) int {
+			n := 0
+			for _, one := range some {
+				if !isClosed(one.gone) {
+					n++
+				}
+			}
+			return n
+		}
+		admit := func(address string, n int) (some []*clientConn) {
+			for range n {
+				some = append(some, all.admit(from{address: address}))
+				time.Sleep(time.Millisecond)
+			}
+			return some
+		}
+		attack(room)
+		honest := admit("192.0.2.1", few)
+		attack(room - few)
+		if got := alive(honest); got != few {
+			t.Errorf("want all of %d connections left alone as long as there are older ones, got %d", few, got)
+		}
+		many := admit("192.0.2.2", 2*few)
+		attack(few)
+		if got := alive(many); got != few {
+			t.Errorf("want an address to lose what it has more than others, and to keep %d, got %d", few, got)
+		}
+	})
+}
+
+func TestHostOf(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"192.0.2.1:443": "192.0.2.1", "[::ffff:192.0.2.1]:443": "192.0.2.1", "[2001:db8:1:2:3::4]:443": "2001:db8:1:2::/64",
+		"[fe80::1%eth0]:443": "fe80::/64", "pipe": "pipe", "@:1": "@",
+	} {
+		if got := hostOf(address); got != want {
+			t.Errorf("want %s for %s, got %s", want, address, got)
+		}
+	}
+}
