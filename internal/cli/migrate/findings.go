@@ -28,7 +28,9 @@ func decide(s *state, back bool, k kubectl) (*result.Migration, error) {
 				s.settingsOfPinniped,
 			},
 			result.StageRollingOut: {s.ownedByDeployment, s.fieldsOwned, s.managedByKapp, s.rollingOut},
-			result.StageAgent:      {s.ownedByDeployment, s.fieldsOwned, s.managedByKapp, s.leftOfPinniped, s.privileged},
+			result.StageAgent: {
+				s.ownedByDeployment, s.fieldsOwned, s.managedByKapp, s.settingsLeftBehind, s.leftOfPinniped, s.privileged,
+			},
 		},
 		true: {
 			result.StagePinniped: {s.unknownStrategies, s.leftOfAgent},

@@ -174,6 +174,30 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		{
+			name: "names settings under the name that the agent's ConfigMap had before", stage: result.StageAgent,
+			state: seen(agentProgram, func(s *state) {
+				s.config = "apiGroupSuffix: pinniped.dev\nlog: {level: debug}\nshutdownDelay: 10s\n" +
+					"work: {logins: 4, tokenReviews: 16}\napi: {servingCertificate: {durationSeconds: 1}}\n" +
+					"names: {apiService: other-api, impersonationProxyLegacySecret: x}\n"
+				s.agentConfig = "log: {level: info}\nshutdownDelay: 10s\nwork: {tokenReviews: 16}\n"
+				s.pinnipeds = []found{{Ref: config}}
+			}),
+			want: []result.MigrationReason{result.MigrationSettings, result.MigrationLeftOver},
+			says: []string{
+				`not in effect: log.level: "debug", names.apiService: other-api, work.logins: 4. The agent reads ConfigMap ` +
+					`"pinniped-concierge-agent".`,
+				"kubectl --namespace=pinniped-concierge edit configmaps/pinniped-concierge-agent)",
+			},
+		},
+		{
+			name: "is silent about settings that the agent has, too", stage: result.StageAgent,
+			state: seen(agentProgram, func(s *state) {
+				s.config = "log: {level: debug}\nlabels: {app: pinniped-concierge}\ndiscovery: {url: null}\n"
+				s.agentConfig, s.pinnipeds = "log: {level: debug}\n", []found{{Ref: config}}
+			}),
+			want: []result.MigrationReason{result.MigrationLeftOver},
+		},
+		{
 			name: "leaves it to administrators what they edit later", stage: result.StageAgent,
 			state: seen(agentProgram, func(s *state) { s.shared = []found{managed(entry("kubectl-edit", update, "{}"))} }),
 		},

@@ -54,6 +54,7 @@ type state struct {
 	deployment   *rollout // nil when there is none
 	issuer       map[string]any
 	config       string // Pinniped's pinniped.yaml
+	agentConfig  string // the agent's
 	shared       []found
 	pinnipeds    []found
 	agents       []found
@@ -129,11 +130,13 @@ func gather(ctx context.Context, cluster *discovery.Client) (*state, error) {
 	for _, resource := range []string{"jwtauthenticators", "webhookauthenticators"} {
 		list(discovery.Ref{Resource: authentication.WithResource(resource)}, "", &s.authenticators, nil)
 	}
-	var configMap struct {
+	type configMap struct {
 		Data map[string]string `json:"data"`
 	}
+	var pinnipeds, ours configMap
 	var running rollout
-	whole(config, &configMap)
+	whole(config, &pinnipeds)
+	whole(agentConfig, &ours)
 	whole(deployment, &running)
 	whole(issuer, &s.issuer)
 	if err := group.Wait(); err != nil {
@@ -142,7 +145,7 @@ func gather(ctx context.Context, cluster *discovery.Client) (*state, error) {
 	if running.Metadata.Name != "" {
 		s.deployment = &running
 	}
-	s.config = configMap.Data["pinniped.yaml"]
+	s.config, s.agentConfig = pinnipeds.Data["pinniped.yaml"], ours.Data["pinniped.yaml"]
 	s.sort()
 	return s, nil
 }

@@ -59,6 +59,8 @@ var issuer = discovery.Ref{
 // config is Pinniped's configuration; that of the agent has another name.
 var config = discovery.Ref{Resource: core("configmaps"), Namespace: namespace, Name: app + "-config"}
 
+var agentConfig = discovery.Ref{Resource: core("configmaps"), Namespace: namespace, Name: app + "-agent"}
+
 // applied are the objects that the manifests of both have, and which deploy/upgrade applies.
 func applied() []discovery.Ref {
 	groups := apis.GroupsFor(apis.DefaultGroupSuffix)
@@ -103,7 +105,7 @@ func agents() []discovery.Ref {
 		in(namespace, v1("networking.k8s.io", "networkpolicies"), app),
 		in(namespace, v1("policy", "poddisruptionbudgets"), app),
 		granted(namespace, app+"-agent"),
-		in(namespace, core("configmaps"), app+"-agent"),
+		[]discovery.Ref{agentConfig},
 		in(namespace, core("secrets"), app+"-impersonation-proxy-last-good-certificate", app+"-credential-issuer-record"),
 		granted("default", app+"-events"),
 		granted("", app+"-agent"),

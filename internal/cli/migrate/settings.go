@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -60,26 +61,54 @@ var carried = map[string]any{
 	"log.level":                                  "",
 }
 
+// pinnipedsAlone are the keys of parts that the agent does not have.
+var pinnipedsAlone = []string{
+	"api", "kubeCertAgent", "tls", "names.agentServiceAccount", "names.impersonationProxyLegacySecret",
+}
+
+// leftBehind lists what stands in before, other than Pinniped ships it, and not in now. path is that of both in their
+// files.
+func leftBehind(path string, before, now map[string]any) []string {
+	var said []string
+	for _, key := range slices.Sorted(maps.Keys(before)) {
+		value, full := before[key], strings.TrimPrefix(path+"."+key, ".")
+		shipped, known := carried[full]
+		if slices.Contains(pinnipedsAlone, full) || same(value, shipped) || same(value, now[key]) || same(value, nil) {
+			continue
+		}
+		if children, ok := value.(map[string]any); ok && !known {
+			others, _ := now[key].(map[string]any)
+			said = append(said, leftBehind(full, children, others)...)
+			continue
+		}
+		text := inline(value)
+		if name, ok := value.(string); ok && path == "names" {
+			if strings.HasPrefix(name, app) {
+				continue
+			}
+			text = name
+		}
+		said = append(said, full+": "+text)
+	}
+	return said
+}
+
+// settingsIn reads a configuration file.
+func settingsIn(text string, of discovery.Ref) (map[string]any, error) {
+	var settings map[string]any
+	if err := yaml.Unmarshal([]byte(text), &settings); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", describe(of), err)
+	}
+	return settings, nil
+}
+
 // settingsOfPinniped names what was configured in Pinniped's ConfigMap and Deployment, and is not taken over by itself.
 func (s *state) settingsOfPinniped(kubectl) (*result.MigrationFinding, error) {
-	var settings map[string]any
-	if err := yaml.Unmarshal([]byte(s.config), &settings); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", describe(config), err)
+	settings, err := settingsIn(s.config, config)
+	if err != nil {
+		return nil, err
 	}
-	var said []string
-	for _, key := range slices.Sorted(maps.Keys(carried)) {
-		value, there := at(settings, strings.Split(key, ".")...)
-		if there && !same(value, carried[key]) && !same(value, nil) {
-			said = append(said, fmt.Sprintf("%s: %s", key, inline(value)))
-		}
-	}
-	configured, _ := at(settings, "names")
-	given, _ := configured.(map[string]any)
-	for _, key := range slices.Sorted(maps.Keys(given)) {
-		if name := fmt.Sprint(given[key]); !strings.HasPrefix(name, app) {
-			said = append(said, fmt.Sprintf("names.%s: %s", key, name))
-		}
-	}
+	said := leftBehind("", settings, nil)
 	for _, variable := range s.deployment.container().Env {
 		said = append(said, fmt.Sprintf("%s=%s in the Deployment", variable.Name, variable.Value))
 	}
@@ -93,7 +122,36 @@ func (s *state) settingsOfPinniped(kubectl) (*result.MigrationFinding, error) {
 			"these settings of Pinniped are not taken over: %s. Set what you still need in ConfigMap %q, or in "+
 				"the Deployment, after the installation",
 			strings.Join(said, ", "),
-			app+"-agent",
+			agentConfig.Name,
+		),
+	}, nil
+}
+
+// settingsLeftBehind names what still stands in the ConfigMap that the agent does not read: it is Pinniped's, and
+// earlier versions of the agent had theirs under the same name.
+func (s *state) settingsLeftBehind(k kubectl) (*result.MigrationFinding, error) {
+	before, err := settingsIn(s.config, config)
+	if err != nil {
+		return nil, err
+	}
+	now, err := settingsIn(s.agentConfig, agentConfig)
+	if err != nil {
+		return nil, err
+	}
+	said := leftBehind("", before, now)
+	if len(said) == 0 {
+		return nil, nil
+	}
+	return &result.MigrationFinding{
+		Reason:  result.MigrationSettings,
+		Objects: []string{describe(config)},
+		Message: fmt.Sprintf(
+			"these settings are not in effect: %s. The agent reads ConfigMap %q. Set what you still need there (%s), and restart "+
+				"the agent (%s)",
+			strings.Join(said, ", "),
+			agentConfig.Name,
+			k.line(namespace, "edit", kubectlName(agentConfig)),
+			k.line(namespace, "rollout", "restart", kubectlName(deployment)),
 		),
 	}, nil
 }
