@@ -22,6 +22,8 @@ type Saved struct {
 	CredentialCache, CredentialKey string
 	// Endpoint is where the token is exchanged; empty if it is not.
 	Endpoint string
+	// Strategy is the one that the login asks for; empty means the cluster's choice.
+	Strategy string
 	// Login and Sessions are of `login oidc`; nil for a static token.
 	Login    *oidclogin.Login
 	Sessions *sessioncache.Cache
@@ -86,7 +88,10 @@ func SavedBy(f *factory.Factory, args []string, cluster *clientauthenticationv1b
 			o.Token, _ = f.LookupEnv(o.TokenEnv)
 		}
 		key, err := credentialcache.Key(args, o.Token, cluster)
-		return &Saved{CredentialCache: o.Plugin.CachePath, CredentialKey: key, Endpoint: o.Plugin.concierge.Endpoint}, err
+		return &Saved{
+			CredentialCache: o.Plugin.CachePath, CredentialKey: key, Endpoint: o.Plugin.concierge.Endpoint,
+			Strategy: o.Plugin.concierge.Strategy,
+		}, err
 	case "oidc":
 		o := &OIDCOptions{Plugin: newPlugin(f), LookupEnv: f.LookupEnv}
 		o.addFlags(f, flags)
@@ -100,7 +105,8 @@ func SavedBy(f *factory.Factory, args []string, cluster *clientauthenticationv1b
 		key, err := credentialcache.Key(args, "", cluster)
 		sessions := &sessioncache.Cache{Path: o.SessionCache, Now: f.Now}
 		return &Saved{
-			CredentialCache: o.Plugin.CachePath, CredentialKey: key, Endpoint: o.Plugin.concierge.Endpoint, Sessions: sessions,
+			CredentialCache: o.Plugin.CachePath, CredentialKey: key, Endpoint: o.Plugin.concierge.Endpoint,
+			Strategy: o.Plugin.concierge.Strategy, Sessions: sessions,
 			Login: &oidclogin.Login{
 				Issuer:       o.Issuer,
 				ClientID:     o.ClientID,

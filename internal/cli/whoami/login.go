@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/pem"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,64 +29,112 @@ func describe(ctx context.Context, f *factory.Factory, cluster *factory.Cluster,
 	defer cancel()
 	issuers, err := client.CredentialIssuers(ctx)
 	if err != nil {
-		return found
+		return found.Login
 	}
+	found.Strategy = strings.Join(found.strategies(issuers, cluster.Source.Cluster.Server), " or ")
+	return found.Login
+}
+
+// credential is what the cluster was asked with.
+type credential struct {
+	Login
+	exchanged bool   // "pinniped login" got it from the agent
+	asked     string // the strategy that the login asks for; empty for the cluster's choice
+	kind      kind
+}
+
+// kind says what a credential is.
+type kind int
+
+const (
+	unknownKind kind = iota
+	certificateKind
+	tokenKind
+)
+
+// strategies returns those at server by which the credential may have let the user in. Who comes through the
+// impersonation proxy does so with any credential. At the API server itself, several strategies may be offered, and other
+// credentials than those of the agent are taken, too.
+func (c *credential) strategies(issuers []configv1alpha1.CredentialIssuer, server string) []string {
+	var names []string
 	for i := range issuers {
-		if strategy := strategyAt(&issuers[i], cluster.Source.Cluster.Server); strategy != "" {
-			found.Strategy = strategy
+		for j := range issuers[i].Status.Strategies {
+			strategy := &issuers[i].Status.Strategies[j]
+			name := string(strategy.Type)
+			if isAt(strategy, server) && c.mayBeOf(strategy) && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
 		}
 	}
-	return found
+	return names
 }
 
-// strategyAt returns the strategy of issuer whose frontend is at server.
-func strategyAt(issuer *configv1alpha1.CredentialIssuer, server string) string {
-	for i := range issuer.Status.Strategies {
-		strategy := &issuer.Status.Strategies[i]
-		if strategy.Status != configv1alpha1.StrategySuccess || strategy.Frontend == nil {
-			continue
-		}
-		at := ""
-		if info := strategy.Frontend.ImpersonationProxyInfo; info != nil {
-			at = info.Endpoint
-		}
-		if info := strategy.Frontend.TokenCredentialRequestAPIInfo; info != nil {
-			at = info.Server
-		}
-		if strings.TrimRight(at, "/") == strings.TrimRight(server, "/") {
-			return string(strategy.Type)
-		}
+// mayBeOf says whether a strategy whose frontend is at the server may have let the user in.
+func (c *credential) mayBeOf(strategy *configv1alpha1.CredentialIssuerStrategy) bool {
+	givesTokens := strategy.Type == configv1alpha1.StrategyServiceAccountToken
+	switch {
+	case strategy.Frontend.ImpersonationProxyInfo != nil:
+		return true
+	case !c.exchanged:
+		return false
+	case c.asked != "":
+		return c.asked == string(strategy.Type)
+	case c.kind == unknownKind:
+		return true
 	}
-	return ""
+	return givesTokens == (c.kind == tokenKind)
 }
 
-func credentialOf(f *factory.Factory, cluster *factory.Cluster) Login {
+// isAt says whether a strategy works, and its frontend is at server.
+func isAt(strategy *configv1alpha1.CredentialIssuerStrategy, server string) bool {
+	if strategy.Status != configv1alpha1.StrategySuccess || strategy.Frontend == nil {
+		return false
+	}
+	at := ""
+	if info := strategy.Frontend.ImpersonationProxyInfo; info != nil {
+		at = info.Endpoint
+	}
+	if info := strategy.Frontend.TokenCredentialRequestAPIInfo; info != nil {
+		at = info.Server
+	}
+	return strings.TrimRight(at, "/") == strings.TrimRight(server, "/")
+}
+
+func credentialOf(f *factory.Factory, cluster *factory.Cluster) *credential {
 	config := cluster.REST
 	switch {
 	case config.ExecProvider != nil:
 		return pluginCredential(f, cluster)
 	case len(config.CertData) > 0:
-		return Login{Credential: "client certificate of the kubeconfig", Expiry: certificateExpiry(config.CertData)}
+		return &credential{
+			Login: Login{Credential: "client certificate of the kubeconfig", Expiry: certificateExpiry(config.CertData)},
+			kind:  certificateKind,
+		}
 	case config.BearerToken != "":
-		return Login{Credential: "token of the kubeconfig", Expiry: tokenExpiry(config.BearerToken)}
+		return &credential{
+			Login: Login{Credential: "token of the kubeconfig", Expiry: tokenExpiry(config.BearerToken)}, kind: tokenKind,
+		}
 	}
-	return Login{}
+	return &credential{}
 }
 
 // pluginCredential looks at what the plugin has just put into its cache.
-func pluginCredential(f *factory.Factory, cluster *factory.Cluster) Login {
+func pluginCredential(f *factory.Factory, cluster *factory.Cluster) *credential {
 	saved, err := login.SavedFor(f, cluster)
 	if err != nil {
-		return Login{Credential: "of the credential plugin " + cluster.REST.ExecProvider.Command}
+		return &credential{Login: Login{Credential: "of the credential plugin " + cluster.REST.ExecProvider.Command}}
 	}
-	found := Login{Endpoint: saved.Endpoint, Credential: "of \"pinniped login\""}
+	found := &credential{
+		Login:     Login{Endpoint: saved.Endpoint, Credential: "of \"pinniped login\""},
+		exchanged: saved.Endpoint != "", asked: saved.Strategy,
+	}
 	cached := (&credentialcache.Cache{Path: saved.CredentialCache, Now: f.Now}).Get(saved.CredentialKey)
 	if cached == nil {
 		return found
 	}
-	found.Credential, found.Expiry = "token, of \"pinniped login\"", cached.ExpirationTimestamp.Time
+	found.Credential, found.Expiry, found.kind = "token, of \"pinniped login\"", cached.ExpirationTimestamp.Time, tokenKind
 	if cached.ClientCertificateData != "" {
-		found.Credential = "client certificate, of \"pinniped login\""
+		found.Credential, found.kind = "client certificate, of \"pinniped login\"", certificateKind
 	}
 	return found
 }
