@@ -52,15 +52,17 @@ func (f *Factory) Cluster(flags ClusterFlags) (*Cluster, error) {
 	}
 	raw, err := rules.Load()
 	if err != nil {
-		return nil, fmt.Errorf("loading %s: %w", where, err)
+		return nil, ui.WithHint(
+			unreadable(rules.GetLoadingPrecedence(), fmt.Errorf("loading %s: %w", where, err)),
+			giveKubeconfig,
+		)
 	}
 	if len(raw.Contexts) == 0 && len(raw.Clusters) == 0 {
 		problem := "there is no cluster in it"
 		if !slices.ContainsFunc(rules.GetLoadingPrecedence(), exists) {
 			problem = "there is no such file"
 		}
-		return nil, ui.WithHint(fmt.Errorf("loading %s: %s", where, problem),
-			"give the kubeconfig of the cluster with --kubeconfig or KUBECONFIG")
+		return nil, ui.WithHint(fmt.Errorf("loading %s: %s", where, problem), giveKubeconfig)
 	}
 	// Paths inside a kubeconfig are relative to its own directory.
 	if err := clientcmd.ResolveLocalPaths(raw); err != nil {
@@ -80,11 +82,24 @@ func (f *Factory) Cluster(flags ClusterFlags) (*Cluster, error) {
 	return &Cluster{Source: source, Raw: raw, REST: config}, nil
 }
 
+const giveKubeconfig = "give the kubeconfig of the cluster with --kubeconfig or KUBECONFIG"
+
+// unreadable returns the error about the first of the files that cannot be read, in our words: client-go's are about Go.
+// It returns instead when all can be read.
+func unreadable(paths []string, instead error) error {
+	for _, path := range paths {
+		if _, err := kubeconfig.LoadAsWritten(path); err != nil && exists(path) {
+			return err
+		}
+	}
+	return instead
+}
+
 // loadingRules also returns how to name, in an error, what they load.
 func (f *Factory) loadingRules(path string) (*clientcmd.ClientConfigLoadingRules, string, error) {
 	if path != "" {
 		if _, err := os.Stat(path); err != nil {
-			return nil, "", fmt.Errorf("loading kubeconfig %q: %w", path, rootCause(err))
+			return nil, "", ui.WithHint(fmt.Errorf("loading kubeconfig %q: %w", path, rootCause(err)), giveKubeconfig)
 		}
 		return &clientcmd.ClientConfigLoadingRules{ExplicitPath: path}, fmt.Sprintf("kubeconfig %q", path), nil
 	}
