@@ -93,6 +93,21 @@ func TestSetJSON(t *testing.T) {
 	}
 }
 
+// TestSetInAnotherNamespace is given a namespace in which there is no agent: no Secret is looked for there.
+func TestSetInAnotherNamespace(t *testing.T) {
+	t.Parallel()
+	w := iptlstest.New(t)
+	w.Cluster.Issuer.Status.Objects = &configv1alpha1.ObjectNames{Namespace: "pinniped-concierge"}
+	r := runSet(t.Context(), w, func(o *SetOptions) { o.Session.Namespace = "elsewhere" })
+	r.Check(
+		t,
+		2,
+		`invalid value "elsewhere" for --namespace: the agent of CredentialIssuer `,
+		`in namespace "pinniped-concierge"`,
+	)
+	r.Lacks(t, "kubectl create")
+}
+
 func TestSetBundleFromStdin(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.New(t)

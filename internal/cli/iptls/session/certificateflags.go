@@ -7,10 +7,12 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -54,6 +56,9 @@ func (c *CertificateFlags) Validate() error {
 	if err := c.validateBundleSource(); err != nil {
 		return err
 	}
+	if err := validateSecretName(c.Secret); err != nil {
+		return err
+	}
 	if _, err := AllowedCodes(c.Allow); err != nil {
 		return err
 	}
@@ -66,6 +71,20 @@ func (c *CertificateFlags) Validate() error {
 		}
 	}
 	return nil
+}
+
+// validateSecretName checks the value of --secret, as far as that can be done before the agent's namespace is known. It may
+// be empty.
+func validateSecretName(value string) error {
+	name, err := delegation.SecretName(value, "")
+	if err == nil && value != "" && len(validation.IsDNS1123Subdomain(name.Name)) > 0 {
+		err = fmt.Errorf("%.100q cannot be the name of a Secret", name.Name)
+	}
+	if err == nil {
+		return nil
+	}
+	return ui.WithHint(ui.Usage(fmt.Errorf("invalid value for --secret: %w", err)),
+		"write NAME for a Secret of the agent's namespace, or NAMESPACE/NAME, in lower case: --secret proxy-tls")
 }
 
 // validateBundleSource wants at most one source of the CA bundle.

@@ -158,6 +158,13 @@ func (s *Session) ReadIssuer(ctx context.Context) (*configv1alpha1.CredentialIss
 		return nil, ui.WithHint(fmt.Errorf("CredentialIssuer %q has no spec.impersonationProxy", issuer.Name),
 			"its agent does not know the impersonation proxy; apply the manifests in deploy/ again")
 	}
+	if at := issuer.Status.Objects; at != nil && at.Namespace != "" && s.Namespace != "" && at.Namespace != s.Namespace {
+		return nil, ui.WithHint(
+			ui.Usage(fmt.Errorf("invalid value %q for --namespace: the agent of CredentialIssuer %q is in "+
+				"namespace %q", s.Namespace, issuer.Name, at.Namespace)),
+			"leave --namespace out; a Secret of another namespace is --secret NAMESPACE/NAME",
+		)
+	}
 	return issuer, nil
 }
 
