@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -177,6 +178,9 @@ func (o *RotateOptions) runFleet(ctx context.Context) error {
 	var err error
 	if journal := o.Journal + o.Undo; journal != "" {
 		if options.Journal, err = fleet.OpenJournal(journal, o.Undo == "", time.Now); err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				err = ui.WithHint(ui.Usage(err), "name the file that was given to --journal")
+			}
 			return err
 		}
 	}

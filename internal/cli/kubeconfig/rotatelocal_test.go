@@ -42,6 +42,10 @@ func TestRotateNamesLocalMistakesFirst(t *testing.T) {
 			code: ui.ExitUsage, says: []string{"reading CA bundle", "no.pem", "no such file"},
 		},
 		{
+			name: "a journal that is not there", args: []string{"--undo", filepath.Join(folder, "no.journal")},
+			code: ui.ExitUsage, says: []string{"opening journal", "no such file"},
+		},
+		{
 			name: "a file that is not there, in a fleet", args: []string{"--fleet", "nope.yaml"}, code: 1,
 			says: []string{"1 of 1 kubeconfigs could not be rotated"},
 		},
@@ -62,6 +66,9 @@ func TestRotateNamesLocalMistakesFirst(t *testing.T) {
 				if !strings.Contains(ran.err.Error(), part) {
 					t.Errorf("want %q in the error, got %v", part, ran.err)
 				}
+			}
+			if left, _ := filepath.Glob(filepath.Join(folder, "*.lock")); len(left) > 0 {
+				t.Errorf("want no locks left, got %q", left)
 			}
 			if !strings.Contains(ran.errOut, test.steps) {
 				t.Errorf("want %q in the steps, got %q", test.steps, ran.errOut)

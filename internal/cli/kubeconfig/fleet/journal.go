@@ -65,6 +65,11 @@ type Journal struct {
 // OpenJournal opens the journal at path and begins a run in it. The file is made if it does not exist and create
 // is set.
 func OpenJournal(path string, create bool, now func() time.Time) (*Journal, error) {
+	if !create { // or a lock would be left beside a file that is not there
+		if _, err := os.Stat(path); err != nil {
+			return nil, fmt.Errorf("opening journal %q: %w", path, err)
+		}
+	}
 	j := &Journal{now: now, lock: flock.New(path + ".lock")}
 	locked, err := j.lock.TryLock()
 	switch {
