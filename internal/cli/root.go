@@ -81,11 +81,28 @@ underscores) and in ~/.config/pinniped/config.yaml.`,
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
-		if cmd.Name() == "completion" || cmd.Name() == "help" {
+		switch cmd.Name() {
+		case "help":
+			cmd.Run, cmd.RunE = nil, help
+			factory.WithoutConfig(cmd)
+		case "completion":
 			factory.WithoutConfig(cmd)
 		}
 	}
 	return root
+}
+
+// help prints the help of the command that args name. cobra's own prints that of the root for what is no command.
+func help(cmd *cobra.Command, args []string) error {
+	of, rest, err := cmd.Root().Find(args)
+	if err != nil {
+		return ui.Usage(err)
+	}
+	if len(rest) > 0 {
+		return factory.Unknown(of, rest[0])
+	}
+	of.InitDefaultHelpFlag() // or the help would not show it
+	return of.Help()
 }
 
 // Main runs the command line in f.Args, prints what went wrong, and returns the process's exit code.

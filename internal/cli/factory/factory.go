@@ -109,21 +109,26 @@ func Group(cmd *cobra.Command) *cobra.Command {
 		if len(args) == 0 {
 			return cmd.Help()
 		}
-		err := ui.Usage(fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath()))
-		cmd.SuggestionsMinimumDistance = 2
-		var near []string
-		for _, name := range cmd.SuggestionsFor(args[0]) {
-			near = append(near, strconv.Quote(cmd.CommandPath()+" "+name))
-		}
-		if len(near) == 0 {
-			near = deeper(cmd, args[0])
-		}
-		if len(near) > 0 {
-			return ui.WithHint(err, "did you mean %s?", strings.Join(near, " or "))
-		}
-		return ui.WithHint(err, "run %q for the list of commands", cmd.CommandPath()+" --help")
+		return Unknown(cmd, args[0])
 	}
 	return cmd
+}
+
+// Unknown returns the error for a name that is no subcommand of cmd, with the nearest ones suggested.
+func Unknown(cmd *cobra.Command, name string) error {
+	err := ui.Usage(fmt.Errorf("unknown command %q for %q", name, cmd.CommandPath()))
+	cmd.SuggestionsMinimumDistance = 2
+	var near []string
+	for _, other := range cmd.SuggestionsFor(name) {
+		near = append(near, strconv.Quote(cmd.CommandPath()+" "+other))
+	}
+	if len(near) == 0 {
+		near = deeper(cmd, name)
+	}
+	if len(near) > 0 {
+		return ui.WithHint(err, "did you mean %s?", strings.Join(near, " or "))
+	}
+	return ui.WithHint(err, "run %q for the list of commands", cmd.CommandPath()+" --help")
 }
 
 // deeper returns the commands of this name one level below the subcommands of cmd, quoted.
