@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -113,17 +114,25 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var refused error
-	if migration.InTheWay {
-		refused = ui.WithHint(
-			ui.WithExitCode(errors.New("something stands in the way of the next step"), ui.ExitRefused),
-			"run the commands that are printed with it, then this one again; docs/howto/from-pinniped.md tells more",
-		)
-	}
-	return result.Print(o.Out, o.Output, migration, refused, func() ([]byte, error) {
+	return result.Print(o.Out, o.Output, migration, refusal(migration), func() ([]byte, error) {
 		if o.Output == outputCommands {
 			return script(migration), nil
 		}
 		return o.text(migration), nil
 	})
+}
+
+// refusal returns the error for findings that are in the way, else nil.
+func refusal(migration *result.Migration) error {
+	if !migration.InTheWay {
+		return nil
+	}
+	todo := "do what is said there, then run this command again"
+	if slices.ContainsFunc(migration.Findings, func(f result.MigrationFinding) bool {
+		return f.InTheWay && len(f.Commands) > 0
+	}) {
+		todo = "run the commands that are printed with it, then this one again"
+	}
+	return ui.WithHint(ui.WithExitCode(errors.New("something stands in the way of the next step"), ui.ExitRefused),
+		"%s; docs/howto/from-pinniped.md tells more", todo)
 }
