@@ -165,7 +165,7 @@ var known = map[string][]string{
 
 // settingsOfAgent names fields of the CredentialIssuer that Pinniped drops, and values that it cannot use.
 func (s *state) settingsOfAgent(kubectl) (*result.MigrationFinding, error) {
-	spec, _ := at(s.issuer, "spec")
+	spec := at(s.issuer, "spec")
 	fields, _ := spec.(map[string]any)
 	var said []string
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
@@ -178,7 +178,7 @@ func (s *state) settingsOfAgent(kubectl) (*result.MigrationFinding, error) {
 		if parent != "" {
 			path, name = append(path, parent), name+parent+"."
 		}
-		value, _ := at(fields, path...)
+		value := at(fields, path...)
 		children, _ := value.(map[string]any)
 		for _, key := range slices.Sorted(maps.Keys(children)) {
 			if !slices.Contains(known[parent], key) {
@@ -186,7 +186,7 @@ func (s *state) settingsOfAgent(kubectl) (*result.MigrationFinding, error) {
 			}
 		}
 	}
-	if secret, _ := at(fields, "impersonationProxy", "tls", "secretName"); strings.Contains(fmt.Sprint(secret), "/") {
+	if secret := at(fields, "impersonationProxy", "tls", "secretName"); strings.Contains(fmt.Sprint(secret), "/") {
 		said = append(said, "spec.impersonationProxy.tls.secretName of another namespace")
 	}
 	if len(said) == 0 {
@@ -233,19 +233,14 @@ func (s *state) unknownStrategies(k kubectl) (*result.MigrationFinding, error) {
 	}, nil
 }
 
-// at returns the value at a path.
-func at(fields map[string]any, path ...string) (any, bool) {
+// at returns the value at a path; nil where there is none.
+func at(fields map[string]any, path ...string) any {
 	var value any = fields
 	for _, key := range path {
-		children, ok := value.(map[string]any)
-		if !ok {
-			return nil, false
-		}
-		if value, ok = children[key]; !ok {
-			return nil, false
-		}
+		children, _ := value.(map[string]any)
+		value = children[key]
 	}
-	return value, true
+	return value
 }
 
 func same(a, b any) bool { return inline(a) == inline(b) }
