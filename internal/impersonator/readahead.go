@@ -28,6 +28,8 @@ type aheadBody struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	ahead   bool    // the goroutine of readAhead is the one that reads from upstream
+	reading bool    // Read is the one that does
+	wanted  bool    // readAhead was called meanwhile
 	pieces  []piece // read and not yet taken
 	err     error   // what upstream ended with, after all pieces
 	closed  bool
@@ -62,15 +64,20 @@ func (b *aheadBody) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	err := b.err
+	b.reading = err == nil
 	b.mu.Unlock()
 	if err != nil {
 		return 0, err
 	}
 	n, err := b.upstream.Read(p)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reading = false
 	if err != nil {
-		b.mu.Lock()
 		b.err = err
-		b.mu.Unlock()
+	}
+	if b.wanted {
+		b.begin()
 	}
 	return n, err
 }
@@ -87,11 +94,20 @@ func (b *aheadBody) Close() error {
 	return b.upstream.Close()
 }
 
-// readAhead begins to take the rest of the answer into memory. It must not be called while Read is waiting for the API
-// server.
+// readAhead begins to take the rest of the answer into memory. While Read is waiting for the API server, it is only
+// noted: two at a time would mix up the answer. That happens when the head of the answer is written slowly, which
+// ReverseProxy does beside the body.
 func (b *aheadBody) readAhead() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.wanted = b.reading; !b.wanted {
+		b.begin()
+	}
+}
+
+// begin starts the goroutine that reads ahead, unless it runs or there is nothing to read. The caller holds b.mu.
+func (b *aheadBody) begin() {
+	b.wanted = false
 	if b.ahead || b.closed || b.err != nil {
 		return
 	}

@@ -1,0 +1,87 @@
+package impersonator
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
+)
+
+// piecemeal is a body that comes in pieces, one each second.
+type piecemeal struct {
+	pieces []string
+	times  []time.Time
+}
+
+func (p *piecemeal) Read(into []byte) (int, error) {
+	time.Sleep(time.Second)
+	p.times = append(p.times, time.Now())
+	if len(p.pieces) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(into, p.pieces[0])
+	p.pieces = p.pieces[1:]
+	return n, nil
+}
+
+func (p *piecemeal) Close() error { return nil }
+
+// TestReadsAheadInOrder begins to read ahead at every moment of an answer, also while it is being read.
+func TestReadsAheadInOrder(t *testing.T) {
+	t.Parallel()
+	const want = "one, two, three, four, five"
+	for from := range 13 {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			upstream := &piecemeal{pieces: []string{"one, ", "two, ", "three, ", "four, ", "five"}}
+			body := newAheadBody(upstream, budget.New(budget.Limits{}, time.Now), budget.Client{User: "jane"})
+			go func() {
+				time.Sleep(time.Duration(from) * 500 * time.Millisecond)
+				body.readAhead()
+			}()
+			var got strings.Builder
+			piece := make([]byte, 100)
+			for {
+				n, err := body.Read(piece)
+				got.Write(piece[:n])
+				if errors.Is(err, io.EOF) {
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(250 * time.Millisecond) // it is written to the client
+			}
+			synctest.Wait()
+			if got.String() != want {
+				t.Errorf("reading ahead after %s: want %q, got %q", time.Duration(from)*500*time.Millisecond, want, got.String())
+			}
+			for i, at := range upstream.times[1:] {
+				if at.Sub(upstream.times[i]) < time.Second {
+					t.Errorf("two read at a time, %s after the beginning", at.Sub(began))
+				}
+			}
+		})
+	}
+}
+
+// TestReadsAheadAfterTheRead is about a request to read ahead that comes during a read: it is not forgotten.
+func TestReadsAheadAfterTheRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		upstream := &piecemeal{pieces: []string{"one", "two"}}
+		body := newAheadBody(upstream, budget.New(budget.Limits{}, time.Now), budget.Client{User: "jane"})
+		time.AfterFunc(500*time.Millisecond, body.readAhead)
+		if n, err := body.Read(make([]byte, 100)); n != len("one") || err != nil {
+			t.Fatalf("read %d bytes: %v", n, err)
+		}
+		time.Sleep(10 * time.Second) // the client takes its time
+		if !body.whole() {
+			t.Error("the rest of the answer still waits at the API server")
+		}
+	})
+}
