@@ -20,6 +20,8 @@ const (
 	worthReturning = 6 << 20
 	// returnPause is the shortest time between two returns. Each costs a collection.
 	returnPause = 10 * time.Second
+	// settledAfter is how many quiet periods in a row show that a start or a load is over.
+	settledAfter = 3
 
 	standardPercent = 100
 	// maxPercent bounds how lazy the collector gets when next to nothing is live.
@@ -65,6 +67,7 @@ type heap struct {
 type memory struct {
 	last     heap
 	busy     bool // the last period was
+	quiet    int  // periods in a row, until now
 	returned time.Time
 }
 
@@ -73,6 +76,9 @@ func (m *memory) next(now heap, at time.Time, took time.Duration) (percent int, 
 	rate := float64(now.allocated-m.last.allocated) / max(took.Seconds(), 0.001)
 	wasBusy := m.busy
 	m.last, m.busy = now, rate >= busyRate
+	if m.quiet++; rate >= quietRate {
+		m.quiet = 0
+	}
 	switch {
 	case m.busy && wasBusy:
 		return busyPercent(now), false
@@ -82,6 +88,9 @@ func (m *memory) next(now heap, at time.Time, took time.Duration) (percent int, 
 	}
 	return standardPercent, false
 }
+
+// settled is true once when a start or a load is over.
+func (m *memory) settled() bool { return m.quiet == settledAfter }
 
 // busyPercent makes the next collection come when the heap has grown to busyHeap.
 func busyPercent(h heap) int {

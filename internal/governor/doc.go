@@ -8,7 +8,8 @@
 //     there is load, the heap may grow to busyHeap before it is collected. Where more than half of that is live,
 //     nothing changes. The limit in GOMEMLIMIT stays in force.
 //   - Memory. When it gets quiet, memory that is not in use goes back to the system at once. Go itself would keep about
-//     as much as it has live.
+//     as much as it has live. So do the pages of the program that only its start or a load has needed.
+//   - Monitor. The thread with which Go looks after its other threads wakes less often.
 //
 // GOMAXPROCS or GOGC in the environment decide for themselves: the governor leaves alone what they set.
 package governor

@@ -21,6 +21,10 @@ func Run(ctx context.Context) {
 		setPercent: func(percent int) { debug.SetGCPercent(percent) },
 		setMost:    func(n int) { runtime.GOMAXPROCS(n) },
 		give:       debug.FreeOSMemory,
+		unmap:      unmapProgram,
+	}
+	if g.processors != nil {
+		calmMonitor()
 	}
 	g.run(ctx)
 }
@@ -51,6 +55,7 @@ type governor struct {
 	setPercent func(int)
 	setMost    func(int)
 	give       func()
+	unmap      func()
 }
 
 func (g *governor) run(ctx context.Context) {
@@ -99,6 +104,9 @@ func (g *governor) run(ctx context.Context) {
 			}
 			if give {
 				g.give()
+			}
+			if g.memory.settled() {
+				g.unmap()
 			}
 		}
 		pause = often

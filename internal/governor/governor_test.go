@@ -138,7 +138,7 @@ func TestRun(t *testing.T) {
 		loaded := func() time.Duration { // how much of the load, from second 10 to 20, is over
 			return min(max(time.Since(began)-10*time.Second, 0), 10*time.Second)
 		}
-		most, percent, returned := 4, standardPercent, 0
+		most, percent, returned, unmapped := 4, standardPercent, 0, 0
 		g := &governor{
 			processors: &processors{most: 4, now: 4},
 			memory:     &memory{},
@@ -151,6 +151,7 @@ func TestRun(t *testing.T) {
 			setPercent: func(n int) { percent = n },
 			setMost:    func(n int) { most = n },
 			give:       func() { returned++ },
+			unmap:      func() { unmapped++ },
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -167,10 +168,16 @@ func TestRun(t *testing.T) {
 			}
 		}
 		see(5*time.Second, 1, standardPercent)
+		if unmapped != 1 {
+			t.Errorf("after the start: want the program unmapped once, got %d times", unmapped)
+		}
 		see(11*time.Second, 4, standardPercent)
 		see(15*time.Second, 4, 540)
 		see(25*time.Second, 1, standardPercent)
 		see(50*time.Second, 1, standardPercent)
+		if unmapped != 2 {
+			t.Errorf("after the load: want the program unmapped once more, got %d times in all", unmapped)
+		}
 		cancel()
 		<-done
 		if most != 4 || percent != standardPercent {

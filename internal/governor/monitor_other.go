@@ -1,0 +1,6 @@
+//go:build !linux
+
+package governor
+
+// calmMonitor does nothing here.
+func calmMonitor() {}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package governor
+
+// unmapProgram does nothing here.
+func unmapProgram() {}
