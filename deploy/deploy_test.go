@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -138,6 +139,28 @@ func TestContainers(t *testing.T) {
 				if !strings.HasPrefix(container.Image, "ghcr.io/pinniped-toolkit/pinniped-agent:") {
 					t.Errorf("%s runs image %q, which make image does not make", name, container.Image)
 				}
+			}
+		}
+	}
+}
+
+// TestStartingIsGivenTime checks that the kubelet does not kill an agent that waits for the API server at its start: it
+// would wait longer before each new start, also when the API server is back. An agent that runs and hangs is killed soon.
+func TestStartingIsGivenTime(t *testing.T) {
+	t.Parallel()
+	for _, folder := range []string{"concierge", "upgrade"} {
+		for _, deployment := range deployments(t, folder) {
+			container := deployment.Spec.Template.Spec.Containers[0]
+			start, live := container.StartupProbe, container.LivenessProbe
+			if start == nil || !cmp.Equal(start.ProbeHandler, live.ProbeHandler) {
+				t.Errorf("%s: %s has no time to start: %+v", folder, deployment.Name, start)
+				continue
+			}
+			if given := start.PeriodSeconds * start.FailureThreshold; given < 30*60 {
+				t.Errorf("%s: %s is killed after %d s of waiting", folder, deployment.Name, given)
+			}
+			if noticed := live.PeriodSeconds*live.FailureThreshold + live.TimeoutSeconds; noticed > 2*60 {
+				t.Errorf("%s: %s may hang for %d s", folder, deployment.Name, noticed)
 			}
 		}
 	}
