@@ -61,6 +61,7 @@ release: bin/goreleaser man completions manifests ## Make a release in bin/relea
 	go build -o bin/sbom ./hack/sbom
 	VERSION='$(VERSION)' GO_TAGS='$(GO_TAGS)' GO_LDFLAGS='$(GO_LDFLAGS)' TAP_TOKEN="$$TAP_TOKEN" bin/goreleaser release --clean \
 	  $(if $(PUBLISH),,--skip=publish $(if $(shell git describe --tags --exact-match 2>/dev/null),,--snapshot))
+	cp bin/manifests/*.yaml bin/release # they are published beside the archives, and are in the list of checksums
 
 bin/goreleaser: hack/release/go.mod
 	cd hack/release && CGO_ENABLED=0 go build -o ../../bin/goreleaser github.com/goreleaser/goreleaser/v2

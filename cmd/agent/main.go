@@ -56,6 +56,7 @@ func newRoot() *cobra.Command {
 		Long: "pinniped-agent runs in a cluster, or beside it. It authenticates people and forwards their requests to the " +
 			"API server by " +
 			"impersonation, behind the certificate that the CredentialIssuer names.",
+		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -66,6 +67,7 @@ func newRoot() *cobra.Command {
 		},
 		Args: cobra.ArbitraryArgs,
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(newConcierge(), newLocalUserAuthenticator(), newVersion())
 	return root
