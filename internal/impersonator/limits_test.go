@@ -62,7 +62,8 @@ func TestLimitsAreDocumented(t *testing.T) {
 			"%s after the handshake, then %d bytes each %s", kib(strangerBurst), strangerPiece, strangerPause),
 		"time for TLS, and then for a request's header": seconds(server.ReadHeaderTimeout) + " each",
 		"header that waits for memory, as others fill a share of `limits.bytes`": fmt.Sprintf("%s, then the connection ends; "+
-			"of the others, those that have had %s (%s for up to %s) are closed, for one header each %s", seconds(maxHeaderWait), ms(headerPatience),
+			"of the others, those that have had %s (%s for up to %s) are closed, for one header each %s",
+			seconds(maxHeaderWait), ms(headerPatience),
 			seconds(shortPatience), kib(unusedTolerated), ms(evictionPause)),
 		"body of a request that is not a stream, from its header to its end": seconds(o.BodyTimeout) + ", then 400",
 		"connection without a request":                                       seconds(server.IdleTimeout) + ", then it is closed",

@@ -19,9 +19,9 @@ const (
 	unusedFree = 1 << 10
 	// unusedTolerated is how much of a header is read at once though its share is full: a header with a token.
 	unusedTolerated = 4 << 10
-	// unusedStep: of a longer header, memory is taken for as many bytes at a time. It is a header of 16 KiB with its
-	// frames and TLS records.
-	unusedStep = 20 << 10
+	// unusedStep: of a longer header, memory is taken for as many bytes at a time. It is a header of 8 KiB with its frames
+	// and TLS records. An attacker's next connection costs the decoding of that much.
+	unusedStep = 10 << 10
 	// unusedPiece is the least memory that is taken from the budget for it at a time.
 	unusedPiece = 64 << 10
 	// unusedPaced is how much of it is read at full speed, and unusedSpeed how much of the rest in a second.
