@@ -44,7 +44,7 @@ func measureIdle(ctx context.Context, w *world, r *report) error {
 	}
 	r.addFigure("idle", proxied, figure{
 		name: fmt.Sprintf("memory of the agent for each of %d HTTP/2 connections", n), unit: "kB",
-		value: float64(after.all-before.all) / float64(n) / 1024, atMost: 40,
+		value: float64(after.anonymous-before.anonymous) / float64(n) / 1024, atMost: 40,
 	})
 	return nil
 }
@@ -118,5 +118,5 @@ func watchMemory(ctx context.Context, w *world, way string, c *client, path stri
 		}
 		sizes = append(sizes, size)
 	}
-	return float64(sizes[1].all-sizes[0].all) / float64(w.options.Watcher) / 1024, nil
+	return float64(sizes[1].anonymous-sizes[0].anonymous) / float64(w.options.Watcher) / 1024, nil
 }

@@ -199,7 +199,7 @@ func watchesOf(ctx context.Context, w *world, r *report, way, path string) error
 		r.addFigure("watches", way, figure{
 			name:   "memory of the agent for each",
 			unit:   "kB",
-			value:  float64(after.all-before.all) / float64(len(open.bodies)) / 1024,
+			value:  float64(after.anonymous-before.anonymous) / float64(len(open.bodies)) / 1024,
 			atMost: 30,
 		})
 	}
@@ -337,7 +337,7 @@ func measureHeld(ctx context.Context, w *world, r *report) error {
 	r.addFigure("held", proxied, figure{
 		name:   "memory of the agent for each",
 		unit:   "kB",
-		value:  float64(after.all-before.all) / float64(n) / 1024,
+		value:  float64(after.anonymous-before.anonymous) / float64(n) / 1024,
 		atMost: 30,
 	})
 	return nil
