@@ -1,0 +1,144 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+)
+
+func checkKeys(keys []string) error {
+	known := []string{"aggregatedapiserverdisableadmissionplugins", "labels"}
+	for _, knob := range knobs {
+		known = append(known, strings.ToLower(knob.key))
+	}
+	known = append(known, ignoredKeys...)
+	var unknown []string
+	for _, key := range keys {
+		if !slices.ContainsFunc(known, func(k string) bool { return key == k || strings.HasPrefix(key, k+".") }) {
+			unknown = append(unknown, key)
+		}
+	}
+	if len(unknown) > 0 {
+		slices.Sort(unknown)
+		return fmt.Errorf("unknown keys: %s", strings.Join(unknown, ", "))
+	}
+	return nil
+}
+
+// checkNames refuses names that no object can have: with one of those the agent would wait for ever, or make what
+// it cannot make.
+func checkNames(value func(key string) string) error {
+	var missing []string
+	var problems []error
+	for _, knob := range knobs {
+		key, ok := strings.CutPrefix(knob.key, "names.")
+		if !ok {
+			continue
+		}
+		name, check := value(knob.key), validation.IsDNS1123Subdomain
+		if strings.HasSuffix(key, "Service") {
+			check = validation.IsDNS1123Label
+		}
+		if name == "" {
+			missing = append(missing, key)
+			continue
+		}
+		for _, problem := range check(name) {
+			problems = append(problems, fmt.Errorf("%s is %q: %s", knob.key, name, problem))
+		}
+	}
+	if len(missing) > 0 {
+		problems = append(problems, fmt.Errorf("validate names: missing required names: %s", strings.Join(missing, ", ")))
+	}
+	return errors.Join(problems...)
+}
+
+func (c *Config) validate() error {
+	var problems []error
+	if err := apis.ValidateGroupSuffix(c.APIGroupSuffix); err != nil {
+		problems = append(problems, fmt.Errorf("validate apiGroupSuffix: %w", err))
+	}
+	for key, port := range map[string]int32{
+		"aggregatedAPIServerPort": c.AggregatedAPIServerPort, "impersonationProxyServerPort": c.ImpersonationProxyServerPort,
+	} {
+		if port < 1024 || port > 65535 {
+			problems = append(problems, fmt.Errorf("%s is %d: must be within range 1024 to 65535", key, port))
+		}
+	}
+	if delay, err := time.ParseDuration(c.ShutdownDelay); err != nil || delay < 0 {
+		problems = append(problems, fmt.Errorf("shutdownDelay is %q: write a duration such as 10s", c.ShutdownDelay))
+	}
+	for key, ttl := range map[string]string{
+		"accessReviews.allowTTL": c.AccessReviews.AllowTTL, "accessReviews.denyTTL": c.AccessReviews.DenyTTL,
+	} {
+		if d, err := time.ParseDuration(ttl); err != nil || d < time.Millisecond || d > 10*time.Minute {
+			problems = append(problems, fmt.Errorf("%s is %q: write a duration from 1ms to 10m, such as 10s", key, ttl))
+		}
+	}
+	for key, n := range map[string]int{
+		"work.accessReviews": c.Work.AccessReviews, "work.tokenReviews": c.Work.TokenReviews,
+		"work.logins": c.Work.Logins, "work.perConnection": c.Work.PerConnection,
+		"work.requestsPerUser": c.Work.RequestsPerUser,
+	} {
+		if n < 1 || n > 1000 {
+			problems = append(problems, fmt.Errorf("%s is %d: must be within range 1 to 1000", key, n))
+		}
+	}
+	if !slices.Contains([]string{"", "info", "debug", "trace", "all"}, c.Log.Level) {
+		problems = append(problems, fmt.Errorf("log.level is %q: use info, debug, trace or all", c.Log.Level))
+	}
+	if !slices.Contains([]string{"", "json", "text"}, c.Log.Format) {
+		problems = append(problems, fmt.Errorf("log.format is %q: use json or text", c.Log.Format))
+	}
+	if life, err := time.ParseDuration(c.CredentialLifetime); err != nil || life < time.Minute || life > 24*time.Hour {
+		problems = append(
+			problems,
+			fmt.Errorf("credentialLifetime is %q: write a duration from 1m to 24h, such as 5m", c.CredentialLifetime),
+		)
+	}
+	if !slices.Contains([]string{enabled, disabled}, c.CABundleHandOver) {
+		problems = append(
+			problems,
+			fmt.Errorf("caBundleHandOver is %q: use %s or %s", c.CABundleHandOver, enabled, disabled),
+		)
+	}
+	if !slices.Contains([]string{enabled, disabled}, c.ClusterSigner) {
+		problems = append(
+			problems,
+			fmt.Errorf("clusterSigner is %q: use %s or %s", c.ClusterSigner, enabled, disabled),
+		)
+	}
+	if at, err := url.Parse(
+		c.Discovery.URL,
+	); c.Discovery.URL != "" &&
+		(err != nil || at.Scheme != "https" || at.Host == "") {
+		problems = append(
+			problems,
+			fmt.Errorf("discovery.url is %q: write a URL such as https://kube.example.com:6443", c.Discovery.URL),
+		)
+	}
+	if interval, err := time.ParseDuration(c.SelfCheckInterval); err != nil || interval < time.Second {
+		problems = append(
+			problems,
+			fmt.Errorf("selfCheckInterval is %q: write a duration of a second or more, such as 10m", c.SelfCheckInterval),
+		)
+	}
+	if _, err := c.Limits.limits(); err != nil {
+		problems = append(problems, err)
+	}
+	problems = append(problems, c.Metrics.validate()...)
+	problems = append(problems, c.Audit.validate()...)
+	for key, value := range c.Labels {
+		for _, problem := range append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...) {
+			problems = append(problems, fmt.Errorf("label %q: %s", key, problem))
+		}
+	}
+	return errors.Join(problems...)
+}
