@@ -1,0 +1,323 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// StrategyType names one way in which the agent tries to give clients access to the cluster.
+// +kubebuilder:validation:Enum=KubeClusterSigningCertificate;ImpersonationProxy;ServiceAccountToken
+type StrategyType string
+
+// The strategies. A CredentialIssuer always lists the first two, and all of them in this order.
+const (
+	// StrategyKubeClusterSigningCertificate issues certificates from the cluster's own signer.
+	StrategyKubeClusterSigningCertificate StrategyType = "KubeClusterSigningCertificate"
+	// StrategyImpersonationProxy serves the Kubernetes API through the agent's impersonation proxy.
+	StrategyImpersonationProxy StrategyType = "ImpersonationProxy"
+	// StrategyServiceAccountToken gives each user the token of a service account that may impersonate that user alone. It
+	// is listed only while it is switched on.
+	StrategyServiceAccountToken StrategyType = "ServiceAccountToken"
+)
+
+// FrontendType names how a client connects under a strategy.
+// +kubebuilder:validation:Enum=TokenCredentialRequestAPI;ImpersonationProxy
+type FrontendType string
+
+// The frontends.
+const (
+	// FrontendTokenCredentialRequestAPI means: log in at the cluster's own API server.
+	FrontendTokenCredentialRequestAPI FrontendType = "TokenCredentialRequestAPI"
+	// FrontendImpersonationProxy means: log in at, and send every request to, the impersonation proxy.
+	FrontendImpersonationProxy FrontendType = "ImpersonationProxy"
+)
+
+// StrategyStatus says whether a strategy works.
+// +kubebuilder:validation:Enum=Success;Error
+type StrategyStatus string
+
+// The states of a strategy.
+const (
+	// StrategySuccess means that clients can use the strategy's frontend.
+	StrategySuccess StrategyStatus = "Success"
+	// StrategyError means that they cannot; the reason and the message say why.
+	StrategyError StrategyStatus = "Error"
+)
+
+// StrategyReason says in one word why a strategy has its status.
+// +kubebuilder:validation:Enum=Listening;Pending;Disabled;ErrorDuringSetup;CouldNotFetchKey;CouldNotGetClusterInfo;FetchedKey;IssuingTokens
+type StrategyReason string
+
+// The reasons.
+const (
+	ReasonListening              StrategyReason = "Listening"
+	ReasonPending                StrategyReason = "Pending"
+	ReasonDisabled               StrategyReason = "Disabled"
+	ReasonErrorDuringSetup       StrategyReason = "ErrorDuringSetup"
+	ReasonCouldNotFetchKey       StrategyReason = "CouldNotFetchKey"
+	ReasonCouldNotGetClusterInfo StrategyReason = "CouldNotGetClusterInfo"
+	ReasonFetchedKey             StrategyReason = "FetchedKey"
+	ReasonIssuingTokens          StrategyReason = "IssuingTokens"
+)
+
+// CredentialIssuerStatus is what the agent reports.
+type CredentialIssuerStatus struct {
+	// strategies says of each strategy whether it works, and how clients use it.
+	//
+	// +listType=map
+	// +listMapKey=type
+	Strategies []CredentialIssuerStrategy `json:"strategies"`
+
+	// servingCertificate says which certificate the impersonation proxy serves, and which replicas of the agent do. It
+	// is absent while the proxy is off or has no certificate, and in a CredentialIssuer that another program than this
+	// agent reports to.
+	//
+	// +optional
+	ServingCertificate *ServingCertificateStatus `json:"servingCertificate,omitempty"`
+
+	// objects names the objects that the agent makes and reads, as its configuration names them, so that clients need
+	// not guess. It is absent in a CredentialIssuer that another program than this agent reports to.
+	//
+	// +optional
+	Objects *ObjectNames `json:"objects,omitempty"`
+
+	// observedGeneration is the metadata.generation of the spec that strategies tell about. While it is smaller than
+	// the current one, the agent has not looked at the spec yet. It is absent in a CredentialIssuer that another program
+	// than this agent reports to.
+	//
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+}
+
+// ObjectNames names the agent's objects. All of them are in one namespace, and each may be missing while it is not
+// needed.
+type ObjectNames struct {
+	// namespace is the namespace of the agent and of its objects.
+	//
+	// +kubebuilder:validation:MinLength=1
+	Namespace string `json:"namespace"`
+
+	// loadBalancerService is the Service of type LoadBalancer in front of the impersonation proxy.
+	//
+	// +kubebuilder:validation:MinLength=1
+	LoadBalancerService string `json:"loadBalancerService"`
+
+	// clusterIPService is the Service of type ClusterIP in front of the impersonation proxy.
+	//
+	// +kubebuilder:validation:MinLength=1
+	ClusterIPService string `json:"clusterIPService"`
+
+	// generatedCertificateSecret holds the serving certificate that the agent generates.
+	//
+	// +kubebuilder:validation:MinLength=1
+	GeneratedCertificateSecret string `json:"generatedCertificateSecret"`
+
+	// generatedCASecret holds the CA of the serving certificate that the agent generates.
+	//
+	// +kubebuilder:validation:MinLength=1
+	GeneratedCASecret string `json:"generatedCASecret"`
+
+	// lastGoodCertificateSecret holds the agent's copy of the external certificate in service.
+	//
+	// +kubebuilder:validation:MinLength=1
+	LastGoodCertificateSecret string `json:"lastGoodCertificateSecret"`
+
+	// serviceAccount is as which ServiceAccount of that namespace the agent reads Secrets. It is absent when the agent
+	// runs as somebody else.
+	//
+	// +optional
+	ServiceAccount string `json:"serviceAccount,omitempty"`
+}
+
+// ServingCertificateSource names where a serving certificate comes from.
+// +kubebuilder:validation:Enum=Generated;Secret
+type ServingCertificateSource string
+
+// The sources of serving certificates.
+const (
+	// ServingCertificateGenerated is the agent's own certificate, of its own CA.
+	ServingCertificateGenerated ServingCertificateSource = "Generated"
+	// ServingCertificateSecret is a certificate that an admin brought, in the Secret that
+	// spec.impersonationProxy.tls.secretName named.
+	ServingCertificateSecret ServingCertificateSource = "Secret"
+)
+
+// ServingCertificateStatus says which certificate the leading replica serves, and which replicas serve the same one.
+// While what the spec asks for is refused, this is the last good certificate, which stays in service; the strategy's
+// message says what is wrong.
+type ServingCertificateStatus struct {
+	// source is "Generated" or "Secret".
+	Source ServingCertificateSource `json:"source"`
+
+	// secretName names the Secret that the certificate came from: NAME in the agent's own namespace, NAMESPACE/NAME in
+	// another one.
+	//
+	// +kubebuilder:validation:MinLength=1
+	SecretName string `json:"secretName"`
+
+	// sha256 is the fingerprint of the certificate (the leaf) in lower-case hex, as `pinniped ip-tls` prints it.
+	//
+	// +kubebuilder:validation:MinLength=1
+	SHA256 string `json:"sha256"`
+
+	// notBefore is when the certificate became valid.
+	NotBefore metav1.Time `json:"notBefore"`
+
+	// notAfter is when the certificate expires.
+	NotAfter metav1.Time `json:"notAfter"`
+
+	// dnsNames are the DNS names that the certificate covers.
+	//
+	// +listType=atomic
+	// +optional
+	DNSNames []string `json:"dnsNames,omitempty"`
+
+	// ipAddresses are the IP addresses that the certificate covers.
+	//
+	// +listType=atomic
+	// +optional
+	IPAddresses []string `json:"ipAddresses,omitempty"`
+
+	// servedSince is when the leading replica put the certificate into service.
+	ServedSince metav1.Time `json:"servedSince"`
+
+	// replicas is how many replicas of the agent run, as far as they have reported within the last minute.
+	Replicas int32 `json:"replicas"`
+
+	// servingReplicas is how many of them serve exactly this certificate. All is well when it equals replicas.
+	ServingReplicas int32 `json:"servingReplicas"`
+
+	// otherReplicas are those that do not, each with the reason; at most 20 are listed.
+	//
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=20
+	// +optional
+	OtherReplicas []OtherReplica `json:"otherReplicas,omitempty"`
+}
+
+// OtherReplica is a replica of the agent that does not serve the certificate that the leading one serves.
+type OtherReplica struct {
+	// name is the name of the replica's pod.
+	//
+	// +kubebuilder:validation:MinLength=1
+	Name string `json:"name"`
+
+	// sha256 is the fingerprint of the certificate that the replica serves instead; absent when it serves none.
+	//
+	// +optional
+	SHA256 string `json:"sha256,omitempty"`
+
+	// message says why, for people. It begins with a code that `pinniped explain` knows when a certificate was refused.
+	//
+	// +kubebuilder:validation:MinLength=1
+	Message string `json:"message"`
+}
+
+// CredentialIssuerStrategy says whether one strategy works, and how clients use it.
+type CredentialIssuerStrategy struct {
+	// type is the strategy that was tried.
+	Type StrategyType `json:"type"`
+
+	// status is "Success" or "Error".
+	Status StrategyStatus `json:"status"`
+
+	// reason says in one word why.
+	Reason StrategyReason `json:"reason"`
+
+	// message says why in a sentence, for people.
+	//
+	// +kubebuilder:validation:MinLength=1
+	Message string `json:"message"`
+
+	// findings are what is wrong or worth knowing, the most severe first. message tells people the same; programs read
+	// the codes here.
+	//
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=50
+	// +optional
+	Findings []StrategyFinding `json:"findings,omitempty"`
+
+	// lastUpdateTime is when this entry last changed.
+	LastUpdateTime metav1.Time `json:"lastUpdateTime"`
+
+	// frontend says how clients connect under this strategy.
+	//
+	// +optional
+	Frontend *CredentialIssuerFrontend `json:"frontend,omitempty"`
+}
+
+// FindingSeverity says how bad a finding is.
+// +kubebuilder:validation:Enum=Error;Warning;Info
+type FindingSeverity string
+
+// The severities.
+const (
+	// FindingError means that what the spec asks for does not take effect.
+	FindingError FindingSeverity = "Error"
+	// FindingWarning means that it does, and that some clients are hurt, or will be.
+	FindingWarning FindingSeverity = "Warning"
+	// FindingInfo means that the finding asks for no action.
+	FindingInfo FindingSeverity = "Info"
+)
+
+// StrategyFinding is one thing that is wrong with a strategy, or worth knowing about it.
+type StrategyFinding struct {
+	// code is a stable CamelCase word. `pinniped explain CODE` tells cause, consequence and mending of those about
+	// certificates.
+	//
+	// +kubebuilder:validation:MinLength=1
+	Code string `json:"code"`
+
+	// severity is "Error", "Warning" or "Info".
+	Severity FindingSeverity `json:"severity"`
+
+	// message says it in a sentence, for people.
+	//
+	// +kubebuilder:validation:MinLength=1
+	Message string `json:"message"`
+}
+
+// CredentialIssuerFrontend says how clients connect: type tells which of the other fields is set.
+//
+// +union
+type CredentialIssuerFrontend struct {
+	// type tells which of the other fields is set.
+	//
+	// +unionDiscriminator
+	Type FrontendType `json:"type"`
+
+	// tokenCredentialRequestInfo is set when type is TokenCredentialRequestAPI.
+	//
+	// +optional
+	TokenCredentialRequestAPIInfo *TokenCredentialRequestAPIInfo `json:"tokenCredentialRequestInfo,omitempty"`
+
+	// impersonationProxyInfo is set when type is ImpersonationProxy.
+	//
+	// +optional
+	ImpersonationProxyInfo *ImpersonationProxyInfo `json:"impersonationProxyInfo,omitempty"`
+}
+
+// TokenCredentialRequestAPIInfo says where the cluster's own API server is.
+type TokenCredentialRequestAPIInfo struct {
+	// server is the URL of the Kubernetes API server.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:Pattern=`^https://|^http://`
+	Server string `json:"server"`
+
+	// certificateAuthorityData is the API server's CA bundle: PEM, encoded as base64.
+	//
+	// +kubebuilder:validation:MinLength=1
+	CertificateAuthorityData string `json:"certificateAuthorityData"`
+}
+
+// ImpersonationProxyInfo says where the impersonation proxy is and how to verify it.
+type ImpersonationProxyInfo struct {
+	// endpoint is the URL of the impersonation proxy.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:Pattern=`^https://`
+	Endpoint string `json:"endpoint"`
+
+	// certificateAuthorityData is the CA bundle to verify the impersonation proxy with: PEM, encoded as base64.
+	// It is empty when the certificate is to be verified with the client's system roots.
+	CertificateAuthorityData string `json:"certificateAuthorityData"`
+}
