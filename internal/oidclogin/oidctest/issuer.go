@@ -9,15 +9,12 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -156,15 +153,6 @@ func (i *Issuer) EndSessions() {
 	fresh := storage.NewMemoryStore()
 	i.store.RefreshTokens, i.store.AccessTokens = fresh.RefreshTokens, fresh.AccessTokens
 	i.store.RefreshTokenRequestIDs, i.store.AccessTokenRequestIDs = fresh.RefreshTokenRequestIDs, fresh.AccessTokenRequestIDs
-}
-
-// ApproveDevices is the person who enters every code there is.
-func (i *Issuer) ApproveDevices() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for code := range i.devices {
-		i.devices[code] = true
-	}
 }
 
 // Requests returns what the issuer was asked, as "METHOD path" or, at the token endpoint, "POST path grant_type".
@@ -430,41 +418,6 @@ func (i *Issuer) sign(audience, nonce string) (string, error) {
 	return josejwt.Signed(signer).Claims(claims).Serialize()
 }
 
-func (i *Issuer) device(w http.ResponseWriter) {
-	code := rand.Text()
-	i.mu.Lock()
-	i.devices[code] = false
-	i.mu.Unlock()
-	answer(w, http.StatusOK, map[string]any{
-		"device_code": code, "user_code": "WDJB-MJHT", "verification_uri": i.URL + "/enter",
-		"verification_uri_complete": i.URL + "/enter?user_code=WDJB-MJHT", "expires_in": 60, "interval": 1,
-	})
-}
-
-func (i *Issuer) deviceToken(w http.ResponseWriter, r *http.Request) {
-	i.mu.Lock()
-	approved, known := i.devices[r.PostForm.Get("device_code")]
-	i.mu.Unlock()
-	switch {
-	case !known:
-		problem(w, "expired_token", "")
-		return
-	case !approved:
-		problem(w, "authorization_pending", "")
-		return
-	}
-	token, err := i.sign(ClientID, "")
-	if err != nil {
-		problem(w, "server_error", err.Error())
-		return
-	}
-	answer(
-		w,
-		http.StatusOK,
-		map[string]any{"access_token": rand.Text(), "token_type": "Bearer", "expires_in": 300, "id_token": token},
-	)
-}
-
 func answer(w http.ResponseWriter, code int, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
@@ -473,50 +426,4 @@ func answer(w http.ResponseWriter, code int, value any) {
 
 func problem(w http.ResponseWriter, code, description string) {
 	answer(w, http.StatusBadRequest, map[string]string{"error": code, "error_description": description})
-}
-
-// Browse is a person's browser: it opens address, follows redirects and forms, and returns the text of the page at the
-// end. It trusts the CA bundle (PEM).
-func Browse(ctx context.Context, caBundle []byte, address string) (string, error) {
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(caBundle)
-	client := &http.Client{
-		Transport: &http.Transport{
-			TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-		},
-		Timeout: 30 * time.Second,
-	}
-	defer client.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return "", err
-	}
-	text, err := fetch(client, request)
-	if err != nil {
-		return "", err
-	}
-	action := regexp.MustCompile(`<form method="post" action="([^"]*)">`).FindStringSubmatch(text)
-	if action == nil {
-		return text, nil
-	}
-	form := url.Values{}
-	for _, field := range regexp.MustCompile(`name="([^"]*)" value="([^"]*)"`).FindAllStringSubmatch(text, -1) {
-		form.Set(field[1], field[2])
-	}
-	request, err = http.NewRequestWithContext(ctx, http.MethodPost, action[1], strings.NewReader(form.Encode()))
-	if err != nil {
-		return "", err
-	}
-	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	return fetch(client, request)
-}
-
-func fetch(client *http.Client, request *http.Request) (string, error) {
-	response, err := client.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(response.Body)
-	return string(text), err
 }
