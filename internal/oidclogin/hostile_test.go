@@ -80,6 +80,18 @@ func TestFaults(t *testing.T) {
 			}
 		}
 	}
+	// device logs in with a device code, and has the issuer answer so when it is asked for one.
+	device := func(code int, body string) func(*testing.T, *situation) {
+		return func(t *testing.T, s *situation) {
+			t.Helper()
+			s.login.Flow = oidclogin.DeviceCode
+			at("/device", func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(code)
+				_, _ = w.Write([]byte(body))
+			})(t, s)
+		}
+	}
 	metadata := func(name string, value any) func(*testing.T, *situation) {
 		return func(t *testing.T, s *situation) { t.Helper(); s.Metadata = map[string]any{name: value} }
 	}
@@ -138,44 +150,15 @@ func TestFaults(t *testing.T) {
 			s.Supervisor, s.login.Flow = true, oidclogin.Password
 			s.login.Getenv = func(string) string { return "secret" }
 		}, says: "it answered 307"},
-		{name: "an unknown client", prepare: func(_ *testing.T, s *situation) {
-			s.login.ClientID, s.login.Flow = "stranger", oidclogin.DeviceCode
-			s.Fault = func(w http.ResponseWriter, r *http.Request) bool {
-				if r.URL.Path != "/device" {
-					return false
-				}
-				w.Header().Set("Content-Type", "application/json")
-				w.WriteHeader(http.StatusUnauthorized)
-				_, _ = w.Write([]byte(`{"error":"invalid_client","error_description":"who\u001b[2J?"}`))
-				return true
-			}
+		{name: "an unknown client", prepare: func(t *testing.T, s *situation) {
+			t.Helper()
+			s.login.ClientID = "stranger"
+			device(http.StatusUnauthorized, `{"error":"invalid_client","error_description":"who\u001b[2J?"}`)(t, s)
 		}, says: "invalid_client: who[2J?", hint: "register the client"},
-		{name: "a device code that expires", prepare: func(_ *testing.T, s *situation) {
-			s.login.Flow = oidclogin.DeviceCode
-			s.Fault = func(w http.ResponseWriter, r *http.Request) bool {
-				if r.URL.Path != "/device" {
-					return false
-				}
-				w.Header().Set("Content-Type", "application/json")
-				_, _ = w.Write(
-					[]byte(
-						`{"device_code":"unknown","user_code":"x","verification_uri":"https://x.example.com","interval":1,"expires_in":60}`,
-					),
-				)
-				return true
-			}
-		}, says: "expired_token", hint: "for a new one"},
-		{name: "a device link without TLS", prepare: func(_ *testing.T, s *situation) {
-			s.login.Flow = oidclogin.DeviceCode
-			s.Fault = func(w http.ResponseWriter, r *http.Request) bool {
-				if r.URL.Path != "/device" {
-					return false
-				}
-				w.Header().Set("Content-Type", "application/json")
-				_, _ = w.Write([]byte(`{"device_code":"c","user_code":"x","verification_uri":"http://x.example.com"}`))
-				return true
-			}
-		}, says: "which is not an https URL"},
+		{name: "a device code that expires", prepare: device(http.StatusOK, `{"device_code":"unknown","user_code":"x",`+
+			`"verification_uri":"https://x.example.com","interval":1,"expires_in":60}`), says: "expired_token", hint: "for a new one"},
+		{name: "a device link without TLS", prepare: device(http.StatusOK,
+			`{"device_code":"c","user_code":"x","verification_uri":"http://x.example.com"}`), says: "which is not an https URL"},
 		{name: "no device codes", prepare: func(t *testing.T, s *situation) {
 			t.Helper()
 			metadata("device_authorization_endpoint", nil)(t, s)

@@ -253,27 +253,17 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 		where := subject(invalid.Cert)
 		switch {
 		case invalid.Reason == x509.Expired && v.at.After(invalid.Cert.NotAfter):
-			return fmt.Sprintf(
-				"%s expired on %s",
-				where,
-				date(invalid.Cert.NotAfter),
-			), "advertise a CA certificate that is valid, or have the certificate issued by another CA"
+			return where + " expired on " + date(invalid.Cert.NotAfter),
+				"advertise a CA certificate that is valid, or have the certificate issued by another CA"
 		case invalid.Reason == x509.Expired:
-			return fmt.Sprintf(
-				"%s is not valid before %s",
-				where,
-				date(invalid.Cert.NotBefore),
-			), "wait until then, or advertise a CA certificate that is valid now"
+			return where + " is not valid before " + date(invalid.Cert.NotBefore),
+				"wait until then, or advertise a CA certificate that is valid now"
 		case invalid.Reason == x509.IncompatibleUsage:
-			return fmt.Sprintf(
-				"%s may not stand for TLS servers (extended key usage)",
-				where,
-			), "use a CA that may issue certificates for servers"
+			return where + " may not stand for TLS servers (extended key usage)",
+				"use a CA that may issue certificates for servers"
 		case invalid.Reason == x509.TooManyIntermediates:
-			return fmt.Sprintf(
-				"%s allows fewer CAs below it than there are (path length)",
-				where,
-			), "use a CA with a larger path length, or fewer intermediates"
+			return where + " allows fewer CAs below it than there are (path length)",
+				"use a CA with a larger path length, or fewer intermediates"
 		case invalid.Reason == x509.CANotAuthorizedForThisName:
 			if why := r.constrained(a); why != "" {
 				return why, constraintsFix

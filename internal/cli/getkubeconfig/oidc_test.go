@@ -11,9 +11,6 @@ import (
 	"testing"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
-	"github.com/pinniped-toolkit/pinniped/internal/discovery"
-	"github.com/pinniped-toolkit/pinniped/internal/discovery/discoverytest"
 )
 
 // issuerServer is an OpenID Connect issuer, with the metadata beyond its own name.
@@ -114,18 +111,9 @@ func TestOIDC(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			issuer, bundle := issuerServer(t, test.metadata, test.providers)
-			o, out, _ := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, &fake{
-				issuers: []any{
-					discoverytest.Issuer(suffix, "issuer", discoverytest.ProxyStrategy("https://proxy.example.com", nil)),
-				},
-				authenticator: &discovery.Authenticator{
-					Type: discovery.JWT,
-					Name: "corp",
-					JWT:  discoverytest.JWT(suffix, "corp", issuer, "cluster-1"),
-				},
-				bundle:    bundle,
-				bundleErr: test.bundleErr,
-			})
+			cluster := proxied(jwtAuthenticator(issuer))
+			cluster.bundle, cluster.bundleErr = bundle, test.bundleErr
+			o, out, _ := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, cluster)
 			o.StaticTokenEnv = ""
 			o.OIDC = OIDCOptions{ClientID: "pinniped-cli", Scopes: []string{"openid", "username", "groups"}}
 			if test.change != nil {
@@ -187,16 +175,9 @@ func TestOneJWTAuthenticatorBesideAWebhook(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			o, out, _ := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, &fake{
-				issuers: []any{
-					discoverytest.Issuer(suffix, "issuer", discoverytest.ProxyStrategy("https://proxy.example.com", nil)),
-				},
-				authenticator: &discovery.Authenticator{
-					Type: discovery.JWT, Name: "corp", JWT: discoverytest.JWT(suffix, "corp", issuer, "cluster-1"),
-				},
-				several: []string{"webhook/users", "jwt/corp"},
-				bundle:  bundle,
-			})
+			cluster := proxied(jwtAuthenticator(issuer))
+			cluster.several, cluster.bundle = []string{"webhook/users", "jwt/corp"}, bundle
+			o, out, _ := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, cluster)
 			o.OIDC = OIDCOptions{ClientID: "pinniped-cli", Scopes: []string{"openid"}}
 			test.change(o)
 			err := o.Run(t.Context())
@@ -220,17 +201,9 @@ func TestOneJWTAuthenticatorBesideAWebhook(t *testing.T) {
 // TestStaticTokenForJWTAuthenticator needs no issuer: a token is there already.
 func TestStaticTokenForJWTAuthenticator(t *testing.T) {
 	t.Parallel()
-	o, out, _ := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, &fake{
-		issuers: []any{
-			discoverytest.Issuer(suffix, "issuer", discoverytest.ProxyStrategy("https://proxy.example.com", nil)),
-		},
-		authenticator: &discovery.Authenticator{
-			Type: discovery.JWT,
-			Name: "corp",
-			JWT:  discoverytest.JWT(suffix, "corp", "https://unreachable.invalid", "a"),
-		},
-		bundleErr: errors.New("must not be asked for"),
-	})
+	cluster := proxied(jwtAuthenticator("https://unreachable.invalid"))
+	cluster.bundleErr = errors.New("must not be asked for")
+	o, out, _ := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, cluster)
 	if err := o.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}

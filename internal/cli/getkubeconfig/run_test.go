@@ -37,6 +37,19 @@ type fake struct {
 	bundleErr     error
 }
 
+// proxied is a cluster with the impersonation proxy and one authenticator.
+func proxied(authenticator *discovery.Authenticator) *fake {
+	proxy := discoverytest.ProxyStrategy("https://proxy.example.com", nil)
+	return &fake{issuers: []any{discoverytest.Issuer(suffix, "issuer", proxy)}, authenticator: authenticator}
+}
+
+// jwtAuthenticator is one that trusts an issuer, for tokens to cluster-1.
+func jwtAuthenticator(issuer string) *discovery.Authenticator {
+	return &discovery.Authenticator{
+		Type: discovery.JWT, Name: "corp", JWT: discoverytest.JWT(suffix, "corp", issuer, "cluster-1"),
+	}
+}
+
 func (f *fake) CredentialIssuer(context.Context, string) (*configv1alpha1.CredentialIssuer, error) {
 	answer := f.issuers[min(f.looks, len(f.issuers)-1)]
 	f.looks++
@@ -329,17 +342,9 @@ func TestTimeIsOverDuringALook(t *testing.T) {
 
 func TestWarnsAboutAnAuthenticatorThatIsNotReady(t *testing.T) {
 	t.Parallel()
-	o, _, errOut := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, &fake{
-		issuers: []any{
-			discoverytest.Issuer(suffix, "issuer", discoverytest.ProxyStrategy("https://proxy.example.com", nil)),
-		},
-		authenticator: &discovery.Authenticator{
-			Type:    discovery.Webhook,
-			Name:    "local",
-			Phase:   "Error",
-			Problem: "cannot dial",
-		},
-	})
+	o, _, errOut := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, proxied(&discovery.Authenticator{
+		Type: discovery.Webhook, Name: "local", Phase: "Error", Problem: "cannot dial",
+	}))
 	if err := o.Run(
 		t.Context(),
 	); err != nil ||
