@@ -35,7 +35,7 @@ func TestWaitForReplicas(t *testing.T) {
 		t.Context(),
 		w,
 		func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort },
-	).Check(t, 5, "the agent still serves another certificate, SHA-256 0000000000000000")
+	).Check(t, 5, "the agent reports that it serves another certificate, SHA-256 0000000000000000")
 }
 
 // TestSetWaitsForAProxyThatItSwitchesOn shows that a report from before the change is not taken for the answer to it.

@@ -95,7 +95,7 @@ func finalVerdict(issuer *configv1alpha1.CredentialIssuer,
 func ReplicaProblem(serving *configv1alpha1.ServingCertificateStatus, sha256 string) string {
 	switch {
 	case sha256 != "" && serving.SHA256 != sha256:
-		return fmt.Sprintf("the agent still serves another certificate, SHA-256 %.16s", serving.SHA256)
+		return fmt.Sprintf("the agent reports that it serves another certificate, SHA-256 %.16s", serving.SHA256)
 	case serving.ServingReplicas >= serving.Replicas:
 		return ""
 	}
