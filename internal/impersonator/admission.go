@@ -207,14 +207,11 @@ func refuseExceeded(
 	}
 	if req.ProtoMajor == 2 {
 		held, full := b.Acquire(state.client, budget.Bytes, refusalBytes)
-		if full != nil {
-			if conn := connectionFrom(req.Context()); conn != nil && conn.serving.Load() > 1 {
-				state.refusedSilently = true
-				panic(http.ErrAbortHandler)
-			}
-			held = b.Force(state.client, budget.Bytes, refusalBytes) // each connection may always have one
+		if conn := connectionFrom(req.Context()); full != nil && conn != nil && conn.serving.Load() > 1 {
+			state.refusedSilently = true
+			panic(http.ErrAbortHandler)
 		}
-		state.hold(held)
+		state.hold(held) // or nothing: the one request of a connection always gets its answer
 	}
 	writeStatus(w, req, s, tooMany(err).status())
 }

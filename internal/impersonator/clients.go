@@ -94,10 +94,10 @@ func (c *clientConn) Close() error {
 		if end := c.end.Load(); end != nil {
 			end.Stop()
 		}
+		c.unused.end()
+		c.gate.end() // before it is forgotten, so that others find what it has given back
 		c.all.forget(c)
 		c.holding.Release()
-		c.unused.end()
-		c.gate.end()
 	})
 	return c.Conn.Close()
 }

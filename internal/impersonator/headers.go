@@ -227,18 +227,19 @@ func (h *headers) makeRoom(c *clientConn, now time.Time) bool {
 
 // longest returns the connection that has held memory for what came to nothing for the longest time, among those that
 // count for the same share as c and have had enough time. If there is none, later tells whether there will be one with
-// more than a short header. Connections with bodies on their way, and c itself, are left alone.
+// more than a short header. c itself is left alone. A body of which nothing was read for long may be trailers.
 func (h *headers) longest(c *clientConn, share budget.Share, now time.Time) (victim *clientConn, later bool) {
 	owner := ownerOf(c.client(), share)
 	h.muHolders.Lock()
 	defer h.muHolders.Unlock()
 	for place := h.holders.Front(); place != nil; place = place.Next() {
 		one := place.Value.(holder) //nolint:forcetypeassert // nothing else is in the list
-		if one.conn == c || one.conn.unused.bodies.Load() > 0 || ownerOf(one.conn.client(), share) != owner {
+		if one.conn == c || ownerOf(one.conn.client(), share) != owner {
 			continue
 		}
 		held, long := now.Sub(one.since), one.conn.unused.bytes.Load() > unusedTolerated
-		if held >= shortPatience || long && held >= headerPatience {
+		body := one.conn.unused.bodies.Load() > 0 // the API server may be slow to take it
+		if held >= shortPatience || long && !body && held >= headerPatience {
 			return one.conn, false
 		}
 		later = later || long

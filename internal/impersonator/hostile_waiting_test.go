@@ -77,16 +77,15 @@ func TestRefusalsThatAreNotReadAreBounded(t *testing.T) {
 	eventually(t, func() bool { return p.budget.HeldByUser(budget.Bytes, "mallory") == 0 })
 }
 
-// waiting counts the requests that wait at the gates of all connections.
-func (p *proxy) waiting() int {
+// atGates counts the requests that have passed the gates of all connections, and those that wait there.
+func (p *proxy) atGates() (inside, waiting int) {
 	p.open.mu.Lock()
 	defer p.open.mu.Unlock()
-	all := 0
 	for one := range p.open.open {
-		_, waiting := one.gate.counts()
-		all += waiting
+		in, wait := one.gate.counts()
+		inside, waiting = inside+in, waiting+wait
 	}
-	return all
+	return inside, waiting
 }
 
 // TestWaitingRequestsCount has strangers fill the gates of two connections with requests whose bodies do not come, and
@@ -94,25 +93,28 @@ func (p *proxy) waiting() int {
 // gets in meanwhile.
 func TestWaitingRequestsCount(t *testing.T) {
 	t.Parallel()
-	const fit, first, second = 15, 10, 20
+	const fit, first, second = 50, 30, 63 // what has just been read may count for a moment, too
 	p := startProxy(t, limit(budget.Bytes, budget.Unauthenticated, fit*(waitingBytes+small/8)))
-	wait := func(n int) *rawHTTP2 {
+	wait := func(before, n int) {
 		c := p.rawHTTP2(t, nil)
 		for i := range uint32(maxUndecided) {
 			c.request(t, 2*i+1, true, false, append(pseudo("POST", loginPath), [2]string{"content-length", "10"})...)
 		}
+		eventually(t, func() bool { inside, _ := p.atGates(); return inside == before+maxUndecided })
 		if err := c.flood(t, maxUndecided, n, false, func(int) [][2]string { return pseudo("GET", "/a") }); err != nil {
 			t.Fatal(err)
 		}
 		go func() { _ = c.answers(t) }()
-		return c
 	}
-	_ = wait(first)
+	wait(0, first)
 	old := p.connection(t)
-	eventually(t, func() bool { return p.waiting() == first })
-	_ = wait(second)
-	eventually(t, func() bool { return isClosed(old.gone) && p.waiting() >= fit && p.waiting() < second })
-	if held := p.budget.HeldUnauthenticated(budget.Bytes); held < fit*waitingBytes {
+	eventually(t, func() bool { _, waiting := p.atGates(); return waiting == first })
+	wait(maxUndecided, second)
+	eventually(t, func() bool {
+		_, waiting := p.atGates()
+		return isClosed(old.gone) && waiting >= fit/2 && waiting < second
+	})
+	if held := p.budget.HeldUnauthenticated(budget.Bytes); held < fit/2*waitingBytes {
 		t.Errorf("want those that wait counted, got %d bytes", held)
 	}
 	if got := p.get(t, p.as(t, "jane"), "/a", nil); got.Code != http.StatusOK {
@@ -200,4 +202,43 @@ func TestHostOf(t *testing.T) {
 			t.Errorf("want %s for %s, got %s", want, address, got)
 		}
 	}
+}
+
+// TestTrailersOfUsersCount has a user send trailers without an end beside bodies, on more connections than there is
+// memory for. They count, and a connection that has held much for long makes room for another one.
+func TestTrailersOfUsersCount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const size, share = 30_000, 2 << 20
+		limits := budget.Defaults()
+		limits[budget.Bytes][budget.PerUser] = share
+		b := budget.New(limits, nil)
+		all := newClientConnections(b)
+		var conns []*clientConn
+		for range share/(size*unusedWithBodyHTTP2) + 1 {
+			c := all.admit(deadEnd{})
+			if err := c.identify("mallory"); err != nil {
+				t.Fatal(err)
+			}
+			c.certified.Store(true)
+			c.unused.bodies.Add(1)
+			conns = append(conns, c)
+			go func() { _ = c.countUnused(size) }()
+			synctest.Wait()
+		}
+		if got := all.evicted.Load(); got != 0 || all.headers.waiting.Load() != 1 {
+			t.Errorf("want the last one to wait, as bodies may come slowly, got %d closed", got)
+		}
+		time.Sleep(shortPatience + evictionPause)
+		synctest.Wait()
+		if got := all.evicted.Load(); got != 1 || !isClosed(conns[0].gone) || all.headers.waiting.Load() != 0 {
+			t.Errorf("want one of long ago closed, got %d", got)
+		}
+		if got := b.HeldByUser(budget.Bytes, "mallory"); got > share || got < share/2 {
+			t.Errorf("want what was sent counted, up to %d bytes, got %d", share, got)
+		}
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	})
 }

@@ -39,6 +39,8 @@ const (
 	mostFields  = 3 << 19
 	// When bodies are on their way, most of it is a body, for which its request has taken memory from the budget.
 	unusedWithBody = 4
+	// In HTTP/2 it may also be trailers without an end, and then a byte takes much more.
+	unusedWithBodyHTTP2 = 16
 )
 
 // unused is what a client has sent on a connection and what has come to nothing yet: the beginning of a header, or frames
@@ -115,8 +117,10 @@ func (u *unused) memory() int64 {
 	switch {
 	case bytes <= unusedFree:
 		return 0
-	case u.bodies.Load() > 0:
+	case u.bodies.Load() > 0 && u.http1.Load():
 		return bytes * unusedWithBody
+	case u.bodies.Load() > 0:
+		return min(bytes*unusedWithBodyHTTP2, bytes+mostFields)
 	}
 	if bytes > unusedTolerated {
 		bytes = (bytes + unusedStep - 1) / unusedStep * unusedStep
