@@ -275,10 +275,13 @@ func (c *clientConn) holdUnused(from source, now time.Time) *budget.Exceeded {
 		u.held.Add(more)
 		return nil
 	}
-	holding, err := h.all.budget.Acquire(c.client(), budget.Bytes, more)
+	// What was from the reserve counts for the shares as well from now on: the header is not short any more.
+	holding, err := h.all.budget.Acquire(c.client(), budget.Bytes, more+u.reserved)
 	if exceeded, ok := errors.AsType[*budget.Exceeded](err); ok {
 		return exceeded
 	}
+	h.reserved.Add(-u.reserved)
+	u.reserved = 0
 	u.holdings = append(u.holdings, holding)
 	u.held.Add(more)
 	if u.place == nil {

@@ -14,14 +14,14 @@ import (
 type crowded struct {
 	*clientConnections
 	b *budget.Budget
-	// fit is how many long headers have room in the share. Their first part is from the reserve.
+	// fit is how many long headers have room in the share.
 	fit int
 }
 
 func newCrowded() *crowded {
 	b := budget.New(budget.Defaults(), nil)
 	share := b.Limits()[budget.Bytes][budget.Unauthenticated]
-	return &crowded{newClientConnections(b), b, int(share / ((unusedStep - unusedTolerated) * unusedHTTP2))}
+	return &crowded{newClientConnections(b), b, int(share / (unusedStep * unusedHTTP2))}
 }
 
 // header reads as much of a header as it can get, up to size, and tells on the channel how that ended.
