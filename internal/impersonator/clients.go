@@ -17,6 +17,11 @@ import (
 // idleBeforeEviction is how long a user's connection must have been idle before it may make room for a newcomer.
 const idleBeforeEviction = time.Second
 
+// sendQueue is how many bytes may wait in the kernel for one client, beside what is on its way. The kernel would hold
+// megabytes, counts them as the agent's memory (cgroup v2), and no budget would know. More than that is not needed for
+// speed, as what has been sent and is not acknowledged yet does not count.
+const sendQueue = 64 << 10
+
 // clientConnections knows all connections of clients, and to whom they count.
 //
 // When there are too many, one of them is closed to make room for the newcomer. The first to go are connections
@@ -185,6 +190,7 @@ func (all *clientConnections) admit(conn net.Conn) *clientConn {
 		all.evicted.Add(1)
 		victim.abort()
 	}
+	boundSendQueue(conn)
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	all.open[one] = struct{}{}
