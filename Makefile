@@ -9,7 +9,8 @@ VERSION ?= $(shell git describe --tags --dirty 2>/dev/null || echo v0.0.0-devel+
 GO_TAGS := grpcnotrace
 GO_LDFLAGS := -s -w -X main.version=$(VERSION)
 # -dwarf=false: -s -w throws debugging information away, so the compiler need not make it. That is an eighth of its work.
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=auto -tags $(GO_TAGS) -gcflags all=-dwarf=false -ldflags '$(GO_LDFLAGS)'
+GO_GCFLAGS := all=-dwarf=false
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=auto -tags $(GO_TAGS) -gcflags $(GO_GCFLAGS) -ldflags '$(GO_LDFLAGS)'
 
 .PHONY: help
 help: ## List the targets
@@ -59,7 +60,7 @@ manifests: image ## Write the manifests of an installation into bin/manifests, w
 .PHONY: release
 release: bin/goreleaser man completions manifests ## Make a release in bin/release: archives, checksums, SPDX, Krew, Homebrew (PUBLISH=1 on a tag: and publish it)
 	go build -o bin/sbom ./hack/sbom
-	VERSION='$(VERSION)' GO_TAGS='$(GO_TAGS)' GO_LDFLAGS='$(GO_LDFLAGS)' TAP_TOKEN="$$TAP_TOKEN" bin/goreleaser release --clean \
+	VERSION='$(VERSION)' GO_TAGS='$(GO_TAGS)' GO_GCFLAGS='$(GO_GCFLAGS)' GO_LDFLAGS='$(GO_LDFLAGS)' TAP_TOKEN="$$TAP_TOKEN" bin/goreleaser release --clean \
 	  $(if $(PUBLISH),,--skip=publish $(if $(shell git describe --tags --exact-match 2>/dev/null),,--snapshot))
 	cp bin/manifests/*.yaml bin/release # they are published beside the archives, and are in the list of checksums
 
