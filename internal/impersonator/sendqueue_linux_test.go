@@ -28,7 +28,7 @@ func TestSendQueuesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer server.Close() //nolint:errcheck // the test is over
+	defer server.Close()      //nolint:errcheck // the test is over
 	const unbounded = 1 << 20 // the client's kernel takes some of it, and there the usual queue alone is longer than that
 	written, piece := 0, make([]byte, 16<<10)
 	for written < unbounded {

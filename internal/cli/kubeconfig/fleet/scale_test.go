@@ -109,14 +109,15 @@ func badWays(t *testing.T, ca *certs.CA, certificate tls.Certificate) []func() s
 			})
 		}
 	}
+	used := strings.TrimPrefix(listen(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }), "https://")
 	return []func() string{
-		func() string { // nothing listens there
-			listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		func() string { // nothing listens there, and as the port of a connection it is given to no other cluster
+			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", used)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = listener.Close() }()
-			return "https://" + listener.Addr().String()
+			t.Cleanup(func() { _ = conn.Close() })
+			return "https://" + conn.LocalAddr().String()
 		},
 		func() string { // a black hole
 			return listen(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
