@@ -50,24 +50,29 @@ func run(args []string, out, errOut io.Writer) int {
 }
 
 func newRoot() *cobra.Command {
+	var tellVersion bool
 	root := &cobra.Command{
 		Use:   "pinniped-agent",
 		Short: "Puts a Kubernetes API behind your own certificate",
 		Long: "pinniped-agent runs in a cluster, or beside it. It authenticates people and forwards their requests to the " +
 			"API server by " +
 			"impersonation, behind the certificate that the CredentialIssuer names.",
-		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usageError{fmt.Errorf("unknown command %q", args[0])}
+			}
+			if tellVersion {
+				return printVersion(cmd.OutOrStdout())
 			}
 			return usageError{errors.New("a command is missing: concierge or local-user-authenticator")}
 		},
 		Args: cobra.ArbitraryArgs,
 	}
-	root.SetVersionTemplate("{{.Version}}\n")
+	// cobra's own flag prints by a template, and a program with templates is a third larger: the linker then keeps every
+	// method of every type.
+	root.Flags().BoolVar(&tellVersion, "version", false, "print the version")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(newConcierge(), newLocalUserAuthenticator(), newVersion())
 	return root
@@ -136,9 +141,11 @@ func newVersion() *cobra.Command {
 		Use:   "version",
 		Short: "Print the version",
 		Args:  noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), version)
-			return err
-		},
+		RunE:  func(cmd *cobra.Command, _ []string) error { return printVersion(cmd.OutOrStdout()) },
 	}
+}
+
+func printVersion(out io.Writer) error {
+	_, err := fmt.Fprintln(out, version)
+	return err
 }
