@@ -3,6 +3,7 @@ package governor
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,7 +139,9 @@ func TestRun(t *testing.T) {
 		loaded := func() time.Duration { // how much of the load, from second 10 to 20, is over
 			return min(max(time.Since(began)-10*time.Second, 0), 10*time.Second)
 		}
-		most, percent, returned, unmapped := 4, standardPercent, 0, 0
+		var most, percent, unmapped atomic.Int64
+		most.Store(4)
+		percent.Store(standardPercent)
 		g := &governor{
 			processors: &processors{most: 4, now: 4},
 			memory:     &memory{},
@@ -148,10 +151,10 @@ func TestRun(t *testing.T) {
 				allocated := uint64(loaded().Seconds() * 100 * mega)
 				return heap{live: 10 * mega, allocated: allocated, unused: allocated % (50 * mega)}
 			},
-			setPercent: func(n int) { percent = n },
-			setMost:    func(n int) { most = n },
-			give:       func() { returned++ },
-			unmap:      func() { unmapped++ },
+			setPercent: func(n int) { percent.Store(int64(n)) },
+			setMost:    func(n int) { most.Store(int64(n)) },
+			give:       func() {},
+			unmap:      func() { unmapped.Add(1) },
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -159,29 +162,36 @@ func TestRun(t *testing.T) {
 			defer close(done)
 			g.run(ctx)
 		}()
-		see := func(at time.Duration, wantMost, wantPercent int) {
+		see := func(at time.Duration, wantMost, wantPercent int64) {
 			t.Helper()
 			time.Sleep(time.Until(began.Add(at)))
 			synctest.Wait()
-			if most != wantMost || percent != wantPercent {
-				t.Errorf("after %s: want %d processors and %d%%, got %d and %d%%", at, wantMost, wantPercent, most, percent)
+			if most.Load() != wantMost || percent.Load() != wantPercent {
+				t.Errorf(
+					"after %s: want %d processors and %d%%, got %d and %d%%",
+					at,
+					wantMost,
+					wantPercent,
+					most.Load(),
+					percent.Load(),
+				)
 			}
 		}
 		see(5*time.Second, 1, standardPercent)
-		if unmapped != 1 {
-			t.Errorf("after the start: want the program unmapped once, got %d times", unmapped)
+		if n := unmapped.Load(); n != 1 {
+			t.Errorf("after the start: want the program unmapped once, got %d times", n)
 		}
 		see(11*time.Second, 4, standardPercent)
 		see(15*time.Second, 4, 540)
 		see(25*time.Second, 1, standardPercent)
 		see(50*time.Second, 1, standardPercent)
-		if unmapped != 2 {
-			t.Errorf("after the load: want the program unmapped once more, got %d times in all", unmapped)
+		if n := unmapped.Load(); n != 2 {
+			t.Errorf("after the load: want the program unmapped once more, got %d times in all", n)
 		}
 		cancel()
 		<-done
-		if most != 4 || percent != standardPercent {
-			t.Errorf("in the end: want the runtime as it was, got %d processors and %d%%", most, percent)
+		if most.Load() != 4 || percent.Load() != standardPercent {
+			t.Errorf("in the end: want the runtime as it was, got %d processors and %d%%", most.Load(), percent.Load())
 		}
 	})
 }
