@@ -90,7 +90,8 @@ var knobs = append([]knob{
 	{
 		"caBundleHandOver",
 		"ca-bundle-hand-over",
-		"enabled or disabled: whether the proxy shows everybody the CA bundle that it is advertised with, for \"pinniped kubeconfig rotate --fleet\"",
+		"enabled or disabled: whether the proxy shows everybody the CA bundle that it is advertised with, for " +
+			"\"pinniped kubeconfig rotate --fleet\"",
 		"enabled",
 	},
 	{

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// evictionPause is the least time between two headers of one share for which others are closed. An attacker whose connections
-	// are closed connects again at once, and each handshake costs us about as much as the attacker.
+	// evictionPause is the least time between two headers of one share for which others are closed. An attacker whose
+	// connections are closed connects again at once, and each handshake costs us about as much as the attacker.
 	evictionPause = 50 * time.Millisecond
 	// A connection is not closed for others before it has had headerPatience to complete its header, and as long as it has
 	// sent no more than unusedTolerated, shortPatience.
@@ -33,10 +33,10 @@ const (
 // headers takes memory from the budget for headers that are not complete, and other bytes that came to nothing yet.
 //
 // When a share is full, a connection whose header has been incomplete for long is closed. An honest client's is complete
-// soon. That is done for one header each evictionPause. Until it is its turn, the connection that needs memory is not read: what an
-// attacker sends stays with the attacker. The newest connection and the one that has waited for longest take turns, the
-// latter by address: the first is quick for an honest client while attackers keep their connections, the second certain
-// when they do not.
+// soon. That is done for one header each evictionPause. Until it is its turn, the connection that needs memory is not
+// read: what an attacker sends stays with the attacker. The newest connection and the one that has waited for longest
+// take turns, the latter by address: the first is quick for an honest client while attackers keep their connections, the
+// second certain when they do not.
 //
 // For the first unusedTolerated bytes of clients without a user there is a reserve beside the shares, so that they wait
 // for nothing. Connections that hold nothing else are not closed: that would make no room.

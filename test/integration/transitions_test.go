@@ -185,10 +185,12 @@ func TestTransitions(t *testing.T) {
 		"use of a generated certificate":  {"Put serving certificate into service", `"generated"`},
 		"cleanup of the generated Secret": {"Removed what the configuration no longer needs", generatedSecret},
 		"cleanup of the copy":             {"Removed what the configuration no longer needs", lastGoodSecret},
-		"a Secret that is not there":      {"Could not do what the CredentialIssuer asks for", "SecretNotFound", "transition-b"},
-		"a Secret without its keys":       {"Could not do what the CredentialIssuer asks for", "SecretIncomplete"},
-		"a damaged Secret":                {"Could not do what the CredentialIssuer asks for", "NotACertificate"},
-		"a key of another certificate":    {"Could not do what the CredentialIssuer asks for", "KeyMismatch"},
+		"a Secret that is not there": {
+			"Could not do what the CredentialIssuer asks for", "SecretNotFound", "transition-b",
+		},
+		"a Secret without its keys":    {"Could not do what the CredentialIssuer asks for", "SecretIncomplete"},
+		"a damaged Secret":             {"Could not do what the CredentialIssuer asks for", "NotACertificate"},
+		"a key of another certificate": {"Could not do what the CredentialIssuer asks for", "KeyMismatch"},
 	} {
 		if got := logged(want...); len(got) != 1 {
 			t.Errorf("the log tells of %s %d times, want once: lines %d", what, len(got), got)

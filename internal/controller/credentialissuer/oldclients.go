@@ -17,7 +17,7 @@ import (
 
 // tellOldClients tells, by an event and in the log, that clients refuse the certificate now in service if they trust
 // only the CA bundle that was advertised before. The agent does not refuse such a certificate: the Secret brings its
-// own CA bundle, and an admin may want the change. But nobody may expect it where a CA was renewed by itself.
+// own CA bundle, and an admin may want the change. Where a CA was renewed by itself, it comes as a surprise.
 func (r *Reconciler) tellOldClients(
 	ctx context.Context, issuer *configv1alpha1.CredentialIssuer, serving *servingcert.ServingCertificate,
 ) {
