@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -58,7 +59,7 @@ func New[T Object](
 	}
 }
 
-// Get returns the object, or false when there is none. The caller must not change it. The first Get of an object
+// Get returns the object, or false when there is none, or no such resource. The caller must not change it. The first Get of an object
 // waits up to ten seconds for the API server, and returns an error when there is no answer or when the API server
 // does not permit it. Later ones are answered from memory.
 func (w *ByName[T]) Get(ctx context.Context, name types.NamespacedName) (T, bool, error) {
@@ -184,6 +185,15 @@ func (e *entry[T]) Replace(list []any, _ string) error {
 	return e.Delete(nil)
 }
 
+// withoutResource is called when the API server has no such resource, because somebody has removed its definition. Then
+// there is no such object either. What is known already stays: the watch has told of each object that went with it.
+func (e *entry[T]) withoutResource() {
+	e.once.Do(func() {
+		_ = e.Delete(nil) // never fails
+		close(e.synced)
+	})
+}
+
 // Resync implements cache.ReflectorStore.
 func (*entry[T]) Resync() error { return nil }
 
@@ -206,6 +216,9 @@ func (e *entry[T]) remembering(from *cache.ListWatch) *cache.ListWatch {
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			list, err := from.ListWithContext(ctx, options)
 			note(err)
+			if apierrors.IsNotFound(err) {
+				e.withoutResource()
+			}
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {

@@ -3,6 +3,8 @@ package informer
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
@@ -121,5 +124,45 @@ func TestWatcherSaysWhatIsNotPermitted(t *testing.T) {
 	var status interface{ Status() metav1.Status }
 	if !errors.As(err, &status) || status.Status().Reason != metav1.StatusReasonForbidden {
 		t.Errorf("got %v, want Forbidden", err)
+	}
+}
+
+// TestWatcherOfAKindThatIsAway has a kind without a definition: there is no object of it, which the first read says at
+// once. When the definition is back, so are its objects.
+func TestWatcherOfAKindThatIsAway(t *testing.T) {
+	t.Parallel()
+	var there atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case !there.Load(), r.URL.Query().Has("sendInitialEvents"):
+			http.NotFound(w, r) // as the API server answers for a group that it does not know
+		case r.URL.Query().Get("watch") != "":
+			<-r.Context().Done()
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = fmt.Fprint(w, `{"kind":"SecretList","apiVersion":"v1","metadata":{"resourceVersion":"2"},`+
+				`"items":[{"metadata":{"name":"kept","namespace":"default","resourceVersion":"1"}}]}`)
+		}
+	}))
+	t.Cleanup(server.CloseClientConnections) // a watch would hold up Close
+	client, err := corev1client.NewForConfig(&rest.Config{
+		Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := make(chan struct{}, 100)
+	watcher := New(t.Context(), client.RESTClient(), "secrets", &corev1.Secret{}, func(types.NamespacedName) {
+		changed <- struct{}{}
+	})
+	name := types.NamespacedName{Namespace: "default", Name: "kept"}
+	if _, found, err := watcher.Get(t.Context(), name); found || err != nil {
+		t.Fatalf("without the kind: found %v, error %v", found, err)
+	}
+	<-changed // of the first read
+	there.Store(true)
+	<-changed
+	if _, found, err := watcher.Get(t.Context(), name); !found || err != nil {
+		t.Errorf("with the kind: found %v, error %v", found, err)
 	}
 }

@@ -316,21 +316,25 @@ func checkComplete(in Input) []Finding {
 			),
 		)
 	}
-	const wait = "wait until the issuer has filled the Secret; if nobody does, put the PEM data there yourself"
-	for _, key := range []struct {
-		name string
-		data []byte
-	}{{in.Sources.Certificate, in.CertPEM}, {in.Sources.Key, in.KeyPEM}} {
-		if in.NoKey && key.name == in.Sources.Key {
-			continue
-		}
-		if len(bytes.TrimSpace(key.data)) == 0 {
-			f := finding(SecretIncomplete, wait, "%s is missing or empty", key.name)
-			f.Pending = true
-			list = append(list, f)
-		}
+	noCert := len(bytes.TrimSpace(in.CertPEM)) == 0
+	noKey := len(bytes.TrimSpace(in.KeyPEM)) == 0 && !in.NoKey
+	missing, are := in.Sources.Certificate, "is"
+	switch {
+	case noCert && noKey:
+		missing, are = missing+" and "+in.Sources.Key, "are"
+	case noKey:
+		missing = in.Sources.Key
+	case !noCert:
+		return list
 	}
-	return list
+	hint := "wait until the issuer has filled the Secret; if nobody does, put the PEM data there yourself"
+	if in.SecretType == "Opaque" {
+		// An issuer at work leaves a Secret of type kubernetes.io/tls, with empty keys. This one a person has made.
+		hint = fmt.Sprintf("put the PEM data there, under the keys %s and %s", in.Sources.Certificate, in.Sources.Key)
+	}
+	f := finding(SecretIncomplete, hint, "%s %s missing or empty", missing, are)
+	f.Pending = true
+	return append(list, f)
 }
 
 // exchanged says whether each of the two files holds what belongs into the other one.

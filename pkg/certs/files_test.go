@@ -44,8 +44,14 @@ func TestSecretIncomplete(t *testing.T) {
 		{"refuses an empty key", func(in *Input) { in.KeyPEM = nil }, []string{"error SecretIncomplete"}},
 		{"refuses a blank certificate", func(in *Input) { in.CertPEM = []byte(" \n") }, []string{"error SecretIncomplete"}},
 		{
+			"refuses an Opaque one without either, once", func(in *Input) {
+				in.SecretType, in.CertPEM, in.KeyPEM = "Opaque", nil, nil
+			},
+			[]string{"error SecretIncomplete"},
+		},
+		{
 			"refuses both empty", func(in *Input) { in.CertPEM, in.KeyPEM = nil, nil },
-			[]string{"error SecretIncomplete", "error SecretIncomplete"},
+			[]string{"error SecretIncomplete"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -53,7 +59,12 @@ func TestSecretIncomplete(t *testing.T) {
 			in := p.input(t)
 			tt.set(&in)
 			report := wantFindings(t, in, tt.want...)
-			if f, ok := report.First(); ok && f.Pending != (in.SecretType == "") {
+			for _, f := range report.Findings {
+				if waits := strings.Contains(f.Hint, "wait"); f.Pending && waits == (in.SecretType == "Opaque") {
+					t.Errorf("in a Secret of type %q, the hint is %q", in.SecretType, f.Hint)
+				}
+			}
+			if f, ok := report.First(); ok && f.Pending != (in.SecretType != "helm.sh/release.v1") {
 				t.Errorf("Pending = %v for %s", f.Pending, f.Message)
 			}
 		})

@@ -169,7 +169,11 @@ var errAlias = errors.New("finding it in the file: it is a YAML alias; write it 
 func (t *editor) addItems(key, list *yaml.Node, kind string, items []string) error {
 	switch {
 	case list == nil && flow(t.root):
-		return t.addFlowField(kind+"s", items)
+		text, err := flowItems(items)
+		if err != nil {
+			return err
+		}
+		return t.addFlowField(kind+"s", "["+text+"]")
 	case list == nil:
 		t.tail += t.indented(kind+"s:\n", t.root.Column-1) + t.indented(strings.Join(items, ""), t.root.Column-1)
 		return nil
@@ -243,16 +247,7 @@ func (t *editor) putCurrentContext(name string) error {
 	}
 	switch {
 	case value == nil && flow(t.root):
-		at, err := position(t.content, t.lines, t.root)
-		if err != nil {
-			return err
-		}
-		end := ", "
-		if len(t.root.Content) == 0 {
-			end = ""
-		}
-		t.changes = append(t.changes, change{at + 1, at + 1, fmt.Sprintf("%q: %s%s", current, quoted, end)})
-		return nil
+		return t.addFlowField(current, string(quoted))
 	case value == nil:
 		t.tail += t.indented(current+": "+plain+"\n", t.root.Column-1)
 		return nil

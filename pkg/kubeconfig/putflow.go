@@ -10,12 +10,8 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// addFlowField adds a list to a document in flow style, such as JSON.
-func (t *editor) addFlowField(name string, items []string) error {
-	list, err := flowItems(items)
-	if err != nil {
-		return err
-	}
+// addFlowField adds a field to a document in flow style, such as JSON, in front of the others.
+func (t *editor) addFlowField(name, value string) error {
 	at, err := position(t.content, t.lines, t.root)
 	if err != nil {
 		return err
@@ -24,7 +20,7 @@ func (t *editor) addFlowField(name string, items []string) error {
 	if len(t.root.Content) == 0 {
 		end = ""
 	}
-	t.changes = append(t.changes, change{at + 1, at + 1, fmt.Sprintf("%q: [%s]%s", name, list, end)})
+	t.changes = append(t.changes, change{at + 1, at + 1, fmt.Sprintf("%q: %s%s", name, value, end)})
 	return nil
 }
 

@@ -2,6 +2,7 @@ package getkubeconfig
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -173,13 +174,14 @@ func (o *OIDCOptions) askIssuer(ctx context.Context, progress *ui.Progress) erro
 		strings.TrimSuffix(o.Issuer, "/")+"/.well-known/openid-configuration",
 		&metadata,
 	); err != nil {
-		return fmt.Errorf("fetching OIDC discovery data from issuer %q: %w", o.Issuer, err)
+		return ui.WithHint(fmt.Errorf("fetching OIDC discovery data from issuer %q: %w", o.Issuer, err),
+			"%s", issuerHint(err))
 	}
 	if metadata.Issuer != o.Issuer {
-		return fmt.Errorf(
-			"fetching OIDC discovery data from issuer %q: it calls itself %q, which must be the same",
-			o.Issuer,
-			metadata.Issuer,
+		return ui.WithHint(
+			fmt.Errorf("fetching OIDC discovery data from issuer %q: it calls itself %q, which must be the same",
+				o.Issuer, metadata.Issuer),
+			"give the URL that it calls itself with --oidc-issuer, or mend the issuer's configuration",
 		)
 	}
 	if metadata.Supervisor.IdentityProviders == "" {
@@ -283,6 +285,25 @@ func (o *OIDCOptions) chooseUpstream(all []upstream, progress *ui.Progress) erro
 	return nil
 }
 
+// issuerHint is what to do when an issuer could not be asked about itself.
+func issuerHint(err error) string {
+	var unverified *tls.CertificateVerificationError
+	var status statusError
+	switch {
+	case errors.As(err, &unverified):
+		return "give the CA bundle that verifies the issuer's certificate with --oidc-ca-bundle, or mend that certificate"
+	case errors.As(err, &status) && status < http.StatusInternalServerError:
+		return "check --oidc-issuer: its discovery document must be below it, at .well-known/openid-configuration"
+	}
+	return "check that --oidc-issuer is right, and that the issuer can be reached from here (DNS, firewall, HTTPS_PROXY): " +
+		"users who log in must reach it, too"
+}
+
+// statusError is a status code other than 200.
+type statusError int
+
+func (s statusError) Error() string { return fmt.Sprintf("unexpected status code %d", int(s)) }
+
 // getJSON decodes what a GET answers.
 func getJSON(ctx context.Context, client *http.Client, address string, into any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
@@ -300,7 +321,7 @@ func getJSON(ctx context.Context, client *http.Client, address string, into any)
 		return fmt.Errorf("reading the answer: %w", err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("unexpected status code %d", response.StatusCode)
+		return statusError(response.StatusCode)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
 		return fmt.Errorf("decoding the answer: %w", err)

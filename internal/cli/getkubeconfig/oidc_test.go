@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
 // issuerServer is an OpenID Connect issuer, with the metadata beyond its own name.
@@ -213,5 +215,31 @@ func TestStaticTokenForJWTAuthenticator(t *testing.T) {
 	); args[1] != "static" ||
 		!slices.Contains(args, "--concierge-authenticator-type=jwt") {
 		t.Errorf("want login static with a jwt authenticator, got %q", args)
+	}
+}
+
+// TestIssuerHints has issuers that cannot be asked about themselves: each time, a hint leads on.
+func TestIssuerHints(t *testing.T) {
+	t.Parallel()
+	issuer, bundle := issuerServer(t, "", "")
+	away := httptest.NewTLSServer(nil)
+	away.Close()
+	for _, test := range []struct {
+		name, issuer string
+		bundle       []byte
+		says, hint   string
+	}{
+		{"is away", away.URL, bundle, "connection refused", "can be reached from here"},
+		{"has another CA", issuer, nil, "certificate signed by unknown authority", "--oidc-ca-bundle"},
+		{"is somewhere else", issuer + "/elsewhere", bundle, "unexpected status code 404", "check --oidc-issuer"},
+		{"calls itself otherwise", issuer + "/", bundle, "which must be the same", "give the URL that it calls itself"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			err := (&OIDCOptions{Issuer: test.issuer, CABundle: test.bundle}).askIssuer(t.Context(), nil)
+			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.Contains(ui.HintOf(err), test.hint) {
+				t.Errorf("got %v, hint %q", err, ui.HintOf(err))
+			}
+		})
 	}
 }

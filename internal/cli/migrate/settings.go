@@ -115,16 +115,12 @@ func (s *state) settingsOfPinniped(kubectl) (*result.MigrationFinding, error) {
 	if len(said) == 0 {
 		return nil, nil
 	}
-	return &result.MigrationFinding{
-		Reason:  result.MigrationSettings,
-		Objects: []string{describe(config)},
-		Message: fmt.Sprintf(
-			"these settings of Pinniped are not taken over: %s. Set what you still need in ConfigMap %q, or in "+
-				"the Deployment, after the installation",
-			strings.Join(said, ", "),
-			agentConfig.Name,
-		),
-	}, nil
+	return settingsFinding(
+		"these settings of Pinniped are not taken over: %s. Set what you still need in ConfigMap %q, or "+
+			"in the Deployment, after the installation",
+		strings.Join(said, ", "),
+		agentConfig.Name,
+	), nil
 }
 
 // settingsLeftBehind names what still stands in the ConfigMap that the agent does not read: it is Pinniped's, and
@@ -142,18 +138,19 @@ func (s *state) settingsLeftBehind(k kubectl) (*result.MigrationFinding, error) 
 	if len(said) == 0 {
 		return nil, nil
 	}
+	return settingsFinding("these settings are not in effect: %s. The agent reads ConfigMap %q. Set what you still need "+
+		"there (%s), and restart the agent (%s)", strings.Join(said, ", "), agentConfig.Name,
+		k.line(namespace, "edit", kubectlName(agentConfig)),
+		k.line(namespace, "rollout", "restart", kubectlName(deployment))), nil
+}
+
+// settingsFinding is what is said of settings in the ConfigMap that Pinniped reads.
+func settingsFinding(format string, args ...any) *result.MigrationFinding {
 	return &result.MigrationFinding{
 		Reason:  result.MigrationSettings,
 		Objects: []string{describe(config)},
-		Message: fmt.Sprintf(
-			"these settings are not in effect: %s. The agent reads ConfigMap %q. Set what you still need there (%s), and restart "+
-				"the agent (%s)",
-			strings.Join(said, ", "),
-			agentConfig.Name,
-			k.line(namespace, "edit", kubectlName(agentConfig)),
-			k.line(namespace, "rollout", "restart", kubectlName(deployment)),
-		),
-	}, nil
+		Message: fmt.Sprintf(format, args...),
+	}
 }
 
 // known are the fields of spec.impersonationProxy that Pinniped v0.47 has.

@@ -15,7 +15,8 @@ type Change struct {
 	// Outcome is what was done.
 	Outcome Outcome `json:"outcome"`
 	// DryRun is set when nothing was really done.
-	DryRun           DryRun `json:"dryRun,omitempty"`
+	DryRun DryRun `json:"dryRun,omitempty"`
+	// CredentialIssuer is its name; empty when files were refused before the cluster was asked.
 	CredentialIssuer string `json:"credentialIssuer"`
 	// Secret is the one that is configured, or that was until now; absent for the generated certificate.
 	Secret *ObjectRef `json:"secret,omitempty"`

@@ -65,7 +65,16 @@ type Reconciler struct {
 	Labels          map[string]string
 	Life            time.Duration // zero: DefaultLife
 	Clock           clock.PassiveClock
+
+	problem  string // of the last try; empty when there was none
+	failures int    // in a row
 }
+
+// firstRetry is how long to wait after a failure. After each further one it is twice as long, maxDoublings times.
+const (
+	firstRetry   = 20 * time.Millisecond
+	maxDoublings = 9
+)
 
 // SetupWithManager makes mgr run the reconciler on every replica: once at the start, and whenever it is woken.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
@@ -85,11 +94,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			}
 			return ctrl.Log.WithName("apiservice")
 		}).
-		WithOptions(controller.Options{
-			NeedLeaderElection: ptr.To(false),
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
-				20*time.Millisecond, 15*time.Second),
-		}).
+		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false)}).
 		Complete(r)
 }
 
@@ -104,8 +109,27 @@ func (r *Reconciler) dnsNames() []string {
 }
 
 // Reconcile puts what the Secret holds into service. The leader first replaces what has to be replaced in the Secret,
-// and tells the APIServices.
+// and tells the APIServices. What fails is tried again, and logged once until it changes: an error that is returned from
+// here would be logged at every try.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	result, err := r.converge(ctx)
+	if err == nil {
+		r.problem, r.failures = "", 0
+		return result, nil
+	}
+	if ctx.Err() != nil {
+		return ctrl.Result{}, nil //nolint:nilerr // the agent stops; what was broken off is no failure
+	}
+	if r.problem != err.Error() {
+		r.problem = err.Error()
+		logs.Error(ctx, "Could not look after the certificate of the aggregated APIs", "problem", r.problem)
+	}
+	wait := firstRetry << min(r.failures, maxDoublings)
+	r.failures++
+	return ctrl.Result{RequeueAfter: wait}, nil
+}
+
+func (r *Reconciler) converge(ctx context.Context) (ctrl.Result, error) {
 	secret, _, err := r.Secrets.Get(ctx, r.secretName())
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading the serving certificate: %w", err)

@@ -9,7 +9,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -239,7 +242,7 @@ func TestLeaderReportsFailures(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, true)
 	f.fail = errors.New("the API server is away")
-	if _, err := f.Reconcile(t.Context(), ctrl.Request{}); !errors.Is(err, f.fail) {
+	if _, err := f.converge(t.Context()); !errors.Is(err, f.fail) {
 		t.Errorf("got %v", err)
 	}
 	if served, _ := f.Certificate.CertKeyPEM(); len(served) != 0 {
@@ -247,11 +250,64 @@ func TestLeaderReportsFailures(t *testing.T) {
 	}
 	f.fail = nil
 	f.APIServiceNames = append(f.APIServiceNames, "v1.missing")
-	_, err := f.Reconcile(t.Context(), ctrl.Request{})
+	_, err := f.converge(t.Context())
 	if err == nil || !strings.Contains(err.Error(), `APIService "v1.missing": it does not exist`) {
 		t.Errorf("got %v", err)
 	}
 	if bytes.Equal(f.bundle(t), []byte("old")) {
 		t.Error("one missing APIService kept the other from being updated")
 	}
+}
+
+// TestFailuresAreLoggedOnce has the API server away for a while: the log says so once, and the tries become rarer.
+func TestFailuresAreLoggedOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, true)
+	var logged []string
+	ctx := logr.NewContext(t.Context(), funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{}))
+	try := func() time.Duration {
+		t.Helper()
+		result, err := f.Reconcile(ctx, ctrl.Request{})
+		if err != nil {
+			t.Errorf("the machinery would log %v once more", err)
+		}
+		return result.RequeueAfter
+	}
+	says := func(text string, times int) {
+		t.Helper()
+		if got := strings.Count(strings.Join(logged, "\n"), text); got != times {
+			t.Errorf("%q was logged %d times, want %d: %q", text, got, times, logged)
+		}
+	}
+	f.fail = errors.New("the API server is away")
+	first := try()
+	for range 20 {
+		try()
+	}
+	if last := try(); first != firstRetry || last != firstRetry<<maxDoublings {
+		t.Errorf("the first try was followed after %s by another, and the last one after %s", first, last)
+	}
+	says("the API server is away", 1)
+	f.fail = errors.New("the API server refuses")
+	try()
+	try()
+	says("the API server refuses", 1)
+
+	f.fail = nil
+	if after := try(); after < time.Hour {
+		t.Errorf("with nothing wrong, it looks again after %s", after)
+	}
+	logged = nil
+	f.Secrets = failingGetter{errors.New("the API server is away")}
+	if after := try(); after != firstRetry {
+		t.Errorf("after a success, the first failure is followed after %s by another try", after)
+	}
+	says("the API server is away", 1)
+}
+
+// failingGetter reads nothing.
+type failingGetter struct{ err error }
+
+func (g failingGetter) Get(context.Context, types.NamespacedName) (*corev1.Secret, bool, error) {
+	return nil, false, g.err
 }

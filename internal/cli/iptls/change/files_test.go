@@ -3,6 +3,7 @@ package change
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -234,6 +235,19 @@ func TestSetFromFilesWritesNothing(t *testing.T) {
 				t.Errorf("it speaks of %s", field)
 			}
 		}
+	})
+	t.Run("when the files do not match, and the cluster is away", func(t *testing.T) {
+		t.Parallel()
+		w := iptlstest.New(t)
+		w.Cluster.NamespaceErr = fmt.Errorf("%w: connection refused", discovery.ErrUnreachable)
+		pair := &certs.KeyPair{CertPEM: w.Pair.CertPEM, KeyPEM: iptlstest.Serving(t, w.CA, iptlstest.Loopback()).KeyPEM}
+		away := func(o *SetOptions) { o.Session.Namespace = "" } // so that the cluster is asked for it
+		r := setFromFiles(t, w, pair, func(o *SetOptions) { away(o); o.Session.Output = "json" })
+		r.Check(t, 3, "KeyMismatch", "nothing was changed", `"outcome": "refused"`)
+		if strings.Contains(r.Err.Error(), "connection refused") {
+			t.Errorf("it has asked the cluster: %v", r.Err)
+		}
+		setFromFiles(t, w, w.Pair, away).Check(t, 1, "connection refused") // these do match
 	})
 	for _, kind := range []string{"client", "server"} {
 		t.Run("in a "+kind+" dry run", func(t *testing.T) {

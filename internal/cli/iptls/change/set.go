@@ -188,6 +188,9 @@ func (o *SetOptions) Complete() error {
 
 // Run checks, applies, waits and prints.
 func (o *SetOptions) Run(ctx context.Context) error {
+	if err := o.refuseFiles(); err != nil {
+		return err
+	}
 	err := doAndPrint(ctx, &o.request, Change{Session: o.Session, Flags: o.Flags, Verb: o})
 	if err != nil && o.written != nil && !o.changed {
 		// The Secret is written, but the CredentialIssuer is not: half a change.

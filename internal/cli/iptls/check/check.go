@@ -200,10 +200,7 @@ func (o *Options) refusal(checked *result.Check) error {
 	for _, s := range checked.Subjects {
 		report := s.Certificate
 		if err := plan.Refusal(report, ""); err != nil {
-			reached := slices.IndexFunc(report.Findings, func(f certs.Finding) bool {
-				return f.Refuses() && f.Code != certs.EndpointUnreachable
-			})
-			if reached >= 0 {
+			if slices.ContainsFunc(report.Errors(), judges) {
 				return o.named(s, err)
 			}
 			if first, _ := report.First(); unreachable == nil {

@@ -37,6 +37,9 @@ func (o *Options) conclude(r *result.Check) {
 	}
 }
 
+// judges says whether an error is a verdict on a certificate. That an endpoint cannot be reached is none.
+func judges(f certs.Finding) bool { return f.Code != certs.EndpointUnreachable }
+
 // fails says whether a finding makes the command fail.
 func (o *Options) fails(f certs.Finding) bool {
 	return f.Refuses() || o.FailOn == failOnWarning && f.Severity == certs.SeverityWarning
@@ -93,9 +96,12 @@ func (o *Options) text(checked *result.Check) []byte {
 
 func (o *Options) writeSubject(out *strings.Builder, s result.CheckedCertificate, bundle string, at time.Time) {
 	verdict := o.Style.Good("good")
-	if errs, warnings := len(s.Certificate.Errors()), len(s.Certificate.Warnings()); errs > 0 {
+	switch errs := s.Certificate.Errors(); {
+	case slices.ContainsFunc(errs, judges):
 		verdict = o.Style.Bad("refused")
-	} else if warnings > 0 {
+	case len(errs) > 0:
+		verdict = o.Style.Bad("not reached")
+	case len(s.Certificate.Warnings()) > 0:
 		verdict = o.Style.Caution("good, with warnings")
 	}
 	fmt.Fprintf(out, "%s: %s", o.Style.Bold(s.Name), verdict)
