@@ -30,6 +30,7 @@ const sendQueue = 64 << 10
 type clientConnections struct {
 	budget  *budget.Budget
 	headers *headers
+	crowds  crowds
 	evicted atomic.Int64 // to make room for others
 	misused atomic.Int64 // closed because most of their requests came to nothing
 
@@ -170,6 +171,7 @@ func (all *clientConnections) admit(conn net.Conn) *clientConn {
 	}
 	one.used.Store(one.accepted.UnixNano())
 	one.gate.most = one.mayPass
+	all.crowds.watch(one)
 	one.unused.headers = all.headers
 	for {
 		holding, err := all.budget.Acquire(budget.Client{Address: one.address}, budget.Connections, 1)

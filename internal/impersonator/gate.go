@@ -1,6 +1,7 @@
 package impersonator
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"net/http"
@@ -29,8 +30,30 @@ type turnstile struct {
 	inside  int           // those that passed, until they are answered or turn out to be streams
 	waiting []*waiter     // the first is the next to pass
 	room    chan struct{} // closed when nothing waits any more; nil when nothing does
-	since   time.Time     // when the first of those that wait now, one after the other, came
 	most    func() int    // how many may be inside now; nil for maxUndecided
+	crowded func()        // called when requests begin to wait; may be nil
+	cleared func()        // called when none waits any more, after crowded; may be nil
+}
+
+// crowds are the connections on which requests wait, in the order in which they began to.
+type crowds struct {
+	mu    sync.Mutex
+	conns list.List // of *clientConn
+}
+
+// watch tells crowds when requests wait on the connection.
+func (w *crowds) watch(c *clientConn) {
+	var place *list.Element // changed under w.mu
+	c.gate.crowded = func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		place = w.conns.PushBack(c)
+	}
+	c.gate.cleared = func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.conns.Remove(place)
+	}
 }
 
 // waiter is a request that waits.
@@ -96,8 +119,11 @@ func (g *turnstile) join() *waiter {
 	}
 	one := &waiter{turn: make(chan struct{})}
 	g.waiting = append(g.waiting, one)
-	if g.room == nil {
-		g.room, g.since = make(chan struct{}), time.Now()
+	if g.room == nil && !g.over {
+		g.room = make(chan struct{})
+		if g.crowded != nil {
+			g.crowded()
+		}
 	}
 	return one
 }
@@ -120,6 +146,20 @@ func (g *turnstile) end() {
 	g.over = true
 	for _, one := range g.waiting {
 		one.holding.Release()
+		one.holding = nil
+	}
+	g.clear()
+}
+
+// clear says that nothing waits any more, or that the connection is closed. The caller holds g.mu.
+func (g *turnstile) clear() {
+	if g.room == nil {
+		return
+	}
+	close(g.room)
+	g.room = nil
+	if g.cleared != nil {
+		g.cleared()
 	}
 }
 
@@ -162,31 +202,23 @@ func (g *turnstile) dispatch() {
 		g.waiting = g.waiting[1:]
 		g.inside++
 	}
-	if len(g.waiting) == 0 && g.room != nil {
-		close(g.room)
-		g.room = nil
+	if len(g.waiting) == 0 {
+		g.clear()
 	}
 }
 
-// crowded returns what is closed when no request waits any more, nil when none does.
-func (g *turnstile) crowded() <-chan struct{} {
+// wait returns what is closed when no request waits any more, nil when none does.
+func (g *turnstile) wait() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.room
-}
-
-// waitingSince returns since when requests have waited without a break, false when none does.
-func (g *turnstile) waitingSince() (time.Time, bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.since, g.room != nil
 }
 
 // pause is called before each read of a connection. While requests wait, it is read slowly: what is read becomes further
 // requests, and a header may be very large once it is decoded. It is read nevertheless, as the body of a request that
 // has passed may be on its way.
 func (g *turnstile) pause(gone <-chan struct{}) {
-	room := g.crowded()
+	room := g.wait()
 	if room == nil {
 		return
 	}
@@ -272,22 +304,18 @@ func (c *clientConn) holdWaiting(b *budget.Budget, req *http.Request) *budget.Ho
 }
 
 // longestWaiting returns the connection of the same share as c, which may be c, on which requests have waited for the
-// longest time. It returns nil when none wait, or when users hold what there is.
+// longest time. It returns nil when none wait, or when users hold what there is. It is called for each request for which
+// there is no room, so it looks at nothing but the first connections.
 func (all *clientConnections) longestWaiting(c *clientConn, share budget.Share) *clientConn {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	var longest *clientConn
-	var since time.Time
-	for other := range all.open {
-		if share == budget.PerAddress && other.address != c.address {
-			continue
-		}
-		began, waits := other.gate.waitingSince()
-		if waits && (longest == nil || began.Before(since)) {
-			longest, since = other, began
+	all.crowds.mu.Lock()
+	defer all.crowds.mu.Unlock()
+	for place := all.crowds.conns.Front(); place != nil; place = place.Next() {
+		other := place.Value.(*clientConn) //nolint:forcetypeassert // nothing else is in the list
+		if share != budget.PerAddress || other.address == c.address {
+			return other
 		}
 	}
-	return longest
+	return nil
 }
 
 func isClosed(c <-chan struct{}) bool {

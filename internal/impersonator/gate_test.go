@@ -170,7 +170,7 @@ func TestGate(t *testing.T) {
 	if got := most.Load(); got > maxUndecided {
 		t.Errorf("want at most %d at a time, got %d", maxUndecided, got)
 	}
-	if inside, waiting := g.counts(); inside != 0 || waiting != 0 || g.crowded() != nil {
+	if inside, waiting := g.counts(); inside != 0 || waiting != 0 || g.wait() != nil {
 		t.Errorf("want nothing left, got %d inside and %d waiting", inside, waiting)
 	}
 	for range maxUndecided {
@@ -179,11 +179,11 @@ func TestGate(t *testing.T) {
 		}
 	}
 	turn := g.join()
-	if turn == nil || g.crowded() == nil {
+	if turn == nil || g.wait() == nil {
 		t.Fatal("want the next to wait")
 	}
 	g.unlock()
-	if !isClosed(turn.turn) || g.crowded() != nil || g.join() != nil {
+	if !isClosed(turn.turn) || g.wait() != nil || g.join() != nil {
 		t.Error("want all to pass when there is a user")
 	}
 }
