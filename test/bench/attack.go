@@ -29,6 +29,7 @@ type order struct {
 	// of a user who may read, or what the attack presents instead; none for attackers without credentials
 	Certificate []byte
 	Key         []byte
+	Users       [][2][]byte // certificates and keys of many others
 	Connections int
 	Seconds     float64
 	Salt        string // makes names that were never asked for
@@ -57,7 +58,8 @@ func (t *tally) toll() toll {
 // attack is one way to hurt the other users of the proxy.
 type attack struct {
 	name, about string
-	// needs says what the attacker has: nothing, a user's certificate, or a chain that costs much to verify.
+	// needs says what the attacker has: nothing, a user's certificate, those of many users, or a chain that costs much to
+	// verify.
 	needs credential
 	run   func(ctx context.Context, a *attacker)
 }
@@ -68,10 +70,17 @@ const (
 	nothing credential = iota
 	userCertificate
 	costlyChain
+	userCertificates
 )
 
-// attacks are those that were tried on the proxy once and hurt.
-func attacks() []attack {
+// manyOthers is how many users attack together.
+const manyOthers = 100
+
+// attacks are those of the table in docs/performance.md, and moreAttacks.
+func attacks() []attack { return append(usualAttacks(), moreAttacks()...) }
+
+// usualAttacks are those that hurt once, when little was bounded.
+func usualAttacks() []attack {
 	return []attack{
 		{"unread", "unread answers, window 0", userCertificate, unread},
 		{"reset", "rapid reset, on many connections", nothing, reset},
@@ -82,19 +91,60 @@ func attacks() []attack {
 		{"headers", "many small headers, window 0", nothing, manyHeaders},
 		{"idle", "idle connections", nothing, idleConnections},
 		{"slow", "headers, bodies and windows byte by byte", userCertificate, slow},
+		{"unfinished", "headers without an end, frames without effect", nothing, unfinished},
+		{"begun", "short headers without an end", nothing, begun},
 		// No attacks: what the attackers' own computing costs the others on a machine that all share.
 		{"compute", "none, but one processor is busy", nothing, compute(1)},
 		{"compute-2", "none, but two processors are busy", nothing, compute(2)},
-		{"unfinished", "headers without an end, frames without effect", nothing, unfinished},
-		{"begun", "short headers without an end", nothing, begun},
+	}
+}
+
+// moreAttacks are of other kinds and sizes. Most never hurt.
+func moreAttacks() []attack {
+	return []attack{
+		{"paths", "unread refusals of paths of 1 MB", nothing, longPaths("/?pad=")},
+		{"watchpaths", "unread watches with paths of 1 MB", userCertificate, longPaths(allObjects + "&pad=")},
+		{"tables", "headers of references to a full table, which is resized", userCertificate, tables},
+		{"continuations", "headers that go on with nothing", nothing, continuations},
+		{"trailers", "trailers without an end", nothing, trailers},
+		{"gate", "requests that wait behind a body that does not come", nothing, gateWait},
+		{"nested", "impersonation with new names, groups and keys", userCertificate, nested},
+		{"refusals", "100,000 unread refusals", userCertificate, unreadRefusals},
+		{"bytewise", "windows of one byte", userCertificate, bytewise},
+		{"flapping", "windows to and fro, beside unread watches", userCertificate, flapping},
+		{"watches", "unread watches of everything", userCertificate, unreadWatches},
+		{"burst", "10,000 unread watches of what changes", userCertificate, watchedBurst},
+		{"leavers", "watches that are left when they begin", userCertificate, leaveWhenBegun},
+		{"pipelines", "HTTP/1.1 requests without end, half unread", userCertificate, pipelines},
+		{"expect", "bodies that are announced and do not come", userCertificate, expect},
+		{"chunks", "bodies in chunks of one byte", userCertificate, chunks},
+		{"bodies", "1000 large bodies, half without an end", userCertificate, bodies},
+		{"slowlists", "HTTP/1.1 lists read byte by byte", userCertificate, slowLists},
+		{"sockets", "websockets and SPDY, unread or flooded", userCertificate, sockets},
+		{"whoami", "WhoAmIRequests that are hard to decode", userCertificate, whoAmI},
+		{"lists", "long lists and descriptions of the API, read", userCertificate, readLists},
+		{"hellos", "TLS handshakes in pieces, and given up", nothing, hellos},
+		{"records", "TLS records of one byte", userCertificate, records},
+		{"users", "100 users with a tenth of their shares each", userCertificates, manyUsers},
+		{"mixture", "nine attacks at once", userCertificate, mixture},
 	}
 }
 
 // attacker is the process of an attack.
 type attacker struct {
 	order
-	tally
+	*tally
 	tls *tls.Config
+}
+
+// as is the attacker with another certificate, or without one.
+func (a *attacker) as(certificate *tls.Certificate) *attacker {
+	other := &attacker{order: a.order, tally: a.tally, tls: a.tls.Clone()}
+	other.tls.GetClientCertificate = nil
+	if certificate != nil {
+		other.tls.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
+	}
+	return other
 }
 
 // isAttacker reports whether this process is one.
@@ -103,7 +153,7 @@ func isAttacker() bool { return os.Getenv(attackVariable) != "" }
 // runAttacker does what the order on in says, until its time is over or the one who gave it has gone.
 func runAttacker(in io.Reader, out io.Writer) error {
 	decoder := json.NewDecoder(in)
-	a := &attacker{}
+	a := &attacker{tally: &tally{}}
 	if err := decoder.Decode(&a.order); err != nil {
 		return fmt.Errorf("reading what to attack: %w", err)
 	}
@@ -218,9 +268,9 @@ func (a *attacker) dial(ctx context.Context, protocol string) (net.Conn, error) 
 	return conn, nil
 }
 
-func namesOfAttacks() []string {
+func namesOf(attacks []attack) []string {
 	var names []string
-	for _, one := range attacks() {
+	for _, one := range attacks {
 		names = append(names, one.name)
 	}
 	return names

@@ -1,18 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/http"
 	"strings"
 	"sync"
@@ -98,6 +90,10 @@ func measureHostile(ctx context.Context, w *world, r *report) (err error) {
 		switch one.needs {
 		case userCertificate:
 			what.Certificate, what.Key = settings[0], settings[1]
+		case userCertificates:
+			if what.Users, err = w.manyUsers(); err != nil {
+				return err
+			}
 		case costlyChain:
 			what.Certificate, what.Key = chain, key
 		case nothing:
@@ -147,11 +143,21 @@ func underAttack(
 	if err := forgetPeak(w.agent.PID()); err != nil {
 		return err
 	}
+	goroutines, err := w.goroutines(ctx)
+	if err != nil {
+		return err
+	}
 	attacking, err := startAttack(ctx, what)
 	if err != nil {
 		return err
 	}
-	beside, err := honest.measure(ctx, w, d, func() bool { return w.agent.Running() && peakOf(w.agent) < tooMuch })
+	var inKernel int64
+	beside, err := honest.measure(ctx, w, d, func() bool {
+		if n, err := queued(w.agent.ProxyAddress()); err == nil {
+			inKernel = max(inKernel, n)
+		}
+		return w.agent.Running() && peakOf(w.agent) < tooMuch
+	})
 	did, cost, stopErr := attacking.stop()
 	if err := errors.Join(err, stopErr); err != nil {
 		return err
@@ -163,6 +169,14 @@ func underAttack(
 		w.say("%s: the first of %d failures: %v", one.name, beside.failed, beside.first)
 	}
 	w.say("%s: %+v", one.name, did)
+	left, err := w.recover(ctx, goroutines)
+	if err != nil {
+		return err
+	}
+	after, err := honest.measure(ctx, w, min(d, afterwards), nil)
+	if err != nil {
+		return err
+	}
 	add := func(name, unit string, value, atMost float64) {
 		r.addFigure(
 			"hostile",
@@ -183,6 +197,9 @@ func underAttack(
 	add("mean wait of the agent's threads for a processor when it is quiet", "ms", wait(quiet.queued), noGoal)
 	add("mean wait of the agent's threads for a processor beside the attack", "ms", wait(beside.queued), noGoal)
 	add("requests of the attacker", "requests", float64(did.Requests), noGoal)
+	add("bytes of clients in the kernel at most", "MiB", float64(inKernel)/(1<<20), noGoal)
+	add("goroutines of the agent that are left afterwards", "", float64(left), restless)
+	add("honest requests that failed afterwards", "requests", float64(after.failed), 0)
 	add(figureTheirs, "s", cost.Seconds(), noGoal)
 	add(figureOurs, "s", max(0, ours), cost.Seconds())
 	return nil
@@ -292,50 +309,6 @@ func (w *world) openPasswordLogin(ctx context.Context) error {
 		return fmt.Errorf("making the authenticator: %w", err)
 	}
 	return nil
-}
-
-// newCostlyChain returns a certificate and very many that could have issued it, each of which has to be tried.
-func newCostlyChain() (chain, keyPEM []byte, err error) {
-	now := time.Now()
-	issuer := pkix.Name{CommonName: "issuer"}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: issuer, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	var content bytes.Buffer
-	encode := func(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
-	for i := range chainLength + 1 {
-		key, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
-		if err != nil {
-			return nil, nil, err
-		}
-		if i == 0 { // the client's own, whose issuer is none of the others
-			leaf := *template
-			leaf.Subject, leaf.IsCA, leaf.KeyUsage = pkix.Name{CommonName: "attacker"}, false, x509.KeyUsageDigitalSignature
-			leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-			unknown, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
-			if err != nil {
-				return nil, nil, err
-			}
-			der, err := x509.CreateCertificate(rand.Reader, &leaf, template, &key.PublicKey, unknown)
-			if err != nil {
-				return nil, nil, err
-			}
-			encoded, err := x509.MarshalPKCS8PrivateKey(key)
-			if err != nil {
-				return nil, nil, err
-			}
-			keyPEM = encode("PRIVATE KEY", encoded)
-			content.Write(encode("CERTIFICATE", der))
-			continue
-		}
-		der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-		if err != nil {
-			return nil, nil, err
-		}
-		content.Write(encode("CERTIFICATE", der))
-	}
-	return content.Bytes(), keyPEM, nil
 }
 
 // honest are users who do what users do, at their own pace.

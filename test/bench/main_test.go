@@ -125,7 +125,7 @@ func TestBadUsage(t *testing.T) {
 		{"refuses an unknown preset", []string{"-preset=slow"}, `-preset is "slow": use quick or full`},
 		{"refuses an unknown output", []string{"-o=yaml"}, `-o is "yaml": use text, json or markdown`},
 		{"refuses an unknown network", []string{"-network=wan"}, `-network is "wan": use auto, namespaces or loopback`},
-		{"refuses an unknown attack", []string{"-attacks=reset,nothing"}, `unknown attack "nothing": use unread, reset,`},
+		{"refuses an unknown attack", []string{"-attacks=reset,nothing"}, `unknown attack "nothing": use usual, all, or some of unread, reset,`},
 		{"refuses numbers without sense", []string{"-workers=-1"}, "-workers must be more than zero"},
 		{"refuses arguments", []string{"get"}, `unknown argument "get"`},
 	} {

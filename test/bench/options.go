@@ -26,12 +26,12 @@ type options struct {
 	Objects   int // ConfigMaps
 	Listed    int // ConfigMaps of the loads that list
 	Watches   int
-	Watcher   int      // watchers of the delay of events
-	Held      int      // watches held
-	Idle      int      // connections
-	Hostile   float64  // seconds of each attack
-	Attacks   []string // none is all
-	Attackers int      // connections of each attacker
+	Watcher   int     // watchers of the delay of events
+	Held      int     // watches held
+	Idle      int     // connections
+	Hostile   float64 // seconds of each attack
+	Attacks   []string
+	Attackers int // connections of each attacker
 	Output    string
 	Save      string // a directory
 	Agent     string
@@ -90,8 +90,9 @@ func parseOptions(args []string, errOut io.Writer) (*options, error) {
 	flags.StringVar(
 		&attackList,
 		"attacks",
-		"all",
-		"attacks of the load hostile, separated by commas: "+strings.Join(namesOfAttacks(), ","),
+		"usual",
+		"attacks of the load hostile, separated by commas, usual or all; usual: "+strings.Join(namesOf(usualAttacks()), ",")+
+			"; more: "+strings.Join(namesOf(moreAttacks()), ","),
 	)
 	flags.IntVar(&o.Attackers, "attackers", 3, "connections of each attack")
 	flags.StringVar(&o.Output, "o", outputText, "text, json, or markdown: the tables of docs/performance.md")
@@ -152,7 +153,12 @@ func parseOptions(args []string, errOut io.Writer) (*options, error) {
 	if names != "all" {
 		o.Loads = strings.Split(names, ",")
 	}
-	if attackList != "all" {
+	switch attackList {
+	case "usual":
+		o.Attacks = namesOf(usualAttacks())
+	case "all":
+		o.Attacks = namesOf(attacks())
+	default:
 		o.Attacks = strings.Split(attackList, ",")
 	}
 	return o, o.validate()
@@ -165,8 +171,8 @@ func (o *options) validate() error {
 		}
 	}
 	for _, name := range o.Attacks {
-		if !slices.Contains(namesOfAttacks(), name) {
-			return fmt.Errorf("unknown attack %q: use %s", name, strings.Join(namesOfAttacks(), ", "))
+		if !slices.Contains(namesOf(attacks()), name) {
+			return fmt.Errorf("unknown attack %q: use usual, all, or some of %s", name, strings.Join(namesOf(attacks()), ", "))
 		}
 	}
 	for name, value := range map[string]float64{
@@ -187,5 +193,5 @@ func (o *options) wants(load string) bool { return len(o.Loads) == 0 || slices.C
 func (o *options) turn() time.Duration { return time.Duration(o.Seconds * float64(time.Second)) }
 
 func (o *options) wantsAttack(name string) bool {
-	return len(o.Attacks) == 0 || slices.Contains(o.Attacks, name)
+	return slices.Contains(o.Attacks, name)
 }
