@@ -86,6 +86,8 @@ type WorkConfig struct {
 	PerConnection int `json:"perConnection" mapstructure:"perConnection"`
 	// RequestsPerUser is about requests that are at the API server, and no streams.
 	RequestsPerUser int `json:"requestsPerUser" mapstructure:"requestsPerUser"`
+	// LongAnswersPerUser is about those of them whose answers are long.
+	LongAnswersPerUser int `json:"longAnswersPerUser" mapstructure:"longAnswersPerUser"`
 }
 
 // ReviewConfig says for how long the impersonation proxy uses an answer of the API server about a user's permission

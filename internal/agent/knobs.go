@@ -101,6 +101,12 @@ var knobs = append([]knob{
 		"16",
 	},
 	{
+		"work.longAnswersPerUser",
+		"work-long-answers-per-user",
+		"how many of those requests may have long answers, such as lists of hundreds of objects, 1 to 1000",
+		"4",
+	},
+	{
 		"credentialLifetime",
 		"credential-lifetime",
 		"how long the client certificates work that users log in with, 1m to 24h",

@@ -31,6 +31,7 @@ func (t holdAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil || t.budget == nil || state == nil {
 		return res, err
 	}
+	state.noteAnswer(res)
 	if n := answerBytes(res, state); n > 0 {
 		held, err := t.budget.Acquire(state.client, budget.Bytes, n)
 		if err != nil {

@@ -140,6 +140,7 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 		}, turns.access, clock.RealClock{}, 10*time.Second, time.Second),
 		logins:    turns.logins,
 		forwarded: turns.forwarded,
+		long:      newLongAnswers(turns.long, clock.RealClock{}),
 		forward:   f,
 		clock:     clock.RealClock{},
 		allowTTL:  10 * time.Second,

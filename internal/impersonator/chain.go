@@ -32,6 +32,7 @@ type chain struct {
 	logins        *work
 	goodLogins    *goodLogins
 	forwarded     *work
+	long          *longAnswers
 	loginGroup    string
 	forward       http.Handler
 	clock         clock.PassiveClock
@@ -48,7 +49,7 @@ func (c *chain) handler() http.Handler {
 	s := c.serializer
 	h, unknown := c.forward, unauthenticated(s)
 	// Is it that user's turn at the API server? Reads the body before.
-	h = limitForwarded(h, c.forwarded, s)
+	h = limitForwarded(h, c.forwarded, c.long, s)
 	// Is it a login's turn? 429 for a client that wants too many at once.
 	h = limitLogins(h, c.logins, c.goodLogins, c.loginGroup, s)
 	// May that user do this? 403 by SubjectAccessReview; a plain read is sent before the review is answered.

@@ -21,7 +21,15 @@ const maxHeldBody = 128 << 10
 // count as one user here, and their connections take turns.
 //
 // Streams have no turn: the API server needs no seat for them once they have begun. Logins have turns of their own.
-func limitForwarded(next http.Handler, forwarded *work, s runtime.NegotiatedSerializer) http.Handler {
+//
+// Those whose answers are long have fewer turns, so that one user's long lists leave processors of the API server to
+// others.
+func limitForwarded(
+	next http.Handler,
+	forwarded *work,
+	long *longAnswers,
+	s runtime.NegotiatedSerializer,
+) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
 		state := stateFrom(ctx)
@@ -38,10 +46,21 @@ func limitForwarded(next http.Handler, forwarded *work, s runtime.NegotiatedSeri
 		if owner.Name == "" {
 			owner.Member = who.conn
 		}
+		what, reads := readBy(req)
+		if reads && long.expected(what) {
+			turn := long.turns.join(owner)
+			defer turn.Done()
+			if err := turn.Wait(ctx); err != nil {
+				return // the client has left
+			}
+		}
 		turn := forwarded.join(owner)
 		defer turn.Done()
 		if err := turn.Wait(ctx); err != nil {
 			return // the client has left
+		}
+		if reads {
+			defer long.note(what, state)
 		}
 		next.ServeHTTP(w, req)
 	})

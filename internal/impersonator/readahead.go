@@ -30,6 +30,7 @@ type aheadBody struct {
 	ahead   bool    // the goroutine of readAhead is the one that reads from upstream
 	reading bool    // Read is the one that does
 	wanted  bool    // readAhead was called meanwhile
+	taken   int     // bytes from upstream
 	pieces  []piece // read and not yet taken
 	err     error   // what upstream ended with, after all pieces
 	closed  bool
@@ -73,6 +74,7 @@ func (b *aheadBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.reading = false
+	b.taken += n
 	if err != nil {
 		b.err = err
 	}
@@ -140,6 +142,7 @@ func (b *aheadBody) add(one piece, err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.err = err
+	b.taken += len(one.data)
 	if b.closed || len(one.data) == 0 {
 		one.holding.Release()
 	} else {
@@ -163,6 +166,20 @@ func (b *aheadBody) whole() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.err != nil
+}
+
+// length is how much the API server has sent so far.
+func (b *aheadBody) length() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.taken
+}
+
+// complete is true when the API server has sent all of the answer, and it did not break off.
+func (b *aheadBody) complete() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.err == io.EOF //nolint:errorlint // upstream's own
 }
 
 // readAhead prepares the answer to an ordinary request for a client that reads slowly. An answer of at most

@@ -132,6 +132,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		logins:        s.work.logins,
 		goodLogins:    newGoodLogins(o.Clock),
 		forwarded:     s.work.forwarded,
+		long:          newLongAnswers(s.work.long, o.Clock),
 		loginGroup:    s.anonymous.loginGroup,
 		forward:       newForwarder(up, o.Token, newTokenPassThrough(s.version, tokens), s.budget, s.failed, serializer),
 		budget:        s.budget,

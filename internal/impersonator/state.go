@@ -63,6 +63,8 @@ type requestState struct {
 	// the API server is done with it, however slowly the client reads.
 	answer     *aheadBody
 	answerFits bool
+	// answerGood is true when the API server's status is 200, and answerLong when its header shows that the answer is long.
+	answerGood, answerLong bool
 
 	// body is the client's body, nil when there is none.
 	body *boundedBody

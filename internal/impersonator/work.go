@@ -23,13 +23,22 @@ type WorkLimits struct {
 	PerConnection int
 	// RequestsPerUser is how many ordinary requests of one user are at the API server at a time: 16 by default.
 	RequestsPerUser int
+	// LongAnswersPerUser is how many of them may have long answers, 4 by default.
+	LongAnswersPerUser int
 }
 
 func (l *WorkLimits) complete() {
 	for _, limit := range []struct {
 		value    *int
 		standard int
-	}{{&l.AccessReviews, 32}, {&l.TokenReviews, 16}, {&l.Logins, 8}, {&l.PerConnection, 16}, {&l.RequestsPerUser, 16}} {
+	}{
+		{&l.AccessReviews, 32},
+		{&l.TokenReviews, 16},
+		{&l.Logins, 8},
+		{&l.PerConnection, 16},
+		{&l.RequestsPerUser, 16},
+		{&l.LongAnswersPerUser, 4},
+	} {
 		if *limit.value == 0 {
 			*limit.value = limit.standard
 		}
@@ -55,7 +64,7 @@ type work struct {
 
 // allWork are the kinds of work.
 type allWork struct {
-	access, tokens, logins, certificates, forwarded *work
+	access, tokens, logins, certificates, forwarded, long *work
 }
 
 func newAllWork(limits WorkLimits, processors int, b *budget.Budget) allWork {
@@ -79,6 +88,9 @@ func newAllWork(limits WorkLimits, processors int, b *budget.Budget) allWork {
 		})},
 		// How many wait is bounded by the budget of requests.
 		forwarded: &work{what: "requests", queue: fairqueue.New(fairqueue.Limits{MaxSlotsPerOwner: limits.RequestsPerUser})},
+		long: &work{what: "requests for long answers", queue: fairqueue.New(fairqueue.Limits{
+			MaxSlotsPerOwner: limits.LongAnswersPerUser,
+		})},
 	}
 }
 

@@ -1,0 +1,106 @@
+package impersonator
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// longAnswer is from how many bytes on an answer is long. The API server compresses from there on, too.
+	longAnswer = 128 << 10
+	// longFor is for how long an answer counts as long after it was, and shortFor the same for a short one.
+	longFor, shortFor = time.Minute, time.Hour
+	// maxKnownAnswers bounds what is remembered, and maxKnownPath the length of each path.
+	maxKnownAnswers, maxKnownPath = 4096, 512
+)
+
+// longAnswers tells which requests are for long answers. A long list keeps a processor of the API server busy for some
+// 20 ms, a get of a small object for less than one. So requests for long answers have turns of their own.
+//
+// Only the answer shows how long it is. So a request counts as one for a long answer when the same was asked for within
+// a minute and was long. A list of everything counts as long until it is known.
+type longAnswers struct {
+	turns *work
+	known *cache.LRUExpireCache // by readKey: whether the answer was long
+}
+
+// readKey is what reads have in common whose answers are about as long.
+type readKey struct {
+	path string
+	// all is true for a list without a selector or limit.
+	all bool
+}
+
+func newLongAnswers(turns *work, clk clock.PassiveClock) *longAnswers {
+	return &longAnswers{turns: turns, known: cache.NewLRUExpireCacheWithClock(maxKnownAnswers, clk)}
+}
+
+// readBy returns what a request asks for, and false when it reads no objects.
+func readBy(req *http.Request) (readKey, bool) {
+	info, ok := request.RequestInfoFrom(req.Context())
+	if !ok || !info.IsResourceRequest || info.Subresource != "" {
+		return readKey{}, false
+	}
+	switch info.Verb {
+	case "get":
+		return readKey{path: req.URL.Path}, true
+	case "list":
+		return readKey{path: req.URL.Path, all: !narrowed(req)}, true
+	}
+	return readKey{}, false
+}
+
+// narrowed is true when a list is not of everything.
+func narrowed(req *http.Request) bool {
+	if req.URL.RawQuery == "" {
+		return false
+	}
+	query := req.URL.Query()
+	return query.Has("limit") || query.Has("continue") || query.Has("labelSelector") || query.Has("fieldSelector")
+}
+
+// expected is true when the answer will probably be long.
+func (l *longAnswers) expected(what readKey) bool {
+	long, known := l.known.Get(what)
+	if !known {
+		return what.all
+	}
+	return long.(bool)
+}
+
+// note remembers how long an answer was. Of the same requests within a minute the longest counts: a client cannot hide
+// long answers behind short ones.
+func (l *longAnswers) note(what readKey, state *requestState) {
+	switch {
+	case len(what.path) > maxKnownPath:
+	case state.hasLongAnswer():
+		what.path = strings.Clone(what.path) // it may be a part of a long header
+		l.known.Add(what, true, longFor)
+	case what.all && state.answerComplete():
+		if long, known := l.known.Get(what); !known || !long.(bool) {
+			what.path = strings.Clone(what.path)
+			l.known.Add(what, false, shortFor)
+		}
+	}
+}
+
+// noteAnswer takes from the head of the API server's answer what it says about its length.
+func (s *requestState) noteAnswer(res *http.Response) {
+	s.answerGood = res.StatusCode == http.StatusOK
+	s.answerLong = s.answerGood && (res.ContentLength >= longAnswer || res.Header.Get("Content-Encoding") != "")
+}
+
+// hasLongAnswer is true as soon as it is known that the answer is long.
+func (s *requestState) hasLongAnswer() bool {
+	return s.answerLong || s.answerGood && s.answer != nil && s.answer.length() >= longAnswer
+}
+
+// answerComplete is true when the API server has said all of a good answer.
+func (s *requestState) answerComplete() bool {
+	return s.answerGood && (s.answerFits || s.answer != nil && s.answer.complete())
+}
