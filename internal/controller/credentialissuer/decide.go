@@ -72,7 +72,11 @@ func decide(spec configv1alpha1.ImpersonationProxySpec, s seen) decision {
 	d.add(startProxy{})
 	if d.errs[stepLoad] == nil {
 		s.keepLastGood(&d, serving)
-		if s.evaluation.Certificate != nil && d.errs[stepTidy] == nil {
+		switch {
+		case s.evaluation.Certificate == nil || d.errs[stepTidy] != nil:
+		case serving.Delegated:
+			s.keepGenerated(spec, &d)
+		default:
 			s.keepCA(&d)
 			// Only now, with the external certificate in service, may the generated one go.
 			s.removeGenerated(&d)
@@ -400,6 +404,26 @@ func (s *seen) keepCA(d *decision) {
 	}
 	if restored := has.state.Restore(verdict, s.known[issued.name]); restored != nil && s.leads {
 		d.add(writeIssued{at: stepTidy, issued: issued, next: restored, read: has.secret, verdict: *verdict, restored: true})
+	}
+}
+
+// keepGenerated keeps a generated certificate beside a delegated one. When the permission is withdrawn, every replica has
+// to stop serving the delegated one within seconds, and cannot wait for a leader to make another first.
+func (s *seen) keepGenerated(spec configv1alpha1.ImpersonationProxySpec, d *decision) {
+	ca := s.inspectCA()
+	if !s.leads && ca.err == nil && ca.state.Verdict() != nil || d.addressErr != nil {
+		s.keepCA(d)
+		return // what the leader makes wakes us
+	}
+	signing := s.maintain(d, stepTidy, stepTidy, s.names.generatedCA(), ca, nil)
+	read := s.secrets[s.names.TLSSecret]
+	if signing == nil || read.err != nil {
+		return // it may be there all the same, and nothing else has changed
+	}
+	names := servingcert.GeneratedServing(servingcert.GeneratedNames(d.at.host, spec, s.service))
+	leaf := inspected{secret: read.secret, state: issuedcert.InspectUnder(signing, names, read.secret, s.now)}
+	if s.leads || leaf.state.Verdict() == nil {
+		s.maintain(d, stepTidy, stepTidy, s.names.generatedServing(), leaf, nil)
 	}
 }
 

@@ -284,9 +284,23 @@ func TestDecide(t *testing.T) {
 		{
 			name: "keeps no copy of it", spec: spec{ExternalEndpoint: named, TLS: tls},
 			see: func(s *seen) { s.evaluation.Certificate = &delegated },
-			want: lines(
-				signer, "serve external shared/external", "start proxy", "remember generated-ca", "remove generated-tls",
-			),
+			want: lines(signer, "serve external shared/external", "start proxy", renewed),
+		},
+		{
+			name: "makes the certificate that is to take its place", spec: spec{ExternalEndpoint: named, TLS: tls},
+			see: func(s *seen) {
+				s.evaluation.Certificate, s.serving = &delegated, &delegated
+				delete(s.secrets, testNames.TLSSecret)
+			},
+			want: lines(signer, "start proxy", "remember generated-ca", "write generated-tls (certificate Missing)"),
+		},
+		{
+			name: "leaves that to the leader", spec: spec{ExternalEndpoint: named, TLS: tls},
+			see: func(s *seen) {
+				s.leads, s.evaluation.Certificate, s.serving = false, &delegated, &delegated
+				delete(s.secrets, testNames.TLSSecret)
+			},
+			want: lines(signer, "start proxy", "remember generated-ca"),
 		},
 		{
 			name: "serves the generated one while it is not permitted", spec: spec{ExternalEndpoint: named, TLS: tls},
@@ -318,6 +332,14 @@ func TestDecide(t *testing.T) {
 			want: lines(signer, renewed, serveGenerated+" instead of shared/external", "start proxy"),
 		},
 		{
+			name: "needs no leader for that", spec: spec{ExternalEndpoint: named, TLS: tls},
+			see: func(s *seen) {
+				s.leads, s.evaluation, s.serving = false, refusal(certs.SecretNotPermitted), &delegated
+				s.withdrawn = s.evaluation.Refusal
+			},
+			want: lines(signer, renewed, serveGenerated+" instead of shared/external", "start proxy"),
+		},
+		{
 			name: "keeps it while its permission is not known", spec: spec{ExternalEndpoint: named, TLS: tls},
 			see: func(s *seen) {
 				s.evaluation, s.serving, s.withdrawnErr = refusal(certs.SecretNotFound), &delegated, unreadable
@@ -332,8 +354,7 @@ func TestDecide(t *testing.T) {
 				s.evaluation.Certificate, s.serving, s.withdrawn = &another, &delegated, refusal(certs.SecretNotPermitted).Refusal
 				s.put(testNames.LastGoodSecret, copyOf)
 			},
-			want: lines(signer, "serve external shared/another", "start proxy", "remove last-good", "remember generated-ca",
-				"remove generated-tls"),
+			want: lines(signer, "serve external shared/another", "start proxy", "remove last-good", renewed),
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -176,9 +176,17 @@ func TestDelegatedCertificate(t *testing.T) {
 	) {
 		t.Error("the bundle of ca.crt is not advertised")
 	}
+	// The generated one stays, to take its place. It is made again when somebody deletes it.
+	kept, there := leader.secret(t, testNames.TLSSecret)
+	if !there {
+		t.Fatal("the generated certificate is gone")
+	}
+	if err := leader.live.Delete(t.Context(), kept); err != nil {
+		t.Fatal(err)
+	}
 	testkit.Eventually(t, waitLimit, func() error {
-		if _, there := leader.secret(t, testNames.TLSSecret); there {
-			return errors.New("the generated certificate is still there")
+		if _, there := leader.secret(t, testNames.TLSSecret); !there {
+			return errors.New("the generated certificate is gone")
 		}
 		return nil
 	})
