@@ -260,10 +260,12 @@ func TestResetsCountOnAllConnections(t *testing.T) {
 			const fit = 200
 			p := startProxy(t, limit(budget.Resets, share, fit))
 			var arrived atomic.Int64
+			arrival := make(chan struct{}, 10_000)
 			p.api.set(func() {
 				p.api.serve = func(_ http.ResponseWriter, req *http.Request) {
 					if req.URL.Path == "/slow" {
 						arrived.Add(1)
+						arrival <- struct{}{}
 						<-req.Context().Done()
 					}
 				}
@@ -294,21 +296,27 @@ func TestResetsCountOnAllConnections(t *testing.T) {
 						})
 						_ = cancel.WriteRSTStream(stream+2*i, http2.ErrCodeCancel)
 					}
-					before := arrived.Load()
 					_, _ = c.conn.Write(opened.Bytes())
-					for deadline := time.Now().Add(resetWithin / 5); arrived.Load() < before+batch && time.Now().Before(deadline) && !isClosed(gone); {
-						time.Sleep(time.Millisecond)
+					// When the share is full, no more of them arrive.
+					patience := time.After(resetWithin / 5)
+					for waiting := batch; waiting > 0; waiting-- {
+						select {
+						case <-arrival:
+							continue
+						case <-patience:
+						case <-gone:
+						}
+						break
 					}
 					_, _ = c.conn.Write(reset.Bytes())
 					if isClosed(gone) {
 						break
 					}
 				}
-				for deadline := time.Now().Add(time.Second); time.Now().Before(deadline) && !isClosed(gone); {
-					time.Sleep(time.Millisecond)
-				}
-				if isClosed(gone) {
+				select {
+				case <-gone:
 					closed++
+				case <-time.After(10 * time.Second):
 				}
 				_ = c.conn.Close()
 				<-gone

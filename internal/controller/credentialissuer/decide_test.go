@@ -283,7 +283,7 @@ func TestDecide(t *testing.T) {
 		// A certificate of another namespace.
 		{
 			name: "keeps no copy of it", spec: spec{ExternalEndpoint: named, TLS: tls},
-			see: func(s *seen) { s.evaluation.Certificate = &delegated },
+			see:  func(s *seen) { s.evaluation.Certificate = &delegated },
 			want: lines(signer, "serve external shared/external", "start proxy", renewed),
 		},
 		{

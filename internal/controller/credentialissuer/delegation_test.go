@@ -301,8 +301,8 @@ func TestWithdrawnWhileItIsTheLastGood(t *testing.T) {
 	leader.waitFor(t, "Pending", "SecretNotFound")
 }
 
-// TestWithdrawnWithoutALeader shows that nothing is served rather than a certificate that must not be: without a
-// leader, nobody makes another.
+// TestWithdrawnWithoutALeader withdraws the permission while no replica leads. The generated certificate takes the place
+// of the delegated one. Where that is gone as well, nothing is served rather than a certificate that must not be.
 func TestWithdrawnWithoutALeader(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
@@ -314,13 +314,24 @@ func TestWithdrawnWithoutALeader(t *testing.T) {
 	leader.permit(t)
 	serves(t, 20*time.Second, sha256, leader.replica, follower)
 	leader.waitFor(t, "Listening", messageListening)
-	testkit.Eventually(t, waitLimit, func() error {
-		if _, there := leader.secret(t, testNames.TLSSecret); there {
-			return errors.New("the generated certificate is still there")
-		}
-		return nil
-	})
 	leader.leading.Store(false)
+	leader.withdraw(t)
+	serves(t, withdrawal, "", leader.replica, follower)
+	leader.permit(t)
+	serves(t, 20*time.Second, sha256, leader.replica, follower)
+
+	generated, _ := leader.secret(t, testNames.TLSSecret)
+	if err := leader.live.Delete(t.Context(), generated); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*replica{leader.replica, follower} {
+		testkit.Eventually(t, waitLimit, func() error {
+			if _, found, err := r.Secrets.Get(t.Context(), r.local(testNames.TLSSecret)); err != nil || found {
+				return fmt.Errorf("the replica has not noticed that the generated certificate is gone: %v", err)
+			}
+			return nil
+		})
+	}
 	leader.withdraw(t)
 	for start := time.Now(); follower.Holder.Current() != nil || leader.Holder.Current() != nil; time.Sleep(10 * time.Millisecond) {
 		if time.Since(start) > withdrawal {
