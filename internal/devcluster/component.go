@@ -73,7 +73,7 @@ func (c *component) start(ctx context.Context, timeout time.Duration) error {
 		return fmt.Errorf("starting %s: %w", c.name, err)
 	}
 	if err := c.waitReady(ctx, started, timeout); err != nil {
-		stopErr := c.end(started)
+		stopErr := c.end(started, stopGrace)
 		return fmt.Errorf("starting %s: %w", c.name, errors.Join(c.explain(err, offset), stopErr))
 	}
 	return nil
@@ -114,7 +114,7 @@ func (c *component) launch() (started *run, logOffset int64, err error) {
 		close(ended)
 	}(c.run.ended)
 	if guardErr != nil {
-		return nil, 0, errors.Join(guardErr, c.end(c.run))
+		return nil, 0, errors.Join(guardErr, c.end(c.run, stopGrace))
 	}
 	return c.run, logOffset, nil
 }
@@ -149,7 +149,7 @@ func (c *component) waitReady(ctx context.Context, started *run, timeout time.Du
 
 // stop asks the program to end, kills it when it does not do so in time, and returns after it has ended.
 // Stopping a program that does not run is no error.
-func (c *component) stop() error { return c.end(c.latest()) }
+func (c *component) stop() error { return c.end(c.latest(), stopGrace) }
 
 // close stops the program for good: it cannot be started again.
 func (c *component) close() error {
@@ -171,8 +171,8 @@ func (c *component) kill(running *run) error {
 	return nil
 }
 
-// end does the work of stop for one run.
-func (c *component) end(running *run) error {
+// end does the work of stop for one run. The program is killed after grace.
+func (c *component) end(running *run, grace time.Duration) error {
 	if !running.running() {
 		return nil
 	}
@@ -182,7 +182,7 @@ func (c *component) end(running *run) error {
 	select {
 	case <-running.ended:
 		return nil
-	case <-time.After(stopGrace):
+	case <-time.After(grace):
 		return c.kill(running)
 	}
 }

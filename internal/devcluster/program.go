@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"time"
 )
 
 // ProgramOptions say what runs beside the cluster.
@@ -70,6 +71,12 @@ func (c *Cluster) register(program *component) error {
 // Stop asks the program to end, kills it when it does not do so in time, and returns after it has ended. A start of the
 // program that is not done yet fails.
 func (p *Program) Stop() error { return p.component.stop() }
+
+// StopWithin is Stop for a program that may take longer or less long than others until it is killed, as a Pod may with
+// its terminationGracePeriodSeconds.
+func (p *Program) StopWithin(grace time.Duration) error {
+	return p.component.end(p.component.latest(), grace)
+}
 
 // Kill ends the program at once, as a crash would, and returns after it has ended.
 func (p *Program) Kill() error { return p.component.kill(p.component.latest()) }

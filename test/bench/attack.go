@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -26,6 +27,8 @@ type order struct {
 	Attack  string
 	Address string // of the proxy
 	CA      []byte // of the proxy
+	// ServerName is what its certificate is for, if not its address.
+	ServerName string
 	// of a user who may read, or what the attack presents instead; none for attackers without credentials
 	Certificate []byte
 	Key         []byte
@@ -166,7 +169,7 @@ func runAttacker(in io.Reader, out io.Writer) error {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(a.CA)
-	a.tls = &tls.Config{RootCAs: roots, ServerName: host, MinVersion: tls.VersionTLS12}
+	a.tls = &tls.Config{RootCAs: roots, ServerName: cmp.Or(a.ServerName, host), MinVersion: tls.VersionTLS12}
 	if len(a.Certificate) > 0 {
 		certificate, err := tls.X509KeyPair(a.Certificate, a.Key)
 		if err != nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/crypto/bcrypt"
@@ -268,6 +267,10 @@ func peakOf(agent *devinstall.Agent) int64 {
 // openPasswordLogin starts the local-user-authenticator with one user, whose password costs as much to compare as it
 // does by default.
 func (w *world) openPasswordLogin(ctx context.Context) error {
+	if w.passwords {
+		return nil
+	}
+	w.passwords = true
 	users, err := w.StartLocalUsers(ctx)
 	if err != nil {
 		return err
@@ -406,31 +409,8 @@ func (h *honest) measure(ctx context.Context, w *world, d time.Duration, goOn fu
 	queued, noQueue := readRunQueue(w.agent.PID()) // which not every kernel tells
 	paced, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	var mu sync.Mutex
-	var all pacedSample
 	began := time.Now()
-	var group sync.WaitGroup
-	for number, one := range h.users {
-		group.Go(func() {
-			// Not all at the same moment.
-			for turn, more := 1, sleep(paced, one.pace*time.Duration(number)/honestUsers); more; turn++ {
-				asked := time.Now()
-				err := one.do(ctx, turn)
-				took := time.Since(asked)
-				mu.Lock()
-				all.requests++
-				all.latencies = append(all.latencies, took)
-				if err != nil {
-					all.failed++
-					if all.first == nil {
-						all.first = err
-					}
-				}
-				mu.Unlock()
-				more = sleep(paced, max(0, one.pace-took))
-			}
-		})
-	}
+	users := h.goOn(ctx, paced)
 	if goOn != nil {
 		for sleep(paced, 50*time.Millisecond) {
 			if !goOn() {
@@ -438,7 +418,7 @@ func (h *honest) measure(ctx context.Context, w *world, d time.Duration, goOn fu
 			}
 		}
 	}
-	group.Wait()
+	all := users.wait()
 	all.elapsed = time.Since(began)
 	after, err := w.processorTimes()
 	if err != nil && w.agent.Running() {

@@ -90,6 +90,7 @@ func loads() []load {
 		{"exec", "exec in a pod", execLoad},
 		{"grant", "a permission granted, and taken away", measureGrant},
 		{"hostile", "attacks beside honest users, at the shipped limits", measureHostile},
+		{"survive", "attacks while the certificate is renewed and all replicas are replaced", measureSurvive},
 		{"cli", "starts of the CLI, and kubectl", measureCLI},
 	}
 }

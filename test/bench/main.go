@@ -14,6 +14,9 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 )
 
 // The exit codes of the CLI.
@@ -32,8 +35,12 @@ func main() {
 	if isFloor() {
 		os.Exit(beFloor())
 	}
+	silenceLibraries()
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
+
+// silenceLibraries is called before anything runs. client-go complains of every session in a pod that ends.
+func silenceLibraries() { klog.SetLogger(logr.Discard()) }
 
 // beAttacker is for the process of an attack.
 func beAttacker() int {

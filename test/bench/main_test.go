@@ -24,6 +24,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(insideVariable) != "" {
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	}
+	silenceLibraries()
 	os.Exit(m.Run())
 }
 
@@ -126,6 +127,7 @@ func TestBadUsage(t *testing.T) {
 		{"refuses an unknown output", []string{"-o=yaml"}, `-o is "yaml": use text, json or markdown`},
 		{"refuses an unknown network", []string{"-network=wan"}, `-network is "wan": use auto, namespaces or loopback`},
 		{"refuses an unknown attack", []string{"-attacks=reset,nothing"}, `unknown attack "nothing": use usual, all, or some of unread, reset,`},
+		{"refuses to attack an unknown port", []string{"-port=http"}, `-port is "http": use proxy or api`},
 		{"refuses numbers without sense", []string{"-workers=-1"}, "-workers must be more than zero"},
 		{"refuses arguments", []string{"get"}, `unknown argument "get"`},
 	} {

@@ -15,6 +15,12 @@ const (
 	outputMarkdown = "markdown"
 )
 
+// The ports of the agent that may be attacked.
+const (
+	portProxy = "proxy"
+	portAPI   = "api"
+)
+
 // options say what is measured, and for how long.
 type options struct {
 	Preset    string
@@ -31,7 +37,9 @@ type options struct {
 	Idle      int     // connections
 	Hostile   float64 // seconds of each attack
 	Attacks   []string
-	Attackers int // connections of each attacker
+	Attackers int    // connections of each attacker
+	Port      string // that is attacked
+	Patience  float64
 	Output    string
 	Save      string // a directory
 	Agent     string
@@ -95,6 +103,18 @@ func parseOptions(args []string, errOut io.Writer) (*options, error) {
 			"; more: "+strings.Join(namesOf(moreAttacks()), ","),
 	)
 	flags.IntVar(&o.Attackers, "attackers", 3, "connections of each attack")
+	flags.StringVar(
+		&o.Port,
+		"port",
+		portProxy,
+		"which port of the agents the load survive attacks: "+portProxy+", or "+portAPI+" for that of the Concierge APIs",
+	)
+	flags.Float64Var(
+		&o.Patience,
+		"patience",
+		1,
+		"how much of the time that a Deployment, as shipped, waits during a rollout the load survive waits: 1 is all",
+	)
 	flags.StringVar(&o.Output, "o", outputText, "text, json, or markdown: the tables of docs/performance.md")
 	flags.StringVar(
 		&o.Save,
@@ -137,6 +157,9 @@ func parseOptions(args []string, errOut io.Writer) (*options, error) {
 	if !slices.Contains([]string{networkAuto, networkLoopback, networkNamespaces}, o.Network) {
 		return nil, fmt.Errorf("-network is %q: use auto, namespaces or loopback", o.Network)
 	}
+	if o.Port != portProxy && o.Port != portAPI {
+		return nil, fmt.Errorf("-port is %q: use %s or %s", o.Port, portProxy, portAPI)
+	}
 	if o.Rounds == 0 {
 		o.Rounds = chosen.rounds
 	}
@@ -178,7 +201,7 @@ func (o *options) validate() error {
 	for name, value := range map[string]float64{
 		"rounds": float64(o.Rounds), "seconds": o.Seconds, "workers": float64(o.Workers), "clients": float64(o.Clients),
 		"objects": float64(o.Objects), "listed": float64(o.Listed), "watches": float64(o.Watches), "watchers": float64(o.Watcher), "idle": float64(o.Idle), "held": float64(o.Held),
-		"timeout": float64(o.Timeout), "hostile": o.Hostile, "attackers": float64(o.Attackers),
+		"timeout": float64(o.Timeout), "hostile": o.Hostile, "attackers": float64(o.Attackers), "patience": o.Patience,
 	} {
 		if value <= 0 {
 			return fmt.Errorf("-%s must be more than zero", name)

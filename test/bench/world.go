@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -52,6 +53,9 @@ type world struct {
 	proxyCA []byte
 	users   int      // made so far
 	webhook *webhook // nil before a load needs it
+	// passwords says that users can log in with a password.
+	passwords bool
+	front     string // the address at which clients find the proxy, if it is not the agent's own
 }
 
 func newWorld(ctx context.Context, o *options, errOut io.Writer) (*world, error) {
@@ -365,7 +369,7 @@ func (w *world) throughProxy(config *rest.Config) *rest.Config { return w.throug
 
 func (w *world) through(agent build, config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
-	config.Host, config.CAData = "https://"+agent.ProxyAddress(), w.proxyCA
+	config.Host, config.CAData = "https://"+cmp.Or(w.front, agent.ProxyAddress()), w.proxyCA
 	config.Dial = w.network.dialer()
 	return config
 }
