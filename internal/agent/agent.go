@@ -77,6 +77,7 @@ func Run(ctx context.Context, options Options, config *Config) error {
 		signer:         &signer.Signer{},
 		apiCertificate: &apiservice.Certificate{},
 		logins:         concierge.NewLoginLimits(),
+		apiClients:     concierge.NewClients(),
 		audit:          auditLog,
 	}
 	a.authenticators = authenticator.NewCache(a.groups.Authentication.Group)
@@ -122,6 +123,7 @@ type agent struct {
 	bearer         *authenticator.Bearer   // tokens of authenticators, straight at the proxy
 	apiCertificate *apiservice.Certificate // what the aggregated APIs serve
 	logins         *concierge.LoginLimits  // at the aggregated APIs
+	apiClients     *concierge.Clients      // of the same
 	audit          *impersonator.AuditLog  // of requests to the proxy; nil for none
 }
 
@@ -179,7 +181,7 @@ func (a *agent) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer a.serveMetrics(ctx, proxyMetrics, a.logins, credential)()
+	defer a.serveMetrics(ctx, proxyMetrics, a.logins, a.apiClients, credential)()
 	allowTTL, denyTTL := a.config.AccessReviews.ttls()
 	limits, err := a.config.Limits.limits()
 	if err != nil {

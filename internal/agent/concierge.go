@@ -39,6 +39,7 @@ func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready f
 			Issuer:                     a.signer,
 			ClusterSigner:              clusterSigner,
 			Logins:                     a.logins,
+			Clients:                    a.apiClients,
 			UserTokens:                 a.userTokens,
 			CredentialLife:             a.config.credentialLifetime(),
 			Ready:                      ready,

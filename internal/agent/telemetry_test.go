@@ -32,7 +32,9 @@ var described = regexp.MustCompile(
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	a := &agent{options: Options{Version: "v1"}, holder: &servingcert.Holder{}, leader: &leadership{}}
-	registry := a.newRegistry([]prometheus.Collector{impersonator.NewMetrics(), concierge.NewLoginLimits(), &selfCheck{}})
+	registry := a.newRegistry(
+		[]prometheus.Collector{impersonator.NewMetrics(), concierge.NewLoginLimits(), concierge.NewClients(), &selfCheck{}},
+	)
 	descriptions := make(chan *prometheus.Desc)
 	go func() {
 		defer close(descriptions)
@@ -101,7 +103,9 @@ func TestMetricsAreWellNamed(t *testing.T) {
 	t.Parallel()
 	a := &agent{options: Options{Version: "v1"}, holder: &servingcert.Holder{}, leader: &leadership{}}
 	metrics := impersonator.NewMetrics()
-	registry := a.newRegistry([]prometheus.Collector{metrics, concierge.NewLoginLimits(), &selfCheck{}})
+	registry := a.newRegistry(
+		[]prometheus.Collector{metrics, concierge.NewLoginLimits(), concierge.NewClients(), &selfCheck{}},
+	)
 	problems, err := testutil.GatherAndLint(registry)
 	if err != nil {
 		t.Fatal(err)

@@ -61,6 +61,8 @@ type Options struct {
 	ClusterSigner ClusterSigner
 	// Logins bound how many TokenCredentialRequests go on at a time; nil means limits of the server's own.
 	Logins *LoginLimits
+	// Clients bound the connections of clients; nil means bounds of the server's own.
+	Clients *Clients
 	// UserTokens, if set, issues tokens of service accounts.
 	UserTokens UserTokens
 	// CredentialLife is how long issued client certificates work; zero means DefaultCredentialLife.
@@ -132,14 +134,19 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	config.EnableProfiling = false
 	config.StorageObjectCountTracker = nil
 	config.ShutdownDelayDuration = options.ShutdownDelay
-	config.SecureServing = secureServing(options, trusted)
 	describeAPI(config, newWireScheme(groups))
 	logins := options.Logins
 	if logins == nil {
 		logins = NewLoginLimits()
 	}
+	bounded := options.Clients
+	if bounded == nil {
+		bounded = NewClients()
+	}
+	options.Listener = bounded.listen(options.Listener)
+	config.SecureServing = secureServing(options, trusted)
 	config.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
-		handler = logins.apply(handler, groups.Login, codecs)
+		handler = bounded.know(logins.apply(handler, groups.Login, codecs))
 		return keepFrontProxyConnection(rememberSourceIPs(genericapiserver.DefaultBuildHandlerChain(handler, c)))
 	}
 

@@ -1,0 +1,206 @@
+package concierge
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apiserver/pkg/authentication/user"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+)
+
+const (
+	// maxStrangers is how many connections there are at a time on which no request of a known client was served. The
+	// kubelet's probes come on such ones: two at a time, each for a moment.
+	maxStrangers = 32
+	// maxKnown is the same for known clients. API servers need one for each hundred requests at a time.
+	maxKnown = 256
+	// maxStrangerBytes is how much is read on a connection of the first kind. A login has up to 64 KiB.
+	maxStrangerBytes = 256 << 10
+)
+
+var errStrangerSentTooMuch = errors.New("a client that is not known has sent too much")
+
+// Clients bounds the connections of clients, and what those may send that are not known: every pod of a cluster can
+// connect to the port, each header or body that is not complete takes memory, and the agent serves users with the
+// same memory. When there are too many, the oldest of the address with most of them is closed, so that an attacker
+// replaces the attacker's own, and neither the API server nor the kubelet notices.
+type Clients struct {
+	mu     sync.Mutex
+	open   map[string]*clientConnection // by the client's address and port
+	known  int
+	closed [2]float64 // by reasonMany and reasonBytes
+}
+
+const (
+	reasonMany = iota
+	reasonBytes
+)
+
+// NewClients returns bounds with no client in them.
+func NewClients() *Clients { return &Clients{open: map[string]*clientConnection{}} }
+
+// clientConnection is one of them, below TLS.
+type clientConnection struct {
+	net.Conn
+	all     *Clients
+	key     string // the address and port of the client
+	host    string
+	number  int64 // the older, the less
+	closing sync.Once
+
+	// all.mu guards these
+	known    bool
+	received int
+}
+
+// listen returns a listener whose connections are bounded.
+func (c *Clients) listen(listener net.Listener) net.Listener {
+	return &clientListener{Listener: listener, all: c}
+}
+
+type clientListener struct {
+	net.Listener
+	all      *Clients
+	accepted int64
+}
+
+// Accept implements net.Listener.
+func (l *clientListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	l.accepted++
+	key := conn.RemoteAddr().String()
+	host, _, err := net.SplitHostPort(key)
+	if err != nil {
+		host = key
+	}
+	one := &clientConnection{Conn: conn, all: l.all, key: key, host: host, number: l.accepted}
+	if surplus := l.all.admit(one); surplus != nil {
+		surplus.abort()
+	}
+	return one, nil
+}
+
+// admit adds a connection, and returns the one that has to make room for it, if one has.
+func (c *Clients) admit(one *clientConnection) (surplus *clientConnection) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open[one.key] = one
+	if len(c.open)-c.known <= maxStrangers {
+		return nil
+	}
+	c.closed[reasonMany]++
+	each := map[string]int{}
+	for _, other := range c.open {
+		if !other.known {
+			each[other.host]++
+		}
+	}
+	for _, other := range c.open {
+		switch {
+		case other.known || other == one:
+		case surplus == nil || each[other.host] > each[surplus.host]:
+			surplus = other
+		case each[other.host] == each[surplus.host] && other.number < surplus.number:
+			surplus = other
+		}
+	}
+	return surplus
+}
+
+// Read implements net.Conn.
+func (c *clientConnection) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.all.received(c, n) {
+		return n, err
+	}
+	c.abort()
+	return 0, errStrangerSentTooMuch
+}
+
+// received reports whether the client may send that much more.
+func (c *Clients) received(one *clientConnection, n int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one.received += n
+	if one.known || one.received <= maxStrangerBytes {
+		return true
+	}
+	c.closed[reasonBytes]++
+	return false
+}
+
+// Close implements net.Conn.
+func (c *clientConnection) Close() error {
+	c.closing.Do(func() { c.all.forget(c) })
+	return c.Conn.Close()
+}
+
+// abort closes the connection and drops what it has not sent.
+func (c *clientConnection) abort() {
+	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = c.Close()
+}
+
+func (c *Clients) forget(one *clientConnection) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open[one.key] != one {
+		return
+	}
+	delete(c.open, one.key)
+	if one.known {
+		c.known--
+	}
+}
+
+// know stands behind authentication and authorization: a client that gets here with a credential is known from then
+// on. The API server has one also when it asks for an anonymous user: its own certificate.
+func (c *Clients) know(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		who, ok := genericapirequest.UserFrom(req.Context())
+		if req.TLS != nil && len(req.TLS.PeerCertificates) > 0 || ok && who.GetName() != user.Anonymous {
+			c.mu.Lock()
+			if one := c.open[req.RemoteAddr]; one != nil && !one.known && c.known < maxKnown {
+				one.known = true
+				c.known++
+			}
+			c.mu.Unlock()
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+var (
+	clientsDesc = prometheus.NewDesc("pinniped_agent_api_connections",
+		"Open connections at the port of the Concierge APIs, by whether a request of a known client was served on it.",
+		[]string{"client"}, nil)
+	clientsClosedDesc = prometheus.NewDesc("pinniped_agent_api_connections_closed_total",
+		"Connections at the port of the Concierge APIs that were closed because clients that are not known had too many "+
+			"(connections), or sent too much on one (bytes).",
+		[]string{"reason"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c *Clients) Describe(to chan<- *prometheus.Desc) {
+	to <- clientsDesc
+	to <- clientsClosedDesc
+}
+
+// Collect implements prometheus.Collector.
+func (c *Clients) Collect(to chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	to <- prometheus.MustNewConstMetric(clientsDesc, prometheus.GaugeValue, float64(c.known), "known")
+	to <- prometheus.MustNewConstMetric(clientsDesc, prometheus.GaugeValue, float64(len(c.open)-c.known), "unknown")
+	for reason, name := range [...]string{reasonMany: "connections", reasonBytes: "bytes"} {
+		to <- prometheus.MustNewConstMetric(clientsClosedDesc, prometheus.CounterValue, c.closed[reason], name)
+	}
+}

@@ -1,0 +1,174 @@
+package concierge
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// fakeConn is a connection from an address, whose client sends without an end.
+type fakeConn struct {
+	net.Conn
+	from   net.Addr
+	closed bool
+}
+
+func (f *fakeConn) Read(p []byte) (int, error) {
+	if f.closed {
+		return 0, io.EOF
+	}
+	return len(p), nil
+}
+func (f *fakeConn) RemoteAddr() net.Addr { return f.from }
+func (f *fakeConn) Close() error         { f.closed = true; return nil }
+
+// incoming is a listener of connections that a test makes up.
+type incoming struct {
+	net.Listener
+	conns chan net.Conn
+}
+
+func (i incoming) Accept() (net.Conn, error) { return <-i.conns, nil }
+
+type clientsUnderTest struct {
+	*Clients
+	listener net.Listener
+	conns    chan net.Conn
+	port     int
+}
+
+func newClientsUnderTest() *clientsUnderTest {
+	c := &clientsUnderTest{Clients: NewClients(), conns: make(chan net.Conn, 1)}
+	c.listener = c.listen(incoming{conns: c.conns})
+	return c
+}
+
+// connect opens a connection from an address.
+func (c *clientsUnderTest) connect(t *testing.T, host string) (net.Conn, *fakeConn) {
+	t.Helper()
+	c.port++
+	below := &fakeConn{from: &net.TCPAddr{IP: net.ParseIP(host), Port: c.port}}
+	c.conns <- below
+	conn, err := c.listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn, below
+}
+
+// serve has a request pass that was authenticated and authorized.
+func (c *clientsUnderTest) serve(conn net.Conn, as string, certificate bool) {
+	req := httptest.NewRequest(http.MethodGet, "/", nil)
+	req.RemoteAddr = conn.RemoteAddr().String()
+	req.TLS = &tls.ConnectionState{}
+	if certificate {
+		req.TLS.PeerCertificates = []*x509.Certificate{{}}
+	}
+	req = req.WithContext(genericapirequest.WithUser(req.Context(), &user.DefaultInfo{Name: as}))
+	c.know(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(httptest.NewRecorder(), req)
+}
+
+func (c *clientsUnderTest) count() (known, unknown int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known, len(c.open) - c.known
+}
+
+// TestStrangersReplaceTheirOwn floods the port with connections: those of the API server, and the kubelet's, which has
+// no credential, live.
+func TestStrangersReplaceTheirOwn(t *testing.T) {
+	t.Parallel()
+	c := newClientsUnderTest()
+	server, ofServer := c.connect(t, "192.0.2.1")
+	c.serve(server, user.Anonymous, true) // somebody logs in
+	monitoring, ofMonitoring := c.connect(t, "192.0.2.2")
+	c.serve(monitoring, "system:serviceaccount:monitoring:prometheus", false)
+	_, ofKubelet := c.connect(t, "192.0.2.3")
+	var last *fakeConn
+	for range 100 * maxStrangers {
+		var conn net.Conn
+		conn, last = c.connect(t, "192.0.2.4")
+		c.serve(conn, user.Anonymous, false)
+		if _, unknown := c.count(); unknown > maxStrangers {
+			t.Fatalf("%d strangers at a time", unknown)
+		}
+	}
+	for who, conn := range map[string]*fakeConn{
+		"the API server": ofServer, "monitoring": ofMonitoring, "the kubelet": ofKubelet, "the last stranger": last,
+	} {
+		if conn.closed {
+			t.Errorf("the connection of %s was closed", who)
+		}
+	}
+	if known, unknown := c.count(); known != 2 || unknown != maxStrangers {
+		t.Errorf("%d known and %d unknown connections", known, unknown)
+	}
+	_ = server.Close()
+	_ = server.Close()
+	if known, _ := c.count(); known != 1 {
+		t.Errorf("%d known connections after one of two was closed", known)
+	}
+}
+
+// TestStrangersOfManyAddresses closes the oldest connection, as no address has more than another.
+func TestStrangersOfManyAddresses(t *testing.T) {
+	t.Parallel()
+	c := newClientsUnderTest()
+	var all []*fakeConn
+	for i := range maxStrangers + 3 {
+		_, below := c.connect(t, fmt.Sprintf("192.0.2.%d", i+1))
+		all = append(all, below)
+	}
+	for i, one := range all {
+		if one.closed != (i < 3) {
+			t.Errorf("connection %d: closed is %t", i, one.closed)
+		}
+	}
+}
+
+// TestKnownClientsAreBounded shows that a client with a credential has no more connections than there are for all.
+func TestKnownClientsAreBounded(t *testing.T) {
+	t.Parallel()
+	c := newClientsUnderTest()
+	for range maxKnown + 3*maxStrangers {
+		conn, _ := c.connect(t, "192.0.2.1")
+		c.serve(conn, "jane", false)
+	}
+	if known, unknown := c.count(); known != maxKnown || unknown != maxStrangers {
+		t.Errorf("%d known and %d unknown connections", known, unknown)
+	}
+}
+
+// TestStrangersSendLittle shows how much is read of a client, before and after it is known.
+func TestStrangersSendLittle(t *testing.T) {
+	t.Parallel()
+	c := newClientsUnderTest()
+	stranger, below := c.connect(t, "192.0.2.1")
+	read := func(conn net.Conn, atMost int) (total int, err error) {
+		buffer := make([]byte, 1<<10)
+		for total < atMost && err == nil {
+			var n int
+			n, err = conn.Read(buffer)
+			total += n
+		}
+		return total, err
+	}
+	if total, err := read(stranger, 2*maxStrangerBytes); total != maxStrangerBytes ||
+		!errors.Is(err, errStrangerSentTooMuch) || !below.closed {
+		t.Errorf("%d bytes were read, closed is %t: %v", total, below.closed, err)
+	}
+	known, below := c.connect(t, "192.0.2.1")
+	c.serve(known, user.Anonymous, true)
+	if total, err := read(known, 2*maxStrangerBytes); err != nil || below.closed {
+		t.Errorf("%d bytes were read of a known client: %v", total, err)
+	}
+}

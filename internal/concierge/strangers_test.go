@@ -1,0 +1,95 @@
+package concierge_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+)
+
+// TestStrangersAtTheAPIsPort has a pod of the cluster open many connections and send large headers without an end. The
+// kubelet's probes are answered, users are served, and few of these connections are held.
+func TestStrangersAtTheAPIsPort(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	a := startAgent(t, cluster)
+	user, err := cluster.User("ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.waitServed(t, user)
+	const connections, most = 200, 32
+	replaced := make(chan struct{}, connections)
+	header := "GET / HTTP/1.1\r\nHost: agent\r\n" + strings.Repeat("a:b\r\n", 100_000)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for range connections {
+		dialer := &tls.Dialer{
+			// another address than the kubelet's
+			NetDialer: &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}},
+			Config:    &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
+		}
+		conn, err := dialer.DialContext(t.Context(), "tcp", a.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		context.AfterFunc(ctx, func() { _ = conn.Close() })
+		go func() {
+			_, err := conn.Write([]byte(header[:64<<10]))
+			if err == nil {
+				_, err = conn.Read(make([]byte, 1))
+			}
+			// The end of the time for a header is another one.
+			if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+				replaced <- struct{}{}
+			}
+		}()
+	}
+	for range connections - most {
+		select {
+		case <-replaced:
+		case <-time.After(time.Minute):
+			t.Fatal("too many connections of strangers are held")
+		}
+	}
+	for _, path := range []string{"/livez", "/readyz"} {
+		if code, answer, err := sendBy(t.Context(), kubelet(), http.MethodGet, "https://"+a.address+path, ""); err != nil ||
+			code != http.StatusOK {
+			t.Errorf("the kubelet asked for %s and got %d, %v: %s", path, code, err, answer)
+		}
+	}
+	a.waitServed(t, user)
+}
+
+// kubelet is a client without a credential that uses each connection once.
+func kubelet() *http.Client {
+	return &http.Client{Timeout: time.Minute, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{
+			InsecureSkipVerify: true,
+			MinVersion:         tls.VersionTLS12,
+		},
+		DisableKeepAlives: true,
+	}}
+}
+
+// waitServed waits until the API server answers a user from the agent.
+func (a *agent) waitServed(t *testing.T, user *rest.Config) {
+	t.Helper()
+	testkit.Eventually(t, time.Minute, func() error {
+		code, answer, err := send(t.Context(), user, http.MethodPost, whoAmIPath, whoAmIRequest)
+		if err == nil && (code != http.StatusCreated || !strings.Contains(answer, "ann")) {
+			err = fmt.Errorf("a user got %d: %s", code, answer)
+		}
+		return err
+	})
+}
