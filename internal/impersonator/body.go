@@ -79,6 +79,9 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.state.longRunning {
 		b.unbind()
 	}
+	if b.conn != nil && b.conn.user.Load() == nil {
+		defer b.conn.gate.awaitBody()()
+	}
 	n, err := b.ReadCloser.Read(p)
 	b.conn.useBody(n)
 	if err == io.EOF {

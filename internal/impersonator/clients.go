@@ -80,11 +80,11 @@ func (c *clientConn) Read(p []byte) (int, error) {
 		<-c.gone
 		return 0, net.ErrClosed
 	}
-	c.gate.pause(c.gone)
 	p, err := c.moderate(p)
 	if err != nil {
 		return 0, err
 	}
+	c.gate.pause(c.gone)
 	n, err := c.Conn.Read(p)
 	c.arrived(n)
 	if err := c.countUnused(n); err != nil {

@@ -29,7 +29,10 @@ type turnstile struct {
 	over    bool          // the connection is closed
 	inside  int           // those that passed, until they are answered or turn out to be streams
 	waiting []*waiter     // the first is the next to pass
-	room    chan struct{} // closed when nothing waits any more; nil when nothing does
+	waits   bool          // some wait, and the connection is open
+	bodies  int           // those inside that wait for a piece of their body
+	refused bool          // the last answer of the connection is a refusal that is about to be written
+	resumed chan struct{} // closed when the connection may be read again; nil when its reader does not wait
 	most    func() int    // how many may be inside now; nil for maxUndecided
 	crowded func()        // called when requests begin to wait; may be nil
 	cleared func()        // called when none waits any more, after crowded; may be nil
@@ -119,8 +122,8 @@ func (g *turnstile) join() *waiter {
 	}
 	one := &waiter{turn: make(chan struct{})}
 	g.waiting = append(g.waiting, one)
-	if g.room == nil && !g.over {
-		g.room = make(chan struct{})
+	if !g.waits && !g.over {
+		g.waits = true
 		if g.crowded != nil {
 			g.crowded()
 		}
@@ -153,11 +156,10 @@ func (g *turnstile) end() {
 
 // clear says that nothing waits any more, or that the connection is closed. The caller holds g.mu.
 func (g *turnstile) clear() {
-	if g.room == nil {
+	if !g.waits {
 		return
 	}
-	close(g.room)
-	g.room = nil
+	g.waits = false
 	if g.cleared != nil {
 		g.cleared()
 	}
@@ -205,29 +207,88 @@ func (g *turnstile) dispatch() {
 	if len(g.waiting) == 0 {
 		g.clear()
 	}
+	g.resume()
 }
 
-// wait returns what is closed when no request waits any more, nil when none does.
-func (g *turnstile) wait() <-chan struct{} {
+// resume has the connection read again if it may be. The caller holds g.mu.
+func (g *turnstile) resume() {
+	if g.resumed != nil && !g.isFull() {
+		close(g.resumed)
+		g.resumed = nil
+	}
+}
+
+// isFull is true when what is read would become requests that have to wait. While the share of refusals is full, the
+// connection is not read to find that out: a request that has come costs as much as half a refusal, even if it is never
+// looked at. The caller holds g.mu.
+func (g *turnstile) isFull() bool {
+	switch {
+	case g.open:
+		return false
+	case g.refused, g.waits:
+		return true
+	case g.most == nil || g.bodies > 0:
+		return false
+	}
+	most := g.most()
+	return most < maxUndecided && g.inside >= most
+}
+
+// awaitBody says that a request waits for a piece of its body, which is to be read then, until got is called.
+func (g *turnstile) awaitBody() (got func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.room
+	g.bodies++
+	g.resume()
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.bodies--
+	}
+}
+
+// refuse says that the only request inside is about to be refused, and that nothing follows on the connection.
+func (g *turnstile) refuse() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.refused = true
+}
+
+// mustPause returns what is closed when the connection may be read again, nil when it may be read now. With final, that
+// will not be.
+func (g *turnstile) mustPause() (resumed <-chan struct{}, final bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.isFull() {
+		return nil, false
+	}
+	if g.resumed == nil {
+		g.resumed = make(chan struct{})
+	}
+	return g.resumed, g.refused
 }
 
 // pause is called before each read of a connection. While requests wait, it is read slowly: what is read becomes further
 // requests, and a header may be very large once it is decoded. It is read nevertheless, as the body of a request that
-// has passed may be on its way.
+// has passed may be on its way, or window updates for its answer. Before its last answer, a refusal, it is not read any
+// more.
 func (g *turnstile) pause(gone <-chan struct{}) {
-	room := g.wait()
-	if room == nil {
+	resumed, final := g.mustPause()
+	if resumed == nil {
 		return
 	}
-	timer := time.NewTimer(readPause)
-	defer timer.Stop()
-	select {
-	case <-room:
-	case <-gone:
-	case <-timer.C:
+	if !final {
+		timer := time.NewTimer(readPause)
+		defer timer.Stop()
+		select {
+		case <-resumed:
+		case <-gone:
+		case <-timer.C:
+			_, final = g.mustPause()
+		}
+	}
+	if final {
+		<-gone
 	}
 }
 

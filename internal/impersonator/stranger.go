@@ -11,11 +11,13 @@ const (
 	// maxHandshake is how many bytes a client may send until its certificates have been read: eight large ones with RSA
 	// keys of 4096 bits, in a session ticket too, and room. All are parsed before any can be refused.
 	maxHandshake = 32 << 10
-	// While the share of refusals is full, strangerBurst bytes are read at once after the handshake as long as there is no
-	// user, and then strangerPiece after each strangerPause.
-	strangerBurst = 1 << 10
-	strangerPiece = 512
-	strangerPause = time.Millisecond
+	// While the share of refusals is full, the end of a handshake is read handshakePiece bytes at a time, so that not much
+	// is read of what follows it. Then strangerBurst bytes are read at once as long as there is no user, and strangerPiece
+	// after each strangerPause.
+	handshakePiece = 128
+	strangerBurst  = 256
+	strangerPiece  = 512
+	strangerPause  = time.Millisecond
 	// refusalPause is how long the last refusal of such a connection waits then. A client that waits for its answers
 	// cannot come again sooner.
 	refusalPause = 100 * time.Millisecond
@@ -27,8 +29,9 @@ var errHandshakeTooLarge = errors.New("the client sent too much before the end o
 // received is what was read from a connection of which not much is known yet. The one goroutine that reads uses it, but
 // for certified.
 type received struct {
-	handshake int // bytes, until certified
-	since     int // bytes since then that were read under attack
+	greeted   bool // the ClientHello has been read
+	handshake int  // bytes, until certified
+	since     int  // bytes since then that were read under attack
 }
 
 // moderate returns how much of p may be read now. It bounds the handshake. Under attack it lets strangers wait a moment
@@ -41,6 +44,9 @@ func (c *clientConn) moderate(p []byte) ([]byte, error) {
 		if room <= 0 {
 			return nil, errHandshakeTooLarge
 		}
+		if c.received.greeted && c.underAttack() {
+			room = min(room, handshakePiece)
+		}
 		return p[:min(len(p), room)], nil
 	case c.user.Load() != nil:
 		return p, nil
@@ -50,14 +56,10 @@ func (c *clientConn) moderate(p []byte) ([]byte, error) {
 			p = p[:min(int64(len(p)), room)]
 		}
 		return p, nil
-	case c.received.since >= strangerBurst:
-		timer := time.NewTimer(strangerPause)
-		defer timer.Stop()
-		select {
-		case <-c.gone:
-		case <-timer.C:
-		}
+	case c.received.since < strangerBurst:
+		return p[:min(len(p), strangerBurst-c.received.since)], nil
 	}
+	c.waitOrGone(strangerPause)
 	return p[:min(len(p), strangerPiece)], nil
 }
 
@@ -74,10 +76,15 @@ func (c *clientConn) arrived(n int) {
 	}
 }
 
-// hesitate waits before a refusal under attack.
+// hesitate waits before a refusal under attack, which is the last answer on the connection. In HTTP/2 nothing is read any
+// more, unless the answers to other requests are under way: their client may have to open its windows. In HTTP/1, where
+// nothing becomes a request before the answer, net/http waits for its reader.
 func (c *clientConn) hesitate(ctx context.Context) {
 	if c.user.Load() != nil || !c.underAttack() {
 		return
+	}
+	if !c.unused.http1.Load() && c.serving.Load() == 1 {
+		c.gate.refuse()
 	}
 	timer := time.NewTimer(refusalPause)
 	defer timer.Stop()
@@ -102,6 +109,7 @@ func noteCertified(config *tls.Config, hello *tls.ClientHelloInfo) *tls.Config {
 	if !ok {
 		return config
 	}
+	conn.received.greeted = true
 	config = config.Clone()
 	config.VerifyConnection = func(state tls.ConnectionState) error {
 		conn.unused.http1.Store(state.NegotiatedProtocol != "h2")

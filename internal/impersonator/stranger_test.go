@@ -183,12 +183,13 @@ func TestRefusalsWaitUnderAttack(t *testing.T) {
 	}
 }
 
-// TestStrangersAreReadSlowly reads 100 KiB of a connection of which not much is known. How long that takes does not depend
-// on the machine.
+// TestStrangersAreReadSlowly reads some 100 KiB of a connection of which not much is known. How long that takes does not
+// depend on the machine.
 func TestStrangersAreReadSlowly(t *testing.T) {
 	t.Parallel()
-	const sent = 100 << 10
-	slow := ((sent-strangerBurst)/strangerPiece + 1) * strangerPause // the last read finds the end
+	const pieces = 200
+	const sent = strangerBurst + pieces*strangerPiece
+	const slow = (pieces + 1) * strangerPause // the last read finds the end
 	for name, test := range map[string]struct {
 		attack, user bool
 		want         time.Duration
@@ -225,4 +226,145 @@ func TestStrangersAreReadSlowly(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestNothingIsReadBesideARequest reads from a connection without a user on which there is one request already.
+func TestNothingIsReadBesideARequest(t *testing.T) {
+	t.Parallel()
+	const never = time.Hour // then the connection is closed
+	for name, test := range map[string]struct {
+		quiet         bool                              // not under attack
+		after         func(c *clientConn, leave func()) // what has happened to the request
+		http1, others bool                              // beside the refusal
+		refused       bool
+		want          time.Duration
+	}{
+		"it is looked at":                     {want: readPause},
+		"it is looked at, and nobody attacks": {quiet: true},
+		"it waits for its body":               {after: func(c *clientConn, _ func()) { c.gate.awaitBody() }},
+		"it has got a piece of its body": {
+			after: func(c *clientConn, _ func()) { c.gate.awaitBody()() }, want: readPause,
+		},
+		"it was answered":                          {after: func(_ *clientConn, leave func()) { leave() }},
+		"its user is known":                        {after: func(c *clientConn, _ func()) { _ = c.identify("jane") }},
+		"its refusal is the last answer":           {refused: true, want: never},
+		"its refusal is the last answer in HTTP/1": {refused: true, http1: true, want: readPause},
+		"its refusal is the last answer but one":   {refused: true, others: true, want: readPause},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := budget.New(budget.Defaults(), time.Now)
+				if !test.quiet {
+					b.Misused(budget.Client{}, 1<<20)
+				}
+				server, client := net.Pipe()
+				conn := newClientConnections(b).admit(server)
+				conn.certified.Store(true)
+				leave := conn.gate.enter(t.Context(), conn.gone, nil)
+				conn.serving.Add(1)
+				conn.unused.http1.Store(test.http1)
+				if test.others {
+					conn.serving.Add(1)
+				}
+				if test.after != nil {
+					test.after(conn, leave)
+				}
+				if test.refused {
+					conn.hesitate(t.Context())
+				}
+				time.AfterFunc(never, func() { _ = conn.Close() })
+				go func() { _, _ = client.Write([]byte("more")) }()
+				began := time.Now()
+				_, _ = conn.Read(make([]byte, 1<<10))
+				if took := time.Since(began); took != test.want {
+					t.Errorf("want it read after %v, got %v", test.want, took)
+				}
+				_ = client.Close()
+				_ = conn.Close()
+			})
+		})
+	}
+}
+
+// TestReadingGoesOn has a connection that is not read because of a request, and then something becomes of the request.
+func TestReadingGoesOn(t *testing.T) {
+	t.Parallel()
+	for name, again := range map[string]func(g *turnstile, leave func()){
+		"it waits for its body": func(g *turnstile, _ func()) { g.awaitBody() },
+		"it was answered":       func(_ *turnstile, leave func()) { leave() },
+		"its user is known":     func(g *turnstile, _ func()) { g.unlock() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := &turnstile{most: func() int { return 1 }}
+			leave := g.enter(t.Context(), nil, nil)
+			resumed, _ := g.mustPause()
+			if resumed == nil || isClosed(resumed) {
+				t.Fatal("want it not read")
+			}
+			if again(g, leave); !isClosed(resumed) || g.pauses() {
+				t.Error("want it read again")
+			}
+		})
+	}
+}
+
+// TestHandshakesAreReadAlone reads the end of a handshake, and not much of what has come with it.
+func TestHandshakesAreReadAlone(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		attack, greeted bool
+		want            int
+	}{
+		"the ClientHello":             {attack: true, want: 4096},
+		"the end of a handshake":      {attack: true, greeted: true, want: handshakePiece},
+		"the end when nobody attacks": {greeted: true, want: 4096},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := budget.New(budget.Defaults(), time.Now)
+			if test.attack {
+				b.Misused(budget.Client{}, 1<<20)
+			}
+			server, _ := net.Pipe()
+			conn := newClientConnections(b).admit(server)
+			defer conn.Close() //nolint:errcheck // it goes nowhere
+			if test.greeted {
+				_ = noteCertified(&tls.Config{MinVersion: tls.VersionTLS13}, &tls.ClientHelloInfo{Conn: conn})
+			}
+			if got, err := conn.moderate(make([]byte, 4096)); err != nil || len(got) != test.want {
+				t.Errorf("want %d bytes read, got %d, %v", test.want, len(got), err)
+			}
+		})
+	}
+}
+
+// TestBodiesComeUnderAttack sends the body of a request without a user when the request is waiting for it.
+func TestBodiesComeUnderAttack(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	p.underAttack(t)
+	c := p.rawHTTP2(t, nil)
+	const path = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests"
+	c.request(t, 1, true, false, append(pseudo("POST", path), [2]string{"content-length", "2"})...)
+	conn := p.connection(t)
+	waits := func(n int) func() bool {
+		return func() bool {
+			conn.gate.mu.Lock()
+			defer conn.gate.mu.Unlock()
+			return conn.gate.bodies == n
+		}
+	}
+	eventually(t, waits(1))
+	if conn.gate.pauses() {
+		t.Error("want the connection read")
+	}
+	if err := c.WriteData(1, true, []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.answer(t, 1); got != http.StatusOK {
+		t.Errorf("want it answered, got %d", got)
+	}
+	eventually(t, waits(0))
 }
