@@ -60,8 +60,8 @@ type floorProgram struct {
 // ProxyAddress is where it listens.
 func (p *floorProgram) ProxyAddress() string { return p.address }
 
-// startFloor starts the floor where the agent runs.
-func (w *world) startFloor(ctx context.Context) (*floorProgram, error) {
+// startFloor starts the floor where the agent runs. The name is that of its files.
+func (w *world) startFloor(ctx context.Context, name string) (*floorProgram, error) {
 	account, err := w.Cluster.ServiceAccountConfig(ctx, devinstall.Namespace, proxyAccount)
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (w *world) startFloor(ctx context.Context) (*floorProgram, error) {
 	if err != nil {
 		return nil, err
 	}
-	path := w.file("floor.json")
+	path := w.file(name + ".json")
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		return nil, fmt.Errorf("writing the floor's configuration: %w", err)
 	}
@@ -95,7 +95,7 @@ func (w *world) startFloor(ctx context.Context) (*floorProgram, error) {
 	}
 	command := append(append([]string{}, place.Enter...), self)
 	program, err := w.Cluster.StartProgram(ctx, devcluster.ProgramOptions{
-		Name: floor, Path: command[0], Args: command[1:], Env: []string{floorVariable + "=" + path},
+		Name: name, Path: command[0], Args: command[1:], Env: []string{floorVariable + "=" + path},
 		Ready: func(ctx context.Context) error {
 			dial := w.network.dialer()
 			if dial == nil {

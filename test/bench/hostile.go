@@ -78,6 +78,10 @@ func measureHostile(ctx context.Context, w *world, r *report) (err error) {
 	if err != nil {
 		return err
 	}
+	targets, err := w.otherTargets(ctx)
+	if err != nil {
+		return err
+	}
 	for _, one := range attacks() {
 		if !w.options.wantsAttack(one.name) {
 			continue
@@ -99,6 +103,14 @@ func measureHostile(ctx context.Context, w *world, r *report) (err error) {
 		}
 		if err := underAttack(ctx, w, r, one, what, bounded); err != nil {
 			return fmt.Errorf("%s: %w", one.name, err)
+		}
+		for _, to := range targets {
+			if one.needs != userCertificate {
+				continue // they bound nothing
+			}
+			if err := attackAlone(ctx, w, r, one, what, to); err != nil {
+				return fmt.Errorf("%s: %w", one.name, err)
+			}
 		}
 	}
 	return nil
@@ -195,7 +207,7 @@ func underAttack(
 	wait := func(q runQueue) float64 { return milliseconds([]time.Duration{q.perTurn()})[0] }
 	add("mean wait of the agent's threads for a processor when it is quiet", "ms", wait(quiet.queued), noGoal)
 	add("mean wait of the agent's threads for a processor beside the attack", "ms", wait(beside.queued), noGoal)
-	add("requests of the attacker", "requests", float64(did.Requests), noGoal)
+	add(figureAsked, "requests", float64(did.Requests), noGoal)
 	add("bytes of clients in the kernel at most", "MiB", float64(inKernel)/(1<<20), noGoal)
 	add("goroutines of the agent that are left afterwards", "", float64(left), restless)
 	add("honest requests that failed afterwards", "requests", float64(after.failed), 0)
@@ -219,7 +231,7 @@ const (
 func (r *report) hostileTable() string {
 	found := map[string]figureResult{}
 	for _, one := range r.Figures {
-		if one.Load == "hostile" {
+		if one.Load == "hostile" && one.Way == proxied {
 			found[one.Name] = one
 		}
 	}

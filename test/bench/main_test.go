@@ -261,3 +261,31 @@ func TestHostileTable(t *testing.T) {
 		t.Errorf("want a head and %s, got %q", want, rows)
 	}
 }
+
+// TestAloneTable checks that the table of what others spend on attacks has a row for each that was sent to them, and that
+// these figures are not taken for those of the proxy.
+func TestAloneTable(t *testing.T) {
+	t.Parallel()
+	r := &report{}
+	for way, spent := range map[string]float64{proxied: 1, other: 0.5, direct: 2} {
+		name := figureAlone
+		if way == proxied {
+			name = figureOurs
+		}
+		for _, f := range []figure{
+			{name: figureAsked, value: 1000}, {name: figureTheirs, value: 0.1}, {name: name, value: spent},
+		} {
+			f.name = "questions: " + f.name
+			r.addFigure("hostile", way, f)
+		}
+	}
+	want := "| new questions of one user | 1000: 0.10 : 1.00 s, 100 : 1000 µs each | 1000: 0.10 : 0.50 s, 100 : 500 µs each | " +
+		"1000: 0.10 : 2.00 s, 100 : 2000 µs each |"
+	rows := strings.Split(strings.TrimSpace(r.aloneTable()), "\n")
+	if len(rows) != 3 || rows[2] != want {
+		t.Errorf("want a head and %s, got %q", want, rows)
+	}
+	if got := (&report{}).aloneTable(); got != "" {
+		t.Errorf("want no table when nothing was attacked, got %q", got)
+	}
+}

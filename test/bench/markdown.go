@@ -34,6 +34,9 @@ func (r *report) writeMarkdown(out io.Writer) error {
 	if attacked := r.hostileTable(); attacked != "" {
 		p.line("\n%s", strings.TrimSpace(attacked))
 	}
+	if alone := r.aloneTable(); alone != "" {
+		p.line("\n%s", strings.TrimSpace(alone))
+	}
 	if p.err != nil {
 		return fmt.Errorf("printing the report: %w", p.err)
 	}

@@ -55,6 +55,11 @@ func (r *report) writeText(out io.Writer) error {
 			return fmt.Errorf("printing the report: %w", err)
 		}
 	}
+	if alone := r.aloneTable(); alone != "" {
+		if _, err := io.WriteString(out, "\n"+alone); err != nil {
+			return fmt.Errorf("printing the report: %w", err)
+		}
+	}
 	return nil
 }
 

@@ -193,7 +193,7 @@ func (w *world) startOther(ctx context.Context) error {
 		return nil
 	}
 	if w.options.Other == floor {
-		started, err := w.startFloor(ctx)
+		started, err := w.startFloor(ctx, floor)
 		if err == nil {
 			w.other = started
 		}
