@@ -160,9 +160,9 @@ func setUp(next http.Handler) http.Handler {
 	})
 }
 
-// recoverPanics answers 500 when a handler panics. Two panics are no bugs and are treated apart:
-// http.ErrAbortHandler, by which a handler tells net/http that an answer broke off, and unansweredPanic, which says
-// that the API server gave no answer about a nested impersonation.
+// recoverPanics answers 500 when a handler panics, or breaks off an answer that has begun. Two panics are no bugs and are
+// treated apart: http.ErrAbortHandler, by which a handler tells net/http that an answer broke off, and unansweredPanic,
+// which says that the API server gave no answer about a nested impersonation.
 func recoverPanics(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		defer func() {
@@ -182,6 +182,9 @@ func recoverPanics(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 			default:
 				klog.FromContext(req.Context()).Error(fmt.Errorf("panic: %v", p), "Recovered from a panic",
 					"method", req.Method, "path", req.URL.Path, "stack", string(debug.Stack()))
+				if stateFrom(req.Context()).measured.answer.code != codeNone {
+					panic(http.ErrAbortHandler) // otherwise the answer would look complete
+				}
 				writeStatus(w, req, s, apierrors.NewInternalError(fmt.Errorf("the request could not be handled")))
 			}
 		}()

@@ -51,13 +51,15 @@ func limitForwarded(
 			turn := long.turns.join(owner)
 			defer turn.Done()
 			if err := turn.Wait(ctx); err != nil {
-				return // the client has left
+				writeStatus(w, req, s, errClientLeft)
+				return
 			}
 		}
 		turn := forwarded.join(owner)
 		defer turn.Done()
 		if err := turn.Wait(ctx); err != nil {
-			return // the client has left
+			writeStatus(w, req, s, errClientLeft)
+			return
 		}
 		if reads {
 			defer long.note(what, state)

@@ -74,7 +74,8 @@ func limitLogins(
 		}
 		defer turn.done()
 		if err := turn.Wait(ctx); err != nil {
-			return // the client has left
+			writeStatus(w, req, s, errClientLeft)
+			return
 		}
 		state := stateFrom(ctx)
 		state.login, state.loginGroup = turn, group

@@ -105,6 +105,10 @@ func (e *tooManyError) status() *apierrors.StatusError {
 	return answer
 }
 
+// errClientLeft is the answer to a request whose client has left before its turn came. No client reads it. It tells the
+// audit log and the metrics that nothing was done, and makes the request of a stranger count as refused.
+var errClientLeft = statusUnavailable("the client has left before the turn of its request came")
+
 // statusUnanswered is the answer when err, an error for which isUnavailable is true, kept something from being
 // decided: that of a tooManyError, and otherwise 503 with the message.
 func statusUnanswered(err error, message string) *apierrors.StatusError {

@@ -327,7 +327,7 @@ func TestWithdrawnWithoutALeader(t *testing.T) {
 	for _, r := range []*replica{leader.replica, follower} {
 		testkit.Eventually(t, waitLimit, func() error {
 			if _, found, err := r.Secrets.Get(t.Context(), r.local(testNames.TLSSecret)); err != nil || found {
-				return fmt.Errorf("the replica has not noticed that the generated certificate is gone: %v", err)
+				return fmt.Errorf("the replica has not noticed that the generated certificate is gone (found %v, %w)", found, err)
 			}
 			return nil
 		})

@@ -1,0 +1,113 @@
+package impersonator
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestABugCostsOneRequest has a handler panic: the client gets a 500. When an answer has begun, it breaks off, so that the
+// client does not take it for the whole.
+func TestABugCostsOneRequest(t *testing.T) {
+	t.Parallel()
+	s := newStatusSerializer()
+	for name, test := range map[string]struct {
+		bug    http.HandlerFunc
+		panics any
+		code   int
+	}{
+		"before the answer":          {bug: func(http.ResponseWriter, *http.Request) { panic("bug") }, code: http.StatusInternalServerError},
+		"after an informational one": {bug: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); panic("bug") }, code: 103},
+		"within the answer": {bug: func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte(`{"items":[`))
+			panic("bug")
+		}, panics: http.ErrAbortHandler, code: http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			recorder := httptest.NewRecorder()
+			func() {
+				defer func() {
+					if got := recover(); got != test.panics {
+						t.Errorf("want it to leave with %v, got %v", test.panics, got)
+					}
+				}()
+				req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/pods", nil)
+				setUp(NewMetrics().measure(recoverPanics(test.bug, s))).ServeHTTP(recorder, req)
+			}()
+			if said := strings.Contains(recorder.Body.String(), "could not be handled"); said != (test.panics == nil) {
+				t.Errorf("got %d with %q", recorder.Code, recorder.Body)
+			}
+			if recorder.Code != test.code {
+				t.Errorf("want code %d, got %d", test.code, recorder.Code)
+			}
+		})
+	}
+}
+
+// TestWhoLeavesBeforeTheTurnIsNotServed has a client leave while its request waits for its turn. The audit log and the
+// metrics say that nothing was done, and a stranger's request counts as refused.
+func TestWhoLeavesBeforeTheTurnIsNotServed(t *testing.T) {
+	t.Parallel()
+	const path = "/api/v1/namespaces/d/pods"
+	for _, test := range []struct {
+		name, user, method, path string
+		work                     func(p *proxy) *work
+		refused                  int64
+		logged                   string
+	}{
+		{
+			"a user's request", "jane", "POST", path, func(p *proxy) *work { return p.work.forwarded }, 0,
+			"jane create " + path + " from 127.0.0.1 Service Unavailable " + errClientLeft.ErrStatus.Message + " allow",
+		},
+		{
+			"a stranger's login", "", "POST", loginPath, func(p *proxy) *work { return p.work.logins }, 1,
+			"system:anonymous create " + loginPath + " from 127.0.0.1 Service Unavailable " + errClientLeft.ErrStatus.Message +
+				" allow",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			file := &auditFile{}
+			p := startProxy(t, func(_ *proxy, o *Options) {
+				o.Audit = newAuditLog(t, file)
+				o.Work.RequestsPerUser, o.Work.Logins = 1, 1
+			})
+			release := make(chan struct{})
+			waiting := p.serveLogins(release)
+			client := p.client(t, nil)
+			if test.user != "" {
+				client = p.as(t, test.user)
+			}
+			first := p.begin(t.Context(), client, test.method, test.path, nil, strings.NewReader("wrong 1"))
+			eventually(t, func() bool { return waiting.Load() == 1 })
+			ctx, leave := context.WithCancel(t.Context())
+			second := p.begin(ctx, client, test.method, test.path, nil, strings.NewReader("wrong 2"))
+			eventually(t, func() bool { return test.work(p).queue.Waiting() == 1 })
+			conn := p.connection(t)
+			if test.user == "" {
+				time.Sleep(resetWithin + resetWithin/4) // it is no rapid reset
+			}
+			leave()
+			<-second
+			var got []string
+			for _, one := range file.events(t, 1) {
+				got = append(got, event(one))
+			}
+			if diff := cmp.Diff([]string{"ResponseComplete Metadata " + test.logged}, got); diff != "" {
+				t.Errorf("logged (-want +got):\n%s", diff)
+			}
+			checkMeasured(t, p.Metrics, map[string]float64{"requests_total{code=503,verb=create}": 1})
+			if got := conn.refused.Load(); got != test.refused {
+				t.Errorf("want %d counted as refused, got %d", test.refused, got)
+			}
+			close(release)
+			<-first
+		})
+	}
+}
