@@ -12,6 +12,15 @@ const (
 	// before the next look.
 	manyGoroutines = 600
 
+	// lateAfter is from when on a goroutine waits for a processor longer than it should: another goroutine, such as one that
+	// decodes a large header, does not let go of the only one. A look is a late one when there were lateGoroutines since the
+	// last. Go notes one wait in eight, so they stand for about sixteen. After lateLooks such looks more than looks at which
+	// there were none, there are to be twice as many processors as now, for lateFor.
+	lateAfter      = 2 * time.Millisecond
+	lateGoroutines = 2
+	lateLooks      = 3
+	lateFor        = time.Minute
+
 	// busyHeap is how far the heap may grow under load before it is collected.
 	busyHeap = 64 << 20
 	// busyRate and quietRate are how many bytes are allocated in a second under load, and when it is quiet.
@@ -34,25 +43,50 @@ type processors struct {
 	now     int
 	peak    float64 // of the use in this period, in processors
 	elapsed time.Duration
+
+	late  int           // late looks, less those at which no goroutine was late
+	least int           // as many are used for as long as hold, because goroutines were late
+	hold  time.Duration // what is left of that
 }
 
-// next returns how many processors to use, after a time in which used of them were busy on average, and with as many
-// goroutines.
-func (p *processors) next(used float64, goroutines int, took time.Duration) int {
+// next returns how many processors to use, after a time in which used of them were busy on average, with as many
+// goroutines, and late as newLateReader counts it.
+func (p *processors) next(used float64, goroutines, late int, took time.Duration) int {
 	p.peak = max(p.peak, used)
 	p.elapsed += took
+	p.countLate(late, took)
 	switch {
 	case used > 0.7*float64(p.now), goroutines > manyGoroutines:
 		// All of them at once: what comes may be a flood of work, and one step at a time would be late for it.
 		p.now = p.most
+	case p.now < p.least:
+		p.now = p.least
 	case p.elapsed < period:
 		return p.now
 	default:
 		// Half of what is left stays free for what comes until the next look.
-		p.now = min(p.now, max(1, int(p.peak/0.5+0.999)))
+		p.now = max(p.least, min(p.now, max(1, int(p.peak/0.5+0.999))))
 	}
 	p.peak, p.elapsed = 0, 0
 	return p.now
+}
+
+// countLate sees to it that there are more processors when goroutines have to wait for those in use, although these
+// are not busy on average. When all are in use, it is only the load.
+func (p *processors) countLate(late int, took time.Duration) {
+	if p.hold -= took; p.hold <= 0 {
+		p.hold, p.least = 0, 0
+	}
+	switch {
+	case p.now == p.most:
+		p.late = 0
+	case late == 0:
+		p.late = max(0, p.late-1)
+	case late >= lateGoroutines:
+		if p.late++; p.late == lateLooks {
+			p.late, p.least, p.hold = 0, min(p.most, 2*p.now), lateFor
+		}
+	}
 }
 
 // heap is what there is of memory.

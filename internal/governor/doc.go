@@ -3,7 +3,7 @@
 //   - Processors. Go wakes another thread whenever there is work and a processor is idle. A request through the proxy
 //     passes through a dozen goroutines, so with little to do most of its cost is threads that wake each other. The
 //     agent uses as many processors as it needs: one when there is little to do, all of them within a tenth of a second
-//     when there is much.
+//     when there is much, and two as soon as goroutines have to wait for the only one.
 //   - Garbage. With little live memory, Go collects garbage after a few megabytes: many times a second under load. While
 //     there is load, the heap may grow to busyHeap before it is collected. Where more than half of that is live,
 //     nothing changes. The limit in GOMEMLIMIT stays in force.

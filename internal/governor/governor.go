@@ -17,6 +17,7 @@ func Run(ctx context.Context) {
 		memory:     newMemory(),
 		used:       processorTime,
 		goroutines: runtime.NumGoroutine,
+		late:       newLateReader(),
 		heap:       newHeapReader(),
 		setPercent: func(percent int) { debug.SetGCPercent(percent) },
 		setMost:    func(n int) { runtime.GOMAXPROCS(n) },
@@ -51,6 +52,7 @@ type governor struct {
 	memory     *memory     // nil: left alone
 	used       func() (time.Duration, bool)
 	goroutines func() int
+	late       func() int // see newLateReader
 	heap       func() heap
 	setPercent func(int)
 	setMost    func(int)
@@ -91,7 +93,7 @@ func (g *governor) run(ctx context.Context) {
 		used := float64(spentNow-spent) / float64(max(took, 1))
 		last, spent = at, spentNow
 		if g.processors != nil {
-			if next := g.processors.next(used, g.goroutines(), took); next != now {
+			if next := g.processors.next(used, g.goroutines(), g.late(), took); next != now {
 				now = next
 				g.setMost(now)
 			}
@@ -141,4 +143,26 @@ func newHeapReader() func() heap {
 		}
 		return h
 	}
+}
+
+// newLateReader returns a function that counts how often a goroutine has waited for a processor for lateAfter or longer
+// since its last call, as far as Go notes it: one time in eight.
+func newLateReader() func() int {
+	samples := []metrics.Sample{{Name: "/sched/latencies:seconds"}}
+	last := uint64(0)
+	read := func() int {
+		metrics.Read(samples)
+		waits := samples[0].Value.Float64Histogram()
+		all := uint64(0)
+		for i, n := range waits.Counts {
+			if waits.Buckets[i] >= lateAfter.Seconds() {
+				all += n
+			}
+		}
+		since := all - last
+		last = all
+		return int(since) //nolint:gosec // it is a small number
+	}
+	read()
+	return read
 }

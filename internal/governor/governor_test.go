@@ -2,7 +2,9 @@ package governor
 
 import (
 	"context"
+	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -20,6 +22,7 @@ func TestProcessors(t *testing.T) {
 		want int
 
 		goroutines int
+		late       []int // goroutines in each tenth of a second, 0 in the rest
 	}{
 		{name: "stays at one with little to do", now: 1, used: slices.Repeat([]float64{0.4}, 30), want: 1},
 		{name: "uses all at the first look when one is busy", now: 1, used: []float64{0.1, 0.71}, want: 8},
@@ -41,14 +44,46 @@ func TestProcessors(t *testing.T) {
 			used: slices.Repeat([]float64{0.1, 0.1, 0.1, 6}, 20), want: 8,
 		},
 		{name: "has never more than there are", now: 8, used: slices.Repeat([]float64{7.9}, 30), want: 8},
+		{
+			name: "uses one more when goroutines wait for the only one",
+			now:  1, used: slices.Repeat([]float64{0.3}, 3), late: []int{2, 9, 3}, want: 2,
+		},
+		{
+			name: "uses more and more when goroutines wait all the same",
+			now:  1, used: slices.Repeat([]float64{0.3}, 6), late: []int{5, 9, 7, 8, 8, 8}, want: 4,
+		},
+		{
+			name: "does not mind one goroutine that waits",
+			now:  1, used: slices.Repeat([]float64{0.3}, 30), late: slices.Repeat([]int{1}, 30), want: 1,
+		},
+		{
+			name: "does not mind goroutines that wait now and then",
+			now:  1, used: slices.Repeat([]float64{0.3}, 30), late: slices.Repeat([]int{90, 0}, 15), want: 1,
+		},
+		{
+			name: "keeps more for a while after goroutines had to wait",
+			now:  1, used: slices.Repeat([]float64{0.3}, 600), late: []int{5, 5, 5}, want: 2,
+		},
+		{
+			name: "falls when no goroutine had to wait for long",
+			now:  1, used: slices.Repeat([]float64{0.3}, 620), late: []int{5, 5, 5}, want: 1,
+		},
+		{
+			name: "does not keep all because goroutines waited when all were in use",
+			now:  8, used: slices.Repeat([]float64{0.3}, 20), late: slices.Repeat([]int{50}, 10), want: 1,
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			p := &processors{most: 8, now: test.now}
 			got := 0
-			for _, used := range test.used {
-				got = p.next(used, test.goroutines, often)
+			for i, used := range test.used {
+				late := 0
+				if i < len(test.late) {
+					late = test.late[i]
+				}
+				got = p.next(used, test.goroutines, late, often)
 			}
 			if got != test.want {
 				t.Errorf("want %d processors, got %d", test.want, got)
@@ -147,6 +182,7 @@ func TestRun(t *testing.T) {
 			memory:     &memory{},
 			used:       func() (time.Duration, bool) { return loaded() * 3, true },
 			goroutines: func() int { return 300 },
+			late:       func() int { return 0 },
 			heap: func() heap {
 				allocated := uint64(loaded().Seconds() * 100 * mega)
 				return heap{live: 10 * mega, allocated: allocated, unused: allocated % (50 * mega)}
@@ -223,4 +259,24 @@ func TestLeavesTheEnvironmentItsWill(t *testing.T) {
 		Run(t.Context()) // has nothing to do
 	}()
 	<-done
+}
+
+// TestLateReader has goroutines wait for the only processor.
+//
+//nolint:paralleltest // it changes the number of processors
+func TestLateReader(t *testing.T) {
+	late := newLateReader()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const waiting, noted = 400, 10 // one in eight is noted
+	var done sync.WaitGroup
+	for range waiting {
+		done.Go(func() {})
+	}
+	for began := time.Now(); time.Since(began) < 2*lateAfter; { // and lets go of it for none of them
+		continue
+	}
+	done.Wait()
+	if got := late(); got < noted || got > waiting {
+		t.Errorf("want about %d of %d goroutines late, got %d", waiting/8, waiting, got)
+	}
 }
