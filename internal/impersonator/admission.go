@@ -47,7 +47,9 @@ func admit(next http.Handler, b *budget.Budget, s runtime.NegotiatedSerializer) 
 			conn.used.Store(time.Now().UnixNano())
 			conn.closeIfShut()
 		})
-		if err := admitRequest(b, state, req, others); err != nil {
+		err := admitRequest(b, state, req, others)
+		state.decided()
+		if err != nil {
 			refuseExceeded(w, req, s, state, b, err)
 			return
 		}
@@ -169,6 +171,11 @@ func identifyRequest(b *budget.Budget, conn *clientConn, state *requestState, re
 	state.client.User = name
 	if state.longRunning || state.upgrade != "" {
 		leaveGate(req.Context())
+		// Each stream costs the API server its beginning. A user who resets them, or does not read them, gets no more of them
+		// for a while.
+		if name != "" && b.UserMisuses(name) {
+			return &budget.Exceeded{Resource: budget.Resets, Share: budget.PerUser}
+		}
 		stream, err := b.Acquire(state.client, budget.Streams, 1)
 		if err != nil {
 			return err

@@ -156,7 +156,10 @@ func setUp(next http.Handler) http.Handler {
 		for name, values := range securityHeaders {
 			header[name] = values
 		}
-		next.ServeHTTP(w, req.WithContext(withState(req.Context(), &requestState{header: header})))
+		state := &requestState{header: header}
+		state.arrive(connectionFrom(req.Context()))
+		defer state.decided()
+		next.ServeHTTP(w, req.WithContext(withState(req.Context(), state)))
 	})
 }
 

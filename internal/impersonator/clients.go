@@ -28,11 +28,12 @@ const sendQueue = 64 << 10
 // without a user. So an attacker without credentials replaces the attacker's own connections, and an honest client
 // has as long as it takes to replace all of them until it needs to have authenticated.
 type clientConnections struct {
-	budget  *budget.Budget
-	headers *headers
-	crowds  crowds
-	evicted atomic.Int64 // to make room for others
-	misused atomic.Int64 // closed because most of their requests came to nothing
+	budget   *budget.Budget
+	headers  *headers
+	crowds   crowds
+	arrivals arrivals
+	evicted  atomic.Int64 // to make room for others
+	misused  atomic.Int64 // closed because most of their requests came to nothing
 
 	mu   sync.Mutex
 	open map[*clientConn]struct{}
@@ -40,6 +41,7 @@ type clientConnections struct {
 
 func newClientConnections(b *budget.Budget) *clientConnections {
 	all := &clientConnections{budget: b, open: map[*clientConn]struct{}{}}
+	all.arrivals.look = runnableGoroutines
 	all.headers = &headers{all: all, queues: map[headerOwner]*headerQueue{}}
 	return all
 }
@@ -84,6 +86,7 @@ func (c *clientConn) Read(p []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	c.all.arrivals.pause(c)
 	c.gate.pause(c.gone)
 	n, err := c.Conn.Read(p)
 	c.arrived(n)

@@ -40,6 +40,8 @@ type turnstile struct {
 
 // crowds are the connections on which requests wait, in the order in which they began to.
 type crowds struct {
+	evicting sync.Mutex // held while one of them is closed to make room
+
 	mu    sync.Mutex
 	conns list.List // of *clientConn
 }
@@ -303,12 +305,17 @@ func holdBack(next http.Handler, b *budget.Budget) http.Handler {
 			return
 		}
 		if !conn.shut.Load() && conn.user.Load() == nil {
-			full := false
+			full, waits, arriving := false, false, &conn.all.arrivals.undecided
+			arriving.Add(1)
 			leave := conn.gate.enter(ctx, conn.gone, func() (*budget.Holding, bool) {
 				holding := conn.holdWaiting(b, req)
-				full = holding == nil
+				waits, full = true, holding == nil
+				arriving.Add(-1)
 				return holding, !full
 			})
+			if !waits {
+				arriving.Add(-1)
+			}
 			if full {
 				conn.refuse(ctx, b, conn.client(), 1+memoryOfHead(req)/heavyHeader, req.ProtoMajor)
 				panic(http.ErrAbortHandler)
@@ -347,10 +354,16 @@ func sayGoaway(w http.ResponseWriter) {
 
 // holdWaiting takes the memory of a request that has to wait from the budget. When there is not enough, the connection
 // of the same share is closed on which requests have waited for the longest time: those of honest clients pass soon. It
-// returns nil when that is c itself.
+// returns nil when that is c itself, and when another request is just making room: then far too many come at once, and
+// they are not to wait for each other as well.
 func (c *clientConn) holdWaiting(b *budget.Budget, req *http.Request) *budget.Holding {
-	for needed := waitingBytes + memoryOfHead(req); ; {
-		holding, err := b.Acquire(c.client(), budget.Bytes, needed)
+	needed := waitingBytes + memoryOfHead(req)
+	holding, err := b.Acquire(c.client(), budget.Bytes, needed)
+	if err == nil || !c.all.crowds.evicting.TryLock() {
+		return holding
+	}
+	defer c.all.crowds.evicting.Unlock()
+	for {
 		exceeded, ok := errors.AsType[*budget.Exceeded](err)
 		if !ok {
 			return holding
@@ -361,6 +374,7 @@ func (c *clientConn) holdWaiting(b *budget.Budget, req *http.Request) *budget.Ho
 		}
 		c.all.evicted.Add(1)
 		victim.abort()
+		holding, err = b.Acquire(c.client(), budget.Bytes, needed)
 	}
 }
 

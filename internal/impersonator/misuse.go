@@ -68,6 +68,9 @@ func limitMisuse(next http.Handler, b *budget.Budget) http.Handler {
 			switch {
 			case ctx.Err() != nil && !state.answeredInTime && time.Since(state.measured.began) <= resetWithin:
 				conn.reset(ctx, b, state.client)
+			case state.leftUnread.Load():
+				// The API server has begun the answer for nothing.
+				conn.reset(ctx, b, state.client)
 			case isRefusal(state, state.measured.answer.code):
 				header := memoryOfHead(req)
 				if header > small && req.ProtoMajor == 2 {
@@ -75,6 +78,7 @@ func limitMisuse(next http.Handler, b *budget.Budget) http.Handler {
 					clear(req.Header)
 				}
 				conn.refuse(ctx, b, state.client, 1+header/heavyHeader, req.ProtoMajor)
+			case conn.shut.Load(): // it ended with the connection, and makes up for nothing
 			default:
 				conn.served.Add(1)
 				b.Served(state.client)

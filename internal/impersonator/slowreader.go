@@ -135,6 +135,7 @@ func (w *boundedWriter) late() {
 		return
 	}
 	w.readers.ended.Add(1)
+	w.state.leftUnread.Store(true)
 	// The write fails at once. In HTTP/2 only this stream ends.
 	_ = w.control.SetWriteDeadline(time.Unix(1, 0))
 }

@@ -30,8 +30,13 @@ type requestState struct {
 	// answeredInTime is true when the client was still waiting when the API server's answer began.
 	answeredInTime bool
 
+	// leftUnread is true when the answer was ended because the client did not read it. A timer sets it.
+	leftUnread atomic.Bool
 	// refusedSilently is true when the stream was reset instead of refused with an answer.
 	refusedSilently bool
+
+	// arriving counts the request as long as nothing was decided about it; nil afterwards.
+	arriving *arrivals
 
 	// client is to whom the request counts in the budget: at first as the connection, and then as the authenticated user.
 	client budget.Client

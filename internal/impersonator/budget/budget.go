@@ -64,6 +64,14 @@ func (s Share) String() string {
 	return [...]string{"total", "perAddress", "perUser", "unauthenticated"}[s]
 }
 
+const (
+	// modestPart: one part of so many of the bytes of an address, and of all, is there beside them for users who hold
+	// little.
+	modestPart = 8
+	// littlePart: little is one part of so many, less than a MiB by default. It is enough for two answers that are not read.
+	littlePart = 128
+)
+
 // Limits are the bounds of all shares of all resources. A bound of zero means that the share has none.
 type Limits [NumResources][NumShares]int64
 
@@ -160,14 +168,26 @@ func (b *Budget) Acquire(c Client, r Resource, n int64) (*Holding, error) {
 	defer b.mu.Unlock()
 	owners := c.owners()
 	for _, o := range owners {
-		if limit := b.limits[r][o.share]; limit > 0 && b.held(o, r)+n > limit {
+		if limit := b.limitFor(c, r, o.share, n); limit > 0 && b.held(o, r)+n > limit {
 			return nil, b.refuse(r, o.share)
 		}
 	}
-	if limit := b.limits[r][Total]; limit > 0 && b.total[r]+n > limit {
+	if limit := b.limitFor(c, r, Total, n); limit > 0 && b.total[r]+n > limit {
 		return nil, b.refuse(r, Total)
 	}
 	return b.take(c, r, n), nil
+}
+
+// limitFor returns the bound of a share for a client who wants n of a resource. Beyond the bytes that many users may have
+// together there are some for users who hold little: otherwise many others, each far from that user's own bound, would
+// leave nothing.
+func (b *Budget) limitFor(c Client, r Resource, s Share, n int64) int64 {
+	limit := b.limits[r][s]
+	if r == Bytes && (s == PerAddress || s == Total) && c.User != "" &&
+		b.held(owner{PerUser, c.User}, r)+n <= limit/littlePart {
+		return limit + limit/modestPart
+	}
+	return limit
 }
 
 // Spare takes n of a resource for a client, but leaves a quarter of each share for what cannot wait. It returns nil

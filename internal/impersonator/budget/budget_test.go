@@ -146,7 +146,13 @@ func TestResets(t *testing.T) {
 	if b.Misused(joe, 1) {
 		t.Error("want others not to notice")
 	}
+	if !b.UserMisuses("jane") || b.UserMisuses("joe") {
+		t.Error("want it known of the user")
+	}
 	now = now.Add(30 * time.Second)
+	if b.UserMisuses("jane") {
+		t.Error("want it forgiven")
+	}
 	if b.Misused(jane, 4) {
 		t.Error("want half forgiven after half the time")
 	}
@@ -260,5 +266,37 @@ func TestAddressesOutlastOneUser(t *testing.T) {
 		if used := limits[budget.PerUser] + limits[budget.Unauthenticated]; used >= limits[budget.PerAddress] {
 			t.Errorf("want some of %d %s of an address left, got %d used", limits[budget.PerAddress], budget.Resource(r), used)
 		}
+	}
+}
+
+// TestModestUsers has a hundred users fill the bytes of their address, each far below the bound of one user. A user who
+// holds little still gets some.
+func TestModestUsers(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	b := budget.New(budget.Defaults(), nil)
+	most := b.Limits()[budget.Bytes]
+	for i := range 1000 {
+		_, _ = b.Acquire(budget.Client{Address: "10.0.0.1", User: fmt.Sprint(i % 100)}, budget.Bytes, mib)
+	}
+	if got := b.Held(budget.Bytes); got != most[budget.PerAddress] {
+		t.Errorf("want %d bytes given to those who take much, got %d", most[budget.PerAddress], got)
+	}
+	held, err := b.Acquire(jane, budget.Bytes, mib/4)
+	if err != nil {
+		t.Errorf("want another user to get a little, got %v", err)
+	}
+	if _, err := b.Acquire(jane, budget.Bytes, mib); err == nil {
+		t.Error("want no more for her when that is not little any more")
+	}
+	if _, err := b.Acquire(nobody, budget.Bytes, mib/4); err == nil {
+		t.Error("want nothing of it for clients without a user")
+	}
+	held.Release()
+	for i := range 1000 {
+		_, _ = b.Acquire(budget.Client{Address: "10.0.0.1", User: "many-" + fmt.Sprint(i)}, budget.Bytes, mib/4)
+	}
+	if got, bound := b.Held(budget.Bytes), most[budget.PerAddress]; got != bound+bound/8 {
+		t.Errorf("want no more than an eighth beside the bound of the address, got %d bytes", got)
 	}
 }

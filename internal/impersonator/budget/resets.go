@@ -67,6 +67,19 @@ func (b *Budget) IsMisused(c Client) bool {
 	return false
 }
 
+// UserMisuses returns true while the user has so many requests that were reset, refused or not read, over all addresses.
+func (b *Budget) UserMisuses(user string) bool {
+	m := &b.resets
+	if m.count.Load() == 0 {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	limit := b.limits[Resets][PerUser]
+	known, ok := m.levels[owner{PerUser, user}]
+	return ok && limit > 0 && m.current(known, limit, m.now()) >= float64(limit)
+}
+
 // Served counts a request of c that was neither reset nor refused.
 func (b *Budget) Served(c Client) {
 	m := &b.resets
