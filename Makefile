@@ -5,6 +5,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 VERSION ?= $(shell git describe --tags --dirty 2>/dev/null || echo v0.0.0-devel+$$(git rev-parse --short HEAD 2>/dev/null))
+REVISION ?= $(shell git rev-parse HEAD 2>/dev/null)
 # grpcnotrace: gRPC's request tracing page pulls in html/template, and with it a quarter of the agent's size.
 GO_TAGS := grpcnotrace
 GO_LDFLAGS := -s -w -X main.version=$(VERSION)
@@ -34,11 +35,11 @@ agents:
 
 .PHONY: image
 image: agents ## Make the agent's image without Docker: bin/image (OCI layout) and bin/pinniped-agent.tar (kind, containerd)
-	@go run ./hack/image -name $(IMAGE) -version '$(VERSION)' -layout bin/image -tar bin/pinniped-agent.tar $(AGENTS) | tee bin/image.name
+	@go run ./hack/image -name $(IMAGE) -version '$(VERSION)' -revision '$(REVISION)' -layout bin/image -tar bin/pinniped-agent.tar $(AGENTS) | tee bin/image.name
 
 .PHONY: image-push
 image-push: agents ## Push the agent's image: make image-push REGISTRY=ghcr.io/me
-	@go run ./hack/image -name $(IMAGE) -version '$(VERSION)' -push $(AGENTS) | tee bin/image.name
+	@go run ./hack/image -name $(IMAGE) -version '$(VERSION)' -revision '$(REVISION)' -push $(AGENTS) | tee bin/image.name
 
 .PHONY: install
 install: ## Push the image and install the agent, or bring a new version of it: make install REGISTRY=ghcr.io/me

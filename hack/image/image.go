@@ -3,6 +3,7 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"fmt"
 	"io"
@@ -34,8 +35,8 @@ type built struct {
 }
 
 // build packs one program into an image from scratch. Equal programs give equal images: the times in an image are those
-// of the commit, and nothing of this machine goes in.
-func build(program *spdx.Program) (*built, error) {
+// of the commit, and nothing of this machine goes in. The revision is that of a program that does not name its commit.
+func build(program *spdx.Program, revision string) (*built, error) {
 	created := time.Unix(0, 0).UTC()
 	if at := program.Setting("vcs.time"); at != "" {
 		var err error
@@ -69,7 +70,7 @@ func build(program *spdx.Program) (*built, error) {
 	config.Config = v1.Config{User: user, Entrypoint: []string{"/" + name}, WorkingDir: "/", Labels: map[string]string{
 		"org.opencontainers.image.title":    name,
 		"org.opencontainers.image.version":  program.Version,
-		"org.opencontainers.image.revision": program.Setting("vcs.revision"),
+		"org.opencontainers.image.revision": cmp.Or(program.Setting("vcs.revision"), revision),
 		"org.opencontainers.image.source":   source,
 		"org.opencontainers.image.licenses": "Apache-2.0",
 	}}

@@ -55,7 +55,7 @@ func TestPushed(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true)))
 	t.Cleanup(server.Close)
 	repository := strings.TrimPrefix(server.URL, "http://") + "/team/hello"
-	o := options{name: repository, version: "v1.2.3", push: true}
+	o := options{name: repository, version: "v1.2.3", revision: "abc123", push: true}
 	o.programs = []string{buildHello(t, "amd64", "v1"), buildHello(t, "arm64", "v1")}
 	var printed bytes.Buffer
 	if err := o.run(t.Context(), &printed); err != nil {
@@ -98,6 +98,10 @@ func checkImage(t *testing.T, image v1.Image, architecture string) {
 	}
 	if got := config.Config.Labels["org.opencontainers.image.version"]; got != "v1.2.3" {
 		t.Errorf("label version: got %q", got)
+	}
+	// The programs are built without the commit, as in a git worktree.
+	if got := config.Config.Labels["org.opencontainers.image.revision"]; got != "abc123" {
+		t.Errorf("label revision: got %q", got)
 	}
 	files := tar.NewReader(mutate.Extract(image))
 	header, err := files.Next()
@@ -159,7 +163,7 @@ func checkReferrer(t *testing.T, repository name.Repository, image v1.Image) {
 func TestTar(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "bin", "hello.tar")
-	o := options{name: "registry.example.com/hello", version: "v1.2.3", tar: file}
+	o := options{name: "registry.example.com/hello", version: "v1.2.3", revision: "abc123", tar: file}
 	o.programs = []string{buildHello(t, runtime.GOARCH, "v1")}
 	if err := o.run(t.Context(), io.Discard); err != nil {
 		t.Fatal(err)

@@ -34,6 +34,7 @@ import (
 
 type options struct {
 	name, version string
+	revision      string
 	layout, tar   string
 	push          bool
 	programs      []string
@@ -43,6 +44,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.name, "name", "", "name of the image, with its registry and without a tag")
 	flag.StringVar(&o.version, "version", "", "version of the product, and the image's tag")
+	flag.StringVar(&o.revision, "revision", "", "commit of programs that do not name theirs: Go finds none in a git worktree")
 	flag.StringVar(&o.layout, "layout", "", "folder for the image in the layout of OCI, all platforms")
 	flag.StringVar(
 		&o.tar,
@@ -77,7 +79,7 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		b, err := build(program)
+		b, err := build(program, o.revision)
 		if err != nil {
 			return err
 		}

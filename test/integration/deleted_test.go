@@ -51,6 +51,13 @@ func TestADeletedCredentialIssuerComesBack(t *testing.T) {
 			return errors.Join(presents(agent.ProxyAddress(), good), agent.Ready(t.Context()))
 		})
 	}
+	// A login goes to the aggregated APIs. The API server took them for away while no replica ran, and looks again in its
+	// own time.
+	waiting, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	if err := w.WaitAvailable(waiting); err != nil {
+		t.Fatal(err)
+	}
 	w.succeed(t, w.cli, "whoami", "--kubeconfig="+kubeconfig)
 
 	var after configv1alpha1.CredentialIssuer
