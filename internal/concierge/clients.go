@@ -14,23 +14,28 @@ import (
 const (
 	// maxStrangers is how many connections there are at a time on which no request of a known client was served. The
 	// kubelet's probes come on such ones: two at a time, each for a moment.
-	maxStrangers = 32
+	maxStrangers = 256
 	// maxKnown is the same for known clients. API servers need one for each hundred requests at a time.
 	maxKnown = 256
 	// maxStrangerBytes is how much is read on a connection of the first kind. A login has up to 64 KiB.
 	maxStrangerBytes = 256 << 10
+	// maxStrangersBytes is how much was read on all of them that are open. A header takes up to 40 times as much memory as
+	// it has bytes.
+	maxStrangersBytes = 1 << 20
 )
 
 var errStrangerSentTooMuch = errors.New("a client that is not known has sent too much")
 
 // Clients bounds the connections of clients, and what those may send that are not known: every pod of a cluster can
 // connect to the port, each header or body that is not complete takes memory, and the agent serves users with the
-// same memory. When there are too many, the oldest of the address with most of them is closed, so that an attacker
-// replaces the attacker's own, and neither the API server nor the kubelet notices.
+// same memory. When there are too many connections, the oldest of the address with most of them is closed, and when
+// they have sent too much, the one that has sent most. So an attacker replaces the attacker's own, and neither the API
+// server nor the kubelet notices.
 type Clients struct {
 	mu     sync.Mutex
 	open   map[string]*clientConnection // by the client's address and port
 	known  int
+	bytes  int        // received on all that are not known
 	closed [2]float64 // by reasonMany and reasonBytes
 }
 
@@ -95,6 +100,7 @@ func (c *Clients) admit(one *clientConnection) (surplus *clientConnection) {
 		return nil
 	}
 	c.closed[reasonMany]++
+	defer func() { c.drop(surplus) }()
 	each := map[string]int{}
 	for _, other := range c.open {
 		if !other.known {
@@ -116,23 +122,41 @@ func (c *Clients) admit(one *clientConnection) (surplus *clientConnection) {
 // Read implements net.Conn.
 func (c *clientConnection) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if c.all.received(c, n) {
-		return n, err
+	surplus := c.all.received(c, n)
+	if surplus != nil {
+		surplus.abort()
 	}
-	c.abort()
-	return 0, errStrangerSentTooMuch
+	if surplus == c {
+		return 0, errStrangerSentTooMuch
+	}
+	return n, err
 }
 
-// received reports whether the client may send that much more.
-func (c *Clients) received(one *clientConnection, n int) bool {
+// received counts what a client has sent, and returns the connection that has to go for it, if one has.
+func (c *Clients) received(one *clientConnection, n int) (surplus *clientConnection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if one.known || c.open[one.key] != one {
+		return nil
+	}
 	one.received += n
-	if one.known || one.received <= maxStrangerBytes {
-		return true
+	c.bytes += n
+	switch {
+	case one.received > maxStrangerBytes:
+		surplus = one
+	case c.bytes > maxStrangersBytes:
+		surplus = one
+		for _, other := range c.open {
+			if !other.known && other.received > surplus.received {
+				surplus = other
+			}
+		}
+	default:
+		return nil
 	}
 	c.closed[reasonBytes]++
-	return false
+	c.drop(surplus) // before the next one is chosen
+	return surplus
 }
 
 // Close implements net.Conn.
@@ -152,12 +176,19 @@ func (c *clientConnection) abort() {
 func (c *Clients) forget(one *clientConnection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.drop(one)
+}
+
+// drop counts a connection no longer. It is called with mu held.
+func (c *Clients) drop(one *clientConnection) {
 	if c.open[one.key] != one {
 		return
 	}
 	delete(c.open, one.key)
 	if one.known {
 		c.known--
+	} else {
+		c.bytes -= one.received
 	}
 }
 
@@ -171,6 +202,7 @@ func (c *Clients) know(next http.Handler) http.Handler {
 			if one := c.open[req.RemoteAddr]; one != nil && !one.known && c.known < maxKnown {
 				one.known = true
 				c.known++
+				c.bytes -= one.received
 			}
 			c.mu.Unlock()
 		}
@@ -184,7 +216,7 @@ var (
 		[]string{"client"}, nil)
 	clientsClosedDesc = prometheus.NewDesc("pinniped_agent_api_connections_closed_total",
 		"Connections at the port of the Concierge APIs that were closed because clients that are not known had too many "+
-			"(connections), or sent too much on one (bytes).",
+			"(connections), or sent too much (bytes).",
 		[]string{"reason"}, nil)
 )
 

@@ -125,7 +125,7 @@ func TestStrangersOfManyAddresses(t *testing.T) {
 	c := newClientsUnderTest()
 	var all []*fakeConn
 	for i := range maxStrangers + 3 {
-		_, below := c.connect(t, fmt.Sprintf("192.0.2.%d", i+1))
+		_, below := c.connect(t, fmt.Sprintf("192.0.%d.%d", i/200, i%200+1))
 		all = append(all, below)
 	}
 	for i, one := range all {
@@ -165,6 +165,32 @@ func TestStrangersSendLittle(t *testing.T) {
 	if total, err := read(stranger, 2*maxStrangerBytes); total != maxStrangerBytes ||
 		!errors.Is(err, errStrangerSentTooMuch) || !below.closed {
 		t.Errorf("%d bytes were read, closed is %t: %v", total, below.closed, err)
+	}
+	// Many send little each, and one more.
+	large, ofLarge := c.connect(t, "192.0.2.2")
+	if _, err := read(large, maxStrangersBytes/8); err != nil {
+		t.Fatal(err)
+	}
+	var small []*fakeConn
+	for range 7 {
+		conn, below := c.connect(t, "192.0.2.3")
+		small = append(small, below)
+		if _, err := read(conn, maxStrangersBytes/8-1<<10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last, ofLast := c.connect(t, "192.0.2.4")
+	if _, err := read(last, 10<<10); err != nil || ofLast.closed || !ofLarge.closed {
+		t.Errorf("want the one closed that has sent most: it is %t, and the one that has sent least %t, %v",
+			ofLarge.closed, ofLast.closed, err)
+	}
+	for i, one := range small {
+		if one.closed {
+			t.Errorf("connection %d was closed, too", i)
+		}
+	}
+	if got, want := c.bytes, 7*(maxStrangersBytes/8-1<<10)+10<<10; got != want {
+		t.Errorf("%d bytes count, want %d", got, want)
 	}
 	known, below := c.connect(t, "192.0.2.1")
 	c.serve(known, user.Anonymous, true)

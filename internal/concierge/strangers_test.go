@@ -28,7 +28,7 @@ func TestStrangersAtTheAPIsPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.waitServed(t, user)
-	const connections, most = 200, 32
+	const connections, each, most = 200, 64 << 10, 16 // 1 MiB in all
 	replaced := make(chan struct{}, connections)
 	header := "GET / HTTP/1.1\r\nHost: agent\r\n" + strings.Repeat("a:b\r\n", 100_000)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -45,7 +45,7 @@ func TestStrangersAtTheAPIsPort(t *testing.T) {
 		}
 		context.AfterFunc(ctx, func() { _ = conn.Close() })
 		go func() {
-			_, err := conn.Write([]byte(header[:64<<10]))
+			_, err := conn.Write([]byte(header[:each]))
 			if err == nil {
 				_, err = conn.Read(make([]byte, 1))
 			}

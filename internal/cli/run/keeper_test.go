@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +24,9 @@ import (
 
 // fakeSession gives tokens with numbers, each good for life, unless it fails.
 type fakeSession struct {
-	life   time.Duration
+	life time.Duration
+
+	mu     sync.Mutex
 	given  int
 	failed error
 	lefts  []time.Duration
@@ -30,7 +34,16 @@ type fakeSession struct {
 
 func (f *fakeSession) Unattended() {}
 
+// fail has it fail from now on, or no longer with nil.
+func (f *fakeSession) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failed = err
+}
+
 func (f *fakeSession) Credential(_ context.Context, left time.Duration) (*login.Credential, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.lefts = append(f.lefts, left)
 	if f.failed != nil {
 		return nil, f.failed
@@ -75,9 +88,17 @@ func TestKeeper(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		session, w := &fakeSession{life: 10 * time.Minute}, newWriter(t)
-		var warnings []string
+		var mu sync.Mutex
+		var said []string
+		warnings := func() []string {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(said)
+		}
 		k := &keeper{session: session, writer: w, now: time.Now, retry: 10 * time.Second, warn: func(f string, a ...any) {
-			warnings = append(warnings, fmt.Sprintf(f, a...))
+			mu.Lock()
+			defer mu.Unlock()
+			said = append(said, fmt.Sprintf(f, a...))
 		}}
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -97,17 +118,17 @@ func TestKeeper(t *testing.T) {
 		if got := w.read(t, tokenName); got != "token-2" {
 			t.Errorf("after 9 of 10 minutes: %s", got)
 		}
-		session.failed = errors.New("the issuer is away")
+		session.fail(errors.New("the issuer is away"))
 		time.Sleep(9 * time.Minute)
 		synctest.Wait()
-		if len(warnings) != 1 || !strings.Contains(warnings[0], "the issuer is away") {
-			t.Errorf("want one warning while it is away, got %q", warnings)
+		if got := warnings(); len(got) != 1 || !strings.Contains(got[0], "the issuer is away") {
+			t.Errorf("want one warning while it is away, got %q", got)
 		}
-		session.failed = nil
+		session.fail(nil)
 		time.Sleep(15 * time.Second)
 		synctest.Wait()
-		if got := w.read(t, tokenName); got != "token-3" || len(warnings) != 2 {
-			t.Errorf("after it came back: %s, warnings %q", got, warnings)
+		if got := w.read(t, tokenName); got != "token-3" || len(warnings()) != 2 {
+			t.Errorf("after it came back: %s, warnings %q", got, warnings())
 		}
 		stop()
 		synctest.Wait()

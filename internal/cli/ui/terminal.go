@@ -47,13 +47,14 @@ func (t *Terminal) ReadSecret(ctx context.Context, prompt string) (string, error
 	if !ok || !t.Interactive() {
 		return "", errors.New("there is no terminal")
 	}
-	before, err := term.GetState(int(file.Fd()))
+	descriptor := int(file.Fd()) // asked for once: what reads may outlive the wait, and the file
+	before, err := term.GetState(descriptor)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = term.Restore(int(file.Fd()), before) }() // also when an interrupt ends the wait
+	defer func() { _ = term.Restore(descriptor, before) }() // also when an interrupt ends the wait
 	secret, err := t.ask(ctx, prompt, func() (string, error) {
-		secret, err := term.ReadPassword(int(file.Fd()))
+		secret, err := term.ReadPassword(descriptor)
 		return string(secret), err
 	})
 	t.Print("\n")
