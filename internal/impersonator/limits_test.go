@@ -72,7 +72,9 @@ func TestLimitsAreDocumented(t *testing.T) {
 		"HTTP/2 client that does not answer pings": seconds(server.HTTP2.SendPingTimeout) + " until one is sent, " +
 			seconds(server.HTTP2.PingTimeout) + " for its answer, then its streams end",
 		"streams opened only to be reset before an answer begins": fmt.Sprintf("%d on one connection, if they are more "+
-			"than its other requests: then it is closed; `limits.resets` for all of a client's connections", maxResets),
+			"than its other requests: then it is closed; `limits.resets` for all of a client's connections. Answers that were "+
+			"ended because the client did not read them count as well. Beyond `limits.resets.perUser`, that user's further "+
+			"watches, logs and upgrades are refused with 429", maxResets),
 		"answer that the client does not read": seconds(o.WriteTimeout) + " for each 32 KiB; then the answer is broken " +
 			"off; " + seconds(unreadAfter) + " when `limits.unread` is reached",
 		"answer that waits in memory for the client": fmt.Sprintf("up to %s of one that is not read for %d ms, if "+
