@@ -57,6 +57,9 @@ func TestLimitsAreDocumented(t *testing.T) {
 			"and hold %s and their header of `limits.bytes`; streams count until they begin; none waits any more once a user has authenticated on the connection; while "+
 			"`limits.resets` is reached one, and one more for each that was served",
 			maxUndecided, kib(waitingBytes)),
+		"requests that have come and about which nothing is decided yet": fmt.Sprintf("%d, then no connection is read, for %s "+
+			"at most; for clients without a user, everything that waits for a processor counts as well",
+			maxArriving, seconds(longestArrivalPause)),
 		"bytes that a client sends until its certificates have been read": kib(maxHandshake) + ", then the connection ends",
 		"reading from a connection without a user while `limits.resets` is reached": fmt.Sprintf(
 			"%d bytes after the handshake, then %d bytes each %s, while as many requests are looked at as may be %d bytes each %s, "+
