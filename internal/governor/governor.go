@@ -161,7 +161,7 @@ func newLateReader() func() int {
 		}
 		since := all - last
 		last = all
-		return int(since) //nolint:gosec // it is a small number
+		return int(since)
 	}
 	read()
 	return read
