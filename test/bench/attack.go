@@ -130,6 +130,8 @@ func moreAttacks() []attack {
 		{"records", "TLS records of one byte", userCertificate, records},
 		{"users", "100 users with a tenth of their shares each", userCertificates, manyUsers},
 		{"mixture", "nine attacks at once", userCertificate, mixture},
+		{"handshakes", "TLS handshakes, complete and given up", nothing, handshakes},
+		{"replays", "one client hello again and again", nothing, replays},
 	}
 }
 
@@ -260,9 +262,7 @@ func (a *attacker) each(ctx context.Context, workers int, do func(worker int) er
 }
 
 func (a *attacker) dial(ctx context.Context, protocol string) (net.Conn, error) {
-	config := a.tls.Clone()
-	config.NextProtos = []string{protocol}
-	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", a.Address)
+	conn, err := (&tls.Dialer{Config: a.configFor(protocol)}).DialContext(ctx, "tcp", a.Address)
 	if err != nil {
 		return nil, err
 	}
