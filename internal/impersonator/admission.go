@@ -36,6 +36,9 @@ func admit(next http.Handler, b *budget.Budget, s runtime.NegotiatedSerializer) 
 		state := stateFrom(req.Context())
 		state.client = conn.client()
 		others := conn.serving.Add(1) - 1
+		if others == 0 {
+			conn.all.moveTo(conn, stageServing)
+		}
 		conn.handling.Add(1)
 		defer func() {
 			conn.handling.Add(-1)
@@ -43,7 +46,9 @@ func admit(next http.Handler, b *budget.Budget, s runtime.NegotiatedSerializer) 
 		}()
 		defer afterAnswer(w, req, func() {
 			state.releaseAll()
-			conn.serving.Add(-1)
+			if conn.serving.Add(-1) == 0 {
+				conn.all.moveTo(conn, stageShaken)
+			}
 			conn.used.Store(time.Now().UnixNano())
 			conn.closeIfShut()
 		})
