@@ -36,9 +36,6 @@ func admit(next http.Handler, b *budget.Budget, s runtime.NegotiatedSerializer) 
 		state := stateFrom(req.Context())
 		state.client = conn.client()
 		others := conn.serving.Add(1) - 1
-		if others == 0 {
-			conn.all.moveTo(conn, stageServing)
-		}
 		conn.handling.Add(1)
 		defer func() {
 			conn.handling.Add(-1)
@@ -46,9 +43,7 @@ func admit(next http.Handler, b *budget.Budget, s runtime.NegotiatedSerializer) 
 		}()
 		defer afterAnswer(w, req, func() {
 			state.releaseAll()
-			if conn.serving.Add(-1) == 0 {
-				conn.all.moveTo(conn, stageShaken)
-			}
+			conn.serving.Add(-1)
 			conn.used.Store(time.Now().UnixNano())
 			conn.closeIfShut()
 		})

@@ -26,34 +26,21 @@ const sendQueue = 64 << 10
 //
 // When there are too many, one of them is closed to make room for the newcomer. The first to go are connections
 // without a user. So an attacker without credentials replaces the attacker's own connections, and an honest client
-// has as long at each stage as it takes to replace all those of that stage, until it needs to have authenticated.
+// has as long as it takes to replace all of them until it needs to have authenticated.
 type clientConnections struct {
-	budget     *budget.Budget
-	headers    *headers
-	handshakes *handshakes
-	crowds     crowds
-	arrivals   arrivals
-	few        int          // of one address that are not told from others
-	evicted    atomic.Int64 // to make room for others
-	misused    atomic.Int64 // closed because most of their requests came to nothing
+	budget   *budget.Budget
+	headers  *headers
+	crowds   crowds
+	arrivals arrivals
+	evicted  atomic.Int64 // to make room for others
+	misused  atomic.Int64 // closed because most of their requests came to nothing
 
-	mu        sync.Mutex
-	open      map[*clientConn]struct{}
-	newcomers newcomers             // of all addresses
-	addresses map[string]*newcomers // by address; none is empty
-	populous  map[string]*newcomers // those of them with more than few
+	mu   sync.Mutex
+	open map[*clientConn]struct{}
 }
 
-// newClientConnections makes a list of no connections, of which as many handshakes as slots are computed at a time.
-func newClientConnections(b *budget.Budget, slots int) *clientConnections {
-	all := &clientConnections{
-		budget:     b,
-		handshakes: newHandshakes(slots),
-		few:        fewOfAddress(b),
-		open:       map[*clientConn]struct{}{},
-		addresses:  map[string]*newcomers{},
-		populous:   map[string]*newcomers{},
-	}
+func newClientConnections(b *budget.Budget) *clientConnections {
+	all := &clientConnections{budget: b, open: map[*clientConn]struct{}{}}
 	all.arrivals.look = runnableGoroutines
 	all.headers = &headers{all: all, queues: map[headerOwner]*headerQueue{}}
 	return all
@@ -67,7 +54,6 @@ type clientConn struct {
 	accepted time.Time
 	holding  *budget.Holding
 	closing  sync.Once
-	place    listed // as long as there is no user
 
 	user    atomic.Pointer[string] // who authenticated first on it; nil as long as there is none
 	gate    turnstile              // of requests as long as there is no user
@@ -84,7 +70,6 @@ type clientConn struct {
 	end      atomic.Pointer[time.Timer]
 	// readSince is how many bytes were read since it was shut. The one goroutine that reads uses it.
 	readSince int
-	computing atomic.Bool // it has a turn for its handshake
 	certified atomic.Bool // the certificates of the client have been read, if it has any
 	received  received
 	unused    unused        // what was sent on it and came to nothing yet
@@ -93,7 +78,6 @@ type clientConn struct {
 
 // Read implements net.Conn. On a connection that is shut it waits for the end, after a little more.
 func (c *clientConn) Read(p []byte) (int, error) {
-	c.endTurn() // no client is waited for with a turn
 	if c.shut.Load() && c.readSince > readWhenShut {
 		<-c.gone
 		return 0, net.ErrClosed
@@ -112,12 +96,6 @@ func (c *clientConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write implements net.Conn.
-func (c *clientConn) Write(p []byte) (int, error) {
-	c.endTurn() // what it was for is in p
-	return c.Conn.Write(p)
-}
-
 // Close implements net.Conn.
 func (c *clientConn) Close() error {
 	c.closing.Do(func() {
@@ -130,7 +108,6 @@ func (c *clientConn) Close() error {
 		c.all.forget(c)
 		c.holding.Release()
 	})
-	c.endTurn() // each time: a turn may have come after the connection was closed for others
 	return c.Conn.Close()
 }
 
@@ -162,7 +139,6 @@ func (c *clientConn) identify(user string) error {
 		return err
 	}
 	c.user.CompareAndSwap(nil, &user)
-	c.all.authenticated(c)
 	c.gate.unlock()
 	return nil
 }
@@ -222,7 +198,7 @@ func (all *clientConnections) admit(conn net.Conn) *clientConn {
 	boundSendQueue(conn)
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	all.add(one)
+	all.open[one] = struct{}{}
 	return one
 }
 
@@ -230,14 +206,6 @@ func (all *clientConnections) forget(c *clientConn) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	delete(all.open, c)
-	all.unlist(c)
-}
-
-// authenticated is called when a connection has a user.
-func (all *clientConnections) authenticated(c *clientConn) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	all.unlist(c)
 }
 
 // victim returns the connection that has to make room for one from address, nil when all have a better right. With
@@ -245,34 +213,55 @@ func (all *clientConnections) authenticated(c *clientConn) {
 func (all *clientConnections) victim(address string, same bool) *clientConn {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if c := all.newcomer(address, same); c != nil {
-		return c
-	}
-	return all.idleOfUser(address, same)
-}
-
-// idleOfUser returns a connection that has been idle for a while, of the user with the most: the one that has been so for
-// the longest time. It looks at all connections, but not often: the newcomer for whom it is called is the next to go.
-func (all *clientConnections) idleOfUser(address string, same bool) *clientConn {
-	byUser := map[string]int{}
+	byAddress, byUser := map[string]int{}, map[string]int{}
 	for c := range all.open {
 		if user := c.user.Load(); user != nil {
 			byUser[*user]++
+		} else {
+			byAddress[c.address]++
 		}
 	}
 	idleSince := time.Now().Add(-idleBeforeEviction).UnixNano()
 	var worst *clientConn
-	most, longest := 0, int64(0)
 	for c := range all.open {
-		user, used := c.user.Load(), c.used.Load()
-		if user == nil || same && c.address != address || c.serving.Load() > 0 || used > idleSince {
-			continue
-		}
-		if n := byUser[*user]; n > most || n == most && used < longest {
-			worst, most, longest = c, n, used
+		user := c.user.Load()
+		switch {
+		case same && c.address != address:
+		case user != nil && (c.serving.Load() > 0 || c.used.Load() > idleSince):
+		case worst == nil || c.rather(worst, byAddress, byUser):
+			worst = c
 		}
 	}
 	return worst
+}
+
+// rather is true when c has to go before other: connections without a user first, among these those of the address with
+// the most, idle ones and the oldest; then those of the user with the most. An address that has only a few is not told
+// from others: an attacker may have as many addresses as connections, and many honest clients may share one.
+func (c *clientConn) rather(other *clientConn, byAddress, byUser map[string]int) bool {
+	user, otherUser := c.user.Load(), other.user.Load()
+	if (user == nil) != (otherUser == nil) {
+		return user == nil
+	}
+	if user != nil {
+		if byUser[*user] != byUser[*otherUser] {
+			return byUser[*user] > byUser[*otherUser]
+		}
+		return c.used.Load() < other.used.Load()
+	}
+	few := c.all.fewOfAddress()
+	if mine, theirs := max(few, byAddress[c.address]), max(few, byAddress[other.address]); mine != theirs {
+		return mine > theirs
+	}
+	if idle, otherIdle := c.serving.Load() == 0, other.serving.Load() == 0; idle != otherIdle {
+		return idle
+	}
+	return c.accepted.Before(other.accepted)
+}
+
+// fewOfAddress is how many connections without a user one address may have without being told from others.
+func (all *clientConnections) fewOfAddress() int {
+	return int(all.budget.Limits()[budget.Connections][budget.Unauthenticated] / 16)
 }
 
 // hostOf returns the address to which a client counts, without its port. One machine has many addresses of IPv6: those

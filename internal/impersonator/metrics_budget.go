@@ -11,7 +11,6 @@ type budgetMetrics struct {
 	held, limit, refused   *prometheus.Desc
 	evicted, misused       *prometheus.Desc
 	waiting                *prometheus.Desc
-	handshakes, queued     *prometheus.Desc
 	slowReaders, badLogins *prometheus.Desc
 }
 
@@ -38,14 +37,6 @@ func newBudgetMetrics() budgetMetrics {
 			"Connections that are not read until there is memory for their header, because a share of bytes is full of headers "+
 				"that are not complete.",
 		),
-		handshakes: desc(
-			"tls_handshakes_begun_total",
-			"TLS handshakes for which the proxy computed its part. Those that came to nothing are among them.",
-		),
-		queued: desc(
-			"tls_handshakes_waiting",
-			"TLS handshakes that wait for their turn: at most half of the processors compute one at a time.",
-		),
 		misused: desc(
 			"connections_misused_total",
 			"Connections that were closed because most requests on them were reset by the client, or refused, or because most of "+
@@ -65,7 +56,7 @@ func newBudgetMetrics() budgetMetrics {
 
 func (m *budgetMetrics) describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
-		m.held, m.limit, m.refused, m.evicted, m.waiting, m.handshakes, m.queued, m.misused, m.slowReaders, m.badLogins,
+		m.held, m.limit, m.refused, m.evicted, m.waiting, m.misused, m.slowReaders, m.badLogins,
 	} {
 		to <- desc
 	}
@@ -91,9 +82,6 @@ func (m *budgetMetrics) collect(server *Server, to chan<- prometheus.Metric) {
 	}
 	to <- prometheus.MustNewConstMetric(m.evicted, prometheus.CounterValue, float64(server.open.evicted.Load()))
 	to <- prometheus.MustNewConstMetric(m.waiting, prometheus.GaugeValue, float64(server.open.headers.waiting.Load()))
-	turns := server.open.handshakes
-	to <- prometheus.MustNewConstMetric(m.handshakes, prometheus.CounterValue, float64(turns.begun.Load()))
-	to <- prometheus.MustNewConstMetric(m.queued, prometheus.GaugeValue, float64(turns.waits()))
 	to <- prometheus.MustNewConstMetric(m.misused, prometheus.CounterValue, float64(server.open.misused.Load()))
 	to <- prometheus.MustNewConstMetric(m.slowReaders, prometheus.CounterValue, float64(server.readers.ended.Load()))
 	to <- prometheus.MustNewConstMetric(m.badLogins, prometheus.CounterValue, float64(server.refused.total.Load()))

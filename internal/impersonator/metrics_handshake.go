@@ -22,7 +22,6 @@ var handshakeCauses = []struct{ text, cause string }{
 	{"remote error: tls:", "alert_other"},
 	// What we did not accept.
 	{"sent too much before the end of the TLS handshake", causeTooLarge},
-	{"there was no time for the TLS handshake", "no_turn"},
 	{"there is no serving certificate", "no_serving_certificate"},
 	{"client offered only unsupported versions", "no_shared_version"},
 	{"no cipher suite supported by both", "no_shared_cipher"},

@@ -99,34 +99,22 @@ func (c *clientConn) hesitate(ctx context.Context) {
 // patience.
 func (c *clientConn) underAttack() bool { return c.all.budget.IsMisused(c.client()) }
 
-// forHandshake returns a configuration for the handshake of one client, when it is its turn. It notes when the client's
-// certificates have been read: what follows in the handshake is short.
-func forHandshake(config *tls.Config, hello *tls.ClientHelloInfo) (*tls.Config, error) {
+// noteCertified returns a configuration for the handshake of one client that notes when its certificates have been
+// read: what follows in the handshake is short.
+func noteCertified(config *tls.Config, hello *tls.ClientHelloInfo) *tls.Config {
 	if hello == nil {
-		return config, nil
+		return config
 	}
 	conn, ok := hello.Conn.(*clientConn)
 	if !ok {
-		return config, nil
+		return config
 	}
 	conn.received.greeted = true
-	if err := conn.all.handshakes.begin(hello.Context(), conn); err != nil {
-		return nil, err
-	}
-	certificate := config.GetCertificate
 	config = config.Clone()
-	// It takes another turn after a HelloRetryRequest, which ended the first.
-	config.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-		if err := conn.all.handshakes.begin(hello.Context(), conn); err != nil {
-			return nil, err
-		}
-		return certificate(hello)
-	}
 	config.VerifyConnection = func(state tls.ConnectionState) error {
 		conn.unused.http1.Store(state.NegotiatedProtocol != "h2")
 		conn.certified.Store(true)
-		conn.all.moveTo(conn, stageShaken)
 		return nil
 	}
-	return config, nil
+	return config
 }

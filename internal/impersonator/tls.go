@@ -65,7 +65,7 @@ func (c *tlsConfigs) forClient(hello *tls.ClientHelloInfo) (*tls.Config, error) 
 	if err != nil {
 		return nil, err
 	}
-	return forHandshake(config, hello)
+	return noteCertified(config, hello), nil
 }
 
 func (c *tlsConfigs) current(hello *tls.ClientHelloInfo) (*tls.Config, error) {
