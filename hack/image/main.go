@@ -44,7 +44,12 @@ func main() {
 	var o options
 	flag.StringVar(&o.name, "name", "", "name of the image, with its registry and without a tag")
 	flag.StringVar(&o.version, "version", "", "version of the product, and the image's tag")
-	flag.StringVar(&o.revision, "revision", "", "commit of programs that do not name theirs: Go finds none in a git worktree")
+	flag.StringVar(
+		&o.revision,
+		"revision",
+		"",
+		"commit of programs that do not name theirs: Go finds none in a git worktree",
+	)
 	flag.StringVar(&o.layout, "layout", "", "folder for the image in the layout of OCI, all platforms")
 	flag.StringVar(
 		&o.tar,
