@@ -166,9 +166,12 @@ func (a *Accounts) waitForEffect(ctx context.Context, owner *corev1.ServiceAccou
 				},
 			}, metav1.CreateOptions{})
 			if err != nil {
-				last = err
+				if ctx.Err() == nil { // what ran out of time tells less than the answer before
+					last = err
+				}
 				return false, nil
 			}
+			last = errNoEffect
 			return review.Status.Allowed == allowed, nil
 		})
 	if err != nil && ctx.Err() == nil {
