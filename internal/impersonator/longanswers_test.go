@@ -70,7 +70,7 @@ func TestLongAnswersTakeTurns(t *testing.T) {
 				}
 			})
 			greedy, jane := p.as(t, "greedy"), p.as(t, "jane")
-			if test.before != nil { // whoever asked
+			if test.before != nil { // by another user
 				if got := p.get(t, jane, test.path, nil); got.Code != http.StatusOK {
 					t.Fatalf("want %s answered, got %d", test.path, got.Code)
 				}

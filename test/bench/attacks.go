@@ -132,7 +132,7 @@ func logins(ctx context.Context, a *attacker) {
 }
 
 func manyHeaders(ctx context.Context, a *attacker) {
-	fields := make([]field, 25_000) // one byte each after the first, and 33 to whoever keeps them
+	fields := make([]field, 25_000) // one byte each after the first, and 33 where they are kept
 	for i := range fields {
 		fields[i] = field{"a", "b"}
 	}

@@ -15,9 +15,7 @@ func TestSurvive(t *testing.T) {
 		t.Skip("needs a real etcd and kube-apiserver, which -short leaves out")
 	}
 	args := append(
-		programFlags(
-			t,
-		),
+		programFlags(t),
 		"-o=json",
 		"-network=loopback",
 		"-objects=20",
