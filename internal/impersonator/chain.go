@@ -84,8 +84,6 @@ func (c *chain) handler() http.Handler {
 	h = boundBody(h, c.bodyTimeout)
 	// Is there room for it? 429 or 503 before anything is done.
 	h = admit(h, c.budget, s)
-	// Closes connections whose requests come to nothing: reset or refused.
-	h = limitMisuse(h, c.budget)
 	// Ends answers that the client does not read.
 	h = c.readers.bound(h)
 	if c.audit != nil {
@@ -96,6 +94,8 @@ func (c *chain) handler() http.Handler {
 	h = c.drain.track(h)
 	// A bug costs one request: 500.
 	h = recoverPanics(h, s)
+	// Closes connections whose requests come to nothing: reset or refused, also by a panic.
+	h = limitMisuse(h, c.budget)
 	// How many, how long?
 	h = c.metrics.measure(h)
 	// State of the request, security headers.

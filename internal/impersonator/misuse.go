@@ -64,6 +64,7 @@ func limitMisuse(next http.Handler, b *budget.Budget) http.Handler {
 				}
 			}
 		}
+		returned := false
 		defer func() {
 			switch {
 			case ctx.Err() != nil && !state.answeredInTime && time.Since(state.measured.began) <= resetWithin:
@@ -79,12 +80,14 @@ func limitMisuse(next http.Handler, b *budget.Budget) http.Handler {
 				}
 				conn.refuse(ctx, b, state.client, 1+header/heavyHeader, req.ProtoMajor)
 			case conn.shut.Load(): // it ended with the connection, and makes up for nothing
+			case !returned && state.measured.answer.code == codeNone: // it was broken off without an answer
 			default:
 				conn.served.Add(1)
 				b.Served(state.client)
 			}
 		}()
 		next.ServeHTTP(w, req)
+		returned = true
 	})
 }
 

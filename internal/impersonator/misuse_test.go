@@ -2,9 +2,11 @@ package impersonator
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -238,6 +240,57 @@ func TestResetStreamsCostLittle(t *testing.T) {
 	if got := p.tokens.counts.misses.Load(); got > rounds*batch/4 {
 		t.Errorf("want most of %d streams dropped before their token is looked at, got %d looked at", rounds*batch, got)
 	}
+}
+
+// TestWhatIsServed looks at what makes up for requests that were refused or reset: answers, not requests without any.
+func TestWhatIsServed(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		handler http.HandlerFunc
+		served  int64
+	}{
+		"an answer":                  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, 1},
+		"a handler that says OK":     {func(http.ResponseWriter, *http.Request) {}, 1},
+		"an answer that broke off":   {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); panic(http.ErrAbortHandler) }, 1},
+		"broken off before it began": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := budget.New(budget.Defaults(), nil)
+			conn := &clientConn{all: newClientConnections(b)}
+			user := "jane"
+			conn.user.Store(&user)
+			req := httptest.NewRequestWithContext(
+				context.WithValue(t.Context(), connectionKey{}, conn), http.MethodGet, "/a", nil)
+			func() {
+				defer func() { _ = recover() }()
+				setUp(NewMetrics().measure(limitMisuse(test.handler, b))).ServeHTTP(httptest.NewRecorder(), req)
+			}()
+			if got := conn.served.Load(); got != test.served {
+				t.Errorf("want %d counted as served, got %d", test.served, got)
+			}
+		})
+	}
+}
+
+// TestRefusedImpersonationsCount has a user's nested impersonation be refused because the user causes too many reviews.
+func TestRefusedImpersonationsCount(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t, limit(budget.Reviews, budget.PerUser, 1))
+	blocked := p.block(is("greedy"))
+	c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "greedy"))
+	c.request(t, 1, false, false, pseudo("GET", "/a")...)
+	eventually(t, func() bool { return blocked.now.Load() == 1 })
+	conn := p.connection(t)
+	c.request(t, 3, false, false, append(pseudo("GET", "/b"), [2]string{"impersonate-user", "jane"})...)
+	if got := c.answer(t, 3); got != http.StatusTooManyRequests {
+		t.Errorf("want 429, got %d", got)
+	}
+	eventually(t, func() bool { return conn.refused.Load()+conn.served.Load() == 1 })
+	if got := conn.served.Load(); got != 0 {
+		t.Errorf("want it refused, got %d served", got)
+	}
+	close(blocked.release)
 }
 
 // TestLargeHeadersCostTheConnection has a client without a user be refused with a very large header.
