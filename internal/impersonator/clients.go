@@ -55,9 +55,10 @@ type clientConn struct {
 	holding  *budget.Holding
 	closing  sync.Once
 
-	user    atomic.Pointer[string] // who authenticated first on it; nil as long as there is none
-	gate    turnstile              // of requests as long as there is no user
-	serving atomic.Int64           // requests that are being served
+	user        atomic.Pointer[string] // who authenticated first on it; nil as long as there is none
+	identifying sync.Mutex             // held while that is decided
+	gate        turnstile              // of requests as long as there is no user
+	serving     atomic.Int64           // requests that are being served
 	// handling is how many of them have a handler that has not returned. The answers of the others are being written.
 	handling atomic.Int64
 	hurried  atomic.Bool  // once shut: only such answers are left
@@ -135,10 +136,15 @@ func (c *clientConn) identify(user string) error {
 	if c.user.Load() != nil {
 		return nil
 	}
+	c.identifying.Lock()
+	defer c.identifying.Unlock()
+	if c.user.Load() != nil {
+		return nil
+	}
 	if err := c.holding.Identify(user); err != nil {
 		return err
 	}
-	c.user.CompareAndSwap(nil, &user)
+	c.user.Store(&user)
 	c.gate.unlock()
 	return nil
 }
