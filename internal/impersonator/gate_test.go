@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
 	authenticationv1 "k8s.io/api/authentication/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
@@ -95,6 +96,47 @@ func TestStrangersPassAFewAtATime(t *testing.T) {
 				return inside == 0 && waiting == 0 && p.budget.Held(budget.Requests) == 0
 			})
 		})
+	}
+}
+
+// TestResetStreamsAreNotAuthenticated has requests be reset while they wait for their turn on a connection: as few as do
+// not cost the connection. The token is not looked at for them.
+func TestResetStreamsAreNotAuthenticated(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	release := make(chan struct{})
+	defer close(release)
+	p.api.set(func() {
+		p.api.during = func(ctx context.Context, _ string) {
+			select {
+			case <-release:
+			case <-ctx.Done():
+			}
+		}
+	})
+	c := p.rawHTTP2(t, nil)
+	oneToken := func(int) [][2]string { return badToken(0) }
+	if err := c.flood(t, 0, maxUndecided, false, oneToken); err != nil {
+		t.Fatal(err)
+	}
+	conn := p.connection(t)
+	eventually(t, func() bool { return p.tokens.counts.misses.Load() == maxUndecided })
+	const few = maxMisused - 1
+	if err := c.flood(t, maxUndecided, few, false, oneToken); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { _, waiting := conn.gate.counts(); return waiting == few })
+	for i := range few {
+		if err := c.WriteRSTStream(uint32(2*(maxUndecided+i)+1), http2.ErrCodeCancel); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, func() bool { return conn.resets.Load() == few })
+	if got := p.tokens.counts.misses.Load(); got != maxUndecided {
+		t.Errorf("want the token looked at for none of %d, got %d", few, got-maxUndecided)
+	}
+	if conn.shut.Load() {
+		t.Error("want the connection not shut, as then nothing would be looked at either")
 	}
 }
 
