@@ -83,6 +83,12 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	made := false
+	defer func() {
+		if !made {
+			up.close()
+		}
+	}()
 	store := newTrustStore(o.SignerCABundle, o.Clock, klog.FromContext(ctx))
 	s := &Server{
 		completed: o,
@@ -105,7 +111,6 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	}
 	policy, err := s.prober.probe(ctx)
 	if err != nil {
-		up.close()
 		return nil, err
 	}
 	s.anonymous.policy.Store(policy)
@@ -147,6 +152,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		logger: klog.FromContext(ctx), metrics: o.Metrics, refused: s.unshaken,
 	})
 	s.http.ConnState = s.countClients
+	made = true
 	return s, nil
 }
 

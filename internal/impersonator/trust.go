@@ -88,6 +88,8 @@ func (s *trustStore) current() *trust {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// Looked at again, so that what has changed meanwhile is not replaced by what was before.
+	signer, cluster = s.signer(), s.cluster.Load()
 	last := s.last.Load()
 	switch {
 	case last == nil:

@@ -49,6 +49,31 @@ func TestTrustChangesOnlyWhenSomethingChanged(t *testing.T) {
 	}
 }
 
+// TestTrustOfBeforeDoesNotComeBack has the signer CA change after one request has looked at it, and another request be
+// served with the new one before the first goes on.
+func TestTrustOfBeforeDoesNotComeBack(t *testing.T) {
+	t.Parallel()
+	logger, _ := ktesting.NewTestContext(t)
+	before, after := &CABundle{PEM: newCA(t, "before").CertPEM()}, &CABundle{PEM: newCA(t, "after").CertPEM()}
+	var store *trustStore
+	var others *trust
+	looked := false
+	store = newTrustStore(func() *CABundle {
+		if looked {
+			return after
+		}
+		looked = true
+		others = store.current()
+		return before
+	}, clock.RealClock{}, logger)
+	if got := store.current(); got != others {
+		t.Error("want the request to find what was made meanwhile")
+	}
+	if store.current() != others {
+		t.Error("want one generation, as nothing changes any more")
+	}
+}
+
 func TestFrontProxySettingsAreAllOrNothing(t *testing.T) {
 	t.Parallel()
 	ca := string(newCA(t, "front").CertPEM())
