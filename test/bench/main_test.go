@@ -31,12 +31,8 @@ func TestMain(m *testing.M) {
 // TestBench runs some loads for a moment: it shows that they work, not how fast anything is.
 func TestBench(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("needs a real etcd and kube-apiserver, which -short leaves out")
-	}
-	args := append(
-		programFlags(t),
-		"-o=json",
+	got, said := reportOf(
+		t,
 		"-rounds=1",
 		"-seconds=0.05",
 		"-objects=20",
@@ -48,23 +44,14 @@ func TestBench(t *testing.T) {
 		"-hostile=0.2",
 		"-other=floor",
 		"-loads=size,watch-memory,get,get-token,get-http1,names-1,list,list-plain,list-protobuf,list-http1,create,mixture,connect,idle,watches,held,events,login,exec,hostile",
-		"-timeout=5m",
 	)
-	var out, errOut bytes.Buffer
-	if code := run(args, &out, &errOut); code != exitDone {
-		t.Fatalf("it ended with %d: %s", code, errOut.String())
-	}
-	var got report
-	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
-		t.Fatalf("%v: %s", err, out.String())
-	}
 	want := networkNamespaces
 	if err := mayMakeNamespaces(); err != nil {
 		t.Logf("The parts were on loopback, not in namespaces: %v", err)
 		want = networkLoopback
 	}
 	if got.Network != want {
-		t.Errorf("the network was %q, want %q: %s", got.Network, want, errOut.String())
+		t.Errorf("the network was %q, want %q: %s", got.Network, want, said)
 	}
 	var names []string
 	for _, l := range got.Requests {
@@ -92,6 +79,22 @@ func TestBench(t *testing.T) {
 			t.Errorf("no figure of load %q", name)
 		}
 	}
+}
+
+// reportOf runs loads with the programs of this tree, and returns the report and what was said meanwhile.
+func reportOf(t *testing.T, flags ...string) (got report, said string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a real etcd and kube-apiserver, which -short leaves out")
+	}
+	var out, errOut bytes.Buffer
+	if code := run(append(programFlags(t), append(flags, "-o=json", "-timeout=5m")...), &out, &errOut); code != exitDone {
+		t.Fatalf("it ended with %d: %s", code, errOut.String())
+	}
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatalf("%v: %s", err, out.String())
+	}
+	return got, errOut.String()
 }
 
 // programFlags builds the programs that are measured, and says where they are.

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"strings"
 	"testing"
 )
@@ -11,12 +9,7 @@ import (
 // and nothing ends that was open, until its replica is told to stop.
 func TestSurvive(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("needs a real etcd and kube-apiserver, which -short leaves out")
-	}
-	args := append(
-		programFlags(t),
-		"-o=json",
+	got, said := reportOf(t,
 		"-network=loopback",
 		"-objects=20",
 		"-listed=5",
@@ -25,16 +18,7 @@ func TestSurvive(t *testing.T) {
 		"-attackers=1",
 		"-attacks=tokens",
 		"-loads=survive",
-		"-timeout=5m",
 	)
-	var out, errOut bytes.Buffer
-	if code := run(args, &out, &errOut); code != exitDone {
-		t.Fatalf("it ended with %d: %s", code, errOut.String())
-	}
-	var got report
-	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
-		t.Fatalf("%v: %s", err, out.String())
-	}
 	counted := map[string]float64{}
 	for _, one := range got.Figures {
 		counted[strings.TrimPrefix(one.Name, "tokens: ")] = one.Value
@@ -43,7 +27,7 @@ func TestSurvive(t *testing.T) {
 		figureFailed, figureEnded, figureSilent, figureUnavailable, figureInError,
 	} {
 		if n, ok := counted[none]; !ok || n != 0 {
-			t.Errorf("%s: %v, measured is %t: %s", none, n, ok, errOut.String())
+			t.Errorf("%s: %v, measured is %t: %s", none, n, ok, said)
 		}
 	}
 	if counted[figureRequests] == 0 || counted[figureProbes] == 0 {
