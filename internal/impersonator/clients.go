@@ -83,12 +83,12 @@ func (c *clientConn) Read(p []byte) (int, error) {
 		<-c.gone
 		return 0, net.ErrClosed
 	}
+	c.all.arrivals.pause(c)
+	c.gate.pause(c.gone)
 	p, err := c.moderate(p)
 	if err != nil {
 		return 0, err
 	}
-	c.all.arrivals.pause(c)
-	c.gate.pause(c.gone)
 	n, err := c.Conn.Read(p)
 	c.arrived(n)
 	if err := c.countUnused(n); err != nil {

@@ -14,8 +14,11 @@ import (
 const (
 	// maxUndecided is how many requests of an HTTP/2 connection on which no user has authenticated are looked at at a time.
 	maxUndecided = 2 * maxMisused
-	// readPause is how long a connection with more of them waits before the next read.
-	readPause = 50 * time.Millisecond
+	// readPause is how long a connection with more of them waits before the next read. While the share of refusals is full
+	// and they wait for one whose body does not come, it is twice as long for each further one, and longestReadPause at
+	// most.
+	readPause        = 50 * time.Millisecond
+	longestReadPause = 10 * time.Second
 	// waitingBytes is about what a request takes in memory that waits, beside its header.
 	waitingBytes = 8 << 10
 )
@@ -256,18 +259,33 @@ func (g *turnstile) refuse() {
 	g.refused = true
 }
 
-// mustPause returns what is closed when the connection may be read again, nil when it may be read now. With final, that
-// will not be.
-func (g *turnstile) mustPause() (resumed <-chan struct{}, final bool) {
+// mustPause returns what is closed when the connection may be read again, nil when it may be read now, and how long it
+// is not read at most. With final, it will not be read any more.
+func (g *turnstile) mustPause() (resumed <-chan struct{}, most time.Duration, final bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.isFull() {
-		return nil, false
+		return nil, 0, false
 	}
 	if g.resumed == nil {
 		g.resumed = make(chan struct{})
 	}
-	return g.resumed, g.refused
+	most = readPause
+	if g.bodies > 0 && g.most != nil && g.most() < maxUndecided {
+		for range len(g.waiting) - 1 {
+			if most = min(2*most, longestReadPause); most == longestReadPause {
+				break
+			}
+		}
+	}
+	return g.resumed, most, g.refused
+}
+
+// isCrowded is true while what is read, if it is a request, would have to wait.
+func (g *turnstile) isCrowded() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.waits || !g.mayEnter()
 }
 
 // pause is called before each read of a connection. While requests wait, it is read slowly: what is read becomes further
@@ -275,18 +293,18 @@ func (g *turnstile) mustPause() (resumed <-chan struct{}, final bool) {
 // has passed may be on its way, or window updates for its answer. Before its last answer, a refusal, it is not read any
 // more.
 func (g *turnstile) pause(gone <-chan struct{}) {
-	resumed, final := g.mustPause()
+	resumed, most, final := g.mustPause()
 	if resumed == nil {
 		return
 	}
 	if !final {
-		timer := time.NewTimer(readPause)
+		timer := time.NewTimer(most)
 		defer timer.Stop()
 		select {
 		case <-resumed:
 		case <-gone:
 		case <-timer.C:
-			_, final = g.mustPause()
+			_, _, final = g.mustPause()
 		}
 	}
 	if final {

@@ -37,7 +37,7 @@ func (g *turnstile) counts() (inside, waiting int) {
 
 // pauses is true when the connection would not be read now.
 func (g *turnstile) pauses() bool {
-	resumed, _ := g.mustPause()
+	resumed, _, _ := g.mustPause()
 	return resumed != nil
 }
 

@@ -62,9 +62,10 @@ func TestLimitsAreDocumented(t *testing.T) {
 			maxArriving, seconds(longestArrivalPause)),
 		"bytes that a client sends until its certificates have been read": kib(maxHandshake) + ", then the connection ends",
 		"reading from a connection without a user while `limits.resets` is reached": fmt.Sprintf(
-			"%d bytes after the handshake, then %d bytes each %s, while as many requests are looked at as may be %d bytes each %s, "+
-				"and before a refusal that ends the connection nothing",
-			strangerBurst, strangerPiece, strangerPause, strangerPiece, readPause),
+			"%d bytes after the handshake, then %d bytes each %s, while as many requests are looked at as may be %d bytes each %s "+
+				"(%s while one waits for its body), twice as long for each further request that waits for one whose body does "+
+				"not come, up to %s, and before a refusal that ends the connection nothing",
+			strangerBurst, strangerPiece, strangerPause, crowdedPiece, readPause, strangerPause, longestReadPause),
 		"time for TLS, and then for a request's header": seconds(server.ReadHeaderTimeout) + " each",
 		"header that waits for memory, as others fill a share of `limits.bytes`": fmt.Sprintf("%s, then the connection ends; "+
 			"of the others, those that have had %s (%s for up to %s) are closed, for one header each %s",

@@ -18,6 +18,9 @@ const (
 	strangerBurst  = 256
 	strangerPiece  = 512
 	strangerPause  = time.Millisecond
+	// crowdedPiece is the same while a request would have to wait. The shortest one takes some 40 bytes when it comes alone,
+	// and some 15 when it comes with others.
+	crowdedPiece = 64
 	// refusalPause is how long the last refusal of such a connection waits then. A client that waits for its answers
 	// cannot come again sooner.
 	refusalPause = 100 * time.Millisecond
@@ -60,7 +63,11 @@ func (c *clientConn) moderate(p []byte) ([]byte, error) {
 		return p[:min(len(p), strangerBurst-c.received.since)], nil
 	}
 	c.waitOrGone(strangerPause)
-	return p[:min(len(p), strangerPiece)], nil
+	piece := strangerPiece
+	if c.gate.isCrowded() {
+		piece = crowdedPiece
+	}
+	return p[:min(len(p), piece)], nil
 }
 
 // arrived counts what was read.

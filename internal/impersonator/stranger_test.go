@@ -299,7 +299,7 @@ func TestReadingGoesOn(t *testing.T) {
 			t.Parallel()
 			g := &turnstile{most: func() int { return 1 }}
 			leave := g.enter(t.Context(), nil, nil)
-			resumed, _ := g.mustPause()
+			resumed, _, _ := g.mustPause()
 			if resumed == nil || isClosed(resumed) {
 				t.Fatal("want it not read")
 			}
