@@ -34,7 +34,7 @@ func TestArrivals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				all := newClientConnections(budget.New(budget.Defaults(), nil))
+				all := newClientConnections(budget.New(budget.Defaults(), nil), 1)
 				all.arrivals.look = func() int64 { return test.runnable }
 				all.arrivals.undecided.Store(test.undecided)
 				c := all.admit(deadEnd{})
@@ -65,7 +65,7 @@ func TestArrivals(t *testing.T) {
 func TestArrivalsAreCounted(t *testing.T) {
 	t.Parallel()
 	b := budget.New(budget.Defaults(), nil)
-	all := newClientConnections(b)
+	all := newClientConnections(b, 1)
 	c := all.admit(deadEnd{})
 	var inside atomic.Int64
 	release := make(chan struct{})

@@ -1,9 +1,9 @@
 package impersonator
 
 import (
+	"container/list"
 	"context"
 	"crypto/tls"
-	"errors"
 	"net"
 	"net/http"
 	"net/netip"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/fairqueue"
 )
 
 // idleBeforeEviction is how long a user's connection must have been idle before it may make room for a newcomer.
@@ -32,15 +33,18 @@ type clientConnections struct {
 	headers  *headers
 	crowds   crowds
 	arrivals arrivals
-	evicted  atomic.Int64 // to make room for others
-	misused  atomic.Int64 // closed because most of their requests came to nothing
+	turns    *fairqueue.Queue // of TLS handshakes
+	evicted  atomic.Int64     // to make room for others
+	misused  atomic.Int64     // closed because most of their requests came to nothing
 
 	mu   sync.Mutex
 	open map[*clientConn]struct{}
+	held list.List // of *clientConn that wait for a place, in the order in which they came
 }
 
-func newClientConnections(b *budget.Budget) *clientConnections {
-	all := &clientConnections{budget: b, open: map[*clientConn]struct{}{}}
+// newClientConnections makes a list of no connections, of which as many handshakes as slots are computed at a time.
+func newClientConnections(b *budget.Budget, slots int) *clientConnections {
+	all := &clientConnections{budget: b, turns: newTurns(slots), open: map[*clientConn]struct{}{}}
 	all.arrivals.look = runnableGoroutines
 	all.headers = &headers{all: all, queues: map[headerOwner]*headerQueue{}}
 	return all
@@ -52,8 +56,10 @@ type clientConn struct {
 	all      *clientConnections
 	address  string
 	accepted time.Time
-	holding  *budget.Holding
+	holding  *budget.Holding // nil while it waits for a place
+	place    place
 	closing  sync.Once
+	turn     atomic.Pointer[fairqueue.Ticket] // of its handshake
 
 	user        atomic.Pointer[string] // who authenticated first on it; nil as long as there is none
 	identifying sync.Mutex             // held while that is decided
@@ -79,6 +85,10 @@ type clientConn struct {
 
 // Read implements net.Conn. On a connection that is shut it waits for the end, after a little more.
 func (c *clientConn) Read(p []byte) (int, error) {
+	c.endTurn() // no client is waited for during a turn
+	if err := c.waitForPlace(); err != nil {
+		return 0, err
+	}
 	if c.shut.Load() && c.readSince > readWhenShut {
 		<-c.gone
 		return 0, net.ErrClosed
@@ -97,6 +107,12 @@ func (c *clientConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Write implements net.Conn.
+func (c *clientConn) Write(p []byte) (int, error) {
+	c.endTurn() // p is what it was for
+	return c.Conn.Write(p)
+}
+
 // Close implements net.Conn.
 func (c *clientConn) Close() error {
 	c.closing.Do(func() {
@@ -108,6 +124,8 @@ func (c *clientConn) Close() error {
 		c.gate.end() // before it is forgotten, so that others find what it has given back
 		c.all.forget(c)
 		c.holding.Release()
+		c.endTurn()
+		c.all.callIn()
 	})
 	return c.Conn.Close()
 }
@@ -146,6 +164,7 @@ func (c *clientConn) identify(user string) error {
 	}
 	c.user.Store(&user)
 	c.gate.unlock()
+	c.all.callIn()
 	return nil
 }
 
@@ -182,29 +201,14 @@ func (all *clientConnections) admit(conn net.Conn) *clientConn {
 	one.gate.most = one.mayPass
 	all.crowds.watch(one)
 	one.unused.headers = all.headers
-	for {
-		holding, err := all.budget.Acquire(budget.Client{Address: one.address}, budget.Connections, 1)
-		if err == nil {
-			one.holding = holding
-			break
-		}
-		exceeded, ok := errors.AsType[*budget.Exceeded](err)
-		victim := all.victim(one.address, ok && exceeded.Share == budget.PerAddress)
-		if victim == nil {
-			one.holding = nil
-			if tcp, ok := conn.(*net.TCPConn); ok {
-				_ = tcp.SetLinger(0)
-			}
-			_ = conn.Close()
-			return nil
-		}
-		all.evicted.Add(1)
-		victim.abort()
-	}
 	boundSendQueue(conn)
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	all.open[one] = struct{}{}
+	if found, wait := all.findPlace(one); !found && (!wait || !all.hold(one)) {
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0)
+		}
+		_ = conn.Close()
+		return nil
+	}
 	return one
 }
 
@@ -212,11 +216,13 @@ func (all *clientConnections) forget(c *clientConn) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	delete(all.open, c)
+	all.unhold(c)
 }
 
 // victim returns the connection that has to make room for one from address, nil when all have a better right. With
-// same, it must come from that address.
-func (all *clientConnections) victim(address string, same bool) *clientConn {
+// same, it must come from that address. When wait is true, it should better wait for its handshake, and the newcomer for
+// a place.
+func (all *clientConnections) victim(address string, same bool) (victim *clientConn, wait bool) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	byAddress, byUser := map[string]int{}, map[string]int{}
@@ -238,7 +244,11 @@ func (all *clientConnections) victim(address string, same bool) *clientConn {
 			worst = c
 		}
 	}
-	return worst
+	if worst == nil || worst.user.Load() != nil {
+		return worst, false
+	}
+	few := all.fewOfAddress()
+	return worst, all.isCrowded() && max(few, byAddress[address]) >= max(few, byAddress[worst.address])
 }
 
 // rather is true when c has to go before other: connections without a user first, among these those of the address with

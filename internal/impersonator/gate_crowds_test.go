@@ -11,7 +11,7 @@ import (
 func TestCrowds(t *testing.T) {
 	t.Parallel()
 	const many = 100
-	all := newClientConnections(budget.New(budget.Defaults(), nil))
+	all := newClientConnections(budget.New(budget.Defaults(), nil), 1)
 	var conns []*clientConn
 	for range many {
 		c := all.admit(deadEnd{})

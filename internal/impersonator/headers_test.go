@@ -21,7 +21,7 @@ type crowded struct {
 func newCrowded() *crowded {
 	b := budget.New(budget.Defaults(), nil)
 	share := b.Limits()[budget.Bytes][budget.Unauthenticated]
-	return &crowded{newClientConnections(b), b, int(share / (unusedStep * unusedHTTP2))}
+	return &crowded{newClientConnections(b, 1), b, int(share / (unusedStep * unusedHTTP2))}
 }
 
 // header reads as much of a header as it can get, up to size, and tells on the channel how that ended.

@@ -154,7 +154,7 @@ func TestManyAddresses(t *testing.T) {
 		const room, few = 64, 64 / 16
 		limits := budget.Defaults()
 		limits[budget.Connections][budget.Unauthenticated] = room
-		all := newClientConnections(budget.New(limits, nil))
+		all := newClientConnections(budget.New(limits, nil), 1)
 		next := 0
 		attack := func(n int) {
 			for range n {
@@ -214,7 +214,7 @@ func TestTrailersOfUsersCount(t *testing.T) {
 		limits := budget.Defaults()
 		limits[budget.Bytes][budget.PerUser] = share
 		b := budget.New(limits, nil)
-		all := newClientConnections(b)
+		all := newClientConnections(b, 1)
 		var conns []*clientConn
 		for range share/(size*unusedWithBodyHTTP2) + 1 {
 			c := all.admit(deadEnd{})

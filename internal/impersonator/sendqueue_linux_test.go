@@ -18,7 +18,7 @@ func TestSendQueuesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer plain.Close() //nolint:errcheck // the test is over
-	listener := newClientConnections(budget.New(budget.Limits{}, time.Now)).listen(plain)
+	listener := newClientConnections(budget.New(budget.Limits{}, time.Now), 1).listen(plain)
 	client, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", plain.Addr().String())
 	if err != nil {
 		t.Fatal(err)

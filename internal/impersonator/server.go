@@ -103,7 +103,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		failed:    newSampler("Could not forward a request"),
 		unshaken:  newSampler("Refused a TLS handshake"),
 	}
-	s.open = newClientConnections(s.budget)
+	s.open = newClientConnections(s.budget, half(o.Processors))
 	s.readers = &slowReaders{budget: s.budget, timeout: o.WriteTimeout}
 	s.work = newAllWork(o.Work, o.Processors, s.budget)
 	if err := s.trust.prime(ctx); err != nil {

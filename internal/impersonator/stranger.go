@@ -106,22 +106,33 @@ func (c *clientConn) hesitate(ctx context.Context) {
 // patience.
 func (c *clientConn) underAttack() bool { return c.all.budget.IsMisused(c.client()) }
 
-// noteCertified returns a configuration for the handshake of one client that notes when its certificates have been
-// read: what follows in the handshake is short.
-func noteCertified(config *tls.Config, hello *tls.ClientHelloInfo) *tls.Config {
+// forHandshake returns a configuration for the handshake of one client, when it is its turn. It notes when the client's
+// certificates have been read: what follows in the handshake is short.
+func forHandshake(config *tls.Config, hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	if hello == nil {
-		return config
+		return config, nil
 	}
 	conn, ok := hello.Conn.(*clientConn)
 	if !ok {
-		return config
+		return config, nil
 	}
 	conn.received.greeted = true
+	if err := conn.beginTurn(hello.Context()); err != nil {
+		return nil, err
+	}
 	config = config.Clone()
+	certificate := config.GetCertificate
+	config.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		// A HelloRetryRequest has ended the first turn.
+		if err := conn.beginTurn(hello.Context()); err != nil {
+			return nil, err
+		}
+		return certificate(hello)
+	}
 	config.VerifyConnection = func(state tls.ConnectionState) error {
 		conn.unused.http1.Store(state.NegotiatedProtocol != "h2")
 		conn.certified.Store(true)
 		return nil
 	}
-	return config
+	return config, nil
 }

@@ -158,7 +158,7 @@ func TestRefusalsWaitUnderAttack(t *testing.T) {
 					b.Misused(budget.Client{}, 1<<20)
 				}
 				server, _ := net.Pipe()
-				conn := newClientConnections(b).admit(server)
+				conn := newClientConnections(b, 1).admit(server)
 				if test.user {
 					if err := conn.identify("jane"); err != nil {
 						t.Fatal(err)
@@ -206,7 +206,7 @@ func TestStrangersAreReadSlowly(t *testing.T) {
 					b.Misused(budget.Client{}, 1<<20)
 				}
 				server, client := net.Pipe()
-				conn := newClientConnections(b).admit(server)
+				conn := newClientConnections(b, 1).admit(server)
 				conn.certified.Store(true)
 				if test.user {
 					if err := conn.identify("jane"); err != nil {
@@ -259,7 +259,7 @@ func TestNothingIsReadBesideARequest(t *testing.T) {
 					b.Misused(budget.Client{}, 1<<20)
 				}
 				server, client := net.Pipe()
-				conn := newClientConnections(b).admit(server)
+				conn := newClientConnections(b, 1).admit(server)
 				conn.certified.Store(true)
 				leave := conn.gate.enter(t.Context(), conn.gone, nil)
 				conn.serving.Add(1)
@@ -328,10 +328,12 @@ func TestHandshakesAreReadAlone(t *testing.T) {
 				b.Misused(budget.Client{}, 1<<20)
 			}
 			server, _ := net.Pipe()
-			conn := newClientConnections(b).admit(server)
+			conn := newClientConnections(b, 1).admit(server)
 			defer conn.Close() //nolint:errcheck // it goes nowhere
 			if test.greeted {
-				_ = noteCertified(&tls.Config{MinVersion: tls.VersionTLS13}, &tls.ClientHelloInfo{Conn: conn})
+				if _, err := forHandshake(&tls.Config{MinVersion: tls.VersionTLS13}, &tls.ClientHelloInfo{Conn: conn}); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if got, err := conn.moderate(make([]byte, 4096)); err != nil || len(got) != test.want {
 				t.Errorf("want %d bytes read, got %d, %v", test.want, len(got), err)

@@ -65,7 +65,7 @@ func (c *tlsConfigs) forClient(hello *tls.ClientHelloInfo) (*tls.Config, error) 
 	if err != nil {
 		return nil, err
 	}
-	return noteCertified(config, hello), nil
+	return forHandshake(config, hello)
 }
 
 func (c *tlsConfigs) current(hello *tls.ClientHelloInfo) (*tls.Config, error) {

@@ -196,7 +196,7 @@ func TestFramesWithoutEffect(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				b := budget.New(budget.Defaults(), nil)
-				all := newClientConnections(b)
+				all := newClientConnections(b, 1)
 				c := all.admit(deadEnd{})
 				c.certified.Store(true)
 				if test.prepare != nil {

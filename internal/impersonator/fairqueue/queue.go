@@ -236,6 +236,9 @@ func (t *Ticket) Begun() bool {
 	}
 }
 
+// Slot returns a channel that is closed when the ticket has a slot, and nil when it had one at once.
+func (t *Ticket) Slot() <-chan struct{} { return t.begin }
+
 // Wait returns when the ticket has a slot, or with an error when ctx ends before. Done is still to be called.
 func (t *Ticket) Wait(ctx context.Context) error {
 	if t.Begun() {

@@ -1,0 +1,204 @@
+package impersonator
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/fairqueue"
+)
+
+const (
+	crowdsPlaces = 64 // of clients without a user
+	crowdsFew    = crowdsPlaces / 16
+	crowdsSource = "192.0.2.1"
+)
+
+// newCrowd fills the places of clients without a user with connections from one address, and has as many of them wait for
+// their handshakes. Another one has its turn until done is called.
+func newCrowd(t *testing.T, waiting int) (all *clientConnections, open []*clientConn, done func()) {
+	t.Helper()
+	limits := budget.Defaults()
+	limits[budget.Connections][budget.Unauthenticated] = crowdsPlaces
+	all = newClientConnections(budget.New(limits, nil), 1)
+	turn := all.turns.Join(fairqueue.Owner{Name: "another"})
+	for i := range crowdsPlaces {
+		one := all.admit(from{address: crowdsSource})
+		open = append(open, one)
+		if i < waiting {
+			go func() { _ = one.beginTurn(context.Background()) }()
+			synctest.Wait()
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return all, open, func() {
+		turn.Done()
+		synctest.Wait()
+		for _, one := range open { // the turns begin in order
+			one.endTurn()
+			synctest.Wait()
+		}
+	}
+}
+
+// reads has a connection be read for the first time, and returns what comes of it.
+func reads(c *clientConn) <-chan error {
+	result := make(chan error, 1)
+	go func() {
+		_, err := c.Read(make([]byte, 1))
+		result <- err
+	}()
+	synctest.Wait()
+	return result
+}
+
+func closeAll(all *clientConnections) {
+	all.mu.Lock()
+	var some []*clientConn
+	for c := range all.open {
+		some = append(some, c)
+	}
+	for place := all.held.Front(); place != nil; place = place.Next() {
+		some = append(some, place.Value.(*clientConn)) //nolint:forcetypeassert // nothing else is in the list
+	}
+	all.mu.Unlock()
+	for _, c := range some {
+		_ = c.Close()
+	}
+	synctest.Wait()
+}
+
+// TestNewcomersWaitForAPlace has one more client connect from an address whose connections wait for their handshakes. None
+// of them is closed for it: it gets the first place that there is.
+func TestNewcomersWaitForAPlace(t *testing.T) {
+	t.Parallel()
+	for name, free := range map[string]func(*clientConn) error{
+		"one is closed":   (*clientConn).Close,
+		"a user is known": func(c *clientConn) error { return c.identify("jane") },
+		"one is given up": func(c *clientConn) error { c.abort(); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				all, open, _ := newCrowd(t, crowdsPlaces/2)
+				defer closeAll(all)
+				first, second := all.admit(from{address: crowdsSource}), all.admit(from{address: crowdsSource})
+				firstRead, secondRead := reads(first), reads(second)
+				time.Sleep(10 * heldPause)
+				synctest.Wait()
+				if got := all.evicted.Load(); got != 0 || len(firstRead)+len(secondRead) != 0 || all.held.Len() != 2 {
+					t.Fatalf("want both to wait and nothing read, got %d waiting, %d closed", all.held.Len(), got)
+				}
+				if err := free(open[0]); err != nil {
+					t.Fatal(err)
+				}
+				if err := <-firstRead; err != nil {
+					t.Errorf("want the first one to be read, got %v", err)
+				}
+				if all.held.Len() != 1 || len(secondRead) != 0 {
+					t.Error("want the second one to wait for another place")
+				}
+				if got := all.budget.HeldUnauthenticated(budget.Connections); got != crowdsPlaces {
+					t.Errorf("want %d places taken, got %d", crowdsPlaces, got)
+				}
+			})
+		})
+	}
+}
+
+// TestPlacesDoNotWait has clients connect for whom others make room at once, as ever.
+func TestPlacesDoNotWait(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		waiting int
+		address string
+	}{
+		"from an address of its own":                  {waiting: crowdsPlaces, address: "192.0.2.2"},
+		"beside connections that have not said hello": {waiting: 0, address: crowdsSource},
+		"beside few that wait for their handshakes":   {waiting: crowdsPlaces/crowdedPart - 1, address: crowdsSource},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				all, open, _ := newCrowd(t, test.waiting)
+				defer closeAll(all)
+				one := all.admit(from{address: test.address})
+				if err := <-reads(one); err != nil {
+					t.Error(err)
+				}
+				if got := all.evicted.Load(); got != 1 || !isClosed(open[0].gone) {
+					t.Errorf("want the oldest one closed for it, got %d closed", got)
+				}
+			})
+		})
+	}
+}
+
+// TestWaitingForAPlaceEnds has a client wait for a place, and then something else comes.
+func TestWaitingForAPlaceEnds(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		then    func(c *clientConn, turnsDone func())
+		want    error
+		after   time.Duration
+		evicted int64
+	}{
+		"when the handshakes are done, others make room": {
+			then: func(_ *clientConn, done func()) { done() }, after: heldPause, evicted: 1,
+		},
+		"when it is closed":               {then: func(c *clientConn, _ func()) { _ = c.Close() }, want: net.ErrClosed},
+		"when a handshake's time is over": {want: os.ErrDeadlineExceeded, after: readHeaderTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				all, _, done := newCrowd(t, crowdsPlaces)
+				defer closeAll(all)
+				began := time.Now()
+				one := all.admit(from{address: crowdsSource})
+				result := reads(one)
+				if test.then != nil {
+					test.then(one, done)
+				}
+				if err := <-result; !errors.Is(err, test.want) {
+					t.Errorf("want %v, got %v", test.want, err)
+				}
+				if took := time.Since(began); took != test.after {
+					t.Errorf("want it after %v, got %v", test.after, took)
+				}
+				if got := all.evicted.Load(); got != test.evicted {
+					t.Errorf("want %d closed for it, got %d", test.evicted, got)
+				}
+				_ = one.Close()
+				if got := all.held.Len(); got != 0 {
+					t.Errorf("want none left that waits, got %d", got)
+				}
+			})
+		})
+	}
+}
+
+// TestFewWaitForAPlace has more clients connect than may wait for a place.
+func TestFewWaitForAPlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all, _, _ := newCrowd(t, crowdsPlaces)
+		defer closeAll(all)
+		for range maxHeld {
+			if all.admit(from{address: crowdsSource}) == nil {
+				t.Fatalf("want %d to wait", maxHeld)
+			}
+		}
+		if all.admit(from{address: crowdsSource}) != nil {
+			t.Error("want one more turned away")
+		}
+		if all.admit(from{address: "192.0.2.2"}) == nil {
+			t.Error("want a client from another address let in")
+		}
+	})
+}
