@@ -60,6 +60,7 @@ type clientConn struct {
 	place    place
 	closing  sync.Once
 	turn     atomic.Pointer[fairqueue.Ticket] // of its handshake
+	greeted  atomic.Int64                     // when its handshake had its turn, in Unix nanoseconds
 
 	user        atomic.Pointer[string] // who authenticated first on it; nil as long as there is none
 	identifying sync.Mutex             // held while that is decided
@@ -220,8 +221,8 @@ func (all *clientConnections) forget(c *clientConn) {
 }
 
 // victim returns the connection that has to make room for one from address, nil when all have a better right. With
-// same, it must come from that address. When wait is true, it should better wait for its handshake, and the newcomer for
-// a place.
+// same, it must come from that address. When wait is true, the newcomer has no better right than that one, and should wait
+// for a place.
 func (all *clientConnections) victim(address string, same bool) (victim *clientConn, wait bool) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -248,7 +249,8 @@ func (all *clientConnections) victim(address string, same bool) (victim *clientC
 		return worst, false
 	}
 	few := all.fewOfAddress()
-	return worst, all.isCrowded() && max(few, byAddress[address]) >= max(few, byAddress[worst.address])
+	better := max(few, byAddress[address]) < max(few, byAddress[worst.address])
+	return worst, !better && (all.isCrowded() || worst.isNew())
 }
 
 // rather is true when c has to go before other: connections without a user first, among these those of the address with

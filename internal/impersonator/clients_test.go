@@ -14,7 +14,7 @@ func TestTwoUsersOfOneConnection(t *testing.T) {
 	t.Parallel()
 	const rounds = 4000
 	b := budget.New(budget.Defaults(), nil)
-	all := newClientConnections(b)
+	all := newClientConnections(b, 1)
 	for i := range rounds {
 		users := []string{"ann", "ben"}
 		if i%2 == 1 {

@@ -60,6 +60,10 @@ func TestLimitsAreDocumented(t *testing.T) {
 		"requests that have come and about which nothing is decided yet": fmt.Sprintf("%d, then no connection is read, for %s "+
 			"at most; for clients without a user, everything that waits for a processor counts as well",
 			maxArriving, seconds(longestArrivalPause)),
+		"TLS handshakes": fmt.Sprintf("half of the processors, and at least one, compute one at a time, the addresses of "+
+			"clients in turn. While 1/%d of the connections without a user or more wait for that, and for %s after it, none of "+
+			"them is closed for a newcomer with no better right: up to %d newcomers wait for a place",
+			crowdedPart, seconds(newcomersTime), maxHeld),
 		"bytes that a client sends until its certificates have been read": kib(maxHandshake) + ", then the connection ends",
 		"reading from a connection without a user while `limits.resets` is reached": fmt.Sprintf(
 			"%d bytes after the handshake, then %d bytes each %s, while as many requests are looked at as may be %d bytes each %s "+

@@ -10,7 +10,7 @@ import (
 type budgetMetrics struct {
 	held, limit, refused   *prometheus.Desc
 	evicted, misused       *prometheus.Desc
-	waiting                *prometheus.Desc
+	waiting, handshakes    *prometheus.Desc
 	slowReaders, badLogins *prometheus.Desc
 }
 
@@ -37,6 +37,10 @@ func newBudgetMetrics() budgetMetrics {
 			"Connections that are not read until there is memory for their header, because a share of bytes is full of headers "+
 				"that are not complete.",
 		),
+		handshakes: desc(
+			"tls_handshakes_waiting",
+			"TLS handshakes that wait for their turn, and connections that wait for a place because of them.",
+		),
 		misused: desc(
 			"connections_misused_total",
 			"Connections that were closed because most requests on them were reset by the client, or refused, or because most of "+
@@ -56,7 +60,7 @@ func newBudgetMetrics() budgetMetrics {
 
 func (m *budgetMetrics) describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
-		m.held, m.limit, m.refused, m.evicted, m.waiting, m.misused, m.slowReaders, m.badLogins,
+		m.held, m.limit, m.refused, m.evicted, m.waiting, m.handshakes, m.misused, m.slowReaders, m.badLogins,
 	} {
 		to <- desc
 	}
@@ -82,6 +86,7 @@ func (m *budgetMetrics) collect(server *Server, to chan<- prometheus.Metric) {
 	}
 	to <- prometheus.MustNewConstMetric(m.evicted, prometheus.CounterValue, float64(server.open.evicted.Load()))
 	to <- prometheus.MustNewConstMetric(m.waiting, prometheus.GaugeValue, float64(server.open.headers.waiting.Load()))
+	to <- prometheus.MustNewConstMetric(m.handshakes, prometheus.GaugeValue, float64(server.open.waitForHandshakes()))
 	to <- prometheus.MustNewConstMetric(m.misused, prometheus.CounterValue, float64(server.open.misused.Load()))
 	to <- prometheus.MustNewConstMetric(m.slowReaders, prometheus.CounterValue, float64(server.readers.ended.Load()))
 	to <- prometheus.MustNewConstMetric(m.badLogins, prometheus.CounterValue, float64(server.refused.total.Load()))

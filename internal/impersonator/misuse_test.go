@@ -257,7 +257,7 @@ func TestWhatIsServed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := budget.New(budget.Defaults(), nil)
-			conn := &clientConn{all: newClientConnections(b)}
+			conn := &clientConn{all: newClientConnections(b, 1)}
 			user := "jane"
 			conn.user.Store(&user)
 			req := httptest.NewRequestWithContext(

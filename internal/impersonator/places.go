@@ -19,6 +19,9 @@ const (
 	// crowdedPart: so many handshakes wait that newcomers wait for a place, when they are at least one part of so many of
 	// the connections without a user.
 	crowdedPart = 4
+	// newcomersTime is how long a client has, after the turn of its handshake, until its connection may be closed for one
+	// like it: to complete the handshake, and to say who its user is.
+	newcomersTime = time.Second
 )
 
 // place is where a connection waits for a place among those that are open.
@@ -32,6 +35,18 @@ type place struct {
 func (all *clientConnections) isCrowded() bool {
 	waiting := int64(all.turns.Waiting())
 	return waiting > 0 && waiting*crowdedPart >= all.budget.HeldUnauthenticated(budget.Connections)
+}
+
+// isNew is true when the client has just got the answer to its hello. One that says nothing is never new.
+func (c *clientConn) isNew() bool {
+	return time.Now().UnixNano() < c.greeted.Load()+int64(newcomersTime)
+}
+
+// waitForHandshakes returns how many handshakes wait for their turn, and connections for a place because of them.
+func (all *clientConnections) waitForHandshakes() int {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return all.turns.Waiting() + all.held.Len()
 }
 
 // findPlace gives the connection a place, and closes another one for it if need be. When the connection should wait for

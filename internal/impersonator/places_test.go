@@ -148,8 +148,8 @@ func TestWaitingForAPlaceEnds(t *testing.T) {
 		after   time.Duration
 		evicted int64
 	}{
-		"when the handshakes are done, others make room": {
-			then: func(_ *clientConn, done func()) { done() }, after: heldPause, evicted: 1,
+		"when the others had time for the rest of their handshakes, one makes room": {
+			then: func(_ *clientConn, done func()) { done() }, after: newcomersTime, evicted: 1,
 		},
 		"when it is closed":               {then: func(c *clientConn, _ func()) { _ = c.Close() }, want: net.ErrClosed},
 		"when a handshake's time is over": {want: os.ErrDeadlineExceeded, after: readHeaderTimeout},

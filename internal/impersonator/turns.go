@@ -3,6 +3,7 @@ package impersonator
 import (
 	"context"
 	"net"
+	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/fairqueue"
 )
@@ -36,6 +37,7 @@ func (c *clientConn) beginTurn(ctx context.Context) error {
 		}
 	}
 	c.turn.Store(turn)
+	c.greeted.Store(time.Now().UnixNano())
 	if isClosed(c.gone) { // at the same moment, so nothing else would end the turn
 		c.endTurn()
 		return net.ErrClosed
