@@ -44,7 +44,7 @@ func TestCrowdsAreReadLess(t *testing.T) {
 					b.Misused(budget.Client{}, 1<<20)
 				}
 				server, client := net.Pipe()
-				conn := newClientConnections(b).admit(server)
+				conn := newClientConnections(b, 1).admit(server)
 				conn.certified.Store(true)
 				conn.received.since = strangerBurst
 				for range test.inside + test.waiting {
