@@ -250,7 +250,8 @@ func (all *clientConnections) victim(address string, same bool) (victim *clientC
 	}
 	few := all.fewOfAddress()
 	better := max(few, byAddress[address]) < max(few, byAddress[worst.address])
-	return worst, !better && (all.isCrowded() || worst.isNew())
+	wait = all.isCrowded() || worst.isNew() || worst.hasJustCome() && all.held.Len() < maxHeld/2
+	return worst, wait && !better
 }
 
 // rather is true when c has to go before other: connections without a user first, among these those of the address with

@@ -117,16 +117,22 @@ func TestPlacesDoNotWait(t *testing.T) {
 	for name, test := range map[string]struct {
 		waiting int
 		address string
+		later   time.Duration
 	}{
-		"from an address of its own":                  {waiting: crowdsPlaces, address: "192.0.2.2"},
-		"beside connections that have not said hello": {waiting: 0, address: crowdsSource},
-		"beside few that wait for their handshakes":   {waiting: crowdsPlaces/crowdedPart - 1, address: crowdsSource},
+		"from an address of its own": {waiting: crowdsPlaces, address: "192.0.2.2"},
+		"beside connections that have not said hello in time": {
+			address: crowdsSource, later: newcomersTime,
+		},
+		"beside few that wait for their handshakes": {
+			waiting: crowdsPlaces/crowdedPart - 1, address: crowdsSource, later: newcomersTime,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				all, open, _ := newCrowd(t, test.waiting)
 				defer closeAll(all)
+				time.Sleep(test.later)
 				one := all.admit(from{address: test.address})
 				if err := <-reads(one); err != nil {
 					t.Error(err)
@@ -137,6 +143,26 @@ func TestPlacesDoNotWait(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestManyConnectAtOnce has one client after the other connect and not say hello yet. Those that have just come are left
+// alone until half of the places to wait are taken.
+func TestManyConnectAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all, open, _ := newCrowd(t, 0)
+		defer closeAll(all)
+		for range maxHeld / 2 {
+			all.admit(from{address: crowdsSource})
+		}
+		if evicted, held := all.evicted.Load(), all.held.Len(); evicted != 0 || held != maxHeld/2 {
+			t.Fatalf("want all of them to wait and none closed, got %d and %d", held, evicted)
+		}
+		all.admit(from{address: crowdsSource})
+		if evicted := all.evicted.Load(); evicted == 0 || !isClosed(open[0].gone) {
+			t.Errorf("want the oldest one closed for one more, got %d closed", evicted)
+		}
+	})
 }
 
 // TestWaitingForAPlaceEnds has a client wait for a place, and then something else comes.
