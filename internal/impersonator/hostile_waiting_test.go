@@ -180,11 +180,13 @@ func TestManyAddresses(t *testing.T) {
 			return some
 		}
 		attack(room)
+		time.Sleep(newcomersTime)
 		honest := admit("192.0.2.1", few)
 		attack(room - few)
 		if got := alive(honest); got != few {
 			t.Errorf("want all of %d connections left alone as long as there are older ones, got %d", few, got)
 		}
+		time.Sleep(newcomersTime)
 		many := admit("192.0.2.2", 2*few)
 		attack(few)
 		if got := alive(many); got != few {
