@@ -34,8 +34,9 @@ type clientConnections struct {
 	crowds   crowds
 	arrivals arrivals
 	turns    *fairqueue.Queue // of TLS handshakes
-	evicted  atomic.Int64     // to make room for others
-	misused  atomic.Int64     // closed because most of their requests came to nothing
+	room     room
+	evicted  atomic.Int64 // to make room for others
+	misused  atomic.Int64 // closed because most of their requests came to nothing
 
 	mu   sync.Mutex
 	open map[*clientConn]struct{}
@@ -94,6 +95,8 @@ func (c *clientConn) Read(p []byte) (int, error) {
 		<-c.gone
 		return 0, net.ErrClosed
 	}
+	c.recognize()
+	c.waitForRoom()
 	c.all.arrivals.pause(c)
 	c.gate.pause(c.gone)
 	p, err := c.moderate(p)

@@ -60,6 +60,9 @@ func TestLimitsAreDocumented(t *testing.T) {
 		"requests that have come and about which nothing is decided yet": fmt.Sprintf("%d, then no connection is read, for %s "+
 			"at most; for clients without a user, everything that waits for a processor counts as well",
 			maxArriving, seconds(longestArrivalPause)),
+		"connection of a user who has reached `limits.requests.perUser`, when nothing is being served on it": fmt.Sprintf(
+			"not read until there is room, and then one such connection each %s; after %s also without room, and its requests "+
+				"are refused with 429", roomPause, seconds(longestRoomPause)),
 		"TLS handshakes": fmt.Sprintf("half of the processors, and at least one, compute one at a time, the addresses of "+
 			"clients in turn. While 1/%d of the connections without a user or more wait for that, and for %s after it, none of "+
 			"them is closed for a newcomer with no better right: up to %d newcomers wait for a place, and up to half as many "+

@@ -3,6 +3,7 @@ package impersonator
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"time"
 )
@@ -35,6 +36,10 @@ type received struct {
 	greeted   bool // the ClientHello has been read
 	handshake int  // bytes, until certified
 	since     int  // bytes since then that were read under attack
+	// user is whom a certificate that was verified before names. It is not certain before the end of the handshake, when
+	// shaken is closed, that the client has its key. Then it is "" again.
+	user   string
+	shaken <-chan struct{}
 }
 
 // moderate returns how much of p may be read now. It bounds the handshake. Under attack it lets strangers wait a moment
@@ -107,8 +112,11 @@ func (c *clientConn) hesitate(ctx context.Context) {
 func (c *clientConn) underAttack() bool { return c.all.budget.IsMisused(c.client()) }
 
 // forHandshake returns a configuration for the handshake of one client, when it is its turn. It notes when the client's
-// certificates have been read: what follows in the handshake is short.
-func forHandshake(config *tls.Config, hello *tls.ClientHelloInfo) (*tls.Config, error) {
+// certificates have been read: what follows in the handshake is short. When the client has also shown that it has the key,
+// the connection counts for the user whom knownUser tells.
+func forHandshake(
+	config *tls.Config, hello *tls.ClientHelloInfo, knownUser func([]*x509.Certificate) string,
+) (*tls.Config, error) {
 	if hello == nil {
 		return config, nil
 	}
@@ -131,6 +139,7 @@ func forHandshake(config *tls.Config, hello *tls.ClientHelloInfo) (*tls.Config, 
 	}
 	config.VerifyConnection = func(state tls.ConnectionState) error {
 		conn.unused.http1.Store(state.NegotiatedProtocol != "h2")
+		conn.received.user, conn.received.shaken = knownUser(state.PeerCertificates), hello.Context().Done()
 		conn.certified.Store(true)
 		return nil
 	}

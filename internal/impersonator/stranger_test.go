@@ -331,7 +331,11 @@ func TestHandshakesAreReadAlone(t *testing.T) {
 			conn := newClientConnections(b, 1).admit(server)
 			defer conn.Close() //nolint:errcheck // it goes nowhere
 			if test.greeted {
-				if _, err := forHandshake(&tls.Config{MinVersion: tls.VersionTLS13}, &tls.ClientHelloInfo{Conn: conn}); err != nil {
+				if _, err := forHandshake(
+					&tls.Config{MinVersion: tls.VersionTLS13},
+					&tls.ClientHelloInfo{Conn: conn},
+					nobody,
+				); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -65,7 +66,19 @@ func (c *tlsConfigs) forClient(hello *tls.ClientHelloInfo) (*tls.Config, error) 
 	if err != nil {
 		return nil, err
 	}
-	return forHandshake(config, hello)
+	return forHandshake(config, hello, c.knownUser)
+}
+
+// knownUser returns the user whom a certificate names if it was found to be good before, and still is; otherwise "".
+func (c *tlsConfigs) knownUser(presented []*x509.Certificate) string {
+	if len(presented) == 0 || checkPresented(presented) != nil {
+		return ""
+	}
+	known, err := c.trust.current().verifiedBefore(keyOf(forUsers, presented), c.clock.Now())
+	if err != nil || known == nil || isAnonymous(known.response.User) {
+		return ""
+	}
+	return known.response.User.GetName()
 }
 
 func (c *tlsConfigs) current(hello *tls.ClientHelloInfo) (*tls.Config, error) {

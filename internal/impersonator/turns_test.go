@@ -2,6 +2,7 @@ package impersonator
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -58,7 +59,7 @@ func (g *greetings) serve(t *testing.T, ours, client net.Conn) *clientConn {
 	t.Helper()
 	server := g.all.admit(ours)
 	config := g.config.Clone()
-	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) { return forHandshake(g.config, hello) }
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) { return forHandshake(g.config, hello, nobody) }
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -212,3 +213,6 @@ func TestRetriedHandshakesTakeTurns(t *testing.T) {
 	}
 	eventually(t, func() bool { return g.all.turns.Running() == 0 })
 }
+
+// nobody knows no certificate.
+func nobody([]*x509.Certificate) string { return "" }

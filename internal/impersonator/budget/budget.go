@@ -309,6 +309,12 @@ func (b *Budget) HeldByUser(r Resource, user string) int64 {
 	return b.held(owner{PerUser, user}, r)
 }
 
+// IsFull is true while a user has as much of a resource as one may have.
+func (b *Budget) IsFull(r Resource, user string) bool {
+	limit := b.limits[r][PerUser]
+	return limit > 0 && b.HeldByUser(r, user) >= limit
+}
+
 // Largest returns how much of a resource the user who holds most of it has.
 func (b *Budget) Largest(r Resource) int64 {
 	b.mu.Lock()
