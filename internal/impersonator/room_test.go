@@ -20,7 +20,7 @@ func TestKnownCertificates(t *testing.T) {
 	if got := held("jane"); got != 0 {
 		t.Fatalf("want a new certificate to count for nobody, got %d connections", got)
 	}
-	first.request(t, 1, false, true, pseudo("GET", "/api/v1/pods")...)
+	first.request(t, 1, false, false, pseudo("GET", "/api/v1/pods")...)
 	first.answer(t, 1)
 	eventually(t, func() bool { return held("jane") == 1 })
 	p.rawHTTP2(t, jane)
