@@ -477,7 +477,7 @@ func TestReconciler(t *testing.T) {
 		return leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "ip"}, &service)
 	})
 	oldCA := leader.Holder.Current().Bundle
-	served := leader.waitForServed(t, "", 2, 2)
+	served := leader.waitForServed(t, leader.Holder.Current().SHA256(), 2, 2)
 	if served.Source != configv1alpha1.ServingCertificateGenerated || served.SecretName != testNames.TLSSecret ||
 		len(served.DNSNames) != 1 ||
 		served.DNSNames[0] != "proxy.example.com" ||
