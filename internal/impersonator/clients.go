@@ -224,8 +224,8 @@ func (all *clientConnections) forget(c *clientConn) {
 }
 
 // victim returns the connection that has to make room for one from address, nil when all have a better right. With
-// same, it must come from that address. When wait is true, the newcomer has no better right than that one, and should wait
-// for a place.
+// same, it must come from that address. When wait is true, the newcomer has no better right than that one, and should
+// wait for a place.
 func (all *clientConnections) victim(address string, same bool) (victim *clientConn, wait bool) {
 	all.mu.Lock()
 	defer all.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
 )
 
-// TestTwoUsersOfOneConnection has two users authenticate on a connection at the same moment, again and again, and either
-// begins first. The connection has one of them, whose share it counts against.
+// TestTwoUsersOfOneConnection has two users authenticate on a connection at the same moment, again and again, and
+// either begins first. The connection has one of them, whose share it counts against.
 func TestTwoUsersOfOneConnection(t *testing.T) {
 	t.Parallel()
 	const rounds = 4000

@@ -21,14 +21,16 @@ func TestCrowdsAreReadLess(t *testing.T) {
 		want    time.Duration
 		bytes   int
 	}{
-		"one inside, and nobody attacks": {quiet: true, inside: 1, bytes: unusedTolerated},
-		"many waiting, and nobody attacks": {
+		"one inside, and no attack": {quiet: true, inside: 1, bytes: unusedTolerated},
+		"many waiting, and no attack": {
 			quiet: true, inside: maxUndecided, waiting: 20, want: readPause, bytes: unusedTolerated,
 		},
 		"one inside that waits for its body": {inside: 1, want: strangerPause, bytes: crowdedPiece},
 		"one waiting":                        {inside: 1, waiting: 1, want: readPause + strangerPause, bytes: crowdedPiece},
 		"two waiting":                        {inside: 1, waiting: 2, want: 2*readPause + strangerPause, bytes: crowdedPiece},
-		"five waiting":                       {inside: 1, waiting: 5, want: 16*readPause + strangerPause, bytes: crowdedPiece},
+		"five waiting": {
+			inside: 1, waiting: 5, want: 16*readPause + strangerPause, bytes: crowdedPiece,
+		},
 		"five waiting for an answer": {
 			answer: true, inside: 1, waiting: 5, want: readPause + strangerPause, bytes: crowdedPiece,
 		},

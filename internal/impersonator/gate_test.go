@@ -99,8 +99,8 @@ func TestStrangersPassAFewAtATime(t *testing.T) {
 	}
 }
 
-// TestResetStreamsAreNotAuthenticated has requests be reset while they wait for their turn on a connection: as few as do
-// not cost the connection. The token is not looked at for them.
+// TestResetStreamsAreNotAuthenticated has requests be reset while they wait for their turn on a connection: as few as
+// do not cost the connection. The token is not looked at for them.
 func TestResetStreamsAreNotAuthenticated(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)

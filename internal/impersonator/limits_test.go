@@ -70,7 +70,8 @@ func TestLimitsAreDocumented(t *testing.T) {
 			crowdedPart, seconds(newcomersTime), maxHeld),
 		"bytes that a client sends until its certificates have been read": kib(maxHandshake) + ", then the connection ends",
 		"reading from a connection without a user while `limits.resets` is reached": fmt.Sprintf(
-			"%d bytes after the handshake, then %d bytes each %s, while as many requests are looked at as may be %d bytes each %s "+
+			"%d bytes after the handshake, then %d bytes each %s, while as many requests are looked at as may be %d bytes "+
+				"each %s "+
 				"(%s while one waits for its body), twice as long for each further request that waits for one whose body does "+
 				"not come, up to %s, and before a refusal that ends the connection nothing",
 			strangerBurst, strangerPiece, strangerPause, crowdedPiece, readPause, strangerPause, longestReadPause),

@@ -249,9 +249,13 @@ func TestWhatIsServed(t *testing.T) {
 		handler http.HandlerFunc
 		served  int64
 	}{
-		"an answer":                  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, 1},
-		"a handler that says OK":     {func(http.ResponseWriter, *http.Request) {}, 1},
-		"an answer that broke off":   {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); panic(http.ErrAbortHandler) }, 1},
+		"an answer": {
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, 1,
+		},
+		"a handler that says OK": {func(http.ResponseWriter, *http.Request) {}, 1},
+		"an answer that broke off": {
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); panic(http.ErrAbortHandler) }, 1,
+		},
 		"broken off before it began": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

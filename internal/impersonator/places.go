@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// maxHeld is how many connections may wait for a place. Nothing is read of them, so each takes some 10 KiB and what the
-	// kernel takes in for it.
+	// maxHeld is how many connections may wait for a place. Nothing is read of them, so each takes some 10 KiB and what
+	// the kernel takes in for it.
 	maxHeld = 1024
 	// heldPause is the time after which such a connection looks whether another one may make room for it now.
 	heldPause = 250 * time.Millisecond
 	// crowdedPart: so many handshakes wait that newcomers wait for a place, when they are at least one part of so many of
 	// the connections without a user.
 	crowdedPart = 4
-	// newcomersTime is how long a client has until its connection may be closed for one like it: to say hello, and after the
-	// turn of its handshake to complete that, and to say who its user is.
+	// newcomersTime is how long a client has until its connection may be closed for one like it: to say hello, and after
+	// the turn of its handshake to complete that, and to say who its user is.
 	newcomersTime = time.Second
 )
 
@@ -42,9 +42,9 @@ func (c *clientConn) isNew() bool {
 	return time.Now().UnixNano() < c.greeted.Load()+int64(newcomersTime)
 }
 
-// hasJustCome is true when the client may still be about to say its hello. A client that opens a thousand connections at
-// once, one for each watch, has to get round to that. Those that say nothing, and those that are only opened and closed,
-// fill half of the places to wait, and are replaced by newcomers from then on.
+// hasJustCome is true when the client may still be about to say its hello. A client that opens a thousand connections
+// at once, one for each watch, has to get round to that. Those that say nothing, and those that are only opened and
+// closed, fill half of the places to wait, and are replaced by newcomers from then on.
 func (c *clientConn) hasJustCome() bool { return time.Since(c.accepted) < newcomersTime }
 
 // waitForHandshakes returns how many handshakes wait for their turn, and connections for a place because of them.

@@ -334,7 +334,7 @@ func TestHandshakesAreReadAlone(t *testing.T) {
 				if _, err := forHandshake(
 					&tls.Config{MinVersion: tls.VersionTLS13},
 					&tls.ClientHelloInfo{Conn: conn},
-					nobody,
+					noUser,
 				); err != nil {
 					t.Fatal(err)
 				}

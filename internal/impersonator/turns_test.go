@@ -59,7 +59,7 @@ func (g *greetings) serve(t *testing.T, ours, client net.Conn) *clientConn {
 	t.Helper()
 	server := g.all.admit(ours)
 	config := g.config.Clone()
-	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) { return forHandshake(g.config, hello, nobody) }
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) { return forHandshake(g.config, hello, noUser) }
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -214,5 +214,5 @@ func TestRetriedHandshakesTakeTurns(t *testing.T) {
 	eventually(t, func() bool { return g.all.turns.Running() == 0 })
 }
 
-// nobody knows no certificate.
-func nobody([]*x509.Certificate) string { return "" }
+// noUser knows no certificate.
+func noUser([]*x509.Certificate) string { return "" }
