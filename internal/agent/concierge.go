@@ -3,13 +3,11 @@ package agent
 import (
 	"context"
 	"net"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/pinniped-toolkit/pinniped/internal/concierge"
-	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 )
@@ -61,23 +59,12 @@ func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready f
 	}
 }
 
-// signerBundle gives the proxy the signer's CA bundle. The pointer changes when, and only when, the signer does.
-func signerBundle(from *signer.Signer) func() *impersonator.CABundle {
-	type known struct {
-		generation *signer.Generation
-		bundle     *impersonator.CABundle
-	}
-	var last atomic.Pointer[known]
-	return func() *impersonator.CABundle {
-		generation := from.Current()
-		if generation == nil {
-			return nil
+// signerBundle gives the proxy the signer's CA bundle, nil while there is no signer.
+func signerBundle(from *signer.Signer) func() []byte {
+	return func() []byte {
+		if generation := from.Current(); generation != nil {
+			return generation.Bundle()
 		}
-		if seen := last.Load(); seen != nil && seen.generation == generation {
-			return seen.bundle
-		}
-		seen := &known{generation, &impersonator.CABundle{PEM: generation.Bundle()}}
-		last.Store(seen)
-		return seen.bundle
+		return nil
 	}
 }

@@ -19,6 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/clienttrust"
 )
 
 const (
@@ -198,7 +200,7 @@ func (a *apiServer) answerAgent(w http.ResponseWriter, req *http.Request) {
 		review.Status.Allowed, review.Status.Reason = allow(review.Spec)
 		review.TypeMeta = metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SubjectAccessReview"}
 		writeJSON(w, http.StatusCreated, review)
-	case strings.HasSuffix(req.URL.Path, "/configmaps/"+authenticationConfigMap):
+	case strings.HasSuffix(req.URL.Path, "/configmaps/"+clienttrust.ConfigMap):
 		writeJSON(w, http.StatusOK, a.theConfigMap())
 	case req.URL.Path == "/version":
 		a.mu.Lock()
@@ -263,7 +265,7 @@ func (a *apiServer) theConfigMap() corev1.ConfigMap {
 	}
 	return corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: authenticationConfigMap, ResourceVersion: "2"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: clienttrust.ConfigMap, ResourceVersion: "2"},
 		Data:       data,
 	}
 }

@@ -23,6 +23,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/clienttrust"
 )
 
 const (
@@ -36,17 +38,16 @@ const (
 // certificate, bearer token, token in the websocket subprotocol. A request without any credential is anonymous. So a
 // certificate wins over a token. Why a credential is refused goes to the log by refused.
 func newAuthenticator(
-	trusted *trustStore,
+	trusted *clienttrust.Store,
 	tokens authenticator.Token,
 	anonymous authenticator.Request,
 	verifications *work,
 	refused *sampler,
-	clk clock.PassiveClock,
 ) authenticator.Request {
 	kept := rememberToken{tokens}
 	presented := union.New(
-		&frontProxyAuthenticator{trust: trusted, work: verifications, clock: clk},
-		&certificateAuthenticator{trust: trusted, work: verifications, clock: clk},
+		&frontProxyAuthenticator{trust: trusted, work: verifications},
+		&certificateAuthenticator{trust: trusted, work: verifications},
 		bearertoken.New(kept),
 		websocket.NewProtocolAuthenticator(kept),
 	)

@@ -114,11 +114,11 @@ func TestClientCAsChange(t *testing.T) {
 	if code(bySigner) != 200 || code(byCluster) != 200 {
 		t.Fatal("want both CAs trusted")
 	}
-	p.signer.Store(&CABundle{PEM: newCA(t, "next").CertPEM()})
+	p.signer.Store(newCA(t, "next").CertPEM())
 	if got := code(bySigner); got != 401 {
 		t.Errorf("want the old signer CA distrusted on an open connection, got %d", got)
 	}
-	p.signer.Store(&CABundle{PEM: []byte("no PEM")})
+	p.signer.Store([]byte("no PEM"))
 	if a, b := code(bySigner), code(byCluster); a != 401 || b != 200 {
 		t.Errorf("want a bad signer bundle to disturb nobody else, got %d and %d", a, b)
 	}
@@ -126,7 +126,7 @@ func TestClientCAsChange(t *testing.T) {
 	if a, b := code(bySigner), code(byCluster); a != 401 || b != 200 {
 		t.Errorf("want no signer to disturb nobody else, got %d and %d", a, b)
 	}
-	p.signer.Store(&CABundle{PEM: p.signerCA.CertPEM()})
+	p.signer.Store(p.signerCA.CertPEM())
 	if got := code(bySigner); got != 200 {
 		t.Errorf("want the signer CA trusted again, got %d", got)
 	}

@@ -268,13 +268,11 @@ func TestBoundedCaches(t *testing.T) {
 		cache *cache.LRUExpireCache
 		most  int
 	}{
-		"access reviews":       {p.access.cache, maxDecisions},
-		"wider questions":      {p.access.wider.known, maxWider},
-		"of strangers":         {p.access.strangers, maxStrangers},
-		"refused tokens":       {p.tokens.refused, maxTokens},
-		"refused certificates": {p.Server.trust.store.current().refused, maxRefused},
-		"token reviews":        {p.tokens.cache, maxTokens},
-		"certificates":         {p.Server.trust.store.current().verified, maxVerified},
+		"access reviews":  {p.access.cache, maxDecisions},
+		"wider questions": {p.access.wider.known, maxWider},
+		"of strangers":    {p.access.strangers, maxStrangers},
+		"refused tokens":  {p.tokens.refused, maxTokens},
+		"token reviews":   {p.tokens.cache, maxTokens},
 	} {
 		for i := range one.most + 10 {
 			one.cache.Add(i, nil, time.Minute)

@@ -16,10 +16,12 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/clienttrust"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -89,8 +91,7 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 	if err != nil {
 		b.Fatal(err)
 	}
-	bundle := &CABundle{PEM: ca.CertPEM()}
-	store := newTrustStore(func() *CABundle { return bundle }, clock.RealClock{}, klog.Background())
+	store := clienttrust.NewStore(ca.CertPEM, corev1client.New(nil), clock.RealClock{}, klog.Background())
 	var limits WorkLimits
 	limits.complete()
 	turns := newAllWork(limits, 2, budget.New(budget.Defaults(), nil))
@@ -132,7 +133,6 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 			&anonymousAuthenticator{},
 			turns.certificates,
 			newSampler(""),
-			clock.RealClock{},
 		),
 		authorizer: newAccessReviewer(func(_ context.Context, _, result runtime.Object) error {
 			result.(*authorizationv1.SubjectAccessReview).Status.Allowed = true

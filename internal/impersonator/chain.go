@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/clienttrust"
 )
 
 // chain holds everything that the filters need.
@@ -26,7 +27,7 @@ type chain struct {
 	drain         *drain
 	metrics       *Metrics
 	audit         *AuditLog // nil: none
-	trust         *trustStore
+	trust         *clienttrust.Store
 	authenticator authenticator.Request
 	authorizer    *accessReviewer
 	logins        *work
@@ -123,15 +124,15 @@ func newRequestInfoResolver() request.RequestInfoResolver {
 }
 
 // frontProxyHeaderConfig names the headers that are removed when authentication is done.
-func frontProxyHeaderConfig(trusted *trustStore) *authenticatorfactory.RequestHeaderConfig {
-	names := func(get func(frontProxyHeaders) []string) headerrequest.StringSliceProvider {
-		return headerrequest.StringSliceProviderFunc(func() []string { return get(trusted.current().headers) })
+func frontProxyHeaderConfig(trusted *clienttrust.Store) *authenticatorfactory.RequestHeaderConfig {
+	names := func(get func(clienttrust.Headers) []string) headerrequest.StringSliceProvider {
+		return headerrequest.StringSliceProviderFunc(func() []string { return get(trusted.Current().Headers) })
 	}
 	return &authenticatorfactory.RequestHeaderConfig{
-		UsernameHeaders:     names(func(h frontProxyHeaders) []string { return h.usernames }),
-		UIDHeaders:          names(func(h frontProxyHeaders) []string { return h.uids }),
-		GroupHeaders:        names(func(h frontProxyHeaders) []string { return h.groups }),
-		ExtraHeaderPrefixes: names(func(h frontProxyHeaders) []string { return h.extraPrefixes }),
+		UsernameHeaders:     names(func(h clienttrust.Headers) []string { return h.Usernames }),
+		UIDHeaders:          names(func(h clienttrust.Headers) []string { return h.UIDs }),
+		GroupHeaders:        names(func(h clienttrust.Headers) []string { return h.Groups }),
+		ExtraHeaderPrefixes: names(func(h clienttrust.Headers) []string { return h.ExtraPrefixes }),
 	}
 }
 

@@ -67,7 +67,7 @@ func startReal(t *testing.T, options devcluster.Options, changes ...func(*realPr
 		clusterCA: cluster.ClientCA(),
 		ended:     make(chan error, 1),
 	}
-	r.signer.Store(&CABundle{PEM: r.signerCA.CertPEM()})
+	r.signer.Store(r.signerCA.CertPEM())
 	r.renewServing(t)
 	for _, change := range changes {
 		change(r)

@@ -30,13 +30,23 @@ type proxy struct {
 	serving   atomic.Pointer[tls.Certificate]
 	signerCA  *certs.CA // client certificates of the product
 	clusterCA *certs.CA // client certificates of the cluster
-	signer    atomic.Pointer[CABundle]
+	signer    changingPEM
 	token     *staticToken
 	stop      context.CancelFunc
 	tune      func(*Server)                         // before it runs, when not nil
 	context   func(context.Context) context.Context // it runs in, when not nil
 	ended     chan error
 }
+
+// changingPEM is PEM that a test changes.
+type changingPEM struct{ pem atomic.Value }
+
+func (c *changingPEM) Load() []byte {
+	pem, _ := c.pem.Load().([]byte)
+	return pem
+}
+
+func (c *changingPEM) Store(pem []byte) { c.pem.Store(pem) }
 
 // staticToken is a TokenSource that a test changes.
 type staticToken struct {
@@ -92,7 +102,7 @@ func newProxyTo(tb testing.TB, api *apiServer) *proxy {
 		ended:     make(chan error, 1),
 	}
 	p.api.configMap["client-ca-file"] = string(p.clusterCA.CertPEM())
-	p.signer.Store(&CABundle{PEM: p.signerCA.CertPEM()})
+	p.signer.Store(p.signerCA.CertPEM())
 	p.renewServing(tb)
 	return p
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/clienttrust"
 )
 
 // TestLimitsAreDocumented compares what the server is made with, and other limits, with the table for admins.
@@ -101,10 +103,10 @@ func TestLimitsAreDocumented(t *testing.T) {
 			"permissions of anonymous users, "+
 			"and %d about tokens that are no good", maxDecisions, maxTokens, maxStrangers, maxTokens),
 		"certificates that a client may present": fmt.Sprintf(
-			"%d, and of these %d intermediates with one subject; then 401", maxPresented, maxOfOneName,
+			"%d, and of these %d intermediates with one subject; then 401", clienttrust.MaxPresented, clienttrust.MaxOfOneName,
 		),
 		"certificates refused that are remembered": fmt.Sprintf("%d, for %.0f minute, or until one of them or a CA becomes "+
-			"valid or changes", maxRefused, refusedFor.Minutes()),
+			"valid or changes", clienttrust.MaxRefused, clienttrust.RefusedFor.Minutes()),
 		"body of a TokenCredentialRequest": kib(maxLogin) + ", then 413",
 	} {
 		if row := "| " + what + " | " + limit + " |\n"; !strings.Contains(string(content), row) {

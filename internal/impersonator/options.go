@@ -39,9 +39,9 @@ type Options struct {
 	// handshake. It may answer differently any time. It is also called with an empty ClientHelloInfo to find out
 	// whether there is a certificate at all.
 	ServingCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// SignerCABundle returns the CA of the client certificates that this product issues, nil when there is none. A new
-	// pointer means that it changed.
-	SignerCABundle func() *CABundle
+	// SignerCABundle returns the CA of the client certificates that this product issues, in PEM, nil when there is none.
+	// It is asked with each request, and what it returned is never changed.
+	SignerCABundle func() []byte
 	// Agent is the agent's own identity: TokenReview, SubjectAccessReview and the ConfigMap
 	// extension-apiserver-authentication.
 	Agent *rest.Config
@@ -111,7 +111,7 @@ func (o Options) complete() (completed, error) {
 		return completed{}, fmt.Errorf("checking the API group suffix: %w", err)
 	}
 	if o.SignerCABundle == nil {
-		o.SignerCABundle = func() *CABundle { return nil }
+		o.SignerCABundle = func() []byte { return nil }
 	}
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics()

@@ -335,3 +335,23 @@ func TestPreventBlindForwarding(t *testing.T) {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+func FuzzCheckPath(f *testing.F) {
+	for _, seed := range []string{"/api/v1/pods", "/a/../b", "/%2e%2e/", "//", "/a%2fb", "/api/v1/nodes/n/proxy/x//y"} {
+		f.Add(seed, 0)
+		f.Add(seed, 5)
+	}
+	f.Fuzz(func(t *testing.T, path string, kubernetes int) {
+		if checkPath(path, kubernetes) != nil {
+			return
+		}
+		for _, bad := range []string{"/../", "/./", "/%2e%2e/", "/%2E%2E/", "/.%2e/"} {
+			if strings.Contains(path+"/", bad) {
+				t.Errorf("path %q was let through", path)
+			}
+		}
+		if kubernetes == 0 && (strings.Contains(path, "//") || strings.Contains(strings.ToLower(path), "%2f")) {
+			t.Errorf("path %q was let through", path)
+		}
+	})
+}

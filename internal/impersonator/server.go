@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/clienttrust"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
@@ -42,7 +43,7 @@ type Server struct {
 	completed
 	http      *http.Server
 	drain     *drain
-	trust     *clusterTrustWatcher
+	trust     *clienttrust.Store
 	anonymous *anonymousAuthenticator
 	prober    *anonymousProber
 	upstream  *upstream
@@ -89,11 +90,10 @@ func New(ctx context.Context, options Options) (*Server, error) {
 			up.close()
 		}
 	}()
-	store := newTrustStore(o.SignerCABundle, o.Clock, klog.FromContext(ctx))
 	s := &Server{
 		completed: o,
 		drain:     newDrain(),
-		trust:     &clusterTrustWatcher{client: questions.core.ConfigMaps(authenticationNamespace), store: store},
+		trust:     clienttrust.NewStore(o.SignerCABundle, questions.core, o.Clock, klog.FromContext(ctx)),
 		anonymous: &anonymousAuthenticator{loginGroup: apis.GroupsFor(o.GroupSuffix).Login.Group},
 		prober:    &anonymousProber{upstream: up.address, transport: up},
 		upstream:  up,
@@ -106,7 +106,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	s.open = newClientConnections(s.budget, half(o.Processors))
 	s.readers = &slowReaders{budget: s.budget, timeout: o.WriteTimeout}
 	s.work = newAllWork(o.Work, o.Processors, s.budget)
-	if err := s.trust.prime(ctx); err != nil {
+	if err := s.trust.Prime(ctx); err != nil {
 		return nil, err
 	}
 	policy, err := s.prober.probe(ctx)
@@ -131,8 +131,8 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		drain:         s.drain,
 		metrics:       o.Metrics,
 		audit:         o.Audit,
-		trust:         store,
-		authenticator: newAuthenticator(store, presented, s.anonymous, s.work.certificates, s.refused, o.Clock),
+		trust:         s.trust,
+		authenticator: newAuthenticator(s.trust, presented, s.anonymous, s.work.certificates, s.refused),
 		authorizer:    s.access,
 		logins:        s.work.logins,
 		goodLogins:    newGoodLogins(o.Clock),
@@ -147,7 +147,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		allowTTL:      o.AllowTTL,
 		bodyTimeout:   o.BodyTimeout,
 	}
-	configs := &tlsConfigs{certificate: o.ServingCertificate, trust: store, clock: o.Clock}
+	configs := &tlsConfigs{certificate: o.ServingCertificate, trust: s.trust, clock: o.Clock}
 	s.http = newHTTPServer(chain.handler(), configs.base(), serverLog{
 		logger: klog.FromContext(ctx), metrics: o.Metrics, refused: s.unshaken,
 	})
@@ -227,7 +227,7 @@ func (s *Server) Run(ctx context.Context) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer s.upstream.close()
-	go s.trust.run(work)
+	go s.trust.Follow(work)
 	go s.followAPIServer(work)
 
 	s.Metrics.running.Store(s)

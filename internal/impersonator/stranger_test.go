@@ -21,6 +21,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/clienttrust"
 )
 
 // withIntermediates adds certificates of a size, as large as with RSA keys of 4096 bits and long names, to a client's.
@@ -54,10 +55,10 @@ func TestHandshakesAreBounded(t *testing.T) {
 	metrics := NewMetrics()
 	p := startProxy(t, func(_ *proxy, o *Options) { o.Metrics = metrics })
 	jane := clientCertificate(t, p.signerCA, "jane")
-	large := p.client(t, withIntermediates(t, jane, maxPresented-1, 2500))
+	large := p.client(t, withIntermediates(t, jane, clienttrust.MaxPresented-1, 2500))
 	for range 2 { // the second time with a session ticket, which has the certificates in it
 		if got := p.get(t, large, "/a", nil); got.Code != http.StatusOK {
-			t.Errorf("want %d large certificates taken, got %d", maxPresented, got.Code)
+			t.Errorf("want %d large certificates taken, got %d", clienttrust.MaxPresented, got.Code)
 		}
 		large.CloseIdleConnections()
 	}

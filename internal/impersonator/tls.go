@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/clienttrust"
 )
 
 // ticketLifetime is how long one key encrypts session tickets.
@@ -21,7 +23,7 @@ const ticketLifetime = 24 * time.Hour
 // That matters because a resumed handshake does not ask for a client certificate again.
 type tlsConfigs struct {
 	certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	trust       *trustStore
+	trust       *clienttrust.Store
 	clock       clock.PassiveClock
 
 	last atomic.Pointer[tlsGeneration]
@@ -29,7 +31,7 @@ type tlsConfigs struct {
 }
 
 type tlsGeneration struct {
-	trust  *trust
+	trust  *clienttrust.Trust
 	leaf   []byte // of the serving certificate; nil while there is none
 	made   time.Time
 	config *tls.Config
@@ -71,18 +73,15 @@ func (c *tlsConfigs) forClient(hello *tls.ClientHelloInfo) (*tls.Config, error) 
 
 // knownUser returns the user whom a certificate names if it was found to be good before, and still is; otherwise "".
 func (c *tlsConfigs) knownUser(presented []*x509.Certificate) string {
-	if len(presented) == 0 || checkPresented(presented) != nil {
+	known, ok, err := c.trust.Current().Known(clienttrust.Users, presented)
+	if err != nil || !ok || isAnonymous(known.User) {
 		return ""
 	}
-	known, err := c.trust.current().verifiedBefore(keyOf(forUsers, presented), c.clock.Now())
-	if err != nil || known == nil || isAnonymous(known.response.User) {
-		return ""
-	}
-	return known.response.User.GetName()
+	return known.User.GetName()
 }
 
 func (c *tlsConfigs) current(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-	trusted, leaf, now := c.trust.current(), c.leaf(hello), c.clock.Now()
+	trusted, leaf, now := c.trust.Current(), c.leaf(hello), c.clock.Now()
 	if last := c.last.Load(); last.fits(trusted, leaf, now) {
 		return last.config, nil
 	}
@@ -92,7 +91,7 @@ func (c *tlsConfigs) current(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		return last.config, nil
 	}
 	config := c.settings()
-	config.ClientCAs = trusted.named
+	config.ClientCAs = trusted.Named
 	var key [32]byte
 	if _, err := rand.Read(key[:]); err != nil {
 		return nil, fmt.Errorf("making a session ticket key: %w", err)
@@ -112,6 +111,6 @@ func (c *tlsConfigs) leaf(hello *tls.ClientHelloInfo) []byte {
 	return certificate.Certificate[0]
 }
 
-func (g *tlsGeneration) fits(trusted *trust, leaf []byte, now time.Time) bool {
+func (g *tlsGeneration) fits(trusted *clienttrust.Trust, leaf []byte, now time.Time) bool {
 	return g != nil && g.trust == trusted && bytes.Equal(g.leaf, leaf) && now.Sub(g.made) < ticketLifetime
 }

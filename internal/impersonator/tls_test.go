@@ -11,8 +11,11 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2/ktesting"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/clienttrust"
 )
 
 // resumes tells whether a second connection resumes the session of the first, with change in between.
@@ -54,7 +57,7 @@ func TestSessionsDoNotOutliveCertificates(t *testing.T) {
 			if p.resumes(t, version, func() { p.renewServing(t) }) {
 				t.Error("want no session resumed after the serving certificate changed")
 			}
-			if p.resumes(t, version, func() { p.signer.Store(&CABundle{PEM: newCA(t, "next").CertPEM()}) }) {
+			if p.resumes(t, version, func() { p.signer.Store(newCA(t, "next").CertPEM()) }) {
 				t.Error("want no session resumed after the signer CA changed")
 			}
 		})
@@ -68,7 +71,7 @@ func TestTicketKeysRotateDaily(t *testing.T) {
 	certificate := &tls.Certificate{Certificate: [][]byte{{1}}}
 	configs := &tlsConfigs{
 		certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil },
-		trust:       newTrustStore(func() *CABundle { return nil }, clk, logger),
+		trust:       clienttrust.NewStore(func() []byte { return nil }, corev1client.New(nil), clk, logger),
 		clock:       clk,
 	}
 	get := func() *tls.Config {

@@ -23,6 +23,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/clienttrust"
 )
 
 // blocked has reviews about some wait, counts them, and lets all others pass.
@@ -484,15 +485,15 @@ func TestCostlyChains(t *testing.T) {
 		data["requestheader-client-ca-file"] = string(frontProxyCA.CertPEM())
 		data["requestheader-username-headers"] = `["X-Remote-User"]`
 	})
-	eventually(t, func() bool { return p.Server.trust.store.current().frontProxy != nil })
+	eventually(t, func() bool { return p.Server.trust.Current().FrontProxy != nil })
 	for _, test := range []struct {
 		name  string
 		chain *tls.Certificate
 		want  int64 // verifications, of users' certificates and of front proxies'
 	}{
 		{"verifies one certificate once, whatever for", badChain(t, 0, different, time.Now()), 2},
-		{"verifies as many as a client may present once", badChain(t, maxPresented-1, different, time.Now()), 2},
-		{"refuses one more", badChain(t, maxPresented, different, time.Now()), 0},
+		{"verifies as many as a client may present once", badChain(t, clienttrust.MaxPresented-1, different, time.Now()), 2},
+		{"refuses one more", badChain(t, clienttrust.MaxPresented, different, time.Now()), 0},
 		{"refuses twenty", badChain(t, 20, different, time.Now()), 0},
 		{"takes two of one name", badChain(t, 2, same, time.Now()), 2},
 		{"refuses three of one name", badChain(t, 3, same, time.Now()), 0},
@@ -543,7 +544,7 @@ func TestCertificatesBecomeGood(t *testing.T) {
 	if got := p.get(t, later, "/a", nil); got.Code != 401 {
 		t.Fatalf("want the certificate of an unknown CA refused, got %d", got.Code)
 	}
-	p.signer.Store(&CABundle{PEM: append(bytes.Clone(p.signerCA.CertPEM()), other.CertPEM()...)})
+	p.signer.Store(append(bytes.Clone(p.signerCA.CertPEM()), other.CertPEM()...))
 	if got := p.get(t, later, "/a", nil); got.Code != 200 {
 		t.Errorf("want it accepted as soon as its CA is known, got %d", got.Code)
 	}

@@ -1,4 +1,4 @@
-package impersonator
+package clienttrust
 
 import (
 	"context"
@@ -11,57 +11,49 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
 
-const (
-	authenticationNamespace = metav1.NamespaceSystem
-	authenticationConfigMap = "extension-apiserver-authentication"
-)
+// ConfigMap is the name of the one in which the API server publishes its client CA and its front proxy settings.
+const ConfigMap = "extension-apiserver-authentication"
 
-// clusterTrustWatcher keeps a trustStore up to date with the one ConfigMap in which the API server publishes its
-// client CA and its front proxy settings.
-type clusterTrustWatcher struct {
-	client corev1client.ConfigMapInterface
-	store  *trustStore
-}
+const namespace = metav1.NamespaceSystem
 
-// prime reads the ConfigMap once, so that the first request already meets the right CAs. A cluster without the
+// Prime reads the ConfigMap once, so that the first request already meets the right CAs. A cluster without the
 // ConfigMap trusts no client certificates of its own.
-func (w *clusterTrustWatcher) prime(ctx context.Context) error {
+func (s *Store) Prime(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	configMap, err := w.client.Get(ctx, authenticationConfigMap, metav1.GetOptions{})
+	configMap, err := s.configMaps.Get(ctx, ConfigMap, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		klog.FromContext(ctx).Info("Found no client authentication settings of the cluster",
-			"configMap", klog.KRef(authenticationNamespace, authenticationConfigMap))
+			"configMap", klog.KRef(namespace, ConfigMap))
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("reading ConfigMap %q: %w", authenticationNamespace+"/"+authenticationConfigMap, err)
+		return fmt.Errorf("reading ConfigMap %q: %w", namespace+"/"+ConfigMap, err)
 	}
-	w.take(ctx, configMap)
+	s.take(ctx, configMap)
 	return nil
 }
 
-// run watches until ctx ends.
-func (w *clusterTrustWatcher) run(ctx context.Context) {
-	byName := fields.OneTermEqualSelector(metav1.ObjectNameField, authenticationConfigMap).String()
+// Follow keeps the store in step with the ConfigMap until ctx ends.
+func (s *Store) Follow(ctx context.Context) {
+	byName := fields.OneTermEqualSelector(metav1.ObjectNameField, ConfigMap).String()
 	listWatch := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			options.FieldSelector = byName
-			return w.client.List(ctx, options)
+			return s.configMaps.List(ctx, options)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.FieldSelector = byName
-			return w.client.Watch(ctx, options)
+			return s.configMaps.Watch(ctx, options)
 		},
 	}
 	take := func(object any) {
-		if configMap, ok := object.(*corev1.ConfigMap); ok && configMap.Name == authenticationConfigMap {
-			w.take(ctx, configMap)
+		if configMap, ok := object.(*corev1.ConfigMap); ok && configMap.Name == ConfigMap {
+			s.take(ctx, configMap)
 		}
 	}
 	// A deleted ConfigMap changes nothing: the API server writes it again within a minute.
@@ -76,8 +68,8 @@ func (w *clusterTrustWatcher) run(ctx context.Context) {
 	controller.RunWithContext(ctx)
 }
 
-func (w *clusterTrustWatcher) take(ctx context.Context, configMap *corev1.ConfigMap) {
-	if err := w.store.setCluster(configMap.Data); err != nil {
+func (s *Store) take(ctx context.Context, configMap *corev1.ConfigMap) {
+	if err := s.set(configMap.Data); err != nil {
 		klog.FromContext(ctx).Error(err, "Kept the last good client authentication settings of the cluster",
 			"configMap", klog.KObj(configMap))
 	}

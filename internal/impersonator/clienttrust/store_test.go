@@ -1,0 +1,223 @@
+package clienttrust
+
+import (
+	"bytes"
+	"crypto/x509"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/cache"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+func newCA(t *testing.T, name string) *certs.CA {
+	t.Helper()
+	ca, err := certs.NewCA(name, time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
+
+func newStore(t *testing.T, signer func() []byte) *Store {
+	t.Helper()
+	logger, _ := ktesting.NewTestContext(t)
+	return NewStore(signer, corev1client.New(nil), clock.RealClock{}, logger)
+}
+
+func TestTrustChangesOnlyWhenSomethingChanged(t *testing.T) {
+	t.Parallel()
+	bundle := newCA(t, "one").CertPEM()
+	store := newStore(t, func() []byte { return bundle })
+	data := map[string]string{"client-ca-file": string(newCA(t, "cluster").CertPEM())}
+	first := store.Current()
+	if store.Current() != first {
+		t.Error("want one generation while nothing changes")
+	}
+	bundle = bytes.Clone(bundle)
+	if store.Current() != first {
+		t.Error("want the same generation for the same certificates")
+	}
+	if err := store.set(data); err != nil {
+		t.Fatal(err)
+	}
+	second := store.Current()
+	if second == first {
+		t.Error("want another generation for another cluster CA")
+	}
+	if err := store.set(map[string]string{"client-ca-file": data["client-ca-file"]}); err != nil {
+		t.Fatal(err)
+	}
+	if store.Current() != second {
+		t.Error("want the same generation for the same ConfigMap")
+	}
+	if err := store.set(map[string]string{"client-ca-file": "broken"}); err == nil {
+		t.Error("want an error for a broken CA bundle")
+	}
+	if store.Current() != second {
+		t.Error("want the last good CA bundle kept")
+	}
+	if err := store.set(map[string]string{}); err != nil {
+		t.Fatal(err)
+	}
+	if store.Current() == second {
+		t.Error("want a CA that is gone no longer trusted")
+	}
+}
+
+// TestTrustOfBeforeDoesNotComeBack has the signer CA change after one request has looked at it, and another request be
+// served with the new one before the first goes on.
+func TestTrustOfBeforeDoesNotComeBack(t *testing.T) {
+	t.Parallel()
+	before, after := newCA(t, "before").CertPEM(), newCA(t, "after").CertPEM()
+	var store *Store
+	var others *Trust
+	looked := false
+	store = newStore(t, func() []byte {
+		if looked {
+			return after
+		}
+		looked = true
+		others = store.Current()
+		return before
+	})
+	if got := store.Current(); got != others {
+		t.Error("want the request to find what was made meanwhile")
+	}
+	if store.Current() != others {
+		t.Error("want one generation, as nothing changes any more")
+	}
+}
+
+func TestFrontProxySettingsAreAllOrNothing(t *testing.T) {
+	t.Parallel()
+	ca := string(newCA(t, "front").CertPEM())
+	last, err := parseSettings(map[string]string{
+		"requestheader-client-ca-file":   ca,
+		"requestheader-allowed-names":    `["a"]`,
+		"requestheader-username-headers": `["X-Remote-User"]`,
+	}, &settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := parseSettings(map[string]string{
+		"requestheader-client-ca-file": string(newCA(t, "other").CertPEM()), "requestheader-allowed-names": `[`,
+	}, last)
+	if err == nil || string(next.frontProxyCA) != ca || len(next.allowedNames) != 1 || len(next.headers.Usernames) != 1 {
+		t.Errorf("want an error and the last settings as a whole, got %v, %+v", err, next)
+	}
+}
+
+func FuzzParseBundle(f *testing.F) {
+	f.Add([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
+	f.Add([]byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"))
+	f.Add([]byte(""))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		certificates, err := parseBundle(data)
+		if (err == nil) == (len(certificates) == 0) {
+			t.Errorf("want certificates or an error, got %d and %v", len(certificates), err)
+		}
+	})
+}
+
+func TestParseBundleLimits(t *testing.T) {
+	t.Parallel()
+	_, err := parseBundle([]byte(strings.Repeat("x", maxBundleBytes+1)))
+	if err == nil || !strings.Contains(err.Error(), "larger than") {
+		t.Errorf("want too many bytes refused, got %v", err)
+	}
+	one := string(newCA(t, "ca").CertPEM())
+	if got, err := parseBundle([]byte("some text\n" + one + "more text\n" + one)); err != nil || len(got) != 2 {
+		t.Errorf("want two certificates, got %d, %v", len(got), err)
+	}
+}
+
+// TestBoundedCaches puts more into each cache than it holds.
+func TestBoundedCaches(t *testing.T) {
+	t.Parallel()
+	trusted := newStore(t, func() []byte { return nil }).Current()
+	for name, one := range map[string]struct {
+		cache *cache.LRUExpireCache
+		most  int
+	}{
+		"refused certificates": {trusted.refused, MaxRefused},
+		"certificates":         {trusted.verified, maxVerified},
+	} {
+		for i := range one.most + 10 {
+			one.cache.Add(i, nil, time.Minute)
+		}
+		if got := len(one.cache.Keys()); got != one.most {
+			t.Errorf("%s: want %d kept, got %d", name, one.most, got)
+		}
+	}
+}
+
+// TestVerifyRemembers verifies certificates once: what was found out is known afterwards, for the same purpose and as long
+// as the dates allow.
+func TestVerifyRemembers(t *testing.T) {
+	t.Parallel()
+	clk := clocktesting.NewFakePassiveClock(time.Now())
+	signer := newCA(t, "signer")
+	logger, _ := ktesting.NewTestContext(t)
+	trusted := NewStore(signer.CertPEM, corev1client.New(nil), clk, logger).Current()
+	presented := func(ca *certs.CA, begins time.Time) []*x509.Certificate {
+		pair, err := ca.IssueClient(certs.ClientIdentity{Username: "jane"}, begins, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		certificates, err := parseBundle(pair.CertPEM)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return certificates
+	}
+	early := presented(signer, clk.Now().Add(10*time.Minute))
+	clk.SetTime(early[0].NotBefore.Add(-30 * time.Second)) // certificates begin somewhat before they are asked for
+	good := presented(signer, clk.Now())
+	stranger := presented(newCA(t, "other"), clk.Now())
+	known := func(what Purpose, certificates []*x509.Certificate) string {
+		switch user, ok, err := trusted.Known(what, certificates); {
+		case !ok:
+			return "unknown"
+		case err != nil:
+			return "refused"
+		default:
+			return user.User.GetName()
+		}
+	}
+	for _, step := range []struct {
+		name     string
+		what     Purpose
+		client   []*x509.Certificate
+		passes   time.Duration
+		verifies bool
+		want     string
+	}{
+		{"nothing presented", Users, nil, 0, false, "unknown"},
+		{"not seen before", Users, good, 0, false, "unknown"},
+		{"a user", Users, good, 0, true, "jane"},
+		{"that user as a front proxy", FrontProxies, good, 0, false, "unknown"},
+		{"refused as a front proxy", FrontProxies, good, 0, true, "refused"},
+		{"a certificate of another CA", Users, stranger, 0, true, "refused"},
+		{"one that is not valid yet", Users, early, 0, true, "refused"},
+		{"which becomes valid", Users, early, 31 * time.Second, false, "unknown"},
+		{"and is good", Users, early, 0, true, "jane"},
+		{"the other one, still", Users, stranger, 0, false, "refused"},
+		{"and later", Users, stranger, RefusedFor, false, "unknown"},
+		{"one that has expired", Users, good, time.Hour, false, "unknown"},
+	} {
+		clk.SetTime(clk.Now().Add(step.passes))
+		if step.verifies {
+			_, _ = trusted.Verify(step.what, step.client)
+		}
+		if got := known(step.what, step.client); got != step.want {
+			t.Errorf("%s: want %q, got %q", step.name, step.want, got)
+		}
+	}
+}
