@@ -90,9 +90,7 @@ func TestWhoLeavesBeforeTheTurnIsNotServed(t *testing.T) {
 			second := p.begin(ctx, client, test.method, test.path, nil, strings.NewReader("wrong 2"))
 			eventually(t, func() bool { return test.work(p).queue.Waiting() == 1 })
 			conn := p.connection(t)
-			if test.user == "" {
-				time.Sleep(resetWithin + resetWithin/4) // it is no rapid reset
-			}
+			time.Sleep(resetWithin + resetWithin/4) // it is no rapid reset
 			leave()
 			<-second
 			var got []string
@@ -105,6 +103,9 @@ func TestWhoLeavesBeforeTheTurnIsNotServed(t *testing.T) {
 			checkMeasured(t, p.Metrics, map[string]float64{"requests_total{code=503,verb=create}": 1})
 			if got := conn.refused.Load(); got != test.refused {
 				t.Errorf("want %d counted as refused, got %d", test.refused, got)
+			}
+			if got := conn.served.Load(); got != 0 {
+				t.Errorf("want none counted as served, got %d", got)
 			}
 			close(release)
 			<-first

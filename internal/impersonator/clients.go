@@ -136,10 +136,15 @@ func (c *clientConn) Close() error {
 
 // abort closes the connection without saying anything, and drops what it has not sent.
 func (c *clientConn) abort() {
-	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+	dropUnsent(c.Conn)
+	_ = c.Close()
+}
+
+// dropUnsent makes closing the connection drop what has not been sent, so that the kernel holds nothing for it.
+func dropUnsent(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
 	}
-	_ = c.Close()
 }
 
 // client returns the client whose share the connection counts against, together with the requests on it that are not
@@ -207,9 +212,7 @@ func (all *clientConnections) admit(conn net.Conn) *clientConn {
 	one.unused.headers = all.headers
 	boundSendQueue(conn)
 	if found, wait := all.findPlace(one); !found && (!wait || !all.hold(one)) {
-		if tcp, ok := conn.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0)
-		}
+		dropUnsent(conn)
 		_ = conn.Close()
 		return nil
 	}

@@ -80,6 +80,7 @@ func limitMisuse(next http.Handler, b *budget.Budget) http.Handler {
 				}
 				conn.refuse(ctx, b, state.client, 1+header/heavyHeader, req.ProtoMajor)
 			case conn.shut.Load(): // it ended with the connection, and makes up for nothing
+			case ctx.Err() != nil && !state.answeredInTime: // the client left before, but not soon
 			case !returned && state.measured.answer.code == codeNone: // it was broken off without an answer
 			default:
 				conn.served.Add(1)
