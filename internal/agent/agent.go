@@ -81,9 +81,7 @@ func Run(ctx context.Context, options Options, config *Config) error {
 		audit:          auditLog,
 	}
 	a.authenticators = authenticator.NewCache(a.groups.Authentication.Group)
-	if a.bearer, err = authenticator.NewBearer(a.authenticators, clock.RealClock{}); err != nil {
-		return err
-	}
+	a.bearer = authenticator.NewBearer(a.authenticators, clock.RealClock{})
 	utilruntime.Must(corev1.AddToScheme(a.scheme))
 	apis.AddToScheme(a.scheme, config.APIGroupSuffix)
 	logger.Info(

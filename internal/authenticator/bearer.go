@@ -71,16 +71,14 @@ type bearerAuthenticator struct {
 }
 
 // NewBearer returns a Bearer that asks the cluster alone until Use names authenticators of cache.
-func NewBearer(cache *Cache, clk clock.Clock) (*Bearer, error) {
+func NewBearer(cache *Cache, clk clock.Clock) *Bearer {
 	b := &Bearer{
 		cache: cache, clock: clk, asked: make(chan struct{}, maxAsked),
 		good: utilcache.NewLRUExpireCacheWithClock(maxBearers, clk),
 		bad:  utilcache.NewLRUExpireCacheWithClock(maxBearers, clk),
 	}
-	if _, err := rand.Read(b.salt[:]); err != nil {
-		return nil, fmt.Errorf("making a key for the cache of bearer tokens: %w", err)
-	}
-	return b, nil
+	_, _ = rand.Read(b.salt[:]) // it never fails
+	return b
 }
 
 // Use makes these authenticators, of either kind, the ones whose tokens are accepted.

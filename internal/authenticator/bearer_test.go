@@ -91,10 +91,7 @@ func newGate(t *testing.T) *gate {
 		},
 	}
 	g.provider = newProvider(t, g.idp, clock.RealClock{})
-	var err error
-	if g.Bearer, err = NewBearer(g.shelf, g.clock); err != nil {
-		t.Fatal(err)
-	}
+	g.Bearer = NewBearer(g.shelf, g.clock)
 	g.shelf.Put(KindWebhook, "hook", g.webhook)
 	g.shelf.Put(KindWebhook, "second", g.second)
 	g.shelf.Put(KindWebhook, "not-named", &asked{users: map[string]*user.DefaultInfo{"x": {Name: "x"}}})

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -149,7 +148,7 @@ type tokenAnswer struct {
 	err      error                   // why the token is not valid, if the API server gave a reason
 }
 
-func newTokenReviewer(post postReview, turns *work, clk clock.PassiveClock) (*tokenReviewer, error) {
+func newTokenReviewer(post postReview, turns *work, clk clock.PassiveClock) *tokenReviewer {
 	r := &tokenReviewer{
 		post:    post,
 		clock:   clk,
@@ -157,10 +156,8 @@ func newTokenReviewer(post postReview, turns *work, clk clock.PassiveClock) (*to
 		refused: cache.NewLRUExpireCacheWithClock(maxTokens, clk),
 		flights: reviewFlights[*tokenAnswer]{work: turns},
 	}
-	if _, err := rand.Read(r.salt[:]); err != nil {
-		return nil, fmt.Errorf("making a key for the token cache: %w", err)
-	}
-	return r, nil
+	_, _ = rand.Read(r.salt[:]) // it never fails
+	return r
 }
 
 // AuthenticateToken implements authenticator.Token.

@@ -95,16 +95,13 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 	var limits WorkLimits
 	limits.complete()
 	turns := newAllWork(limits, 2, budget.New(budget.Defaults(), nil))
-	tokens, err := newTokenReviewer(func(_ context.Context, _, result runtime.Object) error {
+	tokens := newTokenReviewer(func(_ context.Context, _, result runtime.Object) error {
 		result.(*authenticationv1.TokenReview).Status = authenticationv1.TokenReviewStatus{
 			Authenticated: true,
 			User:          benchUser,
 		}
 		return nil
 	}, turns.tokens, clock.RealClock{})
-	if err != nil {
-		b.Fatal(err)
-	}
 	s := newStatusSerializer()
 	address, err := url.Parse("https://api")
 	if err != nil {

@@ -114,14 +114,10 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		return nil, err
 	}
 	s.anonymous.policy.Store(policy)
-	tokens, err := newTokenReviewer(newPostReview(questions.tokens.RESTClient(), "tokenreviews"), s.work.tokens, o.Clock)
-	if err != nil {
-		return nil, err
-	}
-	s.tokens = tokens
-	var presented authenticator.Token = tokens
+	s.tokens = newTokenReviewer(newPostReview(questions.tokens.RESTClient(), "tokenreviews"), s.work.tokens, o.Clock)
+	var presented authenticator.Token = s.tokens
 	if o.BearerTokens != nil {
-		presented = otherTokens{o.BearerTokens(tokens)}
+		presented = otherTokens{o.BearerTokens(s.tokens)}
 	}
 	reviews := newPostReview(questions.access.RESTClient(), "subjectaccessreviews")
 	s.access = newAccessReviewer(reviews, s.work.access, o.Clock, o.AllowTTL, o.DenyTTL)
@@ -139,7 +135,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		forwarded:     s.work.forwarded,
 		long:          newLongAnswers(s.work.long, o.Clock),
 		loginGroup:    s.anonymous.loginGroup,
-		forward:       newForwarder(up, o.Token, newTokenPassThrough(s.version, tokens), s.budget, s.failed, serializer),
+		forward:       newForwarder(up, o.Token, newTokenPassThrough(s.version, s.tokens), s.budget, s.failed, serializer),
 		budget:        s.budget,
 		readers:       s.readers,
 		advertised:    o.Advertised,

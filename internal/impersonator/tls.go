@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,11 +63,7 @@ func (c *tlsConfigs) settings() *tls.Config {
 }
 
 func (c *tlsConfigs) forClient(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-	config, err := c.current(hello)
-	if err != nil {
-		return nil, err
-	}
-	return forHandshake(config, hello, c.knownUser)
+	return forHandshake(c.current(hello), hello, c.knownUser)
 }
 
 // knownUser returns the user whom a certificate names if it was found to be good before, and still is; otherwise "".
@@ -80,26 +75,24 @@ func (c *tlsConfigs) knownUser(presented []*x509.Certificate) string {
 	return known.User.GetName()
 }
 
-func (c *tlsConfigs) current(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+func (c *tlsConfigs) current(hello *tls.ClientHelloInfo) *tls.Config {
 	trusted, leaf, now := c.trust.Current(), c.leaf(hello), c.clock.Now()
 	if last := c.last.Load(); last.fits(trusted, leaf, now) {
-		return last.config, nil
+		return last.config
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if last := c.last.Load(); last.fits(trusted, leaf, now) {
-		return last.config, nil
+		return last.config
 	}
 	config := c.settings()
 	config.ClientCAs = trusted.Named
 	var key [32]byte
-	if _, err := rand.Read(key[:]); err != nil {
-		return nil, fmt.Errorf("making a session ticket key: %w", err)
-	}
+	_, _ = rand.Read(key[:]) // it never fails
 	// Without a key of its own, a configuration uses those of the base configuration, which outlive a change of CAs.
 	config.SetSessionTicketKeys([][32]byte{key})
 	c.last.Store(&tlsGeneration{trust: trusted, leaf: leaf, made: now, config: config})
-	return config, nil
+	return config
 }
 
 // leaf is the serving certificate, without its chain; nil while there is none.
