@@ -65,8 +65,8 @@ func (s Share) String() string {
 }
 
 const (
-	// modestPart: one part of so many of the bytes of an address, and of all, is there beside them for users who hold
-	// little.
+	// modestPart: one part of so many of the bytes and the requests of an address, and of all, is there beside them for
+	// users who hold little.
 	modestPart = 8
 	// littlePart: little is one part of so many, less than a MiB by default. It is enough for two answers that are not read.
 	littlePart = 128
@@ -178,14 +178,19 @@ func (b *Budget) Acquire(c Client, r Resource, n int64) (*Holding, error) {
 	return b.take(c, r, n), nil
 }
 
-// limitFor returns the bound of a share for a client who wants n of a resource. Beyond the bytes that many users may have
-// together there are some for users who hold little: otherwise many others, each far from that user's own bound, would
-// leave nothing.
+// limitFor returns the bound of a share for a client who wants n of a resource.
+//
+// Beyond the bytes and the requests that many users may have together there are some for users who hold little: otherwise
+// many others, each far from that user's own bound, would leave nothing. Such a user may hold an eighth as much as is
+// still free, so that something is left for the next one.
 func (b *Budget) limitFor(c Client, r Resource, s Share, n int64) int64 {
 	limit := b.limits[r][s]
-	if r == Bytes && (s == PerAddress || s == Total) && c.User != "" &&
-		b.held(owner{PerUser, c.User}, r)+n <= limit/littlePart {
-		return limit + limit/modestPart
+	if r != Bytes && r != Requests || limit <= 0 || s != PerAddress && s != Total || c.User == "" {
+		return limit
+	}
+	mine := b.held(owner{PerUser, c.User}, r) + n
+	if mine <= limit/littlePart {
+		return limit + limit/modestPart - modestPart*mine
 	}
 	return limit
 }

@@ -269,8 +269,8 @@ func TestAddressesOutlastOneUser(t *testing.T) {
 	}
 }
 
-// TestModestUsers has a hundred users fill the bytes of their address, each far below the bound of one user. A user who
-// holds little still gets some.
+// TestModestUsers has many users take all bytes of their address that they get, each far below the bound of one user. A
+// user who holds little still gets some.
 func TestModestUsers(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
@@ -296,7 +296,38 @@ func TestModestUsers(t *testing.T) {
 	for i := range 1000 {
 		_, _ = b.Acquire(budget.Client{Address: "10.0.0.1", User: "many-" + fmt.Sprint(i)}, budget.Bytes, mib/4)
 	}
-	if got, bound := b.Held(budget.Bytes), most[budget.PerAddress]; got != bound+bound/8 {
+	if got, bound := b.Held(budget.Bytes), most[budget.PerAddress]; got <= bound || got > bound+bound/8 {
 		t.Errorf("want no more than an eighth beside the bound of the address, got %d bytes", got)
+	}
+	if _, err := b.Acquire(jane, budget.Bytes, mib/8); err != nil {
+		t.Errorf("want something left for the next, got %v", err)
+	}
+}
+
+// TestSharesAreNeverUsedUp has numbers of users take all bytes and requests that they get, in small pieces. The next
+// user gets enough for a short request, and no more is held than there may be.
+func TestSharesAreNeverUsedUp(t *testing.T) {
+	t.Parallel()
+	for _, users := range []int{2, 10, 30, 100, 300, 1000} {
+		for _, one := range []struct {
+			what        budget.Resource
+			piece, next int64
+		}{{budget.Bytes, 16 << 10, 64 << 10}, {budget.Requests, 1, 1}} {
+			b := budget.New(budget.Defaults(), nil)
+			for got := true; got; {
+				got = false
+				for i := range users {
+					_, err := b.Acquire(budget.Client{Address: "10.0.0.1", User: "many-" + fmt.Sprint(i)}, one.what, one.piece)
+					got = got || err == nil
+				}
+			}
+			bound := b.Limits()[one.what][budget.PerAddress]
+			if got := b.Held(one.what); got > bound+bound/8 {
+				t.Errorf("%d users: want at most %d %v held, got %d", users, bound+bound/8, one.what, got)
+			}
+			if _, err := b.Acquire(jane, one.what, one.next); err != nil {
+				t.Errorf("%d users: want some left for the next, got %v", users, err)
+			}
+		}
 	}
 }
