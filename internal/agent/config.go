@@ -84,6 +84,9 @@ type WorkConfig struct {
 	TokenReviews  int `json:"tokenReviews" mapstructure:"tokenReviews"`
 	Logins        int `json:"logins" mapstructure:"logins"`
 	PerConnection int `json:"perConnection" mapstructure:"perConnection"`
+	// Requests and LongAnswers are as the next two, of all users together.
+	Requests    int `json:"requests" mapstructure:"requests"`
+	LongAnswers int `json:"longAnswers" mapstructure:"longAnswers"`
 	// RequestsPerUser is about requests that are at the API server, and no streams.
 	RequestsPerUser int `json:"requestsPerUser" mapstructure:"requestsPerUser"`
 	// LongAnswersPerUser is about those of them whose answers are long.

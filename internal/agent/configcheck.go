@@ -85,6 +85,7 @@ func (c *Config) validate() error {
 	for key, n := range map[string]int{
 		"work.accessReviews": c.Work.AccessReviews, "work.tokenReviews": c.Work.TokenReviews,
 		"work.logins": c.Work.Logins, "work.perConnection": c.Work.PerConnection,
+		"work.requests": c.Work.Requests, "work.longAnswers": c.Work.LongAnswers,
 		"work.requestsPerUser": c.Work.RequestsPerUser, "work.longAnswersPerUser": c.Work.LongAnswersPerUser,
 	} {
 		if n < 1 || n > 1000 {

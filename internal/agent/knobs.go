@@ -95,6 +95,18 @@ var knobs = append([]knob{
 		"enabled",
 	},
 	{
+		"work.requests",
+		"work-requests",
+		"how many requests of all users together the proxy sends on at a time, 1 to 1000; the others wait",
+		"128",
+	},
+	{
+		"work.longAnswers",
+		"work-long-answers",
+		"how many of those requests may have long answers, such as lists of hundreds of objects, 1 to 1000",
+		"8",
+	},
+	{
 		"work.requestsPerUser",
 		"work-requests-per-user",
 		"how many requests of one user, streams apart, the proxy sends on at a time, 1 to 1000; the others wait",

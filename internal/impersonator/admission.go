@@ -180,8 +180,13 @@ func identifyRequest(b *budget.Budget, conn *clientConn, state *requestState, re
 		if err != nil {
 			return err
 		}
-		state.held[0].Release()
-		state.held[0] = stream
+		if beginsWithAll(req) {
+			state.hold(stream)
+			state.asRequest = state.held[0]
+		} else {
+			state.held[0].Release()
+			state.held[0] = stream
+		}
 	}
 	for _, held := range state.held {
 		if err := held.Identify(name); err != nil {

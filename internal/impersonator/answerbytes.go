@@ -32,7 +32,7 @@ func (t holdAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
 		return res, err
 	}
 	state.noteAnswer(res)
-	if n := answerBytes(res, state); n > 0 {
+	if n := answerBytes(res, state) - state.reserved; n > 0 {
 		held, err := t.budget.Acquire(state.client, budget.Bytes, n)
 		if err != nil {
 			_ = res.Body.Close()
@@ -42,6 +42,28 @@ func (t holdAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	t.readAhead(res, state)
 	return res, nil
+}
+
+// reserveAnswer takes the memory for an answer that will be long from the budget before the API server is asked. When there
+// is not enough, the API server would do its work and then wait, with seats that others need, until the client has read.
+type reserveAnswer struct {
+	next   http.RoundTripper
+	budget *budget.Budget
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t reserveAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
+	state := stateFrom(req.Context())
+	if t.budget != nil && state != nil && state.lengthExpected > 0 {
+		n := min(state.lengthExpected, maxAhead)
+		held, err := t.budget.Acquire(state.client, budget.Bytes, n)
+		if err != nil {
+			return nil, tooMany(err).status()
+		}
+		state.hold(held)
+		state.reserved = n
+	}
+	return t.next.RoundTrip(req)
 }
 
 func answerBytes(res *http.Response, state *requestState) int64 {

@@ -34,6 +34,7 @@ type forwarder struct {
 	token       TokenSource
 	passThrough *tokenPassThrough
 	budget      *budget.Budget
+	work        allWork
 	failed      *sampler
 	serializer  runtime.NegotiatedSerializer
 	// One proxy in three kinds, which differ in buffers and flushing only.
@@ -45,10 +46,19 @@ func newForwarder(
 	token TokenSource,
 	passThrough *tokenPassThrough,
 	b *budget.Budget,
+	all allWork,
 	failed *sampler,
 	s runtime.NegotiatedSerializer,
 ) *forwarder {
-	f := &forwarder{upstream: up, token: token, passThrough: passThrough, budget: b, failed: failed, serializer: s}
+	f := &forwarder{
+		upstream:    up,
+		work:        all,
+		token:       token,
+		passThrough: passThrough,
+		budget:      b,
+		failed:      failed,
+		serializer:  s,
+	}
 	f.plain, f.stream, f.watch = f.proxy(bufferSize), f.proxy(streamBufferSize), f.proxy(watchBufferSize)
 	// An answer of known length is no stream: it is written when a frame is full, and at its end. ReverseProxy flushes
 	// answers of unknown length at once all the same.
@@ -60,13 +70,22 @@ func (f *forwarder) proxy(buffer int) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite: f.address,
 		Transport: holdUntilAuthorized{
-			&asUser{token: f.token, passThrough: f.passThrough, next: holdAnswer{f.upstream, f.budget}},
+			&asUser{token: f.token, passThrough: f.passThrough, next: holdAnswer{f.inFlight(), f.budget}},
 		},
 		FlushInterval:  -1, // watches stream
 		BufferPool:     newBufferPool(buffer),
 		ModifyResponse: f.checkAnswer,
 		ErrorHandler:   f.writeError,
 		ErrorLog:       log.New(io.Discard, "", 0), // a broken stream is the client's to report
+	}
+}
+
+func (f *forwarder) inFlight() inFlight {
+	return inFlight{
+		next:    reserveAnswer{f.upstream, f.budget},
+		all:     f.work.all,
+		long:    f.work.allLong,
+		watches: f.work.watches,
 	}
 }
 
@@ -106,6 +125,7 @@ var (
 func (f *forwarder) checkAnswer(res *http.Response) error {
 	state := stateFrom(res.Request.Context())
 	state.answeredInTime = res.Request.Context().Err() == nil
+	state.asRequest.Release()
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		// Two connections are joined only when both sides named the same protocol.
 		if state.upgrade == "" || !wantsUpgrade(res.Header) || !strings.EqualFold(res.Header.Get("Upgrade"), state.upgrade) {

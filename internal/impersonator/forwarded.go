@@ -47,7 +47,10 @@ func limitForwarded(
 			owner.Member = who.conn
 		}
 		what, reads := readBy(req)
-		if reads && long.expected(what) {
+		if reads {
+			state.lengthExpected, state.longExpected = long.expected(what)
+		}
+		if state.longExpected {
 			turn := long.turns.join(owner)
 			defer turn.Done()
 			if err := turn.Wait(ctx); err != nil {

@@ -234,7 +234,7 @@ func TestStreamsThatAreNotReadAreBounded(t *testing.T) {
 	c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "mallory"))
 	c.readNothing(t)
 	for i := range uint32(watches) {
-		c.request(t, 2*i+1, false, false, pseudo("GET", "/api/v1/pods?watch=1")...)
+		c.request(t, 2*i+1, false, false, pseudo("GET", "/api/v1/pods?watch=1&resourceVersion=5")...)
 	}
 	eventually(t, func() bool { return p.readers.ended.Load() == watches-fit })
 	if got := p.budget.HeldByUser(budget.Bytes, "mallory"); got != fit*streamBytes {

@@ -26,7 +26,7 @@ const (
 // a minute and was long. A list of everything counts as long until it is known.
 type longAnswers struct {
 	turns *work
-	known *cache.LRUExpireCache // by readKey: whether the answer was long
+	known *cache.LRUExpireCache // by readKey: how long the answer was, 0 when it was short
 }
 
 // readKey is what reads have in common whose answers are about as long.
@@ -64,13 +64,13 @@ func narrowed(req *http.Request) bool {
 	return query.Has("limit") || query.Has("continue") || query.Has("labelSelector") || query.Has("fieldSelector")
 }
 
-// expected is true when the answer will probably be long.
-func (l *longAnswers) expected(what readKey) bool {
-	long, known := l.known.Get(what)
-	if !known {
-		return what.all
+// expected returns whether the answer will probably be long, and how long at least, 0 when that is not known.
+func (l *longAnswers) expected(what readKey) (length int64, long bool) {
+	if found, known := l.known.Get(what); known {
+		length = found.(int64)
+		return length, length > 0
 	}
-	return long.(bool)
+	return 0, what.all
 }
 
 // note remembers how long an answer was. Of the same requests within a minute the longest counts: a client cannot hide
@@ -80,11 +80,13 @@ func (l *longAnswers) note(what readKey, state *requestState) {
 	case len(what.path) > maxKnownPath:
 	case state.hasLongAnswer():
 		what.path = strings.Clone(what.path) // it may be a part of a long header
-		l.known.Add(what, true, longFor)
+		before, _ := l.known.Get(what)
+		known, _ := before.(int64)
+		l.known.Add(what, max(known, state.answerLength(), longAnswer), longFor)
 	case what.all && state.answerComplete():
-		if long, known := l.known.Get(what); !known || !long.(bool) {
+		if length, known := l.known.Get(what); !known || length.(int64) == 0 {
 			what.path = strings.Clone(what.path)
-			l.known.Add(what, false, shortFor)
+			l.known.Add(what, int64(0), shortFor)
 		}
 	}
 }
@@ -92,12 +94,22 @@ func (l *longAnswers) note(what readKey, state *requestState) {
 // noteAnswer takes from the head of the API server's answer what it says about its length.
 func (s *requestState) noteAnswer(res *http.Response) {
 	s.answerGood = res.StatusCode == http.StatusOK
+	s.contentLength = res.ContentLength
 	s.answerLong = s.answerGood && (res.ContentLength >= longAnswer || res.Header.Get("Content-Encoding") != "")
 }
 
 // hasLongAnswer is true as soon as it is known that the answer is long.
 func (s *requestState) hasLongAnswer() bool {
 	return s.answerLong || s.answerGood && s.answer != nil && s.answer.length() >= longAnswer
+}
+
+// answerLength is how much of the answer is known to have come, or is to come.
+func (s *requestState) answerLength() int64 {
+	length := max(s.contentLength, 0)
+	if s.answer != nil {
+		length = max(length, int64(s.answer.length()))
+	}
+	return length
 }
 
 // answerComplete is true when the API server has said all of a good answer.

@@ -135,7 +135,7 @@ func TestWhatIsKnownOfAnswers(t *testing.T) {
 	short := func() *requestState { return &requestState{answerGood: true, answerFits: true} }
 	expect := func(when string, what readKey, want bool) {
 		t.Helper()
-		if got := l.expected(what); got != want {
+		if _, got := l.expected(what); got != want {
 			t.Errorf("%s: want %+v expected long: %t, got %t", when, what, want, got)
 		}
 	}

@@ -57,7 +57,8 @@ func newSizes() sizes {
 		running: desc(
 			"work_running",
 			"Work that clients cause and of which a few go on at a time: reviews, logins, certificates that are verified, and "+
-				"ordinary requests that are at the API server; those for long answers are counted apart, too.",
+				"ordinary requests that are at the API server; those for long answers are counted apart, too, and so are all "+
+				"users together (`all_requests`, `all_long_answers`) and watches that begin with all objects (`watch`).",
 			"work",
 		),
 		waiting: desc("work_waiting", "The same work, waiting for its turn.", "work"),
@@ -123,6 +124,7 @@ func (s *sizes) collectWork(all allWork, to chan<- prometheus.Metric) {
 	for name, one := range map[string]*work{
 		"access_review": all.access, "token_review": all.tokens, "login": all.logins, "certificate": all.certificates,
 		"request": all.forwarded, "long_answer": all.long,
+		"all_requests": all.all, "all_long_answers": all.allLong, "watch": all.watches,
 	} {
 		to <- prometheus.MustNewConstMetric(s.running, prometheus.GaugeValue, float64(one.queue.Running()), name)
 		to <- prometheus.MustNewConstMetric(s.waiting, prometheus.GaugeValue, float64(one.queue.Waiting()), name)

@@ -24,6 +24,7 @@ type aheadBody struct {
 	upstream io.ReadCloser
 	budget   *budget.Budget
 	client   budget.Client
+	reserved int64 // what has been taken from the budget already; only fill uses it
 
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -41,8 +42,8 @@ type piece struct {
 	holding *budget.Holding
 }
 
-func newAheadBody(upstream io.ReadCloser, b *budget.Budget, client budget.Client) *aheadBody {
-	body := &aheadBody{upstream: upstream, budget: b, client: client}
+func newAheadBody(upstream io.ReadCloser, b *budget.Budget, client budget.Client, reserved int64) *aheadBody {
+	body := &aheadBody{upstream: upstream, budget: b, client: client, reserved: reserved}
 	body.changed = sync.NewCond(&body.mu)
 	return body
 }
@@ -120,8 +121,10 @@ func (b *aheadBody) begin() {
 // fill reads until the answer is over, or too much of it waits.
 func (b *aheadBody) fill() {
 	for {
-		holding := b.budget.Spare(b.client, budget.Bytes, aheadPiece)
-		if holding == nil {
+		var holding *budget.Holding
+		if b.reserved > 0 {
+			b.reserved -= aheadPiece
+		} else if holding = b.budget.Spare(b.client, budget.Bytes, aheadPiece); holding == nil {
 			break
 		}
 		data, n, err := make([]byte, aheadPiece), 0, error(nil)
@@ -190,7 +193,7 @@ func (t holdAnswer) readAhead(res *http.Response, state *requestState) {
 	case res.ContentLength >= 0 && res.ContentLength <= upstreamWindow:
 		state.answerFits = true
 	default:
-		body := newAheadBody(res.Body, t.budget, state.client)
+		body := newAheadBody(res.Body, t.budget, state.client, state.reserved)
 		res.Body, state.answer = body, body
 	}
 }

@@ -38,7 +38,7 @@ func TestReadsAheadInOrder(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
 			upstream := &piecemeal{pieces: []string{"one, ", "two, ", "three, ", "four, ", "five"}}
-			body := newAheadBody(upstream, budget.New(budget.Limits{}, time.Now), budget.Client{User: "jane"})
+			body := newAheadBody(upstream, budget.New(budget.Limits{}, time.Now), budget.Client{User: "jane"}, 0)
 			go func() {
 				time.Sleep(time.Duration(from) * 500 * time.Millisecond)
 				body.readAhead()
@@ -74,7 +74,7 @@ func TestReadsAheadAfterTheRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		upstream := &piecemeal{pieces: []string{"one", "two"}}
-		body := newAheadBody(upstream, budget.New(budget.Limits{}, time.Now), budget.Client{User: "jane"})
+		body := newAheadBody(upstream, budget.New(budget.Limits{}, time.Now), budget.Client{User: "jane"}, 0)
 		time.AfterFunc(500*time.Millisecond, body.readAhead)
 		if n, err := body.Read(make([]byte, 100)); n != len("one") || err != nil {
 			t.Fatalf("read %d bytes: %v", n, err)

@@ -135,13 +135,15 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		forwarded:     s.work.forwarded,
 		long:          newLongAnswers(s.work.long, o.Clock),
 		loginGroup:    s.anonymous.loginGroup,
-		forward:       newForwarder(up, o.Token, newTokenPassThrough(s.version, s.tokens), s.budget, s.failed, serializer),
-		budget:        s.budget,
-		readers:       s.readers,
-		advertised:    o.Advertised,
-		clock:         o.Clock,
-		allowTTL:      o.AllowTTL,
-		bodyTimeout:   o.BodyTimeout,
+		forward: newForwarder(
+			up, o.Token, newTokenPassThrough(s.version, s.tokens), s.budget, s.work, s.failed, serializer,
+		),
+		budget:      s.budget,
+		readers:     s.readers,
+		advertised:  o.Advertised,
+		clock:       o.Clock,
+		allowTTL:    o.AllowTTL,
+		bodyTimeout: o.BodyTimeout,
 	}
 	configs := &tlsConfigs{certificate: o.ServingCertificate, trust: s.trust, clock: o.Clock}
 	s.http = newHTTPServer(chain.handler(), configs.base(), serverLog{

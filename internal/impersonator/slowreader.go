@@ -100,7 +100,10 @@ const (
 
 func (w *boundedWriter) begin() {
 	patience := aheadAfter
-	if w.isStream() {
+	switch {
+	case w.isStream() && w.state.initial.Load():
+		patience = unreadAfter
+	case w.isStream():
 		patience = slowAfter
 	}
 	patience = min(patience, w.readers.timeout)
@@ -143,13 +146,17 @@ func (w *boundedWriter) late() {
 // mayWait returns for how much longer the client may leave the answer unread.
 func (w *boundedWriter) mayWait() time.Duration {
 	if w.isStream() {
-		if w.waiting == nil {
-			w.waiting = w.readers.acquire(w.state.client, budget.Bytes, streamBytes)
+		patience, what, n := time.Duration(math.MaxInt64), budget.Bytes, int64(streamBytes)
+		if w.state.initial.Load() { // it has as long as an ordinary answer
+			patience, what, n = w.readers.timeout-min(unreadAfter, w.readers.timeout), budget.Unread, 1
 		}
-		if w.waiting == nil {
+		if w.waiting != nil {
 			return 0
 		}
-		return math.MaxInt64
+		if w.waiting = w.readers.acquire(w.state.client, what, n); w.waiting == nil {
+			return 0
+		}
+		return patience
 	}
 	before := [...]time.Duration{delayShort: aheadAfter, delayAhead: unreadAfter, delayUnread: w.readers.timeout}
 	waited := w.delay

@@ -42,6 +42,9 @@ type requestState struct {
 	client budget.Client
 	// held is what the request holds. The first is the request itself.
 	held []*budget.Holding
+	// asRequest is the first of them for a watch that begins with all objects: it counts as a request, too, until its answer
+	// begins.
+	asRequest *budget.Holding
 
 	// original is the user who made the request, before nested impersonation.
 	original user.Info
@@ -64,12 +67,21 @@ type requestState struct {
 	// review is the access review that goes on while the request is already sent, nil when there is none.
 	review *pendingReview
 
+	// initial is true while a watch begins with all objects that there are. The goroutine of the transport sets it.
+	initial atomic.Bool
+	// longExpected is true when the answer will probably be long, and lengthExpected how long at least, if that is known.
+	longExpected   bool
+	lengthExpected int64
+	// reserved is what was taken from the budget for it before the request was sent.
+	reserved int64
 	// answer is the body of the API server's answer, nil when it is a stream or short. answerFits is true when it is short:
 	// the API server is done with it, however slowly the client reads.
 	answer     *aheadBody
 	answerFits bool
 	// answerGood is true when the API server's status is 200, and answerLong when its header shows that the answer is long.
 	answerGood, answerLong bool
+	// contentLength is what that header says, -1 when it says nothing.
+	contentLength int64
 
 	// body is the client's body, nil when there is none.
 	body *boundedBody

@@ -21,6 +21,10 @@ type WorkLimits struct {
 	Logins int
 	// PerConnection is how many token reviews, and how many logins, one connection may wait for: 16 by default.
 	PerConnection int
+	// Requests are how many requests of all users together are at the API server at a time: 128 by default.
+	Requests int
+	// LongAnswers are how many of them may have long answers, 8 by default.
+	LongAnswers int
 	// RequestsPerUser is how many ordinary requests of one user are at the API server at a time: 16 by default.
 	RequestsPerUser int
 	// LongAnswersPerUser is how many of them may have long answers, 4 by default.
@@ -36,6 +40,8 @@ func (l *WorkLimits) complete() {
 		{&l.TokenReviews, 16},
 		{&l.Logins, 8},
 		{&l.PerConnection, 16},
+		{&l.Requests, 128},
+		{&l.LongAnswers, 8},
 		{&l.RequestsPerUser, 16},
 		{&l.LongAnswersPerUser, 4},
 	} {
@@ -64,7 +70,7 @@ type work struct {
 
 // allWork are the kinds of work.
 type allWork struct {
-	access, tokens, logins, certificates, forwarded, long *work
+	access, tokens, logins, certificates, forwarded, long, all, allLong, watches *work
 }
 
 func newAllWork(limits WorkLimits, processors int, b *budget.Budget) allWork {
@@ -91,6 +97,13 @@ func newAllWork(limits WorkLimits, processors int, b *budget.Budget) allWork {
 		long: &work{what: "requests for long answers", queue: fairqueue.New(fairqueue.Limits{
 			MaxSlotsPerOwner: limits.LongAnswersPerUser,
 		})},
+		all: &work{what: "requests", queue: fairqueue.New(fairqueue.Limits{
+			Slots: limits.Requests, MaxSlotsPerOwner: half(limits.Requests),
+		})},
+		watches: &work{what: "watches", queue: fairqueue.New(fairqueue.Limits{
+			Slots: maxBeginnings, MaxSlotsPerOwner: half(maxBeginnings),
+		})},
+		allLong: &work{what: "requests for long answers", queue: fairqueue.New(fairqueue.Limits{Slots: limits.LongAnswers})},
 	}
 }
 

@@ -93,7 +93,7 @@ func Defaults() Limits {
 		Bytes:       {128 * mib, 96 * mib, 48 * mib, 24 * mib},
 		Resets:      {0, 2000, 500, 100},
 		Reviews:     {2048, 2048, 256, 256},
-		Unread:      {128, 96, 4, 4},
+		Unread:      {16, 12, 4, 4},
 	}
 }
 
