@@ -61,7 +61,31 @@ func (l *AuditLog) write(next http.Handler, s runtime.NegotiatedSerializer) http
 		return state.longRunning || state.upgrade != ""
 	}
 	// The filters also use panics to answer requests, and those must not be logged as bugs.
-	return filters.WithAudit(informFirst(recoverPanics(next, s)), l.sink, l.policy, streams)
+	logged := filters.WithAudit(informFirst(noteBrokenOff(recoverPanics(next, s))), l.sink, l.policy, streams)
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		logged.ServeHTTP(w, req)
+		if stateFrom(req.Context()).brokenOff {
+			panic(http.ErrAbortHandler)
+		}
+	})
+}
+
+// noteBrokenOff keeps an answer that breaks off, as its client has left for example, from being logged as a bug. The log
+// tells how it began, as that of the API server does.
+func noteBrokenOff(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		defer func() {
+			p, state := recover(), stateFrom(req.Context())
+			if p == nil {
+				return
+			}
+			if p != http.ErrAbortHandler || state.measured.answer.code == codeNone { //nolint:errorlint // it is the very value
+				panic(p)
+			}
+			state.brokenOff = true
+		}()
+		next.ServeHTTP(w, req)
+	})
 }
 
 // informFirst sends informational answers (1xx) past the audit log, which would take the status code of the first

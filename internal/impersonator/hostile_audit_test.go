@@ -2,6 +2,7 @@ package impersonator
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -30,33 +31,59 @@ func TestAuditLogsAgree(t *testing.T) {
 	r.waitPermitted(t, authorizationv1.SubjectAccessReviewSpec{
 		User: "jane", ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "default", Verb: "*", Resource: "*"},
 	})
-	const maps = "/api/v1/namespaces/default/configmaps"
+	const namespace, maps = "/api/v1/namespaces/default/", "/api/v1/namespaces/default/configmaps"
 	const object = `{"metadata":{"generateName":"a-"}}`
-	asked := 0
+	const exec = "GET " + namespace + "pods/none/exec?command=sh&stdout=true HTTP/1.1\nHost: x\nConnection: Upgrade\n" +
+		"Upgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\n" +
+		"Sec-WebSocket-Protocol: v5.channel.k8s.io\n\n"
+	asked, stay := 0, map[string]bool{} // by URI: what must not reach the API server
 	for name, ask := range map[string]struct {
 		user, request string
 		want          int
+		then          end
+		stays         bool
 	}{
-		"a list":                   {"jane", "GET " + maps + " HTTP/1.1\nHost: x\n\n", 200},
-		"what is not there":        {"jane", "GET " + maps + "/none HTTP/1.1\nHost: x\n\n", 404},
-		"what is not permitted":    {"mallory", "GET " + maps + " HTTP/1.1\nHost: x\n\n", 403},
-		"a write that is not":      {"mallory", "DELETE " + maps + "/none HTTP/1.1\nHost: x\n\n", 403},
-		"a watch":                  {"jane", "GET " + maps + "?watch=1&timeoutSeconds=1 HTTP/1.1\nHost: x\n\n", 200},
-		"as another":               {"jane", "GET " + maps + " HTTP/1.1\nHost: x\nImpersonate-User: mallory\n\n", 403},
-		"as another who may":       {"jane", "GET " + maps + " HTTP/1.1\nHost: x\nImpersonate-User: root\nImpersonate-Group: system:masters\n\n", 200},
-		"an ID of the client's":    {"jane", "GET " + maps + "?own HTTP/1.1\nHost: x\nAudit-ID: of-the-client\n\n", 200},
-		"a status of the client's": {"jane", posted(maps, "Expect: 100-continue\nContent-Length: 34", object), 201},
-		"chunks":                   {"jane", posted(maps, "Transfer-Encoding: chunked", "22\n"+object+"\n0\n\n"), 201},
-		"what is no object":        {"jane", posted(maps, "Content-Length: 34", strings.Repeat("x", 34)), 400},
+		"a list":                   {"jane", get(maps), 200, readsAll, false},
+		"what is not there":        {"jane", get(maps + "/none"), 404, readsAll, false},
+		"what is not permitted":    {"mallory", get(maps), 403, readsAll, false}, // a read is sent before that is known
+		"a write that is not":      {"mallory", "DELETE " + maps + "/none HTTP/1.1\nHost: x\n\n", 403, readsAll, true},
+		"a watch":                  {"jane", get(maps + "?watch=1&timeoutSeconds=1"), 200, readsAll, false},
+		"a watch that is left":     {"jane", get(maps + "?watch=1"), 200, leaves, false},
+		"as another":               {"jane", "GET " + maps + " HTTP/1.1\nHost: x\nImpersonate-User: mallory\n\n", 403, readsAll, false},
+		"as another who may":       {"jane", "GET " + maps + " HTTP/1.1\nHost: x\nImpersonate-User: root\nImpersonate-Group: system:masters\n\n", 200, readsAll, false},
+		"an ID of the client's":    {"jane", "GET " + maps + "?own HTTP/1.1\nHost: x\nAudit-ID: of-the-client\n\n", 200, readsAll, false},
+		"a status of the client's": {"jane", posted(maps, "Expect: 100-continue\nContent-Length: 34", object), 201, readsAll, false},
+		"one that is refused":      {"mallory", posted(maps, "Expect: 100-continue\nContent-Length: 34", ""), 403, readsAll, true},
+		"chunks":                   {"jane", posted(maps, "Transfer-Encoding: chunked", "22\n"+object+"\n0\n\n"), 201, readsAll, false},
+		"trailers": {
+			"jane", posted(maps, "Trailer: X-A\nTransfer-Encoding: chunked", "22\n"+object+"\n0\nX-A: b\n\n"), 201, readsAll, false,
+		},
+		"what is no object":       {"jane", posted(maps, "Content-Length: 34", strings.Repeat("x", 34)), 400, readsAll, false},
+		"a body that breaks off":  {"jane", posted(maps, "Content-Length: 99", object), 400, breaksOff, true},
+		"a chunk that breaks off": {"jane", posted(maps, "Transfer-Encoding: chunked", "ff\n"+object), 400, breaksOff, true},
+		"what is no chunk":        {"jane", posted(maps, "Transfer-Encoding: chunked", "none\n\n"), 400, readsAll, true},
+		"an upgrade to nothing":   {"jane", exec, 404, readsAll, false},
+		"one that is not allowed": {"mallory", exec, 403, readsAll, true},
 	} {
 		asked++
-		answers := readerOf(r.raw(t, clientCertificate(t, r.signerCA, ask.user), ask.request))
+		request := numbered(ask.request, asked)
+		stay[strings.Fields(request)[1]] = ask.stays
+		conn := r.raw(t, clientCertificate(t, r.signerCA, ask.user), request)
+		if ask.then == breaksOff {
+			if err := conn.CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		answers := readerOf(conn)
 		res, err := http.ReadResponse(answers, nil)
 		if err == nil && res.StatusCode == http.StatusContinue {
 			res, err = http.ReadResponse(answers, nil)
 		}
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
+		}
+		if ask.then == leaves {
+			_ = conn.Close()
 		}
 		_, _ = io.Copy(io.Discard, res.Body)
 		_ = res.Body.Close()
@@ -67,7 +94,7 @@ func TestAuditLogsAgree(t *testing.T) {
 	completed := func(events []auditv1.Event) map[string]auditv1.Event {
 		all := map[string]auditv1.Event{}
 		for _, one := range events {
-			if one.Stage == auditv1.StageResponseComplete && strings.HasPrefix(one.RequestURI, maps) {
+			if one.Stage == auditv1.StageResponseComplete && strings.HasPrefix(one.RequestURI, namespace) {
 				all[string(one.AuditID)] = one
 			}
 		}
@@ -79,7 +106,7 @@ func TestAuditLogsAgree(t *testing.T) {
 		theirs = completed(eventsIn(t, r.cluster.AuditLog()))
 		missing := 0
 		for id, one := range ours {
-			if _, there := theirs[id]; !there && one.ResponseStatus.Code < 400 {
+			if _, there := theirs[id]; !there && one.ResponseStatus.Code != http.StatusForbidden && !stay[one.RequestURI] {
 				missing++
 			}
 		}
@@ -97,10 +124,32 @@ func TestAuditLogsAgree(t *testing.T) {
 		}
 	}
 	for id, one := range ours {
-		if _, there := theirs[id]; !there && one.ResponseStatus.Code != http.StatusForbidden {
-			t.Errorf("want what was not refused here in the API server's log: %s", event(one))
+		if _, there := theirs[id]; there && stay[one.RequestURI] {
+			t.Errorf("want it refused here, before the API server hears of it: %s", event(one))
 		}
 	}
+}
+
+// end is what a client does after its request.
+type end int
+
+const (
+	readsAll  end = iota // all of the answer
+	breaksOff            // says that it sends no more
+	leaves               // when the answer begins
+)
+
+func get(path string) string { return "GET " + path + " HTTP/1.1\nHost: x\n\n" }
+
+// numbered puts a number into the query of a request, by which the logs tell it from others.
+func numbered(request string, n int) string {
+	method, rest, _ := strings.Cut(request, " ")
+	target, rest, _ := strings.Cut(rest, " ")
+	separator := "?"
+	if strings.Contains(target, "?") {
+		separator = "&"
+	}
+	return fmt.Sprintf("%s %s%sn=%d %s", method, target, separator, n, rest)
 }
 
 // posted returns a POST with a body, of a small length.

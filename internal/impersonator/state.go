@@ -34,6 +34,8 @@ type requestState struct {
 	leftUnread atomic.Bool
 	// refusedSilently is true when the stream was reset instead of refused with an answer.
 	refusedSilently bool
+	// brokenOff is true when the answer breaks off as soon as it is in the audit log.
+	brokenOff bool
 
 	// arriving counts the request as long as nothing was decided about it; nil afterwards.
 	arriving *arrivals
