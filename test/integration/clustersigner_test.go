@@ -84,13 +84,13 @@ func signing(t *testing.T) *world {
 	if err := w.startAll(ctx, nil, "agent-signing"); err != nil {
 		t.Fatal(err)
 	}
-	issuer := w.signingIssuer(t)
-	issuer.Spec.ImpersonationProxy.Mode = configv1alpha1.ImpersonationProxyModeEnabled
-	issuer.Spec.ImpersonationProxy.Service.Type = configv1alpha1.ServiceTypeNone
-	issuer.Spec.ImpersonationProxy.ExternalEndpoint = w.agents[0].ProxyAddress()
-	if err := w.admin.Update(t.Context(), issuer); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Eventually(t, 10*time.Second, func() error { // the agent writes its status meanwhile
+		issuer := w.signingIssuer(t)
+		issuer.Spec.ImpersonationProxy.Mode = configv1alpha1.ImpersonationProxyModeEnabled
+		issuer.Spec.ImpersonationProxy.Service.Type = configv1alpha1.ServiceTypeNone
+		issuer.Spec.ImpersonationProxy.ExternalEndpoint = w.agents[0].ProxyAddress()
+		return w.admin.Update(t.Context(), issuer)
+	})
 	return w
 }
 

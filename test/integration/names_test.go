@@ -132,11 +132,12 @@ func (w *world) balance(t *testing.T, hostname string) {
 func TestOtherNames(t *testing.T) {
 	t.Parallel() // in a world of its own
 	w := renamed(t)
-	issuer := w.ownIssuer(t)
-	issuer.Spec.ImpersonationProxy.Mode, issuer.Spec.ImpersonationProxy.ExternalEndpoint = configv1alpha1.ImpersonationProxyModeEnabled, w.endpoint()
-	if err := w.admin.Update(t.Context(), issuer); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Eventually(t, 10*time.Second, func() error { // the agent writes its status meanwhile
+		issuer := w.ownIssuer(t)
+		issuer.Spec.ImpersonationProxy.Mode = configv1alpha1.ImpersonationProxyModeEnabled
+		issuer.Spec.ImpersonationProxy.ExternalEndpoint = w.endpoint()
+		return w.admin.Update(t.Context(), issuer)
+	})
 	w.balance(t, "lb.cloud.example.com")
 	testkit.Eventually(t, 30*time.Second, func() error {
 		issuer := w.ownIssuer(t)

@@ -56,12 +56,12 @@ func accountTokens(t *testing.T) *world {
 // setTokens switches the strategy.
 func (w *world) setTokens(t *testing.T, mode configv1alpha1.ServiceAccountTokensMode) {
 	t.Helper()
-	issuer := w.signingIssuer(t)
-	issuer.Spec.ImpersonationProxy.Mode = configv1alpha1.ImpersonationProxyModeDisabled
-	issuer.Spec.ServiceAccountTokens = &configv1alpha1.ServiceAccountTokensSpec{Mode: mode}
-	if err := w.admin.Update(t.Context(), issuer); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Eventually(t, 10*time.Second, func() error { // the agent writes its status meanwhile
+		issuer := w.signingIssuer(t)
+		issuer.Spec.ImpersonationProxy.Mode = configv1alpha1.ImpersonationProxyModeDisabled
+		issuer.Spec.ServiceAccountTokens = &configv1alpha1.ServiceAccountTokensSpec{Mode: mode}
+		return w.admin.Update(t.Context(), issuer)
+	})
 }
 
 // waitForTokens waits until the strategy has this reason, "" for not listed, and returns it.
