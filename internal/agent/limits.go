@@ -40,7 +40,8 @@ var limitTexts = [budget.NumResources]string{
 	budget.Bytes:       "bytes in memory",
 	budget.Resets:      "streams reset before their answer, and refusals of clients without a user, more than other requests, in a minute",
 	budget.Reviews:     "TokenReviews and SubjectAccessReviews at a time",
-	budget.Unread:      "answers that the client has not read for a second: those that are too large to be held here, and watches that still begin with all objects",
+	budget.Unread: "answers that the client has not read for a second: those that are too large to be held here, " +
+		"and watches that still begin with all objects",
 }
 
 var shareTexts = [budget.NumShares]struct{ flag, usage string }{

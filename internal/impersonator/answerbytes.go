@@ -44,8 +44,9 @@ func (t holdAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// reserveAnswer takes the memory for an answer that will be long from the budget before the API server is asked. When there
-// is not enough, the API server would do its work and then wait, with seats that others need, until the client has read.
+// reserveAnswer takes the memory for an answer that will be long from the budget before the API server is asked. When
+// there is not enough, the API server would do its work and then wait, with seats that others need, until the client
+// has read.
 type reserveAnswer struct {
 	next   http.RoundTripper
 	budget *budget.Budget

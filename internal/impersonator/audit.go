@@ -70,8 +70,8 @@ func (l *AuditLog) write(next http.Handler, s runtime.NegotiatedSerializer) http
 	})
 }
 
-// noteBrokenOff keeps an answer that breaks off, as its client has left for example, from being logged as a bug. The log
-// tells how it began, as that of the API server does.
+// noteBrokenOff keeps an answer that breaks off, as its client has left for example, from being logged as a bug. The
+// log tells how it began, as that of the API server does.
 func noteBrokenOff(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		defer func() {
@@ -79,7 +79,8 @@ func noteBrokenOff(next http.Handler) http.Handler {
 			if p == nil {
 				return
 			}
-			if p != http.ErrAbortHandler || state.measured.answer.code == codeNone { //nolint:errorlint // it is the very value
+			aborts := p == http.ErrAbortHandler //nolint:errorlint // it is the very value
+			if !aborts || state.measured.answer.code == codeNone {
 				panic(p)
 			}
 			state.brokenOff = true

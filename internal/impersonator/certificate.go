@@ -11,8 +11,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/clienttrust"
 )
 
-// verifyOnce returns the user whom the certificates of a request name. They are verified once in a generation of CAs, also
-// when they are refused, and a few at a time: until then it is not known who makes us do that work.
+// verifyOnce returns the user whom the certificates of a request name. They are verified once in a generation of CAs,
+// also when they are refused, and a few at a time: until then it is not known who makes us do that work.
 func verifyOnce(
 	ctx context.Context,
 	trusted *clienttrust.Trust,

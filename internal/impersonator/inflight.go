@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// turnLasts is for how long a request counts as work of the API server. A request that takes longer waits for something
-	// else, such as a webhook, or a client that does not read. Others do not wait for it any longer.
+	// turnLasts is for how long a request counts as work of the API server. A request that takes longer waits for
+	// something else, such as a webhook, or a client that does not read. Others do not wait for it any longer.
 	turnLasts = time.Second
 	// maxBeginnings is how many watches of all users may begin with all objects at a time.
 	maxBeginnings = 16
@@ -27,8 +27,8 @@ const (
 // Streams have a turn while they begin, as the API server has a seat for each of them until then.
 type inFlight struct {
 	next http.RoundTripper
-	// all is for requests of every kind. Those for long answers need a turn of long first, and watches that begin with all
-	// objects one of watches.
+	// all is for requests of every kind. Those for long answers need a turn of long first, and watches that begin with
+	// all objects one of watches.
 	all, long, watches *work
 }
 
@@ -122,15 +122,18 @@ func (b *endedBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// beginningBody is the body of a watch that begins with all objects. It calls over, perhaps more than once, when they are
-// here: nothing more comes for initialPause.
+// beginningBody is the body of a watch that begins with all objects. It calls over, perhaps more than once, when they
+// are here: nothing more comes for initialPause.
 type beginningBody struct {
 	endedBody
 	pause *time.Timer // nil when they were here before
 }
 
 func newBeginningBody(upstream io.ReadCloser, over func()) *beginningBody {
-	b := &beginningBody{endedBody: endedBody{ReadCloser: upstream, end: over}, pause: time.AfterFunc(initialPause, over)}
+	b := &beginningBody{
+		endedBody: endedBody{ReadCloser: upstream, end: over},
+		pause:     time.AfterFunc(initialPause, over),
+	}
 	b.pause.Stop()
 	return b
 }

@@ -36,8 +36,8 @@ func newInFlight(limits WorkLimits, next http.RoundTripper) inFlight {
 	return inFlight{next: next, all: all.all, long: all.allLong, watches: all.watches}
 }
 
-// TestRequestsOfAllUsersTakeTurns has users ask for much together. Few of their requests are at the API server at a time,
-// and a user who asks for one thing is next. A request that takes long keeps others waiting for a second.
+// TestRequestsOfAllUsersTakeTurns has users ask for much together. Few of their requests are at the API server at a
+// time, and a user who asks for one thing is next. A request that takes long keeps others waiting for a second.
 func TestRequestsOfAllUsersTakeTurns(t *testing.T) {
 	t.Parallel()
 	const fit, fitLong = 8, 4
@@ -91,9 +91,8 @@ func TestRequestsOfAllUsersTakeTurns(t *testing.T) {
 				if got := busy.all.Load(); got != test.want+4 {
 					t.Errorf("want one for another, got %d after 4 of %d", got, test.want)
 				}
-				if got := turns.all.queue.Waiting() + turns.long.queue.Waiting() + turns.watches.queue.Waiting(); got != int(
-					31-test.want-4,
-				) {
+				waiting := turns.all.queue.Waiting() + turns.long.queue.Waiting() + turns.watches.queue.Waiting()
+				if got := waiting; got != int(31-test.want-4) {
 					t.Errorf("want the others to wait, got %d", got)
 				}
 				before := busy.all.Load()
@@ -134,7 +133,10 @@ func TestTurnsEnd(t *testing.T) {
 		{name: "a watch", verb: "watch", target: "/?watch=1&resourceVersion=1", length: -1, want: head},
 		{name: "a watch of everything", verb: "watch", target: "/?watch=1", length: -1, want: read},
 		{name: "a watch of any version", verb: "watch", target: "/?watch=1&resourceVersion=0", length: -1, want: read},
-		{name: "a watch that lists", verb: "watch", target: "/?watch=1&resourceVersion=3&sendInitialEvents=true", length: -1, want: read},
+		{
+			name: "a watch that lists", verb: "watch", length: -1, want: read,
+			target: "/?watch=1&resourceVersion=3&sendInitialEvents=true",
+		},
 		{name: "a watch of everything that is given up", verb: "watch", target: "/?watch=1", length: -1, want: closed},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -229,7 +231,11 @@ func TestLongAnswersNeedRoomBefore(t *testing.T) {
 		return &http.Response{}, nil
 	})}
 	for i, test := range []struct{ length, held int64 }{
-		{0, 0}, {longAnswer, longAnswer}, {3 * longAnswer, fits * longAnswer}, {longAnswer, fits * longAnswer}, {0, fits * longAnswer},
+		{0, 0},
+		{longAnswer, longAnswer},
+		{3 * longAnswer, fits * longAnswer},
+		{longAnswer, fits * longAnswer},
+		{0, fits * longAnswer},
 	} {
 		before := sent
 		req, state := sentOn("jane", "list", "/")
@@ -255,8 +261,8 @@ func TestLongAnswersNeedRoomBefore(t *testing.T) {
 	}
 }
 
-// TestWatchesThatWaitWithAllObjects opens watches of more than any window and reads none. Few of them wait: the API server
-// has a seat for each until its objects are taken.
+// TestWatchesThatWaitWithAllObjects opens watches of more than any window and reads none. Few of them wait: the API
+// server has a seat for each until its objects are taken.
 func TestWatchesThatWaitWithAllObjects(t *testing.T) {
 	t.Parallel()
 	const fit, opened = 2, 5
@@ -279,6 +285,7 @@ func TestWatchesThatWaitWithAllObjects(t *testing.T) {
 		c.request(t, uint32(2*i+1), false, false, pseudo("GET", "/api/v1/pods?watch=1")...)
 	}
 	eventually(t, func() bool {
-		return busy.all.Load() == opened && busy.now.Load() == fit && p.budget.HeldByUser(budget.Unread, "mallory") == fit
+		return busy.all.Load() == opened && busy.now.Load() == fit &&
+			p.budget.HeldByUser(budget.Unread, "mallory") == fit
 	})
 }

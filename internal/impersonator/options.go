@@ -39,8 +39,8 @@ type Options struct {
 	// handshake. It may answer differently any time. It is also called with an empty ClientHelloInfo to find out
 	// whether there is a certificate at all.
 	ServingCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// SignerCABundle returns the CA of the client certificates that this product issues, in PEM, nil when there is none.
-	// It is asked with each request, and what it returned is never changed.
+	// SignerCABundle returns the CA of the client certificates that this product issues, in PEM, nil when there is
+	// none. It is asked with each request, and what it returned is never changed.
 	SignerCABundle func() []byte
 	// Agent is the agent's own identity: TokenReview, SubjectAccessReview and the ConfigMap
 	// extension-apiserver-authentication.

@@ -19,8 +19,8 @@ const (
 	// crowdedPart: so many handshakes wait that newcomers wait for a place, when they are at least one part of so many of
 	// the connections without a user.
 	crowdedPart = 4
-	// newcomersTime is how long a client has until its connection may be closed for one like it: to say hello, and after
-	// the turn of its handshake to complete that, and to say who its user is.
+	// newcomersTime is how long a client has until its connection may be closed for one like it: to say hello, and
+	// after the turn of its handshake to complete that, and to say who its user is.
 	newcomersTime = time.Second
 )
 

@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// roomPause is the time between two looks for room in a user's share of requests, and between two connections that find
-	// some: each may bring a hundred requests at once.
+	// roomPause is the time between two looks for room in a user's share of requests, and between two connections that
+	// find some: each may bring a hundred requests at once.
 	roomPause = 50 * time.Millisecond
-	// longestRoomPause is how long a connection waits until it is read in its turn though there is no room. Its requests are
-	// refused then.
+	// longestRoomPause is how long a connection waits until it is read in its turn though there is no room. Its
+	// requests are refused then.
 	longestRoomPause = 2 * time.Second
 )
 
@@ -28,7 +28,8 @@ func (r *room) take() bool {
 }
 
 // recognize counts the connection for its user from the end of the TLS handshake on, if its certificate was verified
-// before. Otherwise a user with a thousand connections would hold the places of strangers until each has sent a request.
+// before. Otherwise a user with a thousand connections would hold the places of strangers until each has sent a
+// request.
 func (c *clientConn) recognize() {
 	user := c.received.user
 	if user == "" || !isClosed(c.received.shaken) {
@@ -38,9 +39,9 @@ func (c *clientConn) recognize() {
 	_ = c.identify(user) // when the share is full it stays a stranger's until a request comes, which is refused
 }
 
-// waitForRoom waits while the share of requests of the connection's user is full and nothing is being served on it. What
-// is not read yet stays with the client, and costs nothing: a refusal costs as much as many an answer. Connections on which
-// something is being served are read, as the client may have to open its windows, or to send a body.
+// waitForRoom waits while the share of requests of the connection's user is full and nothing is being served on it.
+// What is not read yet stays with the client, and costs nothing: a refusal costs as much as many an answer. Connections
+// on which something is being served are read, as the client may have to open its windows, or to send a body.
 func (c *clientConn) waitForRoom() {
 	if !c.needsRoom() {
 		return

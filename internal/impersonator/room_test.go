@@ -18,7 +18,7 @@ func TestKnownCertificates(t *testing.T) {
 	first := p.rawHTTP2(t, jane)
 	p.connection(t)
 	if got := held("jane"); got != 0 {
-		t.Fatalf("want a new certificate to count for nobody, got %d connections", got)
+		t.Fatalf("want a new certificate to count for no user, got %d connections", got)
 	}
 	first.request(t, 1, false, false, pseudo("GET", "/api/v1/pods")...)
 	first.answer(t, 1)

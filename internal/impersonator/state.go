@@ -44,8 +44,8 @@ type requestState struct {
 	client budget.Client
 	// held is what the request holds. The first is the request itself.
 	held []*budget.Holding
-	// asRequest is the first of them for a watch that begins with all objects: it counts as a request, too, until its answer
-	// begins.
+	// asRequest is the first of them for a watch that begins with all objects: it counts as a request, too, until its
+	// answer begins.
 	asRequest *budget.Holding
 
 	// original is the user who made the request, before nested impersonation.
@@ -71,7 +71,8 @@ type requestState struct {
 
 	// initial is true while a watch begins with all objects that there are. The goroutine of the transport sets it.
 	initial atomic.Bool
-	// longExpected is true when the answer will probably be long, and lengthExpected how long at least, if that is known.
+	// longExpected is true when the answer will probably be long, and lengthExpected how long at least, if that is
+	// known.
 	longExpected   bool
 	lengthExpected int64
 	// reserved is what was taken from the budget for it before the request was sent.

@@ -36,8 +36,8 @@ type received struct {
 	greeted   bool // the ClientHello has been read
 	handshake int  // bytes, until certified
 	since     int  // bytes since then that were read under attack
-	// user is whom a certificate that was verified before names. It is not certain before the end of the handshake, when
-	// shaken is closed, that the client has its key. Then it is "" again.
+	// user is whom a certificate that was verified before names. It is not certain before the end of the handshake,
+	// when shaken is closed, that the client has its key. Then it is "" again.
 	user   string
 	shaken <-chan struct{}
 }
@@ -112,8 +112,8 @@ func (c *clientConn) hesitate(ctx context.Context) {
 func (c *clientConn) underAttack() bool { return c.all.budget.IsMisused(c.client()) }
 
 // forHandshake returns a configuration for the handshake of one client, when it is its turn. It notes when the client's
-// certificates have been read: what follows in the handshake is short. When the client has also shown that it has the key,
-// the connection counts for the user whom knownUser tells.
+// certificates have been read: what follows in the handshake is short. When the client has also shown that it has the
+// key, the connection counts for the user whom knownUser tells.
 func forHandshake(
 	config *tls.Config, hello *tls.ClientHelloInfo, knownUser func([]*x509.Certificate) string,
 ) (*tls.Config, error) {

@@ -103,7 +103,9 @@ func newAllWork(limits WorkLimits, processors int, b *budget.Budget) allWork {
 		watches: &work{what: "watches", queue: fairqueue.New(fairqueue.Limits{
 			Slots: maxBeginnings, MaxSlotsPerOwner: half(maxBeginnings),
 		})},
-		allLong: &work{what: "requests for long answers", queue: fairqueue.New(fairqueue.Limits{Slots: limits.LongAnswers})},
+		allLong: &work{what: "requests for long answers", queue: fairqueue.New(fairqueue.Limits{
+			Slots: limits.LongAnswers,
+		})},
 	}
 }
 

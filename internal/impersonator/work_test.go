@@ -492,7 +492,10 @@ func TestCostlyChains(t *testing.T) {
 		want  int64 // verifications, of users' certificates and of front proxies'
 	}{
 		{"verifies one certificate once, whatever for", badChain(t, 0, different, time.Now()), 2},
-		{"verifies as many as a client may present once", badChain(t, clienttrust.MaxPresented-1, different, time.Now()), 2},
+		{
+			"verifies as many as a client may present once",
+			badChain(t, clienttrust.MaxPresented-1, different, time.Now()), 2,
+		},
 		{"refuses one more", badChain(t, clienttrust.MaxPresented, different, time.Now()), 0},
 		{"refuses twenty", badChain(t, 20, different, time.Now()), 0},
 		{"takes two of one name", badChain(t, 2, same, time.Now()), 2},

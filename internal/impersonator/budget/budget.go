@@ -180,9 +180,9 @@ func (b *Budget) Acquire(c Client, r Resource, n int64) (*Holding, error) {
 
 // limitFor returns the bound of a share for a client who wants n of a resource.
 //
-// Beyond the bytes and the requests that many users may have together there are some for users who hold little: otherwise
-// many others, each far from that user's own bound, would leave nothing. Such a user may hold an eighth as much as is
-// still free, so that something is left for the next one.
+// Beyond the bytes and the requests that many users may have together there are some for users who hold little:
+// otherwise many others, each far from that user's own bound, would leave nothing. Such a user may hold an eighth as
+// much as is still free, so that something is left for the next one.
 func (b *Budget) limitFor(c Client, r Resource, s Share, n int64) int64 {
 	limit := b.limits[r][s]
 	if r != Bytes && r != Requests || limit <= 0 || s != PerAddress && s != Total || c.User == "" {

@@ -317,7 +317,8 @@ func TestSharesAreNeverUsedUp(t *testing.T) {
 			for got := true; got; {
 				got = false
 				for i := range users {
-					_, err := b.Acquire(budget.Client{Address: "10.0.0.1", User: "many-" + fmt.Sprint(i)}, one.what, one.piece)
+					client := budget.Client{Address: "10.0.0.1", User: "many-" + fmt.Sprint(i)}
+					_, err := b.Acquire(client, one.what, one.piece)
 					got = got || err == nil
 				}
 			}

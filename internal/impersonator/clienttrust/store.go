@@ -1,5 +1,5 @@
-// Package clienttrust decides whether a client certificate is believed, and whom it names. It trusts what the API server
-// trusts, which a ConfigMap of the cluster says, and the CA of the certificates that this product issues.
+// Package clienttrust decides whether a client certificate is believed, and whom it names. It trusts what the API
+// server trusts, which a ConfigMap of the cluster says, and the CA of the certificates that this product issues.
 package clienttrust
 
 import (
@@ -15,8 +15,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Store combines the signer CA with the CAs and settings that the cluster publishes. It parses PEM only after a change. It
-// is safe for concurrent use.
+// Store combines the signer CA with the CAs and settings that the cluster publishes. It parses PEM only after a change.
+// It is safe for concurrent use.
 type Store struct {
 	signer     func() []byte
 	configMaps corev1client.ConfigMapInterface

@@ -158,8 +158,8 @@ func TestBoundedCaches(t *testing.T) {
 	}
 }
 
-// TestVerifyRemembers verifies certificates once: what was found out is known afterwards, for the same purpose and as long
-// as the dates allow.
+// TestVerifyRemembers verifies certificates once: what was found out is known afterwards, for the same purpose and as
+// long as the dates allow.
 func TestVerifyRemembers(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakePassiveClock(time.Now())

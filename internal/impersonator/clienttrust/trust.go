@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// MaxPresented is how many certificates a client may present: its own, and those that lead from it to a CA. It takes
-	// as many signatures to verify, or more, before anything is known about the client.
+	// MaxPresented is how many certificates a client may present: its own, and those that lead from it to a CA. It
+	// takes as many signatures to verify, or more, before anything is known about the client.
 	MaxPresented = 8
 	// MaxOfOneName is how many of them may have the same subject. Each of them could have issued a certificate that
 	// names this subject as its issuer, and all have to be tried.
@@ -30,13 +30,13 @@ const (
 	maxVerified = 4096
 )
 
-// Trust holds everything that decides whether a client certificate is believed. When a CA changes, there is a new Trust,
-// which has verified nothing yet. It is safe for concurrent use.
+// Trust holds everything that decides whether a client certificate is believed. When a CA changes, there is a new
+// Trust, which has verified nothing yet. It is safe for concurrent use.
 type Trust struct {
 	// Named are all CAs, to be named in the TLS handshake.
 	Named *x509.CertPool
-	// FrontProxy authenticates by the headers of a front proxy, such as the API server's aggregator, and is nil when the
-	// cluster has none. Verify its certificate first: this one verifies again, however much work that is.
+	// FrontProxy authenticates by the headers of a front proxy, such as the API server's aggregator, and is nil when
+	// the cluster has none. Verify its certificate first: this one verifies again, however much work that is.
 	FrontProxy authenticator.Request
 	// Headers are those headers.
 	Headers Headers
@@ -159,7 +159,8 @@ func checkPresented(presented []*x509.Certificate) error {
 			}
 		}
 		if same > MaxOfOneName {
-			return fmt.Errorf("the client presented more than %d intermediate certificates with one subject", MaxOfOneName)
+			return fmt.Errorf(
+				"the client presented more than %d intermediate certificates with one subject", MaxOfOneName)
 		}
 	}
 	return nil
@@ -201,7 +202,8 @@ func verifyChain(presented []*x509.Certificate, roots *x509.CertPool, now time.T
 	}
 	chains, err := presented[0].Verify(options)
 	if err != nil {
-		return nil, fmt.Errorf("verifying the client certificate with serial number %s: %w", presented[0].SerialNumber, err)
+		return nil, fmt.Errorf(
+			"verifying the client certificate with serial number %s: %w", presented[0].SerialNumber, err)
 	}
 	return chains[0], nil
 }
