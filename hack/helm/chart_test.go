@@ -111,7 +111,9 @@ func TestExtras(t *testing.T) {
 				normalize(t, object)
 			}
 		}
-		sorted := cmpopts.SortSlices(func(a, b any) bool { return fmt.Sprint(child(a, "name")) < fmt.Sprint(child(b, "name")) })
+		sorted := cmpopts.SortSlices(
+			func(a, b any) bool { return fmt.Sprint(child(a, "name")) < fmt.Sprint(child(b, "name")) },
+		)
 		if diff := cmp.Diff(want, got, sorted); diff != "" {
 			t.Errorf("%s: -kustomize +helm:\n%s", e.value, diff)
 		}

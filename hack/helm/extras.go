@@ -21,12 +21,15 @@ type extra struct {
 func extras() []extra {
 	return []extra{
 		{
-			folder: "clustersigner", component: true, value: "clusterSigner.enabled",
+			folder:    "clustersigner",
+			component: true,
+			value:     "clusterSigner.enabled",
 			comment: "Let users log in at the API server itself, with certificates of the cluster's own signer. The rights for that are as " +
 				"good as an administrator's: read docs/howto/cluster-signer.md first.",
 		},
 		{
-			folder: "serviceaccounttokens", value: "serviceAccountTokens.enabled",
+			folder: "serviceaccounttokens",
+			value:  "serviceAccountTokens.enabled",
 			comment: "Let the agent manage a service account for each user, for clusters without a load balancer. It also takes " +
 				"serviceAccountTokens.mode: enabled in credentialIssuer.spec: docs/howto/no-load-balancer.md.",
 		},

@@ -1,6 +1,8 @@
 package impersonator
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -61,7 +63,10 @@ func (t inFlight) RoundTrip(req *http.Request) (*http.Response, error) {
 		turns[i] = queue.join(who)
 		if err := turns[i].Wait(ctx); err != nil {
 			done()
-			return nil, err
+			if errors.Is(context.Cause(ctx), errDraining) {
+				return nil, err
+			}
+			return nil, errClientLeft // nothing was sent
 		}
 	}
 	timer := time.AfterFunc(turnLasts, done)

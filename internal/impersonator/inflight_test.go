@@ -115,6 +115,38 @@ func TestRequestsOfAllUsersTakeTurns(t *testing.T) {
 	}
 }
 
+// TestLeavingBeforeTheTurnIsSaid has a client leave while its request waits. The answer, which is in the audit log, does
+// not say that the request may have been carried out.
+func TestLeavingBeforeTheTurnIsSaid(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ cause, want error }{
+		"the client leaves": {context.Canceled, errClientLeft}, "the proxy stops": {errDraining, errDraining},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				release, sent := make(chan struct{}), 0
+				turns := newInFlight(WorkLimits{Requests: 1}, roundTrip(func(*http.Request) (*http.Response, error) {
+					sent++
+					<-release
+					return nil, errors.New("over")
+				}))
+				first, _ := sentOn("ann", "get", "/")
+				go func() { _, _ = turns.RoundTrip(first) }() //nolint:bodyclose // there is none
+				synctest.Wait()
+				second, _ := sentOn("jane", "get", "/")
+				ctx, leave := context.WithCancelCause(second.Context())
+				leave(test.cause)
+				_, err := turns.RoundTrip(second.WithContext(ctx)) //nolint:bodyclose // there is none
+				if !errors.Is(err, test.want) || sent != 1 {
+					t.Errorf("want %v, and nothing sent, got %v after %d", test.want, err, sent)
+				}
+				close(release)
+			})
+		})
+	}
+}
+
 // TestTurnsEnd looks at when the API server is done with a request.
 func TestTurnsEnd(t *testing.T) {
 	t.Parallel()
