@@ -146,11 +146,11 @@ func TestResets(t *testing.T) {
 	if b.Misused(joe, 1) {
 		t.Error("want others not to notice")
 	}
-	if !b.UserMisuses("jane") || b.UserMisuses("joe") {
+	if !b.UserMisuses("jane") || b.UserMisuses("joe") || !b.IsMisused(jane) || b.IsMisused(joe) {
 		t.Error("want it known of the user")
 	}
 	now = now.Add(30 * time.Second)
-	if b.UserMisuses("jane") {
+	if b.UserMisuses("jane") || b.IsMisused(jane) {
 		t.Error("want it forgiven")
 	}
 	if b.Misused(jane, 4) {
@@ -168,8 +168,15 @@ func TestResets(t *testing.T) {
 	if !b.Misused(budget.Client{Address: "10"}, 1) {
 		t.Error("want all clients without a user to have one share")
 	}
+	if !b.IsMisused(nobody) {
+		t.Error("want it known of all of these")
+	}
 	if b.Refused(budget.Resets, budget.PerUser) != 1 || b.Refused(budget.Resets, budget.Unauthenticated) != 1 {
 		t.Error("want each full share counted")
+	}
+	b.Misused(joe, 90)
+	if now = now.Add(61 * time.Second); b.IsMisused(joe) {
+		t.Error("want it forgiven as soon, however many they were")
 	}
 }
 
@@ -304,30 +311,37 @@ func TestModestUsers(t *testing.T) {
 	}
 }
 
-// TestSharesAreNeverUsedUp has numbers of users take all bytes and requests that they get, in small pieces. The next
-// user gets enough for a short request, and no more is held than there may be.
+// TestSharesAreNeverUsedUp has numbers of users take all bytes and requests that they get, in small pieces, from one
+// address or each from another. The next user gets enough for a short request, and no more is held than there may be.
 func TestSharesAreNeverUsedUp(t *testing.T) {
 	t.Parallel()
 	for _, users := range []int{2, 10, 30, 100, 300, 1000} {
 		for _, one := range []struct {
 			what        budget.Resource
 			piece, next int64
-		}{{budget.Bytes, 16 << 10, 64 << 10}, {budget.Requests, 1, 1}} {
+			addresses   int
+			full        budget.Share
+		}{
+			{budget.Bytes, 16 << 10, 64 << 10, 1, budget.PerAddress},
+			{budget.Bytes, 16 << 10, 64 << 10, users, budget.Total},
+			{budget.Requests, 1, 1, 1, budget.PerAddress},
+			{budget.Requests, 1, 1, users, budget.Total},
+		} {
 			b := budget.New(budget.Defaults(), nil)
 			for got := true; got; {
 				got = false
 				for i := range users {
-					client := budget.Client{Address: "10.0.0.1", User: "many-" + fmt.Sprint(i)}
+					client := budget.Client{Address: fmt.Sprint("10.0.0.", 1+i%one.addresses), User: fmt.Sprint("many-", i)}
 					_, err := b.Acquire(client, one.what, one.piece)
 					got = got || err == nil
 				}
 			}
-			bound := b.Limits()[one.what][budget.PerAddress]
+			bound := b.Limits()[one.what][one.full]
 			if got := b.Held(one.what); got > bound+bound/8 {
-				t.Errorf("%d users: want at most %d %v held, got %d", users, bound+bound/8, one.what, got)
+				t.Errorf("%d users: want at most %d %v %v held, got %d", users, bound+bound/8, one.what, one.full, got)
 			}
 			if _, err := b.Acquire(jane, one.what, one.next); err != nil {
-				t.Errorf("%d users: want some left for the next, got %v", users, err)
+				t.Errorf("%d users: want some %v %v left for the next, got %v", users, one.what, one.full, err)
 			}
 		}
 	}
