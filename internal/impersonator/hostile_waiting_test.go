@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -193,6 +194,90 @@ func TestManyAddresses(t *testing.T) {
 			t.Errorf("want an address to lose what it has more than others, and to keep %d, got %d", few, got)
 		}
 	})
+}
+
+// TestWhoMakesRoom has connections of users and strangers open, and looks which of them makes room for a newcomer.
+func TestWhoMakesRoom(t *testing.T) {
+	t.Parallel()
+	type conn struct {
+		user, address string
+		idle, age     time.Duration
+		serving       int64
+	}
+	const here, there, other = "192.0.2.1", "192.0.2.2", "192.0.2.3"
+	const short, long = 2 * idleBeforeEviction, 4 * idleBeforeEviction
+	for name, test := range map[string]struct {
+		open []conn // the first has to go
+		same bool   // the newcomer's address is full, which is here
+		none bool   // none of them has to go
+	}{
+		"a stranger before users": {open: []conn{
+			{address: there, age: short, idle: short}, {user: "jane", address: there, age: long, idle: long},
+		}},
+		"a stranger who is served before users": {open: []conn{
+			{address: there, age: short, serving: 1}, {user: "jane", address: there, age: long, idle: long},
+		}},
+		"the oldest stranger": {open: []conn{
+			{address: there, age: long, idle: short}, {address: other, age: short, idle: short},
+		}},
+		"an idle stranger": {open: []conn{
+			{address: there, age: short, idle: short}, {address: other, age: long, serving: 1},
+		}},
+		"a stranger of the address with most": {open: []conn{
+			{address: there, age: short, idle: short},
+			{address: there, age: short / 2, idle: short},
+			{address: there, age: short / 2, idle: short},
+			{address: other, age: long, idle: long},
+		}},
+		"the oldest one where addresses have few": {open: []conn{
+			{address: other, age: long, idle: short}, {address: there, age: short, idle: short}, {address: there, age: short},
+		}},
+		"one of the user with most": {open: []conn{
+			{user: "mallory", address: there, age: short, idle: short},
+			{user: "mallory", address: other, age: short, serving: 1},
+			{user: "jane", address: other, age: long, idle: long},
+		}},
+		"the one that is idle for longest": {open: []conn{
+			{user: "jane", address: there, age: short, idle: long}, {user: "joe", address: there, age: long, idle: short},
+		}},
+		"none that is being served": {none: true, open: []conn{
+			{user: "mallory", address: there, age: long, idle: long, serving: 1},
+			{user: "mallory", address: there, age: long, idle: long, serving: 1},
+		}},
+		"none that was used a moment ago": {none: true, open: []conn{
+			{user: "mallory", address: there, age: long}, {user: "mallory", address: there, age: long},
+		}},
+		"one of that address": {same: true, open: []conn{
+			{user: "jane", address: here, age: short, idle: short}, {address: there, age: long, idle: long},
+		}},
+		"none of another address": {same: true, none: true, open: []conn{{address: there, age: long, idle: long}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			limits := budget.Defaults()
+			limits[budget.Connections][budget.Unauthenticated] = 2 * 16 // two of an address are few
+			all, now := newClientConnections(budget.New(limits, nil), 1), time.Now()
+			var open []*clientConn
+			for _, conn := range test.open {
+				one := &clientConn{all: all, address: conn.address, accepted: now.Add(-conn.age)}
+				one.used.Store(now.Add(-conn.idle).UnixNano())
+				one.serving.Store(conn.serving)
+				if conn.user != "" {
+					one.user.Store(&conn.user)
+				}
+				all.open[one] = struct{}{}
+				open = append(open, one)
+			}
+			want := 0
+			if test.none {
+				want = -1
+			}
+			victim, wait := all.victim(here, test.same)
+			if got := slices.Index(open, victim); got != want || wait {
+				t.Errorf("want number %d to make room at once, got %d, and to wait: %t", want, got, wait)
+			}
+		})
+	}
 }
 
 func TestHostOf(t *testing.T) {
