@@ -124,6 +124,30 @@ func TestHeadersWaitForMemory(t *testing.T) {
 			all.closeAll(t)
 		})
 	})
+	t.Run("those that have had memory for longest go first", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			all := newCrowded()
+			var open []*clientConn
+			for range 2 * all.fit {
+				c, _ := all.header(size)
+				open = append(open, c)
+				time.Sleep(time.Microsecond)
+				synctest.Wait()
+			}
+			time.Sleep(headerPatience + 10*evictionPause)
+			closed := int(all.evicted.Load())
+			if closed == 0 || closed >= all.fit {
+				t.Fatalf("want some of %d closed, got %d", all.fit, closed)
+			}
+			for i, c := range open {
+				if got := isClosed(c.gone); got != (i < closed) {
+					t.Errorf("want the first %d closed, got %t for number %d", closed, got, i)
+				}
+			}
+			all.closeAll(t)
+		})
+	})
 	t.Run("newcomers and the longest in turn", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {

@@ -89,6 +89,50 @@ func TestRequestsInFlightAreBounded(t *testing.T) {
 	}
 }
 
+// TestSharesOfNewConnections has the first request on a connection hold more than the user's share. It is admitted as
+// that of a stranger, and refused when its user is known.
+func TestSharesOfNewConnections(t *testing.T) {
+	t.Parallel()
+	const share = 64 << 10
+	p := startProxy(t, limit(budget.Bytes, budget.PerUser, share))
+	for size, want := range map[int]int{share / 4: http.StatusOK, share: http.StatusTooManyRequests} {
+		header := http.Header{"X-Large": {strings.Repeat("x", size)}}
+		if got := p.get(t, p.as(t, "mallory"), "/a", header); got.Code != want {
+			t.Errorf("want %d for a header of %d bytes, got %d: %s", want, size, got.Code, got.Body)
+		}
+	}
+	eventually(t, func() bool { return p.budget.Held(budget.Bytes) == 0 })
+}
+
+// TestMemoryNeeded looks at what counts as bytes before a request is looked at.
+func TestMemoryNeeded(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		path, header string
+		body         int64
+		want         int64
+	}{
+		"nothing large":     {path: "/a", header: "b", body: small, want: 0},
+		"a body":            {path: "/a", body: small + 1, want: small + 1},
+		"a long body":       {path: "/a", body: maxHeldBody + 1, want: maxHeldBody + bodyWindow},
+		"an unknown body":   {path: "/a", body: -1, want: maxHeldBody + bodyWindow},
+		"a header":          {path: "/a", header: strings.Repeat("b", small), want: 3 + 4 + 3 + small + fieldOverhead},
+		"a path":            {path: "/" + strings.Repeat("a", small-1), header: "b", want: 3 + 2*small + 3 + 1 + fieldOverhead},
+		"a header and body": {path: "/a", header: strings.Repeat("b", small), body: 2 * small, want: 10 + 3*small + fieldOverhead},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			req := &http.Request{Method: "GET", RequestURI: test.path, Header: http.Header{}, ContentLength: test.body}
+			if test.header != "" {
+				req.Header.Set("X-A", test.header)
+			}
+			if got := memoryNeeded(req); got != test.want {
+				t.Errorf("want %d bytes, got %d", test.want, got)
+			}
+		})
+	}
+}
+
 // TestRequestsWithoutAUserAreBounded fills the share of all unauthenticated clients on one connection. The first refusal
 // ends the connection, with GOAWAY: what came before is refused, what is under way is answered. A client that repeats the
 // rest on a new connection may have one request there, so the test repeats none.

@@ -85,3 +85,42 @@ func TestReadsAheadAfterTheRead(t *testing.T) {
 		}
 	})
 }
+
+// endless is a body without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+func (endless) Close() error               { return nil }
+
+// TestReadsAheadWithinBounds takes an answer without an end into memory. A quarter of each share stays free, and of one
+// answer not all of a large share is used.
+func TestReadsAheadWithinBounds(t *testing.T) {
+	t.Parallel()
+	const share = 1 << 20
+	for name, test := range map[string]struct {
+		limits [budget.NumShares]int64
+		want   int64
+	}{
+		"of a user":         {[budget.NumShares]int64{budget.PerUser: share}, share * 3 / 4},
+		"of an address":     {[budget.NumShares]int64{budget.PerAddress: share}, share * 3 / 4},
+		"of all":            {[budget.NumShares]int64{budget.Total: share}, share * 3 / 4},
+		"of a large answer": {[budget.NumShares]int64{budget.Total: 100 * maxAhead}, maxAhead},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := budget.New(budget.Limits{budget.Bytes: test.limits}, nil)
+				body := newAheadBody(endless{}, b, budget.Client{Address: "192.0.2.1", User: "jane"}, 0)
+				body.readAhead()
+				synctest.Wait()
+				if got := b.Held(budget.Bytes); got != test.want || int64(body.length()) != got {
+					t.Errorf("want %d bytes taken and counted, got %d and %d", test.want, body.length(), got)
+				}
+				_ = body.Close()
+				if got := b.Held(budget.Bytes); got != 0 {
+					t.Errorf("want them given back, got %d", got)
+				}
+			})
+		})
+	}
+}

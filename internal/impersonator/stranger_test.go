@@ -155,11 +155,11 @@ func TestRefusalsWaitUnderAttack(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				b := budget.New(budget.Defaults(), time.Now)
-				if test.attack {
-					b.Misused(budget.Client{}, 1<<20)
-				}
 				server, _ := net.Pipe()
 				conn := newClientConnections(b, 1).admit(server)
+				if test.attack { // from the same address
+					b.Misused(conn.client(), 1<<20)
+				}
 				if test.user {
 					if err := conn.identify("jane"); err != nil {
 						t.Fatal(err)
@@ -203,12 +203,12 @@ func TestStrangersAreReadSlowly(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				b := budget.New(budget.Defaults(), time.Now)
-				if test.attack {
-					b.Misused(budget.Client{}, 1<<20)
-				}
 				server, client := net.Pipe()
 				conn := newClientConnections(b, 1).admit(server)
 				conn.certified.Store(true)
+				if test.attack { // from the same address
+					b.Misused(conn.client(), 1<<20)
+				}
 				if test.user {
 					if err := conn.identify("jane"); err != nil {
 						t.Fatal(err)
@@ -237,7 +237,7 @@ func TestNothingIsReadBesideARequest(t *testing.T) {
 		quiet         bool                              // not under attack
 		after         func(c *clientConn, leave func()) // what has happened to the request
 		http1, others bool                              // beside the refusal
-		refused       bool
+		refused, left bool
 		want          time.Duration
 	}{
 		"it is looked at":                     {want: readPause},
@@ -247,8 +247,10 @@ func TestNothingIsReadBesideARequest(t *testing.T) {
 			after: func(c *clientConn, _ func()) { c.gate.awaitBody()() }, want: readPause,
 		},
 		"it was answered":                          {after: func(_ *clientConn, leave func()) { leave() }},
+		"others were served before":                {after: func(c *clientConn, _ func()) { c.served.Add(1) }},
 		"its user is known":                        {after: func(c *clientConn, _ func()) { _ = c.identify("jane") }},
 		"its refusal is the last answer":           {refused: true, want: never},
+		"its refusal was the last answer":          {refused: true, left: true, want: never},
 		"its refusal is the last answer in HTTP/1": {refused: true, http1: true, want: readPause},
 		"its refusal is the last answer but one":   {refused: true, others: true, want: readPause},
 	} {
@@ -273,6 +275,9 @@ func TestNothingIsReadBesideARequest(t *testing.T) {
 				}
 				if test.refused {
 					conn.hesitate(t.Context())
+				}
+				if test.left {
+					leave()
 				}
 				time.AfterFunc(never, func() { _ = conn.Close() })
 				go func() { _, _ = client.Write([]byte("more")) }()
@@ -343,6 +348,43 @@ func TestHandshakesAreReadAlone(t *testing.T) {
 			if got, err := conn.moderate(make([]byte, 4096)); err != nil || len(got) != test.want {
 				t.Errorf("want %d bytes read, got %d, %v", test.want, len(got), err)
 			}
+		})
+	}
+}
+
+// TestPiecesOfStrangers reads what follows the handshake, while another request would have to wait or not.
+func TestPiecesOfStrangers(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		attack, crowded bool
+		before          int // bytes
+		want            int
+	}{
+		"the first piece under attack":           {attack: true, crowded: true, want: strangerBurst},
+		"the rest of the burst":                  {attack: true, before: strangerBurst - 10, want: 10},
+		"what follows under attack":              {attack: true, before: strangerBurst, want: strangerPiece},
+		"what follows on a crowded connection":   {attack: true, crowded: true, before: strangerBurst, want: crowdedPiece},
+		"a crowded connection without an attack": {crowded: true, before: strangerBurst, want: unusedTolerated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := budget.New(budget.Defaults(), time.Now)
+				if test.attack {
+					b.Misused(budget.Client{}, 1<<20)
+				}
+				server, _ := net.Pipe()
+				conn := newClientConnections(b, 1).admit(server)
+				defer conn.Close() //nolint:errcheck // it goes nowhere
+				conn.certified.Store(true)
+				conn.received.since = test.before
+				if test.crowded {
+					defer conn.gate.enter(t.Context(), conn.gone, nil)()
+				}
+				if got, err := conn.moderate(make([]byte, 2*unusedTolerated)); err != nil || len(got) != test.want {
+					t.Errorf("want %d bytes read, got %d, %v", test.want, len(got), err)
+				}
+			})
 		})
 	}
 }

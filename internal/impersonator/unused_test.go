@@ -3,10 +3,12 @@ package impersonator
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -131,6 +133,34 @@ func TestLargeHeadsAreForgotten(t *testing.T) {
 	}
 }
 
+// TestHeadersOfRefusalsAreForgotten has a stranger and a user be refused with a large header.
+func TestHeadersOfRefusalsAreForgotten(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		size, code int
+		kept       bool
+	}{
+		"short":  {100, http.StatusUnauthorized, true},
+		"long":   {2 * small, http.StatusUnauthorized, false},
+		"served": {2 * small, http.StatusOK, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := budget.New(budget.Defaults(), nil)
+			c := newClientConnections(b, 1).admit(deadEnd{})
+			defer c.Close() //nolint:errcheck // it goes nowhere
+			req := httptest.NewRequestWithContext(context.WithValue(t.Context(), connectionKey{}, c), "GET", "/a", nil)
+			req.ProtoMajor = 2
+			req.Header.Set("X-A", strings.Repeat("x", test.size))
+			answer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(test.code) })
+			setUp(NewMetrics().measure(limitMisuse(answer, b))).ServeHTTP(httptest.NewRecorder(), req)
+			if got := len(req.Header) > 0; got != test.kept {
+				t.Errorf("want the header kept afterwards: %t, got %t", test.kept, got)
+			}
+		})
+	}
+}
+
 // TestWaitingHeadersCount has requests whose bodies do not come fill the gate of a connection. Large headers behind them
 // wait as far as the share of bytes goes.
 func TestWaitingHeadersCount(t *testing.T) {
@@ -144,7 +174,7 @@ func TestWaitingHeadersCount(t *testing.T) {
 	conn := p.connection(t)
 	eventually(t, func() bool { inside, _ := conn.gate.counts(); return inside == maxUndecided })
 	go func() { _ = c.answers(t) }()
-	for i := uint32(maxUndecided); p.budget.Refused(budget.Bytes, budget.Unauthenticated) == 0; i++ {
+	for i := uint32(maxUndecided); conn.refused.Load() == 0; i++ {
 		if i == maxUndecided+2*share/large {
 			t.Fatal("want large headers that wait refused")
 		}
@@ -158,7 +188,7 @@ func TestWaitingHeadersCount(t *testing.T) {
 		before := i - maxUndecided
 		eventually(t, func() bool {
 			_, waiting := conn.gate.counts()
-			return waiting > int(before) || p.budget.Refused(budget.Bytes, budget.Unauthenticated) > 0 || isClosed(conn.gone)
+			return waiting > int(before) || conn.refused.Load() > 0 || isClosed(conn.gone)
 		})
 	}
 	if _, waiting := conn.gate.counts(); waiting > share/large {
