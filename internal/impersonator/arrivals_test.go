@@ -98,6 +98,29 @@ func TestArrivalsAreCounted(t *testing.T) {
 	}
 }
 
+// TestArrivalsEnd counts a request until it is admitted, or over.
+func TestArrivalsEnd(t *testing.T) {
+	t.Parallel()
+	b := budget.New(budget.Defaults(), nil)
+	all := newClientConnections(b, 1)
+	c := all.admit(deadEnd{})
+	defer c.Close() //nolint:errcheck // it goes nowhere
+	check := func(when string, want int64) {
+		t.Helper()
+		if got := all.arrivals.undecided.Load(); got != want {
+			t.Errorf("%s: want %d counted, got %d", when, want, got)
+		}
+	}
+	admitted := admit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { check("admitted", 0) }), b, nil)
+	for _, next := range []http.Handler{admitted, http.NotFoundHandler()} {
+		setUp(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			check("arrived", 1)
+			next.ServeHTTP(w, req)
+		})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(withConnection(t.Context(), c), "GET", "/", nil))
+		check("over", 0)
+	}
+}
+
 // TestRunnableGoroutines checks that this Go tells how many goroutines wait for a processor: without that, nothing would
 // be held back.
 func TestRunnableGoroutines(t *testing.T) {

@@ -50,6 +50,10 @@ func TestCrowds(t *testing.T) {
 	if got := longest(); got != conns[many-3] {
 		t.Error("want a connection forgotten when nothing waits on it any more")
 	}
+	conns[0].address = "192.0.2.99"
+	if got := all.longestWaiting(conns[0], budget.PerAddress); got != conns[0] {
+		t.Error("want one of the same address where that has too much")
+	}
 	for _, c := range conns {
 		_ = c.Close()
 	}

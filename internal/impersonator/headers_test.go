@@ -124,6 +124,21 @@ func TestHeadersWaitForMemory(t *testing.T) {
 			all.closeAll(t)
 		})
 	})
+	t.Run("not where no other waits", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			all := newCrowded()
+			for range all.fit {
+				all.header(size)
+			}
+			time.Sleep(headerPatience)
+			_, end := all.header(size)
+			if got := took(t, end); got != 0 || all.evicted.Load() != 1 {
+				t.Errorf("want one closed at once for a newcomer, got %d closed after %v", all.evicted.Load(), got)
+			}
+			all.closeAll(t)
+		})
+	})
 	t.Run("those that have had memory for longest go first", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -223,6 +224,77 @@ func TestRefusalsOverHTTP1(t *testing.T) {
 	}
 	if p.open.misused.Load() != 0 {
 		t.Error("want no connection closed before its answer")
+	}
+}
+
+// TestLargeHeadersOverHTTP1 has a client without a user be refused with a very large header. It gets its answer.
+func TestLargeHeadersOverHTTP1(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	large := strings.Repeat("A: b\n", 3000)
+	conn := p.raw(t, nil, "GET /a HTTP/1.1\nHost: x\nAuthorization: Bearer bad\n"+large+"\n")
+	res, err := http.ReadResponse(readerOf(conn), nil)
+	if err != nil {
+		t.Fatalf("want an answer, got %v", err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusUnauthorized || p.open.misused.Load() != 0 {
+		t.Errorf("want 401, and no connection closed before it, got %d", res.StatusCode)
+	}
+}
+
+// TestLastRefusals looks at whether a refusal is the last answer on its connection, and says so.
+func TestLastRefusals(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		attack                  bool
+		user                    string
+		resets, refused, served int64
+		last                    bool
+	}{
+		"the first":                           {},
+		"the first under attack":              {attack: true, last: true},
+		"a user's under attack":               {attack: true, user: "jane"},
+		"after many resets":                   {resets: maxMisused - 1, last: true},
+		"after fewer":                         {resets: maxMisused - 2},
+		"a user's after many resets":          {resets: maxMisused - 1, user: "jane"},
+		"where as many were served":           {resets: maxMisused - 1, served: maxMisused},
+		"where fewer were served":             {resets: maxMisused - 1, served: maxMisused - 1, last: true},
+		"where one was served under attack":   {attack: true, served: 1},
+		"after refusals":                      {refused: maxRefusals, last: true},
+		"a user's after refusals":             {refused: maxRefusals, user: "jane", last: true},
+		"a user's, where as many were served": {refused: maxRefusals, served: maxRefusals, user: "jane"},
+		"after refusals, with as many served": {refused: maxRefusals, served: maxRefusals},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := budget.New(budget.Defaults(), time.Now)
+				conn := newClientConnections(b, 1).admit(deadEnd{})
+				defer conn.Close() //nolint:errcheck // it goes nowhere
+				if test.attack {
+					b.Misused(conn.client(), 1<<20)
+				}
+				if test.user != "" {
+					if err := conn.identify(test.user); err != nil {
+						t.Fatal(err)
+					}
+				}
+				conn.resets.Store(test.resets)
+				conn.refused.Store(test.refused)
+				conn.served.Store(test.served)
+				refused := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+					stateFrom(req.Context()).client = conn.client()
+					w.WriteHeader(http.StatusUnauthorized)
+				})
+				answer := httptest.NewRecorder()
+				setUp(NewMetrics().measure(limitMisuse(refused, b))).ServeHTTP(answer,
+					httptest.NewRequestWithContext(withConnection(t.Context(), conn), "GET", "/a", nil))
+				if got := answer.Header().Get("Connection") == "close"; got != test.last {
+					t.Errorf("want it to say that it is the last: %t, got %t", test.last, got)
+				}
+			})
+		})
 	}
 }
 

@@ -175,7 +175,10 @@ func TestWaitingForAPlaceEnds(t *testing.T) {
 		evicted int64
 	}{
 		"when the others had time for the rest of their handshakes, one makes room": {
-			then: func(_ *clientConn, done func()) { done() }, after: newcomersTime, evicted: 1,
+			then: func(_ *clientConn, done func()) {
+				time.Sleep(2 * newcomersTime)
+				done()
+			}, after: 3 * newcomersTime, evicted: 1,
 		},
 		"when it is closed":               {then: func(c *clientConn, _ func()) { _ = c.Close() }, want: net.ErrClosed},
 		"when a handshake's time is over": {want: os.ErrDeadlineExceeded, after: readHeaderTimeout},

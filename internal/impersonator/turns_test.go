@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
@@ -121,6 +122,59 @@ func TestHandshakesTakeTurns(t *testing.T) {
 	eventually(t, func() bool { return g.all.turns.Running() == 0 })
 }
 
+// TestAddressesTakeTurns has many handshakes of one address wait, and then one of another.
+func TestAddressesTakeTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all := newClientConnections(budget.New(budget.Defaults(), nil), 1)
+		begun := make(chan *clientConn, 6)
+		var conns []*clientConn
+		for _, address := range []string{"192.0.2.1", "192.0.2.1", "192.0.2.1", "192.0.2.1", "192.0.2.2"} {
+			c := all.admit(from{address: address})
+			defer c.Close() //nolint:errcheck // it goes nowhere
+			conns = append(conns, c)
+			go func() {
+				if c.beginTurn(t.Context()) == nil {
+					begun <- c
+				}
+			}()
+			synctest.Wait()
+		}
+		for i, want := range []int{0, 1, 4, 2, 3} {
+			if len(begun) != 1 {
+				t.Fatalf("want one turn at a time, got %d", len(begun))
+			}
+			c := <-begun
+			if c != conns[want] {
+				t.Errorf("want turn %d to be that of number %d", i, want)
+			}
+			if i%2 == 0 {
+				_, _ = c.Read(make([]byte, 1))
+			} else {
+				_, _ = c.Write(nil)
+			}
+			synctest.Wait()
+		}
+		if got := all.turns.Running(); got != 0 {
+			t.Errorf("want each turn ended by what follows, got %d", got)
+		}
+	})
+}
+
+// TestHalfOfTheProcessors looks at how many handshakes are computed at a time.
+func TestHalfOfTheProcessors(t *testing.T) {
+	t.Parallel()
+	for processors, want := range map[int]int{1: 1, 2: 1, 7: 3, 8: 4} {
+		p := startProxy(t, func(_ *proxy, o *Options) { o.Processors = processors })
+		for range processors + 1 {
+			defer p.open.turns.Join(fairqueue.Owner{Name: "192.0.2.1"}).Done()
+		}
+		if got := p.open.turns.Running(); got != want {
+			t.Errorf("%d processors: want %d at a time, got %d", processors, want, got)
+		}
+	}
+}
+
 // TestNoClientHoldsATurn has clients that do not go on, one after the other. There is one turn at a time, and each of them
 // gives it back.
 func TestNoClientHoldsATurn(t *testing.T) {
@@ -133,7 +187,13 @@ func TestNoClientHoldsATurn(t *testing.T) {
 		},
 		"it reads no answer": func(g *greetings, _ *clientConn, client net.Conn) error {
 			close(g.goOn)
-			return sayHello(client)
+			if err := sayHello(client); err != nil {
+				return err
+			}
+			for g.turns.Load() == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			return nil
 		},
 		"its connection is closed": func(g *greetings, server *clientConn, client net.Conn) error {
 			if err := sayHello(client); err != nil {

@@ -133,6 +133,53 @@ func TestLargeHeadsAreForgotten(t *testing.T) {
 	}
 }
 
+// TestCompleteHeadersAreOfUse looks at what a connection has sent without effect, before and after a header is complete.
+func TestCompleteHeadersAreOfUse(t *testing.T) {
+	t.Parallel()
+	c := newClientConnections(budget.New(budget.Defaults(), nil), 1).admit(deadEnd{})
+	defer c.Close() //nolint:errcheck // it goes nowhere
+	c.certified.Store(true)
+	if err := c.countUnused(2 * unusedTolerated); err != nil || c.unused.held.Load() == 0 {
+		t.Fatalf("want the header counted before it is complete, got %v", err)
+	}
+	useReceived(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if bytes, held := c.unused.bytes.Load(), c.unused.held.Load(); bytes != 0 || held != 0 {
+			t.Errorf("want it forgotten as soon as it is complete, got %d bytes, for which %d are held", bytes, held)
+		}
+	})).ServeHTTP(nil, httptest.NewRequestWithContext(withConnection(t.Context(), c), "GET", "/a", nil))
+}
+
+// TestMemoryOfWhatIsUnused looks at how much memory counts for what came to nothing.
+func TestMemoryOfWhatIsUnused(t *testing.T) {
+	t.Parallel()
+	const long = 3 * unusedStep
+	for name, test := range map[string]struct {
+		bytes, bodies int64
+		http1         bool
+		want          int64
+	}{
+		"a short header":                  {bytes: unusedFree},
+		"a header":                        {bytes: unusedFree + 1, want: (unusedFree + 1) * unusedHTTP2},
+		"a header in HTTP/1":              {bytes: unusedFree + 1, http1: true, want: (unusedFree + 1) * unusedHTTP1},
+		"a longer header":                 {bytes: long - 1, want: long * unusedHTTP2},
+		"a longer header in HTTP/1":       {bytes: long - 1, http1: true, want: long * unusedHTTP1},
+		"more fields than net/http keeps": {bytes: 10 * mostFields, want: 10*mostFields + mostFields},
+		"beside a body":                   {bytes: long - 1, bodies: 1, want: (long - 1) * unusedWithBodyHTTP2},
+		"beside a body in HTTP/1":         {bytes: long - 1, bodies: 1, http1: true, want: (long - 1) * unusedWithBody},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := &unused{}
+			u.bytes.Store(test.bytes)
+			u.bodies.Store(test.bodies)
+			u.http1.Store(test.http1)
+			if got := u.memory(); got != test.want {
+				t.Errorf("want %d bytes for %d, got %d", test.want, test.bytes, got)
+			}
+		})
+	}
+}
+
 // TestHeadersOfRefusalsAreForgotten has a stranger and a user be refused with a large header.
 func TestHeadersOfRefusalsAreForgotten(t *testing.T) {
 	t.Parallel()
@@ -199,9 +246,10 @@ func TestWaitingHeadersCount(t *testing.T) {
 // deadEnd is a connection on which an endless stream of bytes comes.
 type deadEnd struct{ net.Conn }
 
-func (deadEnd) Read(p []byte) (int, error) { return len(p), nil }
-func (deadEnd) Close() error               { return nil }
-func (deadEnd) RemoteAddr() net.Addr       { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
+func (deadEnd) Read(p []byte) (int, error)  { return len(p), nil }
+func (deadEnd) Write(p []byte) (int, error) { return len(p), nil }
+func (deadEnd) Close() error                { return nil }
+func (deadEnd) RemoteAddr() net.Addr        { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
 
 // TestFramesWithoutEffect reads what nothing follows from: slowly when there is more of it, and in the end no more. What
 // is of use in between makes up for it.
