@@ -27,7 +27,7 @@ const (
 	// maxServed is how many addresses are remembered by a queue.
 	maxServed = 4096
 	// reservePart: the reserve is the share of all clients divided by it, and comes on top of that.
-	reservePart = 2
+	reservePart = 4
 )
 
 // headers takes memory from the budget for headers that are not complete, and other bytes that came to nothing yet.

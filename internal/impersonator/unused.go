@@ -18,7 +18,7 @@ const (
 	// handshake does not count here: see maxHandshake.
 	unusedFree = 1 << 10
 	// unusedTolerated is how much of a header is read at once though its share is full: a header with a token.
-	unusedTolerated = 4 << 10
+	unusedTolerated = 2 << 10
 	// unusedStep: of a longer header, memory is taken for as many bytes at a time. It is a header of 8 KiB with its frames
 	// and TLS records. An attacker's next connection costs the decoding of that much.
 	unusedStep = 10 << 10

@@ -242,7 +242,7 @@ const (
 	// begunEach is the same for short headers. Three times as many are as many as clients without a user may have.
 	begunEach = 170
 	// begunSize is as much as the proxy reads of a header in any case, less the frames around it.
-	begunSize = 4<<10 - 200
+	begunSize = 2<<10 - 100
 )
 
 // unfinished begins a large header of short lines, or of short fields, on many connections. On some it sends frames that
