@@ -182,8 +182,18 @@ func TestNetworkPolicy(t *testing.T) {
 			if err != nil || !selector.Matches(labels.Set(deployment.Spec.Template.Labels)) {
 				t.Errorf("%s: it is not about the pods: %v, %v", folder, policy.Spec.PodSelector, err)
 			}
+			if !slices.Contains(policy.Spec.PolicyTypes, networkingv1.PolicyTypeIngress) {
+				t.Errorf("%s: it limits no connections to the pods, but %v", folder, policy.Spec.PolicyTypes)
+			}
 			for _, rule := range policy.Spec.Ingress {
+				if len(rule.Ports) == 0 {
+					t.Errorf("%s: a rule without ports opens all of them", folder)
+				}
 				for _, port := range rule.Ports {
+					if port.Port == nil || port.EndPort != nil {
+						t.Errorf("%s: a rule opens more than one port", folder)
+						continue
+					}
 					opened = append(opened, port.Port.String())
 				}
 			}

@@ -174,6 +174,18 @@ func TestResets(t *testing.T) {
 	if b.Refused(budget.Resets, budget.PerUser) != 1 || b.Refused(budget.Resets, budget.Unauthenticated) != 1 {
 		t.Error("want each full share counted")
 	}
+	if one := (budget.Client{Address: "192.0.2.1", User: "one"}); b.IsMisused(one) {
+		t.Error("want no address to be the worse for others")
+	}
+	for i := range 99 {
+		b.Misused(budget.Client{Address: "192.0.2.1", User: fmt.Sprint("many-", i)}, 1)
+	}
+	if one := (budget.Client{Address: "192.0.2.1", User: "one"}); !b.Misused(one, 1) || !b.IsMisused(one) {
+		t.Error("want those of all users of an address to be too many")
+	}
+	if b.Refused(budget.Resets, budget.PerAddress) != 1 {
+		t.Error("want the full share of the address counted")
+	}
 	b.Misused(joe, 90)
 	if now = now.Add(61 * time.Second); b.IsMisused(joe) {
 		t.Error("want it forgiven as soon, however many they were")
