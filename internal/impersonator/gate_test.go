@@ -3,6 +3,7 @@ package impersonator
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -190,6 +191,120 @@ func TestShutConnectionsDoNotWaitForReaders(t *testing.T) {
 		t.Error("want the connection closed soon, and not when requests that are under way would have to end")
 	}
 	eventually(t, func() bool { return p.budget.Held(budget.Connections) == 0 })
+}
+
+// TestWaitingEndsAtTheGate has a request wait behind others, and then something comes of it. Nothing is left of it, and
+// its memory is given back at once.
+func TestWaitingEndsAtTheGate(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		then   func(g *turnstile, one *waiter)
+		inside int // of the others and this one
+	}{
+		"it gives up":                        {(*turnstile).forget, maxUndecided},
+		"its turn comes":                     {func(g *turnstile, _ *waiter) { g.leave() }, maxUndecided},
+		"its turn comes and it gives up":     {func(g *turnstile, one *waiter) { g.leave(); g.forget(one) }, maxUndecided - 1},
+		"a user is known":                    {func(g *turnstile, _ *waiter) { g.unlock() }, maxUndecided + 1},
+		"a user is known and it gives up":    {func(g *turnstile, one *waiter) { g.unlock(); g.forget(one) }, maxUndecided},
+		"its connection is closed":           {func(g *turnstile, _ *waiter) { g.end() }, maxUndecided},
+		"its connection is closed: it knows": {func(g *turnstile, one *waiter) { g.end(); g.forget(one) }, maxUndecided},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var g turnstile
+			b := budget.New(budget.Defaults(), nil)
+			for range maxUndecided {
+				g.join()
+			}
+			one := g.join()
+			g.keep(one, b.Force(budget.Client{}, budget.Bytes, waitingBytes))
+			if got := b.Held(budget.Bytes); got != waitingBytes {
+				t.Fatalf("want memory held as long as it waits, got %d bytes", got)
+			}
+			test.then(&g, one)
+			if inside, _ := g.counts(); inside != test.inside || b.Held(budget.Bytes) != 0 {
+				t.Errorf("want %d inside and no memory held, got %d and %d bytes", test.inside, inside, b.Held(budget.Bytes))
+			}
+			late := b.Force(budget.Client{}, budget.Bytes, waitingBytes) // what it got at the same moment
+			g.keep(one, late)
+			g.forget(one)
+			if got := b.Held(budget.Bytes); got != 0 {
+				t.Errorf("want no memory held afterwards, got %d bytes", got)
+			}
+		})
+	}
+	t.Run("its client leaves", func(t *testing.T) {
+		t.Parallel()
+		var g turnstile
+		for range maxUndecided {
+			g.join()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		hold := func() (*budget.Holding, bool) { return nil, true }
+		if g.enter(ctx, nil, hold) != nil {
+			t.Error("want it not to pass")
+		}
+		if inside, waiting := g.counts(); inside != maxUndecided || waiting != 0 {
+			t.Errorf("want none left that waits, got %d, and %d inside", waiting, inside)
+		}
+	})
+}
+
+// TestTheGateOfALostConnection has a request come to the gate of a connection on which nothing more is to be served.
+func TestTheGateOfALostConnection(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		prepare func(c *clientConn)
+		left    bool // the client has reset it
+		passes  bool
+		code    int // 0: the stream is reset
+	}{
+		"it goes on":                {passes: true, code: http.StatusOK},
+		"it was closed":             {prepare: func(c *clientConn) { _ = c.Close() }},
+		"it was shut":               {prepare: func(c *clientConn) { c.shut.Store(true) }},
+		"it goes on after a reset":  {left: true},
+		"it is shut for the resets": {prepare: func(c *clientConn) { c.resets.Store(maxMisused - 1) }, left: true, code: 503},
+		"it is shut for one under attack": {
+			prepare: func(c *clientConn) { c.all.budget.Misused(c.client(), 1<<20) }, left: true, code: 503,
+		},
+		"its client knows": {prepare: func(c *clientConn) { c.resets.Store(maxMisused - 1); c.farewell.Store(true) }, left: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := budget.New(budget.Defaults(), nil)
+			c := newClientConnections(b, 1).admit(deadEnd{})
+			defer c.Close() //nolint:errcheck // it goes nowhere
+			c.serving.Add(1)
+			if test.prepare != nil {
+				test.prepare(c)
+			}
+			ctx, cancel := context.WithCancel(withConnection(t.Context(), c))
+			defer cancel()
+			if test.left {
+				cancel()
+			}
+			req := httptest.NewRequestWithContext(ctx, http.MethodGet, "/a", nil)
+			req.ProtoMajor = 2
+			passed, answer := false, httptest.NewRecorder()
+			handler := holdBack(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed = true }), b)
+			code := func() (code int) {
+				defer func() {
+					if recover() != nil {
+						code = 0
+					}
+				}()
+				handler.ServeHTTP(answer, req)
+				return answer.Code
+			}()
+			if passed != test.passes || code != test.code {
+				t.Errorf("want it to pass: %t, with %d, got %t, %d", test.passes, test.code, passed, code)
+			}
+			if got := answer.Header().Get("Connection") == "close"; got != (code == 503) {
+				t.Errorf("want the client told with the last answer, got %t with %d", got, code)
+			}
+		})
+	}
 }
 
 // TestGate has many requests pass, leave, and give up at the same time.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr/funcr"
@@ -456,26 +457,44 @@ func TestRefusedCredentialsAreSampled(t *testing.T) {
 
 func TestSampler(t *testing.T) {
 	t.Parallel()
-	var mu sync.Mutex
-	var lines []string
-	logger := funcr.New(func(_, args string) {
-		mu.Lock()
-		defer mu.Unlock()
-		lines = append(lines, args)
-	}, funcr.Options{})
-	s := &sampler{message: "Something happened", period: 100 * time.Millisecond}
-	for range 20 {
-		s.info(logger, "key", "value")
-	}
-	eventually(t, func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(lines) == samplesPerPeriod+1 && strings.Contains(lines[samplesPerPeriod], `"count"=15`)
-	})
-	s.info(logger)
-	eventually(t, func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(lines) == samplesPerPeriod+2
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var lines []string
+		logger := funcr.New(func(_, args string) {
+			mu.Lock()
+			defer mu.Unlock()
+			lines = append(lines, args)
+		}, funcr.Options{})
+		s := newSampler("Something happened")
+		check := func(when string, want int) {
+			t.Helper()
+			mu.Lock()
+			defer mu.Unlock()
+			if len(lines) != want {
+				t.Fatalf("want %d lines %s, got %q", want, when, lines)
+			}
+		}
+		for range 20 {
+			s.info(logger, "key", "value")
+		}
+		check("at first", samplesPerPeriod)
+		time.Sleep(samplePeriod)
+		synctest.Wait()
+		check("at the end of the period", samplesPerPeriod+1)
+		if got := lines[samplesPerPeriod]; !strings.Contains(got, `"count"=15`) {
+			t.Errorf("want the number of the others, got %q", got)
+		}
+		for period := range 3 { // in none of them too many
+			for range samplesPerPeriod {
+				s.info(logger)
+			}
+			check("of each period", (period+2)*samplesPerPeriod+1)
+			time.Sleep(samplePeriod)
+			synctest.Wait()
+		}
+		check("in the end", 4*samplesPerPeriod+1)
+		if got := s.total.Load(); got != 20+3*samplesPerPeriod {
+			t.Errorf("want all counted, got %d", got)
+		}
 	})
 }

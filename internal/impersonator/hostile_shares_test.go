@@ -104,6 +104,40 @@ func TestSharesOfNewConnections(t *testing.T) {
 	eventually(t, func() bool { return p.budget.Held(budget.Bytes) == 0 })
 }
 
+// TestStreamsAreNoRequests opens more watches than a user may have requests.
+func TestStreamsAreNoRequests(t *testing.T) {
+	t.Parallel()
+	const fit = 2
+	p := startProxy(t, limit(budget.Requests, budget.PerUser, fit))
+	release := make(chan struct{})
+	defer close(release)
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-release:
+			case <-req.Context().Done():
+			}
+		}
+	})
+	c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "jane"))
+	paths := []string{"/api/v1/pods?watch=1", "/api/v1/pods?watch=1&resourceVersion=5"}
+	for i := range 2 * (fit + 1) {
+		c.request(t, uint32(2*i+1), false, false, pseudo("GET", paths[i%2])...)
+		if got := c.answer(t, uint32(2*i+1)); got != http.StatusOK {
+			t.Fatalf("want watch %d served, got %d", i, got)
+		}
+	}
+	if streams, requests := p.budget.Held(
+		budget.Streams,
+	), p.budget.Held(
+		budget.Requests,
+	); streams != 2*(fit+1) ||
+		requests != 0 {
+		t.Errorf("want %d streams and no request, got %d and %d", 2*(fit+1), streams, requests)
+	}
+}
+
 // TestMemoryNeeded looks at what counts as bytes before a request is looked at.
 func TestMemoryNeeded(t *testing.T) {
 	t.Parallel()

@@ -142,6 +142,50 @@ func TestLeavingBeforeTheTurnIsSaid(t *testing.T) {
 					t.Errorf("want %v, and nothing sent, got %v after %d", test.want, err, sent)
 				}
 				close(release)
+				synctest.Wait()
+				if n, m := turns.all.queue.Running(), turns.all.queue.Waiting(); n != 0 || m != 0 {
+					t.Errorf("want no turn left, got %d and %d", n, m)
+				}
+			})
+		})
+	}
+}
+
+// TestOneUserLeavesTurns has one user ask for as much as possible, and then three.
+func TestOneUserLeavesTurns(t *testing.T) {
+	t.Parallel()
+	const fit = 100
+	for name, test := range map[string]struct {
+		verb, target string
+		users        []string
+		want         int64
+	}{
+		"requests of one user":   {"get", "/", []string{"ann"}, fit / 2},
+		"requests of more users": {"get", "/", []string{"ann", "bob", "cid"}, fit},
+		"watches of one user":    {"watch", "/?watch=1", []string{"ann"}, maxBeginnings / 2},
+		"watches of more users":  {"watch", "/?watch=1", []string{"ann", "bob", "cid"}, maxBeginnings},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				release := make(chan struct{})
+				var busy atOnce
+				turns := newInFlight(WorkLimits{Requests: fit}, roundTrip(func(*http.Request) (*http.Response, error) {
+					defer busy.count()()
+					<-release
+					return nil, errors.New("over")
+				}))
+				for _, name := range test.users {
+					for range fit {
+						req, _ := sentOn(name, test.verb, test.target)
+						go func() { _, _ = turns.RoundTrip(req) }() //nolint:bodyclose // there is none
+					}
+				}
+				synctest.Wait()
+				if got := busy.now.Load(); got != test.want {
+					t.Errorf("want %d at the API server, got %d", test.want, got)
+				}
+				close(release)
 			})
 		})
 	}
@@ -250,6 +294,73 @@ func TestTurnsEnd(t *testing.T) {
 			_ = api.Close()
 		})
 	})
+}
+
+// TestBeginningsOfSlowReaders has a client take its time with the objects of a watch. They count as the beginning until
+// the API server has no more of them.
+func TestBeginningsOfSlowReaders(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		over := false
+		body := newBeginningBody(io.NopCloser(strings.NewReader("two pieces")), func() { over = true })
+		for range 2 {
+			if _, err := io.ReadFull(body, make([]byte, 5)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * initialPause)
+			if synctest.Wait(); over {
+				t.Error("want it not over while the client has not asked for more")
+			}
+		}
+		if _, err := body.Read(make([]byte, 5)); !errors.Is(err, io.EOF) || !over {
+			t.Errorf("want it over with the end, got %v", err)
+		}
+	})
+}
+
+// TestAnswersCount looks at how many bytes count for an answer, also where some were taken before it came.
+func TestAnswersCount(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		expected, length, want int64
+		code                   int
+		prepare                func(*requestState)
+	}{
+		"as expected":  {expected: 2 * upstreamWindow, length: 2 * upstreamWindow, want: 2 * upstreamWindow},
+		"not expected": {length: 2 * upstreamWindow, want: upstreamWindow + bufferSize},
+		"a short one":  {length: 1000, want: 1000 + bufferSize},
+		"longer":       {expected: 100, length: upstreamWindow, want: upstreamWindow + bufferSize},
+		"very long":    {expected: 2 * maxAhead, length: 2 * maxAhead, want: maxAhead},
+		"unknown":      {length: -1, want: upstreamWindow + bufferSize},
+		"a stream":     {length: -1, prepare: func(s *requestState) { s.longRunning = true }},
+		"a login":      {length: 1000, prepare: func(s *requestState) { s.login = &turn{} }},
+		"an upgrade":   {code: http.StatusSwitchingProtocols, want: upgradedBytes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := budget.New(budget.Defaults(), nil)
+			answer := roundTrip(func(*http.Request) (*http.Response, error) {
+				body := io.NopCloser(strings.NewReader(""))
+				return &http.Response{StatusCode: test.code, ContentLength: test.length, Body: body}, nil
+			})
+			req, state := sentOn("jane", "list", "/")
+			state.lengthExpected, state.client = test.expected, budget.Client{User: "jane"}
+			if test.prepare != nil {
+				test.prepare(state)
+			}
+			res, err := holdAnswer{reserveAnswer{answer, b}, b}.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := b.HeldByUser(budget.Bytes, "jane"); got != test.want {
+				t.Errorf("want %d bytes held, got %d", test.want, got)
+			}
+			_ = res.Body.Close()
+			if state.releaseAll(); b.Held(budget.Bytes) != 0 {
+				t.Error("want them given back")
+			}
+		})
+	}
 }
 
 // TestLongAnswersNeedRoomBefore asks for a long answer for which there is no room. The API server does not hear of it.

@@ -116,6 +116,12 @@ func TestReadsAheadWithinBounds(t *testing.T) {
 				if got := b.Held(budget.Bytes); got != test.want || int64(body.length()) != got {
 					t.Errorf("want %d bytes taken and counted, got %d and %d", test.want, body.length(), got)
 				}
+				if _, err := io.ReadFull(body, make([]byte, aheadPiece)); err != nil {
+					t.Fatal(err)
+				}
+				if got := b.Held(budget.Bytes); got != test.want-aheadPiece {
+					t.Errorf("want what was read given back, got %d bytes held", got)
+				}
 				_ = body.Close()
 				if got := b.Held(budget.Bytes); got != 0 {
 					t.Errorf("want them given back, got %d", got)
