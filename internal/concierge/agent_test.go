@@ -59,6 +59,7 @@ type agent struct {
 	admin   client.Client
 	address string
 	signer  *certs.CA
+	clients *concierge.Clients
 	ready   atomic.Pointer[error]
 	log     *testkit.Buffer
 	stop    func() error
@@ -87,7 +88,7 @@ func startAgent(t *testing.T, cluster *devcluster.Cluster) *agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &agent{cluster: cluster, log: &testkit.Buffer{}}
+	a := &agent{cluster: cluster, clients: concierge.NewClients(), log: &testkit.Buffer{}}
 	if a.admin, err = client.New(cluster.AdminConfig(), client.Options{Scheme: newScheme(t)}); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +109,7 @@ func startAgent(t *testing.T, cluster *devcluster.Cluster) *agent {
 	issuer.Load(a.signer, nil)
 	options := concierge.Options{
 		Listener: listener, ServingCertificate: certificate, Agent: account, GroupSuffix: apis.DefaultGroupSuffix,
-		Authenticator: cache, Issuer: issuer,
+		Authenticator: cache, Issuer: issuer, Clients: a.clients,
 		Ready: func() error {
 			if err := a.ready.Load(); err != nil {
 				return *err
