@@ -149,6 +149,25 @@ func TestCompleteHeadersAreOfUse(t *testing.T) {
 	})).ServeHTTP(nil, httptest.NewRequestWithContext(withConnection(t.Context(), c), "GET", "/a", nil))
 }
 
+// TestTheProxyForgetsHeaders sends a long header, which is complete.
+func TestTheProxyForgetsHeaders(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	conn := p.raw(
+		t,
+		clientCertificate(t, p.signerCA, "jane"),
+		"GET /a HTTP/1.1\nHost: x\nA: "+strings.Repeat("b", small)+"\n\n",
+	)
+	res, err := http.ReadResponse(readerOf(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if got := p.connection(t).unused.bytes.Load(); got > unusedFree {
+		t.Errorf("want nothing counted after the answer, got %d bytes", got)
+	}
+}
+
 // TestMemoryOfWhatIsUnused looks at how much memory counts for what came to nothing.
 func TestMemoryOfWhatIsUnused(t *testing.T) {
 	t.Parallel()
