@@ -34,9 +34,9 @@ type clientConnections struct {
 	crowds   crowds
 	arrivals arrivals
 	turns    *fairqueue.Queue // of TLS handshakes
-	room     room
-	evicted  atomic.Int64 // to make room for others
-	misused  atomic.Int64 // closed because most of their requests came to nothing
+	room     *fairqueue.Queue // of connections of users who ask for too much
+	evicted  atomic.Int64     // to make room for others
+	misused  atomic.Int64     // closed because most of their requests came to nothing
 
 	mu   sync.Mutex
 	open map[*clientConn]struct{}
@@ -45,7 +45,7 @@ type clientConnections struct {
 
 // newClientConnections makes a list of no connections, of which as many handshakes as slots are computed at a time.
 func newClientConnections(b *budget.Budget, slots int) *clientConnections {
-	all := &clientConnections{budget: b, turns: newTurns(slots), open: map[*clientConn]struct{}{}}
+	all := &clientConnections{budget: b, turns: newTurns(slots), room: newRoom(), open: map[*clientConn]struct{}{}}
 	all.arrivals.look = runnableGoroutines
 	all.headers = &headers{all: all, queues: map[headerOwner]*headerQueue{}}
 	return all

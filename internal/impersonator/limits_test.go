@@ -89,7 +89,8 @@ func TestLimitsAreDocumented(t *testing.T) {
 		"streams opened only to be reset before an answer begins": fmt.Sprintf("%d on one connection, if they are more "+
 			"than its other requests: then it is closed; `limits.resets` for all of a client's connections. Answers that were "+
 			"ended because the client did not read them count as well. Beyond `limits.resets.perUser`, that user's further "+
-			"watches, logs and upgrades are refused with 429", maxResets),
+			"watches, logs and upgrades are refused with 429, and connections on which nothing is being served are read one "+
+			"after the other, one each %s", maxResets, roomPause),
 		"answer that the client does not read": seconds(o.WriteTimeout) + " for each 32 KiB; then the answer is broken " +
 			"off; " + seconds(unreadAfter) + " when `limits.unread` is reached",
 		"answer that waits in memory for the client": fmt.Sprintf("up to %s of one that is not read for %d ms, if "+

@@ -101,6 +101,52 @@ func TestFullUsersAreNotRead(t *testing.T) {
 	})
 }
 
+// TestUsersWhoMisuseStreamsAreReadInTurn has a user whose streams come to nothing, and further connections. They are read
+// one after the other. Those of other users, and those on which something is being served, are read as ever. Another user
+// who misuses streams has the next turn but one.
+func TestUsersWhoMisuseStreamsAreReadInTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all := newClientConnections(budget.New(budget.Defaults(), nil), 1)
+		defer closeAll(all)
+		open := func(user string) *clientConn {
+			c := all.admit(from{address: crowdsSource})
+			if err := c.identify(user); err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		for _, user := range []string{"greedy", "second"} {
+			misused := all.budget.Limits()[budget.Resets][budget.PerUser]
+			all.budget.Misused(budget.Client{Address: crowdsSource, User: user}, misused+100)
+		}
+		busy := open("greedy")
+		busy.serving.Add(1)
+		others := open("jane")
+		began := time.Now()
+		order := make(chan string, 4)
+		for _, user := range []string{"greedy", "greedy", "greedy", "second"} {
+			read := reads(open(user))
+			go func() {
+				<-read
+				order <- user
+			}()
+			synctest.Wait()
+		}
+		for name, c := range map[string]*clientConn{"a busy one": busy, "another user's": others} {
+			if len(reads(c)) != 1 {
+				t.Errorf("want %s read at once", name)
+			}
+		}
+		for i, want := range []string{"greedy", "greedy", "second", "greedy"} {
+			if got, took := <-order, time.Since(began); got != want || took != time.Duration(i)*roomPause {
+				t.Errorf("want one of %s as number %d, after %v each, got one of %s after %v", want, i, roomPause, got, took)
+			}
+		}
+		time.Sleep(roomPause)
+	})
+}
+
 // TestFullUsersAreRefusedInTheEnd has no room come. Then a connection is read nevertheless: its requests get an answer.
 func TestFullUsersAreRefusedInTheEnd(t *testing.T) {
 	t.Parallel()
