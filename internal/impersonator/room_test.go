@@ -128,7 +128,9 @@ func TestUsersWhoMisuseStreamsAreReadInTurn(t *testing.T) {
 		for _, user := range []string{"greedy", "greedy", "greedy", "second"} {
 			read := reads(open(user))
 			go func() {
-				<-read
+				if err := <-read; err != nil {
+					t.Error(err)
+				}
 				order <- user
 			}()
 			synctest.Wait()
