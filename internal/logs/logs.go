@@ -23,11 +23,6 @@ func Warn(ctx context.Context, message string, facts ...any) {
 	at(ctx, slog.LevelWarn, message, facts)
 }
 
-// Error logs what keeps users out until somebody mends it.
-func Error(ctx context.Context, message string, facts ...any) {
-	at(ctx, slog.LevelError, message, facts)
-}
-
 func at(ctx context.Context, level slog.Level, message string, facts []any) {
 	logr.FromContextOrDiscard(ctx).WithCallDepth(2).Info(message, append(slices.Clone(facts), levelKey, level)...)
 }

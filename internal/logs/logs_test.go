@@ -54,7 +54,7 @@ func TestLevels(t *testing.T) { //nolint:paralleltest // controller-runtime's lo
 	for name, wrap := range map[string]func(logr.Logger) logr.Logger{"plain": plain, "of controller-runtime": through} {
 		ctx, lines := logTo(t, 0, wrap)
 		Warn(ctx, "Lost something")
-		Error(ctx, "Refused everybody", "problem", "p")
+		new(Problem).Log(ctx, slog.LevelError, "Refused everybody", "p")
 		logr.FromContextOrDiscard(ctx).Info("Did something")
 		want := []string{"WARN Lost something", "ERROR Refused everybody", "INFO Did something"}
 		if diff := cmp.Diff(want, lines()); diff != "" {

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,13 +19,14 @@ import (
 )
 
 // logLines returns the lines that the replicas have logged since the lengths of their logs were as in from, and these
-// lengths now.
+// lengths now. A line that is still being written is not among them.
 func (w *world) logLines(from []int) (lines []string, lengths []int, err error) {
 	for i, agent := range w.agents {
 		content, err := os.ReadFile(agent.Log())
 		if err != nil {
 			return nil, nil, err
 		}
+		content = content[:bytes.LastIndexByte(content, '\n')+1]
 		lengths = append(lengths, len(content))
 		if i < len(from) {
 			content = content[min(from[i], len(content)):]

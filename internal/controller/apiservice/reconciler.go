@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -66,8 +67,8 @@ type Reconciler struct {
 	Life            time.Duration // zero: DefaultLife
 	Clock           clock.PassiveClock
 
-	problem  string // of the last try; empty when there was none
-	failures int    // in a row
+	problem  logs.Problem
+	failures int // in a row
 }
 
 // firstRetry is how long to wait after a failure. After each further one it is twice as long, maxDoublings times.
@@ -114,16 +115,15 @@ func (r *Reconciler) dnsNames() []string {
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	result, err := r.converge(ctx)
 	if err == nil {
-		r.problem, r.failures = "", 0
+		r.problem.Clear()
+		r.failures = 0
 		return result, nil
 	}
 	if ctx.Err() != nil {
 		return ctrl.Result{}, nil //nolint:nilerr // the agent stops; what was broken off is no failure
 	}
-	if r.problem != err.Error() {
-		r.problem = err.Error()
-		logs.Error(ctx, "Could not look after the certificate of the aggregated APIs", "problem", r.problem)
-	}
+	r.problem.LogRetried(ctx, r.Clock.Now(), slog.LevelError,
+		"Could not look after the certificate of the aggregated APIs", err.Error())
 	wait := firstRetry << min(r.failures, maxDoublings)
 	r.failures++
 	return ctrl.Result{RequeueAfter: wait}, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -118,7 +119,7 @@ type Reconciler struct {
 	missingSince   time.Time                       // when the CredentialIssuer was first found missing; zero while it is there
 	retries        atomic.Int32
 	appliedService any
-	lastProblem    string
+	problem        logs.Problem
 	known          map[string]*issuedcert.State // what own Secrets held when there was last nothing wrong with them
 	signing        *certs.CA                    // the CA that signs client certificates
 
@@ -183,7 +184,7 @@ func (r *Reconciler) Ready() error {
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	issuer, found, err := r.Issuers.Get(ctx, types.NamespacedName{Name: req.Name})
 	if err != nil {
-		r.logProblem(ctx, fmt.Sprintf("could not get CredentialIssuer to update: %v", err))
+		r.logRetried(ctx, fmt.Sprintf("could not get CredentialIssuer to update: %v", err))
 		return ctrl.Result{RequeueAfter: r.retryAfter()}, nil
 	}
 	if !found {
@@ -196,9 +197,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	r.useServiceAccountTokens(issuer)
 	strategy, err := r.converge(ctx, issuer)
 	r.publish(strategy)
-	r.logStrategy(ctx, strategy)
+	retry := err != nil && !errors.Is(err, errNotLeader) // what the leader makes wakes us
+	r.logStrategy(ctx, strategy, retry)
 	r.handIn(report{issuer: issuer, proxy: strategy, serving: r.served()})
-	if err == nil || errors.Is(err, errNotLeader) { // what the leader makes wakes us
+	if !retry {
 		r.retries.Store(0)
 		return ctrl.Result{RequeueAfter: r.nextLook(issuer)}, nil
 	}
@@ -235,31 +237,38 @@ func (r *Reconciler) retryAfter() time.Duration {
 	return min(firstRetry<<min(r.retries.Add(1)-1, 7), lastRetry)
 }
 
-// logProblem logs what is wrong once, not each time it is seen. It is an error where users are refused for it.
-func (r *Reconciler) logProblem(ctx context.Context, problem string) {
-	logAt := logs.Warn
+// problemMessage goes before each problem in the log.
+const problemMessage = "Could not do what the CredentialIssuer asks for"
+
+// problemLevel is error where users are refused for it.
+func (r *Reconciler) problemLevel() slog.Level {
 	if phase := r.phase.Load(); phase == phaseLost ||
 		phase == phaseOn && (r.Holder.Current() == nil || !r.Proxy.Serving()) {
-		logAt = logs.Error
+		return slog.LevelError
 	}
-	r.logOnce(ctx, logAt, problem)
+	return slog.LevelWarn
 }
 
-func (r *Reconciler) logOnce(ctx context.Context, logAt func(context.Context, string, ...any), problem string) {
-	if r.lastProblem != problem {
-		r.lastProblem = problem
-		logAt(ctx, "Could not do what the CredentialIssuer asks for", "problem", problem)
-	}
+// logProblem logs what somebody has to mend.
+func (r *Reconciler) logProblem(ctx context.Context, problem string) {
+	r.problem.Log(ctx, r.problemLevel(), problemMessage, problem)
+}
+
+// logRetried logs what is tried again by itself.
+func (r *Reconciler) logRetried(ctx context.Context, problem string) {
+	r.problem.LogRetried(ctx, r.Clock.Now(), r.problemLevel(), problemMessage, problem)
 }
 
 // logStrategy logs what the strategy says, unless all is well. An installation waits for a while for what others make:
 // that is no error.
-func (r *Reconciler) logStrategy(ctx context.Context, strategy configv1alpha1.CredentialIssuerStrategy) {
+func (r *Reconciler) logStrategy(ctx context.Context, strategy configv1alpha1.CredentialIssuerStrategy, retry bool) {
 	switch {
 	case strategy.Status == configv1alpha1.StrategySuccess || strategy.Reason == configv1alpha1.ReasonDisabled:
-		r.lastProblem = ""
+		r.problem.Clear()
 	case strategy.Reason == configv1alpha1.ReasonPending:
-		r.logOnce(ctx, logs.Warn, strategy.Message)
+		r.problem.Log(ctx, slog.LevelWarn, problemMessage, strategy.Message)
+	case retry:
+		r.logRetried(ctx, strategy.Message)
 	default:
 		r.logProblem(ctx, strategy.Message)
 	}

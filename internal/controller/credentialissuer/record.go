@@ -144,7 +144,7 @@ func (r *Reconciler) withoutIssuer(ctx context.Context) (ctrl.Result, error) {
 	}
 	issuer, secret, err := r.recorded(ctx)
 	if err != nil {
-		r.logProblem(ctx, err.Error())
+		r.logRetried(ctx, err.Error())
 		return ctrl.Result{RequeueAfter: r.retryAfter()}, nil
 	}
 	if issuer == nil {
@@ -154,7 +154,7 @@ func (r *Reconciler) withoutIssuer(ctx context.Context) (ctrl.Result, error) {
 	r.publish(strategy)
 	missing := fmt.Sprintf("there is no CredentialIssuer %q any more; it is made again as it was last", issuer.Name)
 	if err != nil {
-		r.logProblem(ctx, missing+", and until then: "+err.Error())
+		r.logRetried(ctx, missing+", and until then: "+err.Error())
 		return ctrl.Result{RequeueAfter: r.retryAfter()}, nil
 	}
 	r.logProblem(ctx, missing)
@@ -165,7 +165,7 @@ func (r *Reconciler) withoutIssuer(ctx context.Context) (ctrl.Result, error) {
 		return ctrl.Result{RequeueAfter: recheck}, nil // what the leader makes wakes us
 	}
 	if err := r.remake(ctx, issuer, secret); err != nil {
-		r.logProblem(
+		r.logRetried(
 			ctx,
 			fmt.Sprintf("there is no CredentialIssuer %q any more, and it cannot be made again: %v; make it with: %s",
 				issuer.Name, err, r.remakeCommand()),
