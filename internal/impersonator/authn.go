@@ -121,7 +121,7 @@ func unauthenticated(s runtime.NegotiatedSerializer) http.Handler {
 			if _, asked := errors.AsType[*unavailableError](state.unavailable); !asked {
 				message = "the authenticator of the bearer token cannot be reached"
 			}
-			writeStatus(w, req, s, statusUnanswered(state.unavailable, message))
+			writeStatus(w, req, s, statusUnanswered(req.Context(), state.unavailable, message))
 			return
 		}
 		unauthorized.ServeHTTP(w, req)

@@ -236,7 +236,7 @@ func refusal(
 	case verdict == authorizer.DecisionAllow:
 		return nil
 	case isUnavailable(err):
-		return statusUnanswered(err, "the API server cannot be reached to authorize the request")
+		return statusUnanswered(ctx, err, "the API server cannot be reached to authorize the request")
 	case err != nil:
 		klog.FromContext(ctx).Error(err, "Refused a request that could not be authorized")
 		return apierrors.NewInternalError(errNotAuthorizable)

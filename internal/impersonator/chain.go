@@ -181,7 +181,7 @@ func recoverPanics(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 					w,
 					req,
 					s,
-					statusUnanswered(unanswered.err, "the API server cannot be reached to authorize the impersonation"),
+					statusUnanswered(req.Context(), unanswered.err, "the API server cannot be reached to authorize the impersonation"),
 				)
 			default:
 				klog.FromContext(req.Context()).Error(fmt.Errorf("panic: %v", p), "Recovered from a panic",

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // TestABugCostsOneRequest has a handler panic: the client gets a 500. When an answer has begun, it breaks off, so that the
@@ -109,6 +110,53 @@ func TestWhoLeavesBeforeTheTurnIsNotServed(t *testing.T) {
 			}
 			close(release)
 			<-first
+		})
+	}
+}
+
+// TestWhoLeavesIsNoProblemOfTheAPIServer has a client leave while the API server works for it. The audit log says so,
+// and whether something may have been changed.
+func TestWhoLeavesIsNoProblemOfTheAPIServer(t *testing.T) {
+	t.Parallel()
+	const path = "/api/v1/namespaces/d/pods"
+	request := func(ctx context.Context, busy chan<- struct{}) {
+		busy <- struct{}{}
+		<-ctx.Done()
+	}
+	for name, test := range map[string]struct {
+		method string
+		review bool // it is the review that takes long, and not the request
+		want   *apierrors.StatusError
+	}{
+		"a read":                         {"GET", false, errClientLeft},
+		"a write":                        {"POST", false, errClientLeftWrite},
+		"a write that is still reviewed": {"POST", true, errClientLeft},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file, busy := &auditFile{}, make(chan struct{}, 10)
+			p := startProxy(t, func(_ *proxy, o *Options) { o.Audit = newAuditLog(t, file) })
+			p.api.set(func() {
+				if test.review {
+					p.api.during = func(ctx context.Context, _ string) { request(ctx, busy) }
+				} else {
+					p.api.serve = func(_ http.ResponseWriter, req *http.Request) { request(req.Context(), busy) }
+				}
+			})
+			ctx, leave := context.WithCancel(t.Context())
+			asked := p.begin(ctx, p.as(t, "jane"), test.method, path, nil, nil)
+			<-busy
+			leave()
+			<-asked
+			got := file.events(t, 1)[0].ResponseStatus
+			if got.Code != http.StatusServiceUnavailable || got.Message != test.want.ErrStatus.Message {
+				t.Errorf("want %v logged, got %d %q", test.want, got.Code, got.Message)
+			}
+			for cause := range p.upstream.counts.problems {
+				if n := p.upstream.counts.problems[cause].Load(); n != 0 {
+					t.Errorf("want no problem of the API server counted, got %d of %s", n, upstreamProblem(cause))
+				}
+			}
 		})
 	}
 }

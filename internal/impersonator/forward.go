@@ -187,15 +187,24 @@ func (f *forwarder) writeError(w http.ResponseWriter, req *http.Request, err err
 		err = apierrors.NewInternalError(errBadSwitch)
 	case errors.Is(context.Cause(req.Context()), errDraining):
 		err = statusUnavailable("the proxy is shutting down")
-	default:
-		problem, answer := upstreamStatus(req, err)
-		if req.Context().Err() == nil { // the client still waits
-			f.upstream.counts.problem(problem)
-			f.failed.info(klog.FromContext(req.Context()), "problem", problem.String(), "reason", bounded(err.Error()))
+	case hasLeft(req.Context()):
+		if onlyReads(req) || neverSent(err) {
+			err = errClientLeft
+		} else {
+			err = errClientLeftWrite
 		}
-		err = answer
+	default:
+		var problem upstreamProblem
+		reason := bounded(err.Error())
+		problem, err = upstreamStatus(req, err)
+		f.upstream.counts.problem(problem)
+		f.failed.info(klog.FromContext(req.Context()), "problem", problem.String(), "reason", reason)
 	}
 	writeStatus(w, req, f.serializer, err)
+}
+
+func onlyReads(req *http.Request) bool {
+	return req.Method == http.MethodGet || req.Method == http.MethodHead
 }
 
 // upstreamStatus turns a transport's error into an answer that says whether it is safe to try again.
@@ -212,7 +221,7 @@ func upstreamStatus(req *http.Request, err error) (upstreamProblem, error) {
 	case strings.Contains(text, "request header list larger than"):
 		return problemTooLarge, statusError(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonBadRequest,
 			"the request with the user's identity is larger than the API server takes")
-	case req.Method == http.MethodGet || req.Method == http.MethodHead:
+	case onlyReads(req):
 		return problemLost, statusUnavailable("the connection to the API server was lost")
 	}
 	// No Retry-After: clients would send the request again by themselves, and it may have been carried out.

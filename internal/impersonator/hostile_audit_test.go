@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/net/http2"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -91,6 +92,37 @@ func TestAuditLogsAgree(t *testing.T) {
 		if res.StatusCode != ask.want {
 			t.Errorf("%s: want %d, got %d", name, ask.want, res.StatusCode)
 		}
+	}
+	streams, stream := r.rawHTTP2(t, clientCertificate(t, r.signerCA, "jane")), uint32(1)
+	for _, ask := range []struct {
+		name, method, path string
+		half               string // of a body
+		want               int    // what is answered before the stream is reset
+	}{
+		{"a list", "GET", maps, "", 200}, // from here on the user is known
+		{"a watch", "GET", maps + "?watch=1", "", 200},
+		{"a body", "POST", maps, object, 100}, // which says that it is being read
+	} {
+		asked++
+		fields := pseudo(ask.method, strings.Fields(numbered(ask.method+" "+ask.path+" -", asked))[1])
+		stay[fields[3][1]] = ask.half != ""
+		if ask.half != "" {
+			fields = append(fields, [2]string{"content-type", "application/json"}, [2]string{"content-length", "68"},
+				[2]string{"expect", "100-continue"})
+		}
+		streams.request(t, stream, ask.half != "", false, fields...)
+		if ask.half != "" {
+			if err := streams.WriteData(stream, false, []byte(ask.half)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := streams.answer(t, stream); got != ask.want {
+			t.Errorf("%s by HTTP/2: want %d, got %d", ask.name, ask.want, got)
+		}
+		if err := streams.WriteRSTStream(stream, http2.ErrCodeCancel); err != nil {
+			t.Fatal(err)
+		}
+		stream += 2
 	}
 	completed := func(events []auditv1.Event) map[string]auditv1.Event {
 		all := map[string]auditv1.Event{}

@@ -1,8 +1,6 @@
 package impersonator
 
 import (
-	"context"
-	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -63,10 +61,10 @@ func (t inFlight) RoundTrip(req *http.Request) (*http.Response, error) {
 		turns[i] = queue.join(who)
 		if err := turns[i].Wait(ctx); err != nil {
 			done()
-			if errors.Is(context.Cause(ctx), errDraining) {
-				return nil, err
+			if hasLeft(ctx) {
+				return nil, errClientLeft // nothing was sent
 			}
-			return nil, errClientLeft // nothing was sent
+			return nil, err
 		}
 	}
 	timer := time.AfterFunc(turnLasts, done)

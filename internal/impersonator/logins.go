@@ -69,7 +69,7 @@ func limitLogins(
 		}
 		turn, err := logins.beginAs(who, owners...)
 		if err != nil {
-			writeStatus(w, req, s, statusUnanswered(err, "no login is possible"))
+			writeStatus(w, req, s, statusUnanswered(ctx, err, "no login is possible"))
 			return
 		}
 		defer turn.done()

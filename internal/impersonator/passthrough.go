@@ -59,7 +59,7 @@ func (p *tokenPassThrough) token(ctx context.Context, u user.Info, state *reques
 	response, ok, err := p.proof.AuthenticateRequest(alone)
 	switch {
 	case err != nil && state.unavailable != nil:
-		return "", statusUnanswered(state.unavailable, "the API server cannot be reached to authenticate the request")
+		return "", statusUnanswered(ctx, state.unavailable, "the API server cannot be reached to authenticate the request")
 	case err != nil, !ok, !sameUser(response.User, u):
 		return "", cannotAct("")
 	}

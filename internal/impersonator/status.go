@@ -1,6 +1,7 @@
 package impersonator
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -105,13 +106,26 @@ func (e *tooManyError) status() *apierrors.StatusError {
 	return answer
 }
 
-// errClientLeft is the answer to a request whose client has left before its turn came. No client reads it. It tells the
-// audit log and the metrics that nothing was done, and makes the request of a stranger count as refused.
-var errClientLeft = statusUnavailable("the client has left before the turn of its request came")
+// errClientLeft is the answer to a request whose client has left before the API server's answer came, and that has
+// changed nothing. No client reads it. It tells the audit log and the metrics, and makes the request of a stranger count
+// as refused. errClientLeftWrite is that to a write which was sent.
+var (
+	errClientLeft      = statusUnavailable("the client has left before it was answered")
+	errClientLeftWrite = statusError(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
+		"the client has left before it was answered; the request may have been carried out")
+)
+
+// hasLeft is true when the request with this context ended because its client left.
+func hasLeft(ctx context.Context) bool {
+	return errors.Is(ctx.Err(), context.Canceled) && !errors.Is(context.Cause(ctx), errDraining)
+}
 
 // statusUnanswered is the answer when err, an error for which isUnavailable is true, kept something from being
-// decided: that of a tooManyError, and otherwise 503 with the message.
-func statusUnanswered(err error, message string) *apierrors.StatusError {
+// decided: that of a tooManyError, and otherwise 503 with the message. ctx is that of the request.
+func statusUnanswered(ctx context.Context, err error, message string) *apierrors.StatusError {
+	if hasLeft(ctx) {
+		return errClientLeft
+	}
 	if tooMany, ok := errors.AsType[*tooManyError](err); ok {
 		return tooMany.status()
 	}
