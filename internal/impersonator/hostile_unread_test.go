@@ -28,7 +28,10 @@ func TestStreamsThatAreNotReadAreMisuse(t *testing.T) {
 	for i := range uint32(watches) {
 		c.request(t, 2*i+1, false, false, pseudo("GET", "/api/v1/pods?watch=1")...)
 	}
-	eventually(t, func() bool { return p.readers.ended.Load() >= fit && p.budget.Held(budget.Connections) == 0 })
+	eventually(t, func() bool {
+		return p.readers.ended.Load() >= fit &&
+			p.budget.Held(budget.Connections)+p.budget.Held(budget.Streams)+p.budget.Held(budget.Bytes) == 0
+	})
 	reading.Store(1)
 	for _, test := range []struct {
 		who, path string
@@ -40,7 +43,7 @@ func TestStreamsThatAreNotReadAreMisuse(t *testing.T) {
 	} {
 		got := p.get(t, p.client(t, clientCertificate(t, p.signerCA, test.who)), test.path, nil)
 		if got.Code != test.want {
-			t.Errorf("%s, %s: want %d, got %d", test.who, test.path, test.want, got.Code)
+			t.Errorf("%s, %s: want %d, got %d: %s", test.who, test.path, test.want, got.Code, got.Body)
 		}
 	}
 }
