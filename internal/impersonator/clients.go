@@ -41,6 +41,8 @@ type clientConnections struct {
 	mu   sync.Mutex
 	open map[*clientConn]struct{}
 	held list.List // of *clientConn that wait for a place, in the order in which they came
+	// replaced is when a connection was last closed for one that had no better right.
+	replaced time.Time
 }
 
 // newClientConnections makes a list of no connections, of which as many handshakes as slots are computed at a time.
@@ -211,7 +213,7 @@ func (all *clientConnections) admit(conn net.Conn) *clientConn {
 	all.crowds.watch(one)
 	one.unused.headers = all.headers
 	boundSendQueue(conn)
-	if found, wait := all.findPlace(one); !found && (!wait || !all.hold(one)) {
+	if found, wait := all.findPlace(one); !found && (wait == 0 || !all.hold(one)) {
 		dropUnsent(conn)
 		_ = conn.Close()
 		return nil
@@ -227,9 +229,9 @@ func (all *clientConnections) forget(c *clientConn) {
 }
 
 // victim returns the connection that has to make room for one from address, nil when all have a better right. With
-// same, it must come from that address. When wait is true, the newcomer has no better right than that one, and should
-// wait for a place.
-func (all *clientConnections) victim(address string, same bool) (victim *clientConn, wait bool) {
+// same, it must come from that address. better is true when the newcomer has a better right than that one; otherwise it
+// should wait for as long as wait.
+func (all *clientConnections) victim(address string, same bool) (victim *clientConn, better bool, wait time.Duration) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	byAddress, byUser := map[string]int{}, map[string]int{}
@@ -252,12 +254,17 @@ func (all *clientConnections) victim(address string, same bool) (victim *clientC
 		}
 	}
 	if worst == nil || worst.user.Load() != nil {
-		return worst, false
+		return worst, true, 0
 	}
 	few := all.fewOfAddress()
-	better := max(few, byAddress[address]) < max(few, byAddress[worst.address])
-	wait = all.isCrowded() || worst.isNew() || worst.hasJustCome() && all.held.Len() < maxHeld/2
-	return worst, wait && !better
+	better = max(few, byAddress[address]) < max(few, byAddress[worst.address])
+	if all.isCrowded() {
+		return worst, better, crowdedPause
+	}
+	if wait = worst.newFor(); all.held.Len() < maxHeld/2 {
+		wait = max(wait, worst.toGreetFor())
+	}
+	return worst, better, max(wait, 0)
 }
 
 // rather is true when c has to go before other: connections without a user first, among these those of the address with

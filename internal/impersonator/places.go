@@ -14,11 +14,18 @@ const (
 	// maxHeld is how many connections may wait for a place. Nothing is read of them, so each takes some 10 KiB and what
 	// the kernel takes in for it.
 	maxHeld = 1024
-	// heldPause is the time after which such a connection looks whether another one may make room for it now.
+	// heldPause is the time after which such a connection looks whether another one may make room for it now. The one that
+	// has waited for longest looks as soon as that may be so.
 	heldPause = 250 * time.Millisecond
+	// leastPause is how long it waits at least, and crowdedPause while newcomers wait because so many handshakes do.
+	leastPause   = time.Millisecond
+	crowdedPause = 10 * time.Millisecond
 	// crowdedPart: so many handshakes wait that newcomers wait for a place, when they are at least one part of so many of
 	// the connections without a user.
 	crowdedPart = 4
+	// fewHeld: while fewer than so many wait, places change hands half as fast as they may. A newcomer waits some
+	// milliseconds more, and a flood of connections that does not wait for anything costs half.
+	fewHeld = 16
 	// newcomersTime is how long a client has until its connection may be closed for one like it: to say hello, and
 	// after the turn of its handshake to complete that, and to say who its user is.
 	newcomersTime = time.Second
@@ -28,6 +35,7 @@ const (
 type place struct {
 	found chan struct{} // closed when it has one; nil when it had one at once
 	held  *list.Element // clientConnections.mu guards it; nil when it does not wait any more
+	first chan struct{} // gets a value when none has waited for longer any more
 }
 
 // isCrowded is true while many of the connections without a user wait for their handshakes. Then a newcomer waits, too:
@@ -37,15 +45,15 @@ func (all *clientConnections) isCrowded() bool {
 	return waiting > 0 && waiting*crowdedPart >= all.budget.HeldUnauthenticated(budget.Connections)
 }
 
-// isNew is true when the client has just got the answer to its hello. One that says nothing is never new.
-func (c *clientConn) isNew() bool {
-	return time.Now().UnixNano() < c.greeted.Load()+int64(newcomersTime)
+// newFor is for how long the client is one that has just got the answer to its hello. One that says nothing is never new.
+func (c *clientConn) newFor() time.Duration {
+	return time.Duration(c.greeted.Load() + int64(newcomersTime) - time.Now().UnixNano())
 }
 
-// hasJustCome is true when the client may still be about to say its hello. A client that opens a thousand connections
+// toGreetFor is for how long the client may still be about to say its hello. A client that opens a thousand connections
 // at once, one for each watch, has to get round to that. Those that say nothing, and those that are only opened and
 // closed, fill half of the places to wait, and are replaced by newcomers from then on.
-func (c *clientConn) hasJustCome() bool { return time.Since(c.accepted) < newcomersTime }
+func (c *clientConn) toGreetFor() time.Duration { return newcomersTime - time.Since(c.accepted) }
 
 // waitForHandshakes returns how many handshakes wait for their turn, and connections for a place because of them.
 func (all *clientConnections) waitForHandshakes() int {
@@ -55,11 +63,11 @@ func (all *clientConnections) waitForHandshakes() int {
 }
 
 // findPlace gives the connection a place, and closes another one for it if need be. When the connection should wait for
-// one, wait is true. When all others have a better right, neither is.
-func (all *clientConnections) findPlace(one *clientConn) (found, wait bool) {
+// one, wait is how long until it may look again. When all others have a better right, found is false and wait 0.
+func (all *clientConnections) findPlace(one *clientConn) (found bool, wait time.Duration) {
 	for {
 		if one.place.found != nil && isClosed(one.place.found) {
-			return true, false // the one that was closed for it has called it in
+			return true, 0 // the one that was closed for it has called it in
 		}
 		holding, err := all.budget.Acquire(budget.Client{Address: one.address}, budget.Connections, 1)
 		if err == nil {
@@ -70,12 +78,21 @@ func (all *clientConnections) findPlace(one *clientConn) (found, wait bool) {
 			} else {
 				all.seat(one, holding)
 			}
-			return true, false
+			return true, 0
 		}
 		exceeded, ok := errors.AsType[*budget.Exceeded](err)
-		victim, wait := all.victim(one.address, ok && exceeded.Share == budget.PerAddress)
-		if victim == nil || wait {
+		next := all.beforeNext(one)
+		if next > 0 && one.place.found != nil { // with a better right, it would not have had to wait
+			return false, next
+		}
+		victim, better, wait := all.victim(one.address, ok && exceeded.Share == budget.PerAddress)
+		switch wait = max(wait, next); {
+		case victim == nil:
+			return false, 0
+		case !better && wait > 0:
 			return false, wait
+		case !better:
+			all.replacedNow()
 		}
 		all.evicted.Add(1)
 		victim.abort()
@@ -99,17 +116,55 @@ func (all *clientConnections) hold(c *clientConn) bool {
 	if all.held.Len() >= maxHeld {
 		return false
 	}
-	c.place.found = make(chan struct{})
+	c.place.found, c.place.first = make(chan struct{}), make(chan struct{}, 1)
 	c.place.held = all.held.PushBack(c)
+	if all.held.Len() == 1 {
+		c.place.first <- struct{}{}
+	}
 	return true
 }
 
 // unhold is called when a connection does not wait for a place any more. The caller holds all.mu.
 func (all *clientConnections) unhold(c *clientConn) {
-	if c.place.held != nil {
-		all.held.Remove(c.place.held)
-		c.place.held = nil
+	if c.place.held == nil {
+		return
 	}
+	wasFirst := all.held.Front() == c.place.held
+	all.held.Remove(c.place.held)
+	c.place.held = nil
+	if next := all.held.Front(); wasFirst && next != nil {
+		next.Value.(*clientConn).place.first <- struct{}{} //nolint:forcetypeassert // nothing else is in the list
+	}
+}
+
+// beforeNext is how long one has to wait until a connection that is not new may be closed for it, 0 when that is now.
+// Those who wait get such places one at a time, evenly. Otherwise all places would change hands at once, time and again,
+// and the processors would be busy with nothing but handshakes for as long as that takes.
+func (all *clientConnections) beforeNext(one *clientConn) time.Duration {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if first := all.held.Front(); first != nil && first != one.place.held {
+		return heldPause
+	}
+	each := newcomersTime / time.Duration(max(1, all.budget.Limits()[budget.Connections][budget.Unauthenticated]))
+	if all.held.Len() < fewHeld {
+		each *= 2
+	}
+	return max(0, time.Until(all.replaced.Add(each)))
+}
+
+// replacedNow is called when a connection is closed for one that has no better right.
+func (all *clientConnections) replacedNow() {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.replaced = time.Now()
+}
+
+// isFirst is true when no connection has waited for a place for longer.
+func (all *clientConnections) isFirst(c *clientConn) bool {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return c.place.held != nil && all.held.Front() == c.place.held
 }
 
 // callIn is called when there may be room. It gives places to those that have waited for longest.
@@ -133,23 +188,26 @@ func (c *clientConn) waitForPlace() error {
 	}
 	timer := time.NewTimer(heldPause)
 	defer timer.Stop()
-	for end := c.accepted.Add(readHeaderTimeout); ; timer.Reset(heldPause) {
+	for end := c.accepted.Add(readHeaderTimeout); ; {
 		select {
 		case <-c.place.found:
 			return nil
 		case <-c.gone:
 			return net.ErrClosed
+		case <-c.place.first:
 		case <-timer.C:
 		}
 		if !time.Now().Before(end) {
 			return os.ErrDeadlineExceeded
 		}
-		if c.all.isCrowded() {
-			continue
-		}
-		if found, wait := c.all.findPlace(c); !found && !wait {
+		found, wait := c.all.findPlace(c)
+		if !found && wait == 0 {
 			c.abort()
 			return net.ErrClosed
 		}
+		if !c.all.isFirst(c) {
+			wait = heldPause
+		}
+		timer.Reset(min(max(wait, leastPause), heldPause))
 	}
 }

@@ -153,14 +153,86 @@ func TestManyConnectAtOnce(t *testing.T) {
 		all, open, _ := newCrowd(t, 0)
 		defer closeAll(all)
 		for range maxHeld / 2 {
-			all.admit(from{address: crowdsSource})
+			reads(all.admit(from{address: crowdsSource}))
 		}
 		if evicted, held := all.evicted.Load(), all.held.Len(); evicted != 0 || held != maxHeld/2 {
 			t.Fatalf("want all of them to wait and none closed, got %d and %d", held, evicted)
 		}
-		all.admit(from{address: crowdsSource})
+		reads(all.admit(from{address: crowdsSource}))
+		time.Sleep(heldPause)
+		synctest.Wait()
 		if evicted := all.evicted.Load(); evicted == 0 || !isClosed(open[0].gone) {
 			t.Errorf("want the oldest one closed for one more, got %d closed", evicted)
+		}
+	})
+}
+
+// TestPlacesChangeHandsEvenly has clients connect at once while all places are taken. They get places one after the other,
+// in the order in which they came, from when the oldest connection is not new any more.
+func TestPlacesChangeHandsEvenly(t *testing.T) {
+	t.Parallel()
+	const many = crowdsPlaces / 2
+	for name, test := range map[string]struct {
+		waiting int
+		last    time.Duration // after the first one
+	}{
+		"few":  {4, 3 * 2 * newcomersTime / crowdsPlaces},
+		"many": {many, (many-fewHeld)*newcomersTime/crowdsPlaces + (fewHeld-1)*2*newcomersTime/crowdsPlaces},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				all, open, _ := newCrowd(t, 0)
+				defer closeAll(all)
+				time.Sleep(newcomersTime - 2*crowdsPlaces*time.Millisecond) // not much is left
+				var waiting []<-chan error
+				for range test.waiting {
+					waiting = append(waiting, reads(all.admit(from{address: crowdsSource})))
+				}
+				if err := <-waiting[0]; err != nil {
+					t.Fatal(err)
+				}
+				if age := time.Since(open[0].accepted); age != newcomersTime {
+					t.Errorf("want the first place after %v of the oldest connection, got it after %v", newcomersTime, age)
+				}
+				first := time.Now()
+				for i, one := range waiting[1:] {
+					for _, later := range waiting[i+2:] {
+						if len(later) > 0 {
+							t.Fatalf("want number %d before those that came later", i+1)
+						}
+					}
+					if err := <-one; err != nil {
+						t.Fatal(err)
+					}
+				}
+				if took := time.Since(first); took != test.last {
+					t.Errorf("want the last place after %v, got it after %v", test.last, took)
+				}
+				if got := all.evicted.Load(); int(got) != test.waiting {
+					t.Errorf("want one closed for each, got %d", got)
+				}
+			})
+		})
+	}
+}
+
+// TestNewcomersDoNotOvertake has a client connect while one waits for a place that could be given away by now.
+func TestNewcomersDoNotOvertake(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all, _, _ := newCrowd(t, 0)
+		defer closeAll(all)
+		first := all.admit(from{address: crowdsSource})
+		time.Sleep(newcomersTime)
+		second := reads(all.admit(from{address: crowdsSource}))
+		time.Sleep(2 * heldPause)
+		synctest.Wait()
+		if len(second) != 0 {
+			t.Error("want the second one to wait for the first")
+		}
+		if err := errors.Join(<-reads(first), <-second); err != nil {
+			t.Error(err)
 		}
 	})
 }
