@@ -76,6 +76,9 @@ func TestWhatReplicasMeasure(t *testing.T) {
 		if in := time.Until(time.Unix(int64(expiry), 0)); in < 89*24*time.Hour || in > 91*24*time.Hour {
 			t.Errorf("the certificate runs out in %s", in)
 		}
+		if got := got[`pinniped_proxy_budget_limit{resource="requests",share="perUser"}`]; got != 1023 {
+			t.Errorf("started with %s, the proxy's bound is %v", requestsPerUser, got)
+		}
 		for _, name := range []string{
 			"process_resident_memory_bytes", "go_goroutines",
 			`controller_runtime_reconcile_total{controller="credentialissuer",result="requeue_after"}`,
