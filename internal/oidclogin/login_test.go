@@ -481,8 +481,15 @@ func TestQuiet(t *testing.T) {
 	s = setUp(t)
 	s.login.Quiet = true
 	browse := s.login.OpenBrowser
-	s.login.OpenBrowser = func(ctx context.Context, address string) error {
-		_ = browse(ctx, address)
+	s.login.OpenBrowser = func(_ context.Context, address string) error {
+		go func() { // the person opens the link that is printed then
+			for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+				if strings.Contains(s.person.screen(), "Log in by visiting this link") {
+					break
+				}
+			}
+			_ = browse(t.Context(), address)
+		}()
 		return errors.New("no browser")
 	}
 	s.must(t, s.login)
