@@ -43,6 +43,7 @@ func TestScripts(t *testing.T) {
 		Setup:               setUp,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"agent":    agentCommand,
+			"await":    awaitCommand,
 			"cluster":  clusterCommand,
 			"code":     codeCommand,
 			"mode":     modeCommand,
@@ -293,12 +294,30 @@ func browse() {
 	if err == nil {
 		var text string
 		if text, err = oidctest.Browse(context.Background(), bundle, os.Args[2]); err == nil {
-			err = os.WriteFile(os.Args[1], []byte(text), 0o600)
+			if err = os.WriteFile(os.Args[1]+".new", []byte(text), 0o600); err == nil {
+				err = os.Rename(os.Args[1]+".new", os.Args[1]) // for await
+			}
 		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
+	}
+}
+
+// awaitCommand waits for a file of a program that may still be running, such as the browser: await FILE.
+func awaitCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: await FILE")
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		_, err := os.Stat(ts.MkAbs(args[0]))
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("%v", err)
+		}
 	}
 }
 
