@@ -40,6 +40,9 @@ type clientConnections struct {
 
 	mu   sync.Mutex
 	open map[*clientConn]struct{}
+	// strangers is how many of them each address has that have no user, and ofUser how many each user has.
+	strangers, ofUser map[string]int
+
 	held list.List // of *clientConn that wait for a place, in the order in which they came
 	// replaced is when a connection was last closed for one that had no better right.
 	replaced time.Time
@@ -47,7 +50,10 @@ type clientConnections struct {
 
 // newClientConnections makes a list of no connections, of which as many handshakes as slots are computed at a time.
 func newClientConnections(b *budget.Budget, slots int) *clientConnections {
-	all := &clientConnections{budget: b, turns: newTurns(slots), room: newRoom(), open: map[*clientConn]struct{}{}}
+	all := &clientConnections{
+		budget: b, turns: newTurns(slots), room: newRoom(),
+		open: map[*clientConn]struct{}{}, strangers: map[string]int{}, ofUser: map[string]int{},
+	}
 	all.arrivals.look = runnableGoroutines
 	all.headers = &headers{all: all, queues: map[headerOwner]*headerQueue{}}
 	return all
@@ -173,7 +179,7 @@ func (c *clientConn) identify(user string) error {
 	if err := c.holding.Identify(user); err != nil {
 		return err
 	}
-	c.user.Store(&user)
+	c.all.setUser(c, user)
 	c.gate.unlock()
 	c.all.callIn()
 	return nil
@@ -224,8 +230,36 @@ func (all *clientConnections) admit(conn net.Conn) *clientConn {
 func (all *clientConnections) forget(c *clientConn) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	delete(all.open, c)
+	if _, open := all.open[c]; open {
+		all.count(c, -1)
+		delete(all.open, c)
+	}
 	all.unhold(c)
+}
+
+// count counts the connection n times more. The caller holds all.mu.
+func (all *clientConnections) count(c *clientConn, n int) {
+	owned, owner := all.strangers, c.address
+	if user := c.user.Load(); user != nil {
+		owned, owner = all.ofUser, *user
+	}
+	if owned[owner] += n; owned[owner] == 0 {
+		delete(owned, owner)
+	}
+}
+
+// setUser is called when the user of the connection is known.
+func (all *clientConnections) setUser(c *clientConn, user string) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	_, open := all.open[c]
+	if open {
+		all.count(c, -1)
+	}
+	c.user.Store(&user)
+	if open {
+		all.count(c, 1)
+	}
 }
 
 // victim returns the connection that has to make room for one from address, nil when all have a better right. With
@@ -234,61 +268,61 @@ func (all *clientConnections) forget(c *clientConn) {
 func (all *clientConnections) victim(address string, same bool) (victim *clientConn, better bool, wait time.Duration) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	byAddress, byUser := map[string]int{}, map[string]int{}
-	for c := range all.open {
-		if user := c.user.Load(); user != nil {
-			byUser[*user]++
-		} else {
-			byAddress[c.address]++
-		}
-	}
+	few := all.fewOfAddress()
 	idleSince := time.Now().Add(-idleBeforeEviction).UnixNano()
-	var worst *clientConn
+	var worst candidate
 	for c := range all.open {
+		one := candidate{clientConn: c, idle: c.serving.Load() == 0}
 		user := c.user.Load()
 		switch {
 		case same && c.address != address:
-		case user != nil && (c.serving.Load() > 0 || c.used.Load() > idleSince):
-		case worst == nil || c.rather(worst, byAddress, byUser):
-			worst = c
+			continue
+		case user == nil:
+			one.many, one.since = max(few, all.strangers[c.address]), c.accepted.UnixNano()
+		case worst.clientConn != nil && !worst.user, !one.idle, c.used.Load() > idleSince:
+			continue
+		default:
+			one.user, one.many, one.since = true, all.ofUser[*user], c.used.Load()
+		}
+		if worst.clientConn == nil || one.rather(worst) {
+			worst = one
 		}
 	}
-	if worst == nil || worst.user.Load() != nil {
-		return worst, true, 0
+	if worst.clientConn == nil || worst.user {
+		return worst.clientConn, true, 0
 	}
-	few := all.fewOfAddress()
-	better = max(few, byAddress[address]) < max(few, byAddress[worst.address])
+	better = max(few, all.strangers[address]) < worst.many
 	if all.isCrowded() {
-		return worst, better, crowdedPause
+		return worst.clientConn, better, crowdedPause
 	}
 	if wait = worst.newFor(); all.held.Len() < maxHeld/2 {
 		wait = max(wait, worst.toGreetFor())
 	}
-	return worst, better, max(wait, 0)
+	return worst.clientConn, better, max(wait, 0)
+}
+
+// candidate is a connection that may have to make room for another one.
+type candidate struct {
+	*clientConn
+	user  bool  // its user is known
+	many  int   // connections that count for the same user or address
+	idle  bool  // nothing is being served on it
+	since int64 // when it was used last, and for one without a user when it was accepted, in Unix nanoseconds
 }
 
 // rather is true when c has to go before other: connections without a user first, among these those of the address with
 // the most, idle ones and the oldest; then those of the user with the most. An address that has only a few is not told
 // from others: an attacker may have as many addresses as connections, and many honest clients may share one.
-func (c *clientConn) rather(other *clientConn, byAddress, byUser map[string]int) bool {
-	user, otherUser := c.user.Load(), other.user.Load()
-	if (user == nil) != (otherUser == nil) {
-		return user == nil
+func (c candidate) rather(other candidate) bool {
+	switch {
+	case c.user != other.user:
+		return other.user
+	case c.many != other.many:
+		return c.many > other.many
+	case !c.user && c.idle != other.idle:
+		return c.idle
 	}
-	if user != nil {
-		if byUser[*user] != byUser[*otherUser] {
-			return byUser[*user] > byUser[*otherUser]
-		}
-		return c.used.Load() < other.used.Load()
-	}
-	few := c.all.fewOfAddress()
-	if mine, theirs := max(few, byAddress[c.address]), max(few, byAddress[other.address]); mine != theirs {
-		return mine > theirs
-	}
-	if idle, otherIdle := c.serving.Load() == 0, other.serving.Load() == 0; idle != otherIdle {
-		return idle
-	}
-	return c.accepted.Before(other.accepted)
+	return c.since < other.since
 }
 
 // fewOfAddress is how many connections without a user one address may have without being told from others.

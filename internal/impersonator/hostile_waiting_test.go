@@ -266,6 +266,7 @@ func TestWhoMakesRoom(t *testing.T) {
 					one.user.Store(&conn.user)
 				}
 				all.open[one] = struct{}{}
+				all.count(one, 1)
 				open = append(open, one)
 			}
 			want := 0

@@ -82,7 +82,7 @@ func (all *clientConnections) findPlace(one *clientConn) (found bool, wait time.
 		}
 		exceeded, ok := errors.AsType[*budget.Exceeded](err)
 		next := all.beforeNext(one)
-		if next > 0 && one.place.found != nil { // with a better right, it would not have had to wait
+		if next > 0 && !all.mayOvertake(one) {
 			return false, next
 		}
 		victim, better, wait := all.victim(one.address, ok && exceeded.Share == budget.PerAddress)
@@ -103,6 +103,7 @@ func (all *clientConnections) findPlace(one *clientConn) (found bool, wait time.
 func (all *clientConnections) seat(c *clientConn, holding *budget.Holding) {
 	c.holding = holding
 	all.open[c] = struct{}{}
+	all.count(c, 1)
 	if c.place.held != nil {
 		all.unhold(c)
 		close(c.place.found)
@@ -135,6 +136,21 @@ func (all *clientConnections) unhold(c *clientConn) {
 	if next := all.held.Front(); wasFirst && next != nil {
 		next.Value.(*clientConn).place.first <- struct{}{} //nolint:forcetypeassert // nothing else is in the list
 	}
+}
+
+// mayOvertake is false when a newcomer has no better right than any connection without a user, and so waits in turn. Who
+// waits already has none.
+func (all *clientConnections) mayOvertake(one *clientConn) bool {
+	if one.place.found != nil {
+		return false
+	}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	most := 0
+	for _, many := range all.strangers {
+		most = max(most, many)
+	}
+	return max(all.fewOfAddress(), all.strangers[one.address]) < most
 }
 
 // beforeNext is how long one has to wait until a connection that is not new may be closed for it, 0 when that is now.
