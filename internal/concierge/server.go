@@ -28,6 +28,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/pinniped-toolkit/pinniped/internal/concierge/openapi"
+	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
@@ -133,6 +134,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	config.LoopbackClientConfig = &rest.Config{}
 	config.EnableProfiling = false
 	config.StorageObjectCountTracker = nil
+	config.RequestInfoResolver = requestinfo.New() // comes before authentication
 	config.ShutdownDelayDuration = options.ShutdownDelay
 	describeAPI(config, newWireScheme(groups))
 	logins := options.Logins

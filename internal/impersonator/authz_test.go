@@ -209,6 +209,43 @@ func TestReviewsSayEverything(t *testing.T) {
 	}
 }
 
+// TestLongSelectors is about selectors that take long to parse. The proxy parses them for nobody, and asks about
+// everything instead.
+func TestLongSelectors(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	jane := p.client(t, clientCertificate(t, p.signerCA, "jane"))
+	const pods = "/api/v1/pods"
+	selector := func(length int) string { return "?labelSelector=" + strings.Repeat("a,", length/2-1) + "aa" }
+	passedOn := []string{
+		pods + selector(maxSelector),
+		pods + "/x" + selector(2*maxSelector),                               // has no effect there
+		"/api/v1/namespaces/d/services/x/proxy/y" + selector(2*maxSelector), // of another program
+	}
+	for _, path := range passedOn {
+		if got := p.get(t, jane, path, nil); got.Code != http.StatusOK {
+			t.Errorf("%.60s: want 200, got %d", path, got.Code)
+		}
+	}
+	for _, client := range []*http.Client{jane, p.client(t, nil)} {
+		got := p.get(t, client, pods+selector(maxSelector+2), nil)
+		const want = "a selector has 16386 bytes, and may have 16384: ask for a part of the values at a time, or without it"
+		if got.Code != http.StatusBadRequest || !strings.Contains(got.Body, want) {
+			t.Errorf("want 400 with %q, got %d: %.200s", want, got.Code, got.Body)
+		}
+	}
+	var asked []string
+	for _, one := range p.api.requests() {
+		asked = append(asked, one.URI)
+	}
+	if diff := cmp.Diff(passedOn, asked); diff != "" {
+		t.Errorf("at the API server (-want +got):\n%.500s", diff)
+	}
+	if about := p.api.reviews[0].ResourceAttributes; about.Verb != "list" || about.LabelSelector != nil {
+		t.Errorf("want a review about all pods, got %.300v", about)
+	}
+}
+
 func TestReviewCache(t *testing.T) {
 	t.Parallel()
 	clock := &steppedClock{}

@@ -8,17 +8,16 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/apiserver/pkg/endpoints/filters"
-	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/clienttrust"
+	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
 )
 
 // chain holds everything that the filters need.
@@ -78,7 +77,7 @@ func (c *chain) handler() http.Handler {
 	// Streams end when the proxy shuts down.
 	h = c.drain.hold(h, s)
 	// What is it about? Refuses paths with two readings.
-	h = readRequest(h, newRequestInfoResolver(), s)
+	h = readRequest(h, requestinfo.New(), s)
 	// Refuses methods and upgrades, removes look-alike headers.
 	h = refuseHostile(h, s)
 	// Ends the wait for a body that does not come.
@@ -113,14 +112,6 @@ func (c *chain) decided() decided {
 		return nil
 	}
 	return noteDecision
-}
-
-// newRequestInfoResolver returns the reader of request paths that the API server uses.
-func newRequestInfoResolver() request.RequestInfoResolver {
-	return &request.RequestInfoFactory{
-		APIPrefixes:          sets.NewString("api", "apis"),
-		GrouplessAPIPrefixes: sets.NewString("api"),
-	}
 }
 
 // frontProxyHeaderConfig names the headers that are removed when authentication is done.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/fairqueue"
+	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
 )
 
 // maxHeldBody is how much of a body is here before its request is sent on. Almost all bodies are shorter.
@@ -23,7 +24,7 @@ const maxHeldBody = 128 << 10
 // Streams have no turn: the API server needs no seat for them once they have begun. Logins have turns of their own.
 //
 // Those whose answers are long have fewer turns, so that one user's long lists leave processors of the API server to
-// others.
+// others. A long selector keeps one busy for as long, to parse it.
 func limitForwarded(
 	next http.Handler,
 	forwarded *work,
@@ -49,6 +50,9 @@ func limitForwarded(
 		what, reads := readBy(req)
 		if reads {
 			state.lengthExpected, state.longExpected = long.expected(what)
+		}
+		if requestinfo.LongSelector(req.URL) > 0 {
+			state.longExpected = true
 		}
 		if state.longExpected {
 			turn := long.turns.join(owner)

@@ -15,9 +15,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
 // FuzzRequest sends requests of jane's, who may not impersonate, through the whole chain. What is sent on is jane's,
@@ -39,6 +41,7 @@ func FuzzRequest(f *testing.F) {
 		"DELETE /apis/apps/v1/deployments?fieldSelector=a=b HTTP/1.1\r\nHost: proxy\r\nImpersonate-User: root\r\n\r\n",
 		"Authorization",
 	)
+	f.Add("GET /api/v1/pods?fieldSelector=metadata.name%3Da&limit=x HTTP/1.1\r\nHost: proxy\r\n\r\n", "")
 
 	p := newProxy(f)
 	p.api.allow = noImpersonation
@@ -60,7 +63,10 @@ func FuzzRequest(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	resolver := newRequestInfoResolver()
+	resolver := &request.RequestInfoFactory{ // the API server's
+		APIPrefixes:          sets.NewString("api", "apis"),
+		GrouplessAPIPrefixes: sets.NewString("api"),
+	}
 	f.Fuzz(func(t *testing.T, text, name string) {
 		req, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text)))
 		if err != nil {
@@ -116,7 +122,8 @@ func FuzzRequest(f *testing.F) {
 				if r := review.ResourceAttributes; r != nil {
 					authorized = authorized ||
 						info.IsResourceRequest && r.Verb == info.Verb && r.Group == info.APIGroup && r.Version == info.APIVersion &&
-							r.Resource == info.Resource && r.Subresource == info.Subresource && r.Namespace == info.Namespace && r.Name == info.Name
+							r.Resource == info.Resource && r.Subresource == info.Subresource && r.Namespace == info.Namespace &&
+							(r.Name == info.Name || r.Name == "")
 				} else {
 					n := review.NonResourceAttributes
 					authorized = authorized || !info.IsResourceRequest && n.Verb == info.Verb && n.Path == info.Path

@@ -40,6 +40,7 @@ func TestLongAnswersTakeTurns(t *testing.T) {
 		{"a list with a limit, of which nothing is known", longList + "?limit=20", nil, nil, fit},
 		{"a list with a limit that was long", longList + "?limit=2000", nil, large, fitLong},
 		{"a list with a selector that was long", longList + "?labelSelector=a", nil, large, fitLong},
+		{"a long selector", longList + "?limit=1&labelSelector=" + strings.Repeat("a,", 300) + "a", nil, []byte("short"), fitLong},
 		{"a get, of which nothing is known", longGet, nil, nil, fit},
 		{"a get that was long", longGet, nil, large, fitLong},
 		{"a get that was short", longGet, nil, []byte("short"), fit},

