@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -31,6 +32,8 @@ const (
 	tokenSuccessTTL = 10 * time.Second
 	tokenFailureTTL = time.Second
 	maxTokens       = 4096
+	// maxToken is how many bytes a token may have, so that strangers cannot have much reviewed at a time.
+	maxToken = 64 << 10
 )
 
 // newAuthenticator tries the credentials that the API server takes, in the API server's order: front proxy, client
@@ -43,7 +46,7 @@ func newAuthenticator(
 	verifications *work,
 	refused *sampler,
 ) authenticator.Request {
-	kept := rememberToken{tokens}
+	kept := presentedTokens{tokens}
 	presented := union.New(
 		&frontProxyAuthenticator{trust: trusted, work: verifications},
 		&certificateAuthenticator{trust: trusted, work: verifications},
@@ -97,14 +100,17 @@ func (a namedUsers) AuthenticateRequest(req *http.Request) (*authenticator.Respo
 	return response, ok, err
 }
 
-// rememberToken notes the token by which a request was authenticated. A certificate is tried first, so no token is
-// noted for a request that also has a good certificate.
-type rememberToken struct {
+// presentedTokens refuses tokens that are too long, and notes the one by which a request was authenticated. A
+// certificate is tried first, so no token is noted for a request that also has a good certificate.
+type presentedTokens struct {
 	authenticator.Token
 }
 
-func (r rememberToken) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	response, ok, err := r.Token.AuthenticateToken(ctx, token)
+func (p presentedTokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	if len(token) > maxToken {
+		return nil, false, fmt.Errorf("the bearer token has %d bytes, and may have %d", len(token), maxToken)
+	}
+	response, ok, err := p.Token.AuthenticateToken(ctx, token)
 	if state := stateFrom(ctx); ok && err == nil && state != nil {
 		state.clientToken = token
 	}

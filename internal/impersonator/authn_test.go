@@ -201,6 +201,9 @@ func TestBearerTokens(t *testing.T) {
 		Extra:    map[string]authenticationv1.ExtraValue{"accessKeyId": {"AKIA"}},
 	}
 	p.api.tokens["nobody"] = authenticationv1.UserInfo{}
+	long := strings.Repeat("a", maxToken)
+	p.api.tokens[long] = p.api.tokens["good"]
+	p.api.tokens[long+"a"] = p.api.tokens["good"]
 	client := p.client(t, nil)
 	for _, test := range []struct {
 		name, authorization string
@@ -210,6 +213,8 @@ func TestBearerTokens(t *testing.T) {
 		{"accepts it again", "bearer good", 200},
 		{"refuses another", "Bearer bad", 401},
 		{"refuses a token of nobody", "Bearer nobody", 401},
+		{"accepts a long token", "Bearer " + long, 200},
+		{"refuses one that is too long", "Bearer " + long + "a", 401},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := p.get(t, client, "/api/v1/nodes", http.Header{"Authorization": {test.authorization}})
@@ -229,15 +234,15 @@ func TestBearerTokens(t *testing.T) {
 		"Impersonate-Extra-Access%4bey%49d": {"AKIA"},
 	}
 	arrived := p.api.requests()
-	if len(arrived) != 2 {
-		t.Fatalf("want two requests sent on, got %d", len(arrived))
+	if len(arrived) != 3 {
+		t.Fatalf("want three requests sent on, got %d", len(arrived))
 	}
 	for _, one := range arrived {
 		if diff := cmp.Diff(want, identityOf(one)); diff != "" {
 			t.Errorf("identity (-want +got):\n%s", diff)
 		}
 	}
-	if diff := cmp.Diff([]string{"good", "bad", "nobody"}, p.api.reviewed); diff != "" {
+	if diff := cmp.Diff([]string{"good", "bad", "nobody", long}, p.api.reviewed); diff != "" {
 		t.Errorf("reviews (-want +got):\n%s", diff)
 	}
 }
