@@ -25,6 +25,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/clienttrust"
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
 )
 
 const (
@@ -44,7 +45,7 @@ func newAuthenticator(
 	tokens authenticator.Token,
 	anonymous authenticator.Request,
 	verifications *work,
-	refused *sampler,
+	refused *logs.Sampler,
 ) authenticator.Request {
 	kept := presentedTokens{tokens}
 	presented := union.New(
@@ -61,13 +62,13 @@ func newAuthenticator(
 // as an error, and clients without credentials can cause as many as they like.
 type quiet struct {
 	authenticator.Request
-	refused *sampler
+	refused *logs.Sampler
 }
 
 func (a quiet) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
 	response, ok, err := a.Request.AuthenticateRequest(req)
 	if err != nil {
-		a.refused.info(klog.FromContext(req.Context()), "reason", bounded(err.Error()))
+		a.refused.Info(klog.FromContext(req.Context()), "reason", bounded(err.Error()))
 		return nil, false, nil //nolint:nilerr // without an error and without a user, the answer is the same
 	}
 	return response, ok, nil

@@ -22,6 +22,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/clienttrust"
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -108,7 +109,7 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 		b.Fatal(err)
 	}
 	f := &forwarder{
-		failed:     newSampler(""),
+		failed:     logs.NewSampler(""),
 		upstream:   &upstream{address: address},
 		token:      &staticToken{token: upstreamToken},
 		serializer: s,
@@ -129,7 +130,7 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 			tokens,
 			&anonymousAuthenticator{},
 			turns.certificates,
-			newSampler(""),
+			logs.NewSampler(""),
 		),
 		authorizer: newAccessReviewer(func(_ context.Context, _, result runtime.Object) error {
 			result.(*authorizationv1.SubjectAccessReview).Status.Allowed = true

@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
 )
 
 const (
@@ -35,7 +36,7 @@ type forwarder struct {
 	passThrough *tokenPassThrough
 	budget      *budget.Budget
 	work        allWork
-	failed      *sampler
+	failed      *logs.Sampler
 	serializer  runtime.NegotiatedSerializer
 	// One proxy in three kinds, which differ in buffers and flushing only.
 	plain, stream, watch *httputil.ReverseProxy
@@ -47,7 +48,7 @@ func newForwarder(
 	passThrough *tokenPassThrough,
 	b *budget.Budget,
 	all allWork,
-	failed *sampler,
+	failed *logs.Sampler,
 	s runtime.NegotiatedSerializer,
 ) *forwarder {
 	f := &forwarder{
@@ -198,7 +199,7 @@ func (f *forwarder) writeError(w http.ResponseWriter, req *http.Request, err err
 		reason := bounded(err.Error())
 		problem, err = upstreamStatus(req, err)
 		f.upstream.counts.problem(problem)
-		f.failed.info(klog.FromContext(req.Context()), "problem", problem.String(), "reason", reason)
+		f.failed.Info(klog.FromContext(req.Context()), "problem", problem.String(), "reason", reason)
 	}
 	writeStatus(w, req, f.serializer, err)
 }

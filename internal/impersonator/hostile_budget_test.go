@@ -9,10 +9,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr/funcr"
@@ -20,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
 )
 
 // limit changes one bound of a proxy that is to be started.
@@ -442,59 +441,15 @@ func TestRefusedCredentialsAreSampled(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
-	if got := p.refused.total.Load(); got != bad {
+	if got := p.refused.Total(); got != bad {
 		t.Errorf("want %d counted, got %d", bad, got)
 	}
 	// More than one period may have passed.
-	if got := lines.Load(); got < 1 || got > 8*samplesPerPeriod {
+	if got := lines.Load(); got < 1 || got > 8*logs.SamplesPerPeriod {
 		t.Errorf("want a few of %d lines, got %d", bad, got)
 	}
-	p.refused.stop(klog.FromContext(p.context(t.Context())))
+	p.refused.Stop(klog.FromContext(p.context(t.Context())))
 	if summaries.Load() == 0 {
 		t.Error("want the number of the others in the log")
 	}
-}
-
-func TestSampler(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var lines []string
-		logger := funcr.New(func(_, args string) {
-			mu.Lock()
-			defer mu.Unlock()
-			lines = append(lines, args)
-		}, funcr.Options{})
-		s := newSampler("Something happened")
-		check := func(when string, want int) {
-			t.Helper()
-			mu.Lock()
-			defer mu.Unlock()
-			if len(lines) != want {
-				t.Fatalf("want %d lines %s, got %q", want, when, lines)
-			}
-		}
-		for range 20 {
-			s.info(logger, "key", "value")
-		}
-		check("at first", samplesPerPeriod)
-		time.Sleep(samplePeriod)
-		synctest.Wait()
-		check("at the end of the period", samplesPerPeriod+1)
-		if got := lines[samplesPerPeriod]; !strings.Contains(got, `"count"=15`) {
-			t.Errorf("want the number of the others, got %q", got)
-		}
-		for period := range 3 { // in none of them too many
-			for range samplesPerPeriod {
-				s.info(logger)
-			}
-			check("of each period", (period+2)*samplesPerPeriod+1)
-			time.Sleep(samplePeriod)
-			synctest.Wait()
-		}
-		check("in the end", 4*samplesPerPeriod+1)
-		if got := s.total.Load(); got != 20+3*samplesPerPeriod {
-			t.Errorf("want all counted, got %d", got)
-		}
-	})
 }

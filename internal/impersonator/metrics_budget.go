@@ -89,5 +89,5 @@ func (m *budgetMetrics) collect(server *Server, to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(m.handshakes, prometheus.GaugeValue, float64(server.open.waitForHandshakes()))
 	to <- prometheus.MustNewConstMetric(m.misused, prometheus.CounterValue, float64(server.open.misused.Load()))
 	to <- prometheus.MustNewConstMetric(m.slowReaders, prometheus.CounterValue, float64(server.readers.ended.Load()))
-	to <- prometheus.MustNewConstMetric(m.badLogins, prometheus.CounterValue, float64(server.refused.total.Load()))
+	to <- prometheus.MustNewConstMetric(m.badLogins, prometheus.CounterValue, float64(server.refused.Total()))
 }

@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"k8s.io/klog/v2"
+
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
 )
 
 // handshakeCauses gives names to the errors of crypto/tls about failed handshakes. The first match counts. Unknown
@@ -47,7 +49,7 @@ const handshakePrefix = "http: TLS handshake error from "
 type serverLog struct {
 	logger  klog.Logger
 	metrics *Metrics
-	refused *sampler // handshakes that were too large
+	refused *logs.Sampler // handshakes that were too large
 }
 
 func (l serverLog) Write(p []byte) (int, error) {
@@ -56,7 +58,7 @@ func (l serverLog) Write(p []byte) (int, error) {
 		cause := handshakeCause(about)
 		l.metrics.handshakes.WithLabelValues(cause).Inc()
 		if cause == causeTooLarge {
-			l.refused.info(l.logger, "cause", cause, "reason", about)
+			l.refused.Info(l.logger, "cause", cause, "reason", about)
 			return len(p), nil
 		}
 		l.logger.V(2).Info("Could not agree on TLS with a client", "cause", cause, "reason", about)

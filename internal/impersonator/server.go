@@ -21,6 +21,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/clienttrust"
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
@@ -54,9 +55,9 @@ type Server struct {
 	work      allWork
 	open      *clientConnections
 	readers   *slowReaders
-	refused   *sampler // credentials
-	failed    *sampler // requests that could not be forwarded
-	unshaken  *sampler // handshakes that were too large
+	refused   *logs.Sampler // credentials
+	failed    *logs.Sampler // requests that could not be forwarded
+	unshaken  *logs.Sampler // handshakes that were too large
 
 	phase   atomic.Int32
 	clients atomic.Int64 // connections
@@ -99,9 +100,9 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		upstream:  up,
 		version:   &apiVersion{client: questions.core.RESTClient()},
 		budget:    budget.New(o.Limits, o.Clock.Now),
-		refused:   newSampler("Refused credentials"),
-		failed:    newSampler("Could not forward a request"),
-		unshaken:  newSampler("Refused a TLS handshake"),
+		refused:   logs.NewSampler("Refused credentials"),
+		failed:    logs.NewSampler("Could not forward a request"),
+		unshaken:  logs.NewSampler("Refused a TLS handshake"),
 	}
 	s.open = newClientConnections(s.budget, half(o.Processors))
 	s.readers = &slowReaders{budget: s.budget, timeout: o.WriteTimeout}
@@ -234,9 +235,9 @@ func (s *Server) Run(ctx context.Context) error {
 	failed := make(chan error, 1)
 	go func() { failed <- s.http.ServeTLS(s.open.listen(s.Listener), "", "") }()
 	logger := klog.FromContext(ctx)
-	defer s.refused.stop(logger)
-	defer s.failed.stop(logger)
-	defer s.unshaken.stop(logger)
+	defer s.refused.Stop(logger)
+	defer s.failed.Stop(logger)
+	defer s.unshaken.Stop(logger)
 	logger.Info("Served the impersonation proxy", "address", s.Listener.Addr().String())
 	select {
 	case err := <-failed:

@@ -75,7 +75,7 @@ func TestHandshakesAreBounded(t *testing.T) {
 	}
 	eventually(t, func() bool { return p.budget.Held(budget.Connections) == 0 })
 	checkMeasured(t, metrics, map[string]float64{"tls_handshake_failures_total{cause=too_large}": 1})
-	if got := p.unshaken.total.Load(); got != 1 {
+	if got := p.unshaken.Total(); got != 1 {
 		t.Errorf("want it in the log, got %d", got)
 	}
 	if got := p.work.certificates.begun.Load(); got != before {

@@ -4,10 +4,14 @@ package logs
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,13 +34,17 @@ func at(ctx context.Context, level slog.Level, message string, facts []any) {
 // NewHandler returns a handler that writes with inner. Objects are written as NAMESPACE/NAME. What client-go says goes
 // to debug: it tries again by itself, and what that means for users the agent says in its own words. What other
 // libraries call an error is a warning. A panic stays an error.
+//
+// Clients can cause warnings of libraries as often as they like, so of those from one place in the code SamplesPerPeriod
+// are written in each SamplePeriod. Texts that are very long are cut.
 func NewHandler(inner slog.Handler, debug slog.Level) slog.Handler {
-	return &handler{inner: inner, debug: debug}
+	return &handler{inner: inner, debug: debug, libraries: &sync.Map{}}
 }
 
 type handler struct {
-	inner slog.Handler
-	debug slog.Level // of the lines of client-go
+	inner     slog.Handler
+	debug     slog.Level // of the lines of client-go
+	libraries *sync.Map  // *samples of their warnings, by the place in the code
 }
 
 func (h *handler) Enabled(ctx context.Context, level slog.Level) bool {
@@ -54,15 +62,30 @@ func (h *handler) Handle(ctx context.Context, record slog.Record) error {
 		}
 		return true
 	})
+	from := origin(record.PC)
 	if !own {
-		level = h.levelOf(record)
+		level = h.levelOf(record, from)
 	}
-	if !h.inner.Enabled(ctx, level) {
+	if !h.inner.Enabled(ctx, level) || level >= slog.LevelWarn && isKubernetes(from) && !h.passes(ctx, record) {
 		return nil
 	}
-	written := slog.NewRecord(record.Time, level, record.Message, record.PC)
+	written := slog.NewRecord(record.Time, level, cut(record.Message), record.PC)
 	written.AddAttrs(attributes...)
 	return h.inner.Handle(ctx, written)
+}
+
+// passes reports whether a warning of a library is written, or too many are from that place.
+func (h *handler) passes(ctx context.Context, record slog.Record) bool {
+	found, ok := h.libraries.Load(record.PC)
+	if !ok {
+		found, _ = h.libraries.LoadOrStore(record.PC, &samples{})
+	}
+	ctx = context.WithoutCancel(ctx)
+	return found.(*samples).pass(func(count int) {
+		summary := slog.NewRecord(time.Now(), slog.LevelWarn, leftOut, 0)
+		summary.AddAttrs(slog.String("message", cut(record.Message)), slog.Int("count", count))
+		_ = h.inner.Handle(ctx, summary) // as with every line, there is nobody to tell
+	})
 }
 
 func (h *handler) WithAttrs(attributes []slog.Attr) slog.Handler {
@@ -70,38 +93,57 @@ func (h *handler) WithAttrs(attributes []slog.Attr) slog.Handler {
 	for _, a := range attributes {
 		all = append(all, spelled(a))
 	}
-	return &handler{inner: h.inner.WithAttrs(all), debug: h.debug}
+	return &handler{inner: h.inner.WithAttrs(all), debug: h.debug, libraries: h.libraries}
 }
 
 func (h *handler) WithGroup(name string) slog.Handler {
-	return &handler{inner: h.inner.WithGroup(name), debug: h.debug}
+	return &handler{inner: h.inner.WithGroup(name), debug: h.debug, libraries: h.libraries}
 }
 
 // unhandled is what Kubernetes' libraries say of an error that they have nobody to return to. Nearly always it is a
 // request that failed and is tried again.
 const unhandled = "Unhandled Error"
 
-// levelOf returns the level of a line that does not say it: by the package that logged it.
-func (h *handler) levelOf(record slog.Record) slog.Level {
-	if record.Level < slog.LevelInfo || record.PC == 0 {
-		return record.Level
-	}
-	frame, _ := runtime.CallersFrames([]uintptr{record.PC}).Next()
-	from := func(prefixes ...string) bool {
-		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(frame.Function, p) })
-	}
+// levelOf returns the level of a line that does not say it: by the function that logged it.
+func (h *handler) levelOf(record slog.Record, from string) slog.Level {
 	switch {
-	case strings.Contains(record.Message, "panic"):
+	case record.Level < slog.LevelInfo, strings.Contains(record.Message, "panic"):
 		return record.Level
-	case from("k8s.io/client-go/", "k8s.io/apimachinery/", "k8s.io/klog/"), record.Message == unhandled && from("k8s.io/"):
+	case isOf(from, "k8s.io/client-go/", "k8s.io/apimachinery/", "k8s.io/klog/"),
+		record.Message == unhandled && isOf(from, "k8s.io/"):
 		return h.debug
-	case record.Level >= slog.LevelError && from("k8s.io/", "sigs.k8s.io/"):
+	case record.Level >= slog.LevelError && isKubernetes(from):
 		return slog.LevelWarn
 	}
 	return record.Level
 }
 
-// spelled writes objects as NAMESPACE/NAME, and as NAME those that are in no namespace.
+// origin returns the function in which a place in the code is, "" when that is not known.
+func origin(pc uintptr) string {
+	if pc == 0 {
+		return ""
+	}
+	frame, _ := runtime.CallersFrames([]uintptr{pc}).Next()
+	return frame.Function
+}
+
+func isKubernetes(function string) bool { return isOf(function, "k8s.io/", "sigs.k8s.io/") }
+
+func isOf(function string, packages ...string) bool {
+	return slices.ContainsFunc(packages, func(p string) bool { return strings.HasPrefix(function, p) })
+}
+
+// maxText is how many bytes of a text are written: a stack fits.
+const maxText = 16 << 10
+
+func cut(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return fmt.Sprintf("%s... (%d bytes)", text[:maxText], len(text))
+}
+
+// spelled writes objects as NAMESPACE/NAME, and as NAME those that are in no namespace. It cuts texts.
 func spelled(a slog.Attr) slog.Attr {
 	var namespace, name string
 	switch object := a.Value.Any().(type) {
@@ -114,6 +156,13 @@ func spelled(a slog.Attr) slog.Attr {
 			return a
 		}
 		namespace, name = object.GetNamespace(), object.GetName()
+	case string:
+		return slog.String(a.Key, cut(object))
+	case error:
+		if v := reflect.ValueOf(object); v.Kind() == reflect.Pointer && v.IsNil() {
+			return a
+		}
+		return slog.String(a.Key, cut(object.Error()))
 	default:
 		return a
 	}

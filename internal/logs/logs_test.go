@@ -6,28 +6,52 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
+// output keeps what is written, by whom ever.
+type output struct {
+	mu      sync.Mutex
+	written bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.written.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.written.String()
+}
+
 // logTo returns a context with a logger, and what is logged by it, a line each: level, message, the fact "object".
 func logTo(t *testing.T, level slog.Level, wrap func(logr.Logger) logr.Logger) (context.Context, func() []string) {
 	t.Helper()
-	out := &bytes.Buffer{}
+	out := &output{}
 	inner := slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level})
 	logger := wrap(logr.FromSlogHandler(NewHandler(inner, -2)))
 	return logr.NewContext(t.Context(), logger), func() (lines []string) {
@@ -93,6 +117,63 @@ func TestLibraries(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, levels); diff != "" {
 			t.Errorf("at %s (-want +got):\n%s\n%s", level, diff, strings.Join(lines(), "\n"))
+		}
+	}
+}
+
+// TestFloods logs what clients make a library say as often as they like.
+func TestFloods(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, lines := logTo(t, 0, func(logger logr.Logger) logr.Logger { return logger })
+		handler := logr.ToSlogHandler(logr.FromContextOrDiscard(ctx))
+		places := []uintptr{
+			reflect.ValueOf(filters.WithRequestDeadline).
+				Pointer() +
+				1,
+			reflect.ValueOf(filters.WithAuthentication).Pointer() + 1,
+		}
+		for i := range 20 {
+			for _, place := range places {
+				if err := handler.Handle(ctx, slog.NewRecord(time.Now(), slog.LevelError, "Failed", place)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			Warn(ctx, "Lost "+strconv.Itoa(i))
+		}
+		var want []string
+		for i := range 20 {
+			if i < SamplesPerPeriod {
+				want = append(want, "WARN Failed", "WARN Failed")
+			}
+			want = append(want, "WARN Lost "+strconv.Itoa(i))
+		}
+		if diff := cmp.Diff(want, lines()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		time.Sleep(SamplePeriod)
+		synctest.Wait()
+		if diff := cmp.Diff(append(want, "WARN Left out log lines", "WARN Left out log lines"), lines()); diff != "" {
+			t.Errorf("after the period (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestLongTexts logs what a client may send.
+func TestLongTexts(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a", 1<<20)
+	ctx, lines := logTo(t, 0, func(logger logr.Logger) logr.Logger { return logger })
+	logger := logr.FromContextOrDiscard(ctx)
+	logger.Info("x", "object", long)
+	logger.Info("x", "object", errors.New(long))
+	logger.Info(long)
+	var none *apierrors.StatusError
+	logger.Info("x", "object", error(none))
+	const cut = "... (1048576 bytes)"
+	for i, line := range lines() {
+		if i < 3 && (len(line) > 17<<10 || !strings.HasSuffix(line, cut)) {
+			t.Errorf("line %d has %d bytes, and ends with %q", i, len(line), line[max(0, len(line)-30):])
 		}
 	}
 }
