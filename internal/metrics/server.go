@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
 )
 
 // Profiling says which clients may read the profiles (pprof) of the process.
@@ -32,8 +33,12 @@ const (
 	listenAgain     = 10 * time.Second // after the port could not be had
 	shutdownTimeout = time.Second
 	readTimeout     = 10 * time.Second
+	scrapeTimeout   = 10 * time.Second // to read metrics
+	profileTimeout  = 10 * time.Minute // to make and read a profile
 	maxHeaderBytes  = 16 << 10
 	maxScrapes      = 4 // at a time
+	// maxConnections are open at a time. Others wait, so that users do not run out of memory for them.
+	maxConnections = 64
 )
 
 // Server serves /metrics, and /debug/pprof/ as Profiling says. Its fields are set before Run.
@@ -96,7 +101,7 @@ func (s *Server) serve(ctx context.Context) error {
 	if s.listening != nil {
 		s.listening(listener.Addr())
 	}
-	if err := server.Serve(listener); err != nil && ctx.Err() == nil {
+	if err := server.Serve(netutil.LimitListener(listener, maxConnections)); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("serving metrics: %w", err)
 	}
 	return nil
@@ -105,10 +110,10 @@ func (s *Server) serve(ctx context.Context) error {
 // Handler returns what the server answers with.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.Gatherer, promhttp.HandlerOpts{
+	mux.Handle("GET /metrics", within(scrapeTimeout, promhttp.HandlerFor(s.Gatherer, promhttp.HandlerOpts{
 		MaxRequestsInFlight: maxScrapes,
 		ErrorHandling:       promhttp.ContinueOnError, // one collector's failure must not hide all others
-	}))
+	})))
 	if s.Profiling != ProfilingLocal && s.Profiling != ProfilingAnyone {
 		return mux
 	}
@@ -119,9 +124,20 @@ func (s *Server) Handler() http.Handler {
 		"GET /debug/pprof/symbol":  pprof.Symbol,
 		"GET /debug/pprof/trace":   pprof.Trace,
 	} {
-		mux.Handle(pattern, s.admit(handler))
+		mux.Handle(pattern, within(profileTimeout, s.admit(handler)))
 	}
 	return mux
+}
+
+// within ends answers that have not been read after so long: few are written at a time.
+func within(timeout time.Duration, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeout)); err != nil {
+			http.Error(w, "the answer cannot be given a deadline", http.StatusInternalServerError)
+			return
+		}
+		next.ServeHTTP(w, req)
+	})
 }
 
 // admit refuses profiles to clients on other machines, unless Profiling permits them to every client.

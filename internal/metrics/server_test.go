@@ -2,10 +2,12 @@ package metrics
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -60,7 +62,7 @@ func TestWhoGetsWhat(t *testing.T) {
 			handler := (&Server{Gatherer: registry(), Profiling: test.profiling}).Handler()
 			req := httptest.NewRequest(http.MethodGet, test.path, nil)
 			req.RemoteAddr = test.from
-			w := httptest.NewRecorder()
+			w := &recorder{ResponseRecorder: httptest.NewRecorder()}
 			handler.ServeHTTP(w, req)
 			if w.Code != test.code || !strings.Contains(w.Body.String(), test.body) {
 				t.Errorf("got %d %q, want %d with %q", w.Code, w.Body, test.code, test.body)
@@ -139,6 +141,73 @@ func TestServesUntilTheEnd(t *testing.T) {
 	<-done
 	if _, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address); err == nil {
 		t.Error("it still listens")
+	}
+}
+
+// recorder is of a connection whose writes can be given a deadline.
+type recorder struct {
+	*httptest.ResponseRecorder
+	deadline time.Time
+}
+
+func (r *recorder) SetWriteDeadline(deadline time.Time) error {
+	r.deadline = deadline
+	return nil
+}
+
+// TestUnreadAnswersEnd looks at the deadlines of answers: few are written at a time.
+func TestUnreadAnswersEnd(t *testing.T) {
+	t.Parallel()
+	handler := (&Server{Gatherer: registry(), Profiling: ProfilingAnyone}).Handler()
+	for path, want := range map[string]time.Duration{"/metrics": scrapeTimeout, "/debug/pprof/heap": profileTimeout} {
+		w := &recorder{ResponseRecorder: httptest.NewRecorder()}
+		before := time.Now()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		if w.deadline.Before(before.Add(want)) || w.deadline.After(time.Now().Add(want)) {
+			t.Errorf("%s has its deadline in %s, want %s", path, w.deadline.Sub(before), want)
+		}
+	}
+}
+
+// TestConnectionsAreBounded keeps as many idle connections as there may be. One more is served when one of them ends.
+func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	at, done := make(chan net.Addr, 1), make(chan struct{})
+	s := &Server{Address: "127.0.0.1:0", Gatherer: registry(), listening: func(a net.Addr) { at <- a }}
+	go func() { defer close(done); s.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	address := (<-at).String()
+	ask := func(conn net.Conn) error {
+		if _, err := io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+			return err
+		}
+		_, err := io.ReadFull(conn, make([]byte, len("HTTP/1.1 200")))
+		return err
+	}
+	var open []net.Conn
+	for range maxConnections + 1 {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close() //nolint:errcheck // the test is over
+		if open = append(open, conn); len(open) > maxConnections {
+			break
+		}
+		if err := ask(conn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := open[maxConnections]
+	_ = last.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	if err := ask(last); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("want no answer beside %d connections, got %v", maxConnections, err)
+	}
+	_ = open[0].Close()
+	_ = last.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := io.ReadFull(last, make([]byte, 1)); err != nil {
+		t.Errorf("want an answer when one has ended, got %v", err)
 	}
 }
 
