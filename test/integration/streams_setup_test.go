@@ -68,7 +68,9 @@ func startStreams(t *testing.T) *streams {
 	w.permit(t, "pinny", "get", "pods", "pods/log", "pods/exec", "pods/attach", "pods/portforward")
 	s.kubeconfig = w.userKubeconfig(t, "pinny:password123")
 	s.run(t, "warm-up", repeat)
-	testkit.Eventually(t, 5*time.Second, func() error { // what was refused a moment ago may still be remembered
+	// What was refused a moment ago may still be remembered, and the API server may still take the APIs of agents that the
+	// test before has stopped for unavailable.
+	testkit.Eventually(t, 30*time.Second, func() error {
 		if got := s.kubectl(t, nil, "exec", "warm-up", "--", "true"); got.code != 0 {
 			return fmt.Errorf("kubectl exec: %s", got.errOut)
 		}
