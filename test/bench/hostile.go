@@ -105,9 +105,6 @@ func measureHostile(ctx context.Context, w *world, r *report) (err error) {
 			return fmt.Errorf("%s: %w", one.name, err)
 		}
 		for _, to := range targets {
-			if one.needs != userCertificate {
-				continue // they bound nothing
-			}
 			if err := attackAlone(ctx, w, r, one, what, to); err != nil {
 				return fmt.Errorf("%s: %w", one.name, err)
 			}
