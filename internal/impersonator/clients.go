@@ -67,6 +67,7 @@ type clientConn struct {
 	accepted time.Time
 	holding  *budget.Holding // nil while it waits for a place
 	place    place
+	yielded  atomic.Bool // its place is for the one for which it is closed
 	closing  sync.Once
 	turn     atomic.Pointer[fairqueue.Ticket] // of its handshake
 	greeted  atomic.Int64                     // when its handshake had its turn, in Unix nanoseconds
@@ -96,9 +97,6 @@ type clientConn struct {
 // Read implements net.Conn. On a connection that is shut it waits for the end, after a little more.
 func (c *clientConn) Read(p []byte) (int, error) {
 	c.endTurn() // no client is waited for during a turn
-	if err := c.waitForPlace(); err != nil {
-		return 0, err
-	}
 	if c.shut.Load() && c.readSince > readWhenShut {
 		<-c.gone
 		return 0, net.ErrClosed
@@ -137,7 +135,9 @@ func (c *clientConn) Close() error {
 		c.all.forget(c)
 		c.holding.Release()
 		c.endTurn()
-		c.all.callIn()
+		if !c.yielded.Load() {
+			c.all.callIn()
+		}
 	})
 	return c.Conn.Close()
 }
@@ -185,27 +185,82 @@ func (c *clientConn) identify(user string) error {
 	return nil
 }
 
-// listen returns a listener that only accepts connections for which there is room.
+// listen returns a listener that only accepts connections for which there is room. It begins at once.
 func (all *clientConnections) listen(listener net.Listener) net.Listener {
-	return &clientListener{Listener: listener, all: all}
+	l := &clientListener{Listener: listener, all: all, arrived: make(chan newcomer), closed: make(chan struct{})}
+	go l.admit()
+	return l
 }
 
 type clientListener struct {
 	net.Listener
-	all *clientConnections
+	all     *clientConnections
+	arrived chan newcomer
+	closing sync.Once
+	closed  chan struct{}
 }
 
-// Accept implements net.Listener. A connection for which there is no room is closed before the TLS handshake: an
-// answer in HTTP would cost the handshake.
+// newcomer is a connection that has a place, or why no further ones come.
+type newcomer struct {
+	conn *clientConn
+	err  error
+}
+
+// Accept implements net.Listener. It returns connections that have a place. A connection for which there is no room is
+// closed before the TLS handshake: an answer in HTTP would cost the handshake.
 func (l *clientListener) Accept() (net.Conn, error) {
+	select {
+	case one := <-l.arrived:
+		if one.err != nil {
+			return nil, one.err
+		}
+		return one.conn, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener. Connections that wait for a place are closed, too.
+func (l *clientListener) Close() error {
+	l.closing.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+// admit takes connections until the listener is closed. Those that wait for a place do so here, where they take much less
+// memory than with an http.Server.
+func (l *clientListener) admit() {
 	for {
 		conn, err := l.Listener.Accept()
 		if err != nil {
-			return nil, err
+			if !l.hand(newcomer{err: err}) {
+				return
+			}
+			continue
 		}
-		if one := l.all.admit(conn); one != nil {
-			return one, nil
+		switch one := l.all.admit(conn); {
+		case one == nil:
+		case one.place.found == nil:
+			if !l.hand(newcomer{conn: one}) {
+				one.abort()
+				return
+			}
+		default:
+			go func() {
+				if one.waitForPlace(l.closed) != nil || !l.hand(newcomer{conn: one}) {
+					one.abort()
+				}
+			}()
 		}
+	}
+}
+
+// hand returns false when the listener was closed before it was accepted.
+func (l *clientListener) hand(one newcomer) bool {
+	select {
+	case l.arrived <- one:
+		return true
+	case <-l.closed:
+		return false
 	}
 }
 
@@ -295,7 +350,7 @@ func (all *clientConnections) victim(address string, same bool) (victim *clientC
 	if all.isCrowded() {
 		return worst.clientConn, better, crowdedPause
 	}
-	if wait = worst.newFor(); all.held.Len() < maxHeld/2 {
+	if wait = worst.newFor(); all.held.Len() < manyHeld {
 		wait = max(wait, worst.toGreetFor())
 	}
 	return worst.clientConn, better, max(wait, 0)

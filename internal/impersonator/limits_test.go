@@ -67,10 +67,10 @@ func TestLimitsAreDocumented(t *testing.T) {
 				"are refused with 429", roomPause, seconds(longestRoomPause)),
 		"TLS handshakes": fmt.Sprintf("half of the processors, and at least one, compute one at a time, the addresses of "+
 			"clients in turn. While 1/%d of the connections without a user or more wait for that, and for %s after it, none of "+
-			"them is closed for a newcomer with no better right: up to %d newcomers wait for a place, and up to half as many "+
+			"them is closed for a newcomer with no better right: up to %d newcomers wait for a place, and up to %d "+
 			"for one of a connection that came less than %[2]s ago. They get the places of others one after the other: as many in "+
-			"%[2]s as `limits.connections.unauthenticated` says, and half as many while fewer than %[4]d wait",
-			crowdedPart, seconds(newcomersTime), maxHeld, fewHeld),
+			"%[2]s as `limits.connections.unauthenticated` says, and half as many while fewer than %[5]d wait",
+			crowdedPart, seconds(newcomersTime), maxHeld, manyHeld, fewHeld),
 		"bytes that a client sends until its certificates have been read": kib(maxHandshake) + ", then the connection ends",
 		"reading from a connection without a user while `limits.resets` is reached": fmt.Sprintf(
 			"%d bytes after the handshake, then %d bytes each %s, while as many requests are looked at as may be %d bytes "+

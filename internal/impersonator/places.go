@@ -11,9 +11,11 @@ import (
 )
 
 const (
-	// maxHeld is how many connections may wait for a place. Nothing is read of them, so each takes some 10 KiB and what
-	// the kernel takes in for it.
-	maxHeld = 1024
+	// maxHeld is how many connections may wait for a place. Nothing is read of them, so each takes some KiB here and what the
+	// kernel takes in for it. With a place each 2 ms the last one waits for 8 s, less than most clients do.
+	maxHeld = 4096
+	// manyHeld: while not more than so many wait, connections that have just come are not closed before they say hello.
+	manyHeld = 512
 	// heldPause is the time after which such a connection looks whether another one may make room for it now. The one that
 	// has waited for longest looks as soon as that may be so.
 	heldPause = 250 * time.Millisecond
@@ -95,6 +97,7 @@ func (all *clientConnections) findPlace(one *clientConn) (found bool, wait time.
 			all.replacedNow()
 		}
 		all.evicted.Add(1)
+		victim.yielded.Store(true) // otherwise those who wait would get its place, and more would be closed for one
 		victim.abort()
 	}
 }
@@ -197,11 +200,8 @@ func (all *clientConnections) callIn() {
 	}
 }
 
-// waitForPlace returns when the connection has a place. Nothing is read before.
-func (c *clientConn) waitForPlace() error {
-	if c.place.found == nil {
-		return nil
-	}
+// waitForPlace returns when the connection has a place, or with an error when it gets none, or closed is closed.
+func (c *clientConn) waitForPlace(closed <-chan struct{}) error {
 	timer := time.NewTimer(heldPause)
 	defer timer.Stop()
 	for end := c.accepted.Add(readHeaderTimeout); ; {
@@ -209,6 +209,8 @@ func (c *clientConn) waitForPlace() error {
 		case <-c.place.found:
 			return nil
 		case <-c.gone:
+			return net.ErrClosed
+		case <-closed:
 			return net.ErrClosed
 		case <-c.place.first:
 		case <-timer.C:
@@ -218,7 +220,6 @@ func (c *clientConn) waitForPlace() error {
 		}
 		found, wait := c.all.findPlace(c)
 		if !found && wait == 0 {
-			c.abort()
 			return net.ErrClosed
 		}
 		if !c.all.isFirst(c) {

@@ -46,10 +46,16 @@ func newCrowd(t *testing.T, waiting int) (all *clientConnections, open []*client
 	}
 }
 
-// reads has a connection be read for the first time, and returns what comes of it.
+// reads has a connection be read for the first time, when it has a place, and returns what comes of it.
 func reads(c *clientConn) <-chan error {
 	result := make(chan error, 1)
 	go func() {
+		if c.place.found != nil {
+			if err := c.waitForPlace(nil); err != nil {
+				result <- err
+				return
+			}
+		}
 		_, err := c.Read(make([]byte, 1))
 		result <- err
 	}()
@@ -146,16 +152,16 @@ func TestPlacesDoNotWait(t *testing.T) {
 }
 
 // TestManyConnectAtOnce has one client after the other connect and not say hello yet. Those that have just come are left
-// alone until half of the places to wait are taken.
+// alone while not too many wait for a place.
 func TestManyConnectAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		all, open, _ := newCrowd(t, 0)
 		defer closeAll(all)
-		for range maxHeld / 2 {
+		for range manyHeld {
 			reads(all.admit(from{address: crowdsSource}))
 		}
-		if evicted, held := all.evicted.Load(), all.held.Len(); evicted != 0 || held != maxHeld/2 {
+		if evicted, held := all.evicted.Load(), all.held.Len(); evicted != 0 || held != manyHeld {
 			t.Fatalf("want all of them to wait and none closed, got %d and %d", held, evicted)
 		}
 		reads(all.admit(from{address: crowdsSource}))
@@ -301,5 +307,87 @@ func TestFewWaitForAPlace(t *testing.T) {
 		if all.admit(from{address: "192.0.2.2"}) == nil {
 			t.Error("want a client from another address let in")
 		}
+	})
+}
+
+// incoming is a listener whose connections a test makes.
+type incoming struct {
+	conns chan net.Conn
+	errs  chan error
+}
+
+func (i incoming) Accept() (net.Conn, error) {
+	select {
+	case conn := <-i.conns:
+		return conn, nil
+	case err := <-i.errs:
+		return nil, err
+	}
+}
+
+func (i incoming) Close() error { return nil }
+
+func (i incoming) Addr() net.Addr { return &net.TCPAddr{} }
+
+// TestListenersHandOutPlaces has clients connect at a listener while the first address has all places.
+func TestListenersHandOutPlaces(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all, open, _ := newCrowd(t, crowdsPlaces)
+		defer closeAll(all)
+		in := incoming{conns: make(chan net.Conn), errs: make(chan error)}
+		listener := all.listen(in)
+		accepted := make(chan string, 10)
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				switch {
+				case errors.Is(err, net.ErrClosed):
+					close(accepted)
+					return
+				case err != nil:
+					accepted <- err.Error()
+				default:
+					accepted <- conn.RemoteAddr().String()
+				}
+			}
+		}()
+		next := func() string {
+			synctest.Wait()
+			select {
+			case one := <-accepted:
+				return one
+			default:
+				return ""
+			}
+		}
+
+		in.conns <- from{address: crowdsSource}
+		in.conns <- from{address: crowdsSource}
+		if got := next(); got != "" || all.held.Len() != 2 {
+			t.Errorf("want both to wait, got %q", got)
+		}
+		in.conns <- from{address: "192.0.2.2"}
+		if got := next(); got != "192.0.2.2:1" {
+			t.Errorf("want one from another address at once, got %q", got)
+		}
+		if got := all.evicted.Load(); got != 1 {
+			t.Errorf("want one connection closed for it, and none for those who wait, got %d", got)
+		}
+		in.errs <- errors.New("too many open files")
+		if got := next(); got != "too many open files" {
+			t.Errorf("want the listener's error, got %q", got)
+		}
+		_ = open[1].Close()
+		if got := next(); got != crowdsSource+":1" || all.held.Len() != 1 {
+			t.Errorf("want one of those who wait when there is a place, got %q", got)
+		}
+		if err := listener.Close(); err != nil {
+			t.Error(err)
+		}
+		if got := next(); got != "" || all.held.Len() != 0 {
+			t.Errorf("want none to wait at a listener that is closed, got %q and %d", got, all.held.Len())
+		}
+		in.errs <- net.ErrClosed // as a listener does
 	})
 }
