@@ -33,6 +33,7 @@ type clientConnections struct {
 	headers  *headers
 	crowds   crowds
 	arrivals arrivals
+	heads    headSpeeds
 	turns    *fairqueue.Queue // of TLS handshakes
 	room     *fairqueue.Queue // of connections of users who ask for too much
 	evicted  atomic.Int64     // to make room for others
@@ -90,7 +91,9 @@ type clientConn struct {
 	readSince int
 	certified atomic.Bool // the certificates of the client have been read, if it has any
 	received  received
-	unused    unused        // what was sent on it and came to nothing yet
+	unused    unused // what was sent on it and came to nothing yet
+	// readAgain is until when it is not read because of large heads, as long as there is no user, in Unix nanoseconds.
+	readAgain atomic.Int64
 	gone      chan struct{} // closed with the connection
 }
 
@@ -103,6 +106,7 @@ func (c *clientConn) Read(p []byte) (int, error) {
 	}
 	c.recognize()
 	c.waitForRoom()
+	c.waitForHeads()
 	c.all.arrivals.pause(c)
 	c.gate.pause(c.gone)
 	p, err := c.moderate(p)

@@ -65,6 +65,9 @@ func TestLimitsAreDocumented(t *testing.T) {
 		"connection of a user who has reached `limits.requests.perUser`, when nothing is being served on it": fmt.Sprintf(
 			"not read until there is room, and then one such connection each %s; after %s also without room, and its requests "+
 				"are refused with 429", roomPause, seconds(longestRoomPause)),
+		"heads (path and header) of more than 8 KiB over HTTP/2": fmt.Sprintf(
+			"%d MiB a second of one user, or of all clients without one, and at first %d MiB at once. Who has sent more is not "+
+				"read until that time has passed", headSpeed>>20, headBurst>>20),
 		"TLS handshakes": fmt.Sprintf("half of the processors, and at least one, compute one at a time, the addresses of "+
 			"clients in turn. While 1/%d of the connections without a user or more wait for that, and for %s after it, none of "+
 			"them is closed for a newcomer with no better right: up to %d newcomers wait for a place, and up to %d "+

@@ -177,6 +177,7 @@ func useReceived(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if conn := connectionFrom(req.Context()); conn != nil {
 			conn.unused.useAll()
+			conn.decodedHead(memoryOfHead(req), req.ProtoMajor)
 		}
 		defer forgetHead(req)
 		next.ServeHTTP(w, req)

