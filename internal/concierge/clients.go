@@ -22,6 +22,9 @@ const (
 	// maxStrangersBytes is how much was read on all of them that are open. A header takes up to 40 times as much memory as
 	// it has bytes.
 	maxStrangersBytes = 1 << 20
+	// largeHead is the size from which the head of a request also counts as what it is decoded: in HTTP/2, 250 bytes may
+	// stand for 1 MiB (HPACK, RFC 7541).
+	largeHead = 8 << 10
 )
 
 var errStrangerSentTooMuch = errors.New("a client that is not known has sent too much")
@@ -190,6 +193,43 @@ func (c *Clients) drop(one *clientConnection) {
 	} else {
 		c.bytes -= one.received
 	}
+}
+
+// countHeads counts large heads of clients that are not known as what they are decoded. It stands before all others. No
+// request is served on a connection that was closed for it.
+func (c *Clients) countHeads(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if size := sizeOfHead(req); size > largeHead && req.ProtoMajor == 2 && !c.receivedHead(req.RemoteAddr, size) {
+			panic(http.ErrAbortHandler)
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+// receivedHead returns false when the connection with a client is closed because of the head that it has sent.
+func (c *Clients) receivedHead(address string, size int) bool {
+	c.mu.Lock()
+	one := c.open[address]
+	c.mu.Unlock()
+	if one == nil {
+		return false
+	}
+	surplus := c.received(one, size)
+	if surplus != nil {
+		surplus.abort()
+	}
+	return surplus != one
+}
+
+// sizeOfHead returns how many bytes the path and the header of a request have.
+func sizeOfHead(req *http.Request) int {
+	size := len(req.RequestURI)
+	for name, values := range req.Header {
+		for _, value := range values {
+			size += len(name) + len(value)
+		}
+	}
+	return size
 }
 
 // know stands behind authentication and authorization: a client that gets here with a credential is known from then

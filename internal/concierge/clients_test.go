@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -196,5 +197,56 @@ func TestStrangersSendLittle(t *testing.T) {
 	c.serve(known, user.Anonymous, true)
 	if total, err := read(known, 2*maxStrangerBytes); err != nil || below.closed {
 		t.Errorf("%d bytes were read of a known client: %v", total, err)
+	}
+}
+
+// TestStrangersSendLargeHeads has heads come that are much longer than what was sent for them.
+func TestStrangersSendLargeHeads(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		known    bool
+		size     int // of each head
+		protocol int
+		want     int // heads that are served
+	}{
+		"large ones":                {size: maxStrangerBytes / 4, protocol: 2, want: 3}, // names and the path count, too
+		"one that is too large":     {size: maxStrangerBytes, protocol: 2},
+		"short ones":                {size: largeHead / 2, protocol: 2, want: 100},
+		"of a client that is known": {known: true, size: maxStrangerBytes, protocol: 2, want: 100},
+		"over HTTP/1":               {size: maxStrangerBytes, protocol: 1, want: 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newClientsUnderTest()
+			conn, below := c.connect(t, "192.0.2.1")
+			_, other := c.connect(t, "192.0.2.2")
+			if test.known {
+				c.serve(conn, user.Anonymous, true)
+			}
+			served := 0
+			handler := c.countHeads(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }))
+			for range 100 {
+				req := httptest.NewRequest(http.MethodGet, "/", nil)
+				req.ProtoMajor, req.RemoteAddr = test.protocol, conn.RemoteAddr().String()
+				req.Header.Set("A", strings.Repeat("a", test.size))
+				func() {
+					defer func() {
+						if got := recover(); got != nil && got != any(http.ErrAbortHandler) {
+							t.Errorf("panic: %v", got)
+						}
+					}()
+					handler.ServeHTTP(httptest.NewRecorder(), req)
+				}()
+			}
+			if served != test.want || below.closed != (test.want < 100) || other.closed {
+				t.Errorf(
+					"want %d served, got %d, closed is %t, and of another client %t",
+					test.want,
+					served,
+					below.closed,
+					other.closed,
+				)
+			}
+		})
 	}
 }

@@ -149,7 +149,8 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	config.SecureServing = secureServing(options, trusted)
 	config.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		handler = bounded.know(logins.apply(handler, groups.Login, codecs))
-		return keepFrontProxyConnection(rememberSourceIPs(genericapiserver.DefaultBuildHandlerChain(handler, c)))
+		handler = genericapiserver.DefaultBuildHandlerChain(handler, c)
+		return bounded.countHeads(keepFrontProxyConnection(rememberSourceIPs(handler)))
 	}
 
 	if config.Authentication, err = delegateAuthentication(client, trusted); err != nil {
