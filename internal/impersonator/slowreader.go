@@ -48,7 +48,7 @@ func (r *slowReaders) bound(next http.Handler) http.Handler {
 		if req.ProtoMajor == 1 {
 			_ = one.control.SetWriteDeadline(time.Time{}) // that of the request before
 		}
-		defer one.finish()
+		defer one.finish(req)
 		next.ServeHTTP(one, req)
 	})
 }
@@ -190,10 +190,15 @@ func (r *slowReaders) acquire(c budget.Client, resource budget.Resource, n int64
 	return holding
 }
 
-// finish is called when the handler returns. net/http may still have the end of the answer to write then.
-func (w *boundedWriter) finish() {
+// finish is called when the handler returns. net/http may still have the end of the answer to write then, unless the
+// stream has ended. A deadline of one that has would keep its connection in memory until it has passed, also when that is
+// closed: nothing stops its timer any more.
+func (w *boundedWriter) finish(req *http.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.over = true
+	if req.ProtoMajor == 2 && req.Context().Err() != nil {
+		return
+	}
 	_ = w.control.SetWriteDeadline(time.Now().Add(w.readers.timeout))
 }

@@ -4,10 +4,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
+
+	"golang.org/x/net/http2"
 
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
 )
@@ -87,4 +91,26 @@ func beginningWatch() *requestState {
 	state := &requestState{longRunning: true}
 	state.initial.Store(true)
 	return state
+}
+
+// TestLostConnectionsAreForgotten resets a stream whose handler is still at work, and closes the connection when that has
+// returned. Nothing keeps the connection in memory then, where no share counts it.
+func TestLostConnectionsAreForgotten(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	b := p.block(is("jane"))
+	defer close(b.release)
+	c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "jane"))
+	c.request(t, 1, false, false, pseudo("GET", "/a")...)
+	eventually(t, func() bool { return b.now.Load() == 1 })
+	one := weak.Make(p.connection(t))
+	if err := c.WriteRSTStream(1, http2.ErrCodeCancel); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return p.budget.Held(budget.Requests) == 0 })
+	_ = c.conn.Close()
+	eventually(t, func() bool {
+		runtime.GC()
+		return one.Value() == nil
+	})
 }
