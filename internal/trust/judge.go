@@ -1,0 +1,145 @@
+package trust
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// outweighs is how many times as long those must have been told who come back, for a way back to be taken although the
+// few who were told something else meanwhile are lost.
+const outweighs = 10
+
+// Judgement is what follows from the outcomes of a change.
+type Judgement struct {
+	// Lost work before the change and not after it, Gained the other way round.
+	Lost, Gained []Outcome
+	// Refused says that the change locks somebody out who works now.
+	Refused bool
+}
+
+// Judge refuses a change exactly when somebody who works now would not work afterwards. There is one exception, the way
+// back: where everybody else works after the change, and those who come back were told for at least ten times as long as
+// those who are lost, more people work afterwards, and it is not refused. So a generated certificate that served for five
+// seconds does not bar the way back to the one that everybody trusts. Clients that an administrator has shown are never
+// given up like that.
+func Judge(all []Outcome) Judgement {
+	var j Judgement
+	othersWork, shown := true, false
+	lost, gained := map[*State]time.Duration{}, map[*State]time.Duration{}
+	for _, o := range all {
+		switch {
+		case o.Lost():
+			j.Lost = append(j.Lost, o)
+			shown = shown || o.State == nil
+			lost[o.State] = o.Weight
+		case o.After != "":
+			othersWork = false
+		case o.Gained():
+			j.Gained = append(j.Gained, o)
+			gained[o.State] = o.Weight
+		}
+	}
+	if len(j.Lost) == 0 {
+		return j
+	}
+	var less, more time.Duration
+	for _, weight := range lost {
+		less += weight
+	}
+	for state, weight := range gained {
+		if _, both := lost[state]; !both {
+			more += weight
+		}
+	}
+	j.Refused = shown || !othersWork || more == 0 || more < outweighs*less
+	return j
+}
+
+// Without leaves out the clients that are lost for reasons that an administrator has accepted already.
+func (j Judgement) Without(accepted ...certs.Code) Judgement {
+	j.Lost = slices.DeleteFunc(slices.Clone(j.Lost), func(o Outcome) bool { return slices.Contains(accepted, o.After) })
+	j.Refused = j.Refused && len(j.Lost) > 0
+	return j
+}
+
+// Who says which clients these are: "kubeconfigs made between … and … for proxy.example.com".
+func (c *Client) Who() string {
+	if c.State == nil {
+		return fmt.Sprintf("kubeconfig %q", c.File)
+	}
+	text := "kubeconfigs made " + c.State.When()
+	if host := c.State.Host(); host != "" {
+		text += " for " + host
+	}
+	if c.Name != c.State.Host() {
+		text += fmt.Sprintf(" and used with the name %s", c.Name)
+	}
+	return text
+}
+
+// When says in which time kubeconfigs with the State were made.
+func (s *State) When() string {
+	if s.Until.IsZero() {
+		return "since " + moment(s.Since)
+	}
+	return "between " + moment(s.Since) + " and " + moment(s.Until)
+}
+
+func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
+
+// Trusts says what the client verifies with: the subjects of its CA bundle.
+func (c *Client) Trusts() string {
+	_, members := pool(c.Bundle)
+	if len(members) == 0 {
+		return "the system roots"
+	}
+	const most = 3
+	var names []string
+	for _, member := range members[:min(len(members), most)] {
+		name := member.Subject.CommonName
+		if name == "" {
+			name = member.Subject.String()
+		}
+		names = append(names, fmt.Sprintf("%.60q (SHA-256 %s)", name, certs.Fingerprint(member.Raw)[:16]))
+	}
+	if more := len(members) - most; more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
+// Why says why the client is refused, in words.
+func (o *Outcome) Why() string {
+	switch o.After { //nolint:exhaustive // all others speak for themselves
+	case certs.BundleDoesNotVerify:
+		return fmt.Sprintf("they trust %s, which does not verify the certificate", o.Trusts())
+	case certs.NameNotCovered:
+		return fmt.Sprintf("the certificate does not cover %s", o.Name)
+	case SwitchedOff:
+		return "the proxy is switched off"
+	}
+	return string(o.After)
+}
+
+// Sentences tells who is lost and why: one sentence for each State or file, as far as they differ.
+func (j Judgement) Sentences() []string {
+	var all []string
+	seen := map[string]bool{}
+	for _, o := range j.Lost {
+		// Whoever does not trust the CA is lost by every name.
+		key := o.Who()
+		if o.State != nil && o.After != certs.NameNotCovered {
+			key = o.State.ID
+			o.Name = o.State.Host()
+		}
+		if !seen[key] {
+			seen[key] = true
+			all = append(all, fmt.Sprintf("%s: %s, %s", o.Who(), o.After, o.Why()))
+		}
+	}
+	return all
+}

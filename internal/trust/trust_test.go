@@ -1,0 +1,217 @@
+package trust_test
+
+import (
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+const (
+	day      = 24 * time.Hour
+	endpoint = "https://proxy.example.com"
+)
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// pki issues certificates of CAs that are called by one letter.
+type pki struct {
+	t   testing.TB
+	cas map[string]*certs.CA
+}
+
+func newPKI(t testing.TB) *pki { t.Helper(); return &pki{t: t, cas: map[string]*certs.CA{}} }
+
+func (p *pki) ca(name string) *certs.CA {
+	p.t.Helper()
+	if p.cas[name] == nil {
+		ca, err := certs.NewCA(name, noon.Add(-400*day), 4000*day)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.cas[name] = ca
+	}
+	return p.cas[name]
+}
+
+// bundle has the CAs of the letters in names.
+func (p *pki) bundle(names string) []byte {
+	p.t.Helper()
+	var all []byte
+	for _, name := range strings.Split(names, "") {
+		all = append(all, p.ca(name).CertPEM()...)
+	}
+	return all
+}
+
+func (p *pki) chain(ca string, names ...string) []*x509.Certificate {
+	p.t.Helper()
+	if len(names) == 0 {
+		names = []string{"proxy.example.com"}
+	}
+	pair, err := p.ca(ca).IssueServing(certs.SANs{DNSNames: names}, noon.Add(-300*day), 900*day)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	chain, findings := certs.ParseBundle(pair.CertPEM)
+	if len(findings) > 0 {
+		p.t.Fatal(findings)
+	}
+	return chain
+}
+
+func TestEffect(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	a, b := p.chain("a"), p.chain("b")
+	wide := p.chain("a", "proxy.example.com", "old.example.com")
+	told := func(h trust.History, bundle string, chain []*x509.Certificate, at time.Time) trust.History {
+		return h.Observe(trust.Told{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain}, at, trust.DefaultMemory)
+	}
+	for _, test := range []struct {
+		name      string
+		history   func() trust.History
+		evidence  trust.Evidence
+		now, next []*x509.Certificate
+		refused   bool
+		lost      []string
+	}{
+		{
+			name:    "refuses another CA",
+			history: func() trust.History { return told(trust.History{}, "a", a, noon.Add(-9*day)) },
+			now:     a, next: b, refused: true, lost: []string{"BundleDoesNotVerify"},
+		},
+		{
+			name: "refuses another CA a second after the bundle became wider",
+			history: func() trust.History {
+				return told(told(trust.History{}, "a", a, noon.Add(-9*day)), "ab", a, noon.Add(-time.Second))
+			},
+			now: a, next: b, refused: true, lost: []string{"BundleDoesNotVerify"},
+		},
+		{
+			name: "takes it when nobody has the narrow bundle any more, by the time that has passed",
+			history: func() trust.History {
+				return told(told(trust.History{}, "a", a, noon.Add(-9*day)), "ab", a, noon.Add(-8*day))
+			},
+			evidence: trust.Evidence{After: 7 * day},
+			now:      a, next: b,
+		},
+		{
+			name: "refuses it while that time has not passed, although files were shown that are good",
+			history: func() trust.History {
+				return told(told(trust.History{}, "a", a, noon.Add(-9*day)), "ab", a, noon.Add(-day))
+			},
+			evidence: trust.Evidence{
+				After: 7 * day, FilesGiven: true, Files: []trust.Client{{File: "k", Name: "proxy.example.com", Bundle: p.bundle("ab")}},
+			},
+			now: a, next: b, refused: true, lost: []string{"BundleDoesNotVerify"},
+		},
+		{
+			name:     "refuses it for one file that has the narrow bundle",
+			history:  func() trust.History { return told(trust.History{}, "ab", a, noon.Add(-9*day)) },
+			evidence: trust.Evidence{FilesGiven: true, Files: []trust.Client{{File: "k", Name: "proxy.example.com", Bundle: p.bundle("a")}}},
+			now:      a, next: b, refused: true, lost: []string{"BundleDoesNotVerify"},
+		},
+		{
+			name:    "refuses a certificate that lacks a name which was covered",
+			history: func() trust.History { return told(trust.History{}, "a", wide, noon.Add(-9*day)) },
+			now:     wide, next: a, refused: true, lost: []string{"NameNotCovered"},
+		},
+		{
+			name: "takes the way back for everybody, although a few are lost",
+			history: func() trust.History {
+				return told(told(trust.History{}, "a", a, noon.Add(-9*day)), "b", b, noon.Add(-5*time.Second))
+			},
+			now: b, next: a, lost: []string{"BundleDoesNotVerify"},
+		},
+		{
+			name: "refuses a way back for fewer than are lost",
+			history: func() trust.History {
+				return told(told(trust.History{}, "a", a, noon.Add(-9*day)), "b", b, noon.Add(-5*day))
+			},
+			now: b, next: a, refused: true, lost: []string{"BundleDoesNotVerify"},
+		},
+		{
+			name:    "refuses to switch the proxy off",
+			history: func() trust.History { return told(trust.History{}, "a", a, noon.Add(-9*day)) },
+			now:     a, refused: true, lost: []string{"SwitchedOff"},
+		},
+		{
+			name:    "refuses nothing where nobody works",
+			history: func() trust.History { return told(trust.History{}, "a", a, noon.Add(-9*day)) },
+			next:    b,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			got := trust.Judge(trust.Effect(test.history(), test.evidence,
+				trust.Serving{Chain: test.now}, trust.Serving{Chain: test.next}, noon))
+			var lost []string
+			for _, o := range got.Lost {
+				lost = append(lost, string(o.After))
+			}
+			if diff := cmp.Diff(test.lost, lost); diff != "" || got.Refused != test.refused {
+				t.Errorf("refused: %v; lost (-want +got):\n%s%s", got.Refused, diff, strings.Join(got.Sentences(), "\n"))
+			}
+		})
+	}
+}
+
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	a, b := p.chain("a"), p.chain("b")
+	at := noon
+	var h trust.History
+	tell := func(bundle string, chain []*x509.Certificate, after time.Duration) {
+		t.Helper()
+		at = at.Add(after)
+		h = h.Observe(trust.Told{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain}, at, trust.DefaultMemory)
+		again, err := trust.Decode(h.Encode())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(h.States, again.States); diff != "" {
+			t.Fatalf("it is kept as something else (-want +got):\n%s", diff)
+		}
+		h = again
+	}
+	tell("a", a, 0)
+	tell("a", a, day)
+	tell("b", b, day)
+	tell("a", a, day)
+	if len(h.States) != 2 || h.Current() == nil || h.Current().For(at.Add(day)) != 3*day || !h.Current().Since.Equal(noon) {
+		t.Fatalf("a state that came back: %+v", h.States)
+	}
+	if len(h.Chain) != 1 || !h.Chain[0].Equal(a[0]) {
+		t.Errorf("in service: %v", h.Chain)
+	}
+	at = at.Add(trust.DefaultMemory)
+	h = h.Observe(trust.Told{}, at, trust.DefaultMemory)
+	if len(h.States) != 1 || h.Current() != nil {
+		t.Errorf("a year later, with nothing advertised: %+v", h.States)
+	}
+	for i := range 3 * trust.MaxStates {
+		chain := p.chain("a", "proxy.example.com", fmt.Sprintf("n%d.example.com", i))
+		tell("a", chain, time.Minute)
+	}
+	if len(h.States) != trust.MaxStates || !slices.Contains(h.States[0].Names, fmt.Sprintf("n%d.example.com", 2*trust.MaxStates)) {
+		t.Errorf("%d states, the first with %v", len(h.States), h.States[0].Names)
+	}
+	many := make([]string, 4000)
+	for i := range many {
+		many[i] = fmt.Sprintf("a-name-that-is-not-short-%d.example.com", i)
+	}
+	tell("a", p.chain("a", many...), time.Minute)
+	tell("b", p.chain("a", many...), time.Minute)
+	if size := len(h.Encode()); size > trust.MaxBytes && len(h.States) > 1 {
+		t.Errorf("%d states in %d bytes", len(h.States), size)
+	}
+}
