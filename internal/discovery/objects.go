@@ -44,6 +44,7 @@ func Objects(
 		GeneratedCertificateSecret: proxy + "-tls-serving-certificate",
 		GeneratedCASecret:          proxy + "-ca-certificate",
 		LastGoodCertificateSecret:  proxy + "-last-good-certificate",
+		HandedOutConfigMap:         AppName(issuer.Name) + "-handed-out",
 	}, false
 }
 

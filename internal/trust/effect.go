@@ -2,7 +2,6 @@ package trust
 
 import (
 	"crypto/x509"
-	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,21 +10,19 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Serving is what clients meet at the endpoint.
+// Serving is what clients meet at the endpoint. The zero value is that this is not known: then everybody is taken to
+// work.
 type Serving struct {
 	// Chain is the certificate with its intermediates.
 	Chain []*x509.Certificate
 	// Issuer is the CA of a certificate that does not exist yet, for Names. It counts where Chain is empty.
 	Issuer *x509.Certificate
 	Names  []string
-	// Unknown is true where it is not known what clients meet. Then everybody is taken to work.
-	Unknown bool
+	// Off is true where nothing is served.
+	Off bool
 }
 
-// Off is what clients meet while the proxy is switched off.
-func Off() Serving { return Serving{} }
-
-func (s *Serving) off() bool { return len(s.Chain) == 0 && s.Issuer == nil && !s.Unknown }
+func (s *Serving) unknown() bool { return len(s.Chain) == 0 && s.Issuer == nil && !s.Off }
 
 // Client is one kind of client.
 type Client struct {
@@ -97,10 +94,16 @@ func Effect(h History, e Evidence, now, next Serving, at time.Time) []Outcome {
 		if e.gone(s, at) {
 			continue
 		}
+		before, after := now.chain(s.Bundle, at), next.chain(s.Bundle, at)
 		for _, client := range s.Clients() {
-			all = append(all, Outcome{
-				Client: client, Before: client.Meets(now, at), After: client.Meets(next, at), Weight: s.For(at),
-			})
+			o := Outcome{Client: client, Before: before, After: after, Weight: s.For(at)}
+			if before == "" {
+				o.Before = now.name(client.Name)
+			}
+			if after == "" {
+				o.After = next.name(client.Name)
+			}
+			all = append(all, o)
 		}
 	}
 	return all
@@ -125,48 +128,63 @@ func (s *State) Clients() []Client {
 
 // Meets returns why the client refuses what is served, or "" when it works.
 func (c *Client) Meets(served Serving, at time.Time) certs.Code {
-	switch {
-	case served.Unknown:
-		return ""
-	case served.off():
+	if served.Off {
 		return SwitchedOff
-	case c.Insecure:
+	}
+	if c.Insecure {
 		return ""
 	}
-	roots, members := pool(c.Bundle)
-	if roots == nil && !haveSystemRoots() {
-		return "" // nobody here knows
+	if code := served.chain(c.Bundle, at); code != "" {
+		return code
 	}
-	if len(served.Chain) == 0 {
-		switch {
-		case roots == nil || !slices.ContainsFunc(members, served.Issuer.Equal):
+	return served.name(c.Name)
+}
+
+// chain returns why clients with a CA bundle do not trust what is served; "" when they do, or when that is not known.
+func (s *Serving) chain(bundle []byte, at time.Time) certs.Code {
+	roots, members := pool(bundle)
+	switch {
+	case s.Off:
+		return SwitchedOff
+	case s.unknown(), roots == nil && !haveSystemRoots():
+		return ""
+	case len(s.Chain) == 0:
+		if roots == nil || !slices.ContainsFunc(members, s.Issuer.Equal) {
 			return certs.BundleDoesNotVerify
-		case !slices.ContainsFunc(served.Names, func(name string) bool { return sameName(name, c.Name) }):
-			return certs.NameNotCovered
 		}
 		return ""
 	}
-	intermediates := x509.NewCertPool()
-	for _, cert := range served.Chain[1:] {
+	leaf, intermediates := s.Chain[0], x509.NewCertPool()
+	for _, cert := range s.Chain[1:] {
 		intermediates.AddCert(cert)
 	}
-	_, err := served.Chain[0].Verify(x509.VerifyOptions{
+	_, err := leaf.Verify(x509.VerifyOptions{
 		Roots: roots, Intermediates: intermediates, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
-	if err != nil {
-		invalid, ok := errors.AsType[x509.CertificateInvalidError](err)
-		switch {
-		case ok && invalid.Reason == x509.Expired && at.Before(served.Chain[0].NotBefore):
-			return certs.NotYetValid
-		case ok && invalid.Reason == x509.Expired && at.After(served.Chain[0].NotAfter):
-			return certs.Expired
+	switch {
+	case err == nil:
+		return ""
+	case at.Before(leaf.NotBefore):
+		return certs.NotYetValid
+	case at.After(leaf.NotAfter):
+		return certs.Expired
+	}
+	return certs.BundleDoesNotVerify
+}
+
+// name returns why clients that use a name refuse what is served; "" when they do not.
+func (s *Serving) name(name string) certs.Code {
+	switch {
+	case s.unknown():
+		return ""
+	case len(s.Chain) == 0:
+		if slices.ContainsFunc(s.Names, func(covered string) bool { return sameName(covered, name) }) {
+			return ""
 		}
-		return certs.BundleDoesNotVerify
+	case s.Chain[0].VerifyHostname(name) == nil:
+		return ""
 	}
-	if served.Chain[0].VerifyHostname(c.Name) != nil {
-		return certs.NameNotCovered
-	}
-	return ""
+	return certs.NameNotCovered
 }
 
 func pool(bundle []byte) (*x509.CertPool, []*x509.Certificate) {

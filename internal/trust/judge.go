@@ -17,8 +17,8 @@ const outweighs = 10
 type Judgement struct {
 	// Lost work before the change and not after it, Gained the other way round.
 	Lost, Gained []Outcome
-	// Refused says that the change locks somebody out who works now.
-	Refused bool
+	// Refused says that the change locks somebody out who works now, Everybody that it locks out all who work now.
+	Refused, Everybody bool
 }
 
 // Judge refuses a change exactly when somebody who works now would not work afterwards. There is one exception, the way
@@ -28,7 +28,7 @@ type Judgement struct {
 // given up like that.
 func Judge(all []Outcome) Judgement {
 	var j Judgement
-	othersWork, shown := true, false
+	othersWork, shown, stay := true, false, false
 	lost, gained := map[*State]time.Duration{}, map[*State]time.Duration{}
 	for _, o := range all {
 		switch {
@@ -38,6 +38,8 @@ func Judge(all []Outcome) Judgement {
 			lost[o.State] = o.Weight
 		case o.After != "":
 			othersWork = false
+		case o.Before == "":
+			stay = true
 		case o.Gained():
 			j.Gained = append(j.Gained, o)
 			gained[o.State] = o.Weight
@@ -46,6 +48,7 @@ func Judge(all []Outcome) Judgement {
 	if len(j.Lost) == 0 {
 		return j
 	}
+	j.Everybody = !stay
 	var less, more time.Duration
 	for _, weight := range lost {
 		less += weight
@@ -83,7 +86,12 @@ func (c *Client) Who() string {
 
 // When says in which time kubeconfigs with the State were made.
 func (s *State) When() string {
-	if s.Until.IsZero() {
+	switch {
+	case s.Since.IsZero() && s.Until.IsZero():
+		return "so far"
+	case s.Since.IsZero():
+		return "until " + moment(s.Until)
+	case s.Until.IsZero():
 		return "since " + moment(s.Since)
 	}
 	return "between " + moment(s.Since) + " and " + moment(s.Until)
@@ -116,6 +124,9 @@ func (c *Client) Trusts() string {
 func (o *Outcome) Why() string {
 	switch o.After { //nolint:exhaustive // all others speak for themselves
 	case certs.BundleDoesNotVerify:
+		if members, _ := certs.ParseBundle(o.Bundle); len(members) == 0 {
+			return "they have no CA bundle, and the system roots do not verify the certificate"
+		}
 		return fmt.Sprintf("they trust %s, which does not verify the certificate", o.Trusts())
 	case certs.NameNotCovered:
 		return fmt.Sprintf("the certificate does not cover %s", o.Name)

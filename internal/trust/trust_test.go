@@ -152,7 +152,7 @@ func TestEffect(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			got := trust.Judge(trust.Effect(test.history(), test.evidence,
-				trust.Serving{Chain: test.now}, trust.Serving{Chain: test.next}, noon))
+				trust.Serving{Chain: test.now, Off: test.now == nil}, trust.Serving{Chain: test.next, Off: test.next == nil}, noon))
 			var lost []string
 			for _, o := range got.Lost {
 				lost = append(lost, string(o.After))

@@ -30,7 +30,6 @@ func (r *run) chains() {
 	r.found.addAll(r.issuersLast(v))
 	r.found.addAll(r.checkOutlives(v))
 	r.found.addAll(r.checkBundle(v))
-	r.found.addAll(r.checkOldClients())
 	r.found.addAll(r.checkStrict(v))
 }
 

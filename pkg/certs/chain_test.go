@@ -346,47 +346,6 @@ func TestBundleEmpty(t *testing.T) {
 	wantFindings(t, private, "error BundleDoesNotVerify", "info BundleEmpty")
 }
 
-func TestOldClients(t *testing.T) {
-	t.Parallel()
-	p, old := newPKI(t), newRoot(t, "Old Root")
-	for _, tt := range []struct {
-		name     string
-		bundle   []byte
-		previous Previous
-		want     []string
-	}{
-		{name: "is silent when nothing was advertised"},
-		{name: "is silent for the same bundle", previous: Previous{Advertised: true, Bundle: p.root.pem()}},
-		{
-			name: "is silent when the old bundle verifies", bundle: chainOf(p.root, old),
-			previous: Previous{Advertised: true, Bundle: concat([]byte("#\n"), p.root.pem())},
-		},
-		{
-			name: "refuses another CA", previous: Previous{Advertised: true, Bundle: old.pem()},
-			want: []string{"error OldClientsBreak"},
-		},
-		{name: "takes the overlap", previous: Previous{Advertised: true, Bundle: chainOf(old, p.root)}},
-		{
-			name:     "refuses when the generated certificate is left",
-			previous: Previous{Advertised: true, Bundle: old.pem(), Generated: true}, want: []string{"error OldClientsBreak"},
-		},
-		{
-			name: "refuses when clients used their system roots", previous: Previous{Advertised: true},
-			want: []string{"error OldClientsBreak"},
-		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			in := p.input(t)
-			in.Previous = tt.previous
-			if tt.bundle != nil {
-				in.Bundle = tt.bundle
-			}
-			wantFindings(t, in, tt.want...)
-		})
-	}
-}
-
 func TestMustStayGreen(t *testing.T) {
 	t.Parallel()
 	t.Run("an old root in its last tenth beside the new one", func(t *testing.T) {

@@ -78,17 +78,6 @@ func (s Sources) withDefaults() Sources {
 // DefaultSkew is how far apart the clocks of a client and of the machine that checks may be.
 const DefaultSkew = 5 * time.Minute
 
-// Previous says what clients verified the endpoint with until now; it decides whether kubeconfigs handed out so far go
-// on working. The zero value means: nothing was advertised, or it is not known.
-type Previous struct {
-	// Advertised is true when an endpoint was advertised together with Bundle.
-	Advertised bool
-	// Bundle is the CA bundle that was advertised. When it is empty, clients used their system roots.
-	Bundle []byte
-	// Generated is true when the certificate served until now was the agent's own. Messages say so.
-	Generated bool
-}
-
 // Input is everything that Check looks at.
 type Input struct {
 	// CertPEM and KeyPEM are tls.crt and tls.key.
@@ -101,8 +90,6 @@ type Input struct {
 	SecretType string
 	// Bundle is the CA bundle that will be advertised. When it is empty, clients use their system roots.
 	Bundle []byte
-	// Previous is what was advertised until now.
-	Previous Previous
 	// Endpoint is spec.impersonationProxy.externalEndpoint: HOST or HOST:PORT. Its host counts as one of Names.
 	Endpoint string
 	// Names is every other name that clients use.

@@ -7,7 +7,6 @@ func TestExpiredIsToldOnce(t *testing.T) {
 	t.Parallel()
 	root := newRoot(t, "Root", validity(-100*day, -10*day))
 	in := inputFor(t, root, root.newLeaf(t, validity(-50*day, -2*day)))
-	in.Previous = Previous{Advertised: true, Bundle: newRoot(t, "Later", validity(-day, 90*day)).pem()}
 	report := Check(in)
 	if errs := report.Errors(); len(errs) != 1 || errs[0].Code != Expired {
 		t.Errorf("the errors are %v", errs)

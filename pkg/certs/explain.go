@@ -270,11 +270,12 @@ func catalogue() []Explanation {
 			Fix: "for a private CA, give --ca-bundle FILE or put ca.crt into the Secret",
 		},
 		{
-			Code:        OldClientsBreak,
-			Cause:       "The CA bundle that was advertised until now does not verify the new certificate.",
-			Consequence: "Every kubeconfig handed out so far stops working at the moment of the change.",
+			Code: OldClientsBreak,
+			Cause: "Kubeconfigs that were handed out, now or earlier, work with the certificate in service and would not work " +
+				"with the new one: their CA bundle does not verify it, or it does not cover the name that they use.",
+			Consequence: "These kubeconfigs stop working at the moment of the change. \"pinniped ip-tls clients\" lists who was told what.",
 			Fix: "advertise the old and the new CA together, have kubeconfigs made anew, and only then change the " +
-				"certificate",
+				"certificate; where no kubeconfig of that time is left, say so with \"pinniped ip-tls clients --retire ID\"",
 			Example: "pinniped ip-tls rotate --secret NEW --ca-bundle new-ca.pem\npinniped kubeconfig rotate kubeconfigs/   # " +
 				"both CAs\npinniped ip-tls rotate --secret NEW --continue",
 		},

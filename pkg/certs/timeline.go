@@ -94,10 +94,8 @@ func (r *run) involved() []*x509.Certificate {
 	for _, cert := range r.chain {
 		found = append(found, cert.Certificate)
 	}
-	old, _ := parseBundle(r.Previous.Bundle, r.Limits, "")
-	candidates := slices.Concat(r.bundle, old)
 	for i := 0; i < len(found); i++ { // found grows meanwhile
-		for _, candidate := range candidates {
+		for _, candidate := range r.bundle {
 			if bytes.Equal(found[i].RawIssuer, candidate.RawSubject) && !slices.ContainsFunc(found, candidate.Equal) {
 				found = append(found, candidate.Certificate)
 			}

@@ -37,8 +37,8 @@ func TestUnset(t *testing.T) {
 		t,
 		w,
 		nil,
-	).Check(t, 0, "credentialissuer/pinniped-concierge-config unset", `OldClientsBreak: kubeconfigs that trust "Company CA"`,
-		"stop working", "presents the certificate at 1 of 1 addresses", "tls.secretName", "CA bundle: \""+plan.GeneratedCAName)
+	).Check(t, 0, "credentialissuer/pinniped-concierge-config unset", `OldClientsBreak: every kubeconfig handed out so far stops working`,
+		`they trust "Company CA"`, "presents the certificate at 1 of 1 addresses", "tls.secretName", "CA bundle: \""+plan.GeneratedCAName)
 	want := []map[string]any{{
 		"metadata": map[string]any{"resourceVersion": "2"},
 		"spec":     map[string]any{"impersonationProxy": map[string]any{"tls": nil}},
@@ -86,7 +86,7 @@ func TestUnsetOldClients(t *testing.T) {
 	}{
 		{
 			name: "names the CA that is no longer advertised", change: func(*iptlstest.World) {},
-			says: `kubeconfigs that trust "Company CA"`,
+			says: `they trust "Company CA"`,
 		},
 		{name: "is silent when the agent's CA was advertised as well", change: func(w *iptlstest.World) {
 			w.Cluster.Report(w.Proxy.URL(), append(w.CA.CertPEM(), w.Generated.CertPEM()...))
@@ -100,11 +100,11 @@ func TestUnsetOldClients(t *testing.T) {
 		},
 		{
 			name: "names the system roots", change: func(w *iptlstest.World) { w.Cluster.Report(w.Proxy.URL(), nil) },
-			says: "which use their system roots, stop working",
+			says: "they have no CA bundle, and the system roots do not verify",
 		},
 		{
 			name: "says that the CA will be a new one", change: func(w *iptlstest.World) { w.Cluster.CASecret = nil },
-			says: "of a CA that the agent makes itself",
+			says: "the agent's CA is not known here",
 		},
 		{name: "says so when it may not be read", change: func(w *iptlstest.World) {
 			w.Cluster.CASecretErr = &discovery.ForbiddenError{Verb: "get"}

@@ -294,7 +294,8 @@ func (o *Options) checkGenerated(ctx context.Context, st *plan.Snapshot) (*resul
 	if err != nil {
 		return nil, err
 	}
-	checked, err := o.checkAddresses(ctx, at, plan.Previous(st.Issuer).Bundle)
+	advertised, _ := plan.Advertised(st.Issuer)
+	checked, err := o.checkAddresses(ctx, at, advertised)
 	if err == nil {
 		checked.CredentialIssuer = st.Issuer.Name
 	}

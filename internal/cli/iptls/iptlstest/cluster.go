@@ -53,7 +53,9 @@ type Cluster struct {
 	// User is the name of the user who runs the commands; empty means that the cluster does not tell.
 	User string
 	// Leases are those of the agent's replicas; nil means that one has just renewed its own.
-	Leases    []discovery.ReplicaLease
+	Leases []discovery.ReplicaLease
+	// HandedOut is the agent's memory; nil for an agent that has none.
+	HandedOut *corev1.ConfigMap
 	LeasesErr error
 	// Fields are those of spec.impersonationProxy.tls; nil means that the API does not tell.
 	Fields []string
@@ -82,6 +84,16 @@ func (c *Cluster) CredentialIssuer(_ context.Context, _ string) (*configv1alpha1
 		c.afterRead(c)
 	}
 	return found, nil
+}
+
+// ConfigMap returns the agent's memory.
+func (c *Cluster) ConfigMap(_ context.Context, _, _ string) (*corev1.ConfigMap, error) {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	if c.HandedOut == nil {
+		return nil, discovery.ErrNotFound
+	}
+	return c.HandedOut.DeepCopy(), nil
 }
 
 // ApplyCredentialIssuer stores the fields, unless the resource version is an old one.

@@ -54,20 +54,15 @@ func ProxyInfo(issuer *configv1alpha1.CredentialIssuer) *configv1alpha1.Imperson
 	return nil
 }
 
-// Previous returns what clients verify with before the change. It also says whether that is the CA of a generated
-// certificate, which clients lose by every change to a certificate of one's own.
-func Previous(issuer *configv1alpha1.CredentialIssuer) certs.Previous {
+// Advertised returns the CA bundle that clients are told to verify the proxy with; empty for their system roots. found
+// is false where none is advertised, or it cannot be read.
+func Advertised(issuer *configv1alpha1.CredentialIssuer) (bundle []byte, found bool) {
 	info := ProxyInfo(issuer)
 	if info == nil {
-		return certs.Previous{}
+		return nil, false
 	}
 	bundle, err := base64.StdEncoding.DecodeString(info.CertificateAuthorityData)
-	if err != nil {
-		return certs.Previous{}
-	}
-	// The agent also serves it while it refuses the external certificate that the spec names.
-	generated := issuer.Spec.ImpersonationProxy.TLS == nil || IsGenerated(bundle)
-	return certs.Previous{Advertised: true, Bundle: bundle, Generated: generated}
+	return bundle, err == nil
 }
 
 // IsGenerated says whether a CA bundle is the CA that an agent makes for itself.
@@ -107,7 +102,9 @@ func advertisedName(st *Snapshot, wanted configv1alpha1.ImpersonationProxySpec, 
 		return nil
 	}
 	replaced := wanted.ExternalEndpoint != st.Issuer.Spec.ImpersonationProxy.ExternalEndpoint || moving
-	if replaced && Previous(st.Issuer).Generated {
+	// The agent also serves its own certificate while it refuses the external one that the spec names.
+	bundle, _ := Advertised(st.Issuer)
+	if replaced && (st.Issuer.Spec.ImpersonationProxy.TLS == nil || IsGenerated(bundle)) {
 		return nil // those kubeconfigs trust the generated CA, and must be made anew anyway
 	}
 	at, err := ParseAdvertised(info.Endpoint)

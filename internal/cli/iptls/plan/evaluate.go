@@ -42,8 +42,8 @@ type Plan struct {
 // Expected returns the bundle that must be advertised; empty for a generated CA that is not known yet.
 func (p *Plan) Expected(issuer *configv1alpha1.CredentialIssuer) []byte {
 	if p.Generated && len(p.Bundle) == 0 {
-		if now := Previous(issuer); IsGenerated(now.Bundle) {
-			return now.Bundle
+		if now, _ := Advertised(issuer); IsGenerated(now) {
+			return now
 		}
 	}
 	return p.Bundle
@@ -90,25 +90,9 @@ func Evaluate(req Request, st *Snapshot) *Plan {
 	}
 	p.Wanted.TLS = &tls
 	p.Changes = ChangesBetween(current, p.Wanted)
-	p.downgradeDone(st)
+	p.judgeClients(st)
 	p.Report.Findings = append(p.Report.Findings, checkAddress(p.Wanted, st)...)
 	return p
-}
-
-// downgradeDone turns OldClientsBreak into a warning where the agent is on its way from its generated certificate to the
-// one that is configured already: nothing is changed now, so there is nothing to refuse.
-func (p *Plan) downgradeDone(st *Snapshot) {
-	changes := p.Request.WritesSecret || slices.ContainsFunc(p.Changes, func(c FieldChange) bool {
-		return c.Field == FieldSecret || c.Field == FieldBundle
-	})
-	if changes || !st.clients().Generated {
-		return
-	}
-	for i := range p.Report.Findings {
-		if f := &p.Report.Findings[i]; f.Code == certs.OldClientsBreak {
-			f.Severity, f.Hint = certs.SeverityWarning, "hand out new kubeconfigs afterwards: pinniped get kubeconfig"
-		}
-	}
 }
 
 // checkAddress says whether the external endpoint leads to the load balancer's address.
@@ -129,17 +113,13 @@ func EvaluateTarget(req Request, st *Snapshot, wanted configv1alpha1.Impersonati
 		var undecodable error
 		p.Bundle, undecodable = AdvertisedBundle(*wanted.TLS, st.Secret)
 		p.Report = check(p.Request, st, p, undecodable)
-		p.downgradeDone(st)
 	} else {
 		p.Bundle, p.Generated, p.Report = st.GeneratedCA, true, certs.Report{Findings: []certs.Finding{}}
 		if current.TLS != nil {
 			p.Request.Secret = current.TLS.SecretName
-			if finding, breaks := oldClientsOfGenerated(st.clients(), p.Bundle); breaks {
-				finding.Allowed = finding.CanBeAllowed() && slices.Contains(req.Allow, finding.Code)
-				p.Report.Findings = append(p.Report.Findings, finding)
-			}
 		}
 	}
+	p.judgeClients(st)
 	p.Report.Findings = append(p.Report.Findings, checkAddress(wanted, st)...)
 	return p
 }
@@ -176,7 +156,6 @@ func (p *Plan) Input(st *Snapshot) certs.Input {
 		KeyPEM:     st.Secret.Data[corev1.TLSPrivateKeyKey],
 		SecretType: string(st.Secret.Type),
 		Bundle:     p.Bundle,
-		Previous:   st.clients(),
 		Endpoint:   p.Wanted.ExternalEndpoint,
 		Names:      clientNames(st, p.Wanted),
 		Now:        st.Now,
@@ -186,33 +165,4 @@ func (p *Plan) Input(st *Snapshot) certs.Input {
 
 		ExpiresWithin: p.Request.ExpiresWithin,
 	}
-}
-
-// oldClientsOfGenerated refuses when kubeconfigs with the bundle that is advertised now will stop working because the
-// agent goes back to its generated certificate. ca is the agent's CA; it is empty when it is not known.
-func oldClientsOfGenerated(old certs.Previous, ca []byte) (certs.Finding, bool) {
-	if !old.Advertised {
-		return certs.Finding{}, false
-	}
-	generated, _ := certs.ParseBundle(ca)
-	members, _ := certs.ParseBundle(old.Bundle)
-	if len(generated) > 0 && slices.ContainsFunc(members, generated[0].Equal) {
-		return certs.Finding{}, false
-	}
-	who := "kubeconfigs without a CA bundle, which use their system roots,"
-	if len(old.Bundle) > 0 {
-		who = "kubeconfigs that trust " + DescribePEM(old.Bundle)
-	}
-	instead := "a CA that the agent makes itself"
-	hint := "the agent's CA is not known here, so it cannot be advertised beforehand: these kubeconfigs must be made " +
-		"anew afterwards, with \"pinniped get kubeconfig\""
-	if len(generated) > 0 {
-		instead = "the agent's own CA, " + DescribePEM(ca)
-		hint = `go there in steps with "pinniped ip-tls rotate --to-generated": it advertises the old and the new CA ` +
-			`together, waits until kubeconfigs are made anew, and only then changes the certificate`
-	}
-	f := certs.NewFinding(certs.OldClientsBreak,
-		fmt.Sprintf("%s stop working: the certificate will be of %s", who, instead))
-	f.Hint = hint
-	return f, true
 }

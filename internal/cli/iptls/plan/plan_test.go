@@ -11,7 +11,6 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
-	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 type (
@@ -125,7 +124,7 @@ func TestClientNames(t *testing.T) {
 	}
 }
 
-func TestPrevious(t *testing.T) {
+func TestAdvertised(t *testing.T) {
 	t.Parallel()
 	generated, company := iptlstest.NewCA(t, GeneratedCAName).CertPEM(), iptlstest.NewCA(t, "Company CA").CertPEM()
 	broken := iptlstest.ProxyReport("https://a.example.com", company)
@@ -136,25 +135,26 @@ func TestPrevious(t *testing.T) {
 		name     string
 		tls      *tlsSpec
 		strategy *configv1alpha1.CredentialIssuerStrategy
-		want     certs.Previous
+		want     []byte
+		found    bool
 	}{
 		{name: "knows nothing before the first report"},
 		{name: "knows nothing without a frontend", strategy: ptr(iptlstest.FailedReport(configv1alpha1.ReasonPending, "x"))},
 		{
 			name: "knows the generated certificate", strategy: ptr(iptlstest.ProxyReport("https://a", generated)),
-			want: certs.Previous{Advertised: true, Bundle: generated, Generated: true},
+			want: generated, found: true,
 		},
 		{
 			name: "knows an external one", tls: &tlsSpec{}, strategy: ptr(iptlstest.ProxyReport("https://a", company)),
-			want: certs.Previous{Advertised: true, Bundle: company},
+			want: company, found: true,
 		},
 		{
 			name: "knows an external one without a bundle", tls: &tlsSpec{},
-			strategy: ptr(iptlstest.ProxyReport("https://a", nil)), want: certs.Previous{Advertised: true, Bundle: []byte{}},
+			strategy: ptr(iptlstest.ProxyReport("https://a", nil)), want: []byte{}, found: true,
 		},
 		{
 			name: "knows the generated one that stays after a refusal", tls: &tlsSpec{}, strategy: &refused,
-			want: certs.Previous{Advertised: true, Bundle: generated, Generated: true},
+			want: generated, found: true,
 		},
 		{name: "takes no bundle that is not base64", strategy: &broken},
 	} {
@@ -164,8 +164,9 @@ func TestPrevious(t *testing.T) {
 			if tt.strategy != nil {
 				issuer.Status.Strategies = append(issuer.Status.Strategies, *tt.strategy)
 			}
-			if diff := cmp.Diff(tt.want, Previous(issuer)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
+			got, found := Advertised(issuer)
+			if diff := cmp.Diff(tt.want, got); found && diff != "" || found != tt.found {
+				t.Errorf("found: %v (-want +got):\n%s", found, diff)
 			}
 		})
 	}

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -21,8 +22,12 @@ type Snapshot struct {
 	Resolved   []netip.Addr    // addresses of the external endpoint; only asked for when there is a loadBalancerIP
 	// GeneratedCA is the CA of the agent's generated certificate, as PEM. It is nil when it is not known or not needed.
 	GeneratedCA []byte
-	// Clients is what clients verify with before the change. Nil means: what the status advertises.
-	Clients *certs.Previous
+	// History is what clients were told until now. Nil means: what the status advertises.
+	History *trust.History
+	// InService is what clients meet now.
+	InService trust.Serving
+	// Evidence is what an administrator shows or says about the kubeconfigs that are there.
+	Evidence trust.Evidence
 	// WithoutVerification is true where CredentialIssuers have no field verification, as Pinniped's have none.
 	WithoutVerification bool
 	Now                 time.Time
@@ -40,12 +45,4 @@ func ServiceType(spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.Imp
 		return configv1alpha1.ServiceTypeLoadBalancer
 	}
 	return spec.Service.Type
-}
-
-// clients is what clients verify with before the change.
-func (st *Snapshot) clients() certs.Previous {
-	if st.Clients != nil {
-		return *st.Clients
-	}
-	return Previous(st.Issuer)
 }

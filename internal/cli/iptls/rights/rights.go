@@ -40,6 +40,8 @@ type Subject struct {
 	// Secrets hold the certificates. Certificates are those of cert-manager that renew them.
 	Secrets      []types.NamespacedName
 	Certificates []types.NamespacedName
+	// HandedOut names the ConfigMap in which the agent keeps what clients were told; empty for an agent without one.
+	HandedOut string
 	// GeneratedCA names the Secret of the agent's own CA.
 	GeneratedCA string
 	// Writes is the Secret that the command writes; empty for none.
@@ -59,15 +61,16 @@ type part func(on Subject) []Rule
 // parts returns what each command does.
 func parts() map[string][]part {
 	look := []part{locate, readIssuer}
-	evaluate := append(slices.Clone(look), readServices, readSecrets)
+	evaluate := append(slices.Clone(look), readServices, readMemory, readSecrets)
 	change := append(slices.Clone(evaluate), readGeneratedCA, writeIssuer)
 	return map[string][]part{
 		"history":  look,
 		"manifest": append(slices.Clone(look), readServices),
 		"check":    evaluate,
-		"status":   append(slices.Clone(look), optional(readServices), optional(readSecrets), readCertificates, readLeases),
+		"status":   append(slices.Clone(look), optional(readServices), optional(readMemory), optional(readSecrets), readCertificates, readLeases),
 		"set":      append(slices.Clone(change), listCertificates, writeSecret),
-		"unset":    append(slices.Clone(look), readServices, readGeneratedCA, writeIssuer), // it reads no certificate
+		// It reads no certificate.
+		"unset":    append(slices.Clone(look), readServices, readMemory, readGeneratedCA, writeIssuer),
 		"undo":     change,
 		"apply":    change,
 		"rotate":   change,
@@ -153,6 +156,16 @@ func readServices(on Subject) []Rule {
 	return []Rule{{
 		Resource: schema.GroupResource{Resource: "services"}, Verbs: []string{"get"}, Namespace: on.Namespace,
 		Names: on.Services, Why: "the addresses that clients may use",
+	}}
+}
+
+func readMemory(on Subject) []Rule {
+	if on.HandedOut == "" {
+		return nil
+	}
+	return []Rule{{
+		Resource: schema.GroupResource{Resource: "configmaps"}, Verbs: []string{"get"}, Namespace: on.Namespace,
+		Names: []string{on.HandedOut}, Why: "what clients were told until now",
 	}}
 }
 

@@ -61,8 +61,8 @@ func (o *Options) leadsTo(r *rotation.Record) bool {
 
 // fillOld fills in the Secret and the CA of the certificate that is in service now.
 func (o *Options) fillOld(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record) error {
-	now := plan.Previous(issuer)
-	if !now.Advertised {
+	now, advertised := plan.Advertised(issuer)
+	if !advertised {
 		return ui.WithHint(
 			fmt.Errorf("CredentialIssuer %q does not advertise the impersonation proxy, so that "+
 				"there is nothing to rotate", issuer.Name),
@@ -85,12 +85,12 @@ func (o *Options) fillOld(ctx context.Context, issuer *configv1alpha1.Credential
 			certs.SecretNotFound, r.OldSecret, o.request.Namespace)
 	}
 	if r.From != nil {
-		if bundle, err := plan.AdvertisedBundle(*r.From, secret); err != nil || !sameTrust(bundle, now.Bundle) {
+		if bundle, err := plan.AdvertisedBundle(*r.From, secret); err != nil || !sameTrust(bundle, now) {
 			return o.refuse(`wait until the agent has taken it over, or mend what its status says`,
 				"the agent does not advertise the CA bundle that is configured (yet)")
 		}
 	}
-	trust, err := rotation.TrustOf(now.Bundle, secret.Data[corev1.TLSCertKey], o.Session.Now())
+	trust, err := rotation.TrustOf(now, secret.Data[corev1.TLSCertKey], o.Session.Now())
 	if err != nil {
 		return o.refuse("without it, there is nothing that could be advertised beside the new CA",
 			"finding the CA of the old certificate in Secret %q: %w", r.OldSecret, err)

@@ -7,17 +7,18 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
 // kubeconfigs reads the files of --kubeconfigs, and reports whether every kubeconfig that leads to the endpoint
 // verifies the new certificate. It is also false when no kubeconfig leads there.
-func (o *Options) kubeconfigs(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record,
-	chain []byte, done *Result,
+func (o *Options) kubeconfigs(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, next trust.Serving,
+	done *Result,
 ) (bool, error) {
 	info := plan.ProxyInfo(issuer)
 	if info == nil {
@@ -36,7 +37,7 @@ func (o *Options) kubeconfigs(ctx context.Context, issuer *configv1alpha1.Creden
 	}
 	good, bad := 0, 0
 	for _, file := range files {
-		one := evaluateKubeconfig(file, endpoint, r, chain, o.Session.Now())
+		one := evaluateKubeconfig(file, endpoint, next, o.Session.Now())
 		done.Kubeconfigs = append(done.Kubeconfigs, one)
 		switch one.Outcome {
 		case result.FileUnrelated:
@@ -49,17 +50,17 @@ func (o *Options) kubeconfigs(ctx context.Context, issuer *configv1alpha1.Creden
 	}
 	switch {
 	case bad > 0:
-		done.waits("%d of %d kubeconfigs to be made anew: they do not verify the new certificate", bad, good+bad)
+		done.waits("%d of %d kubeconfigs to be made anew: they do not work with the new certificate", bad, good+bad)
 	case good == 0:
 		done.waits("a kubeconfig for %s: there is none in what --kubeconfigs names", info.Endpoint)
 	default:
-		o.Session.Progress.Done("All %d kubeconfigs for %s verify the new certificate", good, info.Endpoint)
+		o.Session.Progress.Done("All %d kubeconfigs for %s work with the new certificate", good, info.Endpoint)
 	}
 	return bad == 0 && good > 0, nil
 }
 
 // evaluateKubeconfig says whether everything in a kubeconfig that leads to the endpoint verifies the new certificate.
-func evaluateKubeconfig(file session.Kubeconfig, endpoint kubeconfig.Endpoint, r *rotation.Record, chain []byte,
+func evaluateKubeconfig(file session.Kubeconfig, endpoint kubeconfig.Endpoint, next trust.Serving,
 	now time.Time,
 ) result.File {
 	one := result.File{Path: file.File, Outcome: result.FileWorks}
@@ -73,6 +74,7 @@ func evaluateKubeconfig(file session.Kubeconfig, endpoint kubeconfig.Endpoint, r
 	}
 	for _, place := range places {
 		entry := result.Entry{Kind: result.EntryKind(place.Kind), Name: place.Name, Outcome: result.FileWorks}
+		client := trust.Client{File: file.File, Name: place.Host, Bundle: place.CABundle, Insecure: place.Insecure}
 		switch {
 		case place.Uncertain:
 			entry.Outcome, entry.Reason = result.FileNotKnown, fmt.Sprintf(
@@ -80,9 +82,16 @@ func evaluateKubeconfig(file session.Kubeconfig, endpoint kubeconfig.Endpoint, r
 		case place.Insecure:
 		case place.Err != nil:
 			entry.Outcome, entry.Reason = result.FileBroken, place.Err.Error()
-		case !r.Accepts(place.CABundle, chain, now):
-			entry.Outcome = result.FileWillBreak
-			entry.Reason = "trusts " + describeTrust(place.CABundle) + ", which does not verify the new certificate"
+		default:
+			switch client.Meets(next, now) {
+			case "":
+			case certs.NameNotCovered:
+				entry.Outcome = result.FileWillBreak
+				entry.Reason = fmt.Sprintf("expects the name %q, which the new certificate does not cover", place.Host)
+			default:
+				entry.Outcome = result.FileWillBreak
+				entry.Reason = "trusts " + describeTrust(place.CABundle) + ", which does not verify the new certificate"
+			}
 		}
 		one.Entries = append(one.Entries, entry)
 		if entry.Reason != "" && one.Reason == "" {

@@ -68,14 +68,15 @@ which is written together with each change. So it may be interrupted at any mome
 run does all that is due. While it is not time for step 3 yet, it says what it waits for and ends with exit code 6.
 What makes it time:
 
-  --after 168h          so much time has passed since step 1
+  --after 168h          so much time has passed since the last kubeconfig was handed out that would stop working: since
+                        step 1, unless somebody has told clients something else meanwhile
   --kubeconfigs PATH    every kubeconfig for this endpoint in the files or directories trusts the new CA already
   --report FILE         "pinniped kubeconfig rotate -o json" reports that every kubeconfig for this endpoint has the
                         new CA
   --continue            you say so
 
-Of the first three, all that are given must hold. Nothing is waited for when the kubeconfigs handed out so far verify
-the new certificate.
+Of the first three, all that are given must hold. The agent remembers what clients were told ("pinniped ip-tls clients"):
+nothing is waited for when every kubeconfig that was handed out works with the new certificate.
 
 Before anything is changed, the old certificate is checked with both CAs, and the new one with both and with its own.
 Each step waits until the endpoint presents the right certificate, verified with what is advertised; a step that does
@@ -83,7 +84,8 @@ not get there in time is taken back, and can be tried again.
 
 --status shows where it is. --abort goes back, step by step: before step 3 to the old CA; after step 3 first to the
 old certificate with both CAs, then to the old CA. Kubeconfigs with the old CA, or with both, work then. After step 4
-there may be kubeconfigs with the new CA alone, so there is no way back but a rotation in the other direction.
+there is a way back as long as nobody was told the new CA alone who would be locked out by it; else rotate in the other
+direction.
 
 Somebody else's change of the tls block is noticed, and nothing is changed then: put the fields back, or give the
 rotation up with --forget, which leaves the configuration as it is.
@@ -156,7 +158,7 @@ func (o *Options) addOwnFlags(cmd *cobra.Command) {
 	flags.BoolVar(&o.ToGenerated, "to-generated", false, "rotate to the certificate that the agent generates")
 	session.AddAllowFlag(cmd, &o.Allow, "NameNotCovered")
 	flags.DurationVar(&o.After, "after", 0,
-		"go on to step 3 when so much time has passed since step 1, for example 168h")
+		"go on to step 3 when nobody was handed a kubeconfig for so long that would stop working, for example 168h")
 	flags.StringArrayVar(&o.Kubeconfigs, "kubeconfigs", nil,
 		"go on to step 3 when the kubeconfigs in this file or directory trust the new CA (repeatable)")
 	flags.StringArrayVar(&o.Reports, "report", nil, `go on to step 3 when this report of "pinniped kubeconfig `+

@@ -3,6 +3,7 @@ package rotate
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,52 +11,81 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// preconditions says whether the preconditions of step 3 hold, and lists in the result those that do not.
+// preconditions says whether the preconditions of step 3 hold, and lists in the result those that do not. What an
+// administrator shows is looked at in any case.
 func (o *Options) preconditions(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, r *rotation.Record,
 	done *Result,
 ) (bool, error) {
-	chain, err := o.newChain(ctx, issuer, r)
+	if _, err := o.newChain(ctx, issuer, r); err != nil {
+		return false, err
+	}
+	target := plan.TargetOf(issuer.Spec.ImpersonationProxy)
+	target.TLS = r.Block(r.PhaseAfter(rotation.StepSwitch))
+	later, err := o.Session.GatherTarget(ctx, issuer, o.request.Namespace, target)
 	if err != nil {
 		return false, err
 	}
-	if r.To != nil && rotation.Verifies([]byte(r.OldCA), chain, o.Session.Now()) {
-		o.Session.Progress.Info("Kubeconfigs with the old CA verify the new certificate as well, so none has to be " +
-			"made anew")
-		return true, nil
-	}
-	if o.Continue {
-		return true, nil
-	}
-	if o.After == 0 && len(o.Kubeconfigs) == 0 && len(o.reports) == 0 {
-		done.waits("kubeconfigs to be made anew: go on with --continue when they are, or let --after DURATION, " +
-			"--kubeconfigs PATH or --report FILE tell")
-		return false, nil
-	}
-	due := true
-	if at := r.Advertised.Add(o.After); o.After > 0 && o.Session.Now().Before(at) {
-		due, done.DueAt = false, &at
-		done.waits("%s to have passed since step 1: that is at %s, in %s", o.After, at.Format(time.RFC3339),
-			at.Sub(o.Session.Now()).Round(time.Second))
-	}
+	shown := true
 	if len(o.Kubeconfigs) > 0 {
-		trusted, err := o.kubeconfigs(ctx, issuer, r, chain, done)
-		if err != nil {
+		next := plan.EvaluateTarget(o.request, later, target.In(issuer.Spec.ImpersonationProxy)).Next(later)
+		if shown, err = o.kubeconfigs(ctx, issuer, next, done); err != nil {
 			return false, err
 		}
-		due = due && trusted
 	}
 	if len(o.reports) > 0 {
 		reported, err := o.reported(issuer, r, done)
 		if err != nil {
 			return false, err
 		}
-		due = due && reported
+		shown = shown && reported
 	}
-	return due, nil
+	lost := o.lost(later, later, r)
+	switch {
+	case o.Continue:
+		done.WaitsFor = nil
+		return true, nil
+	case len(lost.Lost) == 0:
+		if shown {
+			o.Session.Progress.Info("Every kubeconfig that was handed out so far works with the new certificate as well, so " +
+				"none has to be made anew")
+		}
+		return shown, nil
+	case o.After == 0 && len(o.Kubeconfigs) == 0 && len(o.reports) == 0:
+		done.waits("kubeconfigs to be made anew (%s): go on with --continue when they are, or let --after DURATION, "+
+			"--kubeconfigs PATH or --report FILE tell", strings.Join(lost.Sentences(), "; "))
+		return false, nil
+	}
+	return o.isOver(lost, later.Now, done) && shown, nil
+}
+
+// isOver says whether --after has passed since those who would be lost were told anything.
+func (o *Options) isOver(lost trust.Judgement, now time.Time, done *Result) bool {
+	if o.After == 0 {
+		return true
+	}
+	var last time.Time
+	for _, one := range lost.Lost {
+		if one.State.Until.IsZero() {
+			done.waits("the names of the certificate in service to be told no more: %s", lost.Sentences()[0])
+			return false
+		}
+		if one.State.Until.After(last) {
+			last = one.State.Until
+		}
+	}
+	at := last.Add(o.After)
+	if !now.Before(at) {
+		return true
+	}
+	done.DueAt = &at
+	done.waits("%s to have passed since the last kubeconfig was handed out that would stop working: that is at %s, in %s",
+		o.After, at.Format(time.RFC3339), at.Sub(now).Round(time.Second))
+	return false
 }
 
 // newChain returns the new certificate with its intermediates. It is nil for a generated certificate, which the agent

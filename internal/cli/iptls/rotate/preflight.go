@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-
-	corev1 "k8s.io/api/core/v1"
+	"strings"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -18,26 +18,28 @@ func (s *step) lookAhead(ctx context.Context, st *plan.Snapshot, p *plan.Plan) e
 	if keeps := s.keepsCertificate(st); keeps && p.Wanted.TLS != nil {
 		// A fault of the certificate that stays in service must not keep its CA from being changed.
 		before := p.Input(st)
-		before.Bundle, before.Previous = plan.Previous(st.Issuer).Bundle, certs.Previous{}
+		before.Bundle, _ = plan.Advertised(st.Issuer)
 		p.Report.Findings = downgraded(p.Report.Findings, certs.Check(before).Errors())
 	}
-	if s.to == rotation.PhaseAborted || s.aborting || s.from.To == nil {
-		s.warnOldClients(p, nil)
+	if s.to == rotation.PhaseAborted || s.aborting {
 		return nil
 	}
-	secret, err := s.options.Session.PermittedSecret(ctx, st.Issuer, s.options.request.Namespace, s.from.To.SecretName)
-	if err != nil {
-		return err
+	later := *st
+	later.Permission, later.Secret, later.GeneratedCA = nil, nil, []byte(s.from.NewCA)
+	if s.from.To != nil {
+		secret, err := s.options.Session.PermittedSecret(ctx, st.Issuer, s.options.request.Namespace, s.from.To.SecretName)
+		if err != nil {
+			return err
+		}
+		later.Secret = secret
+		if s.to == rotation.PhaseAdvertised {
+			s.preflight(later, p, rotation.PhaseSwitched)
+		}
+		if s.to != rotation.PhaseDone {
+			s.preflight(later, p, rotation.PhaseDone)
+		}
 	}
-	if s.to == rotation.PhaseAdvertised {
-		s.preflight(st, p, secret, rotation.PhaseSwitched)
-	}
-	if s.to != rotation.PhaseDone {
-		s.preflight(st, p, secret, rotation.PhaseDone)
-	}
-	if secret != nil {
-		s.warnOldClients(p, secret.Data[corev1.TLSCertKey])
-	}
+	s.warnOldClients(st, &later, p)
 	return nil
 }
 
@@ -47,11 +49,11 @@ func (s *step) keepsCertificate(st *plan.Snapshot) bool {
 		s.from.Phase == rotation.PhaseAdvertised && s.to == rotation.PhaseAborted)
 }
 
-// preflight evaluates the new certificate as a later phase will have it, and adds what refuses it then.
-func (s *step) preflight(st *plan.Snapshot, p *plan.Plan, secret *corev1.Secret, in rotation.Phase) {
-	later := *st
-	later.Secret, later.Permission = secret, nil // it was read, so it is permitted
-	later.Clients = &certs.Previous{Advertised: true, Bundle: s.from.Union()}
+// preflight evaluates the new certificate as a later phase will have it, for clients that have both CAs then, and adds
+// what refuses it then.
+func (s *step) preflight(later plan.Snapshot, p *plan.Plan, in rotation.Phase) {
+	both := bothCAs(s.from, &later)
+	later.History = &trust.History{States: []trust.State{both}}
 	wanted := p.Wanted
 	wanted.TLS = s.from.Block(in)
 	what := "with both CAs"
@@ -71,26 +73,59 @@ func (s *step) preflight(st *plan.Snapshot, p *plan.Plan, secret *corev1.Secret,
 	}
 }
 
-// warnOldClients says which kubeconfigs stop working in step 3: in step 1 it informs, in step 3 it warns. chain is
-// nil for a generated certificate.
-func (s *step) warnOldClients(p *plan.Plan, chain []byte) {
-	if s.to == rotation.PhaseAborted || s.aborting ||
-		s.from.Accepts([]byte(s.from.OldCA), chain, s.options.Session.Now()) {
+// warnOldClients says which kubeconfigs stop working in step 3: in step 1 it informs, in step 3 it warns. later is the
+// cluster as it is in step 3.
+func (s *step) warnOldClients(st, later *plan.Snapshot, p *plan.Plan) {
+	if s.to != rotation.PhaseAdvertised && s.from.Phase != rotation.PhaseAdvertised {
 		return
 	}
-	who := plan.DescribePEM([]byte(s.from.OldCA))
-	switch {
-	case s.to == rotation.PhaseAdvertised:
-		s.options.Session.Progress.Info("In step 3, kubeconfigs that trust only %s will stop working: have them "+
-			"made anew before", who)
-	case s.from.Phase == rotation.PhaseAdvertised:
-		f := certs.NewFinding(certs.OldClientsBreak, fmt.Sprintf("kubeconfigs that trust only %s stop working now, "+
-			"as a rotation means it", who))
-		f.Severity, f.Hint = certs.SeverityWarning, "those that were made since step 1 go on working"
-		p.Report.Findings = slices.DeleteFunc(p.Report.Findings,
-			func(g certs.Finding) bool { return g.Code == certs.OldClientsBreak && !g.Refuses() })
-		p.Report.Findings = append(p.Report.Findings, f)
+	lost := s.options.lost(st, later, s.from)
+	if len(lost.Lost) == 0 {
+		return
 	}
+	who := strings.Join(lost.Sentences(), "; ")
+	if s.to == rotation.PhaseAdvertised {
+		s.options.Session.Progress.Info("In step 3, these kubeconfigs will stop working, so have them made anew before: %s",
+			who)
+		return
+	}
+	f := certs.NewFinding(certs.OldClientsBreak, "kubeconfigs stop working now, as a rotation means it: "+who)
+	f.Severity, f.Hint = certs.SeverityWarning, "those that were made since step 1 go on working"
+	p.Report.Findings = append(p.Report.Findings, f)
+}
+
+// lost says who works now and will not with the new certificate, whatever an administrator has shown. later is the
+// cluster as it is in step 3.
+func (o *Options) lost(st, later *plan.Snapshot, r *rotation.Record) trust.Judgement {
+	wanted := plan.TargetOf(st.Issuer.Spec.ImpersonationProxy)
+	wanted.TLS = r.Block(r.PhaseAfter(rotation.StepSwitch))
+	q := plan.EvaluateTarget(o.request, later, wanted.In(st.Issuer.Spec.ImpersonationProxy))
+	return trust.Judge(trust.Effect(toldBefore(st, r), trust.Evidence{}, st.InService, q.Next(later), st.Now))
+}
+
+// bothCAs is what clients are told between steps 1 and 3.
+func bothCAs(r *rotation.Record, st *plan.Snapshot) trust.State {
+	state := trust.State{Bundle: r.Union(), Names: trust.NamesOf(st.InService.Chain), Since: st.Now, Opened: st.Now}
+	if info := plan.ProxyInfo(st.Issuer); info != nil {
+		state.Endpoint = info.Endpoint
+	}
+	return state
+}
+
+// toldBefore is what clients were told until now. What they were told before step 1 is in the record as well, for an
+// agent without a memory.
+func toldBefore(st *plan.Snapshot, r *rotation.Record) trust.History {
+	history := trust.History{}
+	if st.History != nil {
+		history = *st.History
+	}
+	info := plan.ProxyInfo(st.Issuer)
+	if info == nil || r.Advertised.IsZero() {
+		return history
+	}
+	old := trust.State{Endpoint: info.Endpoint, Bundle: []byte(r.OldCA), Until: r.Advertised}
+	old.Names = []string{old.Host()}
+	return history.With(old)
 }
 
 // downgraded returns the findings with errors turned into warnings. If known is not nil, only errors with a code

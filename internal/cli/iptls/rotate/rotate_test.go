@@ -58,7 +58,7 @@ func newRotating(t *testing.T, generated bool) *rotating {
 }
 
 func (w *rotating) note() {
-	w.advertised = append(w.advertised, plan.Previous(w.Cluster.Issuer).Bundle)
+	w.advertised = append(w.advertised, bundleOf(w.Cluster.Issuer))
 }
 
 func (w *rotating) rotate(t *testing.T, adapt func(*Options), changed ...string) *iptlstest.Run {
@@ -94,7 +94,7 @@ func (w *rotating) want(t *testing.T, secret string, bundle []byte) {
 	} else if spec.TLS == nil || spec.TLS.SecretName != secret {
 		t.Fatalf("the tls block is %+v, want Secret %q", spec.TLS, secret)
 	}
-	now := plan.Previous(w.Cluster.Issuer).Bundle
+	now := bundleOf(w.Cluster.Issuer)
 	if !certs.SameBundle(now, bundle) {
 		t.Errorf("advertised is %s, want %s", plan.DescribePEM(now), plan.DescribePEM(bundle))
 	}
@@ -124,7 +124,7 @@ func TestRotate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newRotating(t, generated)
-			old := plan.Previous(w.Cluster.Issuer).Bundle
+			old := bundleOf(w.Cluster.Issuer)
 			both := certs.UnionBundle(old, w.next.CertPEM())
 
 			w.rotate(t, nil).
@@ -135,7 +135,7 @@ func TestRotate(t *testing.T) {
 			w.want(t, oldSecret, both)
 			for range 2 { // in a pipeline, again and again
 				changes := len(w.Cluster.Applied)
-				w.rotate(t, func(o *Options) { o.After = time.Hour }).Check(t, 6, "1h0m0s to have passed since step 1")
+				w.rotate(t, func(o *Options) { o.After = time.Hour }).Check(t, 6, "1h0m0s to have passed since the last kubeconfig was handed out that would stop working")
 				if len(w.Cluster.Applied) != changes {
 					t.Error("something was changed")
 				}
@@ -327,7 +327,7 @@ func TestRotateAborts(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				w := newRotating(t, generated)
-				before, old := specOf(w.World), plan.Previous(w.Cluster.Issuer).Bundle
+				before, old := specOf(w.World), bundleOf(w.Cluster.Issuer)
 				w.rotate(t, func(o *Options) { o.Step = "1" }).Check(t, 0)
 				if after == "3" {
 					w.rotate(t, func(o *Options) { o.Step, o.Continue = "3", true }).Check(t, 0)
@@ -380,4 +380,10 @@ func TestRotateToAnotherNamespace(t *testing.T) {
 	if got := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.SecretName; got != "shared/next-tls" {
 		t.Errorf("the Secret is %q", got)
 	}
+}
+
+// bundleOf returns the CA bundle that is advertised.
+func bundleOf(issuer *configv1alpha1.CredentialIssuer) []byte {
+	bundle, _ := plan.Advertised(issuer)
+	return bundle
 }

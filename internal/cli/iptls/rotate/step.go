@@ -69,6 +69,9 @@ func (s *step) Evaluate(ctx context.Context, _ bool) (*change.Proposal, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.from.Phase == rotation.PhaseAdvertised && !s.aborting && s.to != rotation.PhaseAborted {
+		st.Evidence.Renewed = true // the preconditions of step 3 have said so
+	}
 	p := plan.EvaluateTarget(s.options.request, st, to.In(issuer.Spec.ImpersonationProxy))
 	s.next = s.from.At(s.to, st.Now)
 	s.next.Aborting = s.aborting

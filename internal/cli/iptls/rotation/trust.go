@@ -5,7 +5,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -22,12 +21,6 @@ func TrustOf(bundle, chain []byte, now time.Time) ([]byte, error) {
 		return nil, fmt.Errorf("verifying it with the system roots of this machine: %w", err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: path[len(path)-1].Raw}), nil
-}
-
-// Verifies says whether clients with a CA bundle (PEM; empty: the system roots) trust a chain (PEM).
-func Verifies(bundle, chain []byte, now time.Time) bool {
-	_, err := verifyChain(bundle, chain, now)
-	return err == nil
 }
 
 func verifyChain(bundle, chain []byte, now time.Time) ([]*x509.Certificate, error) {
@@ -56,15 +49,4 @@ func pool(certificates []*x509.Certificate) *x509.CertPool {
 		p.AddCert(cert)
 	}
 	return p
-}
-
-// Accepts says whether clients with a CA bundle will verify the new certificate. A new generated certificate does
-// not exist yet, so there the bundle must contain its CA.
-func (r *Record) Accepts(bundle, chain []byte, now time.Time) bool {
-	if r.To != nil {
-		return Verifies(bundle, chain, now)
-	}
-	members, _ := certs.ParseBundle(bundle)
-	wanted, _ := certs.ParseBundle([]byte(r.NewCA))
-	return len(wanted) > 0 && slices.ContainsFunc(members, wanted[0].Equal)
 }

@@ -26,6 +26,7 @@ type Cluster interface {
 	Certificate(ctx context.Context, namespace, name string) (*discovery.Certificate, error)
 	Certificates(ctx context.Context, namespace string) ([]discovery.Certificate, error)
 	Service(ctx context.Context, namespace, name string) (*corev1.Service, error)
+	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
 	AgentNamespace(ctx context.Context) (string, error)
 	Username(ctx context.Context) (string, error)
 	TLSFields(ctx context.Context) ([]string, error)

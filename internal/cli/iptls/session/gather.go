@@ -104,7 +104,7 @@ func (s *Session) GatherTarget(ctx context.Context, issuer *configv1alpha1.Crede
 	}
 	s.Stamp(st)
 	s.resolve(ctx, st, wanted)
-	return st, nil
+	return st, s.remember(ctx, st, namespace)
 }
 
 // resolve asks for the addresses of the external endpoint, where the load balancer's address must be among them.

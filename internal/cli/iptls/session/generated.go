@@ -19,8 +19,13 @@ func (s *Session) GatherGenerated(ctx context.Context, issuer *configv1alpha1.Cr
 	st := &plan.Snapshot{Issuer: issuer}
 	s.Stamp(st)
 	var err error
-	st.GeneratedCA, err = s.GeneratedCA(ctx, issuer, namespace, st.Now)
-	return st, err
+	if st.GeneratedCA, err = s.GeneratedCA(ctx, issuer, namespace, st.Now); err != nil {
+		return nil, err
+	}
+	if st.Service, err = s.readService(ctx, issuer, namespace); err != nil {
+		return nil, err
+	}
+	return st, s.remember(ctx, st, namespace)
 }
 
 // GeneratedCA returns the CA that the agent will serve with, as PEM; nil when that is not known.

@@ -155,7 +155,7 @@ func (s *Session) subject(ctx context.Context, args []string) (rights.Subject, e
 	}
 	on.Issuer, on.Read = known.Name, issuer != nil
 	objects, _ := discovery.Objects(known, on.Namespace)
-	on.GeneratedCA = objects.GeneratedCASecret
+	on.GeneratedCA, on.HandedOut = objects.GeneratedCASecret, objects.HandedOutConfigMap
 	on.Services = []string{objects.LoadBalancerService, objects.ClusterIPService}
 	if issuer != nil {
 		on.Services = nil

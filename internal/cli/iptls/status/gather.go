@@ -175,7 +175,7 @@ func (l *snapshot) readAgent() {
 func (l *snapshot) reported() {
 	info := plan.ProxyInfo(l.issuer)
 	if info != nil {
-		l.bundle = plan.Previous(l.issuer).Bundle
+		l.bundle, _ = plan.Advertised(l.issuer)
 		l.Advertised = &result.AdvertisedStatus{Endpoint: info.Endpoint, CABundle: result.BundleOf(l.bundle)}
 	}
 	expected := l.bundle

@@ -1,0 +1,160 @@
+package plan
+
+import (
+	"crypto/x509"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// CodeRenewalWaits is the code of the finding by which the agent tells that it waits with a renewed certificate.
+const CodeRenewalWaits = "RenewalWaits"
+
+// told returns what clients were told until now.
+func (st *Snapshot) told() trust.History {
+	if st.History != nil {
+		return *st.History
+	}
+	return Remembered(trust.History{}, st.Issuer)
+}
+
+// Remembered returns history with what the status of issuer advertises: an agent without a memory is known to have told
+// that at least.
+func Remembered(history trust.History, issuer *configv1alpha1.CredentialIssuer) trust.History {
+	info := ProxyInfo(issuer)
+	bundle, found := Advertised(issuer)
+	if !found {
+		return history
+	}
+	now := trust.State{Endpoint: info.Endpoint, Bundle: bundle, Since: ProxyStrategy(issuer).LastUpdateTime.Time}
+	now.Opened, now.Names = now.Since, []string{now.Host()}
+	return history.With(now)
+}
+
+// Next returns what clients will meet when the plan has been carried out.
+func (p *Plan) Next(st *Snapshot) trust.Serving {
+	switch {
+	case p.Wanted.Mode == configv1alpha1.ImpersonationProxyModeDisabled:
+		return trust.Serving{Off: true}
+	case p.Generated:
+		return generated(p.Wanted, p.Bundle, st)
+	case st.Secret == nil:
+		return st.InService // it is refused, or not there yet
+	}
+	chain, _ := certs.ParseBundle(st.Secret.Data[corev1.TLSCertKey])
+	return trust.Serving{Chain: chain}
+}
+
+// generated is the certificate that the agent will issue by itself. ca is its CA; it is empty when it is not known, and
+// then nobody trusts it.
+func generated(wanted configv1alpha1.ImpersonationProxySpec, ca []byte, st *Snapshot) trust.Serving {
+	next := trust.Serving{Issuer: &x509.Certificate{}}
+	if members, _ := certs.ParseBundle(ca); len(members) > 0 {
+		next.Issuer = members[0]
+	}
+	host, _, err := certs.ParseEndpoint(wanted.ExternalEndpoint)
+	if info := ProxyInfo(st.Issuer); err != nil && info != nil {
+		if at, err := ParseAdvertised(info.Endpoint); err == nil {
+			host = at.Host
+		}
+	}
+	names := servingcert.GeneratedNames(host, wanted, st.Service)
+	next.Names = slices.Clone(names.DNSNames)
+	for _, ip := range names.IPAddresses {
+		next.Names = append(next.Names, net.IP(ip).String())
+	}
+	return next
+}
+
+// Effect is what the plan does to everybody who was told something.
+func (p *Plan) Effect(st *Snapshot) trust.Judgement {
+	return trust.Judge(trust.Effect(st.told(), st.Evidence, st.InService, p.Next(st), st.Now))
+}
+
+// judgeClients adds what internal/trust says of the plan. What is wrong with the certificate for everybody is told
+// already.
+func (p *Plan) judgeClients(st *Snapshot) {
+	if st.NotPermitted() {
+		return
+	}
+	var told []certs.Code
+	for _, f := range p.Report.Findings {
+		if f.Severity == certs.SeverityError {
+			told = append(told, f.Code)
+		}
+	}
+	j := p.Effect(st).Without(told...)
+	if len(j.Lost) == 0 || slices.ContainsFunc(p.Report.Errors(), func(f certs.Finding) bool { return !f.CanBeAllowed() }) {
+		return
+	}
+	f := certs.NewFinding(certs.OldClientsBreak, lostMessage(j))
+	f.Hint = p.lostHint(j)
+	switch {
+	case !j.Refused:
+		f.Severity, f.Hint = certs.SeverityWarning, "everybody else works afterwards, also those who are refused now"
+	case !p.changes() && !p.takesOver(st):
+		// The agent is on its way already: nothing is changed now, so there is nothing to refuse.
+		f.Severity, f.Hint = certs.SeverityWarning, "hand out new kubeconfigs afterwards: pinniped get kubeconfig"
+	default:
+		f.Allowed = slices.Contains(p.Request.Allow, f.Code)
+	}
+	p.Report.Findings = append(p.Report.Findings, f)
+}
+
+// changes says whether the plan changes anything that clients meet.
+func (p *Plan) changes() bool {
+	return p.Request.WritesSecret ||
+		slices.ContainsFunc(p.Changes, func(c FieldChange) bool { return c.Field != fieldVerification })
+}
+
+// takesOver says whether the plan makes the agent serve a renewed certificate with which it waits.
+func (p *Plan) takesOver(st *Snapshot) bool { return p.Request.Serve && Waits(st.Issuer) }
+
+// Waits says whether the agent waits with a renewed certificate until nobody is locked out by it.
+func Waits(issuer *configv1alpha1.CredentialIssuer) bool {
+	strategy := ProxyStrategy(issuer)
+	return strategy != nil && slices.ContainsFunc(strategy.Findings,
+		func(f configv1alpha1.StrategyFinding) bool { return f.Code == CodeRenewalWaits })
+}
+
+func lostMessage(j trust.Judgement) string {
+	const most = 5
+	all := j.Sentences()
+	text := strings.Join(all[:min(len(all), most)], "; ")
+	if more := len(all) - most; more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	if j.Everybody {
+		return "every kubeconfig handed out so far stops working: " + text
+	}
+	return "these kubeconfigs stop working: " + text
+}
+
+// lostHint is the way out that fits why clients are lost.
+func (p *Plan) lostHint(j trust.Judgement) string {
+	has := func(code certs.Code) bool {
+		return slices.ContainsFunc(j.Lost, func(o trust.Outcome) bool { return o.After == code })
+	}
+	switch {
+	case has(trust.SwitchedOff):
+		return "leave the proxy on until nobody uses it any more"
+	case p.Generated && len(p.Bundle) == 0:
+		return "the agent's CA is not known here, so it cannot be advertised beforehand: these kubeconfigs must be made " +
+			`anew afterwards, with "pinniped get kubeconfig"`
+	case p.Generated:
+		return `go there in steps with "pinniped ip-tls rotate --to-generated": it advertises the old and the new CA ` +
+			`together, waits until kubeconfigs are made anew, and only then changes the certificate`
+	case has(certs.BundleDoesNotVerify):
+		return `change the CA in steps with "pinniped ip-tls rotate": it advertises the old and the new one together, ` +
+			`waits until kubeconfigs are made anew, and only then changes the certificate`
+	}
+	return `have it issued for these names as well ("pinniped ip-tls manifest" prints what to ask cert-manager for)`
+}
