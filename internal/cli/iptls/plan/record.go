@@ -41,7 +41,8 @@ type UndoRecord struct {
 
 // NewUndoRecord returns the record of a change to the wanted configuration. An undo of it leads to the last
 // configuration that was in effect. So a record of how to undo the configuration that issuer has now is taken over where
-// that one, a typo for example, never was in effect.
+// that one, a typo for example, never was in effect, or where it has switched the proxy off: nobody who takes back what
+// switched it on again wants to lock everybody out.
 func NewUndoRecord(command string, at time.Time, issuer *configv1alpha1.CredentialIssuer,
 	wanted configv1alpha1.ImpersonationProxySpec,
 ) UndoRecord {
@@ -50,8 +51,9 @@ func NewUndoRecord(command string, at time.Time, issuer *configv1alpha1.Credenti
 		Previous: TargetOf(issuer.Spec.ImpersonationProxy), Left: TargetOf(&wanted).Digested(),
 	}
 	earlier, err := ReadUndoRecord(issuer)
+	off := issuer.Spec.ImpersonationProxy.Mode == configv1alpha1.ImpersonationProxyModeDisabled
 	if err == nil && earlier != nil && reflect.DeepEqual(earlier.Left, record.Previous.Digested()) &&
-		!WasInEffect(issuer) {
+		(off || !WasInEffect(issuer)) {
 		record.Previous, record.SecretsMade = earlier.Previous, earlier.SecretsMade
 	}
 	return record

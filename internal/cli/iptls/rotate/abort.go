@@ -27,24 +27,20 @@ func (o *Options) abort(ctx context.Context, issuer *configv1alpha1.CredentialIs
 		done.Outcome = result.OutcomeUnchanged
 		o.Session.Progress.Done("The rotation to %s is aborted already", r.Destination())
 		return nil
-	case rotation.PhaseDone:
-		return o.refuse(
-			fmt.Sprintf("rotate in the other direction: pinniped ip-tls rotate --secret %s", r.OldSecret),
-			"the rotation to %s is done: there may be kubeconfigs with the new CA alone, which going back would break",
-			r.Destination(),
-		)
-	case rotation.PhaseAdvertised, rotation.PhaseSwitched:
+	case rotation.PhaseAdvertised, rotation.PhaseSwitched, rotation.PhaseDone:
 	}
 	if err := o.untouched(r, issuer); err != nil {
 		return err
 	}
-	for r.Active() {
+	for r.Phase != rotation.PhaseAborted {
 		s := &step{options: o, from: r, to: rotation.PhaseAborted}
 		what := "Going back to the old CA"
 		switch {
 		case r.Phase == rotation.PhaseSwitched && r.From != nil:
 			s.to, s.aborting = rotation.PhaseAdvertised, true
 			what = "Going back to the old certificate, with both CAs"
+		case r.Phase == rotation.PhaseDone:
+			what = "Going back to the old certificate, although the rotation is done"
 		case r.Phase == rotation.PhaseSwitched:
 			what = "Going back to the agent's own certificate, which it makes anew of its old CA"
 		}
@@ -52,6 +48,11 @@ func (o *Options) abort(ctx context.Context, issuer *configv1alpha1.CredentialIs
 		next, one, err := o.do(ctx, s)
 		if one != nil {
 			done.Changes = append(done.Changes, one)
+		}
+		if err != nil && r.Phase == rotation.PhaseDone && ui.ExitCodeOf(err) == ui.ExitRefused {
+			err = ui.WithExitCode(ui.WithHint(fmt.Errorf("the rotation to %s is done: %w", r.Destination(), err),
+				"%srotate in the other direction: pinniped ip-tls rotate --secret %s", plan.NothingChanged, r.OldSecret),
+				ui.ExitRefused)
 		}
 		if err != nil {
 			done.recordFailure(err, one)

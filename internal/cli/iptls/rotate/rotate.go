@@ -213,8 +213,11 @@ func (o *Options) sameRotation(r *rotation.Record, issuer *configv1alpha1.Creden
 
 // untouched refuses when the configuration is not what the last step of the rotation has written.
 func (o *Options) untouched(r *rotation.Record, issuer *configv1alpha1.CredentialIssuer) error {
+	if !r.Active() && (r.Current() != rotation.PhaseDone || !o.Abort) {
+		return nil
+	}
 	fields := r.Edited(issuer.Spec.ImpersonationProxy)
-	if !r.Active() || len(fields) == 0 {
+	if len(fields) == 0 {
 		return nil
 	}
 	what := strings.Join(fields, ", ")

@@ -353,7 +353,7 @@ func TestRotateAborts(t *testing.T) {
 	w := newRotating(t, false)
 	w.rotate(t, abort).Check(t, 1, "there is no rotation to abort")
 	w.rotate(t, func(o *Options) { o.Continue = true }).Check(t, 0, "finished")
-	w.rotate(t, abort).Check(t, 3, "is done", "which going back would break", "rotate --secret proxy-tls")
+	w.rotate(t, abort).Check(t, 3, "is done", "OldClientsBreak", "rotate --secret proxy-tls")
 	w.rotate(t, func(o *Options) {
 		o.Secret, o.Continue, o.CABundle = "proxy-tls", true, "-"
 		o.Session.In = strings.NewReader(string(w.CA.CertPEM()))

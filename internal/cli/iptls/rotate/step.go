@@ -101,6 +101,12 @@ func (s *step) stillThere(issuer *configv1alpha1.CredentialIssuer) error {
 	if err != nil {
 		return again(err)
 	}
+	if s.from.Phase == rotation.PhaseDone {
+		if r.Current() != rotation.PhaseDone || !r.Started.Equal(s.from.Started) {
+			return again(errMeanwhile)
+		}
+		return s.options.untouched(r, issuer)
+	}
 	if !s.from.Active() {
 		if r.Active() {
 			return again(errMeanwhile)
