@@ -1,0 +1,222 @@
+package trust_test
+
+import (
+	"crypto/x509"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// certificate stands for a serving certificate: the letter of its CA, and the letters of its names.
+type certificate struct{ ca, names string }
+
+// told is what one kind of client got, in letters: which CAs it trusts, and which name it uses.
+type client struct {
+	cas, name string
+	at        time.Time     // when it was last handed out
+	of        time.Duration // for how long in all
+}
+
+func (c client) works(with certificate) bool {
+	return strings.Contains(c.cas, with.ca) && strings.Contains(with.names, c.name)
+}
+
+// world is an agent and its clients, in letters, beside the History that the agent keeps. What trust concludes from
+// certificates is held against what the letters say.
+type world struct {
+	t       *testing.T
+	p       *pki
+	chains  map[certificate][]*x509.Certificate
+	now     time.Time
+	history trust.History
+	serving certificate
+	bundle  string
+	clients map[string]client
+}
+
+func (w *world) chain(of certificate) []*x509.Certificate {
+	w.t.Helper()
+	if w.chains[of] == nil {
+		var names []string
+		for _, letter := range strings.Split(of.names, "") {
+			names = append(names, letter+".example.com")
+		}
+		w.chains[of] = w.p.chain(of.ca, names...)
+	}
+	return w.chains[of]
+}
+
+// serve makes the agent serve and advertise something, from now on for some time, in which clients get kubeconfigs.
+func (w *world) serve(of certificate, bundle string, lasts time.Duration) {
+	w.t.Helper()
+	w.serving, w.bundle = of, bundle
+	w.history = w.history.Observe(trust.Told{
+		Endpoint: "https://p.example.com", Bundle: w.p.bundle(bundle), Chain: w.chain(of),
+	}, w.now, trust.DefaultMemory)
+	w.now = w.now.Add(lasts)
+	for _, name := range strings.Split(of.names, "") {
+		// Clients that were told the same CAs but other names are other States, so their time counts apart.
+		key := bundle + "/" + of.names + "/" + name
+		was := w.clients[key]
+		w.clients[key] = client{cas: bundle, name: name, at: w.now, of: was.of + lasts}
+	}
+}
+
+// judge asks trust about a change to another certificate.
+func (w *world) judge(next certificate, e trust.Evidence) trust.Judgement {
+	w.t.Helper()
+	return trust.Judge(trust.Effect(w.history, e, trust.Serving{Chain: w.chain(w.serving)},
+		trust.Serving{Chain: w.chain(next)}, w.now))
+}
+
+// lost returns the clients that work now and would not with next. others says whether everybody else works then; less and
+// more are for how long those were told who are lost, and those who come back.
+func (w *world) lost(next certificate) (lost []client, others bool, less, more time.Duration) {
+	others = true
+	down, up := map[string]time.Duration{}, map[string]time.Duration{}
+	for key, c := range w.clients {
+		state := key[:strings.LastIndex(key, "/")]
+		switch before, after := c.works(w.serving), c.works(next); {
+		case before && !after:
+			lost = append(lost, c)
+			down[state] = c.of
+		case !after:
+			others = false
+		case !before:
+			up[state] = c.of
+		}
+	}
+	for state, of := range up {
+		if _, both := down[state]; !both {
+			more += of
+		}
+	}
+	for _, of := range down {
+		less += of
+	}
+	return lost, others, less, more
+}
+
+// TestNobodyIsLockedOut does what administrators and renewals do, in random order, and looks at every client of every
+// past state: what trust does not refuse locks nobody out, but for the way back for the many.
+func TestNobodyIsLockedOut(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	chains := map[certificate][]*x509.Certificate{}
+	accepted, refused, back, renewals := 0, 0, 0, 0
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 29))
+		pick := func(from ...string) string { return from[random.IntN(len(from))] }
+		lasts := func() time.Duration {
+			return []time.Duration{time.Second, 5 * time.Second, time.Minute, time.Hour, 10 * day}[random.IntN(5)]
+		}
+		w := &world{t: t, p: p, chains: chains, now: noon, clients: map[string]client{}}
+		w.serve(certificate{pick("a", "b"), pick("p", "pq")}, "ab", lasts())
+		story := []string{fmt.Sprintf("seed %d: %+v", seed, w.serving)}
+		for range 12 {
+			next, bundle := certificate{pick("a", "b", "c"), pick("p", "pq", "pqr")}, pick("a", "b", "c", "ab", "abc")
+			if !strings.Contains(bundle, next.ca) {
+				continue // the agent refuses it
+			}
+			lost, others, less, more := w.lost(next)
+			if random.IntN(3) == 0 { // a renewal that no administrator has looked at: the agent waits where it would lock out
+				renewals++
+				j := w.judge(next, trust.Evidence{})
+				if len(j.Lost) > 0 {
+					w.serve(w.serving, union(w.bundle, bundle), lasts())
+				} else if len(lost) > 0 {
+					t.Fatalf("%s: a renewal to %+v locks out %+v", strings.Join(story, ", "), next, lost)
+				} else {
+					w.serve(next, bundle, lasts())
+				}
+				story = append(story, fmt.Sprintf("renewed %+v with %s", next, bundle))
+				continue
+			}
+			var e trust.Evidence
+			if random.IntN(3) == 0 { // kubeconfigs are made anew within a day
+				e.After = day
+				lost = slices.DeleteFunc(lost, func(c client) bool { return w.now.Sub(c.at) >= day })
+			}
+			j := w.judge(next, e)
+			story = append(story, fmt.Sprintf("%s: %+v with %s (refused: %v)", w.now.Format(time.RFC3339), next, bundle, j.Refused))
+			switch {
+			case j.Refused:
+				refused++
+				if len(j.Lost) == 0 {
+					t.Fatalf("%s: it is refused although nobody is lost", strings.Join(story, ", "))
+				}
+				if e.After == 0 && len(lost) == 0 {
+					t.Fatalf("%s: it is refused for %v", strings.Join(story, ", "), j.Sentences())
+				}
+				w.now = w.now.Add(lasts())
+				continue
+			case len(lost) == 0:
+				accepted++
+			case !others && e.After == 0:
+				t.Fatalf("%s: %+v are locked out, and others stay so", strings.Join(story, ", "), lost)
+			case e.After == 0 && more < 10*less:
+				t.Fatalf("%s: %+v are locked out for few", strings.Join(story, ", "), lost)
+			default:
+				back++
+			}
+			w.serve(next, bundle, lasts())
+		}
+	}
+	t.Logf("%d changes taken, %d of them the way back; %d refused; %d renewals", accepted+back, back, refused, renewals)
+	if accepted < 100 || refused < 100 || back == 0 || renewals < 100 {
+		t.Error("the test does not reach all that it is about")
+	}
+}
+
+func union(a, b string) string {
+	all := strings.Split(a+b, "")
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), "")
+}
+
+// TestRetired shows that what an administrator has retired counts no more, until it is advertised again.
+func TestRetired(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	a, b := p.chain("a"), p.chain("b")
+	var h trust.History
+	tell := func(bundle string, chain []*x509.Certificate, at time.Time) {
+		t.Helper()
+		h = h.Observe(trust.Told{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain}, at, trust.DefaultMemory)
+	}
+	refused := func() bool {
+		t.Helper()
+		read, err := trust.Read(map[string]string{
+			trust.StatesKey: string(h.Encode()), trust.RetiredPrefix + h.States[0].ID: noon.Format(time.RFC3339),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return trust.Judge(trust.Effect(read, trust.Evidence{}, trust.Serving{Chain: a}, trust.Serving{Chain: b}, noon)).Refused
+	}
+	tell("a", a, noon.Add(-2*day))
+	if !refused() {
+		t.Error("what is advertised now is retired")
+	}
+	tell("ab", a, noon.Add(-day))
+	if refused() {
+		t.Error("what is retired counts")
+	}
+	tell("a", a, noon.Add(time.Hour))
+	h.States = []trust.State{h.States[1], h.States[0]} // its ID is the one that is retired
+	tell("ab", a, noon.Add(2*time.Hour))
+	for i := range h.States {
+		if certs.SameBundle(h.States[i].Bundle, p.bundle("a")) {
+			h.States[0], h.States[i] = h.States[i], h.States[0]
+		}
+	}
+	if !refused() {
+		t.Error("what was advertised again after it was retired does not count")
+	}
+}
