@@ -72,23 +72,23 @@ func (j Judgement) Without(accepted ...certs.Code) Judgement {
 // Who says which clients these are: "kubeconfigs made between … and … for proxy.example.com".
 func (c *Client) Who() string {
 	if c.State == nil {
-		return fmt.Sprintf("kubeconfig %q", c.File)
+		return fmt.Sprintf("the entries of kubeconfig %q", c.File)
 	}
-	text := "kubeconfigs made " + c.State.When()
+	text := strings.TrimSuffix("kubeconfigs made "+c.State.When(), " made ")
 	if host := c.State.Host(); host != "" {
 		text += " for " + host
 	}
 	if c.Name != c.State.Host() {
-		text += fmt.Sprintf(" and used with the name %s", c.Name)
+		text += " that use the name " + c.Name
 	}
 	return text
 }
 
-// When says in which time kubeconfigs with the State were made.
+// When says in which time kubeconfigs with the State were made; it is empty where that is not known.
 func (s *State) When() string {
 	switch {
 	case s.Since.IsZero() && s.Until.IsZero():
-		return "so far"
+		return ""
 	case s.Since.IsZero():
 		return "until " + moment(s.Until)
 	case s.Until.IsZero():
@@ -97,7 +97,7 @@ func (s *State) When() string {
 	return "between " + moment(s.Since) + " and " + moment(s.Until)
 }
 
-func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
+func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // Trusts says what the client verifies with: the subjects of its CA bundle.
 func (c *Client) Trusts() string {
@@ -120,20 +120,20 @@ func (c *Client) Trusts() string {
 	return strings.Join(names, ", ")
 }
 
-// Why says why the client is refused, in words.
+// Why says in words why clients are refused, as what Who names does: "trust …, which does not verify the certificate".
 func (o *Outcome) Why() string {
 	switch o.After { //nolint:exhaustive // all others speak for themselves
 	case certs.BundleDoesNotVerify:
 		if members, _ := certs.ParseBundle(o.Bundle); len(members) == 0 {
-			return "they have no CA bundle, and the system roots do not verify the certificate"
+			return "have no CA bundle, and the system roots do not verify the certificate"
 		}
-		return fmt.Sprintf("they trust %s, which does not verify the certificate", o.Trusts())
+		return fmt.Sprintf("trust %s, which does not verify the certificate", o.Trusts())
 	case certs.NameNotCovered:
-		return fmt.Sprintf("the certificate does not cover %s", o.Name)
+		return fmt.Sprintf("expect %s, which the certificate does not cover", o.Name)
 	case SwitchedOff:
-		return "the proxy is switched off"
+		return "find the proxy switched off"
 	}
-	return string(o.After)
+	return "are refused"
 }
 
 // Sentences tells who is lost and why: one sentence for each State or file, as far as they differ.
@@ -141,15 +141,12 @@ func (j Judgement) Sentences() []string {
 	var all []string
 	seen := map[string]bool{}
 	for _, o := range j.Lost {
-		// Whoever does not trust the CA is lost by every name.
-		key := o.Who()
 		if o.State != nil && o.After != certs.NameNotCovered {
-			key = o.State.ID
-			o.Name = o.State.Host()
+			o.Name = o.State.Host() // clients that do not trust the CA are lost by every name
 		}
-		if !seen[key] {
-			seen[key] = true
-			all = append(all, fmt.Sprintf("%s: %s, %s", o.Who(), o.After, o.Why()))
+		if text := fmt.Sprintf("%s %s (%s)", o.Who(), o.Why(), o.After); !seen[text] {
+			seen[text] = true
+			all = append(all, text)
 		}
 	}
 	return all

@@ -38,7 +38,7 @@ func TestUnset(t *testing.T) {
 		w,
 		nil,
 	).Check(t, 0, "credentialissuer/pinniped-concierge-config unset", `OldClientsBreak: every kubeconfig handed out so far stops working`,
-		`they trust "Company CA"`, "presents the certificate at 1 of 1 addresses", "tls.secretName", "CA bundle: \""+plan.GeneratedCAName)
+		`trust "Company CA"`, "presents the certificate at 1 of 1 addresses", "tls.secretName", "CA bundle: \""+plan.GeneratedCAName)
 	want := []map[string]any{{
 		"metadata": map[string]any{"resourceVersion": "2"},
 		"spec":     map[string]any{"impersonationProxy": map[string]any{"tls": nil}},
@@ -86,7 +86,7 @@ func TestUnsetOldClients(t *testing.T) {
 	}{
 		{
 			name: "names the CA that is no longer advertised", change: func(*iptlstest.World) {},
-			says: `they trust "Company CA"`,
+			says: `trust "Company CA"`,
 		},
 		{name: "is silent when the agent's CA was advertised as well", change: func(w *iptlstest.World) {
 			w.Cluster.Report(w.Proxy.URL(), append(w.CA.CertPEM(), w.Generated.CertPEM()...))
@@ -100,7 +100,7 @@ func TestUnsetOldClients(t *testing.T) {
 		},
 		{
 			name: "names the system roots", change: func(w *iptlstest.World) { w.Cluster.Report(w.Proxy.URL(), nil) },
-			says: "they have no CA bundle, and the system roots do not verify",
+			says: "have no CA bundle, and the system roots do not verify",
 		},
 		{
 			name: "says that the CA will be a new one", change: func(w *iptlstest.World) { w.Cluster.CASecret = nil },
