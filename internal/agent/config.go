@@ -30,6 +30,7 @@ type Config struct {
 	Work                                       WorkConfig        `json:"work" mapstructure:"work"`
 	SelfCheckInterval                          string            `json:"selfCheckInterval" mapstructure:"selfCheckInterval"`
 	CABundleHandOver                           string            `json:"caBundleHandOver" mapstructure:"caBundleHandOver"` // enabled or disabled
+	HandedOutMemory                            string            `json:"handedOutMemory" mapstructure:"handedOutMemory"`
 	CredentialLifetime                         string            `json:"credentialLifetime" mapstructure:"credentialLifetime"`
 	UserAccountsNamespace                      string            `json:"userAccountsNamespace" mapstructure:"userAccountsNamespace"`
 	ClusterSigner                              string            `json:"clusterSigner" mapstructure:"clusterSigner"` // enabled or disabled
@@ -49,6 +50,7 @@ type NamesConfig struct {
 	ImpersonationCACertificateSecret  string `json:"impersonationCACertificateSecret" mapstructure:"impersonationCACertificateSecret"`
 	ImpersonationSignerSecret         string `json:"impersonationSignerSecret" mapstructure:"impersonationSignerSecret"`
 	ImpersonationLastGoodSecret       string `json:"impersonationLastGoodSecret" mapstructure:"impersonationLastGoodSecret"`
+	HandedOutConfigMap                string `json:"handedOutConfigMap" mapstructure:"handedOutConfigMap"`
 	CredentialIssuerRecordSecret      string `json:"credentialIssuerRecordSecret" mapstructure:"credentialIssuerRecordSecret"`
 	ImpersonationProxyServiceAccount  string `json:"impersonationProxyServiceAccount" mapstructure:"impersonationProxyServiceAccount"`
 	LeaderElectionLease               string `json:"leaderElectionLease" mapstructure:"leaderElectionLease"`
@@ -185,6 +187,12 @@ func (c ReviewConfig) ttls() (allow, deny time.Duration) {
 func (c *Config) credentialLifetime() time.Duration {
 	life, _ := time.ParseDuration(c.CredentialLifetime)
 	return life
+}
+
+// handedOutMemory returns HandedOutMemory, which validate has checked.
+func (c *Config) handedOutMemory() time.Duration {
+	memory, _ := time.ParseDuration(c.HandedOutMemory)
+	return memory
 }
 
 // selfCheckInterval returns SelfCheckInterval, which validate has checked.

@@ -131,6 +131,12 @@ func (c *Config) validate() error {
 			fmt.Errorf("selfCheckInterval is %q: write a duration of a second or more, such as 10m", c.SelfCheckInterval),
 		)
 	}
+	if memory, err := time.ParseDuration(c.HandedOutMemory); err != nil || memory < time.Hour {
+		problems = append(
+			problems,
+			fmt.Errorf("handedOutMemory is %q: write a duration of an hour or more, such as 8760h", c.HandedOutMemory),
+		)
+	}
 	if _, err := c.Limits.limits(); err != nil {
 		problems = append(problems, err)
 	}

@@ -115,6 +115,7 @@ func (a *agent) addCredentialIssuer(
 		Issuers:      informer.New(ctx, config, "credentialissuers", &configv1alpha1.CredentialIssuer{}, changed),
 		Secrets:      informer.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
 		Services:     informer.New(ctx, core.RESTClient(), "services", &corev1.Service{}, changed),
+		ConfigMaps:   informer.New(ctx, core.RESTClient(), "configmaps", &corev1.ConfigMap{}, changed),
 		Permissions:  permissions,
 		Replicas:     a.replicas,
 		Events:       a.events,
@@ -129,10 +130,12 @@ func (a *agent) addCredentialIssuer(
 			SignerSecret:        names.ImpersonationSignerSecret,
 			LastGoodSecret:      names.ImpersonationLastGoodSecret,
 			RecordSecret:        names.CredentialIssuerRecordSecret,
+			HandedOutConfigMap:  names.HandedOutConfigMap,
 		},
 		BearerTokens: a.bearer.Use,
 		Advertised:   a.advertised.set,
 		Namespace:    a.options.Namespace,
+		Memory:       a.config.handedOutMemory(),
 
 		ServiceAccount: a.serviceAccount(ctx),
 

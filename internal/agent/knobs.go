@@ -95,6 +95,12 @@ var knobs = append([]knob{
 		"enabled",
 	},
 	{
+		"handedOutMemory",
+		"handed-out-memory",
+		"how long clients are expected that have what was advertised, after it was advertised last; 8760h is a year",
+		"8760h",
+	},
+	{
 		"work.requests",
 		"work-requests",
 		"how many requests of all users together the proxy sends on at a time, 1 to 1000; the others wait",
@@ -199,6 +205,12 @@ var knobs = append([]knob{
 		"name-credential-issuer-record-secret",
 		"Secret for the CredentialIssuer as it was last, from which a deleted one is made again",
 		DefaultAppName + "-credential-issuer-record",
+	},
+	{
+		"names.handedOutConfigMap",
+		"name-handed-out-config-map",
+		"ConfigMap for what clients were told about the impersonation proxy",
+		DefaultAppName + "-handed-out",
 	},
 	{
 		"names.impersonationProxyServiceAccount",

@@ -2,6 +2,7 @@ package servingcert
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"sync/atomic"
 
@@ -32,6 +33,17 @@ type ServingCertificate struct {
 
 // SHA256 returns the fingerprint of the leaf, in the form in which `pinniped ip-tls` prints it.
 func (m *ServingCertificate) SHA256() string { return certs.Fingerprint(m.Certificate.Leaf.Raw) }
+
+// Chain returns the leaf, and the intermediates that are served with it.
+func (m *ServingCertificate) Chain() []*x509.Certificate {
+	chain := []*x509.Certificate{m.Certificate.Leaf}
+	for _, der := range m.Certificate.Certificate[1:] {
+		if intermediate, err := x509.ParseCertificate(der); err == nil {
+			chain = append(chain, intermediate)
+		}
+	}
+	return chain
+}
 
 // ErrNoCertificate is what a TLS handshake ends with while there is no certificate to serve.
 var ErrNoCertificate = errors.New("there is no serving certificate yet")

@@ -51,6 +51,8 @@ type Told struct {
 	Bundle   []byte
 	// Chain is the certificate in service, with its intermediates. It is empty when that is not known.
 	Chain []*x509.Certificate
+	// Names count where Chain is empty. Without them, the certificate is taken to cover the endpoint alone.
+	Names []string
 }
 
 // History is what clients were told, the latest State last.
@@ -92,6 +94,9 @@ func (h History) Observe(told Told, now time.Time, memory time.Duration) History
 	fresh := State{Since: now, Opened: now, Endpoint: told.Endpoint, Bundle: told.Bundle, Names: NamesOf(told.Chain)}
 	if told.Endpoint != "" {
 		if len(told.Chain) == 0 {
+			fresh.Names = canonical(told.Names)
+		}
+		if len(fresh.Names) == 0 {
 			fresh.Names = []string{fresh.Host()}
 		}
 		id = fresh.identity()
@@ -201,17 +206,25 @@ func NamesOf(chain []*x509.Certificate) []string {
 	if len(chain) == 0 {
 		return nil
 	}
-	var names []string
-	for _, name := range chain[0].DNSNames {
-		names = append(names, strings.ToLower(strings.TrimSuffix(name, ".")))
-	}
+	names := slices.Clone(chain[0].DNSNames)
 	for _, ip := range chain[0].IPAddresses {
-		if address, ok := netip.AddrFromSlice(ip); ok {
-			names = append(names, address.Unmap().String())
+		names = append(names, ip.String())
+	}
+	return canonical(names)
+}
+
+// canonical returns names as clients spell them, sorted, each once.
+func canonical(names []string) []string {
+	all := make([]string, 0, len(names))
+	for _, name := range names {
+		if address, err := netip.ParseAddr(name); err == nil {
+			all = append(all, address.Unmap().String())
+		} else {
+			all = append(all, strings.ToLower(strings.TrimSuffix(name, ".")))
 		}
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // The keys of the ConfigMap in which a History is kept. The agent writes the first. An administrator's retirement of a

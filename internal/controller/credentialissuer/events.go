@@ -1,14 +1,12 @@
 package credentialissuer
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -27,13 +25,10 @@ type told struct {
 }
 
 // tell makes events of what has changed in the status: at most one about the strategy, which is nil when it has not
-// changed, and one about the certificate, with another one if earlier kubeconfigs do not accept that. The leader calls
-// it after it has written the status. So there is one event for each transition, also when another replica becomes the
-// leader.
+// changed, and one about the certificate. The leader calls it after it has written the status. So there is one event for
+// each transition, also when another replica becomes the leader.
 func (r *Reconciler) tell(
-	ctx context.Context,
 	issuer *configv1alpha1.CredentialIssuer,
-	serving *servingcert.ServingCertificate,
 	strategy *configv1alpha1.CredentialIssuerStrategy,
 	served *configv1alpha1.ServingCertificateStatus,
 ) {
@@ -48,7 +43,6 @@ func (r *Reconciler) tell(
 			clip(fmt.Sprintf("serves the certificate of Secret %q (SHA-256 %s), valid until %s",
 				served.SecretName, served.SHA256, served.NotAfter.UTC().Format(time.RFC3339))),
 		)
-		r.tellOldClients(ctx, issuer, serving)
 	}
 	if strategy == nil ||
 		last.status == strategy.Status && last.reason == strategy.Reason && last.strategy == strategy.Message {

@@ -182,6 +182,7 @@ func TestObjects(t *testing.T) {
 	want := &configv1alpha1.ObjectNames{
 		Namespace: "ns", LoadBalancerService: "lb", ClusterIPService: "ip", GeneratedCertificateSecret: "generated-tls",
 		GeneratedCASecret: "generated-ca", LastGoodCertificateSecret: "last-good",
+		HandedOutConfigMap: "handed-out",
 	}
 	if diff := cmp.Diff(want, (&Reconciler{Namespace: "ns", Names: testNames}).objects()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -49,6 +49,7 @@ type Names struct {
 	SignerSecret        string // CA of client certificates
 	LastGoodSecret      string // copy of the external certificate in service
 	RecordSecret        string // the CredentialIssuer as it was last
+	HandedOutConfigMap  string // what clients were told
 }
 
 // Getter reads single objects by name, from memory once they are known.
@@ -78,6 +79,7 @@ type Reconciler struct {
 	Issuers      Getter[*configv1alpha1.CredentialIssuer]
 	Secrets      Getter[*corev1.Secret]
 	Services     Getter[*corev1.Service]
+	ConfigMaps   Getter[*corev1.ConfigMap]
 	// Permissions is asked before a Secret of another namespace is read.
 	Permissions Permissions
 
@@ -112,6 +114,7 @@ type Reconciler struct {
 	Labels         map[string]string // of everything that is made
 	AppLabel       string            // value of the label "app" on the agent's pods
 	ProxyPort      int32
+	Memory         time.Duration // for how long clients are expected that have what is not advertised any more
 	Clock          clock.PassiveClock
 
 	phase          atomic.Int32
@@ -318,6 +321,7 @@ func (r *Reconciler) converge(
 		r.warning(),
 		r.bearerProblem,
 		r.recordProblem.Load(),
+		r.memoryProblem.Load(),
 	}
 	return done.strategy(s)
 }

@@ -40,6 +40,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -89,7 +90,7 @@ func (s *switchboard) fail(err error) {
 var testNames = Names{
 	CredentialIssuer: "config", LoadBalancerService: "lb", ClusterIPService: "ip",
 	TLSSecret: "generated-tls", CASecret: "generated-ca", SignerSecret: "signer", LastGoodSecret: "last-good",
-	RecordSecret: "record",
+	RecordSecret: "record", HandedOutConfigMap: "handed-out",
 }
 
 // replica is a Reconciler that runs against a real API server.
@@ -164,9 +165,10 @@ func startReplicaWith(
 	}
 	r.Reconciler = &Reconciler{
 		Client: manager.GetClient(), Live: manager.GetAPIReader(), SecretWriter: core.Secrets(namespace),
-		Issuers:  informer.New(t.Context(), issuers, "credentialissuers", &configv1alpha1.CredentialIssuer{}, changed),
-		Secrets:  informer.New(t.Context(), core.RESTClient(), "secrets", &corev1.Secret{}, changed),
-		Services: informer.New(t.Context(), core.RESTClient(), "services", &corev1.Service{}, changed),
+		Issuers:    informer.New(t.Context(), issuers, "credentialissuers", &configv1alpha1.CredentialIssuer{}, changed),
+		Secrets:    informer.New(t.Context(), core.RESTClient(), "secrets", &corev1.Secret{}, changed),
+		Services:   informer.New(t.Context(), core.RESTClient(), "services", &corev1.Service{}, changed),
+		ConfigMaps: informer.New(t.Context(), core.RESTClient(), "configmaps", &corev1.ConfigMap{}, changed),
 		Permissions: delegation.NewPoller(t.Context(), delegation.PollerOptions{
 			Client: core.RESTClient(), Namespace: namespace, Changed: changed, Clock: clock.RealClock{},
 			Revoke: func(secret types.NamespacedName) { r.Holder.Revoke(secret) },
@@ -175,7 +177,7 @@ func startReplicaWith(
 		Holder: &servingcert.Holder{}, Signer: &signer.Signer{}, Proxy: r.proxy,
 		IsLeader: r.leading.Load, Wake: r.wake,
 		Names: testNames, Namespace: namespace, Labels: map[string]string{"app": "x"}, AppLabel: "x", ProxyPort: 8444,
-		Clock: clock.RealClock{},
+		Clock: clock.RealClock{}, Memory: trust.DefaultMemory,
 	}
 	change(r.Reconciler)
 	if err := r.SetupWithManager(manager); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -21,6 +22,7 @@ type report struct {
 	issuer  *configv1alpha1.CredentialIssuer
 	proxy   configv1alpha1.CredentialIssuerStrategy
 	serving *servingcert.ServingCertificate // what clients get, or nil
+	history trust.History                   // what clients were told, this included; writeReport sets it
 }
 
 // reporting is what the goroutine that writes reports has of its own (ADR 39). The API server may take long to accept a
@@ -31,6 +33,10 @@ type reporting struct {
 
 	// recordProblem is why the record of the CredentialIssuer is not kept; nil if it is.
 	recordProblem atomic.Pointer[configv1alpha1.StrategyFinding]
+	// memoryProblem is why it is not remembered what clients are told; nil if it is.
+	memoryProblem atomic.Pointer[configv1alpha1.StrategyFinding]
+
+	memory memory // of what clients were told
 
 	lastReportProblem string
 	lastTold          told
@@ -73,16 +79,15 @@ func (r *Reconciler) writeReports(ctx context.Context) error {
 // writeReport lets the leader write the record and the status, and returns whether nothing is left to be done.
 func (r *Reconciler) writeReport(ctx context.Context, of report) bool {
 	if !r.IsLeader() {
+		r.memory = memory{}
 		return true
 	}
 	recordErr := r.record(ctx, of.issuer)
-	problem := findingOf(configv1alpha1.CodeRecordNotKept, recordErr)
-	if before := r.recordProblem.Swap(problem); (before == nil) != (problem == nil) {
-		select { // the status is to tell that
-		case r.again <- event.GenericEvent{Object: of.issuer}:
-		default:
-		}
-	}
+	r.tellOf(of.issuer, &r.recordProblem, findingOf(configv1alpha1.CodeRecordNotKept, recordErr))
+	// Before clients are told something, it is remembered.
+	var memoryErr error
+	of.history, memoryErr = r.rememberHandedOut(ctx, of)
+	r.tellOf(of.issuer, &r.memoryProblem, findingOf(configv1alpha1.CodeHandedOutNotKept, memoryErr))
 	err := client.IgnoreNotFound(r.writeStatus(ctx, of)) // what is made again wakes Reconcile
 	switch {
 	case err == nil:
@@ -91,5 +96,20 @@ func (r *Reconciler) writeReport(ctx context.Context, of report) bool {
 		r.lastReportProblem = err.Error()
 		logs.Warn(ctx, "Could not report on the CredentialIssuer", "problem", err.Error())
 	}
-	return errors.Join(recordErr, err) == nil
+	return errors.Join(recordErr, memoryErr, err) == nil
+}
+
+// tellOf has the status tell of a problem, or that it is gone.
+func (r *Reconciler) tellOf(
+	issuer *configv1alpha1.CredentialIssuer,
+	last *atomic.Pointer[configv1alpha1.StrategyFinding],
+	problem *configv1alpha1.StrategyFinding,
+) {
+	if before := last.Swap(problem); (before == nil) == (problem == nil) {
+		return
+	}
+	select {
+	case r.again <- event.GenericEvent{Object: issuer}:
+	default:
+	}
 }

@@ -112,6 +112,7 @@ func (r *Reconciler) objects() *configv1alpha1.ObjectNames {
 		GeneratedCASecret:          r.Names.CASecret,
 		LastGoodCertificateSecret:  r.Names.LastGoodSecret,
 		ServiceAccount:             r.ServiceAccount,
+		HandedOutConfigMap:         r.Names.HandedOutConfigMap,
 	}
 }
 
@@ -127,6 +128,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, of report) error {
 		ServingCertificate: servedStatus(have.ServingCertificate, of.serving, r.Namespace, r.Replicas.Live(), now),
 		Objects:            r.objects(),
 		ObservedGeneration: of.issuer.Generation,
+		HandedOut:          handedOutStatus(of.history),
 	}
 	first := r.knownSchema()
 	var refused error
@@ -165,7 +167,8 @@ func (s statusSchema) merge(have, full configv1alpha1.CredentialIssuerStatus, no
 	status = s.reduce(full)
 	status.Strategies, changed = mergeStrategies(have.Strategies, status.Strategies, now)
 	write = changed || !sameStatus(have.ServingCertificate, status.ServingCertificate) ||
-		!equality.Semantic.DeepEqual(have.Objects, status.Objects) || have.ObservedGeneration != status.ObservedGeneration
+		!equality.Semantic.DeepEqual(have.Objects, status.Objects) ||
+		!equality.Semantic.DeepEqual(have.HandedOut, status.HandedOut) || have.ObservedGeneration != status.ObservedGeneration
 	return status, changed, write
 }
 
@@ -174,10 +177,10 @@ func (r *Reconciler) announce(
 	ctx context.Context, of report, served *configv1alpha1.ServingCertificateStatus, changed bool,
 ) {
 	if !changed {
-		r.tell(ctx, of.issuer, of.serving, nil, served)
+		r.tell(of.issuer, nil, served)
 		return
 	}
-	r.tell(ctx, of.issuer, of.serving, &of.proxy, served)
+	r.tell(of.issuer, &of.proxy, served)
 	log.FromContext(ctx).Info("Reported how clients get in",
 		"status", of.proxy.Status, "reason", of.proxy.Reason, "message", of.proxy.Message)
 }

@@ -42,6 +42,18 @@ const (
 	VerificationWarn TLSVerification = "Warn"
 )
 
+// NewCAHandling says what happens when a renewed certificate would be refused by clients that accept the one in service.
+// +kubebuilder:validation:Enum=Overlap;Serve
+type NewCAHandling string
+
+// What may happen.
+const (
+	// OnNewCAOverlap lets the certificate in service serve on, and advertises both CAs.
+	OnNewCAOverlap NewCAHandling = "Overlap"
+	// OnNewCAServe serves the new certificate at once.
+	OnNewCAServe NewCAHandling = "Serve"
+)
+
 // CredentialIssuer configures the agent and reports how clients can get access to this cluster.
 //
 // +kubebuilder:object:root=true
@@ -237,4 +249,13 @@ type ImpersonationProxyTLSSpec struct {
 	//
 	// +optional
 	Verification TLSVerification `json:"verification,omitempty"`
+
+	// onNewCA says what happens when the certificate in the Secret is renewed, and clients that accept the one in service
+	// would refuse the new one: because it comes from a CA that they do not know, or lacks a name. "Overlap" lets the
+	// certificate in service serve on and advertises both CAs, until shortly before it expires, or until no client is
+	// left that would refuse the new one; "Serve" serves the new one at once. If it is absent, it is "Overlap". A change
+	// of this spec, such as another secretName, always takes effect at once.
+	//
+	// +optional
+	OnNewCA NewCAHandling `json:"onNewCA,omitempty"`
 }

@@ -84,6 +84,47 @@ type CredentialIssuerStatus struct {
 	//
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// handedOut is what clients were told about the impersonation proxy, now and before, the latest last: what stands in
+	// kubeconfigs that are out. The ConfigMap objects.handedOutConfigMap has the CA bundles themselves. States that are
+	// over are forgotten after a year, unless the agent is configured otherwise, and those that an administrator has
+	// retired at once. It is absent in a CredentialIssuer that another program than this agent reports to.
+	//
+	// +listType=atomic
+	// +optional
+	HandedOut []HandedOutState `json:"handedOut,omitempty"`
+}
+
+// HandedOutState is what clients were told for some time.
+type HandedOutState struct {
+	// id tells this state from the others.
+	//
+	// +kubebuilder:validation:MinLength=1
+	ID string `json:"id"`
+
+	// since is when clients were told it first.
+	Since metav1.Time `json:"since"`
+
+	// until is when they were told it last. It is absent while it is advertised.
+	//
+	// +optional
+	Until *metav1.Time `json:"until,omitempty"`
+
+	// endpoint is the URL that they were given.
+	Endpoint string `json:"endpoint"`
+
+	// caBundle has the SHA-256 fingerprints of the CA certificates that they verify the proxy with, in lower-case hex. It
+	// is absent where they use their system roots.
+	//
+	// +listType=atomic
+	// +optional
+	CABundle []string `json:"caBundle,omitempty"`
+
+	// names are the DNS names and IP addresses that the certificate in service covered.
+	//
+	// +listType=atomic
+	// +optional
+	Names []string `json:"names,omitempty"`
 }
 
 // ObjectNames names the agent's objects. All of them are in one namespace, and each may be missing while it is not
@@ -128,6 +169,12 @@ type ObjectNames struct {
 	//
 	// +optional
 	ServiceAccount string `json:"serviceAccount,omitempty"`
+
+	// handedOutConfigMap is the ConfigMap in which the agent remembers what clients were told: status.handedOut with the
+	// CA bundles, and what administrators have retired.
+	//
+	// +optional
+	HandedOutConfigMap string `json:"handedOutConfigMap,omitempty"`
 }
 
 // ServingCertificateSource names where a serving certificate comes from.

@@ -36,6 +36,11 @@ const (
 	// CodeRecordNotKept: the record, from which the agent makes a deleted CredentialIssuer again, could not be read or
 	// written.
 	CodeRecordNotKept = "RecordNotKept"
+	// CodeHandedOutNotKept: the memory of what clients were told could not be read or written.
+	CodeHandedOutNotKept = "HandedOutNotKept"
+	// CodeRenewalWaits: the certificate in the Secret was renewed, and waits because clients that accept the one in
+	// service would refuse it.
+	CodeRenewalWaits = "RenewalWaits"
 	// CodeCleanupFailed: an object that is not needed any more could not be removed.
 	CodeCleanupFailed = "CleanupFailed"
 	// CodeProxyNotStarted: the proxy cannot listen.

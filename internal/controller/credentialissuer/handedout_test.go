@@ -1,0 +1,313 @@
+package credentialissuer
+
+import (
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// remembered returns the ConfigMap in which the agent remembers what clients were told, and what is in it.
+func (r *replica) remembered(t *testing.T) (*corev1.ConfigMap, trust.History, error) {
+	t.Helper()
+	var there corev1.ConfigMap
+	name := types.NamespacedName{Namespace: r.Namespace, Name: testNames.HandedOutConfigMap}
+	if err := r.live.Get(t.Context(), name, &there); err != nil {
+		return nil, trust.History{}, err
+	}
+	history, err := trust.Read(there.Data)
+	return &there, history, err
+}
+
+// waitForStates waits until the memory has states with these CAs in their bundles, the latest last, and the status sums
+// up the same.
+func (r *replica) waitForStates(t *testing.T, want ...string) trust.History {
+	t.Helper()
+	var history trust.History
+	testkit.Eventually(t, waitLimit, func() error {
+		var issuer configv1alpha1.CredentialIssuer
+		if err := r.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
+			return err
+		}
+		var err error
+		if _, history, err = r.remembered(t); err != nil {
+			return err
+		}
+		var got, told []string
+		for _, s := range history.States {
+			got = append(got, commonNames(s.Bundle))
+			if !s.Ended() {
+				told = append(told, s.ID)
+			}
+		}
+		var summed []string
+		for _, s := range issuer.Status.HandedOut {
+			summed = append(summed, s.ID)
+		}
+		if !slices.Equal(got, want) || !slices.Equal(told, summed) {
+			return fmt.Errorf("remembered is %q, want %q; the status has %q of %q", got, want, summed, told)
+		}
+		return nil
+	})
+	return history
+}
+
+func commonNames(bundle []byte) string {
+	members, _ := certs.ParseBundle(bundle)
+	var names []string
+	for _, member := range members {
+		names = append(names, member.Subject.CommonName)
+	}
+	return strings.Join(names, "+")
+}
+
+// waitForEvent waits until there is an event that begins with want, and returns it.
+func (r *replica) waitForEvent(t *testing.T, want string) string {
+	t.Helper()
+	var got string
+	testkit.Eventually(t, waitLimit, func() error {
+		for {
+			select {
+			case got = <-r.events.Events:
+				if strings.HasPrefix(got, want) {
+					return nil
+				}
+			default:
+				return fmt.Errorf("there is no event %q", want)
+			}
+		}
+	})
+	return got
+}
+
+// TestHandedOut follows the memory of what clients were told: through a take-over from Pinniped and the way back,
+// restarts, a deleted CredentialIssuer, a deleted memory and a proxy that is off.
+func TestHandedOut(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	ctx := t.Context()
+	newCA := func(name string) *certs.CA {
+		t.Helper()
+		ca, err := certs.NewCA(name, time.Now(), 24*time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ca
+	}
+	issue := func(ca *certs.CA, names ...string) *certs.KeyPair {
+		t.Helper()
+		pair, err := ca.IssueServing(certs.SANs{DNSNames: names}, time.Now(), 20*time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pair
+	}
+	pinniped, one, two := newCA("pinniped"), newCA("one"), newCA("two")
+	const name, other = "proxy.example.com", "other.example.com"
+
+	// Pinniped has advertised a CA of its own for an hour.
+	observer := startNamedReplica(t, cluster, "default", "first", false)
+	observer.putSecret(t, "first", issue(one, name, other), one.CertPEM())
+	observer.create(t, spec{
+		Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: name,
+		TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "first"},
+	})
+	began := metav1.NewTime(time.Now().Add(-time.Hour)).Rfc3339Copy()
+	reports := func(status func(issuer *configv1alpha1.CredentialIssuer)) {
+		t.Helper()
+		testkit.Eventually(t, waitLimit, func() error {
+			var issuer configv1alpha1.CredentialIssuer
+			if err := observer.live.Get(ctx, types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
+				return err
+			}
+			status(&issuer)
+			return observer.live.Status().Update(ctx, &issuer)
+		})
+	}
+	asPinniped := func(since metav1.Time) func(issuer *configv1alpha1.CredentialIssuer) {
+		return func(issuer *configv1alpha1.CredentialIssuer) {
+			strategy := proxyStrategy(configv1alpha1.StrategySuccess, configv1alpha1.ReasonListening, messageListening)
+			strategy.LastUpdateTime = since
+			strategy.Frontend = frontend(endpoint{host: name, port: "443"}, pinniped.CertPEM())
+			issuer.Status = configv1alpha1.CredentialIssuerStatus{
+				Strategies: []configv1alpha1.CredentialIssuerStrategy{strategy},
+			}
+		}
+	}
+	reports(asPinniped(began))
+	leader := observer
+	leads := func(next *replica) {
+		t.Helper()
+		leader.leading.Store(false)
+		leader.notify()
+		leader = next
+		leader.leading.Store(true)
+		leader.notify()
+	}
+	leads(observer)
+	history := leader.waitForStates(t, "pinniped", "one")
+	if was := history.States[0]; !was.Since.Equal(began.Time) || was.Until.IsZero() || was.Endpoint != "https://"+name {
+		t.Errorf("of Pinniped, it remembers %+v", was)
+	}
+	if got := history.Current(); len(got.Names) != 2 || len(history.Chain) != 1 {
+		t.Errorf("it remembers the names %q and %d certificates", got.Names, len(history.Chain))
+	}
+	if event := leader.waitForEvent(t, "Warning OldClientsBreak"); !strings.Contains(event, `they trust "pinniped"`) {
+		t.Error(event)
+	}
+
+	// Another leader goes on; what an administrator has retired stays retired, and is not in the status any more.
+	retire := corev1ac.ConfigMap(testNames.HandedOutConfigMap, "default").WithData(map[string]string{
+		trust.RetiredPrefix + history.States[0].ID: time.Now().Add(time.Minute).UTC().Format(time.RFC3339),
+	})
+	if err := leader.live.Apply(ctx, retire, client.FieldOwner("cli")); err != nil {
+		t.Fatal(err)
+	}
+	leads(startNamedReplica(t, cluster, "default", "second", false))
+	leader.putSecret(t, "first", issue(one, name, other), one.CertPEM())
+	chain := history.Chain[0]
+	testkit.Eventually(t, waitLimit, func() error {
+		_, h, err := leader.remembered(t)
+		if err == nil && (len(h.Chain) == 0 || h.Chain[0].Equal(chain)) {
+			err = errors.New("the certificate in service is not the one that is remembered")
+		}
+		return err
+	})
+	history = leader.waitForStates(t, "pinniped", "one")
+	if !history.States[0].Ended() {
+		t.Error("it is not retired any more")
+	}
+
+	// The generated certificate, because somebody has removed the block tls: everybody is locked out, and it is told.
+	leader.configure(t, func(s *spec) { s.TLS = nil })
+	history = leader.waitForStates(t, "pinniped", "one", "Pinniped Impersonation Proxy Serving CA")
+	event := leader.waitForEvent(t, "Warning OldClientsBreak")
+	if !strings.Contains(event, `they trust "one"`) || strings.Contains(event, `"pinniped"`) {
+		t.Error(event)
+	}
+
+	// The CredentialIssuer is deleted, and comes back without a status; then the memory itself is deleted.
+	if err := leader.live.Delete(ctx, &configv1alpha1.CredentialIssuer{
+		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	leader.create(t, spec{Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: name})
+	leader.waitFor(t, "Listening", messageListening)
+	if again := leader.waitForStates(t, "pinniped", "one", "Pinniped Impersonation Proxy Serving CA"); !again.
+		Current().Since.Equal(history.Current().Since) {
+		t.Errorf("it began anew: %+v", again.Current())
+	}
+	there, _, err := leader.remembered(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := leader.live.Delete(ctx, there); err != nil {
+		t.Fatal(err)
+	}
+	leader.waitForStates(t, "pinniped", "one", "Pinniped Impersonation Proxy Serving CA")
+
+	// Pinniped takes over, and we come back.
+	leader.leading.Store(false)
+	leader.notify()
+	reports(asPinniped(metav1.Now().Rfc3339Copy()))
+	leads(observer)
+	leader.waitForStates(t, "one", "pinniped", "Pinniped Impersonation Proxy Serving CA")
+
+	// Off: nothing is advertised. Then another certificate: those who trust its CA come back, and a name is dropped.
+	leader.configure(t, func(s *spec) { s.Mode = "disabled" })
+	testkit.Eventually(t, waitLimit, func() error {
+		if _, h, err := leader.remembered(t); err != nil || h.Current() != nil || len(h.Chain) != 0 {
+			return fmt.Errorf("it is still told to clients: %+v (%w)", h.Current(), err)
+		}
+		return nil
+	})
+	leader.putSecret(t, "second", issue(one, name), certs.UnionBundle(one.CertPEM(), two.CertPEM()))
+	leader.configure(t, func(s *spec) {
+		s.Mode, s.TLS = "enabled", &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "second"}
+	})
+	leader.waitForStates(t, "one", "pinniped", "Pinniped Impersonation Proxy Serving CA", "one+two")
+	leader.configure(t, func(s *spec) { s.TLS.SecretName = "first" })
+	leader.waitForStates(t, "pinniped", "Pinniped Impersonation Proxy Serving CA", "one+two", "one")
+	leader.configure(t, func(s *spec) { s.TLS.SecretName = "second" })
+	if event := leader.waitForEvent(t, "Warning OldClientsBreak OldClientsBreak: kubeconfigs made between"); !strings.
+		Contains(event, "the certificate does not cover "+other) {
+		t.Error(event)
+	}
+}
+
+// TestSinceStatus shows what is remembered of a status that somebody else has written.
+func TestSinceStatus(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	const at = "https://proxy.example.com"
+	ca, err := certs.NewCA("one", noon, 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := trust.History{}.Observe(trust.Told{Endpoint: at}, noon, trust.DefaultMemory)
+	open.Chain = []*x509.Certificate{ca.Certificate()}
+	issuer := func(bundle string, since time.Time) *configv1alpha1.CredentialIssuer {
+		strategy := proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonPending, "m")
+		strategy.Frontend = &configv1alpha1.CredentialIssuerFrontend{
+			ImpersonationProxyInfo: &configv1alpha1.ImpersonationProxyInfo{Endpoint: at, CertificateAuthorityData: bundle},
+		}
+		strategy.LastUpdateTime = metav1.NewTime(since)
+		return &configv1alpha1.CredentialIssuer{Status: configv1alpha1.CredentialIssuerStatus{
+			Strategies: []configv1alpha1.CredentialIssuerStrategy{strategy},
+		}}
+	}
+	bundle := base64.StdEncoding.EncodeToString(ca.CertPEM())
+	for _, test := range []struct {
+		name   string
+		before trust.History
+		issuer *configv1alpha1.CredentialIssuer
+		states int
+		since  time.Time // of the one that is advertised
+	}{
+		{name: "remembers it where nothing is remembered", issuer: issuer(bundle, noon), states: 1, since: noon},
+		{
+			name: "closes what was advertised before", before: open, issuer: issuer(bundle, noon.Add(time.Minute)),
+			states: 2, since: noon.Add(time.Minute),
+		},
+		{
+			name: "knows what is remembered already", before: open, issuer: issuer("", noon.Add(time.Minute)), states: 1,
+			since: noon,
+		},
+		{
+			name: "takes an entry that is older than the memory for one that lasts", before: open,
+			issuer: issuer(bundle, noon.Add(-time.Minute)), states: 2, since: noon,
+		},
+		{
+			name: "believes in no future", issuer: issuer(bundle, noon.Add(48*time.Hour)), states: 1,
+			since: noon.Add(time.Hour),
+		},
+		{name: "knows no time for what has none", issuer: issuer(bundle, time.Time{}), states: 1, since: noon.Add(time.Hour)},
+		{name: "reads no bundle that is none", before: open, issuer: issuer("?", noon), states: 1, since: noon},
+		{name: "goes on where nothing is advertised", before: open, issuer: &configv1alpha1.CredentialIssuer{}, states: 1, since: noon},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			got := sinceStatus(test.before, test.issuer, noon.Add(time.Hour), trust.DefaultMemory)
+			if len(got.States) != test.states || got.Current() == nil || !got.Current().Since.Equal(test.since) ||
+				len(got.Chain) != len(test.before.Chain) {
+				t.Errorf("%d states: %+v", len(got.States), got.States)
+			}
+		})
+	}
+}
