@@ -198,7 +198,6 @@ func (r *Reconciler) tellOldClients(
 	if len(chain) == 0 || len(before.Chain) > 0 && before.Chain[0].Equal(chain[0]) {
 		return
 	}
-	before.Unknown = len(before.Chain) == 0
 	r.memory.chain = chain
 	judged := trust.Judge(trust.Effect(h, trust.Evidence{}, before, trust.Serving{Chain: chain}, r.Clock.Now()))
 	if len(judged.Lost) == 0 {

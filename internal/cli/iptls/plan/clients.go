@@ -15,9 +15,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// CodeRenewalWaits is the code of the finding by which the agent tells that it waits with a renewed certificate.
-const CodeRenewalWaits = "RenewalWaits"
-
 // told returns what clients were told until now.
 func (st *Snapshot) told() trust.History {
 	if st.History != nil {
@@ -122,7 +119,7 @@ func (p *Plan) takesOver(st *Snapshot) bool { return p.Request.Serve && Waits(st
 func Waits(issuer *configv1alpha1.CredentialIssuer) bool {
 	strategy := ProxyStrategy(issuer)
 	return strategy != nil && slices.ContainsFunc(strategy.Findings,
-		func(f configv1alpha1.StrategyFinding) bool { return f.Code == CodeRenewalWaits })
+		func(f configv1alpha1.StrategyFinding) bool { return f.Code == configv1alpha1.CodeRenewalWaits })
 }
 
 func lostMessage(j trust.Judgement) string {

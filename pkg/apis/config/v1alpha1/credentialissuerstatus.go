@@ -160,10 +160,6 @@ type ObjectNames struct {
 	// +kubebuilder:validation:MinLength=1
 	LastGoodCertificateSecret string `json:"lastGoodCertificateSecret"`
 
-	// HandedOutConfigMap is the ConfigMap in which the agent keeps what clients were told: CA bundles, endpoints, names.
-	// +optional
-	HandedOutConfigMap string `json:"handedOutConfigMap,omitempty"`
-
 	// serviceAccount is as which ServiceAccount of that namespace the agent reads Secrets. It is absent when the agent
 	// runs as somebody else.
 	//
