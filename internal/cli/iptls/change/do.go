@@ -106,6 +106,7 @@ func (c *Change) applyChecked(ctx context.Context) (*Proposal, *configv1alpha1.C
 				return nil, nil, err
 			}
 		}
+		serveNow(p)
 		if len(p.Plan.Changes) == 0 && len(p.Annotations) == 0 {
 			c.Session.Progress.Done("CredentialIssuer %q is configured like this already", issuer.Name)
 			return p, nil, nil

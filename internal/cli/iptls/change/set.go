@@ -15,6 +15,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -176,6 +177,7 @@ func (o *SetOptions) Complete() error {
 	if o.request, err = o.Certificate.Request(o.Session.In); err != nil {
 		return err
 	}
+	o.request.Serve = true
 	o.request.Mode = configv1alpha1.ImpersonationProxyMode(o.Mode)
 	if o.files, err = o.readKeyPair(); err != nil {
 		return err
@@ -214,11 +216,11 @@ func (o *SetOptions) Apply(ctx context.Context, p *Proposal) (*configv1alpha1.Cr
 	if err := o.applySecret(ctx, p); err != nil {
 		return nil, err
 	}
+	apply := o.applyIssuer
 	if len(plan.ChangesBetween(*p.Snapshot.Issuer.Spec.ImpersonationProxy, p.Plan.Wanted)) == 0 {
-		o.changed = o.Flags.DryRun == session.DryRunNone
-		return p.Snapshot.Issuer, nil
+		apply = o.annotateIssuer
 	}
-	applied, err := o.applyIssuer(ctx, p)
+	applied, err := apply(ctx, p)
 	o.changed = err == nil && o.Flags.DryRun == session.DryRunNone
 	return applied, err
 }
@@ -266,6 +268,22 @@ func (o *SetOptions) applyIssuer(ctx context.Context, p *Proposal) (*configv1alp
 			FieldManager: plan.FieldManager, Force: true,
 			DryRun: o.Flags.DryRun == session.DryRunServer,
 		})
+}
+
+// annotateIssuer tells the agent to serve what is in the Secret, where nothing else of the CredentialIssuer changes.
+func (o *SetOptions) annotateIssuer(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error) {
+	sha256, tells := p.Annotations[servingcert.ServeAnnotation]
+	if !tells {
+		return p.Snapshot.Issuer, nil
+	}
+	issuer := p.Snapshot.Issuer
+	patch, err := plan.MergePatch(issuer, plan.TargetOf(issuer.Spec.ImpersonationProxy),
+		map[string]any{servingcert.ServeAnnotation: sha256})
+	if err != nil {
+		return nil, err
+	}
+	return o.Session.Cluster.MergeCredentialIssuer(ctx, issuer.Name, patch,
+		discovery.ApplyOptions{FieldManager: plan.FieldManager, DryRun: o.Flags.DryRun == session.DryRunServer})
 }
 
 // Name is what records call the command.

@@ -115,6 +115,19 @@ func (p *Plan) changes() bool {
 // takesOver says whether the plan makes the agent serve a renewed certificate with which it waits.
 func (p *Plan) takesOver(st *Snapshot) bool { return p.Request.Serve && Waits(st.Issuer) }
 
+// ServesNow returns the SHA-256 fingerprint of the certificate that the plan has judged and puts in service; it is empty
+// where the plan changes nothing, and makes the agent wait no less.
+func (p *Plan) ServesNow(st *Snapshot) string {
+	if p.Wanted.TLS == nil || st.Secret == nil || !p.changes() && !p.takesOver(st) {
+		return ""
+	}
+	chain, _ := certs.ParseBundle(st.Secret.Data[corev1.TLSCertKey])
+	if len(chain) == 0 {
+		return ""
+	}
+	return certs.Fingerprint(chain[0].Raw)
+}
+
 // Waits says whether the agent waits with a renewed certificate until nobody is locked out by it.
 func Waits(issuer *configv1alpha1.CredentialIssuer) bool {
 	strategy := ProxyStrategy(issuer)
