@@ -1,0 +1,238 @@
+package integration
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// secondName is a name that some certificates cover beside localhost.
+const secondName = "second.example.com"
+
+// oldClient is a client with what it was told at some time.
+type oldClient struct {
+	bundle []byte
+	name   string
+	of     string // when it was told that, for messages
+}
+
+// crowd is everybody who was told something during a test.
+type crowd struct {
+	*world
+	bundles map[string]string // files with CA bundles, by their letters
+	clients []oldClient
+}
+
+// newCrowd begins with certificate lock-a of CA "a" in service, for both names. There are Secrets with certificates of
+// other CAs, and with one name.
+func newCrowd(t *testing.T) *crowd {
+	t.Helper()
+	w := &crowd{world: needsCluster(t), bundles: map[string]string{}}
+	w.forgetAfterwards(t)
+	w.generatedOnly(t)
+	cas, dir := map[string]*certs.CA{}, t.TempDir()
+	for _, letter := range []string{"a", "b"} {
+		cas[letter] = newCA(t, "Lock-out CA "+letter, time.Now())
+	}
+	for _, letters := range []string{"a", "b", "ab"} {
+		var all []byte
+		for _, letter := range strings.Split(letters, "") {
+			all = append(all, cas[letter].CertPEM()...)
+		}
+		w.bundles[letters] = filepath.Join(dir, letters+".pem")
+		if err := os.WriteFile(w.bundles[letters], all, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for letter, ca := range cas {
+		w.putSecret(t, "lock-"+letter, pairData(issueAt(t, ca, time.Now(), 90*24*time.Hour, "localhost", secondName)))
+		w.putSecret(t, "lock-"+letter+"-one", pairData(issueAt(t, ca, time.Now(), 90*24*time.Hour, "localhost")))
+	}
+	if got := w.ipTLS(t, "set", "--secret=lock-a", "--ca-bundle="+w.bundles["a"], "--allow=OldClientsBreak"); got.code != 0 {
+		t.Fatalf("set: %+v", got)
+	}
+	w.tell(t)
+	return w
+}
+
+func (w *crowd) ipTLS(t *testing.T, args ...string) result {
+	t.Helper()
+	return w.asAdmin(t, append([]string{"ip-tls", "--timeout=60s"}, args...)...)
+}
+
+// tell makes clients of what is advertised now, one for each name that the certificate in service covers.
+func (w *crowd) tell(t *testing.T) {
+	t.Helper()
+	var leaf *x509.Certificate
+	testkit.Eventually(t, 20*time.Second, func() (err error) {
+		if front := w.strategy(t).Frontend; front == nil || front.ImpersonationProxyInfo == nil {
+			return errors.New("nothing is advertised")
+		}
+		leaf, err = presented(w.agents[0].ProxyAddress())
+		return err
+	})
+	bundle := w.advertised(t)
+	for _, name := range leaf.DNSNames {
+		known := slices.ContainsFunc(w.clients, func(c oldClient) bool {
+			return c.name == name && certs.SameBundle(c.bundle, bundle)
+		})
+		if !known {
+			w.clients = append(w.clients, oldClient{bundle: bundle, name: name, of: time.Now().Format(time.TimeOnly)})
+		}
+	}
+}
+
+// meets says why a client refuses what the proxy presents; nil when it works.
+func (w *crowd) meets(t *testing.T, c oldClient) error {
+	t.Helper()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(c.bundle)
+	dialer := &tls.Dialer{
+		NetDialer: &net.Dialer{Timeout: 10 * time.Second},
+		Config:    &tls.Config{RootCAs: roots, ServerName: c.name, MinVersion: tls.VersionTLS12},
+	}
+	var refused error
+	testkit.Eventually(t, 20*time.Second, func() error {
+		connection, err := dialer.DialContext(t.Context(), "tcp", w.agents[0].ProxyAddress())
+		if _, invalid := errors.AsType[*tls.CertificateVerificationError](err); invalid {
+			refused = err
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		refused = nil
+		return connection.Close()
+	})
+	return refused
+}
+
+// working returns the indices of the clients that work.
+func (w *crowd) working(t *testing.T) (working []int) {
+	t.Helper()
+	for i, c := range w.clients {
+		if w.meets(t, c) == nil {
+			working = append(working, i)
+		}
+	}
+	return working
+}
+
+func (w *crowd) allWork(t *testing.T, when string) {
+	t.Helper()
+	for _, c := range w.clients {
+		if err := w.meets(t, c); err != nil {
+			t.Errorf("%s, the client from %s with the name %s is refused: %v", when, c.of, c.name, err)
+		}
+	}
+}
+
+// TestAWiderBundleSavesNobody walks around the guard by a CA bundle that is widened first: those who were told the narrow
+// one are remembered.
+func TestAWiderBundleSavesNobody(t *testing.T) {
+	w := newCrowd(t)
+	old := w.userKubeconfig(t, "pinny:password123")
+	widened := func() {
+		t.Helper()
+		if got := w.ipTLS(t, "set", "--secret=lock-a", "--ca-bundle="+w.bundles["ab"]); got.code != 0 {
+			t.Fatalf("widening the bundle: %+v", got)
+		}
+		w.tell(t)
+	}
+	refuses := func(code int, text string, args ...string) {
+		t.Helper()
+		if got := w.ipTLS(t, args...); got.code != code || !strings.Contains(got.errOut, text) {
+			t.Errorf("%s ended with %d, want %d with %q:\n%s%s", strings.Join(args, " "), got.code, code, text, got.out, got.errOut)
+		}
+		w.allWork(t, "after "+strings.Join(args, " "))
+	}
+	widened()
+	refuses(3, "OldClientsBreak", "set", "--secret=lock-b")
+	rotate := []string{"rotate", "--secret=lock-b", "--ca-bundle=" + w.bundles["b"]}
+	refuses(6, "to be made anew: they do not work with the new certificate",
+		append(slices.Clone(rotate), "--kubeconfigs="+old, "--after=168h")...)
+	refuses(6, "168h0m0s to have passed", append(slices.Clone(rotate), "--after=168h")...)
+	refuses(0, "", "rotate", "--forget")
+	refuses(3, "OldClientsBreak", "set", "--secret=lock-b", "--ca-bundle="+w.bundles["b"])
+
+	// With consent, and back: those who were locked out work again, so nothing refuses the way back.
+	if got := w.ipTLS(t, "set", "--secret=lock-b", "--allow=OldClientsBreak"); got.code != 0 {
+		t.Fatalf("with consent: %+v", got)
+	}
+	if w.meets(t, w.clients[0]) == nil {
+		t.Fatal("the test does not test it")
+	}
+	refuses(0, "", "undo")
+}
+
+// TestNamesAreTold refuses a certificate that lacks a name which clients may use.
+func TestNamesAreTold(t *testing.T) {
+	w := newCrowd(t)
+	got := w.ipTLS(t, "set", "--secret=lock-a-one")
+	if got.code != 3 || !strings.Contains(got.errOut, secondName) || !strings.Contains(got.errOut, "NameNotCovered") {
+		t.Errorf("set ended with %d: %s", got.code, got.errOut)
+	}
+	got = w.ipTLS(t, "rotate", "--secret=lock-b-one", "--ca-bundle="+w.bundles["b"])
+	if got.code != 3 || !strings.Contains(got.errOut, secondName) {
+		t.Errorf("rotate ended with %d: %s", got.code, got.errOut)
+	}
+	w.allWork(t, "after what was refused")
+	if got := w.ipTLS(t, "set", "--secret=lock-a-one", "--allow=OldClientsBreak"); got.code != 0 {
+		t.Errorf("with consent: %+v", got)
+	}
+}
+
+// TestNobodyIsLockedOut does what administrators do in random order, and looks at clients of every past state: whatever
+// the tool does without --allow, who works goes on working.
+func TestNobodyIsLockedOut(t *testing.T) {
+	w := newCrowd(t)
+	random := rand.New(rand.NewPCG(29, 29)) // other seeds did the same, twenty times
+	pick := func(from ...string) string { return from[random.IntN(len(from))] }
+	done, refused := 0, 0
+	for range 30 {
+		secret, bundle := pick("lock-a", "lock-b", "lock-a-one", "lock-b-one"), w.bundles[pick("a", "b", "ab")]
+		args := [][]string{
+			{"set", "--secret=" + secret, "--ca-bundle=" + bundle},
+			{"set", "--secret=" + secret, "--ca-bundle=" + bundle},
+			{"set", "--secret=" + secret},
+			{"unset"},
+			{"undo"},
+			{"rotate", "--secret=" + secret, "--ca-bundle=" + bundle},
+			{"rotate", "--secret=" + secret, "--ca-bundle=" + bundle, "--after=1h"},
+			{"rotate", "--to-generated"},
+			{"rotate", "--abort"},
+			{"rotate", "--forget"},
+		}[random.IntN(10)]
+		before := w.working(t)
+		got := w.ipTLS(t, args...)
+		after := w.working(t)
+		if got.code == 0 {
+			done++
+		} else {
+			refused++
+		}
+		back := strings.Contains(got.errOut, "everybody else works afterwards")
+		for _, i := range before {
+			if !slices.Contains(after, i) && !back {
+				t.Fatalf("%s ended with %d, and the client from %s with the name %s is refused now:\n%s%s",
+					strings.Join(args, " "), got.code, w.clients[i].of, w.clients[i].name, got.out, got.errOut)
+			}
+		}
+		w.tell(t)
+	}
+	t.Logf("%d commands succeeded, %d did not; %d clients", done, refused, len(w.clients))
+	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS = nil })
+}
