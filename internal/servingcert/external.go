@@ -47,6 +47,8 @@ type Evaluation struct {
 	Warnings    []certs.Finding
 	Refusal     *Refusal
 	Further     []certs.Finding // what would refuse it besides Refusal
+	// Waiting, if set, is the certificate that was asked for. Certificate is then the one before it.
+	Waiting *Waiting
 
 	// tolerated are those of the Warnings with which Certificate is served only for want of a better one.
 	tolerated []certs.Finding

@@ -11,6 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// lastGoodOwnKey is where it has the CA bundle that came with the certificate, if ca.crt has that of a successor as well.
+const lastGoodOwnKey = "own-ca.crt"
+
 // lastGoodNameKey is where the last good certificate's Secret says from which Secret the certificate came.
 const lastGoodNameKey = "secret-name"
 
@@ -41,6 +44,9 @@ func LastGoodData(m *ServingCertificate) (map[string][]byte, error) {
 	if len(m.Bundle) > 0 {
 		data[CACertKey] = m.Bundle
 	}
+	if m.Own != nil {
+		data[lastGoodOwnKey] = m.Own
+	}
 	return data, nil
 }
 
@@ -57,6 +63,7 @@ func LastGood(secret *corev1.Secret) (*ServingCertificate, error) {
 	}
 	return &ServingCertificate{
 		Certificate: certificate, Source: SourceExternal, Bundle: secret.Data[CACertKey],
+		Own:    secret.Data[lastGoodOwnKey],
 		Secret: types.NamespacedName{Namespace: secret.Namespace, Name: string(secret.Data[lastGoodNameKey])},
 	}, nil
 }

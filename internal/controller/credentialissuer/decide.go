@@ -119,6 +119,26 @@ func (s *seen) judge() {
 	s.evaluation = s.evaluation.Unless(instead, s.now)
 }
 
+// renewed returns the certificate that a renewed one would replace, or nil: what is in service, and on a replica that has
+// just started what the others serve.
+func (s *seen) renewed() *servingcert.ServingCertificate {
+	if s.serving != nil {
+		return s.serving
+	}
+	return s.lastGood()
+}
+
+// overlap lets a renewed certificate wait if clients would refuse it that accept the one in service.
+func (s *seen) overlap(spec configv1alpha1.ImpersonationProxySpec) {
+	renewal := servingcert.Renewal{
+		InService: s.renewed(), History: s.history, Spec: *spec.TLS, Serve: s.serveNow, Now: s.now,
+	}
+	if at, err := chooseEndpoint(spec, s.service); err == nil {
+		renewal.Endpoint = at.URL()
+	}
+	s.evaluation = s.evaluation.Overlap(renewal)
+}
+
 // lastGood returns the last good certificate, of which there is a copy, or nil.
 func (s *seen) lastGood() *servingcert.ServingCertificate {
 	kept := s.secrets[s.names.LastGoodSecret]

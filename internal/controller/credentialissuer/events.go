@@ -2,11 +2,13 @@ package credentialissuer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -22,6 +24,7 @@ type told struct {
 	status           configv1alpha1.StrategyStatus
 	reason           configv1alpha1.StrategyReason
 	strategy, secret string
+	waits            string // the certificate that waits
 }
 
 // tell makes events of what has changed in the status: at most one about the strategy, which is nil when it has not
@@ -57,6 +60,24 @@ func (r *Reconciler) tell(
 		reason = strategy.Findings[0].Code
 	}
 	r.Events.Event(issuer, kind, reason, clip(strategy.Message))
+}
+
+// tellWaiting makes one event of a renewed certificate that waits (nil for none). The status may tell of it already.
+func (r *Reconciler) tellWaiting(issuer *configv1alpha1.CredentialIssuer, waiting *servingcert.Waiting) {
+	sha256 := ""
+	if waiting != nil {
+		sha256 = waiting.Certificate.SHA256()
+	}
+	told := sha256 == r.lastTold.waits || slices.ContainsFunc(
+		reportedProxy(issuer).Findings,
+		func(f configv1alpha1.StrategyFinding) bool {
+			return f.Code == configv1alpha1.CodeRenewalWaits && strings.Contains(f.Message, sha256)
+		},
+	)
+	r.lastTold.waits = sha256
+	if waiting != nil && !told {
+		r.Events.Event(issuer, corev1.EventTypeWarning, configv1alpha1.CodeRenewalWaits, clip(waiting.Message(r.Namespace)))
+	}
 }
 
 // clip shortens text to what an event may say. Findings have the same bound.

@@ -117,6 +117,16 @@ func besides(
 	return all
 }
 
+// waits returns the finding that a renewed certificate waits, or nil.
+func (s *seen) waits() *configv1alpha1.StrategyFinding {
+	if s.evaluation.Waiting == nil {
+		return nil
+	}
+	finding := newFinding(configv1alpha1.CodeRenewalWaits, configv1alpha1.FindingWarning,
+		s.evaluation.Waiting.Message(s.namespace))
+	return &finding
+}
+
 // withFindings adds findings to a strategy: each once, the most severe first, not more than the CRD allows.
 func withFindings(
 	strategy configv1alpha1.CredentialIssuerStrategy,

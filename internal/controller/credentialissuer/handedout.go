@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
-	"encoding/base64"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,10 +16,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
+
+// handedOut returns what clients were told, as far as this replica can read that.
+func (r *Reconciler) handedOut(ctx context.Context) trust.History {
+	there, found, err := r.ConfigMaps.Get(ctx, r.local(r.Names.HandedOutConfigMap))
+	if err != nil || !found {
+		return trust.History{} // the leader tells it where it cannot be read
+	}
+	history, _ := trust.Read(there.Data)
+	return history
+}
 
 // memoryTimeout bounds how long a report waits for the API server to take what is to be remembered.
 const memoryTimeout = 5 * time.Second
@@ -36,36 +46,28 @@ type memory struct {
 
 // toldBy returns what a report tells clients.
 func toldBy(of report) trust.Told {
-	var told trust.Told
-	if of.serving != nil {
-		told.Chain = of.serving.Chain()
+	if of.serving == nil {
+		return trust.Told{}
 	}
-	if front := of.proxy.Frontend; front != nil && front.ImpersonationProxyInfo != nil && of.serving != nil {
-		told.Endpoint = front.ImpersonationProxyInfo.Endpoint
-		told.Bundle, _ = base64.StdEncoding.DecodeString(front.ImpersonationProxyInfo.CertificateAuthorityData)
+	told := trust.Told{Chain: of.serving.Chain()}
+	if endpoint, bundle, found := frontendInfo(of.proxy); found {
+		told.Endpoint, told.Bundle = endpoint, bundle
 	}
 	return told
 }
 
-// toldBefore returns what the status of a CredentialIssuer tells clients, since when, and whether it tells anything.
-func toldBefore(issuer *configv1alpha1.CredentialIssuer) (told trust.Told, since time.Time, any bool) {
-	for _, strategy := range issuer.Status.Strategies {
-		if strategy.Type != configv1alpha1.StrategyImpersonationProxy || strategy.Frontend == nil ||
-			strategy.Frontend.ImpersonationProxyInfo == nil {
-			continue
-		}
-		info := strategy.Frontend.ImpersonationProxyInfo
-		bundle, err := base64.StdEncoding.DecodeString(info.CertificateAuthorityData)
-		if err != nil {
-			continue // no client can use it
-		}
-		told = trust.Told{Endpoint: info.Endpoint, Bundle: bundle}
-		if serving := issuer.Status.ServingCertificate; serving != nil {
-			told.Names = append(append(told.Names, serving.DNSNames...), serving.IPAddresses...)
-		}
-		return told, strategy.LastUpdateTime.Time, told.Endpoint != ""
+// toldBefore returns what the status of a CredentialIssuer tells clients, and since when.
+func toldBefore(issuer *configv1alpha1.CredentialIssuer) (told trust.Told, since time.Time) {
+	strategy := reportedProxy(issuer)
+	endpoint, bundle, found := frontendInfo(strategy)
+	if !found {
+		return trust.Told{}, time.Time{} // no client could use it
 	}
-	return trust.Told{}, time.Time{}, false
+	told = trust.Told{Endpoint: endpoint, Bundle: bundle}
+	if serving := issuer.Status.ServingCertificate; serving != nil {
+		told.Names = slices.Concat(serving.DNSNames, serving.IPAddresses)
+	}
+	return told, strategy.LastUpdateTime.Time
 }
 
 // sinceStatus returns the history with what the status of the CredentialIssuer advertises, if that is not what was
@@ -73,9 +75,9 @@ func toldBefore(issuer *configv1alpha1.CredentialIssuer) (told trust.Told, since
 func sinceStatus(
 	h trust.History, issuer *configv1alpha1.CredentialIssuer, now time.Time, memory time.Duration,
 ) trust.History {
-	told, since, any := toldBefore(issuer)
+	told, since := toldBefore(issuer)
 	open := h.Current()
-	if !any || open != nil && open.Endpoint == told.Endpoint && certs.SameBundle(open.Bundle, told.Bundle) {
+	if told.Endpoint == "" || open != nil && open.Endpoint == told.Endpoint && certs.SameBundle(open.Bundle, told.Bundle) {
 		return h
 	}
 	for _, s := range h.States { // the time of the status may be that of an older entry
@@ -183,9 +185,6 @@ func sameTold(a, b trust.Told) bool {
 	return true
 }
 
-// maxSentences is how many kinds of clients an event or a finding names.
-const maxSentences = 3
-
 // tellOldClients tells, by an event and in the log, whom the certificate that is in service now locks out. The agent
 // does not refuse such a certificate where somebody has decided for it.
 func (r *Reconciler) tellOldClients(
@@ -203,20 +202,11 @@ func (r *Reconciler) tellOldClients(
 	if len(judged.Lost) == 0 {
 		return
 	}
-	problem := string(certs.OldClientsBreak) + ": " + lost(judged) +
+	problem := string(certs.OldClientsBreak) + ": " + servingcert.Lost(judged) +
 		" (\"pinniped kubeconfig rotate\" puts the CA bundle that is advertised now into kubeconfigs)"
 	logs.Warn(ctx, "Put a certificate into service that kubeconfigs handed out before do not accept",
 		"sha256", certs.Fingerprint(chain[0].Raw), "problem", problem)
 	r.Events.Event(issuer, corev1.EventTypeWarning, string(certs.OldClientsBreak), clip(problem))
-}
-
-// lost says who is lost and why.
-func lost(j trust.Judgement) string {
-	sentences := j.Sentences()
-	if more := len(sentences) - maxSentences; more > 0 {
-		sentences = append(sentences[:maxSentences], fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(sentences, "; ")
 }
 
 // handedOutStatus sums up for the status what clients were told. What an administrator has retired is left out.

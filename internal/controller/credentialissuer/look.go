@@ -12,6 +12,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -38,6 +39,10 @@ type seen struct {
 	// evaluation is of the certificate that the spec names.
 	evaluation    servingcert.Evaluation
 	evaluationErr error
+
+	// Of a renewal: what clients were told, and the SHA-256 of the certificate that is to be served whoever refuses it.
+	history  trust.History
+	serveNow string
 }
 
 // ownSecret is one of the agent's own Secrets as it was read: nil when it does not exist.
@@ -46,9 +51,10 @@ type ownSecret struct {
 	err    error
 }
 
-// look reads everything that decide needs. Nearly all of it is in memory already. on says whether the proxy is to run.
+// look reads everything that decide needs. Nearly all of it is in memory already. serve is the certificate that an
+// administrator wants to be served at once, on says whether the proxy is to run.
 func (r *Reconciler) look(
-	ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service, on bool,
+	ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, serve string, service *corev1.Service, on bool,
 ) seen {
 	s := seen{
 		namespace: r.Namespace, names: r.Names, labels: r.Labels, leads: r.IsLeader(), now: r.Clock.Now(), service: service,
@@ -67,6 +73,10 @@ func (r *Reconciler) look(
 		s.secrets[name] = ownSecret{secret, err}
 	}
 	s.judge()
+	if s.evaluation.Renews(s.renewed()) {
+		s.history, s.serveNow = r.handedOut(ctx), serve
+		s.overlap(spec)
+	}
 	return s
 }
 

@@ -67,6 +67,7 @@ func sameCertificate(a, b *servingcert.ServingCertificate) bool {
 		return a == b
 	}
 	if a.Source != b.Source || a.Secret != b.Secret || string(a.Bundle) != string(b.Bundle) ||
+		string(a.Own) != string(b.Own) ||
 		len(a.Certificate.Certificate) != len(b.Certificate.Certificate) {
 		return false
 	}

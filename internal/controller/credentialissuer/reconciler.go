@@ -202,7 +202,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	r.publish(strategy)
 	retry := err != nil && !errors.Is(err, errNotLeader) // what the leader makes wakes us
 	r.logStrategy(ctx, strategy, retry)
-	r.handIn(report{issuer: issuer, proxy: strategy, serving: r.served()})
+	r.handIn(report{issuer: issuer, proxy: strategy, serving: r.served(), waiting: r.Holder.Evaluation().Waiting})
 	if !retry {
 		r.retries.Store(0)
 		return ctrl.Result{RequeueAfter: r.nextLook(issuer)}, nil
@@ -211,8 +211,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: r.retryAfter()}, nil
 }
 
-// nextLook is how long to wait while all is quiet: until the certificate in service becomes valid or expires, if
-// that is soon, and not so long where nodes decide whether the proxy runs.
+// nextLook is how long to wait while all is quiet: until the certificate in service becomes valid, expires or has to make
+// room for its successor, if that is soon, and not so long where nodes decide whether the proxy runs.
 func (r *Reconciler) nextLook(issuer *configv1alpha1.CredentialIssuer) time.Duration {
 	wait := recheck
 	if proxy := issuer.Spec.ImpersonationProxy; proxy != nil && proxy.Mode == configv1alpha1.ImpersonationProxyModeAuto {
@@ -220,7 +220,11 @@ func (r *Reconciler) nextLook(issuer *configv1alpha1.CredentialIssuer) time.Dura
 	}
 	if serving := r.Holder.Current(); serving != nil {
 		now := r.Clock.Now()
-		for _, at := range []time.Time{serving.Certificate.Leaf.NotBefore, serving.Certificate.Leaf.NotAfter} {
+		times := []time.Time{serving.Certificate.Leaf.NotBefore, serving.Certificate.Leaf.NotAfter}
+		if waiting := r.Holder.Evaluation().Waiting; waiting != nil {
+			times = append(times, waiting.Until)
+		}
+		for _, at := range times {
 			if until := at.Sub(now) + time.Second; until > time.Second {
 				wait = min(wait, until)
 			}
@@ -298,7 +302,7 @@ func (r *Reconciler) converge(
 		return errorStrategy(err), err
 	}
 	service, serviceErr := r.reconcileServices(ctx, spec, off == nil)
-	s := r.look(ctx, spec, service, off == nil)
+	s := r.look(ctx, spec, issuer.Annotations[servingcert.ServeAnnotation], service, off == nil)
 	if off != nil {
 		d := decideOff(s)
 		r.phase.Store(d.phase)
@@ -322,6 +326,7 @@ func (r *Reconciler) converge(
 		r.bearerProblem,
 		r.recordProblem.Load(),
 		r.memoryProblem.Load(),
+		s.waits(),
 	}
 	return done.strategy(s)
 }

@@ -22,6 +22,7 @@ type report struct {
 	issuer  *configv1alpha1.CredentialIssuer
 	proxy   configv1alpha1.CredentialIssuerStrategy
 	serving *servingcert.ServingCertificate // what clients get, or nil
+	waiting *servingcert.Waiting            // a renewed certificate that waits, or nil
 	history trust.History                   // what clients were told, this included; writeReport sets it
 }
 

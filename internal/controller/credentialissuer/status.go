@@ -176,6 +176,7 @@ func (s statusSchema) merge(have, full configv1alpha1.CredentialIssuerStatus, no
 func (r *Reconciler) announce(
 	ctx context.Context, of report, served *configv1alpha1.ServingCertificateStatus, changed bool,
 ) {
+	r.tellWaiting(of.issuer, of.waiting)
 	if !changed {
 		r.tell(of.issuer, nil, served)
 		return

@@ -1,0 +1,159 @@
+package credentialissuer
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// TestOverlap renews the certificate by another CA: all replicas serve the old one on, also those that start meanwhile,
+// until an administrator says that it is enough, or nobody is left who trusts only the old CA.
+func TestOverlap(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	newCA := func(name string) *certs.CA {
+		t.Helper()
+		ca, err := certs.NewCA(name, time.Now(), 2400*time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ca
+	}
+	const name = "proxy.example.com"
+	issue := func(ca *certs.CA) *certs.KeyPair {
+		t.Helper()
+		pair, err := ca.IssueServing(certs.SANs{DNSNames: []string{name}}, time.Now(), 2000*time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pair
+	}
+	serves := func(pair *certs.KeyPair, replicas ...*replica) {
+		t.Helper()
+		for _, r := range replicas {
+			testkit.Eventually(t, waitLimit, func() error {
+				if current := r.Holder.Current(); current == nil || current.SHA256() != leafSHA256(t, pair) {
+					return fmt.Errorf("it serves %+v", current)
+				}
+				return r.Ready()
+			})
+		}
+	}
+	one, two, three := newCA("one"), newCA("two"), newCA("three")
+	leader := startNamedReplica(t, cluster, "default", "first", true)
+	follower := startNamedReplica(t, cluster, "default", "second", false)
+	first := issue(one)
+	leader.putSecret(t, "external", first, one.CertPEM())
+	leader.create(t, spec{
+		Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: name,
+		TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"},
+	})
+	serves(first, leader, follower)
+	leader.waitForStates(t, "one")
+
+	renewed := issue(two)
+	leader.putSecret(t, "external", renewed, two.CertPEM())
+	leader.waitForStates(t, "one", "one+two")
+	leader.waitForCodes(t, "Listening", messageListening+", but: the certificate in Secret external was renewed", "RenewalWaits")
+	if event := leader.waitForEvent(t, "Warning RenewalWaits"); !strings.Contains(event, leafSHA256(t, renewed)) {
+		t.Error(event)
+	}
+	serves(first, leader, follower)
+	leader.waitForServed(t, leafSHA256(t, first), 2, 2)
+	testkit.Eventually(t, waitLimit, func() error {
+		kept, there := leader.secret(t, testNames.LastGoodSecret)
+		if !there || commonNames(kept.Data["ca.crt"]) != "one+two" {
+			return errors.New("the copy is not what is served")
+		}
+		return nil
+	})
+	third := startNamedReplica(t, cluster, "default", "third", false)
+	serves(first, third)
+
+	// Nobody is left: the new one takes over on all replicas.
+	history := leader.waitForStates(t, "one", "one+two")
+	retire := corev1ac.ConfigMap(testNames.HandedOutConfigMap, "default").WithData(map[string]string{
+		trust.RetiredPrefix + history.States[0].ID: time.Now().Add(time.Minute).UTC().Format(time.RFC3339),
+	})
+	if err := leader.live.Apply(t.Context(), retire, client.FieldOwner("cli")); err != nil {
+		t.Fatal(err)
+	}
+	serves(renewed, leader, follower, third)
+	leader.waitForStates(t, "one", "one+two", "two")
+	leader.waitForCodes(t, "Listening", messageListening)
+	for len(leader.events.Events) > 0 {
+		if event := <-leader.events.Events; strings.Contains(event, "RenewalWaits") {
+			t.Errorf("it is told twice: %s", event)
+		}
+	}
+
+	// Once more, and the leader has become another one; an administrator wants this very certificate.
+	leader.leading.Store(false)
+	third.leading.Store(true)
+	third.notify()
+	last := issue(three)
+	third.putSecret(t, "external", last, three.CertPEM())
+	third.waitForStates(t, "one", "one+two", "two", "two+three")
+	testkit.Eventually(t, waitLimit, func() error {
+		var issuer configv1alpha1.CredentialIssuer
+		if err := third.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
+			return err
+		}
+		issuer.Annotations = map[string]string{servingcert.ServeAnnotation: leafSHA256(t, last)}
+		return third.live.Update(t.Context(), &issuer)
+	})
+	serves(last, leader, follower, third)
+	if event := third.waitForEvent(t, "Warning OldClientsBreak"); !strings.Contains(event, `they trust "two"`) {
+		t.Error(event)
+	}
+}
+
+// TestOverlapEnds puts the clock forward to the end of an overlap.
+func TestOverlapEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.everything()
+	old := *w.external
+	old.Bundle = w.signer.CA.CertPEM()
+	renewed := *w.generated
+	renewed.Source, renewed.Secret = servingcert.SourceExternal, old.Secret
+	spec := spec{ExternalEndpoint: "proxy.example.com", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"}}
+	s.serving, s.evaluation.Certificate = &old, &renewed
+	s.overlap(spec)
+	waiting := s.evaluation.Waiting
+	if waiting == nil || s.waits() == nil {
+		t.Fatal("it does not wait")
+	}
+	d := decide(spec, s)
+	var kept bool
+	for _, a := range d.actions {
+		if copied, ok := a.(writeCopy); ok {
+			kept = copied.sha256 == old.SHA256() && string(copied.data[corev1.TLSCertKey]) != "" &&
+				strings.Count(string(copied.data[servingcert.CACertKey]), "BEGIN") == 2
+		}
+	}
+	if !kept {
+		t.Errorf("the copy is not of what is served: %v", d.actions)
+	}
+	r := &Reconciler{Holder: &servingcert.Holder{}, Clock: &shifted{}}
+	r.Holder.Serve(&old)
+	s.evaluation.Waiting.Until = time.Now().Add(recheck / 2)
+	r.Holder.Note(s.evaluation)
+	issuer := &configv1alpha1.CredentialIssuer{}
+	if wait := r.nextLook(issuer); wait > recheck/2+time.Second {
+		t.Errorf("it looks again in %s", wait)
+	}
+}

@@ -1,0 +1,321 @@
+package servingcert
+
+import (
+	"encoding/base64"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+const overlapName, overlapOther = "proxy.example.com", "other.example.com"
+
+// replica goes through the renewals of one Secret as a replica does: it holds what is in service, and what clients were
+// told.
+type replica struct {
+	t       *testing.T
+	cas     map[string]*certs.CA
+	now     time.Time
+	spec    configv1alpha1.ImpersonationProxyTLSSpec
+	serve   string
+	secret  *corev1.Secret
+	service *ServingCertificate
+	history trust.History
+	forgets bool // history cannot be kept
+	waiting *Waiting
+}
+
+func newReplica(t *testing.T) *replica {
+	t.Helper()
+	r := &replica{t: t, cas: map[string]*certs.CA{}, now: noon}
+	r.renews("a", overlapName, overlapOther)
+	r.looks()
+	return r
+}
+
+func (r *replica) ca(name string) *certs.CA {
+	r.t.Helper()
+	if r.cas[name] == nil {
+		ca, err := certs.NewCA(name, noon.Add(-100*day), 3650*day)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.cas[name] = ca
+	}
+	return r.cas[name]
+}
+
+// bundle returns the CA bundle with the CAs of these letters.
+func (r *replica) bundle(cas string) []byte {
+	var all []byte
+	for _, name := range strings.Split(cas, "") {
+		all = append(all, r.ca(name).CertPEM()...)
+	}
+	return all
+}
+
+// renews puts a certificate of a CA into the Secret, and the CA of it.
+func (r *replica) renews(ca string, names ...string) {
+	r.t.Helper()
+	pair, err := r.ca(ca).IssueServing(certs.SANs{DNSNames: names}, r.now, 90*day)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.secret = &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "theirs"}, Type: corev1.SecretTypeTLS,
+		Data: map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": r.ca(ca).CertPEM()},
+	}
+}
+
+// looks does what comes of all that.
+func (r *replica) looks() {
+	r.t.Helper()
+	name := types.NamespacedName{Namespace: r.secret.Namespace, Name: r.secret.Name}
+	judged := External(ExternalInput{Name: name, Secret: r.secret, Spec: r.spec, Endpoint: overlapName, Now: r.now})
+	judged = judged.Overlap(Renewal{
+		InService: r.service, History: r.history, Endpoint: "https://" + overlapName, Spec: r.spec, Serve: r.serve, Now: r.now,
+	})
+	if judged.Certificate != nil {
+		r.service = judged.Certificate
+	}
+	r.waiting = judged.Waiting
+	told := trust.Told{Endpoint: "https://" + overlapName, Bundle: r.service.Bundle, Chain: r.service.Chain()}
+	if r.history = r.history.Observe(told, r.now, trust.DefaultMemory); r.forgets {
+		r.history = trust.History{}
+	}
+}
+
+// restarts forgets everything but the copy of the certificate in service, and what clients were told.
+func (r *replica) restarts() {
+	r.t.Helper()
+	data, err := LastGoodData(r.service)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if r.service, err = LastGood(&corev1.Secret{Data: data}); err != nil {
+		r.t.Fatal(err)
+	}
+	r.service.Secret.Namespace = r.secret.Namespace
+	r.waiting = nil
+}
+
+// serves returns the CA of the certificate in service, and those that are advertised.
+func (r *replica) serves() string {
+	r.t.Helper()
+	members, _ := certs.ParseBundle(r.service.Bundle)
+	text := r.service.Certificate.Leaf.Issuer.CommonName + ":"
+	for _, member := range members {
+		text += member.Subject.CommonName
+	}
+	return text
+}
+
+// TestOverlap goes through renewals that clients would refuse.
+func TestOverlap(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		do   func(r *replica)
+		want string // the CA of the certificate in service, and the CAs that are advertised
+		wait bool
+	}{
+		{name: "serves a renewal by the same CA", do: func(r *replica) { r.renews("a", overlapName, overlapOther) }, want: "a:a"},
+		{name: "waits with one of another CA, and advertises both", do: func(r *replica) { r.renews("b", overlapName, overlapOther) }, want: "a:ab", wait: true},
+		{name: "waits with one that lacks a name", do: func(r *replica) { r.renews("a", overlapName) }, want: "a:a", wait: true},
+		{
+			name: "serves it where the spec says so",
+			do: func(r *replica) {
+				r.spec.OnNewCA = configv1alpha1.OnNewCAServe
+				r.renews("b", overlapName, overlapOther)
+			},
+			want: "b:b",
+		},
+		{
+			name: "serves it when an administrator says so", do: func(r *replica) {
+				r.renews("b", overlapName, overlapOther)
+				r.looks()
+				r.serve = r.waiting.Certificate.SHA256()
+			}, want: "b:b",
+		},
+		{
+			name: "waits with another one than an administrator has named", do: func(r *replica) {
+				r.renews("b", overlapName, overlapOther)
+				r.looks()
+				r.serve = r.waiting.Certificate.SHA256()
+				r.renews("c", overlapName, overlapOther)
+			}, want: "a:ac", wait: true,
+		},
+		{
+			name: "forgets a renewal that is overtaken by another one", do: func(r *replica) {
+				r.renews("b", overlapName, overlapOther)
+				r.looks()
+				r.renews("c", overlapName, overlapOther)
+			}, want: "a:ac", wait: true,
+		},
+		{
+			name: "goes back with the Secret", do: func(r *replica) {
+				before := r.secret
+				r.renews("b", overlapName, overlapOther)
+				r.looks()
+				r.secret = before
+			}, want: "a:a",
+		},
+		{
+			name: "serves a renewal by the CA that it had before", do: func(r *replica) {
+				r.renews("b", overlapName, overlapOther)
+				r.looks()
+				r.renews("a", overlapName, overlapOther)
+			}, want: "a:a",
+		},
+		{
+			name: "goes on after a restart", do: func(r *replica) {
+				r.renews("b", overlapName, overlapOther)
+				r.looks()
+				r.restarts()
+			}, want: "a:ab", wait: true,
+		},
+		{
+			name: "goes on after a restart with a renewal in between", do: func(r *replica) {
+				r.renews("b", overlapName, overlapOther)
+				r.looks()
+				r.restarts()
+				r.renews("c", overlapName, overlapOther)
+			}, want: "a:ac", wait: true,
+		},
+		{
+			name: "waits until a day before the end of the one in service", do: func(r *replica) {
+				r.renews("b", overlapName, overlapOther)
+				r.now = noon.Add(89*day - time.Second)
+			}, want: "a:ab", wait: true,
+		},
+		{
+			name: "serves it then", do: func(r *replica) {
+				r.renews("b", overlapName, overlapOther)
+				r.looks()
+				r.now = noon.Add(89 * day)
+			}, want: "b:b",
+		},
+		{
+			name: "serves it when everybody who would refuse it is retired", do: func(r *replica) {
+				r.renews("b", overlapName, overlapOther)
+				r.looks()
+				r.history.States[0].Retired = r.now
+			}, want: "b:b",
+		},
+		{
+			name: "serves it when all of them are forgotten", do: func(r *replica) {
+				r.renews("b", overlapName, overlapOther)
+				r.looks()
+				r.history.States = slices.Delete(r.history.States, 0, 1)
+			}, want: "b:b",
+		},
+		{
+			name: "waits for those who accept the one in service where nothing can be remembered", do: func(r *replica) {
+				r.renews("b", overlapName, overlapOther)
+				r.history, r.forgets = trust.History{}, true
+			}, want: "a:ab", wait: true,
+		},
+		{
+			name: "serves what the leading replica serves", do: func(r *replica) {
+				r.renews("b", overlapName, overlapOther)
+				r.history.Chain, _ = certs.ParseBundle(r.secret.Data["tls.crt"])
+			}, want: "b:b",
+		},
+		{
+			name: "serves it when the one in service lacks a name that clients use", do: func(r *replica) {
+				r.renews("a", overlapOther)
+				r.spec.Verification, r.service = configv1alpha1.VerificationWarn, nil
+				r.looks()
+				r.renews("b", overlapName, overlapOther)
+			}, want: "b:b",
+		},
+		{
+			name: "advertises what the spec says", do: func(r *replica) {
+				r.spec.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.bundle("abx"))
+				r.renews("b", overlapName, overlapOther)
+			}, want: "a:abx", wait: true,
+		},
+		{
+			name: "serves it where the spec has left the CA of the one in service", do: func(r *replica) {
+				r.spec.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.bundle("b"))
+				r.renews("b", overlapName, overlapOther)
+			}, want: "b:b",
+		},
+		{
+			name: "serves the content of another Secret", do: func(r *replica) {
+				r.renews("b", overlapName, overlapOther)
+				r.secret.Name = "another"
+			}, want: "b:b",
+		},
+		{
+			name: "takes the way back for everybody", do: func(r *replica) {
+				r.spec.OnNewCA = configv1alpha1.OnNewCAServe
+				r.now = noon.Add(9 * day)
+				r.renews("b", overlapName, overlapOther)
+				r.looks()
+				r.spec.OnNewCA, r.now = "", r.now.Add(5*time.Second)
+				r.renews("a", overlapName, overlapOther)
+			}, want: "a:a",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			r := newReplica(t)
+			test.do(r)
+			r.looks()
+			for range 2 { // and it stays like that
+				if got := r.serves(); got != test.want || (r.waiting != nil) != test.wait {
+					t.Fatalf("in service is %s, want %s; it waits: %v", got, test.want, r.waiting != nil)
+				}
+				r.looks()
+			}
+			if !test.wait {
+				return
+			}
+			if until := noon.Add(89 * day); !r.waiting.Until.Equal(until) {
+				t.Errorf("it waits until %s, want %s", r.waiting.Until, until)
+			}
+			message := r.waiting.Message("ns")
+			for _, want := range []string{
+				r.waiting.Certificate.SHA256(), r.waiting.Until.Format(time.RFC3339), `"pinniped ip-tls set --secret theirs --allow OldClientsBreak"`,
+				"kubeconfigs made ",
+			} {
+				if !strings.Contains(message, want) {
+					t.Errorf("the message lacks %q: %s", want, message)
+				}
+			}
+		})
+	}
+}
+
+// TestOverlapEndsWithTheCA shows that a certificate is not served for longer than its CA is good, whose renewal is
+// probably what has brought another one.
+func TestOverlapEndsWithTheCA(t *testing.T) {
+	t.Parallel()
+	r := &replica{t: t, cas: map[string]*certs.CA{}, now: noon}
+	ca, err := certs.NewCA("a", noon.Add(-100*day), 130*day)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.cas["a"] = ca
+	r.renews("a", overlapName)
+	r.looks()
+	r.renews("b", overlapName)
+	r.looks()
+	if r.waiting == nil || r.waiting.Until.After(ca.Certificate().NotAfter.Add(-overlapMargin)) {
+		t.Fatalf("it waits: %+v", r.waiting)
+	}
+	r.now = r.waiting.Until
+	r.looks()
+	if got := r.serves(); got != "b:b" {
+		t.Errorf("in service is %s", got)
+	}
+}
