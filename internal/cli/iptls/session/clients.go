@@ -1,10 +1,13 @@
 package session
 
 import (
+	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -28,7 +31,11 @@ func ClientStates(h trust.History, met []Met, now time.Time) []result.ClientStat
 			meet(&state, s, met, now)
 		}
 		if state.Refused() {
-			state.RefusedSince = moment(refusedSince(h, s, state.Code, state.RefusedNames))
+			names := state.RefusedNames
+			if len(names) == 0 {
+				names = []string{s.Host()}
+			}
+			state.RefusedSince = moment(refusedSince(h, s, state.Code, names))
 		}
 		all = append(all, state)
 	}
@@ -79,7 +86,7 @@ func refusedSince(h trust.History, s *trust.State, code certs.Code, names []stri
 			continue
 		}
 		shares := slices.ContainsFunc(later.Fingerprints(), func(f string) bool { return slices.Contains(s.Fingerprints(), f) })
-		lacks := len(names) > 0 && !slices.ContainsFunc(names, func(n string) bool { return slices.Contains(later.Names, n) })
+		lacks := !slices.ContainsFunc(names, func(n string) bool { return slices.Contains(later.Names, n) })
 		if code == certs.BundleDoesNotVerify && !shares || code == certs.NameNotCovered && lacks {
 			since = later.Opened
 		}
@@ -93,4 +100,38 @@ func moment(t time.Time) *time.Time {
 	}
 	t = t.UTC()
 	return &t
+}
+
+// ClientTable lists what clients were told, and how they fare.
+func ClientTable(out io.Writer, style ui.Style, states []result.ClientState) error {
+	rows := make([][]string, 0, len(states))
+	for i := range states {
+		s := &states[i]
+		until, verdict := "now", string(s.Outcome)
+		if s.Until != nil {
+			until = s.Until.Format(time.RFC3339)
+		}
+		since, trusts := "-", s.CABundle.String()
+		if s.Since != nil {
+			since = s.Since.Format(time.RFC3339)
+		}
+		if trusts == "" {
+			trusts = "(system roots)"
+		}
+		switch s.Outcome {
+		case result.ClientsWork:
+			verdict = style.Good("✓") + " work"
+		case result.ClientsRefused:
+			verdict = style.Bad("✗") + " refused: " + string(s.Code)
+		case result.ClientsPartlyRefused:
+			verdict = style.Caution("!") + " partly refused: " + string(s.Code)
+			if s.Code == certs.NameNotCovered {
+				verdict += ", " + strings.Join(s.RefusedNames, ", ")
+			}
+		case result.ClientsRetired, result.ClientsNotKnown:
+			verdict = "• " + verdict
+		}
+		rows = append(rows, []string{s.ID, since, until, s.Endpoint, trusts, verdict})
+	}
+	return ui.Table(out, []string{"clients", "since", "until", "endpoint", "CA bundle", "verdict"}, rows)
 }
