@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -20,11 +21,38 @@ func (c *Client) ApplySecret(
 	object any,
 	opts ApplyOptions,
 ) (*corev1.Secret, error) {
-	body, err := applyBody(object, corev1.SchemeGroupVersion.WithKind("Secret"), name)
+	var secret corev1.Secret
+	err := c.applyCore(ctx, "Secret", secretOperation("patch", namespace, name), object, opts, &secret)
 	if err != nil {
 		return nil, err
 	}
-	op := secretOperation("patch", namespace, name)
+	return &secret, nil
+}
+
+// ApplyConfigMap is ApplySecret for a ConfigMap.
+func (c *Client) ApplyConfigMap(
+	ctx context.Context,
+	namespace, name string,
+	object any,
+	opts ApplyOptions,
+) (*corev1.ConfigMap, error) {
+	op := operation{
+		verb: "patch", resource: corev1.SchemeGroupVersion.WithResource("configmaps"), namespace: namespace, name: name,
+	}
+	var configMap corev1.ConfigMap
+	if err := c.applyCore(ctx, "ConfigMap", op, object, opts, &configMap); err != nil {
+		return nil, err
+	}
+	return &configMap, nil
+}
+
+func (c *Client) applyCore(ctx context.Context, kind string, op operation, object any, opts ApplyOptions,
+	into runtime.Object,
+) error {
+	body, err := applyBody(object, corev1.SchemeGroupVersion.WithKind(kind), op.name)
+	if err != nil {
+		return err
+	}
 	request := c.request(op).
 		Param("fieldManager", opts.FieldManager).
 		SetHeader("Content-Type", string(types.ApplyYAMLPatchType)).
@@ -35,11 +63,10 @@ func (c *Client) ApplySecret(
 	if opts.DryRun {
 		request.Param("dryRun", metav1.DryRunAll)
 	}
-	var secret corev1.Secret
-	if err := request.Do(ctx).Into(&secret); err != nil {
-		return nil, c.explain(ctx, op, err)
+	if err := request.Do(ctx).Into(into); err != nil {
+		return c.explain(ctx, op, err)
 	}
-	return &secret, nil
+	return nil
 }
 
 // DeleteSecret removes a Secret that is still exactly the one given; one that has changed since gives ErrConflict.

@@ -11,6 +11,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/change"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/check"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/clients"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/delegate"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/manifest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/repair"
@@ -31,7 +32,7 @@ from a Secret of the agent's namespace, or of another one whose owner permits th
 	cmd.AddCommand(
 		change.NewSetCommand(f), change.NewUnsetCommand(f), change.NewUndoCommand(f), change.NewApplyCommand(f),
 		change.NewHistoryCommand(f),
-		check.NewCommand(f), status.NewCommand(f), rotate.NewCommand(f),
+		check.NewCommand(f), status.NewCommand(f), clients.NewCommand(f), rotate.NewCommand(f),
 		delegate.NewCommand(f), delegate.NewExplainCommand(f), repair.NewCommand(f), manifest.NewCommand(f),
 	)
 	return cmd

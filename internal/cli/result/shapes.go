@@ -111,7 +111,8 @@ type Address struct {
 	// SHA256 is the fingerprint of the certificate that it presents; absent when it presents none.
 	SHA256   string     `json:"sha256,omitempty"`
 	NotAfter *time.Time `json:"notAfter,omitempty"`
-	// Code is a code of the checks, and Problem says why this is not what it should be; absent when all is well.
+	// Problem says why this is not what it should be, and Code is the code of the check that says so; absent when all is
+	// well. There is no code where the certificate is good, and a request is not answered.
 	Code    certs.Code `json:"code,omitempty"`
 	Problem string     `json:"problem,omitempty"`
 	// Skipped is true when there is no route to the address from here, so that nothing is known about it.

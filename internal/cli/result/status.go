@@ -31,6 +31,8 @@ type Status struct {
 	Replicas    *ReplicaStatus     `json:"replicas,omitempty"`
 	// Addresses are what each address of the endpoint presents right now.
 	Addresses []Address `json:"addresses,omitempty"`
+	// Clients are what clients were told, now and before, and how those fare that have it, the latest last.
+	Clients []ClientState `json:"clients,omitempty"`
 	// Kubeconfigs are those with contexts that lead to the endpoint; the entries are these contexts.
 	Kubeconfigs []File `json:"kubeconfigs,omitempty"`
 	// NotKnown names what could not be found out, each with the reason.
@@ -58,8 +60,8 @@ type UsersState string
 // The states.
 const (
 	UsersNotAffected UsersState = "notAffected"
-	UsersSomeRefused UsersState = "someRefused" // at some addresses, or with some of the kubeconfigs
-	UsersAllRefused  UsersState = "allRefused"
+	UsersSomeRefused UsersState = "someRefused" // at some addresses, by some names, or with some of the kubeconfigs
+	UsersAllRefused  UsersState = "allRefused"  // or they get no answer
 	UsersSwitchedOff UsersState = "switchedOff" // the impersonation proxy is not to run
 	UsersNotKnown    UsersState = "notKnown"
 )

@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -56,6 +58,7 @@ type Cluster struct {
 	Leases []discovery.ReplicaLease
 	// HandedOut is the agent's memory; nil for an agent that has none.
 	HandedOut *corev1.ConfigMap
+	retired   []string // its keys that we have applied
 	LeasesErr error
 	// Fields are those of spec.impersonationProxy.tls; nil means that the API does not tell.
 	Fields []string
@@ -93,6 +96,37 @@ func (c *Cluster) ConfigMap(_ context.Context, _, _ string) (*corev1.ConfigMap, 
 	if c.HandedOut == nil {
 		return nil, discovery.ErrNotFound
 	}
+	return c.HandedOut.DeepCopy(), nil
+}
+
+// ApplyConfigMap is a server-side apply of data of the agent's memory.
+func (c *Cluster) ApplyConfigMap(_ context.Context, _, _ string, object any, opts discovery.ApplyOptions) (
+	*corev1.ConfigMap, error,
+) {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	c.Options = append(c.Options, opts)
+	if c.BeforeApply != nil {
+		c.BeforeApply(c)
+	}
+	encoded, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	var wanted corev1.ConfigMap
+	if err := json.Unmarshal(encoded, &wanted); err != nil {
+		return nil, err
+	}
+	if c.HandedOut == nil || wanted.ResourceVersion != c.HandedOut.ResourceVersion {
+		return nil, fmt.Errorf("the ConfigMap has been modified: %w", discovery.ErrConflict)
+	}
+	for _, key := range c.retired {
+		delete(c.HandedOut.Data, key)
+	}
+	maps.Copy(c.HandedOut.Data, wanted.Data)
+	c.retired = slices.Collect(maps.Keys(wanted.Data))
+	c.version++
+	c.HandedOut.ResourceVersion = strconv.Itoa(c.version)
 	return c.HandedOut.DeepCopy(), nil
 }
 

@@ -3,6 +3,7 @@
 package iptlstest
 
 import (
+	"crypto/x509"
 	"encoding/base64"
 	"net"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -117,6 +119,42 @@ func (w *World) Obey(t *testing.T) {
 		}
 		c.Report(w.Proxy.URL(), bundle)
 	}
+}
+
+// Remember makes the agent keep a memory: what is advertised and presented now is what clients are told since that time,
+// and each call adds what they are told from then on.
+func (w *World) Remember(t *testing.T, since time.Time) {
+	t.Helper()
+	c := w.Cluster
+	if c.Issuer.Status.Objects == nil {
+		c.Issuer.Status.Objects = &configv1alpha1.ObjectNames{
+			Namespace: "pinniped-concierge", HandedOutConfigMap: "pinniped-concierge-handed-out",
+			GeneratedCASecret: "pinniped-concierge-impersonation-proxy-ca-certificate",
+		}
+		c.HandedOut = &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "pinniped-concierge", Name: "pinniped-concierge-handed-out"},
+			Data:       map[string]string{},
+		}
+	}
+	history, err := trust.Read(c.HandedOut.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told trust.Told
+	for _, strategy := range c.Issuer.Status.Strategies {
+		if strategy.Frontend != nil && strategy.Frontend.ImpersonationProxyInfo != nil {
+			told.Endpoint = strategy.Frontend.ImpersonationProxyInfo.Endpoint
+			told.Bundle, _ = base64.StdEncoding.DecodeString(strategy.Frontend.ImpersonationProxyInfo.CertificateAuthorityData)
+		}
+	}
+	for _, der := range w.Proxy.certificate.Load().Certificate {
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told.Chain = append(told.Chain, cert)
+	}
+	c.HandedOut.Data[trust.StatesKey] = string(history.Observe(told, since, trust.DefaultMemory).Encode())
 }
 
 // Judge simulates an agent that also judges, with the code of the real one: what it refuses is not served, and the

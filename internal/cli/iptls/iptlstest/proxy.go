@@ -4,19 +4,37 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"io"
+	"log"
 	"net"
+	"net/http"
 	"net/netip"
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Proxy is a TLS server on loopback whose certificate can be changed, as the impersonation proxy's.
+// Proxy is an HTTPS server on loopback whose certificate can be changed, as the impersonation proxy's.
 type Proxy struct {
 	certificate atomic.Pointer[tls.Certificate]
+	status      atomic.Int32
 	Port        int
+}
+
+// Answer makes the proxy answer requests with this HTTP status. With zero it does not answer, as when the API server
+// behind it stands still.
+func (p *Proxy) Answer(status int) { p.status.Store(int32(status)) }
+
+// ServeHTTP answers.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if status := int(p.status.Load()); status != 0 {
+		w.WriteHeader(status)
+		return
+	}
+	<-req.Context().Done()
 }
 
 // Serve makes the proxy present another certificate.
@@ -38,24 +56,17 @@ func StartProxy(t *testing.T, pair *certs.KeyPair) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = listener.Close() })
 	p.Port = listener.Addr().(*net.TCPAddr).Port
-	config := &tls.Config{
-		MinVersion:     tls.VersionTLS12,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.certificate.Load(), nil },
+	p.Answer(http.StatusOK)
+	server := &http.Server{
+		Handler: p, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0),
+		TLSConfig: &tls.Config{
+			MinVersion:     tls.VersionTLS12,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.certificate.Load(), nil },
+		},
 	}
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				_ = tls.Server(conn, config).HandshakeContext(context.Background())
-				_ = conn.Close()
-			}()
-		}
-	}()
+	t.Cleanup(func() { _ = server.Close() })
+	go func() { _ = server.ServeTLS(listener, "", "") }()
 	return p
 }
 
@@ -78,4 +89,9 @@ func (n Network) Resolve(context.Context, string) ([]netip.Addr, error) { return
 // Presented returns the chain, or the error, of an address.
 func (n Network) Presented(_ context.Context, at, _ string) ([]*x509.Certificate, error) {
 	return n.Chains[at], n.Errs[at]
+}
+
+// Asked returns the chain, or the error, of an address, and the answer of a proxy that works.
+func (n Network) Asked(_ context.Context, at, _ string) ([]*x509.Certificate, int, error) {
+	return n.Chains[at], http.StatusOK, n.Errs[at]
 }

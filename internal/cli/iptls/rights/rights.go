@@ -65,6 +65,7 @@ func parts() map[string][]part {
 	change := append(slices.Clone(evaluate), readGeneratedCA, writeIssuer)
 	return map[string][]part{
 		"history":  look,
+		"clients":  append(slices.Clone(look), readMemory, writeMemory),
 		"manifest": append(slices.Clone(look), readServices),
 		"check":    evaluate,
 		"status":   append(slices.Clone(look), optional(readServices), optional(readMemory), optional(readSecrets), readCertificates, readLeases),
@@ -166,6 +167,16 @@ func readMemory(on Subject) []Rule {
 	return []Rule{{
 		Resource: schema.GroupResource{Resource: "configmaps"}, Verbs: []string{"get"}, Namespace: on.Namespace,
 		Names: []string{on.HandedOut}, Why: "what clients were told until now",
+	}}
+}
+
+func writeMemory(on Subject) []Rule {
+	if on.HandedOut == "" || on.LookOnly {
+		return nil
+	}
+	return []Rule{{
+		Resource: schema.GroupResource{Resource: "configmaps"}, Verbs: []string{"patch"}, Namespace: on.Namespace,
+		Names: []string{on.HandedOut}, Why: "--retire notes there what nobody has any more",
 	}}
 }
 

@@ -16,6 +16,7 @@ func shipped() Subject {
 		Secrets:      []types.NamespacedName{{Namespace: namespace, Name: "proxy-tls"}},
 		Certificates: []types.NamespacedName{{Namespace: namespace, Name: "proxy-tls"}},
 		GeneratedCA:  app + "-impersonation-proxy-ca-certificate",
+		HandedOut:    app + "-handed-out",
 		Writes:       "proxy-tls",
 	}
 }
@@ -23,15 +24,15 @@ func shipped() Subject {
 // Viewer returns the manifest of the Roles for users who look, and read no Secret: each holds a private key.
 func Viewer() string {
 	on := shipped()
-	on.Secrets, on.Certificates = nil, nil // who renews it stands in the Secret
-	return Manifest("pinniped-ip-tls-viewer", together(on, "status", "history", "manifest"))
+	on.Secrets, on.Certificates, on.LookOnly = nil, nil, true // who renews it stands in the Secret
+	return Manifest("pinniped-ip-tls-viewer", together(on, "status", "clients", "history", "manifest"))
 }
 
 // Operator returns the manifest of the Roles for users who look, and change the certificate. Secrets are named one by
 // one: those of the agent's namespace also hold the key that signs users' client certificates.
 func Operator() string {
 	return Manifest("pinniped-ip-tls-operator",
-		together(shipped(), "set", "status", "check", "history", "manifest", "unset", "undo", "apply", "rotate"))
+		together(shipped(), "set", "status", "clients", "check", "history", "manifest", "unset", "undo", "apply", "rotate"))
 }
 
 // together returns what the commands need, each right once: as needed, when it is optional for some of them.

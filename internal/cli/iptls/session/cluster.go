@@ -27,6 +27,8 @@ type Cluster interface {
 	Certificates(ctx context.Context, namespace string) ([]discovery.Certificate, error)
 	Service(ctx context.Context, namespace, name string) (*corev1.Service, error)
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
+	ApplyConfigMap(ctx context.Context, namespace, name string, object any, opts discovery.ApplyOptions) (
+		*corev1.ConfigMap, error)
 	AgentNamespace(ctx context.Context) (string, error)
 	Username(ctx context.Context) (string, error)
 	TLSFields(ctx context.Context) ([]string, error)

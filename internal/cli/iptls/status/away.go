@@ -55,7 +55,8 @@ func (o *Options) gatherAway(ctx context.Context, cause error) (*result.Status, 
 		}
 	}
 	l.Kubeconfigs, _ = judge.evaluateKubeconfigs(o.kubeconfigs)
-	l.Users = l.usersAtEndpoint()
+	l.judgeClients()
+	l.Users, _ = l.usersAtEndpoint()
 	if !o.throughEndpoint(url) {
 		return l.Status, fmt.Errorf("the cluster does not answer, so only the endpoint was asked: %w", cause)
 	}

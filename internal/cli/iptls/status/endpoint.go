@@ -2,6 +2,8 @@ package status
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 	"strings"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
@@ -12,6 +14,8 @@ import (
 // expectedSHA256 is the fingerprint of what must be presented; empty when any certificate will do that verifies.
 func (l *snapshot) expectedSHA256() string {
 	switch serving := l.issuer.Status.ServingCertificate; {
+	case l.waits && serving != nil:
+		return serving.SHA256
 	case len(l.chain) > 0:
 		return certs.Fingerprint(l.chain[0].Raw)
 	case serving != nil && l.Configured != nil && strings.EqualFold(string(l.Configured.Source), string(serving.Source)):
@@ -27,20 +31,24 @@ func (o *Options) lookAtEndpoint(ctx context.Context, l *snapshot) {
 	if at.Host == "" || l.view.Disabled {
 		return
 	}
-	served, skipped, err := session.Probe(ctx, o.Session.Network, at)
+	met, skipped, err := session.Ask(ctx, o.Session.Network, at)
 	if err != nil {
 		l.problem(string(certs.EndpointUnreachable), "resolving %q: %s", at.Host, err)
 		return
 	}
-	if len(served)+len(skipped) == 0 {
+	if len(met)+len(skipped) == 0 {
 		l.problem(string(certs.EndpointUnreachable), "%q resolves to no address", at.Host)
 	}
 	want := certs.Expected{SHA256: l.expectedSHA256(), Host: at.Host, Bundle: l.bundle, Now: l.At}
 	any := want
 	any.SHA256 = "" // clients do not know which certificate it should be
-	for _, one := range served {
-		found := seen{Served: one}
-		if problems := certs.CheckServed(any, []certs.Served{one}); len(problems) > 0 {
+	for _, one := range met {
+		served := one.Served
+		if one.Silent() {
+			served.Err = nil // the certificate is there, so it is judged first
+		}
+		found := seen{Met: one}
+		if problems := certs.CheckServed(any, []certs.Served{served}); len(problems) > 0 {
 			found.refused = &problems[0]
 		}
 		l.seen = append(l.seen, found)
@@ -49,9 +57,11 @@ func (o *Options) lookAtEndpoint(ctx context.Context, l *snapshot) {
 			until := one.Chain[0].NotAfter.UTC()
 			address.SHA256, address.NotAfter = certs.Fingerprint(one.Chain[0].Raw), &until
 		}
-		if problems := certs.CheckServed(want, []certs.Served{one}); len(problems) > 0 {
+		if problems := certs.CheckServed(want, []certs.Served{served}); len(problems) > 0 {
 			address.Code = problems[0].Code
 			address.Problem = strings.TrimPrefix(problems[0].Message, one.Address+" ")
+		} else if one.Silent() {
+			address.Problem = silence(one)
 		}
 		l.Addresses = append(l.Addresses, address)
 	}
@@ -59,4 +69,12 @@ func (o *Options) lookAtEndpoint(ctx context.Context, l *snapshot) {
 		l.Addresses = append(l.Addresses,
 			result.Address{Address: address, Skipped: true, Problem: "there is no route to it from here"})
 	}
+}
+
+// silence says how an address fails to answer a request.
+func silence(one session.Met) string {
+	if one.Err != nil {
+		return "presents its certificate, but " + one.Err.Error()
+	}
+	return fmt.Sprintf("answers a request with %d %s", one.Status, http.StatusText(one.Status))
 }

@@ -18,9 +18,12 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
 // snapshot is everything that the status shows.
@@ -34,6 +37,11 @@ type snapshot struct {
 	bundle []byte
 	chain  []*x509.Certificate // of the Secret
 	seen   []seen              // at the endpoint
+	// history is what clients were told. waits is true while the agent waits with a renewed certificate.
+	history trust.History
+	waits   bool
+	// losesSome says whether somebody who works now would not work with the certificate in a Secret.
+	losesSome func(secret string) bool
 	// namespace is the agent's; paths are the kubeconfigs that were looked at.
 	namespace string
 	paths     []string
@@ -52,7 +60,9 @@ func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
 	l := &snapshot{
 		Status: &result.Status{CredentialIssuer: issuer.Name, At: o.Session.Now().UTC()},
 		issuer: issuer, spec: *issuer.Spec.ImpersonationProxy, namespace: namespace, paths: o.KubeconfigsFrom,
+		waits: plan.Waits(issuer),
 	}
+	l.losesSome = func(secret string) bool { return o.losesSome(ctx, l, secret) }
 	l.configured(namespace)
 	l.rotation()
 	if err := o.readSecret(ctx, l); err != nil {
@@ -62,6 +72,9 @@ func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
 	if err := o.readLife(ctx, namespace, l); err != nil {
 		return nil, err
 	}
+	if err := o.remember(ctx, l); err != nil {
+		return nil, err
+	}
 	l.reported()
 	o.lookAtEndpoint(ctx, l)
 	if ctx.Err() != nil {
@@ -69,6 +82,7 @@ func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
 	}
 	l.endpointProblems()
 	l.certificate()
+	l.judgeClients()
 	if err := o.evaluateKubeconfigs(ctx, namespace, l); err != nil {
 		return nil, err
 	}
@@ -179,7 +193,7 @@ func (l *snapshot) reported() {
 		l.Advertised = &result.AdvertisedStatus{Endpoint: info.Endpoint, CABundle: result.BundleOf(l.bundle)}
 	}
 	expected := l.bundle
-	if l.spec.TLS != nil && (l.secret != nil || l.spec.TLS.CertificateAuthorityData != "") {
+	if l.spec.TLS != nil && !l.waits && (l.secret != nil || l.spec.TLS.CertificateAuthorityData != "") {
 		if bundle, err := plan.AdvertisedBundle(*l.spec.TLS, l.secret); err != nil {
 			l.problem(string(certs.NotACertificate), "%s", err)
 		} else {
@@ -191,8 +205,8 @@ func (l *snapshot) reported() {
 	if l.view.Problem != "" && !l.view.Disabled {
 		l.agentProblem()
 	}
-	if l.view.At.URL == "" && info != nil { // of a strategy that has failed
-		l.view.At, _ = plan.ParseAdvertised(info.Endpoint)
+	if l.view.At.URL == "" {
+		l.view.At = l.endpoint()
 	}
 	serving := l.issuer.Status.ServingCertificate
 	if serving == nil {
@@ -205,6 +219,57 @@ func (l *snapshot) reported() {
 	if serving.ServingReplicas < serving.Replicas && !l.view.Disabled {
 		l.problem("", "%d of %d replicas of the agent serve the certificate", serving.ServingReplicas, serving.Replicas)
 	}
+}
+
+// endpoint returns where to look when the agent reports no endpoint that works: what it has advertised all the same, else
+// what the spec names, else what clients were told last.
+func (l *snapshot) endpoint() plan.Endpoint {
+	var urls []string
+	if info := plan.ProxyInfo(l.issuer); info != nil {
+		urls = append(urls, info.Endpoint)
+	}
+	if host, port, err := certs.ParseEndpoint(l.spec.ExternalEndpoint); err == nil {
+		urls = append(urls, "https://"+net.JoinHostPort(host, cmp.Or(port, "443")))
+	}
+	if n := len(l.history.States); n > 0 {
+		urls = append(urls, l.history.States[n-1].Endpoint)
+	}
+	for _, url := range urls {
+		if at, err := plan.ParseAdvertised(url); err == nil {
+			return at
+		}
+	}
+	return plan.Endpoint{}
+}
+
+// remember reads what clients were told. Only a cluster that is away is an error.
+func (o *Options) remember(ctx context.Context, l *snapshot) error {
+	history, _, err := o.Session.Memory(ctx, l.issuer, l.namespace)
+	switch {
+	case errors.Is(err, discovery.ErrUnreachable), ctx.Err() != nil:
+		return err
+	case err != nil:
+		l.notKnown("what clients were told before: %s", err)
+	}
+	l.history = plan.Remembered(history, l.issuer)
+	return nil
+}
+
+// losesSome says whether somebody who works now would not work with the certificate in a Secret. It is false where that
+// may not be read.
+func (o *Options) losesSome(ctx context.Context, l *snapshot, name string) bool {
+	at, err := delegation.SecretName(name, l.namespace)
+	if err != nil {
+		return false
+	}
+	secret, err := session.ReadSecret(ctx, o.Session.Cluster, at.Namespace, at.Name)
+	if err != nil || secret == nil || len(l.seen) == 0 {
+		return false
+	}
+	chain, _ := certs.ParseBundle(secret.Data[corev1.TLSCertKey])
+	next := trust.Serving{Chain: chain}
+	return len(chain) > 0 && trust.Judge(trust.Effect(l.history, trust.Evidence{}, trust.Serving{Chain: l.seen[0].Chain}, next,
+		l.At)).Refused
 }
 
 // certificate fills in the certificate to show: the configured one, else what is presented, else what the agent
@@ -261,6 +326,9 @@ func (o *Options) evaluateKubeconfigs(ctx context.Context, namespace string, l *
 		l.notKnown("%s", missing)
 	}
 	now := &presented{at: at, configured: l.chain, bundle: l.bundle, now: l.At}
+	for i := range l.history.States { // by each of which a kubeconfig may lead here, also where it is not covered any more
+		now.at.Names = append(now.at.Names, kubeconfig.Canonical(l.history.States[i].Names)...)
+	}
 	for _, one := range l.seen {
 		now.at.Names = append(now.at.Names, one.Address)
 		if len(one.Chain) > 0 && !slices.ContainsFunc(now.chains,

@@ -68,71 +68,81 @@ func worse(a, b result.FileOutcome) result.FileOutcome {
 	return a
 }
 
-// trust is one CA bundle in a kubeconfig with which the endpoint is verified.
-type trust struct {
+// anchor is one CA bundle in a kubeconfig with which the endpoint is verified.
+type anchor struct {
 	kubeconfig.Trust
 	what string
 }
 
 // trustsOf returns what a context verifies the endpoint with: kubectl does by the cluster's CA, and the credential
 // plugin by its own arguments.
-func trustsOf(all []kubeconfig.Trust, kubeContext *clientcmdapi.Context) []trust {
-	var trusts []trust
+func trustsOf(all []kubeconfig.Trust, kubeContext *clientcmdapi.Context) []anchor {
+	var trusts []anchor
 	for _, one := range all {
 		switch {
 		case one.Kind == "cluster" && one.Name == kubeContext.Cluster:
-			trusts = append(trusts, trust{one, "the cluster's CA bundle"})
+			trusts = append(trusts, anchor{one, "the cluster's CA bundle"})
 		case one.Kind == "user" && one.Name == kubeContext.AuthInfo:
-			trusts = append(trusts, trust{one, "the credential plugin's --concierge-ca-bundle-data"})
+			trusts = append(trusts, anchor{one, "the credential plugin's --concierge-ca-bundle-data"})
 		}
 	}
 	return trusts
 }
 
-func (s *presented) evaluateContext(name string, trusts []trust) result.Entry {
+func (s *presented) evaluateContext(name string, trusts []anchor) result.Entry {
 	entry := result.Entry{Kind: result.EntryContext, Name: name, Outcome: result.FileWorks}
 	for _, one := range trusts {
-		outcome, reason := s.evaluateTrust(one)
-		if worse(entry.Outcome, outcome) != entry.Outcome || entry.Reason == "" {
-			entry.Outcome, entry.Reason = outcome, reason
+		found := s.evaluateTrust(one)
+		if worse(entry.Outcome, found.Outcome) != entry.Outcome || entry.Reason == "" {
+			entry.Outcome, entry.Reason, entry.Code = found.Outcome, found.Reason, found.Code
 		}
 	}
 	return entry
 }
 
-func (s *presented) evaluateTrust(one trust) (outcome result.FileOutcome, reason string) {
+// evaluateTrust returns the outcome, the reason, and the code where it is a name that is not covered.
+func (s *presented) evaluateTrust(one anchor) result.Entry {
+	found := func(outcome result.FileOutcome, format string, args ...any) result.Entry {
+		return result.Entry{Outcome: outcome, Reason: fmt.Sprintf(format, args...)}
+	}
 	switch {
 	case one.Uncertain:
-		return result.FileNotKnown,
-			fmt.Sprintf("%q is covered by a wildcard of the certificate, and may be another endpoint", one.Host)
+		return found(result.FileNotKnown, "%q is covered by a wildcard of the certificate, and may be another endpoint", one.Host)
 	case one.Err != nil:
-		return result.FileBroken, one.what + " cannot be read: " + one.Err.Error()
+		return found(result.FileBroken, "%s cannot be read: %s", one.what, one.Err)
 	case one.Insecure:
-		return result.FileWorks, "it verifies nothing (insecure-skip-tls-verify): anybody can pretend to be the cluster"
+		return found(result.FileWorks, "it verifies nothing (insecure-skip-tls-verify): anybody can pretend to be the cluster")
 	}
-	trusts := "it trusts " + plan.DescribePEM(one.CABundle)
-	if len(bytes.TrimSpace(one.CABundle)) == 0 {
-		trusts = "it trusts the system roots"
+	refused := func(outcome result.FileOutcome, what string, err error) result.Entry {
+		if _, name := errors.AsType[x509.HostnameError](err); name {
+			entry := found(outcome, "it reaches the proxy as %q, which %s does not cover", one.Host, what)
+			entry.Code = string(certs.NameNotCovered)
+			return entry
+		}
+		trusts := "the system roots"
+		if len(bytes.TrimSpace(one.CABundle)) > 0 {
+			trusts = plan.DescribePEM(one.CABundle)
+		}
+		return found(outcome, "it trusts %s in %s, which does not verify %s: %s", trusts, one.what, what,
+			strings.TrimPrefix(err.Error(), "x509: "))
 	}
 	for _, chain := range s.chains {
 		if err := s.verify(one, chain); err != nil {
-			return result.FileBroken,
-				fmt.Sprintf("%s in %s, which does not verify what is presented: %s", trusts, one.what, err)
+			return refused(result.FileBroken, "what is presented", err)
 		}
 	}
 	if s.configured != nil {
 		if err := s.verify(one, s.configured); err != nil {
-			return result.FileWillBreak,
-				fmt.Sprintf("%s in %s, which does not verify the configured certificate: %s", trusts, one.what, err)
+			return refused(result.FileWillBreak, "the configured certificate", err)
 		}
 	}
 	if len(s.chains) == 0 {
-		return result.FileNotKnown, "nothing is presented that could be verified"
+		return found(result.FileNotKnown, "nothing is presented that could be verified")
 	}
 	if difference := differs(one.CABundle, s.bundle); difference != "" {
-		return result.FileOutdated, fmt.Sprintf("%s %s: make it anew before the CA changes", one.what, difference)
+		return found(result.FileOutdated, "%s %s: make it anew before the CA changes", one.what, difference)
 	}
-	return result.FileWorks, ""
+	return result.Entry{Outcome: result.FileWorks}
 }
 
 // differs says how a bundle differs from the advertised one; empty when it does not.
@@ -162,7 +172,7 @@ func differs(bundle, advertised []byte) string {
 	return ""
 }
 
-func (s *presented) verify(one trust, chain []*x509.Certificate) error {
+func (s *presented) verify(one anchor, chain []*x509.Certificate) error {
 	options := x509.VerifyOptions{
 		DNSName: one.Host, Roots: s.roots, Intermediates: x509.NewCertPool(), CurrentTime: s.now,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
@@ -175,8 +185,5 @@ func (s *presented) verify(one trust, chain []*x509.Certificate) error {
 		options.Intermediates.AddCert(certificate)
 	}
 	_, err := chain[0].Verify(options)
-	if err != nil {
-		return errors.New(strings.TrimPrefix(err.Error(), "x509: "))
-	}
-	return nil
+	return err
 }

@@ -1,10 +1,12 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -18,6 +20,12 @@ type Place struct {
 	Secret    string // as the spec names it: NAME or NAMESPACE/NAME
 	Service   string
 	Endpoint  string // HOST:PORT
+	// Before is the Secret that was configured by ip-tls before, and WithBundle says that a CA bundle was configured with
+	// it. Undo is true where "ip-tls undo" leads back to it.
+	Before           string
+	WithBundle, Undo bool
+	// LosesSome is true where going back to Before would lock somebody out who works now.
+	LosesSome bool
 	// Renewer is the controller that fills the Secret; nil when none is known.
 	Renewer *result.Renewer
 	// Kubeconfigs are the files and folders that were looked at.
@@ -53,30 +61,76 @@ func NextCommands(code string, at Place) []string {
 	case string(certs.Expired), string(certs.ExpiresSoon), string(certs.SecretNotFound):
 		return []string{replace}
 	case string(certs.OldClientsBreak):
+		files := "FILE"
 		if len(at.Kubeconfigs) > 0 {
-			return []string{"pinniped kubeconfig rotate " + strings.Join(at.Kubeconfigs, " ")}
+			files = strings.Join(at.Kubeconfigs, " ")
 		}
-		return []string{"pinniped kubeconfig rotate FILE"}
+		return []string{"pinniped kubeconfig rotate " + files, "pinniped ip-tls clients"}
+	case plan.CodeRenewalWaits:
+		return []string{"pinniped ip-tls clients"}
+	case codeGeneratedServes:
+		return []string{at.back()}
+	case codeNoAnswer:
+		return []string{"kubectl get --raw=/readyz", pods}
 	case string(certs.BundleDoesNotVerify):
 		return []string{"pinniped ip-tls rotate --secret NEW"}
 	case string(certs.NotACertificate), string(certs.ChainOrder):
 		return []string{"pinniped ip-tls repair FILE -o NEW", replace}
 	case string(certs.NameNotCovered), string(certs.NoNames):
 		return []string{"pinniped ip-tls manifest --secret " + secret, replace}
-	case string(certs.SecretNotPermitted), configv1alpha1.CodePermissionUnknown, configv1alpha1.CodePermissionWithdrawn:
-		return []string{"pinniped ip-tls explain " + secret}
+	case configv1alpha1.CodePermissionWithdrawn:
+		return []string{"pinniped ip-tls delegate " + secret, "pinniped ip-tls explain " + secret}
+	case string(certs.SecretNotPermitted), configv1alpha1.CodePermissionUnknown:
+		return []string{"pinniped ip-tls explain " + secret, "pinniped ip-tls delegate " + secret}
 	case configv1alpha1.CodeServiceNotApplied, configv1alpha1.CodeServiceClassDiffers,
 		configv1alpha1.CodeServiceAddressPending, configv1alpha1.CodeServiceAddressInvalid:
 		return []string{fmt.Sprintf("kubectl describe service %s %s", at.Service, namespace)}
 	case configv1alpha1.CodeSpecInvalid:
 		return []string{"pinniped ip-tls undo", "kubectl edit " + at.Issuer}
 	case configv1alpha1.CodeDisabledBySpec, configv1alpha1.CodeDisabledByNodes:
-		return []string{"pinniped ip-tls set --mode enabled"}
+		return []string{fmt.Sprintf(`kubectl patch %s --type=merge --patch='{"spec":{"impersonationProxy":{"mode":"enabled"}}}'`,
+			at.Issuer)}
 	}
 	if slices.Contains(certs.Codes(), certs.Code(code)) {
 		return []string{"pinniped ip-tls check", replace}
 	}
 	return []string{pods, "kubectl get events " + namespace}
+}
+
+// codeGeneratedServes is the code for a generated certificate that serves although clients were told of another one.
+const codeGeneratedServes = "GeneratedServes"
+
+// back is the command that puts the certificate into service again that was before the generated one.
+func (p Place) back() string {
+	command := "pinniped ip-tls undo"
+	if !p.Undo {
+		command = "pinniped ip-tls set --secret " + cmp.Or(p.Before, "NAME")
+		if p.WithBundle {
+			command += " --ca-bundle FILE"
+		}
+	}
+	if p.LosesSome {
+		command += " --allow " + string(certs.OldClientsBreak)
+	}
+	return command
+}
+
+// before fills in what was configured before the generated certificate. losesSome says whether somebody is lost by going
+// back there; it is asked with the name of the Secret.
+func (p *Place) before(issuer *configv1alpha1.CredentialIssuer, losesSome func(secret string) bool) {
+	now := plan.TargetOf(issuer.Spec.ImpersonationProxy)
+	if record, err := plan.ReadUndoRecord(issuer); err == nil && record != nil {
+		if back, edited := record.Undone(now); len(edited) == 0 && back.TLS != nil {
+			p.Before, p.Undo = back.TLS.SecretName, true
+		}
+	}
+	history, err := plan.ReadHistory(issuer)
+	for i := 0; err == nil && p.Before == "" && i < len(history.Changes); i++ {
+		if tls := history.Changes[i].Left.TLS; tls != nil {
+			p.Before, p.WithBundle = tls.SecretName, tls.CertificateAuthorityData != ""
+		}
+	}
+	p.LosesSome = p.Before != "" && losesSome(p.Before)
 }
 
 // next returns the commands for a code, with the names of this installation.
@@ -87,6 +141,9 @@ func (l *snapshot) next(code string) []string {
 	}
 	if l.spec.TLS != nil {
 		at.Secret = l.spec.TLS.SecretName
+	}
+	if code == codeGeneratedServes {
+		at.before(l.issuer, l.losesSome)
 	}
 	if objects := l.issuer.Status.Objects; objects != nil {
 		at.Service = objects.LoadBalancerService

@@ -44,6 +44,10 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 configured, what the agent reports and advertises, what each address of the endpoint presents right now, how long the
 certificate lasts, who renews it, and which kubeconfigs work with it. Nothing is changed.
 
+How users fare is what clients meet: a TLS handshake and a request without credentials at each address, judged by
+everything that clients were told until now, as the agent remembers it ("pinniped ip-tls clients"): each CA bundle and
+each name. When the API server behind the proxy gives no answer, the line says so.
+
 Kubeconfigs are the current one, or those of --kubeconfigs-from: files, and folders with all kubeconfigs below them.
 Each context that leads to the endpoint gets a verdict:
 
@@ -61,8 +65,8 @@ picture again, elsewhere it prints a line for every change (with -o json, a docu
 Exit codes: 0 shown, and what is configured is in effect; 1 failed, or the cluster cannot be asked and only the endpoint
 was; 2 wrong usage; 4 the CredentialIssuer may not be read; 5 shown, but what is configured is not in effect: the
 agent reports something else or does not run, or an address presents something else or does not answer; 8 in effect, but
-kubeconfigs of --kubeconfigs-from are broken or will break; 124 timed out; 130 interrupted, which is also how --watch
-ends.`,
+users are refused, or kubeconfigs of --kubeconfigs-from are broken or will break; 124 timed out; 130 interrupted, which is
+also how --watch ends.`,
 		Example: `  pinniped ip-tls status
 
   # Which kubeconfigs does it lock out?
@@ -145,7 +149,14 @@ func (o *Options) Run(ctx context.Context) error {
 // verdict returns the error with which the command ends. The result tells the reasons, so the error does not repeat them.
 func (o *Options) verdict(status *result.Status) error {
 	if status.InEffect {
-		return o.kubeconfigVerdict(status)
+		if err := o.kubeconfigVerdict(status); err != nil {
+			return err
+		}
+		if users := status.Users; users.State == result.UsersAllRefused || users.State == result.UsersSomeRefused {
+			return ui.WithExitCode(fmt.Errorf("what is configured is in effect, but users are refused (%s)", users.Code),
+				ui.ExitKubeconfigs)
+		}
+		return nil
 	}
 	text := "what is configured is not in effect"
 	if code := status.Problems[0].Code; code != "" {

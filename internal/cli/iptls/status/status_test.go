@@ -105,7 +105,7 @@ func TestStatus(t *testing.T) {
 			"cert-manager.io/issuer-name":      "old",
 		}
 		w.Cluster.CertManager = &discovery.Certificate{Issuer: "ClusterIssuer my-ca", RenewalTime: next, Ready: true}
-		runStatus(t.Context(), w, nil).Check(t, 0, "in effect", "Secret pinniped-concierge/proxy-tls, verification Enforce",
+		runStatus(t.Context(), w, nil).Check(t, 8, "in effect", "Secret pinniped-concierge/proxy-tls, verification Enforce",
 			`cert-manager, Certificate "proxy", from ClusterIssuer my-ca, next at 2027-01-02T03:04:05Z`,
 			"✗ broken: it trusts \""+plan.GeneratedCAName)
 		result := statusOf(t, runStatus(t.Context(), w, asJSON))
@@ -118,11 +118,11 @@ func TestStatus(t *testing.T) {
 			t.Errorf("got %+v", result)
 		}
 		w.Cluster.CertManager.Ready, w.Cluster.CertManager.Message = false, "the order failed"
-		runStatus(t.Context(), w, nil).Check(t, 0, "the order failed")
+		runStatus(t.Context(), w, nil).Check(t, 8, "the order failed")
 		w.Cluster.CertManager = nil
-		runStatus(t.Context(), w, nil).Check(t, 0, "there is no such Certificate any more")
+		runStatus(t.Context(), w, nil).Check(t, 8, "there is no such Certificate any more")
 		w.Cluster.TLSSecret.Annotations = nil
-		runStatus(t.Context(), w, nil).Check(t, 0, "nobody is known to")
+		runStatus(t.Context(), w, nil).Check(t, 8, "nobody is known to")
 	})
 	t.Run("of a change that is not in effect yet, and of kubeconfigs that it will break", func(t *testing.T) {
 		t.Parallel()
@@ -207,7 +207,7 @@ func TestStatus(t *testing.T) {
 			t.Context(),
 			w,
 			nil,
-		).Check(t, 0, "in effect", "not known:\n", "the certificate in Secret \"pinniped-concierge/proxy-tls\", and who "+
+		).Check(t, 8, "in effect", "not known:\n", "the certificate in Secret \"pinniped-concierge/proxy-tls\", and who "+
 			"renews it: not permitted to get")
 		if result := statusOf(
 			t,

@@ -1,12 +1,14 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
@@ -89,6 +91,12 @@ func (o *Options) tables(out *strings.Builder, r *result.Status) error {
 			return err
 		}
 	}
+	if len(r.Clients) > 1 { // one alone is what stands above
+		out.WriteString("\n")
+		if err := session.ClientTable(out, o.Style, r.Clients); err != nil {
+			return err
+		}
+	}
 	if len(r.Kubeconfigs) > 0 {
 		var rows [][]string
 		for _, file := range r.Kubeconfigs {
@@ -144,7 +152,7 @@ func (o *Options) addressVerdict(a result.Address) string {
 	case a.Skipped:
 		return "• " + a.Problem
 	case a.Problem != "":
-		return o.Style.Bad("✗") + " " + string(a.Code)
+		return o.Style.Bad("✗") + " " + cmp.Or(string(a.Code), codeNoAnswer)
 	default:
 		return o.Style.Good("✓") + " as it should be"
 	}

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"crypto/x509"
 	"fmt"
 	"slices"
@@ -8,79 +9,235 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// codeAgentNotRunning is the code of the problem that no replica of the agent lives.
-const codeAgentNotRunning = "AgentNotRunning"
+// Codes of problems that neither a check nor the agent has found.
+const (
+	codeAgentNotRunning = "AgentNotRunning" // no replica of the agent lives
+	codeNoAnswer        = "NoAnswer"        // the certificate is good, and requests get no answer
+)
 
 // seen is one address of the endpoint, as a client with the advertised CA bundle finds it.
 type seen struct {
-	certs.Served
-	refused *certs.Finding // why the client gives up; nil when it does not
+	session.Met
+	refused *certs.Finding // why the client does not accept the certificate; nil when it does
 }
 
-// concludeUsers says how users fare, from what the addresses present and which kubeconfigs work with that.
-func (l *snapshot) concludeUsers() {
-	l.Users = l.usersAtEndpoint()
-	if broken, all := l.brokenContexts(); l.Users.State == result.UsersNotAffected && broken > 0 {
-		l.Users.State, l.Users.Code = result.UsersSomeRefused, string(certs.OldClientsBreak)
-		l.Users.Message = fmt.Sprintf("refused with %d of the %d contexts below, which do not trust the certificate in "+
-			"service; not affected with the advertised CA bundle", broken, all)
+// judgeClients says how the clients fare of everything that clients were told. Where that is not known at all, it is what
+// is advertised, or would be.
+func (l *snapshot) judgeClients() {
+	history := l.history
+	if len(history.States) == 0 && (len(l.bundle) > 0 || l.Advertised != nil || l.Configured == nil) {
+		history = trust.History{}.With(trust.State{Endpoint: l.view.At.URL, Bundle: l.bundle, Names: []string{l.view.At.Host}})
 	}
-	code := l.Users.Code
-	if code == "" && len(l.Problems) > 0 {
-		code = l.Problems[0].Code
-	}
-	if l.Users.State != result.UsersNotAffected || len(l.Problems) > 0 {
-		l.Users.Next = l.next(code)
-	}
-}
-
-func (l *snapshot) usersAtEndpoint() result.Users {
-	var refused []seen
+	met := make([]session.Met, 0, len(l.seen))
 	for _, one := range l.seen {
-		if one.refused != nil {
-			refused = append(refused, one)
+		met = append(met, one.Met)
+	}
+	l.history, l.Clients = history, session.ClientStates(history, met, l.At)
+}
+
+// concludeUsers says how users fare, from what the addresses present and who works with that.
+func (l *snapshot) concludeUsers() {
+	var mend string
+	l.Users, mend = l.usersAtEndpoint()
+	if entries, all := l.brokenContexts(); l.Users.State == result.UsersNotAffected && len(entries) > 0 {
+		l.Users.State, l.Users.Code = result.UsersSomeRefused, string(certs.OldClientsBreak)
+		why := "do not trust the certificate in service"
+		if !slices.ContainsFunc(entries, func(e result.Entry) bool { return e.Code != string(certs.NameNotCovered) }) {
+			why, l.Users.Code = "use a name that the certificate in service does not cover", string(certs.NameNotCovered)
 		}
+		l.Users.Message = fmt.Sprintf("refused with %d of the %d contexts below, which %s; not affected with what is "+
+			"advertised", len(entries), all, why)
+	}
+	if mend == "" {
+		mend = l.Users.Code
+	}
+	if mend == "" && len(l.Problems) > 0 {
+		mend = l.Problems[0].Code
 	}
 	switch {
+	case l.Users.State != result.UsersNotAffected || len(l.Problems) > 0:
+		l.Users.Next = l.next(mend)
+	case l.waits:
+		l.Users.Next = l.next(plan.CodeRenewalWaits)
+	}
+}
+
+// usersAtEndpoint also returns the code of what has to be mended, where that is not the code of the users.
+func (l *snapshot) usersAtEndpoint() (users result.Users, mend string) {
+	var refusing, silent []seen // addresses where nobody works
+	for _, one := range l.seen {
+		switch {
+		case len(one.Chain) == 0 || l.nobodyAccepts(one):
+			refusing = append(refusing, one)
+		case one.Silent():
+			silent = append(silent, one)
+		}
+	}
+	switch out := len(refusing) + len(silent); {
 	case l.view.Disabled:
 		return result.Users{
 			State: result.UsersSwitchedOff, Code: l.disabledCode(),
 			Message: "nobody gets in this way: the impersonation proxy is switched off",
-		}
+		}, ""
 	case l.view.At.Host == "":
-		return result.Users{State: result.UsersNotKnown, Message: "not known: no endpoint is advertised at which to look"}
+		return result.Users{
+			State: result.UsersNotKnown, Message: "not known: no endpoint is advertised at which to look",
+		}, ""
 	case len(l.seen) == 0 && len(l.Addresses) > 0:
 		return result.Users{
 			State: result.UsersNotKnown, Message: "not known: there is no route from here to any address of the endpoint",
-		}
+		}, ""
 	case len(l.seen) == 0:
 		return result.Users{
 			State: result.UsersNotKnown, Code: string(certs.EndpointUnreachable),
 			Message: fmt.Sprintf("not known: %s resolves to no address here", l.view.At.Host),
+		}, ""
+	case len(l.Clients) == 0 && out == 0:
+		return result.Users{State: result.UsersNotKnown, Message: "not known: nothing is advertised with which users could " +
+			"verify the certificate in service"}, ""
+	case out > 0:
+		one := slices.Concat(refusing, silent)[0]
+		users = l.cause(one)
+		if out == len(l.seen) {
+			users.State, users.Message = result.UsersAllRefused, "all refused"+users.Message
+			if len(refusing) == 0 {
+				users.Message = "all without an answer" + strings.TrimPrefix(users.Message, "all refused")
+			}
+			return users, l.mends(users.Code)
 		}
-	case len(refused) == 0:
-		return l.notAffected()
+		users.State = result.UsersSomeRefused
+		users.Message = fmt.Sprintf("refused at %d of %d addresses", out, len(l.seen)) + users.Message
+		return users, ""
 	}
-	users := l.cause(refused[0])
-	if len(refused) == len(l.seen) {
-		users.State, users.Message = result.UsersAllRefused, "all refused"+users.Message
-		return users
+	if users, some := l.someStates(); some {
+		return users, l.mends(users.Code)
 	}
+	return l.notAffected(), ""
+}
+
+// nobodyAccepts says whether no client that is to be expected accepts what an address presents.
+func (l *snapshot) nobodyAccepts(one seen) bool {
+	if one.refused == nil || len(l.Clients) == 0 {
+		return false
+	}
+	for _, state := range session.ClientStates(l.history, []session.Met{one.Met}, l.At) {
+		if state.Outcome == result.ClientsWork || state.Outcome == result.ClientsPartlyRefused {
+			return false
+		}
+	}
+	return true
+}
+
+// someStates says which users are refused, while others work.
+func (l *snapshot) someStates() (users result.Users, some bool) {
 	users.State = result.UsersSomeRefused
-	users.Message = fmt.Sprintf("refused at %d of %d addresses", len(refused), len(l.seen)) + users.Message
-	return users
+	var sentences []string
+	others := false
+	for i := range l.Clients {
+		state := &l.Clients[i]
+		others = others || state.Outcome == result.ClientsWork || state.Outcome == result.ClientsPartlyRefused
+		if !state.Refused() {
+			continue
+		}
+		if users.Code == "" {
+			users.Code, users.Since = string(state.Code), state.RefusedSince
+		}
+		if text := l.sentence(state); !slices.Contains(sentences, text) {
+			sentences = append(sentences, text)
+		}
+	}
+	const most = 3
+	if more := len(sentences) - most; more > 0 {
+		sentences = append(sentences[:most], fmt.Sprintf("and %d more kinds", more))
+	}
+	users.Message = strings.Join(sentences, "; ")
+	if others {
+		users.Message += "; others work"
+	}
+	return users, len(sentences) > 0
+}
+
+// sentence says who is refused with a state, since when and why.
+func (l *snapshot) sentence(state *result.ClientState) string {
+	who := "those with kubeconfigs made " + l.when(state)
+	if state.Outcome == result.ClientsPartlyRefused {
+		switch state.Code { //nolint:exhaustive // the others are about addresses
+		case certs.NameNotCovered:
+			who = "those who reach it as " + strings.Join(state.RefusedNames, " or ")
+		default:
+			who += ", at some addresses,"
+		}
+	}
+	since := ""
+	switch {
+	case state.RefusedSince == nil:
+	case state.Until != nil && state.Until.Equal(*state.RefusedSince) && strings.HasPrefix(who, "those with"):
+		since = " since then"
+	default:
+		since = " since " + clock(*state.RefusedSince)
+	}
+	why := state.Message + "; " + string(state.Code)
+	if state.Message == string(state.Code) {
+		why = state.Message
+	}
+	return fmt.Sprintf("%s are refused%s (%s)", who, since, why)
+}
+
+// when says in which time kubeconfigs with a state were made.
+func (l *snapshot) when(state *result.ClientState) string {
+	earlier := func(other result.ClientState) bool {
+		return other.ID != state.ID && !other.Refused() && other.Since != nil && state.Until != nil &&
+			other.Since.Before(*state.Until)
+	}
+	switch {
+	case state.Until == nil && state.Since == nil:
+		return "so far"
+	case state.Until == nil:
+		return "since " + clock(*state.Since)
+	case state.Since == nil || !slices.ContainsFunc(l.Clients, earlier):
+		return "before " + clock(*state.Until)
+	}
+	return "between " + clock(*state.Since) + " and " + clock(*state.Until)
+}
+
+func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
+
+// mends returns the code of what has to be mended when users are refused; empty where the code of the users says it.
+func (l *snapshot) mends(code string) string {
+	generated := plan.IsGenerated(l.bundle)
+	if serving := l.issuer.Status.ServingCertificate; serving != nil {
+		generated = serving.Source == configv1alpha1.ServingCertificateGenerated
+	}
+	switch {
+	case code == string(certs.NameNotCovered), code == codeNoAnswer:
+		return ""
+	case generated && l.Configured != nil && l.spec.TLS == nil && len(l.Clients) > 1:
+		return codeGeneratedServes
+	case len(l.Problems) > 0: // which is why
+		return l.Problems[0].Code
+	case slices.ContainsFunc(l.Clients, func(s result.ClientState) bool { return s.Outcome == result.ClientsWork }):
+		return string(certs.OldClientsBreak)
+	}
+	return ""
 }
 
 // cause fills in the code, the time and the end of the sentence for users who are refused.
 func (l *snapshot) cause(one seen) result.Users {
+	if one.refused == nil {
+		return result.Users{
+			Code: codeNoAnswer, Message: fmt.Sprintf(" (%s %s)", one.Address, silence(one.Met)),
+		}
+	}
 	users := result.Users{Code: string(one.refused.Code)}
 	why := ""
-	switch one.refused.Code {
+	switch one.refused.Code { //nolint:exhaustive // no answer
 	case certs.Expired:
 		why = "the certificate in service expired"
 		until := one.Chain[0].NotAfter.UTC()
@@ -91,6 +248,9 @@ func (l *snapshot) cause(one seen) result.Users {
 		why = fmt.Sprintf("the certificate in service does not cover %s", l.view.At.Host)
 	case certs.BundleDoesNotVerify:
 		why = "the advertised CA bundle does not verify the certificate in service"
+		if n := len(l.Clients); l.Advertised == nil && n > 0 && l.Configured != nil {
+			why = l.Clients[n-1].Message // nothing is advertised
+		}
 	default:
 		why = one.Address + " does not answer"
 		if l.Agent != nil && l.Agent.Running == result.AnswerNo {
@@ -119,28 +279,38 @@ func (l *snapshot) notAffected() result.Users {
 		what = "the generated certificate is served instead, and is good"
 	}
 	users.Message = fmt.Sprintf("not affected; %s until %s", what, users.Until.Format(time.RFC3339))
+	if f := l.finding(plan.CodeRenewalWaits); f != nil {
+		users.Message += "; " + strings.TrimSuffix(f.Message, ".")
+	}
 	return users
 }
 
-// brokenContexts counts the contexts that do not verify what is presented, and all of them.
-func (l *snapshot) brokenContexts() (broken, all int) {
+// brokenContexts returns the contexts that do not accept what is presented, and counts all.
+func (l *snapshot) brokenContexts() (broken []result.Entry, all int) {
 	for _, file := range l.Kubeconfigs {
 		for _, entry := range file.Entries {
 			all++
 			if entry.Outcome == result.FileBroken {
-				broken++
+				broken = append(broken, entry)
 			}
 		}
 	}
 	return broken, all
 }
 
-// agentFinds says whether the agent reports a finding with this code.
-func (l *snapshot) agentFinds(code string) bool {
-	strategy := plan.ProxyStrategy(l.issuer)
-	return strategy != nil && slices.ContainsFunc(strategy.Findings,
-		func(f configv1alpha1.StrategyFinding) bool { return f.Code == code })
+// finding returns the agent's finding with this code, or nil.
+func (l *snapshot) finding(code string) *configv1alpha1.StrategyFinding {
+	if strategy := plan.ProxyStrategy(l.issuer); strategy != nil {
+		for i, f := range strategy.Findings {
+			if f.Code == code {
+				return &strategy.Findings[i]
+			}
+		}
+	}
+	return nil
 }
+
+func (l *snapshot) agentFinds(code string) bool { return l.finding(code) != nil }
 
 // disabledCode is why the proxy is switched off.
 func (l *snapshot) disabledCode() string {
@@ -169,7 +339,7 @@ func (l *snapshot) agentProblem() {
 // otherCA says what is wrong when the Secret was renewed from another CA, which clients do not trust. This one cause has
 // many consequences, so it is told first.
 func (l *snapshot) otherCA() {
-	if l.secret == nil || len(l.chain) == 0 || l.spec.TLS == nil {
+	if l.secret == nil || len(l.chain) == 0 || l.spec.TLS == nil || l.waits {
 		return
 	}
 	verifies := func(bundle []byte) bool {
@@ -207,19 +377,20 @@ func verify(chain []*x509.Certificate, roots *x509.CertPool, now time.Time) erro
 // endpointProblems adds what is wrong at the addresses, each cause once. What follows from another problem is left out:
 // an endpoint that presents what the agent says it serves meanwhile, or that does not answer as no agent runs.
 func (l *snapshot) endpointProblems() {
-	byCode := map[certs.Code][]string{}
-	var order []certs.Code
+	byCode := map[string][]string{}
+	var order []string
 	for _, address := range l.Addresses {
-		if address.Code == "" || l.follows(address) {
+		if address.Problem == "" || address.Skipped || l.follows(address) {
 			continue
 		}
-		if byCode[address.Code] == nil {
-			order = append(order, address.Code)
+		code := cmp.Or(string(address.Code), codeNoAnswer)
+		if byCode[code] == nil {
+			order = append(order, code)
 		}
-		byCode[address.Code] = append(byCode[address.Code], address.Address+" "+address.Problem)
+		byCode[code] = append(byCode[code], address.Address+" "+address.Problem)
 	}
 	for _, code := range order {
-		l.problem(string(code), "%s", strings.Join(byCode[code], "; "))
+		l.problem(code, "%s", strings.Join(byCode[code], "; "))
 	}
 }
 

@@ -115,7 +115,7 @@ func TestUsers(t *testing.T) {
 			next: "pinniped ip-tls rotate --secret NEW", problems: []string{"BundleDoesNotVerify"},
 		},
 		{
-			name: "are refused with kubeconfigs from before", world: inService, state: result.UsersSomeRefused,
+			name: "are refused with kubeconfigs from before", world: inService, exit: 8, state: result.UsersSomeRefused,
 			code: "OldClientsBreak", says: "refused with 1 of the 1 contexts", next: "pinniped kubeconfig rotate FILE",
 		},
 		{

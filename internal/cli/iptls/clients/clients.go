@@ -1,0 +1,232 @@
+package clients
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rights"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// Options is everything `pinniped ip-tls clients` needs; a test fills it directly.
+type Options struct {
+	Session *session.Session
+	Retire  string // the ID of a state, or how it begins; empty: only look
+	Style   ui.Style
+}
+
+// NewCommand returns `pinniped ip-tls clients`.
+func NewCommand(f *factory.Factory) *cobra.Command {
+	o := &Options{Session: session.New(f)}
+	cmd := &cobra.Command{
+		Use:   "clients",
+		Short: "Show what clients were told so far, and who of them works",
+		Long: `Show everything that clients were told so far about the impersonation proxy: each endpoint, CA bundle and set of
+names that was advertised, from when until when, and whether kubeconfigs that were made then work with the certificate
+that is presented now. A change of the certificate is refused when it locks out clients of any of these states.
+
+The agent remembers the last 20 states, each for a year after it was advertised last, in a ConfigMap of its namespace. It
+cannot know whether anybody still has a kubeconfig from then. When nobody has, --retire says so: the state then counts for
+nothing, and a renewed certificate that waits because of it is served. What is advertised now cannot be retired, and what
+is advertised again after it was retired counts again.
+
+Exit codes: 0 shown, or retired; 1 failed; 2 wrong usage, also an unknown ID; 3 not retired, because it is advertised now;
+4 not permitted by the cluster; 124 timed out; 130 interrupted.`,
+		Example: `  pinniped ip-tls clients
+
+  # All kubeconfigs with the old CA are gone
+  pinniped ip-tls clients --retire 5c0f9a3e71
+
+  # In a script: who is refused?
+  pinniped ip-tls clients -o json | jq -r '.states[] | select(.outcome == "refused") | .id'`,
+		Args: factory.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Style = f.Style(f.Out)
+			return factory.Execute(cmd.Context(), o)
+		},
+	}
+	cmd.Flags().StringVar(&o.Retire, "retire", "", "ID of a state that no kubeconfig has any more, or how the ID begins")
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"retire": cobra.NoFileCompletions})
+	o.Session.Subject = o.subject
+	o.Session.AddFlags(cmd, f, 30*time.Second, factory.Formats()...)
+	return cmd
+}
+
+// subject says what the rights of the command are about.
+func (o *Options) subject(on *rights.Subject, _ *configv1alpha1.CredentialIssuer, _ []string) error {
+	on.LookOnly = o.Retire == ""
+	return nil
+}
+
+// Validate checks the flags before anything is read.
+func (o *Options) Validate() error { return o.Session.Validate(factory.Formats()...) }
+
+// Complete loads the kubeconfig.
+func (o *Options) Complete() error { return o.Session.Open() }
+
+// Run reads, retires, looks at the endpoint and prints.
+func (o *Options) Run(ctx context.Context) error {
+	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
+	defer cancel()
+	namespace, err := session.FindNamespace(ctx, o.Session.Cluster, o.Session.Namespace, o.Session.CredentialIssuer)
+	if err != nil {
+		return err
+	}
+	issuer, err := o.Session.ReadIssuer(ctx)
+	if err != nil {
+		return err
+	}
+	done := &result.Clients{CredentialIssuer: issuer.Name, At: o.Session.Now().UTC()}
+	if o.Retire != "" {
+		if done.Retired, err = o.retire(ctx, issuer, namespace); err != nil {
+			return err
+		}
+	}
+	history, found, err := o.Session.Memory(ctx, issuer, namespace)
+	if err != nil {
+		return err
+	}
+	if !found {
+		done.NotKnown = append(done.NotKnown, "what clients were told before: "+errNoMemory.Error())
+	}
+	o.look(ctx, issuer, plan.Remembered(history, issuer), done)
+	return o.Session.Print(done, nil, func() ([]byte, error) { return o.text(done) })
+}
+
+// look fills in how the clients fare.
+func (o *Options) look(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, history trust.History,
+	done *result.Clients,
+) {
+	var met []session.Met
+	url := ""
+	if n := len(history.States); n > 0 {
+		url = history.States[n-1].Endpoint
+	}
+	if info := plan.ProxyInfo(issuer); info != nil {
+		url = info.Endpoint
+	}
+	if at, err := plan.ParseAdvertised(url); err == nil {
+		var skipped []string
+		if met, skipped, err = session.Ask(ctx, o.Session.Network, at); err != nil {
+			done.NotKnown = append(done.NotKnown, fmt.Sprintf("what is presented: resolving %q: %s", at.Host, err))
+		}
+		for _, address := range skipped {
+			done.NotKnown = append(done.NotKnown, fmt.Sprintf("what %s presents: there is no route to it from here", address))
+		}
+		for _, one := range met {
+			if len(one.Chain) == 0 {
+				done.NotKnown = append(done.NotKnown, fmt.Sprintf("what %s presents: %s", one.Address, one.Err))
+			}
+		}
+	}
+	done.States = session.ClientStates(history, met, done.At)
+}
+
+// errNoMemory is the error for an agent that remembers nothing.
+var errNoMemory = errors.New("the agent has no memory of that; it is Pinniped's, or one from before")
+
+// retire notes that nobody has a state any more, and returns its ID.
+func (o *Options) retire(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string) (string, error) {
+	objects, _ := discovery.Objects(issuer, namespace)
+	for {
+		kept, err := o.Session.Cluster.ConfigMap(ctx, objects.Namespace, objects.HandedOutConfigMap)
+		switch {
+		case errors.Is(err, discovery.ErrNotFound):
+			return "", fmt.Errorf("retiring %q: %w", o.Retire, errNoMemory)
+		case err != nil:
+			return "", session.WithCodes(fmt.Errorf("reading what clients were told until now: %w", err))
+		}
+		history, err := trust.Read(kept.Data)
+		if err != nil {
+			return "", fmt.Errorf("ConfigMap %q: %w", kept.Namespace+"/"+kept.Name, err)
+		}
+		state, err := o.state(history)
+		if err != nil || state.Ended() {
+			if err == nil {
+				o.Session.Progress.Info("State %s is retired already", state.ID)
+				return state.ID, nil
+			}
+			return "", err
+		}
+		at := o.Session.ServerNow()
+		if at.Before(state.Until) {
+			at = state.Until
+		}
+		_, err = o.Session.Cluster.ApplyConfigMap(ctx, kept.Namespace, kept.Name, retired(kept, history, state.ID, at),
+			discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: true})
+		switch {
+		case errors.Is(err, discovery.ErrConflict):
+			continue // the agent has told clients something else meanwhile
+		case err != nil:
+			return "", session.WithCodes(fmt.Errorf("retiring %q: %w", state.ID, err))
+		}
+		o.Session.Progress.Done("Retired state %s: kubeconfigs made %s count for nothing any more", state.ID, state.When())
+		return state.ID, nil
+	}
+}
+
+// state returns the one that is to be retired.
+func (o *Options) state(history trust.History) (*trust.State, error) {
+	state := history.Find(o.Retire)
+	if state == nil {
+		var known []string
+		problem := "is the ID of no state"
+		for i := range history.States {
+			id := history.States[i].ID
+			if strings.HasPrefix(id, o.Retire) {
+				problem = "is how several IDs begin"
+			}
+			known = append(known, id)
+		}
+		return nil, ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --retire: that %s", o.Retire, problem)),
+			"known are: %s", plan.OrNone(strings.Join(known, ", ")))
+	}
+	if state.Until.IsZero() {
+		return nil, ui.WithExitCode(ui.WithHint(
+			fmt.Errorf("state %q is advertised now, so that it cannot be retired", state.ID),
+			plan.NothingChanged+"change what is advertised first"), ui.ExitRefused)
+	}
+	return state, nil
+}
+
+// retired are the fields to apply: all retirements of known states, as what is left out is removed.
+func retired(kept *corev1.ConfigMap, history trust.History, id string, at time.Time) map[string]any {
+	data := map[string]string{}
+	for i := range history.States {
+		key := trust.RetiredPrefix + history.States[i].ID
+		if when, found := kept.Data[key]; found {
+			data[key] = when
+		}
+	}
+	data[trust.RetiredPrefix+id] = at.UTC().Format(time.RFC3339)
+	return map[string]any{"metadata": map[string]any{"resourceVersion": kept.ResourceVersion}, "data": data}
+}
+
+func (o *Options) text(done *result.Clients) ([]byte, error) {
+	var out strings.Builder
+	if len(done.States) == 0 {
+		fmt.Fprintf(&out, "credentialissuer/%s: clients were told nothing\n", done.CredentialIssuer)
+	} else if err := session.ClientTable(&out, o.Style, done.States); err != nil {
+		return nil, err
+	}
+	for i, what := range done.NotKnown {
+		if i == 0 {
+			out.WriteString("\nnot known:\n")
+		}
+		fmt.Fprintf(&out, "  %s\n", what)
+	}
+	return []byte(out.String()), nil
+}

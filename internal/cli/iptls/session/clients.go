@@ -1,0 +1,137 @@
+package session
+
+import (
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// ClientStates says how the clients of each State fare with the certificates that are presented at the addresses.
+func ClientStates(h trust.History, met []Met, now time.Time) []result.ClientState {
+	met = slices.DeleteFunc(slices.Clone(met), func(one Met) bool { return len(one.Chain) == 0 })
+	all := make([]result.ClientState, 0, len(h.States))
+	for i := range h.States {
+		s := &h.States[i]
+		state := result.ClientState{
+			ID: s.ID, Since: moment(s.Since), Until: moment(s.Until), Retired: moment(s.Retired), Endpoint: s.Endpoint,
+			CABundle: result.BundleOf(s.Bundle), Names: s.Names,
+		}
+		switch {
+		case s.Ended():
+			state.Outcome = result.ClientsRetired
+		case len(met) == 0:
+			state.Outcome = result.ClientsNotKnown
+		default:
+			meet(&state, s, met, now)
+		}
+		if state.Refused() {
+			names := state.RefusedNames
+			if len(names) == 0 {
+				names = []string{s.Host()}
+			}
+			state.RefusedSince = moment(refusedSince(h, s, state.Code, names))
+		}
+		all = append(all, state)
+	}
+	return all
+}
+
+// meet fills in how the clients of s fare.
+func meet(state *result.ClientState, s *trust.State, met []Met, now time.Time) {
+	refused, byEndpoint := 0, 0
+	for _, client := range s.Clients() {
+		worst := trust.Outcome{Client: client}
+		for _, one := range met {
+			code := client.Meets(trust.Serving{Chain: one.Chain}, now)
+			if code == "" {
+				continue
+			}
+			worst.After = code
+			if client.Name == s.Host() {
+				byEndpoint++
+			}
+		}
+		if worst.After == "" {
+			continue
+		}
+		refused++
+		state.RefusedNames = append(state.RefusedNames, client.Name)
+		if state.Code == "" {
+			state.Code, state.Message = worst.After, worst.Why()
+		}
+	}
+	switch {
+	case refused == 0:
+		state.Outcome = result.ClientsWork
+	case byEndpoint == len(met): // nearly all use the endpoint's own name
+		state.Outcome, state.RefusedNames = result.ClientsRefused, nil
+	default:
+		state.Outcome = result.ClientsPartlyRefused
+	}
+}
+
+// refusedSince is when the clients of s began to be refused: when something else was advertised for the first time after
+// s that shares no CA with it, or lacks the names. It is zero when the history does not tell.
+func refusedSince(h trust.History, s *trust.State, code certs.Code, names []string) time.Time {
+	var since time.Time
+	for i := range h.States {
+		later := &h.States[i]
+		if later == s || s.Until.IsZero() || later.Opened.Before(s.Until) || !since.IsZero() && later.Opened.After(since) {
+			continue
+		}
+		shares := slices.ContainsFunc(later.Fingerprints(), func(f string) bool { return slices.Contains(s.Fingerprints(), f) })
+		lacks := !slices.ContainsFunc(names, func(n string) bool { return slices.Contains(later.Names, n) })
+		if code == certs.BundleDoesNotVerify && !shares || code == certs.NameNotCovered && lacks {
+			since = later.Opened
+		}
+	}
+	return since
+}
+
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// ClientTable lists what clients were told, and how they fare.
+func ClientTable(out io.Writer, style ui.Style, states []result.ClientState) error {
+	rows := make([][]string, 0, len(states))
+	for i := range states {
+		s := &states[i]
+		until, verdict := "now", string(s.Outcome)
+		if s.Until != nil {
+			until = s.Until.Format(time.RFC3339)
+		}
+		since, trusts := "-", s.CABundle.String()
+		if s.Since != nil {
+			since = s.Since.Format(time.RFC3339)
+		}
+		if trusts == "" {
+			trusts = "(system roots)"
+		}
+		switch s.Outcome {
+		case result.ClientsWork:
+			verdict = style.Good("✓") + " work"
+		case result.ClientsRefused:
+			verdict = style.Bad("✗") + " refused: " + string(s.Code)
+		case result.ClientsPartlyRefused:
+			verdict = style.Caution("!") + " partly refused: " + string(s.Code)
+			if s.Code == certs.NameNotCovered {
+				verdict += ", " + strings.Join(s.RefusedNames, ", ")
+			}
+		case result.ClientsRetired, result.ClientsNotKnown:
+			verdict = "• " + verdict
+		}
+		rows = append(rows, []string{s.ID, since, until, s.Endpoint, trusts, verdict})
+	}
+	return ui.Table(out, []string{"clients", "since", "until", "endpoint", "CA bundle", "verdict"}, rows)
+}

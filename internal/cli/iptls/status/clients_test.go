@@ -1,0 +1,231 @@
+package status
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// began is when the certificate of the company's CA came into service, and changed when the next thing happened.
+var (
+	began   = time.Now().Add(-40 * 24 * time.Hour).UTC().Truncate(time.Second)
+	changed = time.Now().Add(-4 * time.Hour).UTC().Truncate(time.Second)
+)
+
+// remembering is a world with an agent that has told clients of the company's CA since then.
+func remembering(t *testing.T) *iptlstest.World {
+	t.Helper()
+	w := iptlstest.NewExternalWorld(t)
+	w.Remember(t, began)
+	return w
+}
+
+// renewed puts a certificate of another CA, for these names, into the Secret and into service.
+func renewed(t *testing.T, w *iptlstest.World, names certs.SANs) {
+	t.Helper()
+	next := iptlstest.NewCA(t, "Next CA")
+	pair := iptlstest.Serving(t, next, names)
+	w.Cluster.TLSSecret.Data = map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": next.CertPEM()}
+	w.Proxy.Serve(t, pair)
+	w.Cluster.Report(w.Proxy.URL(), next.CertPEM())
+	w.Remember(t, changed)
+}
+
+// generated makes the agent serve its own certificate.
+func generated(t *testing.T, w *iptlstest.World) {
+	t.Helper()
+	w.Proxy.Serve(t, iptlstest.Serving(t, w.Generated, iptlstest.Loopback()))
+	w.Cluster.Report(w.Proxy.URL(), w.Generated.CertPEM())
+	w.Remember(t, changed)
+}
+
+// TestUsersOfEverythingTold has clients of all that was told so far, and looks whether the first line and the exit code
+// say what they meet.
+func TestUsersOfEverythingTold(t *testing.T) {
+	t.Parallel()
+	at := changed.Format("2006-01-02 15:04:05Z")
+	for _, tt := range []struct {
+		name  string
+		world func(*testing.T, *iptlstest.World)
+		exit  int
+		state result.UsersState
+		code  string
+		says  string
+		next  string
+		lacks string
+	}{
+		{
+			name: "are not affected", world: func(*testing.T, *iptlstest.World) {},
+			state: result.UsersNotAffected, says: "not affected; the certificate in service is good until ", lacks: "CLIENTS",
+		},
+		{
+			name:  "are refused since a renewal by another CA, with what they were told before",
+			world: func(t *testing.T, w *iptlstest.World) { t.Helper(); renewed(t, w, iptlstest.Loopback()) },
+			exit:  8, state: result.UsersSomeRefused, code: "BundleDoesNotVerify",
+			says: "those with kubeconfigs made before " + at + " are refused since then (they trust \"Company CA\"",
+			next: "pinniped kubeconfig rotate FILE",
+		},
+		{
+			name: "are refused since the spec lost its Secret",
+			world: func(t *testing.T, w *iptlstest.World) {
+				t.Helper()
+				w.Cluster.Issuer.Spec.ImpersonationProxy.TLS = nil
+				generated(t, w)
+			},
+			exit: 8, state: result.UsersSomeRefused, code: "BundleDoesNotVerify",
+			says: "those with kubeconfigs made before " + at + " are refused since then", next: "pinniped ip-tls set --secret NAME",
+		},
+		{
+			name: "are refused since a delegation was revoked",
+			world: func(t *testing.T, w *iptlstest.World) {
+				t.Helper()
+				w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.SecretName = "shared/proxy-tls"
+				generated(t, w)
+				strategy := &w.Cluster.Issuer.Status.Strategies[0]
+				strategy.Status, strategy.Reason = configv1alpha1.StrategyError, configv1alpha1.ReasonErrorDuringSetup
+				strategy.Findings = []configv1alpha1.StrategyFinding{
+					{Code: configv1alpha1.CodePermissionWithdrawn, Severity: configv1alpha1.FindingError, Message: "withdrawn"},
+					{Code: configv1alpha1.CodeGeneratedCertificateServed, Severity: configv1alpha1.FindingInfo, Message: "served"},
+				}
+			},
+			exit: 5, state: result.UsersSomeRefused, code: "BundleDoesNotVerify",
+			says: "those with kubeconfigs made before " + at + " are refused since then",
+			next: "pinniped ip-tls delegate shared/proxy-tls",
+		},
+		{
+			name: "are refused by a name that the certificate does not cover any more",
+			world: func(t *testing.T, w *iptlstest.World) {
+				t.Helper()
+				names := iptlstest.Loopback()
+				names.DNSNames = nil
+				pair := iptlstest.Serving(t, w.CA, names)
+				w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
+				w.Proxy.Serve(t, pair)
+				w.Remember(t, changed)
+			},
+			exit: 8, state: result.UsersSomeRefused, code: "NameNotCovered",
+			says: "those who reach it as proxy.example.com are refused since " + at, next: "pinniped ip-tls manifest --secret proxy-tls",
+		},
+		{
+			name: "are not affected by a renewal that waits, and it says until when",
+			world: func(t *testing.T, w *iptlstest.World) {
+				t.Helper()
+				next := iptlstest.NewCA(t, "Next CA")
+				pair := iptlstest.Serving(t, next, iptlstest.Loopback())
+				w.Cluster.TLSSecret.Data = map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": next.CertPEM()}
+				w.Cluster.Report(w.Proxy.URL(), append(w.CA.CertPEM(), next.CertPEM()...))
+				w.Cluster.Issuer.Status.Strategies[0].Findings = []configv1alpha1.StrategyFinding{{
+					Code: plan.CodeRenewalWaits, Severity: configv1alpha1.FindingWarning,
+					Message: "the renewed certificate waits until 2027-01-02T03:04:05Z",
+				}}
+				leaf, _ := certs.ParseBundle(w.Pair.CertPEM)
+				w.Cluster.Issuer.Status.ServingCertificate = &configv1alpha1.ServingCertificateStatus{
+					Source: configv1alpha1.ServingCertificateSecret, SecretName: "proxy-tls", SHA256: certs.Fingerprint(leaf[0].Raw),
+					Replicas: 1, ServingReplicas: 1,
+				}
+				w.Remember(t, changed)
+			},
+			state: result.UsersNotAffected, says: "; the renewed certificate waits until 2027-01-02T03:04:05Z",
+			next: "pinniped ip-tls clients",
+		},
+		{
+			name: "get no answer while the API server stands still",
+			world: func(_ *testing.T, w *iptlstest.World) {
+				w.Proxy.Answer(0)
+			},
+			exit: 5, state: result.UsersAllRefused, code: codeNoAnswer, says: "all without an answer (127.0.0.1:",
+			next: "kubectl get --raw=/readyz",
+		},
+		{
+			name:  "get no answer while the proxy does not reach the API server",
+			world: func(_ *testing.T, w *iptlstest.World) { w.Proxy.Answer(http.StatusServiceUnavailable) },
+			exit:  5, state: result.UsersAllRefused, code: codeNoAnswer, says: "answers a request with 503 Service Unavailable)",
+			next: "kubectl get --raw=/readyz",
+		},
+		{
+			name: "are not affected where a request needs credentials", state: result.UsersNotAffected, says: "not affected; ",
+			world: func(_ *testing.T, w *iptlstest.World) { w.Proxy.Answer(http.StatusUnauthorized) },
+		},
+		{
+			name: "are asked about at the endpoint of the spec when the status has none", exit: 5,
+			world: func(_ *testing.T, w *iptlstest.World) {
+				w.Cluster.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{
+					iptlstest.FailedReport(configv1alpha1.ReasonErrorDuringSetup, "disk full"),
+				}
+			},
+			state: result.UsersNotAffected, says: "not affected; ", next: "pinniped ip-tls check",
+		},
+		{
+			name: "are not known where nothing was ever advertised", exit: 5,
+			world: func(_ *testing.T, w *iptlstest.World) {
+				w.Cluster.HandedOut.Data = nil
+				w.Cluster.Issuer.Status.Strategies = nil
+			},
+			state: result.UsersNotKnown, says: "not known: nothing is advertised", next: "pinniped ip-tls check",
+		},
+		{
+			name: "count no state that is retired",
+			world: func(t *testing.T, w *iptlstest.World) {
+				t.Helper()
+				before := statusOf(t, runStatus(t.Context(), w, asJSON)).Clients
+				renewed(t, w, iptlstest.Loopback())
+				w.Cluster.HandedOut.Data["retired."+before[0].ID] = time.Now().UTC().Format(time.RFC3339)
+			},
+			state: result.UsersNotAffected, says: "not affected; ",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := remembering(t)
+			tt.world(t, w)
+			started := time.Now()
+			text := runStatus(t.Context(), w, withoutKubeconfig)
+			text.Check(t, tt.exit, tt.says)
+			if took := time.Since(started); tt.code == codeNoAnswer && took > 3*time.Second {
+				t.Errorf("it took %s", took)
+			}
+			first, _, _ := strings.Cut(text.Out.String(), "\n")
+			if !strings.Contains(first, tt.says) {
+				t.Errorf("the first line is %q, want %q in it", first, tt.says)
+			}
+			if tt.lacks != "" {
+				text.Lacks(t, tt.lacks)
+			}
+			got := runStatus(t.Context(), w, func(o *Options) { withoutKubeconfig(o); asJSON(o) })
+			got.Check(t, tt.exit)
+			status := statusOf(t, got)
+			if status.Users.State != tt.state || status.Users.Code != tt.code {
+				t.Errorf("users %+v", status.Users)
+			}
+			if next := append(status.Users.Next, ""); next[0] != tt.next {
+				t.Errorf("next is %q, want %q", next, tt.next)
+			}
+		})
+	}
+}
+
+// TestNamesOfKubeconfigs looks at a kubeconfig that uses a name which the certificate does not cover any more.
+func TestNamesOfKubeconfigs(t *testing.T) {
+	t.Parallel()
+	w := remembering(t)
+	names := iptlstest.Loopback()
+	names.DNSNames = nil
+	pair := iptlstest.Serving(t, w.CA, names)
+	w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
+	w.Proxy.Serve(t, pair)
+	r := runStatus(t.Context(), w, func(o *Options) {
+		current := currentOf(w.Proxy.URL(), "mine", w.CA.CertPEM())
+		current.Raw.Clusters["mine"].TLSServerName = "proxy.example.com"
+		o.Current = func(factory.ClusterFlags) (*factory.Cluster, error) { return current, nil }
+	})
+	r.Check(t, 8, `✗ broken: it reaches the proxy as "proxy.example.com", which what is presented does not cover`,
+		"type: pinniped ip-tls manifest --secret proxy-tls")
+}
