@@ -18,10 +18,6 @@ import (
 // CACertKey is the key of a TLS Secret under which cert-manager and others put the CA bundle.
 const CACertKey = "ca.crt"
 
-// ServeAnnotation is the annotation of a CredentialIssuer with the SHA-256 fingerprint of a certificate of which an
-// administrator has decided that it is served at once, whoever may refuse it.
-const ServeAnnotation = "ip-tls.pinniped.dev/serve"
-
 // Refusal says why a certificate is not put into service. Its finding is Pending when there is nothing to judge
 // yet: the Secret is missing or half-made, and its maker is waited for.
 type Refusal struct {

@@ -123,7 +123,7 @@ func TestUsersOfEverythingTold(t *testing.T) {
 				w.Cluster.TLSSecret.Data = map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": next.CertPEM()}
 				w.Cluster.Report(w.Proxy.URL(), append(w.CA.CertPEM(), next.CertPEM()...))
 				w.Cluster.Issuer.Status.Strategies[0].Findings = []configv1alpha1.StrategyFinding{{
-					Code: plan.CodeRenewalWaits, Severity: configv1alpha1.FindingWarning,
+					Code: configv1alpha1.CodeRenewalWaits, Severity: configv1alpha1.FindingWarning,
 					Message: "the renewed certificate waits until 2027-01-02T03:04:05Z",
 				}}
 				leaf, _ := certs.ParseBundle(w.Pair.CertPEM)

@@ -66,7 +66,7 @@ func NextCommands(code string, at Place) []string {
 			files = strings.Join(at.Kubeconfigs, " ")
 		}
 		return []string{"pinniped kubeconfig rotate " + files, "pinniped ip-tls clients"}
-	case plan.CodeRenewalWaits:
+	case configv1alpha1.CodeRenewalWaits:
 		return []string{"pinniped ip-tls clients"}
 	case codeGeneratedServes:
 		return []string{at.back()}

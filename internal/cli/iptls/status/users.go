@@ -65,7 +65,7 @@ func (l *snapshot) concludeUsers() {
 	case l.Users.State != result.UsersNotAffected || len(l.Problems) > 0:
 		l.Users.Next = l.next(mend)
 	case l.waits:
-		l.Users.Next = l.next(plan.CodeRenewalWaits)
+		l.Users.Next = l.next(configv1alpha1.CodeRenewalWaits)
 	}
 }
 
@@ -279,7 +279,7 @@ func (l *snapshot) notAffected() result.Users {
 		what = "the generated certificate is served instead, and is good"
 	}
 	users.Message = fmt.Sprintf("not affected; %s until %s", what, users.Until.Format(time.RFC3339))
-	if f := l.finding(plan.CodeRenewalWaits); f != nil {
+	if f := l.finding(configv1alpha1.CodeRenewalWaits); f != nil {
 		users.Message += "; " + strings.TrimSuffix(f.Message, ".")
 	}
 	return users
