@@ -51,7 +51,7 @@ Each context that leads to the endpoint gets a verdict:
   outdated     it works, but with another CA bundle than the one that is advertised now
   will break   it does not verify the certificate that is configured and not yet presented
   broken       it does not verify what is presented
-  not known    nothing is presented right now
+  not known    nothing is presented right now, or the context logs in with a program that is not known
 
 What may not be read, or does not answer, is listed with the reason; the rest is shown all the same. When the cluster
 itself cannot be asked, as it does not answer or your own kubeconfig leads through the broken proxy, the endpoint is
