@@ -264,7 +264,7 @@ func textOf(list *result.KubeconfigList) ([]byte, error) {
 			if c.Context != "" {
 				where += ", context " + c.Context
 			}
-			fmt.Fprintf(&notes, "%s: %s: %s\n", where, c.Verdict, problem)
+			fmt.Fprintf(&notes, "%s: %s: %s\n", ui.Plain(where), c.Verdict, ui.Plain(problem))
 		}
 		if c.Fix != "" {
 			fmt.Fprintf(&notes, "  run: %s\n", c.Fix)
@@ -275,7 +275,7 @@ func textOf(list *result.KubeconfigList) ([]byte, error) {
 	}
 	var out bytes.Buffer
 	header := []string{"kubeconfig", "context", "cluster", "endpoint", "login", "CA", "verdict"}
-	if err := ui.Table(&out, header, rows); err != nil {
+	if err := ui.PlainTable(&out, header, rows); err != nil {
 		return nil, err
 	}
 	if notes.Len() > 0 {

@@ -128,7 +128,7 @@ func historyText(done *result.History) ([]byte, error) {
 			plan.OrNone(change.ExternalEndpoint), string(change.Outcome),
 		})
 	}
-	if err := ui.Table(&out, []string{"at", "by", "command", "secret", "endpoint", "outcome"}, rows); err != nil {
+	if err := ui.PlainTable(&out, []string{"at", "by", "command", "secret", "endpoint", "outcome"}, rows); err != nil {
 		return nil, err
 	}
 	return []byte(out.String()), nil
