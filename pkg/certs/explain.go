@@ -202,7 +202,7 @@ func catalogue() []Explanation {
 			Code: NameNotCovered,
 			Cause: "Clients use a name or address for which the certificate was not issued. A wildcard covers one " +
 				"level, and not the name above it; an IP address must be there as an IP address. For names that clients are not " +
-				"told to use, such as those of a load balancer behind an external endpoint, it is a warning.",
+				"told to use, such as those of a load balancer behind an external endpoint, it is information.",
 			Consequence: "Clients that connect by this name refuse the certificate.",
 			Fix:         "have the certificate issued for this name too, or change the name that is advertised",
 			Example:     "openssl x509 -in tls.crt -noout -ext subjectAltName",
