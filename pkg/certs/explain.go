@@ -282,7 +282,8 @@ func catalogue() []Explanation {
 			Code: StrictClients,
 			Cause: "A certificate lacks what RFC 5280 asks for, such as key identifiers, a CA's key usage or critical " +
 				"basic constraints; or it holds what Go does not look at and OpenSSL or GnuTLS do, such as an authority key " +
-				"identifier with the serial number of another CA certificate; or the bundle holds an intermediate without its root.",
+				"identifier with the serial number of another CA certificate; or the bundle holds an intermediate without its root; or " +
+				"of two cross-signed certificates in tls.crt, which have one name and key, only the second leads to the bundle.",
 			Consequence: "kubectl works; others refuse, as the message says: Python 3.13 and later and OpenSSL in strict " +
 				"mode, or every program built on OpenSSL or GnuTLS.",
 			Fix: "have it issued by a CA that follows RFC 5280",
