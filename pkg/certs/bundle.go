@@ -29,6 +29,9 @@ func (r *run) checkBundle(v verdict) []Finding {
 		}
 		seen[print] = member.number
 		found = append(found, r.checkMember(member, leaf, v)...)
+		if r.Now.After(member.NotAfter) {
+			continue // that it has the name of another member is over when it is left out
+		}
 		if other, same := subjects[string(member.RawSubject)]; same &&
 			!bytes.Equal(other.RawSubjectPublicKeyInfo, member.RawSubjectPublicKeyInfo) {
 			found = append(found, r.sameNameFinding(member, other))
@@ -102,6 +105,8 @@ func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []
 			"leave it out, or have it issued again with keyCertSign",
 			"may not sign certificates: its key usage lacks keyCertSign",
 		)
+	case r.outdatedCA != nil && member.Equal(r.outdatedCA):
+		return nil
 	case r.Now.After(member.NotAfter):
 		return warn("leave it out", "expired on %s", date(member.NotAfter))
 	case member.NotBefore.After(r.Now):

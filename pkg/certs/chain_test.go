@@ -289,6 +289,29 @@ func TestBundle(t *testing.T) {
 			wantFindings(t, in, tt.want...)
 		})
 	}
+	t.Run("says of a root and its expired twin one thing, and what helps", func(t *testing.T) {
+		t.Parallel()
+		twin := func(key entity) entity {
+			template := caTemplate("Root", validity(-1000*day, -day))
+			return entity{signWith(t, template, template, key.key.Public(), key.key), key.key}
+		}
+		for _, test := range []struct {
+			bundle     []byte
+			want, hint string
+		}{
+			{chainOf(twin(p.root), p.root), "warning BundleMember", "leave it out"},
+			{chainOf(p.root, twin(p.root)), "warning BundleMember", "leave it out"},
+			{chainOf(twin(next), p.root), "warning BundleMember", "leave it out"},
+			{twin(p.root).pem(), "error BundleDoesNotVerify", "advertise the CA's renewed certificate in its place"},
+		} {
+			in := p.input(t)
+			in.Bundle = test.bundle
+			report := wantFindings(t, in, test.want)
+			if f, _ := report.First(); !strings.Contains(f.Hint, test.hint) {
+				t.Errorf("%s: hint %q", f, f.Hint)
+			}
+		}
+	})
 	t.Run("names a CA that may not sign as the cause", func(t *testing.T) {
 		t.Parallel()
 		report := wantFindings(t, inputFor(t, noSign, noSign.newLeaf(t)), "error BundleDoesNotVerify", "warning BundleMember")

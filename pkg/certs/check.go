@@ -214,6 +214,8 @@ type run struct {
 	anchor anchors // what clients will verify with
 	paired bool    // tls.key belongs to chain[0]
 	path   []numbered
+	// outdatedCA is the expired member of the bundle that keeps the certificate from being verified: it has been named.
+	outdatedCA *x509.Certificate
 }
 
 func newRun(in Input) *run {
