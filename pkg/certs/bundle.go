@@ -113,10 +113,16 @@ func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []
 		return warn("check the clock of the machine that made it", "is not valid before %s", date(member.NotBefore))
 	}
 	var found []Finding
-	if !containsCert(r.chain, member.Certificate) { // what is there has been looked at
+	sent := containsCert(r.chain, member.Certificate)
+	if !sent { // what is in tls.crt has been looked at
 		found = r.checkWeakSignature(member)
 	}
-	if problem := weakKey(member.PublicKey); problem != "" {
+	switch problem := weakKey(member.PublicKey); {
+	case problem == "":
+	case tooLong(member.PublicKey) && !sent:
+		f := finding(WeakKey, "", "%s %s from a server; in the CA bundle alone it does no harm", member.where(), problem)
+		found = append(found, f.withSeverity(SeverityInfo))
+	default:
 		f := finding(WeakKey, keyFix, "%s %s", member.where(), problem)
 		if !v.uses(member.Certificate) || r.otherwise(member, v.at).err == nil {
 			f = f.withSeverity(SeverityWarning)

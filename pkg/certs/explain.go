@@ -88,7 +88,7 @@ func catalogue() []Explanation {
 		{
 			Code: WeakKey,
 			Cause: "A key is too short (RSA under 2048 bits), too long (RSA over 8192), or of a kind that TLS clients " +
-				"do not support.",
+				"do not support. A CA whose key is too long is information while it is in the CA bundle only.",
 			Consequence: "Clients refuse the certificate, or it can be forged.",
 			Fix: "have the certificate issued for a key of ECDSA P-256, P-384, P-521, Ed25519, or RSA from 2048 to " +
 				"8192 bits",
