@@ -60,14 +60,14 @@ type part func(on Subject) []Rule
 func parts() map[string][]part {
 	look := []part{locate, readIssuer}
 	evaluate := append(slices.Clone(look), readServices, readSecrets)
-	change := append(slices.Clone(evaluate), readGeneratedCA, writeIssuer)
+	change := append(slices.Clone(evaluate), readGeneratedCA, writeIssuer, readLeases)
 	return map[string][]part{
 		"history":  look,
 		"manifest": append(slices.Clone(look), readServices),
 		"check":    evaluate,
 		"status":   append(slices.Clone(look), optional(readServices), optional(readSecrets), readCertificates, readLeases),
 		"set":      append(slices.Clone(change), listCertificates, writeSecret),
-		"unset":    append(slices.Clone(look), readServices, readGeneratedCA, writeIssuer), // it reads no certificate
+		"unset":    append(slices.Clone(look), readServices, readGeneratedCA, writeIssuer, readLeases), // it reads no certificate
 		"undo":     change,
 		"apply":    change,
 		"rotate":   change,
