@@ -41,14 +41,20 @@ underscores) and in ~/.config/pinniped/config.yaml.`,
 		Example: `  pinniped get kubeconfig --static-token-env TOKEN -o user.yaml
   pinniped whoami --kubeconfig user.yaml
   pinniped ip-tls set --secret my-certificate`,
+		Version:       version.Of(f).GitVersion,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	})
+	root.SetVersionTemplate("{{.Version}}\n")
 	flags := root.PersistentFlags()
 	flags.BoolVarP(&f.Quiet, "quiet", "q", false, "no progress on stderr")
 	flags.IntVarP(&verbosity, "verbosity", "v", 0, "show the log of requests to the cluster on stderr, from 1 to 7")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return ui.WithHint(ui.Usage(err), "run %q for the flags", cmd.CommandPath()+" --help")
+		hint := fmt.Sprintf("run %q for the flags", cmd.CommandPath()+" --help")
+		if near := factory.NearestFlag(cmd, err); near != "" {
+			hint = fmt.Sprintf("did you mean --%s? %s", near, hint)
+		}
+		return ui.WithHint(ui.Usage(err), "%s", hint)
 	})
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if verbosity != 0 {

@@ -29,6 +29,9 @@ func (r *run) checkBundle(v verdict) []Finding {
 		}
 		seen[print] = member.number
 		found = append(found, r.checkMember(member, leaf, v)...)
+		if r.Now.After(member.NotAfter) {
+			continue // that it has the name of another member is over when it is left out
+		}
 		if other, same := subjects[string(member.RawSubject)]; same &&
 			!bytes.Equal(other.RawSubjectPublicKeyInfo, member.RawSubjectPublicKeyInfo) {
 			found = append(found, r.sameNameFinding(member, other))
@@ -102,16 +105,24 @@ func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []
 			"leave it out, or have it issued again with keyCertSign",
 			"may not sign certificates: its key usage lacks keyCertSign",
 		)
+	case r.outdatedCA != nil && member.Equal(r.outdatedCA):
+		return nil
 	case r.Now.After(member.NotAfter):
 		return warn("leave it out", "expired on %s", date(member.NotAfter))
 	case member.NotBefore.After(r.Now):
 		return warn("check the clock of the machine that made it", "is not valid before %s", date(member.NotBefore))
 	}
 	var found []Finding
-	if !containsCert(r.chain, member.Certificate) { // what is there has been looked at
+	sent := containsCert(r.chain, member.Certificate)
+	if !sent { // what is in tls.crt has been looked at
 		found = r.checkWeakSignature(member)
 	}
-	if problem := weakKey(member.PublicKey); problem != "" {
+	switch problem := weakKey(member.PublicKey); {
+	case problem == "":
+	case tooLong(member.PublicKey) && !sent:
+		f := finding(WeakKey, "", "%s %s from a server; in the CA bundle alone it does no harm", member.where(), problem)
+		found = append(found, f.withSeverity(SeverityInfo))
+	default:
 		f := finding(WeakKey, keyFix, "%s %s", member.where(), problem)
 		if !v.uses(member.Certificate) || r.otherwise(member, v.at).err == nil {
 			f = f.withSeverity(SeverityWarning)

@@ -1,11 +1,15 @@
 package certs
 
 import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -289,6 +293,56 @@ func TestBundle(t *testing.T) {
 			wantFindings(t, in, tt.want...)
 		})
 	}
+	t.Run("says of a root and its expired twin one thing, and what helps", func(t *testing.T) {
+		t.Parallel()
+		twin := func(key entity) entity {
+			template := caTemplate("Root", validity(-1000*day, -day))
+			return entity{signWith(t, template, template, key.key.Public(), key.key), key.key}
+		}
+		for _, test := range []struct {
+			bundle     []byte
+			want, hint string
+		}{
+			{chainOf(twin(p.root), p.root), "warning BundleMember", "leave it out"},
+			{chainOf(p.root, twin(p.root)), "warning BundleMember", "leave it out"},
+			{chainOf(twin(next), p.root), "warning BundleMember", "leave it out"},
+			{twin(p.root).pem(), "error BundleDoesNotVerify", "advertise the CA's renewed certificate in its place"},
+		} {
+			in := p.input(t)
+			in.Bundle = test.bundle
+			report := wantFindings(t, in, test.want)
+			if f, _ := report.First(); !strings.Contains(f.Hint, test.hint) {
+				t.Errorf("%s: hint %q", f, f.Hint)
+			}
+		}
+	})
+	t.Run("takes a root with RSA over 8192 bits, unless it is sent", func(t *testing.T) {
+		t.Parallel()
+		key, err := rsa.GenerateMultiPrimeKey(rand.Reader, 20, 8224) //nolint:staticcheck // two primes take many seconds
+		if err != nil {
+			t.Fatal(err)
+		}
+		template := caTemplate("Long Root")
+		root := entity{signWith(t, template, template, key.Public(), key), key}
+		leaf := root.newLeaf(t)
+		for _, in := range []Input{inputFor(t, root, leaf), inputFor(t, root, leaf, root)} {
+			pair, err := tls.X509KeyPair(in.CertPEM, in.KeyPEM)
+			if err != nil {
+				t.Fatal(err)
+			}
+			roots := x509.NewCertPool()
+			roots.AddCert(root.Certificate)
+			refused := rehearse(pair, roots, testName, tls.VersionTLS13, testNow())
+			if errors := Check(in).Errors(); (len(errors) > 0) != (refused != nil) {
+				t.Errorf("a client says %v, and the errors are %v", refused, errors)
+			}
+		}
+		wantFindings(t, inputFor(t, root, leaf), "info WeakKey")
+		report := Check(inputFor(t, root, leaf, root))
+		if !report.Has(ChainExtra) || !slices.ContainsFunc(report.Errors(), func(f Finding) bool { return f.Code == WeakKey }) {
+			t.Errorf("sent: %v", report.Findings)
+		}
+	})
 	t.Run("names a CA that may not sign as the cause", func(t *testing.T) {
 		t.Parallel()
 		report := wantFindings(t, inputFor(t, noSign, noSign.newLeaf(t)), "error BundleDoesNotVerify", "warning BundleMember")

@@ -18,7 +18,7 @@ type Name struct {
 	// Source is for messages: "spec.impersonationProxy.externalEndpoint".
 	Source string `json:"source"`
 	// Advisory is true for a name that the endpoint has but that clients are not told to use, such as the address of a
-	// load balancer behind an external endpoint. That it is not covered is a warning.
+	// load balancer behind an external endpoint. That it is not covered is information.
 	Advisory bool `json:"advisory,omitempty"`
 }
 
@@ -201,6 +201,8 @@ type run struct {
 	anchor anchors // what clients will verify with
 	paired bool    // tls.key belongs to chain[0]
 	path   []numbered
+	// outdatedCA is the expired member of the bundle that keeps the certificate from being verified: it has been named.
+	outdatedCA *x509.Certificate
 }
 
 func newRun(in Input) *run {

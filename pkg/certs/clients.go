@@ -40,6 +40,9 @@ func (r *run) checkStrict(v verdict) []Finding {
 	if f := r.partialChain(v); f != nil {
 		best = append(best, *f)
 	}
+	if f := r.firstIssuer(v); f != nil {
+		best = append(best, *f)
+	}
 	if len(r.chain) > gnuTLSMost {
 		best = append(
 			best,
@@ -143,6 +146,43 @@ func (r *run) partialChain(v verdict) *Finding {
 		"advertise the root CA as well",
 		"the CA bundle verifies the certificate by an intermediate CA only: programs built on OpenSSL, such as curl and "+
 			"Python, want the root too",
+	)
+	return &f
+}
+
+// firstIssuer warns when a certificate of the chain has two issuers in tls.crt (one key, cross-signed by two CAs), and
+// only the later one leads to what clients trust. Go tries both, other clients go on with the first.
+func (r *run) firstIssuer(v verdict) *Finding {
+	if v.err != nil || r.found.has(IntermediateInvalid, WeakKey, WeakSignature) {
+		return nil // said already of one of the two
+	}
+	valid := func(cert *x509.Certificate) bool { return !v.at.Before(cert.NotBefore) && !v.at.After(cert.NotAfter) }
+	way := []numbered{r.chain[0]}
+	var first, second numbered
+	for current := r.chain[0]; !selfIssued(current.Certificate); current = way[len(way)-1] {
+		issuers := slices.DeleteFunc(slices.Clone(r.chain), func(c numbered) bool {
+			return containsCert(way, c.Certificate) || !signedBy(current.Certificate, c.Certificate)
+		})
+		if len(issuers) == 0 {
+			break
+		}
+		at := max(0, slices.IndexFunc(issuers, func(c numbered) bool { return valid(c.Certificate) }))
+		for _, other := range issuers {
+			if first.Certificate == nil && !other.Equal(issuers[at].Certificate) && v.uses(other.Certificate) {
+				first, second = issuers[at], other
+			}
+		}
+		way = append(way, issuers[at])
+	}
+	if first.Certificate == nil || r.verifyAt(r.anchor.pool, poolOf(way[1:]), v.at).err == nil {
+		return nil
+	}
+	f := finding(
+		StrictClients,
+		fmt.Sprintf("put block %d in front of block %d, or leave block %d out", second.number, first.number, first.number),
+		"%s comes before block %d, which has the same name and key: programs built on OpenSSL or GnuTLS, such as curl and "+
+			"Python, go on with the first one, issued by %s, and find no CA that they trust",
+		first.where(), second.number, issuer(first.Certificate),
 	)
 	return &f
 }

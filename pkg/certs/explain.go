@@ -88,7 +88,7 @@ func catalogue() []Explanation {
 		{
 			Code: WeakKey,
 			Cause: "A key is too short (RSA under 2048 bits), too long (RSA over 8192), or of a kind that TLS clients " +
-				"do not support.",
+				"do not support. A CA whose key is too long is information while it is in the CA bundle only.",
 			Consequence: "Clients refuse the certificate, or it can be forged.",
 			Fix: "have the certificate issued for a key of ECDSA P-256, P-384, P-521, Ed25519, or RSA from 2048 to " +
 				"8192 bits",
@@ -202,7 +202,7 @@ func catalogue() []Explanation {
 			Code: NameNotCovered,
 			Cause: "Clients use a name or address for which the certificate was not issued. A wildcard covers one " +
 				"level, and not the name above it; an IP address must be there as an IP address. For names that clients are not " +
-				"told to use, such as those of a load balancer behind an external endpoint, it is a warning.",
+				"told to use, such as those of a load balancer behind an external endpoint, it is information.",
 			Consequence: "Clients that connect by this name refuse the certificate.",
 			Fix:         "have the certificate issued for this name too, or change the name that is advertised",
 			Example:     "openssl x509 -in tls.crt -noout -ext subjectAltName",
@@ -283,7 +283,8 @@ func catalogue() []Explanation {
 			Code: StrictClients,
 			Cause: "A certificate lacks what RFC 5280 asks for, such as key identifiers, a CA's key usage or critical " +
 				"basic constraints; or it holds what Go does not look at and OpenSSL or GnuTLS do, such as an authority key " +
-				"identifier with the serial number of another CA certificate; or the bundle holds an intermediate without its root.",
+				"identifier with the serial number of another CA certificate; or the bundle holds an intermediate without its root; or " +
+				"of two cross-signed certificates in tls.crt, which have one name and key, only the second leads to the bundle.",
 			Consequence: "kubectl works; others refuse, as the message says: Python 3.13 and later and OpenSSL in strict " +
 				"mode, or every program built on OpenSSL or GnuTLS.",
 			Fix: "have it issued by a CA that follows RFC 5280",

@@ -317,7 +317,7 @@ func weakKey(public crypto.PublicKey) string {
 		switch bits := key.N.BitLen(); {
 		case bits < minRSABits:
 			return fmt.Sprintf("has an RSA key of %d bits; at least %d are needed", bits, minRSABits)
-		case bits > maxRSABits:
+		case tooLong(public):
 			return fmt.Sprintf("has an RSA key of %d bits; Go programs such as kubectl refuse more than %d", bits, maxRSABits)
 		case key.E < 3 || key.E%2 == 0:
 			return "has an RSA key with an exponent that protects nothing"
@@ -339,6 +339,12 @@ func weakKey(public crypto.PublicKey) string {
 	default:
 		return "has a key of a type that Go programs such as kubectl do not support"
 	}
+}
+
+// tooLong says whether a key is too long for a certificate that a server sends. Go looks at the length of no others.
+func tooLong(public crypto.PublicKey) bool {
+	key, ok := public.(*rsa.PublicKey)
+	return ok && key.N.BitLen() > maxRSABits
 }
 
 const keyFix = "have it issued again for a key of ECDSA P-256, P-384, P-521, Ed25519 or RSA from 2048 to 8192 bits"

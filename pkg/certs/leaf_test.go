@@ -335,3 +335,18 @@ func TestNames(t *testing.T) {
 		})
 	}
 }
+
+// TestAdvisoryNames shows that the usual setup of a cloud, a name of the company's own in front of a load balancer's, is
+// good: clients are not told to use the load balancer's.
+func TestAdvisoryNames(t *testing.T) {
+	t.Parallel()
+	in := newPKI(t).input(t)
+	in.Endpoint, in.Names = testName, []Name{
+		{Value: "lb-1.cloud.example.net", Source: "Service", Advisory: true},
+		{Value: "203.0.113.7", Source: "spec.impersonationProxy.service.loadBalancerIP", Advisory: true},
+	}
+	report := wantFindings(t, in, "info NameNotCovered", "info NameNotCovered")
+	if len(report.Warnings()) > 0 {
+		t.Errorf("warnings %v", report.Warnings())
+	}
+}

@@ -242,7 +242,7 @@ func checkName(leaf *x509.Certificate, name Name) []Finding {
 			"the serving certificate is not valid for %s, which clients are not told to use: %s",
 			where,
 			whyNotCovered(leaf, name.Value),
-		).withSeverity(SeverityWarning)}
+		).withSeverity(SeverityInfo)}
 	}
 	if !covers(leaf, name.Value) {
 		return []Finding{

@@ -2,6 +2,7 @@ package certs
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -345,5 +346,50 @@ func TestWrongAuthorityKeyID(t *testing.T) {
 	report := wantFindings(t, inputFor(t, root, leaf), "warning StrictClients")
 	if !strings.Contains(report.Findings[0].Message, "OpenSSL does not find the issuer") {
 		t.Error(report.Findings[0].Message)
+	}
+}
+
+// TestCrossSigned has an issuing CA that two roots have signed. OpenSSL takes the first certificate of it that the
+// server sends, and refuses when only the second leads to the CA bundle.
+func TestCrossSigned(t *testing.T) {
+	t.Parallel()
+	o := withOpenSSL(t)
+	root, other := newRoot(t, "Root"), newRoot(t, "Other Root")
+	inter := root.newCA(t, "Intermediate")
+	cross := entity{
+		signWith(t, caTemplate("Intermediate"), other.Certificate, inter.key.Public(), other.key), inter.key,
+	}
+	expired := entity{
+		signWith(t, caTemplate("Intermediate", validity(-100*day, -day)), other.Certificate, inter.key.Public(), other.key),
+		inter.key,
+	}
+	leaf := inter.newLeaf(t)
+	for name, test := range map[string]struct {
+		chain  []entity
+		bundle []byte
+		want   []string
+	}{
+		"the first leads to the bundle":  {[]entity{inter, cross}, root.pem(), nil},
+		"the second leads to the bundle": {[]entity{cross, inter}, root.pem(), []string{"warning StrictClients"}},
+		"both lead to the bundle":        {[]entity{cross, inter}, chainOf(root, other), nil},
+		"the first has expired":          {[]entity{expired, inter}, root.pem(), []string{"warning IntermediateInvalid"}},
+	} {
+		in := inputFor(t, root, leaf, test.chain...)
+		in.Bundle = test.bundle
+		report := wantFindings(t, in, test.want...)
+		o.file("ca.pem", string(in.Bundle))
+		o.file("chain.pem", string(in.CertPEM))
+		o.file("leaf.pem", string(leaf.pem()))
+		cmd := exec.CommandContext(t.Context(), "openssl", "verify", "-attime", fmt.Sprint(testNow().Unix()),
+			"-no-CApath", "-no-CAstore", "-CAfile", "ca.pem", "-untrusted", "chain.pem", "leaf.pem")
+		cmd.Dir = o.dir
+		output, err := cmd.CombinedOutput()
+		if refuses := report.Has(StrictClients); refuses != (err != nil) {
+			t.Errorf("%s: OpenSSL says %v: %s", name, err, output)
+		}
+		f, _ := report.First()
+		if f.Code == StrictClients && !strings.Contains(f.Hint, "put block 3 in front of block 2") {
+			t.Errorf("%s: hint %q", name, f.Hint)
+		}
 	}
 }

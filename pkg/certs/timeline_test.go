@@ -34,8 +34,8 @@ func TestTimeline(t *testing.T) {
 			name: "tells when the CA ends first",
 			in:   func(t *testing.T) Input { t.Helper(); return inputFor(t, short, short.newLeaf(t, lives(0, 90*day))) },
 			want: []string{
-				"50d1s BundleDoesNotVerify error BundleMember warning breaks", "60d1s ExpiresSoon warning", "81d1s ExpiresSoon error",
-				"90d1s Expired error breaks",
+				"50d1s BundleDoesNotVerify error breaks", "60d1s ExpiresSoon warning", "81d1s ExpiresSoon error",
+				"90d1s Expired error BundleMember warning breaks",
 			},
 		},
 		{

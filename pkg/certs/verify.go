@@ -231,6 +231,10 @@ func (r *run) checkVerifies(v verdict) []Finding {
 		return nil
 	}
 	why, hint := r.whyNot(r.anchor, v)
+	var invalid x509.CertificateInvalidError
+	if errors.As(v.err, &invalid) && invalid.Reason == x509.Expired && containsCert(r.bundle, invalid.Cert) {
+		r.outdatedCA = invalid.Cert
+	}
 	return []Finding{r.ofAnchor(
 		finding(BundleDoesNotVerify, hint, "%s not verify the serving certificate: %s", r.anchor.does(), why),
 	)}
@@ -254,7 +258,7 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 		switch {
 		case invalid.Reason == x509.Expired && v.at.After(invalid.Cert.NotAfter):
 			return where + " expired on " + date(invalid.Cert.NotAfter),
-				"advertise a CA certificate that is valid, or have the certificate issued by another CA"
+				"advertise the CA's renewed certificate in its place, or have the certificate issued by another CA"
 		case invalid.Reason == x509.Expired:
 			return where + " is not valid before " + date(invalid.Cert.NotBefore),
 				"wait until then, or advertise a CA certificate that is valid now"

@@ -62,6 +62,21 @@ func Merge(content []byte, made *clientcmdapi.Config, setCurrent bool) (*Merged,
 	if err != nil {
 		return nil, err
 	}
+	var merged *Merged
+	content, err = inUTF8(content, func(text []byte) ([]byte, error) {
+		if merged, err = merge(text, made, setCurrent); err != nil {
+			return nil, err
+		}
+		return merged.Content, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	merged.Content = content
+	return merged, nil
+}
+
+func merge(content []byte, made *clientcmdapi.Config, setCurrent bool) (*Merged, error) {
 	if blank(content) {
 		content = append(endLine(bytes.Clone(content)), "apiVersion: v1\nkind: Config\n"...)
 	}

@@ -26,24 +26,22 @@ func (p planned) change() Change {
 // Restore takes changes back. An entry that does not have the CA bundle any more which the change gave it, or leads
 // elsewhere now, is skipped with SkipChanged. Everything else is as with Rotate.
 func Restore(content []byte, changes []Change) (*Rotation, error) {
-	document, before, err := read(content)
-	if err != nil {
-		return nil, err
-	}
-	after := before.DeepCopy()
-	there := map[string]place{}
-	for _, one := range allPlaces(before) {
-		there[one.kind+"/"+one.name] = one
-	}
-	var entries []planned
-	for _, change := range changes {
-		one, ok := there[change.Kind+"/"+change.Name]
-		if !ok {
-			one = place{kind: change.Kind, name: change.Name}
+	return rewrite(content, func(before *clientcmdapi.Config) (*clientcmdapi.Config, []planned) {
+		after := before.DeepCopy()
+		there := map[string]place{}
+		for _, one := range allPlaces(before) {
+			there[one.kind+"/"+one.name] = one
 		}
-		entries = append(entries, one.restore(after, change, ok))
-	}
-	return apply(content, document, after, entries)
+		var entries []planned
+		for _, change := range changes {
+			one, ok := there[change.Kind+"/"+change.Name]
+			if !ok {
+				one = place{kind: change.Kind, name: change.Name}
+			}
+			entries = append(entries, one.restore(after, change, ok))
+		}
+		return after, entries
+	})
 }
 
 func (p place) restore(config *clientcmdapi.Config, change Change, there bool) planned {

@@ -102,12 +102,32 @@ func RotateOnly(content []byte, include func(Trust) bool, to ...Target) (*Rotati
 			return nil, fmt.Errorf("checking the CA bundle: %w", err)
 		}
 	}
-	document, before, err := read(content)
+	return rewrite(content, func(before *clientcmdapi.Config) (*clientcmdapi.Config, []planned) {
+		return rotateConfig(before, include, to)
+	})
+}
+
+// rewrite applies to content, in the file's encoding, what decide returns for the kubeconfig in it.
+func rewrite(
+	content []byte,
+	decide func(before *clientcmdapi.Config) (*clientcmdapi.Config, []planned),
+) (rotation *Rotation, err error) {
+	content, err = inUTF8(content, func(text []byte) ([]byte, error) {
+		document, before, err := read(text)
+		if err != nil {
+			return nil, err
+		}
+		wanted, entries := decide(before)
+		if rotation, err = apply(text, document, wanted, entries); err != nil {
+			return nil, err
+		}
+		return rotation.Content, nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	wanted, entries := rotateConfig(before, include, to)
-	return apply(content, document, wanted, entries)
+	rotation.Content = content
+	return rotation, nil
 }
 
 func read(content []byte) (*yaml.Node, *clientcmdapi.Config, error) {

@@ -3,6 +3,8 @@ package kubeconfig
 import (
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -71,4 +73,24 @@ func (e Endpoint) Leads(trust Trust) bool {
 		serverName = ""
 	}
 	return e.leads(trust.Server, serverName) == leadsHere
+}
+
+// elsewhere are credential plugins that get their credential from somebody else than the impersonation proxy.
+var elsewhere = []string{"aws", "aws-iam-authenticator", "gke-gcloud-auth-plugin", "kubelogin", "kubectl-oidc_login"}
+
+// UnknownPlugin returns the program that a user logs in with, when it is not known where that program goes and what it
+// trusts there: it is no "pinniped login", and none of the usual credential plugins. Otherwise it returns "".
+func UnknownPlugin(user *clientcmdapi.AuthInfo) string {
+	if user == nil || user.Exec == nil || RunsPinniped(user) {
+		return ""
+	}
+	program := user.Exec.Command
+	base := strings.TrimSuffix(program[strings.LastIndexAny(program, `/\`)+1:], ".exe")
+	switch {
+	case pluginPlace(user.Exec) != nil, len(hiddenPlaces(user.Exec)) > 0, slices.Contains(elsewhere, base):
+		return ""
+	case base == "kubectl" && slices.Contains(user.Exec.Args, "oidc-login"):
+		return ""
+	}
+	return program
 }

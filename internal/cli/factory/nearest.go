@@ -1,5 +1,38 @@
 package factory
 
+import (
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// NearestFlag returns the flag of a command that was probably meant, when err says that there is none of that name: one
+// of which the name is a part, or that is spelled nearly the same. It is empty when there is none.
+func NearestFlag(cmd *cobra.Command, err error) string {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok || len(unknown.GetSpecifiedName()) < 2 {
+		return ""
+	}
+	name := unknown.GetSpecifiedName()
+	var known []string
+	part := ""
+	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+		if flag.Hidden {
+			return
+		}
+		known = append(known, flag.Name)
+		if strings.HasSuffix(flag.Name, "-"+name) || strings.HasPrefix(flag.Name, name+"-") {
+			part = flag.Name
+		}
+	})
+	if near := Nearest(name, known); near != "" {
+		return near
+	}
+	return part
+}
+
 // Nearest returns the one of known that text is most likely a misspelling of; empty when none is near.
 func Nearest(text string, known []string) string {
 	best, distance := "", max(2, len(text)/3)+1

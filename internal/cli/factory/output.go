@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// resultFlag is the annotation of an --output flag whose value is a format. That of other commands names a file.
+// resultFlag is the annotation of an --output flag whose value is a format, or may be one.
 const resultFlag = "pinniped_result_format"
 
 // textFormat is the result for people, the default of every command that has such a result, and tableFormat is another
@@ -32,6 +32,13 @@ func AddOutput(cmd *cobra.Command, output *string, formats ...string) {
 	cmd.Flags().StringVarP(output, "output", "o", formats[0], usage)
 	cmd.Flags().Lookup("output").Annotations = map[string][]string{resultFlag: {"true"}}
 	CompleteFlags(cmd, map[string]cobra.CompletionFunc{"output": CompleteValues(formats...)})
+}
+
+// AddFileOutput adds --output for a command that writes a file. Its value is the file's name, except that "json" and
+// "yaml" mean a format on stdout, as with other commands; "./json" is a file.
+func AddFileOutput(cmd *cobra.Command, output *string, usage string) {
+	cmd.Flags().StringVarP(output, "output", "o", "", usage)
+	cmd.Flags().Lookup("output").Annotations = map[string][]string{resultFlag: {"true"}}
 }
 
 // CheckOutput refuses a value of --output that is not among the formats that the flag was added with.

@@ -1,25 +1,31 @@
 package getkubeconfig
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
 
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
 // Destination is what becomes of the kubeconfig.
 type Destination struct {
-	Output      string // file; empty or "-" means stdout, formSummary a summary there
+	Output      string // file; empty or "-" means stdout, and so do json, yaml and formSummary
 	MergeInto   string // file with other entries
 	SetCurrent  bool
 	Check, Diff bool          // compare with the file, and write nothing
@@ -29,14 +35,10 @@ type Destination struct {
 // formSummary is the value of --output that stands for a summary. A file of that name is given as "./summary".
 const formSummary = "summary"
 
-func (d *Destination) addFlags(flags *pflag.FlagSet) {
-	flags.StringVarP(
-		&d.Output,
-		"output",
-		"o",
-		"",
-		`file for the kubeconfig, replaced as a whole or not at all (default: stdout); "summary" prints a summary instead`,
-	)
+func (d *Destination) addFlags(cmd *cobra.Command) {
+	factory.AddFileOutput(cmd, &d.Output, `file for the kubeconfig, replaced as a whole or not at all (default: stdout); `+
+		`"json" and "yaml" print it in that format, "summary" prints a summary instead`)
+	flags := cmd.Flags()
 	flags.StringVar(&d.MergeInto, "merge-into", "", "file into which context, cluster and user go; all else in it stays")
 	flags.BoolVar(&d.SetCurrent, "set-current", false, "make the context the current one of the file of --merge-into")
 	flags.BoolVar(&d.Check, "check", false, "only compare with the file of --output or --merge-into: exit code 0 or 6")
@@ -50,7 +52,7 @@ func (d *Destination) file() string {
 	if d.MergeInto != "" {
 		return d.MergeInto
 	}
-	if slices.Contains([]string{"", "-", formSummary}, d.Output) {
+	if slices.Contains([]string{"", "-", formSummary}, d.Output) || result.Machine(d.Output) {
 		return ""
 	}
 	return d.Output
@@ -88,6 +90,25 @@ func (d *Destination) validate() error {
 	return nil
 }
 
+func writeJSON(w io.Writer, config *clientcmdapi.Config) error {
+	var text, indented bytes.Buffer
+	err := kubeconfig.Write(&text, config)
+	if err != nil {
+		return err
+	}
+	content, err := yaml.YAMLToJSON(text.Bytes())
+	if err == nil {
+		err = json.Indent(&indented, content, "", "  ")
+	}
+	if err != nil {
+		return fmt.Errorf("encoding the kubeconfig: %w", err)
+	}
+	if _, err := fmt.Fprintln(w, indented.String()); err != nil {
+		return fmt.Errorf("writing the kubeconfig: %w", err)
+	}
+	return nil
+}
+
 // deliver writes the kubeconfig, or compares it.
 func (o *Options) deliver(ctx context.Context, config *clientcmdapi.Config, input *kubeconfig.Input) error {
 	d := &o.Destination
@@ -103,6 +124,8 @@ func (o *Options) deliver(ctx context.Context, config *clientcmdapi.Config, inpu
 			return err
 		}
 		o.Progress.Done("wrote %q", d.Output)
+	case d.Output == "json":
+		return writeJSON(o.Out, config)
 	case d.Output != formSummary:
 		return kubeconfig.Write(o.Out, config)
 	}

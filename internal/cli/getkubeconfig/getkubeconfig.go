@@ -255,7 +255,7 @@ Exit codes: 0 done, or no difference, 1 failed, 2 wrong usage, 6 there is a diff
 		`what to try first: "connection", "login" (run the credential plugin, and ask the cluster who that is) or "none"`,
 	)
 	flags.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "how long discovery and validation may take (0: no limit)")
-	o.Destination.addFlags(flags)
+	o.Destination.addFlags(cmd)
 	flags.StringVar(
 		&o.NameSuffix,
 		"generated-name-suffix",

@@ -7,6 +7,7 @@ import (
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
@@ -37,7 +38,7 @@ func (o *Options) summarise(config *clientcmdapi.Config, input *kubeconfig.Input
 	var text strings.Builder
 	for _, line := range lines {
 		if line[1] != "" {
-			fmt.Fprintf(&text, "%-15s %s\n", line[0]+":", line[1])
+			fmt.Fprintf(&text, "%-15s %s\n", line[0]+":", ui.Plain(line[1]))
 		}
 	}
 	if _, err := fmt.Fprint(o.Out, text.String()); err != nil {

@@ -88,6 +88,10 @@ func (o *ListOptions) judgeUser(row *result.KubeconfigContext, user *clientcmdap
 				fmt.Sprintf("it logs in with %q, which is not on this computer", user.Exec.Command),
 			)
 		}
+		if program := kubeconfig.UnknownPlugin(user); program != "" {
+			blame(row, result.VerdictNotKnown,
+				fmt.Sprintf("it logs in with %q: where that program goes, and what it trusts there, is not known", program))
+		}
 	case user.AuthProvider != nil:
 		row.Login = "auth provider " + user.AuthProvider.Name
 		blame(row, result.VerdictNoPlugin, "kubectl has no auth providers any more: make the kubeconfig anew")

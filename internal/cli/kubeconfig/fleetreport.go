@@ -83,7 +83,7 @@ func fleetText(done *result.FleetRotation) ([]byte, error) {
 		}
 	}
 	if len(rows) > 0 {
-		if err := ui.Table(&out, []string{"cluster", "result", "kubeconfigs", "reason"}, rows); err != nil {
+		if err := ui.PlainTable(&out, []string{"cluster", "result", "kubeconfigs", "reason"}, rows); err != nil {
 			return nil, err
 		}
 		out.WriteString("\n")
@@ -101,7 +101,7 @@ func fleetText(done *result.FleetRotation) ([]byte, error) {
 	if len(rows) == 0 {
 		return []byte(out.String()), nil
 	}
-	err := ui.Table(&out, []string{"kubeconfig", "result", "entries"}, rows)
+	err := ui.PlainTable(&out, []string{"kubeconfig", "result", "entries"}, rows)
 	return []byte(out.String()), err
 }
 

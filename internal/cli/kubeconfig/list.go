@@ -52,7 +52,7 @@ No cluster is contacted, and no secret is printed. With --connect, each endpoint
 a CA bundle that does not verify it is outdated.
 
 Verdicts: unreadable, incomplete (a cluster or user is missing), outdated, expired (a CA or client certificate), unreachable, noPlugin (the program that
-logs in is not on this computer), expiring (within --expires-within), insecure (nothing is verified), ok. The text below the table says why, and
+logs in is not on this computer), expiring (within --expires-within), insecure (nothing is verified), notKnown (what the program that logs in trusts), ok. The text below the table says why, and
 what to do.
 
 Exit codes: 0 listed, whatever the verdicts, 1 a file that was named cannot be read, 2 wrong usage, 124 timed out, 130 interrupted.`,
@@ -264,7 +264,7 @@ func textOf(list *result.KubeconfigList) ([]byte, error) {
 			if c.Context != "" {
 				where += ", context " + c.Context
 			}
-			fmt.Fprintf(&notes, "%s: %s: %s\n", where, c.Verdict, problem)
+			fmt.Fprintf(&notes, "%s: %s: %s\n", ui.Plain(where), c.Verdict, ui.Plain(problem))
 		}
 		if c.Fix != "" {
 			fmt.Fprintf(&notes, "  run: %s\n", c.Fix)
@@ -275,7 +275,7 @@ func textOf(list *result.KubeconfigList) ([]byte, error) {
 	}
 	var out bytes.Buffer
 	header := []string{"kubeconfig", "context", "cluster", "endpoint", "login", "CA", "verdict"}
-	if err := ui.Table(&out, header, rows); err != nil {
+	if err := ui.PlainTable(&out, header, rows); err != nil {
 		return nil, err
 	}
 	if notes.Len() > 0 {

@@ -73,7 +73,7 @@ func (o *RotateOptions) text(rotation *Result) ([]byte, error) {
 		return nil, nil
 	}
 	var out strings.Builder
-	err := ui.Table(&out, []string{"kubeconfig", "result", "entries"}, rows)
+	err := ui.PlainTable(&out, []string{"kubeconfig", "result", "entries"}, rows)
 	return []byte(out.String()), err
 }
 

@@ -85,6 +85,8 @@ type Plan struct {
 	CABundlePEM string `json:"caBundlePEM,omitempty"`
 	// Allow are the codes of errors that were let through.
 	Allow []certs.Code `json:"allow,omitempty"`
+	// CannotApply says why `ip-tls apply` refuses the plan; absent when it does not.
+	CannotApply string `json:"cannotApply,omitempty"`
 }
 
 // PlannedObject is one object as it was when the plan was made.

@@ -19,6 +19,7 @@ const (
 	KindLogout                Kind = "Logout"
 	KindMigration             Kind = "Migration"
 	KindPlan                  Kind = "Plan"
+	KindRepair                Kind = "Repair"
 	KindRotation              Kind = "Rotation"
 	KindStatus                Kind = "Status"
 	KindVersion               Kind = "Version"
@@ -53,6 +54,7 @@ func Kinds() []Known {
 			[]string{"ip-tls set --dry-run", "ip-tls unset --dry-run", "ip-tls undo --dry-run", "ip-tls apply --dry-run"},
 			&Change{},
 		},
+		{KindRepair, []string{"ip-tls repair"}, &Repair{}},
 		{KindRotation, []string{"ip-tls rotate"}, &Rotation{}},
 		{KindStatus, []string{"ip-tls status"}, &Status{}},
 		{KindVersion, []string{"version"}, &Version{}},

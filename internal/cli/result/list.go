@@ -43,22 +43,15 @@ const (
 	VerdictNoPlugin    Verdict = "noPlugin"    // the program that logs in is not on this computer
 	VerdictExpiring    Verdict = "expiring"
 	VerdictInsecure    Verdict = "insecure" // nothing is verified
+	VerdictNotKnown    Verdict = "notKnown" // what the program that logs in trusts
 	VerdictOK          Verdict = "ok"
 )
 
 // Enum lists the verdicts.
 func (Verdict) Enum() []string {
 	return []string{
-		string(VerdictUnreadable),
-		string(VerdictIncomplete),
-		string(VerdictOutdated),
-		string(VerdictExpired),
-		string(
-			VerdictUnreachable,
-		),
-		string(VerdictNoPlugin),
-		string(VerdictExpiring),
-		string(VerdictInsecure),
-		string(VerdictOK),
+		string(VerdictUnreadable), string(VerdictIncomplete), string(VerdictOutdated), string(VerdictExpired),
+		string(VerdictUnreachable), string(VerdictNoPlugin), string(VerdictExpiring), string(VerdictInsecure),
+		string(VerdictNotKnown), string(VerdictOK),
 	}
 }

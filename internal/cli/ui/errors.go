@@ -75,7 +75,7 @@ func ExitCodes() []ExitCode {
 		},
 		{
 			ExitKubeconfigs, "kubeconfigsBreak", "`ip-tls status --kubeconfigs-from`: what is configured is in effect, and " +
-				"kubeconfigs do not work with it, or will not", "a kubeconfig with the CA of before",
+				"kubeconfigs do not work with it, or will not, or cannot be read", "a kubeconfig with the CA of before",
 		},
 		{ExitTimedOut, "timedOut", "`--timeout` passed before anything was changed", "a cluster that does not answer"},
 		{ExitInterrupted, "interrupted", "interrupted by SIGINT or SIGTERM", "Ctrl-C"},

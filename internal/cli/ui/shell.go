@@ -8,5 +8,8 @@ func ShellWord(text string) string {
 	if text != "" && text[0] != '~' && strings.Trim(text, harmless) == "" {
 		return text
 	}
+	if shown := Plain(text); shown != text {
+		return "$'" + strings.ReplaceAll(shown, "'", `\'`) + "'" // so that the command stays on its line
+	}
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }

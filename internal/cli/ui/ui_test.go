@@ -69,6 +69,24 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// TestPlain shows that what a file says forges no line, no colour and no command.
+func TestPlain(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]struct{ shown, word string }{
+		`größe \ "a"`:              {`größe \ "a"`, `'größe \ "a"'`},
+		"a\nteam.yaml ok":          {`a\nteam.yaml ok`, `$'a\nteam.yaml ok'`},
+		"\x1b[2K\"it's\" \\u202e":  {`\x1b[2K"it's" \\u202e`, `$'\x1b[2K"it\'s" \\u202e'`},
+		"\u202eright to left\xff ": {`\u202eright to left\xff `, `$'\u202eright to left\xff '`},
+	} {
+		if got := ui.Plain(text); got != want.shown {
+			t.Errorf("%q is shown as %q, want %q", text, got, want.shown)
+		}
+		if got := ui.ShellWord(text); got != want.word {
+			t.Errorf("%q is the word %q, want %q", text, got, want.word)
+		}
+	}
+}
+
 func TestTable(t *testing.T) {
 	t.Parallel()
 	style := ui.Style{Colour: true}

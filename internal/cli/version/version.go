@@ -46,9 +46,12 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 func (o *Options) Validate() error { return factory.CheckOutput(o.Output, factory.Formats()...) }
 
 // Complete reads what the linker and the Go toolchain recorded in the binary.
-func (o *Options) Complete(f *factory.Factory) {
+func (o *Options) Complete(f *factory.Factory) { o.Info = Of(f) }
+
+// Of describes this build.
+func Of(f *factory.Factory) result.Version {
 	build, _ := debug.ReadBuildInfo()
-	o.Info = describe(f.Version, build)
+	return describe(f.Version, build)
 }
 
 // Run prints the version.

@@ -159,19 +159,19 @@ func (o *Options) format(
 	text := fmt.Appendf(
 		nil,
 		"Current cluster info:\n\nName: %s\nURL: %s\n\nCurrent user info:\n\nUsername: %s\nGroups: %s\n",
-		connection.Name,
-		connection.Server,
-		user.Username,
-		strings.Join(user.Groups, ", "),
+		ui.Plain(connection.Name),
+		ui.Plain(connection.Server),
+		ui.Plain(user.Username),
+		ui.Plain(strings.Join(user.Groups, ", ")),
 	)
 	// Pinniped's CLI prints so much; what follows is more.
 	if user.UID != "" {
-		text = fmt.Appendf(text, "UID: %s\n", user.UID)
+		text = fmt.Appendf(text, "UID: %s\n", ui.Plain(user.UID))
 	}
 	if len(user.Extra) > 0 {
 		text = append(text, "Extra:\n"...)
 		for _, key := range slices.Sorted(maps.Keys(user.Extra)) {
-			text = fmt.Appendf(text, "  %s: %s\n", key, strings.Join(user.Extra[key], ", "))
+			text = fmt.Appendf(text, "  %s: %s\n", ui.Plain(key), ui.Plain(strings.Join(user.Extra[key], ", ")))
 		}
 	}
 	if connection.Login == nil {

@@ -39,7 +39,7 @@ func NewApplyCommand(f *factory.Factory) *cobra.Command {
 		Long: `Do what a dry run of "ip-tls set", "unset" or "undo" has planned. The dry run's result, with -o yaml or
 -o json, is the plan: it names the CredentialIssuer with the generation of its spec, the Secret with the hash of its
 certificate, the CA bundle, and the configuration that is wanted; it holds no key. So it can be reviewed and merged
-before it is applied.
+before it is applied. Of "ip-tls set --cert" there is no such plan: the dry run says so, and apply refuses it.
 
 Nothing is changed when the spec of the CredentialIssuer is not the one that the plan was made for, or the Secret has
 another certificate: the command says what has moved and ends with exit code 3; then plan again. What the agent

@@ -278,3 +278,16 @@ func TestPlanFiles(t *testing.T) {
 		func(o *ApplyOptions) { o.Session.Namespace = "other" },
 	).Check(t, 2, `the agent's namespace is "other"`)
 }
+
+// TestPlanThatCannotBeApplied shows that a dry run with files says at once that a plan does not hold them.
+func TestPlanThatCannotBeApplied(t *testing.T) {
+	t.Parallel()
+	w := iptlstest.New(t)
+	w.Cluster.TLSSecret = nil
+	r := setFromFiles(t, w, w.Pair, func(o *SetOptions) {
+		o.Flags.DryRun, o.Session.Output = session.DryRunServer, "json"
+	})
+	const reason = `it writes the files of --cert and --key into Secret`
+	r.Check(t, 0, `"ip-tls apply" cannot carry out this plan: `+reason, "cannotApply")
+	runApply(t, w, r.Out.String(), nil).Check(t, 2, reason, "run the command itself, without --dry-run")
+}

@@ -43,6 +43,7 @@ func Do(ctx context.Context, c Change) (*Result, error) {
 		done.Outcome = result.OutcomeRefused
 		return done, err
 	}
+	c.applicable(done)
 	if c.Flags.DryRun == session.DryRunNone && c.Flags.Wait {
 		if err := c.waitAndReport(ctx, p, applied, done); err != nil {
 			if done.Outcome != result.OutcomeNotConverged {
@@ -92,6 +93,11 @@ func (c *Change) applyChecked(ctx context.Context) (*Proposal, *configv1alpha1.C
 		if err := plan.Refusal(p.Plan.Report, plan.NothingChanged); err != nil {
 			return p, nil, err
 		}
+		if attempt == 1 {
+			if err := c.agentRuns(ctx, p); err != nil {
+				return p, nil, err
+			}
+		}
 		issuer := p.Snapshot.Issuer
 		if len(p.Plan.Changes) > 0 {
 			if !c.OfRotation {
@@ -128,6 +134,24 @@ func (c *Change) applyChecked(ctx context.Context) (*Proposal, *configv1alpha1.C
 			return nil, nil, session.WithCodes(fmt.Errorf("changing %s: %w", culprit(err, issuer), err))
 		}
 	}
+}
+
+// agentRuns refuses a change for whose effect the command would wait in vain, because no replica of the agent runs.
+func (c *Change) agentRuns(ctx context.Context, p *Proposal) error {
+	if c.Flags.DryRun != session.DryRunNone || !c.Flags.Wait {
+		return nil
+	}
+	namespace := p.Plan.Request.Namespace
+	life, err := c.Session.Life(ctx, namespace, p.Snapshot.Issuer)
+	if err != nil || life.Running != result.AnswerNo {
+		return nil // what cannot be known is seen during the wait
+	}
+	hint := "find out why: kubectl get pods --namespace=" + namespace
+	if !c.OfRotation {
+		hint += "; with --wait=false the change is made all the same, and the agent carries it out when it runs again"
+	}
+	err = fmt.Errorf("the agent does not run: %s; nothing was changed", life.Gone())
+	return ui.WithExitCode(ui.WithHint(err, "%s", hint), ui.ExitRefused)
 }
 
 // secretError is what went wrong in writing a Secret.

@@ -248,3 +248,46 @@ func TestTwoUsersAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestRotationsAreOneLine shows the steps of a rotation as one change, and two rotations as two.
+func TestRotationsAreOneLine(t *testing.T) {
+	t.Parallel()
+	done := &result.History{}
+	for i, step := range []string{
+		"set a", "rotate a", "rotate b", "rotate b", // the oldest; steps 1, 3 and 4
+		"rotate b", "rotate c", "rotate c", // another one
+		"rotate c", "rotate ", // to the generated certificate
+		"rotate g", "rotate d", "rotate ", // begun, and taken back after step 3
+		"undo b",
+	} {
+		command, secret, _ := strings.Cut(step, " ")
+		change := result.NotedChange{
+			At: time.Date(2026, 1, 1, 0, 0, i, 0, time.UTC), Command: command, Outcome: result.ChangeInEffect,
+		}
+		if secret != "" {
+			change.Secret = &result.ObjectRef{Namespace: "ns", Name: secret}
+		}
+		done.Changes = append([]result.NotedChange{change}, done.Changes...)
+	}
+	text, err := historyText(done)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(strings.NewReplacer("(not known)", "", " steps", "").Replace(line))
+		got = append(got, strings.Join(fields[:len(fields)-2], " "))
+	}
+	want := []string{
+		"AT BY COMMAND SECRET",
+		"2026-01-01T00:00:12Z undo ns/b",
+		"2026-01-01T00:00:11Z rotate (3) (generated)",
+		"2026-01-01T00:00:08Z rotate (2) (generated)",
+		"2026-01-01T00:00:06Z rotate (3) ns/c",
+		"2026-01-01T00:00:03Z rotate (3) ns/b",
+		"2026-01-01T00:00:00Z set ns/a",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s\n%s", diff, text)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -140,6 +141,25 @@ func readPlan(content []byte, name string) (*Result, error) {
 	return &file, checkPlan(&file, wrong)
 }
 
+// applicable notes in the plan of a dry run why `ip-tls apply` cannot carry it out.
+func (c *Change) applicable(done *Result) {
+	if done.Plan == nil {
+		return
+	}
+	switch err := checkPlan(done, func(err error, _ string) error { return err }); {
+	case slices.ContainsFunc(done.Changes, plan.FieldChange.OfSecret):
+		done.Plan.CannotApply = fmt.Sprintf("it writes the files of --cert and --key into Secret %q, and a plan holds no key",
+			done.Secret.Name)
+	case err != nil:
+		done.Plan.CannotApply = err.Error()
+	default:
+		return
+	}
+	if result.Machine(c.Session.Output) {
+		c.Session.Progress.Warn("\"ip-tls apply\" cannot carry out this plan: %s", done.Plan.CannotApply)
+	}
+}
+
 // checkPlan says whether the file is a plan that can be applied at all.
 func checkPlan(r *Result, wrong func(error, string) error) error {
 	const again = "make a new one"
@@ -152,6 +172,9 @@ func checkPlan(r *Result, wrong func(error, string) error) error {
 			reason += ": " + first.String()
 		}
 		return ui.WithExitCode(wrong(fmt.Errorf("%s", reason), "mend the cause and plan again"), ui.ExitRefused)
+	case p.CannotApply != "":
+		return wrong(fmt.Errorf("%s", p.CannotApply), "run the command itself, without --dry-run; or write the Secret in "+
+			"another way first, and plan without --cert")
 	case p.CredentialIssuer.Name == "" || p.CredentialIssuer.ResourceVersion == "" || p.Namespace == "":
 		return wrong(fmt.Errorf("it does not name the CredentialIssuer with its resourceVersion, and the namespace"),
 			again)

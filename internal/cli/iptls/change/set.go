@@ -62,7 +62,8 @@ with the roots of their system (--system-roots). Without any of these, it stays 
 
 Then the CredentialIssuer is changed (by server-side apply, as field manager "pinniped-cli"), and the command waits
 until the agent reports the CA bundle and every address of the endpoint presents this very certificate. If that does
-not happen in time, the previous configuration is put back, and so is what was in the Secret.
+not happen in time, the previous configuration is put back, and so is what was in the Secret. While no agent runs, nothing
+is changed, unless --wait=false.
 
 A proxy that is switched off ("mode: disabled", or "auto" in a cluster that shows control-plane nodes) serves nobody:
 the change is made, and the command ends with exit code 7. --mode enabled switches it on.

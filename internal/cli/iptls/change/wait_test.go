@@ -3,8 +3,11 @@ package change
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -36,6 +39,23 @@ func TestWaitForReplicas(t *testing.T) {
 		w,
 		func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort },
 	).Check(t, 5, "the agent reports that it serves another certificate, SHA-256 0000000000000000")
+}
+
+// TestSetWithoutAnAgent shows that nothing is waited for while no agent runs that could do anything.
+func TestSetWithoutAnAgent(t *testing.T) {
+	t.Parallel()
+	w := iptlstest.New(t)
+	w.Cluster.Leases = []discovery.ReplicaLease{{
+		Renewed: time.Date(2026, 1, 2, 4, 1, 22, 0, time.UTC), Lasts: 40 * time.Second,
+	}}
+	runSet(t.Context(), w, nil).Check(t, 3,
+		"the agent does not run: the last sign of life is of 2026-01-02T04:01:22Z; nothing was changed",
+		"kubectl get pods --namespace=pinniped-concierge", "--wait=false")
+	if len(w.Cluster.Applied) > 0 {
+		t.Errorf("applied %v", w.Cluster.Applied)
+	}
+	runSet(t.Context(), w, func(o *SetOptions) { o.Flags.DryRun = session.DryRunClient }).Check(t, 0, "Checked")
+	runSet(t.Context(), w, func(o *SetOptions) { o.Flags.Wait = false }).Check(t, 0, "Changed CredentialIssuer")
 }
 
 // TestSetWaitsForAProxyThatItSwitchesOn shows that a report from before the change is not taken for the answer to it.

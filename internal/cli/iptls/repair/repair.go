@@ -13,6 +13,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -24,7 +25,7 @@ type Options struct {
 	Progress func() *ui.Progress
 
 	File       string // "-" is In
-	Output     string // file; empty or "-" means Out
+	Output     string // file; empty or "-" means Out, and so do json and yaml
 	PrivateKey bool
 	Overwrite  bool
 }
@@ -66,8 +67,8 @@ Exit codes: 0 done, 1 failed or not to be repaired, 2 wrong usage, 130 interrupt
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&o.Output, "output", "o", "", "file for the result, replaced atomically "+
-		"(default: stdout)")
+	factory.AddFileOutput(cmd, &o.Output, "file for the result, replaced atomically "+
+		`(default: stdout); "json" and "yaml" print it for programs, with what was done`)
 	flags.BoolVar(&o.PrivateKey, "private-key", false, "write the private key in the file, and leave its "+
 		"certificates out")
 	flags.BoolVar(&o.Overwrite, "overwrite", false, "replace the file of --output if it exists")
@@ -82,7 +83,9 @@ func oneFile(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-func (o *Options) toStdout() bool { return o.Output == "" || o.Output == "-" }
+func (o *Options) toStdout() bool {
+	return o.Output == "" || o.Output == "-" || result.Machine(o.Output)
+}
 
 // Complete has nothing to look up.
 func (o *Options) Complete() error { return nil }
@@ -125,6 +128,13 @@ func (o *Options) Run(context.Context) error {
 	}
 	if err != nil {
 		return fmt.Errorf("repairing %s: %w", session.NameOf(o.File), err)
+	}
+	if result.Machine(o.Output) {
+		made := &result.Repair{
+			Done: append([]string{}, repaired.Done...), Certificates: repaired.Certificates, Encrypted: repaired.Encrypted,
+			PEM: string(repaired.PEM),
+		}
+		return result.Print(o.Out, o.Output, made, nil, nil)
 	}
 	progress := o.Progress()
 	for _, step := range repaired.Done {

@@ -62,7 +62,7 @@ type part func(on Subject) []Rule
 func parts() map[string][]part {
 	look := []part{locate, readIssuer}
 	evaluate := append(slices.Clone(look), readServices, readMemory, readSecrets)
-	change := append(slices.Clone(evaluate), readGeneratedCA, writeIssuer)
+	change := append(slices.Clone(evaluate), readGeneratedCA, writeIssuer, readLeases)
 	return map[string][]part{
 		"history":  look,
 		"clients":  append(slices.Clone(look), readMemory, writeMemory),
@@ -71,7 +71,7 @@ func parts() map[string][]part {
 		"status":   append(slices.Clone(look), optional(readServices), optional(readMemory), optional(readSecrets), readCertificates, readLeases),
 		"set":      append(slices.Clone(change), listCertificates, writeSecret),
 		// It reads no certificate.
-		"unset":    append(slices.Clone(look), readServices, readMemory, readGeneratedCA, writeIssuer),
+		"unset":    append(slices.Clone(look), readServices, readMemory, readGeneratedCA, writeIssuer, readLeases),
 		"undo":     change,
 		"apply":    change,
 		"rotate":   change,

@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
@@ -35,7 +39,7 @@ func (o *Options) kubeconfigs(ctx context.Context, issuer *configv1alpha1.Creden
 	if err != nil {
 		return false, fmt.Errorf("reading --kubeconfigs: %w", err)
 	}
-	good, bad := 0, 0
+	good, bad, unsure := 0, 0, 0
 	for _, file := range files {
 		one := evaluateKubeconfig(file, endpoint, next, o.Session.Now())
 		done.Kubeconfigs = append(done.Kubeconfigs, one)
@@ -44,11 +48,15 @@ func (o *Options) kubeconfigs(ctx context.Context, issuer *configv1alpha1.Creden
 		case result.FileWorks:
 			good++
 		default:
-			bad++
+			if bad++; one.Outcome == result.FileNotKnown {
+				unsure++
+			}
 			o.Session.Progress.Warn("kubeconfig %q: %s", one.Path, one.Reason)
 		}
 	}
 	switch {
+	case bad > 0 && bad == unsure:
+		done.waits("%d of %d kubeconfigs of which it is not known whether they verify the new certificate", bad, good+bad)
 	case bad > 0:
 		done.waits("%d of %d kubeconfigs to be made anew: they do not work with the new certificate", bad, good+bad)
 	case good == 0:
@@ -98,7 +106,33 @@ func evaluateKubeconfig(file session.Kubeconfig, endpoint kubeconfig.Endpoint, n
 			one.Outcome, one.Reason = entry.Outcome, place.Where+" "+entry.Reason
 		}
 	}
+	for _, entry := range unknownPlugins(file.Config, places) {
+		one.Entries = append(one.Entries, entry)
+		if one.Reason == "" {
+			one.Outcome, one.Reason = entry.Outcome, fmt.Sprintf("context %q %s", entry.Name, entry.Reason)
+		}
+	}
 	return one
+}
+
+// unknownPlugins returns the contexts that lead to the endpoint and log in with a program of which nothing is known.
+func unknownPlugins(config *clientcmdapi.Config, places []kubeconfig.Trust) []result.Entry {
+	var found []result.Entry
+	for _, name := range slices.Sorted(maps.Keys(config.Contexts)) {
+		of := config.Contexts[name]
+		program := kubeconfig.UnknownPlugin(config.AuthInfos[of.AuthInfo])
+		leads := slices.ContainsFunc(places, func(place kubeconfig.Trust) bool {
+			return place.Kind == string(result.EntryCluster) && place.Name == of.Cluster
+		})
+		if program == "" || !leads {
+			continue
+		}
+		found = append(found, result.Entry{
+			Kind: result.EntryContext, Name: name, Outcome: result.FileNotKnown,
+			Reason: fmt.Sprintf("logs in with %q: what that program trusts is not known", program),
+		})
+	}
+	return found
 }
 
 func describeTrust(bundle []byte) string {

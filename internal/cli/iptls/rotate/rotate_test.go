@@ -300,6 +300,23 @@ func TestRotateKubeconfigs(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Cluster.Issuer.Status.ServingCertificate = nil
+
+	// Of a program that nobody knows, it is not known what it trusts.
+	script, err := clientcmd.LoadFromFile(filepath.Join(directory, "good"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	script.AuthInfos["u"] = &clientcmdapi.AuthInfo{
+		Exec: &clientcmdapi.ExecConfig{Command: "./team-login.sh", APIVersion: "client.authentication.k8s.io/v1"},
+	}
+	script.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	if err := clientcmd.WriteToFile(*script, filepath.Join(directory, "script")); err != nil {
+		t.Fatal(err)
+	}
+	run().Check(t, 6, "1 of 3 kubeconfigs of which it is not known", "team-login.sh")
+	if err := os.Remove(filepath.Join(directory, "script")); err != nil {
+		t.Fatal(err)
+	}
 	r := run()
 	r.Check(t, 0, "All 2 kubeconfigs")
 	var result Result

@@ -47,6 +47,11 @@ func (s *presented) evaluateKubeconfigs(all []session.Kubeconfig) (judged []resu
 				continue
 			}
 			entry := s.evaluateContext(name, of)
+			program := kubeconfig.UnknownPlugin(one.Config.AuthInfos[one.Config.Contexts[name].AuthInfo])
+			if program != "" && worse(entry.Outcome, result.FileNotKnown) == result.FileNotKnown {
+				entry.Outcome = result.FileNotKnown
+				entry.Reason = fmt.Sprintf("it logs in with %q: what that program trusts is not known", program)
+			}
 			file.Entries = append(file.Entries, entry)
 			file.Outcome = worse(file.Outcome, entry.Outcome)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
@@ -15,34 +14,15 @@ func (o *Options) readLife(ctx context.Context, namespace string, l *snapshot) e
 	if l.Agent == nil {
 		return nil
 	}
-	l.Agent.Running = result.AnswerUnknown
-	leases, err := o.Session.Cluster.ReplicaLeases(ctx, namespace)
+	life, err := o.Session.Life(ctx, namespace, l.issuer)
+	l.Agent.Running, l.Agent.LastSeen = life.Running, life.LastSeen
 	switch {
 	case errors.Is(err, discovery.ErrUnreachable), ctx.Err() != nil:
 		return fmt.Errorf("reading the Leases of the agent's replicas: %w", err)
 	case err != nil:
 		l.notKnown("whether the agent runs: %s", err)
-		return nil
-	case len(leases) == 0 && l.issuer.Status.Objects == nil:
-		return nil // it is not this agent, or an older one
+	case life.Running == result.AnswerNo && !l.view.Disabled:
+		l.problem(codeAgentNotRunning, "no replica of the agent runs: %s; what it reports is from before", life.Gone())
 	}
-	now := o.Session.ServerNow()
-	l.Agent.Running = result.AnswerNo
-	for _, lease := range leases {
-		if lease.Lives(now) {
-			l.Agent.Running = result.AnswerYes
-		}
-		if renewed := lease.Renewed.UTC().Truncate(time.Second); l.Agent.LastSeen == nil || renewed.After(*l.Agent.LastSeen) {
-			l.Agent.LastSeen = &renewed
-		}
-	}
-	if l.Agent.Running == result.AnswerYes || l.view.Disabled {
-		return nil
-	}
-	when := "none has left a sign of life"
-	if l.Agent.LastSeen != nil {
-		when = "the last sign of life is of " + l.Agent.LastSeen.Format(time.RFC3339)
-	}
-	l.problem(codeAgentNotRunning, "no replica of the agent runs: %s; what it reports is from before", when)
 	return nil
 }

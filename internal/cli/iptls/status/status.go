@@ -12,6 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
 // Options is everything `pinniped ip-tls status` needs; a test fills it directly.
@@ -55,7 +56,7 @@ Each context that leads to the endpoint gets a verdict:
   outdated     it works, but with another CA bundle than the one that is advertised now
   will break   it does not verify the certificate that is configured and not yet presented
   broken       it does not verify what is presented
-  not known    nothing is presented right now
+  not known    nothing is presented right now, or the context logs in with a program that is not known
 
 What may not be read, or does not answer, is listed with the reason; the rest is shown all the same. When the cluster
 itself cannot be asked, as it does not answer or your own kubeconfig leads through the broken proxy, the endpoint is
@@ -65,8 +66,8 @@ picture again, elsewhere it prints a line for every change (with -o json, a docu
 Exit codes: 0 shown, and what is configured is in effect; 1 failed, or the cluster cannot be asked and only the endpoint
 was; 2 wrong usage; 4 the CredentialIssuer may not be read; 5 shown, but what is configured is not in effect: the
 agent reports something else or does not run, or an address presents something else or does not answer; 8 in effect, but
-users are refused, or kubeconfigs of --kubeconfigs-from are broken or will break; 124 timed out; 130 interrupted, which is
-also how --watch ends.`,
+users are refused, or kubeconfigs of --kubeconfigs-from are broken, will break or cannot be read; 124 timed out; 130
+interrupted, which is also how --watch ends.`,
 		Example: `  pinniped ip-tls status
 
   # Which kubeconfigs does it lock out?
@@ -165,7 +166,8 @@ func (o *Options) verdict(status *result.Status) error {
 	return ui.WithExitCode(errors.New(text), ui.ExitNotConverged)
 }
 
-// kubeconfigVerdict returns an error when a kubeconfig of --kubeconfigs-from does not work, or will not.
+// kubeconfigVerdict returns an error when a kubeconfig of --kubeconfigs-from does not work, or will not, or cannot be
+// read. What is not there, behind a link, cannot be used either.
 func (o *Options) kubeconfigVerdict(status *result.Status) error {
 	if len(o.KubeconfigsFrom) == 0 {
 		return nil
@@ -176,11 +178,25 @@ func (o *Options) kubeconfigVerdict(status *result.Status) error {
 			bad++
 		}
 	}
-	if bad == 0 {
+	unread := 0
+	for _, file := range o.kubeconfigs {
+		if file.Err != nil && !errors.Is(file.Err, kubeconfig.ErrDangling) {
+			unread++
+		}
+	}
+	total := len(status.Kubeconfigs)
+	var err error
+	switch {
+	case bad > 0 && unread > 0:
+		err = fmt.Errorf("%d of %d kubeconfigs are broken or will break, and %d cannot be read", bad, total, unread)
+	case bad > 0:
+		err = fmt.Errorf("%d of %d kubeconfigs are broken or will break", bad, total)
+	case unread > 0:
+		err = fmt.Errorf("%d of %d kubeconfigs cannot be read", unread, total)
+	default:
 		return nil
 	}
-	return ui.WithExitCode(fmt.Errorf("%d of %d kubeconfigs are broken or will break", bad, len(status.Kubeconfigs)),
-		ui.ExitKubeconfigs)
+	return ui.WithExitCode(err, ui.ExitKubeconfigs)
 }
 
 // gather reads the status once, within the time limit of one poll. When the cluster does not answer, the last third of

@@ -260,7 +260,13 @@ func TestStatusKubeconfigs(t *testing.T) {
 	}
 	config.Clusters["8-plugin"] = &clientcmdapi.Cluster{Server: w.Proxy.URL(), CertificateAuthorityData: bundle}
 	config.Clusters["9-file"] = &clientcmdapi.Cluster{Server: w.Proxy.URL(), CertificateAuthority: "missing.pem"}
-	for _, name := range []string{"6-insecure", "7-other", "8-plugin", "9-file"} {
+	config.Clusters["8-script"] = config.Clusters["8-plugin"]
+	config.AuthInfos["8-script"] = &clientcmdapi.AuthInfo{
+		Exec: &clientcmdapi.ExecConfig{
+			APIVersion: "client.authentication.k8s.io/v1", Command: "./team-login.sh", InteractiveMode: "Never",
+		},
+	}
+	for _, name := range []string{"6-insecure", "7-other", "8-plugin", "8-script", "9-file"} {
 		config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	}
 	config.AuthInfos["8-plugin"] = &clientcmdapi.AuthInfo{
@@ -309,6 +315,14 @@ func TestStatusKubeconfigs(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := map[string]result.FileOutcome{}
+	runStatus(t.Context(), w, func(o *Options) { o.KubeconfigsFrom = []string{more} }).
+		Check(t, 8, "1 of 2 kubeconfigs are broken or will break, and 1 cannot be read")
+	unread := t.TempDir()
+	if err := os.WriteFile(filepath.Join(unread, "damaged"), []byte("<<<<<<< A\nclusters: []\nusers: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	runStatus(t.Context(), w, func(o *Options) { o.KubeconfigsFrom = []string{unread} }).
+		Check(t, 8, "1 of 1 kubeconfigs cannot be read")
 	for _, one := range statusOf(
 		t, runStatus(t.Context(), w, func(o *Options) { o.Session.Output, o.KubeconfigsFrom = "json", []string{more} }),
 	).Kubeconfigs {
@@ -327,7 +341,7 @@ func TestStatusKubeconfigs(t *testing.T) {
 	}
 	want := map[string]result.FileOutcome{
 		"1-same": "works", "2-part": "outdated", "3-more": "outdated", "4-old": "broken", "5-none": "broken",
-		"6-insecure": "works", "8-plugin": "broken", "9-file": "broken",
+		"6-insecure": "works", "8-plugin": "broken", "8-script": "notKnown", "9-file": "broken",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("verdicts (-want +got):\n%s", diff)
@@ -341,6 +355,7 @@ func TestStatusKubeconfigs(t *testing.T) {
 	}
 	for name, says := range map[string]string{
 		"2-part": `lacks "Next CA"`, "3-more": `has "Old CA"`, "5-none": "system roots", "6-insecure": "verifies nothing", "8-plugin": "--concierge-ca-bundle-data",
+		"8-script": "what that program trusts is not known",
 	} {
 		reason := ""
 		for _, one := range status.Kubeconfigs[0].Entries {

@@ -103,9 +103,9 @@ func (o *Options) tables(out *strings.Builder, r *result.Status) error {
 			for _, k := range entriesOf(file) {
 				verdict := o.kubeconfigMark(k) + " " + outcomeText(k.Outcome)
 				if k.Reason != "" {
-					verdict += ": " + k.Reason
+					verdict += ": " + ui.Plain(k.Reason)
 				}
-				rows = append(rows, []string{file.Path, k.Name, verdict})
+				rows = append(rows, []string{ui.Plain(file.Path), ui.Plain(k.Name), verdict})
 			}
 		}
 		out.WriteString("\n")
