@@ -478,6 +478,13 @@ func TestNewJWTSaysWhatIsWrongWithTheSpec(t *testing.T) {
 			},
 			"must not contain an equals sign",
 		},
+		{ // every mistake is named, as Pinniped does
+			authenticationv1alpha1.JWTAuthenticatorSpec{
+				Claims: claims{Extra: extras{{Key: "a=b", ValueExpression: "claims.t"}}},
+			},
+			`must be a domain-prefixed path (such as "acme.io/foo"), claims.extra[0].key: Invalid value: "a=b": ` +
+				`must not contain an equals sign`,
+		},
 		{
 			authenticationv1alpha1.JWTAuthenticatorSpec{ClaimValidationRules: []authenticationv1alpha1.ClaimValidationRule{{}}},
 			"claimValidationRules[0]: Required value",
