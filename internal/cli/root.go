@@ -78,12 +78,14 @@ underscores) and in ~/.config/pinniped/config.yaml.`,
 		whoami.NewCommand(f),
 		version.NewCommand(f),
 	)
+	rename(root)
+	setHelp(f, root)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		switch cmd.Name() {
 		case "help":
-			cmd.Run, cmd.RunE = nil, help
+			cmd.Run, cmd.RunE = nil, func(cmd *cobra.Command, args []string) error { return help(f, cmd, args) }
 			factory.WithoutConfig(cmd)
 		case "completion":
 			factory.WithoutConfig(cmd)
@@ -92,8 +94,8 @@ underscores) and in ~/.config/pinniped/config.yaml.`,
 	return root
 }
 
-// help prints the help of the command that args name. cobra's own prints that of the root for what is no command.
-func help(cmd *cobra.Command, args []string) error {
+// help prints all of the help of the command that args name. cobra's own prints that of the root for what is no command.
+func help(f *factory.Factory, cmd *cobra.Command, args []string) error {
 	of, rest, err := cmd.Root().Find(args)
 	if err != nil {
 		return ui.Usage(err)
@@ -101,8 +103,8 @@ func help(cmd *cobra.Command, args []string) error {
 	if len(rest) > 0 {
 		return factory.Unknown(of, rest[0])
 	}
-	of.InitDefaultHelpFlag() // or the help would not show it
-	return of.Help()
+	printHelp(f, of, long(of))
+	return nil
 }
 
 // Main runs the command line in f.Args, prints what went wrong, and returns the process's exit code.

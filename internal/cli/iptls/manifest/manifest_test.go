@@ -194,7 +194,9 @@ func TestManifestLeavesTheSecretInService(t *testing.T) {
 		if proxy.TLS = nil; tt.inService != "" {
 			proxy.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: tt.inService}
 		}
-		r := run(t, w, func(o *Options) { o.Issuer, o.Secret, o.ExternalEndpoint = "ClusterIssuer/ca", tt.named, "proxy.example.com" })
+		r := run(t, w, func(o *Options) {
+			o.Issuer, o.Secret, o.ExternalEndpoint = "ClusterIssuer/ca", tt.named, "proxy.example.com"
+		})
 		if r.Check(t, 0, tt.says); tt.says == "" && r.ErrOut.Len() > 0 {
 			t.Errorf("%+v: it says %s", tt, r.ErrOut.String())
 		}
