@@ -24,8 +24,9 @@ func renamed() map[string]map[string]string {
 	}
 }
 
-// rename gives the flags of the commands below root their names of today.
+// rename gives the flags of the commands below root their names of today, and hides commands that have another.
 func rename(root *cobra.Command) {
+	child(child(root, "ip-tls"), "explain").Hidden = true // "pinniped explain" explains all there is
 	for path, names := range renamed() {
 		cmd := root
 		for name := range strings.FieldsSeq(path) {
