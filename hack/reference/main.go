@@ -72,14 +72,18 @@ func write(folder string) error {
 	if err := writeExitCodes(filepath.Join(folder, "../exit-codes.md")); err != nil {
 		return err
 	}
-	schema, page, err := outputDocs()
+	page := filepath.Join(folder, "../authenticators.md")
+	if err := writeFields(page, "deploy/crds", "JWTAuthenticator", "WebhookAuthenticator"); err != nil {
+		return err
+	}
+	schema, output, err := outputDocs()
 	if err != nil {
 		return fmt.Errorf("describing the output for programs: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(folder, "../output.schema.json"), schema, 0o644); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(folder, "../output.md"), page, 0o644)
+	return os.WriteFile(filepath.Join(folder, "../output.md"), output, 0o644)
 }
 
 func writeCommand(folder string, command *cobra.Command) error {

@@ -17,8 +17,22 @@ import (
 
 var complaints = regexp.MustCompile(`(?s)<pre id="wrong">(.*?)</pre>`)
 
+// finds are what people paste into the search, and what they are to find first.
+var finds = map[string]string{
+	"x509: certificate signed by unknown authority": "howto/certificate-trouble.html#what-clients-print",
+	`Unable to connect to the server: tls: failed to verify certificate: x509: certificate is valid for 10.0.0.1, not api.example.com`: "" +
+		"howto/certificate-trouble.html#what-clients-print",
+	"Unable to connect to the server": "howto/certificate-trouble.html#what-clients-print",
+	"error: NameNotCovered":           "reference/cli/checks.html#namenotcovered",
+	"JWTAuthenticator":                "reference/authenticators.html",
+	"pinniped ip-tls rotate":          "reference/cli/pinniped_ip-tls_rotate.html",
+	"get started":                     "getting-started.html",
+	"exit code 6":                     "reference/exit-codes.html",
+}
+
 // TestInBrowser shows every page on phones and desktops, in both themes: no page scrolls sideways, what scrolls by
 // itself can be reached with the keyboard, a finger hits what is meant for it, and text has the contrast of WCAG's AA.
+// The search finds what people paste.
 func TestInBrowser(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -43,7 +57,7 @@ func TestInBrowser(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle("/", http.FileServer(http.Dir(out)))
 	mux.HandleFunc("/look", func(w http.ResponseWriter, _ *http.Request) {
-		if err := look.Execute(w, pages); err != nil {
+		if err := look.Execute(w, map[string]any{"Pages": pages, "Finds": finds}); err != nil {
 			t.Error(err)
 		}
 	})

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/yuin/goldmark"
@@ -19,8 +18,8 @@ import (
 	"github.com/yuin/goldmark/text"
 )
 
-// repository is where links lead to files that are no pages.
-const repository = "https://github.com/pinniped-toolkit/pinniped/blob/main/"
+// repository is where the header leads, and links to files that are no pages.
+const repository = "https://github.com/pinniped-toolkit/pinniped"
 
 var markdown = goldmark.New(
 	goldmark.WithExtensions(extension.GFM),
@@ -42,7 +41,16 @@ type page struct {
 	source   []byte
 	document ast.Node
 	anchors  map[string]bool
+	contents []heading
 	sections []section
+
+	before, after *page // its neighbours in the menu
+}
+
+// heading is one line of a page's contents.
+type heading struct {
+	Anchor, Title string
+	Level         int
 }
 
 // section is what the search finds: a heading, and the text below it.
@@ -90,24 +98,24 @@ func address(name string) string {
 // read collects headings and texts.
 func (p *page) read() {
 	p.title = p.path
-	for node := p.document.FirstChild(); node != nil; node = node.NextSibling() {
-		heading, ok := node.(*ast.Heading)
+	for next := p.document.FirstChild(); next != nil; next = next.NextSibling() {
+		node, ok := next.(*ast.Heading)
 		if !ok {
-			if _, comment := node.(*ast.HTMLBlock); len(p.sections) > 0 && !comment {
+			if _, comment := next.(*ast.HTMLBlock); len(p.sections) > 0 && !comment {
 				last := &p.sections[len(p.sections)-1]
-				last.Text = strings.TrimSpace(last.Text + " " + plain(node, p.source))
+				last.Text = strings.TrimSpace(last.Text + " " + plain(next, p.source))
 			}
 			continue
 		}
-		at := p.address
-		if id, ok := heading.AttributeString("id"); ok {
-			name := string(id.([]byte)) //nolint:forcetypeassert // the parser makes it
-			p.anchors[name] = true
+		words, at := plain(node, p.source), p.address
+		id, _ := node.AttributeString("id")
+		name := string(id.([]byte)) //nolint:forcetypeassert // the parser makes it
+		p.anchors[name] = true
+		if node.Level == 1 {
+			p.title = words
+		} else {
 			at += "#" + name
-		}
-		words := plain(heading, p.source)
-		if heading.Level == 1 {
-			p.title, at = words, p.address
+			p.contents = append(p.contents, heading{name, words, node.Level})
 		}
 		p.sections = append(p.sections, section{Page: p.title, Heading: words, Address: at})
 	}
@@ -186,7 +194,7 @@ func (s *site) resolve(from *page, destination string, image bool) (string, erro
 			case name == "docs/adr" && info.IsDir():
 				return relative(from.address, "adr/index.html"), nil
 			}
-			return repository + name, nil
+			return repository + "/blob/main/" + name, nil
 		}
 	}
 	if to.Fragment != "" && !target.anchors[to.Fragment] {
@@ -202,32 +210,4 @@ func (s *site) resolve(from *page, destination string, image bool) (string, erro
 // relative is the way from one file of the site to another.
 func relative(from, to string) string {
 	return strings.Repeat("../", strings.Count(from, "/")) + to
-}
-
-// group is one part of the menu.
-type group struct {
-	Title string
-	Pages []*page
-}
-
-func (s *site) menu() []group {
-	groups := []group{{Title: "Start"}, {Title: "How to"}, {Title: "Reference"}, {Title: "Commands"}, {Title: "Decisions"}}
-	for _, p := range s.pages {
-		into := 0
-		switch {
-		case strings.HasPrefix(p.path, "docs/howto/"):
-			into = 1
-		case strings.HasPrefix(p.path, "docs/reference/cli/"):
-			into = 3
-		case strings.HasPrefix(p.path, "docs/reference/"):
-			into = 2
-		case strings.HasPrefix(p.path, "docs/adr/"):
-			into = 4
-		}
-		groups[into].Pages = append(groups[into].Pages, p)
-	}
-	for i := range groups[1:4] {
-		slices.SortFunc(groups[i+1].Pages, func(a, b *page) int { return strings.Compare(a.title, b.title) })
-	}
-	return groups
 }

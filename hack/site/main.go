@@ -1,10 +1,11 @@
 // Command site makes a static website of README.md, CONTRIBUTING.md and docs, with search and without a server: every
-// page and every link in it is a file. It fails for a link that leads nowhere.
+// page and every link in it is a file. It fails for a link that leads nowhere, and for a page that README.md does not list.
 //
 // It is run by `make docs-site`, which writes bin/site.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -25,11 +26,12 @@ func run(root, out string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.link(); err != nil {
+	menu, err := s.menu()
+	if err := errors.Join(err, s.link()); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(out); err != nil {
 		return err
 	}
-	return s.write(out)
+	return s.write(out, menu)
 }

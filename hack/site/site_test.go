@@ -39,6 +39,15 @@ func TestSite(t *testing.T) {
 	if err != nil || pages < 50 {
 		t.Errorf("%d pages, %v", pages, err)
 	}
+	page, err := os.ReadFile(filepath.Join(out, "howto", "rotate-ca.html"))
+	for _, part := range []string{
+		`rel="prev" href="../howto/external-certificate.html"`, `rel="next" href="../howto/certificate-trouble.html"`,
+		`<a href="#do-it">Do it</a>`, `<td data-column="served">`,
+	} {
+		if !strings.Contains(string(page), part) {
+			t.Errorf("rotate-ca.html has no %s: %v", part, err)
+		}
+	}
 	index, err := os.ReadFile(filepath.Join(out, "search-index.js"))
 	if err != nil || !strings.Contains(string(index), `"a":"howto/rotate-ca.html#do-it"`) {
 		t.Errorf("the search does not know a heading: %v", err)
@@ -49,7 +58,8 @@ func TestBrokenLinks(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	for name, content := range map[string]string{
-		"README.md":       "# A\n[good](docs/b.md#two) [no file](docs/c.md) [no heading](docs/b.md#three) [away](https://example.com)\n",
+		"README.md": "# A\n[good](docs/b.md#two) [no file](docs/c.md) [no heading](docs/b.md#three) [away](https://example.com)\n" +
+			"## Read on\n### Start\n[B](docs/b.md)\n",
 		"CONTRIBUTING.md": "# C\n![no picture](docs/none.svg)\n",
 		"docs/b.md":       "# B\n## Two\n",
 	} {
@@ -65,7 +75,8 @@ func TestBrokenLinks(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	want := "README.md: link to \"docs/c.md\": there is no such file\n" +
+	want := "CONTRIBUTING.md: README.md has no link to it below \"Read on\"\n" +
+		"README.md: link to \"docs/c.md\": there is no such file\n" +
 		"README.md: link to \"docs/b.md#three\": there is no such heading\n" +
 		"CONTRIBUTING.md: link to \"docs/none.svg\": there is no such file"
 	if err.Error() != want {

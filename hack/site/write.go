@@ -7,7 +7,11 @@ import (
 	"html/template"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/yuin/goldmark/ast"
+	extensionast "github.com/yuin/goldmark/extension/ast"
 )
 
 //go:embed assets
@@ -15,16 +19,23 @@ var assets embed.FS
 
 // view is what the template shows.
 type view struct {
-	Title, Up, Address string
-	Menu               []group
-	Body               template.HTML
+	Title, Up, Address, Repository string
+	Menu                           []group
+	Contents                       []heading
+	Before, After                  *page
+	Body                           template.HTML
 }
 
 // Title and Address are for the template.
 func (p *page) Title() string   { return p.title }
 func (p *page) Address() string { return p.address }
 
-func (s *site) write(out string) error {
+// Has says whether a page is in the group.
+func (g group) Has(address string) bool {
+	return slices.ContainsFunc(g.Pages, func(p *page) bool { return p.address == address })
+}
+
+func (s *site) write(out string, menu []group) error {
 	layout, err := template.ParseFS(assets, "assets/page.html")
 	if err != nil {
 		return err
@@ -36,25 +47,25 @@ func (s *site) write(out string) error {
 		}
 		return os.WriteFile(file, content, 0o644)
 	}
-	menu := s.menu()
-	show := func(name, title string, body []byte) error {
+	show := func(p *page, body []byte) error {
 		var html bytes.Buffer
 		err := layout.Execute(&html, view{
-			Title: title, Address: name, Up: strings.Repeat("../", strings.Count(name, "/")), Menu: menu,
-			Body: template.HTML(body),
+			Title: p.title, Address: p.address, Up: strings.Repeat("../", strings.Count(p.address, "/")), Menu: menu,
+			Repository: repository, Contents: p.contents, Before: p.before, After: p.after, Body: template.HTML(body),
 		})
 		if err != nil {
 			return err
 		}
-		return put(name, html.Bytes())
+		return put(p.address, html.Bytes())
 	}
 	var index []section
 	for _, p := range s.pages {
+		label(p)
 		var body bytes.Buffer
 		if err := markdown.Renderer().Render(&body, p.source, p.document); err != nil {
 			return err
 		}
-		if err := show(p.address, p.title, scrollable(body.Bytes())); err != nil {
+		if err := show(p, scrollable(body.Bytes())); err != nil {
 			return err
 		}
 		index = append(index, p.sections...)
@@ -64,7 +75,7 @@ func (s *site) write(out string) error {
 		decisions.WriteString(`<li><a href="../` + p.address + `">` + template.HTMLEscapeString(p.title) + "</a></li>\n")
 	}
 	decisions.WriteString("</ul>\n")
-	if err := show("adr/index.html", "Decisions", decisions.Bytes()); err != nil {
+	if err := show(&page{address: "adr/index.html", title: "Decisions"}, decisions.Bytes()); err != nil {
 		return err
 	}
 	found, err := json.Marshal(index)
@@ -75,7 +86,7 @@ func (s *site) write(out string) error {
 	if err := put("search-index.js", append([]byte("window.sections = "), found...)); err != nil {
 		return err
 	}
-	for _, name := range []string{"site.css", "search.js"} {
+	for _, name := range []string{"site.css", "page.js", "search.js"} {
 		content, err := assets.ReadFile("assets/" + name)
 		if err != nil {
 			return err
@@ -96,10 +107,31 @@ func (s *site) write(out string) error {
 	return nil
 }
 
+// label gives each cell of a table the heading of its column, which a phone shows beside it: there, a row is a list.
+func label(p *page) {
+	_ = ast.Walk(p.document, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		table, ok := n.(*extensionast.Table)
+		if !ok || !entering {
+			return ast.WalkContinue, nil
+		}
+		var columns []string
+		for cell := table.FirstChild().FirstChild(); cell != nil; cell = cell.NextSibling() {
+			columns = append(columns, plain(cell, p.source))
+		}
+		for row := table.FirstChild().NextSibling(); row != nil; row = row.NextSibling() {
+			for cell, i := row.FirstChild(), 0; cell != nil; cell, i = cell.NextSibling(), i+1 {
+				cell.SetAttributeString("data-column", []byte(template.HTMLEscapeString(columns[i])))
+			}
+		}
+		return ast.WalkSkipChildren, nil
+	})
+}
+
 // scrollable lets tables and code scroll by themselves, so that the page does not on a phone. What scrolls can be reached
 // with the keyboard.
 func scrollable(body []byte) []byte {
-	body = bytes.ReplaceAll(body, []byte("<table>"), []byte(`<div class="wide" tabindex="0"><table>`))
-	body = bytes.ReplaceAll(body, []byte("</table>"), []byte("</table></div>"))
-	return bytes.ReplaceAll(body, []byte("<pre>"), []byte(`<pre tabindex="0">`))
+	return []byte(strings.NewReplacer(
+		"<table>", `<div class="wide" tabindex="0"><table>`, "</table>", "</table></div>",
+		"<pre>", `<div class="code"><pre tabindex="0">`, "</pre>", "</pre></div>",
+	).Replace(string(body)))
 }

@@ -41,18 +41,19 @@ var _ Token = (*JWT)(nil)
 func NewJWT(spec *authenticationv1alpha1.JWTAuthenticatorSpec, provider *Provider) (*JWT, error) {
 	config := apiServerConfig(spec)
 	compiler := authenticationcel.NewDefaultCompiler()
-	if _, problems := apiservervalidation.CompileAndValidateJWTAuthenticator(compiler, config, nil); len(problems) > 0 {
-		return nil, inTermsOfSpec(problems)
-	}
+	_, problems := apiservervalidation.CompileAndValidateJWTAuthenticator(compiler, config, nil)
 	for i, extra := range spec.Claims.Extra {
 		// In a client certificate stands "key=value".
 		if strings.Contains(extra.Key, "=") {
-			return nil, field.Invalid(
+			problems = append(problems, field.Invalid(
 				field.NewPath("claims", "extra").Index(i).Child("key"),
 				extra.Key,
 				"must not contain an equals sign",
-			)
+			))
 		}
+	}
+	if len(problems) > 0 {
+		return nil, inTermsOfSpec(problems)
 	}
 	life, end := context.WithCancel(context.Background())
 	verifier, err := oidc.New(life, oidc.Options{

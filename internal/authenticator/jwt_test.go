@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -25,7 +26,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/yaml"
 
+	"github.com/pinniped-toolkit/pinniped/internal/testkit/documents"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit/issuer"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 )
@@ -475,6 +478,13 @@ func TestNewJWTSaysWhatIsWrongWithTheSpec(t *testing.T) {
 			},
 			"must not contain an equals sign",
 		},
+		{ // every mistake is named, as Pinniped does
+			authenticationv1alpha1.JWTAuthenticatorSpec{
+				Claims: claims{Extra: extras{{Key: "a=b", ValueExpression: "claims.t"}}},
+			},
+			`must be a domain-prefixed path (such as "acme.io/foo"), claims.extra[0].key: Invalid value: "a=b": ` +
+				`must not contain an equals sign`,
+		},
 		{
 			authenticationv1alpha1.JWTAuthenticatorSpec{ClaimValidationRules: []authenticationv1alpha1.ClaimValidationRule{{}}},
 			"claimValidationRules[0]: Required value",
@@ -492,6 +502,26 @@ func TestNewJWTSaysWhatIsWrongWithTheSpec(t *testing.T) {
 			t.Errorf("want %q, got %v", test.err, err)
 		}
 	}
+}
+
+// TestDocumentedJWTAuthenticator takes the example of the reference for what it is: a spec without a mistake.
+func TestDocumentedJWTAuthenticator(t *testing.T) {
+	t.Parallel()
+	blocks, err := documents.Read(filepath.Join("..", ".."), "docs/reference/authenticators.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var example authenticationv1alpha1.JWTAuthenticator
+	if err := yaml.UnmarshalStrict([]byte(blocks[0].Text), &example); err != nil {
+		t.Fatal(err)
+	}
+	provider := NewProvider(ProviderOptions{Issuer: example.Spec.Issuer, Clock: clock.RealClock{}})
+	t.Cleanup(provider.Close)
+	jwt, err := NewJWT(&example.Spec, provider)
+	if err != nil {
+		t.Fatal(err)
+	}
+	jwt.Close()
 }
 
 func TestProvider(t *testing.T) {

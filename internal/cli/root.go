@@ -15,6 +15,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/getkubeconfig"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/delegate"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/kubeconfig"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/login"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/logout"
@@ -72,7 +73,7 @@ underscores) and in ~/.config/pinniped/config.yaml.`,
 	})
 	get.AddCommand(getkubeconfig.NewCommand(f))
 	root.AddCommand(
-		explain.NewCommand(f),
+		explain.NewCommand(f, delegate.NewExplainCommand(f)),
 		get,
 		iptls.NewCommand(f),
 		kubeconfig.NewCommand(f),
@@ -84,12 +85,14 @@ underscores) and in ~/.config/pinniped/config.yaml.`,
 		whoami.NewCommand(f),
 		version.NewCommand(f),
 	)
+	rename(root)
+	setHelp(f, root)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		switch cmd.Name() {
 		case "help":
-			cmd.Run, cmd.RunE = nil, help
+			cmd.Run, cmd.RunE = nil, func(cmd *cobra.Command, args []string) error { return help(f, cmd, args) }
 			factory.WithoutConfig(cmd)
 		case "completion":
 			factory.WithoutConfig(cmd)
@@ -98,8 +101,8 @@ underscores) and in ~/.config/pinniped/config.yaml.`,
 	return root
 }
 
-// help prints the help of the command that args name. cobra's own prints that of the root for what is no command.
-func help(cmd *cobra.Command, args []string) error {
+// help prints all of the help of the command that args name. cobra's own prints that of the root for what is no command.
+func help(f *factory.Factory, cmd *cobra.Command, args []string) error {
 	of, rest, err := cmd.Root().Find(args)
 	if err != nil {
 		return ui.Usage(err)
@@ -107,8 +110,8 @@ func help(cmd *cobra.Command, args []string) error {
 	if len(rest) > 0 {
 		return factory.Unknown(of, rest[0])
 	}
-	of.InitDefaultHelpFlag() // or the help would not show it
-	return of.Help()
+	printHelp(f, of, long(of))
+	return nil
 }
 
 // Main runs the command line in f.Args, prints what went wrong, and returns the process's exit code.

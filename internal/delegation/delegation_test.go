@@ -300,7 +300,7 @@ func TestRefusal(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for outcome, hint := range map[Outcome]string{
-		NotDelegated: "pinniped ip-tls explain shared/wildcard", NoDelegations: "pinniped ip-tls explain shared/wildcard",
+		NotDelegated: "pinniped explain shared/wildcard", NoDelegations: "pinniped explain shared/wildcard",
 		NotReadable: "pinniped ip-tls delegate shared/wildcard --to pinniped-concierge", NotVisible: "deploy/concierge",
 	} {
 		got := Refusal(outcome, wildcard, agent)

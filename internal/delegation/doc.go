@@ -5,6 +5,6 @@
 // that may use it.
 //
 // Decide makes the decision, and Grant.Objects returns everything that an owner has to create. Both are pure: the
-// agent and `pinniped ip-tls explain` read the cluster themselves, and pass in what they found. Poller asks the API
+// agent and `pinniped explain` read the cluster themselves, and pass in what they found. Poller asks the API
 // server for the agent, every second.
 package delegation

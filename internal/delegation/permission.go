@@ -32,7 +32,7 @@ func ReadVerbs() []string { return []string{"get", "list", "watch"} }
 // says the same whether or not the Secret exists. The outcome must not be Permitted.
 func Refusal(outcome Outcome, secret types.NamespacedName, target string) certs.Finding {
 	ask := fmt.Sprintf(
-		`ask the owner of namespace %q for what "pinniped ip-tls explain %s" prints, or to run "pinniped ip-tls delegate %s --to %s"`,
+		`ask the owner of namespace %q for what "pinniped explain %s" prints, or to run "pinniped ip-tls delegate %s --to %s"`,
 		secret.Namespace,
 		secret,
 		secret,

@@ -19,7 +19,7 @@ func catalogue() []Explanation {
 				"served is taken out of service, and the agent's generated one is served.",
 			Fix: "ask the owner of that namespace for a TLSCertificateDelegation which names the Secret and the agent's " +
 				"namespace, and a Role that lets the agent read it",
-			Example: "pinniped ip-tls explain NAMESPACE/NAME     # what is missing\npinniped ip-tls delegate NAMESPACE/NAME   " +
+			Example: "pinniped explain NAMESPACE/NAME     # what is missing\npinniped ip-tls delegate NAMESPACE/NAME   " +
 				" # for the owner: makes it",
 		},
 		{

@@ -14,7 +14,8 @@ import (
 type Part int
 
 const (
-	// PartAny is the certificates in the file or, when it holds none, its private key.
+	// PartAny is the certificates in the file; its private key when it holds none; and both when it begins with the key,
+	// as files do that are kept like a key.
 	PartAny Part = iota
 	// PartCertificates is the certificates in the file.
 	PartCertificates
@@ -25,10 +26,12 @@ const (
 // Repaired is a file as it should have been.
 type Repaired struct {
 	// PEM holds the certificates, the serving certificate first, then each one that signed the one before it; or one
-	// private key. Where the file holds no serving certificate, as a CA bundle does, the order is that of the file.
+	// private key; or both, where the file begins with the key. Where the file holds no serving certificate, as a CA bundle does, the order is that of the file.
 	PEM []byte
-	// Certificates is how many certificates PEM holds; 0 means that it holds a private key.
+	// Certificates is how many certificates PEM holds.
 	Certificates int
+	// Key is true when PEM holds a private key.
+	Key bool
 	// Done says in words what was changed; it is empty when the file was right already. It shows nothing of a key.
 	Done []string
 	// Encrypted is true when PEM is a private key that still needs its passphrase.
@@ -68,16 +71,30 @@ func repair(data []byte, part Part, order bool) (*Repaired, error) {
 	}
 	r := &repairer{}
 	r.read(data)
-	if part == PartAny {
-		part = PartCertificates
-		if len(r.certificates) == 0 && len(r.keys) > 0 {
-			part = PartKey
-		}
-	}
-	if part == PartKey {
+	switch {
+	case part == PartKey, part == PartAny && len(r.certificates) == 0 && len(r.keys) > 0:
 		return r.key()
+	case part == PartAny && r.keyFirst:
+		return r.both(order)
 	}
 	return r.chain(order)
+}
+
+// both returns the key and the certificates of a file that begins with its key.
+func (r *repairer) both(order bool) (*Repaired, error) {
+	certificates := r.certificates
+	r.certificates = nil
+	key, err := r.key()
+	if err != nil {
+		return nil, err
+	}
+	r.certificates, r.keys = certificates, nil
+	all, err := r.chain(order)
+	if err != nil {
+		return nil, err
+	}
+	all.PEM, all.Key, all.Encrypted = slices.Concat(key.PEM, all.PEM), true, key.Encrypted
+	return all, nil
 }
 
 // repairer is one repair: what was found in a file, and what was done to get at it.
@@ -86,7 +103,8 @@ type repairer struct {
 	keys         []foundKey
 	done         []string
 	lost         []string
-	requests     int
+	keyFirst     bool // the file begins with its private key
+	requestFirst bool // the file begins with a certificate request, where a serving certificate would stand
 	hint         string
 }
 
@@ -201,7 +219,7 @@ func (r *repairer) take(der []byte, name, label string) {
 		return
 	}
 	if _, err := x509.ParseCertificateRequest(der); err == nil {
-		r.requests++
+		r.requestFirst = r.requestFirst || len(r.certificates) == 0
 		r.did("left out a certificate request (%s)", name)
 		return
 	}
@@ -211,7 +229,7 @@ func (r *repairer) take(der []byte, name, label string) {
 	}
 	switch {
 	case label == labelEncrypted:
-		r.keys = append(r.keys, foundKey{block: &pem.Block{Type: label, Bytes: der}})
+		r.addKey(foundKey{block: &pem.Block{Type: label, Bytes: der}})
 	case strings.HasSuffix(label, "PARAMETERS"):
 		r.did("left out parameters (%s), which are in the key as well", name)
 	case rawSerial(der) != nil && !strings.HasSuffix(label, "KEY"):
@@ -245,7 +263,12 @@ func (r *repairer) takeKey(key any, name, label string) {
 	if label != "PRIVATE KEY" && label != "" {
 		r.did("%s: wrote the key in PKCS#8 form", name)
 	}
-	r.keys = append(r.keys, foundKey{&pem.Block{Type: "PRIVATE KEY", Bytes: der}, signer})
+	r.addKey(foundKey{&pem.Block{Type: "PRIVATE KEY", Bytes: der}, signer})
+}
+
+func (r *repairer) addKey(key foundKey) {
+	r.keyFirst = r.keyFirst || len(r.certificates) == 0
+	r.keys = append(r.keys, key)
 }
 
 // pkcs7Certificates returns the certificates in a PKCS#7 container (RFC 2315, signedData) that is encoded as DER.
@@ -294,7 +317,7 @@ func (r *repairer) key() (*Repaired, error) {
 		r.did("left out what else is in the file: certificates (%d)", n)
 	}
 	found := r.keys[0]
-	return &Repaired{PEM: pem.EncodeToMemory(found.block), Done: r.done, Encrypted: found.signer == nil}, nil
+	return &Repaired{PEM: pem.EncodeToMemory(found.block), Key: true, Done: r.done, Encrypted: found.signer == nil}, nil
 }
 
 // chain returns the certificates that were found, in their right order.
@@ -303,9 +326,9 @@ func (r *repairer) chain(order bool) (*Repaired, error) {
 		r.lose("it holds no certificate")
 		r.hint = "give the file with the certificate that the CA returned"
 	}
-	if r.requests > 0 && len(r.lost) == 0 && !slices.ContainsFunc(r.certificates, foundCertificate.serves) {
+	if r.requestFirst && len(r.lost) == 0 && !slices.ContainsFunc(r.certificates, foundCertificate.serves) {
 		r.lose("it holds a certificate request in place of the serving certificate")
-		r.hint = labelHint("CERTIFICATE REQUEST")
+		r.hint = labelHint("CERTIFICATE REQUEST") + ", or take it out of a CA bundle"
 	}
 	if err := r.failure(); err != nil {
 		return nil, err
@@ -403,8 +426,8 @@ const keyRepairCommand = "write the key again: pinniped ip-tls repair FILE --pri
 
 // certificateHint returns the command that repairs a file of certificates where that would help, else the other hint.
 func certificateHint(data []byte, most int, otherwise string) string {
-	repaired, err := repair(data, PartCertificates, false)
-	if err != nil || repaired.Certificates > most {
+	repaired, err := repair(data, PartAny, false)
+	if err != nil || repaired.Key || repaired.Certificates > most {
 		return otherwise
 	}
 	for _, block := range readPEM(repaired.PEM).blocks {
@@ -417,8 +440,8 @@ func certificateHint(data []byte, most int, otherwise string) string {
 
 // orderHint adds the command that orders tls.crt to a hint, where that gives the right order.
 func (r *run) orderHint(hint string) string {
-	repaired, err := Repair(r.CertPEM, PartCertificates)
-	if err != nil {
+	repaired, err := Repair(r.CertPEM, PartAny)
+	if err != nil || repaired.Key {
 		return hint
 	}
 	chain, list := readChain(repaired.PEM, r.Limits, r.Sources.Certificate)

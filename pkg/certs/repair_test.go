@@ -113,7 +113,6 @@ func brokenChains(tb testing.TB, p pki) []brokenFile {
 		{"Diffie-Hellman parameters", concat(chain, with("DH PARAMETERS", nil, []byte{0x30, 0x03, 0x02, 0x01, 0x05})), both},
 		{"an empty block", concat(chain, []byte("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")), nil},
 		{"the key behind the certificate", concat(chain, p.leaf.keyPEM(tb)), both},
-		{"the key in front", concat(p.leaf.keyPEM(tb), chain), both},
 		{"the intermediate first", concat(inter, leaf), both},
 		{"the root first", concat(root, inter, leaf), []entity{p.leaf, p.inter, p.root}},
 		{"the intermediate first, with a byte order mark", concat([]byte("\xef\xbb\xbf"), inter, leaf), both},
@@ -176,12 +175,44 @@ func TestRepairKeepsBundles(t *testing.T) {
 	if err != nil || !bytes.Equal(repaired.PEM, bundle) {
 		t.Errorf("the order of a CA bundle is changed: %v", err)
 	}
+	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, p.leaf.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repaired, err = Repair(concat(bundle, block("CERTIFICATE REQUEST", request)), PartAny)
+	if err != nil || !bytes.Equal(repaired.PEM, bundle) {
+		t.Errorf("a request in a CA bundle is not left out: %v, %v", repaired, err)
+	}
 	// A chain with a stranger, and with a certificate of the same name that is cross-signed for old clients.
 	bridge := entity{signWith(t, caTemplate("Root"), other.Certificate, p.root.key.Public(), other.key), p.root.key}
 	stranger := newRoot(t, "Stranger")
 	repaired, err = Repair(chainOf(stranger, bridge, p.inter, p.leaf), PartAny)
 	if want := chainOf(p.leaf, p.inter, bridge, stranger); err != nil || !bytes.Equal(repaired.PEM, want) {
 		t.Errorf("got %v, %v", repaired, err)
+	}
+}
+
+// TestRepairKeyInFront keeps all that is in a file which begins with its key, as those for HAProxy do. A request for the
+// key alone gives the key alone.
+func TestRepairKeyInFront(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	key, chain := p.leaf.keyPEM(t), chainOf(p.leaf, p.inter)
+	want := concat(key, chain)
+	for name, data := range map[string][]byte{
+		"good": want, "indented": replaced(want, "-----BEGIN", "  -----BEGIN"),
+		"the intermediate first": concat(key, p.inter.pem(), p.leaf.pem()), "the key twice": concat(key, chain, key),
+	} {
+		repaired, err := Repair(data, PartAny)
+		if err != nil || !bytes.Equal(repaired.PEM, want) || repaired.Certificates != 2 || !repaired.Key {
+			t.Errorf("%s: got %+v, %v", name, repaired, err)
+		}
+		if name == "good" && len(repaired.Done) > 0 {
+			t.Errorf("says that it has done %q", repaired.Done)
+		}
+		if repaired, err := Repair(data, PartKey); err != nil || !bytes.Equal(repaired.PEM, key) {
+			t.Errorf("%s: the key alone: %+v, %v", name, repaired, err)
+		}
 	}
 }
 

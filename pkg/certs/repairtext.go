@@ -118,7 +118,7 @@ func (r *repairer) readBlock(content []byte, name, label string) {
 	headers, body := splitHeaders(content)
 	der := unbase64Loose(body)
 	if strings.Contains(headers["Proc-Type"], "ENCRYPTED") {
-		r.keys = append(r.keys, foundKey{block: &pem.Block{Type: label, Headers: headers, Bytes: der}})
+		r.addKey(foundKey{block: &pem.Block{Type: label, Headers: headers, Bytes: der}})
 		return
 	}
 	if label == labelOpenSSH {

@@ -62,7 +62,7 @@ func issuer(cert *x509.Certificate) string {
 	if name := cert.Issuer.String(); name != "" {
 		return quote(name)
 	}
-	return "(no issuer name)"
+	return "a CA without a name"
 }
 
 // shortPrint is enough of a fingerprint to tell certificates apart.

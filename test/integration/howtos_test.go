@@ -153,7 +153,7 @@ func TestHowToRotateCA(t *testing.T) {
 				t.Errorf("whoami with the rotated kubeconfig:\n%s", who)
 			}
 		},
-		"--abort": func() { // of another rotation: the one before is done
+		"--undo": func() { // of another rotation: the one before is done
 			got := w.asAdmin(t, "ip-tls", "rotate", "--secret=proxy-tls", "--ca-bundle="+filepath.Join(r.dir, "ca.pem"))
 			if got.code != 6 {
 				t.Fatalf("rotate back ended with %d: %s", got.code, got.errOut)

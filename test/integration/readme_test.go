@@ -1,24 +1,36 @@
 package integration
 
 import (
+	"encoding/base64"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/testkit/issuer"
+	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 )
 
-// TestReadme types the transcript of the README, and compares what is printed with what stands there. Only what is
-// another in every run is left out: fingerprints, times, and the address of the tests' proxy.
+// TestReadme types what the README says, and compares what is printed with what stands there. Only what is another in
+// every run is left out: fingerprints, times, and the address of the tests' proxy.
 func TestReadme(t *testing.T) {
 	w := needsCluster(t)
 	w.define(t, certManagerModule, "deploy/crds", "certificates.cert-manager.io")
 	w.generatedOnly(t)
+	w.removeAfterwards(t, &authenticationv1alpha1.JWTAuthenticator{ObjectMeta: metav1.ObjectMeta{Name: "people"}})
+	idp := issuer.New(t)
 	r := w.reader(t)
+	r.places = append(r.places, "issuer: https://login.example.com", "issuer: "+idp.URL+
+		"\n  tls: {certificateAuthorityData: "+base64.StdEncoding.EncodeToString(idp.CA)+"}")
 	printed := r.reads(t, "README.md", map[string]func(){
 		"ip-tls set": func() { w.issueAsCertManager(t, "proxy-tls") },
 	})
 	for i, block := range r.blocks(t, "README.md") {
+		if block.Language != "console" {
+			continue
+		}
 		shown := ""
 		for line := range strings.Lines(block.Text) {
 			if !strings.HasPrefix(line, "$ ") {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/viper"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
@@ -23,17 +24,22 @@ type Options struct {
 	Output string
 }
 
-// NewCommand returns the command.
-func NewCommand(f *factory.Factory) *cobra.Command {
+// NewCommand returns the command. secret is the one that explains whether a Secret of another namespace may be used: an
+// argument with a slash is for that one, and the flags are its own.
+func NewCommand(f *factory.Factory, secret *cobra.Command) *cobra.Command {
 	o := &Options{IOStreams: f.IOStreams}
 	cmd := &cobra.Command{
-		Use:   "explain [CODE]",
-		Short: "Explain what a check of the serving certificate has found",
+		Use:   "explain [CODE | NAMESPACE/NAME]",
+		Short: "Explain what a check of the serving certificate has found, or whether a Secret may be used",
 		Long: `Explain a code that "pinniped ip-tls" or the CredentialIssuer's status shows: its cause, what follows from it, and how to mend it.
-Without a code, list all codes.`,
+Without a code, list all codes.
+
+With NAMESPACE/NAME: ` + strings.Replace(secret.Long, "Explain", "explain", 1),
 		Example: `  pinniped explain NameNotCovered
   pinniped explain
-  pinniped explain -o json`,
+  pinniped explain -o json
+
+` + secret.Example,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return factory.NoArgs(cmd, args[1:])
@@ -46,19 +52,26 @@ Without a code, list all codes.`,
 			}
 			return described(), cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 && strings.Contains(args[0], "/") {
+				if err := f.ApplyConfig(viper.New(), secret); err != nil {
+					return err
+				}
+				secret.SetContext(cmd.Context())
+				return secret.RunE(secret, args)
+			}
 			if len(args) > 0 {
 				o.Code = args[0]
 			}
-			o.Style = f.Style(f.Out)
+			o.Style, o.Output = f.Style(f.Out), cmd.Flag("output").Value.String()
 			if err := o.Validate(); err != nil {
 				return err
 			}
 			return o.Run()
 		},
 	}
-	factory.AddOutput(cmd, &o.Output, factory.Formats()...)
-	return factory.WithoutConfig(cmd) // it explains also when the configuration is broken
+	cmd.Flags().AddFlagSet(secret.Flags())
+	return factory.WithoutConfig(cmd) // it explains codes also when the configuration is broken
 }
 
 // described returns the codes as a shell shows them: each with its cause.

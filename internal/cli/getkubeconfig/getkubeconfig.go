@@ -151,11 +151,7 @@ Exit codes: 0 done, or no difference, 1 failed, 2 wrong usage, 6 there is a diff
   pinniped get kubeconfig --static-token-env TOKEN -o user.yaml --diff
 
   # clients that have a token of an authenticator in a file, such as CI jobs, and no pinniped CLI
-  pinniped get kubeconfig --login bearer --token-file /var/run/secrets/tokens/cluster -o ci.yaml
-
-  # through the impersonation proxy, with one of several authenticators
-  pinniped get kubeconfig --static-token-env TOKEN --concierge-mode ImpersonationProxy \
-    --concierge-authenticator-type webhook --concierge-authenticator-name local-user-authenticator > user.yaml`,
+  pinniped get kubeconfig --login bearer --token-file /var/run/secrets/tokens/cluster -o ci.yaml`,
 		Args: factory.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Auto = cmd.Flags().Changed("concierge-mode") && o.Mode == ""
@@ -379,7 +375,7 @@ func (o *Options) Validate() error {
 		return ui.Usage(errors.New("only one of --static-token and --static-token-env can be specified"))
 	}
 	if o.Endpoint != "" && !strings.HasPrefix(o.Endpoint, "https://") {
-		return ui.Usage(fmt.Errorf("invalid --concierge-endpoint %q: it must begin with \"https://\"", o.Endpoint))
+		return ui.Usage(fmt.Errorf("invalid --endpoint %q: it must begin with \"https://\"", o.Endpoint))
 	}
 	if o.Timeout < 0 {
 		return ui.Usage(fmt.Errorf("invalid --timeout %s: it must not be negative", o.Timeout))

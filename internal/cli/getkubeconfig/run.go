@@ -165,7 +165,7 @@ func (o *Options) connection(frontend *discovery.Frontend, input *kubeconfig.Inp
 	if !strings.HasPrefix(endpoint, "https://") {
 		return ui.WithHint(
 			fmt.Errorf("the endpoint %q does not begin with \"https://\", and tokens are only sent over TLS", endpoint),
-			"give another one with --concierge-endpoint",
+			"give another one with --endpoint",
 		)
 	}
 	o.Progress.Done("discovered Concierge endpoint %s", endpoint)
@@ -176,7 +176,7 @@ func (o *Options) connection(frontend *discovery.Frontend, input *kubeconfig.Inp
 		if err != nil {
 			return ui.WithHint(
 				fmt.Errorf("checking the CA bundle of the endpoint: %w", err),
-				"give a good one with --concierge-ca-bundle",
+				"give a good one with --ca-bundle",
 			)
 		}
 		o.Progress.Done("discovered Concierge certificate authority bundle with %d %s", roots, plural(roots, "certificate"))
@@ -200,7 +200,7 @@ func (o *Options) discoverFrontend(ctx context.Context, cluster Discoverer) (*di
 	for {
 		latest, err := o.readIssuer(ctx, cluster, issuer)
 		if _, several := errors.AsType[*discovery.SeveralError](err); several {
-			err = ui.WithHint(err, "name one of them with --concierge-credential-issuer")
+			err = ui.WithHint(err, "name one of them with --credential-issuer")
 		}
 		if err != nil && (issuer == nil || permanent(err)) {
 			return nil, fmt.Errorf("discovering the CredentialIssuer: %w", err)

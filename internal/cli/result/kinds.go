@@ -41,7 +41,7 @@ func Kinds() []Known {
 		{KindClients, []string{"ip-tls clients"}, &Clients{}},
 		{KindCodeExplanation, []string{"explain CODE"}, &CodeExplanation{}},
 		{KindCodeExplanationList, []string{"explain"}, &CodeExplanationList{}},
-		{KindDelegationExplanation, []string{"ip-tls explain"}, &DelegationExplanation{}},
+		{KindDelegationExplanation, []string{"explain NAMESPACE/NAME"}, &DelegationExplanation{}},
 		{KindFailure, []string{"every command that fails before it has another result"}, &Failure{}},
 		{KindFleetRotation, []string{"kubeconfig rotate --fleet"}, &FleetRotation{}},
 		{KindHistory, []string{"ip-tls history"}, &History{}},

@@ -74,7 +74,7 @@ func ExitCodes() []ExitCode {
 			"`mode: disabled`; `auto` in a cluster that shows control-plane nodes",
 		},
 		{
-			ExitKubeconfigs, "kubeconfigsBreak", "`ip-tls status --kubeconfigs-from`: what is configured is in effect, and " +
+			ExitKubeconfigs, "kubeconfigsBreak", "`ip-tls status --kubeconfigs`: what is configured is in effect, and " +
 				"kubeconfigs do not work with it, or will not, or cannot be read", "a kubeconfig with the CA of before",
 		},
 		{ExitTimedOut, "timedOut", "`--timeout` passed before anything was changed", "a cluster that does not answer"},

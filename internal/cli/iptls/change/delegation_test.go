@@ -32,7 +32,7 @@ func TestSetOfAnotherNamespace(t *testing.T) {
 		},
 		{
 			name: "refuses what is not delegated", code: 3,
-			says: []string{"SecretNotPermitted", `"pinniped ip-tls explain shared/proxy-tls"`, "nothing was changed"},
+			says: []string{"SecretNotPermitted", `"pinniped explain shared/proxy-tls"`, "nothing was changed"},
 		},
 		{
 			name: "refuses what is delegated to others", world: func(w *iptlstest.World) { w.Share("proxy-tls", "other") },

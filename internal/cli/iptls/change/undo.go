@@ -46,7 +46,7 @@ same care as "ip-tls set" has: every check of the certificate, the kubeconfigs t
 endpoint presents the certificate, and going back when that does not happen in time. The other fields stay as they are.
 
 When somebody else has changed the same fields since, the command says which, and refuses; --force takes that back as
-well. A rotation that is under way is not undone but aborted: "pinniped ip-tls rotate --abort".
+well. A rotation that is under way has an undo of its own: "pinniped ip-tls rotate --undo".
 
 Exit codes: 0 done or unchanged, 1 failed (also: nothing to undo), 2 wrong usage, 3 refused (by a check, or as
 somebody else has changed the configuration since), 4 not permitted by the cluster, 5 did not take effect in time, 124

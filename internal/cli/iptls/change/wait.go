@@ -96,7 +96,7 @@ func interruptedHint(p *plan.Plan, applied *configv1alpha1.CredentialIssuer, ofR
 	}
 	back := "pinniped ip-tls undo"
 	if ofRotation {
-		back = "pinniped ip-tls rotate --abort"
+		back = "pinniped ip-tls rotate --undo"
 	}
 	return changed + fmt.Sprintf("; run the command again to see whether the change has taken effect, or take it back "+
 		"with %q", back)

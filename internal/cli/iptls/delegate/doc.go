@@ -1,3 +1,3 @@
 // Package delegate implements the commands about a Secret of another namespace: `pinniped ip-tls delegate` lets the
-// agent use it, and `pinniped ip-tls explain` says why the agent may or may not.
+// agent use it, and `pinniped explain` says why the agent may or may not.
 package delegate

@@ -32,14 +32,14 @@ const (
 // explanation collects what is found out.
 type explanation struct{ result.DelegationExplanation }
 
-// ExplainOptions is everything `pinniped ip-tls explain` needs; a test fills it directly.
+// ExplainOptions is everything `pinniped explain` needs; a test fills it directly.
 type ExplainOptions struct {
 	Session *session.Session
 	Grant   Grant
 	Style   ui.Style
 }
 
-// NewExplainCommand returns `pinniped ip-tls explain`.
+// NewExplainCommand returns `pinniped explain`.
 func NewExplainCommand(f *factory.Factory) *cobra.Command {
 	o := &ExplainOptions{Session: session.New(f)}
 	cmd := &cobra.Command{
@@ -56,8 +56,8 @@ the agent does not ask before it is permitted. When something is missing, the YA
 for is printed, too.
 
 Exit codes: 0 permitted, 1 failed, 2 wrong usage, 3 not permitted, 4 not everything may be looked at, 124 timed out,
-130 interrupted.`, Example: `  pinniped ip-tls explain shared/wildcard-tls
-  pinniped ip-tls explain shared/wildcard-tls --to pinniped-concierge -o json
+130 interrupted.`, Example: `  pinniped explain shared/wildcard-tls
+  pinniped explain shared/wildcard-tls --to pinniped-concierge -o json
 
   # Only the YAML to ask for
   pinniped ip-tls delegate shared/wildcard-tls --dry-run -o yaml`,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,7 +37,7 @@ const (
 	algorithmRSA   = "rsa"
 )
 
-// defaultSecret is where cert-manager puts the certificate when no Secret is configured or named.
+// defaultSecret is where cert-manager puts the certificate when no Secret is named.
 const defaultSecret = "proxy-tls"
 
 // Options is everything `pinniped ip-tls manifest` needs; a test fills it directly.
@@ -62,8 +63,8 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 		Long: `Print a manifest that fits the CredentialIssuer, for "kubectl apply" or GitOps. Nothing is changed. --for says
 which one:
 
-  - cert-manager: a Certificate with every name that clients use, for the issuer of --issuer. Its Secret is the
-    configured one, or that of --secret
+  - cert-manager: a Certificate with every name that clients use, for the issuer of --issuer. Its Secret is that of
+    --secret, else one that is not in service, so that nothing changes for clients before "pinniped ip-tls set"
   - contour: an HTTPProxy, gateway-api: a TLSRoute, ingress-nginx: an Ingress, each of which passes TLS through to the
     impersonation proxy, so that client certificates reach it. They lead to the Service of type ClusterIP that the agent
     makes when spec.impersonationProxy.service.type is ClusterIP
@@ -94,7 +95,7 @@ Exit codes: 0 printed, 1 failed, 2 wrong usage, 4 not permitted by the cluster, 
 		"secret",
 		"",
 		"Secret for the certificate: NAME in the agent's namespace, or NAMESPACE/NAME "+
-			"(default: the configured one, else "+defaultSecret+")",
+			"(default: "+defaultSecret+", or "+defaultSecret+"-2 and so on, whichever is not in service)",
 	)
 	flags.StringVar(&o.ExternalEndpoint, "external-endpoint", "",
 		"where clients will reach the impersonation proxy: HOST or HOST:PORT (default: as configured)")
@@ -212,15 +213,36 @@ func (o *Options) make(request plan.Request, st *plan.Snapshot) (map[string]any,
 		o.Session.Progress.Info("Left out %s (%s): clients are told to use %s", name.Value, name.Source,
 			cmp.Or(o.ExternalEndpoint, spec.ExternalEndpoint))
 	}
-	configured := ""
+	inService := ""
 	if spec.TLS != nil {
-		configured = spec.TLS.SecretName
+		inService = spec.TLS.SecretName
 	}
-	secret, err := delegation.SecretName(cmp.Or(request.Secret, configured, defaultSecret), request.Namespace)
+	secret, err := delegation.SecretName(cmp.Or(request.Secret, unused(inService)), request.Namespace)
 	if err != nil {
 		return nil, ui.Usage(fmt.Errorf("invalid value for --secret: %w", err))
 	}
+	switch {
+	case inService == "":
+	case request.Secret == "":
+		o.Session.Progress.Info("The certificate goes to Secret %q. Secret %q stays in service until you change that: "+
+			"pinniped ip-tls rotate --secret %s (to have it renewed instead: --secret %s)",
+			secret.Name, inService, secret.Name, inService)
+	case request.Secret == inService:
+		o.Session.Progress.Info("Secret %q is in service: what %s puts there is served at once", inService, o.Issuer)
+	}
 	return certificate(secret, names, o.issuer, o.KeyAlgorithm), nil
+}
+
+// unused returns a name for a Secret that is not in service: the default one, or the next of its numbers.
+func unused(inService string) string {
+	if inService == defaultSecret {
+		return defaultSecret + "-2"
+	}
+	number, numbered := strings.CutPrefix(inService, defaultSecret+"-")
+	if n, err := strconv.Atoi(number); numbered && err == nil && n > 1 {
+		return defaultSecret + "-" + strconv.Itoa(n+1)
+	}
+	return defaultSecret
 }
 
 func (o *Options) route(request plan.Request, st *plan.Snapshot) (map[string]any, error) {

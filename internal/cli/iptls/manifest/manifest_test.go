@@ -176,6 +176,41 @@ func TestManifest(t *testing.T) {
 	}
 }
 
+// TestManifestLeavesTheSecretInService gives cert-manager another Secret than the one that clients are served from, unless
+// it is told to.
+func TestManifestLeavesTheSecretInService(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ inService, named, want, says string }{
+		{"", "", "proxy-tls", ""},
+		{"by-hand", "", "proxy-tls", `goes to Secret "proxy-tls". Secret "by-hand" stays in service`},
+		{"proxy-tls", "", "proxy-tls-2", "pinniped ip-tls rotate --secret proxy-tls-2"},
+		{"proxy-tls-9", "", "proxy-tls-10", "proxy-tls-9"},
+		{"proxy-tls-new", "", "proxy-tls", "proxy-tls-new"},
+		{"proxy-tls", "proxy-tls", "proxy-tls", `"proxy-tls" is in service: what ClusterIssuer/ca puts there is served at once`},
+		{"proxy-tls", "other", "other", ""},
+	} {
+		w := iptlstest.New(t)
+		proxy := w.Cluster.Issuer.Spec.ImpersonationProxy
+		if proxy.TLS = nil; tt.inService != "" {
+			proxy.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: tt.inService}
+		}
+		r := run(t, w, func(o *Options) {
+			o.Issuer, o.Secret, o.ExternalEndpoint = "ClusterIssuer/ca", tt.named, "proxy.example.com"
+		})
+		if r.Check(t, 0, tt.says); tt.says == "" && r.ErrOut.Len() > 0 {
+			t.Errorf("%+v: it says %s", tt, r.ErrOut.String())
+		}
+		var got struct {
+			Spec struct {
+				SecretName string `json:"secretName"`
+			} `json:"spec"`
+		}
+		if err := yaml.Unmarshal(r.Out.Bytes(), &got); err != nil || got.Spec.SecretName != tt.want {
+			t.Errorf("%+v: got %q, %v", tt, got.Spec.SecretName, err)
+		}
+	}
+}
+
 func TestManifestRefuses(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

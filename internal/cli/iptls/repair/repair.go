@@ -46,7 +46,7 @@ nothing: when something cannot be read, for example because the file was cut sho
 FILE itself is not changed.
 
 With --private-key it writes the private key that is in the file, in PKCS#8 form; without, it does so when the file
-holds no certificate.
+holds no certificate. A file that begins with a private key is kept like a key: it writes the key, then the certificates.
 
 What is inside a certificate stays as it is: "pinniped ip-tls check --cert NEW" says whether it is good.
 
@@ -156,14 +156,17 @@ func (o *Options) Run(context.Context) error {
 }
 
 func describe(repaired *certs.Repaired) string {
-	switch repaired.Certificates {
-	case 0:
+	certificates := fmt.Sprintf("%d certificates", repaired.Certificates)
+	switch {
+	case repaired.Certificates == 0:
 		return "the private key"
-	case 1:
-		return "1 certificate"
-	default:
-		return fmt.Sprintf("%d certificates", repaired.Certificates)
+	case repaired.Certificates == 1:
+		certificates = "1 certificate"
 	}
+	if repaired.Key {
+		return "the private key and " + certificates
+	}
+	return certificates
 }
 
 func (o *Options) write(data []byte) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +58,10 @@ func TestRepair(t *testing.T) {
 		{
 			name: "warns of a key beside a certificate", file: append(broken, pair.KeyPEM...), wrote: pair.CertPEM,
 			says: []string{"left out a private key"},
+		},
+		{
+			name: "keeps the key of a file that begins with it", file: slices.Concat(pair.KeyPEM, broken),
+			wrote: slices.Concat(pair.KeyPEM, pair.CertPEM), says: []string{"Wrote the private key and 1 certificate to"},
 		},
 		{
 			name: "writes nothing when something is missing", file: pair.CertPEM[:200], code: 1,

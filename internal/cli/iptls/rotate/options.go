@@ -82,7 +82,7 @@ Before anything is changed, the old certificate is checked with both CAs, and th
 Each step waits until the endpoint presents the right certificate, verified with what is advertised; a step that does
 not get there in time is taken back, and can be tried again.
 
---status shows where it is. --abort goes back, step by step: before step 3 to the old CA; after step 3 first to the
+--status shows where it is. --undo goes back, step by step: before step 3 to the old CA; after step 3 first to the
 old certificate with both CAs, then to the old CA. Kubeconfigs with the old CA, or with both, work then. After step 4
 there is a way back as long as nobody was told the new CA alone who would be locked out by it; else rotate in the other
 direction.
@@ -114,7 +114,7 @@ it again later, 124 timed out before anything was changed, 130 interrupted.`,
   pinniped ip-tls rotate --secret proxy-tls-2027 --step 4
 
   # Back, at any time before step 4
-  pinniped ip-tls rotate --abort`,
+  pinniped ip-tls rotate --undo`,
 		Args: factory.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Changed = cmd.Flags().Changed
@@ -167,7 +167,7 @@ func (o *Options) addOwnFlags(cmd *cobra.Command) {
 	flags.StringVar(&o.Step, "step", "", `do this step only: 1, 2 (only look whether it is time), 3, 4 or "next" `+
 		`(default: all that are due)`)
 	flags.BoolVar(&o.Status, "status", false, "show where the rotation is, and change nothing")
-	flags.BoolVar(&o.Abort, "abort", false, "go back to the old certificate and its CA")
+	flags.BoolVar(&o.Abort, "undo", false, "go back to the old certificate and its CA")
 	flags.BoolVar(&o.Forget, "forget", false, "give the rotation up and leave the configuration as it is")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"step":  factory.CompleteValues("1", "2", "3", "4", stepNext),
@@ -206,7 +206,7 @@ func (o *Options) exclusive() error {
 		slices.Sort(names)
 		return names
 	}
-	modes := given(map[string]bool{"status": o.Status, "abort": o.Abort, "forget": o.Forget, "step": o.Step != ""})
+	modes := given(map[string]bool{"status": o.Status, "undo": o.Abort, "forget": o.Forget, "step": o.Step != ""})
 	ends := given(map[string]bool{"secret": o.Secret != "", "to-generated": o.ToGenerated})
 	bundles := given(map[string]bool{
 		"ca-bundle": o.Changed("ca-bundle"), "system-roots": o.SystemRoots,

@@ -162,7 +162,7 @@ func TestRotateRefuses(t *testing.T) {
 		},
 		{
 			name: "two modes", flags: func(o *Options) { o.Abort, o.Status = true, true }, code: 2,
-			says: []string{"--abort and --status exclude each other"},
+			says: []string{"--status and --undo exclude each other"},
 		},
 		{
 			name: "an unknown step", flags: func(o *Options) { o.Step = "5" }, code: 2,
@@ -201,7 +201,7 @@ func TestRotateNoticesOthers(t *testing.T) {
 	w.rotate(t, func(o *Options) {
 		o.CABundle, o.Session.In = "-", strings.NewReader(string(w.CA.CertPEM()))
 	}, "ca-bundle").Check(t, 3, "was begun with another --ca-bundle")
-	runUnset(t.Context(), w.World).Check(t, 3, `a rotation to Secret "next-tls" is under way`, "rotate --abort")
+	runUnset(t.Context(), w.World).Check(t, 3, `a rotation to Secret "next-tls" is under way`, "rotate --undo")
 	runUndo(t.Context(), w.World).Check(t, 3, "is under way")
 	runSet(t.Context(), w.World, "next-tls").Check(t, 3, "is under way")
 

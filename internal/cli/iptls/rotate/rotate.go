@@ -194,7 +194,7 @@ func (o *Options) sameRotation(r *rotation.Record, issuer *configv1alpha1.Creden
 		return ui.WithExitCode(ui.WithHint(fmt.Errorf(format, args...), "%s%s", plan.NothingChanged, hint),
 			ui.ExitRefused)
 	}
-	const ways = `see "pinniped ip-tls rotate --status"; finish it, or take it back with --abort`
+	const ways = `see "pinniped ip-tls rotate --status"; finish it, or take it back with --undo`
 	if r.Active() {
 		other := o.ToGenerated && r.To != nil || o.Secret != "" && (r.To == nil || r.To.SecretName != o.request.Secret)
 		if other {
@@ -205,7 +205,7 @@ func (o *Options) sameRotation(r *rotation.Record, issuer *configv1alpha1.Creden
 				plan.DescribePEM([]byte(r.NewCA)))
 		}
 		if r.Aborting {
-			return refused("go on with --abort", "the rotation to %s is being aborted", r.Destination())
+			return refused("go on with --undo", "the rotation to %s is being aborted", r.Destination())
 		}
 	}
 	return o.untouched(r, issuer)

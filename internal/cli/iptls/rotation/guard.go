@@ -16,7 +16,7 @@ func Guard(command string, issuer *configv1alpha1.CredentialIssuer) error {
 		return nil
 	}
 	const ways = `finish it ("pinniped ip-tls rotate --status" says where it is), take it back with "rotate ` +
-		`--abort", or give it up with "rotate --forget"`
+		`--undo", or give it up with "rotate --forget"`
 	if err == nil {
 		err = fmt.Errorf("a rotation to %s is under way: \"ip-tls %s\" would spoil it", r.Destination(),
 			strings.TrimSpace(command))

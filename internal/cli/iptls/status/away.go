@@ -32,7 +32,7 @@ func (o *Options) gatherAway(ctx context.Context, cause error) (*result.Status, 
 		return nil, cause // it is another plugin, which knows better what is wrong
 	default:
 		return nil, ui.WithHint(cause, "to look at the endpoint all the same, name it with --endpoint, or kubeconfigs of "+
-			"users with --kubeconfigs-from")
+			"users with --kubeconfigs")
 	}
 	at, err := plan.ParseAdvertised(url)
 	if err != nil {
@@ -73,7 +73,7 @@ func (o *Options) throughEndpoint(url string) bool {
 }
 
 // knownEndpoint returns the endpoint without asking the cluster: that of --endpoint, else the one to which the credential
-// plugin of a kubeconfig goes, else the server of a kubeconfig of --kubeconfigs-from. The CA bundle is that of the same
+// plugin of a kubeconfig goes, else the server of a kubeconfig of --kubeconfigs. The CA bundle is that of the same
 // kubeconfig; it is empty for the system roots.
 func (o *Options) knownEndpoint() (url string, bundle []byte) {
 	var found []kubeconfig.Trust

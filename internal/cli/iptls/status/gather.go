@@ -357,7 +357,7 @@ func (l *snapshot) rotation() {
 	l.Rotation = fmt.Sprintf(`to %s, step %d of 4 is done; "pinniped ip-tls rotate --status" tells more`,
 		r.Destination(), r.LastStep())
 	if r.Aborting {
-		l.Rotation = fmt.Sprintf(`to %s, on its way back: go on with "pinniped ip-tls rotate --abort"`, r.Destination())
+		l.Rotation = fmt.Sprintf(`to %s, on its way back: go on with "pinniped ip-tls rotate --undo"`, r.Destination())
 	}
 	if fields := r.Edited(&l.spec); len(fields) > 0 {
 		l.Rotation += "; somebody else has changed " + strings.Join(fields, ", ")

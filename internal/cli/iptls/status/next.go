@@ -79,9 +79,9 @@ func NextCommands(code string, at Place) []string {
 	case string(certs.NameNotCovered), string(certs.NoNames):
 		return []string{"pinniped ip-tls manifest --secret " + secret, replace}
 	case configv1alpha1.CodePermissionWithdrawn:
-		return []string{"pinniped ip-tls delegate " + secret, "pinniped ip-tls explain " + secret}
+		return []string{"pinniped ip-tls delegate " + secret, "pinniped explain " + secret}
 	case string(certs.SecretNotPermitted), configv1alpha1.CodePermissionUnknown:
-		return []string{"pinniped ip-tls explain " + secret, "pinniped ip-tls delegate " + secret}
+		return []string{"pinniped explain " + secret, "pinniped ip-tls delegate " + secret}
 	case configv1alpha1.CodeServiceNotApplied, configv1alpha1.CodeServiceClassDiffers,
 		configv1alpha1.CodeServiceAddressPending, configv1alpha1.CodeServiceAddressInvalid:
 		return []string{fmt.Sprintf("kubectl describe service %s %s", at.Service, namespace)}

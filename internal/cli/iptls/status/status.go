@@ -49,7 +49,7 @@ How users fare is what clients meet: a TLS handshake and a request without crede
 everything that clients were told until now, as the agent remembers it ("pinniped ip-tls clients"): each CA bundle and
 each name. When the API server behind the proxy gives no answer, the line says so.
 
-Kubeconfigs are the current one, or those of --kubeconfigs-from: files, and folders with all kubeconfigs below them.
+Kubeconfigs are the current one, or those of --kubeconfigs: files, and folders with all kubeconfigs below them.
 Each context that leads to the endpoint gets a verdict:
 
   works        it verifies what is presented, with the CA bundle that is advertised
@@ -66,12 +66,12 @@ picture again, elsewhere it prints a line for every change (with -o json, a docu
 Exit codes: 0 shown, and what is configured is in effect; 1 failed, or the cluster cannot be asked and only the endpoint
 was; 2 wrong usage; 4 the CredentialIssuer may not be read; 5 shown, but what is configured is not in effect: the
 agent reports something else or does not run, or an address presents something else or does not answer; 8 in effect, but
-users are refused, or kubeconfigs of --kubeconfigs-from are broken, will break or cannot be read; 124 timed out; 130
+users are refused, or kubeconfigs of --kubeconfigs are broken, will break or cannot be read; 124 timed out; 130
 interrupted, which is also how --watch ends.`,
 		Example: `  pinniped ip-tls status
 
   # Which kubeconfigs does it lock out?
-  pinniped ip-tls status --kubeconfigs-from ~/.kube --kubeconfigs-from team.yaml
+  pinniped ip-tls status --kubeconfigs ~/.kube --kubeconfigs team.yaml
 
   # Follow a change
   pinniped ip-tls status --watch
@@ -85,7 +85,7 @@ interrupted, which is also how --watch ends.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&o.KubeconfigsFrom, "kubeconfigs-from", nil,
+	flags.StringArrayVar(&o.KubeconfigsFrom, "kubeconfigs", nil,
 		"file or folder with kubeconfigs to check (repeatable; default: the current kubeconfig)")
 	flags.StringVar(&o.Endpoint, "endpoint", "",
 		"HOST or HOST:PORT to look at when the cluster does not answer (default: where kubeconfigs log in)")
@@ -166,7 +166,7 @@ func (o *Options) verdict(status *result.Status) error {
 	return ui.WithExitCode(errors.New(text), ui.ExitNotConverged)
 }
 
-// kubeconfigVerdict returns an error when a kubeconfig of --kubeconfigs-from does not work, or will not, or cannot be
+// kubeconfigVerdict returns an error when a kubeconfig of --kubeconfigs does not work, or will not, or cannot be
 // read. What is not there, behind a link, cannot be used either.
 func (o *Options) kubeconfigVerdict(status *result.Status) error {
 	if len(o.KubeconfigsFrom) == 0 {

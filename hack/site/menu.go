@@ -1,0 +1,80 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/yuin/goldmark/ast"
+)
+
+// order is the heading of README.md below which every page is linked, in the order of the menu.
+const order = "Read on"
+
+// group is one part of the menu.
+type group struct {
+	Title string
+	Pages []*page
+}
+
+// menu is what README.md links to, in its order and under its headings: one list for readers on both sides. What it
+// does not link to is an error, but for the pages that have an index of their own: commands and decisions.
+func (s *site) menu() ([]group, error) {
+	readme := s.byPath["README.md"]
+	var groups []group
+	listed := map[*page]bool{}
+	add := func(p *page) {
+		if p != nil && !listed[p] {
+			listed[p] = true
+			last := &groups[len(groups)-1]
+			last.Pages = append(last.Pages, p)
+		}
+	}
+	within := false
+	for node := readme.document.FirstChild(); node != nil; node = node.NextSibling() {
+		if heading, ok := node.(*ast.Heading); ok {
+			title := plain(heading, readme.source)
+			if within = within && heading.Level > 2 || title == order; within && heading.Level > 2 {
+				groups = append(groups, group{Title: title})
+				add(readme)
+			}
+			continue
+		}
+		if !within || len(groups) == 0 {
+			continue
+		}
+		_ = ast.Walk(node, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+			if link, ok := n.(*ast.Link); ok && entering {
+				add(s.byPath[path.Clean(string(link.Destination))])
+			}
+			return ast.WalkContinue, nil
+		})
+	}
+	commands, decisions := group{Title: "Commands"}, group{Title: "Decisions"}
+	var missing []error
+	for _, p := range s.pages {
+		switch {
+		case listed[p]:
+		case strings.HasPrefix(p.path, "docs/reference/cli/"):
+			commands.Pages = append(commands.Pages, p)
+		case strings.HasPrefix(p.path, "docs/adr/"):
+			decisions.Pages = append(decisions.Pages, p)
+		default:
+			missing = append(missing, fmt.Errorf("%s: README.md has no link to it below %q", p.path, order))
+		}
+	}
+	slices.SortFunc(commands.Pages, func(a, b *page) int { return strings.Compare(a.title, b.title) })
+	groups = append(groups, commands, decisions)
+	var last *page
+	for _, one := range groups {
+		for _, p := range one.Pages {
+			if p.before = last; last != nil {
+				last.after = p
+			}
+			last = p
+		}
+	}
+	return groups, errors.Join(missing...)
+}
