@@ -13,6 +13,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/metrics"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -92,7 +93,7 @@ var servingCertificateFindings = prometheus.NewDesc(
 	"pinniped_agent_serving_certificate_findings",
 	"What speaks against the certificate that the CredentialIssuer asks for: 1 for each code, by severity. An error "+
 		"keeps the last good "+
-		"certificate in service; a warning does not.",
+		"certificate in service; a warning does not, except RenewalWaits.",
 	[]string{"code", "severity"},
 	nil,
 )
@@ -113,6 +114,9 @@ func (m servingCertificateMetrics) Collect(to chan<- prometheus.Metric) {
 	severities := map[certs.Code]string{}
 	for _, warning := range evaluation.Warnings {
 		severities[warning.Code] = certs.SeverityWarning.String() // also of an error that the agent only warns of
+	}
+	if evaluation.Waiting != nil {
+		severities[configv1alpha1.CodeRenewalWaits] = certs.SeverityWarning.String()
 	}
 	for _, finding := range evaluation.Further {
 		severities[finding.Code] = certs.SeverityError.String()

@@ -110,7 +110,10 @@ func (m *ServingCertificate) overlapEnds(now time.Time) time.Time {
 	}
 	if len(m.Bundle) > 0 {
 		roots, intermediates := x509.NewCertPool(), x509.NewCertPool()
-		roots.AppendCertsFromPEM(m.Bundle)
+		members, _ := certs.ParseBundle(m.Bundle)
+		for _, member := range members {
+			roots.AddCert(member)
+		}
 		for _, intermediate := range chain[1:] {
 			intermediates.AddCert(intermediate)
 		}

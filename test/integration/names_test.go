@@ -32,6 +32,7 @@ var otherNames = []string{
 	"--name-ca-certificate-secret=own-ca",
 	"--name-signer-secret=own-signer",
 	"--name-last-good-secret=own-copy",
+	"--name-handed-out-config-map=own-memory",
 	"--name-impersonation-proxy-service-account=own-impersonator",
 	"--name-leader-election-lease=own-leader",
 }
@@ -148,6 +149,7 @@ func TestOtherNames(t *testing.T) {
 			GeneratedCertificateSecret: "own-leaf",
 			GeneratedCASecret:          "own-ca",
 			LastGoodCertificateSecret:  "own-copy",
+			HandedOutConfigMap:         "own-memory",
 			ServiceAccount:             devinstall.AgentAccount,
 		}
 		if issuer.Status.Objects == nil || *issuer.Status.Objects != want {

@@ -20,9 +20,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
@@ -254,6 +256,7 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.removeAfterwards(t, issuer)
+	w.mayRemember(t, "fresh-handed-out")
 	agent, err := w.StartAgent(
 		t.Context(),
 		"fresh",
@@ -263,6 +266,7 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 		"--name-ca-certificate-secret=fresh-ca",
 		"--name-signer-secret=fresh-signer",
 		"--name-last-good-secret=fresh-last-good",
+		"--name-handed-out-config-map=fresh-handed-out",
 		"--name-load-balancer-service=fresh-lb",
 		"--name-cluster-ip-service=fresh-ip",
 	)
@@ -307,6 +311,29 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// mayRemember lets the agent keep what clients were told in a ConfigMap of another name than the shipped one.
+func (w *world) mayRemember(t *testing.T, name string) {
+	t.Helper()
+	meta := metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: name}
+	for _, object := range []client.Object{
+		&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{name},
+			Verbs: []string{"create", "get", "patch"},
+		}}},
+		&rbacv1.RoleBinding{
+			ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+			Subjects: []rbacv1.Subject{{
+				Kind: rbacv1.ServiceAccountKind, Namespace: devinstall.Namespace, Name: devinstall.AgentAccount,
+			}},
+		},
+	} {
+		if err := w.admin.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		w.removeAfterwards(t, object)
+	}
 }
 
 // writtenSecrets returns the names of Secrets in the agent's namespace that the agent tried to create or change, from

@@ -1,17 +1,22 @@
 package credentialissuer
 
 import (
+	"context"
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -249,6 +254,63 @@ func TestHandedOut(t *testing.T) {
 		Contains(event, "the certificate does not cover "+other) {
 		t.Error(event)
 	}
+}
+
+// forgetful is a client that cannot write ConfigMaps for a while.
+type forgetful struct {
+	client.Client
+	refuses atomic.Bool
+}
+
+func (f *forgetful) Apply(
+	ctx context.Context, object runtime.ApplyConfiguration, options ...client.ApplyOption,
+) error {
+	if _, ok := object.(*corev1ac.ConfigMapApplyConfiguration); ok && f.refuses.Load() {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, testNames.HandedOutConfigMap, nil)
+	}
+	return f.Client.Apply(ctx, object, options...)
+}
+
+// TestWithoutMemory keeps the agent from remembering: clients are told all the same, and so is the administrator. What
+// was told meanwhile is remembered as soon as that is possible.
+func TestWithoutMemory(t *testing.T) {
+	t.Parallel()
+	writes := &forgetful{}
+	leader := startReplicaWith(t, startCluster(t), "default", "leader", true, func(r *Reconciler) {
+		writes.Client, r.Client = r.Client, writes
+	})
+	const generated = "Pinniped Impersonation Proxy Serving CA"
+	leader.create(t, spec{Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com"})
+	leader.waitForStates(t, generated)
+	writes.refuses.Store(true)
+	ca, err := certs.NewCA("one", time.Now(), 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := ca.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader.putSecret(t, "external", pair, ca.CertPEM())
+	leader.configure(t, func(s *spec) { s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"} })
+	leader.waitForServed(t, leafSHA256(t, pair), 1, 1)
+	leader.waitForCodes(t, "Listening", messageListening+", but: remembering what clients are told", "HandedOutNotKept")
+	leader.waitForEvent(t, "Warning OldClientsBreak")
+	leader.configure(t, func(s *spec) { s.TLS = nil })
+	leader.waitForServed(t, "", 1, 1)
+	testkit.Eventually(t, waitLimit, func() error {
+		var issuer configv1alpha1.CredentialIssuer
+		if err := leader.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
+			return err
+		}
+		if all := issuer.Status.HandedOut; len(all) != 2 || all[0].Until == nil || all[1].Until != nil {
+			return fmt.Errorf("the status has %+v", all)
+		}
+		return nil
+	})
+	writes.refuses.Store(false)
+	leader.waitForStates(t, "one", generated)
+	leader.waitForCodes(t, "Listening", messageListening)
 }
 
 // TestSinceStatus shows what is remembered of a status that somebody else has written.

@@ -84,11 +84,11 @@ func (r *Reconciler) writeReport(ctx context.Context, of report) bool {
 		return true
 	}
 	recordErr := r.record(ctx, of.issuer)
-	r.tellOf(of.issuer, &r.recordProblem, findingOf(configv1alpha1.CodeRecordNotKept, recordErr))
+	r.tellOf(ctx, of.issuer, &r.recordProblem, findingOf(configv1alpha1.CodeRecordNotKept, recordErr))
 	// Before clients are told something, it is remembered.
 	var memoryErr error
 	of.history, memoryErr = r.rememberHandedOut(ctx, of)
-	r.tellOf(of.issuer, &r.memoryProblem, findingOf(configv1alpha1.CodeHandedOutNotKept, memoryErr))
+	r.tellOf(ctx, of.issuer, &r.memoryProblem, findingOf(configv1alpha1.CodeHandedOutNotKept, memoryErr))
 	err := client.IgnoreNotFound(r.writeStatus(ctx, of)) // what is made again wakes Reconcile
 	switch {
 	case err == nil:
@@ -100,14 +100,18 @@ func (r *Reconciler) writeReport(ctx context.Context, of report) bool {
 	return errors.Join(recordErr, memoryErr, err) == nil
 }
 
-// tellOf has the status tell of a problem, or that it is gone.
+// tellOf logs a problem and has the status tell of it, or that it is gone.
 func (r *Reconciler) tellOf(
+	ctx context.Context,
 	issuer *configv1alpha1.CredentialIssuer,
 	last *atomic.Pointer[configv1alpha1.StrategyFinding],
 	problem *configv1alpha1.StrategyFinding,
 ) {
 	if before := last.Swap(problem); (before == nil) == (problem == nil) {
 		return
+	}
+	if problem != nil {
+		logs.Warn(ctx, "Could not write down what belongs to the CredentialIssuer", "problem", problem.Message)
 	}
 	select {
 	case r.again <- event.GenericEvent{Object: issuer}:

@@ -1,0 +1,151 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// enough waits until the load has done so many more requests.
+func (l *traffic) enough(t *testing.T, requests int64) {
+	t.Helper()
+	before := l.requests.Load()
+	testkit.Eventually(t, 30*time.Second, func() error {
+		if done := l.requests.Load() - before; done < requests {
+			return fmt.Errorf("%d requests", done)
+		}
+		return nil
+	})
+}
+
+// TestARenewalByAnotherCA renews the certificate in the Secret by another CA, as cert-manager does when a CA is renewed.
+// Clients that trust only the old CA are not refused, nor are those that are made meanwhile, also when all replicas
+// start again; the latter are not refused either when an administrator has the new certificate served.
+func TestARenewalByAnotherCA(t *testing.T) {
+	w := needsCluster(t)
+	w.generatedOnly(t)
+	old, next := newCA(t, "Old CA", time.Now()), newCA(t, "Next CA", time.Now())
+	first, second := issueAt(t, old, time.Now(), 90*24*time.Hour, "localhost"), issueAt(t, next, time.Now(), 90*24*time.Hour, "localhost")
+	withCA := func(pair *certs.KeyPair, ca *certs.CA) map[string][]byte {
+		data := pairData(pair)
+		data["ca.crt"] = ca.CertPEM()
+		return data
+	}
+	const secret = "renewed-by-another"
+	w.putSecret(t, secret, withCA(first, old))
+	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
+		s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: secret}
+	})
+	advertises := func(bundle []byte) {
+		t.Helper()
+		testkit.Eventually(t, 20*time.Second, func() error {
+			if got := w.advertised(t); !certs.SameBundle(got, bundle) {
+				return fmt.Errorf("another CA bundle is advertised:\n%s", got)
+			}
+			return nil
+		})
+	}
+	served := func(pair *certs.KeyPair) {
+		t.Helper()
+		for _, agent := range w.agents {
+			testkit.Eventually(t, 30*time.Second, func() error {
+				return errors.Join(presents(agent.ProxyAddress(), pair), agent.Ready(t.Context()))
+			})
+		}
+	}
+	trusting := func(bundle []byte) *x509.CertPool {
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(bundle)
+		return roots
+	}
+	advertises(old.CertPEM())
+	served(first)
+	w.waitForServed(t, 20*time.Second, first, 2, 2)
+
+	before := w.load(t, trusting(old.CertPEM()))
+	w.putSecret(t, secret, withCA(second, next))
+	advertises(certs.UnionBundle(old.CertPEM(), next.CertPEM()))
+	waits := w.waitForStatus(t, "Listening", "was renewed (SHA-256 ")
+	if len(waits.Findings) != 1 || waits.Findings[0].Code != configv1alpha1.CodeRenewalWaits {
+		t.Errorf("the findings are %+v", waits.Findings)
+	}
+	before.enough(t, 200)
+	served(first)
+	before.stop(t)
+
+	// What clients were told is in the status, and in a ConfigMap.
+	handedOut := w.issuer(t).Status.HandedOut
+	if len(handedOut) < 2 || handedOut[len(handedOut)-1].Until != nil || len(handedOut[len(handedOut)-1].CABundle) != 2 {
+		t.Errorf("the status has %+v", handedOut)
+	}
+	var memory corev1.ConfigMap
+	name := types.NamespacedName{Namespace: devinstall.Namespace, Name: w.issuer(t).Status.Objects.HandedOutConfigMap}
+	if err := w.admin.Get(t.Context(), name, &memory); err != nil {
+		t.Fatal(err)
+	}
+	history, err := trust.Read(memory.Data)
+	if err != nil || history.Current() == nil || !bytes.Contains(history.Current().Bundle, bytes.TrimSpace(next.CertPEM())) {
+		t.Errorf("remembered is %+v, %v", history.Current(), err)
+	}
+
+	// All replicas start again, at once.
+	for _, agent := range w.agents {
+		if err := agent.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, agent := range w.agents {
+		if err := agent.Restart(context.WithoutCancel(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	served(first)
+	w.waitForServed(t, 60*time.Second, first, 2, 2)
+	w.waitForStatus(t, "Listening", "was renewed (SHA-256 ")
+
+	// An administrator has it served, under the load of clients that were made meanwhile.
+	after := w.load(t, trusting(w.advertised(t)))
+	after.enough(t, 100)
+	leaf, err := leafOf(second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 10*time.Second, func() error {
+		issuer := w.issuer(t)
+		if issuer.Annotations == nil {
+			issuer.Annotations = map[string]string{}
+		}
+		issuer.Annotations[servingcert.ServeAnnotation] = certs.Fingerprint(leaf.Raw)
+		return w.admin.Update(t.Context(), issuer)
+	})
+	served(second)
+	advertises(next.CertPEM())
+	after.enough(t, 200)
+	after.stop(t)
+	w.waitForStatus(t, "Listening", "ready to accept client connections")
+	said := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "get", "events", "--namespace=default",
+		`--output=jsonpath={range .items[*]}{.reason}{" "}{.message}{"\n"}{end}`)
+	for _, want := range []string{
+		"RenewalWaits the certificate in Secret " + secret,
+		`OldClientsBreak OldClientsBreak: kubeconfigs made between`,
+	} {
+		if !strings.Contains(said, want) {
+			t.Errorf("there is no event %q:\n%s", want, said)
+		}
+	}
+}
