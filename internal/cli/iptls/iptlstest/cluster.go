@@ -36,6 +36,7 @@ type Cluster struct {
 	BeforeApply, AfterApply func(*Cluster)
 	afterRead               func(*Cluster)
 	NamespaceErr, ApplyErr  error
+	IssuerErr               error // of reading the CredentialIssuer
 	CASecretErr             error
 	secretErr               error // of writing a Secret
 	CertManager             *discovery.Certificate
@@ -79,6 +80,9 @@ func (c *Cluster) Bump() {
 func (c *Cluster) CredentialIssuer(_ context.Context, _ string) (*configv1alpha1.CredentialIssuer, error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
+	if c.IssuerErr != nil {
+		return nil, c.IssuerErr
+	}
 	if c.Issuer == nil {
 		return nil, discovery.ErrNoCredentialIssuer
 	}
