@@ -41,6 +41,7 @@ func TestObjects(t *testing.T) {
 			GeneratedCertificateSecret: app + "-impersonation-proxy-tls-serving-certificate",
 			GeneratedCASecret:          app + "-impersonation-proxy-ca-certificate",
 			LastGoodCertificateSecret:  app + "-impersonation-proxy-last-good-certificate",
+			HandedOutConfigMap:         app + "-handed-out",
 		}
 	}
 	for _, test := range []struct {
