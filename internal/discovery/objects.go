@@ -61,8 +61,8 @@ func ProxyService(spec *configv1alpha1.ImpersonationProxySpec, names configv1alp
 }
 
 // Endpoint returns the impersonation proxy's endpoint under all the names by which clients may reach it: as the
-// status advertises it, as the spec names it, as the certificate in service names it, and as the Service (nil if
-// there is none) has addresses. advertised is the URL; when it is empty, the status's is taken.
+// status advertises it or has advertised it, as the spec names it, as the certificate in service names it or an earlier
+// one named it, and as the Service (nil if there is none) has addresses. advertised is the URL; when it is empty, the status's is taken.
 func Endpoint(issuer *configv1alpha1.CredentialIssuer, service *corev1.Service, advertised string) kubeconfig.Endpoint {
 	endpoint := kubeconfig.Endpoint{URL: advertised}
 	var names []string
@@ -89,6 +89,12 @@ func Endpoint(issuer *configv1alpha1.CredentialIssuer, service *corev1.Service, 
 	}
 	for _, address := range addressesOf(service) {
 		names = append(names, withPort(address))
+	}
+	for _, told := range issuer.Status.HandedOut { // also names that are not covered any more
+		names = append(names, told.Names...)
+		if u, err := url.Parse(told.Endpoint); err == nil && u.Host != "" {
+			names = append(names, withPort(u.Host))
+		}
 	}
 	endpoint.Names = kubeconfig.Canonical(names)
 	return endpoint

@@ -41,6 +41,7 @@ func TestObjects(t *testing.T) {
 			GeneratedCertificateSecret: app + "-impersonation-proxy-tls-serving-certificate",
 			GeneratedCASecret:          app + "-impersonation-proxy-ca-certificate",
 			LastGoodCertificateSecret:  app + "-impersonation-proxy-last-good-certificate",
+			HandedOutConfigMap:         app + "-handed-out",
 		}
 	}
 	for _, test := range []struct {
@@ -81,6 +82,9 @@ func TestEndpoint(t *testing.T) {
 			ImpersonationProxyInfo: &configv1alpha1.ImpersonationProxyInfo{Endpoint: "https://localhost:8443"},
 		}},
 	}
+	issuer.Status.HandedOut = []configv1alpha1.HandedOutState{
+		{Endpoint: "https://before.example.com", Names: []string{"before.example.com", "localhost"}},
+	}
 	balancer := &corev1.Service{
 		Spec: corev1.ServiceSpec{
 			Type:       corev1.ServiceTypeLoadBalancer,
@@ -103,6 +107,8 @@ func TestEndpoint(t *testing.T) {
 		"127.0.0.1",
 		"192.0.2.1:443",
 		"::1",
+		"before.example.com",
+		"before.example.com:443",
 		"localhost",
 		"localhost:8443",
 		"proxy.example.com:8443",

@@ -19,6 +19,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 // Options is everything `pinniped ip-tls delegate` needs; a test fills it directly.
@@ -27,7 +28,10 @@ type Options struct {
 	Grant   Grant
 
 	Revoke bool
+	Allow  []string
 	DryRun string
+
+	allow []certs.Code
 }
 
 // NewCommand returns `pinniped ip-tls delegate`.
@@ -47,9 +51,13 @@ server-side apply:
 The agent asks for all of it again and again. As soon as one piece is gone (--revoke removes all of them), it stops to
 serve that certificate, within five seconds, and serves the one that it generates. It never copies the Secret.
 
+Where the CredentialIssuer names this very Secret, --revoke is refused when that locks out clients who work now; "pinniped
+ip-tls clients" lists who was told what. An owner who may not look at the CredentialIssuer is told that this is not known.
+
 With --dry-run=client and --to, no cluster is asked: -o yaml then prints the objects for "kubectl apply" or GitOps.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 4 not permitted by the cluster, 124 timed out, 130 interrupted.`,
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not revoked, because it would lock clients out, 4 not permitted by the
+cluster, 124 timed out, 130 interrupted.`,
 		Example: `  pinniped ip-tls delegate shared/wildcard-tls
   pinniped ip-tls set --secret shared/wildcard-tls --external-endpoint proxy.example.com
 
@@ -67,6 +75,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 4 not permitted by the cluster, 124
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&o.Revoke, "revoke", false, "take the permission back: remove the objects that this command has made")
+	session.AddAllowFlag(cmd, &o.Allow, string(certs.OldClientsBreak))
 	flags.StringVar(&o.DryRun, "dry-run", session.DryRunNone,
 		`change nothing: "client" only tells what would be done, "server" also lets the API server validate`)
 	flags.Lookup("dry-run").NoOptDefVal = session.DryRunClient
@@ -92,6 +101,10 @@ func (o *Options) Validate() error {
 	}
 	if err := factory.CheckOneOf("dry-run", o.DryRun, session.DryRunNone, session.DryRunClient,
 		session.DryRunServer); err != nil {
+		return err
+	}
+	var err error
+	if o.allow, err = session.AllowedCodes(o.Allow); err != nil {
 		return err
 	}
 	return o.Grant.validate()
@@ -202,7 +215,7 @@ func (o *Options) kindIsThere(ctx context.Context) error {
 
 // revoke removes the objects, the delegation first, and says when others still permit the same.
 func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, objects []map[string]any) error {
-	removed := []map[string]any{}
+	var there, removed []map[string]any
 	for i := len(objects) - 1; i >= 0; i-- {
 		object := objects[i]
 		found, err := o.Session.Cluster.Grant(ctx, object)
@@ -216,21 +229,58 @@ func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, object
 			o.Session.Progress.Warn("%s is not of this command, and is left as it is", describe(object))
 			continue
 		}
-		if o.DryRun != session.DryRunClient {
-			err := o.Session.Cluster.DeleteGrant(ctx, found, o.DryRun == session.DryRunServer)
-			if err != nil && !errors.Is(err, discovery.ErrNotFound) {
-				return session.WithCodes(fmt.Errorf("removing %s: %w", describe(object), err))
-			}
-		}
-		removed = append(removed, object)
+		there, removed = append(there, found), append(removed, object)
 	}
-	if len(removed) == 0 {
+	if len(there) == 0 {
 		o.Session.Progress.Info("There is nothing to remove")
+	} else if err := o.judge(ctx, agent.Namespace); err != nil {
+		return err
+	}
+	for i, found := range there {
+		if o.DryRun == session.DryRunClient {
+			break
+		}
+		err := o.Session.Cluster.DeleteGrant(ctx, found, o.DryRun == session.DryRunServer)
+		if err != nil && !errors.Is(err, discovery.ErrNotFound) {
+			return session.WithCodes(fmt.Errorf("removing %s: %w", describe(removed[i]), err))
+		}
 	}
 	if o.DryRun == session.DryRunNone {
 		o.stillPermitted(ctx, agent)
 	}
 	return o.print(removed, func(map[string]any) string { return "removed" })
+}
+
+// judge refuses to take the permission back when that locks out clients who work now, because the agent serves this very
+// Secret. An owner who may not look at that is told so, and may take it back all the same.
+func (o *Options) judge(ctx context.Context, namespace string) error {
+	issuer, err := o.Session.ReadIssuer(ctx)
+	if err == nil {
+		configured := issuer.Spec.ImpersonationProxy.TLS
+		if configured == nil || configured.SecretName != o.Grant.secret.String() {
+			return nil
+		}
+		var st *plan.Snapshot
+		if st, err = o.Session.GatherGenerated(ctx, issuer, namespace); err == nil {
+			without := issuer.Spec.ImpersonationProxy.DeepCopy()
+			without.TLS = nil
+			p := plan.EvaluateTarget(plan.Request{Namespace: namespace, Allow: o.allow}, st, *without)
+			o.Session.Progress.Warn("CredentialIssuer %q has this very Secret configured: the agent will serve its generated "+
+				"certificate in its place", issuer.Name)
+			for _, f := range p.Report.Findings {
+				if f.Allowed || f.Severity == certs.SeverityWarning {
+					o.Session.Progress.Warn("%s", f)
+				}
+			}
+			return plan.Refusal(p.Report, plan.NothingChanged)
+		}
+	}
+	switch {
+	case errors.Is(err, discovery.ErrForbidden), errors.Is(err, discovery.ErrNoCredentialIssuer):
+		o.Session.Progress.Warn("Whether the agent serves this very Secret, and whom that locks out, is not known: %v", err)
+		return nil
+	}
+	return err
 }
 
 // stillPermitted warns about other delegations of the same Secret. It is no error when these may not be looked at.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
@@ -184,5 +185,78 @@ func TestRevoke(t *testing.T) {
 		"is not of this command", `TLSCertificateDelegation "shared/d" still delegates`, "tlscertificatedelegation.projectcontour.io/proxy-tls-to-pinniped-concierge in namespace shared removed")
 	if len(w.Cluster.Grants) != 1 {
 		t.Errorf("what is left is %v", w.Cluster.Grants)
+	}
+}
+
+// TestRevokeOfWhatIsServed revokes the delegation of the very Secret that the agent serves.
+func TestRevokeOfWhatIsServed(t *testing.T) {
+	t.Parallel()
+	served := func(t *testing.T) *iptlstest.World {
+		t.Helper()
+		w := iptlstest.NewExternalWorld(t)
+		w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.SecretName = "shared/proxy-tls"
+		w.Remember(t, time.Now().Add(-40*24*time.Hour))
+		runDelegate(t, w, nil).Check(t, 0)
+		return w
+	}
+	revoke := func(o *Options) { o.Revoke = true }
+	for _, tt := range []struct {
+		name   string
+		world  func(*testing.T, *iptlstest.World)
+		change func(*Options)
+		code   int
+		says   []string
+		left   int
+	}{
+		{
+			name: "is refused, as it locks clients out", change: revoke, code: 3, left: 3,
+			says: []string{
+				"OldClientsBreak", "every kubeconfig handed out so far stops working", "this very Secret", "nothing was changed",
+				"--allow OldClientsBreak", "rotate --to-generated",
+			},
+		},
+		{
+			name:   "is refused in a dry run, too",
+			change: func(o *Options) { o.Revoke, o.DryRun = true, session.DryRunClient }, code: 3, left: 3,
+		},
+		{
+			name: "is allowed", change: func(o *Options) { o.Revoke, o.Allow = true, []string{"OldClientsBreak"} },
+			says: []string{"OldClientsBreak", "this very Secret", "removed"},
+		},
+		{
+			name: "is done for another Secret", change: revoke,
+			world: func(_ *testing.T, w *iptlstest.World) {
+				w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.SecretName = "shared/another"
+			},
+		},
+		{
+			name: "is done where all clients know the agent's CA as well", change: revoke, says: []string{"this very Secret"},
+			world: func(t *testing.T, w *iptlstest.World) {
+				t.Helper()
+				w.Cluster.HandedOut.Data = map[string]string{}
+				names := iptlstest.Loopback()
+				names.DNSNames = nil // as the generated certificate will have it
+				w.Proxy.Serve(t, iptlstest.Serving(t, w.CA, names))
+				w.Cluster.Report(w.Proxy.URL(), append(w.CA.CertPEM(), w.Generated.CertPEM()...))
+				w.Remember(t, time.Now().Add(-time.Hour))
+			},
+		},
+		{
+			name: "is done by an owner who may not look", change: revoke,
+			world: func(_ *testing.T, w *iptlstest.World) { w.Cluster.IssuerErr = &discovery.ForbiddenError{Verb: "get"} },
+			says:  []string{"is not known: "},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := served(t)
+			if tt.world != nil {
+				tt.world(t, w)
+			}
+			runDelegate(t, w, tt.change).Check(t, tt.code, tt.says...)
+			if len(w.Cluster.Grants) != tt.left {
+				t.Errorf("%d objects are left, want %d", len(w.Cluster.Grants), tt.left)
+			}
+		})
 	}
 }

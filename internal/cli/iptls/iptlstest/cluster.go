@@ -36,6 +36,7 @@ type Cluster struct {
 	BeforeApply, AfterApply func(*Cluster)
 	afterRead               func(*Cluster)
 	NamespaceErr, ApplyErr  error
+	IssuerErr               error // of reading the CredentialIssuer
 	CASecretErr             error
 	secretErr               error // of writing a Secret
 	CertManager             *discovery.Certificate
@@ -57,9 +58,10 @@ type Cluster struct {
 	// Leases are those of the agent's replicas; nil means that one has just renewed its own.
 	Leases []discovery.ReplicaLease
 	// HandedOut is the agent's memory; nil for an agent that has none.
-	HandedOut *corev1.ConfigMap
-	retired   []string // its keys that we have applied
-	LeasesErr error
+	HandedOut    *corev1.ConfigMap
+	HandedOutErr error    // of reading it
+	retired      []string // its keys that we have applied
+	LeasesErr    error
 	// Fields are those of spec.impersonationProxy.tls; nil means that the API does not tell.
 	Fields []string
 	// BeforeSecret and AfterSecret are like BeforeApply and AfterApply, for changes of the Secret.
@@ -79,6 +81,9 @@ func (c *Cluster) Bump() {
 func (c *Cluster) CredentialIssuer(_ context.Context, _ string) (*configv1alpha1.CredentialIssuer, error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
+	if c.IssuerErr != nil {
+		return nil, c.IssuerErr
+	}
 	if c.Issuer == nil {
 		return nil, discovery.ErrNoCredentialIssuer
 	}
@@ -93,7 +98,10 @@ func (c *Cluster) CredentialIssuer(_ context.Context, _ string) (*configv1alpha1
 func (c *Cluster) ConfigMap(_ context.Context, _, _ string) (*corev1.ConfigMap, error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
-	if c.HandedOut == nil {
+	switch {
+	case c.HandedOutErr != nil:
+		return nil, c.HandedOutErr
+	case c.HandedOut == nil:
 		return nil, discovery.ErrNotFound
 	}
 	return c.HandedOut.DeepCopy(), nil

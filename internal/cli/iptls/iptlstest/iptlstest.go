@@ -154,7 +154,14 @@ func (w *World) Remember(t *testing.T, since time.Time) {
 		}
 		told.Chain = append(told.Chain, cert)
 	}
-	c.HandedOut.Data[trust.StatesKey] = string(history.Observe(told, since, trust.DefaultMemory).Encode())
+	history = history.Observe(told, since, trust.DefaultMemory)
+	c.HandedOut.Data[trust.StatesKey] = string(history.Encode())
+	c.Issuer.Status.HandedOut = nil
+	for _, state := range history.States {
+		c.Issuer.Status.HandedOut = append(c.Issuer.Status.HandedOut, configv1alpha1.HandedOutState{
+			ID: state.ID, Endpoint: state.Endpoint, Names: state.Names,
+		})
+	}
 }
 
 // Judge simulates an agent that also judges, with the code of the real one: what it refuses is not served, and the

@@ -75,7 +75,7 @@ func parts() map[string][]part {
 		"undo":     change,
 		"apply":    change,
 		"rotate":   change,
-		"delegate": {optional(locate), optional(readIssuer), writeGrant},
+		"delegate": {optional(locate), optional(readIssuer), writeGrant, revoked(readServices, readMemory, readGeneratedCA)},
 		"explain":  {optional(locate), optional(readIssuer), explainGrant},
 	}
 }
@@ -103,6 +103,19 @@ func optional(of part) part {
 		rules := of(on)
 		for i := range rules {
 			rules[i].Optional = true
+		}
+		return rules
+	}
+}
+
+// revoked are the parts that tell whom it locks out to revoke a delegation.
+func revoked(parts ...part) part {
+	return func(on Subject) []Rule {
+		var rules []Rule
+		for _, one := range parts {
+			if on.Revoke {
+				rules = append(rules, optional(one)(on)...)
+			}
 		}
 		return rules
 	}

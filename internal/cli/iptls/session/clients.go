@@ -63,7 +63,7 @@ func meet(state *result.ClientState, s *trust.State, met []Met, now time.Time) {
 		refused++
 		state.RefusedNames = append(state.RefusedNames, client.Name)
 		if state.Code == "" {
-			state.Code, state.Message = worst.After, worst.Why()
+			state.Code, state.Message = worst.After, "they "+worst.Why()
 		}
 	}
 	switch {

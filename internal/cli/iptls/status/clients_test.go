@@ -123,7 +123,7 @@ func TestUsersOfEverythingTold(t *testing.T) {
 				w.Cluster.Report(w.Proxy.URL(), append(w.CA.CertPEM(), next.CertPEM()...))
 				w.Cluster.Issuer.Status.Strategies[0].Findings = []configv1alpha1.StrategyFinding{{
 					Code: configv1alpha1.CodeRenewalWaits, Severity: configv1alpha1.FindingWarning,
-					Message: "the renewed certificate waits until 2027-01-02T03:04:05Z",
+					Message: "the certificate in Secret proxy-tls was renewed, and waits until 2027-01-02T03:04:05Z; more of that",
 				}}
 				leaf, _ := certs.ParseBundle(w.Pair.CertPEM)
 				w.Cluster.Issuer.Status.ServingCertificate = &configv1alpha1.ServingCertificateStatus{
@@ -132,7 +132,7 @@ func TestUsersOfEverythingTold(t *testing.T) {
 				}
 				w.Remember(t, changed)
 			},
-			state: result.UsersNotAffected, says: "; the renewed certificate waits until 2027-01-02T03:04:05Z",
+			state: result.UsersNotAffected, says: "; the certificate in Secret proxy-tls was renewed, and waits until 2027-01-02T03:04:05Z",
 			next: "pinniped ip-tls clients",
 		},
 		{

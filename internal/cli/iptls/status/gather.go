@@ -23,7 +23,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
-	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
 // snapshot is everything that the status shows.
@@ -326,9 +325,6 @@ func (o *Options) evaluateKubeconfigs(ctx context.Context, namespace string, l *
 		l.notKnown("%s", missing)
 	}
 	now := &presented{at: at, configured: l.chain, bundle: l.bundle, now: l.At}
-	for i := range l.history.States { // by each of which a kubeconfig may lead here, also where it is not covered any more
-		now.at.Names = append(now.at.Names, kubeconfig.Canonical(l.history.States[i].Names)...)
-	}
 	for _, one := range l.seen {
 		now.at.Names = append(now.at.Names, one.Address)
 		if len(one.Chain) > 0 && !slices.ContainsFunc(now.chains,

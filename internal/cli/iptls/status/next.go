@@ -65,7 +65,7 @@ func NextCommands(code string, at Place) []string {
 		if len(at.Kubeconfigs) > 0 {
 			files = strings.Join(at.Kubeconfigs, " ")
 		}
-		return []string{"pinniped kubeconfig rotate " + files, "pinniped ip-tls clients"}
+		return []string{"pinniped kubeconfig rotate " + files}
 	case configv1alpha1.CodeRenewalWaits:
 		return []string{"pinniped ip-tls clients"}
 	case codeGeneratedServes:
@@ -151,5 +151,9 @@ func (l *snapshot) next(code string) []string {
 			at.Service = objects.ClusterIPService
 		}
 	}
-	return NextCommands(code, at)
+	commands := NextCommands(code, at)
+	if code == string(certs.OldClientsBreak) && slices.ContainsFunc(l.Clients, func(s result.ClientState) bool { return s.Refused() }) {
+		commands = append(commands, "pinniped ip-tls clients") // some states may be retired
+	}
+	return commands
 }

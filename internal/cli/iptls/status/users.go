@@ -183,11 +183,7 @@ func (l *snapshot) sentence(state *result.ClientState) string {
 	default:
 		since = " since " + clock(*state.RefusedSince)
 	}
-	why := state.Message + "; " + string(state.Code)
-	if state.Message == string(state.Code) {
-		why = state.Message
-	}
-	return fmt.Sprintf("%s are refused%s (%s)", who, since, why)
+	return fmt.Sprintf("%s are refused%s (%s; %s)", who, since, state.Message, state.Code)
 }
 
 // when says in which time kubeconfigs with a state were made.
@@ -280,7 +276,8 @@ func (l *snapshot) notAffected() result.Users {
 	}
 	users.Message = fmt.Sprintf("not affected; %s until %s", what, users.Until.Format(time.RFC3339))
 	if f := l.finding(configv1alpha1.CodeRenewalWaits); f != nil {
-		users.Message += "; " + strings.TrimSuffix(f.Message, ".")
+		message, _, _ := strings.Cut(f.Message, "; ") // the rest stands below
+		users.Message += "; " + message
 	}
 	return users
 }
