@@ -70,8 +70,8 @@ What makes it time:
 
   --after 168h          so much time has passed since step 1
   --kubeconfigs PATH    every kubeconfig for this endpoint in the files or directories trusts the new CA already
-  --report FILE         "pinniped kubeconfig rotate -o json" reports that every kubeconfig for this endpoint has the
-                        new CA
+  --report FILE         "pinniped kubeconfig rotate -o json", with or without --fleet, reports that every kubeconfig for
+                        this endpoint has the new CA
   --continue            you say so
 
 Of the first three, all that are given must hold. Nothing is waited for when the kubeconfigs handed out so far verify
