@@ -63,7 +63,7 @@ func parts() map[string][]part {
 	change := append(slices.Clone(evaluate), readGeneratedCA, writeIssuer, readLeases)
 	return map[string][]part{
 		"history":  look,
-		"manifest": append(slices.Clone(look), readServices),
+		"manifest": append(slices.Clone(look), readServices, optional(readSecrets)),
 		"check":    evaluate,
 		"status":   append(slices.Clone(look), optional(readServices), optional(readSecrets), readCertificates, readLeases),
 		"set":      append(slices.Clone(change), listCertificates, writeSecret),
