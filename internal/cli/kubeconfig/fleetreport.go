@@ -43,6 +43,9 @@ func fleetResult(done *fleet.Result) *result.FleetRotation {
 		one := result.FleetKubeconfig{
 			Where: item.Item.Shown, Outcome: result.FileOutcome(item.Outcome), Entries: entriesOf(item.Entries),
 		}
+		for i := range one.Entries {
+			one.Entries[i].Server = item.Item.Server(string(one.Entries[i].Kind), one.Entries[i].Name)
+		}
 		if item.Err != nil {
 			one.Reason = item.Err.Error()
 		}

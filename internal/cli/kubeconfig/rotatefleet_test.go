@@ -178,6 +178,13 @@ func TestFleet(t *testing.T) {
 		sources[closed.URL] != "endpoint failed" {
 		t.Errorf("clusters: %v", sources)
 	}
+	for _, one := range shown.Kubeconfigs {
+		for _, entry := range one.Entries {
+			if entry.Server != map[string]*handing{"ann": open, "ben": pinniped, "eve": closed}[filepath.Base(one.Where)].URL {
+				t.Errorf("%s: %s %q leads to %q", one.Where, entry.Kind, entry.Name, entry.Server)
+			}
+		}
+	}
 	if !strings.Contains(ran.errOut, "Kubeconfigs: 2 rotated, 1 left alone; clusters: 3, 1 failed") {
 		t.Errorf("stderr:\n%s", ran.errOut)
 	}

@@ -22,7 +22,7 @@ func (r *KubeconfigRotation) Trusting() (count int, without []string) {
 		left := func(e Entry) bool { return e.Outcome == FileSkipped && e.Code != CodeInsecure }
 		switch {
 		case file.Outcome == FileUnrelated:
-		case file.Outcome == FileFailed, slices.ContainsFunc(file.Entries, left),
+		case file.Outcome == FileFailed, file.Outcome == FileNotDone, slices.ContainsFunc(file.Entries, left),
 			file.Outcome == FileSkipped && len(file.Entries) == 0:
 			without = append(without, file.Path)
 		default:

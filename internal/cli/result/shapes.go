@@ -139,6 +139,8 @@ type Entry struct {
 	Code string `json:"code,omitempty"`
 	// Reason says why.
 	Reason string `json:"reason,omitempty"`
+	// Server is where it leads, where a result is about several clusters.
+	Server string `json:"server,omitempty"`
 }
 
 // EntryKind is the part of a kubeconfig that an Entry is.

@@ -6,16 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
@@ -51,6 +54,7 @@ type Options struct {
 	Gateway          string // [NAMESPACE/]NAME
 
 	issuer issuerRef
+	unread bool // the configured Secret could not be read
 }
 
 // NewCommand returns `pinniped ip-tls manifest`.
@@ -69,8 +73,9 @@ which one:
     impersonation proxy, so that client certificates reach it. They lead to the Service of type ClusterIP that the agent
     makes when spec.impersonationProxy.service.type is ClusterIP
 
-Addresses of a load balancer behind an external endpoint are left out of a Certificate: clients are not told to use
-them, and a public CA would not sign them.
+A Certificate also has the names that the certificate in service covers, so that kubeconfigs which use them go on
+working. Addresses of a load balancer behind an external endpoint are left out: clients are not told to use them, and a
+public CA would not sign them. When the Secret is the one in service, the command says that it will be overwritten.
 
 Exit codes: 0 printed, 1 failed, 2 wrong usage, 4 not permitted by the cluster, 124 timed out, 130 interrupted.`,
 		Example: `  # A certificate by cert-manager
@@ -192,19 +197,29 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	made, err := o.make(request, st)
+	if tls := st.Issuer.Spec.ImpersonationProxy.TLS; tls != nil && o.For == forCertManager {
+		// The status tells most of what is in service; who may not read Secrets does without the rest.
+		if name, err := delegation.SecretName(tls.SecretName, request.Namespace); err == nil {
+			st.Secret, err = session.ReadSecret(ctx, o.Session.Cluster, name.Namespace, name.Name)
+			o.unread = err != nil
+		}
+	}
+	made, err := o.make(request, st, nil)
 	if err != nil {
 		return err
 	}
 	return ui.PrintAs(o.Session.Out, o.Session.Output, made)
 }
 
-func (o *Options) make(request plan.Request, st *plan.Snapshot) (map[string]any, error) {
+// make returns the manifest. A Certificate also covers further names, besides those that clients are told to use now and
+// those in service.
+func (o *Options) make(request plan.Request, st *plan.Snapshot, further []certs.Name) (map[string]any, error) {
 	spec := st.Issuer.Spec.ImpersonationProxy
 	if o.For != forCertManager {
 		return o.route(request, st)
 	}
-	names, left := required(plan.Names(request, st))
+	used := plan.Names(request, st)
+	names, left := required(slices.Concat(used, inService(st), further))
 	if len(names) == 0 {
 		return nil, ui.WithHint(errors.New("there is no name yet under which clients reach the impersonation proxy"),
 			"say which one it will be: --external-endpoint proxy.example.com")
@@ -213,36 +228,81 @@ func (o *Options) make(request plan.Request, st *plan.Snapshot) (map[string]any,
 		o.Session.Progress.Info("Left out %s (%s): clients are told to use %s", name.Value, name.Source,
 			cmp.Or(o.ExternalEndpoint, spec.ExternalEndpoint))
 	}
-	inService := ""
-	if spec.TLS != nil {
-		inService = spec.TLS.SecretName
+	known, _ := required(used)
+	for _, name := range names[len(known):] {
+		o.Session.Progress.Info("Added %s (%s): kubeconfigs may use it", name.Value, name.Source)
 	}
-	secret, err := delegation.SecretName(cmp.Or(request.Secret, unused(inService)), request.Namespace)
+	configured := ""
+	if spec.TLS != nil {
+		configured = spec.TLS.SecretName
+	}
+	secret, err := delegation.SecretName(cmp.Or(request.Secret, unused(configured)), request.Namespace)
 	if err != nil {
 		return nil, ui.Usage(fmt.Errorf("invalid value for --secret: %w", err))
 	}
-	switch {
-	case inService == "":
-	case request.Secret == "":
+	if configured != "" && request.Secret == "" {
 		o.Session.Progress.Info("The certificate goes to Secret %q. Secret %q stays in service until you change that: "+
 			"pinniped ip-tls rotate --secret %s (to have it renewed instead: --secret %s)",
-			secret.Name, inService, secret.Name, inService)
-	case request.Secret == inService:
-		o.Session.Progress.Info("Secret %q is in service: what %s puts there is served at once", inService, o.Issuer)
+			secret.Name, configured, secret.Name, configured)
+	}
+	if now, err := delegation.SecretName(configured, request.Namespace); err == nil && now == secret && (o.unread || st.Secret != nil) {
+		o.warnOfOverwriting(secret, st.Secret)
 	}
 	return certificate(secret, names, o.issuer, o.KeyAlgorithm), nil
 }
 
 // unused returns a name for a Secret that is not in service: the default one, or the next of its numbers.
-func unused(inService string) string {
-	if inService == defaultSecret {
+func unused(configured string) string {
+	if configured == defaultSecret {
 		return defaultSecret + "-2"
 	}
-	number, numbered := strings.CutPrefix(inService, defaultSecret+"-")
+	number, numbered := strings.CutPrefix(configured, defaultSecret+"-")
 	if n, err := strconv.Atoi(number); numbered && err == nil && n > 1 {
 		return defaultSecret + "-" + strconv.Itoa(n+1)
 	}
 	return defaultSecret
+}
+
+// inService returns the names that the certificate in service covers, and those of the one that is in the configured
+// Secret. A generated certificate has no others than those that clients are told to use.
+func inService(st *plan.Snapshot) []certs.Name {
+	var names []certs.Name
+	add := func(source string, values ...string) {
+		for _, value := range values {
+			names = append(names, certs.Name{Value: value, Source: source})
+		}
+	}
+	serving := st.Issuer.Status.ServingCertificate
+	if serving != nil && serving.Source == configv1alpha1.ServingCertificateSecret {
+		add("the certificate in service covers it", serving.DNSNames...)
+		add("the certificate in service covers it", serving.IPAddresses...)
+	}
+	if st.Secret == nil {
+		return names
+	}
+	if chain, _ := certs.ParseBundle(st.Secret.Data[corev1.TLSCertKey]); len(chain) > 0 {
+		source := fmt.Sprintf("the certificate in Secret %s/%s covers it", st.Secret.Namespace, st.Secret.Name)
+		add(source, chain[0].DNSNames...)
+		for _, ip := range chain[0].IPAddresses {
+			add(source, ip.String())
+		}
+	}
+	return names
+}
+
+// warnOfOverwriting says when cert-manager, given the manifest, replaces a certificate in service that it has not made.
+// found is nil when the Secret cannot be read.
+func (o *Options) warnOfOverwriting(secret types.NamespacedName, found *corev1.Secret) {
+	if found != nil {
+		by := session.IssuedBy(found)
+		same := by != nil && by.Kind == result.CertManagerCertificate && by.Name == secret.Name
+		if same && by.Issuer == o.issuer.Kind+" "+o.issuer.Name {
+			return
+		}
+	}
+	o.Session.Progress.Warn("Secret %q is in service: cert-manager will replace the certificate in it by one of %s %q as "+
+		"soon as the manifest is applied, and kubeconfigs that do not trust its CA stop working. With another name "+
+		"(--secret) nothing happens before \"pinniped ip-tls set\" or \"rotate\"", secret, o.issuer.Kind, o.issuer.Name)
 }
 
 func (o *Options) route(request plan.Request, st *plan.Snapshot) (map[string]any, error) {

@@ -1,6 +1,9 @@
 package manifest
 
 import (
+	stdcmp "cmp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -10,6 +13,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session/sessiontest"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -186,7 +190,7 @@ func TestManifestLeavesTheSecretInService(t *testing.T) {
 		{"proxy-tls", "", "proxy-tls-2", "pinniped ip-tls rotate --secret proxy-tls-2"},
 		{"proxy-tls-9", "", "proxy-tls-10", "proxy-tls-9"},
 		{"proxy-tls-new", "", "proxy-tls", "proxy-tls-new"},
-		{"proxy-tls", "proxy-tls", "proxy-tls", `"proxy-tls" is in service: what ClusterIssuer/ca puts there is served at once`},
+		{"proxy-tls", "proxy-tls", "proxy-tls", `proxy-tls" is in service: cert-manager will replace the certificate in it`},
 		{"proxy-tls", "other", "other", ""},
 	} {
 		w := iptlstest.New(t)
@@ -197,7 +201,7 @@ func TestManifestLeavesTheSecretInService(t *testing.T) {
 		r := run(t, w, func(o *Options) {
 			o.Issuer, o.Secret, o.ExternalEndpoint = "ClusterIssuer/ca", tt.named, "proxy.example.com"
 		})
-		if r.Check(t, 0, tt.says); tt.says == "" && r.ErrOut.Len() > 0 {
+		if r.Check(t, 0, tt.says); tt.says == "" && strings.Contains(r.ErrOut.String(), "in service:") {
 			t.Errorf("%+v: it says %s", tt, r.ErrOut.String())
 		}
 		var got struct {
@@ -208,6 +212,70 @@ func TestManifestLeavesTheSecretInService(t *testing.T) {
 		if err := yaml.Unmarshal(r.Out.Bytes(), &got); err != nil || got.Spec.SecretName != tt.want {
 			t.Errorf("%+v: got %q, %v", tt, got.Spec.SecretName, err)
 		}
+	}
+}
+
+// TestManifestOfACertificateInService shows that no name in service is dropped, and that the Secret in service is not
+// overwritten unsaid.
+func TestManifestOfACertificateInService(t *testing.T) {
+	t.Parallel()
+	const overwrites = `Secret "pinniped-concierge/proxy-tls" is in service: cert-manager will replace the certificate`
+	serving := &configv1alpha1.ServingCertificateStatus{
+		Source: configv1alpha1.ServingCertificateSecret, SecretName: "proxy-tls",
+		DNSNames: []string{"proxy.example.com", "old.example.com"}, IPAddresses: []string{"127.0.0.1", "192.0.2.9"},
+	}
+	from := func(issuer string) map[string]string {
+		return map[string]string{
+			"cert-manager.io/certificate-name": "proxy-tls", "cert-manager.io/issuer-name": issuer,
+			"cert-manager.io/issuer-kind": "ClusterIssuer",
+		}
+	}
+	for _, tt := range []struct {
+		name       string
+		world      func(*iptlstest.World)
+		secret     string
+		overwrites bool
+	}{
+		{name: "a Secret that somebody has filled", world: func(*iptlstest.World) {}, overwrites: true},
+		{name: "another Secret", world: func(*iptlstest.World) {}, secret: "next-tls"},
+		{
+			name:  "a Secret of this Certificate",
+			world: func(w *iptlstest.World) { w.Cluster.TLSSecret.Annotations = from("company-ca") },
+		},
+		{
+			name:  "a Secret of a Certificate by another issuer",
+			world: func(w *iptlstest.World) { w.Cluster.TLSSecret.Annotations = from("other-ca") }, overwrites: true,
+		},
+		{
+			name:  "a Secret that may not be read",
+			world: func(w *iptlstest.World) { w.Cluster.ReadErr = discovery.ErrForbidden }, overwrites: true,
+		},
+		{name: "a Secret that is not there", world: func(w *iptlstest.World) { w.Cluster.TLSSecret = nil }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := iptlstest.NewExternalWorld(t)
+			w.Cluster.Issuer.Status.ServingCertificate = serving
+			tt.world(w)
+			r := run(t, w, func(o *Options) {
+				o.Issuer, o.Secret, o.ExternalEndpoint = "ClusterIssuer/company-ca", stdcmp.Or(tt.secret, "proxy-tls"), "new.example.com"
+			})
+			r.Check(t, 0, "Added old.example.com (the certificate in service covers it)")
+			var got struct {
+				Spec struct{ DNSNames, IPAddresses []string }
+			}
+			if err := yaml.Unmarshal(r.Out.Bytes(), &got); err != nil {
+				t.Fatal(err)
+			}
+			want := []string{"new.example.com", "proxy.example.com", "old.example.com", "127.0.0.1", "192.0.2.9"}
+			have := slices.Concat(got.Spec.DNSNames, got.Spec.IPAddresses)
+			if slices.Sort(want); !slices.Equal(slices.Sorted(slices.Values(have)), want) {
+				t.Errorf("names %q, want %q", have, want)
+			}
+			if said := strings.Contains(r.ErrOut.String(), overwrites); said != tt.overwrites {
+				t.Errorf("it says %q", r.ErrOut.String())
+			}
+		})
 	}
 }
 

@@ -66,7 +66,7 @@ func parts() map[string][]part {
 	return map[string][]part{
 		"history":  look,
 		"clients":  append(slices.Clone(look), readMemory, writeMemory),
-		"manifest": append(slices.Clone(look), readServices),
+		"manifest": append(slices.Clone(look), readServices, optional(readSecrets)),
 		"check":    evaluate,
 		"status":   append(slices.Clone(look), optional(readServices), optional(readMemory), optional(readSecrets), readCertificates, readLeases),
 		"set":      append(slices.Clone(change), listCertificates, writeSecret),

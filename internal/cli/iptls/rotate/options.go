@@ -71,8 +71,8 @@ What makes it time:
   --after 168h          so much time has passed since the last kubeconfig was handed out that would stop working: since
                         step 1, unless somebody has told clients something else meanwhile
   --kubeconfigs PATH    every kubeconfig for this endpoint in the files or directories trusts the new CA already
-  --report FILE         "pinniped kubeconfig rotate -o json" reports that every kubeconfig for this endpoint has the
-                        new CA
+  --report FILE         "pinniped kubeconfig rotate -o json", with or without --fleet, reports that every kubeconfig for
+                        this endpoint has the new CA
   --continue            you say so
 
 Of the first three, all that are given must hold. The agent remembers what clients were told ("pinniped ip-tls clients"):

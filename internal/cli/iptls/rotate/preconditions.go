@@ -38,7 +38,7 @@ func (o *Options) preconditions(ctx context.Context, issuer *configv1alpha1.Cred
 		}
 	}
 	if len(o.reports) > 0 {
-		reported, err := o.reported(issuer, r, done)
+		reported, err := o.reported(ctx, issuer, r, done)
 		if err != nil {
 			return false, err
 		}

@@ -73,6 +73,16 @@ func TestRotateReports(t *testing.T) {
 			",",
 		) + `],` + more + `}`
 	}
+	both := "[" + strings.Join(prints, ",") + "]"
+	fleet := func(bundle, kubeconfigs string) string {
+		return `{"apiVersion":"cli.pinniped.dev/v1","kind":"FleetRotation","clusters":[{"server":"` + w.Proxy.URL() +
+			`","outcome":"asked","caBundle":` + bundle + `},{"server":"https://other.example.com","outcome":"failed"}],` +
+			`"kubeconfigs":[` + kubeconfigs + `]}`
+	}
+	a := func(entries string) string { return `{"where":"a","outcome":"rotated","entries":[` + entries + `]}` }
+	has := `{"kind":"cluster","name":"c","outcome":"rotated","server":"` + w.Proxy.URL() + `/"}`
+	lacks := `{"kind":"user","name":"u","outcome":"skipped","code":"ClusterFailed","server":"` + w.Proxy.URL() + `"}`
+	const other = `{"kind":"cluster","name":"d","outcome":"skipped","server":"https://other.example.com"}`
 	const good = `"files":[{"path":"a","outcome":"rotated"},{"path":"b","outcome":"current"},{"path":"c","outcome":"unrelated"}]`
 	for _, tt := range []struct {
 		name, report string
@@ -80,7 +90,7 @@ func TestRotateReports(t *testing.T) {
 		says         string
 	}{
 		{"nothing", "", 2, "reading the report from stdin"},
-		{"something else", `{"a":1}`, 2, `it is  "", not cli.pinniped.dev/v1 "KubeconfigRotation"`},
+		{"something else", `{"a":1}`, 2, `it is  "", not cli.pinniped.dev/v1 "KubeconfigRotation" or "FleetRotation"`},
 		{"nothing in it", report("", nil, `"files":[]`), 2, "it names no endpoint"},
 		{"a dry run", report(w.Proxy.URL(), prints, `"dryRun":true,`+good), 6, "it is of a dry run"},
 		{"another endpoint", report("https://elsewhere.example.com", prints, good), 6, "it is about " +
@@ -100,6 +110,39 @@ func TestRotateReports(t *testing.T) {
 			"none that leads there", report(w.Proxy.URL(), prints, `"files":[{"path":"c","outcome":"unrelated"}]`), 6,
 			"no kubeconfig in it leads to the endpoint",
 		},
+		{
+			"a fleet of other clusters", fleet(`[]`, a(other)), 6,
+			"no kubeconfig in it leads",
+		},
+		{
+			"a fleet that was asked before step 1", fleet("["+prints[0]+"]", a(has)), 6, "lacks the new CA",
+		},
+		{
+			"a fleet with one left", fleet(both, a(has)+`,{"where":"b","outcome":"skipped","entries":[`+lacks+`]}`), 6,
+			"1 kubeconfigs have no new CA bundle: b",
+		},
+		{
+			"a fleet that was interrupted", fleet(both, a(has)+`,{"where":"b","outcome":"notDone"}`), 6,
+			"1 kubeconfigs have no new CA bundle: b",
+		},
+		{
+			"a fleet in which all have it, and other clusters do not",
+			fleet(both, a(has+`,`+other)+`,{"where":"b","outcome":"skipped","entries":[`+other+`]}`), 0,
+			"says that 1 kubeconfigs have the new CA",
+		},
+	} {
+		w.rotate(t, func(o *Options) {
+			o.Reports, o.Session.In, o.Flags.DryRun = []string{"-"}, strings.NewReader(tt.report), session.DryRunClient
+		}).Check(t, tt.code, tt.says)
+		if t.Failed() {
+			t.Fatalf("with %s", tt.name)
+		}
+	}
+	for _, tt := range []struct {
+		name, report string
+		code         int
+		says         string
+	}{
 		{"all have it", report(w.Proxy.URL()+"/", prints, good), 0, "says that 2 kubeconfigs have the new CA"},
 	} {
 		w.rotate(t, func(o *Options) {

@@ -44,3 +44,18 @@ type Item struct {
 	done   bool // by a run before this one, which was interrupted
 	secret *secretItem
 }
+
+// Server returns where a cluster or user of the kubeconfig leads; empty when that is not one place.
+func (i *Item) Server(kind, name string) string {
+	server := ""
+	for _, trust := range i.trusts {
+		if trust.Kind != kind || trust.Name != name {
+			continue
+		}
+		if server != "" && server != trust.Server {
+			return ""
+		}
+		server = trust.Server
+	}
+	return server
+}
