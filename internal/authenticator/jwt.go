@@ -45,13 +45,8 @@ func NewJWT(spec *authenticationv1alpha1.JWTAuthenticatorSpec, provider *Provide
 		return nil, inTermsOfSpec(problems)
 	}
 	for i, extra := range spec.Claims.Extra {
-		// In a client certificate stands "key=value".
-		if strings.Contains(extra.Key, "=") {
-			return nil, field.Invalid(
-				field.NewPath("claims", "extra").Index(i).Child("key"),
-				extra.Key,
-				"must not contain an equals sign",
-			)
+		if err := checkExtraKey(extra.Key); err != nil { // each login would be refused
+			return nil, field.Invalid(field.NewPath("claims", "extra").Index(i).Child("key"), extra.Key, err.Error())
 		}
 	}
 	life, end := context.WithCancel(context.Background())
@@ -151,7 +146,8 @@ func (j *JWT) AuthenticateToken(ctx context.Context, token string) (user.Info, b
 	case err != nil || !ok:
 		return nil, false, j.refusal(token, err, time.Now())
 	case strings.TrimSpace(response.User.GetName()) == "":
-		return nil, false, &Refusal{Reason: ReasonRefused, message: refused, cause: errors.New("the token names no user")}
+		const nameless = "the token names no user"
+		return nil, false, &Refusal{Reason: ReasonRefused, message: nameless, cause: errors.New(nameless)}
 	}
 	return response.User, true, nil
 }
