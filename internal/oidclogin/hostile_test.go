@@ -2,6 +2,8 @@ package oidclogin_test
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -46,6 +48,41 @@ func TestRefused(t *testing.T) {
 				t.Errorf("want one refresh: %v", s.Requests())
 			}
 		})
+	}
+}
+
+// TestExchangedForAnotherClient has an issuer that exchanges a token for one that was issued to somebody else.
+func TestExchangedForAnotherClient(t *testing.T) {
+	t.Parallel()
+	s := setUp(t)
+	s.login.RequestAudience = "cluster"
+	s.Fault = func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.PostForm.Get("audience") != "" {
+			s.AuthorizedParty = "dashboard"
+		}
+		return false
+	}
+	const want = `it was issued to another client, "dashboard"`
+	if _, err := s.login.Token(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestListenPortInUse has another program on the port to which the issuer sends the browser.
+func TestListenPortInUse(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close() //nolint:errcheck // the test is over
+	s := setUp(t)
+	port := taken.Addr().(*net.TCPAddr).Port
+	s.login.ListenPort = uint16(port) //nolint:gosec // a port
+	s.Metadata = map[string]any{"device_authorization_endpoint": ""}
+	want := fmt.Sprintf("another program has port %d, which --listen-port names", port)
+	if _, err := s.login.Token(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v", err)
 	}
 }
 
@@ -102,6 +139,8 @@ func TestFaults(t *testing.T) {
 	}{
 		{name: "wrong nonce", prepare: func(_ *testing.T, s *situation) { s.Nonce = "another login's" }, says: "its nonce " +
 			"is not the one of this login", hint: "run the command again"},
+		{name: "a token for another client", prepare: func(_ *testing.T, s *situation) { s.AuthorizedParty = "dashboard" },
+			says: `it was issued to another client, "dashboard"`, hint: "tell its administrator"},
 		{name: "slow", prepare: func(t *testing.T, s *situation) {
 			t.Helper()
 			s.login.RequestTimeout = 50 * time.Millisecond

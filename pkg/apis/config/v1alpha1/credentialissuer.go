@@ -121,8 +121,9 @@ type ServiceAccountTokensSpec struct {
 	// +optional
 	Mode ServiceAccountTokensMode `json:"mode,omitempty"`
 
-	// maxUsers is how many users may have a service account at a time; a service account is deleted an hour or two after
-	// its last login. Each is a ClusterRoleBinding, which the API server looks at for every request.
+	// maxUsers is how many service accounts of users there may be at a time; a user has one for each authenticator and
+	// set of groups. It is deleted an hour or two after its last login. Each is a ClusterRoleBinding, which the API
+	// server looks at for every request.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
@@ -167,7 +168,7 @@ type ImpersonationProxySpec struct {
 type BearerTokensSpec struct {
 	// authenticators names JWTAuthenticators and WebhookAuthenticators. A token of a JWTAuthenticator's issuer and
 	// audience is verified by that one alone. Any other is shown to the cluster, and if the cluster refuses it, to the
-	// webhooks, in this order.
+	// webhooks, in this order. JSON web tokens are shown to no webhook: see webhooksForUnknownIssuers.
 	//
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MinLength=1
@@ -175,6 +176,17 @@ type BearerTokensSpec struct {
 	// +listType=set
 	// +optional
 	Authenticators []string `json:"authenticators,omitempty"`
+
+	// webhooksForUnknownIssuers names those WebhookAuthenticators among authenticators that are shown JSON web tokens,
+	// too: those of issuers that no JWTAuthenticator of the cluster has. Such a webhook could use at other places what
+	// it is shown.
+	//
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	// +listType=set
+	// +optional
+	WebhooksForUnknownIssuers []string `json:"webhooksForUnknownIssuers,omitempty"`
 }
 
 // ImpersonationProxyServiceSpec configures the Service in front of the impersonation proxy.
