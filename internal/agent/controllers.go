@@ -132,6 +132,7 @@ func (a *agent) addCredentialIssuer(
 		},
 		BearerTokens: a.bearer.Use,
 		Advertised:   a.advertised.set,
+		FirstSpec:    a.config.CredentialIssuerSpec,
 		Namespace:    a.options.Namespace,
 
 		ServiceAccount: a.serviceAccount(ctx),
