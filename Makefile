@@ -41,6 +41,17 @@ image: agents ## Make the agent's image without Docker: bin/image (OCI layout) a
 image-push: agents ## Push the agent's image: make image-push REGISTRY=ghcr.io/me
 	@go run ./hack/image -name $(IMAGE) -version '$(VERSION)' -revision '$(REVISION)' -push $(AGENTS) | tee bin/image.name
 
+# What jobs of CI take: the CLI, git and a shell (docs/howto/rotate-in-ci.md).
+CLI_IMAGE ?= $(REGISTRY)/pinniped
+CLI_BASE ?= docker.io/alpine/git:v2.49.1
+CLIS := $(foreach platform,$(PLATFORMS),bin/$(platform)/pinniped)
+
+.PHONY: cli-image-push
+cli-image-push: ## Push an image with the CLI, git and a shell, for CI: make cli-image-push REGISTRY=ghcr.io/me
+	@$(foreach platform,$(PLATFORMS),echo "Building the CLI for $(platform)" >&2 && \
+	  GOOS=$(word 1,$(subst /, ,$(platform))) GOARCH=$(word 2,$(subst /, ,$(platform))) $(GO_BUILD) -o bin/$(platform)/pinniped ./cmd/pinniped &&) true
+	@go run ./hack/image -name $(CLI_IMAGE) -version '$(VERSION)' -revision '$(REVISION)' -base $(CLI_BASE) -push $(CLIS) | tee bin/cli-image.name
+
 .PHONY: install
 install: ## Push the image and install the agent, or bring a new version of it: make install REGISTRY=ghcr.io/me
 	@$(MAKE) --no-print-directory image-push
@@ -54,16 +65,29 @@ completions: build
 	bin/pinniped completion fish >bin/completions/pinniped.fish
 	bin/pinniped completion powershell >bin/completions/pinniped.ps1
 
+# Of all that is linked into the CLI, on whichever system.
+.PHONY: licenses
+licenses:
+	@go build -o bin/sbom ./hack/sbom
+	@bin/sbom -licenses bin/THIRD_PARTY_LICENSES linux darwin windows
+
 .PHONY: manifests
-manifests: image ## Write the manifests of an installation into bin/manifests, with the image's digest
-	@hack/manifests.sh bin/manifests "$$(cat bin/image.name)"
+manifests: image bin/helm ## Write the manifests of an installation into bin/manifests, and the chart, with the image's digest
+	@rm -rf bin/manifests
+	@VERSION='$(VERSION)' hack/manifests.sh bin/manifests "$$(cat bin/image.name)"
+
+.PHONY: chart-push
+chart-push: ## Push the chart of bin/manifests, as an OCI archive: make manifests chart-push REGISTRY=ghcr.io/me
+	@bin/helm push bin/manifests/pinniped-concierge-*.tgz oci://$(REGISTRY)/charts --registry-config ~/.docker/config.json 2>&1 | \
+	  sed -n 's/^Digest: */$(subst /,\/,$(REGISTRY))\/charts\/pinniped-concierge@/p' | tee bin/chart.name && test -s bin/chart.name
 
 .PHONY: release
-release: bin/goreleaser man completions manifests ## Make a release in bin/release: archives, checksums, SPDX, Krew, Homebrew (PUBLISH=1 on a tag: and publish it)
-	go build -o bin/sbom ./hack/sbom
-	VERSION='$(VERSION)' GO_TAGS='$(GO_TAGS)' GO_GCFLAGS='$(GO_GCFLAGS)' GO_LDFLAGS='$(GO_LDFLAGS)' TAP_TOKEN="$$TAP_TOKEN" bin/goreleaser release --clean \
-	  $(if $(PUBLISH),,--skip=publish $(if $(shell git describe --tags --exact-match 2>/dev/null),,--snapshot))
-	cp bin/manifests/*.yaml bin/release # they are published beside the archives, and are in the list of checksums
+release: bin/goreleaser man completions manifests licenses ## Make a release in bin/release: archives, chart, manifests, checksums, SPDX, Krew, Homebrew (PUBLISH=1 on a tag: and publish it)
+	sed "s|MANPAGES|$$(ls bin/man | sed 's,^,man/man1/,' | paste -sd,)|" .goreleaser.yaml >bin/goreleaser.yaml
+	awk '/^## /{n++; next} n==1' CHANGELOG.md >bin/notes.md # the section on top
+	VERSION='$(VERSION)' GO_TAGS='$(GO_TAGS)' GO_GCFLAGS='$(GO_GCFLAGS)' GO_LDFLAGS='$(GO_LDFLAGS)' TAP_TOKEN="$$TAP_TOKEN" bin/goreleaser release --clean --config bin/goreleaser.yaml --release-notes bin/notes.md \
+	  $(if $(PUBLISH),,--skip=publish,sign $(if $(shell git describe --tags --exact-match 2>/dev/null),,--snapshot))
+	cp bin/manifests/* bin/release # they are published beside the archives, and are in the list of checksums
 
 bin/goreleaser: hack/release/go.mod
 	cd hack/release && CGO_ENABLED=0 go build -o ../../bin/goreleaser github.com/goreleaser/goreleaser/v2
@@ -96,6 +120,10 @@ test-computing:
 bin/certmanager: hack/certmanager/go.mod hack/certmanager/main.go
 	cd hack/certmanager && go build -ldflags '-s -w' -o ../../bin/certmanager .
 
+# The release of helm that hack/helm/go.mod names: the chart is tested with it, and bench-record records what it asks for.
+bin/helm: hack/helm/go.mod
+	cd hack/helm && CGO_ENABLED=0 go build -tags $(GO_TAGS) -ldflags '-s -w' -o ../../bin/helm helm.sh/helm/v4/cmd/helm
+
 # The image is pushed only where a cluster is to pull it. kubectl is the user's own, else the one that is built here.
 .PHONY: test-e2e
 test-e2e: build ## Run the whole story on the cluster of KUBECONFIG, and clean up (E2E_IMAGE, or REGISTRY; without KUBECONFIG: on its own)
@@ -123,12 +151,6 @@ bench: build controlplane ## Measure the proxy on a local control plane: BENCH="
 .PHONY: bench-compare
 bench-compare: ## Say what got better or worse between two runs: make bench-compare OLD=bin/bench/….json NEW=bin/bench/….json
 	@go run ./test/bench compare '$(OLD)' '$(NEW)'
-
-# What `make bench-record` records, as testdata/README.md says, too, and what the tests run below `pinniped run`.
-HELM := helm.sh/helm/v4/cmd/helm@v4.3.0
-
-bin/helm:
-	GOBIN=$(CURDIR)/bin CGO_ENABLED=0 go install -ldflags '-s -w' $(HELM)
 
 .PHONY: bench-record
 bench-record: controlplane bin/helm ## Record again what kubectl, a controller and helm ask for, which the load "mixture" replays

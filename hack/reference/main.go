@@ -76,6 +76,13 @@ func write(folder string) error {
 	if err := writeFields(page, "deploy/crds", "JWTAuthenticator", "WebhookAuthenticator"); err != nil {
 		return err
 	}
+	config, err := agentSchema()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(folder, "../agent.schema.json"), config, 0o644); err != nil {
+		return err
+	}
 	schema, output, err := outputDocs()
 	if err != nil {
 		return fmt.Errorf("describing the output for programs: %w", err)

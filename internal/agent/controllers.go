@@ -134,6 +134,7 @@ func (a *agent) addCredentialIssuer(
 		},
 		BearerTokens: a.bearer.Use,
 		Advertised:   a.advertised.set,
+		FirstSpec:    a.config.CredentialIssuerSpec,
 		Namespace:    a.options.Namespace,
 		Memory:       a.config.handedOutMemory(),
 
@@ -155,6 +156,7 @@ func (a *agent) addCredentialIssuer(
 		reconciler.OtherStrategies,
 		credentialissuer.ServiceAccountTokens{Tokens: a.userTokens},
 	)
+	a.issuer.Store(reconciler)
 	return reconciler, reconciler.SetupWithManager(manager)
 }
 

@@ -488,7 +488,7 @@ func TestNewJWTSaysWhatIsWrongWithTheSpec(t *testing.T) {
 			authenticationv1alpha1.JWTAuthenticatorSpec{
 				Claims: claims{Extra: extras{{Key: "example.com/a=b", ValueExpression: "claims.t"}}},
 			},
-			"contains an equals sign",
+			"must not contain an equals sign",
 		},
 		{ // every mistake is named, as Pinniped does
 			authenticationv1alpha1.JWTAuthenticatorSpec{
