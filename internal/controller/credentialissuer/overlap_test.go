@@ -68,9 +68,7 @@ func TestOverlap(t *testing.T) {
 	leader.putSecret(t, "external", renewed, two.CertPEM())
 	leader.waitForStates(t, "one", "one+two")
 	leader.waitForCodes(t, "Listening", messageListening+", but: the certificate in Secret external was renewed", "RenewalWaits")
-	if event := leader.waitForEvent(t, "Warning RenewalWaits"); !strings.Contains(event, leafSHA256(t, renewed)) {
-		t.Error(event)
-	}
+	leader.waitForEvent(t, "Warning RenewalWaits", leafSHA256(t, renewed))
 	serves(first, leader, follower)
 	leader.waitForServed(t, leafSHA256(t, first), 2, 2)
 	testkit.Eventually(t, waitLimit, func() error {
@@ -116,9 +114,7 @@ func TestOverlap(t *testing.T) {
 		return third.live.Update(t.Context(), &issuer)
 	})
 	serves(last, leader, follower, third)
-	if event := third.waitForEvent(t, "Warning OldClientsBreak"); !strings.Contains(event, `they trust "two"`) {
-		t.Error(event)
-	}
+	third.waitForEvent(t, "Warning OldClientsBreak", `they trust "two"`)
 }
 
 // TestOverlapEnds puts the clock forward to the end of an overlap.
