@@ -131,7 +131,7 @@ func TestHintsMend(t *testing.T) {
 			},
 		},
 		{
-			name: "a name was dropped", fresh: true, hint: "pinniped ip-tls manifest --secret proxy-tls",
+			name: "a name was dropped", fresh: true, hint: "pinniped ip-tls manifest --issuer ClusterIssuer/NAME --secret proxy-tls",
 			world: func(t *testing.T, w *iptlstest.World, _ func(func(*session.Session) factory.Command)) {
 				t.Helper()
 				names := iptlstest.Loopback()
@@ -245,7 +245,7 @@ func commandOf(t *testing.T, w *iptlstest.World, s *session.Session, line string
 		return &clients.Options{Session: s}
 	case "manifest":
 		s.Output = "yaml"
-		return &manifest.Options{Session: s, For: "cert-manager", Issuer: "Issuer/x", Secret: value("secret"), KeyAlgorithm: "ecdsa"}
+		return &manifest.Options{Session: s, For: "cert-manager", Issuer: value("issuer"), Secret: value("secret"), KeyAlgorithm: "ecdsa"}
 	}
 	t.Fatalf("what is %q?", line)
 	return nil

@@ -113,7 +113,7 @@ func TestUsersOfEverythingTold(t *testing.T) {
 				w.Remember(t, changed)
 			},
 			exit: 8, state: result.UsersSomeRefused, code: "NameNotCovered",
-			says: "those who reach it as proxy.example.com are refused since " + at, next: "pinniped ip-tls manifest --secret proxy-tls",
+			says: "those who reach it as proxy.example.com are refused since " + at, next: "pinniped ip-tls manifest --issuer ClusterIssuer/NAME --secret proxy-tls",
 		},
 		{
 			name: "are not affected by a renewal that waits, and it says until when",
@@ -228,7 +228,7 @@ func TestNamesOfKubeconfigs(t *testing.T) {
 		o.Current = func(factory.ClusterFlags) (*factory.Cluster, error) { return current, nil }
 	})
 	r.Check(t, 8, `✗ broken: it reaches the proxy as "proxy.example.com", which what is presented does not cover`,
-		"type: pinniped ip-tls manifest --secret proxy-tls")
+		"type: pinniped ip-tls manifest --issuer ClusterIssuer/NAME --secret proxy-tls")
 }
 
 // TestAnAPIServerThatStandsStill has a cluster that takes the command's requests, and answers none.

@@ -75,7 +75,11 @@ func NextCommands(code string, at Place) []string {
 	case string(certs.NotACertificate), string(certs.ChainOrder):
 		return []string{"pinniped ip-tls repair FILE -o NEW", replace}
 	case string(certs.NameNotCovered), string(certs.NoNames):
-		return []string{"pinniped ip-tls manifest --secret " + secret, replace}
+		issuer := "ClusterIssuer/NAME"
+		if at.Renewer != nil && at.Renewer.Issuer != "" {
+			issuer = strings.Replace(at.Renewer.Issuer, " ", "/", 1)
+		}
+		return []string{fmt.Sprintf("pinniped ip-tls manifest --issuer %s --secret %s", issuer, secret), replace}
 	case configv1alpha1.CodePermissionWithdrawn:
 		return []string{"pinniped ip-tls delegate " + secret, "pinniped explain " + secret}
 	case string(certs.SecretNotPermitted), configv1alpha1.CodePermissionUnknown:
