@@ -168,6 +168,7 @@ func TestHowToRotateCA(t *testing.T) {
 func TestHowToCertificateTrouble(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "proxy-tls", pairData(w.issue(t, "localhost")))
+	w.onlyNow(t)
 	r := w.administrator(t)
 	r.handOut(t, ".kube/config")
 	r.environment = append(r.environment, "HOME="+r.dir)
@@ -227,6 +228,7 @@ func TestHowToSharedWildcard(t *testing.T) {
 func TestHowToOperations(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "proxy-tls", pairData(w.issue(t, "localhost")))
+	w.onlyNow(t)
 	w.reader(t).reads(t, "docs/howto/operations.md", nil)
 }
 

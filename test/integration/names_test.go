@@ -219,7 +219,7 @@ func TestOtherNames(t *testing.T) {
 		"lb.cloud.example.com",
 	)
 	expect(w.asAdmin(t, "ip-tls", "set", "--secret=own-copy"), 2, "the copy that the agent itself keeps")
-	expect(w.asAdmin(t, "ip-tls", "status", "--kubeconfigs-from="+user), 0, user)
+	expect(w.asAdmin(t, "ip-tls", "status", "--kubeconfigs="+user), 8, user, "are refused") // as was allowed above
 }
 
 // works logs in and asks who that is, as a user.

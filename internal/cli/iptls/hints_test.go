@@ -1,11 +1,23 @@
 package iptls_test
 
 import (
+	"encoding/base64"
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/change"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/clients"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/delegate"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/manifest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session/sessiontest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/status"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -67,4 +79,174 @@ func TestNextCommands(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestHintsMend types the first thing that the status says to type, in states that really come up, and looks whether
+// those work afterwards who were told of the company's CA.
+func TestHintsMend(t *testing.T) {
+	t.Parallel()
+	const company = "Company CA"
+	for _, tt := range []struct {
+		name  string
+		world func(*testing.T, *iptlstest.World, func(func(*session.Session) factory.Command))
+		hint  string
+		mends bool
+		fresh bool // nobody was ever told of the generated certificate
+	}{
+		{
+			name: "somebody removed spec.tls", hint: "pinniped ip-tls set --secret proxy-tls", mends: true,
+			world: func(_ *testing.T, w *iptlstest.World, _ func(func(*session.Session) factory.Command)) {
+				w.Cluster.Issuer.Spec.ImpersonationProxy.TLS = nil
+				w.Cluster.Bump()
+				w.Cluster.AfterApply(w.Cluster)
+			},
+		},
+		{
+			name: "the Secret was unset", hint: "pinniped ip-tls undo", mends: true,
+			world: func(_ *testing.T, _ *iptlstest.World, run func(func(*session.Session) factory.Command)) {
+				run(func(s *session.Session) factory.Command {
+					return &change.UnsetOptions{Session: s, Flags: flags(), Allow: []string{"OldClientsBreak"}}
+				})
+			},
+		},
+		{
+			name: "a delegation was revoked", hint: "pinniped ip-tls delegate shared/proxy-tls",
+			world: func(_ *testing.T, w *iptlstest.World, _ func(func(*session.Session) factory.Command)) {
+				w.Cluster.Issuer.Spec.ImpersonationProxy.TLS = nil
+				w.Cluster.AfterApply(w.Cluster)
+				w.Cluster.Issuer.Spec.ImpersonationProxy.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "shared/proxy-tls"}
+				failed := &w.Cluster.Issuer.Status.Strategies[0]
+				failed.Status, failed.Reason = configv1alpha1.StrategyError, configv1alpha1.ReasonErrorDuringSetup
+				failed.Findings = []configv1alpha1.StrategyFinding{
+					{Code: configv1alpha1.CodePermissionWithdrawn, Severity: configv1alpha1.FindingError, Message: "withdrawn"},
+				}
+			},
+		},
+		{
+			name: "a renewal waits", fresh: true, hint: "pinniped ip-tls clients",
+			world: func(_ *testing.T, w *iptlstest.World, _ func(func(*session.Session) factory.Command)) {
+				w.Cluster.Issuer.Status.Strategies[0].Findings = []configv1alpha1.StrategyFinding{
+					{Code: configv1alpha1.CodeRenewalWaits, Severity: configv1alpha1.FindingWarning, Message: "it waits"},
+				}
+			},
+		},
+		{
+			name: "a name was dropped", fresh: true, hint: "pinniped ip-tls manifest --issuer ClusterIssuer/NAME --secret proxy-tls",
+			world: func(t *testing.T, w *iptlstest.World, _ func(func(*session.Session) factory.Command)) {
+				t.Helper()
+				names := iptlstest.Loopback()
+				names.DNSNames = nil
+				pair := iptlstest.Serving(t, w.CA, names)
+				w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
+				w.Cluster.AfterApply(w.Cluster)
+			},
+		},
+		{
+			name: "the certificate does not fit the CA bundle of the spec", fresh: true, mends: true,
+			hint: "pinniped ip-tls set --secret proxy-tls --cert FILE --key FILE",
+			world: func(t *testing.T, w *iptlstest.World, _ func(func(*session.Session) factory.Command)) {
+				t.Helper()
+				next := iptlstest.NewCA(t, "Next CA")
+				pair := iptlstest.Serving(t, next, iptlstest.Loopback())
+				w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.CertificateAuthorityData = base64.StdEncoding.EncodeToString(w.CA.CertPEM())
+				w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
+				failed := &w.Cluster.Issuer.Status.Strategies[0]
+				failed.Status, failed.Reason = configv1alpha1.StrategyError, configv1alpha1.ReasonErrorDuringSetup
+				failed.Findings = []configv1alpha1.StrategyFinding{
+					{Code: "BundleDoesNotVerify", Severity: configv1alpha1.FindingError, Message: "it does not verify"},
+				}
+			},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := iptlstest.New(t)
+			w.Remember(t, time.Now().Add(-40*24*time.Hour))
+			w.Obey(t)
+			obey, at := w.Cluster.AfterApply, time.Now().Add(-39*24*time.Hour)
+			w.Cluster.AfterApply = func(c *iptlstest.Cluster) {
+				obey(c)
+				w.Remember(t, at)
+				at = at.Add(38 * 24 * time.Hour) // so that nearly all clients are from before the next change
+			}
+			w.Cluster.AfterSecret = w.Cluster.AfterApply
+			run := func(command func(*session.Session) factory.Command) *iptlstest.Run {
+				t.Helper()
+				return sessiontest.Run(t.Context(), w, command)
+			}
+			run(func(s *session.Session) factory.Command { return set(s, "proxy-tls") }).Check(t, 0)
+			if tt.fresh {
+				w.Cluster.HandedOut.Data = map[string]string{}
+				w.Remember(t, time.Now().Add(-38*24*time.Hour))
+			}
+			tt.world(t, w, func(command func(*session.Session) factory.Command) { run(command).Check(t, 0) })
+			look := func() result.Status {
+				t.Helper()
+				r := run(func(s *session.Session) factory.Command {
+					s.Output = "json"
+					return &status.Options{Session: s, Interval: time.Second, KubeconfigsFrom: []string{t.TempDir()}}
+				})
+				var found result.Status
+				if err := json.Unmarshal(r.Out.Bytes(), &found); err != nil {
+					t.Fatalf("%v: %s", err, r.Out.String())
+				}
+				return found
+			}
+			before := look()
+			if len(before.Users.Next) == 0 || !strings.HasPrefix(before.Users.Next[0], tt.hint) {
+				t.Fatalf("%q is to be typed, want %q: %+v", before.Users.Next, tt.hint, before.Users)
+			}
+			run(func(s *session.Session) factory.Command { return commandOf(t, w, s, before.Users.Next[0]) }).Check(t, 0)
+			for _, state := range look().Clients {
+				if tt.mends && strings.Contains(state.CABundle.String(), company) && state.Refused() {
+					t.Errorf("after %q, still refused: %+v", before.Users.Next[0], state)
+				}
+			}
+		})
+	}
+}
+
+// commandOf returns the command of a line that the status says to type.
+func commandOf(t *testing.T, w *iptlstest.World, s *session.Session, line string) factory.Command {
+	t.Helper()
+	accepts(t, line)
+	words := strings.Fields(line)[2:]
+	value := func(flag string) (found string) {
+		for i, word := range words {
+			if word == "--"+flag {
+				found = words[i+1]
+			}
+		}
+		return found
+	}
+	var allow []string
+	if code := value("allow"); code != "" {
+		allow = []string{code}
+	}
+	switch words[0] {
+	case "set":
+		o := set(s, value("secret"))
+		o.Certificate.Allow = allow
+		if value("cert") != "" { // FILE is a new certificate of the CA that clients trust
+			pair := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
+			o.Cert, o.Key = filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
+			for path, content := range map[string][]byte{o.Cert: pair.CertPEM, o.Key: pair.KeyPEM} {
+				if err := os.WriteFile(path, content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		return o
+	case "undo":
+		return &change.UndoOptions{Session: s, Flags: flags(), Allow: allow}
+	case "delegate":
+		return &delegate.Options{Session: s, Grant: delegate.Grant{Secret: words[1]}, DryRun: session.DryRunNone}
+	case "clients":
+		return &clients.Options{Session: s}
+	case "manifest":
+		s.Output = "yaml"
+		return &manifest.Options{Session: s, For: "cert-manager", Issuer: value("issuer"), Secret: value("secret"), KeyAlgorithm: "ecdsa"}
+	}
+	t.Fatalf("what is %q?", line)
+	return nil
 }

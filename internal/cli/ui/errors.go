@@ -74,8 +74,10 @@ func ExitCodes() []ExitCode {
 			"`mode: disabled`; `auto` in a cluster that shows control-plane nodes",
 		},
 		{
-			ExitKubeconfigs, "kubeconfigsBreak", "`ip-tls status --kubeconfigs`: what is configured is in effect, and " +
-				"kubeconfigs do not work with it, or will not, or cannot be read", "a kubeconfig with the CA of before",
+			ExitKubeconfigs, "kubeconfigsBreak", "`ip-tls status`: what is configured is in effect, and users are refused: " +
+				"with kubeconfigs made earlier, by a name, or with files of `--kubeconfigs`, of which some may also be about to " +
+				"break or cannot be read",
+			"the CA was renewed, and kubeconfigs have the one of before",
 		},
 		{ExitTimedOut, "timedOut", "`--timeout` passed before anything was changed", "a cluster that does not answer"},
 		{ExitInterrupted, "interrupted", "interrupted by SIGINT or SIGTERM", "Ctrl-C"},

@@ -37,6 +37,7 @@ type Cluster struct {
 	afterRead               func(*Cluster)
 	NamespaceErr, ApplyErr  error
 	IssuerErr               error // of reading the CredentialIssuer
+	Still                   bool  // the API server takes requests and does not answer
 	CASecretErr             error
 	secretErr               error // of writing a Secret
 	CertManager             *discovery.Certificate
@@ -325,7 +326,11 @@ func (c *Cluster) TLSFields(context.Context) ([]string, error) {
 }
 
 // AgentNamespace returns the default namespace of the agent.
-func (c *Cluster) AgentNamespace(context.Context) (string, error) {
+func (c *Cluster) AgentNamespace(ctx context.Context) (string, error) {
+	if c.Still {
+		<-ctx.Done()
+		return "", ctx.Err()
+	}
 	return "pinniped-concierge", c.NamespaceErr
 }
 

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"slices"
+	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
@@ -22,28 +25,49 @@ func away(err error) bool {
 		errors.Is(err, context.DeadlineExceeded)
 }
 
-// gatherAway looks at the endpoint alone, when the cluster cannot be asked. Where the endpoint is, and what clients trust
-// there, is known from --endpoint and from kubeconfigs. It returns the status together with an error.
-func (o *Options) gatherAway(ctx context.Context, cause error) (*result.Status, error) {
-	url, bundle := o.knownEndpoint()
-	switch {
-	case url != "":
-	case errors.Is(cause, discovery.ErrPluginFailed):
-		return nil, cause // it is another plugin, which knows better what is wrong
-	default:
-		return nil, ui.WithHint(cause, "to look at the endpoint all the same, name it with --endpoint, or kubeconfigs of "+
-			"users with --kubeconfigs")
+// How long the cluster may take before the endpoint is looked at without it, and before that look counts. So it is said
+// within three seconds what users get.
+const (
+	patience        = 200 * time.Millisecond
+	clusterPatience = 2200 * time.Millisecond
+)
+
+// lookEarly looks at the endpoint while the cluster takes its time to answer. When the proxy presents its certificate and
+// answers no request, the API server gives no answer to anybody. Then lookEarly returns what it has seen, else nil.
+func (o *Options) lookEarly(ctx context.Context) *snapshot {
+	enough := time.NewTimer(clusterPatience)
+	defer enough.Stop()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-time.After(patience):
 	}
+	l := o.lookAway(ctx)
+	if l == nil || ctx.Err() != nil || len(l.seen) == 0 ||
+		slices.ContainsFunc(l.seen, func(one seen) bool { return !one.Silent() }) {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-enough.C:
+		return l
+	}
+}
+
+// lookAway looks at the endpoint alone. Where it is, and what clients trust there, is known from --endpoint and from
+// kubeconfigs. It returns nil where that is not known.
+func (o *Options) lookAway(ctx context.Context) *snapshot {
+	url, bundle := o.knownEndpoint()
 	at, err := plan.ParseAdvertised(url)
 	if err != nil {
-		return nil, cause
+		return nil
 	}
 	l := &snapshot{
 		Status: &result.Status{At: o.Session.Now().UTC()},
 		issuer: &configv1alpha1.CredentialIssuer{}, bundle: bundle, paths: o.KubeconfigsFrom,
 		view: plan.AgentView{At: at},
 	}
-	l.notKnown("what is configured, and what the agent reports: %s", cause)
 	o.lookAtEndpoint(ctx, l)
 	l.certificate()
 	judge := &presented{
@@ -57,7 +81,30 @@ func (o *Options) gatherAway(ctx context.Context, cause error) (*result.Status, 
 	l.Kubeconfigs, _ = judge.evaluateKubeconfigs(o.kubeconfigs)
 	l.judgeClients()
 	l.Users, _ = l.usersAtEndpoint()
-	if !o.throughEndpoint(url) {
+	return l
+}
+
+// gatherAway returns what is seen at the endpoint alone, when the cluster cannot be asked, together with an error. l is
+// that look; nil if it has not been done yet.
+func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*result.Status, error) {
+	if l == nil {
+		l = o.lookAway(ctx)
+	}
+	switch {
+	case l != nil:
+	case errors.Is(cause, discovery.ErrPluginFailed):
+		return nil, cause // it is another plugin, which knows better what is wrong
+	default:
+		return nil, ui.WithHint(cause, "to look at the endpoint all the same, name it with --endpoint, or kubeconfigs of "+
+			"users with --kubeconfigs")
+	}
+	l.notKnown("what is configured, and what the agent reports: %s", cause)
+	if !o.throughEndpoint(l.view.At.URL) {
+		if l.Users.State == result.UsersNotAffected && slices.ContainsFunc(l.seen,
+			func(one seen) bool { return one.Status == http.StatusUnauthorized }) { // the proxy alone has answered
+			l.Users.State, l.Users.Message = result.UsersNotKnown, "not known: the certificate in service is good, but the "+
+				"API server does not answer here, and the proxy does not ask it without credentials"
+		}
 		return l.Status, fmt.Errorf("the cluster does not answer, so only the endpoint was asked: %w", cause)
 	}
 	return l.Status, ui.WithHint(

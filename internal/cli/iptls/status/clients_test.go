@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
@@ -111,7 +113,7 @@ func TestUsersOfEverythingTold(t *testing.T) {
 				w.Remember(t, changed)
 			},
 			exit: 8, state: result.UsersSomeRefused, code: "NameNotCovered",
-			says: "those who reach it as proxy.example.com are refused since " + at, next: "pinniped ip-tls manifest --secret proxy-tls",
+			says: "those who reach it as proxy.example.com are refused since " + at, next: "pinniped ip-tls manifest --issuer ClusterIssuer/NAME --secret proxy-tls",
 		},
 		{
 			name: "are not affected by a renewal that waits, and it says until when",
@@ -188,7 +190,7 @@ func TestUsersOfEverythingTold(t *testing.T) {
 			started := time.Now()
 			text := runStatus(t.Context(), w, withoutKubeconfig)
 			text.Check(t, tt.exit, tt.says)
-			if took := time.Since(started); tt.code == codeNoAnswer && took > 3*time.Second {
+			if took := time.Since(started); tt.code == codeNoAnswer && took > 5*time.Second {
 				t.Errorf("it took %s", took)
 			}
 			first, _, _ := strings.Cut(text.Out.String(), "\n")
@@ -226,5 +228,54 @@ func TestNamesOfKubeconfigs(t *testing.T) {
 		o.Current = func(factory.ClusterFlags) (*factory.Cluster, error) { return current, nil }
 	})
 	r.Check(t, 8, `✗ broken: it reaches the proxy as "proxy.example.com", which what is presented does not cover`,
-		"type: pinniped ip-tls manifest --secret proxy-tls")
+		"type: pinniped ip-tls manifest --issuer ClusterIssuer/NAME --secret proxy-tls")
+}
+
+// TestAnAPIServerThatStandsStill has a cluster that takes the command's requests, and answers none.
+func TestAnAPIServerThatStandsStill(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		answer int // of the proxy
+		direct bool
+		exit   int
+		says   string
+	}{
+		{name: "says within three seconds what users get", exit: 1, says: "USERS: all without an answer (127.0.0.1:"},
+		{
+			name: "says so when the proxy knows", answer: http.StatusServiceUnavailable, direct: true, exit: 1,
+			says: "answers a request with 503 Service Unavailable)",
+		},
+		{
+			name: "does not guess when the proxy alone has answered", answer: http.StatusUnauthorized, direct: true, exit: 124,
+			says: "USERS: not known: the certificate in service is good, but the API server does not answer here",
+		},
+		{name: "trusts the answer of another API server", answer: http.StatusOK, exit: 124, says: "USERS: not affected; "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := iptlstest.New(t)
+			w.Cluster.Still = true
+			w.Proxy.Answer(tt.answer)
+			started := time.Now()
+			r := runStatus(t.Context(), w, func(o *Options) {
+				withEndpoint(o)
+				if tt.direct {
+					named := o.Current
+					o.Current = func(flags factory.ClusterFlags) (*factory.Cluster, error) {
+						cluster, err := named(flags)
+						cluster.Source.Cluster = &clientcmdapi.Cluster{Server: "https://api.example.com:6443"}
+						return cluster, err
+					}
+				}
+				if tt.exit == 124 {
+					o.Session.Timeout = time.Second // the cluster may still answer
+				}
+			})
+			r.Check(t, tt.exit, tt.says, "only the endpoint was asked")
+			if took := time.Since(started); took > 5*time.Second {
+				t.Errorf("it took %s", took)
+			}
+		})
+	}
 }

@@ -58,7 +58,7 @@ func NextCommands(code string, at Place) []string {
 		return []string{pods, "kubectl get service,endpointslice " + namespace}
 	case string(certs.EndpointServesOther):
 		return []string{"pinniped ip-tls check --endpoint " + at.Endpoint}
-	case string(certs.Expired), string(certs.ExpiresSoon), string(certs.SecretNotFound):
+	case string(certs.Expired), string(certs.ExpiresSoon), string(certs.SecretNotFound), string(certs.BundleDoesNotVerify):
 		return []string{replace}
 	case string(certs.OldClientsBreak):
 		files := "FILE"
@@ -72,12 +72,14 @@ func NextCommands(code string, at Place) []string {
 		return []string{at.back()}
 	case codeNoAnswer:
 		return []string{"kubectl get --raw=/readyz", pods}
-	case string(certs.BundleDoesNotVerify):
-		return []string{"pinniped ip-tls rotate --secret NEW"}
 	case string(certs.NotACertificate), string(certs.ChainOrder):
 		return []string{"pinniped ip-tls repair FILE -o NEW", replace}
 	case string(certs.NameNotCovered), string(certs.NoNames):
-		return []string{"pinniped ip-tls manifest --secret " + secret, replace}
+		issuer := "ClusterIssuer/NAME"
+		if at.Renewer != nil && at.Renewer.Issuer != "" {
+			issuer = strings.Replace(at.Renewer.Issuer, " ", "/", 1)
+		}
+		return []string{fmt.Sprintf("pinniped ip-tls manifest --issuer %s --secret %s", issuer, secret), replace}
 	case configv1alpha1.CodePermissionWithdrawn:
 		return []string{"pinniped ip-tls delegate " + secret, "pinniped explain " + secret}
 	case string(certs.SecretNotPermitted), configv1alpha1.CodePermissionUnknown:

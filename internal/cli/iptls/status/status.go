@@ -12,6 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
@@ -200,15 +201,35 @@ func (o *Options) kubeconfigVerdict(status *result.Status) error {
 }
 
 // gather reads the status once, within the time limit of one poll. When the cluster does not answer, the last third of
-// that time is for the endpoint alone; the status then comes together with an error.
+// that time is for the endpoint alone; the status then comes together with an error. It does not wait for a cluster that
+// gives no answer to users either.
 func (o *Options) gather(ctx context.Context) (*result.Status, error) {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()
 	asking, done := factory.WithTimeout(ctx, o.Session.Timeout*2/3)
 	defer done()
-	status, err := o.gatherStatus(asking)
-	if err != nil && away(err) && ctx.Err() == nil {
-		return o.gatherAway(ctx, err)
+	type answer struct {
+		status *result.Status
+		err    error
 	}
-	return status, err
+	asked, early := make(chan answer, 1), make(chan *snapshot, 1)
+	go func() { // a credential plugin does not end with the context
+		status, err := o.gatherStatus(asking)
+		asked <- answer{status, err}
+	}()
+	go func() { early <- o.lookEarly(asking) }()
+	for {
+		select {
+		case got := <-asked:
+			if got.err != nil && away(got.err) && ctx.Err() == nil {
+				return o.gatherAway(ctx, got.err, nil)
+			}
+			return got.status, got.err
+		case seen := <-early:
+			if seen != nil {
+				return o.gatherAway(ctx, fmt.Errorf("%w: no answer within %s", discovery.ErrUnreachable, clusterPatience), seen)
+			}
+			early = nil
+		}
+	}
 }

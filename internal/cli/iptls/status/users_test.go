@@ -112,7 +112,8 @@ func TestUsers(t *testing.T) {
 				}
 			},
 			state: result.UsersNotAffected, says: "not affected; the last good certificate serves until ",
-			next: "pinniped ip-tls rotate --secret NEW", problems: []string{"BundleDoesNotVerify"},
+			next:     "pinniped ip-tls set --secret proxy-tls --cert FILE --key FILE",
+			problems: []string{"BundleDoesNotVerify"},
 		},
 		{
 			name: "are refused with kubeconfigs from before", world: inService, exit: 8, state: result.UsersSomeRefused,
