@@ -199,8 +199,8 @@ func (o *UndoOptions) sayRotation(r *rotation.Record, report certs.Report) {
 	}
 	o.Session.Progress.Info("That finished the rotation from %s to %s, all of which is taken back", from, r.Destination())
 	if report.Has(certs.OldClientsBreak) {
-		o.Session.Progress.Info("Kubeconfigs with the new CA alone would stop working. To go back without that, rotate in the "+
-			"other direction: pinniped ip-tls rotate %s", way)
+		o.Session.Progress.Info("Kubeconfigs with the new CA alone would stop working. To go back without that, "+
+			"rotate in the other direction: pinniped ip-tls rotate %s", way)
 	}
 }
 
