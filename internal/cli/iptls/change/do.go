@@ -68,11 +68,7 @@ func (c *Change) switchedOff(p *Proposal, done *Result) error {
 	}
 	err := fmt.Errorf("the impersonation proxy of CredentialIssuer %q is switched off, and serves nobody: %s",
 		p.Snapshot.Issuer.Name, cause)
-	hint := fmt.Sprintf("switch it on: pinniped ip-tls set --secret %s --mode enabled", p.Plan.Request.Secret)
-	if p.Plan.Wanted.TLS == nil {
-		hint = `switch it on: set spec.impersonationProxy.mode to "enabled"`
-	}
-	return ui.WithExitCode(ui.WithHint(err, "%s", hint), ui.ExitSwitchedOff)
+	return ui.WithExitCode(ui.WithHint(err, "switch it on: pinniped ip-tls set --mode enabled"), ui.ExitSwitchedOff)
 }
 
 // applyChecked gathers, decides and applies. When the CredentialIssuer has changed between reading and applying, it

@@ -42,7 +42,7 @@ type SetOptions struct {
 func NewSetCommand(f *factory.Factory) *cobra.Command {
 	o := &SetOptions{Session: session.New(f)}
 	cmd := &cobra.Command{
-		Use:   "set --secret [NAMESPACE/]NAME",
+		Use:   "set --secret [NAMESPACE/]NAME | --mode MODE",
 		Short: "Put the certificate in a Secret in front of the impersonation proxy",
 		Long: `Put the certificate in a Secret in front of the impersonation proxy. NAME is a Secret of the agent's
 namespace; one of another namespace is NAMESPACE/NAME, and its owner must permit that ("pinniped ip-tls delegate").
@@ -66,7 +66,8 @@ not happen in time, the previous configuration is put back, and so is what was i
 is changed, unless --wait=false.
 
 A proxy that is switched off ("mode: disabled", or "auto" in a cluster that shows control-plane nodes) serves nobody:
-the change is made, and the command ends with exit code 7. --mode enabled switches it on.
+the change is made, and the command ends with exit code 7. "ip-tls set --mode enabled" switches it on with the certificate
+that is configured.
 
 Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check or because somebody else has changed
 the same meanwhile, 4 not permitted by the cluster, 5 did not take effect in time, 7 done, but the impersonation proxy
@@ -81,6 +82,9 @@ is switched off, 124 timed out before anything was changed, 130 interrupted.`,
 
   # A certificate of a public CA: clients need no CA bundle
   pinniped ip-tls set --secret proxy-tls --cert fullchain.pem --key key.pem --system-roots
+
+  # Switch the proxy on, with what is configured
+  pinniped ip-tls set --mode enabled
 
   # Only look at what would happen
   pinniped ip-tls set --secret proxy-tls --ca-bundle company-ca.pem --dry-run --diff
@@ -141,7 +145,7 @@ func (o *SetOptions) subject(on *rights.Subject, _ *configv1alpha1.CredentialIss
 
 // Validate checks the flags before anything is read.
 func (o *SetOptions) Validate() error {
-	if o.Certificate.Secret == "" {
+	if o.Certificate.Secret == "" && !o.modeOnly() {
 		hint := "name the Secret with the certificate: --secret proxy-tls"
 		if o.Cert != "" {
 			hint = "name the Secret to write the certificate into, a new one or one that is there: --secret proxy-tls"
@@ -214,6 +218,9 @@ func (o *SetOptions) Apply(ctx context.Context, p *Proposal) (*configv1alpha1.Cr
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), applyTimeout)
 	defer cancel()
+	if o.modeOnly() {
+		return Merge(ctx, o.Session.Cluster, p, o.Flags.DryRun)
+	}
 	if err := o.applySecret(ctx, p); err != nil {
 		return nil, err
 	}
@@ -292,6 +299,9 @@ func (o *SetOptions) Name() string { return "set" }
 
 // Evaluate gathers and decides.
 func (o *SetOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error) {
+	if o.modeOnly() {
+		return o.evaluateMode(ctx, first)
+	}
 	if name := o.request.SecretName(); o.files != nil && name.Namespace != o.request.Namespace {
 		return nil, ui.WithHint(ui.Usage(fmt.Errorf("--cert cannot be written into Secret %q of another namespace",
 			name)),

@@ -408,7 +408,7 @@ func TestSetNotConverged(t *testing.T) {
 		w.Cluster.Issuer.Spec.ImpersonationProxy.Mode = configv1alpha1.ImpersonationProxyModeAuto
 		r := runSet(t.Context(), w, func(o *SetOptions) { o.Session.Output = "json" })
 		r.Check(t, ui.ExitSwitchedOff, "nothing to wait for: switched off", "serves nobody", `"switchedOff": true`,
-			`mode "auto" turns it off`, "pinniped ip-tls set --secret proxy-tls --mode enabled")
+			`mode "auto" turns it off`, "pinniped ip-tls set --mode enabled")
 		if SpecOf(w).TLS == nil {
 			t.Error("it was not configured")
 		}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/change"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
@@ -155,8 +156,17 @@ func TestRotate(t *testing.T) {
 			if len(w.Cluster.Applied) != changes {
 				t.Error("something was changed after the end")
 			}
-			runUndo(t.Context(), w.World).Check(t, 0, "undone", `"ip-tls rotate"`)
-			w.want(t, "next-tls", both)
+			back := "pinniped ip-tls rotate --secret proxy-tls"
+			if generated {
+				oldSecret, back = "", "pinniped ip-tls rotate --to-generated"
+			}
+			sessiontest.Run(t.Context(), w.World, func(s *session.Session) factory.Command {
+				return &change.UndoOptions{Session: s, Flags: flags()}
+			}).Check(t, 3, "OldClientsBreak", back)
+			w.want(t, "next-tls", w.next.CertPEM())
+			runUndo(t.Context(), w.World).Check(t, 0, "undone", `"ip-tls rotate"`, "all of which is taken back")
+			w.want(t, oldSecret, old)
+			w.rotate(t, func(o *Options) { o.Status = true; o.Secret = "" }).Check(t, 0, "no rotation")
 		})
 	}
 }

@@ -95,7 +95,11 @@ func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*re
 	case errors.Is(cause, discovery.ErrPluginFailed):
 		return nil, cause // it is another plugin, which knows better what is wrong
 	default:
-		return nil, ui.WithHint(cause, "to look at the endpoint all the same, name it with --endpoint, or kubeconfigs of "+
+		status := &result.Status{At: o.Session.Now().UTC(), Users: result.Users{
+			State: result.UsersNotKnown, Message: "not known: the cluster does not answer, and no endpoint is known to look at",
+			Next: []string{"pinniped ip-tls status --endpoint HOST:PORT"},
+		}}
+		return status, ui.WithHint(cause, "to look at the endpoint all the same, name it with --endpoint, or kubeconfigs of "+
 			"users with --kubeconfigs")
 	}
 	l.notKnown("what is configured, and what the agent reports: %s", cause)

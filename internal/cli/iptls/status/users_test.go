@@ -158,6 +158,8 @@ func TestUsers(t *testing.T) {
 		{
 			name: "are not known without the cluster and an endpoint", exit: 1,
 			world: func(_ *testing.T, w *iptlstest.World) { w.Cluster.NamespaceErr = discovery.ErrUnreachable },
+			state: result.UsersNotKnown, says: "not known: the cluster does not answer",
+			next: "pinniped ip-tls status --endpoint HOST:PORT",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
