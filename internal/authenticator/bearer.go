@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -18,6 +20,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/clock"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
 const (
@@ -43,14 +47,14 @@ const (
 //
 // A token goes to one place only. When it says that it is of an issuer and an audience of ours, that is the
 // JWTAuthenticator of these; what that refuses is refused. Any other goes to the cluster, and when the cluster says
-// no, to the webhooks, in the order of their names in the configuration. A token that says that it is of a service
-// account is never shown to a webhook, nor is any JSON web token while a JWTAuthenticator that may be its own is not
-// ready.
+// no, to the webhooks, in the order of their names in the configuration. JSON web tokens, and what begins like one, go
+// to no webhook, unless the configuration lets a webhook have those of issuers that no JWTAuthenticator has. While an
+// authenticator that may know a token is missing or not ready, there is no answer about it.
 type Bearer struct {
 	cache   *Cache
 	clock   clock.PassiveClock
 	salt    [sha256.Size]byte
-	names   atomic.Pointer[[]string]
+	spec    atomic.Pointer[configv1alpha1.BearerTokensSpec]
 	good    *utilcache.LRUExpireCache // apart from bad, so that strangers cannot push out what users have
 	bad     *utilcache.LRUExpireCache
 	flights singleflight.Group
@@ -82,47 +86,91 @@ func NewBearer(cache *Cache, clk clock.Clock) *Bearer {
 }
 
 // Use makes these authenticators, of either kind, the ones whose tokens are accepted.
-func (b *Bearer) Use(names []string) {
-	if before := b.names.Load(); before == nil || !slices.Equal(*before, names) {
-		names = slices.Clone(names)
-		b.names.Store(&names)
-	}
-}
-
-func (b *Bearer) used() []string {
-	if names := b.names.Load(); names != nil {
-		return *names
-	}
-	return nil
-}
+func (b *Bearer) Use(spec configv1alpha1.BearerTokensSpec) { b.spec.Store(spec.DeepCopy()) }
 
 // Beside returns an authenticator of bearer tokens that asks the authenticators in use as well as cluster.
 func (b *Bearer) Beside(cluster authenticator.Token) authenticator.Token {
 	return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-		names := b.used()
-		if len(names) == 0 || strings.TrimSpace(token) == "" {
+		spec := b.spec.Load()
+		if spec == nil || len(spec.Authenticators) == 0 || strings.TrimSpace(token) == "" {
 			return cluster.AuthenticateToken(ctx, token)
 		}
-		said, isJWT := Read(token)
-		if isJWT {
-			if verdict, mine := b.byIssuer(ctx, names, token, said); mine {
+		form := formOf(token)
+		waits := b.waits(spec, form)
+		if form.readable {
+			if verdict, mine := b.byIssuer(ctx, spec.Authenticators, token, form.said); mine {
 				return verdict.answer(ctx)
 			}
 		}
 		key := b.key(token)
-		if known, ok := b.recall(b.good, key, names); ok {
+		if known, ok := b.recall(b.good, key, b.shownTo(spec, form)); ok {
 			return known.answer(ctx)
 		}
 		response, ok, err := cluster.AuthenticateToken(ctx, token)
-		if ok || isUnavailable(err) || isJWT && (strings.HasPrefix(said.Subject, "system:") || b.waits(names)) {
+		if ok || isUnavailable(err) || form.isKubernetes() {
 			return response, ok, err
 		}
-		if verdict := b.byWebhook(ctx, names, token, key); verdict != nil {
+		verdict := b.byWebhook(ctx, b.shownTo(spec, form), token, key)
+		switch {
+		case verdict != nil && verdict.response != nil:
+			return verdict.answer(ctx)
+		case waits || b.waits(spec, form): // looked at twice, as it may have gone or come while the cluster was asked
+			return nil, false, &unavailableError{errors.New("an authenticator that may know the token is missing or not ready")}
+		case verdict != nil:
 			return verdict.answer(ctx)
 		}
 		return nil, false, err
 	})
 }
+
+// shownTo returns the names of the authenticators in use that may see a token if they are webhooks.
+func (b *Bearer) shownTo(spec *configv1alpha1.BearerTokensSpec, form tokenForm) []string {
+	switch {
+	case !form.likeJWT:
+		return spec.Authenticators
+	case !form.readable, form.isKubernetes(), b.cache.knowsIssuer(form.said.Issuer):
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(spec.Authenticators), func(name string) bool {
+		return !slices.Contains(spec.WebhooksForUnknownIssuers, name)
+	})
+}
+
+// tokenForm is what can be seen of a token without verifying it.
+type tokenForm struct {
+	likeJWT  bool // it begins like a JSON web token, in any of its forms and with anything appended
+	readable bool // it is one, and says said
+	said     UnverifiedClaims
+}
+
+func formOf(token string) tokenForm {
+	said, readable := Read(token)
+	return tokenForm{likeJWT: readable || likeJWT(token), readable: readable, said: said}
+}
+
+// isKubernetes is true for what says that it is of a service account or of another part of Kubernetes.
+func (f tokenForm) isKubernetes() bool { return strings.HasPrefix(f.said.Subject, "system:") }
+
+// jsonStart is how the JSON of a token's header begins.
+var jsonStart = regexp.MustCompile(`^\s*\{\s*("[\w:/#.-]*"\s*:|\})`)
+
+func likeJWT(token string) bool {
+	const enough = 256 // of the header, a multiple of four
+	text := strings.TrimLeft(token, " \t\r\n\"'")
+	if jsonStart.MatchString(text) {
+		return true
+	}
+	end := strings.IndexFunc(text, func(r rune) bool { return !strings.ContainsRune(base64Letters, r) })
+	if end >= 0 {
+		text = text[:end]
+	}
+	text = strings.NewReplacer("+", "-", "/", "_").Replace(text[:min(len(text), enough)])
+	// What was decoded up to a mistake counts.
+	header, _ := base64.RawURLEncoding.DecodeString(text)
+	return jsonStart.Match(header)
+}
+
+const base64Letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
 
 // answer returns the verdict as the results of AuthenticateToken, and notes in the audit event which authenticator
 // vouches for the user.
@@ -240,11 +288,20 @@ func (b *Bearer) ask(ctx context.Context, by bearerAuthenticator, token string) 
 	return &verdict{by: by, response: &authenticator.Response{User: vouched}}
 }
 
-// waits is true while a JWTAuthenticator in use is not ready, so that it is not known whose tokens are its own.
-func (b *Bearer) waits(names []string) bool {
-	return slices.ContainsFunc(names, func(name string) bool {
-		found, exists := b.cache.get(KindJWT, name)
-		return exists && found.authenticator == nil
+// waits is true while an authenticator in use that may know the token is missing or not ready.
+func (b *Bearer) waits(spec *configv1alpha1.BearerTokensSpec, form tokenForm) bool {
+	shown := b.shownTo(spec, form)
+	return slices.ContainsFunc(spec.Authenticators, func(name string) bool {
+		jwt, isIssuer := b.cache.get(KindJWT, name)
+		hook, isWebhook := b.cache.get(KindWebhook, name)
+		switch {
+		case !isIssuer && !isWebhook:
+			return true
+		case isIssuer && jwt.authenticator == nil && form.likeJWT &&
+			(!form.readable || jwt.issuer == "" || sameIssuer(jwt.issuer, form.said.Issuer)):
+			return true
+		}
+		return isWebhook && hook.authenticator == nil && slices.Contains(shown, name)
 	})
 }
 

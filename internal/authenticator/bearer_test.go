@@ -18,6 +18,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/testkit/issuer"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
 // asked answers by a table, and remembers what it was asked.
@@ -96,9 +97,13 @@ func newGate(t *testing.T) *gate {
 	g.shelf.Put(KindWebhook, "second", g.second)
 	g.shelf.Put(KindWebhook, "not-named", &asked{users: map[string]*user.DefaultInfo{"x": {Name: "x"}}})
 	g.shelf.Put(KindJWT, "ci", newJWT(t, g.provider, authenticationv1alpha1.JWTAuthenticatorSpec{}))
-	g.Use([]string{"ci", "hook", "second"})
+	g.shelf.Expect(KindJWT, "unnamed", "https://unnamed")
+	g.use("ci", "hook", "second")
 	return g
 }
+
+// use names the authenticators whose tokens are accepted.
+func (g *gate) use(names ...string) { g.Use(configv1alpha1.BearerTokensSpec{Authenticators: names}) }
 
 // ask presents a token and returns the username, or an error.
 func (g *gate) ask(t *testing.T, token string) (user.Info, error) {
@@ -137,10 +142,19 @@ func TestBearerOrder(t *testing.T) {
 		{"an issuer's that is expired, which nobody else sees", sign(map[string]any{"exp": 1}), no, "", false, false},
 		{
 			"one for the issuer's other audience, which is for the cluster to know", sign(map[string]any{"aud": "elsewhere"}),
-			no, "", true, true,
+			no, "", true, false,
 		},
+		{
+			"one for another service, of the issuer with a slash", stranger.Token(t, g.idp.Claims("sts.amazonaws.com",
+				map[string]any{"iss": g.idp.URL + "/"})), no, "", true, false,
+		},
+		{"a good one with something appended", sign(nil) + ".a", no, "", true, false},
+		{"a good one that is quoted", `"` + sign(nil) + `"`, no, "", false, false},
+		{"a good one without its signature", sign(nil)[:strings.LastIndex(sign(nil), ".")], no, "", true, false},
+		{"a good one as JSON", `{"payload":"` + strings.Split(sign(nil), ".")[1] + `"}`, no, "", true, false},
+		{"of an issuer that is not named", stranger.Token(t, g.idp.Claims("x", map[string]any{"iss": "https://unnamed/"})), no, "", true, false},
 		{"one with the issuer's name on it", stranger.Token(t, g.idp.Claims(audience, nil)), no, "", false, false},
-		{"one of another issuer", stranger.Token(t, stranger.Claims(audience, nil)), no, "", true, true},
+		{"one of another issuer", stranger.Token(t, stranger.Claims(audience, nil)), no, "", true, false},
 		{
 			"a service account's, which no webhook sees",
 			stranger.Token(t, stranger.Claims("vault", map[string]any{"sub": "system:serviceaccount:a:b"})), no, "", true, false,
@@ -179,10 +193,103 @@ func TestBearerOrder(t *testing.T) {
 	}
 }
 
+func TestBearerShowsTokensOfUnknownIssuersToWebhooksThatMaySeeThem(t *testing.T) {
+	t.Parallel()
+	g := newGate(t)
+	stranger := issuer.New(t)
+	foreign := stranger.Token(t, stranger.Claims(audience, nil))
+	own := g.idp.Token(t, g.idp.Claims("elsewhere", nil))
+	account := stranger.Token(t, stranger.Claims("vault", map[string]any{"sub": "system:serviceaccount:a:b"}))
+	g.Use(configv1alpha1.BearerTokensSpec{
+		Authenticators: []string{"ci", "hook", "second"}, WebhooksForUnknownIssuers: []string{"second"},
+	})
+	g.second.users[foreign] = &user.DefaultInfo{Name: "bob"}
+	if info, err := g.ask(t, foreign); err != nil || info == nil || info.GetName() != "bob" {
+		t.Errorf("got %v, %v", info, err)
+	}
+	g.second.taken()
+	for _, token := range []string{own, own + ".a", account} {
+		if info, err := g.ask(t, token); info != nil {
+			t.Errorf("got %v, %v", info, err)
+		}
+	}
+	if len(g.webhook.taken()) != 0 || len(g.second.taken()) != 0 {
+		t.Error("a webhook saw what it may not see")
+	}
+	// What a webhook said ends with the permission.
+	g.use("ci", "hook", "second")
+	if info, err := g.ask(t, foreign); info != nil {
+		t.Errorf("got %v, %v", info, err)
+	}
+}
+
+func TestBearerWaitsForAuthenticatorsThatAreMissing(t *testing.T) {
+	t.Parallel()
+	g := newGate(t)
+	own := g.idp.Token(t, g.idp.Claims(audience, nil))
+	stranger := issuer.New(t)
+	waits := func(token string) {
+		t.Helper()
+		if info, err := g.ask(t, token); info != nil || !isUnavailable(err) {
+			t.Errorf("want no answer, got %v, %v", info, err)
+		}
+	}
+	works := func(token string) {
+		t.Helper()
+		if info, err := g.ask(t, token); info == nil || err != nil {
+			t.Errorf("want a user, got %v", err)
+		}
+	}
+	g.shelf.Remove(KindJWT, "ci")
+	waits(own)
+	works("webhook-token")
+	works("cluster-token")
+	waits("nonsense") // it may be of the authenticator that is missing, which may be a webhook
+	taken := g.webhook.taken()
+	for _, token := range taken {
+		if token == own {
+			t.Error("a webhook saw the token")
+		}
+	}
+	g.shelf.Expect(KindJWT, "ci", g.idp.URL) // it is made again, and not checked yet
+	waits(own)
+	if info, err := g.ask(t, stranger.Token(t, stranger.Claims(audience, nil))); info != nil || isUnavailable(err) {
+		t.Errorf("a token of another issuer waits: %v, %v", info, err)
+	}
+	g.shelf.Put(KindJWT, "ci", newJWT(t, g.provider, authenticationv1alpha1.JWTAuthenticatorSpec{}))
+	works(own)
+	g.shelf.Suspend(KindWebhook, "hook", "its certificate is bad")
+	waits("of that webhook")
+	if len(g.webhook.taken()) != 0 {
+		t.Error("a webhook saw a token")
+	}
+}
+
+func TestLikeJWT(t *testing.T) {
+	t.Parallel()
+	for token, want := range map[string]bool{
+		"eyJhbGciOiJSUzI1NiIsImtpZCI6IjEifQ.x.y":     true,
+		"eyJhbGciOiJSUzI1NiJ9":                       true,
+		" eyJhbGciOiJSUzI1NiJ9.e30":                  true,
+		"ewogICJhbGciOiAiUlMyNTYiCn0=.e30=.c2ln.a.b": true, // with white space, padding, more parts
+		`{"payload":"e30","signature":"eA"}`:         true,
+		"e30.e30.":                                   true, // {}
+		"":                                           false,
+		"ann:dev:password":                           false,
+		"ghp_16C7e42F292c6912E7710c838347Ae17":       false,
+		"eyJ0b2tlbg":                                 false, // {"token: not a name yet
+		"x.eyJhbGciOiJSUzI1NiJ9":                     false,
+	} {
+		if got := formOf(token).likeJWT; got != want {
+			t.Errorf("%q: got %v", token, got)
+		}
+	}
+}
+
 func TestBearerIsOffByDefault(t *testing.T) {
 	t.Parallel()
 	g := newGate(t)
-	g.Use(nil)
+	g.use()
 	for _, token := range []string{"webhook-token", g.idp.Token(t, g.idp.Claims(audience, nil))} {
 		if info, err := g.ask(t, token); info != nil {
 			t.Errorf("got %v, %v", info, err)
@@ -229,11 +336,11 @@ func TestBearerRemembers(t *testing.T) {
 		t.Error("it is still refused")
 	}
 	// What an authenticator said ends with the authenticator, and with its name in the configuration.
-	g.Use([]string{"ci"})
+	g.use("ci")
 	if name("webhook-token") != "" {
 		t.Error("accepted from an authenticator that is not named any more")
 	}
-	g.Use([]string{"ci", "hook"})
+	g.use("ci", "hook")
 	g.clock.Step(refusalTTL + time.Millisecond)
 	if name("webhook-token") != "ann" {
 		t.Error("refused")
@@ -256,8 +363,8 @@ func TestBearerOfAnIssuerEndsInTime(t *testing.T) {
 		t.Error(err)
 	}
 	g.shelf.Suspend(KindJWT, "ci", "no more")
-	if info, _ := g.ask(t, token); info != nil {
-		t.Error("accepted from an authenticator that is out of use")
+	if info, err := g.ask(t, token); info != nil || !isUnavailable(err) {
+		t.Errorf("want no answer from an authenticator that is out of use, got %v, %v", info, err)
 	}
 	if len(g.webhook.taken()) != 0 {
 		t.Error("a webhook saw the token of an issuer that is not ready")
@@ -288,7 +395,7 @@ func TestBearerTellsNoFromNoAnswer(t *testing.T) {
 func TestBearerAsksOnceAndNotTooMuch(t *testing.T) {
 	t.Parallel()
 	g := newGate(t)
-	g.Use([]string{"hook"})
+	g.use("hook")
 	g.webhook.wait = make(chan struct{})
 	var group sync.WaitGroup
 	var full atomic.Int32

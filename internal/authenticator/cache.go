@@ -35,7 +35,8 @@ type Cache struct {
 
 // entry is an authenticator, or why there is none to be used.
 type entry struct {
-	authenticator Token // nil: not ready
+	authenticator Token  // nil: not ready
+	issuer        string // of a JWTAuthenticator's tokens; "" if that is not known
 	problem       string
 }
 
@@ -47,12 +48,25 @@ func NewCache(apiGroup string) *Cache {
 	return &Cache{apiGroup: apiGroup, entries: map[key]entry{}}
 }
 
+// Expect says that the authenticator of that kind and name exists, and of which issuer its tokens are. Whether it can be
+// used stays as it is; a new one cannot be used yet.
+func (c *Cache) Expect(kind, name, issuer string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found, exists := c.entries[key{kind, name}]
+	if !exists {
+		found.problem = "it has not been checked yet"
+	}
+	found.issuer = issuer
+	c.entries[key{kind, name}] = found
+}
+
 // Put makes an authenticator usable under a kind, such as "WebhookAuthenticator", and a name. It replaces what was
 // there.
 func (c *Cache) Put(kind, name string, authenticator Token) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.entries[key{kind, name}] = entry{authenticator: authenticator}
+	c.entries[key{kind, name}] = entry{authenticator: authenticator, issuer: c.entries[key{kind, name}].issuer}
 }
 
 // Suspend says that the authenticator of that kind and name exists and cannot be used, and why. It reports whether it
@@ -61,7 +75,7 @@ func (c *Cache) Suspend(kind, name, why string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.entries[key{kind, name}]
-	c.entries[key{kind, name}] = entry{problem: why}
+	c.entries[key{kind, name}] = entry{issuer: before.issuer, problem: why}
 	return before.authenticator != nil
 }
 
@@ -109,6 +123,27 @@ func (c *Cache) get(kind, name string) (entry, bool) {
 	defer c.mu.RUnlock()
 	found, exists := c.entries[key{kind, name}]
 	return found, exists
+}
+
+// knowsIssuer is true when a JWTAuthenticator has this issuer, whether it can be used or not. Case and slashes at the end
+// do not matter here: an issuer that is written in another way is no stranger.
+func (c *Cache) knowsIssuer(issuer string) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for k, found := range c.entries {
+		if k.kind != KindJWT {
+			continue
+		}
+		// After a change of its issuer, the one in use is still of the previous one.
+		if jwt, ok := found.authenticator.(*JWT); ok && sameIssuer(jwt.issuer, issuer) || sameIssuer(found.issuer, issuer) {
+			return true
+		}
+	}
+	return false
+}
+
+func sameIssuer(a, b string) bool {
+	return strings.EqualFold(strings.TrimRight(strings.TrimSpace(a), "/"), strings.TrimRight(strings.TrimSpace(b), "/"))
 }
 
 // bounded keeps what others wrote from filling a log.

@@ -54,6 +54,8 @@ type Getter[T client.Object] interface {
 
 // Cache is where usable authenticators go.
 type Cache interface {
+	// Expect says that the authenticator exists, and of which issuer its tokens are ("" for a webhook).
+	Expect(kind, name, issuer string)
 	// Put makes an authenticator usable.
 	Put(kind, name string, authenticator authenticator.Token)
 	// Suspend says that the authenticator exists and is not usable, and why. It reports whether it was usable before.
@@ -72,6 +74,8 @@ type Kind struct {
 	// TLS and Status return these parts of an object.
 	TLS    func(client.Object) *authenticationv1alpha1.TLSSpec
 	Status func(client.Object) Status
+	// Issuer returns the issuer of an object's tokens; nil for a kind whose tokens have none.
+	Issuer func(client.Object) string
 	// Evaluate checks an object, and returns its conditions and whether its authenticator can be used. before is
 	// what the last evaluation returned as Known, or nil.
 	Evaluate func(ctx context.Context, object client.Object, bundle CABundle, before Known) Evaluation
@@ -223,6 +227,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, nil
 	}
 
+	issuer := ""
+	if r.Kind.Issuer != nil {
+		issuer = r.Kind.Issuer(object)
+	}
+	r.Cache.Expect(r.Kind.Name, request.Name, issuer) // before the evaluation, which may take long
 	spec := r.Kind.TLS(object)
 	r.follow(request.Name, spec)
 	from, err := r.fetchSource(ctx, spec)

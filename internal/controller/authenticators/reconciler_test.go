@@ -30,6 +30,14 @@ type shelf struct {
 	names   []string
 	puts    int
 	problem string // of the latest one suspended
+
+	expected string // the latest one
+}
+
+func (s *shelf) Expect(kind, name, issuer string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expected = kind + "/" + name + " " + issuer
 }
 
 func (s *shelf) Put(kind, name string, _ authenticator.Token) {
@@ -109,8 +117,12 @@ func (f *fixture) testKind() Kind {
 		Status: func(object client.Object) Status {
 			return Status(object.(*authenticationv1alpha1.WebhookAuthenticator).Status)
 		},
+		Issuer: func(object client.Object) string {
+			return object.(*authenticationv1alpha1.WebhookAuthenticator).Spec.Endpoint
+		},
 		Evaluate: func(_ context.Context, _ client.Object, bundle CABundle, before Known) Evaluation {
 			f.evaluations++
+			f.expectedThen = f.cache.expected
 			finding := Evaluation{
 				Conditions: []metav1.Condition{bundle.Condition, Good(TypeAuthenticator, MessageAuthenticator)},
 			}
@@ -137,6 +149,8 @@ type fixture struct {
 	writes      int
 	evaluations int
 	released    int
+
+	expectedThen string // what the cache expected when the evaluation began
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -297,6 +311,13 @@ func TestReconcile(t *testing.T) {
 		_, err := f.Reconcile(ctx, ctrl.Request{NamespacedName: types.NamespacedName{Name: "a"}})
 		if !errors.Is(err, context.Canceled) || f.writes != 0 || f.cache.puts != 0 || f.evaluations != 1 {
 			t.Errorf("writes %d, puts %d, error %v", f.writes, f.cache.puts, err)
+		}
+	})
+	t.Run("says whose tokens are its own before it is evaluated", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t)
+		if err := f.run(t, "a"); err != nil || f.expectedThen != "WebhookAuthenticator/a https://a.example.com" {
+			t.Errorf("got %q, %v", f.expectedThen, err)
 		}
 	})
 	t.Run("finds all of them when woken", func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
@@ -18,12 +19,9 @@ func (r *Reconciler) useBearerTokens(ctx context.Context, spec configv1alpha1.Im
 	if r.BearerTokens == nil {
 		return
 	}
-	var names []string
-	if spec.BearerTokens != nil {
-		names = spec.BearerTokens.Authenticators
-	}
-	r.BearerTokens(names)
-	r.bearerProblem = r.unknownAuthenticators(ctx, names)
+	accepted := ptr.Deref(spec.BearerTokens, configv1alpha1.BearerTokensSpec{})
+	r.BearerTokens(accepted)
+	r.bearerProblem = r.unknownAuthenticators(ctx, accepted.Authenticators)
 }
 
 // unknownAuthenticators says which of these authenticators do not exist, nil when all do. One that is made later is
@@ -42,6 +40,7 @@ func (r *Reconciler) unknownAuthenticators(ctx context.Context, names []string) 
 		return nil
 	}
 	finding := newFinding(configv1alpha1.CodeAuthenticatorUnknown, configv1alpha1.FindingWarning,
-		"spec.impersonationProxy.bearerTokens names authenticators that do not exist: "+strings.Join(unknown, ", "))
+		"spec.impersonationProxy.bearerTokens names authenticators that do not exist: "+strings.Join(unknown, ", ")+
+			"; tokens that may be theirs wait for them (503)")
 	return &finding
 }

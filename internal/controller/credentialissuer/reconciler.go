@@ -100,8 +100,8 @@ type Reconciler struct {
 	// UserTokens, if set, is told whether the strategy ServiceAccountToken is on.
 	UserTokens UserTokens
 
-	// BearerTokens, if set, is told the names of the authenticators whose tokens the proxy accepts as bearer tokens.
-	BearerTokens func(authenticators []string)
+	// BearerTokens, if set, is told which authenticators' tokens the proxy accepts as bearer tokens.
+	BearerTokens func(configv1alpha1.BearerTokensSpec)
 
 	// Advertised, if set, is told the CA bundle that the status advertises, whichever replica wrote that; found is false
 	// while none is advertised.

@@ -39,6 +39,7 @@ func (e *Evaluator) Kind() authenticators.Kind {
 		Status: func(object client.Object) authenticators.Status {
 			return authenticators.Status(typed(object).Status)
 		},
+		Issuer: func(object client.Object) string { return typed(object).Spec.Issuer },
 		Evaluate: func(ctx context.Context, object client.Object, bundle authenticators.CABundle, before authenticators.Known) authenticators.Evaluation {
 			k, _ := before.(*known)
 			return e.evaluate(ctx, &typed(object).Spec, bundle, k)

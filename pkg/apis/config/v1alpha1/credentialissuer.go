@@ -167,7 +167,7 @@ type ImpersonationProxySpec struct {
 type BearerTokensSpec struct {
 	// authenticators names JWTAuthenticators and WebhookAuthenticators. A token of a JWTAuthenticator's issuer and
 	// audience is verified by that one alone. Any other is shown to the cluster, and if the cluster refuses it, to the
-	// webhooks, in this order.
+	// webhooks, in this order. JSON web tokens are shown to no webhook: see webhooksForUnknownIssuers.
 	//
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MinLength=1
@@ -175,6 +175,17 @@ type BearerTokensSpec struct {
 	// +listType=set
 	// +optional
 	Authenticators []string `json:"authenticators,omitempty"`
+
+	// webhooksForUnknownIssuers names those WebhookAuthenticators among authenticators that are shown JSON web tokens,
+	// too: those of issuers that no JWTAuthenticator of the cluster has. Such a webhook could use at other places what
+	// it is shown.
+	//
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	// +listType=set
+	// +optional
+	WebhooksForUnknownIssuers []string `json:"webhooksForUnknownIssuers,omitempty"`
 }
 
 // ImpersonationProxyServiceSpec configures the Service in front of the impersonation proxy.
