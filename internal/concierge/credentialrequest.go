@@ -19,6 +19,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -39,6 +40,13 @@ type TokenAuthenticator interface {
 		authenticator corev1.TypedLocalObjectReference,
 		token string,
 	) (user.Info, bool, error)
+}
+
+// strategies are what spec.strategy of a TokenCredentialRequest may name.
+var strategies = []string{
+	string(configv1alpha1.StrategyKubeClusterSigningCertificate),
+	string(configv1alpha1.StrategyImpersonationProxy),
+	string(configv1alpha1.StrategyServiceAccountToken),
 }
 
 // credentialRequests answers TokenCredentialRequests.
@@ -104,6 +112,9 @@ func (c *credentialRequests) Create(
 	if request.Spec.Token == "" {
 		return nil, c.invalid(request.Name, field.Required(field.NewPath("spec", "token", "value"), "token must be supplied"))
 	}
+	if strategy := request.Spec.Strategy; strategy != "" && !slices.Contains(strategies, strategy) {
+		return nil, c.invalid(request.Name, field.NotSupported(field.NewPath("spec", "strategy"), bounded(strategy), strategies))
+	}
 	if err := c.refuse(ctx, request.Name, options); err != nil {
 		return nil, err
 	}
@@ -159,14 +170,14 @@ func (c *credentialRequests) exchange(
 		return c.failed(ctx, loginRefused, "the authenticator refuses the token")
 	}
 	if wantsToken(spec.Strategy) {
-		return c.exchangeForToken(ctx, claimed, asked)
+		return c.exchangeForToken(ctx, claimed, reference, asked)
 	}
 	if err := checkCarriable(claimed); err != nil {
 		c.audit.event(
 			ctx,
 			"TokenCredentialRequest Unsupported UserInfo",
 			append(asked, "reason", "unsupported value in userInfo returned by authenticator", "err", err.Error())...)
-		return c.failed(ctx, loginRefused, unsuitableUser)
+		return c.failed(ctx, loginRefused, unsuitableUser(err))
 	}
 	pair, by, err := c.issuers.issue(ctx, certs.ClientIdentity{
 		Username:            claimed.GetName(),
@@ -174,7 +185,7 @@ func (c *credentialRequests) exchange(
 		OrganizationalUnits: organizationalUnits(claimed.GetExtra()),
 	}, c.life)
 	if c.issuers.tokens != nil && errors.Is(err, signer.ErrNotLoaded) {
-		return c.exchangeForToken(ctx, claimed, asked) // there is nobody to sign
+		return c.exchangeForToken(ctx, claimed, reference, asked) // there is nobody to sign
 	}
 	if err != nil {
 		c.audit.event(
@@ -213,8 +224,10 @@ func whyNot(err error, reference corev1.TypedLocalObjectReference) string {
 	return "authenticator " + named + " gives no answer"
 }
 
-// unsuitableUser is why a user whom an authenticator vouches for may not log in.
-const unsuitableUser = "the authenticator vouches for a user, a group or an extra that nobody may log in with here"
+// unsuitableUser says why a user whom an authenticator vouches for may not log in. The error does not hold the name.
+func unsuitableUser(err error) string {
+	return "the authenticator vouches for a user who may not log in here: " + err.Error()
+}
 
 // failed is the answer to a failed login. Clients show the warning to the user.
 func (c *credentialRequests) failed(

@@ -212,6 +212,15 @@ func TestTokenCredentialRequestRefusals(t *testing.T) {
 			code: 422, message: `.login.concierge.pinniped.dev "given" is invalid: dryRun: Unsupported value: ["All"]`,
 		},
 		{
+			name: "refuses a strategy that it does not know", object: &loginv1alpha1.TokenCredentialRequest{
+				ObjectMeta: metav1.ObjectMeta{Name: "given"}, Spec: loginv1alpha1.TokenCredentialRequestSpec{
+					Token: "very-secret", Authenticator: testReference, Strategy: "ServiceAccountTokens",
+				},
+			},
+			code: 422, message: `"given" is invalid: spec.strategy: Unsupported value: "ServiceAccountTokens": supported values: ` +
+				`"KubeClusterSigningCertificate", "ImpersonationProxy", "ServiceAccountToken"`,
+		},
+		{
 			name: "refuses a namespace", object: whole(), ctx: genericapirequest.WithNamespace(t.Context(), "ns"),
 			code: 400, message: "namespace is not allowed on TokenCredentialRequest: ns",
 		},
@@ -331,7 +340,19 @@ func TestUsersLearnWhyALoginFailed(t *testing.T) {
 		},
 		{
 			"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("this", map[string]any{"username": "system:admin"})),
-			"nobody may log in with here", "reserved for Kubernetes",
+			`the username begins with "system:", which is reserved for Kubernetes`, "reserved for Kubernetes",
+		},
+		{
+			"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("this", map[string]any{"groups": []string{"dev", ""}})),
+			"a user who may not log in here: group number 2 is empty", "empty",
+		},
+		{
+			"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("this", map[string]any{"username": "ann\u00a0"})),
+			"the username contains a space of another kind", "another kind",
+		},
+		{
+			"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("this", map[string]any{"username": ""})),
+			"the token names no user", "no user",
 		},
 	} {
 		var log bytes.Buffer

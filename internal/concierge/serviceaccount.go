@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -29,6 +30,7 @@ func wantsToken(strategy string) bool {
 func (c *credentialRequests) exchangeForToken(
 	ctx context.Context,
 	claimed user.Info,
+	reference corev1.TypedLocalObjectReference,
 	asked []any,
 ) *loginv1alpha1.TokenCredentialRequest {
 	// Headers can carry a UID, which a certificate cannot.
@@ -37,9 +39,9 @@ func (c *credentialRequests) exchangeForToken(
 			ctx,
 			"TokenCredentialRequest Unsupported UserInfo",
 			append(asked, "reason", "unsupported value in userInfo returned by authenticator", "err", err.Error())...)
-		return c.failed(ctx, loginRefused, unsuitableUser)
+		return c.failed(ctx, loginRefused, unsuitableUser(err))
 	}
-	issued, err := c.issueToken(ctx, claimed)
+	issued, err := c.issueToken(ctx, claimed, reference)
 	if err != nil {
 		c.audit.event(
 			ctx,
@@ -65,15 +67,20 @@ func (c *credentialRequests) exchangeForToken(
 	}
 }
 
-func (c *credentialRequests) issueToken(ctx context.Context, claimed user.Info) (*satoken.Credential, error) {
+func (c *credentialRequests) issueToken(
+	ctx context.Context,
+	claimed user.Info,
+	reference corev1.TypedLocalObjectReference,
+) (*satoken.Credential, error) {
 	if c.issuers.tokens == nil {
 		return nil, satoken.ErrOff
 	}
 	return c.issuers.tokens.Issue(ctx, satoken.Identity{
-		Username: claimed.GetName(),
-		UID:      claimed.GetUID(),
-		Groups:   claimed.GetGroups(),
-		Extra:    claimed.GetExtra(),
+		Authenticator: reference.Kind + "/" + reference.Name,
+		Username:      claimed.GetName(),
+		UID:           claimed.GetUID(),
+		Groups:        claimed.GetGroups(),
+		Extra:         claimed.GetExtra(),
 	})
 }
 

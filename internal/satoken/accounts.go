@@ -98,7 +98,7 @@ func (a *Accounts) account(ctx context.Context, id Identity) (*corev1.ServiceAcc
 			return nil, err
 		}
 		if found.Annotations[usernameAnnotation] != id.Username || found.Annotations[uidAnnotation] != id.UID ||
-			found.Labels[NamespaceLabel] != a.Namespace {
+			found.Annotations[authenticatorAnnotation] != id.Authenticator || found.Labels[NamespaceLabel] != a.Namespace {
 			return nil, fmt.Errorf("service account %q was changed, and says that it is another user's", name)
 		}
 		if found.DeletionTimestamp != nil {

@@ -20,8 +20,8 @@ var (
 	ErrNotPermitted = errors.New("the agent may not manage service accounts of users: apply the overlay in " +
 		"deploy/serviceaccounttokens")
 	// ErrUnguarded means that the manager may write any ClusterRole, which is never needed.
-	ErrUnguarded = errors.New("no ValidatingAdmissionPolicy limits which ClusterRoles the agent may write: apply the " +
-		"overlay in deploy/serviceaccounttokens")
+	ErrUnguarded = errors.New("no ValidatingAdmissionPolicy limits which ClusterRoles the agent may write, or one of an " +
+		"older version: apply the overlay in deploy/serviceaccounttokens")
 )
 
 // probeUser is who Check impersonates. The account that may do so is used for nothing else, and its tokens never leave
@@ -59,22 +59,29 @@ func (a *Accounts) Check(ctx context.Context, server *rest.Config) (constrained 
 	return tryImpersonation(ctx, server, credential.Token)
 }
 
-// checkGuard tries to write a ClusterRole that is never needed, as a dry run. The admission policy has to refuse it.
+// checkGuard tries to write ClusterRoles that are never needed, as dry runs. The admission policy has to refuse each.
 func (a *Accounts) checkGuard(ctx context.Context) error {
 	masters := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: NamePrefix + "guard-check", Labels: labels(a.Namespace)},
 		Rules:      identityRules(Identity{Username: probeUser, Groups: []string{"system:masters"}}, verbImpersonate, ""),
 	}
-	_, err := a.Manager.RbacV1().ClusterRoles().Create(ctx, masters, metav1.CreateOptions{
-		DryRun: []string{metav1.DryRunAll},
-	})
-	switch {
-	case err == nil:
-		return ErrUnguarded
-	case apierrors.IsInvalid(err): // as the policy has it
-		return nil
+	collected := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: masters.Name, Labels: labels(a.Namespace)},
+		Rules:      identityRules(Identity{Username: probeUser}, verbImpersonate, ""),
 	}
-	return explain(err)
+	collected.Labels[rbacv1.GroupName+"/aggregate-to-view"] = "true" // so that every viewer would have it
+	for _, role := range []*rbacv1.ClusterRole{masters, collected} {
+		_, err := a.Manager.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{
+			DryRun: []string{metav1.DryRunAll},
+		})
+		switch {
+		case err == nil:
+			return ErrUnguarded
+		case !apierrors.IsInvalid(err): // as the policy has it
+			return explain(err)
+		}
+	}
+	return nil
 }
 
 func explain(err error) error {

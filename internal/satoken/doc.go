@@ -8,10 +8,10 @@
 //
 // What keeps this safe:
 //
-//   - Objects are named by a hash of user and UID, so that one user's objects can never be another's.
-//   - Order: the account, its ClusterRole, its binding, and the token last. When groups were removed, the role has lost
-//     them, and the API server has noticed, before a new token is given; older tokens of the user lose them at the same
-//     moment, because the role is the same one.
+//   - Objects are named by a hash of the authenticator, the user, the UID and the groups, so that one user's objects can
+//     never be another's, and no token gains what a later login has proved.
+//   - Order: the account, its ClusterRole, its binding, and the token last. Before a token is given, the API server
+//     decides by the role as it has to be.
 //   - The account says until when tokens of it may live. That is written before a token is requested, and the
 //     collector deletes only later than that, and only what has not changed since it looked.
 //   - The agent does all this as a service account of its own. A ValidatingAdmissionPolicy limits what that one may

@@ -88,11 +88,28 @@ func (r *real) testGuard(t *testing.T) {
 			ResourceNames: []string{"x"},
 		},
 	})
+	aggregated := labels(accountsNamespace)
+	aggregated["rbac.authorization.k8s.io/aggregate-to-view"] = "true"
+	write("a role whose rules every viewer gets", metav1.ObjectMeta{Name: ours.Name, Labels: aggregated},
+		legacyRules(Identity{Username: "bob", Groups: []string{"admins"}}))
+	write("a role of another installation", metav1.ObjectMeta{Name: ours.Name, Labels: labels("others")},
+		legacyRules(Identity{Username: "x"}))
+	write("a role that outlives its deletion",
+		metav1.ObjectMeta{Name: ours.Name, Labels: ours.Labels, Finalizers: []string{"example.com/never"}},
+		legacyRules(Identity{Username: "x"}))
 	_, attempts["a role that collects others' rules"] = roles.Create(t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: ours, AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{}}},
 	}, metav1.CreateOptions{})
+	own := Identity{Username: "frank"}
+	if _, err := r.accounts.Issue(t.Context(), own, false); err != nil {
+		t.Fatal(err)
+	}
+	id, _ := own.normal()
+	_, attempts["a label on a role that exists"] = roles.Patch(t.Context(), id.name(accountsNamespace),
+		"application/merge-patch+json",
+		[]byte(`{"metadata":{"labels":{"rbac.authorization.k8s.io/aggregate-to-view":"true"}}}`), metav1.PatchOptions{})
 	self := rbacv1.Subject{Kind: "ServiceAccount", Name: managerName, Namespace: managerNamespace}
-	own := rbacv1.Subject{Kind: "ServiceAccount", Name: ours.Name, Namespace: accountsNamespace}
+	account := rbacv1.Subject{Kind: "ServiceAccount", Name: ours.Name, Namespace: accountsNamespace}
 	bind := func(what, role string, subjects ...rbacv1.Subject) {
 		_, attempts[what] = bindings.Create(t.Context(), &rbacv1.ClusterRoleBinding{
 			ObjectMeta: ours,
@@ -101,9 +118,9 @@ func (r *real) testGuard(t *testing.T) {
 		}, metav1.CreateOptions{})
 	}
 	bind("itself to cluster-admin", "cluster-admin", self)
-	bind("an account to cluster-admin", "cluster-admin", own)
+	bind("an account to cluster-admin", "cluster-admin", account)
 	bind("itself to a user's role", ours.Name, self)
-	bind("two accounts to a user's role", ours.Name, own, self)
+	bind("two accounts to a user's role", ours.Name, account, self)
 	bind(
 		"everybody to a user's role",
 		ours.Name,

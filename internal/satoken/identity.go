@@ -13,6 +13,9 @@ import (
 
 // Identity is a user, as an authenticator vouches for it.
 type Identity struct {
+	// Authenticator is who vouches, such as "JWTAuthenticator/people".
+	Authenticator string
+
 	Username string
 	UID      string
 	Groups   []string
@@ -47,15 +50,16 @@ func (i Identity) normal() (Identity, error) {
 		slices.Sort(values)
 		extra[key] = slices.Compact(values)
 	}
-	return Identity{Username: i.Username, UID: i.UID, Groups: slices.Compact(groups), Extra: extra}, nil
+	i.Groups, i.Extra = slices.Compact(groups), extra
+	return i, nil
 }
 
 // name returns what the user's objects are called. The namespace is part of it, because ClusterRoles of several
-// installations share one space of names. Lengths stand before the texts, so that no two identities give the same
-// input.
+// installations share one space of names. Authenticator and groups are, so that no token gains what another login has
+// proved. Lengths stand before the texts, so that no two identities give the same input.
 func (i Identity) name(namespace string) string {
 	hash := sha256.New()
-	for _, text := range []string{namespace, i.Username, i.UID} {
+	for _, text := range append([]string{namespace, i.Authenticator, i.Username, i.UID}, i.Groups...) {
 		var length [8]byte
 		binary.BigEndian.PutUint64(length[:], uint64(len(text)))
 		hash.Write(length[:])

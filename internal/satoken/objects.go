@@ -19,6 +19,8 @@ const (
 
 	usernameAnnotation = "concierge.pinniped.dev/username"
 	uidAnnotation      = "concierge.pinniped.dev/uid"
+	// authenticatorAnnotation is who vouched for the user.
+	authenticatorAnnotation = "concierge.pinniped.dev/authenticator"
 	// untilAnnotation of a ServiceAccount is when its last token has expired for sure.
 	untilAnnotation = "concierge.pinniped.dev/tokens-until"
 	// accountAnnotation of a ClusterRole and its binding is the UID of the ServiceAccount. It changes when the account
@@ -44,7 +46,8 @@ func account(namespace string, id Identity, until time.Time) *corev1.ServiceAcco
 		ObjectMeta: metav1.ObjectMeta{
 			Name: id.name(namespace), Namespace: namespace, Labels: labels(namespace),
 			Annotations: map[string]string{
-				usernameAnnotation: id.Username, uidAnnotation: id.UID, untilAnnotation: until.UTC().Format(time.RFC3339),
+				usernameAnnotation: id.Username, uidAnnotation: id.UID, authenticatorAnnotation: id.Authenticator,
+				untilAnnotation: until.UTC().Format(time.RFC3339),
 			},
 		},
 		AutomountServiceAccountToken: ptr.To(false),

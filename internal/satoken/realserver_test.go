@@ -112,7 +112,7 @@ func TestOnARealAPIServer(t *testing.T) {
 			}
 			t.Run("a token acts as the user", func(t *testing.T) { r.testActsAs(t, constrained) })
 			t.Run("a token is good for nothing else", func(t *testing.T) { r.testStolen(t, constrained) })
-			t.Run("groups that are removed are gone", func(t *testing.T) { r.testGroups(t, constrained) })
+			t.Run("a token has the groups of its own login", func(t *testing.T) { r.testGroups(t, constrained) })
 			t.Run("many groups", func(t *testing.T) { r.testManyGroups(t, constrained) })
 			t.Run("logins at once", func(t *testing.T) { r.testAtOnce(t, constrained) })
 			t.Run("what was tampered with is put right", func(t *testing.T) { r.testTampering(t, constrained) })
@@ -219,50 +219,44 @@ func (r *real) versions(t *testing.T) map[string]string {
 	return versions
 }
 
+// testGroups logs the same user in with other groups, and by another authenticator.
 func (r *real) testGroups(t *testing.T, constrained bool) {
 	t.Helper()
-	user := Identity{Username: "bea", Groups: []string{"dev", "ops"}}
-	before, err := r.accounts.Issue(t.Context(), user, constrained)
-	if err != nil {
-		t.Fatal(err)
-	}
-	user.Groups = []string{"dev"}
-	after, err := r.accounts.Issue(t.Context(), user, constrained)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// from the moment of the login on
-	if got, err := whoAmI(t.Context(), r.as(t, before.Token, before.Headers)); !apierrors.IsForbidden(err) {
-		t.Errorf("the older token still has the group: %+v, %v", got, err)
-	}
-	got, err := whoAmI(t.Context(), r.as(t, before.Token, after.Headers))
-	if err != nil || !slices.Equal(got.Groups, []string{"dev", "system:authenticated"}) {
-		t.Errorf("the older token with the groups of now: %+v, %v", got, err)
-	}
-	// One that is in use: the API server remembers constrained impersonation for ten seconds.
-	user.Groups = []string{"dev", "ops"}
-	again, err := r.accounts.Issue(t.Context(), user, constrained)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := whoAmI(t.Context(), r.as(t, again.Token, again.Headers)); err != nil {
-		t.Fatal(err)
-	}
-	user.Groups = nil
-	if _, err := r.accounts.Issue(t.Context(), user, constrained); err != nil {
-		t.Fatal(err)
-	}
-	start, limit := time.Now(), time.Second
-	if constrained {
-		limit = 12 * time.Second
-	}
-	testkit.Eventually(t, limit, func() error {
-		if _, err := whoAmI(t.Context(), r.as(t, again.Token, again.Headers)); !apierrors.IsForbidden(err) {
-			return fmt.Errorf("the groups are still there: %w", err)
+	issue := func(authenticator string, groups ...string) *Credential {
+		t.Helper()
+		credential, err := r.accounts.Issue(t.Context(),
+			Identity{Authenticator: authenticator, Username: "bea", Groups: groups}, constrained)
+		if err != nil {
+			t.Fatal(err)
 		}
-		return nil
-	})
-	t.Logf("a token in use lost its groups %s after the login", time.Since(start).Round(time.Millisecond))
+		return credential
+	}
+	const people, partners = "JWTAuthenticator/people", "JWTAuthenticator/partners"
+	first := issue(people, "dev")
+	more := issue(people, "dev", "admins")
+	less := issue(people)
+	other := issue(partners, "dev", "guests")
+	for name, test := range map[string]struct {
+		token, headers *Credential
+		want           []string // groups; nil: forbidden
+	}{
+		"as it logged in":                         {first, first, []string{"dev", "system:authenticated"}},
+		"with more groups":                        {more, more, []string{"admins", "dev", "system:authenticated"}},
+		"with the groups of a later login":        {first, more, nil},
+		"with the groups of an earlier login":     {less, first, nil},
+		"after a later login with fewer groups":   {more, first, []string{"dev", "system:authenticated"}},
+		"by another authenticator":                {other, other, []string{"dev", "guests", "system:authenticated"}},
+		"with the groups of another one's":        {first, other, nil},
+		"of another one, with groups of this one": {other, more, nil},
+	} {
+		got, err := whoAmI(t.Context(), r.as(t, test.token.Token, test.headers.Headers))
+		switch {
+		case test.want == nil && !apierrors.IsForbidden(err):
+			t.Errorf("%s: got %+v, %v", name, got, err)
+		case test.want != nil && (err != nil || !slices.Equal(got.Groups, test.want)):
+			t.Errorf("%s: got %+v, %v", name, got, err)
+		}
+	}
 }
 
 func (r *real) testManyGroups(t *testing.T, constrained bool) {

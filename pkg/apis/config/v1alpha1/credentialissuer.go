@@ -121,8 +121,9 @@ type ServiceAccountTokensSpec struct {
 	// +optional
 	Mode ServiceAccountTokensMode `json:"mode,omitempty"`
 
-	// maxUsers is how many users may have a service account at a time; a service account is deleted an hour or two after
-	// its last login. Each is a ClusterRoleBinding, which the API server looks at for every request.
+	// maxUsers is how many service accounts of users there may be at a time; a user has one for each authenticator and
+	// set of groups. It is deleted an hour or two after its last login. Each is a ClusterRoleBinding, which the API
+	// server looks at for every request.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
