@@ -43,13 +43,15 @@ func NewJWT(spec *authenticationv1alpha1.JWTAuthenticatorSpec, provider *Provide
 	compiler := authenticationcel.NewDefaultCompiler()
 	_, problems := apiservervalidation.CompileAndValidateJWTAuthenticator(compiler, config, nil)
 	for i, extra := range spec.Claims.Extra {
-		// In a client certificate stands "key=value".
-		if strings.Contains(extra.Key, "=") {
-			problems = append(problems, field.Invalid(
-				field.NewPath("claims", "extra").Index(i).Child("key"),
-				extra.Key,
-				"must not contain an equals sign",
-			))
+		at := field.NewPath("claims", "extra").Index(i).Child("key")
+		known := slices.ContainsFunc(problems, func(p *field.Error) bool {
+			return strings.HasSuffix(p.Field, strings.TrimPrefix(at.String(), "claims"))
+		})
+		switch err := checkExtraKey(extra.Key); {
+		case strings.Contains(extra.Key, "="): // in a client certificate stands "key=value"
+			problems = append(problems, field.Invalid(at, extra.Key, "must not contain an equals sign"))
+		case err != nil && !known: // each login would be refused
+			problems = append(problems, field.Invalid(at, extra.Key, err.Error()))
 		}
 	}
 	if len(problems) > 0 {
@@ -152,7 +154,8 @@ func (j *JWT) AuthenticateToken(ctx context.Context, token string) (user.Info, b
 	case err != nil || !ok:
 		return nil, false, j.refusal(token, err, time.Now())
 	case strings.TrimSpace(response.User.GetName()) == "":
-		return nil, false, &Refusal{Reason: ReasonRefused, message: refused, cause: errors.New("the token names no user")}
+		const nameless = "the token names no user"
+		return nil, false, &Refusal{Reason: ReasonRefused, message: nameless, cause: errors.New(nameless)}
 	}
 	return response.User, true, nil
 }

@@ -474,6 +474,18 @@ func TestNewJWTSaysWhatIsWrongWithTheSpec(t *testing.T) {
 		},
 		{
 			authenticationv1alpha1.JWTAuthenticatorSpec{
+				Claims: claims{Extra: extras{{Key: VouchedByKey, ValueExpression: "claims.t"}}},
+			},
+			"the agent's own",
+		},
+		{
+			authenticationv1alpha1.JWTAuthenticatorSpec{
+				Claims: claims{Extra: extras{{Key: "example.com/x" + ReservedExtraSuffix, ValueExpression: "claims.t"}}},
+			},
+			"the agent's own",
+		},
+		{
+			authenticationv1alpha1.JWTAuthenticatorSpec{
 				Claims: claims{Extra: extras{{Key: "example.com/a=b", ValueExpression: "claims.t"}}},
 			},
 			"must not contain an equals sign",

@@ -29,6 +29,9 @@ func CheckUser(claimed user.Info) error {
 	if err := checkIdentifier("the username", claimed.GetName()); err != nil {
 		return err
 	}
+	if err := errors.Join(checkText("the UID", claimed.GetUID()), checkEdges("the UID", claimed.GetUID())); err != nil {
+		return err
+	}
 	for i, group := range claimed.GetGroups() {
 		size += cost(group)
 		if err := checkIdentifier(fmt.Sprintf("group number %d", i+1), group); err != nil {
@@ -41,7 +44,8 @@ func CheckUser(claimed user.Info) error {
 		}
 		for _, value := range values {
 			size += cost(key + value)
-			if err := checkText("a value of extra key "+fmt.Sprintf("%q", key), value); err != nil {
+			what := fmt.Sprintf("a value of extra key %q", key)
+			if err := errors.Join(checkText(what, value), checkEdges(what, value)); err != nil {
 				return err
 			}
 		}
@@ -66,6 +70,21 @@ func checkIdentifier(what, name string) error {
 	plain := undress(name)
 	if strings.HasPrefix(plain, "system:") {
 		return fmt.Errorf(`%s begins with "system:", which is reserved for Kubernetes`, what)
+	}
+	if name == "" {
+		return fmt.Errorf("%s is empty", what)
+	}
+	otherSpace := func(r rune) bool { return r != ' ' && unicode.IsSpace(r) }
+	if strings.ContainsFunc(name, otherSpace) { // which looks like another name
+		return fmt.Errorf("%s contains a space of another kind than the ordinary one", what)
+	}
+	return checkEdges(what, name)
+}
+
+// checkEdges refuses space at the edges, which headers lose.
+func checkEdges(what, text string) error {
+	if strings.TrimSpace(text) != text {
+		return fmt.Errorf("%s begins or ends with a space", what)
 	}
 	return nil
 }
@@ -110,8 +129,12 @@ func checkText(what, text string) error {
 // invisible is true for characters that show nothing and may change what stands beside them, such as a change of the
 // direction of writing.
 func invisible(r rune) bool {
-	return unicode.Is(unicode.Cf, r) || r == '\u034f' || unicode.Is(unicode.Variation_Selector, r)
+	const blanks = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0" // letters that show nothing
+	return unicode.Is(unicode.Cf, r) || strings.ContainsRune(blanks, r) || unicode.Is(unicode.Variation_Selector, r)
 }
+
+// ReservedExtraSuffix ends the extra keys that only the impersonation proxy sets.
+const ReservedExtraSuffix = ".impersonation-proxy.concierge.pinniped.dev"
 
 const credentialIDKey = "authentication.kubernetes.io/credential-id"
 
@@ -125,7 +148,7 @@ func checkExtraKey(key string) error {
 	if strings.Contains(key, "=") {
 		return fmt.Errorf("extra key %q contains an equals sign", key)
 	}
-	if strings.EqualFold(key, VouchedByKey) {
+	if strings.EqualFold(key, VouchedByKey) || strings.HasSuffix(strings.ToLower(key), ReservedExtraSuffix) {
 		return fmt.Errorf("extra key %q is the agent's own", key)
 	}
 	domain, _, _ := strings.Cut(key, "/")

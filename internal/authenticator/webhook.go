@@ -137,7 +137,8 @@ func (w *Webhook) AuthenticateToken(ctx context.Context, token string) (user.Inf
 	case !status.Authenticated:
 		return nil, false, nil
 	case status.User.Username == "":
-		return nil, false, errors.New("the webhook authenticated a user without a name")
+		const nameless = "the webhook authenticated a user without a name"
+		return nil, false, &Refusal{Reason: ReasonRefused, message: nameless, cause: errors.New(nameless)}
 	}
 	return userInfo(status.User), true, nil
 }

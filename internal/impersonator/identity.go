@@ -14,11 +14,12 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
 
+	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 )
 
 const (
-	reservedExtraSuffix  = ".impersonation-proxy.concierge.pinniped.dev"
+	reservedExtraSuffix  = authenticator.ReservedExtraSuffix
 	originalUserExtraKey = "original-user-info" + reservedExtraSuffix
 )
 

@@ -49,6 +49,23 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestExchangedForAnotherClient has an issuer that exchanges a token for one that was issued to somebody else.
+func TestExchangedForAnotherClient(t *testing.T) {
+	t.Parallel()
+	s := setUp(t)
+	s.login.RequestAudience = "cluster"
+	s.Fault = func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.PostForm.Get("audience") != "" {
+			s.AuthorizedParty = "dashboard"
+		}
+		return false
+	}
+	const want = `it was issued to another client, "dashboard"`
+	if _, err := s.login.Token(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestFaults has issuers that do what they should not.
 func TestFaults(t *testing.T) {
 	t.Parallel()
@@ -102,6 +119,8 @@ func TestFaults(t *testing.T) {
 	}{
 		{name: "wrong nonce", prepare: func(_ *testing.T, s *situation) { s.Nonce = "another login's" }, says: "its nonce " +
 			"is not the one of this login", hint: "run the command again"},
+		{name: "a token for another client", prepare: func(_ *testing.T, s *situation) { s.AuthorizedParty = "dashboard" },
+			says: `it was issued to another client, "dashboard"`, hint: "tell its administrator"},
 		{name: "slow", prepare: func(t *testing.T, s *situation) {
 			t.Helper()
 			s.login.RequestTimeout = 50 * time.Millisecond

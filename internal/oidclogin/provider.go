@@ -193,6 +193,13 @@ func (p *provider) verify(ctx context.Context, raw, audience string) (*sessionca
 	if err := verified.Claims(&claims); err != nil {
 		return nil, nil, fmt.Errorf("decoding the ID token: %w", err)
 	}
+	// Who asked for it, where that is not the audience: an exchanged token may be for another one.
+	if azp, ok := claims["azp"]; ok && azp != audience && azp != p.login.ClientID {
+		return nil, nil, withHint(
+			fmt.Errorf("verifying the ID token: it was issued to another client, %q", printable(fmt.Sprint(azp))),
+			"the issuer gave a token that does not fit: tell its administrator",
+		)
+	}
 	if expired := p.login.now().Sub(verified.Expiry); expired > clockLeeway {
 		return nil, nil, p.clockHint(
 			fmt.Errorf(

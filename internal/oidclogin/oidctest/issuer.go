@@ -57,6 +57,8 @@ type Issuer struct {
 	Fault func(w http.ResponseWriter, r *http.Request) bool
 	// Nonce, if not empty, replaces the nonce of the request in ID tokens.
 	Nonce string
+	// AuthorizedParty, if not empty, is the claim "azp" of ID tokens.
+	AuthorizedParty string
 
 	http     *httptest.Server
 	provider fosite.OAuth2Provider
@@ -354,7 +356,7 @@ func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
 		i.provider.WriteAccessError(ctx, w, request, err)
 		return
 	}
-	if _, ok := response.GetExtra("id_token").(string); ok && (i.Now != nil || i.Nonce != "") {
+	if _, ok := response.GetExtra("id_token").(string); ok && (i.Now != nil || i.Nonce != "" || i.AuthorizedParty != "") {
 		// fosite has the computer's clock, and makes no mistakes.
 		nonce := i.Nonce
 		if session, ok := request.GetSession().(*openid.DefaultSession); ok && nonce == "" {
@@ -414,6 +416,9 @@ func (i *Issuer) sign(audience, nonce string) (string, error) {
 	}
 	if nonce != "" {
 		claims["nonce"] = nonce
+	}
+	if i.AuthorizedParty != "" {
+		claims["azp"] = i.AuthorizedParty
 	}
 	return josejwt.Signed(signer).Claims(claims).Serialize()
 }
