@@ -3,15 +3,22 @@ package credentialcache
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
+	"time"
 
 	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
 )
 
-// maxAsked bounds the file that Asked keeps: some three hundred askers. It then begins anew.
-const maxAsked = 16 << 10
+const (
+	// maxNotes bounds each file of notes: some three hundred askers. It then begins anew.
+	maxNotes = 16 << 10
+	// refusalCounts is how long a refused login counts for the process that has asked for it.
+	refusalCounts = 10 * time.Second
+)
 
 // Asked notes that a process has got a credential, and reports whether it had got the same one before. kubectl asks once,
 // and a second time only when the cluster has refused what it got.
@@ -23,28 +30,79 @@ func (c *Cache) Asked(
 	process int,
 	credential *clientauthenticationv1beta1.ExecCredentialStatus,
 ) (before bool) {
-	if c.Path == "" || credential == nil {
+	if credential == nil {
 		return false
 	}
-	path := c.Path + ".asked"
 	sum := sha256.Sum256([]byte(credential.Token + "\x00" + credential.ClientCertificateData))
 	note := fmt.Sprintf("%.16s %d %s\n", key, process, hex.EncodeToString(sum[:8]))
-	flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND
-	if info, err := os.Lstat(path); err == nil {
-		if !info.Mode().IsRegular() {
-			return false
+	if strings.Contains("\n"+c.notes(".asked"), "\n"+note) {
+		return true
+	}
+	c.note(".asked", note)
+	return false
+}
+
+// Refusal is why a login was refused, and what to do about it.
+type Refusal struct{ Message, Hint string }
+
+// Refuse notes that the login that a process has asked for was refused.
+func (c *Cache) Refuse(key string, process int, why Refusal) {
+	text, err := json.Marshal(why)
+	if err != nil {
+		return
+	}
+	c.note(".refused", fmt.Sprintf("%.16s %d %d %s\n", key, process, c.Now().Unix(), text))
+}
+
+// Refused returns why the login that this process asks for was refused to it a few seconds ago, or nil. kubectl asks again
+// for each of its first requests, and a person has answered once.
+func (c *Cache) Refused(key string, process int) *Refusal {
+	mine := fmt.Sprintf("%.16s %d ", key, process)
+	for line := range strings.Lines(c.notes(".refused")) {
+		rest, ours := strings.CutPrefix(line, mine)
+		var at int64
+		if _, err := fmt.Sscan(rest, &at); !ours || err != nil || c.Now().Sub(time.Unix(at, 0)).Abs() > refusalCounts {
+			continue
 		}
-		if info.Size() > maxAsked {
-			flags |= os.O_TRUNC
-		} else if notes, err := os.ReadFile(path); err == nil && strings.Contains("\n"+string(notes), "\n"+note) {
-			return true
+		_, text, _ := strings.Cut(rest, " ")
+		var why Refusal
+		if json.Unmarshal([]byte(text), &why) == nil {
+			return &why
 		}
 	}
-	file, err := os.OpenFile(path, flags, 0o600)
+	return nil
+}
+
+// notes returns the notes of a kind, "" if there are none that count.
+func (c *Cache) notes(kind string) string {
+	if info, err := os.Lstat(c.Path + kind); c.Path == "" || err != nil || !info.Mode().IsRegular() || info.Size() > maxNotes {
+		return ""
+	}
+	notes, err := os.ReadFile(c.Path + kind)
 	if err != nil {
-		return false
+		return ""
+	}
+	return string(notes)
+}
+
+// note adds a note.
+func (c *Cache) note(kind, note string) {
+	if c.Path == "" || os.MkdirAll(filepath.Dir(c.Path), 0o700) != nil {
+		return
+	}
+	flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND
+	if info, err := os.Lstat(c.Path + kind); err == nil {
+		if !info.Mode().IsRegular() {
+			return
+		}
+		if info.Size() > maxNotes {
+			flags |= os.O_TRUNC
+		}
+	}
+	file, err := os.OpenFile(c.Path+kind, flags, 0o600)
+	if err != nil {
+		return
 	}
 	_, _ = file.WriteString(note) // one write, which the system does not mix with that of another process
 	_ = file.Close()
-	return false
 }

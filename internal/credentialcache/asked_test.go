@@ -56,3 +56,31 @@ func TestAsked(t *testing.T) {
 		t.Error("want nothing noted where there is no place for it")
 	}
 }
+
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	cache := &credentialcache.Cache{
+		Path: filepath.Join(t.TempDir(), "new", "c.yaml"), Now: func() time.Time { return now },
+	}
+	key := strings.Repeat("ab", 32)
+	why := credentialcache.Refusal{Message: "access_denied:\ncancelled", Hint: "try again"}
+	if got := cache.Refused(key, 7); got != nil {
+		t.Errorf("got %v", got)
+	}
+	cache.Refuse(key, 7, why)
+	if got := cache.Refused(key, 7); got == nil || *got != why {
+		t.Errorf("got %v", got)
+	}
+	for name, got := range map[string]*credentialcache.Refusal{
+		"another process": cache.Refused(key, 77), "another login": cache.Refused("cd"+key, 7),
+	} {
+		if got != nil {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+	now = now.Add(20 * time.Second)
+	if got := cache.Refused(key, 7); got != nil {
+		t.Errorf("later: got %v", got)
+	}
+}

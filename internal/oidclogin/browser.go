@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/oauth2"
@@ -92,6 +93,9 @@ func (p *provider) logInWithBrowser(ctx context.Context, before *sessioncache.To
 	listener, listenErr := l.listen(ctx)
 	if listener == nil && !l.Terminal.Interactive() {
 		if p.metadata.DeviceEndpoint != "" {
+			if l.ListenPort != 0 && !l.SkipListen {
+				l.Terminal.Print(fmt.Sprintf("Cannot listen on localhost (%v): logging in with a device code.\n", listenErr))
+			}
 			l.debugf("neither a listener nor a terminal to paste in: logging in with a device code")
 			return p.logInWithDeviceCode(ctx)
 		}
@@ -183,6 +187,9 @@ func (l *Login) listen(ctx context.Context) (net.Listener, error) {
 	var config net.ListenConfig
 	port := strconv.Itoa(int(l.ListenPort))
 	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", port))
+	if errors.Is(err, syscall.EADDRINUSE) { // the issuer sends the browser to this very address
+		return nil, fmt.Errorf("another program has port %s, which --listen-port names: %w", port, err)
+	}
 	if err != nil {
 		if six, errSix := config.Listen(ctx, "tcp", net.JoinHostPort("::1", port)); errSix == nil {
 			return six, nil

@@ -69,6 +69,13 @@ func (r *refusal) Hint() string {
 	return "tell the issuer's administrator, or ask for a new kubeconfig"
 }
 
+// IsRefusal reports whether the issuer, or the person there, does not want this login. To try again at once asks the same
+// person the same question.
+func IsRefusal(err error) bool {
+	_, ok := asRefusal(err)
+	return ok
+}
+
 // asRefusal returns err as a refusal if the issuer answered that it does not do what was asked. Answers about a
 // temporary problem of the issuer are not refusals.
 func asRefusal(err error) (*refusal, bool) {

@@ -2,6 +2,8 @@ package oidclogin_test
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -61,6 +63,24 @@ func TestExchangedForAnotherClient(t *testing.T) {
 		return false
 	}
 	const want = `it was issued to another client, "dashboard"`
+	if _, err := s.login.Token(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestListenPortInUse has another program on the port to which the issuer sends the browser.
+func TestListenPortInUse(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close() //nolint:errcheck // the test is over
+	s := setUp(t)
+	port := taken.Addr().(*net.TCPAddr).Port
+	s.login.ListenPort = uint16(port) //nolint:gosec // a port
+	s.Metadata = map[string]any{"device_authorization_endpoint": ""}
+	want := fmt.Sprintf("another program has port %d, which --listen-port names", port)
 	if _, err := s.login.Token(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/credentialcache"
+	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
 )
 
 // aloneTimeout is how long a login waits for another process's exchange: as long as that may take.
@@ -136,8 +137,16 @@ func (p *Plugin) run(ctx context.Context, staticToken string, from source) error
 	if refused {
 		want.not = cached
 	}
+	if cached == nil && p.Parent != nil {
+		if why := cache.Refused(key, p.Parent()); why != nil {
+			return ui.WithHint(errors.New(why.Message), "%s", why.Hint)
+		}
+	}
 	credential, keep, err := p.obtain(ctx, staticToken, from, want)
 	if err != nil {
+		if p.Parent != nil && oidclogin.IsRefusal(err) {
+			cache.Refuse(key, p.Parent(), credentialcache.Refusal{Message: err.Error(), Hint: ui.HintOf(err)})
+		}
 		return err
 	}
 	// A credential that does not fit the kubeconfig is not kept, so that the next command says so again.

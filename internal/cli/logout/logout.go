@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -154,7 +156,7 @@ func (o *Options) Run(ctx context.Context) error {
 		}
 		done.Sessions = append(done.Sessions, ended)
 	}
-	if len(endings) == 0 && forgotten == 0 {
+	if len(endings) == 0 && forgotten == 0 && o.Issuer == "" {
 		o.Progress.Info("there is no session to end")
 	}
 	// ui.WithHint leaves nil as it is.
@@ -185,10 +187,6 @@ func (o *Options) forget(ctx context.Context) (endings []ending, credentials int
 		}
 		return endings, credentials, nil
 	}
-	cache := &credentialcache.Cache{Path: o.CredentialCache, Now: o.Now}
-	if credentials, err = cache.Delete(ctx, true); err != nil {
-		return nil, credentials, err
-	}
 	sessions := &sessioncache.Cache{Path: o.SessionCache, Now: o.Now}
 	bundles := o.KnownBundles(o.Cluster)
 	for _, session := range sessions.Sessions() {
@@ -201,7 +199,25 @@ func (o *Options) forget(ctx context.Context) (endings []ending, credentials int
 		}
 		endings = append(endings, ending{sessions, session, bundle})
 	}
-	return endings, credentials, nil
+	if len(endings) == 0 && !o.All { // whose credentials those are is not known, but not this issuer's
+		o.Progress.Info("there is no session at issuer %q, only at: %s", o.Issuer, issuersOf(sessions.Sessions()))
+		return nil, 0, nil
+	}
+	cache := &credentialcache.Cache{Path: o.CredentialCache, Now: o.Now}
+	credentials, err = cache.Delete(ctx, true)
+	return endings, credentials, err
+}
+
+// issuersOf lists the issuers of sessions.
+func issuersOf(sessions []sessioncache.Session) string {
+	issuers := map[string]bool{}
+	for _, session := range sessions {
+		issuers[session.Key.Issuer] = true
+	}
+	if len(issuers) == 0 {
+		return "none"
+	}
+	return strings.Join(slices.Sorted(maps.Keys(issuers)), ", ")
 }
 
 // end forgets a session and revokes its tokens. The session that it returns tells what is true also after an error.

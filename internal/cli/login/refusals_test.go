@@ -1,0 +1,57 @@
+package login
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/oauth2"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+)
+
+// cancelling is a person who cancels each login, in a browser.
+type cancelling struct{ browsers int }
+
+func (c *cancelling) token(context.Context) (token, error) {
+	c.browsers++
+	return token{}, fmt.Errorf("logging in: %w", &oauth2.RetrieveError{
+		Response: &http.Response{StatusCode: http.StatusBadRequest}, ErrorCode: "access_denied",
+	})
+}
+
+func (c *cancelling) renew(ctx context.Context) (token, error) { return c.token(ctx) }
+
+// TestARefusalCounts has kubectl ask again and again for a login that the person has cancelled.
+func TestARefusalCounts(t *testing.T) {
+	t.Parallel()
+	now, parent := time.Now(), 4711
+	person, path := &cancelling{}, filepath.Join(t.TempDir(), "credentials.yaml")
+	run := func() error {
+		plugin := &Plugin{
+			IOStreams: genericiooptions.IOStreams{Out: io.Discard, ErrOut: io.Discard}, Parent: func() int { return parent },
+			CachePath: path, Now: func() time.Time { return now },
+		}
+		return plugin.run(t.Context(), "", person)
+	}
+	first := run()
+	for range 5 {
+		if err := run(); err == nil || err.Error() != first.Error() {
+			t.Errorf("want %v, got %v", first, err)
+		}
+	}
+	if person.browsers != 1 {
+		t.Errorf("%d browsers were opened", person.browsers)
+	}
+	parent++ // the next command
+	if err := run(); err == nil || person.browsers != 2 {
+		t.Errorf("%d browsers, %v", person.browsers, err)
+	}
+	now = now.Add(time.Minute) // k9s tries later
+	if err := run(); err == nil || person.browsers != 3 {
+		t.Errorf("%d browsers, %v", person.browsers, err)
+	}
+}
