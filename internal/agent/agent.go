@@ -241,7 +241,7 @@ func (a *agent) run(ctx context.Context) error {
 	})
 	err = group.Wait()
 	proxy.Wait()
-	logr.FromContextOrDiscard(ctx).Info("Stopped the agent")
+	logr.FromContextOrDiscard(ctx).Info("Stopped the agent", "cause", context.Cause(ctx).Error()) // a signal, or an error
 	return err
 }
 

@@ -1,12 +1,14 @@
 package integration
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -166,6 +168,9 @@ func TestACleanStopHandsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	stopped := time.Now()
+	if log, err := os.ReadFile(leader.Log()); err != nil || !bytes.Contains(log, []byte("terminated signal received")) {
+		t.Errorf("the log does not say why the agent has stopped: %v", err)
+	}
 	t.Cleanup(func() {
 		if err := leader.Restart(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
