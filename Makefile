@@ -78,7 +78,7 @@ demo-program: # built as the other programs are, so that no package is compiled 
 	@$(MAKE) --no-print-directory build && $(GO_BUILD) -o bin/demo ./hack/demo && echo "Built our programs in $$SECONDS s" >&2
 
 .PHONY: test
-test: controlplane build node-modules bin/certmanager ## Run every test, those on a real API server included
+test: controlplane build node-modules bin/certmanager bin/helm ## Run every test, those on a real API server included
 	hack/summary.sh $(MAKE) --no-print-directory -j2 test-waiting test-computing
 
 # test/integration mostly waits for what a cluster does, within times that users are promised. So it runs beside the others, which mostly compute, and goes
@@ -113,7 +113,7 @@ test-cli: ## Run the tests of the CLI that need no API server, on any system
 	go test -short ./cmd/pinniped/... ./internal/cli/... ./pkg/...
 
 .PHONY: test-race
-test-race: controlplane node-modules bin/certmanager ## Run every test with the race detector
+test-race: controlplane node-modules bin/certmanager bin/helm ## Run every test with the race detector
 	hack/summary.sh $(MAKE) --no-print-directory -j2 TESTFLAGS='-race -timeout 60m' test-waiting test-computing
 
 .PHONY: bench
@@ -124,12 +124,14 @@ bench: build controlplane ## Measure the proxy on a local control plane: BENCH="
 bench-compare: ## Say what got better or worse between two runs: make bench-compare OLD=bin/bench/….json NEW=bin/bench/….json
 	@go run ./test/bench compare '$(OLD)' '$(NEW)'
 
-# What `make bench-record` records; testdata/README.md says so, too.
+# What `make bench-record` records, as testdata/README.md says, too, and what the tests run below `pinniped run`.
 HELM := helm.sh/helm/v4/cmd/helm@v4.3.0
 
+bin/helm:
+	GOBIN=$(CURDIR)/bin CGO_ENABLED=0 go install -ldflags '-s -w' $(HELM)
+
 .PHONY: bench-record
-bench-record: controlplane ## Record again what kubectl, a controller and helm ask for, which the load "mixture" replays
-	GOBIN=$(CURDIR)/bin CGO_ENABLED=0 go install $(HELM)
+bench-record: controlplane bin/helm ## Record again what kubectl, a controller and helm ask for, which the load "mixture" replays
 	go run ./test/bench/record -helm bin/helm test/bench/testdata/mixture.jsonl
 
 .PHONY: bench-login
@@ -156,15 +158,15 @@ h2spec: bin/h2spec ## Run the conformance tests of HTTP/2 against the impersonat
 bin/h2spec: hack/h2spec/go.mod
 	cd hack/h2spec && CGO_ENABLED=0 go build -o ../../bin/h2spec github.com/summerwind/h2spec/cmd/h2spec
 
-NODE := test/oidcprovider/testdata/node
+NODE := $(addsuffix /node_modules/.package-lock.json,test/oidcprovider/testdata/node test/integration/testdata/clients)
 
 .PHONY: node-modules
-node-modules: ## Install the OpenID Connect issuer that tests log in with (needs npm; without it, those tests are skipped)
-	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(NODE)/node_modules/.package-lock.json; \
+node-modules: ## Install the OpenID Connect issuer and the client that tests run (needs npm; without it, those tests are skipped)
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(NODE); \
 	else echo "npm is not installed: tests that need node will be skipped (Debian: apt-get install nodejs npm)"; fi
 
-$(NODE)/node_modules/.package-lock.json: $(NODE)/package-lock.json
-	cd $(NODE) && npm ci --ignore-scripts --no-audit --no-fund
+$(NODE): %/node_modules/.package-lock.json: %/package-lock.json
+	cd $* && npm ci --ignore-scripts --no-audit --no-fund
 	@touch $@
 
 .PHONY: controlplane

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -113,29 +114,40 @@ func TestRunPassesSignalsOn(t *testing.T) {
 	}
 }
 
-// TestRunIsKilled kills `pinniped run` in a way that leaves it no time to delete its files: the next run does so.
+// TestRunIsKilled kills `pinniped run` in a way that leaves it no time for anything: the program ends nevertheless, also one
+// that does not want to, and the files are gone.
 func TestRunIsKilled(t *testing.T) {
 	t.Parallel()
-	r := newRunner(t)
-	command, out := r.start(t, `echo ready; echo $$; exec sleep 600`)
-	pid, err := out.ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = command.Wait() // it was killed
-	if left := r.leftovers(t); len(left) != 1 {
-		t.Fatalf("want one directory left behind, got %v", left)
-	}
-	next := exec.CommandContext(t.Context(), r.program, "run", "--", "kill", "-KILL", strings.TrimSpace(pid))
-	next.Env = r.environ()
-	if output, err := next.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, output)
-	}
-	if left := r.leftovers(t); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+	for name, script := range map[string]string{
+		"a program that ends":     `echo ready; echo $$; exec sleep 600`,
+		"a program that does not": `trap "" TERM; echo ready; echo $$; while :; do sleep 0.1; done`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRunner(t)
+			command, out := r.start(t, script)
+			pid, err := out.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			process, err := strconv.Atoi(strings.TrimSpace(pid))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := command.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = command.Wait() // it was killed
+			testkit.Eventually(t, 20*time.Second, func() error {
+				if left := r.leftovers(t); len(left) > 0 {
+					return fmt.Errorf("left behind: %v", left)
+				}
+				if state := stateOf(t, strings.TrimSpace(pid)); syscall.Kill(process, 0) == nil && state != "Z" {
+					return fmt.Errorf("the program is in state %q", state)
+				}
+				return nil
+			})
+		})
 	}
 }
 

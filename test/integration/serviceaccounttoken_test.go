@@ -99,20 +99,6 @@ func (w *world) setGroups(t *testing.T, groups string) {
 	}
 }
 
-const pythonClient = `
-import json, os, ssl, subprocess, urllib.request
-text = subprocess.check_output(["kubectl", "config", "view", "--raw", "--output=json"])
-config = json.loads(text)
-cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-import base64
-trust = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
-request = urllib.request.Request(cluster["server"] + "/api/v1/namespaces/default/configmaps")
-request.add_header("Authorization", "Bearer " + open(user["tokenFile"]).read())
-request.add_header("Impersonate-User", user["as"])
-request.add_header("Impersonate-Group", ",".join(user["as-groups"])) # there is one
-print("configmaps:", len(json.load(urllib.request.urlopen(request, context=trust))["items"]))
-`
-
 // TestLoginsByTokensOfServiceAccounts lets users in on a cluster with no load balancer, no proxy and no signer.
 func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 	t.Parallel() // in a world of its own
@@ -184,20 +170,7 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 			"--no-impersonation", "--output="+everybody); got.code != 0 {
 			t.Fatal(got.errOut)
 		}
-		for name, command := range map[string][]string{
-			"kubectl": {"kubectl", "get", "configmaps", "--namespace=default"},
-			"python":  {"python3", "-c", pythonClient},
-		} {
-			if _, err := exec.LookPath(command[0]); err != nil {
-				t.Logf("there is no %s here: %v", name, err)
-				continue
-			}
-			run := append([]string{"run", "--kubeconfig=" + everybody, "--"}, command...)
-			environment := []string{"TOKEN=pinny:password123"}
-			if got := w.runWith(t, environment, nil, w.cli, run...); got.code != 0 {
-				t.Errorf("%s: %+v", name, got)
-			}
-		}
+		w.testClients(t, everybody)
 		got := w.runWith(t, []string{"TOKEN=pinny:password123"}, nil, w.cli,
 			"kubectl", "--kubeconfig", everybody, "auth", "whoami", "--output=jsonpath={.status.userInfo.username}")
 		if got.code != 0 || got.out != "pinny" {

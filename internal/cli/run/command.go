@@ -3,6 +3,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,7 @@ type Options struct {
 	Progress *ui.Progress
 
 	Cluster factory.ClusterFlags
+	Direct  bool     // the program gets the credential itself, and connects to the cluster itself
 	Command []string // the program, and its arguments
 
 	// Connect loads the kubeconfig. Its Session is nil for a context that does not log in with "pinniped login".
@@ -87,13 +89,17 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 		Use:   "run [flags] -- PROGRAM [ARGUMENT...]",
 		Short: "Run a client of the cluster, with a credential that is kept fresh",
 		Long: `Run a client of the cluster, with a credential that is kept fresh. It logs in as the kubeconfig's context says, and puts a
-kubeconfig for this run alone into the program's KUBECONFIG: with the credential in a file that is renewed while the
-program runs, and with the identity to act as where the cluster gives tokens of service accounts. So programs can be used
-that know no credential plugins, and kubectl needs no --as flags. The files can be read by their owner only, and are
-deleted when the program ends. Contexts that do not log in with "pinniped login" are handed on as they are.
+kubeconfig for this run alone into the program's KUBECONFIG. That leads to a proxy on this computer, with a token that is
+good for this run and nothing else. The proxy hands requests on to the cluster with the credential of the moment, and says
+as whom to act where the cluster gives tokens of service accounts. So any client can be used: it needs to know neither
+credential plugins nor the identity to act as, and the connections to the cluster are shared. The kubeconfig can be read by
+its owner only. It is deleted, and the proxy is gone, when the program ends. Contexts that do not log in with "pinniped
+login" are handed on as they are.
 
-A client certificate that lives for less than 12 minutes is not put into a file: programs that use client-go look at such
-a file every 5 minutes only. The program then runs "pinniped login" as its credential plugin.
+With --direct there is no proxy. The credential is in a file that is renewed while the program runs, and the kubeconfig says
+as whom to act: the program must know "tokenFile" and "as", as all that use client-go do. A client certificate that lives
+for less than 12 minutes is not put into a file, because client-go looks at it every 5 minutes only. The program then runs
+"pinniped login" as its credential plugin.
 
 Signals are passed on to the program. The exit code is the program's, or 128 and the number of the signal that ended it;
 126 if the program cannot be run, 127 if there is none of that name.`,
@@ -117,6 +123,7 @@ Signals are passed on to the program. The exit code is the program's, or 128 and
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows the program's name is the program's
 	o.Cluster.AddFlags(flags)
+	flags.BoolVar(&o.Direct, "direct", o.Direct, "Give the program the credential itself, without a proxy on this computer")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"kubeconfig-context": f.CompleteContexts(&o.Cluster)})
 	return cmd
 }
@@ -136,7 +143,7 @@ to log in with. "pinniped kubectl config" changes your own kubeconfig, without a
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Progress = f.Progress()
 			if !needsCluster(args) {
-				return execute(o, append([]string{"kubectl"}, args...), o.Environ())
+				return execute(o, append([]string{"kubectl"}, args...), o.Environ(), nil)
 			}
 			o.Command = append([]string{"kubectl"}, o.takeClusterFlags(args)...)
 			return o.Run(cmd.Context())
@@ -216,12 +223,25 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("making a directory for the kubeconfig: %w", err)
 	}
-	defer files.remove()
+	guard := startWatchdog(files.dir)
+	defer func() { files.remove(); guard.stop() }()
 	plugin, err := o.Executable()
 	if err != nil {
 		return fmt.Errorf("finding the path of this program for the kubeconfig: %w", err)
 	}
-	writer := &writer{files: files, cluster: cluster, plugin: plugin}
+	writer, refused := &writer{files: files, cluster: cluster, plugin: plugin}, make(chan struct{}, 1)
+	if session != nil && !o.Direct {
+		writer.proxy, err = startLoopback(cluster.REST, o.Now, func() {
+			select {
+			case refused <- struct{}{}:
+			default: // it is known already
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("starting a proxy on this computer: %w", err)
+		}
+		defer writer.proxy.close()
+	}
 	if err := writer.write(credential); err != nil {
 		return err
 	}
@@ -230,29 +250,46 @@ func (o *Options) Run(ctx context.Context) error {
 	defer stop()
 	if session != nil {
 		renewed := make(chan struct{})
-		keeper := &keeper{session: session, writer: writer, now: o.Now, retry: o.RetryInterval, warn: o.Progress.Warn}
+		keeper := &keeper{
+			session: session, writer: writer, now: o.Now, retry: o.RetryInterval, warn: o.Progress.Warn, refused: refused,
+		}
 		go func() { defer close(renewed); keeper.run(ctx, credential) }()
 		defer func() { stop(); <-renewed }() // before the files go
 	}
-	return execute(o, o.Command, withKubeconfig(o.Environ(), files.path(kubeconfigName)))
+	return execute(o, o.Command, o.environment(writer), guard)
 }
 
 // logIn returns a credential that is good for long enough to be put into a file.
 func (o *Options) logIn(ctx context.Context, session Session) (*login.Credential, error) {
 	credential, err := session.Credential(ctx, minimumLeft)
-	if err == nil && inFile(credential) && credential.Expiry.Sub(o.Now()) < leastCertificateLeft {
+	if err == nil && o.Direct && inFile(credential) && credential.Expiry.Sub(o.Now()) < leastCertificateLeft {
 		return session.Credential(ctx, leastCertificateLeft)
 	}
 	return credential, err
 }
 
-// withKubeconfig returns environ with KUBECONFIG set to path.
-func withKubeconfig(environ []string, path string) []string {
-	result := make([]string, 0, len(environ)+1)
+// environment returns the program's environment: ours, with the run's kubeconfig. No HTTP proxy stands before our own.
+func (o *Options) environment(w *writer) []string {
+	environ := o.Environ()
+	result := make([]string, 0, len(environ)+3)
+	var direct [2]string // NO_PROXY and no_proxy: programs differ in which they read
 	for _, variable := range environ {
-		if !strings.HasPrefix(variable, "KUBECONFIG=") {
+		name, value, _ := strings.Cut(variable, "=")
+		switch {
+		case name == "KUBECONFIG":
+		case name == "NO_PROXY" && w.proxy != nil:
+			direct[0] = value
+		case name == "no_proxy" && w.proxy != nil:
+			direct[1] = value
+		default:
 			result = append(result, variable)
 		}
 	}
-	return append(result, "KUBECONFIG="+path)
+	if w.proxy != nil {
+		for i, name := range []string{"NO_PROXY", "no_proxy"} {
+			others := cmp.Or(direct[i], direct[1-i])
+			result = append(result, name+"="+strings.TrimPrefix(others+",127.0.0.1", ","))
+		}
+	}
+	return append(result, "KUBECONFIG="+w.files.path(kubeconfigName))
 }

@@ -18,7 +18,7 @@ const (
 
 // execute runs a program with our streams, and returns nil or how it ended. The program stays in our process group, so
 // that it is in the foreground of the terminal when we are, and stops and continues together with us.
-func execute(o *Options, command, environ []string) error {
+func execute(o *Options, command, environ []string, guard *watchdog) error {
 	path, err := exec.LookPath(command[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) {
 		code, hint := exitNotFound, "is it installed, and its directory in PATH?"
@@ -37,6 +37,7 @@ func execute(o *Options, command, environ []string) error {
 	if err := program.Start(); err != nil {
 		return ui.WithExitCode(fmt.Errorf("running %q: %w", command[0], err), exitCannotRun)
 	}
+	guard.guard(program.Process)
 	signals.passTo(program.Process)
 	err = program.Wait()
 	if err == nil {

@@ -21,6 +21,10 @@ type keeper struct {
 	now     func() time.Time
 	retry   time.Duration
 	warn    func(format string, args ...any)
+	// refused says that the cluster refuses the credential, or that it has expired: it is renewed at once. Nil if nobody
+	// finds out.
+	refused <-chan struct{}
+	last    time.Time // of a try to renew it
 }
 
 // run renews the credential until ctx ends. What goes wrong is said once, and tried again: a program that owns the
@@ -30,17 +34,20 @@ func (k *keeper) run(ctx context.Context, credential *login.Credential) {
 	for {
 		wait := k.retry
 		if !failing {
-			due, ok := renewAt(credential, k.now())
-			if !ok {
+			due, ok := renewAt(credential, k.now(), k.writer.proxy != nil)
+			switch {
+			case ok:
+				wait = due.Sub(k.now())
+			case k.writer.proxy == nil:
 				return // it never expires, or the program's own plugin renews it
+			default:
+				wait = never
 			}
-			wait = due.Sub(k.now())
 		}
-		select {
-		case <-ctx.Done():
+		if !k.wait(ctx, wait) {
 			return
-		case <-time.After(wait):
 		}
+		k.last = k.now()
 		renewed, err := k.session.Credential(ctx, credential.Expiry.Sub(k.now())+time.Second) // a better one
 		if err == nil {
 			err = k.writer.write(renewed)
@@ -62,9 +69,36 @@ func (k *keeper) run(ctx context.Context, credential *login.Credential) {
 	}
 }
 
+// never is longer than any run.
+const never = 10 * 365 * 24 * time.Hour
+
+// wait returns when it is time to renew, or when the credential is refused, but then not sooner than after a moment: a
+// cluster that refuses each credential is not asked for new ones all the time. It returns false when ctx has ended.
+func (k *keeper) wait(ctx context.Context, until time.Duration) bool {
+	due := time.After(until)
+	select {
+	case <-k.refused: // before the last renewal
+	default:
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-due:
+		return true
+	case <-k.refused:
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-due:
+	case <-time.After(k.last.Add(k.retry).Sub(k.now())):
+	}
+	return true
+}
+
 // tell says when the user is another one than before: programs that have read the kubeconfig act as before.
 func (k *keeper) tell(before, now *login.Credential) {
-	if before.Impersonate == nil || now.Impersonate == nil {
+	if before.Impersonate == nil || now.Impersonate == nil || k.writer.proxy != nil {
 		return
 	}
 	if what, _ := before.Impersonate.Changed(now.Impersonate); what != "" {
@@ -73,13 +107,14 @@ func (k *keeper) tell(before, now *login.Credential) {
 }
 
 // renewAt returns when to renew a credential: in the middle of its life, and when minimumLeft is left of a longer one.
-// ok is false for one that is not renewed.
-func renewAt(credential *login.Credential, now time.Time) (due time.Time, ok bool) {
-	if credential.Expiry.IsZero() || credential.ClientCertificateData != "" && !inFile(credential) {
+// ok is false for one that is not renewed. proxied says that it is in no file.
+func renewAt(credential *login.Credential, now time.Time, proxied bool) (due time.Time, ok bool) {
+	certificate := credential.ClientCertificateData != "" && !proxied
+	if credential.Expiry.IsZero() || certificate && !inFile(credential) {
 		return time.Time{}, false
 	}
 	left := credential.Expiry.Sub(now)
-	if credential.ClientCertificateData != "" {
+	if certificate {
 		return now.Add(max(left-leastCertificateLeft, time.Second)), true
 	}
 	return now.Add(max(left-minimumLeft, left/2, time.Second)), true

@@ -204,7 +204,7 @@ func TestKubeconfigOfARun(t *testing.T) {
 				t.Errorf("contexts are %v, the current one is %q", got.Contexts, got.CurrentContext)
 			}
 			if test.credential != nil {
-				if _, renewed := renewAt(test.credential, time.Now()); renewed != test.renewed {
+				if _, renewed := renewAt(test.credential, time.Now(), false); renewed != test.renewed {
 					t.Errorf("renewed: %v, want %v", renewed, test.renewed)
 				}
 			}

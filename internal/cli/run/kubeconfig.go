@@ -24,22 +24,20 @@ type writer struct {
 	files   *files
 	cluster *factory.Cluster
 	plugin  string // path of this program
+	// proxy holds the credential in place of a file; nil for --direct, and for contexts that do not log in.
+	proxy *loopback
 
 	written []byte // the kubeconfig
 }
 
 // write puts the credential into its file, and then the kubeconfig that leads there into its own.
 func (w *writer) write(credential *login.Credential) error {
-	if credential != nil && credential.Token != "" {
-		if err := w.files.write(tokenName, []byte(credential.Token)); err != nil {
-			return fmt.Errorf("writing the token: %w", err)
+	if w.proxy != nil {
+		if err := w.proxy.use(credential); err != nil {
+			return fmt.Errorf("using the credential: %w", err)
 		}
-	}
-	if inFile(credential) {
-		pair := credential.ClientCertificateData + "\n" + credential.ClientKeyData
-		if err := w.files.write(certificateName, []byte(pair)); err != nil {
-			return fmt.Errorf("writing the client certificate: %w", err)
-		}
+	} else if err := w.writeCredential(credential); err != nil {
+		return err
 	}
 	content, err := clientcmd.Write(*w.kubeconfig(credential))
 	if err != nil {
@@ -52,6 +50,22 @@ func (w *writer) write(credential *login.Credential) error {
 		return fmt.Errorf("writing the kubeconfig: %w", err)
 	}
 	w.written = content
+	return nil
+}
+
+// writeCredential puts the credential into files of its own.
+func (w *writer) writeCredential(credential *login.Credential) error {
+	if credential != nil && credential.Token != "" {
+		if err := w.files.write(tokenName, []byte(credential.Token)); err != nil {
+			return fmt.Errorf("writing the token: %w", err)
+		}
+	}
+	if inFile(credential) {
+		pair := credential.ClientCertificateData + "\n" + credential.ClientKeyData
+		if err := w.files.write(certificateName, []byte(pair)); err != nil {
+			return fmt.Errorf("writing the client certificate: %w", err)
+		}
+	}
 	return nil
 }
 
@@ -68,8 +82,12 @@ func (w *writer) kubeconfig(credential *login.Credential) *clientcmdapi.Config {
 	if given := w.cluster.Raw.AuthInfos[source.UserName]; given != nil {
 		user = given.DeepCopy()
 	}
-	user.LocationOfOrigin = ""
+	cluster := source.Cluster.DeepCopy()
+	user.LocationOfOrigin, cluster.LocationOfOrigin = "", ""
 	switch {
+	case w.proxy != nil:
+		user = &clientcmdapi.AuthInfo{Token: w.proxy.token}
+		cluster = &clientcmdapi.Cluster{Server: w.proxy.url, CertificateAuthorityData: w.proxy.caBundle}
 	case credential == nil:
 	case credential.Token != "":
 		user.Exec, user.TokenFile = nil, w.files.path(tokenName)
@@ -84,8 +102,6 @@ func (w *writer) kubeconfig(credential *login.Credential) *clientcmdapi.Config {
 	}
 	kubeContext := w.cluster.Raw.Contexts[source.ContextName].DeepCopy()
 	kubeContext.LocationOfOrigin = ""
-	cluster := source.Cluster.DeepCopy()
-	cluster.LocationOfOrigin = ""
 
 	config := clientcmdapi.NewConfig()
 	config.Clusters[source.ClusterName] = cluster

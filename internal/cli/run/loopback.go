@@ -1,0 +1,303 @@
+package run
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/login"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+const (
+	// loopbackLife is how long the certificate of a run's proxy is valid: longer than any run.
+	loopbackLife = 10 * 365 * 24 * time.Hour
+	// renewalTimeout is how long a request waits for the next credential when this one has expired, as after the computer
+	// has slept.
+	renewalTimeout = 10 * time.Second
+)
+
+// loopback is the proxy of one run. It listens on this computer only, and takes requests with the run's own token only.
+// It adds the credential, and the headers that go with it, so that the program needs to know neither. It keeps
+// connections to the cluster, which the commands of a script then share.
+type loopback struct {
+	url      string
+	caBundle []byte
+	token    string
+
+	server  *http.Server
+	target  *url.URL
+	config  *rest.Config // how to reach the cluster, without a credential
+	now     func() time.Time
+	refused func() // the cluster refuses the credential, or it has expired
+
+	mu       sync.Mutex
+	upstream *upstream
+}
+
+// upstream is the way to the cluster with one credential.
+type upstream struct {
+	http.RoundTripper
+
+	connections connections
+	certificate string // of the connections; "" for none
+	acts        bool   // as a user whom the headers name
+	expiry      time.Time
+	replaced    chan struct{} // closed when there is a newer one
+}
+
+// startLoopback starts a proxy to the cluster of config. It answers once use was called.
+func startLoopback(config *rest.Config, now func() time.Time, refused func()) (*loopback, error) {
+	target, _, err := rest.DefaultServerURL(config.Host, "", schema.GroupVersion{}, true)
+	if err != nil {
+		return nil, err
+	}
+	anonymous := rest.AnonymousClientConfig(config)
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	l := &loopback{
+		url: "https://" + listener.Addr().String(), token: rand.Text(), target: target, config: anonymous, now: now,
+		refused: refused,
+	}
+	pair, err := l.certify(now())
+	if err != nil {
+		_ = listener.Close()
+		return nil, err
+	}
+	l.server = &http.Server{
+		Handler:           l.authenticate(l.proxy()),
+		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}},
+		ReadHeaderTimeout: 30 * time.Second,
+		ErrorLog:          log.New(io.Discard, "", 0), // the program has the terminal
+	}
+	go func() { _ = l.server.ServeTLS(listener, "", "") }() // until close
+	return l, nil
+}
+
+// certify makes the serving certificate, and the CA bundle with which the program verifies it.
+func (l *loopback) certify(now time.Time) (tls.Certificate, error) {
+	ca, err := certs.NewCA("pinniped run", now, loopbackLife)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	names := certs.SANs{DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	pair, err := ca.IssueServing(names, now, loopbackLife)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	l.caBundle = ca.CertPEM()
+	return tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
+}
+
+// use makes later requests go with this credential. Those that are under way go on.
+func (l *loopback) use(credential *login.Credential) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.upstream
+	next := &upstream{
+		certificate: credential.ClientCertificateData, expiry: credential.Expiry, replaced: make(chan struct{}),
+		acts: credential.Impersonate != nil,
+	}
+	if before != nil && before.certificate == next.certificate {
+		next.connections = before.connections
+	} else {
+		config := *l.config
+		config.CertData, config.KeyData = []byte(credential.ClientCertificateData), []byte(credential.ClientKeyData)
+		var err error
+		if next.connections, err = connect(&config); err != nil {
+			return err
+		}
+	}
+	next.RoundTripper = next.connections
+	if credential.Token != "" {
+		next.RoundTripper = transport.NewBearerAuthRoundTripper(credential.Token, next.RoundTripper)
+	}
+	if user := credential.Impersonate; user != nil {
+		next.RoundTripper = transport.NewImpersonatingRoundTripper(transport.ImpersonationConfig{
+			UserName: user.User, UID: user.UID, Groups: user.Groups, Extra: user.Extra,
+		}, next.RoundTripper)
+	}
+	l.upstream = next
+	if before != nil {
+		close(before.replaced)
+		if before.certificate != next.certificate {
+			before.connections.closeIdle()
+		}
+	}
+	return nil
+}
+
+// current returns the way to the cluster. When the credential has expired, it waits for the next one, for a while.
+func (l *loopback) current(ctx context.Context) *upstream {
+	l.mu.Lock()
+	now := l.upstream
+	l.mu.Unlock()
+	if now.expiry.IsZero() || l.now().Before(now.expiry) {
+		return now
+	}
+	l.refused()
+	select {
+	case <-now.replaced:
+	case <-time.After(renewalTimeout):
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.upstream
+}
+
+// authenticate refuses requests without the run's own token.
+func (l *loopback) authenticate(next http.Handler) http.Handler {
+	want := sha256.Sum256([]byte("Bearer " + l.token))
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		got := sha256.Sum256([]byte(req.Header.Get("Authorization")))
+		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			const why = "pinniped run: the request does not have the token of this run's kubeconfig"
+			writeStatus(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized, why)
+			return
+		}
+		req.Header.Del("Authorization")
+		next.ServeHTTP(w, req)
+	})
+}
+
+type upstreamKey struct{}
+
+// proxy hands requests on to the cluster.
+func (l *loopback) proxy() http.Handler {
+	reverse := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(l.target)
+			r.Out.URL.RawQuery = r.In.URL.RawQuery // as the program wrote it
+		},
+		Transport:     roundTripperFunc(sendUpstream),
+		FlushInterval: -1, // watches and logs stream
+		ModifyResponse: func(response *http.Response) error {
+			if response.StatusCode == http.StatusUnauthorized {
+				l.refused()
+			}
+			return nil
+		},
+		ErrorHandler: func(w http.ResponseWriter, req *http.Request, err error) {
+			if req.Context().Err() == nil {
+				why := fmt.Sprintf("pinniped run: connecting to %q: %v", l.target.Redacted(), err)
+				writeStatus(w, http.StatusBadGateway, metav1.StatusReasonServiceUnavailable, why)
+			}
+		},
+		ErrorLog: log.New(io.Discard, "", 0), // the program has the terminal
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		way := l.current(req.Context())
+		if way.acts && impersonates(req.Header) {
+			// Its headers would be lost, or be mixed with those of the login.
+			const why = "pinniped run: this login acts as its own user by impersonation, and can act as nobody else: leave out --as"
+			writeStatus(w, http.StatusForbidden, metav1.StatusReasonForbidden, why)
+			return
+		}
+		reverse.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), upstreamKey{}, way)))
+	})
+}
+
+func sendUpstream(req *http.Request) (*http.Response, error) {
+	way, ok := req.Context().Value(upstreamKey{}).(*upstream)
+	if !ok {
+		return nil, errors.New("no credential")
+	}
+	return way.RoundTrip(req)
+}
+
+func impersonates(header http.Header) bool {
+	for name := range header {
+		if strings.HasPrefix(name, "Impersonate-") {
+			return true
+		}
+	}
+	return false
+}
+
+// close ends the proxy, and the requests that are under way.
+func (l *loopback) close() { _ = l.server.Close() }
+
+// connections are those to the cluster: upgrades need HTTP/1.1, and all else may share HTTP/2.
+type connections struct{ shared, upgrades *http.Transport }
+
+func connect(config *rest.Config) (connections, error) {
+	proxy := config.Proxy
+	if proxy == nil {
+		proxy = http.ProxyFromEnvironment
+	}
+	one := func(http2 bool) (*http.Transport, error) {
+		tlsConfig, err := rest.TLSConfigFor(config)
+		if err != nil {
+			return nil, err
+		}
+		protocols := &http.Protocols{}
+		protocols.SetHTTP1(true)
+		protocols.SetHTTP2(http2)
+		return &http.Transport{
+			Proxy:               proxy,
+			DialContext:         (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+			TLSClientConfig:     tlsConfig,
+			TLSHandshakeTimeout: 10 * time.Second,
+			Protocols:           protocols,
+			HTTP2:               &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
+			MaxIdleConnsPerHost: 32,
+			IdleConnTimeout:     90 * time.Second,
+			DisableCompression:  true, // the program says what it takes
+		}, nil
+	}
+	shared, err := one(true)
+	if err != nil {
+		return connections{}, err
+	}
+	upgrades, err := one(false)
+	return connections{shared, upgrades}, err
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c connections) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Header.Get("Upgrade") != "" {
+		return c.upgrades.RoundTrip(req)
+	}
+	return c.shared.RoundTrip(req)
+}
+
+func (c connections) closeIdle() {
+	c.shared.CloseIdleConnections()
+	c.upgrades.CloseIdleConnections()
+}
+
+type roundTripperFunc func(*http.Request) (*http.Response, error)
+
+func (f roundTripperFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// writeStatus answers as Kubernetes does.
+func writeStatus(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(metav1.Status{ // the client may have left
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message, //nolint:gosec // a status code
+	})
+}

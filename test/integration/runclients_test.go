@@ -1,0 +1,177 @@
+package integration
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster/kubelet"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+)
+
+// testClients runs clients of several makes below `pinniped run`, with a kubeconfig that does not say as whom to act.
+// They list, watch, and open streams.
+func (w *world) testClients(t *testing.T, kubeconfig string) {
+	t.Helper()
+	node, err := kubelet.Start(t.Context(), w.Cluster, "node-of-clients")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := node.Close(); err != nil {
+			t.Errorf("closing the node: %v", err)
+		}
+	})
+	const pod = "for-clients"
+	err = node.Run(t.Context(), kubelet.Pod{
+		Namespace: "default", Name: pod, Command: []string{"sh", "-c", repeat}, Dir: t.TempDir(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.permit(t, "pinny", "create", "pods/exec", "pods/portforward")
+	w.permit(t, "pinny", "get", "pods", "pods/exec", "pods/portforward")
+	w.permit(t, "pinny", "watch", "pods")
+	environment := []string{"TOKEN=pinny:password123", "HTTPS_PROXY=http://127.0.0.1:1", "NO_PROXY=localhost"}
+	run := []string{"run", "--kubeconfig=" + kubeconfig, "--"}
+
+	for _, client := range []struct {
+		name    string
+		command func(*testing.T) []string
+		want    []string
+	}{
+		{"kubectl", func(*testing.T) []string {
+			return []string{"sh", "-c", "kubectl auth whoami -o jsonpath='user: {.status.userInfo.username}' && " +
+				"kubectl get pods --namespace=default && kubectl exec --namespace=default " + pod + " -- echo from kubectl"}
+		}, []string{"user: pinny", pod, "from kubectl"}},
+		{"kubectl over SPDY", func(*testing.T) []string {
+			return []string{"env", "KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false", "kubectl", "exec", "--namespace=default", pod,
+				"--", "echo", "from SPDY"}
+		}, []string{"from SPDY"}},
+		{"python", func(t *testing.T) []string {
+			t.Helper()
+			return []string{pythonWithKubernetes(t), "testdata/clients/client.py", pod}
+		}, []string{"user: pinny", "pods: " + pod, "watched: ADDED " + pod, "exec: from python"}},
+		{"node", func(t *testing.T) []string {
+			t.Helper()
+			return []string{nodeWithKubernetes(t), "testdata/clients/client.mjs", pod}
+		}, []string{"user: pinny", "pods: " + pod, "watched: ADDED " + pod, "exec: from node"}},
+		{"helm", func(t *testing.T) []string {
+			t.Helper()
+			return []string{helm(t), "list", "--namespace=kube-public"}
+		}, []string{`User "pinny" cannot list resource "secrets"`}},
+	} {
+		t.Run(client.name, func(t *testing.T) {
+			got := w.runWith(t, environment, nil, w.cli, append(run, client.command(t)...)...)
+			for _, want := range client.want {
+				if !strings.Contains(got.out+got.errOut, want) {
+					t.Errorf("no %q in: %s%s", want, got.out, got.errOut)
+				}
+			}
+			if got.code != 0 && client.name != "helm" {
+				t.Errorf("it ended with %d", got.code)
+			}
+		})
+	}
+	t.Run("kubectl port-forward", func(t *testing.T) { w.testForward(t, environment, kubeconfig, pod) })
+	t.Run("kubectl as somebody else", func(t *testing.T) {
+		got := w.runWith(t, environment, nil, w.cli, "kubectl", "--kubeconfig="+kubeconfig, "get", "pods", "--as=bob")
+		if got.code == 0 || !strings.Contains(got.errOut, "can act as nobody else: leave out --as") {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// testForward forwards a port, for as long as the client runs.
+func (w *world) testForward(t *testing.T, environment []string, kubeconfig, pod string) {
+	t.Helper()
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
+	defer web.Close()
+	_, port, _ := net.SplitHostPort(web.Listener.Addr().String())
+	command := exec.CommandContext(t.Context(), w.cli, "kubectl", "--kubeconfig="+kubeconfig, "port-forward",
+		"--namespace=default", "--address=127.0.0.1", "pod/"+pod, ":"+port)
+	command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, environment...)
+	out, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n') // Forwarding from 127.0.0.1:45617 -> 8080
+	words := strings.Fields(line)
+	if err != nil || len(words) != 5 {
+		t.Fatalf("kubectl says %q, %v", line, err)
+	}
+	response, err := (&http.Client{Timeout: 20 * time.Second}).Get("http://" + words[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(response.Body)
+	_ = response.Body.Close()
+	if err != nil || string(body) != "hello" {
+		t.Errorf("got %q, %v", body, err)
+	}
+	if err := command.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = command.Wait() // by the signal
+	testkit.Eventually(t, 10*time.Second, func() error {
+		conn, err := net.DialTimeout("tcp", words[2], time.Second)
+		if err != nil {
+			return nil
+		}
+		_ = conn.Close()
+		return errors.New("the port is open after the end")
+	})
+}
+
+// pythonWithKubernetes returns a Python that has Kubernetes' official client.
+func pythonWithKubernetes(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"python3", "/usr/bin/python3"} {
+		if path, err := exec.LookPath(name); err == nil &&
+			exec.CommandContext(t.Context(), path, "-c", "import kubernetes").Run() == nil {
+			return path
+		}
+	}
+	t.Skip("needs Python's client (Debian: apt-get install python3-kubernetes)")
+	return ""
+}
+
+// nodeWithKubernetes returns a node, for which Kubernetes' official client is installed.
+func nodeWithKubernetes(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("needs node (Debian: apt-get install nodejs npm)")
+	}
+	if _, err := os.Stat("testdata/clients/node_modules/@kubernetes/client-node"); err != nil {
+		t.Skip(`needs node's client: run "make node-modules", with npm installed`)
+	}
+	return path
+}
+
+func helm(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs("../../bin/helm")
+	if err == nil {
+		_, err = os.Stat(path)
+	}
+	if err != nil {
+		if path, err = exec.LookPath("helm"); err != nil {
+			t.Skip(fmt.Sprint(`needs helm: run "make bin/helm": `, err))
+		}
+	}
+	return path
+}
