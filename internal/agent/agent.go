@@ -8,6 +8,7 @@ import (
 	"os"
 	goruntime "runtime"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -119,6 +120,8 @@ type agent struct {
 	advertised     advertised              // what clients are told to verify that with
 	signer         *signer.Signer          // of client certificates
 	clusterSigner  *signer.Cluster         // the cluster's own; nil unless it is to be used
+	signersSaid    atomic.Pointer[string]  // what the other replicas have said of it
+	following      sync.Once               // what the cluster says of how clients reach it
 	userTokens     *satoken.Backend        // tokens of users' service accounts
 	authenticators *authenticator.Cache    // behind TokenCredentialRequests
 	bearer         *authenticator.Bearer   // tokens of authenticators, straight at the proxy
@@ -159,7 +162,7 @@ func (a *agent) run(ctx context.Context) error {
 	}
 	if a.config.ClusterSigner == enabled {
 		if a.clusterSigner, err = signer.NewCluster(signer.ClusterOptions{
-			Agent: a.rest, Server: a.config.Discovery.URL, Labels: a.config.Labels, Changed: a.triggers.fireAll,
+			Agent: a.rest, Server: a.config.Discovery.URL, Labels: a.config.Labels, Changed: a.signerChanged,
 		}); err != nil {
 			return err
 		}
@@ -227,6 +230,7 @@ func (a *agent) run(ctx context.Context) error {
 	group.Go(func() error { credential.run(ctx); return nil })
 	if a.clusterSigner != nil {
 		group.Go(func() error { a.clusterSigner.Run(ctx); return nil })
+		a.followClusterInfo(ctx)
 	}
 	group.Go(func() error { a.leader.run(ctx); return nil })
 	group.Go(func() error { a.replicas.Run(ctx); return nil })

@@ -33,11 +33,36 @@ func (a *agent) addReplicas(ctx context.Context, changed func(types.NamespacedNa
 		Name:     a.options.PodName,
 		Labels:   a.config.Labels,
 		IsLeader: a.leader.Leading,
-		Changed:  func() { changed(types.NamespacedName{}) },
-		Clock:    clock.RealClock{},
+		Changed: func() {
+			a.lookAtSigner()
+			changed(types.NamespacedName{})
+		},
+		Clock: clock.RealClock{},
 	})
 	a.events = newRecorder(ctx, a.scheme, &corev1client.EventSinkImpl{Interface: events.Events("")}, a.options.PodName)
 	return nil
+}
+
+// signerChanged tells the other replicas, and the controllers, what is known of the cluster's own signer.
+func (a *agent) signerChanged() {
+	problem := ""
+	if err := a.clusterSigner.State().Err; err != nil {
+		problem = err.Error()
+	}
+	a.replicas.PublishSigner(problem)
+	a.triggers.fireAll()
+}
+
+// lookAtSigner looks at the cluster's own signer when another replica has seen something new of it: a login that failed
+// there would fail here, and the leader is the one that tells of it in the status.
+func (a *agent) lookAtSigner() {
+	if a.clusterSigner == nil {
+		return
+	}
+	said := a.replicas.Signers()
+	if before := a.signersSaid.Swap(&said); before != nil && *before != said || before == nil && said != "" {
+		a.clusterSigner.Look()
+	}
 }
 
 // newRecorder returns a recorder of events, which ends with ctx. There is an event for each transition, not for

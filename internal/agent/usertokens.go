@@ -34,12 +34,29 @@ func (a *agent) newUserTokens() (*satoken.Backend, error) {
 	}), nil
 }
 
+// followClusterInfo has what the cluster says of itself read again when that changes, from the first call on.
+func (a *agent) followClusterInfo(ctx context.Context) {
+	a.following.Do(func() {
+		core, err := corev1client.NewForConfig(a.rest)
+		if err != nil {
+			return // it is read from time to time nevertheless
+		}
+		go signer.FollowClusterInfo(ctx, core, func() {
+			if a.clusterSigner != nil {
+				a.clusterSigner.Look()
+			}
+			a.userTokens.Wake()
+		})
+	})
+}
+
 // apiServerInfo returns how clients reach the API server: as the configuration says, else as the cluster says, else, on
 // clusters that do not say it, as the agent reaches it. The CLI takes the address in the administrator's kubeconfig.
 func (a *agent) apiServerInfo(
 	core corev1client.ConfigMapsGetter,
 ) func(context.Context) (server string, caBundle []byte, err error) {
 	return func(ctx context.Context) (string, []byte, error) {
+		a.followClusterInfo(ctx)
 		server, caBundle, err := signer.ClusterInfo(ctx, core, a.config.Discovery.URL)
 		if err == nil {
 			return server, caBundle, nil

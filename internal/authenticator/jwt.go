@@ -44,9 +44,13 @@ func NewJWT(spec *authenticationv1alpha1.JWTAuthenticatorSpec, provider *Provide
 	_, problems := apiservervalidation.CompileAndValidateJWTAuthenticator(compiler, config, nil)
 	for i, extra := range spec.Claims.Extra {
 		at := field.NewPath("claims", "extra").Index(i).Child("key")
-		if strings.Contains(extra.Key, "=") { // a client certificate has "key=value"
+		known := slices.ContainsFunc(problems, func(p *field.Error) bool {
+			return strings.HasSuffix(p.Field, strings.TrimPrefix(at.String(), "claims"))
+		})
+		switch err := checkExtraKey(extra.Key); {
+		case strings.Contains(extra.Key, "="): // in a client certificate stands "key=value"
 			problems = append(problems, field.Invalid(at, extra.Key, "must not contain an equals sign"))
-		} else if err := checkExtraKey(extra.Key); err != nil && len(problems) == 0 { // each login would be refused
+		case err != nil && !known: // each login would be refused
 			problems = append(problems, field.Invalid(at, extra.Key, err.Error()))
 		}
 	}

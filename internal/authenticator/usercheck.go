@@ -15,8 +15,8 @@ import (
 
 // maxUserSize bounds the names of a user and of its groups, and its extras, in bytes. They travel in a client
 // certificate, for which TLS libraries have limits of about 100 kB, or in headers of each request. It is room for a
-// thousand groups with long names.
-const maxUserSize = 64 << 10
+// thousand groups with names of 60 characters.
+const maxUserSize = 80 << 10
 
 // CheckUser returns an error when the identity that an authenticator vouched for must not be that of a user: names
 // that only Kubernetes itself gives, names that break headers or logs, more than can be carried. The error names what

@@ -17,7 +17,7 @@ const (
 	maxStrangers = 256
 	// maxKnown is the same for known clients. API servers need one for each hundred requests at a time.
 	maxKnown = 256
-	// maxStrangerBytes is how much is read on a connection of the first kind. A login has up to 64 KiB.
+	// maxStrangerBytes is how much is read on a connection of the first kind. A login has up to 136 KiB.
 	maxStrangerBytes = 256 << 10
 	// maxStrangersBytes is how much was read on all of them that are open. A header takes up to 40 times as much memory as
 	// it has bytes.

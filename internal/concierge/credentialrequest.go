@@ -2,6 +2,7 @@ package concierge
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -48,6 +49,10 @@ var strategies = []string{
 	string(configv1alpha1.StrategyImpersonationProxy),
 	string(configv1alpha1.StrategyServiceAccountToken),
 }
+
+// maxCertificate is how large a certificate of the agent may be, in bytes. The impersonation proxy, which alone takes
+// those, ends handshakes of more than 32 KiB.
+const maxCertificate = 28 << 10
 
 // credentialRequests answers TokenCredentialRequests.
 type credentialRequests struct {
@@ -193,6 +198,13 @@ func (c *credentialRequests) exchange(
 			"TokenCredentialRequest Unexpected Error",
 			append(asked, "reason", "failed to issue certificate", "err", err.Error())...)
 		return c.failed(ctx, loginFailed, "no certificate can be issued at the moment")
+	}
+	if size := base64.StdEncoding.DecodedLen(len(pair.CertPEM)); by == signedByAgent && size > maxCertificate {
+		why := fmt.Sprintf("the user and its %d groups need a certificate of about %d bytes, and the impersonation proxy takes %d: "+
+			"a bearer token carries more", len(claimed.GetGroups()), size, maxCertificate)
+		c.audit.event(ctx, "TokenCredentialRequest Unsupported UserInfo",
+			append(asked, "reason", "unsupported value in userInfo returned by authenticator", "err", why)...)
+		return c.failed(ctx, loginRefused, why)
 	}
 	c.ended.note(loginDone)
 	expires := metav1.NewTime(pair.NotAfter.UTC())

@@ -33,8 +33,8 @@ const (
 	// maxLogins is how many logins there are at a time in all, however many addresses they come from. The API server waits
 	// for each of them, and has about 50 places for all that ordinary users ask for, unless it has others for logins.
 	maxLogins = 40
-	// maxLoginBody is how long the body of a TokenCredentialRequest may be, as at the impersonation proxy.
-	maxLoginBody = 64 << 10
+	// maxLoginBody is how long the body of a TokenCredentialRequest may be, as at the impersonation proxy: 128 KiB of token.
+	maxLoginBody = 136 << 10
 	// maxOtherBody is the same for all other requests: a WhoAmIRequest says no more than its name. To decode a body in YAML
 	// takes more than a hundred times its length.
 	maxOtherBody = 8 << 10

@@ -33,8 +33,9 @@ const (
 	tokenSuccessTTL = 10 * time.Second
 	tokenFailureTTL = time.Second
 	maxTokens       = 4096
-	// maxToken is how many bytes a token may have, so that strangers cannot have much reviewed at a time.
-	maxToken = 64 << 10
+	// maxToken is how many bytes a token may have, so that strangers cannot have much reviewed at a time. A thousand groups
+	// with names of 60 characters make 86 kB.
+	maxToken = 128 << 10
 )
 
 // newAuthenticator tries the credentials that the API server takes, in the API server's order: front proxy, client

@@ -22,8 +22,9 @@ import (
 )
 
 const (
-	// maxLogin is how long the body of a TokenCredentialRequest may be. A token is much shorter.
-	maxLogin = 64 << 10
+	// maxLogin is how long the body of a TokenCredentialRequest may be: a token of the length that a bearer token may have,
+	// and what stands around it.
+	maxLogin = maxToken + 8<<10
 	// maxLoginAnswer is how much of the answer is read to find out whether there is a credential in it. Answers without
 	// one are short.
 	maxLoginAnswer = 1 << 20

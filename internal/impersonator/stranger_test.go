@@ -49,6 +49,31 @@ func withIntermediates(t *testing.T, leaf *tls.Certificate, n, size int) *tls.Ce
 	return chain
 }
 
+// TestCertificatesOfManyGroups presents a certificate as large as the Concierge APIs issue them (maxCertificate there), the
+// second time with a session ticket, which has it in it.
+func TestCertificatesOfManyGroups(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	const most = 28 << 10
+	names := func(count int) (groups []string) {
+		for i := range count {
+			groups = append(groups, fmt.Sprintf("%060d", i))
+		}
+		return groups
+	}
+	count := 300
+	for len(clientCertificate(t, p.signerCA, "jane", names(count+1)...).Certificate[0]) <= most {
+		count++
+	}
+	client := p.client(t, clientCertificate(t, p.signerCA, "jane", names(count)...))
+	for range 2 {
+		if got := p.get(t, client, "/a", nil); got.Code != http.StatusOK {
+			t.Errorf("%d groups: got %d", count, got.Code)
+		}
+		client.CloseIdleConnections()
+	}
+}
+
 // TestHandshakesAreBounded presents as many large certificates as a client may, and then more than a handshake may have.
 func TestHandshakesAreBounded(t *testing.T) {
 	t.Parallel()

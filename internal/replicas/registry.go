@@ -49,6 +49,8 @@ type Report struct {
 	SHA256 string `json:"sha256,omitempty"`
 	// Problem says why it does not serve what the CredentialIssuer asks for, "" when it does.
 	Problem string `json:"problem,omitempty"`
+	// Signer says why the cluster's own signer cannot be used, as far as this replica has seen; "" when it can.
+	Signer string `json:"signer,omitempty"`
 }
 
 // Options is what a Registry needs. All fields but Labels are required.
@@ -101,14 +103,40 @@ func New(options Options) *Registry {
 	}
 }
 
-// Publish sets this replica's own report. It returns at once; the other replicas read it soon after.
+// Publish sets this replica's own report, but for Signer. It returns at once; the other replicas read it soon after.
 func (r *Registry) Publish(report Report) {
 	report.Name = r.options.Name
 	report.Problem = shorten(report.Problem)
 	r.mu.Lock()
+	report.Signer = r.own.Signer
 	same := r.published && r.own == report
 	r.own, r.published = report, true
 	r.mu.Unlock()
+	r.wakeUnless(same)
+}
+
+// PublishSigner sets Signer in this replica's own report.
+func (r *Registry) PublishSigner(problem string) {
+	problem = shorten(problem)
+	r.mu.Lock()
+	same := r.own.Signer == problem
+	r.own.Signer = problem
+	r.mu.Unlock()
+	r.wakeUnless(same)
+}
+
+// Signers returns what the other replicas say about the cluster's own signer.
+func (r *Registry) Signers() string {
+	var said strings.Builder
+	for _, report := range r.Live() {
+		if report.Name != r.options.Name && report.Signer != "" {
+			said.WriteString(report.Name + ": " + report.Signer + "\n")
+		}
+	}
+	return said.String()
+}
+
+func (r *Registry) wakeUnless(same bool) {
 	if !same {
 		select {
 		case r.wake <- struct{}{}:

@@ -29,6 +29,30 @@ func leaseOf(name, report string, renew time.Time) *coordinationv1.Lease {
 	}
 }
 
+// TestSigners has the other replicas say what they know of the cluster's own signer.
+func TestSigners(t *testing.T) {
+	t.Parallel()
+	now := clocktesting.NewFakeClock(time.Now())
+	told := 0
+	b := New(Options{Group: "agent", Name: "b", IsLeader: func() bool { return true }, Changed: func() { told++ }, Clock: now})
+	b.PublishSigner("mine")
+	b.Publish(Report{SHA256: "1"})
+	into := (*store)(b)
+	if err := into.Replace([]any{leaseOf("a", `{"sha256":"1"}`, now.Now())}, "1"); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.Signers(); got != "" || b.Live()[1] != (Report{Name: "b", SHA256: "1", Signer: "mine"}) {
+		t.Errorf("got %q, %+v", got, b.Live())
+	}
+	before := told
+	if err := into.Update(leaseOf("a", `{"sha256":"1","signer":"no answer"}`, now.Now())); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.Signers(); got != "a: no answer\n" || told != before+1 {
+		t.Errorf("got %q, told %d times", got, told-before)
+	}
+}
+
 // TestLive goes through who counts as alive, with a clock that the test sets.
 func TestLive(t *testing.T) {
 	t.Parallel()

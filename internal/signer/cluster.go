@@ -124,6 +124,7 @@ func (c *Cluster) Run(ctx context.Context) {
 	c.keys.refill()
 	wait := c.options.FirstRetry
 	for {
+		last := time.Now()
 		state := ClusterState{Tested: true, Err: c.selfTest(ctx)}
 		state.Server, state.CABundle, state.InfoErr = c.clusterInfo(ctx)
 		if ctx.Err() != nil {
@@ -144,7 +145,7 @@ func (c *Cluster) Run(ctx context.Context) {
 		case <-c.test:
 			select {
 			case <-ctx.Done():
-			case <-time.After(c.options.FirstRetry): // however many logins ask for it
+			case <-time.After(time.Until(last.Add(c.options.FirstRetry))): // however many logins ask for it
 			}
 		}
 	}
@@ -190,11 +191,16 @@ func (c *Cluster) IssueClientCertificate(
 		broken.Err = err
 		c.set(ctx, broken)
 	}
+	c.Look()
+	return pair, err
+}
+
+// Look has the signer tested, and how clients reach the API server read again: at once, unless that was just done.
+func (c *Cluster) Look() {
 	select {
 	case c.test <- struct{}{}:
 	default: // it is asked for already
 	}
-	return pair, err
 }
 
 // errNoAnswer is the cause when the signer has taken too long.

@@ -16,6 +16,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
@@ -84,9 +85,15 @@ func (w *world) publish(t *testing.T, server string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.admin.CoreV1().ConfigMaps(metav1.NamespacePublic).Create(t.Context(), &corev1.ConfigMap{
+	maps := w.admin.CoreV1().ConfigMaps(metav1.NamespacePublic)
+	object := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "cluster-info"}, Data: map[string]string{"kubeconfig": string(content)},
-	}, metav1.CreateOptions{}); err != nil {
+	}
+	_, err = maps.Create(t.Context(), object, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		_, err = maps.Update(t.Context(), object, metav1.UpdateOptions{})
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -372,6 +379,40 @@ func TestNoSignerAnswers(t *testing.T) {
 	})
 	waitForState(t, c, "trying a certificate of the cluster's signer at the API server")
 	foreign()
+}
+
+// TestASignerIsLookedAtWhenAsked shows that somebody who knows better need not wait for the next test.
+func TestASignerIsLookedAtWhenAsked(t *testing.T) {
+	t.Parallel()
+	w := startWorld(t, false)
+	w.grant(t)
+	w.publish(t, "https://kube.example.com:6443")
+	c := w.start(t, signer.ClusterOptions{Timeout: 2 * time.Second, FirstRetry: 100 * time.Millisecond})
+	agent, err := kubernetes.NewForConfig(w.agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go signer.FollowClusterInfo(t.Context(), agent.CoreV1(), c.Look)
+	client := w.ClientCA()
+	stop := w.answer(t, func(request *certificatesv1.CertificateSigningRequest) {
+		request.Status.Certificate = signAs(t, client, request, 10*time.Minute)
+	})
+	waitForState(t, c, "")
+	w.publish(t, "https://moved.example.com:6443")
+	testkit.Eventually(t, 20*time.Second, func() error {
+		if got := c.State().Server; got != "https://moved.example.com:6443" {
+			return fmt.Errorf("clients are told %q", got)
+		}
+		return nil
+	})
+	stop()
+	c.Look()
+	testkit.Eventually(t, 20*time.Second, func() error {
+		if c.State().Err == nil {
+			return errors.New("the signer counts as good")
+		}
+		return nil
+	})
 }
 
 // TestASignerThatGoesAway shows that one login in vain is enough: later ones do not wait.

@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/wait"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -18,6 +22,9 @@ const (
 	infoNamespace = metav1.NamespacePublic
 	infoConfigMap = "cluster-info"
 	infoKey       = "kubeconfig"
+
+	// followRetry is when to watch it again: a watch lasts for minutes.
+	followRetry = 10 * time.Second
 )
 
 // clusterInfo returns how clients reach the API server.
@@ -46,6 +53,27 @@ func ClusterInfo(
 		server = serverURL
 	}
 	return server, caBundle, nil
+}
+
+// FollowClusterInfo calls changed when the cluster says something else about how clients reach the API server, until ctx
+// ends. Where it may not be watched, nothing is called.
+func FollowClusterInfo(ctx context.Context, core corev1client.ConfigMapsGetter, changed func()) {
+	version := ""
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		events, err := core.ConfigMaps(infoNamespace).Watch(ctx, metav1.ListOptions{
+			FieldSelector: fields.OneTermEqualSelector("metadata.name", infoConfigMap).String(),
+		})
+		if err != nil {
+			return
+		}
+		defer events.Stop()
+		for event := range events.ResultChan() { // the first is what there is
+			if configMap, ok := event.Object.(*corev1.ConfigMap); ok && configMap.ResourceVersion != version {
+				version = configMap.ResourceVersion
+				changed()
+			}
+		}
+	}, followRetry)
 }
 
 func parseClusterInfo(content string) (server string, caBundle []byte, err error) {

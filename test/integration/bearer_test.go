@@ -137,7 +137,7 @@ func TestTokensOfAnIssuer(t *testing.T) {
 		"an administrator": {"username": "system:admin"},
 		"another audience": {"aud": "another-cluster"},
 		"expired":          {"exp": time.Now().Add(-time.Minute).Unix()},
-		"too many groups":  {"groups": manyGroups(3500)},
+		"too many groups":  {"groups": manyGroups(4500)},
 	} {
 		if got := w.exchange(t, "JWTAuthenticator", "ci", idp.Token(t, idp.Claims(audience, claims))); got != failed {
 			t.Errorf("%s: got %q", name, got)

@@ -81,7 +81,16 @@ func signing(t *testing.T) *world {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	if err := w.startAll(ctx, nil, "agent-signing"); err != nil {
+	if err := w.startAll(ctx, nil, "agent-a", "agent-b"); err != nil {
+		t.Fatal(err)
+	}
+	// Logins go to the replica that does not lead: the leader, which writes the status, has to hear of them.
+	leader, other := w.leader(t)
+	w.agents = []*devinstall.Agent{other, leader}
+	if err := w.PointAt(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.WaitAvailable(ctx); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, 10*time.Second, func() error { // the agent writes its status meanwhile
@@ -121,6 +130,33 @@ func (w *world) waitForStrategies(
 	return found
 }
 
+// moveAPIServer has the cluster say that clients reach its API server there, and waits until the status says so.
+func (w *world) moveAPIServer(t *testing.T, server string) {
+	t.Helper()
+	info, err := clientcmd.Write(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{
+		"": {Server: server, CertificateAuthorityData: w.Cluster.CABundle()},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var object corev1.ConfigMap
+	if err := w.admin.Get(
+		t.Context(), types.NamespacedName{Namespace: metav1.NamespacePublic, Name: "cluster-info"}, &object); err != nil {
+		t.Fatal(err)
+	}
+	object.Data["kubeconfig"] = string(info)
+	if err := w.admin.Update(t.Context(), &object); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 30*time.Second, func() error {
+		frontend := w.signingIssuer(t).Status.Strategies[0].Frontend
+		if frontend == nil || frontend.TokenCredentialRequestAPIInfo.Server != server {
+			return fmt.Errorf("clients are told %+v", frontend)
+		}
+		return nil
+	})
+}
+
 // TestLoginsByTheClustersOwnSigner lets users in at the API server, with certificates of the real
 // kube-controller-manager, and at the proxy when that is gone.
 func TestLoginsByTheClustersOwnSigner(t *testing.T) {
@@ -132,6 +168,8 @@ func TestLoginsByTheClustersOwnSigner(t *testing.T) {
 		info.CertificateAuthorityData != base64.StdEncoding.EncodeToString(w.Cluster.CABundle()) {
 		t.Errorf("clients are told %+v", info)
 	}
+	w.moveAPIServer(t, "https://moved.example.com:6443")
+	w.moveAPIServer(t, w.Cluster.URL())
 	newKubeconfig := func(args ...string) string {
 		path := filepath.Join(t.TempDir(), "user.kubeconfig")
 		got := w.asAdmin(t, append([]string{

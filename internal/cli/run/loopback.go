@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,7 +18,6 @@ import (
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
@@ -167,14 +165,15 @@ func (l *loopback) current(ctx context.Context) *upstream {
 	return l.upstream
 }
 
-// authenticate refuses requests without the run's own token.
+// authenticate refuses requests without the run's own token. Refusals are plain text, which client-go shows also for its
+// discovery, where it reads no Status.
 func (l *loopback) authenticate(next http.Handler) http.Handler {
 	want := sha256.Sum256([]byte("Bearer " + l.token))
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		got := sha256.Sum256([]byte(req.Header.Get("Authorization")))
 		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
 			const why = "pinniped run: the request does not have the token of this run's kubeconfig"
-			writeStatus(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized, why)
+			http.Error(w, why, http.StatusUnauthorized)
 			return
 		}
 		req.Header.Del("Authorization")
@@ -202,7 +201,7 @@ func (l *loopback) proxy() http.Handler {
 		ErrorHandler: func(w http.ResponseWriter, req *http.Request, err error) {
 			if req.Context().Err() == nil {
 				why := fmt.Sprintf("pinniped run: connecting to %q: %v", l.target.Redacted(), err)
-				writeStatus(w, http.StatusBadGateway, metav1.StatusReasonServiceUnavailable, why)
+				http.Error(w, why, http.StatusBadGateway)
 			}
 		},
 		ErrorLog: log.New(io.Discard, "", 0), // the program has the terminal
@@ -212,7 +211,7 @@ func (l *loopback) proxy() http.Handler {
 		if way.acts && impersonates(req.Header) {
 			// Its headers would be lost, or be mixed with those of the login.
 			const why = "pinniped run: this login acts as its own user by impersonation, and can act as nobody else: leave out --as"
-			writeStatus(w, http.StatusForbidden, metav1.StatusReasonForbidden, why)
+			http.Error(w, why, http.StatusForbidden)
 			return
 		}
 		reverse.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), upstreamKey{}, way)))
@@ -291,13 +290,3 @@ func (c connections) closeIdle() {
 type roundTripperFunc func(*http.Request) (*http.Response, error)
 
 func (f roundTripperFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
-
-// writeStatus answers as Kubernetes does.
-func writeStatus(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(metav1.Status{ // the client may have left
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
-		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message, //nolint:gosec // a status code
-	})
-}

@@ -191,7 +191,7 @@ func TestLoopbackRefuses(t *testing.T) {
 		{}, {"Authorization": {"Bearer "}}, {"Authorization": {"Bearer secret"}}, {"Authorization": {r.proxy.token}},
 		{"Authorization": {"Bearer x", "Bearer " + r.proxy.token}},
 	} {
-		if code, body := send(t, stranger, url, header); code != 401 || !strings.Contains(body, `"reason":"Unauthorized"`) {
+		if code, body := send(t, stranger, url, header); code != 401 || !strings.Contains(body, `the token of this run's kubeconfig`) {
 			t.Errorf("%v: got %d %s", header, code, body)
 		}
 	}
