@@ -152,12 +152,6 @@ bench: build controlplane ## Measure the proxy on a local control plane: BENCH="
 bench-compare: ## Say what got better or worse between two runs: make bench-compare OLD=bin/bench/….json NEW=bin/bench/….json
 	@go run ./test/bench compare '$(OLD)' '$(NEW)'
 
-# What `make bench-record` records, as testdata/README.md says, too, and what the tests run below `pinniped run`.
-HELM := helm.sh/helm/v4/cmd/helm@v4.3.0
-
-bin/helm:
-	GOBIN=$(CURDIR)/bin CGO_ENABLED=0 go install -ldflags '-s -w' $(HELM)
-
 .PHONY: bench-record
 bench-record: controlplane bin/helm ## Record again what kubectl, a controller and helm ask for, which the load "mixture" replays
 	go run ./test/bench/record -helm bin/helm test/bench/testdata/mixture.jsonl
