@@ -44,7 +44,7 @@ func TestEveryAlertFires(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	alerts := regexp.MustCompile(`(?m)^ *- alert: (\w+)$`).FindAllStringSubmatch(string(rules), -1)
+	alerts := regexp.MustCompile(`(?m)^ *- alert: (\w+)\b`).FindAllStringSubmatch(string(rules), -1)
 	for _, alert := range alerts {
 		if !strings.Contains(string(tests), `alertname="`+alert[1]+`"`) {
 			t.Errorf("no test makes %s fire", alert[1])
@@ -65,7 +65,9 @@ func alertExpressions(t *testing.T) []string {
 		Groups []struct {
 			Rules []struct {
 				Expr        string
-				Annotations struct{ Runbook string }
+				Annotations struct {
+					Runbook string `json:"runbook_url"`
+				}
 			}
 		}
 	}
@@ -76,8 +78,9 @@ func alertExpressions(t *testing.T) []string {
 	for _, group := range file.Groups {
 		for _, rule := range group.Rules {
 			expressions = append(expressions, rule.Expr)
-			if _, err := os.Stat("../" + rule.Annotations.Runbook); err != nil || rule.Annotations.Runbook == "" {
-				t.Errorf("%s: its runbook: %v", rule.Expr, err)
+			runbook, ours := strings.CutPrefix(rule.Annotations.Runbook, "https://github.com/pinniped-toolkit/pinniped/blob/main/")
+			if _, err := os.Stat("../" + runbook); err != nil || !ours {
+				t.Errorf("%s: its runbook %q: %v", rule.Expr, rule.Annotations.Runbook, err)
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	goruntime "runtime"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -24,6 +25,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
 	"github.com/pinniped-toolkit/pinniped/internal/concierge"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/apiservice"
+	"github.com/pinniped-toolkit/pinniped/internal/controller/credentialissuer"
 	"github.com/pinniped-toolkit/pinniped/internal/governor"
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
@@ -111,6 +113,7 @@ type agent struct {
 
 	replicas *replicas.Registry   // what the replicas tell each other
 	events   record.EventRecorder // about the CredentialIssuer
+	issuer   atomic.Pointer[credentialissuer.Reconciler]
 
 	holder         *servingcert.Holder     // what the proxy serves
 	advertised     advertised              // what clients are told to verify that with

@@ -155,6 +155,7 @@ func (a *agent) addCredentialIssuer(
 		reconciler.OtherStrategies,
 		credentialissuer.ServiceAccountTokens{Tokens: a.userTokens},
 	)
+	a.issuer.Store(reconciler)
 	return reconciler, reconciler.SetupWithManager(manager)
 }
 

@@ -73,6 +73,13 @@ func (a *agent) newRegistry(others []prometheus.Collector) *prometheus.Registry 
 			Name: "pinniped_agent_leader",
 			Help: "1 when this replica is the one that writes to the cluster, else 0.",
 		}, func() float64 { return truth(a.leader.Leading()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "pinniped_agent_proxy_wanted",
+			Help: "1 when the CredentialIssuer, or in mode auto the cluster's nodes, ask for the impersonation proxy, else 0.",
+		}, func() float64 {
+			reconciler := a.issuer.Load()
+			return truth(reconciler != nil && reconciler.Wanted())
+		}),
 	)
 	return registry
 }

@@ -143,7 +143,7 @@ func TestMetricsOfTheAgent(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
-	expect(map[string]float64{"build_info v1.2.3": 1, "leader": 0})
+	expect(map[string]float64{"build_info v1.2.3": 1, "leader": 0, "proxy_wanted": 0})
 
 	ca, err := certs.NewCA("ca", time.Unix(1_800_000_000, 0), 10*time.Hour)
 	if err != nil {
@@ -159,7 +159,7 @@ func TestMetricsOfTheAgent(t *testing.T) {
 	a.leader.leading.Store(true)
 	check.last.Store(&privilege.Report{Excess: []privilege.Excess{{What: "get secrets"}, {What: "list secrets"}}})
 	expect(map[string]float64{
-		"build_info v1.2.3": 1, "leader": 1, "upstream_credential_excess_rules": 2,
+		"build_info v1.2.3": 1, "leader": 1, "proxy_wanted": 0, "upstream_credential_excess_rules": 2,
 		"serving_certificate_expiry_timestamp_seconds external": float64(certificate.Leaf.NotAfter.Unix()),
 		"serving_certificate_findings KeyMismatch error":        1,
 	})
@@ -172,7 +172,7 @@ func TestMetricsOfTheAgent(t *testing.T) {
 	a.holder.Withdraw()
 	a.leader.leading.Store(false)
 	check.last.Store(&privilege.Report{})
-	expect(map[string]float64{"build_info v1.2.3": 1, "leader": 0, "upstream_credential_excess_rules": 0})
+	expect(map[string]float64{"build_info v1.2.3": 1, "leader": 0, "proxy_wanted": 0, "upstream_credential_excess_rules": 0})
 }
 
 func tlsCertificate(t *testing.T, pair *certs.KeyPair) tls.Certificate {

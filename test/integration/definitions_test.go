@@ -10,11 +10,12 @@ import (
 	"testing"
 )
 
-// The modules whose CustomResourceDefinitions the documents need.
+// The modules whose CustomResourceDefinitions the documents and the manifests need.
 const (
 	certManagerModule = "github.com/cert-manager/cert-manager@v1.21.2"
 	contourModule     = "github.com/projectcontour/contour@v1.33.8"
 	gatewayModule     = "sigs.k8s.io/gateway-api@v1.6.0"
+	prometheusModule  = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 )
 
 // define installs CustomResourceDefinitions by name until the test ends. They are read from a file or folder of a Go

@@ -22,6 +22,8 @@ import (
 // installed already: every overlay and every component.
 func TestEveryManifestIsAccepted(t *testing.T) {
 	w := needsCluster(t)
+	w.define(t, prometheusModule, "example/prometheus-operator-crd", "servicemonitors.monitoring.coreos.com",
+		"prometheusrules.monitoring.coreos.com")
 	all, err := filepath.Glob(filepath.Join(w.Deploy, "*", "kustomization.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +60,7 @@ func TestEveryManifestIsAccepted(t *testing.T) {
 	for _, want := range []string{
 		"name: pinniped-concierge-metrics", "kind: NetworkPolicy", "value: :8446", "name: metrics",
 		"name: PINNIPED_AGENT_CLUSTER_SIGNER", "name: pinniped-concierge-cluster-signer", "name: pinniped-ip-tls-viewer",
-		"kind: ValidatingAdmissionPolicy", "name: " + userAccounts, "name: tlscertificatedelegations.projectcontour.io",
+		"kind: ServiceMonitor", "alert: PinnipedCertificateExpired", "kind: ValidatingAdmissionPolicy", "name: " + userAccounts, "name: tlscertificatedelegations.projectcontour.io",
 	} {
 		if !strings.Contains(accepted, want+"\n") {
 			t.Errorf("there is no %q in what the API server would have", want)

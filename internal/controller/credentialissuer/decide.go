@@ -48,7 +48,7 @@ func (d *decision) writes() []string {
 
 // decideOff says what is to be done so that the proxy runs no more. The two CAs stay in their Secrets.
 func decideOff(s seen) decision {
-	d := decision{errs: map[step]error{}, phase: phaseIdle}
+	d := decision{errs: map[step]error{}, phase: phaseOff}
 	d.add(stopProxy{})
 	s.removeGenerated(&d)
 	s.keepLastGood(&d, nil)

@@ -463,7 +463,7 @@ func TestDecideOff(t *testing.T) {
 		for _, a := range d.actions {
 			got = append(got, a.String())
 		}
-		if diff := cmp.Diff(test.want, got); diff != "" || d.phase != phaseIdle {
+		if diff := cmp.Diff(test.want, got); diff != "" || d.phase != phaseOff {
 			t.Errorf("it %s: phase %d, actions (-want +got):\n%s", test.name, d.phase, diff)
 		}
 	}

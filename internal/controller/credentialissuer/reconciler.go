@@ -132,7 +132,8 @@ type Reconciler struct {
 // The phases, for readiness.
 const (
 	phaseUnknown int32 = iota // nothing was decided yet
-	phaseIdle                 // the proxy is off, or has no address yet to serve at
+	phaseOff                  // the proxy is switched off
+	phaseIdle                 // it has no address yet to serve at
 	phaseOn                   // the proxy is to serve
 	phaseLost                 // there is no CredentialIssuer, no record of one, and nothing to serve
 )
@@ -168,7 +169,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 // Ready returns why this replica cannot serve, or nil when it can or when it is not meant to.
 func (r *Reconciler) Ready() error {
 	switch r.phase.Load() {
-	case phaseIdle:
+	case phaseOff, phaseIdle:
 		return nil
 	case phaseOn:
 		if r.Holder.Current() == nil {
@@ -180,6 +181,12 @@ func (r *Reconciler) Ready() error {
 	default:
 		return errors.New("the CredentialIssuer has not been read yet")
 	}
+}
+
+// Wanted reports whether the proxy is to serve; false also while that is not known.
+func (r *Reconciler) Wanted() bool {
+	phase := r.phase.Load()
+	return phase != phaseUnknown && phase != phaseOff
 }
 
 // Reconcile fetches the CredentialIssuer, makes this replica what it says, and hands in what came out, for the leader to
