@@ -78,7 +78,7 @@ demo-program: # built as the other programs are, so that no package is compiled 
 	@$(MAKE) --no-print-directory build && $(GO_BUILD) -o bin/demo ./hack/demo && echo "Built our programs in $$SECONDS s" >&2
 
 .PHONY: test
-test: controlplane build node-modules bin/certmanager ## Run every test, those on a real API server included
+test: controlplane build node-modules bin/certmanager bin/helm ## Run every test, those on a real API server included
 	hack/summary.sh $(MAKE) --no-print-directory -j2 test-waiting test-computing
 
 # test/integration mostly waits for what a cluster does, within times that users are promised. So it runs beside the others, which mostly compute, and goes
@@ -95,6 +95,10 @@ test-computing:
 # Built as the tests are, so that they share the packages of Kubernetes in Go's build cache.
 bin/certmanager: hack/certmanager/go.mod hack/certmanager/main.go
 	cd hack/certmanager && go build -ldflags '-s -w' -o ../../bin/certmanager .
+
+# The release of helm that hack/helm/go.mod names: the chart is tested with it, and bench-record records what it asks for.
+bin/helm: hack/helm/go.mod
+	cd hack/helm && CGO_ENABLED=0 go build -tags $(GO_TAGS) -ldflags '-s -w' -o ../../bin/helm helm.sh/helm/v4/cmd/helm
 
 # The image is pushed only where a cluster is to pull it. kubectl is the user's own, else the one that is built here.
 .PHONY: test-e2e
@@ -113,7 +117,7 @@ test-cli: ## Run the tests of the CLI that need no API server, on any system
 	go test -short ./cmd/pinniped/... ./internal/cli/... ./pkg/...
 
 .PHONY: test-race
-test-race: controlplane node-modules bin/certmanager ## Run every test with the race detector
+test-race: controlplane node-modules bin/certmanager bin/helm ## Run every test with the race detector
 	hack/summary.sh $(MAKE) --no-print-directory -j2 TESTFLAGS='-race -timeout 60m' test-waiting test-computing
 
 .PHONY: bench
@@ -124,12 +128,8 @@ bench: build controlplane ## Measure the proxy on a local control plane: BENCH="
 bench-compare: ## Say what got better or worse between two runs: make bench-compare OLD=bin/bench/….json NEW=bin/bench/….json
 	@go run ./test/bench compare '$(OLD)' '$(NEW)'
 
-# What `make bench-record` records; testdata/README.md says so, too.
-HELM := helm.sh/helm/v4/cmd/helm@v4.3.0
-
 .PHONY: bench-record
-bench-record: controlplane ## Record again what kubectl, a controller and helm ask for, which the load "mixture" replays
-	GOBIN=$(CURDIR)/bin CGO_ENABLED=0 go install $(HELM)
+bench-record: controlplane bin/helm ## Record again what kubectl, a controller and helm ask for, which the load "mixture" replays
 	go run ./test/bench/record -helm bin/helm test/bench/testdata/mixture.jsonl
 
 .PHONY: bench-login

@@ -3,9 +3,7 @@ package hack
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,54 +14,28 @@ import (
 // administrator has changed.
 func TestInstall(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("needs a real etcd and kube-apiserver, which -short leaves out")
-	}
-	cluster, err := devcluster.Start(t.Context(), devcluster.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cluster.Stop() })
-	kubectl, err := cluster.Kubectl()
-	if err != nil {
-		t.Fatal(err)
-	}
-	run := func(program string, arguments ...string) string {
-		t.Helper()
-		command := exec.CommandContext(t.Context(), program, arguments...)
-		command.Env = append(os.Environ(), "KUBECONFIG="+cluster.AdminKubeconfig(), "TIMEOUT=0",
-			"PATH="+filepath.Dir(kubectl)+string(os.PathListSeparator)+os.Getenv("PATH"))
-		out, err := command.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s %q: %v\n%s", program, arguments, err, out)
-		}
-		return string(out)
-	}
-	installed := func() string {
-		return run(kubectl, "get", "deployment", "--namespace=pinniped-concierge", "pinniped-concierge",
-			"--output=jsonpath={.spec.template.spec.containers[0].image}")
-	}
-
+	a := newAdministrator(t, devcluster.Options{})
+	run := func(program string, arguments ...string) { t.Helper(); a.does(t, program, arguments...) }
 	first := "registry.example.com:5000/team/pinniped-agent@sha256:" + strings.Repeat("1", 64)
 	run("./install.sh", first)
-	if got := installed(); got != first {
+	if got := a.image(t); got != first {
 		t.Errorf("got image %q, want %q", got, first)
 	}
-	run(kubectl, "patch", "credentialissuers.config.concierge.pinniped.dev", "pinniped-concierge-config", "--type=merge",
+	run(a.kubectl, "wait", "--for=condition=Established", "--timeout=60s", "customresourcedefinitions", issuers)
+	run(a.kubectl, "apply", "--server-side", "--filename=../bin/manifests/credentialissuer.yaml")
+	run(a.kubectl, "patch", issuers, "pinniped-concierge-config", "--type=merge",
 		`--patch={"spec": {"impersonationProxy": {"externalEndpoint": "proxy.example.com"}}}`)
 	for _, next := range []string{
 		"registry.example.com:5000/team/pinniped-agent@sha256:" + strings.Repeat("2", 64),
 		"registry.example.com:5000/team/pinniped-agent:v2.0.0",
 	} {
 		run("./install.sh", next)
-		if got := installed(); got != next {
+		if got := a.image(t); got != next {
 			t.Errorf("got image %q, want %q", got, next)
 		}
 	}
-	endpoint := run(kubectl, "get", "credentialissuers.config.concierge.pinniped.dev", "pinniped-concierge-config",
-		"--output=jsonpath={.spec.impersonationProxy.externalEndpoint}")
-	if endpoint != "proxy.example.com" {
-		t.Errorf("got externalEndpoint %q: a new version changed the configuration", endpoint)
+	if got := a.issuer(t); !strings.Contains(got, `"externalEndpoint":"proxy.example.com"`) {
+		t.Errorf("got %s: a new version changed the configuration", got)
 	}
 }
 

@@ -25,6 +25,7 @@ mkdir -p "$folder"
 overlay=$(mktemp -d "$root/bin/overlay.XXXXXX") # kustomize takes no absolute paths
 trap 'rm -rf "$overlay"' EXIT
 "$kubectl" kustomize "$root/deploy/crds" >"$folder/crds.yaml"
+cp "$root/deploy/concierge/credentialissuer.yaml" "$folder"
 for kind in install:concierge upgrade:upgrade; do
 	cat >"$overlay/kustomization.yaml" <<-END
 		apiVersion: kustomize.config.k8s.io/v1beta1

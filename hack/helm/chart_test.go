@@ -92,8 +92,7 @@ func TestExtras(t *testing.T) {
 	t.Parallel()
 	usual := rendered(t, namespace, nil)
 	for _, e := range extras() {
-		name, _, _ := strings.Cut(e.value, ".")
-		got := rendered(t, namespace, map[string]any{name: map[string]any{"enabled": true}})
+		got := rendered(t, namespace, switched(e))
 		kind := "resources"
 		if e.component {
 			kind = "components"
@@ -118,6 +117,12 @@ func TestExtras(t *testing.T) {
 			t.Errorf("%s: -kustomize +helm:\n%s", e.value, diff)
 		}
 	}
+}
+
+// switched are the values that switch an extra on.
+func switched(e extra) map[string]any {
+	name, field, _ := strings.Cut(e.value, ".")
+	return map[string]any{name: map[string]any{field: true}}
 }
 
 // combined are the objects of deploy/concierge with another folder of deploy.
@@ -210,8 +215,7 @@ func TestAnotherNamespace(t *testing.T) {
 	var walk func(path string, node any)
 	everything := map[string]any{"namespace": map[string]any{"create": true}}
 	for _, e := range extras() {
-		name, _, _ := strings.Cut(e.value, ".")
-		everything[name] = map[string]any{"enabled": true}
+		everything = util.CoalesceTables(everything, switched(e))
 	}
 	for name, object := range rendered(t, "elsewhere", everything) {
 		walk = func(path string, node any) {
@@ -282,21 +286,46 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestKept looks for what must outlive the release: the configuration, and the kinds without which it would be deleted.
+// TestKept looks for what must outlive the release: the kinds without which the configuration would be deleted.
 func TestKept(t *testing.T) {
 	t.Parallel()
 	kept := 0
 	for name, object := range rendered(t, namespace, nil) {
 		annotations, _ := child(child(object, "metadata"), "annotations").(map[string]any)
-		if strings.HasPrefix(name, "CustomResourceDefinition ") || strings.HasPrefix(name, "CredentialIssuer ") {
+		if strings.HasPrefix(name, "CredentialIssuer ") {
+			t.Errorf("%s is rendered, and would be changed with each release", name)
+		}
+		if strings.HasPrefix(name, "CustomResourceDefinition ") {
 			kept++
 			if annotations["helm.sh/resource-policy"] != "keep" {
 				t.Errorf("%s would be deleted with the release", name)
 			}
 		}
 	}
-	if kept < 4 {
-		t.Errorf("found %d objects to keep, want the CredentialIssuer and three CRDs at least", kept)
+	if kept < 3 {
+		t.Errorf("found %d objects to keep, want three CRDs at least", kept)
+	}
+}
+
+func issuerSpec(proxy map[string]any) map[string]any {
+	return map[string]any{"credentialIssuerSpec": map[string]any{"impersonationProxy": proxy}}
+}
+
+func TestSchemaTakes(t *testing.T) {
+	t.Parallel()
+	for name, config := range map[string]map[string]any{
+		"no first CredentialIssuer": {"credentialIssuerSpec": nil},
+		"a configured one":          issuerSpec(map[string]any{"mode": "enabled", "externalEndpoint": "proxy.example.com"}),
+		"a number as a quantity":    {"limits": map[string]any{"connections": map[string]any{"perUser": 500}}},
+		"labels":                    {"labels": map[string]any{"example.com/team": "blue"}},
+		"Pinniped's keys": {
+			"kubeCertAgent": map[string]any{"image": "i"}, "discovery": map[string]any{"url": nil},
+			"names": map[string]any{"agentServiceAccount": "x"},
+		},
+	} {
+		if _, err := tryRender(t, namespace, map[string]any{"config": config}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -309,6 +338,9 @@ func TestSchemaRefuses(t *testing.T) {
 		"an image untagged":  {"image": "agent"},
 		"an unknown policy":  {"imagePullPolicy": "Sometimes"},
 		"a misspelled child": {"crds": map[string]any{"instal": false}},
+		"a misspelled key":   {"config": map[string]any{"logg": map[string]any{"level": "debug"}}},
+		"a misspelled mode":  {"config": issuerSpec(map[string]any{"mode": "on"})},
+		"a misspelled field": {"config": issuerSpec(map[string]any{"externalEndpiont": "proxy.example.com"})},
 	} {
 		if _, err := tryRender(t, namespace, values); err == nil {
 			t.Errorf("%s was taken", name)

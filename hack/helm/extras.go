@@ -2,9 +2,12 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -32,6 +35,18 @@ func extras() []extra {
 			value:  "serviceAccountTokens.enabled",
 			comment: "Let the agent manage a service account for each user, for clusters without a load balancer. It also takes " +
 				"serviceAccountTokens.mode: enabled in credentialIssuer.spec: docs/howto/no-load-balancer.md.",
+		},
+		{
+			folder:    "monitoring",
+			component: true,
+			value:     "monitoring.enabled",
+			comment:   "Serve metrics to Prometheus, on all addresses of the pods: docs/reference/metrics.md.",
+		},
+		{
+			folder:    "prometheusoperator",
+			component: true,
+			value:     "monitoring.prometheusOperator",
+			comment:   "Tell the Prometheus operator of them, by a ServiceMonitor, and of the alerts, by a PrometheusRule. Its CRDs must be there.",
 		},
 	}
 }
@@ -63,29 +78,47 @@ func (e extra) objects(deploy string) ([]map[string]any, error) {
 	return objects, nil
 }
 
-// environment is a template's expression for the variables that the components' patches add to the agent.
-func environment(deploy string) (string, error) {
-	added := ".Values.env"
+// extended is a template's expression for a list in the agent's container, base, with what the components' patches add.
+func extended(deploy, field, base string) (string, error) {
 	for _, e := range extras() {
-		if !e.component {
+		var patch map[string]any
+		err := readYAML(filepath.Join(deploy, e.folder, "deployment.yaml"), &patch)
+		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		var patch map[string]any
-		if err := readYAML(filepath.Join(deploy, e.folder, "deployment.yaml"), &patch); err != nil {
+		if err != nil {
 			return "", err
 		}
-		var all strings.Builder
 		container := child(child(child(child(child(patch, "spec"), "template"), "spec"), "containers"), "0")
-		variables, _ := child(container, "env").([]any)
-		for _, variable := range variables {
-			fmt.Fprintf(&all, " (dict \"name\" %q \"value\" %q)", child(variable, "name"), child(variable, "value"))
+		if added, ok := child(container, field).([]any); ok {
+			base = fmt.Sprintf("(concat %s (ternary %s list .Values.%s))", base, literal(added), e.value)
 		}
-		if all.Len() == 0 {
-			return "", fmt.Errorf("the patch of %q adds no variable", e.folder)
-		}
-		added = fmt.Sprintf("(concat %s (ternary (list%s) list .Values.%s))", added, all.String(), e.value)
 	}
-	return added, nil
+	return base, nil
+}
+
+// literal writes a value as a template does.
+func literal(value any) string {
+	var all strings.Builder
+	switch value := value.(type) {
+	case []any:
+		all.WriteString("(list")
+		for _, element := range value {
+			all.WriteString(" " + literal(element))
+		}
+		all.WriteString(")")
+	case map[string]any:
+		all.WriteString("(dict")
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			fmt.Fprintf(&all, " %q %s", key, literal(value[key]))
+		}
+		all.WriteString(")")
+	case string:
+		fmt.Fprintf(&all, "%q", value)
+	default:
+		fmt.Fprint(&all, value)
+	}
+	return all.String()
 }
 
 func readYAML(path string, into any) error {

@@ -6,6 +6,7 @@ package main
 
 import (
 	"bytes"
+	_ "embed"
 	"fmt"
 	"maps"
 	"os"
@@ -17,6 +18,9 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 )
+
+//go:embed NOTES.txt
+var notes []byte
 
 func main() {
 	if len(os.Args) != 3 {
@@ -75,7 +79,7 @@ func write(source, chart string) error {
 		}
 		objects = append(objects, more...)
 	}
-	variables, err := environment(filepath.Dir(source))
+	variables, err := extended(filepath.Dir(source), "env", ".Values.env")
 	if err != nil {
 		return err
 	}
@@ -96,6 +100,11 @@ func write(source, chart string) error {
 			}
 			set(values, schema, value, found)
 		}
+		if kind == "Deployment" {
+			if err := t.extendPorts(filepath.Dir(source)); err != nil {
+				return err
+			}
+		}
 		text, err := t.text()
 		if err != nil {
 			return fmt.Errorf("%s %s: %w", kind, name, err)
@@ -109,6 +118,10 @@ func write(source, chart string) error {
 	for _, value := range switches() {
 		set(values, schema, value, value.fallback)
 	}
+	if err := describeConfig(schema, filepath.Join(filepath.Dir(source), "../docs/reference/agent.schema.json")); err != nil {
+		return fmt.Errorf("describing the agent's configuration: %w", err)
+	}
+	files[filepath.Join("templates", "NOTES.txt")] = notes
 	if files["values.yaml"], err = valuesYAML(values); err != nil {
 		return err
 	}
@@ -155,9 +168,7 @@ func (t *template) text() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if bytes.Contains(encoded, []byte("{{")) {
-		return nil, fmt.Errorf("it holds {{, which would be taken for a template")
-	}
+	encoded = bytes.ReplaceAll(encoded, []byte("{{"), []byte(`{{ "{{" }}`)) // of Prometheus, in alerts
 	text := blockPlaceholder.ReplaceAllStringFunc(string(encoded), func(line string) string {
 		m := blockPlaceholder.FindStringSubmatch(line)
 		indent := len(m[1]) + len(m[2]) + 2
@@ -172,12 +183,24 @@ func (t *template) text() ([]byte, error) {
 	return []byte("# Made by hack/helm from deploy.\n" + text), nil
 }
 
-// annotate adds what only Helm needs: it keeps the configuration and its kinds when the release is uninstalled, and
-// replaces the pods when their configuration has changed.
+// extendPorts adds the ports of the switches to those of the container.
+func (t *template) extendPorts(deploy string) error {
+	spec := child(child(child(t.object, "spec"), "template"), "spec")
+	container, ok := child(child(spec, "containers"), "0").(map[string]any)
+	if !ok {
+		return fmt.Errorf("the Deployment has no container")
+	}
+	ports, err := extended(deploy, "ports", literal(container["ports"]))
+	container["ports"] = t.placeholder("BLOCK", "{{ toYaml "+ports+" | nindent %d }}")
+	return err
+}
+
+// annotate adds what only Helm needs: it keeps the kinds when the release is uninstalled, and with them the configuration,
+// which is in the CredentialIssuer. It replaces the pods when their configuration has changed.
 func (t *template) annotate() {
 	object, add := t.object, map[string]any{"helm.sh/resource-policy": "keep"}
 	switch kindOf(object) {
-	case "CustomResourceDefinition", "CredentialIssuer":
+	case "CustomResourceDefinition":
 	case "Deployment":
 		object, _ = child(child(object, "spec"), "template").(map[string]any)
 		add = map[string]any{"checksum/config": t.placeholder("INLINE", "{{ toYaml .Values.config | sha256sum }}")}

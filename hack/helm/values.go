@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -129,25 +130,35 @@ func valuesOf(kind, name string) []value {
 				fallback: "",
 			},
 		}
+	case name == "pinniped-concierge-metrics" && kind == "NetworkPolicy":
+		return []value{
+			{
+				name:    "monitoring.namespace",
+				comment: "Where Prometheus runs: no other namespace reaches the metrics.",
+				at:      "spec.ingress.0.from.0.namespaceSelector.matchLabels.kubernetes\\.io/metadata\\.name",
+				kind:    "string",
+			},
+		}
+	case kind == "ServiceMonitor", kind == "PrometheusRule":
+		return []value{
+			{
+				name:    "monitoring.labels",
+				comment: "Labels of ServiceMonitor and PrometheusRule. Add the one by which your Prometheus selects them, such as release.",
+				at:      "metadata.labels",
+				kind:    "object",
+				block:   true,
+			},
+		}
 	case kind == "ConfigMap":
 		return []value{
 			{
-				name:    "config",
-				comment: "Configuration of the agent: docs/reference/agent.md.",
-				at:      "data.pinniped\\.yaml",
-				kind:    "object",
-				block:   true,
-				text:    true,
-			},
-		}
-	case kind == "CredentialIssuer":
-		return []value{
-			{
-				name:    "credentialIssuer.spec",
-				at:      "spec",
-				kind:    "object",
-				block:   true,
-				comment: "How clients get in, of the first installation. Later, `pinniped ip-tls` or kubectl change it, and Helm leaves it alone.",
+				name: "config",
+				comment: "Configuration of the agent: docs/reference/agent.md. credentialIssuerSpec is how clients get in at first: the agent makes its " +
+					"CredentialIssuer with that, once. Later, `pinniped ip-tls` or kubectl change the CredentialIssuer, and Helm leaves it alone. null: you make it.",
+				at:    "data.pinniped\\.yaml",
+				kind:  "object",
+				block: true,
+				text:  true,
 			},
 		}
 	}
@@ -166,12 +177,6 @@ func switches() []value {
 		{
 			name:     "crds.install",
 			comment:  "Install the CRDs. They are kept when the release is uninstalled, and so is the configuration.",
-			kind:     "boolean",
-			fallback: true,
-		},
-		{
-			name:     "credentialIssuer.create",
-			comment:  "Make the CredentialIssuer if there is none. It is kept when the release is uninstalled.",
 			kind:     "boolean",
 			fallback: true,
 		},
@@ -205,8 +210,6 @@ func conditionOf(kind, name string) string {
 		return ".Values.networkPolicy.enabled"
 	case "FlowSchema", "PriorityLevelConfiguration":
 		return ".Values.flowControl.enabled"
-	case "CredentialIssuer":
-		return `and .Values.credentialIssuer.create (not (lookup "config.concierge.pinniped.dev/v1alpha1" "CredentialIssuer" "" "` + name + `"))`
 	}
 	return ""
 }
@@ -318,6 +321,23 @@ func set(values, schema map[string]any, v value, found any) {
 
 func objectSchema() map[string]any {
 	return map[string]any{"type": "object", "additionalProperties": false, "properties": map[string]any{}}
+}
+
+// describeConfig puts the schema of the agent's configuration in the place of the value that holds it.
+func describeConfig(schema map[string]any, file string) error {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var config map[string]any
+	if err := json.Unmarshal(content, &config); err != nil {
+		return err
+	}
+	delete(config, "$schema")
+	properties, _ := schema["properties"].(map[string]any)
+	config["description"] = child(properties["config"], "description")
+	properties["config"] = config
+	return nil
 }
 
 func schemaJSON(schema map[string]any) ([]byte, error) {

@@ -11,11 +11,13 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
 	"sigs.k8s.io/yaml"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
 // Config is the agent's configuration. Its YAML form is the file that --config names; the keys are Pinniped's, so
 // that its ConfigMap works unchanged. Keys that only concern parts this agent does not have are accepted and
-// ignored: see ignoredKeys.
+// ignored: see IgnoredKeys.
 type Config struct {
 	APIGroupSuffix                             string            `json:"apiGroupSuffix" mapstructure:"apiGroupSuffix"`
 	AggregatedAPIServerPort                    int32             `json:"aggregatedAPIServerPort" mapstructure:"aggregatedAPIServerPort"`
@@ -37,6 +39,10 @@ type Config struct {
 	Discovery                                  DiscoveryConfig   `json:"discovery" mapstructure:"discovery"`
 	AccessReviews                              ReviewConfig      `json:"accessReviews" mapstructure:"accessReviews"`
 	Limits                                     LimitsConfig      `json:"limits" mapstructure:"limits"`
+
+	// CredentialIssuerSpec is the spec of the CredentialIssuer that the agent makes when it starts for the first time and
+	// there is none. Without it, none is made.
+	CredentialIssuerSpec *configv1alpha1.CredentialIssuerSpec `json:"credentialIssuerSpec,omitempty" mapstructure:"-"`
 }
 
 // NamesConfig names the objects that the agent reads and makes in its namespace.
@@ -115,7 +121,7 @@ const DefaultAppName = "pinniped-concierge"
 func LoadConfig(path string, flags *pflag.FlagSet) (*Config, error) {
 	v := viper.New()
 	v.SetConfigType("yaml")
-	var labels map[string]string
+	var asWritten asWritten
 	if path != "" {
 		content, err := os.ReadFile(path)
 		if err != nil {
@@ -124,7 +130,7 @@ func LoadConfig(path string, flags *pflag.FlagSet) (*Config, error) {
 		if err := v.ReadConfig(strings.NewReader(string(content))); err != nil {
 			return nil, fmt.Errorf("reading configuration %q: %w", path, err)
 		}
-		if labels, err = readLabels(content); err != nil {
+		if asWritten, err = readAsWritten(content); err != nil {
 			return nil, fmt.Errorf("reading configuration %q: %w", path, err)
 		}
 		if err := checkKeys(v.AllKeys()); err != nil {
@@ -144,22 +150,39 @@ func LoadConfig(path string, flags *pflag.FlagSet) (*Config, error) {
 	if err := v.Unmarshal(config); err != nil {
 		return nil, fmt.Errorf("reading the configuration: %w", err)
 	}
-	config.Labels = labels
+	config.Labels, config.CredentialIssuerSpec = asWritten.Labels, asWritten.CredentialIssuerSpec.spec
 	if err := errors.Join(config.validate(), checkNames(v.GetString)); err != nil {
 		return nil, err
 	}
 	return config, nil
 }
 
-// readLabels reads the labels apart, because viper turns the keys of maps to lower case.
-func readLabels(content []byte) (map[string]string, error) {
-	var file struct {
-		Labels map[string]string `json:"labels"`
+// asWritten are the values that are read apart, because viper turns the keys of maps to lower case.
+type asWritten struct {
+	Labels               map[string]string `json:"labels"`
+	CredentialIssuerSpec strictSpec        `json:"credentialIssuerSpec"`
+}
+
+func readAsWritten(content []byte) (asWritten, error) {
+	var file asWritten
+	err := yaml.Unmarshal(content, &file)
+	return file, err
+}
+
+// strictSpec is a spec in which unknown fields are errors, as unknown keys are everywhere in the configuration.
+type strictSpec struct {
+	spec *configv1alpha1.CredentialIssuerSpec
+}
+
+// UnmarshalJSON reads it.
+func (s *strictSpec) UnmarshalJSON(content []byte) error {
+	if err := yaml.UnmarshalStrict(content, &s.spec); err != nil {
+		return fmt.Errorf("credentialIssuerSpec: %w", err)
 	}
-	if err := yaml.Unmarshal(content, &file); err != nil {
-		return nil, err
+	if s.spec != nil && s.spec.ImpersonationProxy == nil {
+		return errors.New("credentialIssuerSpec: impersonationProxy is missing")
 	}
-	return file.Labels, nil
+	return nil
 }
 
 // AppLabel returns the value of the label "app" on the agent's pods.

@@ -10,6 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
 // peersFile is a ConfigMap's content as a Pinniped installation has it.
@@ -209,6 +213,42 @@ func TestEnvName(t *testing.T) {
 	} {
 		if got := envName(key); got != want {
 			t.Errorf("%s: got %s, want %s", key, got, want)
+		}
+	}
+}
+
+// TestTheFirstSpec reads what the CredentialIssuer of a new installation is to be, from the shipped configuration, which
+// is the same as the manifest of a CredentialIssuer beside it.
+func TestTheFirstSpec(t *testing.T) {
+	t.Parallel()
+	read := func(name string, into any) {
+		content, err := os.ReadFile(filepath.Join("..", "..", "deploy", "concierge", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.UnmarshalStrict(content, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var shipped corev1.ConfigMap
+	read("config.yaml", &shipped)
+	var manifest configv1alpha1.CredentialIssuer
+	read("credentialissuer.yaml", &manifest)
+	config, err := load(t, shipped.Data["pinniped.yaml"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(&manifest.Spec, config.CredentialIssuerSpec); diff != "" {
+		t.Errorf("(-manifest +configuration):\n%s", diff)
+	}
+	if config, err = load(t, peersFile); err != nil || config.CredentialIssuerSpec != nil {
+		t.Errorf("got %+v, %v of a file that says nothing of it", config, err)
+	}
+	for _, refused := range []string{
+		"credentialIssuerSpec: {}", "credentialIssuerSpec: {impersonationProxy: {mod: auto}}", "credentialIssuerSpec: auto",
+	} {
+		if _, err := load(t, refused); err == nil || !strings.Contains(err.Error(), "credentialIssuerSpec: ") {
+			t.Errorf("%s: got %v", refused, err)
 		}
 	}
 }

@@ -14,11 +14,13 @@ import (
 )
 
 func checkKeys(keys []string) error {
-	known := []string{"aggregatedapiserverdisableadmissionplugins", "labels"}
+	known := []string{"aggregatedapiserverdisableadmissionplugins", "labels", "credentialissuerspec"}
 	for _, knob := range knobs {
 		known = append(known, strings.ToLower(knob.key))
 	}
-	known = append(known, ignoredKeys...)
+	for _, ignored := range IgnoredKeys() {
+		known = append(known, strings.ToLower(strings.Join(ignored, ".")))
+	}
 	var unknown []string
 	for _, key := range keys {
 		if !slices.ContainsFunc(known, func(k string) bool { return key == k || strings.HasPrefix(key, k+".") }) {

@@ -134,6 +134,7 @@ func (a *agent) addCredentialIssuer(
 		},
 		BearerTokens: a.bearer.Use,
 		Advertised:   a.advertised.set,
+		FirstSpec:    a.config.CredentialIssuerSpec,
 		Namespace:    a.options.Namespace,
 		Memory:       a.config.handedOutMemory(),
 

@@ -234,11 +234,13 @@ var knobs = append([]knob{
 
 type knob struct{ key, flag, usage, value string }
 
-// ignoredKeys are keys of Pinniped's file for parts that this agent does not have: it runs no pods on control-plane
+// IgnoredKeys are keys of Pinniped's file for parts that this agent does not have: it runs no pods on control-plane
 // nodes, renews its own certificates by fractions of their life, and always offers the same TLS ciphers.
-var ignoredKeys = []string{
-	"api", "kubecertagent", "tls",
-	"names.agentserviceaccount", "names.impersonationproxylegacysecret",
+func IgnoredKeys() [][]string {
+	return [][]string{
+		{"api"}, {"kubeCertAgent"}, {"tls"},
+		{"names", "agentServiceAccount"}, {"names", "impersonationProxyLegacySecret"},
+	}
 }
 
 // AddFlags adds a flag for each knob.

@@ -81,11 +81,13 @@ type Place struct {
 	Enter []string
 }
 
-// Install applies the shipped manifests. Nothing runs yet.
+// Install applies the shipped manifests, and the CredentialIssuer: agents here are started without the shipped
+// configuration, from which they would make it. Nothing runs yet.
 func (i *Installation) Install(ctx context.Context) error {
 	return i.Cluster.Install(
 		ctx,
 		filepath.Join(i.Deploy, "concierge"),
+		filepath.Join(i.Deploy, "concierge", "credentialissuer.yaml"),
 		filepath.Join(i.Deploy, "local-user-authenticator"),
 	)
 }

@@ -107,6 +107,9 @@ type Reconciler struct {
 	// while none is advertised.
 	Advertised func(bundle []byte, found bool)
 
+	// FirstSpec is the spec of the CredentialIssuer that the leader of a new installation makes, or nil for none.
+	FirstSpec *configv1alpha1.CredentialIssuerSpec
+
 	Names     Names
 	Namespace string
 	// ServiceAccount is as which ServiceAccount of Namespace the agent runs; "" when that is not known.

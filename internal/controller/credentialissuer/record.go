@@ -201,17 +201,27 @@ func (r *Reconciler) remake(ctx context.Context, issuer *configv1alpha1.Credenti
 	r.Events.Event(made, corev1.EventTypeWarning, reasonRestored,
 		"the CredentialIssuer was deleted; it was made again as it was last")
 	var managers []metav1.ManagedFieldsEntry
-	if err := json.Unmarshal(record.Data[recordManagers], &managers); err != nil || len(managers) == 0 {
+	if err := json.Unmarshal(record.Data[recordManagers], &managers); err != nil {
 		return nil //nolint:nilerr // an earlier version, or nobody
 	}
+	r.setOwners(ctx, made, managers)
+	return nil
+}
+
+// setOwners says who owns the fields of a CredentialIssuer that was just made. Without any owner it would be nobody's,
+// and the API server would have the next one that applies it meet conflicts.
+func (r *Reconciler) setOwners(
+	ctx context.Context, made *configv1alpha1.CredentialIssuer, owners []metav1.ManagedFieldsEntry,
+) {
+	if len(owners) == 0 {
+		return
+	}
 	before := made.DeepCopy()
-	made.ManagedFields = managers
+	made.ManagedFields = owners
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Patch(ctx, made, patch, client.FieldOwner(FieldManager)); err != nil {
-		logs.Warn(ctx, "Could not give the fields of the CredentialIssuer back to the tools that owned them",
-			"problem", err.Error())
+		logs.Warn(ctx, "Could not give the fields of the CredentialIssuer to the tools that own them", "problem", err.Error())
 	}
-	return nil
 }
 
 // errNoRecord is why a replica does not know what to do.
@@ -220,6 +230,9 @@ var errNoRecord = errors.New("there is no CredentialIssuer, and no record of one
 // withoutRecord goes on serving, or serves what was served last. What clients should know cannot be told.
 func (r *Reconciler) withoutRecord(ctx context.Context) (ctrl.Result, error) {
 	s := r.look(ctx, configv1alpha1.ImpersonationProxySpec{}, "", nil, false)
+	if r.FirstSpec != nil && s.isNew() {
+		return r.first(ctx)
+	}
 	d := decideWithoutSpec(s)
 	r.phase.Store(d.phase)
 	err := d.failure(r.apply(ctx, d))

@@ -170,7 +170,9 @@ func TestNoRecord(t *testing.T) {
 		}
 	}
 	first.leading.Store(true)
-	second := startNamedReplica(t, cluster, "default", "second", true)
+	second := startReplicaWith(t, cluster, "default", "second", true, func(r *Reconciler) {
+		r.FirstSpec = &configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &spec{Mode: "disabled"}}
+	})
 	testkit.Eventually(t, waitLimit, func() error {
 		for _, replica := range []*replica{first, second} {
 			if serving := replica.Holder.Current(); serving == nil || serving.SHA256() != generated || !replica.proxy.Serving() {

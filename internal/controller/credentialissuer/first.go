@@ -1,0 +1,80 @@
+package credentialissuer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// reasonMade is the reason of the event that tells that the leader made the first CredentialIssuer.
+const reasonMade = "CredentialIssuerMade"
+
+// isNew reports whether the agent has served nothing in its namespace yet: a CredentialIssuer with a certificate, a CA or
+// a signer was there before, and what it said cannot be known.
+func (s *seen) isNew() bool {
+	for _, read := range s.secrets {
+		if read.err != nil || read.secret != nil {
+			return false
+		}
+	}
+	return s.serving == nil
+}
+
+// first makes the CredentialIssuer of a new installation. It waits as long as before one is made again: the
+// administrator's own may be on its way.
+func (r *Reconciler) first(ctx context.Context) (ctrl.Result, error) {
+	r.phase.Store(phaseLost)
+	if wait := r.missingSince.Add(remakeAfter).Sub(r.Clock.Now()); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	if !r.IsLeader() {
+		return ctrl.Result{RequeueAfter: recheck}, nil // what the leader makes wakes us
+	}
+	made := &configv1alpha1.CredentialIssuer{
+		ObjectMeta: metav1.ObjectMeta{Name: r.Names.CredentialIssuer, Labels: r.Labels},
+		Spec:       *r.FirstSpec.DeepCopy(),
+	}
+	switch err := r.Client.Create(ctx, made, client.FieldOwner(FieldManager)); {
+	case apierrors.IsAlreadyExists(err): // its informer wakes us
+		return ctrl.Result{RequeueAfter: recheck}, nil
+	case err != nil:
+		r.logRetried(ctx, fmt.Sprintf("there is no CredentialIssuer %q, and none can be made: %v", made.Name, err))
+		return ctrl.Result{RequeueAfter: r.retryAfter()}, nil
+	}
+	r.retries.Store(0)
+	r.problem.Clear()
+	log.FromContext(ctx).Info("Made the CredentialIssuer, because there was none")
+	r.Events.Event(made, corev1.EventTypeNormal, reasonMade,
+		"the agent made this CredentialIssuer, because there was none")
+	r.setOwners(ctx, made, withoutSpec(made.ManagedFields))
+	return ctrl.Result{RequeueAfter: recheck}, nil
+}
+
+// withoutSpec returns the owners of an object's fields, without those of its spec: the spec is the administrator's from
+// the beginning, so that a server-side apply of another one meets no conflict.
+func withoutSpec(owners []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+	var left []metav1.ManagedFieldsEntry
+	for _, entry := range owners {
+		var fields map[string]json.RawMessage
+		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
+			continue
+		}
+		delete(fields, "f:spec")
+		content, err := json.Marshal(fields)
+		if err != nil || len(fields) == 0 {
+			continue
+		}
+		entry.FieldsV1 = metav1.NewFieldsV1(string(content))
+		left = append(left, entry)
+	}
+	return left
+}

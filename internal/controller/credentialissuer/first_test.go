@@ -1,0 +1,78 @@
+package credentialissuer
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// TestTheFirstCredentialIssuer starts a new installation, whose leader makes the CredentialIssuer, and then applies an
+// administrator's own to it, which meets no conflict.
+func TestTheFirstCredentialIssuer(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	first := configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &spec{
+		Mode: "enabled", Service: svc{Type: "ClusterIP", Annotations: map[string]string{"example.com/a": "b"}},
+	}}
+	start := func(name string, leading bool) *replica {
+		return startReplicaWith(t, cluster, "default", name, leading, func(r *Reconciler) { r.FirstSpec = &first })
+	}
+	leader, follower := start("first", true), start("second", false)
+	testkit.Eventually(t, waitLimit, func() error {
+		if err := leader.Ready(); !errors.Is(err, errNoRecord) {
+			return fmt.Errorf("it is ready without a CredentialIssuer: %w", err)
+		}
+		return nil
+	})
+	leader.waitFor(t, "Listening", messageListening)
+	testkit.Eventually(t, waitLimit, func() error { return errors.Join(leader.Ready(), follower.Ready()) })
+	issuer, err := leader.theIssuer(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(first, issuer.Spec); diff != "" || issuer.Labels["app"] != "x" {
+		t.Errorf("labels %v, (-want +got):\n%s", issuer.Labels, diff)
+	}
+	if told := <-leader.events.Events; !strings.HasPrefix(told, "Normal "+reasonMade) {
+		t.Errorf("the event is %q", told)
+	}
+
+	own := fmt.Sprintf(`{"apiVersion":"config.concierge.pinniped.dev/v1alpha1","kind":"CredentialIssuer",
+		"metadata":{"name":%q},"spec":{"impersonationProxy":{"mode":"disabled","service":{"type":"None"}}}}`,
+		testNames.CredentialIssuer)
+	object := &configv1alpha1.CredentialIssuer{ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer}}
+	if err := leader.live.Patch(t.Context(), object, client.RawPatch(types.ApplyPatchType, []byte(own)),
+		client.FieldOwner("gitops")); err != nil {
+		t.Errorf("applying an administrator's own: %v", err)
+	}
+	leader.waitFor(t, "Disabled", "")
+}
+
+func TestIsNew(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		seen seen
+		want bool
+	}{
+		{"is so when nothing is there", seen{secrets: map[string]ownSecret{"signer": {}}}, true},
+		{"is not when a CA is left", seen{secrets: map[string]ownSecret{"ca": {secret: &corev1.Secret{}}}}, false},
+		{"is not when that is unknown", seen{secrets: map[string]ownSecret{"ca": {err: errors.New("no answer")}}}, false},
+		{"is not while something is served", seen{serving: &servingcert.ServingCertificate{}}, false},
+	} {
+		if got := test.seen.isNew(); got != test.want {
+			t.Errorf("it %s: got %v", test.name, got)
+		}
+	}
+}
