@@ -329,8 +329,8 @@ func modes() []string {
 	return values
 }
 
-// Complete decides how users run the CLI. "pinniped" alone works on every computer that has it on the PATH; it is
-// taken only if it is this program here, which may be the administrator's only one.
+// Complete decides how users run the CLI. A name alone works on every computer that has it on the PATH; it is taken only
+// if it is this program here, which may be the administrator's only one.
 func (o *Options) Complete(lookPath func(string) (string, error)) error {
 	if o.CLIPath != "" {
 		return nil
@@ -339,9 +339,11 @@ func (o *Options) Complete(lookPath func(string) (string, error)) error {
 	if err != nil {
 		return fmt.Errorf("finding the path of this program for the kubeconfig: %w", err)
 	}
-	if found, err := lookPath(commandName); err == nil && sameFile(found, path) {
-		o.CLIPath = commandName
-		return nil
+	for _, name := range []string{commandName, pluginName} {
+		if found, err := lookPath(name); err == nil && sameFile(found, path) {
+			o.CLIPath = name
+			return nil
+		}
 	}
 	o.CLIPath = path
 	if o.Login != LoginBearer {
@@ -356,6 +358,10 @@ func (o *Options) Complete(lookPath func(string) (string, error)) error {
 
 // commandName is how the CLI is called where it is on the PATH.
 const commandName = "pinniped"
+
+// pluginName is how Krew puts it on the PATH. The program itself is in a folder with the version in its name, which is
+// gone after the next upgrade.
+const pluginName = "kubectl-pinniped"
 
 func sameFile(a, b string) bool {
 	first, err := os.Stat(a)

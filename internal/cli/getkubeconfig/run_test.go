@@ -488,22 +488,25 @@ func TestCommand(t *testing.T) {
 	if err := os.Symlink(this, filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	for _, test := range []struct{ name, onPath, flag, want, says string }{
+	for _, test := range []struct{ name, onPath, plugin, flag, want, says string }{
 		{name: "is the name where that runs this program", onPath: this, want: "pinniped"},
 		{name: "is the name where a link leads to this program", onPath: filepath.Join(dir, "link"), want: "pinniped"},
 		{name: "is the path where the name runs another program", onPath: other, want: this, says: "the kubeconfig runs " + this},
 		{name: "is the path where there is no such name", want: this, says: "give --pinniped-cli-path pinniped if users have it"},
+		{name: "is the name that Krew gives it", plugin: filepath.Join(dir, "link"), want: "kubectl-pinniped"},
+		{name: "is pinniped, if both run it", onPath: this, plugin: this, want: "pinniped"},
 		{name: "is what was asked for", onPath: this, flag: "/opt/pinniped", want: "/opt/pinniped"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			o, _, errOut := options(t, &clientcmdapi.Cluster{}, nil)
 			o.CLIPath, o.Executable = test.flag, func() (string, error) { return this, nil }
-			if err := o.Complete(func(string) (string, error) {
-				if test.onPath == "" {
+			if err := o.Complete(func(name string) (string, error) {
+				found := map[string]string{"pinniped": test.onPath, "kubectl-pinniped": test.plugin}[name]
+				if found == "" {
 					return "", exec.ErrNotFound
 				}
-				return test.onPath, nil
+				return found, nil
 			}); err != nil {
 				t.Fatal(err)
 			}
