@@ -41,6 +41,17 @@ image: agents ## Make the agent's image without Docker: bin/image (OCI layout) a
 image-push: agents ## Push the agent's image: make image-push REGISTRY=ghcr.io/me
 	@go run ./hack/image -name $(IMAGE) -version '$(VERSION)' -revision '$(REVISION)' -push $(AGENTS) | tee bin/image.name
 
+# What jobs of CI take: the CLI, git and a shell (docs/howto/rotate-in-ci.md).
+CLI_IMAGE ?= $(REGISTRY)/pinniped
+CLI_BASE ?= docker.io/alpine/git:v2.49.1
+CLIS := $(foreach platform,$(PLATFORMS),bin/$(platform)/pinniped)
+
+.PHONY: cli-image-push
+cli-image-push: ## Push an image with the CLI, git and a shell, for CI: make cli-image-push REGISTRY=ghcr.io/me
+	@$(foreach platform,$(PLATFORMS),echo "Building the CLI for $(platform)" >&2 && \
+	  GOOS=$(word 1,$(subst /, ,$(platform))) GOARCH=$(word 2,$(subst /, ,$(platform))) $(GO_BUILD) -o bin/$(platform)/pinniped ./cmd/pinniped &&) true
+	@go run ./hack/image -name $(CLI_IMAGE) -version '$(VERSION)' -revision '$(REVISION)' -base $(CLI_BASE) -push $(CLIS) | tee bin/cli-image.name
+
 .PHONY: install
 install: ## Push the image and install the agent, or bring a new version of it: make install REGISTRY=ghcr.io/me
 	@$(MAKE) --no-print-directory image-push

@@ -5,15 +5,19 @@ import (
 	"bytes"
 	"cmp"
 	"compress/gzip"
+	"context"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -34,9 +38,38 @@ type built struct {
 	sbom     v1.Image // refers to image as its subject (OCI 1.1)
 }
 
-// build packs one program into an image from scratch. Equal programs give equal images: the times in an image are those
+// base is an image that programs are added to, of a registry.
+type base struct {
+	name   string
+	digest string
+	image  v1.Image // of one platform
+}
+
+// pullBase reads the image of a platform.
+func pullBase(ctx context.Context, from string, platform v1.Platform) (*base, error) {
+	ref, err := name.ParseReference(from)
+	if err != nil {
+		return nil, err
+	}
+	image, err := remote.Image(ref, remote.WithContext(ctx), remote.WithPlatform(platform),
+		remote.WithAuthFromKeychain(authn.DefaultKeychain))
+	if err != nil {
+		return nil, err
+	}
+	digest, err := image.Digest()
+	if err != nil {
+		return nil, err
+	}
+	return &base{name: ref.Name(), digest: digest.String(), image: image}, nil
+}
+
+func platformOf(program *spdx.Program) v1.Platform {
+	return v1.Platform{OS: program.Setting("GOOS"), Architecture: program.Setting("GOARCH")}
+}
+
+// build packs one program into an image from scratch, or onto a base, whose users and shell stay as they are. Equal programs give equal images: the times in an image are those
 // of the commit, and nothing of this machine goes in. The revision is that of a program that does not name its commit.
-func build(program *spdx.Program, revision string) (*built, error) {
+func build(program *spdx.Program, revision string, on *base) (*built, error) {
 	created := time.Unix(0, 0).UTC()
 	if at := program.Setting("vcs.time"); at != "" {
 		var err error
@@ -44,17 +77,21 @@ func build(program *spdx.Program, revision string) (*built, error) {
 			return nil, fmt.Errorf("reading the time of the commit in %q: %w", program.Path, err)
 		}
 	}
-	platform := v1.Platform{OS: program.Setting("GOOS"), Architecture: program.Setting("GOARCH")}
-	name := filepath.Base(program.Path)
-	layer, err := layerOf(program.Path, "/"+name, created)
+	platform := platformOf(program)
+	title := filepath.Base(program.Path)
+	from, as := empty.Image, "/"+title
+	if on != nil {
+		from, as = on.image, "/usr/local/bin/"+title
+	}
+	layer, err := layerOf(program.Path, as, created)
 	if err != nil {
 		return nil, err
 	}
 	image, err := mutate.Append(
-		mutate.MediaType(mutate.ConfigMediaType(empty.Image, types.OCIConfigJSON), types.OCIManifestSchema1),
+		mutate.MediaType(mutate.ConfigMediaType(from, types.OCIConfigJSON), types.OCIManifestSchema1),
 		mutate.Addendum{
 			Layer:   layer,
-			History: v1.History{Created: v1.Time{Time: created}, CreatedBy: "hack/image", Comment: name},
+			History: v1.History{Created: v1.Time{Time: created}, CreatedBy: "hack/image", Comment: title},
 		},
 	)
 	if err != nil {
@@ -67,13 +104,19 @@ func build(program *spdx.Program, revision string) (*built, error) {
 	config = config.DeepCopy()
 	config.OS, config.Architecture = platform.OS, platform.Architecture
 	config.Created = v1.Time{Time: created}
-	config.Config = v1.Config{User: user, Entrypoint: []string{"/" + name}, WorkingDir: "/", Labels: map[string]string{
-		"org.opencontainers.image.title":    name,
+	labels := map[string]string{
+		"org.opencontainers.image.title":    title,
 		"org.opencontainers.image.version":  program.Version,
 		"org.opencontainers.image.revision": cmp.Or(program.Setting("vcs.revision"), revision),
 		"org.opencontainers.image.source":   source,
 		"org.opencontainers.image.licenses": "Apache-2.0",
-	}}
+	}
+	if on == nil {
+		config.Config = v1.Config{User: user, Entrypoint: []string{as}, WorkingDir: "/", Labels: labels}
+	} else {
+		labels["org.opencontainers.image.base.name"], labels["org.opencontainers.image.base.digest"] = on.name, on.digest
+		config.Config.Entrypoint, config.Config.Cmd, config.Config.Labels = nil, []string{title, "--help"}, labels
+	}
 	if image, err = mutate.ConfigFile(image, config); err != nil {
 		return nil, fmt.Errorf("writing the configuration of the image of %q: %w", program.Path, err)
 	}

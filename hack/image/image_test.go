@@ -20,6 +20,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
@@ -232,6 +233,72 @@ func TestRefuses(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(full, "thesis.txt")); err != nil {
 		t.Error("the folder of something else was removed")
+	}
+}
+
+// TestOnABase adds a program to an image of a registry: what that has stays, and the program is on its PATH.
+func TestOnABase(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true)))
+	t.Cleanup(server.Close)
+	host := strings.TrimPrefix(server.URL, "http://")
+	tag, err := name.NewTag(host + "/tools/git:v2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := random.Index(100, 2, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shell, err := random.Image(100, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := v1.Config{Entrypoint: []string{"git"}, Env: []string{"PATH=/usr/local/bin:/bin"}}
+	if shell, err = mutate.Config(shell, config); err != nil {
+		t.Fatal(err)
+	}
+	index = mutate.AppendManifests(index, mutate.IndexAddendum{
+		Add: shell, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "arm64"}},
+	})
+	if err := remote.WriteIndex(tag, index); err != nil {
+		t.Fatal(err)
+	}
+	o := options{name: host + "/team/hello", version: "v1.2.3", base: tag.Name(), push: true}
+	o.programs = []string{buildHello(t, "arm64", "v1")}
+	if err := o.run(t.Context(), io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	pushed, err := remote.Image(tag.Context().Registry.Repo("team", "hello").Tag("v1.2.3"),
+		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: "arm64"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := pushed.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, err := shell.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := file.Config; got.Entrypoint != nil || !cmp.Equal(got.Cmd, []string{"hello", "--help"}) ||
+		!cmp.Equal(got.Env, config.Env) || got.Labels["org.opencontainers.image.base.digest"] != digest.String() {
+		t.Errorf("got %+v", got)
+	}
+	layers, err := pushed.Layers()
+	if err != nil || len(layers) != 3 {
+		t.Fatalf("got %d layers, %v; want two of the base and one", len(layers), err)
+	}
+	content, err := layers[2].Uncompressed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if header, err := tar.NewReader(content).Next(); err != nil || header.Name != "usr/local/bin/hello" {
+		t.Errorf("the last layer has %v, %v", header, err)
+	}
+	if o.base = tag.Context().Tag("none").Name(); o.run(t.Context(), io.Discard) == nil {
+		t.Error("a base that is not there was taken")
 	}
 }
 

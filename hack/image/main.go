@@ -1,7 +1,8 @@
-// Command image packs the agent's programs into a container image, without a Docker daemon.
+// Command image packs programs into a container image, without a Docker daemon: alone, or onto an image of a registry.
 //
 //	image -name REGISTRY/pinniped-agent -version V -layout DIR -tar FILE PROGRAM...
 //	image -name REGISTRY/pinniped-agent -version V -push PROGRAM...
+//	image -name REGISTRY/pinniped -version V -base docker.io/alpine/git:v2 -push PROGRAM...
 //
 // Each PROGRAM is for another platform, which stands in the program itself. It prints the image's name with its
 // digest.
@@ -35,6 +36,7 @@ import (
 type options struct {
 	name, version string
 	revision      string
+	base          string
 	layout, tar   string
 	push          bool
 	programs      []string
@@ -50,6 +52,7 @@ func main() {
 		"",
 		"commit of programs that do not name theirs: Go finds none in a git worktree",
 	)
+	flag.StringVar(&o.base, "base", "", "image to add the programs to; without it they are alone")
 	flag.StringVar(&o.layout, "layout", "", "folder for the image in the layout of OCI, all platforms")
 	flag.StringVar(
 		&o.tar,
@@ -84,7 +87,13 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		b, err := build(program, o.revision)
+		var on *base
+		if o.base != "" {
+			if on, err = pullBase(ctx, o.base, platformOf(program)); err != nil {
+				return fmt.Errorf("reading the base %q: %w", o.base, err)
+			}
+		}
+		b, err := build(program, o.revision, on)
 		if err != nil {
 			return err
 		}
