@@ -65,16 +65,29 @@ completions: build
 	bin/pinniped completion fish >bin/completions/pinniped.fish
 	bin/pinniped completion powershell >bin/completions/pinniped.ps1
 
+# Of all that is linked into the CLI, on whichever system.
+.PHONY: licenses
+licenses:
+	@go build -o bin/sbom ./hack/sbom
+	@bin/sbom -licenses bin/THIRD_PARTY_LICENSES linux darwin windows
+
 .PHONY: manifests
-manifests: image ## Write the manifests of an installation into bin/manifests, with the image's digest
-	@hack/manifests.sh bin/manifests "$$(cat bin/image.name)"
+manifests: image bin/helm ## Write the manifests of an installation into bin/manifests, and the chart, with the image's digest
+	@rm -rf bin/manifests
+	@VERSION='$(VERSION)' hack/manifests.sh bin/manifests "$$(cat bin/image.name)"
+
+.PHONY: chart-push
+chart-push: ## Push the chart of bin/manifests, as an OCI archive: make manifests chart-push REGISTRY=ghcr.io/me
+	@bin/helm push bin/manifests/pinniped-concierge-*.tgz oci://$(REGISTRY)/charts --registry-config ~/.docker/config.json 2>&1 | \
+	  sed -n 's/^Digest: */$(subst /,\/,$(REGISTRY))\/charts\/pinniped-concierge@/p' | tee bin/chart.name && test -s bin/chart.name
 
 .PHONY: release
-release: bin/goreleaser man completions manifests ## Make a release in bin/release: archives, checksums, SPDX, Krew, Homebrew (PUBLISH=1 on a tag: and publish it)
-	go build -o bin/sbom ./hack/sbom
-	VERSION='$(VERSION)' GO_TAGS='$(GO_TAGS)' GO_GCFLAGS='$(GO_GCFLAGS)' GO_LDFLAGS='$(GO_LDFLAGS)' TAP_TOKEN="$$TAP_TOKEN" bin/goreleaser release --clean \
-	  $(if $(PUBLISH),,--skip=publish $(if $(shell git describe --tags --exact-match 2>/dev/null),,--snapshot))
-	cp bin/manifests/*.yaml bin/release # they are published beside the archives, and are in the list of checksums
+release: bin/goreleaser man completions manifests licenses ## Make a release in bin/release: archives, chart, manifests, checksums, SPDX, Krew, Homebrew (PUBLISH=1 on a tag: and publish it)
+	sed "s|MANPAGES|$$(ls bin/man | sed 's,^,man/man1/,' | paste -sd,)|" .goreleaser.yaml >bin/goreleaser.yaml
+	awk '/^## /{n++; next} n==1' CHANGELOG.md >bin/notes.md
+	VERSION='$(VERSION)' GO_TAGS='$(GO_TAGS)' GO_GCFLAGS='$(GO_GCFLAGS)' GO_LDFLAGS='$(GO_LDFLAGS)' TAP_TOKEN="$$TAP_TOKEN" bin/goreleaser release --clean --config bin/goreleaser.yaml --release-notes bin/notes.md \
+	  $(if $(PUBLISH),,--skip=publish,sign $(if $(shell git describe --tags --exact-match 2>/dev/null),,--snapshot))
+	cp bin/manifests/* bin/release # they are published beside the archives, and are in the list of checksums
 
 bin/goreleaser: hack/release/go.mod
 	cd hack/release && CGO_ENABLED=0 go build -o ../../bin/goreleaser github.com/goreleaser/goreleaser/v2

@@ -16,6 +16,8 @@ import (
 	"github.com/spdx/tools-golang/spdx/v2/common"
 	"github.com/spdx/tools-golang/spdx/v2/v2_3"
 	"github.com/spdx/tools-golang/spdxlib"
+
+	"github.com/pinniped-toolkit/pinniped/hack/sbom/license"
 )
 
 // Program is a program that Go has built, with what its linker wrote into it.
@@ -70,6 +72,7 @@ func (p *Program) Document() ([]byte, error) {
 	program.PackageLicenseDeclared = "Apache-2.0"
 	program.PackageChecksums = []common.Checksum{{Algorithm: common.SHA256, Value: digest}}
 	library := modulePackage("Stdlib", "stdlib", strings.TrimPrefix(p.Info.GoVersion, "go"))
+	library.PackageLicenseDeclared = "BSD-3-Clause"
 	document := &v2_3.Document{
 		SPDXVersion:       v2_3.Version,
 		DataLicense:       v2_3.DataLicense,
@@ -94,6 +97,11 @@ func (p *Program) Document() ([]byte, error) {
 		if module.Sum != "" {
 			dependency.PackageComment = "go.sum " + module.Sum
 		}
+		declared, err := license.Of(license.Cache(), module)
+		if err != nil {
+			return nil, fmt.Errorf("reading the license of %s: %w", module.Path, err)
+		}
+		dependency.PackageLicenseDeclared = declared.ID
 		document.Packages = append(document.Packages, dependency)
 		document.Relationships = append(document.Relationships, relationship("Program", "DEPENDS_ON", id))
 	}
