@@ -84,7 +84,7 @@ chart-push: ## Push the chart of bin/manifests, as an OCI archive: make manifest
 .PHONY: release
 release: bin/goreleaser man completions manifests licenses ## Make a release in bin/release: archives, chart, manifests, checksums, SPDX, Krew, Homebrew (PUBLISH=1 on a tag: and publish it)
 	sed "s|MANPAGES|$$(ls bin/man | sed 's,^,man/man1/,' | paste -sd,)|" .goreleaser.yaml >bin/goreleaser.yaml
-	awk '/^## /{n++; next} n==1' CHANGELOG.md >bin/notes.md
+	awk '/^## /{n++; next} n==1' CHANGELOG.md >bin/notes.md # the section on top
 	VERSION='$(VERSION)' GO_TAGS='$(GO_TAGS)' GO_GCFLAGS='$(GO_GCFLAGS)' GO_LDFLAGS='$(GO_LDFLAGS)' TAP_TOKEN="$$TAP_TOKEN" bin/goreleaser release --clean --config bin/goreleaser.yaml --release-notes bin/notes.md \
 	  $(if $(PUBLISH),,--skip=publish,sign $(if $(shell git describe --tags --exact-match 2>/dev/null),,--snapshot))
 	cp bin/manifests/* bin/release # they are published beside the archives, and are in the list of checksums
