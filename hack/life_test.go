@@ -211,6 +211,14 @@ func TestLifeByHelm(t *testing.T) {
 		}
 		unchanged("helm template")
 	}
+
+	// Helm takes over what kubectl has applied.
+	a.does(t, a.helm, "install", "pinniped-concierge", chart, "--namespace=pinniped-concierge",
+		"--take-ownership", "--force-conflicts", "--set=image=registry.example.com/agent:v3")
+	if got := a.image(t); got != "registry.example.com/agent:v3" {
+		t.Errorf("after taking over, the image is %q", got)
+	}
+	unchanged("taking over")
 }
 
 // programs returns what there is of the agent that an uninstallation must not leave.
