@@ -59,7 +59,9 @@ func writeLicenses(ctx context.Context, file string, systems []string) error {
 		return err
 	}
 	var out bytes.Buffer
-	out.WriteString("pinniped is licensed under Apache-2.0. It is made of Go's standard library and of the modules below.\n")
+	out.WriteString(
+		"pinniped is licensed under Apache-2.0. It is made of Go's standard library and of the modules below.\n",
+	)
 	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
 		return fmt.Errorf("finding Go: %w", err)

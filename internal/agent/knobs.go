@@ -238,8 +238,11 @@ type knob struct{ key, flag, usage, value string }
 // nodes, renews its own certificates by fractions of their life, and always offers the same TLS ciphers.
 func IgnoredKeys() [][]string {
 	return [][]string{
-		{"api"}, {"kubeCertAgent"}, {"tls"},
-		{"names", "agentServiceAccount"}, {"names", "impersonationProxyLegacySecret"},
+		{"api"},
+		{"kubeCertAgent"},
+		{"tls"},
+		{"names", "agentServiceAccount"},
+		{"names", "impersonationProxyLegacySecret"},
 	}
 }
 

@@ -172,7 +172,9 @@ func TestMetricsOfTheAgent(t *testing.T) {
 	a.holder.Withdraw()
 	a.leader.leading.Store(false)
 	check.last.Store(&privilege.Report{})
-	expect(map[string]float64{"build_info v1.2.3": 1, "leader": 0, "proxy_wanted": 0, "upstream_credential_excess_rules": 0})
+	expect(
+		map[string]float64{"build_info v1.2.3": 1, "leader": 0, "proxy_wanted": 0, "upstream_credential_excess_rules": 0},
+	)
 }
 
 func tlsCertificate(t *testing.T, pair *certs.KeyPair) tls.Certificate {

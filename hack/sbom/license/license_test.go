@@ -48,7 +48,11 @@ func TestOf(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	if got, err := Of(cache, &debug.Module{Path: "example.com/other", Version: "v1.0.0"}); err != nil || got.ID != Unknown {
+	if got, err := Of(
+		cache,
+		&debug.Module{Path: "example.com/other", Version: "v1.0.0"},
+	); err != nil ||
+		got.ID != Unknown {
 		t.Errorf("of a module that is not there: %+v, %v", got, err)
 	}
 }
