@@ -72,6 +72,13 @@ func write(folder string) error {
 	if err := writeExitCodes(filepath.Join(folder, "../exit-codes.md")); err != nil {
 		return err
 	}
+	config, err := agentSchema()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(folder, "../agent.schema.json"), config, 0o644); err != nil {
+		return err
+	}
 	page := filepath.Join(folder, "../authenticators.md")
 	if err := writeFields(page, "deploy/crds", "JWTAuthenticator", "WebhookAuthenticator"); err != nil {
 		return err
