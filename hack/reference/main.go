@@ -63,6 +63,10 @@ func write(folder string) error {
 	if err := emptied(folder); err != nil {
 		return err
 	}
+	authenticators := filepath.Join(folder, "../authenticators.md")
+	if err := writeFields(authenticators, "deploy/crds", "JWTAuthenticator", "WebhookAuthenticator"); err != nil {
+		return err
+	}
 	if err := writeCommand(folder, tree()); err != nil {
 		return err
 	}
@@ -79,25 +83,14 @@ func write(folder string) error {
 	if err := os.WriteFile(filepath.Join(folder, "../agent.schema.json"), config, 0o644); err != nil {
 		return err
 	}
-	page := filepath.Join(folder, "../authenticators.md")
-	if err := writeFields(page, "deploy/crds", "JWTAuthenticator", "WebhookAuthenticator"); err != nil {
-		return err
-	}
-	config, err := agentSchema()
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(folder, "../agent.schema.json"), config, 0o644); err != nil {
-		return err
-	}
-	schema, output, err := outputDocs()
+	schema, page, err := outputDocs()
 	if err != nil {
 		return fmt.Errorf("describing the output for programs: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(folder, "../output.schema.json"), schema, 0o644); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(folder, "../output.md"), output, 0o644)
+	return os.WriteFile(filepath.Join(folder, "../output.md"), page, 0o644)
 }
 
 func writeCommand(folder string, command *cobra.Command) error {

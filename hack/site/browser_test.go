@@ -26,6 +26,7 @@ var finds = map[string]string{
 	"error: NameNotCovered":           "reference/cli/checks.html#namenotcovered",
 	"JWTAuthenticator":                "reference/authenticators.html",
 	"pinniped ip-tls rotate":          "reference/cli/pinniped_ip-tls_rotate.html",
+	"uninstall":                       "howto/uninstall.html",
 	"get started":                     "getting-started.html",
 	"exit code 6":                     "reference/exit-codes.html",
 }

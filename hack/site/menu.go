@@ -19,8 +19,8 @@ type group struct {
 	Pages []*page
 }
 
-// menu is what README.md links to, in its order and under its headings: one list for readers on both sides. What it
-// does not link to is an error, but for the pages that have an index of their own: commands and decisions.
+// menu is what README.md links to, in its order and under its headings: one list for readers on both sides. A page that
+// it does not link to is an error, but for the pages that have an index of their own: commands and decisions.
 func (s *site) menu() ([]group, error) {
 	readme := s.byPath["README.md"]
 	var groups []group
@@ -52,6 +52,7 @@ func (s *site) menu() ([]group, error) {
 			return ast.WalkContinue, nil
 		})
 	}
+	s.addOthers(groups, listed)
 	commands, decisions := group{Title: "Commands"}, group{Title: "Decisions"}
 	var missing []error
 	for _, p := range s.pages {
@@ -62,7 +63,7 @@ func (s *site) menu() ([]group, error) {
 		case strings.HasPrefix(p.path, "docs/adr/"):
 			decisions.Pages = append(decisions.Pages, p)
 		default:
-			missing = append(missing, fmt.Errorf("%s: README.md has no link to it below %q", p.path, order))
+			missing = append(missing, fmt.Errorf("%s: README.md has no link to it", p.path))
 		}
 	}
 	slices.SortFunc(commands.Pages, func(a, b *page) int { return strings.Compare(a.title, b.title) })
@@ -77,4 +78,24 @@ func (s *site) menu() ([]group, error) {
 		}
 	}
 	return groups, errors.Join(missing...)
+}
+
+// addOthers puts the pages that README.md links to elsewhere, such as where it tells how to install, into the first group,
+// behind README.md itself.
+func (s *site) addOthers(groups []group, listed map[*page]bool) {
+	var others []*page
+	_ = ast.Walk(s.byPath["README.md"].document, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		link, ok := n.(*ast.Link)
+		if !ok || !entering {
+			return ast.WalkContinue, nil
+		}
+		if p := s.byPath[path.Clean(string(link.Destination))]; p != nil && !listed[p] {
+			listed[p] = true
+			others = append(others, p)
+		}
+		return ast.WalkContinue, nil
+	})
+	if len(groups) > 0 {
+		groups[0].Pages = slices.Insert(groups[0].Pages, 1, others...)
+	}
 }

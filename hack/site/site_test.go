@@ -75,7 +75,7 @@ func TestBrokenLinks(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	want := "CONTRIBUTING.md: README.md has no link to it below \"Read on\"\n" +
+	want := "CONTRIBUTING.md: README.md has no link to it\n" +
 		"README.md: link to \"docs/c.md\": there is no such file\n" +
 		"README.md: link to \"docs/b.md#three\": there is no such heading\n" +
 		"CONTRIBUTING.md: link to \"docs/none.svg\": there is no such file"

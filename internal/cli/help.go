@@ -20,11 +20,11 @@ const helpWidth = 120
 type flagGroup struct {
 	title string
 	// names of flags; one that ends with "-" is what their names begin with.
-	names []string
+	names string
 }
 
 func (g flagGroup) has(flag *pflag.Flag) bool {
-	return slices.ContainsFunc(g.names, func(name string) bool {
+	return slices.ContainsFunc(strings.Fields(g.names), func(name string) bool {
 		return name == flag.Name || strings.HasSuffix(name, "-") && strings.HasPrefix(flag.Name, name)
 	})
 }
@@ -32,16 +32,15 @@ func (g flagGroup) has(flag *pflag.Flag) bool {
 // flagGroups are in the order of the help: what one command is about comes first, what all have in common last.
 func flagGroups() []flagGroup {
 	return []flagGroup{
-		{"Flags", nil},
-		{"Flags for OpenID Connect", []string{"oidc-", "upstream-identity-provider-", "issuer-", "scopes", "listen-port",
-			"skip-browser", "skip-listen", "session-cache", "request-audience", "client-id", "credential-cache"}},
-		{"Flags for names in the kubeconfig", []string{"context-name", "cluster-name", "user-name",
-			"generated-name-suffix", "install-hint", "pinniped-cli-path"}},
-		{"Flags for many clusters", []string{"fleet", "admin-kubeconfig", "from", "into", "contexts", "selector",
-			"concurrency", "cluster-timeout", "max-failures", "retries", "expect-ca", "allow-older", "journal"}},
-		{"Flags for the cluster", []string{"kubeconfig", "kubeconfig-context", "credential-issuer", "namespace",
-			"api-group-suffix", "timeout"}},
-		{"Flags for the output", []string{"output", "diff", "junit", "print-rbac", "quiet", "verbosity", "help"}},
+		{"Flags", ""},
+		{"Flags for OpenID Connect", "oidc- upstream-identity-provider- issuer- scopes listen-port skip-browser " +
+			"skip-listen session-cache request-audience client-id credential-cache"},
+		{"Flags for names in the kubeconfig", "context-name cluster-name user-name generated-name-suffix " +
+			"install-hint pinniped-cli-path"},
+		{"Flags for many clusters", "fleet admin-kubeconfig from into contexts selector concurrency cluster-timeout " +
+			"max-failures retries expect-ca allow-older journal"},
+		{"Flags for the cluster", "kubeconfig kubeconfig-context credential-issuer namespace api-group-suffix timeout"},
+		{"Flags for the output", "output diff junit print-rbac quiet verbosity help"},
 	}
 }
 
@@ -71,20 +70,22 @@ func width(f *factory.Factory) int {
 
 func long(cmd *cobra.Command) string { return strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short+".")) }
 
-// brief is the first paragraph of a description, and the one about exit codes.
+// brief is the first paragraph of a description with the list below it, and the last one, if that is about exit codes.
 func brief(cmd *cobra.Command) string {
 	paragraphs := strings.Split(long(cmd), "\n\n")
-	text := paragraphs[0]
-	if strings.HasSuffix(text, ":") && len(paragraphs) > 1 { // it is about the list that follows
-		text += "\n\n" + paragraphs[1]
+	first := 1
+	if strings.HasSuffix(paragraphs[0], ":") {
+		first = min(2, len(paragraphs))
 	}
-	if last := paragraphs[len(paragraphs)-1]; len(paragraphs) > 1 && strings.HasPrefix(last, "Exit codes") && !strings.HasSuffix(text, last) {
-		text += "\n\n" + last
+	shown := slices.Clone(paragraphs[:first])
+	if last := paragraphs[len(paragraphs)-1]; len(paragraphs) > first && strings.HasPrefix(last, "Exit codes") {
+		shown = append(shown, last)
 	}
-	if text != long(cmd) {
-		text += fmt.Sprintf("\n\nMore: %q", strings.Replace(cmd.CommandPath(), cmd.Root().Name(), cmd.Root().Name()+" help", 1))
+	if len(shown) < len(paragraphs) {
+		name := cmd.Root().Name()
+		shown = append(shown, fmt.Sprintf("More: %q", name+" help"+strings.TrimPrefix(cmd.CommandPath(), name)))
 	}
-	return text
+	return strings.Join(shown, "\n\n")
 }
 
 // usage is how a command is called: its examples, commands below it and flags.

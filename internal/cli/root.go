@@ -15,7 +15,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/getkubeconfig"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/delegate"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/kubeconfig"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/login"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/logout"
@@ -73,7 +72,7 @@ underscores) and in ~/.config/pinniped/config.yaml.`,
 	})
 	get.AddCommand(getkubeconfig.NewCommand(f))
 	root.AddCommand(
-		explain.NewCommand(f, delegate.NewExplainCommand(f)),
+		explain.NewCommand(f, iptls.NewExplainCommand(f)),
 		get,
 		iptls.NewCommand(f),
 		kubeconfig.NewCommand(f),

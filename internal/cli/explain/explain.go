@@ -28,13 +28,14 @@ type Options struct {
 // argument with a slash is for that one, and the flags are its own.
 func NewCommand(f *factory.Factory, secret *cobra.Command) *cobra.Command {
 	o := &Options{IOStreams: f.IOStreams}
+	ofSecret := strings.Replace(secret.Long, "Explain", "explain", 1)
 	cmd := &cobra.Command{
 		Use:   "explain [CODE | NAMESPACE/NAME]",
 		Short: "Explain what a check of the serving certificate has found, or whether a Secret may be used",
 		Long: `Explain a code that "pinniped ip-tls" or the CredentialIssuer's status shows: its cause, what follows from it, and how to mend it.
 Without a code, list all codes.
 
-With NAMESPACE/NAME: ` + strings.Replace(secret.Long, "Explain", "explain", 1),
+With NAMESPACE/NAME: ` + ofSecret,
 		Example: `  pinniped explain NameNotCovered
   pinniped explain
   pinniped explain -o json

@@ -37,3 +37,6 @@ from a Secret of the agent's namespace, or of another one whose owner permits th
 	)
 	return cmd
 }
+
+// NewExplainCommand returns the part of `pinniped explain` that is about Secrets of other namespaces.
+func NewExplainCommand(f *factory.Factory) *cobra.Command { return delegate.NewExplainCommand(f) }

@@ -157,10 +157,10 @@ func (o *Options) Run(context.Context) error {
 
 func describe(repaired *certs.Repaired) string {
 	certificates := fmt.Sprintf("%d certificates", repaired.Certificates)
-	switch {
-	case repaired.Certificates == 0:
+	switch repaired.Certificates {
+	case 0:
 		return "the private key"
-	case repaired.Certificates == 1:
+	case 1:
 		certificates = "1 certificate"
 	}
 	if repaired.Key {
