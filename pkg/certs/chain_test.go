@@ -339,7 +339,8 @@ func TestBundle(t *testing.T) {
 		}
 		wantFindings(t, inputFor(t, root, leaf), "info WeakKey")
 		report := Check(inputFor(t, root, leaf, root))
-		if !report.Has(ChainExtra) || !slices.ContainsFunc(report.Errors(), func(f Finding) bool { return f.Code == WeakKey }) {
+		weak := func(f Finding) bool { return f.Code == WeakKey }
+		if !report.Has(ChainExtra) || !slices.ContainsFunc(report.Errors(), weak) {
 			t.Errorf("sent: %v", report.Findings)
 		}
 	})

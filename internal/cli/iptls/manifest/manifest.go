@@ -245,7 +245,8 @@ func (o *Options) make(request plan.Request, st *plan.Snapshot, further []certs.
 			"pinniped ip-tls rotate --secret %s (to have it renewed instead: --secret %s)",
 			secret.Name, configured, secret.Name, configured)
 	}
-	if now, err := delegation.SecretName(configured, request.Namespace); err == nil && now == secret && (o.unread || st.Secret != nil) {
+	now, err := delegation.SecretName(configured, request.Namespace)
+	if err == nil && now == secret && (o.unread || st.Secret != nil) {
 		o.warnOfOverwriting(secret, st.Secret)
 	}
 	return certificate(secret, names, o.issuer, o.KeyAlgorithm), nil
