@@ -199,7 +199,8 @@ func TestHandedOut(t *testing.T) {
 	// The generated certificate, because somebody has removed the block tls: everybody is locked out, and it is told.
 	leader.configure(t, func(s *spec) { s.TLS = nil })
 	history = leader.waitForStates(t, "pinniped", "one", "Pinniped Impersonation Proxy Serving CA")
-	if event := leader.waitForEvent(t, "Warning OldClientsBreak", `they trust "one"`); strings.Contains(event, `"pinniped"`) {
+	event := leader.waitForEvent(t, "Warning OldClientsBreak", `they trust "one"`)
+	if strings.Contains(event, `"pinniped"`) {
 		t.Errorf("it names who was retired: %s", event)
 	}
 
@@ -247,7 +248,7 @@ func TestHandedOut(t *testing.T) {
 	leader.configure(t, func(s *spec) { s.TLS.SecretName = "first" })
 	leader.waitForStates(t, "pinniped", "Pinniped Impersonation Proxy Serving CA", "one+two", "one")
 	leader.configure(t, func(s *spec) { s.TLS.SecretName = "second" })
-	leader.waitForEvent(t, "Warning OldClientsBreak OldClientsBreak: kubeconfigs made ", "the certificate does not cover "+other)
+	leader.waitForEvent(t, "Warning OldClientsBreak", "the certificate does not cover "+other)
 }
 
 // forgetful is a client that cannot write ConfigMaps for a while.

@@ -67,7 +67,8 @@ func TestOverlap(t *testing.T) {
 	renewed := issue(two)
 	leader.putSecret(t, "external", renewed, two.CertPEM())
 	leader.waitForStates(t, "one", "one+two")
-	leader.waitForCodes(t, "Listening", messageListening+", but: the certificate in Secret external was renewed", "RenewalWaits")
+	const waits = messageListening + ", but: the certificate in Secret external was renewed"
+	leader.waitForCodes(t, "Listening", waits, "RenewalWaits")
 	leader.waitForEvent(t, "Warning RenewalWaits", leafSHA256(t, renewed))
 	serves(first, leader, follower)
 	leader.waitForServed(t, leafSHA256(t, first), 2, 2)
@@ -126,7 +127,9 @@ func TestOverlapEnds(t *testing.T) {
 	old.Bundle = w.signer.CA.CertPEM()
 	renewed := *w.generated
 	renewed.Source, renewed.Secret = servingcert.SourceExternal, old.Secret
-	spec := spec{ExternalEndpoint: "proxy.example.com", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"}}
+	spec := spec{
+		ExternalEndpoint: "proxy.example.com", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"},
+	}
 	s.serving, s.evaluation.Certificate = &old, &renewed
 	s.overlap(spec)
 	waiting := s.evaluation.Waiting

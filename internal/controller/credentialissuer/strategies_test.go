@@ -65,7 +65,8 @@ func TestOldCRDsGetOnlyStrategiesThatTheyKnow(t *testing.T) {
 		Objects: &configv1alpha1.ObjectNames{HandedOutConfigMap: "m", ServiceAccount: "a"}, ObservedGeneration: 7,
 		HandedOut: []configv1alpha1.HandedOutState{{ID: "x"}},
 	}
-	if got := schemaFull.reduce(status); len(got.Strategies) != 3 || got.ObservedGeneration != 7 || len(got.HandedOut) != 1 {
+	if got := schemaFull.reduce(status); len(got.Strategies) != 3 || got.ObservedGeneration != 7 ||
+		len(got.HandedOut) != 1 {
 		t.Errorf("a new CRD gets %+v", got)
 	}
 	if got := schemaNoMemory.reduce(status); len(got.HandedOut) != 0 || got.ObservedGeneration != 7 ||
