@@ -249,7 +249,7 @@ func TestDelegatedCertificate(t *testing.T) {
 	) {
 		t.Error("the generated CA is not advertised")
 	}
-	leader.waitForEvent(t, "Warning OldClientsBreak", `they trust "corporate"`)
+	leader.waitForEvent(t, "Warning OldClientsBreak", `trust "corporate"`)
 
 	// Once more: this time the kind itself goes.
 	leader.permit(t)

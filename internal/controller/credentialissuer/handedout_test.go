@@ -172,7 +172,7 @@ func TestHandedOut(t *testing.T) {
 	if got := history.Current(); len(got.Names) != 2 || len(history.Chain) != 1 {
 		t.Errorf("it remembers the names %q and %d certificates", got.Names, len(history.Chain))
 	}
-	leader.waitForEvent(t, "Warning OldClientsBreak", `they trust "pinniped"`)
+	leader.waitForEvent(t, "Warning OldClientsBreak", `trust "pinniped"`)
 
 	// Another leader goes on; what an administrator has retired stays retired, and is not in the status any more.
 	retire := corev1ac.ConfigMap(testNames.HandedOutConfigMap, "default").WithData(map[string]string{
@@ -199,7 +199,7 @@ func TestHandedOut(t *testing.T) {
 	// The generated certificate, because somebody has removed the block tls: everybody is locked out, and it is told.
 	leader.configure(t, func(s *spec) { s.TLS = nil })
 	history = leader.waitForStates(t, "pinniped", "one", "Pinniped Impersonation Proxy Serving CA")
-	event := leader.waitForEvent(t, "Warning OldClientsBreak", `they trust "one"`)
+	event := leader.waitForEvent(t, "Warning OldClientsBreak", `trust "one"`)
 	if strings.Contains(event, `"pinniped"`) {
 		t.Errorf("it names who was retired: %s", event)
 	}
@@ -248,7 +248,7 @@ func TestHandedOut(t *testing.T) {
 	leader.configure(t, func(s *spec) { s.TLS.SecretName = "first" })
 	leader.waitForStates(t, "pinniped", "Pinniped Impersonation Proxy Serving CA", "one+two", "one")
 	leader.configure(t, func(s *spec) { s.TLS.SecretName = "second" })
-	leader.waitForEvent(t, "Warning OldClientsBreak", "the certificate does not cover "+other)
+	leader.waitForEvent(t, "Warning OldClientsBreak", "expect "+other+", which the certificate does not cover")
 }
 
 // forgetful is a client that cannot write ConfigMaps for a while.

@@ -115,7 +115,7 @@ func TestOverlap(t *testing.T) {
 		return third.live.Update(t.Context(), &issuer)
 	})
 	serves(last, leader, follower, third)
-	third.waitForEvent(t, "Warning OldClientsBreak", `they trust "two"`)
+	third.waitForEvent(t, "Warning OldClientsBreak", `trust "two"`)
 }
 
 // TestOverlapEnds puts the clock forward to the end of an overlap.
