@@ -60,12 +60,12 @@ func (w *world) onlyNow(t *testing.T) {
 	t.Helper()
 	var told struct {
 		States []struct {
-			ID, Until, Retired string
+			ID, Until, Outcome string
 		}
 	}
 	decoded(t, w.asAdmin(t, "ip-tls", "clients", "-o", "json"), 0, &told)
 	for _, state := range told.States {
-		if state.Until == "" || state.Retired != "" {
+		if state.Until == "" || state.Outcome == "retired" {
 			continue
 		}
 		if got := w.asAdmin(t, "ip-tls", "clients", "--retire", state.ID); got.code != 0 {

@@ -154,7 +154,8 @@ func (l *snapshot) next(code string) []string {
 		}
 	}
 	commands := NextCommands(code, at)
-	if code == string(certs.OldClientsBreak) && slices.ContainsFunc(l.Clients, func(s result.ClientState) bool { return s.Refused() }) {
+	refused := func(s result.ClientState) bool { return s.Refused() }
+	if code == string(certs.OldClientsBreak) && slices.ContainsFunc(l.Clients, refused) {
 		commands = append(commands, "pinniped ip-tls clients") // some states may be retired
 	}
 	return commands
