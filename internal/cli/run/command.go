@@ -127,7 +127,7 @@ Signals are passed on to the program. The exit code is the program's, or 128 and
 		&o.Direct,
 		"direct",
 		o.Direct,
-		"Give the program the credential itself, without a proxy on this computer",
+		"give the program the credential itself, without a proxy on this computer",
 	)
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"kubeconfig-context": f.CompleteContexts(&o.Cluster)})
 	return cmd

@@ -198,7 +198,7 @@ func TestLoopbackRefuses(t *testing.T) {
 	client, url := r.client(t)
 	stranger := &http.Client{
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
-	} //nolint:gosec // as a stranger
+	}
 	for _, header := range []http.Header{
 		{},
 		{"Authorization": {"Bearer "}},
@@ -236,7 +236,7 @@ func TestLoopbackRefuses(t *testing.T) {
 		t.Errorf("a cluster that is away: %d %s", code, body)
 	}
 	r.proxy.close()
-	if _, err := stranger.Get(url); err == nil { //nolint:noctx,bodyclose // refused
+	if _, err := stranger.Get(url); err == nil { //nolint:bodyclose // refused
 		t.Error("it answers after the end of the run")
 	}
 }
