@@ -69,7 +69,8 @@ func TestCheckUser(t *testing.T) {
 		{"refuses a blank name", user.DefaultInfo{Name: " "}, "the username begins or ends with a space"},
 		{"refuses a space at the beginning", user.DefaultInfo{Name: " ann"}, "the username begins or ends with a space"},
 		{
-			"refuses a space at the end of a group", user.DefaultInfo{Name: "ann", Groups: []string{"dev "}},
+			"refuses a space at the end of a group",
+			user.DefaultInfo{Name: "ann", Groups: []string{"dev "}},
 			"group number 1 begins or ends with a space",
 		},
 		{"refuses a space that does not break", user.DefaultInfo{Name: "ann\u00a0smith"}, "a space of another kind"},

@@ -118,7 +118,10 @@ func (c *credentialRequests) Create(
 		return nil, c.invalid(request.Name, field.Required(field.NewPath("spec", "token", "value"), "token must be supplied"))
 	}
 	if strategy := request.Spec.Strategy; strategy != "" && !slices.Contains(strategies, strategy) {
-		return nil, c.invalid(request.Name, field.NotSupported(field.NewPath("spec", "strategy"), bounded(strategy), strategies))
+		return nil, c.invalid(
+			request.Name,
+			field.NotSupported(field.NewPath("spec", "strategy"), bounded(strategy), strategies),
+		)
 	}
 	if err := c.refuse(ctx, request.Name, options); err != nil {
 		return nil, err
@@ -200,8 +203,13 @@ func (c *credentialRequests) exchange(
 		return c.failed(ctx, loginFailed, "no certificate can be issued at the moment")
 	}
 	if size := base64.StdEncoding.DecodedLen(len(pair.CertPEM)); by == signedByAgent && size > maxCertificate {
-		why := fmt.Sprintf("the user and its %d groups need a certificate of about %d bytes, and the impersonation proxy takes %d: "+
-			"a bearer token carries more", len(claimed.GetGroups()), size, maxCertificate)
+		why := fmt.Sprintf(
+			"the user and its %d groups need a certificate of about %d bytes, and the impersonation proxy takes %d: "+
+				"a bearer token carries more",
+			len(claimed.GetGroups()),
+			size,
+			maxCertificate,
+		)
 		c.audit.event(ctx, "TokenCredentialRequest Unsupported UserInfo",
 			append(asked, "reason", "unsupported value in userInfo returned by authenticator", "err", why)...)
 		return c.failed(ctx, loginRefused, why)

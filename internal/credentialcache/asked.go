@@ -75,7 +75,10 @@ func (c *Cache) Refused(key string, process int) *Refusal {
 
 // notes returns the notes of a kind, "" if there are none that count.
 func (c *Cache) notes(kind string) string {
-	if info, err := os.Lstat(c.Path + kind); c.Path == "" || err != nil || !info.Mode().IsRegular() || info.Size() > maxNotes {
+	if info, err := os.Lstat(
+		c.Path + kind,
+	); c.Path == "" || err != nil || !info.Mode().IsRegular() ||
+		info.Size() > maxNotes {
 		return ""
 	}
 	notes, err := os.ReadFile(c.Path + kind)

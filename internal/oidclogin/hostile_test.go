@@ -139,8 +139,10 @@ func TestFaults(t *testing.T) {
 	}{
 		{name: "wrong nonce", prepare: func(_ *testing.T, s *situation) { s.Nonce = "another login's" }, says: "its nonce " +
 			"is not the one of this login", hint: "run the command again"},
-		{name: "a token for another client", prepare: func(_ *testing.T, s *situation) { s.AuthorizedParty = "dashboard" },
-			says: `it was issued to another client, "dashboard"`, hint: "tell its administrator"},
+		{
+			name: "a token for another client", prepare: func(_ *testing.T, s *situation) { s.AuthorizedParty = "dashboard" },
+			says: `it was issued to another client, "dashboard"`, hint: "tell its administrator",
+		},
 		{name: "slow", prepare: func(t *testing.T, s *situation) {
 			t.Helper()
 			s.login.RequestTimeout = 50 * time.Millisecond

@@ -34,7 +34,9 @@ func TestSigners(t *testing.T) {
 	t.Parallel()
 	now := clocktesting.NewFakeClock(time.Now())
 	told := 0
-	b := New(Options{Group: "agent", Name: "b", IsLeader: func() bool { return true }, Changed: func() { told++ }, Clock: now})
+	b := New(
+		Options{Group: "agent", Name: "b", IsLeader: func() bool { return true }, Changed: func() { told++ }, Clock: now},
+	)
 	b.PublishSigner("mine")
 	b.Publish(Report{SHA256: "1"})
 	into := (*store)(b)

@@ -55,8 +55,10 @@ func (w *world) testClients(t *testing.T, kubeconfig string) {
 				"kubectl get pods --namespace=default && kubectl exec --namespace=default " + pod + " -- echo from kubectl"}
 		}, []string{"user: pinny", pod, "from kubectl"}},
 		{"kubectl over SPDY", func(*testing.T) []string {
-			return []string{"env", "KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false", "kubectl", "exec", "--namespace=default", pod,
-				"--", "echo", "from SPDY"}
+			return []string{
+				"env", "KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false", "kubectl", "exec", "--namespace=default", pod,
+				"--", "echo", "from SPDY",
+			}
 		}, []string{"from SPDY"}},
 		{"python", func(t *testing.T) []string {
 			t.Helper()
@@ -95,7 +97,9 @@ func (w *world) testClients(t *testing.T, kubeconfig string) {
 // testForward forwards a port, for as long as the client runs.
 func (w *world) testForward(t *testing.T, environment []string, kubeconfig, pod string) {
 	t.Helper()
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
+	web := httptest.NewServer(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }),
+	)
 	defer web.Close()
 	_, port, _ := net.SplitHostPort(web.Listener.Addr().String())
 	command := exec.CommandContext(t.Context(), w.cli, "kubectl", "--kubeconfig="+kubeconfig, "port-forward",

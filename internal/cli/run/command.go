@@ -123,7 +123,12 @@ Signals are passed on to the program. The exit code is the program's, or 128 and
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows the program's name is the program's
 	o.Cluster.AddFlags(flags)
-	flags.BoolVar(&o.Direct, "direct", o.Direct, "Give the program the credential itself, without a proxy on this computer")
+	flags.BoolVar(
+		&o.Direct,
+		"direct",
+		o.Direct,
+		"give the program the credential itself, without a proxy on this computer",
+	)
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"kubeconfig-context": f.CompleteContexts(&o.Cluster)})
 	return cmd
 }

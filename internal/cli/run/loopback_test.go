@@ -90,7 +90,11 @@ func newTestRun(t *testing.T, prefix string) *testRun {
 	t.Helper()
 	r := &testRun{writer: newWriter(t), far: newFarEnd(t), refused: make(chan struct{}, 100)}
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.far.Certificate().Raw})
-	config := &rest.Config{Host: r.far.URL + prefix, TLSClientConfig: rest.TLSClientConfig{CAData: ca}, BearerToken: "not this"}
+	config := &rest.Config{
+		Host:            r.far.URL + prefix,
+		TLSClientConfig: rest.TLSClientConfig{CAData: ca},
+		BearerToken:     "not this",
+	}
 	proxy, err := startLoopback(config, time.Now, func() { r.refused <- struct{}{} })
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +155,13 @@ func TestLoopbackAddsTheCredential(t *testing.T) {
 	r := newTestRun(t, "/clusters/one")
 	r.use(t, account("of-the-account"))
 	client, url := r.client(t)
-	if code, body := send(t, client, url+"/api/v1/pods?a=1;b=2&c=%20", http.Header{"User-Agent": {"report.py"}}); code != 200 || body != "ok" {
+	if code, body := send(
+		t,
+		client,
+		url+"/api/v1/pods?a=1;b=2&c=%20",
+		http.Header{"User-Agent": {"report.py"}},
+	); code != 200 ||
+		body != "ok" {
 		t.Fatalf("got %d %s", code, body)
 	}
 	got := r.far.last(t)
@@ -186,12 +196,23 @@ func TestLoopbackRefuses(t *testing.T) {
 	r := newTestRun(t, "")
 	r.use(t, account("secret"))
 	client, url := r.client(t)
-	stranger := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // as a stranger
+	stranger := &http.Client{
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+	}
 	for _, header := range []http.Header{
-		{}, {"Authorization": {"Bearer "}}, {"Authorization": {"Bearer secret"}}, {"Authorization": {r.proxy.token}},
+		{},
+		{"Authorization": {"Bearer "}},
+		{"Authorization": {"Bearer secret"}},
+		{"Authorization": {r.proxy.token}},
 		{"Authorization": {"Bearer x", "Bearer " + r.proxy.token}},
 	} {
-		if code, body := send(t, stranger, url, header); code != 401 || !strings.Contains(body, `the token of this run's kubeconfig`) {
+		if code, body := send(
+			t,
+			stranger,
+			url,
+			header,
+		); code != 401 ||
+			!strings.Contains(body, `the token of this run's kubeconfig`) {
 			t.Errorf("%v: got %d %s", header, code, body)
 		}
 	}
@@ -215,7 +236,7 @@ func TestLoopbackRefuses(t *testing.T) {
 		t.Errorf("a cluster that is away: %d %s", code, body)
 	}
 	r.proxy.close()
-	if _, err := stranger.Get(url); err == nil { //nolint:noctx,bodyclose // refused
+	if _, err := stranger.Get(url); err == nil { //nolint:bodyclose // refused
 		t.Error("it answers after the end of the run")
 	}
 }
@@ -283,7 +304,14 @@ func TestRefusedCredentialsAreRenewed(t *testing.T) {
 	session := &fakeSession{life: time.Hour}
 	first, _ := session.Credential(t.Context(), 0)
 	r.use(t, first)
-	k := &keeper{session: session, writer: r.writer, now: time.Now, retry: time.Millisecond, refused: r.refused, warn: t.Logf}
+	k := &keeper{
+		session: session,
+		writer:  r.writer,
+		now:     time.Now,
+		retry:   time.Millisecond,
+		refused: r.refused,
+		warn:    t.Logf,
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); k.run(ctx, first) }()
@@ -383,7 +411,8 @@ func TestNoProxyBeforeOurOwn(t *testing.T) {
 		{[]string{"A=b", "KUBECONFIG=x"}, true, []string{"NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1"}},
 		{[]string{"NO_PROXY=.corp"}, true, []string{"NO_PROXY=.corp,127.0.0.1", "no_proxy=.corp,127.0.0.1"}},
 		{
-			[]string{"no_proxy=a", "NO_PROXY=b"}, true,
+			[]string{"no_proxy=a", "NO_PROXY=b"},
+			true,
 			[]string{"NO_PROXY=b,127.0.0.1", "no_proxy=a,127.0.0.1"},
 		},
 		{[]string{"NO_PROXY=.corp"}, false, []string{"NO_PROXY=.corp"}},
@@ -400,7 +429,11 @@ func TestNoProxyBeforeOurOwn(t *testing.T) {
 				relevant = append(relevant, variable)
 			}
 		}
-		if diff := cmp.Diff(test.want, relevant); diff != "" || !slices.Contains(got, "KUBECONFIG="+w.files.path(kubeconfigName)) {
+		if diff := cmp.Diff(
+			test.want,
+			relevant,
+		); diff != "" ||
+			!slices.Contains(got, "KUBECONFIG="+w.files.path(kubeconfigName)) {
 			t.Errorf("%v (-want +got):\n%s", got, diff)
 		}
 	}
