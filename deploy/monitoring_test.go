@@ -78,7 +78,10 @@ func alertExpressions(t *testing.T) []string {
 	for _, group := range file.Groups {
 		for _, rule := range group.Rules {
 			expressions = append(expressions, rule.Expr)
-			runbook, ours := strings.CutPrefix(rule.Annotations.Runbook, "https://github.com/pinniped-toolkit/pinniped/blob/main/")
+			runbook, ours := strings.CutPrefix(
+				rule.Annotations.Runbook,
+				"https://github.com/pinniped-toolkit/pinniped/blob/main/",
+			)
 			if _, err := os.Stat("../" + runbook); err != nil || !ours {
 				t.Errorf("%s: its runbook %q: %v", rule.Expr, rule.Annotations.Runbook, err)
 			}

@@ -221,12 +221,14 @@ func TestLifeByHelm(t *testing.T) {
 	unchanged("taking over")
 }
 
-// programs returns what there is of the agent that an uninstallation must not leave.
+// programs returns what there is of the agent that an uninstallation must not leave. What clients were told is kept with
+// the configuration.
 func (a *administrator) programs(t *testing.T) string {
 	t.Helper()
-	return a.does(t, a.kubectl, "get", "deployments,configmaps,serviceaccounts,networkpolicies,poddisruptionbudgets,"+
+	left := a.does(t, a.kubectl, "get", "deployments,configmaps,serviceaccounts,networkpolicies,poddisruptionbudgets,"+
 		"roles,rolebindings,clusterroles,clusterrolebindings,apiservices,flowschemas,prioritylevelconfigurations",
 		"--all-namespaces", "--selector=app=pinniped-concierge", "--output=name", "--ignore-not-found")
+	return strings.ReplaceAll(left, "configmap/pinniped-concierge-handed-out\n", "")
 }
 
 // TestLifeByKubectl installs with the one command on a cluster that is new, applies an administrator's CredentialIssuer

@@ -165,7 +165,7 @@ func TestMetricsOfTheAgent(t *testing.T) {
 	})
 	a.holder.Note(servingcert.Evaluation{Waiting: &servingcert.Waiting{}})
 	expect(map[string]float64{
-		"build_info v1.2.3": 1, "leader": 1, "upstream_credential_excess_rules": 2,
+		"build_info v1.2.3": 1, "leader": 1, "proxy_wanted": 0, "upstream_credential_excess_rules": 2,
 		"serving_certificate_expiry_timestamp_seconds external": float64(certificate.Leaf.NotAfter.Unix()),
 		"serving_certificate_findings RenewalWaits warning":     1,
 	})
