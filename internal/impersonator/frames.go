@@ -2,14 +2,10 @@ package impersonator
 
 import "net/http"
 
-const (
-	// frameSize is how much of an answer goes into one HTTP/2 frame. Together with the frame's header it fills one TLS
-	// record (16384 bytes). A frame of 16384 bytes would need a second record, and a second system call, for its last
-	// nine.
-	frameSize = 16384 - 9
-	// readFrameSize is the largest frame that the API server may send.
-	readFrameSize = 256 << 10
-)
+// frameSize is how much of an answer goes into one HTTP/2 frame. Together with the frame's header it fills one TLS
+// record (16384 bytes). A frame of 16384 bytes would need a second record, and a second system call, for its last
+// nine.
+const frameSize = 16384 - 9
 
 // frameWriter writes large pieces to HTTP/2 in pieces of frameSize.
 type frameWriter struct {
