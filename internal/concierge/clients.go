@@ -1,23 +1,24 @@
 package concierge
 
 import (
+	"crypto/x509"
 	"errors"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apiserver/pkg/authentication/user"
-	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
 const (
-	// maxStrangers is how many connections there are at a time on which no request of a known client was served. The
+	// maxStrangers is how many connections there are at a time on which no request of the front proxy was served. The
 	// kubelet's probes come on such ones: two at a time, each for a moment.
 	maxStrangers = 256
-	// maxKnown is the same for known clients. API servers need one for each hundred requests at a time.
+	// maxKnown is the same for the front proxy's. API servers need one for each hundred requests at a time.
 	maxKnown = 256
-	// maxStrangerBytes is how much is read on a connection of the first kind. A login has up to 136 KiB.
+	// maxStrangerBytes is how much is read on a connection of the first kind.
 	maxStrangerBytes = 256 << 10
 	// maxStrangersBytes is how much was read on all of them that are open. A header takes up to 40 times as much memory as
 	// it has bytes.
@@ -58,6 +59,7 @@ type clientConnection struct {
 	host    string
 	number  int64 // the older, the less
 	closing sync.Once
+	probing atomic.Bool // a probe is being answered
 
 	// all.mu guards these
 	known    bool
@@ -208,9 +210,7 @@ func (c *Clients) countHeads(next http.Handler) http.Handler {
 
 // receivedHead returns false when the connection with a client is closed because of the head that it has sent.
 func (c *Clients) receivedHead(address string, size int) bool {
-	c.mu.Lock()
-	one := c.open[address]
-	c.mu.Unlock()
+	one := c.at(address)
 	if one == nil {
 		return false
 	}
@@ -232,22 +232,70 @@ func sizeOfHead(req *http.Request) int {
 	return size
 }
 
-// know stands behind authentication and authorization: a client that gets here with a credential is known from then
-// on. The API server has one also when it asks for an anonymous user: its own certificate.
-func (c *Clients) know(next http.Handler) http.Handler {
+// onlyFrontProxy stands before all others. Only the front proxy, which speaks for users, gets to what is behind it: it
+// has shown its certificate in the handshake. A stranger may send the probes of the kubelet, one at a time. Anything else
+// ends the connection: nothing is read of a body, and no credential is looked at. The answer has no body either, as a
+// client that does not read it would hold up the handler.
+func (c *Clients) onlyFrontProxy(next http.Handler, isFrontProxy func(*x509.Certificate) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		who, ok := genericapirequest.UserFrom(req.Context())
-		if req.TLS != nil && len(req.TLS.PeerCertificates) > 0 || ok && who.GetName() != user.Anonymous {
-			c.mu.Lock()
-			if one := c.open[req.RemoteAddr]; one != nil && !one.known && c.known < maxKnown {
-				one.known = true
-				c.known++
-				c.bytes -= one.received
-			}
-			c.mu.Unlock()
+		one := c.at(req.RemoteAddr)
+		if one == nil {
+			panic(http.ErrAbortHandler) // it is closed already
 		}
-		next.ServeHTTP(w, req)
+		if req.TLS != nil && len(req.TLS.PeerCertificates) > 0 && c.knows(one, req.TLS.PeerCertificates[0], isFrontProxy) {
+			next.ServeHTTP(w, req)
+			return
+		}
+		w.Header().Set("Connection", "close")
+		switch {
+		case !isProbe(req):
+			w.WriteHeader(http.StatusForbidden)
+		case !one.probing.CompareAndSwap(false, true):
+			w.WriteHeader(http.StatusTooManyRequests)
+		default:
+			defer one.probing.Store(false)
+			next.ServeHTTP(w, req)
+		}
 	})
+}
+
+// isProbe is true for what anybody may ask.
+func isProbe(req *http.Request) bool {
+	if req.Method != http.MethodGet && req.Method != http.MethodHead || req.ContentLength != 0 {
+		return false
+	}
+	return slices.Contains(probePaths(), req.URL.Path)
+}
+
+// probePaths are where the kubelet asks.
+func probePaths() []string { return []string{"/healthz", "/livez", "/readyz"} }
+
+func (c *Clients) at(address string) *clientConnection {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open[address]
+}
+
+// knows returns whether the connection is one of the front proxy's. It is found out with its first request, and again
+// with each one that comes while there are too many of them.
+func (c *Clients) knows(one *clientConnection, leaf *x509.Certificate, isFrontProxy func(*x509.Certificate) bool) bool {
+	c.mu.Lock()
+	known := one.known
+	c.mu.Unlock()
+	if known {
+		return true
+	}
+	if !isFrontProxy(leaf) {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open[one.key] == one && !one.known && c.known < maxKnown {
+		one.known = true
+		c.known++
+		c.bytes -= one.received
+	}
+	return true
 }
 
 var (

@@ -11,9 +11,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-
-	"k8s.io/apiserver/pkg/authentication/user"
-	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
 // fakeConn is a connection from an address, whose client sends without an end.
@@ -45,6 +42,8 @@ type clientsUnderTest struct {
 	listener net.Listener
 	conns    chan net.Conn
 	port     int
+	// meanwhile is called while a request is served, when not nil.
+	meanwhile func()
 }
 
 func newClientsUnderTest() *clientsUnderTest {
@@ -66,17 +65,31 @@ func (c *clientsUnderTest) connect(t *testing.T, host string) (net.Conn, *fakeCo
 	return conn, below
 }
 
-// serve has a request pass that was authenticated and authorized.
-func (c *clientsUnderTest) serve(conn net.Conn, as string, certificate bool) {
-	req := httptest.NewRequest(http.MethodGet, "/", nil)
+// ask sends a request over a connection, and returns the status: 200 when it was served, 0 when it was broken off.
+func (c *clientsUnderTest) ask(conn net.Conn, method, path string, frontProxy bool) (code int, closes bool) {
+	req := httptest.NewRequest(method, path, nil)
 	req.RemoteAddr = conn.RemoteAddr().String()
-	req.TLS = &tls.ConnectionState{}
-	if certificate {
-		req.TLS.PeerCertificates = []*x509.Certificate{{}}
-	}
-	req = req.WithContext(genericapirequest.WithUser(req.Context(), &user.DefaultInfo{Name: as}))
-	c.know(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(httptest.NewRecorder(), req)
+	req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{IsCA: frontProxy}}}
+	recorder := httptest.NewRecorder()
+	defer func() {
+		if recover() != nil {
+			code = 0
+		}
+	}()
+	c.onlyFrontProxy(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if c.meanwhile != nil {
+				c.meanwhile()
+			}
+			w.WriteHeader(http.StatusOK)
+		}),
+		func(leaf *x509.Certificate) bool { return leaf.IsCA },
+	).ServeHTTP(recorder, req)
+	return recorder.Code, recorder.Header().Get("Connection") == "close"
 }
+
+// serve has a request of the front proxy pass.
+func (c *clientsUnderTest) serve(conn net.Conn) { c.ask(conn, http.MethodGet, "/apis", true) }
 
 func (c *clientsUnderTest) count() (known, unknown int) {
 	c.mu.Lock()
@@ -90,21 +103,21 @@ func TestStrangersReplaceTheirOwn(t *testing.T) {
 	t.Parallel()
 	c := newClientsUnderTest()
 	server, ofServer := c.connect(t, "192.0.2.1")
-	c.serve(server, user.Anonymous, true) // somebody logs in
-	monitoring, ofMonitoring := c.connect(t, "192.0.2.2")
-	c.serve(monitoring, "system:serviceaccount:monitoring:prometheus", false)
+	c.serve(server)
+	another, ofAnother := c.connect(t, "192.0.2.2")
+	c.serve(another)
 	_, ofKubelet := c.connect(t, "192.0.2.3")
 	var last *fakeConn
 	for range 100 * maxStrangers {
 		var conn net.Conn
 		conn, last = c.connect(t, "192.0.2.4")
-		c.serve(conn, user.Anonymous, false)
+		c.ask(conn, http.MethodGet, "/livez", false)
 		if _, unknown := c.count(); unknown > maxStrangers {
 			t.Fatalf("%d strangers at a time", unknown)
 		}
 	}
 	for who, conn := range map[string]*fakeConn{
-		"the API server": ofServer, "monitoring": ofMonitoring, "the kubelet": ofKubelet, "the last stranger": last,
+		"the API server": ofServer, "another one": ofAnother, "the kubelet": ofKubelet, "the last stranger": last,
 	} {
 		if conn.closed {
 			t.Errorf("the connection of %s was closed", who)
@@ -136,16 +149,57 @@ func TestStrangersOfManyAddresses(t *testing.T) {
 	}
 }
 
-// TestKnownClientsAreBounded shows that a client with a credential has no more connections than there are for all.
+// TestKnownClientsAreBounded shows that the front proxy has no more connections than there are for all.
 func TestKnownClientsAreBounded(t *testing.T) {
 	t.Parallel()
 	c := newClientsUnderTest()
 	for range maxKnown + 3*maxStrangers {
 		conn, _ := c.connect(t, "192.0.2.1")
-		c.serve(conn, "jane", false)
+		c.serve(conn)
 	}
 	if known, unknown := c.count(); known != maxKnown || unknown != maxStrangers {
 		t.Errorf("%d known and %d unknown connections", known, unknown)
+	}
+}
+
+// TestStrangersMayProbe shows what a client may ask that is not the front proxy: the kubelet's probes, one at a time. The
+// connection ends with the answer.
+func TestStrangersMayProbe(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		method, path string
+		frontProxy   bool
+		want         int
+	}{
+		{"GET", "/livez", false, 200},
+		{"HEAD", "/readyz?verbose", false, 200},
+		{"POST", "/livez", false, 403},
+		{"GET", "/livez/x", false, 403},
+		{"GET", "/apis", false, 403},
+		{"POST", "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests", false, 403},
+		{"POST", "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests", true, 200},
+	} {
+		c := newClientsUnderTest()
+		conn, below := c.connect(t, "192.0.2.1")
+		got, closes := c.ask(conn, test.method, test.path, test.frontProxy)
+		if got != test.want || closes == test.frontProxy {
+			t.Errorf("%s %s: want %d, got %d, and the connection ends: %t", test.method, test.path, test.want, got, closes)
+		}
+		_ = conn.Close()
+		if got, _ := c.ask(conn, test.method, test.path, true); got != 0 || !below.closed {
+			t.Errorf("%s %s: want nothing served on a connection that is closed, got %d", test.method, test.path, got)
+		}
+	}
+	c := newClientsUnderTest()
+	conn, _ := c.connect(t, "192.0.2.1")
+	c.meanwhile = func() {
+		c.meanwhile = nil
+		if got, _ := c.ask(conn, http.MethodGet, "/livez", false); got != http.StatusTooManyRequests {
+			t.Errorf("want a second probe at a time refused, got %d", got)
+		}
+	}
+	if got, _ := c.ask(conn, http.MethodGet, "/livez", false); got != http.StatusOK {
+		t.Errorf("want the first served, got %d", got)
 	}
 }
 
@@ -194,7 +248,7 @@ func TestStrangersSendLittle(t *testing.T) {
 		t.Errorf("%d bytes count, want %d", got, want)
 	}
 	known, below := c.connect(t, "192.0.2.1")
-	c.serve(known, user.Anonymous, true)
+	c.serve(known)
 	if total, err := read(known, 2*maxStrangerBytes); err != nil || below.closed {
 		t.Errorf("%d bytes were read of a known client: %v", total, err)
 	}
@@ -221,7 +275,7 @@ func TestStrangersSendLargeHeads(t *testing.T) {
 			conn, below := c.connect(t, "192.0.2.1")
 			_, other := c.connect(t, "192.0.2.2")
 			if test.known {
-				c.serve(conn, user.Anonymous, true)
+				c.serve(conn)
 			}
 			served := 0
 			handler := c.countHeads(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }))

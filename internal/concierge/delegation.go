@@ -2,9 +2,11 @@ package concierge
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,11 +40,9 @@ func reviewBackoff() *wait.Backoff {
 	return &wait.Backoff{Duration: 200 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 }
 
-// trust watches the ConfigMap extension-apiserver-authentication: the front proxy's CA, names and headers, and the
-// cluster's client CA.
+// trust watches the ConfigMap extension-apiserver-authentication: the front proxy's CA, names and headers.
 type trust struct {
 	frontProxyCA *dynamiccertificates.ConfigMapCAController
-	clientCA     *dynamiccertificates.ConfigMapCAController
 	headers      *headerrequest.RequestHeaderAuthRequestController
 }
 
@@ -52,24 +52,17 @@ func newTrust(client kubernetes.Interface) (*trust, error) {
 	if err != nil {
 		return nil, fmt.Errorf("following the front proxy's CA: %w", err)
 	}
-	clientCA, err := dynamiccertificates.NewDynamicCAFromConfigMapController(
-		"client-ca", trustNamespace, trustConfigMap, "client-ca-file", client)
-	if err != nil {
-		return nil, fmt.Errorf("following the cluster's client CA: %w", err)
-	}
 	return &trust{
 		frontProxyCA: frontProxyCA,
-		clientCA:     clientCA,
 		headers: headerrequest.NewRequestHeaderAuthRequestController(trustConfigMap, trustNamespace, client,
 			"requestheader-username-headers", "requestheader-uid-headers", "requestheader-group-headers",
 			"requestheader-extra-headers-prefix", "requestheader-allowed-names"),
 	}, nil
 }
 
-// prime reads the ConfigMap once. The cluster's client CA may be missing; without the front proxy's, the API server
-// could not speak for its users.
+// prime reads the ConfigMap once. Without the front proxy's CA, the API server could not speak for its users.
 func (t *trust) prime(ctx context.Context) error {
-	if err := errors.Join(t.frontProxyCA.RunOnce(ctx), t.headers.RunOnce(ctx), t.clientCA.RunOnce(ctx)); err != nil {
+	if err := errors.Join(t.frontProxyCA.RunOnce(ctx), t.headers.RunOnce(ctx)); err != nil {
 		return fmt.Errorf("reading ConfigMap %q in namespace %q: %w", trustConfigMap, trustNamespace, err)
 	}
 	return nil
@@ -87,7 +80,22 @@ func (t *trust) check(*http.Request) error {
 	return nil
 }
 
-func delegateAuthentication(client kubernetes.Interface, trusted *trust) (genericapiserver.AuthenticationInfo, error) {
+// isFrontProxy is true for a certificate of the API server's front proxy that is good now.
+func (t *trust) isFrontProxy(leaf *x509.Certificate) bool {
+	options, ok := t.frontProxyCA.VerifyOptions()
+	if !ok {
+		return false
+	}
+	if _, err := leaf.Verify(options); err != nil {
+		return false
+	}
+	allowed := t.headers.AllowedClientNames()
+	return len(allowed) == 0 || slices.Contains(allowed, leaf.Subject.CommonName)
+}
+
+// authenticateFrontProxy takes users from the headers of the front proxy, and from nowhere else: nobody else gets here
+// (onlyFrontProxy).
+func authenticateFrontProxy(trusted *trust) (genericapiserver.AuthenticationInfo, error) {
 	headers := &authenticatorfactory.RequestHeaderConfig{
 		CAContentProvider:   trusted.frontProxyCA,
 		UsernameHeaders:     headerrequest.StringSliceProviderFunc(trusted.headers.UsernameHeaders),
@@ -97,22 +105,17 @@ func delegateAuthentication(client kubernetes.Interface, trusted *trust) (generi
 		AllowedClientNames:  headerrequest.StringSliceProviderFunc(trusted.headers.AllowedClientNames),
 	}
 	authenticator, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
-		Anonymous:                          &apiserver.AnonymousAuthConfig{Enabled: true},
-		TokenAccessReviewClient:            client.AuthenticationV1(),
-		TokenAccessReviewTimeout:           reviewTimeout,
-		WebhookRetryBackoff:                reviewBackoff(),
-		CacheTTL:                           positiveTTL,
-		ClientCertificateCAContentProvider: trusted.clientCA,
-		RequestHeaderConfig:                headers,
+		Anonymous:           &apiserver.AnonymousAuthConfig{Enabled: true},
+		RequestHeaderConfig: headers,
 	}.New()
 	if err != nil {
-		return genericapiserver.AuthenticationInfo{}, fmt.Errorf("delegating authentication: %w", err)
+		return genericapiserver.AuthenticationInfo{}, fmt.Errorf("authenticating the front proxy: %w", err)
 	}
 	return genericapiserver.AuthenticationInfo{Authenticator: authenticator, RequestHeaderConfig: headers}, nil
 }
 
 func delegateAuthorization(client kubernetes.Interface) (authorizer.Authorizer, error) {
-	probes, err := path.NewAuthorizer([]string{"/healthz", "/livez", "/readyz"})
+	probes, err := path.NewAuthorizer(probePaths())
 	if err != nil {
 		return nil, fmt.Errorf("allowing health probes: %w", err)
 	}

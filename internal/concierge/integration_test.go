@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptrace"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -45,6 +44,11 @@ func TestAggregatedAPIs(t *testing.T) {
 		time.Minute,
 		func() error { return exchanged(t.Context(), anonymous, tokenRequest("", "good-token", "webhook")) },
 	)
+	user, err := cluster.User("ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.waitServed(t, user) // the other API
 
 	t.Run(
 		"gives a client certificate to somebody unknown who has a good token",
@@ -405,22 +409,24 @@ func (a *agent) testDirect(t *testing.T) { //nolint:thelper // a subtest
 	}}
 	defer transport.CloseIdleConnections()
 	direct := &http.Client{Transport: transport}
-	for range 3 {
-		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-			if info.Reused {
-				t.Error("the connection of an unknown client was kept")
-			}
-		}})
+	for range 3 { // on new connections
 		code, answer, err := sendBy(
-			ctx,
+			t.Context(),
 			direct,
 			http.MethodPost,
 			"https://"+a.address+loginPath,
 			tokenRequest("", "good-token", "webhook"),
 		)
-		if err != nil || code != http.StatusCreated || !strings.Contains(answer, "clientKeyData") {
-			t.Fatalf("status code %d, error %v: %s", code, err, answer)
+		if err != nil || code != http.StatusForbidden || answer != "" {
+			t.Fatalf("want a stranger refused, got %d, %v: %s", code, err, answer)
 		}
+	}
+	costly := transport.Clone()
+	costly.TLSClientConfig.CurvePreferences = []tls.CurveID{tls.CurveP521, tls.CurveP384}
+	if _, _, err := sendBy(
+		t.Context(), &http.Client{Transport: costly}, http.MethodGet, "https://"+a.address+"/healthz", "",
+	); err == nil {
+		t.Error("a costly curve was accepted")
 	}
 	old := transport.Clone()
 	old.TLSClientConfig.MaxVersion = tls.VersionTLS12
@@ -465,8 +471,8 @@ func (a *agent) testDirect(t *testing.T) { //nolint:thelper // a subtest
 		t.Fatal(err)
 	}
 	defer response.Body.Close() //nolint:errcheck // nothing is read
-	if response.StatusCode != http.StatusUnauthorized {
-		t.Errorf("want status code 401, got %d", response.StatusCode)
+	if response.StatusCode != http.StatusForbidden {
+		t.Errorf("want status code 403, got %d", response.StatusCode)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net"
 	"net/http"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
@@ -35,8 +37,7 @@ const (
 	maxLogins = 40
 	// maxLoginBody is how long the body of a TokenCredentialRequest may be, as at the impersonation proxy: 128 KiB of token.
 	maxLoginBody = 136 << 10
-	// maxOtherBody is the same for all other requests: a WhoAmIRequest says no more than its name. To decode a body in YAML
-	// takes more than a hundred times its length.
+	// maxOtherBody is the same for all other requests: a WhoAmIRequest says no more than its name.
 	maxOtherBody = 8 << 10
 	// tellAgain is how long refusals must have ended before the next one is logged.
 	tellAgain = time.Minute
@@ -78,10 +79,15 @@ func NewLoginLimits() *LoginLimits {
 	})}
 }
 
-// apply bounds the logins that go to next, and the length of all bodies. It stands behind authentication and
+// apply bounds the logins that go to next, and the length of all bodies, which may not be YAML. It stands behind authentication and
 // authorization.
 func (l *LoginLimits) apply(next http.Handler, group schema.GroupVersion, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if !cheaplyDecoded(req) {
+			err := negotiation.NewUnsupportedMediaTypeError([]string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf})
+			responsewriters.ErrorNegotiated(err, s, group, w, req)
+			return
+		}
 		info, ok := genericapirequest.RequestInfoFrom(req.Context())
 		if !ok || !info.IsResourceRequest || info.APIGroup != group.Group || info.Verb != "create" ||
 			info.Resource != "tokencredentialrequests" {
@@ -110,6 +116,16 @@ func (l *LoginLimits) apply(next http.Handler, group schema.GroupVersion, s runt
 			next.ServeHTTP(w, req)
 		}
 	})
+}
+
+// cheaplyDecoded is false for a body in YAML: to decode it takes more than a hundred times its length, and no client sends
+// one.
+func cheaplyDecoded(req *http.Request) bool {
+	if req.ContentLength == 0 || req.Header.Get("Content-Type") == "" {
+		return true
+	}
+	kind, _, err := mime.ParseMediaType(req.Header.Get("Content-Type"))
+	return err == nil && (kind == runtime.ContentTypeJSON || kind == runtime.ContentTypeProtobuf)
 }
 
 // join returns nil when there are too many.

@@ -52,6 +52,11 @@ func newFlood() *flood {
 
 // send sends a request from an address, by way of the API server.
 func (f *flood) send(ctx context.Context, resource, from, body string) *httptest.ResponseRecorder {
+	return f.sendAs(ctx, resource, from, body, "")
+}
+
+// sendAs is send of a body of some kind.
+func (f *flood) sendAs(ctx context.Context, resource, from, body, kind string) *httptest.ResponseRecorder {
 	group := defaultGroups.Login.Group
 	if resource == "whoamirequests" {
 		group = defaultGroups.Identity.Group
@@ -63,9 +68,28 @@ func (f *flood) send(ctx context.Context, resource, from, body string) *httptest
 	req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(body))
 	req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{}}}
 	req.Header.Set("X-Forwarded-For", "made.up, "+from)
+	if kind != "" {
+		req.Header.Set("Content-Type", kind)
+	}
 	answer := httptest.NewRecorder()
 	f.handler.ServeHTTP(answer, req)
 	return answer
+}
+
+// TestBodiesAreCheapToDecode refuses those that are not, whatever they are about.
+func TestBodiesAreCheapToDecode(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[string]int{
+		"": 201, "application/json": 201, "application/json; charset=utf-8": 201, "application/vnd.kubernetes.protobuf": 201,
+		"application/yaml": 415, "application/yaml;application/json": 415, "application/cbor": 415, ";": 415,
+	} {
+		f := newFlood()
+		for _, resource := range []string{"tokencredentialrequests", "whoamirequests"} {
+			if got := f.sendAs(t.Context(), resource, "192.0.2.1", "a: b", kind).Code; got != want {
+				t.Errorf("%s in %q: want %d, got %d", resource, kind, want, got)
+			}
+		}
+	}
 }
 
 // TestAFloodOfLogins sends logins that take long: from one address, and then from very many.

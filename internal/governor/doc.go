@@ -1,4 +1,5 @@
-// Package governor fits the Go runtime to what the agent has to do.
+// Package governor fits the Go runtime to what the agent has to do. Without it, a get takes 10% more CPU, and a list by one
+// client 20% (docs/adr/0031).
 //
 //   - Processors. Go wakes another thread whenever there is work and a processor is idle. A request through the proxy
 //     passes through a dozen goroutines, so with little to do most of its cost is threads that wake each other. The

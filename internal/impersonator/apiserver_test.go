@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -77,12 +78,24 @@ func newAPIServer(tb testing.TB, protocol string) *apiServer {
 	}
 	a.Server = httptest.NewUnstartedServer(http.HandlerFunc(a.handle))
 	a.EnableHTTP2 = protocol == "HTTP/2.0"
+	a.Listener = shortQueues{a.Listener}
 	a.StartTLS()
 	tb.Cleanup(func() {
 		a.CloseClientConnections()
 		a.Close()
 	})
 	return a
+}
+
+// shortQueues has the kernel take little of what the API server sends, so that a test sees what the proxy takes.
+type shortQueues struct{ net.Listener }
+
+func (l shortQueues) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetWriteBuffer(32 << 10)
+	}
+	return conn, err
 }
 
 func (a *apiServer) config(token string) *rest.Config {

@@ -143,7 +143,6 @@ var securityHeaders = http.Header{
 // setUp gives the request its state and the answer its security headers.
 func setUp(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		growStack(req.ProtoMajor)
 		header := w.Header()
 		for name, values := range securityHeaders {
 			header[name] = values

@@ -2,9 +2,11 @@ package impersonator
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 )
 
 // upstreamProblem says why a request could not be forwarded, or why the API server's answer could not be used.
@@ -65,6 +67,14 @@ type countedConn struct {
 	net.Conn
 	open *atomic.Int64
 	once sync.Once
+}
+
+// SyscallConn implements syscall.Conn, for relay.HTTP1 to look at a connection.
+func (c *countedConn) SyscallConn() (syscall.RawConn, error) {
+	if under, ok := c.Conn.(syscall.Conn); ok {
+		return under.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
 }
 
 func (c *countedConn) Close() error {

@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	bufferSize = 2 * frameSize
+	bufferSize = 32 << 10
 	// streamBufferSize is that of logs and of programs behind a proxy subresource.
-	streamBufferSize = frameSize
+	streamBufferSize = 16 << 10
 	// A watch keeps its buffer as long as it is open. There are many watches, and events are small.
 	watchBufferSize = 2 << 10
 )
@@ -100,8 +100,6 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		f.watch.ServeHTTP(w, req)
 	case stateFrom(req.Context()).longRunning:
 		f.stream.ServeHTTP(w, req)
-	case req.ProtoMajor == 2:
-		f.plain.ServeHTTP(frameWriter{w}, req)
 	default:
 		f.plain.ServeHTTP(w, req)
 	}

@@ -21,6 +21,9 @@ const maxHeldBody = 128 << 10
 // whole answer is taken. So a client that asks for much and reads slowly would take them all. Clients without a user
 // count as one user here, and their connections take turns.
 //
+// Reads and writes take turns of their own. That of a write ends when the API server has not begun to answer within a
+// second: then it waits for something else, such as a webhook (inFlight).
+//
 // Streams have no turn: the API server needs no seat for them once they have begun. Logins have turns of their own.
 //
 // Those whose answers are long have fewer turns, so that one user's long lists leave processors of the API server to
@@ -47,6 +50,10 @@ func limitForwarded(
 		if owner.Name == "" {
 			owner.Member = who.conn
 		}
+		writes := !onlyReads(req)
+		if writes {
+			owner.Name = "\x00" + owner.Name // no user has such a name
+		}
 		what, reads := readBy(req)
 		if reads {
 			state.lengthExpected, state.longExpected = long.expected(what)
@@ -67,6 +74,9 @@ func limitForwarded(
 		if err := turn.Wait(ctx); err != nil {
 			writeStatus(w, req, s, errClientLeft)
 			return
+		}
+		if writes {
+			state.writeTurn = turn
 		}
 		if reads {
 			defer long.note(what, state)

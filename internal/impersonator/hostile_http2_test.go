@@ -261,7 +261,7 @@ func TestHostileHTTP2(t *testing.T) {
 				t.Errorf("want %d, got %d", test.want, got)
 			}
 			eventually(t, func() bool { serving, _ := p.drain.counts(); return serving == 0 })
-			checkArrived(t, test.arrived, p.api.requests(), "HTTP/1.1")
+			checkArrived(t, test.arrived, p.api.requests())
 		})
 	}
 }

@@ -79,6 +79,38 @@ func TestRequestsOfAUserTakeTurns(t *testing.T) {
 	}
 }
 
+// TestASlowWebhookDelaysNoRead has more writes of one user than there are turns wait for a webhook. The user's reads are
+// answered meanwhile, and the other writes follow soon.
+func TestASlowWebhookDelaysNoRead(t *testing.T) {
+	t.Parallel()
+	const fit = 2
+	p := startProxy(t, func(_ *proxy, o *Options) { o.Work.RequestsPerUser = fit })
+	release := make(chan struct{})
+	var busy atOnce
+	p.api.set(func() {
+		p.api.serve = func(_ http.ResponseWriter, req *http.Request) {
+			if req.Method == http.MethodPost {
+				defer busy.count()()
+				<-release
+			}
+		}
+	})
+	client := p.as(t, "ci")
+	var all []<-chan *answer
+	for range 2 * fit {
+		all = append(all, p.begin(t.Context(), client, "POST", "/api/v1/namespaces/d/pods", nil, strings.NewReader("{}")))
+	}
+	eventually(t, func() bool { return busy.now.Load() >= fit })
+	if got := p.get(t, client, "/api/v1/namespaces/d/pods/x", nil); got.Code != http.StatusOK {
+		t.Errorf("want a read served meanwhile, got %d", got.Code)
+	}
+	eventually(t, func() bool { return busy.now.Load() == 2*fit }) // nothing was released
+	close(release)
+	if got := codes(all); got[http.StatusOK] != 2*fit {
+		t.Errorf("want all answered in the end, got %v", got)
+	}
+}
+
 // TestConnectionsWithoutAUserTakeTurns has one connection without a user ask for much. Another one is next.
 func TestConnectionsWithoutAUserTakeTurns(t *testing.T) {
 	t.Parallel()

@@ -273,11 +273,9 @@ func TestStreamsAreNeverIdle(t *testing.T) {
 // retune replaces the transports, which may have been used already, by changed ones.
 func retune(u *upstream, change func(*http.Transport)) {
 	u.close()
-	for _, shared := range [][]*http.Transport{u.plain, u.streams} {
-		for i := range shared {
-			shared[i] = shared[i].Clone()
-			change(shared[i])
-		}
+	for i := range u.streams {
+		u.streams[i] = u.streams[i].Clone()
+		change(u.streams[i])
 	}
 	u.upgrade = u.upgrade.Clone()
 	change(u.upgrade)

@@ -73,6 +73,9 @@ func (t inFlight) RoundTrip(req *http.Request) (*http.Response, error) {
 			done()
 		}
 	}
+	if state.writeTurn != nil {
+		defer time.AfterFunc(turnLasts, state.writeTurn.Done).Stop()
+	}
 	res, err := t.next.RoundTrip(req)
 	switch {
 	case err != nil:

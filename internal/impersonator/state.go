@@ -8,6 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/impersonator/fairqueue"
 )
 
 // requestState is what the filters tell each other about one request. Only the goroutine that serves the request uses
@@ -58,6 +59,8 @@ type requestState struct {
 	upstreamToken string
 	// unavailable says why the API server could not be asked who the user is, and is nil when it could.
 	unavailable error
+	// writeTurn is the turn of a write among those of its user, nil for reads, streams and logins.
+	writeTurn *fairqueue.Ticket
 	// login is the turn of a TokenCredentialRequest, nil for other requests.
 	login *turn
 	// loginGroup is the API group of that TokenCredentialRequest.

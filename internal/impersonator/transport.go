@@ -8,13 +8,14 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 )
 
 const (
@@ -25,19 +26,20 @@ const (
 	pingWait  = 15 * time.Second
 )
 
-// upstream sends requests to the API server. It adds no credential. Ordinary requests are spread over several HTTP/2
-// connections. A request to switch protocols gets an HTTP/1.1 connection of its own.
+// upstream sends requests to the API server. It adds no credential. Ordinary requests have an HTTP/1.1 connection each,
+// out of a pool. Streams, and requests whose body is not here yet, share a few HTTP/2 connections. A request to switch
+// protocols gets an HTTP/1.1 connection of its own.
 type upstream struct {
 	address *url.URL
-	plain   []*http.Transport
-	streams []*http.Transport // with less memory for each
+	plain   *relay.HTTP1 // nil where the API server is behind a proxy: then they go with the streams
+	streams []*http.Transport
 	upgrade *http.Transport
 	next    atomic.Uint32
 	counts  upstreamCounts
 }
 
-// newUpstream takes address, CA and dialer from config, and no credentials. There are about as many connections as
-// processors.
+// newUpstream takes address, CA and dialer from config, and no credentials. There are about as many connections for
+// streams as processors.
 func newUpstream(config *rest.Config, processors int) (*upstream, error) {
 	config = rest.AnonymousClientConfig(config)
 	address, _, err := rest.DefaultServerUrlFor(config)
@@ -57,17 +59,17 @@ func newUpstream(config *rest.Config, processors int) (*upstream, error) {
 	tlsConfig.MinVersion = tls.VersionTLS12
 	dial := config.Dial
 	if dial == nil {
-		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
+		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: pingAfter, Control: boundUpstream}).DialContext
 	}
 	proxy := config.Proxy
 	if proxy == nil {
 		proxy = utilnet.NewProxierWithNoProxyCIDR(http.ProxyFromEnvironment)
 	}
 	u := &upstream{address: address}
-	transport := func(open *atomic.Int64, window int, protocols ...string) *http.Transport {
+	transport := func(open *atomic.Int64, protocols ...string) *http.Transport {
 		t := &http.Transport{
 			Proxy:               proxy,
-			DialContext:         inBursts(u.counts.dialer(dial, open)),
+			DialContext:         u.counts.dialer(dial, open),
 			TLSClientConfig:     tlsConfig.Clone(),
 			TLSHandshakeTimeout: handshakeTimeout,
 			MaxIdleConnsPerHost: 32,
@@ -76,8 +78,7 @@ func newUpstream(config *rest.Config, processors int) (*upstream, error) {
 			DisableCompression: true,
 			Protocols:          new(http.Protocols),
 			HTTP2: &http.HTTP2Config{
-				SendPingTimeout: pingAfter, PingTimeout: pingWait,
-				MaxReadFrameSize: readFrameSize, MaxReceiveBufferPerStream: window,
+				SendPingTimeout: pingAfter, PingTimeout: pingWait, MaxReceiveBufferPerStream: streamWindow,
 			},
 		}
 		t.TLSClientConfig.NextProtos = protocols
@@ -85,14 +86,28 @@ func newUpstream(config *rest.Config, processors int) (*upstream, error) {
 		t.Protocols.SetHTTP2(protocols[0] == "h2")
 		return t
 	}
-	u.upgrade = transport(&u.counts.upgraded, upstreamWindow, "http/1.1")
+	u.upgrade = transport(&u.counts.upgraded, "http/1.1")
 	// The connection of a request to switch protocols is not used again, whatever the answer was.
 	u.upgrade.DisableKeepAlives = true
 	for range min(max(processors, 2), 8) {
-		u.plain = append(u.plain, transport(&u.counts.shared, upstreamWindow, "h2", "http/1.1"))
-		u.streams = append(u.streams, transport(&u.counts.shared, streamWindow, "h2", "http/1.1"))
+		u.streams = append(u.streams, transport(&u.counts.shared, "h2", "http/1.1"))
+	}
+	between, err := proxy(&http.Request{URL: address})
+	if err != nil {
+		return nil, fmt.Errorf("looking for a proxy before the API server: %w", err)
+	}
+	if between == nil {
+		u.plain = relay.NewHTTP1(hostPort(address), tlsConfig, u.counts.dialer(dial, &u.counts.shared))
 	}
 	return u, nil
+}
+
+func hostPort(address *url.URL) string {
+	port := address.Port()
+	if port == "" {
+		port = "443"
+	}
+	return net.JoinHostPort(address.Hostname(), port)
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -101,21 +116,24 @@ func (u *upstream) RoundTrip(req *http.Request) (*http.Response, error) {
 	if state != nil && state.upgrade != "" {
 		return u.upgrade.RoundTrip(req)
 	}
-	if state != nil && req.GetBody == nil && req.Body != nil && req.Body != http.NoBody {
+	coming := state != nil && req.GetBody == nil && req.Body != nil && req.Body != http.NoBody
+	if coming {
 		req.Body = &clientBody{ReadCloser: req.Body, state: state}
 	}
-	among := u.plain
-	if state != nil && state.longRunning {
-		among = u.streams
+	if u.plain != nil && !coming && (state == nil || !state.longRunning) {
+		return u.plain.RoundTrip(req)
 	}
-	return among[int(u.next.Add(1))%len(among)].RoundTrip(req)
+	return u.streams[int(u.next.Add(1))%len(u.streams)].RoundTrip(req)
 }
 
 // close ends connections that are not in use.
 func (u *upstream) close() {
 	u.upgrade.CloseIdleConnections()
-	for _, t := range slices.Concat(u.plain, u.streams) {
+	for _, t := range u.streams {
 		t.CloseIdleConnections()
+	}
+	if u.plain != nil {
+		u.plain.CloseIdleConnections()
 	}
 }
 

@@ -2,7 +2,12 @@
 
 package impersonator
 
-import "net"
+import (
+	"net"
+	"syscall"
+)
 
 // boundSendQueue does nothing: clusters run the agent on Linux.
 func boundSendQueue(net.Conn) {}
+
+func boundUpstream(string, string, syscall.RawConn) error { return nil }

@@ -1,0 +1,144 @@
+package relay
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// FuzzRequest sends a request that other code made, with a name, a value and a target as they come. The server must find
+// one request in what was written, with this method, target and body, and nothing after it.
+func FuzzRequest(f *testing.F) {
+	f.Add("GET", "/api/v1/pods", "limit=5", "Accept", "*/*", "", true)
+	f.Add("POST", "/a b", "x=1 HTTP/1.1", "Content-Length", "0", "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n", true)
+	f.Add("PUT", "/%0d%0a", "a\r\nb", "transfer-encoding", "chunked", "0\r\n\r\n", false)
+	f.Add("PATCH\r\n", "//x", "", "Transfer-Encoding", "chunked, identity", "body", false)
+	f.Add("HEAD", "*", "\x00", "X\r\nY", "a\r\n\r\nGET / HTTP/1.1", "x", true)
+	f.Add("GET", "http://evil/", " ", "Expect", "100-continue", "x", false)
+	f.Add("OPTIONS", "", "", "Trailer", "X-A", "", true)
+	f.Fuzz(func(t *testing.T, method, path, query, name, value, body string, known bool) {
+		req := (&http.Request{
+			Method: method, URL: &url.URL{Scheme: "https", Host: "api", Path: path, RawQuery: query},
+			Header: http.Header{"Authorization": {"Bearer ours"}, name: {value}}, Host: "api",
+		}).WithContext(t.Context())
+		if body != "" {
+			req.Body = io.NopCloser(strings.NewReader(body))
+			if req.ContentLength = int64(len(body)); !known {
+				req.ContentLength = -1
+			}
+		}
+		under := &script{answer: []byte(ok)}
+		transport := &HTTP1{dial: func(context.Context, string, string) (net.Conn, error) { return under, nil }}
+		defer transport.CloseIdleConnections()
+		res, err := transport.RoundTrip(req)
+		if err != nil {
+			return // whatever was written, the connection is closed
+		}
+		_, _ = io.ReadAll(res.Body)
+		read := bufio.NewReader(bytes.NewReader(under.written.Bytes()))
+		got, err := http.ReadRequest(read)
+		if err != nil {
+			if under.idle() {
+				t.Errorf("%q cannot be read: %v, and the connection is used again", under.written.Bytes(), err)
+			}
+			return // the server answers 400 and closes
+		}
+		text, err := io.ReadAll(got.Body)
+		if rest, _ := io.ReadAll(read); err != nil || string(text) != body || len(rest) > 0 {
+			t.Errorf("want the body %q and nothing else, got %q, %q and %v", body, text, rest, err)
+		}
+		if got.Method != method || got.Header.Get("Authorization") != "Bearer ours" && name != "Authorization" || got.Host != "api" {
+			t.Errorf("want %s to api, got %s to %s with %v", method, got.Method, got.Host, got.Header)
+		}
+		if want := (&url.URL{Path: path}).EscapedPath(); got.URL.EscapedPath() != want && !strings.HasPrefix(got.RequestURI, "//") &&
+			want != "" && want != "*" {
+			t.Errorf("want path %q, got %q", want, got.URL.EscapedPath())
+		}
+	})
+}
+
+// FuzzAnswer has the server say anything, and compares what the client gets with what net/http finds in the same bytes.
+// When the connection is kept, all that the server said was this one answer.
+func FuzzAnswer(f *testing.F) {
+	for _, seed := range []string{
+		ok, ok + ok, "HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\nok", "HTTP/1.1 304 Not Modified\r\n\r\nok",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX: y\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n2\r\nok\r\n0\r\n\r\n" + ok,
+		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok!",
+		"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n" + ok,
+		"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok",
+		"HTTP/1.1 200 OK\nContent-Length: 2\n\nok", "HTTP/1.1 200 OK\r\n\r\n" + ok, "",
+		"HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\nok", "HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\nok",
+	} {
+		for _, method := range []string{"GET", "HEAD", "POST"} {
+			f.Add(method, []byte(seed))
+		}
+	}
+	f.Fuzz(func(t *testing.T, method string, said []byte) {
+		if method != http.MethodHead && method != http.MethodPost {
+			method = http.MethodGet
+		}
+		under := &script{answer: said}
+		transport := &HTTP1{dial: func(context.Context, string, string) (net.Conn, error) { return under, nil }}
+		defer transport.CloseIdleConnections()
+		req := request(t, t.Context(), method, nil)
+		res, err := transport.RoundTrip(req)
+		var got []byte
+		if err == nil {
+			got, err = io.ReadAll(res.Body)
+			_ = res.Body.Close()
+		}
+		read := bufio.NewReader(bytes.NewReader(said))
+		want, wantErr := http.ReadResponse(read, req)
+		for wantErr == nil && want.StatusCode < 200 && want.StatusCode != http.StatusSwitchingProtocols {
+			want, wantErr = http.ReadResponse(read, req)
+		}
+		var body []byte
+		if wantErr == nil {
+			body, wantErr = io.ReadAll(want.Body)
+		}
+		if (err == nil) != (wantErr == nil) || !bytes.Equal(got, body) ||
+			err == nil && (res.StatusCode != want.StatusCode || res.ContentLength != want.ContentLength) {
+			t.Fatalf("want %q and %v, got %q and %v", body, wantErr, got, err)
+		}
+		if rest, _ := io.ReadAll(read); under.idle() && (err != nil || want.Close || len(rest) > 0) {
+			t.Errorf("the connection is used again after %q, with %q left over", said, rest)
+		}
+	})
+}
+
+// script is a connection in memory: a server that says answer, whatever it gets, and then nothing.
+type script struct {
+	net.Conn
+	answer  []byte
+	written bytes.Buffer
+	closed  bool
+}
+
+func (s *script) Read(p []byte) (int, error) {
+	if len(s.answer) == 0 || s.closed {
+		return 0, io.EOF
+	}
+	n := copy(p, s.answer)
+	s.answer = s.answer[n:]
+	return n, nil
+}
+
+func (s *script) Write(p []byte) (int, error) { return s.written.Write(p) }
+
+func (s *script) Close() error {
+	s.closed = true
+	return nil
+}
+
+func (s *script) SetReadDeadline(time.Time) error { return nil }
+
+// idle is true when it can be used again, and a look at it finds nothing.
+func (s *script) idle() bool { return !s.closed && len(s.answer) == 0 }

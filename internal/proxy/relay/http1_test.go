@@ -1,0 +1,697 @@
+package relay
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestAnswers has the server answer in every way that HTTP/1.1 knows. Then it sends another request: it must get the
+// answer to itself, and a new connection unless all of the first answer was read and nothing came after it.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 3*readSize+7)
+	for _, test := range []struct {
+		name, answer string
+		method       string // GET
+		code         int    // 200
+		body         string
+		trailer      string // of X-End
+		broken       bool   // reading ends with an error
+		reused       bool
+	}{
+		{name: "a length", answer: "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", body: "hello", reused: true},
+		{name: "a long one", answer: "HTTP/1.1 200 OK\r\nContent-Length: 49159\r\n\r\n" + long, body: long, reused: true},
+		{name: "no body", answer: "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", reused: true},
+		{
+			name: "chunks", answer: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\n\r\n",
+			body: "hello", reused: true,
+		},
+		{
+			name:   "trailers",
+			answer: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-End\r\n\r\n5\r\nhello\r\n0\r\nX-End: well\r\n\r\n",
+			body:   "hello", trailer: "well", reused: true,
+		},
+		{name: "HEAD", method: "HEAD", answer: "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", reused: true},
+		{name: "HEAD of chunks", method: "HEAD", answer: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", reused: true},
+		{name: "HEAD with a body", method: "HEAD", answer: "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"},
+		{name: "204", code: 204, answer: "HTTP/1.1 204 No Content\r\n\r\n", reused: true},
+		{name: "304", code: 304, answer: "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", reused: true},
+		{name: "304 with a body", code: 304, answer: "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\nhello"},
+		{
+			name: "the server closes", body: "hello",
+			answer: "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello",
+		},
+		{name: "HTTP/1.0", body: "hello", answer: "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello"},
+		{name: "more than its length", body: "hello", answer: "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello" + ok},
+		{
+			name: "more than its chunks", body: "hello",
+			answer: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\nHTTP/1.1 500 No\r\n\r\n",
+		},
+		{name: "more than a long one", body: long, answer: "HTTP/1.1 200 OK\r\nContent-Length: 49159\r\n\r\n" + long + ok},
+		{name: "informational ones", answer: "HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n" + ok, body: "ok", reused: true},
+		{name: "another protocol", code: 101, answer: "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"},
+		{
+			name: "no last chunk", body: "he", broken: true,
+			answer: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\nzz\r\n",
+		},
+		{
+			name: "both a length and chunks", body: "hello",
+			answer: "HTTP/1.1 200 OK\r\nContent-Length: 40\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", reused: true,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, answering(test.answer, ok))
+			if test.method == "" {
+				test.method = http.MethodGet
+			}
+			if test.code == 0 {
+				test.code = http.StatusOK
+			}
+			res, body, err := s.ask(t, test.method, nil)
+			if res == nil || res.StatusCode != test.code || body != test.body || (err != nil) != test.broken {
+				t.Fatalf("want %d and %d bytes, got %d bytes and %v", test.code, len(test.body), len(body), err)
+			}
+			if got := res.Trailer.Get("X-End"); got != test.trailer {
+				t.Errorf("want the trailer %q, got %q", test.trailer, got)
+			}
+			s.checkOK(t, http.MethodGet, nil)
+			if reused := s.conns.Load() == 1; reused != test.reused {
+				t.Errorf("want the connection reused: %t", test.reused)
+			}
+		})
+	}
+}
+
+// TestAnswersThatEndWithTheConnection reads to the end where the server says that this is the end, and finds an answer
+// broken where it is not.
+func TestAnswersThatEndWithTheConnection(t *testing.T) {
+	t.Parallel()
+	for answer, good := range map[string]bool{
+		"HTTP/1.1 200 OK\r\n\r\nhello":                                                true,
+		"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello":                           false,
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n":         false,
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX: ": false,
+	} {
+		s := serve(t, func(_ int64, conn net.Conn, read *bufio.Reader) {
+			if _, err := http.ReadRequest(read); err == nil {
+				_, _ = io.WriteString(conn, answer)
+			}
+		})
+		if _, body, err := s.ask(t, http.MethodGet, nil); body != "hello" || (err == nil) != good {
+			t.Errorf("%q: want it good: %t, got %q and %v", answer, good, body, err)
+		}
+	}
+}
+
+// TestHeadsWithoutAnEnd bounds what a server may say before its answer.
+func TestHeadsWithoutAnEnd(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]string{
+		"one field": "HTTP/1.1 200 OK\r\nX: ", "many answers": "",
+	} {
+		s := serve(t, func(_ int64, conn net.Conn, read *bufio.Reader) {
+			_, _ = http.ReadRequest(read)
+			piece := strings.Repeat("x", 1<<16)
+			if start == "" {
+				piece = strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 1000)
+			}
+			for _, err := io.WriteString(conn, start); err == nil; _, err = io.WriteString(conn, piece) {
+				continue
+			}
+		})
+		if _, _, err := s.ask(t, http.MethodGet, nil); err == nil {
+			t.Errorf("%s: want it refused, got %v", name, err)
+		}
+	}
+}
+
+func TestInformationalAnswersAreTold(t *testing.T) {
+	t.Parallel()
+	s := serve(t, answering("HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\n"+ok))
+	var told []string
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		Got1xxResponse: func(_ int, header textproto.MIMEHeader) error {
+			told = append(told, header.Get("Link"))
+			return nil
+		},
+	})
+	res, err := s.RoundTrip(request(t, ctx, http.MethodGet, nil))
+	if err != nil || len(told) != 1 || told[0] != "<x>" {
+		t.Fatalf("want the hint told, got %q and %v", told, err)
+	}
+	_ = res.Body.Close()
+}
+
+// TestAnAnswerHalfReadEndsTheConnection also checks that the server is not left to write the rest.
+func TestAnAnswerHalfReadEndsTheConnection(t *testing.T) {
+	t.Parallel()
+	ended := make(chan error, 1)
+	s := serve(t, func(n int64, conn net.Conn, read *bufio.Reader) {
+		_, _ = http.ReadRequest(read)
+		if n > 0 {
+			_, _ = io.WriteString(conn, ok)
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"+ok)
+		_, err := read.ReadByte()
+		ended <- err
+	})
+	res, err := s.RoundTrip(request(t, t.Context(), http.MethodGet, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(res.Body, make([]byte, 10)); err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if err := <-ended; err == nil {
+		t.Error("want the connection ended")
+	}
+	s.checkOK(t, http.MethodGet, nil)
+}
+
+// TestWhoLeaves cancels a request while the server is at work, and while its answer comes.
+func TestWhoLeaves(t *testing.T) {
+	t.Parallel()
+	for name, begun := range map[string]bool{"before the answer": false, "within the answer": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ended, arrived := make(chan error, 1), make(chan struct{})
+			s := serve(t, func(n int64, conn net.Conn, read *bufio.Reader) {
+				_, _ = http.ReadRequest(read)
+				if n > 0 {
+					_, _ = io.WriteString(conn, ok)
+					return
+				}
+				if begun {
+					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nhello")
+				}
+				close(arrived)
+				_, err := read.ReadByte()
+				ended <- err
+			})
+			ctx, leave := context.WithCancelCause(t.Context())
+			defer leave(nil)
+			if !begun {
+				go func() {
+					<-arrived
+					leave(errTest)
+				}()
+			}
+			res, err := s.RoundTrip(request(t, ctx, http.MethodGet, nil))
+			if begun {
+				if err != nil {
+					t.Fatal(err)
+				}
+				leave(errTest)
+				_, err = io.ReadAll(res.Body)
+			}
+			if !errors.Is(err, errTest) {
+				t.Errorf("want the cause, got %v", err)
+			}
+			if err := <-ended; err == nil {
+				t.Error("want the server told")
+			}
+			s.checkOK(t, http.MethodGet, nil)
+		})
+	}
+}
+
+// TestContextsMayEndAfterTheAnswer: the end of a context that belongs to a request which is over harms no other.
+func TestContextsMayEndAfterTheAnswer(t *testing.T) {
+	t.Parallel()
+	s := serve(t, answering(ok))
+	for range 20 {
+		ctx, leave := context.WithCancel(t.Context())
+		res, err := s.RoundTrip(request(t, ctx, http.MethodGet, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(res.Body); err != nil {
+			t.Fatal(err)
+		}
+		leave()
+		_ = res.Body.Close()
+	}
+	if n := s.conns.Load(); n != 1 {
+		t.Errorf("want one connection, got %d", n)
+	}
+}
+
+// TestStaleConnections has the server end a connection after its first answer. What comes next is sent twice only if it
+// cannot be carried out twice.
+func TestStaleConnections(t *testing.T) {
+	t.Parallel()
+	const again = 1 // requests that arrive
+	for _, test := range []struct {
+		name, method, body string
+		seen               bool // the server has read the second request when it ends the connection
+		always             bool // and does so with the next ones
+		arrived            int64
+		good               bool
+	}{
+		{name: "a read, before it is sent", method: "GET", arrived: again, good: true},
+		{name: "a write, before it is sent", method: "POST", body: "{}", arrived: again, good: true},
+		{name: "a read that was sent", method: "GET", seen: true, arrived: 2, good: true},
+		{name: "HEAD", method: "HEAD", seen: true, arrived: 2, good: true},
+		{name: "a write that was sent", method: "POST", body: "{}", seen: true, arrived: 1},
+		{name: "a write without a body", method: "DELETE", seen: true, arrived: 1},
+		{name: "a read that is never answered", method: "GET", seen: true, always: true, arrived: 2},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			var arrived atomic.Int64
+			closed := make(chan struct{})
+			s := serve(t, func(n int64, conn net.Conn, read *bufio.Reader) {
+				for i := 0; ; i++ {
+					if n == 0 && i == 1 && !test.seen {
+						_ = conn.Close()
+						close(closed)
+						return
+					}
+					req, err := http.ReadRequest(read)
+					if err != nil {
+						return
+					}
+					_, _ = io.ReadAll(req.Body)
+					if n > 0 || i > 0 {
+						arrived.Add(1)
+					}
+					if i == 1 || n > 0 && test.always {
+						return
+					}
+					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+				}
+			})
+			if _, _, err := s.ask(t, http.MethodGet, nil); err != nil {
+				t.Fatal(err)
+			}
+			if !test.seen {
+				<-closed
+			}
+			var body io.Reader
+			if test.body != "" {
+				body = strings.NewReader(test.body)
+			}
+			_, _, err := s.ask(t, test.method, body)
+			if (err == nil) != test.good || arrived.Load() != test.arrived {
+				t.Errorf("want it answered: %t, and to arrive %d times, got %v and %d", test.good, test.arrived, err, arrived.Load())
+			}
+		})
+	}
+}
+
+// TestAWriteThatWasNotSentIsRepeated breaks a connection just when a write is to be sent.
+func TestAWriteThatWasNotSentIsRepeated(t *testing.T) {
+	t.Parallel()
+	var arrived, broken = new(atomic.Int64), new(atomic.Bool)
+	s := serve(t, func(_ int64, conn net.Conn, read *bufio.Reader) {
+		for {
+			req, err := http.ReadRequest(read)
+			if err != nil {
+				return
+			}
+			if body, _ := io.ReadAll(req.Body); string(body) == "{}" {
+				arrived.Add(1)
+			}
+			_, _ = io.WriteString(conn, ok)
+		}
+	})
+	s.wrap = func(conn net.Conn) net.Conn { return faulty{conn.(*net.TCPConn), broken} }
+	s.checkOK(t, http.MethodGet, nil)
+	broken.Store(true)
+	s.checkOK(t, http.MethodPost, strings.NewReader("{}"))
+	if got := arrived.Load(); got != 1 || s.conns.Load() != 2 {
+		t.Errorf("want it sent once and on a new connection, got %d times on %d connections", got, s.conns.Load())
+	}
+}
+
+// TestNothingThatNobodyAskedForIsAnAnswer has the server send an answer to no request, after it has answered: at once in
+// the same record, or later, alone or before the connection ends.
+func TestNothingThatNobodyAskedForIsAnAnswer(t *testing.T) {
+	t.Parallel()
+	const smuggled = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong"
+	for name, together := range map[string]bool{"together": true, "later": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sent, next := make(chan struct{}), make(chan struct{})
+			s := serve(t, func(n int64, conn net.Conn, read *bufio.Reader) {
+				if n > 0 {
+					answering(ok)(n, conn, read)
+					return
+				}
+				_, _ = http.ReadRequest(read)
+				// The body ends with the buffer of what reads it, so what comes together with it is still in TLS.
+				head := "HTTP/1.1 200 OK\r\nContent-Length: 4057\r\n\r\n"
+				answer := head + strings.Repeat("x", 4057)
+				if together {
+					answer += smuggled
+				}
+				_, _ = io.WriteString(conn, answer)
+				<-next
+				if !together {
+					_, _ = io.WriteString(conn, smuggled)
+				}
+				close(sent)
+				_, _ = io.Copy(io.Discard, read)
+			})
+			if _, _, err := s.ask(t, http.MethodGet, nil); err != nil {
+				t.Fatal(err)
+			}
+			close(next)
+			<-sent
+			s.checkOK(t, http.MethodGet, nil)
+			if n := s.conns.Load(); n != 2 {
+				t.Errorf("want the connection left, got %d connections", n)
+			}
+		})
+	}
+}
+
+// TestConnectionsThatCannotBeLookedAtAreUsedOnce is about dialers of other programs.
+func TestConnectionsThatCannotBeLookedAtAreUsedOnce(t *testing.T) {
+	t.Parallel()
+	s := serve(t, answering(ok))
+	s.wrap = func(conn net.Conn) net.Conn { return blind{conn} }
+	s.checkOK(t, http.MethodGet, nil)
+	s.checkOK(t, http.MethodGet, nil)
+	if n := s.conns.Load(); n != 2 {
+		t.Errorf("want two connections, got %d", n)
+	}
+}
+
+// TestBodies sends bodies of known and unknown length. The connection is used again.
+func TestBodies(t *testing.T) {
+	t.Parallel()
+	for name, size := range map[string]int{"none": 0, "short": 5, "long": writtenFirst + 1, "very long": 1 << 20} {
+		for _, known := range []bool{true, false} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				got := make(chan string, 2)
+				s := serve(t, func(_ int64, conn net.Conn, read *bufio.Reader) {
+					for {
+						req, err := http.ReadRequest(read)
+						if err != nil {
+							return
+						}
+						body, err := io.ReadAll(req.Body)
+						if err != nil || known != (req.ContentLength == int64(size)) {
+							return
+						}
+						got <- string(body)
+						_, _ = io.WriteString(conn, ok)
+					}
+				})
+				want := strings.Repeat("y", size)
+				for range 2 {
+					var body io.Reader = bytes.NewReader([]byte(want))
+					if !known {
+						body = io.MultiReader(body)
+					}
+					s.checkOK(t, http.MethodPut, body)
+					if body := <-got; body != want {
+						t.Errorf("want %d bytes sent, got %d", size, len(body))
+					}
+				}
+				if n := s.conns.Load(); n > 2 || n != 1 && size < writtenFirst {
+					t.Errorf("want the connection reused, got %d", n)
+				}
+			})
+		}
+	}
+}
+
+// TestAnAnswerBeforeTheBody has the server refuse a request whose body is still coming. The answer is there at once, and
+// the connection ends.
+func TestAnAnswerBeforeTheBody(t *testing.T) {
+	t.Parallel()
+	const refused = "HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno"
+	for _, test := range []struct {
+		name   string
+		closes bool      // and ends the connection
+		body   io.Reader // nil: one that never ends
+	}{
+		{name: "that still comes"},
+		{name: "that still comes, and closes", closes: true},
+		{name: "that it does not read", body: bytes.NewReader(make([]byte, 32<<20))},
+		{name: "that it does not read, and closes", body: bytes.NewReader(make([]byte, 32<<20)), closes: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, func(n int64, conn net.Conn, read *bufio.Reader) {
+				if n > 0 {
+					answering(ok)(n, conn, read)
+					return
+				}
+				_, _ = http.ReadRequest(read)
+				_, _ = io.WriteString(conn, refused)
+				if test.closes {
+					_ = conn.(*tls.Conn).CloseWrite()
+				}
+				<-t.Context().Done()
+			})
+			body := test.body
+			if body == nil {
+				never, end := io.Pipe()
+				defer end.Close() //nolint:errcheck // the test is over
+				body = never
+			}
+			res, text, err := s.ask(t, http.MethodPut, body)
+			if err != nil || res.StatusCode != http.StatusRequestEntityTooLarge || text != "no" {
+				t.Fatalf("want the refusal, got %q and %v", text, err)
+			}
+			s.checkOK(t, http.MethodGet, nil)
+			if n := s.conns.Load(); n != 2 {
+				t.Errorf("want a new connection, got %d", n)
+			}
+		})
+	}
+}
+
+// TestAnAnswerAfterTheServerStoppedReading: the answer is there, although not all of the body could be sent.
+func TestAnAnswerAfterTheServerStoppedReading(t *testing.T) {
+	t.Parallel()
+	const half = writeSize + 1
+	broken, answered := new(atomic.Bool), make(chan struct{})
+	s := serve(t, func(n int64, conn net.Conn, read *bufio.Reader) {
+		if n > 0 {
+			answering(ok)(n, conn, read)
+			return
+		}
+		_, _ = http.ReadRequest(read)
+		_, _ = io.WriteString(conn, "HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
+		close(answered)
+		<-t.Context().Done()
+	})
+	s.wrap = func(conn net.Conn) net.Conn { return faulty{conn.(*net.TCPConn), broken} }
+	rest := readerFunc(func(p []byte) (int, error) {
+		<-answered
+		broken.Store(true)
+		return len(p), nil
+	})
+	req := request(t, t.Context(), http.MethodPost, io.MultiReader(bytes.NewReader(make([]byte, half)), rest))
+	req.ContentLength = 2 * half
+	res, err := s.RoundTrip(req)
+	if err != nil || res.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Fatalf("want the refusal, got %v", err)
+	}
+	if text, err := io.ReadAll(res.Body); err != nil || string(text) != "no" {
+		t.Errorf("want all of it, got %q and %v", text, err)
+	}
+	s.checkOK(t, http.MethodGet, nil)
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// TestABodyThatBreaksIsNotTakenForTheWhole has the client break off.
+func TestABodyThatBreaksIsNotTakenForTheWhole(t *testing.T) {
+	t.Parallel()
+	for name, length := range map[string]int64{"of unknown length": -1, "of known length": 100, "that is too short": 5} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := make(chan error, 1)
+			s := serve(t, func(_ int64, _ net.Conn, read *bufio.Reader) {
+				req, err := http.ReadRequest(read)
+				if err == nil {
+					_, err = io.ReadAll(req.Body)
+				}
+				got <- err
+			})
+			req := request(t, t.Context(), http.MethodPost, io.MultiReader(strings.NewReader("half"), readerFunc(func([]byte) (int, error) { return 0, errTest })))
+			req.ContentLength = length
+			if _, err := s.RoundTrip(req); err == nil || err.Error() != errTest.Error() {
+				t.Errorf("want to know why, got %v", err)
+			}
+			if err := <-got; err == nil {
+				t.Error("want the server to see that it broke off")
+			}
+		})
+	}
+}
+
+// TestFewConnectionsAreIdle sends many requests at once, and counts the connections that are kept.
+func TestFewConnectionsAreIdle(t *testing.T) {
+	t.Parallel()
+	const many = 2 * maxIdle
+	var open atomic.Int64
+	all := make(chan struct{})
+	s := serve(t, func(_ int64, conn net.Conn, read *bufio.Reader) {
+		_, _ = http.ReadRequest(read)
+		if open.Add(1) == many {
+			close(all)
+		}
+		defer open.Add(-1)
+		<-all
+		_, _ = io.WriteString(conn, ok)
+		_, _ = read.ReadByte()
+	})
+	var wait sync.WaitGroup
+	for range many {
+		wait.Go(func() {
+			if _, body, err := s.ask(t, http.MethodGet, nil); err != nil || body != "ok" {
+				t.Errorf("want an answer, got %q and %v", body, err)
+			}
+		})
+	}
+	wait.Wait()
+	eventually(t, func() bool { return open.Load() == maxIdle })
+	s.CloseIdleConnections()
+	eventually(t, func() bool { return open.Load() == 0 })
+}
+
+// TestIdleConnectionsEnd moves the time on.
+func TestIdleConnectionsEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var p pool
+		open := 0
+		put := func(age time.Duration) {
+			ours, theirs := net.Pipe()
+			c := newConn(ours, newWire(ours), &p)
+			c.made = time.Now().Add(-age)
+			open++
+			go func() {
+				_, _ = theirs.Read(make([]byte, 1))
+				open--
+			}()
+			p.put(c)
+		}
+		check := func(after time.Duration, want int) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			if open != want {
+				t.Errorf("want %d connections open, got %d", want, open)
+			}
+		}
+		put(0)
+		check(idleFor/2, 1)
+		put(0)
+		check(0, 2)
+		check(idleFor/2+time.Second, 1)
+		check(idleFor/2, 0)
+		put(maxAge + time.Second) // too old
+		check(0, 0)
+		put(0)
+		check(idleFor+time.Second, 0)
+	})
+}
+
+// TestSessionsAreResumed: a second connection costs no signature.
+func TestSessionsAreResumed(t *testing.T) {
+	t.Parallel()
+	s := serve(t, answering(ok))
+	s.checkOK(t, http.MethodGet, nil)
+	s.CloseIdleConnections()
+	s.checkOK(t, http.MethodGet, nil)
+	if s.conns.Load() != 2 || s.resumed.Load() != 1 {
+		t.Errorf("want the second of 2 connections resumed, got %d of %d", s.resumed.Load(), s.conns.Load())
+	}
+}
+
+// TestNothingWasSent says so in the error, when there is no connection.
+func TestNothingWasSent(t *testing.T) {
+	t.Parallel()
+	check := func(name string, err error) {
+		t.Helper()
+		var dialing *net.OpError
+		if !errors.As(err, &dialing) || dialing.Op != "dial" {
+			t.Errorf("%s: want an error about dialling, got %v", name, err)
+		}
+	}
+	s := serve(t, func(int64, net.Conn, *bufio.Reader) {})
+	s.config.RootCAs = x509.NewCertPool()
+	_, _, err := s.ask(t, http.MethodPost, nil)
+	check("a stranger", err)
+	var certificate *tls.CertificateVerificationError
+	if !errors.As(err, &certificate) {
+		t.Errorf("want the reason kept, got %v", err)
+	}
+	s.dial = func(context.Context, string, string) (net.Conn, error) { return nil, errTest }
+	_, _, err = s.ask(t, http.MethodPost, nil)
+	check("no way", err)
+	if !errors.Is(err, errTest) {
+		t.Errorf("want the reason kept, got %v", err)
+	}
+}
+
+// TestRequestsThatAreNotSent would be read in two ways.
+func TestRequestsThatAreNotSent(t *testing.T) {
+	t.Parallel()
+	s := serve(t, answering(ok))
+	for name, change := range map[string]func(*http.Request){
+		"a method of two words":   func(r *http.Request) { r.Method = "GET /x" },
+		"no method":               func(r *http.Request) { r.Method = "" },
+		"CONNECT":                 func(r *http.Request) { r.Method = "CONNECT" },
+		"another server":          func(r *http.Request) { r.URL.Opaque = "http://x/" },
+		"a name of two":           func(r *http.Request) { r.Header["A: b\r\nC"] = []string{"x"} },
+		"a value of two lines":    func(r *http.Request) { r.Header["A"] = []string{"x\r\nB: c"} },
+		"a value with a NUL":      func(r *http.Request) { r.Header["A"] = []string{"\x00"} },
+		"a length of its own":     func(r *http.Request) { r.Header["content-length"] = []string{"5"} },
+		"an encoding of its own":  func(r *http.Request) { r.Header["transfer-Encoding"] = []string{"chunked"} },
+		"another host":            func(r *http.Request) { r.Header["hOST"] = []string{"x"} },
+		"an upgrade":              func(r *http.Request) { r.Header["Upgrade"] = []string{"websocket"} },
+		"something about the hop": func(r *http.Request) { r.Header["Connection"] = []string{"Authorization"} },
+	} {
+		body := &closing{Reader: strings.NewReader("x")}
+		req := request(t, t.Context(), http.MethodPost, body)
+		change(req)
+		if _, err := s.RoundTrip(req); err == nil {
+			t.Errorf("%s: want it refused", name)
+		}
+		if !body.closed {
+			t.Errorf("%s: want the body closed", name)
+		}
+	}
+	if n := s.conns.Load(); n != 0 {
+		t.Errorf("want no connection, got %d", n)
+	}
+}
+
+type closing struct {
+	io.Reader
+	closed bool
+}
+
+func (c *closing) Close() error {
+	c.closed = true
+	return nil
+}

@@ -1,0 +1,165 @@
+package relay
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// server does with each TLS connection what a test wants.
+type server struct {
+	*HTTP1
+	address string
+	tls     *tls.Config
+	conns   atomic.Int64
+	resumed atomic.Int64
+	wrap    func(net.Conn) net.Conn // of the client's side; nil: as it is
+}
+
+// serve calls behave for each connection, with its number from 0 on, and closes the connection afterwards.
+func serve(tb testing.TB, behave func(n int64, conn net.Conn, read *bufio.Reader)) *server {
+	tb.Helper()
+	standard := httptest.NewTLSServer(nil) // for its certificate
+	standard.Close()
+	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := &server{address: listener.Addr().String(), tls: standard.TLS.Clone()}
+	s.tls.NextProtos = []string{"http/1.1"}
+	roots := x509.NewCertPool()
+	roots.AddCert(standard.Certificate())
+	s.HTTP1 = NewHTTP1(s.address, &tls.Config{RootCAs: roots}, func(ctx context.Context, network, to string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, to)
+		if err == nil && s.wrap != nil {
+			conn = s.wrap(conn)
+		}
+		return conn, err
+	})
+	var open sync.WaitGroup
+	var mu sync.Mutex
+	var accepted []net.Conn
+	go func() {
+		for {
+			under, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			accepted = append(accepted, under)
+			mu.Unlock()
+			open.Go(func() {
+				defer under.Close() //nolint:errcheck // however it went
+				conn := tls.Server(under, s.tls)
+				if conn.HandshakeContext(tb.Context()) != nil {
+					return
+				}
+				if conn.ConnectionState().DidResume {
+					s.resumed.Add(1)
+				}
+				behave(s.conns.Add(1)-1, conn, bufio.NewReader(conn))
+				_ = conn.Close()
+			})
+		}
+	}()
+	tb.Cleanup(func() {
+		s.CloseIdleConnections()
+		_ = listener.Close()
+		mu.Lock()
+		for _, conn := range accepted {
+			_ = conn.Close()
+		}
+		mu.Unlock()
+		open.Wait()
+	})
+	return s
+}
+
+// answering answers each request with the next of answers, and every later one with the last.
+func answering(answers ...string) func(int64, net.Conn, *bufio.Reader) {
+	var n atomic.Int64
+	return func(_ int64, conn net.Conn, read *bufio.Reader) {
+		for {
+			req, err := http.ReadRequest(read)
+			if err != nil {
+				return
+			}
+			if _, err := io.Copy(io.Discard, req.Body); err != nil {
+				return
+			}
+			i := min(int(n.Add(1)), len(answers)) - 1
+			if _, err := io.WriteString(conn, answers[i]); err != nil {
+				return
+			}
+		}
+	}
+}
+
+const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+func request(tb testing.TB, ctx context.Context, method string, body io.Reader) *http.Request { //nolint:revive // tb first
+	tb.Helper()
+	req, err := http.NewRequestWithContext(ctx, method, "https://api/path", body)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return req
+}
+
+// ask sends a request and reads all of the answer.
+func (s *server) ask(t *testing.T, method string, body io.Reader) (*http.Response, string, error) {
+	t.Helper()
+	res, err := s.RoundTrip(request(t, t.Context(), method, body))
+	if err != nil {
+		return nil, "", err
+	}
+	text, err := io.ReadAll(res.Body)
+	_ = res.Body.Close()
+	return res, string(text), err
+}
+
+// checkOK wants the usual answer.
+func (s *server) checkOK(t *testing.T, method string, body io.Reader) {
+	t.Helper()
+	if res, text, err := s.ask(t, method, body); err != nil || res.StatusCode != http.StatusOK || text != "ok" {
+		t.Fatalf("want the usual answer, got %q and %v", text, err)
+	}
+}
+
+func eventually(t *testing.T, check func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); !check(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("waited too long")
+		}
+	}
+}
+
+// faulty is a connection that a test breaks. It can be looked at.
+type faulty struct {
+	*net.TCPConn
+	broken *atomic.Bool
+}
+
+func (c faulty) Write(p []byte) (int, error) {
+	if c.broken.CompareAndSwap(true, false) {
+		return 0, &net.OpError{Op: "write", Err: syscall.EPIPE}
+	}
+	return c.TCPConn.Write(p)
+}
+
+// blind is a connection that cannot be looked at.
+type blind struct{ net.Conn }
+
+var errTest = errors.New("as the test wants it")
