@@ -53,7 +53,12 @@ func newAdministrator(t *testing.T, options devcluster.Options) *administrator {
 }
 
 // tries runs a program and returns what it printed, on stderr included.
-func (a *administrator) tries(ctx context.Context, stdin io.Reader, program string, arguments ...string) (string, error) {
+func (a *administrator) tries(
+	ctx context.Context,
+	stdin io.Reader,
+	program string,
+	arguments ...string,
+) (string, error) {
 	command := exec.CommandContext(ctx, program, arguments...)
 	command.Stdin, command.Env = stdin, a.environment
 	out, err := command.CombinedOutput()

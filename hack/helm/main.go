@@ -118,7 +118,10 @@ func write(source, chart string) error {
 	for _, value := range switches() {
 		set(values, schema, value, value.fallback)
 	}
-	if err := describeConfig(schema, filepath.Join(filepath.Dir(source), "../docs/reference/agent.schema.json")); err != nil {
+	if err := describeConfig(
+		schema,
+		filepath.Join(filepath.Dir(source), "../docs/reference/agent.schema.json"),
+	); err != nil {
 		return fmt.Errorf("describing the agent's configuration: %w", err)
 	}
 	files[filepath.Join("templates", "NOTES.txt")] = notes

@@ -150,7 +150,9 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	config.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		handler = logins.apply(handler, groups.Login, codecs)
 		handler = genericapiserver.DefaultBuildHandlerChain(handler, c)
-		return bounded.countHeads(bounded.onlyFrontProxy(keepFrontProxyConnection(rememberSourceIPs(handler)), trusted.isFrontProxy))
+		return bounded.countHeads(
+			bounded.onlyFrontProxy(keepFrontProxyConnection(rememberSourceIPs(handler)), trusted.isFrontProxy),
+		)
 	}
 
 	if config.Authentication, err = authenticateFrontProxy(trusted); err != nil {

@@ -78,7 +78,7 @@ func TestListenPortInUse(t *testing.T) {
 	defer taken.Close() //nolint:errcheck // the test is over
 	s := setUp(t)
 	port := taken.Addr().(*net.TCPAddr).Port
-	s.login.ListenPort = uint16(port) //nolint:gosec // a port
+	s.login.ListenPort = uint16(port)
 	s.Metadata = map[string]any{"device_authorization_endpoint": ""}
 	want := fmt.Sprintf("another program has port %d, which --listen-port names", port)
 	if _, err := s.login.Token(t.Context()); err == nil || !strings.Contains(err.Error(), want) {

@@ -162,8 +162,15 @@ func (w *Waiting) Message(namespace string) string {
 	if w.Certificate.Secret.Namespace == namespace {
 		name = w.Certificate.Secret.Name
 	}
-	return fmt.Sprintf("the certificate in Secret %s was renewed (SHA-256 %s), and waits until %s, or until nobody is left "+
-		"who would refuse it (\"pinniped ip-tls clients\" lists them); the one before it is served meanwhile, with the CA "+
-		"bundles of both; to serve it now: \"pinniped ip-tls set --secret %s --allow OldClientsBreak\"; it would be "+
-		"refused by: %s", name, w.Certificate.SHA256(), w.Until.UTC().Format(time.RFC3339), name, Lost(w.Lost))
+	return fmt.Sprintf(
+		"the certificate in Secret %s was renewed (SHA-256 %s), and waits until %s, or until nobody is left "+
+			"who would refuse it (\"pinniped ip-tls clients\" lists them); the one before it is served meanwhile, with the CA "+
+			"bundles of both; to serve it now: \"pinniped ip-tls set --secret %s --allow OldClientsBreak\"; it would be "+
+			"refused by: %s",
+		name,
+		w.Certificate.SHA256(),
+		w.Until.UTC().Format(time.RFC3339),
+		name,
+		Lost(w.Lost),
+	)
 }

@@ -81,7 +81,12 @@ func (r *replica) looks() {
 	name := types.NamespacedName{Namespace: r.secret.Namespace, Name: r.secret.Name}
 	judged := External(ExternalInput{Name: name, Secret: r.secret, Spec: r.spec, Endpoint: overlapName, Now: r.now})
 	judged = judged.Overlap(Renewal{
-		InService: r.service, History: r.history, Endpoint: "https://" + overlapName, Spec: r.spec, Serve: r.serve, Now: r.now,
+		InService: r.service,
+		History:   r.history,
+		Endpoint:  "https://" + overlapName,
+		Spec:      r.spec,
+		Serve:     r.serve,
+		Now:       r.now,
 	})
 	if judged.Certificate != nil {
 		r.service = judged.Certificate

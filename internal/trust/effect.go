@@ -75,8 +75,10 @@ type Outcome struct {
 	Weight time.Duration
 }
 
-// Lost says whether the client works before the change and not after it, Gained the opposite.
-func (o *Outcome) Lost() bool   { return o.Before == "" && o.After != "" }
+// Lost says whether the client works before the change and not after it.
+func (o *Outcome) Lost() bool { return o.Before == "" && o.After != "" }
+
+// Gained says whether the client works after the change and not before it.
 func (o *Outcome) Gained() bool { return o.Before != "" && o.After == "" }
 
 // SwitchedOff is why nobody works while the proxy is switched off.
@@ -159,7 +161,10 @@ func (s *Serving) chain(bundle []byte, at time.Time) certs.Code {
 		intermediates.AddCert(cert)
 	}
 	_, err := leaf.Verify(x509.VerifyOptions{
-		Roots: roots, Intermediates: intermediates, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		Roots:         roots,
+		Intermediates: intermediates,
+		CurrentTime:   at,
+		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 	switch {
 	case err == nil:

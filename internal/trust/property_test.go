@@ -144,7 +144,10 @@ func TestNobodyIsLockedOut(t *testing.T) {
 				lost = slices.DeleteFunc(lost, func(c client) bool { return w.now.Sub(c.at) >= day })
 			}
 			j := w.judge(next, e)
-			story = append(story, fmt.Sprintf("%s: %+v with %s (refused: %v)", w.now.Format(time.RFC3339), next, bundle, j.Refused))
+			story = append(
+				story,
+				fmt.Sprintf("%s: %+v with %s (refused: %v)", w.now.Format(time.RFC3339), next, bundle, j.Refused),
+			)
 			switch {
 			case j.Refused:
 				refused++
@@ -198,7 +201,9 @@ func TestRetired(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return trust.Judge(trust.Effect(read, trust.Evidence{}, trust.Serving{Chain: a}, trust.Serving{Chain: b}, noon)).Refused
+		return trust.Judge(
+			trust.Effect(read, trust.Evidence{}, trust.Serving{Chain: a}, trust.Serving{Chain: b}, noon),
+		).Refused
 	}
 	tell("a", a, noon.Add(-2*day))
 	if !refused() {

@@ -23,11 +23,11 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // pki issues certificates of CAs that are called by one letter.
 type pki struct {
-	t   testing.TB
+	t   *testing.T
 	cas map[string]*certs.CA
 }
 
-func newPKI(t testing.TB) *pki { t.Helper(); return &pki{t: t, cas: map[string]*certs.CA{}} }
+func newPKI(t *testing.T) *pki { t.Helper(); return &pki{t: t, cas: map[string]*certs.CA{}} }
 
 func (p *pki) ca(name string) *certs.CA {
 	p.t.Helper()
@@ -187,7 +187,8 @@ func TestHistory(t *testing.T) {
 	tell("a", a, day)
 	tell("b", b, day)
 	tell("a", a, day)
-	if len(h.States) != 2 || h.Current() == nil || h.Current().For(at.Add(day)) != 3*day || !h.Current().Since.Equal(noon) {
+	if len(h.States) != 2 || h.Current() == nil || h.Current().For(at.Add(day)) != 3*day ||
+		!h.Current().Since.Equal(noon) {
 		t.Fatalf("a state that came back: %+v", h.States)
 	}
 	if len(h.Chain) != 1 || !h.Chain[0].Equal(a[0]) {
@@ -202,7 +203,8 @@ func TestHistory(t *testing.T) {
 		chain := p.chain("a", "proxy.example.com", fmt.Sprintf("n%d.example.com", i))
 		tell("a", chain, time.Minute)
 	}
-	if len(h.States) != trust.MaxStates || !slices.Contains(h.States[0].Names, fmt.Sprintf("n%d.example.com", 2*trust.MaxStates)) {
+	if len(h.States) != trust.MaxStates ||
+		!slices.Contains(h.States[0].Names, fmt.Sprintf("n%d.example.com", 2*trust.MaxStates)) {
 		t.Errorf("%d states, the first with %v", len(h.States), h.States[0].Names)
 	}
 	many := make([]string, 4000)

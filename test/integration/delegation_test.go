@@ -195,7 +195,7 @@ func TestDelegation(t *testing.T) {
 		}, "no TLSCertificateDelegation"},
 		{"everything, by the command", func() {
 			if got := w.asAdmin(
-				t, "ip-tls", "delegate", sharedTLS, "--revoke",
+				t, "ip-tls", "delegate", sharedTLS, "--revoke", "--allow=OldClientsBreak",
 			); got.code != 0 || strings.Count(got.out, "removed") != 3 {
 				t.Errorf("revoke: %+v", got)
 			}

@@ -13,9 +13,8 @@ import (
 	"testing"
 	"time"
 
-	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
-
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -61,7 +60,13 @@ func newCrowd(t *testing.T) *crowd {
 		w.putSecret(t, "lock-"+letter, pairData(issueAt(t, ca, time.Now(), 90*24*time.Hour, "localhost", secondName)))
 		w.putSecret(t, "lock-"+letter+"-one", pairData(issueAt(t, ca, time.Now(), 90*24*time.Hour, "localhost")))
 	}
-	if got := w.ipTLS(t, "set", "--secret=lock-a", "--ca-bundle="+w.bundles["a"], "--allow=OldClientsBreak"); got.code != 0 {
+	if got := w.ipTLS(
+		t,
+		"set",
+		"--secret=lock-a",
+		"--ca-bundle="+w.bundles["a"],
+		"--allow=OldClientsBreak",
+	); got.code != 0 {
 		t.Fatalf("set: %+v", got)
 	}
 	w.tell(t)
@@ -155,7 +160,15 @@ func TestAWiderBundleSavesNobody(t *testing.T) {
 	refuses := func(code int, text string, args ...string) {
 		t.Helper()
 		if got := w.ipTLS(t, args...); got.code != code || !strings.Contains(got.errOut, text) {
-			t.Errorf("%s ended with %d, want %d with %q:\n%s%s", strings.Join(args, " "), got.code, code, text, got.out, got.errOut)
+			t.Errorf(
+				"%s ended with %d, want %d with %q:\n%s%s",
+				strings.Join(args, " "),
+				got.code,
+				code,
+				text,
+				got.out,
+				got.errOut,
+			)
 		}
 		w.allWork(t, "after "+strings.Join(args, " "))
 	}

@@ -163,6 +163,7 @@ func (w *world) generatedOnly(t *testing.T) {
 		}
 		return nil
 	})
+	w.onlyNow(t)
 }
 
 // endpoint is HOST:PORT of the first replica's proxy.

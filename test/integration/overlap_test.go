@@ -40,7 +40,19 @@ func TestARenewalByAnotherCA(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
 	old, next := newCA(t, "Old CA", time.Now()), newCA(t, "Next CA", time.Now())
-	first, second := issueAt(t, old, time.Now(), 90*24*time.Hour, "localhost"), issueAt(t, next, time.Now(), 90*24*time.Hour, "localhost")
+	first, second := issueAt(
+		t,
+		old,
+		time.Now(),
+		90*24*time.Hour,
+		"localhost",
+	), issueAt(
+		t,
+		next,
+		time.Now(),
+		90*24*time.Hour,
+		"localhost",
+	)
 	withCA := func(pair *certs.KeyPair, ca *certs.CA) map[string][]byte {
 		data := pairData(pair)
 		data["ca.crt"] = ca.CertPEM()
@@ -99,7 +111,8 @@ func TestARenewalByAnotherCA(t *testing.T) {
 		t.Fatal(err)
 	}
 	history, err := trust.Read(memory.Data)
-	if err != nil || history.Current() == nil || !bytes.Contains(history.Current().Bundle, bytes.TrimSpace(next.CertPEM())) {
+	if err != nil || history.Current() == nil ||
+		!bytes.Contains(history.Current().Bundle, bytes.TrimSpace(next.CertPEM())) {
 		t.Errorf("remembered is %+v, %v", history.Current(), err)
 	}
 

@@ -245,7 +245,13 @@ func commandOf(t *testing.T, w *iptlstest.World, s *session.Session, line string
 		return &clients.Options{Session: s}
 	case "manifest":
 		s.Output = "yaml"
-		return &manifest.Options{Session: s, For: "cert-manager", Issuer: value("issuer"), Secret: value("secret"), KeyAlgorithm: "ecdsa"}
+		return &manifest.Options{
+			Session:      s,
+			For:          "cert-manager",
+			Issuer:       value("issuer"),
+			Secret:       value("secret"),
+			KeyAlgorithm: "ecdsa",
+		}
 	}
 	t.Fatalf("what is %q?", line)
 	return nil

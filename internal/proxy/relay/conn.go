@@ -168,8 +168,9 @@ type answer struct {
 func (a *answer) Read(p []byte) (int, error) {
 	n, err := a.body.Read(p)
 	if err != nil {
-		_ = a.end(err == io.EOF) //nolint:errorlint // only the very value is the regular end
-		if cause := context.Cause(a.ctx); cause != nil && err != io.EOF {
+		regular := err == io.EOF //nolint:errorlint // only the very value is the regular end
+		_ = a.end(regular)
+		if cause := context.Cause(a.ctx); cause != nil && !regular {
 			err = cause
 		}
 	}

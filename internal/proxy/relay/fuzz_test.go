@@ -42,6 +42,7 @@ func FuzzRequest(f *testing.F) {
 			return // whatever was written, the connection is closed
 		}
 		_, _ = io.ReadAll(res.Body)
+		_ = res.Body.Close()
 		read := bufio.NewReader(bytes.NewReader(under.written.Bytes()))
 		got, err := http.ReadRequest(read)
 		if err != nil {
@@ -54,11 +55,14 @@ func FuzzRequest(f *testing.F) {
 		if rest, _ := io.ReadAll(read); err != nil || string(text) != body || len(rest) > 0 {
 			t.Errorf("want the body %q and nothing else, got %q, %q and %v", body, text, rest, err)
 		}
-		if got.Method != method || got.Header.Get("Authorization") != "Bearer ours" && name != "Authorization" || got.Host != "api" {
+		if got.Method != method || got.Header.Get("Authorization") != "Bearer ours" && name != "Authorization" ||
+			got.Host != "api" {
 			t.Errorf("want %s to api, got %s to %s with %v", method, got.Method, got.Host, got.Header)
 		}
-		if want := (&url.URL{Path: path}).EscapedPath(); got.URL.EscapedPath() != want && !strings.HasPrefix(got.RequestURI, "//") &&
-			want != "" && want != "*" {
+		if want := (&url.URL{Path: path}).EscapedPath(); got.URL.EscapedPath() != want &&
+			!strings.HasPrefix(got.RequestURI, "//") &&
+			want != "" &&
+			want != "*" {
 			t.Errorf("want path %q, got %q", want, got.URL.EscapedPath())
 		}
 	})
@@ -88,7 +92,7 @@ func FuzzAnswer(f *testing.F) {
 		under := &script{answer: said}
 		transport := &HTTP1{dial: func(context.Context, string, string) (net.Conn, error) { return under, nil }}
 		defer transport.CloseIdleConnections()
-		req := request(t, t.Context(), method, nil)
+		req := request(t.Context(), t, method, nil)
 		res, err := transport.RoundTrip(req)
 		var got []byte
 		if err == nil {
@@ -96,9 +100,9 @@ func FuzzAnswer(f *testing.F) {
 			_ = res.Body.Close()
 		}
 		read := bufio.NewReader(bytes.NewReader(said))
-		want, wantErr := http.ReadResponse(read, req)
+		want, wantErr := http.ReadResponse(read, req) //nolint:bodyclose // no connection is behind it
 		for wantErr == nil && want.StatusCode < 200 && want.StatusCode != http.StatusSwitchingProtocols {
-			want, wantErr = http.ReadResponse(read, req)
+			want, wantErr = http.ReadResponse(read, req) //nolint:bodyclose // the same
 		}
 		var body []byte
 		if wantErr == nil {

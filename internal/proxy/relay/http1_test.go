@@ -83,7 +83,7 @@ func TestAnswers(t *testing.T) {
 			if test.code == 0 {
 				test.code = http.StatusOK
 			}
-			res, body, err := s.ask(t, test.method, nil)
+			res, body, err := s.ask(t, test.method, nil) //nolint:bodyclose // ask has read and closed it
 			if res == nil || res.StatusCode != test.code || body != test.body || (err != nil) != test.broken {
 				t.Fatalf("want %d and %d bytes, got %d bytes and %v", test.code, len(test.body), len(body), err)
 			}
@@ -113,7 +113,8 @@ func TestAnswersThatEndWithTheConnection(t *testing.T) {
 				_, _ = io.WriteString(conn, answer)
 			}
 		})
-		if _, body, err := s.ask(t, http.MethodGet, nil); body != "hello" || (err == nil) != good {
+		_, body, err := s.ask(t, http.MethodGet, nil) //nolint:bodyclose // ask has read and closed it
+		if body != "hello" || (err == nil) != good {
 			t.Errorf("%q: want it good: %t, got %q and %v", answer, good, body, err)
 		}
 	}
@@ -135,7 +136,8 @@ func TestHeadsWithoutAnEnd(t *testing.T) {
 				continue
 			}
 		})
-		if _, _, err := s.ask(t, http.MethodGet, nil); err == nil {
+		_, _, err := s.ask(t, http.MethodGet, nil) //nolint:bodyclose // ask has read and closed it
+		if err == nil {
 			t.Errorf("%s: want it refused, got %v", name, err)
 		}
 	}
@@ -151,7 +153,7 @@ func TestInformationalAnswersAreTold(t *testing.T) {
 			return nil
 		},
 	})
-	res, err := s.RoundTrip(request(t, ctx, http.MethodGet, nil))
+	res, err := s.RoundTrip(request(ctx, t, http.MethodGet, nil))
 	if err != nil || len(told) != 1 || told[0] != "<x>" {
 		t.Fatalf("want the hint told, got %q and %v", told, err)
 	}
@@ -172,7 +174,7 @@ func TestAnAnswerHalfReadEndsTheConnection(t *testing.T) {
 		_, err := read.ReadByte()
 		ended <- err
 	})
-	res, err := s.RoundTrip(request(t, t.Context(), http.MethodGet, nil))
+	res, err := s.RoundTrip(request(t.Context(), t, http.MethodGet, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,13 +216,14 @@ func TestWhoLeaves(t *testing.T) {
 					leave(errTest)
 				}()
 			}
-			res, err := s.RoundTrip(request(t, ctx, http.MethodGet, nil))
+			res, err := s.RoundTrip(request(ctx, t, http.MethodGet, nil))
 			if begun {
 				if err != nil {
 					t.Fatal(err)
 				}
 				leave(errTest)
 				_, err = io.ReadAll(res.Body)
+				_ = res.Body.Close()
 			}
 			if !errors.Is(err, errTest) {
 				t.Errorf("want the cause, got %v", err)
@@ -239,7 +242,7 @@ func TestContextsMayEndAfterTheAnswer(t *testing.T) {
 	s := serve(t, answering(ok))
 	for range 20 {
 		ctx, leave := context.WithCancel(t.Context())
-		res, err := s.RoundTrip(request(t, ctx, http.MethodGet, nil))
+		res, err := s.RoundTrip(request(ctx, t, http.MethodGet, nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -299,7 +302,8 @@ func TestStaleConnections(t *testing.T) {
 					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 				}
 			})
-			if _, _, err := s.ask(t, http.MethodGet, nil); err != nil {
+			_, _, err := s.ask(t, http.MethodGet, nil) //nolint:bodyclose // ask has read and closed it
+			if err != nil {
 				t.Fatal(err)
 			}
 			if !test.seen {
@@ -309,9 +313,15 @@ func TestStaleConnections(t *testing.T) {
 			if test.body != "" {
 				body = strings.NewReader(test.body)
 			}
-			_, _, err := s.ask(t, test.method, body)
+			_, _, err = s.ask(t, test.method, body) //nolint:bodyclose // ask has read and closed it
 			if (err == nil) != test.good || arrived.Load() != test.arrived {
-				t.Errorf("want it answered: %t, and to arrive %d times, got %v and %d", test.good, test.arrived, err, arrived.Load())
+				t.Errorf(
+					"want it answered: %t, and to arrive %d times, got %v and %d",
+					test.good,
+					test.arrived,
+					err,
+					arrived.Load(),
+				)
 			}
 		})
 	}
@@ -320,7 +330,7 @@ func TestStaleConnections(t *testing.T) {
 // TestAWriteThatWasNotSentIsRepeated breaks a connection just when a write is to be sent.
 func TestAWriteThatWasNotSentIsRepeated(t *testing.T) {
 	t.Parallel()
-	var arrived, broken = new(atomic.Int64), new(atomic.Bool)
+	arrived, broken := new(atomic.Int64), new(atomic.Bool)
 	s := serve(t, func(_ int64, conn net.Conn, read *bufio.Reader) {
 		for {
 			req, err := http.ReadRequest(read)
@@ -371,7 +381,7 @@ func TestNothingThatNobodyAskedForIsAnAnswer(t *testing.T) {
 				close(sent)
 				_, _ = io.Copy(io.Discard, read)
 			})
-			if _, _, err := s.ask(t, http.MethodGet, nil); err != nil {
+			if _, _, err := s.ask(t, http.MethodGet, nil); err != nil { //nolint:bodyclose // ask has read and closed it
 				t.Fatal(err)
 			}
 			close(next)
@@ -472,7 +482,7 @@ func TestAnAnswerBeforeTheBody(t *testing.T) {
 				defer end.Close() //nolint:errcheck // the test is over
 				body = never
 			}
-			res, text, err := s.ask(t, http.MethodPut, body)
+			res, text, err := s.ask(t, http.MethodPut, body) //nolint:bodyclose // ask has read and closed it
 			if err != nil || res.StatusCode != http.StatusRequestEntityTooLarge || text != "no" {
 				t.Fatalf("want the refusal, got %q and %v", text, err)
 			}
@@ -505,9 +515,9 @@ func TestAnAnswerAfterTheServerStoppedReading(t *testing.T) {
 		broken.Store(true)
 		return len(p), nil
 	})
-	req := request(t, t.Context(), http.MethodPost, io.MultiReader(bytes.NewReader(make([]byte, half)), rest))
+	req := request(t.Context(), t, http.MethodPost, io.MultiReader(bytes.NewReader(make([]byte, half)), rest))
 	req.ContentLength = 2 * half
-	res, err := s.RoundTrip(req)
+	res, err := s.RoundTrip(req) //nolint:bodyclose // ask has read and closed it
 	if err != nil || res.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Fatalf("want the refusal, got %v", err)
 	}
@@ -535,7 +545,12 @@ func TestABodyThatBreaksIsNotTakenForTheWhole(t *testing.T) {
 				}
 				got <- err
 			})
-			req := request(t, t.Context(), http.MethodPost, io.MultiReader(strings.NewReader("half"), readerFunc(func([]byte) (int, error) { return 0, errTest })))
+			req := request(
+				t.Context(),
+				t,
+				http.MethodPost,
+				io.MultiReader(strings.NewReader("half"), readerFunc(func([]byte) (int, error) { return 0, errTest })),
+			)
 			req.ContentLength = length
 			if _, err := s.RoundTrip(req); err == nil || err.Error() != errTest.Error() {
 				t.Errorf("want to know why, got %v", err)
@@ -672,7 +687,7 @@ func TestRequestsThatAreNotSent(t *testing.T) {
 		"something about the hop": func(r *http.Request) { r.Header["Connection"] = []string{"Authorization"} },
 	} {
 		body := &closing{Reader: strings.NewReader("x")}
-		req := request(t, t.Context(), http.MethodPost, body)
+		req := request(t.Context(), t, http.MethodPost, body)
 		change(req)
 		if _, err := s.RoundTrip(req); err == nil {
 			t.Errorf("%s: want it refused", name)

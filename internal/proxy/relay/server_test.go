@@ -40,13 +40,17 @@ func serve(tb testing.TB, behave func(n int64, conn net.Conn, read *bufio.Reader
 	s.tls.NextProtos = []string{"http/1.1"}
 	roots := x509.NewCertPool()
 	roots.AddCert(standard.Certificate())
-	s.HTTP1 = NewHTTP1(s.address, &tls.Config{RootCAs: roots}, func(ctx context.Context, network, to string) (net.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, network, to)
-		if err == nil && s.wrap != nil {
-			conn = s.wrap(conn)
-		}
-		return conn, err
-	})
+	s.HTTP1 = NewHTTP1(
+		s.address,
+		&tls.Config{RootCAs: roots},
+		func(ctx context.Context, network, to string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, to)
+			if err == nil && s.wrap != nil {
+				conn = s.wrap(conn)
+			}
+			return conn, err
+		},
+	)
 	var open sync.WaitGroup
 	var mu sync.Mutex
 	var accepted []net.Conn
@@ -108,7 +112,7 @@ func answering(answers ...string) func(int64, net.Conn, *bufio.Reader) {
 
 const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
-func request(tb testing.TB, ctx context.Context, method string, body io.Reader) *http.Request { //nolint:revive // tb first
+func request(ctx context.Context, tb testing.TB, method string, body io.Reader) *http.Request {
 	tb.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, "https://api/path", body)
 	if err != nil {
@@ -120,7 +124,7 @@ func request(tb testing.TB, ctx context.Context, method string, body io.Reader) 
 // ask sends a request and reads all of the answer.
 func (s *server) ask(t *testing.T, method string, body io.Reader) (*http.Response, string, error) {
 	t.Helper()
-	res, err := s.RoundTrip(request(t, t.Context(), method, body))
+	res, err := s.RoundTrip(request(t.Context(), t, method, body))
 	if err != nil {
 		return nil, "", err
 	}

@@ -8,7 +8,7 @@ import "syscall"
 func readNow(fd uintptr, p []byte) (int, error) {
 	for {
 		n, err := syscall.Read(int(fd), p)
-		switch err { //nolint:errorlint // a system call returns the number itself
+		switch err {
 		case syscall.EINTR:
 		case syscall.EAGAIN:
 			return 0, errNothingYet

@@ -139,7 +139,11 @@ func (o *Options) look(ctx context.Context, issuer *configv1alpha1.CredentialIss
 var errNoMemory = errors.New("the agent has no memory of that; it is Pinniped's, or one from before")
 
 // retire notes that nobody has a state any more, and returns its ID.
-func (o *Options) retire(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string) (string, error) {
+func (o *Options) retire(
+	ctx context.Context,
+	issuer *configv1alpha1.CredentialIssuer,
+	namespace string,
+) (string, error) {
 	objects, _ := discovery.Objects(issuer, namespace)
 	for {
 		kept, err := o.Session.Cluster.ConfigMap(ctx, objects.Namespace, objects.HandedOutConfigMap)

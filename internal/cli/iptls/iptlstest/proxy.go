@@ -20,13 +20,13 @@ import (
 // Proxy is an HTTPS server on loopback whose certificate can be changed, as the impersonation proxy's.
 type Proxy struct {
 	certificate atomic.Pointer[tls.Certificate]
-	status      atomic.Int32
+	status      atomic.Int64
 	Port        int
 }
 
 // Answer makes the proxy answer requests with this HTTP status. With zero it does not answer, as when the API server
 // behind it stands still.
-func (p *Proxy) Answer(status int) { p.status.Store(int32(status)) }
+func (p *Proxy) Answer(status int) { p.status.Store(int64(status)) }
 
 // ServeHTTP answers.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {

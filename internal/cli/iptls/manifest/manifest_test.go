@@ -258,7 +258,10 @@ func TestManifestOfACertificateInService(t *testing.T) {
 			w.Cluster.Issuer.Status.ServingCertificate = serving
 			tt.world(w)
 			r := run(t, w, func(o *Options) {
-				o.Issuer, o.Secret, o.ExternalEndpoint = "ClusterIssuer/company-ca", stdcmp.Or(tt.secret, "proxy-tls"), "new.example.com"
+				o.Issuer, o.Secret, o.ExternalEndpoint = "ClusterIssuer/company-ca", stdcmp.Or(
+					tt.secret,
+					"proxy-tls",
+				), "new.example.com"
 			})
 			r.Check(t, 0, "Added old.example.com (the certificate in service covers it)")
 			var got struct {

@@ -3,7 +3,6 @@ package plan
 import (
 	"crypto/x509"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 
@@ -66,7 +65,7 @@ func generated(wanted configv1alpha1.ImpersonationProxySpec, ca []byte, st *Snap
 	names := servingcert.GeneratedNames(host, wanted, st.Service)
 	next.Names = slices.Clone(names.DNSNames)
 	for _, ip := range names.IPAddresses {
-		next.Names = append(next.Names, net.IP(ip).String())
+		next.Names = append(next.Names, ip.String())
 	}
 	return next
 }
@@ -89,7 +88,8 @@ func (p *Plan) judgeClients(st *Snapshot) {
 		}
 	}
 	j := p.Effect(st).Without(told...)
-	if len(j.Lost) == 0 || slices.ContainsFunc(p.Report.Errors(), func(f certs.Finding) bool { return !f.CanBeAllowed() }) {
+	if len(j.Lost) == 0 ||
+		slices.ContainsFunc(p.Report.Errors(), func(f certs.Finding) bool { return !f.CanBeAllowed() }) {
 		return
 	}
 	f := certs.NewFinding(certs.OldClientsBreak, lostMessage(j))

@@ -68,8 +68,15 @@ func parts() map[string][]part {
 		"clients":  append(slices.Clone(look), readMemory, writeMemory),
 		"manifest": append(slices.Clone(look), readServices, optional(readSecrets)),
 		"check":    evaluate,
-		"status":   append(slices.Clone(look), optional(readServices), optional(readMemory), optional(readSecrets), readCertificates, readLeases),
-		"set":      append(slices.Clone(change), listCertificates, writeSecret),
+		"status": append(
+			slices.Clone(look),
+			optional(readServices),
+			optional(readMemory),
+			optional(readSecrets),
+			readCertificates,
+			readLeases,
+		),
+		"set": append(slices.Clone(change), listCertificates, writeSecret),
 		// It reads no certificate.
 		"unset":    append(slices.Clone(look), readServices, readMemory, readGeneratedCA, writeIssuer, readLeases),
 		"undo":     change,

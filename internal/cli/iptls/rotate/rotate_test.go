@@ -136,7 +136,8 @@ func TestRotate(t *testing.T) {
 			w.want(t, oldSecret, both)
 			for range 2 { // in a pipeline, again and again
 				changes := len(w.Cluster.Applied)
-				w.rotate(t, func(o *Options) { o.After = time.Hour }).Check(t, 6, "1h0m0s to have passed since the last kubeconfig was handed out that would stop working")
+				w.rotate(t, func(o *Options) { o.After = time.Hour }).
+					Check(t, 6, "1h0m0s to have passed since the last kubeconfig was handed out that would stop working")
 				if len(w.Cluster.Applied) != changes {
 					t.Error("something was changed")
 				}

@@ -85,7 +85,10 @@ func refusedSince(h trust.History, s *trust.State, code certs.Code, names []stri
 		if later == s || s.Until.IsZero() || later.Opened.Before(s.Until) || !since.IsZero() && later.Opened.After(since) {
 			continue
 		}
-		shares := slices.ContainsFunc(later.Fingerprints(), func(f string) bool { return slices.Contains(s.Fingerprints(), f) })
+		shares := slices.ContainsFunc(
+			later.Fingerprints(),
+			func(f string) bool { return slices.Contains(s.Fingerprints(), f) },
+		)
 		lacks := !slices.ContainsFunc(names, func(n string) bool { return slices.Contains(later.Names, n) })
 		if code == certs.BundleDoesNotVerify && !shares || code == certs.NameNotCovered && lacks {
 			since = later.Opened

@@ -267,8 +267,9 @@ func (o *Options) losesSome(ctx context.Context, l *snapshot, name string) bool 
 	}
 	chain, _ := certs.ParseBundle(secret.Data[corev1.TLSCertKey])
 	next := trust.Serving{Chain: chain}
-	return len(chain) > 0 && trust.Judge(trust.Effect(l.history, trust.Evidence{}, trust.Serving{Chain: l.seen[0].Chain}, next,
-		l.At)).Refused
+	return len(chain) > 0 &&
+		trust.Judge(trust.Effect(l.history, trust.Evidence{}, trust.Serving{Chain: l.seen[0].Chain}, next,
+			l.At)).Refused
 }
 
 // certificate fills in the certificate to show: the configured one, else what is presented, else what the agent

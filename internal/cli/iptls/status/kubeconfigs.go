@@ -112,11 +112,18 @@ func (s *presented) evaluateTrust(one anchor) result.Entry {
 	}
 	switch {
 	case one.Uncertain:
-		return found(result.FileNotKnown, "%q is covered by a wildcard of the certificate, and may be another endpoint", one.Host)
+		return found(
+			result.FileNotKnown,
+			"%q is covered by a wildcard of the certificate, and may be another endpoint",
+			one.Host,
+		)
 	case one.Err != nil:
 		return found(result.FileBroken, "%s cannot be read: %s", one.what, one.Err)
 	case one.Insecure:
-		return found(result.FileWorks, "it verifies nothing (insecure-skip-tls-verify): anybody can pretend to be the cluster")
+		return found(
+			result.FileWorks,
+			"it verifies nothing (insecure-skip-tls-verify): anybody can pretend to be the cluster",
+		)
 	}
 	refused := func(outcome result.FileOutcome, what string, err error) result.Entry {
 		if _, name := errors.AsType[x509.HostnameError](err); name {

@@ -90,8 +90,10 @@ func NextCommands(code string, at Place) []string {
 	case configv1alpha1.CodeSpecInvalid:
 		return []string{"pinniped ip-tls undo", "kubectl edit " + at.Issuer}
 	case configv1alpha1.CodeDisabledBySpec, configv1alpha1.CodeDisabledByNodes:
-		return []string{fmt.Sprintf(`kubectl patch %s --type=merge --patch='{"spec":{"impersonationProxy":{"mode":"enabled"}}}'`,
-			at.Issuer)}
+		return []string{
+			fmt.Sprintf(`kubectl patch %s --type=merge --patch='{"spec":{"impersonationProxy":{"mode":"enabled"}}}'`,
+				at.Issuer),
+		}
 	}
 	if slices.Contains(certs.Codes(), certs.Code(code)) {
 		return []string{"pinniped ip-tls check", replace}

@@ -318,7 +318,11 @@ func TestStatusKubeconfigs(t *testing.T) {
 	runStatus(t.Context(), w, func(o *Options) { o.KubeconfigsFrom = []string{more} }).
 		Check(t, 8, "1 of 2 kubeconfigs are broken or will break, and 1 cannot be read")
 	unread := t.TempDir()
-	if err := os.WriteFile(filepath.Join(unread, "damaged"), []byte("<<<<<<< A\nclusters: []\nusers: []\n"), 0o600); err != nil {
+	if err := os.WriteFile(
+		filepath.Join(unread, "damaged"),
+		[]byte("<<<<<<< A\nclusters: []\nusers: []\n"),
+		0o600,
+	); err != nil {
 		t.Fatal(err)
 	}
 	runStatus(t.Context(), w, func(o *Options) { o.KubeconfigsFrom = []string{unread} }).

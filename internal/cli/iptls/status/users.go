@@ -33,7 +33,9 @@ type seen struct {
 func (l *snapshot) judgeClients() {
 	history := l.history
 	if len(history.States) == 0 && (len(l.bundle) > 0 || l.Advertised != nil || l.Configured == nil) {
-		history = trust.History{}.With(trust.State{Endpoint: l.view.At.URL, Bundle: l.bundle, Names: []string{l.view.At.Host}})
+		history = trust.History{}.With(
+			trust.State{Endpoint: l.view.At.URL, Bundle: l.bundle, Names: []string{l.view.At.Host}},
+		)
 	}
 	met := make([]session.Met, 0, len(l.seen))
 	for _, one := range l.seen {
@@ -168,7 +170,7 @@ func (l *snapshot) someStates() (users result.Users, some bool) {
 func (l *snapshot) sentence(state *result.ClientState) string {
 	who := "those with kubeconfigs made " + l.when(state)
 	if state.Outcome == result.ClientsPartlyRefused {
-		switch state.Code { //nolint:exhaustive // the others are about addresses
+		switch state.Code {
 		case certs.NameNotCovered:
 			who = "those who reach it as " + strings.Join(state.RefusedNames, " or ")
 		default:
@@ -233,7 +235,7 @@ func (l *snapshot) cause(one seen) result.Users {
 	}
 	users := result.Users{Code: string(one.refused.Code)}
 	why := ""
-	switch one.refused.Code { //nolint:exhaustive // no answer
+	switch one.refused.Code {
 	case certs.Expired:
 		why = "the certificate in service expired"
 		until := one.Chain[0].NotAfter.UTC()
