@@ -552,7 +552,8 @@ func TestABodyThatBreaksIsNotTakenForTheWhole(t *testing.T) {
 				io.MultiReader(strings.NewReader("half"), readerFunc(func([]byte) (int, error) { return 0, errTest })),
 			)
 			req.ContentLength = length
-			if _, err := s.RoundTrip(req); err == nil || err.Error() != errTest.Error() {
+			_, err := s.RoundTrip(req) //nolint:bodyclose // there is none
+			if err == nil || err.Error() != errTest.Error() {
 				t.Errorf("want to know why, got %v", err)
 			}
 			if err := <-got; err == nil {
@@ -581,7 +582,7 @@ func TestFewConnectionsAreIdle(t *testing.T) {
 	var wait sync.WaitGroup
 	for range many {
 		wait.Go(func() {
-			if _, body, err := s.ask(t, http.MethodGet, nil); err != nil || body != "ok" {
+			if _, body, err := s.ask(t, http.MethodGet, nil); err != nil || body != "ok" { //nolint:bodyclose // it is read and closed below, or there is none
 				t.Errorf("want an answer, got %q and %v", body, err)
 			}
 		})
@@ -654,14 +655,14 @@ func TestNothingWasSent(t *testing.T) {
 	}
 	s := serve(t, func(int64, net.Conn, *bufio.Reader) {})
 	s.config.RootCAs = x509.NewCertPool()
-	_, _, err := s.ask(t, http.MethodPost, nil)
+	_, _, err := s.ask(t, http.MethodPost, nil) //nolint:bodyclose // it is read and closed below, or there is none
 	check("a stranger", err)
 	var certificate *tls.CertificateVerificationError
 	if !errors.As(err, &certificate) {
 		t.Errorf("want the reason kept, got %v", err)
 	}
 	s.dial = func(context.Context, string, string) (net.Conn, error) { return nil, errTest }
-	_, _, err = s.ask(t, http.MethodPost, nil)
+	_, _, err = s.ask(t, http.MethodPost, nil) //nolint:bodyclose // it is read and closed below, or there is none
 	check("no way", err)
 	if !errors.Is(err, errTest) {
 		t.Errorf("want the reason kept, got %v", err)
@@ -689,7 +690,7 @@ func TestRequestsThatAreNotSent(t *testing.T) {
 		body := &closing{Reader: strings.NewReader("x")}
 		req := request(t.Context(), t, http.MethodPost, body)
 		change(req)
-		if _, err := s.RoundTrip(req); err == nil {
+		if _, err := s.RoundTrip(req); err == nil { //nolint:bodyclose // it is read and closed below, or there is none
 			t.Errorf("%s: want it refused", name)
 		}
 		if !body.closed {
