@@ -582,7 +582,7 @@ func TestFewConnectionsAreIdle(t *testing.T) {
 	var wait sync.WaitGroup
 	for range many {
 		wait.Go(func() {
-			if _, body, err := s.ask(t, http.MethodGet, nil); err != nil || body != "ok" { //nolint:bodyclose // it is read and closed below, or there is none
+			if _, body, err := s.ask(t, http.MethodGet, nil); err != nil || body != "ok" { //nolint:bodyclose // closed
 				t.Errorf("want an answer, got %q and %v", body, err)
 			}
 		})
@@ -655,14 +655,14 @@ func TestNothingWasSent(t *testing.T) {
 	}
 	s := serve(t, func(int64, net.Conn, *bufio.Reader) {})
 	s.config.RootCAs = x509.NewCertPool()
-	_, _, err := s.ask(t, http.MethodPost, nil) //nolint:bodyclose // it is read and closed below, or there is none
+	_, _, err := s.ask(t, http.MethodPost, nil) //nolint:bodyclose // closed
 	check("a stranger", err)
 	var certificate *tls.CertificateVerificationError
 	if !errors.As(err, &certificate) {
 		t.Errorf("want the reason kept, got %v", err)
 	}
 	s.dial = func(context.Context, string, string) (net.Conn, error) { return nil, errTest }
-	_, _, err = s.ask(t, http.MethodPost, nil) //nolint:bodyclose // it is read and closed below, or there is none
+	_, _, err = s.ask(t, http.MethodPost, nil) //nolint:bodyclose // closed
 	check("no way", err)
 	if !errors.Is(err, errTest) {
 		t.Errorf("want the reason kept, got %v", err)
@@ -690,7 +690,7 @@ func TestRequestsThatAreNotSent(t *testing.T) {
 		body := &closing{Reader: strings.NewReader("x")}
 		req := request(t.Context(), t, http.MethodPost, body)
 		change(req)
-		if _, err := s.RoundTrip(req); err == nil { //nolint:bodyclose // it is read and closed below, or there is none
+		if _, err := s.RoundTrip(req); err == nil { //nolint:bodyclose // closed
 			t.Errorf("%s: want it refused", name)
 		}
 		if !body.closed {

@@ -136,7 +136,8 @@ func (s *server) ask(t *testing.T, method string, body io.Reader) (*http.Respons
 // checkOK wants the usual answer.
 func (s *server) checkOK(t *testing.T, method string, body io.Reader) {
 	t.Helper()
-	if res, text, err := s.ask(t, method, body); err != nil || res.StatusCode != http.StatusOK || text != "ok" { //nolint:bodyclose // ask has read and closed it
+	res, text, err := s.ask(t, method, body) //nolint:bodyclose // ask has read and closed it
+	if err != nil || res.StatusCode != http.StatusOK || text != "ok" {
 		t.Fatalf("want the usual answer, got %q and %v", text, err)
 	}
 }
