@@ -193,7 +193,7 @@ type flagValue struct {
 
 // withoutValue are the flags of "pinniped login" that take no separate value, withValue those that do.
 var (
-	withoutValue = []string{"--enable-concierge", "--skip-browser", "--skip-listen", "--debug-session-cache", "--help"}
+	withoutValue = []string{"--enable-concierge", "--skip-browser", "--skip-listen", "--debug-session-cache", followFlag, "--help"}
 	withValue    = []string{
 		endpointFlag,
 		bundleFlag,
