@@ -2,7 +2,6 @@ package login
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -137,7 +136,10 @@ func (l *look) finish(ctx context.Context) {
 		return
 	}
 	own := kubeconfig.Trust{Host: l.exchange.serverName(), CABundle: l.exchange.caBundle}
-	err := errors.Join(l.bundle.Unexpected(l.bundle.PEM), l.bundle.Accepts(own))
+	err := l.bundle.Unexpected(l.bundle.PEM)
+	if err == nil {
+		err = l.bundle.Accepts(own)
+	}
 	added := handed.Names(handed.Added(own.CABundle, l.bundle.PEM))
 	switch {
 	case l.Follow != "":
