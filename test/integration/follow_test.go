@@ -43,7 +43,15 @@ func TestKubeconfigFollows(t *testing.T) {
 			if err := os.WriteFile(file, bundle, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			got := w.asAdmin(t, "ip-tls", "set", "--secret="+secret, "--ca-bundle="+file, "--timeout=30s", "--allow=OldClientsBreak")
+			got := w.asAdmin(
+				t,
+				"ip-tls",
+				"set",
+				"--secret="+secret,
+				"--ca-bundle="+file,
+				"--timeout=30s",
+				"--allow=OldClientsBreak",
+			)
 			if got.code != 0 {
 				t.Fatalf("ip-tls set ended with %d: %s", got.code, got.errOut)
 			}

@@ -12,8 +12,13 @@ import (
 )
 
 func (o *Options) addFollowFlag(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Follow, "follow", "", "logins put a new CA bundle of the impersonation proxy into the kubeconfig: into "+
-		"the file that kubectl uses without --kubeconfig, or into the one with this absolute path")
+	flags.StringVar(
+		&o.Follow,
+		"follow",
+		"",
+		"logins put a new CA bundle of the impersonation proxy into the kubeconfig: into "+
+			"the file that kubectl uses without --kubeconfig, or into the one with this absolute path",
+	)
 	flags.Lookup("follow").NoOptDefVal = kubeconfig.FollowUsual
 }
 

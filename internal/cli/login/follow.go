@@ -43,9 +43,13 @@ type following struct {
 }
 
 func (o *following) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Follow, "follow", "",
+	flags.StringVar(
+		&o.Follow,
+		"follow",
+		"",
 		"when the cluster hands on a new CA bundle, put it into the kubeconfig: into the file that kubectl uses, or into the "+
-			"one with this absolute path")
+			"one with this absolute path",
+	)
 	flags.Lookup("follow").NoOptDefVal = kubeconfig.FollowUsual
 }
 
@@ -101,7 +105,12 @@ func (l *look) fetch(ctx context.Context, client *http.Client) {
 	l.notes = notes
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, l.exchange.endpoint.JoinPath(handover.Path).String(), nil)
+	request, err := http.NewRequestWithContext(
+		ctx,
+		http.MethodGet,
+		l.exchange.endpoint.JoinPath(handover.Path).String(),
+		nil,
+	)
 	if err != nil {
 		return
 	}
@@ -193,7 +202,11 @@ func (l *look) rotate(ctx context.Context, added string) error {
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		rotation, err := kubeconfig.UpdateFile(ctx, path, kubeconfig.FileUpdate{
 			Change: func(content []byte) (*kubeconfig.Rotation, error) {
-				return kubeconfig.RotateOnly(content, func(t kubeconfig.Trust) bool { return files[path][t.Kind+"/"+t.Name] }, target)
+				return kubeconfig.RotateOnly(
+					content,
+					func(t kubeconfig.Trust) bool { return files[path][t.Kind+"/"+t.Name] },
+					target,
+				)
 			},
 		})
 		if err != nil {

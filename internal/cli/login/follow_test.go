@@ -133,8 +133,14 @@ func newFollower(t *testing.T, args ...string) *follower {
 	t.Helper()
 	p := newHandingProxy(t)
 	f := &follower{
-		handingProxy: p, t: t, path: filepath.Join(t.TempDir(), "config"), cache: filepath.Join(t.TempDir(), "credentials.yaml"),
-		args: args, now: time.Now(), in: strings.NewReader(""), errOut: io.Discard,
+		handingProxy: p,
+		t:            t,
+		path:         filepath.Join(t.TempDir(), "config"),
+		cache:        filepath.Join(t.TempDir(), "credentials.yaml"),
+		args:         args,
+		now:          time.Now(),
+		in:           strings.NewReader(""),
+		errOut:       io.Discard,
 	}
 	f.env = map[string]string{"KUBECONFIG": f.path}
 	f.write(f.path, f.content(p.old.CertPEM()))
@@ -342,7 +348,10 @@ func TestFollowFiles(t *testing.T) {
 		other := filepath.Join(filepath.Dir(f.path), "clusters")
 		f.write(other, clusters)
 		f.write(f.path, "apiVersion: v1\nkind: Config\ncontexts:\n"+rest)
-		f.env["KUBECONFIG"] = strings.Join([]string{other, filepath.Join(t.TempDir(), "none"), f.path}, string(filepath.ListSeparator))
+		f.env["KUBECONFIG"] = strings.Join(
+			[]string{other, filepath.Join(t.TempDir(), "none"), f.path},
+			string(filepath.ListSeparator),
+		)
 		f.login(f.old.CertPEM())
 		clusters, rest, _ = strings.Cut(f.content(f.both()), "contexts:\n")
 		if f.read(other) != clusters || !strings.HasSuffix(f.read(f.path), rest) {
