@@ -50,7 +50,8 @@ type scriptAgent struct {
 // certificates of the Company CA and of the Next CA, and writes the content of proxy-tls to the files
 // company-ca.pem, company-fullchain.pem and company-key.pem.
 // It sets these environment variables: PROXY is HOST:PORT of the proxy. For each PREFIX of COMPANY, NEXT and
-// GENERATED, PREFIX_CA_DATA is the CA bundle in base64, PREFIX_CA the first 16 digits of the CA's fingerprint,
+// GENERATED, PREFIX_CA_DATA is the CA bundle in base64, PREFIX_CA_SHA256 the CA's fingerprint and PREFIX_CA its
+// first 16 digits,
 // PREFIX_SHA256 and PREFIX_SHORT (16 digits) the fingerprint of the serving certificate, and PREFIX_FROM and
 // PREFIX_UNTIL its validity.
 func agentCommand(ts *testscript.TestScript, neg bool, args []string) {
@@ -69,6 +70,7 @@ func agentCommand(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(server.Put(secretOf(secret, pair.CertPEM, pair.KeyPEM, ca.CertPEM())))
 		chain, _ := certs.ParseBundle(pair.CertPEM)
 		ts.Setenv(prefix+"_CA", certs.Fingerprint(ca.Certificate().Raw)[:16])
+		ts.Setenv(prefix+"_CA_SHA256", certs.Fingerprint(ca.Certificate().Raw))
 		ts.Setenv(prefix+"_CA_DATA", base64.StdEncoding.EncodeToString(ca.CertPEM()))
 		ts.Setenv(prefix+"_SHA256", certs.Fingerprint(chain[0].Raw))
 		ts.Setenv(prefix+"_SHORT", certs.Fingerprint(chain[0].Raw)[:16])

@@ -31,7 +31,15 @@ type Concierge struct {
 	Strategy string
 	// Identity, if set, is the digest of the Impersonation beside the plugin, so that the plugin notices when it is old.
 	Identity string
+	// Follow, if set, has the plugin put a new CA bundle of the cluster into the kubeconfig: FollowUsual, or the absolute
+	// path of the kubeconfig.
+	Follow string
 }
+
+// FollowUsual stands for the kubeconfig that kubectl uses without its flag --kubeconfig.
+const FollowUsual = "kubectl"
+
+const followFlag = "--follow"
 
 // Arguments of the plugin for a credential that comes with an Impersonation.
 const (
@@ -95,6 +103,13 @@ func (e *Exec) Args() []string {
 		}
 		if c.Identity != "" {
 			args = append(args, IdentityArgument+c.Identity)
+		}
+		switch c.Follow {
+		case "":
+		case FollowUsual:
+			args = append(args, followFlag)
+		default:
+			args = append(args, followFlag+"="+c.Follow)
 		}
 	}
 	if e.CredentialCache != nil {

@@ -193,8 +193,15 @@ type flagValue struct {
 
 // withoutValue are the flags of "pinniped login" that take no separate value, withValue those that do.
 var (
-	withoutValue = []string{"--enable-concierge", "--skip-browser", "--skip-listen", "--debug-session-cache", "--help"}
-	withValue    = []string{
+	withoutValue = []string{
+		"--enable-concierge",
+		"--skip-browser",
+		"--skip-listen",
+		"--debug-session-cache",
+		followFlag,
+		"--help",
+	}
+	withValue = []string{
 		endpointFlag,
 		bundleFlag,
 		"--concierge-api-group-suffix",

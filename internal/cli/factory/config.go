@@ -30,6 +30,7 @@ type Config struct {
 	GeneratedNameSuffix string        `mapstructure:"generated-name-suffix"`
 	PinnipedCLIPath     string        `mapstructure:"pinniped-cli-path"`
 	InstallHint         string        `mapstructure:"install-hint"`
+	ExpectCA            string        `mapstructure:"expect-ca"`
 }
 
 // Keys of the configuration, for Bind.
@@ -43,6 +44,7 @@ const (
 	KeyGeneratedNameSuffix = "generated-name-suffix"
 	KeyPinnipedCLIPath     = "pinniped-cli-path"
 	KeyInstallHint         = "install-hint"
+	KeyExpectCA            = "expect-ca"
 )
 
 // keys returns the keys of the configuration, in the order of Config.

@@ -62,6 +62,8 @@ type Options struct {
 	Auto              bool // no mode was asked for in so many words
 	// NoImpersonation makes a kubeconfig for all users under strategy ServiceAccountToken.
 	NoImpersonation bool
+	// Follow is empty, kubeconfig.FollowUsual, or the absolute path that the kubeconfig will have.
+	Follow string
 	// LogIn logs in with the plugin of a connection.
 	LogIn func(ctx context.Context, connection *rest.Config) (*login.Credential, error)
 
@@ -241,6 +243,7 @@ Exit codes: 0 done, or no difference, 1 failed, 2 wrong usage, 6 there is a diff
 		"mode ServiceAccountToken: make a kubeconfig for all users, who use it with \"pinniped run\", without logging in",
 	)
 
+	o.addFollowFlag(flags)
 	o.OIDC.addFlags(flags, &oidcCABundle)
 
 	o.Cluster.AddFlags(flags)
@@ -395,7 +398,7 @@ func (o *Options) Validate() error {
 			}
 		}
 	}
-	if err := errors.Join(o.validateLogin(), o.OIDC.validate()); err != nil {
+	if err := errors.Join(o.validateLogin(), o.validateFollow(), o.OIDC.validate()); err != nil {
 		return ui.Usage(err)
 	}
 	return o.Destination.validate()

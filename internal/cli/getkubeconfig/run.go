@@ -182,7 +182,7 @@ func (o *Options) connection(frontend *discovery.Frontend, input *kubeconfig.Inp
 		o.Progress.Done("discovered Concierge certificate authority bundle with %d %s", roots, plural(roots, "certificate"))
 	}
 	input.Server, input.CABundle = endpoint, bundle
-	input.Exec.Concierge = &kubeconfig.Concierge{Endpoint: endpoint, CABundle: forLogin}
+	input.Exec.Concierge = &kubeconfig.Concierge{Endpoint: endpoint, CABundle: forLogin, Follow: o.follow()}
 	return nil
 }
 

@@ -42,6 +42,7 @@ func fleetResult(done *fleet.Result) *result.FleetRotation {
 	for _, item := range done.Items {
 		one := result.FleetKubeconfig{
 			Where: item.Item.Shown, Outcome: result.FileOutcome(item.Outcome), Entries: entriesOf(item.Entries),
+			Added: addedBy(item.Changes),
 		}
 		for i := range one.Entries {
 			one.Entries[i].Server = item.Item.Server(string(one.Entries[i].Kind), one.Entries[i].Name)
@@ -75,6 +76,7 @@ func withoutTrust(done *fleet.Result) int {
 }
 
 // fleetText is a table of what needs attention: clusters that failed, and kubeconfigs that are not as they should be.
+// Before them stands who is trusted now and was not before.
 func fleetText(done *result.FleetRotation) ([]byte, error) {
 	var out strings.Builder
 	var rows [][]string
@@ -92,7 +94,9 @@ func fleetText(done *result.FleetRotation) ([]byte, error) {
 		out.WriteString("\n")
 	}
 	rows = nil
+	var added [][]result.AddedCA
 	for _, one := range done.Kubeconfigs {
+		added = append(added, one.Added)
 		outcome := string(one.Outcome)
 		if done.DryRun && one.Outcome == result.FileRotated {
 			outcome = "would be rotated"
@@ -101,8 +105,8 @@ func fleetText(done *result.FleetRotation) ([]byte, error) {
 			rows = append(rows, []string{one.Where, outcome, detail(result.File{Reason: one.Reason, Entries: one.Entries})})
 		}
 	}
-	if len(rows) == 0 {
-		return []byte(out.String()), nil
+	if err := addedTable(&out, done.DryRun, added); err != nil || len(rows) == 0 {
+		return []byte(out.String()), err
 	}
 	err := ui.PlainTable(&out, []string{"kubeconfig", "result", "entries"}, rows)
 	return []byte(out.String()), err
@@ -157,7 +161,7 @@ func fleetJUnit(done *result.FleetRotation) ([]byte, error) {
 		clusters.Add(made)
 	}
 	for _, one := range done.Kubeconfigs {
-		made := junit.Case{Name: one.Where}
+		made := junit.Case{Name: one.Where, Out: addedText(one.Added, done.DryRun)}
 		said := detail(result.File{Reason: one.Reason, Entries: one.Entries})
 		switch one.Outcome {
 		case result.FileFailed:

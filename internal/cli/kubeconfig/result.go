@@ -80,8 +80,15 @@ func (o *RotateOptions) text(rotation *Result) ([]byte, error) {
 // summarise says on stderr what the numbers are, and returns an error if a file failed.
 func (o *RotateOptions) summarise(rotation *Result) error {
 	counts := map[result.FileOutcome]int{}
+	told := map[string]bool{}
 	for _, file := range rotation.Files {
 		counts[file.Outcome]++
+		for _, one := range file.Added {
+			if text := addedText([]result.AddedCA{one}, o.DryRun); !told[text] {
+				told[text] = true
+				o.progress.Info("%s", text)
+			}
+		}
 	}
 	if failed := counts[result.FileFailed]; failed > 0 {
 		return ui.WithHint(fmt.Errorf("%d of %d kubeconfigs could not be rotated", failed, len(rotation.Files)),

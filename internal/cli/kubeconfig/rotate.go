@@ -19,6 +19,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/advertised"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/handed"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
@@ -128,6 +129,10 @@ asked, or an entry did not get what its cluster advertises.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Paths = args
+			if cmd.Flags().Changed("expect-ca") && len(o.ExpectedCAs) == 0 {
+				return ui.WithHint(ui.Usage(errors.New("--expect-ca is empty, and would take any CA bundle")),
+					"is the variable set from which it comes?")
+			}
 			if err := o.Validate(); err != nil {
 				return err
 			}
@@ -159,6 +164,7 @@ asked, or an entry did not get what its cluster advertises.`,
 	flags.StringVar(&o.Suffix, "api-group-suffix", apis.DefaultGroupSuffix, "API group suffix of the installation")
 	o.Cluster.AddFlags(flags)
 	factory.Bind(flags, "timeout", factory.KeyTimeout)
+	factory.Bind(flags, "expect-ca", factory.KeyExpectCA)
 	factory.Bind(flags, "credential-issuer", factory.KeyCredentialIssuer)
 	factory.Bind(flags, "api-group-suffix", factory.KeyAPIGroupSuffix)
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
@@ -185,6 +191,10 @@ func (o *RotateOptions) Validate() error {
 		}
 	} else if flag := o.forFleet(o.Output); flag != "" {
 		return ui.WithHint(ui.Usage(fmt.Errorf("%s is for a fleet", flag)), "add --fleet, --admin-kubeconfig or --from")
+	}
+	var err error
+	if o.ExpectedCAs, err = handed.ParseExpected(o.ExpectedCAs); err != nil {
+		return ui.Usage(fmt.Errorf("invalid --expect-ca: %w", err))
 	}
 	if o.Endpoint != "" && !strings.HasPrefix(o.Endpoint, "https://") {
 		return ui.Usage(fmt.Errorf("invalid --endpoint %q: it must begin with \"https://\"", o.Endpoint))
@@ -289,6 +299,9 @@ func (o *RotateOptions) target(ctx context.Context) (kubeconfig.Target, error) {
 	if o.CABundle != "" {
 		target.CABundle = bundle
 	}
+	if err := (handed.Policy{Expected: o.ExpectedCAs}).Unexpected(target.CABundle); err != nil {
+		return target, ui.WithExitCode(fmt.Errorf("the CA bundle for %q: %w", target.URL, err), ui.ExitRefused)
+	}
 	members := "none: clients use their system roots"
 	if len(target.CABundle) > 0 {
 		count, err := kubeconfig.CountCertificates(target.CABundle)
@@ -378,7 +391,7 @@ func (o *RotateOptions) rotate(
 		one.Outcome, one.Reason = result.FileFailed, err.Error()
 		return one, true
 	}
-	one.Entries = entriesOf(rotation.Entries)
+	one.Entries, one.Added = entriesOf(rotation.Entries), addedBy(rotation.Changes)
 	one.Outcome = fileOutcome(one.Entries)
 	return one, true
 }

@@ -87,6 +87,9 @@ func (h *handing) file(t *testing.T, path string) {
 	}
 }
 
+// added is the fingerprint of the CA that a kubeconfig gets.
+func (h *handing) added() string { return result.BundleOf(h.both)[1].SHA256 }
+
 // admin is the administrator's view of a proxy.
 type admin struct{ of *handing }
 
@@ -193,6 +196,11 @@ func TestFleet(t *testing.T) {
 	if err != nil || xml.Unmarshal(content, &suites) != nil || suites.Tests != 6 || suites.Failures != 2 {
 		t.Errorf("JUnit: %v\n%s", err, content)
 	}
+	for _, of := range []*handing{open, pinniped} {
+		if text := fmt.Sprintf("CA &#34;CN=new&#34; (SHA-256 %s) was added for %s", of.added(), of.URL); !strings.Contains(string(content), text) {
+			t.Errorf("the report does not say %q\n%s", text, content)
+		}
+	}
 	for name, of := range map[string]*handing{"ann": open, "ben": pinniped} {
 		content, err := os.ReadFile(filepath.Join(folder, name))
 		want := strings.ReplaceAll(
@@ -217,6 +225,31 @@ func TestFleet(t *testing.T) {
 	if ran.err != nil || !strings.Contains(ran.out, `would be rotated   cluster "proxy", user "ann"`) {
 		t.Errorf("dry run: %v\n%s", ran.err, ran.out)
 	}
+	if text := `"CN=new"                 ` + open.added() + "   1\n"; !strings.Contains(ran.out, text) {
+		t.Errorf("the table does not say %q\n%s", text, ran.out)
+	}
+}
+
+// TestExpectedCAs insists on fingerprints, by the flag and by the environment of unattended runs.
+func TestExpectedCAs(t *testing.T) {
+	t.Parallel()
+	of := newHanding(t, true)
+	file := filepath.Join(t.TempDir(), "ann")
+	of.file(t, file)
+	var both []string
+	for _, one := range result.BundleOf(of.both) {
+		both = append(both, one.SHA256)
+	}
+	for _, expected := range []string{"none", of.added(), strings.Join(both, ",")} {
+		ran := runRotate(t, nil, "--fleet", file, "--dry-run", "--expect-ca", expected)
+		if good := strings.Contains(expected, ","); good != (ran.err == nil) || !good && !strings.Contains(ran.out, "--expect-ca does not name") {
+			t.Errorf("with %s: %v\n%s", expected, ran.err, ran.out)
+		}
+		ran = runRotate(t, map[string]*handing{"": of}, file, "--dry-run", "--expect-ca", expected)
+		if good := strings.Contains(expected, ","); good != (ran.err == nil) || !good && ui.ExitCodeOf(ran.err) != ui.ExitRefused {
+			t.Errorf("as an administrator, with %s: %v\n%s", expected, ran.err, ran.out)
+		}
+	}
 }
 
 func TestFleetUsage(t *testing.T) {
@@ -226,6 +259,7 @@ func TestFleetUsage(t *testing.T) {
 		{"x", "--fleet", "--concurrency", "0"},
 		{"x", "--fleet", "--cluster-timeout", "0s"},
 		{"x", "--fleet", "--expect-ca", "abc"},
+		{"x", "--fleet", "--expect-ca", ""},
 		{"x", "--fleet", "--contexts", "["},
 		{"x", "--fleet", "--into", "capi:x"},
 		{"x", "--fleet", "--into", "contexts"},

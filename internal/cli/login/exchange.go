@@ -51,6 +51,9 @@ type exchange struct {
 	// kubeconfig returns the file from which kubectl runs this program, as a word of a command line.
 	kubeconfig func() string
 
+	// used, if set, is called when a credential has come, with the client, whose connection is still open.
+	used func(context.Context, *http.Client)
+
 	// tell shows the user what the cluster says about a login that succeeds, line by line.
 	tell func(string)
 
@@ -102,6 +105,9 @@ func (e *exchange) do(ctx context.Context, token string) (*clientauthenticationv
 			)
 		}
 		e.headers = headers
+		if err == nil && e.used != nil {
+			e.used(ctx, client)
+		}
 		return credential, err
 	}
 }

@@ -103,18 +103,22 @@ func (p *Plugin) update(
 	return err
 }
 
+// usualFiles returns the kubeconfigs that kubectl uses without its flag --kubeconfig.
+func usualFiles(f *factory.Factory) []string {
+	if paths := filepath.SplitList(f.Getenv("KUBECONFIG")); len(paths) > 0 {
+		return paths
+	}
+	home, err := f.HomeDir()
+	if err != nil {
+		return nil
+	}
+	return []string{filepath.Join(home, ".kube", "config")}
+}
+
 // findUser returns the kubeconfig that runs a login with these arguments, and its user: nil if it cannot be found out.
 // kubectl does not say, and one that kubectl got with --kubeconfig is not known here.
 func findUser(f *factory.Factory, args []string) (path, name string, user *clientcmdapi.AuthInfo) {
-	paths := filepath.SplitList(f.Getenv("KUBECONFIG"))
-	if len(paths) == 0 {
-		home, err := f.HomeDir()
-		if err != nil {
-			return "", "", nil
-		}
-		paths = []string{filepath.Join(home, ".kube", "config")}
-	}
-	for _, path := range paths {
+	for _, path := range usualFiles(f) {
 		config, err := kubeconfig.LoadAsWritten(path)
 		if err != nil {
 			continue

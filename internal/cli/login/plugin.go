@@ -44,8 +44,9 @@ type Plugin struct {
 	outdated bool
 
 	concierge concierge
-	info      execInfo
-	exchange  *exchange // nil without Concierge; set by validate
+	following
+	info     execInfo
+	exchange *exchange // nil without Concierge; set by validate
 }
 
 func newPlugin(f *factory.Factory) Plugin {
@@ -57,6 +58,7 @@ func newPlugin(f *factory.Factory) Plugin {
 		Find: func(args []string) (path, name string, user *clientcmdapi.AuthInfo) {
 			return findUser(f, args)
 		},
+		following: following{Usual: func() []string { return usualFiles(f) }},
 	}
 }
 
@@ -68,6 +70,7 @@ func (p *Plugin) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
 		"file in which credentials of clusters are kept (empty: none)",
 	)
 	p.concierge.addFlags(flags)
+	p.following.addFlags(flags)
 }
 
 // Names of the caches in the configuration directory.
@@ -88,6 +91,7 @@ func DefaultPath(f *factory.Factory, name string) string {
 // readEnvironment takes what kubectl and the user say there.
 func (p *Plugin) readEnvironment(f *factory.Factory) {
 	p.Parent = os.Getppid
+	p.following.readEnvironment(f)
 	p.concierge.UpdateKubeconfig = p.concierge.UpdateKubeconfig || f.Getenv(updateVariable) == "true"
 	p.ExecInfo, p.Debug = f.Getenv("KUBERNETES_EXEC_INFO"), f.Getenv("PINNIPED_DEBUG") == "true"
 }
@@ -100,7 +104,10 @@ func (p *Plugin) validate() error {
 	if !p.concierge.Enabled {
 		return nil
 	}
-	var err error
+	err := p.following.validate()
+	if err != nil {
+		return err
+	}
 	if p.exchange, err = p.concierge.exchange(); err != nil {
 		return ui.WithHint(ui.Usage(fmt.Errorf("invalid Concierge parameters: %w", err)),
 			"ask for a new kubeconfig, as \"pinniped get kubeconfig\" makes it")
@@ -142,6 +149,7 @@ func (p *Plugin) run(ctx context.Context, staticToken string, from source) error
 			return ui.WithHint(errors.New(why.Message), "%s", why.Hint)
 		}
 	}
+	look := p.newLook(key)
 	credential, keep, err := p.obtain(ctx, staticToken, from, want)
 	if err != nil {
 		if p.Parent != nil && oidclogin.IsRefusal(err) {
@@ -158,6 +166,9 @@ func (p *Plugin) run(ctx context.Context, staticToken string, from source) error
 	keep()
 	if p.Parent != nil && !sameCredential(credential, cached) {
 		cache.Asked(key, p.Parent(), credential)
+	}
+	if err == nil {
+		look.finish(ctx)
 	}
 	return err
 }

@@ -55,6 +55,8 @@ type FleetKubeconfig struct {
 	// Reason says why.
 	Reason  string  `json:"reason,omitempty"`
 	Entries []Entry `json:"entries,omitempty"`
+	// Added are the certificates that it trusts now, and did not trust before.
+	Added []AddedCA `json:"added,omitempty"`
 }
 
 // FleetClusterOutcome is how it went with a cluster.

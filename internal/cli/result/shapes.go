@@ -40,12 +40,13 @@ func BundleOf(pem []byte) CABundle {
 	bundle := CABundle{}
 	members, _ := certs.ParseBundle(pem)
 	for _, member := range members {
-		bundle = append(bundle, caCertificate(member))
+		bundle = append(bundle, CACertificateOf(member))
 	}
 	return bundle
 }
 
-func caCertificate(cert *x509.Certificate) CACertificate {
+// CACertificateOf describes one certificate of a CA bundle.
+func CACertificateOf(cert *x509.Certificate) CACertificate {
 	name := cert.Subject.CommonName
 	if name == "" {
 		name = cert.Subject.String()
@@ -128,6 +129,15 @@ type File struct {
 	Reason string `json:"reason,omitempty"`
 	// Entries are what leads to the endpoint in it.
 	Entries []Entry `json:"entries,omitempty"`
+	// Added are the certificates that it trusts now, and did not trust before.
+	Added []AddedCA `json:"added,omitempty"`
+}
+
+// AddedCA is a certificate that an entry of a kubeconfig did not trust before it was rotated.
+type AddedCA struct {
+	// Server is the URL that the entry leads to.
+	Server      string        `json:"server"`
+	Certificate CACertificate `json:"certificate"`
 }
 
 // Entry is a part of a kubeconfig that leads to the endpoint.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/advertised"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/handed"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 )
 
@@ -22,7 +23,7 @@ type Admin struct {
 // askAdmins reads the CredentialIssuers of all clusters for which there is an administrator's kubeconfig.
 func (r *run) askAdmins(ctx context.Context) {
 	asker := asker{
-		policy:   policy{now: r.Now, expected: r.ExpectedCAs},
+		Policy:   handed.Policy{Now: r.Now, Expected: r.ExpectedCAs},
 		deadline: r.ClusterTimeout, retries: r.Retries, sleep: r.Sleep,
 	}
 	admins := map[*Cluster]Admin{}
@@ -56,7 +57,7 @@ func (r *run) askAdmin(ctx context.Context, asker asker, admin Admin, c *Cluster
 	case err != nil:
 		return err
 	}
-	if err := asker.unexpected(target.CABundle); err != nil {
+	if err := asker.Unexpected(target.CABundle); err != nil {
 		return &refusedError{err}
 	}
 	try, err := endpoint.NewClient(&clientcmdapi.Cluster{Server: target.URL}, target.CABundle)

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/handed"
 	"github.com/pinniped-toolkit/pinniped/internal/handover"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
@@ -38,7 +40,7 @@ func (e *pauseError) Error() string { return fmt.Sprintf("it answered %.60q", e.
 
 // asker asks clusters at their own endpoints.
 type asker struct {
-	policy
+	handed.Policy
 	deadline time.Duration // for all tries of a cluster together
 	retries  int
 	sleep    func(context.Context, time.Duration)
@@ -47,19 +49,19 @@ type asker struct {
 // ask finds out what the cluster advertises, and fills in the rest of it.
 func (a asker) ask(ctx context.Context, c *Cluster) {
 	c.Source = SourceEndpoint
-	var handed *handing
-	started := a.now()
+	var bundle *handed.Bundle
+	started := a.Now()
 	err := a.again(ctx, &c.Tries, func(ctx context.Context) error {
 		var err error
-		handed, err = a.once(ctx, c)
+		bundle, err = a.once(ctx, c)
 		return err
 	})
-	c.Took = a.now().Sub(started)
+	c.Took = a.Now().Sub(started)
 	switch {
 	case err == nil:
-		c.Outcome, c.CABundle = ClusterAsked, handed.bundle
+		c.Outcome, c.CABundle = ClusterAsked, bundle.PEM
 		c.target = &kubeconfig.Target{
-			Endpoint: kubeconfig.Endpoint{URL: c.Server}, CABundle: handed.bundle, Accepts: handed.accepts,
+			Endpoint: kubeconfig.Endpoint{URL: c.Server}, CABundle: bundle.PEM, Accepts: bundle.Accepts,
 		}
 	case errors.Is(err, errNotHandedOn) && !c.login:
 		c.Outcome = ClusterUnrelated
@@ -120,8 +122,8 @@ func permanent(err error) bool {
 }
 
 // once sends one request. The connection is one that at least one entry of the cluster would make, too.
-func (a asker) once(ctx context.Context, c *Cluster) (*handing, error) {
-	var chain presented
+func (a asker) once(ctx context.Context, c *Cluster) (*handed.Bundle, error) {
+	var chain []*x509.Certificate
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		ServerName: c.trusts[0].Host,
@@ -131,7 +133,7 @@ func (a asker) once(ctx context.Context, c *Cluster) (*handing, error) {
 		VerifyConnection: func(state tls.ConnectionState) error {
 			var first error
 			for _, trust := range c.trusts {
-				err := a.verifies(state.PeerCertificates, trust.Host, trust.CABundle)
+				err := a.Verifies(state.PeerCertificates, trust.Host, trust.CABundle)
 				if err == nil {
 					chain = state.PeerCertificates
 					return nil
@@ -199,16 +201,16 @@ func checkStatus(response *http.Response) error {
 }
 
 // offer checks the bundle for the cluster as a whole. Each entry is decided later, by itself.
-func (a asker) offer(c *Cluster, chain presented, bundle []byte) (*handing, error) {
-	if err := a.unexpected(bundle); err != nil {
+func (a asker) offer(c *Cluster, chain []*x509.Certificate, bundle []byte) (*handed.Bundle, error) {
+	if err := a.Unexpected(bundle); err != nil {
 		return nil, &refusedError{err}
 	}
-	handed := &handing{policy: a.policy, chain: chain, bundle: bundle}
+	offered := &handed.Bundle{Policy: a.Policy, Chain: chain, PEM: bundle}
 	var first error
 	for _, trust := range c.trusts {
-		err := a.verifies(chain, trust.Host, bundle)
+		err := a.Verifies(chain, trust.Host, bundle)
 		if err == nil {
-			return handed, nil
+			return offered, nil
 		}
 		if first == nil {
 			first = err

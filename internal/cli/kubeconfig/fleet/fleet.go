@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/pinniped-toolkit/pinniped/internal/cli/handed"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
@@ -61,6 +62,7 @@ type ItemResult struct {
 	Outcome Outcome
 	Err     error
 	Entries []kubeconfig.Entry
+	Changes []kubeconfig.Change // made, or to be made
 }
 
 // Outcome is what was done with a kubeconfig.
@@ -200,7 +202,9 @@ func (r *run) askAll(ctx context.Context) error {
 		}
 	}
 	asker := asker{
-		policy:   policy{now: r.Now, roots: r.Roots, allowOlder: r.AllowOlder, expected: r.ExpectedCAs},
+		Policy: handed.Policy{
+			Now: r.Now, Roots: r.Roots, AllowOlder: r.AllowOlder, Expected: r.ExpectedCAs,
+		},
 		deadline: r.ClusterTimeout, retries: r.Retries, sleep: r.Sleep,
 	}
 	r.each(ctx, left, "clusters asked", asker.ask)
@@ -414,7 +418,7 @@ func (r *run) change(ctx context.Context, item *Item, targets []kubeconfig.Targe
 
 // outcome sums up what was done with an item, its clusters that could not be asked included.
 func (r *run) outcome(item *Item, rotation *kubeconfig.Rotation) *ItemResult {
-	result := &ItemResult{Item: item, Entries: slices.Clone(rotation.Entries)}
+	result := &ItemResult{Item: item, Entries: slices.Clone(rotation.Entries), Changes: rotation.Changes}
 	for _, trust := range item.trusts {
 		named := func(e kubeconfig.Entry) bool { return e.Kind == trust.Kind && e.Name == trust.Name }
 		cluster := r.clusterOf(trust)

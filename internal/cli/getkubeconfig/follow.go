@@ -1,0 +1,43 @@
+package getkubeconfig
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+func (o *Options) addFollowFlag(flags *pflag.FlagSet) {
+	flags.StringVar(
+		&o.Follow,
+		"follow",
+		"",
+		"logins put a new CA bundle of the impersonation proxy into the kubeconfig: into "+
+			"the file that kubectl uses without --kubeconfig, or into the one with this absolute path",
+	)
+	flags.Lookup("follow").NoOptDefVal = kubeconfig.FollowUsual
+}
+
+func (o *Options) validateFollow() error {
+	switch {
+	case o.Follow == "":
+	case o.NoConcierge, o.Login == LoginBearer:
+		return errors.New("--follow has no meaning for a kubeconfig whose logins do not go through the impersonation proxy")
+	case o.Follow != kubeconfig.FollowUsual && !filepath.IsAbs(o.Follow):
+		return fmt.Errorf("invalid --follow=%s: it must be the absolute path that the kubeconfig will have", o.Follow)
+	}
+	return nil
+}
+
+// follow returns what the credential plugin does when the CA changes.
+func (o *Options) follow() string {
+	if o.Follow != "" && o.mode != configv1alpha1.FrontendImpersonationProxy {
+		o.Progress.Warn("the kubeconfig does not follow: only the impersonation proxy hands on its CA bundle")
+		return ""
+	}
+	return o.Follow
+}

@@ -1,0 +1,193 @@
+// Package handed decides which entries of kubeconfigs take over a CA bundle that came in a hand-over document: from
+// "pinniped kubeconfig rotate --fleet" and from logins alike. See docs/adr/0022-trust-is-handed-on.md.
+package handed
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+// Policy says which CA bundles are taken over.
+type Policy struct {
+	Now func() time.Time
+	// Roots are the system roots; nil for those of this machine.
+	Roots *x509.CertPool
+	// AllowOlder takes a bundle whose certificates are all older than those of the kubeconfig.
+	AllowOlder bool
+	// Expected are the only certificates that a bundle may have; empty for any. See ParseExpected.
+	Expected []string
+}
+
+var fingerprint = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// NoneExpected is the value of --expect-ca with which no CA bundle is taken over.
+const NoneExpected = "none"
+
+// ParseExpected returns SHA-256 fingerprints in one spelling, for Policy.Expected.
+func ParseExpected(fingerprints []string) ([]string, error) {
+	parsed := make([]string, 0, len(fingerprints))
+	for _, text := range fingerprints {
+		one := strings.ReplaceAll(strings.TrimPrefix(strings.ToLower(strings.TrimSpace(text)), "sha256:"), ":", "")
+		if one != NoneExpected && !fingerprint.MatchString(one) {
+			return nil, fmt.Errorf("%q is not a SHA-256 fingerprint, 64 hexadecimal digits, and not %q", text, NoneExpected)
+		}
+		parsed = append(parsed, one)
+	}
+	return parsed, nil
+}
+
+// Verifies says whether a client that expects host and trusts bundle accepts the chain.
+func (p Policy) Verifies(chain []*x509.Certificate, host string, bundle []byte) error {
+	if len(chain) == 0 {
+		return errors.New("no certificate was presented")
+	}
+	options := x509.VerifyOptions{
+		DNSName: host, Roots: p.Roots, Intermediates: x509.NewCertPool(), CurrentTime: p.Now(),
+	}
+	if len(bundle) > 0 {
+		options.Roots = x509.NewCertPool()
+		if !options.Roots.AppendCertsFromPEM(bundle) {
+			return errors.New("there is no certificate in the CA bundle")
+		}
+	}
+	for _, certificate := range chain[1:] {
+		options.Intermediates.AddCert(certificate)
+	}
+	if _, err := chain[0].Verify(options); err != nil {
+		return &tls.CertificateVerificationError{UnverifiedCertificates: chain, Err: err}
+	}
+	return nil
+}
+
+// Unexpected returns an error when the bundle has a certificate that is not expected.
+func (p Policy) Unexpected(bundle []byte) error {
+	if len(p.Expected) == 0 {
+		return nil
+	}
+	members, _ := certs.ParseBundle(bundle)
+	if len(members) == 0 {
+		return errors.New("it advertises no CA bundle, and --expect-ca names the certificates that there must be")
+	}
+	for _, member := range members {
+		if print := certs.Fingerprint(member.Raw); !slices.Contains(p.Expected, print) {
+			return fmt.Errorf("it advertises a CA bundle with certificate %s, which --expect-ca does not name", print)
+		}
+	}
+	return nil
+}
+
+// Bundle is a CA bundle that came over a connection. It must not be copied.
+type Bundle struct {
+	Policy
+	// Chain is what the endpoint presented on that connection. That it has the key was shown by the handshake.
+	Chain []*x509.Certificate
+	PEM   []byte
+
+	mu   sync.Mutex
+	seen map[[sha256.Size]byte]error // by host and old bundle
+}
+
+// Accepts returns nil when an entry may have the bundle, and otherwise why not.
+func (b *Bundle) Accepts(trust kubeconfig.Trust) error {
+	if trust.Err != nil {
+		return trust.Err
+	}
+	key := sha256.Sum256([]byte(trust.Host + "\x00" + string(trust.CABundle)))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err, known := b.seen[key]; known {
+		return err
+	}
+	if b.seen == nil {
+		b.seen = map[[sha256.Size]byte]error{}
+	}
+	err := b.decide(trust)
+	b.seen[key] = err
+	return err
+}
+
+func (b *Bundle) decide(trust kubeconfig.Trust) error {
+	if err := b.Verifies(b.Chain, trust.Host, trust.CABundle); err != nil {
+		return fmt.Errorf(
+			"its own CA bundle does not verify what the endpoint presents, so nothing can be handed on "+
+				"(--admin-kubeconfig helps): %w",
+			err,
+		)
+	}
+	if err := b.Verifies(b.Chain, trust.Host, b.PEM); err != nil {
+		return fmt.Errorf("the advertised CA bundle does not verify what the endpoint presents: %w", err)
+	}
+	old, offered := newest(trust.CABundle), newest(b.PEM)
+	if !b.AllowOlder && len(b.PEM) > 0 && offered.Before(old) {
+		return fmt.Errorf(
+			"the endpoint advertises an older CA bundle (of %s) than it has (of %s); if that is right, use --allow-older "+
+				"or --admin-kubeconfig",
+			offered.UTC().Format(time.DateOnly),
+			old.UTC().Format(time.DateOnly),
+		)
+	}
+	for _, certificate := range Added(trust.CABundle, b.PEM) {
+		if err := b.usable(certificate); err != nil {
+			return fmt.Errorf("the endpoint advertises %s, which %w", Name(certificate), err)
+		}
+	}
+	return nil
+}
+
+// usable returns an error for a certificate that verifies no server: there is no good reason to hand it on.
+func (p Policy) usable(certificate *x509.Certificate) error {
+	switch {
+	case p.Now().After(certificate.NotAfter):
+		return fmt.Errorf("has expired on %s", certificate.NotAfter.UTC().Format(time.DateOnly))
+	case !certificate.IsCA && (certificate.Version >= 3 || certificate.BasicConstraintsValid),
+		certificate.KeyUsage != 0 && certificate.KeyUsage&x509.KeyUsageCertSign == 0:
+		return errors.New("is not the certificate of a CA")
+	}
+	return nil
+}
+
+// Added returns the certificates of a new bundle that the old one does not have.
+func Added(old, offered []byte) []*x509.Certificate {
+	known, _ := certs.ParseBundle(old)
+	members, _ := certs.ParseBundle(offered)
+	return slices.DeleteFunc(members, func(member *x509.Certificate) bool {
+		return slices.ContainsFunc(known, member.Equal)
+	})
+}
+
+// Name is the subject of a certificate, quoted as it is text from outside, and its fingerprint.
+func Name(certificate *x509.Certificate) string {
+	return fmt.Sprintf("%.120q (SHA-256 %s)", certificate.Subject.String(), certs.Fingerprint(certificate.Raw))
+}
+
+// Names is Name for several.
+func Names(certificates []*x509.Certificate) string {
+	names := make([]string, len(certificates))
+	for i, certificate := range certificates {
+		names[i] = Name(certificate)
+	}
+	return strings.Join(names, ", ")
+}
+
+// newest returns the date from which the newest certificate of a bundle is valid.
+func newest(bundle []byte) time.Time {
+	var latest time.Time
+	members, _ := certs.ParseBundle(bundle)
+	for _, member := range members {
+		if member.NotBefore.After(latest) {
+			latest = member.NotBefore
+		}
+	}
+	return latest
+}

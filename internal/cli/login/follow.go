@@ -1,0 +1,269 @@
+package login
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/handed"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/handover"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+// This file is how kubeconfigs follow a new CA of their cluster: docs/adr/0059-kubeconfigs-follow-by-themselves.md.
+
+const (
+	// lookTimeout bounds the request for the hand-over document. kubectl waits meanwhile.
+	lookTimeout = 2 * time.Second
+	// lookInterval is the time between two looks of the same login, and tellInterval between two messages.
+	lookInterval = time.Hour
+	tellInterval = 24 * time.Hour
+)
+
+// following are the settings of a login that follows.
+type following struct {
+	// Follow is empty for a login that only tells, kubeconfig.FollowUsual for the file that kubectl uses without its flag
+	// --kubeconfig, or the path of the file.
+	Follow   string
+	Expected []string // fingerprints; see handed.Policy
+	Quiet    bool     // nothing may be printed
+	// Usual returns the files that kubectl uses without its flag --kubeconfig.
+	Usual func() []string
+}
+
+func (o *following) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(
+		&o.Follow,
+		"follow",
+		"",
+		"when the cluster hands on a new CA bundle, put it into the kubeconfig: into the file that kubectl uses, or into the "+
+			"one with this absolute path",
+	)
+	flags.Lookup("follow").NoOptDefVal = kubeconfig.FollowUsual
+}
+
+func (o *following) readEnvironment(f *factory.Factory) {
+	o.Quiet = f.Getenv("PINNIPED_SKIP_PRINT_LOGIN_URL") == "true"
+	if expected := f.Getenv("PINNIPED_EXPECT_CA"); expected != "" {
+		var err error
+		if o.Expected, err = handed.ParseExpected(strings.Split(expected, ",")); err != nil {
+			o.Expected = []string{handed.NoneExpected} // it keeps nobody from logging in
+		}
+	}
+}
+
+func (o *following) validate() error {
+	if o.Follow != "" && o.Follow != kubeconfig.FollowUsual && !filepath.IsAbs(o.Follow) {
+		return ui.Usage(fmt.Errorf("invalid --follow=%s: it must be the absolute path of a kubeconfig", o.Follow))
+	}
+	return nil
+}
+
+// look is one look at the CA bundle that the cluster hands on, after a login.
+type look struct {
+	*Plugin
+	key    string
+	notes  *notes
+	bundle *handed.Bundle // nil when none was handed on
+}
+
+// newLook has an exchange look at the CA bundle, on the connection that it has anyway. A login that is answered from
+// the cache exchanges nothing, and so does not look.
+func (p *Plugin) newLook(key string) *look {
+	l := &look{Plugin: p, key: key[:16]}
+	if p.exchange != nil {
+		p.exchange.used = l.fetch
+	}
+	return l
+}
+
+// tells says whether there is a person to tell. A program that has the screen, such as k9s, is not written over.
+func (l *look) tells() bool {
+	return !l.Quiet && l.info.Spec.Interactive && ui.IsTerminal(l.ErrOut) && ui.LineMode(l.In)
+}
+
+// fetch asks for the hand-over document, if it is time for that. Whatever comes of it, the login has succeeded.
+func (l *look) fetch(ctx context.Context, client *http.Client) {
+	if l.Follow == "" && !l.tells() {
+		return
+	}
+	notes := readNotes(l.CachePath, l.Now)
+	if notes.fresh(l.key+" looked") || l.Follow == "" && notes.fresh(l.key+" told") {
+		return
+	}
+	l.notes = notes
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(
+		ctx,
+		http.MethodGet,
+		l.exchange.endpoint.JoinPath(handover.Path).String(),
+		nil,
+	)
+	if err != nil {
+		return
+	}
+	request.Header.Set("User-Agent", "pinniped")
+	request.Header.Set("Accept-Encoding", "identity") // nothing from a stranger is unpacked
+	response, err := client.Do(request)
+	if err != nil {
+		l.debugf("looking at the CA bundle of the cluster: %v", err)
+		return
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return
+	}
+	bundle, err := handover.Decode(response.Body)
+	if err != nil {
+		l.debugf("looking at the CA bundle of the cluster: %v", err)
+		return
+	}
+	l.bundle = &handed.Bundle{
+		Policy: handed.Policy{Now: l.Now, Expected: l.Expected}, Chain: response.TLS.PeerCertificates, PEM: bundle,
+	}
+}
+
+// finish follows, or tells the user about a new CA. It comes after the answer to kubectl, and never fails a login.
+func (l *look) finish(ctx context.Context) {
+	if l.notes == nil {
+		return
+	}
+	noted := l.notes.note(l.key+" looked", lookInterval)
+	if l.bundle == nil || !l.changed() {
+		return
+	}
+	own := kubeconfig.Trust{Host: l.exchange.serverName(), CABundle: l.exchange.caBundle}
+	err := l.bundle.Unexpected(l.bundle.PEM)
+	if err == nil {
+		err = l.bundle.Accepts(own)
+	}
+	added := handed.Names(handed.Added(own.CABundle, l.bundle.PEM))
+	switch {
+	case l.Follow != "":
+		if err == nil {
+			err = l.rotate(ctx, added)
+		}
+		if err != nil {
+			l.tell(noted, "this kubeconfig does not follow the CA bundle of %s: %v", l.exchange.endpoint, err)
+		}
+	case err != nil:
+		l.debugf("the CA bundle that the cluster hands on: %v", err)
+	case added != "":
+		l.tell(noted, "%s is about to use CA %s, which your kubeconfig does not trust yet: run \"pinniped kubeconfig rotate "+
+			"--fleet %s\", or ask for a new one", l.exchange.endpoint, added, l.Origin(l.Args))
+	}
+}
+
+// changed says whether the cluster hands on another CA bundle than the login, or kubectl itself, trusts.
+func (l *look) changed() bool {
+	told := l.exchange.cluster
+	return !certs.SameBundle(l.exchange.caBundle, l.bundle.PEM) ||
+		told != nil && !told.InsecureSkipTLSVerify && !certs.SameBundle(told.CertificateAuthorityData, l.bundle.PEM)
+}
+
+// tell shows a person text, once a day.
+func (l *look) tell(noted bool, format string, args ...any) {
+	l.debugf(format, args...)
+	if l.tells() && noted && !l.notes.fresh(l.key+" told") && l.notes.note(l.key+" told", tellInterval) {
+		l.say(format, args...)
+	}
+}
+
+// rotate puts the CA bundle into the kubeconfig: into the user that this login belongs to, and into the clusters of
+// this user's contexts. Each is decided by its own old CA bundle.
+func (l *look) rotate(ctx context.Context, added string) error {
+	ctx, cancel := context.WithTimeout(ctx, updateTimeout)
+	defer cancel()
+	files, err := l.entries()
+	if err != nil {
+		return err
+	}
+	target := kubeconfig.Target{
+		Endpoint: kubeconfig.Endpoint{URL: l.concierge.Endpoint}, CABundle: l.bundle.PEM,
+		Accepts: func(trust kubeconfig.Trust) error {
+			if trust.Kind == "user" { // it connects as this login did
+				trust.Host = l.exchange.serverName()
+			}
+			return l.bundle.Accepts(trust)
+		},
+	}
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		rotation, err := kubeconfig.UpdateFile(ctx, path, kubeconfig.FileUpdate{
+			Change: func(content []byte) (*kubeconfig.Rotation, error) {
+				return kubeconfig.RotateOnly(
+					content,
+					func(t kubeconfig.Trust) bool { return files[path][t.Kind+"/"+t.Name] },
+					target,
+				)
+			},
+		})
+		if err != nil {
+			return err
+		}
+		if rotation.Changed() && l.tells() && added != "" {
+			l.say("kubeconfig %q trusts CA %s of %s now", path, added, l.exchange.endpoint)
+		}
+		for _, entry := range rotation.Entries {
+			if entry.Outcome == kubeconfig.Skipped && entry.Code != kubeconfig.SkipInsecure {
+				return fmt.Errorf("in %q, %s %q is left alone: %s", path, entry.Kind, entry.Name, entry.Reason)
+			}
+		}
+	}
+	return nil
+}
+
+// entries returns, by file, the users that run this very login, and the clusters of their contexts, as kubectl merges
+// its files.
+func (l *look) entries() (map[string]map[string]bool, error) {
+	paths := []string{l.Follow}
+	if l.Follow == kubeconfig.FollowUsual {
+		paths = l.Usual()
+	}
+	config, err := (&clientcmd.ClientConfigLoadingRules{Precedence: paths}).Load()
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	found := map[string]map[string]bool{}
+	add := func(path, entry string) {
+		if found[path] == nil {
+			found[path] = map[string]bool{}
+		}
+		found[path][entry] = true
+	}
+	for name, user := range config.AuthInfos {
+		if user.Exec == nil || !slices.Equal(user.Exec.Args, l.Args) {
+			continue
+		}
+		add(user.LocationOfOrigin, "user/"+name)
+		for _, kubeContext := range config.Contexts {
+			if cluster := config.Clusters[kubeContext.Cluster]; kubeContext.AuthInfo == name && cluster != nil {
+				add(cluster.LocationOfOrigin, "cluster/"+kubeContext.Cluster)
+			}
+		}
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("no user with this login is in %s: with --follow=FILE in its arguments, it knows the file",
+			strings.Join(paths, ", "))
+	}
+	return found, nil
+}
+
+// serverName is the name that the certificate of the endpoint must cover.
+func (e *exchange) serverName() string {
+	if e.cluster != nil && e.cluster.TLSServerName != "" {
+		return e.cluster.TLSServerName
+	}
+	return e.endpoint.Hostname()
+}

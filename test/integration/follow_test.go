@@ -1,0 +1,86 @@
+package integration
+
+import (
+	"bytes"
+	"encoding/base64"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestKubeconfigFollows changes the CA of the real proxy under kubectl, which goes on with its kubeconfig: first both
+// CAs are advertised, then a certificate of the new one serves. Nothing else in the file changes.
+func TestKubeconfigFollows(t *testing.T) {
+	w := needsCluster(t)
+	w.external(t, "old-tls", pairData(w.issue(t, "localhost")))
+	path := filepath.Join(t.TempDir(), "pinny.kubeconfig")
+	got := w.asAdmin(t, "get", "kubeconfig", "--static-token=pinny:password123", "--follow",
+		"--concierge-authenticator-type=webhook", "--concierge-authenticator-name=local-user-authenticator",
+		"--concierge-mode=ImpersonationProxy", "--output="+path)
+	if got.code != 0 {
+		t.Fatalf("get kubeconfig ended with %d: %s", got.code, got.errOut)
+	}
+	handedOut, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handedOut = append([]byte("# given to pinny\n"), handedOut...)
+	left := filepath.Join(t.TempDir(), "left")
+	for _, file := range []string{path, left} {
+		if err := os.WriteFile(file, handedOut, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := newCA(t, "Next Corporate CA", time.Now())
+	both := append(bytes.Clone(w.pki.CertPEM()), next.CertPEM()...)
+	w.putSecret(t, "next-tls", pairData(issueAt(t, next, time.Now(), 90*24*time.Hour, "localhost")))
+
+	set := func(secret string, bundle []byte) func() {
+		return func() {
+			file := filepath.Join(t.TempDir(), "ca.pem")
+			if err := os.WriteFile(file, bundle, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got := w.asAdmin(
+				t,
+				"ip-tls",
+				"set",
+				"--secret="+secret,
+				"--ca-bundle="+file,
+				"--timeout=30s",
+				"--allow=OldClientsBreak",
+			)
+			if got.code != 0 {
+				t.Fatalf("ip-tls set ended with %d: %s", got.code, got.errOut)
+			}
+		}
+	}
+	for _, step := range []struct {
+		name   string
+		change func()
+		bundle []byte
+	}{
+		{"before", func() {}, w.pki.CertPEM()},
+		{"both CAs are advertised", set("old-tls", both), both},
+		{"the new CA serves", set("next-tls", next.CertPEM()), next.CertPEM()},
+	} {
+		step.change()
+		for range 2 { // once to follow, once with what that has made
+			got := w.runWith(t, []string{"KUBECONFIG=" + path}, nil, w.kubectl, "auth", "whoami", "--output=yaml")
+			if got.code != 0 || !strings.Contains(got.out, "username: pinny") || got.errOut != "" {
+				t.Fatalf("%s: kubectl ended with %d\n%s%s", step.name, got.code, got.out, got.errOut)
+			}
+		}
+		want := bytes.ReplaceAll(handedOut, []byte(base64.StdEncoding.EncodeToString(w.pki.CertPEM())),
+			[]byte(base64.StdEncoding.EncodeToString(step.bundle)))
+		if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, want) {
+			t.Errorf("%s: the kubeconfig is\n%s", step.name, after)
+		}
+	}
+	got = w.runWith(t, []string{"KUBECONFIG=" + left}, nil, w.kubectl, "auth", "whoami")
+	if got.code == 0 || !strings.Contains(got.errOut, "unknown authority") {
+		t.Errorf("with the kubeconfig that was left alone, kubectl ended with %d\n%s", got.code, got.errOut)
+	}
+}
