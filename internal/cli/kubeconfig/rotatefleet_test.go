@@ -197,7 +197,14 @@ func TestFleet(t *testing.T) {
 		t.Errorf("JUnit: %v\n%s", err, content)
 	}
 	for _, of := range []*handing{open, pinniped} {
-		if text := fmt.Sprintf("CA &#34;CN=new&#34; (SHA-256 %s) was added for %s", of.added(), of.URL); !strings.Contains(string(content), text) {
+		if text := fmt.Sprintf(
+			"CA &#34;CN=new&#34; (SHA-256 %s) was added for %s",
+			of.added(),
+			of.URL,
+		); !strings.Contains(
+			string(content),
+			text,
+		) {
 			t.Errorf("the report does not say %q\n%s", text, content)
 		}
 	}
@@ -242,11 +249,19 @@ func TestExpectedCAs(t *testing.T) {
 	}
 	for _, expected := range []string{"none", of.added(), strings.Join(both, ",")} {
 		ran := runRotate(t, nil, "--fleet", file, "--dry-run", "--expect-ca", expected)
-		if good := strings.Contains(expected, ","); good != (ran.err == nil) || !good && !strings.Contains(ran.out, "--expect-ca does not name") {
+		if good := strings.Contains(
+			expected,
+			",",
+		); good != (ran.err == nil) ||
+			!good && !strings.Contains(ran.out, "--expect-ca does not name") {
 			t.Errorf("with %s: %v\n%s", expected, ran.err, ran.out)
 		}
 		ran = runRotate(t, map[string]*handing{"": of}, file, "--dry-run", "--expect-ca", expected)
-		if good := strings.Contains(expected, ","); good != (ran.err == nil) || !good && ui.ExitCodeOf(ran.err) != ui.ExitRefused {
+		if good := strings.Contains(
+			expected,
+			",",
+		); good != (ran.err == nil) ||
+			!good && ui.ExitCodeOf(ran.err) != ui.ExitRefused {
 			t.Errorf("as an administrator, with %s: %v\n%s", expected, ran.err, ran.out)
 		}
 	}
