@@ -51,7 +51,8 @@ type Told struct {
 	Bundle   []byte
 	// Chain is the certificate in service, with its intermediates. It is empty when that is not known.
 	Chain []*x509.Certificate
-	// Names count where Chain is empty. Without them, the certificate is taken to cover the endpoint alone.
+	// Names are the names that clients may use, where these are not all that Chain covers. Without names and chain, it is the
+	// endpoint alone.
 	Names []string
 }
 
@@ -93,7 +94,7 @@ func (h History) Observe(told Told, now time.Time, memory time.Duration) History
 	id := ""
 	fresh := State{Since: now, Opened: now, Endpoint: told.Endpoint, Bundle: told.Bundle, Names: NamesOf(told.Chain)}
 	if told.Endpoint != "" {
-		if len(told.Chain) == 0 {
+		if len(told.Names) > 0 {
 			fresh.Names = canonical(told.Names)
 		}
 		if len(fresh.Names) == 0 {

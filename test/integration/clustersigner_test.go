@@ -106,9 +106,9 @@ func signing(t *testing.T) *world {
 func (w *world) signingIssuer(t *testing.T) *configv1alpha1.CredentialIssuer {
 	t.Helper()
 	var issuer configv1alpha1.CredentialIssuer
-	if err := w.admin.Get(t.Context(), types.NamespacedName{Name: devinstall.CredentialIssuer}, &issuer); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Eventually(t, 30*time.Second, func() error { // the agent makes it ten seconds after it has begun
+		return w.admin.Get(t.Context(), types.NamespacedName{Name: devinstall.CredentialIssuer}, &issuer)
+	})
 	return &issuer
 }
 

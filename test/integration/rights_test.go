@@ -144,7 +144,7 @@ func rareRights() map[right]string {
 		{
 			account: "pinniped-concierge:pinniped-concierge", namespace: "pinniped-concierge", resource: "configmaps",
 			name: "pinniped-concierge-handed-out", verb: "create",
-		}: "TestARenewalByAnotherCA", // it is made by server-side apply, and that is a patch in the audit log
+		}: "test/integration/overlap_test.go: TestARenewalByAnotherCA", // it is made by server-side apply, and that is a patch in the audit log
 	}
 }
 

@@ -31,6 +31,7 @@ func TestHowToWalkthrough(t *testing.T) {
 		s.Service.Type = configv1alpha1.ServiceTypeLoadBalancer
 	})
 	w.waitForStatus(t, "Disabled", "")
+	w.onlyNow(t)
 
 	hash, err := bcrypt.GenerateFromPassword([]byte("password123"), bcrypt.MinCost)
 	if err != nil {

@@ -52,6 +52,10 @@ func toldBy(of report) trust.Told {
 	told := trust.Told{Chain: of.serving.Chain()}
 	if endpoint, bundle, found := frontendInfo(of.proxy); found {
 		told.Endpoint, told.Bundle = endpoint, bundle
+		if of.serving.Source == servingcert.SourceGenerated {
+			// The agent puts the load balancer's addresses into it as well, which no client was told.
+			told.Names = []string{(&trust.State{Endpoint: endpoint}).Host()}
+		}
 	}
 	return told
 }
@@ -64,7 +68,8 @@ func toldBefore(issuer *configv1alpha1.CredentialIssuer) (told trust.Told, since
 		return trust.Told{}, time.Time{} // no client could use it
 	}
 	told = trust.Told{Endpoint: endpoint, Bundle: bundle}
-	if serving := issuer.Status.ServingCertificate; serving != nil {
+	if serving := issuer.Status.ServingCertificate; serving != nil &&
+		serving.Source == configv1alpha1.ServingCertificateSecret {
 		told.Names = slices.Concat(serving.DNSNames, serving.IPAddresses)
 	}
 	return told, strategy.LastUpdateTime.Time

@@ -105,7 +105,10 @@ func (o *Options) lost(st, later *plan.Snapshot, r *rotation.Record) trust.Judge
 
 // bothCAs is what clients are told between steps 1 and 3.
 func bothCAs(r *rotation.Record, st *plan.Snapshot) trust.State {
-	state := trust.State{Bundle: r.Union(), Names: trust.NamesOf(st.InService.Chain), Since: st.Now, Opened: st.Now}
+	state := trust.State{Bundle: r.Union(), Since: st.Now, Opened: st.Now}
+	if st.History != nil && st.History.Current() != nil {
+		state.Names = st.History.Current().Names
+	}
 	if info := plan.ProxyInfo(st.Issuer); info != nil {
 		state.Endpoint = info.Endpoint
 	}
