@@ -80,15 +80,15 @@ func (d *demo) binary(name string) string { return filepath.Join(d.programs, nam
 func (d *demo) applyManifests(ctx context.Context) error {
 	d.Title("Install the product")
 	d.Say(
-		"These are the manifests that you would apply to your cluster: first the new kinds of object, then the agent, and " +
-			"then the " +
-			"local-user-authenticator. That one is a small identity provider for demonstrations, whose users are Secrets.",
+		"These are the manifests that you would apply to your cluster: first the new kinds of object, then the agent with " +
+			"its configuration, the CredentialIssuer, and then the local-user-authenticator. That one is a small identity provider for demonstrations, whose users are Secrets.",
 	)
 	deploy := filepath.Join(d.repository, "deploy")
 	for _, command := range []string{
 		"kubectl apply --server-side -k " + story.Quote(filepath.Join(deploy, "crds")),
 		"kubectl wait --for=condition=Established --timeout=60s crd --all",
 		"kubectl apply --server-side -k " + story.Quote(filepath.Join(deploy, "concierge")),
+		"kubectl apply --server-side -f " + story.Quote(filepath.Join(deploy, "concierge", "credentialissuer.yaml")),
 		"kubectl apply --server-side -k " + story.Quote(filepath.Join(deploy, "local-user-authenticator")),
 	} {
 		if _, err := d.shell.Run(ctx, command); err != nil {

@@ -50,7 +50,8 @@ func signing(t *testing.T) *world {
 	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Cluster.Install(t.Context(), overlay); err != nil {
+	issuer := filepath.Join(w.Deploy, "concierge", "credentialissuer.yaml")
+	if err := w.Cluster.Install(t.Context(), overlay, issuer); err != nil {
 		t.Fatal(err)
 	}
 	// The agent is no pod here: it gets what the overlay gives to the Deployment.
@@ -106,9 +107,9 @@ func signing(t *testing.T) *world {
 func (w *world) signingIssuer(t *testing.T) *configv1alpha1.CredentialIssuer {
 	t.Helper()
 	var issuer configv1alpha1.CredentialIssuer
-	testkit.Eventually(t, 30*time.Second, func() error { // the agent makes it ten seconds after it has begun
-		return w.admin.Get(t.Context(), types.NamespacedName{Name: devinstall.CredentialIssuer}, &issuer)
-	})
+	if err := w.admin.Get(t.Context(), types.NamespacedName{Name: devinstall.CredentialIssuer}, &issuer); err != nil {
+		t.Fatal(err)
+	}
 	return &issuer
 }
 

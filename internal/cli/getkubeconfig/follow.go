@@ -16,8 +16,8 @@ func (o *Options) addFollowFlag(flags *pflag.FlagSet) {
 		&o.Follow,
 		"follow",
 		"",
-		"logins put a new CA bundle of the impersonation proxy into the kubeconfig: into "+
-			"the file that kubectl uses without --kubeconfig, or into the one with this absolute path",
+		"logins put the proxy's new CA bundle into the file that kubectl uses without --kubeconfig, or into the one "+
+			"with this absolute path",
 	)
 	flags.Lookup("follow").NoOptDefVal = kubeconfig.FollowUsual
 }

@@ -227,14 +227,13 @@ Exit codes: 0 done, or no difference, 1 failed, 2 wrong usage, 6 there is a diff
 	flags.Var(
 		&caBundle,
 		"concierge-ca-bundle",
-		"PEM file with the endpoint's CA bundle, repeatable (default: the advertised one)",
+		"PEM file with the endpoint's CA bundle, repeatable (default: advertised)",
 	)
 	flags.StringVar(&o.Endpoint, "concierge-endpoint", "", "address of the endpoint (default: the advertised one)")
 	flags.Var(
 		modeFlag{&o.Mode},
 		"concierge-mode",
-		"TokenCredentialRequestAPI, ImpersonationProxy, ServiceAccountToken, or auto: the first that works, in the order of "+
-			"the CredentialIssuer's status",
+		"TokenCredentialRequestAPI, ImpersonationProxy, ServiceAccountToken, or auto: the first in the status that works",
 	)
 	flags.BoolVar(
 		&o.NoImpersonation,
