@@ -178,6 +178,9 @@ func (a *administrator) install(t *testing.T, image, timeout string) {
 	)
 	a.does(t, "MANIFESTS="+story.Quote(a.manifests)+" TIMEOUT="+timeout+" "+
 		story.Quote(filepath.Join(a.repository, "hack", "install.sh"))+" "+story.Quote(image))
+	if timeout == "0" { // no pod runs that has the configuration from which the agent makes it
+		a.does(t, "kubectl apply --server-side --filename "+story.Quote(filepath.Join(a.manifests, "credentialissuer.yaml")))
+	}
 }
 
 // issuer is the part of a CredentialIssuer that belongs to its administrators.
