@@ -9,8 +9,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// outweighs is how many times as long those must have been told who come back, for a way back to be taken although the
-// few who were told something else meanwhile are lost.
+// outweighs is how many times as long those must have been told who come back, for a change to be the way back although
+// the few who were told something else meanwhile are lost.
 const outweighs = 10
 
 // Judgement is what follows from the outcomes of a change.
@@ -19,13 +19,14 @@ type Judgement struct {
 	Lost, Gained []Outcome
 	// Refused says that the change locks somebody out who works now, Everybody that it locks out all who work now.
 	Refused, Everybody bool
+	// WayBack says that more people work after the change, although somebody is lost: everybody else works then, and those
+	// who come back were told for at least ten times as long as those who are lost. Clients that an administrator has shown
+	// are never given up like that.
+	WayBack bool
 }
 
-// Judge refuses a change exactly when somebody who works now would not work afterwards. There is one exception, the way
-// back: where everybody else works after the change, and those who come back were told for at least ten times as long as
-// those who are lost, more people work afterwards, and it is not refused. So a generated certificate that served for five
-// seconds does not bar the way back to the one that everybody trusts. Clients that an administrator has shown are never
-// given up like that.
+// Judge refuses a change exactly when somebody who works now would not work afterwards. Whether it is the way back to where
+// more people work is said apart: only where nobody has asked for what is served now does that open it.
 func Judge(all []Outcome) Judgement {
 	var j Judgement
 	othersWork, shown, stay := true, false, false
@@ -58,7 +59,8 @@ func Judge(all []Outcome) Judgement {
 			more += weight
 		}
 	}
-	j.Refused = shown || !othersWork || more == 0 || more < outweighs*less
+	j.Refused = true
+	j.WayBack = !shown && othersWork && more > 0 && more >= outweighs*less
 	return j
 }
 

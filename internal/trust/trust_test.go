@@ -81,6 +81,7 @@ func TestEffect(t *testing.T) {
 		evidence  trust.Evidence
 		now, next []*x509.Certificate
 		refused   bool
+		wayBack   bool
 		lost      []string
 	}{
 		{
@@ -125,11 +126,11 @@ func TestEffect(t *testing.T) {
 			now:     wide, next: a, refused: true, lost: []string{"NameNotCovered"},
 		},
 		{
-			name: "takes the way back for everybody, although a few are lost",
+			name: "knows the way back for everybody, although a few are lost",
 			history: func() trust.History {
 				return told(told(trust.History{}, "a", a, noon.Add(-9*day)), "b", b, noon.Add(-5*time.Second))
 			},
-			now: b, next: a, lost: []string{"BundleDoesNotVerify"},
+			now: b, next: a, refused: true, wayBack: true, lost: []string{"BundleDoesNotVerify"},
 		},
 		{
 			name: "refuses a way back for fewer than are lost",
@@ -157,7 +158,7 @@ func TestEffect(t *testing.T) {
 			for _, o := range got.Lost {
 				lost = append(lost, string(o.After))
 			}
-			if diff := cmp.Diff(test.lost, lost); diff != "" || got.Refused != test.refused {
+			if diff := cmp.Diff(test.lost, lost); diff != "" || got.Refused != test.refused || got.WayBack != test.wayBack {
 				t.Errorf("refused: %v; lost (-want +got):\n%s%s", got.Refused, diff, strings.Join(got.Sentences(), "\n"))
 			}
 		})

@@ -43,6 +43,9 @@ func noErrors(t *testing.T, lines []string) {
 		t.Error("nothing was logged")
 	}
 	for _, line := range lines {
+		if strings.HasPrefix(line, "http2: server: error reading preface from client") {
+			continue // the library of the Concierge APIs prints this by itself when a connection is reset that early
+		}
 		var entry struct{ Level, Msg string }
 		if err := json.Unmarshal([]byte(line), &entry); err != nil {
 			t.Errorf("%v: %s", err, line)

@@ -95,7 +95,7 @@ func (p *Plan) judgeClients(st *Snapshot) {
 	f := certs.NewFinding(certs.OldClientsBreak, lostMessage(j))
 	f.Hint = p.lostHint(j)
 	switch {
-	case !j.Refused:
+	case j.WayBack && st.unasked():
 		f.Severity, f.Hint = certs.SeverityWarning, "everybody else works afterwards, also those who are refused now"
 	case !p.changes() && !p.takesOver(st):
 		// The agent is on its way already: nothing is changed now, so there is nothing to refuse.
@@ -104,6 +104,18 @@ func (p *Plan) judgeClients(st *Snapshot) {
 		f.Allowed = slices.Contains(p.Request.Allow, f.Code)
 	}
 	p.Report.Findings = append(p.Report.Findings, f)
+}
+
+// unasked says whether the agent serves its generated certificate although no command of ip-tls has led there: somebody
+// has removed the tls block with another tool, or the permission for the Secret was withdrawn.
+func (st *Snapshot) unasked() bool {
+	serving := st.Issuer.Status.ServingCertificate
+	if serving == nil || serving.Source != configv1alpha1.ServingCertificateGenerated {
+		return false
+	}
+	history, err := ReadHistory(st.Issuer)
+	newest := history.Newest()
+	return err == nil && newest != nil && newest.Left.TLS != nil
 }
 
 // changes says whether the plan changes anything that clients meet.
