@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +92,25 @@ func TestSwitchedOffAndOn(t *testing.T) {
 	w.succeed(t, w.cli, "whoami", "--kubeconfig="+kubeconfig)
 }
 
+// standsStill halts the API server, so that connections to it are made and nothing is answered: line one of status says
+// that users get no answer.
+func (w *world) standsStill(t *testing.T, kubeconfig string) {
+	t.Helper()
+	signal := func(name string) {
+		t.Helper()
+		w.succeed(t, "kill", name, strconv.Itoa(w.Cluster.APIServerPID()))
+	}
+	signal("-STOP")
+	defer signal("-CONT")
+	asked := time.Now()
+	got := w.asAdmin(t, "ip-tls", "status", "--kubeconfigs="+kubeconfig, "--timeout=30s")
+	t.Logf("status ended with %d after %s", got.code, time.Since(asked).Round(time.Millisecond))
+	line, _, _ := strings.Cut(got.out, "\n")
+	if got.code == 0 || !strings.HasPrefix(line, "USERS: all without an answer") {
+		t.Errorf("status ended with %d, and says %q\n%s", got.code, line, got.errOut)
+	}
+}
+
 // TestTheAPIServerGoesAway takes the API server away for longer than a Lease lasts. The replicas serve on (with 503
 // while there is nothing to ask), and come back by themselves.
 func TestTheAPIServerGoesAway(t *testing.T) {
@@ -99,6 +119,7 @@ func TestTheAPIServerGoesAway(t *testing.T) {
 	w.external(t, "away-cert", pairData(pair))
 	kubeconfig := w.userKubeconfig(t, "pinny:password123")
 	processes := []int{w.agents[0].PID(), w.agents[1].PID()}
+	w.standsStill(t, kubeconfig)
 	if err := w.Cluster.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}

@@ -33,8 +33,9 @@ func decide(s *state, back bool, k kubectl) (*result.Migration, error) {
 			},
 		},
 		true: {
-			result.StagePinniped: {s.unknownStrategies, s.leftOfAgent},
-			result.StageAgent:    {s.settingsOfAgent}, result.StageRollingOut: {s.settingsOfAgent},
+			result.StagePinniped:   {s.unknownStrategies, s.leftOfAgent},
+			result.StageAgent:      {s.renewalWaits, s.settingsOfAgent},
+			result.StageRollingOut: {s.renewalWaits, s.settingsOfAgent},
 		},
 	}
 	for _, check := range checks[back][m.Stage] {

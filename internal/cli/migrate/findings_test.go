@@ -227,6 +227,16 @@ func TestDecide(t *testing.T) {
 			says: []string{`"path":"/status/strategies/2"}]' --subresource=status`},
 		},
 		{
+			name: "does not go back while the agent waits with a renewal that locks clients out", back: true,
+			stage: result.StageAgent,
+			state: seen(agentProgram, func(s *state) {
+				s.issuer = issuerWith(t, `{"status": {"strategies": [{"type": "ImpersonationProxy",
+					"findings": [{"code": "RenewalWaits", "severity": "Warning", "message": "until tomorrow"}]}]}}`)
+			}),
+			want: []result.MigrationReason{result.MigrationRenewalWaits}, blunt: true,
+			says: []string{"until tomorrow", "pinniped ip-tls clients"},
+		},
+		{
 			name: "removes what is left of the agent", back: true, stage: result.StagePinniped,
 			state: seen(pinnipedProgram, func(s *state) { s.agents = []found{{Ref: deployment}} }),
 			want:  []result.MigrationReason{result.MigrationLeftOver}, says: []string{"kubectl --namespace=pinniped-concierge delete "},

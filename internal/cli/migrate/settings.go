@@ -195,6 +195,27 @@ func (s *state) settingsOfAgent(kubectl) (*result.MigrationFinding, error) {
 	}, nil
 }
 
+// renewalWaits finds a renewed certificate with which the agent waits, as clients would refuse it: Pinniped knows no
+// waiting. Who would be locked out is what the agent has concluded with internal/trust.
+func (s *state) renewalWaits(kubectl) (*result.MigrationFinding, error) {
+	for _, strategy := range s.strategies() {
+		for _, finding := range strategy.Findings {
+			if finding.Code != configv1alpha1.CodeRenewalWaits {
+				continue
+			}
+			return &result.MigrationFinding{
+				Reason:   result.MigrationRenewalWaits,
+				InTheWay: true,
+				Objects:  []string{describe(issuer)},
+				Message: "Pinniped serves the renewed certificate in the Secret at once, and locks out those for whom the agent " +
+					"waits with it: " + finding.Message,
+				Commands: []string{"pinniped ip-tls clients"},
+			}, nil
+		}
+	}
+	return nil, nil
+}
+
 // unknownStrategies finds strategies in the status that Pinniped's kind does not permit. As long as one is there, the
 // API server refuses every status that Pinniped writes.
 func (s *state) unknownStrategies(k kubectl) (*result.MigrationFinding, error) {

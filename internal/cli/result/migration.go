@@ -75,6 +75,8 @@ const (
 	MigrationLeftOver MigrationReason = "LeftOver"
 	// MigrationPrivileged means that the namespace permits more than is needed.
 	MigrationPrivileged MigrationReason = "Privileged"
+	// MigrationRenewalWaits means that the agent waits with a renewed certificate that Pinniped serves at once.
+	MigrationRenewalWaits MigrationReason = "RenewalWaits"
 	// MigrationUnknownStrategy means that the status has something in it that Pinniped refuses.
 	MigrationUnknownStrategy MigrationReason = "UnknownStrategy"
 )
@@ -85,6 +87,6 @@ func (MigrationReason) Enum() []string {
 		string(MigrationElsewhere), string(MigrationOwnedByDeployment), string(MigrationFieldsOwned),
 		string(MigrationManagedByKapp), string(MigrationAppliedByOthers), string(MigrationLoginsAtAPIServer),
 		string(MigrationSettings), string(MigrationRollingOut), string(MigrationLeftOver), string(MigrationPrivileged),
-		string(MigrationUnknownStrategy),
+		string(MigrationRenewalWaits), string(MigrationUnknownStrategy),
 	}
 }
