@@ -128,7 +128,11 @@ func TestDeniedReadShowsNothing(t *testing.T) {
 				verdict, ended := make(chan struct{}), make(chan struct{})
 				p.reviewsUntil(verdict, false)
 				p.api.set(func() {
+					var sent atomic.Int32
 					p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+						if sent.Add(1) > 1 {
+							panic(http.ErrAbortHandler)
+						}
 						defer close(ended)
 						serve(w, req, verdict)
 					}
@@ -153,7 +157,8 @@ func TestDeniedReadShowsNothing(t *testing.T) {
 				if n := hints.Load(); n != 0 {
 					t.Errorf("want no informational answers, got %d", n)
 				}
-				if n := len(p.api.requests()); n != 1 {
+				// A read whose connection breaks before an answer is repeated once, if the connection was used before.
+				if n := len(p.api.requests()); n != 1 && (name != "broken" || n != 2) {
 					t.Errorf("want one request sent, got %d", n)
 				}
 				p.token.mu.Lock()
