@@ -204,22 +204,22 @@ func (o *Options) Run(ctx context.Context) error {
 			o.unread = err != nil
 		}
 	}
-	made, err := o.make(request, st, nil)
+	made, err := o.make(request, st)
 	if err != nil {
 		return err
 	}
 	return ui.PrintAs(o.Session.Out, o.Session.Output, made)
 }
 
-// make returns the manifest. A Certificate also covers further names, besides those that clients are told to use now and
-// those in service.
-func (o *Options) make(request plan.Request, st *plan.Snapshot, further []certs.Name) (map[string]any, error) {
+// make returns the manifest. A Certificate covers the names that clients are told to use now, and also those in service and
+// those that clients were told before.
+func (o *Options) make(request plan.Request, st *plan.Snapshot) (map[string]any, error) {
 	spec := st.Issuer.Spec.ImpersonationProxy
 	if o.For != forCertManager {
 		return o.route(request, st)
 	}
 	used := plan.Names(request, st)
-	names, left := required(slices.Concat(used, inService(st), further))
+	names, left := required(slices.Concat(used, inService(st)))
 	if len(names) == 0 {
 		return nil, ui.WithHint(errors.New("there is no name yet under which clients reach the impersonation proxy"),
 			"say which one it will be: --external-endpoint proxy.example.com")
@@ -264,8 +264,8 @@ func unused(configured string) string {
 	return defaultSecret
 }
 
-// inService returns the names that the certificate in service covers, and those of the one that is in the configured
-// Secret. A generated certificate has no others than those that clients are told to use.
+// inService returns the names that the certificate in service covers, those of the one that is in the configured Secret,
+// and those that the agent remembers to have told clients. A generated certificate has no others than those that clients are told to use.
 func inService(st *plan.Snapshot) []certs.Name {
 	var names []certs.Name
 	add := func(source string, values ...string) {
@@ -277,6 +277,9 @@ func inService(st *plan.Snapshot) []certs.Name {
 	if serving != nil && serving.Source == configv1alpha1.ServingCertificateSecret {
 		add("the certificate in service covers it", serving.DNSNames...)
 		add("the certificate in service covers it", serving.IPAddresses...)
+	}
+	for _, told := range st.Issuer.Status.HandedOut {
+		add("clients were told it", told.Names...)
 	}
 	if st.Secret == nil {
 		return names

@@ -256,6 +256,9 @@ func TestManifestOfACertificateInService(t *testing.T) {
 			t.Parallel()
 			w := iptlstest.NewExternalWorld(t)
 			w.Cluster.Issuer.Status.ServingCertificate = serving
+			w.Cluster.Issuer.Status.HandedOut = []configv1alpha1.HandedOutState{
+				{ID: "1", Endpoint: "https://first.example.com", Names: []string{"first.example.com", "127.0.0.1"}},
+			}
 			tt.world(w)
 			r := run(t, w, func(o *Options) {
 				o.Issuer, o.Secret, o.ExternalEndpoint = "ClusterIssuer/company-ca", stdcmp.Or(
@@ -270,7 +273,9 @@ func TestManifestOfACertificateInService(t *testing.T) {
 			if err := yaml.Unmarshal(r.Out.Bytes(), &got); err != nil {
 				t.Fatal(err)
 			}
-			want := []string{"new.example.com", "proxy.example.com", "old.example.com", "127.0.0.1", "192.0.2.9"}
+			want := []string{
+				"new.example.com", "proxy.example.com", "old.example.com", "first.example.com", "127.0.0.1", "192.0.2.9",
+			}
 			have := slices.Concat(got.Spec.DNSNames, got.Spec.IPAddresses)
 			if slices.Sort(want); !slices.Equal(slices.Sorted(slices.Values(have)), want) {
 				t.Errorf("names %q, want %q", have, want)
