@@ -1,0 +1,116 @@
+package admission
+
+// Kind is one kind of thing that a client can cause. The first ones take memory, the others take turns.
+type Kind int
+
+const (
+	// Connection is an open connection, with the first request on it.
+	Connection Kind = iota
+	// Input is what a client has sent and what nothing has come of yet, such as half a head.
+	Input
+	// Request is a request and its body, as far as that is here.
+	Request
+	// Stream is a watch, a log or an upgraded connection.
+	Stream
+	// Answer is what of an answer is on its way to the client.
+	Answer
+
+	// Unread are answers that the client has stopped reading. Each keeps a request busy at the API server.
+	Unread
+	// Look is the work that a stranger costs until it is known who it is: the computations of the TLS handshake, and what
+	// is done for a request until its user is known or has to be asked for.
+	Look
+	// Certificate is the verification of a client certificate that is not known.
+	Certificate
+	// TokenReview and AccessReview are questions to the API server.
+	TokenReview
+	AccessReview
+	// Login is a TokenCredentialRequest that the proxy sends to the API server, and ServedLogin one that comes back from
+	// there to the Concierge APIs.
+	Login
+	ServedLogin
+	// Forward is a request at the API server, in seats: as many as the request takes of it.
+	Forward
+
+	numKinds
+)
+
+// String returns the name of the kind in metrics and messages.
+func (k Kind) String() string {
+	return [...]string{
+		"connections", "input", "requests", "streams", "answers", "unread", "looks", "certificates", "token reviews",
+		"access reviews", "logins", "served logins", "forwarded",
+	}[k]
+}
+
+// row is what the table says about a kind. Zero is no bound.
+type row struct {
+	memory int64 // bytes that one user may hold
+
+	seats     int // that are taken at a time
+	perOwner  int // seats of one owner
+	perMember int // seats of one member: of a connection, as long as there is no user
+	queued    int // how much of one member may be there, with and without seats
+	waiting   int // how much may wait in all, but for the first of each member
+	refuses   bool
+}
+
+// Limits are the table, for one size of pod.
+type Limits struct {
+	users, strangers int64 // bytes
+	rows             [numKinds]row
+	processors       int
+}
+
+const (
+	// DefaultMemory is the memory limit of the pod as it is shipped.
+	DefaultMemory = 512 << 20
+
+	// ConnectionBytes is what a connection takes with TLS, HTTP/2 and its first request, and HandshakeBytes as long as it
+	// has got no further than that.
+	ConnectionBytes = 40 << 10
+	HandshakeBytes  = 20 << 10
+	// RequestBytes is what a request takes beside its head and body, and StreamBytes a stream, which stays.
+	RequestBytes = 12 << 10
+	StreamBytes  = 20 << 10
+
+	// LongSeats is how many seats a request for a long answer takes, and BeginningSeats a watch that begins with all
+	// objects: 8 and 16 of them are at the API server at a time.
+	LongSeats      = forwardSeats / 8
+	BeginningSeats = forwardSeats / 16
+	forwardSeats   = 128
+	// UnreadAnswer is how many seats of Unread an ordinary answer takes. A stream takes one.
+	UnreadAnswer = 8
+
+	// modestPart: one part of so many of the memory of users is for those who hold no more than one part of littlePart.
+	modestPart = 8
+	littlePart = 128
+	// queuedPerConnection is how many questions one connection may have waiting as long as there is no user on it.
+	queuedPerConnection = 16
+)
+
+// LimitsFor returns the table for a pod with so many bytes of memory and so many processors. Half of the memory is for
+// what users hold, a tenth for what strangers hold; the rest is for the agent itself and for garbage.
+func LimitsFor(memory int64, processors int) Limits {
+	half := max(1, processors/2)
+	users := memory / 2
+	return Limits{
+		users: users, strangers: memory / 10, processors: max(1, processors),
+		rows: [numKinds]row{
+			Connection: {memory: users / 4},
+			Input:      {memory: users / 8},
+			Request:    {memory: users / 4},
+			Stream:     {},
+			Answer:     {memory: users / 4},
+
+			Unread:       {seats: 512, perOwner: 64, refuses: true},
+			Look:         {seats: half},
+			Certificate:  {seats: half, queued: queuedPerConnection, waiting: 256},
+			TokenReview:  {seats: 16, perMember: 8, queued: queuedPerConnection},
+			AccessReview: {seats: 32, perMember: 16},
+			Login:        {seats: 8, perOwner: 6, perMember: 4, queued: queuedPerConnection, waiting: 128},
+			ServedLogin:  {seats: 24, perMember: 12, queued: 24, waiting: 16},
+			Forward:      {seats: forwardSeats, perOwner: forwardSeats / 2, perMember: forwardSeats / 4},
+		},
+	}
+}

@@ -1,0 +1,382 @@
+package edge
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+)
+
+const (
+	// sendQueue is how many bytes may wait in the kernel for one client, beside what is on its way. The kernel would hold
+	// megabytes, counts them as the agent's memory (cgroup v2), and no bound of ours would know.
+	sendQueue = 64 << 10
+	// SmallHead is from which size on the head of a request is counted as what it takes. Most are shorter.
+	SmallHead = 8 << 10
+	// inputFree is how much a client may have sent that nothing has come of before it counts as memory.
+	inputFree = 4 << 10
+	// inputGrowth is about how many bytes of memory each byte of a head takes that is not complete: in HTTP/2 one byte may
+	// stand for a whole field (RFC 7541). net/http keeps no more than inputMost of the fields.
+	inputGrowth = 40
+	inputMost   = 3 << 19
+	// bodyGrowth is the same while bodies are on their way.
+	bodyGrowth = 4
+	// inputPatience is how much of a head is read for nothing, with room for a large token. What comes beyond is a debt.
+	inputPatience = 192 << 10
+	// maxInput ends the connection. It is more than net/http takes of a head.
+	maxInput = 5 << 18
+)
+
+// What comes to nothing costs so much processor time, measured (docs/performance.md).
+const (
+	inputCost = 240 * time.Nanosecond // each byte
+	headCost  = 3 * time.Nanosecond   // each byte of a large head, decoded
+	// RefusalCost is that of a request that was refused, and ResetCost of one that was reset before its answer began.
+	RefusalCost = 200 * time.Microsecond
+	ResetCost   = time.Millisecond
+	// dropCost is that of a stranger's request that was reset before it was looked at.
+	dropCost = 50 * time.Microsecond
+)
+
+var errTooMuchInput = errors.New("the client sent too much that came to nothing")
+
+// Conn is the connection of one client, below TLS.
+type Conn struct {
+	net.Conn
+	edge     *Edge
+	address  string
+	accepted time.Time
+	gone     chan struct{} // closed with the connection
+	closing  sync.Once
+
+	turn    atomic.Pointer[admission.Place] // of what is computed for the handshake
+	asked   atomic.Bool                     // a request has come: the handshake is over
+	input   atomic.Int64                    // bytes that nothing has come of
+	bodies  atomic.Int64                    // requests whose body is on its way
+	raw     atomic.Bool                     // it speaks another protocol by now
+	serving atomic.Int64                    // requests
+	debt    admission.Account               // as long as there is no user
+	user    atomic.Pointer[string]          // nil as long as there is none
+	claim   atomic.Pointer[claim]           // whose it is when the handshake succeeds
+
+	mu      sync.Mutex
+	over    bool
+	base    *admission.Place
+	waiting *admission.Place // what the input takes, nil for nothing
+	held    map[*admission.Place]struct{}
+
+	place *list.Element // among the strangers of its address, under Edge.mu
+}
+
+type claim struct {
+	user   string
+	proven <-chan struct{}
+}
+
+// Owner returns to whom the connection counts, and what comes over it as long as it is not authenticated itself.
+func (c *Conn) Owner() admission.Owner {
+	owner := admission.Owner{Address: c.address}
+	if user := c.user.Load(); user != nil {
+		owner.User = *user
+	}
+	return owner
+}
+
+// Gone is closed with the connection.
+func (c *Conn) Gone() <-chan struct{} { return c.gone }
+
+// Accepted returns when the connection was accepted.
+func (c *Conn) Accepted() time.Time { return c.accepted }
+
+// Read implements net.Conn. It waits as long as the client is in debt, and while a handshake goes on, until it is the
+// client's turn to have something computed.
+func (c *Conn) Read(p []byte) (int, error) {
+	c.endTurn() // no client is waited for during a turn
+	c.prove()
+	c.payDebt()
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		if err := c.received(n); err != nil {
+			return 0, err
+		}
+	}
+	return n, err
+}
+
+// Write implements net.Conn.
+func (c *Conn) Write(p []byte) (int, error) {
+	c.endTurn() // p is what was computed
+	return c.Conn.Write(p)
+}
+
+// Close implements net.Conn.
+func (c *Conn) Close() error {
+	c.closing.Do(func() {
+		close(c.gone)
+		c.edge.forget(c)
+		c.endTurn()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.over = true
+		c.base.Leave()
+		c.waiting.Leave()
+		for place := range c.held {
+			place.Leave()
+		}
+		c.held = nil
+	})
+	return c.Conn.Close()
+}
+
+// Abort closes the connection without a word, and drops what it has not sent, so that the kernel holds nothing of it.
+func (c *Conn) Abort() {
+	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = c.Close()
+}
+
+// Claim says whose the connection is if the handshake succeeds, which ends when proven is closed: somebody whose
+// certificate was verified before.
+func (c *Conn) Claim(user string, proven <-chan struct{}) { c.claim.Store(&claim{user, proven}) }
+
+func (c *Conn) prove() {
+	if claim := c.claim.Load(); claim != nil && isClosed(claim.proven) {
+		c.claim.Store(nil)
+		_ = c.Identified(claim.user) // when there is no room, it stays a stranger's until its request is refused
+	}
+}
+
+// Identified counts the connection for its first authenticated user. Behind an authenticating proxy others may follow;
+// for these it does nothing. The error is an *admission.Full.
+func (c *Conn) Identified(user string) error {
+	if c.user.Load() != nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.user.Load() != nil || c.over {
+		return nil
+	}
+	to := admission.Owner{Address: c.address, User: user}
+	if err := c.base.Move(to); err != nil {
+		return err
+	}
+	if c.waiting.Move(to) != nil { // it is asked for again with the next byte
+		c.waiting.Leave()
+		c.waiting = nil
+	}
+	c.edge.known(c)
+	c.user.Store(&user)
+	return nil
+}
+
+// Upgraded says that the connection speaks another protocol from now on. What comes over it is not looked at.
+func (c *Conn) Upgraded() {
+	c.raw.Store(true)
+	c.Used(c.input.Load())
+}
+
+// Body says that the body of a request is on its way, until done is called.
+func (c *Conn) Body() (done func()) {
+	c.bodies.Add(1)
+	return func() { c.bodies.Add(-1) }
+}
+
+// Owe counts what cost so much processor time and came to nothing.
+func (c *Conn) Owe(cost time.Duration) {
+	if user := c.user.Load(); user != nil {
+		c.edge.admission.Owe(*user, cost)
+		return
+	}
+	c.edge.admission.OweStranger(&c.debt, cost, c.edge.Strangers())
+}
+
+func (c *Conn) payDebt() {
+	for !isClosed(c.gone) {
+		due := c.debt.Due(time.Now())
+		if user := c.user.Load(); user != nil {
+			due = c.edge.admission.Due(*user)
+		}
+		if due <= 0 {
+			return
+		}
+		timer := time.NewTimer(min(due, 100*time.Millisecond)) // there may be a user meanwhile
+		select {
+		case <-c.gone:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// received counts what came. During the handshake it returns when it is the client's turn.
+func (c *Conn) received(n int) error {
+	if c.raw.Load() {
+		return nil
+	}
+	if !c.asked.Load() {
+		if err := c.beginTurn(); err != nil {
+			return err
+		}
+	}
+	input := c.input.Add(int64(n))
+	switch {
+	case input <= inputFree:
+		return nil
+	case c.bodies.Load() > 0:
+	case input > maxInput:
+		c.Abort()
+		return errTooMuchInput
+	case input > inputPatience:
+		c.Owe(timeOf(int64(n), inputCost))
+	}
+	return c.holdInput(input)
+}
+
+// holdInput takes the memory that the input may take. When there is none, it makes room, or ends the connection.
+func (c *Conn) holdInput(input int64) error {
+	needed := min(input*inputGrowth, input+inputMost)
+	if c.bodies.Load() > 0 {
+		needed = min(input*bodyGrowth, input+inputMost)
+	}
+	err := c.edge.makeRoom(c, func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		switch {
+		case c.over:
+			return net.ErrClosed
+		case c.input.Load() <= inputFree: // something came of it meanwhile
+			return nil
+		case c.waiting != nil:
+			return c.waiting.Grow(max(0, needed-c.waiting.Bytes()))
+		}
+		var err error
+		c.waiting, err = c.edge.admission.Join(c.Owner(), admission.Cost{Kind: admission.Input, Bytes: needed})
+		return err
+	})
+	if err != nil {
+		c.Abort()
+	}
+	return err
+}
+
+// Used says that something came of n bytes that the client sent: a piece of a body, or room for a piece of an answer. A nil
+// Conn is none.
+func (c *Conn) Used(n int64) {
+	if c == nil {
+		return
+	}
+	for {
+		before := c.input.Load()
+		if before == 0 {
+			return
+		}
+		after := max(0, before-n)
+		if !c.input.CompareAndSwap(before, after) {
+			continue
+		}
+		if before > inputFree && after <= inputFree {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.waiting.Leave()
+			c.waiting = nil
+		}
+		return
+	}
+}
+
+// hold takes memory of an owner for what came over the connection. As long as there is no user, another stranger's
+// connection is closed if need be. The memory is given back when the connection ends, at the latest. The error is an
+// *admission.Full, or net.ErrClosed.
+func (c *Conn) hold(who admission.Owner, kind admission.Kind, bytes int64) (*admission.Place, error) {
+	var place *admission.Place
+	err := c.edge.makeRoom(c, func() (err error) {
+		place, err = c.edge.admission.Join(who, admission.Cost{Kind: kind, Bytes: bytes})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		place.Leave()
+		return nil, net.ErrClosed
+	}
+	if c.held == nil {
+		c.held = map[*admission.Place]struct{}{}
+	}
+	c.held[place] = struct{}{}
+	return place, nil
+}
+
+// Release gives back what hold took.
+func (c *Conn) Release(place *admission.Place) {
+	if place == nil {
+		return
+	}
+	place.Leave()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.held, place)
+}
+
+func (c *Conn) beginTurn() error {
+	if c.user.Load() != nil {
+		return nil
+	}
+	turn, err := c.look(context.Background())
+	if err != nil {
+		return err
+	}
+	c.turn.Store(turn)
+	if isClosed(c.gone) { // at the same moment, so nothing else would end the turn
+		c.endTurn()
+		return net.ErrClosed
+	}
+	return nil
+}
+
+// look waits for a turn of the client to have something computed.
+func (c *Conn) look(ctx context.Context) (*admission.Place, error) {
+	turn, err := c.edge.admission.Join(
+		admission.Owner{Address: c.address}, admission.Cost{Kind: admission.Look, Member: c},
+	)
+	if err != nil || turn.Begun() {
+		return turn, err
+	}
+	select {
+	case <-turn.Turn():
+		return turn, nil
+	case <-c.gone:
+		err = net.ErrClosed
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	turn.Leave()
+	return nil, err
+}
+
+func (c *Conn) endTurn() {
+	if c.turn.Load() != nil {
+		c.turn.Swap(nil).Leave()
+	}
+}
+
+// timeOf is what so many bytes cost.
+func timeOf(bytes int64, each time.Duration) time.Duration { return time.Duration(bytes) * each }
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,16 @@
+// Package edge is where clients come in: the listener, the connections below TLS, and the outermost filter. It knows
+// addresses, bytes and time, and of users only the name that others tell it (Conn.Identified).
+//
+// It is for both ports: the impersonation proxy's and that of the Concierge APIs.
+//
+// As long as nobody has authenticated on a connection, it is a stranger's. All strangers together have a part of the
+// memory. When that is full, one of their connections is closed to make room: that of the address which holds most, the
+// one with a large head that is not complete before the others, the oldest of those. So an attacker replaces the
+// attacker's own. What strangers have computed, in handshakes and for requests until it is known who asks, takes turns by
+// address and connection on half of the processors, so that users are served meanwhile.
+//
+// What a client sends counts until something comes of it: a request, a piece of a body, a window for an answer. What does
+// not, and what is reset or refused, is a debt; nothing is read from a connection in debt until it is paid.
+//
+// Locks: Edge.mu may be taken while Conn.mu is held, not the other way round.
+package edge

@@ -1,0 +1,202 @@
+package edge
+
+import (
+	"container/list"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+)
+
+// Edge knows all connections of one port.
+type Edge struct {
+	admission *admission.Admission
+	evicted   atomic.Int64
+
+	mu        sync.Mutex
+	open      map[string]*Conn // by the client's address and port
+	addresses map[string]*address
+	strangers atomic.Int64
+}
+
+// address has the connections without a user that come from one address.
+type address struct {
+	conns list.List // of *Conn, the oldest first
+}
+
+// New returns an edge without connections. Connections of more than one edge may share an admission.
+func New(a *admission.Admission) *Edge {
+	return &Edge{admission: a, open: map[string]*Conn{}, addresses: map[string]*address{}}
+}
+
+// Listen returns a listener of which every connection counts. One for which there is no room is closed before the TLS
+// handshake: an answer in HTTP would cost that.
+func (e *Edge) Listen(l net.Listener) net.Listener { return listener{l, e} }
+
+type listener struct {
+	net.Listener
+	edge *Edge
+}
+
+// Accept implements net.Listener.
+func (l listener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if one := l.edge.admit(conn); one != nil {
+			return one, nil
+		}
+	}
+}
+
+// admit returns nil when there is no room.
+func (e *Edge) admit(conn net.Conn) *Conn {
+	c := &Conn{
+		Conn: conn, edge: e, address: hostOf(conn.RemoteAddr().String()), accepted: time.Now(), gone: make(chan struct{}),
+	}
+	boundSendQueue(conn)
+	err := e.makeRoom(c, func() (err error) {
+		c.base, err = e.admission.Join(c.Owner(), admission.Cost{Kind: admission.Connection, Bytes: admission.HandshakeBytes})
+		return err
+	})
+	if err != nil {
+		c.Abort()
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.open[conn.RemoteAddr().String()] = c
+	from := e.addresses[c.address]
+	if from == nil {
+		from = &address{}
+		e.addresses[c.address] = from
+	}
+	c.place = from.conns.PushBack(c)
+	e.strangers.Add(1)
+	return c
+}
+
+// known is called when the user of a connection is known.
+func (e *Edge) known(c *Conn) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.noStranger(c)
+}
+
+func (e *Edge) forget(c *Conn) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if key := c.RemoteAddr().String(); e.open[key] == c {
+		delete(e.open, key)
+	}
+	e.noStranger(c)
+}
+
+func (e *Edge) noStranger(c *Conn) {
+	if c.place == nil {
+		return
+	}
+	from := e.addresses[c.address]
+	from.conns.Remove(c.place)
+	c.place = nil
+	if from.conns.Len() == 0 {
+		delete(e.addresses, c.address)
+	}
+	e.strangers.Add(-1)
+}
+
+// makeRoom calls take, and as long as that says that strangers have no room, and c is one, closes a connection of another
+// one and calls it again.
+func (e *Edge) makeRoom(c *Conn, take func() error) error {
+	for {
+		err := take()
+		if _, full := errors.AsType[*admission.Full](err); !full || !c.Owner().IsStranger() {
+			return err
+		}
+		victim := e.victim()
+		if victim == nil || victim == c {
+			return err
+		}
+		e.evicted.Add(1)
+		victim.Abort()
+	}
+}
+
+// victim returns the connection that has to go first, nil when there is none.
+func (e *Edge) victim() *Conn {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var from *address
+	var most int64
+	for name, one := range e.addresses {
+		if held := e.admission.Total(admission.Owner{Address: name}); from == nil || held > most {
+			from, most = one, held
+		}
+	}
+	if from == nil {
+		return nil
+	}
+	var worst *Conn
+	input := int64(inputFree)
+	for place := from.conns.Front(); place != nil; place = place.Next() {
+		c := place.Value.(*Conn) //nolint:forcetypeassert // nothing else is in the list
+		if worst == nil || c.input.Load() > input {
+			worst, input = c, max(input, c.input.Load())
+		}
+	}
+	return worst
+}
+
+// Strangers returns how many connections have no user.
+func (e *Edge) Strangers() int { return int(e.strangers.Load()) }
+
+// Open returns how many connections there are.
+func (e *Edge) Open() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.open)
+}
+
+// Evicted returns how many were closed to make room for others.
+func (e *Edge) Evicted() int64 { return e.evicted.Load() }
+
+// Of returns the connection on which a request came, nil when it came over none of the edge's, or that is closed.
+func (e *Edge) Of(req *http.Request) *Conn {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.open[req.RemoteAddr]
+}
+
+// Below returns the connection below TLS, nil when it is none of an edge's.
+func Below(conn net.Conn) *Conn {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	one, _ := conn.(*Conn)
+	return one
+}
+
+// hostOf returns the address to which a client counts, without its port. One machine has many addresses of IPv6: those
+// of its network (/64) are one.
+func hostOf(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	if ip = ip.Unmap().WithZone(""); ip.Is6() {
+		return netip.PrefixFrom(ip, 64).Masked().String()
+	}
+	return ip.String()
+}

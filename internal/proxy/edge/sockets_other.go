@@ -1,0 +1,7 @@
+//go:build !linux
+
+package edge
+
+import "net"
+
+func boundSendQueue(net.Conn) {}
