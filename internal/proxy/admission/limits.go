@@ -110,7 +110,7 @@ func LimitsFor(memory int64, processors int) Limits {
 			AccessReview: {seats: 32, perMember: 16},
 			Login:        {seats: 8, perOwner: 6, perMember: 4, queued: queuedPerConnection, waiting: 128},
 			ServedLogin:  {seats: 24, perMember: 12, queued: 24, waiting: 16},
-			Forward:      {seats: forwardSeats, perOwner: forwardSeats / 2, perMember: forwardSeats / 4},
+			Forward:      {seats: forwardSeats, perOwner: forwardSeats * 3 / 4, perMember: forwardSeats / 2},
 		},
 	}
 }

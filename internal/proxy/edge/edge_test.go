@@ -1,0 +1,279 @@
+package edge_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+)
+
+// memory is so small that strangers have room for some 25 handshakes.
+const memory = 5 << 20
+
+// port is a server with an edge. Whoever says "user" in the header of a request is that user.
+type port struct {
+	*httptest.Server
+	edge      *edge.Edge
+	admission *admission.Admission
+	addresses chan string // of the next connections, instead of their own
+}
+
+func serve(t *testing.T, handler http.HandlerFunc) *port {
+	t.Helper()
+	a := admission.New(admission.LimitsFor(memory, 2))
+	p := &port{edge: edge.New(a), admission: a, addresses: make(chan string, 1000)}
+	p.Server = httptest.NewUnstartedServer(p.edge.Handler(
+		http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if user := req.Header.Get("user"); user != "" {
+				if err := edge.From(req.Context()).Identified(user, false); err != nil {
+					http.Error(w, err.Error(), http.StatusTooManyRequests)
+					return
+				}
+			}
+			handler(w, req)
+		}),
+		func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, err.Error(), http.StatusTooManyRequests)
+		},
+	))
+	p.Listener = p.edge.Listen(addressed{p.Listener, p.addresses})
+	p.EnableHTTP2 = true
+	p.Config.ErrorLog = nil
+	p.StartTLS()
+	t.Cleanup(p.CloseClientConnections)
+	t.Cleanup(p.Close)
+	return p
+}
+
+// addressed gives connections other addresses.
+type addressed struct {
+	net.Listener
+	addresses chan string
+}
+
+type elsewhere struct {
+	net.Conn
+	address net.Addr
+}
+
+func (c elsewhere) RemoteAddr() net.Addr { return c.address }
+
+func (l addressed) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case ip := <-l.addresses:
+		port := conn.RemoteAddr().(*net.TCPAddr).Port //nolint:forcetypeassert // it listens on TCP
+		return elsewhere{conn, &net.TCPAddr{IP: net.ParseIP(ip), Port: port}}, nil
+	default:
+		return conn, nil
+	}
+}
+
+func (p *port) dial(t *testing.T) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", p.Server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// get sends a request over a connection of its own, and returns the status, or what went wrong.
+func (p *port) get(user string, header ...string) string {
+	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, //nolint:gosec // a test
+	}}
+	defer client.CloseIdleConnections()
+	req, _ := http.NewRequestWithContext(context.Background(), http.MethodGet, p.URL, http.NoBody)
+	if user != "" {
+		req.Header.Set("user", user)
+	}
+	for _, value := range header {
+		req.Header.Add("more", value)
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return err.Error()
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, _ := io.ReadAll(res.Body)
+	return fmt.Sprint(res.StatusCode, " ", string(body))
+}
+
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("waited in vain for: ", what)
+		}
+	}
+}
+
+func ok(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }
+
+// TestHalfOpenConnections has attackers open connections, from one or many addresses, and say nothing. Newcomers and users get
+// in, and in the end nothing is held.
+func TestHalfOpenConnections(t *testing.T) {
+	t.Parallel()
+	for name, addresses := range map[string]int{"one address": 1, "many addresses": 10} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := serve(t, ok)
+			attack := make(chan struct{})
+			var group sync.WaitGroup
+			group.Go(func() {
+				var open []net.Conn
+				for i := 0; ; i++ {
+					select {
+					case <-attack:
+						for _, conn := range open {
+							_ = conn.Close()
+						}
+						return
+					default:
+					}
+					p.addresses <- fmt.Sprint("10.0.0.", i%addresses)
+					conn, err := net.Dial("tcp", p.Server.Listener.Addr().String())
+					if err != nil {
+						continue
+					}
+					if open = append(open, conn); len(open) > 200 {
+						_ = open[0].Close()
+						open = open[1:]
+					}
+					time.Sleep(time.Millisecond)
+				}
+			})
+			eventually(t, "room is made", func() bool { return p.edge.Evicted() > 0 })
+			for range 10 {
+				if got := p.get("jane"); got != "200 ok" {
+					t.Errorf("want a newcomer served, got %q", got)
+				}
+			}
+			close(attack)
+			group.Wait()
+			eventually(t, "everything is given back", func() bool {
+				return p.admission.Memory() == admission.Memory{
+					MostUsers: memory / 2, MostStrangers: memory / 10,
+				}
+			})
+		})
+	}
+}
+
+// TestHalfHeads has attackers send large heads that they do not complete. One goes for the other, and a newcomer gets
+// in.
+func TestHalfHeads(t *testing.T) {
+	t.Parallel()
+	p := serve(t, ok)
+	for range 20 {
+		secure := tls.Client(p.dial(t), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // a test
+		_, _ = io.WriteString(secure, "GET / HTTP/1.1\r\nA: "+strings.Repeat("a", 6<<10))
+	}
+	eventually(t, "one goes for the other", func() bool { return p.edge.Evicted() > 0 })
+	if got := p.get("jane"); got != "200 ok" {
+		t.Errorf("want a newcomer served, got %q", got)
+	}
+	if got := p.admission.Memory(); got.Strangers > got.MostStrangers {
+		t.Errorf("want no more held than there is, got %+v", got)
+	}
+}
+
+// TestEndlessInput sends a head without an end. It costs the connection.
+func TestEndlessInput(t *testing.T) {
+	t.Parallel()
+	p := serve(t, ok)
+	secure := tls.Client(p.dial(t), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // a test
+	if err := secure.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(secure, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+	settings := "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+	for sent := 0; ; sent += 1000 * len(settings) {
+		_ = secure.SetWriteDeadline(time.Now().Add(20 * time.Second))
+		if _, err := io.WriteString(secure, strings.Repeat(settings, 1000)); err != nil {
+			break
+		}
+		if sent > 32<<20 {
+			t.Fatal("want an end")
+		}
+	}
+}
+
+// TestUsersAreNoStrangers fills the places of strangers after a user has come, whose connection stays.
+func TestUsersAreNoStrangers(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	p := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		<-release
+		_, _ = io.WriteString(w, "ok")
+	})
+	answers := make(chan string, 1)
+	go func() { answers <- p.get("jane") }()
+	eventually(t, "the user is known", func() bool { return p.admission.Memory().Users > 0 })
+	for range 100 {
+		p.dial(t)
+	}
+	eventually(t, "strangers replace each other", func() bool { return p.edge.Evicted() >= 50 })
+	close(release)
+	if got := <-answers; got != "200 ok" {
+		t.Errorf("want the user served, got %q", got)
+	}
+}
+
+// TestDebtsSlowDown has a user owe much. Reading waits for it, and other users do not.
+func TestDebtsSlowDown(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(w http.ResponseWriter, req *http.Request) {
+		edge.From(req.Context()).Conn.Owe(time.Hour)
+		_, _ = io.WriteString(w, "ok")
+	})
+	conn := tls.Client(p.dial(t), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // a test
+	ask := func() time.Duration {
+		began := time.Now()
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\nUser: mallory\r\n\r\n")
+		if _, err := conn.Read(make([]byte, 4096)); err != nil {
+			t.Fatal(err)
+		}
+		return time.Since(began)
+	}
+	ask()
+	if took := ask(); took < time.Second {
+		t.Errorf("want the next request to wait, got %v", took)
+	}
+	if p.admission.Due("joe") > 0 {
+		t.Error("want other users not to wait")
+	}
+}
+
+// TestLargeHeadsCount has users send heads of many fields. They take what they take.
+func TestLargeHeadsCount(t *testing.T) {
+	t.Parallel()
+	held := make(chan int64, 1)
+	var p *port
+	p = serve(t, func(w http.ResponseWriter, req *http.Request) {
+		held <- p.admission.HeldBy(admission.Owner{User: "jane"}, admission.Request)
+		_, _ = io.WriteString(w, "ok")
+	})
+	many := make([]string, 1000)
+	if got := p.get("jane", many...); got != "200 ok" {
+		t.Fatal(got)
+	}
+	if got := <-held; got < 100_000 {
+		t.Errorf("want a thousand fields to count, got %d bytes", got)
+	}
+}
