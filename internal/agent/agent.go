@@ -30,6 +30,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/governor"
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
 	"github.com/pinniped-toolkit/pinniped/internal/replicas"
 	"github.com/pinniped-toolkit/pinniped/internal/satoken"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
@@ -79,10 +81,12 @@ func Run(ctx context.Context, options Options, config *Config) error {
 		holder:         &servingcert.Holder{},
 		signer:         &signer.Signer{},
 		apiCertificate: &apiservice.Certificate{},
-		logins:         concierge.NewLoginLimits(),
-		apiClients:     concierge.NewClients(),
+		memory:         podMemory(),
+		processors:     goruntime.GOMAXPROCS(0), // before the governor changes it
 		audit:          auditLog,
 	}
+	a.apiEdge = edge.New(admission.New(admission.APILimitsFor(a.memory, a.processors)))
+	a.logins = concierge.NewLoginLimits(a.apiEdge.Admission())
 	a.authenticators = authenticator.NewCache(a.groups.Authentication.Group)
 	a.bearer = authenticator.NewBearer(a.authenticators, clock.RealClock{})
 	utilruntime.Must(corev1.AddToScheme(a.scheme))
@@ -109,6 +113,9 @@ type agent struct {
 	groups  apis.Groups
 	scheme  *runtime.Scheme
 
+	memory     int64 // bytes that the pod may use
+	processors int
+
 	leader   *leadership
 	triggers triggers
 
@@ -127,7 +134,7 @@ type agent struct {
 	bearer         *authenticator.Bearer   // tokens of authenticators, straight at the proxy
 	apiCertificate *apiservice.Certificate // what the aggregated APIs serve
 	logins         *concierge.LoginLimits  // at the aggregated APIs
-	apiClients     *concierge.Clients      // of the same
+	apiEdge        *edge.Edge              // of the same
 	audit          *impersonator.AuditLog  // of requests to the proxy; nil for none
 }
 
@@ -185,13 +192,12 @@ func (a *agent) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer a.serveMetrics(ctx, proxyMetrics, a.logins, a.apiClients, credential)()
+	defer a.serveMetrics(ctx, proxyMetrics, a.logins, concierge.ClientMetrics{Edge: a.apiEdge}, credential)()
 	allowTTL, denyTTL := a.config.AccessReviews.ttls()
 	limits, err := a.config.Limits.limits()
 	if err != nil {
 		return err
 	}
-	processors := goruntime.GOMAXPROCS(0) // before the governor changes it
 	group, ctx := errgroup.WithContext(ctx)
 	proxy := &proxyRunner{
 		life:    ctx,
@@ -207,7 +213,7 @@ func (a *agent) run(ctx context.Context) error {
 			AllowTTL:           allowTTL,
 			DenyTTL:            denyTTL,
 			Work:               impersonator.WorkLimits(a.config.Work),
-			Processors:         processors,
+			Processors:         a.processors,
 			Limits:             limits,
 			Metrics:            proxyMetrics,
 			Audit:              a.audit,

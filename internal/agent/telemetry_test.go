@@ -18,6 +18,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/concierge"
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
 	"github.com/pinniped-toolkit/pinniped/internal/privilege"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -27,13 +29,19 @@ var described = regexp.MustCompile(
 	`^Desc\{fqName: "([^"]+)", help: ("(?:[^"\\]|\\.)*"), .*constLabels: \{(.*?)\}, variableLabels: \{(.*?)\}\}$`,
 )
 
+// apiMetrics are those of the Concierge APIs.
+func apiMetrics() []prometheus.Collector {
+	port := edge.New(admission.New(admission.APILimitsFor(admission.DefaultMemory, 2)))
+	return []prometheus.Collector{concierge.NewLoginLimits(port.Admission()), concierge.ClientMetrics{Edge: port}}
+}
+
 // TestMetricsAreDocumented compares the table in docs/reference/metrics.md with what the agent registers.
 // UPDATE_GOLDEN=1 rewrites the table.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	a := &agent{options: Options{Version: "v1"}, holder: &servingcert.Holder{}, leader: &leadership{}}
 	registry := a.newRegistry(
-		[]prometheus.Collector{impersonator.NewMetrics(), concierge.NewLoginLimits(), concierge.NewClients(), &selfCheck{}},
+		append(apiMetrics(), impersonator.NewMetrics(), &selfCheck{}),
 	)
 	descriptions := make(chan *prometheus.Desc)
 	go func() {
@@ -104,7 +112,7 @@ func TestMetricsAreWellNamed(t *testing.T) {
 	a := &agent{options: Options{Version: "v1"}, holder: &servingcert.Holder{}, leader: &leadership{}}
 	metrics := impersonator.NewMetrics()
 	registry := a.newRegistry(
-		[]prometheus.Collector{metrics, concierge.NewLoginLimits(), concierge.NewClients(), &selfCheck{}},
+		append(apiMetrics(), metrics, &selfCheck{}),
 	)
 	problems, err := testutil.GatherAndLint(registry)
 	if err != nil {

@@ -40,6 +40,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/controller/webhookauthenticator"
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/informer"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
@@ -59,7 +61,7 @@ type agent struct {
 	admin   client.Client
 	address string
 	signer  *certs.CA
-	clients *concierge.Clients
+	edge    *edge.Edge
 	ready   atomic.Pointer[error]
 	log     *testkit.Buffer
 	stop    func() error
@@ -88,7 +90,7 @@ func startAgent(t *testing.T, cluster *devcluster.Cluster) *agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &agent{cluster: cluster, clients: concierge.NewClients(), log: &testkit.Buffer{}}
+	a := &agent{cluster: cluster, edge: edge.New(admission.New(admission.APILimitsFor(admission.DefaultMemory, 2))), log: &testkit.Buffer{}}
 	if a.admin, err = client.New(cluster.AdminConfig(), client.Options{Scheme: newScheme(t)}); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +111,7 @@ func startAgent(t *testing.T, cluster *devcluster.Cluster) *agent {
 	issuer.Load(a.signer, nil)
 	options := concierge.Options{
 		Listener: listener, ServingCertificate: certificate, Agent: account, GroupSuffix: apis.DefaultGroupSuffix,
-		Authenticator: cache, Issuer: issuer, Clients: a.clients,
+		Authenticator: cache, Issuer: issuer, Edge: a.edge,
 		Ready: func() error {
 			if err := a.ready.Load(); err != nil {
 				return *err

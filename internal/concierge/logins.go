@@ -8,7 +8,6 @@ import (
 	"mime"
 	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -22,19 +21,11 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 
-	"github.com/pinniped-toolkit/pinniped/internal/impersonator/fairqueue"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
 )
 
 const (
-	// loginSlots is how many logins go on at a time. Most of that time they wait for a webhook or a signer.
-	loginSlots = 24
-	// maxLoginsPerSource is how many logins of one address may go on and wait. It gets half of the slots at the most.
-	maxLoginsPerSource = 24
-	// maxWaitingLogins is how many logins wait at most, but for the first one of each address.
-	maxWaitingLogins = 16
-	// maxLogins is how many logins there are at a time in all, however many addresses they come from. The API server waits
-	// for each of them, and has about 50 places for all that ordinary users ask for, unless it has others for logins.
-	maxLogins = 40
 	// maxLoginBody is how long the body of a TokenCredentialRequest may be, as at the impersonation proxy: 128 KiB of token.
 	maxLoginBody = 136 << 10
 	// maxOtherBody is the same for all other requests: a WhoAmIRequest says no more than its name.
@@ -47,8 +38,7 @@ const (
 // try makes a webhook compare a password, or a token be verified. Addresses take turns. A login beyond the bounds is
 // refused at once, so that a flood does not hold up the API server, which waits for each answer.
 type LoginLimits struct {
-	queue       *fairqueue.Queue
-	held        atomic.Int64
+	admission   *admission.Admission
 	refused     atomic.Int64
 	lastRefused atomic.Int64 // in Unix nanoseconds
 	ended       loginResults
@@ -72,12 +62,8 @@ func (r *loginResults) note(how loginResult) {
 	}
 }
 
-// NewLoginLimits returns limits with nothing in them.
-func NewLoginLimits() *LoginLimits {
-	return &LoginLimits{queue: fairqueue.New(fairqueue.Limits{
-		Slots: loginSlots, MaxSlotsPerMember: loginSlots / 2, MaxPerMember: maxLoginsPerSource, MaxWaiting: maxWaitingLogins,
-	})}
-}
+// NewLoginLimits returns limits by an admission.
+func NewLoginLimits(a *admission.Admission) *LoginLimits { return &LoginLimits{admission: a} }
 
 // apply bounds the logins that go to next, and the length of all bodies, which may not be YAML. It stands behind authentication and
 // authorization.
@@ -103,16 +89,17 @@ func (l *LoginLimits) apply(next http.Handler, group schema.GroupVersion, s runt
 			responsewriters.ErrorNegotiated(err, s, group, w, req)
 			return
 		}
-		ticket := l.join(source(req))
-		if ticket == nil {
+		turn, err := l.admission.Enter(
+			req.Context(), admission.Owner{Address: source(req)}, admission.Cost{Kind: admission.ServedLogin},
+		)
+		if _, full := errors.AsType[*admission.Full](err); full {
 			l.tell(req)
 			err := apierrors.NewTooManyRequests("too many logins at once, please try again", 1)
 			responsewriters.ErrorNegotiated(err, s, group, w, req)
 			return
 		}
-		defer l.held.Add(-1)
-		defer ticket.Done()
-		if ticket.Wait(req.Context()) == nil { // else the client has left
+		if err == nil { // else the client has left
+			defer turn.Leave()
 			next.ServeHTTP(w, req)
 		}
 	})
@@ -128,53 +115,33 @@ func cheaplyDecoded(req *http.Request) bool {
 	return err == nil && (kind == runtime.ContentTypeJSON || kind == runtime.ContentTypeProtobuf)
 }
 
-// join returns nil when there are too many.
-func (l *LoginLimits) join(from string) *fairqueue.Ticket {
-	if l.held.Add(1) > maxLogins {
-		l.held.Add(-1)
-		return nil
-	}
-	ticket := l.queue.Join(fairqueue.Owner{Name: from})
-	if ticket == nil {
-		l.held.Add(-1)
-	}
-	return ticket
-}
-
 // tell counts a refusal, and logs the first one of many.
 func (l *LoginLimits) tell(req *http.Request) {
 	l.refused.Add(1)
 	now := time.Now().UnixNano()
 	if last := l.lastRefused.Swap(now); time.Duration(now-last) > tellAgain {
+		usage := l.usage()
 		klog.FromContext(req.Context()).Info("Refused logins, as there are too many at once; this is logged once while it "+
-			"goes on", "source", source(req), "running", l.queue.Running(), "waiting", l.queue.Waiting())
+			"goes on", "source", source(req), "running", usage.Taken, "waiting", usage.Waiting)
 	}
 }
+
+func (l *LoginLimits) usage() admission.Usage { return l.admission.Usage()[admission.ServedLogin] }
 
 // source returns the network that a login comes from. The API server, known by its client certificate, appends the
 // address of its own client; what stands before that may be made up.
 func source(req *http.Request) string {
+	if req.TLS != nil && len(req.TLS.PeerCertificates) > 0 {
+		if lines := req.Header.Values("X-Forwarded-For"); len(lines) > 0 {
+			all := strings.Split(lines[len(lines)-1], ",")
+			return edge.Network(strings.TrimSpace(all[len(all)-1]))
+		}
+	}
 	host, _, err := net.SplitHostPort(req.RemoteAddr)
 	if err != nil {
 		host = req.RemoteAddr
 	}
-	if req.TLS != nil && len(req.TLS.PeerCertificates) > 0 {
-		if lines := req.Header.Values("X-Forwarded-For"); len(lines) > 0 {
-			all := strings.Split(lines[len(lines)-1], ",")
-			host = strings.TrimSpace(all[len(all)-1])
-		}
-	}
-	address, err := netip.ParseAddr(host)
-	if err != nil {
-		return "unknown" // all of them together
-	}
-	address = address.Unmap().WithZone("")
-	if address.Is6() { // one machine has many of them
-		if network, err := address.Prefix(64); err == nil {
-			return network.String()
-		}
-	}
-	return address.String()
+	return edge.Network(host)
 }
 
 // readBody reads the body of what, and puts what it read into its place.
@@ -215,8 +182,9 @@ func (l *LoginLimits) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (l *LoginLimits) Collect(to chan<- prometheus.Metric) {
-	to <- prometheus.MustNewConstMetric(loginsDesc, prometheus.GaugeValue, float64(l.queue.Running()), "running")
-	to <- prometheus.MustNewConstMetric(loginsDesc, prometheus.GaugeValue, float64(l.queue.Waiting()), "waiting")
+	usage := l.usage()
+	to <- prometheus.MustNewConstMetric(loginsDesc, prometheus.GaugeValue, float64(usage.Taken), "running")
+	to <- prometheus.MustNewConstMetric(loginsDesc, prometheus.GaugeValue, float64(usage.Waiting), "waiting")
 	to <- prometheus.MustNewConstMetric(loginsRefusedDesc, prometheus.CounterValue, float64(l.refused.Load()))
 	for how, result := range [...]string{"done", "refused", "failed"} {
 		to <- prometheus.MustNewConstMetric(loginsEndedDesc, prometheus.CounterValue, float64(l.ended[how].Load()), result)

@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
@@ -35,7 +36,7 @@ type flood struct {
 }
 
 func newFlood() *flood {
-	f := &flood{LoginLimits: NewLoginLimits(), release: make(chan struct{})}
+	f := &flood{LoginLimits: NewLoginLimits(admission.New(admission.LimitsFor(1<<30, 2))), release: make(chan struct{})}
 	f.handler = f.apply(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
 		if bytes.Equal(body, []byte("slow")) {
@@ -92,9 +93,16 @@ func TestBodiesAreCheapToDecode(t *testing.T) {
 	}
 }
 
+// there is how many logins there are.
+func (f *flood) there() int {
+	usage := f.usage()
+	return usage.Taken + usage.Waiting
+}
+
 // TestAFloodOfLogins sends logins that take long: from one address, and then from very many.
 func TestAFloodOfLogins(t *testing.T) {
 	t.Parallel()
+	const slots, perSource, all = 24, 24, 40
 	f := newFlood()
 	var group sync.WaitGroup
 	var codes sync.Map
@@ -116,7 +124,7 @@ func TestAFloodOfLogins(t *testing.T) {
 		begin("192.0.2.1")
 	}
 	testkit.Eventually(t, time.Minute, func() error {
-		if got := count(429); got != 200-maxLoginsPerSource || f.now.Load() != loginSlots/2 {
+		if got := count(429); got != 200-perSource || f.now.Load() != slots/2 {
 			return fmt.Errorf("%d are refused, %d go on", got, f.now.Load())
 		}
 		return nil
@@ -133,21 +141,20 @@ func TestAFloodOfLogins(t *testing.T) {
 		begin(fmt.Sprintf("198.18.%d.%d", i/250, i%250))
 	}
 	testkit.Eventually(t, time.Minute, func() error {
-		if got := count(429); got != 1200-maxLogins || f.now.Load() != loginSlots || f.held.Load() != maxLogins {
-			return fmt.Errorf("%d are refused, %d go on, %d are there", got, f.now.Load(), f.held.Load())
+		if got := count(429); got != 1200-all || f.now.Load() != slots || f.there() != all {
+			return fmt.Errorf("%d are refused, %d go on, %d are there", got, f.now.Load(), f.there())
 		}
 		return nil
 	})
 	close(f.release)
 	group.Wait()
-	if count(201) != maxLogins || f.most.Load() > loginSlots || f.held.Load() != 0 ||
-		f.queue.Waiting()+f.queue.Running() != 0 {
-		t.Errorf("%d were answered, %d at a time, and %d are left", count(201), f.most.Load(), f.held.Load())
+	if count(201) != all || f.most.Load() > slots || f.there() != 0 {
+		t.Errorf("%d were answered, %d at a time, and %d are left", count(201), f.most.Load(), f.there())
 	}
 	if got := strings.Count(f.log.String(), "Refused logins"); got != 1 {
 		t.Errorf("it is logged %d times", got)
 	}
-	if f.refused.Load() != 1200-maxLogins {
+	if f.refused.Load() != 1200-all {
 		t.Errorf("%d are counted", f.refused.Load())
 	}
 	for kind, most := range map[string]int{"tokencredentialrequests": maxLoginBody, "whoamirequests": maxOtherBody} {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	goruntime "runtime"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -28,6 +29,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/pinniped-toolkit/pinniped/internal/concierge/openapi"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
 	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
@@ -60,10 +63,10 @@ type Options struct {
 	Issuer        ClientCertificateIssuer
 	// ClusterSigner, if set, issues certificates for logins at the API server itself.
 	ClusterSigner ClusterSigner
-	// Logins bound how many TokenCredentialRequests go on at a time; nil means limits of the server's own.
+	// Edge bounds what clients may hold and cause; nil means one of the server's own. Logins count TokenCredentialRequests,
+	// of which the same admission decides how many go on at a time.
+	Edge   *edge.Edge
 	Logins *LoginLimits
-	// Clients bound the connections of clients; nil means bounds of the server's own.
-	Clients *Clients
 	// UserTokens, if set, issues tokens of service accounts.
 	UserTokens UserTokens
 	// CredentialLife is how long issued client certificates work; zero means DefaultCredentialLife.
@@ -137,22 +140,21 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	config.RequestInfoResolver = requestinfo.New() // comes before authentication
 	config.ShutdownDelayDuration = options.ShutdownDelay
 	describeAPI(config, newWireScheme(groups))
+	if options.Edge == nil {
+		limits := admission.APILimitsFor(admission.DefaultMemory, goruntime.GOMAXPROCS(0))
+		options.Edge = edge.New(admission.New(limits))
+	}
 	logins := options.Logins
 	if logins == nil {
-		logins = NewLoginLimits()
+		logins = NewLoginLimits(options.Edge.Admission())
 	}
-	bounded := options.Clients
-	if bounded == nil {
-		bounded = NewClients()
-	}
-	options.Listener = bounded.listen(options.Listener)
+	options.Listener = options.Edge.Listen(options.Listener)
 	config.SecureServing = secureServing(options, trusted)
 	config.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		handler = logins.apply(handler, groups.Login, codecs)
 		handler = genericapiserver.DefaultBuildHandlerChain(handler, c)
-		return bounded.countHeads(
-			bounded.onlyFrontProxy(keepFrontProxyConnection(rememberSourceIPs(handler)), trusted.isFrontProxy),
-		)
+		handler = onlyFrontProxy(keepFrontProxyConnection(rememberSourceIPs(handler)), trusted.isFrontProxy)
+		return options.Edge.Handler(handler, tooMany)
 	}
 
 	if config.Authentication, err = authenticateFrontProxy(trusted); err != nil {

@@ -13,7 +13,7 @@ import (
 
 const (
 	mib   = 1 << 20
-	users = admission.DefaultMemory / 2
+	users = admission.DefaultMemory / 25 * 18
 )
 
 var (
@@ -21,7 +21,9 @@ var (
 	jane   = admission.Owner{Address: "10.0.0.1", User: "jane"}
 )
 
-func user(i int) admission.Owner { return admission.Owner{Address: "10.0.0.2", User: fmt.Sprint("user-", i)} }
+func user(i int) admission.Owner {
+	return admission.Owner{Address: "10.0.0.2", User: fmt.Sprint("user-", i)}
+}
 
 func standard() *admission.Admission {
 	return admission.New(admission.LimitsFor(admission.DefaultMemory, 2))
@@ -45,7 +47,7 @@ func TestStrangersTakeNothingFromUsers(t *testing.T) {
 	for i := range 100 {
 		sum += fill(a, admission.Owner{Address: fmt.Sprint(i)}, admission.Connection, admission.HandshakeBytes)
 	}
-	if most := int64(admission.DefaultMemory / 10); sum > most {
+	if most := int64(admission.DefaultMemory / 16); sum > most {
 		t.Errorf("want at most %d bytes for strangers, got %d", most, sum)
 	}
 	if got := fill(a, jane, admission.Answer, mib); got < users/8 {
@@ -130,7 +132,7 @@ func TestSpareLeavesAQuarter(t *testing.T) {
 	a := standard()
 	for a.Spare(jane, admission.Cost{Kind: admission.Answer, Bytes: mib}) != nil {
 	}
-	if got := a.HeldBy(jane, admission.Answer); got != users/4*3/4 {
+	if got := a.HeldBy(jane, admission.Answer); got/mib != users/mib/4*3/4 {
 		t.Errorf("want three quarters of what one user may have, got %d", got)
 	}
 	if _, err := a.Join(jane, admission.Cost{Kind: admission.Answer, Bytes: mib}); err != nil {

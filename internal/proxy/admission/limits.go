@@ -50,7 +50,8 @@ type row struct {
 	seats     int // that are taken at a time
 	perOwner  int // seats of one owner
 	perMember int // seats of one member: of a connection, as long as there is no user
-	queued    int // how much of one member may be there, with and without seats
+	queued    int // how much of one member may be there, with and without seats, and
+	most      int // how much in all
 	waiting   int // how much may wait in all, but for the first of each member
 	refuses   bool
 }
@@ -63,8 +64,10 @@ type Limits struct {
 }
 
 const (
-	// DefaultMemory is the memory limit of the pod as it is shipped.
+	// DefaultMemory is the memory limit of the pod as it is shipped, of which one part of apiPart is for clients of the
+	// Concierge APIs.
 	DefaultMemory = 512 << 20
+	apiPart       = 16
 
 	// ConnectionBytes is what a connection takes with TLS, HTTP/2 and its first request, and HandshakeBytes as long as it
 	// has got no further than that.
@@ -72,7 +75,7 @@ const (
 	HandshakeBytes  = 20 << 10
 	// RequestBytes is what a request takes beside its head and body, and StreamBytes a stream, which stays.
 	RequestBytes = 12 << 10
-	StreamBytes  = 20 << 10
+	StreamBytes  = 32 << 10
 
 	// LongSeats is how many seats a request for a long answer takes, and BeginningSeats a watch that begins with all
 	// objects: 8 and 16 of them are at the API server at a time.
@@ -89,13 +92,13 @@ const (
 	queuedPerConnection = 16
 )
 
-// LimitsFor returns the table for a pod with so many bytes of memory and so many processors. Half of the memory is for
-// what users hold, a tenth for what strangers hold; the rest is for the agent itself and for garbage.
+// LimitsFor returns the table for so many bytes of memory and so many processors. Most of the memory is for what users
+// hold; the rest is for strangers, for the agent itself and for garbage.
 func LimitsFor(memory int64, processors int) Limits {
 	half := max(1, processors/2)
-	users := memory / 2
+	users := memory / 25 * 18
 	return Limits{
-		users: users, strangers: memory / 10, processors: max(1, processors),
+		users: users, strangers: memory / 16, processors: max(1, processors),
 		rows: [numKinds]row{
 			Connection: {memory: users / 4},
 			Input:      {memory: users / 8},
@@ -109,8 +112,12 @@ func LimitsFor(memory int64, processors int) Limits {
 			TokenReview:  {seats: 16, perMember: 8, queued: queuedPerConnection},
 			AccessReview: {seats: 32, perMember: 16},
 			Login:        {seats: 8, perOwner: 6, perMember: 4, queued: queuedPerConnection, waiting: 128},
-			ServedLogin:  {seats: 24, perMember: 12, queued: 24, waiting: 16},
+			ServedLogin:  {seats: 24, perMember: 12, queued: 24, most: 40},
 			Forward:      {seats: forwardSeats, perOwner: forwardSeats * 3 / 4, perMember: forwardSeats / 2},
 		},
 	}
 }
+
+// APILimitsFor returns the table for the port of the Concierge APIs, where there is one user, the API server's front
+// proxy. It has memory of its own, so that neither port suffers from the other one.
+func APILimitsFor(memory int64, processors int) Limits { return LimitsFor(memory/apiPart, processors) }

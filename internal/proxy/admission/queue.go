@@ -13,6 +13,7 @@ type queue struct {
 
 	mu      sync.Mutex
 	taken   int
+	queued  int
 	waiting int
 	owners  map[Owner]*group
 	turns   []*group // for which something waits
@@ -83,12 +84,14 @@ func (q *queue) add(who Owner, key any, seats int) *ticket {
 	switch {
 	case now:
 	case q.row.refuses,
+		q.row.most > 0 && q.queued >= q.row.most,
 		m.queued > 0 && q.row.queued > 0 && m.queued >= q.row.queued,
 		m.queued > 0 && q.row.waiting > 0 && q.waiting >= q.row.waiting:
 		return nil
 	}
 	q.owners[who], g.members[key] = g, m
 	m.queued++
+	q.queued++
 	if now {
 		q.start(t)
 		return t
@@ -210,6 +213,7 @@ func (q *queue) remove(t *ticket) {
 	} else {
 		q.unwait(t)
 	}
+	q.queued--
 	if t.member.queued--; t.member.queued == 0 {
 		delete(t.group.members, t.member.key)
 	}

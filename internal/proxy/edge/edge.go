@@ -155,6 +155,9 @@ func (e *Edge) victim() *Conn {
 	return worst
 }
 
+// Admission returns what decides how much clients may hold and cause.
+func (e *Edge) Admission() *admission.Admission { return e.admission }
+
 // Strangers returns how many connections have no user.
 func (e *Edge) Strangers() int { return int(e.strangers.Load()) }
 
@@ -184,16 +187,21 @@ func Below(conn net.Conn) *Conn {
 	return one
 }
 
-// hostOf returns the address to which a client counts, without its port. One machine has many addresses of IPv6: those
-// of its network (/64) are one.
+// hostOf returns the address to which a client counts, without its port.
 func hostOf(address string) string {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return address
 	}
-	ip, err := netip.ParseAddr(host)
+	return Network(host)
+}
+
+// Network returns the network to which an address counts. One machine has many addresses of IPv6: those of its network
+// (/64) are one. What is no address counts as "unknown".
+func Network(address string) string {
+	ip, err := netip.ParseAddr(address)
 	if err != nil {
-		return host
+		return "unknown"
 	}
 	if ip = ip.Unmap().WithZone(""); ip.Is6() {
 		return netip.PrefixFrom(ip, 64).Masked().String()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 )
@@ -15,6 +16,9 @@ const (
 	BodyWindow  = 128 << 10
 	// fieldOverhead is about what a field of a head takes in memory beside its name and its value.
 	fieldOverhead = 112
+	// lookLasts is for how long a stranger's request keeps others from being looked at. One that takes longer waits for
+	// something.
+	lookLasts = 20 * time.Millisecond
 )
 
 // Request is what a request holds until its answer has been taken by the client, or cannot be any more.
@@ -23,11 +27,12 @@ type Request struct {
 	owner admission.Owner
 	head  int64
 
-	mu    sync.Mutex
-	over  bool
-	look  *admission.Place // nil for requests over connections of users
-	first *admission.Place // what the request itself takes; nil when that is in what its connection takes
-	held  []*admission.Place
+	mu      sync.Mutex
+	over    bool
+	look    *admission.Place // nil for requests over connections of users
+	lookEnd *time.Timer
+	first   *admission.Place // what the request itself takes; nil when that is in what its connection takes
+	held    []*admission.Place
 }
 
 type requestKey struct{}
@@ -103,19 +108,27 @@ func (r *Request) enter(req *http.Request) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.look = look
+	r.look, r.lookEnd = look, time.AfterFunc(lookLasts, r.Looked)
 	return nil
 }
 
-// Looked ends the turn of a stranger's request: its user is known, or somebody has to be asked. A nil Request is none.
+// Looked ends the turn of a stranger's request: its user is known, or somebody has to be asked. It ends by itself after
+// lookLasts. A nil Request has none.
 func (r *Request) Looked() {
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.look.Leave()
-	r.look = nil
+	r.endLook()
+}
+
+func (r *Request) endLook() {
+	if r.look != nil {
+		r.lookEnd.Stop()
+		r.look.Leave()
+		r.look = nil
+	}
 }
 
 // Owner returns to whom the request counts.
@@ -168,7 +181,7 @@ func (r *Request) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.over = true
-	r.look.Leave()
+	r.endLook()
 	r.Conn.Release(r.first)
 	for _, place := range r.held {
 		r.Conn.Release(place)
