@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
@@ -150,6 +151,28 @@ func TestLoadConfigRefuses(t *testing.T) {
 			t.Parallel()
 			if _, err := load(t, test.file); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want an error with %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestReviewLifetimes(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, file string
+		allow      time.Duration
+	}{
+		{"is that of the API server", "", 10 * time.Second},
+		{"is what the file says", "accessReviews: {allowTTL: 2s}\n", 2 * time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			config, err := load(t, test.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if allow := config.AccessReviews.allowTTL(); allow != test.allow {
+				t.Errorf("want %s, got %s", test.allow, allow)
 			}
 		})
 	}
