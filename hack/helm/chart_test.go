@@ -316,7 +316,7 @@ func TestSchemaTakes(t *testing.T) {
 	for name, config := range map[string]map[string]any{
 		"no first CredentialIssuer": {"credentialIssuerSpec": nil},
 		"a configured one":          issuerSpec(map[string]any{"mode": "enabled", "externalEndpoint": "proxy.example.com"}),
-		"a number as a quantity":    {"limits": map[string]any{"connections": map[string]any{"perUser": 500}}},
+		"a key of the last release": {"limits": map[string]any{"connections": map[string]any{"perUser": 500}}},
 		"labels":                    {"labels": map[string]any{"example.com/team": "blue"}},
 		"Pinniped's keys": {
 			"kubeCertAgent": map[string]any{"image": "i"}, "discovery": map[string]any{"url": nil},
@@ -332,15 +332,16 @@ func TestSchemaTakes(t *testing.T) {
 func TestSchemaRefuses(t *testing.T) {
 	t.Parallel()
 	for name, values := range map[string]map[string]any{
-		"a misspelled name":  {"replica": 3},
-		"a text as number":   {"replicas": "three"},
-		"no replica":         {"replicas": 0},
-		"an image untagged":  {"image": "agent"},
-		"an unknown policy":  {"imagePullPolicy": "Sometimes"},
-		"a misspelled child": {"crds": map[string]any{"instal": false}},
-		"a misspelled key":   {"config": map[string]any{"logg": map[string]any{"level": "debug"}}},
-		"a misspelled mode":  {"config": issuerSpec(map[string]any{"mode": "on"})},
-		"a misspelled field": {"config": issuerSpec(map[string]any{"externalEndpiont": "proxy.example.com"})},
+		"a misspelled name":   {"replica": 3},
+		"a text as number":    {"replicas": "three"},
+		"no replica":          {"replicas": 0},
+		"an image untagged":   {"image": "agent"},
+		"an unknown policy":   {"imagePullPolicy": "Sometimes"},
+		"a misspelled child":  {"crds": map[string]any{"instal": false}},
+		"a misspelled key":    {"config": map[string]any{"logg": map[string]any{"level": "debug"}}},
+		"a key of no release": {"config": map[string]any{"limits": map[string]any{"connection": 5}}},
+		"a misspelled mode":   {"config": issuerSpec(map[string]any{"mode": "on"})},
+		"a misspelled field":  {"config": issuerSpec(map[string]any{"externalEndpiont": "proxy.example.com"})},
 	} {
 		if _, err := tryRender(t, namespace, values); err == nil {
 			t.Errorf("%s was taken", name)

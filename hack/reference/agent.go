@@ -6,6 +6,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/spf13/pflag"
@@ -46,19 +47,30 @@ func agentSchema() ([]byte, error) {
 	}
 	schema.Required = nil
 	for _, ignored := range agent.IgnoredKeys() {
-		parent := schema
-		for i, name := range ignored {
-			if i == len(ignored)-1 {
-				parent.Properties[name] = &jsonschema.Schema{Description: "Pinniped's; it does nothing here."}
-			} else {
-				parent = parent.Properties[name]
-			}
-		}
+		put(schema, ignored, &jsonschema.Schema{Description: "Pinniped's; it does nothing here."})
+	}
+	for key, instead := range agent.RetiredKeys() {
+		put(schema, strings.Split(key, "."), &jsonschema.Schema{
+			Description: "No longer configurable, and refused by the next release: " + instead + ".", Deprecated: true,
+		})
 	}
 	schema.Schema = "https://json-schema.org/draft/2020-12/schema"
 	schema.Title = "The agent's configuration"
 	content, err := json.MarshalIndent(schema, "", "  ")
 	return append(content, '\n'), err
+}
+
+// put puts a key into the schema, and those above it.
+func put(schema *jsonschema.Schema, key []string, property *jsonschema.Schema) {
+	for ; len(key) > 1; key = key[1:] {
+		if schema.Properties[key[0]] == nil {
+			group := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{}}
+			closed(group)
+			schema.Properties[key[0]] = group
+		}
+		schema = schema.Properties[key[0]]
+	}
+	schema.Properties[key[0]] = property
 }
 
 // loosen describes a key and those below it. None is required, and what is a text may be written as a number.

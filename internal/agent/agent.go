@@ -59,6 +59,7 @@ func Run(ctx context.Context, options Options, config *Config) error {
 		return err
 	}
 	ctx = logr.NewContext(ctx, logger)
+	config.warnOfRetired(ctx)
 	auditLog, closeAuditLog, err := config.Audit.open(options.AuditOutput)
 	if err != nil {
 		return err
@@ -156,7 +157,7 @@ func (a *agent) run(ctx context.Context) error {
 	a.leader, err = newLeadership(
 		a.rest,
 		a.options.Namespace,
-		a.config.Names.LeaderElectionLease,
+		a.config.ownNames().lease,
 		a.options.PodName,
 		a.config.Labels,
 		func() {
@@ -193,11 +194,6 @@ func (a *agent) run(ctx context.Context) error {
 		return err
 	}
 	defer a.serveMetrics(ctx, proxyMetrics, a.logins, concierge.ClientMetrics{Edge: a.apiEdge}, credential)()
-	allowTTL, denyTTL := a.config.AccessReviews.ttls()
-	limits, err := a.config.Limits.limits()
-	if err != nil {
-		return err
-	}
 	group, ctx := errgroup.WithContext(ctx)
 	proxy := &proxyRunner{
 		life:    ctx,
@@ -210,11 +206,8 @@ func (a *agent) run(ctx context.Context) error {
 			Token:              token,
 			GroupSuffix:        a.config.APIGroupSuffix,
 			DrainDelay:         a.config.shutdownDelay(),
-			AllowTTL:           allowTTL,
-			DenyTTL:            denyTTL,
-			Work:               impersonator.WorkLimits(a.config.Work),
+			AllowTTL:           a.config.AccessReviews.allowTTL(),
 			Processors:         a.processors,
-			Limits:             limits,
 			Metrics:            proxyMetrics,
 			Audit:              a.audit,
 			BearerTokens:       a.bearer.Beside,

@@ -12,6 +12,13 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
 )
 
+const (
+	// auditFileMiB is the size at which a file is rotated, and oldAuditFiles how many are kept: with the one that is
+	// written, they fit into the ephemeral storage that the pod may have as shipped.
+	auditFileMiB  = 100
+	oldAuditFiles = 8
+)
+
 func (c AuditConfig) validate() []error {
 	var problems []error
 	if !slices.Contains([]string{"", "enabled", "disabled"}, c.LogUsernamesAndGroups) {
@@ -25,13 +32,6 @@ func (c AuditConfig) validate() []error {
 	}
 	if (c.PolicyFile == "") != (c.LogPath == "") {
 		problems = append(problems, errors.New("audit.policyFile and audit.logPath: one is set and the other is not"))
-	}
-	for key, value := range map[string]int{
-		"logMaxSize": c.LogMaxSize, "logMaxBackup": c.LogMaxBackup, "logMaxAge": c.LogMaxAge,
-	} {
-		if value < 0 || key == "logMaxSize" && value == 0 {
-			problems = append(problems, fmt.Errorf("audit.%s is %d: must not be negative, nor logMaxSize zero", key, value))
-		}
 	}
 	return problems
 }
@@ -53,9 +53,8 @@ func (c AuditConfig) open(standardOutput io.Writer) (log *impersonator.AuditLog,
 		_ = file.Close() // nothing was written
 		rotated := &lumberjack.Logger{
 			Filename:   c.LogPath,
-			MaxSize:    c.LogMaxSize,
-			MaxBackups: c.LogMaxBackup,
-			MaxAge:     c.LogMaxAge,
+			MaxSize:    auditFileMiB,
+			MaxBackups: oldAuditFiles,
 		}
 		to, closeFile = rotated, func() { _ = rotated.Close() }
 	}

@@ -29,7 +29,7 @@ func TestOpeningTheAuditLog(t *testing.T) {
 		{"writes to the standard output", AuditConfig{PolicyFile: policy, LogPath: "-"}, true, ""},
 		{
 			"writes to a file",
-			AuditConfig{PolicyFile: policy, LogPath: filepath.Join(dir, "audit.log"), LogMaxSize: 1},
+			AuditConfig{PolicyFile: policy, LogPath: filepath.Join(dir, "audit.log")},
 			true,
 			"",
 		},

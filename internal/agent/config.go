@@ -19,6 +19,7 @@ import (
 // that its ConfigMap works unchanged. Keys that only concern parts this agent does not have are accepted and
 // ignored: see IgnoredKeys.
 type Config struct {
+	AppName                                    string            `json:"appName" mapstructure:"appName"`
 	APIGroupSuffix                             string            `json:"apiGroupSuffix" mapstructure:"apiGroupSuffix"`
 	AggregatedAPIServerPort                    int32             `json:"aggregatedAPIServerPort" mapstructure:"aggregatedAPIServerPort"`
 	AggregatedAPIServerDisableAdmissionPlugins []string          `json:"aggregatedAPIServerDisableAdmissionPlugins,omitempty" mapstructure:"aggregatedAPIServerDisableAdmissionPlugins"`
@@ -29,23 +30,24 @@ type Config struct {
 	Audit                                      AuditConfig       `json:"audit" mapstructure:"audit"`
 	Metrics                                    MetricsConfig     `json:"metrics" mapstructure:"metrics"`
 	ShutdownDelay                              string            `json:"shutdownDelay" mapstructure:"shutdownDelay"`
-	Work                                       WorkConfig        `json:"work" mapstructure:"work"`
-	SelfCheckInterval                          string            `json:"selfCheckInterval" mapstructure:"selfCheckInterval"`
 	CABundleHandOver                           string            `json:"caBundleHandOver" mapstructure:"caBundleHandOver"` // enabled or disabled
 	HandedOutMemory                            string            `json:"handedOutMemory" mapstructure:"handedOutMemory"`
 	CredentialLifetime                         string            `json:"credentialLifetime" mapstructure:"credentialLifetime"`
-	UserAccountsNamespace                      string            `json:"userAccountsNamespace" mapstructure:"userAccountsNamespace"`
 	ClusterSigner                              string            `json:"clusterSigner" mapstructure:"clusterSigner"` // enabled or disabled
 	Discovery                                  DiscoveryConfig   `json:"discovery" mapstructure:"discovery"`
 	AccessReviews                              ReviewConfig      `json:"accessReviews" mapstructure:"accessReviews"`
-	Limits                                     LimitsConfig      `json:"limits" mapstructure:"limits"`
 
 	// CredentialIssuerSpec is the spec of the CredentialIssuer that the agent makes when it starts for the first time and
 	// there is none. Without it, none is made.
 	CredentialIssuerSpec *configv1alpha1.CredentialIssuerSpec `json:"credentialIssuerSpec,omitempty" mapstructure:"-"`
+
+	// UserAccountsNamespace is a key of the last release.
+	UserAccountsNamespace string `json:"userAccountsNamespace,omitempty" mapstructure:"userAccountsNamespace"`
+	// Retired is what is set of the last release, by what holds now.
+	Retired map[string][]string `json:"-" mapstructure:"-"`
 }
 
-// NamesConfig names the objects that the agent reads and makes in its namespace.
+// NamesConfig names objects that the agent reads and makes in its namespace: those that a Pinniped Concierge has, too.
 type NamesConfig struct {
 	ServingCertificateSecret          string `json:"servingCertificateSecret" mapstructure:"servingCertificateSecret"`
 	CredentialIssuer                  string `json:"credentialIssuer" mapstructure:"credentialIssuer"`
@@ -55,12 +57,14 @@ type NamesConfig struct {
 	ImpersonationTLSCertificateSecret string `json:"impersonationTLSCertificateSecret" mapstructure:"impersonationTLSCertificateSecret"`
 	ImpersonationCACertificateSecret  string `json:"impersonationCACertificateSecret" mapstructure:"impersonationCACertificateSecret"`
 	ImpersonationSignerSecret         string `json:"impersonationSignerSecret" mapstructure:"impersonationSignerSecret"`
-	ImpersonationLastGoodSecret       string `json:"impersonationLastGoodSecret" mapstructure:"impersonationLastGoodSecret"`
-	HandedOutConfigMap                string `json:"handedOutConfigMap" mapstructure:"handedOutConfigMap"`
-	CredentialIssuerRecordSecret      string `json:"credentialIssuerRecordSecret" mapstructure:"credentialIssuerRecordSecret"`
 	ImpersonationProxyServiceAccount  string `json:"impersonationProxyServiceAccount" mapstructure:"impersonationProxyServiceAccount"`
-	LeaderElectionLease               string `json:"leaderElectionLease" mapstructure:"leaderElectionLease"`
-	UserAccountsServiceAccount        string `json:"userAccountsServiceAccount" mapstructure:"userAccountsServiceAccount"`
+
+	// These are keys of the last release.
+	ImpersonationLastGoodSecret  string `json:"impersonationLastGoodSecret,omitempty" mapstructure:"impersonationLastGoodSecret"`
+	HandedOutConfigMap           string `json:"handedOutConfigMap,omitempty" mapstructure:"handedOutConfigMap"`
+	CredentialIssuerRecordSecret string `json:"credentialIssuerRecordSecret,omitempty" mapstructure:"credentialIssuerRecordSecret"`
+	LeaderElectionLease          string `json:"leaderElectionLease,omitempty" mapstructure:"leaderElectionLease"`
+	UserAccountsServiceAccount   string `json:"userAccountsServiceAccount,omitempty" mapstructure:"userAccountsServiceAccount"`
 }
 
 // LogConfig says what is logged, and how.
@@ -75,9 +79,6 @@ type AuditConfig struct {
 	LogUsernamesAndGroups string `json:"logUsernamesAndGroups" mapstructure:"logUsernamesAndGroups"` // enabled or disabled
 	PolicyFile            string `json:"policyFile,omitempty" mapstructure:"policyFile"`
 	LogPath               string `json:"logPath,omitempty" mapstructure:"logPath"` // "-" is the standard output
-	LogMaxSize            int    `json:"logMaxSize" mapstructure:"logMaxSize"`     // megabytes
-	LogMaxBackup          int    `json:"logMaxBackup" mapstructure:"logMaxBackup"` // files
-	LogMaxAge             int    `json:"logMaxAge" mapstructure:"logMaxAge"`       // days
 }
 
 // MetricsConfig says where metrics are served, and who gets profiles there.
@@ -86,26 +87,10 @@ type MetricsConfig struct {
 	Pprof   string `json:"pprof" mapstructure:"pprof"`     // disabled, local, anyone
 }
 
-// WorkConfig says how much of the work that clients of the impersonation proxy cause goes on at a time.
-type WorkConfig struct {
-	AccessReviews int `json:"accessReviews" mapstructure:"accessReviews"`
-	TokenReviews  int `json:"tokenReviews" mapstructure:"tokenReviews"`
-	Logins        int `json:"logins" mapstructure:"logins"`
-	PerConnection int `json:"perConnection" mapstructure:"perConnection"`
-	// Requests and LongAnswers are as the next two, of all users together.
-	Requests    int `json:"requests" mapstructure:"requests"`
-	LongAnswers int `json:"longAnswers" mapstructure:"longAnswers"`
-	// RequestsPerUser is about requests that are at the API server, and no streams.
-	RequestsPerUser int `json:"requestsPerUser" mapstructure:"requestsPerUser"`
-	// LongAnswersPerUser is about those of them whose answers are long.
-	LongAnswersPerUser int `json:"longAnswersPerUser" mapstructure:"longAnswersPerUser"`
-}
-
 // ReviewConfig says for how long the impersonation proxy uses an answer of the API server about a user's permission
 // again.
 type ReviewConfig struct {
 	AllowTTL string `json:"allowTTL" mapstructure:"allowTTL"`
-	DenyTTL  string `json:"denyTTL" mapstructure:"denyTTL"`
 }
 
 // DiscoveryConfig says how clients reach the API server.
@@ -137,19 +122,35 @@ func LoadConfig(path string, flags *pflag.FlagSet) (*Config, error) {
 			return nil, fmt.Errorf("reading configuration %q: %w", path, err)
 		}
 	}
-	for _, knob := range knobs {
-		v.SetDefault(knob.key, knob.value)
-		if err := v.BindEnv(knob.key, envName(knob.key)); err != nil {
-			return nil, fmt.Errorf("binding %s: %w", envName(knob.key), err)
+	retired := findRetired(v.AllKeys(), flags)
+	take := func(key, flag string) error {
+		if err := v.BindEnv(key, envName(key)); err != nil {
+			return fmt.Errorf("binding %s: %w", envName(key), err)
 		}
-		if flag := flags.Lookup(knob.flag); flag != nil && flag.Changed {
-			v.Set(knob.key, flag.Value.String())
+		if flag := flags.Lookup(flag); flag != nil && flag.Changed {
+			v.Set(key, flag.Value.String())
+		}
+		return nil
+	}
+	for _, knob := range knobs { // appName first
+		if err := take(knob.key, knob.flag); err != nil {
+			return nil, err
+		}
+		v.SetDefault(knob.key, knob.standard(v.GetString("appName")))
+	}
+	for _, key := range retiredKeys() {
+		if !key.honored {
+			continue
+		}
+		if err := take(key.key, key.flag); err != nil {
+			return nil, err
 		}
 	}
 	config := &Config{}
 	if err := v.Unmarshal(config); err != nil {
 		return nil, fmt.Errorf("reading the configuration: %w", err)
 	}
+	config.Retired = retired
 	config.Labels, config.CredentialIssuerSpec = asWritten.Labels, asWritten.CredentialIssuerSpec.spec
 	if err := errors.Join(config.validate(), checkNames(v.GetString)); err != nil {
 		return nil, err
@@ -190,7 +191,7 @@ func (c *Config) AppLabel() string {
 	if app := c.Labels["app"]; app != "" {
 		return app
 	}
-	return DefaultAppName
+	return c.AppName
 }
 
 // shutdownDelay returns ShutdownDelay, which validate has checked.
@@ -199,11 +200,10 @@ func (c *Config) shutdownDelay() time.Duration {
 	return delay
 }
 
-// ttls returns the lifetimes of allowed and denied answers, which validate has checked.
-func (c ReviewConfig) ttls() (allow, deny time.Duration) {
-	allow, _ = time.ParseDuration(c.AllowTTL)
-	deny, _ = time.ParseDuration(c.DenyTTL)
-	return allow, deny
+// allowTTL returns AllowTTL, which validate has checked.
+func (c ReviewConfig) allowTTL() time.Duration {
+	ttl, _ := time.ParseDuration(c.AllowTTL)
+	return ttl
 }
 
 // credentialLifetime returns CredentialLifetime, which validate has checked.
@@ -216,12 +216,6 @@ func (c *Config) credentialLifetime() time.Duration {
 func (c *Config) handedOutMemory() time.Duration {
 	memory, _ := time.ParseDuration(c.HandedOutMemory)
 	return memory
-}
-
-// selfCheckInterval returns SelfCheckInterval, which validate has checked.
-func (c *Config) selfCheckInterval() time.Duration {
-	interval, _ := time.ParseDuration(c.SelfCheckInterval)
-	return interval
 }
 
 // Print writes the configuration as YAML, in the form of the file.

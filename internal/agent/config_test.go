@@ -118,19 +118,14 @@ func TestLoadConfigRefuses(t *testing.T) {
 		{"unknown audit words", "audit: {logUsernamesAndGroups: yep}\n", "invalid logUsernamesAndGroups format"},
 		{"an audit log without a policy", "audit: {logPath: '-'}\n", "audit.policyFile and audit.logPath"},
 		{"an audit policy without a log", "audit: {policyFile: /p}\n", "audit.policyFile and audit.logPath"},
-		{"audit logs of no size", "audit: {logMaxSize: 0}\n", "audit.logMaxSize is 0"},
-		{"audit logs kept for less than a day", "audit: {logMaxAge: -1}\n", "audit.logMaxAge is -1"},
 		{"a hand-over that is neither on nor off", "caBundleHandOver: maybe\n", "caBundleHandOver"},
 		{"certificates that are over at once", "credentialLifetime: 59s\n", "credentialLifetime"},
 		{"certificates that live for days", "credentialLifetime: 25h\n", "credentialLifetime"},
-		{"self checks without pause", "selfCheckInterval: 0s\n", "selfCheckInterval"},
 		{"metrics addresses without a port", "metrics: {address: localhost}\n", "metrics.address"},
 		{"metrics addresses with a port out of range", "metrics: {address: ':70000'}\n", "metrics.address"},
 		{"unknown words about profiles", "metrics: {pprof: everywhere}\n", "use disabled, local or anyone"},
 		{"lifetimes that are none", "accessReviews: {allowTTL: forever}\n", "accessReviews.allowTTL is \"forever\""},
-		{"lifetimes that are too long", "accessReviews: {denyTTL: 11m}\n", "write a duration from 1ms to 10m"},
-		{"work of nothing", "work: {logins: 0}\n", "work.logins is 0: must be within range 1 to 1000"},
-		{"too much work", "work: {accessReviews: 1001}\n", "work.accessReviews is 1001: must be within range 1 to 1000"},
+		{"lifetimes that are too long", "accessReviews: {allowTTL: 11m}\n", "write a duration from 1ms to 10m"},
 		{"lifetimes of nothing", "accessReviews: {allowTTL: 0s}\n", "write a duration from 1ms to 10m"},
 		{"labels that Kubernetes refuses", "labels: {'a b': c}\n", `label "a b"`},
 		{"names that are empty", "names: {credentialIssuer: '', apiService: ''}\n", "validate names: missing required " +
@@ -142,6 +137,13 @@ func TestLoadConfigRefuses(t *testing.T) {
 		{
 			"names that no Service has", "names: {impersonationLoadBalancerService: a.b}\n",
 			`names.impersonationLoadBalancerService is "a.b"`,
+		},
+		{"app names with which no Service can begin", "appName: a.b\n", `appName is "a.b": must not contain dots`},
+		{"app names of nothing", "appName: ''\n", `appName is ""`},
+		{"keys that the last release had not either", "limits: {resets: {total: 5}}\n", "unknown keys: limits.resets.total"},
+		{
+			"names of the last release that no object has", "names: {leaderElectionLease: A/b}\n",
+			`names.leaderElectionLease is "A/b"`,
 		},
 		{"files that are no YAML", "a: [\n", "reading configuration"},
 	} {
@@ -157,16 +159,11 @@ func TestLoadConfigRefuses(t *testing.T) {
 func TestReviewLifetimes(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		name, file  string
-		allow, deny time.Duration
+		name, file string
+		allow      time.Duration
 	}{
-		{
-			name: "are those of the API server for yes, and short for no", allow: 10 * time.Second, deny: 500 * time.Millisecond,
-		},
-		{
-			name: "are what the file says", file: "accessReviews: {allowTTL: 2s, denyTTL: 1m}\n", allow: 2 * time.Second,
-			deny: time.Minute,
-		},
+		{"is that of the API server", "", 10 * time.Second},
+		{"is what the file says", "accessReviews: {allowTTL: 2s}\n", 2 * time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -174,8 +171,8 @@ func TestReviewLifetimes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if allow, deny := config.AccessReviews.ttls(); allow != test.allow || deny != test.deny {
-				t.Errorf("want %s and %s, got %s and %s", test.allow, test.deny, allow, deny)
+			if allow := config.AccessReviews.allowTTL(); allow != test.allow {
+				t.Errorf("want %s, got %s", test.allow, allow)
 			}
 		})
 	}
@@ -207,7 +204,7 @@ func TestEnvName(t *testing.T) {
 		"apiGroupSuffix":              "PINNIPED_AGENT_API_GROUP_SUFFIX",
 		"aggregatedAPIServerPort":     "PINNIPED_AGENT_AGGREGATED_API_SERVER_PORT",
 		"names.apiService":            "PINNIPED_AGENT_NAMES_API_SERVICE",
-		"work.tokenReviews":           "PINNIPED_AGENT_WORK_TOKEN_REVIEWS",
+		"caBundleHandOver":            "PINNIPED_AGENT_CA_BUNDLE_HAND_OVER",
 		"accessReviews.allowTTL":      "PINNIPED_AGENT_ACCESS_REVIEWS_ALLOW_TTL",
 		"audit.logUsernamesAndGroups": "PINNIPED_AGENT_AUDIT_LOG_USERNAMES_AND_GROUPS",
 	} {

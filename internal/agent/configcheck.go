@@ -14,12 +14,18 @@ import (
 )
 
 func checkKeys(keys []string) error {
-	known := []string{"aggregatedapiserverdisableadmissionplugins", "labels", "credentialissuerspec"}
+	var known []string
+	for _, key := range fileKeys {
+		known = append(known, strings.ToLower(key))
+	}
 	for _, knob := range knobs {
 		known = append(known, strings.ToLower(knob.key))
 	}
 	for _, ignored := range IgnoredKeys() {
 		known = append(known, strings.ToLower(strings.Join(ignored, ".")))
+	}
+	for _, retired := range retiredKeys() {
+		known = append(known, strings.ToLower(retired.key))
 	}
 	var unknown []string
 	for _, key := range keys {
@@ -37,23 +43,32 @@ func checkKeys(keys []string) error {
 // checkNames refuses names that no object can have: with one of those the agent would wait for ever, or make what
 // it cannot make.
 func checkNames(value func(key string) string) error {
+	for _, problem := range validation.IsDNS1123Label(value("appName")) {
+		return fmt.Errorf("appName is %q: %s", value("appName"), problem) // the other names begin with it
+	}
 	var missing []string
 	var problems []error
-	for _, knob := range knobs {
-		key, ok := strings.CutPrefix(knob.key, "names.")
-		if !ok {
-			continue
-		}
-		name, check := value(knob.key), validation.IsDNS1123Subdomain
+	look := func(key string) {
+		name, check := value(key), validation.IsDNS1123Subdomain
 		if strings.HasSuffix(key, "Service") {
 			check = validation.IsDNS1123Label
 		}
-		if name == "" {
-			missing = append(missing, key)
-			continue
-		}
 		for _, problem := range check(name) {
-			problems = append(problems, fmt.Errorf("%s is %q: %s", knob.key, name, problem))
+			problems = append(problems, fmt.Errorf("%s is %q: %s", key, name, problem))
+		}
+	}
+	for _, knob := range knobs {
+		switch key, ok := strings.CutPrefix(knob.key, "names."); {
+		case !ok:
+		case value(knob.key) == "":
+			missing = append(missing, key)
+		default:
+			look(knob.key)
+		}
+	}
+	for _, retired := range retiredKeys() {
+		if retired.honored && value(retired.key) != "" {
+			look(retired.key)
 		}
 	}
 	if len(missing) > 0 {
@@ -77,22 +92,12 @@ func (c *Config) validate() error {
 	if delay, err := time.ParseDuration(c.ShutdownDelay); err != nil || delay < 0 {
 		problems = append(problems, fmt.Errorf("shutdownDelay is %q: write a duration such as 10s", c.ShutdownDelay))
 	}
-	for key, ttl := range map[string]string{
-		"accessReviews.allowTTL": c.AccessReviews.AllowTTL, "accessReviews.denyTTL": c.AccessReviews.DenyTTL,
-	} {
-		if d, err := time.ParseDuration(ttl); err != nil || d < time.Millisecond || d > 10*time.Minute {
-			problems = append(problems, fmt.Errorf("%s is %q: write a duration from 1ms to 10m, such as 10s", key, ttl))
-		}
-	}
-	for key, n := range map[string]int{
-		"work.accessReviews": c.Work.AccessReviews, "work.tokenReviews": c.Work.TokenReviews,
-		"work.logins": c.Work.Logins, "work.perConnection": c.Work.PerConnection,
-		"work.requests": c.Work.Requests, "work.longAnswers": c.Work.LongAnswers,
-		"work.requestsPerUser": c.Work.RequestsPerUser, "work.longAnswersPerUser": c.Work.LongAnswersPerUser,
-	} {
-		if n < 1 || n > 1000 {
-			problems = append(problems, fmt.Errorf("%s is %d: must be within range 1 to 1000", key, n))
-		}
+	ttl := c.AccessReviews.AllowTTL
+	if d, err := time.ParseDuration(ttl); err != nil || d < time.Millisecond || d > 10*time.Minute {
+		problems = append(
+			problems,
+			fmt.Errorf("accessReviews.allowTTL is %q: write a duration from 1ms to 10m, such as 10s", ttl),
+		)
 	}
 	if !slices.Contains([]string{"", "info", "debug", "trace", "all"}, c.Log.Level) {
 		problems = append(problems, fmt.Errorf("log.level is %q: use info, debug, trace or all", c.Log.Level))
@@ -127,20 +132,11 @@ func (c *Config) validate() error {
 			fmt.Errorf("discovery.url is %q: write a URL such as https://kube.example.com:6443", c.Discovery.URL),
 		)
 	}
-	if interval, err := time.ParseDuration(c.SelfCheckInterval); err != nil || interval < time.Second {
-		problems = append(
-			problems,
-			fmt.Errorf("selfCheckInterval is %q: write a duration of a second or more, such as 10m", c.SelfCheckInterval),
-		)
-	}
 	if memory, err := time.ParseDuration(c.HandedOutMemory); err != nil || memory < time.Hour {
 		problems = append(
 			problems,
 			fmt.Errorf("handedOutMemory is %q: write a duration of an hour or more, such as 8760h", c.HandedOutMemory),
 		)
-	}
-	if _, err := c.Limits.limits(); err != nil {
-		problems = append(problems, err)
 	}
 	problems = append(problems, c.Metrics.validate()...)
 	problems = append(problems, c.Audit.validate()...)

@@ -107,7 +107,7 @@ func (a *agent) addCredentialIssuer(
 	if err != nil {
 		return nil, err
 	}
-	names := a.config.Names
+	names, own := a.config.Names, a.config.ownNames()
 	reconciler := &credentialissuer.Reconciler{
 		Client:       manager.GetClient(),
 		Live:         manager.GetAPIReader(),
@@ -128,9 +128,9 @@ func (a *agent) addCredentialIssuer(
 			TLSSecret:           names.ImpersonationTLSCertificateSecret,
 			CASecret:            names.ImpersonationCACertificateSecret,
 			SignerSecret:        names.ImpersonationSignerSecret,
-			LastGoodSecret:      names.ImpersonationLastGoodSecret,
-			RecordSecret:        names.CredentialIssuerRecordSecret,
-			HandedOutConfigMap:  names.HandedOutConfigMap,
+			LastGoodSecret:      own.lastGoodSecret,
+			RecordSecret:        own.recordSecret,
+			HandedOutConfigMap:  own.handedOutConfigMap,
 		},
 		BearerTokens: a.bearer.Use,
 		Advertised:   a.advertised.set,

@@ -10,8 +10,10 @@ import (
 )
 
 // knobs are the keys of the file that have a flag and an environment variable as well: every one that is a single
-// value. A flag wins over the variable, that over the file, that over the default.
-var knobs = append([]knob{
+// value. A flag wins over the variable, that over the file, that over the default. The default of a name begins with
+// appName.
+var knobs = []knob{
+	{"appName", "app-name", "what the names of all objects begin with that have no other name", DefaultAppName},
 	{"apiGroupSuffix", "api-group-suffix", "end of the API groups' names", apis.DefaultGroupSuffix},
 	{"aggregatedAPIServerPort", "aggregated-api-server-port", "port of the Concierge APIs, 1024 to 65535", "10250"},
 	{
@@ -35,9 +37,6 @@ var knobs = append([]knob{
 		"",
 	},
 	{"audit.logPath", "audit-log-path", "file for that audit log; - is the standard output", ""},
-	{"audit.logMaxSize", "audit-log-maxsize", "megabytes after which that file is rotated", "100"},
-	{"audit.logMaxBackup", "audit-log-maxbackup", "how many old files to keep; 0 keeps all", "10"},
-	{"audit.logMaxAge", "audit-log-maxage", "days to keep old files; 0 keeps them whatever their age", "0"},
 	{
 		"metrics.address",
 		"metrics-address",
@@ -63,31 +62,6 @@ var knobs = append([]knob{
 		"10s",
 	},
 	{
-		"accessReviews.denyTTL",
-		"access-reviews-deny-ttl",
-		"how long a permission given to a user may not work yet, 1ms to 10m",
-		"500ms",
-	},
-	{
-		"work.accessReviews",
-		"work-access-reviews",
-		"how many SubjectAccessReviews the proxy asks the API server for at a time, 1 to 1000",
-		"32",
-	},
-	{
-		"work.tokenReviews",
-		"work-token-reviews",
-		"how many TokenReviews the proxy asks the API server for at a time, 1 to 1000",
-		"16",
-	},
-	{"work.logins", "work-logins", "how many TokenCredentialRequests the proxy sends on at a time, 1 to 1000", "8"},
-	{
-		"work.perConnection",
-		"work-per-connection",
-		"how many TokenReviews, and how many TokenCredentialRequests, one connection may wait for, 1 to 1000",
-		"16",
-	},
-	{
 		"caBundleHandOver",
 		"ca-bundle-hand-over",
 		"enabled or disabled: whether the proxy shows everybody the CA bundle that it is advertised with, for " +
@@ -99,30 +73,6 @@ var knobs = append([]knob{
 		"handed-out-memory",
 		"how long clients are expected that have what was advertised, after it was advertised last; 8760h is a year",
 		"8760h",
-	},
-	{
-		"work.requests",
-		"work-requests",
-		"how many requests of all users together the proxy sends on at a time, 1 to 1000; the others wait",
-		"128",
-	},
-	{
-		"work.longAnswers",
-		"work-long-answers",
-		"how many of those requests may have long answers, such as lists of hundreds of objects, 1 to 1000",
-		"8",
-	},
-	{
-		"work.requestsPerUser",
-		"work-requests-per-user",
-		"how many requests of one user, streams apart, the proxy sends on at a time, 1 to 1000; the others wait",
-		"16",
-	},
-	{
-		"work.longAnswersPerUser",
-		"work-long-answers-per-user",
-		"how many of those requests may have long answers, such as lists of hundreds of objects, 1 to 1000",
-		"4",
 	},
 	{
 		"credentialLifetime",
@@ -145,94 +95,63 @@ var knobs = append([]knob{
 		"",
 	},
 	{
-		"userAccountsNamespace",
-		"user-accounts-namespace",
-		"namespace of users' service accounts, for the strategy ServiceAccountToken: as deploy/serviceaccounttokens makes it",
-		DefaultAppName + "-users",
-	},
-	{
-		"selfCheckInterval",
-		"self-check-interval",
-		"how often to check that the upstream credential can do nothing but impersonate, such as 10m",
-		"10m",
-	},
-	{
 		"names.servingCertificateSecret",
 		"name-serving-certificate-secret",
 		"Secret with the certificate of the Concierge APIs",
-		DefaultAppName + "-api-tls-serving-certificate",
+		"-api-tls-serving-certificate",
 	},
-	{"names.credentialIssuer", "name-credential-issuer", "CredentialIssuer to follow", DefaultAppName + "-config"},
-	{"names.apiService", "name-api-service", "Service in front of the Concierge APIs", DefaultAppName + "-api"},
+	{"names.credentialIssuer", "name-credential-issuer", "CredentialIssuer to follow", "-config"},
+	{"names.apiService", "name-api-service", "Service in front of the Concierge APIs", "-api"},
 	{
 		"names.impersonationLoadBalancerService",
 		"name-load-balancer-service",
 		"Service of type LoadBalancer to make",
-		DefaultAppName + "-impersonation-proxy-load-balancer",
+		"-impersonation-proxy-load-balancer",
 	},
 	{
 		"names.impersonationClusterIPService",
 		"name-cluster-ip-service",
 		"Service of type ClusterIP to make",
-		DefaultAppName + "-impersonation-proxy-cluster-ip",
+		"-impersonation-proxy-cluster-ip",
 	},
 	{
 		"names.impersonationTLSCertificateSecret",
 		"name-tls-certificate-secret",
 		"Secret for the generated serving certificate",
-		DefaultAppName + "-impersonation-proxy-tls-serving-certificate",
+		"-impersonation-proxy-tls-serving-certificate",
 	},
 	{
 		"names.impersonationCACertificateSecret",
 		"name-ca-certificate-secret",
 		"Secret for the generated serving CA",
-		DefaultAppName + "-impersonation-proxy-ca-certificate",
+		"-impersonation-proxy-ca-certificate",
 	},
 	{
 		"names.impersonationSignerSecret",
 		"name-signer-secret",
 		"Secret for the CA of client certificates",
-		DefaultAppName + "-impersonation-proxy-signer-ca-certificate",
-	},
-	{
-		"names.impersonationLastGoodSecret",
-		"name-last-good-secret",
-		"Secret for a copy of the external certificate in service",
-		DefaultAppName + "-impersonation-proxy-last-good-certificate",
-	},
-	{
-		"names.credentialIssuerRecordSecret",
-		"name-credential-issuer-record-secret",
-		"Secret for the CredentialIssuer as it was last, from which a deleted one is made again",
-		DefaultAppName + "-credential-issuer-record",
-	},
-	{
-		"names.handedOutConfigMap",
-		"name-handed-out-config-map",
-		"ConfigMap for what clients were told about the impersonation proxy",
-		DefaultAppName + "-handed-out",
+		"-impersonation-proxy-signer-ca-certificate",
 	},
 	{
 		"names.impersonationProxyServiceAccount",
 		"name-impersonation-proxy-service-account",
 		"ServiceAccount that impersonates",
-		DefaultAppName + "-impersonation-proxy",
+		"-impersonation-proxy",
 	},
-	{
-		"names.leaderElectionLease",
-		"name-leader-election-lease",
-		"Lease by which the leading replica is chosen",
-		DefaultAppName,
-	},
-	{
-		"names.userAccountsServiceAccount",
-		"name-user-accounts-service-account",
-		"ServiceAccount that manages users' service accounts",
-		DefaultAppName + "-user-accounts",
-	},
-}, limitKnobs()...)
+}
 
 type knob struct{ key, flag, usage, value string }
+
+// fileKeys are the keys that the file alone has.
+var fileKeys = []string{"aggregatedAPIServerDisableAdmissionPlugins", "labels", "credentialIssuerSpec"}
+
+// standard returns the default.
+func (k knob) standard(appName string) string {
+	if strings.HasPrefix(k.key, "names.") {
+		return appName + k.value
+	}
+	return k.value
+}
 
 // IgnoredKeys are keys of Pinniped's file for parts that this agent does not have: it runs no pods on control-plane
 // nodes, renews its own certificates by fractions of their life, and always offers the same TLS ciphers.
@@ -246,20 +165,23 @@ func IgnoredKeys() [][]string {
 	}
 }
 
-// AddFlags adds a flag for each knob.
+// AddFlags adds a flag for each knob, and, hidden, those of the last release.
 func AddFlags(flags *pflag.FlagSet) {
 	for _, knob := range knobs {
 		flags.String(
 			knob.flag,
-			knob.value,
+			knob.standard(DefaultAppName),
 			fmt.Sprintf("%s (%s in the file, %s in the environment)", knob.usage, knob.key, envName(knob.key)),
 		)
 	}
+	addRetiredFlags(flags)
 }
+
+const envPrefix = "PINNIPED_AGENT_"
 
 func envName(key string) string {
 	var name strings.Builder
-	name.WriteString("PINNIPED_AGENT_")
+	name.WriteString(envPrefix)
 	for i, r := range key {
 		upper := r >= 'A' && r <= 'Z'
 		previousLower := i > 0 && key[i-1] >= 'a' && key[i-1] <= 'z'

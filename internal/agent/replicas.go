@@ -29,7 +29,7 @@ func (a *agent) addReplicas(ctx context.Context, changed func(types.NamespacedNa
 	}
 	a.replicas = replicas.New(replicas.Options{
 		Leases:   leases.Leases(a.options.Namespace),
-		Group:    a.config.Names.LeaderElectionLease,
+		Group:    a.config.ownNames().lease,
 		Name:     a.options.PodName,
 		Labels:   a.config.Labels,
 		IsLeader: a.leader.Leading,

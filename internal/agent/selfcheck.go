@@ -18,19 +18,19 @@ import (
 )
 
 const (
-	selfCheckRetry   = 2 * time.Second // while there is no token, or no answer
-	selfCheckTimeout = 30 * time.Second
+	selfCheckInterval = 10 * time.Minute
+	selfCheckRetry    = 2 * time.Second // while there is no token, or no answer
+	selfCheckTimeout  = 30 * time.Second
 )
 
 // selfCheck asks the API server from time to time, with the upstream credential itself, whether that credential may
 // do more than impersonate. The answer is reported and has no other effect: a binding for all service accounts must
 // not be able to stop the proxy.
 type selfCheck struct {
-	config   *rest.Config // without credentials
-	token    impersonator.TokenSource
-	checker  privilege.Checker
-	interval time.Duration
-	changed  func() // called when the outcome is another
+	config  *rest.Config // without credentials
+	token   impersonator.TokenSource
+	checker privilege.Checker
+	changed func() // called when the outcome is another
 
 	last atomic.Pointer[privilege.Report] // nil until it is known
 }
@@ -48,17 +48,16 @@ func (a *agent) newSelfCheck(token impersonator.TokenSource) (*selfCheck, error)
 			OpenGroups: []string{a.groups.Login.Group, a.groups.Identity.Group},
 			Reviews:    reviews.SubjectAccessReviews(),
 		},
-		interval: a.config.selfCheckInterval(),
-		changed:  a.triggers.fireAll,
+		changed: a.triggers.fireAll,
 	}, nil
 }
 
 // run checks until ctx ends.
 func (s *selfCheck) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		next := s.interval
+		next := selfCheckInterval
 		if err := s.check(ctx); err != nil {
-			next = min(selfCheckRetry, s.interval)
+			next = selfCheckRetry
 			logr.FromContextOrDiscard(ctx).
 				V(2).
 				Info("Could not check what the upstream credential may do", "problem", err.Error())

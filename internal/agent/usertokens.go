@@ -15,7 +15,8 @@ import (
 // newUserTokens sets up the strategy ServiceAccountToken, which is off until the CredentialIssuer switches it on.
 // Nothing is requested before.
 func (a *agent) newUserTokens() (*satoken.Backend, error) {
-	manager, err := satoken.ManagerClient(a.rest, a.options.Namespace, a.config.Names.UserAccountsServiceAccount)
+	own := a.config.ownNames()
+	manager, err := satoken.ManagerClient(a.rest, a.options.Namespace, own.userAccountsServiceAccount)
 	if err != nil {
 		return nil, err
 	}
@@ -26,7 +27,7 @@ func (a *agent) newUserTokens() (*satoken.Backend, error) {
 	return satoken.NewBackend(satoken.BackendOptions{
 		Manager:   manager,
 		Reviewer:  reviewer,
-		Namespace: a.config.UserAccountsNamespace,
+		Namespace: own.userAccountsNamespace,
 		Server:    a.rest,
 		Info:      a.apiServerInfo(reviewer.CoreV1()),
 		IsLeader:  func() bool { return a.leader.Leading() },

@@ -21,7 +21,12 @@ func newBudgetMetrics() budgetMetrics {
 	return budgetMetrics{
 		held: desc("budget_held", "How much of a resource clients hold: all together (share=total), all without a user "+
 			"(share=unauthenticated), and the user who holds most (share=perUser).", "resource", "share"),
-		limit: desc("budget_limit", "The bounds from the configuration; 0 means that a share has none.", "resource", "share"),
+		limit: desc(
+			"budget_limit",
+			"The bounds of what clients may hold; 0 means that a share has none.",
+			"resource",
+			"share",
+		),
 		refused: desc(
 			"budget_refused_total",
 			"How often a share was full: a connection was closed, or a request was answered with 429 or 503.",

@@ -68,8 +68,14 @@ func isUnavailable(err error) bool {
 // tooManyError says that a client holds or causes more than it may, or that all clients together do.
 type tooManyError struct {
 	what      string
-	limit     string // the key of the bound in the configuration, if it has one
+	whose     string // whose share is full, if that is known
 	everybody bool   // the bound is that of all clients together, or of all that have no user
+}
+
+// sharers are those whose shares the budget knows.
+var sharers = [budget.NumShares]string{
+	budget.Total: "all clients together", budget.PerAddress: "this address", budget.PerUser: "this user",
+	budget.Unauthenticated: "all clients without a user together",
 }
 
 // tooMany makes one of an error of the budget. Another error is an unknown bound of everybody.
@@ -80,16 +86,16 @@ func tooMany(err error) *tooManyError {
 	}
 	return &tooManyError{
 		what:      exceeded.Resource.String(),
-		limit:     "limits." + exceeded.Resource.String() + "." + exceeded.Share.String(),
+		whose:     sharers[exceeded.Share],
 		everybody: exceeded.Share == budget.Total || exceeded.Share == budget.Unauthenticated,
 	}
 }
 
 func (e *tooManyError) Error() string {
-	if e.limit == "" {
+	if e.whose == "" {
 		return "too many " + e.what
 	}
-	return fmt.Sprintf("too many %s: %s is reached", e.what, e.limit)
+	return fmt.Sprintf("too many %s of %s", e.what, e.whose)
 }
 
 // Unavailable implements what isUnavailable looks for.

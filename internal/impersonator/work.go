@@ -61,7 +61,7 @@ const (
 // work is one kind of work that clients cause. How much of it goes on at a time is bounded, and clients take turns.
 type work struct {
 	what    string // for the error that a client gets
-	limit   string // for the same: the key of the bound on what one connection may have in the queue, if there is one
+	whose   string // for the same: who may have only so many in the queue, if there is such a bound
 	queue   *fairqueue.Queue
 	budget  *budget.Budget // nil when the work is no resource of the budget
 	begun   atomic.Int64
@@ -78,10 +78,10 @@ func newAllWork(limits WorkLimits, processors int, b *budget.Budget) allWork {
 		access: &work{what: "access reviews", budget: b, queue: fairqueue.New(fairqueue.Limits{
 			Slots: limits.AccessReviews, MaxSlotsPerMember: half(limits.AccessReviews),
 		})},
-		tokens: &work{what: "token reviews", limit: "work.perConnection", budget: b, queue: fairqueue.New(fairqueue.Limits{
+		tokens: &work{what: "token reviews", whose: "this connection", budget: b, queue: fairqueue.New(fairqueue.Limits{
 			Slots: limits.TokenReviews, MaxSlotsPerMember: half(limits.TokenReviews), MaxPerMember: limits.PerConnection,
 		})},
-		logins: &work{what: "logins", limit: "work.perConnection", queue: fairqueue.New(fairqueue.Limits{
+		logins: &work{what: "logins", whose: "this connection", queue: fairqueue.New(fairqueue.Limits{
 			Slots:             limits.Logins,
 			MaxSlotsPerOwner:  max(1, limits.Logins-limits.Logins/4), // the others are for logins that were good before
 			MaxSlotsPerMember: half(limits.Logins),
@@ -135,7 +135,7 @@ func (w *work) beginAs(who asker, owners ...fairqueue.Owner) (*turn, error) {
 	}
 	if ticket == nil {
 		w.refused.Add(1)
-		return nil, &tooManyError{what: w.what, limit: w.limit}
+		return nil, &tooManyError{what: w.what, whose: w.whose}
 	}
 	holding, err := w.hold(who, ticket.First())
 	if err != nil {

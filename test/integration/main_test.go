@@ -171,15 +171,12 @@ func newWorldOn(ctx context.Context, directory string, options devcluster.Option
 	return w, nil
 }
 
-// requestsPerUser is a bound from the configuration that is not the default, so that a test sees whether it is kept.
-const requestsPerUser = "--limit-requests-per-user=1023"
-
 // start installs the product and starts two replicas.
 func (w *world) start(ctx context.Context) error {
 	if err := w.Install(ctx); err != nil {
 		return err
 	}
-	return w.startAll(ctx, []string{"--self-check-interval=1s", requestsPerUser}, "agent-a", "agent-b")
+	return w.startAll(ctx, nil, "agent-a", "agent-b")
 }
 
 // startAll starts the webhook, and replicas of the agent with the same flags. It makes user pinny.

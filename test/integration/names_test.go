@@ -23,6 +23,7 @@ import (
 
 // otherNames are flags of the agent that give every object another name.
 var otherNames = []string{
+	"--app-name=own",
 	"--name-serving-certificate-secret=own-api-certificate",
 	"--name-credential-issuer=own",
 	"--name-api-service=own-api",
@@ -31,10 +32,7 @@ var otherNames = []string{
 	"--name-tls-certificate-secret=own-leaf",
 	"--name-ca-certificate-secret=own-ca",
 	"--name-signer-secret=own-signer",
-	"--name-last-good-secret=own-copy",
-	"--name-handed-out-config-map=own-memory",
 	"--name-impersonation-proxy-service-account=own-impersonator",
-	"--name-leader-election-lease=own-leader",
 }
 
 // renamed is a world of its own, in which the agent's objects have other names than the shipped ones.
@@ -148,8 +146,8 @@ func TestOtherNames(t *testing.T) {
 			ClusterIPService:           "own-inside",
 			GeneratedCertificateSecret: "own-leaf",
 			GeneratedCASecret:          "own-ca",
-			LastGoodCertificateSecret:  "own-copy",
-			HandedOutConfigMap:         "own-memory",
+			LastGoodCertificateSecret:  "own-impersonation-proxy-last-good-certificate",
+			HandedOutConfigMap:         "own-handed-out",
 			ServiceAccount:             devinstall.AgentAccount,
 		}
 		if issuer.Status.Objects == nil || *issuer.Status.Objects != want {
@@ -218,7 +216,11 @@ func TestOtherNames(t *testing.T) {
 		0,
 		"lb.cloud.example.com",
 	)
-	expect(w.asAdmin(t, "ip-tls", "set", "--secret=own-copy"), 2, "the copy that the agent itself keeps")
+	expect(
+		w.asAdmin(t, "ip-tls", "set", "--secret=own-impersonation-proxy-last-good-certificate"),
+		2,
+		"the copy that the agent itself keeps",
+	)
 	expect(w.asAdmin(t, "ip-tls", "status", "--kubeconfigs="+user), 8, user, "are refused") // as was allowed above
 }
 

@@ -260,15 +260,13 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 	agent, err := w.StartAgent(
 		t.Context(),
 		"fresh",
-		"--name-credential-issuer=fresh-config",
-		"--name-leader-election-lease=fresh",
+		"--app-name=fresh",
+		"--name-api-service=pinniped-concierge-api", // there is one in a cluster
+		"--name-serving-certificate-secret=pinniped-concierge-api-tls-serving-certificate",
+		"--name-impersonation-proxy-service-account=pinniped-concierge-impersonation-proxy",
 		"--name-tls-certificate-secret=fresh-tls",
 		"--name-ca-certificate-secret=fresh-ca",
 		"--name-signer-secret=fresh-signer",
-		"--name-last-good-secret=fresh-last-good",
-		"--name-handed-out-config-map=fresh-handed-out",
-		"--name-load-balancer-service=fresh-lb",
-		"--name-cluster-ip-service=fresh-ip",
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -287,7 +285,8 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 	var written []string
 	testkit.Eventually(t, 20*time.Second, func() error { // the leader may write the signer after the certificate is served
 		written = w.writtenSecrets(t)
-		if !slices.Contains(written, "fresh-signer") || !slices.Contains(written, "fresh-last-good") {
+		if !slices.Contains(written, "fresh-signer") ||
+			!slices.Contains(written, "fresh-impersonation-proxy-last-good-certificate") {
 			return fmt.Errorf("the audit log does not even show what was written: %v", written)
 		}
 		return nil
