@@ -28,8 +28,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/controller/apiservice"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/credentialissuer"
 	"github.com/pinniped-toolkit/pinniped/internal/governor"
-	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy"
 	"github.com/pinniped-toolkit/pinniped/internal/replicas"
 	"github.com/pinniped-toolkit/pinniped/internal/satoken"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
@@ -128,7 +128,7 @@ type agent struct {
 	apiCertificate *apiservice.Certificate // what the aggregated APIs serve
 	logins         *concierge.LoginLimits  // at the aggregated APIs
 	apiClients     *concierge.Clients      // of the same
-	audit          *impersonator.AuditLog  // of requests to the proxy; nil for none
+	audit          *proxy.AuditLog         // of requests to the proxy; nil for none
 }
 
 // run wires everything together. Only what every replica needs to serve can end the process; what the leader does
@@ -170,7 +170,7 @@ func (a *agent) run(ctx context.Context) error {
 	if a.userTokens, err = a.newUserTokens(); err != nil {
 		return err
 	}
-	token, err := impersonator.NewServiceAccountToken(
+	token, err := proxy.NewServiceAccountToken(
 		a.rest,
 		a.options.Namespace,
 		a.config.Names.ImpersonationProxyServiceAccount,
@@ -180,7 +180,7 @@ func (a *agent) run(ctx context.Context) error {
 		return err
 	}
 
-	proxyMetrics := impersonator.NewMetrics()
+	proxyMetrics := proxy.NewMetrics()
 	credential, err := a.newSelfCheck(token)
 	if err != nil {
 		return err
@@ -196,7 +196,7 @@ func (a *agent) run(ctx context.Context) error {
 	proxy := &proxyRunner{
 		life:    ctx,
 		address: a.address(a.config.ImpersonationProxyServerPort),
-		options: impersonator.Options{
+		options: proxy.Options{
 			ServingCertificate: a.holder.GetCertificate,
 			SignerCABundle:     signerBundle(a.signer),
 			Agent:              a.rest,
@@ -206,7 +206,7 @@ func (a *agent) run(ctx context.Context) error {
 			DrainDelay:         a.config.shutdownDelay(),
 			AllowTTL:           allowTTL,
 			DenyTTL:            denyTTL,
-			Work:               impersonator.WorkLimits(a.config.Work),
+			Work:               proxy.WorkLimits(a.config.Work),
 			Processors:         processors,
 			Limits:             limits,
 			Metrics:            proxyMetrics,

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/pinniped-toolkit/pinniped/internal/impersonator/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
 )
 
 // LimitsConfig says what clients of the impersonation proxy may hold. Values are quantities of Kubernetes, such as

@@ -16,8 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/pinniped-toolkit/pinniped/internal/concierge"
-	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
 	"github.com/pinniped-toolkit/pinniped/internal/privilege"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -33,7 +33,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	a := &agent{options: Options{Version: "v1"}, holder: &servingcert.Holder{}, leader: &leadership{}}
 	registry := a.newRegistry(
-		[]prometheus.Collector{impersonator.NewMetrics(), concierge.NewLoginLimits(), concierge.NewClients(), &selfCheck{}},
+		[]prometheus.Collector{proxy.NewMetrics(), concierge.NewLoginLimits(), concierge.NewClients(), &selfCheck{}},
 	)
 	descriptions := make(chan *prometheus.Desc)
 	go func() {
@@ -102,7 +102,7 @@ func kind(name string) string {
 func TestMetricsAreWellNamed(t *testing.T) {
 	t.Parallel()
 	a := &agent{options: Options{Version: "v1"}, holder: &servingcert.Holder{}, leader: &leadership{}}
-	metrics := impersonator.NewMetrics()
+	metrics := proxy.NewMetrics()
 	registry := a.newRegistry(
 		[]prometheus.Collector{metrics, concierge.NewLoginLimits(), concierge.NewClients(), &selfCheck{}},
 	)

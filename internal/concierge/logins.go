@@ -22,7 +22,7 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 
-	"github.com/pinniped-toolkit/pinniped/internal/impersonator/fairqueue"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/fairqueue"
 )
 
 const (

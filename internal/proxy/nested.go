@@ -1,0 +1,87 @@
+package proxy
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+// nestedImpersonation is the API server's own filter for nested impersonation. That filter caches what it allowed,
+// without a limit and with a lifetime that cannot be set. So a new filter is made after each lifetime of an allowed
+// access review. A permission to impersonate that is taken away then ends as soon as any other permission.
+type nestedImpersonation struct {
+	next       http.Handler
+	authorizer authorizer.UnconditionalAuthorizer
+	serializer runtime.NegotiatedSerializer
+	clock      clock.PassiveClock
+	lifetime   time.Duration
+
+	last atomic.Pointer[nestedGeneration]
+	mu   sync.Mutex
+}
+
+type nestedGeneration struct {
+	made   time.Time
+	filter http.Handler
+}
+
+// ServeHTTP implements http.Handler.
+func (n *nestedImpersonation) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	n.current().ServeHTTP(w, req)
+}
+
+func (n *nestedImpersonation) current() http.Handler {
+	now := n.clock.Now()
+	if last := n.last.Load(); last != nil && now.Sub(last.made) < n.lifetime {
+		return last.filter
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if last := n.last.Load(); last != nil && now.Sub(last.made) < n.lifetime {
+		return last.filter
+	}
+	filter := impersonation.WithConstrainedImpersonation(n.next, nestedAuthorizer{n.authorizer}, n.serializer)
+	n.last.Store(&nestedGeneration{made: now, filter: filter})
+	return filter
+}
+
+// rememberedByAsker is true for the verbs of constrained impersonation. The filter caches these permissions itself.
+// If they were cached here as well, they would live twice as long.
+func rememberedByAsker(verb string) bool {
+	return strings.HasPrefix(verb, "impersonate:") || strings.HasPrefix(verb, "impersonate-on:")
+}
+
+// nestedAuthorizer authorizes nested impersonation. The filter that calls it can only allow or answer 403. An API
+// server that cannot be reached has denied nothing, so in that case nestedAuthorizer leaves the filter with
+// unansweredPanic.
+type nestedAuthorizer struct {
+	authorizer.UnconditionalAuthorizer
+}
+
+// unansweredPanic is recovered by the outermost filter, which answers that nothing was decided, because of err.
+type unansweredPanic struct{ err error }
+
+func (a nestedAuthorizer) Authorize(
+	ctx context.Context,
+	attributes authorizer.Attributes,
+) (authorizer.Decision, string, error) {
+	verdict, reason, err := a.UnconditionalAuthorizer.Authorize(ctx, attributes)
+	switch {
+	case err == nil || verdict == authorizer.DecisionAllow:
+		return verdict, reason, nil
+	case isUnavailable(err):
+		panic(unansweredPanic{err})
+	}
+	// The filter would show the error to the client, who must not see our own failures.
+	klog.FromContext(ctx).Error(err, "Refused an impersonation that could not be authorized")
+	return verdict, reason, errNotAuthorizable
+}
