@@ -9,9 +9,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/endpoints/request"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 const (
@@ -34,7 +35,7 @@ func admit(next http.Handler, b *budget.Budget, s runtime.NegotiatedSerializer) 
 			return
 		}
 		state := stateFrom(req.Context())
-		state.client = conn.client()
+		state.Client = conn.client()
 		others := conn.serving.Add(1) - 1
 		conn.handling.Add(1)
 		defer func() {
@@ -42,7 +43,7 @@ func admit(next http.Handler, b *budget.Budget, s runtime.NegotiatedSerializer) 
 			conn.closeIfShut()
 		}()
 		defer afterAnswer(w, req, func() {
-			state.releaseAll()
+			state.ReleaseAll()
 			conn.serving.Add(-1)
 			conn.used.Store(time.Now().UnixNano())
 			conn.closeIfShut()
@@ -83,22 +84,22 @@ func afterAnswer(w http.ResponseWriter, req *http.Request, end func()) {
 }
 
 func admitRequest(b *budget.Budget, state *requestState, req *http.Request, others int64) error {
-	request, err := b.Acquire(state.client, budget.Requests, 1)
+	request, err := b.Acquire(state.Client, budget.Requests, 1)
 	if err != nil {
 		if others > 0 {
 			return err
 		}
 		// Each connection may always have one request, so that those who fill a share do not shut out newcomers. Connections
 		// are bounded.
-		request = b.Force(state.client, budget.Requests, 1)
+		request = b.Force(state.Client, budget.Requests, 1)
 	}
-	state.hold(request)
+	state.Hold(request)
 	if n := memoryNeeded(req); n > 0 {
-		held, err := b.Acquire(state.client, budget.Bytes, n)
+		held, err := b.Acquire(state.Client, budget.Bytes, n)
 		if err != nil {
 			return err
 		}
-		state.hold(held)
+		state.Hold(held)
 	}
 	return nil
 }
@@ -162,33 +163,33 @@ func identify(next http.Handler, b *budget.Budget, s runtime.NegotiatedSerialize
 
 func identifyRequest(b *budget.Budget, conn *clientConn, state *requestState, req *http.Request) error {
 	name := ""
-	if who, ok := request.UserFrom(req.Context()); ok && !isAnonymous(who) {
+	if who, ok := apirequest.UserFrom(req.Context()); ok && !isAnonymous(who) {
 		name = who.GetName()
 		if err := conn.identify(name); err != nil {
 			return err
 		}
 	}
-	state.client.User = name
-	if state.longRunning || state.upgrade != "" {
+	state.Client.User = name
+	if state.LongRunning || state.Upgrade != "" {
 		leaveGate(req.Context())
 		// Each stream costs the API server its beginning. A user who resets them, or does not read them, gets no more of them
 		// for a while.
 		if name != "" && b.UserMisuses(name) {
 			return &budget.Exceeded{Resource: budget.Resets, Share: budget.PerUser}
 		}
-		stream, err := b.Acquire(state.client, budget.Streams, 1)
+		stream, err := b.Acquire(state.Client, budget.Streams, 1)
 		if err != nil {
 			return err
 		}
 		if beginsWithAll(req) {
-			state.hold(stream)
-			state.asRequest = state.held[0]
+			state.Hold(stream)
+			state.AsRequest = state.Held[0]
 		} else {
-			state.held[0].Release()
-			state.held[0] = stream
+			state.Held[0].Release()
+			state.Held[0] = stream
 		}
 	}
-	for _, held := range state.held {
+	for _, held := range state.Held {
 		if err := held.Identify(name); err != nil {
 			return err
 		}
@@ -214,16 +215,16 @@ func refuseExceeded(
 	err error,
 ) {
 	exceeded, _ := errors.AsType[*budget.Exceeded](err)
-	if state.client.User == "" || exceeded != nil && exceeded.Resource == budget.Connections {
-		closeAfterwards(w.Header())
+	if state.Client.User == "" || exceeded != nil && exceeded.Resource == budget.Connections {
+		request.CloseAfterwards(w.Header())
 	}
 	if req.ProtoMajor == 2 {
-		held, full := b.Acquire(state.client, budget.Bytes, refusalBytes)
+		held, full := b.Acquire(state.Client, budget.Bytes, refusalBytes)
 		if conn := connectionFrom(req.Context()); full != nil && conn != nil && conn.serving.Load() > 1 {
 			state.refusedSilently = true
 			panic(http.ErrAbortHandler)
 		}
-		state.hold(held) // or nothing: the one request of a connection always gets its answer
+		state.Hold(held) // or nothing: the one request of a connection always gets its answer
 	}
-	writeStatus(w, req, s, tooMany(err).status())
+	request.WriteStatus(w, req, s, budget.TooMany(err).Status())
 }

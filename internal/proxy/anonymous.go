@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/endpoints/request"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 )
 
@@ -26,14 +26,22 @@ type anonymousPolicy struct {
 	rest   bool
 }
 
-// anonymousAuthenticator admits anonymous users where the API server does. It always admits them to
-// TokenCredentialRequest, which is how users without credentials get some.
-type anonymousAuthenticator struct {
+// Anonymous admits anonymous users where the API server does. It always admits them to TokenCredentialRequest, which is
+// how users without credentials get some.
+type Anonymous struct {
 	loginGroup string
+	prober     anonymousProber
 	policy     atomic.Pointer[anonymousPolicy]
 }
 
-func (a *anonymousAuthenticator) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
+// NewAnonymous returns one that admits nobody before Prime. LoginGroup is the API group of TokenCredentialRequest.
+// Requests over transport have no credentials.
+func NewAnonymous(loginGroup string, upstream *url.URL, transport http.RoundTripper) *Anonymous {
+	return &Anonymous{loginGroup: loginGroup, prober: anonymousProber{upstream: upstream, transport: transport}}
+}
+
+// AuthenticateRequest implements authenticator.Request.
+func (a *Anonymous) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
 	if !a.admits(req) {
 		return nil, false, nil
 	}
@@ -43,7 +51,7 @@ func (a *anonymousAuthenticator) AuthenticateRequest(req *http.Request) (*authen
 	}}, true, nil
 }
 
-func (a *anonymousAuthenticator) admits(req *http.Request) bool {
+func (a *Anonymous) admits(req *http.Request) bool {
 	policy := a.policy.Load()
 	if policy == nil {
 		return false
@@ -56,8 +64,14 @@ func (a *anonymousAuthenticator) admits(req *http.Request) bool {
 	if policy.rest {
 		return true
 	}
-	info, ok := request.RequestInfoFrom(req.Context())
+	info, ok := apirequest.RequestInfoFrom(req.Context())
 	return ok && isLogin(info, a.loginGroup)
+}
+
+// isLogin is true for TokenCredentialRequests.
+func isLogin(info *apirequest.RequestInfo, group string) bool {
+	return info.IsResourceRequest && info.APIGroup == group && info.Resource == "tokencredentialrequests" &&
+		info.Subresource == ""
 }
 
 // anonymousProber sends requests without credentials to the API server to find out which of them it admits.
@@ -112,9 +126,19 @@ func (p *anonymousProber) admitted(ctx context.Context, path, query string) (boo
 	return false, fmt.Errorf("unexpected answer %q", res.Status)
 }
 
-// refresh probes again. When the API server gives no answer, the last policy is kept.
-func (a *anonymousAuthenticator) refresh(ctx context.Context, p *anonymousProber) {
-	policy, err := p.probe(ctx)
+// Prime finds out for the first time what the API server admits. It returns an error when that cannot be told.
+func (a *Anonymous) Prime(ctx context.Context) error {
+	policy, err := a.prober.probe(ctx)
+	if err != nil {
+		return err
+	}
+	a.policy.Store(policy)
+	return nil
+}
+
+// Refresh probes again. When the API server gives no answer, the last policy is kept.
+func (a *Anonymous) Refresh(ctx context.Context) {
+	policy, err := a.prober.probe(ctx)
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Kept the last known anonymous authentication policy", "reason", err.Error())
 		return

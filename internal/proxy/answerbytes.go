@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 const (
@@ -27,18 +28,18 @@ type holdAnswer struct {
 // RoundTrip implements http.RoundTripper.
 func (t holdAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
 	res, err := t.next.RoundTrip(req)
-	state := stateFrom(req.Context())
+	state := request.From(req.Context())
 	if err != nil || t.budget == nil || state == nil {
 		return res, err
 	}
-	state.noteAnswer(res)
-	if n := answerBytes(res, state) - state.reserved; n > 0 {
-		held, err := t.budget.Acquire(state.client, budget.Bytes, n)
+	noteAnswer(state, res)
+	if n := answerBytes(res, state) - state.Reserved; n > 0 {
+		held, err := t.budget.Acquire(state.Client, budget.Bytes, n)
 		if err != nil {
 			_ = res.Body.Close()
-			return nil, tooMany(err).status()
+			return nil, budget.TooMany(err).Status()
 		}
-		state.hold(held)
+		state.Hold(held)
 	}
 	t.readAhead(res, state)
 	return res, nil
@@ -54,26 +55,26 @@ type reserveAnswer struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t reserveAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
-	state := stateFrom(req.Context())
-	if t.budget != nil && state != nil && state.lengthExpected > 0 {
-		n := min(state.lengthExpected, maxAhead)
-		held, err := t.budget.Acquire(state.client, budget.Bytes, n)
+	state := request.From(req.Context())
+	if t.budget != nil && state != nil && state.LengthExpected > 0 {
+		n := min(state.LengthExpected, maxAhead)
+		held, err := t.budget.Acquire(state.Client, budget.Bytes, n)
 		if err != nil {
-			return nil, tooMany(err).status()
+			return nil, budget.TooMany(err).Status()
 		}
-		state.hold(held)
-		state.reserved = n
+		state.Hold(held)
+		state.Reserved = n
 	}
 	return t.next.RoundTrip(req)
 }
 
-func answerBytes(res *http.Response, state *requestState) int64 {
+func answerBytes(res *http.Response, state *request.State) int64 {
 	switch {
 	case res.StatusCode == http.StatusSwitchingProtocols:
 		return upgradedBytes
-	case state.longRunning || res.Body == nil || res.Body == http.NoBody:
+	case state.LongRunning || res.Body == nil || res.Body == http.NoBody:
 		return 0
-	case state.login != nil:
+	case state.Login != nil:
 		return 0 // a certificate and a key, or a message: so that no other client's bytes keep a user from logging in
 	case res.ContentLength >= 0:
 		return min(res.ContentLength, upstreamWindow) + bufferSize

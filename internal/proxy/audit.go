@@ -16,12 +16,11 @@ import (
 	"k8s.io/apiserver/pkg/audit/policy"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters"
-	"k8s.io/apiserver/pkg/endpoints/request"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	auditlog "k8s.io/apiserver/plugin/pkg/audit/log"
-)
 
-// auditIDHeader is Audit-ID as net/http spells it.
-const auditIDHeader = "Audit-Id"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+)
 
 // AuditLog is a log of the requests that the proxy gets: who asked, from where, as whom, and what was answered. It
 // has the format of the API server's own audit log and follows the same kind of policy. A request has the same
@@ -49,16 +48,16 @@ func NewAuditLog(policyFile string, to io.Writer) (*AuditLog, error) {
 func (l *AuditLog) begin(next http.Handler) http.Handler {
 	return filters.WithAuditInit(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		// The API server takes over an ID that it is given.
-		req.Header[auditIDHeader] = []string{audit.GetAuditIDTruncated(req.Context())}
+		req.Header[request.AuditIDHeader] = []string{audit.GetAuditIDTruncated(req.Context())}
 		next.ServeHTTP(w, req)
 	}))
 }
 
 // write logs requests of known users.
 func (l *AuditLog) write(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
-	streams := func(req *http.Request, _ *request.RequestInfo) bool {
+	streams := func(req *http.Request, _ *apirequest.RequestInfo) bool {
 		state := stateFrom(req.Context())
-		return state.longRunning || state.upgrade != ""
+		return state.LongRunning || state.Upgrade != ""
 	}
 	// The filters also use panics to answer requests, and those must not be logged as bugs.
 	logged := filters.WithAudit(informFirst(noteBrokenOff(recoverPanics(next, s))), l.sink, l.policy, streams)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/cache"
@@ -26,6 +25,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 const (
@@ -69,7 +69,7 @@ type quiet struct {
 func (a quiet) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
 	response, ok, err := a.Request.AuthenticateRequest(req)
 	if err != nil {
-		a.refused.Info(klog.FromContext(req.Context()), "reason", bounded(err.Error()))
+		a.refused.Info(klog.FromContext(req.Context()), "reason", request.Bounded(err.Error()))
 		return nil, false, nil //nolint:nilerr // without an error and without a user, the answer is the same
 	}
 	return response, ok, nil
@@ -102,6 +102,11 @@ func (a namedUsers) AuthenticateRequest(req *http.Request) (*authenticator.Respo
 	return response, ok, err
 }
 
+// TokenAlone authenticates a request whose only credential is a bearer token.
+func TokenAlone(tokens authenticator.Token) authenticator.Request {
+	return namedUsers{group.NewAuthenticatedGroupAdder(bearertoken.New(tokens))}
+}
+
 // presentedTokens refuses tokens that are too long, and notes the one by which a request was authenticated. A
 // certificate is tried first, so no token is noted for a request that also has a good certificate.
 type presentedTokens struct {
@@ -113,8 +118,8 @@ func (p presentedTokens) AuthenticateToken(ctx context.Context, token string) (*
 		return nil, false, fmt.Errorf("the bearer token has %d bytes, and may have %d", len(token), maxToken)
 	}
 	response, ok, err := p.Token.AuthenticateToken(ctx, token)
-	if state := stateFrom(ctx); ok && err == nil && state != nil {
-		state.clientToken = token
+	if state := request.From(ctx); ok && err == nil && state != nil {
+		state.ClientToken = token
 	}
 	return response, ok, err
 }
@@ -124,12 +129,12 @@ func (p presentedTokens) AuthenticateToken(ctx context.Context, token string) (*
 func unauthenticated(s runtime.NegotiatedSerializer) http.Handler {
 	unauthorized := filters.Unauthorized(s)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if state := stateFrom(req.Context()); state.unavailable != nil {
+		if state := request.From(req.Context()); state.Unavailable != nil {
 			message := "the API server cannot be reached to authenticate the request"
-			if _, asked := errors.AsType[*unavailableError](state.unavailable); !asked {
+			if _, asked := errors.AsType[*request.UnavailableError](state.Unavailable); !asked {
 				message = "the authenticator of the bearer token cannot be reached"
 			}
-			writeStatus(w, req, s, statusUnanswered(req.Context(), state.unavailable, message))
+			request.WriteStatus(w, req, s, request.StatusUnanswered(req.Context(), state.Unavailable, message))
 			return
 		}
 		unauthorized.ServeHTTP(w, req)
@@ -178,10 +183,13 @@ func (r *tokenReviewer) AuthenticateToken(ctx context.Context, token string) (*a
 	return answer.response, answer.response != nil, answer.err
 }
 
+// kept is how many answers are kept and have not expired.
+func (r *tokenReviewer) kept() int { return len(r.cache.Keys()) + len(r.refused.Keys()) }
+
 // noteUnavailable notes that authentication was not decided, so that the client does not get a 401.
 func noteUnavailable(ctx context.Context, err error) {
-	if state := stateFrom(ctx); state != nil && isUnavailable(err) {
-		state.unavailable = err
+	if state := request.From(ctx); state != nil && request.IsUnavailable(err) {
+		state.Unavailable = err
 	}
 }
 
@@ -230,17 +238,17 @@ func (r *tokenReviewer) review(ctx context.Context, token string) (*tokenAnswer,
 	review, result := &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token},
 	}, &authenticationv1.TokenReview{}
-	err := r.post(unlogged(ctx), review, result)
+	err := r.post(request.Unlogged(ctx), review, result)
 	r.counts.answered(err == nil && result.Status.Authenticated, err)
 	if err != nil {
-		return nil, asUnavailable("reviewing the token", err)
+		return nil, request.AsUnavailable("reviewing the token", err)
 	}
 	if !result.Status.Authenticated {
 		answer := &tokenAnswer{}
 		if result.Status.Error != "" {
 			// The token's authenticator wrote this text and may have put the token into it.
 			said := strings.ReplaceAll(result.Status.Error, token, "[token]")
-			answer.err = errors.New("the token review says: " + bounded(said))
+			answer.err = errors.New("the token review says: " + request.Bounded(said))
 		}
 		return answer, nil
 	}
@@ -256,16 +264,4 @@ func (r *tokenReviewer) review(ctx context.Context, token string) (*tokenAnswer,
 		}
 	}
 	return &tokenAnswer{response: &authenticator.Response{User: identity}}, nil
-}
-
-// unlogged is for requests with a token in their body: at its highest levels, client-go logs bodies.
-func unlogged(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
-
-// bounded cuts a text that came from outside to a length that fits into a log line.
-func bounded(text string) string {
-	const most = 512
-	if len(text) > most {
-		return text[:most] + "..."
-	}
-	return text
 }

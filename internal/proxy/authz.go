@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 const (
@@ -84,6 +86,9 @@ func (r *accessReviewer) Authorize(
 	}
 	return known.verdict, madeHere(known.reason), err
 }
+
+// kept is how many answers are kept and have not expired.
+func (r *accessReviewer) kept() int { return len(r.cache.Keys()) + len(r.strangers.Keys()) }
 
 func madeHere(reason string) string {
 	if reason != "" {
@@ -155,9 +160,9 @@ func (r *accessReviewer) review(
 	err := r.post(ctx, &authorizationv1.SubjectAccessReview{Spec: q.spec}, result)
 	r.counts.answered(err == nil && result.Status.Allowed, err)
 	if err != nil {
-		return decision{}, asUnavailable("reviewing access", err)
+		return decision{}, request.AsUnavailable("reviewing access", err)
 	}
-	answer, ttl := decision{verdict: authorizer.DecisionNoOpinion, reason: bounded(result.Status.Reason)}, r.denyTTL
+	answer, ttl := decision{verdict: authorizer.DecisionNoOpinion, reason: request.Bounded(result.Status.Reason)}, r.denyTTL
 	switch {
 	case result.Status.Denied:
 		answer.verdict = authorizer.DecisionDeny
@@ -190,15 +195,15 @@ func authorize(next http.Handler, r *accessReviewer, note decided, s runtime.Neg
 		ctx := req.Context()
 		attributes, err := filters.GetAuthorizerAttributes(ctx)
 		if err != nil {
-			writeStatus(w, req, s, apierrors.NewInternalError(err))
+			request.WriteStatus(w, req, s, apierrors.NewInternalError(err))
 			return
 		}
 		for asked := attributes; asked != nil; asked = alsoNeeded(asked) {
 			known, pending, err := r.ask(ctx, asked, true)
-			state := stateFrom(ctx)
+			state := request.From(ctx)
 			// A read whose review has to wait for its turn waits too: otherwise it would cause the work for which that turn is.
 			if pending != nil && pending.turn.Begun() && maySpeculate(req, state) {
-				state.review = &pendingReview{attributes: asked, flight: pending, note: note}
+				state.Review = &pendingReview{attributes: asked, flight: pending, note: note}
 				continue
 			}
 			if pending != nil {
@@ -207,7 +212,7 @@ func authorize(next http.Handler, r *accessReviewer, note decided, s runtime.Neg
 			verdict, reason := known.verdict, madeHere(known.reason)
 			note.tell(ctx, verdict, reason, err)
 			if err := refusal(ctx, asked, verdict, reason, err); err != nil {
-				writeStatus(w, req, s, err)
+				request.WriteStatus(w, req, s, err)
 				return
 			}
 		}
@@ -235,8 +240,8 @@ func refusal(
 	switch {
 	case verdict == authorizer.DecisionAllow:
 		return nil
-	case isUnavailable(err):
-		return statusUnanswered(ctx, err, "the API server cannot be reached to authorize the request")
+	case request.IsUnavailable(err):
+		return request.StatusUnanswered(ctx, err, "the API server cannot be reached to authorize the request")
 	case err != nil:
 		klog.FromContext(ctx).Error(err, "Refused a request that could not be authorized")
 		return apierrors.NewInternalError(errNotAuthorizable)

@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/cache"
 )
 
 // allowing returns an authorizer that allows "verb resource[/subresource]" and paths.
@@ -293,29 +292,6 @@ func TestReviewCache(t *testing.T) {
 		p.api.set(func() { p.api.allow = allowing(step.allowed...) })
 		if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != step.want {
 			t.Errorf("%s later, with %q allowed: want %d, got %d", step.passes, step.allowed, step.want, got.Code)
-		}
-	}
-}
-
-// TestBoundedCaches puts more into each cache than it holds.
-func TestBoundedCaches(t *testing.T) {
-	t.Parallel()
-	p := startProxy(t)
-	for name, one := range map[string]struct {
-		cache *cache.LRUExpireCache
-		most  int
-	}{
-		"access reviews":  {p.access.cache, maxDecisions},
-		"wider questions": {p.access.wider.known, maxWider},
-		"of strangers":    {p.access.strangers, maxStrangers},
-		"refused tokens":  {p.tokens.refused, maxTokens},
-		"token reviews":   {p.tokens.cache, maxTokens},
-	} {
-		for i := range one.most + 10 {
-			one.cache.Add(i, nil, time.Minute)
-		}
-		if got := len(one.cache.Keys()); got != one.most {
-			t.Errorf("%s: want %d kept, got %d", name, one.most, got)
 		}
 	}
 }

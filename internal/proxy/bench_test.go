@@ -23,6 +23,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -63,15 +64,19 @@ func BenchmarkChain(b *testing.B) {
 	}
 }
 
-func answering(body string) http.RoundTripper {
-	return roundTripper(func(req *http.Request) (*http.Response, error) {
-		return &http.Response{
-			StatusCode: http.StatusOK, Proto: "HTTP/2.0", ProtoMajor: 2, Request: req,
-			Header:        http.Header{"Content-Type": {"application/json"}, "Audit-Id": {"1"}},
-			Body:          io.NopCloser(strings.NewReader(body)),
-			ContentLength: int64(len(body)),
-		}, nil
-	})
+// answering is an API server that gives the same answer to all requests.
+type answering string
+
+func (answering) Address() *url.URL       { return &url.URL{Scheme: "https", Host: "api"} }
+func (answering) Counts() *UpstreamCounts { return &UpstreamCounts{} }
+
+func (a answering) RoundTrip(req *http.Request) (*http.Response, error) {
+	return &http.Response{
+		StatusCode: http.StatusOK, Proto: "HTTP/2.0", ProtoMajor: 2, Request: req,
+		Header:        http.Header{"Content-Type": {"application/json"}, "Audit-Id": {"1"}},
+		Body:          io.NopCloser(strings.NewReader(string(a))),
+		ContentLength: int64(len(a)),
+	}, nil
 }
 
 var benchUser = authenticationv1.UserInfo{Username: "jane", Groups: []string{"dev", "ops"}}
@@ -103,23 +108,17 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 		}
 		return nil
 	}, turns.tokens, clock.RealClock{})
-	s := newStatusSerializer()
-	address, err := url.Parse("https://api")
-	if err != nil {
-		b.Fatal(err)
-	}
-	f := &forwarder{
-		failed:     logs.NewSampler(""),
-		upstream:   &upstream{address: address},
-		token:      &staticToken{token: upstreamToken},
-		serializer: s,
-	}
-	f.plain = f.proxy(bufferSize)
-	f.plain.Transport = &asUser{
-		token:       f.token,
-		passThrough: newTokenPassThrough(&apiVersion{}, tokens),
-		next:        answering(body),
-	}
+	s := request.NewSerializer()
+	f := NewHandler(RelayOptions{
+		Upstream:            answering(body),
+		Token:               &staticToken{token: upstreamToken},
+		Version:             NewAPIVersion(nil),
+		TokenAlone:          TokenAlone(tokens),
+		HoldUntilAuthorized: HoldUntilAuthorized,
+		Work:                turns,
+		Failed:              logs.NewSampler(""),
+		Serializer:          s,
+	})
 	c := &chain{
 		serializer: s,
 		drain:      newDrain(),
@@ -128,7 +127,7 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 		authenticator: newAuthenticator(
 			store,
 			tokens,
-			&anonymousAuthenticator{},
+			&Anonymous{},
 			turns.certificates,
 			logs.NewSampler(""),
 		),

@@ -31,7 +31,7 @@ func boundBody(next http.Handler, patience time.Duration) http.Handler {
 			body.conn.unused.bodies.Add(1)
 			defer body.conn.unused.bodies.Add(-1)
 		}
-		state.body = body
+		state.Body = body
 		req.Body = body // req is a copy: the server needs its own body in its own request
 		next.ServeHTTP(w, req)
 	})
@@ -76,8 +76,8 @@ func (b *boundedBody) expire() {
 
 // Read implements io.Reader.
 func (b *boundedBody) Read(p []byte) (int, error) {
-	if b.state.longRunning {
-		b.unbind()
+	if b.state.LongRunning {
+		b.Unbind()
 	}
 	if b.conn != nil && b.conn.user.Load() == nil {
 		defer b.conn.gate.awaitBody()()
@@ -85,13 +85,13 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.conn.useBody(n)
 	if err == io.EOF {
-		b.unbind()
+		b.Unbind()
 	}
 	return n, err
 }
 
-// unbind removes the deadline. A nil body has none.
-func (b *boundedBody) unbind() {
+// Unbind removes the deadline. A nil body has none.
+func (b *boundedBody) Unbind() {
 	if b == nil {
 		return
 	}
@@ -108,9 +108,9 @@ func (b *boundedBody) unbind() {
 	b.deadline = nil
 }
 
-// late is true when the body did not come in time. In HTTP/1.1 net/http ends the request's context when the deadline
+// Late is true when the body did not come in time. In HTTP/1.1 net/http ends the request's context when the deadline
 // passes, so a cancelled request may mean that the body is late.
-func (b *boundedBody) late() bool {
+func (b *boundedBody) Late() bool {
 	if b == nil {
 		return false
 	}

@@ -133,7 +133,7 @@ func TestDeadlineOfBodyInHTTP2(t *testing.T) {
 		then func(*boundedBody)
 		want int // changes of the deadline
 	}{
-		{"when the body came", (*boundedBody).unbind, 0},
+		{"when the body came", (*boundedBody).Unbind, 0},
 		{"when the request has ended", (*boundedBody).over, 0},
 		{"when the body is late", func(*boundedBody) {}, 1},
 	} {
@@ -155,7 +155,7 @@ func TestDeadlineOfBodyInHTTP2(t *testing.T) {
 				if changes != test.want {
 					t.Errorf("want %d changes of the deadline, got %d", test.want, changes)
 				}
-				if late := body.late(); late != (test.want > 0) {
+				if late := body.Late(); late != (test.want > 0) {
 					t.Errorf("late: %v", late)
 				}
 			})

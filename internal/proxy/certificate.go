@@ -9,6 +9,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 // verifyOnce returns the user whom the certificates of a request name. They are verified once in a generation of CAs,
@@ -30,7 +31,7 @@ func verifyOnce(
 	}
 	defer turn.done()
 	if err := turn.Wait(ctx); err != nil {
-		err = &unavailableError{doing: "waiting for a turn to verify the client certificate", cause: err}
+		err = &request.UnavailableError{Doing: "waiting for a turn to verify the client certificate", Cause: err}
 		noteUnavailable(ctx, err)
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
 )
 
@@ -57,7 +58,7 @@ func (c *chain) handler() http.Handler {
 	// An Impersonate- header that nested impersonation did not consume is refused.
 	h = refuseLeftovers(h, s)
 	// Nested impersonation: consumes Impersonate-*, puts another user into the context.
-	h = &nestedImpersonation{next: h, authorizer: c.authorizer, serializer: s, clock: c.clock, lifetime: c.allowTTL}
+	h = Impersonate(h, c.authorizer, s, c.clock, c.allowTTL)
 	// Who asked? For the API server's audit log.
 	h = rememberOriginalUser(h)
 	// Whose share is it? 429 or 503 when that user's is full.
@@ -127,28 +128,20 @@ func frontProxyHeaderConfig(trusted *clienttrust.Store) *authenticatorfactory.Re
 	}
 }
 
-// securityHeaders are in every answer. The slices are shared by all answers and never changed.
-var securityHeaders = http.Header{
-	"Content-Security-Policy": {"default-src 'none'; frame-ancestors 'none'"},
-	"X-Frame-Options":         {"DENY"},
-	"X-Xss-Protection":        {"1; mode=block"},
-	"X-Content-Type-Options":  {"nosniff"},
-	"Referrer-Policy":         {"no-referrer"},
-	"X-Dns-Prefetch-Control":  {"off"},
-	"Cache-Control":           {"no-cache,no-store,max-age=0,must-revalidate"},
-	"Pragma":                  {"no-cache"},
-	"Expires":                 {"0"},
-}
-
 // setUp gives the request its state and the answer its security headers.
 func setUp(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		header := w.Header()
-		for name, values := range securityHeaders {
+		for name, values := range request.SecurityHeaders {
 			header[name] = values
 		}
-		state := &requestState{header: header}
-		state.arrive(connectionFrom(req.Context()))
+		state := &requestState{}
+		state.Header = header
+		conn := connectionFrom(req.Context())
+		if conn != nil {
+			state.Connection, state.Client.Address = conn, conn.address
+		}
+		state.arrive(conn)
 		defer state.decided()
 		next.ServeHTTP(w, req.WithContext(withState(req.Context(), state)))
 	})
@@ -167,11 +160,11 @@ func recoverPanics(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 			case p == http.ErrAbortHandler: //nolint:errorlint // it is the very value
 				panic(p)
 			case ok:
-				writeStatus(
+				request.WriteStatus(
 					w,
 					req,
 					s,
-					statusUnanswered(req.Context(), unanswered.err, "the API server cannot be reached to authorize the impersonation"),
+					request.StatusUnanswered(req.Context(), unanswered.err, "the API server cannot be reached to authorize the impersonation"),
 				)
 			default:
 				klog.FromContext(req.Context()).Error(fmt.Errorf("panic: %v", p), "Recovered from a panic",
@@ -179,7 +172,7 @@ func recoverPanics(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 				if stateFrom(req.Context()).measured.answer.code != codeNone {
 					panic(http.ErrAbortHandler) // otherwise the answer would look complete
 				}
-				writeStatus(w, req, s, apierrors.NewInternalError(fmt.Errorf("the request could not be handled")))
+				request.WriteStatus(w, req, s, apierrors.NewInternalError(fmt.Errorf("the request could not be handled")))
 			}
 		}()
 		next.ServeHTTP(w, req)

@@ -10,13 +10,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 // TestABugCostsOneRequest has a handler panic: the client gets a 500. When an answer has begun, it breaks off, so that the
 // client does not take it for the whole.
 func TestABugCostsOneRequest(t *testing.T) {
 	t.Parallel()
-	s := newStatusSerializer()
+	s := request.NewSerializer()
 	for name, test := range map[string]struct {
 		bug    http.HandlerFunc
 		panics any
@@ -65,11 +67,11 @@ func TestWhoLeavesBeforeTheTurnIsNotServed(t *testing.T) {
 	}{
 		{
 			"a user's request", "jane", "GET", path, "list", func(p *proxy) *work { return p.work.forwarded }, 0,
-			"jane list " + path + " from 127.0.0.1 Service Unavailable " + errClientLeft.ErrStatus.Message + " allow",
+			"jane list " + path + " from 127.0.0.1 Service Unavailable " + request.ErrClientLeft.ErrStatus.Message + " allow",
 		},
 		{
 			"a stranger's login", "", "POST", loginPath, "create", func(p *proxy) *work { return p.work.logins }, 1,
-			"system:anonymous create " + loginPath + " from 127.0.0.1 Service Unavailable " + errClientLeft.ErrStatus.Message +
+			"system:anonymous create " + loginPath + " from 127.0.0.1 Service Unavailable " + request.ErrClientLeft.ErrStatus.Message +
 				" allow",
 		},
 	} {
@@ -120,7 +122,7 @@ func TestWhoLeavesBeforeTheTurnIsNotServed(t *testing.T) {
 func TestWhoLeavesIsNoProblemOfTheAPIServer(t *testing.T) {
 	t.Parallel()
 	const path = "/api/v1/namespaces/d/pods"
-	request := func(ctx context.Context, busy chan<- struct{}) {
+	madeBusy := func(ctx context.Context, busy chan<- struct{}) {
 		busy <- struct{}{}
 		<-ctx.Done()
 	}
@@ -129,9 +131,9 @@ func TestWhoLeavesIsNoProblemOfTheAPIServer(t *testing.T) {
 		review bool // it is the review that takes long, and not the request
 		want   *apierrors.StatusError
 	}{
-		"a read":                         {"GET", false, errClientLeft},
-		"a write":                        {"POST", false, errClientLeftWrite},
-		"a write that is still reviewed": {"POST", true, errClientLeft},
+		"a read":                         {"GET", false, request.ErrClientLeft},
+		"a write":                        {"POST", false, request.ErrClientLeftWrite},
+		"a write that is still reviewed": {"POST", true, request.ErrClientLeft},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -139,9 +141,9 @@ func TestWhoLeavesIsNoProblemOfTheAPIServer(t *testing.T) {
 			p := startProxy(t, func(_ *proxy, o *Options) { o.Audit = newAuditLog(t, file) })
 			p.api.set(func() {
 				if test.review {
-					p.api.during = func(ctx context.Context, _ string) { request(ctx, busy) }
+					p.api.during = func(ctx context.Context, _ string) { madeBusy(ctx, busy) }
 				} else {
-					p.api.serve = func(_ http.ResponseWriter, req *http.Request) { request(req.Context(), busy) }
+					p.api.serve = func(_ http.ResponseWriter, req *http.Request) { madeBusy(req.Context(), busy) }
 				}
 			})
 			ctx, leave := context.WithCancel(t.Context())
@@ -153,9 +155,9 @@ func TestWhoLeavesIsNoProblemOfTheAPIServer(t *testing.T) {
 			if got.Code != http.StatusServiceUnavailable || got.Message != test.want.ErrStatus.Message {
 				t.Errorf("want %v logged, got %d %q", test.want, got.Code, got.Message)
 			}
-			for cause := range p.upstream.counts.problems {
-				if n := p.upstream.counts.problems[cause].Load(); n != 0 {
-					t.Errorf("want no problem of the API server counted, got %d of %s", n, upstreamProblem(cause))
+			for cause := range p.upstream.Counts().problems {
+				if n := p.upstream.Counts().problems[cause].Load(); n != 0 {
+					t.Errorf("want no problem of the API server counted, got %d of %s", n, upstreamProblems[cause])
 				}
 			}
 		})

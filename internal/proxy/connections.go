@@ -37,17 +37,17 @@ var upstreamProblems = [numProblems]string{
 // String returns the name.
 func (p upstreamProblem) String() string { return upstreamProblems[p] }
 
-// upstreamCounts counts what happens on the way to the API server. The zero value is ready.
-type upstreamCounts struct {
+// UpstreamCounts counts what happens on the way to the API server. The zero value is ready.
+type UpstreamCounts struct {
 	shared, upgraded   atomic.Int64 // open connections
 	dialled, undialled atomic.Int64
 	problems           [numProblems]atomic.Int64
 }
 
-func (c *upstreamCounts) problem(p upstreamProblem) { c.problems[p].Add(1) }
+func (c *UpstreamCounts) problem(p upstreamProblem) { c.problems[p].Add(1) }
 
 // dialer wraps dial so that open is the number of its connections that are open.
-func (c *upstreamCounts) dialer(dial dialFunc, open *atomic.Int64) dialFunc {
+func (c *UpstreamCounts) dialer(dial dialFunc, open *atomic.Int64) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if err != nil {

@@ -1,17 +1,17 @@
 package proxy
 
 import (
+	"bufio"
 	"context"
-	"errors"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime"
-)
 
-// errDraining is the cause of the end of a stream that the proxy ended because it shuts down.
-var errDraining = errors.New("the impersonation proxy is shutting down")
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+)
 
 // drain counts the requests that are being served. At shutdown it ends watches and other streams, because they do
 // not end by themselves.
@@ -41,7 +41,7 @@ func (d *drain) track(next http.Handler) http.Handler {
 		d.add(1)
 		defer d.add(-1)
 		if d.leaving.Load() {
-			closeAfterwards(w.Header())
+			request.CloseAfterwards(w.Header())
 		}
 		next.ServeHTTP(w, req)
 	})
@@ -51,7 +51,7 @@ func (d *drain) track(next http.Handler) http.Handler {
 func (d *drain) hold(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		state := stateFrom(req.Context())
-		if !state.longRunning && state.upgrade == "" {
+		if !state.LongRunning && state.Upgrade == "" {
 			next.ServeHTTP(w, req)
 			return
 		}
@@ -59,12 +59,12 @@ func (d *drain) hold(next http.Handler, s runtime.NegotiatedSerializer) http.Han
 		defer cancel(nil)
 		one := &stream{cancel: cancel}
 		if !d.register(one) {
-			writeStatus(w, req, s, statusUnavailable(errDraining.Error()))
+			request.WriteStatus(w, req, s, request.StatusUnavailable(request.ErrDraining.Error()))
 			return
 		}
 		defer d.forget(one)
-		state.end = cancel
-		if state.upgrade != "" {
+		state.End = cancel
+		if state.Upgrade != "" {
 			w = &upgradable{ResponseWriter: w, ctx: ctx}
 		}
 		next.ServeHTTP(w, req.WithContext(ctx))
@@ -100,7 +100,7 @@ func (d *drain) endStreams() {
 	defer d.mu.Unlock()
 	d.ended = true
 	for one := range d.streams {
-		one.cancel(errDraining)
+		one.cancel(request.ErrDraining)
 	}
 }
 
@@ -130,4 +130,28 @@ func (d *drain) counts() (serving, streams int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.serving, len(d.streams)
+}
+
+// upgradable closes the client's connection when ctx ends after a switch of protocols. ReverseProxy would close only
+// the connection to the API server, and wait for the client.
+type upgradable struct {
+	http.ResponseWriter
+	ctx context.Context //nolint:containedctx // it lives as long as this one request
+}
+
+// Unwrap lets http.ResponseController find what the wrapped writer can do.
+func (w *upgradable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Hijack implements http.Hijacker.
+func (w *upgradable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err == nil {
+		if one := ours(conn); one != nil {
+			one.unused.upgraded.Store(true)
+			one.unused.useAll()
+		}
+		// The context ends at the latest when the handler returns, and then the connection is done with.
+		context.AfterFunc(w.ctx, func() { _ = conn.Close() })
+	}
+	return conn, buffered, err
 }

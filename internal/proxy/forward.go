@@ -8,17 +8,20 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/url"
 	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 const (
@@ -29,37 +32,39 @@ const (
 	watchBufferSize = 2 << 10
 )
 
+// RelayOptions is what NewHandler needs. All of it is required, except Budget.
+type RelayOptions struct {
+	Upstream interface {
+		http.RoundTripper
+		Address() *url.URL
+		Counts() *UpstreamCounts
+	}
+	// Token is the upstream credential.
+	Token TokenSource
+	// Version is the API server's, and TokenAlone says whose a bearer token is when it is the only credential. Both decide
+	// whether the client's own token is sent.
+	Version    *APIVersion
+	TokenAlone authenticator.Request
+	// HoldUntilAuthorized makes the outermost RoundTripper, which waits for what is still to be decided about a request.
+	HoldUntilAuthorized func(next http.RoundTripper) http.RoundTripper
+	Budget              *budget.Budget
+	Work                allWork
+	// Failed takes the reasons why requests could not be forwarded.
+	Failed     *logs.Sampler
+	Serializer runtime.NegotiatedSerializer
+}
+
 // forwarder is the back half: it sends the request to the API server as the user in its context.
 type forwarder struct {
-	upstream    *upstream
-	token       TokenSource
+	RelayOptions
 	passThrough *tokenPassThrough
-	budget      *budget.Budget
-	work        allWork
-	failed      *logs.Sampler
-	serializer  runtime.NegotiatedSerializer
 	// One proxy in three kinds, which differ in buffers and flushing only.
 	plain, stream, watch *httputil.ReverseProxy
 }
 
-func newForwarder(
-	up *upstream,
-	token TokenSource,
-	passThrough *tokenPassThrough,
-	b *budget.Budget,
-	all allWork,
-	failed *logs.Sampler,
-	s runtime.NegotiatedSerializer,
-) *forwarder {
-	f := &forwarder{
-		upstream:    up,
-		work:        all,
-		token:       token,
-		passThrough: passThrough,
-		budget:      b,
-		failed:      failed,
-		serializer:  s,
-	}
+// NewHandler returns the back half of the proxy: it sends requests to the API server as the user in their context.
+func NewHandler(options RelayOptions) http.Handler {
+	f := &forwarder{RelayOptions: options, passThrough: newTokenPassThrough(options.Version, options.TokenAlone)}
 	f.plain, f.stream, f.watch = f.proxy(bufferSize), f.proxy(streamBufferSize), f.proxy(watchBufferSize)
 	// An answer of known length is no stream: it is written when a frame is full, and at its end. ReverseProxy flushes
 	// answers of unknown length at once all the same.
@@ -70,9 +75,9 @@ func newForwarder(
 func (f *forwarder) proxy(buffer int) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite: f.address,
-		Transport: holdUntilAuthorized{
-			&asUser{token: f.token, passThrough: f.passThrough, next: holdAnswer{f.inFlight(), f.budget}},
-		},
+		Transport: f.HoldUntilAuthorized(
+			&asUser{token: f.Token, passThrough: f.passThrough, next: holdAnswer{f.inFlight(), f.Budget}},
+		),
 		FlushInterval:  -1, // watches stream
 		BufferPool:     newBufferPool(buffer),
 		ModifyResponse: f.checkAnswer,
@@ -83,10 +88,10 @@ func (f *forwarder) proxy(buffer int) *httputil.ReverseProxy {
 
 func (f *forwarder) inFlight() inFlight {
 	return inFlight{
-		next:    reserveAnswer{f.upstream, f.budget},
-		all:     f.work.all,
-		long:    f.work.allLong,
-		watches: f.work.watches,
+		next:    reserveAnswer{f.Upstream, f.Budget},
+		all:     f.Work.all,
+		long:    f.Work.allLong,
+		watches: f.Work.watches,
 	}
 }
 
@@ -94,11 +99,11 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if logger := klog.FromContext(req.Context()).V(4); logger.Enabled() {
 		logger.Info("Forwarded a request", "method", req.Method, "path", req.URL.Path)
 	}
-	info, ok := request.RequestInfoFrom(req.Context())
+	info, ok := apirequest.RequestInfoFrom(req.Context())
 	switch {
 	case ok && info.Verb == "watch":
 		f.watch.ServeHTTP(w, req)
-	case stateFrom(req.Context()).longRunning:
+	case request.From(req.Context()).LongRunning:
 		f.stream.ServeHTTP(w, req)
 	default:
 		f.plain.ServeHTTP(w, req)
@@ -107,7 +112,7 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 // address sets the address of the API server, and the header that tells its audit log where the request came from.
 func (f *forwarder) address(pr *httputil.ProxyRequest) {
-	pr.SetURL(f.upstream.address)
+	pr.SetURL(f.Upstream.Address())
 	pr.Out.Host = pr.In.Host
 	pr.Out.Trailer = nil
 	if host, _, err := net.SplitHostPort(pr.In.RemoteAddr); err == nil {
@@ -122,39 +127,41 @@ var (
 
 // checkAnswer checks the API server's answer before any of it is sent to the client.
 func (f *forwarder) checkAnswer(res *http.Response) error {
-	state := stateFrom(res.Request.Context())
-	state.answeredInTime = res.Request.Context().Err() == nil
-	state.asRequest.Release()
+	state := request.From(res.Request.Context())
+	state.AnsweredInTime = res.Request.Context().Err() == nil
+	if state.AsRequest != nil {
+		state.AsRequest.Release()
+	}
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		// Two connections are joined only when both sides named the same protocol.
-		if state.upgrade == "" || !wantsUpgrade(res.Header) || !strings.EqualFold(res.Header.Get("Upgrade"), state.upgrade) {
+		if state.Upgrade == "" || !request.WantsUpgrade(res.Header) || !strings.EqualFold(res.Header.Get("Upgrade"), state.Upgrade) {
 			return errBadSwitch
 		}
-		delete(state.header, "Connection")
-		if conn, ok := res.Body.(io.ReadWriteCloser); ok && state.end != nil {
-			res.Body = &upgradedBody{ReadWriteCloser: conn, end: state.end}
+		delete(state.Header, "Connection")
+		if conn, ok := res.Body.(io.ReadWriteCloser); ok && state.End != nil {
+			res.Body = &upgradedBody{ReadWriteCloser: conn, end: state.End}
 		}
-	} else if state.closeAfterwards {
-		closeAfterwards(state.header) // again, as an informational answer empties the header
+	} else if state.CloseAfterwards {
+		request.CloseAfterwards(state.Header) // again, as an informational answer empties the header
 	}
-	if res.StatusCode == http.StatusUnauthorized && state.upstreamToken != "" && ownAnswer(res.Request) {
-		f.token.Reject(state.upstreamToken)
+	if res.StatusCode == http.StatusUnauthorized && state.UpstreamToken != "" && ownAnswer(res.Request) {
+		f.Token.Reject(state.UpstreamToken)
 		return errOurCredential
 	}
-	if state.loginEnded != nil {
-		noteLogin(res, state)
+	if state.Login != nil {
+		state.Login.Answered(res)
 	}
-	if _, ours := state.header[auditIDHeader]; ours {
-		delete(res.Header, auditIDHeader) // it is the same
+	if _, ours := state.Header[request.AuditIDHeader]; ours {
+		delete(res.Header, request.AuditIDHeader) // it is the same
 	}
 	// Ours replace those of the API server. Set here again, as an informational answer empties the header.
-	for name, values := range securityHeaders {
+	for name, values := range request.SecurityHeaders {
 		delete(res.Header, name)
-		state.header[name] = values
+		state.Header[name] = values
 	}
-	if state.longRunning && res.StatusCode != http.StatusSwitchingProtocols {
+	if state.LongRunning && res.StatusCode != http.StatusSwitchingProtocols {
 		res.Body = &endingBody{ReadCloser: res.Body, draining: func() bool {
-			return errors.Is(context.Cause(res.Request.Context()), errDraining)
+			return errors.Is(context.Cause(res.Request.Context()), request.ErrDraining)
 		}}
 	}
 	return nil
@@ -163,7 +170,7 @@ func (f *forwarder) checkAnswer(res *http.Response) error {
 // ownAnswer is true when a 401 can only mean that the API server refused our credential. Behind a proxy subresource
 // there is another program, which may answer 401 about users of its own.
 func ownAnswer(req *http.Request) bool {
-	info, ok := request.RequestInfoFrom(req.Context())
+	info, ok := apirequest.RequestInfoFrom(req.Context())
 	return ok && info.Subresource != "proxy"
 }
 
@@ -171,35 +178,36 @@ func ownAnswer(req *http.Request) bool {
 func (f *forwarder) writeError(w http.ResponseWriter, req *http.Request, err error) {
 	var refused apierrors.APIStatus
 	var body *clientBodyError
+	state := request.From(req.Context())
 	switch {
 	case errors.As(err, &refused):
 		if errors.Is(err, errNoToken) {
-			f.upstream.counts.problem(problemNoCredential)
+			f.Upstream.Counts().problem(problemNoCredential)
 		}
-	case errors.As(err, &body), stateFrom(req.Context()).bodyError.Load() != nil, stateFrom(req.Context()).body.late():
+	case errors.As(err, &body), state.BodyFailed.Load(), state.Body != nil && state.Body.Late():
 		err = errUnreadableBody
 	case errors.Is(err, errOurCredential):
-		f.upstream.counts.problem(problemCredential)
-		err = statusUnavailable("the API server did not accept the proxy's credential; it is being renewed")
+		f.Upstream.Counts().problem(problemCredential)
+		err = request.StatusUnavailable("the API server did not accept the proxy's credential; it is being renewed")
 	case errors.Is(err, errBadSwitch):
-		f.upstream.counts.problem(problemProtocol)
+		f.Upstream.Counts().problem(problemProtocol)
 		err = apierrors.NewInternalError(errBadSwitch)
-	case errors.Is(context.Cause(req.Context()), errDraining):
-		err = statusUnavailable("the proxy is shutting down")
-	case hasLeft(req.Context()):
+	case errors.Is(context.Cause(req.Context()), request.ErrDraining):
+		err = request.StatusUnavailable("the proxy is shutting down")
+	case request.HasLeft(req.Context()):
 		if onlyReads(req) || neverSent(err) {
-			err = errClientLeft
+			err = request.ErrClientLeft
 		} else {
-			err = errClientLeftWrite
+			err = request.ErrClientLeftWrite
 		}
 	default:
 		var problem upstreamProblem
-		reason := bounded(err.Error())
+		reason := request.Bounded(err.Error())
 		problem, err = upstreamStatus(req, err)
-		f.upstream.counts.problem(problem)
-		f.failed.Info(klog.FromContext(req.Context()), "problem", problem.String(), "reason", reason)
+		f.Upstream.Counts().problem(problem)
+		f.Failed.Info(klog.FromContext(req.Context()), "problem", problem.String(), "reason", reason)
 	}
-	writeStatus(w, req, f.serializer, err)
+	request.WriteStatus(w, req, f.Serializer, err)
 }
 
 func onlyReads(req *http.Request) bool {
@@ -211,20 +219,20 @@ func upstreamStatus(req *http.Request, err error) (upstreamProblem, error) {
 	text := err.Error()
 	switch {
 	case neverSent(err):
-		return problemUnreachable, statusUnavailable("the API server cannot be reached")
+		return problemUnreachable, request.StatusUnavailable("the API server cannot be reached")
 	case strings.Contains(text, "cannot retry err"): // GOAWAY, and the body is gone
-		tooMany := statusError(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
+		tooMany := request.StatusError(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
 			"the API server closed the connection before it looked at the request")
-		tooMany.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfterSeconds}
+		tooMany.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: request.RetryAfterSeconds}
 		return problemRefusedStream, tooMany
 	case strings.Contains(text, "request header list larger than"):
-		return problemTooLarge, statusError(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonBadRequest,
+		return problemTooLarge, request.StatusError(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonBadRequest,
 			"the request with the user's identity is larger than the API server takes")
 	case onlyReads(req):
-		return problemLost, statusUnavailable("the connection to the API server was lost")
+		return problemLost, request.StatusUnavailable("the connection to the API server was lost")
 	}
 	// No Retry-After: clients would send the request again by themselves, and it may have been carried out.
-	return problemLost, statusError(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
+	return problemLost, request.StatusError(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
 		"the connection to the API server was lost; the request may have been carried out")
 }
 

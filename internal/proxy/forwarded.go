@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/fairqueue"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
 )
 
@@ -36,19 +37,19 @@ func limitForwarded(
 ) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
-		state := stateFrom(ctx)
-		if state.longRunning || state.upgrade != "" || state.login != nil {
+		state := request.From(ctx)
+		if state.LongRunning || state.Upgrade != "" || state.Login != nil {
 			next.ServeHTTP(w, req)
 			return
 		}
-		if err := holdBody(req, state.body); err != nil {
-			writeStatus(w, req, s, errUnreadableBody)
+		if err := holdBody(req, state.Body); err != nil {
+			request.WriteStatus(w, req, s, errUnreadableBody)
 			return
 		}
 		who := askerOf(ctx)
-		owner := fairqueue.Owner{Name: who.client.User}
+		owner := fairqueue.Owner{Name: who.Client.User}
 		if owner.Name == "" {
-			owner.Member = who.conn
+			owner.Member = who.Connection
 		}
 		writes := !onlyReads(req)
 		if writes {
@@ -56,27 +57,27 @@ func limitForwarded(
 		}
 		what, reads := readBy(req)
 		if reads {
-			state.lengthExpected, state.longExpected = long.expected(what)
+			state.LengthExpected, state.LongExpected = long.expected(what)
 		}
 		if requestinfo.LongSelector(req.URL) > 0 {
-			state.longExpected = true
+			state.LongExpected = true
 		}
-		if state.longExpected {
+		if state.LongExpected {
 			turn := long.turns.join(owner)
 			defer turn.Done()
 			if err := turn.Wait(ctx); err != nil {
-				writeStatus(w, req, s, errClientLeft)
+				request.WriteStatus(w, req, s, request.ErrClientLeft)
 				return
 			}
 		}
 		turn := forwarded.join(owner)
 		defer turn.Done()
 		if err := turn.Wait(ctx); err != nil {
-			writeStatus(w, req, s, errClientLeft)
+			request.WriteStatus(w, req, s, request.ErrClientLeft)
 			return
 		}
 		if writes {
-			state.writeTurn = turn
+			state.WriteTurn = turn
 		}
 		if reads {
 			defer long.note(what, state)
@@ -89,7 +90,7 @@ var errUnreadableBody = apierrors.NewBadRequest("the request body could not be r
 
 // holdBody reads the body, up to maxHeldBody, so that a body which comes slowly keeps nothing busy at the API server. A
 // body that is here as a whole can be sent again when the API server has not processed it (GOAWAY).
-func holdBody(req *http.Request, bound *boundedBody) error {
+func holdBody(req *http.Request, bound request.Body) error {
 	if req.Body == nil || req.Body == http.NoBody || req.ContentLength == 0 {
 		return nil
 	}
@@ -99,7 +100,9 @@ func holdBody(req *http.Request, bound *boundedBody) error {
 		if _, err := io.ReadFull(req.Body, body); err != nil {
 			return &clientBodyError{err}
 		}
-		bound.unbind() // also when its end is not announced yet
+		if bound != nil {
+			bound.Unbind() // also when its end is not announced yet
+		}
 		setBody(req, body)
 		return nil
 	}

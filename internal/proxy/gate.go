@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 const (
@@ -366,7 +367,7 @@ func holdBack(next http.Handler, b *budget.Budget) http.Handler {
 // sayGoaway answers a request that is over already. The answer goes nowhere, but net/http says GOAWAY with it, and makes
 // no request any more of what the client has sent meanwhile.
 func sayGoaway(w http.ResponseWriter) {
-	closeAfterwards(w.Header())
+	request.CloseAfterwards(w.Header())
 	w.WriteHeader(http.StatusServiceUnavailable)
 }
 

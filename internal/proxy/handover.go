@@ -11,6 +11,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/handover"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 // handOver answers requests for handover.Path with the advertised CA bundle. Credentials are not looked at: the answer
@@ -33,12 +34,12 @@ func handOver(
 			return
 		}
 		state := stateFrom(req.Context())
-		if state.client.User == "" {
-			closeAfterwards(w.Header())
+		if state.Client.User == "" {
+			request.CloseAfterwards(w.Header())
 		}
 		if req.Method != http.MethodGet {
 			w.Header().Set("Allow", http.MethodGet)
-			writeStatus(w, req, s, statusError(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
+			request.WriteStatus(w, req, s, request.StatusError(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
 				"the CA bundle can only be read"))
 			return
 		}
@@ -52,15 +53,15 @@ func handOver(
 			last.Store(now)
 		}
 		if bundle == nil || now.document == nil {
-			writeStatus(w, req, s, statusUnavailable("no CA bundle is advertised that could be handed on"))
+			request.WriteStatus(w, req, s, request.StatusUnavailable("no CA bundle is advertised that could be handed on"))
 			return
 		}
-		held, err := b.Acquire(state.client, budget.Bytes, int64(len(now.document)))
+		held, err := b.Acquire(state.Client, budget.Bytes, int64(len(now.document)))
 		if err != nil {
 			refuseExceeded(w, req, s, state, b, err)
 			return
 		}
-		state.hold(held)
+		state.Hold(held)
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Content-Length", strconv.Itoa(len(now.document)))
 		_, _ = w.Write(now.document) // a client that has left is no error

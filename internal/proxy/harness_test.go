@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
 
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -285,7 +286,7 @@ func (p *proxy) raw(t *testing.T, certificate *tls.Certificate, request string) 
 func identityOf(r *recorded) map[string][]string {
 	found := map[string][]string{}
 	for name, values := range r.Header {
-		folded := fold(name)
+		folded := request.Fold(name)
 		if strings.HasPrefix(folded, "impersonate") || strings.HasPrefix(folded, "x-remote") || folded == "authorization" {
 			found[name] = values
 		}

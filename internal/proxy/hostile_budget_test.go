@@ -21,6 +21,13 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
 )
 
+// What the proxy takes of an answer, or of a watch, that its client does not read.
+const (
+	answerWindow = 256 << 10
+	answerBuffer = 32 << 10
+	eventWindow  = 32 << 10
+)
+
 // limit changes one bound of a proxy that is to be started.
 func limit(r budget.Resource, s budget.Share, n int64) prepare {
 	return func(_ *proxy, o *Options) {
@@ -70,7 +77,7 @@ func steady(t *testing.T, count func() int64) int64 {
 func TestUnreadAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	const fit = 4
-	p := startProxy(t, limit(budget.Bytes, budget.PerUser, fit*(upstreamWindow+bufferSize)))
+	p := startProxy(t, limit(budget.Bytes, budget.PerUser, fit*(answerWindow+answerBuffer)))
 	var sent atomic.Int64
 	p.api.set(func() { p.api.serve = pour(&sent) })
 	mallory := clientCertificate(t, p.signerCA, "mallory")
@@ -85,10 +92,10 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	eventually(t, func() bool { return p.budget.Refused(budget.Bytes, budget.PerUser) >= each*connections-fit })
 	// What the API server wrote before it was stopped is what the proxy has in memory, or the system on the way.
 	const onTheWay = 128 << 10
-	if got := steady(t, sent.Load); got > each*connections*(upstreamWindow+onTheWay) {
-		t.Errorf("want at most %d bytes of each answer taken from the API server, got %d of all", upstreamWindow, got)
+	if got := steady(t, sent.Load); got > each*connections*(answerWindow+onTheWay) {
+		t.Errorf("want at most %d bytes of each answer taken from the API server, got %d of all", answerWindow, got)
 	}
-	if got := p.budget.HeldByUser(budget.Bytes, "mallory"); got > fit*(upstreamWindow+bufferSize) {
+	if got := p.budget.HeldByUser(budget.Bytes, "mallory"); got > fit*(answerWindow+answerBuffer) {
 		t.Errorf("want the user's share kept, got %d bytes", got)
 	}
 	p.api.set(func() {
@@ -240,8 +247,8 @@ func TestStreamsThatAreNotReadAreBounded(t *testing.T) {
 	if got := p.budget.HeldByUser(budget.Bytes, "mallory"); got != fit*streamBytes {
 		t.Errorf("want %d bytes counted, got %d", fit*streamBytes, got)
 	}
-	if got := steady(t, sent.Load); got > watches*(streamWindow+64<<10) {
-		t.Errorf("want at most %d bytes of each watch taken from the API server, got %d of all", streamWindow, got)
+	if got := steady(t, sent.Load); got > watches*(eventWindow+64<<10) {
+		t.Errorf("want at most %d bytes of each watch taken from the API server, got %d of all", eventWindow, got)
 	}
 	if _, streams := p.drain.counts(); streams != fit {
 		t.Errorf("want %d streams left, got %d", fit, streams)

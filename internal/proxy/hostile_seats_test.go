@@ -236,8 +236,8 @@ func TestSlowReadersHoldNothingAtTheAPIServer(t *testing.T) {
 		share  int64
 		enough bool
 	}{
-		{"with a share that is large enough", 2 * asked * (size + upstreamWindow), true},
-		{"with a share for less", asked * (upstreamWindow + bufferSize) * 2, false},
+		{"with a share that is large enough", 2 * asked * (size + answerWindow), true},
+		{"with a share for less", asked * (answerWindow + answerBuffer) * 2, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -274,7 +274,7 @@ func TestSlowReadersHoldNothingAtTheAPIServer(t *testing.T) {
 			if got := p.budget.HeldByUser(budget.Unread, "mallory"); got != 0 {
 				t.Errorf("want none counted that keeps the API server busy, got %d", got)
 			}
-			if got := p.budget.HeldByUser(budget.Bytes, "mallory"); got < asked*(size-upstreamWindow) {
+			if got := p.budget.HeldByUser(budget.Bytes, "mallory"); got < asked*(size-answerWindow) {
 				t.Errorf("want what waits in memory counted, got %d bytes", got)
 			}
 			if got := c.readAll(t, asked); len(got) != asked {

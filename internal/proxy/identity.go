@@ -11,10 +11,11 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/endpoints/request"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 )
 
@@ -22,16 +23,6 @@ const (
 	reservedExtraSuffix  = authenticator.ReservedExtraSuffix
 	originalUserExtraKey = "original-user-info" + reservedExtraSuffix
 )
-
-// rememberOriginalUser notes the user who made the request, before nested impersonation replaces it by another user.
-func rememberOriginalUser(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		state := stateFrom(req.Context())
-		state.original, _ = request.UserFrom(req.Context())
-		state.nested = req.Header.Get(authenticationv1.ImpersonateUserHeader) != ""
-		next.ServeHTTP(w, req)
-	})
-}
 
 // setIdentity writes the headers that make the API server treat the request as one of u. Original is the user who
 // asked to act as u; it is nil without nested impersonation. setIdentity returns a StatusError when headers cannot
@@ -94,10 +85,10 @@ func checkIdentity(u user.Info) error {
 			return cannotAct("an extra key is empty")
 		}
 		if strings.ContainsFunc(key, isControl) {
-			return cannotAct(fmt.Sprintf("extra key %q contains control characters", shown(key)))
+			return cannotAct(fmt.Sprintf("extra key %q contains control characters", request.Shown(key)))
 		}
 		for _, value := range values {
-			if err := carriable(fmt.Sprintf("value of extra key %q", shown(key)), value); err != nil {
+			if err := carriable(fmt.Sprintf("value of extra key %q", request.Shown(key)), value); err != nil {
 				return err
 			}
 		}
@@ -180,27 +171,27 @@ type asUser struct {
 	next        http.RoundTripper
 }
 
-var errNoToken = statusUnavailable("the proxy has no credential for the API server yet")
+var errNoToken = request.StatusUnavailable("the proxy has no credential for the API server yet")
 
 // RoundTrip implements http.RoundTripper. ReverseProxy calls it with a copy of the request whose hop-by-hop headers
 // are already removed. So the header can be changed in place, and no later step removes what is set here.
 func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
-	u, ok := request.UserFrom(ctx)
-	state := stateFrom(ctx)
-	if !ok || u == nil || state == nil || state.original == nil {
+	u, ok := apirequest.UserFrom(ctx)
+	state := request.From(ctx)
+	if !ok || u == nil || state == nil || state.Original == nil {
 		return nil, apierrors.NewInternalError(errors.New("no user to impersonate"))
 	}
 	for name := range req.Header {
-		if !mayBeOurs(name) {
+		if !request.MayBeIdentityHeader(name) {
 			continue
 		}
-		if folded := fold(name); oursOnly(folded) {
+		if folded := request.Fold(name); request.IsIdentityHeader(folded) {
 			if strings.HasPrefix(folded, "x-remote-") {
 				delete(req.Header, name)
 				continue
 			}
-			return nil, apierrors.NewInternalError(fmt.Errorf("header %q came too far", shown(name)))
+			return nil, apierrors.NewInternalError(fmt.Errorf("header %q came too far", request.Shown(name)))
 		}
 	}
 	dropTokenProtocols(req.Header)
@@ -216,36 +207,36 @@ func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.send(state, req)
 	}
 	var original user.Info
-	if state.nested {
-		original = state.original
+	if state.Nested {
+		original = state.Original
 	}
 	if err := setIdentity(req.Header, u, original); err != nil {
 		if key := reservedExtraKey(u); key != "" {
-			warning.AddWarning(ctx, "", fmt.Sprintf("extra key %q is reserved", shown(key)))
+			warning.AddWarning(ctx, "", fmt.Sprintf("extra key %q is reserved", request.Shown(key)))
 		}
 		return nil, err
 	}
-	if state.login != nil {
+	if state.Login != nil {
 		// The agent then need not ask the cluster's own signer for a certificate.
-		req.Header[extraHeader(signer.AtProxyKey)] = []string{state.loginGroup}
+		req.Header[extraHeader(signer.AtProxyKey)] = []string{state.Login.Group}
 	}
 	token, err := t.token.Token()
 	if err != nil || token == "" {
 		return nil, errNoToken
 	}
-	state.upstreamToken = token
+	state.UpstreamToken = token
 	req.Header["Authorization"] = []string{"Bearer " + token}
 	return t.send(state, req)
 }
 
 // send sends the request and notes how long the API server takes.
-func (t *asUser) send(state *requestState, req *http.Request) (*http.Response, error) {
-	state.measured.sent = time.Now()
+func (t *asUser) send(state *request.State, req *http.Request) (*http.Response, error) {
+	state.Sent = time.Now()
 	res, err := t.next.RoundTrip(req)
-	if state.login != nil {
-		state.login.done()
+	if state.Login != nil {
+		state.Login.Sent()
 	}
-	state.measured.answered = time.Now()
+	state.Answered = time.Now()
 	return res, err
 }
 

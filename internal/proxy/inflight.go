@@ -5,17 +5,16 @@ import (
 	"net/http"
 	"time"
 
-	"k8s.io/apiserver/pkg/endpoints/request"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/fairqueue"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 const (
 	// turnLasts is for how long a request counts as work of the API server. A request that takes longer waits for
 	// something else, such as a webhook, or a client that does not read. Others do not wait for it any longer.
 	turnLasts = time.Second
-	// maxBeginnings is how many watches of all users may begin with all objects at a time.
-	maxBeginnings = 16
 	// initialPause is after how long without an event a watch has sent all objects that there were.
 	initialPause = 20 * time.Millisecond
 )
@@ -35,17 +34,17 @@ type inFlight struct {
 // RoundTrip implements http.RoundTripper.
 func (t inFlight) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
-	state := stateFrom(ctx)
+	state := request.From(ctx)
 	// Logins have turns of their own, and a body that is still on its way may take its time.
-	if state == nil || state.login != nil || req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
+	if state == nil || state.Login != nil || req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
 		return t.next.RoundTrip(req)
 	}
 	queues := []*work{t.all}
 	switch {
-	case state.longExpected:
+	case state.LongExpected:
 		queues = []*work{t.long, t.all}
 	case beginsWithAll(req):
-		state.initial.Store(true)
+		state.Initial.Store(true)
 		queues = []*work{t.watches, t.all}
 	}
 	var turns [2]*fairqueue.Ticket
@@ -61,8 +60,8 @@ func (t inFlight) RoundTrip(req *http.Request) (*http.Response, error) {
 		turns[i] = queue.join(who)
 		if err := turns[i].Wait(ctx); err != nil {
 			done()
-			if hasLeft(ctx) {
-				return nil, errClientLeft // nothing was sent
+			if request.HasLeft(ctx) {
+				return nil, request.ErrClientLeft // nothing was sent
 			}
 			return nil, err
 		}
@@ -73,19 +72,19 @@ func (t inFlight) RoundTrip(req *http.Request) (*http.Response, error) {
 			done()
 		}
 	}
-	if state.writeTurn != nil {
-		defer time.AfterFunc(turnLasts, state.writeTurn.Done).Stop()
+	if state.WriteTurn != nil {
+		defer time.AfterFunc(turnLasts, state.WriteTurn.Done).Stop()
 	}
 	res, err := t.next.RoundTrip(req)
 	switch {
 	case err != nil:
-	case state.initial.Load():
+	case state.Initial.Load():
 		res.Body = newBeginningBody(res.Body, func() {
-			state.initial.Store(false)
+			state.Initial.Store(false)
 			end()
 		})
 		return res, nil
-	case state.longRunning, state.upgrade != "", res.Body == nil, res.Body == http.NoBody:
+	case state.LongRunning, state.Upgrade != "", res.Body == nil, res.Body == http.NoBody:
 	case res.ContentLength >= 0 && res.ContentLength <= upstreamWindow: // the API server can send all of it at once
 	default:
 		res.Body = &endedBody{ReadCloser: res.Body, end: end}
@@ -98,8 +97,8 @@ func (t inFlight) RoundTrip(req *http.Request) (*http.Response, error) {
 // beginsWithAll is true for a watch that begins with the objects that there are. The API server has a seat for it until
 // the client has taken them.
 func beginsWithAll(req *http.Request) bool {
-	info, ok := request.RequestInfoFrom(req.Context())
-	if !ok || info.Verb != "watch" || stateFrom(req.Context()).upgrade != "" {
+	info, ok := apirequest.RequestInfoFrom(req.Context())
+	if !ok || info.Verb != "watch" || request.From(req.Context()).Upgrade != "" {
 		return false
 	}
 	query := req.URL.Query()

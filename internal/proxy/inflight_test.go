@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -14,9 +13,10 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/endpoints/request"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 type roundTrip func(*http.Request) (*http.Response, error)
@@ -24,9 +24,9 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 // sentOn returns a request of a user as it is sent on.
-func sentOn(name, verb, target string) (*http.Request, *requestState) {
-	state := &requestState{original: &user.DefaultInfo{Name: name}, longRunning: verb == "watch"}
-	ctx := request.WithRequestInfo(withState(context.Background(), state), &request.RequestInfo{Verb: verb})
+func sentOn(name, verb, target string) (*http.Request, *request.State) {
+	state := &request.State{Original: &user.DefaultInfo{Name: name}, LongRunning: verb == "watch"}
+	ctx := apirequest.WithRequestInfo(request.With(context.Background(), state), &apirequest.RequestInfo{Verb: verb})
 	return httptest.NewRequestWithContext(ctx, http.MethodGet, target, nil), state
 }
 
@@ -55,7 +55,7 @@ func TestRequestsOfAllUsersTakeTurns(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				release := make(chan struct{})
-				var busy atOnce
+				var busy atOnce2
 				turns := newInFlight(
 					WorkLimits{Requests: fit, LongAnswers: fitLong},
 					roundTrip(func(*http.Request) (*http.Response, error) {
@@ -66,7 +66,7 @@ func TestRequestsOfAllUsersTakeTurns(t *testing.T) {
 				)
 				ask := func(name string) <-chan struct{} {
 					req, state := sentOn(name, test.verb, test.target)
-					state.longExpected = test.length > 0
+					state.LongExpected = test.length > 0
 					answered := make(chan struct{})
 					go func() {
 						defer close(answered)
@@ -120,7 +120,7 @@ func TestRequestsOfAllUsersTakeTurns(t *testing.T) {
 func TestLeavingBeforeTheTurnIsSaid(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ cause, want error }{
-		"the client leaves": {context.Canceled, errClientLeft}, "the proxy stops": {errDraining, errDraining},
+		"the client leaves": {context.Canceled, request.ErrClientLeft}, "the proxy stops": {request.ErrDraining, request.ErrDraining},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -162,14 +162,14 @@ func TestOneUserLeavesTurns(t *testing.T) {
 	}{
 		"requests of one user":   {"get", "/", []string{"ann"}, fit / 2},
 		"requests of more users": {"get", "/", []string{"ann", "bob", "cid"}, fit},
-		"watches of one user":    {"watch", "/?watch=1", []string{"ann"}, maxBeginnings / 2},
-		"watches of more users":  {"watch", "/?watch=1", []string{"ann", "bob", "cid"}, maxBeginnings},
+		"watches of one user":    {"watch", "/?watch=1", []string{"ann"}, 8},
+		"watches of more users":  {"watch", "/?watch=1", []string{"ann", "bob", "cid"}, 16},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				release := make(chan struct{})
-				var busy atOnce
+				var busy atOnce2
 				turns := newInFlight(WorkLimits{Requests: fit}, roundTrip(func(*http.Request) (*http.Response, error) {
 					defer busy.count()()
 					<-release
@@ -241,7 +241,7 @@ func TestTurnsEnd(t *testing.T) {
 					return
 				}
 				if test.want == read {
-					if _, err := io.Copy(io.Discard, res.Body); err != nil || !ended(read) || state.initial.Load() {
+					if _, err := io.Copy(io.Discard, res.Body); err != nil || !ended(read) || state.Initial.Load() {
 						t.Errorf("want the turn over when all is read, got %v", err)
 					}
 				}
@@ -277,18 +277,18 @@ func TestTurnsEnd(t *testing.T) {
 				time.Sleep(initialPause - 1)
 				_, _ = api.Write([]byte("event"))
 				synctest.Wait()
-				if turns.watches.queue.Running() != 1 || !state.initial.Load() {
+				if turns.watches.queue.Running() != 1 || !state.Initial.Load() {
 					t.Fatal("want a turn while events come")
 				}
 			}
 			time.Sleep(initialPause + 1)
 			synctest.Wait()
-			if turns.watches.queue.Running() != 0 || turns.all.queue.Running() != 0 || state.initial.Load() {
+			if turns.watches.queue.Running() != 0 || turns.all.queue.Running() != 0 || state.Initial.Load() {
 				t.Error("want the turn over when no more come")
 			}
 			_, _ = api.Write([]byte("event"))
 			synctest.Wait()
-			if got := came.Load(); got != 20 || state.initial.Load() {
+			if got := came.Load(); got != 20 || state.Initial.Load() {
 				t.Errorf("want the watch to go on, got %d bytes", got)
 			}
 			_ = api.Close()
@@ -324,7 +324,7 @@ func TestAnswersCount(t *testing.T) {
 	for name, test := range map[string]struct {
 		expected, length, want int64
 		code                   int
-		prepare                func(*requestState)
+		prepare                func(*request.State)
 	}{
 		"as expected":  {expected: 2 * upstreamWindow, length: 2 * upstreamWindow, want: 2 * upstreamWindow},
 		"not expected": {length: 2 * upstreamWindow, want: upstreamWindow + bufferSize},
@@ -332,8 +332,8 @@ func TestAnswersCount(t *testing.T) {
 		"longer":       {expected: 100, length: upstreamWindow, want: upstreamWindow + bufferSize},
 		"very long":    {expected: 2 * maxAhead, length: 2 * maxAhead, want: maxAhead},
 		"unknown":      {length: -1, want: upstreamWindow + bufferSize},
-		"a stream":     {length: -1, prepare: func(s *requestState) { s.longRunning = true }},
-		"a login":      {length: 1000, prepare: func(s *requestState) { s.login = &turn{} }},
+		"a stream":     {length: -1, prepare: func(s *request.State) { s.LongRunning = true }},
+		"a login":      {length: 1000, prepare: func(s *request.State) { s.Login = &request.Login{} }},
 		"an upgrade":   {code: http.StatusSwitchingProtocols, want: upgradedBytes},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -344,7 +344,7 @@ func TestAnswersCount(t *testing.T) {
 				return &http.Response{StatusCode: test.code, ContentLength: test.length, Body: body}, nil
 			})
 			req, state := sentOn("jane", "list", "/")
-			state.lengthExpected, state.client = test.expected, budget.Client{User: "jane"}
+			state.LengthExpected, state.Client = test.expected, budget.Client{User: "jane"}
 			if test.prepare != nil {
 				test.prepare(state)
 			}
@@ -356,7 +356,7 @@ func TestAnswersCount(t *testing.T) {
 				t.Errorf("want %d bytes held, got %d", test.want, got)
 			}
 			_ = res.Body.Close()
-			if state.releaseAll(); b.Held(budget.Bytes) != 0 {
+			if state.ReleaseAll(); b.Held(budget.Bytes) != 0 {
 				t.Error("want them given back")
 			}
 		})
@@ -382,7 +382,7 @@ func TestLongAnswersNeedRoomBefore(t *testing.T) {
 	} {
 		before := sent
 		req, state := sentOn("jane", "list", "/")
-		state.lengthExpected, state.client.User = test.length, "jane"
+		state.LengthExpected, state.Client.User = test.length, "jane"
 		res, err := reserved.RoundTrip(req)
 		if err == nil && res.Body != nil {
 			_ = res.Body.Close()
@@ -404,77 +404,14 @@ func TestLongAnswersNeedRoomBefore(t *testing.T) {
 	}
 }
 
-// TestWatchesThatWaitWithAllObjects opens watches of more than any window and reads none. Few of them wait: the API
-// server has a seat for each until its objects are taken.
-func TestWatchesThatWaitWithAllObjects(t *testing.T) {
-	t.Parallel()
-	const fit, opened = 2, 5
-	p := startProxy(
-		t,
-		limit(budget.Unread, budget.PerUser, fit),
-		func(_ *proxy, o *Options) { o.Work.LongAnswersPerUser = opened },
-	)
-	var busy atOnce
-	events := bytes.Repeat([]byte("0123456789abcde\n"), 1<<16)
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
-			defer busy.count()()
-			_, _ = w.Write(events)
-		}
-	})
-	c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "mallory"))
-	c.readNothing(t)
-	for i := range opened {
-		c.request(t, uint32(2*i+1), false, false, pseudo("GET", "/api/v1/pods?watch=1")...)
-	}
-	eventually(t, func() bool {
-		return busy.all.Load() == opened && busy.now.Load() == fit &&
-			p.budget.HeldByUser(budget.Unread, "mallory") == fit
-	})
-}
+// atOnce counts requests that are under way.
+type atOnce2 struct{ now, most, all atomic.Int64 }
 
-// TestTheProxyAsksForTurns looks at which turns requests of each kind get on their way through the proxy.
-func TestTheProxyAsksForTurns(t *testing.T) {
-	t.Parallel()
-	p := startProxy(t)
-	jane := p.as(t, "jane")
-	for _, test := range []struct {
-		path               string
-		all, long, watches int64 // so far
-	}{
-		{"/api/v1/namespaces/d/pods/one", 1, 0, 0},
-		{"/api/v1/namespaces/d/secrets", 2, 1, 0},
-		{"/api/v1/namespaces/d/pods?watch=1", 3, 1, 1},
-		{"/api/v1/namespaces/d/pods?watch=1&resourceVersion=5", 4, 1, 1},
-	} {
-		if got := p.get(t, jane, test.path, nil); got.Code != http.StatusOK {
-			t.Fatalf("%s: want 200, got %d", test.path, got.Code)
-		}
-		all, long, watches := p.work.all.begun.Load(), p.work.allLong.begun.Load(), p.work.watches.begun.Load()
-		if all != test.all || long != test.long || watches != test.watches {
-			t.Errorf("%s: want %d, %d and %d turns so far, got %d, %d and %d",
-				test.path, test.all, test.long, test.watches, all, long, watches)
-		}
+// count is to be called at the beginning, and what it returns at the end.
+func (c *atOnce2) count() func() {
+	c.all.Add(1)
+	n := c.now.Add(1)
+	for last := c.most.Load(); n > last && !c.most.CompareAndSwap(last, n); last = c.most.Load() {
 	}
-}
-
-// TestTheProxyReservesAnswers asks twice for an answer that is longer than the user's share. The API server does not hear
-// of the second request, as the length is known then.
-func TestTheProxyReservesAnswers(t *testing.T) {
-	t.Parallel()
-	const share = 1 << 20
-	p := startProxy(t, limit(budget.Bytes, budget.PerUser, share))
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 2*share)) }
-	})
-	jane := p.as(t, "jane")
-	for i, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
-		if got := p.get(t, jane, "/api/v1/namespaces/d/secrets", nil); got.Code != want {
-			t.Errorf("want %d for number %d, got %d", want, i, got.Code)
-		}
-		eventually(t, func() bool { return p.budget.Held(budget.Requests) == 0 })
-	}
-	if got := p.api.arrived.Load(); got != 1 {
-		t.Errorf("want one request at the API server, got %d", got)
-	}
+	return func() { c.now.Add(-1) }
 }

@@ -15,10 +15,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/cache"
-	"k8s.io/apiserver/pkg/endpoints/request"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/utils/clock"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/fairqueue"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 const (
@@ -54,13 +55,13 @@ func limitLogins(
 ) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
-		if info, ok := request.RequestInfoFrom(ctx); !ok || !isLogin(info, group) || info.Verb != "create" {
+		if info, ok := apirequest.RequestInfoFrom(ctx); !ok || !isLogin(info, group) || info.Verb != "create" {
 			next.ServeHTTP(w, req)
 			return
 		}
 		body, err := readLogin(w, req)
 		if err != nil {
-			writeStatus(w, req, s, err)
+			request.WriteStatus(w, req, s, err)
 			return
 		}
 		who, key := askerOf(ctx), good.keyOf(body)
@@ -70,21 +71,23 @@ func limitLogins(
 		}
 		turn, err := logins.beginAs(who, owners...)
 		if err != nil {
-			writeStatus(w, req, s, statusUnanswered(ctx, err, "no login is possible"))
+			request.WriteStatus(w, req, s, request.StatusUnanswered(ctx, err, "no login is possible"))
 			return
 		}
 		defer turn.done()
 		if err := turn.Wait(ctx); err != nil {
-			writeStatus(w, req, s, errClientLeft)
+			request.WriteStatus(w, req, s, request.ErrClientLeft)
 			return
 		}
 		state := stateFrom(ctx)
-		state.login, state.loginGroup = turn, group
-		state.loginEnded = func(succeeded bool) {
-			if state.loginFailed = !succeeded; succeeded {
+		state.Login = &request.Login{Group: group, Sent: turn.done, Answered: func(res *http.Response) {
+			if res.StatusCode != http.StatusCreated || res.Body == nil {
+				return
+			}
+			if state.loginFailed = !hasCredential(res); !state.loginFailed {
 				good.add(key)
 			}
-		}
+		}}
 		ctx, cancel := outlive(ctx, abandonedLogin)
 		defer cancel()
 		next.ServeHTTP(w, req.WithContext(ctx))
@@ -101,12 +104,6 @@ func outlive(ctx context.Context, after time.Duration) (context.Context, context
 	}
 }
 
-// isLogin is true for TokenCredentialRequests.
-func isLogin(info *request.RequestInfo, group string) bool {
-	return info.IsResourceRequest && info.APIGroup == group && info.Resource == "tokencredentialrequests" &&
-		info.Subresource == ""
-}
-
 // readLogin reads the body, and puts what it read into its place.
 func readLogin(w http.ResponseWriter, req *http.Request) ([]byte, error) {
 	if req.Body == nil || req.Body == http.NoBody {
@@ -120,7 +117,7 @@ func readLogin(w http.ResponseWriter, req *http.Request) ([]byte, error) {
 			fmt.Sprintf("a TokenCredentialRequest may have %d bytes", maxLogin),
 		)
 	case err != nil:
-		return nil, apierrors.NewBadRequest("reading the request body: " + bounded(err.Error()))
+		return nil, apierrors.NewBadRequest("reading the request body: " + request.Bounded(err.Error()))
 	}
 	req.TransferEncoding = nil
 	req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
@@ -152,19 +149,19 @@ func (g *goodLogins) has(key loginKey) bool {
 
 func (g *goodLogins) add(key loginKey) { g.cache.Add(key, true, goodLoginFor) }
 
-// noteLogin finds out whether there is a credential in the answer to a login, and leaves the answer as it is. One that
-// cannot be read here, as the client asked for another encoding than JSON, counts as a failure.
-func noteLogin(res *http.Response, state *requestState) {
-	if res.StatusCode != http.StatusCreated || res.Body == nil {
-		return
-	}
+// hasCredential finds out whether there is a credential in the answer to a login, and leaves the answer as it is. One
+// that cannot be read here, as the client asked for another encoding than JSON, counts as a failure.
+func hasCredential(res *http.Response) bool {
 	answer, _ := io.ReadAll(io.LimitReader(res.Body, maxLoginAnswer)) // an error comes again
-	res.Body = &startedBody{io.MultiReader(bytes.NewReader(answer), res.Body), res.Body}
+	res.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(answer), res.Body), res.Body}
 	var login struct {
 		Status struct {
 			Credential *struct{} `json:"credential"`
 		} `json:"status"`
 	}
 	err := json.Unmarshal(answer, &login)
-	state.loginEnded(len(answer) == maxLoginAnswer || err == nil && login.Status.Credential != nil)
+	return len(answer) == maxLoginAnswer || err == nil && login.Status.Credential != nil
 }

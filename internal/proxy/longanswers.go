@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/cache"
-	"k8s.io/apiserver/pkg/endpoints/request"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/utils/clock"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 const (
@@ -42,7 +44,7 @@ func newLongAnswers(turns *work, clk clock.PassiveClock) *longAnswers {
 
 // readBy returns what a request asks for, and false when it reads no objects.
 func readBy(req *http.Request) (readKey, bool) {
-	info, ok := request.RequestInfoFrom(req.Context())
+	info, ok := apirequest.RequestInfoFrom(req.Context())
 	if !ok || !info.IsResourceRequest || info.Subresource != "" {
 		return readKey{}, false
 	}
@@ -75,15 +77,15 @@ func (l *longAnswers) expected(what readKey) (length int64, long bool) {
 
 // note remembers how long an answer was. Of the same requests within a minute the longest counts: a client cannot hide
 // long answers behind short ones.
-func (l *longAnswers) note(what readKey, state *requestState) {
+func (l *longAnswers) note(what readKey, state *request.State) {
 	switch {
 	case len(what.path) > maxKnownPath:
-	case state.hasLongAnswer():
+	case hasLongAnswer(state):
 		what.path = strings.Clone(what.path) // it may be a part of a long header
 		before, _ := l.known.Get(what)
 		known, _ := before.(int64)
-		l.known.Add(what, max(known, state.answerLength(), longAnswer), longFor)
-	case what.all && state.answerComplete():
+		l.known.Add(what, max(known, answerLength(state), longAnswer), longFor)
+	case what.all && answerComplete(state):
 		if length, known := l.known.Get(what); !known || length.(int64) == 0 {
 			what.path = strings.Clone(what.path)
 			l.known.Add(what, int64(0), shortFor)
@@ -92,27 +94,27 @@ func (l *longAnswers) note(what readKey, state *requestState) {
 }
 
 // noteAnswer takes from the head of the API server's answer what it says about its length.
-func (s *requestState) noteAnswer(res *http.Response) {
-	s.answerGood = res.StatusCode == http.StatusOK
-	s.contentLength = res.ContentLength
-	s.answerLong = s.answerGood && (res.ContentLength >= longAnswer || res.Header.Get("Content-Encoding") != "")
+func noteAnswer(s *request.State, res *http.Response) {
+	s.AnswerGood = res.StatusCode == http.StatusOK
+	s.ContentLength = res.ContentLength
+	s.AnswerLong = s.AnswerGood && (res.ContentLength >= longAnswer || res.Header.Get("Content-Encoding") != "")
 }
 
 // hasLongAnswer is true as soon as it is known that the answer is long.
-func (s *requestState) hasLongAnswer() bool {
-	return s.answerLong || s.answerGood && s.answer != nil && s.answer.length() >= longAnswer
+func hasLongAnswer(s *request.State) bool {
+	return s.AnswerLong || s.AnswerGood && s.Answer != nil && s.Answer.Length() >= longAnswer
 }
 
 // answerLength is how much of the answer is known to have come, or is to come.
-func (s *requestState) answerLength() int64 {
-	length := max(s.contentLength, 0)
-	if s.answer != nil {
-		length = max(length, int64(s.answer.length()))
+func answerLength(s *request.State) int64 {
+	length := max(s.ContentLength, 0)
+	if s.Answer != nil {
+		length = max(length, int64(s.Answer.Length()))
 	}
 	return length
 }
 
 // answerComplete is true when the API server has said all of a good answer.
-func (s *requestState) answerComplete() bool {
-	return s.answerGood && (s.answerFits || s.answer != nil && s.answer.complete())
+func answerComplete(s *request.State) bool {
+	return s.AnswerGood && (s.AnswerFits || s.Answer != nil && s.Answer.Complete())
 }

@@ -3,21 +3,17 @@ package proxy
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
-
-	testingclock "k8s.io/utils/clock/testing"
-
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/fairqueue"
 )
 
 const (
 	longList = "/api/v1/namespaces/d/configmaps"
 	longGet  = longList + "/large"
+	// aLongAnswer is from how many bytes on an answer counts as long.
+	aLongAnswer = 128 << 10
 )
 
 // TestLongAnswersTakeTurns has one user ask for more long answers than may be at the API server at a time. The user's
@@ -25,7 +21,7 @@ const (
 func TestLongAnswersTakeTurns(t *testing.T) {
 	t.Parallel()
 	const fit, fitLong, asked = 8, 2, 12
-	large := bytes.Repeat([]byte("0123456789abcdef"), longAnswer/16)
+	large := bytes.Repeat([]byte("0123456789abcdef"), aLongAnswer/16)
 	for _, test := range []struct {
 		name   string
 		path   string
@@ -124,58 +120,4 @@ func TestListsOfManyKindsAtOnce(t *testing.T) {
 	if got := p.work.long.begun.Load(); got != kinds {
 		t.Errorf("want each list to take a turn of long ones the first time only, got %d turns for %d", got, kinds)
 	}
-}
-
-// TestWhatIsKnownOfAnswers asks what is remembered, and for how long.
-func TestWhatIsKnownOfAnswers(t *testing.T) {
-	t.Parallel()
-	clk := testingclock.NewFakePassiveClock(time.Now())
-	l := newLongAnswers(&work{queue: fairqueue.New(fairqueue.Limits{})}, clk)
-	list, some, get := readKey{longList, true}, readKey{longList, false}, readKey{longGet, false}
-	long := func() *requestState { return &requestState{answerGood: true, answerLong: true} }
-	short := func() *requestState { return &requestState{answerGood: true, answerFits: true} }
-	expect := func(when string, what readKey, want bool) {
-		t.Helper()
-		if _, got := l.expected(what); got != want {
-			t.Errorf("%s: want %+v expected long: %t, got %t", when, what, want, got)
-		}
-	}
-	expect("nothing is known", list, true)
-	expect("nothing is known", some, false)
-	expect("nothing is known", get, false)
-
-	for what, state := range map[string]*requestState{
-		"was refused":   {answerFits: true},
-		"broke off":     {answerGood: true, answer: &aheadBody{err: io.ErrUnexpectedEOF}},
-		"was not taken": {answerGood: true, answer: &aheadBody{}},
-	} {
-		l.note(list, state)
-		expect("a list that "+what, list, true)
-	}
-	l.note(list, &requestState{answerGood: true, answer: &aheadBody{err: io.EOF, taken: longAnswer - 1}})
-	expect("the list was short", list, false)
-	l.note(list, &requestState{answerGood: true, answer: &aheadBody{taken: longAnswer}})
-	expect("it was long, and not taken as a whole", list, true)
-	l.note(list, short())
-	expect("it was short after that", list, true)
-	clk.SetTime(clk.Now().Add(longFor - time.Second))
-	expect("almost a minute later", list, true)
-	clk.SetTime(clk.Now().Add(2 * time.Second))
-	l.note(list, short())
-	expect("it was short a minute later", list, false)
-
-	l.note(get, long())
-	expect("the get was long", get, true)
-	clk.SetTime(clk.Now().Add(longFor + time.Second))
-	expect("a minute later", get, false)
-
-	for i := range 2 * maxKnownAnswers {
-		l.note(readKey{fmt.Sprintf("%s/%d", longList, i), true}, short())
-	}
-	l.note(readKey{"/" + strings.Repeat("x", maxKnownPath), true}, short())
-	if got := len(l.known.Keys()); got > maxKnownAnswers {
-		t.Errorf("want at most %d answers remembered, got %d", maxKnownAnswers, got)
-	}
-	expect("it was pushed out by others", list, true)
-	expect("the path is too long to be remembered", readKey{"/" + strings.Repeat("x", maxKnownPath), true}, true)
 }

@@ -109,7 +109,7 @@ func (m *Metrics) measure(next http.Handler) http.Handler {
 			if measured.answer.code == codeNone && returned {
 				measured.answer.code = http.StatusOK // what net/http makes of a handler that says nothing
 			}
-			m.observe(measured, state.longRunning || state.upgrade != "")
+			m.observe(state, state.LongRunning || state.Upgrade != "")
 		}()
 		next.ServeHTTP(&measured.answer, req)
 		returned = true
@@ -120,18 +120,18 @@ func (m *Metrics) measure(next http.Handler) http.Handler {
 type measurement struct {
 	verb   string
 	answer answerWriter
-	// began is when the request came, sent when it was sent on, and answered when the API server's answer began.
-	began, sent, answered time.Time
+	began  time.Time // when the request came
 }
 
-func (m *Metrics) observe(one *measurement, stream bool) {
+func (m *Metrics) observe(state *requestState, stream bool) {
+	one := &state.measured
 	m.counter(one.verb, one.answer.code).Inc()
-	if one.answered.IsZero() || one.answer.at.IsZero() {
+	if state.Answered.IsZero() || one.answer.at.IsZero() {
 		return
 	}
-	m.added.Observe((one.sent.Sub(one.began) + one.answer.at.Sub(one.answered)).Seconds())
+	m.added.Observe((state.Sent.Sub(one.began) + one.answer.at.Sub(state.Answered)).Seconds())
 	if !stream {
-		m.upstream.Observe(one.answered.Sub(one.sent).Seconds())
+		m.upstream.Observe(state.Answered.Sub(state.Sent).Seconds())
 	}
 }
 

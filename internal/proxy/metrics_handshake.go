@@ -6,6 +6,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 // handshakeCauses gives names to the errors of crypto/tls about failed handshakes. The first match counts. Unknown
@@ -53,7 +54,7 @@ type serverLog struct {
 }
 
 func (l serverLog) Write(p []byte) (int, error) {
-	text := bounded(strings.TrimSpace(string(p)))
+	text := request.Bounded(strings.TrimSpace(string(p)))
 	if about, ok := strings.CutPrefix(text, handshakePrefix); ok {
 		cause := handshakeCause(about)
 		l.metrics.handshakes.WithLabelValues(cause).Inc()

@@ -95,20 +95,20 @@ func (s *sizes) collect(server *Server, to chan<- prometheus.Metric) {
 	gauge(s.inFlight, int64(streams), "stream")
 	gauge(s.clients, server.clients.Load())
 	up := server.upstream
-	gauge(s.connections, up.counts.shared.Load(), "shared")
-	gauge(s.connections, up.counts.upgraded.Load(), "upgraded")
-	count(s.dials, &up.counts.dialled, "ok")
-	count(s.dials, &up.counts.undialled, "error")
-	for cause := range up.counts.problems {
-		count(s.problems, &up.counts.problems[cause], upstreamProblems[cause])
+	gauge(s.connections, up.Counts().shared.Load(), "shared")
+	gauge(s.connections, up.Counts().upgraded.Load(), "upgraded")
+	count(s.dials, &up.Counts().dialled, "ok")
+	count(s.dials, &up.Counts().undialled, "error")
+	for cause := range up.Counts().problems {
+		count(s.problems, &up.Counts().problems[cause], upstreamProblems[cause])
 	}
 	for _, one := range []struct {
 		name    string
 		counts  *reviewCounts
 		entries int
 	}{
-		{"access", &server.access.counts, len(server.access.cache.Keys()) + len(server.access.strangers.Keys())},
-		{"token", &server.tokens.counts, len(server.tokens.cache.Keys()) + len(server.tokens.refused.Keys())},
+		{"access", &server.access.counts, server.access.kept()},
+		{"token", &server.tokens.counts, server.tokens.kept()},
 	} {
 		count(s.cacheLookups, &one.counts.hits, one.name, "hit")
 		count(s.cacheLookups, &one.counts.misses, one.name, "miss")
@@ -130,23 +130,5 @@ func (s *sizes) collectWork(all allWork, to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(s.waiting, prometheus.GaugeValue, float64(one.queue.Waiting()), name)
 		to <- prometheus.MustNewConstMetric(s.begun, prometheus.CounterValue, float64(one.begun.Load()), name)
 		to <- prometheus.MustNewConstMetric(s.refused, prometheus.CounterValue, float64(one.refused.Load()), name)
-	}
-}
-
-// reviewCounts counts the use of one kind of review. The zero value is ready.
-type reviewCounts struct {
-	hits, misses    atomic.Int64 // questions
-	yes, no, failed atomic.Int64 // reviews
-}
-
-// answered counts one review.
-func (c *reviewCounts) answered(yes bool, err error) {
-	switch {
-	case err != nil:
-		c.failed.Add(1)
-	case yes:
-		c.yes.Add(1)
-	default:
-		c.no.Add(1)
 	}
 }

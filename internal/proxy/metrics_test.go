@@ -190,7 +190,7 @@ func TestConnectionsAreMeasured(t *testing.T) {
 		t.Errorf("want one connection here and at least one there, got %v", got)
 	}
 	away.Store(true)
-	p.upstream.close()
+	p.upstream.Close()
 	eventually(t, func() bool { return measured(t, metrics)["upstream_connections{kind=shared}"] == 0 })
 	p.get(t, client, "/api/v1/nodes", nil)
 	client.CloseIdleConnections()

@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 const (
@@ -52,14 +53,14 @@ func limitMisuse(next http.Handler, b *budget.Budget) http.Handler {
 		}
 		state := stateFrom(ctx)
 		if refused := conn.refused.Load(); refused >= maxRefusals && refused > conn.served.Load() {
-			state.closeAfterwards = true
-			closeAfterwards(w.Header())
+			state.CloseAfterwards = true
+			request.CloseAfterwards(w.Header())
 		}
 		if conn.user.Load() == nil { // a client that is refused too often learns with the answer that it is the last one
 			state.measured.answer.before = func(code int) {
-				if state.client.User == "" && isRefusal(state, code) && conn.isEnough(1) {
-					state.closeAfterwards = true
-					closeAfterwards(w.Header())
+				if state.Client.User == "" && isRefusal(state, code) && conn.isEnough(1) {
+					state.CloseAfterwards = true
+					request.CloseAfterwards(w.Header())
 					conn.hesitate(ctx)
 				}
 			}
@@ -67,24 +68,24 @@ func limitMisuse(next http.Handler, b *budget.Budget) http.Handler {
 		returned := false
 		defer func() {
 			switch {
-			case ctx.Err() != nil && !state.answeredInTime && time.Since(state.measured.began) <= resetWithin:
-				conn.reset(ctx, b, state.client)
+			case ctx.Err() != nil && !state.AnsweredInTime && time.Since(state.measured.began) <= resetWithin:
+				conn.reset(ctx, b, state.Client)
 			case state.leftUnread.Load():
 				// The API server has begun the answer for nothing.
-				conn.reset(ctx, b, state.client)
+				conn.reset(ctx, b, state.Client)
 			case isRefusal(state, state.measured.answer.code):
 				header := memoryOfHead(req)
 				if header > small && req.ProtoMajor == 2 {
 					// The answer may have to wait for the client, and nothing counts the header that long.
 					clear(req.Header)
 				}
-				conn.refuse(ctx, b, state.client, 1+header/heavyHeader, req.ProtoMajor)
+				conn.refuse(ctx, b, state.Client, 1+header/heavyHeader, req.ProtoMajor)
 			case conn.shut.Load(): // it ended with the connection, and makes up for nothing
-			case ctx.Err() != nil && !state.answeredInTime: // the client left before, but not soon
+			case ctx.Err() != nil && !state.AnsweredInTime: // the client left before, but not soon
 			case !returned && state.measured.answer.code == codeNone: // it was broken off without an answer
 			default:
 				conn.served.Add(1)
-				b.Served(state.client)
+				b.Served(state.Client)
 			}
 		}()
 		next.ServeHTTP(w, req)
@@ -102,7 +103,7 @@ func isRefusal(state *requestState, code int) bool {
 	case http.StatusUnauthorized, http.StatusTooManyRequests:
 		return true
 	default:
-		return state.client.User == "" && code >= http.StatusBadRequest
+		return state.Client.User == "" && code >= http.StatusBadRequest
 	}
 }
 

@@ -284,7 +284,7 @@ func TestLastRefusals(t *testing.T) {
 				conn.refused.Store(test.refused)
 				conn.served.Store(test.served)
 				refused := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-					stateFrom(req.Context()).client = conn.client()
+					stateFrom(req.Context()).Client = conn.client()
 					w.WriteHeader(http.StatusUnauthorized)
 				})
 				answer := httptest.NewRecorder()

@@ -8,12 +8,26 @@ import (
 	"sync/atomic"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
+
+// rememberOriginalUser notes the user who made the request, before nested impersonation replaces it by another user.
+func rememberOriginalUser(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		state := request.From(req.Context())
+		state.Original, _ = apirequest.UserFrom(req.Context())
+		state.Nested = req.Header.Get(authenticationv1.ImpersonateUserHeader) != ""
+		next.ServeHTTP(w, req)
+	})
+}
 
 // nestedImpersonation is the API server's own filter for nested impersonation. That filter caches what it allowed,
 // without a limit and with a lifetime that cannot be set. So a new filter is made after each lifetime of an allowed
@@ -32,6 +46,17 @@ type nestedImpersonation struct {
 type nestedGeneration struct {
 	made   time.Time
 	filter http.Handler
+}
+
+// Impersonate authorizes nested impersonation and carries it out, with a filter that lives for as long as lifetime.
+func Impersonate(
+	next http.Handler,
+	authorizer authorizer.UnconditionalAuthorizer,
+	serializer runtime.NegotiatedSerializer,
+	clk clock.PassiveClock,
+	lifetime time.Duration,
+) http.Handler {
+	return &nestedImpersonation{next: next, authorizer: authorizer, serializer: serializer, clock: clk, lifetime: lifetime}
 }
 
 // ServeHTTP implements http.Handler.
@@ -78,7 +103,7 @@ func (a nestedAuthorizer) Authorize(
 	switch {
 	case err == nil || verdict == authorizer.DecisionAllow:
 		return verdict, reason, nil
-	case isUnavailable(err):
+	case request.IsUnavailable(err):
 		panic(unansweredPanic{err})
 	}
 	// The filter would show the error to the client, who must not see our own failures.

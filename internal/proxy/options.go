@@ -21,15 +21,6 @@ type CABundle struct {
 	PEM []byte
 }
 
-// TokenSource gives the bearer token of the upstream credential. It is safe for concurrent use.
-type TokenSource interface {
-	// Token returns the token to use now, without waiting. An error means that there is none, and that the request
-	// cannot be sent.
-	Token() (string, error)
-	// Reject says that the API server did not accept token. A source that can get another one does so soon.
-	Reject(token string)
-}
-
 // Options is everything the proxy needs. Listener to GroupSuffix are required, except SignerCABundle; the rest has
 // defaults.
 type Options struct {

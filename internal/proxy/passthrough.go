@@ -13,57 +13,52 @@ import (
 	apimachineryversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/group"
-	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 // tokenPassThrough decides whether a request is sent on with the client's own bearer token. That is so when the user
 // has a UID and the API server is too old to impersonate one (before 1.22). In all other cases the user is
 // impersonated.
 type tokenPassThrough struct {
-	version *apiVersion
+	version *APIVersion
 	proof   authenticator.Request // says whose a bearer token is, when it is the only credential
 }
 
-func newTokenPassThrough(version *apiVersion, tokens authenticator.Token) *tokenPassThrough {
-	return &tokenPassThrough{version: version, proof: tokenAlone(tokens)}
-}
-
-// tokenAlone authenticates a request whose only credential is a bearer token.
-func tokenAlone(tokens authenticator.Token) authenticator.Request {
-	return namedUsers{group.NewAuthenticatedGroupAdder(bearertoken.New(tokens))}
+func newTokenPassThrough(version *APIVersion, proof authenticator.Request) *tokenPassThrough {
+	return &tokenPassThrough{version: version, proof: proof}
 }
 
 // token returns the client's token when the request must be sent with it, and "" when u is to be impersonated. It
 // returns an error when u can be sent in neither way.
-func (p *tokenPassThrough) token(ctx context.Context, u user.Info, state *requestState) (string, error) {
+func (p *tokenPassThrough) token(ctx context.Context, u user.Info, state *request.State) (string, error) {
 	if u.GetUID() == "" {
 		return "", nil
 	}
 	known, err := p.version.impersonatesUIDs(ctx)
 	if err != nil {
-		return "", statusUnavailable("the API server does not say whether it can impersonate a user with a UID")
+		return "", request.StatusUnavailable("the API server does not say whether it can impersonate a user with a UID")
 	}
 	if known {
 		return "", nil
 	}
-	if state.nested || state.clientToken == "" {
+	if state.Nested || state.ClientToken == "" {
 		return "", cannotAct("")
 	}
 	// The API server will see the token and nothing else. So the token alone must belong to the very user who was
 	// authorized, whatever other credentials the request had.
-	alone := (&http.Request{Header: http.Header{"Authorization": {"Bearer " + state.clientToken}}}).WithContext(ctx)
+	alone := (&http.Request{Header: http.Header{"Authorization": {"Bearer " + state.ClientToken}}}).WithContext(ctx)
 	response, ok, err := p.proof.AuthenticateRequest(alone)
 	switch {
-	case err != nil && state.unavailable != nil:
-		return "", statusUnanswered(ctx, state.unavailable, "the API server cannot be reached to authenticate the request")
+	case err != nil && state.Unavailable != nil:
+		return "", request.StatusUnanswered(ctx, state.Unavailable, "the API server cannot be reached to authenticate the request")
 	case err != nil, !ok, !sameUser(response.User, u):
 		return "", cannotAct("")
 	}
-	return state.clientToken, nil
+	return state.ClientToken, nil
 }
 
 // sameUser is true when a and b agree in everything that the API server looks at.
@@ -73,17 +68,20 @@ func sameUser(a, b user.Info) bool {
 		equality.Semantic.DeepEqual(a.GetExtra(), b.GetExtra())
 }
 
-// apiVersion knows from the API server's version what the API server is able to do. The version is read when it is
+// APIVersion knows from the API server's version what the API server is able to do. The version is read when it is
 // first needed, and read again from time to time, because API servers are upgraded while the proxy runs.
-type apiVersion struct {
+type APIVersion struct {
 	client  rest.Interface
 	uids    atomic.Pointer[bool]
 	flights singleflight.Group
 }
 
+// NewAPIVersion returns a version that client asks for.
+func NewAPIVersion(client rest.Interface) *APIVersion { return &APIVersion{client: client} }
+
 // impersonatesUIDs is true when the API server understands Impersonate-Uid. An older one ignores it, and takes the
 // user for one without a UID.
-func (v *apiVersion) impersonatesUIDs(ctx context.Context) (bool, error) {
+func (v *APIVersion) impersonatesUIDs(ctx context.Context) (bool, error) {
 	if known := v.uids.Load(); known != nil {
 		return *known, nil
 	}
@@ -99,7 +97,7 @@ func (v *apiVersion) impersonatesUIDs(ctx context.Context) (bool, error) {
 	}
 }
 
-func (v *apiVersion) ask(ctx context.Context) (bool, error) {
+func (v *APIVersion) ask(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	text, err := v.client.Get().AbsPath("/version").SetHeader("Accept", "application/json").Do(ctx).Raw()
@@ -116,10 +114,10 @@ func (v *apiVersion) ask(ctx context.Context) (bool, error) {
 	return uids, nil
 }
 
-// refresh reads the version again. When the API server gives no answer, the last one is kept.
-func (v *apiVersion) refresh(ctx context.Context) {
+// Refresh reads the version again. When the API server gives no answer, the last one is kept.
+func (v *APIVersion) Refresh(ctx context.Context) {
 	if _, err := v.ask(ctx); err != nil {
-		klog.FromContext(ctx).V(2).Info("Kept the last known version of the API server", "reason", bounded(err.Error()))
+		klog.FromContext(ctx).V(2).Info("Kept the last known version of the API server", "reason", request.Bounded(err.Error()))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 const (
@@ -28,9 +29,9 @@ type aheadBody struct {
 
 	mu      sync.Mutex
 	changed *sync.Cond
-	ahead   bool    // the goroutine of readAhead is the one that reads from upstream
+	ahead   bool    // the goroutine of ReadAhead is the one that reads from upstream
 	reading bool    // Read is the one that does
-	wanted  bool    // readAhead was called meanwhile
+	wanted  bool    // ReadAhead was called meanwhile
 	taken   int     // bytes from upstream
 	pieces  []piece // read and not yet taken
 	err     error   // what upstream ended with, after all pieces
@@ -97,10 +98,10 @@ func (b *aheadBody) Close() error {
 	return b.upstream.Close()
 }
 
-// readAhead begins to take the rest of the answer into memory. While Read is waiting for the API server, it is only
+// ReadAhead implements request.Answer. It begins to take the rest of the answer into memory. While Read is waiting for the API server, it is only
 // noted: two at a time would mix up the answer. That happens when the head of the answer is written slowly, which
 // ReverseProxy does beside the body.
-func (b *aheadBody) readAhead() {
+func (b *aheadBody) ReadAhead() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.wanted = b.reading; !b.wanted {
@@ -164,22 +165,22 @@ func (b *aheadBody) stop() {
 	b.changed.Signal()
 }
 
-// whole is true when the API server is done with the answer.
-func (b *aheadBody) whole() bool {
+// Whole implements request.Answer. It is true when the API server is done with the answer.
+func (b *aheadBody) Whole() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.err != nil
 }
 
-// length is how much the API server has sent so far.
-func (b *aheadBody) length() int {
+// Length implements request.Answer. It is how much the API server has sent so far.
+func (b *aheadBody) Length() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.taken
 }
 
-// complete is true when the API server has sent all of the answer, and it did not break off.
-func (b *aheadBody) complete() bool {
+// Complete implements request.Answer. It is true when the API server has sent all of the answer, and it did not break off.
+func (b *aheadBody) Complete() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.err == io.EOF //nolint:errorlint // upstream's own
@@ -187,13 +188,13 @@ func (b *aheadBody) complete() bool {
 
 // readAhead prepares the answer to an ordinary request for a client that reads slowly. An answer of at most
 // upstreamWindow needs nothing: the API server can send all of it at once.
-func (t holdAnswer) readAhead(res *http.Response, state *requestState) {
+func (t holdAnswer) readAhead(res *http.Response, state *request.State) {
 	switch {
-	case res.StatusCode == http.StatusSwitchingProtocols, state.longRunning, res.Body == nil, res.Body == http.NoBody:
+	case res.StatusCode == http.StatusSwitchingProtocols, state.LongRunning, res.Body == nil, res.Body == http.NoBody:
 	case res.ContentLength >= 0 && res.ContentLength <= upstreamWindow:
-		state.answerFits = true
+		state.AnswerFits = true
 	default:
-		body := newAheadBody(res.Body, t.budget, state.client, state.reserved)
-		res.Body, state.answer = body, body
+		body := newAheadBody(res.Body, t.budget, state.Client, state.Reserved)
+		res.Body, state.Answer = body, body
 	}
 }

@@ -41,7 +41,7 @@ func TestReadsAheadInOrder(t *testing.T) {
 			body := newAheadBody(upstream, budget.New(budget.Limits{}, time.Now), budget.Client{User: "jane"}, 0)
 			go func() {
 				time.Sleep(time.Duration(from) * 500 * time.Millisecond)
-				body.readAhead()
+				body.ReadAhead()
 			}()
 			var got strings.Builder
 			piece := make([]byte, 100)
@@ -75,12 +75,12 @@ func TestReadsAheadAfterTheRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upstream := &piecemeal{pieces: []string{"one", "two"}}
 		body := newAheadBody(upstream, budget.New(budget.Limits{}, time.Now), budget.Client{User: "jane"}, 0)
-		time.AfterFunc(500*time.Millisecond, body.readAhead)
+		time.AfterFunc(500*time.Millisecond, body.ReadAhead)
 		if n, err := body.Read(make([]byte, 100)); n != len("one") || err != nil {
 			t.Fatalf("read %d bytes: %v", n, err)
 		}
 		time.Sleep(10 * time.Second) // the client takes its time
-		if !body.whole() {
+		if !body.Whole() {
 			t.Error("the rest of the answer still waits at the API server")
 		}
 	})
@@ -111,10 +111,10 @@ func TestReadsAheadWithinBounds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := budget.New(budget.Limits{budget.Bytes: test.limits}, nil)
 				body := newAheadBody(endless{}, b, budget.Client{Address: "192.0.2.1", User: "jane"}, 0)
-				body.readAhead()
+				body.ReadAhead()
 				synctest.Wait()
-				if got := b.Held(budget.Bytes); got != test.want || int64(body.length()) != got {
-					t.Errorf("want %d bytes taken and counted, got %d and %d", test.want, body.length(), got)
+				if got := b.Held(budget.Bytes); got != test.want || int64(body.Length()) != got {
+					t.Errorf("want %d bytes taken and counted, got %d and %d", test.want, body.Length(), got)
 				}
 				if _, err := io.ReadFull(body, make([]byte, aheadPiece)); err != nil {
 					t.Fatal(err)

@@ -11,14 +11,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/endpoints/request"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
 )
 
 const (
-	// maxShown is how much of what a client sent is repeated in an error.
-	maxShown = 128
 	// maxSelector is how long a selector may be.
 	maxSelector = 16 << 10
 )
@@ -29,16 +28,16 @@ func refuseHostile(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		state := stateFrom(req.Context())
 		if endIsInDoubt(req) {
-			state.closeAfterwards = true
-			closeAfterwards(w.Header())
+			state.CloseAfterwards = true
+			request.CloseAfterwards(w.Header())
 		}
 		if req.Method == http.MethodConnect || req.Method == http.MethodTrace {
-			writeStatus(w, req, s, statusError(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
+			request.WriteStatus(w, req, s, request.StatusError(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
 				fmt.Sprintf("method %s is not supported", req.Method)))
 			return
 		}
 		if err := checkFraming(req); err != nil {
-			writeStatus(w, req, s, err)
+			request.WriteStatus(w, req, s, err)
 			return
 		}
 		cleanHeader(req.Header)
@@ -46,13 +45,13 @@ func refuseHostile(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 		req.Trailer = nil
 		protocol, err := upgradeOf(req)
 		if err != nil {
-			closeAfterwards(w.Header())
-			writeStatus(w, req, s, err)
+			request.CloseAfterwards(w.Header())
+			request.WriteStatus(w, req, s, err)
 			return
 		}
 		if protocol != "" {
-			state.upgrade, state.closeAfterwards = protocol, true
-			closeAfterwards(w.Header())
+			state.Upgrade, state.CloseAfterwards = protocol, true
+			request.CloseAfterwards(w.Header())
 		}
 		next.ServeHTTP(w, req)
 	})
@@ -63,9 +62,9 @@ func refuseHostile(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 func checkFraming(req *http.Request) error {
 	switch {
 	case !httpguts.ValidHeaderFieldName(req.Method): // both are tokens
-		return apierrors.NewBadRequest(fmt.Sprintf("method %q is not valid", shown(req.Method)))
+		return apierrors.NewBadRequest(fmt.Sprintf("method %q is not valid", request.Shown(req.Method)))
 	case strings.ContainsFunc(req.Host, notInHost):
-		return apierrors.NewBadRequest(fmt.Sprintf("host %q is not valid", shown(req.Host)))
+		return apierrors.NewBadRequest(fmt.Sprintf("host %q is not valid", request.Shown(req.Host)))
 	case len(req.Header["Content-Length"]) > 1:
 		return apierrors.NewBadRequest("the request has more than one length")
 	case req.URL.Scheme != "" && (req.ProtoMajor != 1 || req.URL.Scheme != "http" && req.URL.Scheme != "https"):
@@ -91,10 +90,6 @@ func endIsInDoubt(req *http.Request) bool {
 	return req.ProtoMajor == 1 && (req.ProtoMinor == 0 || len(req.TransferEncoding) > 0)
 }
 
-// closeAfterwards closes the client's connection after the answer. It is also used for requests to switch protocols:
-// the client may already be speaking the other protocol, and what it sends must not be read as a request.
-func closeAfterwards(h http.Header) { h["Connection"] = []string{"close"} }
-
 // cleanHeader removes headers about other hops, because the client can write anything there. It also removes headers
 // that a program between here and the API server could take for one of ours because it reads "_" as "-".
 // HTTP2-Settings belongs to h2c, which is not supported.
@@ -108,7 +103,7 @@ func cleanHeader(h http.Header) {
 		default:
 			continue
 		}
-		folded := fold(name)
+		folded := request.Fold(name)
 		switch {
 		case isTwin(name, folded),
 			strings.HasPrefix(folded, "x-forwarded-"),
@@ -123,31 +118,16 @@ func cleanHeader(h http.Header) {
 // isTwin is true for names that become the name of one of our headers when "_" is read as "-". The part after
 // Impersonate-Extra- is a key that the user chose, and may contain "_".
 func isTwin(name, folded string) bool {
-	if !strings.Contains(name, "_") || !oursOnly(folded) {
+	if !strings.Contains(name, "_") || !request.IsIdentityHeader(folded) {
 		return false
 	}
 	lower := strings.ToLower(name)
 	return !strings.HasPrefix(lower, "impersonate-extra-") && !strings.HasPrefix(lower, "x-remote-extra-")
 }
 
-// oursOnly is true for the folded names of headers that say who the user is.
-func oursOnly(folded string) bool {
-	return strings.HasPrefix(folded, "impersonate-") || strings.HasPrefix(folded, "x-remote-") || folded == "authorization"
-}
-
-// mayBeOurs is false for names that cannot be those of oursOnly, however they are spelled.
-func mayBeOurs(name string) bool {
-	return name != "" && (name[0]|0x20 == 'i' || name[0]|0x20 == 'x' || name[0]|0x20 == 'a')
-}
-
-// fold brings header names that look alike into the same form, for comparisons.
-func fold(name string) string {
-	return strings.ReplaceAll(strings.ToLower(name), "_", "-")
-}
-
 // upgradeOf returns the protocol the client wants to switch to, lower case, or "" when it does not want to.
 func upgradeOf(req *http.Request) (string, error) {
-	if !wantsUpgrade(req.Header) {
+	if !request.WantsUpgrade(req.Header) {
 		return "", nil
 	}
 	protocols := req.Header.Values("Upgrade")
@@ -157,7 +137,7 @@ func upgradeOf(req *http.Request) (string, error) {
 	protocol := strings.ToLower(strings.TrimSpace(protocols[0]))
 	if len(protocols) > 1 || protocol != "spdy/3.1" && protocol != "websocket" {
 		return "", apierrors.NewBadRequest(fmt.Sprintf("upgrade to %q is not supported: only SPDY/3.1 and websocket are",
-			shown(strings.Join(protocols, ", "))))
+			request.Shown(strings.Join(protocols, ", "))))
 	}
 	if req.ContentLength != 0 {
 		return "", apierrors.NewBadRequest("a request to switch protocols must not have a body")
@@ -168,22 +148,11 @@ func upgradeOf(req *http.Request) (string, error) {
 	return protocol, nil
 }
 
-func wantsUpgrade(h http.Header) bool {
-	for _, line := range h.Values("Connection") {
-		for token := range strings.SplitSeq(line, ",") {
-			if strings.EqualFold(strings.TrimSpace(token), "upgrade") {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // checkBrowser refuses a websocket that a page of another site may have opened: browsers send cookies and client
 // certificates along, without a preflight request and without asking the user.
 func checkBrowser(req *http.Request) error {
 	refuse := func(why string) error {
-		return statusError(http.StatusForbidden, metav1.StatusReasonForbidden, "refused a websocket "+why)
+		return request.StatusError(http.StatusForbidden, metav1.StatusReasonForbidden, "refused a websocket "+why)
 	}
 	if len(req.Header.Values("Cookie")) > 0 {
 		return refuse("with cookies")
@@ -192,7 +161,7 @@ func checkBrowser(req *http.Request) error {
 		parsed, err := url.Parse(origin)
 		// The scheme does not count: some clients say http, and nothing but this proxy answers on our port.
 		if err != nil || !strings.EqualFold(withoutDefaultPort(parsed.Host), withoutDefaultPort(req.Host)) {
-			return refuse(fmt.Sprintf("from the foreign origin %q", shown(origin)))
+			return refuse(fmt.Sprintf("from the foreign origin %q", request.Shown(origin)))
 		}
 	}
 	return nil
@@ -202,34 +171,34 @@ func withoutDefaultPort(host string) string { return strings.TrimSuffix(host, ":
 
 // readRequest finds out from the path what the request is about, as the API server does. It refuses paths that two
 // programs could read in two ways.
-func readRequest(next http.Handler, resolver request.RequestInfoResolver, s runtime.NegotiatedSerializer) http.Handler {
+func readRequest(next http.Handler, resolver apirequest.RequestInfoResolver, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if err := checkPathStart(req.URL); err != nil {
-			writeStatus(w, req, s, err)
+			request.WriteStatus(w, req, s, err)
 			return
 		}
 		info, err := resolver.NewRequestInfo(req)
 		if err != nil {
-			writeStatus(w, req, s, apierrors.NewBadRequest("the request path cannot be understood"))
+			request.WriteStatus(w, req, s, apierrors.NewBadRequest("the request path cannot be understood"))
 			return
 		}
 		if err := checkPath(req.URL.EscapedPath(), proxiedFrom(info)); err != nil {
-			writeStatus(w, req, s, err)
+			request.WriteStatus(w, req, s, err)
 			return
 		}
 		if err := checkSelectors(req.URL, info.Verb); err != nil {
-			writeStatus(w, req, s, err)
+			request.WriteStatus(w, req, s, err)
 			return
 		}
 		state := stateFrom(req.Context())
-		state.longRunning, state.measured.verb = isLongRunning(info), info.Verb
-		next.ServeHTTP(w, req.WithContext(request.WithRequestInfo(req.Context(), info)))
+		state.LongRunning, state.measured.verb = isLongRunning(info), info.Verb
+		next.ServeHTTP(w, req.WithContext(apirequest.WithRequestInfo(req.Context(), info)))
 	})
 }
 
 func checkPathStart(u *url.URL) error {
 	if !strings.HasPrefix(u.Path, "/") {
-		return apierrors.NewBadRequest(fmt.Sprintf("path %q does not begin with /", shown(u.Path)))
+		return apierrors.NewBadRequest(fmt.Sprintf("path %q does not begin with /", request.Shown(u.Path)))
 	}
 	return nil
 }
@@ -252,7 +221,7 @@ func checkSelectors(u *url.URL, verb string) error {
 
 // proxiedFrom returns the number of path segments that belong to Kubernetes, when the rest is the path of a program
 // behind the proxy subresource of a pod, service or node; zero when all belong to Kubernetes.
-func proxiedFrom(info *request.RequestInfo) int {
+func proxiedFrom(info *apirequest.RequestInfo) int {
 	if !info.IsResourceRequest || info.Subresource != "proxy" || info.APIGroup != "" || info.APIPrefix != "api" {
 		return 0
 	}
@@ -278,9 +247,9 @@ func checkPath(escaped string, kubernetes int) error {
 		case err != nil, plain == ".", plain == "..",
 			ours && segment == "" && i != last,
 			ours && strings.ContainsFunc(plain, isForeign):
-			return apierrors.NewBadRequest(fmt.Sprintf("path %q is not canonical", shown(escaped)))
+			return apierrors.NewBadRequest(fmt.Sprintf("path %q is not canonical", request.Shown(escaped)))
 		case !ours && slices.ContainsFunc(strings.FieldsFunc(plain, isSlash), isDots):
-			return apierrors.NewBadRequest(fmt.Sprintf("path %q is not canonical", shown(escaped)))
+			return apierrors.NewBadRequest(fmt.Sprintf("path %q is not canonical", request.Shown(escaped)))
 		}
 	}
 	return nil
@@ -292,7 +261,7 @@ func isSlash(r rune) bool        { return r == '/' || r == '\\' }
 func isDots(segment string) bool { return segment == "." || segment == ".." }
 
 // isLongRunning is true for requests that last as long as client and server like.
-func isLongRunning(info *request.RequestInfo) bool {
+func isLongRunning(info *apirequest.RequestInfo) bool {
 	if !info.IsResourceRequest {
 		return false
 	}
@@ -313,8 +282,8 @@ func isLongRunning(info *request.RequestInfo) bool {
 func refuseLeftovers(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if name := leftover(req.Header); name != "" {
-			writeStatus(w, req, s, apierrors.NewBadRequest(
-				fmt.Sprintf("header %q is not a known impersonation header, or has no value", shown(name))))
+			request.WriteStatus(w, req, s, apierrors.NewBadRequest(
+				fmt.Sprintf("header %q is not a known impersonation header, or has no value", request.Shown(name))))
 			return
 		}
 		next.ServeHTTP(w, req)
@@ -324,16 +293,9 @@ func refuseLeftovers(next http.Handler, s runtime.NegotiatedSerializer) http.Han
 // leftover returns the name of a header with which a client tries to impersonate.
 func leftover(h http.Header) string {
 	for name := range h {
-		if len(name) > len("impersonate") && name[0]|0x20 == 'i' && strings.HasPrefix(fold(name), "impersonate-") {
+		if len(name) > len("impersonate") && name[0]|0x20 == 'i' && strings.HasPrefix(request.Fold(name), "impersonate-") {
 			return name
 		}
 	}
 	return ""
-}
-
-func shown(text string) string {
-	if len(text) > maxShown {
-		return text[:maxShown] + "..."
-	}
-	return text
 }

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bufio"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 // TestNothingSpoofedArrives sends every kind of claim about identity and looks at the far end.
@@ -237,7 +238,7 @@ func TestPaths(t *testing.T) {
 		"/..":                                                            400,
 		"/" + strings.Repeat("a", 64<<10):                                200,
 	} {
-		t.Run(shown(path), func(t *testing.T) {
+		t.Run(request.Shown(path), func(t *testing.T) {
 			before := len(p.api.requests())
 			conn := p.raw(t, jane, "GET "+path+" HTTP/1.1\nHost: proxy\n\n")
 			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -307,31 +308,6 @@ func TestReservedKeyIsNamedInAWarning(t *testing.T) {
 		t.Errorf("want a warning that names the key, got %q", warning)
 	}
 }
-
-// TestPreventBlindForwarding checks the last line of defence alone: the RoundTripper without the chain before it.
-func TestPreventBlindForwarding(t *testing.T) {
-	t.Parallel()
-	sent := roundTripper(func(*http.Request) (*http.Response, error) {
-		return nil, fmt.Errorf("a request was sent")
-	})
-	for name, req := range map[string]*http.Request{
-		"no state": {Header: http.Header{}},
-		"no user":  (&http.Request{Header: http.Header{}}).WithContext(withState(t.Context(), &requestState{})),
-	} {
-		transport := &asUser{token: &staticToken{token: "x"}, next: sent}
-		res, err := transport.RoundTrip(req)
-		if err == nil {
-			_ = res.Body.Close()
-		}
-		if err == nil || !strings.Contains(err.Error(), "no user to impersonate") {
-			t.Errorf("%s: want a refusal, got %v", name, err)
-		}
-	}
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 func FuzzCheckPath(f *testing.F) {
 	for _, seed := range []string{"/api/v1/pods", "/a/../b", "/%2e%2e/", "//", "/a%2fb", "/api/v1/nodes/n/proxy/x//y"} {

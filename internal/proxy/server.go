@@ -22,6 +22,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
@@ -31,6 +32,9 @@ const (
 	idleTimeout       = 90 * time.Second
 	writeTimeout      = 30 * time.Second // for what fits into the client's buffers, or else a write of 16 or 32 KiB
 	maxStreams        = 100              // of one HTTP/2 connection at a time, as the API server; clients open another one
+	// A client that is gone is noticed after idle time and ping time, 45 s together.
+	clientPingAfter = 30 * time.Second
+	clientPingWait  = 15 * time.Second
 	// The HTTP/2 receive windows of one stream and of one connection. Most request bodies fit. The client of a
 	// larger one has to wait until the API server takes what was sent before.
 	bodyWindow     = 128 << 10
@@ -45,10 +49,9 @@ type Server struct {
 	http      *http.Server
 	drain     *drain
 	trust     *clienttrust.Store
-	anonymous *anonymousAuthenticator
-	prober    *anonymousProber
-	upstream  *upstream
-	version   *apiVersion
+	anonymous *Anonymous
+	upstream  *Upstream
+	version   *APIVersion
 	access    *accessReviewer
 	tokens    *tokenReviewer
 	budget    *budget.Budget
@@ -81,40 +84,38 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	up, err := newUpstream(o.Upstream, o.Processors)
+	up, err := NewUpstream(o.Upstream, o.Processors)
 	if err != nil {
 		return nil, err
 	}
 	made := false
 	defer func() {
 		if !made {
-			up.close()
+			up.Close()
 		}
 	}()
+	loginGroup := apis.GroupsFor(o.GroupSuffix).Login.Group
 	s := &Server{
 		completed: o,
 		drain:     newDrain(),
 		trust:     clienttrust.NewStore(o.SignerCABundle, questions.core, o.Clock, klog.FromContext(ctx)),
-		anonymous: &anonymousAuthenticator{loginGroup: apis.GroupsFor(o.GroupSuffix).Login.Group},
-		prober:    &anonymousProber{upstream: up.address, transport: up},
+		anonymous: NewAnonymous(loginGroup, up.Address(), up),
 		upstream:  up,
-		version:   &apiVersion{client: questions.core.RESTClient()},
+		version:   NewAPIVersion(questions.core.RESTClient()),
 		budget:    budget.New(o.Limits, o.Clock.Now),
 		refused:   logs.NewSampler("Refused credentials"),
 		failed:    logs.NewSampler("Could not forward a request"),
 		unshaken:  logs.NewSampler("Refused a TLS handshake"),
 	}
-	s.open = newClientConnections(s.budget, half(o.Processors))
+	s.open = newClientConnections(s.budget, max(1, o.Processors/2))
 	s.readers = &slowReaders{budget: s.budget, timeout: o.WriteTimeout}
 	s.work = newAllWork(o.Work, o.Processors, s.budget)
 	if err := s.trust.Prime(ctx); err != nil {
 		return nil, err
 	}
-	policy, err := s.prober.probe(ctx)
-	if err != nil {
+	if err := s.anonymous.Prime(ctx); err != nil {
 		return nil, err
 	}
-	s.anonymous.policy.Store(policy)
 	s.tokens = newTokenReviewer(newPostReview(questions.tokens.RESTClient(), "tokenreviews"), s.work.tokens, o.Clock)
 	var presented authenticator.Token = s.tokens
 	if o.BearerTokens != nil {
@@ -122,7 +123,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	}
 	reviews := newPostReview(questions.access.RESTClient(), "subjectaccessreviews")
 	s.access = newAccessReviewer(reviews, s.work.access, o.Clock, o.AllowTTL, o.DenyTTL)
-	serializer := newStatusSerializer()
+	serializer := request.NewSerializer()
 	chain := &chain{
 		serializer:    serializer,
 		drain:         s.drain,
@@ -135,10 +136,18 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		goodLogins:    newGoodLogins(o.Clock),
 		forwarded:     s.work.forwarded,
 		long:          newLongAnswers(s.work.long, o.Clock),
-		loginGroup:    s.anonymous.loginGroup,
-		forward: newForwarder(
-			up, o.Token, newTokenPassThrough(s.version, s.tokens), s.budget, s.work, s.failed, serializer,
-		),
+		loginGroup:    loginGroup,
+		forward: NewHandler(RelayOptions{
+			Upstream:            up,
+			Token:               o.Token,
+			Version:             s.version,
+			TokenAlone:          TokenAlone(s.tokens),
+			HoldUntilAuthorized: HoldUntilAuthorized,
+			Budget:              s.budget,
+			Work:                s.work,
+			Failed:              s.failed,
+			Serializer:          serializer,
+		}),
 		budget:      s.budget,
 		readers:     s.readers,
 		advertised:  o.Advertised,
@@ -205,9 +214,9 @@ func newHTTPServer(handler http.Handler, config *tls.Config, said io.Writer) *ht
 			MaxReadFrameSize:              maxFrame,
 			MaxReceiveBufferPerStream:     bodyWindow,
 			MaxReceiveBufferPerConnection: connectionBody,
-			WriteByteTimeout:              writeTimeout, // of a client that does not even read what is not for one stream
-			SendPingTimeout:               pingAfter,    // a client that is gone does not keep its watches
-			PingTimeout:                   pingWait,
+			WriteByteTimeout:              writeTimeout,    // of a client that does not even read what is not for one stream
+			SendPingTimeout:               clientPingAfter, // a client that is gone does not keep its watches
+			PingTimeout:                   clientPingWait,
 		},
 	}
 	server.Protocols.SetHTTP1(true)
@@ -225,7 +234,7 @@ func (s *Server) Run(ctx context.Context) error {
 	// The requests that finish after ctx has ended still need what runs with work.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	defer s.upstream.close()
+	defer s.upstream.Close()
 	go s.trust.Follow(work)
 	go s.followAPIServer(work)
 
@@ -258,13 +267,13 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) followAPIServer(ctx context.Context) {
 	ticker := s.Clock.NewTicker(s.ProbeInterval)
 	defer ticker.Stop()
-	for s.version.refresh(ctx); ; s.version.refresh(ctx) {
+	for s.version.Refresh(ctx); ; s.version.Refresh(ctx) {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C():
 		}
-		s.anonymous.refresh(ctx, s.prober)
+		s.anonymous.Refresh(ctx)
 	}
 }
 
@@ -307,7 +316,7 @@ func (s *Server) Ready() error {
 	case phaseNew:
 		return errors.New("the impersonation proxy is not running yet")
 	case phaseDraining:
-		return errDraining
+		return request.ErrDraining
 	}
 	if _, err := s.ServingCertificate(&tls.ClientHelloInfo{}); err != nil {
 		return fmt.Errorf("the impersonation proxy has no serving certificate: %w", err)

@@ -87,7 +87,7 @@ func (w *boundedWriter) FlushError() error {
 	return w.control.Flush()
 }
 
-func (w *boundedWriter) isStream() bool { return w.state.longRunning || w.state.upgrade != "" }
+func (w *boundedWriter) isStream() bool { return w.state.LongRunning || w.state.Upgrade != "" }
 
 // delay says how long a write of an ordinary answer has taken already.
 type delay int
@@ -101,7 +101,7 @@ const (
 func (w *boundedWriter) begin() {
 	patience := aheadAfter
 	switch {
-	case w.isStream() && w.state.initial.Load():
+	case w.isStream() && w.state.Initial.Load():
 		patience = unreadAfter
 	case w.isStream():
 		patience = slowAfter
@@ -147,13 +147,13 @@ func (w *boundedWriter) late() {
 func (w *boundedWriter) mayWait() time.Duration {
 	if w.isStream() {
 		patience, what, n := time.Duration(math.MaxInt64), budget.Bytes, int64(streamBytes)
-		if w.state.initial.Load() { // it has as long as an ordinary answer
+		if w.state.Initial.Load() { // it has as long as an ordinary answer
 			patience, what, n = w.readers.timeout-min(unreadAfter, w.readers.timeout), budget.Unread, 1
 		}
 		if w.waiting != nil {
 			return 0
 		}
-		if w.waiting = w.readers.acquire(w.state.client, what, n); w.waiting == nil {
+		if w.waiting = w.readers.acquire(w.state.Client, what, n); w.waiting == nil {
 			return 0
 		}
 		return patience
@@ -165,12 +165,12 @@ func (w *boundedWriter) mayWait() time.Duration {
 	}
 	switch waited {
 	case delayShort:
-		if w.state.answer != nil {
-			w.state.answer.readAhead()
+		if w.state.Answer != nil {
+			w.state.Answer.ReadAhead()
 		}
 	case delayAhead:
-		if !w.state.answerFits && (w.state.answer == nil || !w.state.answer.whole()) {
-			w.waiting = w.readers.acquire(w.state.client, budget.Unread, 1)
+		if !w.state.AnswerFits && (w.state.Answer == nil || !w.state.Answer.Whole()) {
+			w.waiting = w.readers.acquire(w.state.Client, budget.Unread, 1)
 			if w.waiting == nil {
 				return 0
 			}

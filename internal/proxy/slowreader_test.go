@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 // stuckWriter is the answer to a client that takes nothing.
@@ -53,9 +54,9 @@ func TestPatienceWithReaders(t *testing.T) {
 	}{
 		"a large answer":                    {state: &requestState{}, want: timeout},
 		"one more large answer":             {state: &requestState{}, full: true, want: unreadAfter},
-		"one more that the API server sent": {state: &requestState{answerFits: true}, full: true, want: timeout},
-		"a stream":                          {state: &requestState{longRunning: true}, want: never},
-		"one more stream":                   {state: &requestState{longRunning: true}, full: true, want: slowAfter},
+		"one more that the API server sent": {state: &requestState{State: request.State{AnswerFits: true}}, full: true, want: timeout},
+		"a stream":                          {state: &requestState{State: request.State{LongRunning: true}}, want: never},
+		"one more stream":                   {state: &requestState{State: request.State{LongRunning: true}}, full: true, want: slowAfter},
 		"a watch with all objects":          {state: beginningWatch(), want: timeout},
 		"one more watch with all objects":   {state: beginningWatch(), full: true, want: unreadAfter},
 	} {
@@ -63,10 +64,10 @@ func TestPatienceWithReaders(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				b := budget.New(budget.Defaults(), nil)
-				test.state.client = budget.Client{Address: "192.0.2.1", User: "mallory"}
+				test.state.Client = budget.Client{Address: "192.0.2.1", User: "mallory"}
 				if test.full {
 					for _, r := range []budget.Resource{budget.Bytes, budget.Unread} {
-						defer b.Force(test.state.client, r, b.Limits()[r][budget.PerUser]).Release()
+						defer b.Force(test.state.Client, r, b.Limits()[r][budget.PerUser]).Release()
 					}
 				}
 				w := newStuckWriter()
@@ -88,8 +89,8 @@ func TestPatienceWithReaders(t *testing.T) {
 }
 
 func beginningWatch() *requestState {
-	state := &requestState{longRunning: true}
-	state.initial.Store(true)
+	state := &requestState{State: request.State{LongRunning: true}}
+	state.Initial.Store(true)
 	return state
 }
 

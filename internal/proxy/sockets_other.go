@@ -2,12 +2,7 @@
 
 package proxy
 
-import (
-	"net"
-	"syscall"
-)
+import "net"
 
 // boundSendQueue does nothing: clusters run the agent on Linux.
 func boundSendQueue(net.Conn) {}
-
-func boundUpstream(string, string, syscall.RawConn) error { return nil }

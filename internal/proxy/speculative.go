@@ -6,7 +6,9 @@ import (
 	"net/http/httptrace"
 
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/endpoints/request"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 // A speculative read is sent to the API server while its access review is still under way. The API server's answer is
@@ -18,12 +20,12 @@ import (
 // resources. Subresources are left out, because some of them act when they are read (exec, proxy, portforward), and
 // so are switches of protocols. Users with a UID who came with a token are left out too: an old API server gets that
 // token itself (see tokenPassThrough), and it has to be checked once more after everything else.
-func maySpeculate(req *http.Request, state *requestState) bool {
-	info, ok := request.RequestInfoFrom(req.Context())
-	if !ok || !info.IsResourceRequest || info.Subresource != "" || state.upgrade != "" {
+func maySpeculate(req *http.Request, state *request.State) bool {
+	info, ok := apirequest.RequestInfoFrom(req.Context())
+	if !ok || !info.IsResourceRequest || info.Subresource != "" || state.Upgrade != "" {
 		return false
 	}
-	if who, ok := request.UserFrom(req.Context()); !ok || who.GetUID() != "" && state.clientToken != "" {
+	if who, ok := apirequest.UserFrom(req.Context()); !ok || who.GetUID() != "" && state.ClientToken != "" {
 		return false
 	}
 	if req.Method != http.MethodGet || req.ContentLength != 0 {
@@ -43,13 +45,16 @@ type pendingReview struct {
 	note       decided
 }
 
-// refusal waits for the answer. It returns the error for the client, and nil when the request is allowed.
-func (r *pendingReview) refusal(ctx context.Context) error {
+// Refusal implements request.Review. It waits for the answer, and returns the error for the client, and nil when the request is allowed.
+func (r *pendingReview) Refusal(ctx context.Context) error {
 	answer, err := r.flight.wait(ctx)
 	verdict, reason := answer.verdict, madeHere(answer.reason)
 	r.note.tell(ctx, verdict, reason, err)
 	return refusal(ctx, r.attributes, verdict, reason, err)
 }
+
+// HoldUntilAuthorized returns the RoundTripper that has to be the outermost one of those that send speculative reads.
+func HoldUntilAuthorized(next http.RoundTripper) http.RoundTripper { return holdUntilAuthorized{next} }
 
 // holdUntilAuthorized holds the answer to a speculative read back until the access review allows it. It is the
 // outermost RoundTripper. So a client that is denied gets a 403 even when the request failed for another reason as
@@ -60,8 +65,8 @@ type holdUntilAuthorized struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t holdUntilAuthorized) RoundTrip(req *http.Request) (*http.Response, error) {
-	state := stateFrom(req.Context())
-	if state == nil || state.review == nil {
+	state := request.From(req.Context())
+	if state == nil || state.Review == nil {
 		return t.next.RoundTrip(req)
 	}
 	// This context is not cancelled here after a success, because the answer's body still needs it. It ends with the
@@ -69,7 +74,7 @@ func (t holdUntilAuthorized) RoundTrip(req *http.Request) (*http.Response, error
 	ctx, cancel := context.WithCancelCause(untraced{req.Context()})
 	refused := make(chan error, 1)
 	go func() {
-		err := state.review.refusal(req.Context())
+		err := state.Review.Refusal(req.Context())
 		if err != nil {
 			cancel(err)
 		}

@@ -307,3 +307,7 @@ func waitFor(t *testing.T, happened <-chan struct{}, what string) {
 		t.Fatalf("waited in vain for %s", what)
 	}
 }
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }

@@ -15,6 +15,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 const (
@@ -23,6 +25,15 @@ const (
 	// A token that the API server rejects is replaced, but not more often than this.
 	rejectPause = 5 * time.Second
 )
+
+// TokenSource gives the bearer token of the upstream credential. It is safe for concurrent use.
+type TokenSource interface {
+	// Token returns the token to use now, without waiting. An error means that there is none, and that the request
+	// cannot be sent.
+	Token() (string, error)
+	// Reject says that the API server did not accept token. A source that can get another one does so soon.
+	Reject(token string)
+}
 
 // ServiceAccountToken is a TokenSource: the bound token of one service account. It is requested for 24 hours, renewed
 // when four fifths of its life are over, and kept in memory only. There is no token until Run has received the first.
@@ -121,7 +132,7 @@ func (t *ServiceAccountToken) request(ctx context.Context) (time.Duration, error
 	ctx, cancel := context.WithTimeout(ctx, tokenRequestTimeout)
 	defer cancel()
 	asked := t.clock.Now()
-	answer, err := t.serviceAccounts.CreateToken(unlogged(ctx), t.name, &authenticationv1.TokenRequest{
+	answer, err := t.serviceAccounts.CreateToken(request.Unlogged(ctx), t.name, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(tokenLifetime.Seconds()))},
 	}, metav1.CreateOptions{})
 	if err != nil {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -52,7 +53,9 @@ func newTokenIssuer(t *testing.T) *tokenIssuer {
 		request.Status = authenticationv1.TokenRequestStatus{
 			Token: fmt.Sprintf("token-%d", len(i.asked)), ExpirationTimestamp: metav1.NewTime(i.clock.Now().Add(i.life)),
 		}
-		writeJSON(w, 201, request)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		_ = json.NewEncoder(w).Encode(request)
 	}))
 	t.Cleanup(i.Close)
 	return i
@@ -96,24 +99,24 @@ func TestTokenIsRenewedInTime(t *testing.T) {
 	t.Parallel()
 	i := newTokenIssuer(t)
 	source := i.run(t)
-	eventually(t, has(source, "token-1"))
+	waitUntil(t, has(source, "token-1"))
 	if want := "POST /api/v1/namespaces/ns/serviceaccounts/app-impersonation-proxy/token"; i.path != want {
 		t.Errorf("want %s, got %s", want, i.path)
 	}
 	if got := i.asked[0].ExpirationSeconds; got == nil || *got != 24*60*60 {
 		t.Errorf("want a day, got %v", got)
 	}
-	eventually(t, i.clock.HasWaiters)
+	waitUntil(t, i.clock.HasWaiters)
 	i.clock.Step(19 * time.Hour)
 	if got := i.count(); got != 1 {
 		t.Fatalf("want no renewal before four fifths of its life, got %d requests", got)
 	}
 	i.set(func() { i.life = time.Hour }) // an API server that grants less
 	i.clock.Step(15 * time.Minute)
-	eventually(t, has(source, "token-2"))
-	eventually(t, i.clock.HasWaiters)
+	waitUntil(t, has(source, "token-2"))
+	waitUntil(t, i.clock.HasWaiters)
 	i.clock.Step(49 * time.Minute)
-	eventually(t, has(source, "token-3"))
+	waitUntil(t, has(source, "token-3"))
 }
 
 func TestTokenFailures(t *testing.T) {
@@ -122,16 +125,16 @@ func TestTokenFailures(t *testing.T) {
 	i.broken = true
 	source := i.run(t)
 	for want := 1; want <= 3; want++ { // at once and then again after a while
-		eventually(t, func() bool { return i.count() >= want && i.clock.HasWaiters() })
+		waitUntil(t, func() bool { return i.count() >= want && i.clock.HasWaiters() })
 		i.clock.Step(15 * time.Second)
 	}
 	if _, err := source.Token(); err == nil {
 		t.Error("want no token")
 	}
 	i.set(func() { i.broken = false })
-	eventually(t, func() bool { i.clock.Step(15 * time.Second); _, err := source.Token(); return err == nil })
+	waitUntil(t, func() bool { i.clock.Step(15 * time.Second); _, err := source.Token(); return err == nil })
 	i.set(func() { i.broken = true })
-	eventually(t, i.clock.HasWaiters)
+	waitUntil(t, i.clock.HasWaiters)
 	i.clock.Step(23 * time.Hour)
 	if _, err := source.Token(); err != nil {
 		t.Errorf("want the token used until it expires, got %v", err)
@@ -146,8 +149,8 @@ func TestRejectedTokenIsReplaced(t *testing.T) {
 	t.Parallel()
 	i := newTokenIssuer(t)
 	source := i.run(t)
-	eventually(t, has(source, "token-1"))
-	eventually(t, i.clock.HasWaiters)
+	waitUntil(t, has(source, "token-1"))
+	waitUntil(t, i.clock.HasWaiters)
 	source.Reject("token-0")
 	source.Reject("token-1") // only just requested
 	i.clock.Step(rejectPause)
@@ -155,5 +158,16 @@ func TestRejectedTokenIsReplaced(t *testing.T) {
 		t.Fatalf("want one request, got %d", got)
 	}
 	source.Reject("token-1")
-	eventually(t, has(source, "token-2"))
+	waitUntil(t, has(source, "token-2"))
+}
+
+// waitUntil waits until check is true.
+func waitUntil(t *testing.T, check func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); !check(); {
+		if time.Now().After(deadline) {
+			t.Fatal("waited too long")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 const (
@@ -26,21 +27,21 @@ const (
 	pingWait  = 15 * time.Second
 )
 
-// upstream sends requests to the API server. It adds no credential. Ordinary requests have an HTTP/1.1 connection each,
+// Upstream sends requests to the API server. It adds no credential. Ordinary requests have an HTTP/1.1 connection each,
 // out of a pool. Streams, and requests whose body is not here yet, share a few HTTP/2 connections. A request to switch
 // protocols gets an HTTP/1.1 connection of its own.
-type upstream struct {
+type Upstream struct {
 	address *url.URL
 	plain   *relay.HTTP1 // nil where the API server is behind a proxy: then they go with the streams
 	streams []*http.Transport
 	upgrade *http.Transport
 	next    atomic.Uint32
-	counts  upstreamCounts
+	counts  UpstreamCounts
 }
 
-// newUpstream takes address, CA and dialer from config, and no credentials. There are about as many connections for
+// NewUpstream takes address, CA and dialer from config, and no credentials. There are about as many connections for
 // streams as processors.
-func newUpstream(config *rest.Config, processors int) (*upstream, error) {
+func NewUpstream(config *rest.Config, processors int) (*Upstream, error) {
 	config = rest.AnonymousClientConfig(config)
 	address, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
@@ -65,7 +66,7 @@ func newUpstream(config *rest.Config, processors int) (*upstream, error) {
 	if proxy == nil {
 		proxy = utilnet.NewProxierWithNoProxyCIDR(http.ProxyFromEnvironment)
 	}
-	u := &upstream{address: address}
+	u := &Upstream{address: address}
 	transport := func(open *atomic.Int64, protocols ...string) *http.Transport {
 		t := &http.Transport{
 			Proxy:               proxy,
@@ -110,24 +111,30 @@ func hostPort(address *url.URL) string {
 	return net.JoinHostPort(address.Hostname(), port)
 }
 
+// Address is that of the API server.
+func (u *Upstream) Address() *url.URL { return u.address }
+
+// Counts is what happened on the way to the API server.
+func (u *Upstream) Counts() *UpstreamCounts { return &u.counts }
+
 // RoundTrip implements http.RoundTripper.
-func (u *upstream) RoundTrip(req *http.Request) (*http.Response, error) {
-	state := stateFrom(req.Context())
-	if state != nil && state.upgrade != "" {
+func (u *Upstream) RoundTrip(req *http.Request) (*http.Response, error) {
+	state := request.From(req.Context())
+	if state != nil && state.Upgrade != "" {
 		return u.upgrade.RoundTrip(req)
 	}
 	coming := state != nil && req.GetBody == nil && req.Body != nil && req.Body != http.NoBody
 	if coming {
 		req.Body = &clientBody{ReadCloser: req.Body, state: state}
 	}
-	if u.plain != nil && !coming && (state == nil || !state.longRunning) {
+	if u.plain != nil && !coming && (state == nil || !state.LongRunning) {
 		return u.plain.RoundTrip(req)
 	}
 	return u.streams[int(u.next.Add(1))%len(u.streams)].RoundTrip(req)
 }
 
-// close ends connections that are not in use.
-func (u *upstream) close() {
+// Close ends connections that are not in use.
+func (u *Upstream) Close() {
 	u.upgrade.CloseIdleConnections()
 	for _, t := range u.streams {
 		t.CloseIdleConnections()
@@ -135,6 +142,18 @@ func (u *upstream) close() {
 	if u.plain != nil {
 		u.plain.CloseIdleConnections()
 	}
+}
+
+// Retune replaces the transports for streams and upgrades, which may have been used already, by changed ones. It is for
+// tests.
+func (u *Upstream) Retune(change func(*http.Transport)) {
+	u.Close()
+	for i := range u.streams {
+		u.streams[i] = u.streams[i].Clone()
+		change(u.streams[i])
+	}
+	u.upgrade = u.upgrade.Clone()
+	change(u.upgrade)
 }
 
 // clientBodyError says that the body could not be read from the client. The API server is not the cause.
@@ -147,14 +166,14 @@ func (e *clientBodyError) Unwrap() error { return e.cause }
 // like that of a broken connection to the API server.
 type clientBody struct {
 	io.ReadCloser
-	state *requestState
+	state *request.State
 }
 
 func (b *clientBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	// A transport that gave up for another reason closes the body, perhaps while it is being read.
 	if err != nil && err != io.EOF && !errors.Is(err, http.ErrBodyReadAfterClose) {
-		b.state.bodyError.Store(&clientBodyError{err})
+		b.state.BodyFailed.Store(true)
 	}
 	return n, err
 }

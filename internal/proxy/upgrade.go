@@ -1,12 +1,8 @@
 package proxy
 
 import (
-	"bufio"
-	"context"
 	"errors"
 	"io"
-	"net"
-	"net/http"
 	"time"
 )
 
@@ -16,30 +12,6 @@ import (
 const lingerAfterEnd = 5 * time.Second
 
 var errUpstreamEnded = errors.New("the API server ended the stream")
-
-// upgradable closes the client's connection when ctx ends after a switch of protocols. ReverseProxy would close only
-// the connection to the API server, and wait for the client.
-type upgradable struct {
-	http.ResponseWriter
-	ctx context.Context //nolint:containedctx // it lives as long as this one request
-}
-
-// Unwrap lets http.ResponseController find what the wrapped writer can do.
-func (w *upgradable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// Hijack implements http.Hijacker.
-func (w *upgradable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	if err == nil {
-		if one := ours(conn); one != nil {
-			one.unused.upgraded.Store(true)
-			one.unused.useAll()
-		}
-		// The context ends at the latest when the handler returns, and then the connection is done with.
-		context.AfterFunc(w.ctx, func() { _ = conn.Close() })
-	}
-	return conn, buffered, err
-}
 
 // upgradedBody is the API server's side of an upgraded connection. The stream ends a while after it. A write that
 // fails means that the API server reads no more, but data from it may still be on its way. ReverseProxy would drop

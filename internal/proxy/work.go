@@ -2,14 +2,13 @@ package proxy
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"sync/atomic"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/fairqueue"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 // WorkLimits say how much of the work that clients cause goes on at a time. Zero is the default.
@@ -56,6 +55,8 @@ const (
 	maxWaitingLogins = 128
 	// maxWaitingCertificates is the same for certificates that are to be verified.
 	maxWaitingCertificates = 256
+	// maxBeginnings is how many watches of all users may begin with all objects at a time.
+	maxBeginnings = 16
 )
 
 // work is one kind of work that clients cause. How much of it goes on at a time is bounded, and clients take turns.
@@ -122,7 +123,7 @@ func (t *turn) done() {
 	t.holding.Release()
 }
 
-// begin queues a piece of work of who. It does not wait, and returns a *tooManyError when who has too much already.
+// begin queues a piece of work of who. It does not wait, and returns a *TooManyError when who has too much already.
 func (w *work) begin(who asker) (*turn, error) { return w.beginAs(who, who.owner()) }
 
 // beginAs is begin for work that takes turns with that of the first of owners who has room for it.
@@ -135,13 +136,13 @@ func (w *work) beginAs(who asker, owners ...fairqueue.Owner) (*turn, error) {
 	}
 	if ticket == nil {
 		w.refused.Add(1)
-		return nil, &tooManyError{what: w.what, limit: w.limit}
+		return nil, &request.TooManyError{What: w.what, Limit: w.limit}
 	}
 	holding, err := w.hold(who, ticket.First())
 	if err != nil {
 		ticket.Done()
 		w.refused.Add(1)
-		return nil, tooMany(err)
+		return nil, budget.TooMany(err)
 	}
 	w.begun.Add(1)
 	return &turn{ticket, holding}, nil
@@ -175,27 +176,27 @@ func (w *work) hold(who asker, first bool) (*budget.Holding, error) {
 	case w.budget == nil:
 		return nil, nil //nolint:nilnil // a nil Holding holds nothing
 	case first:
-		return w.budget.Force(who.client, budget.Reviews, 1), nil
+		return w.budget.Force(who.Client, budget.Reviews, 1), nil
 	}
-	return w.budget.Acquire(who.client, budget.Reviews, 1)
+	return w.budget.Acquire(who.Client, budget.Reviews, 1)
 }
 
 // asker is the client for whom work is done.
 type asker struct {
-	client budget.Client
-	conn   *clientConn // nil for requests that came over none
+	Client     request.Client
+	Connection any // nil for requests that came over none
 }
 
 // askerOf returns for whom work is done: the user who made the request, before nested impersonation, or else the
 // connection that it came on. An anonymous user is no user here.
 func askerOf(ctx context.Context) asker {
-	var who asker
-	if conn := connectionFrom(ctx); conn != nil {
-		who.conn = conn
-		who.client.Address = conn.address
+	state := request.From(ctx)
+	if state == nil {
+		return asker{}
 	}
-	if state := stateFrom(ctx); state != nil && state.original != nil && state.original.GetName() != user.Anonymous {
-		who.client.User = state.original.GetName()
+	who := asker{Client: request.Client{Address: state.Client.Address}, Connection: state.Connection}
+	if state.Original != nil && state.Original.GetName() != user.Anonymous {
+		who.Client.User = state.Original.GetName()
 	}
 	return who
 }
@@ -203,116 +204,8 @@ func askerOf(ctx context.Context) asker {
 // owner is one user over all connections, or one connection of an address. Users, addresses and good logins cannot have
 // the same name, as the first letter differs.
 func (a asker) owner() fairqueue.Owner {
-	if a.client.User != "" {
-		return fairqueue.Owner{Name: "u" + a.client.User}
+	if a.Client.User != "" {
+		return fairqueue.Owner{Name: "u" + a.Client.User}
 	}
-	return fairqueue.Owner{Name: "a" + a.client.Address, Member: a.conn}
-}
-
-// reviewFlights are the reviews that wait or go on, by what is asked. Equal questions of one asker are one review. It
-// ends when the last request that wants to know its answer has ended.
-type reviewFlights[T any] struct {
-	work *work
-
-	mu     sync.Mutex
-	flying map[flightKey]*reviewFlight[T]
-}
-
-type flightKey struct {
-	question [32]byte
-	owner    fairqueue.Owner
-}
-
-type reviewFlight[T any] struct {
-	turn   *turn
-	cancel context.CancelCauseFunc
-	riders int           // requests that want to know; under reviewFlights.mu
-	landed chan struct{} // closed when value and err are set
-	value  T
-	err    error
-}
-
-var errNobodyWaits = errors.New("the client has left")
-
-// ask joins a review of the question, or begins one. It does not wait for the answer: wait does. The error is a
-// *tooManyError.
-func (f *reviewFlights[T]) ask(
-	ctx context.Context,
-	question [32]byte,
-	review func(context.Context) (T, error),
-) (*reviewFlight[T], error) {
-	who := askerOf(ctx)
-	key := flightKey{question, who.owner()}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	flight, known := f.flying[key]
-	if !known {
-		turn, err := f.work.begin(who)
-		if err != nil {
-			return nil, err
-		}
-		flight = &reviewFlight[T]{turn: turn, landed: make(chan struct{})}
-		life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-		flight.cancel = cancel
-		if f.flying == nil {
-			f.flying = map[flightKey]*reviewFlight[T]{}
-		}
-		f.flying[key] = flight
-		go f.fly(life, key, flight, review)
-	}
-	flight.riders++
-	context.AfterFunc(ctx, func() { f.leave(key, flight) })
-	return flight, nil
-}
-
-func (f *reviewFlights[T]) fly(
-	life context.Context,
-	key flightKey,
-	flight *reviewFlight[T],
-	review func(context.Context) (T, error),
-) {
-	defer flight.cancel(nil)
-	ctx, cancel := context.WithTimeout(life, reviewTimeout)
-	defer cancel()
-	defer func() {
-		flight.turn.done()
-		f.mu.Lock()
-		f.forget(key, flight)
-		f.mu.Unlock()
-		close(flight.landed)
-	}()
-	if err := flight.turn.Wait(ctx); err != nil {
-		flight.err = &unavailableError{doing: "waiting for a turn to ask the API server", cause: err}
-		return
-	}
-	flight.value, flight.err = review(ctx)
-}
-
-// leave ends a flight that no request waits for any more.
-func (f *reviewFlights[T]) leave(key flightKey, flight *reviewFlight[T]) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	flight.riders--
-	if flight.riders == 0 {
-		f.forget(key, flight)
-		flight.cancel(errNobodyWaits)
-	}
-}
-
-// forget lets no request join the flight any more. The caller holds f.mu.
-func (f *reviewFlights[T]) forget(key flightKey, flight *reviewFlight[T]) {
-	if f.flying[key] == flight {
-		delete(f.flying, key)
-	}
-}
-
-// wait returns the answer, or an error when ctx ends before.
-func (f *reviewFlight[T]) wait(ctx context.Context) (T, error) {
-	select {
-	case <-f.landed:
-		return f.value, f.err
-	case <-ctx.Done():
-		var none T
-		return none, &unavailableError{doing: "waiting for the API server's decision", cause: ctx.Err()}
-	}
+	return fairqueue.Owner{Name: "a" + a.Client.Address, Member: a.Connection}
 }

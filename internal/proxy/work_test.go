@@ -300,35 +300,6 @@ func TestTokensOfStrangers(t *testing.T) {
 	}
 }
 
-// TestBadTokensPushOutNoGoodOnes fills the cache of refused tokens. A good one is not asked about again.
-func TestBadTokensPushOutNoGoodOnes(t *testing.T) {
-	t.Parallel()
-	p := startProxy(t)
-	p.api.set(func() { p.api.tokens["good"] = authenticationv1.UserInfo{Username: "jane"} })
-	client := p.client(t, nil)
-	good := http.Header{"Authorization": {"Bearer good"}}
-	if got := p.get(t, client, "/a", good); got.Code != 200 {
-		t.Fatalf("want 200, got %d", got.Code)
-	}
-	for i := range maxTokens + 1 {
-		p.tokens.refused.Add(i, &tokenAnswer{}, time.Minute)
-	}
-	for i := range maxStrangers + 1 {
-		p.access.strangers.Add(i, decision{}, time.Minute)
-	}
-	p.api.mu.Lock()
-	before := p.api.asked
-	p.api.mu.Unlock()
-	if got := p.get(t, client, "/a", good); got.Code != 200 {
-		t.Fatalf("want 200, got %d", got.Code)
-	}
-	p.api.mu.Lock()
-	defer p.api.mu.Unlock()
-	if p.api.asked != before {
-		t.Error("want nothing asked again")
-	}
-}
-
 // TestATokenThatBecomesGood is refused first. A second later it works.
 func TestATokenThatBecomesGood(t *testing.T) {
 	t.Parallel()

@@ -9,10 +9,13 @@
 package budget
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 // Resource is one kind of thing that a client can make the proxy hold.
@@ -98,12 +101,7 @@ func Defaults() Limits {
 }
 
 // Client identifies the client whose shares something counts against.
-type Client struct {
-	// Address is the IP address of the client, without a port.
-	Address string
-	// User is the name of the authenticated user, and empty when there is none.
-	User string
-}
+type Client = request.Client
 
 // Exceeded is the error for what does not fit into a share.
 type Exceeded struct {
@@ -112,6 +110,19 @@ type Exceeded struct {
 }
 
 // Error implements error.
+// TooMany makes the answer of an error of the budget. Another error is an unknown bound of everybody.
+func TooMany(err error) *request.TooManyError {
+	exceeded, ok := errors.AsType[*Exceeded](err)
+	if !ok {
+		return &request.TooManyError{What: "requests", Everybody: true}
+	}
+	return &request.TooManyError{
+		What:      exceeded.Resource.String(),
+		Limit:     "limits." + exceeded.Resource.String() + "." + exceeded.Share.String(),
+		Everybody: exceeded.Share == Total || exceeded.Share == Unauthenticated,
+	}
+}
+
 func (e *Exceeded) Error() string {
 	return fmt.Sprintf("too many %s: limit %s.%s is reached", e.Resource, e.Resource, e.Share)
 }
@@ -145,7 +156,7 @@ func New(limits Limits, now func() time.Time) *Budget {
 func (b *Budget) Limits() Limits { return b.limits }
 
 // owners returns the address's share and that of the user, or that of all unauthenticated clients.
-func (c Client) owners() [2]owner {
+func owners(c Client) [2]owner {
 	if c.User == "" {
 		return [2]owner{{PerAddress, c.Address}, {Unauthenticated, ""}}
 	}
@@ -166,8 +177,8 @@ type Holding struct {
 func (b *Budget) Acquire(c Client, r Resource, n int64) (*Holding, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	owners := c.owners()
-	for _, o := range owners {
+	all := owners(c)
+	for _, o := range all {
 		if limit := b.limitFor(c, r, o.share, n); limit > 0 && b.held(o, r)+n > limit {
 			return nil, b.refuse(r, o.share)
 		}
@@ -201,7 +212,7 @@ func (b *Budget) Spare(c Client, r Resource, n int64) *Holding {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	fits := func(limit, held int64) bool { return limit <= 0 || held+n <= limit-limit/4 }
-	for _, o := range c.owners() {
+	for _, o := range owners(c) {
 		if !fits(b.limits[r][o.share], b.held(o, r)) {
 			return nil
 		}
@@ -222,7 +233,7 @@ func (b *Budget) Force(c Client, r Resource, n int64) *Holding {
 
 func (b *Budget) take(c Client, r Resource, n int64) *Holding {
 	b.total[r] += n
-	for _, o := range c.owners() {
+	for _, o := range owners(c) {
 		b.add(o, r, n)
 	}
 	return &Holding{budget: b, resource: r, amount: n, client: c}
@@ -265,7 +276,7 @@ func (h *Holding) Identify(user string) error {
 		return nil
 	}
 	to := Client{h.client.Address, user}
-	before, after := h.client.owners()[1], to.owners()[1]
+	before, after := owners(h.client)[1], owners(to)[1]
 	if limit := b.limits[h.resource][after.share]; limit > 0 && b.held(after, h.resource)+h.amount > limit {
 		return b.refuse(h.resource, after.share)
 	}
@@ -288,7 +299,7 @@ func (h *Holding) Release() {
 	}
 	h.released = true
 	b.total[h.resource] -= h.amount
-	for _, o := range h.client.owners() {
+	for _, o := range owners(h.client) {
 		b.add(o, h.resource, -h.amount)
 	}
 }

@@ -35,7 +35,7 @@ func (b *Budget) Misused(c Client, n int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	exceeded := false
-	for _, o := range c.owners() {
+	for _, o := range owners(c) {
 		limit := b.limits[Resets][o.share]
 		if limit <= 0 {
 			continue
@@ -58,7 +58,7 @@ func (b *Budget) IsMisused(c Client) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
-	for _, o := range c.owners() {
+	for _, o := range owners(c) {
 		limit := b.limits[Resets][o.share]
 		if known, ok := m.levels[o]; ok && limit > 0 && m.current(known, limit, now) >= float64(limit) {
 			return true
@@ -88,7 +88,7 @@ func (b *Budget) Served(c Client) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, o := range c.owners() {
+	for _, o := range owners(c) {
 		if _, known := m.levels[o]; known {
 			m.add(o, b.limits[Resets][o.share], -1)
 		}
