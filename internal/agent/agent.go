@@ -30,6 +30,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/governor"
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
 	"github.com/pinniped-toolkit/pinniped/internal/replicas"
 	"github.com/pinniped-toolkit/pinniped/internal/satoken"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
@@ -170,7 +172,7 @@ func (a *agent) run(ctx context.Context) error {
 	if a.userTokens, err = a.newUserTokens(); err != nil {
 		return err
 	}
-	token, err := proxy.NewServiceAccountToken(
+	token, err := relay.NewServiceAccountToken(
 		a.rest,
 		a.options.Namespace,
 		a.config.Names.ImpersonationProxyServiceAccount,
@@ -206,7 +208,7 @@ func (a *agent) run(ctx context.Context) error {
 			DrainDelay:         a.config.shutdownDelay(),
 			AllowTTL:           allowTTL,
 			DenyTTL:            denyTTL,
-			Work:               proxy.WorkLimits(a.config.Work),
+			Work:               work.Limits(a.config.Work),
 			Processors:         processors,
 			Limits:             limits,
 			Metrics:            proxyMetrics,

@@ -13,7 +13,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/privilege"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -27,7 +27,7 @@ const (
 // not be able to stop the proxy.
 type selfCheck struct {
 	config   *rest.Config // without credentials
-	token    proxy.TokenSource
+	token    relay.TokenSource
 	checker  privilege.Checker
 	interval time.Duration
 	changed  func() // called when the outcome is another
@@ -35,7 +35,7 @@ type selfCheck struct {
 	last atomic.Pointer[privilege.Report] // nil until it is known
 }
 
-func (a *agent) newSelfCheck(token proxy.TokenSource) (*selfCheck, error) {
+func (a *agent) newSelfCheck(token relay.TokenSource) (*selfCheck, error) {
 	reviews, err := authorizationv1client.NewForConfig(a.rest)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for access reviews: %w", err)

@@ -12,6 +12,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
@@ -112,8 +113,8 @@ func memoryNeeded(req *http.Request) int64 {
 		needed = header
 	}
 	switch body := req.ContentLength; {
-	case body > maxHeldBody, body < 0:
-		needed += maxHeldBody + bodyWindow
+	case body > relay.MaxHeldBody, body < 0:
+		needed += relay.MaxHeldBody + bodyWindow
 	case body > small:
 		needed += body
 	}
@@ -181,7 +182,7 @@ func identifyRequest(b *budget.Budget, conn *clientConn, state *requestState, re
 		if err != nil {
 			return err
 		}
-		if beginsWithAll(req) {
+		if relay.BeginsWithAll(req) {
 			state.Hold(stream)
 			state.AsRequest = state.Held[0]
 		} else {

@@ -15,6 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 )
 
 // auditFile is what an audit log is written to.
@@ -114,13 +116,13 @@ func TestAuditLog(t *testing.T) {
 			t.Helper()
 			p.get(t, p.as(t, "jane"), "/api/v1/nodes", nil)
 		}, []string{
-			`ResponseComplete Metadata jane list /api/v1/nodes from 127.0.0.1 Forbidden nodes is forbidden: User "jane" cannot list resource "nodes" in API group "" at the cluster scope: ` + decisionMadeBy + " forbid",
+			`ResponseComplete Metadata jane list /api/v1/nodes from 127.0.0.1 Forbidden nodes is forbidden: User "jane" cannot list resource "nodes" in API group "" at the cluster scope: ` + identity.DecisionMadeBy + " forbid",
 		}},
 		{"tells which impersonation was refused", func(t *testing.T, p *proxy) {
 			t.Helper()
 			p.get(t, p.as(t, "jane"), pods, http.Header{"Impersonate-User": {"joe"}, "Impersonate-Group": {"ops"}})
 		}, []string{"ResponseComplete Metadata jane list " + pods + ` from 127.0.0.1 Forbidden pods is forbidden: User "jane" cannot impersonate-on:user-info:list ` +
-			`resource "pods" in API group "" in the namespace "d": ` + decisionMadeBy}},
+			`resource "pods" in API group "" in the namespace "d": ` + identity.DecisionMadeBy}},
 		{"tells of strangers, without their token", func(t *testing.T, p *proxy) {
 			t.Helper()
 			p.get(t, p.client(t, nil), pods+"?access_token="+secret, http.Header{"Authorization": {"Bearer " + secret}})

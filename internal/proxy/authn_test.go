@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -201,7 +202,7 @@ func TestBearerTokens(t *testing.T) {
 		Extra:    map[string]authenticationv1.ExtraValue{"accessKeyId": {"AKIA"}},
 	}
 	p.api.tokens["nobody"] = authenticationv1.UserInfo{}
-	long := strings.Repeat("a", maxToken)
+	long := strings.Repeat("a", identity.MaxToken)
 	p.api.tokens[long] = p.api.tokens["good"]
 	p.api.tokens[long+"a"] = p.api.tokens["good"]
 	client := p.client(t, nil)

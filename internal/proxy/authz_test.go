@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 )
 
 // allowing returns an authorizer that allows "verb resource[/subresource]" and paths.
@@ -266,7 +268,7 @@ func TestReviewCache(t *testing.T) {
 		})
 	}
 	count := func() int { p.api.mu.Lock(); defer p.api.mu.Unlock(); return len(p.api.reviews) }
-	eventually(t, func() bool { return count() > 0 && p.access.counts.misses.Load() == 20 })
+	eventually(t, func() bool { return count() > 0 && p.access.Counts.Misses.Load() == 20 })
 	close(release)
 	all.Wait()
 	if got := count(); got != 1 {
@@ -528,7 +530,7 @@ func TestConstrainedImpersonation(t *testing.T) {
 	if got := p.get(t, p.as(t, "controller"), "/api/v1/pods", as); got.Code != 403 {
 		t.Errorf("want another resource refused, got %d", got.Code)
 	}
-	const want = `nodes is forbidden: User \"stranger\" cannot impersonate-on:user-info:list resource \"nodes\" in API group \"\" at the cluster scope: ` + decisionMadeBy
+	const want = `nodes is forbidden: User \"stranger\" cannot impersonate-on:user-info:list resource \"nodes\" in API group \"\" at the cluster scope: ` + identity.DecisionMadeBy
 	if got := p.get(t, p.as(t, "stranger"), "/api/v1/nodes", as); got.Code != 403 || !strings.Contains(got.Body, want) {
 		t.Errorf("want 403 with the first check in its text, got %d: %s", got.Code, got.Body)
 	}
@@ -545,7 +547,7 @@ func TestConstrainedImpersonation(t *testing.T) {
 			"{}",
 		)
 		want := `whoamirequests.identity.concierge.pinniped.dev is forbidden: User \"stranger\" cannot impersonate-on:` + mode +
-			`:create resource \"whoamirequests\" in API group \"identity.concierge.pinniped.dev\" at the cluster scope: ` + decisionMadeBy
+			`:create resource \"whoamirequests\" in API group \"identity.concierge.pinniped.dev\" at the cluster scope: ` + identity.DecisionMadeBy
 		if got.Code != 403 || !strings.Contains(got.Body, want) {
 			t.Errorf("as %s: want 403 with %s, got %d: %s", user, want, got.Code, got.Body)
 		}

@@ -22,8 +22,11 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -67,8 +70,8 @@ func BenchmarkChain(b *testing.B) {
 // answering is an API server that gives the same answer to all requests.
 type answering string
 
-func (answering) Address() *url.URL       { return &url.URL{Scheme: "https", Host: "api"} }
-func (answering) Counts() *UpstreamCounts { return &UpstreamCounts{} }
+func (answering) Address() *url.URL     { return &url.URL{Scheme: "https", Host: "api"} }
+func (answering) Counts() *relay.Counts { return &relay.Counts{} }
 
 func (a answering) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{
@@ -98,23 +101,23 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 		b.Fatal(err)
 	}
 	store := clienttrust.NewStore(ca.CertPEM, corev1client.New(nil), clock.RealClock{}, klog.Background())
-	var limits WorkLimits
-	limits.complete()
-	turns := newAllWork(limits, 2, budget.New(budget.Defaults(), nil))
-	tokens := newTokenReviewer(func(_ context.Context, _, result runtime.Object) error {
+	var limits work.Limits
+	limits.Complete()
+	turns := work.NewAll(limits, 2, budget.New(budget.Defaults(), nil))
+	tokens := identity.NewTokenReviewer(func(_ context.Context, _, result runtime.Object) error {
 		result.(*authenticationv1.TokenReview).Status = authenticationv1.TokenReviewStatus{
 			Authenticated: true,
 			User:          benchUser,
 		}
 		return nil
-	}, turns.tokens, clock.RealClock{})
+	}, turns.Tokens, clock.RealClock{})
 	s := request.NewSerializer()
-	f := NewHandler(RelayOptions{
+	f := relay.NewHandler(relay.Options{
 		Upstream:            answering(body),
 		Token:               &staticToken{token: upstreamToken},
-		Version:             NewAPIVersion(nil),
-		TokenAlone:          TokenAlone(tokens),
-		HoldUntilAuthorized: HoldUntilAuthorized,
+		Version:             relay.NewAPIVersion(nil),
+		TokenAlone:          identity.TokenAlone(tokens),
+		HoldUntilAuthorized: identity.HoldUntilAuthorized,
 		Work:                turns,
 		Failed:              logs.NewSampler(""),
 		Serializer:          s,
@@ -124,20 +127,20 @@ func newChainForBench(b *testing.B, body string) (http.Handler, *tls.ConnectionS
 		drain:      newDrain(),
 		metrics:    NewMetrics(),
 		trust:      store,
-		authenticator: newAuthenticator(
+		authenticator: identity.NewAuthenticator(
 			store,
 			tokens,
-			&Anonymous{},
-			turns.certificates,
+			&identity.Anonymous{},
+			turns.Certificates,
 			logs.NewSampler(""),
 		),
-		authorizer: newAccessReviewer(func(_ context.Context, _, result runtime.Object) error {
+		authorizer: identity.NewAccessReviewer(func(_ context.Context, _, result runtime.Object) error {
 			result.(*authorizationv1.SubjectAccessReview).Status.Allowed = true
 			return nil
-		}, turns.access, clock.RealClock{}, 10*time.Second, time.Second),
-		logins:    turns.logins,
-		forwarded: turns.forwarded,
-		long:      newLongAnswers(turns.long, clock.RealClock{}),
+		}, turns.Access, clock.RealClock{}, 10*time.Second, time.Second),
+		logins:    turns.Logins,
+		forwarded: turns.Forwarded,
+		long:      relay.NewLongAnswers(turns.Long, clock.RealClock{}),
 		forward:   f,
 		clock:     clock.RealClock{},
 		allowTTL:  10 * time.Second,

@@ -16,8 +16,11 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
 	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
 )
 
@@ -29,11 +32,11 @@ type chain struct {
 	audit         *AuditLog // nil: none
 	trust         *clienttrust.Store
 	authenticator authenticator.Request
-	authorizer    *accessReviewer
-	logins        *work
+	authorizer    *identity.AccessReviewer
+	logins        *work.Queue
 	goodLogins    *goodLogins
-	forwarded     *work
-	long          *longAnswers
+	forwarded     *work.Queue
+	long          *relay.LongAnswers
 	loginGroup    string
 	forward       http.Handler
 	clock         clock.PassiveClock
@@ -48,19 +51,19 @@ type chain struct {
 // bottom to the top.
 func (c *chain) handler() http.Handler {
 	s := c.serializer
-	h, unknown := c.forward, unauthenticated(s)
+	h, unknown := c.forward, identity.Unauthenticated(s)
 	// Is it that user's turn at the API server? Reads the body before.
-	h = limitForwarded(h, c.forwarded, c.long, s)
+	h = relay.LimitForwarded(h, c.forwarded, c.long, s)
 	// Is it a login's turn? 429 for a client that wants too many at once.
 	h = limitLogins(h, c.logins, c.goodLogins, c.loginGroup, s)
 	// May that user do this? 403 by SubjectAccessReview; a plain read is sent before the review is answered.
-	h = authorize(h, c.authorizer, c.decided(), s)
+	h = identity.Authorize(h, c.authorizer, c.decided(), s)
 	// An Impersonate- header that nested impersonation did not consume is refused.
 	h = refuseLeftovers(h, s)
 	// Nested impersonation: consumes Impersonate-*, puts another user into the context.
-	h = Impersonate(h, c.authorizer, s, c.clock, c.allowTTL)
+	h = identity.Impersonate(h, c.authorizer, s, c.clock, c.allowTTL)
 	// Who asked? For the API server's audit log.
-	h = rememberOriginalUser(h)
+	h = identity.RememberOriginalUser(h)
 	// Whose share is it? 429 or 503 when that user's is full.
 	h = identify(h, c.budget, s)
 	if c.audit != nil {
@@ -108,7 +111,7 @@ func (c *chain) handler() http.Handler {
 }
 
 // decided returns the function that is called with every decision, nil without an audit log.
-func (c *chain) decided() decided {
+func (c *chain) decided() identity.Decided {
 	if c.audit == nil {
 		return nil
 	}
@@ -154,7 +157,7 @@ func recoverPanics(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		defer func() {
 			p := recover()
-			unanswered, ok := p.(unansweredPanic)
+			unanswered, ok := p.(identity.UnansweredPanic)
 			switch {
 			case p == nil:
 			case p == http.ErrAbortHandler: //nolint:errorlint // it is the very value
@@ -164,7 +167,7 @@ func recoverPanics(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 					w,
 					req,
 					s,
-					request.StatusUnanswered(req.Context(), unanswered.err, "the API server cannot be reached to authorize the impersonation"),
+					request.StatusUnanswered(req.Context(), unanswered.Err, "the API server cannot be reached to authorize the impersonation"),
 				)
 			default:
 				klog.FromContext(req.Context()).Error(fmt.Errorf("panic: %v", p), "Recovered from a panic",

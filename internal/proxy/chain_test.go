@@ -11,7 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
 )
 
 // TestABugCostsOneRequest has a handler panic: the client gets a 500. When an answer has begun, it breaks off, so that the
@@ -61,16 +63,16 @@ func TestWhoLeavesBeforeTheTurnIsNotServed(t *testing.T) {
 	for _, test := range []struct {
 		name, user, method, path string
 		verb                     string
-		work                     func(p *proxy) *work
+		work                     func(p *proxy) *work.Queue
 		refused                  int64
 		logged                   string
 	}{
 		{
-			"a user's request", "jane", "GET", path, "list", func(p *proxy) *work { return p.work.forwarded }, 0,
+			"a user's request", "jane", "GET", path, "list", func(p *proxy) *work.Queue { return p.work.Forwarded }, 0,
 			"jane list " + path + " from 127.0.0.1 Service Unavailable " + request.ErrClientLeft.ErrStatus.Message + " allow",
 		},
 		{
-			"a stranger's login", "", "POST", loginPath, "create", func(p *proxy) *work { return p.work.logins }, 1,
+			"a stranger's login", "", "POST", loginPath, "create", func(p *proxy) *work.Queue { return p.work.Logins }, 1,
 			"system:anonymous create " + loginPath + " from 127.0.0.1 Service Unavailable " + request.ErrClientLeft.ErrStatus.Message +
 				" allow",
 		},
@@ -92,7 +94,7 @@ func TestWhoLeavesBeforeTheTurnIsNotServed(t *testing.T) {
 			eventually(t, func() bool { return waiting.Load() == 1 })
 			ctx, leave := context.WithCancel(t.Context())
 			second := p.begin(ctx, client, test.method, test.path, nil, strings.NewReader("wrong 2"))
-			eventually(t, func() bool { return test.work(p).queue.Waiting() == 1 })
+			eventually(t, func() bool { return test.work(p).Fair.Waiting() == 1 })
 			conn := p.connection(t)
 			time.Sleep(resetWithin + resetWithin/4) // it is no rapid reset
 			leave()
@@ -155,9 +157,9 @@ func TestWhoLeavesIsNoProblemOfTheAPIServer(t *testing.T) {
 			if got.Code != http.StatusServiceUnavailable || got.Message != test.want.ErrStatus.Message {
 				t.Errorf("want %v logged, got %d %q", test.want, got.Code, got.Message)
 			}
-			for cause := range p.upstream.Counts().problems {
-				if n := p.upstream.Counts().problems[cause].Load(); n != 0 {
-					t.Errorf("want no problem of the API server counted, got %d of %s", n, upstreamProblems[cause])
+			for cause := range p.upstream.Counts().Problems {
+				if n := p.upstream.Counts().Problems[cause].Load(); n != 0 {
+					t.Errorf("want no problem of the API server counted, got %d of %s", n, relay.Problems[cause])
 				}
 			}
 		})

@@ -28,6 +28,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
@@ -57,7 +58,7 @@ func startReal(t *testing.T, options devcluster.Options, changes ...func(*realPr
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, err := NewServiceAccountToken(agent, agentNamespace, proxyAccount, nil)
+	source, err := relay.NewServiceAccountToken(agent, agentNamespace, proxyAccount, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +162,7 @@ func (r *realProxy) waitPermitted(t *testing.T, spec authorizationv1.SubjectAcce
 	})
 }
 
-func (r *realProxy) run(t *testing.T, agent *rest.Config, source *ServiceAccountToken) {
+func (r *realProxy) run(t *testing.T, agent *rest.Config, source *relay.ServiceAccountToken) {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -270,8 +271,8 @@ func TestRealAPIServer(t *testing.T) {
 
 	t.Run("nested users too, and the original user is known", func(t *testing.T) {
 		direct, proxied := whoAmI(t, nested), whoAmI(t, r.through(nested))
-		original := proxied.Extra[originalUserExtraKey]
-		delete(proxied.Extra, originalUserExtraKey)
+		original := proxied.Extra[relay.OriginalUserExtraKey]
+		delete(proxied.Extra, relay.OriginalUserExtraKey)
 		if diff := cmp.Diff(direct, proxied); diff != "" {
 			t.Errorf("(-direct +proxied):\n%s", diff)
 		}
@@ -325,7 +326,7 @@ func TestRealAPIServer(t *testing.T) {
 				if json.Unmarshal(line, &event) != nil || event.ImpersonatedUser == nil || event.ImpersonatedUser.UID != "u-1" {
 					continue
 				}
-				original := strings.Join(event.ImpersonatedUser.Extra[originalUserExtraKey], "")
+				original := strings.Join(event.ImpersonatedUser.Extra[relay.OriginalUserExtraKey], "")
 				if event.User.Username == "system:serviceaccount:"+agentNamespace+":"+proxyAccount &&
 					event.ImpersonatedUser.Username == "joe" && strings.Contains(
 					original, whoAmI(t, r.cluster.AdminConfig()).Username,

@@ -17,14 +17,16 @@
 // # Order
 //
 // The front half is the API server's own code (k8s.io/apiserver), in the API server's order: request info,
-// authentication, nested impersonation, authorization. The function handler in chain.go shows all of it, one filter a
-// line. The back half is one httputil.ReverseProxy whose Rewrite sets the address only. Identity is set by a
+// authentication, nested impersonation, authorization (identity). The function handler in chain.go shows all of it, one
+// filter a line. The back half (relay) is one httputil.ReverseProxy whose Rewrite sets the address only. Identity is set by a
 // RoundTripper (asUser): it runs after hop-by-hop headers were removed, so that a Connection header cannot name ours,
 // and it can refuse, which Rewrite cannot. No user in the context means no request.
 //
 // There is one exception: a plain read is sent while its access review is under way, and the answer is held back
-// until the review allows it (speculative.go). A request that could change something is sent only after it was
+// until the review allows it (identity/speculative.go). A request that could change something is sent only after it was
 // allowed.
+//
+// What they tell each other about a request is in request, the turns for which requests wait are in work.
 //
 // # Nested impersonation
 //
@@ -39,7 +41,7 @@
 // A user with a UID (every service account) is impersonated with Impersonate-Uid, which API servers know since 1.22. An
 // older one would ignore it and see another user. So the older one gets the client's own bearer token and no
 // impersonation. Before that, the proxy checks that the token alone belongs to the user who was authorized
-// (passthrough.go). In every other case the client's token is not sent on.
+// (relay/passthrough.go). In every other case the client's token is not sent on.
 //
 // # When something is missing
 //

@@ -121,7 +121,7 @@ func TestResetStreamsAreNotAuthenticated(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn := p.connection(t)
-	eventually(t, func() bool { return p.tokens.counts.misses.Load() == maxUndecided })
+	eventually(t, func() bool { return p.tokens.Counts.Misses.Load() == maxUndecided })
 	const few = maxMisused - 1
 	if err := c.flood(t, maxUndecided, few, false, oneToken); err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestResetStreamsAreNotAuthenticated(t *testing.T) {
 		}
 	}
 	eventually(t, func() bool { return conn.resets.Load() == few })
-	if got := p.tokens.counts.misses.Load(); got != maxUndecided {
+	if got := p.tokens.Counts.Misses.Load(); got != maxUndecided {
 		t.Errorf("want the token looked at for none of %d, got %d", few, got-maxUndecided)
 	}
 	if conn.shut.Load() {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 )
 
 // What the proxy takes of an answer, or of a watch, that its client does not read.
@@ -235,7 +236,7 @@ func TestAnswersThatAreNotReadEnd(t *testing.T) {
 func TestStreamsThatAreNotReadAreBounded(t *testing.T) {
 	t.Parallel()
 	const fit, watches = 3, 10
-	p := startProxy(t, limit(budget.Bytes, budget.PerUser, fit*streamBytes))
+	p := startProxy(t, limit(budget.Bytes, budget.PerUser, fit*relay.StreamBytes))
 	var sent atomic.Int64
 	p.api.set(func() { p.api.serve = pour(&sent) })
 	c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "mallory"))
@@ -244,8 +245,8 @@ func TestStreamsThatAreNotReadAreBounded(t *testing.T) {
 		c.request(t, 2*i+1, false, false, pseudo("GET", "/api/v1/pods?watch=1&resourceVersion=5")...)
 	}
 	eventually(t, func() bool { return p.readers.ended.Load() == watches-fit })
-	if got := p.budget.HeldByUser(budget.Bytes, "mallory"); got != fit*streamBytes {
-		t.Errorf("want %d bytes counted, got %d", fit*streamBytes, got)
+	if got := p.budget.HeldByUser(budget.Bytes, "mallory"); got != fit*relay.StreamBytes {
+		t.Errorf("want %d bytes counted, got %d", fit*relay.StreamBytes, got)
 	}
 	if got := steady(t, sent.Load); got > watches*(eventWindow+64<<10) {
 		t.Errorf("want at most %d bytes of each watch taken from the API server, got %d of all", eventWindow, got)

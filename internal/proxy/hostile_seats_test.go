@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 )
 
 // atOnce counts what goes on at the API server.
@@ -58,7 +59,7 @@ func TestRequestsOfAUserTakeTurns(t *testing.T) {
 			for i := range asked {
 				all = append(all, p.begin(t.Context(), client, "GET", fmt.Sprintf("/slow/%d", i), nil, nil))
 			}
-			eventually(t, func() bool { return busy.now.Load() == fit && p.work.forwarded.queue.Waiting() == asked-fit })
+			eventually(t, func() bool { return busy.now.Load() == fit && p.work.Forwarded.Fair.Waiting() == asked-fit })
 			if got := p.get(t, p.as(t, "jane"), "/quick", nil); got.Code != http.StatusOK {
 				t.Errorf("want another user served, got %d", got.Code)
 			}
@@ -73,7 +74,7 @@ func TestRequestsOfAUserTakeTurns(t *testing.T) {
 				t.Errorf("want %d at the API server at a time, got %d", fit, got)
 			}
 			eventually(t, func() bool {
-				return p.work.forwarded.queue.Running() == 0 && p.work.forwarded.queue.Waiting() == 0
+				return p.work.Forwarded.Fair.Running() == 0 && p.work.Forwarded.Fair.Waiting() == 0
 			})
 		})
 	}
@@ -133,9 +134,9 @@ func TestConnectionsWithoutAUserTakeTurns(t *testing.T) {
 	for range 10 {
 		all = append(all, p.begin(t.Context(), client, "GET", "/slow", nil, nil))
 	}
-	eventually(t, func() bool { return p.work.forwarded.queue.Waiting() == 9 })
+	eventually(t, func() bool { return p.work.Forwarded.Fair.Waiting() == 9 })
 	other := p.begin(t.Context(), p.client(t, nil), "GET", "/quick", nil, nil)
-	eventually(t, func() bool { return p.work.forwarded.queue.Waiting() == 10 })
+	eventually(t, func() bool { return p.work.Forwarded.Fair.Waiting() == 10 })
 	release <- struct{}{} // the first
 	release <- struct{}{} // the second, if it was next: it is at the most one that goes before
 	if got := <-other; got.Code != http.StatusOK {
@@ -153,7 +154,7 @@ func TestConnectionsWithoutAUserTakeTurns(t *testing.T) {
 func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
 	t.Parallel()
 	const create = "POST /api/v1/namespaces/d/configmaps HTTP/1.1\nHost: x\n"
-	large := strings.Repeat("x", maxHeldBody)
+	large := strings.Repeat("x", relay.MaxHeldBody)
 	for _, test := range []struct {
 		name  string
 		first string // and what makes it enough
@@ -178,7 +179,7 @@ func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
 			conn := p.raw(t, clientCertificate(t, p.signerCA, "mallory"), test.first)
 			eventually(t, func() bool { return p.budget.HeldByUser(budget.Requests, "mallory") == 1 })
 			time.Sleep(100 * time.Millisecond)
-			if got := p.work.forwarded.begun.Load(); got != 0 {
+			if got := p.work.Forwarded.Begun.Load(); got != 0 {
 				t.Error("want no turn taken before the body is here")
 			}
 			if got := p.api.arrived.Load(); got != 0 {

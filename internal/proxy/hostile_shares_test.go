@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 )
 
 // TestRequestsInFlightAreBounded fills a share of requests or streams. What does not fit is refused at once, and
@@ -148,8 +149,8 @@ func TestMemoryNeeded(t *testing.T) {
 	}{
 		"nothing large":     {path: "/a", header: "b", body: small, want: 0},
 		"a body":            {path: "/a", body: small + 1, want: small + 1},
-		"a long body":       {path: "/a", body: maxHeldBody + 1, want: maxHeldBody + bodyWindow},
-		"an unknown body":   {path: "/a", body: -1, want: maxHeldBody + bodyWindow},
+		"a long body":       {path: "/a", body: relay.MaxHeldBody + 1, want: relay.MaxHeldBody + bodyWindow},
+		"an unknown body":   {path: "/a", body: -1, want: relay.MaxHeldBody + bodyWindow},
 		"a header":          {path: "/a", header: strings.Repeat("b", small), want: 3 + 4 + 3 + small + fieldOverhead},
 		"a path":            {path: "/" + strings.Repeat("a", small-1), header: "b", want: 3 + 2*small + 3 + 1 + fieldOverhead},
 		"a header and body": {path: "/a", header: strings.Repeat("b", small), body: 2 * small, want: 10 + 3*small + fieldOverhead},

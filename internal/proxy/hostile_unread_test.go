@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 )
 
 // TestStreamsThatAreNotReadAreMisuse opens watches and reads none of them, again and again. When enough had to be ended,
@@ -13,7 +14,7 @@ import (
 func TestStreamsThatAreNotReadAreMisuse(t *testing.T) {
 	t.Parallel()
 	const fit, watches = 3, 10
-	p := startProxy(t, limit(budget.Bytes, budget.PerUser, streamBytes), limit(budget.Resets, budget.PerUser, fit))
+	p := startProxy(t, limit(budget.Bytes, budget.PerUser, relay.StreamBytes), limit(budget.Resets, budget.PerUser, fit))
 	var sent, reading atomic.Int64
 	p.api.set(func() {
 		p.api.serve = func(w http.ResponseWriter, req *http.Request) {

@@ -54,7 +54,7 @@ func TestTheProxyAsksForTurns(t *testing.T) {
 		if got := p.get(t, jane, test.path, nil); got.Code != http.StatusOK {
 			t.Fatalf("%s: want 200, got %d", test.path, got.Code)
 		}
-		all, long, watches := p.work.all.begun.Load(), p.work.allLong.begun.Load(), p.work.watches.begun.Load()
+		all, long, watches := p.work.All.Begun.Load(), p.work.AllLong.Begun.Load(), p.work.Watches.Begun.Load()
 		if all != test.all || long != test.long || watches != test.watches {
 			t.Errorf("%s: want %d, %d and %d turns so far, got %d, %d and %d",
 				test.path, test.all, test.long, test.watches, all, long, watches)

@@ -19,6 +19,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 )
 
 // checkUnavailable wants a Status with 503 and, when the client may simply try again, Retry-After.
@@ -190,7 +192,7 @@ func TestUpstreamCertificateIsVerified(t *testing.T) {
 	config := p.api.config("")
 	config.Host = other.URL
 	config.CAData = p.servingCA.CertPEM()
-	up, err := NewUpstream(config, 2)
+	up, err := relay.NewUpstream(config, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +260,7 @@ func TestBodies(t *testing.T) {
 	p.api.set(func() {
 		p.api.serve = func(w http.ResponseWriter, req *http.Request) { _, _ = io.Copy(w, req.Body) }
 	})
-	for _, size := range []int{1, maxHeldBody, maxHeldBody + 1, 3 << 20} {
+	for _, size := range []int{1, relay.MaxHeldBody, relay.MaxHeldBody + 1, 3 << 20} {
 		body := strings.Repeat("x", size)
 		got := p.do(t, p.as(t, "jane"), "POST", "/api/v1/namespaces/d/configmaps", nil, body)
 		if got.Code != 200 || got.Body != body {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 )
 
 // TestLimitsAreDocumented compares what the server is made with, and other limits, with the table for admins.
@@ -48,7 +49,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 			server.HTTP2.MaxConcurrentStreams),
 		"HTTP/2 frame that is read": kib(server.HTTP2.MaxReadFrameSize),
 		"body of a request that waits in memory for the API server": fmt.Sprintf(
-			"%s before it is sent on, and of a larger one %s a stream, %s a connection", kib(maxHeldBody),
+			"%s before it is sent on, and of a larger one %s a stream, %s a connection", kib(relay.MaxHeldBody),
 			kib(server.HTTP2.MaxReceiveBufferPerStream), kib(server.HTTP2.MaxReceiveBufferPerConnection),
 		),
 		"requests refused (401, 429; without a user 400 and more) or, without a user, reset, if they are more than the others " +

@@ -19,18 +19,20 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/fairqueue"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
 )
 
 const (
 	// maxLogin is how long the body of a TokenCredentialRequest may be: a token of the length that a bearer token may have,
 	// and what stands around it.
-	maxLogin = maxToken + 8<<10
+	maxLogin = identity.MaxToken + 8<<10
 	// maxLoginAnswer is how much of the answer is read to find out whether there is a credential in it. Answers without
 	// one are short.
 	maxLoginAnswer = 1 << 20
 	// abandonedLogin is how long a login goes on whose client has left.
-	abandonedLogin = reviewTimeout
+	abandonedLogin = identity.ReviewTimeout
 	// A login that got a credential is remembered for goodLoginFor; maxGoodLogins are remembered. Credentials work for five
 	// minutes.
 	goodLoginFor  = 15 * time.Minute
@@ -48,14 +50,14 @@ const (
 // A login that was good a short time ago does not stand behind those of strangers.
 func limitLogins(
 	next http.Handler,
-	logins *work,
+	logins *work.Queue,
 	good *goodLogins,
 	group string,
 	s runtime.NegotiatedSerializer,
 ) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
-		if info, ok := apirequest.RequestInfoFrom(ctx); !ok || !isLogin(info, group) || info.Verb != "create" {
+		if info, ok := apirequest.RequestInfoFrom(ctx); !ok || !identity.IsLogin(info, group) || info.Verb != "create" {
 			next.ServeHTTP(w, req)
 			return
 		}
@@ -64,23 +66,23 @@ func limitLogins(
 			request.WriteStatus(w, req, s, err)
 			return
 		}
-		who, key := askerOf(ctx), good.keyOf(body)
-		owners := []fairqueue.Owner{who.owner()}
+		who, key := work.AskerOf(ctx), good.keyOf(body)
+		owners := []fairqueue.Owner{who.Owner()}
 		if good.has(key) { // many clients may share a token: those for whom there is no room wait like others
-			owners = []fairqueue.Owner{{Name: "good", Member: key}, who.owner()}
+			owners = []fairqueue.Owner{{Name: "good", Member: key}, who.Owner()}
 		}
-		turn, err := logins.beginAs(who, owners...)
+		turn, err := logins.BeginAs(who, owners...)
 		if err != nil {
 			request.WriteStatus(w, req, s, request.StatusUnanswered(ctx, err, "no login is possible"))
 			return
 		}
-		defer turn.done()
+		defer turn.Done()
 		if err := turn.Wait(ctx); err != nil {
 			request.WriteStatus(w, req, s, request.ErrClientLeft)
 			return
 		}
 		state := stateFrom(ctx)
-		state.Login = &request.Login{Group: group, Sent: turn.done, Answered: func(res *http.Response) {
+		state.Login = &request.Login{Group: group, Sent: turn.Done, Answered: func(res *http.Response) {
 			if res.StatusCode != http.StatusCreated || res.Body == nil {
 				return
 			}

@@ -55,13 +55,13 @@ func TestGoodLoginsDoNotWait(t *testing.T) {
 	}
 	strangers := int64(p.Work.Logins - p.Work.Logins/4)
 	eventually(t, func() bool {
-		return waiting.Load() == strangers && p.work.logins.queue.Waiting() == len(all)-int(strangers)
+		return waiting.Load() == strangers && p.work.Logins.Fair.Waiting() == len(all)-int(strangers)
 	})
 	if got := (<-logIn("right")); got == nil || got.Body != credentialAnswer {
 		t.Errorf("want who logged in before to log in, got %v", got)
 	}
 	newcomer := logIn("right as well")
-	eventually(t, func() bool { return p.work.logins.queue.Waiting() == len(all)-int(strangers)+1 })
+	eventually(t, func() bool { return p.work.Logins.Fair.Waiting() == len(all)-int(strangers)+1 })
 	close(release)
 	if got := codes(append(all, newcomer)); got[http.StatusCreated] != len(all)+1 {
 		t.Errorf("want all answered, got %v", got)
@@ -97,8 +97,8 @@ func TestASharedTokenIsRefusedToNoClient(t *testing.T) {
 		all = append(all, logIn())
 	}
 	eventually(t, func() bool {
-		logins := p.work.logins
-		return logins.queue.Running()+logins.queue.Waiting()+int(logins.refused.Load()) == len(all)
+		logins := p.work.Logins
+		return logins.Fair.Running()+logins.Fair.Waiting()+int(logins.Refused.Load()) == len(all)
 	})
 	close(release)
 	if got := codes(all); got[http.StatusCreated] != len(all) {
@@ -146,17 +146,17 @@ func TestAbandonedLoginsKeepTheirTurn(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		left := p.begin(ctx, p.client(t, nil), "POST", loginPath, nil, strings.NewReader(fmt.Sprint("wrong ", i)))
 		eventually(t, func() bool {
-			return waiting.Load() == min(i+1, strangers) && (i < strangers || p.work.logins.queue.Waiting() == 1)
+			return waiting.Load() == min(i+1, strangers) && (i < strangers || p.work.Logins.Fair.Waiting() == 1)
 		})
 		cancel()
 		<-left
-		eventually(t, func() bool { return p.work.logins.queue.Waiting() == 0 })
+		eventually(t, func() bool { return p.work.Logins.Fair.Waiting() == 0 })
 	}
 	if got := waiting.Load(); got != strangers {
 		t.Errorf("want %d logins at the API server, got %d", strangers, got)
 	}
 	close(release)
-	eventually(t, func() bool { return p.work.logins.queue.Running() == 0 })
+	eventually(t, func() bool { return p.work.Logins.Fair.Running() == 0 })
 }
 
 // TestAbandonedLoginsEnd shows that they do not go on for ever.

@@ -71,7 +71,7 @@ func TestLongAnswersTakeTurns(t *testing.T) {
 				if got := p.get(t, jane, test.path, nil); got.Code != http.StatusOK {
 					t.Fatalf("want %s answered, got %d", test.path, got.Code)
 				}
-				eventually(t, func() bool { return p.work.forwarded.queue.Running() == 0 }) // it has been noted
+				eventually(t, func() bool { return p.work.Forwarded.Fair.Running() == 0 }) // it has been noted
 			}
 			wait.Store(true)
 			var all []<-chan *answer
@@ -80,7 +80,7 @@ func TestLongAnswersTakeTurns(t *testing.T) {
 			}
 			eventually(t, func() bool {
 				return busy.now.Load() == test.want &&
-					p.work.long.queue.Waiting()+p.work.forwarded.queue.Waiting() == asked-int(test.want)
+					p.work.Long.Fair.Waiting()+p.work.Forwarded.Fair.Waiting() == asked-int(test.want)
 			})
 			if test.want == fitLong {
 				if got := p.get(t, greedy, "/api/v1/namespaces/d/pods/short", nil); got.Code != http.StatusOK {
@@ -97,7 +97,7 @@ func TestLongAnswersTakeTurns(t *testing.T) {
 			if got := busy.most.Load(); got != test.want {
 				t.Errorf("want %d at the API server at a time, got %d", test.want, got)
 			}
-			eventually(t, func() bool { return p.work.long.queue.Running() == 0 && p.work.long.queue.Waiting() == 0 })
+			eventually(t, func() bool { return p.work.Long.Fair.Running() == 0 && p.work.Long.Fair.Waiting() == 0 })
 		})
 	}
 }
@@ -117,7 +117,7 @@ func TestListsOfManyKindsAtOnce(t *testing.T) {
 			t.Errorf("want all lists answered, got %v", got)
 		}
 	}
-	if got := p.work.long.begun.Load(); got != kinds {
+	if got := p.work.Long.Begun.Load(); got != kinds {
 		t.Errorf("want each list to take a turn of long ones the first time only, got %d turns for %d", got, kinds)
 	}
 }

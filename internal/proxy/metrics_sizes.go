@@ -4,6 +4,10 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
 )
 
 // sizes are the metrics that are read from the running proxy when they are scraped. The proxy keeps them as plain
@@ -95,40 +99,40 @@ func (s *sizes) collect(server *Server, to chan<- prometheus.Metric) {
 	gauge(s.inFlight, int64(streams), "stream")
 	gauge(s.clients, server.clients.Load())
 	up := server.upstream
-	gauge(s.connections, up.Counts().shared.Load(), "shared")
-	gauge(s.connections, up.Counts().upgraded.Load(), "upgraded")
-	count(s.dials, &up.Counts().dialled, "ok")
-	count(s.dials, &up.Counts().undialled, "error")
-	for cause := range up.Counts().problems {
-		count(s.problems, &up.Counts().problems[cause], upstreamProblems[cause])
+	gauge(s.connections, up.Counts().Shared.Load(), "shared")
+	gauge(s.connections, up.Counts().Upgraded.Load(), "upgraded")
+	count(s.dials, &up.Counts().Dialled, "ok")
+	count(s.dials, &up.Counts().Undialled, "error")
+	for cause := range up.Counts().Problems {
+		count(s.problems, &up.Counts().Problems[cause], relay.Problems[cause])
 	}
 	for _, one := range []struct {
 		name    string
-		counts  *reviewCounts
+		counts  *identity.ReviewCounts
 		entries int
 	}{
-		{"access", &server.access.counts, server.access.kept()},
-		{"token", &server.tokens.counts, server.tokens.kept()},
+		{"access", &server.access.Counts, server.access.Kept()},
+		{"token", &server.tokens.Counts, server.tokens.Kept()},
 	} {
-		count(s.cacheLookups, &one.counts.hits, one.name, "hit")
-		count(s.cacheLookups, &one.counts.misses, one.name, "miss")
+		count(s.cacheLookups, &one.counts.Hits, one.name, "hit")
+		count(s.cacheLookups, &one.counts.Misses, one.name, "miss")
 		gauge(s.cacheEntries, int64(one.entries), one.name)
-		count(s.reviews, &one.counts.yes, one.name, "yes")
-		count(s.reviews, &one.counts.no, one.name, "no")
-		count(s.reviews, &one.counts.failed, one.name, "error")
+		count(s.reviews, &one.counts.Yes, one.name, "yes")
+		count(s.reviews, &one.counts.No, one.name, "no")
+		count(s.reviews, &one.counts.Failed, one.name, "error")
 	}
 }
 
 // collectWork collects what there is of each kind of work.
-func (s *sizes) collectWork(all allWork, to chan<- prometheus.Metric) {
-	for name, one := range map[string]*work{
-		"access_review": all.access, "token_review": all.tokens, "login": all.logins, "certificate": all.certificates,
-		"request": all.forwarded, "long_answer": all.long,
-		"all_requests": all.all, "all_long_answers": all.allLong, "watch": all.watches,
+func (s *sizes) collectWork(all work.All, to chan<- prometheus.Metric) {
+	for name, one := range map[string]*work.Queue{
+		"access_review": all.Access, "token_review": all.Tokens, "login": all.Logins, "certificate": all.Certificates,
+		"request": all.Forwarded, "long_answer": all.Long,
+		"all_requests": all.All, "all_long_answers": all.AllLong, "watch": all.Watches,
 	} {
-		to <- prometheus.MustNewConstMetric(s.running, prometheus.GaugeValue, float64(one.queue.Running()), name)
-		to <- prometheus.MustNewConstMetric(s.waiting, prometheus.GaugeValue, float64(one.queue.Waiting()), name)
-		to <- prometheus.MustNewConstMetric(s.begun, prometheus.CounterValue, float64(one.begun.Load()), name)
-		to <- prometheus.MustNewConstMetric(s.refused, prometheus.CounterValue, float64(one.refused.Load()), name)
+		to <- prometheus.MustNewConstMetric(s.running, prometheus.GaugeValue, float64(one.Fair.Running()), name)
+		to <- prometheus.MustNewConstMetric(s.waiting, prometheus.GaugeValue, float64(one.Fair.Waiting()), name)
+		to <- prometheus.MustNewConstMetric(s.begun, prometheus.CounterValue, float64(one.Begun.Load()), name)
+		to <- prometheus.MustNewConstMetric(s.refused, prometheus.CounterValue, float64(one.Refused.Load()), name)
 	}
 }

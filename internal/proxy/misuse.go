@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
@@ -24,7 +25,7 @@ const (
 	maxMisused         = 16
 	misusedUnderAttack = 1
 	// shutWait is how long requests that were under way on such a connection may take to end.
-	shutWait = reviewTimeout
+	shutWait = identity.ReviewTimeout
 	// unreadWhenShut is the same for requests whose handler has returned, and whose answer the client does not take.
 	unreadWhenShut = time.Second
 	// readWhenShut is how many bytes are still read from it, for the windows of answers that are under way.

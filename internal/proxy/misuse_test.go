@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 )
 
 // flood writes the frames of many requests at once.
@@ -309,7 +310,7 @@ func TestResetStreamsCostLittle(t *testing.T) {
 		_ = c.answers(t)
 	}
 	eventually(t, func() bool { return p.budget.Held(budget.Requests) == 0 })
-	if got := p.tokens.counts.misses.Load(); got > rounds*batch/4 {
+	if got := p.tokens.Counts.Misses.Load(); got > rounds*batch/4 {
 		t.Errorf("want most of %d streams dropped before their token is looked at, got %d looked at", rounds*batch, got)
 	}
 }
@@ -431,12 +432,12 @@ func TestHeadersThatDoNotEnd(t *testing.T) {
 // TestLoginsDoNotNeedTheBytesOfOthers has clients without a user use up their share of bytes. A login goes on.
 func TestLoginsDoNotNeedTheBytesOfOthers(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t, limit(budget.Bytes, budget.Unauthenticated, maxHeldBody+bodyWindow))
+	p := startProxy(t, limit(budget.Bytes, budget.Unauthenticated, relay.MaxHeldBody+bodyWindow))
 	p.api.set(func() {
 		p.api.serve = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }
 	})
 	_ = p.raw(t, nil, "POST /a HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\n\n")
-	eventually(t, func() bool { return p.budget.Held(budget.Bytes) == maxHeldBody+bodyWindow })
+	eventually(t, func() bool { return p.budget.Held(budget.Bytes) == relay.MaxHeldBody+bodyWindow })
 	conn := p.raw(t, nil, "POST /a HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\n\n")
 	res, err := http.ReadResponse(readerOf(conn), nil)
 	if err != nil || res.StatusCode != http.StatusServiceUnavailable {

@@ -13,6 +13,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
@@ -39,7 +41,7 @@ type Options struct {
 	// Upstream is the address and CA of the API server. Credentials in it are not used.
 	Upstream *rest.Config
 	// Token is the upstream credential.
-	Token TokenSource
+	Token relay.TokenSource
 	// GroupSuffix ends the API group in which TokenCredentialRequest stays open to anonymous users.
 	GroupSuffix string
 
@@ -53,7 +55,7 @@ type Options struct {
 	// Limits is what clients may hold, budget.Defaults by default.
 	Limits budget.Limits
 	// Work is how much of the work that clients cause goes on at a time.
-	Work WorkLimits
+	Work work.Limits
 	// Processors is how many the agent may use, runtime.GOMAXPROCS(0) by default.
 	Processors int
 	// DrainDelay is how long the proxy goes on as usual, only reporting not ready, after it was told to stop: the time
@@ -110,7 +112,7 @@ func (o Options) complete() (completed, error) {
 	if o.Limits == (budget.Limits{}) {
 		o.Limits = budget.Defaults()
 	}
-	o.Work.complete()
+	o.Work.Complete()
 	if o.Processors == 0 {
 		o.Processors = runtime.GOMAXPROCS(0)
 	}

@@ -31,10 +31,10 @@ func TestTheOrderIsDocumented(t *testing.T) {
 		}
 	}
 	filters := called(t, "chain.go", "handler", func(name string) bool {
-		return !slices.Contains([]string{"decided", "New", "frontProxyHeaderConfig", "unauthenticated", "writeRefused"}, name)
+		return !slices.Contains([]string{"decided", "New", "frontProxyHeaderConfig", "Unauthenticated", "writeRefused"}, name)
 	})
 	forward := append(
-		called(t, "forward.go", "proxy", isRoundTripper), called(t, "forward.go", "inFlight", isRoundTripper)...,
+		called(t, filepath.Join("relay", "forward.go"), "proxy", isRoundTripper), called(t, filepath.Join("relay", "forward.go"), "inFlight", isRoundTripper)...,
 	)
 	// A request goes from the last filter to the first.
 	slices.Reverse(filters)
@@ -50,7 +50,7 @@ func TestTheOrderIsDocumented(t *testing.T) {
 }
 
 func isRoundTripper(name string) bool {
-	return slices.Contains([]string{"holdUntilAuthorized", "asUser", "holdAnswer", "inFlight", "reserveAnswer"}, name)
+	return slices.Contains([]string{"HoldUntilAuthorized", "asUser", "holdAnswer", "inFlight", "reserveAnswer"}, name)
 }
 
 // called returns the names of what a function calls or makes, that are wanted, in the order of the text. Without wanted,

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
@@ -271,7 +272,7 @@ func TestUncarriableIdentitiesAreRefused(t *testing.T) {
 		"NUL in group":      {Username: "jane", Groups: []string{"a\x00"}},
 		"line end in extra": {Username: "jane", Extra: map[string]authenticationv1.ExtraValue{"k": {"a\nb"}}},
 		"reserved extra": {
-			Username: "jane", Extra: map[string]authenticationv1.ExtraValue{originalUserExtraKey: {"{}"}},
+			Username: "jane", Extra: map[string]authenticationv1.ExtraValue{relay.OriginalUserExtraKey: {"{}"}},
 		},
 		"space around a name": {Username: " jane"},
 	} {
@@ -294,7 +295,7 @@ func TestReservedKeyIsNamedInAWarning(t *testing.T) {
 	p.api.set(func() {
 		p.api.tokens["t"] = authenticationv1.UserInfo{
 			Username: "jane",
-			Extra:    map[string]authenticationv1.ExtraValue{originalUserExtraKey: {"{}"}},
+			Extra:    map[string]authenticationv1.ExtraValue{relay.OriginalUserExtraKey: {"{}"}},
 		}
 	})
 	got := p.get(t, p.client(t, nil), "/api/v1/nodes", http.Header{"Authorization": {"Bearer t"}})
@@ -304,7 +305,7 @@ func TestReservedKeyIsNamedInAWarning(t *testing.T) {
 	if diff := cmp.Diff(want, got.Body); diff != "" {
 		t.Errorf("body (-want +got):\n%s", diff)
 	}
-	if warning := got.Header.Get("Warning"); !strings.Contains(warning, originalUserExtraKey) {
+	if warning := got.Header.Get("Warning"); !strings.Contains(warning, relay.OriginalUserExtraKey) {
 		t.Errorf("want a warning that names the key, got %q", warning)
 	}
 }

@@ -21,8 +21,11 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
@@ -49,13 +52,13 @@ type Server struct {
 	http      *http.Server
 	drain     *drain
 	trust     *clienttrust.Store
-	anonymous *Anonymous
-	upstream  *Upstream
-	version   *APIVersion
-	access    *accessReviewer
-	tokens    *tokenReviewer
+	anonymous *identity.Anonymous
+	upstream  *relay.Upstream
+	version   *relay.APIVersion
+	access    *identity.AccessReviewer
+	tokens    *identity.TokenReviewer
 	budget    *budget.Budget
-	work      allWork
+	work      work.All
 	open      *clientConnections
 	readers   *slowReaders
 	refused   *logs.Sampler // credentials
@@ -84,7 +87,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	up, err := NewUpstream(o.Upstream, o.Processors)
+	up, err := relay.NewUpstream(o.Upstream, o.Processors)
 	if err != nil {
 		return nil, err
 	}
@@ -99,9 +102,9 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		completed: o,
 		drain:     newDrain(),
 		trust:     clienttrust.NewStore(o.SignerCABundle, questions.core, o.Clock, klog.FromContext(ctx)),
-		anonymous: NewAnonymous(loginGroup, up.Address(), up),
+		anonymous: identity.NewAnonymous(loginGroup, up.Address(), up),
 		upstream:  up,
-		version:   NewAPIVersion(questions.core.RESTClient()),
+		version:   relay.NewAPIVersion(questions.core.RESTClient()),
 		budget:    budget.New(o.Limits, o.Clock.Now),
 		refused:   logs.NewSampler("Refused credentials"),
 		failed:    logs.NewSampler("Could not forward a request"),
@@ -109,20 +112,20 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	}
 	s.open = newClientConnections(s.budget, max(1, o.Processors/2))
 	s.readers = &slowReaders{budget: s.budget, timeout: o.WriteTimeout}
-	s.work = newAllWork(o.Work, o.Processors, s.budget)
+	s.work = work.NewAll(o.Work, o.Processors, s.budget)
 	if err := s.trust.Prime(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.anonymous.Prime(ctx); err != nil {
 		return nil, err
 	}
-	s.tokens = newTokenReviewer(newPostReview(questions.tokens.RESTClient(), "tokenreviews"), s.work.tokens, o.Clock)
+	s.tokens = identity.NewTokenReviewer(identity.NewPostReview(questions.tokens.RESTClient(), "tokenreviews"), s.work.Tokens, o.Clock)
 	var presented authenticator.Token = s.tokens
 	if o.BearerTokens != nil {
-		presented = otherTokens{o.BearerTokens(s.tokens)}
+		presented = identity.OtherTokens{Token: o.BearerTokens(s.tokens)}
 	}
-	reviews := newPostReview(questions.access.RESTClient(), "subjectaccessreviews")
-	s.access = newAccessReviewer(reviews, s.work.access, o.Clock, o.AllowTTL, o.DenyTTL)
+	reviews := identity.NewPostReview(questions.access.RESTClient(), "subjectaccessreviews")
+	s.access = identity.NewAccessReviewer(reviews, s.work.Access, o.Clock, o.AllowTTL, o.DenyTTL)
 	serializer := request.NewSerializer()
 	chain := &chain{
 		serializer:    serializer,
@@ -130,19 +133,19 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		metrics:       o.Metrics,
 		audit:         o.Audit,
 		trust:         s.trust,
-		authenticator: newAuthenticator(s.trust, presented, s.anonymous, s.work.certificates, s.refused),
+		authenticator: identity.NewAuthenticator(s.trust, presented, s.anonymous, s.work.Certificates, s.refused),
 		authorizer:    s.access,
-		logins:        s.work.logins,
+		logins:        s.work.Logins,
 		goodLogins:    newGoodLogins(o.Clock),
-		forwarded:     s.work.forwarded,
-		long:          newLongAnswers(s.work.long, o.Clock),
+		forwarded:     s.work.Forwarded,
+		long:          relay.NewLongAnswers(s.work.Long, o.Clock),
 		loginGroup:    loginGroup,
-		forward: NewHandler(RelayOptions{
+		forward: relay.NewHandler(relay.Options{
 			Upstream:            up,
 			Token:               o.Token,
 			Version:             s.version,
-			TokenAlone:          TokenAlone(s.tokens),
-			HoldUntilAuthorized: HoldUntilAuthorized,
+			TokenAlone:          identity.TokenAlone(s.tokens),
+			HoldUntilAuthorized: identity.HoldUntilAuthorized,
 			Budget:              s.budget,
 			Work:                s.work,
 			Failed:              s.failed,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 )
 
 const (
@@ -146,7 +147,7 @@ func (w *boundedWriter) late() {
 // mayWait returns for how much longer the client may leave the answer unread.
 func (w *boundedWriter) mayWait() time.Duration {
 	if w.isStream() {
-		patience, what, n := time.Duration(math.MaxInt64), budget.Bytes, int64(streamBytes)
+		patience, what, n := time.Duration(math.MaxInt64), budget.Bytes, int64(relay.StreamBytes)
 		if w.state.Initial.Load() { // it has as long as an ordinary answer
 			patience, what, n = w.readers.timeout-min(unreadAfter, w.readers.timeout), budget.Unread, 1
 		}

@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 )
 
 const aConfigMap = "/api/v1/namespaces/d/configmaps/one"
@@ -151,7 +153,7 @@ func TestDeniedReadShowsNothing(t *testing.T) {
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("answer to a denied read (-known +beside):\n%s", diff)
 				}
-				if got.Code != 403 || !strings.Contains(got.Body, decisionMadeBy) {
+				if got.Code != 403 || !strings.Contains(got.Body, identity.DecisionMadeBy) {
 					t.Errorf("want a 403 of our own, got %d: %s", got.Code, got.Body)
 				}
 				if n := hints.Load(); n != 0 {

@@ -87,7 +87,7 @@ func TestHandshakesAreBounded(t *testing.T) {
 		}
 		large.CloseIdleConnections()
 	}
-	before := p.work.certificates.begun.Load()
+	before := p.work.Certificates.Begun.Load()
 	conn, err := (&tls.Dialer{Config: p.clientTLS(withIntermediates(t, jane, 100, 300))}).DialContext(
 		t.Context(), "tcp", p.address)
 	if err == nil { // with TLS 1.3 the client knows only when it reads
@@ -103,7 +103,7 @@ func TestHandshakesAreBounded(t *testing.T) {
 	if got := p.unshaken.Total(); got != 1 {
 		t.Errorf("want it in the log, got %d", got)
 	}
-	if got := p.work.certificates.begun.Load(); got != before {
+	if got := p.work.Certificates.Begun.Load(); got != before {
 		t.Errorf("want nothing verified, got %d", got-before)
 	}
 }
@@ -129,7 +129,7 @@ func TestStrangersUnderAttack(t *testing.T) {
 	if got := c.answers(t); len(got) != 1 || got[http.StatusUnauthorized] != 1 {
 		t.Errorf("want one 401 and the end, got %v", got)
 	}
-	if got := p.tokens.counts.misses.Load(); got != 1 {
+	if got := p.tokens.Counts.Misses.Load(); got != 1 {
 		t.Errorf("want one token asked about, got %d", got)
 	}
 	over := p.raw(t, nil, "GET /a HTTP/1.1\nHost: x\nAuthorization: Bearer bad\n\n")

@@ -401,7 +401,7 @@ func TestManySessions(t *testing.T) {
 	if got := p.budget.HeldByUser(budget.Streams, "jane"); got != sessions+watches {
 		t.Errorf("want %d streams at a time, got %d", sessions+watches, got)
 	}
-	if got := p.work.forwarded.queue.Waiting(); got != 0 {
+	if got := p.work.Forwarded.Fair.Waiting(); got != 0 {
 		t.Errorf("want no stream to wait for a turn, got %d", got)
 	}
 	if got := p.get(t, p.as(t, "joe"), "/api/v1/nodes", nil); got.Code != http.StatusOK {

@@ -17,6 +17,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 )
 
 // webhookArgs are the flags by which an API server asks an authorizer before RBAC. It denies what deny says, and has no
@@ -53,8 +54,8 @@ func webhookArgs(t *testing.T, deny func(*authorizationv1.ResourceAttributes) bo
 
 // reviewed returns how many access reviews the API server was asked for.
 func (r *realProxy) reviewed() int64 {
-	counts := &r.access.counts
-	return counts.yes.Load() + counts.no.Load() + counts.failed.Load()
+	counts := &r.access.Counts
+	return counts.Yes.Load() + counts.No.Load() + counts.Failed.Load()
 }
 
 // grant lets a user do something in the namespace default, until the returned function is called.
@@ -111,7 +112,7 @@ func TestRealWiderQuestions(t *testing.T) {
 			return r.do(t, client, method, "/api/v1/namespaces/default/configmaps/"+object, nil, "")
 		}
 	}
-	ours := func(got answer) bool { return strings.Contains(got.Body, decisionMadeBy) }
+	ours := func(got answer) bool { return strings.Contains(got.Body, identity.DecisionMadeBy) }
 
 	t.Run("a thousand names cost at most five reviews, and end with the permission", func(t *testing.T) {
 		revoke := r.grant(t, "jane", []string{"get"})

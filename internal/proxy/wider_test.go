@@ -13,6 +13,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 )
 
 // wideReviews counts the reviews so far: those that ask about one name or selector, those that ask about all names in a
@@ -36,7 +37,7 @@ func (a *apiServer) wideReviews() (exact, inNamespace, everywhere int) {
 // settle waits until no review is under way.
 func (p *proxy) settle(t *testing.T) {
 	t.Helper()
-	eventually(t, func() bool { return p.work.access.queue.Running() == 0 })
+	eventually(t, func() bool { return p.work.Access.Fair.Running() == 0 })
 }
 
 // wantReviews fails the test unless so many reviews were asked for. One exact review less is right for each wider one that
@@ -109,7 +110,7 @@ func TestManyNamesAtOnce(t *testing.T) {
 		}
 	})
 	first := p.begin(t.Context(), client, "GET", configMap("d", 3), nil, nil)
-	eventually(t, func() bool { return p.access.counts.yes.Load() == 4 })
+	eventually(t, func() bool { return p.access.Counts.Yes.Load() == 4 })
 	var all []<-chan *answer
 	for i := range 60 {
 		all = append(all, p.begin(t.Context(), client, "GET", configMap("d", 4+i), nil, nil))
@@ -308,7 +309,7 @@ func TestAuthorizerThatDeniesNames(t *testing.T) {
 		denied(p)
 		client := p.as(t, "jane")
 		p.getAll(t, client, "d", 0, 1, 200)
-		if got := p.get(t, client, path, nil); got.Code != 403 || !strings.Contains(got.Body, decisionMadeBy) {
+		if got := p.get(t, client, path, nil); got.Code != 403 || !strings.Contains(got.Body, identity.DecisionMadeBy) {
 			t.Errorf("want our own 403, got %d: %s", got.Code, got.Body)
 		}
 		p.settle(t)
@@ -319,7 +320,7 @@ func TestAuthorizerThatDeniesNames(t *testing.T) {
 		p.api.set(func() { p.api.reviews = nil })
 		p.getAll(t, client, "d", 1, 20, 200)
 		p.wantReviews(t, 19, 0, 0)
-		if got := p.get(t, client, path, nil); got.Code != 403 || !strings.Contains(got.Body, decisionMadeBy) {
+		if got := p.get(t, client, path, nil); got.Code != 403 || !strings.Contains(got.Body, identity.DecisionMadeBy) {
 			t.Errorf("want our own 403, got %d: %s", got.Code, got.Body)
 		}
 	})
@@ -399,7 +400,7 @@ func TestWiderQuestionsNeedRoom(t *testing.T) {
 	p.api.set(func() {
 		during := p.api.during
 		p.api.during = func(ctx context.Context, who string) {
-			most.Store(max(most.Load(), int64(p.work.access.queue.Running())))
+			most.Store(max(most.Load(), int64(p.work.Access.Fair.Running())))
 			during(ctx, who)
 		}
 	})

@@ -111,7 +111,7 @@ func TestReviewsAreBounded(t *testing.T) {
 	for i := range 60 {
 		all = append(all, p.begin(t.Context(), greedy, "GET", fmt.Sprintf("/api/v1/namespaces/d/pods/%d", i), nil, nil))
 	}
-	eventually(t, func() bool { return b.now.Load() == 4 && p.work.access.queue.Waiting() == 56 })
+	eventually(t, func() bool { return b.now.Load() == 4 && p.work.Access.Fair.Waiting() == 56 })
 	for i := range 10 {
 		if got := p.get(t, p.as(t, fmt.Sprintf("user-%d", i)), "/api/v1/nodes", nil); got.Code != 200 {
 			t.Errorf("want another user's question answered meanwhile, got %d", got.Code)
@@ -127,7 +127,7 @@ func TestReviewsAreBounded(t *testing.T) {
 	if got := b.most.Load(); got > 4 {
 		t.Errorf("want at most half of the reviews for one user, got %d at once", got)
 	}
-	eventually(t, func() bool { return p.budget.Held(budget.Reviews) == 0 && p.work.access.queue.Running() == 0 })
+	eventually(t, func() bool { return p.budget.Held(budget.Reviews) == 0 && p.work.Access.Fair.Running() == 0 })
 }
 
 // TestUsersTakeTurns lets reviews pass one by one and looks at whose is next.
@@ -148,9 +148,9 @@ func TestUsersTakeTurns(t *testing.T) {
 	for i := range 50 {
 		all = append(all, p.begin(t.Context(), greedy, "GET", fmt.Sprintf("/a/%d", i), nil, nil))
 	}
-	eventually(t, func() bool { return p.work.access.queue.Waiting() == 49 })
+	eventually(t, func() bool { return p.work.Access.Fair.Waiting() == 49 })
 	one := p.begin(t.Context(), modest, "GET", "/b", nil, nil)
-	eventually(t, func() bool { return p.work.access.queue.Waiting() == 50 })
+	eventually(t, func() bool { return p.work.Access.Fair.Waiting() == 50 })
 	for range 3 { // greedy's that is under way, greedy's next, and modest's
 		step <- struct{}{}
 	}
@@ -181,7 +181,7 @@ func TestTooManyReviewsAreRefused(t *testing.T) {
 	for i := range 30 {
 		all = append(all, p.begin(t.Context(), greedy, "GET", fmt.Sprintf("/a/%d", i), nil, nil))
 	}
-	eventually(t, func() bool { return p.work.access.refused.Load() == 20 })
+	eventually(t, func() bool { return p.work.Access.Refused.Load() == 20 })
 	got := p.get(t, greedy, "/a/refused", nil)
 	if got.Code != 429 || got.Header.Get("Retry-After") != "1" ||
 		!strings.Contains(got.Body, `"reason":"TooManyRequests"`) {
@@ -213,12 +213,12 @@ func TestReviewsEndWithTheirClients(t *testing.T) {
 	for i := range 19 {
 		p.begin(waiting, jane, "GET", fmt.Sprintf("/a/%d", i+1), nil, nil)
 	}
-	eventually(t, func() bool { return p.work.access.queue.Waiting() == 19 })
+	eventually(t, func() bool { return p.work.Access.Fair.Waiting() == 19 })
 	leaveWaiting() // before the other one, whose turn one of them would get
-	eventually(t, func() bool { return p.work.access.queue.Waiting() == 0 })
+	eventually(t, func() bool { return p.work.Access.Fair.Waiting() == 0 })
 	leave()
 	eventually(t, func() bool {
-		return b.now.Load() == 0 && p.work.access.queue.Waiting() == 0 && p.work.access.queue.Running() == 0
+		return b.now.Load() == 0 && p.work.Access.Fair.Waiting() == 0 && p.work.Access.Fair.Running() == 0
 	})
 	if left := b.left.Load(); left != 1 {
 		t.Errorf("want the review under way to end, and those that waited never to begin, got %d ended", left)
@@ -235,7 +235,7 @@ func TestReviewsEndWithTheirClients(t *testing.T) {
 	p.begin(first, jane, "GET", "/same", nil, nil)
 	eventually(t, func() bool { return b.now.Load() == 1 })
 	p.begin(second, jane, "GET", "/same", nil, nil)
-	eventually(t, func() bool { return p.access.counts.misses.Load() == 22 })
+	eventually(t, func() bool { return p.access.Counts.Misses.Load() == 22 })
 	leaveFirst()
 	time.Sleep(50 * time.Millisecond)
 	if b.now.Load() != 1 {
@@ -282,7 +282,7 @@ func TestTokensOfStrangers(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { return b.now.Load() > 0 && p.work.tokens.refused.Load() > 0 })
+	eventually(t, func() bool { return b.now.Load() > 0 && p.work.Tokens.Refused.Load() > 0 })
 	if got := p.get(t, p.as(t, "joe"), "/b", nil); got.Code != 200 {
 		t.Errorf("want a user with a certificate not to notice, got %d", got.Code)
 	}
@@ -344,7 +344,7 @@ func TestLoginsAreBounded(t *testing.T) {
 	for range 40 {
 		all = append(all, p.begin(t.Context(), stranger, "POST", loginPath, nil, strings.NewReader("wrong")))
 	}
-	eventually(t, func() bool { return now.Load() >= 2 && p.work.logins.refused.Load() > 0 })
+	eventually(t, func() bool { return now.Load() >= 2 && p.work.Logins.Refused.Load() > 0 })
 	for name, client := range map[string]*http.Client{"another connection": p.client(t, nil), "a user": guesser} {
 		if got := p.do(t, client, "POST", loginPath, nil, "right"); got.Code != 201 {
 			t.Errorf("%s: want a login meanwhile, got %d", name, got.Code)
@@ -361,7 +361,7 @@ func TestLoginsAreBounded(t *testing.T) {
 	if most.Load() > 4 {
 		t.Errorf("want at most 4 logins at the API server, got %d", most.Load())
 	}
-	eventually(t, func() bool { return p.work.logins.queue.Running() == 0 && p.work.logins.queue.Waiting() == 0 })
+	eventually(t, func() bool { return p.work.Logins.Fair.Running() == 0 && p.work.Logins.Fair.Waiting() == 0 })
 }
 
 // TestSlowLoginsHoldNoTurn sends bodies of logins that do not end, and too long ones.
@@ -377,7 +377,7 @@ func TestSlowLoginsHoldNoTurn(t *testing.T) {
 	if got := p.do(t, p.client(t, nil), "POST", loginPath, nil, "whole"); got.Code != 200 {
 		t.Errorf("want another login meanwhile, got %d", got.Code)
 	}
-	if p.work.logins.begun.Load() != 1 {
+	if p.work.Logins.Begun.Load() != 1 {
 		t.Error("want a login to wait for its turn when its body is there, not before")
 	}
 	_ = more.Close()
@@ -472,7 +472,7 @@ func TestCostlyChains(t *testing.T) {
 		{"takes two of one name", badChain(t, 2, same, time.Now()), 2},
 		{"refuses three of one name", badChain(t, 3, same, time.Now()), 0},
 	} {
-		before := p.work.certificates.begun.Load()
+		before := p.work.Certificates.Begun.Load()
 		for range 10 {
 			client := p.client(t, test.chain)
 			for _, header := range []http.Header{nil, {"X-Remote-User": {"jane"}}} {
@@ -481,11 +481,11 @@ func TestCostlyChains(t *testing.T) {
 				}
 			}
 		}
-		if got := p.work.certificates.begun.Load() - before; got != test.want {
+		if got := p.work.Certificates.Begun.Load() - before; got != test.want {
 			t.Errorf("%s: want %d verifications in 20 requests, got %d", test.name, test.want, got)
 		}
 	}
-	if got := p.work.certificates.queue.Running(); got != 0 {
+	if got := p.work.Certificates.Fair.Running(); got != 0 {
 		t.Errorf("want no verification left, got %d", got)
 	}
 }
@@ -538,7 +538,7 @@ func TestVerificationsTakeTurns(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if got := p.work.certificates.begun.Load(); got != 40 {
+	if got := p.work.Certificates.Begun.Load(); got != 40 {
 		t.Errorf("want each verified once, got %d verifications", got)
 	}
 }

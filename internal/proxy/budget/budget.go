@@ -275,7 +275,7 @@ func (h *Holding) Identify(user string) error {
 	if h.released || h.client.User == user {
 		return nil
 	}
-	to := Client{h.client.Address, user}
+	to := Client{Address: h.client.Address, User: user}
 	before, after := owners(h.client)[1], owners(to)[1]
 	if limit := b.limits[h.resource][after.share]; limit > 0 && b.held(after, h.resource)+h.amount > limit {
 		return b.refuse(h.resource, after.share)

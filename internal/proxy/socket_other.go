@@ -1,8 +1,0 @@
-//go:build !linux
-
-package proxy
-
-import "syscall"
-
-// boundUpstream does nothing: clusters run the agent on Linux.
-func boundUpstream(string, string, syscall.RawConn) error { return nil }
