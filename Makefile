@@ -175,7 +175,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (10s) each
 
 .PHONY: h2spec
 h2spec: bin/h2spec ## Run the conformance tests of HTTP/2 against the impersonation proxy
-	H2SPEC=$(CURDIR)/bin/h2spec go test -count=1 -run '^TestH2Spec$$' ./internal/impersonator
+	H2SPEC=$(CURDIR)/bin/h2spec go test -count=1 -run '^TestH2Spec$$' ./internal/proxy
 
 bin/h2spec: hack/h2spec/go.mod
 	cd hack/h2spec && CGO_ENABLED=0 go build -o ../../bin/h2spec github.com/summerwind/h2spec/cmd/h2spec

@@ -28,10 +28,11 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/controller/apiservice"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/credentialissuer"
 	"github.com/pinniped-toolkit/pinniped/internal/governor"
-	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 	"github.com/pinniped-toolkit/pinniped/internal/replicas"
 	"github.com/pinniped-toolkit/pinniped/internal/satoken"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
@@ -136,7 +137,7 @@ type agent struct {
 	apiCertificate *apiservice.Certificate // what the aggregated APIs serve
 	logins         *concierge.LoginLimits  // at the aggregated APIs
 	apiEdge        *edge.Edge              // of the same
-	audit          *impersonator.AuditLog  // of requests to the proxy; nil for none
+	audit          *proxy.AuditLog         // of requests to the proxy; nil for none
 }
 
 // run wires everything together. Only what every replica needs to serve can end the process; what the leader does
@@ -178,7 +179,7 @@ func (a *agent) run(ctx context.Context) error {
 	if a.userTokens, err = a.newUserTokens(); err != nil {
 		return err
 	}
-	token, err := impersonator.NewServiceAccountToken(
+	token, err := relay.NewServiceAccountToken(
 		a.rest,
 		a.options.Namespace,
 		a.config.Names.ImpersonationProxyServiceAccount,
@@ -188,7 +189,7 @@ func (a *agent) run(ctx context.Context) error {
 		return err
 	}
 
-	proxyMetrics := impersonator.NewMetrics()
+	proxyMetrics := proxy.NewMetrics()
 	credential, err := a.newSelfCheck(token)
 	if err != nil {
 		return err
@@ -198,7 +199,7 @@ func (a *agent) run(ctx context.Context) error {
 	proxy := &proxyRunner{
 		life:    ctx,
 		address: a.address(a.config.ImpersonationProxyServerPort),
-		options: impersonator.Options{
+		options: proxy.Options{
 			ServingCertificate: a.holder.GetCertificate,
 			SignerCABundle:     signerBundle(a.signer),
 			Agent:              a.rest,

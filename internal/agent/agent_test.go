@@ -13,7 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -34,7 +34,7 @@ func TestProxyRunnerSaysWhyItCannotStart(t *testing.T) {
 		t.Errorf("a port in use: %v", err)
 	}
 
-	runner = &proxyRunner{life: t.Context(), address: "127.0.0.1:0", options: impersonator.Options{}}
+	runner = &proxyRunner{life: t.Context(), address: "127.0.0.1:0", options: proxy.Options{}}
 	if err := runner.Start(t.Context()); err == nil {
 		t.Error("a proxy without options was started")
 	}

@@ -9,7 +9,7 @@ import (
 
 	"gopkg.in/natefinch/lumberjack.v2"
 
-	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy"
 )
 
 const (
@@ -38,7 +38,7 @@ func (c AuditConfig) validate() []error {
 
 // open opens the audit log of requests, nil when there is to be none. An admin who wants one is not left without:
 // what cannot be read or written is an error.
-func (c AuditConfig) open(standardOutput io.Writer) (log *impersonator.AuditLog, closeFile func(), err error) {
+func (c AuditConfig) open(standardOutput io.Writer) (log *proxy.AuditLog, closeFile func(), err error) {
 	closeFile = func() {}
 	if c.PolicyFile == "" {
 		return nil, closeFile, nil
@@ -58,6 +58,6 @@ func (c AuditConfig) open(standardOutput io.Writer) (log *impersonator.AuditLog,
 		}
 		to, closeFile = rotated, func() { _ = rotated.Close() }
 	}
-	log, err = impersonator.NewAuditLog(c.PolicyFile, to)
+	log, err = proxy.NewAuditLog(c.PolicyFile, to)
 	return log, closeFile, err
 }

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"sync/atomic"
 
-	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy"
 )
 
 const (
@@ -14,7 +14,7 @@ const (
 
 // advertised is the CA bundle in the status of the CredentialIssuer, as this replica's informer shows it.
 type advertised struct {
-	bundle atomic.Pointer[impersonator.CABundle]
+	bundle atomic.Pointer[proxy.CABundle]
 }
 
 // set notes the bundle; found is false while none is advertised. Only one goroutine calls it.
@@ -24,12 +24,12 @@ func (a *advertised) set(bundle []byte, found bool) {
 	case !found:
 		a.bundle.Store(nil)
 	case last == nil || !bytes.Equal(last.PEM, bundle):
-		a.bundle.Store(&impersonator.CABundle{PEM: bundle})
+		a.bundle.Store(&proxy.CABundle{PEM: bundle})
 	}
 }
 
 // handedOver returns what the proxy shows to everybody, or nil if the configuration has it switched off.
-func (a *agent) handedOver() func() *impersonator.CABundle {
+func (a *agent) handedOver() func() *proxy.CABundle {
 	if a.config.CABundleHandOver == disabled {
 		return nil
 	}

@@ -7,7 +7,7 @@ import (
 	"net"
 	"sync"
 
-	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy"
 )
 
 // proxyRunner starts and stops the impersonation proxy of this replica as the CredentialIssuer says. It is safe for
@@ -15,14 +15,14 @@ import (
 type proxyRunner struct {
 	life    context.Context //nolint:containedctx // the proxy outlives the reconciliation that starts it
 	address string          // to listen on
-	options impersonator.Options
+	options proxy.Options
 
 	mu      sync.Mutex
 	running *runningProxy
 }
 
 type runningProxy struct {
-	server *impersonator.Server
+	server *proxy.Server
 	cancel context.CancelFunc
 	done   chan struct{} // closed when it ended, with its error in err
 	err    error
@@ -53,7 +53,7 @@ func (p *proxyRunner) Start(ctx context.Context) error {
 	life, cancel := context.WithCancel(p.life)
 	options := p.options
 	options.Listener = listener
-	server, err := impersonator.New(life, options)
+	server, err := proxy.New(life, options)
 	if err != nil {
 		cancel()
 		return errors.Join(err, listener.Close())
@@ -108,7 +108,7 @@ func (p *proxyRunner) Ready() error {
 }
 
 // server returns the proxy, nil when it does not listen.
-func (p *proxyRunner) server() *impersonator.Server {
+func (p *proxyRunner) server() *proxy.Server {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.running == nil {

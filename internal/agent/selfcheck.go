@@ -11,9 +11,9 @@ import (
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/privilege"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -28,14 +28,14 @@ const (
 // not be able to stop the proxy.
 type selfCheck struct {
 	config  *rest.Config // without credentials
-	token   impersonator.TokenSource
+	token   relay.TokenSource
 	checker privilege.Checker
 	changed func() // called when the outcome is another
 
 	last atomic.Pointer[privilege.Report] // nil until it is known
 }
 
-func (a *agent) newSelfCheck(token impersonator.TokenSource) (*selfCheck, error) {
+func (a *agent) newSelfCheck(token relay.TokenSource) (*selfCheck, error) {
 	reviews, err := authorizationv1client.NewForConfig(a.rest)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for access reviews: %w", err)

@@ -16,8 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/pinniped-toolkit/pinniped/internal/concierge"
-	"github.com/pinniped-toolkit/pinniped/internal/impersonator"
 	"github.com/pinniped-toolkit/pinniped/internal/privilege"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
@@ -41,7 +41,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	a := &agent{options: Options{Version: "v1"}, holder: &servingcert.Holder{}, leader: &leadership{}}
 	registry := a.newRegistry(
-		append(apiMetrics(), impersonator.NewMetrics(), &selfCheck{}),
+		append(apiMetrics(), proxy.NewMetrics(), &selfCheck{}),
 	)
 	descriptions := make(chan *prometheus.Desc)
 	go func() {
@@ -110,7 +110,7 @@ func kind(name string) string {
 func TestMetricsAreWellNamed(t *testing.T) {
 	t.Parallel()
 	a := &agent{options: Options{Version: "v1"}, holder: &servingcert.Holder{}, leader: &leadership{}}
-	metrics := impersonator.NewMetrics()
+	metrics := proxy.NewMetrics()
 	registry := a.newRegistry(
 		append(apiMetrics(), metrics, &selfCheck{}),
 	)

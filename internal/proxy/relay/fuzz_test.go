@@ -92,7 +92,7 @@ func FuzzAnswer(f *testing.F) {
 		under := &script{answer: said}
 		transport := &HTTP1{dial: func(context.Context, string, string) (net.Conn, error) { return under, nil }}
 		defer transport.CloseIdleConnections()
-		req := request(t.Context(), t, method, nil)
+		req := newRequest(t.Context(), t, method, nil)
 		res, err := transport.RoundTrip(req)
 		var got []byte
 		if err == nil {

@@ -153,7 +153,7 @@ func TestInformationalAnswersAreTold(t *testing.T) {
 			return nil
 		},
 	})
-	res, err := s.RoundTrip(request(ctx, t, http.MethodGet, nil))
+	res, err := s.RoundTrip(newRequest(ctx, t, http.MethodGet, nil))
 	if err != nil || len(told) != 1 || told[0] != "<x>" {
 		t.Fatalf("want the hint told, got %q and %v", told, err)
 	}
@@ -174,7 +174,7 @@ func TestAnAnswerHalfReadEndsTheConnection(t *testing.T) {
 		_, err := read.ReadByte()
 		ended <- err
 	})
-	res, err := s.RoundTrip(request(t.Context(), t, http.MethodGet, nil))
+	res, err := s.RoundTrip(newRequest(t.Context(), t, http.MethodGet, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestWhoLeaves(t *testing.T) {
 					leave(errTest)
 				}()
 			}
-			res, err := s.RoundTrip(request(ctx, t, http.MethodGet, nil))
+			res, err := s.RoundTrip(newRequest(ctx, t, http.MethodGet, nil))
 			if begun {
 				if err != nil {
 					t.Fatal(err)
@@ -242,7 +242,7 @@ func TestContextsMayEndAfterTheAnswer(t *testing.T) {
 	s := serve(t, answering(ok))
 	for range 20 {
 		ctx, leave := context.WithCancel(t.Context())
-		res, err := s.RoundTrip(request(ctx, t, http.MethodGet, nil))
+		res, err := s.RoundTrip(newRequest(ctx, t, http.MethodGet, nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -515,7 +515,7 @@ func TestAnAnswerAfterTheServerStoppedReading(t *testing.T) {
 		broken.Store(true)
 		return len(p), nil
 	})
-	req := request(t.Context(), t, http.MethodPost, io.MultiReader(bytes.NewReader(make([]byte, half)), rest))
+	req := newRequest(t.Context(), t, http.MethodPost, io.MultiReader(bytes.NewReader(make([]byte, half)), rest))
 	req.ContentLength = 2 * half
 	res, err := s.RoundTrip(req) //nolint:bodyclose // ask has read and closed it
 	if err != nil || res.StatusCode != http.StatusRequestEntityTooLarge {
@@ -545,7 +545,7 @@ func TestABodyThatBreaksIsNotTakenForTheWhole(t *testing.T) {
 				}
 				got <- err
 			})
-			req := request(
+			req := newRequest(
 				t.Context(),
 				t,
 				http.MethodPost,
@@ -688,7 +688,7 @@ func TestRequestsThatAreNotSent(t *testing.T) {
 		"something about the hop": func(r *http.Request) { r.Header["Connection"] = []string{"Authorization"} },
 	} {
 		body := &closing{Reader: strings.NewReader("x")}
-		req := request(t.Context(), t, http.MethodPost, body)
+		req := newRequest(t.Context(), t, http.MethodPost, body)
 		change(req)
 		if _, err := s.RoundTrip(req); err == nil { //nolint:bodyclose // closed
 			t.Errorf("%s: want it refused", name)

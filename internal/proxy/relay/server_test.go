@@ -112,7 +112,7 @@ func answering(answers ...string) func(int64, net.Conn, *bufio.Reader) {
 
 const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
-func request(ctx context.Context, tb testing.TB, method string, body io.Reader) *http.Request {
+func newRequest(ctx context.Context, tb testing.TB, method string, body io.Reader) *http.Request {
 	tb.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, "https://api/path", body)
 	if err != nil {
@@ -124,7 +124,7 @@ func request(ctx context.Context, tb testing.TB, method string, body io.Reader) 
 // ask sends a request and reads all of the answer.
 func (s *server) ask(t *testing.T, method string, body io.Reader) (*http.Response, string, error) {
 	t.Helper()
-	res, err := s.RoundTrip(request(t.Context(), t, method, body))
+	res, err := s.RoundTrip(newRequest(t.Context(), t, method, body))
 	if err != nil {
 		return nil, "", err
 	}

@@ -1,0 +1,300 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
+)
+
+const (
+	agentToken    = "the-agents-own-token"
+	upstreamToken = "the-upstream-token"
+)
+
+// apiServer is an API server at the far end of the wire: it answers the agent's questions as a test wants, and records
+// every request that the proxy sends on.
+type apiServer struct {
+	*httptest.Server
+
+	mu        sync.Mutex
+	recorded  []*recorded
+	tokens    map[string]authenticationv1.UserInfo
+	allow     func(authorizationv1.SubjectAccessReviewSpec) (bool, string)
+	serve     http.HandlerFunc
+	anonymous func(path string) int
+	configMap map[string]string
+	version   string // as /version says it; without one it is not available
+	versions  int    // how often it was asked for
+	watchers  []chan struct{}
+	during    func(ctx context.Context, about string) // each review about a user or a token, when not nil
+	reviews   []authorizationv1.SubjectAccessReviewSpec
+	reviewed  []string // tokens
+	failing   int      // status of all reviews, when not zero; a 429 asks to be tried again
+	asked     int      // reviews, failing ones included
+
+	arrived atomic.Int64 // requests that the proxy sent on, whose body may still be on its way
+}
+
+// recorded is one request as it arrived.
+type recorded struct {
+	Method, URI, Host, Proto string
+	Header                   http.Header
+	Trailer                  http.Header
+	Body                     string
+	Broken                   bool // the body broke off
+}
+
+// newAPIServer starts an API server that speaks protocol: "HTTP/2.0" or "HTTP/1.1".
+func newAPIServer(tb testing.TB, protocol string) *apiServer {
+	tb.Helper()
+	a := &apiServer{
+		tokens:    map[string]authenticationv1.UserInfo{},
+		allow:     func(authorizationv1.SubjectAccessReviewSpec) (bool, string) { return true, "" },
+		anonymous: func(string) int { return http.StatusForbidden },
+		configMap: map[string]string{},
+		version:   "v1.37.2",
+		serve: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"from":"the API server"}`)
+		},
+	}
+	a.Server = httptest.NewUnstartedServer(http.HandlerFunc(a.handle))
+	a.EnableHTTP2 = protocol == "HTTP/2.0"
+	a.Listener = shortQueues{a.Listener}
+	a.StartTLS()
+	tb.Cleanup(func() {
+		a.CloseClientConnections()
+		a.Close()
+	})
+	return a
+}
+
+// shortQueues has the kernel take little of what the API server sends, so that a test sees what the proxy takes.
+type shortQueues struct{ net.Listener }
+
+func (l shortQueues) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetWriteBuffer(32 << 10)
+	}
+	return conn, err
+}
+
+func (a *apiServer) config(token string) *rest.Config {
+	return &rest.Config{
+		Host:        a.URL,
+		BearerToken: token,
+		TLSClientConfig: rest.TLSClientConfig{
+			CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Certificate().Raw}),
+		},
+	}
+}
+
+func (a *apiServer) set(change func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	change()
+}
+
+// requests returns what the proxy sent on so far.
+func (a *apiServer) requests() []*recorded {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.recorded)
+}
+
+func (a *apiServer) handle(w http.ResponseWriter, req *http.Request) {
+	switch req.Header.Get("Authorization") {
+	case "":
+		a.mu.Lock()
+		code := a.anonymous(req.URL.Path)
+		a.mu.Unlock()
+		w.WriteHeader(code)
+	case "Bearer " + agentToken:
+		a.answerAgent(w, req)
+	default:
+		a.arrived.Add(1)
+		one := &recorded{
+			Method: req.Method, URI: req.RequestURI, Host: req.Host, Proto: req.Proto, Header: req.Header.Clone(),
+		}
+		if !strings.Contains(strings.ToLower(req.Header.Get("Connection")), "upgrade") && req.ContentLength != 0 {
+			body, err := io.ReadAll(req.Body)
+			one.Body, one.Broken = string(body), err != nil
+			req.Body = io.NopCloser(strings.NewReader(one.Body))
+			one.Trailer = req.Trailer.Clone()
+		}
+		a.mu.Lock()
+		a.recorded = append(a.recorded, one)
+		serve := a.serve
+		a.mu.Unlock()
+		serve(w, req)
+	}
+}
+
+func (a *apiServer) answerAgent(w http.ResponseWriter, req *http.Request) {
+	body, _ := io.ReadAll(req.Body)
+	decode := func(into interface {
+		metav1.Object
+		Unmarshal([]byte) error
+	},
+	) {
+		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+		if err != nil {
+			panic(err)
+		}
+		text, _ := json.Marshal(object)
+		if err := json.Unmarshal(text, into); err != nil {
+			panic(err)
+		}
+	}
+	a.mu.Lock()
+	failing := a.failing
+	if strings.HasSuffix(req.URL.Path, "reviews") {
+		a.asked++
+	}
+	a.mu.Unlock()
+	if failing == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+	}
+	switch {
+	case strings.HasSuffix(req.URL.Path, "/tokenreviews"):
+		var review authenticationv1.TokenReview
+		decode(&review)
+		if failing != 0 {
+			writeJSON(w, failing, metav1.Status{Status: metav1.StatusFailure, Code: int32(failing), Message: "broken"})
+			return
+		}
+		a.mu.Lock()
+		a.reviewed = append(a.reviewed, review.Spec.Token)
+		who, ok := a.tokens[review.Spec.Token]
+		during := a.during
+		a.mu.Unlock()
+		if during != nil {
+			during(req.Context(), review.Spec.Token)
+		}
+		review.Status = authenticationv1.TokenReviewStatus{Authenticated: ok, User: who}
+		if !ok {
+			review.Status.Error = "unknown token " + review.Spec.Token
+		}
+		review.TypeMeta = metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"}
+		writeJSON(w, http.StatusCreated, review)
+	case strings.HasSuffix(req.URL.Path, "/subjectaccessreviews"):
+		var review authorizationv1.SubjectAccessReview
+		decode(&review)
+		if failing != 0 {
+			writeJSON(w, failing, metav1.Status{Status: metav1.StatusFailure, Code: int32(failing), Message: "broken"})
+			return
+		}
+		a.mu.Lock()
+		a.reviews = append(a.reviews, review.Spec)
+		allow, during := a.allow, a.during
+		a.mu.Unlock()
+		if during != nil {
+			during(req.Context(), review.Spec.User)
+		}
+		review.Status.Allowed, review.Status.Reason = allow(review.Spec)
+		review.TypeMeta = metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SubjectAccessReview"}
+		writeJSON(w, http.StatusCreated, review)
+	case strings.HasSuffix(req.URL.Path, "/configmaps/"+clienttrust.ConfigMap):
+		writeJSON(w, http.StatusOK, a.theConfigMap())
+	case req.URL.Path == "/version":
+		a.mu.Lock()
+		said := a.version
+		a.versions++
+		a.mu.Unlock()
+		if said == "" {
+			writeJSON(w, http.StatusServiceUnavailable, metav1.Status{Status: metav1.StatusFailure, Code: 503})
+			return
+		}
+		writeJSON(w, http.StatusOK, map[string]string{"major": "1", "minor": "0", "gitVersion": said})
+	case strings.HasSuffix(req.URL.Path, "/configmaps"):
+		if req.URL.Query().Get("watch") == "" {
+			writeJSON(w, http.StatusOK, corev1.ConfigMapList{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"},
+				ListMeta: metav1.ListMeta{ResourceVersion: "1"},
+				Items:    []corev1.ConfigMap{a.theConfigMap()},
+			})
+			return
+		}
+		changed := make(chan struct{}, 10)
+		a.set(func() { a.watchers = append(a.watchers, changed) })
+		w.Header().Set("Content-Type", "application/json")
+		rc := http.NewResponseController(w)
+		send := func(kind string, object any) {
+			text, _ := json.Marshal(object)
+			event, _ := json.Marshal(map[string]any{"type": kind, "object": json.RawMessage(text)})
+			_, _ = w.Write(append(event, '\n'))
+			_ = rc.Flush()
+		}
+		if req.URL.Query().Get("sendInitialEvents") == "true" {
+			send("ADDED", a.theConfigMap())
+			end := corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}}
+			end.ResourceVersion = "2"
+			end.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+			send("BOOKMARK", end)
+		}
+		_ = rc.Flush()
+		for {
+			select {
+			case <-req.Context().Done():
+				return
+			case <-changed:
+				send("MODIFIED", a.theConfigMap())
+			}
+		}
+	default:
+		writeJSON(
+			w,
+			http.StatusNotFound,
+			metav1.Status{Status: metav1.StatusFailure, Code: 404, Reason: metav1.StatusReasonNotFound},
+		)
+	}
+}
+
+func (a *apiServer) theConfigMap() corev1.ConfigMap {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	data := map[string]string{}
+	for k, v := range a.configMap {
+		data[k] = v
+	}
+	return corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: clienttrust.ConfigMap, ResourceVersion: "2"},
+		Data:       data,
+	}
+}
+
+// changeConfigMap changes what the cluster publishes and tells those who watch.
+func (a *apiServer) changeConfigMap(change func(map[string]string)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	change(a.configMap)
+	for _, w := range a.watchers {
+		w <- struct{}{}
+	}
+}
+
+func writeJSON(w http.ResponseWriter, code int, object any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(object)
+}

@@ -1,0 +1,180 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/audit/policy"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	auditlog "k8s.io/apiserver/plugin/pkg/audit/log"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+)
+
+// AuditLog is a log of the requests that the proxy gets: who asked, from where, as whom, and what was answered. It
+// has the format of the API server's own audit log and follows the same kind of policy. A request has the same
+// Audit-ID in both logs.
+type AuditLog struct {
+	sink   audit.Sink
+	policy audit.PolicyRuleEvaluator
+}
+
+// NewAuditLog makes a log that follows the policy in a file (kind Policy of audit.k8s.io/v1) and writes one line of
+// JSON for each event. The proxy does not read bodies, so the levels Request and RequestResponse are the same as
+// Metadata.
+func NewAuditLog(policyFile string, to io.Writer) (*AuditLog, error) {
+	rules, err := policy.LoadPolicyFromFile(policyFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading the audit policy: %w", err)
+	}
+	return &AuditLog{
+		sink:   withoutTokens{auditlog.NewBackend(&lineWriter{to: to}, auditlog.FormatJson, auditv1.SchemeGroupVersion)},
+		policy: metadataAtMost{policy.NewPolicyRuleEvaluator(rules)},
+	}, nil
+}
+
+// begin gives each request an Audit-ID, and a context in which the filters can note what they know.
+func (l *AuditLog) begin(next http.Handler) http.Handler {
+	return filters.WithAuditInit(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		// The API server takes over an ID that it is given.
+		req.Header[request.AuditIDHeader] = []string{audit.GetAuditIDTruncated(req.Context())}
+		next.ServeHTTP(w, req)
+	}))
+}
+
+// write logs requests of known users.
+func (l *AuditLog) write(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
+	streams := func(req *http.Request, _ *apirequest.RequestInfo) bool {
+		state := stateFrom(req.Context())
+		return state.LongRunning || state.Upgrade != ""
+	}
+	// The filters also use panics to answer requests, and those must not be logged as bugs.
+	logged := filters.WithAudit(informFirst(noteBrokenOff(recoverPanics(next, s))), l.sink, l.policy, streams)
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		logged.ServeHTTP(w, req)
+		if stateFrom(req.Context()).brokenOff {
+			panic(http.ErrAbortHandler)
+		}
+	})
+}
+
+// noteBrokenOff keeps an answer that breaks off, as its client has left for example, from being logged as a bug. The
+// log tells how it began, as that of the API server does.
+func noteBrokenOff(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		defer func() {
+			p, state := recover(), stateFrom(req.Context())
+			if p == nil {
+				return
+			}
+			aborts := p == http.ErrAbortHandler //nolint:errorlint // it is the very value
+			if !aborts || state.measured.answer.code == codeNone {
+				panic(p)
+			}
+			state.brokenOff = true
+		}()
+		next.ServeHTTP(w, req)
+	})
+}
+
+// informFirst sends informational answers (1xx) past the audit log, which would take the status code of the first
+// answer. Otherwise a client could choose the code in the log by Expect: 100-continue.
+func informFirst(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		next.ServeHTTP(&informalWriter{w, &stateFrom(req.Context()).measured.answer}, req)
+	})
+}
+
+// informalWriter sends informational answers another way than the rest.
+type informalWriter struct {
+	http.ResponseWriter
+	informal http.ResponseWriter // has the same header
+}
+
+// Unwrap lets http.ResponseController find what the wrapped writer can do.
+func (w *informalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *informalWriter) WriteHeader(code int) {
+	if code < http.StatusOK && code != http.StatusSwitchingProtocols {
+		w.informal.WriteHeader(code)
+		return
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// writeRefused logs requests that could not be authenticated.
+func (l *AuditLog) writeRefused(next http.Handler) http.Handler {
+	return filters.WithFailedAuthenticationAudit(next, l.sink, l.policy)
+}
+
+// noteDecision writes the decision about a request into the audit log.
+func noteDecision(ctx context.Context, verdict authorizer.Decision, reason string, err error) {
+	switch {
+	case err != nil: // nothing was decided
+	case verdict == authorizer.DecisionAllow:
+		audit.AddAuditAnnotation(ctx, "authorization.k8s.io/decision", "allow")
+	default:
+		audit.AddAuditAnnotations(ctx, "authorization.k8s.io/decision", "forbid", "authorization.k8s.io/reason", reason)
+	}
+}
+
+// metadataAtMost lowers the level of a policy to Metadata, because the proxy knows no more.
+type metadataAtMost struct{ audit.PolicyRuleEvaluator }
+
+func (m metadataAtMost) EvaluatePolicyRule(attributes authorizer.Attributes) audit.RequestAuditConfig {
+	config := m.PolicyRuleEvaluator.EvaluatePolicyRule(attributes)
+	if auditinternal.LevelMetadata.Less(config.Level) {
+		config.Level = auditinternal.LevelMetadata
+	}
+	return config
+}
+
+// withoutTokens removes tokens from URLs before they are logged. Tokens have no effect there, but clients put them
+// there by mistake.
+type withoutTokens struct{ audit.Sink }
+
+func (s withoutTokens) ProcessEvents(events ...*auditinternal.Event) bool {
+	for _, event := range events {
+		event.RequestURI = withoutToken(event.RequestURI)
+	}
+	return s.Sink.ProcessEvents(events...)
+}
+
+func withoutToken(uri string) string {
+	path, query, found := strings.Cut(uri, "?")
+	if !found || !strings.Contains(strings.ToLower(query), "token") && !strings.Contains(query, "%") {
+		return uri
+	}
+	parts := strings.Split(query, "&")
+	for i, part := range parts {
+		name, _, _ := strings.Cut(part, "=")
+		if plain, err := url.QueryUnescape(name); err != nil || strings.HasSuffix(strings.ToLower(plain), "token") {
+			parts[i] = name + "=[removed]"
+		}
+	}
+	return path + "?" + strings.Join(parts, "&")
+}
+
+// lineWriter writes one line at a time.
+type lineWriter struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (w *lineWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to.Write(p)
+}

@@ -1,0 +1,522 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+const unauthorizedBody = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}` + "\n"
+
+func TestClientCertificates(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	issue := func(ca *certs.CA, start time.Time, ttl time.Duration) *tls.Certificate {
+		pair, err := ca.IssueClient(certs.ClientIdentity{Username: "jane"}, start, ttl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return keyPair(t, pair)
+	}
+	serving, err := p.signerCA.IssueServing(certs.SANs{DNSNames: []string{"jane"}}, time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	for _, test := range []struct {
+		name        string
+		certificate *tls.Certificate
+		wantUser    string // "": 401
+	}{
+		{"accepts one of the signer CA", clientCertificate(t, p.signerCA, "jane", "dev"), "jane"},
+		{"accepts one of the cluster's CA", clientCertificate(t, p.clusterCA, "jane", "dev"), "jane"},
+		{"refuses an expired one", issue(p.signerCA, now.Add(-2*time.Hour), time.Hour), ""},
+		{"refuses one that is not valid yet", issue(p.signerCA, now.Add(certs.Backdate+time.Minute), time.Hour), ""},
+		{"refuses one of an unknown CA", clientCertificate(t, newCA(t, "signer CA"), "jane"), ""},
+		{"refuses one for servers", keyPair(t, serving), ""},
+		{"refuses one without a common name", withoutName(t, p.signerCA), ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			before := len(p.api.requests())
+			client := p.client(t, test.certificate)
+			for range 2 { // the second time from the cache
+				got := p.get(t, client, "/api/v1/nodes", nil)
+				if test.wantUser == "" {
+					if got.Code != http.StatusUnauthorized || got.Body != unauthorizedBody {
+						t.Errorf("want 401, got %d: %s", got.Code, got.Body)
+					}
+					if n := len(p.api.requests()) - before; n != 0 {
+						t.Errorf("want nothing sent on, got %d requests", n)
+					}
+					continue
+				}
+				arrived := p.api.requests()
+				last := arrived[len(arrived)-1]
+				if got.Code != http.StatusOK || last.Header.Get("Impersonate-User") != test.wantUser {
+					t.Fatalf("want user %q, got %d and %v", test.wantUser, got.Code, last)
+				}
+				if diff := cmp.Diff([]string{"dev", "system:authenticated"}, last.Header["Impersonate-Group"]); diff != "" {
+					t.Errorf("groups (-want +got):\n%s", diff)
+				}
+				id := last.Header.Get("Impersonate-Extra-Authentication.kubernetes.io%2fcredential-Id")
+				if !strings.HasPrefix(id, "X509SHA256=") {
+					t.Errorf("want the credential's id, got %q", id)
+				}
+			}
+		})
+	}
+}
+
+func withoutName(t *testing.T, ca *certs.CA) *tls.Certificate {
+	t.Helper()
+	// A space is the emptiest name that a certificate of pkg/certs can have; it is none.
+	return clientCertificate(t, ca, " ", "system:masters")
+}
+
+func TestCertificateExpiresInTheCache(t *testing.T) {
+	t.Parallel()
+	clock := &steppedClock{}
+	p := startProxy(t, func(_ *proxy, o *Options) { o.Clock = clock })
+	pair, err := p.signerCA.IssueClient(certs.ClientIdentity{Username: "jane"}, time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := p.client(t, keyPair(t, pair)) // one connection
+	if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != http.StatusOK {
+		t.Fatalf("want 200, got %d", got.Code)
+	}
+	clock.Step(2 * time.Hour)
+	if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != http.StatusUnauthorized {
+		t.Errorf("want 401 after the certificate's end, got %d", got.Code)
+	}
+}
+
+func TestClientCAsChange(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	bySigner, byCluster := p.as(t, "jane"), p.client(t, clientCertificate(t, p.clusterCA, "joe"))
+	code := func(c *http.Client) int { return p.get(t, c, "/api/v1/nodes", nil).Code }
+	if code(bySigner) != 200 || code(byCluster) != 200 {
+		t.Fatal("want both CAs trusted")
+	}
+	p.signer.Store(newCA(t, "next").CertPEM())
+	if got := code(bySigner); got != 401 {
+		t.Errorf("want the old signer CA distrusted on an open connection, got %d", got)
+	}
+	p.signer.Store([]byte("no PEM"))
+	if a, b := code(bySigner), code(byCluster); a != 401 || b != 200 {
+		t.Errorf("want a bad signer bundle to disturb nobody else, got %d and %d", a, b)
+	}
+	p.signer.Store(nil)
+	if a, b := code(bySigner), code(byCluster); a != 401 || b != 200 {
+		t.Errorf("want no signer to disturb nobody else, got %d and %d", a, b)
+	}
+	p.signer.Store(p.signerCA.CertPEM())
+	if got := code(bySigner); got != 200 {
+		t.Errorf("want the signer CA trusted again, got %d", got)
+	}
+	eventually(t, func() bool { p.api.mu.Lock(); defer p.api.mu.Unlock(); return len(p.api.watchers) > 0 })
+	p.api.changeConfigMap(func(data map[string]string) { data["client-ca-file"] = "broken" })
+	p.api.changeConfigMap(func(data map[string]string) { data["client-ca-file"] = string(newCA(t, "other").CertPEM()) })
+	eventually(t, func() bool { return code(byCluster) == 401 })
+	if got := code(bySigner); got != 200 {
+		t.Errorf("want the signer CA still trusted, got %d", got)
+	}
+}
+
+func TestFrontProxy(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t)
+	frontCA := newCA(t, "front proxy CA")
+	for key, value := range map[string]string{
+		"requestheader-client-ca-file":       string(frontCA.CertPEM()),
+		"requestheader-allowed-names":        `["front-proxy"]`,
+		"requestheader-username-headers":     `["X-Remote-User","X-Custom-User"]`,
+		"requestheader-uid-headers":          `["X-Remote-Uid"]`,
+		"requestheader-group-headers":        `["X-Remote-Group"]`,
+		"requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`,
+	} {
+		p.api.configMap[key] = value
+	}
+	p.start(t)
+	claim := http.Header{
+		"X-Remote-User":      {"jane"},
+		"X-Remote-Uid":       {"u-1"},
+		"X-Remote-Group":     {"a", "b"},
+		"X-Remote-Extra-Foo": {"bar"},
+		"X-Custom-User":      {"root"},
+	}
+	got := p.get(t, p.client(t, clientCertificate(t, frontCA, "front-proxy")), "/api/v1/nodes", claim)
+	if got.Code != 200 {
+		t.Fatalf("want 200, got %d: %s", got.Code, got.Body)
+	}
+	arrived := p.api.requests()[0]
+	want := map[string][]string{
+		"Authorization":         {"Bearer " + upstreamToken},
+		"Impersonate-User":      {"jane"},
+		"Impersonate-Uid":       {"u-1"},
+		"Impersonate-Group":     {"a", "b", "system:authenticated"},
+		"Impersonate-Extra-Foo": {"bar"},
+	}
+	if diff := cmp.Diff(want, identityOf(arrived)); diff != "" {
+		t.Errorf("identity (-want +got):\n%s", diff)
+	}
+	if arrived.Header.Get("X-Custom-User") != "" {
+		t.Error("want the custom front proxy header removed")
+	}
+	if got := p.get(t, p.client(t, clientCertificate(t, frontCA, "stranger")), "/api/v1/nodes", claim); got.Code != 401 {
+		t.Errorf("want a name that is not allowed refused, got %d", got.Code)
+	}
+	if got := p.get(t, p.as(t, "joe"), "/api/v1/nodes", claim); got.Code != 200 {
+		t.Fatalf("want 200, got %d", got.Code)
+	}
+	if last := p.api.requests()[1]; last.Header.Get("Impersonate-User") != "joe" ||
+		last.Header.Get("X-Custom-User") != "" {
+		t.Errorf("want a user's claim ignored and removed, got %v", last.Header)
+	}
+}
+
+func TestBearerTokens(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	p.api.tokens["good"] = authenticationv1.UserInfo{
+		Username: "system:serviceaccount:ns:sa",
+		UID:      "u-1",
+		Groups:   []string{"system:serviceaccounts", "system:authenticated"},
+		Extra:    map[string]authenticationv1.ExtraValue{"accessKeyId": {"AKIA"}},
+	}
+	p.api.tokens["nobody"] = authenticationv1.UserInfo{}
+	long := strings.Repeat("a", identity.MaxToken)
+	p.api.tokens[long] = p.api.tokens["good"]
+	p.api.tokens[long+"a"] = p.api.tokens["good"]
+	client := p.client(t, nil)
+	for _, test := range []struct {
+		name, authorization string
+		want                int
+	}{
+		{"accepts a token", "Bearer good", 200},
+		{"accepts it again", "bearer good", 200},
+		{"refuses another", "Bearer bad", 401},
+		{"refuses a token of nobody", "Bearer nobody", 401},
+		{"accepts a long token", "Bearer " + long, 200},
+		{"refuses one that is too long", "Bearer " + long + "a", 401},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := p.get(t, client, "/api/v1/nodes", http.Header{"Authorization": {test.authorization}})
+			if got.Code != test.want {
+				t.Fatalf("want %d, got %d", test.want, got.Code)
+			}
+			if test.want == 401 && got.Body != unauthorizedBody {
+				t.Errorf("want %s, got %s", unauthorizedBody, got.Body)
+			}
+		})
+	}
+	want := map[string][]string{
+		"Authorization":                     {"Bearer " + upstreamToken},
+		"Impersonate-User":                  {"system:serviceaccount:ns:sa"},
+		"Impersonate-Uid":                   {"u-1"},
+		"Impersonate-Group":                 {"system:serviceaccounts", "system:authenticated"},
+		"Impersonate-Extra-Access%4bey%49d": {"AKIA"},
+	}
+	arrived := p.api.requests()
+	if len(arrived) != 3 {
+		t.Fatalf("want three requests sent on, got %d", len(arrived))
+	}
+	for _, one := range arrived {
+		if diff := cmp.Diff(want, identityOf(one)); diff != "" {
+			t.Errorf("identity (-want +got):\n%s", diff)
+		}
+	}
+	if diff := cmp.Diff([]string{"good", "bad", "nobody", long}, p.api.reviewed); diff != "" {
+		t.Errorf("reviews (-want +got):\n%s", diff)
+	}
+}
+
+func TestWebsocketToken(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	p.api.tokens["good"] = authenticationv1.UserInfo{Username: "jane", UID: "u-1"}
+	protocol := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("good"))
+	got, err := http.ReadResponse(readerOf(p.raw(t, nil, execWith(protocol+", v5.channel.k8s.io"))), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = got.Body.Close() }()
+	arrived := p.api.requests()
+	if got.StatusCode != 200 || len(arrived) != 1 {
+		t.Fatalf("want 200 and one request, got %d and %d", got.StatusCode, len(arrived))
+	}
+	if diff := cmp.Diff(map[string][]string{
+		"Authorization":     {"Bearer " + upstreamToken},
+		"Impersonate-User":  {"jane"},
+		"Impersonate-Uid":   {"u-1"},
+		"Impersonate-Group": {"system:authenticated"},
+	}, identityOf(arrived[0])); diff != "" {
+		t.Errorf("identity (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"v5.channel.k8s.io"}, arrived[0].Header["Sec-Websocket-Protocol"]); diff != "" {
+		t.Errorf("subprotocols (-want +got):\n%s", diff)
+	}
+}
+
+func TestWebsocketTokenOfAStrangerStaysHere(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	p.api.tokens["other"] = authenticationv1.UserInfo{Username: "joe"}
+	token := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("other"))
+	for _, protocols := range []string{
+		token, "v5.channel.k8s.io," + token, token + "\nSec-WebSocket-Protocol: v5.channel.k8s.io",
+	} {
+		before := len(p.api.requests())
+		conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"), execWith(protocols))
+		got, err := http.ReadResponse(readerOf(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = got.Body.Close()
+		arrived := p.api.requests()[before:]
+		if len(arrived) != 1 || arrived[0].Header.Get("Impersonate-User") != "jane" {
+			t.Fatalf("want a request as jane, got %v", arrived)
+		}
+		for _, left := range arrived[0].Header["Sec-Websocket-Protocol"] {
+			if left != "v5.channel.k8s.io" {
+				t.Errorf("want no token sent on, got %q", left)
+			}
+		}
+	}
+}
+
+// awayError is the error of an authenticator that gives no answer.
+type awayError struct{}
+
+func (awayError) Error() string     { return "the issuer is away" }
+func (awayError) Unavailable() bool { return true }
+
+// TestOtherBearerTokens authenticates tokens that the cluster does not know, from the header and from a websocket's
+// subprotocol.
+func TestOtherBearerTokens(t *testing.T) {
+	t.Parallel()
+	file := &auditFile{}
+	log := newAuditLog(t, file)
+	others := func(_ *proxy, o *Options) {
+		o.Audit = log
+		o.BearerTokens = func(cluster authenticator.Token) authenticator.Token {
+			return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+				switch token {
+				case "ours":
+					audit.AddAuditAnnotation(ctx, "example.com/by", "ci")
+					return &authenticator.Response{User: &user.DefaultInfo{Name: "ann", Groups: []string{"dev"}}}, true, nil
+				case "refused":
+					return nil, false, errors.New("refused")
+				case "away":
+					return nil, false, awayError{}
+				}
+				return cluster.AuthenticateToken(ctx, token)
+			})
+		}
+	}
+	p := startProxy(t, others)
+	p.api.tokens["cluster"] = authenticationv1.UserInfo{Username: "jane"}
+	client := p.client(t, nil)
+	for _, test := range []struct {
+		token   string
+		code    int
+		message string
+	}{
+		{"ours", 200, ""},
+		{"cluster", 200, ""},
+		{"refused", 401, "Unauthorized"},
+		{"other", 401, "Unauthorized"},
+		{"away", 503, "the authenticator of the bearer token cannot be reached"},
+	} {
+		got := p.get(t, client, "/api/v1/nodes", http.Header{"Authorization": {"Bearer " + test.token}})
+		if got.Code != test.code || !strings.Contains(got.Body, test.message) {
+			t.Errorf("%s: got %d %s", test.token, got.Code, got.Body)
+		}
+	}
+	protocol := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("ours"))
+	if got, err := http.ReadResponse(readerOf(p.raw(t, nil, execWith(protocol+", v5.channel.k8s.io"))), nil); err != nil {
+		t.Error(err)
+	} else {
+		_ = got.Body.Close()
+	}
+	var users []string
+	for _, one := range p.api.requests() {
+		users = append(users, strings.Join(identityOf(one)["Impersonate-User"], ","))
+		for _, values := range one.Header {
+			if strings.Contains(strings.Join(values, " "), "ours") || strings.Contains(strings.Join(values, " "), protocol) {
+				t.Error("the token was sent on")
+			}
+		}
+	}
+	if diff := cmp.Diff([]string{"ann", "jane", "ann"}, users); diff != "" {
+		t.Errorf("users (-want +got):\n%s", diff)
+	}
+	var vouched []string
+	for _, event := range file.events(t, 7) { // refused ones and the beginning of the upgrade are of other stages
+		if event.Stage == auditv1.StageResponseComplete {
+			vouched = append(vouched, event.User.Username+" "+event.Annotations["example.com/by"])
+		}
+	}
+	if diff := cmp.Diff([]string{"ann ci", "jane ", "ann ci"}, vouched); diff != "" {
+		t.Errorf("audit (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"cluster", "other"}, p.api.reviewed); diff != "" {
+		t.Errorf("reviews (-want +got):\n%s", diff)
+	}
+}
+
+func TestTokenReviewFails(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[int]int{500: 401, 403: 401, 503: 503, 429: 503} {
+		t.Run(http.StatusText(code), func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t)
+			p.api.set(func() { p.api.failing = code })
+			got := p.get(t, p.client(t, nil), "/api/v1/nodes", http.Header{"Authorization": {"Bearer secret-token"}})
+			if got.Code != want || (want == 503) != (got.Header.Get("Retry-After") != "") {
+				t.Errorf("want %d, got %d, Retry-After %q", want, got.Code, got.Header.Get("Retry-After"))
+			}
+			if strings.Contains(got.Body, "secret-token") {
+				t.Error("the token is in the answer")
+			}
+			if n := len(p.api.requests()); n != 0 {
+				t.Errorf("want nothing sent on, got %d", n)
+			}
+		})
+	}
+}
+
+func TestAnonymous(t *testing.T) {
+	t.Parallel()
+	const login = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests"
+	for _, test := range []struct {
+		name   string
+		policy func(path string) int
+		want   map[string]int
+	}{
+		{
+			name:   "admits all where the API server does",
+			policy: func(string) int { return 403 },
+			want: map[string]int{
+				"/healthz": 200, "/readyz": 200, "/livez": 200, "/api/v1/nodes": 200, "/healthz/etcd": 200, login: 200,
+			},
+		},
+		{
+			name:   "admits token credential requests alone where the API server admits nothing",
+			policy: func(string) int { return 401 },
+			want: map[string]int{
+				"/healthz": 401, "/readyz": 401, "/livez": 401, "/api/v1/nodes": 401, login: 200, login + "/x/status": 401,
+				"/apis/login.concierge.other.dev/v1alpha1/tokencredentialrequests":               401,
+				"/apis/identity.concierge.pinniped.dev/v1alpha1/whoamirequests":                  401,
+				"/apis/login.concierge.pinniped.dev/v1alpha1/namespaces/tokencredentialrequests": 401,
+			},
+		},
+		{
+			name: "admits health checks apart from the rest",
+			policy: func(path string) int {
+				if path == "/livez" || path == "/healthz" {
+					return 200
+				}
+				return 401
+			},
+			want: map[string]int{
+				"/healthz": 200, "/readyz": 401, "/livez": 200, "/healthz/etcd": 401, "/api/v1/nodes": 401, login: 200,
+			},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p := newProxy(t)
+			p.api.anonymous = test.policy
+			p.start(t)
+			for path, want := range test.want {
+				before := len(p.api.requests())
+				got := p.get(t, p.client(t, nil), path, http.Header{"Authorization": {"Basic cm9vdDpyb290"}})
+				if got.Code != want {
+					t.Errorf("%s: want %d, got %d", path, want, got.Code)
+				}
+				arrived := p.api.requests()[before:]
+				if want == 401 {
+					if got.Body != unauthorizedBody || len(arrived) != 0 {
+						t.Errorf("%s: want the 401 body and nothing sent on, got %s and %d", path, got.Body, len(arrived))
+					}
+					continue
+				}
+				if diff := cmp.Diff(map[string][]string{
+					"Authorization":     {"Bearer " + upstreamToken},
+					"Impersonate-User":  {"system:anonymous"},
+					"Impersonate-Group": {"system:unauthenticated"},
+				}, identityOf(arrived[0])); diff != "" {
+					t.Errorf("%s: identity (-want +got):\n%s", path, diff)
+				}
+			}
+		})
+	}
+}
+
+func TestAnonymousPolicyIsFollowed(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t, func(_ *proxy, o *Options) { o.ProbeInterval = 10 * time.Millisecond })
+	code := func() int { return p.get(t, p.client(t, nil), "/api/v1/nodes", nil).Code }
+	if got := code(); got != 200 {
+		t.Fatalf("want 200, got %d", got)
+	}
+	p.api.set(func() { p.api.anonymous = func(string) int { return 401 } })
+	eventually(t, func() bool { return code() == 401 })
+	var unanswered atomic.Int32
+	p.api.set(func() { p.api.anonymous = func(string) int { unanswered.Add(1); return 500 } })
+	eventually(t, func() bool { return unanswered.Load() > 3 })
+	if got := code(); got != 401 {
+		t.Errorf("want the last answer kept, got %d", got)
+	}
+}
+
+func TestNewNeedsToKnowAboutAnonymous(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{
+		"/healthz":      "could not detect if anonymous authentication is enabled: error from healthz API: ",
+		"/api/v1/nodes": "could not detect if anonymous authentication is enabled: error from v1 nodes API: ",
+	} {
+		p := newProxy(t)
+		p.api.anonymous = func(asked string) int {
+			if asked == path {
+				return 500
+			}
+			return 200
+		}
+		_, err := New(t.Context(), Options{
+			Listener:           closedListener(t),
+			ServingCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.serving.Load(), nil },
+			Agent:              p.api.config(agentToken),
+			Upstream:           p.api.config(""),
+			Token:              p.token,
+			GroupSuffix:        "pinniped.dev",
+		})
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("want error %q, got %v", want, err)
+		}
+	}
+}
+
+// execWith returns a request to run a command over a websocket with these subprotocols.
+func execWith(protocols string) string {
+	return "GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n" +
+		"Sec-WebSocket-Protocol: " + protocols + "\n\n"
+}

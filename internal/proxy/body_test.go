@@ -1,0 +1,164 @@
+package proxy
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestSlowBodiesEnd checks that a client must send the body that it has announced in a limited time. That holds for
+// every client and for every answer.
+func TestSlowBodiesEnd(t *testing.T) {
+	t.Parallel()
+	const request = "POST /api/v1/namespaces/d/configmaps HTTP/1.1\nHost: proxy\n"
+	for _, test := range []struct {
+		name    string
+		known   bool
+		request string
+		want    string
+	}{
+		{name: "of nobody", request: request + "Authorization: Bearer x\nContent-Length: 5\n\n", want: "HTTP/1.1 401 "},
+		{name: "of a small length", known: true, request: request + "Content-Length: 5\n\nhell", want: "HTTP/1.1 400 "},
+		{name: "of a large length", known: true, request: request + "Content-Length: 500000\n\nhell", want: "HTTP/1.1 400 "},
+		{name: "in chunks", known: true, request: request + "Transfer-Encoding: chunked\n\n4\nhell\n", want: "HTTP/1.1 400 "},
+		{name: "of a stream that is refused", request: "POST /api/v1/namespaces/d/pods/p/proxy/ HTTP/1.1\nHost: " +
+			"proxy\nAuthorization: Bearer x\nContent-Length: 5\n\n", want: "HTTP/1.1 401 "},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t, func(_ *proxy, o *Options) { o.BodyTimeout = 100 * time.Millisecond })
+			certificate := clientCertificate(t, p.signerCA, "jane")
+			if !test.known {
+				certificate = nil
+			}
+			answer, err := io.ReadAll(p.raw(t, certificate, test.request))
+			if err != nil || !strings.HasPrefix(string(answer), test.want) {
+				t.Errorf("want %q and the end of the connection, got %q, %v", test.want, answer, err)
+			}
+		})
+	}
+	t.Run("over HTTP/2", func(t *testing.T) {
+		t.Parallel()
+		p := startProxy(t, func(_ *proxy, o *Options) { o.BodyTimeout = 100 * time.Millisecond })
+		body, end := io.Pipe()
+		t.Cleanup(func() { _ = end.Close() })
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		req, err := http.NewRequestWithContext(
+			ctx,
+			http.MethodPost,
+			"https://"+p.address+"/api/v1/namespaces/d/configmaps",
+			body,
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.ContentLength = 5
+		res, err := p.as(t, "jane").Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusBadRequest || res.ProtoMajor != 2 {
+			t.Errorf("want 400 over HTTP/2, got %s over %s", res.Status, res.Proto)
+		}
+	})
+}
+
+// TestBodyTimeoutIsForBodies has everything else take longer than a body may: the answer to one that came in time,
+// and the body of a stream.
+func TestBodyTimeoutIsForBodies(t *testing.T) {
+	t.Parallel()
+	const patience = 2 * time.Second
+	wait := func() { time.Sleep(patience + patience/4) }
+	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t, func(_ *proxy, o *Options) { o.BodyTimeout = patience })
+			p.api.set(func() {
+				p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+					if !strings.Contains(req.URL.Path, "/proxy/") {
+						wait()
+					}
+					_, _ = io.Copy(w, req.Body)
+				}
+			})
+			client := p.as(t, "jane")
+			if protocol == "HTTP/1.1" {
+				client.Transport.(*http.Transport).Protocols = new(http.Protocols)
+				client.Transport.(*http.Transport).Protocols.SetHTTP1(true)
+			}
+			stream, end := io.Pipe()
+			go func() {
+				_, _ = io.WriteString(end, "hel")
+				wait()
+				_, _ = io.WriteString(end, "lo")
+				_ = end.Close()
+			}()
+			for path, body := range map[string]io.Reader{
+				"/api/v1/namespaces/d/configmaps":         strings.NewReader("hello"),
+				"/api/v1/namespaces/d/secrets":            io.MultiReader(strings.NewReader("hello")), // of no known length
+				"/api/v1/namespaces/d/pods/p/proxy/write": stream,
+			} {
+				t.Run(path, func(t *testing.T) {
+					req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+p.address+path, body)
+					if err != nil {
+						t.Fatal(err)
+					}
+					res, err := client.Do(req)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer func() { _ = res.Body.Close() }()
+					text, err := io.ReadAll(res.Body)
+					if err != nil || res.StatusCode != http.StatusOK || string(text) != "hello" || res.Proto != protocol {
+						t.Errorf("want hello over %s, got %s over %s, %q, %v", protocol, res.Status, res.Proto, text, err)
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestDeadlineOfBodyInHTTP2 checks that the deadline costs nothing when the body comes in time: each change of it is a
+// message to the goroutine of the connection. After the request has ended, its writer must not be used.
+func TestDeadlineOfBodyInHTTP2(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		then func(*boundedBody)
+		want int // changes of the deadline
+	}{
+		{"when the body came", (*boundedBody).Unbind, 0},
+		{"when the request has ended", (*boundedBody).over, 0},
+		{"when the body is late", func(*boundedBody) {}, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				changes, body := 0, &boundedBody{due: time.Now().Add(time.Second)}
+				body.deadline = func(at time.Time) error {
+					if !at.Before(time.Now()) || at.IsZero() {
+						t.Errorf("want a deadline in the past, got %v", at)
+					}
+					changes++
+					return nil
+				}
+				body.bind(2, time.Second)
+				test.then(body)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if changes != test.want {
+					t.Errorf("want %d changes of the deadline, got %d", test.want, changes)
+				}
+				if late := body.Late(); late != (test.want > 0) {
+					t.Errorf("late: %v", late)
+				}
+			})
+		})
+	}
+}

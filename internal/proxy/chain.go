@@ -1,0 +1,183 @@
+package proxy
+
+import (
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
+	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
+)
+
+// chain holds everything that the filters need.
+type chain struct {
+	serializer    runtime.NegotiatedSerializer
+	drain         *drain
+	metrics       *Metrics
+	audit         *AuditLog // nil: none
+	trust         *clienttrust.Store
+	authenticator authenticator.Request
+	authorizer    *identity.AccessReviewer
+	logins        *work.Queue
+	goodLogins    *goodLogins
+	forwarded     *work.Queue
+	long          *relay.LongAnswers
+	loginGroup    string
+	forward       http.Handler
+	clock         clock.PassiveClock
+	allowTTL      time.Duration
+	bodyTimeout   time.Duration
+	budget        *budget.Budget
+	readers       *slowReaders
+	advertised    func() *CABundle // nil: not shown
+}
+
+// handler puts the filters together. The last line adds the outermost filter: a request goes through them from the
+// bottom to the top.
+func (c *chain) handler() http.Handler {
+	s := c.serializer
+	h, unknown := c.forward, identity.Unauthenticated(s)
+	// Is it that user's turn at the API server? Reads the body before.
+	h = relay.LimitForwarded(h, c.forwarded, c.long, s)
+	// Is it a login's turn? 429 for a client that wants too many at once.
+	h = limitLogins(h, c.logins, c.goodLogins, c.loginGroup, s)
+	// May that user do this? 403 by SubjectAccessReview; a plain read is sent before the review is answered.
+	h = identity.Authorize(h, c.authorizer, c.decided(), s)
+	// An Impersonate- header that nested impersonation did not consume is refused.
+	h = refuseLeftovers(h, s)
+	// Nested impersonation: consumes Impersonate-*, puts another user into the context.
+	h = identity.Impersonate(h, c.authorizer, s, c.clock, c.allowTTL)
+	// Who asked? For the API server's audit log.
+	h = identity.RememberOriginalUser(h)
+	// Whose share is it? 429 or 503 when that user's is full.
+	h = identify(h, c.budget, s)
+	if c.audit != nil {
+		// Who did what? With the optional audit log only.
+		h, unknown = c.audit.write(h, s), c.audit.writeRefused(unknown)
+	}
+	// Who is it? 401; consumes Authorization and X-Remote-*.
+	h = filters.WithAuthentication(h, c.authenticator, unknown, nil, frontProxyHeaderConfig(c.trust))
+	if c.advertised != nil {
+		// Shows everybody the CA bundle that is advertised.
+		h = handOver(h, c.advertised, c.budget, s)
+	}
+	// Lets the filters above warn the client.
+	h = filters.WithWarningRecorder(h)
+	// Streams end when the proxy shuts down.
+	h = c.drain.hold(h, s)
+	// What is it about? Refuses paths with two readings.
+	h = readRequest(h, requestinfo.New(), s)
+	// Refuses methods and upgrades, removes look-alike headers.
+	h = refuseHostile(h, s)
+	// Ends the wait for a body that does not come.
+	h = boundBody(h, c.bodyTimeout)
+	// Is there room for it? 429 or 503 before anything is done.
+	h = admit(h, c.budget, s)
+	// Ends answers that the client does not read.
+	h = c.readers.bound(h)
+	if c.audit != nil {
+		// A name for the request in both audit logs.
+		h = c.audit.begin(h)
+	}
+	// Counts requests, so that shutdown can wait for them.
+	h = c.drain.track(h)
+	// A bug costs one request: 500.
+	h = recoverPanics(h, s)
+	// Closes connections whose requests come to nothing: reset or refused, also by a panic.
+	h = limitMisuse(h, c.budget)
+	// How many, how long?
+	h = c.metrics.measure(h)
+	// State of the request, security headers.
+	h = setUp(h)
+	// Lets requests of strangers wait, and none pass on a connection that is shut.
+	h = holdBack(h, c.budget)
+	// What the client has sent came to something.
+	return useReceived(h)
+}
+
+// decided returns the function that is called with every decision, nil without an audit log.
+func (c *chain) decided() identity.Decided {
+	if c.audit == nil {
+		return nil
+	}
+	return noteDecision
+}
+
+// frontProxyHeaderConfig names the headers that are removed when authentication is done.
+func frontProxyHeaderConfig(trusted *clienttrust.Store) *authenticatorfactory.RequestHeaderConfig {
+	names := func(get func(clienttrust.Headers) []string) headerrequest.StringSliceProvider {
+		return headerrequest.StringSliceProviderFunc(func() []string { return get(trusted.Current().Headers) })
+	}
+	return &authenticatorfactory.RequestHeaderConfig{
+		UsernameHeaders:     names(func(h clienttrust.Headers) []string { return h.Usernames }),
+		UIDHeaders:          names(func(h clienttrust.Headers) []string { return h.UIDs }),
+		GroupHeaders:        names(func(h clienttrust.Headers) []string { return h.Groups }),
+		ExtraHeaderPrefixes: names(func(h clienttrust.Headers) []string { return h.ExtraPrefixes }),
+	}
+}
+
+// setUp gives the request its state and the answer its security headers.
+func setUp(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		header := w.Header()
+		for name, values := range request.SecurityHeaders {
+			header[name] = values
+		}
+		state := &requestState{}
+		state.Header = header
+		conn := connectionFrom(req.Context())
+		if conn != nil {
+			state.Connection, state.Client.Address = conn, conn.address
+		}
+		state.arrive(conn)
+		defer state.decided()
+		next.ServeHTTP(w, req.WithContext(withState(req.Context(), state)))
+	})
+}
+
+// recoverPanics answers 500 when a handler panics, or breaks off an answer that has begun. Two panics are no bugs and are
+// treated apart: http.ErrAbortHandler, by which a handler tells net/http that an answer broke off, and unansweredPanic,
+// which says that the API server gave no answer about a nested impersonation.
+func recoverPanics(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		defer func() {
+			p := recover()
+			unanswered, ok := p.(identity.UnansweredPanic)
+			switch {
+			case p == nil:
+			case p == http.ErrAbortHandler: //nolint:errorlint // it is the very value
+				panic(p)
+			case ok:
+				request.WriteStatus(
+					w,
+					req,
+					s,
+					request.StatusUnanswered(req.Context(), unanswered.Err, "the API server cannot be reached to authorize the impersonation"),
+				)
+			default:
+				klog.FromContext(req.Context()).Error(fmt.Errorf("panic: %v", p), "Recovered from a panic",
+					"method", req.Method, "path", req.URL.Path, "stack", string(debug.Stack()))
+				if stateFrom(req.Context()).measured.answer.code != codeNone {
+					panic(http.ErrAbortHandler) // otherwise the answer would look complete
+				}
+				request.WriteStatus(w, req, s, apierrors.NewInternalError(fmt.Errorf("the request could not be handled")))
+			}
+		}()
+		next.ServeHTTP(w, req)
+	})
+}

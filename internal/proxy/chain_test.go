@@ -1,0 +1,167 @@
+package proxy
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
+)
+
+// TestABugCostsOneRequest has a handler panic: the client gets a 500. When an answer has begun, it breaks off, so that the
+// client does not take it for the whole.
+func TestABugCostsOneRequest(t *testing.T) {
+	t.Parallel()
+	s := request.NewSerializer()
+	for name, test := range map[string]struct {
+		bug    http.HandlerFunc
+		panics any
+		code   int
+	}{
+		"before the answer":          {bug: func(http.ResponseWriter, *http.Request) { panic("bug") }, code: http.StatusInternalServerError},
+		"after an informational one": {bug: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); panic("bug") }, code: 103},
+		"within the answer": {bug: func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte(`{"items":[`))
+			panic("bug")
+		}, panics: http.ErrAbortHandler, code: http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			recorder := httptest.NewRecorder()
+			func() {
+				defer func() {
+					if got := recover(); got != test.panics {
+						t.Errorf("want it to leave with %v, got %v", test.panics, got)
+					}
+				}()
+				req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/pods", nil)
+				setUp(NewMetrics().measure(recoverPanics(test.bug, s))).ServeHTTP(recorder, req)
+			}()
+			if said := strings.Contains(recorder.Body.String(), "could not be handled"); said != (test.panics == nil) {
+				t.Errorf("got %d with %q", recorder.Code, recorder.Body)
+			}
+			if recorder.Code != test.code {
+				t.Errorf("want code %d, got %d", test.code, recorder.Code)
+			}
+		})
+	}
+}
+
+// TestWhoLeavesBeforeTheTurnIsNotServed has a client leave while its request waits for its turn. The audit log and the
+// metrics say that nothing was done, and a stranger's request counts as refused.
+func TestWhoLeavesBeforeTheTurnIsNotServed(t *testing.T) {
+	t.Parallel()
+	const path = "/api/v1/namespaces/d/pods"
+	for _, test := range []struct {
+		name, user, method, path string
+		verb                     string
+		work                     func(p *proxy) *work.Queue
+		refused                  int64
+		logged                   string
+	}{
+		{
+			"a user's request", "jane", "GET", path, "list", func(p *proxy) *work.Queue { return p.work.Forwarded }, 0,
+			"jane list " + path + " from 127.0.0.1 Service Unavailable " + request.ErrClientLeft.ErrStatus.Message + " allow",
+		},
+		{
+			"a stranger's login", "", "POST", loginPath, "create", func(p *proxy) *work.Queue { return p.work.Logins }, 1,
+			"system:anonymous create " + loginPath + " from 127.0.0.1 Service Unavailable " + request.ErrClientLeft.ErrStatus.Message +
+				" allow",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			file := &auditFile{}
+			p := startProxy(t, func(_ *proxy, o *Options) {
+				o.Audit = newAuditLog(t, file)
+				o.Work.RequestsPerUser, o.Work.Logins = 1, 1
+			})
+			release := make(chan struct{})
+			waiting := p.serveLogins(release)
+			client := p.client(t, nil)
+			if test.user != "" {
+				client = p.as(t, test.user)
+			}
+			first := p.begin(t.Context(), client, test.method, test.path, nil, strings.NewReader("wrong 1"))
+			eventually(t, func() bool { return waiting.Load() == 1 })
+			ctx, leave := context.WithCancel(t.Context())
+			second := p.begin(ctx, client, test.method, test.path, nil, strings.NewReader("wrong 2"))
+			eventually(t, func() bool { return test.work(p).Fair.Waiting() == 1 })
+			conn := p.connection(t)
+			time.Sleep(resetWithin + resetWithin/4) // it is no rapid reset
+			leave()
+			<-second
+			var got []string
+			for _, one := range file.events(t, 1) {
+				got = append(got, event(one))
+			}
+			if diff := cmp.Diff([]string{"ResponseComplete Metadata " + test.logged}, got); diff != "" {
+				t.Errorf("logged (-want +got):\n%s", diff)
+			}
+			checkMeasured(t, p.Metrics, map[string]float64{"requests_total{code=503,verb=" + test.verb + "}": 1})
+			if got := conn.refused.Load(); got != test.refused {
+				t.Errorf("want %d counted as refused, got %d", test.refused, got)
+			}
+			if got := conn.served.Load(); got != 0 {
+				t.Errorf("want none counted as served, got %d", got)
+			}
+			close(release)
+			<-first
+		})
+	}
+}
+
+// TestWhoLeavesIsNoProblemOfTheAPIServer has a client leave while the API server works for it. The audit log says so,
+// and whether something may have been changed.
+func TestWhoLeavesIsNoProblemOfTheAPIServer(t *testing.T) {
+	t.Parallel()
+	const path = "/api/v1/namespaces/d/pods"
+	madeBusy := func(ctx context.Context, busy chan<- struct{}) {
+		busy <- struct{}{}
+		<-ctx.Done()
+	}
+	for name, test := range map[string]struct {
+		method string
+		review bool // it is the review that takes long, and not the request
+		want   *apierrors.StatusError
+	}{
+		"a read":                         {"GET", false, request.ErrClientLeft},
+		"a write":                        {"POST", false, request.ErrClientLeftWrite},
+		"a write that is still reviewed": {"POST", true, request.ErrClientLeft},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file, busy := &auditFile{}, make(chan struct{}, 10)
+			p := startProxy(t, func(_ *proxy, o *Options) { o.Audit = newAuditLog(t, file) })
+			p.api.set(func() {
+				if test.review {
+					p.api.during = func(ctx context.Context, _ string) { madeBusy(ctx, busy) }
+				} else {
+					p.api.serve = func(_ http.ResponseWriter, req *http.Request) { madeBusy(req.Context(), busy) }
+				}
+			})
+			ctx, leave := context.WithCancel(t.Context())
+			asked := p.begin(ctx, p.as(t, "jane"), test.method, path, nil, nil)
+			<-busy
+			leave()
+			<-asked
+			got := file.events(t, 1)[0].ResponseStatus
+			if got.Code != http.StatusServiceUnavailable || got.Message != test.want.ErrStatus.Message {
+				t.Errorf("want %v logged, got %d %q", test.want, got.Code, got.Message)
+			}
+			for cause := range p.upstream.Counts().Problems {
+				if n := p.upstream.Counts().Problems[cause].Load(); n != 0 {
+					t.Errorf("want no problem of the API server counted, got %d of %s", n, relay.Problems[cause])
+				}
+			}
+		})
+	}
+}

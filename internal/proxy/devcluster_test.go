@@ -1,0 +1,570 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2/ktesting"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+)
+
+const (
+	agentNamespace = "pinniped-concierge"
+	agentAccount   = "pinniped-concierge"
+	proxyAccount   = "pinniped-concierge-impersonation-proxy"
+)
+
+// realProxy is a proxy in front of a real kube-apiserver, with the permissions that it has in production.
+type realProxy struct {
+	*proxy
+	cluster *devcluster.Cluster
+	admin   kubernetes.Interface // straight to the API server
+	audit   *AuditLog            // of the proxy, nil for none
+	options func(*Options)       // changes those of the proxy, when not nil
+}
+
+func startReal(t *testing.T, options devcluster.Options, changes ...func(*realProxy)) *realProxy {
+	t.Helper()
+	cluster := testkit.Cluster(t, options)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	r := &realProxy{cluster: cluster, admin: kubernetes.NewForConfigOrDie(cluster.AdminConfig())}
+	r.install(t)
+	agent, err := cluster.ServiceAccountConfig(ctx, agentNamespace, agentAccount)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := relay.NewServiceAccountToken(agent, agentNamespace, proxyAccount, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.proxy = &proxy{
+		servingCA: newCA(t, "serving CA"),
+		signerCA:  newCA(t, "signer CA"),
+		clusterCA: cluster.ClientCA(),
+		ended:     make(chan error, 1),
+	}
+	r.signer.Store(r.signerCA.CertPEM())
+	r.renewServing(t)
+	for _, change := range changes {
+		change(r)
+	}
+	r.run(t, agent, source)
+	return r
+}
+
+// install gives the agent what it has in deploy/, no more.
+func (r *realProxy) install(t *testing.T) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx := t.Context()
+	_, err := r.admin.CoreV1().
+		Namespaces().
+		Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: agentNamespace}}, metav1.CreateOptions{})
+	must(err)
+	for _, name := range []string{agentAccount, proxyAccount} {
+		_, err := r.admin.CoreV1().
+			ServiceAccounts(agentNamespace).
+			Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		must(err)
+	}
+	_, err = r.admin.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: proxyAccount},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"users", "groups", "serviceaccounts"}, Verbs: []string{"impersonate"}},
+			{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"impersonate"}},
+		},
+	}, metav1.CreateOptions{})
+	must(err)
+	_, err = r.admin.RbacV1().Roles(agentNamespace).Create(ctx, &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: agentAccount},
+		Rules: []rbacv1.PolicyRule{
+			{
+				APIGroups:     []string{""},
+				Resources:     []string{"serviceaccounts/token"},
+				ResourceNames: []string{proxyAccount},
+				Verbs:         []string{"create"},
+			},
+		},
+	}, metav1.CreateOptions{})
+	must(err)
+	bindCluster := func(account, role string) {
+		must(
+			r.bind(
+				ctx,
+				role+"-"+account,
+				role,
+				rbacv1.Subject{Kind: "ServiceAccount", Namespace: agentNamespace, Name: account},
+			),
+		)
+	}
+	bindCluster(proxyAccount, proxyAccount)
+	bindCluster(agentAccount, "system:auth-delegator")
+	for namespace, role := range map[string]string{
+		"kube-system": "extension-apiserver-authentication-reader", agentNamespace: agentAccount,
+	} {
+		_, err := r.admin.RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: agentAccount},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role},
+			Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: agentNamespace, Name: agentAccount}},
+		}, metav1.CreateOptions{})
+		must(err)
+	}
+}
+
+// bind lets subject use a ClusterRole everywhere.
+func (r *realProxy) bind(ctx context.Context, name, role string, subject rbacv1.Subject) error {
+	_, err := r.admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: strings.ReplaceAll(name, ":", "-")},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{subject},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+// waitPermitted waits until the API server knows of a permission.
+func (r *realProxy) waitPermitted(t *testing.T, spec authorizationv1.SubjectAccessReviewSpec) {
+	t.Helper()
+	eventually(t, func() bool {
+		review, err := r.admin.AuthorizationV1().
+			SubjectAccessReviews().
+			Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+		return err == nil && review.Status.Allowed
+	})
+}
+
+func (r *realProxy) run(t *testing.T, agent *rest.Config, source *relay.ServiceAccountToken) {
+	t.Helper()
+	_, ctx := ktesting.NewTestContext(t)
+	ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.address = listener.Addr().String()
+	// The API server may need a moment to learn of the bindings.
+	eventually(t, func() bool {
+		options := Options{
+			Listener:           listener,
+			ServingCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return r.serving.Load(), nil },
+			SignerCABundle:     r.signer.Load,
+			Agent:              agent,
+			Upstream:           agent,
+			Token:              source,
+			GroupSuffix:        "pinniped.dev",
+			StreamGrace:        50 * time.Millisecond,
+			ProbeInterval:      time.Second,
+			Audit:              r.audit,
+		}
+		if r.options != nil {
+			r.options(&options)
+		}
+		r.Server, err = New(ctx, options)
+		return err == nil
+	})
+	go source.Run(ctx)
+	go func() { r.ended <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		r.stop()
+		if err := <-r.ended; err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, func() bool { return r.Ready() == nil })
+	for account, needs := range map[string]authorizationv1.ResourceAttributes{
+		proxyAccount: {Verb: "impersonate", Resource: "users"},
+		agentAccount: {Verb: "create", Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},
+	} {
+		r.waitPermitted(
+			t,
+			authorizationv1.SubjectAccessReviewSpec{
+				User:               "system:serviceaccount:" + agentNamespace + ":" + account,
+				ResourceAttributes: &needs,
+			},
+		)
+	}
+}
+
+// through returns config, but through the proxy.
+func (r *realProxy) through(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Host = "https://" + r.address
+	config.CAData = r.servingCA.CertPEM()
+	return config
+}
+
+func whoAmI(t *testing.T, config *rest.Config) authenticationv1.UserInfo {
+	t.Helper()
+	review, err := kubernetes.NewForConfigOrDie(config).AuthenticationV1().SelfSubjectReviews().
+		Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return review.Status.UserInfo
+}
+
+const metadataPolicy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- level: " +
+	"Metadata\n"
+
+func TestRealAPIServer(t *testing.T) {
+	t.Parallel()
+	r := startReal(t, devcluster.Options{AuditPolicy: []byte(metadataPolicy)})
+	admin := r.through(r.cluster.AdminConfig())
+	adminClient := kubernetes.NewForConfigOrDie(admin)
+	jane, err := r.cluster.User("jane", "dev")
+	if err != nil {
+		t.Fatal(err)
+	}
+	account, err := r.cluster.ServiceAccountConfig(t.Context(), agentNamespace, agentAccount)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nested := r.cluster.AdminConfig()
+	nested.Impersonate = rest.ImpersonationConfig{
+		UserName: "joe",
+		UID:      "u-1",
+		Groups:   []string{"a", "b"},
+		Extra:    map[string][]string{"example.com/k_k": {"1", "é"}},
+	}
+
+	t.Run("users are who they are without the proxy", func(t *testing.T) {
+		for name, config := range map[string]*rest.Config{
+			"admin": r.cluster.AdminConfig(), "user": jane, "service account": account,
+		} {
+			if diff := cmp.Diff(whoAmI(t, config), whoAmI(t, r.through(config))); diff != "" {
+				t.Errorf("%s (-direct +proxied):\n%s", name, diff)
+			}
+		}
+		if got := whoAmI(t, r.through(account)); got.UID == "" || len(got.Extra) == 0 {
+			t.Errorf("want a service account with UID and extras, got %+v", got)
+		}
+	})
+
+	t.Run("nested users too, and the original user is known", func(t *testing.T) {
+		direct, proxied := whoAmI(t, nested), whoAmI(t, r.through(nested))
+		original := proxied.Extra[relay.OriginalUserExtraKey]
+		delete(proxied.Extra, relay.OriginalUserExtraKey)
+		if diff := cmp.Diff(direct, proxied); diff != "" {
+			t.Errorf("(-direct +proxied):\n%s", diff)
+		}
+		var info authenticationv1.UserInfo
+		if len(original) != 1 || json.Unmarshal([]byte(original[0]), &info) != nil {
+			t.Fatalf("want the original user as JSON, got %q", original)
+		}
+		if diff := cmp.Diff(whoAmI(t, r.cluster.AdminConfig()), info); diff != "" {
+			t.Errorf("original user (-want +got):\n%s", diff)
+		}
+	})
+
+	t.Run("extra keys with capitals arrive as they are", func(t *testing.T) {
+		req, err := http.NewRequestWithContext(
+			t.Context(),
+			"POST",
+			"https://"+r.address+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
+			strings.NewReader(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`),
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Impersonate-User", "joe")
+		req.Header["Impersonate-Extra-Access%4bey%49d"] = []string{"AKIA"}
+		res, err := r.client(t, clientCertificate(t, r.signerCA, "root", "system:masters")).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		var review authenticationv1.SelfSubjectReview
+		if err := json.NewDecoder(res.Body).Decode(&review); err != nil {
+			t.Fatal(err)
+		}
+		if got := review.Status.UserInfo.Extra["accessKeyId"]; len(got) != 1 || got[0] != "AKIA" {
+			t.Errorf("want extra accessKeyId, got %+v", review)
+		}
+	})
+
+	t.Run("the audit log shows all three", func(t *testing.T) {
+		eventually(t, func() bool {
+			log, err := os.ReadFile(r.cluster.AuditLog())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range bytes.Lines(log) {
+				var event struct {
+					User             authenticationv1.UserInfo  `json:"user"`
+					ImpersonatedUser *authenticationv1.UserInfo `json:"impersonatedUser"`
+				}
+				if json.Unmarshal(line, &event) != nil || event.ImpersonatedUser == nil || event.ImpersonatedUser.UID != "u-1" {
+					continue
+				}
+				original := strings.Join(event.ImpersonatedUser.Extra[relay.OriginalUserExtraKey], "")
+				if event.User.Username == "system:serviceaccount:"+agentNamespace+":"+proxyAccount &&
+					event.ImpersonatedUser.Username == "joe" && strings.Contains(
+					original, whoAmI(t, r.cluster.AdminConfig()).Username,
+				) {
+					return true
+				}
+			}
+			return false
+		})
+	})
+
+	t.Run("a denial is the proxy's, and a grant works at once", func(t *testing.T) {
+		config := r.through(&rest.Config{QPS: -1})
+		pair, err := r.signerCA.IssueClient(identityFor("pinny", "dev"), time.Now(), time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.CertData, config.KeyData = pair.CertPEM, pair.KeyPEM
+		pinny := kubernetes.NewForConfigOrDie(config)
+		_, err = pinny.CoreV1().Pods("kube-system").List(t.Context(), metav1.ListOptions{})
+		const want = `pods is forbidden: User "pinny" cannot list resource "pods" in API group "" in the namespace "kube-system": decision made by impersonation-proxy.concierge.pinniped.dev`
+		if !apierrors.IsForbidden(err) || err.Error() != want {
+			t.Fatalf("want %q, got %v", want, err)
+		}
+		bound := rbacv1.Subject{Kind: "User", APIGroup: rbacv1.GroupName, Name: "pinny"}
+		if err := r.bind(t.Context(), "pinny", "cluster-admin", bound); err != nil {
+			t.Fatal(err)
+		}
+		r.waitPermitted(
+			t,
+			authorizationv1.SubjectAccessReviewSpec{User: "pinny", ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: "kube-system", Verb: "list", Resource: "pods",
+			}},
+		)
+		granted := time.Now()
+		eventually(t, func() bool {
+			_, err := pinny.CoreV1().Pods("kube-system").List(t.Context(), metav1.ListOptions{})
+			return err == nil
+		})
+		if took := time.Since(granted); took > time.Second {
+			t.Errorf("want it to work within a second, took %s", took)
+		}
+	})
+
+	t.Run("anonymous users as the API server has them", func(t *testing.T) {
+		config := r.through(&rest.Config{})
+		if got, err := kubernetes.NewForConfigOrDie(config).Discovery().ServerVersion(); err != nil || got.Major != "1" {
+			t.Errorf("want the version, got %v, %v", got, err)
+		}
+		_, err := kubernetes.NewForConfigOrDie(config).CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `User "system:anonymous" cannot list`) {
+			t.Errorf("want the anonymous user forbidden, got %v", err)
+		}
+		config.BearerToken = "no good"
+		if _, err := kubernetes.NewForConfigOrDie(config).Discovery().ServerVersion(); !apierrors.IsUnauthorized(err) {
+			t.Errorf("want a bad token refused, got %v", err)
+		}
+	})
+
+	t.Run("discovery, objects and watches", func(t *testing.T) {
+		if groups, resources, err := adminClient.Discovery().
+			ServerGroupsAndResources(); err != nil || len(groups) < 10 ||
+			len(resources) < 10 {
+			t.Errorf("want all APIs, got %d groups, %v", len(groups), err)
+		}
+		maps := adminClient.CoreV1().ConfigMaps("default")
+		watch, err := maps.Watch(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer watch.Stop()
+		added := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "new"}}
+		if _, err := maps.Create(t.Context(), added, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for timeout := time.After(10 * time.Second); ; {
+			select {
+			case event, ok := <-watch.ResultChan():
+				if !ok {
+					t.Fatal("the watch ended")
+				}
+				if object, ok := event.Object.(*corev1.ConfigMap); ok && object.Name == "new" {
+					return
+				}
+			case <-timeout:
+				t.Fatal("no event")
+			}
+		}
+	})
+
+	t.Run("a watch over websocket", func(t *testing.T) {
+		conn := r.raw(
+			t,
+			clientCertificate(t, r.signerCA, "root", "system:masters"),
+			"GET /api/v1/namespaces/default/configmaps?watch=1 HTTP/1.1\nHost: "+r.address+"\nConnection: Upgrade\nUpgrade: "+
+				"websocket\n"+
+				"Sec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\nOrigin: https://"+r.address+"\n\n",
+		)
+		reader := bufio.NewReader(conn)
+		res, err := http.ReadResponse(reader, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		if res.StatusCode != 101 || res.Header.Get("Sec-Websocket-Accept") == "" {
+			text, _ := io.ReadAll(res.Body)
+			t.Fatalf("want 101, got %d: %s", res.StatusCode, text)
+		}
+		event, err := reader.ReadString('\n')
+		if err != nil || !strings.Contains(event, `"ADDED"`) {
+			t.Errorf("want an event, got %q, %v", event, err)
+		}
+	})
+
+	t.Run("the upstream credential can only impersonate", func(t *testing.T) {
+		r.checkUpstreamCredential(t)
+	})
+}
+
+// checkUpstreamCredential takes the binding away and looks at what the API server says then.
+func (r *realProxy) checkUpstreamCredential(t *testing.T) {
+	t.Helper()
+	if err := r.admin.RbacV1().
+		ClusterRoleBindings().
+		Delete(t.Context(), proxyAccount+"-"+proxyAccount, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	client := kubernetes.NewForConfigOrDie(r.through(r.cluster.AdminConfig()))
+	eventually(t, func() bool {
+		_, err := client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
+		return apierrors.IsForbidden(err) &&
+			strings.Contains(err.Error(), `User "system:serviceaccount:`+agentNamespace+":"+proxyAccount+`" cannot impersonate`)
+	})
+}
+
+func TestRealAPIServerGoesAndComesBack(t *testing.T) {
+	t.Parallel()
+	r := startReal(t, devcluster.Options{DisableAnonymous: true})
+	config := r.through(r.cluster.AdminConfig())
+	list := func() error {
+		_, err := kubernetes.NewForConfigOrDie(config).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
+		return err
+	}
+	if err := list(); err != nil {
+		t.Fatal(err)
+	}
+	// Anonymous users are not admitted, except to TokenCredentialRequests. Those get 404 here, because the agent's
+	// aggregated APIs are not installed.
+	if got := r.get(t, r.client(t, nil), "/version", nil); got.Code != 401 || got.Body != unauthorizedBody {
+		t.Errorf("want 401, got %d: %s", got.Code, got.Body)
+	}
+	err := r.bind(
+		t.Context(),
+		"login",
+		"cluster-admin",
+		rbacv1.Subject{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "system:unauthenticated"},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool {
+		return r.get(t, r.client(t, nil), loginPath, nil).Code == http.StatusNotFound
+	})
+
+	var events atomic.Int32
+	go func() {
+		watch, err := kubernetes.NewForConfigOrDie(config).CoreV1().Namespaces().Watch(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return
+		}
+		for range watch.ResultChan() {
+			events.Add(1)
+		}
+		events.Store(-1) // ended
+	}()
+	eventually(t, func() bool { return events.Load() > 0 })
+	if err := r.cluster.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return events.Load() == -1 })
+	client := r.client(t, clientCertificate(t, r.signerCA, "root", "system:masters"))
+	checkUnavailable(t, r.get(t, client, "/api/v1/namespaces", nil), true)
+	if err := r.cluster.RestartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := list(); err != nil {
+		t.Errorf("want the proxy to recover by itself, got %v", err)
+	}
+}
+
+// TestRealAnonymousPolicyIsFollowed changes what an API server admits without credentials, while the proxy runs. An API
+// server reads that at its start only.
+func TestRealAnonymousPolicyIsFollowed(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "authentication.yaml")
+	configure := func(anonymous string) {
+		t.Helper()
+		content := "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous: " + anonymous + "\n"
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const initial = "{enabled: true, conditions: [{path: /healthz}]}"
+	configure(initial)
+	r := startReal(t, devcluster.Options{ExtraAPIServerArgs: []string{"--authentication-config=" + path}})
+	paths := [...]string{"/healthz", "/livez", "/version"}
+	codes := func(server string, roots []byte) (got [len(paths)]int) {
+		t.Helper()
+		client, err := rest.HTTPClientFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: roots}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.CloseIdleConnections()
+		for i, path := range paths {
+			if res, err := client.Get(server + path); err == nil {
+				got[i] = res.StatusCode
+				_ = res.Body.Close()
+			}
+		}
+		return got
+	}
+	for _, test := range []struct {
+		anonymous string
+		want      [len(paths)]int
+	}{
+		{initial, [...]int{200, 401, 401}},
+		{"{enabled: true}", [...]int{200, 200, 200}},
+		{"{enabled: false}", [...]int{401, 401, 401}},
+	} {
+		if test.anonymous != initial {
+			configure(test.anonymous)
+			if err := r.cluster.RestartAPIServer(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if direct := codes(r.cluster.URL(), r.cluster.CABundle()); direct != test.want {
+			t.Errorf("with %s the API server itself answers %v, want %v", test.anonymous, direct, test.want)
+		}
+		eventually(t, func() bool { return codes("https://"+r.address, r.servingCA.CertPEM()) == test.want })
+	}
+}

@@ -1,0 +1,134 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/sets"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// FuzzRequest sends requests of jane's, who may not impersonate, through the whole chain. What is sent on is jane's,
+// and about what was authorized.
+func FuzzRequest(f *testing.F) {
+	for _, seed := range hostileHTTP1 {
+		text := strings.NewReplacer("\n", "\r\n", "\x01", "\n").Replace(seed.request)
+		f.Add(text, "")
+	}
+	f.Add(
+		"GET /api/v1/namespaces/d/pods/x/exec?command=ls HTTP/1.1\r\nHost: proxy\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+		"Impersonate_User",
+	)
+	f.Add(
+		"GET /api/v1/namespaces/d/services/x/proxy/a%2fb HTTP/1.1\r\nHost: proxy\r\nX-Remote-User: root\r\n\r\n",
+		"impersonate-extra-a",
+	)
+	f.Add(
+		"DELETE /apis/apps/v1/deployments?fieldSelector=a=b HTTP/1.1\r\nHost: proxy\r\nImpersonate-User: root\r\n\r\n",
+		"Authorization",
+	)
+	f.Add("GET /api/v1/pods?fieldSelector=metadata.name%3Da&limit=x HTTP/1.1\r\nHost: proxy\r\n\r\n", "")
+
+	p := newProxy(f)
+	p.api.allow = noImpersonation
+	server, err := New(f.Context(), Options{
+		Listener:           closedListener(f),
+		ServingCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.serving.Load(), nil },
+		SignerCABundle:     p.signer.Load,
+		Agent:              p.api.config(agentToken),
+		Upstream:           p.api.config(""),
+		Token:              p.token,
+		GroupSuffix:        "pinniped.dev",
+		AllowTTL:           time.Nanosecond,
+		DenyTTL:            time.Nanosecond,
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(clientCertificate(f, p.signerCA, "jane").Certificate[0])
+	if err != nil {
+		f.Fatal(err)
+	}
+	resolver := &apirequest.RequestInfoFactory{ // the API server's
+		APIPrefixes:          sets.NewString("api", "apis"),
+		GrouplessAPIPrefixes: sets.NewString("api"),
+	}
+	f.Fuzz(func(t *testing.T, text, name string) {
+		req, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text)))
+		if err != nil {
+			return
+		}
+		if name != "" { // as HTTP/2 would bring it, or something worse
+			req.Header[name] = []string{"root"}
+		}
+		req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
+		req.RemoteAddr = "127.0.0.1:1"
+		p.api.set(func() { p.api.recorded, p.api.reviews = nil, nil })
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		func() {
+			// How net/http ends a broken answer, when that is what the input is about.
+			defer func() {
+				r := recover()
+				if err, _ := r.(error); r != nil && !errors.Is(err, http.ErrAbortHandler) {
+					panic(r)
+				}
+			}()
+			server.http.Handler.ServeHTTP(httptest.NewRecorder(), req.WithContext(ctx))
+		}()
+		for _, one := range p.api.requests() {
+			if diff := cmp.Diff(map[string][]string{
+				"Authorization":     {"Bearer " + upstreamToken},
+				"Impersonate-User":  {"jane"},
+				"Impersonate-Group": {"system:authenticated"},
+			}, withoutCredentialID(identityOf(one))); diff != "" {
+				t.Errorf("identity (-want +got):\n%s", diff)
+			}
+			if strings.Contains(strings.Join(one.Header["Sec-Websocket-Protocol"], ","), "base64url.bearer.authorization.k8s.io.") {
+				t.Error("a token among the subprotocols")
+			}
+			target, err := url.ParseRequestURI(one.URI)
+			if err != nil {
+				t.Fatalf("%q at the API server: %v", one.URI, err)
+			}
+			info, err := resolver.NewRequestInfo(
+				(&http.Request{Method: one.Method, URL: target, Header: one.Header}).WithContext(ctx),
+			)
+			if err != nil {
+				t.Fatalf("%q at the API server: %v", one.URI, err)
+			}
+			if !info.IsResourceRequest && slices.Contains([]string{"/healthz", "/readyz", "/livez"}, info.Path) {
+				continue // allowed without a question
+			}
+			p.api.mu.Lock()
+			reviews := slices.Clone(p.api.reviews)
+			p.api.mu.Unlock()
+			authorized := false
+			for _, review := range reviews {
+				if r := review.ResourceAttributes; r != nil {
+					authorized = authorized ||
+						info.IsResourceRequest && r.Verb == info.Verb && r.Group == info.APIGroup && r.Version == info.APIVersion &&
+							r.Resource == info.Resource && r.Subresource == info.Subresource && r.Namespace == info.Namespace &&
+							(r.Name == info.Name || r.Name == "")
+				} else {
+					n := review.NonResourceAttributes
+					authorized = authorized || !info.IsResourceRequest && n.Verb == info.Verb && n.Path == info.Path
+				}
+			}
+			if !authorized {
+				t.Errorf("%s %s at the API server was not authorized: it is %+v, asked was %+v", one.Method, one.URI, info, reviews)
+			}
+		}
+	})
+}

@@ -1,0 +1,147 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/xml"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// h2specReport is what h2spec writes, as far as it is read here.
+type h2specReport struct {
+	Suites []struct {
+		Package string `xml:"package,attr"`
+		Cases   []struct {
+			Name    string    `xml:"classname,attr"`
+			Failure *struct{} `xml:"failure"`
+			Error   *struct{} `xml:"error"`
+			Skipped *struct{} `xml:"skipped"`
+		} `xml:"testcase"`
+	} `xml:"testsuite"`
+}
+
+// stricterHere are cases in which net/http does what is also safe. It answers 400, before any handler runs, to a
+// connection-specific header and to TE with another value than trailers, where the stream could be reset; and it ends a
+// connection on which one frame sets the same setting twice.
+var stricterHere = []string{
+	"http2/6.5.3: Sends multiple values of SETTINGS_INITIAL_WINDOW_SIZE",
+	"http2/8.1.2.2: Sends a HEADERS frame that contains the TE header field with any value other than \"trailers\"",
+	"http2/8.1.2.2: Sends a HEADERS frame that contains the connection-specific header field",
+}
+
+// TestH2Spec runs the conformance tests of HTTP/2 against the proxy. It takes half a minute, so it runs only when
+// H2SPEC names the program h2spec, as `make h2spec` does.
+func TestH2Spec(t *testing.T) {
+	t.Parallel()
+	tool := os.Getenv("H2SPEC")
+	if tool == "" {
+		t.Skip("H2SPEC is not set: run make h2spec")
+	}
+	t.Run("as a user", func(t *testing.T) {
+		t.Parallel()
+		p := startProxy(t)
+		p.api.set(func() { p.api.serve = slowly() })
+		// h2spec has no client certificate, so it speaks to somebody who has.
+		relay := relayTo(t, p.address, p.clientTLS(clientCertificate(t, p.signerCA, "jane")))
+		checkH2Spec(t, tool, relay)
+		if got := p.get(t, p.as(t, "jane"), "/api/v1/nodes", nil); got.Code != http.StatusOK {
+			t.Errorf("want the proxy well afterwards, got %d", got.Code)
+		}
+	})
+	t.Run("without credentials", func(t *testing.T) {
+		t.Parallel()
+		p := startProxy(t)
+		p.api.set(func() { p.api.serve = slowly() })
+		checkH2Spec(t, tool, p.address, "--tls", "--insecure")
+	})
+}
+
+// slowly answers when no request has come for a while, so that a hundred streams are open at once.
+func slowly() http.HandlerFunc {
+	const quiet = 300 * time.Millisecond
+	began := time.Now()
+	var latest atomic.Int64 // when the latest request came, after began
+	return func(w http.ResponseWriter, req *http.Request) {
+		latest.Store(int64(time.Since(began)))
+		for {
+			left := quiet - time.Since(began.Add(time.Duration(latest.Load())))
+			if left <= 0 {
+				_, _ = io.WriteString(w, "here you are")
+				return
+			}
+			select {
+			case <-req.Context().Done():
+				return
+			case <-time.After(left):
+			}
+		}
+	}
+}
+
+// checkH2Spec wants all cases to pass but those in which the proxy is stricter.
+func checkH2Spec(t *testing.T, tool, address string, flags ...string) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	reportFile := filepath.Join(t.TempDir(), "report.xml")
+	flags = append(
+		[]string{"--strict", "--timeout=5", "--host=" + host, "--port=" + port, "--junit-report=" + reportFile},
+		flags...)
+	output, _ := exec.CommandContext(ctx, tool, flags...).CombinedOutput() // fails when a case does
+	content, err := os.ReadFile(reportFile)
+	if err != nil {
+		t.Fatalf("reading the report: %v\n%s", err, output)
+	}
+	var report h2specReport
+	if err := xml.Unmarshal(content, &report); err != nil {
+		t.Fatal(err)
+	}
+	cases := 0
+	var failed []string
+	for _, suite := range report.Suites {
+		for _, one := range suite.Cases {
+			cases++
+			name := suite.Package + ": " + one.Name
+			if (one.Failure != nil || one.Error != nil || one.Skipped != nil) && !slices.Contains(stricterHere, name) {
+				failed = append(failed, name)
+			}
+		}
+	}
+	if cases < 140 {
+		t.Errorf("want all cases run, got %d\n%s", cases, output)
+	}
+	if len(failed) > 0 {
+		t.Errorf("%d of %d cases failed: %q\n%s", len(failed), cases, failed, output)
+	}
+}
+
+// relayTo returns an address where every connection is passed on over TLS, speaking HTTP/2.
+func relayTo(t *testing.T, address string, config *tls.Config) string {
+	t.Helper()
+	config.NextProtos = []string{"h2"}
+	return listen(t, func(client net.Conn) {
+		server, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", address)
+		if err != nil {
+			return
+		}
+		defer func() { _ = server.Close() }()
+		go func() {
+			_, _ = io.Copy(server, client)
+			_ = server.Close()
+		}()
+		_, _ = io.Copy(client, server)
+	})
+}

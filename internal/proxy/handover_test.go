@@ -1,0 +1,95 @@
+package proxy
+
+import (
+	"bytes"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/internal/handover"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+)
+
+// TestTrustIsHandedOn shows that everybody can read the advertised CA bundle, that nothing of it reaches the API
+// server, and that it costs the client's share.
+func TestTrustIsHandedOn(t *testing.T) {
+	t.Parallel()
+	var advertised atomic.Pointer[CABundle]
+	p := newProxy(t)
+	p.api.anonymous = func(string) int { return http.StatusUnauthorized } // a cluster that is closed to anonymous users
+	p.start(t, func(_ *proxy, o *Options) { o.Advertised = advertised.Load })
+	asked := func() (n int) {
+		p.api.set(func() { n = len(p.api.recorded) + p.api.asked })
+		return n
+	}
+	before := asked()
+	nobody := p.client(t, nil)
+	if got := p.get(t, nobody, handover.Path, nil); got.Code != 503 || got.Header.Get("Retry-After") == "" {
+		t.Errorf("while nothing is advertised: %+v", got)
+	}
+	for _, bundle := range [][]byte{p.servingCA.CertPEM(), nil, append(p.servingCA.CertPEM(), p.signerCA.CertPEM()...)} {
+		advertised.Store(&CABundle{PEM: bundle})
+		for name, client := range map[string]*http.Client{"nobody": nobody, "a user": p.as(t, "ann")} {
+			for _, header := range []http.Header{{}, {"Authorization": {"Bearer bad"}}, {"Impersonate-User": {"x"}}} {
+				got := p.get(t, client, handover.Path, header)
+				found, err := handover.Decode(strings.NewReader(got.Body))
+				if got.Code != 200 || err != nil || !bytes.Equal(found, bundle) {
+					t.Errorf("%s with %v: %+v, %v", name, header, got, err)
+				}
+				if got.Header.Get("Content-Type") != "application/json" ||
+					!strings.Contains(got.Header.Get("Cache-Control"), "no-store") {
+					t.Errorf("header %v", got.Header)
+				}
+			}
+		}
+	}
+	if got := p.do(t, nobody, http.MethodPost, handover.Path, nil, "{}"); got.Code != http.StatusMethodNotAllowed {
+		t.Errorf("a write is answered %+v", got)
+	}
+	if after := asked(); after != before { // for Ann neither: her credentials are not looked at
+		t.Errorf("the API server was asked %d times", after-before)
+	}
+	for _, path := range []string{handover.Path + "/", handover.Path + "/x", handover.Path + "x"} {
+		if got := p.get(t, nobody, path, nil); got.Code != http.StatusUnauthorized {
+			t.Errorf("%s is answered %+v", path, got)
+		}
+	}
+	advertised.Store(&CABundle{PEM: bytes.Repeat([]byte("x"), handover.MaxSize)})
+	if got := p.get(t, nobody, handover.Path, nil); got.Code != 503 || len(got.Body) > 1000 {
+		t.Errorf("of a bundle that is too large: %d", got.Code)
+	}
+}
+
+// TestHandingOnIsOff shows that without Advertised the path is the API server's.
+func TestHandingOnIsOff(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	if got := p.get(t, p.as(t, "ann"), handover.Path, nil); !strings.Contains(got.Body, "the API server") {
+		t.Errorf("%+v", got)
+	}
+	if got := p.api.requests(); len(got) != 1 || got[0].URI != handover.Path {
+		t.Errorf("the API server was asked for %v", got)
+	}
+}
+
+// TestHandingOnCostsTheShare shows that a client for whose bytes there is no room gets nothing.
+func TestHandingOnCostsTheShare(t *testing.T) {
+	t.Parallel()
+	limits := budget.Defaults()
+	limits[budget.Bytes][budget.Unauthenticated] = 100
+	p := newProxy(t)
+	bundle := &CABundle{PEM: p.servingCA.CertPEM()}
+	p.start(t, func(_ *proxy, o *Options) { o.Advertised, o.Limits = func() *CABundle { return bundle }, limits })
+	got := p.get(t, p.client(t, nil), handover.Path, nil)
+	if got.Code != 503 || got.Header.Get("Retry-After") == "" {
+		t.Errorf("beyond the share of all unauthenticated clients: %+v", got)
+	}
+	// A connection of a user counts as that user's.
+	ann := p.as(t, "ann")
+	p.get(t, ann, "/api/v1/namespaces", nil)
+	if got := p.get(t, ann, handover.Path, nil); got.Code != 200 {
+		t.Errorf("a user gets %+v", got)
+	}
+	eventually(t, func() bool { return p.budget.Held(budget.Bytes) == 0 })
+}

@@ -1,0 +1,390 @@
+package proxy
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// hostileHTTP1 is the corpus of what is sent over HTTP/1.1, byte by byte. The client always is jane. Whatever arrives
+// at the API server must be one of the requests named, as jane, and with that body.
+var hostileHTTP1 = []struct {
+	name    string
+	request string   // \n stands for CRLF, \x01 for a bare LF
+	want    int      // the first answer
+	arrived []string // "METHOD URI body"
+}{
+	// Where does the body end? What comes after a body is the same client's next request, and authorized as such.
+	{
+		"CL.TE: chunks win, and the rest is nobody's",
+		"POST /a HTTP/1.1\nHost: proxy\nContent-Length: 6\nTransfer-Encoding: chunked\n\n0\n\nGET /smuggled " +
+			"HTTP/1.1\nHost: proxy\n\n",
+		200,
+		[]string{"POST /a "},
+	},
+	{
+		"a length: the rest is another request of jane's",
+		"POST /a HTTP/1.1\nHost: proxy\nContent-Length: 2\n\n{}GET /next HTTP/1.1\nHost: proxy\n\n",
+		200,
+		[]string{"POST /a {}", "GET /next "},
+	},
+	{
+		"TE.CL: chunks win, and what they hold is a body",
+		"POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\nContent-Length: 4\n\n1f\nGET /smuggled HTTP/1.1\nHost: " +
+			"x\n\n0\n\n",
+		400,
+		nil,
+	},
+	{
+		"TE.CL with the right size of the chunk",
+		"POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\nContent-Length: 4\n\n25\nGET /smuggled HTTP/1.1\nHost: " +
+			"xyz\n\n\n0\n\n",
+		200,
+		[]string{"POST /a GET /smuggled HTTP/1.1\r\nHost: xyz\r\n\r\n"},
+	},
+	{"TE.TE", "POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\nTransfer-Encoding: identity\n\n0\n\n", 501, nil},
+	{
+		"TE.TE the other way around",
+		"POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: identity\nTransfer-Encoding: chunked\n\n0\n\n",
+		501,
+		nil,
+	},
+	{"TE with a list", "POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: gzip, chunked\n\n0\n\n", 501, nil},
+	{"TE of no known name", "POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: xchunked\n\n0\n\n", 501, nil},
+	{"TE in quotes", "POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: \"chunked\"\n\n0\n\n", 501, nil},
+	{"TE without a value", "POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding:\n\n0\n\n", 501, nil},
+	{"TE with a vertical tab", "POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: \x0bchunked\n\n0\n\n", 400, nil},
+	{"TE with space before the colon", "POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding : chunked\n\n0\n\n", 400, nil},
+	{
+		"TE over HTTP/1.0",
+		"POST /a HTTP/1.0\nHost: proxy\nTransfer-Encoding: chunked\nContent-Length: 3\n\n0\n\n",
+		200,
+		[]string{"POST /a 0\r\n"},
+	},
+	{"two lengths", "POST /a HTTP/1.1\nHost: proxy\nContent-Length: 5\nContent-Length: 6\n\n123456", 400, nil},
+	{"two lengths in one line", "POST /a HTTP/1.1\nHost: proxy\nContent-Length: 5, 6\n\n123456", 400, nil},
+	{
+		"the same length twice",
+		"POST /a HTTP/1.1\nHost: proxy\nContent-Length: 5\nContent-Length: 5\n\n12345",
+		200,
+		[]string{"POST /a 12345"},
+	},
+	{"a length with a sign", "POST /a HTTP/1.1\nHost: proxy\nContent-Length: +5\n\n12345", 400, nil},
+	{"a negative length", "POST /a HTTP/1.1\nHost: proxy\nContent-Length: -5\n\n12345", 400, nil},
+	{"a hexadecimal length", "POST /a HTTP/1.1\nHost: proxy\nContent-Length: 0x5\n\n12345", 400, nil},
+	{"a length with an exponent", "POST /a HTTP/1.1\nHost: proxy\nContent-Length: 1e1\n\n1234567890", 400, nil},
+	{
+		"a length of more bits than there are",
+		"POST /a HTTP/1.1\nHost: proxy\nContent-Length: 18446744073709551621\n\n12345",
+		400,
+		nil,
+	},
+	{"a length that is none", "POST /a HTTP/1.1\nHost: proxy\nContent-Length: \n\n", 400, nil},
+	{
+		"a body on GET",
+		"GET /a HTTP/1.1\nHost: proxy\nContent-Length: 27\n\nGET /smuggled HTTP/1.1\nX: y",
+		200,
+		[]string{"GET /a GET /smuggled HTTP/1.1\r\nX: "},
+	},
+	{
+		"a chunk extension",
+		"POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\n\n2;a=\"b\"\n{}\n0\n\n",
+		200,
+		[]string{"POST /a {}"},
+	},
+	{
+		"a chunk extension with a bare LF",
+		"POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\n\n2;a\x01{}\n0\n\n",
+		400,
+		nil,
+	},
+	{
+		"a chunk size with a bare LF",
+		"POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\n\n2\x01{}\n0\n\n",
+		400,
+		nil,
+	},
+	{
+		"a chunk size with a prefix",
+		"POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\n\n0x2\n{}\n0\n\n",
+		400,
+		nil,
+	},
+	{"a negative chunk size", "POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\n\n-2\n{}\n0\n\n", 400, nil},
+	{
+		"a chunk size of more bits than there are",
+		"POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\n\n10000000000000002\n{}\n0\n\n",
+		400,
+		nil,
+	},
+	{
+		"a chunk longer than it says",
+		"POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\n\n2\n{}{}\n0\n\n",
+		400,
+		nil,
+	},
+	{
+		"trailers that name us",
+		"POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\nTrailer: Impersonate-User, " +
+			"Authorization\n\n2\n{}\n0\nImpersonate-User: root\nAuthorization: Bearer x\n\n",
+		200,
+		[]string{"POST /a {}"},
+	},
+	{
+		"trailers that name us and were not announced",
+		"POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\n\n2\n{}\n0\nImpersonate-User: root\nX-Remote-User: " +
+			"root\n\n",
+		200,
+		[]string{"POST /a {}"},
+	},
+	{
+		"trailers that would move the end",
+		"POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\nTrailer: Content-Length\n\n2\n{}\n0\nContent-Length: 1\n\n",
+		400,
+		nil,
+	},
+
+	// Where does a line end?
+	{"a bare CR in a value", "GET /a HTTP/1.1\nHost: proxy\nX: a\rImpersonate-User: root\n\n", 400, nil},
+	{"a NUL in a value", "GET /a HTTP/1.1\nHost: proxy\nX: a\x00b\n\n", 400, nil},
+	{
+		"a bare LF is the end of a line: whoever is named there needs the permission",
+		"GET /a HTTP/1.1\nHost: proxy\nX: a\x01Impersonate-User: root\n\n",
+		403,
+		nil,
+	},
+	{
+		"a folded line is one value",
+		"GET /a HTTP/1.1\nHost: proxy\nX: a\n Impersonate-User: root\n\n",
+		200,
+		[]string{"GET /a "},
+	},
+	{"a folded first line", "GET /a HTTP/1.1\n Impersonate-User: root\nHost: proxy\n\n", 400, nil},
+	{"a line without a colon", "GET /a HTTP/1.1\nHost: proxy\nImpersonate-User\n\n", 400, nil},
+	{"a header without a name", "GET /a HTTP/1.1\nHost: proxy\n: root\n\n", 400, nil},
+	{"a name with a NUL", "GET /a HTTP/1.1\nHost: proxy\nImpersonate-User\x00: root\n\n", 400, nil},
+	{"a name with a tab", "GET /a HTTP/1.1\nHost: proxy\nImpersonate-User\t: root\n\n", 400, nil},
+	{"a name that is not ASCII", "GET /a HTTP/1.1\nHost: proxy\nImpersonate\u2010User: root\n\n", 400, nil},
+
+	// What is asked for, of whom?
+	{"absolute form goes where all goes", "GET http://127.0.0.1:1/a HTTP/1.1\nHost: proxy\n\n", 200, []string{"GET /a "}},
+	{"absolute form with a user", "GET https://root:x@proxy/a HTTP/1.1\nHost: proxy\n\n", 200, []string{"GET /a "}},
+	{"absolute form without a path", "GET https://proxy HTTP/1.1\nHost: proxy\n\n", 400, nil},
+	{"absolute form of another scheme", "GET file:///etc/passwd HTTP/1.1\nHost: proxy\n\n", 400, nil},
+	{"authority form", "GET proxy:443 HTTP/1.1\nHost: proxy\n\n", 400, nil},
+	{"asterisk form", "GET * HTTP/1.1\nHost: proxy\n\n", 400, nil},
+	{"opaque form", "GET mailto:root HTTP/1.1\nHost: proxy\n\n", 400, nil},
+	{"a later minor version is HTTP/1.1", "GET /a HTTP/1.2\nHost: proxy\n\n", 200, []string{"GET /a "}},
+	{"the preface of HTTP/2", "PRI * HTTP/2.0\n\nSM\n\n", 400, nil},
+	{"no version", "GET /a\n\n", 400, nil},
+	{"two spaces", "GET  /a HTTP/1.1\nHost: proxy\n\n", 400, nil},
+	{"a space in the path", "GET /a b HTTP/1.1\nHost: proxy\n\n", 400, nil},
+	{"a method with a colon", "GE:T /a HTTP/1.1\nHost: proxy\n\n", 400, nil},
+	{"no Host", "GET /a HTTP/1.1\n\n", 400, nil},
+	{"two Hosts", "GET /a HTTP/1.1\nHost: proxy\nHost: other\n\n", 400, nil},
+	{"a Host with a space", "GET /a HTTP/1.1\nHost: proxy other\n\n", 400, nil},
+	{"a Host with a path", "GET /a HTTP/1.1\nHost: proxy/smuggled?\n\n", 400, nil},
+	{"a Host with a user", "GET /a HTTP/1.1\nHost: root@proxy\n\n", 400, nil},
+	{"a Host that is not ASCII", "GET /a HTTP/1.1\nHost: pr\u00f6xy\n\n", 400, nil},
+	{"a Host of somebody else's is only a name", "GET /a HTTP/1.1\nHost: other.example\n\n", 200, []string{"GET /a "}},
+	{
+		"Host is not what Connection makes of it",
+		"GET /a HTTP/1.1\nHost: proxy\nConnection: Host\n\n",
+		200,
+		[]string{"GET /a "},
+	},
+	{
+		"parameters in the query that two programs read in two ways",
+		"GET /a?x=1;watch=true&%zz=1&y=2 HTTP/1.1\nHost: proxy\n\n",
+		200,
+		[]string{"GET /a?y=2 "},
+	},
+
+	// Waiting with the body.
+	{
+		"Expect: 100-continue",
+		"POST /a HTTP/1.1\nHost: proxy\nExpect: 100-continue\nContent-Length: 2\n\n{}",
+		100,
+		[]string{"POST /a {}"},
+	},
+	{"Expect: something else", "POST /a HTTP/1.1\nHost: proxy\nExpect: 200-ok\nContent-Length: 2\n\n{}", 417, nil},
+
+	// Hop by hop.
+	{
+		"Connection names who the user is",
+		"GET /a HTTP/1.1\nHost: proxy\nConnection: Authorization, Impersonate-User, Impersonate-Group, Impersonate-Uid, " +
+			"X-Forwarded-For\n\n",
+		200,
+		[]string{"GET /a "},
+	},
+	{
+		"Connection names it in a line of its own",
+		"GET /a HTTP/1.1\nHost: proxy\nConnection: close\nConnection: impersonate-user\n\n",
+		200,
+		[]string{"GET /a "},
+	},
+	{
+		"Connection names the length",
+		"POST /a HTTP/1.1\nHost: proxy\nConnection: Content-Length\nContent-Length: 2\n\n{}",
+		200,
+		[]string{"POST /a {}"},
+	},
+	{
+		"what concerns one hop only",
+		"GET /a HTTP/1.1\nHost: proxy\nKeep-Alive: timeout=5\nProxy-Connection: keep-alive\nProxy-Authorization: Basic " +
+			"cm9vdDpyb290\nProxy-Authenticate: x\nTe: gzip\nTrailer: X\nUpgrade: h2c\nHttp2-Settings: AAA\n\n",
+		200,
+		[]string{"GET /a "},
+	},
+}
+
+// notForTheAPIServer are headers that concern one hop only, or speak of another.
+var notForTheAPIServer = []string{
+	"Connection",
+	"Keep-Alive",
+	"Proxy-Connection",
+	"Proxy-Authorization",
+	"Proxy-Authenticate",
+	"Te",
+	"Trailer",
+	"Upgrade",
+	"Http2-Settings",
+	"Transfer-Encoding",
+	"Forwarded",
+	"X-Real-Ip",
+	"X-Forwarded-Host",
+	"X-Forwarded-Proto",
+}
+
+// TestHostileHTTP1 sends the corpus to a proxy in front of an API server that speaks HTTP/2, and to one in front of one
+// that speaks HTTP/1.1 only.
+func TestHostileHTTP1(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []string{"HTTP/2.0", "HTTP/1.1"} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			p := newProxyTo(t, newAPIServer(t, protocol))
+			p.start(t)
+			p.api.set(func() { p.api.allow = noImpersonation })
+			jane := clientCertificate(t, p.signerCA, "jane")
+			for _, test := range hostileHTTP1 {
+				t.Run(test.name, func(t *testing.T) {
+					before := len(p.api.requests())
+					bytes := strings.ReplaceAll(strings.ReplaceAll(test.request, "\n", "\r\n"), "\x01", "\n")
+					conn := p.raw(t, jane, "")
+					reader := readerOf(conn)
+					if _, err := conn.Write([]byte(bytes)); err != nil {
+						t.Fatal(err)
+					}
+					res, err := http.ReadResponse(reader, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					_ = res.Body.Close()
+					if res.StatusCode != test.want {
+						t.Errorf("want %d, got %d", test.want, res.StatusCode)
+					}
+					if len(test.arrived) > 0 {
+						eventually(t, func() bool { return len(p.api.requests()[before:]) >= len(test.arrived) })
+					}
+					_ = conn.Close()
+					eventually(t, func() bool { serving, _ := p.drain.counts(); return serving == 0 })
+					checkArrived(t, test.arrived, p.api.requests()[before:])
+				})
+			}
+		})
+	}
+}
+
+// TestNothingIsReadAfterADoubtfulEnd sends requests whose end is ambiguous, as in request smuggling, with more bytes
+// after them. The proxy closes the connection after the first answer, so that the further bytes are never read as a
+// request.
+func TestNothingIsReadAfterADoubtfulEnd(t *testing.T) {
+	t.Parallel()
+	const more = "GET /smuggled HTTP/1.1\nHost: proxy\n\n"
+	for _, test := range []struct {
+		name    string
+		request string
+		early   bool // the API server says something before it answers
+	}{
+		{name: "CL.TE", request: "POST /a HTTP/1.1\nHost: proxy\nContent-Length: 6\nTransfer-Encoding: chunked\n\n0\n\n"},
+		{name: "TE.CL", request: "POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\nContent-Length: " +
+			"50\n\n2\n{}\n0\n\n"},
+		{name: "CL.TE before an informational answer", request: "POST /a HTTP/1.1\nHost: proxy\nContent-Length: " +
+			"6\nTransfer-Encoding: chunked\n\n0\n\n", early: true},
+		{name: "CL.TE that is refused", request: "POST //a HTTP/1.1\nHost: proxy\nContent-Length: 6\nTransfer-Encoding: " +
+			"chunked\n\n0\n\n"},
+		{name: "CL.TE of a method that is refused", request: "TRACE /a HTTP/1.1\nHost: proxy\nContent-Length: " +
+			"6\nTransfer-Encoding: chunked\n\n0\n\n"},
+		{name: "CL.TE that asks for more", request: "POST /a HTTP/1.1\nHost: proxy\nConnection: " +
+			"keep-alive\nContent-Length: 6\nTransfer-Encoding: chunked\n\n0\n\n"},
+		{name: "TE over HTTP/1.0 that asks for more", request: "POST /a HTTP/1.0\nHost: proxy\nConnection: " +
+			"keep-alive\nTransfer-Encoding: chunked\nContent-Length: 5\n\n0\n\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t)
+			if test.early {
+				p.api.set(func() {
+					p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
+						w.WriteHeader(http.StatusEarlyHints)
+						_, _ = io.WriteString(w, "at last")
+					}
+				})
+			}
+			conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"), "")
+			if _, err := conn.Write([]byte(strings.ReplaceAll(test.request+more, "\n", "\r\n"))); err != nil {
+				t.Fatal(err)
+			}
+			answers, err := io.ReadAll(readerOf(conn))
+			if err != nil {
+				t.Fatalf("want the end of the connection after %q, got %v", answers, err)
+			}
+			if n := strings.Count(string(answers), "\r\nDate: "); n != 1 {
+				t.Errorf("want one last answer, got %d in %q", n, answers)
+			}
+			for _, one := range p.api.requests() {
+				if one.URI == "/smuggled" {
+					t.Error("want nothing of what follows at the API server")
+				}
+			}
+		})
+	}
+}
+
+// checkArrived wants exactly these requests at the API server, each as jane and with nothing that is not for it. A
+// request whose body broke off was not carried out.
+func checkArrived(t *testing.T, want []string, all []*recorded) {
+	t.Helper()
+	var arrived []string
+	for _, one := range all {
+		if diff := cmp.Diff(map[string][]string{
+			"Authorization":     {"Bearer " + upstreamToken},
+			"Impersonate-User":  {"jane"},
+			"Impersonate-Group": {"system:authenticated"},
+		}, withoutCredentialID(identityOf(one))); diff != "" {
+			t.Errorf("identity of %s %s (-want +got):\n%s", one.Method, one.URI, diff)
+		}
+		for _, name := range notForTheAPIServer {
+			if values, ok := one.Header[name]; ok {
+				t.Errorf("%s %s has %s: %s", one.Method, one.URI, name, values)
+			}
+		}
+		if got := one.Header.Get("X-Forwarded-For"); got != "127.0.0.1" {
+			t.Errorf("want the client's address, got %q", got)
+		}
+		if len(one.Trailer) > 0 {
+			t.Errorf("want no trailers, got %v", one.Trailer)
+		}
+		if !one.Broken {
+			arrived = append(arrived, fmt.Sprintf("%s %s %s", one.Method, one.URI, one.Body))
+		}
+	}
+	if diff := cmp.Diff(want, arrived); diff != "" {
+		t.Errorf("requests at the API server (-want +got):\n%s", diff)
+	}
+}

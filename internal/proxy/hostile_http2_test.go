@@ -1,0 +1,494 @@
+package proxy
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// rawHTTP2 is a client that writes frames as a test wants them.
+type rawHTTP2 struct {
+	*http2.Framer
+	conn    net.Conn
+	encoded bytes.Buffer
+	encoder *hpack.Encoder
+}
+
+func (p *proxy) rawHTTP2(t *testing.T, certificate *tls.Certificate) *rawHTTP2 {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.rawHTTP2Over(t, conn, certificate)
+}
+
+func (p *proxy) rawHTTP2Over(t *testing.T, below net.Conn, certificate *tls.Certificate) *rawHTTP2 {
+	t.Helper()
+	config := p.clientTLS(certificate)
+	config.NextProtos = []string{"h2"}
+	config.ServerName = "127.0.0.1"
+	conn := tls.Client(below, config)
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	c := &rawHTTP2{Framer: http2.NewFramer(conn, conn), conn: conn}
+	c.AllowIllegalWrites = true
+	c.encoder = hpack.NewEncoder(&c.encoded)
+	c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// block encodes "name: value" lines. Several blocks of one connection must be sent in this order.
+func (c *rawHTTP2) block(t *testing.T, fields ...[2]string) []byte {
+	t.Helper()
+	c.encoded.Reset()
+	for _, field := range fields {
+		if err := c.encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return bytes.Clone(c.encoded.Bytes())
+}
+
+// request sends a request on a stream; without a body it ends there.
+func (c *rawHTTP2) request(t *testing.T, stream uint32, body, trailers bool, fields ...[2]string) {
+	t.Helper()
+	err := c.WriteHeaders(http2.HeadersFrameParam{
+		StreamID: stream, BlockFragment: c.block(t, fields...), EndHeaders: true, EndStream: !body && !trailers,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answer returns the status of a stream; 0 when the stream or the connection was ended instead.
+func (c *rawHTTP2) answer(t *testing.T, stream uint32) int {
+	t.Helper()
+	for {
+		frame, err := c.ReadFrame()
+		if err != nil {
+			return 0
+		}
+		switch frame := frame.(type) {
+		case *http2.SettingsFrame:
+			if !frame.IsAck() {
+				_ = c.WriteSettingsAck()
+			}
+		case *http2.MetaHeadersFrame:
+			if frame.StreamID == stream {
+				status, err := strconv.Atoi(frame.PseudoValue("status"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return status
+			}
+		case *http2.RSTStreamFrame:
+			if frame.StreamID == stream {
+				return 0
+			}
+		case *http2.GoAwayFrame:
+			if frame.ErrCode != http2.ErrCodeNo {
+				return 0
+			}
+		}
+	}
+}
+
+func pseudo(method, path string) [][2]string {
+	return [][2]string{{":method", method}, {":scheme", "https"}, {":authority", "proxy"}, {":path", path}}
+}
+
+// TestHostileHTTP2 sends what HTTP/2 can carry and HTTP/1.1 cannot. The API server speaks HTTP/1.1, where it would do
+// harm.
+func TestHostileHTTP2(t *testing.T) {
+	t.Parallel()
+	get := pseudo("GET", "/a")
+	with := func(fields ...[2]string) [][2]string { return append(append([][2]string{}, get...), fields...) }
+	for _, test := range []struct {
+		name     string
+		fields   [][2]string
+		body     string
+		trailers [][2]string
+		want     int // 0: stream or connection ended
+		arrived  []string
+	}{
+		{name: "a plain request", fields: get, want: 200, arrived: []string{"GET /a "}},
+		{name: "CR LF in a value", fields: with([2]string{"x", "a\r\nimpersonate-user: root"})},
+		{name: "LF in a value", fields: with([2]string{"x", "a\nimpersonate-user: root"})},
+		{name: "CR in a value", fields: with([2]string{"x", "a\rb"})},
+		{name: "NUL in a value", fields: with([2]string{"x", "a\x00b"})},
+		{name: "CR LF in a name", fields: with([2]string{"x\r\nimpersonate-user", "root"})},
+		{name: "a colon in a name", fields: with([2]string{"impersonate-user: root\r\nx", "y"})},
+		{name: "a space in a name", fields: with([2]string{"impersonate-user ", "root"})},
+		{name: "capitals in a name", fields: with([2]string{"Impersonate-User", "root"})},
+		{name: "a name of no letters", fields: with([2]string{"", "root"})},
+		{name: "an unknown pseudo header", fields: with([2]string{":impersonate-user", "root"})},
+		{name: "CR LF in the path", fields: pseudo("GET", "/a HTTP/1.1\r\nImpersonate-User: root\r\nX: y")},
+		{name: "a space in the path", fields: pseudo("GET", "/a b"), want: 200, arrived: []string{"GET /a%20b "}},
+		{name: "no path", fields: pseudo("GET", "")},
+		{name: "a path without a slash", fields: pseudo("GET", "a")},
+		{name: "absolute form in the path", fields: pseudo("GET", "http://other/a"), want: 400},
+		{name: "an asterisk", fields: pseudo("GET", "*"), want: 400},
+		{name: "CR LF in the method", fields: pseudo("GET /smuggled HTTP/1.1\r\nX: y\r\n\r\nGET", "/a")},
+		{name: "a space in the method", fields: pseudo("GET /smuggled", "/a"), want: 400},
+		{
+			name: "CR LF in the authority",
+			fields: [][2]string{
+				{":method", "GET"}, {":scheme", "https"}, {":authority", "proxy\r\nImpersonate-User: root"}, {":path", "/a"},
+			},
+		},
+		{
+			name:   "a path in the authority",
+			fields: [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "proxy/smuggled?"}, {":path", "/a"}},
+			want:   400,
+		},
+		{name: "another host", fields: with([2]string{"host", "other"}), want: 200, arrived: []string{"GET /a "}},
+		{
+			name:   "another scheme",
+			fields: [][2]string{{":method", "GET"}, {":scheme", "file"}, {":authority", "proxy"}, {":path", "/a"}},
+		},
+		{
+			name: "CR LF in the scheme",
+			fields: [][2]string{
+				{":method", "GET"}, {":scheme", "https://x\r\nImpersonate-User: root"}, {":authority", "proxy"}, {":path", "/a"},
+			},
+		},
+		{name: "two paths", fields: append(pseudo("GET", "/a"), [2]string{":path", "/smuggled"})},
+		{name: "two methods", fields: append(pseudo("GET", "/a"), [2]string{":method", "DELETE"})},
+		{name: "a pseudo header after others", fields: append([][2]string{{"x", "y"}}, get...)},
+		{
+			name: "Transfer-Encoding", fields: append(pseudo("POST", "/a"), [2]string{"transfer-encoding", "chunked"}),
+			body: "0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n", want: 400,
+		},
+		{name: "Connection names who the user is", fields: with([2]string{"connection", "impersonate-user"}), want: 400},
+		{name: "an upgrade", fields: with([2]string{"upgrade", "websocket"}), want: 400},
+		{
+			name:   "an upgrade with a method of its own",
+			fields: append([][2]string{{":protocol", "websocket"}}, pseudo("CONNECT", "/a")...),
+		},
+		{name: "CONNECT", fields: [][2]string{{":method", "CONNECT"}, {":authority", "other:443"}}, want: 405},
+		{
+			name: "more body than its length", fields: append(pseudo("POST", "/a"), [2]string{"content-length", "1"}),
+			body: "1GET /smuggled HTTP/1.1\r\n\r\n",
+		},
+		{
+			name: "less body than its length", fields: append(pseudo("POST", "/a"), [2]string{"content-length", "50"}),
+			body: "{}",
+		},
+		{
+			name:   "two lengths",
+			fields: append(pseudo("POST", "/a"), [2]string{"content-length", "2"}, [2]string{"content-length", "3"}), body: "{}",
+		},
+		{
+			name: "trailers that name us", fields: append(pseudo("POST", "/a"), [2]string{"trailer", "impersonate-user"}),
+			body: "{}", trailers: [][2]string{{"impersonate-user", "root"}}, want: 200, arrived: []string{"POST /a {}"},
+		},
+		{
+			name: "trailers that were not announced", fields: pseudo("POST", "/a"), body: "{}",
+			trailers: [][2]string{{"impersonate-user", "root"}, {"authorization", "Bearer x"}}, want: 200,
+			arrived: []string{"POST /a {}"},
+		},
+		{
+			name: "trailers that are pseudo headers", fields: pseudo("POST", "/a"), body: "{}",
+			trailers: [][2]string{{":path", "/smuggled"}},
+		},
+		{name: "Impersonate-User", fields: with([2]string{"impersonate-user", "root"}), want: 403},
+		{
+			name:   "Impersonate-User twice",
+			fields: with([2]string{"impersonate-user", "jane"}, [2]string{"impersonate-user", "root"}), want: 403,
+		},
+		{
+			name:   "a twin with an underscore",
+			fields: with([2]string{"impersonate_user", "root"}, [2]string{"x_remote_user", "root"}), want: 200,
+			arrived: []string{"GET /a "},
+		},
+		{
+			name:   "claims of a front proxy",
+			fields: with([2]string{"x-remote-user", "root"}, [2]string{"x-remote-group", "system:masters"}), want: 200,
+			arrived: []string{"GET /a "},
+		},
+		{
+			name: "a stranger's token", fields: with([2]string{"authorization", "Bearer of-a-stranger"}), want: 200,
+			arrived: []string{"GET /a "},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p := newProxyTo(t, newAPIServer(t, "HTTP/1.1"))
+			p.start(t)
+			p.api.set(func() { p.api.allow = noImpersonation })
+			c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "jane"))
+			c.request(t, 1, test.body != "", test.trailers != nil, test.fields...)
+			if test.body != "" {
+				if err := c.WriteData(1, test.trailers == nil, []byte(test.body)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if test.trailers != nil {
+				err := c.WriteHeaders(
+					http2.HeadersFrameParam{
+						StreamID:      1,
+						BlockFragment: c.block(t, test.trailers...),
+						EndHeaders:    true,
+						EndStream:     true,
+					},
+				)
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := c.answer(t, 1)
+			if got != test.want && (test.want != 0 || got != 400) {
+				t.Errorf("want %d, got %d", test.want, got)
+			}
+			eventually(t, func() bool { serving, _ := p.drain.counts(); return serving == 0 })
+			checkArrived(t, test.arrived, p.api.requests())
+		})
+	}
+}
+
+// pipes is a listener that also gets connections without any buffer: what a client does not read is left with the proxy
+// at once. The buffers of the operating system hold several megabytes for a client, and a small one makes TCP stand still.
+type pipes struct {
+	net.Listener
+	accepted chan acceptance
+}
+
+type acceptance struct {
+	conn net.Conn
+	err  error
+}
+
+// acceptPipes makes pipes the listener of a proxy that is to be started.
+func acceptPipes(into *pipes) prepare {
+	return func(_ *proxy, o *Options) {
+		into.Listener, into.accepted = o.Listener, make(chan acceptance, 1)
+		o.Listener = into
+		go func() {
+			for {
+				conn, err := into.Listener.Accept()
+				into.accepted <- acceptance{conn, err}
+				if err != nil {
+					return
+				}
+			}
+		}()
+	}
+}
+
+// Accept implements net.Listener.
+func (l *pipes) Accept() (net.Conn, error) {
+	one := <-l.accepted
+	return one.conn, one.err
+}
+
+func (l *pipes) dial() net.Conn {
+	client, server := net.Pipe()
+	l.accepted <- acceptance{conn: server}
+	return client
+}
+
+// TestFloods lets clients abuse HTTP/2. Their connections end, and others do not notice.
+func TestFloods(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		flood func(t *testing.T, c *rawHTTP2) error // until the connection ends
+		lives bool                                  // it need not end: what is too much is refused, or read and forgotten
+		pipe  bool                                  // what the client does not read is left with the proxy at once
+	}{
+		{name: "headers without an end", flood: func(t *testing.T, c *rawHTTP2) error {
+			t.Helper()
+			c.request(t, 1, true, false, pseudo("GET", "/a")...)
+			err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: c.block(t, pseudo("GET", "/a")...)})
+			for i := 0; err == nil && i < 10_000; i++ { // 80 MB
+				err = c.WriteContinuation(3, false, c.block(t, [2]string{"x-" + strconv.Itoa(i), strings.Repeat("x", 8000)}))
+			}
+			return err
+		}},
+		{name: "settings", lives: true, flood: func(_ *testing.T, c *rawHTTP2) (err error) {
+			for i := 0; err == nil && i < 100_000; i++ {
+				err = c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(i)})
+			}
+			return err
+		}},
+		{name: "pings", pipe: true, flood: func(_ *testing.T, c *rawHTTP2) (err error) {
+			var many bytes.Buffer
+			for framer := http2.NewFramer(&many, nil); many.Len() < 15<<10; {
+				if err := framer.WritePing(false, [8]byte{1}); err != nil {
+					return err
+				}
+			}
+			for i := 0; err == nil && i < 2000; i++ {
+				_, err = c.conn.Write(many.Bytes())
+			}
+			return err
+		}},
+		{name: "streams opened and reset", flood: func(t *testing.T, c *rawHTTP2) (err error) {
+			t.Helper()
+			for i := 0; err == nil && i < 100_000; i++ {
+				stream := uint32(2*i + 1)
+				err = errors.Join(
+					c.WriteHeaders(
+						http2.HeadersFrameParam{
+							StreamID: stream, BlockFragment: c.block(t, pseudo("GET", "/slow")...), EndHeaders: true, EndStream: true,
+						},
+					),
+					c.WriteRSTStream(stream, http2.ErrCodeCancel))
+			}
+			return err
+		}},
+		{name: "more streams than allowed", lives: true, flood: func(t *testing.T, c *rawHTTP2) (err error) {
+			t.Helper()
+			for i := 0; err == nil && i < 100_000; i++ {
+				err = c.WriteHeaders(
+					http2.HeadersFrameParam{
+						StreamID: uint32(2*i + 1), BlockFragment: c.block(t, pseudo("GET", "/slow")...), EndHeaders: true,
+						EndStream: true,
+					},
+				)
+			}
+			return err
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			var listener pipes
+			p := startProxy(t, acceptPipes(&listener))
+			var now, most atomic.Int64
+			p.api.set(func() {
+				p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+					if req.URL.Path == "/slow" {
+						n := now.Add(1)
+						defer now.Add(-1)
+						for last := most.Load(); n > last && !most.CompareAndSwap(last, n); last = most.Load() {
+						}
+						<-req.Context().Done()
+						return
+					}
+					_, _ = io.WriteString(w, "here you are")
+				}
+			})
+			mallory := clientCertificate(t, p.signerCA, "mallory")
+			var c *rawHTTP2
+			if test.pipe {
+				c = p.rawHTTP2Over(t, listener.dial(), mallory)
+			} else {
+				c = p.rawHTTP2(t, mallory)
+			}
+			_ = c.conn.SetDeadline(time.Now().Add(2 * time.Minute))
+			var flooding sync.WaitGroup
+			flooding.Go(func() {
+				err := test.flood(t, c)
+				for err == nil && !test.lives { // what was written may not be read yet
+					_, err = c.ReadFrame()
+				}
+				if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+					t.Errorf("want the connection ended, got %v", err)
+				}
+			})
+			jane := p.as(t, "jane")
+			for range 10 {
+				if got := p.get(t, jane, "/api/v1/nodes", nil); got.Code != http.StatusOK {
+					t.Errorf("want others served, got %d", got.Code)
+				}
+			}
+			flooding.Wait()
+			_ = c.conn.Close()
+			if got := most.Load(); got > maxStreams {
+				t.Errorf("want at most %d requests of one connection at the API server at a time, got %d", maxStreams, got)
+			}
+			eventually(t, func() bool { serving, _ := p.drain.counts(); return serving == 0 })
+			if got := p.get(t, jane, "/api/v1/nodes", nil); got.Code != http.StatusOK {
+				t.Errorf("want others served afterwards, got %d", got.Code)
+			}
+		})
+	}
+}
+
+// TestWatchesThatEndSoonAreNoFlood has a client that waits for each answer to begin and then has seen enough: its
+// connection stays.
+func TestWatchesThatEndSoonAreNoFlood(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			<-req.Context().Done()
+		}
+	})
+	client := p.as(t, "jane")
+	connections := 0
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		if !info.Reused {
+			connections++
+		}
+	}})
+	for range maxResets + 50 {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+"/api/v1/pods?watch=1", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+	}
+	if connections != 1 {
+		t.Errorf("want one connection, got %d", connections)
+	}
+}
+
+// TestConnectionsOfNobody checks that HTTP/2 costs somebody without credentials a handshake for each request.
+func TestConnectionsOfNobody(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		policy int // the API server's, for anonymous users
+		header [][2]string
+		want   int
+	}{
+		"anonymous, where that is somebody": {policy: 403, want: 200},
+		"anonymous, where that is nobody":   {policy: 401, want: 401},
+		"a bad token":                       {policy: 403, header: [][2]string{{"authorization", "Bearer bad"}}, want: 401},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newProxy(t)
+			p.api.anonymous = func(string) int { return test.policy }
+			p.start(t)
+			c := p.rawHTTP2(t, nil)
+			c.request(t, 1, false, false, append(pseudo("GET", "/a"), test.header...)...)
+			if got := c.answer(t, 1); got != test.want {
+				t.Fatalf("want %d, got %d", test.want, got)
+			}
+			for {
+				if _, err := c.ReadFrame(); err != nil {
+					if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+						t.Error("want the connection closed after the answer")
+					}
+					return
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,357 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
+)
+
+// atOnce counts what goes on at the API server.
+type atOnce struct{ now, most, all atomic.Int64 }
+
+// count is to be called at the beginning, and what it returns at the end.
+func (c *atOnce) count() func() {
+	c.all.Add(1)
+	n := c.now.Add(1)
+	for last := c.most.Load(); n > last && !c.most.CompareAndSwap(last, n); last = c.most.Load() {
+	}
+	return func() { c.now.Add(-1) }
+}
+
+// TestRequestsOfAUserTakeTurns has one user, or clients without a user, ask for more than may be at the API server at a
+// time. The rest waits, and others do not notice.
+func TestRequestsOfAUserTakeTurns(t *testing.T) {
+	t.Parallel()
+	const fit, asked = 3, 20
+	for _, name := range []string{"greedy", ""} {
+		t.Run("user "+name, func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t, func(_ *proxy, o *Options) { o.Work.RequestsPerUser = fit })
+			var busy atOnce
+			release := make(chan struct{})
+			p.api.set(func() {
+				p.api.serve = func(_ http.ResponseWriter, req *http.Request) {
+					if strings.HasPrefix(req.URL.Path, "/slow") {
+						defer busy.count()()
+						select {
+						case <-release:
+						case <-req.Context().Done():
+						}
+					}
+				}
+			})
+			client := p.client(t, nil)
+			if name != "" {
+				client = p.as(t, name)
+			}
+			var all []<-chan *answer
+			for i := range asked {
+				all = append(all, p.begin(t.Context(), client, "GET", fmt.Sprintf("/slow/%d", i), nil, nil))
+			}
+			eventually(t, func() bool { return busy.now.Load() == fit && p.work.Forwarded.Fair.Waiting() == asked-fit })
+			if got := p.get(t, p.as(t, "jane"), "/quick", nil); got.Code != http.StatusOK {
+				t.Errorf("want another user served, got %d", got.Code)
+			}
+			if got := p.get(t, p.as(t, "greedy"), "/api/v1/pods?watch=1", nil); got.Code != http.StatusOK {
+				t.Errorf("want a watch to need no turn, got %d", got.Code)
+			}
+			close(release)
+			if got := codes(all); got[http.StatusOK] != asked {
+				t.Errorf("want all answered in the end, got %v", got)
+			}
+			if got := busy.most.Load(); got != fit {
+				t.Errorf("want %d at the API server at a time, got %d", fit, got)
+			}
+			eventually(t, func() bool {
+				return p.work.Forwarded.Fair.Running() == 0 && p.work.Forwarded.Fair.Waiting() == 0
+			})
+		})
+	}
+}
+
+// TestASlowWebhookDelaysNoRead has more writes of one user than there are turns wait for a webhook. The user's reads are
+// answered meanwhile, and the other writes follow soon.
+func TestASlowWebhookDelaysNoRead(t *testing.T) {
+	t.Parallel()
+	const fit = 2
+	p := startProxy(t, func(_ *proxy, o *Options) { o.Work.RequestsPerUser = fit })
+	release := make(chan struct{})
+	var busy atOnce
+	p.api.set(func() {
+		p.api.serve = func(_ http.ResponseWriter, req *http.Request) {
+			if req.Method == http.MethodPost {
+				defer busy.count()()
+				<-release
+			}
+		}
+	})
+	client := p.as(t, "ci")
+	var all []<-chan *answer
+	for range 2 * fit {
+		all = append(all, p.begin(t.Context(), client, "POST", "/api/v1/namespaces/d/pods", nil, strings.NewReader("{}")))
+	}
+	eventually(t, func() bool { return busy.now.Load() >= fit })
+	if got := p.get(t, client, "/api/v1/namespaces/d/pods/x", nil); got.Code != http.StatusOK {
+		t.Errorf("want a read served meanwhile, got %d", got.Code)
+	}
+	eventually(t, func() bool { return busy.now.Load() == 2*fit }) // nothing was released
+	close(release)
+	if got := codes(all); got[http.StatusOK] != 2*fit {
+		t.Errorf("want all answered in the end, got %v", got)
+	}
+}
+
+// TestConnectionsWithoutAUserTakeTurns has one connection without a user ask for much. Another one is next.
+func TestConnectionsWithoutAUserTakeTurns(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t, func(_ *proxy, o *Options) { o.Work.RequestsPerUser = 1 })
+	release := make(chan struct{})
+	var slow atomic.Int64
+	p.api.set(func() {
+		p.api.serve = func(_ http.ResponseWriter, req *http.Request) {
+			if req.URL.Path == "/slow" {
+				slow.Add(1)
+				select {
+				case <-release:
+				case <-req.Context().Done():
+				}
+			}
+		}
+	})
+	client := p.client(t, nil)
+	var all []<-chan *answer
+	for range 10 {
+		all = append(all, p.begin(t.Context(), client, "GET", "/slow", nil, nil))
+	}
+	eventually(t, func() bool { return p.work.Forwarded.Fair.Waiting() == 9 })
+	other := p.begin(t.Context(), p.client(t, nil), "GET", "/quick", nil, nil)
+	eventually(t, func() bool { return p.work.Forwarded.Fair.Waiting() == 10 })
+	release <- struct{}{} // the first
+	release <- struct{}{} // the second, if it was next: it is at the most one that goes before
+	if got := <-other; got.Code != http.StatusOK {
+		t.Errorf("want the other connection served, got %d", got.Code)
+	}
+	if got := slow.Load(); got > 3 {
+		t.Errorf("want the connections to take turns, got %d of the first before", got)
+	}
+	close(release)
+	_ = codes(all)
+}
+
+// TestSlowBodiesHoldNothingAtTheAPIServer sends bodies byte by byte, in every way in which a body can be sent. The API
+// server hears of such a request when its body, or the first part of a large one, is here.
+func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
+	t.Parallel()
+	const create = "POST /api/v1/namespaces/d/configmaps HTTP/1.1\nHost: x\n"
+	large := strings.Repeat("x", relay.MaxHeldBody)
+	for _, test := range []struct {
+		name  string
+		first string // and what makes it enough
+		rest  string
+		want  string
+	}{
+		{"a length", create + "Content-Length: 5\n\nhell", "o", "hello"},
+		{"a length, when the client waits to be told to go on", create + "Expect: 100-continue\nContent-Length: 5\n\nhell", "o", "hello"},
+		{"chunks", create + "Transfer-Encoding: chunked\n\n4\nhell\n", "1\no\n0\n\n", "hello"},
+		{
+			"chunks, of which much is here", create + fmt.Sprintf("Transfer-Encoding: chunked\n\n%x\n%s", len(large), large[1:]),
+			"x\n0\n\n", large,
+		},
+		{
+			"a large length, of which much is here", create + fmt.Sprintf("Content-Length: %d\n\n%s", len(large)+1, large[1:]),
+			"xy", large + "y",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t)
+			conn := p.raw(t, clientCertificate(t, p.signerCA, "mallory"), test.first)
+			eventually(t, func() bool { return p.budget.HeldByUser(budget.Requests, "mallory") == 1 })
+			time.Sleep(100 * time.Millisecond)
+			if got := p.work.Forwarded.Begun.Load(); got != 0 {
+				t.Error("want no turn taken before the body is here")
+			}
+			if got := p.api.arrived.Load(); got != 0 {
+				t.Errorf("want nothing sent on before the body is here, got %d requests", got)
+			}
+			if _, err := io.WriteString(conn, strings.ReplaceAll(test.rest, "\n", "\r\n")); err != nil {
+				t.Fatal(err)
+			}
+			answers := readerOf(conn)
+			res, err := http.ReadResponse(answers, nil)
+			if err == nil && res.StatusCode == http.StatusContinue {
+				res, err = http.ReadResponse(answers, nil)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			got := p.api.requests()
+			if res.StatusCode != http.StatusOK || len(got) != 1 || got[0].Body != test.want || got[0].Broken {
+				t.Errorf("want %d bytes of a body sent on, got %d and %d requests", len(test.want), res.StatusCode, len(got))
+			}
+		})
+	}
+	t.Run("over HTTP/2, without a length", func(t *testing.T) {
+		t.Parallel()
+		p := startProxy(t)
+		c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "mallory"))
+		c.request(t, 1, true, false, pseudo("POST", "/api/v1/namespaces/d/configmaps")...)
+		if err := c.WriteData(1, false, []byte("hell")); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() bool { return p.budget.HeldByUser(budget.Requests, "mallory") == 1 })
+		time.Sleep(100 * time.Millisecond)
+		if got := p.api.arrived.Load(); got != 0 {
+			t.Errorf("want nothing sent on before the body is here, got %d requests", got)
+		}
+		if err := c.WriteData(1, true, []byte("o")); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.answer(t, 1); got != http.StatusOK || p.api.requests()[0].Body != "hello" {
+			t.Errorf("want hello sent on, got %d and %q", got, p.api.requests()[0].Body)
+		}
+	})
+}
+
+// TestSlowReadersHoldNothingAtTheAPIServer asks for answers larger than any window and reads nothing. The API server is
+// done with them all the same, as far as the client's share of bytes goes, and the answers are there when the client
+// begins to read.
+func TestSlowReadersHoldNothingAtTheAPIServer(t *testing.T) {
+	t.Parallel()
+	const size, asked = 1 << 20, 6
+	content := bytes.Repeat([]byte("0123456789abcde\n"), size/16)
+	for _, test := range []struct {
+		name   string
+		share  int64
+		enough bool
+	}{
+		{"with a share that is large enough", 2 * asked * (size + answerWindow), true},
+		{"with a share for less", asked * (answerWindow + answerBuffer) * 2, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t, limit(budget.Bytes, budget.PerUser, test.share), limit(budget.Unread, budget.PerUser, asked))
+			var busy atOnce
+			p.api.set(func() {
+				p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
+					defer busy.count()()
+					for rest := content; len(rest) > 0; rest = rest[min(len(rest), 10_000):] {
+						if _, err := w.Write(rest[:min(len(rest), 10_000)]); err != nil {
+							return
+						}
+					}
+				}
+			})
+			c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "mallory"))
+			c.readNothing(t)
+			for i := range uint32(asked) {
+				c.request(t, 2*i+1, false, false, pseudo("GET", fmt.Sprintf("/large/%d", i))...)
+			}
+			eventually(t, func() bool { return busy.all.Load() == asked })
+			if !test.enough {
+				eventually(t, func() bool { return p.budget.HeldByUser(budget.Unread, "mallory") > 0 })
+				if busy.now.Load() == 0 {
+					t.Error("want an API server that still has to send")
+				}
+				if got := p.budget.HeldByUser(budget.Bytes, "mallory"); got > test.share {
+					t.Errorf("want at most %d bytes taken, got %d", test.share, got)
+				}
+				return
+			}
+			eventually(t, func() bool { return busy.now.Load() == 0 })
+			time.Sleep(unreadAfter + 100*time.Millisecond)
+			if got := p.budget.HeldByUser(budget.Unread, "mallory"); got != 0 {
+				t.Errorf("want none counted that keeps the API server busy, got %d", got)
+			}
+			if got := p.budget.HeldByUser(budget.Bytes, "mallory"); got < asked*(size-answerWindow) {
+				t.Errorf("want what waits in memory counted, got %d bytes", got)
+			}
+			if got := c.readAll(t, asked); len(got) != asked {
+				t.Fatalf("want %d answers, got %d", asked, len(got))
+			} else {
+				for stream, body := range got {
+					if !bytes.Equal(body, content) {
+						t.Errorf("stream %d: want the answer as it was, got %d bytes", stream, len(body))
+					}
+				}
+			}
+			eventually(t, func() bool { return p.budget.Held(budget.Bytes) == 0 })
+		})
+	}
+}
+
+// readEverything opens the windows.
+func (c *rawHTTP2) readEverything(t *testing.T) {
+	t.Helper()
+	const open = 1 << 30
+	window := http2.Setting{ID: http2.SettingInitialWindowSize, Val: open}
+	if err := errors.Join(c.WriteSettings(window), c.WriteWindowUpdate(0, open)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// readAll opens the window and reads until n streams have ended. It returns what they brought.
+func (c *rawHTTP2) readAll(t *testing.T, n int) map[uint32][]byte {
+	t.Helper()
+	c.readEverything(t)
+	bodies := map[uint32][]byte{}
+	for ended := 0; ended < n; {
+		frame, err := c.ReadFrame()
+		if err != nil {
+			t.Fatalf("want %d streams to end, got %d and %v", n, ended, err)
+		}
+		if data, ok := frame.(*http2.DataFrame); ok {
+			bodies[data.StreamID] = append(bodies[data.StreamID], data.Data()...)
+			if data.StreamEnded() {
+				ended++
+			}
+		}
+	}
+	return bodies
+}
+
+// TestAnswersReadAheadBreakAsTheyAre has the API server break off an answer while it is taken into memory.
+func TestAnswersReadAheadBreakAsTheyAre(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	broken := make(chan struct{})
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
+			for range 8 {
+				_, _ = w.Write(make([]byte, 128<<10))
+			}
+			close(broken)
+			panic(http.ErrAbortHandler)
+		}
+	})
+	c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "mallory"))
+	c.readNothing(t)
+	c.request(t, 1, false, false, pseudo("GET", "/large")...)
+	<-broken
+	c.readEverything(t)
+	for {
+		frame, err := c.ReadFrame()
+		if err != nil {
+			t.Fatalf("want the stream reset, got %v", err)
+		}
+		if _, ok := frame.(*http2.RSTStreamFrame); ok {
+			break
+		}
+		if data, ok := frame.(*http2.DataFrame); ok && data.StreamEnded() {
+			t.Fatal("want an answer that broke off not to look complete")
+		}
+	}
+	eventually(t, func() bool { return p.budget.Held(budget.Bytes) == 0 })
+}

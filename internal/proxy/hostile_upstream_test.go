@@ -1,0 +1,432 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+)
+
+// TestBrokenAnswersStayBroken has the API server, or what is behind it, end an answer in the middle. The client must
+// not take what it got for all there is.
+func TestBrokenAnswersStayBroken(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"less than its length": "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"items\":[",
+		"no last chunk":        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\na\r\n{\"items\":[\r\n",
+		"a broken chunk":       "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\na\r\n{\"items\":[\r\nzz\r\n",
+	} {
+		for _, path := range []string{"/api/v1/pods", "/api/v1/pods?watch=1", "/api/v1/namespaces/d/services/x/proxy/"} {
+			t.Run(name+" of "+path, func(t *testing.T) {
+				t.Parallel()
+				p := newProxyTo(t, newAPIServer(t, "HTTP/1.1"))
+				p.start(t)
+				p.api.set(func() {
+					p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
+						conn, _, err := http.NewResponseController(w).Hijack()
+						if err != nil {
+							panic(err)
+						}
+						_, _ = io.WriteString(conn, text)
+						_ = conn.Close()
+					}
+				})
+				jane := clientCertificate(t, p.signerCA, "jane")
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.address+path, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if res, err := p.client(t, jane).Do(req); err == nil {
+					body, err := io.ReadAll(res.Body)
+					_ = res.Body.Close()
+					if err == nil {
+						t.Errorf("HTTP/2: want an error, got %d and all of %q", res.StatusCode, body)
+					}
+				}
+				res, err := http.ReadResponse(readerOf(p.raw(t, jane, "GET "+path+" HTTP/1.1\nHost: proxy\n\n")), nil)
+				if err != nil {
+					return
+				}
+				body, err := io.ReadAll(res.Body)
+				_ = res.Body.Close()
+				if err == nil {
+					t.Errorf("HTTP/1.1: want an error, got %d and all of %q", res.StatusCode, body)
+				}
+			})
+		}
+	}
+}
+
+// TestInformationalAnswers has the API server say something before it answers.
+func TestInformationalAnswers(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
+			for range 5 {
+				w.Header().Set("Link", "</x>; rel=preload")
+				w.WriteHeader(http.StatusEarlyHints)
+			}
+			_, _ = io.WriteString(w, "at last")
+		}
+	})
+	hints := 0
+	ctx := httptrace.WithClientTrace(
+		t.Context(),
+		&httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error { hints++; return nil }},
+	)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+"/a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := p.as(t, "jane").Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK || string(body) != "at last" || hints != 5 {
+		t.Errorf("want five hints and then the answer, got %d, %d and %q, %v", hints, res.StatusCode, body, err)
+	}
+	for name, want := range request.SecurityHeaders {
+		if got := res.Header[name]; fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: want %q, got %q", name, want, got)
+		}
+	}
+}
+
+// TestRedirectsAreTheClients checks that the proxy passes redirects on to the client. It must not follow one,
+// because its upstream credential would go to another server.
+func TestRedirectsAreTheClients(t *testing.T) {
+	t.Parallel()
+	other := newAPIServer(t, "HTTP/2.0")
+	p := startProxy(t)
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+			http.Redirect(w, req, other.URL+"/steal", http.StatusTemporaryRedirect)
+		}
+	})
+	for _, upgrade := range []string{"", "Connection: Upgrade\nUpgrade: SPDY/3.1\n", "Connection: Upgrade\nUpgrade: " +
+		"websocket\n"} {
+		code, _, header := p.exchange(
+			t,
+			clientCertificate(t, p.signerCA, "jane"),
+			"GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\n"+upgrade+"\n",
+		)
+		if code != http.StatusTemporaryRedirect || header.Get("Location") != other.URL+"/steal" {
+			t.Errorf("want the redirect, got %d %v", code, header)
+		}
+	}
+	if n := len(other.requests()); n != 0 {
+		t.Errorf("want nothing sent to the other, got %d requests", n)
+	}
+}
+
+// TestNamesInCertificates issues client certificates for names that would be more than a name in a header.
+func TestNamesInCertificates(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	for name, test := range map[string]struct {
+		user   string
+		groups []string
+	}{
+		"CR LF in the name":     {user: "jane\r\nImpersonate-Group: system:masters"},
+		"LF in the name":        {user: "jane\nx"},
+		"NUL in the name":       {user: "jane\x00"},
+		"CR in a group":         {user: "jane", groups: []string{"a", "b\rc"}},
+		"NUL in a group":        {user: "jane", groups: []string{"a\x00"}},
+		"space around the name": {user: " jane"},
+		"an empty group":        {user: "jane", groups: []string{""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pair, err := p.signerCA.IssueClient(identityFor(test.user, test.groups...), time.Now(), time.Hour)
+			if err != nil {
+				t.Logf("not even issued: %v", err)
+				return
+			}
+			got := p.get(t, p.client(t, keyPair(t, pair)), "/api/v1/nodes", nil)
+			if got.Code < 400 || len(p.api.requests()) != 0 {
+				t.Errorf("want a refusal and nothing sent on, got %d: %s", got.Code, got.Body)
+			}
+		})
+	}
+}
+
+// TestEmptyCredentials checks that nothing is not something.
+func TestEmptyCredentials(t *testing.T) {
+	t.Parallel()
+	for _, anonymous := range []int{403, 401} {
+		p := newProxy(t)
+		p.api.anonymous = func(string) int { return anonymous }
+		p.api.tokens[""] = authenticationv1.UserInfo{Username: "root", Groups: []string{"system:masters"}}
+		p.api.tokens["blank"] = authenticationv1.UserInfo{Username: " ", Groups: []string{"system:masters"}}
+		p.api.tokens["unnamed"] = authenticationv1.UserInfo{Groups: []string{"system:masters"}}
+		p.start(t)
+		for _, header := range []string{
+			"", "Authorization:\n", "Authorization: Bearer\n", "Authorization: Bearer \n", "Authorization: Bearer  x\n", "Authorization: Bearer\t\n",
+			"Authorization: Basic Og==\n", "Authorization: Basic\n", "Authorization: \" \"\n", "X-Remote-User: \n", "X-Remote-User: root\n",
+			"Authorization:\nAuthorization: Bearer x\n",
+			"Connection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io., " +
+				"v5.channel.k8s.io\n",
+			"Authorization: Bearer blank\n", "Authorization: Bearer unnamed\n",
+		} {
+			before := len(p.api.requests())
+			code, _, _ := p.exchange(t, nil, "GET /api/v1/nodes HTTP/1.1\nHost: proxy\n"+header+"\n")
+			arrived := p.api.requests()[before:]
+			if code == http.StatusUnauthorized && len(arrived) == 0 {
+				continue
+			}
+			if anonymous == 401 || len(arrived) != 1 || arrived[0].Header.Get("Impersonate-User") != "system:anonymous" ||
+				len(arrived[0].Header["Impersonate-Group"]) != 1 {
+				t.Errorf("%q while anonymous users get %d: want nobody, got %d and %+v", header, anonymous, code, arrived)
+			}
+		}
+		if len(p.api.reviewed) > 0 && p.api.reviewed[0] == "" {
+			t.Error("want no review of an empty token")
+		}
+	}
+}
+
+// TestStreamsAreNeverIdle sets every timer that concerns idle connections to a fraction of the time for which the
+// streams are silent.
+func TestStreamsAreNeverIdle(t *testing.T) {
+	t.Parallel()
+	const timers, silence = 500 * time.Millisecond, 3 * time.Second
+	p := newProxy(t)
+	p.tune = func(s *Server) {
+		s.http.IdleTimeout, s.http.ReadHeaderTimeout = timers, 4*timers // the latter bounds the handshake, too
+		s.http.HTTP2.SendPingTimeout, s.http.HTTP2.PingTimeout = timers, 10*time.Second
+		s.upstream.Retune(func(transport *http.Transport) {
+			transport.IdleConnTimeout = timers
+			transport.HTTP2.SendPingTimeout, transport.HTTP2.PingTimeout = timers, 10*time.Second
+		})
+	}
+	p.start(t)
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+			if protocol := req.Header.Get("Upgrade"); protocol != "" {
+				echo(protocol)(w, req)
+				return
+			}
+			rc := http.NewResponseController(w)
+			_ = rc.Flush()
+			select {
+			case <-time.After(silence):
+				_, _ = io.WriteString(w, "an event\n")
+			case <-req.Context().Done():
+			}
+		}
+	})
+	jane := clientCertificate(t, p.signerCA, "jane")
+	for _, protocol := range []string{"SPDY/3.1", "websocket"} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			conn := p.raw(
+				t,
+				jane,
+				"POST /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: "+protocol+"\nContent-Length: 0\n\n",
+			)
+			reader := readerOf(conn)
+			res, err := http.ReadResponse(reader, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			<-time.After(silence)
+			_, _ = io.WriteString(conn, "still there\n")
+			if got, err := reader.ReadString('\n'); err != nil || got != "STILL THERE\n" {
+				t.Errorf("want an answer after a long silence, got %q, %v", got, err)
+			}
+		})
+	}
+	for _, path := range []string{
+		"/api/v1/pods?watch=1", "/api/v1/namespaces/d/pods/x/log?follow=true", "/api/v1/nodes/n/proxy/events",
+	} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			for _, protocol := range []string{"h2", "http/1.1"} {
+				client := p.client(t, jane)
+				if protocol == "http/1.1" {
+					client.Transport.(*http.Transport).ForceAttemptHTTP2 = false
+				}
+				if got := p.get(t, client, path, nil); got.Code != http.StatusOK || got.Body != "an event\n" {
+					t.Errorf("%s: want the event after a long silence, got %d %q", protocol, got.Code, got.Body)
+				}
+			}
+		})
+	}
+}
+
+// TestSlowHeadersEnd bounds the time that a client has to say what it wants.
+func TestSlowHeadersEnd(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t)
+	p.tune = func(s *Server) { s.http.ReadHeaderTimeout = 2 * time.Second } // bounds the handshake, too
+	p.start(t)
+	conn := p.raw(t, nil, "GET / HTTP/1.1\nHost: proxy\nX: ")
+	if _, err := io.ReadAll(conn); err != nil {
+		if timeout, ok := err.(net.Error); ok && timeout.Timeout() { //nolint:errorlint // a deadline of our own
+			t.Error("want the connection closed")
+		}
+	}
+}
+
+// TestNothingSecretIsLogged reads the log at its highest level after requests of all kinds.
+func TestNothingSecretIsLogged(t *testing.T) {
+	t.Parallel()
+	config := ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(10))
+	logger := ktesting.NewLogger(ktesting.NopTL{}, config)
+	p := newProxy(t)
+	p.context = func(ctx context.Context) context.Context { return klog.NewContext(ctx, logger) }
+	p.api.tokens["good-secret"] = authenticationv1.UserInfo{Username: "jane"}
+	p.start(t)
+	for _, header := range []string{
+		"Authorization: Bearer good-secret\n", "Authorization: Bearer bad-secret\n", "Authorization: Basic " +
+			"YmFzaWMtc2VjcmV0\n", "Cookie: a=cookie-secret\n",
+		"Authorization: Bearer bad-secret\nImpersonate-User: x\n",
+		"Connection: Upgrade\nUpgrade: websocket\nCookie: a=cookie-secret\n",
+		"Connection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Protocol: " +
+			"base64url.bearer.authorization.k8s.io.YmFkLXNlY3JldA\n",
+	} {
+		_, body, answered := p.exchange(t, nil, "GET /api/v1/nodes HTTP/1.1\nHost: proxy\n"+header+"\n")
+		said, err := json.Marshal(answered)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkNoSecret(t, "an answer", body+string(said))
+	}
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }
+	})
+	_, _, _ = p.exchange(t, nil, "GET /api/v1/nodes HTTP/1.1\nHost: proxy\nAuthorization: Bearer good-secret\n\n")
+	p.api.set(func() { p.api.failing = 500 })
+	_, _, _ = p.exchange(t, nil, "GET /api/v1/nodes HTTP/1.1\nHost: proxy\nAuthorization: Bearer other-secret\n\n")
+	log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+	if !strings.Contains(log, "Forwarded a request") {
+		t.Errorf("want a log of all that is logged, got %s", log)
+	}
+	checkNoSecret(t, "the log", log)
+}
+
+func checkNoSecret(t *testing.T, where, text string) {
+	t.Helper()
+	for _, secret := range []string{"-secret", "YmFz", "YmFkLXNl", upstreamToken, agentToken} {
+		if strings.Contains(text, secret) {
+			lines := bufio.NewScanner(strings.NewReader(text))
+			for lines.Scan() {
+				if strings.Contains(lines.Text(), secret) {
+					t.Errorf("%q is in %s: %s", secret, where, lines.Text())
+				}
+			}
+		}
+	}
+}
+
+// silentConn is a connection that breaks without a word when silent is closed: nothing arrives any more, on either
+// side.
+type silentConn struct {
+	net.Conn
+	silent chan struct{}
+}
+
+func (c *silentConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	select {
+	case <-c.silent:
+		if err == nil { // what came is lost, and so is all that comes
+			for err == nil {
+				_, err = c.Conn.Read(p)
+			}
+			return 0, err
+		}
+	default:
+	}
+	return n, err
+}
+
+func (c *silentConn) Write(p []byte) (int, error) {
+	select {
+	case <-c.silent:
+		return len(p), nil
+	default:
+		return c.Conn.Write(p)
+	}
+}
+
+// TestDeadConnectionsAreFound breaks all connections to the API server without a word. Watches end, and requests find
+// another way, after a ping has had no answer.
+func TestDeadConnectionsAreFound(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	silent := make(chan struct{})
+	p := newProxy(t)
+	p.tune = func(s *Server) {
+		s.upstream.Retune(func(transport *http.Transport) {
+			transport.HTTP2.SendPingTimeout, transport.HTTP2.PingTimeout = 200*time.Millisecond, 200*time.Millisecond
+		})
+	}
+	p.start(t, func(_ *proxy, o *Options) {
+		o.Upstream.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			return &silentConn{Conn: conn, silent: silent}, nil
+		}
+	})
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+			if req.URL.Query().Get("watch") == "" {
+				_, _ = io.WriteString(w, "here you are")
+				return
+			}
+			_ = http.NewResponseController(w).Flush()
+			<-req.Context().Done()
+		}
+	})
+	jane := p.as(t, "jane")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.address+"/api/v1/pods?watch=1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := jane.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	mu.Lock()
+	close(silent)
+	silent = make(chan struct{})
+	mu.Unlock()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := io.ReadAll(res.Body)
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("want the watch broken, not ended in good order")
+		}
+	case <-time.After(15 * time.Second):
+		t.Fatal("want the watch ended")
+	}
+	eventually(t, func() bool { return p.get(t, jane, "/api/v1/nodes", nil).Code == http.StatusOK })
+}

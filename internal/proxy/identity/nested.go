@@ -1,0 +1,112 @@
+package identity
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+)
+
+// RememberOriginalUser notes the user who made the request, before nested impersonation replaces it by another user.
+func RememberOriginalUser(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		state := request.From(req.Context())
+		state.Original, _ = apirequest.UserFrom(req.Context())
+		state.Nested = req.Header.Get(authenticationv1.ImpersonateUserHeader) != ""
+		next.ServeHTTP(w, req)
+	})
+}
+
+// nestedImpersonation is the API server's own filter for nested impersonation. That filter caches what it allowed,
+// without a limit and with a lifetime that cannot be set. So a new filter is made after each lifetime of an allowed
+// access review. A permission to impersonate that is taken away then ends as soon as any other permission.
+type nestedImpersonation struct {
+	next       http.Handler
+	authorizer authorizer.UnconditionalAuthorizer
+	serializer runtime.NegotiatedSerializer
+	clock      clock.PassiveClock
+	lifetime   time.Duration
+
+	last atomic.Pointer[nestedGeneration]
+	mu   sync.Mutex
+}
+
+type nestedGeneration struct {
+	made   time.Time
+	filter http.Handler
+}
+
+// Impersonate authorizes nested impersonation and carries it out, with a filter that lives for as long as lifetime.
+func Impersonate(
+	next http.Handler,
+	authorizer authorizer.UnconditionalAuthorizer,
+	serializer runtime.NegotiatedSerializer,
+	clk clock.PassiveClock,
+	lifetime time.Duration,
+) http.Handler {
+	return &nestedImpersonation{next: next, authorizer: authorizer, serializer: serializer, clock: clk, lifetime: lifetime}
+}
+
+// ServeHTTP implements http.Handler.
+func (n *nestedImpersonation) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	n.current().ServeHTTP(w, req)
+}
+
+func (n *nestedImpersonation) current() http.Handler {
+	now := n.clock.Now()
+	if last := n.last.Load(); last != nil && now.Sub(last.made) < n.lifetime {
+		return last.filter
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if last := n.last.Load(); last != nil && now.Sub(last.made) < n.lifetime {
+		return last.filter
+	}
+	filter := impersonation.WithConstrainedImpersonation(n.next, nestedAuthorizer{n.authorizer}, n.serializer)
+	n.last.Store(&nestedGeneration{made: now, filter: filter})
+	return filter
+}
+
+// rememberedByAsker is true for the verbs of constrained impersonation. The filter caches these permissions itself.
+// If they were cached here as well, they would live twice as long.
+func rememberedByAsker(verb string) bool {
+	return strings.HasPrefix(verb, "impersonate:") || strings.HasPrefix(verb, "impersonate-on:")
+}
+
+// nestedAuthorizer authorizes nested impersonation. The filter that calls it can only allow or answer 403. An API
+// server that cannot be reached has denied nothing, so in that case nestedAuthorizer leaves the filter with
+// unansweredPanic.
+type nestedAuthorizer struct {
+	authorizer.UnconditionalAuthorizer
+}
+
+// UnansweredPanic is recovered by the outermost filter, which answers that nothing was decided, because of err.
+type UnansweredPanic struct{ Err error }
+
+func (a nestedAuthorizer) Authorize(
+	ctx context.Context,
+	attributes authorizer.Attributes,
+) (authorizer.Decision, string, error) {
+	verdict, reason, err := a.UnconditionalAuthorizer.Authorize(ctx, attributes)
+	switch {
+	case err == nil || verdict == authorizer.DecisionAllow:
+		return verdict, reason, nil
+	case request.IsUnavailable(err):
+		panic(UnansweredPanic{err})
+	}
+	// The filter would show the error to the client, who must not see our own failures.
+	klog.FromContext(ctx).Error(err, "Refused an impersonation that could not be authorized")
+	return verdict, reason, errNotAuthorizable
+}

@@ -1,0 +1,513 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
+)
+
+// checkUnavailable wants a Status with 503 and, when the client may simply try again, Retry-After.
+func checkUnavailable(t *testing.T, got answer, retry bool) {
+	t.Helper()
+	var status metav1.Status
+	if err := json.Unmarshal([]byte(got.Body), &status); err != nil {
+		t.Fatalf("want a Status, got %d %q", got.Code, got.Body)
+	}
+	if got.Code != 503 || status.Code != 503 || status.Reason != metav1.StatusReasonServiceUnavailable ||
+		status.Message == "" {
+		t.Errorf("want 503, got %d: %s", got.Code, got.Body)
+	}
+	if (got.Header.Get("Retry-After") == "1") != retry {
+		t.Errorf("want Retry-After: %t, got %q", retry, got.Header.Get("Retry-After"))
+	}
+}
+
+func TestNoTokenYet(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	p.token.set("")
+	client := p.as(t, "jane")
+	checkUnavailable(t, p.get(t, client, "/api/v1/nodes", nil), true)
+	if n := len(p.api.requests()); n != 0 {
+		t.Errorf("want nothing sent on, got %d", n)
+	}
+	if err := p.Ready(); err == nil {
+		t.Error("want not ready without a token")
+	}
+	p.token.set(upstreamToken)
+	if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != 200 {
+		t.Errorf("want 200 with a token, got %d", got.Code)
+	}
+}
+
+func TestTokenIsNotAccepted(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(401)
+			_, _ = io.WriteString(w, "who are you?")
+		}
+	})
+	client := p.as(t, "jane")
+	checkUnavailable(t, p.get(t, client, "/api/v1/nodes", nil), true)
+	if diff := cmp.Diff([]string{upstreamToken}, p.token.rejected); diff != "" {
+		t.Errorf("rejected tokens (-want +got):\n%s", diff)
+	}
+	// A program behind the API server has users of its own.
+	got := p.get(t, client, "/api/v1/namespaces/d/services/x/proxy/login", nil)
+	if got.Code != 401 || got.Body != "who are you?" {
+		t.Errorf("want the program's own answer, got %d: %s", got.Code, got.Body)
+	}
+}
+
+// gate passes connections on to a server while it is open.
+type gate struct {
+	net.Listener
+	to    string
+	open  atomic.Bool
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func newGate(t *testing.T, to string) *gate {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gate{Listener: listener, to: to}
+	g.open.Store(true)
+	go func() {
+		for {
+			from, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			if !g.open.Load() {
+				_ = from.(*net.TCPConn).SetLinger(0)
+				_ = from.Close()
+				continue
+			}
+			to, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", g.to)
+			if err != nil {
+				_ = from.Close()
+				continue
+			}
+			g.mu.Lock()
+			g.conns = append(g.conns, from, to)
+			g.mu.Unlock()
+			go func() { _, _ = io.Copy(to, from); _ = to.Close() }()
+			go func() { _, _ = io.Copy(from, to); _ = from.Close() }()
+		}
+	}()
+	t.Cleanup(func() { _ = listener.Close(); g.cut() })
+	return g
+}
+
+// cut ends all connections.
+func (g *gate) cut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, c := range g.conns {
+		_ = c.Close()
+	}
+	g.conns = nil
+}
+
+func TestAPIServerAway(t *testing.T) {
+	t.Parallel()
+	var g *gate
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		if !g.open.Load() {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("connection refused")}
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, g.Addr().String())
+	}
+	p := startProxy(t, func(p *proxy, o *Options) {
+		g = newGate(t, p.api.Listener.Addr().String())
+		o.Agent.Dial, o.Upstream.Dial = dial, dial
+	})
+	client, root := p.as(t, "jane"), p.as(t, "root", "system:masters")
+	if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != 200 {
+		t.Fatalf("want 200, got %d", got.Code)
+	}
+	g.open.Store(false)
+	g.cut()
+	token := http.Header{"Authorization": {"Bearer x"}}
+	nested := http.Header{"Impersonate-User": {"joe"}}
+	checkUnavailable(t, p.get(t, root, "/api/v1/nodes", nil), true)                          // forwarding
+	checkUnavailable(t, p.do(t, root, "POST", "/api/v1/namespaces/d/pods", nil, "{}"), true) // never sent
+	checkUnavailable(t, p.get(t, client, "/api/v1/pods", nil), true)                         // authorization
+	checkUnavailable(t, p.get(t, client, "/api/v1/pods", nested), true)                      // nested impersonation
+	checkUnavailable(t, p.get(t, p.client(t, nil), "/api/v1/nodes", token), true)            // authentication
+	if err := p.Ready(); err != nil {
+		t.Errorf("want ready: every replica is as badly off, got %v", err)
+	}
+	g.open.Store(true)
+	for name, c := range map[string]*http.Client{"jane": client, "root": root} {
+		if got := p.get(t, c, "/api/v1/nodes", nil); got.Code != 200 {
+			t.Errorf("want 200 for %s again, got %d: %s", name, got.Code, got.Body)
+		}
+	}
+}
+
+func TestConnectionLostAfterSending(t *testing.T) {
+	t.Parallel()
+	var g *gate
+	p := startProxy(t, func(p *proxy, o *Options) {
+		g = newGate(t, p.api.Listener.Addr().String())
+		o.Upstream.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, g.Addr().String())
+		}
+	})
+	p.api.set(func() { p.api.serve = func(http.ResponseWriter, *http.Request) { g.cut() } })
+	client := p.as(t, "jane")
+	checkUnavailable(t, p.get(t, client, "/api/v1/nodes", nil), true)
+	// It may have been carried out, so the client must not send it again by itself.
+	checkUnavailable(t, p.do(t, client, "POST", "/api/v1/namespaces/d/pods", nil, "{}"), false)
+}
+
+func TestUpstreamCertificateIsVerified(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	other := newAPIServer(t, "HTTP/2.0")
+	config := p.api.config("")
+	config.Host = other.URL
+	config.CAData = p.servingCA.CertPEM()
+	up, err := relay.NewUpstream(config, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer up.Close()
+	req, err := http.NewRequestWithContext(t.Context(), "GET", other.URL+"/healthz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := up.RoundTrip(req)
+	if err == nil {
+		_ = res.Body.Close()
+	}
+	if unknown := (*tls.CertificateVerificationError)(nil); !errors.As(err, &unknown) {
+		t.Errorf("want a certificate of another CA refused, got %v", err)
+	}
+}
+
+func TestSecurityHeaders(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+			w.Header().Set("Cache-Control", "public")
+			w.Header().Set("X-Content-Type-Options", "whatever")
+			w.Header().Set("Audit-Id", "a-1")
+			if req.URL.Path == "/hints" {
+				w.WriteHeader(http.StatusEarlyHints)
+			}
+			w.WriteHeader(200)
+		}
+		p.api.allow = allowing("get /ok", "get /hints")
+	})
+	want := map[string][]string{
+		"Content-Security-Policy": {"default-src 'none'; frame-ancestors 'none'"},
+		"X-Frame-Options":         {"DENY"},
+		"X-Xss-Protection":        {"1; mode=block"},
+		"X-Content-Type-Options":  {"nosniff"},
+		"Referrer-Policy":         {"no-referrer"},
+		"X-Dns-Prefetch-Control":  {"off"},
+		"Cache-Control":           {"no-cache,no-store,max-age=0,must-revalidate"},
+		"Pragma":                  {"no-cache"},
+		"Expires":                 {"0"},
+	}
+	for path, code := range map[string]int{"/ok": 200, "/hints": 200, "/denied": 403, "//": 400} {
+		got := p.get(t, p.as(t, "jane"), path, nil)
+		if got.Code != code {
+			t.Errorf("%s: want %d, got %d", path, code, got.Code)
+		}
+		found := map[string][]string{}
+		for name := range want {
+			found[name] = got.Header[name]
+		}
+		if diff := cmp.Diff(want, found); diff != "" {
+			t.Errorf("%s: security headers (-want +got):\n%s", path, diff)
+		}
+		if code == 200 && got.Header.Get("Audit-Id") != "a-1" {
+			t.Errorf("%s: want the API server's headers too, got %v", path, got.Header)
+		}
+	}
+}
+
+func TestBodies(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) { _, _ = io.Copy(w, req.Body) }
+	})
+	for _, size := range []int{1, relay.MaxHeldBody, relay.MaxHeldBody + 1, 3 << 20} {
+		body := strings.Repeat("x", size)
+		got := p.do(t, p.as(t, "jane"), "POST", "/api/v1/namespaces/d/configmaps", nil, body)
+		if got.Code != 200 || got.Body != body {
+			t.Errorf("want %d bytes there and back, got %d and %d bytes", size, got.Code, len(got.Body))
+		}
+	}
+	if got := p.api.requests()[0].Header; got.Get("Content-Length") != "1" {
+		t.Errorf("want the length known, got %v", got)
+	}
+}
+
+func TestServingCertificateChangesUnderLoad(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	stop := make(chan struct{})
+	var load sync.WaitGroup
+	var requests atomic.Int64
+	for range 4 {
+		client := p.as(t, "jane")
+		load.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != 200 {
+					t.Errorf("want 200, got %d", got.Code)
+				}
+				requests.Add(1)
+			}
+		})
+	}
+	for range 20 {
+		want := p.renewServing(t)
+		conn := p.raw(t, nil, "")
+		if got := conn.ConnectionState().PeerCertificates[0]; !got.Equal(want) {
+			t.Error("want the new certificate on the next connection")
+		}
+		seen := requests.Load()
+		eventually(t, func() bool { return requests.Load() > seen+10 })
+	}
+	close(stop)
+	load.Wait()
+}
+
+func TestNoServingCertificate(t *testing.T) {
+	t.Parallel()
+	var missing atomic.Bool
+	p := startProxy(t, func(p *proxy, o *Options) {
+		o.ServingCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			if missing.Load() {
+				return nil, errors.New("no certificate")
+			}
+			return p.serving.Load(), nil
+		}
+	})
+	config := p.clientTLS(nil)
+	config.ClientSessionCache = tls.NewLRUClientSessionCache(4)
+	before, err := (&http.Transport{TLSClientConfig: config, DisableKeepAlives: true}).RoundTrip(
+		httptest.NewRequestWithContext(t.Context(), "GET", "https://"+p.address+"/version", nil),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, before.Body) // with it comes the ticket
+	_ = before.Body.Close()
+	missing.Store(true)
+	if err := p.Ready(); err == nil {
+		t.Error("want not ready without a certificate")
+	}
+	for name, config := range map[string]*tls.Config{"new": p.clientTLS(nil), "with a ticket": config} {
+		if _, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", p.address); err == nil {
+			t.Errorf("want the handshake of a client that is %s refused", name)
+		}
+	}
+	missing.Store(false)
+	if err := p.Ready(); err != nil {
+		t.Errorf("want ready again, got %v", err)
+	}
+}
+
+// heldClock is the real clock, but what waits for a time waits until it is released.
+type heldClock struct {
+	clock.RealClock
+	release chan time.Time
+}
+
+func (c *heldClock) After(time.Duration) <-chan time.Time { return c.release }
+
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	clock := &heldClock{release: make(chan time.Time)}
+	delayEnds := sync.OnceFunc(func() { close(clock.release) })
+	p := startProxy(t, func(_ *proxy, o *Options) { o.Clock = clock })
+	t.Cleanup(delayEnds)
+	release := make(chan struct{})
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+			switch {
+			case req.Header.Get("Upgrade") != "":
+				echo(req.Header.Get("Upgrade"))(w, req)
+			case req.URL.Query().Get("watch") != "":
+				_, _ = io.WriteString(w, "event\n")
+				_ = http.NewResponseController(w).Flush()
+				<-req.Context().Done()
+			case strings.HasPrefix(req.URL.Path, "/slow"):
+				<-release
+				_, _ = io.WriteString(w, "done")
+			}
+		}
+	})
+	client := p.as(t, "jane")
+	slow := make(chan answer, 1)
+	go func() {
+		defer close(slow)
+		slow <- p.get(t, client, "/slow", nil)
+	}()
+	req, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+p.address+"/api/v1/pods?watch=1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch, err := p.as(t, "jane").Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = watch.Body.Close() }()
+	upgraded := p.raw(
+		t,
+		clientCertificate(t, p.signerCA, "jane"),
+		"GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n\n",
+	)
+	switched, err := http.ReadResponse(readerOf(upgraded), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = switched.Body.Close()
+	eventually(t, func() bool { serving, streams := p.drain.counts(); return serving == 3 && streams == 2 })
+
+	p.stop()
+	eventually(t, func() bool { return p.Ready() != nil })
+	if got := p.get(t, p.as(t, "joe"), "/api/v1/nodes", nil); got.Code != 200 {
+		t.Errorf("want requests served while load balancers learn of it, got %d", got.Code)
+	}
+	delayEnds()
+	if got, err := io.ReadAll(watch.Body); err != nil || string(got) != "event\n" {
+		t.Errorf("want the watch to end in good order, got %q, %v", got, err)
+	}
+	if _, err := io.ReadAll(upgraded); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("want the upgraded connection closed, got %v", err)
+	}
+	select {
+	case err := <-p.ended:
+		t.Fatalf("want the proxy to wait for the slow request, it ended with %v", err)
+	case got := <-slow:
+		t.Fatalf("the slow request was cut: %v", got)
+	case <-time.After(100 * time.Millisecond):
+	}
+	close(release)
+	if got := <-slow; got.Code != 200 || got.Body != "done" {
+		t.Errorf("want the slow request finished, got %d %q", got.Code, got.Body)
+	}
+	err = <-p.ended
+	if err != nil {
+		t.Errorf("want a drain without loss, got %v", err)
+	}
+	p.ended <- nil // for the cleanup
+	if _, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.address); err == nil {
+		t.Error("want the port closed")
+	}
+}
+
+// TestNothingIsLostAtShutdown has clients that follow HTTP, as during a rolling restart of two replicas.
+func TestNothingIsLostAtShutdown(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t, func(_ *proxy, o *Options) { o.DrainDelay = 500 * time.Millisecond })
+	jane := clientCertificate(t, p.signerCA, "jane")
+	var clients sync.WaitGroup
+	for _, protocol := range []string{"h2", "http/1.1"} {
+		transport := &http.Transport{TLSClientConfig: p.clientTLS(jane), ForceAttemptHTTP2: protocol == "h2"}
+		transport.TLSClientConfig.NextProtos = []string{protocol}
+		t.Cleanup(transport.CloseIdleConnections)
+		for range 4 {
+			clients.Go(func() {
+				for p.Ready() == nil { // a load balancer that notices at once
+					req, _ := http.NewRequestWithContext(
+						t.Context(),
+						"POST",
+						"https://"+p.address+"/api/v1/namespaces/d/configmaps",
+						bytes.NewReader([]byte("{}")),
+					)
+					if protocol == "http/1.1" {
+						req.GetBody = nil // HTTP/2 says which requests were not looked at; those are sent again
+					}
+					res, err := transport.RoundTrip(req)
+					if err != nil {
+						t.Errorf("%s: lost a request: %v", protocol, err)
+						return
+					}
+					_, _ = io.Copy(io.Discard, res.Body)
+					_ = res.Body.Close()
+				}
+			})
+		}
+	}
+	eventually(t, func() bool { return len(p.api.requests()) > 200 })
+	p.stop()
+	clients.Wait()
+}
+
+func TestRunsOnce(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	if err := p.Run(t.Context()); err == nil {
+		t.Error("want a second run refused")
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t)
+	p.api.serve = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }
+	good := Options{
+		Listener:           closedListener(t),
+		ServingCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, nil },
+		Agent:              p.api.config(agentToken),
+		Upstream:           p.api.config(""),
+		Token:              p.token,
+		GroupSuffix:        "pinniped.dev",
+	}
+	for want, change := range map[string]func(*Options){
+		"no listener":                           func(o *Options) { o.Listener = nil },
+		"no serving certificate":                func(o *Options) { o.ServingCertificate = nil },
+		"no client configuration for the agent": func(o *Options) { o.Agent = nil },
+		"no client configuration for the API":   func(o *Options) { o.Upstream = nil },
+		"no token source":                       func(o *Options) { o.Token = nil },
+		"checking the API group suffix":         func(o *Options) { o.GroupSuffix = "dev" },
+		"is not https": func(o *Options) {
+			o.Upstream = p.api.config("")
+			o.Upstream.Host, o.Upstream.CAData = "http://127.0.0.1", nil
+		},
+		`reading ConfigMap "kube-system/extension-apiserver-authentication"`: func(o *Options) { o.Agent = p.api.config("stranger") },
+	} {
+		options := good
+		change(&options)
+		if _, err := New(t.Context(), options); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want error with %q, got %v", want, err)
+		}
+	}
+}

@@ -1,0 +1,330 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// measured returns what a scrape of the proxy's metrics would show, by "name{label=value,...}". Of a histogram it is
+// the number of observations.
+func measured(t *testing.T, m *Metrics) map[string]float64 {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry() // compares what is collected with what is described
+	if err := registry.Register(m); err != nil {
+		t.Fatal(err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]float64{}
+	for _, family := range families {
+		for _, one := range family.GetMetric() {
+			var labels []string
+			for _, label := range one.GetLabel() {
+				labels = append(labels, label.GetName()+"="+label.GetValue())
+			}
+			key := strings.TrimPrefix(family.GetName(), "pinniped_proxy_") + "{" + strings.Join(labels, ",") + "}"
+			found[key] = one.GetCounter().GetValue() + one.GetGauge().GetValue() + float64(one.GetHistogram().GetSampleCount())
+		}
+	}
+	return found
+}
+
+// checkMeasured waits until each metric named has the value wanted: what is counted when a request ends may be late.
+func checkMeasured(t *testing.T, m *Metrics, want map[string]float64) {
+	t.Helper()
+	var got map[string]float64
+	defer func() {
+		if t.Failed() {
+			t.Logf("measured: %v", got)
+		}
+	}()
+	for name, value := range want {
+		eventually(t, func() bool {
+			got = measured(t, m)
+			return got[name] == value
+		})
+	}
+}
+
+func TestRequestsAreMeasured(t *testing.T) {
+	t.Parallel()
+	metrics := NewMetrics()
+	p := startProxy(t, func(_ *proxy, o *Options) { o.Metrics = metrics })
+	release := make(chan struct{})
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+			switch {
+			case req.Header.Get("Upgrade") != "":
+				echo(req.Header.Get("Upgrade"))(w, req)
+			case strings.Contains(req.URL.Path, "missing"):
+				w.WriteHeader(http.StatusNotFound)
+			case req.URL.Query().Get("watch") != "":
+				w.WriteHeader(http.StatusOK)
+				_ = http.NewResponseController(w).Flush()
+				<-release
+			case strings.Contains(req.URL.Path, "broken"):
+				panic(http.ErrAbortHandler)
+			}
+		}
+		p.api.allow = allowing(
+			"get pods",
+			"get pods/exec",
+			"create pods/exec",
+			"list pods",
+			"watch pods",
+			"create pods",
+			"delete pods",
+			"get /version",
+			"brew /version",
+		)
+	})
+	client := p.as(t, "jane")
+	const pods = "/api/v1/namespaces/d/pods"
+	p.get(t, client, pods+"/one", nil)
+	p.get(t, client, pods+"/one", nil)
+	p.get(t, client, pods+"/missing", nil)
+	p.get(t, client, pods, nil)
+	p.get(t, client, "/version", nil)
+	p.get(t, client, "/api/v1/secrets", nil)
+	p.get(t, client, "/api//v1", nil)
+	p.get(t, p.client(t, nil), "/version", http.Header{"Authorization": {"Bearer nobody's"}})
+	p.get(t, client, pods+"/broken", nil)
+	p.do(t, client, "BREW", "/version", nil, "")
+	checkMeasured(t, metrics, map[string]float64{
+		"requests_total{code=200,verb=get}":                     3,
+		"requests_total{code=200,verb=list}":                    1,
+		"requests_total{code=404,verb=get}":                     1,
+		"requests_total{code=403,verb=list}":                    1,
+		"requests_total{code=400,verb=other}":                   1,
+		"requests_total{code=401,verb=get}":                     1,
+		"requests_total{code=503,verb=get}":                     1,
+		"requests_total{code=200,verb=other}":                   1,
+		"upstream_problems_total{cause=connection_lost}":        1,
+		"upstream_problems_total{cause=unreachable}":            0,
+		"review_cache_lookups_total{result=hit,review=access}":  1,
+		"review_cache_lookups_total{result=miss,review=access}": 7,
+		"review_cache_lookups_total{result=miss,review=token}":  1,
+		"reviews_total{result=yes,review=access}":               6,
+		"reviews_total{result=no,review=access}":                1,
+		"reviews_total{result=no,review=token}":                 1,
+		"review_cache_entries{review=access}":                   7,
+		"review_cache_entries{review=token}":                    1,
+		"requests_in_flight{kind=request}":                      0,
+	})
+	got := measured(t, metrics)
+	if got["added_seconds{}"] != got["upstream_seconds{}"] || got["added_seconds{}"] < 6 {
+		t.Errorf("want each forwarded request observed, got %v and %v", got["added_seconds{}"], got["upstream_seconds{}"])
+	}
+
+	// A watch and an upgraded connection while they are open, and after.
+	before := got["upstream_seconds{}"]
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+pods+"?watch=1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := p.raw(
+		t,
+		clientCertificate(t, p.signerCA, "jane"),
+		"GET "+pods+"/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n\n",
+	)
+	switched, err := http.ReadResponse(readerOf(conn), nil)
+	if err != nil || switched.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("want the protocol switched, got %v, %v", switched, err)
+	}
+	_ = switched.Body.Close()
+	checkMeasured(t, metrics, map[string]float64{
+		"requests_in_flight{kind=stream}":     2,
+		"upstream_connections{kind=upgraded}": 1,
+	})
+	close(release)
+	_, _ = io.Copy(io.Discard, watch.Body)
+	_ = watch.Body.Close()
+	_ = conn.Close()
+	checkMeasured(t, metrics, map[string]float64{
+		"requests_in_flight{kind=stream}":      0,
+		"upstream_connections{kind=upgraded}":  0,
+		"requests_total{code=200,verb=watch}":  1,
+		"requests_total{code=101,verb=create}": 0,
+		"requests_total{code=101,verb=get}":    1,
+	})
+	if after := measured(t, metrics)["upstream_seconds{}"]; after != before {
+		t.Errorf("want streams left out of the upstream's time, got %v more", after-before)
+	}
+}
+
+func TestConnectionsAreMeasured(t *testing.T) {
+	t.Parallel()
+	metrics := NewMetrics()
+	var away atomic.Bool
+	p := startProxy(t, func(_ *proxy, o *Options) {
+		o.Metrics = metrics
+		o.Upstream.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if away.Load() {
+				return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("connection refused")}
+			}
+			return (&net.Dialer{}).DialContext(ctx, network, address)
+		}
+	})
+	client := p.as(t, "jane")
+	p.get(t, client, "/api/v1/nodes", nil)
+	got := measured(t, metrics)
+	if got["client_connections{}"] != 1 || got["upstream_connections{kind=shared}"] < 1 ||
+		got["upstream_dials_total{result=ok}"] < 1 {
+		t.Errorf("want one connection here and at least one there, got %v", got)
+	}
+	away.Store(true)
+	p.upstream.Close()
+	eventually(t, func() bool { return measured(t, metrics)["upstream_connections{kind=shared}"] == 0 })
+	p.get(t, client, "/api/v1/nodes", nil)
+	client.CloseIdleConnections()
+	checkMeasured(t, metrics, map[string]float64{
+		"client_connections{}":                       0,
+		"upstream_dials_total{result=error}":         1,
+		"upstream_problems_total{cause=unreachable}": 1,
+	})
+	p.token.set("")
+	p.get(t, client, "/api/v1/nodes", nil)
+	checkMeasured(t, metrics, map[string]float64{"upstream_problems_total{cause=no_credential}": 1})
+}
+
+// TestHandshakeFailuresAreCounted makes each of them happen, because crypto/tls only says in words what it was.
+func TestHandshakeFailuresAreCounted(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, cause string
+		fail        func(t *testing.T, p *proxy)
+	}{
+		{"a client that does not know the CA", "alert_bad_certificate", func(t *testing.T, p *proxy) {
+			t.Helper()
+			handshake(t, p, &tls.Config{ServerName: "127.0.0.1"})
+		}},
+		{"a client that wants another name", "alert_bad_certificate", func(t *testing.T, p *proxy) {
+			t.Helper()
+			config := p.clientTLS(nil)
+			config.ServerName = "elsewhere.example.com"
+			handshake(t, p, config)
+		}},
+		{"a client with old TLS only", "no_shared_version", func(t *testing.T, p *proxy) {
+			t.Helper()
+			config := p.clientTLS(nil)
+			config.MinVersion, config.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
+			handshake(t, p, config)
+		}},
+		{"a client with other ciphers only", "no_shared_cipher", func(t *testing.T, p *proxy) {
+			t.Helper()
+			config := p.clientTLS(nil)
+			config.MaxVersion, config.CipherSuites = tls.VersionTLS12, []uint16{tls.TLS_RSA_WITH_AES_128_CBC_SHA}
+			handshake(t, p, config)
+		}},
+		{"a client with other protocols only", "no_shared_protocol", func(t *testing.T, p *proxy) {
+			t.Helper()
+			config := p.clientTLS(nil)
+			config.NextProtos = []string{"imap"}
+			handshake(t, p, config)
+		}},
+		{
+			"a client that sends HTTP", "not_tls",
+			func(t *testing.T, p *proxy) { t.Helper(); write(t, p, "GET / HTTP/1.1\r\nHost: x\r\n\r\n") },
+		},
+		{
+			"a client that sends something else", "not_tls",
+			func(t *testing.T, p *proxy) { t.Helper(); write(t, p, "EHLO example.com\r\n") },
+		},
+		{"a client that only connects", "client_left", func(t *testing.T, p *proxy) { t.Helper(); write(t, p, "") }},
+		{"a proxy without a certificate", "no_serving_certificate", func(t *testing.T, p *proxy) {
+			t.Helper()
+			p.serving.Store(nil)
+			handshake(t, p, p.clientTLS(nil))
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			metrics := NewMetrics()
+			p := startProxy(t, func(p *proxy, o *Options) {
+				o.Metrics = metrics
+				o.ServingCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+					if certificate := p.serving.Load(); certificate != nil {
+						return certificate, nil
+					}
+					return nil, errors.New("there is no serving certificate yet")
+				}
+			})
+			test.fail(t, p)
+			checkMeasured(t, metrics, map[string]float64{"tls_handshake_failures_total{cause=" + test.cause + "}": 1})
+		})
+	}
+}
+
+func TestHandshakeCause(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"10.0.0.1:4: remote error: tls: unknown certificate authority":                      "alert_unknown_ca",
+		"10.0.0.1:4: remote error: tls: expired certificate":                                "alert_certificate_expired",
+		"10.0.0.1:4: remote error: tls: unknown certificate":                                "alert_certificate_unknown",
+		"10.0.0.1:4: remote error: tls: no application protocol":                            "alert_other",
+		"10.0.0.1:4: read tcp 10.0.0.2:8444->10.0.0.1:4: i/o timeout":                       "timeout",
+		"10.0.0.1:4: read tcp 10.0.0.2:8444->10.0.0.1:4: read: connection reset by peer":    "client_left",
+		"10.0.0.1:4: tls: invalid signature by the client certificate: something was wrong": "other",
+	} {
+		if got := handshakeCause(text); got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
+	}
+}
+
+// handshake tries one that fails.
+func handshake(t *testing.T, p *proxy, config *tls.Config) {
+	t.Helper()
+	conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", p.address)
+	if err == nil {
+		_ = conn.Close()
+		t.Error("the handshake succeeded")
+	}
+}
+
+// write connects without TLS, sends text and leaves.
+func write(t *testing.T, p *proxy, text string) {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(conn, text)
+	_ = conn.Close()
+}
+
+func TestRequestCounters(t *testing.T) {
+	t.Parallel()
+	m := NewMetrics()
+	for verb, code := range map[string]int{
+		"get": 200, "deletecollection": 504, "approve": 200, "": 400, "list": 1000, "watch": codeNone,
+	} {
+		m.counter(verb, code).Inc()
+		m.counter(verb, code).Inc() // the second time it is known
+	}
+	checkMeasured(t, m, map[string]float64{
+		"requests_total{code=200,verb=get}":              2,
+		"requests_total{code=504,verb=deletecollection}": 2,
+		"requests_total{code=200,verb=other}":            2,
+		"requests_total{code=400,verb=other}":            2,
+		"requests_total{code=500,verb=list}":             2,
+		"requests_total{code=none,verb=watch}":           2,
+	})
+}

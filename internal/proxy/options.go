@@ -1,0 +1,139 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+)
+
+// CABundle is a set of CA certificates. It is never changed: a change is a new CABundle.
+type CABundle struct {
+	PEM []byte
+}
+
+// Options is everything the proxy needs. Listener to GroupSuffix are required, except SignerCABundle; the rest has
+// defaults.
+type Options struct {
+	// Listener is already listening. Run closes it.
+	Listener net.Listener
+	// ServingCertificate returns the certificate for one handshake, never nil without an error; an error ends that
+	// handshake. It may answer differently any time. It is also called with an empty ClientHelloInfo to find out
+	// whether there is a certificate at all.
+	ServingCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// SignerCABundle returns the CA of the client certificates that this product issues, in PEM, nil when there is
+	// none. It is asked with each request, and what it returned is never changed.
+	SignerCABundle func() []byte
+	// Agent is the agent's own identity: TokenReview, SubjectAccessReview and the ConfigMap
+	// extension-apiserver-authentication.
+	Agent *rest.Config
+	// Upstream is the address and CA of the API server. Credentials in it are not used.
+	Upstream *rest.Config
+	// Token is the upstream credential.
+	Token relay.TokenSource
+	// GroupSuffix ends the API group in which TokenCredentialRequest stays open to anonymous users.
+	GroupSuffix string
+
+	// AllowTTL and DenyTTL are how long an answer of a SubjectAccessReview is used again: 10 s and 500 ms by default.
+	AllowTTL, DenyTTL time.Duration
+	// BodyTimeout is how long a client may take to send the body of a request that is not a stream, 60 s by default, as in
+	// the API server.
+	BodyTimeout time.Duration
+	// WriteTimeout is how long a client may take to read 32 KiB of an answer that is not a stream, 30 s by default.
+	WriteTimeout time.Duration
+	// Limits is what clients may hold, budget.Defaults by default.
+	Limits budget.Limits
+	// Work is how much of the work that clients cause goes on at a time.
+	Work work.Limits
+	// Processors is how many the agent may use, runtime.GOMAXPROCS(0) by default.
+	Processors int
+	// DrainDelay is how long the proxy goes on as usual, only reporting not ready, after it was told to stop: the time
+	// a load balancer needs to notice. Zero by default.
+	DrainDelay time.Duration
+	// StreamGrace is how long watches and upgraded connections live on after DrainDelay, 5 s by default.
+	StreamGrace time.Duration
+	// DrainTimeout is how long ordinary requests have to finish after DrainDelay, 60 s by default.
+	DrainTimeout time.Duration
+	// ProbeInterval is how often the proxy asks again whether the API server admits anonymous users, 1 min by default.
+	ProbeInterval time.Duration
+	// Metrics counts what the proxy does. New makes one when it is nil.
+	Metrics *Metrics
+	// Audit is the log of requests. Without it, requests are not logged.
+	Audit *AuditLog
+	// BearerTokens, if set, returns what authenticates bearer tokens in place of the cluster, which it is given and may
+	// ask. An error with a method Unavailable() bool that returns true is answered with 503, any other with 401.
+	BearerTokens func(cluster authenticator.Token) authenticator.Token
+	// Advertised returns the CA bundle that clients are told to verify this proxy with, or nil while none is advertised.
+	// The proxy shows it to everybody at handover.Path. A new pointer means that it changed. Without this function,
+	// requests for that path are treated like all others.
+	Advertised func() *CABundle
+	// Clock is the real clock by default.
+	Clock clock.WithTicker
+}
+
+// completed is Options with all defaults filled in. Only complete makes one.
+type completed struct {
+	Options
+}
+
+func (o Options) complete() (completed, error) {
+	switch {
+	case o.Listener == nil:
+		return completed{}, errors.New("no listener")
+	case o.ServingCertificate == nil:
+		return completed{}, errors.New("no serving certificate")
+	case o.Agent == nil:
+		return completed{}, errors.New("no client configuration for the agent")
+	case o.Upstream == nil:
+		return completed{}, errors.New("no client configuration for the API server")
+	case o.Token == nil:
+		return completed{}, errors.New("no token source")
+	}
+	if err := apis.ValidateGroupSuffix(o.GroupSuffix); err != nil {
+		return completed{}, fmt.Errorf("checking the API group suffix: %w", err)
+	}
+	if o.SignerCABundle == nil {
+		o.SignerCABundle = func() []byte { return nil }
+	}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics()
+	}
+	if o.Limits == (budget.Limits{}) {
+		o.Limits = budget.Defaults()
+	}
+	o.Work.Complete()
+	if o.Processors == 0 {
+		o.Processors = runtime.GOMAXPROCS(0)
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	for _, d := range []struct {
+		value    *time.Duration
+		standard time.Duration
+	}{
+		{&o.AllowTTL, 10 * time.Second},
+		{&o.DenyTTL, 500 * time.Millisecond},
+		{&o.BodyTimeout, time.Minute},
+		{&o.WriteTimeout, writeTimeout},
+		{&o.StreamGrace, 5 * time.Second},
+		{&o.DrainTimeout, time.Minute},
+		{&o.ProbeInterval, time.Minute},
+	} {
+		if *d.value == 0 {
+			*d.value = d.standard
+		}
+	}
+	return completed{o}, nil
+}

@@ -1,0 +1,301 @@
+package proxy
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
+)
+
+const (
+	// maxSelector is how long a selector may be.
+	maxSelector = 16 << 10
+)
+
+// refuseHostile refuses methods and upgrades that must not reach the API server. It removes headers that the API
+// server could take for ours or for those of another program on the way.
+func refuseHostile(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		state := stateFrom(req.Context())
+		if endIsInDoubt(req) {
+			state.CloseAfterwards = true
+			request.CloseAfterwards(w.Header())
+		}
+		if req.Method == http.MethodConnect || req.Method == http.MethodTrace {
+			request.WriteStatus(w, req, s, request.StatusError(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
+				fmt.Sprintf("method %s is not supported", req.Method)))
+			return
+		}
+		if err := checkFraming(req); err != nil {
+			request.WriteStatus(w, req, s, err)
+			return
+		}
+		cleanHeader(req.Header)
+		// Trailers arrive after the decision. The API server reads none.
+		req.Trailer = nil
+		protocol, err := upgradeOf(req)
+		if err != nil {
+			request.CloseAfterwards(w.Header())
+			request.WriteStatus(w, req, s, err)
+			return
+		}
+		if protocol != "" {
+			state.Upgrade, state.CloseAfterwards = protocol, true
+			request.CloseAfterwards(w.Header())
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+// checkFraming refuses methods, hosts and lengths that HTTP/2 allows and that another program could read in another
+// way. In HTTP/1.1 net/http refuses most of them itself.
+func checkFraming(req *http.Request) error {
+	switch {
+	case !httpguts.ValidHeaderFieldName(req.Method): // both are tokens
+		return apierrors.NewBadRequest(fmt.Sprintf("method %q is not valid", request.Shown(req.Method)))
+	case strings.ContainsFunc(req.Host, notInHost):
+		return apierrors.NewBadRequest(fmt.Sprintf("host %q is not valid", request.Shown(req.Host)))
+	case len(req.Header["Content-Length"]) > 1:
+		return apierrors.NewBadRequest("the request has more than one length")
+	case req.URL.Scheme != "" && (req.ProtoMajor != 1 || req.URL.Scheme != "http" && req.URL.Scheme != "https"):
+		return apierrors.NewBadRequest("the request is for a server of another kind")
+	}
+	return nil
+}
+
+// notInHost is true for characters that neither names nor addresses of hosts contain.
+func notInHost(r rune) bool {
+	switch {
+	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', strings.ContainsRune("-._:[]%", r):
+		return false
+	}
+	return true
+}
+
+// endIsInDoubt is true for requests whose end another program on the way may have seen elsewhere. RFC 9112, section
+// 6.1, says that the connection has to be closed after a request with both a length and chunks (CL.TE, TE.CL), and
+// after chunks in HTTP/1.0. net/http removes the header that it does not use before we can see it. So every request
+// with chunks counts, and every one over HTTP/1.0.
+func endIsInDoubt(req *http.Request) bool {
+	return req.ProtoMajor == 1 && (req.ProtoMinor == 0 || len(req.TransferEncoding) > 0)
+}
+
+// cleanHeader removes headers about other hops, because the client can write anything there. It also removes headers
+// that a program between here and the API server could take for one of ours because it reads "_" as "-".
+// HTTP2-Settings belongs to h2c, which is not supported.
+func cleanHeader(h http.Header) {
+	for name := range h {
+		if name == "" {
+			continue
+		}
+		switch name[0] | 0x20 {
+		case 'i', 'x', 'f', 'h', 'a':
+		default:
+			continue
+		}
+		folded := request.Fold(name)
+		switch {
+		case isTwin(name, folded),
+			strings.HasPrefix(folded, "x-forwarded-"),
+			folded == "x-real-ip",
+			folded == "forwarded",
+			folded == "http2-settings":
+			delete(h, name)
+		}
+	}
+}
+
+// isTwin is true for names that become the name of one of our headers when "_" is read as "-". The part after
+// Impersonate-Extra- is a key that the user chose, and may contain "_".
+func isTwin(name, folded string) bool {
+	if !strings.Contains(name, "_") || !request.IsIdentityHeader(folded) {
+		return false
+	}
+	lower := strings.ToLower(name)
+	return !strings.HasPrefix(lower, "impersonate-extra-") && !strings.HasPrefix(lower, "x-remote-extra-")
+}
+
+// upgradeOf returns the protocol the client wants to switch to, lower case, or "" when it does not want to.
+func upgradeOf(req *http.Request) (string, error) {
+	if !request.WantsUpgrade(req.Header) {
+		return "", nil
+	}
+	protocols := req.Header.Values("Upgrade")
+	if len(protocols) == 0 {
+		return "", nil
+	}
+	protocol := strings.ToLower(strings.TrimSpace(protocols[0]))
+	if len(protocols) > 1 || protocol != "spdy/3.1" && protocol != "websocket" {
+		return "", apierrors.NewBadRequest(fmt.Sprintf("upgrade to %q is not supported: only SPDY/3.1 and websocket are",
+			request.Shown(strings.Join(protocols, ", "))))
+	}
+	if req.ContentLength != 0 {
+		return "", apierrors.NewBadRequest("a request to switch protocols must not have a body")
+	}
+	if protocol == "websocket" {
+		return protocol, checkBrowser(req)
+	}
+	return protocol, nil
+}
+
+// checkBrowser refuses a websocket that a page of another site may have opened: browsers send cookies and client
+// certificates along, without a preflight request and without asking the user.
+func checkBrowser(req *http.Request) error {
+	refuse := func(why string) error {
+		return request.StatusError(http.StatusForbidden, metav1.StatusReasonForbidden, "refused a websocket "+why)
+	}
+	if len(req.Header.Values("Cookie")) > 0 {
+		return refuse("with cookies")
+	}
+	for _, origin := range req.Header.Values("Origin") {
+		parsed, err := url.Parse(origin)
+		// The scheme does not count: some clients say http, and nothing but this proxy answers on our port.
+		if err != nil || !strings.EqualFold(withoutDefaultPort(parsed.Host), withoutDefaultPort(req.Host)) {
+			return refuse(fmt.Sprintf("from the foreign origin %q", request.Shown(origin)))
+		}
+	}
+	return nil
+}
+
+func withoutDefaultPort(host string) string { return strings.TrimSuffix(host, ":443") }
+
+// readRequest finds out from the path what the request is about, as the API server does. It refuses paths that two
+// programs could read in two ways.
+func readRequest(next http.Handler, resolver apirequest.RequestInfoResolver, s runtime.NegotiatedSerializer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if err := checkPathStart(req.URL); err != nil {
+			request.WriteStatus(w, req, s, err)
+			return
+		}
+		info, err := resolver.NewRequestInfo(req)
+		if err != nil {
+			request.WriteStatus(w, req, s, apierrors.NewBadRequest("the request path cannot be understood"))
+			return
+		}
+		if err := checkPath(req.URL.EscapedPath(), proxiedFrom(info)); err != nil {
+			request.WriteStatus(w, req, s, err)
+			return
+		}
+		if err := checkSelectors(req.URL, info.Verb); err != nil {
+			request.WriteStatus(w, req, s, err)
+			return
+		}
+		state := stateFrom(req.Context())
+		state.LongRunning, state.measured.verb = isLongRunning(info), info.Verb
+		next.ServeHTTP(w, req.WithContext(apirequest.WithRequestInfo(req.Context(), info)))
+	})
+}
+
+func checkPathStart(u *url.URL) error {
+	if !strings.HasPrefix(u.Path, "/") {
+		return apierrors.NewBadRequest(fmt.Sprintf("path %q does not begin with /", request.Shown(u.Path)))
+	}
+	return nil
+}
+
+// checkSelectors refuses selectors that keep the API server busy, which parses them several times for each request: 8 ms
+// and 700 kB for each 10 kB. The resolver has not read such a one.
+func checkSelectors(u *url.URL, verb string) error {
+	switch verb {
+	case "list", "watch", "deletecollection":
+	default:
+		return nil // another program's parameter, or of no effect
+	}
+	if n := requestinfo.LongSelector(u); n > maxSelector {
+		return apierrors.NewBadRequest(fmt.Sprintf(
+			"a selector has %d bytes, and may have %d: ask for a part of the values at a time, or without it", n, maxSelector,
+		))
+	}
+	return nil
+}
+
+// proxiedFrom returns the number of path segments that belong to Kubernetes, when the rest is the path of a program
+// behind the proxy subresource of a pod, service or node; zero when all belong to Kubernetes.
+func proxiedFrom(info *apirequest.RequestInfo) int {
+	if !info.IsResourceRequest || info.Subresource != "proxy" || info.APIGroup != "" || info.APIPrefix != "api" {
+		return 0
+	}
+	// api/v1/nodes/NAME/proxy, api/v1/namespaces/NAMESPACE/pods/NAME/proxy
+	switch {
+	case info.Resource == "nodes" && info.Namespace == "":
+		return 5
+	case info.Resource == "pods" || info.Resource == "services":
+		return 7
+	}
+	return 0
+}
+
+// checkPath refuses empty segments, dots and encoded slashes in an escaped path. When kubernetes is not zero, only so
+// many segments belong to Kubernetes. The rest is the path of another program, and only dots are refused there.
+func checkPath(escaped string, kubernetes int) error {
+	segments := strings.Split(strings.TrimPrefix(escaped, "/"), "/")
+	last := len(segments) - 1
+	for i, segment := range segments {
+		ours := kubernetes == 0 || i < kubernetes
+		plain, err := url.PathUnescape(segment)
+		switch {
+		case err != nil, plain == ".", plain == "..",
+			ours && segment == "" && i != last,
+			ours && strings.ContainsFunc(plain, isForeign):
+			return apierrors.NewBadRequest(fmt.Sprintf("path %q is not canonical", request.Shown(escaped)))
+		case !ours && slices.ContainsFunc(strings.FieldsFunc(plain, isSlash), isDots):
+			return apierrors.NewBadRequest(fmt.Sprintf("path %q is not canonical", request.Shown(escaped)))
+		}
+	}
+	return nil
+}
+
+// isForeign is true for characters that no path segment of Kubernetes contains.
+func isForeign(r rune) bool      { return isSlash(r) || r < ' ' || r == 0x7f }
+func isSlash(r rune) bool        { return r == '/' || r == '\\' }
+func isDots(segment string) bool { return segment == "." || segment == ".." }
+
+// isLongRunning is true for requests that last as long as client and server like.
+func isLongRunning(info *apirequest.RequestInfo) bool {
+	if !info.IsResourceRequest {
+		return false
+	}
+	switch info.Verb {
+	case "watch", "proxy":
+		return true
+	}
+	switch info.Subresource {
+	case "attach", "exec", "proxy", "log", "portforward":
+		return true
+	}
+	return false
+}
+
+// refuseLeftovers refuses requests that still have an Impersonate- header after nested impersonation. The filter
+// leaves headers that it does not know, and headers without a value. They must not reach the API server together with
+// ours.
+func refuseLeftovers(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if name := leftover(req.Header); name != "" {
+			request.WriteStatus(w, req, s, apierrors.NewBadRequest(
+				fmt.Sprintf("header %q is not a known impersonation header, or has no value", request.Shown(name))))
+			return
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+// leftover returns the name of a header with which a client tries to impersonate.
+func leftover(h http.Header) string {
+	for name := range h {
+		if len(name) > len("impersonate") && name[0]|0x20 == 'i' && strings.HasPrefix(request.Fold(name), "impersonate-") {
+			return name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,268 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
+)
+
+const (
+	bufferSize = 32 << 10
+	// streamBufferSize is that of logs and of programs behind a proxy subresource.
+	streamBufferSize = 16 << 10
+	// A watch keeps its buffer as long as it is open. There are many watches, and events are small.
+	watchBufferSize = 2 << 10
+)
+
+// Options is what NewHandler needs. All of it is required, except Budget.
+type Options struct {
+	Upstream interface {
+		http.RoundTripper
+		Address() *url.URL
+		Counts() *Counts
+	}
+	// Token is the upstream credential.
+	Token TokenSource
+	// Version is the API server's, and TokenAlone says whose a bearer token is when it is the only credential. Both decide
+	// whether the client's own token is sent.
+	Version    *APIVersion
+	TokenAlone authenticator.Request
+	// HoldUntilAuthorized makes the outermost RoundTripper, which waits for what is still to be decided about a request.
+	HoldUntilAuthorized func(next http.RoundTripper) http.RoundTripper
+	Budget              *budget.Budget
+	Work                work.All
+	// Failed takes the reasons why requests could not be forwarded.
+	Failed     *logs.Sampler
+	Serializer runtime.NegotiatedSerializer
+}
+
+// forwarder is the back half: it sends the request to the API server as the user in its context.
+type forwarder struct {
+	Options
+	passThrough *tokenPassThrough
+	// One proxy in three kinds, which differ in buffers and flushing only.
+	plain, stream, watch *httputil.ReverseProxy
+}
+
+// NewHandler returns the back half of the proxy: it sends requests to the API server as the user in their context.
+func NewHandler(options Options) http.Handler {
+	f := &forwarder{Options: options, passThrough: newTokenPassThrough(options.Version, options.TokenAlone)}
+	f.plain, f.stream, f.watch = f.proxy(bufferSize), f.proxy(streamBufferSize), f.proxy(watchBufferSize)
+	// An answer of known length is no stream: it is written when a frame is full, and at its end. ReverseProxy flushes
+	// answers of unknown length at once all the same.
+	f.plain.FlushInterval = 0
+	return f
+}
+
+func (f *forwarder) proxy(buffer int) *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite: f.address,
+		Transport: f.HoldUntilAuthorized(
+			&asUser{token: f.Token, passThrough: f.passThrough, next: holdAnswer{f.inFlight(), f.Budget}},
+		),
+		FlushInterval:  -1, // watches stream
+		BufferPool:     newBufferPool(buffer),
+		ModifyResponse: f.checkAnswer,
+		ErrorHandler:   f.writeError,
+		ErrorLog:       log.New(io.Discard, "", 0), // a broken stream is the client's to report
+	}
+}
+
+func (f *forwarder) inFlight() inFlight {
+	return inFlight{
+		next:    reserveAnswer{f.Upstream, f.Budget},
+		all:     f.Work.All,
+		long:    f.Work.AllLong,
+		watches: f.Work.Watches,
+	}
+}
+
+func (f *forwarder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if logger := klog.FromContext(req.Context()).V(4); logger.Enabled() {
+		logger.Info("Forwarded a request", "method", req.Method, "path", req.URL.Path)
+	}
+	info, ok := apirequest.RequestInfoFrom(req.Context())
+	switch {
+	case ok && info.Verb == "watch":
+		f.watch.ServeHTTP(w, req)
+	case request.From(req.Context()).LongRunning:
+		f.stream.ServeHTTP(w, req)
+	default:
+		f.plain.ServeHTTP(w, req)
+	}
+}
+
+// address sets the address of the API server, and the header that tells its audit log where the request came from.
+func (f *forwarder) address(pr *httputil.ProxyRequest) {
+	pr.SetURL(f.Upstream.Address())
+	pr.Out.Host = pr.In.Host
+	pr.Out.Trailer = nil
+	if host, _, err := net.SplitHostPort(pr.In.RemoteAddr); err == nil {
+		pr.Out.Header["X-Forwarded-For"] = []string{host}
+	}
+}
+
+var (
+	errOurCredential = errors.New("the API server did not accept the proxy's credential")
+	errBadSwitch     = errors.New("the API server switched to a protocol that was not asked for")
+)
+
+// checkAnswer checks the API server's answer before any of it is sent to the client.
+func (f *forwarder) checkAnswer(res *http.Response) error {
+	state := request.From(res.Request.Context())
+	state.AnsweredInTime = res.Request.Context().Err() == nil
+	if state.AsRequest != nil {
+		state.AsRequest.Release()
+	}
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		// Two connections are joined only when both sides named the same protocol.
+		if state.Upgrade == "" || !request.WantsUpgrade(res.Header) || !strings.EqualFold(res.Header.Get("Upgrade"), state.Upgrade) {
+			return errBadSwitch
+		}
+		delete(state.Header, "Connection")
+		if conn, ok := res.Body.(io.ReadWriteCloser); ok && state.End != nil {
+			res.Body = &upgradedBody{ReadWriteCloser: conn, end: state.End}
+		}
+	} else if state.CloseAfterwards {
+		request.CloseAfterwards(state.Header) // again, as an informational answer empties the header
+	}
+	if res.StatusCode == http.StatusUnauthorized && state.UpstreamToken != "" && ownAnswer(res.Request) {
+		f.Token.Reject(state.UpstreamToken)
+		return errOurCredential
+	}
+	if state.Login != nil {
+		state.Login.Answered(res)
+	}
+	if _, ours := state.Header[request.AuditIDHeader]; ours {
+		delete(res.Header, request.AuditIDHeader) // it is the same
+	}
+	// Ours replace those of the API server. Set here again, as an informational answer empties the header.
+	for name, values := range request.SecurityHeaders {
+		delete(res.Header, name)
+		state.Header[name] = values
+	}
+	if state.LongRunning && res.StatusCode != http.StatusSwitchingProtocols {
+		res.Body = &endingBody{ReadCloser: res.Body, draining: func() bool {
+			return errors.Is(context.Cause(res.Request.Context()), request.ErrDraining)
+		}}
+	}
+	return nil
+}
+
+// ownAnswer is true when a 401 can only mean that the API server refused our credential. Behind a proxy subresource
+// there is another program, which may answer 401 about users of its own.
+func ownAnswer(req *http.Request) bool {
+	info, ok := apirequest.RequestInfoFrom(req.Context())
+	return ok && info.Subresource != "proxy"
+}
+
+// writeError answers a request that could not be sent, or whose answer could not be used.
+func (f *forwarder) writeError(w http.ResponseWriter, req *http.Request, err error) {
+	var refused apierrors.APIStatus
+	var body *clientBodyError
+	state := request.From(req.Context())
+	switch {
+	case errors.As(err, &refused):
+		if errors.Is(err, errNoToken) {
+			f.Upstream.Counts().problem(problemNoCredential)
+		}
+	case errors.As(err, &body), state.BodyFailed.Load(), state.Body != nil && state.Body.Late():
+		err = errUnreadableBody
+	case errors.Is(err, errOurCredential):
+		f.Upstream.Counts().problem(problemCredential)
+		err = request.StatusUnavailable("the API server did not accept the proxy's credential; it is being renewed")
+	case errors.Is(err, errBadSwitch):
+		f.Upstream.Counts().problem(problemProtocol)
+		err = apierrors.NewInternalError(errBadSwitch)
+	case errors.Is(context.Cause(req.Context()), request.ErrDraining):
+		err = request.StatusUnavailable("the proxy is shutting down")
+	case request.HasLeft(req.Context()):
+		if onlyReads(req) || neverSent(err) {
+			err = request.ErrClientLeft
+		} else {
+			err = request.ErrClientLeftWrite
+		}
+	default:
+		var problem upstreamProblem
+		reason := request.Bounded(err.Error())
+		problem, err = upstreamStatus(req, err)
+		f.Upstream.Counts().problem(problem)
+		f.Failed.Info(klog.FromContext(req.Context()), "problem", problem.String(), "reason", reason)
+	}
+	request.WriteStatus(w, req, f.Serializer, err)
+}
+
+func onlyReads(req *http.Request) bool {
+	return req.Method == http.MethodGet || req.Method == http.MethodHead
+}
+
+// upstreamStatus turns a transport's error into an answer that says whether it is safe to try again.
+func upstreamStatus(req *http.Request, err error) (upstreamProblem, error) {
+	text := err.Error()
+	switch {
+	case neverSent(err):
+		return problemUnreachable, request.StatusUnavailable("the API server cannot be reached")
+	case strings.Contains(text, "cannot retry err"): // GOAWAY, and the body is gone
+		tooMany := request.StatusError(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
+			"the API server closed the connection before it looked at the request")
+		tooMany.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: request.RetryAfterSeconds}
+		return problemRefusedStream, tooMany
+	case strings.Contains(text, "request header list larger than"):
+		return problemTooLarge, request.StatusError(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonBadRequest,
+			"the request with the user's identity is larger than the API server takes")
+	case onlyReads(req):
+		return problemLost, request.StatusUnavailable("the connection to the API server was lost")
+	}
+	// No Retry-After: clients would send the request again by themselves, and it may have been carried out.
+	return problemLost, request.StatusError(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
+		"the connection to the API server was lost; the request may have been carried out")
+}
+
+// endingBody ends the body of a stream without an error when the proxy shuts down, so that the client sees its
+// regular end.
+type endingBody struct {
+	io.ReadCloser
+	draining func() bool
+}
+
+func (b *endingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF && b.draining() {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// bufferPool implements httputil.BufferPool.
+type bufferPool struct {
+	pool sync.Pool
+}
+
+func newBufferPool(size int) *bufferPool {
+	return &bufferPool{pool: sync.Pool{New: func() any {
+		b := make([]byte, size)
+		return &b
+	}}}
+}
+
+func (p *bufferPool) Get() []byte  { return *p.pool.Get().(*[]byte) }
+func (p *bufferPool) Put(b []byte) { p.pool.Put(&b) }

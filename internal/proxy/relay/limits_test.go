@@ -1,0 +1,29 @@
+package relay
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestLimitsAreDocumented compares the table of limits in the reference with the code of this package.
+func TestLimitsAreDocumented(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "reference", "agent.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, limit := range map[string]string{
+		"answer that waits in memory for the client": fmt.Sprintf("up to %d MiB of one that is not read for 20 ms, if "+
+			"`limits.bytes` allows; else %d KiB from the API server and 32 KiB here; of a stream %d KiB and 16 KiB",
+			maxAhead>>20, upstreamWindow>>10, streamWindow>>10),
+		"connection to the API server": fmt.Sprintf("%.0f s, and %.0f s for TLS; then 503",
+			dialTimeout.Seconds(), handshakeTimeout.Seconds()),
+	} {
+		if row := "| " + what + " | " + limit + " |\n"; !strings.Contains(string(content), row) {
+			t.Errorf("docs/reference/agent.md has no row %q", row)
+		}
+	}
+}

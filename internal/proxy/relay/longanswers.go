@@ -1,0 +1,121 @@
+package relay
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/cache"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/utils/clock"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
+)
+
+const (
+	// longAnswer is from how many bytes on an answer is long. The API server compresses from there on, too.
+	longAnswer = 128 << 10
+	// longFor is for how long an answer counts as long after it was, and shortFor the same for a short one.
+	longFor, shortFor = time.Minute, time.Hour
+	// maxKnownAnswers bounds what is remembered, and maxKnownPath the length of each path.
+	maxKnownAnswers, maxKnownPath = 4096, 512
+)
+
+// LongAnswers tells which requests are for long answers. A long list keeps a processor of the API server busy for some
+// 20 ms, a get of a small object for less than one. So requests for long answers have turns of their own.
+//
+// Only the answer shows how long it is. So a request counts as one for a long answer when the same was asked for within
+// a minute and was long. A list of everything counts as long until it is known.
+type LongAnswers struct {
+	turns *work.Queue
+	known *cache.LRUExpireCache // by readKey: how long the answer was, 0 when it was short
+}
+
+// readKey is what reads have in common whose answers are about as long.
+type readKey struct {
+	path string
+	// all is true for a list without a selector or limit.
+	all bool
+}
+
+func NewLongAnswers(turns *work.Queue, clk clock.PassiveClock) *LongAnswers {
+	return &LongAnswers{turns: turns, known: cache.NewLRUExpireCacheWithClock(maxKnownAnswers, clk)}
+}
+
+// readBy returns what a request asks for, and false when it reads no objects.
+func readBy(req *http.Request) (readKey, bool) {
+	info, ok := apirequest.RequestInfoFrom(req.Context())
+	if !ok || !info.IsResourceRequest || info.Subresource != "" {
+		return readKey{}, false
+	}
+	switch info.Verb {
+	case "get":
+		return readKey{path: req.URL.Path}, true
+	case "list":
+		return readKey{path: req.URL.Path, all: !narrowed(req)}, true
+	}
+	return readKey{}, false
+}
+
+// narrowed is true when a list is not of everything.
+func narrowed(req *http.Request) bool {
+	if req.URL.RawQuery == "" {
+		return false
+	}
+	query := req.URL.Query()
+	return query.Has("limit") || query.Has("continue") || query.Has("labelSelector") || query.Has("fieldSelector")
+}
+
+// expected returns whether the answer will probably be long, and how long at least, 0 when that is not known.
+func (l *LongAnswers) expected(what readKey) (length int64, long bool) {
+	if found, known := l.known.Get(what); known {
+		length = found.(int64)
+		return length, length > 0
+	}
+	return 0, what.all
+}
+
+// note remembers how long an answer was. Of the same requests within a minute the longest counts: a client cannot hide
+// long answers behind short ones.
+func (l *LongAnswers) note(what readKey, state *request.State) {
+	switch {
+	case len(what.path) > maxKnownPath:
+	case hasLongAnswer(state):
+		what.path = strings.Clone(what.path) // it may be a part of a long header
+		before, _ := l.known.Get(what)
+		known, _ := before.(int64)
+		l.known.Add(what, max(known, answerLength(state), longAnswer), longFor)
+	case what.all && answerComplete(state):
+		if length, known := l.known.Get(what); !known || length.(int64) == 0 {
+			what.path = strings.Clone(what.path)
+			l.known.Add(what, int64(0), shortFor)
+		}
+	}
+}
+
+// noteAnswer takes from the head of the API server's answer what it says about its length.
+func noteAnswer(s *request.State, res *http.Response) {
+	s.AnswerGood = res.StatusCode == http.StatusOK
+	s.ContentLength = res.ContentLength
+	s.AnswerLong = s.AnswerGood && (res.ContentLength >= longAnswer || res.Header.Get("Content-Encoding") != "")
+}
+
+// hasLongAnswer is true as soon as it is known that the answer is long.
+func hasLongAnswer(s *request.State) bool {
+	return s.AnswerLong || s.AnswerGood && s.Answer != nil && s.Answer.Length() >= longAnswer
+}
+
+// answerLength is how much of the answer is known to have come, or is to come.
+func answerLength(s *request.State) int64 {
+	length := max(s.ContentLength, 0)
+	if s.Answer != nil {
+		length = max(length, int64(s.Answer.Length()))
+	}
+	return length
+}
+
+// answerComplete is true when the API server has said all of a good answer.
+func answerComplete(s *request.State) bool {
+	return s.AnswerGood && (s.AnswerFits || s.Answer != nil && s.Answer.Complete())
+}

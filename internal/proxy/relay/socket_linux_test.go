@@ -1,0 +1,34 @@
+package relay
+
+import (
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestDeadUpstreamConnectionsAreNoticed reads back what the kernel was told about a connection to the API server.
+func TestDeadUpstreamConnectionsAreNoticed(t *testing.T) {
+	t.Parallel()
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(socket), "socket")
+	defer file.Close() //nolint:errcheck // the test is over
+	raw, err := file.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := boundUpstream("", "", raw); err != nil {
+		t.Fatal(err)
+	}
+	after, err := unix.GetsockoptInt(socket, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
+	if err != nil || after != int((pingAfter+pingWait).Milliseconds()) {
+		t.Errorf("want a dead connection noticed after %s, got %d ms, %v", pingAfter+pingWait, after, err)
+	}
+	queue, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_RCVBUF)
+	if err != nil || queue > 2*upstreamWindow { // the kernel doubles it, for what it needs itself
+		t.Errorf("want at most %d bytes received ahead, got %d, %v", upstreamWindow, queue, err)
+	}
+}

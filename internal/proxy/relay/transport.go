@@ -1,0 +1,190 @@
+package relay
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+)
+
+const (
+	dialTimeout = 5 * time.Second
+	// A dead connection is noticed after idle time and ping time, 45 s together.
+	pingAfter = 30 * time.Second
+	pingWait  = 15 * time.Second
+)
+
+// Upstream sends requests to the API server. It adds no credential. Ordinary requests have an HTTP/1.1 connection each,
+// out of a pool. Streams, and requests whose body is not here yet, share a few HTTP/2 connections. A request to switch
+// protocols gets an HTTP/1.1 connection of its own.
+type Upstream struct {
+	address *url.URL
+	plain   *HTTP1 // nil where the API server is behind a proxy: then they go with the streams
+	streams []*http.Transport
+	upgrade *http.Transport
+	next    atomic.Uint32
+	counts  Counts
+}
+
+// NewUpstream takes address, CA and dialer from config, and no credentials. There are about as many connections for
+// streams as processors.
+func NewUpstream(config *rest.Config, processors int) (*Upstream, error) {
+	config = rest.AnonymousClientConfig(config)
+	address, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("reading the address of the API server: %w", err)
+	}
+	if address.Scheme != "https" {
+		return nil, fmt.Errorf("the address of the API server %q is not https", address.Redacted())
+	}
+	tlsConfig, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("reading the CA of the API server: %w", err)
+	}
+	if tlsConfig == nil {
+		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	tlsConfig.MinVersion = tls.VersionTLS12
+	dial := config.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: pingAfter, Control: boundUpstream}).DialContext
+	}
+	proxy := config.Proxy
+	if proxy == nil {
+		proxy = utilnet.NewProxierWithNoProxyCIDR(http.ProxyFromEnvironment)
+	}
+	u := &Upstream{address: address}
+	transport := func(open *atomic.Int64, protocols ...string) *http.Transport {
+		t := &http.Transport{
+			Proxy:               proxy,
+			DialContext:         u.counts.dialer(dial, open),
+			TLSClientConfig:     tlsConfig.Clone(),
+			TLSHandshakeTimeout: handshakeTimeout,
+			MaxIdleConnsPerHost: 32,
+			IdleConnTimeout:     90 * time.Second,
+			// The client's encoding goes through as it is.
+			DisableCompression: true,
+			Protocols:          new(http.Protocols),
+			HTTP2: &http.HTTP2Config{
+				SendPingTimeout: pingAfter, PingTimeout: pingWait, MaxReceiveBufferPerStream: streamWindow,
+			},
+		}
+		t.TLSClientConfig.NextProtos = protocols
+		t.Protocols.SetHTTP1(true)
+		t.Protocols.SetHTTP2(protocols[0] == "h2")
+		return t
+	}
+	u.upgrade = transport(&u.counts.Upgraded, "http/1.1")
+	// The connection of a request to switch protocols is not used again, whatever the answer was.
+	u.upgrade.DisableKeepAlives = true
+	for range min(max(processors, 2), 8) {
+		u.streams = append(u.streams, transport(&u.counts.Shared, "h2", "http/1.1"))
+	}
+	between, err := proxy(&http.Request{URL: address})
+	if err != nil {
+		return nil, fmt.Errorf("looking for a proxy before the API server: %w", err)
+	}
+	if between == nil {
+		u.plain = NewHTTP1(hostPort(address), tlsConfig, u.counts.dialer(dial, &u.counts.Shared))
+	}
+	return u, nil
+}
+
+func hostPort(address *url.URL) string {
+	port := address.Port()
+	if port == "" {
+		port = "443"
+	}
+	return net.JoinHostPort(address.Hostname(), port)
+}
+
+// Address is that of the API server.
+func (u *Upstream) Address() *url.URL { return u.address }
+
+// Counts is what happened on the way to the API server.
+func (u *Upstream) Counts() *Counts { return &u.counts }
+
+// RoundTrip implements http.RoundTripper.
+func (u *Upstream) RoundTrip(req *http.Request) (*http.Response, error) {
+	state := request.From(req.Context())
+	if state != nil && state.Upgrade != "" {
+		return u.upgrade.RoundTrip(req)
+	}
+	coming := state != nil && req.GetBody == nil && req.Body != nil && req.Body != http.NoBody
+	if coming {
+		req.Body = &clientBody{ReadCloser: req.Body, state: state}
+	}
+	if u.plain != nil && !coming && (state == nil || !state.LongRunning) {
+		return u.plain.RoundTrip(req)
+	}
+	return u.streams[int(u.next.Add(1))%len(u.streams)].RoundTrip(req)
+}
+
+// Close ends connections that are not in use.
+func (u *Upstream) Close() {
+	u.upgrade.CloseIdleConnections()
+	for _, t := range u.streams {
+		t.CloseIdleConnections()
+	}
+	if u.plain != nil {
+		u.plain.CloseIdleConnections()
+	}
+}
+
+// Retune replaces the transports for streams and upgrades, which may have been used already, by changed ones. It is for
+// tests.
+func (u *Upstream) Retune(change func(*http.Transport)) {
+	u.Close()
+	for i := range u.streams {
+		u.streams[i] = u.streams[i].Clone()
+		change(u.streams[i])
+	}
+	u.upgrade = u.upgrade.Clone()
+	change(u.upgrade)
+}
+
+// clientBodyError says that the body could not be read from the client. The API server is not the cause.
+type clientBodyError struct{ cause error }
+
+func (e *clientBodyError) Error() string { return "reading the request body: " + e.cause.Error() }
+func (e *clientBodyError) Unwrap() error { return e.cause }
+
+// clientBody notes why a body could not be read from the client. The error that the transport returns then may look
+// like that of a broken connection to the API server.
+type clientBody struct {
+	io.ReadCloser
+	state *request.State
+}
+
+func (b *clientBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	// A transport that gave up for another reason closes the body, perhaps while it is being read.
+	if err != nil && err != io.EOF && !errors.Is(err, http.ErrBodyReadAfterClose) {
+		b.state.BodyFailed.Store(true)
+	}
+	return n, err
+}
+
+// neverSent is true when err means that the API server has not seen the request, so that it can be made again.
+func neverSent(err error) bool {
+	var dialing *net.OpError
+	if errors.As(err, &dialing) && dialing.Op == "dial" {
+		return true
+	}
+	var resolving *net.DNSError
+	var certificate *tls.CertificateVerificationError
+	var handshake tls.RecordHeaderError
+	return errors.As(err, &resolving) || errors.As(err, &certificate) || errors.As(err, &handshake) ||
+		strings.Contains(err.Error(), "TLS handshake timeout") // net/http keeps its type for itself
+}

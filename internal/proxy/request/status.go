@@ -1,0 +1,137 @@
+package request
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+)
+
+// RetryAfterSeconds is what a client is told to wait when the API server cannot be reached.
+const RetryAfterSeconds = 1
+
+// NewSerializer returns a serializer that knows metav1.Status in every encoding that Kubernetes clients ask for.
+func NewSerializer() runtime.NegotiatedSerializer {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	scheme.AddUnversionedTypes(schema.GroupVersion{Version: "v1"}, &metav1.Status{})
+	return serializer.NewCodecFactory(scheme)
+}
+
+// WriteStatus answers with err as a metav1.Status, in the encoding the client asked for.
+func WriteStatus(w http.ResponseWriter, req *http.Request, s runtime.NegotiatedSerializer, err error) {
+	responsewriters.ErrorNegotiated(err, s, metav1.Unversioned, w, req)
+}
+
+// UnavailableError says that the API server gave no answer. That is neither a yes nor a no.
+type UnavailableError struct {
+	Doing string
+	Cause error
+}
+
+func (e *UnavailableError) Error() string { return e.Doing + ": " + e.Cause.Error() }
+func (e *UnavailableError) Unwrap() error { return e.Cause }
+
+// Unavailable tells other packages what kind of error this is.
+func (e *UnavailableError) Unavailable() bool { return true }
+
+// AsUnavailable wraps the error of a call to the API server in an UnavailableError. It does not when the API server
+// answered with an error that trying again will not change.
+func AsUnavailable(doing string, err error) error {
+	var answered apierrors.APIStatus
+	if errors.As(err, &answered) {
+		code := answered.Status().Code
+		if code != http.StatusTooManyRequests && code != http.StatusServiceUnavailable &&
+			code != http.StatusGatewayTimeout && code != http.StatusBadGateway {
+			return fmt.Errorf("%s: %w", doing, err)
+		}
+	}
+	return &UnavailableError{Doing: doing, Cause: err}
+}
+
+// IsUnavailable is true when err is no decision: the API server gave none, or it was not asked because the client
+// causes too much work. See StatusUnanswered for what the client is told.
+func IsUnavailable(err error) bool {
+	var unavailable interface{ Unavailable() bool } // of other packages, too
+	return errors.As(err, &unavailable) && unavailable.Unavailable()
+}
+
+// TooManyError says that a client holds or causes more than it may, or that all clients together do.
+type TooManyError struct {
+	What      string
+	Limit     string // the key of the bound in the configuration, if it has one
+	Everybody bool   // the bound is that of all clients together, or of all that have no user
+}
+
+func (e *TooManyError) Error() string {
+	if e.Limit == "" {
+		return "too many " + e.What
+	}
+	return fmt.Sprintf("too many %s: %s is reached", e.What, e.Limit)
+}
+
+// Unavailable implements what IsUnavailable looks for.
+func (e *TooManyError) Unavailable() bool { return true }
+
+// Status is the answer, which says when to try again: 429 when the client itself is the cause, and 503 when all clients
+// together are.
+func (e *TooManyError) Status() *apierrors.StatusError {
+	if e.Everybody {
+		return StatusUnavailable("the proxy is busy: " + e.Error())
+	}
+	answer := StatusError(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, e.Error())
+	answer.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: RetryAfterSeconds}
+	return answer
+}
+
+// ErrClientLeft is the answer to a request whose client has left before the API server's answer came, and that has
+// changed nothing. No client reads it. It tells the audit log and the metrics, and makes the request of a stranger count
+// as refused. ErrClientLeftWrite is that to a write which was sent.
+var (
+	ErrClientLeft      = StatusUnavailable("the client has left before it was answered")
+	ErrClientLeftWrite = StatusError(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
+		"the client has left before it was answered; the request may have been carried out")
+)
+
+// ErrDraining is the cause of the end of a stream that the proxy ended because it shuts down.
+var ErrDraining = errors.New("the impersonation proxy is shutting down")
+
+// HasLeft is true when the request with this context ended because its client left.
+func HasLeft(ctx context.Context) bool {
+	return errors.Is(ctx.Err(), context.Canceled) && !errors.Is(context.Cause(ctx), ErrDraining)
+}
+
+// StatusUnanswered is the answer when err, an error for which IsUnavailable is true, kept something from being
+// decided: that of a TooManyError, and otherwise 503 with the message. ctx is that of the request.
+func StatusUnanswered(ctx context.Context, err error, message string) *apierrors.StatusError {
+	if HasLeft(ctx) {
+		return ErrClientLeft
+	}
+	if tooMany, ok := errors.AsType[*TooManyError](err); ok {
+		return tooMany.Status()
+	}
+	return StatusUnavailable(message)
+}
+
+// StatusUnavailable is the answer while the API server cannot be reached: the request was not carried out.
+func StatusUnavailable(message string) *apierrors.StatusError {
+	err := StatusError(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, message)
+	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: RetryAfterSeconds}
+	return err
+}
+
+func StatusError(code int32, reason metav1.StatusReason, message string) *apierrors.StatusError {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    code,
+		Reason:  reason,
+		Message: message,
+	}}
+}

@@ -1,0 +1,331 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+)
+
+const (
+	maxHeaderBytes    = 1 << 20 // as the API server: names of many groups are long
+	readHeaderTimeout = 32 * time.Second
+	idleTimeout       = 90 * time.Second
+	writeTimeout      = 30 * time.Second // for what fits into the client's buffers, or else a write of 16 or 32 KiB
+	maxStreams        = 100              // of one HTTP/2 connection at a time, as the API server; clients open another one
+	// A client that is gone is noticed after idle time and ping time, 45 s together.
+	clientPingAfter = 30 * time.Second
+	clientPingWait  = 15 * time.Second
+	// The HTTP/2 receive windows of one stream and of one connection. Most request bodies fit. The client of a
+	// larger one has to wait until the API server takes what was sent before.
+	bodyWindow     = 128 << 10
+	connectionBody = 256 << 10
+	// the smallest limit that HTTP/2 allows; a whole frame is in memory before the client is known
+	maxFrame = 16 << 10
+)
+
+// Server is the impersonation proxy.
+type Server struct {
+	completed
+	http      *http.Server
+	drain     *drain
+	trust     *clienttrust.Store
+	anonymous *identity.Anonymous
+	upstream  *relay.Upstream
+	version   *relay.APIVersion
+	access    *identity.AccessReviewer
+	tokens    *identity.TokenReviewer
+	budget    *budget.Budget
+	work      work.All
+	open      *clientConnections
+	readers   *slowReaders
+	refused   *logs.Sampler // credentials
+	failed    *logs.Sampler // requests that could not be forwarded
+	unshaken  *logs.Sampler // handshakes that were too large
+
+	phase   atomic.Int32
+	clients atomic.Int64 // connections
+}
+
+const (
+	phaseNew int32 = iota
+	phaseServing
+	phaseDraining
+)
+
+// New makes the proxy. It asks the API server for the cluster's client CAs and whether anonymous users are admitted,
+// and returns an error when it gets no answer to that: a proxy that guesses would admit too much or too little.
+// It serves nothing before Run. Logs go to the logger in ctx.
+func New(ctx context.Context, options Options) (*Server, error) {
+	o, err := options.complete()
+	if err != nil {
+		return nil, fmt.Errorf("checking the options of the impersonation proxy: %w", err)
+	}
+	questions, err := newAgentClients(o.Agent)
+	if err != nil {
+		return nil, err
+	}
+	up, err := relay.NewUpstream(o.Upstream, o.Processors)
+	if err != nil {
+		return nil, err
+	}
+	made := false
+	defer func() {
+		if !made {
+			up.Close()
+		}
+	}()
+	loginGroup := apis.GroupsFor(o.GroupSuffix).Login.Group
+	s := &Server{
+		completed: o,
+		drain:     newDrain(),
+		trust:     clienttrust.NewStore(o.SignerCABundle, questions.core, o.Clock, klog.FromContext(ctx)),
+		anonymous: identity.NewAnonymous(loginGroup, up.Address(), up),
+		upstream:  up,
+		version:   relay.NewAPIVersion(questions.core.RESTClient()),
+		budget:    budget.New(o.Limits, o.Clock.Now),
+		refused:   logs.NewSampler("Refused credentials"),
+		failed:    logs.NewSampler("Could not forward a request"),
+		unshaken:  logs.NewSampler("Refused a TLS handshake"),
+	}
+	s.open = newClientConnections(s.budget, max(1, o.Processors/2))
+	s.readers = &slowReaders{budget: s.budget, timeout: o.WriteTimeout}
+	s.work = work.NewAll(o.Work, o.Processors, s.budget)
+	if err := s.trust.Prime(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.anonymous.Prime(ctx); err != nil {
+		return nil, err
+	}
+	s.tokens = identity.NewTokenReviewer(identity.NewPostReview(questions.tokens.RESTClient(), "tokenreviews"), s.work.Tokens, o.Clock)
+	var presented authenticator.Token = s.tokens
+	if o.BearerTokens != nil {
+		presented = identity.OtherTokens{Token: o.BearerTokens(s.tokens)}
+	}
+	reviews := identity.NewPostReview(questions.access.RESTClient(), "subjectaccessreviews")
+	s.access = identity.NewAccessReviewer(reviews, s.work.Access, o.Clock, o.AllowTTL, o.DenyTTL)
+	serializer := request.NewSerializer()
+	chain := &chain{
+		serializer:    serializer,
+		drain:         s.drain,
+		metrics:       o.Metrics,
+		audit:         o.Audit,
+		trust:         s.trust,
+		authenticator: identity.NewAuthenticator(s.trust, presented, s.anonymous, s.work.Certificates, s.refused),
+		authorizer:    s.access,
+		logins:        s.work.Logins,
+		goodLogins:    newGoodLogins(o.Clock),
+		forwarded:     s.work.Forwarded,
+		long:          relay.NewLongAnswers(s.work.Long, o.Clock),
+		loginGroup:    loginGroup,
+		forward: relay.NewHandler(relay.Options{
+			Upstream:            up,
+			Token:               o.Token,
+			Version:             s.version,
+			TokenAlone:          identity.TokenAlone(s.tokens),
+			HoldUntilAuthorized: identity.HoldUntilAuthorized,
+			Budget:              s.budget,
+			Work:                s.work,
+			Failed:              s.failed,
+			Serializer:          serializer,
+		}),
+		budget:      s.budget,
+		readers:     s.readers,
+		advertised:  o.Advertised,
+		clock:       o.Clock,
+		allowTTL:    o.AllowTTL,
+		bodyTimeout: o.BodyTimeout,
+	}
+	configs := &tlsConfigs{certificate: o.ServingCertificate, trust: s.trust, clock: o.Clock}
+	s.http = newHTTPServer(chain.handler(), configs.base(), serverLog{
+		logger: klog.FromContext(ctx), metrics: o.Metrics, refused: s.unshaken,
+	})
+	s.http.ConnState = s.countClients
+	made = true
+	return s, nil
+}
+
+// agentClients are the clients by which the proxy asks the API server with the agent's own credential.
+type agentClients struct {
+	tokens authenticationv1client.AuthenticationV1Interface
+	access authorizationv1client.AuthorizationV1Interface
+	core   corev1client.CoreV1Interface
+}
+
+// newAgentClients makes clients fit for many small questions: without client-side throttling, and in protobuf.
+func newAgentClients(agent *rest.Config) (*agentClients, error) {
+	config := rest.CopyConfig(agent)
+	config.QPS = -1
+	config.RateLimiter = nil
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for the agent: %w", err)
+	}
+	tokens, err := authenticationv1client.NewForConfigAndClient(config, client)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for token reviews: %w", err)
+	}
+	access, err := authorizationv1client.NewForConfigAndClient(config, client)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for access reviews: %w", err)
+	}
+	core, err := corev1client.NewForConfigAndClient(config, client)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for ConfigMaps: %w", err)
+	}
+	return &agentClients{tokens: tokens, access: access, core: core}, nil
+}
+
+func newHTTPServer(handler http.Handler, config *tls.Config, said io.Writer) *http.Server {
+	server := &http.Server{
+		Handler:           handler,
+		TLSConfig:         config,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		ErrorLog:          log.New(said, "", 0),
+		ConnContext:       withConnection,
+		Protocols:         new(http.Protocols),
+		// "OPTIONS *" passes through the filters like every other request, and is not answered by net/http.
+		DisableGeneralOptionsHandler: true,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          maxStreams,
+			MaxReadFrameSize:              maxFrame,
+			MaxReceiveBufferPerStream:     bodyWindow,
+			MaxReceiveBufferPerConnection: connectionBody,
+			WriteByteTimeout:              writeTimeout,    // of a client that does not even read what is not for one stream
+			SendPingTimeout:               clientPingAfter, // a client that is gone does not keep its watches
+			PingTimeout:                   clientPingWait,
+		},
+	}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetHTTP2(true)
+	return server
+}
+
+// Run serves until ctx ends, then drains: it reports not ready, goes on for DrainDelay, and says GOAWAY; ordinary
+// requests finish, streams end after StreamGrace. It returns nil after a drain in which every request finished. It can
+// be called once.
+func (s *Server) Run(ctx context.Context) error {
+	if !s.phase.CompareAndSwap(phaseNew, phaseServing) {
+		return errors.New("the impersonation proxy can run once")
+	}
+	// The requests that finish after ctx has ended still need what runs with work.
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	defer s.upstream.Close()
+	go s.trust.Follow(work)
+	go s.followAPIServer(work)
+
+	s.Metrics.running.Store(s)
+	defer s.Metrics.running.CompareAndSwap(s, nil)
+	s.http.BaseContext = func(net.Listener) context.Context { return work }
+	failed := make(chan error, 1)
+	go func() { failed <- s.http.ServeTLS(s.open.listen(s.Listener), "", "") }()
+	logger := klog.FromContext(ctx)
+	defer s.refused.Stop(logger)
+	defer s.failed.Stop(logger)
+	defer s.unshaken.Stop(logger)
+	logger.Info("Served the impersonation proxy", "address", s.Listener.Addr().String())
+	select {
+	case err := <-failed:
+		return s.broken(err)
+	case <-ctx.Done():
+	}
+	s.phase.Store(phaseDraining)
+	s.drain.leave()
+	select {
+	case err := <-failed:
+		return s.broken(err)
+	case <-s.Clock.After(s.DrainDelay):
+	}
+	return s.shutDown(work, logger)
+}
+
+// followAPIServer asks the API server from time to time for its version and its policy about anonymous users.
+func (s *Server) followAPIServer(ctx context.Context) {
+	ticker := s.Clock.NewTicker(s.ProbeInterval)
+	defer ticker.Stop()
+	for s.version.Refresh(ctx); ; s.version.Refresh(ctx) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+		s.anonymous.Refresh(ctx)
+	}
+}
+
+// broken ends everything after the listener failed.
+func (s *Server) broken(err error) error {
+	s.phase.Store(phaseDraining)
+	s.drain.endStreams()
+	_ = s.http.Close()
+	return fmt.Errorf("serving the impersonation proxy: %w", err)
+}
+
+func (s *Server) shutDown(ctx context.Context, logger klog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, s.DrainTimeout)
+	defer cancel()
+	streams := time.AfterFunc(s.StreamGrace, s.drain.endStreams)
+	defer streams.Stop()
+	err := s.http.Shutdown(ctx)
+	if err == nil {
+		// Upgraded connections are not the server's any more; they end after their grace.
+		select {
+		case <-s.drain.whenIdle():
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	if err != nil {
+		s.drain.endStreams()
+		_ = s.http.Close()
+		return fmt.Errorf("draining the impersonation proxy: %w", err)
+	}
+	logger.Info("Drained the impersonation proxy")
+	return nil
+}
+
+// Ready returns nil when the proxy serves, and otherwise why it does not: it is not running yet or not any more, has
+// no certificate, or no credential for the API server. Whether the API server answers does not count: that is the same
+// for every replica.
+func (s *Server) Ready() error {
+	switch s.phase.Load() {
+	case phaseNew:
+		return errors.New("the impersonation proxy is not running yet")
+	case phaseDraining:
+		return request.ErrDraining
+	}
+	if _, err := s.ServingCertificate(&tls.ClientHelloInfo{}); err != nil {
+		return fmt.Errorf("the impersonation proxy has no serving certificate: %w", err)
+	}
+	if _, err := s.Token.Token(); err != nil {
+		return fmt.Errorf("the impersonation proxy has no upstream credential: %w", err)
+	}
+	return nil
+}

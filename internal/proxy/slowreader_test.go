@@ -1,0 +1,117 @@
+package proxy
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+
+	"golang.org/x/net/http2"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+)
+
+// stuckWriter is the answer to a client that takes nothing.
+type stuckWriter struct {
+	http.ResponseWriter
+	end func()
+	// ended is closed when a deadline has passed.
+	ended chan struct{}
+}
+
+func newStuckWriter() *stuckWriter {
+	w := &stuckWriter{ResponseWriter: httptest.NewRecorder(), ended: make(chan struct{})}
+	w.end = sync.OnceFunc(func() { close(w.ended) })
+	return w
+}
+
+func (w *stuckWriter) Write([]byte) (int, error) {
+	<-w.ended
+	return 0, os.ErrDeadlineExceeded
+}
+
+func (w *stuckWriter) SetWriteDeadline(at time.Time) error {
+	if at.Before(time.Now()) && !at.IsZero() {
+		w.end()
+	}
+	return nil
+}
+
+// TestPatienceWithReaders writes answers that the client does not take. What ends when is the same on every machine.
+func TestPatienceWithReaders(t *testing.T) {
+	t.Parallel()
+	const timeout, never = time.Minute, time.Hour
+	for name, test := range map[string]struct {
+		state *requestState
+		full  bool // the user's shares
+		want  time.Duration
+	}{
+		"a large answer":                    {state: &requestState{}, want: timeout},
+		"one more large answer":             {state: &requestState{}, full: true, want: unreadAfter},
+		"one more that the API server sent": {state: &requestState{State: request.State{AnswerFits: true}}, full: true, want: timeout},
+		"a stream":                          {state: &requestState{State: request.State{LongRunning: true}}, want: never},
+		"one more stream":                   {state: &requestState{State: request.State{LongRunning: true}}, full: true, want: slowAfter},
+		"a watch with all objects":          {state: beginningWatch(), want: timeout},
+		"one more watch with all objects":   {state: beginningWatch(), full: true, want: unreadAfter},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := budget.New(budget.Defaults(), nil)
+				test.state.Client = budget.Client{Address: "192.0.2.1", User: "mallory"}
+				if test.full {
+					for _, r := range []budget.Resource{budget.Bytes, budget.Unread} {
+						defer b.Force(test.state.Client, r, b.Limits()[r][budget.PerUser]).Release()
+					}
+				}
+				w := newStuckWriter()
+				time.AfterFunc(never, w.end)
+				readers := &slowReaders{budget: b, timeout: timeout}
+				ctx, began := withState(t.Context(), test.state), time.Now()
+				readers.bound(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					_, _ = w.Write([]byte("a piece"))
+				})).ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/a", nil))
+				if took := time.Since(began); took != test.want {
+					t.Errorf("want it to end after %v, got %v", test.want, took)
+				}
+				if got := test.state.leftUnread.Load(); got != (test.want != never) {
+					t.Errorf("want it noted that it was left unread, got %t", got)
+				}
+			})
+		})
+	}
+}
+
+func beginningWatch() *requestState {
+	state := &requestState{State: request.State{LongRunning: true}}
+	state.Initial.Store(true)
+	return state
+}
+
+// TestLostConnectionsAreForgotten resets a stream whose handler is still at work, and closes the connection when that has
+// returned. Nothing keeps the connection in memory then, where no share counts it.
+func TestLostConnectionsAreForgotten(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	b := p.block(is("jane"))
+	defer close(b.release)
+	c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "jane"))
+	c.request(t, 1, false, false, pseudo("GET", "/a")...)
+	eventually(t, func() bool { return b.now.Load() == 1 })
+	one := weak.Make(p.connection(t))
+	if err := c.WriteRSTStream(1, http2.ErrCodeCancel); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return p.budget.Held(budget.Requests) == 0 })
+	_ = c.conn.Close()
+	eventually(t, func() bool {
+		runtime.GC()
+		return one.Value() == nil
+	})
+}

@@ -1,0 +1,200 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/klog/v2/ktesting"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
+)
+
+// resumes tells whether a second connection resumes the session of the first, with change in between.
+func (p *proxy) resumes(t *testing.T, version uint16, change func()) bool {
+	t.Helper()
+	config := p.clientTLS(clientCertificate(t, p.signerCA, "jane"))
+	config.ClientSessionCache = tls.NewLRUClientSessionCache(4)
+	config.MinVersion, config.MaxVersion = version, version
+	connect := func() bool {
+		transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
+		req, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+p.address+"/api", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := transport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		_ = res.Body.Close()
+		return res.TLS.DidResume
+	}
+	if connect() {
+		t.Fatal("a first connection cannot resume anything")
+	}
+	change()
+	return connect()
+}
+
+func TestSessionsDoNotOutliveCertificates(t *testing.T) {
+	t.Parallel()
+	for name, version := range map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t)
+			if !p.resumes(t, version, func() {}) {
+				t.Error("want sessions resumed while nothing changes")
+			}
+			if p.resumes(t, version, func() { p.renewServing(t) }) {
+				t.Error("want no session resumed after the serving certificate changed")
+			}
+			if p.resumes(t, version, func() { p.signer.Store(newCA(t, "next").CertPEM()) }) {
+				t.Error("want no session resumed after the signer CA changed")
+			}
+		})
+	}
+}
+
+func TestTicketKeysRotateDaily(t *testing.T) {
+	t.Parallel()
+	logger, _ := ktesting.NewTestContext(t)
+	clk := clocktesting.NewFakePassiveClock(time.Now())
+	certificate := &tls.Certificate{Certificate: [][]byte{{1}}}
+	configs := &tlsConfigs{
+		certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil },
+		trust:       clienttrust.NewStore(func() []byte { return nil }, corev1client.New(nil), clk, logger),
+		clock:       clk,
+	}
+	get := func() *tls.Config {
+		config, err := configs.forClient(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return config
+	}
+	first := get()
+	clk.SetTime(clk.Now().Add(23 * time.Hour))
+	if get() != first {
+		t.Error("want one configuration for a day")
+	}
+	clk.SetTime(clk.Now().Add(2 * time.Hour))
+	if get() == first {
+		t.Error("want another configuration after a day")
+	}
+}
+
+func TestHandshakes(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	handshake := func(change func(*tls.Config)) (tls.ConnectionState, error) {
+		config := p.clientTLS(nil)
+		change(config)
+		conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", p.address)
+		if err != nil {
+			return tls.ConnectionState{}, err
+		}
+		defer func() { _ = conn.Close() }()
+		return conn.(*tls.Conn).ConnectionState(), nil
+	}
+	for name, change := range map[string]func(*tls.Config){
+		"TLS 1.1": func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS11, tls.VersionTLS11 },
+		"CBC": func(c *tls.Config) {
+			c.MaxVersion, c.CipherSuites = tls.VersionTLS12, []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA}
+		},
+	} {
+		if _, err := handshake(change); err == nil {
+			t.Errorf("%s: want the handshake refused", name)
+		}
+	}
+	for want, change := range map[uint16]func(*tls.Config){
+		tls.VersionTLS12: func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 },
+		tls.VersionTLS13: func(c *tls.Config) {},
+	} {
+		got, err := handshake(change)
+		if err != nil || got.Version != want {
+			t.Errorf("want version %x, got %x, %v", want, got.Version, err)
+		}
+	}
+	for _, want := range []string{"h2", "http/1.1"} {
+		got, err := handshake(func(c *tls.Config) { c.NextProtos = []string{want} })
+		if err != nil || got.NegotiatedProtocol != want {
+			t.Errorf("want protocol %q, got %q, %v", want, got.NegotiatedProtocol, err)
+		}
+	}
+	var named [][]byte
+	stop := errors.New("seen enough")
+	_, _ = handshake(func(c *tls.Config) {
+		c.GetClientCertificate = func(info *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			named = info.AcceptableCAs
+			return nil, stop
+		}
+	})
+	for _, ca := range [][]byte{p.signerCA.Certificate().RawSubject, p.clusterCA.Certificate().RawSubject} {
+		if !slices.ContainsFunc(named, func(n []byte) bool { return string(n) == string(ca) }) {
+			t.Errorf("want both client CAs named in the handshake, got %q", named)
+		}
+	}
+}
+
+func TestHTTP2Limits(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	config := p.clientTLS(nil)
+	config.NextProtos = []string{"h2"}
+	conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", p.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	framer := http2.NewFramer(conn, conn)
+	if err := framer.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	frame, err := framer.ReadFrame()
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings, ok := frame.(*http2.SettingsFrame)
+	if !ok {
+		t.Fatalf("want settings first, got %v", frame)
+	}
+	if got, _ := settings.Value(http2.SettingMaxConcurrentStreams); got != 100 {
+		t.Errorf("want 100 streams, got %d", got)
+	}
+	if got, _ := settings.Value(http2.SettingInitialWindowSize); got != bodyWindow {
+		t.Errorf("want %d bytes of a body held, got %d", bodyWindow, got)
+	}
+	if got, ok := settings.Value(http2.SettingMaxFrameSize); ok && got != maxFrame {
+		t.Errorf("want frames of %d bytes, got %d", maxFrame, got)
+	}
+	if got, _ := settings.Value(http2.SettingMaxHeaderListSize); got < maxHeaderBytes || got > 2*maxHeaderBytes {
+		t.Errorf("want headers limited to about %d bytes, got %d", maxHeaderBytes, got)
+	}
+}
+
+func TestOversizeHeader(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	conn := p.raw(t, nil, "")
+	go func() { _, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nX: "+strings.Repeat("x", 2*maxHeaderBytes)) }()
+	res, err := http.ReadResponse(readerOf(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("want 431, got %d", res.StatusCode)
+	}
+}

@@ -1,0 +1,195 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+)
+
+// badUpstream listens in the place of the API server, and does with each connection what a test wants.
+type dialing = func(ctx context.Context, network, address string) (net.Conn, error)
+
+func badUpstream(t *testing.T, behave func(net.Conn)) dialing {
+	t.Helper()
+	address := listen(t, behave)
+	return func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}
+}
+
+// listen returns the address of a server that does with each connection what a test wants, and then closes it.
+func listen(t *testing.T, behave func(net.Conn)) (address string) {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = conn.Close() }()
+				behave(conn)
+			}()
+		}
+	}()
+	return listener.Addr().String()
+}
+
+// startLed runs a proxy, and returns how to lead what it forwards elsewhere. The agent's own questions are answered
+// as ever.
+func startLed(t *testing.T) (p *proxy, lead func(dialing)) {
+	t.Helper()
+	var to atomic.Pointer[dialing]
+	p = startProxy(t, func(_ *proxy, o *Options) {
+		o.Upstream.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if dial := to.Load(); dial != nil {
+				return (*dial)(ctx, network, address)
+			}
+			return (&net.Dialer{}).DialContext(ctx, network, address)
+		}
+	})
+	return p, func(dial dialing) {
+		to.Store(&dial)
+		p.upstream.Close()
+	}
+}
+
+// TestUpstreamMisbehaves replaces the API server by a server that sends something else, or that breaks off. The
+// client always gets a Status which says whether to try again. It never gets an empty answer, or part of an answer
+// that looks complete.
+func TestUpstreamMisbehaves(t *testing.T) {
+	t.Parallel()
+	reset := func(conn net.Conn) {
+		_, _ = conn.Read(make([]byte, 1)) // a reset sooner may still count as a connection that was never made
+		_ = conn.(*net.TCPConn).SetLinger(0)
+	}
+	wait := func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
+	// over answers over TLS, as the API server that the proxy knows, once it has seen a request.
+	over := func(p *proxy, answer string) func(net.Conn) {
+		return func(conn net.Conn) {
+			config := p.api.TLS.Clone()
+			config.NextProtos = []string{"http/1.1"}
+			server := tls.Server(conn, config)
+			defer server.Close() //nolint:errcheck // however it went
+			if _, err := http.ReadRequest(bufio.NewReader(server)); err == nil {
+				_, _ = io.WriteString(server, answer)
+			}
+		}
+	}
+	for _, test := range []struct {
+		name   string
+		behave func(p *proxy) func(net.Conn)
+		// What a read and a write get: whether they may be sent again.
+		read, write bool
+	}{
+		{"closes the connection at once", func(*proxy) func(net.Conn) { return func(net.Conn) {} }, true, true},
+		{"resets the connection as it begins to speak", func(*proxy) func(net.Conn) { return reset }, true, true},
+		{"speaks another protocol", func(*proxy) func(net.Conn) {
+			return func(conn net.Conn) { _, _ = io.WriteString(conn, "220 mail.example.com ESMTP\r\n"); wait(conn) }
+		}, true, true},
+		{"does not answer to TLS", func(*proxy) func(net.Conn) { return wait }, true, true},
+		{"has a certificate of a stranger", func(p *proxy) func(net.Conn) {
+			return func(conn net.Conn) {
+				_ = tls.Server(conn, &tls.Config{Certificates: []tls.Certificate{*p.serving.Load()}}).Handshake()
+			}
+		}, true, true},
+		{"breaks off after the request", func(p *proxy) func(net.Conn) { return over(p, "") }, true, false},
+		{
+			"breaks off in the header", func(p *proxy) func(net.Conn) { return over(p, "HTTP/1.1 200 OK\r\nContent-Ty") }, true,
+			false,
+		},
+		{
+			"answers with something else than HTTP", func(p *proxy) func(net.Conn) { return over(p, "+OK\r\n\r\n") }, true,
+			false,
+		},
+		{"answers with a header of no end", func(p *proxy) func(net.Conn) {
+			return over(p, "HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 12<<20))
+		}, true, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p, led := startLed(t)
+			led(badUpstream(t, test.behave(p)))
+			client := p.as(t, "jane")
+			checkUnavailable(t, p.get(t, client, "/api/v1/nodes", nil), test.read)
+			checkUnavailable(t, p.do(t, client, "POST", "/api/v1/namespaces/d/pods", nil, "{}"), test.write)
+			if err := p.Ready(); err != nil {
+				t.Errorf("want ready: every replica is as badly off, got %v", err)
+			}
+		})
+	}
+}
+
+// TestUnavailableInTheClientsEncoding: an error has the form that the client asked for, and one it can read when it
+// asked for something else.
+func TestUnavailableInTheClientsEncoding(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	p.token.set("")
+	client := p.as(t, "jane")
+	const message = "the proxy has no credential for the API server yet"
+	for _, test := range []struct{ accept, contentType string }{
+		{"", "application/json"},
+		{"*/*", "application/json"},
+		{"application/json", "application/json"},
+		{"application/yaml", "application/yaml"},
+		{"application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf"},
+		{"application/vnd.kubernetes.protobuf, */*", "application/vnd.kubernetes.protobuf"},
+		{"application/cbor", "application/json"},
+		{"application/vnd.kubernetes.protobuf,application/json", "application/vnd.kubernetes.protobuf"},
+		{"application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/json"},
+		{"application/json;as=Table;v=v1;g=meta.k8s.io", "application/json"},
+		{"application/json;stream=watch", "application/json"},
+		{"text/html", "application/json"},
+		{"nonsense//;;", "application/json"},
+	} {
+		header := http.Header{}
+		if test.accept != "" {
+			header.Set("Accept", test.accept)
+		}
+		got := p.get(t, client, "/api/v1/nodes", header)
+		contentType, _, _ := strings.Cut(got.Header.Get("Content-Type"), ";")
+		if got.Code != http.StatusServiceUnavailable || got.Header.Get("Retry-After") != "1" ||
+			contentType != test.contentType {
+			t.Errorf(
+				"%q: got %d, Retry-After %q, %q",
+				test.accept,
+				got.Code,
+				got.Header.Get("Retry-After"),
+				got.Header.Get("Content-Type"),
+			)
+			continue
+		}
+		serializer := request.NewSerializer()
+		var decoded runtime.Object
+		for _, info := range serializer.SupportedMediaTypes() {
+			if info.MediaType == contentType {
+				var err error
+				if decoded, _, err = info.Serializer.Decode([]byte(got.Body), nil, &metav1.Status{}); err != nil {
+					t.Errorf("%q: %v in %q", test.accept, err, got.Body)
+				}
+			}
+		}
+		if status, ok := decoded.(*metav1.Status); !ok || status.Message != message || status.Kind != "Status" ||
+			status.Code != 503 {
+			t.Errorf("%q: got %s", test.accept, cmp.Diff(message, decoded))
+		}
+	}
+}
