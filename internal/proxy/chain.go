@@ -167,7 +167,9 @@ func recoverPanics(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 					w,
 					req,
 					s,
-					request.StatusUnanswered(req.Context(), unanswered.Err, "the API server cannot be reached to authorize the impersonation"),
+					request.StatusUnanswered(
+						req.Context(), unanswered.Err, "the API server cannot be reached to authorize the impersonation",
+					),
 				)
 			default:
 				klog.FromContext(req.Context()).Error(fmt.Errorf("panic: %v", p), "Recovered from a panic",

@@ -171,7 +171,11 @@ func withoutDefaultPort(host string) string { return strings.TrimSuffix(host, ":
 
 // readRequest finds out from the path what the request is about, as the API server does. It refuses paths that two
 // programs could read in two ways.
-func readRequest(next http.Handler, resolver apirequest.RequestInfoResolver, s runtime.NegotiatedSerializer) http.Handler {
+func readRequest(
+	next http.Handler,
+	resolver apirequest.RequestInfoResolver,
+	s runtime.NegotiatedSerializer,
+) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if err := checkPathStart(req.URL); err != nil {
 			request.WriteStatus(w, req, s, err)

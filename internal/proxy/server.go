@@ -119,7 +119,9 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	if err := s.anonymous.Prime(ctx); err != nil {
 		return nil, err
 	}
-	s.tokens = identity.NewTokenReviewer(identity.NewPostReview(questions.tokens.RESTClient(), "tokenreviews"), s.work.Tokens, o.Clock)
+	s.tokens = identity.NewTokenReviewer(
+		identity.NewPostReview(questions.tokens.RESTClient(), "tokenreviews"), s.work.Tokens, o.Clock,
+	)
 	var presented authenticator.Token = s.tokens
 	if o.BearerTokens != nil {
 		presented = identity.OtherTokens{Token: o.BearerTokens(s.tokens)}

@@ -109,7 +109,6 @@ type Exceeded struct {
 	Share    Share
 }
 
-// Error implements error.
 // TooMany makes the answer of an error of the budget. Another error is an unknown bound of everybody.
 func TooMany(err error) *request.TooManyError {
 	exceeded, ok := errors.AsType[*Exceeded](err)
@@ -123,6 +122,7 @@ func TooMany(err error) *request.TooManyError {
 	}
 }
 
+// Error implements error.
 func (e *Exceeded) Error() string {
 	return fmt.Sprintf("too many %s: limit %s.%s is reached", e.Resource, e.Resource, e.Share)
 }

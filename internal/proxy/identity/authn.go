@@ -30,6 +30,7 @@ import (
 )
 
 const (
+	// ReviewTimeout is how long the API server may take to answer a review.
 	ReviewTimeout   = 10 * time.Second
 	tokenSuccessTTL = 10 * time.Second
 	tokenFailureTTL = time.Second
@@ -82,6 +83,7 @@ type OtherTokens struct {
 	authenticator.Token
 }
 
+// AuthenticateToken implements authenticator.Token.
 func (o OtherTokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	response, ok, err := o.Token.AuthenticateToken(ctx, token)
 	if !ok {
@@ -145,7 +147,7 @@ func Unauthenticated(s runtime.NegotiatedSerializer) http.Handler {
 // TokenReviewer authenticates bearer tokens by TokenReview. Its cache holds no tokens: answers are kept under a keyed
 // hash of the token. Requests on one connection with the same token that come at the same time cause one review.
 type TokenReviewer struct {
-	post  postReview
+	post  PostReview
 	clock clock.PassiveClock
 	salt  [sha256.Size]byte
 	cache *cache.LRUExpireCache // *tokenAnswer by the keyed hash of the token
@@ -162,7 +164,8 @@ type tokenAnswer struct {
 	err      error                   // why the token is not valid, if the API server gave a reason
 }
 
-func NewTokenReviewer(post postReview, turns *work.Queue, clk clock.PassiveClock) *TokenReviewer {
+// NewTokenReviewer returns a reviewer that has no answers yet.
+func NewTokenReviewer(post PostReview, turns *work.Queue, clk clock.PassiveClock) *TokenReviewer {
 	r := &TokenReviewer{
 		post:    post,
 		clock:   clk,

@@ -24,6 +24,7 @@ import (
 )
 
 const (
+	// DecisionMadeBy ends the reason of each decision.
 	DecisionMadeBy = "decision made by impersonation-proxy.concierge.pinniped.dev"
 	maxDecisions   = 16384
 	// maxStrangers is how many decisions are kept about clients without a user.
@@ -43,7 +44,7 @@ type decision struct {
 // AccessReviewer authorizes by SubjectAccessReview. Equal questions of one user that come at the same time cause one
 // review. Answers are kept for a short time, which is counted from the moment at which the API server was asked.
 type AccessReviewer struct {
-	post     postReview
+	post     PostReview
 	clock    clock.PassiveClock
 	allowTTL time.Duration
 	denyTTL  time.Duration
@@ -58,7 +59,7 @@ type AccessReviewer struct {
 
 // NewAccessReviewer returns a reviewer that has no answers yet.
 func NewAccessReviewer(
-	post postReview,
+	post PostReview,
 	turns *work.Queue,
 	clk clock.PassiveClock,
 	allowTTL, denyTTL time.Duration,
@@ -178,19 +179,19 @@ func (r *AccessReviewer) review(
 	return answer, nil
 }
 
-// postReview asks the API server for one review.
-type postReview func(ctx context.Context, review, result runtime.Object) error
+// PostReview asks the API server for one review.
+type PostReview func(ctx context.Context, review, result runtime.Object) error
 
-// NewPostReview returns one that asks once. client-go would by itself ask again when the API server says that it is
+// NewPostReview returns a PostReview that asks once. client-go would by itself ask again when the API server says that it is
 // busy, and sleep in between for as long as it is told to; the client is told instead.
-func NewPostReview(client rest.Interface, resource string) postReview {
+func NewPostReview(client rest.Interface, resource string) PostReview {
 	return func(ctx context.Context, review, result runtime.Object) error {
 		return client.Post().Resource(resource).MaxRetries(0).Body(review).Do(ctx).Into(result)
 	}
 }
 
 // Authorize passes on what the reviewer allows, and answers 403 to the rest. A speculative read is passed on while
-// its review is under way; holdUntilAuthorized then waits for the review.
+// its review is under way; HoldUntilAuthorized then waits for the review.
 func Authorize(next http.Handler, r *AccessReviewer, note Decided, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()

@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	reservedExtraSuffix  = authenticator.ReservedExtraSuffix
+	reservedExtraSuffix = authenticator.ReservedExtraSuffix
+	// OriginalUserExtraKey is the extra key of the user who asked to act as another.
 	OriginalUserExtraKey = "original-user-info" + reservedExtraSuffix
 )
 

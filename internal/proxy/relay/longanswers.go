@@ -39,6 +39,7 @@ type readKey struct {
 	all bool
 }
 
+// NewLongAnswers returns one that knows of no answers yet. Turns are those of one user's requests for long answers.
 func NewLongAnswers(turns *work.Queue, clk clock.PassiveClock) *LongAnswers {
 	return &LongAnswers{turns: turns, known: cache.NewLRUExpireCacheWithClock(maxKnownAnswers, clk)}
 }

@@ -127,6 +127,7 @@ func StatusUnavailable(message string) *apierrors.StatusError {
 	return err
 }
 
+// StatusError is an answer with this code.
 func StatusError(code int32, reason metav1.StatusReason, message string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,
