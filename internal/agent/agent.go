@@ -209,6 +209,7 @@ func (a *agent) run(ctx context.Context) error {
 			DrainDelay:         a.config.shutdownDelay(),
 			AllowTTL:           a.config.AccessReviews.allowTTL(),
 			Processors:         a.processors,
+			Admission:          admission.New(admission.LimitsFor(a.memory, a.processors)),
 			Metrics:            proxyMetrics,
 			Audit:              a.audit,
 			BearerTokens:       a.bearer.Beside,

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
 )
 
 // boundBody limits the time in which a client has to send its body. Streams have no limit. Without it, net/http waits
@@ -20,16 +22,14 @@ func boundBody(next http.Handler, patience time.Duration) http.Handler {
 		body := &boundedBody{
 			ReadCloser: req.Body,
 			state:      state,
-			conn:       connectionFrom(req.Context()),
+			conn:       connOf(req),
 			due:        time.Now().Add(patience),
 			deadline:   http.NewResponseController(w).SetReadDeadline,
 		}
 		body.bind(req.ProtoMajor, patience)
 		defer body.over()
-		// What comes beside the body of a stranger may be trailers without an end, which take much more memory.
-		if body.conn != nil && body.conn.user.Load() != nil {
-			body.conn.unused.bodies.Add(1)
-			defer body.conn.unused.bodies.Add(-1)
+		if body.conn != nil {
+			defer body.conn.Body()()
 		}
 		state.Body = body
 		req.Body = body // req is a copy: the server needs its own body in its own request
@@ -46,7 +46,7 @@ func boundBody(next http.Handler, patience time.Duration) http.Handler {
 type boundedBody struct {
 	io.ReadCloser
 	state *requestState
-	conn  *clientConn // nil when the request came over none of ours
+	conn  *edge.Conn // nil in tests
 	due   time.Time
 
 	mu       sync.Mutex
@@ -79,11 +79,8 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.state.LongRunning {
 		b.Unbind()
 	}
-	if b.conn != nil && b.conn.user.Load() == nil {
-		defer b.conn.gate.awaitBody()()
-	}
 	n, err := b.ReadCloser.Read(p)
-	b.conn.useBody(n)
+	b.conn.Used(int64(2*n + 256)) // what a frame or a chunk takes beside its content counts as well
 	if err == io.EOF {
 		b.Unbind()
 	}

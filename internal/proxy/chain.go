@@ -15,12 +15,12 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
 	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
 )
 
@@ -33,16 +33,15 @@ type chain struct {
 	trust         *clienttrust.Store
 	authenticator authenticator.Request
 	authorizer    *identity.AccessReviewer
-	logins        *work.Queue
+	admission     *admission.Admission
+	edge          *edge.Edge
 	goodLogins    *goodLogins
-	forwarded     *work.Queue
 	long          *relay.LongAnswers
 	loginGroup    string
 	forward       http.Handler
 	clock         clock.PassiveClock
 	allowTTL      time.Duration
 	bodyTimeout   time.Duration
-	budget        *budget.Budget
 	readers       *slowReaders
 	advertised    func() *CABundle // nil: not shown
 }
@@ -53,9 +52,9 @@ func (c *chain) handler() http.Handler {
 	s := c.serializer
 	h, unknown := c.forward, identity.Unauthenticated(s)
 	// Is it that user's turn at the API server? Reads the body before.
-	h = relay.LimitForwarded(h, c.forwarded, c.long, s)
+	h = relay.TakeTurn(h, c.admission, c.long, s)
 	// Is it a login's turn? 429 for a client that wants too many at once.
-	h = limitLogins(h, c.logins, c.goodLogins, c.loginGroup, s)
+	h = limitLogins(h, c.admission, c.goodLogins, c.loginGroup, s)
 	// May that user do this? 403 by SubjectAccessReview; a plain read is sent before the review is answered.
 	h = identity.Authorize(h, c.authorizer, c.decided(), s)
 	// An Impersonate- header that nested impersonation did not consume is refused.
@@ -65,7 +64,7 @@ func (c *chain) handler() http.Handler {
 	// Who asked? For the API server's audit log.
 	h = identity.RememberOriginalUser(h)
 	// Whose share is it? 429 or 503 when that user's is full.
-	h = identify(h, c.budget, s)
+	h = identify(h, s)
 	if c.audit != nil {
 		// Who did what? With the optional audit log only.
 		h, unknown = c.audit.write(h, s), c.audit.writeRefused(unknown)
@@ -74,7 +73,7 @@ func (c *chain) handler() http.Handler {
 	h = filters.WithAuthentication(h, c.authenticator, unknown, nil, frontProxyHeaderConfig(c.trust))
 	if c.advertised != nil {
 		// Shows everybody the CA bundle that is advertised.
-		h = handOver(h, c.advertised, c.budget, s)
+		h = handOver(h, c.advertised, s)
 	}
 	// Lets the filters above warn the client.
 	h = filters.WithWarningRecorder(h)
@@ -86,8 +85,6 @@ func (c *chain) handler() http.Handler {
 	h = refuseHostile(h, s)
 	// Ends the wait for a body that does not come.
 	h = boundBody(h, c.bodyTimeout)
-	// Is there room for it? 429 or 503 before anything is done.
-	h = admit(h, c.budget, s)
 	// Ends answers that the client does not read.
 	h = c.readers.bound(h)
 	if c.audit != nil {
@@ -98,16 +95,18 @@ func (c *chain) handler() http.Handler {
 	h = c.drain.track(h)
 	// A bug costs one request: 500.
 	h = recoverPanics(h, s)
-	// Closes connections whose requests come to nothing: reset or refused, also by a panic.
-	h = limitMisuse(h, c.budget)
+	// Makes a debt of requests that come to nothing: reset or refused, also by a panic.
+	h = report(h)
 	// How many, how long?
 	h = c.metrics.measure(h)
 	// State of the request, security headers.
 	h = setUp(h)
-	// Lets requests of strangers wait, and none pass on a connection that is shut.
-	h = holdBack(h, c.budget)
-	// What the client has sent came to something.
-	return useReceived(h)
+	// Is there memory for it, and is it a stranger's turn? 429 or 503 before anything is done.
+	return c.edge.Handler(h, func(w http.ResponseWriter, req *http.Request, err error) {
+		setUp(c.metrics.measure(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			refuseFull(w, req, s, err)
+		}))).ServeHTTP(w, req)
+	})
 }
 
 // decided returns the function that is called with every decision, nil without an audit log.
@@ -140,12 +139,7 @@ func setUp(next http.Handler) http.Handler {
 		}
 		state := &requestState{}
 		state.Header = header
-		conn := connectionFrom(req.Context())
-		if conn != nil {
-			state.Connection, state.Client.Address = conn, conn.address
-		}
-		state.arrive(conn)
-		defer state.decided()
+		state.Holds = edge.From(req.Context())
 		next.ServeHTTP(w, req.WithContext(withState(req.Context(), state)))
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
@@ -146,9 +147,8 @@ func (w *upgradable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w *upgradable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
-		if one := ours(conn); one != nil {
-			one.unused.upgraded.Store(true)
-			one.unused.useAll()
+		if one := edge.Below(conn); one != nil {
+			one.Upgraded()
 		}
 		// The context ends at the latest when the handler returns, and then the connection is done with.
 		context.AfterFunc(w.ctx, func() { _ = conn.Close() })

@@ -10,7 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/pinniped-toolkit/pinniped/internal/handover"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
@@ -20,7 +20,6 @@ import (
 func handOver(
 	next http.Handler,
 	advertised func() *CABundle,
-	b *budget.Budget,
 	s runtime.NegotiatedSerializer,
 ) http.Handler {
 	type rendered struct {
@@ -34,7 +33,7 @@ func handOver(
 			return
 		}
 		state := stateFrom(req.Context())
-		if state.Client.User == "" {
+		if state.Holds.Owner().IsStranger() {
 			request.CloseAfterwards(w.Header())
 		}
 		if req.Method != http.MethodGet {
@@ -56,12 +55,10 @@ func handOver(
 			request.WriteStatus(w, req, s, request.StatusUnavailable("no CA bundle is advertised that could be handed on"))
 			return
 		}
-		held, err := b.Acquire(state.Client, budget.Bytes, int64(len(now.document)))
-		if err != nil {
-			refuseExceeded(w, req, s, state, b, err)
+		if err := state.Holds.Hold(admission.Answer, int64(len(now.document))); err != nil {
+			refuseFull(w, req, s, err)
 			return
 		}
-		state.Hold(held)
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Content-Length", strconv.Itoa(len(now.document)))
 		_, _ = w.Write(now.document) // a client that has left is no error

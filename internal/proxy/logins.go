@@ -18,10 +18,9 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/utils/clock"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/fairqueue"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
 )
 
 const (
@@ -50,7 +49,7 @@ const (
 // A login that was good a short time ago does not stand behind those of strangers.
 func limitLogins(
 	next http.Handler,
-	logins *work.Queue,
+	logins *admission.Admission,
 	good *goodLogins,
 	group string,
 	s runtime.NegotiatedSerializer,
@@ -66,23 +65,26 @@ func limitLogins(
 			request.WriteStatus(w, req, s, err)
 			return
 		}
-		who, key := work.AskerOf(ctx), good.keyOf(body)
-		owners := []fairqueue.Owner{who.Owner()}
+		state := stateFrom(ctx)
+		key := good.keyOf(body)
+		who, member := state.Asker()
+		var turn *admission.Place
 		if good.has(key) { // many clients may share a token: those for whom there is no room wait like others
-			owners = []fairqueue.Owner{{Name: "good", Member: key}, who.Owner()}
+			turn, _ = logins.Join(admission.Owner{Address: "good"}, admission.Cost{Kind: admission.Login, Member: key})
 		}
-		turn, err := logins.BeginAs(who, owners...)
+		if turn == nil {
+			turn, err = logins.Join(who, admission.Cost{Kind: admission.Login, Member: member})
+		}
 		if err != nil {
 			request.WriteStatus(w, req, s, request.StatusUnanswered(ctx, err, "no login is possible"))
 			return
 		}
-		defer turn.Done()
+		defer turn.Leave()
 		if err := turn.Wait(ctx); err != nil {
 			request.WriteStatus(w, req, s, request.ErrClientLeft)
 			return
 		}
-		state := stateFrom(ctx)
-		state.Login = &request.Login{Group: group, Sent: turn.Done, Answered: func(res *http.Response) {
+		state.Login = &request.Login{Group: group, Sent: turn.Leave, Answered: func(res *http.Response) {
 			if res.StatusCode != http.StatusCreated || res.Body == nil {
 				return
 			}

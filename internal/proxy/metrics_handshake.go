@@ -5,7 +5,6 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
@@ -24,7 +23,6 @@ var handshakeCauses = []struct{ text, cause string }{
 	{"remote error: tls: user canceled", "alert_user_canceled"},
 	{"remote error: tls:", "alert_other"},
 	// What we did not accept.
-	{"sent too much before the end of the TLS handshake", causeTooLarge},
 	{"there is no serving certificate", "no_serving_certificate"},
 	{"client offered only unsupported versions", "no_shared_version"},
 	{"no cipher suite supported by both", "no_shared_cipher"},
@@ -39,18 +37,13 @@ var handshakeCauses = []struct{ text, cause string }{
 	{"broken pipe", "client_left"},
 }
 
-// causeTooLarge is the one cause that is a bound of ours. The client sees the connection reset and is told nothing.
-const causeTooLarge = "too_large"
-
 const handshakePrefix = "http: TLS handshake error from "
 
 // serverLog gets the messages of net/http about connections. Any client can cause them, so they are logged only at
-// higher levels; of handshakes that are too large, samples are logged at any level. Failed handshakes are counted as
-// well, by cause. net/http gives their errors as text only.
+// higher levels. Failed handshakes are counted as well, by cause. net/http gives their errors as text only.
 type serverLog struct {
 	logger  klog.Logger
 	metrics *Metrics
-	refused *logs.Sampler // handshakes that were too large
 }
 
 func (l serverLog) Write(p []byte) (int, error) {
@@ -58,10 +51,6 @@ func (l serverLog) Write(p []byte) (int, error) {
 	if about, ok := strings.CutPrefix(text, handshakePrefix); ok {
 		cause := handshakeCause(about)
 		l.metrics.handshakes.WithLabelValues(cause).Inc()
-		if cause == causeTooLarge {
-			l.refused.Info(l.logger, "cause", cause, "reason", about)
-			return len(p), nil
-		}
 		l.logger.V(2).Info("Could not agree on TLS with a client", "cause", cause, "reason", about)
 		return len(p), nil
 	}

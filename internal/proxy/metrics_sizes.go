@@ -7,7 +7,6 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
 )
 
 // sizes are the metrics that are read from the running proxy when they are scraped. The proxy keeps them as plain
@@ -15,8 +14,7 @@ import (
 type sizes struct {
 	inFlight, clients, connections, dials, problems *prometheus.Desc
 	cacheLookups, cacheEntries, reviews             *prometheus.Desc
-	running, waiting, begun, refused                *prometheus.Desc
-	budget                                          budgetMetrics
+	admission                                       admissionMetrics
 }
 
 func newSizes() sizes {
@@ -24,13 +22,13 @@ func newSizes() sizes {
 		return prometheus.NewDesc("pinniped_proxy_"+name, help, labels, nil)
 	}
 	return sizes{
-		budget: newBudgetMetrics(),
+		admission: newAdmissionMetrics(),
 		inFlight: desc(
 			"requests_in_flight",
 			"What is being served: ordinary requests, and streams (watches, logs, upgraded connections).",
 			"kind",
 		),
-		clients: desc("client_connections", "Open connections of clients, without those that switched protocols."),
+		clients: desc("client_connections", "Open connections of clients."),
 		connections: desc(
 			"upstream_connections",
 			"Open connections to the API server that carry requests: shared ones, and those of one "+
@@ -58,31 +56,16 @@ func newSizes() sizes {
 			"review",
 			"result",
 		),
-		running: desc(
-			"work_running",
-			"Work that clients cause and of which a few go on at a time: reviews, logins, certificates that are verified, and "+
-				"ordinary requests that are at the API server; those for long answers are counted apart, too, and so are all "+
-				"users together (`all_requests`, `all_long_answers`) and watches that begin with all objects (`watch`).",
-			"work",
-		),
-		waiting: desc("work_waiting", "The same work, waiting for its turn.", "work"),
-		begun:   desc("work_total", "The same work, as often as there was any.", "work"),
-		refused: desc(
-			"work_refused_total",
-			"The same work, refused with 429 or 503 because a user or a connection waits for too much of it.",
-			"work",
-		),
 	}
 }
 
 func (s *sizes) describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
 		s.inFlight, s.clients, s.connections, s.dials, s.problems, s.cacheLookups, s.cacheEntries, s.reviews,
-		s.running, s.waiting, s.begun, s.refused,
 	} {
 		to <- desc
 	}
-	s.budget.describe(to)
+	s.admission.describe(to)
 }
 
 func (s *sizes) collect(server *Server, to chan<- prometheus.Metric) {
@@ -92,12 +75,11 @@ func (s *sizes) collect(server *Server, to chan<- prometheus.Metric) {
 	count := func(desc *prometheus.Desc, value *atomic.Int64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value.Load()), labels...)
 	}
-	s.collectWork(server.work, to)
-	s.budget.collect(server, to)
+	s.admission.collect(server, to)
 	serving, streams := server.drain.counts()
 	gauge(s.inFlight, int64(serving-streams), "request")
 	gauge(s.inFlight, int64(streams), "stream")
-	gauge(s.clients, server.clients.Load())
+	gauge(s.clients, int64(server.edge.Open()))
 	up := server.upstream
 	gauge(s.connections, up.Counts().Shared.Load(), "shared")
 	gauge(s.connections, up.Counts().Upgraded.Load(), "upgraded")
@@ -120,19 +102,5 @@ func (s *sizes) collect(server *Server, to chan<- prometheus.Metric) {
 		count(s.reviews, &one.counts.Yes, one.name, "yes")
 		count(s.reviews, &one.counts.No, one.name, "no")
 		count(s.reviews, &one.counts.Failed, one.name, "error")
-	}
-}
-
-// collectWork collects what there is of each kind of work.
-func (s *sizes) collectWork(all work.All, to chan<- prometheus.Metric) {
-	for name, one := range map[string]*work.Queue{
-		"access_review": all.Access, "token_review": all.Tokens, "login": all.Logins, "certificate": all.Certificates,
-		"request": all.Forwarded, "long_answer": all.Long,
-		"all_requests": all.All, "all_long_answers": all.AllLong, "watch": all.Watches,
-	} {
-		to <- prometheus.MustNewConstMetric(s.running, prometheus.GaugeValue, float64(one.Fair.Running()), name)
-		to <- prometheus.MustNewConstMetric(s.waiting, prometheus.GaugeValue, float64(one.Fair.Waiting()), name)
-		to <- prometheus.MustNewConstMetric(s.begun, prometheus.CounterValue, float64(one.Begun.Load()), name)
-		to <- prometheus.MustNewConstMetric(s.refused, prometheus.CounterValue, float64(one.Refused.Load()), name)
 	}
 }

@@ -12,9 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
@@ -52,10 +51,8 @@ type Options struct {
 	BodyTimeout time.Duration
 	// WriteTimeout is how long a client may take to read 32 KiB of an answer that is not a stream, 30 s by default.
 	WriteTimeout time.Duration
-	// Limits is what clients may hold, budget.Defaults by default.
-	Limits budget.Limits
-	// Work is how much of the work that clients cause goes on at a time.
-	Work work.Limits
+	// Admission decides how much clients may hold and cause: by default as in a pod as it is shipped.
+	Admission *admission.Admission
 	// Processors is how many the agent may use, runtime.GOMAXPROCS(0) by default.
 	Processors int
 	// DrainDelay is how long the proxy goes on as usual, only reporting not ready, after it was told to stop: the time
@@ -109,12 +106,11 @@ func (o Options) complete() (completed, error) {
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics()
 	}
-	if o.Limits == (budget.Limits{}) {
-		o.Limits = budget.Defaults()
-	}
-	o.Work.Complete()
 	if o.Processors == 0 {
 		o.Processors = runtime.GOMAXPROCS(0)
+	}
+	if o.Admission == nil {
+		o.Admission = admission.New(admission.LimitsFor(admission.DefaultMemory, o.Processors))
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}

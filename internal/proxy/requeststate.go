@@ -14,12 +14,8 @@ type requestState struct {
 	measured measurement
 	// leftUnread is true when the answer was ended because the client did not read it. A timer sets it.
 	leftUnread atomic.Bool
-	// refusedSilently is true when the stream was reset instead of refused with an answer.
-	refusedSilently bool
 	// brokenOff is true when the answer breaks off as soon as it is in the audit log.
 	brokenOff bool
-	// arriving counts the request as long as nothing was decided about it; nil afterwards.
-	arriving *arrivals
 	// loginFailed is true when there is no credential in the answer to a TokenCredentialRequest.
 	loginFailed bool
 }

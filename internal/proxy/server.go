@@ -20,12 +20,11 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
@@ -40,7 +39,7 @@ const (
 	clientPingWait  = 15 * time.Second
 	// The HTTP/2 receive windows of one stream and of one connection. Most request bodies fit. The client of a
 	// larger one has to wait until the API server takes what was sent before.
-	bodyWindow     = 128 << 10
+	bodyWindow     = edge.BodyWindow
 	connectionBody = 256 << 10
 	// the smallest limit that HTTP/2 allows; a whole frame is in memory before the client is known
 	maxFrame = 16 << 10
@@ -57,16 +56,12 @@ type Server struct {
 	version   *relay.APIVersion
 	access    *identity.AccessReviewer
 	tokens    *identity.TokenReviewer
-	budget    *budget.Budget
-	work      work.All
-	open      *clientConnections
+	edge      *edge.Edge
 	readers   *slowReaders
 	refused   *logs.Sampler // credentials
 	failed    *logs.Sampler // requests that could not be forwarded
-	unshaken  *logs.Sampler // handshakes that were too large
 
-	phase   atomic.Int32
-	clients atomic.Int64 // connections
+	phase atomic.Int32
 }
 
 const (
@@ -105,14 +100,11 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		anonymous: identity.NewAnonymous(loginGroup, up.Address(), up),
 		upstream:  up,
 		version:   relay.NewAPIVersion(questions.core.RESTClient()),
-		budget:    budget.New(o.Limits, o.Clock.Now),
+		edge:      edge.New(o.Admission),
 		refused:   logs.NewSampler("Refused credentials"),
 		failed:    logs.NewSampler("Could not forward a request"),
-		unshaken:  logs.NewSampler("Refused a TLS handshake"),
 	}
-	s.open = newClientConnections(s.budget, max(1, o.Processors/2))
-	s.readers = &slowReaders{budget: s.budget, timeout: o.WriteTimeout}
-	s.work = work.NewAll(o.Work, o.Processors, s.budget)
+	s.readers = &slowReaders{admission: o.Admission, timeout: o.WriteTimeout}
 	if err := s.trust.Prime(ctx); err != nil {
 		return nil, err
 	}
@@ -120,14 +112,14 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		return nil, err
 	}
 	s.tokens = identity.NewTokenReviewer(
-		identity.NewPostReview(questions.tokens.RESTClient(), "tokenreviews"), s.work.Tokens, o.Clock,
+		identity.NewPostReview(questions.tokens.RESTClient(), "tokenreviews"), o.Admission, o.Clock,
 	)
 	var presented authenticator.Token = s.tokens
 	if o.BearerTokens != nil {
 		presented = identity.OtherTokens{Token: o.BearerTokens(s.tokens)}
 	}
 	reviews := identity.NewPostReview(questions.access.RESTClient(), "subjectaccessreviews")
-	s.access = identity.NewAccessReviewer(reviews, s.work.Access, o.Clock, o.AllowTTL, o.DenyTTL)
+	s.access = identity.NewAccessReviewer(reviews, o.Admission, o.Clock, o.AllowTTL, o.DenyTTL)
 	serializer := request.NewSerializer()
 	chain := &chain{
 		serializer:    serializer,
@@ -135,12 +127,12 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		metrics:       o.Metrics,
 		audit:         o.Audit,
 		trust:         s.trust,
-		authenticator: identity.NewAuthenticator(s.trust, presented, s.anonymous, s.work.Certificates, s.refused),
+		authenticator: identity.NewAuthenticator(s.trust, presented, s.anonymous, o.Admission, s.refused),
 		authorizer:    s.access,
-		logins:        s.work.Logins,
+		admission:     o.Admission,
+		edge:          s.edge,
 		goodLogins:    newGoodLogins(o.Clock),
-		forwarded:     s.work.Forwarded,
-		long:          relay.NewLongAnswers(s.work.Long, o.Clock),
+		long:          relay.NewLongAnswers(o.Clock),
 		loginGroup:    loginGroup,
 		forward: relay.NewHandler(relay.Options{
 			Upstream:            up,
@@ -148,12 +140,10 @@ func New(ctx context.Context, options Options) (*Server, error) {
 			Version:             s.version,
 			TokenAlone:          identity.TokenAlone(s.tokens),
 			HoldUntilAuthorized: identity.HoldUntilAuthorized,
-			Budget:              s.budget,
-			Work:                s.work,
+			Admission:           o.Admission,
 			Failed:              s.failed,
 			Serializer:          serializer,
 		}),
-		budget:      s.budget,
 		readers:     s.readers,
 		advertised:  o.Advertised,
 		clock:       o.Clock,
@@ -162,9 +152,8 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	}
 	configs := &tlsConfigs{certificate: o.ServingCertificate, trust: s.trust, clock: o.Clock}
 	s.http = newHTTPServer(chain.handler(), configs.base(), serverLog{
-		logger: klog.FromContext(ctx), metrics: o.Metrics, refused: s.unshaken,
+		logger: klog.FromContext(ctx), metrics: o.Metrics,
 	})
-	s.http.ConnState = s.countClients
 	made = true
 	return s, nil
 }
@@ -210,7 +199,6 @@ func newHTTPServer(handler http.Handler, config *tls.Config, said io.Writer) *ht
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		ErrorLog:          log.New(said, "", 0),
-		ConnContext:       withConnection,
 		Protocols:         new(http.Protocols),
 		// "OPTIONS *" passes through the filters like every other request, and is not answered by net/http.
 		DisableGeneralOptionsHandler: true,
@@ -247,11 +235,10 @@ func (s *Server) Run(ctx context.Context) error {
 	defer s.Metrics.running.CompareAndSwap(s, nil)
 	s.http.BaseContext = func(net.Listener) context.Context { return work }
 	failed := make(chan error, 1)
-	go func() { failed <- s.http.ServeTLS(s.open.listen(s.Listener), "", "") }()
+	go func() { failed <- s.http.ServeTLS(s.edge.Listen(s.Listener), "", "") }()
 	logger := klog.FromContext(ctx)
 	defer s.refused.Stop(logger)
 	defer s.failed.Stop(logger)
-	defer s.unshaken.Stop(logger)
 	logger.Info("Served the impersonation proxy", "address", s.Listener.Addr().String())
 	select {
 	case err := <-failed:

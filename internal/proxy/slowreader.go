@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
 )
 
 const (
@@ -31,9 +31,9 @@ const (
 // client likes, like logs in a pager. But what waits in memory for the client counts as the client's, and the stream
 // ends when that is too much.
 type slowReaders struct {
-	budget  *budget.Budget
-	timeout time.Duration // of each write of an ordinary answer
-	ended   atomic.Int64
+	admission *admission.Admission
+	timeout   time.Duration // of each write of an ordinary answer
+	ended     atomic.Int64
 }
 
 // bound gives requests a writer that knows how long each write takes.
@@ -44,7 +44,7 @@ func (r *slowReaders) bound(next http.Handler) http.Handler {
 			control:        http.NewResponseController(w),
 			readers:        r,
 			state:          stateFrom(req.Context()),
-			conn:           connectionFrom(req.Context()),
+			conn:           connOf(req),
 		}
 		if req.ProtoMajor == 1 {
 			_ = one.control.SetWriteDeadline(time.Time{}) // that of the request before
@@ -60,14 +60,14 @@ type boundedWriter struct {
 	control *http.ResponseController
 	readers *slowReaders
 	state   *requestState
-	conn    *clientConn // nil when the request came over none of ours
+	conn    *edge.Conn  // nil in tests
 	timer   *time.Timer // nil before the first write
 
 	mu      sync.Mutex
 	writing bool
-	delay   delay           // of the write that goes on
-	over    bool            // the handler has returned
-	waiting *budget.Holding // of an answer that is not read
+	delay   delay            // of the write that goes on
+	over    bool             // the handler has returned
+	waiting *admission.Place // of an answer that is not read
 }
 
 // Unwrap lets http.ResponseController find what the wrapped writer can do.
@@ -75,7 +75,7 @@ func (w *boundedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Write implements http.ResponseWriter.
 func (w *boundedWriter) Write(p []byte) (int, error) {
-	w.conn.useAnswer(len(p))
+	w.conn.Used(int64(len(p)/4 + 256)) // for which the client sends window updates
 	w.begin()
 	defer w.end()
 	return w.ResponseWriter.Write(p)
@@ -88,7 +88,7 @@ func (w *boundedWriter) FlushError() error {
 	return w.control.Flush()
 }
 
-func (w *boundedWriter) isStream() bool { return w.state.LongRunning || w.state.Upgrade != "" }
+func (w *boundedWriter) isStream() bool { return w.state.IsStream() }
 
 // delay says how long a write of an ordinary answer has taken already.
 type delay int
@@ -123,7 +123,7 @@ func (w *boundedWriter) end() {
 	defer w.mu.Unlock()
 	w.timer.Stop()
 	w.writing = false
-	w.waiting.Release()
+	w.waiting.Leave()
 	w.waiting = nil
 }
 
@@ -147,14 +147,14 @@ func (w *boundedWriter) late() {
 // mayWait returns for how much longer the client may leave the answer unread.
 func (w *boundedWriter) mayWait() time.Duration {
 	if w.isStream() {
-		patience, what, n := time.Duration(math.MaxInt64), budget.Bytes, int64(relay.StreamBytes)
+		patience, seats := time.Duration(math.MaxInt64), 1
 		if w.state.Initial.Load() { // it has as long as an ordinary answer
-			patience, what, n = w.readers.timeout-min(unreadAfter, w.readers.timeout), budget.Unread, 1
+			patience, seats = w.readers.timeout-min(unreadAfter, w.readers.timeout), admission.UnreadAnswer
 		}
 		if w.waiting != nil {
 			return 0
 		}
-		if w.waiting = w.readers.acquire(w.state.Client, what, n); w.waiting == nil {
+		if w.waiting = w.unread(seats); w.waiting == nil {
 			return 0
 		}
 		return patience
@@ -171,7 +171,7 @@ func (w *boundedWriter) mayWait() time.Duration {
 		}
 	case delayAhead:
 		if !w.state.AnswerFits && (w.state.Answer == nil || !w.state.Answer.Whole()) {
-			w.waiting = w.readers.acquire(w.state.Client, budget.Unread, 1)
+			w.waiting = w.unread(admission.UnreadAnswer)
 			if w.waiting == nil {
 				return 0
 			}
@@ -182,13 +182,20 @@ func (w *boundedWriter) mayWait() time.Duration {
 	return min(before[w.delay], w.readers.timeout) - before[waited]
 }
 
-// acquire returns nil when there is no room.
-func (r *slowReaders) acquire(c budget.Client, resource budget.Resource, n int64) *budget.Holding {
-	holding, err := r.budget.Acquire(c, resource, n)
-	if err != nil {
+// unread counts the answer as one that is not read. It returns nil when there are too many.
+func (w *boundedWriter) unread(seats int) *admission.Place {
+	if w.state.Holds == nil {
 		return nil
 	}
-	return holding
+	place, _ := w.readers.admission.Join(w.state.Holds.Owner(), admission.Cost{Kind: admission.Unread, Seats: seats})
+	return place
+}
+
+func connOf(req *http.Request) *edge.Conn {
+	if holds := edge.From(req.Context()); holds != nil {
+		return holds.Conn
+	}
+	return nil
 }
 
 // finish is called when the handler returns. net/http may still have the end of the answer to write then, unless the

@@ -11,7 +11,9 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 // ticketLifetime is how long one key encrypts session tickets.
@@ -65,13 +67,26 @@ func (c *tlsConfigs) settings() *tls.Config {
 }
 
 func (c *tlsConfigs) forClient(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-	return forHandshake(c.current(hello), hello, c.knownUser)
+	config := c.current(hello)
+	if hello == nil {
+		return config, nil
+	}
+	if conn := edge.Below(hello.Conn); conn != nil {
+		config = config.Clone()
+		config.VerifyConnection = func(state tls.ConnectionState) error {
+			if user := c.knownUser(state.PeerCertificates); user != "" {
+				conn.Claim(user, hello.Context().Done())
+			}
+			return nil
+		}
+	}
+	return config, nil
 }
 
 // knownUser returns the user whom a certificate names if it was found to be good before, and still is; otherwise "".
 func (c *tlsConfigs) knownUser(presented []*x509.Certificate) string {
 	known, ok, err := c.trust.Current().Known(clienttrust.Users, presented)
-	if err != nil || !ok || isAnonymous(known.User) {
+	if err != nil || !ok || request.IsAnonymous(known.User) {
 		return ""
 	}
 	return known.User.GetName()

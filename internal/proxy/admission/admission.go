@@ -52,6 +52,9 @@ func (e *Full) Error() string {
 	return fmt.Sprintf("too many %s at a time: there is no memory for more", e.Kind)
 }
 
+// Unavailable tells other packages that nothing was decided.
+func (e *Full) Unavailable() bool { return true }
+
 // Admission knows what all clients have. It is safe for concurrent use.
 type Admission struct {
 	limits  Limits

@@ -43,6 +43,9 @@ func (k Kind) String() string {
 	}[k]
 }
 
+// TakesTurns is true for kinds of work, and false for kinds of memory.
+func (k Kind) TakesTurns() bool { return k >= Unread }
+
 // row is what the table says about a kind. Zero is no bound.
 type row struct {
 	memory int64 // bytes that one user may hold

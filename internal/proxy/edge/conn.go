@@ -24,12 +24,13 @@ const (
 	// stand for a whole field (RFC 7541). net/http keeps no more than inputMost of the fields.
 	inputGrowth = 40
 	inputMost   = 3 << 19
-	// bodyGrowth is the same while bodies are on their way.
-	bodyGrowth = 4
+	// bodyGrowth and strangersBodyGrowth are the same while bodies are on their way, beside which trailers may come.
+	bodyGrowth          = 4
+	strangersBodyGrowth = 16
 	// inputPatience is how much of a head is read for nothing, with room for a large token. What comes beyond is a debt.
 	inputPatience = 192 << 10
 	// maxInput ends the connection. It is more than net/http takes of a head.
-	maxInput = 5 << 18
+	maxInput = 3 << 19
 )
 
 // What comes to nothing costs so much processor time, measured (docs/performance.md).
@@ -229,11 +230,10 @@ func (c *Conn) received(n int) error {
 	switch {
 	case input <= inputFree:
 		return nil
-	case c.bodies.Load() > 0:
 	case input > maxInput:
 		c.Abort()
 		return errTooMuchInput
-	case input > inputPatience:
+	case input > inputPatience && c.bodies.Load() == 0:
 		c.Owe(timeOf(int64(n), inputCost))
 	}
 	return c.holdInput(input)
@@ -243,7 +243,11 @@ func (c *Conn) received(n int) error {
 func (c *Conn) holdInput(input int64) error {
 	needed := min(input*inputGrowth, input+inputMost)
 	if c.bodies.Load() > 0 {
-		needed = min(input*bodyGrowth, input+inputMost)
+		growth := int64(bodyGrowth)
+		if c.user.Load() == nil {
+			growth = strangersBodyGrowth
+		}
+		needed = min(input*growth, input+inputMost)
 	}
 	err := c.edge.makeRoom(c, func() error {
 		c.mu.Lock()

@@ -24,9 +24,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
 )
 
 const (
@@ -47,7 +47,7 @@ func NewAuthenticator(
 	trusted *clienttrust.Store,
 	tokens authenticator.Token,
 	anonymous authenticator.Request,
-	verifications *work.Queue,
+	verifications *admission.Admission,
 	refused *logs.Sampler,
 ) authenticator.Request {
 	kept := presentedTokens{tokens}
@@ -165,13 +165,13 @@ type tokenAnswer struct {
 }
 
 // NewTokenReviewer returns a reviewer that has no answers yet.
-func NewTokenReviewer(post PostReview, turns *work.Queue, clk clock.PassiveClock) *TokenReviewer {
+func NewTokenReviewer(post PostReview, turns *admission.Admission, clk clock.PassiveClock) *TokenReviewer {
 	r := &TokenReviewer{
 		post:    post,
 		clock:   clk,
 		cache:   cache.NewLRUExpireCacheWithClock(maxTokens, clk),
 		refused: cache.NewLRUExpireCacheWithClock(maxTokens, clk),
-		flights: reviewFlights[*tokenAnswer]{work: turns},
+		flights: reviewFlights[*tokenAnswer]{admission: turns, kind: admission.TokenReview},
 	}
 	_, _ = rand.Read(r.salt[:]) // it never fails
 	return r

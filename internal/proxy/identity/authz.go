@@ -19,8 +19,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
 )
 
 const (
@@ -60,7 +60,7 @@ type AccessReviewer struct {
 // NewAccessReviewer returns a reviewer that has no answers yet.
 func NewAccessReviewer(
 	post PostReview,
-	turns *work.Queue,
+	turns *admission.Admission,
 	clk clock.PassiveClock,
 	allowTTL, denyTTL time.Duration,
 ) *AccessReviewer {
@@ -72,7 +72,7 @@ func NewAccessReviewer(
 		cache:     cache.NewLRUExpireCacheWithClock(maxDecisions, clk),
 		strangers: cache.NewLRUExpireCacheWithClock(maxStrangers, clk),
 		wider:     widerQuestions{known: cache.NewLRUExpireCacheWithClock(maxWider, clk), window: allowTTL},
-		flights:   reviewFlights[decision]{work: turns},
+		flights:   reviewFlights[decision]{admission: turns, kind: admission.AccessReview},
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
 )
 
 // verifyOnce returns the user whom the certificates of a request name. They are verified once in a generation of CAs,
@@ -18,19 +18,24 @@ import (
 func verifyOnce(
 	ctx context.Context,
 	trusted *clienttrust.Trust,
-	verifications *work.Queue,
+	verifications *admission.Admission,
 	what clienttrust.Purpose,
 	presented []*x509.Certificate,
 ) (*authenticator.Response, error) {
 	if user, known, err := trusted.Known(what, presented); known {
 		return user, err
 	}
-	turn, err := verifications.Begin(work.AskerOf(ctx))
+	state := request.From(ctx)
+	who, member := state.Asker()
+	turn, err := verifications.Join(who, admission.Cost{Kind: admission.Certificate, Member: member})
 	if err != nil {
 		noteUnavailable(ctx, err)
 		return nil, err
 	}
-	defer turn.Done()
+	defer turn.Leave()
+	if state != nil {
+		state.Holds.Looked()
+	}
 	if err := turn.Wait(ctx); err != nil {
 		err = &request.UnavailableError{Doing: "waiting for a turn to verify the client certificate", Cause: err}
 		noteUnavailable(ctx, err)
@@ -42,7 +47,7 @@ func verifyOnce(
 // certificateAuthenticator reads the user from a client certificate: common name, organizations, UID.
 type certificateAuthenticator struct {
 	trust *clienttrust.Store
-	work  *work.Queue
+	work  *admission.Admission
 }
 
 func (a *certificateAuthenticator) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
@@ -60,7 +65,7 @@ func (a *certificateAuthenticator) AuthenticateRequest(req *http.Request) (*auth
 // does not look at the certificate of a request without such headers.
 type frontProxyAuthenticator struct {
 	trust *clienttrust.Store
-	work  *work.Queue
+	work  *admission.Admission
 }
 
 func (a *frontProxyAuthenticator) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {

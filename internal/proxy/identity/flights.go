@@ -6,15 +6,15 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/fairqueue"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
 )
 
 // reviewFlights are the reviews that wait or go on, by what is asked. Equal questions of one asker are one review. It
 // ends when the last request that wants to know its answer has ended.
 type reviewFlights[T any] struct {
-	work *work.Queue
+	admission *admission.Admission
+	kind      admission.Kind
 
 	mu     sync.Mutex
 	flying map[flightKey]*reviewFlight[T]
@@ -22,11 +22,12 @@ type reviewFlights[T any] struct {
 
 type flightKey struct {
 	question [32]byte
-	owner    fairqueue.Owner
+	owner    admission.Owner
+	member   any
 }
 
 type reviewFlight[T any] struct {
-	turn   *work.Turn
+	turn   *admission.Place
 	cancel context.CancelCauseFunc
 	riders int           // requests that want to know; under reviewFlights.mu
 	landed chan struct{} // closed when value and err are set
@@ -37,19 +38,22 @@ type reviewFlight[T any] struct {
 var errNobodyWaits = errors.New("the client has left")
 
 // ask joins a review of the question, or begins one. It does not wait for the answer: wait does. The error is a
-// *TooManyError.
+// *admission.Full.
 func (f *reviewFlights[T]) ask(
 	ctx context.Context,
 	question [32]byte,
 	review func(context.Context) (T, error),
 ) (*reviewFlight[T], error) {
-	who := work.AskerOf(ctx)
-	key := flightKey{question, who.Owner()}
+	who, member := request.From(ctx).Asker()
+	key := flightKey{question, who, member}
+	if who.User != "" {
+		key.owner.Address = "" // one user, wherever from
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	flight, known := f.flying[key]
 	if !known {
-		turn, err := f.work.Begin(who)
+		turn, err := f.admission.Join(who, admission.Cost{Kind: f.kind, Member: member})
 		if err != nil {
 			return nil, err
 		}
@@ -77,7 +81,7 @@ func (f *reviewFlights[T]) fly(
 	ctx, cancel := context.WithTimeout(life, ReviewTimeout)
 	defer cancel()
 	defer func() {
-		flight.turn.Done()
+		flight.turn.Leave()
 		f.mu.Lock()
 		f.forget(key, flight)
 		f.mu.Unlock()
@@ -110,6 +114,9 @@ func (f *reviewFlights[T]) forget(key flightKey, flight *reviewFlight[T]) {
 
 // wait returns the answer, or an error when ctx ends before.
 func (f *reviewFlight[T]) wait(ctx context.Context) (T, error) {
+	if state := request.From(ctx); state != nil {
+		state.Holds.Looked()
+	}
 	select {
 	case <-f.landed:
 		return f.value, f.err

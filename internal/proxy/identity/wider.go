@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 // A SubjectAccessReview without a name asks about all objects of a resource, and one without a namespace about all
@@ -119,7 +120,8 @@ func (r *AccessReviewer) widen(ctx context.Context, q *question) {
 	if wider == nil {
 		return
 	}
-	turn := r.flights.work.BeginSpare(work.AskerOf(ctx))
+	who, member := request.From(ctx).Asker()
+	turn := r.flights.admission.Spare(who, admission.Cost{Kind: admission.AccessReview, Member: member})
 	if turn == nil {
 		r.wider.later(wider.key)
 		return
@@ -128,7 +130,7 @@ func (r *AccessReviewer) widen(ctx context.Context, q *question) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ReviewTimeout)
 	go func() {
 		defer cancel()
-		defer turn.Done()
+		defer turn.Leave()
 		_, _ = r.review(ctx, wider) // the answer is in the cache, and an error has been counted
 	}()
 }

@@ -20,9 +20,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
 )
 
 const (
@@ -33,7 +32,7 @@ const (
 	watchBufferSize = 2 << 10
 )
 
-// Options is what NewHandler needs. All of it is required, except Budget.
+// Options is what NewHandler needs. All of it is required, except Admission.
 type Options struct {
 	Upstream interface {
 		http.RoundTripper
@@ -48,8 +47,8 @@ type Options struct {
 	TokenAlone authenticator.Request
 	// HoldUntilAuthorized makes the outermost RoundTripper, which waits for what is still to be decided about a request.
 	HoldUntilAuthorized func(next http.RoundTripper) http.RoundTripper
-	Budget              *budget.Budget
-	Work                work.All
+	// Admission, if set, says how much of an answer may wait here.
+	Admission *admission.Admission
 	// Failed takes the reasons why requests could not be forwarded.
 	Failed     *logs.Sampler
 	Serializer runtime.NegotiatedSerializer
@@ -77,22 +76,13 @@ func (f *forwarder) proxy(buffer int) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite: f.address,
 		Transport: f.HoldUntilAuthorized(
-			&asUser{token: f.Token, passThrough: f.passThrough, next: holdAnswer{f.inFlight(), f.Budget}},
+			&asUser{token: f.Token, passThrough: f.passThrough, next: holdAnswer{endTurn{f.Upstream}, f.Admission}},
 		),
 		FlushInterval:  -1, // watches stream
 		BufferPool:     newBufferPool(buffer),
 		ModifyResponse: f.checkAnswer,
 		ErrorHandler:   f.writeError,
 		ErrorLog:       log.New(io.Discard, "", 0), // a broken stream is the client's to report
-	}
-}
-
-func (f *forwarder) inFlight() inFlight {
-	return inFlight{
-		next:    reserveAnswer{f.Upstream, f.Budget},
-		all:     f.Work.All,
-		long:    f.Work.AllLong,
-		watches: f.Work.Watches,
 	}
 }
 
@@ -130,9 +120,6 @@ var (
 func (f *forwarder) checkAnswer(res *http.Response) error {
 	state := request.From(res.Request.Context())
 	state.AnsweredInTime = res.Request.Context().Err() == nil
-	if state.AsRequest != nil {
-		state.AsRequest.Release()
-	}
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		// Two connections are joined only when both sides named the same protocol.
 		if state.Upgrade == "" || !request.WantsUpgrade(res.Header) || !strings.EqualFold(res.Header.Get("Upgrade"), state.Upgrade) {

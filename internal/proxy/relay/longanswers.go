@@ -10,7 +10,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
 )
 
 const (
@@ -28,8 +27,7 @@ const (
 // Only the answer shows how long it is. So a request counts as one for a long answer when the same was asked for within
 // a minute and was long. A list of everything counts as long until it is known.
 type LongAnswers struct {
-	turns *work.Queue
-	known *cache.LRUExpireCache // by readKey: how long the answer was, 0 when it was short
+	known *cache.LRUExpireCache // by readKey: whether the answer was long
 }
 
 // readKey is what reads have in common whose answers are about as long.
@@ -40,8 +38,8 @@ type readKey struct {
 }
 
 // NewLongAnswers returns one that knows of no answers yet. Turns are those of one user's requests for long answers.
-func NewLongAnswers(turns *work.Queue, clk clock.PassiveClock) *LongAnswers {
-	return &LongAnswers{turns: turns, known: cache.NewLRUExpireCacheWithClock(maxKnownAnswers, clk)}
+func NewLongAnswers(clk clock.PassiveClock) *LongAnswers {
+	return &LongAnswers{known: cache.NewLRUExpireCacheWithClock(maxKnownAnswers, clk)}
 }
 
 // readBy returns what a request asks for, and false when it reads no objects.
@@ -68,29 +66,26 @@ func narrowed(req *http.Request) bool {
 	return query.Has("limit") || query.Has("continue") || query.Has("labelSelector") || query.Has("fieldSelector")
 }
 
-// expected returns whether the answer will probably be long, and how long at least, 0 when that is not known.
-func (l *LongAnswers) expected(what readKey) (length int64, long bool) {
-	if found, known := l.known.Get(what); known {
-		length = found.(int64)
-		return length, length > 0
+// expected returns whether the answer will probably be long.
+func (l *LongAnswers) expected(what readKey) bool {
+	if long, known := l.known.Get(what); known {
+		return long.(bool)
 	}
-	return 0, what.all
+	return what.all
 }
 
-// note remembers how long an answer was. Of the same requests within a minute the longest counts: a client cannot hide
+// note remembers whether an answer was long. Of the same requests within a minute a long one counts: a client cannot hide
 // long answers behind short ones.
 func (l *LongAnswers) note(what readKey, state *request.State) {
 	switch {
 	case len(what.path) > maxKnownPath:
 	case hasLongAnswer(state):
 		what.path = strings.Clone(what.path) // it may be a part of a long header
-		before, _ := l.known.Get(what)
-		known, _ := before.(int64)
-		l.known.Add(what, max(known, answerLength(state), longAnswer), longFor)
+		l.known.Add(what, true, longFor)
 	case what.all && answerComplete(state):
-		if length, known := l.known.Get(what); !known || length.(int64) == 0 {
+		if long, known := l.known.Get(what); !known || !long.(bool) {
 			what.path = strings.Clone(what.path)
-			l.known.Add(what, int64(0), shortFor)
+			l.known.Add(what, false, shortFor)
 		}
 	}
 }
@@ -98,22 +93,12 @@ func (l *LongAnswers) note(what readKey, state *request.State) {
 // noteAnswer takes from the head of the API server's answer what it says about its length.
 func noteAnswer(s *request.State, res *http.Response) {
 	s.AnswerGood = res.StatusCode == http.StatusOK
-	s.ContentLength = res.ContentLength
 	s.AnswerLong = s.AnswerGood && (res.ContentLength >= longAnswer || res.Header.Get("Content-Encoding") != "")
 }
 
 // hasLongAnswer is true as soon as it is known that the answer is long.
 func hasLongAnswer(s *request.State) bool {
 	return s.AnswerLong || s.AnswerGood && s.Answer != nil && s.Answer.Length() >= longAnswer
-}
-
-// answerLength is how much of the answer is known to have come, or is to come.
-func answerLength(s *request.State) int64 {
-	length := max(s.ContentLength, 0)
-	if s.Answer != nil {
-		length = max(length, int64(s.Answer.Length()))
-	}
-	return length
 }
 
 // answerComplete is true when the API server has said all of a good answer.

@@ -5,14 +5,14 @@ import (
 	"net/http"
 	"sync"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 const (
 	// maxAhead is how much of one answer is taken from the API server before the client has read it.
 	maxAhead = 6 << 20
-	// aheadPiece is how much of it is taken from the budget at a time.
+	// aheadPiece is how much of it is counted at a time.
 	aheadPiece = 64 << 10
 )
 
@@ -22,10 +22,9 @@ const (
 // them. So as soon as a client does not keep up, the rest of the answer is taken into memory, as far as the client's
 // share of bytes allows, and the API server is done with it.
 type aheadBody struct {
-	upstream io.ReadCloser
-	budget   *budget.Budget
-	client   budget.Client
-	reserved int64 // what has been taken from the budget already; only fill uses it
+	upstream  io.ReadCloser
+	admission *admission.Admission
+	owner     admission.Owner
 
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -40,11 +39,11 @@ type aheadBody struct {
 
 type piece struct {
 	data    []byte
-	holding *budget.Holding
+	holding *admission.Place
 }
 
-func newAheadBody(upstream io.ReadCloser, b *budget.Budget, client budget.Client, reserved int64) *aheadBody {
-	body := &aheadBody{upstream: upstream, budget: b, client: client, reserved: reserved}
+func newAheadBody(upstream io.ReadCloser, a *admission.Admission, owner admission.Owner) *aheadBody {
+	body := &aheadBody{upstream: upstream, admission: a, owner: owner}
 	body.changed = sync.NewCond(&body.mu)
 	return body
 }
@@ -60,7 +59,7 @@ func (b *aheadBody) Read(p []byte) (int, error) {
 		first := &b.pieces[0]
 		n := copy(p, first.data)
 		if first.data = first.data[n:]; len(first.data) == 0 {
-			first.holding.Release()
+			first.holding.Leave()
 			b.pieces[0] = piece{}
 			b.pieces = b.pieces[1:]
 		}
@@ -91,7 +90,7 @@ func (b *aheadBody) Close() error {
 	b.mu.Lock()
 	b.closed = true
 	for _, one := range b.pieces {
-		one.holding.Release()
+		one.holding.Leave()
 	}
 	b.pieces = nil
 	b.mu.Unlock()
@@ -122,10 +121,8 @@ func (b *aheadBody) begin() {
 // fill reads until the answer is over, or too much of it waits.
 func (b *aheadBody) fill() {
 	for {
-		var holding *budget.Holding
-		if b.reserved > 0 {
-			b.reserved -= aheadPiece
-		} else if holding = b.budget.Spare(b.client, budget.Bytes, aheadPiece); holding == nil {
+		holding := b.admission.Spare(b.owner, admission.Cost{Kind: admission.Answer, Bytes: aheadPiece})
+		if holding == nil {
 			break
 		}
 		data, n, err := make([]byte, aheadPiece), 0, error(nil)
@@ -148,7 +145,7 @@ func (b *aheadBody) add(one piece, err error) bool {
 	b.err = err
 	b.taken += len(one.data)
 	if b.closed || len(one.data) == 0 {
-		one.holding.Release()
+		one.holding.Leave()
 	} else {
 		b.pieces = append(b.pieces, one)
 	}
@@ -194,7 +191,7 @@ func (t holdAnswer) readAhead(res *http.Response, state *request.State) {
 	case res.ContentLength >= 0 && res.ContentLength <= upstreamWindow:
 		state.AnswerFits = true
 	default:
-		body := newAheadBody(res.Body, t.budget, state.Client, state.Reserved)
+		body := newAheadBody(res.Body, t.admission, state.Holds.Owner())
 		res.Body, state.Answer = body, body
 	}
 }

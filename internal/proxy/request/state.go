@@ -3,10 +3,14 @@ package request
 import (
 	"context"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
 )
 
 // State is what the filters tell each other about one request. Only the goroutine that serves the request uses it,
@@ -29,15 +33,8 @@ type State struct {
 	// AnsweredInTime is true when the client was still waiting when the API server's answer began.
 	AnsweredInTime bool
 
-	// Connection is the client's, for comparisons only. It is nil for a request that came over none.
-	Connection any
-	// Client is to whom the request counts in the budget: at first as the connection, and then as the authenticated user.
-	Client Client
-	// Held is what the request holds. The first is the request itself.
-	Held []Holding
-	// AsRequest is the first of them for a watch that begins with all objects: it counts as a request, too, until its
-	// answer begins. It is nil for other requests.
-	AsRequest Holding
+	// Holds is what the request holds, and to whom that counts.
+	Holds *edge.Request
 
 	// Original is the user who made the request, before nested impersonation.
 	Original user.Info
@@ -49,8 +46,8 @@ type State struct {
 	UpstreamToken string
 	// Unavailable says why the API server could not be asked who the user is, and is nil when it could.
 	Unavailable error
-	// WriteTurn is the turn of a write among those of its user, nil for reads, streams and logins.
-	WriteTurn interface{ Done() }
+	// EndTurn ends the turn of the request at the API server. It is nil for requests that have none.
+	EndTurn func()
 	// Login is what is to be done about a TokenCredentialRequest that has a turn, nil for other requests.
 	Login *Login
 	// Review is the access review that goes on while the request is already sent, nil when there is none.
@@ -58,40 +55,16 @@ type State struct {
 
 	// Initial is true while a watch begins with all objects that there are. The goroutine of the transport sets it.
 	Initial atomic.Bool
-	// LongExpected is true when the answer will probably be long, and LengthExpected how long at least, if that is
-	// known.
-	LongExpected   bool
-	LengthExpected int64
-	// Reserved is what was taken from the budget for it before the request was sent.
-	Reserved int64
 	// Answer is the body of the API server's answer, nil when it is a stream or short. AnswerFits is true when it is short:
 	// the API server is done with it, however slowly the client reads.
 	Answer     Answer
 	AnswerFits bool
 	// AnswerGood is true when the API server's status is 200, and AnswerLong when its header shows that the answer is long.
 	AnswerGood, AnswerLong bool
-	// ContentLength is what that header says, -1 when it says nothing.
-	ContentLength int64
-
 	// Body is the client's body, nil when there is none.
 	Body Body
 	// BodyFailed is true when the client's body could not be read to its end. The goroutine of the transport sets it.
 	BodyFailed atomic.Bool
-}
-
-// Client is a client as the budget knows it.
-type Client struct {
-	// Address is the IP address of the client, without a port.
-	Address string
-	// User is the name of the authenticated user, and empty when there is none.
-	User string
-}
-
-// Holding is something that a request holds.
-type Holding interface {
-	// Identify counts it for the user.
-	Identify(user string) error
-	Release()
 }
 
 // Login is a TokenCredentialRequest.
@@ -128,14 +101,26 @@ type Body interface {
 	Late() bool
 }
 
-// Hold keeps h until the end of the request.
-func (s *State) Hold(h Holding) { s.Held = append(s.Held, h) }
+// IsStream is true for requests that may last for long.
+func (s *State) IsStream() bool { return s.LongRunning || s.Upgrade != "" }
 
-// ReleaseAll gives back all that the request holds.
-func (s *State) ReleaseAll() {
-	for _, h := range s.Held {
-		h.Release()
+// Asker returns for whom work is done: the user who made the request, before nested impersonation, or else the connection
+// that it came on, which takes turns with others of its address. An anonymous user is no user here. A nil State is nobody.
+func (s *State) Asker() (who admission.Owner, member any) {
+	if s == nil || s.Holds == nil {
+		return who, nil
 	}
+	who.Address = s.Holds.Owner().Address
+	if s.Original != nil && !IsAnonymous(s.Original) {
+		who.User = s.Original.GetName()
+		return who, nil
+	}
+	return who, s.Holds.Conn
+}
+
+// IsAnonymous is true for a user who has not authenticated.
+func IsAnonymous(who user.Info) bool {
+	return who.GetName() == user.Anonymous || slices.Contains(who.GetGroups(), user.AllUnauthenticated)
 }
 
 type stateKey struct{}

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 )
 
 // RetryAfterSeconds is what a client is told to wait when the API server cannot be reached.
@@ -63,30 +65,14 @@ func IsUnavailable(err error) bool {
 	return errors.As(err, &unavailable) && unavailable.Unavailable()
 }
 
-// TooManyError says that a client holds or causes more than it may, or that all clients together do.
-type TooManyError struct {
-	What      string
-	Limit     string // the key of the bound in the configuration, if it has one
-	Everybody bool   // the bound is that of all clients together, or of all that have no user
-}
-
-func (e *TooManyError) Error() string {
-	if e.Limit == "" {
-		return "too many " + e.What
+// StatusFull is the answer to what does not fit, which says when to try again: 429 when the client itself has too much,
+// and 503 when all clients together have.
+func StatusFull(err error) *apierrors.StatusError {
+	full, ok := errors.AsType[*admission.Full](err)
+	if !ok || !full.Own {
+		return StatusUnavailable("the proxy is busy: " + err.Error())
 	}
-	return fmt.Sprintf("too many %s: %s is reached", e.What, e.Limit)
-}
-
-// Unavailable implements what IsUnavailable looks for.
-func (e *TooManyError) Unavailable() bool { return true }
-
-// Status is the answer, which says when to try again: 429 when the client itself is the cause, and 503 when all clients
-// together are.
-func (e *TooManyError) Status() *apierrors.StatusError {
-	if e.Everybody {
-		return StatusUnavailable("the proxy is busy: " + e.Error())
-	}
-	answer := StatusError(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, e.Error())
+	answer := StatusError(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, err.Error())
 	answer.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: RetryAfterSeconds}
 	return answer
 }
@@ -109,13 +95,13 @@ func HasLeft(ctx context.Context) bool {
 }
 
 // StatusUnanswered is the answer when err, an error for which IsUnavailable is true, kept something from being
-// decided: that of a TooManyError, and otherwise 503 with the message. ctx is that of the request.
+// decided: StatusFull, and otherwise 503 with the message. ctx is that of the request.
 func StatusUnanswered(ctx context.Context, err error, message string) *apierrors.StatusError {
 	if HasLeft(ctx) {
 		return ErrClientLeft
 	}
-	if tooMany, ok := errors.AsType[*TooManyError](err); ok {
-		return tooMany.Status()
+	if _, full := errors.AsType[*admission.Full](err); full {
+		return StatusFull(err)
 	}
 	return StatusUnavailable(message)
 }

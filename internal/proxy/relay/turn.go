@@ -3,13 +3,15 @@ package relay
 import (
 	"io"
 	"net/http"
+	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/fairqueue"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
+	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
 )
 
 const (
@@ -20,61 +22,68 @@ const (
 	initialPause = 20 * time.Millisecond
 )
 
-// inFlight bounds how many requests of all users together are at the API server at a time. The others wait here, and
-// users take turns. The API server has queues of its own, but they are short and users share them: when many users ask
-// for much at the same time, it refuses the requests of others, too.
+// TakeTurn lets users take turns at the API server. That has queues of its own, but they are short and users share them:
+// when many users ask for much at the same time, it refuses the requests of others, too. It gives each request a seat
+// until the whole answer is taken, and long lists several. So a request whose answer is long takes as many seats here, and
+// the body of a request is here before its turn.
 //
-// Streams have a turn while they begin, as the API server has a seat for each of them until then.
-type inFlight struct {
-	next http.RoundTripper
-	// all is for requests of every kind. Those for long answers need a turn of long first, and watches that begin with
-	// all objects one of watches.
-	all, long, watches *work.Queue
+// Streams have a turn while they begin. Logins have turns of their own, and a long body that is still on its way may take
+// its time.
+func TakeTurn(next http.Handler, turns *admission.Admission, long *LongAnswers, s runtime.NegotiatedSerializer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		ctx := req.Context()
+		state := request.From(ctx)
+		if state.Login == nil && !state.IsStream() {
+			if err := holdBody(req, state.Body); err != nil {
+				request.WriteStatus(w, req, s, errUnreadableBody)
+				return
+			}
+		}
+		if state.Login != nil || req.Body != nil && req.Body != http.NoBody && req.GetBody == nil && !state.IsStream() {
+			next.ServeHTTP(w, req)
+			return
+		}
+		what, reads := readBy(req)
+		who, member := state.Asker()
+		cost := admission.Cost{Kind: admission.Forward, Member: member, Seats: 1}
+		if member == nil { // those of one user take turns by what they are
+			cost.Member = onlyReads(req)
+		}
+		switch {
+		case state.IsStream() && BeginsWithAll(req):
+			state.Initial.Store(true)
+			cost.Seats = admission.BeginningSeats
+		case state.IsStream():
+		case reads && long.expected(what), requestinfo.LongSelector(req.URL) > 0:
+			cost.Seats = admission.LongSeats
+		}
+		turn, err := turns.Enter(ctx, who, cost)
+		if err != nil {
+			request.WriteStatus(w, req, s, request.StatusUnanswered(ctx, err, "the API server is busy"))
+			return
+		}
+		state.EndTurn = sync.OnceFunc(turn.Leave)
+		defer state.EndTurn()
+		if reads && !state.IsStream() {
+			defer long.note(what, state)
+		}
+		next.ServeHTTP(w, req)
+	})
 }
 
+// endTurn ends the turn of a request when the API server is done with it, or after turnLasts.
+type endTurn struct{ next http.RoundTripper }
+
 // RoundTrip implements http.RoundTripper.
-func (t inFlight) RoundTrip(req *http.Request) (*http.Response, error) {
-	ctx := req.Context()
-	state := request.From(ctx)
-	// Logins have turns of their own, and a body that is still on its way may take its time.
-	if state == nil || state.Login != nil || req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
+func (t endTurn) RoundTrip(req *http.Request) (*http.Response, error) {
+	state := request.From(req.Context())
+	if state == nil || state.EndTurn == nil {
 		return t.next.RoundTrip(req)
 	}
-	queues := []*work.Queue{t.all}
-	switch {
-	case state.LongExpected:
-		queues = []*work.Queue{t.long, t.all}
-	case BeginsWithAll(req):
-		state.Initial.Store(true)
-		queues = []*work.Queue{t.watches, t.all}
-	}
-	var turns [2]*fairqueue.Ticket
-	done := func() {
-		for _, turn := range turns {
-			if turn != nil {
-				turn.Done()
-			}
-		}
-	}
-	who := work.AskerOf(ctx).Owner()
-	for i, queue := range queues {
-		turns[i] = queue.Join(who)
-		if err := turns[i].Wait(ctx); err != nil {
-			done()
-			if request.HasLeft(ctx) {
-				return nil, request.ErrClientLeft // nothing was sent
-			}
-			return nil, err
-		}
-	}
-	timer := time.AfterFunc(turnLasts, done)
+	timer := time.AfterFunc(turnLasts, state.EndTurn)
 	end := func() {
-		if timer.Stop() {
-			done()
-		}
-	}
-	if state.WriteTurn != nil {
-		defer time.AfterFunc(turnLasts, state.WriteTurn.Done).Stop()
+		timer.Stop()
+		state.EndTurn()
 	}
 	res, err := t.next.RoundTrip(req)
 	switch {
@@ -85,7 +94,7 @@ func (t inFlight) RoundTrip(req *http.Request) (*http.Response, error) {
 			end()
 		})
 		return res, nil
-	case state.LongRunning, state.Upgrade != "", res.Body == nil, res.Body == http.NoBody:
+	case state.IsStream(), res.Body == nil, res.Body == http.NoBody:
 	case res.ContentLength >= 0 && res.ContentLength <= upstreamWindow: // the API server can send all of it at once
 	default:
 		res.Body = &endedBody{ReadCloser: res.Body, end: end}

@@ -1,0 +1,74 @@
+package proxy
+
+import (
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+)
+
+// resetWithin: a stream that the client resets sooner than this, and before its answer began, is a debt.
+const resetWithin = time.Second
+
+// report makes a debt of requests that caused work and came to nothing: streams that are opened only to be reset
+// (CVE-2023-44487), answers that are not read, and requests that are refused, for one because their credential is no good.
+// A stream whose answer has begun is none: clients often end a watch as soon as they have seen what they wait for.
+func report(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		ctx := req.Context()
+		state := stateFrom(ctx)
+		state.measured.answer.before = func(int) { state.Holds.Looked() } // the client may be slow to take it
+		defer func() {
+			switch {
+			case ctx.Err() != nil && !state.AnsweredInTime && time.Since(state.measured.began) <= resetWithin,
+				state.leftUnread.Load():
+				state.Holds.Conn.Owe(edge.ResetCost)
+			case isRefusal(state, state.measured.answer.code):
+				state.Holds.Conn.Owe(edge.RefusalCost)
+			}
+		}()
+		next.ServeHTTP(w, req)
+	})
+}
+
+// isRefusal is true when a request was refused because of who the client is, or because it wants too much: a login that
+// failed, too, whose answer is 201. For a client without a user that is every answer that says no.
+func isRefusal(state *requestState, code int) bool {
+	if state.loginFailed {
+		return true
+	}
+	switch code {
+	case http.StatusUnauthorized, http.StatusTooManyRequests:
+		return true
+	default:
+		return state.Holds.Owner().IsStranger() && code >= http.StatusBadRequest
+	}
+}
+
+// identify makes the request, and its connection if it had no user yet, that of the authenticated user.
+func identify(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		state := stateFrom(req.Context())
+		name := ""
+		if who, ok := apirequest.UserFrom(req.Context()); ok && !request.IsAnonymous(who) {
+			name = who.GetName()
+		}
+		if err := state.Holds.Identified(name, state.IsStream()); err != nil {
+			refuseFull(w, req, s, err)
+			return
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+// refuseFull refuses a request for which there is no memory. A connection without a user ends with the answer.
+func refuseFull(w http.ResponseWriter, req *http.Request, s runtime.NegotiatedSerializer, err error) {
+	if holds := edge.From(req.Context()); holds == nil || holds.Owner().IsStranger() {
+		request.CloseAfterwards(w.Header())
+	}
+	request.WriteStatus(w, req, s, request.StatusFull(err))
+}
