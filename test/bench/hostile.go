@@ -31,11 +31,11 @@ const (
 	chainLength = 100
 )
 
-// measureHostile attacks an agent that has the shipped limits, while honest users go on. All come from one address,
-// as behind a load balancer that hides them. Each attack meets a fresh agent.
-func measureHostile(ctx context.Context, w *world, r *report) (err error) {
+// atShippedLimits gives the world an agent that has the shipped limits, as long as do runs. It is on loopback: attackers
+// call no other address, and all clients come from one, as behind a load balancer that hides them.
+func (w *world) atShippedLimits(ctx context.Context, do func(bounded *memoryGroup) error) (err error) {
 	elsewhere := w.network != nil
-	back := w.onLoopback() // attackers call no other address
+	back := w.onLoopback()
 	defer back()
 	usual := w.agent
 	bounded, noGroup := newMemoryGroup(shippedLimit)
@@ -63,6 +63,28 @@ func measureHostile(ctx context.Context, w *world, r *report) (err error) {
 			return err
 		}
 	}
+	return do(bounded)
+}
+
+// startAfresh starts the agent at the shipped limits anew, also after it has ended, and returns when it is ready.
+func (w *world) startAfresh(ctx context.Context, bounded *memoryGroup) error {
+	if err := w.agent.Restart(ctx); err != nil {
+		return err
+	}
+	if err := bounded.add(w.agent.PID()); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return w.agent.WaitReady(ctx)
+}
+
+// measureHostile attacks an agent while honest users go on. Each attack meets a fresh agent.
+func measureHostile(ctx context.Context, w *world, r *report) error {
+	return w.atShippedLimits(ctx, func(bounded *memoryGroup) error { return attackInTurn(ctx, w, r, bounded) })
+}
+
+func attackInTurn(ctx context.Context, w *world, r *report, bounded *memoryGroup) error {
 	if err := w.openPasswordLogin(ctx); err != nil {
 		return err
 	}
@@ -124,15 +146,7 @@ func pairOf(config *rest.Config) ([2][]byte, error) {
 func underAttack(
 	ctx context.Context, w *world, r *report, one attack, what order, bounded *memoryGroup,
 ) error {
-	if err := w.agent.Restart(ctx); err != nil {
-		return err
-	}
-	if err := bounded.add(w.agent.PID()); err != nil {
-		return err
-	}
-	ready, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	if err := w.agent.WaitReady(ready); err != nil {
+	if err := w.startAfresh(ctx, bounded); err != nil {
 		return err
 	}
 	honest, err := w.newHonest()
