@@ -199,18 +199,23 @@ func largeConfigMap(name string) *corev1.ConfigMap {
 	}
 }
 
-// pausedLists has users read half of a long list, do something else, and read the rest.
+// pausedLists has users begin to read a long list, do something else, and read the rest. Every other client speaks
+// HTTP/1.1, and takes less of the rest meanwhile than Go's does over HTTP/2.
 func pausedLists(users int, d time.Duration) func(context.Context, *world, string, *outcome, *outcome) error {
 	return func(ctx context.Context, w *world, way string, did, _ *outcome) error {
-		clients, err := w.clientsOfMany(way, w.sized(users), style{plain: true})
-		if err != nil {
-			return err
+		var clients []*client
+		for _, as := range []style{{plain: true}, {plain: true, http1: true}} {
+			some, err := w.clientsOfMany(way, w.sized(users)/2, as)
+			if err != nil {
+				return err
+			}
+			clients = append(clients, some...)
 		}
-		d, half := w.shortened(d), int64(w.sized(largeObjects)*largeObject/2)
+		d := w.shortened(d)
 		together(len(clients), func(i int) {
 			defer clients[i].close()
 			did.ask(ctx, clients[i], 0, get(largeConfigMaps), func(body io.Reader) (time.Duration, error) {
-				if _, err := io.CopyN(io.Discard, body, half); err != nil {
+				if _, err := io.CopyN(io.Discard, body, largeObject); err != nil {
 					return 0, err
 				}
 				if err := pause(ctx, d); err != nil {
