@@ -136,7 +136,7 @@ func moreAttacks() []attack {
 		{"mixture", "nine attacks at once", userCertificate, mixture},
 		{"handshakes", "TLS handshakes, complete and given up", nothing, handshakes},
 		{"replays", "one client hello again and again", nothing, replays(0)},
-		{"curves", "the same with P-521", nothing, replays(tls.CurveP521)},
+		{"curves", "one client hello with P-521 again and again", nothing, replays(tls.CurveP521)},
 		{"verifies", "P-521 certificates, with signatures that are none", userCertificate, badSignatures},
 		{"halfopen", "6000 connections of 200 addresses, without a hello", nothing, halfOpen},
 		{"yaml", "logins of 64 kB of YAML", nothing, yamlLogins},

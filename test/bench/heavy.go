@@ -45,11 +45,11 @@ type heavyUse struct {
 
 func heavyUses() []heavyUse {
 	return []heavyUse{
-		{"60 creates of one CI account behind a webhook of 5 s", slowCreates, "its gets meanwhile"},
+		{"60 creates of one CI account behind a webhook of 5 s", slowCreates, "the gets of that account meanwhile"},
 		{"20 users who read 12 MB and pause for 5 s", pausedLists(20, 5*time.Second), ""},
 		{"40 users who read 12 MB and pause for 3 s", pausedLists(40, 3*time.Second), ""},
 		{"200 older clients, 20 discovery gets in parallel, one connection each", discoveries(style{}), ""},
-		{"the same over HTTP/1.1", discoveries(style{http1: true}), ""},
+		{"200 older clients, 20 discovery gets in parallel, over HTTP/1.1", discoveries(style{http1: true}), ""},
 		{"2000 WatchLists of one operator at once", watchLists, ""},
 	}
 }

@@ -115,7 +115,7 @@ func parseOptions(args []string, errOut io.Writer) (*options, error) {
 		&o.Port,
 		"port",
 		portProxy,
-		"which port of the agents the load survive attacks: "+portProxy+", or "+portAPI+" for that of the Concierge APIs",
+		"which port of the agents is attacked: "+portProxy+", or "+portAPI+" for that of the Concierge APIs",
 	)
 	flags.Float64Var(
 		&o.Patience,
