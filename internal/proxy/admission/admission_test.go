@@ -45,7 +45,7 @@ func TestStrangersTakeNothingFromUsers(t *testing.T) {
 	a := standard()
 	var sum int64
 	for i := range 100 {
-		sum += fill(a, admission.Owner{Address: fmt.Sprint(i)}, admission.Connection, admission.HandshakeBytes)
+		sum += fill(a, admission.Owner{Address: fmt.Sprint(i)}, admission.Connection, admission.AcceptedBytes)
 	}
 	if most := int64(admission.DefaultMemory / 16); sum > most {
 		t.Errorf("want at most %d bytes for strangers, got %d", most, sum)

@@ -72,10 +72,11 @@ const (
 	DefaultMemory = 512 << 20
 	apiPart       = 16
 
-	// ConnectionBytes is what a connection takes with TLS, HTTP/2 and its first request, and HandshakeBytes as long as it
-	// has got no further than that.
+	// ConnectionBytes is what a connection takes with TLS, HTTP/2 and its first request, HandshakeBytes from the first turn
+	// of its handshake on, and AcceptedBytes before: thousands may come at once.
 	ConnectionBytes = 40 << 10
-	HandshakeBytes  = 20 << 10
+	HandshakeBytes  = 24 << 10
+	AcceptedBytes   = 6 << 10
 	// RequestBytes is what a request takes beside its head and body, and StreamBytes a stream, which stays.
 	RequestBytes = 12 << 10
 	StreamBytes  = 32 << 10

@@ -58,6 +58,7 @@ type Conn struct {
 	turn    atomic.Pointer[admission.Place] // of what is computed for the handshake
 	asked   atomic.Bool                     // a request has come: the handshake is over
 	input   atomic.Int64                    // bytes that nothing has come of
+	size    atomic.Int64                    // memory that the connection takes itself
 	bodies  atomic.Int64                    // requests whose body is on its way
 	raw     atomic.Bool                     // it speaks another protocol by now
 	serving atomic.Int64                    // requests
@@ -225,6 +226,10 @@ func (c *Conn) received(n int) error {
 		if err := c.beginTurn(); err != nil {
 			return err
 		}
+		if err := c.growTo(admission.HandshakeBytes); err != nil {
+			c.Abort()
+			return err
+		}
 	}
 	input := c.input.Add(int64(n))
 	switch {
@@ -237,6 +242,15 @@ func (c *Conn) received(n int) error {
 		c.Owe(timeOf(int64(n), inputCost))
 	}
 	return c.holdInput(input)
+}
+
+// growTo takes the memory that the connection takes from now on.
+func (c *Conn) growTo(bytes int64) error {
+	more := bytes - c.size.Swap(max(bytes, c.size.Load()))
+	if more <= 0 {
+		return nil
+	}
+	return c.edge.makeRoom(c, func() error { return c.base.Grow(more) })
 }
 
 // holdInput takes the memory that the input may take. When there is none, it makes room, or ends the connection.

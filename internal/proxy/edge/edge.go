@@ -62,9 +62,10 @@ func (e *Edge) admit(conn net.Conn) *Conn {
 	c := &Conn{
 		Conn: conn, edge: e, address: hostOf(conn.RemoteAddr().String()), accepted: time.Now(), gone: make(chan struct{}),
 	}
+	c.size.Store(admission.AcceptedBytes)
 	boundSendQueue(conn)
 	err := e.makeRoom(c, func() (err error) {
-		c.base, err = e.admission.Join(c.Owner(), admission.Cost{Kind: admission.Connection, Bytes: admission.HandshakeBytes})
+		c.base, err = e.admission.Join(c.Owner(), admission.Cost{Kind: admission.Connection, Bytes: admission.AcceptedBytes})
 		return err
 	})
 	if err != nil {

@@ -225,7 +225,7 @@ func TestUsersAreNoStrangers(t *testing.T) {
 	answers := make(chan string, 1)
 	go func() { answers <- p.get("jane") }()
 	eventually(t, "the user is known", func() bool { return p.admission.Memory().Users > 0 })
-	for range 100 {
+	for range 300 {
 		p.dial(t)
 	}
 	eventually(t, "strangers replace each other", func() bool { return p.edge.Evicted() >= 50 })

@@ -80,9 +80,7 @@ func (c *Conn) begin(r *Request, req *http.Request) {
 func (r *Request) enter(req *http.Request) error {
 	c := r.Conn
 	if !c.asked.Swap(true) {
-		if err := c.edge.makeRoom(c, func() error {
-			return c.base.Grow(admission.ConnectionBytes - admission.HandshakeBytes)
-		}); err != nil && r.owner.IsStranger() {
+		if err := c.growTo(admission.ConnectionBytes); err != nil && r.owner.IsStranger() {
 			return err
 		}
 	}
