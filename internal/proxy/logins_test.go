@@ -9,11 +9,15 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 )
 
 const (
 	credentialAnswer = `{"status":{"credential":{"clientCertificateData":"a"}}}`
 	noCredential     = `{"status":{"message":"authentication failed"}}`
+	// loginsFromHere is how many logins of one address are at the API server at a time.
+	loginsFromHere = 6
 )
 
 // serveLogins answers logins: those with "wrong" in them wait until release ends, and get no credential.
@@ -50,18 +54,18 @@ func TestGoodLoginsDoNotWait(t *testing.T) {
 		t.Fatalf("want a login, got %v", got)
 	}
 	var all []<-chan *answer
-	for i := range 2 * p.Work.Logins {
+	const asked = 16
+	for i := range asked {
 		all = append(all, logIn(fmt.Sprint("wrong ", i)))
 	}
-	strangers := int64(p.Work.Logins - p.Work.Logins/4)
 	eventually(t, func() bool {
-		return waiting.Load() == strangers && p.work.Logins.Fair.Waiting() == len(all)-int(strangers)
+		return waiting.Load() == loginsFromHere && p.waiting(admission.Login) == asked-loginsFromHere
 	})
 	if got := (<-logIn("right")); got == nil || got.Body != credentialAnswer {
 		t.Errorf("want who logged in before to log in, got %v", got)
 	}
 	newcomer := logIn("right as well")
-	eventually(t, func() bool { return p.work.Logins.Fair.Waiting() == len(all)-int(strangers)+1 })
+	eventually(t, func() bool { return p.waiting(admission.Login) == asked-loginsFromHere+1 })
 	close(release)
 	if got := codes(append(all, newcomer)); got[http.StatusCreated] != len(all)+1 {
 		t.Errorf("want all answered, got %v", got)
@@ -93,12 +97,11 @@ func TestASharedTokenIsRefusedToNoClient(t *testing.T) {
 	}
 	slow.Store(true)
 	var all []<-chan *answer
-	for range 2 * p.Work.PerConnection {
+	for range 32 {
 		all = append(all, logIn())
 	}
 	eventually(t, func() bool {
-		logins := p.work.Logins
-		return logins.Fair.Running()+logins.Fair.Waiting()+int(logins.Refused.Load()) == len(all)
+		return p.taken(admission.Login)+p.waiting(admission.Login) == len(all)
 	})
 	close(release)
 	if got := codes(all); got[http.StatusCreated] != len(all) {
@@ -106,31 +109,22 @@ func TestASharedTokenIsRefusedToNoClient(t *testing.T) {
 	}
 }
 
-// TestFailedLoginsCostTheConnection guesses passwords on one connection. Each is answered 201 as the API server does, but
-// counts as refused, and the connection ends.
-func TestFailedLoginsCostTheConnection(t *testing.T) {
+// TestFailedLoginsAreADebt guesses a password as a user. It is answered 201 as the API server does, but it is a debt of that
+// user's, and a good login is none.
+func TestFailedLoginsAreADebt(t *testing.T) {
 	t.Parallel()
+	p := startProxy(t)
 	release := make(chan struct{})
 	close(release)
-	for body, want := range map[string]int64{"wrong": 1, "right": 0} {
-		t.Run(body, func(t *testing.T) {
-			t.Parallel()
-			p := startProxy(t)
-			p.serveLogins(release)
-			p.underAttack(t)
-			before := p.open.misused.Load()
-			c := p.rawHTTP2(t, nil)
-			c.request(t, 1, true, false, append(pseudo("POST", loginPath), [2]string{"content-type", "application/json"})...)
-			if err := c.WriteData(1, true, []byte(body)); err != nil {
-				t.Fatal(err)
-			}
-			if got := c.answers(t); got[http.StatusCreated] != 1 || len(got) != 1 {
-				t.Errorf("want one answer, got %v", got)
-			}
-			if got := p.open.misused.Load() - before; got != want {
-				t.Errorf("want %d connections closed for what was refused, got %d", want, got)
-			}
-		})
+	p.serveLogins(release)
+	for body, user := range map[string]string{"right": "honest", "wrong": "guesser"} {
+		if got := p.do(t, p.as(t, user), "POST", loginPath, nil, body); got.Code != http.StatusCreated {
+			t.Fatalf("want 201, got %d", got.Code)
+		}
+	}
+	eventually(t, func() bool { return p.Admission.Due("guesser") != 0 }) // a little is let pass, but counted
+	if got := p.Admission.Due("honest"); got != 0 {
+		t.Errorf("want who logs in to owe nothing, got %s", got)
 	}
 }
 
@@ -141,22 +135,21 @@ func TestAbandonedLoginsKeepTheirTurn(t *testing.T) {
 	p := startProxy(t)
 	release := make(chan struct{})
 	waiting := p.serveLogins(release)
-	strangers := int64(p.Work.Logins - p.Work.Logins/4)
-	for i := range 3 * strangers {
+	for i := range int64(3 * loginsFromHere) {
 		ctx, cancel := context.WithCancel(t.Context())
 		left := p.begin(ctx, p.client(t, nil), "POST", loginPath, nil, strings.NewReader(fmt.Sprint("wrong ", i)))
 		eventually(t, func() bool {
-			return waiting.Load() == min(i+1, strangers) && (i < strangers || p.work.Logins.Fair.Waiting() == 1)
+			return waiting.Load() == min(i+1, loginsFromHere) && (i < loginsFromHere || p.waiting(admission.Login) == 1)
 		})
 		cancel()
 		<-left
-		eventually(t, func() bool { return p.work.Logins.Fair.Waiting() == 0 })
+		eventually(t, func() bool { return p.waiting(admission.Login) == 0 })
 	}
-	if got := waiting.Load(); got != strangers {
-		t.Errorf("want %d logins at the API server, got %d", strangers, got)
+	if got := waiting.Load(); got != loginsFromHere {
+		t.Errorf("want %d logins at the API server, got %d", loginsFromHere, got)
 	}
 	close(release)
-	eventually(t, func() bool { return p.work.Logins.Fair.Running() == 0 })
+	eventually(t, func() bool { return p.taken(admission.Login) == 0 })
 }
 
 // TestAbandonedLoginsEnd shows that they do not go on for ever.

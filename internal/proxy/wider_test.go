@@ -12,7 +12,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 )
 
@@ -37,7 +37,7 @@ func (a *apiServer) wideReviews() (exact, inNamespace, everywhere int) {
 // settle waits until no review is under way.
 func (p *proxy) settle(t *testing.T) {
 	t.Helper()
-	eventually(t, func() bool { return p.work.Access.Fair.Running() == 0 })
+	eventually(t, func() bool { return p.taken(admission.AccessReview) == 0 })
 }
 
 // wantReviews fails the test unless so many reviews were asked for. One exact review less is right for each wider one that
@@ -389,18 +389,19 @@ func TestNotWidened(t *testing.T) {
 // TestWiderQuestionsNeedRoom has half of the turns taken by others. The wider question then takes no turn of its own.
 func TestWiderQuestionsNeedRoom(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t, still(newStillClock()), func(_ *proxy, o *Options) { o.Work.AccessReviews = 4 })
+	const fit = 16
+	p := startProxy(t, still(newStillClock()))
 	b := p.block(is("slow"))
 	var slow []<-chan *answer
-	for i := range 2 {
+	for i := range fit {
 		slow = append(slow, p.begin(t.Context(), p.as(t, "slow"), "GET", configMap("d", i), nil, nil))
 	}
-	eventually(t, func() bool { return b.now.Load() == 2 })
+	eventually(t, func() bool { return b.now.Load() == fit })
 	var most atomic.Int64
 	p.api.set(func() {
 		during := p.api.during
 		p.api.during = func(ctx context.Context, who string) {
-			most.Store(max(most.Load(), int64(p.work.Access.Fair.Running())))
+			most.Store(max(most.Load(), int64(p.taken(admission.AccessReview))))
 			during(ctx, who)
 		}
 	})
@@ -411,12 +412,12 @@ func TestWiderQuestionsNeedRoom(t *testing.T) {
 		}
 	}
 	close(b.release)
-	if got := codes(slow); got[200] != 2 {
+	if got := codes(slow); got[200] != fit {
 		t.Errorf("want all answered, got %v", got)
 	}
-	p.wantReviews(t, 2+3, 1, 0)
-	if most := most.Load(); most != 3 {
-		t.Errorf("want one turn taken beside the two, got %d in all", most)
+	p.wantReviews(t, fit+3, 1, 0)
+	if most := most.Load(); most != fit+1 {
+		t.Errorf("want one turn taken beside those, got %d in all", most)
 	}
-	eventually(t, func() bool { return p.budget.Held(budget.Reviews) == 0 })
+	eventually(t, func() bool { return p.taken(admission.AccessReview) == 0 })
 }

@@ -22,9 +22,13 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
 )
+
+// begun is how often there was something of a kind, and turnedAway how often there was no room for it.
+func (p *proxy) begun(kind admission.Kind) int64      { return p.Admission.Usage()[kind].Begun }
+func (p *proxy) turnedAway(kind admission.Kind) int64 { return p.Admission.Usage()[kind].Refused }
 
 // blocked has reviews about some wait, counts them, and lets all others pass.
 type blocked struct {
@@ -104,130 +108,106 @@ func codes(all []<-chan *answer) map[int]int {
 // them.
 func TestReviewsAreBounded(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t, func(_ *proxy, o *Options) { o.Work.AccessReviews = 8 })
+	const fit, asked = 16, 60
+	p := startProxy(t)
 	b := p.block(is("greedy"))
 	greedy := p.as(t, "greedy")
 	var all []<-chan *answer
-	for i := range 60 {
+	for i := range asked {
 		all = append(all, p.begin(t.Context(), greedy, "GET", fmt.Sprintf("/api/v1/namespaces/d/pods/%d", i), nil, nil))
 	}
-	eventually(t, func() bool { return b.now.Load() == 4 && p.work.Access.Fair.Waiting() == 56 })
+	eventually(t, func() bool { return b.now.Load() == fit && p.waiting(admission.AccessReview) == asked-fit })
 	for i := range 10 {
 		if got := p.get(t, p.as(t, fmt.Sprintf("user-%d", i)), "/api/v1/nodes", nil); got.Code != 200 {
 			t.Errorf("want another user's question answered meanwhile, got %d", got.Code)
 		}
 	}
-	if got := len(p.api.requests()); got > 4+10 {
+	if got := len(p.api.requests()); got > fit+10 {
 		t.Errorf("want reads to wait when their review does, got %d sent on", got)
 	}
 	close(b.release)
-	if got := codes(all); got[200] != 60 {
+	if got := codes(all); got[200] != asked {
 		t.Errorf("want all answered in the end, got %v", got)
 	}
-	if got := b.most.Load(); got > 4 {
+	if got := b.most.Load(); got > fit {
 		t.Errorf("want at most half of the reviews for one user, got %d at once", got)
 	}
-	eventually(t, func() bool { return p.budget.Held(budget.Reviews) == 0 && p.work.Access.Fair.Running() == 0 })
+	eventually(t, func() bool { return p.taken(admission.AccessReview) == 0 })
 }
 
-// TestUsersTakeTurns lets reviews pass one by one and looks at whose is next.
+// TestUsersTakeTurns has two users ask as many questions as can be at the API server, and more. A third one's is next.
 func TestUsersTakeTurns(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t, func(_ *proxy, o *Options) { o.Work.AccessReviews = 1 })
+	const fit, asked = 16, 40
+	p := startProxy(t)
 	step := make(chan struct{})
+	var greedy, modest atomic.Int64
 	p.api.set(func() {
-		p.api.during = func(ctx context.Context, _ string) {
+		p.api.during = func(ctx context.Context, who string) {
+			if who == "modest" {
+				modest.Add(1)
+				return
+			}
+			greedy.Add(1)
 			select {
 			case <-step:
 			case <-ctx.Done():
 			}
 		}
 	})
-	greedy, modest := p.as(t, "greedy"), p.as(t, "modest")
 	var all []<-chan *answer
-	for i := range 50 {
-		all = append(all, p.begin(t.Context(), greedy, "GET", fmt.Sprintf("/a/%d", i), nil, nil))
-	}
-	eventually(t, func() bool { return p.work.Access.Fair.Waiting() == 49 })
-	one := p.begin(t.Context(), modest, "GET", "/b", nil, nil)
-	eventually(t, func() bool { return p.work.Access.Fair.Waiting() == 50 })
-	for range 3 { // greedy's that is under way, greedy's next, and modest's
-		step <- struct{}{}
-	}
-	select {
-	case got := <-one:
-		if got.Code != 200 {
-			t.Errorf("want 200, got %d", got.Code)
+	for _, name := range []string{"ann", "bob"} {
+		client := p.as(t, name)
+		for i := range asked {
+			all = append(all, p.begin(t.Context(), client, "GET", fmt.Sprintf("/a/%d", i), nil, nil))
 		}
-	case <-time.After(20 * time.Second):
-		t.Error("want one question to wait for two others at most")
+	}
+	eventually(t, func() bool {
+		return greedy.Load() == 2*fit && p.waiting(admission.AccessReview) == 2*(asked-fit)
+	})
+	one := p.begin(t.Context(), p.as(t, "modest"), "GET", "/b", nil, nil)
+	eventually(t, func() bool { return p.waiting(admission.AccessReview) == 2*(asked-fit)+1 })
+	step <- struct{}{}
+	if got := <-one; got.Code != 200 || modest.Load() != 1 {
+		t.Errorf("want the question answered after one other, got %d", got.Code)
 	}
 	close(step)
-	if got := codes(all); got[200] != 50 {
+	if got := codes(all); got[200] != 2*asked {
 		t.Errorf("want all answered in the end, got %v", got)
-	}
-}
-
-// TestTooManyReviewsAreRefused fills a user's share. The user gets 429 with Retry-After; others go on.
-func TestTooManyReviewsAreRefused(t *testing.T) {
-	t.Parallel()
-	p := startProxy(t, func(_ *proxy, o *Options) {
-		o.Limits = budget.Defaults()
-		o.Limits[budget.Reviews][budget.PerUser] = 10
-	})
-	b := p.block(is("greedy"))
-	greedy := p.as(t, "greedy")
-	var all []<-chan *answer
-	for i := range 30 {
-		all = append(all, p.begin(t.Context(), greedy, "GET", fmt.Sprintf("/a/%d", i), nil, nil))
-	}
-	eventually(t, func() bool { return p.work.Access.Refused.Load() == 20 })
-	got := p.get(t, greedy, "/a/refused", nil)
-	if got.Code != 429 || got.Header.Get("Retry-After") != "1" ||
-		!strings.Contains(got.Body, `"reason":"TooManyRequests"`) {
-		t.Errorf("want a Status with 429 and Retry-After, got %d, %v, %s", got.Code, got.Header, got.Body)
-	}
-	nested := p.get(t, greedy, "/a/nested", http.Header{"Impersonate-User": {"jane"}})
-	if nested.Code != 429 || nested.Header.Get("Retry-After") != "1" {
-		t.Errorf("want the same for nested impersonation, got %d, %v, %s", nested.Code, nested.Header, nested.Body)
-	}
-	if got := p.get(t, p.as(t, "modest"), "/b", nil); got.Code != 200 {
-		t.Errorf("want others not to notice, got %d", got.Code)
-	}
-	close(b.release)
-	if got := codes(all); got[200] != 10 || got[429] != 20 {
-		t.Errorf("want 10 answered and 20 refused, got %v", got)
 	}
 }
 
 // TestReviewsEndWithTheirClients has clients leave while their reviews are under way or wait.
 func TestReviewsEndWithTheirClients(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t, func(_ *proxy, o *Options) { o.Work.AccessReviews = 2 })
+	const fit, more = 16, 19
+	p := startProxy(t)
 	b := p.block(is("jane"))
 	jane := p.as(t, "jane")
 	running, leave := context.WithCancel(t.Context())
-	p.begin(running, jane, "GET", "/a/0", nil, nil)
-	eventually(t, func() bool { return b.now.Load() == 1 })
-	waiting, leaveWaiting := context.WithCancel(t.Context())
-	for i := range 19 {
-		p.begin(waiting, jane, "GET", fmt.Sprintf("/a/%d", i+1), nil, nil)
+	for i := range fit {
+		p.begin(running, jane, "GET", fmt.Sprintf("/a/%d", i), nil, nil)
 	}
-	eventually(t, func() bool { return p.work.Access.Fair.Waiting() == 19 })
-	leaveWaiting() // before the other one, whose turn one of them would get
-	eventually(t, func() bool { return p.work.Access.Fair.Waiting() == 0 })
+	eventually(t, func() bool { return b.now.Load() == fit })
+	waiting, leaveWaiting := context.WithCancel(t.Context())
+	for i := range more {
+		p.begin(waiting, jane, "GET", fmt.Sprintf("/b/%d", i), nil, nil)
+	}
+	eventually(t, func() bool { return p.waiting(admission.AccessReview) == more })
+	leaveWaiting() // before the others, whose turns they would get
+	eventually(t, func() bool { return p.waiting(admission.AccessReview) == 0 })
 	leave()
 	eventually(t, func() bool {
-		return b.now.Load() == 0 && p.work.Access.Fair.Waiting() == 0 && p.work.Access.Fair.Running() == 0
+		return b.now.Load() == 0 && p.waiting(admission.AccessReview)+p.taken(admission.AccessReview) == 0
 	})
-	if left := b.left.Load(); left != 1 {
-		t.Errorf("want the review under way to end, and those that waited never to begin, got %d ended", left)
+	if left := b.left.Load(); left != fit {
+		t.Errorf("want the reviews under way to end, and those that waited never to begin, got %d ended", left)
 	}
 	p.api.mu.Lock()
 	asked := p.api.asked
 	p.api.mu.Unlock()
-	if asked != 1 {
-		t.Errorf("want one review asked for, got %d", asked)
+	if asked != fit {
+		t.Errorf("want %d reviews asked for, got %d", fit, asked)
 	}
 
 	first, leaveFirst := context.WithCancel(t.Context())
@@ -235,14 +215,14 @@ func TestReviewsEndWithTheirClients(t *testing.T) {
 	p.begin(first, jane, "GET", "/same", nil, nil)
 	eventually(t, func() bool { return b.now.Load() == 1 })
 	p.begin(second, jane, "GET", "/same", nil, nil)
-	eventually(t, func() bool { return p.access.Counts.Misses.Load() == 22 })
+	eventually(t, func() bool { return p.access.Counts.Misses.Load() == fit+more+2 })
 	leaveFirst()
 	time.Sleep(50 * time.Millisecond)
 	if b.now.Load() != 1 {
 		t.Error("want a review to go on as long as one client waits for it")
 	}
 	leaveSecond()
-	eventually(t, func() bool { return b.now.Load() == 0 && p.budget.Held(budget.Reviews) == 0 })
+	eventually(t, func() bool { return b.now.Load() == 0 && p.taken(admission.AccessReview) == 0 })
 }
 
 // TestReviewsAreNotRepeated has the API server be busy: each request asks once, and the client is told to try again.
@@ -277,12 +257,11 @@ func TestTokensOfStrangers(t *testing.T) {
 	p.api.set(func() { p.api.tokens["good"] = authenticationv1.UserInfo{Username: "jane", Groups: []string{"g"}} })
 	b := p.block(func(about string) bool { return strings.HasPrefix(about, "bad") })
 	stranger := p.rawHTTP2(t, nil)
-	if err := stranger.flood(t, 0, 60, false, func(i int) [][2]string {
-		return append(pseudo("GET", "/a"), [2]string{"authorization", fmt.Sprintf("Bearer bad-%d", i)})
-	}); err != nil {
-		t.Fatal(err)
+	for i := range uint32(60) {
+		bad := [2]string{"authorization", fmt.Sprintf("Bearer bad-%d", i)}
+		stranger.request(t, 2*i+1, false, false, append(pseudo("GET", "/a"), bad)...)
 	}
-	eventually(t, func() bool { return b.now.Load() > 0 && p.work.Tokens.Refused.Load() > 0 })
+	eventually(t, func() bool { return b.now.Load() > 0 && p.turnedAway(admission.TokenReview) > 0 })
 	if got := p.get(t, p.as(t, "joe"), "/b", nil); got.Code != 200 {
 		t.Errorf("want a user with a certificate not to notice, got %d", got.Code)
 	}
@@ -322,7 +301,8 @@ const loginPath = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialre
 // connection waits for a bounded number, and a login on another connection has its turn.
 func TestLoginsAreBounded(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t, func(_ *proxy, o *Options) { o.Work.Logins = 4 })
+	const fit = 4 // of one connection
+	p := startProxy(t)
 	release := make(chan struct{})
 	var now, most atomic.Int64
 	p.api.set(func() {
@@ -339,12 +319,14 @@ func TestLoginsAreBounded(t *testing.T) {
 		}
 	})
 	guesser := p.as(t, "guesser") // with a certificate, as HTTP/2 connections of strangers end with their first answer
-	stranger := p.client(t, nil)
-	var all []<-chan *answer
-	for range 40 {
-		all = append(all, p.begin(t.Context(), stranger, "POST", loginPath, nil, strings.NewReader("wrong")))
+	stranger := p.rawHTTP2(t, nil)
+	for i := range uint32(40) {
+		stranger.request(t, 2*i+1, true, false, pseudo("POST", loginPath)...)
+		if err := stranger.WriteData(2*i+1, true, []byte("wrong")); err != nil {
+			t.Fatal(err)
+		}
 	}
-	eventually(t, func() bool { return now.Load() >= 2 && p.work.Logins.Refused.Load() > 0 })
+	eventually(t, func() bool { return now.Load() == fit && p.turnedAway(admission.Login) > 0 })
 	for name, client := range map[string]*http.Client{"another connection": p.client(t, nil), "a user": guesser} {
 		if got := p.do(t, client, "POST", loginPath, nil, "right"); got.Code != 201 {
 			t.Errorf("%s: want a login meanwhile, got %d", name, got.Code)
@@ -354,20 +336,20 @@ func TestLoginsAreBounded(t *testing.T) {
 		t.Errorf("want other requests not to notice, got %d", got.Code)
 	}
 	close(release)
-	got := codes(all)
-	if got[201]+got[429]+got[0] != 40 || got[429] == 0 || got[201] == 0 {
+	// What came after GOAWAY has no answer.
+	if got := stranger.answers(t); len(got) != 2 || got[201] == 0 || got[429] == 0 {
 		t.Errorf("want some answered and some refused with 429, got %v", got)
 	}
-	if most.Load() > 4 {
-		t.Errorf("want at most 4 logins at the API server, got %d", most.Load())
+	if most.Load() > fit {
+		t.Errorf("want at most %d logins at the API server, got %d", fit, most.Load())
 	}
-	eventually(t, func() bool { return p.work.Logins.Fair.Running() == 0 && p.work.Logins.Fair.Waiting() == 0 })
+	eventually(t, func() bool { return p.taken(admission.Login)+p.waiting(admission.Login) == 0 })
 }
 
 // TestSlowLoginsHoldNoTurn sends bodies of logins that do not end, and too long ones.
 func TestSlowLoginsHoldNoTurn(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t, func(_ *proxy, o *Options) { o.Work.Logins = 1 })
+	p := startProxy(t)
 	client := p.client(t, nil)
 	body, more := io.Pipe()
 	slow := p.begin(t.Context(), client, "POST", loginPath, nil, body)
@@ -377,7 +359,7 @@ func TestSlowLoginsHoldNoTurn(t *testing.T) {
 	if got := p.do(t, p.client(t, nil), "POST", loginPath, nil, "whole"); got.Code != 200 {
 		t.Errorf("want another login meanwhile, got %d", got.Code)
 	}
-	if p.work.Logins.Begun.Load() != 1 {
+	if p.begun(admission.Login) != 1 {
 		t.Error("want a login to wait for its turn when its body is there, not before")
 	}
 	_ = more.Close()
@@ -392,14 +374,10 @@ func TestSlowLoginsHoldNoTurn(t *testing.T) {
 	}
 }
 
-// TestLoginsNeedLittleMemory has little left of the unauthenticated share of bytes: a flood of logins must not use it
-// up for others.
+// TestLoginsNeedLittleMemory has little memory left for strangers: what logins are answered takes none of it.
 func TestLoginsNeedLittleMemory(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t, func(_ *proxy, o *Options) {
-		o.Limits = budget.Defaults()
-		o.Limits[budget.Bytes][budget.Unauthenticated] = 64 << 10
-	})
+	p := startProxy(t, memory(1<<20)) // of which strangers have 64 KiB
 	p.api.set(func() {
 		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
 			_ = http.NewResponseController(w).Flush() // of unknown length, as the API server's answer is
@@ -409,7 +387,7 @@ func TestLoginsNeedLittleMemory(t *testing.T) {
 	if got := p.do(t, p.client(t, nil), "POST", loginPath, nil, "right"); got.Code != 200 || got.Body != "credential" {
 		t.Errorf("want the login answered, got %d: %s", got.Code, got.Body)
 	}
-	eventually(t, func() bool { return p.budget.Held(budget.Bytes) == 0 })
+	eventually(t, func() bool { return p.held(admission.Request) == 0 })
 }
 
 // badChain returns a certificate of an unknown CA with a number of intermediates that could have issued it.
@@ -450,7 +428,7 @@ func same(int) string        { return "unknown" }
 // verified once.
 func TestCostlyChains(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t, limit(budget.Resets, budget.Unauthenticated, 1000)) // more are refused here than strangers may
+	p := startProxy(t)
 	frontProxyCA := newCA(t, "front proxy CA")
 	p.api.changeConfigMap(func(data map[string]string) {
 		data["requestheader-client-ca-file"] = string(frontProxyCA.CertPEM())
@@ -472,7 +450,7 @@ func TestCostlyChains(t *testing.T) {
 		{"takes two of one name", badChain(t, 2, same, time.Now()), 2},
 		{"refuses three of one name", badChain(t, 3, same, time.Now()), 0},
 	} {
-		before := p.work.Certificates.Begun.Load()
+		before := p.begun(admission.Certificate)
 		for range 10 {
 			client := p.client(t, test.chain)
 			for _, header := range []http.Header{nil, {"X-Remote-User": {"jane"}}} {
@@ -481,11 +459,11 @@ func TestCostlyChains(t *testing.T) {
 				}
 			}
 		}
-		if got := p.work.Certificates.Begun.Load() - before; got != test.want {
+		if got := p.begun(admission.Certificate) - before; got != test.want {
 			t.Errorf("%s: want %d verifications in 20 requests, got %d", test.name, test.want, got)
 		}
 	}
-	if got := p.work.Certificates.Fair.Running(); got != 0 {
+	if got := p.taken(admission.Certificate); got != 0 {
 		t.Errorf("want no verification left, got %d", got)
 	}
 }
@@ -538,7 +516,7 @@ func TestVerificationsTakeTurns(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if got := p.work.Certificates.Begun.Load(); got != 40 {
+	if got := p.begun(admission.Certificate); got != 40 {
 		t.Errorf("want each verified once, got %d verifications", got)
 	}
 }
