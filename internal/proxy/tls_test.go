@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
 )
 
@@ -197,4 +198,22 @@ func TestOversizeHeader(t *testing.T) {
 	if res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("want 431, got %d", res.StatusCode)
 	}
+}
+
+// TestKnownCertificates has a client connect whose certificate was verified before. The connection counts for the user
+// before anything is asked on it. That of a certificate which is not known yet does not.
+func TestKnownCertificates(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	jane := clientCertificate(t, p.signerCA, "jane")
+	users := func(want int) bool { return p.edge.Open() == want && p.edge.Strangers() == 0 }
+	first := p.rawHTTP2(t, jane)
+	if got := p.heldBy("jane", admission.Connection); got != 0 {
+		t.Fatalf("want a new certificate to count for no user, got %d bytes", got)
+	}
+	first.request(t, 1, false, false, pseudo("GET", "/api/v1/pods")...)
+	first.answer(t, 1)
+	eventually(t, func() bool { return users(1) })
+	p.rawHTTP2(t, jane)
+	eventually(t, func() bool { return users(2) && p.heldBy("jane", admission.Connection) > admission.ConnectionBytes })
 }
