@@ -3,6 +3,7 @@ package proxy
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -216,4 +217,60 @@ func TestKnownCertificates(t *testing.T) {
 	eventually(t, func() bool { return users(1) })
 	p.rawHTTP2(t, jane)
 	eventually(t, func() bool { return users(2) && p.heldBy("jane", admission.Connection) > admission.ConnectionBytes })
+}
+
+// TestCertificatesOfManyGroups presents a certificate as large as the Concierge APIs issue them (maxCertificate there), the
+// second time with a session ticket, which has it in it.
+func TestCertificatesOfManyGroups(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	const most = 28 << 10
+	names := func(count int) (groups []string) {
+		for i := range count {
+			groups = append(groups, fmt.Sprintf("%060d", i))
+		}
+		return groups
+	}
+	count := 300
+	for len(clientCertificate(t, p.signerCA, "jane", names(count+1)...).Certificate[0]) <= most {
+		count++
+	}
+	client := p.client(t, clientCertificate(t, p.signerCA, "jane", names(count)...))
+	for range 2 {
+		if got := p.get(t, client, "/a", nil); got.Code != http.StatusOK {
+			t.Errorf("%d groups: got %d", count, got.Code)
+		}
+		client.CloseIdleConnections()
+	}
+}
+
+// TestHeadersThatDoNotEnd sends a header in pieces, without an end.
+func TestHeadersThatDoNotEnd(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t)
+	p.tune = func(s *Server) {
+		s.http.HTTP2.SendPingTimeout, s.http.HTTP2.PingTimeout = 300*time.Millisecond, 200*time.Millisecond
+	}
+	p.start(t)
+	c := p.rawHTTP2(t, nil)
+	begun := http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.block(t, pseudo("GET", "/a")...), EndStream: true}
+	if err := c.WriteHeaders(begun); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = c.answers(t)
+	}()
+	timeout := time.After(15 * time.Second)
+	for {
+		select {
+		case <-ended:
+			return
+		case <-timeout:
+			t.Fatal("want the connection closed")
+		case <-time.After(20 * time.Millisecond):
+			_ = c.WriteContinuation(1, false, nil)
+		}
+	}
 }
