@@ -102,11 +102,14 @@ func (c *chain) handler() http.Handler {
 	// State of the request, security headers.
 	h = setUp(h)
 	// Is there memory for it, and is it a stranger's turn? 429 or 503 before anything is done.
-	return c.edge.Handler(h, func(w http.ResponseWriter, req *http.Request, err error) {
-		setUp(c.metrics.measure(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			refuseFull(w, req, s, err)
-		}))).ServeHTTP(w, req)
-	})
+	return c.edge.Handler(h, c.refuseEarly)
+}
+
+// refuseEarly refuses a request for which there is no memory.
+func (c *chain) refuseEarly(w http.ResponseWriter, req *http.Request, err error) {
+	setUp(c.metrics.measure(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		refuseFull(w, req, c.serializer, err)
+	}))).ServeHTTP(w, req)
 }
 
 // decided returns the function that is called with every decision, nil without an audit log.

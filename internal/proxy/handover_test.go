@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/pinniped-toolkit/pinniped/internal/handover"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
 )
 
 // TestTrustIsHandedOn shows that everybody can read the advertised CA bundle, that nothing of it reaches the API
@@ -71,25 +70,4 @@ func TestHandingOnIsOff(t *testing.T) {
 	if got := p.api.requests(); len(got) != 1 || got[0].URI != handover.Path {
 		t.Errorf("the API server was asked for %v", got)
 	}
-}
-
-// TestHandingOnCostsTheShare shows that a client for whose bytes there is no room gets nothing.
-func TestHandingOnCostsTheShare(t *testing.T) {
-	t.Parallel()
-	limits := budget.Defaults()
-	limits[budget.Bytes][budget.Unauthenticated] = 100
-	p := newProxy(t)
-	bundle := &CABundle{PEM: p.servingCA.CertPEM()}
-	p.start(t, func(_ *proxy, o *Options) { o.Advertised, o.Limits = func() *CABundle { return bundle }, limits })
-	got := p.get(t, p.client(t, nil), handover.Path, nil)
-	if got.Code != 503 || got.Header.Get("Retry-After") == "" {
-		t.Errorf("beyond the share of all unauthenticated clients: %+v", got)
-	}
-	// A connection of a user counts as that user's.
-	ann := p.as(t, "ann")
-	p.get(t, ann, "/api/v1/namespaces", nil)
-	if got := p.get(t, ann, handover.Path, nil); got.Code != 200 {
-		t.Errorf("a user gets %+v", got)
-	}
-	eventually(t, func() bool { return p.budget.Held(budget.Bytes) == 0 })
 }

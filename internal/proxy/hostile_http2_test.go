@@ -307,7 +307,7 @@ func (l *pipes) dial() net.Conn {
 	return client
 }
 
-// TestFloods lets clients abuse HTTP/2. Their connections end, and others do not notice.
+// TestFloods lets clients abuse HTTP/2. Their connections end, or are read slowly, and others do not notice.
 func TestFloods(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -343,9 +343,9 @@ func TestFloods(t *testing.T) {
 			}
 			return err
 		}},
-		{name: "streams opened and reset", flood: func(t *testing.T, c *rawHTTP2) (err error) {
+		{name: "streams opened and reset", lives: true, flood: func(t *testing.T, c *rawHTTP2) (err error) {
 			t.Helper()
-			for i := 0; err == nil && i < 100_000; i++ {
+			for i := 0; err == nil && i < 1500; i++ {
 				stream := uint32(2*i + 1)
 				err = errors.Join(
 					c.WriteHeaders(
@@ -443,7 +443,7 @@ func TestWatchesThatEndSoonAreNoFlood(t *testing.T) {
 			connections++
 		}
 	}})
-	for range maxResets + 50 {
+	for range 550 {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+"/api/v1/pods?watch=1", nil)
 		if err != nil {
 			t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
 )
 
 // atOnce counts what goes on at the API server.
@@ -29,15 +29,15 @@ func (c *atOnce) count() func() {
 	return func() { c.now.Add(-1) }
 }
 
-// TestRequestsOfAUserTakeTurns has one user, or clients without a user, ask for more than may be at the API server at a
+// TestRequestsOfAUserTakeTurns has one user, or one client without a user, ask for more than may be at the API server at a
 // time. The rest waits, and others do not notice.
 func TestRequestsOfAUserTakeTurns(t *testing.T) {
 	t.Parallel()
-	const fit, asked = 3, 20
+	const fit, asked = 64, 90
 	for _, name := range []string{"greedy", ""} {
 		t.Run("user "+name, func(t *testing.T) {
 			t.Parallel()
-			p := startProxy(t, func(_ *proxy, o *Options) { o.Work.RequestsPerUser = fit })
+			p := startProxy(t)
 			var busy atOnce
 			release := make(chan struct{})
 			p.api.set(func() {
@@ -59,23 +59,17 @@ func TestRequestsOfAUserTakeTurns(t *testing.T) {
 			for i := range asked {
 				all = append(all, p.begin(t.Context(), client, "GET", fmt.Sprintf("/slow/%d", i), nil, nil))
 			}
-			eventually(t, func() bool { return busy.now.Load() == fit && p.work.Forwarded.Fair.Waiting() == asked-fit })
-			if got := p.get(t, p.as(t, "jane"), "/quick", nil); got.Code != http.StatusOK {
-				t.Errorf("want another user served, got %d", got.Code)
-			}
-			if got := p.get(t, p.as(t, "greedy"), "/api/v1/pods?watch=1", nil); got.Code != http.StatusOK {
-				t.Errorf("want a watch to need no turn, got %d", got.Code)
+			eventually(t, func() bool { return busy.now.Load() >= fit })
+			for who, path := range map[string]string{"jane": "/quick", "greedy": "/api/v1/pods?watch=1"} {
+				if got := p.get(t, p.as(t, who), path, nil); got.Code != http.StatusOK {
+					t.Errorf("want %s served, got %d", who, got.Code)
+				}
 			}
 			close(release)
 			if got := codes(all); got[http.StatusOK] != asked {
 				t.Errorf("want all answered in the end, got %v", got)
 			}
-			if got := busy.most.Load(); got != fit {
-				t.Errorf("want %d at the API server at a time, got %d", fit, got)
-			}
-			eventually(t, func() bool {
-				return p.work.Forwarded.Fair.Running() == 0 && p.work.Forwarded.Fair.Waiting() == 0
-			})
+			eventually(t, func() bool { return p.taken(admission.Forward)+p.waiting(admission.Forward) == 0 })
 		})
 	}
 }
@@ -84,8 +78,8 @@ func TestRequestsOfAUserTakeTurns(t *testing.T) {
 // answered meanwhile, and the other writes follow soon.
 func TestASlowWebhookDelaysNoRead(t *testing.T) {
 	t.Parallel()
-	const fit = 2
-	p := startProxy(t, func(_ *proxy, o *Options) { o.Work.RequestsPerUser = fit })
+	const fit, asked = 64, 80
+	p := startProxy(t)
 	release := make(chan struct{})
 	var busy atOnce
 	p.api.set(func() {
@@ -98,55 +92,18 @@ func TestASlowWebhookDelaysNoRead(t *testing.T) {
 	})
 	client := p.as(t, "ci")
 	var all []<-chan *answer
-	for range 2 * fit {
+	for range asked {
 		all = append(all, p.begin(t.Context(), client, "POST", "/api/v1/namespaces/d/pods", nil, strings.NewReader("{}")))
 	}
 	eventually(t, func() bool { return busy.now.Load() >= fit })
 	if got := p.get(t, client, "/api/v1/namespaces/d/pods/x", nil); got.Code != http.StatusOK {
 		t.Errorf("want a read served meanwhile, got %d", got.Code)
 	}
-	eventually(t, func() bool { return busy.now.Load() == 2*fit }) // nothing was released
+	eventually(t, func() bool { return busy.now.Load() == asked }) // nothing was released
 	close(release)
-	if got := codes(all); got[http.StatusOK] != 2*fit {
+	if got := codes(all); got[http.StatusOK] != asked {
 		t.Errorf("want all answered in the end, got %v", got)
 	}
-}
-
-// TestConnectionsWithoutAUserTakeTurns has one connection without a user ask for much. Another one is next.
-func TestConnectionsWithoutAUserTakeTurns(t *testing.T) {
-	t.Parallel()
-	p := startProxy(t, func(_ *proxy, o *Options) { o.Work.RequestsPerUser = 1 })
-	release := make(chan struct{})
-	var slow atomic.Int64
-	p.api.set(func() {
-		p.api.serve = func(_ http.ResponseWriter, req *http.Request) {
-			if req.URL.Path == "/slow" {
-				slow.Add(1)
-				select {
-				case <-release:
-				case <-req.Context().Done():
-				}
-			}
-		}
-	})
-	client := p.client(t, nil)
-	var all []<-chan *answer
-	for range 10 {
-		all = append(all, p.begin(t.Context(), client, "GET", "/slow", nil, nil))
-	}
-	eventually(t, func() bool { return p.work.Forwarded.Fair.Waiting() == 9 })
-	other := p.begin(t.Context(), p.client(t, nil), "GET", "/quick", nil, nil)
-	eventually(t, func() bool { return p.work.Forwarded.Fair.Waiting() == 10 })
-	release <- struct{}{} // the first
-	release <- struct{}{} // the second, if it was next: it is at the most one that goes before
-	if got := <-other; got.Code != http.StatusOK {
-		t.Errorf("want the other connection served, got %d", got.Code)
-	}
-	if got := slow.Load(); got > 3 {
-		t.Errorf("want the connections to take turns, got %d of the first before", got)
-	}
-	close(release)
-	_ = codes(all)
 }
 
 // TestSlowBodiesHoldNothingAtTheAPIServer sends bodies byte by byte, in every way in which a body can be sent. The API
@@ -154,7 +111,7 @@ func TestConnectionsWithoutAUserTakeTurns(t *testing.T) {
 func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
 	t.Parallel()
 	const create = "POST /api/v1/namespaces/d/configmaps HTTP/1.1\nHost: x\n"
-	large := strings.Repeat("x", relay.MaxHeldBody)
+	large := strings.Repeat("x", edge.MaxHeldBody)
 	for _, test := range []struct {
 		name  string
 		first string // and what makes it enough
@@ -177,9 +134,9 @@ func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
 			t.Parallel()
 			p := startProxy(t)
 			conn := p.raw(t, clientCertificate(t, p.signerCA, "mallory"), test.first)
-			eventually(t, func() bool { return p.budget.HeldByUser(budget.Requests, "mallory") == 1 })
+			eventually(t, func() bool { serving, _ := p.drain.counts(); return serving == 1 })
 			time.Sleep(100 * time.Millisecond)
-			if got := p.work.Forwarded.Begun.Load(); got != 0 {
+			if got := p.Admission.Usage()[admission.Forward].Begun; got != 0 {
 				t.Error("want no turn taken before the body is here")
 			}
 			if got := p.api.arrived.Load(); got != 0 {
@@ -211,7 +168,7 @@ func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
 		if err := c.WriteData(1, false, []byte("hell")); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, func() bool { return p.budget.HeldByUser(budget.Requests, "mallory") == 1 })
+		eventually(t, func() bool { serving, _ := p.drain.counts(); return serving == 1 })
 		time.Sleep(100 * time.Millisecond)
 		if got := p.api.arrived.Load(); got != 0 {
 			t.Errorf("want nothing sent on before the body is here, got %d requests", got)
@@ -225,6 +182,9 @@ func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
 	})
 }
 
+// answerWindow is how much of an answer the system holds.
+const answerWindow = 256 << 10
+
 // TestSlowReadersHoldNothingAtTheAPIServer asks for answers larger than any window and reads nothing. The API server is
 // done with them all the same, as far as the client's share of bytes goes, and the answers are there when the client
 // begins to read.
@@ -234,15 +194,15 @@ func TestSlowReadersHoldNothingAtTheAPIServer(t *testing.T) {
 	content := bytes.Repeat([]byte("0123456789abcde\n"), size/16)
 	for _, test := range []struct {
 		name   string
-		share  int64
+		memory int64
 		enough bool
 	}{
-		{"with a share that is large enough", 2 * asked * (size + answerWindow), true},
-		{"with a share for less", asked * (answerWindow + answerBuffer) * 2, false},
+		{"with memory for them", 256 << 20, true},
+		{"with memory for less", 24 << 20, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			p := startProxy(t, limit(budget.Bytes, budget.PerUser, test.share), limit(budget.Unread, budget.PerUser, asked))
+			p := startProxy(t, memory(test.memory))
 			var busy atOnce
 			p.api.set(func() {
 				p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
@@ -261,21 +221,21 @@ func TestSlowReadersHoldNothingAtTheAPIServer(t *testing.T) {
 			}
 			eventually(t, func() bool { return busy.all.Load() == asked })
 			if !test.enough {
-				eventually(t, func() bool { return p.budget.HeldByUser(budget.Unread, "mallory") > 0 })
+				eventually(t, func() bool { return p.taken(admission.Unread) > 0 })
 				if busy.now.Load() == 0 {
 					t.Error("want an API server that still has to send")
 				}
-				if got := p.budget.HeldByUser(budget.Bytes, "mallory"); got > test.share {
-					t.Errorf("want at most %d bytes taken, got %d", test.share, got)
+				if got := p.heldBy("mallory", admission.Answer); got > test.memory/4 {
+					t.Errorf("want at most %d bytes taken, got %d", test.memory, got)
 				}
 				return
 			}
 			eventually(t, func() bool { return busy.now.Load() == 0 })
 			time.Sleep(unreadAfter + 100*time.Millisecond)
-			if got := p.budget.HeldByUser(budget.Unread, "mallory"); got != 0 {
+			if got := p.taken(admission.Unread); got != 0 {
 				t.Errorf("want none counted that keeps the API server busy, got %d", got)
 			}
-			if got := p.budget.HeldByUser(budget.Bytes, "mallory"); got < asked*(size-answerWindow) {
+			if got := p.heldBy("mallory", admission.Answer); got < asked*(size-answerWindow) {
 				t.Errorf("want what waits in memory counted, got %d bytes", got)
 			}
 			if got := c.readAll(t, asked); len(got) != asked {
@@ -287,7 +247,7 @@ func TestSlowReadersHoldNothingAtTheAPIServer(t *testing.T) {
 					}
 				}
 			}
-			eventually(t, func() bool { return p.budget.Held(budget.Bytes) == 0 })
+			eventually(t, func() bool { return p.held(admission.Answer) == 0 })
 		})
 	}
 }
@@ -353,5 +313,5 @@ func TestAnswersReadAheadBreakAsTheyAre(t *testing.T) {
 			t.Fatal("want an answer that broke off not to look complete")
 		}
 	}
-	eventually(t, func() bool { return p.budget.Held(budget.Bytes) == 0 })
+	eventually(t, func() bool { return p.held(admission.Answer) == 0 })
 }

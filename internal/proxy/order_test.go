@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestTheOrderIsDocumented compares the table in docs/overload.md with the code: the steps of clientConn.Read, the
+// TestTheOrderIsDocumented compares the table in docs/overload.md with the code: the steps of edge.Conn.Read, the
 // filters of chain.handler, and the RoundTrippers of the forwarder.
 func TestTheOrderIsDocumented(t *testing.T) {
 	t.Parallel()
@@ -33,15 +33,13 @@ func TestTheOrderIsDocumented(t *testing.T) {
 	filters := called(t, "chain.go", "handler", func(name string) bool {
 		return !slices.Contains([]string{"decided", "New", "frontProxyHeaderConfig", "Unauthenticated", "writeRefused"}, name)
 	})
-	forward := append(
-		called(t, filepath.Join("relay", "forward.go"), "proxy", isRoundTripper), called(t, filepath.Join("relay", "forward.go"), "inFlight", isRoundTripper)...,
-	)
+	forward := called(t, filepath.Join("relay", "forward.go"), "proxy", isRoundTripper)
 	// A request goes from the last filter to the first.
 	slices.Reverse(filters)
 	for where, got := range map[string][]string{
-		"read":    called(t, "clients.go", "Read", nil),
+		"read":    called(t, filepath.Join("edge", "conn.go"), "Read", nil),
 		"filter":  filters,
-		"forward": slices.Compact(forward), // proxy calls inFlight, which begins with it
+		"forward": forward,
 	} {
 		if diff := cmp.Diff(got, documented[where]); diff != "" {
 			t.Errorf("steps of %s (-code +docs/overload.md):\n%s", where, diff)
@@ -50,11 +48,11 @@ func TestTheOrderIsDocumented(t *testing.T) {
 }
 
 func isRoundTripper(name string) bool {
-	return slices.Contains([]string{"HoldUntilAuthorized", "asUser", "holdAnswer", "inFlight", "reserveAnswer"}, name)
+	return slices.Contains([]string{"HoldUntilAuthorized", "asUser", "holdAnswer", "endTurn"}, name)
 }
 
 // called returns the names of what a function calls or makes, that are wanted, in the order of the text. Without wanted,
-// these are the methods of clientConn and its parts.
+// these are the methods of edge.Conn.
 func called(t *testing.T, file, function string, wanted func(string) bool) (names []string) {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)

@@ -184,10 +184,8 @@ func (w *boundedWriter) mayWait() time.Duration {
 
 // unread counts the answer as one that is not read. It returns nil when there are too many.
 func (w *boundedWriter) unread(seats int) *admission.Place {
-	if w.state.Holds == nil {
-		return nil
-	}
-	place, _ := w.readers.admission.Join(w.state.Holds.Owner(), admission.Cost{Kind: admission.Unread, Seats: seats})
+	who, _ := w.state.Asker()
+	place, _ := w.readers.admission.Join(who, admission.Cost{Kind: admission.Unread, Seats: seats})
 	return place
 }
 

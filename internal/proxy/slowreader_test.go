@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
@@ -63,16 +63,15 @@ func TestPatienceWithReaders(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				b := budget.New(budget.Defaults(), nil)
-				test.state.Client = budget.Client{Address: "192.0.2.1", User: "mallory"}
-				if test.full {
-					for _, r := range []budget.Resource{budget.Bytes, budget.Unread} {
-						defer b.Force(test.state.Client, r, b.Limits()[r][budget.PerUser]).Release()
+				a := admission.New(admission.LimitsFor(admission.DefaultMemory, 2))
+				for test.full {
+					if _, err := a.Join(admission.Owner{}, admission.Cost{Kind: admission.Unread}); err != nil {
+						break
 					}
 				}
 				w := newStuckWriter()
 				time.AfterFunc(never, w.end)
-				readers := &slowReaders{budget: b, timeout: timeout}
+				readers := &slowReaders{admission: a, timeout: timeout}
 				ctx, began := withState(t.Context(), test.state), time.Now()
 				readers.bound(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					_, _ = w.Write([]byte("a piece"))
@@ -95,7 +94,7 @@ func beginningWatch() *requestState {
 }
 
 // TestLostConnectionsAreForgotten resets a stream whose handler is still at work, and closes the connection when that has
-// returned. Nothing keeps the connection in memory then, where no share counts it.
+// returned. Nothing keeps the connection in memory then, where nothing counts it.
 func TestLostConnectionsAreForgotten(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -104,11 +103,11 @@ func TestLostConnectionsAreForgotten(t *testing.T) {
 	c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "jane"))
 	c.request(t, 1, false, false, pseudo("GET", "/a")...)
 	eventually(t, func() bool { return b.now.Load() == 1 })
-	one := weak.Make(p.connection(t))
+	one := weak.Make(p.edge.Of(&http.Request{RemoteAddr: c.conn.LocalAddr().String()}))
 	if err := c.WriteRSTStream(1, http2.ErrCodeCancel); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { return p.budget.Held(budget.Requests) == 0 })
+	eventually(t, func() bool { return func() bool { serving, _ := p.drain.counts(); return serving == 0 }() })
 	_ = c.conn.Close()
 	eventually(t, func() bool {
 		runtime.GC()

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 )
 
 func TestAnswersStreamAtOnce(t *testing.T) {
@@ -398,10 +398,10 @@ func TestManySessions(t *testing.T) {
 		_ = res.Body.Close()
 		open[conn] = answers
 	}
-	if got := p.budget.HeldByUser(budget.Streams, "jane"); got != sessions+watches {
+	if _, got := p.drain.counts(); got != sessions+watches {
 		t.Errorf("want %d streams at a time, got %d", sessions+watches, got)
 	}
-	if got := p.work.Forwarded.Fair.Waiting(); got != 0 {
+	if got := p.waiting(admission.Forward); got != 0 {
 		t.Errorf("want no stream to wait for a turn, got %d", got)
 	}
 	if got := p.get(t, p.as(t, "joe"), "/api/v1/nodes", nil); got.Code != http.StatusOK {

@@ -57,7 +57,7 @@ func attackAlone(ctx context.Context, w *world, r *report, one attack, what orde
 	if err != nil {
 		return err
 	}
-	what.Address, what.CA, what.Salt = to.address, to.ca, random()
+	what.Address, what.CA, what.ServerName, what.Salt = to.address, to.ca, "", random()
 	attacking, err := startAttack(ctx, what)
 	if err != nil {
 		return err

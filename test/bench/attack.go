@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -79,8 +80,8 @@ const (
 // manyOthers is how many users attack together.
 const manyOthers = 100
 
-// attacks are those of the table in docs/performance.md, and moreAttacks.
-func attacks() []attack { return append(usualAttacks(), moreAttacks()...) }
+// attacks are those of the table in docs/performance.md, and more.
+func attacks() []attack { return slices.Concat(usualAttacks(), moreAttacks(), apiAttacks()) }
 
 // usualAttacks are those that hurt once, when little was bounded.
 func usualAttacks() []attack {
@@ -134,8 +135,32 @@ func moreAttacks() []attack {
 		{"users", "100 users with a tenth of their shares each", userCertificates, manyUsers},
 		{"mixture", "nine attacks at once", userCertificate, mixture},
 		{"handshakes", "TLS handshakes, complete and given up", nothing, handshakes},
-		{"replays", "one client hello again and again", nothing, replays},
+		{"replays", "one client hello again and again", nothing, replays(0)},
+		{"curves", "one client hello with P-521 again and again", nothing, replays(tls.CurveP521)},
+		{"verifies", "P-521 certificates, with signatures that are none", userCertificate, badSignatures},
+		{"halfopen", "6000 connections of 200 addresses, without a hello", nothing, halfOpen},
+		{"yaml", "logins of 64 kB of YAML", nothing, yamlLogins},
+		{"shared", "60 users' 6000 unread watches of what changes", userCertificates, sharedBurst},
+		{"smallheads", "10,200 watches with 66 small headers each", userCertificate, smallHeads},
 	}
+}
+
+// apiAttacks go to the port of the Concierge APIs, whatever -port says.
+func apiAttacks() []attack {
+	return []attack{
+		{"api-posts", "the APIs' port: bodies that do not come", nothing, unfinishedPosts},
+		{"api-paths", "the APIs' port: new paths, on 200 connections", nothing, newPaths},
+		{"api-tokens", "the APIs' port: bad bearer tokens, on 200 connections", nothing, newTokens},
+		{"api-curves", "the APIs' port: one client hello with P-521", nothing, replays(tls.CurveP521)},
+	}
+}
+
+// portOf is the port that an attack goes to.
+func (o *options) portOf(one attack) string {
+	if slices.Contains(namesOf(apiAttacks()), one.name) {
+		return portAPI
+	}
+	return o.Port
 }
 
 // attacker is the process of an attack.
@@ -145,14 +170,21 @@ type attacker struct {
 	tls *tls.Config
 }
 
+// with is the attacker with other settings of TLS.
+func (a *attacker) with(change func(config *tls.Config)) *attacker {
+	other := &attacker{order: a.order, tally: a.tally, tls: a.tls.Clone()}
+	change(other.tls)
+	return other
+}
+
 // as is the attacker with another certificate, or without one.
 func (a *attacker) as(certificate *tls.Certificate) *attacker {
-	other := &attacker{order: a.order, tally: a.tally, tls: a.tls.Clone()}
-	other.tls.GetClientCertificate = nil
-	if certificate != nil {
-		other.tls.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
-	}
-	return other
+	return a.with(func(config *tls.Config) {
+		config.GetClientCertificate = nil
+		if certificate != nil {
+			config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
+		}
+	})
 }
 
 // isAttacker reports whether this process is one.

@@ -79,17 +79,9 @@ func records(ctx context.Context, a *attacker) {
 func manyUsers(ctx context.Context, a *attacker) {
 	const watches, bodiesOnTheirWay = 30, 20
 	half := bytes.Repeat([]byte(" "), 16_000)
-	var users []*tls.Certificate
-	for _, pair := range a.Users {
-		user, err := tls.X509KeyPair(pair[0], pair[1])
-		if err != nil {
-			a.failed.Add(1)
-			return
-		}
-		users = append(users, &user)
-	}
+	users := a.others()
 	a.each(ctx, a.Connections*100, func(worker int) error {
-		f, err := a.as(users[worker%len(users)]).open(ctx, windowOfNothing())
+		f, err := users[worker%len(users)].open(ctx, windowOfNothing())
 		if err != nil {
 			return err
 		}
@@ -114,6 +106,20 @@ func manyUsers(ctx context.Context, a *attacker) {
 		f.hold(ctx)
 		return nil
 	})
+}
+
+// others are the attacker as each of its many users.
+func (a *attacker) others() []*attacker {
+	var others []*attacker
+	for _, pair := range a.Users {
+		user, err := tls.X509KeyPair(pair[0], pair[1])
+		if err != nil {
+			a.failed.Add(1)
+			return nil
+		}
+		others = append(others, a.as(&user))
+	}
+	return others
 }
 
 // mixture does several things at once, with credentials and without: it fills the share of one user and that of clients

@@ -96,18 +96,40 @@ func unreadWatches(ctx context.Context, a *attacker) {
 // watchedBurst opens as many watches as a user may have, reads nothing, and changes the object that all of them watch
 // again and again.
 func watchedBurst(ctx context.Context, a *attacker) {
+	burst(ctx, a, watchConnections, func(int) *attacker { return a })
+}
+
+// sharedBurst is the same by 60 users with 100 watches each.
+func sharedBurst(ctx context.Context, a *attacker) {
+	const users, each = 60, 20
+	others := a.others()
+	if len(others) < users {
+		return
+	}
+	burst(ctx, a, each, func(worker int) *attacker { return others[worker%users] })
+}
+
+func burst(ctx context.Context, a *attacker, each int, who func(worker int) *attacker) {
 	const pause = 300 * time.Millisecond
 	name := "burst-" + a.Salt
 	var turns atomic.Int64
-	a.onFrames(ctx, watchConnections, func(f *frames, worker int) error {
-		if worker > 0 {
-			for range attackStreams {
-				if _, err := f.request("GET", allObjects+"&fieldSelector=metadata.name%3D"+name, nil); err != nil {
-					return err
-				}
+	watched := func(f *frames) error {
+		for range attackStreams {
+			if _, err := f.request("GET", allObjects+"&fieldSelector=metadata.name%3D"+name, nil); err != nil {
+				return err
 			}
-			f.hold(ctx)
-			return nil
+		}
+		f.hold(ctx)
+		return nil
+	}
+	a.each(ctx, a.Connections*each+1, func(worker int) error {
+		f, err := who(worker).open(ctx, windowOfNothing())
+		if err != nil {
+			return err
+		}
+		defer f.conn.Close() //nolint:errcheck // it is given up
+		if worker > 0 {
+			return watched(f)
 		}
 		for ; ctx.Err() == nil && !isOver(f.closed); sleep(ctx, pause) {
 			method, path := "PUT", configMaps+"/"+name
@@ -121,7 +143,30 @@ func watchedBurst(ctx context.Context, a *attacker) {
 			}
 		}
 		return nil
-	}, windowOfNothing())
+	})
+}
+
+// smallHeads opens as many watches as a user may have, with many headers that are short where they are sent and long
+// where they are kept.
+func smallHeads(ctx context.Context, a *attacker) {
+	const many = 66
+	fields := []field{
+		{":method", "GET"}, {":scheme", "https"}, {":authority", "proxy"},
+		{":path", allObjects + "&fieldSelector=metadata.name%3D" + a.Salt},
+	}
+	for i := range many {
+		fields = append(fields, field{fmt.Sprintf("a%d", i), "b"})
+	}
+	block := headerBlock(fields...)
+	a.onFrames(ctx, watchConnections, func(f *frames, _ int) error {
+		for range attackStreams {
+			if err := f.block(block); err != nil {
+				return err
+			}
+		}
+		f.hold(ctx)
+		return nil
+	})
 }
 
 // leaveWhenBegun ends each watch as soon as its answer has begun.

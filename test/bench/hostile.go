@@ -31,11 +31,11 @@ const (
 	chainLength = 100
 )
 
-// measureHostile attacks an agent that has the shipped limits, while honest users go on. All come from one address,
-// as behind a load balancer that hides them. Each attack meets a fresh agent.
-func measureHostile(ctx context.Context, w *world, r *report) (err error) {
+// atShippedLimits gives the world an agent that has the shipped limits, as long as do runs. It is on loopback: attackers
+// call no other address, and all clients come from one, as behind a load balancer that hides them.
+func (w *world) atShippedLimits(ctx context.Context, do func(bounded *memoryGroup) error) (err error) {
 	elsewhere := w.network != nil
-	back := w.onLoopback() // attackers call no other address
+	back := w.onLoopback()
 	defer back()
 	usual := w.agent
 	bounded, noGroup := newMemoryGroup(shippedLimit)
@@ -63,19 +63,29 @@ func measureHostile(ctx context.Context, w *world, r *report) (err error) {
 			return err
 		}
 	}
+	return do(bounded)
+}
+
+// startAfresh starts the agent at the shipped limits anew, also after it has ended, and returns when it is ready.
+func (w *world) startAfresh(ctx context.Context, bounded *memoryGroup) error {
+	if err := w.agent.Restart(ctx); err != nil {
+		return err
+	}
+	if err := bounded.add(w.agent.PID()); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return w.agent.WaitReady(ctx)
+}
+
+// measureHostile attacks an agent while honest users go on. Each attack meets a fresh agent.
+func measureHostile(ctx context.Context, w *world, r *report) error {
+	return w.atShippedLimits(ctx, func(bounded *memoryGroup) error { return attackInTurn(ctx, w, r, bounded) })
+}
+
+func attackInTurn(ctx context.Context, w *world, r *report, bounded *memoryGroup) error {
 	if err := w.openPasswordLogin(ctx); err != nil {
-		return err
-	}
-	chain, key, err := newCostlyChain()
-	if err != nil {
-		return fmt.Errorf("making a costly certificate chain: %w", err)
-	}
-	attackerConfig, err := w.Cluster.User("attacker", group)
-	if err != nil {
-		return err
-	}
-	settings, err := pairOf(attackerConfig)
-	if err != nil {
 		return err
 	}
 	targets, err := w.otherTargets(ctx)
@@ -86,20 +96,9 @@ func measureHostile(ctx context.Context, w *world, r *report) (err error) {
 		if !w.options.wantsAttack(one.name) {
 			continue
 		}
-		what := order{
-			Attack: one.name, Address: w.agent.ProxyAddress(), CA: w.proxyCA, Connections: w.options.Attackers,
-			Seconds: w.options.Hostile, Salt: random(),
-		}
-		switch one.needs {
-		case userCertificate:
-			what.Certificate, what.Key = settings[0], settings[1]
-		case userCertificates:
-			if what.Users, err = w.manyUsers(); err != nil {
-				return err
-			}
-		case costlyChain:
-			what.Certificate, what.Key = chain, key
-		case nothing:
+		what, err := w.orderFor(ctx, one, w.agent)
+		if err != nil {
+			return err
 		}
 		if err := underAttack(ctx, w, r, one, what, bounded); err != nil {
 			return fmt.Errorf("%s: %w", one.name, err)
@@ -113,26 +112,11 @@ func measureHostile(ctx context.Context, w *world, r *report) (err error) {
 	return nil
 }
 
-func pairOf(config *rest.Config) ([2][]byte, error) {
-	if err := rest.LoadTLSFiles(config); err != nil {
-		return [2][]byte{}, err
-	}
-	return [2][]byte{config.CertData, config.KeyData}, nil
-}
-
 // underAttack measures the honest users quiet, and then beside the attack.
 func underAttack(
 	ctx context.Context, w *world, r *report, one attack, what order, bounded *memoryGroup,
 ) error {
-	if err := w.agent.Restart(ctx); err != nil {
-		return err
-	}
-	if err := bounded.add(w.agent.PID()); err != nil {
-		return err
-	}
-	ready, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	if err := w.agent.WaitReady(ready); err != nil {
+	if err := w.startAfresh(ctx, bounded); err != nil {
 		return err
 	}
 	honest, err := w.newHonest()
@@ -159,30 +143,29 @@ func underAttack(
 	if err != nil {
 		return err
 	}
-	var inKernel int64
+	var inKernel, peak int64
 	beside, err := honest.measure(ctx, w, d, func() bool {
 		if n, err := queued(w.agent.ProxyAddress()); err == nil {
 			inKernel = max(inKernel, n)
 		}
-		return w.agent.Running() && peakOf(w.agent) < tooMuch
+		peak = max(peak, peakOf(w.agent))
+		return w.agent.Running() && peak < tooMuch
 	})
 	did, cost, stopErr := attacking.stop()
 	if err := errors.Join(err, stopErr); err != nil {
 		return err
-	}
-	if !w.agent.Running() {
-		return fmt.Errorf("the agent has ended; its log says:\n%s", tail(w.agent.Log()))
 	}
 	if beside.first != nil {
 		w.say("%s: the first of %d failures: %v", one.name, beside.failed, beside.first)
 	}
 	w.say("%s: %+v", one.name, did)
 	left, err := w.recover(ctx, goroutines)
-	if err != nil {
-		return err
-	}
-	after, err := honest.measure(ctx, w, min(d, afterwards), nil)
-	if err != nil {
+	after, afterErr := honest.measure(ctx, w, min(d, afterwards), nil)
+	killed := 0.
+	if !w.agent.Running() {
+		killed = 1
+		w.say("%s: the agent has ended; its log says:\n%s", one.name, tail(w.agent.Log()))
+	} else if err := errors.Join(err, afterErr); err != nil {
 		return err
 	}
 	add := func(name, unit string, value, atMost float64) {
@@ -200,7 +183,8 @@ func underAttack(
 	add(figureFailed, "requests", float64(beside.failed), 0)
 	add(figureQuiet, "ms", quietP99, noGoal)
 	add(figureBeside, "ms", besideP99, 3*quietP99)
-	add(figureMemory, "MiB", float64(peakOf(w.agent))/(1<<20), shippedLimit>>20)
+	add(figureMemory, "MiB", float64(max(peak, peakOf(w.agent)))/(1<<20), shippedLimit>>20)
+	add(figureKilled, "", killed, 0)
 	wait := func(q runQueue) float64 { return milliseconds([]time.Duration{q.perTurn()})[0] }
 	add("mean wait of the agent's threads for a processor when it is quiet", "ms", wait(quiet.queued), noGoal)
 	add("mean wait of the agent's threads for a processor beside the attack", "ms", wait(beside.queued), noGoal)
@@ -219,6 +203,7 @@ const (
 	figureFailed   = "honest requests that failed"
 	figureQuiet    = "honest p99 when it is quiet"
 	figureBeside   = "honest p99 beside the attack"
+	figureKilled   = "ends of the agent"
 	figureMemory   = "memory of the agent at most"
 	figureTheirs   = "CPU of the attacker"
 	figureOurs     = "CPU of the agent for the attack"
@@ -257,6 +242,9 @@ func (r *report) hostileTable() string {
 		quiet, _ := get(figureQuiet)
 		beside, inTime := get(figureBeside)
 		peak, fits := get(figureMemory)
+		if killed, _ := get(figureKilled); killed > 0 {
+			fits = ", then **killed**: missed"
+		}
 		theirs, _ := get(figureTheirs)
 		ours, cheaper := get(figureOurs)
 		fmt.Fprintf(&table, "| %s | %.0f of %.0f%s | %.0f → %.0f ms%s | %.0f MiB%s | %.2f : %.2f s%s |\n", one.about,

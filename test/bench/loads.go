@@ -89,6 +89,7 @@ func loads() []load {
 		{"login", "TokenCredentialRequests", measureLogin},
 		{"exec", "exec in a pod", execLoad},
 		{"grant", "a permission granted, and taken away", measureGrant},
+		{"honest", "what honest users do that is more than usual, at the shipped limits", measureHonest},
 		{"hostile", "attacks beside honest users, at the shipped limits", measureHostile},
 		{"survive", "attacks while the certificate is renewed and all replicas are replaced", measureSurvive},
 		{"cli", "starts of the CLI, and kubectl", measureCLI},

@@ -42,8 +42,9 @@ func TestBench(t *testing.T) {
 		"-idle=5",
 		"-held=30",
 		"-hostile=0.2",
+		"-honest=0.02",
 		"-other=floor",
-		"-loads=size,watch-memory,get,get-token,get-http1,names-1,list,list-plain,list-protobuf,list-http1,create,mixture,connect,idle,watches,held,events,login,exec,hostile",
+		"-loads=size,watch-memory,get,get-token,get-http1,names-1,list,list-plain,list-protobuf,list-http1,create,mixture,connect,idle,watches,held,events,login,exec,honest,hostile",
 	)
 	want := networkNamespaces
 	if err := mayMakeNamespaces(); err != nil {
@@ -74,7 +75,7 @@ func TestBench(t *testing.T) {
 	for _, f := range got.Figures {
 		measured[f.Load] = true
 	}
-	for _, name := range []string{"size", "watch-memory", "idle", "watches", "held", "events", "login", "hostile"} {
+	for _, name := range []string{"size", "watch-memory", "idle", "watches", "held", "events", "login", "honest", "hostile"} {
 		if !measured[name] {
 			t.Errorf("no figure of load %q", name)
 		}

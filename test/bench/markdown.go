@@ -31,11 +31,8 @@ func (r *report) writeMarkdown(out io.Writer) error {
 		p.line("|---|---|---|---|---|---|")
 	}
 	p.figures(r.Figures)
-	if attacked := r.hostileTable(); attacked != "" {
-		p.line("\n%s", strings.TrimSpace(attacked))
-	}
-	if alone := r.aloneTable(); alone != "" {
-		p.line("\n%s", strings.TrimSpace(alone))
+	for _, one := range r.tables() {
+		p.line("\n%s", strings.TrimSpace(one))
 	}
 	if p.err != nil {
 		return fmt.Errorf("printing the report: %w", p.err)
@@ -58,13 +55,13 @@ func pace(way wayResult) string {
 	return fmt.Sprintf("%.0f/s, %.2f ms", way.Rate.Median, way.P50.Median)
 }
 
-// figures prints a row for each figure, whichever ways it was measured on. The load hostile has a table of its own.
+// figures prints a row for each figure, whichever ways it was measured on. The loads honest and hostile have tables of their own.
 func (p *printer) figures(all []figureResult) {
 	type key struct{ load, name string }
 	rows := map[key]map[string]figureResult{}
 	var order []key
 	for _, f := range all {
-		if f.Load == "hostile" {
+		if f.Load == "hostile" || f.Load == "honest" {
 			continue
 		}
 		k := key{f.Load, f.Name}

@@ -36,6 +36,7 @@ type options struct {
 	Held      int     // watches held
 	Idle      int     // connections
 	Hostile   float64 // seconds of each attack
+	Honest    float64 // size of the load honest
 	Attacks   []string
 	Attackers int    // connections of each attacker
 	Port      string // that is attacked
@@ -57,13 +58,14 @@ type preset struct {
 	rounds  int
 	seconds float64
 	hostile float64
+	honest  float64
 	timeout time.Duration
 }
 
 func presets() map[string]preset {
 	return map[string]preset{
-		"quick": {rounds: 6, seconds: 0.5, hostile: 5, timeout: 20 * time.Minute},
-		"full":  {rounds: 10, seconds: 3, hostile: 60, timeout: 90 * time.Minute},
+		"quick": {rounds: 6, seconds: 0.5, hostile: 5, honest: 0.2, timeout: 20 * time.Minute},
+		"full":  {rounds: 10, seconds: 3, hostile: 60, honest: 1, timeout: 90 * time.Minute},
 	}
 }
 
@@ -95,6 +97,12 @@ func parseOptions(args []string, errOut io.Writer) (*options, error) {
 		0,
 		"seconds of each attack, and of the quiet before it (default: the preset's)",
 	)
+	flags.Float64Var(
+		&o.Honest,
+		"honest",
+		0,
+		"size of the load honest: clients, bytes and pauses, of which 1 are all (default: the preset's)",
+	)
 	flags.StringVar(
 		&attackList,
 		"attacks",
@@ -107,7 +115,7 @@ func parseOptions(args []string, errOut io.Writer) (*options, error) {
 		&o.Port,
 		"port",
 		portProxy,
-		"which port of the agents the load survive attacks: "+portProxy+", or "+portAPI+" for that of the Concierge APIs",
+		"which port of the agents is attacked: "+portProxy+", or "+portAPI+" for that of the Concierge APIs",
 	)
 	flags.Float64Var(
 		&o.Patience,
@@ -169,6 +177,9 @@ func parseOptions(args []string, errOut io.Writer) (*options, error) {
 	if o.Hostile == 0 {
 		o.Hostile = chosen.hostile
 	}
+	if o.Honest == 0 {
+		o.Honest = chosen.honest
+	}
 	if o.Timeout == 0 {
 		o.Timeout = chosen.timeout
 	}
@@ -201,7 +212,7 @@ func (o *options) validate() error {
 	for name, value := range map[string]float64{
 		"rounds": float64(o.Rounds), "seconds": o.Seconds, "workers": float64(o.Workers), "clients": float64(o.Clients),
 		"objects": float64(o.Objects), "listed": float64(o.Listed), "watches": float64(o.Watches), "watchers": float64(o.Watcher), "idle": float64(o.Idle), "held": float64(o.Held),
-		"timeout": float64(o.Timeout), "hostile": o.Hostile, "attackers": float64(o.Attackers), "patience": o.Patience,
+		"timeout": float64(o.Timeout), "hostile": o.Hostile, "honest": o.Honest, "attackers": float64(o.Attackers), "patience": o.Patience,
 	} {
 		if value <= 0 {
 			return fmt.Errorf("-%s must be more than zero", name)

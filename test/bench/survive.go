@@ -56,9 +56,6 @@ type survival struct {
 	first    int // of the replicas that run: this one and the next
 	balancer *balancer
 	node     *kubelet.Kubelet
-	chain    [2][]byte // costly, with its key
-	attacker [2][]byte
-	others   [][2][]byte // who attack together
 	// what the other loads use
 	usual *devinstall.Agent
 	back  func()
@@ -136,18 +133,7 @@ func (s *survival) start(ctx context.Context) error {
 		return err
 	}
 	s.agent = s.replicas[0]
-	if err := s.openPasswordLogin(ctx); err != nil {
-		return err
-	}
-	if s.chain[0], s.chain[1], err = newCostlyChain(); err != nil {
-		return fmt.Errorf("making a costly certificate chain: %w", err)
-	}
-	config, err := s.Cluster.User("attacker", group)
-	if err != nil {
-		return err
-	}
-	s.attacker, err = pairOf(config)
-	return err
+	return s.openPasswordLogin(ctx)
 }
 
 // patiently is how long to wait instead of what is shipped.

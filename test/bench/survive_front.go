@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -13,10 +12,6 @@ import (
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -145,33 +140,11 @@ type attackers struct {
 
 // start attacks a replica at its own address, also before it listens there.
 func (a *attackers) start(ctx context.Context, replica int) error {
-	what := order{
-		Attack: a.what.name, Address: a.replicas[replica].ProxyAddress(), CA: a.proxyCA, Connections: a.options.Attackers,
-		Seconds: time.Hour.Seconds(), Salt: random(),
+	what, err := a.orderFor(ctx, a.what, a.replicas[replica])
+	if err != nil {
+		return err
 	}
-	if a.options.Port == portAPI {
-		what.Address = a.replicas[replica].APIAddress()
-		what.ServerName = devinstall.APIService + "." + devinstall.Namespace + ".svc"
-		var err error
-		if what.CA, err = a.apiCA(ctx); err != nil {
-			return err
-		}
-	}
-	switch a.what.needs {
-	case userCertificate:
-		what.Certificate, what.Key = a.attacker[0], a.attacker[1]
-	case costlyChain:
-		what.Certificate, what.Key = a.chain[0], a.chain[1]
-	case userCertificates:
-		if len(a.others) == 0 {
-			var err error
-			if a.others, err = a.manyUsers(); err != nil {
-				return err
-			}
-		}
-		what.Users = a.others
-	case nothing:
-	}
+	what.Seconds = time.Hour.Seconds()
 	started, err := startAttack(ctx, what)
 	if err != nil {
 		return err
@@ -210,14 +183,4 @@ func (a *attackers) stop() error {
 		err = errors.Join(err, a.end(replica))
 	}
 	return err
-}
-
-// apiCA is what clients of the aggregated APIs' port verify its certificate with.
-func (s *survival) apiCA(ctx context.Context) ([]byte, error) {
-	service, err := s.dynamic.Resource(apiServices()).Get(ctx, aggregatedAPIs()[0], metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	encoded, _, _ := unstructured.NestedString(service.Object, "spec", "caBundle")
-	return base64.StdEncoding.DecodeString(encoded)
 }

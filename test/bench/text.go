@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -50,17 +51,18 @@ func (r *report) writeText(out io.Writer) error {
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("printing the report: %w", err)
 	}
-	if attacked := r.hostileTable(); attacked != "" {
-		if _, err := io.WriteString(out, "\nFor docs/performance.md:\n\n"+attacked); err != nil {
-			return fmt.Errorf("printing the report: %w", err)
-		}
-	}
-	if alone := r.aloneTable(); alone != "" {
-		if _, err := io.WriteString(out, "\n"+alone); err != nil {
+	for _, one := range r.tables() {
+		if _, err := io.WriteString(out, "\nFor docs/performance.md:\n\n"+one); err != nil {
 			return fmt.Errorf("printing the report: %w", err)
 		}
 	}
 	return nil
+}
+
+// tables are those that have a row for each honest use or attack, and were measured.
+func (r *report) tables() []string {
+	all := []string{r.heavyTable(), r.hostileTable(), r.aloneTable()}
+	return slices.DeleteFunc(all, func(one string) bool { return one == "" })
 }
 
 // request prints what one way of a load gave.

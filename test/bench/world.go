@@ -51,8 +51,11 @@ type world struct {
 	admin   kubernetes.Interface
 	dynamic dynamic.Interface
 	proxyCA []byte
-	users   int      // made so far
-	webhook *webhook // nil before a load needs it
+	users   int       // made so far
+	webhook *webhook  // nil before a load needs it
+	chain   [2][]byte // costly, with its key; empty before an attack needs it
+	// attackers are users who attack together, none before an attack needs them.
+	attackers [][2][]byte
 	// passwords says that users can log in with a password.
 	passwords bool
 	front     string // the address at which clients find the proxy, if it is not the agent's own

@@ -1,0 +1,544 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"golang.org/x/net/http2"
+	"k8s.io/klog/v2"
+
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+)
+
+// memory lets a proxy that is to be started have so many bytes.
+func memory(bytes int64) prepare {
+	return func(_ *proxy, o *Options) { o.Admission = admission.New(admission.LimitsFor(bytes, 2)) }
+}
+
+// held is how many bytes of a kind all clients hold.
+func (p *proxy) held(kind admission.Kind) int64 { return p.Admission.Usage()[kind].Bytes }
+
+// waiting is how much of a kind waits for its turn, and taken how many seats are.
+func (p *proxy) waiting(kind admission.Kind) int { return p.Admission.Usage()[kind].Waiting }
+func (p *proxy) taken(kind admission.Kind) int   { return p.Admission.Usage()[kind].Taken }
+
+// heldBy is how many bytes of a kind a user holds.
+func (p *proxy) heldBy(user string, kind admission.Kind) int64 {
+	return p.Admission.HeldBy(admission.Owner{User: user}, kind)
+}
+
+// readNothing makes the API server unable to send anything for a stream.
+func (c *rawHTTP2) readNothing(t *testing.T) {
+	t.Helper()
+	if err := c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pour writes to each answer until it is told to stop, and counts the bytes that went out.
+func pour(sent *atomic.Int64) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		piece := make([]byte, 16<<10)
+		for range 512 { // 8 MiB
+			n, err := w.Write(piece)
+			sent.Add(int64(n))
+			if err != nil {
+				return
+			}
+		}
+	}
+}
+
+// steady waits until a count has not changed for a while, and returns it.
+func steady(t *testing.T, count func() int64) int64 {
+	t.Helper()
+	last, since := count(), time.Now()
+	eventually(t, func() bool {
+		if now := count(); now != last {
+			last, since = now, time.Now()
+		}
+		return time.Since(since) > 500*time.Millisecond
+	})
+	return last
+}
+
+// sendHead sends the head of a request on stream 1, of any length, to its end or not.
+func (c *rawHTTP2) sendHead(t *testing.T, complete bool, fields ...[2]string) {
+	t.Helper()
+	block := c.block(t, fields...)
+	piece := block[:min(len(block), maxFrame)]
+	err := c.WriteHeaders(http2.HeadersFrameParam{
+		StreamID: 1, BlockFragment: piece, EndStream: true, EndHeaders: complete && len(piece) == len(block),
+	})
+	for block = block[len(piece):]; err == nil && len(block) > 0; block = block[len(piece):] {
+		piece = block[:min(len(block), maxFrame)]
+		err = c.WriteContinuation(1, complete && len(piece) == len(block), piece)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answers reads until the connection ends, and counts the answers by their status.
+func (c *rawHTTP2) answers(t *testing.T) map[int]int {
+	t.Helper()
+	got := map[int]int{}
+	for {
+		frame, err := c.ReadFrame()
+		if err != nil {
+			return got
+		}
+		if head, ok := frame.(*http2.MetaHeadersFrame); ok {
+			code := 0
+			if _, err := fmt.Sscan(head.PseudoValue("status"), &code); err != nil {
+				t.Fatal(err)
+			}
+			got[code]++
+		}
+	}
+}
+
+// TestUnreadAnswersAreBounded has a user ask for more large answers than there is memory for, and read none of them.
+func TestUnreadAnswersAreBounded(t *testing.T) {
+	t.Parallel()
+	const size, each, connections = 32 << 20, 40, 2
+	p := startProxy(t, memory(size))
+	var sent atomic.Int64
+	p.api.set(func() { p.api.serve = pour(&sent) })
+	mallory := clientCertificate(t, p.signerCA, "mallory")
+	for range connections {
+		c := p.rawHTTP2(t, mallory)
+		c.readNothing(t)
+		for i := range uint32(each) {
+			c.request(t, 2*i+1, false, false, pseudo("GET", "/openapi/v2")...)
+		}
+	}
+	eventually(t, func() bool { return p.Admission.Usage()[admission.Answer].Refused > 0 })
+	// What the API server wrote before it was stopped is what the proxy has in memory, or the system on the way.
+	const onTheWay = 512 << 10
+	if got := steady(t, sent.Load); got > size+each*connections*onTheWay {
+		t.Errorf("want little taken from the API server, got %d", got)
+	}
+	if got := p.heldBy("mallory", admission.Answer); got > size/4 {
+		t.Errorf("want the user's share kept, got %d bytes", got)
+	}
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }
+	})
+	if got := p.get(t, p.as(t, "jane"), "/openapi/v2", nil); got.Code != http.StatusOK {
+		t.Errorf("want another user served, got %d: %s", got.Code, got.Body)
+	}
+}
+
+// TestFewStayUnread has a user ask for more answers, or watches, than one may leave unread, and read none of them. Those
+// beyond end soon, so the API server is done with them. The others may wait.
+func TestFewStayUnread(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		path        string
+		most, asked int
+	}{
+		"answers": {"/openapi/v2", 8, 12},
+		"watches": {"/api/v1/pods?watch=1&resourceVersion=5", 64, 70},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t, func(_ *proxy, o *Options) { o.WriteTimeout = time.Hour })
+			var sent, serving atomic.Int64
+			p.api.set(func() {
+				p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+					serving.Add(1)
+					defer serving.Add(-1)
+					pour(&sent)(w, req)
+				}
+			})
+			c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "mallory"))
+			c.readNothing(t)
+			for i := range uint32(test.asked) {
+				c.request(t, 2*i+1, false, false, pseudo("GET", test.path)...)
+			}
+			for reset := 0; reset < test.asked-test.most; {
+				frame, err := c.ReadFrame()
+				if err != nil {
+					t.Fatalf("want %d streams reset, got %d and %v", test.asked-test.most, reset, err)
+				}
+				if _, ok := frame.(*http2.RSTStreamFrame); ok {
+					reset++
+				}
+			}
+			eventually(t, func() bool { return serving.Load() == int64(test.most) })
+			if got := p.get(t, p.as(t, "jane"), "/healthz", nil); got.Code != http.StatusOK {
+				t.Errorf("want another user served, got %d", got.Code)
+			}
+		})
+	}
+}
+
+// TestAnswersThatAreNotReadEnd checks that an answer has a deadline, small or large, known client or not.
+func TestAnswersThatAreNotReadEnd(t *testing.T) {
+	t.Parallel()
+	quick := func(_ *proxy, o *Options) { o.WriteTimeout = 300 * time.Millisecond }
+	for name, test := range map[string]struct {
+		user string
+		path string
+	}{
+		"a large answer": {user: "mallory", path: "/large"},
+		"a small answer": {user: "mallory", path: "/small"},
+		"a refusal of a client without a credential": {path: "/small"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newProxy(t)
+			p.api.anonymous = func(string) int { return http.StatusUnauthorized }
+			p.start(t, quick)
+			var sent atomic.Int64
+			p.api.set(func() {
+				p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+					if req.URL.Path == "/large" {
+						pour(&sent)(w, req)
+						return
+					}
+					_, _ = io.WriteString(w, "a few words")
+				}
+			})
+			c := p.rawHTTP2(t, nil)
+			if test.user != "" {
+				_ = c.conn.Close()
+				c = p.rawHTTP2(t, clientCertificate(t, p.signerCA, test.user))
+			}
+			c.readNothing(t)
+			c.request(t, 1, false, false, pseudo("GET", test.path)...)
+			if got := c.answer(t, 1); got == 0 {
+				t.Fatal("want the head of an answer")
+			}
+			for ended := false; !ended; {
+				frame, err := c.ReadFrame()
+				if err != nil {
+					t.Fatalf("want the stream reset, got %v", err)
+				}
+				_, ended = frame.(*http2.RSTStreamFrame)
+			}
+			eventually(t, func() bool { return p.held(admission.Request)+p.held(admission.Answer) == 0 })
+		})
+	}
+	t.Run("HTTP/1", func(t *testing.T) {
+		t.Parallel()
+		p := startProxy(t, quick)
+		var sent atomic.Int64
+		p.api.set(func() { p.api.serve = pour(&sent) })
+		conn := p.raw(t, clientCertificate(t, p.signerCA, "mallory"), "")
+		_ = conn.NetConn().(*net.TCPConn).SetReadBuffer(8 << 10)
+		for range 3 { // one after the other, more than the system holds
+			if _, err := io.WriteString(conn, "GET /large HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, func() bool { return p.readers.ended.Load() > 0 })
+		eventually(t, func() bool { serving, _ := p.drain.counts(); return serving == 0 })
+	})
+	t.Run("a pause between two requests is none in an answer", func(t *testing.T) {
+		t.Parallel()
+		p := startProxy(t, quick)
+		conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"), "")
+		answers := readerOf(conn)
+		for range 3 {
+			if _, err := io.WriteString(conn, "GET /a HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			res, err := http.ReadResponse(answers, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadAll(res.Body); err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			time.Sleep(400 * time.Millisecond)
+		}
+	})
+}
+
+// TestResetsSlowDown has a user reset streams on many connections. Few of them get to the API server, and others do not
+// notice.
+func TestResetsSlowDown(t *testing.T) {
+	t.Parallel()
+	for _, user := range []string{"mallory", ""} {
+		t.Run("user "+user, func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t)
+			var arrived atomic.Int64
+			p.api.set(func() {
+				p.api.serve = func(_ http.ResponseWriter, req *http.Request) {
+					if req.URL.Path == "/slow" {
+						arrived.Add(1)
+						<-req.Context().Done()
+					}
+				}
+			})
+			certificate := clientCertificate(t, p.signerCA, "mallory")
+			if user == "" {
+				certificate = nil
+			}
+			const connections, streams = 4, 2000
+			began := time.Now()
+			end, stop := context.WithTimeout(t.Context(), 3*time.Second)
+			defer stop()
+			for range connections {
+				c := p.rawHTTP2(t, certificate)
+				context.AfterFunc(end, func() { _ = c.conn.Close() })
+				go func() { _ = c.answers(t) }()
+				go func() {
+					for i := range uint32(streams) {
+						var pair bytes.Buffer
+						framer := http2.NewFramer(&pair, nil)
+						_ = framer.WriteHeaders(http2.HeadersFrameParam{
+							StreamID: 2*i + 1, BlockFragment: c.block(t, pseudo("GET", "/slow")...), EndHeaders: true, EndStream: true,
+						})
+						_ = framer.WriteRSTStream(2*i+1, http2.ErrCodeCancel)
+						if _, err := c.conn.Write(pair.Bytes()); err != nil {
+							return
+						}
+					}
+				}()
+			}
+			for jane := p.as(t, "jane"); end.Err() == nil; {
+				if got := p.get(t, jane, "/api/v1/nodes", nil); got.Code != http.StatusOK {
+					t.Errorf("want others served, got %d: %s", got.Code, got.Body)
+				}
+			}
+			// A user pays with an eighth of the processors, a millisecond for each; what came with one read counts afterwards.
+			most := float64(connections*200) + time.Since(began).Seconds()*1000
+			if got := arrived.Load(); float64(got) > most {
+				t.Errorf("want at most %f requests at the API server, got %d", most, got)
+			}
+			eventually(t, func() bool { serving, _ := p.drain.counts(); return serving == 0 })
+		})
+	}
+}
+
+// TestHeadersCount sends large headers of many small fields, and does not read the answers that refuse them. They take
+// memory from strangers alone.
+func TestHeadersCount(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t)
+	p.api.anonymous = func(string) int { return http.StatusUnauthorized }
+	p.start(t, memory(64<<20))
+	fields := pseudo("GET", "/a")
+	for i := range 5000 {
+		fields = append(fields, [2]string{"x" + strconv.Itoa(i%50), "y"})
+	}
+	for range 12 {
+		c := p.rawHTTP2(t, nil)
+		c.readNothing(t)
+		c.sendHead(t, true, fields...)
+	}
+	eventually(t, func() bool { return p.edge.Evicted() > 0 })
+	if got := p.Admission.Memory(); got.Strangers > got.MostStrangers || got.Users != 0 {
+		t.Errorf("want no more held than strangers may, got %+v", got)
+	}
+	if got := p.get(t, p.as(t, "jane"), "/api/v1/nodes", nil); got.Code != http.StatusOK {
+		t.Errorf("want users served, got %d: %s", got.Code, got.Body)
+	}
+}
+
+// TestMemoryOfUsers has a user open more watches than there is memory for. What does not fit is refused at once, with the
+// time after which to try again, and others do not notice.
+func TestMemoryOfUsers(t *testing.T) {
+	t.Parallel()
+	const size = 32 << 20
+	p := startProxy(t, memory(size))
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+			if strings.Contains(req.RequestURI, "slow") {
+				_ = http.NewResponseController(w).Flush()
+				<-req.Context().Done()
+			}
+		}
+	})
+	client := p.as(t, "mallory")
+	open, refused := 0, (*answer)(nil)
+	for refused == nil {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+"/api/v1/pods?watch=1&slow", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.StatusCode != http.StatusOK {
+			refused = &answer{Code: res.StatusCode, Header: res.Header}
+			break
+		}
+		if open++; open > size/admission.StreamBytes {
+			t.Fatal("want an end")
+		}
+	}
+	if refused.Code != http.StatusServiceUnavailable && refused.Code != http.StatusTooManyRequests ||
+		refused.Header.Get("Retry-After") == "" {
+		t.Errorf("want a refusal with Retry-After, got %d", refused.Code)
+	}
+	if open < size/2/admission.StreamBytes {
+		t.Errorf("want most of the memory for one user, got %d watches", open)
+	}
+	if got := p.get(t, p.as(t, "jane"), "/api/v1/nodes", nil); got.Code != http.StatusOK {
+		t.Errorf("want another user served, got %d: %s", got.Code, got.Body)
+	}
+}
+
+// TestConnectionsAreBounded opens more connections than there is memory for. Those without a user go.
+func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t, memory(8<<20))
+	jane := p.as(t, "jane")
+	p.get(t, jane, "/api/v1/nodes", nil)
+	for range 100 {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+	}
+	eventually(t, func() bool { return p.edge.Evicted() >= 50 })
+	for _, client := range []*http.Client{jane, p.as(t, "joe")} {
+		if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != http.StatusOK {
+			t.Errorf("want users served, old and new, got %d", got.Code)
+		}
+	}
+	if got := p.heldBy("jane", admission.Connection); got != admission.ConnectionBytes {
+		t.Errorf("want the user's connection left alone, got %d", got)
+	}
+}
+
+// TestManyUndecidedRequests has strangers begin logins, as many as they can, whose bodies do not come. Users, old and new,
+// do not notice, and what is held is bounded.
+func TestManyUndecidedRequests(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t, memory(32<<20))
+	jane := p.as(t, "jane")
+	p.get(t, jane, "/a", nil)
+	for range 30 {
+		c := p.rawHTTP2(t, nil)
+		for i := range uint32(maxStreams) {
+			c.request(t, 2*i+1, true, false, append(pseudo("POST", loginPath), [2]string{"content-length", "10"})...)
+		}
+		go func() { _ = c.answers(t) }()
+	}
+	eventually(t, func() bool { return p.edge.Evicted() > 0 })
+	for _, client := range []*http.Client{jane, p.as(t, "joe")} {
+		if got := p.get(t, client, "/a", nil); got.Code != http.StatusOK {
+			t.Errorf("want a user served, got %d", got.Code)
+		}
+	}
+	if got := p.Admission.Memory(); got.Strangers > got.MostStrangers {
+		t.Errorf("want no more held than strangers may, got %+v", got)
+	}
+}
+
+// TestTrailersCount sends trailers without an end beside the body of a request, as a stranger and as a user.
+func TestTrailersCount(t *testing.T) {
+	t.Parallel()
+	for _, user := range []string{"", "mallory"} {
+		p := startProxy(t)
+		certificate := clientCertificate(t, p.signerCA, "mallory")
+		if user == "" {
+			certificate = nil
+		}
+		c := p.rawHTTP2(t, certificate)
+		c.request(t, 1, true, false, append(pseudo("POST", loginPath), [2]string{"content-length", "10"})...)
+		eventually(t, func() bool { serving, _ := p.drain.counts(); return serving == 1 })
+		const size = 30_000 // fields of one byte
+		trailers := make([][2]string, size)
+		for i := range trailers {
+			trailers[i] = [2]string{"a", "b"}
+		}
+		c.sendHead(t, false, trailers...)
+		eventually(t, func() bool { return p.held(admission.Input) >= 4*size })
+	}
+}
+
+// TestAuditLogKnowsNoInformationalStatus has clients try to choose the status code in the audit log.
+func TestAuditLogKnowsNoInformationalStatus(t *testing.T) {
+	t.Parallel()
+	file := &auditFile{}
+	p := startProxy(t, func(_ *proxy, o *Options) { o.Audit = newAuditLog(t, file) })
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+			if req.URL.Path == "/hints" {
+				w.WriteHeader(http.StatusEarlyHints)
+			}
+			w.WriteHeader(http.StatusCreated)
+		}
+	})
+	certificate := clientCertificate(t, p.signerCA, "jane")
+	conn := p.raw(t, certificate, "POST /expected HTTP/1.1\nHost: x\nExpect: 100-continue\nContent-Length: 2\n\n")
+	answers := readerOf(conn)
+	if line, err := answers.ReadString('\n'); err != nil || !strings.Contains(line, "100") {
+		t.Fatalf("want 100, got %q, %v", line, err)
+	}
+	if _, err := io.WriteString(conn, "{}"); err != nil {
+		t.Fatal(err)
+	}
+	p.get(t, p.client(t, certificate), "/hints", nil)
+	for _, one := range file.events(t, 2) {
+		if got := one.ResponseStatus; got == nil || got.Code != http.StatusCreated {
+			t.Errorf("%s: want 201 in the audit log, got %v", one.RequestURI, got)
+		}
+	}
+}
+
+// TestRefusedCredentialsAreSampled presents many bad credentials and counts the lines in the log.
+func TestRefusedCredentialsAreSampled(t *testing.T) {
+	t.Parallel()
+	var lines, summaries atomic.Int64
+	p := newProxy(t)
+	p.context = func(ctx context.Context) context.Context {
+		return klog.NewContext(ctx, funcr.New(func(_, args string) {
+			switch {
+			case strings.Contains(args, "Left out log lines"):
+				summaries.Add(1)
+			case strings.Contains(args, "redential"):
+				lines.Add(1)
+			}
+		}, funcr.Options{}))
+	}
+	p.start(t)
+	const bad = 200
+	stranger := clientCertificate(t, newCA(t, "a stranger's CA"), "mallory")
+	for i := range bad {
+		conn := p.raw(t, stranger, fmt.Sprintf("GET /a/%d HTTP/1.1\nHost: x\nConnection: close\n\n", i))
+		res, err := http.ReadResponse(readerOf(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusUnauthorized {
+			t.Fatalf("want 401, got %d", res.StatusCode)
+		}
+		_ = conn.Close()
+	}
+	if got := p.refused.Total(); got != bad {
+		t.Errorf("want %d counted, got %d", bad, got)
+	}
+	// More than one period may have passed.
+	if got := lines.Load(); got < 1 || got > 8*logs.SamplesPerPeriod {
+		t.Errorf("want a few of %d lines, got %d", bad, got)
+	}
+	p.refused.Stop(klog.FromContext(p.context(t.Context())))
+	if summaries.Load() == 0 {
+		t.Error("want the number of the others in the log")
+	}
+}
