@@ -57,6 +57,43 @@ func TestPossessionComesFirst(t *testing.T) {
 	}
 }
 
+// TestStrangersAreComputedInTurn has more strangers in a handshake than half of the processors. One waits until what was
+// computed for the other is written, or the other is gone.
+func TestStrangersAreComputedInTurn(t *testing.T) {
+	t.Parallel()
+	e := newEdge()
+	begin := func() (*edge.Conn, <-chan error) {
+		client, server := pair(t, e)
+		if _, err := client.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		read := make(chan error, 1)
+		go func() {
+			_, err := server.Read(make([]byte, 10))
+			read <- err
+		}()
+		return server, read
+	}
+	last, read := begin()
+	for _, end := range []func(*edge.Conn) error{
+		func(c *edge.Conn) error { _, err := c.Write([]byte("hello")); return err },
+		(*edge.Conn).Close,
+	} {
+		if err := <-read; err != nil {
+			t.Fatal(err)
+		}
+		next, waits := begin()
+		eventually(t, "the next one waits", func() bool { return e.Admission().Usage()[admission.Look].Waiting == 1 })
+		if err := end(last); err != nil {
+			t.Fatal(err)
+		}
+		last, read = next, waits
+	}
+	if err := <-read; err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestNetworks looks at which addresses count as one.
 func TestNetworks(t *testing.T) {
 	t.Parallel()
