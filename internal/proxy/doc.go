@@ -26,7 +26,8 @@
 // until the review allows it (identity/speculative.go). A request that could change something is sent only after it was
 // allowed.
 //
-// What they tell each other about a request is in request, the turns for which requests wait are in work.
+// What they tell each other about a request is in request. Before all of them stands edge, which knows connections, and
+// admission decides how much clients may hold and cause. docs/overload.md has the order of all steps.
 //
 // # Nested impersonation
 //

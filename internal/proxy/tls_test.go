@@ -3,6 +3,7 @@ package proxy
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
 )
 
@@ -196,5 +198,79 @@ func TestOversizeHeader(t *testing.T) {
 	_ = res.Body.Close()
 	if res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("want 431, got %d", res.StatusCode)
+	}
+}
+
+// TestKnownCertificates has a client connect whose certificate was verified before. The connection counts for the user
+// before anything is asked on it. That of a certificate which is not known yet does not.
+func TestKnownCertificates(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	jane := clientCertificate(t, p.signerCA, "jane")
+	users := func(want int) bool { return p.edge.Open() == want && p.edge.Strangers() == 0 }
+	first := p.rawHTTP2(t, jane)
+	if got := p.heldBy("jane", admission.Connection); got != 0 {
+		t.Fatalf("want a new certificate to count for no user, got %d bytes", got)
+	}
+	first.request(t, 1, false, false, pseudo("GET", "/api/v1/pods")...)
+	first.answer(t, 1)
+	eventually(t, func() bool { return users(1) })
+	p.rawHTTP2(t, jane)
+	eventually(t, func() bool { return users(2) && p.heldBy("jane", admission.Connection) > admission.ConnectionBytes })
+}
+
+// TestCertificatesOfManyGroups presents a certificate as large as the Concierge APIs issue them (maxCertificate there), the
+// second time with a session ticket, which has it in it.
+func TestCertificatesOfManyGroups(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	const most = 28 << 10
+	names := func(count int) (groups []string) {
+		for i := range count {
+			groups = append(groups, fmt.Sprintf("%060d", i))
+		}
+		return groups
+	}
+	count := 300
+	for len(clientCertificate(t, p.signerCA, "jane", names(count+1)...).Certificate[0]) <= most {
+		count++
+	}
+	client := p.client(t, clientCertificate(t, p.signerCA, "jane", names(count)...))
+	for range 2 {
+		if got := p.get(t, client, "/a", nil); got.Code != http.StatusOK {
+			t.Errorf("%d groups: got %d", count, got.Code)
+		}
+		client.CloseIdleConnections()
+	}
+}
+
+// TestHeadersThatDoNotEnd sends a header in pieces, without an end.
+func TestHeadersThatDoNotEnd(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t)
+	p.tune = func(s *Server) {
+		s.http.HTTP2.SendPingTimeout, s.http.HTTP2.PingTimeout = 300*time.Millisecond, 200*time.Millisecond
+	}
+	p.start(t)
+	c := p.rawHTTP2(t, nil)
+	begun := http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.block(t, pseudo("GET", "/a")...), EndStream: true}
+	if err := c.WriteHeaders(begun); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = c.answers(t)
+	}()
+	timeout := time.After(15 * time.Second)
+	for {
+		select {
+		case <-ended:
+			return
+		case <-timeout:
+			t.Fatal("want the connection closed")
+		case <-time.After(20 * time.Millisecond):
+			_ = c.WriteContinuation(1, false, nil)
+		}
 	}
 }

@@ -112,7 +112,7 @@ func LimitsFor(memory int64, processors int) Limits {
 
 			Unread:       {seats: 512, perOwner: 64, refuses: true},
 			Look:         {seats: half},
-			Certificate:  {seats: half, queued: queuedPerConnection, waiting: 256},
+			Certificate:  {seats: half, waiting: 256}, // all requests of one connection need the same one
 			TokenReview:  {seats: 16, perMember: 8, queued: queuedPerConnection},
 			AccessReview: {seats: 32, perMember: 16},
 			Login:        {seats: 8, perOwner: 6, perMember: 4, queued: queuedPerConnection, waiting: 128},

@@ -14,14 +14,13 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/utils/clock"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/fairqueue"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 )
 
 // TestBoundedCaches puts more into each cache than it holds.
 func TestBoundedCaches(t *testing.T) {
 	t.Parallel()
-	turns := &work.Queue{Fair: fairqueue.New(fairqueue.Limits{})}
+	turns := admission.New(admission.LimitsFor(admission.DefaultMemory, 2))
 	access := NewAccessReviewer(nil, turns, clock.RealClock{}, time.Minute, time.Minute)
 	tokens := NewTokenReviewer(nil, turns, clock.RealClock{})
 	for name, one := range map[string]struct {
@@ -48,7 +47,7 @@ func TestBoundedCaches(t *testing.T) {
 func TestBadTokensPushOutNoGoodOnes(t *testing.T) {
 	t.Parallel()
 	asked := 0
-	turns := &work.Queue{Fair: fairqueue.New(fairqueue.Limits{})}
+	turns := admission.New(admission.LimitsFor(admission.DefaultMemory, 2))
 	tokens := NewTokenReviewer(func(_ context.Context, review, result runtime.Object) error {
 		asked++
 		good := review.(*authenticationv1.TokenReview).Spec.Token == "good"

@@ -1,6 +1,6 @@
 // Package relay carries requests to the API server, as the user whom others found out: NewHandler is the back half of the
-// proxy. It puts the user onto the request (asuser.go), bounds what is at the API server at a time (forwarded.go,
-// inflight.go), and chooses the way there (transport.go).
+// proxy. It puts the user onto the request (asuser.go), lets users take turns at the API server (turn.go), and
+// chooses the way there (transport.go).
 //
 // HTTP1 is for every request that is no stream. It writes the request and reads the answer in the goroutine that calls
 // it, over an HTTP/1.1 connection which carries nothing else meanwhile. net/http's transports hand each request from

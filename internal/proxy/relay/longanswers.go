@@ -22,7 +22,7 @@ const (
 )
 
 // LongAnswers tells which requests are for long answers. A long list keeps a processor of the API server busy for some
-// 20 ms, a get of a small object for less than one. So requests for long answers have turns of their own.
+// 20 ms, a get of a small object for less than one. So requests for long answers take more seats.
 //
 // Only the answer shows how long it is. So a request counts as one for a long answer when the same was asked for within
 // a minute and was long. A list of everything counts as long until it is known.
@@ -37,7 +37,7 @@ type readKey struct {
 	all bool
 }
 
-// NewLongAnswers returns one that knows of no answers yet. Turns are those of one user's requests for long answers.
+// NewLongAnswers returns one that knows of no answers yet.
 func NewLongAnswers(clk clock.PassiveClock) *LongAnswers {
 	return &LongAnswers{known: cache.NewLRUExpireCacheWithClock(maxKnownAnswers, clk)}
 }

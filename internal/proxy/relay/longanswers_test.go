@@ -9,23 +9,21 @@ import (
 
 	testingclock "k8s.io/utils/clock/testing"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/fairqueue"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/work"
 )
 
 // TestWhatIsKnownOfAnswers asks what is remembered, and for how long.
 func TestWhatIsKnownOfAnswers(t *testing.T) {
 	t.Parallel()
 	clk := testingclock.NewFakePassiveClock(time.Now())
-	l := NewLongAnswers(&work.Queue{Fair: fairqueue.New(fairqueue.Limits{})}, clk)
+	l := NewLongAnswers(clk)
 	const longList, longGet = "/api/v1/namespaces/d/configmaps", "/api/v1/namespaces/d/configmaps/large"
 	list, some, get := readKey{longList, true}, readKey{longList, false}, readKey{longGet, false}
 	long := func() *request.State { return &request.State{AnswerGood: true, AnswerLong: true} }
 	short := func() *request.State { return &request.State{AnswerGood: true, AnswerFits: true} }
 	expect := func(when string, what readKey, want bool) {
 		t.Helper()
-		if _, got := l.expected(what); got != want {
+		if got := l.expected(what); got != want {
 			t.Errorf("%s: want %+v expected long: %t, got %t", when, what, want, got)
 		}
 	}

@@ -19,8 +19,8 @@ const (
 // aheadBody is the body of an ordinary answer, with room for what the client is slow to read.
 //
 // The API server has few seats, and a request keeps its own until the whole answer is taken, a long list several of
-// them. So as soon as a client does not keep up, the rest of the answer is taken into memory, as far as the client's
-// share of bytes allows, and the API server is done with it.
+// them. So as soon as a client does not keep up, the rest of the answer is taken into memory, as far as there is plenty,
+// and the API server is done with it.
 type aheadBody struct {
 	upstream  io.ReadCloser
 	admission *admission.Admission
@@ -97,9 +97,9 @@ func (b *aheadBody) Close() error {
 	return b.upstream.Close()
 }
 
-// ReadAhead implements request.Answer. It begins to take the rest of the answer into memory. While Read is waiting for the API server, it is only
-// noted: two at a time would mix up the answer. That happens when the head of the answer is written slowly, which
-// ReverseProxy does beside the body.
+// ReadAhead implements request.Answer. It begins to take the rest of the answer into memory. While Read is waiting for
+// the API server, it is only noted: two at a time would mix up the answer. That happens when the head of the answer is
+// written slowly, which ReverseProxy does beside the body.
 func (b *aheadBody) ReadAhead() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,8 +8,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/budget"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 )
+
+var jane = admission.Owner{Address: "192.0.2.1", User: "jane"}
+
+func standard() *admission.Admission {
+	return admission.New(admission.LimitsFor(admission.DefaultMemory, 2))
+}
 
 // piecemeal is a body that comes in pieces, one each second.
 type piecemeal struct {
@@ -38,7 +44,7 @@ func TestReadsAheadInOrder(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
 			upstream := &piecemeal{pieces: []string{"one, ", "two, ", "three, ", "four, ", "five"}}
-			body := newAheadBody(upstream, budget.New(budget.Limits{}, time.Now), budget.Client{User: "jane"}, 0)
+			body := newAheadBody(upstream, standard(), jane)
 			go func() {
 				time.Sleep(time.Duration(from) * 500 * time.Millisecond)
 				body.ReadAhead()
@@ -74,7 +80,7 @@ func TestReadsAheadAfterTheRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		upstream := &piecemeal{pieces: []string{"one", "two"}}
-		body := newAheadBody(upstream, budget.New(budget.Limits{}, time.Now), budget.Client{User: "jane"}, 0)
+		body := newAheadBody(upstream, standard(), jane)
 		time.AfterFunc(500*time.Millisecond, body.ReadAhead)
 		if n, err := body.Read(make([]byte, 100)); n != len("one") || err != nil {
 			t.Fatalf("read %d bytes: %v", n, err)
@@ -92,38 +98,34 @@ type endless struct{}
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 func (endless) Close() error               { return nil }
 
-// TestReadsAheadWithinBounds takes an answer without an end into memory. A quarter of each share stays free, and of one
-// answer not all of a large share is used.
+// TestReadsAheadWithinBounds takes an answer without an end into memory. A quarter of what the user may have stays free,
+// and of one answer not all of a large share is used.
 func TestReadsAheadWithinBounds(t *testing.T) {
 	t.Parallel()
-	const share = 1 << 20
-	for name, test := range map[string]struct {
-		limits [budget.NumShares]int64
-		want   int64
-	}{
-		"of a user":         {[budget.NumShares]int64{budget.PerUser: share}, share * 3 / 4},
-		"of an address":     {[budget.NumShares]int64{budget.PerAddress: share}, share * 3 / 4},
-		"of all":            {[budget.NumShares]int64{budget.Total: share}, share * 3 / 4},
-		"of a large answer": {[budget.NumShares]int64{budget.Total: 100 * maxAhead}, maxAhead},
+	const little = 8 << 20
+	for name, test := range map[string]struct{ memory, least, most int64 }{
+		"of a user's share": {little, little/8 - aheadPiece, little / 25 * 18 / 4 * 3 / 4},
+		"of a large answer": {admission.DefaultMemory, maxAhead, maxAhead},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				b := budget.New(budget.Limits{budget.Bytes: test.limits}, nil)
-				body := newAheadBody(endless{}, b, budget.Client{Address: "192.0.2.1", User: "jane"}, 0)
+				a := admission.New(admission.LimitsFor(test.memory, 2))
+				body := newAheadBody(endless{}, a, jane)
 				body.ReadAhead()
 				synctest.Wait()
-				if got := b.Held(budget.Bytes); got != test.want || int64(body.Length()) != got {
-					t.Errorf("want %d bytes taken and counted, got %d and %d", test.want, body.Length(), got)
+				held := a.Total(jane)
+				if held < test.least || held > test.most || int64(body.Length()) != held {
+					t.Errorf("want %d to %d bytes taken and counted, got %d and %d", test.least, test.most, body.Length(), held)
 				}
 				if _, err := io.ReadFull(body, make([]byte, aheadPiece)); err != nil {
 					t.Fatal(err)
 				}
-				if got := b.Held(budget.Bytes); got != test.want-aheadPiece {
+				if got := a.Total(jane); got != held-aheadPiece {
 					t.Errorf("want what was read given back, got %d bytes held", got)
 				}
 				_ = body.Close()
-				if got := b.Held(budget.Bytes); got != 0 {
+				if got := a.Total(jane); got != 0 {
 					t.Errorf("want them given back, got %d", got)
 				}
 			})

@@ -39,7 +39,7 @@ func TakeTurn(next http.Handler, turns *admission.Admission, long *LongAnswers, 
 				return
 			}
 		}
-		if state.Login != nil || req.Body != nil && req.Body != http.NoBody && req.GetBody == nil && !state.IsStream() {
+		if state.Login != nil || !state.IsStream() && isOnItsWay(req) {
 			next.ServeHTTP(w, req)
 			return
 		}
@@ -69,6 +69,11 @@ func TakeTurn(next http.Handler, turns *admission.Admission, long *LongAnswers, 
 		}
 		next.ServeHTTP(w, req)
 	})
+}
+
+// isOnItsWay is true when holdBody has left a part of the body. A request without a body may have an empty one, over HTTP/2.
+func isOnItsWay(req *http.Request) bool {
+	return req.Body != nil && req.Body != http.NoBody && req.ContentLength != 0 && req.GetBody == nil
 }
 
 // endTurn ends the turn of a request when the API server is done with it, or after turnLasts.

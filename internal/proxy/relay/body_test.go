@@ -6,11 +6,13 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
 )
 
 func TestSmallBodiesCanBeSentAgain(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", MaxHeldBody+1)
+	long := strings.Repeat("x", edge.MaxHeldBody+1)
 	for _, test := range []struct {
 		name    string
 		body    string
@@ -66,7 +68,7 @@ func TestSmallBodiesCanBeSentAgain(t *testing.T) {
 			}
 		})
 	}
-	for name, announced := range map[string]int64{"a short one": 10, "a long one": MaxHeldBody + 10} {
+	for name, announced := range map[string]int64{"a short one": 10, "a long one": edge.MaxHeldBody + 10} {
 		req := &http.Request{
 			Header: http.Header{}, ContentLength: announced, Body: io.NopCloser(strings.NewReader("short")),
 		}

@@ -1,0 +1,113 @@
+package edge_test
+
+import (
+	"net"
+	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+)
+
+// pair returns both ends of a connection to an edge.
+func pair(t *testing.T, e *edge.Edge) (client net.Conn, server *edge.Conn) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	client, err = net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	accepted, err := e.Listen(listener).Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = accepted.Close() })
+	return client, edge.Below(accepted)
+}
+
+func newEdge() *edge.Edge {
+	return edge.New(admission.New(admission.LimitsFor(admission.DefaultMemory, 2)))
+}
+
+// TestPossessionComesFirst has a connection on which a known certificate was shown, but not yet its key. It counts for
+// the user when the handshake has succeeded.
+func TestPossessionComesFirst(t *testing.T) {
+	t.Parallel()
+	e := newEdge()
+	client, server := pair(t, e)
+	proven := make(chan struct{})
+	server.Claim("jane", proven)
+	for _, want := range []bool{false, true} {
+		if _, err := client.Write([]byte("a")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := server.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if held := e.Admission().Total(admission.Owner{User: "jane"}); (held > 0) != want {
+			t.Errorf("want the connection counted for the user: %t, got %d bytes", want, held)
+		}
+		if !want {
+			close(proven)
+		}
+	}
+}
+
+// TestStrangersAreComputedInTurn has more strangers in a handshake than half of the processors. One waits until what was
+// computed for the other is written, or the other is gone.
+func TestStrangersAreComputedInTurn(t *testing.T) {
+	t.Parallel()
+	e := newEdge()
+	begin := func() (*edge.Conn, <-chan error) {
+		client, server := pair(t, e)
+		if _, err := client.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		read := make(chan error, 1)
+		go func() {
+			_, err := server.Read(make([]byte, 10))
+			read <- err
+		}()
+		return server, read
+	}
+	last, read := begin()
+	for _, end := range []func(*edge.Conn) error{
+		func(c *edge.Conn) error { _, err := c.Write([]byte("hello")); return err },
+		(*edge.Conn).Close,
+	} {
+		if err := <-read; err != nil {
+			t.Fatal(err)
+		}
+		next, waits := begin()
+		eventually(t, "the next one waits", func() bool { return e.Admission().Usage()[admission.Look].Waiting == 1 })
+		if err := end(last); err != nil {
+			t.Fatal(err)
+		}
+		last, read = next, waits
+	}
+	if err := <-read; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNetworks looks at which addresses count as one.
+func TestNetworks(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"192.0.2.1":           "192.0.2.1",
+		"::ffff:192.0.2.1":    "192.0.2.1",
+		"2001:db8:1:2:3::4":   "2001:db8:1:2::/64",
+		"2001:db8:1:2:ffff::": "2001:db8:1:2::/64",
+		"fe80::1%eth0":        "fe80::/64",
+		"somewhere":           "unknown",
+		"":                    "unknown",
+	} {
+		if got := edge.Network(address); got != want {
+			t.Errorf("%q: want %s, got %s", address, want, got)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
+)
+
+// TestLimitsAreDocumented compares what the server is made with, and other limits, with the table for admins.
+func TestLimitsAreDocumented(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", "agent.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := newHTTPServer(nil, nil, io.Discard)
+	seconds := func(d time.Duration) string { return fmt.Sprintf("%d s", int(d.Seconds())) }
+	kib := func(n int) string {
+		if n%(1<<20) == 0 {
+			return fmt.Sprintf("%d MiB", n>>20)
+		}
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	o, err := Options{
+		Listener:           closedListener(t),
+		Agent:              &rest.Config{},
+		Upstream:           &rest.Config{},
+		Token:              &staticToken{},
+		GroupSuffix:        "pinniped.dev",
+		ServingCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, nil },
+	}.complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, limit := range map[string]string{
+		"request header, all lines together": kib(server.MaxHeaderBytes) + ", then 431",
+		"HTTP/2 streams of one connection at a time": fmt.Sprintf("%d, known client or not",
+			server.HTTP2.MaxConcurrentStreams),
+		"HTTP/2 frame that is read": kib(server.HTTP2.MaxReadFrameSize),
+		"body of a request that waits in memory for the API server": fmt.Sprintf(
+			"%s before it is sent on, and of a larger one %s a stream, %s a connection", kib(edge.MaxHeldBody),
+			kib(server.HTTP2.MaxReceiveBufferPerStream), kib(server.HTTP2.MaxReceiveBufferPerConnection),
+		),
+		"time for TLS, and then for a request's header":                      seconds(server.ReadHeaderTimeout) + " each",
+		"body of a request that is not a stream, from its header to its end": seconds(o.BodyTimeout) + ", then 400",
+		"connection without a request":                                       seconds(server.IdleTimeout) + ", then it is closed",
+		"HTTP/2 client that does not answer pings": seconds(server.HTTP2.SendPingTimeout) + " until one is sent, " +
+			seconds(server.HTTP2.PingTimeout) + " for its answer, then its streams end",
+		"answer that the client does not read": seconds(o.WriteTimeout) + " for each 32 KiB; then the answer is broken " +
+			"off; " + seconds(unreadAfter) + " beyond what may be left unread",
+		"connection on which a client reads nothing at all": seconds(server.HTTP2.WriteByteTimeout) + ", then it is closed",
+		"streams after the proxy was told to stop":          "`shutdownDelay` and " + seconds(o.StreamGrace) + "; other requests `shutdownDelay` and " + seconds(o.DrainTimeout),
+		"certificates that a client may present": fmt.Sprintf(
+			"%d, and of these %d intermediates with one subject; then 401", clienttrust.MaxPresented, clienttrust.MaxOfOneName,
+		),
+		"certificates refused that are remembered": fmt.Sprintf("%d, for %.0f minute, or until one of them or a CA becomes "+
+			"valid or changes", clienttrust.MaxRefused, clienttrust.RefusedFor.Minutes()),
+		"body of a TokenCredentialRequest": kib(maxLogin) + ", then 413",
+	} {
+		if row := "| " + what + " | " + limit + " |\n"; !strings.Contains(string(content), row) {
+			t.Errorf("docs/reference/agent.md has no row %q", row)
+		}
+	}
+	if text := fmt.Sprintf("not read for %d ms, if", aheadAfter.Milliseconds()); !strings.Contains(string(content), text) {
+		t.Errorf("docs/reference/agent.md does not say %q", text)
+	}
+}

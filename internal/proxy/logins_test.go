@@ -1,0 +1,169 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+)
+
+const (
+	credentialAnswer = `{"status":{"credential":{"clientCertificateData":"a"}}}`
+	noCredential     = `{"status":{"message":"authentication failed"}}`
+	// loginsFromHere is how many logins of one address are at the API server at a time.
+	loginsFromHere = 6
+)
+
+// serveLogins answers logins: those with "wrong" in them wait until release ends, and get no credential.
+func (p *proxy) serveLogins(release <-chan struct{}) (waiting *atomic.Int64) {
+	waiting = new(atomic.Int64)
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+			body, _ := io.ReadAll(req.Body)
+			answer := credentialAnswer
+			if strings.Contains(string(body), "wrong") {
+				waiting.Add(1)
+				<-release
+				waiting.Add(-1)
+				answer = noCredential
+			}
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, answer)
+		}
+	})
+	return waiting
+}
+
+// TestGoodLoginsDoNotWait has strangers' logins take all turns that they may have. Who logged in before has a turn all
+// the same, at once.
+func TestGoodLoginsDoNotWait(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	release := make(chan struct{})
+	waiting := p.serveLogins(release)
+	logIn := func(body string) <-chan *answer {
+		return p.begin(t.Context(), p.client(t, nil), "POST", loginPath, nil, strings.NewReader(body))
+	}
+	if got := (<-logIn("right")); got == nil || got.Body != credentialAnswer {
+		t.Fatalf("want a login, got %v", got)
+	}
+	var all []<-chan *answer
+	const asked = 16
+	for i := range asked {
+		all = append(all, logIn(fmt.Sprint("wrong ", i)))
+	}
+	eventually(t, func() bool {
+		return waiting.Load() == loginsFromHere && p.waiting(admission.Login) == asked-loginsFromHere
+	})
+	if got := (<-logIn("right")); got == nil || got.Body != credentialAnswer {
+		t.Errorf("want who logged in before to log in, got %v", got)
+	}
+	newcomer := logIn("right as well")
+	eventually(t, func() bool { return p.waiting(admission.Login) == asked-loginsFromHere+1 })
+	close(release)
+	if got := codes(append(all, newcomer)); got[http.StatusCreated] != len(all)+1 {
+		t.Errorf("want all answered, got %v", got)
+	}
+}
+
+// TestASharedTokenIsRefusedToNoClient has more clients log in with one token than may wait for a login that was good
+// before, as the jobs of a fleet do.
+func TestASharedTokenIsRefusedToNoClient(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	var slow atomic.Bool
+	release := make(chan struct{})
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+			_, _ = io.Copy(io.Discard, req.Body)
+			if slow.Load() {
+				<-release
+			}
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, credentialAnswer)
+		}
+	})
+	logIn := func() <-chan *answer {
+		return p.begin(t.Context(), p.client(t, nil), "POST", loginPath, nil, strings.NewReader("shared"))
+	}
+	if got := <-logIn(); got == nil || got.Code != http.StatusCreated {
+		t.Fatalf("want a login, got %v", got)
+	}
+	slow.Store(true)
+	var all []<-chan *answer
+	for range 32 {
+		all = append(all, logIn())
+	}
+	eventually(t, func() bool {
+		return p.taken(admission.Login)+p.waiting(admission.Login) == len(all)
+	})
+	close(release)
+	if got := codes(all); got[http.StatusCreated] != len(all) {
+		t.Errorf("want all logged in, got %v", got)
+	}
+}
+
+// TestFailedLoginsAreADebt guesses a password as a user. It is answered 201 as the API server does, but it is a debt of that
+// user's, and a good login is none.
+func TestFailedLoginsAreADebt(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	release := make(chan struct{})
+	close(release)
+	p.serveLogins(release)
+	for body, user := range map[string]string{"right": "honest", "wrong": "guesser"} {
+		if got := p.do(t, p.as(t, user), "POST", loginPath, nil, body); got.Code != http.StatusCreated {
+			t.Fatalf("want 201, got %d", got.Code)
+		}
+	}
+	eventually(t, func() bool { return p.Admission.Due("guesser") != 0 }) // a little is let pass, but counted
+	if got := p.Admission.Due("honest"); got != 0 {
+		t.Errorf("want who logs in to owe nothing, got %s", got)
+	}
+}
+
+// TestAbandonedLoginsKeepTheirTurn has a client leave again and again as soon as its login has a turn. The login goes on,
+// so that no more logins are caused than if the client had waited.
+func TestAbandonedLoginsKeepTheirTurn(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	release := make(chan struct{})
+	waiting := p.serveLogins(release)
+	for i := range int64(3 * loginsFromHere) {
+		ctx, cancel := context.WithCancel(t.Context())
+		left := p.begin(ctx, p.client(t, nil), "POST", loginPath, nil, strings.NewReader(fmt.Sprint("wrong ", i)))
+		eventually(t, func() bool {
+			return waiting.Load() == min(i+1, loginsFromHere) && (i < loginsFromHere || p.waiting(admission.Login) == 1)
+		})
+		cancel()
+		<-left
+		eventually(t, func() bool { return p.waiting(admission.Login) == 0 })
+	}
+	if got := waiting.Load(); got != loginsFromHere {
+		t.Errorf("want %d logins at the API server, got %d", loginsFromHere, got)
+	}
+	close(release)
+	eventually(t, func() bool { return p.taken(admission.Login) == 0 })
+}
+
+// TestAbandonedLoginsEnd shows that they do not go on for ever.
+func TestAbandonedLoginsEnd(t *testing.T) {
+	t.Parallel()
+	parent, leave := context.WithCancel(t.Context())
+	ctx, cancel := outlive(parent, time.Millisecond)
+	defer cancel()
+	if leave(); ctx.Err() != nil {
+		t.Fatal("want it to outlive the client")
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(30 * time.Second):
+		t.Error("want it ended")
+	}
+}

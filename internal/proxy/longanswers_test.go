@@ -1,0 +1,99 @@
+package proxy
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+)
+
+const (
+	longList = "/api/v1/namespaces/d/configmaps"
+	longGet  = longList + "/large"
+	// aLongAnswer is from how many bytes on an answer counts as long.
+	aLongAnswer = 128 << 10
+)
+
+// TestSeatsAtTheAPIServer looks at how many seats each kind of request takes while the API server works for it.
+func TestSeatsAtTheAPIServer(t *testing.T) {
+	t.Parallel()
+	large := bytes.Repeat([]byte("0123456789abcdef"), aLongAnswer/16)
+	for _, test := range []struct {
+		name   string
+		path   string
+		header http.Header // of the answer
+		before []byte      // what the same request was answered before, nil when it was not asked
+		want   int64
+	}{
+		{"a list of everything, of which nothing is known", longList, nil, nil, admission.LongSeats},
+		{"a list that was long", longList, nil, large, admission.LongSeats},
+		{
+			"a list that was compressed", longList,
+			http.Header{"Content-Encoding": {"br"}}, []byte("short"), admission.LongSeats,
+		},
+		{"a list that was short", longList, nil, []byte("short"), 1},
+		{"a list with a limit, of which nothing is known", longList + "?limit=20", nil, nil, 1},
+		{"a list with a limit that was long", longList + "?limit=2000", nil, large, admission.LongSeats},
+		{"a list with a selector that was long", longList + "?labelSelector=a", nil, large, admission.LongSeats},
+		{
+			"a long selector", longList + "?limit=1&labelSelector=" + strings.Repeat("a,", 300) + "a",
+			nil, []byte("short"), admission.LongSeats,
+		},
+		{"a get, of which nothing is known", longGet, nil, nil, 1},
+		{"a get that was long", longGet, nil, large, admission.LongSeats},
+		{"a get that was short", longGet, nil, []byte("short"), 1},
+		{"a long answer that is no object's", "/openapi/v2", nil, large, 1},
+		{"a watch", longList + "?watch=1&resourceVersion=5", nil, nil, 1},
+		{"a watch of everything", longList + "?watch=1", nil, nil, admission.BeginningSeats},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t)
+			var seats atomic.Int64
+			p.api.set(func() {
+				p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+					if req.URL.RequestURI() != test.path {
+						return
+					}
+					for name, values := range test.header {
+						w.Header()[name] = values
+					}
+					seats.Store(int64(p.taken(admission.Forward)))
+					_, _ = w.Write(test.before)
+				}
+			})
+			if test.before != nil { // by another user
+				p.get(t, p.as(t, "joe"), test.path, nil)
+				eventually(t, func() bool { return p.taken(admission.Forward) == 0 }) // it has been noted
+			}
+			if got := p.get(t, p.as(t, "jane"), test.path, nil); got.Code != http.StatusOK {
+				t.Errorf("want it answered, got %d", got.Code)
+			}
+			if got := seats.Load(); got != test.want {
+				t.Errorf("want %d seats, got %d", test.want, got)
+			}
+			eventually(t, func() bool { return p.taken(admission.Forward) == 0 })
+		})
+	}
+}
+
+// TestListsOfManyKindsAtOnce does what a controller does at its start: it lists many kinds of objects at once.
+func TestListsOfManyKindsAtOnce(t *testing.T) {
+	t.Parallel()
+	const kinds = 40
+	p := startProxy(t)
+	controller := p.as(t, "controller")
+	for range 2 { // when nothing is known, and when all is
+		var all []<-chan *answer
+		for i := range kinds {
+			all = append(all, p.begin(t.Context(), controller, "GET", fmt.Sprintf("/apis/a/v1/kind%ds", i), nil, nil))
+		}
+		if got := codes(all); got[http.StatusOK] != kinds {
+			t.Errorf("want all lists answered, got %v", got)
+		}
+	}
+}

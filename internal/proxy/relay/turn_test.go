@@ -1,0 +1,360 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/utils/clock"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+)
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// turns is an API server at which requests take turns, and stay until they are released.
+type turns struct {
+	*admission.Admission
+	handler http.Handler
+	release chan struct{}
+	now     atomic.Int64 // at the API server
+	all     atomic.Int64 // that were there
+}
+
+func newTurns() *turns {
+	api := &turns{Admission: standard(), release: make(chan struct{})}
+	sent := endTurn{next: roundTrip(func(*http.Request) (*http.Response, error) {
+		api.all.Add(1)
+		api.now.Add(1)
+		defer api.now.Add(-1)
+		<-api.release
+		return nil, errors.New("over")
+	})}
+	api.handler = TakeTurn(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		_, _ = sent.RoundTrip(req) //nolint:bodyclose // there is none
+	}), api.Admission, NewLongAnswers(clock.RealClock{}), request.NewSerializer())
+	return api
+}
+
+func (a *turns) usage() admission.Usage { return a.Usage()[admission.Forward] }
+
+// ask sends a request, until its answer or until all in the bubble waits.
+func (a *turns) ask(req *http.Request) (*httptest.ResponseRecorder, <-chan struct{}) {
+	answer, over := httptest.NewRecorder(), make(chan struct{})
+	go func() {
+		defer close(over)
+		a.handler.ServeHTTP(answer, req)
+	}()
+	synctest.Wait()
+	return answer, over
+}
+
+// sentOn returns a request of a user as it is sent on.
+func sentOn(name, verb, target string) (*http.Request, *request.State) {
+	state := &request.State{
+		Original: &user.DefaultInfo{Name: name}, LongRunning: verb == "watch", Holds: &edge.Request{},
+	}
+	info := &apirequest.RequestInfo{Verb: verb, IsResourceRequest: true}
+	method := http.MethodGet
+	if verb == "create" {
+		method = http.MethodPost
+	}
+	ctx := apirequest.WithRequestInfo(request.With(context.Background(), state), info)
+	return httptest.NewRequestWithContext(ctx, method, target, nil), state
+}
+
+// TestRequestsTakeTurns has one user ask for more than fits, and then three. Few of their requests are at the API server
+// at a time, and a user who asks for one thing is next. A request that takes long keeps others waiting for a second.
+func TestRequestsTakeTurns(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, verb, target string
+		one, all           int64 // at a time
+	}{
+		{name: "short answers", verb: "get", target: "/", one: 64, all: 128},
+		{name: "writes", verb: "create", target: "/", one: 64, all: 128},
+		{name: "long answers", verb: "list", target: "/", one: 4, all: 8},
+		{name: "watches", verb: "watch", target: "/?watch=1&resourceVersion=5", one: 64, all: 128},
+		{name: "watches of everything", verb: "watch", target: "/?watch=1", one: 8, all: 16},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				api, asked := newTurns(), int64(0)
+				ask := func(name string) <-chan struct{} {
+					asked++
+					req, _ := sentOn(name, test.verb, test.target)
+					_, over := api.ask(req)
+					return over
+				}
+				for range test.one + 10 {
+					ask("ann")
+				}
+				if got := api.now.Load(); got != test.one {
+					t.Fatalf("want %d of one user at the API server, got %d", test.one, got)
+				}
+				for range test.one + 10 {
+					ask("bob")
+					ask("cid")
+				}
+				if got := api.now.Load(); got != test.all {
+					t.Fatalf("want %d at the API server, got %d", test.all, got)
+				}
+				last := ask("jane")
+				for range 2 { // one that is there, whose turn is jane's then, and perhaps hers
+					api.release <- struct{}{}
+					synctest.Wait()
+				}
+				if got := api.all.Load(); got != test.all+2 {
+					t.Errorf("want one for another, got %d after 2 of %d", got, test.all)
+				}
+				if got := api.usage().Waiting; int64(got) != asked-test.all-2 {
+					t.Errorf("want the others to wait, got %d", got)
+				}
+				before := api.all.Load()
+				time.Sleep(turnLasts)
+				synctest.Wait()
+				if api.all.Load() == before {
+					t.Error("want more when those have taken long")
+				}
+				close(api.release)
+				<-last
+				synctest.Wait()
+				if got := api.usage(); got.Taken != 0 || got.Waiting != 0 {
+					t.Errorf("want no turn left, got %+v", got)
+				}
+			})
+		})
+	}
+}
+
+// TestTheModestAreNext has one user ask for all that fits, and another one for one thing.
+func TestTheModestAreNext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := newTurns()
+		for range 100 {
+			for _, verb := range []string{"get", "create"} {
+				req, _ := sentOn("ann", verb, "/")
+				api.ask(req)
+			}
+		}
+		if got := api.now.Load(); got != 96 {
+			t.Errorf("want a quarter left by one user, got %d of 128 taken", got)
+		}
+		req, _ := sentOn("jane", "get", "/")
+		api.ask(req)
+		if got := api.now.Load(); got != 97 {
+			t.Errorf("want another user's request to have its turn at once, got %d", got)
+		}
+		close(api.release)
+	})
+}
+
+// TestLeavingBeforeTheTurnIsSaid has a client leave while its request waits. The answer, which is in the audit log, does
+// not say that the request may have been carried out.
+func TestLeavingBeforeTheTurnIsSaid(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		cause error
+		want  string
+	}{
+		"the client leaves": {context.Canceled, "the client has left before it was answered"},
+		"the proxy stops":   {request.ErrDraining, "the API server is busy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				api := newTurns()
+				for _, name := range []string{"ann", "bob"} {
+					for range 64 {
+						req, _ := sentOn(name, "create", "/")
+						api.ask(req)
+					}
+				}
+				req, _ := sentOn("jane", "create", "/")
+				ctx, leave := context.WithCancelCause(req.Context())
+				answer, over := api.ask(req.WithContext(ctx))
+				leave(test.cause)
+				<-over
+				said := answer.Body.String()
+				if answer.Code != 503 || !strings.Contains(said, `"`+test.want+`"`) || api.all.Load() != 128 {
+					t.Errorf("want it said, and nothing sent, got %d: %s after %d", answer.Code, said, api.all.Load())
+				}
+				close(api.release)
+				synctest.Wait()
+				if got := api.usage(); got.Taken != 0 || got.Waiting != 0 {
+					t.Errorf("want no turn left, got %+v", got)
+				}
+			})
+		})
+	}
+}
+
+// TestTurnsEnd looks at when the API server is done with a request.
+func TestTurnsEnd(t *testing.T) {
+	t.Parallel()
+	const head, read, closed = "the head of the answer", "its end", "it is closed"
+	for _, test := range []struct {
+		name, verb, target string
+		length             int64
+		fails              bool
+		want               string
+	}{
+		{name: "an answer that fits into a window", verb: "get", target: "/", length: upstreamWindow, want: head},
+		{name: "a longer answer", verb: "get", target: "/", length: upstreamWindow + 1, want: read},
+		{name: "an answer of unknown length", verb: "list", target: "/", length: -1, want: read},
+		{name: "an answer that is given up", verb: "list", target: "/", length: -1, want: closed},
+		{name: "no answer", verb: "get", target: "/", fails: true, want: head},
+		{name: "a watch", verb: "watch", target: "/?watch=1&resourceVersion=1", length: -1, want: head},
+		{name: "a watch of everything", verb: "watch", target: "/?watch=1", length: -1, want: read},
+		{name: "a watch of any version", verb: "watch", target: "/?watch=1&resourceVersion=0", length: -1, want: read},
+		{
+			name: "a watch that lists", verb: "watch", length: -1, want: read,
+			target: "/?watch=1&resourceVersion=3&sendInitialEvents=true",
+		},
+		{name: "a watch of everything that is given up", verb: "watch", target: "/?watch=1", length: -1, want: closed},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				api := endTurn{next: roundTrip(func(*http.Request) (*http.Response, error) {
+					if test.fails {
+						return nil, errors.New("no connection")
+					}
+					return &http.Response{ContentLength: test.length, Body: io.NopCloser(strings.NewReader("all"))}, nil
+				})}
+				ended := false
+				req, state := sentOn("jane", test.verb, test.target)
+				state.EndTurn = func() { ended = true }
+				state.Initial.Store(BeginsWithAll(req))
+				res, err := api.RoundTrip(req)
+				if (err != nil) != test.fails {
+					t.Fatal(err)
+				}
+				if got := ended; got != (test.want == head) {
+					t.Errorf("want the turn to end at %s, got %t with the head", test.want, got)
+				}
+				if test.fails {
+					return
+				}
+				if test.want == read {
+					if _, err := io.Copy(io.Discard, res.Body); err != nil || !ended || state.Initial.Load() {
+						t.Errorf("want the turn over when all is read, got %v", err)
+					}
+				}
+				if err := res.Body.Close(); err != nil || !ended {
+					t.Errorf("want the turn over in the end, got %v", err)
+				}
+			})
+		})
+	}
+	t.Run("a watch whose objects are all here", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			events, server := io.Pipe()
+			api := endTurn{next: roundTrip(func(*http.Request) (*http.Response, error) {
+				return &http.Response{ContentLength: -1, Body: events}, nil
+			})}
+			var ended atomic.Bool
+			req, state := sentOn("jane", "watch", "/?watch=1")
+			state.EndTurn = func() { ended.Store(true) }
+			state.Initial.Store(true)
+			res, err := api.RoundTrip(req) //nolint:bodyclose // the pipe ends with the API server
+			if err != nil {
+				t.Fatal(err)
+			}
+			var came atomic.Int64
+			go func() {
+				for buffer := make([]byte, 10); ; {
+					n, err := res.Body.Read(buffer)
+					if err != nil {
+						return
+					}
+					came.Add(int64(n))
+				}
+			}()
+			for range 3 {
+				time.Sleep(initialPause - 1)
+				_, _ = server.Write([]byte("event"))
+				synctest.Wait()
+				if ended.Load() || !state.Initial.Load() {
+					t.Fatal("want a turn while events come")
+				}
+			}
+			time.Sleep(initialPause + 1)
+			synctest.Wait()
+			if !ended.Load() || state.Initial.Load() {
+				t.Error("want the turn over when no more come")
+			}
+			_, _ = server.Write([]byte("event"))
+			synctest.Wait()
+			if got := came.Load(); got != 20 || state.Initial.Load() {
+				t.Errorf("want the watch to go on, got %d bytes", got)
+			}
+			_ = server.Close()
+		})
+	})
+}
+
+// TestBeginningsOfSlowReaders has a client take its time with the objects of a watch. They count as the beginning until
+// the API server has no more of them.
+func TestBeginningsOfSlowReaders(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		over := false
+		body := newBeginningBody(io.NopCloser(strings.NewReader("two pieces")), func() { over = true })
+		for range 2 {
+			if _, err := io.ReadFull(body, make([]byte, 5)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * initialPause)
+			if synctest.Wait(); over {
+				t.Error("want it not over while the client has not asked for more")
+			}
+		}
+		if _, err := body.Read(make([]byte, 5)); !errors.Is(err, io.EOF) || !over {
+			t.Errorf("want it over with the end, got %v", err)
+		}
+	})
+}
+
+// TestAnswersCount looks at how much memory counts for an answer before it is sent to the client.
+func TestAnswersCount(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		length, want int64
+		code         int
+		prepare      func(*request.State)
+	}{
+		"a short one": {length: 1000, want: 1000 + bufferSize},
+		"a long one":  {length: 2 * upstreamWindow, want: upstreamWindow + bufferSize},
+		"unknown":     {length: -1, want: upstreamWindow + bufferSize},
+		"a stream":    {length: -1, prepare: func(s *request.State) { s.LongRunning = true }},
+		"a login":     {length: 1000, prepare: func(s *request.State) { s.Login = &request.Login{} }},
+		"an upgrade":  {code: http.StatusSwitchingProtocols, want: upgradedBytes},
+	} {
+		state := &request.State{}
+		if test.prepare != nil {
+			test.prepare(state)
+		}
+		body := io.NopCloser(strings.NewReader(""))
+		res := &http.Response{StatusCode: test.code, ContentLength: test.length, Body: body}
+		if got := answerBytes(res, state); got != test.want {
+			t.Errorf("%s: want %d bytes held, got %d", name, test.want, got)
+		}
+	}
+}

@@ -1,0 +1,545 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"io"
+	"math/big"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
+)
+
+// begun is how often there was something of a kind, and turnedAway how often there was no room for it.
+func (p *proxy) begun(kind admission.Kind) int64      { return p.Admission.Usage()[kind].Begun }
+func (p *proxy) turnedAway(kind admission.Kind) int64 { return p.Admission.Usage()[kind].Refused }
+
+// blocked has reviews about some wait, counts them, and lets all others pass.
+type blocked struct {
+	about   func(string) bool
+	release chan struct{}
+
+	now, most, left atomic.Int64 // of those that wait; left without an answer
+}
+
+func (p *proxy) block(about func(string) bool) *blocked {
+	b := &blocked{about: about, release: make(chan struct{})}
+	p.api.set(func() {
+		p.api.during = func(ctx context.Context, who string) {
+			if !about(who) {
+				return
+			}
+			for n := b.now.Add(1); ; {
+				most := b.most.Load()
+				if n <= most || b.most.CompareAndSwap(most, n) {
+					break
+				}
+			}
+			defer b.now.Add(-1)
+			select {
+			case <-b.release:
+			case <-ctx.Done():
+				b.left.Add(1)
+			}
+		}
+	})
+	return b
+}
+
+func is(name string) func(string) bool { return func(one string) bool { return one == name } }
+
+// begin sends a request in the background, whose answer goes to a channel. Zero is an answer that did not come.
+func (p *proxy) begin(
+	ctx context.Context,
+	client *http.Client,
+	method, path string,
+	header http.Header,
+	body io.Reader,
+) <-chan *answer {
+	got := make(chan *answer, 1)
+	go func() {
+		req, err := http.NewRequestWithContext(ctx, method, "https://"+p.address+path, body)
+		if err != nil {
+			got <- &answer{}
+			return
+		}
+		for name, values := range header {
+			req.Header[name] = values
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			got <- &answer{}
+			return
+		}
+		defer res.Body.Close() //nolint:errcheck // it is read to its end
+		text, _ := io.ReadAll(res.Body)
+		got <- &answer{Code: res.StatusCode, Header: res.Header, Body: string(text)}
+	}()
+	return got
+}
+
+// codes counts the answers by status code.
+func codes(all []<-chan *answer) map[int]int {
+	got := map[int]int{}
+	for _, one := range all {
+		got[(<-one).Code]++
+	}
+	return got
+}
+
+// TestReviewsAreBounded has one user ask many new questions whose reviews take long. Few are at the API server at a
+// time, the reads that wait for theirs are not sent on, and another user's one question is not delayed by any of
+// them.
+func TestReviewsAreBounded(t *testing.T) {
+	t.Parallel()
+	const fit, asked = 16, 60
+	p := startProxy(t)
+	b := p.block(is("greedy"))
+	greedy := p.as(t, "greedy")
+	var all []<-chan *answer
+	for i := range asked {
+		all = append(all, p.begin(t.Context(), greedy, "GET", fmt.Sprintf("/api/v1/namespaces/d/pods/%d", i), nil, nil))
+	}
+	eventually(t, func() bool { return b.now.Load() == fit && p.waiting(admission.AccessReview) == asked-fit })
+	for i := range 10 {
+		if got := p.get(t, p.as(t, fmt.Sprintf("user-%d", i)), "/api/v1/nodes", nil); got.Code != 200 {
+			t.Errorf("want another user's question answered meanwhile, got %d", got.Code)
+		}
+	}
+	if got := len(p.api.requests()); got > fit+10 {
+		t.Errorf("want reads to wait when their review does, got %d sent on", got)
+	}
+	close(b.release)
+	if got := codes(all); got[200] != asked {
+		t.Errorf("want all answered in the end, got %v", got)
+	}
+	if got := b.most.Load(); got > fit {
+		t.Errorf("want at most half of the reviews for one user, got %d at once", got)
+	}
+	eventually(t, func() bool { return p.taken(admission.AccessReview) == 0 })
+}
+
+// TestUsersTakeTurns has two users ask as many questions as can be at the API server, and more. A third one's is next.
+func TestUsersTakeTurns(t *testing.T) {
+	t.Parallel()
+	const fit, asked = 16, 40
+	p := startProxy(t)
+	step := make(chan struct{})
+	var greedy, modest atomic.Int64
+	p.api.set(func() {
+		p.api.during = func(ctx context.Context, who string) {
+			if who == "modest" {
+				modest.Add(1)
+				return
+			}
+			greedy.Add(1)
+			select {
+			case <-step:
+			case <-ctx.Done():
+			}
+		}
+	})
+	var all []<-chan *answer
+	for _, name := range []string{"ann", "bob"} {
+		client := p.as(t, name)
+		for i := range asked {
+			all = append(all, p.begin(t.Context(), client, "GET", fmt.Sprintf("/a/%d", i), nil, nil))
+		}
+	}
+	eventually(t, func() bool {
+		return greedy.Load() == 2*fit && p.waiting(admission.AccessReview) == 2*(asked-fit)
+	})
+	one := p.begin(t.Context(), p.as(t, "modest"), "GET", "/b", nil, nil)
+	eventually(t, func() bool { return p.waiting(admission.AccessReview) == 2*(asked-fit)+1 })
+	step <- struct{}{}
+	if got := <-one; got.Code != 200 || modest.Load() != 1 {
+		t.Errorf("want the question answered after one other, got %d", got.Code)
+	}
+	close(step)
+	if got := codes(all); got[200] != 2*asked {
+		t.Errorf("want all answered in the end, got %v", got)
+	}
+}
+
+// TestReviewsEndWithTheirClients has clients leave while their reviews are under way or wait.
+func TestReviewsEndWithTheirClients(t *testing.T) {
+	t.Parallel()
+	const fit, more = 16, 19
+	p := startProxy(t)
+	b := p.block(is("jane"))
+	jane := p.as(t, "jane")
+	running, leave := context.WithCancel(t.Context())
+	for i := range fit {
+		p.begin(running, jane, "GET", fmt.Sprintf("/a/%d", i), nil, nil)
+	}
+	eventually(t, func() bool { return b.now.Load() == fit })
+	waiting, leaveWaiting := context.WithCancel(t.Context())
+	for i := range more {
+		p.begin(waiting, jane, "GET", fmt.Sprintf("/b/%d", i), nil, nil)
+	}
+	eventually(t, func() bool { return p.waiting(admission.AccessReview) == more })
+	leaveWaiting() // before the others, whose turns they would get
+	eventually(t, func() bool { return p.waiting(admission.AccessReview) == 0 })
+	leave()
+	eventually(t, func() bool {
+		return b.now.Load() == 0 && p.waiting(admission.AccessReview)+p.taken(admission.AccessReview) == 0
+	})
+	if left := b.left.Load(); left != fit {
+		t.Errorf("want the reviews under way to end, and those that waited never to begin, got %d ended", left)
+	}
+	p.api.mu.Lock()
+	asked := p.api.asked
+	p.api.mu.Unlock()
+	if asked != fit {
+		t.Errorf("want %d reviews asked for, got %d", fit, asked)
+	}
+
+	first, leaveFirst := context.WithCancel(t.Context())
+	second, leaveSecond := context.WithCancel(t.Context())
+	p.begin(first, jane, "GET", "/same", nil, nil)
+	eventually(t, func() bool { return b.now.Load() == 1 })
+	p.begin(second, jane, "GET", "/same", nil, nil)
+	eventually(t, func() bool { return p.access.Counts.Misses.Load() == fit+more+2 })
+	leaveFirst()
+	time.Sleep(50 * time.Millisecond)
+	if b.now.Load() != 1 {
+		t.Error("want a review to go on as long as one client waits for it")
+	}
+	leaveSecond()
+	eventually(t, func() bool { return b.now.Load() == 0 && p.taken(admission.AccessReview) == 0 })
+}
+
+// TestReviewsAreNotRepeated has the API server be busy: each request asks once, and the client is told to try again.
+func TestReviewsAreNotRepeated(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	p.api.set(func() { p.api.failing = http.StatusTooManyRequests })
+	for name, header := range map[string]http.Header{"access": nil, "token": {"Authorization": {"Bearer some"}}} {
+		client := p.as(t, "jane")
+		if header != nil {
+			client = p.client(t, nil)
+		}
+		p.api.set(func() { p.api.asked = 0 })
+		got := p.get(t, client, "/a/"+name, header)
+		if got.Code != 503 || got.Header.Get("Retry-After") != "1" {
+			t.Errorf("%s: want 503 with Retry-After, got %d, %v", name, got.Code, got.Header)
+		}
+		p.api.mu.Lock()
+		asked := p.api.asked
+		p.api.mu.Unlock()
+		if asked != 1 {
+			t.Errorf("%s: want one review, got %d", name, asked)
+		}
+	}
+}
+
+// TestTokensOfStrangers floods the proxy with bearer tokens whose reviews take long. A connection waits for a bounded
+// number of them; neither known users nor another connection's good token are delayed.
+func TestTokensOfStrangers(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	p.api.set(func() { p.api.tokens["good"] = authenticationv1.UserInfo{Username: "jane", Groups: []string{"g"}} })
+	b := p.block(func(about string) bool { return strings.HasPrefix(about, "bad") })
+	stranger := p.rawHTTP2(t, nil)
+	for i := range uint32(60) {
+		bad := [2]string{"authorization", fmt.Sprintf("Bearer bad-%d", i)}
+		stranger.request(t, 2*i+1, false, false, append(pseudo("GET", "/a"), bad)...)
+	}
+	eventually(t, func() bool { return b.now.Load() > 0 && p.turnedAway(admission.TokenReview) > 0 })
+	if got := p.get(t, p.as(t, "joe"), "/b", nil); got.Code != 200 {
+		t.Errorf("want a user with a certificate not to notice, got %d", got.Code)
+	}
+	if got := p.get(t, p.client(t, nil), "/b", http.Header{"Authorization": {"Bearer good"}}); got.Code != 200 {
+		t.Errorf("want a good token on another connection accepted meanwhile, got %d", got.Code)
+	}
+	close(b.release)
+	// What came after GOAWAY has no answer.
+	got := stranger.answers(t)
+	if len(got) != 2 || got[401] == 0 || got[429] == 0 {
+		t.Errorf("want 401 and 429, got %v", got)
+	}
+	if most := b.most.Load(); most > 8 {
+		t.Errorf("want at most 8 reviews of one connection at a time, got %d", most)
+	}
+}
+
+// TestATokenThatBecomesGood is refused first. A second later it works.
+func TestATokenThatBecomesGood(t *testing.T) {
+	t.Parallel()
+	clock := &steppedClock{}
+	p := startProxy(t, func(_ *proxy, o *Options) { o.Clock = clock })
+	client, header := p.client(t, nil), http.Header{"Authorization": {"Bearer new"}}
+	if got := p.get(t, client, "/a", header); got.Code != 401 {
+		t.Fatalf("want 401, got %d", got.Code)
+	}
+	p.api.set(func() { p.api.tokens["new"] = authenticationv1.UserInfo{Username: "jane"} })
+	clock.Step(time.Second)
+	if got := p.get(t, client, "/a", header); got.Code != 200 {
+		t.Errorf("want it accepted, got %d", got.Code)
+	}
+}
+
+const loginPath = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests"
+
+// TestLoginsAreBounded floods the proxy with logins that take long. Few are at the API server at a time, one
+// connection waits for a bounded number, and a login on another connection has its turn.
+func TestLoginsAreBounded(t *testing.T) {
+	t.Parallel()
+	const fit = 4 // of one connection
+	p := startProxy(t)
+	release := make(chan struct{})
+	var now, most atomic.Int64
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+			body, _ := io.ReadAll(req.Body)
+			if strings.Contains(string(body), "wrong") {
+				if n := now.Add(1); n > most.Load() {
+					most.Store(n)
+				}
+				defer now.Add(-1)
+				<-release
+			}
+			w.WriteHeader(http.StatusCreated)
+		}
+	})
+	guesser := p.as(t, "guesser") // with a certificate, as HTTP/2 connections of strangers end with their first answer
+	stranger := p.rawHTTP2(t, nil)
+	for i := range uint32(40) {
+		stranger.request(t, 2*i+1, true, false, pseudo("POST", loginPath)...)
+		if err := stranger.WriteData(2*i+1, true, []byte("wrong")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, func() bool { return now.Load() == fit && p.turnedAway(admission.Login) > 0 })
+	for name, client := range map[string]*http.Client{"another connection": p.client(t, nil), "a user": guesser} {
+		if got := p.do(t, client, "POST", loginPath, nil, "right"); got.Code != 201 {
+			t.Errorf("%s: want a login meanwhile, got %d", name, got.Code)
+		}
+	}
+	if got := p.get(t, guesser, "/a", nil); got.Code != 201 {
+		t.Errorf("want other requests not to notice, got %d", got.Code)
+	}
+	close(release)
+	// What came after GOAWAY has no answer.
+	if got := stranger.answers(t); len(got) != 2 || got[201] == 0 || got[429] == 0 {
+		t.Errorf("want some answered and some refused with 429, got %v", got)
+	}
+	if most.Load() > fit {
+		t.Errorf("want at most %d logins at the API server, got %d", fit, most.Load())
+	}
+	eventually(t, func() bool { return p.taken(admission.Login)+p.waiting(admission.Login) == 0 })
+}
+
+// TestSlowLoginsHoldNoTurn sends bodies of logins that do not end, and too long ones.
+func TestSlowLoginsHoldNoTurn(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	client := p.client(t, nil)
+	body, more := io.Pipe()
+	slow := p.begin(t.Context(), client, "POST", loginPath, nil, body)
+	if _, err := more.Write([]byte("half")); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.do(t, p.client(t, nil), "POST", loginPath, nil, "whole"); got.Code != 200 {
+		t.Errorf("want another login meanwhile, got %d", got.Code)
+	}
+	if p.begun(admission.Login) != 1 {
+		t.Error("want a login to wait for its turn when its body is there, not before")
+	}
+	_ = more.Close()
+	if got := <-slow; got.Code != 200 {
+		t.Errorf("want it answered in the end, got %d", got.Code)
+	}
+	if last := p.api.requests()[1]; last.Body != "half" {
+		t.Errorf("want the body to arrive as it was sent, got %q", last.Body)
+	}
+	if got := p.do(t, client, "POST", loginPath, nil, strings.Repeat("a", maxLogin+1)); got.Code != 413 {
+		t.Errorf("want 413 for what is no login, got %d", got.Code)
+	}
+}
+
+// TestLoginsNeedLittleMemory has little memory left for strangers: what logins are answered takes none of it.
+func TestLoginsNeedLittleMemory(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t, memory(1<<20)) // of which strangers have 64 KiB
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
+			_ = http.NewResponseController(w).Flush() // of unknown length, as the API server's answer is
+			_, _ = io.WriteString(w, "credential")
+		}
+	})
+	if got := p.do(t, p.client(t, nil), "POST", loginPath, nil, "right"); got.Code != 200 || got.Body != "credential" {
+		t.Errorf("want the login answered, got %d: %s", got.Code, got.Body)
+	}
+	eventually(t, func() bool { return p.held(admission.Request) == 0 })
+}
+
+// badChain returns a certificate of an unknown CA with a number of intermediates that could have issued it.
+func badChain(t *testing.T, intermediates int, subject func(i int) string, notBefore time.Time) *tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		NotBefore:             notBefore,
+		NotAfter:              time.Now().Add(time.Hour),
+		BasicConstraintsValid: true,
+	}
+	issue := func(name string, ca bool) []byte {
+		one := *template
+		one.Subject, one.IsCA = pkix.Name{CommonName: name}, ca
+		parent := *template
+		parent.Subject = pkix.Name{CommonName: "unknown"}
+		der, err := x509.CreateCertificate(rand.Reader, &one, &parent, &key.PublicKey, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return der
+	}
+	chain := [][]byte{issue("stranger", false)}
+	for i := range intermediates {
+		chain = append(chain, issue(subject(i), true))
+	}
+	return &tls.Certificate{Certificate: chain, PrivateKey: key}
+}
+
+func different(i int) string { return fmt.Sprint("ca-", i) }
+func same(int) string        { return "unknown" }
+
+// TestCostlyChains presents certificates that are much work to verify. They are refused before any of it; others are
+// verified once.
+func TestCostlyChains(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	frontProxyCA := newCA(t, "front proxy CA")
+	p.api.changeConfigMap(func(data map[string]string) {
+		data["requestheader-client-ca-file"] = string(frontProxyCA.CertPEM())
+		data["requestheader-username-headers"] = `["X-Remote-User"]`
+	})
+	eventually(t, func() bool { return p.Server.trust.Current().FrontProxy != nil })
+	for _, test := range []struct {
+		name  string
+		chain *tls.Certificate
+		want  int64 // verifications, of users' certificates and of front proxies'
+	}{
+		{"verifies one certificate once, whatever for", badChain(t, 0, different, time.Now()), 2},
+		{
+			"verifies as many as a client may present once",
+			badChain(t, clienttrust.MaxPresented-1, different, time.Now()), 2,
+		},
+		{"refuses one more", badChain(t, clienttrust.MaxPresented, different, time.Now()), 0},
+		{"refuses twenty", badChain(t, 20, different, time.Now()), 0},
+		{"takes two of one name", badChain(t, 2, same, time.Now()), 2},
+		{"refuses three of one name", badChain(t, 3, same, time.Now()), 0},
+	} {
+		before := p.begun(admission.Certificate)
+		for range 10 {
+			client := p.client(t, test.chain)
+			for _, header := range []http.Header{nil, {"X-Remote-User": {"jane"}}} {
+				if got := p.get(t, client, "/a", header); got.Code != 401 {
+					t.Errorf("%s: want 401, got %d", test.name, got.Code)
+				}
+			}
+		}
+		if got := p.begun(admission.Certificate) - before; got != test.want {
+			t.Errorf("%s: want %d verifications in 20 requests, got %d", test.name, test.want, got)
+		}
+	}
+	if got := p.taken(admission.Certificate); got != 0 {
+		t.Errorf("want no verification left, got %d", got)
+	}
+}
+
+// TestCertificatesBecomeGood presents certificates that are refused at first: a refusal is forgotten when it could be
+// another one.
+func TestCertificatesBecomeGood(t *testing.T) {
+	t.Parallel()
+	clock := &steppedClock{}
+	p := startProxy(t, func(_ *proxy, o *Options) { o.Clock = clock })
+	pair, err := p.signerCA.IssueClient(identityFor("jane"), time.Now().Add(30*time.Second), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	early := p.client(t, keyPair(t, pair))
+	begins := keyPair(t, pair).Leaf.NotBefore
+	if begins.Before(time.Now()) {
+		clock.Step(-time.Hour)
+	}
+	if got := p.get(t, early, "/a", nil); got.Code != 401 {
+		t.Fatalf("want a certificate of tomorrow refused, got %d", got.Code)
+	}
+	clock.Step(begins.Sub(clock.Now()) + time.Millisecond)
+	if got := p.get(t, early, "/a", nil); got.Code != 200 {
+		t.Errorf("want it accepted as soon as it is valid, got %d", got.Code)
+	}
+
+	other := newCA(t, "another signer CA")
+	later := p.client(t, clientCertificate(t, other, "joe"))
+	if got := p.get(t, later, "/a", nil); got.Code != 401 {
+		t.Fatalf("want the certificate of an unknown CA refused, got %d", got.Code)
+	}
+	p.signer.Store(append(bytes.Clone(p.signerCA.CertPEM()), other.CertPEM()...))
+	if got := p.get(t, later, "/a", nil); got.Code != 200 {
+		t.Errorf("want it accepted as soon as its CA is known, got %d", got.Code)
+	}
+}
+
+// TestVerificationsTakeTurns has many clients present certificates that were not seen before, all at once.
+func TestVerificationsTakeTurns(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	var all sync.WaitGroup
+	for i := range 40 {
+		certificate := clientCertificate(t, p.signerCA, fmt.Sprintf("user-%d", i))
+		all.Go(func() {
+			if got := p.get(t, p.client(t, certificate), "/a", nil); got.Code != 200 {
+				t.Errorf("want 200, got %d", got.Code)
+			}
+		})
+	}
+	all.Wait()
+	if got := p.begun(admission.Certificate); got != 40 {
+		t.Errorf("want each verified once, got %d verifications", got)
+	}
+}
+
+// TestLoginsSayWhereTheyCome shows what the API server hears of a login: that it goes through this proxy. Of other
+// requests it hears no such thing, and clients cannot claim it.
+func TestLoginsSayWhereTheyCome(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	header := http.CanonicalHeaderKey("Impersonate-Extra-Login.impersonation-Proxy.concierge.pinniped.dev")
+	other := strings.Replace(loginPath, "pinniped.dev", "other.example.com", 1)
+	for _, path := range []string{loginPath, other, "/apis/x/v1/things"} {
+		p.do(t, p.as(t, "jane"), "POST", path, nil, "{}")
+	}
+	var said []string
+	for _, request := range p.api.requests() {
+		said = append(said, strings.Join(request.Header[header], ","))
+	}
+	if !slices.Equal(said, []string{"login.concierge.pinniped.dev", "", ""}) {
+		t.Errorf("want it said of the login alone, got %q", said)
+	}
+	claim := http.Header{"Impersonate-User": {"jane"}, header: {"login.concierge.pinniped.dev"}}
+	if got := p.do(t, p.as(t, "jane"), "POST", loginPath, claim, "{}"); got.Code < 400 {
+		t.Errorf("want a client refused that claims it, got %d", got.Code)
+	}
+}
