@@ -160,12 +160,13 @@ func (w *crowd) fill(t *testing.T, secret, ca string, names ...string) (sha256 s
 	return certs.Fingerprint(leaf.Raw)
 }
 
-// renewal renews the Secret in service.
+// renewal renews the Secret in service, unless that is the agent's own.
 func (w *crowd) renewal(ca string, names []string) event {
 	what := fmt.Sprintf("a renewal by CA %s for %s", ca, strings.Join(names, " and "))
 	return event{what: what, happen: func(t *testing.T) result {
 		t.Helper()
-		if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls != nil {
+		tls := w.issuer(t).Spec.ImpersonationProxy.TLS
+		if tls != nil && (tls.SecretName == sharedTLS || strings.HasPrefix(tls.SecretName, "lock-")) {
 			w.concludes(t, tls.SecretName, w.fill(t, tls.SecretName, ca, names...))
 		}
 		return result{}
