@@ -82,12 +82,12 @@ func gather(ctx context.Context, cluster *discovery.Client) (*state, error) {
 		return nil, err
 	}
 	var lock sync.Mutex
-	group, ctx := errgroup.WithContext(ctx)
+	group, reading := errgroup.WithContext(ctx)
 	group.SetLimit(8)
 	read := func(refs []discovery.Ref, into *[]found) {
 		for _, ref := range refs {
 			group.Go(func() error {
-				meta, err := cluster.Metadata(ctx, ref)
+				meta, err := cluster.Metadata(reading, ref)
 				if errors.Is(err, discovery.ErrNotFound) {
 					return nil
 				}
@@ -103,7 +103,7 @@ func gather(ctx context.Context, cluster *discovery.Client) (*state, error) {
 	}
 	list := func(ref discovery.Ref, label string, into *[]found, keep func(metav1.ObjectMeta) bool) {
 		group.Go(func() error {
-			all, err := cluster.ListMetadata(ctx, ref.Resource, ref.Namespace, label)
+			all, err := cluster.ListMetadata(reading, ref.Resource, ref.Namespace, label)
 			if errors.Is(err, discovery.ErrNotFound) {
 				return nil
 			}
@@ -122,7 +122,7 @@ func gather(ctx context.Context, cluster *discovery.Client) (*state, error) {
 	}
 	whole := func(ref discovery.Ref, into any) {
 		group.Go(func() error {
-			if err := cluster.Object(ctx, ref, into); err != nil && !errors.Is(err, discovery.ErrNotFound) {
+			if err := cluster.Object(reading, ref, into); err != nil && !errors.Is(err, discovery.ErrNotFound) {
 				return err
 			}
 			return nil
