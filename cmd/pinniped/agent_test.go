@@ -209,7 +209,8 @@ func (a *scriptAgent) obey(issuer *configv1alpha1.CredentialIssuer) error {
 			LastGoodCertificateSecret: strings.Replace(caSecret, "ca-certificate", "last-good-certificate", 1),
 		},
 	}
-	if err := a.remember(issuer, trust.Told{Endpoint: a.url, Bundle: bundle, Chain: []*x509.Certificate{certificate.Leaf}}); err != nil {
+	told := trust.Told{Endpoint: a.url, Bundle: bundle, Chain: []*x509.Certificate{certificate.Leaf}}
+	if err := a.remember(issuer, told); err != nil {
 		return err
 	}
 	if err := a.server.Put(map[string]any{

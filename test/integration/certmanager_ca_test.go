@@ -114,7 +114,8 @@ func TestCertManagerRenewsTheCA(t *testing.T) {
 		return nil
 	})
 	w.waitForStatus(t, "Listening", "ready to accept client connections")
-	if got := w.types(t, "kubectl describe certificate "+secret+" --namespace="+devinstall.Namespace); got.code != 0 {
-		t.Errorf("what the status says to type where cert-manager's certificate is bad ended with %d: %s", got.code, got.errOut)
+	hint := "kubectl describe certificate " + secret + " --namespace=" + devinstall.Namespace
+	if got := w.types(t, hint); got.code != 0 {
+		t.Errorf("%s, which is the hint for cert-manager's certificate, ended with %d: %s", hint, got.code, got.errOut)
 	}
 }

@@ -345,7 +345,7 @@ func (w *crowd) lineOneIsTrue(t *testing.T, when string) cliresult.UsersState {
 	}
 	for i := range status.Clients {
 		if s := &status.Clients[i]; s.Refused() != (refused[s.ID] != "") {
-			t.Errorf("after %s, the status says of %s that they are %s, and refused are %q", when, s.ID, s.Outcome, refused[s.ID])
+			t.Errorf("after %s, the status says of %s: %s; refused are %q", when, s.ID, s.Outcome, refused[s.ID])
 		}
 	}
 	code := 0

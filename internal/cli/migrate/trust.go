@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
@@ -115,7 +114,7 @@ func (s *state) lockedOutByPinniped(kubectl) (*result.MigrationFinding, error) {
 	}
 	history := plan.Remembered(s.history, typed)
 	j := trust.Judge(trust.Effect(history, trust.Evidence{},
-		session.InService(typed, history, len(s.history.States) > 0, s.secret), served(s.secret), s.now))
+		plan.InService(typed, history, len(s.history.States) > 0, s.secret), served(s.secret), s.now))
 	if !j.Refused {
 		return nil, nil
 	}

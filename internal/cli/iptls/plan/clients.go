@@ -35,6 +35,31 @@ func Remembered(history trust.History, issuer *configv1alpha1.CredentialIssuer) 
 	return history.With(now)
 }
 
+// InService returns what clients meet, as the agent remembers and reports it. remembers is false where it has no memory.
+// secret may be the one in service; it may be nil.
+func InService(issuer *configv1alpha1.CredentialIssuer, history trust.History, remembers bool,
+	secret *corev1.Secret,
+) trust.Serving {
+	strategy, serving := ProxyStrategy(issuer), issuer.Status.ServingCertificate
+	_, advertised := Advertised(issuer)
+	switch {
+	case strategy != nil && strategy.Reason == configv1alpha1.ReasonDisabled, !advertised && !remembers:
+		return trust.Serving{Off: true}
+	case remembers && len(history.Chain) == 0 && serving == nil:
+		return trust.Serving{Off: true}
+	case len(history.Chain) > 0 &&
+		(serving == nil || strings.EqualFold(certs.Fingerprint(history.Chain[0].Raw), serving.SHA256)):
+		return trust.Serving{Chain: history.Chain}
+	}
+	if secret != nil && serving != nil {
+		chain, _ := certs.ParseBundle(secret.Data[corev1.TLSCertKey])
+		if len(chain) > 0 && strings.EqualFold(certs.Fingerprint(chain[0].Raw), serving.SHA256) {
+			return trust.Serving{Chain: chain}
+		}
+	}
+	return trust.Serving{}
+}
+
 // Next returns what clients will meet when the plan has been carried out.
 func (p *Plan) Next(st *Snapshot) trust.Serving {
 	switch {
