@@ -62,9 +62,12 @@ type Conn struct {
 	bodies  atomic.Int64                    // requests whose body is on its way
 	raw     atomic.Bool                     // it speaks another protocol by now
 	serving atomic.Int64                    // requests
-	debt    admission.Account               // as long as there is no user
-	user    atomic.Pointer[string]          // nil as long as there is none
-	claim   atomic.Pointer[claim]           // whose it is when the handshake succeeds
+	// awaited counts what the client waits for us to compute, and progress is when the last of it was done.
+	awaited  atomic.Int64
+	progress atomic.Int64           // in Unix nanoseconds
+	debt     admission.Account      // as long as there is no user
+	user     atomic.Pointer[string] // nil as long as there is none
+	claim    atomic.Pointer[claim]  // whose it is when the handshake succeeds
 
 	mu      sync.Mutex
 	over    bool
@@ -364,9 +367,14 @@ func (c *Conn) beginTurn() error {
 
 // await waits for a turn of the stranger to have something computed.
 func (c *Conn) await(ctx context.Context, kind admission.Kind) (*admission.Place, error) {
+	c.awaited.Add(1)
 	turn, err := c.edge.admission.Join(admission.Owner{Address: c.address}, admission.Cost{Kind: kind, Member: c})
-	if err != nil || turn.Begun() {
-		return turn, err
+	switch {
+	case err != nil:
+		c.awaited.Add(-1)
+		return nil, err
+	case turn.Begun():
+		return turn, nil
 	}
 	select {
 	case <-turn.Turn():
@@ -376,13 +384,23 @@ func (c *Conn) await(ctx context.Context, kind admission.Kind) (*admission.Place
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	turn.Leave()
+	c.computed(turn)
 	return nil, err
 }
 
+// computed ends a turn.
+func (c *Conn) computed(turn *admission.Place) {
+	turn.Leave()
+	c.progress.Store(time.Now().UnixNano())
+	c.awaited.Add(-1)
+}
+
 func (c *Conn) endTurn() {
-	if c.turn.Load() != nil {
-		c.turn.Swap(nil).Leave()
+	if c.turn.Load() == nil {
+		return
+	}
+	if turn := c.turn.Swap(nil); turn != nil {
+		c.computed(turn)
 	}
 }
 

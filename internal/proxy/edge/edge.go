@@ -15,18 +15,17 @@ import (
 )
 
 const (
-	// roomPatience is how long a handshake waits for memory of strangers at most, looking each roomPause, before another
-	// connection goes for it. When that was in vain, none waits for roomImpatience.
-	roomPatience   = 250 * time.Millisecond
-	roomPause      = 2 * time.Millisecond
-	roomImpatience = time.Second
+	// patience is how long a stranger may take for its part before its connection may go for another one.
+	patience = time.Second
+	// roomPause is the time between two looks for room, and roomPatience how long a handshake waits for it at most.
+	roomPause    = 2 * time.Millisecond
+	roomPatience = 5 * time.Second
 )
 
 // Edge knows all connections of one port.
 type Edge struct {
 	admission *admission.Admission
 	evicted   atomic.Int64
-	patient   atomic.Int64 // since when waiting for room is worth while, in Unix nanoseconds
 
 	mu        sync.Mutex
 	open      map[string]*Conn // by the client's address and port
@@ -44,8 +43,7 @@ func New(a *admission.Admission) *Edge {
 	return &Edge{admission: a, open: map[string]*Conn{}, addresses: map[string]*address{}}
 }
 
-// Listen returns a listener of which every connection counts. One for which there is no room is closed before the TLS
-// handshake: an answer in HTTP would cost that.
+// Listen returns a listener of which every connection counts.
 func (e *Edge) Listen(l net.Listener) net.Listener { return listener{l, e} }
 
 type listener struct {
@@ -55,31 +53,30 @@ type listener struct {
 
 // Accept implements net.Listener.
 func (l listener) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if one := l.edge.admit(conn); one != nil {
-			return one, nil
-		}
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
 	}
+	return l.edge.admit(conn), nil
 }
 
-// admit returns nil when there is no room.
+// admit waits until there is room for the connection.
 func (e *Edge) admit(conn net.Conn) *Conn {
 	c := &Conn{
 		Conn: conn, edge: e, address: hostOf(conn.RemoteAddr().String()), accepted: time.Now(), gone: make(chan struct{}),
 	}
 	c.size.Store(admission.AcceptedBytes)
 	boundSendQueue(conn)
-	err := e.makeRoom(c, func() (err error) {
-		c.base, err = e.admission.Join(c.Owner(), admission.Cost{Kind: admission.Connection, Bytes: admission.AcceptedBytes})
-		return err
-	})
-	if err != nil {
-		c.Abort()
-		return nil
+	c.progress.Store(c.accepted.UnixNano())
+	for {
+		err := e.makeRoom(c, func() (err error) {
+			c.base, err = e.admission.Join(c.Owner(), admission.Cost{Kind: admission.Connection, Bytes: admission.AcceptedBytes})
+			return err
+		})
+		if err == nil {
+			break
+		}
+		time.Sleep(roomPause) // others wait in the kernel, where they cost us nothing
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -123,16 +120,15 @@ func (e *Edge) noStranger(c *Conn) {
 	e.strangers.Add(-1)
 }
 
-// waitForRoom waits for a moment when strangers hold most of their memory: when many honest clients come at once, their
-// users are known soon. When that did not help, the next ones are not made to wait for a while.
+// waitForRoom keeps a quarter of the memory free, for what strangers ask after their handshakes. When none can go, as many
+// honest clients come at once and wait for us, it waits: their users are known soon.
 func (e *Edge) waitForRoom(c *Conn) {
-	began := time.Now()
-	if !c.Owner().IsStranger() || began.UnixNano() < e.patient.Load() {
-		return
-	}
-	for e.admission.IsCrowded() && !isClosed(c.gone) {
+	for began := time.Now(); c.Owner().IsStranger() && e.admission.IsCrowded() && !isClosed(c.gone); {
+		if victim := e.victim(); victim != nil && victim != c {
+			e.evict(victim)
+			continue
+		}
 		if time.Since(began) > roomPatience {
-			e.patient.Store(time.Now().Add(roomImpatience).UnixNano())
 			return
 		}
 		time.Sleep(roomPause)
@@ -151,25 +147,35 @@ func (e *Edge) makeRoom(c *Conn, take func() error) error {
 		if victim == nil || victim == c {
 			return err
 		}
-		e.evicted.Add(1)
-		victim.Abort()
+		e.evict(victim)
 	}
 }
 
-// victim returns the connection that has to go first, nil when there is none.
+func (e *Edge) evict(c *Conn) {
+	e.evicted.Add(1)
+	c.Abort()
+}
+
+// victim returns the connection that has to go first, nil when there is none: one that waits for us, or for which we did
+// something a moment ago, is left alone.
 func (e *Edge) victim() *Conn {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var largest, oldest *Conn
-	input, most := int64(inputFree), 0
+	input, most, since := int64(inputFree), 0, time.Now().Add(-patience).UnixNano()
 	for _, from := range e.addresses {
+		var first *Conn
 		for place := from.conns.Front(); place != nil; place = place.Next() {
-			if c := connAt(place); c.input.Load() > input {
+			c := connAt(place)
+			if c.input.Load() > input {
 				largest, input = c, c.input.Load()
 			}
+			if first == nil && c.awaited.Load() == 0 && c.progress.Load() < since {
+				first = c
+			}
 		}
-		first, many := connAt(from.conns.Front()), from.conns.Len()
-		if oldest == nil || many > most || many == most && first.accepted.Before(oldest.accepted) {
+		many := from.conns.Len()
+		if first != nil && (oldest == nil || many > most || many == most && first.accepted.Before(oldest.accepted)) {
 			oldest, most = first, many
 		}
 	}

@@ -124,7 +124,7 @@ func (r *Request) Looked() {
 func (r *Request) endLook() {
 	if r.look != nil {
 		r.lookEnd.Stop()
-		r.look.Leave()
+		r.Conn.computed(r.look)
 		r.look = nil
 	}
 }
