@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"io"
@@ -21,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/discovery/discoverytest"
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -44,23 +46,31 @@ type scriptAgent struct {
 	url         string
 	generated   *certs.CA
 	version     int
+
+	day     time.Time // of the next change, for an agent that remembers; else zero
+	history trust.History
 }
 
 // agentCommand starts an agent and its proxy. Before that, it makes the Secrets proxy-tls and next-tls, with
 // certificates of the Company CA and of the Next CA, and writes the content of proxy-tls to the files
 // company-ca.pem, company-fullchain.pem and company-key.pem.
+// With the argument memory, it remembers what clients were told, as if there was a day between two changes, and
+// GENERATED_STATE is the ID of its first state.
 // It sets these environment variables: PROXY is HOST:PORT of the proxy. For each PREFIX of COMPANY, NEXT and
 // GENERATED, PREFIX_CA_DATA is the CA bundle in base64, PREFIX_CA_SHA256 the CA's fingerprint and PREFIX_CA its
 // first 16 digits,
 // PREFIX_SHA256 and PREFIX_SHORT (16 digits) the fingerprint of the serving certificate, and PREFIX_FROM and
 // PREFIX_UNTIL its validity.
 func agentCommand(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 0 {
-		ts.Fatalf("usage: agent")
+	if neg || len(args) > 1 || len(args) == 1 && args[0] != "memory" {
+		ts.Fatalf("usage: agent [memory]")
 	}
 	server, _ := ts.Value(serverKey{}).(*discoverytest.Server)
 	now := time.Now()
 	a := &scriptAgent{server: server}
+	if len(args) == 1 {
+		a.day = now.UTC().Truncate(24 * time.Hour).Add(-9 * 24 * time.Hour)
+	}
 	names := certs.SANs{DNSNames: []string{"proxy.example.com"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1).To4()}}
 	issue := func(prefix, commonName, secret string, days int) (*certs.CA, *certs.KeyPair) {
 		ca, err := certs.NewCA(commonName, now, 10*365*24*time.Hour)
@@ -103,6 +113,9 @@ func agentCommand(ts *testscript.TestScript, neg bool, args []string) {
 	issuer.Spec.ImpersonationProxy.Service.Type = configv1alpha1.ServiceTypeNone
 	issuer.Spec.ImpersonationProxy.ExternalEndpoint = listener.Addr().String()
 	ts.Check(a.obey(issuer))
+	if current := a.history.Current(); current != nil {
+		ts.Setenv("GENERATED_STATE", current.ID)
+	}
 	server.Changed = func(path string) {
 		if path != issuerPath {
 			return
@@ -196,6 +209,9 @@ func (a *scriptAgent) obey(issuer *configv1alpha1.CredentialIssuer) error {
 			LastGoodCertificateSecret: strings.Replace(caSecret, "ca-certificate", "last-good-certificate", 1),
 		},
 	}
+	if err := a.remember(issuer, trust.Told{Endpoint: a.url, Bundle: bundle, Chain: []*x509.Certificate{certificate.Leaf}}); err != nil {
+		return err
+	}
 	if err := a.server.Put(map[string]any{
 		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
 		"metadata": map[string]any{"name": "replica", "namespace": agentNamespace},
@@ -204,4 +220,21 @@ func (a *scriptAgent) obey(issuer *configv1alpha1.CredentialIssuer) error {
 		return err
 	}
 	return a.server.Put(issuer)
+}
+
+// remember keeps what clients are told, if the agent has a memory. A day passes between two changes.
+func (a *scriptAgent) remember(issuer *configv1alpha1.CredentialIssuer, told trust.Told) error {
+	if a.day.IsZero() {
+		return nil
+	}
+	a.history = a.history.Observe(told, a.day, trust.DefaultMemory)
+	a.day = a.day.Add(24 * time.Hour)
+	issuer.Status.Objects.HandedOutConfigMap = "pinniped-concierge-handed-out"
+	return a.server.Put(map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{
+			"name": issuer.Status.Objects.HandedOutConfigMap, "namespace": agentNamespace, "resourceVersion": strconv.Itoa(a.version),
+		},
+		"data": map[string]string{trust.StatesKey: string(a.history.Encode())},
+	})
 }

@@ -333,7 +333,7 @@ func TestHeadersCount(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t)
 	p.api.anonymous = func(string) int { return http.StatusUnauthorized }
-	p.start(t, memory(64<<20))
+	p.start(t, memory(32<<20))
 	fields := pseudo("GET", "/a")
 	for i := range 5000 {
 		fields = append(fields, [2]string{"x" + strconv.Itoa(i%50), "y"})
@@ -402,10 +402,10 @@ func TestMemoryOfUsers(t *testing.T) {
 // TestConnectionsAreBounded opens more connections than there is memory for. Those without a user go.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t, memory(8<<20))
+	p := startProxy(t, memory(4<<20))
 	jane := p.as(t, "jane")
 	p.get(t, jane, "/api/v1/nodes", nil)
-	for range 100 {
+	for range 200 {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.address)
 		if err != nil {
 			t.Fatal(err)

@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -101,25 +102,22 @@ func (s *State) When() string {
 
 func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// Trusts says what the client verifies with: the subjects of its CA bundle.
-func (c *Client) Trusts() string {
-	_, members := pool(c.Bundle)
+// Describe says in one line which certificates are in a CA bundle.
+func Describe(bundle []byte) string {
+	members, _ := certs.ParseBundle(bundle)
 	if len(members) == 0 {
-		return "the system roots"
+		return "(no certificate)"
 	}
 	const most = 3
-	var names []string
+	var parts []string
 	for _, member := range members[:min(len(members), most)] {
-		name := member.Subject.CommonName
-		if name == "" {
-			name = member.Subject.String()
-		}
-		names = append(names, fmt.Sprintf("%.60q (SHA-256 %s)", name, certs.Fingerprint(member.Raw)[:16]))
+		name := cmp.Or(member.Subject.CommonName, member.Subject.String(), strings.Join(member.DNSNames, ", "))
+		parts = append(parts, fmt.Sprintf("%.60q (SHA-256 %s)", name, certs.Fingerprint(member.Raw)[:16]))
 	}
 	if more := len(members) - most; more > 0 {
-		names = append(names, fmt.Sprintf("and %d more", more))
+		parts = append(parts, fmt.Sprintf("and %d more", more))
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(parts, ", ")
 }
 
 // Why says in words why clients are refused, as what Who names does: "trust …, which does not verify the certificate".
@@ -129,7 +127,7 @@ func (o *Outcome) Why() string {
 		if members, _ := certs.ParseBundle(o.Bundle); len(members) == 0 {
 			return "have no CA bundle, and the system roots do not verify the certificate"
 		}
-		return fmt.Sprintf("trust %s, which does not verify the certificate", o.Trusts())
+		return fmt.Sprintf("trust %s, which does not verify the certificate", Describe(o.Bundle))
 	case certs.NameNotCovered:
 		return fmt.Sprintf("expect %s, which the certificate does not cover", o.Name)
 	case SwitchedOff:

@@ -253,6 +253,11 @@ func (w *world) putShared(t *testing.T, pair *certs.KeyPair) {
 	t.Helper()
 	data := pairData(pair)
 	data["ca.crt"] = w.pki.CertPEM()
+	w.putSharedData(t, data)
+}
+
+func (w *world) putSharedData(t *testing.T, data map[string][]byte) {
+	t.Helper()
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: owners, Name: sharedName},
 		Type:       corev1.SecretTypeTLS,

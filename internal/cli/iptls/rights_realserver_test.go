@@ -22,7 +22,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -83,7 +85,24 @@ func TestRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The agent remembers that clients were told of its own CA before.
+	w.Cluster.Report(w.Proxy.URL(), w.Generated.CertPEM())
+	w.Remember(t, time.Now().Add(-time.Hour))
 	w.Cluster.Report(w.Proxy.URL(), w.CA.CertPEM())
+	w.Remember(t, time.Now())
+	const handedOut = "pinniped-concierge-handed-out"
+	usual, _ := discovery.Objects(&configv1alpha1.CredentialIssuer{}, "pinniped-concierge")
+	usual.HandedOutConfigMap = handedOut
+	w.Cluster.Issuer.Status.Objects, w.Cluster.Issuer.Status.HandedOut = &usual, nil
+	_, err = admin.ApplyConfigMap(t.Context(), "pinniped-concierge", handedOut,
+		map[string]any{"data": w.Cluster.HandedOut.Data}, discovery.ApplyOptions{FieldManager: "agent"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	history, err := trust.Read(w.Cluster.HandedOut.Data)
+	if err != nil || len(history.States) != 2 {
+		t.Fatal(history, err)
+	}
 	for i := range w.Cluster.Issuer.Status.Strategies {
 		w.Cluster.Issuer.Status.Strategies[i].LastUpdateTime = metav1.Now()
 	}
@@ -122,6 +141,13 @@ func TestRights(t *testing.T) {
 		},
 		{name: "check", args: []string{"check"}, want: []string{"get " + issuer, service, "get the Secret that the CredentialIssuer names"}},
 		{name: "status", args: []string{"status"}, want: []string{"get " + issuer}, code: ui.ExitNotConverged},
+		{name: "clients", args: []string{"clients"}, want: []string{"get " + issuer, `get configmaps "` + handedOut + `"` + ours}},
+		{
+			name: "retire", args: []string{"clients", "--retire", history.States[0].ID},
+			want: []string{
+				"get " + issuer, `get configmaps "` + handedOut + `"` + ours, `patch configmaps "` + handedOut + `"` + ours,
+			},
+		},
 		{name: "history", args: []string{"history"}, want: []string{"get " + issuer}},
 		{
 			name: "undo", args: []string{"undo", "--wait=false", "--allow", "OldClientsBreak"},

@@ -60,7 +60,8 @@ func newCheckCommand(f *factory.Factory) *cobra.Command {
 it. Where Pinniped is installed, these are the preparations for "make install"; where the agent serves, they remove what is
 left of Pinniped. With --back it is the other way round. docs/howto/from-pinniped.md goes through it step by step.
 
-Nothing is changed, and no Secret is read but for its name and owners. -o commands prints the commands alone, as a script for
+Nothing is changed. Whoever works must go on working: the certificate that spec.impersonationProxy.tls names is judged by
+what clients were told until now. Of other Secrets, only names and owners are read. -o commands prints the commands alone, as a script for
 a POSIX shell: read it, then run it with "sh -eu". They need kubectl, and the rights of a cluster administrator.
 
 Exit codes: 0 nothing stands in the way of the next step, 1 failed, 2 wrong usage, 3 something does, 4 not permitted by the

@@ -25,7 +25,7 @@ func decide(s *state, back bool, k kubectl) (*result.Migration, error) {
 			result.StageNone: {s.elsewhere},
 			result.StagePinniped: {
 				s.elsewhere, s.appliedByOthers, s.ownedByDeployment, s.fieldsOwned, s.managedByKapp, s.loginsAtAPIServer,
-				s.settingsOfPinniped,
+				s.settingsOfPinniped, s.refusedByAgent,
 			},
 			result.StageRollingOut: {s.ownedByDeployment, s.fieldsOwned, s.managedByKapp, s.rollingOut},
 			result.StageAgent: {
@@ -34,8 +34,8 @@ func decide(s *state, back bool, k kubectl) (*result.Migration, error) {
 		},
 		true: {
 			result.StagePinniped:   {s.unknownStrategies, s.leftOfAgent},
-			result.StageAgent:      {s.renewalWaits, s.settingsOfAgent},
-			result.StageRollingOut: {s.renewalWaits, s.settingsOfAgent},
+			result.StageAgent:      {s.renewalWaits, s.lockedOutByPinniped, s.settingsOfAgent},
+			result.StageRollingOut: {s.renewalWaits, s.lockedOutByPinniped, s.settingsOfAgent},
 		},
 	}
 	for _, check := range checks[back][m.Stage] {

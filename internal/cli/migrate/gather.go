@@ -3,14 +3,18 @@ package migrate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
@@ -60,24 +64,30 @@ type state struct {
 	agents       []found
 	// authenticators say who may log in; users made them, and both Pinniped and the agent need them.
 	authenticators []found
+	// secret is the one with the external certificate; nil when there is none in the namespace, or none is configured.
+	secret *corev1.Secret
+	// history is what the agent remembers of what clients were told.
+	history trust.History
+	now     time.Time
 	// owned are Secrets and Services of the namespace that have an owner.
 	owned []found
 }
 
-// gather reads what there is. It asks for the metadata of most objects only, and so for no key in a Secret.
+// gather reads what there is. It asks for the metadata of most objects only, and so for no key in a Secret but that of
+// the external certificate.
 func gather(ctx context.Context, cluster *discovery.Client) (*state, error) {
-	s := &state{}
+	s := &state{now: time.Now()}
 	var err error
 	if s.apiNamespace, err = cluster.AgentNamespace(ctx); err != nil && !errors.Is(err, discovery.ErrNotInstalled) {
 		return nil, err
 	}
 	var lock sync.Mutex
-	group, ctx := errgroup.WithContext(ctx)
+	group, reading := errgroup.WithContext(ctx)
 	group.SetLimit(8)
 	read := func(refs []discovery.Ref, into *[]found) {
 		for _, ref := range refs {
 			group.Go(func() error {
-				meta, err := cluster.Metadata(ctx, ref)
+				meta, err := cluster.Metadata(reading, ref)
 				if errors.Is(err, discovery.ErrNotFound) {
 					return nil
 				}
@@ -93,7 +103,7 @@ func gather(ctx context.Context, cluster *discovery.Client) (*state, error) {
 	}
 	list := func(ref discovery.Ref, label string, into *[]found, keep func(metav1.ObjectMeta) bool) {
 		group.Go(func() error {
-			all, err := cluster.ListMetadata(ctx, ref.Resource, ref.Namespace, label)
+			all, err := cluster.ListMetadata(reading, ref.Resource, ref.Namespace, label)
 			if errors.Is(err, discovery.ErrNotFound) {
 				return nil
 			}
@@ -112,7 +122,7 @@ func gather(ctx context.Context, cluster *discovery.Client) (*state, error) {
 	}
 	whole := func(ref discovery.Ref, into any) {
 		group.Go(func() error {
-			if err := cluster.Object(ctx, ref, into); err != nil && !errors.Is(err, discovery.ErrNotFound) {
+			if err := cluster.Object(reading, ref, into); err != nil && !errors.Is(err, discovery.ErrNotFound) {
 				return err
 			}
 			return nil
@@ -147,7 +157,35 @@ func gather(ctx context.Context, cluster *discovery.Client) (*state, error) {
 	}
 	s.config, s.agentConfig = pinnipeds.Data["pinniped.yaml"], ours.Data["pinniped.yaml"]
 	s.sort()
-	return s, nil
+	return s, s.gatherTrust(ctx, cluster)
+}
+
+// gatherTrust reads the external certificate that is configured, and what clients were told.
+func (s *state) gatherTrust(ctx context.Context, cluster *discovery.Client) error {
+	typed, err := s.typedIssuer()
+	if err != nil || typed == nil {
+		return err
+	}
+	if configured := external(typed); configured != nil && !strings.Contains(configured.SecretName, "/") {
+		var secret corev1.Secret
+		switch err := cluster.Object(ctx, secretOf(configured), &secret); {
+		case err == nil:
+			s.secret = &secret
+		case !errors.Is(err, discovery.ErrNotFound):
+			return err
+		}
+	}
+	if objects := typed.Status.Objects; objects != nil && objects.HandedOutConfigMap != "" {
+		var kept corev1.ConfigMap
+		err := cluster.Object(ctx, in(namespace, core("configmaps"), objects.HandedOutConfigMap)[0], &kept)
+		if err == nil {
+			s.history, err = trust.Read(kept.Data)
+		}
+		if err != nil && !errors.Is(err, discovery.ErrNotFound) {
+			return fmt.Errorf("reading what clients were told until now: %w", err)
+		}
+	}
+	return nil
 }
 
 // sort puts the objects into the order of the inventory, and what was listed into the order of its names.

@@ -77,6 +77,10 @@ const (
 	MigrationPrivileged MigrationReason = "Privileged"
 	// MigrationRenewalWaits means that the agent waits with a renewed certificate that Pinniped serves at once.
 	MigrationRenewalWaits MigrationReason = "RenewalWaits"
+	// MigrationCertificateRefused means that the agent refuses the certificate that Pinniped serves.
+	MigrationCertificateRefused MigrationReason = "CertificateRefused"
+	// MigrationClientsLockedOut means that clients who work with the agent would not with what Pinniped serves.
+	MigrationClientsLockedOut MigrationReason = "ClientsLockedOut"
 	// MigrationUnknownStrategy means that the status has something in it that Pinniped refuses.
 	MigrationUnknownStrategy MigrationReason = "UnknownStrategy"
 )
@@ -87,6 +91,7 @@ func (MigrationReason) Enum() []string {
 		string(MigrationElsewhere), string(MigrationOwnedByDeployment), string(MigrationFieldsOwned),
 		string(MigrationManagedByKapp), string(MigrationAppliedByOthers), string(MigrationLoginsAtAPIServer),
 		string(MigrationSettings), string(MigrationRollingOut), string(MigrationLeftOver), string(MigrationPrivileged),
-		string(MigrationRenewalWaits), string(MigrationUnknownStrategy),
+		string(MigrationRenewalWaits), string(MigrationCertificateRefused), string(MigrationClientsLockedOut),
+		string(MigrationUnknownStrategy),
 	}
 }

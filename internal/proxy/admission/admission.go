@@ -376,6 +376,13 @@ func (a *Admission) Total(who Owner) int64 {
 	return a.total(who)
 }
 
+// IsCrowded is true while strangers hold more than three quarters of their memory.
+func (a *Admission) IsCrowded() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.strangers > a.limits.strangers/4*3
+}
+
 // HeldBy returns how many bytes an owner holds of a kind.
 func (a *Admission) HeldBy(who Owner, kind Kind) int64 {
 	a.mu.Lock()

@@ -12,9 +12,11 @@ import (
 )
 
 const (
-	mib   = 1 << 20
-	users = admission.DefaultMemory / 25 * 18
+	mib = 1 << 20
 )
+
+// users is how much all users may hold.
+var users = standard().Memory().MostUsers
 
 var (
 	nobody = admission.Owner{Address: "10.0.0.1"}
@@ -47,7 +49,7 @@ func TestStrangersTakeNothingFromUsers(t *testing.T) {
 	for i := range 100 {
 		sum += fill(a, admission.Owner{Address: fmt.Sprint(i)}, admission.Connection, admission.AcceptedBytes)
 	}
-	if most := int64(admission.DefaultMemory / 16); sum > most {
+	if most := a.Memory().MostStrangers; sum > most {
 		t.Errorf("want at most %d bytes for strangers, got %d", most, sum)
 	}
 	if got := fill(a, jane, admission.Answer, mib); got < users/8 {

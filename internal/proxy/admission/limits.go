@@ -17,8 +17,9 @@ const (
 
 	// Unread are answers that the client has stopped reading. Each keeps a request busy at the API server.
 	Unread
-	// Look is the work that a stranger costs until it is known who it is: the computations of the TLS handshake, and what
-	// is done for a request until its user is known or has to be asked for.
+	// Handshake is what is computed for a stranger's TLS handshake, and Look what is done for a stranger's request until its
+	// user is known or has to be asked for.
+	Handshake
 	Look
 	// Certificate is the verification of a client certificate that is not known.
 	Certificate
@@ -38,7 +39,7 @@ const (
 // String returns the name of the kind in metrics and messages.
 func (k Kind) String() string {
 	return [...]string{
-		"connections", "input", "requests", "streams", "answers", "unread", "looks", "certificates", "token reviews",
+		"connections", "input", "requests", "streams", "answers", "unread", "handshakes", "looks", "certificates", "token reviews",
 		"access reviews", "logins", "served logins", "forwarded",
 	}[k]
 }
@@ -79,7 +80,7 @@ const (
 	AcceptedBytes   = 6 << 10
 	// RequestBytes is what a request takes beside its head and body, and StreamBytes a stream, which stays.
 	RequestBytes = 12 << 10
-	StreamBytes  = 32 << 10
+	StreamBytes  = 28 << 10
 
 	// LongSeats is how many seats a request for a long answer takes, and BeginningSeats a watch that begins with all
 	// objects: 8 and 16 of them are at the API server at a time.
@@ -100,9 +101,9 @@ const (
 // hold; the rest is for strangers, for the agent itself and for garbage.
 func LimitsFor(memory int64, processors int) Limits {
 	half := max(1, processors/2)
-	users := memory / 25 * 18
+	users := memory / 50 * 33
 	return Limits{
-		users: users, strangers: memory / 16, processors: max(1, processors),
+		users: users, strangers: memory / 8, processors: max(1, processors),
 		rows: [numKinds]row{
 			Connection: {memory: users / 4},
 			Input:      {memory: users / 8},
@@ -111,6 +112,7 @@ func LimitsFor(memory int64, processors int) Limits {
 			Answer:     {memory: users / 4},
 
 			Unread:       {seats: 512, perOwner: 64, refuses: true},
+			Handshake:    {seats: half},
 			Look:         {seats: half},
 			Certificate:  {seats: half, waiting: 256}, // all requests of one connection need the same one
 			TokenReview:  {seats: 16, perMember: 8, queued: queuedPerConnection},

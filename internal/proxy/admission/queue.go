@@ -160,6 +160,9 @@ func (q *queue) next() (*group, *member) {
 		if m := q.nextOf(g); m != nil {
 			group, member = g, m
 		}
+		if group != nil && group.taken == 0 { // nobody has less
+			break
+		}
 	}
 	return group, member
 }
@@ -169,6 +172,9 @@ func (q *queue) nextOf(g *group) *member {
 	for _, m := range g.turns {
 		if (next == nil || m.taken < next.taken) && q.mayHave(g, m, m.waiting[0].seats) {
 			next = m
+		}
+		if next != nil && next.taken == 0 {
+			break
 		}
 	}
 	return next

@@ -250,6 +250,7 @@ func (c *Conn) growTo(bytes int64) error {
 	if more <= 0 {
 		return nil
 	}
+	c.edge.waitForRoom(c)
 	return c.edge.makeRoom(c, func() error { return c.base.Grow(more) })
 }
 
@@ -349,7 +350,7 @@ func (c *Conn) beginTurn() error {
 	if c.user.Load() != nil {
 		return nil
 	}
-	turn, err := c.look(context.Background())
+	turn, err := c.await(context.Background(), admission.Handshake)
 	if err != nil {
 		return err
 	}
@@ -361,11 +362,9 @@ func (c *Conn) beginTurn() error {
 	return nil
 }
 
-// look waits for a turn of the client to have something computed.
-func (c *Conn) look(ctx context.Context) (*admission.Place, error) {
-	turn, err := c.edge.admission.Join(
-		admission.Owner{Address: c.address}, admission.Cost{Kind: admission.Look, Member: c},
-	)
+// await waits for a turn of the stranger to have something computed.
+func (c *Conn) await(ctx context.Context, kind admission.Kind) (*admission.Place, error) {
+	turn, err := c.edge.admission.Join(admission.Owner{Address: c.address}, admission.Cost{Kind: kind, Member: c})
 	if err != nil || turn.Begun() {
 		return turn, err
 	}

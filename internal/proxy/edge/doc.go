@@ -4,8 +4,8 @@
 // It is for both ports: the impersonation proxy's and that of the Concierge APIs.
 //
 // As long as nobody has authenticated on a connection, it is a stranger's. All strangers together have a part of the
-// memory. When that is full, one of their connections is closed to make room: that of the address which holds most, the
-// one with a large head that is not complete before the others, the oldest of those. So an attacker replaces the
+// memory. When that is full, one of their connections is closed to make room: the one with the largest head that is not
+// complete, and if there is none, the oldest of the address that has most connections. So an attacker replaces the
 // attacker's own. What strangers have computed, in handshakes and for requests until it is known who asks, takes turns by
 // address and connection on half of the processors, so that users are served meanwhile.
 //

@@ -14,10 +14,19 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 )
 
+const (
+	// roomPatience is how long a handshake waits for memory of strangers at most, looking each roomPause, before another
+	// connection goes for it. When that was in vain, none waits for roomImpatience.
+	roomPatience   = 250 * time.Millisecond
+	roomPause      = 2 * time.Millisecond
+	roomImpatience = time.Second
+)
+
 // Edge knows all connections of one port.
 type Edge struct {
 	admission *admission.Admission
 	evicted   atomic.Int64
+	patient   atomic.Int64 // since when waiting for room is worth while, in Unix nanoseconds
 
 	mu        sync.Mutex
 	open      map[string]*Conn // by the client's address and port
@@ -114,6 +123,22 @@ func (e *Edge) noStranger(c *Conn) {
 	e.strangers.Add(-1)
 }
 
+// waitForRoom waits for a moment when strangers hold most of their memory: when many honest clients come at once, their
+// users are known soon. When that did not help, the next ones are not made to wait for a while.
+func (e *Edge) waitForRoom(c *Conn) {
+	began := time.Now()
+	if !c.Owner().IsStranger() || began.UnixNano() < e.patient.Load() {
+		return
+	}
+	for e.admission.IsCrowded() && !isClosed(c.gone) {
+		if time.Since(began) > roomPatience {
+			e.patient.Store(time.Now().Add(roomImpatience).UnixNano())
+			return
+		}
+		time.Sleep(roomPause)
+	}
+}
+
 // makeRoom calls take, and as long as that says that strangers have no room, and c is one, closes a connection of another
 // one and calls it again.
 func (e *Edge) makeRoom(c *Conn, take func() error) error {
@@ -135,26 +160,26 @@ func (e *Edge) makeRoom(c *Conn, take func() error) error {
 func (e *Edge) victim() *Conn {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var from *address
-	var most int64
-	for name, one := range e.addresses {
-		if held := e.admission.Total(admission.Owner{Address: name}); from == nil || held > most {
-			from, most = one, held
+	var largest, oldest *Conn
+	input, most := int64(inputFree), 0
+	for _, from := range e.addresses {
+		for place := from.conns.Front(); place != nil; place = place.Next() {
+			if c := connAt(place); c.input.Load() > input {
+				largest, input = c, c.input.Load()
+			}
+		}
+		first, many := connAt(from.conns.Front()), from.conns.Len()
+		if oldest == nil || many > most || many == most && first.accepted.Before(oldest.accepted) {
+			oldest, most = first, many
 		}
 	}
-	if from == nil {
-		return nil
+	if largest != nil {
+		return largest
 	}
-	var worst *Conn
-	input := int64(inputFree)
-	for place := from.conns.Front(); place != nil; place = place.Next() {
-		c := place.Value.(*Conn) //nolint:forcetypeassert // nothing else is in the list
-		if worst == nil || c.input.Load() > input {
-			worst, input = c, max(input, c.input.Load())
-		}
-	}
-	return worst
+	return oldest
 }
+
+func connAt(place *list.Element) *Conn { return place.Value.(*Conn) } //nolint:forcetypeassert // nothing else is in a list
 
 // Admission returns what decides how much clients may hold and cause.
 func (e *Edge) Admission() *admission.Admission { return e.admission }

@@ -1,6 +1,7 @@
 package edge_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -18,7 +19,7 @@ import (
 )
 
 // memory is so small that strangers have room for some 25 handshakes.
-const memory = 8 << 20
+const memory = 16 << 20
 
 // port is a server with an edge. Whoever says "user" in the header of a request is that user.
 type port struct {
@@ -151,11 +152,11 @@ func TestHalfOpenConnections(t *testing.T) {
 					if err != nil {
 						continue
 					}
-					if open = append(open, conn); len(open) > 200 {
+					if open = append(open, conn); len(open) > 500 {
 						_ = open[0].Close()
 						open = open[1:]
 					}
-					time.Sleep(time.Millisecond)
+					time.Sleep(2 * time.Millisecond)
 				}
 			})
 			eventually(t, "room is made", func() bool { return p.edge.Evicted() > 0 })
@@ -167,9 +168,8 @@ func TestHalfOpenConnections(t *testing.T) {
 			close(attack)
 			group.Wait()
 			eventually(t, "everything is given back", func() bool {
-				return p.admission.Memory() == admission.Memory{
-					MostUsers: memory / 25 * 18, MostStrangers: memory / 16,
-				}
+				held := p.admission.Memory()
+				return held.Users == 0 && held.Strangers == 0
 			})
 		})
 	}
@@ -180,7 +180,7 @@ func TestHalfOpenConnections(t *testing.T) {
 func TestHalfHeads(t *testing.T) {
 	t.Parallel()
 	p := serve(t, ok)
-	for range 20 {
+	for range 60 {
 		secure := tls.Client(p.dial(t), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // a test
 		_, _ = io.WriteString(secure, "GET / HTTP/1.1\r\nA: "+strings.Repeat("a", 6<<10))
 	}
@@ -225,7 +225,7 @@ func TestUsersAreNoStrangers(t *testing.T) {
 	answers := make(chan string, 1)
 	go func() { answers <- p.get("jane") }()
 	eventually(t, "the user is known", func() bool { return p.admission.Memory().Users > 0 })
-	for range 300 {
+	for range 500 {
 		p.dial(t)
 	}
 	eventually(t, "strangers replace each other", func() bool { return p.edge.Evicted() >= 50 })
@@ -243,12 +243,16 @@ func TestDebtsSlowDown(t *testing.T) {
 		_, _ = io.WriteString(w, "ok")
 	})
 	conn := tls.Client(p.dial(t), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // a test
+	answers := bufio.NewReader(conn)
 	ask := func() time.Duration {
 		began := time.Now()
 		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\nUser: mallory\r\n\r\n")
-		if _, err := conn.Read(make([]byte, 4096)); err != nil {
+		res, err := http.ReadResponse(answers, nil)
+		if err != nil {
 			t.Fatal(err)
 		}
+		_, _ = io.ReadAll(res.Body)
+		_ = res.Body.Close()
 		return time.Since(began)
 	}
 	ask()

@@ -100,7 +100,7 @@ func (r *Request) enter(req *http.Request) error {
 	if !r.owner.IsStranger() {
 		return nil
 	}
-	look, err := c.look(req.Context())
+	look, err := c.await(req.Context(), admission.Look)
 	if err != nil {
 		return err
 	}

@@ -104,7 +104,7 @@ func TestReadsAheadWithinBounds(t *testing.T) {
 	t.Parallel()
 	const little = 8 << 20
 	for name, test := range map[string]struct{ memory, least, most int64 }{
-		"of a user's share": {little, little/8 - aheadPiece, little / 25 * 18 / 4 * 3 / 4},
+		"of a user's share": {little, little/10 - aheadPiece, little / 4 * 3 / 4},
 		"of a large answer": {admission.DefaultMemory, maxAhead, maxAhead},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -59,7 +59,7 @@ func ReadStatus(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.I
 	reported, err := base64.StdEncoding.DecodeString(info.CertificateAuthorityData)
 	if err != nil || !certs.SameBundle(reported, bundle) {
 		view.Problem = fmt.Sprintf("the agent still advertises another CA bundle: %s",
-			OrNone(DescribePEMOrNone(reported)))
+			OrNone(DescribeOrNone(reported)))
 	}
 	return view
 }

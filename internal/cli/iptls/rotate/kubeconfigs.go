@@ -139,5 +139,5 @@ func describeTrust(bundle []byte) string {
 	if len(bundle) == 0 {
 		return "the system roots"
 	}
-	return plan.DescribePEM(bundle)
+	return trust.Describe(bundle)
 }

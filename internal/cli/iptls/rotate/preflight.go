@@ -131,13 +131,12 @@ func toldBefore(st *plan.Snapshot, r *rotation.Record) trust.History {
 	return history.With(old)
 }
 
-// downgraded returns the findings with errors turned into warnings. If known is not nil, only errors with a code
-// among known are turned.
+// downgraded returns the findings with those errors turned into warnings that have a code among known.
 func downgraded(findings, known []certs.Finding) []certs.Finding {
 	soft := slices.Clone(findings)
 	for i := range soft {
 		same := func(f certs.Finding) bool { return f.Code == soft[i].Code }
-		if soft[i].Severity == certs.SeverityError && (known == nil || slices.ContainsFunc(known, same)) {
+		if soft[i].Severity == certs.SeverityError && slices.ContainsFunc(known, same) {
 			soft[i].Severity = certs.SeverityWarning
 		}
 	}

@@ -268,3 +268,21 @@ func TestRotateNoticesAnotherRun(t *testing.T) {
 	}
 	w.rotate(t, nil).Check(t, 1, "somebody else has gone on with the rotation meanwhile", "run the command again")
 }
+
+// TestRotateWhileARenewalWaits does not begin where the first step would put a renewed certificate in service that
+// locks clients out, with which the agent waits.
+func TestRotateWhileARenewalWaits(t *testing.T) {
+	t.Parallel()
+	w := newRotating(t, false)
+	w.Remember(t, time.Now().Add(-time.Hour))
+	fewer := iptlstest.Loopback()
+	fewer.DNSNames = nil
+	renewed := iptlstest.Serving(t, w.CA, fewer)
+	w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = renewed.CertPEM, renewed.KeyPEM
+	r := w.rotate(t, func(*Options) {})
+	r.Check(t, 3, "OldClientsBreak", "NameNotCovered")
+	if w.Cluster.Issuer.Annotations[plan.RotationAnnotation] != "" {
+		t.Error("a rotation is under way")
+	}
+	w.want(t, "proxy-tls", w.CA.CertPEM())
+}

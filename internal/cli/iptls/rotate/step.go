@@ -76,7 +76,7 @@ func (s *step) Evaluate(ctx context.Context, _ bool) (*change.Proposal, error) {
 	s.next = s.from.At(s.to, st.Now)
 	s.next.Aborting = s.aborting
 	if s.confirming {
-		p.Report.Findings = downgraded(p.Report.Findings, nil)
+		p.Report.Findings = downgraded(p.Report.Findings, p.Report.Findings)
 		return &change.Proposal{Snapshot: st, Plan: p}, nil
 	}
 	if err := s.lookAhead(ctx, st, p); err != nil {

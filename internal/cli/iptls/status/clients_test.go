@@ -75,6 +75,20 @@ func TestUsersOfEverythingTold(t *testing.T) {
 			next: "pinniped kubeconfig rotate FILE",
 		},
 		{
+			name: "are refused since then also while a replica lags behind",
+			world: func(t *testing.T, w *iptlstest.World) {
+				t.Helper()
+				renewed(t, w, iptlstest.Loopback())
+				leaf, _ := certs.ParseBundle(w.Cluster.TLSSecret.Data["tls.crt"])
+				w.Cluster.Issuer.Status.ServingCertificate = &configv1alpha1.ServingCertificateStatus{
+					Source: configv1alpha1.ServingCertificateSecret, SHA256: certs.Fingerprint(leaf[0].Raw),
+					Replicas: 2, ServingReplicas: 1,
+				}
+			},
+			exit: 5, state: result.UsersSomeRefused, code: "BundleDoesNotVerify",
+			says: "those with kubeconfigs made before " + at + " are refused since then", next: "pinniped kubeconfig rotate FILE",
+		},
+		{
 			name: "are refused since the spec lost its Secret",
 			world: func(t *testing.T, w *iptlstest.World) {
 				t.Helper()

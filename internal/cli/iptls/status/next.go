@@ -80,9 +80,9 @@ func NextCommands(code string, at Place) []string {
 			issuer = strings.Replace(at.Renewer.Issuer, " ", "/", 1)
 		}
 		return []string{fmt.Sprintf("pinniped ip-tls manifest --issuer %s --secret %s", issuer, secret), replace}
-	case configv1alpha1.CodePermissionWithdrawn:
+	case configv1alpha1.CodePermissionWithdrawn, string(certs.SecretNotPermitted):
 		return []string{"pinniped ip-tls delegate " + secret, "pinniped explain " + secret}
-	case string(certs.SecretNotPermitted), configv1alpha1.CodePermissionUnknown:
+	case configv1alpha1.CodePermissionUnknown:
 		return []string{"pinniped explain " + secret, "pinniped ip-tls delegate " + secret}
 	case configv1alpha1.CodeServiceNotApplied, configv1alpha1.CodeServiceClassDiffers,
 		configv1alpha1.CodeServiceAddressPending, configv1alpha1.CodeServiceAddressInvalid:

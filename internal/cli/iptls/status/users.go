@@ -218,7 +218,7 @@ func (l *snapshot) mends(code string) string {
 		return ""
 	case generated && l.Configured != nil && l.spec.TLS == nil && len(l.Clients) > 1:
 		return codeGeneratedServes
-	case len(l.Problems) > 0: // which is why
+	case len(l.Problems) > 0 && l.Problems[0].Code != "": // which is why
 		return l.Problems[0].Code
 	case slices.ContainsFunc(l.Clients, func(s result.ClientState) bool { return s.Outcome == result.ClientsWork }):
 		return string(certs.OldClientsBreak)

@@ -1,0 +1,147 @@
+package migrate
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// typedIssuer returns the CredentialIssuer with its types; nil when there is none with an impersonation proxy.
+func (s *state) typedIssuer() (*configv1alpha1.CredentialIssuer, error) {
+	encoded, err := json.Marshal(s.issuer)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", describe(issuer), err)
+	}
+	var typed configv1alpha1.CredentialIssuer
+	if err := json.Unmarshal(encoded, &typed); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", describe(issuer), err)
+	}
+	if typed.Spec.ImpersonationProxy == nil {
+		return nil, nil
+	}
+	return &typed, nil
+}
+
+// external is the tls block of a proxy that is on; nil where the generated certificate serves, which is the same one
+// for Pinniped and the agent.
+func external(issuer *configv1alpha1.CredentialIssuer) *configv1alpha1.ImpersonationProxyTLSSpec {
+	if issuer == nil || issuer.Spec.ImpersonationProxy.Mode == configv1alpha1.ImpersonationProxyModeDisabled {
+		return nil
+	}
+	if tls := issuer.Spec.ImpersonationProxy.TLS; tls != nil && tls.SecretName != "" {
+		return tls
+	}
+	return nil
+}
+
+// secretOf is the Secret that the spec names.
+func secretOf(configured *configv1alpha1.ImpersonationProxyTLSSpec) discovery.Ref {
+	ref := discovery.Ref{Resource: core("secrets"), Namespace: namespace, Name: configured.SecretName}
+	if other, name, found := strings.Cut(configured.SecretName, "/"); found {
+		ref.Namespace, ref.Name = other, name
+	}
+	return ref
+}
+
+// refusedByAgent finds a certificate that Pinniped serves, and that the agent would refuse, with clients who would be
+// locked out by the agent's generated certificate.
+func (s *state) refusedByAgent(kubectl) (*result.MigrationFinding, error) {
+	typed, err := s.typedIssuer()
+	configured := external(typed)
+	if err != nil || configured == nil || s.secret == nil {
+		return nil, err
+	}
+	in := servingcert.ExternalInput{
+		Name: types.NamespacedName{Namespace: namespace, Name: configured.SecretName}, Secret: s.secret, Spec: *configured,
+		Endpoint: typed.Spec.ImpersonationProxy.ExternalEndpoint, Now: s.now,
+	}
+	if info := plan.ProxyInfo(typed); info != nil && in.Endpoint == "" {
+		if at, err := plan.ParseAdvertised(info.Endpoint); err == nil {
+			in.Names = []certs.Name{{Value: at.Host}}
+		}
+	}
+	judged := servingcert.External(in)
+	var refusal certs.Finding
+	uncovered := func(f certs.Finding) bool { return f.Code == certs.NameNotCovered }
+	switch at := slices.IndexFunc(judged.Warnings, uncovered); {
+	case judged.Refusal != nil:
+		refusal = judged.Refusal.Finding
+	case at >= 0 && configured.Verification == "": // the generated one, which covers the name, is better
+		refusal = judged.Warnings[at]
+	default:
+		return nil, nil
+	}
+	generated := trust.Serving{Issuer: &x509.Certificate{}} // of a CA that nobody was told beside this certificate
+	now, told := served(s.secret), trust.History{}
+	if info := plan.ProxyInfo(typed); info != nil { // Pinniped remembers nothing: its clients may use each name
+		bundle, _ := plan.Advertised(typed)
+		told = told.With(trust.State{Endpoint: info.Endpoint, Bundle: bundle, Names: trust.NamesOf(now.Chain)})
+	}
+	j := trust.Judge(trust.Effect(told, trust.Evidence{}, now, generated, s.now))
+	if !j.Refused {
+		return nil, nil
+	}
+	return &result.MigrationFinding{
+		Reason: result.MigrationCertificateRefused, InTheWay: true,
+		Objects: []string{describe(secretOf(configured))},
+		Message: fmt.Sprintf("the agent refuses this certificate, which Pinniped serves, and would serve its generated one "+
+			"in its place (%s), which locks clients out: %s. Mend the certificate first; \"pinniped ip-tls check\" tells more",
+			servingcert.Sentence(refusal), servingcert.Lost(j)),
+	}, nil
+}
+
+// lockedOutByPinniped finds clients who work with what the agent serves, and would not with what Pinniped serves: the
+// Secret as it stands, or nothing.
+func (s *state) lockedOutByPinniped(kubectl) (*result.MigrationFinding, error) {
+	typed, err := s.typedIssuer()
+	configured := external(typed)
+	if err != nil || configured == nil || plan.Waits(typed) { // of a renewal that waits, renewalWaits tells
+		return nil, err
+	}
+	history := plan.Remembered(s.history, typed)
+	j := trust.Judge(trust.Effect(history, trust.Evidence{},
+		session.InService(typed, history, len(s.history.States) > 0, s.secret), served(s.secret), s.now))
+	if !j.Refused {
+		return nil, nil
+	}
+	return &result.MigrationFinding{
+		Reason: result.MigrationClientsLockedOut, InTheWay: true, Objects: []string{describe(secretOf(configured))},
+		Message: fmt.Sprintf("Pinniped serves what is in this Secret now, and nothing where it cannot, and that locks out "+
+			"clients who work with what the agent serves: %s. Mend the Secret first; \"pinniped ip-tls status\" and "+
+			"\"pinniped ip-tls clients\" tell more", servingcert.Lost(j)),
+	}, nil
+}
+
+// served is what Pinniped serves of a Secret: whatever it is, if it is a certificate with its key, and else nothing. Of
+// another namespace, it reads none.
+func served(secret *corev1.Secret) trust.Serving {
+	if secret == nil {
+		return trust.Serving{Off: true}
+	}
+	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+	if err != nil {
+		return trust.Serving{Off: true}
+	}
+	chain := make([]*x509.Certificate, 0, len(pair.Certificate))
+	for _, raw := range pair.Certificate {
+		if cert, err := x509.ParseCertificate(raw); err == nil {
+			chain = append(chain, cert)
+		}
+	}
+	return trust.Serving{Chain: chain}
+}

@@ -1,0 +1,120 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	cliresult "github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// TestCertManagerRenewsTheCA gives cert-manager's Issuer another CA, with another key, and has cert-manager issue the
+// certificate in service anew, under load. Clients that trust the old CA alone are not refused, and when none of them is
+// left, the new certificate takes over by itself, under the load of those that have followed.
+func TestCertManagerRenewsTheCA(t *testing.T) {
+	w := needsCluster(t)
+	m := w.installCertManager(t)
+	w.generatedOnly(t)
+	const secret = "by-cert-manager"
+	t.Cleanup(func() {
+		_ = w.admin.Delete(context.WithoutCancel(t.Context()), &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: secret},
+		})
+	})
+	m.start(t)
+	m.apply(t, w.asAdmin(t, "ip-tls", "manifest", "--issuer=Issuer/company-ca", "--secret="+secret).out)
+	// ip-tls set waits until cert-manager has issued the certificate.
+	got := w.asAdmin(t, "ip-tls", "set", "--secret="+secret, "--timeout=60s", "--allow=OldClientsBreak")
+	if got.code != 0 {
+		t.Fatalf("ip-tls set ended with %d: %s", got.code, got.errOut)
+	}
+	w.onlyNow(t)
+	first, err := presented(w.agents[0].ProxyAddress())
+	if err != nil || first.CheckSignatureFrom(m.pki.Certificate()) != nil {
+		t.Fatalf("presented is a certificate of %v, %v", first.Issuer, err)
+	}
+	everywhere := func(not, want []byte) {
+		t.Helper()
+		for _, agent := range w.agents {
+			testkit.Eventually(t, 30*time.Second, func() error { return differs(agent, not, want) })
+		}
+	}
+	everywhere(nil, first.Raw)
+	trusting := func(bundle []byte) *x509.CertPool {
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(bundle)
+		return roots
+	}
+	before := w.load(t, trusting(m.pki.CertPEM()))
+
+	next := newCA(t, "Company CA, renewed", time.Now())
+	key, err := next.KeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.putSecret(t, "company-ca", map[string][]byte{"tls.crt": next.CertPEM(), "tls.key": key})
+	m.renew(t, secret)
+	var issued corev1.Secret
+	testkit.Eventually(t, 30*time.Second, func() error {
+		err := w.admin.Get(t.Context(), types.NamespacedName{Namespace: devinstall.Namespace, Name: secret}, &issued)
+		if err == nil && !certs.SameBundle(issued.Data["ca.crt"], next.CertPEM()) {
+			err = fmt.Errorf("cert-manager has issued with this CA: %s", issued.Data["ca.crt"])
+		}
+		return err
+	})
+	chain, _ := certs.ParseBundle(issued.Data[corev1.TLSCertKey])
+	waits := w.waitForStatus(t, "Listening", certs.Fingerprint(chain[0].Raw))
+	if len(waits.Findings) != 1 || waits.Findings[0].Code != configv1alpha1.CodeRenewalWaits {
+		t.Errorf("the findings are %+v", waits.Findings)
+	}
+	both := certs.UnionBundle(m.pki.CertPEM(), next.CertPEM())
+	testkit.Eventually(t, 20*time.Second, func() error {
+		if got := w.advertised(t); !certs.SameBundle(got, both) {
+			return fmt.Errorf("advertised is %s", got)
+		}
+		return nil
+	})
+	before.enough(t, 200)
+	everywhere(nil, first.Raw)
+	status := w.look(t)
+	if status.Users.State != cliresult.UsersNotAffected || !strings.Contains(status.Users.Message, "waits until") {
+		t.Errorf("line one is %q", status.Users.Message)
+	}
+	before.stop(t)
+
+	// Those who have followed go on while the states end that lack the new CA, and the new certificate takes over.
+	after := w.load(t, trusting(w.advertised(t)))
+	after.enough(t, 100)
+	for _, state := range status.Clients {
+		if state.Until != nil && state.Retired == nil {
+			if got := w.asAdmin(t, "ip-tls", "clients", "--retire="+state.ID); got.code != 0 {
+				t.Fatalf("clients --retire ended with %d: %s", got.code, got.errOut)
+			}
+		}
+	}
+	everywhere(first.Raw, chain[0].Raw)
+	after.enough(t, 200)
+	after.stop(t)
+	testkit.Eventually(t, 20*time.Second, func() error {
+		if got := w.advertised(t); !bytes.Equal(bytes.TrimSpace(got), bytes.TrimSpace(next.CertPEM())) {
+			return fmt.Errorf("advertised is %s", got)
+		}
+		return nil
+	})
+	w.waitForStatus(t, "Listening", "ready to accept client connections")
+	if got := w.types(t, "kubectl describe certificate "+secret+" --namespace="+devinstall.Namespace); got.code != 0 {
+		t.Errorf("what the status says to type where cert-manager's certificate is bad ended with %d: %s", got.code, got.errOut)
+	}
+}

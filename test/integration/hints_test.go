@@ -1,0 +1,220 @@
+package integration
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/status"
+	cliresult "github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// types runs a line in a shell as an administrator types it, with an editor that changes nothing.
+func (w *world) types(t *testing.T, line string) result {
+	t.Helper()
+	path := strings.Join([]string{filepath.Dir(w.cli), filepath.Dir(w.kubectl), os.Getenv("PATH")}, ":")
+	return w.runWith(t, []string{
+		"PATH=" + path, "KUBECONFIG=" + w.Cluster.AdminKubeconfig(), "EDITOR=true",
+	}, nil, "/bin/sh", "-c", line)
+}
+
+// look is what the status says.
+func (w *world) look(t *testing.T) (found cliresult.Status) {
+	t.Helper()
+	got := w.asAdmin(t, "ip-tls", "status", "-o", "json")
+	decoded(t, got, got.code, &found)
+	return found
+}
+
+// TestHintsAreTyped types the first thing that `ip-tls status` says to type, as it stands, in states that come up on a
+// real cluster. Then a user works with the kubeconfig that she has had all the time.
+func TestHintsAreTyped(t *testing.T) {
+	w := needsCluster(t)
+	var old *certs.CA // what the user trusts
+	withCA := func(ca *certs.CA) map[string][]byte {
+		data := pairData(issueAt(t, ca, time.Now(), 90*24*time.Hour, "localhost"))
+		data["ca.crt"] = ca.CertPEM()
+		return data
+	}
+	spec := func(change func(*configv1alpha1.ImpersonationProxySpec)) func(*testing.T) {
+		return func(t *testing.T) {
+			t.Helper()
+			w.configure(t, change)
+		}
+	}
+	share := func(t *testing.T) {
+		t.Helper()
+		err := w.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: owners}})
+		if client.IgnoreAlreadyExists(err) != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { w.endSharing(t) })
+		if err := w.Cluster.Install(t.Context(), filepath.Join(w.Deploy, "tlscertificatedelegation")); err != nil {
+			t.Fatal(err)
+		}
+		w.putSharedData(t, withCA(old))
+		testkit.Eventually(t, 20*time.Second, func() error {
+			if got := w.types(t, "pinniped ip-tls delegate "+sharedTLS); got.code != 0 {
+				return errors.New(got.errOut)
+			}
+			return nil
+		})
+	}
+	revoke := func(t *testing.T) {
+		t.Helper()
+		if got := w.types(t, "pinniped ip-tls delegate "+sharedTLS+" --revoke --allow OldClientsBreak"); got.code != 0 {
+			t.Fatalf("%+v", got)
+		}
+	}
+	const secret = "hints-tls"
+	for _, tt := range []struct {
+		name   string
+		secret string // "" is hints-tls
+		before func(*testing.T)
+		breaks func(*testing.T)
+		code   string // of the users
+		hint   string
+		// instead is typed in place of the hint: what the users do where its owner keeps the Secret.
+		instead string
+	}{
+		{
+			name: "the proxy is switched off", code: configv1alpha1.CodeDisabledBySpec, hint: "kubectl patch credentialissuer",
+			breaks: spec(func(s *configv1alpha1.ImpersonationProxySpec) { s.Mode = configv1alpha1.ImpersonationProxyModeDisabled }),
+		},
+		{
+			name: "somebody removed spec.tls", code: "BundleDoesNotVerify", hint: "pinniped ip-tls set --secret hints-tls",
+			breaks: spec(func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS = nil }),
+		},
+		{
+			name: "the Secret was renewed by another CA, which serves", code: "BundleDoesNotVerify",
+			hint: "pinniped kubeconfig rotate FILE",
+			breaks: func(t *testing.T) {
+				t.Helper()
+				w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS.OnNewCA = configv1alpha1.OnNewCAServe })
+				w.putSecret(t, secret, withCA(newCA(t, "Another CA", time.Now())))
+			},
+		},
+		{
+			name: "a delegation was revoked", secret: sharedTLS, before: share, code: "BundleDoesNotVerify",
+			hint:   "pinniped ip-tls delegate " + sharedTLS,
+			breaks: revoke,
+		},
+		{
+			name: "a delegation was revoked, and stays so", secret: sharedTLS, before: share, code: "BundleDoesNotVerify",
+			hint: "pinniped ip-tls delegate " + sharedTLS, instead: "pinniped kubeconfig rotate FILE", breaks: revoke,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w.generatedOnly(t)
+			old = newCA(t, "The CA while "+tt.name, time.Now())
+			if tt.before != nil {
+				tt.before(t)
+			}
+			if tt.secret == "" {
+				tt.secret = secret
+				w.putSecret(t, secret, withCA(old))
+			}
+			set := "pinniped ip-tls set --ca-from-secret --timeout=60s --allow OldClientsBreak --secret " + tt.secret
+			if got := w.types(t, set); got.code != 0 {
+				t.Fatalf("%+v", got)
+			}
+			w.onlyNow(t)
+			file := w.userKubeconfig(t, "pinny:password123")
+			works := func() error {
+				got := w.run(t, w.kubectl, "--kubeconfig="+file, "auth", "whoami")
+				if got.code != 0 {
+					return errors.New(got.errOut)
+				}
+				return nil
+			}
+			if err := works(); err != nil {
+				t.Fatal(err)
+			}
+			tt.breaks(t)
+			var seen cliresult.Status
+			testkit.Eventually(t, 30*time.Second, func() error {
+				if seen = w.look(t); seen.Users.Code != tt.code {
+					return fmt.Errorf("the status says %+v", seen.Users)
+				}
+				return nil
+			})
+			testkit.Eventually(t, 20*time.Second, func() error { // on every replica
+				if works() == nil {
+					return errors.New("she still works")
+				}
+				return nil
+			})
+			seen = w.look(t)
+			if len(seen.Users.Next) == 0 || !strings.HasPrefix(seen.Users.Next[0], tt.hint) {
+				t.Fatalf("%q is to be typed, want %q: %+v", seen.Users.Next, tt.hint, seen)
+			}
+			line := strings.Replace(cmp.Or(tt.instead, seen.Users.Next[0]), "FILE", file, 1)
+			if got := w.types(t, line); got.code != 0 {
+				t.Fatalf("%s ended with %d:\n%s%s", line, got.code, got.out, got.errOut)
+			}
+			testkit.Eventually(t, 20*time.Second, works)
+		})
+	}
+}
+
+// TestKubectlHints types every command of kubectl that the status may say to type, for every code, as it stands. kubectl
+// and the API server must take it.
+func TestKubectlHints(t *testing.T) {
+	w := needsCluster(t)
+	w.generatedOnly(t)
+	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { // a Service that is described
+		s.Service.Type = configv1alpha1.ServiceTypeClusterIP
+	})
+	issuer := w.issuer(t)
+	testkit.Eventually(t, 20*time.Second, func() error {
+		var service corev1.Service
+		return w.admin.Get(t.Context(), client.ObjectKey{
+			Namespace: devinstall.Namespace, Name: issuer.Status.Objects.ClusterIPService,
+		}, &service)
+	})
+	findings, err := os.ReadFile("../../pkg/apis/config/v1alpha1/findings.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := []string{"", "AgentNotRunning", "NoAnswer", "GeneratedServes"}
+	for _, found := range regexp.MustCompile(`Code\w+ = "(\w+)"`).FindAllSubmatch(findings, -1) {
+		codes = append(codes, string(found[1]))
+	}
+	for _, code := range certs.Codes() {
+		codes = append(codes, string(code))
+	}
+	typed := map[string]bool{}
+	for _, code := range codes {
+		for _, line := range status.NextCommands(code, status.Place{
+			Namespace: devinstall.Namespace, Issuer: discovery.KubectlName(issuer), Secret: "hints-tls",
+			Service: issuer.Status.Objects.ClusterIPService, Endpoint: w.endpoint(),
+		}) {
+			if !strings.HasPrefix(line, "kubectl ") || typed[line] {
+				continue
+			}
+			typed[line] = true
+			if got := w.types(t, line); got.code != 0 {
+				t.Errorf("for %s, %s ended with %d: %s", code, line, got.code, got.errOut)
+			}
+		}
+	}
+	if len(typed) < 6 {
+		t.Errorf("only these were typed: %v", typed)
+	}
+	w.generatedOnly(t)
+}

@@ -1,0 +1,362 @@
+package integration
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	cliresult "github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// event is what happens to the certificate: a command of ours, a renewal, or what another tool does.
+type event struct {
+	what string
+	// happen returns what was said; it returns when the agent has drawn its conclusions.
+	happen func(t *testing.T) result
+	// breaks says that it may lock clients out: nobody has asked ip-tls.
+	breaks bool
+}
+
+// TestNobodyIsLockedOut does in random order what administrators, cert-manager and other tools do, and looks at clients
+// of every past state. Whatever a command does without --allow, and whatever a renewal brings, who works goes on
+// working; and after each of them, line one of `ip-tls status` says what clients meet. LOCKOUT_SEED is another order.
+func TestNobodyIsLockedOut(t *testing.T) {
+	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("LOCKOUT_SEED"), "3"), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newCrowd(t)
+	w.onlyNow(t) // of the generated certificate nobody was told
+	w.shares(t)
+	random := rand.New(rand.NewPCG(seed, 29))
+	happened := map[string]int{}
+	for range 50 {
+		e := w.anyEvent(t, random)
+		before := w.working(t)
+		got := e.happen(t)
+		after := w.working(t)
+		t.Logf("%s: %d", e.what, got.code)
+		// A way back loses those few who were told something in the meantime, and says so.
+		lost := func(c *oldClient) bool { return !slices.Contains(after, c) && slices.Contains(w.clients, c) }
+		if i := slices.IndexFunc(before, lost); i >= 0 && !e.breaks &&
+			!strings.Contains(got.errOut, "everybody else works afterwards") {
+			c := before[i]
+			t.Fatalf("%s ended with %d, and the client from %s with the name %s is refused now:\n%s%s",
+				e.what, got.code, c.of, c.name, got.out, got.errOut)
+		}
+		w.tell(t)
+		users := w.lineOneIsTrue(t, e.what)
+		kind, _, _ := strings.Cut(e.what, " --")
+		happened[fmt.Sprintf("%s (%d)", kind, got.code)]++
+		happened["USERS: "+string(users)]++
+	}
+	t.Logf("%d clients; %v", len(w.clients), happened)
+	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS = nil })
+}
+
+// anyEvent picks what happens next.
+func (w *crowd) anyEvent(t *testing.T, random *rand.Rand) event {
+	t.Helper()
+	pick := func(from ...string) string { return from[random.IntN(len(from))] }
+	secret := pick("lock-a", "lock-b", "lock-a-one", "lock-b-one", sharedTLS)
+	bundle := "--ca-bundle=" + w.bundles[pick("a", "b", "ab")]
+	command := func(args ...string) event {
+		return event{what: strings.Join(args, " "), happen: func(t *testing.T) result {
+			t.Helper()
+			return w.ipTLS(t, args...)
+		}}
+	}
+	ca, names := pick("a", "b"), [][]string{{"localhost", secondName}, {"localhost"}}[random.IntN(2)]
+	events := []event{
+		command("set", "--secret="+secret, bundle),
+		command("set", "--secret="+secret, "--ca-from-secret"),
+		command("set", "--secret="+secret),
+		command("unset"),
+		command("undo"),
+		command("rotate", "--secret="+secret, bundle),
+		command("rotate", "--secret="+secret, bundle, "--after=1h"),
+		command("rotate", "--to-generated"),
+		command("rotate", "--abort"),
+		command("rotate", "--forget"),
+		command("delegate", sharedTLS),
+		w.revoke(),
+		{what: "clients --retire", happen: w.retire},
+		w.renewal(ca, names),
+		w.renewal(ca, names),
+		w.renewal(ca, names),
+		{what: "kubectl removes tls", breaks: true, happen: func(t *testing.T) result {
+			t.Helper()
+			w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS = nil })
+			w.generatedServes(t)
+			return result{}
+		}},
+		{what: "kubectl configures a Secret", breaks: true, happen: func(t *testing.T) result {
+			t.Helper()
+			w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
+				s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "lock-a"}
+			})
+			w.concludes(t, "lock-a", "")
+			return result{}
+		}},
+	}
+	return events[random.IntN(len(events))]
+}
+
+// shares puts a certificate into another namespace, which is delegated to the agent.
+func (w *crowd) shares(t *testing.T) {
+	t.Helper()
+	err := w.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: owners}})
+	if client.IgnoreAlreadyExists(err) != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.endSharing(t) })
+	if err := w.Cluster.Install(t.Context(), filepath.Join(w.Deploy, "tlscertificatedelegation")); err != nil {
+		t.Fatal(err)
+	}
+	w.fill(t, sharedTLS, "b", "localhost", secondName)
+	testkit.Eventually(t, 20*time.Second, func() error { // until the API server knows the kind
+		if got := w.ipTLS(t, "delegate", sharedTLS); got.code != 0 {
+			return errors.New(got.errOut)
+		}
+		return nil
+	})
+}
+
+// fill puts another certificate of a CA into a Secret, as who renews it does: with ca.crt.
+func (w *crowd) fill(t *testing.T, secret, ca string, names ...string) (sha256 string) {
+	t.Helper()
+	pair := issueAt(t, w.cas[ca], time.Now(), 90*24*time.Hour, names...)
+	data := pairData(pair)
+	data["ca.crt"] = w.cas[ca].CertPEM()
+	if secret == sharedTLS {
+		w.putSharedData(t, data)
+	} else {
+		w.putSecret(t, secret, data)
+	}
+	leaf, err := leafOf(pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certs.Fingerprint(leaf.Raw)
+}
+
+// renewal renews the Secret in service, unless that is the agent's own.
+func (w *crowd) renewal(ca string, names []string) event {
+	what := fmt.Sprintf("a renewal by CA %s for %s", ca, strings.Join(names, " and "))
+	return event{what: what, happen: func(t *testing.T) result {
+		t.Helper()
+		tls := w.issuer(t).Spec.ImpersonationProxy.TLS
+		if tls != nil && (tls.SecretName == sharedTLS || strings.HasPrefix(tls.SecretName, "lock-")) {
+			w.concludes(t, tls.SecretName, w.fill(t, tls.SecretName, ca, names...))
+		}
+		return result{}
+	}}
+}
+
+// revoke takes the delegation back, which has its effect a little later.
+func (w *crowd) revoke() event {
+	return event{what: "delegate --revoke", happen: func(t *testing.T) result {
+		t.Helper()
+		got := w.ipTLS(t, "delegate", sharedTLS, "--revoke")
+		if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; got.code == 0 && tls != nil && tls.SecretName == sharedTLS {
+			w.generatedServes(t)
+		}
+		return got
+	}}
+}
+
+// generatedServes waits until the generated certificate is in service, and the status says so.
+func (w *crowd) generatedServes(t *testing.T) {
+	t.Helper()
+	w.bothGenerated(t, 20*time.Second)
+	testkit.Eventually(t, 20*time.Second, w.isReported(t))
+}
+
+// isReported says whether each replica presents what the status says.
+func (w *crowd) isReported(t *testing.T) func() error {
+	t.Helper()
+	return func() error {
+		serving := w.issuer(t).Status.ServingCertificate
+		for _, agent := range w.agents {
+			leaf, err := presented(agent.ProxyAddress())
+			if err != nil {
+				return err
+			}
+			if serving == nil || serving.SHA256 != certs.Fingerprint(leaf.Raw) {
+				return fmt.Errorf("presented is %s, and the status has %+v", certs.Fingerprint(leaf.Raw), serving)
+			}
+		}
+		return nil
+	}
+}
+
+// concludes waits until the agent has seen a certificate in a Secret: it serves it, or waits with it, or reports what is
+// wrong. Without sha256, that is the certificate that is there.
+func (w *crowd) concludes(t *testing.T, secret, sha256 string) {
+	t.Helper()
+	if sha256 == "" {
+		var there corev1.Secret
+		if err := w.admin.Get(
+			t.Context(), types.NamespacedName{Namespace: devinstall.Namespace, Name: secret}, &there,
+		); err != nil {
+			t.Fatal(err)
+		}
+		chain, _ := certs.ParseBundle(there.Data[corev1.TLSCertKey])
+		sha256 = certs.Fingerprint(chain[0].Raw)
+	}
+	var last configv1alpha1.CredentialIssuerStrategy
+	var since time.Time
+	testkit.Eventually(t, 30*time.Second, func() error {
+		if err := w.isReported(t)(); err != nil {
+			return err
+		}
+		issuer, strategy := w.issuer(t), w.strategy(t)
+		waits := func(f configv1alpha1.StrategyFinding) bool {
+			return f.Code == configv1alpha1.CodeRenewalWaits && strings.Contains(f.Message, sha256)
+		}
+		if issuer.Status.ServingCertificate.SHA256 == sha256 || slices.ContainsFunc(strategy.Findings, waits) {
+			return nil
+		}
+		// It may report the same as before, and that is no sign: it stays so for a second then.
+		strategy.LastUpdateTime = metav1.Time{}
+		if !reflect.DeepEqual(strategy, last) {
+			last, since = strategy, time.Now()
+		}
+		if strategy.Status != configv1alpha1.StrategyError || time.Since(since) < time.Second {
+			return fmt.Errorf("%s is not served, and the status is %+v", sha256, strategy)
+		}
+		return nil
+	})
+}
+
+// remembered is what the agent remembers of what clients were told.
+func (w *crowd) remembered(t *testing.T) trust.History {
+	t.Helper()
+	var kept corev1.ConfigMap
+	name := types.NamespacedName{Namespace: devinstall.Namespace, Name: w.issuer(t).Status.Objects.HandedOutConfigMap}
+	if err := w.admin.Get(t.Context(), name, &kept); err != nil {
+		t.Fatal(err)
+	}
+	history, err := trust.Read(kept.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return history
+}
+
+// has says whether a State is what the client was told.
+func (c *oldClient) has(s trust.State) bool {
+	return certs.SameBundle(s.Bundle, c.bundle) && (s.Host() == c.name || slices.Contains(s.Names, c.name))
+}
+
+// retire retires everybody who is refused: these clients are no more.
+func (w *crowd) retire(t *testing.T) result {
+	t.Helper()
+	var found cliresult.Clients
+	decoded(t, w.ipTLS(t, "clients", "-o", "json"), 0, &found)
+	for _, state := range found.States {
+		if state.Outcome == cliresult.ClientsRefused && state.Until != nil {
+			if got := w.ipTLS(t, "clients", "--retire="+state.ID); got.code != 0 {
+				return got
+			}
+		}
+	}
+	history := w.remembered(t)
+	w.clients = slices.DeleteFunc(w.clients, func(c *oldClient) bool {
+		return !slices.ContainsFunc(history.States, func(s trust.State) bool { return !s.Ended() && c.has(s) })
+	})
+	return result{}
+}
+
+// fares is how the clients of everything that the agent remembers fare: who is refused and why, by state, and how many
+// can use the endpoint's own name.
+func (w *crowd) fares(t *testing.T, history trust.History) (refused map[string]string, work int) {
+	t.Helper()
+	refused = map[string]string{}
+	for i := range history.States {
+		s := &history.States[i]
+		if s.Ended() {
+			continue
+		}
+		for _, c := range s.Clients() {
+			switch why := w.meets(t, &oldClient{bundle: c.Bundle, name: c.Name}); {
+			case why != nil:
+				refused[s.ID] += fmt.Sprintf("%s: %v\n", c.Who(), why)
+			case c.Name == s.Host():
+				work++
+			}
+		}
+	}
+	return refused, work
+}
+
+// lineOneIsTrue compares line one of the status, its exit code and what it says of each state with what the clients of
+// everything meet that the agent remembers. And it looks whether that is all that clients were told here.
+func (w *crowd) lineOneIsTrue(t *testing.T, when string) cliresult.UsersState {
+	t.Helper()
+	history := w.remembered(t)
+	for _, c := range w.clients {
+		if !slices.ContainsFunc(history.States, c.has) && len(history.States) < trust.MaxStates {
+			t.Errorf("after %s, nobody remembers what the client from %s with the name %s was told", when, c.of, c.name)
+		}
+	}
+	var status cliresult.Status
+	var got result
+	refused, work := w.fares(t, history)
+	for { // until nothing changed meanwhile: a renewed certificate may take over by itself
+		got = w.ipTLS(t, "status", "-o", "json")
+		again, working := w.fares(t, history)
+		if maps.Equal(refused, again) && work == working {
+			break
+		}
+		refused, work = again, working
+	}
+	decoded(t, got, got.code, &status)
+	want := cliresult.UsersSomeRefused
+	switch {
+	case len(refused) == 0:
+		want = cliresult.UsersNotAffected
+	case work == 0:
+		want = cliresult.UsersAllRefused
+	}
+	if status.Users.State != want {
+		t.Errorf("after %s, line one says %q, want %s, as these are refused: %v",
+			when, status.Users.Message, want, refused)
+	}
+	for i := range status.Clients {
+		if s := &status.Clients[i]; s.Refused() != (refused[s.ID] != "") {
+			t.Errorf("after %s, the status says of %s that they are %s, and refused are %q", when, s.ID, s.Outcome, refused[s.ID])
+		}
+	}
+	code := 0
+	switch {
+	case !status.InEffect:
+		code = 5
+	case want != cliresult.UsersNotAffected:
+		code = 8
+	}
+	if got.code != code {
+		t.Errorf("after %s, status ended with %d, want %d: %s", when, got.code, code, got.errOut)
+	}
+	return status.Users.State
+}
