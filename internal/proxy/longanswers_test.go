@@ -21,6 +21,8 @@ const (
 // TestSeatsAtTheAPIServer looks at how many seats each kind of request takes while the API server works for it.
 func TestSeatsAtTheAPIServer(t *testing.T) {
 	t.Parallel()
+	labels := strings.Repeat("a,", 300) + "a"
+	compressed := http.Header{"Content-Encoding": {"br"}}
 	large := bytes.Repeat([]byte("0123456789abcdef"), aLongAnswer/16)
 	for _, test := range []struct {
 		name   string
@@ -31,18 +33,12 @@ func TestSeatsAtTheAPIServer(t *testing.T) {
 	}{
 		{"a list of everything, of which nothing is known", longList, nil, nil, admission.LongSeats},
 		{"a list that was long", longList, nil, large, admission.LongSeats},
-		{
-			"a list that was compressed", longList,
-			http.Header{"Content-Encoding": {"br"}}, []byte("short"), admission.LongSeats,
-		},
+		{"a list that was compressed", longList, compressed, []byte("short"), admission.LongSeats},
 		{"a list that was short", longList, nil, []byte("short"), 1},
 		{"a list with a limit, of which nothing is known", longList + "?limit=20", nil, nil, 1},
 		{"a list with a limit that was long", longList + "?limit=2000", nil, large, admission.LongSeats},
 		{"a list with a selector that was long", longList + "?labelSelector=a", nil, large, admission.LongSeats},
-		{
-			"a long selector", longList + "?limit=1&labelSelector=" + strings.Repeat("a,", 300) + "a",
-			nil, []byte("short"), admission.LongSeats,
-		},
+		{"a long selector", longList + "?limit=1&labelSelector=" + labels, nil, []byte("short"), admission.LongSeats},
 		{"a get, of which nothing is known", longGet, nil, nil, 1},
 		{"a get that was long", longGet, nil, large, admission.LongSeats},
 		{"a get that was short", longGet, nil, []byte("short"), 1},

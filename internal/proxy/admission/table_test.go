@@ -32,7 +32,7 @@ func TestTheTableIsDocumented(t *testing.T) {
 		t.Errorf("%s says otherwise (UPDATE_GOLDEN=1 rewrites it): want\n%s", path, want)
 		return
 	}
-	if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o600); err != nil { //nolint:gosec // a document
+	if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
