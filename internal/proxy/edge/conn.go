@@ -253,8 +253,7 @@ func (c *Conn) growTo(bytes int64) error {
 	if more <= 0 {
 		return nil
 	}
-	c.edge.waitForRoom(c)
-	return c.edge.makeRoom(c, func() error { return c.base.Grow(more) })
+	return c.edge.makeRoom(c, roomPatience, func() error { return c.base.Grow(more) })
 }
 
 // holdInput takes the memory that the input may take. When there is none, it makes room, or ends the connection.
@@ -267,7 +266,7 @@ func (c *Conn) holdInput(input int64) error {
 		}
 		needed = min(input*growth, input+inputMost)
 	}
-	err := c.edge.makeRoom(c, func() error {
+	err := c.edge.makeRoom(c, 0, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		switch {
@@ -318,7 +317,7 @@ func (c *Conn) Used(n int64) {
 // *admission.Full, or net.ErrClosed.
 func (c *Conn) hold(who admission.Owner, kind admission.Kind, bytes int64) (*admission.Place, error) {
 	var place *admission.Place
-	err := c.edge.makeRoom(c, func() (err error) {
+	err := c.edge.makeRoom(c, 0, func() (err error) {
 		place, err = c.edge.admission.Join(who, admission.Cost{Kind: kind, Bytes: bytes})
 		return err
 	})

@@ -68,15 +68,16 @@ func (e *Edge) admit(conn net.Conn) *Conn {
 	c.size.Store(admission.AcceptedBytes)
 	boundSendQueue(conn)
 	c.progress.Store(c.accepted.UnixNano())
-	for {
-		err := e.makeRoom(c, func() (err error) {
+	// Those that have just come leave a quarter to those that go on. While there is no room, others wait in the kernel, where
+	// they cost us nothing.
+	for c.base == nil {
+		_ = e.makeRoom(c, roomPatience, func() (err error) {
+			if e.admission.IsCrowded() {
+				return &admission.Full{Kind: admission.Connection}
+			}
 			c.base, err = e.admission.Join(c.Owner(), admission.Cost{Kind: admission.Connection, Bytes: admission.AcceptedBytes})
 			return err
 		})
-		if err == nil {
-			break
-		}
-		time.Sleep(roomPause) // others wait in the kernel, where they cost us nothing
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -120,34 +121,25 @@ func (e *Edge) noStranger(c *Conn) {
 	e.strangers.Add(-1)
 }
 
-// waitForRoom keeps a quarter of the memory free, for what strangers ask after their handshakes. When none can go, as many
-// honest clients come at once and wait for us, it waits: their users are known soon.
-func (e *Edge) waitForRoom(c *Conn) {
-	for began := time.Now(); c.Owner().IsStranger() && e.admission.IsCrowded() && !isClosed(c.gone); {
-		if victim := e.victim(); victim != nil && victim != c {
-			e.evict(victim)
-			continue
-		}
-		if time.Since(began) > roomPatience {
-			return
-		}
-		time.Sleep(roomPause)
-	}
-}
-
 // makeRoom calls take, and as long as that says that strangers have no room, and c is one, closes a connection of another
-// one and calls it again.
-func (e *Edge) makeRoom(c *Conn, take func() error) error {
-	for {
+// one and calls it again. When none can go, as many honest clients come at once and wait for us, it waits for at most wait:
+// their users are known soon.
+func (e *Edge) makeRoom(c *Conn, wait time.Duration, take func() error) error {
+	for began := time.Now(); ; {
 		err := take()
 		if _, full := errors.AsType[*admission.Full](err); !full || !c.Owner().IsStranger() {
 			return err
 		}
-		victim := e.victim()
-		if victim == nil || victim == c {
+		switch victim := e.victim(); {
+		case victim == c:
 			return err
+		case victim != nil:
+			e.evict(victim)
+		case time.Since(began) >= wait || isClosed(c.gone):
+			return err
+		default:
+			time.Sleep(roomPause)
 		}
-		e.evict(victim)
 	}
 }
 

@@ -46,16 +46,19 @@ func TakeTurn(next http.Handler, turns *admission.Admission, long *LongAnswers, 
 		what, reads := readBy(req)
 		who, member := state.Asker()
 		cost := admission.Cost{Kind: admission.Forward, Member: member, Seats: 1}
-		if member == nil { // those of one user take turns by what they are
-			cost.Member = onlyReads(req)
-		}
+		kind := "writes"
 		switch {
 		case state.IsStream() && BeginsWithAll(req):
 			state.Initial.Store(true)
-			cost.Seats = admission.BeginningSeats
-		case state.IsStream():
+			kind, cost.Seats = "beginnings", admission.BeginningSeats
+		case state.IsStream(), !onlyReads(req):
 		case reads && long.expected(what), requestinfo.LongSelector(req.URL) > 0:
-			cost.Seats = admission.LongSeats
+			kind, cost.Seats = "long", admission.LongSeats
+		default:
+			kind = "reads"
+		}
+		if member == nil { // what one user asks for takes turns by what it is
+			cost.Member = kind
 		}
 		turn, err := turns.Enter(ctx, who, cost)
 		if err != nil {
