@@ -376,11 +376,11 @@ func (a *Admission) Total(who Owner) int64 {
 	return a.total(who)
 }
 
-// IsCrowded is true while strangers hold more than three quarters of their memory.
-func (a *Admission) IsCrowded() bool {
+// IsCrowded is true while strangers hold more than so many quarters of their memory.
+func (a *Admission) IsCrowded(quarters int64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.strangers > a.limits.strangers/4*3
+	return a.strangers > a.limits.strangers/4*quarters
 }
 
 // HeldBy returns how many bytes an owner holds of a kind.

@@ -73,19 +73,18 @@ const (
 	DefaultMemory = 512 << 20
 	apiPart       = 16
 
-	// ConnectionBytes is what a connection takes with TLS, HTTP/2 and its first request, HandshakeBytes from the first turn
-	// of its handshake on, and AcceptedBytes before: thousands may come at once.
+	// ConnectionBytes is what a connection takes with TLS, HTTP/2 and its first request, from the first turn of its
+	// handshake on, and AcceptedBytes before: thousands may come at once.
 	ConnectionBytes = 40 << 10
-	HandshakeBytes  = 24 << 10
 	AcceptedBytes   = 6 << 10
 	// RequestBytes is what a request takes beside its head and body, and StreamBytes a stream, which stays.
 	RequestBytes = 12 << 10
 	StreamBytes  = 28 << 10
 
 	// LongSeats is how many seats a request for a long answer takes, and BeginningSeats a watch that begins with all
-	// objects: 8 and 16 of them are at the API server at a time.
+	// objects: 8 and 64 of them are at the API server at a time.
 	LongSeats      = forwardSeats / 8
-	BeginningSeats = forwardSeats / 16
+	BeginningSeats = forwardSeats / 64
 	forwardSeats   = 128
 	// UnreadAnswer is how many seats of Unread an ordinary answer takes. A stream takes one.
 	UnreadAnswer = 8

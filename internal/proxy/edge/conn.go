@@ -58,7 +58,7 @@ type Conn struct {
 	turn    atomic.Pointer[admission.Place] // of what is computed for the handshake
 	asked   atomic.Bool                     // a request has come: the handshake is over
 	input   atomic.Int64                    // bytes that nothing has come of
-	size    atomic.Int64                    // memory that the connection takes itself
+	grown   bool                            // it has the memory for its handshake; the one goroutine that reads uses it
 	bodies  atomic.Int64                    // requests whose body is on its way
 	raw     atomic.Bool                     // it speaks another protocol by now
 	serving atomic.Int64                    // requests
@@ -229,7 +229,7 @@ func (c *Conn) received(n int) error {
 		if err := c.beginTurn(); err != nil {
 			return err
 		}
-		if err := c.growTo(admission.HandshakeBytes); err != nil {
+		if err := c.grow(); err != nil {
 			c.Abort()
 			return err
 		}
@@ -247,13 +247,19 @@ func (c *Conn) received(n int) error {
 	return c.holdInput(input)
 }
 
-// growTo takes the memory that the connection takes from now on.
-func (c *Conn) growTo(bytes int64) error {
-	more := bytes - c.size.Swap(max(bytes, c.size.Load()))
-	if more <= 0 {
+// grow takes the memory that the connection takes from its handshake on, and leaves a quarter of what strangers have for
+// what they ask then.
+func (c *Conn) grow() error {
+	if c.grown {
 		return nil
 	}
-	return c.edge.makeRoom(c, roomPatience, func() error { return c.base.Grow(more) })
+	c.grown = true
+	return c.edge.makeRoom(c, roomPatience, func() error {
+		if c.edge.admission.IsCrowded(3) {
+			return &admission.Full{Kind: admission.Connection}
+		}
+		return c.base.Grow(admission.ConnectionBytes - admission.AcceptedBytes)
+	})
 }
 
 // holdInput takes the memory that the input may take. When there is none, it makes room, or ends the connection.

@@ -65,14 +65,13 @@ func (e *Edge) admit(conn net.Conn) *Conn {
 	c := &Conn{
 		Conn: conn, edge: e, address: hostOf(conn.RemoteAddr().String()), accepted: time.Now(), gone: make(chan struct{}),
 	}
-	c.size.Store(admission.AcceptedBytes)
 	boundSendQueue(conn)
 	c.progress.Store(c.accepted.UnixNano())
-	// Those that have just come leave a quarter to those that go on. While there is no room, others wait in the kernel, where
+	// Those that have just come leave half to those that go on. While there is no room, others wait in the kernel, where
 	// they cost us nothing.
 	for c.base == nil {
 		_ = e.makeRoom(c, roomPatience, func() (err error) {
-			if e.admission.IsCrowded() {
+			if e.admission.IsCrowded(2) {
 				return &admission.Full{Kind: admission.Connection}
 			}
 			c.base, err = e.admission.Join(c.Owner(), admission.Cost{Kind: admission.Connection, Bytes: admission.AcceptedBytes})

@@ -79,11 +79,7 @@ func (c *Conn) begin(r *Request, req *http.Request) {
 // enter takes memory for the request, and waits for the turn of a stranger's.
 func (r *Request) enter(req *http.Request) error {
 	c := r.Conn
-	if !c.asked.Swap(true) {
-		if err := c.growTo(admission.ConnectionBytes); err != nil && r.owner.IsStranger() {
-			return err
-		}
-	}
+	c.asked.Store(true)
 	needed := r.head + bodyHeld(req)
 	if c.serving.Load() > 1 {
 		needed += admission.RequestBytes

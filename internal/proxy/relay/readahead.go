@@ -23,6 +23,7 @@ const (
 // and the API server is done with it.
 type aheadBody struct {
 	upstream  io.ReadCloser
+	stalled   func() // called when the rest of the answer stays with the API server; may be nil
 	admission *admission.Admission
 	owner     admission.Owner
 
@@ -132,6 +133,7 @@ func (b *aheadBody) fill() {
 			n += read
 		}
 		if !b.add(piece{data[:n], holding}, err) {
+			b.stall()
 			return
 		}
 	}
@@ -156,10 +158,18 @@ func (b *aheadBody) add(one piece, err error) bool {
 }
 
 func (b *aheadBody) stop() {
+	defer b.stall()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ahead = false
 	b.changed.Signal()
+}
+
+// stall ends the turn of the request at the API server, which does nothing for it any more.
+func (b *aheadBody) stall() {
+	if b.stalled != nil {
+		b.stalled()
+	}
 }
 
 // Whole implements request.Answer. It is true when the API server is done with the answer.
@@ -192,6 +202,7 @@ func (t holdAnswer) readAhead(res *http.Response, state *request.State) {
 		state.AnswerFits = true
 	default:
 		body := newAheadBody(res.Body, t.admission, state.Holds.Owner())
+		body.stalled = state.EndTurn
 		res.Body, state.Answer = body, body
 	}
 }
