@@ -226,11 +226,11 @@ func (c *Conn) received(n int) error {
 		return nil
 	}
 	if !c.asked.Load() {
-		if err := c.beginTurn(); err != nil {
-			return err
-		}
 		if err := c.grow(); err != nil {
 			c.Abort()
+			return err
+		}
+		if err := c.beginTurn(); err != nil {
 			return err
 		}
 	}
@@ -254,6 +254,10 @@ func (c *Conn) grow() error {
 		return nil
 	}
 	c.grown = true
+	c.awaited.Add(1)
+	defer c.awaited.Add(-1)
+	c.edge.growing.Lock() // one waits for room, and the others for their turn
+	defer c.edge.growing.Unlock()
 	return c.edge.makeRoom(c, roomPatience, func() error {
 		if c.edge.admission.IsCrowded(3) {
 			return &admission.Full{Kind: admission.Connection}

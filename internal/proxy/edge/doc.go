@@ -13,5 +13,5 @@
 // What a client sends counts until something comes of it: a request, a piece of a body, a window for an answer. What does
 // not, and what is reset or refused, is a debt; nothing is read from a connection in debt until it is paid.
 //
-// Locks: Edge.mu may be taken while Conn.mu is held, not the other way round.
+// Locks, in this order: Edge.growing, Conn.mu, Edge.mu.
 package edge

@@ -26,6 +26,7 @@ const (
 type Edge struct {
 	admission *admission.Admission
 	evicted   atomic.Int64
+	growing   sync.Mutex // held while a handshake waits for room
 
 	mu        sync.Mutex
 	open      map[string]*Conn // by the client's address and port
