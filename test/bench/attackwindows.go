@@ -96,27 +96,37 @@ func unreadWatches(ctx context.Context, a *attacker) {
 // watchedBurst opens as many watches as a user may have, reads nothing, and changes the object that all of them watch
 // again and again.
 func watchedBurst(ctx context.Context, a *attacker) {
-	burst(ctx, a, watchConnections, func(int) *attacker { return a })
+	burst(ctx, a, watchConnections, false, func(int) *attacker { return a })
 }
 
-// sharedBurst is the same by 60 users with 100 watches each.
+// sharedBurst is the same by 60 users with 100 watches each, which they open one after the other.
 func sharedBurst(ctx context.Context, a *attacker) {
 	const users, each = 60, 20
 	others := a.others()
 	if len(others) < users {
 		return
 	}
-	burst(ctx, a, each, func(worker int) *attacker { return others[worker%users] })
+	burst(ctx, a, each, true, func(worker int) *attacker { return others[worker%users] })
 }
 
-func burst(ctx context.Context, a *attacker, each int, who func(worker int) *attacker) {
+func burst(ctx context.Context, a *attacker, each int, one bool, who func(worker int) *attacker) {
 	const pause = 300 * time.Millisecond
 	name := "burst-" + a.Salt
 	var turns atomic.Int64
 	watched := func(f *frames) error {
+		begun := make(chan struct{}, attackStreams)
+		next := func(uint32) { begun <- struct{}{} }
+		f.begun.Store(&next)
 		for range attackStreams {
 			if _, err := f.request("GET", allObjects+"&fieldSelector=metadata.name%3D"+name, nil); err != nil {
 				return err
+			}
+			if one { // so that none is refused because there are many at once
+				select {
+				case <-begun:
+				case <-f.closed:
+				case <-time.After(time.Second):
+				}
 			}
 		}
 		f.hold(ctx)
@@ -169,20 +179,22 @@ func smallHeads(ctx context.Context, a *attacker) {
 	})
 }
 
-// leaveWhenBegun ends each watch as soon as its answer has begun.
-func leaveWhenBegun(ctx context.Context, a *attacker) {
-	a.onFrames(ctx, 1, func(f *frames, _ int) error {
-		leave := func(stream uint32) {
-			f.write(func() error { return f.framer.WriteRSTStream(stream, http2.ErrCodeCancel) })
-			select {
-			case f.free <- struct{}{}:
-			default:
+// leaveWhenBegun ends each request as soon as its answer has begun.
+func leaveWhenBegun(path string) func(ctx context.Context, a *attacker) {
+	return func(ctx context.Context, a *attacker) {
+		a.onFrames(ctx, 1, func(f *frames, _ int) error {
+			leave := func(stream uint32) {
+				f.write(func() error { return f.framer.WriteRSTStream(stream, http2.ErrCodeCancel) })
+				select {
+				case f.free <- struct{}{}:
+				default:
+				}
 			}
-		}
-		f.begun.Store(&leave)
-		return f.flood(ctx, func() error {
-			_, err := f.request("GET", allObjects, nil)
-			return err
+			f.begun.Store(&leave)
+			return f.flood(ctx, func() error {
+				_, err := f.request("GET", path, nil)
+				return err
+			})
 		})
-	})
+	}
 }
