@@ -142,7 +142,7 @@ func moreAttacks() []attack {
 		{"verifies", "P-521 certificates, with signatures that are none", userCertificate, badSignatures},
 		{"halfopen", "6000 connections of 200 addresses, without a hello", nothing, halfOpen},
 		{"yaml", "logins of 64 kB of YAML", nothing, yamlLogins},
-		{"shared", "60 users' 6000 unread watches of what changes", userCertificates, sharedBurst},
+		{"shared", "60 users' 6000 watches of what changes", userCertificates, sharedBurst},
 		{"smallheads", "10,200 watches with 66 small headers each", userCertificate, smallHeads},
 	}
 }

@@ -99,7 +99,7 @@ func watchedBurst(ctx context.Context, a *attacker) {
 	burst(ctx, a, watchConnections, false, func(int) *attacker { return a })
 }
 
-// sharedBurst is the same by 60 users with 100 watches each, which they open one after the other.
+// sharedBurst is the same by 60 users with 100 watches each, which they open one after the other, and read.
 func sharedBurst(ctx context.Context, a *attacker) {
 	const users, each = 60, 20
 	others := a.others()
@@ -109,7 +109,7 @@ func sharedBurst(ctx context.Context, a *attacker) {
 	burst(ctx, a, each, true, func(worker int) *attacker { return others[worker%users] })
 }
 
-func burst(ctx context.Context, a *attacker, each int, one bool, who func(worker int) *attacker) {
+func burst(ctx context.Context, a *attacker, each int, read bool, who func(worker int) *attacker) {
 	const pause = 300 * time.Millisecond
 	name := "burst-" + a.Salt
 	var turns atomic.Int64
@@ -121,7 +121,7 @@ func burst(ctx context.Context, a *attacker, each int, one bool, who func(worker
 			if _, err := f.request("GET", allObjects+"&fieldSelector=metadata.name%3D"+name, nil); err != nil {
 				return err
 			}
-			if one { // so that none is refused because there are many at once
+			if read { // so that none is refused because there are many at once
 				select {
 				case <-begun:
 				case <-f.closed:
@@ -133,11 +133,18 @@ func burst(ctx context.Context, a *attacker, each int, one bool, who func(worker
 		return nil
 	}
 	a.each(ctx, a.Connections*each+1, func(worker int) error {
-		f, err := who(worker).open(ctx, windowOfNothing())
+		settings := windowOfNothing()
+		if read {
+			settings.Val = 1 << 30
+		}
+		f, err := who(worker).open(ctx, settings)
 		if err != nil {
 			return err
 		}
 		defer f.conn.Close() //nolint:errcheck // it is given up
+		if read {
+			f.write(func() error { return f.framer.WriteWindowUpdate(0, settings.Val) })
+		}
 		if worker > 0 {
 			return watched(f)
 		}
