@@ -121,7 +121,9 @@ func moreAttacks() []attack {
 		{"flapping", "windows to and fro, beside unread watches", userCertificate, flapping},
 		{"watches", "unread watches of everything", userCertificate, unreadWatches},
 		{"burst", "10,000 unread watches of what changes", userCertificate, watchedBurst},
-		{"leavers", "watches that are left when they begin", userCertificate, leaveWhenBegun},
+		{"resets", "rapid reset of a user's requests", userCertificate, reset},
+		{"leavers", "watches that are left when they begin", userCertificate, leaveWhenBegun(allObjects)},
+		{"leavers-lists", "lists that are left when they begin", userCertificate, leaveWhenBegun(configMaps)},
 		{"pipelines", "HTTP/1.1 requests without end, half unread", userCertificate, pipelines},
 		{"expect", "bodies that are announced and do not come", userCertificate, expect},
 		{"chunks", "bodies in chunks of one byte", userCertificate, chunks},
@@ -140,7 +142,7 @@ func moreAttacks() []attack {
 		{"verifies", "P-521 certificates, with signatures that are none", userCertificate, badSignatures},
 		{"halfopen", "6000 connections of 200 addresses, without a hello", nothing, halfOpen},
 		{"yaml", "logins of 64 kB of YAML", nothing, yamlLogins},
-		{"shared", "60 users' 6000 unread watches of what changes", userCertificates, sharedBurst},
+		{"shared", "60 users' 6000 watches of what changes", userCertificates, sharedBurst},
 		{"smallheads", "10,200 watches with 66 small headers each", userCertificate, smallHeads},
 	}
 }

@@ -96,42 +96,63 @@ func unreadWatches(ctx context.Context, a *attacker) {
 // watchedBurst opens as many watches as a user may have, reads nothing, and changes the object that all of them watch
 // again and again.
 func watchedBurst(ctx context.Context, a *attacker) {
-	burst(ctx, a, watchConnections, func(int) *attacker { return a })
+	burst(ctx, a, watchConnections, false, func(int) *attacker { return a })
 }
 
-// sharedBurst is the same by 60 users with 100 watches each.
+// sharedBurst is the same by 60 users with 100 watches each, which they open one after the other, and read. It takes half a
+// minute until they are open and the object changes.
 func sharedBurst(ctx context.Context, a *attacker) {
 	const users, each = 60, 20
 	others := a.others()
 	if len(others) < users {
 		return
 	}
-	burst(ctx, a, each, func(worker int) *attacker { return others[worker%users] })
+	burst(ctx, a, each, true, func(worker int) *attacker { return others[worker%users] })
 }
 
-func burst(ctx context.Context, a *attacker, each int, who func(worker int) *attacker) {
+func burst(ctx context.Context, a *attacker, each int, read bool, who func(worker int) *attacker) {
 	const pause = 300 * time.Millisecond
 	name := "burst-" + a.Salt
 	var turns atomic.Int64
 	watched := func(f *frames) error {
+		begun := make(chan struct{}, attackStreams)
+		next := func(uint32) { begun <- struct{}{} }
+		f.begun.Store(&next)
 		for range attackStreams {
 			if _, err := f.request("GET", allObjects+"&fieldSelector=metadata.name%3D"+name, nil); err != nil {
 				return err
+			}
+			if read { // so that none is refused because there are many at once
+				select {
+				case <-begun:
+				case <-f.closed:
+				case <-time.After(time.Second):
+				}
 			}
 		}
 		f.hold(ctx)
 		return nil
 	}
 	a.each(ctx, a.Connections*each+1, func(worker int) error {
-		f, err := who(worker).open(ctx, windowOfNothing())
+		settings := windowOfNothing()
+		if read {
+			settings.Val = 1 << 30
+		}
+		f, err := who(worker).open(ctx, settings)
 		if err != nil {
 			return err
 		}
 		defer f.conn.Close() //nolint:errcheck // it is given up
+		if read {
+			f.write(func() error { return f.framer.WriteWindowUpdate(0, settings.Val) })
+		}
 		if worker > 0 {
 			return watched(f)
 		}
 		for ; ctx.Err() == nil && !isOver(f.closed); sleep(ctx, pause) {
+			if read && turns.Load() == 1 && a.answered.Load() < int64(a.Connections*each*attackStreams*9/10) {
+				continue // nothing changes before most watches are open
+			}
 			method, path := "PUT", configMaps+"/"+name
 			if turns.Add(1) == 1 {
 				method, path = "POST", configMaps
@@ -151,7 +172,9 @@ func burst(ctx context.Context, a *attacker, each int, who func(worker int) *att
 func smallHeads(ctx context.Context, a *attacker) {
 	const many = 66
 	fields := []field{
-		{":method", "GET"}, {":scheme", "https"}, {":authority", "proxy"},
+		{":method", "GET"},
+		{":scheme", "https"},
+		{":authority", "proxy"},
 		{":path", allObjects + "&fieldSelector=metadata.name%3D" + a.Salt},
 	}
 	for i := range many {
@@ -169,20 +192,22 @@ func smallHeads(ctx context.Context, a *attacker) {
 	})
 }
 
-// leaveWhenBegun ends each watch as soon as its answer has begun.
-func leaveWhenBegun(ctx context.Context, a *attacker) {
-	a.onFrames(ctx, 1, func(f *frames, _ int) error {
-		leave := func(stream uint32) {
-			f.write(func() error { return f.framer.WriteRSTStream(stream, http2.ErrCodeCancel) })
-			select {
-			case f.free <- struct{}{}:
-			default:
+// leaveWhenBegun ends each request as soon as its answer has begun.
+func leaveWhenBegun(path string) func(ctx context.Context, a *attacker) {
+	return func(ctx context.Context, a *attacker) {
+		a.onFrames(ctx, 1, func(f *frames, _ int) error {
+			leave := func(stream uint32) {
+				f.write(func() error { return f.framer.WriteRSTStream(stream, http2.ErrCodeCancel) })
+				select {
+				case f.free <- struct{}{}:
+				default:
+				}
 			}
-		}
-		f.begun.Store(&leave)
-		return f.flood(ctx, func() error {
-			_, err := f.request("GET", allObjects, nil)
-			return err
+			f.begun.Store(&leave)
+			return f.flood(ctx, func() error {
+				_, err := f.request("GET", path, nil)
+				return err
+			})
 		})
-	})
+	}
 }

@@ -108,12 +108,12 @@ func (o *outcome) requests() int { return len(o.waits) }
 
 // ask makes a request. Its answer is read by read, which returns how long the client itself has paused.
 func (o *outcome) ask(
-	ctx context.Context, c *client, connection int, r request, read func(io.Reader) (time.Duration, error),
+	ctx context.Context, c *client, r request, read func(io.Reader) (time.Duration, error),
 ) {
 	ctx, cancel := context.WithTimeout(ctx, heavyTimeout)
 	defer cancel()
 	asked := time.Now()
-	answer, err := c.open(ctx, connection, r)
+	answer, err := c.open(ctx, 0, r)
 	begun := err == nil
 	var paused time.Duration
 	if begun {
@@ -214,7 +214,7 @@ func pausedLists(users int, d time.Duration) func(context.Context, *world, strin
 		d := w.shortened(d)
 		together(len(clients), func(i int) {
 			defer clients[i].close()
-			did.ask(ctx, clients[i], 0, get(largeConfigMaps), func(body io.Reader) (time.Duration, error) {
+			did.ask(ctx, clients[i], get(largeConfigMaps), func(body io.Reader) (time.Duration, error) {
 				if _, err := io.CopyN(io.Discard, body, largeObject); err != nil {
 					return 0, err
 				}
@@ -251,7 +251,7 @@ func discoveries(as style) func(context.Context, *world, string, *outcome, *outc
 		}
 		together(len(clients), func(i int) {
 			defer clients[i].close()
-			together(inParallel, func(which int) { did.ask(ctx, clients[i], 0, get(paths[which%len(paths)]), readAll) })
+			together(inParallel, func(which int) { did.ask(ctx, clients[i], get(paths[which%len(paths)]), readAll) })
 		})
 		return ctx.Err()
 	}
@@ -280,7 +280,7 @@ func watchLists(ctx context.Context, w *world, way string, did, _ *outcome) erro
 			"&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", i)
 		once := sync.OnceFunc(begun)
 		defer once()
-		did.ask(ctx, operator, 0, get(path), func(body io.Reader) (time.Duration, error) {
+		did.ask(ctx, operator, get(path), func(body io.Reader) (time.Duration, error) {
 			if err := readUntil(body, []byte(metav1.InitialEventsAnnotationKey)); err != nil {
 				return 0, err
 			}
@@ -311,12 +311,12 @@ func slowCreates(ctx context.Context, w *world, way string, did, meanwhile *outc
 	var reading sync.WaitGroup
 	reading.Go(func() {
 		for more := true; more; more = sleep(paced, between) {
-			meanwhile.ask(ctx, reader, 0, getOne(), readAll)
+			meanwhile.ask(ctx, reader, getOne(), readAll)
 		}
 	})
 	together(len(jobs)-1, func(i int) {
 		defer jobs[i].close()
-		did.ask(ctx, jobs[i], 0, slowCreate(), readAll)
+		did.ask(ctx, jobs[i], slowCreate(), readAll)
 	})
 	done()
 	reading.Wait()

@@ -193,6 +193,8 @@ func underAttack(
 	add("goroutines of the agent that are left afterwards", "", float64(left), restless)
 	add("honest requests that failed afterwards", "requests", float64(after.failed), 0)
 	add(figureTheirs, "s", cost.Seconds(), noGoal)
+	add("CPU of the API server beside the attack", "s", beside.cpu.apiServer.Seconds(), noGoal)
+	add("CPU of the API server when it is quiet", "s", quiet.cpu.apiServer.Seconds(), noGoal)
 	add(figureOurs, "s", max(0, ours), cost.Seconds())
 	return nil
 }
