@@ -234,7 +234,9 @@ func (a *scriptAgent) remember(issuer *configv1alpha1.CredentialIssuer, told tru
 	return a.server.Put(map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
 		"metadata": map[string]any{
-			"name": issuer.Status.Objects.HandedOutConfigMap, "namespace": agentNamespace, "resourceVersion": strconv.Itoa(a.version),
+			"name":            issuer.Status.Objects.HandedOutConfigMap,
+			"namespace":       agentNamespace,
+			"resourceVersion": strconv.Itoa(a.version),
 		},
 		"data": map[string]string{trust.StatesKey: string(a.history.Encode())},
 	})

@@ -90,7 +90,11 @@ func startAgent(t *testing.T, cluster *devcluster.Cluster) *agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &agent{cluster: cluster, edge: edge.New(admission.New(admission.APILimitsFor(admission.DefaultMemory, 2))), log: &testkit.Buffer{}}
+	a := &agent{
+		cluster: cluster,
+		edge:    edge.New(admission.New(admission.APILimitsFor(admission.DefaultMemory, 2))),
+		log:     &testkit.Buffer{},
+	}
 	if a.admin, err = client.New(cluster.AdminConfig(), client.Options{Scheme: newScheme(t)}); err != nil {
 		t.Fatal(err)
 	}

@@ -254,7 +254,10 @@ func TestOriginalUserWithAndWithoutAuditLog(t *testing.T) {
 		p.get(t, p.as(t, "jane", "dev"), "/api/v1/nodes", http.Header{"Impersonate-User": {"joe"}})
 		got := p.api.requests()[0].Header
 		var original authenticationv1.UserInfo
-		if err := json.Unmarshal([]byte(got.Get("Impersonate-Extra-Original-User-Info.impersonation-Proxy.concierge.pinniped.dev")), &original); err != nil {
+		if err := json.Unmarshal(
+			[]byte(got.Get("Impersonate-Extra-Original-User-Info.impersonation-Proxy.concierge.pinniped.dev")),
+			&original,
+		); err != nil {
 			t.Fatalf("want the original user, got %v: %v", got, err)
 		}
 		if original.Username != "jane" || got.Get("Impersonate-User") != "joe" {

@@ -95,7 +95,10 @@ func FuzzRequest(f *testing.F) {
 			}, withoutCredentialID(identityOf(one))); diff != "" {
 				t.Errorf("identity (-want +got):\n%s", diff)
 			}
-			if strings.Contains(strings.Join(one.Header["Sec-Websocket-Protocol"], ","), "base64url.bearer.authorization.k8s.io.") {
+			if strings.Contains(
+				strings.Join(one.Header["Sec-Websocket-Protocol"], ","),
+				"base64url.bearer.authorization.k8s.io.",
+			) {
 				t.Error("a token among the subprotocols")
 			}
 			target, err := url.ParseRequestURI(one.URI)

@@ -379,6 +379,7 @@ func TestMemoryOfUsers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { _ = res.Body.Close() })
 		if res.StatusCode != http.StatusOK {
 			refused = &answer{Code: res.StatusCode, Header: res.Header}
 			break

@@ -17,18 +17,19 @@ const (
 
 	// Unread are answers that the client has stopped reading. Each keeps a request busy at the API server.
 	Unread
-	// Handshake is what is computed for a stranger's TLS handshake, and Look what is done for a stranger's request until its
-	// user is known or has to be asked for.
+	// Handshake is what is computed for a stranger's TLS handshake.
 	Handshake
+	// Look is what is done for a stranger's request until its user is known or has to be asked for.
 	Look
 	// Certificate is the verification of a client certificate that is not known.
 	Certificate
-	// TokenReview and AccessReview are questions to the API server.
+	// TokenReview is the question to the API server whose a token is.
 	TokenReview
+	// AccessReview is the question whether somebody may do something.
 	AccessReview
-	// Login is a TokenCredentialRequest that the proxy sends to the API server, and ServedLogin one that comes back from
-	// there to the Concierge APIs.
+	// Login is a TokenCredentialRequest that the proxy sends to the API server.
 	Login
+	// ServedLogin is one that comes back from there to the Concierge APIs.
 	ServedLogin
 	// Forward is a request at the API server, in seats: as many as the request takes of it.
 	Forward
@@ -73,17 +74,18 @@ const (
 	DefaultMemory = 512 << 20
 	apiPart       = 16
 
-	// ConnectionBytes is what a connection takes with TLS, HTTP/2 and its first request, from the first turn of its
-	// handshake on, and AcceptedBytes before: thousands may come at once.
+	// ConnectionBytes is what a connection takes with TLS, HTTP/2 and its first request, from its handshake on.
 	ConnectionBytes = 40 << 10
-	AcceptedBytes   = 6 << 10
-	// RequestBytes is what a request takes beside its head and body, and StreamBytes a stream, which stays.
+	// AcceptedBytes is what it takes before: thousands may come at once.
+	AcceptedBytes = 6 << 10
+	// RequestBytes is what a request takes beside its head and body.
 	RequestBytes = 12 << 10
-	StreamBytes  = 28 << 10
+	// StreamBytes is what a stream takes, which stays.
+	StreamBytes = 28 << 10
 
-	// LongSeats is how many seats a request for a long answer takes, and BeginningSeats a watch that begins with all
-	// objects: 8 and 64 of them are at the API server at a time.
-	LongSeats      = forwardSeats / 8
+	// LongSeats is how many seats a request for a long answer takes: 8 of them are at the API server at a time.
+	LongSeats = forwardSeats / 8
+	// BeginningSeats is the same for a watch that begins with all objects.
 	BeginningSeats = forwardSeats / 64
 	forwardSeats   = 128
 	// UnreadAnswer is how many seats of Unread an ordinary answer takes. A stream takes one.

@@ -96,7 +96,7 @@ func (p *port) dial(t *testing.T) net.Conn {
 // get sends a request over a connection of its own, and returns the status, or what went wrong.
 func (p *port) get(user string, header ...string) string {
 	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, //nolint:gosec // a test
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
 	}}
 	defer client.CloseIdleConnections()
 	req, _ := http.NewRequestWithContext(context.Background(), http.MethodGet, p.URL, http.NoBody)
@@ -181,7 +181,7 @@ func TestHalfHeads(t *testing.T) {
 	t.Parallel()
 	p := serve(t, ok)
 	for range 60 {
-		secure := tls.Client(p.dial(t), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // a test
+		secure := tls.Client(p.dial(t), &tls.Config{InsecureSkipVerify: true})
 		_, _ = io.WriteString(secure, "GET / HTTP/1.1\r\nA: "+strings.Repeat("a", 6<<10))
 	}
 	eventually(t, "one goes for the other", func() bool { return p.edge.Evicted() > 0 })
@@ -197,7 +197,10 @@ func TestHalfHeads(t *testing.T) {
 func TestEndlessInput(t *testing.T) {
 	t.Parallel()
 	p := serve(t, ok)
-	secure := tls.Client(p.dial(t), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // a test
+	secure := tls.Client(
+		p.dial(t),
+		&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}},
+	)
 	if err := secure.Handshake(); err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +245,7 @@ func TestDebtsSlowDown(t *testing.T) {
 		edge.From(req.Context()).Conn.Owe(time.Hour)
 		_, _ = io.WriteString(w, "ok")
 	})
-	conn := tls.Client(p.dial(t), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // a test
+	conn := tls.Client(p.dial(t), &tls.Config{InsecureSkipVerify: true})
 	answers := bufio.NewReader(conn)
 	ask := func() time.Duration {
 		began := time.Now()

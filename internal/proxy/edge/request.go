@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// MaxHeldBody is how much of a body is held here at most before it is sent on, and BodyWindow how much the client may
-	// send beside that before it is read.
+	// MaxHeldBody is how much of a body is held here at most before it is sent on.
 	MaxHeldBody = 128 << 10
-	BodyWindow  = 128 << 10
+	// BodyWindow is how much the client may send beside that before it is read.
+	BodyWindow = 128 << 10
 	// fieldOverhead is about what a field of a head takes in memory beside its name and its value.
 	fieldOverhead = 112
 	// lookLasts is for how long a stranger's request keeps others from being looked at. One that takes longer waits for

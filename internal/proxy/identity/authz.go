@@ -164,7 +164,10 @@ func (r *AccessReviewer) review(
 	if err != nil {
 		return decision{}, request.AsUnavailable("reviewing access", err)
 	}
-	answer, ttl := decision{verdict: authorizer.DecisionNoOpinion, reason: request.Bounded(result.Status.Reason)}, r.denyTTL
+	answer, ttl := decision{
+		verdict: authorizer.DecisionNoOpinion,
+		reason:  request.Bounded(result.Status.Reason),
+	}, r.denyTTL
 	switch {
 	case result.Status.Denied:
 		answer.verdict = authorizer.DecisionDeny

@@ -122,7 +122,8 @@ func (f *forwarder) checkAnswer(res *http.Response) error {
 	state.AnsweredInTime = res.Request.Context().Err() == nil
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		// Two connections are joined only when both sides named the same protocol.
-		if state.Upgrade == "" || !request.WantsUpgrade(res.Header) || !strings.EqualFold(res.Header.Get("Upgrade"), state.Upgrade) {
+		if state.Upgrade == "" || !request.WantsUpgrade(res.Header) ||
+			!strings.EqualFold(res.Header.Get("Upgrade"), state.Upgrade) {
 			return errBadSwitch
 		}
 		delete(state.Header, "Connection")

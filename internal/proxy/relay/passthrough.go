@@ -54,7 +54,11 @@ func (p *tokenPassThrough) token(ctx context.Context, u user.Info, state *reques
 	response, ok, err := p.proof.AuthenticateRequest(alone)
 	switch {
 	case err != nil && state.Unavailable != nil:
-		return "", request.StatusUnanswered(ctx, state.Unavailable, "the API server cannot be reached to authenticate the request")
+		return "", request.StatusUnanswered(
+			ctx,
+			state.Unavailable,
+			"the API server cannot be reached to authenticate the request",
+		)
 	case err != nil, !ok, !sameUser(response.User, u):
 		return "", cannotAct("")
 	}
@@ -117,7 +121,9 @@ func (v *APIVersion) ask(ctx context.Context) (bool, error) {
 // Refresh reads the version again. When the API server gives no answer, the last one is kept.
 func (v *APIVersion) Refresh(ctx context.Context) {
 	if _, err := v.ask(ctx); err != nil {
-		klog.FromContext(ctx).V(2).Info("Kept the last known version of the API server", "reason", request.Bounded(err.Error()))
+		klog.FromContext(ctx).
+			V(2).
+			Info("Kept the last known version of the API server", "reason", request.Bounded(err.Error()))
 	}
 }
 

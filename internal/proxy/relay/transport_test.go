@@ -19,7 +19,11 @@ func TestUpstreamTakesNoCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pair, err := ca.IssueClient(certs.ClientIdentity{Username: "root", Groups: []string{"system:masters"}}, time.Now(), time.Hour)
+	pair, err := ca.IssueClient(
+		certs.ClientIdentity{Username: "root", Groups: []string{"system:masters"}},
+		time.Now(),
+		time.Hour,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,12 @@ const (
 //
 // Streams have a turn while they begin. Logins have turns of their own, and a long body that is still on its way may take
 // its time.
-func TakeTurn(next http.Handler, turns *admission.Admission, long *LongAnswers, s runtime.NegotiatedSerializer) http.Handler {
+func TakeTurn(
+	next http.Handler,
+	turns *admission.Admission,
+	long *LongAnswers,
+	s runtime.NegotiatedSerializer,
+) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
 		state := request.From(ctx)
