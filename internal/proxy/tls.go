@@ -72,10 +72,11 @@ func (c *tlsConfigs) forClient(hello *tls.ClientHelloInfo) (*tls.Config, error) 
 		return config, nil
 	}
 	if conn := edge.Below(hello.Conn); conn != nil {
+		conn.Shaking(hello.Context().Done())
 		config = config.Clone()
 		config.VerifyConnection = func(state tls.ConnectionState) error {
 			if user := c.knownUser(state.PeerCertificates); user != "" {
-				conn.Claim(user, hello.Context().Done())
+				conn.Claim(user)
 			}
 			return nil
 		}

@@ -29,6 +29,10 @@ const (
 	strangersBodyGrowth = 16
 	// inputPatience is how much of a head is read for nothing, with room for a large token. What comes beyond is a debt.
 	inputPatience = 192 << 10
+	// inputForgiven is how much of it is forgotten in a second, for connections on which nothing but pings comes.
+	inputForgiven = 256
+	// maxHandshake is how much may come in a handshake beside: eight large certificates with RSA keys.
+	maxHandshake = 32 << 10
 	// maxInput ends the connection. It is more than net/http takes of a head.
 	maxInput = 3 << 19
 )
@@ -55,19 +59,21 @@ type Conn struct {
 	gone     chan struct{} // closed with the connection
 	closing  sync.Once
 
-	turn    atomic.Pointer[admission.Place] // of what is computed for the handshake
-	asked   atomic.Bool                     // a request has come: the handshake is over
-	input   atomic.Int64                    // bytes that nothing has come of
-	grown   bool                            // it has the memory for its handshake; the one goroutine that reads uses it
-	bodies  atomic.Int64                    // requests whose body is on its way
-	raw     atomic.Bool                     // it speaks another protocol by now
-	serving atomic.Int64                    // requests
+	turn     atomic.Pointer[admission.Place] // of what is computed for the handshake
+	asked    atomic.Bool                     // a request has come: the handshake is over
+	input    atomic.Int64                    // bytes that nothing has come of
+	forgiven time.Time                       // when some of the input was forgotten last; the one goroutine that reads uses it
+	grown    bool                            // it has the memory for its handshake; the one goroutine that reads uses it
+	bodies   atomic.Int64                    // requests whose body is on its way
+	raw      atomic.Bool                     // it speaks another protocol by now
+	serving  atomic.Int64                    // requests
 	// awaited counts what the client waits for us to compute, and progress is when the last of it was done.
 	awaited  atomic.Int64
-	progress atomic.Int64           // in Unix nanoseconds
-	debt     admission.Account      // as long as there is no user
-	user     atomic.Pointer[string] // nil as long as there is none
-	claim    atomic.Pointer[claim]  // whose it is when the handshake succeeds
+	progress atomic.Int64              // in Unix nanoseconds
+	debt     admission.Account         // as long as there is no user
+	user     atomic.Pointer[string]    // nil as long as there is none
+	shaken   atomic.Pointer[handshake] // the handshake that goes on, as far as that is known
+	claim    atomic.Pointer[string]    // whose it is when that succeeds
 
 	mu      sync.Mutex
 	over    bool
@@ -78,10 +84,7 @@ type Conn struct {
 	place *list.Element // among the strangers of its address, under Edge.mu
 }
 
-type claim struct {
-	user   string
-	proven <-chan struct{}
-}
+type handshake struct{ over <-chan struct{} }
 
 // Owner returns to whom the connection counts, and what comes over it as long as it is not authenticated itself.
 func (c *Conn) Owner() admission.Owner {
@@ -146,14 +149,27 @@ func (c *Conn) Abort() {
 	_ = c.Close()
 }
 
-// Claim says whose the connection is if the handshake succeeds, which ends when proven is closed: somebody whose
-// certificate was verified before.
-func (c *Conn) Claim(user string, proven <-chan struct{}) { c.claim.Store(&claim{user, proven}) }
+// Shaking says that the client has said hello, and that over is closed when the handshake has ended. What comes until then
+// are certificates.
+func (c *Conn) Shaking(over <-chan struct{}) { c.shaken.Store(&handshake{over}) }
+
+// Claim says whose the connection is if the handshake succeeds: somebody whose certificate was verified before.
+func (c *Conn) Claim(user string) { c.claim.Store(&user) }
+
+// isShaking is true while it is known that the handshake goes on.
+func (c *Conn) isShaking() bool {
+	shaken := c.shaken.Load()
+	return shaken != nil && !isClosed(shaken.over)
+}
 
 func (c *Conn) prove() {
-	if claim := c.claim.Load(); claim != nil && isClosed(claim.proven) {
-		c.claim.Store(nil)
-		_ = c.Identified(claim.user) // when there is no room, it stays a stranger's until its request is refused
+	if shaken := c.shaken.Load(); shaken == nil || !isClosed(shaken.over) {
+		return
+	}
+	c.shaken.Store(nil)
+	c.Used(c.input.Load())
+	if user := c.claim.Load(); user != nil {
+		_ = c.Identified(*user) // when there is no room, it stays a stranger's until its request is refused
 	}
 }
 
@@ -234,9 +250,13 @@ func (c *Conn) received(n int) error {
 			return err
 		}
 	}
+	if now := time.Now(); now.Sub(c.forgiven) >= time.Second {
+		c.Used(int64(now.Sub(c.forgiven).Seconds() * inputForgiven))
+		c.forgiven = now
+	}
 	input := c.input.Add(int64(n))
 	switch {
-	case input <= inputFree:
+	case input <= inputFree, c.isShaking() && input <= maxHandshake:
 		return nil
 	case input > maxInput:
 		c.Abort()

@@ -40,7 +40,8 @@ func TestPossessionComesFirst(t *testing.T) {
 	e := newEdge()
 	client, server := pair(t, e)
 	proven := make(chan struct{})
-	server.Claim("jane", proven)
+	server.Shaking(proven)
+	server.Claim("jane")
 	for _, want := range []bool{false, true} {
 		if _, err := client.Write([]byte("a")); err != nil {
 			t.Fatal(err)

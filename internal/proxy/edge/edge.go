@@ -67,6 +67,7 @@ func (e *Edge) admit(conn net.Conn) *Conn {
 		Conn: conn, edge: e, address: hostOf(conn.RemoteAddr().String()), accepted: time.Now(), gone: make(chan struct{}),
 	}
 	boundSendQueue(conn)
+	c.forgiven = c.accepted
 	c.progress.Store(c.accepted.UnixNano())
 	// Those that have just come leave half to those that go on. While there is no room, others wait in the kernel, where
 	// they cost us nothing.
@@ -159,7 +160,7 @@ func (e *Edge) victim() *Conn {
 		var first *Conn
 		for place := from.conns.Front(); place != nil; place = place.Next() {
 			c := connAt(place)
-			if c.input.Load() > input {
+			if c.input.Load() > input && !c.isShaking() {
 				largest, input = c, c.input.Load()
 			}
 			if first == nil && c.awaited.Load() == 0 && c.progress.Load() < since {

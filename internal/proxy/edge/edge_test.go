@@ -31,7 +31,12 @@ type port struct {
 
 func serve(t *testing.T, handler http.HandlerFunc) *port {
 	t.Helper()
-	a := admission.New(admission.LimitsFor(memory, 2))
+	return serveWith(t, memory, handler)
+}
+
+func serveWith(t *testing.T, bytes int64, handler http.HandlerFunc) *port {
+	t.Helper()
+	a := admission.New(admission.LimitsFor(bytes, 2))
 	p := &port{edge: edge.New(a), admission: a, addresses: make(chan string, 1000)}
 	p.Server = httptest.NewUnstartedServer(p.edge.Handler(
 		http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -133,7 +138,7 @@ func TestHalfOpenConnections(t *testing.T) {
 	for name, addresses := range map[string]int{"one address": 1, "many addresses": 10} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := serve(t, ok)
+			p := serveWith(t, 4*memory, ok)
 			attack := make(chan struct{})
 			var group sync.WaitGroup
 			group.Go(func() {
@@ -152,11 +157,11 @@ func TestHalfOpenConnections(t *testing.T) {
 					if err != nil {
 						continue
 					}
-					if open = append(open, conn); len(open) > 500 {
+					if open = append(open, conn); len(open) > 1500 {
 						_ = open[0].Close()
 						open = open[1:]
 					}
-					time.Sleep(2 * time.Millisecond)
+					time.Sleep(5 * time.Millisecond)
 				}
 			})
 			eventually(t, "room is made", func() bool { return p.edge.Evicted() > 0 })
