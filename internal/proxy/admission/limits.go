@@ -74,8 +74,10 @@ const (
 	DefaultMemory = 512 << 20
 	apiPart       = 16
 
-	// ConnectionBytes is what a connection takes with TLS, HTTP/2 and its first request, from its handshake on.
+	// ConnectionBytes is what a connection takes with TLS, HTTP/2 and its first request.
 	ConnectionBytes = 40 << 10
+	// HandshakeBytes is what it takes from its handshake on.
+	HandshakeBytes = 24 << 10
 	// AcceptedBytes is what it takes before: thousands may come at once.
 	AcceptedBytes = 6 << 10
 	// RequestBytes is what a request takes beside its head and body.

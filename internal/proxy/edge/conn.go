@@ -268,7 +268,7 @@ func (c *Conn) received(n int) error {
 }
 
 // grow takes the memory that the connection takes from its handshake on, and leaves a quarter of what strangers have for
-// what they ask then.
+// what they ask then (Request.enter).
 func (c *Conn) grow() error {
 	if c.grown {
 		return nil
@@ -282,7 +282,7 @@ func (c *Conn) grow() error {
 		if c.edge.admission.IsCrowded(3) {
 			return &admission.Full{Kind: admission.Connection}
 		}
-		return c.base.Grow(admission.ConnectionBytes - admission.AcceptedBytes)
+		return c.base.Grow(admission.HandshakeBytes - admission.AcceptedBytes)
 	})
 }
 

@@ -79,7 +79,14 @@ func (c *Conn) begin(r *Request, req *http.Request) {
 // enter takes memory for the request, and waits for the turn of a stranger's.
 func (r *Request) enter(req *http.Request) error {
 	c := r.Conn
-	c.asked.Store(true)
+	if !c.asked.Swap(true) {
+		err := c.edge.makeRoom(c, roomPatience, func() error {
+			return c.base.Grow(admission.ConnectionBytes - admission.HandshakeBytes)
+		})
+		if err != nil {
+			return err
+		}
+	}
 	needed := r.head + bodyHeld(req)
 	if c.serving.Load() > 1 {
 		needed += admission.RequestBytes
