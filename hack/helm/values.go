@@ -77,7 +77,7 @@ func valuesOf(kind, name string) []value {
 			},
 			{
 				name:    "resources",
-				comment: "Of each agent; what they rest on: docs/reference/manifests.md. A CPU limit would throttle TLS handshakes; GOMEMLIMIT in env fits the memory limit.",
+				comment: "Of each agent; what they rest on: docs/reference/manifests.md. A CPU limit would throttle TLS handshakes. What clients may hold follows from the memory limit.",
 				at:      container + "resources",
 				kind:    "object",
 				block:   true,

@@ -7,7 +7,7 @@
 //     when there is much, and two as soon as goroutines have to wait for the only one.
 //   - Garbage. With little live memory, Go collects garbage after a few megabytes: many times a second under load. While
 //     there is load, the heap may grow to busyHeap before it is collected. Where more than half of that is live,
-//     nothing changes. The limit in GOMEMLIMIT stays in force.
+//     nothing changes. The limit on memory (GOMEMLIMIT, or nine tenths of the container's) stays in force.
 //   - Memory. When it gets quiet, memory that is not in use goes back to the system at once. Go itself would keep about
 //     as much as it has live. So do the pages of the program that only its start or a load has needed.
 //   - Monitor. The thread with which Go looks after its other threads wakes less often.
