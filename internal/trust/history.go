@@ -63,9 +63,10 @@ type History struct {
 	Chain []*x509.Certificate
 }
 
-// Ended says whether nobody is to be expected any more who has the State.
+// Ended says whether nobody is to be expected any more who has the State. One that was advertised again since it was
+// retired, perhaps in the same second, has not ended.
 func (s *State) Ended() bool {
-	return !s.Retired.IsZero() && !s.Until.IsZero() && !s.Until.After(s.Retired)
+	return !s.Until.IsZero() && !s.Until.After(s.Retired) && s.Opened.Before(s.Retired)
 }
 
 // For is for how long it was advertised in all. It stands for how many kubeconfigs there are with it.
