@@ -79,10 +79,10 @@ func counted(kind Kind) string {
 	return [...]string{
 		Connection: fmt.Sprintf("%d KiB when it comes, %d from its handshake on, %d from its first request on",
 			AcceptedBytes>>10, HandshakeBytes>>10, ConnectionBytes>>10),
-		Input:      "what was sent and may become of it, as long as nothing does",
-		Request:    fmt.Sprintf("%d KiB, its head, and of its body what waits here", RequestBytes>>10),
-		Stream:     fmt.Sprintf("%d KiB and its head", StreamBytes>>10),
-		Answer:     "what may wait here for the client",
+		Input:   "what was sent and may become of it, as long as nothing does",
+		Request: fmt.Sprintf("%d KiB, its head, and of its body what waits here", RequestBytes>>10),
+		Stream:  fmt.Sprintf("%d KiB and its head", StreamBytes>>10),
+		Answer:  "what may wait here for the client",
 	}[kind]
 }
 
