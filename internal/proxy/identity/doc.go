@@ -5,4 +5,6 @@
 // (flights.go); parts of a wider question that was answered with yes need none (wider.go); a plain read is sent while its
 // review is under way, and its answer held back (speculative.go). Which client certificates are believed is in
 // clienttrust.
+//
+// Locks: reviewFlights.mu and widerQuestions.mu. Neither is held while the other is taken.
 package identity

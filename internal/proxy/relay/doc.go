@@ -20,4 +20,6 @@
 // The API server may close a connection just when a request is written to it. The request is then sent again, once and
 // on a new connection, if nothing of it was sent, or if it is a read and nothing of an answer came. A write of which
 // anything was sent is not repeated: it may have been carried out.
+//
+// Locks: aheadBody.mu, and that of the pool of connections. Neither is held while another is taken.
 package relay
