@@ -212,7 +212,7 @@ func TestOverlap(t *testing.T) {
 			name: "serves it when everybody who would refuse it is retired", do: func(r *replica) {
 				r.renews("b", overlapName, overlapOther)
 				r.looks()
-				r.history.States[0].Retired = r.now
+				r.history.States[0].Retired = r.now.Add(time.Second)
 			}, want: "b:b",
 		},
 		{

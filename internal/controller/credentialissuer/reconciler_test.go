@@ -246,14 +246,18 @@ func (r *replica) waitForCodes(
 	codes ...string,
 ) configv1alpha1.CredentialIssuerStrategy {
 	t.Helper()
-	strategy := r.waitFor(t, reason, text)
-	var got []string
-	for _, finding := range strategy.Findings {
-		got = append(got, finding.Code)
-	}
-	if diff := cmp.Diff(codes, got); diff != "" {
-		t.Errorf("codes of findings with %s (-want +got):\n%s", strategy.Message, diff)
-	}
+	var strategy configv1alpha1.CredentialIssuerStrategy
+	testkit.Eventually(t, waitLimit, func() error { // the text may begin like the one before
+		strategy = r.waitFor(t, reason, text)
+		var got []string
+		for _, finding := range strategy.Findings {
+			got = append(got, finding.Code)
+		}
+		if diff := cmp.Diff(codes, got); diff != "" {
+			return fmt.Errorf("codes of findings with %s (-want +got):\n%s", strategy.Message, diff)
+		}
+		return nil
+	})
 	return strategy
 }
 
