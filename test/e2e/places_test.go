@@ -212,7 +212,7 @@ func (c *child) ended(t *testing.T) (int, string) {
 	t.Helper()
 	select {
 	case <-c.done:
-	case <-time.After(3 * time.Minute):
+	case <-time.After(6 * time.Minute): // kubectl waits for 5
 		t.Fatalf("it does not end:\n%s", c.printed)
 	}
 	return c.command.ProcessState.ExitCode(), c.printed.String()
