@@ -31,7 +31,8 @@ const (
 	inputPatience = 192 << 10
 	// inputForgiven is how much of it is forgotten in a second, for connections on which nothing but pings comes.
 	inputForgiven = 256
-	// maxHandshake is how much may come in a handshake beside: eight large certificates with RSA keys.
+	// maxHandshake is how much may come in a handshake: eight large certificates with RSA keys. All are parsed before any
+	// can be refused.
 	maxHandshake = 32 << 10
 	// maxInput ends the connection. It is more than net/http takes of a head.
 	maxInput = 3 << 19
@@ -258,7 +259,7 @@ func (c *Conn) received(n int) error {
 	switch {
 	case input <= inputFree, c.isShaking() && input <= maxHandshake:
 		return nil
-	case input > maxInput:
+	case input > maxInput, c.isShaking():
 		c.Abort()
 		return errTooMuchInput
 	case input > inputPatience && c.bodies.Load() == 0:
