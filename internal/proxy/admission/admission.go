@@ -76,7 +76,6 @@ func New(limits Limits) *Admission {
 	for kind := Unread; kind < numKinds; kind++ {
 		a.queues[kind] = newQueue(limits.rows[kind])
 	}
-	a.queues[Look] = a.queues[Handshake] // together they have half of the processors
 	return a
 }
 

@@ -17,9 +17,8 @@ const (
 
 	// Unread are answers that the client has stopped reading. Each keeps a request busy at the API server.
 	Unread
-	// Handshake is what is computed for a stranger's TLS handshake.
-	Handshake
-	// Look is what is done for a stranger's request until its user is known or has to be asked for.
+	// Look is what is computed for a stranger: each flight of the TLS handshake, and a request until its user is known or has
+	// to be asked for.
 	Look
 	// Certificate is the verification of a client certificate that is not known.
 	Certificate
@@ -40,7 +39,7 @@ const (
 // String returns the name of the kind in metrics and messages.
 func (k Kind) String() string {
 	return [...]string{
-		"connections", "input", "requests", "streams", "answers", "unread", "handshakes", "looks", "certificates", "token reviews",
+		"connections", "input", "requests", "streams", "answers", "unread", "looks", "certificates", "token reviews",
 		"access reviews", "logins", "served logins", "forwarded",
 	}[k]
 }
@@ -115,7 +114,6 @@ func LimitsFor(memory int64, processors int) Limits {
 			Answer:     {memory: users / 4},
 
 			Unread:       {seats: 512, perOwner: 64, refuses: true},
-			Handshake:    {seats: half},
 			Look:         {seats: half},
 			Certificate:  {seats: half, waiting: 256}, // all requests of one connection need the same one
 			TokenReview:  {seats: 16, perMember: 8, queued: queuedPerConnection},

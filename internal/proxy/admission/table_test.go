@@ -89,8 +89,7 @@ func counted(kind Kind) string {
 func work(kind Kind) string {
 	return [...]string{
 		Unread:       fmt.Sprintf("a stream that the client has stopped reading; any other answer takes %d", UnreadAnswer),
-		Handshake:    "a flight of a stranger's TLS handshake; half of the processors",
-		Look:         "a stranger's request until it is known who asks; half of the processors",
+		Look:         "a stranger's handshake, or request until it is known who asks; half of the processors",
 		Certificate:  "a client certificate that is not known; half of the processors",
 		TokenReview:  "a bearer token that is not known",
 		AccessReview: "a permission that is not known",

@@ -96,12 +96,6 @@ func (c *Conn) Owner() admission.Owner {
 	return owner
 }
 
-// Gone is closed with the connection.
-func (c *Conn) Gone() <-chan struct{} { return c.gone }
-
-// Accepted returns when the connection was accepted.
-func (c *Conn) Accepted() time.Time { return c.accepted }
-
 // Read implements net.Conn. It waits as long as the client is in debt, and while a handshake goes on, until it is the
 // client's turn to have something computed.
 func (c *Conn) Read(p []byte) (int, error) {
@@ -383,7 +377,7 @@ func (c *Conn) beginTurn() error {
 	if c.user.Load() != nil {
 		return nil
 	}
-	turn, err := c.await(context.Background(), admission.Handshake)
+	turn, err := c.await(context.Background())
 	if err != nil {
 		return err
 	}
@@ -396,9 +390,9 @@ func (c *Conn) beginTurn() error {
 }
 
 // await waits for a turn of the stranger to have something computed.
-func (c *Conn) await(ctx context.Context, kind admission.Kind) (*admission.Place, error) {
+func (c *Conn) await(ctx context.Context) (*admission.Place, error) {
 	c.awaited.Add(1)
-	turn, err := c.edge.admission.Join(admission.Owner{Address: c.address}, admission.Cost{Kind: kind, Member: c})
+	turn, err := c.edge.admission.Join(admission.Owner{Address: c.address}, admission.Cost{Kind: admission.Look, Member: c})
 	switch {
 	case err != nil:
 		c.awaited.Add(-1)

@@ -103,7 +103,7 @@ func (r *Request) enter(req *http.Request) error {
 	if !r.owner.IsStranger() {
 		return nil
 	}
-	look, err := c.await(req.Context(), admission.Look)
+	look, err := c.await(req.Context())
 	if err != nil {
 		return err
 	}
