@@ -392,7 +392,10 @@ func (c *Conn) beginTurn() error {
 // await waits for a turn of the stranger to have something computed.
 func (c *Conn) await(ctx context.Context) (*admission.Place, error) {
 	c.awaited.Add(1)
-	turn, err := c.edge.admission.Join(admission.Owner{Address: c.address}, admission.Cost{Kind: admission.Look, Member: c})
+	turn, err := c.edge.admission.Join(
+		admission.Owner{Address: c.address},
+		admission.Cost{Kind: admission.Look, Member: c},
+	)
 	switch {
 	case err != nil:
 		c.awaited.Add(-1)
