@@ -96,14 +96,14 @@ func (c *Conn) Owner() admission.Owner {
 	return owner
 }
 
-// Read implements net.Conn. It waits as long as the client is in debt, and while a handshake goes on, until it is the
-// client's turn to have something computed.
+// Read implements net.Conn. What came is handed on when the client has paid its debt, and while a handshake goes on, when it
+// is the client's turn to have something computed.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.endTurn() // no client is waited for during a turn
 	c.prove()
-	c.payDebt()
 	n, err := c.Conn.Read(p)
 	if n > 0 {
+		c.payDebt()
 		if err := c.received(n); err != nil {
 			return 0, err
 		}
